@@ -1,0 +1,51 @@
+#pragma once
+// Proof lanes: four 64-bit sums that ride with every segment through a reduce and show that each of
+// the M micro-batches was added once (docs/design.md, section 5, R3).
+
+#include <cstdint>
+
+#include "core/base/hash.h"
+#include "core/base/ids.h"
+
+namespace starling {
+
+struct ProofLanes {
+  std::uint64_t micro_batches = 0;       // number of micro-batches added
+  std::uint64_t micro_batch_hashes = 0;  // sum of micro_batch_hash(seed, step, m)
+  std::uint64_t side_entries = 0;        // number of side-list entries
+  std::uint64_t side_hashes = 0;         // sum of side_entry_hash over them
+
+  bool operator==(const ProofLanes&) const = default;
+  ProofLanes& operator+=(const ProofLanes& o) {
+    micro_batches += o.micro_batches;
+    micro_batch_hashes += o.micro_batch_hashes;
+    side_entries += o.side_entries;
+    side_hashes += o.side_hashes;
+    return *this;
+  }
+};
+static_assert(sizeof(ProofLanes) == 32);
+
+constexpr std::uint64_t micro_batch_hash(std::uint64_t seed, Version step, MicroBatch m) {
+  return mix64(mix64(seed, step), m);
+}
+
+// What the first two lanes are when all M micro-batches of a step were added once.
+inline ProofLanes complete_lanes(std::uint64_t seed, Version step, MicroBatch micro_batches) {
+  ProofLanes lanes;
+  lanes.micro_batches = micro_batches;
+  for (MicroBatch m = 0; m < micro_batches; ++m)
+    lanes.micro_batch_hashes += micro_batch_hash(seed, step, m);
+  return lanes;
+}
+
+// R3: a holder accepts a total only if the first two lanes are those of all M micro-batches and the
+// side entries that it received match the last two.
+inline bool accepted(const ProofLanes& total, const ProofLanes& complete,
+                     std::uint64_t side_entries, std::uint64_t side_hashes) {
+  return total.micro_batches == complete.micro_batches &&
+         total.micro_batch_hashes == complete.micro_batch_hashes &&
+         total.side_entries == side_entries && total.side_hashes == side_hashes;
+}
+
+}  // namespace starling

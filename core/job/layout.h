@@ -1,0 +1,73 @@
+#pragma once
+// How a model's parameters lie in blocks, segments and buckets. A function of the job only, so every
+// worker computes the same.
+//
+// Flat index space: tensors one after the other, each starting at a block boundary, the rest of its
+// last block padded with zeros. Every flat array (gradients, sums, weights, moments, parameters) has
+// `elements()` entries; element i of tensor t is at t.first_block * kBlock + i.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/ids.h"
+
+namespace starling {
+
+inline constexpr std::uint32_t kBlock = 256;  // elements of a block: unit of the integer grid
+
+struct TensorSpec {
+  std::string name;
+  std::vector<std::uint64_t> shape;  // row-major
+  std::uint64_t elements() const {
+    std::uint64_t n = 1;
+    for (auto d : shape) n *= d;
+    return n;
+  }
+};
+
+struct TensorPlace {
+  TensorSpec spec;
+  std::uint32_t first_block = 0;
+  std::uint32_t blocks = 0;
+};
+
+// Consecutive segments [first, first + count).
+struct SegmentRange {
+  SegmentId first = 0;
+  std::uint32_t count = 0;
+  bool operator==(const SegmentRange&) const = default;
+};
+
+class Layout {
+ public:
+  // segment_blocks: blocks per segment (0 = chosen so that there are at most 512 segments and a
+  // segment has at least 4 blocks); bucket_segments: segments per bucket (0 = about 4 MiB of int32).
+  explicit Layout(std::vector<TensorSpec> tensors, std::uint32_t segment_blocks = 0,
+                  std::uint32_t bucket_segments = 0);
+
+  const std::vector<TensorPlace>& tensors() const { return tensors_; }
+  std::uint32_t blocks() const { return blocks_; }
+  std::uint64_t elements() const { return std::uint64_t{blocks_} * kBlock; }
+  std::uint32_t segments() const { return segments_; }
+  std::uint32_t segment_blocks() const { return segment_blocks_; }
+  std::uint32_t buckets() const { return (segments_ + bucket_segments_ - 1) / bucket_segments_; }
+  SegmentRange bucket(std::uint32_t b) const;
+  std::uint32_t first_block(SegmentId s) const { return s * segment_blocks_; }
+  std::uint32_t block_count(SegmentId s) const;  // the last segment may be shorter
+  SegmentId segment_of(std::uint32_t block) const { return block / segment_blocks_; }
+  // Real (not padding) elements of a block.
+  std::uint32_t used(std::uint32_t block) const { return used_[block]; }
+  std::uint32_t tensor_of(std::uint32_t block) const { return tensor_of_[block]; }
+
+ private:
+  std::vector<TensorPlace> tensors_;
+  std::vector<std::uint16_t> used_;
+  std::vector<std::uint32_t> tensor_of_;
+  std::uint32_t blocks_ = 0;
+  std::uint32_t segment_blocks_ = 0;
+  std::uint32_t bucket_segments_ = 0;
+  std::uint32_t segments_ = 0;
+};
+
+}  // namespace starling

@@ -1,0 +1,43 @@
+#pragma once
+// Frames of the bulk connections between the workers of one epoch: a fixed header and raw bytes.
+
+#include <cstdint>
+
+#include "core/base/bytes.h"
+#include "core/base/ids.h"
+
+namespace starling {
+
+enum class FrameKind : std::uint8_t {
+  kContribution = 1,  // sums and lanes of one worker for segments that the receiver owns
+  kSide,              // side-list entries, to the holders of their segments
+  kTotal,             // sums and lanes over all members, owner -> replica
+  kLedger,            // rows of the sender's share, to everybody
+  kVote,              // to everybody
+  kGather,            // working parameters and exponents of version v, owner -> everybody
+  kMove,              // state of segments with label v, source -> target
+  kRecord,            // small record of an exchange outside the step loop (barrier, tests, benches)
+  kLeft,              // last frame on a connection: the sender has left the epoch by a switch (R1)
+};
+
+struct FrameHeader {
+  std::uint32_t magic = kMagic;
+  FrameKind kind = FrameKind::kRecord;
+  std::uint8_t flags = 0;
+  std::uint16_t reserved = 0;
+  Version version = 0;
+  SegmentId first = 0;        // segments that the payload is about, where it is about segments
+  std::uint32_t count = 0;
+  std::uint64_t length = 0;   // of the payload, bytes
+  std::uint64_t checksum = 0;  // hash64 of the payload, seeded with the hash of the header before it
+
+  static constexpr std::uint32_t kMagic = 0x31667253;  // "Srf1"
+};
+static_assert(sizeof(FrameHeader) == 40);
+
+struct Frame {
+  FrameHeader header;
+  SharedBytes payload;  // never null in a received frame
+};
+
+}  // namespace starling

@@ -1,0 +1,255 @@
+#pragma once
+// The words of the control plane as plain structs: what workers, guards and coordinators say to each
+// other, what Raft stores, and what a plan is. The schema files beside this one say how they travel;
+// core/wire/codec.h turns one into the other.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/ids.h"
+#include "core/job/layout.h"
+
+namespace starling {
+
+// ---- Steps ------------------------------------------------------------------------------------
+
+// One row of a step's ledger: who computed micro-batch m and what came out.
+struct LedgerRow {
+  MicroBatch micro_batch = 0;
+  std::uint64_t worker = 0;  // counter of the worker's incarnation
+  double loss = 0;           // mean over the micro-batch's tokens (nats)
+  std::uint64_t tokens = 0;
+  bool finite = true;
+  bool operator==(const LedgerRow&) const = default;
+};
+
+// What everybody who passes the vote of step v knows (design, section 1: record of step v).
+struct StepRecord {
+  Version version = kNoVersion;  // v
+  double loss = 0;               // mean over micro-batches, from the exact sum
+  double norm = 0;               // global gradient norm before clipping
+  std::uint64_t tokens = 0;
+  bool skipped = false;
+  std::uint64_t ledger_hash = 0;  // over all M rows without their worker: equal however shared
+  bool operator==(const StepRecord&) const = default;
+};
+
+// An exact sum of doubles as its wide integer's words (core/base/exact_sum.h); empty = zero.
+using ExactWords = std::vector<std::uint64_t>;
+
+// One worker's vote for one step. `record` is set (version != kNoVersion) only by a member that has
+// passed this vote in an earlier epoch already.
+struct Vote {
+  Version version = 0;
+  ExactWords partial_norm;  // exact sum of squares of the segments it owns
+  double speed = 0;         // micro-batches per second, for later shares
+  EpochId ready_for;        // z is committed here, my connections of z stand, joiners are ready
+  StepRecord record;
+};
+
+// ---- Plans ------------------------------------------------------------------------------------
+
+enum class PlanKind : std::uint8_t { kFresh = 1, kForced = 2, kPrepared = 3 };
+enum class BeginAt : std::uint8_t { kVote = 1, kGather = 2, kCompute = 3 };
+
+struct Member {
+  Incarnation who;
+  std::string name;            // of its key
+  std::string host;            // of its bulk listener, as others dial it
+  std::uint16_t port = 0;
+  std::string failure_domain;  // empty: none stated
+  bool joiner = false;         // has no state yet when the epoch begins
+  bool draining = false;       // announced its leave: gets no share
+};
+
+// In step (first step of the epoch + step_offset) the source sends its state of these segments to
+// the target, which is a holder from that step on (R14).
+struct Move {
+  SegmentRange segments;
+  Rank source = 0;
+  Rank target = 0;
+  std::uint32_t step_offset = 0;
+  bool operator==(const Move&) const = default;
+};
+
+struct Plan {
+  EpochId id;
+  EpochId predecessor;
+  PlanKind kind = PlanKind::kFresh;
+  std::vector<Member> members;             // index = rank
+  EpochKey key{};
+  std::vector<std::vector<Rank>> holders;  // per segment, owner first
+  std::vector<Move> moves;
+  // Fresh and forced only:
+  Version base = 0;
+  BeginAt begin = BeginAt::kCompute;
+  std::vector<Rank> shares;                // micro-batch of step `base` -> rank
+  std::string cause;                       // for the event
+};
+
+// ---- Worker, guard -> coordinators ------------------------------------------------------------
+
+struct Join {
+  Incarnation who;  // counter 0
+  std::string name;
+  std::string host;
+  std::uint16_t port = 0;
+  std::string failure_domain;
+  std::uint64_t job_hash = 0;  // of the job file's meaning
+  Digest fingerprint{};
+  std::string fingerprint_text;  // ISA, library versions: for the message when it differs
+};
+
+// A worker's promise: I send and receive nothing more in the epoch I ran, and I enter no plan with
+// an id below `promise` (R9).
+struct Report {
+  EpochId promise;
+  EpochId entered;                 // last epoch entered; none = {0,0}
+  Version version = kNoVersion;
+  bool pending = false;            // has voted for step `version`, still has its totals
+  bool parameters_complete = false;
+  std::vector<MicroBatch> share;   // of step `version`, as dealt
+  std::vector<MicroBatch> done;    // of it, in its accumulators
+  std::vector<bool> copies;        // per segment: state with label `version` (and its total, if pending)
+  std::vector<Incarnation> broken; // peers whose connections broke or did not stand in time
+};
+
+struct Heartbeat {  // every tenth of a lease, and when something in it changed
+  EpochId entered;
+  Version version = kNoVersion;
+  EpochId ready_for;  // prepared plan whose connections stand
+};
+
+struct Progress {
+  EpochId epoch;
+  StepRecord record;
+  std::uint32_t world = 0;
+  std::vector<LedgerRow> ledger;  // empty unless this worker has all M rows
+  double step_ms = 0;
+};
+
+struct Leave {  // announced leave
+  std::uint64_t notice_ms = 0;
+};
+
+struct Death {  // a guard's word: certain
+  Incarnation who;
+};
+
+struct Finished {
+  EpochId epoch;
+  Version version = 0;
+  Digest digest_part{};  // over the segments that it owns
+};
+
+// ---- Coordinator -> worker --------------------------------------------------------------------
+
+struct Welcome {   // answer to Join, once committed
+  Incarnation who;  // with its counter
+  std::string job_text;  // the job file, normalised; empty if the worker sent its hash and it matches
+};
+
+struct Refused {  // the join cannot be taken: one clear line
+  std::string reason;
+};
+
+struct Freeze {  // stop, and report with this promise
+  EpochId asked;
+};
+
+struct Committed {  // a committed plan (R16)
+  Plan plan;
+};
+
+struct Fenced {};    // you were left out of a plan: start a new life
+struct Released {};  // your announced leave is complete: exit
+struct Ended {       // the job is over, or cannot go on
+  std::uint8_t exit_code = 0;
+  std::string reason;
+  Digest digest{};
+  double loss = 0;
+};
+
+// Who leads, as far as this coordinator knows (counter 0 and empty = unknown).
+struct LeaderHint {
+  std::uint32_t coordinator = 0;
+  std::uint64_t term = 0;
+};
+
+// ---- Raft -------------------------------------------------------------------------------------
+
+struct RaftEntry {
+  std::uint64_t index = 0;
+  std::uint64_t term = 0;
+  Bytes data;  // an encoded Entry (below); empty = the no-op that begins a term
+  bool operator==(const RaftEntry&) const = default;
+};
+
+enum class RaftKind : std::uint8_t {
+  kPreVote = 1,
+  kPreVoteReply,
+  kVote,
+  kVoteReply,
+  kAppend,
+  kAppendReply,
+};
+
+struct RaftMessage {
+  RaftKind kind = RaftKind::kAppend;
+  std::uint32_t from = 0;  // coordinator's place in the group, 0..n-1
+  std::uint32_t to = 0;
+  std::uint64_t term = 0;
+  std::uint64_t last_index = 0;  // (pre-)vote: candidate's last; append: entry before `entries`
+  std::uint64_t last_term = 0;
+  std::uint64_t commit = 0;      // append
+  bool granted = false;          // replies
+  std::uint64_t match = 0;       // append reply: last index known equal; on refusal: hint
+  std::uint64_t round = 0;       // append and its reply: check-quorum round
+  std::vector<RaftEntry> entries;
+};
+
+// ---- What Raft orders -------------------------------------------------------------------------
+
+struct JobStarted {
+  JobId job{};
+  std::uint64_t job_hash = 0;
+};
+struct Joined {
+  Join join;  // with who.counter set by the leader
+};
+struct LeaveAnnounced {
+  Incarnation who;
+};
+struct Lost {
+  Incarnation who;
+  bool certain = false;
+};
+struct JobEnded {
+  std::uint8_t exit_code = 0;
+  std::string reason;
+  Digest digest{};
+  double loss = 0;
+  Version version = 0;
+};
+
+using Entry = std::variant<JobStarted, Joined, LeaveAnnounced, Lost, Plan, JobEnded>;
+
+// ---- Envelope ---------------------------------------------------------------------------------
+
+using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished,      // up
+                             Welcome, Refused, Freeze, Committed, Fenced, Released, Ended,   // down
+                             LeaderHint, RaftMessage>;
+
+// Every message names the job, its sender and its receiver; a receiver drops what is not for it.
+struct Envelope {
+  JobId job{};
+  Incarnation from;
+  Incarnation to;  // nonce 0: not known yet
+  Message body;
+};
+
+}  // namespace starling

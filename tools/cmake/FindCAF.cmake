@@ -1,0 +1,17 @@
+# Debian's libcaf-dev has neither a CMake config nor a pkg-config file. Defines CAF::core.
+find_path(CAF_INCLUDE_DIR caf/all.hpp)
+find_library(CAF_CORE_LIBRARY caf_core)
+if(CAF_INCLUDE_DIR)
+  file(STRINGS "${CAF_INCLUDE_DIR}/caf/config.hpp" CAF_VERSION_LINE REGEX "define CAF_VERSION [0-9]+")
+  string(REGEX REPLACE ".*CAF_VERSION ([0-9]+).*" "\\1" CAF_VERSION_NUMBER "${CAF_VERSION_LINE}")
+  if(CAF_VERSION_NUMBER GREATER_EQUAL 1800)
+    message(FATAL_ERROR "CAF ${CAF_VERSION_NUMBER} found; this code is written for CAF 0.17 (Debian 12's libcaf-dev)")
+  endif()
+endif()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(CAF REQUIRED_VARS CAF_INCLUDE_DIR CAF_CORE_LIBRARY)
+if(CAF_FOUND AND NOT TARGET CAF::core)
+  add_library(CAF::core UNKNOWN IMPORTED)
+  set_target_properties(CAF::core PROPERTIES IMPORTED_LOCATION "${CAF_CORE_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${CAF_INCLUDE_DIR}")
+endif()

@@ -1,0 +1,18 @@
+# Every library that the build needs; versions are Debian 12's. docs/dependencies.md says what each is for.
+
+find_package(Threads REQUIRED)
+find_package(Boost 1.74 REQUIRED)
+find_package(CapnProto REQUIRED)
+find_package(cppzmq REQUIRED)
+find_package(CAF REQUIRED)
+find_package(dnnl REQUIRED)
+find_package(tomlplusplus REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
+if(STARLING_TESTS)
+  find_package(doctest REQUIRED)
+endif()

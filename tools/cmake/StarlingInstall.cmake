@@ -1,0 +1,1 @@
+# Headers, libraries and the CMake package; filled in with the embedding example.
