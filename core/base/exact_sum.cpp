@@ -1,5 +1,6 @@
 #include "core/base/exact_sum.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 

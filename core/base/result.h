@@ -25,6 +25,7 @@ enum class Code : unsigned char {
 // What went wrong, for a program (code) and for a person (text). One pointer; move-only.
 class Error {
  public:
+  Error() = default;  // only because Boost 1.74's Outcome asks for it; holds nothing
   Error(Code code, std::string text) : rep_(new Rep{code, std::move(text)}) {}
   Code code() const { return rep_->code; }
   const std::string& text() const { return rep_->text; }

@@ -1,0 +1,86 @@
+#pragma once
+// The job: what is trained, on what, how, for how long. Read from a TOML file; a pure value that every
+// process of a run has alike.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/base/result.h"
+
+namespace starling {
+
+struct GptSpec {
+  std::uint32_t layers = 4, heads = 4, width = 128, context = 128, vocabulary = 256;
+};
+
+// Dense layers sizes[0] -> ... -> sizes.back(), ReLU between, softmax cross entropy at the end.
+struct MlpSpec {
+  std::vector<std::uint32_t> sizes;
+};
+
+using ModelSpec = std::variant<GptSpec, MlpSpec>;
+
+enum class OptimizerKind : std::uint8_t { kAdamW = 1, kAdam, kSgd };
+
+struct OptimizerSpec {
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  double peak_rate = 1e-3;      // learning rate after the warm-up
+  double floor = 0.1;           // fraction of the peak at the end of the cosine
+  std::uint64_t warmup_steps = 0;
+  std::uint64_t schedule_steps = 0;  // length of warm-up + cosine; 0 = the job's steps
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+  double weight_decay = 0.1;    // on tensors of two or more dimensions
+  double momentum = 0.9;        // SGD
+  bool nesterov = true;         // SGD
+  double clip = 1.0;            // global gradient norm; 0 = none
+};
+
+enum class DataKind : std::uint8_t {
+  kText = 1,    // bytes of a file or of the files of a folder, in the order of their names
+  kTokens,      // GPT-2 token file (.bin, uint16)
+  kClassified,  // samples for a classifier: a safetensors file with x [n, in] f32 and y [n] i32
+};
+
+struct DataSpec {
+  DataKind kind = DataKind::kText;
+  std::string path;                     // relative paths are relative to the job file
+  std::vector<std::string> extensions;  // text in folders: only these (".h"); empty = all; "" = none
+};
+
+struct Job {
+  std::string name;
+  std::uint64_t seed = 1;
+  std::uint64_t steps = 0;
+  std::uint32_t micro_batches = 8;           // M
+  std::uint32_t micro_batch_sequences = 4;   // sequences (or samples) of a micro-batch
+  ModelSpec model = GptSpec{};
+  OptimizerSpec optimizer;
+  DataSpec data;
+  std::uint32_t replicas = 2;                // r, wanted copies besides the owner's
+  std::string isa = "auto";                  // auto, reference, avx2, avx512: see docs/design.md, 5
+  std::uint64_t lease_ms = 1000;
+  std::uint64_t state_timeout_ms = 60000;
+  std::uint64_t coordinator_timeout_ms = 30000;
+  std::uint64_t start_timeout_ms = 30000;
+  bool ledger_events = true;                 // write `ledger` events
+};
+
+// Reads, checks and resolves a job file. Errors (kBadInput) name key, value and what was expected;
+// unknown keys are errors with the nearest known one. `base` is the folder for relative paths.
+Result<Job> parse_job(const std::string& toml, const std::string& base);
+Result<Job> load_job(const std::string& path);
+
+// The same job as canonical TOML with absolute paths: parse_job(format_job(j)) == j. This is what
+// coordinators hand to workers.
+std::string format_job(const Job& job);
+// Of the canonical text without what does not change the arithmetic (name, data path, timeouts, steps
+// are kept out or in as job.cpp says and tests): equal hash = same training.
+std::uint64_t job_hash(const Job& job);
+
+// Learning rate of step k (0-based), in double (fixtures README, "Learning rate").
+double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps);
+
+}  // namespace starling
