@@ -1,0 +1,91 @@
+#include "kernels/optim/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/check.h"
+
+namespace starling::kernels {
+
+double clip_factor(double norm, double clip) {
+  if (clip == 0) return 1;
+  return std::min(1.0, clip / (norm + 1e-6));
+}
+
+unsigned moments(OptimizerKind kind) {
+  return kind == OptimizerKind::kSgd ? 1 : 2;
+}
+
+void adamw(const OptimizerSpec& spec, const StepScale& scale, bool decay,
+           std::span<const float> gradient, std::span<float> w, std::span<float> m,
+           std::span<float> v) {
+  const std::size_t n = gradient.size();
+  STARLING_CHECK(w.size() == n);
+  STARLING_CHECK(m.size() == n);
+  STARLING_CHECK(v.size() == n);
+  // Constants in double, rounded once; everything below is float.
+  const double t = static_cast<double>(scale.t);
+  const auto clip = static_cast<float>(scale.clip_scale);
+  const auto b1 = static_cast<float>(spec.beta1), c1 = static_cast<float>(1 - spec.beta1);
+  const auto b2 = static_cast<float>(spec.beta2), c2 = static_cast<float>(1 - spec.beta2);
+  const auto eps = static_cast<float>(spec.epsilon);
+  const auto step = static_cast<float>(scale.rate / (1 - std::pow(spec.beta1, t)));
+  const auto root = static_cast<float>(1 / std::sqrt(1 - std::pow(spec.beta2, t)));
+  const auto keep = static_cast<float>(decay ? 1 - scale.rate * spec.weight_decay : 1.0);
+  const float* __restrict gp = gradient.data();
+  float* __restrict wp = w.data();
+  float* __restrict mp = m.data();
+  float* __restrict vp = v.data();
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = gp[i] * clip;
+    const float mi = b1 * mp[i] + c1 * g;
+    const float vi = b2 * vp[i] + c2 * (g * g);
+    mp[i] = mi;
+    vp[i] = vi;
+    wp[i] = wp[i] * keep - step * (mi / (std::sqrt(vi) * root + eps));
+  }
+}
+
+void adam(const OptimizerSpec& spec, const StepScale& scale, std::span<const float> gradient,
+          std::span<float> w, std::span<float> m, std::span<float> v) {
+  adamw(spec, scale, /*decay=*/false, gradient, w, m, v);
+}
+
+void sgd(const OptimizerSpec& spec, const StepScale& scale, bool decay,
+         std::span<const float> gradient, std::span<float> w, std::span<float> buf) {
+  const std::size_t n = gradient.size();
+  STARLING_CHECK(w.size() == n);
+  STARLING_CHECK(buf.size() == n);
+  const auto clip = static_cast<float>(scale.clip_scale);
+  const auto mu = static_cast<float>(spec.momentum);
+  const auto rate = static_cast<float>(scale.rate);
+  const auto d = static_cast<float>(decay ? spec.weight_decay : 0.0);
+  // Nesterov looks one momentum step ahead: g + mu buf. Plain momentum takes buf alone.
+  const float own = spec.nesterov ? 1.0f : 0.0f;
+  const float ahead = spec.nesterov ? mu : 1.0f;
+  const float* __restrict gp = gradient.data();
+  float* __restrict wp = w.data();
+  float* __restrict bp = buf.data();
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = gp[i] * clip + d * wp[i];
+    const float b = mu * bp[i] + g;
+    bp[i] = b;
+    wp[i] = wp[i] - rate * (own * g + ahead * b);
+  }
+}
+
+void update(const OptimizerSpec& spec, const StepScale& scale, bool decay,
+            std::span<const float> gradient, std::span<float> w, std::span<float> first,
+            std::span<float> second) {
+  switch (spec.kind) {
+    case OptimizerKind::kAdamW:
+      return adamw(spec, scale, decay, gradient, w, first, second);
+    case OptimizerKind::kAdam:
+      return adam(spec, scale, gradient, w, first, second);
+    case OptimizerKind::kSgd:
+      return sgd(spec, scale, decay, gradient, w, first);
+  }
+  STARLING_CHECK_MSG(false, "optimizer kind " << static_cast<int>(spec.kind));
+}
+
+}  // namespace starling::kernels
