@@ -1,0 +1,52 @@
+#pragma once
+// The membership group's replicated state: what the committed log says, the same at every
+// coordinator. Pure; applied entry by entry.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "core/base/ids.h"
+#include "core/wire/messages.h"
+#include "elastic/protocol/bugs.h"
+
+namespace starling::elastic {
+
+class Group {
+ public:
+  struct Worker {
+    Join join;          // who.counter is set
+    bool leaving = false;
+    bool dead = false;  // certainly: its guard said so
+  };
+
+  explicit Group(Bugs bugs = {}) : bugs_(bugs) {}
+
+  // Takes one committed entry. False if it has no effect: a plan whose predecessor is not the last
+  // valid plan (R10), anything after the end, a join of a known life.
+  bool apply(const Entry& entry);
+
+  const std::optional<Plan>& plan() const { return plan_; }            // the last valid plan
+  const std::optional<Plan>& predecessor() const { return before_; }   // the valid one before it
+  const std::optional<JobEnded>& end() const { return end_; }
+  const std::optional<JobStarted>& job() const { return job_; }
+  const Worker* find(const Incarnation& who) const;
+  const std::map<std::uint64_t, Worker>& workers() const { return workers_; }  // by nonce
+  std::uint64_t next_counter() const { return next_counter_; }
+  // Rank of a worker in a plan, or kNoRank.
+  static Rank rank_in(const Plan& plan, const Incarnation& who);
+  // Base of the last forced or fresh plan (0 if none).
+  Version last_base() const { return last_base_; }
+
+ private:
+  Bugs bugs_;
+  std::optional<JobStarted> job_;
+  std::optional<Plan> plan_, before_;
+  std::optional<JobEnded> end_;
+  std::map<std::uint64_t, Worker> workers_;
+  std::uint64_t next_counter_ = 1;
+  Version last_base_ = 0;
+};
+
+}  // namespace starling::elastic
