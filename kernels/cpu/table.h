@@ -1,0 +1,100 @@
+#pragma once
+// The kernels of one instruction set, as a table of functions. Layers call these and nothing else,
+// so a new device is a new table.
+//
+// All matrices are row-major float. No function allocates, keeps state or looks at alignment: the
+// same numbers in give the same bits out, wherever the buffers lie.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "core/base/result.h"
+
+namespace starling::kernels {
+
+// Which part of a product is known to be zero or not wanted, for causal attention. Tiles outside
+// are skipped; inside a tile on the diagonal the zeros must be there (as A) or the results are
+// unspecified (as C).
+enum class Trim : std::uint8_t {
+  kNone,
+  kLowerC,  // only c[i][j], j <= i, is wanted
+  kLowerA,  // a[i][k] is zero for k > i
+  kUpperA,  // a[i][k] is zero for k < i
+};
+
+// c[m,n] = a[m,k] b[k,n] (+ bias[n]) (+ add[m,n]), or added to c.
+// Every element is a sum of chunks of kGemmChunk products, each chunk one chain of fused
+// multiply-adds in rising k: the bits do not depend on tiles, vector width or the number of rows.
+struct Gemm {
+  std::size_t m = 0, n = 0, k = 0;
+  const float* a = nullptr;
+  std::size_t lda = 0;
+  bool a_transposed = false;  // a is stored [k,m]
+  const float* b = nullptr;
+  std::size_t ldb = 0;
+  bool b_transposed = false;  // b is stored [n,k]
+  float* c = nullptr;
+  std::size_t ldc = 0;
+  const float* bias = nullptr;
+  const float* add = nullptr;  // may be c's own memory only if it is c
+  std::size_t ldadd = 0;
+  Trim trim = Trim::kNone;
+  float* scratch = nullptr;  // kGemmScratch floats, at a 64-byte boundary
+};
+inline constexpr std::size_t kGemmChunk = 256;
+// One chunk of packed B (up to kGemmPackedB columns of it) and of packed A.
+inline constexpr std::size_t kGemmPackedB = 2048;
+inline constexpr std::size_t kGemmPackedA = 384;
+inline constexpr std::size_t kGemmScratch = kGemmChunk * (kGemmPackedB + kGemmPackedA + 64);
+
+struct LayerNormShape {
+  std::size_t rows = 0, width = 0;
+};
+
+struct KernelTable {
+  const char* isa;
+  void (*gemm)(const Gemm&);
+
+  // y = (x - mean) rstd gain + bias, per row; mean and rstd are kept for the backward pass.
+  void (*layer_norm)(LayerNormShape, const float* x, const float* gain, const float* bias, float* y,
+                     float* mean, float* rstd);
+  // dx = add + the gradient through the norm; dgain and dbias are overwritten. dx may be add.
+  void (*layer_norm_backward)(LayerNormShape, const float* x, const float* gain, const float* mean,
+                              const float* rstd, const float* dy, const float* add, float* dx,
+                              float* dgain, float* dbias);
+
+  // GELU in its tanh form. The backward pass turns dg into du in place and gives g once more, so
+  // that it need not be kept.
+  void (*gelu)(std::size_t n, const float* u, float* g);
+  void (*gelu_backward)(std::size_t n, const float* u, float* dg_du, float* g);
+
+  void (*relu)(std::size_t n, float* y);                            // in place
+  void (*relu_backward)(std::size_t n, const float* y, float* dy);  // in place, y after relu
+
+  // Causal attention of one head over t positions. s [t, ld]: scores in; softmax(scale s) out,
+  // zeros right of the diagonal. Backward: dp in, ds (scale included) out, zeros right of the
+  // diagonal.
+  void (*softmax_causal)(std::size_t t, float scale, float* s, std::size_t ld);
+  void (*softmax_causal_backward)(std::size_t t, float scale, const float* p, float* dp_ds,
+                                  std::size_t ld);
+
+  // Sum over rows of the cross entropy. Turns logits into their gradient times `scale` if
+  // `gradient`; else they are left as they are.
+  double (*cross_entropy)(std::size_t rows, std::size_t classes, float* logits,
+                          const std::int32_t* targets, bool gradient, float scale);
+
+  void (*column_sums)(std::size_t rows, std::size_t n, const float* x, float* sums);
+  void (*sum)(std::size_t n, const float* a, const float* b, float* y);  // y = a + b; y may be a
+  bool (*all_finite)(std::size_t n, const float* x);
+};
+
+const KernelTable& reference_kernels();
+const KernelTable& avx2_kernels();    // call these two only if cpu_has() says so
+const KernelTable& avx512_kernels();  // as avx2 with wider products; the same bits
+
+bool cpu_has(const std::string& isa);
+// "auto" is the best that the CPU has. Errors: kBadInput  unknown name, or the CPU lacks it.
+Result<const KernelTable*> kernel_table(const std::string& isa);
+
+}  // namespace starling::kernels

@@ -1,0 +1,80 @@
+#pragma once
+// A model: named tensors, and forward and backward over one micro-batch. What happens inside is a
+// chain of layers (kernels/layers/) over the kernels of one instruction set (kernels/cpu/).
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/data/batch.h"
+#include "core/job/job.h"
+#include "core/job/layout.h"
+
+namespace starling::kernels {
+
+using starling::Batch;
+
+struct MicroBatchResult {
+  double loss = 0;           // mean cross entropy, nats
+  std::uint64_t tokens = 0;  // predictions made: tokens or samples
+  bool finite = true;        // loss and every element of the gradient
+};
+
+// Memory for one pass at a time: activations and scratch. Taken once, from huge pages where the
+// kernel gives them (a killed process frees these fifty times faster). Threads: one thread at a
+// time; one per compute thread.
+class Workspace {
+ public:
+  // Ends the process if the memory cannot be had.
+  explicit Workspace(std::size_t floats, std::uint32_t sequences);
+  ~Workspace();
+  Workspace(const Workspace&) = delete;
+  Workspace& operator=(const Workspace&) = delete;
+
+  std::span<float> floats() const { return {data_, floats_}; }  // starts at a 64-byte boundary
+  std::uint32_t sequences() const { return sequences_; }
+
+ private:
+  float* data_ = nullptr;
+  std::size_t floats_ = 0;
+  void* mapping_ = nullptr;
+  std::size_t mapped_ = 0;
+  std::uint32_t sequences_ = 0;
+};
+
+// Threads: const and safe from any number of threads with distinct workspaces. A pass runs in the
+// calling thread alone, and its bits depend on parameters, batch, model and instruction set only.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const std::vector<TensorSpec>& tensors() const = 0;
+  virtual const std::string& isa() const = 0;  // the resolved one, never "auto"
+
+  // For batches of exactly `sequences` sequences or samples.
+  virtual std::unique_ptr<Workspace> make_workspace(std::uint32_t sequences) const = 0;
+
+  // Every element of `parameters`, padding included, from Philox: the same bits on every machine.
+  // `layout` is a Layout of tensors(); parameters.size() == layout.elements().
+  virtual void initialise(std::uint64_t seed, const Layout& layout,
+                          std::span<float> parameters) const = 0;
+
+  // Overwrites all of `gradient` (padding with zeros) with the gradient of the batch's mean loss.
+  // Both spans are flat in the layout of tensors(), of any alignment.
+  // Errors: kBadInput  the batch does not fit the model or the workspace.
+  virtual Result<MicroBatchResult> forward_backward(std::span<const float> parameters,
+                                                    const Batch& batch, Workspace& workspace,
+                                                    std::span<float> gradient) const = 0;
+
+  // The loss alone; the same bits as forward_backward's.
+  virtual Result<MicroBatchResult> evaluate(std::span<const float> parameters, const Batch& batch,
+                                            Workspace& workspace) const = 0;
+};
+
+// isa: "reference", "avx2", "avx512", or "auto" for the best that this CPU has.
+// Errors: kBadInput  the specification makes no model, or the CPU lacks the instruction set.
+Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const std::string& isa);
+
+}  // namespace starling::kernels
