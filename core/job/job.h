@@ -14,11 +14,13 @@ namespace starling {
 
 struct GptSpec {
   std::uint32_t layers = 4, heads = 4, width = 128, context = 128, vocabulary = 256;
+  bool operator==(const GptSpec&) const = default;
 };
 
 // Dense layers sizes[0] -> ... -> sizes.back(), ReLU between, softmax cross entropy at the end.
 struct MlpSpec {
   std::vector<std::uint32_t> sizes;
+  bool operator==(const MlpSpec&) const = default;
 };
 
 using ModelSpec = std::variant<GptSpec, MlpSpec>;
@@ -36,6 +38,7 @@ struct OptimizerSpec {
   double momentum = 0.9;        // SGD
   bool nesterov = true;         // SGD
   double clip = 1.0;            // global gradient norm; 0 = none
+  bool operator==(const OptimizerSpec&) const = default;
 };
 
 enum class DataKind : std::uint8_t {
@@ -48,6 +51,7 @@ struct DataSpec {
   DataKind kind = DataKind::kText;
   std::string path;                     // relative paths are relative to the job file
   std::vector<std::string> extensions;  // text in folders: only these (".h"); empty = all; "" = none
+  bool operator==(const DataSpec&) const = default;
 };
 
 struct Job {
@@ -66,6 +70,7 @@ struct Job {
   std::uint64_t coordinator_timeout_ms = 30000;
   std::uint64_t start_timeout_ms = 30000;
   bool ledger_events = true;                 // write `ledger` events
+  bool operator==(const Job&) const = default;
 };
 
 // Reads, checks and resolves a job file. Errors (kBadInput) name key, value and what was expected;

@@ -1,0 +1,126 @@
+#include "core/job/job.h"
+
+#include <cstdio>
+#include <numbers>
+#include <span>
+#include <sstream>
+#include <utility>
+
+#include "core/base/hash.h"
+#include "core/job/words.h"
+
+namespace starling {
+namespace {
+
+using namespace job_words;
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    char escape[8];
+    if (c == '"' || c == '\\') {
+      (out += '\\') += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(c));
+      out += escape;
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+// cos(pi x) for x in [0, 1] from additions and products alone: libm's cos may differ in the last
+// bit between two machines, and every worker must have the same learning rate.
+double cos_pi(double x) {
+  if (x > 0.5) return -cos_pi(1 - x);
+  const bool sine = x > 0.25;  // cos(pi x) = sin(pi (1/2 - x)), again of an argument up to pi/4
+  const double a = (sine ? 0.5 - x : x) * std::numbers::pi;
+  double term = sine ? a : 1, sum = term;
+  for (int n = sine ? 3 : 2; n < 22; n += 2) {  // Taylor; the last term is below 1e-20
+    term *= -a * a / (n * (n - 1));
+    sum += term;
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::string format_job(const Job& job) {
+  std::ostringstream out;
+  out << "[job]\nname = " << quoted(job.name) << "\nseed = " << job.seed
+      << "\nsteps = " << job.steps << "\nmicro_batches = " << job.micro_batches
+      << "\nsequences = " << job.micro_batch_sequences << "\nreplicas = " << job.replicas
+      << "\nisa = " << quoted(job.isa) << "\n\n[model]\n";
+  if (const auto* gpt = std::get_if<GptSpec>(&job.model)) {
+    out << "kind = \"gpt\"\nlayers = " << gpt->layers << "\nheads = " << gpt->heads
+        << "\nwidth = " << gpt->width << "\ncontext = " << gpt->context
+        << "\nvocabulary = " << gpt->vocabulary << "\n";
+  } else {
+    out << "kind = \"mlp\"\nsizes = [";
+    const char* comma = "";
+    for (const auto size : std::get<MlpSpec>(job.model).sizes)
+      out << std::exchange(comma, ", ") << size;
+    out << "]\n";
+  }
+  const OptimizerSpec& o = job.optimizer;
+  out << "\n[optimizer]\nkind = \"" << word_of(kOptimizers, int(o.kind))
+      << "\"\npeak_rate = " << number_text(o.peak_rate) << "\nfloor = " << number_text(o.floor)
+      << "\nwarmup_steps = " << o.warmup_steps << "\nschedule_steps = " << o.schedule_steps
+      << "\nclip = " << number_text(o.clip) << "\n";
+  if (o.kind == OptimizerKind::kSgd) {
+    out << "momentum = " << number_text(o.momentum)
+        << "\nnesterov = " << (o.nesterov ? "true" : "false") << "\n";
+  } else {
+    out << "beta1 = " << number_text(o.beta1) << "\nbeta2 = " << number_text(o.beta2)
+        << "\nepsilon = " << number_text(o.epsilon) << "\n";
+  }
+  if (o.kind != OptimizerKind::kAdam)
+    out << "weight_decay = " << number_text(o.weight_decay) << "\n";
+  out << "\n[data]\nkind = \"" << word_of(kData, int(job.data.kind))
+      << "\"\npath = " << quoted(job.data.path) << "\n";
+  if (job.data.kind == DataKind::kText && !job.data.extensions.empty()) {
+    out << "extensions = [";
+    const char* comma = "";
+    for (const auto& e : job.data.extensions) out << std::exchange(comma, ", ") << quoted(e);
+    out << "]\n";
+  }
+  out << "\n[elastic]\nlease_ms = " << job.lease_ms
+      << "\nstate_timeout_ms = " << job.state_timeout_ms
+      << "\ncoordinator_timeout_ms = " << job.coordinator_timeout_ms
+      << "\nstart_timeout_ms = " << job.start_timeout_ms
+      << "\nledger_events = " << (job.ledger_events ? "true" : "false") << "\n";
+  return out.str();
+}
+
+std::uint64_t job_hash(const Job& job) {
+  // Out: the name, where the data lies (its content is part of the fingerprint), copies, timeouts
+  // and events, none of which reaches a bit of the result. In: everything else; steps too, since a
+  // worker whose hash matches ends at its own job's last step.
+  Job essence = job;
+  const Job neutral;
+  essence.name.clear();
+  essence.data.path.clear();
+  essence.replicas = neutral.replicas;
+  essence.lease_ms = neutral.lease_ms;
+  essence.state_timeout_ms = neutral.state_timeout_ms;
+  essence.coordinator_timeout_ms = neutral.coordinator_timeout_ms;
+  essence.start_timeout_ms = neutral.start_timeout_ms;
+  essence.ledger_events = neutral.ledger_events;
+  if (essence.optimizer.schedule_steps == 0) essence.optimizer.schedule_steps = job.steps;
+  const std::string text = format_job(essence);
+  return hash64(as_bytes(std::span<const char>(text)));
+}
+
+double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps) {
+  const double peak = optimizer.peak_rate, floor = optimizer.floor;
+  const std::uint64_t warmup = optimizer.warmup_steps;
+  const std::uint64_t schedule = optimizer.schedule_steps ? optimizer.schedule_steps : steps;
+  if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
+  if (step + 1 >= schedule) return peak * floor;  // the cosine's end, and whatever comes after
+  const double part =
+      static_cast<double>(step + 1 - warmup) / static_cast<double>(schedule - warmup);
+  return peak * (floor + (1 - floor) * (1 + cos_pi(part)) / 2);
+}
+
+}  // namespace starling

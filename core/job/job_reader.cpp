@@ -1,0 +1,439 @@
+// parse_job and load_job: from a job file to a checked Job.
+
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "core/job/job.h"
+#include "core/job/words.h"
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+using namespace job_words;
+
+constexpr std::uint64_t kJobFileBytesMax = 1 << 20;
+constexpr std::uint64_t kIntegerMax = std::numeric_limits<std::int64_t>::max();  // TOML's
+constexpr std::uint64_t kStepsMax = 0xffff'ffff;  // what a random number's counter holds
+constexpr std::uint64_t kParametersMax = 1ull << 36;
+constexpr std::uint64_t kMicroBatchTokensMax = 1ull << 26;  // sequences * context
+
+// Edits (insert, delete, replace) that turn a into b.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replace = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
+    }
+  }
+  return row[b.size()];
+}
+
+// "did you mean `x`?" or, if nothing is near, all that is known.
+std::string suggestion(std::string_view word, const std::vector<std::string>& known) {
+  std::string nearest;
+  std::size_t best = std::max<std::size_t>(2, word.size() / 2) + 1;
+  for (const auto& k : known)
+    if (const auto d = edit_distance(word.substr(0, 64), k); d < best) best = d, nearest = k;
+  if (!nearest.empty()) return "did you mean `" + nearest + "`?";
+  std::string all = "known are ";
+  for (const auto& k : known) all += (&k == known.data() ? "" : ", ") + k;
+  return all;
+}
+
+// Foreign text for a message: printable, at most 64 bytes.
+std::string shown(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, 64)) out += (c < 0x20 || c == 0x7f) ? '?' : c;
+  return text.size() > 64 ? out + "..." : out;
+}
+
+std::string shown(const toml::node& node) {
+  std::ostringstream out;
+  out << toml::node_view<const toml::node>(node);
+  return shown(out.str());
+}
+
+// One table of the job file. Reads fields into place; remembers the first error of the whole file
+// (`failure`, shared by all sections) and does nothing after it.
+class Section {
+ public:
+  Section(const toml::table& root, std::string name, bool required, std::optional<Error>& failure)
+      : name_(std::move(name)), failure_(failure) {
+    const toml::node* node = root.get(name_);
+    if (node && node->is_table()) table_ = node->as_table();
+    if (node && !table_) fail(name_ + " must be a table", "[" + name_ + "]" + line(*node));
+    if (!node && required) fail("section is missing", "[" + name_ + "]");
+  }
+
+  template <class T>
+  void integer(const char* key, T& out, std::uint64_t min, std::uint64_t max,
+               bool required = false) {
+    const toml::node* node = find(key, required);
+    if (!node) return;
+    const auto* value = node->as_integer();
+    max = std::min({max, kIntegerMax, std::uint64_t{std::numeric_limits<T>::max()}});
+    if (!value || value->get() < 0 || static_cast<std::uint64_t>(value->get()) < min ||
+        static_cast<std::uint64_t>(value->get()) > max) {
+      return expected(key, *node,
+                      "an integer from " + std::to_string(min) + " to " + std::to_string(max));
+    }
+    out = static_cast<T>(value->get());
+  }
+
+  // In [min, max], or in (min, max] if `above`.
+  void number(const char* key, double& out, double min, double max, bool above = false,
+              bool required = false) {
+    const toml::node* node = find(key, required);
+    if (!node) return;
+    const auto value = node->is_number() ? node->value<double>() : std::nullopt;
+    if (!value || !(above ? *value > min : *value >= min) || !(*value <= max)) {
+      return expected(key, *node,
+                      std::string("a number ") + (above ? "above " : "from ") + number_text(min) +
+                          (above ? ", at most " : " to ") + number_text(max));
+    }
+    out = *value;
+  }
+
+  void boolean(const char* key, bool& out) {
+    const toml::node* node = find(key, false);
+    if (!node) return;
+    if (!node->is_boolean()) return expected(key, *node, "true or false");
+    out = node->as_boolean()->get();
+  }
+
+  void text(const char* key, std::string& out, std::size_t bytes_max, bool required) {
+    const toml::node* node = find(key, required);
+    if (!node) return;
+    const auto* value = node->as_string();
+    if (!value || value->get().empty() || value->get().size() > bytes_max ||
+        value->get().find('\0') != std::string::npos) {
+      return expected(key, *node, "a text of 1 to " + std::to_string(bytes_max) + " bytes");
+    }
+    out = value->get();
+  }
+
+  template <class T>
+  void choice(const char* key, T& out, std::span<const Choice> choices, bool required) {
+    const toml::node* node = find(key, required);
+    if (!node) return;
+    std::string words;
+    for (const Choice& c : choices) {
+      if (node->is_string() && node->as_string()->get() == c.word) {
+        out = static_cast<T>(c.value);
+        return;
+      }
+      words += (words.empty() ? "\"" : ", \"") + std::string(c.word) + "\"";
+    }
+    expected(key, *node, "one of " + words);
+  }
+
+  // The array at `key`, or null; reads nothing.
+  const toml::array* array(const char* key, bool required, std::size_t count_max) {
+    const toml::node* node = find(key, required);
+    if (!node) return nullptr;
+    const auto* array = node->as_array();
+    if (array && array->size() <= count_max) return array;
+    expected(key, *node, "an array of at most " + std::to_string(count_max) + " entries");
+    return nullptr;
+  }
+
+  // Known, but wrong here.
+  void refuse(std::initializer_list<const char*> keys, const std::string& why) {
+    for (const char* key : keys)
+      if (const toml::node* node = find(key, false))
+        fail(std::string(key) + " does not apply " + why, place(key, node));
+  }
+
+  void expected(const char* key, const toml::node& node, const std::string& what) {
+    fail(std::string(key) + " must be " + what + ", is " + shown(node), place(key, &node));
+  }
+  // A relation between fields does not hold.
+  void wrong(const char* key, const std::string& what) {
+    fail(what, place(key, table_ ? table_->get(key) : nullptr));
+  }
+
+  // After all fields were asked for: whatever else is there is unknown.
+  void finish() {
+    if (!table_ || failure_) return;
+    for (const auto& [key, node] : *table_) {
+      if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
+      fail("unknown key `" + shown(key.str()) + "`, " + suggestion(key.str(), known_),
+           place(shown(key.str()).c_str(), &node));
+    }
+  }
+  bool good() const { return !failure_; }
+
+ private:
+  const toml::node* find(const char* key, bool required) {
+    known_.push_back(key);
+    if (failure_) return nullptr;
+    const toml::node* node = table_ ? table_->get(key) : nullptr;
+    if (!node && required) fail(std::string(key) + " is missing", place(key, table_));
+    return node;
+  }
+  static std::string line(const toml::node& node) {
+    return ", line " + std::to_string(node.source().begin.line);
+  }
+  std::string place(const char* key, const toml::node* node) const {
+    return "[" + name_ + "]." + key + (node ? line(*node) : "");
+  }
+  void fail(const std::string& what, const std::string& where) {
+    if (!failure_) failure_.emplace(Code::kBadInput, what + "; " + where);
+  }
+
+  std::string name_;
+  const toml::table* table_ = nullptr;
+  std::vector<std::string> known_;
+  std::optional<Error>& failure_;
+};
+
+void read_job(Section s, Job& job) {
+  s.text("name", job.name, 64, true);
+  const auto plain = [](unsigned char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  if (s.good() && !std::all_of(job.name.begin(), job.name.end(), plain))
+    s.wrong("name",
+            "name must consist of letters, digits, '.', '_' and '-', is " + shown(job.name));
+  s.integer("seed", job.seed, 0, kIntegerMax);
+  s.integer("steps", job.steps, 1, kStepsMax, true);
+  s.integer("micro_batches", job.micro_batches, 1, 4096);
+  s.integer("sequences", job.micro_batch_sequences, 1, 65536);
+  s.integer("replicas", job.replicas, 0, 16);
+  int isa = 0;
+  s.choice("isa", isa, kIsa, false);
+  job.isa = word_of(kIsa, isa);
+  s.finish();
+}
+
+void read_gpt(Section& s, const Job& job, GptSpec& gpt) {
+  s.integer("layers", gpt.layers, 1, 1024, true);
+  s.integer("heads", gpt.heads, 1, 1024, true);
+  s.integer("width", gpt.width, 1, 65536, true);
+  s.integer("context", gpt.context, 1, 65536, true);
+  s.integer("vocabulary", gpt.vocabulary, 2, 1 << 20, true);
+  s.refuse({"sizes"}, "to kind \"gpt\"");
+  if (!s.good()) return;
+  if (gpt.width % gpt.heads != 0) {
+    s.wrong("width", "width must be a multiple of heads (" + std::to_string(gpt.heads) + "), is " +
+                         std::to_string(gpt.width));
+  }
+  const std::uint64_t c = gpt.width;
+  const std::uint64_t parameters = (std::uint64_t{gpt.vocabulary} + gpt.context) * c +
+                                   gpt.layers * (12 * c * c + 13 * c) + 2 * c;
+  if (parameters > kParametersMax) {
+    s.wrong("width",
+            "the model must have at most 2^36 parameters, has " + std::to_string(parameters));
+  }
+  if (std::uint64_t{job.micro_batch_sequences} * gpt.context > kMicroBatchTokensMax)
+    s.wrong("context",
+            "a micro-batch must have at most 2^26 tokens (sequences times context), has " +
+                std::to_string(std::uint64_t{job.micro_batch_sequences} * gpt.context));
+}
+
+void read_mlp(Section& s, const Job& job, MlpSpec& mlp) {
+  s.refuse({"layers", "heads", "width", "context", "vocabulary"}, "to kind \"mlp\"");
+  const toml::array* sizes = s.array("sizes", true, 64);
+  if (!sizes) return;
+  std::uint64_t parameters = 0;
+  for (const toml::node& node : *sizes) {
+    const auto* value = node.as_integer();
+    if (!value || value->get() < 1 || value->get() > 1 << 20)
+      return s.expected("sizes", node, "integers from 1 to 1048576");
+    const auto size = static_cast<std::uint32_t>(value->get());
+    if (!mlp.sizes.empty()) parameters += (mlp.sizes.back() + 1ull) * size;
+    mlp.sizes.push_back(size);
+  }
+  if (mlp.sizes.size() < 2 || mlp.sizes.back() < 2)
+    return s.wrong("sizes", "sizes must be at least [inputs, classes] with 2 classes or more, is " +
+                                shown(*sizes));
+  if (parameters > kParametersMax)
+    s.wrong("sizes",
+            "the model must have at most 2^36 parameters, has " + std::to_string(parameters));
+  if (std::uint64_t{job.micro_batch_sequences} * mlp.sizes.front() > kMicroBatchTokensMax)
+    s.wrong("sizes", "a micro-batch must have at most 2^26 inputs (sequences times inputs), has " +
+                         std::to_string(std::uint64_t{job.micro_batch_sequences} * mlp.sizes[0]));
+}
+
+void read_model(Section s, Job& job) {
+  int kind = 0;
+  s.choice("kind", kind, kModels, true);
+  if (kind == 0) {
+    read_gpt(s, job, job.model.emplace<GptSpec>());
+  } else {
+    read_mlp(s, job, job.model.emplace<MlpSpec>());
+  }
+  s.finish();
+}
+
+void read_optimizer(Section s, const Job& job, OptimizerSpec& o) {
+  s.choice("kind", o.kind, kOptimizers, true);
+  s.number("peak_rate", o.peak_rate, 0, 1000, /*above=*/true, /*required=*/true);
+  s.number("floor", o.floor, 0, 1);
+  s.integer("warmup_steps", o.warmup_steps, 0, kStepsMax);
+  s.integer("schedule_steps", o.schedule_steps, 0, kStepsMax);
+  s.number("clip", o.clip, 0, 1e30);
+  const std::string kind = "to kind \"" + std::string(word_of(kOptimizers, int(o.kind))) + "\"";
+  if (o.kind == OptimizerKind::kSgd) {
+    s.refuse({"beta1", "beta2", "epsilon"}, kind);
+    s.number("momentum", o.momentum, 0, 0.999999);
+    s.boolean("nesterov", o.nesterov);
+  } else {
+    s.refuse({"momentum", "nesterov"}, kind);
+    s.number("beta1", o.beta1, 0, 0.999999);
+    s.number("beta2", o.beta2, 0, 0.999999);
+    s.number("epsilon", o.epsilon, 0, 1, /*above=*/true);
+  }
+  if (o.kind != OptimizerKind::kAdamW) o.weight_decay = 0;  // a default only for AdamW
+  if (o.kind == OptimizerKind::kAdam) {
+    s.refuse({"weight_decay"}, kind);
+  } else {
+    s.number("weight_decay", o.weight_decay, 0, 1000);
+  }
+  const std::uint64_t schedule = o.schedule_steps ? o.schedule_steps : job.steps;
+  if (s.good() && o.warmup_steps >= schedule) {
+    s.wrong("warmup_steps", "warmup_steps must be below the schedule's " +
+                                std::to_string(schedule) + " steps, is " +
+                                std::to_string(o.warmup_steps));
+  }
+  s.finish();
+}
+
+void resolve_path(Section& s, const std::string& base, DataSpec& data) {
+  std::error_code error;
+  fs::path path = fs::path(base.empty() ? "." : base) / data.path;  // an absolute one stays
+  path = fs::absolute(path, error).lexically_normal();
+  if (!error) data.path = path.string();
+  const auto status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found || error)
+    return s.wrong("path", "path must be a file or folder that can be read, is " +
+                               shown(data.path) + " (" +
+                               (error ? error.message() : "does not exist") + ")");
+  const bool folder = fs::is_directory(status);
+  if (!folder && !fs::is_regular_file(status))
+    return s.wrong("path", "path must be a regular file or a folder, is " + shown(data.path));
+  if (folder && data.kind != DataKind::kText)
+    return s.wrong("path", "path must be a file for kind \"" +
+                               std::string(word_of(kData, int(data.kind))) + "\", is the folder " +
+                               shown(data.path));
+}
+
+void read_data(Section s, const std::string& base, const ModelSpec& model, DataSpec& data) {
+  s.choice("kind", data.kind, kData, true);
+  s.text("path", data.path, 4096, true);
+  if (data.kind == DataKind::kText) {
+    if (const toml::array* list = s.array("extensions", false, 64)) {
+      for (const toml::node& node : *list) {
+        const auto* value = node.as_string();
+        const bool fine = value && value->get().size() <= 32 &&
+                          (value->get().empty() || value->get().front() == '.') &&
+                          value->get().find('/') == std::string::npos;
+        if (!fine) return s.expected("extensions", node, "texts like \".h\", or \"\" for none");
+        data.extensions.push_back(value->get());
+      }
+      std::sort(data.extensions.begin(), data.extensions.end());
+      const auto end = std::unique(data.extensions.begin(), data.extensions.end());
+      data.extensions.erase(end, data.extensions.end());
+    }
+  } else {
+    s.refuse({"extensions"}, "to kind \"" + std::string(word_of(kData, int(data.kind))) + "\"");
+  }
+  if (s.good()) {
+    const auto* gpt = std::get_if<GptSpec>(&model);
+    if (gpt && data.kind == DataKind::kClassified)
+      s.wrong("kind", "kind must be \"text\" or \"tokens\" for a gpt, is \"classified\"");
+    if (!gpt && data.kind != DataKind::kClassified)
+      s.wrong("kind", "kind must be \"classified\" for an mlp, is \"" +
+                          std::string(word_of(kData, int(data.kind))) + "\"");
+    if (gpt && data.kind == DataKind::kText && gpt->vocabulary != 256)
+      s.wrong("kind", "kind \"text\" needs vocabulary = 256 in [model], is " +
+                          std::to_string(gpt->vocabulary));
+    if (gpt && data.kind == DataKind::kTokens && gpt->vocabulary > 65536)
+      s.wrong("kind",
+              "kind \"tokens\" holds 16-bit tokens and needs a vocabulary of at most 65536, is " +
+                  std::to_string(gpt->vocabulary));
+    if (s.good()) resolve_path(s, base, data);
+  }
+  s.finish();
+}
+
+void read_elastic(Section s, Job& job) {
+  constexpr std::uint64_t kDay = 86'400'000;
+  s.integer("lease_ms", job.lease_ms, 10, kDay);
+  s.integer("state_timeout_ms", job.state_timeout_ms, 100, kDay);
+  s.integer("coordinator_timeout_ms", job.coordinator_timeout_ms, 100, kDay);
+  s.integer("start_timeout_ms", job.start_timeout_ms, 100, kDay);
+  if (s.good() && job.state_timeout_ms < job.lease_ms) {
+    s.wrong("state_timeout_ms", "state_timeout_ms must be at least lease_ms (" +
+                                    std::to_string(job.lease_ms) + "), is " +
+                                    std::to_string(job.state_timeout_ms));
+  }
+  s.boolean("ledger_events", job.ledger_events);
+  s.finish();
+}
+
+}  // namespace
+
+Result<Job> parse_job(const std::string& toml, const std::string& base) {
+  const auto parsed = toml::parse(std::string_view(toml));
+  if (!parsed) {
+    return Error(Code::kBadInput, shown(parsed.error().description()) + "; line " +
+                                      std::to_string(parsed.error().source().begin.line) +
+                                      ", expected TOML");
+  }
+  const toml::table& root = parsed.table();
+  const std::vector<std::string> sections = {"job", "model", "optimizer", "data", "elastic"};
+  for (const auto& [key, node] : root) {
+    if (std::find(sections.begin(), sections.end(), key.str()) != sections.end()) continue;
+    return Error(Code::kBadInput, "unknown section `" + shown(key.str()) + "`, " +
+                                      suggestion(key.str(), sections) + "; line " +
+                                      std::to_string(node.source().begin.line));
+  }
+  Job job;
+  std::optional<Error> failure;
+  read_job(Section(root, "job", true, failure), job);
+  read_model(Section(root, "model", true, failure), job);
+  read_optimizer(Section(root, "optimizer", true, failure), job, job.optimizer);
+  read_data(Section(root, "data", true, failure), base, job.model, job.data);
+  read_elastic(Section(root, "elastic", false, failure), job);
+  if (failure) return std::move(*failure);
+  return job;
+}
+
+Result<Job> load_job(const std::string& path) {
+  const std::string where = "reading " + path;
+  std::error_code error;
+  const auto status = fs::status(path, error);
+  if (error || !fs::is_regular_file(status))
+    return Error(
+        Code::kBadInput,
+        std::string("no such file or not a regular file, expected a job file (TOML); ") + where);
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kJobFileBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || !file.is_open()) return Error(Code::kBadInput, "cannot be read; " + where);
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kJobFileBytesMax)
+    return Error(Code::kBadInput, "a job file has at most 1 MiB; " + where);
+  auto job = parse_job(text, fs::path(path).parent_path().string());
+  if (!job) return std::move(job).error().in(where);
+  return job;
+}
+
+}  // namespace starling

@@ -1,0 +1,41 @@
+#pragma once
+// How job files spell choices and numbers: shared by the reader and the writer of job files.
+
+#include <charconv>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/job/job.h"
+
+namespace starling::job_words {
+
+struct Choice {
+  std::string_view word;
+  int value;
+};
+inline constexpr Choice kModels[] = {{"gpt", 0}, {"mlp", 1}};
+inline constexpr Choice kOptimizers[] = {{"adamw", static_cast<int>(OptimizerKind::kAdamW)},
+                                         {"adam", static_cast<int>(OptimizerKind::kAdam)},
+                                         {"sgd", static_cast<int>(OptimizerKind::kSgd)}};
+inline constexpr Choice kData[] = {{"text", static_cast<int>(DataKind::kText)},
+                                   {"tokens", static_cast<int>(DataKind::kTokens)},
+                                   {"classified", static_cast<int>(DataKind::kClassified)}};
+inline constexpr Choice kIsa[] = {{"auto", 0}, {"reference", 1}, {"avx2", 2}, {"avx512", 3}};
+
+inline std::string_view word_of(std::span<const Choice> choices, int value) {
+  for (const Choice& c : choices)
+    if (c.value == value) return c.word;
+  return "?";
+}
+
+// The shortest text that reads back as the same double, in TOML's spelling.
+inline std::string number_text(double value) {
+  char buffer[32];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
+  std::string text(buffer, end);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";  // else TOML reads an integer
+  return text;
+}
+
+}  // namespace starling::job_words
