@@ -1,0 +1,72 @@
+#pragma once
+// Working parameters and exponents of one version, from the owners to everybody
+// (docs/design.md, section 5, step 5). Every frame carries the record of the step before.
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/sums.h"
+#include "collectives/transport.h"
+#include "core/base/result.h"
+
+namespace starling::collectives {
+
+// Where the bytes come from and go to; how they are encoded is the caller's.
+class GatherSource {
+ public:
+  virtual ~GatherSource() = default;
+  // What to send for segments that this rank owns, already at the gather's version.
+  virtual Bytes params(SegmentRange segments) = 0;
+  // What came for segments that others own. The bytes come from another process: check them.
+  virtual Result<> set_params(SegmentRange segments, ByteView bytes) = 0;
+  // Once, before the first set_params: which version and record this gather is of. A joiner has
+  // entered the epoch with it.
+  virtual Result<> on_first(Version version, ByteView record) = 0;
+};
+
+struct GatherOptions {
+  Rank self = 0;
+  Rank world = 1;
+  Version version = 0;  // kNoVersion: a joiner, who owns nothing; the first frame tells
+  Bytes record;         // opaque, in front of every frame; at most kRecordBytesMax; equal on all
+};
+
+// Threads: one at a time; the caller serialises. Ownership: borrows `layout` and `source`.
+class Gather {
+ public:
+  static constexpr std::size_t kRecordBytesMax = 64 * 1024;
+
+  Gather(const Layout& layout, Holders holders, GatherOptions options, GatherSource& source);
+
+  // Sends all segments that this rank owns. Once.
+  void start(Transport& transport);
+  // The same, bucket by bucket in any order, each once, as they are applied.
+  void publish(std::uint32_t bucket, Transport& transport);
+
+  static bool takes(FrameKind kind) { return kind == FrameKind::kGather; }
+  // Errors; after one the gather is spent:
+  //   kCorrupt  malformed, not from the owner, twice, another version or another record; names the
+  //             peer. Also what set_params and on_first return.
+  Result<> on_frame(Rank from, const Frame& frame);
+
+  // The own segments were sent and all others arrived.
+  bool done() const { return buckets_missing_ == 0 && segments_missing_ == 0; }
+  Version version() const { return options_.version; }
+
+ private:
+  Error malformed(Rank from, const char* what) const;
+
+  const Layout& layout_;
+  const Holders holders_;
+  GatherOptions options_;
+  GatherSource& source_;
+  SharedBytes prefix_;             // length of the record and the record
+  std::vector<SegmentRange> own_;  // in pieces
+  std::vector<bool> arrived_;      // per segment
+  std::vector<bool> published_;    // per bucket
+  std::uint32_t buckets_missing_ = 0;
+  std::uint32_t segments_missing_ = 0;
+  bool first_seen_ = false;
+};
+
+}  // namespace starling::collectives

@@ -1,0 +1,98 @@
+#pragma once
+// One step's reduction: the sums of all members, to every holder of each segment
+// (docs/design.md, section 5, step 2; why direct and no ring: docs/decisions/001-direct-reduce.md).
+//
+// Each rank sends its contribution for a segment to the owner, who adds integers and sends the
+// total to the replicas. Side entries go from their maker to every holder, in bounded frames. The
+// order of arrival does not matter. What is summed, and when, is decided in elastic/.
+
+#include <cstdint>
+#include <vector>
+
+#include "collectives/sums.h"
+#include "collectives/transport.h"
+#include "core/base/result.h"
+
+namespace starling::collectives {
+
+struct ReduceOptions {
+  Rank self = 0;
+  Rank world = 1;
+  Version version = 0;  // the step
+  ProofLanes complete;  // complete_lanes(seed, step, M): what an accepted total shows (R3)
+};
+
+// Threads: one at a time; the caller serialises. Ownership: borrows what `sums` points at, until
+// it is destroyed, and for the frames that it sent until they have arrived or the transport
+// stopped.
+//
+// Construct it when the totals of the step before have been applied: from then on frames of faster
+// peers may be handed in and are added to `totals` at once, before the own sums are final.
+class Reduce {
+ public:
+  Reduce(const Sums& sums, Holders holders, const ReduceOptions& options);
+
+  // Sends the own contribution to all segments. Once.
+  Result<> start(Transport& transport);
+  // The same, bucket by bucket in any order, each once, as the last backward finishes them. The
+  // side entries follow the last bucket.
+  Result<> contribute(std::uint32_t bucket, Transport& transport);
+
+  static bool takes(FrameKind kind) {
+    return kind == FrameKind::kContribution || kind == FrameKind::kSide ||
+           kind == FrameKind::kTotal;
+  }
+  // Frames of this step and of the kinds above, from any rank, in the order of each connection.
+  // Errors, here and in start() and contribute(); after one the reduction is spent:
+  //   kCorrupt  a malformed or unexpected frame, naming the peer; or everything arrived and the
+  //             proof lanes do not hold (R3), naming the segment and the counts
+  // Totals are then unspecified, accumulators untouched (R2): another Reduce may start afresh.
+  Result<> on_frame(Rank from, const Frame& frame, Transport& transport);
+
+  // Own contribution sent, all totals of held segments accepted (R3), all side entries there.
+  bool done() const { return done_; }
+
+ private:
+  enum class Role : std::uint8_t { kNone, kReplica, kOwner };
+  struct Part {  // what this rank knows of one segment
+    Role role = Role::kNone;
+    bool begun = false;              // totals hold at least one contribution
+    std::uint32_t missing = 0;       // contributions (owner) or totals (replica) still to come
+    std::uint64_t side_entries = 0;  // received, own too
+    std::uint64_t side_hashes = 0;
+  };
+
+  Result<> on_contribution(Rank from, const Frame& frame, Transport& transport);
+  Result<> on_total(Rank from, const Frame& frame);
+  Result<> on_side(Rank from, const Frame& frame);
+  Result<> add(SegmentRange run, ByteView lanes, ByteView sums, Transport& transport);
+  Result<> add_own(SegmentRange run, Transport& transport);
+  Result<> finish_totals(SegmentRange run, Transport& transport);
+  Result<> take_side_entry(const SideEntry& entry);
+  Result<SegmentRange> checked_run(Rank from, const Frame& frame, Rank owner, Role role) const;
+  void send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kind,
+                 std::span<const std::int32_t> sums, std::span<const ProofLanes> lanes,
+                 Transport& transport) const;
+  void send_side_entries(Transport& transport);
+  Result<> finish();
+  Result<> verify(SegmentId segment) const;
+  std::size_t first_element(SegmentId s) const;
+  std::size_t elements(SegmentRange run) const;
+  Error malformed(Rank from, const char* what) const;
+
+  const Sums sums_;
+  const Holders holders_;
+  const ReduceOptions options_;
+  std::vector<SegmentRange> runs_;       // all segments, in pieces with equal holders
+  std::vector<Part> parts_;              // per segment
+  std::vector<std::vector<bool>> seen_;  // per rank, per segment: contribution or total arrived
+  std::vector<bool> contributed_;        // per bucket
+  std::vector<bool> side_complete_;      // per rank: its last side frame arrived
+  std::uint64_t side_entries_max_ = 0;   // M per held block
+  std::uint32_t buckets_missing_ = 0;    // own contributions still to send
+  std::uint32_t parts_missing_ = 0;      // held segments whose total is not there
+  std::uint32_t sides_missing_ = 0;      // ranks whose side entries are not complete
+  bool done_ = false;
+};
+
+}  // namespace starling::collectives

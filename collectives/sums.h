@@ -1,0 +1,32 @@
+#pragma once
+// What a step's reduction reads and writes, as plain views. The grid owns the arrays
+// (kernels/grid); whoever runs a Reduce puts this together.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/base/proof.h"
+#include "core/base/side_entry.h"
+#include "core/job/layout.h"
+
+namespace starling::collectives {
+
+// Per segment its holders, owner first; never empty, ranks below the world size, none twice.
+using Holders = std::shared_ptr<const std::vector<std::vector<Rank>>>;
+
+struct Sums {
+  const Layout* layout = nullptr;
+  // Read only (R2), final once start() or contribute() was called.
+  std::span<const std::int32_t> accumulators;     // [layout.elements()]
+  std::span<const ProofLanes> accumulator_lanes;  // [layout.segments()]
+  std::span<const SideEntry> side_entries;        // own, any order; final at the last contribute()
+  // Written for the segments that this rank holds; the rest is left as it is.
+  std::span<std::int32_t> totals;              // [layout.elements()]
+  std::span<ProofLanes> total_lanes;           // [layout.segments()]
+  std::vector<SideEntry>* received = nullptr;  // all members' entries of held segments, own too
+};
+
+}  // namespace starling::collectives

@@ -1,0 +1,85 @@
+#pragma once
+// Where peers dial in: one per worker process, for all its epochs.
+//
+// Accepted sockets go through the handshake (handshake.h) in the listener's thread and are handed
+// to the Mesh of their epoch. A peer may dial before this worker knows the plan: such sockets wait,
+// bounded in number and time. Nothing beyond the handshake's fixed-size messages is read here, and
+// nothing at all from a socket that does not prove the epoch's key (P8).
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collectives/tcp/handshake.h"
+#include "collectives/tcp/socket.h"
+#include "core/base/ids.h"
+#include "core/base/result.h"
+
+namespace starling::collectives {
+
+struct ListenerOptions {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;                             // 0: any free one
+  std::chrono::milliseconds handshake_timeout{2000};  // from accept to proof, waiting included
+  std::size_t sockets_max = 256;  // in their handshake or waiting; a newer one evicts the oldest
+};
+
+struct ListenerCounters {
+  std::uint64_t accepted = 0;
+  std::uint64_t admitted = 0;
+  std::uint64_t refused = 0;  // malformed hello, not a member, or wrong MAC
+  std::uint64_t timed_out = 0;
+  std::uint64_t evicted = 0;
+};
+
+// Threads: all functions from any thread.
+class Listener {
+ public:
+  // Errors: kBadInput  the address cannot be bound; names it
+  static Result<std::unique_ptr<Listener>> open(const ListenerOptions& options);
+  ~Listener();  // closes and joins; all meshes must be gone
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  std::uint16_t port() const { return port_; }
+  ListenerCounters counters() const;
+
+  // Used by Mesh: connections of this epoch that have proved themselves go to `adopt`, which must
+  // not block. After remove() returns `adopt` does not run any more.
+  using Adopt = std::function<void(Rank, Fd)>;
+  void add(EpochSecret secret, Adopt adopt);
+  void remove(const EpochId& epoch);
+
+ private:
+  struct Pending;
+  struct Registered {
+    EpochSecret secret;
+    Adopt adopt;
+  };
+  Listener(const ListenerOptions& options, Fd socket, Fd epoll, Fd wake, std::uint16_t port);
+  void run();
+  void accept_all();
+  void on_readable(Pending& pending);
+  void try_answer(Pending& pending);
+  void finish(Pending& pending);
+  void close_expired();
+
+  const ListenerOptions options_;
+  const Fd socket_, epoll_, wake_;
+  const std::uint16_t port_;
+  std::atomic<bool> stopping_{false};
+  std::map<int, std::unique_ptr<Pending>> pending_;  // owned by the thread
+  mutable std::mutex mutex_;
+  std::map<EpochId, Registered> epochs_;  // guarded by mutex_
+  ListenerCounters counters_;             // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace starling::collectives

@@ -1,0 +1,88 @@
+#pragma once
+// The connections of one epoch (R1): one TCP connection to every other rank, one communication
+// thread.
+//
+// The lower rank of a pair dials, and dials again until it stands or connect_timeout is over: the
+// peer may not have the plan yet. Frames are delivered in the order of each connection, with their
+// checksum verified. Which versions are welcome is session.h's matter, not this one's.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/transport.h"
+#include "core/base/ids.h"
+#include "core/base/result.h"
+
+namespace starling::collectives {
+
+class Listener;
+
+struct MeshPeer {
+  Incarnation who;
+  std::string host;  // an address, or a name that is looked up in the communication thread
+  std::uint16_t port = 0;
+};
+
+struct MeshOptions {
+  JobId job{};
+  EpochId epoch;
+  EpochKey key{};
+  Rank self = 0;
+  std::vector<MeshPeer> peers;                        // index = rank, self included
+  std::chrono::milliseconds connect_timeout{5000};    // until all connections stand
+  std::chrono::milliseconds handshake_timeout{2000};  // of one attempt
+  std::size_t frame_bytes_max = kFrameBytesMax;
+  std::size_t queue_bytes_max = std::size_t{8} << 30;  // to one peer and not yet written; beyond it
+                                                       // the connection breaks
+};
+
+// All run on the communication thread. They may call send() and leave(), never stop().
+struct MeshEvents {
+  std::function<void()> on_connected;  // all W-1 connections stand; before any frame
+  std::function<void(Rank, Frame)> on_frame;
+  // The first break, or a peer that did not stand in time. All connections of the epoch are closed
+  // by then, so that everybody else stops within a round trip; nothing is delivered after it.
+  std::function<void(Rank, std::string)> on_broken;
+  std::function<void(Rank)> on_left;  // the peer's LEFT: its last frame
+  std::function<void()> on_drained;   // after leave(): the last connection has closed
+};
+
+// Threads: all functions from any thread, unless said otherwise.
+class Mesh : public Transport {
+ public:
+  // Starts dialling and accepting at once. `listener` must outlive the mesh.
+  static std::unique_ptr<Mesh> start(MeshOptions options, MeshEvents events, Listener& listener);
+  ~Mesh() override;  // stop()
+
+  Rank self() const override;
+  Rank world() const override;
+  // Writes what the socket takes, in the caller's thread, and leaves the rest to the communication
+  // thread. Frames sent before all connections stand wait. Frames to a peer that has closed after
+  // LEFT, after leave() and after a break are dropped.
+  void send(Rank to, FrameHeader header, Payload payload) override;
+  void send_all(std::span<const Rank> to, FrameHeader header, const Payload& payload) override;
+
+  // Leaves the epoch by a switch: LEFT is the last frame on every connection; flushing and reading
+  // go on; a connection closes when the peer's LEFT or end of file is there. From then on nothing
+  // counts as a break.
+  void leave();
+  // Ends everything at any moment: closes all connections and joins the thread. When it returns no
+  // callback runs and nothing more is sent or received (R9). Not from a callback; not while holding
+  // a lock that a callback takes.
+  void stop();
+
+  // Peers whose connection broke or does not stand now.
+  std::vector<Rank> broken() const;
+  bool connected() const;
+
+ private:
+  class Impl;
+  explicit Mesh(std::unique_ptr<Impl> impl);
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace starling::collectives
