@@ -1,0 +1,49 @@
+#pragma once
+// Exact sums of totals on the grid and raw side-list values, rounded once; and exact sums of
+// squares.
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "core/base/exact_sum.h"
+#include "core/base/ids.h"
+
+namespace starling::kernels {
+
+// An integer in units of 2^-149 wide enough for kMicroBatchesMax floats and one grid total.
+// Threads: none; a value.
+class WideSum {
+ public:
+  void add(float x);                                          // exactly; requires a finite x
+  void add_total(std::int32_t total, std::int16_t exponent);  // total * 2^exponent, exactly
+
+  // fp32(sum / micro_batches), rounded once, half to even; infinity if too large for a float.
+  float mean(MicroBatch micro_batches) const;
+
+ private:
+  // 24 + 128 bits above the point, 149 below, a sign: 302 bits.
+  static constexpr int kWords = 6;
+  void add_at(std::uint64_t magnitude, int bit, bool negative);
+  std::array<std::uint64_t, kWords> words_{};  // two's complement, little-endian
+};
+
+// Exact sum of squares of floats, order-free: squares of significands, which are integers below
+// 2^48, are summed per exponent.
+// Threads: none; a value.
+class SquareSum {
+ public:
+  void add(std::span<const float> values);  // requires finite values
+  ExactSum sum() const;
+
+ private:
+  void flush();
+
+  // 2^16 squares of 48 bits fit a bin.
+  static constexpr std::uint32_t kTermsMax = 1u << 16;
+  std::array<std::uint64_t, 256> bins_{};
+  std::uint32_t terms_ = 0;  // since the last flush
+  ExactSum flushed_;
+};
+
+}  // namespace starling::kernels

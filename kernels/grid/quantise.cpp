@@ -1,0 +1,130 @@
+#include "kernels/grid/quantise.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "core/base/check.h"
+#include "kernels/grid/quantise_avx2.h"
+
+namespace starling::kernels {
+namespace {
+
+constexpr std::uint32_t kInfinity = 0x7f800000u;
+
+bool add_plain(const float* gradient, GridScale scale, std::int32_t limit, std::int32_t* sums) {
+  std::int32_t q[kBlock];
+  for (std::uint32_t i = 0; i < kBlock; ++i) {
+    const float p = gradient[i] * scale.first * scale.second;
+    if (!(std::fabs(p) < 0x1p30f)) return false;  // also NaN
+    q[i] = static_cast<std::int32_t>(std::lrint(p));
+    if (std::abs(q[i]) >= limit) return false;
+  }
+  for (std::uint32_t i = 0; i < kBlock; ++i) sums[i] += q[i];
+  return true;
+}
+
+// The quotient of an int32 and an M <= 2^24 is rounded to double and then to float, which is the
+// same as rounding once: were it within 2^-53 of the middle of two floats (25 significant bits H)
+// without being it, then 0 < |T - H M| / (H M) < 2^-53 in suitable powers of two, but a non-zero
+// integer T - H M is at least 1, and H M < 2^49. Multiplying by 2^x is exact in double.
+void mean_plain(const std::int32_t* totals, double scale, double micro_batches, float* mean) {
+  for (std::uint32_t i = 0; i < kBlock; ++i)
+    mean[i] = static_cast<float>(totals[i] * scale / micro_batches);
+}
+
+std::uint32_t largest_plain(const float* values) {
+  std::uint32_t largest = 0;
+  for (std::uint32_t i = 0; i < kBlock; ++i)
+    largest = std::max(largest, std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffu);
+  return largest;
+}
+
+const BlockKernels& choose_kernels() {
+  const BlockKernels* avx2 = avx2_kernels();
+  return avx2 != nullptr ? *avx2 : plain_kernels();
+}
+
+}  // namespace
+
+Grid make_grid(MicroBatch micro_batches) {
+  STARLING_CHECK(micro_batches >= 1);
+  STARLING_CHECK(micro_batches <= kMicroBatchesMax);
+  const int bits = std::bit_width(micro_batches - 1);  // ceil(log2 M)
+  Grid grid;
+  grid.micro_batches = micro_batches;
+  grid.limit_bits = 30 - bits;
+  // One micro-batch is larger than the mean of M by up to about sqrt(M) where noise dominates.
+  grid.headroom_bits = 2 + std::max(0, bits - 3) / 2;
+  return grid;
+}
+
+std::int16_t fit_exponent(const Grid& grid, float largest) {
+  STARLING_CHECK(largest > 0);
+  STARLING_CHECK(std::isfinite(largest));
+  const int magnitude = std::ilogb(largest) + 1;  // largest < 2^magnitude
+  const int exponent = magnitude + grid.headroom_bits - grid.limit_bits;
+  return static_cast<std::int16_t>(std::clamp(exponent, kExponentMin, kExponentMax));
+}
+
+std::int16_t next_exponent(const Grid& grid, std::int16_t exponent, float largest_mean,
+                           Version step) {
+  if (largest_mean == 0) return exponent;
+  constexpr float kLargest = 0x1.fffffep127f;
+  const std::int16_t fit =
+      fit_exponent(grid, std::isfinite(largest_mean) ? largest_mean : kLargest);
+  if (fit >= exponent) return fit;
+  const bool decays = step % kDecaySteps == kDecaySteps - 1;
+  return decays ? static_cast<std::int16_t>(exponent - 1) : exponent;
+}
+
+void initial_exponents(const Grid& grid, const Layout& layout, std::span<const float> gradient,
+                       std::span<std::int16_t> exponents) {
+  STARLING_CHECK(gradient.size() == layout.elements());
+  STARLING_CHECK(exponents.size() == layout.blocks());
+  const auto& kernels = block_kernels();
+  for (const TensorPlace& tensor : layout.tensors()) {
+    const std::uint32_t end = tensor.first_block + tensor.blocks;
+    std::int16_t largest = kExponentMin;
+    for (std::uint32_t b = tensor.first_block; b < end; ++b) {
+      const std::uint32_t bits = kernels.largest(gradient.data() + std::uint64_t{b} * kBlock);
+      const bool usable = bits != 0 && bits < kInfinity;
+      // Below every exponent: replaced in the second pass.
+      exponents[b] = usable ? fit_exponent(grid, std::bit_cast<float>(bits)) : INT16_MIN;
+      largest = std::max(largest, exponents[b]);
+    }
+    for (std::uint32_t b = tensor.first_block; b < end; ++b)
+      if (exponents[b] == INT16_MIN) exponents[b] = largest;
+  }
+}
+
+GridScale grid_scale(std::int16_t exponent) {
+  STARLING_CHECK(exponent >= kExponentMin);
+  STARLING_CHECK(exponent <= kExponentMax);
+  const int power = -exponent;
+  const int first = std::min(power, 127);
+  const auto power_of_two = [](int e) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
+  };
+  return {power_of_two(first), power_of_two(power - first)};
+}
+
+const BlockKernels& plain_kernels() {
+  static constexpr BlockKernels kPlain{add_plain, mean_plain, largest_plain};
+  return kPlain;
+}
+
+const BlockKernels& block_kernels() {
+  static const BlockKernels& chosen = choose_kernels();
+  return chosen;
+}
+
+bool all_finite(std::span<const float> values) {
+  STARLING_CHECK(values.size() % kBlock == 0);
+  const auto& kernels = block_kernels();
+  for (std::size_t i = 0; i < values.size(); i += kBlock)
+    if (kernels.largest(values.data() + i) >= kInfinity) return false;
+  return true;
+}
+
+}  // namespace starling::kernels

@@ -1,0 +1,76 @@
+#pragma once
+// The integer grid: how a micro-batch's gradient becomes integers whose sum does not depend on
+// order (docs/design.md, section 5, "The grid").
+//
+// Block b has an exponent x; a gradient g counts as q = round_half_even(g * 2^-x). If every |q| of
+// the block is below 2^(30 - ceil(log2 M)), M of them fit int32 with a bit to spare; if not, the
+// block of this micro-batch goes to the side list. Everything here is a pure function; the plain
+// and the AVX2 versions give the same bits, so which one runs is no part of the fingerprint.
+
+#include <cstdint>
+#include <span>
+
+#include "core/base/ids.h"
+#include "core/job/layout.h"
+
+namespace starling::kernels {
+
+inline constexpr int kExponentMin = -140;
+inline constexpr int kExponentMax = 100;
+inline constexpr MicroBatch kMicroBatchesMax = 1u << 24;
+// An exponent falls by at most one bit in this many steps.
+inline constexpr Version kDecaySteps = 8;
+
+// What the grid takes from the job.
+struct Grid {
+  MicroBatch micro_batches = 1;
+  int limit_bits = 30;    // |q| < 2^limit_bits
+  int headroom_bits = 2;  // of a micro-batch's largest over the mean's largest
+  std::int32_t limit() const { return std::int32_t{1} << limit_bits; }
+};
+
+// Requires 1 <= micro_batches <= kMicroBatchesMax.
+Grid make_grid(MicroBatch micro_batches);
+
+// The smallest exponent, clamped, with which `largest` * 2^headroom is below the limit. Requires
+// 0 < largest < infinity.
+std::int16_t fit_exponent(const Grid& grid, float largest);
+
+// Exponent for step + 1 from that of `step` and the largest magnitude of the block's mean gradient:
+// up at once, down one bit in kDecaySteps steps, unchanged by zero. Not finite counts as the
+// largest float.
+std::int16_t next_exponent(const Grid& grid, std::int16_t exponent, float largest_mean,
+                           Version step);
+
+// Exponents from one gradient, at the start. A block of zeros (or with a NaN or infinity) takes the
+// largest of its tensor; a tensor of zeros kExponentMin, so that its first gradient goes to the
+// side list, exactly, and sets the exponent.
+//   gradient [layout.elements()], exponents [layout.blocks()]
+void initial_exponents(const Grid& grid, const Layout& layout, std::span<const float> gradient,
+                       std::span<std::int16_t> exponents);
+
+// 2^-x as two factors that are floats of their own: 2^140 is not one. Multiplying by `first`, then
+// `second` is exact or overflows, except for results below 2^-126, whose q is 0 in any case. So
+// rounding the float product gives the same q as rounding the product in double.
+struct GridScale {
+  float first = 1, second = 1;
+};
+GridScale grid_scale(std::int16_t exponent);
+
+// The inner loops. All pointers are to whole blocks of kBlock elements.
+struct BlockKernels {
+  // If every |q| < limit adds q to sums and returns true, else leaves sums alone. NaN and infinity
+  // do not fit.
+  bool (*add)(const float* gradient, GridScale scale, std::int32_t limit, std::int32_t* sums);
+  // mean = fp32(total * 2^x / M), rounded once.
+  void (*mean)(const std::int32_t* totals, double scale, double micro_batches, float* mean);
+  // Largest magnitude, as the bits of a float (NaN above infinity above all finite).
+  std::uint32_t (*largest)(const float* values);
+};
+const BlockKernels& plain_kernels();
+// The AVX2 ones if compiled in and this CPU has it, else the plain ones.
+const BlockKernels& block_kernels();
+
+bool all_finite(std::span<const float> values);  // size a multiple of kBlock
+
+}  // namespace starling::kernels

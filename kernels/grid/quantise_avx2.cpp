@@ -1,0 +1,77 @@
+#include "kernels/grid/quantise_avx2.h"
+
+#include "kernels/grid/quantise.h"
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+namespace starling::kernels {
+
+#ifdef __AVX2__
+namespace {
+
+static_assert(kBlock % 8 == 0);
+
+bool add_avx2(const float* gradient, GridScale scale, std::int32_t limit, std::int32_t* sums) {
+  alignas(32) std::int32_t q[kBlock];
+  const __m256 first = _mm256_set1_ps(scale.first), second = _mm256_set1_ps(scale.second);
+  const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+  const __m256 bound = _mm256_set1_ps(0x1p30f);
+  const __m256i most = _mm256_set1_epi32(limit - 1);
+  __m256i outside = _mm256_setzero_si256();
+  for (unsigned i = 0; i < kBlock; i += 8) {
+    const __m256 p = _mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(gradient + i), first), second);
+    // Not less than: true for NaN as well.
+    const __m256 large = _mm256_cmp_ps(_mm256_and_ps(p, magnitude), bound, _CMP_NLT_UQ);
+    const __m256i rounded = _mm256_cvtps_epi32(p);  // half to even, the mode of the program
+    const __m256i above = _mm256_cmpgt_epi32(_mm256_abs_epi32(rounded), most);
+    outside = _mm256_or_si256(outside, _mm256_or_si256(_mm256_castps_si256(large), above));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(q + i), rounded);
+  }
+  if (!_mm256_testz_si256(outside, outside)) return false;
+  for (unsigned i = 0; i < kBlock; i += 8) {
+    auto* sum = reinterpret_cast<__m256i*>(sums + i);
+    const auto* part = reinterpret_cast<const __m256i*>(q + i);
+    _mm256_storeu_si256(sum, _mm256_add_epi32(_mm256_loadu_si256(sum), _mm256_load_si256(part)));
+  }
+  return true;
+}
+
+void mean_avx2(const std::int32_t* totals, double scale, double micro_batches, float* mean) {
+  const __m256d factor = _mm256_set1_pd(scale), divisor = _mm256_set1_pd(micro_batches);
+  for (unsigned i = 0; i < kBlock; i += 4) {
+    const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(totals + i));
+    const __m256d exact = _mm256_mul_pd(_mm256_cvtepi32_pd(t), factor);
+    _mm_storeu_ps(mean + i, _mm256_cvtpd_ps(_mm256_div_pd(exact, divisor)));
+  }
+}
+
+std::uint32_t largest_avx2(const float* values) {
+  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+  __m256i most = _mm256_setzero_si256();
+  for (unsigned i = 0; i < kBlock; i += 8) {
+    const auto* p = reinterpret_cast<const __m256i*>(values + i);
+    most = _mm256_max_epu32(most, _mm256_and_si256(_mm256_loadu_si256(p), magnitude));
+  }
+  alignas(32) std::uint32_t lanes[8];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), most);
+  std::uint32_t largest = 0;
+  for (const std::uint32_t lane : lanes) largest = lane > largest ? lane : largest;
+  return largest;
+}
+
+constexpr BlockKernels kAvx2{add_avx2, mean_avx2, largest_avx2};
+
+}  // namespace
+
+const BlockKernels* avx2_kernels() {
+  return __builtin_cpu_supports("avx2") ? &kAvx2 : nullptr;
+}
+#else
+const BlockKernels* avx2_kernels() {
+  return nullptr;
+}
+#endif
+
+}  // namespace starling::kernels

@@ -1,0 +1,109 @@
+#pragma once
+// What training changes: the working parameters and exponents that every worker has, and the master
+// weights, moments and exponents of the segments that this worker holds (docs/design.md, sections
+// 1 and 5, steps 4 and 5).
+//
+// The arithmetic of apply() is the same on owner and replica and for every cut into segments, so
+// all copies of a segment have the same bits. Bytes for frames and digests are in state_bytes.cpp.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/exact_sum.h"
+#include "core/base/ids.h"
+#include "core/base/result.h"
+#include "core/job/job.h"
+#include "core/job/layout.h"
+#include "core/wire/messages.h"
+#include "kernels/grid/lazy_array.h"
+#include "kernels/grid/quantise.h"
+#include "kernels/grid/totals.h"
+
+namespace starling::kernels {
+
+// Threads: none; but partial_norm(), apply(), publish(), digest_part() and the *_bytes() may run at
+// once on disjoint segments. Borrows `layout`, which must outlive it.
+class State {
+ public:
+  State(const Layout& layout, const Job& job);
+
+  // ---- What every worker has ------------------------------------------------------------------
+  std::span<const float> parameters() const { return parameters_.all(); }  // [layout.elements()]
+  std::span<const std::int16_t> exponents() const { return exponents_; }   // [layout.blocks()]
+
+  // ---- Held segments ----------------------------------------------------------------------------
+  // A held segment starts as zeros without a label; initialise() or set_state() give it one.
+  // Holding a segment again changes nothing. drop() gives its memory back.
+  void hold(SegmentId segment);
+  void drop(SegmentId segment);
+  bool holds(SegmentId segment) const { return held_[segment] != 0; }
+  Version label(SegmentId segment) const { return labels_[segment]; }
+
+  struct Segment {  // of one held segment; `second` is zeros for optimizers with one moment
+    std::span<const float> weights, first, second;  // [block_count * kBlock]
+    std::span<const std::int16_t> exponents;        // [block_count]
+  };
+  Segment segment(SegmentId segment) const;
+
+  // The start of a job: working parameters and exponents of version 0, and the same with zero
+  // moments in all held segments. Padding of `parameters` must be zero.
+  void initialise(std::span<const float> parameters, std::span<const std::int16_t> exponents);
+
+  // ---- A step -----------------------------------------------------------------------------------
+  // Exact sum of squares of the mean gradient over the real elements of these held segments; with
+  // the owner's part from every worker it gives the norm.
+  ExactSum partial_norm(const Totals& totals, std::span<const SegmentId> segments) const;
+
+  // R6: takes held segments from label v = record.version to v + 1. Requires that the totals are
+  // pending for v. A skipped step changes exponents and label alone.
+  void apply(const Totals& totals, const StepRecord& record, std::span<const SegmentId> segments);
+
+  // Copies weights and exponents of held segments (those owned) to the working ones.
+  void publish(std::span<const SegmentId> segments);
+
+  // 128-bit sum over these held segments of the hash of (id, weights, moments, exponents), real
+  // elements only: parts of all owners add up to the digest of the version, whatever the placement.
+  Digest digest_part(std::span<const SegmentId> segments) const;
+
+  // ---- Bytes ------------------------------------------------------------------------------------
+  // Working parameters and exponents for a gather frame, full state for a move frame. Decoders
+  // check everything before they write anything: error kCorrupt leaves the state as it was. They
+  // return the segments that the bytes were about.
+  Bytes params_bytes(std::span<const SegmentRange> ranges) const;
+  Result<std::vector<SegmentRange>> set_params(ByteView bytes);
+  Bytes state_bytes(SegmentRange range) const;  // all held, all of one label
+  // Only segments that are held are taken; their label becomes that in the bytes, which must be
+  // `label`.
+  Result<SegmentRange> set_state(ByteView bytes, Version label);
+
+ private:
+  struct Span {  // where a segment or range lies
+    std::uint32_t first_block = 0, blocks = 0;
+    std::uint64_t first() const { return std::uint64_t{first_block} * kBlock; }
+    std::uint64_t count() const { return std::uint64_t{blocks} * kBlock; }
+  };
+  Span span_of(SegmentId segment) const;
+  Span span_of(SegmentRange range) const;
+  void update_run(const Totals& totals, const StepRecord& record, std::uint32_t first_block,
+                  std::uint32_t blocks);
+  Result<SegmentRange> read_range(ByteReader& reader) const;
+  Result<> check_exponents(ByteView bytes) const;
+  Result<> check_padding(Span span, ByteView floats) const;
+
+  const Layout& layout_;
+  const Job job_;
+  const Grid grid_;
+  const unsigned moments_;  // arrays of moments that the optimizer has
+
+  LazyArray<float> parameters_;
+  std::vector<std::int16_t> exponents_;
+
+  LazyArray<float> weights_, first_, second_;
+  std::vector<std::int16_t> held_exponents_;  // apart, since a copy may be a version ahead
+  std::vector<std::uint8_t> held_;            // by segment
+  std::vector<Version> labels_;               // kNoVersion: held without content, or not held
+};
+
+}  // namespace starling::kernels
