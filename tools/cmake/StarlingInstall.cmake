@@ -1,1 +1,27 @@
-# Headers, libraries and the CMake package; filled in with the embedding example.
+# Headers, libraries and the CMake package `Starling` with the targets starling::core, ::kernels,
+# ::collectives, ::elastic and ::actors. An installed header is included by the same path as in the
+# sources: #include "core/base/bytes.h". tests/install shows a user of the package.
+include(CMakePackageConfigHelpers)
+
+set(starling_rooms core kernels collectives elastic actors)
+set(starling_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Starling")
+
+foreach(room IN LISTS starling_rooms)
+  install(TARGETS starling_${room} EXPORT StarlingTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${room}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/starling"
+    FILES_MATCHING PATTERN "*.h" PATTERN "*.capnp")
+endforeach()
+# What the Cap'n Proto compiler wrote, beside the headers that include it.
+install(DIRECTORY "${PROJECT_BINARY_DIR}/generated/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/starling"
+  FILES_MATCHING PATTERN "*.capnp.h")
+
+install(EXPORT StarlingTargets NAMESPACE starling:: DESTINATION "${starling_package_dir}")
+configure_package_config_file("${PROJECT_SOURCE_DIR}/tools/cmake/StarlingConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/StarlingConfig.cmake" INSTALL_DESTINATION "${starling_package_dir}")
+# Below 1.0 nothing is promised between minor versions.
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/StarlingConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/StarlingConfig.cmake"
+  "${PROJECT_BINARY_DIR}/StarlingConfigVersion.cmake"
+  "${PROJECT_SOURCE_DIR}/tools/cmake/FindCAF.cmake"
+  "${PROJECT_SOURCE_DIR}/tools/cmake/StarlingDependencies.cmake" DESTINATION "${starling_package_dir}")

@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""Checks of the sources that a compiler does not make: who may include whom (docs/design.md, section 3),
+what elastic/ must not know, and the habits that keep the tree readable.
+
+  tidy.py ROOT         check the tree below ROOT; one line per finding, exit code 1 if there is one
+  tidy.py --self-test  plant one bad file after the other in a scratch tree and see each check fail
+"""
+
+import os
+import re
+import sys
+import tempfile
+
+ROOMS = ("core", "kernels", "collectives", "elastic", "actors", "tools", "examples", "tests")
+
+# May use: each room may include itself and these (docs/design.md, section 3).
+MAY_USE = {
+    "core": (),
+    "kernels": ("core",),
+    "collectives": ("core",),
+    "elastic": ("core",),
+    "actors": ("core", "kernels", "collectives", "elastic"),
+    "tools": ("core", "kernels", "collectives", "elastic", "actors"),
+    "examples": ("core", "kernels", "collectives", "elastic", "actors"),
+    "tests": ("core", "kernels", "collectives", "elastic", "actors", "tools"),
+}
+
+# elastic/ is pure: events in, commands out. No thread, clock, socket, file or random source.
+IMPURE = re.compile(
+    r"^(thread|mutex|shared_mutex|condition_variable|atomic|future|stop_token|barrier|latch|semaphore"
+    r"|chrono|ctime|time\.h|random|cstdio|stdio\.h|iostream|fstream|filesystem|csignal|signal\.h"
+    r"|unistd\.h|fcntl\.h|poll\.h|pthread\.h|netdb\.h|(sys|netinet|arpa|linux)/.*|zmq.*|caf/.*|sodium.*"
+    r"|boost/asio.*|spdlog/.*)$"
+)
+IMPURE_CALLS = re.compile(
+    r"\b(rand|srand|random|time|clock|clock_gettime|gettimeofday|getenv|getrandom|usleep|nanosleep)\s*\("
+    r"|\bthread_local\b|\b__rdtsc\b"
+)
+
+CAF_ROOMS = ("actors", "tools", "examples", "tests")
+GPU_INCLUDE = re.compile(r"^(cuda|cublas|cudnn|nccl|curand|cooperative_groups|nvtx|nvToolsExt)")
+GPU_PLACES = ("kernels/cuda/", "collectives/nccl/", "tests/kernels/cuda/", "tests/collectives/nccl/")
+
+SOURCE_ENDINGS = (".h", ".cpp", ".cu", ".cuh", ".inc")  # .inc: a piece of a source, for one place
+TEXT_ENDINGS = SOURCE_ENDINGS + (".capnp", ".cmake", ".txt", ".sh", ".py", ".md", ".toml", ".json")
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
+MACHINE_PATH = re.compile(r"(?<![\w.$}])/(work|root|home|farm|Users|mnt)/\w|(?<![\w.$}])/tmp/[A-Za-z0-9]")
+LINES_MAX = 500
+LONG_REASON = re.compile(r"long because", re.IGNORECASE)
+README_LINES_MAX = 60
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def files_of(root):
+    """All text files of the rooms, docs and the top folder, as (path from root, text)."""
+    tops = [name for name in ROOMS + ("docs", ".ci") if os.path.isdir(os.path.join(root, name))]
+    names = [n for n in os.listdir(root) if os.path.isfile(os.path.join(root, n))]
+    for top in tops:
+        for folder, folders, files in os.walk(os.path.join(root, top)):
+            folders[:] = [f for f in folders if not f.startswith((".", "build", "__pycache__"))]
+            names += [os.path.relpath(os.path.join(folder, f), root) for f in files]
+    for name in sorted(names):
+        if name.endswith(TEXT_ENDINGS) or name in (".ci/run",):
+            with open(os.path.join(root, name), encoding="utf-8") as stream:
+                yield name, stream.read()
+
+
+def includes_of(text):
+    """(line number, "<" or '"', path) of every include."""
+    return [(text.count("\n", 0, m.start(1)) + 1, m[1], m[2]) for m in INCLUDE.finditer(text)]
+
+
+def code_lines(text):
+    """Lines without // comments and string literals, for checks that look for calls."""
+    for number, line in enumerate(text.splitlines(), 1):
+        line = re.sub(r'"(\\.|[^"\\])*"', '""', line)
+        yield number, line.split("//", 1)[0]
+
+
+def check_layers(tree):
+    """A room includes only itself and the rooms below it, by the full path from the root."""
+    for name, text in tree.items():
+        room = name.split("/", 1)[0]
+        if not name.endswith(SOURCE_ENDINGS) or room not in MAY_USE:
+            continue
+        for line, kind, path in includes_of(text):
+            other = path.split("/", 1)[0]
+            if kind == "<" and other in ROOMS and "/" in path and path in tree:
+                yield name, line, f"own header <{path}> needs quotes"
+            if kind != '"':
+                continue
+            if path.endswith(".capnp.h"):
+                known = path[: -len(".h")] in tree
+            else:
+                known = path in tree
+            if not known:
+                yield name, line, f'"{path}" is no file of the project, seen from its root'
+            elif other != room and other not in MAY_USE[room]:
+                yield name, line, f"{room} may not include {other} ({path})"
+
+
+def check_elastic_is_pure(tree):
+    """elastic/ includes no thread, clock, socket, file or random source, itself or through core/."""
+    seen, queue = {}, [(n, n) for n in tree if n.startswith("elastic/") and n.endswith(SOURCE_ENDINGS)]
+    while queue:
+        name, via = queue.pop()
+        if name in seen:
+            continue
+        seen[name] = via
+        for line, kind, path in includes_of(tree[name]):
+            if kind == "<" and IMPURE.match(path):
+                yield (name, line, f"<{path}> in the pure room elastic/") if name == via else (
+                    via, 1, f"<{path}> reaches the pure room elastic/ through {name}:{line}")
+            if kind == '"' and path in tree:
+                queue.append((path, via))
+        if name.startswith("elastic/"):
+            for line, code in code_lines(tree[name]):
+                if call := IMPURE_CALLS.search(code):
+                    yield name, line, f"{call[0].strip()} in the pure room elastic/"
+
+
+def check_caf_stays_up(tree):
+    """CAF appears in actors/ and above only."""
+    for name, text in tree.items():
+        if name.endswith(SOURCE_ENDINGS) and name.split("/", 1)[0] not in CAF_ROOMS:
+            for line, _, path in includes_of(text):
+                if path.startswith("caf/"):
+                    yield name, line, f"<{path}>: CAF belongs to actors/ and above"
+
+
+def check_gpu_stays_in_its_place(tree):
+    """CUDA and NCCL headers only in kernels/cuda and collectives/nccl."""
+    for name, text in tree.items():
+        if name.endswith(SOURCE_ENDINGS) and not name.startswith(GPU_PLACES):
+            for line, kind, path in includes_of(text):
+                if kind == "<" and GPU_INCLUDE.match(path):
+                    yield name, line, f"<{path}>: only kernels/cuda and collectives/nccl may"
+
+
+def check_pragma_once(tree):
+    """Every header begins with #pragma once."""
+    for name, text in tree.items():
+        if name.endswith((".h", ".cuh")) and not text.startswith("#pragma once\n"):
+            yield name, 1, "first line is not #pragma once"
+
+
+def check_finished(tree):
+    """Nothing is left for later in a comment: what is missing stands in docs/."""
+    for name, text in tree.items():
+        for line, content in enumerate(text.splitlines(), 1):
+            if found := UNFINISHED.search(content):
+                yield name, line, f"{found[0]}: do it, or write down in docs/ what is missing"
+
+
+def check_no_machine_paths(tree):
+    """No path that exists on one machine only."""
+    for name, text in tree.items():
+        for line, content in enumerate(text.splitlines(), 1):
+            if found := MACHINE_PATH.search(content):
+                yield name, line, f"a path of one machine: {found[0]}"
+
+
+def check_length(tree):
+    """A source above 500 lines says in its head comment why ("Long because ...")."""
+    for name, text in tree.items():
+        lines = text.splitlines()
+        if name.endswith(SOURCE_ENDINGS) and len(lines) > LINES_MAX:
+            if not LONG_REASON.search("\n".join(lines[:40])):
+                yield name, len(lines), f"{len(lines)} lines and no 'Long because ...' in its head comment"
+
+
+def check_no_throw(tree):
+    """No exceptions of our own: Result<T>. Tests may throw to provoke, an allocation to fail as usual."""
+    for name, text in tree.items():
+        if name.endswith(SOURCE_ENDINGS) and not name.startswith("tests/"):
+            for line, code in code_lines(text):
+                if re.search(r"\bthrow\b(?! std::bad_alloc)", code):
+                    yield name, line, "throw: errors are values here (core/base/result.h)"
+
+
+def check_readmes(tree):
+    """Every room has a README.md of at most 60 lines."""
+    for room in ROOMS:
+        if not any(n.startswith(room + "/") for n in tree):
+            continue
+        text = tree.get(f"{room}/README.md")
+        if text is None:
+            yield f"{room}/README.md", 1, "missing"
+        elif len(text.splitlines()) > README_LINES_MAX:
+            yield f"{room}/README.md", README_LINES_MAX, f"longer than {README_LINES_MAX} lines"
+
+
+CHECKS = (
+    check_layers,
+    check_elastic_is_pure,
+    check_caf_stays_up,
+    check_gpu_stays_in_its_place,
+    check_pragma_once,
+    check_finished,
+    check_no_machine_paths,
+    check_length,
+    check_no_throw,
+    check_readmes,
+)
+
+
+def findings(root):
+    tree = dict(files_of(root))
+    return [(check.__name__, *finding) for check in CHECKS for finding in check(tree)]
+
+
+# What must be found: check, file, its text. Each is planted alone into a tree that has no finding.
+GOOD = {room + "/README.md": f"# {room}\n" for room in ROOMS} | {
+    "core/base/clock.h": "#pragma once\n#include <chrono>\n",
+    "core/base/word.h": "#pragma once\n#include <cstdint>\n",
+    "core/wire/m.capnp": "@0x1;\n",
+    "core/wire/codec.cpp": '#include "core/wire/m.capnp.h"\n',
+    "kernels/table.h": '#pragma once\n#include "core/base/word.h"\n',
+    "kernels/cuda/table.cu": "#include <cuda_runtime.h>\n",
+    "elastic/vote.h": '#pragma once\n#include "core/base/word.h"\n// time (an event) and rand() are not used\n',
+    "actors/worker.h": '#pragma once\n#include <caf/all.hpp>\n#include "elastic/vote.h"\n',
+    "core/base/table.cpp": "// A table of constants.\n// Long because it is a table.\n" + "\n" * 600,
+}
+BAD = (
+    ("check_layers", "core/bad.cpp", '#include "elastic/vote.h"\n'),
+    ("check_layers", "kernels/bad.cpp", '#include "elastic/vote.h"\n'),
+    ("check_layers", "elastic/bad.cpp", '#include "kernels/table.h"\n'),
+    ("check_layers", "collectives/bad.cpp", '  #  include "actors/worker.h"\n'),
+    ("check_layers", "actors/bad.cpp", '#include "tests/bad.h"\n'),
+    ("check_layers", "actors/bad.cpp", '#include "worker.h"\n'),
+    ("check_layers", "actors/bad.cpp", "#include <elastic/vote.h>\n"),
+    ("check_elastic_is_pure", "elastic/bad.cpp", "#include <thread>\n"),
+    ("check_elastic_is_pure", "elastic/bad.cpp", "#include <sys/socket.h>\n"),
+    ("check_elastic_is_pure", "elastic/bad.cpp", "#include <fstream>\n"),
+    ("check_elastic_is_pure", "elastic/bad.cpp", "#include <random>\n"),
+    ("check_elastic_is_pure", "elastic/bad.cpp", '#include "core/base/clock.h"\n'),
+    ("check_elastic_is_pure", "elastic/bad.cpp", "int f() { return rand(); }\n"),
+    ("check_caf_stays_up", "kernels/bad.cpp", "#include <caf/all.hpp>\n"),
+    ("check_caf_stays_up", "collectives/bad.h", "#pragma once\n#include <caf/actor.hpp>\n"),
+    ("check_gpu_stays_in_its_place", "kernels/cpu/bad.cpp", "#include <cuda_runtime.h>\n"),
+    ("check_gpu_stays_in_its_place", "collectives/tcp/bad.cpp", "#include <nccl.h>\n"),
+    ("check_pragma_once", "core/bad.h", "// no guard\n"),
+    ("check_finished", "core/bad.cpp", "// TO" "DO: later\n"),
+    ("check_finished", "docs/bad.md", "FIX" "ME\n"),
+    ("check_no_machine_paths", "tools/bad.sh", "cd /ho" "me/somebody\n"),
+    ("check_no_machine_paths", "core/bad.cpp", 'const char* p = "/t' 'mp/x";\n'),
+    ("check_length", "core/bad.cpp", "// A long file.\n" + "\n" * 501),
+    ("check_no_throw", "core/bad.cpp", "void f() { throw 1; }\n"),
+    ("check_readmes", "core/README.md", "# core\n" + "\n" * 61),
+)
+
+
+def plant(root, files):
+    for name, text in files.items():
+        path = os.path.join(root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(text)
+
+
+def self_test():
+    failures = 0
+    with tempfile.TemporaryDirectory() as root:
+        plant(root, GOOD)
+        for finding in findings(root):
+            failures += 1
+            print("good tree:", *finding)
+    for wanted, name, text in BAD:
+        with tempfile.TemporaryDirectory() as root:
+            plant(root, GOOD | {name: text})
+            found = [(check, path) for check, path, _, _ in findings(root)]
+            if (wanted, name) not in found or any(f != (wanted, name) for f in found):
+                failures += 1
+                print(f"planted {name!r} {text[:60]!r}: wanted {wanted} alone, got {found}")
+    untested = {c.__name__ for c in CHECKS} - {wanted for wanted, _, _ in BAD}
+    for check in sorted(untested):
+        failures += 1
+        print(f"{check} has no planted file")
+    print(f"self-test: {len(BAD)} planted files, {failures} failures")
+    return 1 if failures else 0
+
+
+def main(arguments):
+    if arguments == ["--self-test"]:
+        return self_test()
+    if len(arguments) != 1 or not os.path.isdir(arguments[0]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    found = findings(arguments[0])
+    for check, name, line, text in found:
+        print(f"{name}:{line}: {text} [{check}]")
+    print(f"tidy: {len(found)} findings")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
