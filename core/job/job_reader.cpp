@@ -45,6 +45,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 // "did you mean `x`?" or, if nothing is near, all that is known.
 std::string suggestion(std::string_view word, const std::vector<std::string>& known) {
+  for (const auto& k : known)  // "lease" for "lease_ms"
+    if (word.size() >= 3 && k.starts_with(word)) return "did you mean `" + k + "`?";
   std::string nearest;
   std::size_t best = std::max<std::size_t>(2, word.size() / 2) + 1;
   for (const auto& k : known)
@@ -63,6 +65,7 @@ std::string shown(std::string_view text) {
 }
 
 std::string shown(const toml::node& node) {
+  if (const auto* text = node.as_string()) return '"' + shown(text->get()) + '"';
   std::ostringstream out;
   out << toml::node_view<const toml::node>(node);
   return shown(out.str());
@@ -321,10 +324,9 @@ void resolve_path(Section& s, const std::string& base, DataSpec& data) {
   path = fs::absolute(path, error).lexically_normal();
   if (!error) data.path = path.string();
   const auto status = fs::status(path, error);
-  if (status.type() == fs::file_type::not_found || error)
+  if (error)  // also when nothing is there
     return s.wrong("path", "path must be a file or folder that can be read, is " +
-                               shown(data.path) + " (" +
-                               (error ? error.message() : "does not exist") + ")");
+                               shown(data.path) + " (" + error.message() + ")");
   const bool folder = fs::is_directory(status);
   if (!folder && !fs::is_regular_file(status))
     return s.wrong("path", "path must be a regular file or a folder, is " + shown(data.path));

@@ -1,0 +1,283 @@
+#include "core/job/job.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace starling {
+namespace {
+
+// A correct job file; every test changes one thing. Tests run in the repository's root.
+const std::string kGood = R"([job]
+name = "t"
+steps = 60
+[model]
+kind = "gpt"
+layers = 2
+heads = 4
+width = 64
+context = 32
+vocabulary = 256
+[optimizer]
+kind = "adamw"
+peak_rate = 1e-3
+warmup_steps = 10
+[data]
+kind = "text"
+path = "core"
+)";
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const auto at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+std::string error_of(const std::string& toml) {
+  const auto job = parse_job(toml, ".");
+  if (job) return "no error";
+  CHECK(job.error().code() == Code::kBadInput);
+  CHECK(job.error().text().find('\n') == std::string::npos);
+  return job.error().text();
+}
+
+}  // namespace
+
+TEST_CASE("the examples are what they say") {
+  const auto tiny = load_job("examples/gpt/tiny.toml");
+  REQUIRE_MESSAGE(tiny, tiny.error().text());
+  const Job& job = tiny.value();
+  CHECK(job.name == "tiny");
+  CHECK(job.micro_batches == 8);
+  CHECK(job.micro_batch_sequences == 4);
+  CHECK(std::get<GptSpec>(job.model) == GptSpec{4, 4, 128, 128, 256});
+  CHECK(job.optimizer.schedule_steps == 200);
+  CHECK(job.optimizer == [] {
+    OptimizerSpec o;  // the rest is what is left out of a file: brackets in tiny.toml
+    o.warmup_steps = 10;
+    o.schedule_steps = 200;
+    return o;
+  }());
+  const auto digits = load_job("examples/mlp/digits.toml");
+  REQUIRE_MESSAGE(digits, digits.error().text());
+  CHECK(std::get<MlpSpec>(digits.value().model).sizes ==
+        std::vector<std::uint32_t>{64, 48, 32, 10});
+  CHECK(std::filesystem::path(digits.value().data.path).is_absolute());
+}
+
+TEST_CASE("a formatted job reads back equal") {
+  for (const char* path : {"examples/gpt/tiny.toml", "examples/mlp/digits.toml"}) {
+    const auto job = load_job(path);
+    REQUIRE(job);
+    const std::string text = format_job(job.value());
+    const auto again = parse_job(text, "/nowhere");
+    REQUIRE_MESSAGE(again, again.error().text());
+    CHECK(again.value() == job.value());
+    CHECK(format_job(again.value()) == text);
+  }
+}
+
+TEST_CASE("a formatted job keeps awkward numbers and texts") {
+  auto job = parse_job(kGood, ".").value();
+  job.optimizer.peak_rate = 0.1 + 0.2;
+  job.optimizer.epsilon = 5e-324;
+  job.optimizer.clip = 0;
+  job.data.extensions = {"", ".\"\\\x01\xc3\xa9"};
+  const auto again = parse_job(format_job(job), "");
+  REQUIRE_MESSAGE(again, again.error().text());
+  CHECK(again.value() == job);
+}
+
+TEST_CASE("bad job files: the message says what, where and what was expected") {
+  struct Row {
+    const char *from, *to, *message;
+  };
+  const Row rows[] = {
+      {"steps = 60", "steps = 0",
+       "steps must be an integer from 1 to 4294967295, is 0; [job].steps, line 3"},
+      {"steps = 60", "steps = -1", "is -1; [job].steps, line 3"},
+      {"steps = 60", "steps = 60.0", "steps must be an integer"},
+      {"steps = 60", "steps = \"60\"", "is \"60\"; [job].steps"},
+      {"steps = 60", "steps = [1, 2]", "is [ 1, 2 ]; [job].steps"},
+      {"steps = 60\n", "", "steps is missing; [job].steps, line 1"},
+      {"steps = 60", "steps = 60\nsteps = 61", "line 4"},
+      {"steps = 60", "steps = ", "line 3, expected TOML"},
+      {"steps = 60", "steps = 60\nstep = 3",
+       "unknown key `step`, did you mean `steps`?; [job].step, line 4"},
+      {"steps = 60", "steps = 60\nmicrobatches = 3", "did you mean `micro_batches`?"},
+      {"steps = 60", "steps = 60\nxyzzyplugh = 3", "known are name, seed, steps"},
+      {"steps = 60", "steps = 60\nmicro_batches = 4097",
+       "micro_batches must be an integer from 1 to 4096"},
+      {"steps = 60", "steps = 60\nsequences = 0", "[job].sequences"},
+      {"steps = 60", "steps = 60\nreplicas = 17",
+       "replicas must be an integer from 0 to 16, is 17"},
+      {"steps = 60", "steps = 60\nseed = 9223372036854775808", "line 4, expected TOML"},
+      {"steps = 60", "steps = 60\nisa = \"sse\"",
+       "isa must be one of \"auto\", \"reference\", \"avx2\", \"avx512\", is \"sse\""},
+      {"name = \"t\"", "name = \"a b\"", "name must consist of letters"},
+      {"name = \"t\"", "name = \"\"", "name must be a text of 1 to 64 bytes"},
+      {"[job]", "[jobs]", "unknown section `jobs`, did you mean `job`?; line 1"},
+      {"[model]", "[extra]\n[model]", "unknown section `extra`"},
+      {"[job]\nname = \"t\"\nsteps = 60", "job = 3", "job must be a table; [job], line 1"},
+      {"kind = \"gpt\"", "kind = \"gtp\"",
+       "kind must be one of \"gpt\", \"mlp\", is \"gtp\"; [model].kind, line 5"},
+      {"kind = \"gpt\"", "kind = \"mlp\"",
+       "layers does not apply to kind \"mlp\"; [model].layers, line 6"},
+      {"layers = 2", "layers = 1025", "layers must be an integer from 1 to 1024"},
+      {"layers = 2\n", "", "layers is missing; [model].layers"},
+      {"width = 64", "width = 66",
+       "width must be a multiple of heads (4), is 66; [model].width, line 8"},
+      {"layers = 2\nheads = 4\nwidth = 64", "layers = 1024\nheads = 4\nwidth = 65536",
+       "at most 2^36 parameters"},
+      {"context = 32", "context = 0", "[model].context"},
+      {"vocabulary = 256", "vocabulary = 300",
+       "needs vocabulary = 256 in [model], is 300; [data].kind"},
+      {"vocabulary = 256", "vocabulary = 256\nsizes = [1, 2]",
+       "sizes does not apply to kind \"gpt\""},
+      {"peak_rate = 1e-3", "peak_rate = 0",
+       "peak_rate must be a number above 0.0, at most 1000.0, is 0"},
+      {"peak_rate = 1e-3", "peak_rate = nan", "peak_rate must be a number above 0.0"},
+      {"peak_rate = 1e-3", "peak_rate = inf", "[optimizer].peak_rate, line 13"},
+      {"peak_rate = 1e-3", "peak_rate = true", "is true"},
+      {"peak_rate = 1e-3", "peak_rate = 1\nfloor = 1.5",
+       "floor must be a number from 0.0 to 1.0, is 1.5"},
+      {"peak_rate = 1e-3", "peak_rate = 1\nbeta1 = 1.0", "beta1 must be a number"},
+      {"peak_rate = 1e-3", "peak_rate = 1\nepsilon = 0.0", "epsilon must be a number above 0.0"},
+      {"peak_rate = 1e-3", "peak_rate = 1\nmomentum = 0.9",
+       "momentum does not apply to kind \"adamw\""},
+      {"peak_rate = 1e-3", "peak_rate = 1\nbeta3 = 0.9",
+       "unknown key `beta3`, did you mean `beta1`?"},
+      {"peak_rate = 1e-3", "peak_rate = 1\nclip = -1", "clip must be a number from 0.0"},
+      {"warmup_steps = 10", "warmup_steps = 60",
+       "warmup_steps must be below the schedule's 60 steps, is 60"},
+      {"warmup_steps = 10", "warmup_steps = 60\nschedule_steps = 200", "no error"},
+      {"kind = \"adamw\"", "kind = \"sgd\"\nbeta2 = 0.9", "beta2 does not apply to kind \"sgd\""},
+      {"kind = \"adamw\"", "kind = \"adam\"\nweight_decay = 0.1", "weight_decay does not apply"},
+      {"kind = \"adamw\"", "kind = \"sgd\"\nnesterov = 1", "nesterov must be true or false, is 1"},
+      {"kind = \"text\"", "kind = \"classified\"", "kind must be \"text\" or \"tokens\" for a gpt"},
+      {"kind = \"text\"", "kind = \"tokens\"",
+       "path must be a file for kind \"tokens\", is the folder"},
+      {"kind = \"text\"", "kind = \"tokens\"\nextensions = [\".h\"]", "extensions does not apply"},
+      {"kind = \"text\"", "kind = \"text\"\nextensions = [\"h\"]",
+       "extensions must be texts like \".h\""},
+      {"kind = \"text\"", "kind = \"text\"\nextensions = \".h\"", "extensions must be an array"},
+      {"path = \"core\"", "path = \"no/such\"",
+       "(No such file or directory); [data].path, line 17"},
+      {"path = \"core\"", "path = \"/dev/null\"", "path must be a regular file or a folder"},
+      {"path = \"core\"", "path = \"a\\u0000b\"", "path must be a text of 1 to 4096 bytes"},
+      {"path = \"core\"\n", "", "path is missing; [data].path, line 15"},
+      {"path = \"core\"", "path = \"core\"\n[elastic]\nlease_ms = 1",
+       "lease_ms must be an integer from 10"},
+      {"path = \"core\"", "path = \"core\"\n[elastic]\nlease_ms = 5000\nstate_timeout_ms = 4000",
+       "state_timeout_ms must be at least lease_ms (5000), is 4000"},
+      {"path = \"core\"", "path = \"core\"\n[elastic]\nlease = 5000", "did you mean `lease_ms`?"},
+  };
+  for (const Row& row : rows) {
+    const std::string error = error_of(replaced(kGood, row.from, row.to));
+    CHECK_MESSAGE(error.find(row.message) != std::string::npos,
+                  "got: " << error << "\nwanted: " << std::string(row.message));
+  }
+}
+
+TEST_CASE("foreign bytes are cut and escaped in messages") {
+  const std::string error =
+      error_of(replaced(kGood, "name = \"t\"", "name = \"" + std::string(500, 'x') + "\""));
+  CHECK(error.size() < 200);
+  CHECK(error_of(replaced(kGood, "\"t\"", "\"a\\u001bb\"")).find('\x1b') == std::string::npos);
+  CHECK(error_of(std::string("\xff\xfe", 2)).find("expected TOML") != std::string::npos);
+  CHECK(error_of("").find("section is missing; [job]") != std::string::npos);
+  CHECK(error_of("a = " + std::string(100000, '[')).find("expected TOML") != std::string::npos);
+}
+
+TEST_CASE("an mlp's sizes") {
+  std::string mlp = replaced(
+      kGood, "kind = \"gpt\"\nlayers = 2\nheads = 4\nwidth = 64\ncontext = 32\nvocabulary = 256",
+      "kind = \"mlp\"\nsizes = [64, 10]");
+  mlp = replaced(mlp, "kind = \"text\"\npath = \"core\"",
+                 "kind = \"classified\"\npath = \"examples/mlp/digits.safetensors\"");
+  CHECK(error_of(mlp) == "no error");
+  CHECK(error_of(replaced(mlp, "[64, 10]", "[64]")).find("[inputs, classes]") != std::string::npos);
+  CHECK(error_of(replaced(mlp, "[64, 10]", "[64, 1]")).find("2 classes") != std::string::npos);
+  CHECK(error_of(replaced(mlp, "[64, 10]", "[64, 0]")).find("sizes must be integers from 1") !=
+        std::string::npos);
+  CHECK(error_of(replaced(mlp, "[64, 10]", "[64, 2.5]")).find("is 2.5") != std::string::npos);
+  CHECK(error_of(replaced(mlp, "[64, 10]", "[1048576, 1048576]")).find("2^36") !=
+        std::string::npos);
+  CHECK(error_of(replaced(mlp, "\"classified\"", "\"text\"")).find("for an mlp") !=
+        std::string::npos);
+}
+
+TEST_CASE("job files that cannot be read") {
+  CHECK(load_job("no/such/job.toml").error().text().find("reading no/such/job.toml") !=
+        std::string::npos);
+  CHECK(load_job("core").error().text().find("not a regular file") != std::string::npos);
+  const std::string path = std::filesystem::temp_directory_path() / "starling_job_test.toml";
+  std::ofstream(path) << std::string((1 << 20) + 1, '#');
+  CHECK(load_job(path).error().text().find("at most 1 MiB") != std::string::npos);
+  std::filesystem::remove(path);
+}
+
+TEST_CASE("the hash is of what reaches the result") {
+  const Job job = parse_job(kGood, ".").value();
+  const auto hash = job_hash(job);
+  const auto with = [&](auto change) {
+    Job other = job;
+    change(other);
+    return job_hash(other);
+  };
+  CHECK(with([](Job& j) { j.name = "other"; }) == hash);
+  CHECK(with([](Job& j) { j.data.path = "/elsewhere"; }) == hash);
+  CHECK(with([](Job& j) { j.replicas = 1; }) == hash);
+  CHECK(with([](Job& j) { j.lease_ms = 77, j.start_timeout_ms = 78; }) == hash);
+  CHECK(with([](Job& j) { j.ledger_events = false; }) == hash);
+  CHECK(with([](Job& j) { j.optimizer.schedule_steps = j.steps; }) == hash);
+  CHECK(with([](Job& j) { j.seed = 2; }) != hash);
+  CHECK(with([](Job& j) { j.steps = 61; }) != hash);
+  CHECK(with([](Job& j) { j.micro_batches = 4; }) != hash);
+  CHECK(with([](Job& j) { j.micro_batch_sequences = 2; }) != hash);
+  CHECK(with([](Job& j) { j.isa = "avx2"; }) != hash);
+  CHECK(with([](Job& j) { std::get<GptSpec>(j.model).layers = 3; }) != hash);
+  CHECK(with([](Job& j) { j.optimizer.beta2 = 0.96; }) != hash);
+  CHECK(with([](Job& j) { j.data.extensions = {".h"}; }) != hash);
+}
+
+TEST_CASE("the learning rate's formula") {
+  OptimizerSpec o;
+  o.peak_rate = 1e-3, o.floor = 0.1, o.warmup_steps = 2;
+  for (std::uint64_t k = 0; k < 5; ++k) {  // S = 5, W = 2
+    const double cosine = (1 + std::cos(M_PI * (static_cast<double>(k) - 1) / 3)) / 2;
+    const double expected =
+        k < 2 ? 1e-3 * (static_cast<double>(k) + 1) / 2 : 1e-3 * (0.1 + 0.9 * cosine);
+    CHECK(std::abs(learning_rate(o, k, 5) - expected) < 1e-18);
+  }
+  CHECK(learning_rate(o, 1, 5) == 1e-3);
+  CHECK(learning_rate(o, 4, 5) == 1e-3 * 0.1);
+  CHECK(learning_rate(o, 1000, 5) == 1e-3 * 0.1);
+}
+
+TEST_CASE("the cosine ends at the schedule, not at the job") {
+  OptimizerSpec o;
+  o.warmup_steps = 10, o.schedule_steps = 200;
+  CHECK(learning_rate(o, 59, 60) == learning_rate(o, 59, 200));
+  CHECK(learning_rate(o, 59, 60) > 0.8e-3);
+  o.schedule_steps = 0;
+  CHECK(learning_rate(o, 59, 60) == o.peak_rate * o.floor);
+  for (std::uint64_t k = 10; k < 59; ++k)
+    CHECK(learning_rate(o, k, 60) > learning_rate(o, k + 1, 60));
+}
+
+TEST_CASE("the learning rate's cosine is as good as libm's") {
+  OptimizerSpec o;
+  o.peak_rate = 2, o.floor = 0;  // rate = 1 + cos(pi (k+1)/S)
+  for (std::uint64_t k = 0; k + 1 < 1000; ++k) {
+    const double exact =
+        1 + static_cast<double>(std::cos(M_PIl * static_cast<long double>(k + 1) / 1000));
+    CHECK(std::abs(learning_rate(o, k, 1000) - exact) < 4 * std::numeric_limits<double>::epsilon());
+  }
+}
+
+}  // namespace starling
