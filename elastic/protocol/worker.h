@@ -124,12 +124,13 @@ namespace worker_command {
 struct ToCoordinators {     // to all of them; followers drop what only a leader needs
   Message body;
 };
-struct Initialise {         // build the full state from the seed, label `version`; -> Initialised
+struct Initialise {         // build parameters and exponents from the seed; -> Initialised
   EpochId epoch;
   Version version = 0;
 };
 struct Hold {               // keep copies of exactly these segments, free the others
   std::vector<bool> segments;
+  bool fresh = false;       // build those that are missing from the initial parameters
 };
 struct Connect {            // open this epoch's connections; -> Connected or Broken
   std::shared_ptr<const Plan> plan;
@@ -156,6 +157,8 @@ struct Compute {            // micro-batches to compute, in this order; replaces
   Version version = 0;      // A micro-batch in progress is finished and counts (R8).
   std::vector<MicroBatch> micro_batches;
 };
+// Frames of the current version that arrive before the command that wants them (OpenStep,
+// StartGather) wait for it.
 struct OpenStep {           // contributions and totals of this step may arrive from now on
   EpochId epoch;
   Version version = 0;
@@ -191,12 +194,13 @@ struct Apply {              // update all held segments with their totals: label
 };
 struct ClearAccumulators {};  // only after the vote passed (R7)
 struct DropTotals {};
-struct StartGather {        // send parameters of owned segments, receive the others; -> Gathered
+struct StartGather {        // send parameters of owned segments, receive the others; -> Gathered.
   EpochId epoch;
   Version version = 0;
   StepRecord record;
   Holders holders;
-};
+  bool keep = false;        // own parameters are complete already and may be being read: send, count
+};                          // what arrives, write nothing
 struct ComputeDigest {      // over these segments; -> DigestReady
   EpochId epoch;
   Version version = 0;
@@ -225,9 +229,8 @@ using WorkerCommands = std::vector<WorkerCommand>;
 struct EpochRun {
   enum class Stage : std::uint8_t {
     kConnecting,  // connections, or the fresh state, are not there yet
-    kStep,        // computing, reducing, waiting for what the vote needs
+    kStep,        // gathering, computing, reducing: whatever the vote still needs
     kVoted,
-    kGathering,
     kFinished,    // at the last version
   };
 
@@ -240,14 +243,11 @@ struct EpochRun {
   std::set<Rank> ready_joiners;
   // The step in flight:
   Version voting = kNoVersion;   // the step whose vote is next
-  bool resumed_vote = false;     // this vote is one that began the epoch (BeginAt::kVote)
   bool reduce_started = false;
   bool reduced = false;
   std::optional<ExactWords> norm;
   std::set<SegmentId> moves_due;  // segments whose state must arrive in this step
   std::map<Rank, Vote> votes;
-  std::map<Rank, Vote> early_votes;
-  std::map<Rank, std::vector<LedgerRow>> early_ledger;
 
   Rank world() const { return static_cast<Rank>(plan->members.size()); }
   bool joiner() const { return plan->members[self].joiner; }
@@ -301,30 +301,35 @@ class Worker {
   // Plans.
   void prepare(std::shared_ptr<const Plan> plan, Rank self);
   void enter(std::shared_ptr<const Plan> plan, Rank self);
-  void take_over(const Plan& plan, Rank self);  // shares, copies, pending at an epoch's start
+  bool take_over(const Plan& plan, Rank self);  // pending, shares and copies at an epoch's start
+  bool keep_held(const Plan& plan, Rank self);
   void begin_if_ready();
-  void switch_epochs();
+  bool switch_epochs();  // false if this worker is left out
+  EpochId ready_for() const;
 
   // A step.
-  void open_step();
-  void share_done();
+  void open_step(Version version);
+  void move_out_and_in();
+  void compute_step();
+  void share_done_if_so();
   void vote_if_ready();
+  void cast(Vote vote);
   void pass_if_complete();
   void pass(const StepRecord& record);
   StepRecord make_record() const;
   void start_gather();
-  void learn(const StepRecord& record);
+  void learn(const StepRecord& record, bool with_ledger);
+  std::set<MicroBatch> share_in(const EpochRun& run, Version version) const;
 
   // Stopping.
-  void stop(const std::vector<Incarnation>& broken);
+  void stop(std::vector<Incarnation> broken);
   void report_if_stopped();
   void exit(int code, const std::string& reason, bool fenced = false);
 
   bool ledger_complete() const;
-  Holders holders_in(Version version) const;
+  Holders holders_in(const EpochRun& run, Version version) const;
   std::vector<SegmentId> owned() const;
   EpochRun* run_of(const EpochId& epoch);  // the current one, if it is that
-  bool at_base_already() const;            // this vote was passed here in an earlier epoch
   void send(Message body) { emit(worker_command::ToCoordinators{std::move(body)}); }
   void emit(WorkerCommand command) { commands_.push_back(std::move(command)); }
 
@@ -355,14 +360,13 @@ class Worker {
   // Epochs.
   EpochId entered_;
   EpochId promised_;                 // enters no plan below it
-  EpochId highest_seen_;             // in any plan or Freeze
+  EpochId highest_plan_;             // seen
+  EpochId asked_;                    // by the last Freeze
   std::optional<EpochRun> run_;
   std::optional<EpochRun> next_;     // a prepared plan whose connections are being made
   bool stopped_ = false;             // the last epoch is over for us; only forced plans from here
-  bool report_due_ = false;
+  bool reporting_ = false;           // has something to report as soon as everything is stopped
   std::set<EpochId> stopping_;       // Stop sent, Stopped not yet here
-  std::set<EpochId> left_;           // left by a switch, connections still flushing
-  bool left_out_ = false;            // switched out of the last epoch as a leaver
   std::vector<Incarnation> broken_;
   std::optional<worker_event::DigestReady> finished_;
 };
