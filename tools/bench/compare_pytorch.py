@@ -1,0 +1,349 @@
+#!/usr/bin/env python3
+"""The PyTorch side of the comparison, and the comparison itself (started by compare_pytorch.sh).
+
+  compare    run PyTorch and Starling in turn and print each pair, the ratio and the medians
+  train      one PyTorch run: GPT-2's architecture, AdamW, clipping; DDP over gloo if --processes > 1
+  allreduce  gloo's all-reduce over loopback
+
+A step is timed from its beginning to the beginning of the next, drawing the batch included, on both sides.
+Weights and batches differ between the two (each draws its own); shapes, text and arithmetic do not.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+TINY = dict(layers=4, heads=4, width=128, context=128, vocabulary=256, micro_batches=8, sequences=4)
+GPT2 = dict(layers=12, heads=12, width=768, context=256, vocabulary=50257, micro_batches=2, sequences=1)
+SHAPES = {"tiny": TINY, "gpt2": GPT2}
+TEXT = "/usr/include/c++"  # the folder that examples/gpt/tiny.toml trains on
+SKIPPED_STEPS = {"tiny": 5, "gpt2": 2}  # warm-up, not counted
+
+
+# ---- PyTorch ---------------------------------------------------------------------------------------
+
+
+def build_model(shape):
+    import torch
+    from torch import nn
+    import torch.nn.functional as F
+
+    class Block(nn.Module):
+        def __init__(self, width, heads):
+            super().__init__()
+            self.heads = heads
+            self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):  # x: (B, T, C)
+            B, T, C = x.shape
+            q, k, v = (
+                t.view(B, T, self.heads, C // self.heads).transpose(1, 2) for t in self.qkv(self.ln_1(x)).split(C, 2)
+            )
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.proj(y.transpose(1, 2).reshape(B, T, C))
+            return x + self.down(F.gelu(self.up(self.ln_2(x)), approximate="tanh"))
+
+    class Gpt(nn.Module):
+        def __init__(self):
+            super().__init__()
+            width = shape["width"]
+            self.wte, self.wpe = nn.Embedding(shape["vocabulary"], width), nn.Embedding(shape["context"], width)
+            self.blocks = nn.ModuleList(Block(width, shape["heads"]) for _ in range(shape["layers"]))
+            self.ln_f = nn.LayerNorm(width)
+            for name, p in self.named_parameters():
+                if p.dim() >= 2:
+                    scale = 0.02 / (2 * shape["layers"]) ** 0.5 if name.endswith(("proj.weight", "down.weight")) else 0.02
+                    nn.init.normal_(p, std=scale)
+
+        def forward(self, tokens, targets):  # (B, T) each
+            x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+            for block in self.blocks:
+                x = block(x)
+            logits = F.linear(self.ln_f(x), self.wte.weight)
+            return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+
+    return Gpt()
+
+
+def load_tokens(name):
+    """The training text as one array: bytes of all files below TEXT, or random tokens for GPT-2's vocabulary."""
+    import numpy as np
+
+    if name == "gpt2":  # what it learns does not matter here
+        return np.random.default_rng(1).integers(0, GPT2["vocabulary"], 1 << 20, dtype=np.int64)
+    paths = sorted(os.path.join(folder, f) for folder, _, files in os.walk(TEXT) for f in files)
+    pieces = [np.fromfile(p, dtype=np.uint8) for p in paths if os.path.isfile(p) and not os.path.islink(p)]
+    return np.concatenate(pieces).astype(np.int64)
+
+
+def peak_memory_mb(pid="self"):
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def train_rank(arguments):
+    """One process of a training run; rank 0 prints its figures as JSON."""
+    import numpy as np
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(1)
+    shape = SHAPES[arguments.model]
+    world, rank = arguments.processes, arguments.rank
+    model = build_model(shape)
+    parameters = sum(p.numel() for p in model.parameters())
+    run = model
+    if world > 1:
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+
+        dist.init_process_group("gloo", init_method=f"file://{arguments.store}", rank=rank, world_size=world)
+        run = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    others = [p for p in model.parameters() if p.dim() < 2]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
+        lr=1e-3, betas=(0.9, 0.95), fused=True,
+    )
+    tokens = load_tokens(arguments.model)
+    own = shape["micro_batches"] // world
+    length = shape["context"]
+    times, losses = [], []
+    for step in range(arguments.steps):
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        generator = np.random.default_rng([step, rank])
+        loss_sum = 0.0
+        for m in range(own):
+            places = generator.integers(0, len(tokens) - length - 1, shape["sequences"])
+            rows = torch.from_numpy(np.stack([tokens[p : p + length + 1] for p in places]))
+            last = m == own - 1
+            if world > 1 and not last:
+                with run.no_sync():
+                    loss = run(rows[:, :-1], rows[:, 1:]) / own
+                    loss.backward()
+            else:
+                loss = run(rows[:, :-1], rows[:, 1:]) / own
+                loss.backward()
+            loss_sum += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        times.append(time.perf_counter() - begin)
+        losses.append(loss_sum)
+    if rank == 0:
+        timed = times[SKIPPED_STEPS[arguments.model] :]
+        step_tokens = shape["micro_batches"] * shape["sequences"] * length
+        print(json.dumps({
+            "tokens_per_s": step_tokens / statistics.median(timed), "step_ms": 1000 * statistics.median(timed),
+            "memory_mb": peak_memory_mb(), "parameters": parameters, "loss": losses[-1],
+        }))
+    if world > 1:
+        dist.destroy_process_group()
+
+
+def allreduce_rank(arguments):
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{arguments.store}", rank=arguments.rank, world_size=arguments.processes
+    )
+    values = torch.ones(arguments.bytes // 4)
+    times = []
+    for repetition in range(arguments.repetitions + 3):
+        dist.barrier()
+        begin = time.perf_counter()
+        dist.all_reduce(values)
+        times.append(time.perf_counter() - begin)
+        values.fill_(1)
+    if arguments.rank == 0:
+        timed = times[3:]
+        print(json.dumps({"median_ms": 1000 * statistics.median(timed), "min_ms": 1000 * min(timed)}))
+    dist.destroy_process_group()
+
+
+def torch_processes(arguments):
+    """Runs `arguments` of this script once per rank; returns what rank 0 printed."""
+    processes = arguments[arguments.index("--processes") + 1]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"} if int(processes) > 1 else None
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, os.path.abspath(__file__), *arguments, "--store", os.path.join(folder, "store")]
+        ranks = [
+            subprocess.Popen(
+                command + ["--rank", str(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+            )
+            for rank in range(int(processes))
+        ]
+        outputs = [rank.communicate() for rank in ranks]
+        for rank, (_, errors) in zip(ranks, outputs):
+            if rank.returncode != 0:
+                sys.exit(f"compare_pytorch: {' '.join(command)} ended with {rank.returncode}:\n{errors}")
+    return json.loads(outputs[0][0].strip().splitlines()[-1])
+
+
+# ---- Starling --------------------------------------------------------------------------------------
+
+
+def write_gpt2_job(folder, steps):
+    import numpy as np
+
+    path = os.path.join(folder, "tokens.bin")
+    np.random.default_rng(1).integers(0, GPT2["vocabulary"], 1 << 20, dtype=np.uint16).tofile(path)
+    job = os.path.join(folder, "gpt2.toml")
+    with open(job, "w", encoding="utf-8") as stream:
+        stream.write(
+            '[job]\nname = "gpt2"\nsteps = {steps}\nmicro_batches = {micro_batches}\nsequences = {sequences}\n'
+            '[model]\nkind = "gpt"\nlayers = {layers}\nheads = {heads}\nwidth = {width}\ncontext = {context}\n'
+            'vocabulary = {vocabulary}\n[optimizer]\nkind = "adamw"\npeak_rate = 6e-4\n'
+            '[data]\nkind = "tokens"\npath = "{path}"\n'.format(steps=steps, path=path, **GPT2)
+        )
+    return job
+
+
+def read_events(path):
+    with open(path, encoding="utf-8") as stream:
+        return [json.loads(line) for line in stream if line.endswith("\n")]
+
+
+def starling_run(starling, job, model, workers, threads, steps):
+    """Trains and returns tokens/s, ms a step and the largest worker's peak resident memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "out")
+        command = [starling, "run", job, "--workers", str(workers), "--threads", str(threads),
+                   "--steps", str(steps), "--out", out]
+        log_path = os.path.join(folder, "log")
+        with open(log_path, "w+", encoding="utf-8") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+            events, memory = os.path.join(out, "events.jsonl"), 0.0
+            pids = []
+            while process.poll() is None:
+                time.sleep(0.1)
+                if not pids and os.path.exists(events):
+                    joined = [e["pid"] for e in read_events(events) if e["ev"] == "worker" and e["what"] == "joined"]
+                    pids = joined if len(joined) == workers else []
+                for pid in pids:
+                    try:
+                        memory = max(memory, peak_memory_mb(pid))
+                    except OSError:
+                        pass  # it has ended
+            if process.returncode != 0:
+                log.seek(0)
+                sys.exit(f"compare_pytorch: {' '.join(command)} ended with {process.returncode}:\n{log.read()}")
+        lines = [e for e in read_events(events) if e["ev"] == "step"]
+    times = [b["t"] - a["t"] for a, b in zip(lines, lines[1:])][SKIPPED_STEPS[model] - 1 :]
+    median = statistics.median(times)
+    return {"tokens_per_s": lines[-1]["tokens"] / median, "step_ms": 1000 * median, "memory_mb": memory,
+            "loss": lines[-1]["loss"]}
+
+
+def starling_allreduce(starling, processes, size):
+    command = [starling, "bench", "allreduce", "--ranks", str(processes), "--bytes", str(size), "--json"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return json.loads(output.strip().splitlines()[-1])
+
+
+# ---- The comparison --------------------------------------------------------------------------------
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def compare_training(starling, model, pairs, steps, results):
+    with tempfile.TemporaryDirectory() as folder:
+        job = write_gpt2_job(folder, steps) if model == "gpt2" else "examples/gpt/tiny.toml"
+        for processes, threads in ((1, 2), (2, 1)):
+            name = f"{model} {processes} x {threads}"
+            say(f"\n{name}: tokens/s   PyTorch   Starling   ratio   peak memory MB (PyTorch, Starling)")
+            torch_side, own_side = [], []
+            for pair in range(pairs):
+                run = ["train", "--model", model, "--processes", str(processes), "--threads", str(threads),
+                       "--steps", str(steps)]
+                torch_side.append(torch_processes(run))
+                own_side.append(starling_run(starling, job, model, processes, threads, steps))
+                a, b = torch_side[-1], own_side[-1]
+                say(f"  pair {pair + 1:<14}{a['tokens_per_s']:>10.0f}{b['tokens_per_s']:>11.0f}"
+                    f"{b['tokens_per_s'] / a['tokens_per_s']:>8.2f}   {a['memory_mb']:.0f}, {b['memory_mb']:.0f}")
+            a = statistics.median(r["tokens_per_s"] for r in torch_side)
+            b = statistics.median(r["tokens_per_s"] for r in own_side)
+            ratios = [y["tokens_per_s"] / x["tokens_per_s"] for x, y in zip(torch_side, own_side)]
+            say(f"  median             {a:>10.0f}{b:>11.0f}{statistics.median(ratios):>8.2f}")
+            results[name] = {"pytorch": torch_side, "starling": own_side}
+
+
+def compare_allreduce(starling, results):
+    say("\nall-reduce, ms: median (fastest)      gloo              Starling     ratio of medians")
+    for processes in (2, 4):
+        for size in (1 << 20, 1 << 24):
+            run = ["allreduce", "--processes", str(processes), "--bytes", str(size),
+                   "--repetitions", "100" if size < 1 << 22 else "20"]
+            a, b = torch_processes(run), starling_allreduce(starling, processes, size)
+            say(f"  {processes} processes, {size >> 20:>2} MiB   {a['median_ms']:>12.2f} ({a['min_ms']:.2f})"
+                f"{b['median_ms']:>12.2f} ({b['min_ms']:.2f})   {a['median_ms'] / b['median_ms']:.2f}")
+            results[f"allreduce {processes} {size}"] = {"pytorch": a, "starling": b}
+
+
+def first_line(command):
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().split("\n")[0]
+
+
+def compare(arguments):
+    import torch
+
+    with open("/proc/cpuinfo", encoding="utf-8") as info:
+        cpu = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), "unknown CPU")
+    say(f"{first_line([arguments.starling, 'version'])}; PyTorch {torch.__version__}; {cpu}, {os.cpu_count()} cores; "
+        f"load {os.getloadavg()[0]:.1f}; commit {first_line(['git', 'rev-parse', '--short', 'HEAD']) or 'unknown'}")
+    results, wanted = {}, arguments.only.split(",")
+    if "tiny" in wanted:
+        compare_training(arguments.starling, "tiny", arguments.pairs, 25, results)
+    if "gpt2" in wanted:
+        compare_training(arguments.starling, "gpt2", min(arguments.pairs, 2), 6, results)
+    if "allreduce" in wanted:
+        compare_allreduce(arguments.starling, results)
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as stream:
+            json.dump(results, stream, indent=1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    whole = commands.add_parser("compare")
+    whole.add_argument("--starling", required=True)
+    whole.add_argument("--pairs", type=int, default=5)
+    whole.add_argument("--only", default="tiny,gpt2,allreduce")
+    whole.add_argument("--json")
+    training = commands.add_parser("train")
+    training.add_argument("--model", choices=SHAPES, required=True)
+    training.add_argument("--threads", type=int, default=1)
+    training.add_argument("--steps", type=int, default=25)
+    reducing = commands.add_parser("allreduce")
+    reducing.add_argument("--bytes", type=int, required=True)
+    reducing.add_argument("--repetitions", type=int, default=20)
+    for part in (training, reducing):
+        part.add_argument("--processes", type=int, default=1)
+        part.add_argument("--rank", type=int)
+        part.add_argument("--store")
+    arguments = parser.parse_args()
+    if arguments.command == "compare":
+        compare(arguments)
+    elif arguments.rank is None:
+        print(json.dumps(torch_processes(sys.argv[1:] if "--processes" in sys.argv else sys.argv[1:] + ["--processes", "1"])))
+    else:
+        (train_rank if arguments.command == "train" else allreduce_rank)(arguments)
+
+
+if __name__ == "__main__":
+    main()
