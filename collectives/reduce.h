@@ -57,7 +57,7 @@ class Reduce {
   struct Part {  // what this rank knows of one segment
     Role role = Role::kNone;
     bool begun = false;              // totals hold at least one contribution
-    std::uint32_t missing = 0;       // contributions (owner) or totals (replica) still to come
+    std::uint32_t missing = 0;       // contributions still to come, own too; owner only
     std::uint64_t side_entries = 0;  // received, own too
     std::uint64_t side_hashes = 0;
   };
@@ -65,20 +65,19 @@ class Reduce {
   Result<> on_contribution(Rank from, const Frame& frame, Transport& transport);
   Result<> on_total(Rank from, const Frame& frame);
   Result<> on_side(Rank from, const Frame& frame);
-  Result<> add(SegmentRange run, ByteView lanes, ByteView sums, Transport& transport);
+  Result<SegmentRange> take_run(Rank from, const Frame& frame);
   Result<> add_own(SegmentRange run, Transport& transport);
-  Result<> finish_totals(SegmentRange run, Transport& transport);
-  Result<> take_side_entry(const SideEntry& entry);
-  Result<SegmentRange> checked_run(Rank from, const Frame& frame, Rank owner, Role role) const;
+  Result<> one_more(SegmentRange run, Transport& transport);
+  void take_side_entry(const SideEntry& entry);
   void send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kind,
-                 std::span<const std::int32_t> sums, std::span<const ProofLanes> lanes,
                  Transport& transport) const;
   void send_side_entries(Transport& transport);
-  Result<> finish();
-  Result<> verify(SegmentId segment) const;
-  std::size_t first_element(SegmentId s) const;
-  std::size_t elements(SegmentRange run) const;
+  void send_side_entries_to(Rank to, Transport& transport) const;
+  Result<> finish_if_complete();
+  Error lanes_wrong(SegmentId segment) const;
   Error malformed(Rank from, const char* what) const;
+  bool holds_segment(Rank rank, SegmentId segment) const;
+  bool contributed(SegmentId segment) const { return contributed_[segment / bucket_segments_]; }
 
   const Sums sums_;
   const Holders holders_;
@@ -88,10 +87,12 @@ class Reduce {
   std::vector<std::vector<bool>> seen_;  // per rank, per segment: contribution or total arrived
   std::vector<bool> contributed_;        // per bucket
   std::vector<bool> side_complete_;      // per rank: its last side frame arrived
+  std::vector<Rank> side_targets_;       // other ranks that hold something
   std::uint64_t side_entries_max_ = 0;   // M per held block
-  std::uint32_t buckets_missing_ = 0;    // own contributions still to send
-  std::uint32_t parts_missing_ = 0;      // held segments whose total is not there
-  std::uint32_t sides_missing_ = 0;      // ranks whose side entries are not complete
+  std::uint32_t bucket_segments_ = 1;
+  std::uint32_t buckets_missing_ = 0;  // own contributions still to send
+  std::uint32_t parts_missing_ = 0;    // held segments whose total is not there
+  std::uint32_t sides_missing_ = 0;    // ranks whose side entries are not complete
   bool done_ = false;
 };
 

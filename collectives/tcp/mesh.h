@@ -54,9 +54,12 @@ struct MeshEvents {
 // Threads: all functions from any thread, unless said otherwise.
 class Mesh : public Transport {
  public:
-  // Starts dialling and accepting at once. `listener` must outlive the mesh.
-  static std::unique_ptr<Mesh> start(MeshOptions options, MeshEvents events, Listener& listener);
+  // `listener` must outlive the mesh. Nothing happens before start(), so that callbacks may use
+  // whatever the caller puts the mesh into.
+  Mesh(MeshOptions options, MeshEvents events, Listener& listener);
   ~Mesh() override;  // stop()
+  // Begins to dial and to accept. Once.
+  void start();
 
   Rank self() const override;
   Rank world() const override;
@@ -81,7 +84,6 @@ class Mesh : public Transport {
 
  private:
   class Impl;
-  explicit Mesh(std::unique_ptr<Impl> impl);
   const std::unique_ptr<Impl> impl_;
 };
 

@@ -1,0 +1,309 @@
+#include "collectives/reduce.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "collectives/add.h"
+#include "collectives/runs.h"
+#include "core/base/check.h"
+
+namespace starling::collectives {
+
+namespace {
+// In a kSide frame: the sender has no more side entries for this receiver in this step.
+constexpr std::uint8_t kLastSide = 1;
+}  // namespace
+
+Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
+    : sums_(sums),
+      holders_(std::move(holders)),
+      options_(options),
+      parts_(sums.layout->segments()),
+      seen_(options.world, std::vector<bool>(sums.layout->segments())),
+      contributed_(sums.layout->buckets()),
+      side_complete_(options.world),
+      bucket_segments_(sums.layout->bucket(0).count),
+      buckets_missing_(sums.layout->buckets()) {
+  const Layout& layout = *sums_.layout;
+  STARLING_CHECK(options.self < options.world);
+  STARLING_CHECK(sums.accumulators.size() == layout.elements());
+  STARLING_CHECK(sums.accumulator_lanes.size() == layout.segments());
+  STARLING_CHECK(sums.totals.size() == layout.elements());
+  STARLING_CHECK(sums.total_lanes.size() == layout.segments());
+  STARLING_CHECK(sums.received != nullptr);
+  check_holders(layout, *holders_, options.world);
+  sums_.received->clear();
+  runs_ = equal_runs(layout, *holders_, kFrameBytes);
+
+  std::vector<bool> holds_any(options.world);
+  for (SegmentId s = 0; s < layout.segments(); ++s) {
+    for (const Rank rank : (*holders_)[s]) holds_any[rank] = true;
+    if (!holds_segment(options.self, s)) continue;
+    const bool owner = (*holders_)[s].front() == options.self;
+    parts_[s].role = owner ? Role::kOwner : Role::kReplica;
+    parts_[s].missing = owner ? options.world : 0;
+    ++parts_missing_;
+    side_entries_max_ += layout.block_count(s) * options.complete.micro_batches;
+  }
+  for (const Rank rank : others(options.self, options.world))
+    if (holds_any[rank]) side_targets_.push_back(rank);
+  sides_missing_ = holds_any[options.self] ? options.world - 1 : 0;
+}
+
+Result<> Reduce::start(Transport& transport) {
+  for (std::uint32_t b = 0; b < sums_.layout->buckets(); ++b) {
+    STARLING_TRY(contribute(b, transport));
+  }
+  return ok();
+}
+
+Result<> Reduce::contribute(std::uint32_t bucket, Transport& transport) {
+  STARLING_CHECK(bucket < contributed_.size() && !contributed_[bucket]);
+  contributed_[bucket] = true;
+  --buckets_missing_;
+  const SegmentRange all = sums_.layout->bucket(bucket);
+  const auto before = [](const SegmentRange& run, SegmentId s) { return run.first < s; };
+  auto run = std::lower_bound(runs_.begin(), runs_.end(), all.first, before);
+  for (; run != runs_.end() && run->first < all.first + all.count; ++run) {
+    const Rank owner = (*holders_)[run->first].front();
+    if (owner == options_.self) {
+      STARLING_TRY(add_own(*run, transport));
+    } else {
+      send_sums(*run, {&owner, 1}, FrameKind::kContribution, transport);
+    }
+  }
+  if (buckets_missing_ == 0) send_side_entries(transport);
+  return finish_if_complete();
+}
+
+Result<> Reduce::on_frame(Rank from, const Frame& frame, Transport& transport) {
+  STARLING_CHECK(from < options_.world && from != options_.self);
+  if (frame.header.version != options_.version) return malformed(from, "another step's");
+  const FrameKind kind = frame.header.kind;
+  if (!takes(kind)) return malformed(from, "of a kind that is not used here");
+  auto taken = kind == FrameKind::kContribution ? on_contribution(from, frame, transport)
+               : kind == FrameKind::kTotal      ? on_total(from, frame)
+                                                : on_side(from, frame);
+  if (!taken) return taken;
+  return finish_if_complete();
+}
+
+Result<> Reduce::on_contribution(Rank from, const Frame& frame, Transport& transport) {
+  STARLING_TRY(run, take_run(from, frame));
+  const ByteView bytes = *frame.payload;
+  const std::size_t lanes_size = run.count * sizeof(ProofLanes);
+  ByteReader lanes(bytes.first(lanes_size));
+  ByteReader sums(bytes.subspan(lanes_size));
+  for (SegmentId s = run.first; s < run.first + run.count; ++s) {
+    const std::size_t first = first_element(*sums_.layout, s);
+    const std::size_t n = run_elements(*sums_.layout, {s, 1});
+    const auto total = sums_.totals.subspan(first, n);
+    const ByteView in = sums.get_bytes(total.size_bytes());
+    ProofLanes& total_lanes = sums_.total_lanes[s];
+    const auto in_lanes = lanes.get<ProofLanes>();
+    if (parts_[s].begun) {
+      add_sums(total, total, in);
+      total_lanes += in_lanes;
+    } else if (contributed(s)) {
+      // The own sums join on the way: no copy of their own (add_own).
+      add_sums(total, sums_.accumulators.subspan(first, n), in);
+      total_lanes = sums_.accumulator_lanes[s];
+      total_lanes += in_lanes;
+    } else {
+      copy_sums(total, in);
+      total_lanes = in_lanes;
+    }
+    parts_[s].begun = true;
+  }
+  return one_more(run, transport);
+}
+
+// With nothing there to add to, the own sums wait in the accumulators for the first frame.
+Result<> Reduce::add_own(SegmentRange run, Transport& transport) {
+  for (SegmentId s = run.first; s < run.first + run.count; ++s) {
+    const std::size_t first = first_element(*sums_.layout, s);
+    const std::size_t n = run_elements(*sums_.layout, {s, 1});
+    const auto total = sums_.totals.subspan(first, n);
+    const auto own = sums_.accumulators.subspan(first, n);
+    if (parts_[s].begun) {
+      add_sums(total, total, as_bytes(own));
+      sums_.total_lanes[s] += sums_.accumulator_lanes[s];
+    } else if (options_.world == 1) {
+      copy_sums(total, as_bytes(own));
+      sums_.total_lanes[s] = sums_.accumulator_lanes[s];
+    }
+  }
+  return one_more(run, transport);
+}
+
+// Counts a contribution to owned segments and sends the totals that it completes to the replicas.
+Result<> Reduce::one_more(SegmentRange run, Transport& transport) {
+  const auto& holders = *holders_;
+  SegmentRange whole{run.first, 0};  // complete ones with equal holders, not sent yet
+  const auto flush = [&](SegmentId next) {
+    if (whole.count > 0)
+      send_sums(whole, std::span(holders[whole.first]).subspan(1), FrameKind::kTotal, transport);
+    whole = {next, 0};
+  };
+  for (SegmentId s = run.first; s < run.first + run.count; ++s) {
+    STARLING_CHECK(parts_[s].missing > 0);
+    const bool complete = --parts_[s].missing == 0;
+    if (whole.count > 0 && (!complete || holders[s] != holders[whole.first])) flush(s);
+    if (!complete) {
+      whole = {s + 1, 0};
+      continue;
+    }
+    // A wrong sum must not reach the replicas; the side lanes are looked at when all is there.
+    const ProofLanes& lanes = sums_.total_lanes[s];
+    if (!accepted(lanes, options_.complete, lanes.side_entries, lanes.side_hashes))
+      return lanes_wrong(s);  // R3
+    --parts_missing_;
+    ++whole.count;
+  }
+  flush(run.first + run.count);
+  return ok();
+}
+
+Result<> Reduce::on_total(Rank from, const Frame& frame) {
+  STARLING_TRY(run, take_run(from, frame));
+  const ByteView bytes = *frame.payload;
+  const std::size_t lanes_size = run.count * sizeof(ProofLanes);
+  std::memcpy(sums_.total_lanes.data() + run.first, bytes.data(), lanes_size);
+  copy_sums(sums_.totals.subspan(first_element(*sums_.layout, run.first),
+                                 run_elements(*sums_.layout, run)),
+            bytes.subspan(lanes_size));
+  parts_missing_ -= run.count;
+  return ok();
+}
+
+// The segments of a contribution to segments that we own, or of a total from their owner; each
+// comes once from a peer.
+Result<SegmentRange> Reduce::take_run(Rank from, const Frame& frame) {
+  const FrameHeader& header = frame.header;
+  const Layout& layout = *sums_.layout;
+  if (!fits(layout, header.first, header.count)) return malformed(from, "of no segments");
+  const SegmentRange run{header.first, header.count};
+  const std::size_t length = run.count * sizeof(ProofLanes) + 4 * run_elements(layout, run);
+  if (frame.payload->size() != length) return malformed(from, "not as long as its segments");
+  const bool total = header.kind == FrameKind::kTotal;
+  for (SegmentId s = run.first; s < run.first + run.count; ++s) {
+    if (parts_[s].role != (total ? Role::kReplica : Role::kOwner))
+      return malformed(from, "of segments that are not for this rank");
+    if (total && (*holders_)[s].front() != from) return malformed(from, "not from the owner");
+    if (seen_[from][s]) return malformed(from, "of segments that it sent before");
+    seen_[from][s] = true;
+  }
+  return run;
+}
+
+Result<> Reduce::on_side(Rank from, const Frame& frame) {
+  if (side_complete_[from] || sides_missing_ == 0) return malformed(from, "one too many");
+  const ByteView bytes = *frame.payload;
+  if (bytes.size() != frame.header.count * sizeof(SideEntry))
+    return malformed(from, "not as long as its entries");
+  ByteReader reader(bytes);
+  for (std::uint32_t i = 0; i < frame.header.count; ++i) {
+    const auto entry = reader.get<SideEntry>();
+    const Layout& layout = *sums_.layout;
+    if (entry.block >= layout.blocks() || entry.micro_batch >= options_.complete.micro_batches)
+      return malformed(from, "with an entry of no block or micro-batch");
+    if (parts_[layout.segment_of(entry.block)].role == Role::kNone)
+      return malformed(from, "with an entry that is not for this rank");
+    if (sums_.received->size() >= side_entries_max_)
+      return malformed(from, "with more entries than there can be");
+    take_side_entry(entry);
+  }
+  if (frame.header.flags & kLastSide) {
+    side_complete_[from] = true;
+    --sides_missing_;
+  }
+  return ok();
+}
+
+void Reduce::take_side_entry(const SideEntry& entry) {
+  Part& part = parts_[sums_.layout->segment_of(entry.block)];
+  ++part.side_entries;
+  part.side_hashes += side_entry_hash(entry);
+  sums_.received->push_back(entry);
+}
+
+void Reduce::send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kind,
+                       Transport& transport) const {
+  const bool total = kind == FrameKind::kTotal;
+  const std::span<const std::int32_t> sums = total ? sums_.totals : sums_.accumulators;
+  const std::span<const ProofLanes> lanes = total ? sums_.total_lanes : sums_.accumulator_lanes;
+  FrameHeader header;
+  header.kind = kind;
+  header.version = options_.version;
+  header.first = run.first;
+  header.count = run.count;
+  Payload payload;
+  payload.append_borrowed(as_bytes(lanes.subspan(run.first, run.count)));
+  payload.append_borrowed(as_bytes(
+      sums.subspan(first_element(*sums_.layout, run.first), run_elements(*sums_.layout, run))));
+  transport.send_all(to, header, payload);
+}
+
+void Reduce::send_side_entries(Transport& transport) {
+  for (const SideEntry& entry : sums_.side_entries) {
+    STARLING_CHECK(entry.block < sums_.layout->blocks());
+    if (parts_[sums_.layout->segment_of(entry.block)].role != Role::kNone) take_side_entry(entry);
+  }
+  for (const Rank to : side_targets_) send_side_entries_to(to, transport);
+}
+
+void Reduce::send_side_entries_to(Rank to, Transport& transport) const {
+  constexpr std::uint32_t kEntriesMax = kFrameBytes / sizeof(SideEntry);
+  FrameHeader header;
+  header.kind = FrameKind::kSide;
+  header.version = options_.version;
+  ByteWriter entries;
+  for (const SideEntry& entry : sums_.side_entries) {
+    if (!holds_segment(to, sums_.layout->segment_of(entry.block))) continue;
+    if (header.count == kEntriesMax) {
+      transport.send(to, header, share(std::exchange(entries, {}).take()));
+      header.count = 0;
+    }
+    entries.put(entry);
+    ++header.count;
+  }
+  header.flags = kLastSide;  // also when there is none: it says that none is missing
+  transport.send(to, header, share(std::move(entries).take()));
+}
+
+Result<> Reduce::finish_if_complete() {
+  if (buckets_missing_ > 0 || parts_missing_ > 0 || sides_missing_ > 0) return ok();
+  for (SegmentId s = 0; s < parts_.size(); ++s) {
+    const Part& part = parts_[s];
+    if (part.role != Role::kNone &&
+        !accepted(sums_.total_lanes[s], options_.complete, part.side_entries, part.side_hashes))
+      return lanes_wrong(s);  // R3
+  }
+  done_ = true;
+  return ok();
+}
+
+Error Reduce::lanes_wrong(SegmentId segment) const {
+  const ProofLanes& lanes = sums_.total_lanes[segment];
+  const Part& part = parts_[segment];
+  const auto n = [](std::uint64_t value) { return std::to_string(value); };
+  return {Code::kCorrupt, "the proof lanes of segment " + n(segment) + " do not hold; " +
+                              n(lanes.micro_batches) + " micro-batches added, expected " +
+                              n(options_.complete.micro_batches) + "; " + n(part.side_entries) +
+                              " side entries received, expected " + n(lanes.side_entries) +
+                              "; or their hashes differ; step " + n(options_.version)};
+}
+
+Error Reduce::malformed(Rank from, const char* what) const {
+  return {Code::kCorrupt, std::string("a frame ") + what + "; reduce frame from rank " +
+                              std::to_string(from) + ", step " + std::to_string(options_.version)};
+}
+
+bool Reduce::holds_segment(Rank rank, SegmentId segment) const {
+  const auto& holders = (*holders_)[segment];
+  return std::find(holders.begin(), holders.end(), rank) != holders.end();
+}
+
+}  // namespace starling::collectives

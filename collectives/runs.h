@@ -1,0 +1,26 @@
+#pragma once
+// Segments that travel in one frame: consecutive, of one bucket, with the same holders.
+
+#include <vector>
+
+#include "collectives/sums.h"
+#include "core/job/layout.h"
+
+namespace starling::collectives {
+
+// All segments, cut into such runs of at most `bytes` (4 per element), one segment at least.
+std::vector<SegmentRange> equal_runs(const Layout& layout,
+                                     const std::vector<std::vector<Rank>>& holders,
+                                     std::size_t bytes);
+
+// Elements of a run in the flat index space, and the first of them.
+std::size_t run_elements(const Layout& layout, SegmentRange run);
+std::size_t first_element(const Layout& layout, SegmentId segment);
+
+// first, count name segments of this layout, one at least. They come from a peer.
+bool fits(const Layout& layout, SegmentId first, std::uint32_t count);
+
+// The table is one: as many rows as segments, none empty, all ranks below `world`.
+void check_holders(const Layout& layout, const std::vector<std::vector<Rank>>& holders, Rank world);
+
+}  // namespace starling::collectives

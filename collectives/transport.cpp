@@ -1,0 +1,55 @@
+#include "collectives/transport.h"
+
+#include <cstddef>
+
+#include "core/base/check.h"
+#include "core/base/hash.h"
+
+namespace starling::collectives {
+
+Bytes Payload::copy() const {
+  Bytes bytes;
+  bytes.reserve(size_);
+  for (const Piece& piece : pieces_)
+    bytes.insert(bytes.end(), piece.view.begin(), piece.view.end());
+  return bytes;
+}
+
+void Transport::send_all(std::span<const Rank> to, FrameHeader header, const Payload& payload) {
+  for (const Rank rank : to)
+    if (rank != self()) send(rank, header, payload);
+}
+
+std::uint64_t checksum_seed(const FrameHeader& header) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(&header);
+  return hash64({bytes, offsetof(FrameHeader, checksum)});
+}
+
+FrameHeader sealed(FrameHeader header, const Payload& payload) {
+  STARLING_CHECK(payload.size() <= kFrameBytesMax);
+  header.magic = FrameHeader::kMagic;
+  header.length = payload.size();
+  Hash64 hash(checksum_seed(header));
+  for (const auto& piece : payload.pieces()) hash.add(piece.view);
+  header.checksum = hash.value();
+  return header;
+}
+
+Frame make_frame(FrameHeader header, const Payload& payload) {
+  return {sealed(header, payload), share(payload.copy())};
+}
+
+bool holds(const Frame& frame) {
+  return frame.header.magic == FrameHeader::kMagic &&
+         frame.header.length == frame.payload->size() &&
+         frame.header.checksum == hash64(*frame.payload, checksum_seed(frame.header));
+}
+
+std::vector<Rank> others(Rank self, Rank world) {
+  std::vector<Rank> ranks;
+  for (Rank r = 0; r < world; ++r)
+    if (r != self) ranks.push_back(r);
+  return ranks;
+}
+
+}  // namespace starling::collectives
