@@ -1,0 +1,264 @@
+#include "core/base/keys.h"
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+
+#include "core/base/check.h"
+
+namespace starling {
+namespace {
+
+constexpr const char* kHeader = "starling-keys 1";
+constexpr std::size_t kFileBytes = 4u << 20;
+constexpr std::size_t kPairs = 8192;
+constexpr std::size_t kNameLength = 64;
+constexpr char kZ85[] =
+    "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+
+Error bad(std::string text) {
+  return Error(Code::kBadInput, std::move(text));
+}
+
+Error system_error(const std::string& what, const std::string& path) {
+  return bad(what + " " + path + ": " + std::strerror(errno));
+}
+
+class File {
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  ~File() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+Result<> check_pair(const KeyPair& pair) {
+  const auto fine = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
+  };
+  if (pair.name.empty() || pair.name.size() > kNameLength ||
+      !std::all_of(pair.name.begin(), pair.name.end(), fine))
+    return bad("a key's name must be 1 to 64 of a-z, 0-9, '-' and '.'");
+  STARLING_TRY(public_key, z85_decode(pair.public_key));
+  if (public_key.size() != crypto_box_PUBLICKEYBYTES)
+    return bad("public key of " + pair.name + " must have 40 characters");
+  if (pair.secret_key.empty()) return ok();
+  STARLING_TRY(secret_key, z85_decode(pair.secret_key));
+  if (secret_key.size() != crypto_box_SECRETKEYBYTES)
+    return bad("secret key of " + pair.name + " must have 40 characters");
+  Bytes derived(crypto_box_PUBLICKEYBYTES);
+  const bool derivable = crypto_scalarmult_base(derived.data(), secret_key.data()) == 0;
+  sodium_memzero(secret_key.data(), secret_key.size());
+  if (!derivable || derived != public_key)
+    return bad("secret key of " + pair.name + " does not belong to its public key");
+  return ok();
+}
+
+Result<std::string> read_text(int fd, const std::string& path) {
+  std::string text;
+  char buffer[16384];
+  for (;;) {
+    const ssize_t n = ::read(fd, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return system_error("cannot read key file", path);
+    if (n == 0) return text;
+    text.append(buffer, static_cast<std::size_t>(n));
+    if (text.size() > kFileBytes) return bad("key file " + path + " has more than 4 MiB");
+  }
+}
+
+Result<> write_text(int fd, const std::string& text, const std::string& path) {
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return system_error("cannot write key file", path);
+    done += static_cast<std::size_t>(n);
+  }
+  if (::fsync(fd) != 0) return system_error("cannot write key file", path);
+  return ok();
+}
+
+}  // namespace
+
+std::string z85_encode(ByteView bytes) {
+  STARLING_CHECK(bytes.size() % 4 == 0);
+  std::string text;
+  text.reserve(bytes.size() / 4 * 5);
+  for (std::size_t i = 0; i < bytes.size(); i += 4) {
+    const std::uint32_t group = std::uint32_t{bytes[i]} << 24 | std::uint32_t{bytes[i + 1]} << 16 |
+                                std::uint32_t{bytes[i + 2]} << 8 | bytes[i + 3];
+    for (std::uint32_t divisor : {85u * 85 * 85 * 85, 85u * 85 * 85, 85u * 85, 85u, 1u})
+      text += kZ85[group / divisor % 85];
+  }
+  return text;
+}
+
+Result<Bytes> z85_decode(const std::string& text) {
+  if (text.size() % 5 != 0) return bad("length of a Z85 text must be a multiple of 5");
+  Bytes bytes;
+  bytes.reserve(text.size() / 5 * 4);
+  for (std::size_t i = 0; i < text.size(); i += 5) {
+    std::uint64_t group = 0;
+    for (std::size_t j = i; j < i + 5; ++j) {
+      const void* at = std::memchr(kZ85, text[j], sizeof kZ85 - 1);
+      if (at == nullptr) return bad("a Z85 text has a character that does not belong to it");
+      group = group * 85 + static_cast<std::uint64_t>(static_cast<const char*>(at) - kZ85);
+    }
+    if (group > 0xffffffffu) return bad("a group of a Z85 text is too large");
+    for (int shift = 24; shift >= 0; shift -= 8)
+      bytes.push_back(static_cast<std::uint8_t>(group >> shift));
+  }
+  return bytes;
+}
+
+KeyPair make_key_pair(std::string name) {
+  STARLING_CHECK(sodium_init() >= 0);
+  Bytes public_key(crypto_box_PUBLICKEYBYTES);
+  Bytes secret_key(crypto_box_SECRETKEYBYTES);
+  STARLING_CHECK(crypto_box_keypair(public_key.data(), secret_key.data()) == 0);
+  KeyPair pair{std::move(name), z85_encode(public_key), z85_encode(secret_key)};
+  sodium_memzero(secret_key.data(), secret_key.size());
+  return pair;
+}
+
+KeyRing KeyRing::generate(std::size_t coordinators, std::size_t workers) {
+  KeyRing ring;
+  const auto add_group = [&ring](const std::string& prefix, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i)
+      ring.pairs_.push_back(make_key_pair(prefix + "-" + std::to_string(i)));
+  };
+  add_group("coordinator", coordinators);
+  add_group("worker", workers);
+  ring.pairs_.push_back(make_key_pair("client"));
+  return ring;
+}
+
+Result<KeyRing> KeyRing::load(const std::string& path) {
+  const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.fd() < 0) return system_error("cannot open key file", path);
+  struct stat status {};
+  if (::fstat(file.fd(), &status) != 0) return system_error("cannot look at key file", path);
+  if (!S_ISREG(status.st_mode)) return bad("key file " + path + " is not a file");
+  auto text = read_text(file.fd(), path);
+  if (!text) return std::move(text).error();
+  auto ring = parse(text.value());
+  sodium_memzero(text.value().data(), text.value().size());
+  if (!ring) return std::move(ring).error().in("reading key file " + path);
+  if (ring.value().has_secrets() && (status.st_mode & 077) != 0)
+    return bad("key file " + path +
+               " holds secret keys and can be read by others; expected mode 0600");
+  return ring;
+}
+
+Result<KeyRing> KeyRing::parse(const std::string& text) {
+  std::istringstream lines(text);
+  std::string line;
+  if (!std::getline(lines, line) || line != kHeader)
+    return bad(std::string("line 1 must be \"") + kHeader + "\"");
+  KeyRing ring;
+  for (std::size_t number = 2; std::getline(lines, line); ++number) {
+    if (line.empty() || line[0] == '#') continue;
+    const std::string where = "line " + std::to_string(number);
+    std::istringstream words(line);
+    KeyPair pair;
+    std::string rest;
+    words >> pair.name >> pair.public_key >> pair.secret_key >> rest;
+    if (pair.public_key.empty() || !rest.empty())
+      return bad(where + " must have a name, a public key and perhaps a secret key");
+    if (ring.pairs_.size() >= kPairs)
+      return bad("more than " + std::to_string(kPairs) + " keys; " + where);
+    auto added = ring.add(std::move(pair));
+    if (!added) return std::move(added).error().in(where);
+  }
+  return ring;
+}
+
+Result<> KeyRing::save(const std::string& path) const {
+  const mode_t mode = has_secrets() ? 0600 : 0644;
+  const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  if (file.fd() < 0 && errno == EEXIST)
+    return bad("key file " + path + " exists already and is not replaced");
+  if (file.fd() < 0) return system_error("cannot create key file", path);
+  auto written = write_text(file.fd(), format(), path);
+  if (!written) ::unlink(path.c_str());
+  return written;
+}
+
+std::string KeyRing::format() const {
+  std::string text = std::string(kHeader) + "\n";
+  for (const KeyPair& pair : pairs_) {
+    text += pair.name + " " + pair.public_key;
+    if (!pair.secret_key.empty()) text += " " + pair.secret_key;
+    text += "\n";
+  }
+  return text;
+}
+
+Result<> KeyRing::add(KeyPair pair) {
+  STARLING_TRY(check_pair(pair));
+  for (const KeyPair& other : pairs_) {
+    if (other.name == pair.name) return bad("name " + pair.name + " is there twice");
+    if (other.public_key == pair.public_key)
+      return bad("key of " + pair.name + " is also that of " + other.name);
+  }
+  pairs_.push_back(std::move(pair));
+  return ok();
+}
+
+const KeyPair* KeyRing::find(const std::string& name) const {
+  for (const KeyPair& pair : pairs_)
+    if (pair.name == name) return &pair;
+  return nullptr;
+}
+
+bool KeyRing::has_secrets() const {
+  return std::any_of(pairs_.begin(), pairs_.end(),
+                     [](const KeyPair& pair) { return !pair.secret_key.empty(); });
+}
+
+KeyRing KeyRing::public_part() const {
+  KeyRing ring = *this;
+  for (KeyPair& pair : ring.pairs_) pair.secret_key.clear();
+  return ring;
+}
+
+Result<KeyRing> KeyRing::part_for(const std::string& name) const {
+  if (find(name) == nullptr) return bad("no key is named " + name);
+  KeyRing ring = *this;
+  for (KeyPair& pair : ring.pairs_)
+    if (pair.name != name) pair.secret_key.clear();
+  return ring;
+}
+
+AllowList KeyRing::allow_list() const {
+  AllowList list;
+  for (const KeyPair& pair : pairs_) list.emplace(pair.public_key, pair.name);
+  return list;
+}
+
+std::vector<KeyPair> KeyRing::numbered(const std::string& prefix) const {
+  std::vector<KeyPair> group;
+  for (const KeyPair& pair : pairs_) {
+    const std::string number =
+        pair.name.rfind(prefix + "-", 0) == 0 ? pair.name.substr(prefix.size() + 1) : "";
+    if (!number.empty() &&
+        std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; }))
+      group.push_back(pair);
+  }
+  return group;
+}
+
+}  // namespace starling

@@ -1,0 +1,124 @@
+@0xa73276f46abab489;
+# Starling's control protocol, part 3 of 3: the envelope, and what workers, guards and coordinators say
+# to each other. One envelope is one ZeroMQ frame, sealed as core/wire/seal.h says. See plan.capnp for
+# the rules of change.
+#
+# Nothing here is reliable: a message may be lost or come late (never twice in one connection), and
+# whoever needs an answer asks again. Who speaks is the CURVE key of the connection, never a field.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("starling::schema");
+
+using Plan = import "plan.capnp";
+using Raft = import "raft.capnp";
+
+# A receiver drops an envelope of another job, and one for another life than its own.
+struct Envelope {
+  job @0 :Data;                # 16 bytes
+  from @1 :Plan.Incarnation;
+  to @2 :Plan.Incarnation;     # nonce 0 = the sender does not know the receiver yet
+
+  body :union {
+    unset @3 :Void;
+
+    # -- worker or guard -> coordinators
+    join @4 :Plan.Join;
+    report @5 :Report;
+    heartbeat @6 :Heartbeat;
+    progress @7 :Progress;
+    leave @8 :Leave;
+    death @9 :Death;
+    finished @10 :Finished;
+
+    # -- coordinator -> worker
+    welcome @11 :Welcome;
+    refused @12 :Refused;
+    freeze @13 :Freeze;
+    committed @14 :Plan.Plan;  # a committed plan, the only kind that a worker obeys (R16)
+    fenced @15 :Void;          # you were left out of a plan: start a new life
+    released @16 :Void;        # your announced leave is complete: exit
+    ended @17 :Ended;
+    leaderHint @18 :LeaderHint;
+
+    # -- coordinator -> coordinator
+    raft @19 :Raft.RaftMessage;
+  }
+}
+
+# Worker -> leader, when it has stopped. A promise (R9): I send and receive nothing more in the epoch
+# that I ran, and I enter no plan with an id below `promise`. Repeated until a plan, Fenced or Released.
+struct Report {
+  promise @0 :Plan.EpochId;
+  entered @1 :Plan.EpochId;  # last epoch entered
+  version @2 :UInt64;        # 2^64-1 = no state
+  pending @3 :Bool;          # has voted for step `version` and still has its totals
+  parametersComplete @4 :Bool;
+  share @5 :List(UInt32);    # micro-batches of step `version`, as dealt
+  done @6 :List(UInt32);     # of these, in its accumulators
+  copies @7 :List(Bool);     # per segment: has state with label `version`
+  broken @8 :List(Plan.Incarnation);
+}
+
+# Worker -> leader, every tenth of a lease and when something in it changed.
+struct Heartbeat {
+  entered @0 :Plan.EpochId;
+  version @1 :UInt64;
+  readyFor @2 :Plan.EpochId;  # prepared plan whose connections stand here
+}
+
+# Member -> leader, for each version that it passes or learns. "I saw this record committed."
+struct Progress {
+  epoch @0 :Plan.EpochId;
+  record @1 :Plan.StepRecord;
+  world @2 :UInt32;
+  ledger @3 :List(Plan.LedgerRow);  # all M rows or none
+  stepMs @4 :Float64;
+}
+
+# Worker -> leader: I shall be gone in `noticeMs`; until then I answer everything.
+struct Leave {
+  noticeMs @0 :UInt64;
+}
+
+# Guard -> leader: this life is over, certainly (exit status or a lock that its end released).
+struct Death {
+  who @0 :Plan.Incarnation;
+}
+
+# Member -> leader at the last version, after its gather. It keeps state and connections until Ended.
+struct Finished {
+  epoch @0 :Plan.EpochId;
+  version @1 :UInt64;
+  digestPart @2 :Plan.Digest;  # over the segments that it owns
+}
+
+# Leader -> worker, when its join is committed.
+struct Welcome {
+  who @0 :Plan.Incarnation;  # with the counter of this life
+  jobText @1 :Text;          # empty if the worker's job hash matches
+}
+
+# Leader -> worker: this join cannot be taken, and why, in one line. The worker exits 2.
+struct Refused {
+  reason @0 :Text;
+}
+
+# Leader -> worker: stop your epoch, then report with this promise (R8, R9).
+struct Freeze {
+  asked @0 :Plan.EpochId;
+}
+
+# Leader -> worker, once committed: the job is over, or cannot go on. Save, close, exit with this code.
+struct Ended {
+  exitCode @0 :UInt8;
+  reason @1 :Text;
+  digest @2 :Plan.Digest;
+  loss @3 :Float64;
+}
+
+# Any coordinator -> anyone: who leads, as far as I know. Term 0 = I do not know. Also the answer to an
+# envelope that was addressed to an earlier life of this coordinator.
+struct LeaderHint {
+  coordinator @0 :UInt32;
+  term @1 :UInt64;
+}

@@ -1,0 +1,56 @@
+#pragma once
+// For the codec's sources only: each plain struct to and from its Cap'n Proto struct. write() needs
+// a value within the limits (checked); read() notes in `r` what is wrong with the bytes.
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "core/wire/control.capnp.h"
+#include "core/wire/messages.h"
+#include "core/wire/plan.capnp.h"
+#include "core/wire/raft.capnp.h"
+#include "core/wire/reading.h"
+
+namespace starling::wire {
+
+// convert_plan.cpp
+void write(const EpochId& in, schema::EpochId::Builder out);
+void write(const Incarnation& in, schema::Incarnation::Builder out);
+void write(const Digest& in, schema::Digest::Builder out);
+void write(const StepRecord& in, schema::StepRecord::Builder out);
+void write(const Join& in, schema::Join::Builder out);
+void write(const Plan& in, schema::Plan::Builder out);
+EpochId read(schema::EpochId::Reader in);
+Incarnation read(schema::Incarnation::Reader in);
+Digest read(schema::Digest::Reader in);
+StepRecord read(schema::StepRecord::Reader in);
+void read(Reading& r, schema::Join::Reader in, Join& out);
+void read(Reading& r, schema::Plan::Reader in, Plan& out);
+
+// convert_raft.cpp
+void write(const RaftMessage& in, schema::RaftMessage::Builder out);
+void write(const Entry& in, schema::Entry::Builder out);
+void read(Reading& r, schema::RaftMessage::Reader in, RaftMessage& out);
+void read(Reading& r, schema::Entry::Reader in, Entry& out);
+
+// convert_control.cpp
+void write(const Message& in, schema::Envelope::Body::Builder out);
+void read(Reading& r, schema::Envelope::Body::Reader in, Message& out);
+
+// Text as Cap'n Proto takes it. Lines for people are cut at the limit (cut() keeps UTF-8 whole);
+// any other text that is too long is a bug of ours.
+std::string cut(const std::string& text, std::size_t max);
+capnp::Text::Reader text(const std::string& text, std::size_t max);
+
+template <std::size_t n>
+capnp::Data::Reader data(const std::array<std::uint8_t, n>& bytes) {
+  return {bytes.data(), n};
+}
+template <std::size_t n>
+void read_fixed(Reading& r, capnp::Data::Reader in, std::array<std::uint8_t, n>& out,
+                const char* what) {
+  if (r.need(in.size() == n, what)) std::copy(in.begin(), in.end(), out.begin());
+}
+
+}  // namespace starling::wire

@@ -1,0 +1,247 @@
+#include "core/base/check.h"
+#include "core/wire/convert.h"
+#include "core/wire/limits.h"
+
+namespace starling::wire {
+namespace {
+
+using Body = schema::Envelope::Body;
+
+template <class List>
+void write_numbers(const std::vector<MicroBatch>& in, List out) {
+  STARLING_CHECK(in.size() <= limits::kMicroBatches);
+  for (unsigned i = 0; i < out.size(); ++i) out.set(i, in[i]);
+}
+
+void write_body(const Join& in, Body::Builder out) {
+  write(in, out.initJoin());
+}
+
+void write_body(const Report& in, Body::Builder out) {
+  STARLING_CHECK(in.copies.size() <= limits::kSegments);
+  STARLING_CHECK(in.broken.size() <= limits::kMembers);
+  auto body = out.initReport();
+  write(in.promise, body.initPromise());
+  write(in.entered, body.initEntered());
+  body.setVersion(in.version);
+  body.setPending(in.pending);
+  body.setParametersComplete(in.parameters_complete);
+  write_numbers(in.share, body.initShare(static_cast<unsigned>(in.share.size())));
+  write_numbers(in.done, body.initDone(static_cast<unsigned>(in.done.size())));
+  auto copies = body.initCopies(static_cast<unsigned>(in.copies.size()));
+  for (unsigned s = 0; s < copies.size(); ++s) copies.set(s, in.copies[s]);
+  auto broken = body.initBroken(static_cast<unsigned>(in.broken.size()));
+  for (unsigned i = 0; i < broken.size(); ++i) write(in.broken[i], broken[i]);
+}
+
+void write_body(const Heartbeat& in, Body::Builder out) {
+  auto body = out.initHeartbeat();
+  write(in.entered, body.initEntered());
+  body.setVersion(in.version);
+  write(in.ready_for, body.initReadyFor());
+}
+
+void write_body(const Progress& in, Body::Builder out) {
+  STARLING_CHECK(in.ledger.size() <= limits::kMicroBatches);
+  auto body = out.initProgress();
+  write(in.epoch, body.initEpoch());
+  write(in.record, body.initRecord());
+  body.setWorld(in.world);
+  auto ledger = body.initLedger(static_cast<unsigned>(in.ledger.size()));
+  for (unsigned m = 0; m < ledger.size(); ++m) {
+    const LedgerRow& row = in.ledger[m];
+    ledger[m].setMicroBatch(row.micro_batch);
+    ledger[m].setWorker(row.worker);
+    ledger[m].setLoss(row.loss);
+    ledger[m].setTokens(row.tokens);
+    ledger[m].setFinite(row.finite);
+  }
+  body.setStepMs(in.step_ms);
+}
+
+void write_body(const Leave& in, Body::Builder out) {
+  out.initLeave().setNoticeMs(in.notice_ms);
+}
+void write_body(const Death& in, Body::Builder out) {
+  write(in.who, out.initDeath().initWho());
+}
+
+void write_body(const Finished& in, Body::Builder out) {
+  auto body = out.initFinished();
+  write(in.epoch, body.initEpoch());
+  body.setVersion(in.version);
+  write(in.digest_part, body.initDigestPart());
+}
+
+void write_body(const Welcome& in, Body::Builder out) {
+  auto body = out.initWelcome();
+  write(in.who, body.initWho());
+  body.setJobText(text(in.job_text, limits::kJobTextBytes));
+}
+
+void write_body(const Refused& in, Body::Builder out) {
+  const auto reason = cut(in.reason, limits::kLineBytes);
+  out.initRefused().setReason(text(reason, limits::kLineBytes));
+}
+
+void write_body(const Freeze& in, Body::Builder out) {
+  write(in.asked, out.initFreeze().initAsked());
+}
+void write_body(const Committed& in, Body::Builder out) {
+  write(in.plan, out.initCommitted());
+}
+void write_body(const Fenced&, Body::Builder out) {
+  out.setFenced();
+}
+void write_body(const Released&, Body::Builder out) {
+  out.setReleased();
+}
+
+void write_body(const Ended& in, Body::Builder out) {
+  auto body = out.initEnded();
+  body.setExitCode(in.exit_code);
+  const auto reason = cut(in.reason, limits::kLineBytes);
+  body.setReason(text(reason, limits::kLineBytes));
+  write(in.digest, body.initDigest());
+  body.setLoss(in.loss);
+}
+
+void write_body(const LeaderHint& in, Body::Builder out) {
+  auto body = out.initLeaderHint();
+  body.setCoordinator(in.coordinator);
+  body.setTerm(in.term);
+}
+
+void write_body(const RaftMessage& in, Body::Builder out) {
+  write(in, out.initRaft());
+}
+
+std::vector<MicroBatch> read_numbers(Reading& r, capnp::List<std::uint32_t>::Reader in,
+                                     const char* what) {
+  std::vector<MicroBatch> out;
+  const auto n = r.bounded(in, limits::kMicroBatches, what);
+  out.reserve(n);
+  for (unsigned i = 0; i < n; ++i) out.push_back(in[i]);
+  return out;
+}
+
+Report read_body(Reading& r, schema::Report::Reader in) {
+  Report out;
+  out.promise = read(in.getPromise());
+  out.entered = read(in.getEntered());
+  out.version = in.getVersion();
+  out.pending = in.getPending();
+  out.parameters_complete = in.getParametersComplete();
+  out.share = read_numbers(r, in.getShare(), "report's share");
+  out.done = read_numbers(r, in.getDone(), "report's done micro-batches");
+  const auto copies = in.getCopies();
+  out.copies.resize(r.bounded(copies, limits::kSegments, "report's copies"));
+  for (unsigned s = 0; s < out.copies.size(); ++s) out.copies[s] = copies[s];
+  const auto broken = in.getBroken();
+  out.broken.resize(r.bounded(broken, limits::kMembers, "report's broken peers"));
+  for (unsigned i = 0; i < out.broken.size(); ++i) out.broken[i] = read(broken[i]);
+  for (const auto* list : {&out.share, &out.done})
+    for (MicroBatch m : *list)
+      r.need(m < limits::kMicroBatches, "a micro-batch of a report is out of range");
+  return out;
+}
+
+Progress read_body(Reading& r, schema::Progress::Reader in) {
+  Progress out;
+  out.epoch = read(in.getEpoch());
+  out.record = read(in.getRecord());
+  out.world = in.getWorld();
+  r.need(out.world <= limits::kMembers, "world size of a progress message is out of range");
+  const auto ledger = in.getLedger();
+  out.ledger.resize(r.bounded(ledger, limits::kMicroBatches, "ledger"));
+  for (unsigned m = 0; m < out.ledger.size(); ++m) {
+    out.ledger[m] = {ledger[m].getMicroBatch(), ledger[m].getWorker(), ledger[m].getLoss(),
+                     ledger[m].getTokens(), ledger[m].getFinite()};
+    r.need(out.ledger[m].micro_batch < limits::kMicroBatches,
+           "a micro-batch of a ledger is out of range");
+  }
+  out.step_ms = in.getStepMs();
+  return out;
+}
+
+Heartbeat read_body(schema::Heartbeat::Reader in) {
+  return {read(in.getEntered()), in.getVersion(), read(in.getReadyFor())};
+}
+
+Finished read_body(schema::Finished::Reader in) {
+  return {read(in.getEpoch()), in.getVersion(), read(in.getDigestPart())};
+}
+
+Welcome read_body(Reading& r, schema::Welcome::Reader in) {
+  return {read(in.getWho()), r.text(in.getJobText(), limits::kJobTextBytes, "job text")};
+}
+
+Ended read_body(Reading& r, schema::Ended::Reader in) {
+  return {in.getExitCode(), r.text(in.getReason(), limits::kLineBytes, "end's reason"),
+          read(in.getDigest()), in.getLoss()};
+}
+
+}  // namespace
+
+void write(const Message& in, Body::Builder out) {
+  std::visit([&](const auto& body) { write_body(body, out); }, in);
+}
+
+void read(Reading& r, Body::Reader in, Message& out) {
+  switch (in.which()) {
+    case Body::UNSET:
+      r.need(false, "envelope is empty");
+      return;
+    case Body::JOIN:
+      read(r, in.getJoin(), out.emplace<Join>());
+      return;
+    case Body::REPORT:
+      out = read_body(r, in.getReport());
+      return;
+    case Body::HEARTBEAT:
+      out = read_body(in.getHeartbeat());
+      return;
+    case Body::PROGRESS:
+      out = read_body(r, in.getProgress());
+      return;
+    case Body::LEAVE:
+      out = Leave{in.getLeave().getNoticeMs()};
+      return;
+    case Body::DEATH:
+      out = Death{read(in.getDeath().getWho())};
+      return;
+    case Body::FINISHED:
+      out = read_body(in.getFinished());
+      return;
+    case Body::WELCOME:
+      out = read_body(r, in.getWelcome());
+      return;
+    case Body::REFUSED:
+      out = Refused{r.text(in.getRefused().getReason(), limits::kLineBytes, "refusal's reason")};
+      return;
+    case Body::FREEZE:
+      out = Freeze{read(in.getFreeze().getAsked())};
+      return;
+    case Body::COMMITTED:
+      read(r, in.getCommitted(), out.emplace<Committed>().plan);
+      return;
+    case Body::FENCED:
+      out = Fenced{};
+      return;
+    case Body::RELEASED:
+      out = Released{};
+      return;
+    case Body::ENDED:
+      out = read_body(r, in.getEnded());
+      return;
+    case Body::LEADER_HINT:
+      out = LeaderHint{in.getLeaderHint().getCoordinator(), in.getLeaderHint().getTerm()};
+      return;
+    case Body::RAFT:
+      read(r, in.getRaft(), out.emplace<RaftMessage>());
+      return;
+  }
+  r.unknown("message is of a kind that this build does not know");
+}
+
+}  // namespace starling::wire

@@ -1,0 +1,293 @@
+#include <cstring>
+
+#include "core/base/check.h"
+#include "core/wire/codec.h"
+#include "core/wire/convert.h"
+#include "core/wire/limits.h"
+
+namespace starling::wire {
+namespace {
+
+schema::PlanKind to_schema(PlanKind kind) {
+  switch (kind) {
+    case PlanKind::kFresh:
+      return schema::PlanKind::FRESH;
+    case PlanKind::kForced:
+      return schema::PlanKind::FORCED;
+    case PlanKind::kPrepared:
+      return schema::PlanKind::PREPARED;
+  }
+  STARLING_CHECK_MSG(false, "plan kind " << static_cast<int>(kind));
+  return schema::PlanKind::UNSET;
+}
+
+schema::BeginAt to_schema(BeginAt begin) {
+  switch (begin) {
+    case BeginAt::kVote:
+      return schema::BeginAt::VOTE;
+    case BeginAt::kGather:
+      return schema::BeginAt::GATHER;
+    case BeginAt::kCompute:
+      return schema::BeginAt::COMPUTE;
+  }
+  STARLING_CHECK_MSG(false, "beginning " << static_cast<int>(begin));
+  return schema::BeginAt::UNSET;
+}
+
+PlanKind from_schema(Reading& r, schema::PlanKind kind) {
+  switch (kind) {
+    case schema::PlanKind::FRESH:
+      return PlanKind::kFresh;
+    case schema::PlanKind::FORCED:
+      return PlanKind::kForced;
+    case schema::PlanKind::PREPARED:
+      return PlanKind::kPrepared;
+    case schema::PlanKind::UNSET:
+      break;
+  }
+  r.need(false, "plan is of no known kind");
+  return PlanKind::kFresh;
+}
+
+BeginAt from_schema(Reading& r, schema::BeginAt begin) {
+  switch (begin) {
+    case schema::BeginAt::VOTE:
+      return BeginAt::kVote;
+    case schema::BeginAt::GATHER:
+      return BeginAt::kGather;
+    case schema::BeginAt::COMPUTE:
+      return BeginAt::kCompute;
+    case schema::BeginAt::UNSET:
+      break;
+  }
+  r.need(false, "plan begins at no known point");
+  return BeginAt::kCompute;
+}
+
+void write_member(const Member& in, schema::Member::Builder out) {
+  write(in.who, out.initWho());
+  out.setName(text(in.name, limits::kNameBytes));
+  out.setHost(text(in.host, limits::kNameBytes));
+  out.setPort(in.port);
+  out.setFailureDomain(text(in.failure_domain, limits::kNameBytes));
+  out.setJoiner(in.joiner);
+  out.setDraining(in.draining);
+}
+
+void read_member(Reading& r, schema::Member::Reader in, Member& out) {
+  out.who = read(in.getWho());
+  out.name = r.text(in.getName(), limits::kNameBytes, "member's name");
+  out.host = r.text(in.getHost(), limits::kNameBytes, "member's host");
+  out.port = in.getPort();
+  out.failure_domain = r.text(in.getFailureDomain(), limits::kNameBytes, "member's failure domain");
+  out.joiner = in.getJoiner();
+  out.draining = in.getDraining();
+}
+
+void write_holders(const Plan& in, schema::Plan::Builder out) {
+  std::size_t all = 0;
+  for (const auto& holders : in.holders) all += holders.size();
+  auto counts = out.initHolderCounts(static_cast<unsigned>(in.holders.size()));
+  auto flat = out.initHolders(static_cast<unsigned>(all));
+  unsigned next = 0;
+  for (unsigned s = 0; s < counts.size(); ++s) {
+    counts.set(s, static_cast<std::uint16_t>(in.holders[s].size()));
+    for (Rank rank : in.holders[s]) flat.set(next++, static_cast<std::uint16_t>(rank));
+  }
+}
+
+void read_holders(Reading& r, schema::Plan::Reader in, Plan& out) {
+  const auto counts = in.getHolderCounts();
+  const auto flat = in.getHolders();
+  const auto segments = r.bounded(counts, limits::kSegments, "plan's segments");
+  const auto all = r.bounded(flat, limits::kHolders, "plan's holders");
+  out.holders.resize(segments);
+  std::size_t next = 0;
+  for (std::size_t s = 0; s < segments; ++s) {
+    const std::size_t count = counts[static_cast<unsigned>(s)];
+    if (!r.need(count <= all - next, "plan names more holders than it lists")) return;
+    out.holders[s].reserve(count);
+    for (std::size_t i = 0; i < count; ++i)
+      out.holders[s].push_back(flat[static_cast<unsigned>(next++)]);
+  }
+  r.need(next == all, "plan lists more holders than it names");
+}
+
+void write_moves(const Plan& in, schema::Plan::Builder out) {
+  auto moves = out.initMoves(static_cast<unsigned>(in.moves.size()));
+  for (unsigned i = 0; i < moves.size(); ++i) {
+    const Move& move = in.moves[i];
+    moves[i].setFirst(move.segments.first);
+    moves[i].setCount(move.segments.count);
+    moves[i].setSource(static_cast<std::uint16_t>(move.source));
+    moves[i].setTarget(static_cast<std::uint16_t>(move.target));
+    moves[i].setStepOffset(move.step_offset);
+  }
+}
+
+void read_moves(Reading& r, schema::Plan::Reader in, Plan& out) {
+  const auto moves = in.getMoves();
+  const auto n = r.bounded(moves, limits::kMoves, "plan's moves");
+  out.moves.reserve(n);
+  for (unsigned i = 0; i < n; ++i)
+    out.moves.push_back({{moves[i].getFirst(), moves[i].getCount()},
+                         moves[i].getSource(),
+                         moves[i].getTarget(),
+                         moves[i].getStepOffset()});
+}
+
+}  // namespace
+
+std::string cut(const std::string& text, std::size_t max) {
+  if (text.size() <= max) return text;
+  std::size_t n = max;
+  while (n > 0 && (static_cast<unsigned char>(text[n]) & 0xc0) == 0x80) --n;
+  return text.substr(0, n);
+}
+
+capnp::Text::Reader text(const std::string& text, std::size_t max) {
+  STARLING_CHECK_MSG(text.size() <= max, "text of " << text.size() << " bytes, at most " << max);
+  return {text.c_str(), text.size()};
+}
+
+void write(const EpochId& in, schema::EpochId::Builder out) {
+  out.setTerm(in.term);
+  out.setCounter(in.counter);
+}
+
+void write(const Incarnation& in, schema::Incarnation::Builder out) {
+  out.setCounter(in.counter);
+  out.setNonce(in.nonce);
+}
+
+void write(const Digest& in, schema::Digest::Builder out) {
+  out.setLow(in[0]);
+  out.setHigh(in[1]);
+}
+
+void write(const StepRecord& in, schema::StepRecord::Builder out) {
+  out.setVersion(in.version);
+  out.setLoss(in.loss);
+  out.setNorm(in.norm);
+  out.setTokens(in.tokens);
+  out.setSkipped(in.skipped);
+  out.setLedgerHash(in.ledger_hash);
+}
+
+EpochId read(schema::EpochId::Reader in) {
+  return {in.getTerm(), in.getCounter()};
+}
+Incarnation read(schema::Incarnation::Reader in) {
+  return {in.getCounter(), in.getNonce()};
+}
+Digest read(schema::Digest::Reader in) {
+  return {in.getLow(), in.getHigh()};
+}
+
+StepRecord read(schema::StepRecord::Reader in) {
+  StepRecord out;
+  out.version = in.getVersion();
+  out.loss = in.getLoss();
+  out.norm = in.getNorm();
+  out.tokens = in.getTokens();
+  out.skipped = in.getSkipped();
+  out.ledger_hash = in.getLedgerHash();
+  return out;
+}
+
+void write(const Join& in, schema::Join::Builder out) {
+  write(in.who, out.initWho());
+  out.setName(text(in.name, limits::kNameBytes));
+  out.setHost(text(in.host, limits::kNameBytes));
+  out.setPort(in.port);
+  out.setFailureDomain(text(in.failure_domain, limits::kNameBytes));
+  out.setJobHash(in.job_hash);
+  write(in.fingerprint, out.initFingerprint());
+  const auto line = cut(in.fingerprint_text, limits::kLineBytes);
+  out.setFingerprintText(text(line, limits::kLineBytes));
+}
+
+void read(Reading& r, schema::Join::Reader in, Join& out) {
+  out.who = read(in.getWho());
+  out.name = r.text(in.getName(), limits::kNameBytes, "join's name");
+  out.host = r.text(in.getHost(), limits::kNameBytes, "join's host");
+  out.port = in.getPort();
+  out.failure_domain = r.text(in.getFailureDomain(), limits::kNameBytes, "join's failure domain");
+  out.job_hash = in.getJobHash();
+  out.fingerprint = read(in.getFingerprint());
+  out.fingerprint_text = r.text(in.getFingerprintText(), limits::kLineBytes, "join's fingerprint");
+  r.need(out.who.nonce != 0, "join names no incarnation");
+}
+
+void write(const Plan& in, schema::Plan::Builder out) {
+  const auto fault = plan_fault(in);
+  STARLING_CHECK_MSG(fault.empty(), fault);
+  write(in.id, out.initId());
+  write(in.predecessor, out.initPredecessor());
+  out.setKind(to_schema(in.kind));
+  auto members = out.initMembers(static_cast<unsigned>(in.members.size()));
+  for (unsigned i = 0; i < members.size(); ++i) write_member(in.members[i], members[i]);
+  out.setKey(data(in.key));
+  write_holders(in, out);
+  write_moves(in, out);
+  out.setBase(in.base);
+  out.setBegin(to_schema(in.begin));
+  auto shares = out.initShares(static_cast<unsigned>(in.shares.size()));
+  for (unsigned m = 0; m < shares.size(); ++m)
+    shares.set(m, static_cast<std::uint16_t>(in.shares[m]));
+  const auto cause = cut(in.cause, limits::kLineBytes);
+  out.setCause(text(cause, limits::kLineBytes));
+}
+
+void read(Reading& r, schema::Plan::Reader in, Plan& out) {
+  out.id = read(in.getId());
+  out.predecessor = read(in.getPredecessor());
+  out.kind = from_schema(r, in.getKind());
+  const auto members = in.getMembers();
+  out.members.resize(r.bounded(members, limits::kMembers, "plan's members"));
+  for (unsigned i = 0; i < out.members.size(); ++i) read_member(r, members[i], out.members[i]);
+  read_fixed(r, in.getKey(), out.key, "plan's key does not have 32 bytes");
+  read_holders(r, in, out);
+  read_moves(r, in, out);
+  out.base = in.getBase();
+  out.begin = from_schema(r, in.getBegin());
+  const auto shares = in.getShares();
+  const auto n = r.bounded(shares, limits::kMicroBatches, "plan's shares");
+  out.shares.reserve(n);
+  for (unsigned m = 0; m < n; ++m) out.shares.push_back(shares[m]);
+  out.cause = r.text(in.getCause(), limits::kLineBytes, "plan's cause");
+  if (!r.fault().empty()) return;
+  const auto fault = plan_fault(out);
+  r.need(fault.empty(), fault.c_str());
+}
+
+}  // namespace starling::wire
+
+namespace starling {
+
+std::string plan_fault(const Plan& plan) {
+  const std::size_t world = plan.members.size();
+  if (world > limits::kMembers) return "plan has too many members";
+  if (plan.holders.size() > limits::kSegments) return "plan has too many segments";
+  if (plan.moves.size() > limits::kMoves) return "plan has too many moves";
+  if (plan.shares.size() > limits::kMicroBatches) return "plan has too many micro-batches";
+  std::size_t all = 0;
+  for (const auto& holders : plan.holders) {
+    all += holders.size();
+    if (holders.size() > world) return "a segment has more holders than the plan has members";
+    for (Rank rank : holders)
+      if (rank >= world) return "a holder's rank is not below the number of members";
+  }
+  if (all > limits::kHolders) return "plan has too many holders";
+  for (const Move& move : plan.moves) {
+    if (move.source >= world || move.target >= world)
+      return "a move's rank is not below the number of members";
+    if (std::uint64_t{move.segments.first} + move.segments.count > plan.holders.size())
+      return "a move's segments are not among the plan's";
+  }
+  for (Rank rank : plan.shares)
+    if (rank >= world) return "a share's rank is not below the number of members";
+  return {};
+}
+
+}  // namespace starling

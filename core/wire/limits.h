@@ -1,0 +1,23 @@
+#pragma once
+// How large control messages and their parts may be. What is above a limit is refused by the
+// decoder, so a receiver's memory is bounded whatever arrives. Changing a limit changes the
+// protocol.
+
+#include <cstddef>
+
+namespace starling::limits {
+
+inline constexpr std::size_t kMessageBytes = 64u << 20;  // one sealed envelope or entry
+inline constexpr std::size_t kMembers = 4096;            // ranks of an epoch; fits 16 bits
+inline constexpr std::size_t kSegments = 65536;
+inline constexpr std::size_t kHolders = std::size_t{1} << 20;  // of all segments together
+inline constexpr std::size_t kMoves = std::size_t{1} << 18;
+inline constexpr std::size_t kMicroBatches = std::size_t{1} << 20;
+inline constexpr std::size_t kRaftEntries = 4096;            // in one message
+inline constexpr std::size_t kRaftEntryBytes = 32u << 20;    // one of them
+inline constexpr std::size_t kRaftMessageBytes = 48u << 20;  // the data of all of them
+inline constexpr std::size_t kNameBytes = 256;               // names, hosts, failure domains
+inline constexpr std::size_t kLineBytes = 4096;              // reasons, causes, fingerprints' text
+inline constexpr std::size_t kJobTextBytes = 1u << 20;
+
+}  // namespace starling::limits

@@ -1,0 +1,114 @@
+@0x81ab43e2f9f870c4;
+# Starling's control protocol, part 1 of 3: the words that messages and the Raft log share.
+#
+# Rules for changes: add fields and union members with the next number, at the end; never renumber,
+# retype or change a default. tests/core/golden/ holds bytes of older builds that must stay readable.
+# In every enum and union number 0 is `unset` and refused, so that a damaged message which reads as
+# all defaults is no message. Limits: core/wire/limits.h. Words: docs/design.md, section 1.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("starling::schema");
+
+# An epoch's name: the leader's term, and a counter in that term. {0, 0} = none.
+struct EpochId {
+  term @0 :UInt64;
+  counter @1 :UInt64;
+}
+
+# One life of a process. The counter comes from the leader (0 before that), the nonce from the
+# process; equality is by nonce.
+struct Incarnation {
+  counter @0 :UInt64;
+  nonce @1 :UInt64;
+}
+
+# A 128-bit sum, so that it does not depend on who holds what.
+struct Digest {
+  low @0 :UInt64;
+  high @1 :UInt64;
+}
+
+# What everybody who passes the vote of step `version` knows.
+struct StepRecord {
+  version @0 :UInt64;  # 2^64-1 = no record
+  loss @1 :Float64;    # mean over the micro-batches, nats
+  norm @2 :Float64;    # global gradient norm before clipping
+  tokens @3 :UInt64;
+  skipped @4 :Bool;
+  ledgerHash @5 :UInt64;
+}
+
+# One row of a step's ledger: who computed a micro-batch, and what came out.
+struct LedgerRow {
+  microBatch @0 :UInt32;
+  worker @1 :UInt64;  # counter of its incarnation
+  loss @2 :Float64;
+  tokens @3 :UInt64;
+  finite @4 :Bool;
+}
+
+# Worker -> coordinators, and again in the log as `joined`. "I want to be a member; I run this job, my
+# arithmetic has this fingerprint, others reach my bulk listener there." Promises nothing. Repeated
+# until Welcome or Refused.
+struct Join {
+  who @0 :Incarnation;
+  name @1 :Text;  # for people; who speaks is decided by the CURVE key alone
+  host @2 :Text;
+  port @3 :UInt16;
+  failureDomain @4 :Text;
+  jobHash @5 :UInt64;
+  fingerprint @6 :Digest;
+  fingerprintText @7 :Text;
+}
+
+struct Member {
+  who @0 :Incarnation;
+  name @1 :Text;
+  host @2 :Text;
+  port @3 :UInt16;
+  failureDomain @4 :Text;
+  joiner @5 :Bool;    # has no state when the epoch begins
+  draining @6 :Bool;  # announced its leave: gets no share
+}
+
+# In step (first step of the epoch + stepOffset) `source` sends its state of segments
+# [first, first + count) to `target`, which is a holder from that step on (R14).
+struct Move {
+  first @0 :UInt32;
+  count @1 :UInt32;
+  source @2 :UInt16;
+  target @3 :UInt16;
+  stepOffset @4 :UInt32;
+}
+
+enum PlanKind {
+  unset @0;
+  fresh @1;     # every member builds the state from seed or checkpoint
+  forced @2;    # after a loss: has a base and a beginning
+  prepared @3;  # stops nobody: takes effect at the switch (R15)
+}
+
+enum BeginAt {
+  unset @0;
+  vote @1;     # of step base-1
+  gather @2;   # of version base
+  compute @3;  # of step base
+}
+
+# The members of one epoch, who holds what, and from where the run goes on. Valid only when committed
+# and when its predecessor is the last valid plan (R10, R16).
+struct Plan {
+  id @0 :EpochId;
+  predecessor @1 :EpochId;
+  kind @2 :PlanKind;
+  members @3 :List(Member);  # index = rank
+  key @4 :Data;              # 32 bytes: the epoch key of the bulk connections
+  # Holders of all segments one after the other, each owner first; segment s has holderCounts[s].
+  holderCounts @5 :List(UInt16);
+  holders @6 :List(UInt16);
+  moves @7 :List(Move);
+  base @8 :UInt64;
+  begin @9 :BeginAt;
+  shares @10 :List(UInt16);  # micro-batch of step `base` -> rank; empty in a prepared plan
+  cause @11 :Text;
+}

@@ -1,0 +1,82 @@
+@0xda1e2314ac9850cf;
+# Starling's control protocol, part 2 of 3: what coordinators say to each other, and what they store.
+# See plan.capnp for the rules of change.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("starling::schema");
+
+using Plan = import "plan.capnp";
+
+enum RaftKind {
+  unset @0;
+  # Candidate -> all. "Would you vote for me in `term`?" Changes nothing at either side.
+  preVote @1;
+  preVoteReply @2;
+  # Candidate -> all, after its own vote is on disk. "Vote for me in `term`."
+  vote @3;
+  # Sent after the vote is on disk: "I vote for nobody else in `term`."
+  voteReply @4;
+  # Leader -> follower: entries after (lastIndex, lastTerm), and how far the log is committed. Without
+  # entries it is the leader's heartbeat.
+  append @5;
+  # Sent after the entries are on disk: "my log equals yours up to `match`", or granted = false and
+  # `match` as a hint where to look for the last equal entry.
+  appendReply @6;
+}
+
+struct RaftEntry {
+  index @0 :UInt64;
+  term @1 :UInt64;
+  data @2 :Data;  # a sealed Entry (core/wire/seal.h); empty = the no-op that begins a term
+}
+
+# Coordinator -> coordinator.
+struct RaftMessage {
+  kind @0 :RaftKind;
+  from @1 :UInt32;  # place in the group
+  to @2 :UInt32;
+  term @3 :UInt64;
+  lastIndex @4 :UInt64;
+  lastTerm @5 :UInt64;
+  commit @6 :UInt64;
+  granted @7 :Bool;
+  match @8 :UInt64;
+  round @9 :UInt64;  # of check-quorum; a reply names the round that it answers
+  entries @10 :List(RaftEntry);
+}
+
+# What Raft orders. Each is applied by every coordinator in log order; a plan that does not follow the
+# last valid one is void (R10).
+struct Entry {
+  union {
+    unset @0 :Void;
+    jobStarted @1 :JobStarted;
+    joined @2 :Plan.Join;  # who.counter set by the leader
+    leaveAnnounced @3 :LeaveAnnounced;
+    lost @4 :Lost;
+    plan @5 :Plan.Plan;
+    jobEnded @6 :JobEnded;
+  }
+}
+
+struct JobStarted {
+  job @0 :Data;  # 16 bytes
+  jobHash @1 :UInt64;
+}
+
+struct LeaveAnnounced {
+  who @0 :Plan.Incarnation;
+}
+
+struct Lost {
+  who @0 :Plan.Incarnation;
+  certain @1 :Bool;  # a guard's word or an exit status, not a timeout
+}
+
+struct JobEnded {
+  exitCode @0 :UInt8;
+  reason @1 :Text;
+  digest @2 :Plan.Digest;
+  loss @3 :Float64;
+  version @4 :UInt64;
+}
