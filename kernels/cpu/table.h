@@ -59,7 +59,7 @@ struct KernelTable {
   // y = (x - mean) rstd gain + bias, per row; mean and rstd are kept for the backward pass.
   void (*layer_norm)(LayerNormShape, const float* x, const float* gain, const float* bias, float* y,
                      float* mean, float* rstd);
-  // dx = add + the gradient through the norm; dgain and dbias are overwritten. dx may be add.
+  // dx = the gradient through the norm, + add if it is not null; dgain and dbias are overwritten.
   void (*layer_norm_backward)(LayerNormShape, const float* x, const float* gain, const float* mean,
                               const float* rstd, const float* dy, const float* add, float* dx,
                               float* dgain, float* dbias);

@@ -1,0 +1,174 @@
+// The kernels as the formulae say them, sums in double: slow, and the measure of the others.
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/portable_math.h"
+#include "kernels/cpu/table.h"
+
+namespace starling::kernels {
+namespace {
+
+constexpr double kRootTwoOverPi = 0.79788456080286535588;
+constexpr double kCubic = 0.044715;
+
+void gemm(const Gemm& g) {
+  for (std::size_t i = 0; i < g.m; ++i) {
+    const std::size_t columns = g.trim == Trim::kLowerC ? std::min(g.n, i + 1) : g.n;
+    const std::size_t from = g.trim == Trim::kUpperA ? std::min(g.k, i) : 0;
+    const std::size_t to = g.trim == Trim::kLowerA ? std::min(g.k, i + 1) : g.k;
+    for (std::size_t j = 0; j < columns; ++j) {
+      double sum = 0;
+      for (std::size_t k = from; k < to; ++k) {
+        const double a = g.a_transposed ? g.a[k * g.lda + i] : g.a[i * g.lda + k];
+        sum += a * (g.b_transposed ? g.b[j * g.ldb + k] : g.b[k * g.ldb + j]);
+      }
+      if (g.bias) sum += g.bias[j];
+      if (g.add) sum += g.add[i * g.ldadd + j];
+      g.c[i * g.ldc + j] = static_cast<float>(sum);
+    }
+  }
+}
+
+void layer_norm(LayerNormShape shape, const float* x, const float* gain, const float* bias,
+                float* y, float* mean, float* rstd) {
+  const auto width = static_cast<double>(shape.width);
+  for (std::size_t r = 0; r < shape.rows; ++r, x += shape.width, y += shape.width) {
+    double sum = 0, squares = 0;
+    for (std::size_t i = 0; i < shape.width; ++i) sum += x[i];
+    const double m = sum / width;
+    for (std::size_t i = 0; i < shape.width; ++i) squares += (x[i] - m) * (x[i] - m);
+    const double s = 1 / std::sqrt(squares / width + 1e-5);
+    for (std::size_t i = 0; i < shape.width; ++i)
+      y[i] = static_cast<float>((x[i] - m) * s * gain[i] + bias[i]);
+    mean[r] = static_cast<float>(m);
+    rstd[r] = static_cast<float>(s);
+  }
+}
+
+void layer_norm_backward(LayerNormShape shape, const float* x, const float* gain, const float* mean,
+                         const float* rstd, const float* dy, const float* add, float* dx,
+                         float* dgain, float* dbias) {
+  const std::size_t w = shape.width;
+  const auto normed = [&](std::size_t r, std::size_t i) {
+    return (static_cast<double>(x[r * w + i]) - mean[r]) * rstd[r];
+  };
+  for (std::size_t i = 0; i < w; ++i) {
+    double to_gain = 0, to_bias = 0;
+    for (std::size_t r = 0; r < shape.rows; ++r) {
+      to_gain += dy[r * w + i] * normed(r, i);
+      to_bias += dy[r * w + i];
+    }
+    dgain[i] = static_cast<float>(to_gain);
+    dbias[i] = static_cast<float>(to_bias);
+  }
+  for (std::size_t r = 0; r < shape.rows; ++r) {
+    double sum = 0, along = 0;
+    for (std::size_t i = 0; i < w; ++i) {
+      const double d = static_cast<double>(dy[r * w + i]) * gain[i];
+      sum += d;
+      along += d * normed(r, i);
+    }
+    sum /= static_cast<double>(w);
+    along /= static_cast<double>(w);
+    for (std::size_t i = 0; i < w; ++i) {
+      const double d = static_cast<double>(dy[r * w + i]) * gain[i];
+      const double plus = add ? add[r * w + i] : 0;
+      dx[r * w + i] = static_cast<float>(plus + rstd[r] * (d - sum - normed(r, i) * along));
+    }
+  }
+}
+
+// 1 / (1 + exp(-2 z)) = (1 + tanh z) / 2 with z as in the tanh form of GELU.
+double half_one_plus_tanh(double u) {
+  const double z = kRootTwoOverPi * (u + kCubic * u * u * u);
+  return 1 / (1 + portable_exp(-2 * z));
+}
+
+void gelu(std::size_t n, const float* u, float* g) {
+  for (std::size_t i = 0; i < n; ++i) g[i] = static_cast<float>(u[i] * half_one_plus_tanh(u[i]));
+}
+
+void gelu_backward(std::size_t n, const float* u, float* dg_du, float* g) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const double x = u[i], s = half_one_plus_tanh(x);
+    const double dz = kRootTwoOverPi * (1 + 3 * kCubic * x * x);
+    g[i] = static_cast<float>(x * s);
+    dg_du[i] = static_cast<float>(dg_du[i] * (s + 2 * x * s * (1 - s) * dz));
+  }
+}
+
+void relu(std::size_t n, float* y) {
+  for (std::size_t i = 0; i < n; ++i) y[i] = y[i] < 0 ? 0 : y[i];
+}
+
+void relu_backward(std::size_t n, const float* y, float* dy) {
+  for (std::size_t i = 0; i < n; ++i) dy[i] = y[i] > 0 ? dy[i] : 0;
+}
+
+void softmax_causal(std::size_t t, float scale, float* s, std::size_t ld) {
+  for (std::size_t i = 0; i < t; ++i, s += ld) {
+    const double top = *std::max_element(s, s + i + 1);
+    double sum = 0;
+    for (std::size_t j = 0; j <= i; ++j) sum += portable_exp(scale * (s[j] - top));
+    for (std::size_t j = 0; j <= i; ++j)
+      s[j] = static_cast<float>(portable_exp(scale * (s[j] - top)) / sum);
+    std::fill(s + i + 1, s + t, 0.0f);
+  }
+}
+
+void softmax_causal_backward(std::size_t t, float scale, const float* p, float* dp_ds,
+                             std::size_t ld) {
+  for (std::size_t i = 0; i < t; ++i, p += ld, dp_ds += ld) {
+    double sum = 0;
+    for (std::size_t j = 0; j <= i; ++j) sum += static_cast<double>(p[j]) * dp_ds[j];
+    for (std::size_t j = 0; j <= i; ++j)
+      dp_ds[j] = static_cast<float>(scale * (p[j] * (dp_ds[j] - sum)));
+    std::fill(dp_ds + i + 1, dp_ds + t, 0.0f);
+  }
+}
+
+double cross_entropy(std::size_t rows, std::size_t classes, float* logits,
+                     const std::int32_t* targets, bool gradient, float scale) {
+  double loss = 0;
+  for (std::size_t r = 0; r < rows; ++r, logits += classes) {
+    const double top = *std::max_element(logits, logits + classes);
+    const auto target = static_cast<std::size_t>(targets[r]);
+    double sum = 0;
+    for (std::size_t i = 0; i < classes; ++i) sum += portable_exp(logits[i] - top);
+    loss += portable_log(sum) + top - logits[target];
+    for (std::size_t i = 0; gradient && i < classes; ++i) {
+      const double p = portable_exp(logits[i] - top) / sum;
+      logits[i] = static_cast<float>((p - (i == target ? 1 : 0)) * scale);
+    }
+  }
+  return loss;
+}
+
+void column_sums(std::size_t rows, std::size_t n, const float* x, float* sums) {
+  for (std::size_t i = 0; i < n; ++i) {
+    double sum = 0;
+    for (std::size_t r = 0; r < rows; ++r) sum += x[r * n + i];
+    sums[i] = static_cast<float>(sum);
+  }
+}
+
+void sum(std::size_t n, const float* a, const float* b, float* y) {
+  for (std::size_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+}
+
+bool all_finite(std::size_t n, const float* x) {
+  return std::all_of(x, x + n, [](float f) { return std::isfinite(f); });
+}
+
+}  // namespace
+
+const KernelTable& reference_kernels() {
+  static constexpr KernelTable table{
+      "reference",   gemm,        layer_norm,    layer_norm_backward, gelu,
+      gelu_backward, relu,        relu_backward, softmax_causal,      softmax_causal_backward,
+      cross_entropy, column_sums, sum,           all_finite};
+  return table;
+}
+
+}  // namespace starling::kernels

@@ -1,0 +1,312 @@
+// Everything but matrix products for CPUs with AVX2 and FMA. Also what the AVX-512 table uses, so
+// that both have the same bits.
+//
+// A row's sums are kept in 8 lanes and folded in one fixed order; what is left of a row after whole
+// vectors is one vector under a mask.
+
+#include <immintrin.h>
+
+#include "kernels/cpu/portable_math.h"
+#include "kernels/cpu/vector.h"
+
+namespace starling::kernels {
+namespace {
+
+using F = __m256;
+constexpr std::size_t kLanes = 8;
+
+F all(float x) {
+  return _mm256_set1_ps(x);
+}
+F zero() {
+  return _mm256_setzero_ps();
+}
+F load(const float* p) {
+  return _mm256_loadu_ps(p);
+}
+F fma(F a, F b, F c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
+F add(F a, F b) {
+  return _mm256_add_ps(a, b);
+}
+F sub(F a, F b) {
+  return _mm256_sub_ps(a, b);
+}
+F mul(F a, F b) {
+  return _mm256_mul_ps(a, b);
+}
+
+// The first n lanes, n < 8.
+__m256i mask_of(std::size_t n) {
+  alignas(32) static constexpr std::int32_t kMask[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMask + kLanes - n));
+}
+
+float fold(F x) {
+  const __m128 h = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const __m128 q = _mm_add_ps(h, _mm_movehl_ps(h, h));
+  return _mm_cvtss_f32(_mm_add_ss(q, _mm_movehdup_ps(q)));
+}
+
+float fold_max(F x) {
+  const __m128 h = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  const __m128 q = _mm_max_ps(h, _mm_movehl_ps(h, h));
+  return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
+}
+
+// Within 2 ulp; below -87.3 it stays at exp(-87.3), about 1e-38. NaN stays NaN: min and max give
+// their second operand then. Polynomial of Cephes' expf.
+F exp(F x) {
+  x = _mm256_max_ps(all(-87.3f), _mm256_min_ps(all(88.3f), x));
+  const F n =
+      _mm256_round_ps(mul(x, all(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  F r = _mm256_fnmadd_ps(n, all(0.693359375f), x);
+  r = _mm256_fnmadd_ps(n, all(-2.12194440e-4f), r);
+  F y = all(1.9875691500e-4f);
+  y = fma(y, r, all(1.3981999507e-3f));
+  y = fma(y, r, all(8.3334519073e-3f));
+  y = fma(y, r, all(4.1665795894e-2f));
+  y = fma(y, r, all(1.6666665459e-1f));
+  y = fma(y, r, all(5.0000001201e-1f));
+  y = fma(y, mul(r, r), add(r, all(1.0f)));
+  const __m256i e = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), e));
+}
+
+// How a body reads and writes a vector: whole, or under a mask. Lanes past the end read as `fill`.
+struct Whole {
+  F operator()(const float* p, float = 0) const { return load(p); }
+  void store(float* p, F x) const { _mm256_storeu_ps(p, x); }
+  F keep(F x) const { return x; }
+};
+struct Part {
+  __m256i mask;
+  F operator()(const float* p, float fill = 0) const {
+    return _mm256_blendv_ps(all(fill), _mm256_maskload_ps(p, mask), _mm256_castsi256_ps(mask));
+  }
+  void store(float* p, F x) const { _mm256_maskstore_ps(p, mask, x); }
+  F keep(F x) const { return _mm256_and_ps(x, _mm256_castsi256_ps(mask)); }
+};
+
+// Calls body(offset, io) for whole vectors, then once under a mask for what is left.
+template <class Body>
+inline __attribute__((always_inline)) void each(std::size_t n, Body&& body) {
+  std::size_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) body(i, Whole{});
+  if (i < n) body(i, Part{mask_of(n - i)});
+}
+
+void layer_norm(LayerNormShape shape, const float* x, const float* gain, const float* bias,
+                float* y, float* mean, float* rstd) {
+  const std::size_t w = shape.width;
+  const float share = 1.0f / static_cast<float>(w);
+  for (std::size_t r = 0; r < shape.rows; ++r, x += w, y += w) {
+    F sums = zero();
+    each(w, [&](std::size_t i, auto io) { sums = add(sums, io(x + i)); });
+    const F m = all(fold(sums) * share);
+    F squares = zero();
+    each(w, [&](std::size_t i, auto io) {
+      const F d = io.keep(sub(io(x + i), m));
+      squares = fma(d, d, squares);
+    });
+    const float s = 1.0f / _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(fold(squares) * share + 1e-5f)));
+    each(w, [&](std::size_t i, auto io) {
+      const F n = mul(sub(io(x + i), m), all(s));
+      io.store(y + i, fma(n, io(gain + i), io(bias + i)));
+    });
+    mean[r] = _mm256_cvtss_f32(m);
+    rstd[r] = s;
+  }
+}
+
+// Gradients of gain and bias, one vector of columns at a time, in partial sums of 32 rows: a single
+// chain over thousands of rows would lose a digit.
+constexpr std::size_t kPartialRows = 32;
+
+void layer_norm_parameters(LayerNormShape shape, const float* x, const float* mean,
+                           const float* rstd, const float* dy, float* dgain, float* dbias) {
+  const std::size_t w = shape.width;
+  each(w, [&](std::size_t i, auto io) {
+    F gains = zero(), biases = zero();
+    for (std::size_t first = 0; first < shape.rows; first += kPartialRows) {
+      const std::size_t end = first + kPartialRows < shape.rows ? first + kPartialRows : shape.rows;
+      F g = zero(), b = zero();
+      for (std::size_t r = first; r < end; ++r) {
+        const F d = io(dy + r * w + i);
+        const F n = mul(sub(io(x + r * w + i), all(mean[r])), all(rstd[r]));
+        g = fma(d, n, g);
+        b = add(b, d);
+      }
+      gains = add(gains, g);
+      biases = add(biases, b);
+    }
+    io.store(dgain + i, gains);
+    io.store(dbias + i, biases);
+  });
+}
+
+void layer_norm_backward(LayerNormShape shape, const float* x, const float* gain, const float* mean,
+                         const float* rstd, const float* dy, const float* plus, float* dx,
+                         float* dgain, float* dbias) {
+  layer_norm_parameters(shape, x, mean, rstd, dy, dgain, dbias);
+  const std::size_t w = shape.width;
+  const float share = 1.0f / static_cast<float>(w);
+  for (std::size_t r = 0; r < shape.rows; ++r, x += w, dy += w, dx += w) {
+    const F m = all(mean[r]), s = all(rstd[r]);
+    F sums = zero(), along = zero();
+    each(w, [&](std::size_t i, auto io) {
+      const F d = mul(io(dy + i), io(gain + i));
+      sums = add(sums, d);
+      along = fma(d, mul(sub(io(x + i), m), s), along);
+    });
+    const F a = all(fold(sums) * share), b = all(fold(along) * share);
+    each(w, [&](std::size_t i, auto io) {
+      const F d = mul(io(dy + i), io(gain + i));
+      const F n = mul(sub(io(x + i), m), s);
+      io.store(dx + i,
+               fma(s, _mm256_fnmadd_ps(n, b, sub(d, a)), plus ? io(plus + r * w + i) : zero()));
+    });
+  }
+}
+
+// GELU(u) = u / (1 + e), e = exp(-2 z), 2 z = u (kLinear + kCubic u^2).
+constexpr float kLinear = 1.5957691216057308f;
+constexpr float kCubic = 0.071354816272093f;
+
+F gelu_exponential(F u) {
+  const F slope = fma(mul(u, u), all(kCubic), all(kLinear));
+  return exp(sub(zero(), mul(u, slope)));
+}
+
+void gelu(std::size_t n, const float* u, float* g) {
+  each(n, [&](std::size_t i, auto io) {
+    const F x = io(u + i);
+    io.store(g + i, _mm256_div_ps(x, add(all(1.0f), gelu_exponential(x))));
+  });
+}
+
+void gelu_backward(std::size_t n, const float* u, float* dg_du, float* g) {
+  each(n, [&](std::size_t i, auto io) {
+    const F x = io(u + i), e = gelu_exponential(x);
+    const F s = _mm256_div_ps(all(1.0f), add(all(1.0f), e));
+    const F xs = mul(x, s);
+    const F dz = fma(mul(x, x), all(3 * kCubic), all(kLinear));
+    // d(u s)/du = s + u s (1 - s) 2z', and 1 - s = e s without cancellation.
+    const F slope = fma(mul(xs, mul(e, s)), dz, s);
+    io.store(g + i, xs);
+    io.store(dg_du + i, mul(io(dg_du + i), slope));
+  });
+}
+
+void relu(std::size_t n, float* y) {
+  // max gives its second operand if one is NaN.
+  each(n, [&](std::size_t i, auto io) { io.store(y + i, _mm256_max_ps(zero(), io(y + i))); });
+}
+
+void relu_backward(std::size_t n, const float* y, float* dy) {
+  each(n, [&](std::size_t i, auto io) {
+    const F on = _mm256_cmp_ps(io(y + i), zero(), _CMP_GT_OQ);
+    io.store(dy + i, _mm256_and_ps(on, io(dy + i)));
+  });
+}
+
+float row_max(std::size_t n, const float* x) {
+  F top = all(-HUGE_VALF);
+  each(n, [&](std::size_t i, auto io) { top = _mm256_max_ps(top, io(x + i, -HUGE_VALF)); });
+  return fold_max(top);
+}
+
+void fill_zero(float* from, float* end) {
+  for (; from < end; ++from) *from = 0;
+}
+
+void softmax_causal(std::size_t t, float scale, float* s, std::size_t ld) {
+  for (std::size_t row = 0; row < t; ++row, s += ld) {
+    const std::size_t n = row + 1;
+    const F top = all(row_max(n, s));
+    F sums = zero();
+    each(n, [&](std::size_t i, auto io) {
+      const F e = exp(mul(all(scale), sub(io(s + i), top)));
+      io.store(s + i, e);
+      sums = add(sums, io.keep(e));
+    });
+    const F share = all(1.0f / fold(sums));
+    each(n, [&](std::size_t i, auto io) { io.store(s + i, mul(io(s + i), share)); });
+    fill_zero(s + n, s + t);
+  }
+}
+
+void softmax_causal_backward(std::size_t t, float scale, const float* p, float* dp_ds,
+                             std::size_t ld) {
+  for (std::size_t row = 0; row < t; ++row, p += ld, dp_ds += ld) {
+    const std::size_t n = row + 1;
+    F sums = zero();
+    each(n, [&](std::size_t i, auto io) { sums = fma(io(p + i), io(dp_ds + i), sums); });
+    const F mean = all(fold(sums));
+    each(n, [&](std::size_t i, auto io) {
+      io.store(dp_ds + i, mul(all(scale), mul(io(p + i), sub(io(dp_ds + i), mean))));
+    });
+    fill_zero(dp_ds + n, dp_ds + t);
+  }
+}
+
+double cross_entropy(std::size_t rows, std::size_t classes, float* logits,
+                     const std::int32_t* targets, bool gradient, float scale) {
+  double loss = 0;
+  for (std::size_t r = 0; r < rows; ++r, logits += classes) {
+    const float top = row_max(classes, logits);
+    const float wanted = logits[targets[r]];
+    F sums = zero();
+    each(classes, [&](std::size_t i, auto io) {
+      const F e = exp(sub(io(logits + i), all(top)));
+      if (gradient) io.store(logits + i, e);
+      sums = add(sums, io.keep(e));
+    });
+    const float sum = fold(sums);
+    loss += portable_log(sum) + top - wanted;
+    if (!gradient) continue;
+    const F share = all(scale / sum);
+    each(classes,
+         [&](std::size_t i, auto io) { io.store(logits + i, mul(io(logits + i), share)); });
+    logits[targets[r]] -= scale;
+  }
+  return loss;
+}
+
+void column_sums(std::size_t rows, std::size_t n, const float* x, float* sums) {
+  each(n, [&](std::size_t i, auto io) {
+    F total = zero();
+    for (std::size_t first = 0; first < rows; first += kPartialRows) {
+      const std::size_t end = first + kPartialRows < rows ? first + kPartialRows : rows;
+      F part = zero();
+      for (std::size_t r = first; r < end; ++r) part = add(part, io(x + r * n + i));
+      total = add(total, part);
+    }
+    io.store(sums + i, total);
+  });
+}
+
+void sum(std::size_t n, const float* a, const float* b, float* y) {
+  each(n, [&](std::size_t i, auto io) { io.store(y + i, add(io(a + i), io(b + i))); });
+}
+
+bool all_finite(std::size_t n, const float* x) {
+  // x - x is zero for finite x and NaN for the others; NaN survives "or" of the bits.
+  F bad = zero();
+  each(n, [&](std::size_t i, auto io) {
+    const F v = io(x + i);
+    bad = _mm256_or_ps(bad, sub(v, v));
+  });
+  return _mm256_movemask_ps(_mm256_cmp_ps(bad, bad, _CMP_UNORD_Q)) == 0;
+}
+
+}  // namespace
+
+KernelTable vector_kernels_avx2(const char* isa, void (*gemm)(const Gemm&)) {
+  return {isa,           gemm,        layer_norm,    layer_norm_backward, gelu,
+          gelu_backward, relu,        relu_backward, softmax_causal,      softmax_causal_backward,
+          cross_entropy, column_sums, sum,           all_finite};
+}
+
+}  // namespace starling::kernels

@@ -1,0 +1,59 @@
+#include "kernels/layers/layer.h"
+
+namespace starling::kernels {
+
+Linear Linear::declare(Parameters& parameters, const std::string& name, std::size_t in,
+                       std::size_t out, Initial weight, Initial bias) {
+  Linear l{in, out};
+  l.weight = parameters.add(name + ".weight", {in, out}, weight);
+  l.bias = parameters.add(name + ".bias", {out}, bias);
+  return l;
+}
+
+void Linear::forward(const Pass& pass, const float* x, float* y, const float* add) const {
+  Gemm g{.m = pass.rows, .n = out, .k = in};
+  g.a = x, g.lda = in;
+  g.b = pass.parameter(weight), g.ldb = out;
+  g.c = y, g.ldc = out;
+  g.bias = pass.parameter(bias);
+  g.add = add, g.ldadd = out;
+  pass.multiply(g);
+}
+
+void Linear::backward_parameters(const Pass& pass, const float* x, const float* dy) const {
+  Gemm g{.m = in, .n = out, .k = pass.rows};  // dW = x^T dy
+  g.a = x, g.lda = in, g.a_transposed = true;
+  g.b = dy, g.ldb = out;
+  g.c = pass.d_parameter(weight), g.ldc = out;
+  pass.multiply(g);
+  pass.kernels.column_sums(pass.rows, out, dy, pass.d_parameter(bias));
+}
+
+void Linear::backward_input(const Pass& pass, const float* dy, float* dx) const {
+  Gemm g{.m = pass.rows, .n = in, .k = out};
+  g.a = dy, g.lda = out;
+  g.b = pass.parameter(weight), g.ldb = out, g.b_transposed = true;
+  g.c = dx, g.ldc = in;
+  pass.multiply(g);
+}
+
+Norm Norm::declare(Parameters& parameters, const std::string& name, std::size_t width) {
+  Norm n{width};
+  n.gain = parameters.add(name + ".weight", {width}, {.constant = 1});
+  n.bias = parameters.add(name + ".bias", {width}, {});
+  return n;
+}
+
+void Norm::forward(const Pass& pass, const float* x, float* y, float* saved) const {
+  pass.kernels.layer_norm({pass.rows, width}, x, pass.parameter(gain), pass.parameter(bias), y,
+                          saved, saved + aligned_floats(pass.rows));
+}
+
+void Norm::backward(const Pass& pass, const float* x, const float* saved, const float* dy,
+                    const float* add, float* dx) const {
+  pass.kernels.layer_norm_backward({pass.rows, width}, x, pass.parameter(gain), saved,
+                                   saved + aligned_floats(pass.rows), dy, add, dx,
+                                   pass.d_parameter(gain), pass.d_parameter(bias));
+}
+
+}  // namespace starling::kernels

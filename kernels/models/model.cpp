@@ -1,0 +1,289 @@
+#include "kernels/models/model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/check.h"
+#include "kernels/layers/dense.h"
+#include "kernels/layers/gpt.h"
+#include "kernels/models/normal.h"
+
+namespace starling::kernels {
+namespace {
+
+// What a model wants of its batches.
+struct Input {
+  std::size_t positions = 1;    // rows per sequence
+  std::size_t features = 0;     // of x; 0: tokens
+  std::int64_t vocabulary = 0;  // tokens are below it
+  std::int64_t classes = 0;     // targets are below it
+};
+
+class Chain : public Model {
+ public:
+  Chain(const KernelTable& kernels, Input input, Parameters parameters,
+        std::vector<std::unique_ptr<Layer>> layers)
+      : kernels_(kernels),
+        isa_(kernels.isa),
+        input_(input),
+        parameters_(std::move(parameters)),
+        layers_(std::move(layers)),
+        layout_(parameters_.specs()) {
+    for (const TensorPlace& place : layout_.tensors())
+      offsets_.push_back(std::size_t{place.first_block} * kBlock);
+  }
+
+  const std::vector<TensorSpec>& tensors() const override { return parameters_.specs(); }
+  const std::string& isa() const override { return isa_; }
+  std::unique_ptr<Workspace> make_workspace(std::uint32_t sequences) const override;
+  void initialise(std::uint64_t seed, const Layout& layout,
+                  std::span<float> parameters) const override;
+  Result<MicroBatchResult> forward_backward(std::span<const float> parameters, const Batch& batch,
+                                            Workspace& workspace,
+                                            std::span<float> gradient) const override;
+  Result<MicroBatchResult> evaluate(std::span<const float> parameters, const Batch& batch,
+                                    Workspace& workspace) const override;
+
+ private:
+  // The parts of a workspace, for `sequences`; base may be null to learn the size.
+  struct Memory {
+    std::vector<float*> outs, saved;  // by layer
+    float* d[2];                      // gradients of rows, in turns
+    float* scratch;
+    float* gemm_scratch;
+    std::size_t floats;
+  };
+  Memory carve(float* base, std::size_t sequences) const;
+  std::size_t rows(std::size_t sequences) const { return sequences * input_.positions; }
+  Result<> check(const Batch& batch, const Workspace& workspace) const;
+  const float* input_of(std::size_t layer, const Batch& batch, const Memory& memory) const;
+  void forward(Pass& pass, const Memory& memory) const;
+  void backward(Pass& pass, const Memory& memory) const;
+  void clear_padding(std::span<float> flat) const;
+
+  const KernelTable& kernels_;
+  const std::string isa_;
+  const Input input_;
+  const Parameters parameters_;
+  const std::vector<std::unique_ptr<Layer>> layers_;
+  const Layout layout_;
+  std::vector<std::size_t> offsets_;
+};
+
+Chain::Memory Chain::carve(float* base, std::size_t sequences) const {
+  Memory m;
+  std::size_t used = 0;
+  const auto take = [&](std::size_t floats) {
+    float* const p = base ? base + used : nullptr;
+    used += aligned_floats(floats);
+    return p;
+  };
+  const std::size_t n = rows(sequences);
+  std::size_t scratch = 0, widest = 0;
+  for (const auto& layer : layers_) {
+    m.outs.push_back(take(n * layer->width()));
+    m.saved.push_back(take(layer->saved(sequences, n)));
+    scratch = std::max(scratch, layer->scratch(n));
+    widest = std::max(widest, layer->width());
+  }
+  m.d[0] = take(n * widest);
+  m.d[1] = take(n * widest);
+  m.scratch = take(scratch);
+  m.gemm_scratch = take(kGemmScratch);
+  m.floats = used;
+  return m;
+}
+
+std::unique_ptr<Workspace> Chain::make_workspace(std::uint32_t sequences) const {
+  STARLING_CHECK(sequences > 0);
+  return std::make_unique<Workspace>(carve(nullptr, sequences).floats, sequences);
+}
+
+void Chain::initialise(std::uint64_t seed, const Layout& layout,
+                       std::span<float> parameters) const {
+  STARLING_CHECK(layout.elements() == layout_.elements());
+  STARLING_CHECK(parameters.size() == layout_.elements());
+  std::fill(parameters.begin(), parameters.end(), 0.0f);
+  for (std::size_t t = 0; t < offsets_.size(); ++t) {
+    const auto tensor = parameters.subspan(offsets_[t], parameters_.specs()[t].elements());
+    const Initial& initial = parameters_.initials()[t];
+    if (initial.deviation > 0) {
+      fill_normal(seed, static_cast<std::uint32_t>(t), initial.deviation, tensor);
+    } else {
+      std::fill(tensor.begin(), tensor.end(), initial.constant);
+    }
+  }
+}
+
+Result<> outside(const char* what, std::int64_t value, std::int64_t end) {
+  return Error(Code::kBadInput, std::string(what) + " " + std::to_string(value) +
+                                    " in the batch; the model takes 0 to " +
+                                    std::to_string(end - 1));
+}
+
+Result<> Chain::check(const Batch& batch, const Workspace& workspace) const {
+  const std::size_t n = rows(batch.sequences);
+  if (batch.sequences != workspace.sequences())
+    return Error(Code::kBadInput, "batch of " + std::to_string(batch.sequences) +
+                                      " sequences; the workspace is for " +
+                                      std::to_string(workspace.sequences()));
+  const bool whole = batch.targets.size() == n &&
+                     batch.tokens.size() == (input_.features ? 0 : n) &&
+                     batch.x.size() == n * input_.features;
+  if (!whole)
+    return Error(Code::kBadInput,
+                 "batch of " + std::to_string(batch.sequences) + " sequences with " +
+                     std::to_string(batch.tokens.size()) + " tokens, " +
+                     std::to_string(batch.x.size()) + " inputs and " +
+                     std::to_string(batch.targets.size()) + " targets; expected " +
+                     std::to_string(input_.features ? 0 : n) + ", " +
+                     std::to_string(n * input_.features) + " and " + std::to_string(n));
+  for (const std::int32_t t : batch.tokens)
+    if (t < 0 || t >= input_.vocabulary) return outside("token", t, input_.vocabulary);
+  for (const std::int32_t t : batch.targets)
+    if (t < 0 || t >= input_.classes) return outside("target", t, input_.classes);
+  return ok();
+}
+
+const float* Chain::input_of(std::size_t layer, const Batch& batch, const Memory& memory) const {
+  return layer > 0 ? memory.outs[layer - 1] : batch.x.data();
+}
+
+void Chain::forward(Pass& pass, const Memory& memory) const {
+  for (std::size_t i = 0; i < layers_.size(); ++i)
+    layers_[i]->forward(pass, input_of(i, pass.batch, memory), memory.outs[i], memory.saved[i]);
+}
+
+void Chain::backward(Pass& pass, const Memory& memory) const {
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    const float* const d_out = memory.d[(i + 1) % 2];
+    float* const d_in = i > 0 ? memory.d[i % 2] : nullptr;
+    layers_[i]->backward(pass, input_of(i, pass.batch, memory), memory.outs[i], memory.saved[i],
+                         d_out, d_in);
+  }
+}
+
+void Chain::clear_padding(std::span<float> flat) const {
+  for (const TensorPlace& place : layout_.tensors()) {
+    const std::size_t begin = std::size_t{place.first_block} * kBlock;
+    std::fill(flat.begin() + static_cast<std::ptrdiff_t>(begin + place.spec.elements()),
+              flat.begin() + static_cast<std::ptrdiff_t>(begin + place.blocks * kBlock), 0.0f);
+  }
+}
+
+Result<MicroBatchResult> Chain::forward_backward(std::span<const float> parameters,
+                                                 const Batch& batch, Workspace& workspace,
+                                                 std::span<float> gradient) const {
+  STARLING_CHECK(parameters.size() == layout_.elements());
+  STARLING_CHECK(gradient.size() == layout_.elements());
+  STARLING_TRY(check(batch, workspace));
+  const Memory memory = carve(workspace.floats().data(), batch.sequences);
+  STARLING_CHECK(memory.floats <= workspace.floats().size());
+  Pass pass{kernels_,
+            offsets_,
+            parameters.data(),
+            gradient.data(),
+            batch,
+            rows(batch.sequences),
+            batch.sequences,
+            memory.gemm_scratch,
+            memory.scratch};
+  forward(pass, memory);
+  backward(pass, memory);
+  clear_padding(gradient);
+  const bool finite =
+      std::isfinite(pass.loss) && kernels_.all_finite(gradient.size(), gradient.data());
+  return MicroBatchResult{pass.loss, pass.rows, finite};
+}
+
+Result<MicroBatchResult> Chain::evaluate(std::span<const float> parameters, const Batch& batch,
+                                         Workspace& workspace) const {
+  STARLING_CHECK(parameters.size() == layout_.elements());
+  STARLING_TRY(check(batch, workspace));
+  const Memory memory = carve(workspace.floats().data(), batch.sequences);
+  STARLING_CHECK(memory.floats <= workspace.floats().size());
+  Pass pass{kernels_,
+            offsets_,
+            parameters.data(),
+            nullptr,
+            batch,
+            rows(batch.sequences),
+            batch.sequences,
+            memory.gemm_scratch,
+            memory.scratch};
+  forward(pass, memory);
+  return MicroBatchResult{pass.loss, pass.rows, std::isfinite(pass.loss)};
+}
+
+// Far above any model that one process holds; keeps every size below within 64 bits.
+constexpr std::uint32_t kDimensionMax = 1u << 24, kContextMax = 1u << 16, kLayersMax = 1024;
+constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 36;
+
+Result<> in_range(const char* key, std::uint64_t value, std::uint64_t most) {
+  if (value >= 1 && value <= most) return ok();
+  return Error(Code::kBadInput, std::string(key) + " is " + std::to_string(value) +
+                                    "; expected 1 to " + std::to_string(most) + "; [model]");
+}
+
+Result<> check_spec(const GptSpec& spec) {
+  STARLING_TRY(in_range("layers", spec.layers, kLayersMax));
+  STARLING_TRY(in_range("width", spec.width, kContextMax));
+  STARLING_TRY(in_range("heads", spec.heads, spec.width));
+  STARLING_TRY(in_range("context", spec.context, kContextMax));
+  STARLING_TRY(in_range("vocabulary", spec.vocabulary, kDimensionMax));
+  if (spec.width % spec.heads != 0)
+    return Error(Code::kBadInput, "width " + std::to_string(spec.width) +
+                                      " is not a multiple of heads " + std::to_string(spec.heads) +
+                                      "; [model]");
+  const std::uint64_t c = spec.width;
+  return in_range("number of parameters",
+                  (spec.vocabulary + spec.context) * c + spec.layers * 12 * c * c, kElementsMax);
+}
+
+Result<> check_spec(const MlpSpec& spec) {
+  STARLING_TRY(in_range("number of dense layers", spec.sizes.empty() ? 0 : spec.sizes.size() - 1,
+                        kLayersMax));
+  std::uint64_t elements = 0;
+  for (std::size_t i = 0; i < spec.sizes.size(); ++i) {
+    STARLING_TRY(in_range("size", spec.sizes[i], kDimensionMax));
+    if (i > 0) elements += std::uint64_t{spec.sizes[i - 1]} * spec.sizes[i];
+  }
+  return in_range("number of parameters", elements, kElementsMax);
+}
+
+std::unique_ptr<Model> build(const GptSpec& spec, const KernelTable& kernels) {
+  Parameters parameters;
+  std::vector<std::unique_ptr<Layer>> layers;
+  auto embedding = std::make_unique<Embedding>(spec, parameters);
+  const std::size_t wte = embedding->tokens_tensor();
+  layers.push_back(std::move(embedding));
+  for (std::uint32_t i = 0; i < spec.layers; ++i) {
+    layers.push_back(std::make_unique<AttentionBlock>(spec, i, parameters));
+    layers.push_back(std::make_unique<FeedForwardBlock>(spec, i, parameters));
+  }
+  layers.push_back(std::make_unique<LanguageHead>(spec, wte, parameters));
+  const Input input{spec.context, 0, spec.vocabulary, spec.vocabulary};
+  return std::make_unique<Chain>(kernels, input, std::move(parameters), std::move(layers));
+}
+
+std::unique_ptr<Model> build(const MlpSpec& spec, const KernelTable& kernels) {
+  Parameters parameters;
+  std::vector<std::unique_ptr<Layer>> layers;
+  const std::size_t dense = spec.sizes.size() - 1;
+  for (std::uint32_t i = 0; i < dense; ++i)
+    layers.push_back(std::make_unique<Dense>(spec.sizes[i], spec.sizes[i + 1], i,
+                                             /*relu=*/i + 1 < dense, parameters));
+  layers.push_back(std::make_unique<ClassifierLoss>(spec.sizes.back()));
+  const Input input{1, spec.sizes.front(), 0, spec.sizes.back()};
+  return std::make_unique<Chain>(kernels, input, std::move(parameters), std::move(layers));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const std::string& isa) {
+  STARLING_TRY(kernels, kernel_table(isa));
+  STARLING_TRY(std::visit([](const auto& s) { return check_spec(s); }, spec));
+  return std::visit([&](const auto& s) { return build(s, *kernels); }, spec);
+}
+
+}  // namespace starling::kernels

@@ -1,0 +1,12 @@
+#pragma once
+// Normal numbers from Philox, the same bits on every machine.
+
+#include <cstdint>
+#include <span>
+
+namespace starling::kernels {
+
+// out[i] = deviation * normal(seed, stream, i), by Box and Muller's method.
+void fill_normal(std::uint64_t seed, std::uint32_t stream, double deviation, std::span<float> out);
+
+}  // namespace starling::kernels

@@ -1,0 +1,29 @@
+#include <sys/mman.h>
+
+#include "core/base/check.h"
+#include "kernels/models/model.h"
+
+namespace starling::kernels {
+
+constexpr std::size_t kHugePage = 2u << 20;
+
+Workspace::Workspace(std::size_t floats, std::uint32_t sequences)
+    : floats_(floats), sequences_(sequences) {
+  // One page more than needed, so that a huge-page boundary lies inside; what is never touched
+  // takes no memory.
+  mapped_ = (floats * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
+  mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  STARLING_CHECK_MSG(mapping_ != MAP_FAILED,
+                     "no memory for a workspace of " << mapped_ << " bytes");
+  auto address = reinterpret_cast<std::uintptr_t>(mapping_);
+  address = (address + kHugePage - 1) / kHugePage * kHugePage;
+  data_ = reinterpret_cast<float*>(address);
+  // Advice only: without huge pages everything works, slower.
+  static_cast<void>(madvise(data_, mapped_ - kHugePage, MADV_HUGEPAGE));
+}
+
+Workspace::~Workspace() {
+  munmap(mapping_, mapped_);
+}
+
+}  // namespace starling::kernels
