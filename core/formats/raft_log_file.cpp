@@ -1,0 +1,135 @@
+#include "core/formats/raft_log_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+namespace starling {
+
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+Error failed(const std::string& what, const std::string& name) {
+  return Error(Code::kUnavailable, what + ": " + std::strerror(errno) + "; " + name);
+}
+
+Result<> write_all(int fd, std::uint64_t offset, ByteView bytes, const std::string& name) {
+  while (!bytes.empty()) {
+    const auto n = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return failed("cannot write", name);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+    offset += static_cast<std::uint64_t>(n);
+  }
+  return ok();
+}
+
+// A name is durable only when its directory is.
+Result<> sync_directory(const std::filesystem::path& dir) {
+  const auto name = dir.empty() ? std::string(".") : dir.string();
+  const Descriptor fd(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0 || ::fsync(fd.get()) != 0) return failed("cannot sync directory", name);
+  return ok();
+}
+
+class PosixRaftLogFile final : public RaftLogFile {
+ public:
+  PosixRaftLogFile(int fd, std::filesystem::path dir)
+      : fd_(fd), dir_(std::move(dir)), name_((dir_ / "raft.log").string()) {}
+
+  std::string name() const override { return name_; }
+
+  Result<Bytes> read() override {
+    struct stat info;
+    if (::fstat(fd_.get(), &info) != 0) return failed("cannot read", name_);
+    const auto size = static_cast<std::uint64_t>(info.st_size);
+    if (size > RaftLog::kFileBytesMax + kSlack) {
+      return Error(Code::kCorrupt,
+                   "raft log is too large: " + std::to_string(size) + " bytes; " + name_);
+    }
+    Bytes bytes(size);
+    std::size_t done = 0;
+    while (done < size) {
+      const auto n = ::pread(fd_.get(), bytes.data() + done, size - done, static_cast<off_t>(done));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return failed("cannot read", name_);
+      if (n == 0) return Error(Code::kUnavailable, "file shrank while it was read; " + name_);
+      done += static_cast<std::size_t>(n);
+    }
+    return bytes;
+  }
+
+  Result<> write(std::uint64_t offset, ByteView bytes) override {
+    return write_all(fd_.get(), offset, bytes, name_);
+  }
+
+  Result<> sync() override {
+    if (::fdatasync(fd_.get()) != 0) return failed("cannot sync", name_);
+    return ok();
+  }
+
+  Result<> resize(std::uint64_t bytes) override {
+    if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0) {
+      return failed("cannot resize", name_);
+    }
+    return ok();
+  }
+
+  // One file, overwritten: what interests is the last accident.
+  Result<> keep_aside(ByteView bytes) override {
+    const auto name = name_ + ".torn";
+    const Descriptor copy(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (copy.get() < 0) return failed("cannot create", name);
+    STARLING_TRY(write_all(copy.get(), 0, bytes, name));
+    if (::fsync(copy.get()) != 0) return failed("cannot sync", name);
+    return sync_directory(dir_);
+  }
+
+ private:
+  static constexpr std::uint64_t kSlack = 1024 * 1024;  // preallocation beyond the last record
+
+  const Descriptor fd_;
+  const std::filesystem::path dir_;
+  const std::string name_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<RaftLogFile>> open_raft_log_file(const std::string& dir) {
+  const std::filesystem::path path(dir);
+  const auto name = (path / "raft.log").string();
+  if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return failed("cannot create", dir);
+  const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return failed("cannot open", name);
+  auto file = std::make_unique<PosixRaftLogFile>(fd, path);
+  // Two processes with one identity would vote twice.
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return failed("cannot lock", name);
+    return Error(Code::kUnavailable, "another process has this raft log open; " + name);
+  }
+  // Each time: the life that created the file may have ended before it came here.
+  STARLING_TRY(sync_directory(path));
+  STARLING_TRY(sync_directory(std::filesystem::absolute(path).parent_path()));
+  return std::unique_ptr<RaftLogFile>(std::move(file));
+}
+
+}  // namespace starling

@@ -1,0 +1,15 @@
+#pragma once
+// The real file below a Raft log. Apart from the log so that the log can be tested without a disk.
+
+#include <memory>
+#include <string>
+
+#include "core/base/result.h"
+#include "core/formats/raft_log.h"
+
+namespace starling {
+
+// DIR/raft.log, locked. A new one is empty, and its name and DIR's are durable on return.
+Result<std::unique_ptr<RaftLogFile>> open_raft_log_file(const std::string& dir);
+
+}  // namespace starling
