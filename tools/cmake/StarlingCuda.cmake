@@ -1,0 +1,18 @@
+# The CUDA and NCCL parts, kernels/cuda and collectives/nccl: there are none yet. The option exists so
+# that scripts which set it go on working; it never switches anything silently.
+if(NOT STARLING_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "STARLING_CUDA must be AUTO, ON or OFF, is ${STARLING_CUDA}")
+elseif(STARLING_CUDA STREQUAL "ON")
+  message(FATAL_ERROR "STARLING_CUDA is ON, but this version has no CUDA parts; use AUTO or OFF")
+elseif(STARLING_CUDA STREQUAL "OFF")
+  set(starling_cuda_found "not looked for")
+else()
+  find_program(STARLING_NVCC nvcc PATHS /usr/local/cuda/bin)
+  mark_as_advanced(STARLING_NVCC)
+  if(STARLING_NVCC)
+    set(starling_cuda_found "compiler found (${STARLING_NVCC})")
+  else()
+    set(starling_cuda_found "no compiler found")
+  endif()
+endif()
+message(STATUS "Starling: CUDA ${starling_cuda_found}; no CUDA parts to build, this is a CPU build")
