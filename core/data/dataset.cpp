@@ -1,0 +1,204 @@
+#include "core/data/dataset.h"
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/data/bytes_source.h"
+#include "core/data/classified.h"
+#include "core/data/permutation.h"
+
+namespace starling {
+namespace {
+
+constexpr std::uint32_t kLlmcMagic = 20240520;    // uint16 tokens, version 1
+constexpr std::uint32_t kLlama3Magic = 20240801;  // uint32 tokens
+constexpr std::uint32_t kEvaluationMagic = 20240522;
+constexpr std::size_t kLlmcHeader = 1024;  // 256 int32
+
+Error bad(const std::string& what, const std::string& path) {
+  return Error(Code::kBadInput, what + "; reading data " + path);
+}
+
+// Sequences of `context` tokens and one more for the last target.
+Result<std::uint64_t> sequences_in(std::uint64_t tokens, std::uint32_t context, const char* unit,
+                                   const std::string& path) {
+  if (tokens < std::uint64_t{context} + 1)
+    return bad("must have at least " + std::to_string(context + 1) + " " + unit +
+                   " (context + 1), has " + std::to_string(tokens),
+               path);
+  return (tokens - 1) / context;
+}
+
+class TextDataset : public Dataset {
+ public:
+  static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const GptSpec& gpt) {
+    std::unique_ptr<TextDataset> set(new TextDataset);
+    STARLING_TRY(source, BytesSource::open(spec.path, spec.extensions));
+    STARLING_TRY(samples, sequences_in(source->view().size(), gpt.context, "bytes", spec.path));
+    set->source_ = std::move(source);
+    set->samples_ = samples;
+    set->context_ = gpt.context;
+    set->identity_ = identity_of(set->source_->view());
+    return std::unique_ptr<Dataset>(std::move(set));
+  }
+
+ private:
+  Result<> intact() const override { return source_->intact(); }
+  void append(std::uint64_t i, Batch& batch) const override {
+    const auto bytes = source_->view().subspan(i * context_, context_ + 1);
+    batch.tokens.insert(batch.tokens.end(), bytes.begin(), bytes.end() - 1);
+    batch.targets.insert(batch.targets.end(), bytes.begin() + 1, bytes.end());
+  }
+
+  std::unique_ptr<BytesSource> source_;
+  std::size_t context_ = 0;
+};
+
+// The tokens of a file: what follows llm.c's header, or everything.
+Result<ByteView> token_bytes(ByteView file, const std::string& path) {
+  std::array<std::uint32_t, 3> header{};
+  if (file.size() >= sizeof header) std::memcpy(header.data(), file.data(), sizeof header);
+  const auto [magic, version, count] = header;
+  if (magic == kLlama3Magic)
+    return bad("has 32-bit tokens (llm.c magic 20240801), expected GPT-2's 16-bit ones", path);
+  if (magic == kEvaluationMagic)
+    return bad("is an evaluation file (llm.c magic 20240522), expected tokens", path);
+  if (magic != kLlmcMagic) {
+    if (file.size() % 2 != 0)
+      return bad(
+          "must have an even number of bytes (uint16 tokens), has " + std::to_string(file.size()),
+          path);
+    return file;
+  }
+  if (version != 1)
+    return bad("llm.c version must be 1, is " + std::to_string(version) + " at byte 4", path);
+  const std::uint64_t wanted = kLlmcHeader + std::uint64_t{count} * 2;
+  if (count == 0 || count > 0x7fff'ffff || file.size() != wanted)
+    return bad("header says " + std::to_string(count) + " tokens at byte 8 (" +
+                   std::to_string(wanted) + " bytes), file has " + std::to_string(file.size()) +
+                   " bytes",
+               path);
+  return file.subspan(kLlmcHeader);
+}
+
+std::uint16_t token_at(ByteView tokens, std::uint64_t i) {
+  std::uint16_t token;
+  std::memcpy(&token, tokens.data() + i * 2, 2);
+  return token;
+}
+
+class TokenDataset : public Dataset {
+ public:
+  static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const GptSpec& gpt) {
+    std::unique_ptr<TokenDataset> set(new TokenDataset);
+    STARLING_TRY(source, BytesSource::open(spec.path, {}));
+    STARLING_TRY(tokens, token_bytes(source->view(), spec.path));
+    const std::uint64_t count = tokens.size() / 2;
+    STARLING_TRY(samples, sequences_in(count, gpt.context, "tokens", spec.path));
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const auto token = token_at(tokens, i);
+      if (token >= gpt.vocabulary)
+        return bad("tokens must be below the vocabulary's " + std::to_string(gpt.vocabulary) +
+                       ", token " + std::to_string(i) + " is " + std::to_string(token),
+                   spec.path);
+    }
+    set->source_ = std::move(source);
+    set->tokens_ = tokens;
+    set->samples_ = samples;
+    set->context_ = gpt.context;
+    // Without the header: the same tokens in both forms are the same data.
+    set->identity_ = identity_of(set->tokens_);
+    return std::unique_ptr<Dataset>(std::move(set));
+  }
+
+ private:
+  Result<> intact() const override { return source_->intact(); }
+  void append(std::uint64_t i, Batch& batch) const override {
+    for (std::uint32_t t = 0; t < context_; ++t) {
+      batch.tokens.push_back(token_at(tokens_, i * context_ + t));
+      batch.targets.push_back(token_at(tokens_, i * context_ + t + 1));
+    }
+  }
+
+  std::unique_ptr<BytesSource> source_;
+  ByteView tokens_;  // 2 bytes each, within source_
+  std::uint32_t context_ = 0;
+};
+
+// x and y lie in memory, so a file that changes later changes nothing.
+class ClassifiedDataset : public Dataset {
+ public:
+  static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const MlpSpec& mlp) {
+    std::unique_ptr<ClassifiedDataset> set(new ClassifiedDataset);
+    STARLING_TRY(rows, read_classified(spec.path, mlp.sizes.front(), mlp.sizes.back()));
+    set->rows_ = std::move(rows);
+    set->inputs_ = mlp.sizes.front();
+    set->samples_ = set->rows_.y.size();
+    set->identity_ = identity_of(as_bytes(std::span<const float>(set->rows_.x))) +
+                     identity_of(as_bytes(std::span<const std::int32_t>(set->rows_.y)));
+    return std::unique_ptr<Dataset>(std::move(set));
+  }
+
+ private:
+  void append(std::uint64_t i, Batch& batch) const override {
+    const auto row = rows_.x.begin() + static_cast<std::ptrdiff_t>(i * inputs_);
+    batch.x.insert(batch.x.end(), row, row + static_cast<std::ptrdiff_t>(inputs_));
+    batch.targets.push_back(rows_.y[i]);
+  }
+
+  ClassifiedRows rows_;
+  std::size_t inputs_ = 0;
+};
+
+Result<std::unique_ptr<Dataset>> open_kind(const Job& job) {
+  if (const auto* mlp = std::get_if<MlpSpec>(&job.model)) {
+    STARLING_CHECK(job.data.kind == DataKind::kClassified);  // parse_job refuses the rest
+    return ClassifiedDataset::open(job.data, *mlp);
+  }
+  const auto& gpt = std::get<GptSpec>(job.model);
+  STARLING_CHECK(job.data.kind != DataKind::kClassified);
+  if (job.data.kind == DataKind::kTokens) return TokenDataset::open(job.data, gpt);
+  STARLING_CHECK(gpt.vocabulary == 256);
+  return TextDataset::open(job.data, gpt);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Dataset>> Dataset::open(const Job& job) {
+  STARLING_TRY(set, open_kind(job));
+  set->seed_ = job.seed;
+  set->micro_batches_ = job.micro_batches;
+  set->sequences_ = job.micro_batch_sequences;
+  return std::move(set);
+}
+
+std::uint64_t Dataset::sample_of(std::uint64_t step, MicroBatch m, std::uint32_t sequence) const {
+  STARLING_CHECK(m < micro_batches_);
+  STARLING_CHECK(sequence < sequences_);
+  // Below 2^60: steps < 2^32, M <= 2^12, B <= 2^16.
+  const std::uint64_t place = (step * micro_batches_ + m) * sequences_ + sequence;
+  return Permutation(seed_, place / samples_, samples_)(place % samples_);
+}
+
+Result<Batch> Dataset::micro_batch(std::uint64_t step, MicroBatch m) const {
+  std::vector<std::uint64_t> samples(sequences_);
+  for (std::uint32_t b = 0; b < sequences_; ++b) samples[b] = sample_of(step, m, b);
+  return fill(samples);
+}
+
+Result<Batch> Dataset::fill(std::span<const std::uint64_t> samples) const {
+  STARLING_TRY(intact());
+  Batch batch;
+  batch.sequences = static_cast<std::uint32_t>(samples.size());
+  for (const auto i : samples) {
+    STARLING_CHECK_MSG(i < samples_, "sample " << i << " of " << samples_);
+    append(i, batch);
+  }
+  return batch;
+}
+
+}  // namespace starling

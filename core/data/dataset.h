@@ -1,0 +1,68 @@
+#pragma once
+// The samples of a job's data, and which of them a micro-batch of a step holds.
+//
+// Which sample stands where is a function of the job and the data's size only, never of worker or
+// world: all passes over the data, each in its own order (core/data/permutation.h), make one
+// endless sequence, of which step s takes the places s*M*B .. (s+1)*M*B - 1. So every sample is
+// used exactly once per pass, whatever the number of workers.
+//
+// Threads: after open() everything is const and may be called from any thread. No file is opened
+// after open(): text of a folder is read into memory, single files are mapped.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/base/ids.h"
+#include "core/base/result.h"
+#include "core/data/batch.h"
+#include "core/job/job.h"
+
+namespace starling {
+
+class Dataset {
+ public:
+  // Reads or maps job.data.path and checks it against the job's model. Sample i is
+  //   text        bytes [i*T, i*T + T], of the file, or of all files below the folder one after the
+  //               other in the order of their paths, no symbolic link followed
+  //   tokens      tokens [i*T, i*T + T] of a GPT-2 token file: uint16, with llm.c's header or raw
+  //   classified  row i of x [n, inputs] F32 with its label y [n] I32 (safetensors)
+  // (T = context; neighbouring sequences share one token, the last target of the first; a tail that
+  // is too short is left out). Errors: kBadInput, naming the file, what was found and expected.
+  static Result<std::unique_ptr<Dataset>> open(const Job& job);
+  virtual ~Dataset() = default;
+
+  std::uint64_t samples() const { return samples_; }
+  // Of size and content: equal on every worker of a job. All bytes of data up to 64 MiB; of larger
+  // data the size, the first and last MiB, and 64 pieces of 64 KiB at fixed places.
+  const Digest& identity() const { return identity_; }
+
+  // The sample at place `sequence` of micro-batch m of a step.
+  std::uint64_t sample_of(std::uint64_t step, MicroBatch m, std::uint32_t sequence) const;
+  // Micro-batch m of a step. kBadInput if a mapped file was cut short since it was opened.
+  Result<Batch> micro_batch(std::uint64_t step, MicroBatch m) const;
+  // Exactly these samples, in this order.
+  Result<Batch> fill(std::span<const std::uint64_t> samples) const;
+
+ protected:
+  Dataset() = default;
+  // Appends sample i < samples() to the batch.
+  virtual void append(std::uint64_t i, Batch& batch) const = 0;
+  virtual Result<> intact() const { return ok(); }
+
+  std::uint64_t samples_ = 0;
+  Digest identity_{};
+
+ private:
+  std::uint64_t seed_ = 0;
+  std::uint32_t micro_batches_ = 0;  // M
+  std::uint32_t sequences_ = 0;      // B
+};
+
+// Steps that one pass over the data lasts, as a fraction.
+inline double passes(const Job& job, std::uint64_t samples) {
+  return static_cast<double>(job.steps) * job.micro_batches * job.micro_batch_sequences /
+         static_cast<double>(samples);
+}
+
+}  // namespace starling

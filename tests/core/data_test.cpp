@@ -1,0 +1,336 @@
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/data/bytes_source.h"
+#include "core/data/dataset.h"
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Folder {
+ public:
+  Folder() : path_(fs::temp_directory_path() / ("starling_data_" + std::to_string(::getpid()))) {
+    fs::remove_all(path_);
+    fs::create_directories(path_);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  std::string write(const std::string& name, const std::string& content) const {
+    fs::create_directories((path_ / name).parent_path());
+    std::ofstream(path_ / name, std::ios::binary) << content;
+    return path_ / name;
+  }
+  std::string path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+Job job_for(DataKind kind, const std::string& path, std::uint32_t context,
+            std::uint32_t vocabulary) {
+  Job job;
+  job.steps = 10;
+  job.micro_batches = 3;
+  job.micro_batch_sequences = 2;
+  job.model = GptSpec{1, 1, 8, context, vocabulary};
+  job.data = {kind, path, {}};
+  return job;
+}
+
+std::string error_of(const Job& job) {
+  const auto set = Dataset::open(job);
+  if (set) return "no error";
+  CHECK(set.error().code() == Code::kBadInput);
+  CHECK(set.error().text().find(job.data.path) != std::string::npos);
+  return set.error().text();
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string tokens(const std::vector<std::uint16_t>& all) {
+  return {reinterpret_cast<const char*>(all.data()), all.size() * 2};
+}
+
+std::string llmc(std::uint32_t magic, std::uint32_t version, std::uint32_t count) {
+  std::string header(1024, '\0');
+  const std::uint32_t fields[] = {magic, version, count};
+  std::memcpy(header.data(), fields, sizeof fields);
+  return header;
+}
+
+}  // namespace
+
+TEST_CASE("text: windows, targets one byte later, tail left out") {
+  const Folder folder;
+  const auto path = folder.write("text", "abcdefghij\xff");  // 11 bytes: 3 sequences of 3, tail 1
+  const auto set = Dataset::open(job_for(DataKind::kText, path, 3, 256)).value();
+  CHECK(set->samples() == 3);
+  const std::uint64_t wanted[] = {2, 0};
+  const Batch batch = set->fill(wanted).value();
+  CHECK(batch.sequences == 2);
+  CHECK(batch.tokens == std::vector<std::int32_t>{'g', 'h', 'i', 'a', 'b', 'c'});
+  CHECK(batch.targets == std::vector<std::int32_t>{'h', 'i', 'j', 'b', 'c', 'd'});
+  CHECK(batch.x.empty());
+  // One byte more or less at the border of a sequence.
+  CHECK(Dataset::open(job_for(DataKind::kText, path, 10, 256)).value()->samples() == 1);
+  CHECK(Dataset::open(job_for(DataKind::kText, path, 5, 256)).value()->samples() == 2);
+  const auto high = folder.write("high", "\x80\xff");
+  const std::uint64_t zero[] = {0};
+  CHECK(Dataset::open(job_for(DataKind::kText, high, 1, 256))
+            .value()
+            ->fill(zero)
+            .value()
+            .targets[0] == 255);
+}
+
+TEST_CASE("text that is too short or not there") {
+  const Folder folder;
+  CHECK(has(error_of(job_for(DataKind::kText, folder.write("empty", ""), 3, 256)),
+            "must have at least 4 bytes (context + 1), has 0"));
+  CHECK(has(error_of(job_for(DataKind::kText, folder.write("short", "abc"), 3, 256)), "has 3"));
+  CHECK(error_of(job_for(DataKind::kText, folder.write("fits", "abcd"), 3, 256)) == "no error");
+  CHECK(has(error_of(job_for(DataKind::kText, folder.path() + "/none", 3, 256)), "No such file"));
+  CHECK(has(error_of(job_for(DataKind::kText, "/dev/null", 3, 256)), "neither a regular file"));
+  fs::create_directories(folder.path() + "/hollow/inside");
+  CHECK(has(error_of(job_for(DataKind::kText, folder.path() + "/hollow", 3, 256)), "has 0"));
+}
+
+TEST_CASE("a folder is its files in the order of their paths; links are not followed") {
+  const Folder folder;
+  folder.write("t/b.h", "BB");
+  folder.write("t/a/z.h", "zz");
+  folder.write("t/a.h", "AA");
+  folder.write("t/c", "CC");
+  folder.write("t/d.txt", "DD");
+  folder.write("outside", "XX");
+  fs::create_symlink(folder.path() + "/outside", folder.path() + "/t/link");
+  fs::create_directory_symlink(folder.path() + "/t", folder.path() + "/t/loop");
+  fs::create_symlink("nowhere", folder.path() + "/t/broken");
+  const auto text = [&](const std::vector<std::string>& extensions) {
+    const auto source = BytesSource::open(folder.path() + "/t", extensions).value();
+    return std::string(source->view().begin(), source->view().end());
+  };
+  CHECK(text({}) == "AAzzBBCCDD");  // "a.h" < "a/z.h": '.' is below '/'
+  CHECK(text({".h"}) == "AAzzBB");
+  CHECK(text({".txt", ""}) == "CCDD");
+  CHECK(text({".none"}).empty());
+}
+
+TEST_CASE("tokens: raw and with llm.c's header are the same data") {
+  const Folder folder;
+  const std::vector<std::uint16_t> all = {5, 0, 299, 7, 8, 9, 10};
+  const auto raw =
+      Dataset::open(job_for(DataKind::kTokens, folder.write("raw.bin", tokens(all)), 2, 300))
+          .value();
+  const auto with =
+      Dataset::open(job_for(DataKind::kTokens,
+                            folder.write("llmc.bin", llmc(20240520, 1, 7) + tokens(all)), 2, 300))
+          .value();
+  const std::uint64_t wanted[] = {1, 2};
+  for (const auto* set : {raw.get(), with.get()}) {
+    CHECK(set->samples() == 3);
+    const Batch batch = set->fill(wanted).value();
+    CHECK(batch.tokens == std::vector<std::int32_t>{299, 7, 8, 9});
+    CHECK(batch.targets == std::vector<std::int32_t>{7, 8, 9, 10});
+  }
+  CHECK(raw->identity() == with->identity());
+}
+
+TEST_CASE("token files that are refused") {
+  const Folder folder;
+  const std::string some = tokens({1, 2, 3, 4});
+  struct Row {
+    std::string content, message;
+  };
+  const Row rows[] = {
+      {"", "must have at least 3 tokens (context + 1), has 0"},
+      {tokens({1, 2}), "has 2"},
+      {some + "x", "must have an even number of bytes (uint16 tokens), has 9"},
+      {tokens({1, 2, 300, 4}), "must be below the vocabulary's 300, token 2 is 300"},
+      {tokens({1, 2, 3, 65535}), "token 3 is 65535"},
+      {llmc(20240520, 1, 4) + some, "no error"},
+      {llmc(20240520, 1, 4) + tokens({1, 2, 3, 300}), "token 3 is 300"},
+      {llmc(20240520, 2, 4) + some, "version must be 1, is 2"},
+      {llmc(20240520, 1, 5) + some,
+       "header says 5 tokens at byte 8 (1034 bytes), file has 1032 bytes"},
+      {llmc(20240520, 1, 3) + some, "header says 3 tokens"},
+      {llmc(20240520, 1, 0), "header says 0 tokens"},
+      {llmc(20240520, 1, 0xffffffff) + some, "header says 4294967295 tokens"},
+      {llmc(20240520, 1, 4).substr(0, 12), "file has 12 bytes"},
+      {llmc(20240801, 7, 4) + some + some, "32-bit tokens"},
+      {llmc(20240522, 1, 4) + some, "evaluation file"},
+  };
+  for (const Row& row : rows) {
+    const std::string error =
+        error_of(job_for(DataKind::kTokens, folder.write("t.bin", row.content), 2, 300));
+    CHECK_MESSAGE(has(error, row.message), "got: " << error << " wanted: " << row.message);
+  }
+}
+
+TEST_CASE("classified: rows with their labels, from the example's file") {
+  const Job job = load_job("examples/mlp/digits.toml").value();
+  const auto opened = Dataset::open(job);
+  REQUIRE_MESSAGE(opened, opened.error().text());
+  const auto& set = opened.value();
+  CHECK(set->samples() == 360);
+  const std::uint64_t wanted[] = {359, 0};
+  const Batch batch = set->fill(wanted).value();
+  CHECK(batch.sequences == 2);
+  CHECK(batch.tokens.empty());
+  CHECK(batch.x.size() == 128);
+  CHECK(batch.targets == std::vector<std::int32_t>{9, 0});  // labels go round
+  CHECK(set->micro_batch(3, 1).value().targets.size() == job.micro_batch_sequences);
+}
+
+TEST_CASE("classified files that are refused") {
+  const Folder folder;
+  const std::string x = R"("x":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]})";
+  const std::string y = R"("y":{"dtype":"I32","shape":[2],"data_offsets":[24,32]})";
+  const std::string good = "{" + x + "," + y + "}";
+  const auto file = [](const std::string& header, const std::vector<float>& values,
+                       const std::vector<std::int32_t>& labels) {
+    const std::uint64_t bytes = header.size();
+    std::string out(reinterpret_cast<const char*>(&bytes), 8);
+    out += header;
+    out.append(reinterpret_cast<const char*>(values.data()), values.size() * 4);
+    out.append(reinterpret_cast<const char*>(labels.data()), labels.size() * 4);
+    return out;
+  };
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string header = good;
+    return file(header.replace(header.find(from), from.size(), to), {1, 2, 3, 4, 5, 6}, {0, 1});
+  };
+  const std::string whole = file(good, {1, 2, 3, 4, 5, 6}, {0, 1});
+  struct Row {
+    std::string content, message;
+  };
+  const Row rows[] = {
+      {whole, "no error"},
+      {"", "no safetensors header"},
+      {whole.substr(0, 7), "no safetensors header"},
+      {whole.substr(0, 40), "no safetensors header"},
+      {std::string(8, '\xff') + whole, "no safetensors header"},
+      {whole.substr(0, whole.size() - 1), "must fill the 31 bytes"},
+      {whole + "x", "must fill the 33 bytes"},
+      {file("[]", {}, {}), "is not a JSON object"},
+      {file(" " + good, {1, 2, 3, 4, 5, 6}, {0, 1}), "is not a JSON object"},
+      {file("{" + x + "," + x + "," + y + "}", {1, 2, 3, 4, 5, 6}, {0, 1}), "has a key twice"},
+      {changed("\"shape\":[2]", "\"shape\":[2],\"shape\":[2]"), "has a key twice"},
+      {file("{" + x + "}", {1, 2, 3, 4, 5, 6}, {}), "y must be I32 of shape [n], is missing"},
+      {changed("\"y\"", "\"z\""), "x and y only"},
+      {changed("F32", "F16"), "x must be F32 of shape [n, 3], header has {"},
+      {changed("[2,3]", "[6]"), "x must be F32 of shape [n, 3]"},
+      {changed("[2,3]", "[3,2]"), "has 2 columns"},
+      {changed("[2,3]", "[-2,3]"), "x must be F32"},
+      {changed("[2,3]", "[2.0,3]"), "x must be F32"},
+      {changed("[2,3]", "[4611686018427387904,3]"), "with n from 1 to 2^31"},
+      {changed("[2,3]", "[1,3]"), "as many bytes, has n = 1"},
+      {changed("[0,24]", "[24,0]"), "as many bytes"},
+      {changed("[24,32]", "[16,24]"), "must fill the 32 bytes"},
+      {file(good, {1, 2, 3, 4, INFINITY, 6}, {0, 1}), "row 1 column 1 is not"},
+      {file(good, {1, 2, NAN, 4, 5, 6}, {0, 1}), "row 0 column 2 is not"},
+      {file(good, {1, 2, 3, 4, 5, 6}, {0, 2}),
+       "y must be from 0 to 1 (the model's classes), row 1 is 2"},
+      {file(good, {1, 2, 3, 4, 5, 6}, {-1, 0}), "row 0 is -1"},
+  };
+  for (const Row& row : rows) {
+    Job job = job_for(DataKind::kClassified, folder.write("c.safetensors", row.content), 1, 2);
+    job.model = MlpSpec{{3, 2}};
+    const std::string error = error_of(job);
+    CHECK_MESSAGE(has(error, row.message), "got: " << error << " wanted: " << row.message);
+  }
+}
+
+TEST_CASE("every sample exactly once per pass, whatever the step borders") {
+  const Folder folder;
+  const auto path = folder.write("text", std::string(4 * 17 + 1, 'a'));  // 17 samples of 4
+  const Job job = job_for(DataKind::kText, path, 4, 256);                // 6 a step
+  const auto set = Dataset::open(job).value();
+  REQUIRE(set->samples() == 17);
+  std::vector<std::uint64_t> sequence;
+  for (std::uint64_t step = 0; step < 17; ++step)
+    for (MicroBatch m = 0; m < 3; ++m)
+      for (std::uint32_t b = 0; b < 2; ++b) sequence.push_back(set->sample_of(step, m, b));
+  for (std::size_t pass = 0; pass < 6; ++pass) {
+    const auto first = sequence.begin() + static_cast<std::ptrdiff_t>(pass * 17);
+    CHECK(std::set<std::uint64_t>(first, first + 17).size() == 17);
+    if (pass > 0) CHECK_FALSE(std::equal(first, first + 17, first - 17));
+  }
+  CHECK(passes(job, 17) == doctest::Approx(60.0 / 17));
+}
+
+TEST_CASE("a micro-batch is its samples, and the seed decides which") {
+  const Folder folder;
+  std::string content;
+  for (int i = 0; i < 400; ++i) content += static_cast<char>(i % 251);
+  Job job = job_for(DataKind::kText, folder.write("text", content), 4, 256);
+  const auto set = Dataset::open(job).value();
+  const Batch batch = set->micro_batch(5, 2).value();
+  const std::uint64_t samples[] = {set->sample_of(5, 2, 0), set->sample_of(5, 2, 1)};
+  CHECK(batch.tokens == set->fill(samples).value().tokens);
+  CHECK(batch.tokens[4] == content[samples[1] * 4]);
+  CHECK(batch.tokens != set->micro_batch(5, 1).value().tokens);
+  job.seed = 2;
+  CHECK(Dataset::open(job).value()->micro_batch(5, 2).value().tokens != batch.tokens);
+}
+
+TEST_CASE("the identity sees content and size") {
+  const Folder folder;
+  std::map<Digest, std::string> seen;
+  for (const std::string content : {"abcd", "abce", "abcda", "bacd"}) {
+    const auto set =
+        Dataset::open(job_for(DataKind::kText, folder.write("t", content), 3, 256)).value();
+    CHECK(seen.emplace(set->identity(), content).second);
+  }
+  // Above 64 MiB: ends and fixed pieces.
+  Bytes large(65 << 20, 1);
+  const Digest before = identity_of(large);
+  large.front() = 2;
+  CHECK(identity_of(large) != before);
+  large.front() = 1, large.back() = 2;
+  CHECK(identity_of(large) != before);
+  large.back() = 1;
+  CHECK(identity_of(large) == before);
+  large[large.size() / 2] = 2;
+  large.push_back(1);
+  CHECK(identity_of(large) != before);
+}
+
+TEST_CASE("a mapped file that is cut while in use is an error, not a crash") {
+  const Folder folder;
+  const auto path = folder.write("t", std::string(100000, 'a'));
+  const auto set = Dataset::open(job_for(DataKind::kText, path, 4, 256)).value();
+  CHECK(set->micro_batch(0, 0));
+  fs::resize_file(path, 10);
+  const auto batch = set->micro_batch(0, 0);
+  REQUIRE_FALSE(batch);
+  CHECK(has(batch.error().text(), "was cut to 10 bytes while in use, had 100000"));
+}
+
+TEST_CASE("after open no file is needed any more") {
+  const Folder folder;
+  folder.write("t/a", std::string(1000, 'a'));
+  const auto file = folder.write("f", std::string(1000, 'b'));
+  const auto of_folder =
+      Dataset::open(job_for(DataKind::kText, folder.path() + "/t", 4, 256)).value();
+  const auto of_file = Dataset::open(job_for(DataKind::kText, file, 4, 256)).value();
+  fs::remove_all(folder.path());
+  CHECK(of_folder->micro_batch(0, 0).value().tokens[0] == 'a');
+  CHECK(of_file->micro_batch(0, 0).value().tokens[0] == 'b');
+}
+
+}  // namespace starling
