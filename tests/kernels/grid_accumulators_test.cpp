@@ -1,0 +1,284 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "kernels/grid/accumulators.h"
+#include "kernels/grid/totals.h"
+#include "tests/kernels/grid_gradients.h"
+
+namespace starling::kernels {
+namespace {
+
+constexpr std::uint64_t kSeed = 7;
+constexpr Version kStep = 3;
+
+std::vector<std::int16_t> fitted(const Layout& layout, MicroBatch M,
+                                 std::span<const float> gradient) {
+  std::vector<std::int16_t> exponents(layout.blocks());
+  initial_exponents(make_grid(M), layout, gradient, exponents);
+  return exponents;
+}
+
+struct Outcome {
+  std::vector<std::int32_t> sums;
+  std::vector<ProofLanes> lanes;
+  std::vector<SideEntry> side;
+};
+
+Outcome outcome(const Layout& layout, const Accumulators& accumulators) {
+  return {{accumulators.sums().begin(), accumulators.sums().end()},
+          {accumulators.lanes().begin(), accumulators.lanes().end()},
+          accumulators.side_of({0, layout.segments()})};
+}
+
+void check_equal(const Outcome& a, const Outcome& b) {
+  REQUIRE(a.sums == b.sums);
+  REQUIRE(a.lanes == b.lanes);
+  REQUIRE(a.side.size() == b.side.size());
+  for (std::size_t i = 0; i < a.side.size(); ++i)
+    REQUIRE(side_entry_hash(a.side[i]) == side_entry_hash(b.side[i]));
+}
+
+// Goal: sums are what the definition gives, block by block, and every block is either summed or on
+// the side list.
+TEST_CASE("accumulators: each block of a micro-batch is on the grid or on the side list") {
+  const Layout layout = small_layout();
+  constexpr MicroBatch M = 8;
+  const Grid grid = make_grid(M);
+  auto exponents = fitted(layout, M, heavy_tailed(layout, kSeed, 0, 0));
+  for (std::uint32_t b = 0; b < layout.blocks(); b += 3) exponents[b] -= 4;  // too fine for some
+  Accumulators accumulators(layout, M);
+  std::vector<std::int32_t> sums(layout.elements());
+  std::uint32_t side = 0;
+  for (MicroBatch m = 0; m < M; ++m) {
+    const auto gradient = heavy_tailed(layout, kSeed, kStep, m);
+    for (std::uint32_t b = 0; b < layout.blocks(); ++b) {
+      const auto q = [&](std::uint32_t i) {
+        return std::nearbyint(std::ldexp(double{gradient[b * kBlock + i]}, -exponents[b]));
+      };
+      bool fits = true;
+      for (std::uint32_t i = 0; i < kBlock; ++i) fits = fits && std::fabs(q(i)) < grid.limit();
+      side += fits ? 0 : 1;
+      for (std::uint32_t i = 0; fits && i < kBlock; ++i)
+        sums[b * kBlock + i] += static_cast<std::int32_t>(q(i));
+    }
+    CHECK(accumulators.add(gradient, exponents, kSeed, kStep, m).finite);
+  }
+  CHECK(std::equal(sums.begin(), sums.end(), accumulators.sums().begin()));
+  CHECK(accumulators.side().size() == side);
+  CHECK(side > 0);
+  CHECK(side < M * layout.blocks());
+  for (const SideEntry& entry : accumulators.side()) {
+    const auto gradient = heavy_tailed(layout, kSeed, kStep, entry.micro_batch);
+    CHECK(std::equal(entry.values.begin(), entry.values.end(),
+                     gradient.begin() + std::ptrdiff_t{entry.block} * kBlock));
+  }
+}
+
+TEST_CASE("accumulators: threads and order change nothing") {
+  const Layout layout = small_layout();
+  constexpr MicroBatch M = 16;
+  auto exponents = fitted(layout, M, heavy_tailed(layout, kSeed, 0, 0));
+  exponents[2] -= 5;
+  std::vector<std::vector<float>> gradients;
+  for (MicroBatch m = 0; m < M; ++m) gradients.push_back(heavy_tailed(layout, kSeed, kStep, m));
+  gradients[5][700] = std::nanf("");
+  Accumulators alone(layout, M);
+  for (MicroBatch m = 0; m < M; ++m) alone.add(gradients[m], exponents, kSeed, kStep, m);
+  for (unsigned threads = 1; threads <= 4; ++threads) {
+    Accumulators shared(layout, M);
+    std::vector<MicroBatch> order(M);
+    std::iota(order.begin(), order.end(), 0);
+    std::mt19937_64 random(threads);
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<std::thread> pool;
+    for (unsigned t = 0; t < threads; ++t)
+      pool.emplace_back([&, t] {
+        for (MicroBatch i = t; i < M; i += threads)
+          shared.add(gradients[order[i]], exponents, kSeed, kStep, order[i]);
+      });
+    for (std::thread& thread : pool) thread.join();
+    check_equal(outcome(layout, alone), outcome(layout, shared));
+  }
+}
+
+// Goal: R3 on this side of the wire: all M once gives the complete lanes, anything else does not.
+TEST_CASE("accumulators: lanes tell missing, doubled and foreign micro-batches (R3)") {
+  const Layout layout = small_layout();
+  constexpr MicroBatch M = 4;
+  const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
+  const auto exponents = fitted(layout, M, gradient);
+  struct Case {
+    const char* name;
+    std::vector<std::vector<MicroBatch>> workers;  // what each adds
+    Version step;
+    bool complete;
+  };
+  const Case cases[] = {
+      {"one worker", {{0, 1, 2, 3}}, kStep, true},
+      {"two workers", {{2, 0}, {3, 1}}, kStep, true},
+      {"a worker without a share", {{0, 1, 2, 3}, {}}, kStep, true},
+      {"one missing", {{0, 1}, {3}}, kStep, false},
+      {"one twice for another", {{0, 1}, {1, 3}}, kStep, false},
+      {"one too many", {{0, 1, 2}, {2, 3}}, kStep, false},
+      {"another step's", {{0, 1, 2, 3}}, kStep + 1, false},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    std::vector<ProofLanes> lanes(layout.segments());
+    for (const auto& share : c.workers) {
+      Accumulators accumulators(layout, M);
+      for (const MicroBatch m : share) accumulators.add(gradient, exponents, kSeed, c.step, m);
+      for (SegmentId s = 0; s < layout.segments(); ++s) lanes[s] += accumulators.lanes()[s];
+    }
+    for (const ProofLanes& lane : lanes)
+      CHECK(accepted(lane, complete_lanes(kSeed, kStep, M), 0, 0) == c.complete);
+  }
+}
+
+TEST_CASE("accumulators: a NaN anywhere keeps its whole micro-batch out, but it counts") {
+  const Layout layout = small_layout();
+  constexpr MicroBatch M = 2;
+  const auto good = heavy_tailed(layout, kSeed, kStep, 0);
+  const auto exponents = fitted(layout, M, good);
+  for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
+    Accumulators one(layout, M), both(layout, M);
+    one.add(good, exponents, kSeed, kStep, 0);
+    auto gradient = heavy_tailed(layout, kSeed, kStep, 1);
+    gradient[gradient.size() - kBlock] = bad;  // the last real element
+    both.add(good, exponents, kSeed, kStep, 0);
+    CHECK_FALSE(both.add(gradient, exponents, kSeed, kStep, 1).finite);
+    CHECK(std::equal(one.sums().begin(), one.sums().end(), both.sums().begin()));
+    CHECK(one.side().size() == both.side().size());
+    for (const ProofLanes& lane : both.lanes()) {
+      CHECK(lane.micro_batches == 2);
+      CHECK(lane.micro_batch_hashes == complete_lanes(kSeed, kStep, M).micro_batch_hashes);
+    }
+  }
+}
+
+TEST_CASE("accumulators: after clear nothing is left and the next step may begin") {
+  const Layout layout = small_layout();
+  constexpr MicroBatch M = 3;
+  const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
+  std::vector<std::int16_t> exponents(layout.blocks(), kExponentMin);  // all on the side list
+  exponents[0] = fitted(layout, M, gradient)[0];
+  Accumulators accumulators(layout, M);
+  CHECK(accumulators.done().empty());
+  const auto added = accumulators.add(gradient, exponents, kSeed, kStep, 2);
+  CHECK(added.side_entries == layout.blocks() - 1);
+  accumulators.add(gradient, exponents, kSeed, kStep, 0);
+  CHECK(accumulators.done() == std::vector<MicroBatch>{0, 2});
+  CHECK(accumulators.side_of({0, 1}).size() == 2 * (layout.block_count(0) - 1));
+  CHECK(accumulators.side_of({1, 1}).size() == 2 * layout.block_count(1));
+  accumulators.clear();
+  CHECK(accumulators.done().empty());
+  CHECK(accumulators.side().empty());
+  CHECK(std::all_of(accumulators.sums().begin(), accumulators.sums().end(),
+                    [](std::int32_t sum) { return sum == 0; }));
+  for (const ProofLanes& lane : accumulators.lanes()) CHECK(lane == ProofLanes{});
+  accumulators.add(gradient, exponents, kSeed, kStep + 1, 2);
+  CHECK(accumulators.done() == std::vector<MicroBatch>{2});
+}
+
+// ---- Totals -----------------------------------------------------------------------------------
+
+TEST_CASE("totals: a side entry that no worker of this job could send is refused") {
+  const Layout layout = small_layout();
+  SideEntry good;
+  good.block = 2;  // the last of tensor a: 88 elements
+  good.micro_batch = 3;
+  good.values[0] = 1;
+  struct Case {
+    const char* name;
+    void (*spoil)(SideEntry&);
+  };
+  const Case cases[] = {
+      {"block beyond the layout", [](SideEntry& e) { e.block = 17; }},
+      {"block far beyond", [](SideEntry& e) { e.block = ~0u; }},
+      {"micro-batch M", [](SideEntry& e) { e.micro_batch = 4; }},
+      {"NaN", [](SideEntry& e) { e.values[87] = std::nanf(""); }},
+      {"infinity", [](SideEntry& e) { e.values[0] = -INFINITY; }},
+      {"padding", [](SideEntry& e) { e.values[88] = 1; }},
+      {"padding of minus zero", [](SideEntry& e) { e.values[255] = -0.0f; }},
+  };
+  REQUIRE(layout.blocks() == 17);
+  REQUIRE(layout.used(2) == 88);
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    Totals totals(layout, 4);
+    SideEntry entry = good;
+    c.spoil(entry);
+    const auto result = totals.add_side(entry);
+    REQUIRE(result.has_error());
+    CHECK(result.error().code() == Code::kCorrupt);
+    for (std::uint32_t b = 0; b < layout.blocks(); ++b) CHECK(totals.side_of(b).empty());
+    CHECK(totals.add_side(good).has_value());
+    CHECK(totals.add_side(good).has_error());  // twice
+    CHECK(totals.side_of(2).size() == 1);
+  }
+}
+
+TEST_CASE("totals: accepted only with exactly the side entries that the lanes count (R3)") {
+  const Layout layout = small_layout();
+  constexpr MicroBatch M = 2;
+  const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
+  auto exponents = fitted(layout, M, gradient);
+  exponents[5] = kExponentMin;  // segment 1
+  Accumulators accumulators(layout, M);
+  for (MicroBatch m = 0; m < M; ++m) accumulators.add(gradient, exponents, kSeed, kStep, m);
+  const auto side = accumulators.side_of({1, 1});
+  REQUIRE(side.size() == 2);
+  const ProofLanes complete = complete_lanes(kSeed, kStep, M);
+
+  Totals totals(layout, M);
+  CHECK_FALSE(totals.accepted(0, complete));
+  std::copy(accumulators.lanes().begin(), accumulators.lanes().end(), totals.lanes().begin());
+  CHECK(totals.accepted(0, complete));
+  CHECK_FALSE(totals.accepted(1, complete));
+  REQUIRE(totals.add_side(side[0]).has_value());
+  CHECK_FALSE(totals.accepted(1, complete));
+  auto flipped = side[1];
+  flipped.values[9] = -flipped.values[9];
+  REQUIRE(totals.add_side(flipped).has_value());
+  CHECK_FALSE(totals.accepted(1, complete));
+
+  totals.clear();
+  CHECK_FALSE(totals.accepted(0, complete));
+  std::copy(accumulators.lanes().begin(), accumulators.lanes().end(), totals.lanes().begin());
+  for (const SideEntry& entry : side) REQUIRE(totals.add_side(entry).has_value());
+  CHECK(totals.accepted(1, complete));
+}
+
+// Goal: the fast path without side entries and the wide integer give the same bits.
+TEST_CASE("totals: the mean is the same whether values came by the grid or by the side list") {
+  const Layout layout({{"a", {kBlock}}});
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 500; ++round) {
+    const MicroBatch M = 1 + static_cast<MicroBatch>(random() % 12);
+    const auto exponent = static_cast<std::int16_t>(static_cast<int>(random() % 241) - 140);
+    Totals grid(layout, M), mixed(layout, M);
+    SideEntry entry;
+    for (std::uint32_t i = 0; i < kBlock; ++i) {
+      const auto total = static_cast<std::int32_t>(random()) >> (random() % 24);
+      const std::int32_t part = total & ~0xffffff;  // 8 bits and 24: floats both
+      grid.sums()[i] = total;
+      mixed.sums()[i] = part;
+      entry.values[i] = std::ldexp(static_cast<float>(total - part), exponent);
+      if (!std::isfinite(entry.values[i])) entry.values[i] = 0;
+      if (entry.values[i] == 0) mixed.sums()[i] = total;
+    }
+    REQUIRE(mixed.add_side(entry).has_value());
+    std::vector<float> a(kBlock), b(kBlock);
+    grid.mean(0, exponent, a);
+    mixed.mean(0, exponent, b);
+    REQUIRE(a == b);
+  }
+}
+
+}  // namespace
+}  // namespace starling::kernels

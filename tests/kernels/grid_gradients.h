@@ -1,0 +1,51 @@
+#pragma once
+// Gradients for the tests of the grid: heavy-tailed, of widely different scales, drawn from a seed.
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "core/base/hash.h"
+#include "core/job/job.h"
+#include "core/job/layout.h"
+
+namespace starling::kernels {
+
+inline Layout small_layout() {
+  // 3 + 1 + 12 + 1 blocks, some short, in segments of 4 blocks.
+  return Layout({{"a", {20, 30}}, {"b", {30}}, {"c", {100, 30}}, {"d", {1}}}, /*segment_blocks=*/4);
+}
+
+inline Job small_job(MicroBatch micro_batches) {
+  Job job;
+  job.seed = 7;
+  job.steps = 100;
+  job.micro_batches = micro_batches;
+  job.model = MlpSpec{{2, 2}};
+  return job;
+}
+
+// Micro-batch m of `step`: a part common to all m and noise, both a normal number times e^(1.5
+// times a normal number), with a scale of its own for each tensor. Padding is zero.
+inline std::vector<float> heavy_tailed(const Layout& layout, std::uint64_t seed, Version step,
+                                       MicroBatch m, double noise = 2) {
+  std::vector<float> gradient(layout.elements());
+  std::mt19937_64 common(mix64(seed, step)), own(mix64(mix64(seed, step), m + 1));
+  // Made here, as the standard's distributions differ between libraries.
+  const auto normal = [](std::mt19937_64& random) {
+    double sum = -6;
+    for (int i = 0; i < 12; ++i) sum += (random() >> 11) * 0x1p-53;
+    return sum;
+  };
+  const auto heavy = [&](std::mt19937_64& r) { return normal(r) * std::exp(1.5 * normal(r)); };
+  for (std::uint32_t b = 0; b < layout.blocks(); ++b) {
+    const double scale = std::exp2(-10.0 * layout.tensor_of(b));
+    for (std::uint32_t i = 0; i < layout.used(b); ++i)
+      gradient[std::size_t{b} * kBlock + i] =
+          static_cast<float>(scale * (heavy(common) + noise * heavy(own)));
+  }
+  return gradient;
+}
+
+}  // namespace starling::kernels

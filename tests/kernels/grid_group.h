@@ -1,0 +1,151 @@
+#pragma once
+// A group of workers without wires or failures: what the step loop does to grid and state, for
+// tests that compare groups of different sizes.
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "core/base/check.h"
+#include "kernels/grid/accumulators.h"
+#include "kernels/grid/state.h"
+#include "tests/kernels/grid_gradients.h"
+
+namespace starling::kernels {
+
+// The gradient of (parameters, step, micro-batch).
+using GradientOf =
+    std::function<std::vector<float>(std::span<const float> parameters, Version, MicroBatch)>;
+
+class Group {
+ public:
+  // Segment s is owned by rank s mod W and held by the next rank too. `shuffle` seeds who computes
+  // what, in which order sums are added and side entries arrive.
+  Group(const Layout& layout, const Job& job, std::uint32_t world, std::uint64_t shuffle)
+      : layout_(layout), job_(job), random_(shuffle) {
+    for (Rank r = 0; r < world; ++r) {
+      workers_.push_back(std::make_unique<Worker>(layout, job));
+      for (SegmentId s = 0; s < layout.segments(); ++s) {
+        if (s % world == r) workers_[r]->owned.push_back(s);
+        if (s % world == r || (s + 1) % world == r) workers_[r]->held.push_back(s);
+      }
+      for (const SegmentId s : workers_[r]->held) workers_[r]->state.hold(s);
+    }
+  }
+
+  void start(std::span<const float> parameters, std::span<const std::int16_t> exponents) {
+    for (auto& worker : workers_) worker->state.initialise(parameters, exponents);
+  }
+
+  StepRecord step(const GradientOf& gradient_of) {
+    compute(gradient_of);
+    for (auto& worker : workers_) reduce(*worker);
+    ExactSum squares;
+    for (auto& worker : workers_)
+      squares.add(worker->state.partial_norm(worker->totals, worker->owned));
+    StepRecord record;
+    record.version = version_;
+    record.norm = std::sqrt(squares.value());
+    record.skipped = !finite_;
+    for (auto& worker : workers_) {
+      worker->totals.set_pending(version_);
+      worker->state.apply(worker->totals, record, worker->held);
+      worker->state.publish(worker->owned);
+      worker->totals.clear();
+      worker->accumulators.clear();
+    }
+    gather();
+    ++version_;
+    return record;
+  }
+
+  Digest digest() const {
+    Digest digest{};
+    for (const auto& worker : workers_) digest = digest + worker->state.digest_part(worker->owned);
+    return digest;
+  }
+  // Over the replicas' copies: the same, unless replicas and owners differ.
+  Digest replica_digest() const {
+    Digest digest{};
+    for (const auto& worker : workers_)
+      for (const SegmentId s : worker->held)
+        if (workers_.size() == 1 || !std::count(worker->owned.begin(), worker->owned.end(), s))
+          digest = digest + worker->state.digest_part(std::span(&s, 1));
+    return digest;
+  }
+  State& state(Rank rank) { return workers_[rank]->state; }
+  std::uint64_t side_entries() const { return side_entries_; }
+
+ private:
+  struct Worker {
+    Worker(const Layout& layout, const Job& job)
+        : accumulators(layout, job.micro_batches),
+          totals(layout, job.micro_batches),
+          state(layout, job) {}
+    Accumulators accumulators;
+    Totals totals;
+    State state;
+    std::vector<SegmentId> owned, held;
+  };
+
+  void compute(const GradientOf& gradient_of) {
+    std::vector<MicroBatch> order(job_.micro_batches);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random_);
+    finite_ = true;
+    for (const MicroBatch m : order) {
+      Worker& worker = *workers_[random_() % workers_.size()];
+      const auto gradient = gradient_of(worker.state.parameters(), version_, m);
+      const auto added =
+          worker.accumulators.add(gradient, worker.state.exponents(), job_.seed, version_, m);
+      finite_ = finite_ && added.finite;
+      side_entries_ += added.side_entries;
+    }
+  }
+
+  void reduce(Worker& to) {
+    std::vector<std::size_t> order(workers_.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random_);
+    std::vector<SideEntry> side;
+    for (const SegmentId s : to.held) {
+      const auto first = std::size_t{layout_.first_block(s)} * kBlock;
+      const auto count = std::size_t{layout_.block_count(s)} * kBlock;
+      const auto sums = to.totals.sums().subspan(first, count);
+      std::fill(sums.begin(), sums.end(), 0);
+      for (const std::size_t from : order) {
+        const Accumulators& part = workers_[from]->accumulators;
+        for (std::size_t i = 0; i < count; ++i) sums[i] += part.sums()[first + i];
+        to.totals.lanes()[s] += part.lanes()[s];
+        for (const SideEntry& entry : part.side_of({s, 1})) side.push_back(entry);
+      }
+    }
+    std::shuffle(side.begin(), side.end(), random_);
+    for (const SideEntry& entry : side) STARLING_CHECK(to.totals.add_side(entry).has_value());
+    const ProofLanes complete = complete_lanes(job_.seed, version_, job_.micro_batches);
+    for (const SegmentId s : to.held) STARLING_CHECK(to.totals.accepted(s, complete));  // R3, R4
+  }
+
+  void gather() {
+    for (const auto& from : workers_) {
+      std::vector<SegmentRange> ranges;
+      for (const SegmentId s : from->owned) ranges.push_back({s, 1});
+      const Bytes bytes = from->state.params_bytes(ranges);
+      for (auto& to : workers_) STARLING_CHECK(to->state.set_params(bytes).has_value());
+    }
+  }
+
+  const Layout& layout_;
+  const Job job_;
+  std::mt19937_64 random_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  Version version_ = 0;
+  bool finite_ = true;
+  std::uint64_t side_entries_ = 0;
+};
+
+}  // namespace starling::kernels

@@ -1,0 +1,345 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "kernels/grid/state.h"
+#include "kernels/optim/optimizer.h"
+#include "tests/kernels/grid_group.h"
+
+namespace starling::kernels {
+namespace {
+
+std::vector<float> start_parameters(const Layout& layout) {
+  return heavy_tailed(layout, /*seed=*/99, 0, 0, /*noise=*/0);
+}
+
+std::vector<std::int16_t> start_exponents(const Layout& layout, MicroBatch M,
+                                          std::span<const float> gradient) {
+  std::vector<std::int16_t> exponents(layout.blocks());
+  initial_exponents(make_grid(M), layout, gradient, exponents);
+  return exponents;
+}
+
+// Pulls towards zero, so that parameters feed back into gradients, with noise; step 4 has a NaN in
+// one micro-batch, steps 5 on are a thousand times larger, so that blocks go to the side list.
+std::vector<float> disturbed(const Layout& layout, std::span<const float> parameters, Version step,
+                             MicroBatch m) {
+  auto gradient = heavy_tailed(layout, 7, step, m);
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    gradient[i] += parameters[i];
+    if (step >= 5) gradient[i] *= 1000;
+  }
+  if (step == 4 && m == 2) gradient[333] = std::nanf("");
+  return gradient;
+}
+
+struct History {
+  std::vector<StepRecord> records;
+  std::vector<Digest> digests;
+  std::vector<float> parameters;
+  std::uint64_t side_entries = 0;
+};
+
+History train(const Layout& layout, const Job& job, std::uint32_t world, std::uint64_t shuffle) {
+  Group group(layout, job, world, shuffle);
+  const auto parameters = start_parameters(layout);
+  group.start(parameters,
+              start_exponents(layout, job.micro_batches, disturbed(layout, parameters, 0, 0)));
+  History history;
+  for (int step = 0; step < 12; ++step) {
+    history.records.push_back(
+        group.step([&](auto p, Version v, MicroBatch m) { return disturbed(layout, p, v, m); }));
+    history.digests.push_back(group.digest());
+    REQUIRE(group.replica_digest() == group.digest());
+  }
+  const auto p = group.state(0).parameters();
+  history.parameters.assign(p.begin(), p.end());
+  history.side_entries = group.side_entries();
+  return history;
+}
+
+// Goal: P1 as far as arithmetic goes. Method: the same job in groups of 1 to 5 workers with random
+// shares, orders of adding and of side entries, through a skipped step and a jump in scale.
+TEST_CASE("state: totals, norm, state and digest do not depend on who did what") {
+  const Layout layout = small_layout();
+  for (const auto kind : {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd}) {
+    for (const MicroBatch M : {8u, 6u}) {
+      Job job = small_job(M);
+      job.optimizer.kind = kind;
+      const History alone = train(layout, job, 1, 0);
+      CHECK(alone.side_entries > 0);
+      CHECK(alone.records[4].skipped);
+      for (std::uint32_t world = 1; world <= 5; ++world) {
+        const History shared = train(layout, job, world, world);
+        CAPTURE(world);
+        CHECK(shared.records == alone.records);
+        CHECK(shared.digests == alone.digests);
+        CHECK(shared.parameters == alone.parameters);
+        CHECK(shared.side_entries == alone.side_entries);
+      }
+    }
+  }
+}
+
+// A worker that holds everything and has totals for step 0.
+struct Alone {
+  explicit Alone(const Layout& layout, Job j)
+      : job(std::move(j)), totals(layout, job.micro_batches), state(layout, job) {
+    for (SegmentId s = 0; s < layout.segments(); ++s) {
+      state.hold(s);
+      all.push_back(s);
+    }
+  }
+  Job job;
+  Totals totals;
+  State state;
+  std::vector<SegmentId> all;
+};
+
+// Goal: one step against the plain words of the design, in a second implementation.
+TEST_CASE("state: a step is the optimizer on fp32(T 2^x / M), clipped, decayed by tensor") {
+  const Layout layout = small_layout();
+  Alone worker(layout, small_job(8));
+  const auto parameters = start_parameters(layout);
+  std::vector<std::int16_t> exponents(layout.blocks(), -20);
+  worker.state.initialise(parameters, exponents);
+  std::mt19937_64 random(5);
+  std::vector<float> gradient(layout.elements());
+  double squares = 0;
+  for (std::uint32_t b = 0; b < layout.blocks(); ++b)
+    for (std::uint32_t i = 0; i < layout.used(b); ++i) {
+      const std::size_t at = std::size_t{b} * kBlock + i;
+      worker.totals.sums()[at] = static_cast<std::int32_t>(random()) >> 8;
+      gradient[at] = static_cast<float>(worker.totals.sums()[at] * 0x1p-20 / 8);
+      squares += double{gradient[at]} * gradient[at];
+    }
+  const double norm = std::sqrt(worker.state.partial_norm(worker.totals, worker.all).value());
+  CHECK(norm == doctest::Approx(std::sqrt(squares)).epsilon(1e-12));  // a plain sum in double
+
+  StepRecord record{.version = 0, .norm = norm};
+  worker.totals.set_pending(0);
+  worker.state.apply(worker.totals, record, worker.all);
+  worker.state.publish(worker.all);
+  StepScale scale;
+  scale.rate = learning_rate(worker.job.optimizer, 0, worker.job.steps);
+  scale.clip_scale = clip_factor(norm, worker.job.optimizer.clip);
+  REQUIRE(scale.clip_scale < 1);
+  for (const TensorPlace& tensor : layout.tensors()) {
+    const std::size_t n = tensor.spec.elements(), at = std::size_t{tensor.first_block} * kBlock;
+    std::vector<float> w(parameters.begin() + static_cast<std::ptrdiff_t>(at),
+                         parameters.begin() + static_cast<std::ptrdiff_t>(at + n));
+    std::vector<float> m(n), v(n);
+    update(worker.job.optimizer, scale, tensor.spec.shape.size() >= 2,
+           std::span<const float>(gradient).subspan(at, n), w, m, v);
+    CAPTURE(tensor.spec.name);
+    CHECK(std::equal(w.begin(), w.end(), worker.state.parameters().begin() + at));
+  }
+  for (std::uint32_t b = 0; b < layout.blocks(); ++b) {
+    float largest = 0;
+    for (std::uint32_t i = 0; i < kBlock; ++i)
+      largest = std::max(largest, std::fabs(gradient[std::size_t{b} * kBlock + i]));
+    CHECK(worker.state.exponents()[b] == next_exponent(make_grid(8), -20, largest, 0));
+  }
+  for (const SegmentId s : worker.all) CHECK(worker.state.label(s) == 1);
+}
+
+TEST_CASE("state: a skipped step moves exponents and labels, not weights and moments") {
+  const Layout layout = small_layout();
+  Alone worker(layout, small_job(8));
+  const auto parameters = start_parameters(layout);
+  worker.state.initialise(parameters, std::vector<std::int16_t>(layout.blocks(), -20));
+  for (auto& t : worker.totals.sums().first(kBlock)) t = 1 << 30;
+  worker.totals.set_pending(0);
+  worker.state.apply(worker.totals, {.version = 0, .norm = 1, .skipped = true}, worker.all);
+  const State::Segment held = worker.state.segment(0);
+  CHECK(std::equal(held.weights.begin(), held.weights.end(), parameters.begin()));
+  for (std::size_t i = 0; i < held.first.size(); ++i) {
+    REQUIRE(held.first[i] == 0);
+    REQUIRE(held.second[i] == 0);
+  }
+  CHECK(held.exponents[0] > -20);
+  CHECK(held.exponents[1] == -20);  // zero total
+  CHECK(worker.state.label(0) == 1);
+}
+
+TEST_CASE("state: extremes of fp32 pass through a step unharmed") {
+  const Layout layout({{"a", {4, kBlock}}, {"b", {4 * kBlock}}}, /*segment_blocks=*/2);
+  constexpr float kMax = std::numeric_limits<float>::max();
+  constexpr float kTiny = std::numeric_limits<float>::denorm_min();
+  constexpr MicroBatch M = 4;
+  Job job = small_job(M);
+  job.optimizer.kind = OptimizerKind::kSgd;
+  Group group(layout, job, 2, 1);
+  const std::vector<float> zeros(layout.elements());
+  group.start(zeros, start_exponents(layout, M, zeros));
+  const GradientOf extremes = [&](auto, Version, MicroBatch m) {
+    std::vector<float> g(layout.elements());
+    g[0] = kMax;                               // FLT_MAX in all
+    g[kBlock] = m == 0 ? kMax : -kMax / 3;     // nearly cancels
+    g[2 * kBlock] = kTiny;                     // subnormal
+    g[3 * kBlock + 7] = m % 2 ? kMax : kTiny;  // both in a block
+    return g;                                  // the rest zero
+  };
+  for (int step = 0; step < 3; ++step) {
+    const StepRecord record = group.step(extremes);
+    CHECK_FALSE(record.skipped);
+    // 1, about 0 and 1/2 times FLT_MAX; the subnormal does not show.
+    CHECK(record.norm == doctest::Approx(double{kMax} * std::sqrt(1.25)).epsilon(1e-7));
+    for (const float w : group.state(1).parameters()) REQUIRE(std::isfinite(w));
+  }
+  const auto x = group.state(0).exponents();
+  CHECK(x[0] == kExponentMax);
+  CHECK(x[2] == kExponentMin);
+  CHECK(x[3] == kExponentMax);
+  for (std::uint32_t b = 4; b < layout.blocks(); ++b) CHECK(x[b] == kExponentMin);  // zeros
+}
+
+// ---- Bytes ------------------------------------------------------------------------------------
+
+TEST_CASE("state: dropping a segment forgets it and no other") {
+  const Layout layout = small_layout();
+  Alone worker(layout, small_job(4));
+  worker.state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -9));
+  std::vector<Digest> before;
+  for (const SegmentId s : worker.all) before.push_back(worker.state.digest_part(std::span(&s, 1)));
+  worker.state.drop(1);
+  CHECK_FALSE(worker.state.holds(1));
+  CHECK(worker.state.label(1) == kNoVersion);
+  for (const SegmentId s : worker.all)
+    if (s != 1) CHECK(worker.state.digest_part(std::span(&s, 1)) == before[s]);
+  worker.state.hold(1);
+  for (const float w : worker.state.segment(1).weights) REQUIRE(w == 0);
+}
+
+TEST_CASE("state: a moved copy has the digest of the source, whatever was there before") {
+  const Layout layout = small_layout();
+  for (const auto kind : {OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
+    Job job = small_job(4);
+    job.optimizer.kind = kind;
+    Group group(layout, job, 1, 0);
+    const auto parameters = start_parameters(layout);
+    group.start(parameters, std::vector<std::int16_t>(layout.blocks(), -20));
+    for (int step = 0; step < 3; ++step)
+      group.step([&](auto p, Version v, MicroBatch m) { return disturbed(layout, p, v, m); });
+    State& source = group.state(0);
+
+    State target(layout, job);
+    target.hold(0);
+    target.hold(2);
+    target.hold(3);
+    target.initialise(parameters, std::vector<std::int16_t>(layout.blocks(), 3));
+    const auto moved = target.set_state(source.state_bytes({2, 2}), 3);
+    REQUIRE(moved.has_value());
+    CHECK(moved.value() == SegmentRange{2, 2});
+    const std::vector<SegmentId> two{2, 3};
+    CHECK(target.digest_part(two) == source.digest_part(two));
+    CHECK(target.label(2) == 3);
+    CHECK(target.label(3) == 3);
+    CHECK(target.label(0) == 0);
+
+    const std::vector<SegmentRange> ranges{{3, 2}, {0, 1}};
+    const auto gathered = target.set_params(source.params_bytes(ranges));
+    REQUIRE(gathered.has_value());
+    CHECK(gathered.value() == ranges);
+    for (std::uint32_t b = 0; b < layout.blocks(); ++b) {
+      const bool given = b < 4 || b >= 12;
+      const auto at = std::size_t{b} * kBlock;
+      CHECK(target.exponents()[b] == (given ? source.exponents()[b] : 3));
+      const auto expected = given ? source.parameters() : std::span<const float>(parameters);
+      for (std::size_t i = at; i < at + kBlock; ++i) REQUIRE(target.parameters()[i] == expected[i]);
+    }
+  }
+}
+
+// Goal: no bytes make a decoder read past its end or change anything when it refuses.
+// Method: every shorter length, a longer one, and each field spoilt.
+TEST_CASE("state: bytes that do not hold are refused and change nothing") {
+  const Layout layout = small_layout();
+  Alone worker(layout, small_job(4));
+  State& state = worker.state;
+  state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -9));
+  const std::vector<SegmentRange> ranges{{0, 1}};
+  const Bytes params = state.params_bytes(ranges), held = state.state_bytes({0, 1});
+  State other(layout, small_job(4));
+  for (SegmentId s = 0; s < 4; ++s) other.hold(s);
+  other.initialise(std::vector<float>(layout.elements()),
+                   std::vector<std::int16_t>(layout.blocks(), 1));
+  const std::vector<SegmentId> held_by_other{0, 1, 2, 3};
+  const Digest before = other.digest_part(held_by_other);
+
+  const auto refused = [&](bool is_params, const Bytes& bytes, Version label = 0) {
+    const bool error =
+        is_params ? other.set_params(bytes).has_error() : other.set_state(bytes, label).has_error();
+    const auto p = other.parameters();
+    return error && other.digest_part(held_by_other) == before && other.exponents()[0] == 1 &&
+           std::all_of(p.begin(), p.end(), [](float x) { return x == 0; });
+  };
+  for (const bool is_params : {true, false}) {
+    const Bytes& good = is_params ? params : held;
+    for (std::size_t n = 0; n < good.size(); n += n < 64 ? 1 : 97)
+      REQUIRE(refused(is_params, Bytes(good.begin(), good.begin() + std::ptrdiff_t(n))));
+    Bytes longer = good;
+    longer.push_back(0);
+    CHECK(refused(is_params, longer));
+    // Fields: first and count of the range, then an exponent, then padding of block 2.
+    const std::size_t range = is_params ? 4 : 8;
+    struct Spoil {
+      const char* name;
+      std::size_t at;
+      std::uint32_t value;
+    };
+    const std::size_t floats = range + 8 + 4 * sizeof(std::int16_t);
+    const Spoil spoils[] = {
+        {"first segment beyond the layout", range, 5},
+        {"first segment far beyond", range, ~0u},
+        {"no segments", range + 4, 0},
+        {"too many segments", range + 4, 6},
+        {"segments that wrap around", range + 4, ~0u},
+        {"exponent above", range + 8, 101},
+        {"exponent below", range + 8, std::uint32_t(std::uint16_t(-141))},
+        {"padding", floats + (2 * kBlock + 88) * 4, 1},
+    };
+    for (const Spoil& spoil : spoils) {
+      CAPTURE(spoil.name);
+      Bytes bad = good;
+      std::memcpy(bad.data() + spoil.at, &spoil.value, sizeof spoil.value);
+      CHECK(refused(is_params, bad));
+    }
+  }
+  Bytes many = params;
+  many[0] = 200;  // ranges
+  CHECK(refused(true, many));
+  CHECK(refused(false, held, 1));                    // another label
+  CHECK(refused(false, state.state_bytes({4, 1})));  // not held there
+  CHECK(refused(false, state.state_bytes({3, 2})));  // half of it not held
+  CHECK(other.set_params(params).has_value());
+  CHECK(other.set_state(held, 0).has_value());
+}
+
+TEST_CASE("state: the digest sees every weight, moment, exponent and segment") {
+  const Layout layout = small_layout();
+  Alone worker(layout, small_job(4));
+  State& state = worker.state;
+  state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -9));
+  const Digest before = state.digest_part(worker.all);
+  const Bytes good = state.state_bytes({1, 1});
+  const std::size_t exponents = 16, floats = exponents + 2 * layout.block_count(1);
+  const std::size_t array = std::size_t{layout.block_count(1)} * kBlock * 4;
+  for (const std::size_t at : {exponents, floats, floats + array, floats + 2 * array}) {
+    Bytes flipped = good;
+    flipped[at] ^= 1;
+    REQUIRE(state.set_state(flipped, 0).has_value());
+    CHECK(state.digest_part(worker.all) != before);
+    REQUIRE(state.set_state(good, 0).has_value());
+    CHECK(state.digest_part(worker.all) == before);
+  }
+  const std::vector<SegmentId> some{4, 0, 2}, others{1, 3};
+  CHECK(state.digest_part(some) + state.digest_part(others) == before);
+  CHECK(state.digest_part(some) != state.digest_part(others));
+}
+
+}  // namespace
+}  // namespace starling::kernels
