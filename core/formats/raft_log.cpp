@@ -243,7 +243,9 @@ Result<> RaftLog::load(const Bytes& bytes, const JobId& job, std::uint32_t membe
   std::uint64_t batch = end_;  // where the last batch begins
   while (end_ < bytes.size()) {
     if (!loader.header_holds(end_) || !loader.payload_holds(end_)) {
-      if (!all_zero(ByteView(bytes).subspan(end_))) STARLING_TRY(loader.judge(end_));
+      if (!all_zero(ByteView(bytes).subspan(end_))) {
+        STARLING_TRY(loader.judge(end_));
+      }
       break;
     }
     STARLING_TRY(loader.apply(end_));
