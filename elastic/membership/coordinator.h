@@ -1,13 +1,14 @@
 #pragma once
 // One coordinator: its member of the Raft group, the replicated membership state, and, while it
-// leads, the leader that forms epochs. Pure: events in, commands out, in the order in which they are
-// to be carried out.
+// leads, the leader that forms epochs. Pure: events in, commands out, in the order in which they
+// are to be carried out.
 //
 // Threads: none; belongs to whoever calls on().
 
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -35,9 +36,8 @@ struct WorkerSaid {  // a worker or its guard; the name is that of its key
 struct Persisted {};  // everything that Persist asked for is synced
 }  // namespace coordinator_event
 
-using CoordinatorEvent =
-    std::variant<coordinator_event::Tick, coordinator_event::RaftArrived,
-                 coordinator_event::WorkerSaid, coordinator_event::Persisted>;
+using CoordinatorEvent = std::variant<coordinator_event::Tick, coordinator_event::RaftArrived,
+                                      coordinator_event::WorkerSaid, coordinator_event::Persisted>;
 
 namespace coordinator_command {
 struct Persist {  // write and sync before any later command; then answer Persisted
@@ -53,9 +53,8 @@ struct SendWorker {  // best effort; everything that matters is sent again
 };
 }  // namespace coordinator_command
 
-using CoordinatorCommand =
-    std::variant<coordinator_command::Persist, coordinator_command::SendRaft,
-                 coordinator_command::SendWorker, Observation>;
+using CoordinatorCommand = std::variant<coordinator_command::Persist, coordinator_command::SendRaft,
+                                        coordinator_command::SendWorker, Observation>;
 using CoordinatorCommands = std::vector<CoordinatorCommand>;
 
 struct CoordinatorConfig {
@@ -77,16 +76,25 @@ class Coordinator {
   bool leads() const { return leader_ != nullptr; }
 
  private:
-  void drain();
+  void on_event(const coordinator_event::Tick& e);
+  void on_event(const coordinator_event::RaftArrived& e);
+  void on_event(const coordinator_event::WorkerSaid& e);
+  void on_event(const coordinator_event::Persisted& e);
+
+  void drain();  // carries Raft's duties out as far as they go without the disk
+  void finish_ready();
   void apply(const RaftEntry& entry);
+  void review_leadership();
   void take(LeaderCommands commands);
+  void propose(Entry entry);
 
   CoordinatorConfig config_;
   Raft raft_;
   Group group_;
   std::unique_ptr<Leader> leader_;  // set while it leads and an entry of its term is applied (R10)
+  std::optional<Ready> waiting_;    // for Persisted
   std::uint64_t now_ms_ = 0;
-  CoordinatorCommands commands_;
+  CoordinatorCommands commands_;  // of the event being handled
 };
 
 }  // namespace starling::elastic

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "core/base/ids.h"
@@ -16,9 +17,10 @@ namespace starling::elastic {
 class Group {
  public:
   struct Worker {
-    Join join;          // who.counter is set
+    Join join;  // who.counter is set
     bool leaving = false;
-    bool dead = false;  // certainly: its guard said so
+    bool dead = false;     // certainly: its guard said so
+    bool planned = false;  // was a member of a valid plan
   };
 
   explicit Group(Bugs bugs = {}) : bugs_(bugs) {}
@@ -27,26 +29,36 @@ class Group {
   // valid plan (R10), anything after the end, a join of a known life.
   bool apply(const Entry& entry);
 
-  const std::optional<Plan>& plan() const { return plan_; }            // the last valid plan
-  const std::optional<Plan>& predecessor() const { return before_; }   // the valid one before it
+  const std::optional<Plan>& plan() const { return plan_; }           // the last valid plan
+  const std::optional<Plan>& predecessor() const { return before_; }  // the valid one before it
   const std::optional<JobEnded>& end() const { return end_; }
   const std::optional<JobStarted>& job() const { return job_; }
   const Worker* find(const Incarnation& who) const;
   const std::map<std::uint64_t, Worker>& workers() const { return workers_; }  // by nonce
   std::uint64_t next_counter() const { return next_counter_; }
-  // Rank of a worker in a plan, or kNoRank.
-  static Rank rank_in(const Plan& plan, const Incarnation& who);
+  // Whether this life was a member of that valid plan, however long ago.
+  bool was_member(const EpochId& epoch, const Incarnation& who) const;
+  const EpochId& last_fresh() const { return last_fresh_; }
   // Base of the last forced or fresh plan (0 if none).
   Version last_base() const { return last_base_; }
 
  private:
+  bool take(const JobStarted& job);
+  bool take(const Joined& joined);
+  bool take(const LeaveAnnounced& leave);
+  bool take(const Lost& lost);
+  bool take(const Plan& plan);
+  bool take(const JobEnded& end);
+
   Bugs bugs_;
   std::optional<JobStarted> job_;
   std::optional<Plan> plan_, before_;
   std::optional<JobEnded> end_;
   std::map<std::uint64_t, Worker> workers_;
+  std::map<EpochId, std::set<std::uint64_t>> history_;  // nonces of each valid plan's members
   std::uint64_t next_counter_ = 1;
   Version last_base_ = 0;
+  EpochId last_fresh_;
 };
 
 }  // namespace starling::elastic

@@ -1,7 +1,7 @@
 #pragma once
 // The leader's decisions: whom to admit, when an epoch is over, whom to wait for, what the next
-// epoch is (docs/design.md, section 6). Pure; lives for one term of one coordinator, and begins when
-// an entry of that term is applied (R10).
+// epoch is (docs/design.md, section 6). Pure; lives for one term of one coordinator, and begins
+// when an entry of that term is applied (R10).
 
 #include <cstdint>
 #include <map>
@@ -21,18 +21,19 @@ struct LeaderConfig {
   std::uint32_t micro_batches = 0;
   Version steps = 0;
   std::uint32_t segments = 0;
-  std::uint32_t replicas = 2;             // r
-  std::uint32_t wanted_workers = 1;       // the first epoch waits for them
-  std::uint32_t move_budget = 64;         // segments a source sends in one step
-  std::uint64_t lease_ms = 1000;          // not heard for this long: may be left out
+  std::uint32_t replicas = 2;         // r
+  std::uint32_t wanted_workers = 1;   // the first epoch waits for them
+  std::uint32_t bucket_segments = 0;  // segments of a bucket (Layout); 0 = one bucket
+  std::uint32_t move_budget = 64;     // segments a source sends in one step
+  std::uint64_t lease_ms = 1000;      // not heard for this long: may be left out
   std::uint64_t report_deadline_ms = 1000;
-  std::uint64_t join_window_ms = 100;     // joins are gathered this long
+  std::uint64_t join_window_ms = 100;  // joins are gathered this long
   std::uint64_t start_timeout_ms = 30000;
   std::uint64_t state_timeout_ms = 60000;
   std::uint64_t retry_ms = 50;
   std::uint64_t job_hash = 0;
   std::string job_text;
-  std::vector<std::string> tensors;       // name of each segment's first tensor, for messages
+  std::vector<std::string> tensors;  // name of each segment's first tensor, for messages
   Bugs bugs;
 };
 
@@ -40,22 +41,23 @@ struct LeaderConfig {
 struct Observation {
   enum class Kind : std::uint8_t { kWorker, kEpoch, kStep, kExposure, kWarning, kEnd };
   Kind kind = Kind::kWarning;
-  std::string what;             // worker: joined, left, lost, fenced; warning: the text
-  Incarnation who;              // worker
-  std::string name;             // worker
-  Plan plan;                    // epoch
+  std::string what;                   // worker: joined, left, lost, fenced; warning: the text
+  Incarnation who;                    // worker
+  std::string name;                   // worker
+  Plan plan;                          // epoch
   double detect_ms = 0, form_ms = 0;  // epoch: first notice to Freeze, to plan committed
   double resume_ms = 0;
-  Progress step;                // step (from every member; the writer keeps the first)
-  std::uint32_t exposed = 0;    // exposure: segments with fewer than r+1 current copies
-  JobEnded end;                 // end
+  Progress step;              // step (from every member; the writer keeps the first)
+  std::uint32_t exposed = 0;  // exposure: segments with fewer than r+1 current copies
+  JobEnded end;               // end
 };
 
 namespace leader_event {
 struct Tick {
   std::uint64_t now_ms = 0;
 };
-struct Applied {  // an entry was committed and applied to the group; `valid` = Group::apply's answer
+struct Applied {  // an entry was committed and applied to the group; `valid` = Group::apply's
+                  // answer
   Entry entry;
   bool valid = true;
 };
@@ -79,6 +81,7 @@ struct Send {
 using LeaderCommand = std::variant<leader_command::Propose, leader_command::Send, Observation>;
 using LeaderCommands = std::vector<LeaderCommand>;
 
+// Threads: none; a value that belongs to whoever calls on(). Borrows the group.
 class Leader {
  public:
   Leader(LeaderConfig config, const Group& group, std::uint64_t term, std::uint64_t now_ms);
@@ -86,7 +89,106 @@ class Leader {
   LeaderCommands on(const LeaderEvent& event);
 
  private:
-  struct Implementation;
+  // What the leader knows of a life, from its messages in this term.
+  struct Contact {
+    std::uint64_t heard_ms = 0;  // counted afresh by a new leader
+    bool dead = false;           // its guard said so
+    EpochId entered;
+    EpochId ready_for;
+    Version version = kNoVersion;
+    std::optional<Report> report;
+    std::optional<Finished> finished;
+    std::uint64_t leave_by_ms = 0;  // end of its notice; 0 = none announced
+    std::uint64_t welcomed_ms = 0;
+  };
+  // An epoch being formed: reports with this promise are asked for.
+  struct Forming {
+    EpochId asked;
+    std::uint64_t noticed_ms = 0;
+    std::uint64_t begun_ms = 0;
+    std::string cause;
+  };
+
+  void on_event(const leader_event::Tick& e);
+  void on_event(const leader_event::Applied& e);
+  void on_event(const leader_event::Said& e);
+
+  void said(const Incarnation& from, const std::string& name, const Join& m);
+  void said(const Incarnation& from, const std::string& name, const Report& m);
+  void said(const Incarnation& from, const std::string& name, const Heartbeat& m);
+  void said(const Incarnation& from, const std::string& name, const Progress& m);
+  void said(const Incarnation& from, const std::string& name, const starling::Leave& m);
+  void said(const Incarnation& from, const std::string& name, const Death& m);
+  void said(const Incarnation& from, const std::string& name, const Finished& m);
+  template <class Other>
+  void said(const Incarnation&, const std::string&, const Other&) {}  // not for a leader
+
+  void applied(const JobStarted&) {}
+  void applied(const Joined& e);
+  void applied(const LeaveAnnounced& e);
+  void applied(const Lost& e);
+  void applied(const Plan& e);
+  void applied(const JobEnded& e);
+
+  // After every event: is there something to decide?
+  void review();
+  std::string why_broken() const;  // empty = the last plan's epoch may run
+  bool stopped_since(const Report& report) const;
+  bool start_is_due() const;
+  void form(std::string cause);
+  void try_form();
+  bool must_wait_for(const Incarnation& who, const std::vector<struct Reporter>& reporters,
+                     Version base) const;
+  bool fenced(const std::vector<struct Reporter>& reporters) const;
+  void propose_forced(std::vector<struct Reporter> reporters, const struct Resume& resume);
+  void leave_out_bad_link(std::vector<struct Reporter>& reporters, Version base);
+  void try_prepare();
+  void try_end();
+  void lose_state(const std::vector<struct Reporter>& reporters, Version base);
+  void propose_plan(Plan plan);
+  void end_job(std::uint8_t code, std::string reason);
+
+  // Who may still run an epoch: members of the last plan, and of the one before it while the last
+  // is a prepared one that is not known to be entered by all (R11).
+  bool all_entered() const;
+  std::vector<const Plan*> running_plans() const;
+  std::vector<Incarnation> candidates() const;  // and the joiners that wait
+  std::vector<Incarnation> waiting_joiners() const;
+  bool certainly_dead(const Incarnation& who) const;
+  std::vector<std::vector<bool>> copies_now(const Plan& plan) const;
+  bool moves_done() const;
+  Member member_of(const Incarnation& who) const;
+  void resend();
+  void tell_left_out(const Incarnation& who);
+  void announce_epoch(double resume_ms);
+
+  Contact& contact(const Incarnation& who);
+  void send(const Incarnation& to, Message body) {
+    commands_.push_back(leader_command::Send{to, std::move(body)});
+  }
+  void emit(LeaderCommand command) { commands_.push_back(std::move(command)); }
+
+  const LeaderConfig config_;
+  const Group& group_;
+  const std::uint64_t term_;
+  const std::uint64_t began_ms_;
+  LeaderCommands commands_;  // of the event being handled
+
+  std::uint64_t now_ms_;
+  std::uint64_t resent_ms_ = 0;
+  std::uint64_t counter_ = 0;                  // of the last id used in this term
+  std::map<std::uint64_t, Contact> contacts_;  // by nonce
+  std::optional<Forming> forming_;
+  bool plan_proposed_ = false;  // one uncommitted plan at a time (R10)
+  bool end_proposed_ = false;
+  std::set<std::uint64_t> joining_;           // nonces, proposed
+  std::set<std::uint64_t> losing_, leaving_;  // proposed
+  Version first_at_most_ = kNoVersion;        // upper bound of the last plan's first step
+  std::optional<StepRecord> last_record_;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> bad_links_;  // broke the last forming
+  std::optional<Observation> epoch_;  // to be announced with its resume_ms
+  std::uint64_t committed_ms_ = 0;
+  std::uint64_t noticed_ms_ = 0;  // first notice of what ends the running epoch; 0 = none
 };
 
 }  // namespace starling::elastic

@@ -1,6 +1,6 @@
 #pragma once
-// The protocol broken on purpose, one rule at a time, for tests that show that the simulator notices.
-// Production leaves every switch off.
+// The protocol broken on purpose, one rule at a time, for tests that show that the simulator
+// notices. Production leaves every switch off.
 
 namespace starling::elastic {
 

@@ -37,8 +37,7 @@ void Worker::on_event(const Tick& e) {
   if (now_ms_ == 0) heard_ms_ = e.now_ms;
   now_ms_ = e.now_ms;
   if (now_ms_ - heard_ms_ > config_.coordinator_timeout_ms)
-    return exit(3, "no coordinator answered for " +
-                       std::to_string(config_.coordinator_timeout_ms) +
+    return exit(3, "no coordinator answered for " + std::to_string(config_.coordinator_timeout_ms) +
                        " ms; check that one is running and reachable");
   if (leave_until_ms_ && now_ms_ >= *leave_until_ms_)
     return exit(143, "the notice ended before the state was handed over");
@@ -74,7 +73,9 @@ void Worker::on_message(const Welcome& m) {
   self_ = m.who;
 }
 
-void Worker::on_message(const Refused& m) { exit(2, m.reason); }
+void Worker::on_message(const Refused& m) {
+  exit(2, m.reason);
+}
 
 void Worker::on_message(const Freeze& m) {
   if (m.asked <= entered_) return;
@@ -114,7 +115,9 @@ void Worker::on_message(const Fenced&) {
   exit(0, "left out of the group: starting a new life", /*fenced=*/true);
 }
 
-void Worker::on_message(const Released&) { exit(0, "left as announced"); }
+void Worker::on_message(const Released&) {
+  exit(0, "left as announced");
+}
 
 void Worker::on_message(const Ended& m) {
   exit(m.exit_code, m.reason);
@@ -303,8 +306,7 @@ void Worker::move_out_and_in() {
   for (const Move& move : run.plan->moves) {
     if (run.first + move.step_offset != run.voting) continue;
     const SegmentRange s = move.segments;
-    if (move.source == run.self)
-      emit(SendMove{run.plan->id, run.voting, s, move.target, record_});
+    if (move.source == run.self) emit(SendMove{run.plan->id, run.voting, s, move.target, record_});
     if (move.target == run.self)
       for (SegmentId i = s.first; i < s.first + s.count; ++i) run.moves_due.insert(i);
   }
@@ -323,8 +325,7 @@ void Worker::on_event(const MovedIn& e) {
 std::set<MicroBatch> Worker::share_in(const EpochRun& run, Version version) const {
   const Plan& plan = *run.plan;
   const bool dealt = plan.kind != PlanKind::kPrepared && version == plan.base;
-  const auto shares =
-      dealt ? plan.shares : equal_shares(plan.members, config_.micro_batches);
+  const auto shares = dealt ? plan.shares : equal_shares(plan.members, config_.micro_batches);
   std::set<MicroBatch> mine;
   for (MicroBatch m = 0; m < shares.size(); ++m)
     if (shares[m] == run.self) mine.insert(m);
@@ -402,7 +403,8 @@ void Worker::on_event(const LedgerArrived& e) {
 }
 
 bool Worker::ledger_complete() const {
-  return std::all_of(ledger_.begin(), ledger_.end(), [](const auto& row) { return row.has_value(); });
+  return std::all_of(ledger_.begin(), ledger_.end(),
+                     [](const auto& row) { return row.has_value(); });
 }
 
 // R4

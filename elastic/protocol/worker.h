@@ -1,6 +1,6 @@
 #pragma once
-// The worker's side of the protocol (docs/design.md, sections 5 and 6): joining, running epochs step
-// by step, stopping, reporting, switching, leaving. Pure: events in, commands out.
+// The worker's side of the protocol (docs/design.md, sections 5 and 6): joining, running epochs
+// step by step, stopping, reporting, switching, leaving. Pure: events in, commands out.
 //
 // Read the rules first; each is named where it is enforced. What the commands move and compute is
 // done by the actor (production) or by the simulated world, which answer with events.
@@ -27,7 +27,7 @@ struct WorkerConfig {
   Version steps = 0;                // the job's last version
   std::uint32_t segments = 0;
   std::uint64_t heartbeat_ms = 100;
-  std::uint64_t retry_ms = 100;     // joins, reports and the end are sent again until answered
+  std::uint64_t retry_ms = 100;  // joins, reports and the end are sent again until answered
   std::uint64_t coordinator_timeout_ms = 30000;
   Bugs bugs;
 };
@@ -37,49 +37,49 @@ using Holders = std::shared_ptr<const std::vector<std::vector<Rank>>>;
 
 // ---- Events -----------------------------------------------------------------------------------
 namespace worker_event {
-struct Start {              // the process is up; `join` is what it says of itself
+struct Start {  // the process is up; `join` is what it says of itself
   Join join;
 };
 struct Tick {
   std::uint64_t now_ms = 0;
 };
-struct Received {           // from a coordinator
+struct Received {  // from a coordinator
   Message body;
 };
-struct NoticeGiven {        // SIGTERM, a cloud's notice, a command: leave within this time
+struct NoticeGiven {  // SIGTERM, a cloud's notice, a command: leave within this time
   std::uint64_t notice_ms = 0;
 };
-struct Initialised {        // answer to Initialise
+struct Initialised {  // answer to Initialise
   EpochId epoch;
 };
-struct Connected {          // all W-1 connections of this epoch stand
+struct Connected {  // all W-1 connections of this epoch stand
   EpochId epoch;
 };
-struct Broken {             // a connection of this epoch broke, or did not stand in time
+struct Broken {  // a connection of this epoch broke, or did not stand in time
   EpochId epoch;
   Rank peer = 0;
 };
-struct Stopped {            // answer to Stop: nothing is sent or received in this epoch any more
+struct Stopped {  // answer to Stop: nothing is sent or received in this epoch any more
   EpochId epoch;
 };
-struct PeerReady {          // a joiner said ready over a connection of this epoch
+struct PeerReady {  // a joiner said ready over a connection of this epoch
   EpochId epoch;
   Rank from = 0;
 };
-struct MicroBatchDone {     // sums, side list, lanes and ledger row have it
+struct MicroBatchDone {  // sums, side list, lanes and ledger row have it
   Version version = 0;
   LedgerRow row;
 };
-struct Reduced {            // totals of every segment held in this step are accepted (R3)
+struct Reduced {  // totals of every segment held in this step are accepted (R3)
   EpochId epoch;
   Version version = 0;
 };
-struct MovedIn {            // state with label `version` of these segments arrived (R14)
+struct MovedIn {  // state with label `version` of these segments arrived (R14)
   EpochId epoch;
   Version version = 0;
   SegmentRange segments;
 };
-struct NormReady {          // answer to ComputeNorm
+struct NormReady {  // answer to ComputeNorm
   EpochId epoch;
   Version version = 0;
   ExactWords words;
@@ -95,44 +95,44 @@ struct VoteArrived {
   Rank from = 0;
   Vote vote;
 };
-struct GatherBegun {        // the first gather frame of this epoch arrived (a joiner enters)
+struct GatherBegun {  // the first gather frame of this epoch arrived (a joiner enters)
   EpochId epoch;
   Version version = 0;
-  StepRecord record;        // of step version-1
+  StepRecord record;  // of step version-1
 };
-struct Gathered {           // working parameters and exponents of `version` are complete
+struct Gathered {  // working parameters and exponents of `version` are complete
   EpochId epoch;
   Version version = 0;
 };
-struct DigestReady {        // answer to ComputeDigest
+struct DigestReady {  // answer to ComputeDigest
   EpochId epoch;
   Version version = 0;
   Digest part{};
 };
 }  // namespace worker_event
 
-using WorkerEvent = std::variant<
-    worker_event::Start, worker_event::Tick, worker_event::Received, worker_event::NoticeGiven,
-    worker_event::Initialised, worker_event::Connected, worker_event::Broken, worker_event::Stopped,
-    worker_event::PeerReady, worker_event::MicroBatchDone, worker_event::Reduced,
-    worker_event::MovedIn, worker_event::NormReady, worker_event::LedgerArrived,
-    worker_event::VoteArrived, worker_event::GatherBegun, worker_event::Gathered,
-    worker_event::DigestReady>;
+using WorkerEvent =
+    std::variant<worker_event::Start, worker_event::Tick, worker_event::Received,
+                 worker_event::NoticeGiven, worker_event::Initialised, worker_event::Connected,
+                 worker_event::Broken, worker_event::Stopped, worker_event::PeerReady,
+                 worker_event::MicroBatchDone, worker_event::Reduced, worker_event::MovedIn,
+                 worker_event::NormReady, worker_event::LedgerArrived, worker_event::VoteArrived,
+                 worker_event::GatherBegun, worker_event::Gathered, worker_event::DigestReady>;
 
 // ---- Commands ---------------------------------------------------------------------------------
 namespace worker_command {
-struct ToCoordinators {     // to all of them; followers drop what only a leader needs
+struct ToCoordinators {  // to all of them; followers drop what only a leader needs
   Message body;
 };
-struct Initialise {         // build parameters and exponents from the seed; -> Initialised
+struct Initialise {  // build parameters and exponents from the seed; -> Initialised
   EpochId epoch;
   Version version = 0;
 };
-struct Hold {               // keep copies of exactly these segments, free the others
+struct Hold {  // keep copies of exactly these segments, free the others
   std::vector<bool> segments;
-  bool fresh = false;       // build those that are missing from the initial parameters
+  bool fresh = false;  // build those that are missing from the initial parameters
 };
-struct Connect {            // open this epoch's connections; -> Connected or Broken
+struct Connect {  // open this epoch's connections; -> Connected or Broken
   std::shared_ptr<const Plan> plan;
   Rank self = 0;
   // The version whose frames are current (frames of version+1 wait); kNoVersion: everything waits,
@@ -140,88 +140,89 @@ struct Connect {            // open this epoch's connections; -> Connected or Br
   Version version = kNoVersion;
   bool joiner = false;
 };
-struct SetVersion {         // frames of this version are current now
+struct SetVersion {  // frames of this version are current now
   EpochId epoch;
   Version version = 0;
 };
-struct SayReady {           // joiner: tell all members of this epoch; -> PeerReady there
+struct SayReady {  // joiner: tell all members of this epoch; -> PeerReady there
   EpochId epoch;
 };
-struct Leave {              // send LEFT, flush, read on until the peers' LEFT (R1)
+struct Leave {  // send LEFT, flush, read on until the peers' LEFT (R1)
   EpochId epoch;
 };
-struct Stop {               // close everything of this epoch now; -> Stopped (also if it was left)
+struct Stop {  // close everything of this epoch now; -> Stopped (also if it was left)
   EpochId epoch;
 };
-struct Compute {            // micro-batches to compute, in this order; replaces what is not begun.
-  Version version = 0;      // A micro-batch in progress is finished and counts (R8).
+struct Compute {        // micro-batches to compute, in this order; replaces what is not begun.
+  Version version = 0;  // A micro-batch in progress is finished and counts (R8).
   std::vector<MicroBatch> micro_batches;
 };
 // Frames of the current version that arrive before the command that wants them (OpenStep,
 // StartGather) wait for it.
-struct OpenStep {           // contributions and totals of this step may arrive from now on
+struct OpenStep {  // contributions and totals of this step may arrive from now on
   EpochId epoch;
   Version version = 0;
   Holders holders;
 };
-struct StartReduce {        // the share is done: send own contributions; -> Reduced
+struct StartReduce {  // the share is done: send own contributions; -> Reduced
   EpochId epoch;
   Version version = 0;
 };
-struct SendMove {           // state of these segments (label `version`) to a rank
+struct SendMove {  // state of these segments (label `version`) to a rank
   EpochId epoch;
   Version version = 0;
   SegmentRange segments;
   Rank target = 0;
-  StepRecord record;        // of step version-1
+  StepRecord record;  // of step version-1
 };
-struct SendLedger {         // to all other members
+struct SendLedger {  // to all other members
   EpochId epoch;
   Version version = 0;
   std::vector<LedgerRow> rows;
 };
-struct ComputeNorm {        // exact sum of squares over the totals of these segments; -> NormReady
+struct ComputeNorm {  // exact sum of squares over the totals of these segments; -> NormReady
   EpochId epoch;
   Version version = 0;
   std::vector<SegmentId> segments;
 };
-struct SendVote {           // to all other members
+struct SendVote {  // to all other members
   EpochId epoch;
   Vote vote;
 };
-struct Apply {              // update all held segments with their totals: label version+1 (R6)
-  StepRecord record;        // of step record.version
+struct Apply {        // update all held segments with their totals: label version+1 (R6)
+  StepRecord record;  // of step record.version
 };
 struct ClearAccumulators {};  // only after the vote passed (R7)
 struct DropTotals {};
-struct StartGather {        // send parameters of owned segments, receive the others; -> Gathered.
+struct StartGather {  // send parameters of owned segments, receive the others; -> Gathered.
   EpochId epoch;
   Version version = 0;
   StepRecord record;
   Holders holders;
-  bool keep = false;        // own parameters are complete already and may be being read: send, count
-};                          // what arrives, write nothing
-struct ComputeDigest {      // over these segments; -> DigestReady
+  bool keep = false;    // own parameters are complete already and may be being read: send, count
+};                      // what arrives, write nothing
+struct ComputeDigest {  // over these segments; -> DigestReady
   EpochId epoch;
   Version version = 0;
   std::vector<SegmentId> segments;
 };
 struct Exit {
   int code = 0;
-  bool fenced = false;      // the guard starts a new life
+  bool fenced = false;  // the guard starts a new life
   std::string reason;
   std::optional<Ended> end;  // set when the job is over
 };
 }  // namespace worker_command
 
-using WorkerCommand = std::variant<
-    worker_command::ToCoordinators, worker_command::Initialise, worker_command::Hold,
-    worker_command::Connect, worker_command::SetVersion, worker_command::SayReady,
-    worker_command::Leave, worker_command::Stop, worker_command::Compute,
-    worker_command::OpenStep, worker_command::StartReduce, worker_command::SendMove,
-    worker_command::SendLedger, worker_command::ComputeNorm, worker_command::SendVote,
-    worker_command::Apply, worker_command::ClearAccumulators, worker_command::DropTotals,
-    worker_command::StartGather, worker_command::ComputeDigest, worker_command::Exit>;
+using WorkerCommand =
+    std::variant<worker_command::ToCoordinators, worker_command::Initialise, worker_command::Hold,
+                 worker_command::Connect, worker_command::SetVersion, worker_command::SayReady,
+                 worker_command::Leave, worker_command::Stop, worker_command::Compute,
+                 worker_command::OpenStep, worker_command::StartReduce, worker_command::SendMove,
+                 worker_command::SendLedger, worker_command::ComputeNorm, worker_command::SendVote,
+                 worker_command::Apply, worker_command::ClearAccumulators,
+                 worker_command::DropTotals, worker_command::StartGather,
+                 worker_command::ComputeDigest, worker_command::Exit>;
 
 using WorkerCommands = std::vector<WorkerCommand>;
 
@@ -231,18 +232,18 @@ struct EpochRun {
     kConnecting,  // connections, or the fresh state, are not there yet
     kStep,        // gathering, computing, reducing: whatever the vote still needs
     kVoted,
-    kFinished,    // at the last version
+    kFinished,  // at the last version
   };
 
   std::shared_ptr<const Plan> plan;
   Rank self = 0;
   Stage stage = Stage::kConnecting;
   bool connected = false;
-  bool initialised = true;       // false while a fresh state is being built
-  Version first = kNoVersion;    // first step of the epoch (moves count from it)
+  bool initialised = true;     // false while a fresh state is being built
+  Version first = kNoVersion;  // first step of the epoch (moves count from it)
   std::set<Rank> ready_joiners;
   // The step in flight:
-  Version voting = kNoVersion;   // the step whose vote is next
+  Version voting = kNoVersion;  // the step whose vote is next
   bool reduce_started = false;
   bool reduced = false;
   std::optional<ExactWords> norm;
@@ -341,32 +342,32 @@ class Worker {
   bool welcomed_ = false;
   bool gone_ = false;
   std::uint64_t now_ms_ = 0;
-  std::uint64_t heard_ms_ = 0;      // from any coordinator
-  std::uint64_t sent_ms_ = 0;       // last retry
+  std::uint64_t heard_ms_ = 0;  // from any coordinator
+  std::uint64_t sent_ms_ = 0;   // last retry
   std::uint64_t heartbeat_ms_ = 0;
   std::optional<std::uint64_t> leave_until_ms_;
 
   // The state of training here.
   Version version_ = kNoVersion;
-  bool pending_ = false;             // voted for step version_, totals kept
+  bool pending_ = false;  // voted for step version_, totals kept
   bool parameters_complete_ = false;
-  StepRecord record_;                // of step version_-1
-  std::vector<bool> copies_;         // label version_ (and its total, if pending)
-  std::set<MicroBatch> share_;       // of step version_
-  std::set<MicroBatch> done_;        // of it, in the accumulators
+  StepRecord record_;                             // of step version_-1
+  std::vector<bool> copies_;                      // label version_ (and its total, if pending)
+  std::set<MicroBatch> share_;                    // of step version_
+  std::set<MicroBatch> done_;                     // of it, in the accumulators
   std::vector<std::optional<LedgerRow>> ledger_;  // of step version_, M rows
   std::map<MicroBatch, LedgerRow> own_rows_;      // of done_
 
   // Epochs.
   EpochId entered_;
-  EpochId promised_;                 // enters no plan below it
-  EpochId highest_plan_;             // seen
-  EpochId asked_;                    // by the last Freeze
+  EpochId promised_;      // enters no plan below it
+  EpochId highest_plan_;  // seen
+  EpochId asked_;         // by the last Freeze
   std::optional<EpochRun> run_;
-  std::optional<EpochRun> next_;     // a prepared plan whose connections are being made
-  bool stopped_ = false;             // the last epoch is over for us; only forced plans from here
-  bool reporting_ = false;           // has something to report as soon as everything is stopped
-  std::set<EpochId> stopping_;       // Stop sent, Stopped not yet here
+  std::optional<EpochRun> next_;  // a prepared plan whose connections are being made
+  bool stopped_ = false;          // the last epoch is over for us; only forced plans from here
+  bool reporting_ = false;        // has something to report as soon as everything is stopped
+  std::set<EpochId> stopping_;    // Stop sent, Stopped not yet here
   std::vector<Incarnation> broken_;
   std::optional<worker_event::DigestReady> finished_;
 };

@@ -1,0 +1,134 @@
+#include "elastic/membership/coordinator.h"
+
+#include <utility>
+
+#include "core/base/mac.h"
+#include "core/wire/codec.h"
+
+namespace starling::elastic {
+
+using namespace coordinator_event;
+using namespace coordinator_command;
+
+Coordinator::Coordinator(CoordinatorConfig config, HardState hard_state, std::vector<RaftEntry> log)
+    : config_(std::move(config)),
+      raft_(config_.raft, std::move(hard_state), std::move(log)),
+      group_(config_.leader.bugs) {}
+
+Coordinator::~Coordinator() = default;
+
+CoordinatorCommands Coordinator::on(const CoordinatorEvent& event) {
+  commands_.clear();
+  std::visit([this](const auto& e) { on_event(e); }, event);
+  drain();
+  return std::exchange(commands_, {});
+}
+
+void Coordinator::on_event(const Tick& e) {
+  now_ms_ = e.now_ms;
+  raft_.tick(now_ms_);
+  if (leader_) take(leader_->on(leader_event::Tick{now_ms_}));
+}
+
+void Coordinator::on_event(const RaftArrived& e) {
+  if (e.message.from == e.from) raft_.receive(e.message);
+}
+
+void Coordinator::on_event(const WorkerSaid& e) {
+  if (leader_) return take(leader_->on(leader_event::Said{e.from, e.name, e.body}));
+  if (const auto& end = group_.end()) {
+    commands_.push_back(
+        SendWorker{e.from, Ended{end->exit_code, end->reason, end->digest, end->loss}});
+    return;
+  }
+  if (const auto* progress = std::get_if<Progress>(&e.body)) {
+    Observation step;
+    step.kind = Observation::Kind::kStep;
+    step.who = e.from;
+    step.step = *progress;
+    commands_.push_back(std::move(step));
+  }
+  // It hears from somebody, so it goes on while a leader is being elected.
+  commands_.push_back(SendWorker{e.from, LeaderHint{raft_.leader().value_or(0), raft_.term()}});
+}
+
+void Coordinator::on_event(const Persisted&) {
+  if (waiting_) finish_ready();
+}
+
+void Coordinator::drain() {
+  review_leadership();
+  while (!waiting_ && raft_.has_ready()) {
+    waiting_ = raft_.take_ready();
+    if (waiting_->hard_state || !waiting_->append.empty()) {
+      commands_.push_back(Persist{waiting_->hard_state, waiting_->append});
+      return;
+    }
+    finish_ready();
+  }
+}
+
+void Coordinator::finish_ready() {
+  const Ready ready = std::move(*std::exchange(waiting_, std::nullopt));
+  raft_.persisted();
+  for (const RaftMessage& message : ready.messages) commands_.push_back(SendRaft{message});
+  for (const RaftEntry& entry : ready.committed) apply(entry);
+  review_leadership();
+}
+
+void Coordinator::apply(const RaftEntry& raft_entry) {
+  if (raft_entry.data.empty()) return;  // the no-op that begins a term
+  auto entry = decode_entry(raft_entry.data);
+  if (!entry) {
+    Observation warning;
+    warning.what = "entry " + std::to_string(raft_entry.index) + ": " + entry.error().text();
+    commands_.push_back(std::move(warning));
+    return;
+  }
+  const bool valid = group_.apply(entry.value());
+  if (leader_) take(leader_->on(leader_event::Applied{entry.value(), valid}));
+  if (!valid) return;
+  if (const auto* ended = std::get_if<JobEnded>(&entry.value())) {
+    Observation end;
+    end.kind = Observation::Kind::kEnd;
+    end.end = *ended;
+    commands_.push_back(std::move(end));
+  }
+}
+
+// R10: nothing is formed before an entry of its own term is applied.
+void Coordinator::review_leadership() {
+  if (!raft_.leads_with_own_entry_committed()) {
+    leader_.reset();
+    return;
+  }
+  if (leader_) return;
+  leader_ = std::make_unique<Leader>(config_.leader, group_, raft_.term(), now_ms_);
+  if (!group_.job()) propose(config_.job);
+}
+
+void Coordinator::take(LeaderCommands commands) {
+  for (LeaderCommand& command : commands) {
+    if (auto* send = std::get_if<leader_command::Send>(&command)) {
+      commands_.push_back(SendWorker{send->to, std::move(send->body)});
+    } else if (auto* proposal = std::get_if<leader_command::Propose>(&command)) {
+      propose(std::move(proposal->entry));
+    } else {
+      commands_.push_back(std::get<Observation>(std::move(command)));
+    }
+  }
+}
+
+void Coordinator::propose(Entry entry) {
+  if (auto* plan = std::get_if<Plan>(&entry)) {
+    const std::array<std::uint64_t, 2> id{plan->id.term, plan->id.counter};
+    plan->key = mac(config_.secret, as_bytes(std::span<const std::uint64_t>(id)));
+  }
+  auto index = raft_.propose(encode_entry(entry));
+  if (index) return;
+  Observation warning;
+  warning.what = "not proposed: " + index.error().text();
+  commands_.push_back(std::move(warning));
+}
+
+}  // namespace starling::elastic

@@ -1,0 +1,144 @@
+#include "elastic/membership/placement.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+namespace starling::elastic {
+namespace {
+
+std::vector<Rank> staying(const std::vector<Member>& members) {
+  std::vector<Rank> ranks;
+  for (Rank r = 0; r < members.size(); ++r)
+    if (!members[r].draining) ranks.push_back(r);
+  if (ranks.empty())
+    for (Rank r = 0; r < members.size(); ++r) ranks.push_back(r);
+  return ranks;
+}
+
+bool contains(const std::vector<Rank>& ranks, Rank r) {
+  return std::find(ranks.begin(), ranks.end(), r) != ranks.end();
+}
+
+// A source's moves are spread over steps so that none sends more than the budget in one step.
+class MoveSchedule {
+ public:
+  explicit MoveSchedule(std::uint32_t budget) : budget_(std::max(1u, budget)) {}
+
+  void add(SegmentId segment, Rank source, Rank target) {
+    const std::uint32_t step = sent_[source]++ / budget_;
+    const auto [it, fresh] = last_.try_emplace({source, target, step}, moves_.size());
+    if (!fresh) {
+      Move& last = moves_[it->second];
+      if (last.segments.first + last.segments.count == segment) {
+        ++last.segments.count;
+        return;
+      }
+      it->second = moves_.size();
+    }
+    moves_.push_back(Move{{segment, 1}, source, target, step});
+  }
+  std::vector<Move> take() { return std::move(moves_); }
+
+ private:
+  std::uint32_t budget_;
+  std::map<Rank, std::uint32_t> sent_;
+  std::map<std::tuple<Rank, Rank, std::uint32_t>, std::size_t> last_;  // its newest range
+  std::vector<Move> moves_;
+};
+
+}  // namespace
+
+std::uint32_t wanted_replicas(const std::vector<Member>& members, std::uint32_t replicas) {
+  return std::min<std::uint32_t>(replicas, static_cast<std::uint32_t>(staying(members).size()) - 1);
+}
+
+std::vector<std::vector<Rank>> target_holders(const PlacementInput& in) {
+  const auto ranks = staying(in.members);
+  const std::uint32_t n = static_cast<std::uint32_t>(ranks.size());
+  const std::uint32_t wanted = wanted_replicas(in.members, in.replicas);
+  const std::uint32_t bucket = in.bucket_segments ? in.bucket_segments : in.segments;
+
+  // Replicas of each place in the ring: the next ones in other failure domains, then the next ones.
+  std::vector<std::vector<Rank>> holders_of(n);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    auto& holders = holders_of[i];
+    holders.push_back(ranks[i]);
+    for (const bool other_domain : {true, false}) {
+      for (std::uint32_t k = 1; k < n && holders.size() <= wanted; ++k) {
+        const Rank candidate = ranks[(i + k) % n];
+        const auto& domain = in.members[candidate].failure_domain;
+        const bool apart =
+            domain.empty() || std::none_of(holders.begin(), holders.end(), [&](Rank h) {
+              return in.members[h].failure_domain == domain;
+            });
+        if ((apart || !other_domain) && !contains(holders, candidate)) holders.push_back(candidate);
+      }
+    }
+  }
+  std::vector<std::vector<Rank>> target(in.segments);
+  for (SegmentId s = 0; s < in.segments; ++s) {
+    const std::uint32_t first = s / bucket * bucket;
+    const std::uint64_t size = std::min(bucket, in.segments - first);
+    target[s] = holders_of[(s - first) * std::uint64_t{n} / size];
+  }
+  return target;
+}
+
+Placement place(const PlacementInput& in) {
+  Placement placement;
+  const auto target = target_holders(in);
+  const std::uint32_t wanted = wanted_replicas(in.members, in.replicas) + 1;
+  const Rank world = static_cast<Rank>(in.members.size());
+  std::vector<std::uint32_t> owned(world);
+
+  for (SegmentId s = 0; s < in.segments; ++s) {
+    std::vector<Rank> holders;
+    for (Rank r : target[s])
+      if (in.copies[r][s]) holders.push_back(r);
+    // Copies elsewhere stay until the target has its own; members that stay before those that
+    // leave.
+    for (const bool draining : {false, true})
+      for (Rank r = 0; r < world && holders.size() < wanted; ++r)
+        if (in.copies[r][s] && in.members[r].draining == draining && !contains(holders, r))
+          holders.push_back(r);
+    if (holders.empty()) {
+      placement.complete = false;
+      placement.holders.emplace_back();
+      continue;
+    }
+    // R13: the owner has a current copy; if the target's owner has none, whoever owns least.
+    if (holders.front() != target[s].front()) {
+      const auto least = std::min_element(holders.begin(), holders.end(), [&](Rank a, Rank b) {
+        return std::pair(in.members[a].draining, owned[a]) <
+               std::pair(in.members[b].draining, owned[b]);
+      });
+      std::iter_swap(holders.begin(), least);
+    }
+    ++owned[holders.front()];
+    const auto safe = std::count_if(holders.begin(), holders.end(),
+                                    [&](Rank r) { return !in.members[r].draining; });
+    if (safe < static_cast<std::ptrdiff_t>(wanted)) ++placement.exposed;
+    placement.holders.push_back(std::move(holders));
+  }
+  if (!placement.complete) return placement;
+
+  MoveSchedule schedule(in.budget);
+  for (const bool missing : {true, false}) {
+    for (SegmentId s = 0; s < in.segments; ++s) {
+      const auto& holders = placement.holders[s];
+      const auto safe = std::count_if(holders.begin(), holders.end(),
+                                      [&](Rank r) { return !in.members[r].draining; });
+      if ((safe < static_cast<std::ptrdiff_t>(wanted)) != missing) continue;
+      for (Rank r : target[s]) {
+        if (contains(holders, r)) continue;
+        schedule.add(s, holders.front(), r);
+      }
+    }
+  }
+  placement.moves = schedule.take();
+  return placement;
+}
+
+}  // namespace starling::elastic

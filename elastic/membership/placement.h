@@ -1,0 +1,39 @@
+#pragma once
+// Who holds which segment (docs/design.md, section 6, Placement): a pure function of the job, the
+// present copies, the members, r and the budget, so that every leader finds the same.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/wire/messages.h"
+
+namespace starling::elastic {
+
+struct PlacementInput {
+  std::uint32_t segments = 0;
+  std::uint32_t bucket_segments = 0;      // segments of a bucket; 0 = one bucket
+  std::uint32_t replicas = 2;             // r, wanted
+  std::uint32_t budget = 64;              // segments that a source sends in one step
+  std::vector<Member> members;            // of the new epoch, by rank
+  std::vector<std::vector<bool>> copies;  // [rank][segment]: a current copy
+};
+
+struct Placement {
+  std::vector<std::vector<Rank>> holders;  // owner first; only ranks with a current copy (R13)
+  std::vector<Move> moves;                 // missing copies first, then balance
+  std::uint32_t exposed = 0;               // segments with fewer than the wanted copies
+  bool complete = true;                    // every segment has at least one current copy
+};
+
+// The target: owned parts of each bucket spread evenly over the ranks that do not drain, replicas
+// of what rank i owns on ranks i+1 .. i+r, other failure domains first.
+std::vector<std::vector<Rank>> target_holders(const PlacementInput& in);
+
+// Holders for now, from the copies that are there, and the moves that lead to the target.
+Placement place(const PlacementInput& in);
+
+// Number of copies wanted besides the owner's: r, at most one less than the members that stay.
+std::uint32_t wanted_replicas(const std::vector<Member>& members, std::uint32_t replicas);
+
+}  // namespace starling::elastic

@@ -1,0 +1,112 @@
+#include "elastic/membership/resume.h"
+
+#include <algorithm>
+
+namespace starling::elastic {
+
+Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& group,
+                           const Bugs& bugs) {
+  Version highest = group.last_base();
+  EpochId entered;
+  bool anybody = false;
+  for (const Reporter& r : reporters) {
+    if (r.report.version == kNoVersion) continue;
+    anybody = true;
+    highest = std::max(highest, r.report.version);
+    entered = std::max(entered, r.report.entered);
+  }
+  Resume resume;
+  if (!anybody) {
+    // A member of the last fresh plan that never had its state: nobody passed a vote without it.
+    const bool nothing_done =
+        highest == 0 && std::any_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
+          return group.was_member(group.last_fresh(), r.who);
+        });
+    if (group.plan() && !nothing_done)
+      return Error(Code::kStateLost, "no worker with a state is left");
+    resume.fresh = true;
+    return resume;
+  }
+
+  bool all_pending = true, any_pending = false;
+  for (const Reporter& r : reporters) {
+    if (!group.was_member(entered, r.who)) continue;
+    const bool pending =
+        r.report.version == highest && r.report.entered == entered && r.report.pending;
+    all_pending = all_pending && pending;
+    any_pending = any_pending || pending;
+  }
+  if (bugs.r12_never_finish) all_pending = false;
+  if (bugs.r12_always_finish) all_pending = any_pending;
+  // A lost member may have passed, and everyone who voted has the totals.
+  resume.base = all_pending ? highest + 1 : highest;
+
+  bool behind = false, complete = true, joiners = false;
+  for (const Reporter& r : reporters) {
+    const Version version = r.report.version;
+    if (version == kNoVersion) {
+      joiners = true;
+    } else if (version == resume.base) {
+      complete = complete && r.report.parameters_complete;
+    } else if (version + 1 == resume.base && r.report.pending) {
+      behind = true;
+    } else {
+      return Error(Code::kInternal, "a worker reports version " + std::to_string(version) +
+                                        (r.report.pending ? " (pending)" : "") +
+                                        ", the next epoch's base is " +
+                                        std::to_string(resume.base));
+    }
+  }
+  resume.fresh = resume.base == 0;
+  if (resume.fresh)
+    resume.begin = BeginAt::kCompute;
+  else if (behind)
+    resume.begin = BeginAt::kVote;
+  else
+    resume.begin = complete && !joiners ? BeginAt::kCompute : BeginAt::kGather;
+  return resume;
+}
+
+bool current_copy(const Report& report, SegmentId segment, Version base) {
+  if (report.version == kNoVersion || segment >= report.copies.size() || !report.copies[segment])
+    return false;
+  return report.version == base || (report.version + 1 == base && report.pending);
+}
+
+Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters, Version base,
+                                      std::uint32_t micro_batches, const Bugs& bugs) {
+  std::vector<Rank> shares(micro_batches, kNoRank);
+  std::vector<std::uint32_t> left(reporters.size());
+  bool dealt_twice = false;
+  for (Rank r = 0; r < reporters.size(); ++r) {
+    const Report& report = reporters[r].report;
+    if (report.version != base) continue;
+    for (MicroBatch m : report.share) {
+      if (m >= micro_batches || shares[m] != kNoRank)
+        return Error(Code::kInternal,
+                     "micro-batch " + std::to_string(m) + " is in the shares of two workers");
+      if (bugs.share_overlap && !dealt_twice && reporters.size() > 1) {
+        dealt_twice = true;
+        continue;
+      }
+      shares[m] = r;
+      ++left[r];
+    }
+    left[r] -= static_cast<std::uint32_t>(std::min<std::size_t>(report.done.size(), left[r]));
+  }
+  const bool all_drain =
+      std::all_of(reporters.begin(), reporters.end(), [](const Reporter& r) { return r.draining; });
+  for (MicroBatch m = 0; m < micro_batches; ++m) {
+    if (shares[m] != kNoRank) continue;
+    Rank least = kNoRank;
+    for (Rank r = 0; r < reporters.size(); ++r) {
+      if (reporters[r].draining && !all_drain) continue;
+      if (least == kNoRank || left[r] < left[least]) least = r;
+    }
+    shares[m] = least;
+    ++left[least];
+  }
+  return shares;
+}
+
+}  // namespace starling::elastic

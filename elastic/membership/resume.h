@@ -1,0 +1,42 @@
+#pragma once
+// The resume rule R12 and what follows from it: from the members' reports to the version at which
+// the next epoch begins, the point of the step loop, and who computes what. Pure functions.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/wire/messages.h"
+#include "elastic/membership/group.h"
+#include "elastic/protocol/bugs.h"
+
+namespace starling::elastic {
+
+struct Reporter {
+  Incarnation who;
+  Report report;
+  bool draining = false;
+};
+
+struct Resume {
+  Version base = 0;
+  BeginAt begin = BeginAt::kCompute;
+  bool fresh = false;  // base is the start version: everybody can build the state from the seed
+};
+
+// Reports that count (R11), joiners' among them (version kNoVersion). Errors: kInternal if the
+// reports contradict each other, which only a bug can cause; kStateLost if no reporter has a state
+// and the group had left the start version.
+Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& group,
+                           const Bugs& bugs);
+
+// Whether the report's copy of this segment is current for an epoch that begins at `base`.
+bool current_copy(const Report& report, SegmentId segment, Version base);
+
+// Micro-batch of step `base` -> index of its reporter. Reporters at `base` keep their share; the
+// rest goes to those with least left to do. Errors: kInternal if two kept shares overlap.
+Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters, Version base,
+                                      std::uint32_t micro_batches, const Bugs& bugs);
+
+}  // namespace starling::elastic
