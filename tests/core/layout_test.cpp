@@ -1,0 +1,79 @@
+#include "core/job/layout.h"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+namespace starling {
+namespace {
+
+// Goal: what everything else takes for granted, on random models.
+TEST_CASE("layout: every element lies in one block, every block in one segment and bucket") {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<TensorSpec> specs(1 + random() % 20);
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      specs[i].name = std::to_string(i);
+      specs[i].shape.assign(1 + random() % 3, 0);
+      for (auto& d : specs[i].shape) d = 1 + random() % (round % 2 ? 30 : 5);
+    }
+    const auto segment_blocks = static_cast<std::uint32_t>(random() % 7);
+    const auto bucket_segments = static_cast<std::uint32_t>(random() % 4);
+    const Layout layout(specs, segment_blocks, bucket_segments);
+    CAPTURE(round);
+
+    std::uint32_t block = 0;
+    REQUIRE(layout.tensors().size() == specs.size());
+    for (std::uint32_t t = 0; t < specs.size(); ++t) {
+      const TensorPlace& place = layout.tensors()[t];
+      REQUIRE(place.first_block == block);
+      std::uint64_t used = 0;
+      for (std::uint32_t i = 0; i < place.blocks; ++i, ++block) {
+        REQUIRE(layout.tensor_of(block) == t);
+        if (i + 1 < place.blocks) REQUIRE(layout.used(block) == kBlock);
+        REQUIRE(layout.used(block) >= 1);
+        REQUIRE(layout.used(block) <= kBlock);
+        used += layout.used(block);
+      }
+      REQUIRE(used == specs[t].elements());
+    }
+    REQUIRE(block == layout.blocks());
+    REQUIRE(layout.elements() == std::uint64_t{block} * kBlock);
+
+    block = 0;
+    for (SegmentId s = 0; s < layout.segments(); ++s) {
+      REQUIRE(layout.first_block(s) == block);
+      REQUIRE(layout.block_count(s) >= 1);
+      for (std::uint32_t i = 0; i < layout.block_count(s); ++i, ++block)
+        REQUIRE(layout.segment_of(block) == s);
+    }
+    REQUIRE(block == layout.blocks());
+
+    SegmentId segment = 0;
+    for (std::uint32_t b = 0; b < layout.buckets(); ++b) {
+      REQUIRE(layout.bucket(b).first == segment);
+      REQUIRE(layout.bucket(b).count >= 1);
+      segment += layout.bucket(b).count;
+    }
+    REQUIRE(segment == layout.segments());
+  }
+}
+
+TEST_CASE("layout: sizes left open give at most 512 segments of at least 4 blocks") {
+  for (const std::uint64_t blocks : {1u, 3u, 4u, 5u, 2047u, 2048u, 2049u, 100000u}) {
+    const Layout layout({{"a", {blocks * kBlock}}});
+    CAPTURE(blocks);
+    CHECK(layout.segments() <= 512);
+    CHECK(layout.segment_blocks() >= 4);
+    CHECK(layout.segments() == (blocks + layout.segment_blocks() - 1) / layout.segment_blocks());
+    if (layout.buckets() > 1) {
+      const std::uint64_t bytes =
+          std::uint64_t{layout.bucket(0).count} * layout.segment_blocks() * kBlock * 4;
+      CHECK(bytes <= 4u << 20);
+      CHECK(bytes > 2u << 20);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace starling

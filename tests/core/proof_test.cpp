@@ -1,0 +1,70 @@
+#include "core/base/proof.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "core/base/side_entry.h"
+
+namespace starling {
+namespace {
+
+// Goal: R3. Every way to take or repeat micro-batches that leaves the number right is caught by the
+// hashes. Method: all multisets of M of M micro-batches.
+TEST_CASE("proof: only each micro-batch once gives the complete lanes (R3)") {
+  constexpr MicroBatch M = 5;
+  const ProofLanes complete = complete_lanes(/*seed=*/11, /*step=*/3, M);
+  CHECK(complete.micro_batches == M);
+  int matches = 0;
+  for (int code = 0; code < 5 * 5 * 5 * 5 * 5; ++code) {
+    ProofLanes lanes;
+    int seen = 0, rest = code;
+    for (MicroBatch i = 0; i < M; ++i, rest /= 5) {
+      const auto m = static_cast<MicroBatch>(rest % 5);
+      seen |= 1 << m;
+      lanes += {.micro_batches = 1, .micro_batch_hashes = micro_batch_hash(11, 3, m)};
+    }
+    const bool match = accepted(lanes, complete, 0, 0);
+    CHECK(match == (seen == 0b11111));
+    matches += match;
+  }
+  CHECK(matches == 120);  // the orders
+}
+
+TEST_CASE("proof: each of the four lanes is compared") {
+  const ProofLanes complete = complete_lanes(1, 2, 8);
+  ProofLanes total = complete;
+  total.side_entries = 3;
+  total.side_hashes = 77;
+  CHECK(accepted(total, complete, 3, 77));
+  CHECK_FALSE(accepted(total, complete, 2, 77));
+  CHECK_FALSE(accepted(total, complete, 3, 78));
+  ++total.micro_batches;
+  CHECK_FALSE(accepted(total, complete, 3, 77));
+  total = complete;
+  ++total.micro_batch_hashes;
+  CHECK_FALSE(accepted(total, complete, 0, 0));
+}
+
+TEST_CASE("proof: hashes differ by seed, step, micro-batch and by each bit of a side entry") {
+  std::set<std::uint64_t> hashes;
+  for (std::uint64_t seed = 0; seed < 8; ++seed)
+    for (Version step = 0; step < 8; ++step)
+      for (MicroBatch m = 0; m < 8; ++m) hashes.insert(micro_batch_hash(seed, step, m));
+  CHECK(hashes.size() == 512);
+
+  SideEntry entry;
+  std::set<std::uint64_t> sides{side_entry_hash(entry)};
+  entry.block = 1;
+  sides.insert(side_entry_hash(entry));
+  entry.micro_batch = 1;
+  sides.insert(side_entry_hash(entry));
+  for (float& value : entry.values) {
+    value = -0.0f;
+    sides.insert(side_entry_hash(entry));
+  }
+  CHECK(sides.size() == 3 + kBlock);
+}
+
+}  // namespace
+}  // namespace starling
