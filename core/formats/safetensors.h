@@ -1,0 +1,103 @@
+#pragma once
+// The safetensors format: a reader that trusts nothing in the file, and an atomic writer.
+//
+// File: u64 length N of the header; N bytes of JSON, padded with spaces; the data. The header names
+// each tensor's dtype, shape and byte range in the data; the ranges must cover the data without
+// hole or overlap. "__metadata__" is a map from string to string.
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+
+namespace starling {
+
+enum class Dtype : std::uint8_t {
+  kBool,
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kF16,
+  kBf16,
+  kU32,
+  kI32,
+  kF32,
+  kU64,
+  kI64,
+  kF64
+};
+std::size_t dtype_size(Dtype dtype);       // bytes of an element
+std::string_view dtype_name(Dtype dtype);  // "F32"
+
+struct SafetensorsEntry {
+  std::string name;
+  Dtype dtype = Dtype::kF32;
+  std::vector<std::uint64_t> shape;  // row-major; empty: one element
+  std::uint64_t offset = 0;          // in the data
+  std::uint64_t bytes = 0;
+  std::uint64_t elements() const { return bytes / dtype_size(dtype); }
+};
+
+// An open file; its header has been read and checked, its data is read on demand into the caller's
+// memory (a mapping would end the process if somebody shortened the file).
+// Threads: const functions from any thread.
+class SafetensorsFile {
+ public:
+  static constexpr std::uint64_t kHeaderMax = 32u << 20;
+
+  // Errors: kBadInput  not readable, not a regular file, or anything in it that the format forbids;
+  //                    the text names the file and what was found.
+  static Result<SafetensorsFile> open(const std::string& path);
+  SafetensorsFile(SafetensorsFile&& other) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) = delete;
+  ~SafetensorsFile();
+
+  const std::string& path() const { return path_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const std::vector<SafetensorsEntry>& tensors() const { return tensors_; }  // by offset
+  const SafetensorsEntry* find(std::string_view name) const;                 // null: none
+
+  // Bytes [from, from + out.size()) of a tensor of this file, which must lie within it.
+  Result<> read(const SafetensorsEntry& entry, std::uint64_t from,
+                std::span<std::uint8_t> out) const;
+  // A whole tensor of dtype F32 or I32.
+  // Errors: kBadInput  there is none of that name, or it has another dtype.
+  Result<std::vector<float>> floats(std::string_view name) const;
+  Result<std::vector<std::int32_t>> ints(std::string_view name) const;
+
+ private:
+  SafetensorsFile() = default;
+  Result<> load();
+  template <class T>
+  Result<std::vector<T>> whole(std::string_view name, Dtype dtype) const;
+
+  std::string path_;
+  int file_ = -1;
+  std::uint64_t data_begin_ = 0;
+  std::map<std::string, std::string> metadata_;
+  std::vector<SafetensorsEntry> tensors_;
+  std::map<std::string, std::size_t, std::less<>> by_name_;
+};
+
+// What to write; `data` must stay valid during the call and be as long as dtype and shape say.
+struct SafetensorsTensor {
+  std::string name;
+  Dtype dtype = Dtype::kF32;
+  std::vector<std::uint64_t> shape;
+  ByteView data;
+};
+
+// Writes to a temporary file beside `path`, syncs it, renames it over `path` and syncs the folder:
+// after a crash there is the old file or the whole new one. Every tensor is aligned to its element
+// size. The same arguments give the same bytes. Errors: kBadInput  the file cannot be written, a
+// name or a metadata value is not UTF-8.
+Result<> write_safetensors(const std::string& path, std::vector<SafetensorsTensor> tensors,
+                           const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace starling
