@@ -1,0 +1,110 @@
+#include "collectives/tcp/dialler.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace starling::collectives {
+
+namespace {
+constexpr std::chrono::milliseconds kBackoffMax{200};
+
+template <class T>
+bool send_whole(const Fd& fd, const T& value) {
+  return send(fd.get(), &value, sizeof value, MSG_NOSIGNAL) == ssize_t{sizeof value};
+}
+}  // namespace
+
+Dialler::Dialler(const EpochSecret& secret, DialTarget target, const Fd& epoll, std::uint64_t tag,
+                 std::chrono::milliseconds timeout)
+    : secret_(secret), target_(std::move(target)), epoll_(epoll), tag_(tag), timeout_(timeout) {}
+
+void Dialler::on_time(Clock::time_point now) {
+  if (now < wake_at_) return;
+  if (phase_ == Phase::kIdle) return dial(now);
+  give_up("no answer in time", now);
+}
+
+void Dialler::dial(Clock::time_point now) {
+  auto dialled = dial_tcp(target_.host, target_.port);
+  if (!dialled) return give_up(dialled.error().text(), now);
+  socket_ = std::move(dialled.value());
+  have_ = 0;
+  phase_ = Phase::kConnecting;
+  wake_at_ = now + timeout_;
+  watch(EPOLL_CTL_ADD, EPOLLOUT);
+}
+
+Fd Dialler::on_event(Clock::time_point now) {
+  if (phase_ == Phase::kIdle) return {};
+  if (phase_ == Phase::kConnecting) {
+    if (!on_connected()) give_up(std::string("connecting, ") + strerror(errno), now);
+    return {};
+  }
+  // Exactly what is expected: the bytes behind it are frames.
+  const std::size_t need = phase_ == Phase::kAwaitAnswer ? sizeof(Answer) : sizeof kAdmit;
+  const ssize_t n = recv(socket_.get(), buffer_.data() + have_, need - have_, 0);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return {};
+  if (n <= 0) {
+    give_up("it closed during the handshake", now);
+    return {};
+  }
+  have_ += static_cast<std::size_t>(n);
+  if (have_ < need) return {};
+  have_ = 0;
+  if (phase_ == Phase::kAwaitAnswer) {
+    if (!on_answer(now)) give_up("it does not know the epoch's key", now);
+    return {};
+  }
+  if (buffer_[0] != kAdmit) {
+    give_up("it did not admit us", now);
+    return {};
+  }
+  watch(EPOLL_CTL_DEL, 0);
+  phase_ = Phase::kIdle;
+  return std::move(socket_);
+}
+
+bool Dialler::on_connected() {
+  errno = connect_error(socket_);
+  if (errno != 0) return false;
+  hello_ = make_hello(secret_, target_.rank);
+  if (!send_whole(socket_, hello_)) return false;
+  phase_ = Phase::kAwaitAnswer;
+  watch(EPOLL_CTL_MOD, EPOLLIN);
+  return true;
+}
+
+bool Dialler::on_answer(Clock::time_point now) {
+  Answer answer;
+  std::memcpy(&answer, buffer_.data(), sizeof answer);
+  const auto proof = make_proof(secret_, hello_, answer);
+  if (!proof || !send_whole(socket_, *proof)) return false;
+  phase_ = Phase::kAwaitAdmit;
+  // Anew: if we gave up when the peer has just admitted us, it would see a break.
+  wake_at_ = now + timeout_;
+  return true;
+}
+
+void Dialler::give_up(std::string why, Clock::time_point now) {
+  failure_ = std::move(why);
+  socket_.reset();
+  phase_ = Phase::kIdle;
+  wake_at_ = now + backoff_;
+  backoff_ = std::min(2 * backoff_, kBackoffMax);
+}
+
+void Dialler::watch(int operation, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag_;
+  STARLING_CHECK(epoll_ctl(epoll_.get(), operation, socket_.get(), &event) == 0);
+}
+
+}  // namespace starling::collectives

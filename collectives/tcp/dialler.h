@@ -1,0 +1,63 @@
+#pragma once
+// The dialling side of one connection until it stands: connect, handshake, and again after a while
+// when either fails, since the peer may not listen or not know the plan yet.
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "collectives/tcp/handshake.h"
+#include "collectives/tcp/socket.h"
+
+namespace starling::collectives {
+
+struct DialTarget {
+  Rank rank = 0;
+  std::string host;
+  std::uint16_t port = 0;
+};
+
+// Threads: one. Ownership: borrows secret and epoll.
+class Dialler {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Events of its sockets carry `tag`. An attempt may take `timeout` to be answered.
+  Dialler(const EpochSecret& secret, DialTarget target, const Fd& epoll, std::uint64_t tag,
+          std::chrono::milliseconds timeout);
+
+  // Begins an attempt or gives one up, if it is time; to be called at wake_at() at the latest.
+  void on_time(Clock::time_point now);
+  Clock::time_point wake_at() const { return wake_at_; }
+  // The socket is ready for something. Returns it, out of the epoll set, when the peer has admitted
+  // us; else an empty one.
+  Fd on_event(Clock::time_point now);
+
+  // Why the last attempt failed; empty if none has.
+  const std::string& failure() const { return failure_; }
+
+ private:
+  enum class Phase { kIdle, kConnecting, kAwaitAnswer, kAwaitAdmit };
+  void dial(Clock::time_point now);
+  bool on_connected();
+  bool on_answer(Clock::time_point now);
+  void give_up(std::string why, Clock::time_point now);
+  void watch(int operation, std::uint32_t events);
+
+  const EpochSecret& secret_;
+  const DialTarget target_;
+  const Fd& epoll_;
+  const std::uint64_t tag_;
+  const std::chrono::milliseconds timeout_;
+  Phase phase_ = Phase::kIdle;
+  Clock::time_point wake_at_{};
+  std::chrono::milliseconds backoff_{5};
+  Fd socket_;
+  Hello hello_;
+  std::array<std::uint8_t, sizeof(Answer)> buffer_{};
+  std::size_t have_ = 0;
+  std::string failure_;
+};
+
+}  // namespace starling::collectives

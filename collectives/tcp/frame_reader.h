@@ -1,0 +1,48 @@
+#pragma once
+// The receiving half of a bulk connection: bytes from a socket become verified frames.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "collectives/tcp/buffer_pool.h"
+#include "core/base/hash.h"
+#include "core/wire/frame.h"
+
+namespace starling::collectives {
+
+// Threads: one.
+class FrameReader {
+ public:
+  enum class End { kNothingMore, kMore, kEndOfFile, kError };
+  using Deliver = std::function<bool(Frame)>;  // false: stop reading
+
+  FrameReader(std::shared_ptr<BufferPool> pool, std::size_t frame_bytes_max);
+
+  // Reads what the socket has, up to a bound that keeps one peer from starving the others, and
+  // delivers the frames that are complete. kMore: there may be more. kError: see error().
+  End read(int socket, const Deliver& deliver);
+  const std::string& error() const { return error_; }
+
+ private:
+  // Payload bytes go straight into their buffer; what lies behind, the next header at least, comes
+  // with the same call into the stage.
+  long read_once(int socket);
+  bool take_staged(const Deliver& deliver);
+  bool begin_frame();
+  bool end_frame(const Deliver& deliver);
+  bool refuse(std::string why);
+
+  const std::shared_ptr<BufferPool> pool_;
+  const std::size_t frame_bytes_max_;
+  Bytes stage_;
+  std::size_t begin_ = 0, end_ = 0;  // of what is staged
+  FrameHeader header_;
+  std::shared_ptr<Bytes> payload_;  // null: between frames
+  std::size_t filled_ = 0;
+  Hash64 hash_;
+  std::string error_;
+};
+
+}  // namespace starling::collectives

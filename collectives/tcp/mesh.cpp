@@ -1,0 +1,363 @@
+#include "collectives/tcp/mesh.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "collectives/tcp/dialler.h"
+#include "collectives/tcp/frame_reader.h"
+#include "collectives/tcp/listener.h"
+#include "collectives/tcp/outbox.h"
+#include "core/base/check.h"
+
+namespace starling::collectives {
+
+namespace {
+using Clock = std::chrono::steady_clock;
+constexpr std::uint64_t kWakeTag = ~std::uint64_t{0};
+}  // namespace
+
+class Mesh::Impl {
+ public:
+  Impl(MeshOptions options, MeshEvents events, Listener& listener);
+  void start();
+  void push(std::span<const Rank> to, const FrameHeader& header, const Payload& payload);
+  void leave();
+  void stop();
+  std::vector<Rank> broken() const;
+
+  const MeshOptions options;
+  std::atomic<bool> connected{false};
+
+ private:
+  enum class State : std::uint8_t { kAwaited, kStands, kClosed };
+  struct Peer {
+    Peer(Rank r, const Impl& mesh);
+    const Rank rank;
+    std::atomic<State> state{State::kAwaited};  // written by the communication thread
+    std::optional<Dialler> dialler;             // only while awaited and of a higher rank
+    Outbox outbox;
+    FrameReader reader;
+    bool left = false;  // its LEFT has come
+  };
+
+  void run();
+  int timeout_ms() const;
+  void on_event(Peer& peer, std::uint32_t events);
+  void take_adopted();
+  void stand(Peer& peer, Fd socket);
+  void all_stand();
+  void read(Peer& peer);
+  bool deliver(Peer& peer, Frame frame);
+  void gone(Peer& peer, const std::string& why);
+  void broke(Peer& peer, const std::string& why);
+  void close(Peer& peer);
+  void check_outboxes();
+  void check_time();
+  void close_drained();
+
+  MeshEvents events_;
+  Listener& listener_;
+  EpochSecret secret_;
+  const Fd epoll_ = make_epoll();
+  const Fd wake_ = make_wake();
+  const std::shared_ptr<BufferPool> pool_ = std::make_shared<BufferPool>();
+  std::vector<std::unique_ptr<Peer>> peers_;  // index = rank; null for self
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> leaving_{false};
+
+  // Owned by the communication thread.
+  Clock::time_point connect_deadline_;
+  Rank standing_ = 0;
+  bool broken_ = false;
+  bool drained_ = false;
+
+  mutable std::mutex mutex_;
+  std::vector<std::pair<Rank, Fd>> adopted_;       // guarded by mutex_
+  std::optional<std::vector<Rank>> broken_peers_;  // guarded by mutex_; set at the break
+
+  std::mutex stop_mutex_;
+  std::thread thread_;  // guarded by stop_mutex_
+};
+
+Mesh::Impl::Peer::Peer(Rank r, const Impl& mesh)
+    : rank(r),
+      outbox(mesh.epoll_, r, mesh.wake_, mesh.options.queue_bytes_max),
+      reader(mesh.pool_, mesh.options.frame_bytes_max) {
+  if (r < mesh.options.self) return;
+  const MeshPeer& target = mesh.options.peers[r];
+  dialler.emplace(mesh.secret_, DialTarget{r, target.host, target.port}, mesh.epoll_, r,
+                  mesh.options.handshake_timeout);
+}
+
+Mesh::Impl::Impl(MeshOptions opts, MeshEvents events, Listener& listener)
+    : options(std::move(opts)), events_(std::move(events)), listener_(listener) {
+  STARLING_CHECK(options.self < options.peers.size());
+  STARLING_CHECK(options.frame_bytes_max <= kFrameBytesMax);
+  secret_ = {options.job, options.epoch, options.key, options.self, {}};
+  for (const MeshPeer& peer : options.peers) secret_.members.push_back(peer.who);
+  for (Rank r = 0; r < options.peers.size(); ++r)
+    peers_.push_back(r == options.self ? nullptr : std::make_unique<Peer>(r, *this));
+}
+
+void Mesh::Impl::start() {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kWakeTag;
+  STARLING_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) == 0);
+  listener_.add(secret_, [this](Rank from, Fd socket) {
+    {
+      const std::lock_guard lock(mutex_);
+      adopted_.emplace_back(from, std::move(socket));
+    }
+    wake(wake_);
+  });
+  const std::lock_guard lock(stop_mutex_);
+  STARLING_CHECK(!thread_.joinable() && !stopping_);
+  connect_deadline_ = Clock::now() + options.connect_timeout;
+  thread_ = std::thread([this] { run(); });
+}
+
+void Mesh::Impl::stop() {
+  const std::lock_guard lock(stop_mutex_);
+  if (!thread_.joinable()) return;
+  STARLING_CHECK(std::this_thread::get_id() != thread_.get_id());
+  listener_.remove(options.epoch);
+  stopping_ = true;
+  wake(wake_);
+  thread_.join();
+}
+
+void Mesh::Impl::push(std::span<const Rank> to, const FrameHeader& header, const Payload& payload) {
+  if (to.empty()) return;
+  const FrameHeader whole = sealed(header, payload);
+  for (const Rank rank : to) {
+    STARLING_CHECK(rank < peers_.size());
+    if (peers_[rank]) peers_[rank]->outbox.push(whole, payload);
+  }
+}
+
+void Mesh::Impl::leave() {
+  if (leaving_.exchange(true)) return;
+  FrameHeader header;
+  header.kind = FrameKind::kLeft;
+  const FrameHeader last = sealed(header, {});
+  for (const auto& peer : peers_)
+    if (peer) peer->outbox.push_last(last);
+  wake(wake_);
+}
+
+std::vector<Rank> Mesh::Impl::broken() const {
+  const std::lock_guard lock(mutex_);
+  if (broken_peers_) return *broken_peers_;
+  std::vector<Rank> ranks;
+  for (const auto& peer : peers_)
+    if (peer && peer->state == State::kAwaited) ranks.push_back(peer->rank);
+  return ranks;
+}
+
+void Mesh::Impl::run() {
+  std::array<epoll_event, 64> events;
+  if (peers_.size() == 1) all_stand();
+  while (!stopping_) {
+    check_time();
+    const int n = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms());
+    for (int i = 0; i < n && !stopping_; ++i) {
+      if (events[i].data.u64 == kWakeTag) {
+        drain_wake(wake_);
+      } else {
+        on_event(*peers_[events[i].data.u64], events[i].events);
+      }
+    }
+    if (stopping_) break;
+    take_adopted();
+    check_outboxes();
+    if (leaving_) close_drained();
+  }
+  for (const auto& peer : peers_)
+    if (peer) close(*peer);
+}
+
+int Mesh::Impl::timeout_ms() const {
+  if (connected || broken_ || leaving_) return -1;
+  auto at = connect_deadline_;
+  for (const auto& peer : peers_)
+    if (peer && peer->dialler) at = std::min(at, peer->dialler->wake_at());
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(at - Clock::now());
+  return static_cast<int>(std::max<std::int64_t>(0, left.count()));
+}
+
+void Mesh::Impl::on_event(Peer& peer, std::uint32_t events) {
+  if (peer.dialler) {
+    if (Fd socket = peer.dialler->on_event(Clock::now())) stand(peer, std::move(socket));
+    return;
+  }
+  if (peer.state != State::kStands) return;  // closed earlier in this round
+  if (events & EPOLLOUT) peer.outbox.on_writable();
+  if (connected) {
+    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) read(peer);
+  } else if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+    gone(peer, "it closed before all connections stood");
+  }
+}
+
+void Mesh::Impl::take_adopted() {
+  std::vector<std::pair<Rank, Fd>> adopted;
+  {
+    const std::lock_guard lock(mutex_);
+    adopted.swap(adopted_);
+  }
+  for (auto& [rank, socket] : adopted) {
+    Peer& peer = *peers_[rank];  // the handshake has checked the rank
+    // A second connection of a rank is none; the first carries the epoch.
+    if (peer.state == State::kAwaited && !leaving_) stand(peer, std::move(socket));
+  }
+}
+
+void Mesh::Impl::stand(Peer& peer, Fd socket) {
+  peer.dialler.reset();
+  peer.state = State::kStands;
+  peer.outbox.open(std::move(socket));
+  if (++standing_ == peers_.size() - 1) all_stand();
+}
+
+void Mesh::Impl::all_stand() {
+  connected = true;
+  if (events_.on_connected) events_.on_connected();
+  for (const auto& peer : peers_)
+    if (peer && peer->state == State::kStands) peer->outbox.start_reading();
+}
+
+void Mesh::Impl::read(Peer& peer) {
+  const auto end = peer.reader.read(peer.outbox.socket(),
+                                    [&](Frame frame) { return deliver(peer, std::move(frame)); });
+  if (peer.state != State::kStands) return;
+  if (end == FrameReader::End::kEndOfFile) gone(peer, "it closed the connection");
+  if (end == FrameReader::End::kError) gone(peer, peer.reader.error());
+}
+
+bool Mesh::Impl::deliver(Peer& peer, Frame frame) {
+  if (peer.left) {
+    gone(peer, "it sent a frame after LEFT");
+  } else if (frame.header.kind == FrameKind::kLeft) {
+    peer.left = true;
+    if (events_.on_left) events_.on_left(peer.rank);
+  } else if (events_.on_frame) {
+    events_.on_frame(peer.rank, std::move(frame));
+  }
+  return peer.state == State::kStands && !stopping_;
+}
+
+// R1: end of file after LEFT, or after we have left, is no break.
+void Mesh::Impl::gone(Peer& peer, const std::string& why) {
+  if (leaving_ || peer.left) return close(peer);
+  broke(peer, why);
+}
+
+void Mesh::Impl::broke(Peer& peer, const std::string& why) {
+  broken_ = true;
+  std::vector<Rank> ranks;
+  for (const auto& other : peers_)
+    if (other && (other->rank == peer.rank || other->state == State::kAwaited))
+      ranks.push_back(other->rank);
+  {
+    const std::lock_guard lock(mutex_);
+    broken_peers_ = std::move(ranks);
+  }
+  for (const auto& other : peers_)
+    if (other) close(*other);
+  if (events_.on_broken) events_.on_broken(peer.rank, why);
+}
+
+void Mesh::Impl::close(Peer& peer) {
+  peer.dialler.reset();
+  peer.outbox.close();
+  peer.state = State::kClosed;
+}
+
+void Mesh::Impl::check_outboxes() {
+  for (const auto& peer : peers_) {
+    if (!peer || peer->state != State::kStands || !peer->outbox.failed()) continue;
+    // What the peer sent before it closed, LEFT perhaps, may still be there to be read.
+    if (connected) read(*peer);
+    if (peer->state == State::kStands) gone(*peer, peer->outbox.failure());
+  }
+}
+
+void Mesh::Impl::check_time() {
+  if (connected || broken_ || leaving_) return;
+  const auto now = Clock::now();
+  Peer* missing = nullptr;
+  for (const auto& peer : peers_) {
+    if (!peer || peer->state != State::kAwaited) continue;
+    if (missing == nullptr) missing = peer.get();
+    if (peer->dialler) peer->dialler->on_time(now);
+  }
+  if (now < connect_deadline_ || missing == nullptr) return;
+  std::string why =
+      "it did not stand within " + std::to_string(options.connect_timeout.count()) + " ms";
+  if (missing->dialler && !missing->dialler->failure().empty())
+    why += "; " + missing->dialler->failure();
+  broke(*missing, why);
+}
+
+void Mesh::Impl::close_drained() {
+  bool all_closed = true;
+  for (const auto& peer : peers_) {
+    if (!peer || peer->state == State::kClosed) continue;
+    const bool over = peer->left && peer->outbox.flushed_last();
+    if (over || peer->state == State::kAwaited) {
+      close(*peer);
+    } else {
+      all_closed = false;
+    }
+  }
+  if (!all_closed || drained_ || broken_) return;
+  drained_ = true;
+  if (events_.on_drained) events_.on_drained();
+}
+
+Mesh::Mesh(MeshOptions options, MeshEvents events, Listener& listener)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(events), listener)) {}
+Mesh::~Mesh() {
+  impl_->stop();
+}
+
+void Mesh::start() {
+  impl_->start();
+}
+void Mesh::leave() {
+  impl_->leave();
+}
+void Mesh::stop() {
+  impl_->stop();
+}
+Rank Mesh::self() const {
+  return impl_->options.self;
+}
+Rank Mesh::world() const {
+  return static_cast<Rank>(impl_->options.peers.size());
+}
+std::vector<Rank> Mesh::broken() const {
+  return impl_->broken();
+}
+bool Mesh::connected() const {
+  return impl_->connected;
+}
+
+void Mesh::send(Rank to, FrameHeader header, Payload payload) {
+  STARLING_CHECK(to != self());
+  impl_->push({&to, 1}, header, payload);
+}
+
+void Mesh::send_all(std::span<const Rank> to, FrameHeader header, const Payload& payload) {
+  impl_->push(to, header, payload);
+}
+
+}  // namespace starling::collectives

@@ -1,0 +1,74 @@
+#pragma once
+// The sending half of a bulk connection: frames in order, written as the socket takes them.
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <string>
+
+#include "collectives/tcp/socket.h"
+#include "collectives/transport.h"
+
+namespace starling::collectives {
+
+// Owns the socket of a connection and its place in the epoll set.
+//
+// Threads: push() and push_last() from any; the rest belongs to the communication thread.
+class Outbox {
+ public:
+  // Events of the socket carry `tag`; `failed` is woken when pushing finds an error.
+  Outbox(const Fd& epoll, std::uint64_t tag, const Fd& failed, std::size_t queue_bytes_max)
+      : epoll_(epoll), tag_(tag), wake_(failed), queue_bytes_max_(queue_bytes_max) {}
+
+  // Queues a sealed frame and writes what the socket takes at once. Dropped after push_last() and
+  // close().
+  void push(const FrameHeader& sealed, const Payload& payload);
+  // The same, and nothing can follow it.
+  void push_last(const FrameHeader& sealed);
+
+  // The connection stands: from now on frames are written. Reading is off at first, only a hang-up
+  // is told.
+  void open(Fd socket);
+  void start_reading();
+  void on_writable();
+  void close();
+
+  int socket() const { return socket_.get(); }
+  bool flushed_last() const;  // push_last() was called and all is written
+  bool failed() const { return failed_; }
+  std::string failure() const;
+
+ private:
+  struct Item {
+    FrameHeader header;
+    Payload payload;
+    std::size_t sent = 0;  // of header and payload
+    std::size_t size() const { return sizeof header + payload.size(); }
+  };
+  void push_locked(const FrameHeader& sealed, const Payload& payload);
+  void flush_locked();
+  ssize_t write_some_locked();
+  void drop_sent_locked(std::size_t n);
+  void fail_locked(std::string why);
+  void update_events_locked();
+
+  const Fd& epoll_;
+  const std::uint64_t tag_;
+  const Fd& wake_;
+  const std::size_t queue_bytes_max_;
+  std::atomic<bool> failed_{false};
+  mutable std::mutex mutex_;
+  Fd socket_;               // written under mutex_ by the communication thread
+  std::deque<Item> queue_;  // all below guarded by mutex_
+  std::size_t queue_bytes_ = 0;
+  std::string failure_;
+  bool closed_ = false;
+  bool last_pushed_ = false;
+  bool reading_ = false;
+  bool writing_ = false;  // asked for writability
+};
+
+}  // namespace starling::collectives

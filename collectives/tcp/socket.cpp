@@ -1,0 +1,151 @@
+#include "collectives/tcp/socket.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "core/base/check.h"
+
+namespace starling::collectives {
+
+namespace {
+
+constexpr int kBufferBytes = 4 << 20;
+
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+// Numbers are taken as they are; only names are looked up, which may block.
+Addresses resolve(const std::string& host, std::uint16_t port, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const std::string service = std::to_string(port);
+  for (const int more : {AI_NUMERICHOST, 0}) {
+    hints.ai_flags = flags | AI_NUMERICSERV | more;
+    if (getaddrinfo(host.c_str(), service.c_str(), &hints, &found) == 0) break;
+    found = nullptr;
+  }
+  return {found, &freeaddrinfo};
+}
+
+std::string where(const std::string& host, std::uint16_t port) {
+  return host + ":" + std::to_string(port);
+}
+
+// The kernel grows buffers by itself, up to 6 MiB by default, unless a size is set; and it cuts
+// what is set to net.core.rmem_max. So set it only where the whole of it is granted.
+bool large_buffers_granted() {
+  const Fd probe(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  int granted = 0;
+  socklen_t size = sizeof granted;
+  for (const int option : {SO_SNDBUF, SO_RCVBUF}) {
+    setsockopt(probe.get(), SOL_SOCKET, option, &kBufferBytes, sizeof kBufferBytes);
+    getsockopt(probe.get(), SOL_SOCKET, option, &granted, &size);
+    if (granted < kBufferBytes) return false;
+  }
+  return true;
+}
+
+// Before listen() and connect(), since they settle the window scale.
+void set_buffers(const Fd& socket) {
+  static const bool granted = large_buffers_granted();
+  if (!granted) return;
+  for (const int option : {SO_SNDBUF, SO_RCVBUF})
+    setsockopt(socket.get(), SOL_SOCKET, option, &kBufferBytes, sizeof kBufferBytes);
+}
+
+}  // namespace
+
+void Fd::reset() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+Result<Bound> listen_tcp(const std::string& host, std::uint16_t port) {
+  const auto refuse = [&](const char* why) {
+    return Error(Code::kBadInput,
+                 std::string("cannot listen, ") + why + "; address " + where(host, port));
+  };
+  const Addresses found = resolve(host, port, AI_PASSIVE);
+  if (!found) return refuse("the host is not known");
+  Fd fd(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return refuse(strerror(errno));
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  set_buffers(fd);
+  // A full backlog drops a peer's SYN, and its retry comes a second later.
+  constexpr int kBacklog = 1024;
+  if (bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 || listen(fd.get(), kBacklog) != 0)
+    return refuse(strerror(errno));
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
+    return refuse(strerror(errno));
+  const auto number = bound.ss_family == AF_INET6
+                          ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                          : reinterpret_cast<const sockaddr_in&>(bound).sin_port;
+  return Bound{std::move(fd), ntohs(number)};
+}
+
+Result<Fd> dial_tcp(const std::string& host, std::uint16_t port) {
+  const auto refuse = [&](const char* why) {
+    return Error(Code::kUnavailable,
+                 std::string("cannot connect, ") + why + "; address " + where(host, port));
+  };
+  const Addresses found = resolve(host, port, 0);
+  if (!found) return refuse("the host is not known");
+  Fd fd(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return refuse(strerror(errno));
+  set_buffers(fd);
+  tune(fd);
+  if (connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS)
+    return refuse(strerror(errno));
+  return fd;
+}
+
+int connect_error(const Fd& socket) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
+  return error;
+}
+
+void tune(const Fd& socket) {
+  const int on = 1;
+  setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+Fd make_wake() {
+  Fd fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  STARLING_CHECK_MSG(static_cast<bool>(fd), strerror(errno));
+  return fd;
+}
+
+Fd make_epoll() {
+  Fd fd(epoll_create1(EPOLL_CLOEXEC));
+  STARLING_CHECK_MSG(static_cast<bool>(fd), strerror(errno));
+  return fd;
+}
+
+void wake(const Fd& event) {
+  const std::uint64_t one = 1;
+  // Fails only if the counter is full, and then the sleeper is awake anyway.
+  [[maybe_unused]] const auto written = write(event.get(), &one, sizeof one);
+}
+
+void drain_wake(const Fd& event) {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const auto taken = read(event.get(), &count, sizeof count);
+}
+
+}  // namespace starling::collectives
