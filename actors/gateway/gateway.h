@@ -1,0 +1,133 @@
+#pragma once
+// The control plane of a process: envelopes over ZeroMQ with CURVE (docs/design.md, section 4).
+//
+// One thread owns all sockets: a ROUTER where the process is a server (coordinators), and one
+// DEALER per server that it talks to (workers, guards, clients, and coordinators among each other).
+// Knows nothing of actors: arrivals go to a function, which for an actor is `[self](Arrival a) {
+// anon_send(self, ...); }`. A process may have several gateways; each has a ZeroMQ context of its
+// own.
+//
+// Delivery: a message arrives at most once per connection, in order, or not at all. What waits for
+// a connection when it breaks is dropped, so that nothing meant for a dead process reaches its
+// successor; whoever needs an answer asks again.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/base/keys.h"
+#include "core/base/result.h"
+#include "core/wire/limits.h"
+#include "core/wire/messages.h"
+
+namespace starling::actors {
+
+// A received message that is for this job and this life.
+struct Arrival {
+  Message body;
+  Incarnation from;    // what the sender says; bound to its key on the server side
+  std::string sender;  // name of the sender's key, proven by CURVE
+  std::optional<std::size_t>
+      server;  // which of GatewayOptions::servers sent it; none: a client of ours
+  std::chrono::steady_clock::time_point at;
+};
+
+// Called on the gateway's thread, one arrival at a time: must not block, and must not call stop().
+using ArrivalHandler = std::function<void(Arrival)>;
+
+struct GatewayOptions {
+  JobId job{};
+  Incarnation self;  // nonce != 0
+  KeyPair key;       // own pair, with its secret
+
+  // Being a server.
+  struct Listen {
+    std::string address;  // "tcp://127.0.0.1:0": port 0 = any free one
+    AllowList allowed;    // whoever else dials is refused in the handshake
+  };
+  std::optional<Listen> listen;
+
+  // Servers to talk to.
+  struct Server {
+    std::string name;        // becomes Arrival::sender
+    std::string address;     // "tcp://host:port"
+    std::string public_key;  // Z85
+  };
+  std::vector<Server> servers;
+
+  std::size_t message_bytes_max = limits::kMessageBytes;
+  std::size_t backlog_messages = 1024;  // per server, while it cannot take them; then the oldest go
+  std::chrono::milliseconds heartbeat{250};
+  std::chrono::milliseconds heartbeat_timeout{1000};  // of silence, then the connection is over
+};
+
+enum class LinkState : std::uint8_t {
+  kConnecting,  // no connection yet, or it broke; dialled again every 10 to 200 ms
+  kUp,
+  kRefused,    // the server does not know our key
+  kWrongPeer,  // what listens there has not the server's key, or does not speak our protocol
+};
+
+enum class Drop : std::uint8_t {
+  kWrongJob,
+  kNotForMe,  // for another life of this process
+  kOversize,
+  kMalformed,   // does not decode
+  kUnknown,     // of a kind or protocol version that this build does not know
+  kWrongKey,    // an incarnation that belongs to another key
+  kNoRoute,     // sending: the peer has no connection
+  kQueueFull,   // sending: the peer or we cannot take more
+  kLinkBroken,  // sending: waited for a connection that ended
+  kCount,
+};
+
+// Threads: all functions from any thread; stop() and the destructor not from the handler.
+class Gateway {
+ public:
+  // Returns when the server listens and has found its own door closed to strangers; connections to
+  // servers are made in the background. Errors: kBadInput an address or key cannot be used;
+  // kInternal the library does not keep strangers out.
+  static Result<std::unique_ptr<Gateway>> start(GatewayOptions options, ArrivalHandler handler);
+  ~Gateway();
+  Gateway(const Gateway&) = delete;
+  Gateway& operator=(const Gateway&) = delete;
+
+  std::uint16_t port() const;  // where the server listens; 0 without one
+
+  // To a server, by its place in GatewayOptions::servers (checked). Waits in a bounded backlog
+  // while the first connection is being made.
+  void send_to_server(std::size_t server, Message body);
+  void broadcast_to_servers(Message body);
+
+  // To a client that has spoken to us. False: this life has never been heard here. True promises
+  // nothing beyond an attempt.
+  bool send_to(const Incarnation& to, Message body);
+  // The same message to several; returns to how many it is on its way.
+  std::size_t send_to(const std::vector<Incarnation>& to, Message body);
+  // The name of the key of a client that has spoken to us.
+  std::optional<std::string> name_of(const Incarnation& who) const;
+
+  // The counter that the leader gave to this life; part of every later message.
+  void set_counter(std::uint64_t counter);
+
+  LinkState link(std::size_t server) const;
+  std::uint64_t dropped(Drop reason) const;
+  std::uint64_t refused_handshakes() const;  // by the server: keys that are not on the allow list
+
+  // Sends what is queued, as far as peers take it within 200 ms, and ends the thread. After it
+  // nothing is delivered, and what is sent is dropped. Any number of times.
+  void stop();
+
+ private:
+  class Impl;
+  explicit Gateway(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace starling::actors

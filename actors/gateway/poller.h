@@ -1,0 +1,90 @@
+#pragma once
+// The thread of a gateway: owns the sockets, moves messages between them and the outside. For
+// gateway.cpp only; see gateway.h for what it promises.
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "actors/gateway/gateway.h"
+#include "actors/gateway/routes.h"
+#include "actors/gateway/socket.h"
+#include "actors/gateway/zap.h"
+
+namespace starling::actors {
+
+using SharedMessage = std::shared_ptr<const Message>;
+
+// One message on its way out: to a server by place, or to a client by route.
+struct Outgoing {
+  std::optional<std::size_t> server;
+  Route route;
+  SharedMessage body;
+};
+
+// A connection to one server.
+struct Link {
+  Link(Socket s, Monitor m) : socket(std::move(s)), monitor(std::move(m)) {}
+  Socket socket;
+  Monitor monitor;
+  // Whom the other end said to be since this connection stands; nonce 0 before its first message.
+  Incarnation peer;
+  std::deque<SharedMessage> backlog;
+};
+
+class Gateway::Impl {
+ public:
+  static Result<std::unique_ptr<Impl>> make(GatewayOptions options, ArrivalHandler handler);
+  ~Impl() { stop(); }
+
+  void enqueue(Outgoing message);
+  void drop(Drop reason) { ++drops[static_cast<std::size_t>(reason)]; }
+  void stop();
+
+  const GatewayOptions options;
+  std::uint16_t port = 0;  // constant after make()
+  Routes routes;
+  std::atomic<std::uint64_t> counter;
+  std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(Drop::kCount)> drops{};
+  std::deque<std::atomic<LinkState>> link_states;  // one per server
+  std::atomic<std::uint64_t> refused_handshakes{0};
+
+ private:
+  Impl(GatewayOptions o, ArrivalHandler handler, Context context);
+  Result<> open_server();
+  Result<> open_link(const GatewayOptions::Server& server);
+  Result<> set_common(Socket& socket) const;
+
+  void run();
+  void wait();
+  void watch(std::size_t place);
+  void take_outgoing();
+  void send_backlog(Link& link);
+  void send_on_route(const Route& route, const Message& body);
+  void receive_from_clients();
+  void receive_from_server(std::size_t place);
+  void admit_client(const std::string& routing_id, const std::string& sender, ByteView bytes);
+  // Reads an envelope and says why it is not for us, if so; `out.from` is then as far as it was
+  // read.
+  std::optional<Drop> fault_of(ByteView bytes, Envelope& out) const;
+  Incarnation self() const { return {counter, options.self.nonce}; }
+
+  const ArrivalHandler handler_;
+  const Wakeup wakeup_;
+  std::atomic<bool> stopping_{false};
+  std::mutex mutex_;
+  std::deque<Outgoing> outgoing_;  // guarded by mutex_
+  std::mutex stop_mutex_;          // held while the thread is joined
+
+  // Belong to the poller's thread while it runs. The order matters: a context ends after its
+  // sockets.
+  Context context_;
+  std::unique_ptr<ZapHandler> zap_;
+  std::optional<Socket> router_;
+  std::deque<Link> links_;
+  std::thread thread_;
+};
+
+}  // namespace starling::actors

@@ -1,0 +1,42 @@
+#pragma once
+// Where a server finds a peer: the connection that its last message came over, and whose key that
+// was.
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "core/base/ids.h"
+
+namespace starling::actors {
+
+struct Route {
+  std::string routing_id;  // ROUTER's name of the connection
+  std::string name;        // of the key; proven by CURVE
+  Incarnation who;
+};
+
+// Threads: any.
+class Routes {
+ public:
+  // A message of `who` came over `routing_id`. False: this incarnation belongs to another key, so
+  // the sender is not who it says. A key keeps its 16 latest incarnations (a worker, its guard and
+  // their former lives), so that the table is bounded by the allow list.
+  bool learn(const Incarnation& who, const std::string& routing_id, const std::string& name);
+  std::optional<Route> find(const Incarnation& who) const;
+  std::size_t size() const;
+
+ private:
+  struct Known {
+    Route route;
+    std::uint64_t heard = 0;  // rises with every message
+  };
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, Known> by_nonce_;             // guarded by mutex_
+  std::map<std::string, std::size_t> incarnations_of_;  // guarded by mutex_
+  std::uint64_t clock_ = 0;                             // guarded by mutex_
+};
+
+}  // namespace starling::actors

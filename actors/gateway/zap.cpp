@@ -1,0 +1,81 @@
+#include "actors/gateway/zap.h"
+
+#include <utility>
+#include <vector>
+
+namespace starling::actors {
+
+Result<std::unique_ptr<ZapHandler>> ZapHandler::start(const Context& context, AllowList allowed,
+                                                      std::atomic<std::uint64_t>& refused) {
+  STARLING_TRY(socket, Socket::make(context, ZMQ_REP));
+  STARLING_TRY(socket.bind("inproc://zeromq.zap.01"));
+  return std::unique_ptr<ZapHandler>(
+      new ZapHandler(std::move(socket), std::move(allowed), refused));
+}
+
+ZapHandler::ZapHandler(Socket socket, AllowList allowed, std::atomic<std::uint64_t>& refused)
+    : socket_(std::move(socket)), refused_(refused), allowed_(std::move(allowed)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+ZapHandler::~ZapHandler() {
+  stopping_ = true;
+  stop_.signal();
+  thread_.join();
+}
+
+void ZapHandler::allow(const std::string& public_key, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  allowed_[public_key] = name;
+}
+
+void ZapHandler::forbid(const std::string& public_key) {
+  const std::lock_guard lock(mutex_);
+  allowed_.erase(public_key);
+}
+
+void ZapHandler::run() {
+  while (!stopping_) {
+    zmq_pollitem_t items[] = {{socket_.handle(), 0, ZMQ_POLLIN, 0},
+                              {nullptr, stop_.fd(), ZMQ_POLLIN, 0}};
+    if (zmq_poll(items, 2, -1) < 0 && zmq_errno() != EINTR) return;  // nobody is let in any more
+    if ((items[0].revents & ZMQ_POLLIN) != 0) answer();
+  }
+}
+
+// Question: version, request id, domain, address, identity, mechanism, credentials.
+// Answer: version, request id, status, its text, user id, metadata.
+void ZapHandler::answer() {
+  std::vector<std::string> question;
+  for (bool more = true; more;) {
+    Frame frame;
+    if (!frame.receive(socket_)) return;
+    more = frame.more();
+    if (question.size() < 8) question.push_back(frame.text());
+  }
+  std::string name;
+  if (question.size() == 7 && question[0] == "1.0" && question[2] == kZapDomain &&
+      question[5] == "CURVE" && question[6].size() == 32) {
+    const auto& key = question[6];
+    name = name_of(z85_encode({reinterpret_cast<const std::uint8_t*>(key.data()), key.size()}));
+  }
+  const bool known = !name.empty();
+  if (!known) ++refused_;
+  const std::string parts[] = {"1.0",
+                               question.size() > 1 ? question[1] : "",
+                               known ? "200" : "400",
+                               known ? "OK" : "key is not on the allow list",
+                               name,
+                               ""};
+  for (std::size_t i = 0; i < std::size(parts); ++i)
+    zmq_send(socket_.handle(), parts[i].data(), parts[i].size(),
+             i + 1 < std::size(parts) ? ZMQ_SNDMORE : 0);
+}
+
+std::string ZapHandler::name_of(const std::string& public_key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = allowed_.find(public_key);
+  return found != allowed_.end() ? found->second : "";
+}
+
+}  // namespace starling::actors
