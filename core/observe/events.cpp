@@ -1,0 +1,299 @@
+#include "core/observe/events.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <utility>
+
+namespace starling {
+namespace {
+
+using Json = nlohmann::ordered_json;  // fields in the order of the header
+
+std::int64_t monotonic_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000ll + now.tv_nsec;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+std::string hex(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json members_of(const Plan& plan) {
+  Json members = Json::array();
+  for (Rank rank = 0; rank < plan.members.size(); ++rank) {
+    const Member& m = plan.members[rank];
+    members.push_back({{"rank", rank},
+                       {"id", m.who.counter},
+                       {"name", m.name},
+                       {"joiner", m.joiner},
+                       {"draining", m.draining}});
+  }
+  return members;
+}
+
+// Per rank the segments that it holds, as ranges.
+Json holders_of(const Plan& plan) {
+  std::vector<std::vector<std::pair<SegmentId, std::uint32_t>>> ranges(plan.members.size());
+  for (SegmentId s = 0; s < plan.holders.size(); ++s) {
+    for (const Rank rank : plan.holders[s]) {
+      if (rank >= ranges.size()) continue;
+      auto& mine = ranges[rank];
+      if (!mine.empty() && mine.back().first + mine.back().second == s) {
+        ++mine.back().second;
+      } else {
+        mine.emplace_back(s, 1);
+      }
+    }
+  }
+  return ranges;
+}
+
+Json owned_of(const Plan& plan) {
+  std::vector<std::uint32_t> owned(plan.members.size());
+  for (const auto& holders : plan.holders)
+    if (!holders.empty() && holders.front() < owned.size()) ++owned[holders.front()];
+  return owned;
+}
+
+std::string shown(const StepRecord& r) {
+  char text[160];
+  std::snprintf(text, sizeof text, "loss %.17g norm %.17g tokens %llu skipped %d ledger %s", r.loss,
+                r.norm, static_cast<unsigned long long>(r.tokens), int(r.skipped),
+                hex(r.ledger_hash).c_str());
+  return text;
+}
+
+// By bits: a NaN equals itself, and 0 is not -0.
+bool same_bits(const StepRecord& a, const StepRecord& b) {
+  const auto bits = [](double d) { return std::bit_cast<std::uint64_t>(d); };
+  return a.version == b.version && bits(a.loss) == bits(b.loss) && bits(a.norm) == bits(b.norm) &&
+         a.tokens == b.tokens && a.skipped == b.skipped && a.ledger_hash == b.ledger_hash;
+}
+
+// [[micro-batch, worker], ..] in the order of micro-batches.
+std::vector<std::pair<MicroBatch, std::uint64_t>> workers_of(const std::vector<LedgerRow>& rows) {
+  std::vector<std::pair<MicroBatch, std::uint64_t>> workers;
+  for (const LedgerRow& row : rows) workers.emplace_back(row.micro_batch, row.worker);
+  std::sort(workers.begin(), workers.end());
+  return workers;
+}
+
+}  // namespace
+
+struct EventWriter::Kept {
+  std::unordered_map<Version, StepRecord> records;
+  std::unordered_map<Version, std::vector<std::pair<MicroBatch, std::uint64_t>>> ledgers;
+};
+
+EventWriter::EventWriter() : kept_(std::make_unique<Kept>()) {}
+
+EventWriter::~EventWriter() {
+  if (fd_ >= 0) ::close(fd_);  // gives the lock back
+}
+
+Result<std::unique_ptr<EventWriter>> EventWriter::open(const std::string& folder) {
+  const auto refused = [&](const std::string& why) {
+    return Error(Code::kBadInput, "output directory " + why + "; " + folder);
+  };
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return refused("cannot be made (" + error.message() + ")");
+
+  std::unique_ptr<EventWriter> writer(new EventWriter);
+  writer->path_ = (std::filesystem::path(folder) / "events.jsonl").string();
+  writer->fd_ = ::open(writer->path_.c_str(),
+                       O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  struct stat status {};
+  if (writer->fd_ < 0 || ::fstat(writer->fd_, &status) != 0)
+    return refused(std::string("cannot be written (") + std::strerror(errno) + ")");
+  if (!S_ISREG(status.st_mode)) return refused("has an events.jsonl that is not a regular file");
+  if (::flock(writer->fd_, LOCK_EX | LOCK_NB) != 0)
+    return refused("is in use by another run, expected one of its own");
+  // Asked again under the lock: a run may have written and ended in between.
+  if (::fstat(writer->fd_, &status) != 0 || status.st_size != 0)
+    return refused("already holds a run (events.jsonl), expected a new or empty one");
+  writer->opened_ns_ = monotonic_ns();
+  return writer;
+}
+
+template <class J>
+Result<> EventWriter::write(const char* kind, J&& fields) {
+  Json line;
+  line["t"] = static_cast<double>((monotonic_ns() - opened_ns_) / 1000) / 1e6;  // to microseconds
+  line["ev"] = kind;
+  line.update(std::forward<J>(fields));
+  // Names and causes may come from elsewhere: what is not UTF-8 is replaced, not thrown at.
+  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const auto n = ::write(fd_, text.data() + at, text.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0)
+      return Error(Code::kBadInput,
+                   std::string("cannot write events (") + std::strerror(errno) + "); " + path_);
+    at += static_cast<std::size_t>(n);
+  }
+  return ok();
+}
+
+Result<> EventWriter::start(const Job& job, const std::string& fingerprint, const Digest& data) {
+  const auto* gpt = std::get_if<GptSpec>(&job.model);
+  const std::uint64_t sequences = std::uint64_t{job.micro_batches} * job.micro_batch_sequences;
+  return write("start", Json{{"job", format_job(job)},
+                             {"job_hash", hex(job_hash(job))},
+                             {"fingerprint", fingerprint},
+                             {"name", job.name},
+                             {"steps", job.steps},
+                             {"micro_batches", job.micro_batches},
+                             {"tokens_per_step", sequences * (gpt ? gpt->context : 1)},
+                             {"data", to_string(data)},
+                             {"monotonic_ns", opened_ns_},
+                             {"time", utc_now()}});
+}
+
+Result<> EventWriter::worker(const Incarnation& who, WorkerChange what, const std::string& name,
+                             const std::string& cause) {
+  return write(
+      "worker",
+      Json{{"id", who.counter}, {"what", to_string(what)}, {"name", name}, {"cause", cause}});
+}
+
+Result<> EventWriter::epoch(const Plan& plan, const EpochTimes& times) {
+  const bool based = plan.kind != PlanKind::kPrepared;
+  return write("epoch", Json{{"id", to_string(plan.id)},
+                             {"kind", to_string(plan.kind)},
+                             {"predecessor", to_string(plan.predecessor)},
+                             {"members", members_of(plan)},
+                             {"base", based ? Json(plan.base) : Json(nullptr)},
+                             {"begin", based ? Json(to_string(plan.begin)) : Json(nullptr)},
+                             {"cause", plan.cause},
+                             {"holders", holders_of(plan)},
+                             {"owned", owned_of(plan)},
+                             {"moves", plan.moves.size()},
+                             {"detect_ms", or_null(times.detect_ms)},
+                             {"form_ms", or_null(times.form_ms)},
+                             {"resume_ms", or_null(times.resume_ms)}});
+}
+
+Result<> EventWriter::step(const StepRecord& record, std::uint32_t world, double ms) {
+  const auto [kept, first] = kept_->records.emplace(record.version, record);
+  if (!first && same_bits(kept->second, record)) return ok();
+  if (!first) {
+    return Error(Code::kInternal, "two records of version " + std::to_string(record.version) +
+                                      " differ: " + shown(kept->second) + ", then " +
+                                      shown(record) + "; " + path_);
+  }
+  return write("step", Json{{"version", record.version},
+                            {"loss", record.loss},
+                            {"norm", record.norm},
+                            {"tokens", record.tokens},
+                            {"ms", ms},
+                            {"world", world},
+                            {"skipped", record.skipped},
+                            {"ledger_hash", hex(record.ledger_hash)}});
+}
+
+Result<> EventWriter::ledger(Version version, const std::vector<LedgerRow>& rows) {
+  const auto [kept, first] = kept_->ledgers.emplace(version, workers_of(rows));
+  if (!first && kept->second == workers_of(rows)) return ok();
+  if (!first) {
+    return Error(Code::kInternal,
+                 "two ledgers of version " + std::to_string(version) +
+                     " differ, as if a micro-batch were counted for two workers; " + path_);
+  }
+  return write("ledger", Json{{"version", version}, {"workers", kept->second}});
+}
+
+Result<> EventWriter::exposure(const EpochId& epoch, std::uint32_t segments,
+                               std::uint32_t copies_min, std::uint32_t wanted) {
+  return write("exposure", Json{{"epoch", to_string(epoch)},
+                                {"segments", segments},
+                                {"copies_min", copies_min},
+                                {"wanted", wanted}});
+}
+
+Result<> EventWriter::checkpoint(Version version, const std::string& path) {
+  return write("checkpoint", Json{{"version", version}, {"path", path}});
+}
+
+Result<> EventWriter::restart(Version version) {
+  std::erase_if(kept_->ledgers, [&](const auto& kept) { return kept.first >= version; });
+  return write("restart", Json{{"version", version}});
+}
+
+Result<> EventWriter::warning(const std::string& text) {
+  return write("warning", Json{{"text", text}});
+}
+
+Result<> EventWriter::done(Version version, const Digest& digest, double loss) {
+  return write("done", Json{{"version", version}, {"digest", to_string(digest)}, {"loss", loss}});
+}
+
+const char* to_string(WorkerChange what) {
+  switch (what) {
+    case WorkerChange::kJoined:
+      return "joined";
+    case WorkerChange::kLeft:
+      return "left";
+    case WorkerChange::kLost:
+      return "lost";
+    case WorkerChange::kFenced:
+      return "fenced";
+  }
+  return "unknown";
+}
+
+const char* to_string(PlanKind kind) {
+  switch (kind) {
+    case PlanKind::kFresh:
+      return "fresh";
+    case PlanKind::kForced:
+      return "forced";
+    case PlanKind::kPrepared:
+      return "prepared";
+  }
+  return "unknown";
+}
+
+const char* to_string(BeginAt begin) {
+  switch (begin) {
+    case BeginAt::kVote:
+      return "vote";
+    case BeginAt::kGather:
+      return "gather";
+    case BeginAt::kCompute:
+      return "compute";
+  }
+  return "unknown";
+}
+
+}  // namespace starling

@@ -1,0 +1,97 @@
+#pragma once
+// DIR/events.jsonl: what happened in a run, for programs. One JSON object a line; every line has
+//   t    seconds since the writer was opened (monotonic clock)
+//   ev   the kind:
+//
+// start       job, job_hash (hex), fingerprint, name, steps, micro_batches, tokens_per_step, data
+//             (identity, hex), monotonic_ns (the clock's value at t = 0), time (UTC)
+// worker      id (counter of its incarnation), what (joined, left, lost, fenced), name, cause
+// epoch       id ("term.counter"), kind, predecessor, members ([{rank, id, name, joiner,
+// draining}]),
+//             base, begin (both null in a prepared plan), cause, holders (per rank [[first segment,
+//             count], ..]), owned (per rank, segments), moves, detect_ms, form_ms, resume_ms (null
+//             if not known)
+// step        version (of the step's begin: v takes version v to v+1), loss, norm, tokens, ms,
+// world,
+//             skipped, ledger_hash (hex)
+// ledger      version, workers ([[micro-batch, worker id], ..])
+// exposure    epoch, segments (with fewer than `wanted` current copies), copies_min, wanted
+// checkpoint  version, path
+// restart     version: state was lost, the steps from this one on are done again from a checkpoint
+// warning     text
+// done        version, digest (hex), loss
+//
+// Doubles are written so that they read back as the same bits; NaN and infinities become null.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/base/result.h"
+#include "core/job/job.h"
+#include "core/wire/messages.h"
+
+namespace starling {
+
+enum class WorkerChange : std::uint8_t { kJoined = 1, kLeft, kLost, kFenced };
+
+struct EpochTimes {
+  std::optional<double> detect_ms;  // first notice anywhere to Freeze sent
+  std::optional<double> form_ms;    // to plan committed
+  std::optional<double> resume_ms;  // to the next pass
+};
+
+// Threads: belongs to one thread. Every line is one write() to a file opened for appending, so a
+// reader sees whole lines and a killed run has all lines written before. Errors: kBadInput if the
+// file cannot be written.
+class EventWriter {
+ public:
+  // Makes the folder if needed and holds it until destroyed. kBadInput if another process holds it
+  // or it already has a run's events; nothing in it is changed then.
+  static Result<std::unique_ptr<EventWriter>> open(const std::string& folder);
+  ~EventWriter();
+  EventWriter(const EventWriter&) = delete;
+  EventWriter& operator=(const EventWriter&) = delete;
+
+  // `fingerprint` as text: ISA, library versions.
+  Result<> start(const Job& job, const std::string& fingerprint, const Digest& data);
+  Result<> worker(const Incarnation& who, WorkerChange what, const std::string& name = {},
+                  const std::string& cause = {});
+  Result<> epoch(const Plan& plan, const EpochTimes& times = {});
+
+  // Every member reports the record of each version it passes or learns: the first is written, an
+  // equal one ignored. kInternal if one differs from the first in any bit (P1). The same for the
+  // ledger, whose rows are written in the order of micro-batches.
+  Result<> step(const StepRecord& record, std::uint32_t world, double ms);
+  Result<> ledger(Version version, const std::vector<LedgerRow>& rows);
+
+  Result<> exposure(const EpochId& epoch, std::uint32_t segments, std::uint32_t copies_min,
+                    std::uint32_t wanted);
+  Result<> checkpoint(Version version, const std::string& path);
+  // The steps from `version` on may have other ledgers from now on; their records must be the same.
+  Result<> restart(Version version);
+  Result<> warning(const std::string& text);
+  Result<> done(Version version, const Digest& digest, double loss);
+
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Kept;
+  EventWriter();
+  template <class Json>
+  Result<> write(const char* kind, Json&& fields);
+
+  std::string path_;
+  int fd_ = -1;
+  std::int64_t opened_ns_ = 0;
+  std::unique_ptr<Kept> kept_;
+};
+
+const char* to_string(WorkerChange what);
+const char* to_string(PlanKind kind);
+const char* to_string(BeginAt begin);
+
+}  // namespace starling

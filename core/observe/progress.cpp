@@ -1,0 +1,97 @@
+#include "core/observe/progress.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+namespace starling {
+namespace {
+
+constexpr auto kLivePause = std::chrono::milliseconds(100);
+constexpr auto kPlainPause = std::chrono::seconds(2);
+constexpr double kSmoothing = 0.1;  // weight of the newest step
+
+constexpr const char* kClear = "\r\x1b[K";
+constexpr const char* kBold = "\x1b[1m";
+constexpr const char* kPlain = "\x1b[0m";
+
+}  // namespace
+
+ProgressStyle ProgressStyle::of(std::FILE* out) {
+  const char* term = std::getenv("TERM");
+  const char* no_color = std::getenv("NO_COLOR");
+  ProgressStyle style;
+  style.live = ::isatty(::fileno(out)) == 1 && (!term || std::strcmp(term, "dumb") != 0);
+  style.color = style.live && !(no_color && *no_color);
+  return style;
+}
+
+ProgressLine::ProgressLine(std::FILE* out, ProgressStyle style, std::uint64_t steps)
+    : out_(out), style_(style), steps_(steps) {}
+
+ProgressLine::~ProgressLine() {
+  if (shown_) std::fputc('\n', out_);
+  std::fflush(out_);
+}
+
+void ProgressLine::step(const ProgressStep& step, Clock::time_point now) {
+  const double seconds = std::chrono::duration<double>(now - last_step_).count();
+  if (began_)
+    step_seconds_ =
+        step_seconds_ > 0 ? (1 - kSmoothing) * step_seconds_ + kSmoothing * seconds : seconds;
+  last_step_ = now;
+  const bool last = step.version + 1 >= steps_;
+  const auto pause = style_.live ? Clock::duration(kLivePause) : Clock::duration(kPlainPause);
+  const bool due = !began_ || last || now - last_shown_ >= pause;
+  began_ = true;
+  if (!due) return;
+  last_shown_ = now;
+  std::fprintf(out_, style_.live ? "%s%s" : "%s%s\n", style_.live ? kClear : "",
+               line(step).c_str());
+  shown_ = style_.live;
+  std::fflush(out_);
+}
+
+void ProgressLine::say(const std::string& text) {
+  std::fprintf(out_, "%s%s\n", shown_ ? kClear : "", text.c_str());
+  shown_ = false;  // the next step draws the live line again
+  last_shown_ = {};
+  std::fflush(out_);
+}
+
+std::string ProgressLine::line(const ProgressStep& step) const {
+  const std::uint64_t done = step.version + 1;
+  char text[200];
+  std::snprintf(text, sizeof text, "step %llu/%llu  %sloss %.4f%s", (unsigned long long)done,
+                (unsigned long long)steps_, style_.color ? kBold : "", step.loss,
+                style_.color ? kPlain : "");
+  std::string out = text;
+  if (step_seconds_ > 0) {
+    std::snprintf(text, sizeof text, "  %.0f tokens/s",
+                  static_cast<double>(step.tokens) / step_seconds_);
+    out += text;
+  }
+  std::snprintf(text, sizeof text, "  epoch %s  %u worker%s", to_string(step.epoch).c_str(),
+                step.world, step.world == 1 ? "" : "s");
+  out += text;
+  if (step_seconds_ > 0 && done < steps_)
+    out += "  " + clock_text(step_seconds_ * static_cast<double>(steps_ - done)) + " left";
+  return out;
+}
+
+std::string clock_text(double seconds) {
+  if (!(seconds >= 0)) seconds = 0;
+  const auto all = static_cast<unsigned long long>(std::llround(std::min(seconds, 3.6e9)));
+  char text[32];
+  if (all < 3600) {
+    std::snprintf(text, sizeof text, "%llu:%02llu", all / 60, all % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%llu:%02llu:%02llu", all / 3600, all / 60 % 60, all % 60);
+  }
+  return text;
+}
+
+}  // namespace starling

@@ -1,0 +1,59 @@
+#pragma once
+// What a person sees while a job runs: one live line on a terminal, plain lines elsewhere.
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "core/base/ids.h"
+
+namespace starling {
+
+struct ProgressStep {
+  Version version = 0;  // of the step's begin
+  double loss = 0;
+  std::uint64_t tokens = 0;  // of this step
+  EpochId epoch;
+  std::uint32_t world = 0;
+};
+
+struct ProgressStyle {
+  bool live = false;   // rewrite one line; else a line at a time
+  bool color = false;  // only with live
+  // Live on a terminal other than "dumb"; colours there unless NO_COLOR is set and not empty.
+  static ProgressStyle of(std::FILE* out);
+};
+
+// Threads: belongs to one thread. Borrows `out`. Plain lines: the first step, the last, and at most
+// one in two seconds between them; live: ten a second.
+class ProgressLine {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  ProgressLine(std::FILE* out, ProgressStyle style, std::uint64_t steps);
+  ~ProgressLine();  // leaves the cursor at the start of a line
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void step(const ProgressStep& step, Clock::time_point now = Clock::now());
+  // A line of its own that stays: "worker 3 lost".
+  void say(const std::string& text);
+
+ private:
+  std::string line(const ProgressStep& step) const;
+
+  std::FILE* const out_;
+  const ProgressStyle style_;
+  const std::uint64_t steps_;
+  bool shown_ = false;  // a live line is on the terminal
+  bool began_ = false;
+  Clock::time_point last_shown_{};
+  Clock::time_point last_step_{};
+  double step_seconds_ = 0;  // smoothed; 0 = not known
+};
+
+// "0:07", "12:34", "3:04:05".
+std::string clock_text(double seconds);
+
+}  // namespace starling

@@ -1,0 +1,384 @@
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/observe/events.h"
+#include "core/observe/log.h"
+#include "core/observe/loss_svg.h"
+#include "core/observe/progress.h"
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+class Folder {
+ public:
+  Folder() : path_(fs::temp_directory_path() / ("starling_observe_" + std::to_string(::getpid()))) {
+    fs::remove_all(path_);
+  }
+  ~Folder() { fs::remove_all(path_); }
+  std::string path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+std::vector<json> lines_of(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<json> out;
+  for (std::string line; std::getline(file, line);) out.push_back(json::parse(line));
+  return out;
+}
+
+std::string text_of(std::FILE* file) {
+  std::string out;
+  std::rewind(file);
+  for (int c; (c = std::fgetc(file)) != EOF;) out += static_cast<char>(c);
+  return out;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+Plan plan_of_two() {
+  Plan plan;
+  plan.id = {3, 2};
+  plan.predecessor = {3, 1};
+  plan.kind = PlanKind::kForced;
+  plan.members.resize(2);
+  plan.members[0].who = {5, 11};
+  plan.members[0].name = "a";
+  plan.members[1].who = {7, 12};
+  plan.members[1].joiner = true;
+  plan.holders = {{0, 1}, {0}, {1, 0}, {1}};
+  plan.base = 4;
+  plan.begin = BeginAt::kGather;
+  plan.cause = "eof of worker 6 \xff";  // not UTF-8
+  return plan;
+}
+
+std::vector<LedgerRow> ledger_of(std::uint64_t first, std::uint64_t second) {
+  return {{1, second, 1.5, 10, true}, {0, first, 1.25, 10, true}};
+}
+
+}  // namespace
+
+TEST_CASE("events: every kind reads back with the design's fields") {
+  const Folder folder;
+  const Job job = load_job("examples/mlp/digits.toml").value();
+  {
+    const auto writer = EventWriter::open(folder.path() + "/run/1").value();
+    REQUIRE(writer->start(job, "isa avx2", Digest{1, 2}));
+    REQUIRE(writer->worker({5, 11}, WorkerChange::kJoined, "a"));
+    REQUIRE(writer->epoch(plan_of_two(), {1.5, 2.5, std::nullopt}));
+    REQUIRE(writer->step({4, 0.1, 2.0, 20, false, 77}, 2, 12.5));
+    REQUIRE(writer->ledger(4, ledger_of(5, 7)));
+    REQUIRE(writer->exposure({3, 2}, 2, 1, 3));
+    REQUIRE(writer->checkpoint(4, "c/4"));
+    REQUIRE(writer->restart(4));
+    REQUIRE(writer->warning("line\nbreak"));
+    REQUIRE(writer->done(5, Digest{3, 4}, std::nan("")));
+  }
+  const auto lines = lines_of(folder.path() + "/run/1/events.jsonl");
+  REQUIRE(lines.size() == 10);
+  const char* kinds[] = {"start",    "worker",     "epoch",   "step",    "ledger",
+                         "exposure", "checkpoint", "restart", "warning", "done"};
+  double t = 0;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    CHECK(lines[i]["ev"] == kinds[i]);
+    CHECK(lines[i]["t"].get<double>() >= t);
+    t = lines[i]["t"];
+  }
+  CHECK(t < 60);
+  CHECK(lines[0]["fingerprint"] == "isa avx2");
+  CHECK(lines[0]["tokens_per_step"] == 64);
+  CHECK(parse_job(lines[0]["job"], "").value() == job);
+  CHECK(lines[0]["monotonic_ns"].is_number_integer());
+  CHECK(lines[1]["id"] == 5);
+  CHECK(lines[1]["what"] == "joined");
+  CHECK(lines[2]["id"] == "3.2");
+  CHECK(lines[2]["kind"] == "forced");
+  CHECK(lines[2]["base"] == 4);
+  CHECK(lines[2]["begin"] == "gather");
+  CHECK(lines[2]["members"][1] ==
+        json({{"rank", 1}, {"id", 7}, {"name", ""}, {"joiner", true}, {"draining", false}}));
+  CHECK(lines[2]["holders"] == json::parse("[[[0,3]],[[0,1],[2,2]]]"));
+  CHECK(lines[2]["owned"] == json::parse("[2,2]"));
+  CHECK(lines[2]["form_ms"] == 2.5);
+  CHECK(lines[2]["resume_ms"].is_null());
+  CHECK(lines[3]["version"] == 4);
+  CHECK(lines[3]["loss"].get<double>() == 0.1);
+  CHECK(lines[3]["world"] == 2);
+  CHECK(lines[3]["ms"] == 12.5);
+  CHECK(lines[4]["workers"] == json::parse("[[0,5],[1,7]]"));
+  CHECK(lines[5]["segments"] == 2);
+  CHECK(lines[8]["text"] == "line\nbreak");
+  CHECK(lines[9]["digest"] == to_string(Digest{3, 4}));
+  CHECK(lines[9]["loss"].is_null());
+}
+
+TEST_CASE("events: doubles keep their bits") {
+  const Folder folder;
+  const double values[] = {0.1 + 0.2, 5e-324, 1.7976931348623157e308, 2.4560000000000004, 1.0 / 3};
+  {
+    const auto writer = EventWriter::open(folder.path()).value();
+    for (Version v = 0; v < 5; ++v) REQUIRE(writer->step({v, values[v], 1, 1, false, 0}, 1, 1));
+  }
+  const auto lines = lines_of(folder.path() + "/events.jsonl");
+  for (std::size_t v = 0; v < 5; ++v) CHECK(lines[v]["loss"].get<double>() == values[v]);
+}
+
+TEST_CASE("events: the first record stays, an equal one is ignored, another is a bug (P1)") {
+  const Folder folder;
+  const auto writer = EventWriter::open(folder.path()).value();
+  const StepRecord record{3, std::nan(""), 2, 20, true, 77};
+  REQUIRE(writer->step(record, 2, 1));
+  CHECK(writer->step(record, 3, 9));  // world and ms are not of the record
+  const auto differs = [&](auto change) {
+    StepRecord other = record;
+    change(other);
+    const auto result = writer->step(other, 2, 1);
+    return !result && result.error().code() == Code::kInternal &&
+           has(result.error().text(), "two records of version 3 differ");
+  };
+  CHECK(differs([](StepRecord& r) { r.loss = 1; }));
+  CHECK(differs([](StepRecord& r) { r.norm = std::nextafter(2.0, 3.0); }));
+  CHECK(differs([](StepRecord& r) { r.tokens = 21; }));
+  CHECK(differs([](StepRecord& r) { r.skipped = false; }));
+  CHECK(differs([](StepRecord& r) { r.ledger_hash = 78; }));
+  CHECK(lines_of(writer->path()).size() == 1);
+}
+
+TEST_CASE("events: one ledger per version, until a restart") {
+  const Folder folder;
+  const auto writer = EventWriter::open(folder.path()).value();
+  REQUIRE(writer->ledger(3, ledger_of(5, 7)));
+  CHECK(writer->ledger(3, {ledger_of(5, 7)[1], ledger_of(5, 7)[0]}));  // order of rows is nothing
+  CHECK(writer->ledger(3, ledger_of(7, 7)).error().code() == Code::kInternal);
+  REQUIRE(writer->restart(4));
+  CHECK_FALSE(writer->ledger(3, ledger_of(7, 7)));
+  REQUIRE(writer->restart(3));
+  CHECK(writer->ledger(3, ledger_of(7, 7)));
+  CHECK(lines_of(writer->path()).size() == 4);
+}
+
+TEST_CASE("events: a folder in use, with a run, or impossible is refused") {
+  const Folder folder;
+  {
+    const auto writer = EventWriter::open(folder.path()).value();
+    const auto second = EventWriter::open(folder.path());
+    REQUIRE_FALSE(second);
+    CHECK(second.error().code() == Code::kBadInput);
+    CHECK(has(second.error().text(), "is in use by another run"));
+    REQUIRE(writer->warning("w"));
+  }
+  const auto again = EventWriter::open(folder.path());
+  REQUIRE_FALSE(again);
+  CHECK(has(again.error().text(), "already holds a run"));
+  CHECK(lines_of(folder.path() + "/events.jsonl").size() == 1);
+  CHECK(has(EventWriter::open("/proc/none").error().text(), "cannot be made"));
+  CHECK(has(EventWriter::open(folder.path() + "/events.jsonl").error().text(), "cannot be"));
+  fs::create_directories(folder.path() + "/linked");
+  fs::create_symlink("/dev/null", folder.path() + "/linked/events.jsonl");
+  CHECK(EventWriter::open(folder.path() + "/linked").error().code() == Code::kBadInput);
+  fs::create_directories(folder.path() + "/empty");  // made before, never written to: fine
+  std::ofstream(folder.path() + "/empty/events.jsonl").close();
+  CHECK(EventWriter::open(folder.path() + "/empty"));
+}
+
+TEST_CASE("the ledger script agrees with a good run and sees each kind of break") {
+  const Folder folder;
+  Job job = load_job("examples/mlp/digits.toml").value();
+  job.steps = 3;
+  job.micro_batches = 2;
+  const auto verdict = [&](auto change, const char* option = "") {
+    fs::remove_all(folder.path());
+    std::vector<std::string> lines;
+    {
+      const auto writer = EventWriter::open(folder.path()).value();
+      REQUIRE(writer->start(job, "f", {}));
+      for (Version v = 0; v < 3; ++v) {
+        REQUIRE(writer->step({v, 1, 1, 1, false, 0}, 2, 1));
+        REQUIRE(writer->ledger(v, ledger_of(5, 7)));
+      }
+      REQUIRE(writer->epoch(plan_of_two()));  // may come after its first step
+      REQUIRE(writer->done(3, {}, 1));
+      std::ifstream file(writer->path());
+      for (std::string line; std::getline(file, line);) lines.push_back(line);
+    }
+    change(lines);
+    std::ofstream out(folder.path() + "/events.jsonl");
+    for (const auto& line : lines) out << line << "\n";
+    out.close();
+    const std::string command =
+        "python3 tools/verify_ledger.py " + folder.path() + " " + option + " >/dev/null 2>&1";
+    return WEXITSTATUS(std::system(command.c_str()));
+  };
+  using Lines = std::vector<std::string>;
+  // 0 start, 1 step 0, 2 ledger 0, 3 step 1, 4 ledger 1, 5 step 2, 6 ledger 2, 7 epoch, 8 done
+  const auto edit = [](std::size_t i, const std::string& from, const std::string& to) {
+    return [=](Lines& lines) {
+      const auto at = lines[i].find(from);
+      REQUIRE(at != std::string::npos);
+      lines[i].replace(at, from.size(), to);
+    };
+  };
+  CHECK(verdict([](Lines&) {}) == 0);
+  CHECK(verdict([](Lines& l) { l.erase(l.begin()); }) == 1);
+  CHECK(verdict([](Lines& l) { l.erase(l.begin() + 3); }) == 1);
+  CHECK(verdict([](Lines& l) { l.erase(l.begin() + 4); }) == 1);
+  CHECK(verdict([](Lines& l) { l.push_back(l[3]); }) == 1);
+  CHECK(verdict([](Lines& l) { l.insert(l.begin() + 4, l[3]); }) == 1);
+  CHECK(verdict([](Lines& l) { l.insert(l.begin() + 4, l[4]); }) == 1);
+  CHECK(verdict([](Lines& l) { l.erase(l.begin() + 7); }) == 1);
+  CHECK(verdict([](Lines& l) { l.pop_back(); }) == 1);
+  CHECK(verdict([](Lines& l) { l.pop_back(); }, "--partial") == 0);
+  CHECK(verdict(edit(4, "[1,7]", "[0,7]")) == 1);
+  CHECK(verdict(edit(4, ",[1,7]", "")) == 1);
+  CHECK(verdict(edit(4, "[1,7]", "[1,7],[2,7]")) == 1);
+  CHECK(verdict(edit(4, "[1,7]", "[1,9]")) == 1);
+  CHECK(verdict(edit(4, "\"version\":1", "\"version\":3")) == 1);
+  CHECK(verdict(edit(8, "\"version\":3", "\"version\":2")) == 1);
+  CHECK(verdict(edit(3, "{", "")) == 1);
+  CHECK(WEXITSTATUS(std::system("python3 tools/verify_ledger.py no/such 2>/dev/null")) == 2);
+}
+
+TEST_CASE("the loss curve is whole, bounded and escaped") {
+  std::vector<LossPoint> points;
+  for (Version v = 0; v < 100000; ++v) points.push_back({v, 5.0 / (1 + static_cast<double>(v))});
+  points[50000].loss = 7.5;  // a spike must not be lost to thinning
+  const std::vector<EpochMark> epochs = {{0, "1.1 fresh"}, {300, "1.2 <forced> & more"}};
+  const std::string svg = loss_svg("a <job> & b", points, epochs);
+  CHECK(svg.starts_with("<svg "));
+  CHECK(svg.ends_with("</svg>\n"));
+  CHECK(svg.size() < 40000);
+  CHECK(has(svg, "a &lt;job&gt; &amp; b"));
+  CHECK(has(svg, "<title>epoch 1.2 &lt;forced&gt; &amp; more</title>"));
+  CHECK(has(svg, ">8</text>"));  // the axis reaches beyond the spike
+  CHECK(has(svg, ">100000</text>") == false);
+  CHECK(has(svg, ">90000</text>"));
+  CHECK(has(svg, "2 epochs"));
+  CHECK_FALSE(has(svg, "nan"));
+  CHECK_FALSE(has(svg, "inf"));
+}
+
+TEST_CASE("the loss curve of nothing, of one step, of equal and of broken losses") {
+  const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
+  for (const std::vector<LossPoint>& points : {std::vector<LossPoint>{},
+                                               {{3, 2.5}},
+                                               {{0, 2.5}, {1, 2.5}},
+                                               {{0, nan}, {1, inf}},
+                                               {{0, 0}, {1, 0}}}) {
+    const std::string svg = loss_svg("t", points, {});
+    CHECK(svg.ends_with("</svg>\n"));
+    CHECK_FALSE(has(svg, "nan\""));
+    CHECK_FALSE(has(svg, "inf\""));
+  }
+  // A gap: two pieces of a path, the single point as a dot.
+  const std::vector<LossPoint> gap = {{0, 3}, {1, 2}, {2, nan}, {3, 1}};
+  const std::string svg = loss_svg("t", gap, {});
+  CHECK(has(svg, "<circle"));
+  const std::string path = svg.substr(svg.find("<path"));
+  CHECK(std::count(path.begin(), path.end(), 'M') == 2);
+}
+
+TEST_CASE("the loss curve is written whole or not at all") {
+  const Folder folder;
+  fs::create_directories(folder.path());
+  const std::vector<LossPoint> points = {{0, 2}, {1, 1}};
+  REQUIRE(write_loss_svg(folder.path() + "/loss.svg", "t", points, {}));
+  CHECK(fs::file_size(folder.path() + "/loss.svg") == loss_svg("t", points, {}).size());
+  CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
+  CHECK(write_loss_svg(folder.path() + "/none/loss.svg", "t", points, {}).error().code() ==
+        Code::kBadInput);
+}
+
+TEST_CASE("progress: plain lines, few of them, the first and the last among them") {
+  std::FILE* out = std::tmpfile();
+  const ProgressLine::Clock::time_point start{};
+  {
+    ProgressLine progress(out, {}, 100);
+    for (Version v = 0; v < 100; ++v)
+      progress.step({v, 2.5, 4096, {3, 2}, 4}, start + std::chrono::milliseconds(100 * (v + 1)));
+  }
+  const std::string text = text_of(out);
+  std::fclose(out);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 6);  // 10 s, one in two seconds, and the last
+  CHECK(has(text, "step 1/100  loss 2.5000  epoch 3.2  4 workers\n"));
+  CHECK(has(text, "step 21/100  loss 2.5000  40960 tokens/s  epoch 3.2  4 workers  0:08 left\n"));
+  CHECK(has(text, "step 100/100  loss 2.5000  40960 tokens/s  epoch 3.2  4 workers\n"));
+  CHECK_FALSE(has(text, "\x1b"));
+}
+
+TEST_CASE("progress: live, one line that is rewritten; colours only when wanted") {
+  for (const bool color : {false, true}) {
+    std::FILE* out = std::tmpfile();
+    {
+      ProgressLine progress(out, {true, color}, 2);
+      progress.step({0, 2.5, 4096, {1, 1}, 1}, ProgressLine::Clock::time_point{});
+      progress.say("worker 3 lost");
+      progress.step({1, 2.25, 4096, {1, 1}, 1},
+                    ProgressLine::Clock::time_point{} + std::chrono::seconds(1));
+    }
+    const std::string text = text_of(out);
+    std::fclose(out);
+    CHECK(has(text,
+              "\r\x1b[K"
+              "worker 3 lost\n"));
+    CHECK(has(text, "1 worker\n"));
+    CHECK(has(text, "\x1b[1m") == color);
+  }
+}
+
+TEST_CASE("progress: a file is no terminal") {
+  std::FILE* out = std::tmpfile();
+  CHECK_FALSE(ProgressStyle::of(out).live);
+  CHECK_FALSE(ProgressStyle::of(out).color);
+  std::fclose(out);
+  CHECK(clock_text(0) == "0:00");
+  CHECK(clock_text(59.6) == "1:00");
+  CHECK(clock_text(3 * 3600 + 245) == "3:04:05");
+  CHECK(clock_text(std::nan("")) == "0:00");
+}
+
+TEST_CASE("log: fields are quoted where needed, levels are known") {
+  std::string line;
+  append_fields(line, {{"epoch", 12}, {"cause", "end of \"file\"\n"}, {"ok", true}, {"empty", ""}});
+  CHECK(line == " epoch=12 cause=\"end of \\\"file\\\"\\x0a\" ok=true empty=\"\"");
+  CHECK(parse_log_level("warn") == LogLevel::kWarn);
+  CHECK_FALSE(parse_log_level("loud"));
+  const Log log(LogLevel::kWarn, {{"worker", 3}});
+  CHECK(log.enabled(LogLevel::kError));
+  CHECK_FALSE(log.with({{"epoch", 1}}).enabled(LogLevel::kInfo));
+}
+
+TEST_CASE("log: a line goes to stderr, with time, level and fields") {
+  std::fflush(stderr);
+  std::FILE* caught = std::tmpfile();
+  const int kept = ::dup(2);
+  ::dup2(::fileno(caught), 2);
+  const Log log(LogLevel::kInfo, {{"worker", 3}});
+  log.debug("not shown");
+  log.with({{"epoch", "3.2"}}).info("frozen", {{"peer", 1}});
+  std::fflush(stderr);
+  ::dup2(kept, 2);
+  ::close(kept);
+  const std::string text = text_of(caught);
+  std::fclose(caught);
+  CHECK(has(text, "Z info  worker=3 epoch=3.2 frozen peer=1\n"));
+  CHECK_FALSE(has(text, "not shown"));
+}
+
+}  // namespace starling
