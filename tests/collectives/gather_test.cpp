@@ -1,0 +1,143 @@
+#include "collectives/gather.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+
+#include "tests/collectives/memory_net.h"
+
+namespace starling::collectives {
+namespace {
+
+using Table = std::vector<std::vector<Rank>>;
+
+// Parameters of one byte per segment, so that a lost or doubled one shows.
+struct Source : GatherSource {
+  Bytes params(SegmentRange segments) override {
+    return {values.begin() + segments.first, values.begin() + segments.first + segments.count};
+  }
+  Result<> set_params(SegmentRange segments, ByteView bytes) override {
+    if (bytes.size() != segments.count) return Error(Code::kCorrupt, "wrong size");
+    std::copy(bytes.begin(), bytes.end(), values.begin() + segments.first);
+    return ok();
+  }
+  Result<> on_first(Version version, ByteView record) override {
+    ++firsts;
+    told = version;
+    told_record.assign(record.begin(), record.end());
+    return ok();
+  }
+  Bytes values;
+  int firsts = 0;
+  Version told = kNoVersion;
+  Bytes told_record;
+};
+
+struct Group {
+  Group(Rank world, std::uint32_t seed, Rank joiners)
+      : random(seed), layout({{"a", {37 * kBlock}}}, 1, 1 + seed % 6), net(world), sources(world) {
+    Table table(layout.segments());
+    for (auto& row : table) row = {static_cast<Rank>(random() % (world - joiners))};
+    for (Rank r = 0; r < world; ++r) {
+      sources[r].values.assign(layout.segments(), 0);
+      for (SegmentId s = 0; s < layout.segments(); ++s)
+        if (table[s][0] == r) sources[r].values[s] = static_cast<std::uint8_t>(s + 1);
+    }
+    holders = std::make_shared<const Table>(table);
+    for (Rank r = 0; r < world; ++r) {
+      GatherOptions options{r, world, /*version=*/9, Bytes{4, 5, 6}};
+      if (r >= world - joiners) {
+        options.version = kNoVersion;
+        options.record.clear();
+      }
+      ranks.push_back(std::make_unique<Gather>(layout, holders, options, sources[r]));
+    }
+  }
+  Result<> run() {
+    for (std::uint32_t b = layout.buckets(); b-- > 0;) {
+      for (Rank r = 0; r < ranks.size(); ++r) ranks[r]->publish(b, net.end(r));
+    }
+    return net.deliver_all(random, [this](Rank to, Rank from, const Frame& frame) {
+      return ranks[to]->on_frame(from, frame);
+    });
+  }
+  std::mt19937 random;
+  const Layout layout;
+  MemoryNet net;
+  std::vector<Source> sources;
+  Holders holders;
+  std::vector<std::unique_ptr<Gather>> ranks;
+};
+
+TEST_CASE("gather: everybody has all parameters, whoever owns how much of them") {
+  for (std::uint32_t seed = 0; seed < 64; ++seed) {
+    CAPTURE(seed);
+    const Rank world = 1 + seed % 8;
+    Group group(world, seed, /*joiners=*/world > 2 ? seed % 3 : 0);
+    REQUIRE(group.run().has_value());
+    for (Rank r = 0; r < world; ++r) {
+      CHECK(group.ranks[r]->done());
+      for (SegmentId s = 0; s < group.layout.segments(); ++s)
+        CHECK(group.sources[r].values[s] == s + 1);
+    }
+  }
+}
+
+TEST_CASE("gather: a joiner learns version and record from the first frame") {
+  Group group(3, 5, /*joiners=*/1);
+  CHECK(group.ranks[2]->version() == kNoVersion);
+  REQUIRE(group.run().has_value());
+  CHECK(group.ranks[2]->version() == 9);
+  CHECK(group.sources[2].firsts == 1);
+  CHECK(group.sources[2].told == 9);
+  CHECK(group.sources[2].told_record == Bytes{4, 5, 6});
+}
+
+TEST_CASE("gather: a malformed frame is refused and its sender named") {
+  struct Case {
+    const char* name;
+    void (*change)(Frame&);
+  };
+  const Case cases[] = {
+      {"another kind", [](Frame& f) { f.header.kind = FrameKind::kMove; }},
+      {"another version", [](Frame& f) { f.header.version = 10; }},
+      {"no version", [](Frame& f) { f.header.version = kNoVersion; }},
+      {"no segments", [](Frame& f) { f.header.count = 0; }},
+      {"too many segments", [](Frame& f) { f.header.count = ~0u; }},
+      {"no payload", [](Frame& f) { f.payload = share({}); }},
+      {"a record longer than the frame",
+       [](Frame& f) {
+         Bytes bytes = *f.payload;
+         bytes[2] = 1;
+         f.payload = share(std::move(bytes));
+       }},
+      {"another record",
+       [](Frame& f) {
+         Bytes bytes = *f.payload;
+         ++bytes[4];
+         f.payload = share(std::move(bytes));
+       }},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    Group group(2, 3, 0);
+    group.ranks[1]->start(group.net.end(1));
+    Frame frame = group.net.queue(1, 0).front();
+    c.change(frame);
+    const auto result = group.ranks[0]->on_frame(1, frame);
+    REQUIRE(!result.has_value());
+    CHECK(result.error().code() == Code::kCorrupt);
+    CHECK(result.error().text().find("from rank 1") != std::string::npos);
+  }
+  Group group(3, 3, 0);
+  group.ranks[1]->start(group.net.end(1));
+  const Frame frame = group.net.queue(1, 0).front();
+  CHECK(!group.ranks[0]->on_frame(2, frame).has_value());  // not from the owner
+  CHECK(group.ranks[0]->on_frame(1, frame).has_value());
+  CHECK(!group.ranks[0]->on_frame(1, frame).has_value());  // twice
+}
+
+}  // namespace
+}  // namespace starling::collectives

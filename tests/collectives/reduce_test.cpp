@@ -1,0 +1,387 @@
+#include "collectives/reduce.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "tests/collectives/memory_net.h"
+
+namespace starling::collectives {
+namespace {
+
+constexpr std::uint64_t kSeed = 11;
+constexpr Version kStep = 6;
+
+using Table = std::vector<std::vector<Rank>>;
+using SideKey = std::pair<std::uint32_t, MicroBatch>;
+
+// One rank's arrays, filled as the grid would fill them.
+struct Worker {
+  std::vector<std::int32_t> accumulators, totals;
+  std::vector<ProofLanes> lanes, total_lanes;
+  std::vector<SideEntry> own, received;
+};
+
+// A group of workers whose micro-batches are dealt at random; `direct` is the sum in one loop.
+struct Group {
+  Group(Rank world_size, std::uint32_t blocks, MicroBatch micro_batches, std::uint32_t seed)
+      : random(seed),
+        layout({{"a", {blocks * kBlock}}}, /*segment_blocks=*/1 + seed % 3,
+               /*bucket_segments=*/1 + seed % 5),
+        world(world_size),
+        M(micro_batches),
+        workers(world_size),
+        direct(layout.elements()) {
+    for (Worker& w : workers) {
+      w.accumulators.resize(layout.elements());
+      w.totals.assign(layout.elements(), 123);
+      w.lanes.resize(layout.segments());
+      w.total_lanes.resize(layout.segments());
+    }
+    for (MicroBatch m = 0; m < M; ++m) add_micro_batch(workers[random() % world], m);
+    Table table(layout.segments());
+    for (auto& row : table) {
+      for (Rank r = 0; r < world; ++r) row.push_back(r);
+      std::shuffle(row.begin(), row.end(), random);
+      row.resize(1 + random() % world);
+    }
+    holders = std::make_shared<const Table>(table);
+  }
+
+  void add_micro_batch(Worker& w, MicroBatch m) {
+    for (std::uint32_t b = 0; b < layout.blocks(); ++b) {
+      if (random() % 4 == 0) {
+        add_side_entry(w, b, m);
+        continue;
+      }
+      for (std::uint32_t i = b * kBlock; i < (b + 1) * kBlock; ++i) {
+        const auto q = static_cast<std::int32_t>(random() % 2001) - 1000;
+        w.accumulators[i] += q;
+        direct[i] += q;
+      }
+    }
+    for (ProofLanes& lanes : w.lanes) {
+      ++lanes.micro_batches;
+      lanes.micro_batch_hashes += micro_batch_hash(kSeed, kStep, m);
+    }
+  }
+
+  void add_side_entry(Worker& w, std::uint32_t block, MicroBatch m) {
+    SideEntry entry{block, m, {}};
+    entry.values[0] = static_cast<float>(random());
+    auto& lanes = w.lanes[layout.segment_of(block)];
+    ++lanes.side_entries;
+    lanes.side_hashes += side_entry_hash(entry);
+    w.own.push_back(entry);
+    all_side.push_back({block, m});
+  }
+
+  void make() {
+    ranks.clear();
+    for (Rank r = 0; r < world; ++r) {
+      Worker& w = workers[r];
+      const Sums sums{&layout,  w.accumulators, w.lanes,    w.own,
+                      w.totals, w.total_lanes,  &w.received};
+      const ReduceOptions options{r, world, kStep, complete_lanes(kSeed, kStep, M)};
+      ranks.push_back(std::make_unique<Reduce>(sums, holders, options));
+    }
+  }
+
+  // Buckets are contributed and frames delivered in random order. `limit` frames at most.
+  Result<> run(MemoryNet& net, std::size_t limit = ~std::size_t{0}) {
+    std::vector<std::pair<Rank, std::uint32_t>> todo;
+    for (Rank r = 0; r < world; ++r)
+      for (std::uint32_t b = 0; b < layout.buckets(); ++b) todo.push_back({r, b});
+    std::shuffle(todo.begin(), todo.end(), random);
+    Result<> result = ok();
+    while (result) {
+      const bool moved =
+          limit > 0 && random() % 2 == 0 && net.deliver_one(random, handler(net), &result);
+      if (moved) {
+        --limit;
+      } else if (!todo.empty()) {
+        const auto [r, b] = todo.back();
+        todo.pop_back();
+        result = ranks[r]->contribute(b, net.end(r));
+      } else {
+        break;
+      }
+    }
+    while (result && limit > 0 && net.deliver_one(random, handler(net), &result)) --limit;
+    return result;
+  }
+
+  MemoryNet::Handler handler(MemoryNet& net) {
+    return [this, &net](Rank to, Rank from, const Frame& frame) {
+      return ranks[to]->on_frame(from, frame, net.end(to));
+    };
+  }
+
+  bool holds(Rank r, SegmentId s) const {
+    const auto& ranks_of = (*holders)[s];
+    return std::find(ranks_of.begin(), ranks_of.end(), r) != ranks_of.end();
+  }
+
+  void check_all() {
+    const ProofLanes complete = complete_lanes(kSeed, kStep, M);
+    for (Rank r = 0; r < world; ++r) {
+      CAPTURE(r);
+      CHECK(ranks[r]->done());
+      Worker& w = workers[r];
+      for (SegmentId s = 0; s < layout.segments(); ++s) {
+        const auto first = layout.first_block(s) * kBlock;
+        const auto n = layout.block_count(s) * kBlock;
+        const bool held = holds(r, s);
+        for (auto i = first; i < first + n; ++i)
+          if (w.totals[i] != (held ? direct[i] : 123)) FAIL("element " << i << " of rank " << r);
+        if (held) CHECK(w.total_lanes[s].micro_batch_hashes == complete.micro_batch_hashes);
+      }
+      std::vector<SideKey> expected, got;
+      for (const SideKey& key : all_side)
+        if (holds(r, layout.segment_of(key.first))) expected.push_back(key);
+      for (const SideEntry& entry : w.received) got.push_back({entry.block, entry.micro_batch});
+      std::sort(expected.begin(), expected.end());
+      std::sort(got.begin(), got.end());
+      CHECK(got == expected);
+    }
+  }
+
+  std::mt19937 random;
+  const Layout layout;
+  const Rank world;
+  const MicroBatch M;
+  std::vector<Worker> workers;
+  std::vector<std::int32_t> direct;
+  std::vector<SideKey> all_side;
+  Holders holders;
+  std::vector<std::unique_ptr<Reduce>> ranks;
+};
+
+// Goal: whatever the world size, the placement and the order of arrival, every holder has the sum
+// of a plain loop and all side entries, nobody else is touched, and accumulators stay (R2).
+TEST_CASE("reduce: every holder gets the exact totals, in any order of arrival") {
+  for (std::uint32_t seed = 0; seed < 160; ++seed) {
+    CAPTURE(seed);
+    Group group(1 + seed % 8, 1 + seed * 7 % 40, /*M=*/1 + seed % 13, seed);
+    MemoryNet net(group.world);
+    std::vector<std::vector<std::int32_t>> before;
+    for (const Worker& w : group.workers) before.push_back(w.accumulators);
+    group.make();
+    const auto result = group.run(net);
+    REQUIRE_MESSAGE(result.has_value(), result.error().text());
+    group.check_all();
+    for (Rank r = 0; r < group.world; ++r) CHECK(group.workers[r].accumulators == before[r]);
+  }
+}
+
+// R2: since accumulators are never written, a reduction that broke off anywhere is simply done
+// again, even with another placement.
+TEST_CASE("reduce: R2, after a break at any point a second reduction gives the same totals") {
+  for (std::uint32_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    Group group(2 + seed % 5, 20, /*M=*/5, seed);
+    MemoryNet broken(group.world);
+    group.make();
+    REQUIRE(group.run(broken, /*limit=*/seed).has_value());
+    auto rotated = *group.holders;
+    for (auto& holders : rotated)
+      for (Rank& r : holders) r = (r + 1) % group.world;
+    group.holders = std::make_shared<const Table>(rotated);
+    for (Worker& w : group.workers) w.totals.assign(w.totals.size(), 123);
+    MemoryNet net(group.world);
+    group.make();
+    REQUIRE(group.run(net).has_value());
+    group.check_all();
+  }
+}
+
+TEST_CASE("reduce: long arrays travel in several frames of bounded size") {
+  Group group(3, 4096, /*M=*/2, /*seed=*/3);
+  MemoryNet net(group.world);
+  group.make();
+  for (Rank r = 0; r < group.world; ++r) REQUIRE(group.ranks[r]->start(net.end(r)).has_value());
+  for (Rank a = 0; a < group.world; ++a)
+    for (Rank b = 0; b < group.world; ++b)
+      for (const Frame& frame : net.queue(a, b))
+        CHECK(frame.header.length <= kFrameBytes + 64 * sizeof(ProofLanes));
+  REQUIRE(net.deliver_all(group.random, group.handler(net)).has_value());
+  group.check_all();
+}
+
+// Segment 0 is owned by 0, segment 1 by 1, both held by all of three ranks; M = 6, two each, and
+// two side entries of rank 2.
+struct Small : Group {
+  Small() : Group(3, 2, 0, 0), net(3) {
+    workers.assign(3, workers[0]);
+    for (Worker& w : workers) w.own.clear();
+    for (Rank r = 0; r < 3; ++r) {
+      for (std::uint32_t b = 0; b < 2; ++b) workers[r].accumulators[b * kBlock] = 10;
+      for (ProofLanes& lanes : workers[r].lanes) {
+        lanes.micro_batches = 2;
+        for (MicroBatch m = 2 * r; m < 2 * r + 2; ++m)
+          lanes.micro_batch_hashes += micro_batch_hash(kSeed, kStep, m);
+      }
+    }
+    add_side_entry(workers[2], 0, 4);
+    add_side_entry(workers[2], 1, 5);
+    holders = std::make_shared<const Table>(Table{{0, 1, 2}, {1, 2, 0}});
+  }
+  Result<> run_all() {
+    ranks.clear();
+    for (Rank r = 0; r < 3; ++r) {
+      Worker& w = workers[r];
+      const Sums sums{&layout,  w.accumulators, w.lanes,    w.own,
+                      w.totals, w.total_lanes,  &w.received};
+      ranks.push_back(std::make_unique<Reduce>(
+          sums, holders, ReduceOptions{r, 3, kStep, complete_lanes(kSeed, kStep, 6)}));
+    }
+    for (Rank r = 0; r < 3; ++r)
+      if (auto started = ranks[r]->start(net.end(r)); !started) return started;
+    return ok();
+  }
+  MemoryNet net;
+};
+
+// R3: a sum that misses a micro-batch, has one twice or misses a side entry is not accepted. The
+// faults are planted where no checksum sees them: in what a worker believes to have added.
+TEST_CASE("reduce: R3, a total whose lanes do not hold is refused, with segment and counts") {
+  struct Case {
+    const char* name;
+    void (*plant)(Small&);
+    std::vector<const char*> says;
+  };
+  const Case cases[] = {
+      {"a lost micro-batch",
+       [](Small& s) { s.workers[1].lanes[0] = {}; },
+       {"segment 0", "4 micro-batches added, expected 6"}},
+      {"one twice",
+       [](Small& s) { s.workers[1].lanes[1] += s.workers[1].lanes[1]; },
+       {"segment 1", "8 micro-batches added, expected 6"}},
+      {"the right number, but another one",
+       [](Small& s) { s.workers[1].lanes[0].micro_batch_hashes += 1; },
+       {"segment 0", "6 micro-batches added, expected 6", "hashes differ"}},
+      {"a lost side entry",
+       [](Small& s) { s.workers[2].own.pop_back(); },
+       {"segment 1", "0 side entries received, expected 1"}},
+      {"a changed side entry",
+       [](Small& s) { s.workers[2].own[0].values[7] = 1; },
+       {"segment 0", "1 side entries received, expected 1", "hashes differ"}},
+  };
+  Small sound;
+  REQUIRE(sound.run_all().has_value());
+  REQUIRE(sound.net.deliver_all(sound.random, sound.handler(sound.net)).has_value());
+  for (Rank r = 0; r < 3; ++r) {
+    CHECK(sound.ranks[r]->done());
+    CHECK(sound.workers[r].totals[0] == 30);
+    CHECK(sound.workers[r].received.size() == 2);
+  }
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    Small group;
+    c.plant(group);
+    Result<> result = group.run_all();
+    if (result) result = group.net.deliver_all(group.random, group.handler(group.net));
+    REQUIRE(!result.has_value());
+    CHECK(result.error().code() == Code::kCorrupt);
+    for (const char* text : c.says)
+      CHECK_MESSAGE(result.error().text().find(text) != std::string::npos, result.error().text());
+    for (const auto& rank : group.ranks) CHECK(!rank->done());
+  }
+}
+
+TEST_CASE("reduce: a contribution that never arrives leaves all its holders undone") {
+  Small group;
+  REQUIRE(group.run_all().has_value());
+  auto& lost = group.net.queue(1, 0);
+  const auto contribution = std::find_if(lost.begin(), lost.end(), [](const Frame& f) {
+    return f.header.kind == FrameKind::kContribution;
+  });
+  REQUIRE(contribution != lost.end());
+  lost.erase(contribution);
+  REQUIRE(group.net.deliver_all(group.random, group.handler(group.net)).has_value());
+  for (const auto& rank : group.ranks) CHECK(!rank->done());
+}
+
+TEST_CASE("reduce: a malformed frame is refused and its sender named") {
+  struct Case {
+    const char* name;
+    FrameKind kind;  // of the frame from rank 2 to rank 0 that is changed
+    void (*change)(Frame&);
+  };
+  const auto contribution = FrameKind::kContribution;
+  const auto side = FrameKind::kSide;
+  const Case cases[] = {
+      {"another step", contribution, [](Frame& f) { ++f.header.version; }},
+      {"no segments", contribution, [](Frame& f) { f.header.count = 0; }},
+      {"segments beyond the last", contribution, [](Frame& f) { f.header.count = ~0u; }},
+      {"first beyond the last", contribution, [](Frame& f) { f.header.first = ~0u; }},
+      {"too long", contribution, [](Frame& f) { f.payload = share(Bytes(f.payload->size() + 1)); }},
+      {"empty", contribution, [](Frame& f) { f.payload = share({}); }},
+      {"not our segment", contribution, [](Frame& f) { f.header.first = 1; }},
+      {"a total of our own segment", contribution,
+       [](Frame& f) { f.header.kind = FrameKind::kTotal; }},
+      {"a total not from the owner", contribution,
+       [](Frame& f) {
+         f.header.kind = FrameKind::kTotal;
+         f.header.first = 1;
+       }},
+      {"another kind", contribution, [](Frame& f) { f.header.kind = FrameKind::kMove; }},
+      {"side entries of another length", side, [](Frame& f) { f.header.count = 1; }},
+      {"a side entry of no block", side,
+       [](Frame& f) {
+         Bytes bytes = *f.payload;
+         bytes[3] = 0xff;
+         f.payload = share(std::move(bytes));
+       }},
+      {"a side entry of no micro-batch", side,
+       [](Frame& f) {
+         Bytes bytes = *f.payload;
+         bytes[7] = 0xff;
+         f.payload = share(std::move(bytes));
+       }},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    Small group;
+    REQUIRE(group.run_all().has_value());
+    auto& queue = group.net.queue(2, 0);
+    const auto found = std::find_if(queue.begin(), queue.end(),
+                                    [&](const Frame& f) { return f.header.kind == c.kind; });
+    REQUIRE(found != queue.end());
+    Frame frame = *found;
+    c.change(frame);
+    const auto result = group.ranks[0]->on_frame(2, frame, group.net.end(0));
+    REQUIRE(!result.has_value());
+    CHECK(result.error().code() == Code::kCorrupt);
+    CHECK_MESSAGE(result.error().text().find("from rank 2") != std::string::npos,
+                  result.error().text());
+  }
+}
+
+TEST_CASE("reduce: a peer's frame counts once, and its side entries are bounded") {
+  Small group;
+  REQUIRE(group.run_all().has_value());
+  for (const FrameKind kind : {FrameKind::kContribution, FrameKind::kSide}) {
+    auto& queue = group.net.queue(2, 0);
+    const auto found = std::find_if(queue.begin(), queue.end(),
+                                    [&](const Frame& f) { return f.header.kind == kind; });
+    REQUIRE(found != queue.end());
+    CHECK(group.ranks[0]->on_frame(2, *found, group.net.end(0)).has_value());
+    CHECK(!group.ranks[0]->on_frame(2, *found, group.net.end(0)).has_value());
+  }
+  FrameHeader header;
+  header.kind = FrameKind::kSide;
+  header.version = kStep;
+  header.count = 1;
+  const Frame frame = make_frame(header, share(Bytes(sizeof(SideEntry))));
+  std::size_t taken = 0;
+  while (group.ranks[0]->on_frame(1, frame, group.net.end(0)).has_value()) REQUIRE(++taken < 100);
+  CHECK(taken == 6 * 2 - 2);  // M per held block, less the two of rank 2
+}
+
+}  // namespace
+}  // namespace starling::collectives
