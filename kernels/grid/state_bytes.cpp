@@ -41,22 +41,24 @@ std::string name(SegmentRange range) {
 
 Digest State::digest_part(std::span<const SegmentId> segments) const {
   Digest digest{};
+  Bytes bytes;  // of one segment; kept, since fresh memory costs more than the hash
+  const auto put = [&bytes](ByteView view) { bytes.insert(bytes.end(), view.begin(), view.end()); };
   for (const SegmentId s : segments) {
     const Segment held = segment(s);
     const Span span = span_of(s);
-    ByteWriter writer;
-    writer.put(s);
+    bytes.clear();
+    put(as_bytes(std::span<const SegmentId>(&s, 1)));
     const auto put_used = [&](std::span<const float> values) {
       for (std::uint32_t b = 0; b < span.blocks; ++b) {
         const std::size_t used = layout_.used(span.first_block + b);
-        put_array(writer, values.subspan(std::size_t{b} * kBlock, used));
+        put(as_bytes(values.subspan(std::size_t{b} * kBlock, used)));
       }
     };
     put_used(held.weights);
     put_used(held.first);
     if (moments_ == 2) put_used(held.second);
-    put_array(writer, held.exponents);
-    digest = digest + hash128(std::move(writer).take());
+    put(as_bytes(held.exponents));
+    digest = digest + hash128(bytes);
   }
   return digest;
 }

@@ -1,0 +1,18 @@
+#pragma once
+// Benchmarks behind `starling bench`: one question each, in a file of its own.
+
+#include <cstdio>
+
+namespace starling::bench {
+
+struct Options {
+  bool json = false;   // one JSON object a line instead of text
+  bool quick = false;  // a few repetitions, to see that it runs
+  std::FILE* out = stdout;
+};
+
+// How exact is the integer grid, how much goes to the side list, what does a step cost?
+// Returns the exit code: 0, or 1 if a sum on the grid was less exact than one in fp32.
+int bench_grid(const Options& options);
+
+}  // namespace starling::bench
