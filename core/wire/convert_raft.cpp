@@ -135,6 +135,7 @@ void read(Reading& r, schema::RaftMessage::Reader in, RaftMessage& out) {
   out.round = in.getRound();
   const auto entries = in.getEntries();
   out.entries.resize(r.bounded(entries, limits::kRaftEntries, "raft message's entries"));
+  std::size_t bytes = 0;
   for (unsigned i = 0; i < out.entries.size(); ++i) {
     RaftEntry& entry = out.entries[i];
     entry.index = entries[i].getIndex();
@@ -142,7 +143,9 @@ void read(Reading& r, schema::RaftMessage::Reader in, RaftMessage& out) {
     const auto data = entries[i].getData();
     entry.data.assign(data.begin(),
                       data.begin() + r.bounded(data, limits::kRaftEntryBytes, "raft entry"));
+    bytes += entry.data.size();
   }
+  r.need(bytes <= limits::kRaftMessageBytes, "raft message's entries have too many bytes");
 }
 
 void write(const Entry& in, schema::Entry::Builder out) {

@@ -1,0 +1,101 @@
+#include "core/wire/step_codec.h"
+
+namespace starling {
+namespace {
+
+constexpr std::uint32_t kExactWordsMax = 64;
+
+void put_record(ByteWriter& out, const StepRecord& record) {
+  out.put(record.version);
+  out.put(record.loss);
+  out.put(record.norm);
+  out.put(record.tokens);
+  out.put(static_cast<std::uint8_t>(record.skipped));
+  out.put(record.ledger_hash);
+}
+
+StepRecord get_record(ByteReader& in) {
+  StepRecord record;
+  record.version = in.get<Version>();
+  record.loss = in.get<double>();
+  record.norm = in.get<double>();
+  record.tokens = in.get<std::uint64_t>();
+  record.skipped = in.get<std::uint8_t>() != 0;
+  record.ledger_hash = in.get<std::uint64_t>();
+  return record;
+}
+
+Error malformed(const char* what) { return Error(Code::kCorrupt, std::string("malformed ") + what); }
+
+}  // namespace
+
+Bytes encode_record(const StepRecord& record) {
+  ByteWriter out;
+  put_record(out, record);
+  return std::move(out).take();
+}
+
+Result<StepRecord> decode_record(ByteView bytes) {
+  ByteReader in(bytes);
+  const StepRecord record = get_record(in);
+  if (!in.done()) return malformed("step record");
+  return record;
+}
+
+Bytes encode_ledger(const std::vector<LedgerRow>& rows) {
+  ByteWriter out;
+  out.put(static_cast<std::uint32_t>(rows.size()));
+  for (const LedgerRow& row : rows) {
+    out.put(row.micro_batch);
+    out.put(row.worker);
+    out.put(row.loss);
+    out.put(row.tokens);
+    out.put(static_cast<std::uint8_t>(row.finite));
+  }
+  return std::move(out).take();
+}
+
+Result<std::vector<LedgerRow>> decode_ledger(ByteView bytes) {
+  constexpr std::size_t kRowBytes = 4 + 8 + 8 + 8 + 1;
+  ByteReader in(bytes);
+  const auto count = in.get<std::uint32_t>();
+  if (in.remaining() != count * kRowBytes) return malformed("ledger");
+  std::vector<LedgerRow> rows(count);
+  for (LedgerRow& row : rows) {
+    row.micro_batch = in.get<MicroBatch>();
+    row.worker = in.get<std::uint64_t>();
+    row.loss = in.get<double>();
+    row.tokens = in.get<std::uint64_t>();
+    row.finite = in.get<std::uint8_t>() != 0;
+  }
+  return rows;
+}
+
+Bytes encode_vote(const Vote& vote) {
+  ByteWriter out;
+  out.put(vote.version);
+  out.put(static_cast<std::uint32_t>(vote.partial_norm.size()));
+  for (std::uint64_t word : vote.partial_norm) out.put(word);
+  out.put(vote.speed);
+  out.put(vote.ready_for.term);
+  out.put(vote.ready_for.counter);
+  put_record(out, vote.record);
+  return std::move(out).take();
+}
+
+Result<Vote> decode_vote(ByteView bytes) {
+  ByteReader in(bytes);
+  Vote vote;
+  vote.version = in.get<Version>();
+  const auto words = in.get<std::uint32_t>();
+  if (words > kExactWordsMax) return malformed("vote");
+  for (std::uint32_t i = 0; i < words; ++i) vote.partial_norm.push_back(in.get<std::uint64_t>());
+  vote.speed = in.get<double>();
+  vote.ready_for.term = in.get<std::uint64_t>();
+  vote.ready_for.counter = in.get<std::uint64_t>();
+  vote.record = get_record(in);
+  if (!in.done()) return malformed("vote");
+  return vote;
+}
+
+}  // namespace starling

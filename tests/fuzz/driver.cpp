@@ -1,0 +1,78 @@
+// Drives decode_fuzz.cpp without libFuzzer: fuzz_decoders [SECONDS [SEED]]. Mutates random valid
+// messages for that long (default 10 s); prints the seed first, so that a crash can be repeated.
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+
+#include "core/base/keys.h"
+#include "core/wire/codec.h"
+#include "core/wire/seal.h"
+#include "tests/core/wire_samples.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+namespace {
+
+using namespace starling;
+
+// A valid input for each of the harness's five ways in.
+Bytes valid_input(samples::Maker& random) {
+  const auto way = static_cast<std::uint8_t>(random.below(5));
+  Bytes message;
+  if (way == 4) {
+    const std::string text = KeyRing::generate(1, 1).format();
+    message.assign(text.begin(), text.end());
+  } else if (way % 2 == 0) {
+    message = encode(random.envelope(random.below(std::variant_size_v<Message>)));
+  } else {
+    message = encode_entry(random.make<Entry>(random.below(std::variant_size_v<Entry>)));
+  }
+  if (way == 2 || way == 3) message.erase(message.begin(), message.begin() + kSealBytes);
+  message.insert(message.begin(), way);
+  return message;
+}
+
+void mutate(Bytes& input, samples::Maker& random) {
+  for (auto n = random.below(6); n > 0 && input.size() > 1; --n) {
+    const auto at = 1 + random.below(input.size() - 1);
+    switch (random.below(5)) {
+      case 0:
+        input[at] ^= static_cast<std::uint8_t>(1u << random.below(8));
+        break;
+      case 1:
+        input[at] = static_cast<std::uint8_t>(random.bits());
+        break;
+      case 2:
+        input[at] = random.below(2) == 0 ? 0 : 0xff;
+        break;
+      case 3:
+        input.resize(at);
+        break;
+      default:
+        input.insert(input.begin() + static_cast<std::ptrdiff_t>(at), 8,
+                     static_cast<std::uint8_t>(random.bits()));
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const long seconds = argc > 1 ? std::strtol(argv[1], nullptr, 10) : 10;
+  const std::uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 0) : std::random_device{}();
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  std::fflush(stdout);
+  samples::Maker random(seed);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  unsigned long long inputs = 0;
+  for (; std::chrono::steady_clock::now() < end; ++inputs) {
+    Bytes input = valid_input(random);
+    mutate(input, random);
+    LLVMFuzzerTestOneInput(input.data(), input.size());
+  }
+  std::printf("%llu inputs, no fault\n", inputs);
+  return 0;
+}
