@@ -1,0 +1,255 @@
+#include "collectives/tcp/handshake.h"
+
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+#include "collectives/tcp/socket.h"
+#include "tests/collectives/node.h"
+
+namespace starling::collectives {
+namespace {
+
+using Told = Node::Told;
+
+EpochSecret secret_of(const Epoch& epoch, Rank self) {
+  EpochSecret secret{epoch.options.job, epoch.options.epoch, epoch.options.key, self, {}};
+  for (const MeshPeer& peer : epoch.options.peers) secret.members.push_back(peer.who);
+  return secret;
+}
+
+// A client that speaks bytes; reads and writes block, with a deadline.
+class Raw {
+ public:
+  explicit Raw(std::uint16_t port) {
+    auto dialled = dial_tcp("127.0.0.1", port);
+    REQUIRE(dialled.has_value());
+    fd_ = std::move(dialled.value());
+    pollfd ready{fd_.get(), POLLOUT, 0};
+    REQUIRE(poll(&ready, 1, 10'000) == 1);
+    REQUIRE(connect_error(fd_) == 0);
+  }
+  template <class T>
+  void write(const T& value) {
+    REQUIRE(send(fd_.get(), &value, sizeof value, MSG_NOSIGNAL) == ssize_t{sizeof value});
+  }
+  // Reads a whole T; false at the end of the connection.
+  template <class T>
+  bool read(T& value) {
+    auto* bytes = reinterpret_cast<std::uint8_t*>(&value);
+    for (std::size_t have = 0; have < sizeof value;) {
+      pollfd ready{fd_.get(), POLLIN, 0};
+      REQUIRE(poll(&ready, 1, 10'000) == 1);
+      const ssize_t n = recv(fd_.get(), bytes + have, sizeof value - have, 0);
+      if (n <= 0) return false;
+      have += static_cast<std::size_t>(n);
+    }
+    return true;
+  }
+  bool closed() {
+    std::uint8_t byte;
+    return !read(byte);
+  }
+
+ private:
+  Fd fd_;
+};
+
+TEST_CASE("handshake: both MACs need the key and cover roles, nonces and names") {
+  const Epoch epoch(3);
+  const EpochSecret dialler = secret_of(epoch, 0), acceptor = secret_of(epoch, 2);
+  const Hello hello = make_hello(dialler, 2);
+  CHECK(hello_fits(acceptor, hello));
+  const Answer answer = make_answer(acceptor, hello);
+  const auto proof = make_proof(dialler, hello, answer);
+  REQUIRE(proof.has_value());
+  CHECK(proof_holds(acceptor, hello, answer, *proof));
+
+  // An answer cannot be used as a proof, nor for another hello.
+  CHECK(!proof_holds(acceptor, hello, answer, Proof{answer.mac}));
+  CHECK(!make_proof(dialler, make_hello(dialler, 2), answer).has_value());
+  CHECK(!proof_holds(acceptor, hello, make_answer(acceptor, hello), *proof));
+  EpochSecret stranger = acceptor;
+  stranger.key[31] ^= 1;
+  CHECK(!make_proof(dialler, hello, make_answer(stranger, hello)).has_value());
+  CHECK(!proof_holds(stranger, hello, answer, *proof));
+
+  using Change = void (*)(Hello&);
+  const Change changes[] = {
+      [](Hello& h) { ++h.magic; },          [](Hello& h) { ++h.job[0]; },
+      [](Hello& h) { ++h.epoch.counter; },  [](Hello& h) { ++h.epoch.term; },
+      [](Hello& h) { h.from = 1; },         [](Hello& h) { h.from = 2; },
+      [](Hello& h) { h.from = 99; },        [](Hello& h) { h.to = 1; },
+      [](Hello& h) { ++h.from_who.nonce; }, [](Hello& h) { ++h.to_who.nonce; }};
+  for (const Change change : changes) {
+    Hello other = hello;
+    change(other);
+    CHECK(!hello_fits(acceptor, other));
+    CHECK(!make_proof(dialler, other, answer).has_value());
+  }
+}
+
+// P8: whoever does not know the key ends in the handshake, whatever it sends, and the epoch that
+// runs does not notice.
+TEST_CASE("listener: P8, nobody without the epoch's key gets in") {
+  Epoch epoch(2);
+  epoch.connect();
+  Listener& listener = *epoch.listeners[1];
+
+  SUBCASE("garbage") {
+    Raw raw(listener.port());
+    std::array<std::uint8_t, sizeof(Hello)> garbage;
+    garbage.fill(0x5a);
+    raw.write(garbage);
+    CHECK(raw.closed());
+    CHECK(listener.counters().refused == 1);
+  }
+  SUBCASE("a good hello and a guessed proof") {
+    Raw raw(listener.port());
+    raw.write(make_hello(secret_of(epoch, 0), 1));
+    Answer answer;
+    REQUIRE(raw.read(answer));
+    raw.write(Proof{answer.mac});
+    CHECK(raw.closed());
+    CHECK(listener.counters().refused == 1);
+  }
+  SUBCASE("a worker of another life") {
+    EpochSecret secret = secret_of(epoch, 0);
+    ++secret.members[0].nonce;
+    Raw raw(listener.port());
+    raw.write(make_hello(secret, 1));
+    CHECK(raw.closed());
+    CHECK(listener.counters().refused == 1);
+  }
+  SUBCASE("a second connection of a member changes nothing") {
+    const EpochSecret secret = secret_of(epoch, 0);
+    const Hello hello = make_hello(secret, 1);
+    Raw raw(listener.port());
+    raw.write(hello);
+    Answer answer;
+    REQUIRE(raw.read(answer));
+    raw.write(*make_proof(secret, hello, answer));
+    std::uint8_t admitted = 0;
+    CHECK(raw.read(admitted));
+    CHECK(raw.closed());
+  }
+  epoch.nodes[0]->mesh->send(1, {}, share(Bytes(10)));
+  epoch.nodes[1]->wait([](const Told& t) { return t.frames.size() == 1; });
+  CHECK(!epoch.nodes[1]->told().broken.has_value());
+}
+
+TEST_CASE("listener: who is slow, silent or waits for an unknown epoch is closed in time") {
+  ListenerOptions options;
+  options.handshake_timeout = std::chrono::milliseconds(60);
+  const auto listener = open_listener(options);
+  Raw silent(listener->port()), slow(listener->port()), unknown(listener->port());
+  slow.write(std::uint8_t{1});
+  unknown.write(make_hello(secret_of(Epoch(2), 0), 1));
+  CHECK(silent.closed());
+  CHECK(slow.closed());
+  CHECK(unknown.closed());
+  CHECK(listener->counters().timed_out == 3);
+}
+
+TEST_CASE("listener: waiting sockets are bounded in number, the oldest gives way") {
+  ListenerOptions options;
+  options.sockets_max = 4;
+  const auto listener = open_listener(options);
+  std::vector<std::unique_ptr<Raw>> clients;
+  for (int i = 0; i < 7; ++i) clients.push_back(std::make_unique<Raw>(listener->port()));
+  for (int i = 0; i < 3; ++i) CHECK(clients[static_cast<std::size_t>(i)]->closed());
+  CHECK(listener->counters().evicted == 3);
+}
+
+TEST_CASE("listener: an address that cannot be bound is bad input") {
+  const auto first = open_listener();
+  ListenerOptions options;
+  options.port = first->port();
+  const auto second = Listener::open(options);
+  REQUIRE(!second.has_value());
+  CHECK(second.error().code() == Code::kBadInput);
+  CHECK(second.error().text().find(std::to_string(first->port())) != std::string::npos);
+}
+
+TEST_CASE("mesh: P8, with another key or epoch it does not stand, and says why") {
+  Epoch epoch(2);
+  epoch.options.connect_timeout = std::chrono::milliseconds(200);
+  epoch.options.handshake_timeout = std::chrono::milliseconds(80);
+  MeshOptions other = epoch.of(1);
+  const char* says = nullptr;
+  SUBCASE("key") {
+    other.key[0] ^= 1;
+    says = "it does not know the epoch's key";
+  }
+  SUBCASE("epoch") {
+    ++other.epoch.counter;
+    says = "no answer in time";
+  }
+  Node a(epoch.of(0), *epoch.listeners[0]), b(other, *epoch.listeners[1]);
+  a.mesh->start();
+  b.mesh->start();
+  for (Node* node : {&a, &b}) {
+    node->wait([](const Told& t) { return t.broken.has_value(); });
+    CHECK(!node->told().connected);
+  }
+  CHECK_MESSAGE(a.told().broken->second.find(says) != std::string::npos, a.told().broken->second);
+}
+
+// Behind the handshake the peer is a member, but its bytes are still checked.
+TEST_CASE("mesh: bytes that are no frame, and frames with a wrong checksum, break the connection") {
+  Epoch epoch(2);
+  Node node(epoch.of(1), *epoch.listeners[1]);
+  node.mesh->start();
+  const EpochSecret secret = secret_of(epoch, 0);
+  const Hello hello = make_hello(secret, 1);
+  Raw raw(epoch.listeners[1]->port());
+  raw.write(hello);
+  Answer answer;
+  REQUIRE(raw.read(answer));
+  raw.write(*make_proof(secret, hello, answer));
+  std::uint8_t admitted = 0;
+  REQUIRE(raw.read(admitted));
+  CHECK(admitted == kAdmit);
+  node.wait([](const Told& t) { return t.connected; });
+
+  FrameHeader header = sealed({}, share(Bytes(8)));
+  const char* says = nullptr;
+  SUBCASE("no magic") {
+    header.magic = 1;
+    says = "what is no frame";
+  }
+  SUBCASE("no such kind") {
+    header.kind = static_cast<FrameKind>(77);
+    says = "what is no frame";
+  }
+  SUBCASE("a changed header") {
+    header.version = 3;
+    says = "checksum";
+  }
+  SUBCASE("a frame without end") {
+    header.length = ~std::uint64_t{0};
+    says = "at most";
+  }
+  SUBCASE("a frame after LEFT ends the connection quietly") {
+    FrameHeader left;
+    left.kind = FrameKind::kLeft;
+    raw.write(sealed(left, {}));
+  }
+  raw.write(header);
+  raw.write(std::uint64_t{0});
+  if (says != nullptr) {
+    node.wait([](const Told& t) { return t.broken.has_value(); });
+    CHECK(node.told().broken->first == 0);
+    CHECK_MESSAGE(node.told().broken->second.find(says) != std::string::npos,
+                  node.told().broken->second);
+  } else {
+    CHECK(raw.closed());
+    CHECK(node.told().left == std::vector<Rank>{0});
+  }
+  CHECK(node.told().frames.empty());
+}
+
+}  // namespace
+}  // namespace starling::collectives
