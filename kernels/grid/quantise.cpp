@@ -41,7 +41,7 @@ std::uint32_t largest_plain(const float* values) {
 }
 
 const BlockKernels& choose_kernels() {
-  const BlockKernels* avx2 = avx2_kernels();
+  const BlockKernels* avx2 = avx2_block_kernels();
   return avx2 != nullptr ? *avx2 : plain_kernels();
 }
 

@@ -65,11 +65,11 @@ constexpr BlockKernels kAvx2{add_avx2, mean_avx2, largest_avx2};
 
 }  // namespace
 
-const BlockKernels* avx2_kernels() {
+const BlockKernels* avx2_block_kernels() {
   return __builtin_cpu_supports("avx2") ? &kAvx2 : nullptr;
 }
 #else
-const BlockKernels* avx2_kernels() {
+const BlockKernels* avx2_block_kernels() {
   return nullptr;
 }
 #endif

@@ -7,6 +7,6 @@ namespace starling::kernels {
 struct BlockKernels;
 
 // Null if not compiled in or this CPU has no AVX2.
-const BlockKernels* avx2_kernels();
+const BlockKernels* avx2_block_kernels();
 
 }  // namespace starling::kernels
