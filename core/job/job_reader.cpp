@@ -1,5 +1,9 @@
 // parse_job and load_job: from a job file to a checked Job.
 
+// The header-only form: Debian's shared library is built with exceptions and has no other parse().
+#undef TOML_SHARED_LIB
+#undef TOML_HEADER_ONLY
+#define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
 
