@@ -209,7 +209,8 @@ void Raft::on_vote(const RaftMessage& m) {
     if (follows && leader_ != m.from) return;
     follow(m.term, {});
   }
-  const bool free = !hard_.vote || *hard_.vote == m.from;
+  // Once this term has a leader, there is nobody else to vote for.
+  const bool free = hard_.vote ? *hard_.vote == m.from : !leader_;
   const bool granted = m.term == hard_.term && free && up_to_date(m);
   if (granted) {
     hard_.vote = m.from;
@@ -266,7 +267,9 @@ void Raft::on_append_reply(const RaftMessage& m) {
   peer.contact_ms = std::max(peer.contact_ms, m.round);
   if (!m.granted) return on_append_refused(m);
   if (m.match > last_index()) return;
-  peer.awaiting = false;
+  // Entries are sent again when the answer to a later heartbeat shows that they were lost; never on
+  // an answer that was doubled, or each round trip would multiply the messages.
+  if (m.match > peer.match || m.round > peer.sent_ms) peer.awaiting = false;
   if (m.match > peer.match) {
     peer.match = m.match;
     peer.next = std::max(peer.next, peer.match + 1);
@@ -345,7 +348,10 @@ void Raft::send_append(std::uint32_t to, bool with_entries) {
     bytes += e.data.size();
     m.entries.push_back(e);
   }
-  if (!m.entries.empty()) peer.awaiting = true;
+  if (!m.entries.empty()) {
+    peer.awaiting = true;
+    peer.sent_ms = now_ms_;
+  }
   messages_.push_back(std::move(m));
 }
 

@@ -137,7 +137,8 @@ class Raft {
     std::uint64_t match = 0;       // last index known equal and durable there
     std::uint64_t next = 1;        // first index to send; > match
     std::uint64_t contact_ms = 0;  // our clock when we sent the newest append that it answered
-    bool awaiting = false;         // an append is under way; do not send entries again meanwhile
+    bool awaiting = false;         // entries are under way; do not send them again meanwhile
+    std::uint64_t sent_ms = 0;     // when
   };
 
   void on_pre_vote(const RaftMessage& m);

@@ -1,0 +1,487 @@
+#include "core/formats/raft_log.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "core/base/hash.h"
+
+namespace starling {
+namespace {
+
+constexpr JobId kJob{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+
+// A disk of one file: writes wait for a sync, and what a crash leaves of them is drawn by sector.
+struct Disk {
+  Bytes durable;
+  Bytes visible;
+  Bytes aside;
+  int syncs = 0;
+  int calls_until_failure = -1;  // counts write, sync and resize; -1: never
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> unsynced;  // [from, to)
+
+  void crash(std::uint64_t seed) {
+    Bytes after = durable;
+    for (const auto& [from, to] : unsynced) {
+      for (auto at = from; at < to; at = (at / 512 + 1) * 512) {
+        const auto end = std::min(to, (at / 512 + 1) * 512);
+        if (mix64(seed, at) % 2 == 0) continue;
+        if (after.size() < end) after.resize(end);
+        // Now and then only the beginning of a sector arrives, in words.
+        const auto words = (end - at) / 8;
+        const auto kept =
+            mix64(seed, ~at) % 4 == 0 ? at + mix64(seed, at + 1) % (words + 1) * 8 : end;
+        std::copy(visible.begin() + static_cast<std::ptrdiff_t>(at),
+                  visible.begin() + static_cast<std::ptrdiff_t>(kept),
+                  after.begin() + static_cast<std::ptrdiff_t>(at));
+      }
+    }
+    durable = visible = after;
+    unsynced.clear();
+    calls_until_failure = -1;
+  }
+};
+
+class MemoryFile final : public RaftLogFile {
+ public:
+  explicit MemoryFile(Disk& disk) : disk_(disk) {}
+  std::string name() const override { return "raft.log"; }
+  Result<Bytes> read() override { return disk_.visible; }
+  Result<> write(std::uint64_t offset, ByteView bytes) override {
+    if (bytes.empty()) return ok();
+    if (fails()) {  // part of it may have gone through
+      bytes = bytes.first(bytes.size() / 16 * 8);
+      put(offset, bytes);
+      return Error(Code::kUnavailable, "planted");
+    }
+    put(offset, bytes);
+    return ok();
+  }
+  Result<> sync() override {
+    if (fails()) return Error(Code::kUnavailable, "planted");
+    ++disk_.syncs;
+    disk_.durable = disk_.visible;
+    disk_.unsynced.clear();
+    return ok();
+  }
+  Result<> resize(std::uint64_t bytes) override {
+    if (fails()) return Error(Code::kUnavailable, "planted");
+    disk_.visible.resize(bytes);
+    disk_.durable.resize(std::min<std::uint64_t>(disk_.durable.size(), bytes));
+    return ok();
+  }
+  Result<> keep_aside(ByteView bytes) override {
+    disk_.aside.assign(bytes.begin(), bytes.end());
+    return ok();
+  }
+
+ private:
+  bool fails() { return disk_.calls_until_failure >= 0 && disk_.calls_until_failure-- == 0; }
+  void put(std::uint64_t offset, ByteView bytes) {
+    if (disk_.visible.size() < offset + bytes.size()) disk_.visible.resize(offset + bytes.size());
+    std::copy(bytes.begin(), bytes.end(),
+              disk_.visible.begin() + static_cast<std::ptrdiff_t>(offset));
+    disk_.unsynced.push_back({offset, offset + bytes.size()});
+  }
+  Disk& disk_;
+};
+
+Result<RaftLog> open(Disk& disk, const JobId& job = kJob, std::uint32_t member = 1) {
+  return RaftLog::open_on(std::make_unique<MemoryFile>(disk), job, member);
+}
+
+RaftEntry entry(std::uint64_t index, std::uint64_t term, std::size_t bytes) {
+  RaftEntry e{index, term, Bytes(bytes)};
+  for (std::size_t i = 0; i < bytes; ++i) {
+    e.data[i] = static_cast<std::uint8_t>(1 + mix64(index * 1000 + term, i) % 255);
+  }
+  return e;
+}
+
+// What a log is: the model that the file is compared with.
+struct State {
+  RaftTerm term;
+  std::vector<RaftEntry> entries;
+  bool operator==(const State&) const = default;
+};
+
+State state_of(RaftLog& log) {
+  return {log.term(), log.take_entries()};
+}
+
+struct Save {
+  std::optional<RaftTerm> term;
+  std::vector<RaftEntry> append;
+};
+
+State after(State state, const Save& save) {
+  if (save.term) state.term = *save.term;
+  if (!save.append.empty()) state.entries.resize(save.append.front().index - 1);
+  state.entries.insert(state.entries.end(), save.append.begin(), save.append.end());
+  return state;
+}
+
+// The states between two saves that a crash may leave: each record is whole or absent.
+std::vector<State> states_within(const State& before, const Save& save) {
+  std::vector<State> states{before};
+  State state = before;
+  if (save.term) {
+    state.term = *save.term;
+    states.push_back(state);
+  }
+  if (!save.append.empty() && save.append.front().index <= state.entries.size()) {
+    state.entries.resize(save.append.front().index - 1);
+    states.push_back(state);
+  }
+  for (const RaftEntry& e : save.append) {
+    state.entries.push_back(e);
+    states.push_back(state);
+  }
+  return states;
+}
+
+// A history with votes, appends, and a suffix that is replaced.
+std::vector<Save> history() {
+  return {
+      {RaftTerm{1, 1}, {}},
+      {{}, {entry(1, 1, 0)}},
+      {{}, {entry(2, 1, 100), entry(3, 1, 7), entry(4, 1, 8)}},
+      {RaftTerm{2, {}}, {entry(3, 2, 1500)}},
+      {RaftTerm{2, 0}, {}},
+      {{}, {entry(4, 2, 33), entry(5, 2, 1)}},
+      {RaftTerm{5, 2}, {entry(2, 4, 40), entry(3, 5, 3000), entry(4, 5, 9)}},
+  };
+}
+
+bool holds(const std::vector<State>& states, const State& state) {
+  return std::find(states.begin(), states.end(), state) != states.end();
+}
+
+// The last byte that is not zero, and one more.
+std::size_t used_bytes(const Bytes& bytes) {
+  const auto last = std::find_if(bytes.rbegin(), bytes.rend(), [](std::uint8_t b) { return b; });
+  return static_cast<std::size_t>(bytes.rend() - last);
+}
+
+// Goal: what was saved is there after a restart, whatever was cut before (B1).
+// Method: a history, opened anew after each save, compared with the model.
+TEST_CASE("raft log: what was saved comes back after each restart") {
+  Disk disk;
+  State model;
+  for (const Save& save : history()) {
+    {
+      auto log = open(disk);
+      REQUIRE(log);
+      CHECK(log.value().save(save.term, save.append));
+    }
+    model = after(model, save);
+    disk.crash(/*seed=*/1);  // nothing is unsynced
+    auto log = open(disk);
+    REQUIRE(log);
+    CHECK(log.value().last_index() == model.entries.size());
+    CHECK(state_of(log.value()) == model);
+    CHECK(log.value().cut_bytes() == 0);
+  }
+}
+
+// Goal: one sync for a save of several parts, none for an empty one, none for room in between.
+TEST_CASE("raft log: a save costs one sync") {
+  Disk disk;
+  auto log = open(disk);
+  REQUIRE(log);
+  const auto before = disk.syncs;
+  CHECK(log.value().save({}, {}));
+  CHECK(disk.syncs == before);
+  const std::vector<RaftEntry> entries{entry(1, 1, 0), entry(2, 1, 500000)};
+  CHECK(log.value().save(RaftTerm{1, 0}, entries));
+  CHECK(disk.syncs == before + 1);
+}
+
+// Goal: a torn end is cut and what is before it stays (W1). Method: every prefix of the file.
+TEST_CASE("raft log: every prefix of the file opens to a prefix of its history") {
+  Disk whole;
+  State model;
+  std::vector<State> states{model};
+  {
+    auto log = open(whole);
+    REQUIRE(log);
+    for (const Save& save : history()) {
+      CHECK(log.value().save(save.term, save.append));
+      for (const State& state : states_within(model, save)) states.push_back(state);
+      model = after(model, save);
+    }
+  }
+  const auto used = used_bytes(whole.durable);
+  std::size_t position = 0;
+  for (std::size_t bytes = 64; bytes <= used; ++bytes) {
+    Disk disk;
+    disk.durable = disk.visible =
+        Bytes(whole.durable.begin(), whole.durable.begin() + static_cast<std::ptrdiff_t>(bytes));
+    auto log = open(disk);
+    REQUIRE(log);
+    const State state = state_of(log.value());
+    // States only move forward with the length of the prefix.
+    while (position < states.size() && states[position] != state) ++position;
+    REQUIRE_MESSAGE(position < states.size(), "prefix of " << bytes << " bytes");
+    if (bytes % 16 > 0 && bytes + 16 < used) continue;
+    // And the log goes on from there.
+    const auto next = entry(state.entries.size() + 1, 9, 20);
+    REQUIRE(log.value().save(RaftTerm{9, 0}, std::vector{next}));
+    auto again = open(disk);
+    REQUIRE(again);
+    CHECK(again.value().last_index() == next.index);
+    CHECK(again.value().cut_bytes() == 0);
+  }
+  CHECK(states[position] == model);
+}
+
+// Goal: damage is never taken for data, nor for a torn end where it is certain (W2, W8). Method:
+// each byte is flipped; all of it is noticed, and only the last save may be cut.
+TEST_CASE("raft log: a flipped byte is refused, or is in the last save and cut with it") {
+  Disk whole;
+  std::size_t last_save = 0;
+  State model;
+  State before;
+  std::vector<State> allowed;
+  {
+    auto log = open(whole);
+    REQUIRE(log);
+    for (const Save& save : history()) {
+      last_save = std::max<std::size_t>(used_bytes(whole.durable), 64);
+      before = model;
+      CHECK(log.value().save(save.term, save.append));
+      allowed = states_within(before, save);
+      model = after(model, save);
+    }
+  }
+  const auto used = used_bytes(whole.durable);
+  std::size_t refused_in_last_save = 0;
+  for (std::size_t at = 0; at < used; ++at) {
+    for (const int bit : {0, 7}) {
+      Disk disk;
+      disk.visible = Bytes(whole.durable.begin(),
+                           whole.durable.begin() + static_cast<std::ptrdiff_t>(used + 600));
+      disk.visible[at] = static_cast<std::uint8_t>(disk.visible[at] ^ (1 << bit));
+      const Bytes damaged = disk.visible;
+      auto log = open(disk);
+      CAPTURE(at);
+      if (!log) {
+        CHECK(log.error().code() == Code::kCorrupt);
+        CHECK(log.error().text().find("raft.log, offset ") != std::string::npos);
+        CHECK(disk.visible == damaged);
+        refused_in_last_save += at >= last_save;
+        continue;
+      }
+      REQUIRE(at >= last_save);
+      const State state = state_of(log.value());
+      CHECK(state != model);
+      CHECK(holds(allowed, state));
+      CHECK(log.value().cut_bytes() > 0);
+    }
+  }
+  // Even there nearly all of it is told from a torn write, which leaves zeros.
+  CHECK(refused_in_last_save > (used - last_save) * 2 * 9 / 10);
+}
+
+// Goal: a crash in the middle of a save leaves the old state, the new one, or one between; whatever
+// subset of sectors arrived (W1, W15, B4). Method: random histories, crashes at each save.
+TEST_CASE("raft log: a crash in a save leaves a prefix of its records") {
+  int cut = 0;
+  int refused = 0;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+    Disk disk;
+    State model;
+    for (std::uint64_t step = 0; step < 8; ++step) {
+      const auto draw = [&](std::uint64_t k, std::uint64_t n) {
+        return mix64(mix64(seed, step), k) % n;
+      };
+      auto log = open(disk);
+      REQUIRE_MESSAGE(
+          log, "seed " << seed << " step " << step << ": " << (log ? "" : log.error().text()));
+      const State state = state_of(log.value());
+      cut += log.value().cut_bytes() > 0;
+      REQUIRE_MESSAGE(state == model, "seed " << seed << " step " << step);
+      Save save;
+      save.term = RaftTerm{model.term.term + 1 + draw(0, 2), 1};
+      const auto first = model.entries.size() + 1 - draw(1, model.entries.size() + 1) / 2;
+      for (auto k = draw(2, 5); k > 0; --k) {
+        save.append.push_back(
+            entry(first + save.append.size(), save.term->term, draw(k + 3, 1800)));
+      }
+      // The sync fails, then the machine stops.
+      const bool dies = draw(20, 3) != 0;
+      if (dies) disk.calls_until_failure = static_cast<int>(draw(21, 2));
+      const auto saved = log.value().save(save.term, save.append);
+      if (saved) {
+        model = after(model, save);
+        continue;
+      }
+      CHECK(!log.value().save({}, {}));  // and it says so from then on
+      ++refused;
+      disk.crash(mix64(seed, step));
+      auto survivor = open(disk);
+      REQUIRE_MESSAGE(survivor, "seed " << seed << " step " << step << ": "
+                                        << (survivor ? "" : survivor.error().text()));
+      cut += survivor.value().cut_bytes() > 0;
+      const State found = state_of(survivor.value());
+      REQUIRE(holds(states_within(model, save), found));
+      model = found;
+    }
+  }
+  CHECK(cut > 50);
+  CHECK(refused > 250);
+}
+
+// Goal: hostile bytes are an error or a log, never a crash. Method: random changes of several
+// kinds.
+TEST_CASE("raft log: random damage never crashes") {
+  Disk whole;
+  {
+    auto log = open(whole);
+    REQUIRE(log);
+    for (const Save& save : history()) CHECK(log.value().save(save.term, save.append));
+  }
+  const auto used = used_bytes(whole.durable);
+  int opened = 0;
+  for (std::uint64_t seed = 1; seed <= 1500; ++seed) {
+    Disk disk;
+    disk.visible = Bytes(whole.durable.begin(),
+                         whole.durable.begin() + static_cast<std::ptrdiff_t>(used + 600));
+    std::uint64_t draws = 0;
+    const auto draw = [&](std::uint64_t n) { return mix64(seed, draws++) % n; };
+    for (auto n = 1 + draw(4); n > 0; --n) {
+      const auto at = draw(disk.visible.size());
+      const auto length = std::min<std::size_t>(draw(200), disk.visible.size() - at);
+      const auto from = draw(disk.visible.size() - length + 1);
+      const auto target = disk.visible.begin() + static_cast<std::ptrdiff_t>(at);
+      switch (draw(4)) {
+        case 0:
+          disk.visible[at] = static_cast<std::uint8_t>(draw(256));
+          break;
+        case 1:
+          std::fill_n(target, length, std::uint8_t{0});
+          break;
+        case 2: {  // a misdirected write
+          const Bytes copy(disk.visible.begin() + static_cast<std::ptrdiff_t>(from),
+                           disk.visible.begin() + static_cast<std::ptrdiff_t>(from + length));
+          std::copy(copy.begin(), copy.end(), target);
+          break;
+        }
+        default:
+          disk.visible.resize(std::max<std::size_t>(at, 1));
+      }
+    }
+    auto log = open(disk);
+    if (!log) {
+      CHECK(!log.error().text().empty());
+      continue;
+    }
+    ++opened;
+    CHECK(log.value().last_index() <= 5);
+  }
+  CHECK(opened > 10);
+}
+
+// Goal: a log is opened by its owner only (W12), and says which it is.
+TEST_CASE("raft log: another job's or member's log is refused") {
+  Disk disk;
+  REQUIRE(open(disk));
+  JobId other = kJob;
+  other[15] = 99;
+  const auto foreign = open(disk, other);
+  REQUIRE(!foreign);
+  CHECK(foreign.error().code() == Code::kBadInput);
+  CHECK(foreign.error().text().find(to_string(kJob)) != std::string::npos);
+  const auto swapped = open(disk, kJob, 2);
+  REQUIRE(!swapped);
+  CHECK(swapped.error().code() == Code::kBadInput);
+  CHECK(open(disk));
+}
+
+// Goal: after a failed sync, what is in memory but not on the disk is made durable on the next
+// open, before anybody relies on it (reliability rule: no page that only looks clean).
+TEST_CASE("raft log: what is read back after a failed sync is durable once opened") {
+  Disk disk;
+  {
+    auto log = open(disk);
+    REQUIRE(log);
+    disk.calls_until_failure = 1;  // the write goes through, the sync does not
+    CHECK(!log.value().save(RaftTerm{3, 1}, {}));
+  }
+  disk.calls_until_failure = -1;
+  disk.unsynced.clear();  // pages count as clean: a later sync alone would not write them
+  const Bytes stale = disk.durable;
+  auto log = open(disk);
+  REQUIRE(log);
+  CHECK(log.value().term() == RaftTerm{3, 1});
+  CHECK(disk.durable != stale);
+  CHECK(disk.unsynced.empty());
+}
+
+// ---- On a real disk -----------------------------------------------------------------------------
+
+struct Directory {
+  Directory() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "raft_log_XXXXXX").string();
+    path = ::mkdtemp(pattern.data());
+  }
+  ~Directory() { std::filesystem::remove_all(path); }
+  std::string path;
+};
+
+TEST_CASE("raft log: on a real disk it is made, locked, read back, and its torn end kept aside") {
+  const Directory directory;
+  const auto dir = directory.path + "/member";
+  const auto name = dir + "/raft.log";
+  {
+    auto log = RaftLog::open(dir, kJob, 0);
+    REQUIRE_MESSAGE(log, (log ? "" : log.error().text()));
+    CHECK(log.value().term() == RaftTerm{});
+    const std::vector<RaftEntry> entries{entry(1, 1, 0), entry(2, 1, 300)};
+    CHECK(log.value().save(RaftTerm{1, 0}, entries));
+    const auto second = RaftLog::open(dir, kJob, 0);  // two lives at once
+    REQUIRE(!second);
+    CHECK(second.error().code() == Code::kUnavailable);
+  }
+  // A torn record at the end: its first words only.
+  std::uint64_t end = 0;
+  {
+    std::ifstream in(name, std::ios::binary);
+    const Bytes bytes((std::istreambuf_iterator<char>(in)), {});
+    end = (used_bytes(bytes) + 7) / 8 * 8;
+    std::fstream out(name, std::ios::binary | std::ios::in | std::ios::out);
+    out.seekp(static_cast<std::streamoff>(end));
+    out.write("\x08\0\0\0\x02\0\0\0\x03", 9);
+  }
+  {
+    auto log = RaftLog::open(dir, kJob, 0);
+    REQUIRE_MESSAGE(log, (log ? "" : log.error().text()));
+    CHECK(log.value().cut_bytes() == 9);
+    CHECK(std::filesystem::file_size(name + ".torn") == 9);
+    CHECK(log.value().term() == RaftTerm{1, 0});
+    const auto entries = log.value().take_entries();
+    REQUIRE(entries.size() == 2);
+    CHECK(entries[1] == entry(2, 1, 300));
+    CHECK(log.value().save({}, std::vector{entry(2, 1, 5)}));
+  }
+  auto log = RaftLog::open(dir, kJob, 0);
+  REQUIRE(log);
+  CHECK(log.value().take_entries().back() == entry(2, 1, 5));
+}
+
+TEST_CASE("raft log: a directory that cannot be made is an error with its name") {
+  const auto log = RaftLog::open("/nonexistent/raft", kJob, 0);
+  REQUIRE(!log);
+  CHECK(log.error().code() == Code::kUnavailable);
+  CHECK(log.error().text().find("/nonexistent/raft") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace starling
