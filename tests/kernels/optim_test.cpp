@@ -1,0 +1,117 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "kernels/optim/optimizer.h"
+
+namespace starling::kernels {
+namespace {
+
+struct State {
+  std::vector<float> g, w, a, b;
+};
+
+State random_state(std::size_t n, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  State s;
+  for (std::size_t i = 0; i < n; ++i) {
+    s.g.push_back(normal(random));
+    s.w.push_back(normal(random));
+    s.a.push_back(0.1f * normal(random));
+    s.b.push_back(0.01f * std::fabs(normal(random)));
+  }
+  return s;
+}
+
+void update_range(const OptimizerSpec& spec, const StepScale& scale, State& s, std::size_t from,
+                  std::size_t n) {
+  update(spec, scale, /*decay=*/true, std::span(s.g).subspan(from, n),
+         std::span(s.w).subspan(from, n), std::span(s.a).subspan(from, n),
+         std::span(s.b).subspan(from, n));
+}
+
+TEST_CASE("optimizers: the bits do not depend on how spans are cut") {
+  constexpr std::size_t kElements = 1000;
+  const StepScale scale{.rate = 3e-3, .clip_scale = 0.37, .t = 9};
+  for (const auto kind : {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd}) {
+    OptimizerSpec spec;
+    spec.kind = kind;
+    State whole = random_state(kElements, 1);
+    update_range(spec, scale, whole, 0, kElements);
+    for (const std::size_t piece : {1u, 3u, 7u, 8u, 13u, 256u}) {
+      CAPTURE(piece);
+      State cut = random_state(kElements, 1);
+      for (std::size_t i = 0; i < kElements; i += piece)
+        update_range(spec, scale, cut, i, std::min(piece, kElements - i));
+      CHECK(std::memcmp(cut.w.data(), whole.w.data(), kElements * 4) == 0);
+      CHECK(std::memcmp(cut.a.data(), whole.a.data(), kElements * 4) == 0);
+      CHECK(std::memcmp(cut.b.data(), whole.b.data(), kElements * 4) == 0);
+    }
+  }
+}
+
+// The same formulae in double, written in their textbook order; float may be off by a few roundings
+// of the parameter and of its change.
+TEST_CASE("optimizers: steps are those of the formulae") {
+  const StepScale scale{.rate = 0.01, .clip_scale = 0.5, .t = 3};
+  for (const bool decay : {false, true}) {
+    OptimizerSpec spec;
+    spec.weight_decay = 0.1;
+    const State before = random_state(64, 2);
+    State s = before;
+    adamw(spec, scale, decay, s.g, s.w, s.a, s.b);
+    for (std::size_t i = 0; i < 64; ++i) {
+      const double g = before.g[i] * 0.5;
+      const double m = 0.9 * before.a[i] + 0.1 * g, v = 0.95 * before.b[i] + 0.05 * g * g;
+      const double w = before.w[i] * (decay ? 1 - 0.01 * 0.1 : 1);
+      const double change =
+          0.01 * (m / (1 - std::pow(0.9, 3))) / (std::sqrt(v / (1 - std::pow(0.95, 3))) + 1e-8);
+      CHECK(s.w[i] == doctest::Approx(w - change).epsilon(4e-7));
+      CHECK(s.a[i] == doctest::Approx(m).epsilon(1e-6));
+      CHECK(s.b[i] == doctest::Approx(v).epsilon(1e-6));
+    }
+    for (const bool nesterov : {false, true}) {
+      spec.nesterov = nesterov;
+      State t = before;
+      sgd(spec, scale, decay, t.g, t.w, t.a);
+      for (std::size_t i = 0; i < 64; ++i) {
+        const double g = before.g[i] * 0.5 + (decay ? 0.1 * before.w[i] : 0);
+        const double buf = 0.9 * before.a[i] + g;
+        CHECK(t.a[i] == doctest::Approx(buf).epsilon(1e-6));
+        CHECK(t.w[i] ==
+              doctest::Approx(before.w[i] - 0.01 * (nesterov ? g + 0.9 * buf : buf)).epsilon(4e-7));
+      }
+    }
+  }
+}
+
+TEST_CASE("optimizers: clipping, moments, and Adam without decay") {
+  CHECK(clip_factor(10, 0) == 1);
+  CHECK(clip_factor(0.5, 1) == 1);
+  CHECK(clip_factor(4, 1) == 1.0 / (4 + 1e-6));
+  CHECK(moments(OptimizerKind::kAdamW) == 2);
+  CHECK(moments(OptimizerKind::kAdam) == 2);
+  CHECK(moments(OptimizerKind::kSgd) == 1);
+  OptimizerSpec spec;
+  spec.kind = OptimizerKind::kAdam;
+  const StepScale scale{.rate = 0.01};
+  State a = random_state(9, 3), b = a;
+  update(spec, scale, /*decay=*/true, a.g, a.w, a.a, a.b);
+  adamw(spec, scale, /*decay=*/false, b.g, b.w, b.a, b.b);
+  CHECK(a.w == b.w);
+}
+
+TEST_CASE("optimizers: a zero gradient from zero moments leaves everything zero") {
+  std::vector<float> zero(256), w(256), m(256), v(256);
+  adamw({}, {.rate = 0.1}, true, zero, w, m, v);
+  CHECK(w == zero);
+  CHECK(m == zero);
+  CHECK(v == zero);
+}
+
+}  // namespace
+}  // namespace starling::kernels
