@@ -201,6 +201,7 @@ void write(const Join& in, schema::Join::Builder out) {
   out.setHost(text(in.host, limits::kNameBytes));
   out.setPort(in.port);
   out.setFailureDomain(text(in.failure_domain, limits::kNameBytes));
+  out.setPid(in.pid);
   out.setJobHash(in.job_hash);
   write(in.fingerprint, out.initFingerprint());
   const auto line = cut(in.fingerprint_text, limits::kLineBytes);
@@ -213,6 +214,7 @@ void read(Reading& r, schema::Join::Reader in, Join& out) {
   out.host = r.text(in.getHost(), limits::kNameBytes, "join's host");
   out.port = in.getPort();
   out.failure_domain = r.text(in.getFailureDomain(), limits::kNameBytes, "join's failure domain");
+  out.pid = in.getPid();
   out.job_hash = in.getJobHash();
   out.fingerprint = read(in.getFingerprint());
   out.fingerprint_text = r.text(in.getFingerprintText(), limits::kLineBytes, "join's fingerprint");

@@ -102,6 +102,7 @@ struct Join {
   std::uint64_t job_hash = 0;  // of the job file's meaning
   Digest fingerprint{};
   std::string fingerprint_text;  // ISA, library versions: for the message when it differs
+  std::uint64_t pid = 0;         // of its process on its host, for people
 };
 
 // A worker's promise: I send and receive nothing more in the epoch I ran, and I enter no plan with

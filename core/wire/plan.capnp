@@ -59,6 +59,7 @@ struct Join {
   jobHash @5 :UInt64;
   fingerprint @6 :Digest;
   fingerprintText @7 :Text;
+  pid @8 :UInt64;  # of its process on its host, for people; 0 = not told
 }
 
 struct Member {
