@@ -15,4 +15,9 @@ struct Options {
 // Returns the exit code: 0, or 1 if a sum on the grid was less exact than one in fp32.
 int bench_grid(const Options& options);
 
+// How fast is an all-reduce over the TCP mesh between 2, 3 and 4 processes on this machine, and
+// would a ring be faster? Forks: call it before the process has threads.
+// Returns the exit code: 0, or 1 if a sum was wrong or a process failed.
+int bench_allreduce(const Options& options);
+
 }  // namespace starling::bench

@@ -1,0 +1,357 @@
+// How fast is an all-reduce of int32 over the TCP mesh, between processes on one machine, and would
+// a ring be faster than the direct way (docs/decisions/001-direct-reduce.md)?
+//
+// Bus bandwidth is 2 (W-1)/W times the array's bytes over the median time: what each rank must send
+// and receive at least. The bound is loopback TCP: 2.5 to 3 GB/s for one pair of threads, shared by
+// all ranks that have no core of their own.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/add.h"
+#include "collectives/all_reduce.h"
+#include "collectives/tcp/listener.h"
+#include "collectives/tcp/mesh.h"
+#include "collectives/tcp/session.h"
+#include "core/base/mac.h"
+#include "tools/bench/bench.h"
+
+namespace starling::bench {
+namespace {
+
+using namespace collectives;
+using Clock = std::chrono::steady_clock;
+
+// ---- A ring, for comparison --------------------------------------------------------------------
+
+// Reduce-scatter and all-gather around the ring r -> r+1, in pieces, each forwarded as it comes:
+// 2 (W-1) hops (Patarasuk and Yuan, JPDC 69, 2009).
+class Ring {
+ public:
+  Ring(std::span<const std::int32_t> in, std::span<std::int32_t> out, const AllReduceOptions& o)
+      : in_(in), out_(out), options_(o), missing_(in.size()) {
+    if (o.world == 1) std::copy(in.begin(), in.end(), out.begin());
+    if (o.world == 1) missing_ = 0;
+  }
+
+  void start(Transport& transport) {
+    started_ = true;
+    if (options_.world == 1) return;
+    const std::size_t step = options_.piece_bytes / sizeof(std::int32_t);
+    const std::size_t n = size_of(options_.self);
+    for (std::size_t at = 0; at < n; at += step) {
+      FrameHeader header;
+      header.kind = FrameKind::kContribution;
+      header.first = static_cast<std::uint32_t>(at);
+      header.count = 0;  // hops so far
+      const auto piece = in_.subspan(first_of(options_.self) + at, std::min(step, n - at));
+      forward(header, Payload().append_borrowed(as_bytes(piece)), transport);
+    }
+  }
+
+  Result<> on_frame(Rank, const Frame& frame, Transport& transport) {
+    FrameHeader header = frame.header;
+    const bool total = header.kind == FrameKind::kTotal;
+    const Rank world = options_.world, hops = header.count + 1;
+    const Rank behind = (hops + (total ? world - 1 : 0)) % world;
+    const Rank slice = (options_.self + world - behind) % world;
+    const std::size_t n = frame.payload->size() / sizeof(std::int32_t);
+    if (hops >= world || header.first + n > size_of(slice))
+      return Error(Code::kCorrupt, "a frame of no slice");
+    const std::size_t at = first_of(slice) + header.first;
+    const auto out = out_.subspan(at, n);
+    if (total) {
+      copy_sums(out, *frame.payload);
+    } else {
+      add_sums(out, in_.subspan(at, n), *frame.payload);
+    }
+    const bool complete = total || hops == world - 1;
+    if (complete) missing_ -= n;
+    header.count = hops;
+    if (!total && complete) header.kind = FrameKind::kTotal, header.count = 0;
+    const bool last = total && hops == world - 1;
+    if (!last)
+      forward(header,
+              total ? Payload(frame.payload)
+                    : Payload().append_borrowed(as_bytes(std::span<const std::int32_t>(out))),
+              transport);
+    return ok();
+  }
+
+  bool done() const { return started_ && missing_ == 0; }
+
+ private:
+  std::size_t first_of(Rank slice) const { return in_.size() * slice / options_.world; }
+  std::size_t size_of(Rank slice) const { return first_of(slice + 1) - first_of(slice); }
+  void forward(FrameHeader header, Payload payload, Transport& transport) const {
+    header.version = options_.version;
+    transport.send((options_.self + 1) % options_.world, header, std::move(payload));
+  }
+
+  const std::span<const std::int32_t> in_;
+  const std::span<std::int32_t> out_;
+  const AllReduceOptions options_;
+  std::size_t missing_;  // elements of `out` that are not final
+  bool started_ = false;
+};
+
+// ---- One rank ---------------------------------------------------------------------------------
+
+// Runs one operation after the other on a mesh; the version counts them.
+class Runner {
+ public:
+  Runner(const MeshOptions& options, Listener& listener)
+      : session_(static_cast<Rank>(options.peers.size()), 0), mesh_(options, events(), listener) {
+    mesh_.start();
+    wait_for(connected_);
+  }
+
+  // Calls `make(version)` for an operation and runs it; false if the epoch broke.
+  template <class Operation, class Make>
+  bool run(Make make) {
+    {
+      const std::lock_guard lock(mutex_);
+      const Version version = session_.version() + 1;
+      auto operation = std::make_shared<Operation>(make(version));
+      on_frame_ = [this, operation](Rank from, const Frame& frame) {
+        if (!operation->on_frame(from, frame, mesh_)) fail();
+        if (operation->done()) finish();
+      };
+      done_ = false;
+      operation->start(mesh_);
+      if (operation->done()) finish();
+      auto waited = session_.set_version(version);
+      if (!waited) fail();
+      if (waited)
+        for (const Arrival& a : waited.value()) on_frame_(a.from, a.frame);
+    }
+    wait_for(done_);
+    return !failed_;
+  }
+
+ private:
+  MeshEvents events() {
+    MeshEvents events;
+    events.on_connected = [this] { set(connected_); };
+    events.on_broken = [this](Rank, const std::string&) { fail(); };
+    events.on_frame = [this](Rank from, Frame frame) {
+      const std::lock_guard lock(mutex_);
+      auto now = session_.on_frame(from, std::move(frame));
+      if (!now) return fail();
+      for (const Arrival& a : now.value()) on_frame_(a.from, a.frame);
+    };
+    return events;
+  }
+  void finish() { set(done_); }
+  void fail() {
+    failed_ = true;
+    set(connected_);
+    set(done_);
+  }
+  static void set(std::atomic<bool>& flag) {
+    flag = true;
+    flag.notify_all();
+  }
+  static void wait_for(const std::atomic<bool>& flag) { flag.wait(false); }
+
+  std::mutex mutex_;
+  Session session_;  // guarded by mutex_, as is the next
+  std::function<void(Rank, const Frame&)> on_frame_;
+  std::atomic<bool> connected_{false}, done_{false}, failed_{false};
+  Mesh mesh_;  // last: its callbacks use the rest
+};
+
+// ---- Processes --------------------------------------------------------------------------------
+
+struct Case {
+  const char* algorithm;
+  std::size_t bytes;
+};
+constexpr Case kCases[] = {
+    {"direct", 4},      {"direct", 4u << 10},  {"ring", 4u << 10},  {"direct", 1u << 20},
+    {"ring", 1u << 20}, {"direct", 16u << 20}, {"ring", 16u << 20},
+};
+
+bool write_all(int fd, const void* data, std::size_t size) {
+  const auto* bytes = static_cast<const char*>(data);
+  for (std::size_t sent = 0; sent < size;) {
+    const ssize_t n = write(fd, bytes + sent, size - sent);
+    if (n <= 0) return false;
+    sent += static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+bool read_all(int fd, void* data, std::size_t size) {
+  auto* bytes = static_cast<char*>(data);
+  for (std::size_t have = 0; have < size;) {
+    const ssize_t n = read(fd, bytes + have, size - have);
+    if (n <= 0) return false;
+    have += static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+std::uint32_t repetitions(std::size_t bytes, bool quick) {
+  if (quick) return 5;
+  return bytes <= (4u << 10) ? 1000 : bytes <= (1u << 20) ? 200 : 40;
+}
+
+// Times every repetition in milliseconds; empty if a sum is wrong or the epoch broke.
+template <class Operation>
+std::vector<double> measure(Runner& rank, Rank self, Rank world, std::size_t n,
+                            std::uint32_t count) {
+  std::vector<std::int32_t> in(n), out[2];
+  for (auto& o : out) o.resize(n);
+  for (std::size_t i = 0; i < n; ++i) in[i] = static_cast<std::int32_t>(i * (self + 1));
+  std::vector<double> samples;
+  const std::uint32_t warm_up = 3 + count / 10;
+  for (std::uint32_t k = 0; k < count + warm_up; ++k) {
+    const auto begin = Clock::now();
+    // Two results in turn: the totals sent last may still be on their way to a slower rank, but
+    // those before have arrived, since every rank has contributed to the operation after them.
+    const bool fine = rank.template run<Operation>([&](Version version) {
+      AllReduceOptions options;
+      options.self = self;
+      options.world = world;
+      options.version = version;
+      return Operation(in, out[k % 2], options);
+    });
+    const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+    if (!fine) return {};
+    if (k >= warm_up) samples.push_back(took.count());
+  }
+  const std::uint32_t factor = world * (world + 1) / 2;
+  for (std::size_t i = 0; i < n; ++i)
+    for (const auto& o : out)
+      if (static_cast<std::uint32_t>(o[i]) != static_cast<std::uint32_t>(i) * factor) return {};
+  // Nobody may free what a slower rank still waits for.
+  const std::int32_t nothing = 0;
+  std::int32_t sum = 0;
+  rank.template run<AllReduce>([&](Version version) {
+    AllReduceOptions options;
+    options.self = self;
+    options.world = world;
+    options.version = version;
+    return AllReduce({&nothing, 1}, {&sum, 1}, options);
+  });
+  return samples;
+}
+
+// A forked process: tells its port, learns all, and, if rank 0, tells the samples.
+int child(Rank self, Rank world, bool quick, const EpochKey& key, int from_parent, int to_parent) {
+  auto listener = Listener::open({});
+  if (!listener) return 1;
+  const std::uint16_t port = listener.value()->port();
+  std::vector<std::uint16_t> ports(world);
+  if (!write_all(to_parent, &port, sizeof port)) return 1;
+  if (!read_all(from_parent, ports.data(), ports.size() * sizeof port)) return 1;
+  MeshOptions options;
+  options.epoch = {1, 1};
+  options.key = key;
+  options.self = self;
+  for (Rank r = 0; r < world; ++r) options.peers.push_back({{r, r + 1}, "127.0.0.1", ports[r]});
+  Runner rank(options, *listener.value());
+  for (const Case& c : kCases) {
+    const std::size_t n = c.bytes / sizeof(std::int32_t);
+    const std::uint32_t count = repetitions(c.bytes, quick);
+    const bool ring = c.algorithm == std::string("ring");
+    const auto samples = ring ? measure<Ring>(rank, self, world, n, count)
+                              : measure<AllReduce>(rank, self, world, n, count);
+    if (samples.empty()) return 1;
+    if (self == 0 && !write_all(to_parent, samples.data(), count * sizeof(double))) return 1;
+  }
+  return 0;
+}
+
+void print(const Options& options, const Case& c, Rank world, std::vector<double> ms) {
+  std::sort(ms.begin(), ms.end());
+  const double median = ms[ms.size() / 2], p99 = ms[(ms.size() - 1) * 99 / 100];
+  const double bus_gbs = 2.0 * (world - 1) / world * static_cast<double>(c.bytes) / median / 1e6;
+  const std::string name = std::string("allreduce_") + c.algorithm + "_w" + std::to_string(world) +
+                           "_" + std::to_string(c.bytes) + "B";
+  const char* format = options.json ? "{\"name\":\"%s\",\"n\":%zu,\"unit\":\"ms\",\"median\":%.4g,"
+                                      "\"p99\":%.4g,\"min\":%.4g,\"bus_gbs\":%.3g}\n"
+                                    : "%-44s %5zu %-10s %10.4g %10.4g %10.4g %8.3g GB/s\n";
+  if (options.json) {
+    std::fprintf(options.out, format, name.c_str(), ms.size(), median, p99, ms[0], bus_gbs);
+  } else {
+    std::fprintf(options.out, format, name.c_str(), ms.size(), "ms", median, p99, ms[0], bus_gbs);
+  }
+}
+
+struct Process {
+  pid_t pid = -1;
+  Fd to, from;
+};
+
+bool start(Process& process, Rank self, Rank world, bool quick, const EpochKey& key,
+           std::vector<Process>& others) {
+  int down[2], up[2];
+  if (pipe(down) != 0) return false;
+  Fd down_read(down[0]), down_write(down[1]);
+  if (pipe(up) != 0) return false;
+  Fd up_read(up[0]), up_write(up[1]);
+  process.pid = fork();
+  if (process.pid < 0) return false;
+  if (process.pid == 0) {
+    others.clear();  // their pipes
+    down_write.reset();
+    up_read.reset();
+    _exit(child(self, world, quick, key, down_read.get(), up_write.get()));
+  }
+  process.to = std::move(down_write);
+  process.from = std::move(up_read);
+  return true;
+}
+
+// One group of processes through all cases.
+bool run_group(const Options& options, Rank world) {
+  std::fflush(options.out);
+  EpochKey key{};
+  random_bytes(key);
+  std::vector<Process> processes(world);
+  bool fine = true;
+  for (Rank r = 0; r < world && fine; ++r) {
+    Process process;
+    fine = start(process, r, world, options.quick, key, processes);
+    processes[r] = std::move(process);
+  }
+  std::vector<std::uint16_t> ports(world);
+  for (Rank r = 0; r < world && fine; ++r)
+    fine = read_all(processes[r].from.get(), &ports[r], sizeof ports[r]);
+  for (Rank r = 0; r < world && fine; ++r)
+    fine = write_all(processes[r].to.get(), ports.data(), ports.size() * sizeof ports[r]);
+  for (const Case& c : kCases) {
+    std::vector<double> samples(repetitions(c.bytes, options.quick));
+    fine =
+        fine && read_all(processes[0].from.get(), samples.data(), samples.size() * sizeof(double));
+    if (fine) print(options, c, world, std::move(samples));
+  }
+  for (Process& process : processes) {
+    process.to.reset();
+    process.from.reset();
+    int status = 0;
+    if (process.pid > 0) fine = waitpid(process.pid, &status, 0) > 0 && status == 0 && fine;
+  }
+  return fine;
+}
+
+}  // namespace
+
+int bench_allreduce(const Options& options) {
+  bool fine = true;
+  for (Rank world = 2; world <= 4 && fine; ++world) fine = run_group(options, world);
+  if (!fine) std::fprintf(stderr, "starling bench: an all-reduce gave a wrong sum or broke\n");
+  return fine ? 0 : 1;
+}
+
+}  // namespace starling::bench
