@@ -16,7 +16,6 @@ TEXT
 packages=(
   g++ cmake ninja-build ccache mold pkg-config python3
   libcaf-dev libcapnp-dev capnproto libzmq3-dev cppzmq-dev libsodium-dev libssl-dev
-  libdnnl-dev ocl-icd-opencl-dev  # the second is only recommended by the first, but its CMake files need it
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev
   doctest-dev
 )

@@ -295,7 +295,10 @@ def compare_allreduce(starling, results):
 
 
 def first_line(command):
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().split("\n")[0]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().split("\n")[0]
+    except FileNotFoundError:
+        return ""
 
 
 def compare(arguments):
