@@ -247,10 +247,12 @@ def starling_run(starling, job, model, workers, threads, steps):
             "loss": lines[-1]["loss"]}
 
 
-def starling_allreduce(starling, processes, size):
-    command = [starling, "bench", "allreduce", "--ranks", str(processes), "--bytes", str(size), "--json"]
+def starling_allreduce(starling):
+    """Name of each case of `starling bench allreduce` -> its figures."""
+    command = [starling, "bench", "allreduce", "--json"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return json.loads(output.strip().splitlines()[-1])
+    cases = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    return {case["name"]: case for case in cases if "name" in case}
 
 
 # ---- The comparison --------------------------------------------------------------------------------
@@ -282,16 +284,21 @@ def compare_training(starling, model, pairs, steps, results):
             results[name] = {"pytorch": torch_side, "starling": own_side}
 
 
-def compare_allreduce(starling, results):
-    say("\nall-reduce, ms: median (fastest)      gloo              Starling     ratio of medians")
-    for processes in (2, 4):
-        for size in (1 << 20, 1 << 24):
-            run = ["allreduce", "--processes", str(processes), "--bytes", str(size),
-                   "--repetitions", "100" if size < 1 << 22 else "20"]
-            a, b = torch_processes(run), starling_allreduce(starling, processes, size)
-            say(f"  {processes} processes, {size >> 20:>2} MiB   {a['median_ms']:>12.2f} ({a['min_ms']:.2f})"
-                f"{b['median_ms']:>12.2f} ({b['min_ms']:.2f})   {a['median_ms'] / b['median_ms']:.2f}")
-            results[f"allreduce {processes} {size}"] = {"pytorch": a, "starling": b}
+def compare_allreduce(starling, rounds, results):
+    """float32 with gloo beside int32 with Starling, which is what each of them trains with."""
+    say("\nall-reduce, ms: median (fastest)            gloo          Starling   ratio")
+    sizes = ((1 << 20, 100), (1 << 24, 20))
+    for turn in range(rounds):
+        own_side = starling_allreduce(starling)
+        for processes in (2, 4):
+            for size, repetitions in sizes:
+                a = torch_processes(["allreduce", "--processes", str(processes), "--bytes", str(size),
+                                     "--repetitions", str(repetitions)])
+                b = own_side[f"allreduce_direct_w{processes}_{size}B"]
+                name = f"{processes} processes, {size >> 20:>2} MiB"
+                say(f"  round {turn + 1}, {name}   {a['median_ms']:>8.2f} ({a['min_ms']:.2f})"
+                    f"{b['median']:>10.2f} ({b['min']:.2f}){a['median_ms'] / b['median']:>8.2f}")
+                results.setdefault(f"allreduce {name}", []).append({"pytorch": a, "starling": b})
 
 
 def first_line(command):
@@ -314,7 +321,7 @@ def compare(arguments):
     if "gpt2" in wanted:
         compare_training(arguments.starling, "gpt2", min(arguments.pairs, 2), 6, results)
     if "allreduce" in wanted:
-        compare_allreduce(arguments.starling, results)
+        compare_allreduce(arguments.starling, min(arguments.pairs, 3), results)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as stream:
             json.dump(results, stream, indent=1)
