@@ -23,7 +23,12 @@ bool send_whole(const Fd& fd, const T& value) {
 
 Dialler::Dialler(const EpochSecret& secret, DialTarget target, const Fd& epoll, std::uint64_t tag,
                  std::chrono::milliseconds timeout)
-    : secret_(secret), target_(std::move(target)), epoll_(epoll), tag_(tag), timeout_(timeout) {}
+    : secret_(secret),
+      target_(std::move(target)),
+      epoll_(epoll),
+      tag_(tag),
+      timeout_(timeout),
+      try_local_(target_.local) {}
 
 void Dialler::on_time(Clock::time_point now) {
   if (now < wake_at_) return;
@@ -32,9 +37,13 @@ void Dialler::on_time(Clock::time_point now) {
 }
 
 void Dialler::dial(Clock::time_point now) {
-  auto dialled = dial_tcp(target_.host, target_.port);
-  if (!dialled) return give_up(dialled.error().text(), now);
-  socket_ = std::move(dialled.value());
+  // Whoever answers under the local name may be somebody else: then TCP has its turn.
+  if (std::exchange(try_local_, target_.local && !try_local_)) socket_ = dial_local(target_.port);
+  if (!socket_) {
+    auto dialled = dial_tcp(target_.host, target_.port);
+    if (!dialled) return give_up(dialled.error().text(), now);
+    socket_ = std::move(dialled.value());
+  }
   have_ = 0;
   phase_ = Phase::kConnecting;
   wake_at_ = now + timeout_;

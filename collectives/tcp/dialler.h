@@ -16,6 +16,7 @@ struct DialTarget {
   Rank rank = 0;
   std::string host;
   std::uint16_t port = 0;
+  bool local = false;  // try a local socket first, then in turn with TCP
 };
 
 // Threads: one. Ownership: borrows secret and epoll.
@@ -51,6 +52,7 @@ class Dialler {
   const std::uint64_t tag_;
   const std::chrono::milliseconds timeout_;
   Phase phase_ = Phase::kIdle;
+  bool try_local_;
   Clock::time_point wake_at_{};
   std::chrono::milliseconds backoff_{5};
   Fd socket_;

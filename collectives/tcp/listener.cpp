@@ -44,17 +44,18 @@ bool send_whole(const Fd& fd, const T& value) {
 
 Result<std::unique_ptr<Listener>> Listener::open(const ListenerOptions& options) {
   STARLING_TRY(bound, listen_tcp(options.host, options.port));
-  return std::unique_ptr<Listener>(
-      new Listener(options, std::move(bound.socket), make_epoll(), make_wake(), bound.port));
+  return std::unique_ptr<Listener>(new Listener(options, std::move(bound)));
 }
 
-Listener::Listener(const ListenerOptions& options, Fd socket, Fd epoll, Fd wake, std::uint16_t port)
+Listener::Listener(const ListenerOptions& options, Bound bound)
     : options_(options),
-      socket_(std::move(socket)),
-      epoll_(std::move(epoll)),
-      wake_(std::move(wake)),
-      port_(port) {
-  watch(epoll_, socket_);
+      port_(bound.port),
+      tcp_(std::move(bound.socket)),
+      local_(listen_local(port_)),
+      epoll_(make_epoll()),
+      wake_(make_wake()) {
+  watch(epoll_, tcp_);
+  if (local_) watch(epoll_, local_);
   watch(epoll_, wake_);
   thread_ = std::thread([this] { run(); });
 }
@@ -99,8 +100,8 @@ void Listener::run() {
     const int n = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
     for (int i = 0; i < n; ++i) {
       const int fd = events[i].data.fd;
-      if (fd == socket_.get()) {
-        accept_all();
+      if (fd == tcp_.get() || fd == local_.get()) {
+        accept_all(fd == tcp_.get() ? tcp_ : local_);
       } else if (fd == wake_.get()) {
         drain_wake(wake_);
         for (auto it = pending_.begin(); it != pending_.end();) try_answer(*(it++)->second);
@@ -112,10 +113,10 @@ void Listener::run() {
   }
 }
 
-void Listener::accept_all() {
+void Listener::accept_all(const Fd& socket) {
   // Not more at once than wait at most, so that a flood of dials cannot starve the others.
   for (std::size_t i = 0; i < options_.sockets_max; ++i) {
-    Fd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Fd fd(accept4(socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) return;
     if (pending_.size() >= options_.sockets_max) {
       const auto older = [](const auto& a, const auto& b) {

@@ -63,17 +63,17 @@ class Listener {
     EpochSecret secret;
     Adopt adopt;
   };
-  Listener(const ListenerOptions& options, Fd socket, Fd epoll, Fd wake, std::uint16_t port);
+  Listener(const ListenerOptions& options, Bound bound);
   void run();
-  void accept_all();
+  void accept_all(const Fd& socket);
   void on_readable(Pending& pending);
   void try_answer(Pending& pending);
   void finish(Pending& pending);
   void close_expired();
 
   const ListenerOptions options_;
-  const Fd socket_, epoll_, wake_;
   const std::uint16_t port_;
+  const Fd tcp_, local_, epoll_, wake_;
   std::atomic<bool> stopping_{false};
   std::map<int, std::unique_ptr<Pending>> pending_;  // owned by the thread
   mutable std::mutex mutex_;

@@ -92,7 +92,8 @@ Mesh::Impl::Peer::Peer(Rank r, const Impl& mesh)
       reader(mesh.pool_, mesh.options.frame_bytes_max) {
   if (r < mesh.options.self) return;
   const MeshPeer& target = mesh.options.peers[r];
-  dialler.emplace(mesh.secret_, DialTarget{r, target.host, target.port}, mesh.epoll_, r,
+  const bool local = mesh.options.local_sockets && loopback(target.host);
+  dialler.emplace(mesh.secret_, DialTarget{r, target.host, target.port, local}, mesh.epoll_, r,
                   mesh.options.handshake_timeout);
 }
 

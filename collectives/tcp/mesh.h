@@ -1,6 +1,6 @@
 #pragma once
-// The connections of one epoch (R1): one TCP connection to every other rank, one communication
-// thread.
+// The connections of one epoch (R1): one connection to every other rank, TCP or, on one machine, a
+// local socket; one communication thread.
 //
 // The lower rank of a pair dials, and dials again until it stands or connect_timeout is over: the
 // peer may not have the plan yet. Frames are delivered in the order of each connection, with their
@@ -35,6 +35,7 @@ struct MeshOptions {
   std::vector<MeshPeer> peers;                        // index = rank, self included
   std::chrono::milliseconds connect_timeout{5000};    // until all connections stand
   std::chrono::milliseconds handshake_timeout{2000};  // of one attempt
+  bool local_sockets = true;  // instead of TCP, to peers at a loopback address (socket.h)
   std::size_t frame_bytes_max = kFrameBytesMax;
   std::size_t queue_bytes_max = std::size_t{8} << 30;  // to one peer and not yet written; beyond it
                                                        // the connection breaks

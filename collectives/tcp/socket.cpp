@@ -7,9 +7,11 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 
@@ -20,6 +22,8 @@ namespace starling::collectives {
 namespace {
 
 constexpr int kBufferBytes = 4 << 20;
+// A full backlog drops a peer's SYN, and its retry comes a second later.
+constexpr int kBacklog = 1024;
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -63,6 +67,21 @@ void set_buffers(const Fd& socket) {
     setsockopt(socket.get(), SOL_SOCKET, option, &kBufferBytes, sizeof kBufferBytes);
 }
 
+struct LocalName {
+  sockaddr_un address{};
+  socklen_t size = 0;
+};
+
+// Abstract: the first byte of the path is 0.
+LocalName local_name(std::uint16_t tcp_port) {
+  LocalName name;
+  name.address.sun_family = AF_UNIX;
+  const std::string text = "starling-bulk-" + std::to_string(tcp_port);
+  text.copy(name.address.sun_path + 1, sizeof name.address.sun_path - 1);
+  name.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  return name;
+}
+
 }  // namespace
 
 void Fd::reset() {
@@ -82,8 +101,6 @@ Result<Bound> listen_tcp(const std::string& host, std::uint16_t port) {
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   set_buffers(fd);
-  // A full backlog drops a peer's SYN, and its retry comes a second later.
-  constexpr int kBacklog = 1024;
   if (bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 || listen(fd.get(), kBacklog) != 0)
     return refuse(strerror(errno));
   sockaddr_storage bound{};
@@ -105,11 +122,31 @@ Result<Fd> dial_tcp(const std::string& host, std::uint16_t port) {
   if (!found) return refuse("the host is not known");
   Fd fd(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return refuse(strerror(errno));
-  set_buffers(fd);
   tune(fd);
   if (connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS)
     return refuse(strerror(errno));
   return fd;
+}
+
+Fd listen_local(std::uint16_t tcp_port) {
+  Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const LocalName name = local_name(tcp_port);
+  const auto* address = reinterpret_cast<const sockaddr*>(&name.address);
+  if (fd && (bind(fd.get(), address, name.size) != 0 || listen(fd.get(), kBacklog) != 0)) return {};
+  return fd;
+}
+
+Fd dial_local(std::uint16_t tcp_port) {
+  Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const LocalName name = local_name(tcp_port);
+  const auto* address = reinterpret_cast<const sockaddr*>(&name.address);
+  if (fd && connect(fd.get(), address, name.size) != 0) return {};
+  if (fd) set_buffers(fd);
+  return fd;
+}
+
+bool loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 int connect_error(const Fd& socket) {
@@ -123,6 +160,7 @@ void tune(const Fd& socket) {
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  set_buffers(socket);
 }
 
 Fd make_wake() {

@@ -1,5 +1,10 @@
 #pragma once
-// File descriptors that close themselves, and TCP sockets set up as bulk connections want them.
+// File descriptors that close themselves, and sockets set up as bulk connections want them.
+//
+// Peers on one machine that are dialled at a loopback address use a local (AF_UNIX) socket instead
+// of TCP: the same bytes for about 0.6 of the processor time (16 MiB each way: 6.5 to 7.6 ms
+// instead of 10.3 to 14 ms per process on a busy 2-core machine). Its name is abstract, so nothing
+// stays behind, and says the TCP port, so that no address is needed beyond the one in the plan.
 
 #include <cstdint>
 #include <string>
@@ -39,9 +44,17 @@ Result<Bound> listen_tcp(const std::string& host, std::uint16_t port);
 // A non-blocking socket whose connect has begun; writable when it stands or has failed.
 // Errors: kUnavailable  the host cannot be resolved or the connection fails at once
 Result<Fd> dial_tcp(const std::string& host, std::uint16_t port);
+// The same for this machine only, under the name of a TCP port. Empty if it cannot be had: there is
+// TCP still.
+Fd listen_local(std::uint16_t tcp_port);
+Fd dial_local(std::uint16_t tcp_port);
+// The host is this machine for sure.
+bool loopback(const std::string& host);
+
 // 0 when a dialled socket stands, else the errno of its failure.
 int connect_error(const Fd& socket);
-// No delay, keep-alive, and large buffers: 4 MiB give 3.0 instead of 2.3 GB/s on loopback.
+// For accepted sockets: no delay, keep-alive, and large buffers (4 MiB give 3.0 instead of 2.3 GB/s
+// on loopback).
 void tune(const Fd& socket);
 
 // An eventfd to wake an epoll loop, and an epoll.

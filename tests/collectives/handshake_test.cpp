@@ -173,6 +173,20 @@ TEST_CASE("listener: an address that cannot be bound is bad input") {
   CHECK(second.error().text().find(std::to_string(first->port())) != std::string::npos);
 }
 
+// The name is not proof of anything: if a stranger sits under it, the handshake fails there and TCP
+// is next.
+TEST_CASE("mesh: a stranger under a peer's local name does not keep it from standing") {
+  Epoch epoch(2);
+  epoch.options.handshake_timeout = std::chrono::milliseconds(50);
+  epoch.listeners[1].reset();  // and with it its local name
+  const Fd stranger = listen_local(epoch.options.peers[1].port);
+  REQUIRE(static_cast<bool>(stranger));
+  ListenerOptions same;
+  same.port = epoch.options.peers[1].port;
+  epoch.listeners[1] = open_listener(same);
+  epoch.connect();
+}
+
 TEST_CASE("mesh: P8, with another key or epoch it does not stand, and says why") {
   Epoch epoch(2);
   epoch.options.connect_timeout = std::chrono::milliseconds(200);

@@ -42,6 +42,12 @@ TEST_CASE("mesh: all stand, whatever the order in which they start") {
 // Sizes from nothing to several socket buffers; both directions at once, from two threads.
 TEST_CASE("mesh: frames arrive whole and in the order of their connection") {
   Epoch epoch(3);
+  SUBCASE("local sockets") {
+    epoch.options.local_sockets = true;
+  }
+  SUBCASE("TCP") {
+    epoch.options.local_sockets = false;
+  }
   epoch.connect();
   std::mt19937 random(3);
   constexpr Version kFrames = 60;
@@ -128,6 +134,7 @@ TEST_CASE("mesh: R9, after a stop at any moment no callback runs") {
   for (int round = 0; round < 24; ++round) {
     CAPTURE(round);
     Epoch epoch(3);
+    epoch.options.local_sockets = round % 2 == 0;
     epoch.make([](Node& node, Rank from, Frame& frame) {
       if (frame.header.version > 0)
         node.mesh->send(from, record_header(frame.header.version - 1), frame.payload);
@@ -150,6 +157,12 @@ TEST_CASE("mesh: R9, after a stop at any moment no callback runs") {
 // R1: LEFT is the last frame; everything before it arrives, end of file after it is no break.
 TEST_CASE("mesh: R1, who leaves by a switch flushes, and its end is no break") {
   Epoch epoch(3);
+  SUBCASE("local sockets") {
+    epoch.options.local_sockets = true;
+  }
+  SUBCASE("TCP") {
+    epoch.options.local_sockets = false;
+  }
   epoch.connect();
   for (Rank r = 0; r < 3; ++r) {
     for (Version v = 0; v < 20; ++v)
