@@ -160,6 +160,7 @@ void Leader::applied(const Joined& e) {
   joined.what = "joined";
   joined.who = worker->join.who;
   joined.name = worker->join.name;
+  joined.pid = worker->join.pid;
   emit(std::move(joined));
 }
 

@@ -270,12 +270,19 @@ void Raft::on_append_reply(const RaftMessage& m) {
   // Entries are sent again when the answer to a later heartbeat shows that they were lost; never on
   // an answer that was doubled, or each round trip would multiply the messages.
   if (m.match > peer.match || m.round > peer.sent_ms) peer.awaiting = false;
+  const auto verified = peer.match;
+  const auto committed = commit_;
   if (m.match > peer.match) {
     peer.match = m.match;
     peer.next = std::max(peer.next, peer.match + 1);
     advance_commit();
   }
-  if (!peer.awaiting && peer.next <= last_index()) send_append(m.from, /*with_entries=*/true);
+  if (!peer.awaiting && peer.next <= last_index()) {
+    send_append(m.from, /*with_entries=*/true);
+  } else if (peer.match > verified && commit_ == committed && commit_ > verified) {
+    // Others made the commit; when this one was told, it could not yet follow.
+    send_append(m.from, /*with_entries=*/false);
+  }
 }
 
 void Raft::on_append_refused(const RaftMessage& m) {

@@ -1,0 +1,178 @@
+#include "actors/coordinator/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/mac.h"
+#include "core/formats/raft_log.h"
+#include "elastic/membership/coordinator.h"
+
+namespace starling::actors {
+namespace {
+
+using namespace elastic::coordinator_command;
+namespace event = elastic::coordinator_event;
+
+constexpr std::chrono::milliseconds kTick{10};
+
+template <class T>
+T random_value() {
+  T value{};
+  random_bytes({reinterpret_cast<std::uint8_t*>(&value), sizeof value});
+  return value;
+}
+
+elastic::LeaderConfig leader_config(const CoordinatorOptions& options) {
+  const Job& job = options.job;
+  const Layout& layout = *options.layout;
+  elastic::LeaderConfig config;
+  config.micro_batches = job.micro_batches;
+  config.steps = job.steps;
+  config.segments = layout.segments();
+  config.bucket_segments = layout.bucket(0).count;
+  config.replicas = job.replicas;
+  config.wanted_workers = options.wanted_workers;
+  // About 4 MiB of state (weights and two moments) from one source in one step.
+  config.move_budget = std::max(1u, (4u << 20) / (layout.segment_blocks() * kBlock * 12));
+  config.lease_ms = job.lease_ms;
+  config.report_deadline_ms = job.lease_ms;
+  config.start_timeout_ms = job.start_timeout_ms;
+  config.state_timeout_ms = job.state_timeout_ms;
+  config.job_hash = job_hash(job);
+  for (SegmentId s = 0; s < layout.segments(); ++s)
+    config.tensors.push_back(layout.tensors()[layout.tensor_of(layout.first_block(s))].spec.name);
+  return config;
+}
+
+class Coordinator : public caf::event_based_actor {
+ public:
+  Coordinator(caf::actor_config& actor, CoordinatorOptions options,
+              std::shared_ptr<RaftLog> raft_log)
+      : event_based_actor(actor),
+        options_(std::move(options)),
+        raft_log_(std::move(raft_log)),
+        log_(options_.log, {{"coordinator", options_.self}}),
+        began_(std::chrono::steady_clock::now()) {
+    elastic::CoordinatorConfig config;
+    config.raft.self = options_.self;
+    config.raft.size = static_cast<std::uint32_t>(options_.group.size());
+    config.raft.seed = random_value<std::uint64_t>();
+    config.leader = leader_config(options_);
+    config.job = {options_.job_id, config.leader.job_hash};
+    config.secret = random_value<EpochKey>();
+    const RaftTerm& term = raft_log_->term();
+    machine_ = std::make_unique<elastic::Coordinator>(
+        std::move(config), elastic::HardState{term.term, term.vote}, raft_log_->take_entries());
+  }
+
+  caf::behavior make_behavior() override {
+    set_exit_handler([this](caf::exit_msg& message) { shut_down(message.reason); });
+    return {
+        [this](std::shared_ptr<Gateway> gateway) {
+          gateway_ = std::move(gateway);
+          send(this, tick_atom_v);
+        },
+        [this](tick_atom) {
+          if (!machine_) return;
+          feed_time();
+          delayed_send(this, kTick, tick_atom_v);
+        },
+        [this](const Arrival& arrival) {
+          if (!machine_) return;
+          feed_time();
+          on_arrival(arrival);
+        },
+        [this](follow_atom, const caf::actor& follower) { followers_.push_back(follower); },
+        [this](stop_atom) { shut_down(caf::exit_reason::normal); },
+    };
+  }
+
+ private:
+  void feed_time() {
+    const auto now = std::chrono::steady_clock::now() - began_;
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+    handle(event::Tick{1 + static_cast<std::uint64_t>(ms)});
+  }
+
+  void on_arrival(const Arrival& arrival) {
+    if (const auto* raft = std::get_if<RaftMessage>(&arrival.body)) {
+      for (std::uint32_t i = 0; i < options_.group.size(); ++i)
+        if (options_.group[i].name == arrival.sender) handle(event::RaftArrived{i, *raft});
+      return;
+    }
+    if (arrival.server) return;  // another coordinator's answer
+    handle(event::WorkerSaid{arrival.from, arrival.sender, arrival.body});
+  }
+
+  void handle(const elastic::CoordinatorEvent& e) {
+    for (auto& command : machine_->on(e))
+      std::visit([this](auto& c) { execute(c); }, command);
+  }
+
+  void execute(Persist& c) {
+    std::optional<RaftTerm> term;
+    if (c.hard_state) term = RaftTerm{c.hard_state->term, c.hard_state->vote};
+    if (auto saved = raft_log_->save(term, c.append); !saved)
+      check_failed(__FILE__, __LINE__, "the log is on disk", saved.error().text());
+    handle(event::Persisted{});
+  }
+
+  void execute(SendRaft& c) {
+    // Servers of our gateway are the others, in order.
+    const std::uint32_t to = c.message.to;
+    gateway_->send_to_server(to < options_.self ? to : to - 1, std::move(c.message));
+  }
+
+  void execute(SendWorker& c) { gateway_->send_to(c.to, std::move(c.body)); }
+
+  void execute(elastic::Observation& c) {
+    const auto seen = std::make_shared<const elastic::Observation>(std::move(c));
+    if (seen->kind == elastic::Observation::Kind::kWarning) log_.warn(seen->what);
+    for (const auto& follower : followers_) send(follower, seen);
+  }
+
+  void shut_down(caf::error reason) {
+    machine_.reset();
+    gateway_.reset();
+    quit(std::move(reason));
+  }
+
+  const CoordinatorOptions options_;
+  const std::shared_ptr<RaftLog> raft_log_;
+  const Log log_;
+  const std::chrono::steady_clock::time_point began_;
+  std::shared_ptr<Gateway> gateway_;
+  std::unique_ptr<elastic::Coordinator> machine_;
+  std::vector<caf::actor> followers_;
+};
+
+}  // namespace
+
+Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, CoordinatorOptions options) {
+  STARLING_CHECK(options.self < options.group.size());
+  STARLING_TRY(raft_log, RaftLog::open(options.state_dir, options.job_id, options.self));
+  GatewayOptions gateway;
+  gateway.job = options.job_id;
+  gateway.self = Incarnation{0, random_value<std::uint64_t>() | 1};
+  gateway.key = options.key;
+  gateway.listen = GatewayOptions::Listen{options.address, options.allowed};
+  for (std::uint32_t i = 0; i < options.group.size(); ++i)
+    if (i != options.self) gateway.servers.push_back(options.group[i]);
+
+  auto actor = system.spawn<Coordinator, caf::detached>(
+      std::move(options), std::make_shared<RaftLog>(std::move(raft_log)));
+  auto started = Gateway::start(std::move(gateway), [actor](Arrival arrival) {
+    caf::anon_send(actor, std::move(arrival));
+  });
+  if (!started) {
+    caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+    return std::move(started).error();
+  }
+  std::shared_ptr<Gateway> opened = std::move(started).value();
+  const std::uint16_t port = opened->port();
+  caf::anon_send(actor, std::move(opened));
+  return CoordinatorHandle{actor, port};
+}
+
+}  // namespace starling::actors

@@ -1,0 +1,43 @@
+#pragma once
+// The coordinator actor: one member of the Raft group that decides epochs, with its log on disk and
+// its gateway.
+
+#include <caf/all.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/messages.h"
+#include "core/base/keys.h"
+#include "core/job/job.h"
+#include "core/job/layout.h"
+
+namespace starling::actors {
+
+struct CoordinatorOptions {
+  Job job;
+  std::shared_ptr<const Layout> layout;
+  JobId job_id{};
+  std::uint32_t self = 0;                        // place in the group
+  std::vector<GatewayOptions::Server> group;     // all coordinators in order; own address unused
+  KeyPair key;
+  std::string address = "tcp://127.0.0.1:0";     // to listen on
+  AllowList allowed;
+  std::string state_dir;                         // of its log; made if it is not there
+  std::uint32_t wanted_workers = 1;              // the first epoch waits for them
+  LogLevel log = LogLevel::kWarn;
+};
+
+struct CoordinatorHandle {
+  caf::actor actor;
+  std::uint16_t port = 0;
+};
+
+// Opens log and gateway and spawns the actor. It understands
+//   follow_atom, caf::actor   that actor gets every Observed from now on; kEnd is the last
+//   stop_atom                 ends it. After the job's end it goes on answering until then.
+// A failed write of the log ends the process with exit code 5: it must not be tried again.
+// Errors: as RaftLog::open and Gateway::start give them.
+Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, CoordinatorOptions options);
+
+}  // namespace starling::actors

@@ -1,0 +1,77 @@
+#pragma once
+// What actors say to each other inside one process: immutable values, cheap to copy.
+
+#include <caf/all.hpp>
+#include <memory>
+#include <string>
+
+#include "actors/gateway/gateway.h"
+#include "actors/worker/engine.h"
+#include "core/data/batch.h"
+#include "elastic/membership/leader.h"
+
+namespace starling::actors {
+
+// -- to a data loader, and back
+struct LoadAhead {  // micro-batches that will be asked for; the oldest of what is kept may go
+  Version version = 0;
+  std::vector<MicroBatch> micro_batches;
+};
+struct LoadNow {
+  Version version = 0;
+  MicroBatch micro_batch = 0;
+};
+struct Loaded {  // answer to LoadNow, to whoever asked
+  Version version = 0;
+  MicroBatch micro_batch = 0;
+  std::shared_ptr<const Batch> batch;  // null: `error` says why
+  std::string error;
+};
+
+// -- to a worker
+struct MicroBatchComputed {
+  Version version = 0;
+  LedgerRow row;
+  std::string error;  // not empty: the data or the model failed
+};
+struct LeaveNotice {
+  std::uint64_t notice_ms = 0;
+};
+
+// -- to whoever follows a worker or a coordinator (see `follow_atom`)
+struct WorkerOver {  // a worker's last message
+  int code = 0;
+  bool fenced = false;
+  std::string reason;
+  bool job_done = false;
+  Digest digest{};
+  double loss = 0;
+  // Final parameters, flat in the job's layout; set if job_done.
+  std::shared_ptr<const std::vector<float>> parameters;
+};
+// Coordinators send elastic::Observation.
+
+using Observed = std::shared_ptr<const elastic::Observation>;
+
+using tick_atom = caf::atom_constant<caf::atom("tick")>;
+using start_atom = caf::atom_constant<caf::atom("start")>;
+using stop_atom = caf::atom_constant<caf::atom("stop")>;
+using follow_atom = caf::atom_constant<caf::atom("follow")>;  // + the follower, as caf::actor
+inline constexpr tick_atom tick_atom_v{};
+inline constexpr start_atom start_atom_v{};
+inline constexpr stop_atom stop_atom_v{};
+inline constexpr follow_atom follow_atom_v{};
+
+}  // namespace starling::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::Arrival)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::shared_ptr<starling::actors::Gateway>)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::MeshEvent)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::ComputeOrder)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LoadAhead)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LoadNow)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::Loaded)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::MicroBatchComputed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LeaveNotice)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::WorkerOver)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::Observed)

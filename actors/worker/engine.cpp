@@ -1,0 +1,464 @@
+#include "actors/worker/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/wire/step_codec.h"
+
+namespace starling::actors {
+
+using namespace elastic::worker_command;
+namespace event = elastic::worker_event;
+using collectives::Arrival;
+
+namespace {
+
+elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
+  elastic::WorkerConfig config;
+  config.micro_batches = setup.job.micro_batches;
+  config.steps = setup.job.steps;
+  config.segments = setup.layout->segments();
+  config.heartbeat_ms = std::max<std::uint64_t>(10, setup.job.lease_ms / 10);
+  config.coordinator_timeout_ms = setup.job.coordinator_timeout_ms;
+  return config;
+}
+
+}  // namespace
+
+Engine::Engine(EngineOptions options, collectives::Listener& listener, EngineCalls calls, Log log)
+    : options_(std::move(options)),
+      layout_(*options_.setup->layout),
+      listener_(listener),
+      calls_(std::move(calls)),
+      log_(std::move(log)),
+      worker_(worker_config(*options_.setup)),
+      state_(layout_, options_.setup->job),
+      accumulators_(layout_, options_.setup->job.micro_batches),
+      totals_(layout_, options_.setup->job.micro_batches),
+      began_(std::chrono::steady_clock::now()),
+      passed_(began_),
+      breathed_(began_) {}
+
+Engine::~Engine() { stop(); }
+
+void Engine::stop() {
+  over_ = true;
+  while (!epochs_.empty()) close(epochs_.begin()->first);
+}
+
+// ---- Events -----------------------------------------------------------------------------------
+
+void Engine::start() {
+  feed_time();
+  handle(event::Start{options_.join});
+}
+
+void Engine::feed_time() {
+  const auto now = std::chrono::steady_clock::now() - began_;
+  // From 1 on: 0 is the machine's "no time yet".
+  handle(event::Tick{1 + static_cast<std::uint64_t>(
+                             std::chrono::duration_cast<std::chrono::milliseconds>(now).count())});
+}
+
+void Engine::tick() { feed_time(); }
+
+void Engine::on_message(const Message& message) {
+  if (const auto* welcome = std::get_if<Welcome>(&message)) calls_.set_counter(welcome->who.counter);
+  feed_time();
+  handle(event::Received{message});
+}
+
+void Engine::on_notice(std::uint64_t notice_ms) { handle(event::NoticeGiven{notice_ms}); }
+
+void Engine::on_micro_batch(Version version, const LedgerRow& row) {
+  handle(event::MicroBatchDone{version, row});
+}
+
+void Engine::on_mesh(MeshEvent e) {
+  const auto it = epochs_.find(e.epoch);
+  if (it == epochs_.end()) return;  // R1: that epoch was stopped
+  switch (e.kind) {
+    case MeshEvent::Kind::kConnected:
+      return handle(event::Connected{e.epoch});
+    case MeshEvent::Kind::kFrame:
+      on_frame(*it->second, e.peer, std::move(e.frame));
+      return handle(event::Tick{});
+    case MeshEvent::Kind::kBroken:
+      return give_up(*it->second, e.peer, e.why);
+    case MeshEvent::Kind::kDrained:
+      return close(e.epoch);
+  }
+}
+
+void Engine::handle(elastic::WorkerEvent e) {
+  events_.push_back(std::move(e));
+  if (handling_) return;
+  handling_ = true;
+  while (!events_.empty() && !over_) {
+    const elastic::WorkerEvent next = std::move(events_.front());
+    events_.pop_front();
+    if (const auto* tick = std::get_if<event::Tick>(&next); tick && tick->now_ms == 0) continue;
+    for (const auto& command : worker_.on(next))
+      std::visit([this](const auto& c) { execute(c); }, command);
+  }
+  handling_ = false;
+}
+
+// ---- Control ----------------------------------------------------------------------------------
+
+void Engine::execute(const ToCoordinators& c) {
+  if (std::holds_alternative<Heartbeat>(c.body)) {
+    heartbeat_ = c.body;
+    breathed_ = std::chrono::steady_clock::now();
+  }
+  if (const auto* progress = std::get_if<Progress>(&c.body)) {
+    Progress timed = *progress;
+    const auto now = std::chrono::steady_clock::now();
+    timed.step_ms = std::chrono::duration<double, std::milli>(now - passed_).count();
+    passed_ = now;
+    return calls_.to_coordinators(timed);
+  }
+  calls_.to_coordinators(c.body);
+}
+
+void Engine::breathe() {
+  const auto now = std::chrono::steady_clock::now();
+  const std::chrono::milliseconds due(options_.setup->job.lease_ms / 10);
+  if (!heartbeat_ || now - breathed_ < due) return;
+  breathed_ = now;
+  calls_.to_coordinators(*heartbeat_);
+}
+
+void Engine::execute(const Exit& c) {
+  stop();
+  calls_.over(c);
+}
+
+// ---- State ------------------------------------------------------------------------------------
+
+void Engine::execute(const Initialise& c) {
+  state_.initialise(options_.setup->parameters, options_.setup->exponents);
+  handle(event::Initialised{c.epoch});
+}
+
+void Engine::execute(const Hold& c) {
+  bool missing = false;
+  for (SegmentId s = 0; s < layout_.segments(); ++s) {
+    if (c.segments[s]) {
+      state_.hold(s);
+      missing = missing || state_.label(s) == kNoVersion;
+    } else if (state_.holds(s)) {
+      state_.drop(s);
+    }
+  }
+  if (c.fresh && missing)
+    state_.initialise(options_.setup->parameters, options_.setup->exponents);
+}
+
+void Engine::execute(const Apply& c) {
+  constexpr std::size_t kAtOnce = 64;  // segments between two looks at the clock
+  totals_.set_pending(c.record.version);
+  std::vector<SegmentId> segments;
+  for (SegmentId s = 0; s < layout_.segments(); ++s)
+    if (state_.holds(s) && state_.label(s) == c.record.version) segments.push_back(s);
+  for (std::size_t i = 0; i < segments.size(); i += kAtOnce) {
+    const auto n = std::min(kAtOnce, segments.size() - i);
+    state_.apply(totals_, c.record, std::span(segments).subspan(i, n));
+    breathe();
+  }
+  totals_.clear();
+}
+
+void Engine::execute(const ClearAccumulators&) { accumulators_.clear(); }
+
+void Engine::execute(const DropTotals&) { totals_.clear(); }
+
+void Engine::execute(const ComputeNorm& c) {
+  handle(event::NormReady{c.epoch, c.version,
+                          state_.partial_norm(totals_, c.segments).words()});
+}
+
+void Engine::execute(const ComputeDigest& c) {
+  handle(event::DigestReady{c.epoch, c.version, state_.digest_part(c.segments)});
+}
+
+void Engine::execute(const Compute& c) { calls_.compute({c.version, c.micro_batches}); }
+
+// ---- Epochs -----------------------------------------------------------------------------------
+
+void Engine::execute(const Connect& c) {
+  auto io = std::make_unique<EpochIo>();
+  io->plan = c.plan;
+  io->self = c.self;
+  io->joiner = c.joiner;
+  const Rank world = static_cast<Rank>(c.plan->members.size());
+  if (c.version != kNoVersion || c.joiner) io->session.emplace(world, c.version);
+  if (c.joiner) {
+    collectives::GatherOptions gather{c.self, world, kNoVersion, {}};
+    io->gather.emplace(layout_, io->plan_holders(), gather, static_cast<collectives::GatherSource&>(*this));
+  }
+  collectives::MeshOptions mesh;
+  mesh.job = options_.job_id;
+  mesh.epoch = c.plan->id;
+  mesh.key = c.plan->key;
+  mesh.self = c.self;
+  mesh.connect_timeout = options_.connect_timeout;
+  for (const Member& m : c.plan->members) mesh.peers.push_back({m.who, m.host, m.port});
+  collectives::MeshEvents events;
+  const auto post = calls_.post;
+  const EpochId epoch = c.plan->id;
+  using Kind = MeshEvent::Kind;
+  events.on_connected = [post, epoch] { post({epoch, Kind::kConnected, 0, {}, {}}); };
+  events.on_frame = [post, epoch](Rank from, Frame frame) {
+    post({epoch, Kind::kFrame, from, std::move(frame), {}});
+  };
+  events.on_broken = [post, epoch](Rank peer, std::string why) {
+    post({epoch, Kind::kBroken, peer, {}, std::move(why)});
+  };
+  events.on_drained = [post, epoch] { post({epoch, Kind::kDrained, 0, {}, {}}); };
+  io->mesh = std::make_unique<collectives::Mesh>(std::move(mesh), std::move(events), listener_);
+  log_.info("connecting", {{"epoch", to_string(epoch)}, {"rank", c.self}, {"world", world}});
+  collectives::Mesh& started = *io->mesh;
+  epochs_[epoch] = std::move(io);
+  started.start();
+}
+
+void Engine::execute(const Stop& c) {
+  close(c.epoch);
+  handle(event::Stopped{c.epoch});
+}
+
+// R9: when it returns, nothing of that epoch is sent or received any more.
+void Engine::close(const EpochId& epoch) {
+  const auto it = epochs_.find(epoch);
+  if (it == epochs_.end()) return;
+  it->second->mesh->stop();
+  epochs_.erase(it);
+}
+
+void Engine::execute(const elastic::worker_command::Leave& c) {
+  if (const auto it = epochs_.find(c.epoch); it != epochs_.end()) it->second->mesh->leave();
+}
+
+void Engine::give_up(EpochIo& io, Rank peer, const std::string& why) {
+  const EpochId epoch = io.plan->id;
+  log_.warn("epoch broken", {{"epoch", to_string(epoch)}, {"peer", peer}, {"cause", why}});
+  handle(event::Broken{epoch, peer});
+}
+
+void Engine::execute(const SayReady& c) {
+  const auto it = epochs_.find(c.epoch);
+  if (it != epochs_.end()) send_all(*it->second, FrameKind::kRecord, 0, {});
+}
+
+void Engine::execute(const SetVersion& c) {
+  EpochIo& io = *epochs_.at(c.epoch);
+  if (!io.session) {
+    io.session.emplace(static_cast<Rank>(io.plan->members.size()), c.version);
+    for (Arrival& arrival : std::exchange(io.held, {}))
+      on_frame(io, arrival.from, std::move(arrival.frame));
+    return;
+  }
+  auto arrivals = io.session->set_version(c.version);
+  if (!arrivals) return give_up(io, 0, arrivals.error().text());
+  deliver(io, std::move(arrivals).value());
+}
+
+// ---- Frames -----------------------------------------------------------------------------------
+
+void Engine::on_frame(EpochIo& io, Rank from, Frame frame) {
+  if (frame.header.kind == FrameKind::kRecord) return handle(event::PeerReady{io.plan->id, from});
+  if (!io.session) {
+    io.held.push_back({from, std::move(frame)});
+    return;
+  }
+  auto arrivals = io.session->on_frame(from, std::move(frame));
+  if (!arrivals) return give_up(io, from, arrivals.error().text());
+  deliver(io, std::move(arrivals).value());
+}
+
+void Engine::deliver(EpochIo& io, std::vector<Arrival> arrivals) {
+  for (const Arrival& arrival : arrivals)
+    if (auto taken = deliver_one(io, arrival); !taken)
+      return give_up(io, arrival.from, taken.error().text());
+}
+
+Result<> Engine::deliver_one(EpochIo& io, const Arrival& arrival) {
+  const Frame& frame = arrival.frame;
+  const FrameKind kind = frame.header.kind;
+  const EpochId& epoch = io.plan->id;
+  if (collectives::Reduce::takes(kind)) {
+    if (!io.reduce) {
+      io.waiting.push_back(arrival);
+      return ok();
+    }
+    STARLING_TRY(io.reduce->on_frame(arrival.from, frame, *io.mesh));
+    reduced_if_done(io);
+  } else if (kind == FrameKind::kGather) {
+    if (!io.gather || (!io.joiner && io.gather->version() != frame.header.version)) {
+      io.waiting.push_back(arrival);
+      return ok();
+    }
+    gathering_ = &io;
+    STARLING_TRY(io.gather->on_frame(arrival.from, frame));
+    gathered_if_done(io);
+  } else if (kind == FrameKind::kMove) {
+    return on_move(io, arrival.from, frame);
+  } else if (kind == FrameKind::kLedger) {
+    STARLING_TRY(rows, decode_ledger(*frame.payload));
+    handle(event::LedgerArrived{epoch, arrival.from, frame.header.version, std::move(rows)});
+  } else if (kind == FrameKind::kVote) {
+    STARLING_TRY(vote, decode_vote(*frame.payload));
+    if (vote.version != frame.header.version) return Error(Code::kCorrupt, "vote of another step");
+    handle(event::VoteArrived{epoch, arrival.from, std::move(vote)});
+  } else {
+    return Error(Code::kCorrupt, "a frame of unknown kind");
+  }
+  return ok();
+}
+
+void Engine::release_waiting(EpochIo& io, bool (*wanted)(FrameKind)) {
+  std::vector<Arrival> now, later;
+  for (Arrival& arrival : std::exchange(io.waiting, {}))
+    (wanted(arrival.frame.header.kind) ? now : later).push_back(std::move(arrival));
+  io.waiting = std::move(later);
+  deliver(io, std::move(now));
+}
+
+void Engine::send_all(EpochIo& io, FrameKind kind, Version version, Bytes payload) {
+  FrameHeader header;
+  header.kind = kind;
+  header.version = version;
+  const auto to = collectives::others(io.self, static_cast<Rank>(io.plan->members.size()));
+  io.mesh->send_all(to, header, collectives::Payload(share(std::move(payload))));
+}
+
+void Engine::execute(const SendLedger& c) {
+  send_all(*epochs_.at(c.epoch), FrameKind::kLedger, c.version, encode_ledger(c.rows));
+}
+
+void Engine::execute(const SendVote& c) {
+  send_all(*epochs_.at(c.epoch), FrameKind::kVote, c.vote.version, encode_vote(c.vote));
+}
+
+// ---- Reduce -----------------------------------------------------------------------------------
+
+void Engine::execute(const OpenStep& c) {
+  EpochIo& io = *epochs_.at(c.epoch);
+  io.holders = c.holders;
+  io.reduce.reset();
+  io.reduced = false;
+}
+
+void Engine::execute(const StartReduce& c) {
+  EpochIo& io = *epochs_.at(c.epoch);
+  totals_.clear();
+  io.side_received.clear();
+  collectives::Sums sums;
+  sums.layout = &layout_;
+  sums.accumulators = accumulators_.sums();
+  sums.accumulator_lanes = accumulators_.lanes();
+  sums.side_entries = accumulators_.side();
+  sums.totals = totals_.sums();
+  sums.total_lanes = totals_.lanes();
+  sums.received = &io.side_received;
+  const Job& job = options_.setup->job;
+  collectives::ReduceOptions options;
+  options.self = io.self;
+  options.world = static_cast<Rank>(io.plan->members.size());
+  options.version = c.version;
+  options.complete = complete_lanes(job.seed, c.version, job.micro_batches);
+  io.reduce.emplace(sums, io.holders, options);
+  if (auto started = io.reduce->start(*io.mesh); !started)
+    return give_up(io, io.self, started.error().text());
+  reduced_if_done(io);
+  release_waiting(io, [](FrameKind kind) { return collectives::Reduce::takes(kind); });
+}
+
+void Engine::reduced_if_done(EpochIo& io) {
+  if (io.reduced || !io.reduce->done()) return;
+  io.reduced = true;
+  for (const SideEntry& entry : io.side_received)
+    if (auto added = totals_.add_side(entry); !added)
+      return give_up(io, io.self, added.error().text());
+  handle(event::Reduced{io.plan->id, io.session->version()});
+}
+
+// ---- Gather and moves -------------------------------------------------------------------------
+
+void Engine::execute(const StartGather& c) {
+  EpochIo& io = *epochs_.at(c.epoch);
+  keep_parameters_ = c.keep;
+  std::vector<SegmentId> owned;
+  for (SegmentId s = 0; s < layout_.segments(); ++s)
+    if ((*c.holders)[s].front() == io.self) owned.push_back(s);
+  if (!c.keep) state_.publish(owned);
+  const bool has_begun = io.joiner && io.gather;  // a joiner's first frame was there before this
+  if (!has_begun) {
+    io.gathered = false;
+    const auto world = static_cast<Rank>(io.plan->members.size());
+    io.gather.emplace(layout_, c.holders,
+                      collectives::GatherOptions{io.self, world, c.version, encode_record(c.record)},
+                      static_cast<collectives::GatherSource&>(*this));
+  }
+  io.joiner = false;
+  io.gather->start(*io.mesh);
+  gathered_if_done(io);
+  release_waiting(io, [](FrameKind kind) { return collectives::Gather::takes(kind); });
+}
+
+void Engine::gathered_if_done(EpochIo& io) {
+  if (io.gathered || !io.gather->done()) return;
+  io.gathered = true;
+  handle(event::Gathered{io.plan->id, io.gather->version()});
+}
+
+Bytes Engine::params(SegmentRange segments) {
+  return state_.params_bytes(std::span<const SegmentRange>(&segments, 1));
+}
+
+Result<> Engine::set_params(SegmentRange, ByteView bytes) {
+  if (keep_parameters_) return ok();
+  STARLING_TRY(ranges, state_.set_params(bytes));
+  (void)ranges;
+  return ok();
+}
+
+Result<> Engine::on_first(Version version, ByteView record) {
+  STARLING_TRY(decoded, decode_record(record));
+  handle(event::GatherBegun{gathering_->plan->id, version, decoded});
+  return ok();
+}
+
+void Engine::execute(const SendMove& c) {
+  EpochIo& io = *epochs_.at(c.epoch);
+  ByteWriter payload;
+  payload.put_sized(encode_record(c.record));
+  payload.put_bytes(state_.state_bytes(c.segments));
+  FrameHeader header;
+  header.kind = FrameKind::kMove;
+  header.version = c.version;
+  header.first = c.segments.first;
+  header.count = c.segments.count;
+  io.mesh->send(c.target, header, collectives::Payload(share(std::move(payload).take())));
+}
+
+Result<> Engine::on_move(EpochIo& io, Rank from, const Frame& frame) {
+  const SegmentRange segments{frame.header.first, frame.header.count};
+  const bool planned =
+      std::any_of(io.plan->moves.begin(), io.plan->moves.end(), [&](const Move& move) {
+        return move.source == from && move.target == io.self && move.segments == segments;
+      });
+  if (!planned) return Error(Code::kCorrupt, "a move that the plan does not have");
+  ByteReader in(*frame.payload);
+  STARLING_TRY(record, decode_record(in.get_sized()));
+  (void)record;
+  for (SegmentId s = segments.first; s < segments.first + segments.count; ++s) state_.hold(s);
+  STARLING_TRY(taken, state_.set_state(in.get_bytes(in.remaining()), frame.header.version));
+  if (!(taken == segments)) return Error(Code::kCorrupt, "a move of other segments");
+  handle(event::MovedIn{io.plan->id, frame.header.version, segments});
+  return ok();
+}
+
+}  // namespace starling::actors

@@ -1,0 +1,148 @@
+#pragma once
+// A worker without its actor: carries out what elastic::Worker decides, with real sums, state,
+// connections and messages. The worker actor owns one and feeds it (actors/worker/worker.h).
+//
+// Threads: everything runs in one thread, the owner's. Callbacks of meshes and of the trainer come
+// from elsewhere and go through EngineCalls::post.
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "actors/worker/epoch_io.h"
+#include "actors/worker/setup.h"
+#include "collectives/tcp/listener.h"
+#include "core/observe/log.h"
+#include "elastic/protocol/worker.h"
+#include "kernels/grid/accumulators.h"
+#include "kernels/grid/state.h"
+#include "kernels/grid/totals.h"
+
+namespace starling::actors {
+
+// What an epoch's communication thread has to say.
+struct MeshEvent {
+  enum class Kind : std::uint8_t { kConnected, kFrame, kBroken, kDrained };
+  EpochId epoch;
+  Kind kind = Kind::kFrame;
+  Rank peer = 0;
+  Frame frame;
+  std::string why;
+};
+
+// Micro-batches to compute, in this order; replaces what has not begun.
+struct ComputeOrder {
+  Version version = 0;
+  std::vector<MicroBatch> micro_batches;
+};
+
+struct EngineCalls {
+  std::function<void(const Message&)> to_coordinators;
+  std::function<void(ComputeOrder)> compute;
+  std::function<void(MeshEvent)> post;  // from any thread; comes back through on_mesh()
+  std::function<void(const elastic::worker_command::Exit&)> over;  // once, last
+  std::function<void(std::uint64_t)> set_counter;  // the incarnation got its counter
+};
+
+struct EngineOptions {
+  std::shared_ptr<const TrainingSetup> setup;
+  JobId job_id{};
+  Join join;  // incarnation, host and port of `listener`
+  std::chrono::milliseconds connect_timeout{5000};
+};
+
+class Engine : private collectives::GatherSource {
+ public:
+  Engine(EngineOptions options, collectives::Listener& listener, EngineCalls calls, Log log);
+  ~Engine() override;
+
+  void start();
+  void tick();
+  void on_message(const Message& message);
+  void on_mesh(MeshEvent event);
+  void on_micro_batch(Version version, const LedgerRow& row);
+  void on_notice(std::uint64_t notice_ms);
+  // Closes all connections at once, without a word to anybody. Nothing happens after it.
+  void stop();
+
+  // For the trainer's threads. Parameters are written only while nothing is computed.
+  const kernels::State& state() const { return state_; }
+  kernels::Accumulators& accumulators() { return accumulators_; }
+  const elastic::Worker& worker() const { return worker_; }
+  // Final parameters once the job is over: complete on every worker.
+  std::span<const float> parameters() const { return state_.parameters(); }
+
+ private:
+  void handle(elastic::WorkerEvent event);
+  void feed_time();
+
+  void execute(const elastic::worker_command::ToCoordinators& c);
+  void execute(const elastic::worker_command::Initialise& c);
+  void execute(const elastic::worker_command::Hold& c);
+  void execute(const elastic::worker_command::Connect& c);
+  void execute(const elastic::worker_command::SetVersion& c);
+  void execute(const elastic::worker_command::SayReady& c);
+  void execute(const elastic::worker_command::Leave& c);
+  void execute(const elastic::worker_command::Stop& c);
+  void execute(const elastic::worker_command::Compute& c);
+  void execute(const elastic::worker_command::OpenStep& c);
+  void execute(const elastic::worker_command::StartReduce& c);
+  void execute(const elastic::worker_command::SendMove& c);
+  void execute(const elastic::worker_command::SendLedger& c);
+  void execute(const elastic::worker_command::ComputeNorm& c);
+  void execute(const elastic::worker_command::SendVote& c);
+  void execute(const elastic::worker_command::Apply& c);
+  void execute(const elastic::worker_command::ClearAccumulators& c);
+  void execute(const elastic::worker_command::DropTotals& c);
+  void execute(const elastic::worker_command::StartGather& c);
+  void execute(const elastic::worker_command::ComputeDigest& c);
+  void execute(const elastic::worker_command::Exit& c);
+
+  void on_frame(EpochIo& io, Rank from, Frame frame);
+  void deliver(EpochIo& io, std::vector<collectives::Arrival> arrivals);
+  Result<> deliver_one(EpochIo& io, const collectives::Arrival& arrival);
+  Result<> on_move(EpochIo& io, Rank from, const Frame& frame);
+  void release_waiting(EpochIo& io, bool (*wanted)(FrameKind));
+  void reduced_if_done(EpochIo& io);
+  void gathered_if_done(EpochIo& io);
+  void give_up(EpochIo& io, Rank peer, const std::string& why);
+  void close(const EpochId& epoch);
+  void send_all(EpochIo& io, FrameKind kind, Version version, Bytes payload);
+  // Keeps the lease during long work: the last heartbeat again, if it is due.
+  void breathe();
+
+  // GatherSource
+  Bytes params(SegmentRange segments) override;
+  Result<> set_params(SegmentRange segments, ByteView bytes) override;
+  Result<> on_first(Version version, ByteView record) override;
+
+  const EngineOptions options_;
+  const Layout& layout_;
+  collectives::Listener& listener_;
+  const EngineCalls calls_;
+  const Log log_;
+
+  elastic::Worker worker_;
+  std::deque<elastic::WorkerEvent> events_;
+  bool handling_ = false;
+  bool over_ = false;
+
+  kernels::State state_;
+  kernels::Accumulators accumulators_;
+  kernels::Totals totals_;
+  std::map<EpochId, std::unique_ptr<EpochIo>> epochs_;
+  EpochIo* gathering_ = nullptr;  // whose frame is being handed to its gather
+  bool keep_parameters_ = false;  // complete already, may be being read: do not write
+
+  const std::chrono::steady_clock::time_point began_;
+  std::chrono::steady_clock::time_point passed_;
+  std::chrono::steady_clock::time_point breathed_;
+  std::optional<Message> heartbeat_;
+};
+
+}  // namespace starling::actors

@@ -1,0 +1,44 @@
+#pragma once
+// What a worker has before it joins: the job, its model, the first parameters and exponents, and the
+// fingerprint that says whether it computes the same bits as the group.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/data/batch.h"
+#include "core/job/job.h"
+#include "core/job/layout.h"
+#include "kernels/models/model.h"
+
+namespace starling::actors {
+
+// Micro-batch m of a step; any thread. The same on every worker of a job.
+using BatchSource = std::function<Result<Batch>(std::uint64_t step, MicroBatch m)>;
+
+struct TrainingSetup {
+  Job job;
+  std::shared_ptr<const kernels::Model> model;
+  std::shared_ptr<const Layout> layout;
+  BatchSource batches;
+  // Version 0: parameters [layout.elements()] from the seed, exponents [layout.blocks()] from the
+  // gradient of micro-batch 0 of step 0.
+  std::vector<float> parameters;
+  std::vector<std::int16_t> exponents;
+  Digest fingerprint{};
+  std::string fingerprint_text;
+};
+
+// Builds model and layout, runs the probe. `data_identity` goes into the fingerprint. Takes one
+// forward and backward pass. Errors: kBadInput as the model and the batches give them.
+Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
+                                                    std::shared_ptr<const kernels::Model> model,
+                                                    BatchSource batches,
+                                                    const Digest& data_identity);
+// The job file's own model and data.
+Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job);
+
+}  // namespace starling::actors

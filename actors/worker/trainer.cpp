@@ -1,0 +1,121 @@
+#include "actors/worker/trainer.h"
+
+#include <deque>
+#include <set>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace starling::actors {
+namespace {
+
+// One thread of computing. Gets a Loaded batch, answers MicroBatchComputed.
+class Compute : public caf::event_based_actor {
+ public:
+  Compute(caf::actor_config& config, TrainerOptions options)
+      : event_based_actor(config), options_(std::move(options)) {}
+
+  caf::behavior make_behavior() override {
+    return {
+        [this](const Loaded& loaded) -> MicroBatchComputed { return compute(loaded); },
+    };
+  }
+
+ private:
+  MicroBatchComputed compute(const Loaded& loaded) {
+    MicroBatchComputed computed;
+    computed.version = loaded.version;
+    computed.row.micro_batch = loaded.micro_batch;
+    if (!loaded.batch) {
+      computed.error = loaded.error;
+      return computed;
+    }
+    const TrainingSetup& setup = *options_.setup;
+    if (!workspace_) {
+      workspace_ = setup.model->make_workspace(loaded.batch->sequences);
+      gradient_.resize(setup.layout->elements());
+    }
+    auto result = setup.model->forward_backward(options_.engine->state().parameters(), *loaded.batch,
+                                                *workspace_, gradient_);
+    if (!result) {
+      computed.error = result.error().text();
+      return computed;
+    }
+    Engine& engine = *options_.engine;
+    const auto added =
+        engine.accumulators().add(gradient_, engine.state().exponents(), setup.job.seed,
+                                  loaded.version, loaded.micro_batch);
+    computed.row.loss = result.value().loss;
+    computed.row.tokens = result.value().tokens;
+    computed.row.finite = result.value().finite && added.finite;
+    return computed;
+  }
+
+  const TrainerOptions options_;
+  std::unique_ptr<kernels::Workspace> workspace_;
+  std::vector<float> gradient_;
+};
+
+class Trainer : public caf::event_based_actor {
+ public:
+  Trainer(caf::actor_config& config, TrainerOptions options, caf::actor worker)
+      : event_based_actor(config), options_(std::move(options)), worker_(std::move(worker)) {}
+
+  caf::behavior make_behavior() override {
+    for (std::uint32_t i = 0; i < options_.threads; ++i) {
+      auto actor = spawn<Compute, caf::detached + caf::linked>(options_);
+      idle_.push_back(actor);
+    }
+    return {
+        [this](const ComputeOrder& order) {
+          order_ = order;
+          todo_.assign(order.micro_batches.begin(), order.micro_batches.end());
+          for (const auto& [version, m] : busy_)
+            if (version == order.version) std::erase(todo_, m);
+          // The same places of the next step are likely to be ours too.
+          this->send(options_.loader, LoadAhead{order.version, {todo_.begin(), todo_.end()}});
+          this->send(options_.loader, LoadAhead{order.version + 1, order.micro_batches});
+          deal();
+        },
+        [this](const Loaded& loaded) {
+          STARLING_CHECK(!reserved_.empty());
+          this->send(reserved_.front(), loaded);
+          reserved_.pop_front();
+        },
+        [this](const MicroBatchComputed& computed) {
+          busy_.erase({computed.version, computed.row.micro_batch});
+          idle_.push_back(caf::actor_cast<caf::actor>(current_sender()));
+          this->send(worker_, computed);
+          deal();
+        },
+    };
+  }
+
+ private:
+  void deal() {
+    while (!idle_.empty() && !todo_.empty()) {
+      const MicroBatch m = todo_.front();
+      todo_.pop_front();
+      busy_.insert({order_.version, m});
+      reserved_.push_back(idle_.back());
+      idle_.pop_back();
+      this->send(options_.loader, LoadNow{order_.version, m});
+    }
+  }
+
+  const TrainerOptions options_;
+  const caf::actor worker_;
+  ComputeOrder order_;
+  std::deque<MicroBatch> todo_;
+  std::set<std::pair<Version, MicroBatch>> busy_;
+  std::vector<caf::actor> idle_;
+  std::deque<caf::actor> reserved_;  // for the batches that are being loaded, in that order
+};
+
+}  // namespace
+
+caf::actor spawn_trainer(caf::actor_system& system, TrainerOptions options, caf::actor worker) {
+  return system.spawn<Trainer>(std::move(options), std::move(worker));
+}
+
+}  // namespace starling::actors

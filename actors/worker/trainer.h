@@ -1,0 +1,23 @@
+#pragma once
+// The trainer actor: deals the micro-batches of a share to compute actors, each of which owns a
+// thread, a workspace and a gradient, and adds what it computed to the accumulators.
+
+#include <caf/all.hpp>
+
+#include "actors/messages.h"
+
+namespace starling::actors {
+
+struct TrainerOptions {
+  std::shared_ptr<const TrainingSetup> setup;
+  std::uint32_t threads = 1;
+  caf::actor loader;
+  // Its parameters do not change while anything that was ordered is being computed.
+  std::shared_ptr<Engine> engine;
+};
+
+// Understands ComputeOrder; sends MicroBatchComputed to `worker`. A micro-batch in progress is
+// always finished and counts (R8).
+caf::actor spawn_trainer(caf::actor_system& system, TrainerOptions options, caf::actor worker);
+
+}  // namespace starling::actors

@@ -1,0 +1,34 @@
+#pragma once
+// The worker actor: one worker of a job, with its trainer and gateway. The entry point for
+// applications that embed Starling (examples/embed).
+
+#include <caf/all.hpp>
+
+#include "actors/messages.h"
+#include "actors/worker/setup.h"
+
+namespace starling::actors {
+
+struct WorkerOptions {
+  std::shared_ptr<const TrainingSetup> setup;
+  JobId job_id{};
+  Incarnation self;                             // nonce != 0, of this life
+  KeyPair key;                                  // one of the job's ring, with its secret
+  std::vector<GatewayOptions::Server> coordinators;
+  std::string host = "127.0.0.1";               // where other workers reach this one
+  std::uint16_t port = 0;                       // 0: any free one
+  std::string failure_domain;
+  std::uint32_t threads = 1;                    // compute threads
+  std::uint64_t pid = 0;                        // shown in events
+  LogLevel log = LogLevel::kWarn;
+};
+
+// Opens the bulk listener and the gateway, spawns worker and trainer. The worker joins, trains, and
+// ends by itself; it understands
+//   follow_atom, caf::actor   that actor gets WorkerOver
+//   LeaveNotice               announced leave
+//   exit messages             ends at once
+// Errors: kBadInput  an address or key cannot be used.
+Result<caf::actor> spawn_worker(caf::actor_system& system, WorkerOptions options, caf::actor loader);
+
+}  // namespace starling::actors
