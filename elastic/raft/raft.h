@@ -6,7 +6,7 @@
 // Algorithm: Ongaro, "Consensus: Bridging Theory and Practice" (2014), chapter 3; pre-vote 9.6;
 // check-quorum 6.2.
 //
-// Duties of the caller, in this order, after any call that may have changed something:
+// Duties of the caller, in this order, while has_ready() after any call:
 //   1. take_ready(). Not again before duty 3.
 //   2. Save `hard_state` and `append`, and sync. If append[0].index is at or below the last saved
 //      index, everything saved from there on is void. A failed write or sync ends the process: it
