@@ -43,7 +43,8 @@ struct Observation {
   Kind kind = Kind::kWarning;
   std::string what;                   // worker: joined, left, lost, fenced; warning: the text
   Incarnation who;                    // worker
-  std::string name;                   // worker
+  std::string name;       // worker
+  std::uint64_t pid = 0;  // worker
   Plan plan;                          // epoch
   double detect_ms = 0, form_ms = 0;  // epoch: first notice to Freeze, to plan committed
   double resume_ms = 0;
