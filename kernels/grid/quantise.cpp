@@ -40,6 +40,18 @@ std::uint32_t largest_plain(const float* values) {
   return largest;
 }
 
+// The smallest exponent, clamped, with which `largest` is below 2^bits units.
+std::int16_t fitting(float largest, int bits) {
+  STARLING_CHECK(largest > 0);
+  STARLING_CHECK(std::isfinite(largest));
+  const int magnitude = std::ilogb(largest) + 1;  // largest < 2^magnitude
+  return static_cast<std::int16_t>(std::clamp(magnitude - bits, kExponentMin, kExponentMax));
+}
+
+float finite(float x) {
+  return std::isfinite(x) ? x : 0x1.fffffep127f;
+}
+
 const BlockKernels& choose_kernels() {
   const BlockKernels* avx2 = avx2_block_kernels();
   return avx2 != nullptr ? *avx2 : plain_kernels();
@@ -54,25 +66,19 @@ Grid make_grid(MicroBatch micro_batches) {
   Grid grid;
   grid.micro_batches = micro_batches;
   grid.limit_bits = 30 - bits;
-  // One micro-batch is larger than the mean of M by up to about sqrt(M) where noise dominates.
-  grid.headroom_bits = 2 + std::max(0, bits - 3) / 2;
   return grid;
 }
 
 std::int16_t fit_exponent(const Grid& grid, float largest) {
-  STARLING_CHECK(largest > 0);
-  STARLING_CHECK(std::isfinite(largest));
-  const int magnitude = std::ilogb(largest) + 1;  // largest < 2^magnitude
-  const int exponent = magnitude + grid.headroom_bits - grid.limit_bits;
-  return static_cast<std::int16_t>(std::clamp(exponent, kExponentMin, kExponentMax));
+  return fitting(largest, grid.limit_bits - grid.headroom_bits);
 }
 
 std::int16_t next_exponent(const Grid& grid, std::int16_t exponent, float largest_mean,
-                           Version step) {
-  if (largest_mean == 0) return exponent;
-  constexpr float kLargest = 0x1.fffffep127f;
-  const std::int16_t fit =
-      fit_exponent(grid, std::isfinite(largest_mean) ? largest_mean : kLargest);
+                           float largest_side, Version step) {
+  if (largest_mean == 0 && largest_side == 0) return exponent;
+  std::int16_t fit = kExponentMin;
+  if (largest_mean != 0) fit = fit_exponent(grid, finite(largest_mean));
+  if (largest_side != 0) fit = std::max(fit, fitting(finite(largest_side), grid.limit_bits));
   if (fit >= exponent) return fit;
   const bool decays = step % kDecaySteps == kDecaySteps - 1;
   return decays ? static_cast<std::int16_t>(exponent - 1) : exponent;

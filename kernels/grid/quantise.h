@@ -24,8 +24,9 @@ inline constexpr Version kDecaySteps = 8;
 // What the grid takes from the job.
 struct Grid {
   MicroBatch micro_batches = 1;
-  int limit_bits = 30;    // |q| < 2^limit_bits
-  int headroom_bits = 2;  // of a micro-batch's largest over the mean's largest
+  int limit_bits = 30;  // |q| < 2^limit_bits
+  // How much larger than the mean a micro-batch may be; measured in tools/bench/grid_bench.cpp.
+  int headroom_bits = 1;
   std::int32_t limit() const { return std::int32_t{1} << limit_bits; }
 };
 
@@ -36,11 +37,13 @@ Grid make_grid(MicroBatch micro_batches);
 // 0 < largest < infinity.
 std::int16_t fit_exponent(const Grid& grid, float largest);
 
-// Exponent for step + 1 from that of `step` and the largest magnitude of the block's mean gradient:
-// up at once, down one bit in kDecaySteps steps, unchanged by zero. Not finite counts as the
-// largest float.
+// Exponent for step + 1 from that of `step` and the block's total: up at once to where the largest
+// magnitude of the mean gradient leaves the headroom and the largest one on the side list (0: none)
+// would just have fitted; down one bit in kDecaySteps steps; unchanged if both are zero. The second
+// condition lets the headroom grow where micro-batches differ much more than their mean tells.
+// Not finite counts as the largest float.
 std::int16_t next_exponent(const Grid& grid, std::int16_t exponent, float largest_mean,
-                           Version step);
+                           float largest_side, Version step);
 
 // Exponents from one gradient, at the start. A block of zeros (or with a NaN or infinity) takes the
 // largest of its tensor; a tensor of zeros kExponentMin, so that its first gradient goes to the

@@ -128,7 +128,8 @@ void State::update_run(const Totals& totals, const StepRecord& record, std::uint
     totals.mean(b, held_exponents_[b], mean);
     used += layout_.used(b);
     const auto largest = std::bit_cast<float>(block_kernels().largest(mean.data()));
-    held_exponents_[b] = next_exponent(grid_, held_exponents_[b], largest, record.version);
+    held_exponents_[b] =
+        next_exponent(grid_, held_exponents_[b], largest, totals.largest_side(b), record.version);
   }
   if (record.skipped) return;
 

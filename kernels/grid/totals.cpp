@@ -55,6 +55,13 @@ std::span<const SideEntry> Totals::side_of(std::uint32_t block) const {
   return found->second;
 }
 
+float Totals::largest_side(std::uint32_t block) const {
+  float largest = 0;
+  for (const SideEntry& entry : side_of(block))
+    for (const float x : entry.values) largest = std::max(largest, std::fabs(x));
+  return largest;
+}
+
 void Totals::mean(std::uint32_t block, std::int16_t exponent, std::span<float> mean) const {
   STARLING_CHECK(block < layout_.blocks());
   STARLING_CHECK(mean.size() == kBlock);

@@ -37,6 +37,7 @@ class Totals {
   // already.
   Result<> add_side(const SideEntry& entry);
   std::span<const SideEntry> side_of(std::uint32_t block) const;
+  float largest_side(std::uint32_t block) const;  // magnitude; 0 without entries
 
   // The update's gradient before clipping: fp32((total * 2^exponent + side list) / M), rounded
   // once.

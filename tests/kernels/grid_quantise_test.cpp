@@ -171,14 +171,20 @@ TEST_CASE("grid: exponents go up at once, down a bit in eight steps, and stay at
   for (Version step = 0; step < 24; ++step) {
     const int down = step % 8 == 7 ? 1 : 0;
     CAPTURE(step);
-    CHECK(next_exponent(grid, at(fit - 9), 1.0f, step) == fit);
-    CHECK(next_exponent(grid, fit, 1.0f, step) == fit);
-    CHECK(next_exponent(grid, at(fit + 1), 1.0f, step) == fit + 1 - down);
-    CHECK(next_exponent(grid, at(fit + 9), 1.0f, step) == fit + 9 - down);
-    CHECK(next_exponent(grid, at(fit + 9), 0.0f, step) == fit + 9);
-    CHECK(next_exponent(grid, at(kExponentMin), kTiny, step) == kExponentMin);
-    CHECK(next_exponent(grid, at(kExponentMax), kMax, step) == kExponentMax);
-    CHECK(next_exponent(make_grid(1u << 24), at(0), kInf, step) == kExponentMax);
+    CHECK(next_exponent(grid, at(fit - 9), 1.0f, 0, step) == fit);
+    CHECK(next_exponent(grid, fit, 1.0f, 0, step) == fit);
+    CHECK(next_exponent(grid, at(fit + 1), 1.0f, 0, step) == fit + 1 - down);
+    CHECK(next_exponent(grid, at(fit + 9), 1.0f, 0, step) == fit + 9 - down);
+    CHECK(next_exponent(grid, at(fit + 9), 0.0f, 0, step) == fit + 9);
+    CHECK(next_exponent(grid, at(kExponentMin), kTiny, 0, step) == kExponentMin);
+    CHECK(next_exponent(grid, at(kExponentMax), kMax, 0, step) == kExponentMax);
+    // A side entry raises the exponent to where it fits, without headroom; alone or with a mean.
+    const int bare = fit - grid.headroom_bits;
+    CHECK(next_exponent(grid, at(bare - 1), 0, 1.0f, step) == bare);
+    CHECK(next_exponent(grid, at(bare - 1), 1.0f, 1.0f, step) == fit);
+    CHECK(next_exponent(grid, at(bare - 1), 1.0f, 1024.0f, step) == bare + 10);
+    CHECK(next_exponent(grid, at(bare + 3), 0, 1.0f, step) == bare + 3 - down);
+    CHECK(next_exponent(make_grid(1u << 24), at(0), kInf, 0, step) == kExponentMax);
   }
 }
 

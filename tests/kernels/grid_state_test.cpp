@@ -141,7 +141,7 @@ TEST_CASE("state: a step is the optimizer on fp32(T 2^x / M), clipped, decayed b
     float largest = 0;
     for (std::uint32_t i = 0; i < kBlock; ++i)
       largest = std::max(largest, std::fabs(gradient[std::size_t{b} * kBlock + i]));
-    CHECK(worker.state.exponents()[b] == next_exponent(make_grid(8), -20, largest, 0));
+    CHECK(worker.state.exponents()[b] == next_exponent(make_grid(8), -20, largest, 0, 0));
   }
   for (const SegmentId s : worker.all) CHECK(worker.state.label(s) == 1);
 }
@@ -192,6 +192,7 @@ TEST_CASE("state: extremes of fp32 pass through a step unharmed") {
   }
   const auto x = group.state(0).exponents();
   CHECK(x[0] == kExponentMax);
+  CHECK(x[1] == kExponentMax);  // for its side entries
   CHECK(x[2] == kExponentMin);
   CHECK(x[3] == kExponentMax);
   for (std::uint32_t b = 4; b < layout.blocks(); ++b) CHECK(x[b] == kExponentMin);  // zeros

@@ -12,7 +12,7 @@ struct Options {
 };
 
 // How exact is the integer grid, how much goes to the side list, what does a step cost?
-// Returns the exit code: 0, or 1 if a sum on the grid was less exact than one in fp32.
+// Returns the exit code.
 int bench_grid(const Options& options);
 
 // How fast is an all-reduce over the TCP mesh between 2, 3 and 4 processes on this machine, and
