@@ -1,0 +1,76 @@
+// The Raft log on a real disk.
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "core/formats/raft_log.h"
+
+namespace starling {
+namespace {
+
+constexpr JobId kJob{1, 2, 3, 4};
+
+struct Directory {
+  Directory() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "raft_log_XXXXXX").string();
+    path = ::mkdtemp(pattern.data());
+  }
+  ~Directory() { std::filesystem::remove_all(path); }
+  std::string path;
+};
+
+TEST_CASE("raft log: on a real disk it is made, locked, read back, and its torn end kept aside") {
+  const Directory directory;
+  const auto dir = directory.path + "/member";
+  const auto name = dir + "/raft.log";
+  {
+    auto log = RaftLog::open(dir, kJob, 0);
+    REQUIRE_MESSAGE(log, (log ? "" : log.error().text()));
+    CHECK(log.value().term() == RaftTerm{});
+    const std::vector<RaftEntry> entries{RaftEntry{1, 1, {}}, RaftEntry{2, 1, Bytes(300, 7)}};
+    CHECK(log.value().save(RaftTerm{1, 0}, entries));
+    const auto second = RaftLog::open(dir, kJob, 0);  // two lives at once
+    REQUIRE(!second);
+    CHECK(second.error().code() == Code::kUnavailable);
+  }
+  // A torn record at the end: its first words only.
+  std::uint64_t end = 0;
+  {
+    std::ifstream in(name, std::ios::binary);
+    const Bytes bytes((std::istreambuf_iterator<char>(in)), {});
+    const auto last = std::find_if(bytes.rbegin(), bytes.rend(), [](std::uint8_t b) { return b; });
+    end = static_cast<std::uint64_t>(bytes.rend() - last + 7) / 8 * 8;
+    std::fstream out(name, std::ios::binary | std::ios::in | std::ios::out);
+    out.seekp(static_cast<std::streamoff>(end));
+    out.write("\x08\0\0\0\x02\0\0\0\x03", 9);
+  }
+  {
+    auto log = RaftLog::open(dir, kJob, 0);
+    REQUIRE_MESSAGE(log, (log ? "" : log.error().text()));
+    CHECK(log.value().cut_bytes() == 9);
+    CHECK(std::filesystem::file_size(name + ".torn") == 9);
+    CHECK(log.value().term() == RaftTerm{1, 0});
+    const auto entries = log.value().take_entries();
+    REQUIRE(entries.size() == 2);
+    CHECK(entries[1] == RaftEntry{2, 1, Bytes(300, 7)});
+    CHECK(log.value().save({}, std::vector{RaftEntry{2, 1, Bytes(5, 9)}}));
+  }
+  auto log = RaftLog::open(dir, kJob, 0);
+  REQUIRE(log);
+  CHECK(log.value().take_entries().back() == RaftEntry{2, 1, Bytes(5, 9)});
+}
+
+TEST_CASE("raft log: a directory that cannot be made is an error with its name") {
+  const auto log = RaftLog::open("/nonexistent/raft", kJob, 0);
+  REQUIRE(!log);
+  CHECK(log.error().code() == Code::kUnavailable);
+  CHECK(log.error().text().find("/nonexistent/raft") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace starling
