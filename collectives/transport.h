@@ -63,8 +63,9 @@ class Transport {
   virtual ~Transport() = default;
   virtual Rank self() const = 0;
   virtual Rank world() const = 0;
-  // `to` is not self. Fills in the header's magic, length and checksum. Never blocks and never
-  // fails: a connection that cannot carry the frame breaks its epoch.
+  // `to` is not self; the payload has at most kFrameBytesMax. Fills in the header's magic, length
+  // and checksum. Never blocks and never fails: a connection that cannot carry the frame breaks its
+  // epoch.
   virtual void send(Rank to, FrameHeader header, Payload payload) = 0;
   // The same frame to several ranks; self among them is left out.
   virtual void send_all(std::span<const Rank> to, FrameHeader header, const Payload& payload);
