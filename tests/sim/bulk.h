@@ -1,0 +1,75 @@
+#pragma once
+// The bulk connections of the simulated world: one per epoch and pair of workers, reliable and in
+// order until it breaks. What is under way when an end closes or dies arrives in part.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <tuple>
+
+#include "core/base/ids.h"
+#include "tests/sim/frames.h"
+#include "tests/sim/random.h"
+#include "tests/sim/settings.h"
+
+namespace starling::sim {
+
+class World;
+class WorkerProcess;
+
+class Bulk {
+ public:
+  Bulk(World& world, std::uint64_t seed) : world_(world), random_(seed, /*purpose=*/11) {}
+
+  // Dials, or waits to be dialled by, one peer; the process hears on_up or on_broken.
+  void connect(WorkerProcess& self, Rank self_rank, const EpochId& epoch, std::uint64_t peer_nonce,
+               Rank peer_rank);
+  void send(WorkerProcess& from, const EpochId& epoch, std::uint64_t to_nonce, BulkFrame frame);
+  // This end of one or all connections of the epoch is gone; the peers see end of file.
+  void close(WorkerProcess& self, const EpochId& epoch, Micros end_of_file);
+  void close_one(WorkerProcess& self, const EpochId& epoch, std::uint64_t peer_nonce);
+  void close_all(WorkerProcess& self, Micros end_of_file);  // the process died
+  // Both ends see one connection break. False if there is none.
+  bool break_one();
+  // A partition began: connections across it break if it lasts.
+  void on_partition();
+
+ private:
+  struct Item {
+    Micros due = 0;
+    bool end_of_file = false;
+    BulkFrame frame;
+  };
+  struct Direction {  // towards one end
+    std::deque<Item> queue;
+    bool pumping = false;
+  };
+  struct End {
+    WorkerProcess* process = nullptr;
+    Rank rank = 0;  // of this end's process
+    bool open = false;
+  };
+  struct Pair {
+    EpochId epoch;
+    End ends[2];
+    Direction towards[2];
+    bool up = false, broken = false;
+  };
+  using Key = std::tuple<EpochId, std::uint64_t, std::uint64_t>;
+
+  static Key key_of(const EpochId& epoch, std::uint64_t a, std::uint64_t b);
+  static int side_of(std::uint64_t self, std::uint64_t peer) { return self < peer ? 0 : 1; }
+  void try_establish(const Key& key);
+  void connect_deadline(const Key& key, int side);
+  void close_end(const Key& key, Pair& pair, int side, Micros end_of_file);
+  void break_pair(const Key& key, Pair& pair);
+  void put(const Key& key, Pair& pair, int towards, Item item);
+  void pump(const Key& key, int towards);
+  bool blocked(const Pair& pair, int towards) const;
+
+  World& world_;
+  Random random_;
+  std::map<Key, Pair> pairs_;
+};
+
+}  // namespace starling::sim

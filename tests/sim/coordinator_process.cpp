@@ -1,0 +1,132 @@
+#include "tests/sim/coordinator_process.h"
+
+#include <utility>
+
+#include "core/wire/codec.h"
+#include "tests/sim/world.h"
+
+namespace starling::sim {
+
+using namespace elastic::coordinator_command;
+
+CoordinatorProcess::CoordinatorProcess(World& world, std::uint32_t index)
+    : world_(world), index_(index), random_(world.settings().seed, 100 + index) {}
+
+void CoordinatorProcess::start() {
+  const Settings& s = world_.settings();
+  ++life_;
+  elastic::CoordinatorConfig config;
+  config.raft.self = index_;
+  config.raft.size = s.coordinators;
+  config.raft.seed = random_.next();
+  elastic::LeaderConfig& leader = config.leader;
+  leader.micro_batches = s.micro_batches;
+  leader.steps = s.steps;
+  leader.segments = s.segments;
+  leader.bucket_segments = world_.numbers().layout().bucket(0).count;
+  leader.replicas = s.replicas;
+  leader.wanted_workers = s.workers;
+  leader.move_budget = s.move_budget;
+  leader.lease_ms = s.lease_ms;
+  leader.report_deadline_ms = s.report_deadline_ms;
+  leader.join_window_ms = s.join_window_ms;
+  leader.start_timeout_ms = s.start_timeout_ms;
+  leader.state_timeout_ms = s.state_timeout_ms;
+  leader.job_hash = s.seed;
+  leader.tensors.assign(s.segments, "toy");
+  leader.bugs = s.bugs;
+  config.job.job_hash = s.seed;
+  config.job.job[0] = 1;
+  for (auto& byte : config.secret) byte = static_cast<std::uint8_t>(random_.next());
+  machine_.emplace(std::move(config), disk_state, disk_log);
+  commands_.clear();
+  inbox_.clear();
+  writing_ = false;
+  paused_until_ = 0;
+  world_.after(random_.range(0, 10 * kMs), [this, life = life_] {
+    if (life == life_) tick();
+  });
+}
+
+void CoordinatorProcess::crash() {
+  if (!alive()) return;
+  world_.trace("coordinator " + std::to_string(index_), "crashes");
+  // A write under way: it had reached the disk, or had not.
+  if (writing_ && random_.chance(0.5)) write(std::get<Persist>(commands_.front()));
+  if (writing_) world_.count("coordinator crashed while writing");
+  if (machine_->leads()) world_.count("leader crashed");
+  machine_.reset();
+  ++life_;
+  inbox_.clear();
+  commands_.clear();
+}
+
+void CoordinatorProcess::pause(Micros duration) {
+  if (!alive()) return;
+  paused_until_ = std::max(paused_until_, world_.now() + duration);
+  world_.at(paused_until_, [this] { drain_inbox(); });
+}
+
+void CoordinatorProcess::submit(std::function<void()> action) {
+  if (!alive()) return;
+  inbox_.push_back(std::move(action));
+  drain_inbox();
+}
+
+void CoordinatorProcess::drain_inbox() {
+  while (alive() && !inbox_.empty() && world_.now() >= paused_until_) {
+    const auto action = std::move(inbox_.front());
+    inbox_.pop_front();
+    action();
+  }
+}
+
+void CoordinatorProcess::tick() {
+  submit([this] { handle(elastic::coordinator_event::Tick{world_.now_ms()}); });
+  world_.after(10 * kMs, [this, life = life_] {
+    if (life == life_) tick();
+  });
+}
+
+void CoordinatorProcess::handle(const elastic::CoordinatorEvent& event) {
+  if (!alive()) return;
+  world_.mix(event.index() + 16 * index_);
+  for (auto& command : machine_->on(event)) commands_.push_back(std::move(command));
+  world_.oracle().after_coordinator(*this);
+  if (!writing_) carry_out();
+}
+
+void CoordinatorProcess::carry_out() {
+  while (!commands_.empty()) {
+    if (std::holds_alternative<Persist>(commands_.front())) {
+      writing_ = true;
+      world_.after(World::draw(random_, world_.settings().persist), [this, life = life_] {
+        if (life != life_) return;
+        submit([this] {
+          write(std::get<Persist>(commands_.front()));
+          commands_.pop_front();
+          writing_ = false;
+          carry_out();
+          handle(elastic::coordinator_event::Persisted{});
+        });
+      });
+      return;
+    }
+    const auto command = std::move(commands_.front());
+    commands_.pop_front();
+    if (const auto* raft = std::get_if<SendRaft>(&command)) world_.raft_says(raft->message);
+    if (const auto* send = std::get_if<SendWorker>(&command))
+      world_.coordinator_says(index_, send->to, send->body);
+    if (const auto* seen = std::get_if<elastic::Observation>(&command))
+      world_.oracle().observed(*seen);
+  }
+}
+
+void CoordinatorProcess::write(const Persist& persist) {
+  if (persist.hard_state) disk_state = *persist.hard_state;
+  if (persist.append.empty()) return;
+  disk_log.resize(std::min<std::size_t>(disk_log.size(), persist.append.front().index - 1));
+  disk_log.insert(disk_log.end(), persist.append.begin(), persist.append.end());
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,136 @@
+#include "tests/sim/faults.h"
+
+#include <cmath>
+
+#include "tests/sim/world.h"
+
+namespace starling::sim {
+
+FaultInjector::FaultInjector(World& world) : world_(world), random_(world.settings().seed, 21) {}
+
+void FaultInjector::start() {
+  const Faults& f = world_.settings().faults;
+  repeat(f.kills, &FaultInjector::kill_one);
+  repeat(f.bursts, &FaultInjector::kill_several);
+  repeat(f.pauses, &FaultInjector::pause_one);
+  repeat(f.partitions, &FaultInjector::partition);
+  repeat(f.bulk_breaks, &FaultInjector::break_connection);
+  repeat(f.joins, &FaultInjector::join);
+  repeat(f.leaves, &FaultInjector::leave);
+  repeat(f.coordinator_crashes, &FaultInjector::crash_coordinator);
+  repeat(f.leader_and_worker, &FaultInjector::crash_leader_and_worker);
+  repeat(f.false_starts, &FaultInjector::false_start);
+}
+
+void FaultInjector::repeat(double rate, void (FaultInjector::*action)()) {
+  if (rate <= 0) return;
+  const double uniform = static_cast<double>(random_.next() >> 11) * 0x1p-53;
+  const auto wait = static_cast<Micros>(-std::log(1 - uniform) / rate * kSecond) + 1;
+  if (world_.now() + wait >= world_.settings().faults.until) return;
+  world_.after(wait, [this, rate, action] {
+    (this->*action)();
+    repeat(rate, action);
+  });
+}
+
+WorkerProcess* FaultInjector::any_worker() {
+  return world_.worker_in(static_cast<std::uint32_t>(random_.below(world_.slots())));
+}
+
+bool FaultInjector::kill(WorkerProcess& process, const char* why) {
+  if (!process.alive() || kills_ >= world_.settings().faults.kills_max) return false;
+  ++kills_;
+  if (!process.machine().run() || process.machine().version() == kNoVersion)
+    world_.count("joiner killed");
+  process.kill(why);
+  return true;
+}
+
+void FaultInjector::kill_one() {
+  if (WorkerProcess* process = any_worker()) kill(*process, "killed");
+}
+
+void FaultInjector::kill_several() {
+  const std::uint64_t count = random_.range(2, 3);
+  for (std::uint64_t i = 0; i < count; ++i) world_.after(burst_delay(), [this] { kill_one(); });
+  world_.count("burst of kills");
+}
+
+void FaultInjector::pause_one() {
+  const Micros duration = random_.chance(0.7) ? random_.range(1 * kMs, 200 * kMs)
+                                              : random_.range(200 * kMs, 2 * kSecond);
+  if (world_.settings().coordinators > 1 && random_.chance(0.2)) {
+    world_.coordinator(random_.below(world_.settings().coordinators)).pause(duration);
+    world_.count("coordinator paused");
+  } else if (WorkerProcess* process = any_worker()) {
+    process->pause(duration);
+    world_.count("worker paused");
+  }
+}
+
+void FaultInjector::partition() {
+  const std::uint32_t places = world_.settings().coordinators + world_.slots();
+  const Micros until =
+      std::min(world_.now() + random_.range(5 * kMs, 1500 * kMs), world_.settings().faults.until);
+  const bool one_way = random_.chance(0.3);
+  const bool single = random_.chance(0.5);
+  const auto lonely = static_cast<std::uint32_t>(random_.below(places));
+  const std::uint64_t sides = random_.next();
+  for (std::uint32_t a = 0; a < places; ++a)
+    for (std::uint32_t b = 0; b < places; ++b) {
+      const bool left = single ? a == lonely : (sides >> a & 1) != 0;
+      const bool right = single ? b != lonely : (sides >> b & 1) == 0;
+      if (!left || !right) continue;
+      world_.block(a, b, until);
+      if (!one_way) world_.block(b, a, until);
+    }
+  world_.bulk().on_partition();
+  world_.count("partition");
+}
+
+void FaultInjector::break_connection() {
+  if (world_.bulk().break_one()) world_.count("connection broken");
+}
+
+void FaultInjector::join() {
+  if (world_.alive_workers() < 7) world_.start_worker(world_.slots());
+}
+
+void FaultInjector::false_start() {
+  if (world_.alive_workers() >= 7) return;
+  WorkerProcess* process = &world_.start_worker(world_.slots());
+  world_.after(random_.range(1 * kMs, 150 * kMs),
+               [this, process] { kill(*process, "false start"); });
+}
+
+void FaultInjector::leave() {
+  WorkerProcess* process = any_worker();
+  if (process && !process->notice_end)
+    world_.announce_leave(*process, random_.range(20 * kMs, 3 * kSecond));
+}
+
+void FaultInjector::crash_coordinator() {
+  world_.crash_coordinator(
+      static_cast<std::uint32_t>(random_.below(world_.settings().coordinators)),
+      random_.range(10 * kMs, 600 * kMs));
+}
+
+void FaultInjector::crash_leader_and_worker() {
+  CoordinatorProcess* leader = world_.leader();
+  if (!leader) return;
+  world_.crash_coordinator(leader->index(), random_.range(10 * kMs, 600 * kMs));
+  world_.after(burst_delay(), [this] { kill_one(); });
+  world_.count("leader and worker lost together");
+}
+
+void FaultInjector::on_moment(WorkerProcess& process, Moment moment) {
+  const Faults& f = world_.settings().faults;
+  if (f.targeted != static_cast<std::uint32_t>(moment) + 1 || world_.now() >= f.until) return;
+  if (!random_.chance(f.targeted_chance)) return;
+  if (!kill(process, name_of(moment))) return;
+  world_.count(std::string("killed when: ") + name_of(moment));
+  if (random_.chance(0.2)) crash_leader_and_worker();
+  if (random_.chance(0.2)) kill_several();
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,45 @@
+#pragma once
+// What goes wrong in a run: at random times, in bursts, and at chosen moments of a worker's life.
+
+#include <cstdint>
+#include <functional>
+
+#include "tests/sim/random.h"
+#include "tests/sim/settings.h"
+
+namespace starling::sim {
+
+class World;
+class WorkerProcess;
+enum class Moment : std::uint8_t;
+
+class FaultInjector {
+ public:
+  explicit FaultInjector(World& world);
+
+  void start();
+  void on_moment(WorkerProcess& process, Moment moment);
+
+ private:
+  // Calls `action` at random times, `rate` times a second on average, until the faults end.
+  void repeat(double rate, void (FaultInjector::*action)());
+  void kill_one();
+  void kill_several();
+  void pause_one();
+  void partition();
+  void break_connection();
+  void join();
+  void leave();
+  void crash_coordinator();
+  void crash_leader_and_worker();
+  void false_start();
+  bool kill(WorkerProcess& process, const char* why);
+  WorkerProcess* any_worker();
+  Micros burst_delay() { return random_.range(0, 20 * kMs); }
+
+  World& world_;
+  Random random_;
+  std::uint32_t kills_ = 0;
+};
+
+}  // namespace starling::sim

@@ -1,0 +1,154 @@
+#include "tests/sim/numbers.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "tests/sim/random.h"
+
+namespace starling::sim {
+namespace {
+
+std::vector<TensorSpec> one_tensor(std::uint32_t segments) {
+  // The last block is short, as most tensors' are.
+  return {{"toy", {std::uint64_t{segments} * kBlock - 9}}};
+}
+
+void fill_side_entry(SideEntry& entry, Random& random, bool finite) {
+  for (float& value : entry.values) value = static_cast<float>(random.next() >> 40) * 1024.0f;
+  if (!finite) entry.values[random.below(kBlock)] = std::numeric_limits<float>::quiet_NaN();
+}
+
+}  // namespace
+
+Numbers::Numbers(std::uint64_t seed, std::uint32_t micro_batches, Version steps,
+                 std::uint32_t segments)
+    : seed_(seed),
+      micro_batches_(micro_batches),
+      steps_(steps),
+      layout_(one_tensor(segments), /*segment_blocks=*/1, /*bucket_segments=*/2) {}
+
+SegmentState Numbers::initial(SegmentId segment) const {
+  return {mix64(mix64(seed_, segment), 1), mix64(mix64(seed_, segment), 2), 0};
+}
+
+SegmentParams Numbers::params_of(const SegmentState& state) {
+  return {mix64(state.weights, 3), mix64(state.exponents, 4)};
+}
+
+std::uint64_t Numbers::hash_of(std::span<const SegmentParams> params) {
+  std::uint64_t hash = 5;
+  for (const SegmentParams& p : params) hash = mix64(mix64(hash, p.weights), p.exponents);
+  return hash;
+}
+
+Contribution Numbers::contribution(Version step, MicroBatch m, std::uint64_t params_hash) const {
+  Random random(mix64(mix64(seed_, step), m), params_hash);
+  Contribution out;
+  out.sums.resize(layout_.elements());
+  out.row.micro_batch = m;
+  out.row.finite = !random.chance(0.02);
+  out.row.loss = static_cast<double>(random.next() >> 20) * 0x1p-40;
+  out.row.tokens = random.range(1, 1000);
+  if (!out.row.finite && random.chance(0.5))
+    out.row.loss = std::numeric_limits<double>::quiet_NaN();
+  const auto unlucky = static_cast<SegmentId>(random.below(layout_.segments()));
+  for (SegmentId s = 0; s < layout_.segments(); ++s) {
+    if ((!out.row.finite && s == unlucky) || random.chance(0.05)) {
+      SideEntry& entry = out.side.emplace_back();
+      entry.block = layout_.first_block(s);
+      entry.micro_batch = m;
+      fill_side_entry(entry, random, out.row.finite || s != unlucky);
+      continue;
+    }
+    const std::span block(out.sums.data() + std::size_t{s} * kBlock, kBlock);
+    for (std::size_t i = 0; i < kBlock; i += 4) {
+      const std::uint64_t bits = random.next();
+      for (std::size_t k = 0; k < 4; ++k)
+        block[i + k] = static_cast<std::int16_t>(bits >> (16 * k));
+    }
+  }
+  return out;
+}
+
+std::uint64_t Numbers::total_hash(std::span<const std::int32_t> total,
+                                  std::vector<SideEntry> side) const {
+  std::sort(side.begin(), side.end(), [](const SideEntry& a, const SideEntry& b) {
+    return std::pair(a.block, a.micro_batch) < std::pair(b.block, b.micro_batch);
+  });
+  return hash64(as_bytes(std::span<const SideEntry>(side)), hash64(as_bytes(total)));
+}
+
+void Numbers::add_norm(ExactSum& norm, std::span<const std::int32_t> total) const {
+  // |total| < 2^15 * 2^6, so 256 squares stay below 2^53: exact in a double. The scales are so far
+  // apart that the sum over segments is not, so rounding a partial sum would show.
+  std::int64_t squares = 0;
+  for (const std::int64_t t : total) squares += t * t;
+  norm.add(std::ldexp(static_cast<double>(squares), static_cast<int>(mix64(squares) % 64) - 32));
+}
+
+void Numbers::apply(SegmentState& state, std::uint64_t total_hash, double norm, bool skipped) {
+  if (!skipped)
+    state.weights = mix64(mix64(state.weights, total_hash), std::bit_cast<std::uint64_t>(norm));
+  state.exponents = mix64(state.exponents, total_hash);
+  ++state.label;
+}
+
+Digest Numbers::digest_of(SegmentId segment, const SegmentState& state) {
+  const std::uint64_t low =
+      mix64(mix64(mix64(segment, state.label), state.weights), state.exponents);
+  return {low, mix64(low)};
+}
+
+Reference::Reference(const Numbers& numbers) {
+  const Layout& layout = numbers.layout();
+  std::vector<SegmentState> state;
+  for (SegmentId s = 0; s < layout.segments(); ++s) state.push_back(numbers.initial(s));
+  for (Version v = 0;; ++v) {
+    std::vector<SegmentParams> params;
+    for (const SegmentState& s : state) params.push_back(Numbers::params_of(s));
+    states_.push_back(state);
+    params_hashes_.push_back(Numbers::hash_of(params));
+    if (v == numbers.steps()) return;
+
+    std::vector<std::int32_t> total(layout.elements());
+    std::vector<std::vector<SideEntry>> side(layout.segments());
+    StepRecord record;
+    record.version = v;
+    ExactSum loss, norm;
+    rows_.emplace_back();
+    for (MicroBatch m = 0; m < numbers.micro_batches(); ++m) {
+      const Contribution c = numbers.contribution(v, m, params_hashes_[v]);
+      for (std::size_t i = 0; i < total.size(); ++i) total[i] += c.sums[i];
+      for (const SideEntry& e : c.side) side[layout.segment_of(e.block)].push_back(e);
+      if (c.row.finite) loss.add(c.row.loss);
+      record.tokens += c.row.tokens;
+      record.skipped |= !c.row.finite;
+      rows_.back().push_back(c.row);
+    }
+    record.loss = loss.value() / numbers.micro_batches();
+    for (SegmentId s = 0; s < layout.segments(); ++s)
+      numbers.add_norm(norm, std::span(total).subspan(std::size_t{s} * kBlock, kBlock));
+    record.norm = std::sqrt(norm.value());
+    records_.push_back(record);
+    for (SegmentId s = 0; s < layout.segments(); ++s)
+      Numbers::apply(
+          state[s],
+          numbers.total_hash(std::span(total).subspan(std::size_t{s} * kBlock, kBlock), side[s]),
+          record.norm, record.skipped);
+  }
+}
+
+Digest Reference::digest(Version v) const {
+  Digest sum{};
+  for (SegmentId s = 0; s < states_[v].size(); ++s)
+    sum = sum + Numbers::digest_of(s, states_[v][s]);
+  return sum;
+}
+
+bool same_bits(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+
+}  // namespace starling::sim

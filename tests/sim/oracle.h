@@ -1,0 +1,127 @@
+#pragma once
+// What must never be seen, whatever the machines think: checked from outside after every event,
+// from the processes' memory and everything that was sent. Names in violations: R rules and P
+// promises of docs/design.md; T rules of the trainer: T1 one active epoch, T4 committed stays, T5 a
+// vote means totals, T9 no stale compute.
+//
+// The oracle has its own small model of the plan chain, of who holds what and of who voted; it
+// never asks the code under test to judge itself.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/wire/frame.h"
+#include "core/wire/messages.h"
+#include "elastic/membership/leader.h"
+#include "elastic/protocol/worker.h"
+#include "tests/sim/numbers.h"
+
+namespace starling::sim {
+
+class World;
+class WorkerProcess;
+class CoordinatorProcess;
+struct Link;
+
+class Oracle {
+ public:
+  Oracle(World& world, const Numbers& numbers);
+
+  const std::string& violation() const { return violation_; }
+  void violated(const std::string& what);
+
+  // A worker's machine handled an event; its commands are not carried out yet. Then they are.
+  void after_worker(const WorkerProcess& p);
+  void after_commands(const WorkerProcess& p);
+  void says(const WorkerProcess& p, const Message& body);
+  void sends(const WorkerProcess& p, const EpochId& epoch);
+  void connects(const WorkerProcess& p, const Plan& plan);
+  void computes(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params);
+  void computed(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params);
+  void votes(const WorkerProcess& p, const EpochId& epoch, const Vote& vote);
+  void applies(const WorkerProcess& p, const StepRecord& record);
+  void applied(const WorkerProcess& p, Version version);
+  void clears(const WorkerProcess& p);
+  void gathers(const WorkerProcess& p, Version version, const StepRecord& record,
+               const std::vector<std::vector<Rank>>& holders);
+  void refused(const WorkerProcess& p, const std::string& text);
+  void killed(const WorkerProcess& p);
+  void exited(const WorkerProcess& p, const elastic::worker_command::Exit& exit);
+
+  void after_coordinator(const CoordinatorProcess& c);
+  void observed(const elastic::Observation& seen);
+
+  // R3's plant: true once, for a contribution frame that the receiver is to lose.
+  bool plant_lost_contribution(const FrameHeader& header);
+
+  static Rank rank_of(const Plan& plan, std::uint64_t nonce);
+  const std::vector<EpochId>& chain() const { return chain_; }
+  const Plan& plan(const EpochId& id) const { return valid_.at(id); }
+  const std::optional<JobEnded>& end() const { return end_; }
+  const Reference& reference() const { return reference_; }
+  // Highest version that anybody has reached.
+  Version reached() const { return reached_; }
+  // Every copy of some segment that could go on is gone.
+  bool state_lost() const;
+  std::string status() const;  // for a run that does not end
+
+ private:
+  struct Life {
+    Version version = kNoVersion;
+    EpochId entered;
+    EpochId promised;  // by its reports
+    std::set<EpochId> promises;
+    EpochId silent;                 // it sends nothing in this epoch or an older one
+    std::optional<Version> passed;  // last step whose vote passed here
+    bool left_out = false;          // of a plan that came after one with it
+  };
+  struct Ballot {
+    std::map<std::uint64_t, Vote> votes;  // by nonce
+  };
+
+  void check_pass(const WorkerProcess& p, Life& life);
+  void check_entry(const WorkerProcess& p, Life& life);
+  void check_record(const StepRecord& record, const char* where);
+  void check_report(const WorkerProcess& p, const Report& report);
+  void check_progress(const Progress& progress);
+  void check_committed(Version reached, const EpochId& epoch);
+  bool held_in(const Plan& plan, Rank rank, SegmentId segment, Version version) const;
+  bool current_copy(const WorkerProcess& p, SegmentId segment, Version version) const;
+
+  void take_entry(const RaftEntry& entry);
+  void take_plan(const Plan& plan);
+  void take_end(const JobEnded& end);
+  void check_holders(const Plan& plan);
+  void check_fence(const Plan& plan);
+  void check_reports(const Plan& plan);
+  void count_plan(const Plan& plan);
+  bool fenced(const Plan& epoch, const Plan& by) const;
+  const WorkerProcess* find(std::uint64_t nonce) const;
+  std::string name(const WorkerProcess& p) const;
+
+  World& world_;
+  const Numbers& numbers_;
+  const Reference reference_;
+  std::string violation_;
+  std::map<std::uint64_t, Life> lives_;
+  std::map<std::pair<EpochId, Version>, Ballot> ballots_;
+  std::map<EpochId, Version> passed_;  // highest version reached in an epoch
+  std::map<EpochId, Version> first_;   // first step of an epoch, once known
+  std::map<std::pair<Version, MicroBatch>, std::set<std::uint64_t>> computers_;
+  Version reached_ = 0;
+  bool planted_ = false;
+  std::map<Version, std::uint64_t> ledger_hashes_;
+  // The group.
+  std::vector<RaftEntry> committed_;
+  std::map<EpochId, Plan> valid_;
+  std::vector<EpochId> chain_;
+  std::optional<JobEnded> end_;
+  std::map<std::uint64_t, std::uint32_t> leaders_;  // by term
+  std::uint64_t kills_ = 0;
+};
+
+}  // namespace starling::sim

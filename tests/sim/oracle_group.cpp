@@ -1,0 +1,216 @@
+// The oracle's model of the group: the committed log, the chain of plans, the end.
+
+#include <algorithm>
+#include <sstream>
+
+#include "core/wire/codec.h"
+#include "tests/sim/oracle.h"
+#include "tests/sim/world.h"
+
+namespace starling::sim {
+
+const WorkerProcess* Oracle::find(std::uint64_t nonce) const {
+  for (const auto& p : world_.workers())
+    if (p->nonce() == nonce) return p.get();
+  return nullptr;
+}
+
+void Oracle::after_coordinator(const CoordinatorProcess& c) {
+  const elastic::Raft& raft = c.machine().raft();
+  if (raft.role() == elastic::RaftRole::kLeader) {
+    const auto [at, first] = leaders_.emplace(raft.term(), c.index());
+    if (at->second != c.index()) violated("two leaders in term " + std::to_string(raft.term()));
+    if (first && leaders_.size() > 1) world_.count("new leader");
+  }
+  while (committed_.size() < raft.commit_index()) {
+    committed_.push_back(raft.log()[committed_.size()]);
+    take_entry(committed_.back());
+  }
+  const std::uint64_t last = raft.commit_index();
+  if (last > 0 && !(raft.log()[last - 1] == committed_[last - 1]))
+    violated("two coordinators have committed different entries at index " + std::to_string(last));
+}
+
+void Oracle::take_entry(const RaftEntry& raft_entry) {
+  if (raft_entry.data.empty()) return;
+  const auto entry = decode_entry(raft_entry.data);
+  if (!entry) return violated("a committed entry cannot be decoded: " + entry.error().text());
+  if (const auto* plan = std::get_if<Plan>(&entry.value())) take_plan(*plan);
+  if (const auto* end = std::get_if<JobEnded>(&entry.value())) take_end(*end);
+  if (const auto* lost = std::get_if<Lost>(&entry.value()); lost && lost->certain) {
+    const WorkerProcess* p = find(lost->who.nonce);
+    if (!p || p->alive()) violated("T2: a living worker was declared certainly dead");
+  }
+}
+
+// ---- Plans ------------------------------------------------------------------------------------
+
+void Oracle::take_plan(const Plan& plan) {
+  const EpochId last = chain_.empty() ? EpochId{} : chain_.back();
+  // R10; a plan that is void has no effect, so nothing about it is wrong.
+  if (plan.predecessor != last || end_) return world_.count("void plan");
+  if (plan.id <= last) violated("T10: epoch ids do not rise: " + to_string(plan.id));
+  world_.trace("oracle", "plan " + to_string(plan.id) + " committed, base " +
+                             std::to_string(plan.base) + ", " + plan.cause);
+  for (const Member& member : plan.members)
+    if (!member.joiner && lives_[member.who.nonce].left_out)
+      violated("P4: " + to_string(member.who) + " was left out and is back with its old state");
+  if (plan.kind == PlanKind::kForced) {
+    check_reports(plan);
+    check_fence(plan);
+  }
+  for (const auto& [epoch, reached] : passed_)
+    if (plan.kind != PlanKind::kPrepared && plan.base < reached)
+      violated("T4: version " + std::to_string(reached) + " was reached in epoch " +
+               to_string(epoch) + ", but epoch " + to_string(plan.id) + " has base " +
+               std::to_string(plan.base));
+  count_plan(plan);
+  if (!chain_.empty())
+    for (const Member& member : valid_.at(last).members)
+      if (rank_of(plan, member.who.nonce) == kNoRank) lives_[member.who.nonce].left_out = true;
+  valid_[plan.id] = plan;
+  chain_.push_back(plan.id);
+  if (plan.kind != PlanKind::kFresh) check_holders(plan);
+}
+
+void Oracle::count_plan(const Plan& plan) {
+  if (plan.kind == PlanKind::kFresh) world_.count("fresh plan");
+  if (plan.kind == PlanKind::kPrepared) world_.count("prepared plan");
+  if (!plan.moves.empty()) world_.count("plan with moves");
+  if (plan.kind != PlanKind::kForced) return;
+  static const char* const begins[] = {"", "begin at vote", "begin at gather", "begin at compute"};
+  world_.count(begins[static_cast<int>(plan.begin)]);
+  if (plan.base == numbers_.steps()) world_.count("epoch at the last version");
+  for (const Member& member : plan.members)
+    if (member.joiner) world_.count("joiner in a forced plan");
+  if (!chain_.empty() && valid_.at(chain_.back()).kind == PlanKind::kPrepared)
+    world_.count("forced plan after a prepared one");
+}
+
+// T2: whoever goes on has promised exactly this plan.
+void Oracle::check_reports(const Plan& plan) {
+  for (const Member& member : plan.members)
+    if (!member.joiner && !lives_[member.who.nonce].promises.count(plan.id))
+      violated("R11: epoch " + to_string(plan.id) + " counts on " + to_string(member.who) +
+               ", whose report does not promise it");
+}
+
+// R11: each epoch that may still run has a member that promised, or is certainly dead.
+void Oracle::check_fence(const Plan& plan) {
+  if (chain_.empty()) return;
+  const Plan& last = valid_.at(chain_.back());
+  if (!fenced(last, plan))
+    violated("R11: epoch " + to_string(plan.id) + " is formed though no member of " +
+             to_string(last.id) + " promised it");
+  if (last.kind != PlanKind::kPrepared) return;
+  const bool entered = std::all_of(last.members.begin(), last.members.end(), [&](const Member& m) {
+    return lives_[m.who.nonce].entered >= last.id;
+  });
+  if (entered) return;
+  world_.count("two epochs to be fenced");
+  if (chain_.size() >= 2 && !fenced(valid_.at(chain_[chain_.size() - 2]), plan))
+    violated("R11: epoch " + to_string(plan.id) + " is formed though no member of " +
+             to_string(last.predecessor) + ", which may still run, promised it");
+}
+
+bool Oracle::fenced(const Plan& epoch, const Plan& by) const {
+  bool all_dead = true;
+  for (const Member& member : epoch.members) {
+    const auto life = lives_.find(member.who.nonce);
+    if (life != lives_.end() && life->second.promises.count(by.id)) return true;
+    const WorkerProcess* p = find(member.who.nonce);
+    all_dead = all_dead && p && !p->alive();
+  }
+  return all_dead;
+}
+
+bool Oracle::current_copy(const WorkerProcess& p, SegmentId s, Version version) const {
+  const Store& store = p.store();
+  if (!store.held[s]) return false;
+  if (store.states[s].label == version) return true;
+  return version > 0 && store.states[s].label == version - 1 && p.machine().pending() &&
+         store.accepted_version == version - 1 && store.accepted[s];
+}
+
+// R13. Memory is looked at as it is, that of the dead as it was when they died.
+void Oracle::check_holders(const Plan& plan) {
+  for (SegmentId s = 0; s < plan.holders.size(); ++s)
+    for (const Rank r : plan.holders[s]) {
+      const WorkerProcess* p = find(plan.members[r].who.nonce);
+      const bool prepared = plan.kind == PlanKind::kPrepared;
+      const Version version = prepared && p ? p->machine().version() : plan.base;
+      if (p && p->alive() && !current_copy(*p, s, version))
+        violated("R13: epoch " + to_string(plan.id) + " makes " + to_string(p->who()) +
+                 " a holder of segment " + std::to_string(s) + ", of which it has no current copy");
+    }
+}
+
+// ---- The end ----------------------------------------------------------------------------------
+
+bool Oracle::state_lost() const {
+  if (reached_ == 0) return false;  // the start version can be built again
+  for (SegmentId s = 0; s < numbers_.layout().segments(); ++s) {
+    bool copy = false;
+    for (const auto& p : world_.workers()) {
+      const auto life = lives_.find(p->nonce());
+      const bool out = life != lives_.end() && life->second.left_out;
+      copy = copy || (p->alive() && !out && current_copy(*p, s, reached_));
+    }
+    if (!copy) return true;
+  }
+  return false;
+}
+
+void Oracle::take_end(const JobEnded& end) {
+  if (end_) return;
+  end_ = end;
+  world_.trace("oracle", "end committed: " + std::to_string(end.exit_code) + " " + end.reason);
+  if (end.exit_code == 4) {
+    world_.count("state lost");
+    if (!state_lost())
+      violated("P3, P5: state lost? Every segment has a current copy; " + end.reason);
+    if (kills_ == 0) violated("P5: state lost though nobody was killed");
+    return;
+  }
+  if (end.exit_code != 0)
+    return violated("the job ends with code " + std::to_string(end.exit_code) + ": " + end.reason);
+  const Version last = numbers_.steps();
+  if (end.version != last) violated("P3: the job ends at version " + std::to_string(end.version));
+  if (end.digest != reference_.digest(last)) violated("P1: the final digest differs");
+  if (last > 0 && !same_bits(end.loss, reference_.record(last - 1).loss))
+    violated("P1: the final loss differs");
+}
+
+void Oracle::observed(const elastic::Observation& seen) {
+  using Kind = elastic::Observation::Kind;
+  if (seen.kind == Kind::kStep) check_record(seen.step.record, "an event");
+  if (seen.kind == Kind::kWarning) world_.count("warning");
+  if (seen.kind == Kind::kExposure && seen.exposed > 0) world_.count("exposure");
+  if (!world_.tracing()) return;
+  static const char* const kinds[] = {"worker", "epoch", "step", "exposure", "warning", "end"};
+  world_.trace("event", std::string(kinds[static_cast<int>(seen.kind)]) + " " + seen.what + " " +
+                            to_string(seen.who) + " " + seen.plan.cause);
+}
+
+std::string Oracle::status() const {
+  std::ostringstream out;
+  out << "last plan " << (chain_.empty() ? "none" : to_string(chain_.back())) << ", version "
+      << reached_ << (state_lost() ? ", state lost" : "");
+  for (const auto& p : world_.workers()) {
+    if (!p->alive()) continue;
+    const elastic::Worker& m = p->machine();
+    out << "; " << to_string(p->who()) << " in " << to_string(m.entered()) << " at ";
+    if (m.version() == kNoVersion)
+      out << "no version";
+    else
+      out << m.version();
+    out << (m.pending() ? " pending" : "") << (m.run() ? " running" : " stopped");
+    if (m.run())
+      out << " " << to_string(m.run()->plan->id) << " stage " << static_cast<int>(m.run()->stage);
+  }
+  for (const auto& c : world_.coordinators())
+    out << "; coordinator " << c->index() << (c->leads() ? " leads" : "");
+  return out.str();
+}
+
+}  // namespace starling::sim

@@ -1,0 +1,150 @@
+#include "tests/sim/run_seeds.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+
+namespace starling::sim {
+namespace {
+
+// One record of the pipe: a seed that begins (kBegun), or its outcome.
+constexpr std::uint8_t kBegun = 1, kDone = 2;
+
+void write_all(int fd, const Bytes& bytes) {
+  std::size_t at = 0;
+  while (at < bytes.size()) {
+    const ssize_t n = ::write(fd, bytes.data() + at, bytes.size() - at);
+    STARLING_CHECK(n > 0);
+    at += static_cast<std::size_t>(n);
+  }
+}
+
+Bytes read_all(int fd) {
+  Bytes bytes;
+  std::uint8_t buffer[1 << 14];
+  for (ssize_t n; (n = ::read(fd, buffer, sizeof buffer)) > 0;)
+    bytes.insert(bytes.end(), buffer, buffer + n);
+  return bytes;
+}
+
+Bytes begun(std::uint64_t seed) {
+  ByteWriter writer;
+  writer.put(kBegun);
+  writer.put(seed);
+  return std::move(writer).take();
+}
+
+Bytes done(std::uint64_t seed, const Outcome& o) {
+  ByteWriter writer;
+  writer.put(kDone);
+  writer.put(seed);
+  writer.put(o.event_hash);
+  writer.put(o.events);
+  writer.put(o.ended_at);
+  writer.put(o.exit_code);
+  writer.put_text(o.violation);
+  writer.put(static_cast<std::uint32_t>(o.coverage.size()));
+  for (const auto& [what, times] : o.coverage) {
+    writer.put_text(what);
+    writer.put(times);
+  }
+  return std::move(writer).take();
+}
+
+BatchResult parse(const Bytes& bytes) {
+  BatchResult result;
+  ByteReader reader(bytes);
+  while (reader.remaining() > 0) {
+    const auto kind = reader.get<std::uint8_t>();
+    const auto seed = reader.get<std::uint64_t>();
+    if (kind == kBegun) {
+      result.runs.push_back({"a check failed in the process", seed});
+      continue;
+    }
+    Verdict& run = result.runs.back();
+    run.event_hash = reader.get<std::uint64_t>();
+    run.events = reader.get<std::uint64_t>();
+    run.ended_at = reader.get<Micros>();
+    run.exit_code = reader.get<int>();
+    run.violation = reader.get_text();
+    const auto counters = reader.get<std::uint32_t>();
+    for (std::uint32_t i = 0; i < counters && reader.good(); ++i) {
+      const std::string what = reader.get_text();
+      result.coverage[what] += reader.get<std::uint64_t>();
+    }
+    result.events += run.events;
+  }
+  result.seeds = result.runs.size();
+  return result;
+}
+
+// Forks, lets the child write, and returns what it wrote before it ended, however it did.
+Bytes in_child(const std::function<void(int fd)>& work) {
+  int fds[2];
+  STARLING_CHECK(::pipe(fds) == 0);
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  STARLING_CHECK(child >= 0);
+  if (child == 0) {
+    ::close(fds[0]);
+    work(fds[1]);
+    ::_exit(0);
+  }
+  ::close(fds[1]);
+  Bytes bytes = read_all(fds[0]);
+  ::close(fds[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return bytes;
+}
+
+void merge(BatchResult& into, BatchResult&& part) {
+  for (auto& run : part.runs) into.runs.push_back(std::move(run));
+  for (const auto& [what, times] : part.coverage) into.coverage[what] += times;
+  into.seeds += part.seeds;
+  into.events += part.events;
+}
+
+}  // namespace
+
+const Verdict* BatchResult::violated() const {
+  for (const Verdict& run : runs)
+    if (!run.violation.empty()) return &run;
+  return nullptr;
+}
+
+BatchResult run_seeds(std::uint64_t first, std::uint64_t count, const Draw& draw,
+                      bool until_violation) {
+  BatchResult result;
+  while (result.seeds < count) {
+    const std::uint64_t from = first + result.seeds;
+    BatchResult part = parse(in_child([&](int fd) {
+      for (std::uint64_t seed = from; seed < first + count; ++seed) {
+        write_all(fd, begun(seed));
+        const Outcome outcome = World(draw(seed)).run();
+        write_all(fd, done(seed, outcome));
+        if (until_violation && !outcome.violation.empty()) return;
+      }
+    }));
+    STARLING_CHECK(part.seeds > 0);
+    const bool found = part.violated() != nullptr;
+    merge(result, std::move(part));
+    if (found && until_violation) break;
+  }
+  return result;
+}
+
+Verdict run_isolated(const std::function<Outcome(bool)>& run, bool trace) {
+  const BatchResult result = parse(in_child([&](int fd) {
+    write_all(fd, begun(0));
+    write_all(fd, done(0, run(trace)));
+  }));
+  return result.runs.front();
+}
+
+}  // namespace starling::sim

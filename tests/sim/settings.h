@@ -1,0 +1,79 @@
+#pragma once
+// One simulated run: the job, the group, the weather and the faults. Drawn from a seed by the swarm
+// (swarm.cpp), or written down by a directed schedule.
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/ids.h"
+#include "elastic/protocol/bugs.h"
+
+namespace starling::sim {
+
+using Micros = std::uint64_t;  // virtual time
+inline constexpr Micros kMs = 1000;
+inline constexpr Micros kSecond = 1000 * kMs;
+
+// A range from which one value is drawn each time.
+struct Span {
+  Micros low = 0, high = 0;
+};
+
+// What happens between start and `until`; a rate is the mean number of events a second.
+struct Faults {
+  Micros until = 0;   // then everything heals: partitions, loss, crashed coordinators
+  double kills = 0;   // of a worker; the guard dies with it with probability guard_loss
+  double bursts = 0;  // of several workers within 20 ms
+  double pauses = 0;
+  double partitions = 0;   // between two groups of processes, or in one direction only
+  double bulk_breaks = 0;  // one connection
+  double joins = 0;
+  double leaves = 0;
+  double coordinator_crashes = 0;
+  double leader_and_worker = 0;
+  double false_starts = 0;      // a joiner that is killed a moment after its start
+  double guard_loss = 0;        // probability, per kill
+  std::uint32_t targeted = 0;   // index of a moment + 1; 0 = none (world.h, Moment)
+  double targeted_chance = 0;   // probability that a process dies at that moment
+  std::uint32_t kills_max = 0;  // over the run; the end of a notice does not count
+};
+
+struct Settings {
+  std::uint64_t seed = 0;
+  // The job.
+  std::uint32_t micro_batches = 4;
+  Version steps = 8;
+  std::uint32_t segments = 4;
+  // The group.
+  std::uint32_t workers = 3;  // at the start; the first epoch waits for them
+  std::uint32_t coordinators = 1;
+  std::uint32_t replicas = 2;
+  std::uint32_t move_budget = 2;
+  elastic::Bugs bugs;
+  bool plant_lost_contribution = false;  // one frame's sums are not added at its receiver (R3)
+  bool codec = false;                    // control messages travel as bytes
+  // The weather.
+  Span compute{1 * kMs, 5 * kMs};  // of a micro-batch
+  Span control_delay{100, 1 * kMs};
+  Span bulk_delay{50, 500};
+  Span persist{200, 2 * kMs};
+  double loss = 0, duplicate = 0;  // of control messages
+  Micros connect_timeout = 200 * kMs;
+  Micros end_of_file = 5 * kMs;  // until a peer sees a killed process's connections close
+  Micros partition_noticed = 200 * kMs;
+  // Timeouts of the machines, ms.
+  std::uint64_t lease_ms = 300;
+  std::uint64_t report_deadline_ms = 300;
+  std::uint64_t join_window_ms = 20;
+  std::uint64_t state_timeout_ms = 10000;
+  std::uint64_t start_timeout_ms = 20000;
+  std::uint64_t coordinator_timeout_ms = 40000;
+  Faults faults;
+  Micros deadline = 90 * kSecond;  // the job must have ended by then
+};
+
+// The swarm: every fault class is off with probability 1/2, all rates and sizes are drawn.
+Settings draw_settings(std::uint64_t seed);
+std::string to_string(const Settings& settings);
+
+}  // namespace starling::sim

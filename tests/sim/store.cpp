@@ -1,0 +1,68 @@
+#include "tests/sim/store.h"
+
+#include <algorithm>
+
+namespace starling::sim {
+
+Store::Store(const Numbers& n) : numbers(n) {
+  const Layout& layout = numbers.layout();
+  accumulators.resize(layout.elements());
+  lanes.resize(layout.segments());
+  totals.resize(layout.elements());
+  total_lanes.resize(layout.segments());
+  accepted.resize(layout.segments());
+  held.resize(layout.segments());
+  states.resize(layout.segments());
+  params.resize(layout.segments());
+}
+
+collectives::Sums Store::sums() {
+  return {&numbers.layout(), accumulators, lanes, side, totals, total_lanes, &received};
+}
+
+void Store::add(const Contribution& c, Version version) {
+  adding = version;
+  for (std::size_t i = 0; i < accumulators.size(); ++i) accumulators[i] += c.sums[i];
+  for (ProofLanes& lane : lanes) {
+    ++lane.micro_batches;
+    lane.micro_batch_hashes += micro_batch_hash(numbers.seed(), version, c.row.micro_batch);
+  }
+  for (const SideEntry& entry : c.side) {
+    ProofLanes& lane = lanes[numbers.layout().segment_of(entry.block)];
+    ++lane.side_entries;
+    lane.side_hashes += side_entry_hash(entry);
+    side.push_back(entry);
+  }
+}
+
+void Store::clear_accumulators() {
+  adding = kNoVersion;
+  std::fill(accumulators.begin(), accumulators.end(), 0);
+  std::fill(lanes.begin(), lanes.end(), ProofLanes{});
+  side.clear();
+}
+
+void Store::clear_totals() {
+  accepted_version = kNoVersion;
+  std::fill(accepted.begin(), accepted.end(), false);
+  std::fill(totals.begin(), totals.end(), 0);
+  std::fill(total_lanes.begin(), total_lanes.end(), ProofLanes{});
+  received.clear();
+}
+
+std::vector<SideEntry> Store::side_of(SegmentId segment) const {
+  std::vector<SideEntry> out;
+  for (const SideEntry& entry : received)
+    if (numbers.layout().segment_of(entry.block) == segment) out.push_back(entry);
+  return out;
+}
+
+std::span<const std::int32_t> Store::total_of(SegmentId segment) const {
+  return std::span(totals).subspan(std::size_t{segment} * kBlock, kBlock);
+}
+
+std::uint64_t Store::total_hash(SegmentId segment) const {
+  return numbers.total_hash(total_of(segment), side_of(segment));
+}
+
+}  // namespace starling::sim

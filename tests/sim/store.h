@@ -1,0 +1,44 @@
+#pragma once
+// A simulated worker's memory: accumulators, totals, state, working parameters.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collectives/sums.h"
+#include "core/base/proof.h"
+#include "tests/sim/numbers.h"
+
+namespace starling::sim {
+
+struct Store {
+  explicit Store(const Numbers& numbers);
+
+  collectives::Sums sums();
+  void add(const Contribution& contribution, Version version);
+  void clear_accumulators();
+  void clear_totals();
+  // The entries of one segment among those that arrived.
+  std::vector<SideEntry> side_of(SegmentId segment) const;
+  std::span<const std::int32_t> total_of(SegmentId segment) const;
+  std::uint64_t total_hash(SegmentId segment) const;
+
+  const Numbers& numbers;
+  // Of the step in flight.
+  Version adding = kNoVersion;  // step of what the accumulators hold; none: empty
+  std::vector<std::int32_t> accumulators;
+  std::vector<ProofLanes> lanes;
+  std::vector<SideEntry> side;
+  std::vector<std::int32_t> totals;
+  std::vector<ProofLanes> total_lanes;
+  std::vector<SideEntry> received;
+  Version accepted_version = kNoVersion;  // step of the accepted totals
+  std::vector<bool> accepted;             // per segment
+  // What lives on from step to step.
+  std::vector<bool> held;
+  std::vector<SegmentState> states;
+  std::vector<SegmentParams> params;
+};
+
+}  // namespace starling::sim

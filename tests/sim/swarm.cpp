@@ -1,0 +1,81 @@
+#include <sstream>
+
+#include "tests/sim/random.h"
+#include "tests/sim/settings.h"
+#include "tests/sim/world.h"
+
+namespace starling::sim {
+namespace {
+
+// Off with probability 1/2, else uniform in (0, most].
+double rate(Random& random, double most) {
+  if (random.chance(0.5)) return 0;
+  return most * static_cast<double>(random.range(1, 100)) / 100;
+}
+
+void draw_weather(Settings& s, Random& random) {
+  s.compute = {random.range(200, 2 * kMs), random.range(2 * kMs, 20 * kMs)};
+  s.control_delay = {random.range(20, 1 * kMs), random.range(1 * kMs, 30 * kMs)};
+  s.bulk_delay = {random.range(20, 500), random.range(500, 8 * kMs)};
+  s.persist = {random.range(50, 1 * kMs), random.range(1 * kMs, 20 * kMs)};
+  s.loss = rate(random, 0.3);
+  s.duplicate = rate(random, 0.3);
+  s.end_of_file = random.range(1 * kMs, 300 * kMs);
+}
+
+void draw_faults(Faults& f, Random& random) {
+  f.until = random.range(300 * kMs, 3 * kSecond);
+  f.kills = rate(random, 4);
+  f.bursts = rate(random, 1);
+  f.pauses = rate(random, 4);
+  f.partitions = rate(random, 3);
+  f.bulk_breaks = rate(random, 4);
+  f.joins = rate(random, 4);
+  f.leaves = rate(random, 3);
+  f.coordinator_crashes = rate(random, 3);
+  f.leader_and_worker = rate(random, 1);
+  f.false_starts = rate(random, 2);
+  f.guard_loss = rate(random, 0.5);
+  if (random.chance(0.5)) {
+    f.targeted = static_cast<std::uint32_t>(random.range(1, static_cast<int>(Moment::kCount)));
+    f.targeted_chance = 0.5 / static_cast<double>(random.range(1, 20));
+  }
+  f.kills_max = static_cast<std::uint32_t>(random.range(1, 8));
+}
+
+}  // namespace
+
+Settings draw_settings(std::uint64_t seed) {
+  Random random(seed, /*purpose=*/1);
+  Settings s;
+  s.seed = seed;
+  s.micro_batches = static_cast<std::uint32_t>(random.range(1, 12));
+  s.steps = random.range(5, 25);
+  s.segments = static_cast<std::uint32_t>(random.range(1, 8));
+  s.workers = static_cast<std::uint32_t>(random.range(1, 6));
+  s.coordinators = random.chance(0.5) ? 1 : 3;
+  s.replicas = static_cast<std::uint32_t>(random.range(0, 3));
+  s.move_budget = static_cast<std::uint32_t>(random.range(1, 4));
+  s.codec = random.chance(0.125);
+  draw_weather(s, random);
+  draw_faults(s.faults, random);
+  return s;
+}
+
+std::string to_string(const Settings& s) {
+  const Faults& f = s.faults;
+  std::ostringstream out;
+  out << "seed " << s.seed << ": M " << s.micro_batches << ", steps " << s.steps << ", segments "
+      << s.segments << ", workers " << s.workers << ", coordinators " << s.coordinators << ", r "
+      << s.replicas << ", budget " << s.move_budget << (s.codec ? ", codec" : "") << "; until "
+      << f.until / kMs << " ms, kills " << f.kills << " (at most " << f.kills_max << "), bursts "
+      << f.bursts << ", pauses " << f.pauses << ", partitions " << f.partitions << ", breaks "
+      << f.bulk_breaks << ", joins " << f.joins << ", leaves " << f.leaves << ", crashes "
+      << f.coordinator_crashes << " + " << f.leader_and_worker << ", loss " << s.loss
+      << ", guard loss " << f.guard_loss << ", targeted "
+      << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing") << " "
+      << f.targeted_chance;
+  return out.str();
+}
+
+}  // namespace starling::sim

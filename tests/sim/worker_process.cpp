@@ -1,0 +1,319 @@
+#include "tests/sim/worker_process.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tests/sim/trace.h"
+#include "tests/sim/world.h"
+
+namespace starling::sim {
+
+using namespace elastic::worker_event;
+using namespace elastic::worker_command;
+
+namespace {
+elastic::WorkerConfig config_of(const Settings& s) {
+  elastic::WorkerConfig config;
+  config.micro_batches = s.micro_batches;
+  config.steps = s.steps;
+  config.segments = s.segments;
+  config.heartbeat_ms = s.lease_ms / 10;
+  config.retry_ms = 40;
+  config.coordinator_timeout_ms = s.coordinator_timeout_ms;
+  config.bugs = s.bugs;
+  return config;
+}
+}  // namespace
+
+WorkerProcess::WorkerProcess(World& world, std::uint32_t slot, std::uint64_t nonce)
+    : world_(world),
+      slot_(slot),
+      who_{0, nonce},
+      random_(world.settings().seed, mix64(1000 + slot, nonce)),
+      machine_(config_of(world.settings())),
+      store_(world.numbers()) {}
+
+WorkerProcess::~WorkerProcess() = default;
+
+std::uint32_t WorkerProcess::place() const {
+  return world_.place_of_worker(slot_);
+}
+
+void WorkerProcess::start() {
+  tick();
+  Join join;
+  join.who = who_;
+  join.name = slot_name(slot_);
+  join.host = join.name;
+  join.port = 7000;
+  join.job_hash = world_.settings().seed;
+  submit([this, join] { handle(Start{join}); });
+}
+
+// ---- The inbox --------------------------------------------------------------------------------
+
+void WorkerProcess::submit(std::function<void()> action) {
+  if (!alive_) return;
+  inbox_.push_back(std::move(action));
+  drain_inbox();
+}
+
+void WorkerProcess::drain_inbox() {
+  if (handling_) return;
+  handling_ = true;
+  while (alive_ && !inbox_.empty() && world_.now() >= paused_until_) {
+    const auto action = std::move(inbox_.front());
+    inbox_.pop_front();
+    action();
+    while (alive_ && !events_.empty()) {
+      const elastic::WorkerEvent event = std::move(events_.front());
+      events_.pop_front();
+      handle(event);
+    }
+  }
+  handling_ = false;
+}
+
+void WorkerProcess::pause(Micros duration) {
+  paused_until_ = std::max(paused_until_, world_.now() + duration);
+  world_.trace("worker " + to_string(who_), "paused for " + std::to_string(duration / kMs) + " ms");
+  world_.at(paused_until_, [this] { drain_inbox(); });
+}
+
+void WorkerProcess::tick() {
+  submit([this] { handle(Tick{world_.now_ms()}); });
+  if (alive_)
+    world_.after(10 * kMs, [this] {
+      if (alive_) tick();
+    });
+}
+
+void WorkerProcess::later(Micros delay, elastic::WorkerEvent event) {
+  world_.after(delay,
+               [this, event = std::move(event)] { submit([this, event] { handle(event); }); });
+}
+
+void WorkerProcess::handle(const elastic::WorkerEvent& event) {
+  if (!alive_) return;
+  world_.mix(mix64(who_.nonce, event.index()));
+  if (world_.tracing() && !std::holds_alternative<Tick>(event))
+    world_.trace("worker " + to_string(who_), describe(event));
+  if (const auto* done = std::get_if<MicroBatchDone>(&event))
+    world_.moment(*this, Moment::kComputed, done->version);
+  if (!alive_) return;
+  const auto commands = machine_.on(event);
+  world_.oracle().after_worker(*this);
+  run_commands(commands);
+  if (alive_) world_.oracle().after_commands(*this);
+}
+
+void WorkerProcess::receive(const Message& message, std::uint64_t to_nonce) {
+  if (to_nonce != who_.nonce) return;
+  if (const auto* welcome = std::get_if<Welcome>(&message))
+    if (welcome->who.nonce == who_.nonce) who_ = welcome->who;
+  handle(Received{message});
+}
+
+void WorkerProcess::run_commands(const elastic::WorkerCommands& commands) {
+  for (const auto& command : commands) {
+    if (!alive_) return;
+    if (world_.tracing()) {
+      const std::string text = describe(command);
+      if (!text.empty()) world_.trace("worker " + to_string(who_), "  " + text);
+    }
+    std::visit([this](const auto& c) { run(c); }, command);
+  }
+}
+
+// ---- Ending -----------------------------------------------------------------------------------
+
+void WorkerProcess::kill(const char* why) {
+  if (!alive_) return;
+  world_.trace("worker " + to_string(who_), std::string("killed: ") + why);
+  const Faults& f = world_.settings().faults;
+  const bool guard = !random_.chance(f.guard_loss);
+  if (!guard) world_.count("guard lost with its worker");
+  world_.oracle().killed(*this);
+  end_life(guard, world_.settings().end_of_file);
+}
+
+void WorkerProcess::end_life(bool guard_reports, Micros end_of_file) {
+  alive_ = false;
+  world_.bulk().close_all(*this, end_of_file);
+  if (!guard_reports) return;
+  world_.after(random_.range(300, 6 * kMs), [this] { world_.guard_reports(slot_, who_); });
+}
+
+void WorkerProcess::run(const Exit& c) {
+  world_.trace("worker " + to_string(who_), "exit " + std::to_string(c.code) + ": " + c.reason);
+  world_.oracle().exited(*this, c);
+  end_life(!c.end, /*end_of_file=*/1 * kMs);
+  world_.ended(*this, c);
+}
+
+// ---- Commands ---------------------------------------------------------------------------------
+
+void WorkerProcess::run(const ToCoordinators& c) {
+  world_.oracle().says(*this, c.body);
+  world_.worker_says(*this, c.body);
+  if (std::holds_alternative<Join>(c.body)) world_.moment(*this, Moment::kJoining, 0);
+  if (std::holds_alternative<Report>(c.body))
+    world_.moment(*this, Moment::kReported, machine_.version());
+  if (std::holds_alternative<starling::Leave>(c.body))
+    world_.moment(*this, Moment::kLeaveAnnounced, machine_.version());
+  if (std::holds_alternative<Finished>(c.body))
+    world_.moment(*this, Moment::kFinished, machine_.version());
+}
+
+void WorkerProcess::run(const Initialise& c) {
+  for (SegmentId s = 0; s < store_.params.size(); ++s)
+    store_.params[s] = Numbers::params_of(world_.numbers().initial(s));
+  later(random_.range(100, 20 * kMs), Initialised{c.epoch});
+}
+
+void WorkerProcess::run(const Hold& c) {
+  for (SegmentId s = 0; s < store_.held.size(); ++s) {
+    if (c.fresh && c.segments[s] && !store_.held[s]) store_.states[s] = world_.numbers().initial(s);
+    if (!c.segments[s]) store_.states[s] = {};
+    store_.held[s] = c.segments[s];
+  }
+}
+
+void WorkerProcess::run(const Connect& c) {
+  Link& link = links_[c.plan->id];
+  link.plan = c.plan;
+  link.self = c.self;
+  link.joiner = c.joiner;
+  link.current = c.version;
+  link.peer_left.resize(link.world());
+  world_.oracle().connects(*this, *c.plan);
+  for (Rank r = 0; r < link.world(); ++r)
+    if (r != c.self)
+      world_.bulk().connect(*this, c.self, c.plan->id, c.plan->members[r].who.nonce, r);
+  if (link.world() == 1) {
+    link.connected = true;
+    later(random_.range(10, 100), Connected{c.plan->id});
+  }
+  if (c.joiner) {
+    // Knows neither version nor record: the first frame tells.
+    link.gather = std::make_unique<collectives::Gather>(
+        world_.numbers().layout(), collectives::Holders(c.plan, &c.plan->holders),
+        collectives::GatherOptions{c.self, link.world(), kNoVersion, {}}, *this);
+  }
+  world_.moment(*this, Moment::kConnecting, c.version);
+}
+
+void WorkerProcess::run(const SetVersion& c) {
+  Link* l = link(c.epoch);
+  if (!l) return;
+  l->current = c.version;
+  replay_waiting(*l);
+}
+
+void WorkerProcess::run(const SayReady& c) {
+  Link* l = link(c.epoch);
+  if (!l) return;
+  send_all(*l, FrameKind::kRecord, 0, {});
+  world_.moment(*this, Moment::kSaidReady, 0);
+}
+
+void WorkerProcess::run(const elastic::worker_command::Leave& c) {
+  Link* l = link(c.epoch);
+  if (!l) return;
+  send_all(*l, FrameKind::kLeft, 0, {});
+  l->left = true;
+  for (Rank r = 0; r < l->world(); ++r)
+    if (l->peer_left[r]) world_.bulk().close_one(*this, c.epoch, l->plan->members[r].who.nonce);
+  l->waiting.clear();
+  world_.moment(*this, Moment::kSwitched, machine_.version());
+}
+
+void WorkerProcess::run(const Stop& c) {
+  const auto at = links_.find(c.epoch);
+  const Micros delay = random_.range(50, 2 * kMs);
+  if (at != links_.end()) {
+    at->second.stopping = true;
+    // The communication thread may handle a little more before it sees the request.
+    if (random_.chance(0.5)) world_.bulk().close(*this, c.epoch, random_.range(100, 2 * kMs));
+  }
+  world_.after(delay, [this, epoch = c.epoch] {
+    submit([this, epoch] {
+      world_.bulk().close(*this, epoch, random_.range(100, 2 * kMs));
+      links_.erase(epoch);
+      handle(Stopped{epoch});
+    });
+  });
+  world_.moment(*this, Moment::kStopped, machine_.version());
+}
+
+void WorkerProcess::run(const Compute& c) {
+  queue_version_ = c.version;
+  queue_.assign(c.micro_batches.begin(), c.micro_batches.end());
+  if (computing_ && computing_->first == c.version)
+    std::erase(queue_, computing_->second);  // it is finished and counts (R8)
+  compute_next();
+}
+
+void WorkerProcess::compute_next() {
+  if (computing_ || queue_.empty()) return;
+  const MicroBatch m = queue_.front();
+  queue_.pop_front();
+  computing_ = {queue_version_, m};
+  const std::uint64_t params = Numbers::hash_of(store_.params);
+  world_.oracle().computes(*this, queue_version_, m, params);
+  const Micros took = World::draw(random_, world_.settings().compute);
+  world_.after(took, [this, version = queue_version_, m, params] {
+    submit([this, version, m, params] { finish_micro_batch(version, m, params); });
+  });
+}
+
+void WorkerProcess::finish_micro_batch(Version version, MicroBatch m, std::uint64_t params) {
+  computing_.reset();
+  const Contribution contribution = world_.numbers().contribution(version, m, params);
+  world_.oracle().computed(*this, version, m, params);
+  store_.add(contribution, version);
+  compute_next();
+  handle(MicroBatchDone{version, contribution.row});
+}
+
+void WorkerProcess::run(const OpenStep& c) {
+  Link* l = link(c.epoch);
+  if (!l) return;
+  l->reduce.reset();
+  l->reduced = false;
+  l->reduce_holders = c.holders;
+}
+
+void WorkerProcess::run(const ComputeNorm& c) {
+  ExactSum norm;
+  for (SegmentId s : c.segments) world_.numbers().add_norm(norm, store_.total_of(s));
+  later(random_.range(10, 500), NormReady{c.epoch, c.version, norm.words()});
+}
+
+void WorkerProcess::run(const Apply& c) {
+  world_.oracle().applies(*this, c.record);
+  for (SegmentId s = 0; s < store_.held.size(); ++s) {
+    SegmentState& state = store_.states[s];
+    if (!store_.held[s] || state.label != c.record.version) continue;
+    Numbers::apply(state, store_.total_hash(s), c.record.norm, c.record.skipped);
+  }
+  world_.oracle().applied(*this, c.record.version + 1);
+  world_.moment(*this, Moment::kApplied, c.record.version + 1);
+}
+
+void WorkerProcess::run(const ClearAccumulators&) {
+  world_.oracle().clears(*this);
+  store_.clear_accumulators();
+}
+
+void WorkerProcess::run(const DropTotals&) {
+  store_.clear_totals();
+}
+
+void WorkerProcess::run(const ComputeDigest& c) {
+  Digest digest{};
+  for (SegmentId s : c.segments) digest = digest + Numbers::digest_of(s, store_.states[s]);
+  later(random_.range(100, 3 * kMs), DigestReady{c.epoch, c.version, digest});
+}
+
+}  // namespace starling::sim
