@@ -10,6 +10,7 @@ template <class V>
 struct GemmCore {
   static constexpr int kRows = V::kTileRows;  // kRows * 2 accumulators fill the registers
   static constexpr std::size_t kPanel = 2 * V::kLanes;
+  static constexpr std::size_t kPackColumns = 768;
 
   static std::size_t least(std::size_t a, std::size_t b) { return a < b ? a : b; }
 
@@ -44,14 +45,20 @@ struct GemmCore {
       for (std::size_t j = 0; j < kPanel; ++j) out[j] = j < width ? src[j] : 0.0f;
   }
 
-  // Rows [row, row + count) of a transposed A as tiles: out[tile][k][kRows].
+  // Rows [row, row + count) of A as tiles: out[tile][k][kRows], missing rows zero.
   static void pack_a(const Gemm& g, std::size_t k0, std::size_t kc, std::size_t row,
                      std::size_t count, float* out) {
+    const std::size_t row_step = g.a_transposed ? 1 : g.lda, k_step = g.a_transposed ? g.lda : 1;
     for (std::size_t i = 0; i < count; i += kRows) {
       const std::size_t rows = least(kRows, count - i);
-      const float* src = g.a + k0 * g.lda + row + i;
-      for (std::size_t k = 0; k < kc; ++k, src += g.lda, out += kRows)
-        for (std::size_t r = 0; r < kRows; ++r) out[r] = r < rows ? src[r] : 0.0f;
+      const float* src = g.a + k0 * k_step + (row + i) * row_step;
+      for (std::size_t k = 0; k < kc; ++k, src += k_step, out += kRows) {
+        if (g.a_transposed && rows == kRows) {
+          __builtin_memcpy(out, src, kRows * sizeof(float));
+          continue;
+        }
+        for (std::size_t r = 0; r < kRows; ++r) out[r] = r < rows ? src[r * row_step] : 0.0f;
+      }
     }
   }
 
@@ -93,6 +100,15 @@ struct GemmCore {
       }
       a += k_step;
       b += kPanel;
+    }
+    if (width == kPanel && !f.accumulate && !f.bias && !f.add) {
+#pragma GCC unroll 16
+      for (int r = 0; r < Rows; ++r) {
+        float* const c = f.c + static_cast<std::size_t>(r) * f.ldc;
+        acc[r][0].store(c);
+        acc[r][1].store(c + V::kLanes);
+      }
+      return;
     }
     if (width == kPanel) {
 #pragma GCC unroll 16
@@ -144,16 +160,19 @@ struct GemmCore {
     float* const packed_b = g.scratch;
     float* const a_space = g.scratch + kGemmChunk * kGemmPackedB;
     // A whole chunk of B is packed once if it fits; else each panel anew for every block of rows.
+    // Rows of A may be read where they are. If they are read often it pays to have them side by
+    // side: they no longer compete for the same sets of the cache, or for entries of the TLB.
+    const bool pack = g.a_transposed || (g.n >= kPackColumns && g.trim == Trim::kNone);
     const bool keep_b = (g.n + kPanel - 1) / kPanel * kPanel <= kGemmPackedB;
     for (std::size_t k0 = 0; k0 < g.k; k0 += kGemmChunk) {
       const std::size_t kc = least(kGemmChunk, g.k - k0);
       for (std::size_t row = 0; row < g.m; row += kBlockRows) {
         const std::size_t count = least(kBlockRows, g.m - row);
-        if (g.a_transposed) pack_a(g, k0, kc, row, count, a_space);
+        if (pack) pack_a(g, k0, kc, row, count, a_space);
         for (std::size_t col = 0; col < g.n; col += kPanel) {
           float* const b = keep_b ? packed_b + col * kc : packed_b;
           if (!keep_b || row == 0) pack_b(g, k0, kc, col, b);
-          panel(g, k0, kc, row, count, g.a_transposed ? a_space : nullptr, col, b);
+          panel(g, k0, kc, row, count, pack ? a_space : nullptr, col, b);
         }
       }
     }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <sstream>
 
 #include "core/formats/safetensors.h"
 #include "kernels/cpu/table.h"
@@ -95,6 +96,13 @@ struct Copy {
   }
 };
 
+// A file's path that no other process of this test uses.
+std::filesystem::path temporary(const char* word) {
+  std::ostringstream name;
+  name << word << '-' << ::getpid() << ".safetensors";
+  return std::filesystem::temp_directory_path() / name.str();
+}
+
 // Exchanges columns [0, c) and [c, 2c) of every c_attn.weight: keys for queries.
 void swap_queries_and_keys(Copy& copy) {
   for (const char* name : {"param.h.0.attn.c_attn.weight", "param.h.1.attn.c_attn.weight"}) {
@@ -144,8 +152,7 @@ TEST_CASE("check: errors of model and optimizer are seen") {
       {"loss", kMlp, [](Copy& c) { c.floats("micro_loss")[2] *= 1.000002f; }, "loss"},
       {"relu's input", kMlp, [](Copy& c) { c.floats("param.fc0.bias")[0] += 0.01f; }, "grad"},
   };
-  const auto path = std::filesystem::temp_directory_path() /
-                    ("spoilt-" + std::to_string(::getpid()) + ".safetensors");
+  const std::filesystem::path path = temporary("spoilt");
   for (const Case& c : cases) {
     CAPTURE(c.name);
     Copy copy(c.file);
@@ -173,9 +180,9 @@ TEST_CASE("check: files that are no reference files are refused with a reason") 
   };
   const Case cases[] = {
       {"no hyper", [](Copy& c) { c.metadata.erase("hyper"); }, "no metadata hyper"},
-      {"hyper no JSON", [](Copy& c) { c.metadata["hyper"] = "{"; }, "not JSON"},
-      {"hyper a list", [](Copy& c) { c.metadata["hyper"] = "[]"; }, "not an object"},
-      {"other model", [](Copy& c) { c.metadata["model"] = "\"rnn\""; }, "neither"},
+      {"hyper no JSON", [](Copy& c) { c.metadata["hyper"] = std::string("{"); }, "not JSON"},
+      {"hyper a list", [](Copy& c) { c.metadata["hyper"] = std::string("[]"); }, "not an object"},
+      {"other model", [](Copy& c) { c.metadata["model"] = std::string("\"rnn\""); }, "neither"},
       {"negative", [](Copy& c) { c.hyper("\"steps\": 5", "\"steps\": -5"); }, "hyper.steps"},
       {"zero", [](Copy& c) { c.hyper("\"micro\": 4", "\"micro\": 0"); }, "is 0"},
       {"huge", [](Copy& c) { c.hyper("\"layers\": 2", "\"layers\": 4000000000"); }, "hyper.layers"},
@@ -186,8 +193,7 @@ TEST_CASE("check: files that are no reference files are refused with a reason") 
       {"no loss", drop("loss3"), "no tensor loss3"},
       {"token beyond", [](Copy& c) { c.floats("batch0.tokens")[5] = 1.0f; }, "token"},
   };
-  const auto path = std::filesystem::temp_directory_path() /
-                    ("refused-" + std::to_string(::getpid()) + ".safetensors");
+  const std::filesystem::path path = temporary("refused");
   for (const Case& c : cases) {
     CAPTURE(c.name);
     Copy copy(kGpt);

@@ -15,6 +15,11 @@ struct Options {
 // Returns the exit code.
 int bench_grid(const Options& options);
 
+// How fast is one forward and backward pass of the small GPT and of GPT-2 124M, per instruction set
+// and with one and two compute threads? Medians, tokens/s, GFLOP/s. Returns the exit code: 0, or 1
+// if a pass failed.
+int bench_model(const Options& options);
+
 // How fast is an all-reduce over the TCP mesh between 2, 3 and 4 processes on this machine, and
 // would a ring be faster? Forks: call it before the process has threads.
 // Returns the exit code: 0, or 1 if a sum was wrong or a process failed.
