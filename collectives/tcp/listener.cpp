@@ -122,9 +122,11 @@ void Listener::accept_all(const Fd& socket) {
       const auto older = [](const auto& a, const auto& b) {
         return a.second->deadline < b.second->deadline;
       };
+      {
+        const std::lock_guard lock(mutex_);
+        ++counters_.evicted;
+      }
       pending_.erase(std::min_element(pending_.begin(), pending_.end(), older));
-      const std::lock_guard lock(mutex_);
-      ++counters_.evicted;
     }
     tune(fd);
     watch(epoll_, fd);
@@ -193,13 +195,17 @@ void Listener::finish(Pending& p) {
   found->second.adopt(owned->hello.from, std::move(owned->fd));
 }
 
+// Counts before it closes, so that who sees the end of its connection finds it counted.
 void Listener::close_expired() {
   const auto now = Clock::now();
-  const std::size_t expired =
-      std::erase_if(pending_, [&](const auto& entry) { return entry.second->deadline <= now; });
-  if (expired == 0) return;
-  const std::lock_guard lock(mutex_);
-  counters_.timed_out += expired;
+  const auto expired = [&](const auto& entry) { return entry.second->deadline <= now; };
+  const auto n = std::count_if(pending_.begin(), pending_.end(), expired);
+  if (n == 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    counters_.timed_out += static_cast<std::uint64_t>(n);
+  }
+  std::erase_if(pending_, expired);
 }
 
 }  // namespace starling::collectives

@@ -33,7 +33,11 @@ class Raw {
   }
   template <class T>
   void write(const T& value) {
-    REQUIRE(send(fd_.get(), &value, sizeof value, MSG_NOSIGNAL) == ssize_t{sizeof value});
+    REQUIRE(try_write(value));
+  }
+  template <class T>
+  bool try_write(const T& value) {
+    return send(fd_.get(), &value, sizeof value, MSG_NOSIGNAL) == ssize_t{sizeof value};
   }
   // Reads a whole T; false at the end of the connection.
   template <class T>
@@ -142,11 +146,12 @@ TEST_CASE("listener: P8, nobody without the epoch's key gets in") {
 
 TEST_CASE("listener: who is slow, silent or waits for an unknown epoch is closed in time") {
   ListenerOptions options;
-  options.handshake_timeout = std::chrono::milliseconds(60);
+  options.handshake_timeout = std::chrono::milliseconds(200);
   const auto listener = open_listener(options);
   Raw silent(listener->port()), slow(listener->port()), unknown(listener->port());
-  slow.write(std::uint8_t{1});
-  unknown.write(make_hello(secret_of(Epoch(2), 0), 1));
+  // On a busy machine the time may be over before these are sent; closed in time all the same.
+  slow.try_write(std::uint8_t{1});
+  unknown.try_write(make_hello(secret_of(Epoch(2), 0), 1));
   CHECK(silent.closed());
   CHECK(slow.closed());
   CHECK(unknown.closed());
@@ -189,8 +194,8 @@ TEST_CASE("mesh: a stranger under a peer's local name does not keep it from stan
 
 TEST_CASE("mesh: P8, with another key or epoch it does not stand, and says why") {
   Epoch epoch(2);
-  epoch.options.connect_timeout = std::chrono::milliseconds(200);
-  epoch.options.handshake_timeout = std::chrono::milliseconds(80);
+  epoch.options.connect_timeout = std::chrono::milliseconds(1000);
+  epoch.options.handshake_timeout = std::chrono::milliseconds(400);
   MeshOptions other = epoch.of(1);
   const char* says = nullptr;
   SUBCASE("key") {
