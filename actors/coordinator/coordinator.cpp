@@ -150,6 +150,8 @@ class Coordinator : public caf::event_based_actor {
 }  // namespace
 
 Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, CoordinatorOptions options) {
+  const KeyPair key = options.key;
+  if (options.group.empty()) options.group.push_back({key.name, "", key.public_key});
   STARLING_CHECK(options.self < options.group.size());
   STARLING_TRY(raft_log, RaftLog::open(options.state_dir, options.job_id, options.self));
   GatewayOptions gateway;
@@ -172,7 +174,8 @@ Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, Coordinat
   std::shared_ptr<Gateway> opened = std::move(started).value();
   const std::uint16_t port = opened->port();
   caf::anon_send(actor, std::move(opened));
-  return CoordinatorHandle{actor, port};
+  const std::string address = "tcp://127.0.0.1:" + std::to_string(port);
+  return CoordinatorHandle{actor, port, {key.name, address, key.public_key}};
 }
 
 }  // namespace starling::actors

@@ -19,7 +19,8 @@ struct CoordinatorOptions {
   std::shared_ptr<const Layout> layout;
   JobId job_id{};
   std::uint32_t self = 0;                        // place in the group
-  std::vector<GatewayOptions::Server> group;     // all coordinators in order; own address unused
+  // All coordinators in order, own address unused; empty: this is the only one.
+  std::vector<GatewayOptions::Server> group;
   KeyPair key;
   std::string address = "tcp://127.0.0.1:0";     // to listen on
   AllowList allowed;
@@ -31,6 +32,7 @@ struct CoordinatorOptions {
 struct CoordinatorHandle {
   caf::actor actor;
   std::uint16_t port = 0;
+  GatewayOptions::Server server;  // how processes of this machine reach it
 };
 
 // Opens log and gateway and spawns the actor. It understands

@@ -286,4 +286,19 @@ Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const std::stri
   return std::visit([&](const auto& s) { return build(s, *kernels); }, spec);
 }
 
+const std::string& Model::isa() const {
+  static const std::string portable = "portable";
+  return portable;
+}
+
+std::unique_ptr<Workspace> Model::make_workspace(std::uint32_t sequences) const {
+  return std::make_unique<Workspace>(1, sequences);
+}
+
+Result<MicroBatchResult> Model::evaluate(std::span<const float> parameters, const Batch& batch,
+                                         Workspace& workspace) const {
+  std::vector<float> gradient(parameters.size());
+  return forward_backward(parameters, batch, workspace, gradient);
+}
+
 }  // namespace starling::kernels

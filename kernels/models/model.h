@@ -51,10 +51,11 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const std::vector<TensorSpec>& tensors() const = 0;
-  virtual const std::string& isa() const = 0;  // the resolved one, never "auto"
+  // The resolved instruction set, never "auto"; a part of the fingerprint.
+  virtual const std::string& isa() const;  // "portable"
 
-  // For batches of exactly `sequences` sequences or samples.
-  virtual std::unique_ptr<Workspace> make_workspace(std::uint32_t sequences) const = 0;
+  // For batches of exactly `sequences` sequences or samples. Default: nothing to work in.
+  virtual std::unique_ptr<Workspace> make_workspace(std::uint32_t sequences) const;
 
   // Every element of `parameters`, padding included, from Philox: the same bits on every machine.
   // `layout` is a Layout of tensors(); parameters.size() == layout.elements().
@@ -68,9 +69,9 @@ class Model {
                                                     const Batch& batch, Workspace& workspace,
                                                     std::span<float> gradient) const = 0;
 
-  // The loss alone; the same bits as forward_backward's.
+  // The loss alone; the same bits as forward_backward's. Default: does that, gradient and all.
   virtual Result<MicroBatchResult> evaluate(std::span<const float> parameters, const Batch& batch,
-                                            Workspace& workspace) const = 0;
+                                            Workspace& workspace) const;
 };
 
 // isa: "reference", "avx2", "avx512", or "auto" for the best that this CPU has.
