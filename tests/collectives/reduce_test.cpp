@@ -371,7 +371,10 @@ TEST_CASE("reduce: a peer's frame counts once, and its side entries are bounded"
                                     [&](const Frame& f) { return f.header.kind == kind; });
     REQUIRE(found != queue.end());
     CHECK(group.ranks[0]->on_frame(2, *found, group.net.end(0)).has_value());
-    CHECK(!group.ranks[0]->on_frame(2, *found, group.net.end(0)).has_value());
+    const auto again = group.ranks[0]->on_frame(2, *found, group.net.end(0));
+    REQUIRE(!again.has_value());
+    CHECK_MESSAGE(again.error().text().find("from rank 2") != std::string::npos,
+                  again.error().text());  // not only found later, by the lanes
   }
   FrameHeader header;
   header.kind = FrameKind::kSide;
