@@ -165,7 +165,8 @@ Result<> EventWriter::write(const char* kind, J&& fields) {
   return ok();
 }
 
-Result<> EventWriter::start(const Job& job, const std::string& fingerprint, const Digest& data) {
+Result<> EventWriter::start(const Job& job, const std::string& fingerprint, const Digest& data,
+                            const std::string& address, const std::string& keys) {
   const auto* gpt = std::get_if<GptSpec>(&job.model);
   const std::uint64_t sequences = std::uint64_t{job.micro_batches} * job.micro_batch_sequences;
   return write("start", Json{{"job", format_job(job)},
@@ -177,14 +178,18 @@ Result<> EventWriter::start(const Job& job, const std::string& fingerprint, cons
                              {"tokens_per_step", sequences * (gpt ? gpt->context : 1)},
                              {"data", to_string(data)},
                              {"monotonic_ns", opened_ns_},
-                             {"time", utc_now()}});
+                             {"time", utc_now()},
+                             {"address", address},
+                             {"keys", keys}});
 }
 
 Result<> EventWriter::worker(const Incarnation& who, WorkerChange what, const std::string& name,
-                             const std::string& cause) {
-  return write(
-      "worker",
-      Json{{"id", who.counter}, {"what", to_string(what)}, {"name", name}, {"cause", cause}});
+                             const std::string& cause, std::uint64_t pid) {
+  return write("worker", Json{{"id", who.counter},
+                              {"what", to_string(what)},
+                              {"name", name},
+                              {"cause", cause},
+                              {"pid", pid}});
 }
 
 Result<> EventWriter::epoch(const Plan& plan, const EpochTimes& times) {

@@ -4,8 +4,10 @@
 //   ev   the kind:
 //
 // start       job, job_hash (hex), fingerprint, name, steps, micro_batches, tokens_per_step, data
-//             (identity, hex), monotonic_ns (the clock's value at t = 0), time (UTC)
-// worker      id (counter of its incarnation), what (joined, left, lost, fenced), name, cause
+//             (identity, hex), monotonic_ns (the clock's value at t = 0), time (UTC), address and
+//             keys (with which another worker joins; empty if nobody can be told)
+// worker      id (counter of its incarnation), what (joined, left, lost, fenced), name, cause, pid
+//             (of its process on its host; 0 if not known)
 // epoch       id ("term.counter"), kind, predecessor, members ([{rank, id, name, joiner,
 // draining}]),
 //             base, begin (both null in a prepared plan), cause, holders (per rank [[first segment,
@@ -56,10 +58,11 @@ class EventWriter {
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;
 
-  // `fingerprint` as text: ISA, library versions.
-  Result<> start(const Job& job, const std::string& fingerprint, const Digest& data);
+  // `fingerprint` as text: ISA, library versions. `address` and `keys`: how to join.
+  Result<> start(const Job& job, const std::string& fingerprint, const Digest& data,
+                 const std::string& address = {}, const std::string& keys = {});
   Result<> worker(const Incarnation& who, WorkerChange what, const std::string& name = {},
-                  const std::string& cause = {});
+                  const std::string& cause = {}, std::uint64_t pid = 0);
   Result<> epoch(const Plan& plan, const EpochTimes& times = {});
 
   // Every member reports the record of each version it passes or learns: the first is written, an

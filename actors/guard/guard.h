@@ -1,0 +1,38 @@
+#pragma once
+// The guard of a worker: the small parent process that notices the worker's death first, tells the
+// coordinators, and starts a new life for a worker that was fenced (docs/design.md, section 3).
+//
+// Why a process: the kernel frees a killed process's memory before it closes its sockets, so end of
+// file reaches the others up to seconds late. A robust mutex in memory shared by the two wakes the
+// guard within milliseconds. If the guard is killed, the worker goes on, only noticed more slowly.
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "actors/gateway/gateway.h"
+#include "core/base/ids.h"
+#include "core/base/keys.h"
+#include "core/base/result.h"
+
+namespace starling::actors {
+
+// Exit status of a worker process that was left out of a plan; between worker and guard only.
+inline constexpr int kFencedStatus = 75;
+
+struct GuardOptions {
+  JobId job{};
+  Incarnation worker;  // the life that begins with the fork; its nonce is what a death is told with
+  KeyPair key;         // the worker's; the leader believes a death only from this key
+  std::vector<GatewayOptions::Server> coordinators;
+};
+
+// Forks; `worker` runs in the child and its result becomes the child's exit status. The guard
+// passes SIGTERM and SIGINT on to it, and returns how it ended: its exit status, or 128 + the
+// signal that killed it. Every end but 0 and kFencedStatus has then been told to the coordinators.
+// Both processes run with SIGTERM, SIGINT and SIGCHLD blocked: the child is to wait for them.
+// Must be called before the process has threads (ZeroMQ and CAF do not survive a fork).
+// Errors: kUnavailable  no memory or process to be had.
+Result<int> run_guard(const GuardOptions& options, const std::function<int()>& worker);
+
+}  // namespace starling::actors

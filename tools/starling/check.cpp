@@ -1,0 +1,69 @@
+// `starling check`: reads a file as a run would, and computes reference files again.
+
+#include "kernels/check/check.h"
+
+#include <cstdio>
+#include <fstream>
+
+#include "core/base/keys.h"
+#include "core/data/dataset.h"
+#include "core/job/job.h"
+#include "kernels/models/model.h"
+#include "tools/starling/commands.h"
+#include "tools/starling/exit.h"
+
+namespace starling::tools {
+namespace {
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+int check_reference(const CheckCommand& command) {
+  const auto report = kernels::check_fixture(command.file, command.isa);
+  if (!report) return fail(report.error());
+  for (const std::string& line : report.value().lines()) std::printf("%s\n", line.c_str());
+  return report.value().within() ? 0 : 1;
+}
+
+int check_keys(const std::string& file) {
+  const auto ring = KeyRing::load(file);
+  if (!ring) return fail(ring.error());
+  std::printf("%s: keys of %zu coordinators and %zu workers, %s secrets\n", file.c_str(),
+              ring.value().numbered("coordinator").size(), ring.value().numbered("worker").size(),
+              ring.value().has_secrets() ? "with" : "without");
+  return 0;
+}
+
+int check_job(const std::string& file) {
+  const auto job = load_job(file);
+  if (!job) return fail(job.error());
+  const auto model = kernels::make_model(job.value().model, job.value().isa);
+  if (!model) return fail(model.error());
+  const auto data = Dataset::open(job.value());
+  if (!data) return fail(data.error());
+  std::uint64_t parameters = 0;
+  for (const TensorSpec& tensor : model.value()->tensors()) parameters += tensor.elements();
+  const std::uint64_t samples = data.value()->samples();
+  std::printf(
+      "%s: job %s, %llu steps of %u micro-batches, %llu parameters, %llu samples (%.3g passes), "
+      "isa %s\n",
+      file.c_str(), job.value().name.c_str(), static_cast<unsigned long long>(job.value().steps),
+      job.value().micro_batches, static_cast<unsigned long long>(parameters),
+      static_cast<unsigned long long>(samples), passes(job.value(), samples),
+      model.value()->isa().c_str());
+  return 0;
+}
+
+}  // namespace
+
+int check(const CheckCommand& command) {
+  if (ends_with(command.file, ".safetensors")) return check_reference(command);
+  std::ifstream file(command.file);
+  std::string first;
+  if (std::getline(file, first) && first.rfind("starling-keys", 0) == 0)
+    return check_keys(command.file);
+  return check_job(command.file);
+}
+
+}  // namespace starling::tools

@@ -1,0 +1,123 @@
+#include "tools/starling/children.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+extern char** environ;
+
+namespace starling::tools {
+namespace {
+
+// Processes whose parent we are: also those that spawn() does not know.
+std::vector<pid_t> children_of_this_process() {
+  std::vector<pid_t> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(entry.path() / "stat");
+    std::string text;
+    std::getline(file, text);
+    const auto end = text.rfind(')');  // of the program's name, which may hold anything
+    if (end == std::string::npos) continue;
+    std::istringstream rest(text.substr(end + 1));
+    char state = 0;
+    pid_t parent = 0;
+    rest >> state >> parent;
+    if (parent == ::getpid() && state != 'Z') found.push_back(std::stoi(name));
+  }
+  return found;
+}
+
+}  // namespace
+
+Children::Children() {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+Children::~Children() {
+  kill_rest();
+}
+
+Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out_fd) {
+  std::vector<char*> argv{const_cast<char*>("starling")};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t files;
+  ::posix_spawn_file_actions_init(&files);
+  ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+  if (out_fd >= 0) ::posix_spawn_file_actions_adddup2(&files, out_fd, 1);
+  ::posix_spawn_file_actions_addclosefrom_np(&files, 3);
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  sigset_t none, all;
+  ::sigemptyset(&none);
+  ::sigfillset(&all);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setsigdefault(&attributes, &all);
+  ::posix_spawnattr_setpgroup(&attributes, 0);
+  ::posix_spawnattr_setflags(
+      &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  pid_t pid = 0;
+  const int error =
+      ::posix_spawn(&pid, "/proc/self/exe", &files, &attributes, argv.data(), environ);
+  ::posix_spawnattr_destroy(&attributes);
+  ::posix_spawn_file_actions_destroy(&files);
+  if (error != 0)
+    return Error(Code::kUnavailable,
+                 std::string("cannot start a process: ") + std::strerror(error));
+  running_.push_back(pid);
+  return pid;
+}
+
+std::vector<ChildEnd> Children::reap() {
+  std::vector<ChildEnd> ended;
+  int status = 0;
+  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    ended.push_back({pid, code, std::erase(running_, pid) > 0});
+  }
+  return ended;
+}
+
+void Children::signal_all(int signal) const {
+  for (const pid_t pid : running_) ::kill(pid, signal);
+}
+
+bool Children::wait_all(std::chrono::milliseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  for (;;) {
+    reap();
+    siginfo_t any{};
+    if (::waitid(P_ALL, 0, &any, WEXITED | WNOHANG | WNOWAIT) < 0) return true;  // no child at all
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+std::size_t Children::kill_rest() {
+  std::size_t killed = 0;
+  // What a killed child leaves becomes our child: look again until there is none.
+  for (int round = 0; round < 100 && !wait_all(std::chrono::milliseconds(0)); ++round) {
+    const auto left = children_of_this_process();
+    for (const pid_t pid : left) ::kill(pid, SIGKILL);
+    killed += left.size();
+    wait_all(std::chrono::milliseconds(100));
+  }
+  running_.clear();
+  return killed;
+}
+
+}  // namespace starling::tools

@@ -1,0 +1,47 @@
+#pragma once
+// Child processes of `starling run`: each in a process group of its own, and none left behind.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+
+namespace starling::tools {
+
+struct ChildEnd {
+  pid_t pid = 0;
+  int status = 0;     // exit status, or 128 + the signal that killed it
+  bool known = true;  // started by spawn(); else a descendant whose parent had died
+};
+
+// Threads: belongs to one thread. One object a process: it waits for every child.
+class Children {
+ public:
+  // Makes this process the parent of descendants whose own parents die.
+  Children();
+  ~Children();  // kills what is left
+  Children(const Children&) = delete;
+  Children& operator=(const Children&) = delete;
+
+  // Starts this very program with these arguments; stdin is /dev/null, stdout `out_fd` if >= 0.
+  // Errors: kUnavailable  no process to be had.
+  Result<pid_t> spawn(const std::vector<std::string>& arguments, int out_fd = -1);
+
+  // Those that have ended since the last call. Never waits.
+  std::vector<ChildEnd> reap();
+  std::size_t running() const { return running_.size(); }
+  void signal_all(int signal) const;
+  // True: nothing that descends from us is left.
+  bool wait_all(std::chrono::milliseconds time);
+  // Kills every descendant that is left; returns how many there were.
+  std::size_t kill_rest();
+
+ private:
+  std::vector<pid_t> running_;
+};
+
+}  // namespace starling::tools

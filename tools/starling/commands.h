@@ -1,0 +1,72 @@
+#pragma once
+// The subcommands of `starling`: what each is told, and its function, which returns the exit code
+// (docs/design.md, section 9). main.cpp fills these from the command line.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace starling::tools {
+
+struct RunOptions {
+  std::string job;
+  std::uint32_t workers = 1;
+  std::uint32_t threads = 1;
+  std::uint32_t coordinators = 1;
+  std::string out;  // empty: a new folder below runs/
+  std::optional<std::uint64_t> steps, seed, lease_ms;
+  std::optional<std::uint32_t> replicas;
+  std::string log = "warn";
+};
+int run(RunOptions options);
+
+struct WorkerCommand {
+  std::string join;  // addresses of coordinator-0.. of the ring
+  std::string keys;
+  std::string job;                 // empty: job.toml beside the keys
+  std::string name;                // of a key; empty: the first free one
+  std::string host = "127.0.0.1";  // where other workers reach this one
+  std::string failure_domain;
+  std::string save;  // final parameters, safetensors; empty: not saved
+  std::uint32_t threads = 1;
+  std::uint32_t notice_s = 30;
+  std::string log = "warn";
+  bool quiet = false;
+};
+// `arguments` as main got them: a fenced worker begins a new life with the same ones.
+int worker(const WorkerCommand& command, char** arguments);
+
+struct CoordinatorCommand {
+  std::string job, keys;
+  std::string name = "coordinator-0";
+  std::string listen = "tcp://127.0.0.1:0";
+  std::string peers;  // addresses of all coordinators of the ring, in order; own one included
+  std::string state = "coordinator-state";
+  std::string out;  // events.jsonl goes here; empty: no events
+  std::uint32_t workers = 1;
+  std::string log = "warn";
+  bool child = false;  // of `starling run`: event lines go to stdout, ends with its parent
+};
+int coordinator(const CoordinatorCommand& command);
+
+struct KeysCommand {
+  std::string out;
+  std::uint32_t coordinators = 1, workers = 64;
+};
+int keys(const KeysCommand& command);
+
+struct CheckCommand {
+  std::string file;
+  std::string isa = "auto";
+};
+int check(const CheckCommand& command);
+
+struct BenchCommand {
+  std::string what;  // model, grid, allreduce
+  bool json = false, quick = false;
+};
+int bench(const BenchCommand& command);
+
+int version();
+
+}  // namespace starling::tools

@@ -1,0 +1,46 @@
+#pragma once
+// The coordinators of `starling run`: one inside this process, or processes of their own.
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/keys.h"
+#include "core/job/job.h"
+#include "core/observe/events.h"
+#include "core/observe/log.h"
+#include "tools/starling/children.h"
+#include "tools/starling/happening.h"
+
+namespace starling::tools {
+
+struct CoordinatorsOptions {
+  Job job;
+  std::shared_ptr<const Layout> layout;
+  const KeyRing* ring = nullptr;  // borrowed while it is made
+  std::string folder;             // of the run: job.toml and keys are there
+  std::uint32_t count = 1;
+  std::uint32_t workers = 1;
+  std::string log;
+};
+
+// Threads: belongs to one thread.
+class Coordinators {
+ public:
+  virtual ~Coordinators() = default;               // ends them
+  virtual const std::string& address() const = 0;  // what workers are told to join
+  // Waits up to `time` for something to happen, writes events; `end` comes last.
+  // Errors: kInternal  coordinators or workers tell different stories (P1).
+  virtual Result<std::vector<Happening>> wait(std::chrono::milliseconds time) = 0;
+  // A child has ended: true if it was one of ours, which begins again.
+  virtual Result<bool> child_ended(pid_t pid) = 0;
+};
+
+// Errors: as spawn_coordinator gives them. `events` and `children` must outlive the result.
+Result<std::unique_ptr<Coordinators>> start_embedded(const CoordinatorsOptions& options,
+                                                     EventWriter& events);
+Result<std::unique_ptr<Coordinators>> start_processes(const CoordinatorsOptions& options,
+                                                      EventWriter& events, Children& children);
+
+}  // namespace starling::tools

@@ -1,0 +1,102 @@
+#include "tools/starling/happening.h"
+
+namespace starling::tools {
+namespace {
+
+using Kind = elastic::Observation::Kind;
+
+WorkerChange change_of(const std::string& what) {
+  if (what == "joined") return WorkerChange::kJoined;
+  if (what == "lost") return WorkerChange::kLost;
+  if (what == "fenced") return WorkerChange::kFenced;
+  return WorkerChange::kLeft;  // from its announcement on
+}
+
+EpochTimes times_of(const elastic::Observation& seen) {
+  EpochTimes times;
+  times.resume_ms = seen.resume_ms;
+  if (seen.plan.kind != PlanKind::kForced) return times;
+  times.detect_ms = seen.detect_ms;
+  times.form_ms = seen.form_ms;
+  return times;
+}
+
+std::string epoch_label(const Plan& plan) {
+  return to_string(plan.id) + " " + to_string(plan.kind) + ", " +
+         std::to_string(plan.members.size()) + " workers";
+}
+
+Result<> write_step(EventWriter& events, const Progress& step, bool ledger) {
+  STARLING_TRY(events.step(step.record, step.world, step.step_ms));
+  if (!ledger || step.ledger.empty()) return ok();
+  return events.ledger(step.record.version, step.ledger);
+}
+
+}  // namespace
+
+Result<> write_event(EventWriter& events, const elastic::Observation& seen, bool ledger) {
+  switch (seen.kind) {
+    case Kind::kWorker:
+      return events.worker(seen.who, change_of(seen.what), seen.name, {}, seen.pid);
+    case Kind::kEpoch:
+      return events.epoch(seen.plan, times_of(seen));
+    case Kind::kStep:
+      return write_step(events, seen.step, ledger);
+    case Kind::kExposure:
+      return events.exposure(seen.plan.id, seen.exposed, 0, 0);
+    case Kind::kWarning:
+      return events.warning(seen.what);
+    case Kind::kEnd:
+      if (seen.end.exit_code != 0) return events.warning(seen.end.reason);
+      return events.done(seen.end.version, seen.end.digest, seen.end.loss);
+  }
+  return ok();
+}
+
+Happening happening_of(const elastic::Observation& seen) {
+  Happening happening;
+  switch (seen.kind) {
+    case Kind::kWorker:
+      if (seen.what != "joined") happening.said = seen.name + " " + seen.what;
+      break;
+    case Kind::kEpoch:
+      happening.epoch = EpochMark{seen.plan.base, epoch_label(seen.plan)};
+      happening.said = "epoch " + happening.epoch->label +
+                       (seen.plan.cause.empty() ? "" : " (" + seen.plan.cause + ")");
+      break;
+    case Kind::kStep:
+      happening.step = ProgressStep{seen.step.record.version, seen.step.record.loss,
+                                    seen.step.record.tokens, seen.step.epoch, seen.step.world};
+      break;
+    case Kind::kExposure:
+      break;
+    case Kind::kWarning:
+      happening.said = "warning: " + seen.what;
+      break;
+    case Kind::kEnd:
+      happening.end = seen.end;
+      break;
+  }
+  return happening;
+}
+
+void Spectator::show(const Happening& happening) {
+  if (!happening.said.empty()) line_.say(happening.said);
+  if (happening.epoch) {
+    EpochMark mark = *happening.epoch;
+    // A prepared plan has no base: it begins about where we are.
+    if (mark.version == 0 && !losses_.empty()) mark.version = losses_.back().version + 1;
+    epochs_.push_back(std::move(mark));
+  }
+  // Every member reports every step; shown once.
+  if (!happening.step || (!losses_.empty() && happening.step->version <= losses_.back().version))
+    return;
+  losses_.push_back({happening.step->version, happening.step->loss});
+  line_.step(*happening.step);
+}
+
+Result<> Spectator::save_curve(const std::string& path, const std::string& title) const {
+  return write_loss_svg(path, title, losses_, epochs_);
+}
+
+}  // namespace starling::tools

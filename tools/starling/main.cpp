@@ -1,0 +1,172 @@
+// The command line: every option of every subcommand in one place. CLI11 takes six seconds to
+// compile, so it is included here only.
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+
+#include "tools/starling/commands.h"
+
+namespace {
+
+using namespace starling::tools;
+
+// "Example:" below the options, as every subcommand has it.
+CLI::App* subcommand(CLI::App& app, const char* name, const char* what, const char* example) {
+  CLI::App* sub = app.add_subcommand(name, what);
+  sub->footer(std::string("\nExample:\n  ") + example);
+  return sub;
+}
+
+template <class Command>
+void add_log(CLI::App* sub, Command& command) {
+  sub->add_option("--log", command.log, "log lines on stderr: debug, info, warn, error, off")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
+      ->capture_default_str();
+}
+
+void add_run(CLI::App& app, RunOptions& o) {
+  auto* sub = subcommand(app, "run", "Trains on this machine: coordinator and workers in one go.",
+                         "starling run examples/gpt/tiny.toml --workers 4 --steps 60 --out out");
+  sub->add_option("job", o.job, "job file (TOML); examples/gpt/tiny.toml explains every key")
+      ->required();
+  sub->add_option("-w,--workers", o.workers, "worker processes")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  sub->add_option("-t,--threads", o.threads, "compute threads of each worker; change no bits")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  sub->add_option("--coordinators", o.coordinators,
+                  "1: inside this process; 3 or 5: processes of their own, restarted when they die")
+      ->check(CLI::IsMember({1, 3, 5}))
+      ->capture_default_str();
+  sub->add_option("-o,--out", o.out,
+                  "folder for events.jsonl, loss.svg, model and keys; new or without a run "
+                  "(default: runs/NAME-TIME)");
+  sub->add_option("--steps", o.steps, "instead of the job file's");
+  sub->add_option("--seed", o.seed, "instead of the job file's");
+  sub->add_option("--lease-ms", o.lease_ms, "instead of the job file's");
+  sub->add_option("--replicas", o.replicas, "instead of the job file's");
+  add_log(sub, o);
+}
+
+void add_worker(CLI::App& app, WorkerCommand& o) {
+  auto* sub = subcommand(app, "worker", "Joins a job as one worker; SIGTERM announces its leave.",
+                         "starling worker --join tcp://10.0.0.1:7000 --keys keys");
+  sub->add_option("--join", o.join,
+                  "where the coordinators listen: host:port, for several with commas, in the order "
+                  "of the key file")
+      ->required();
+  sub->add_option("--keys", o.keys, "key file with a worker's key")->required();
+  sub->add_option("--job", o.job, "job file (default: job.toml beside the key file)");
+  sub->add_option("--name", o.name, "use this worker key (default: the first free one)");
+  sub->add_option("--host", o.host, "address of this machine, as other workers reach it")
+      ->capture_default_str();
+  sub->add_option("--failure-domain", o.failure_domain,
+                  "zone or host; copies of state are kept in different ones");
+  sub->add_option("-t,--threads", o.threads, "compute threads; change no bits")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  sub->add_option("--notice", o.notice_s, "seconds to hand over after SIGTERM")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+  sub->add_option("--save", o.save, "write the trained model to this file (safetensors)");
+  sub->add_flag("--quiet", o.quiet, "print nothing but errors");
+  add_log(sub, o);
+}
+
+void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
+  auto* sub = subcommand(
+      app, "coordinator", "Runs one member of the group that decides who works on a job.",
+      "starling coordinator --job job.toml --keys keys --name coordinator-0 \\\n"
+      "    --listen 10.0.0.1:7000 --peers 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000 \\\n"
+      "    --workers 8 --state /var/lib/starling --out out");
+  sub->add_option("--job", o.job, "job file")->required();
+  sub->add_option("--keys", o.keys, "key file with this coordinator's key")->required();
+  sub->add_option("--name", o.name, "its name in the key file")->capture_default_str();
+  sub->add_option("--listen", o.listen, "host:port; port 0 takes any")->capture_default_str();
+  sub->add_option(
+      "--peers", o.peers,
+      "addresses of all coordinators, in the order of the key file; not needed if there "
+      "is one");
+  sub->add_option("--workers", o.workers, "the first epoch waits for so many workers")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  sub->add_option("--state", o.state, "folder of its Raft log; keep it between restarts")
+      ->capture_default_str();
+  sub->add_option("--out", o.out, "folder for events.jsonl (default: none is written)");
+  sub->add_flag("--child", o.child)->group("");
+  add_log(sub, o);
+}
+
+void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchCommand& bench) {
+  auto* sub =
+      subcommand(app, "keys", "Makes the keys of a job: without one of them nobody gets in.",
+                 "starling keys --coordinators 3 --workers 64 --out keys");
+  sub->add_option("-o,--out", keys.out, "new file, readable by its owner only")->required();
+  sub->add_option("--coordinators", keys.coordinators, "pairs of coordinators")
+      ->check(CLI::IsMember({1, 3, 5}))
+      ->capture_default_str();
+  sub->add_option("--workers", keys.workers, "pairs of workers")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+
+  sub = subcommand(app, "check",
+                   "Reads a job, key or reference file and says what is wrong. A reference file "
+                   "(safetensors) is computed again and compared.",
+                   "starling check tests/fixtures/gpt-micro.safetensors");
+  sub->add_option("file", check.file, "job (.toml), keys, or reference (.safetensors)")->required();
+  sub->add_option("--isa", check.isa, "instruction set to compute with")
+      ->check(CLI::IsMember({"auto", "reference", "avx2", "avx512"}))
+      ->capture_default_str();
+
+  sub = subcommand(app, "bench", "Measures a part of Starling on this machine.",
+                   "starling bench model --quick");
+  sub->add_option("what", bench.what,
+                  "model: forward and backward; grid: the integer sums; allreduce: the mesh")
+      ->required()
+      ->check(CLI::IsMember({"model", "grid", "allreduce"}));
+  sub->add_flag("--json", bench.json, "one JSON object a line");
+  sub->add_flag("--quick", bench.quick, "a few repetitions, to see that it runs");
+
+  subcommand(app, "version", "Version, compiler, libraries, instruction set.", "starling version");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Starling trains neural networks on machines that come and go, with the same bits as an\n"
+      "undisturbed run. `starling SUBCOMMAND --help` says more."};
+  app.footer(
+      "\nExit codes: 0 done, 1 a comparison did not hold, 2 bad input, 3 no quorum or too few\n"
+      "workers, 4 state lost, 5 internal error, 130 and 143 ended by a signal.");
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(30);
+  RunOptions run_options;
+  WorkerCommand worker_options;
+  CoordinatorCommand coordinator_options;
+  KeysCommand keys_options;
+  CheckCommand check_options;
+  BenchCommand bench_options;
+  add_run(app, run_options);
+  add_worker(app, worker_options);
+  add_coordinator(app, coordinator_options);
+  add_small(app, keys_options, check_options, bench_options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "starling: %s; --help lists what there is\n", error.what());
+    return 2;
+  }
+  const std::string chosen = app.get_subcommands().front()->get_name();
+  if (chosen == "run") return run(std::move(run_options));
+  if (chosen == "worker") return worker(worker_options, argv);
+  if (chosen == "coordinator") return coordinator(coordinator_options);
+  if (chosen == "keys") return keys(keys_options);
+  if (chosen == "check") return check(check_options);
+  if (chosen == "bench") return bench(bench_options);
+  return version();
+}

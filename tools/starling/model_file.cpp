@@ -1,0 +1,91 @@
+#include "tools/starling/model_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/formats/safetensors.h"
+
+namespace starling::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string gpt_config(const GptSpec& gpt) {
+  constexpr std::uint32_t kGpt2Vocabulary = 50257, kGpt2End = 50256;
+  nlohmann::ordered_json config{{"architectures", {"GPT2LMHeadModel"}},
+                                {"model_type", "gpt2"},
+                                {"vocab_size", gpt.vocabulary},
+                                {"n_positions", gpt.context},
+                                {"n_ctx", gpt.context},
+                                {"n_embd", gpt.width},
+                                {"n_layer", gpt.layers},
+                                {"n_head", gpt.heads},
+                                {"activation_function", "gelu_new"},
+                                {"layer_norm_epsilon", 1e-5},
+                                {"resid_pdrop", 0.0},
+                                {"embd_pdrop", 0.0},
+                                {"attn_pdrop", 0.0},
+                                {"tie_word_embeddings", true},
+                                {"torch_dtype", "float32"}};
+  // Only GPT-2's own vocabulary has a token for the end; explicit null keeps 50256 from being
+  // assumed for the others.
+  const nlohmann::ordered_json end =
+      gpt.vocabulary >= kGpt2Vocabulary ? nlohmann::ordered_json(kGpt2End) : nullptr;
+  config["bos_token_id"] = end;
+  config["eos_token_id"] = end;
+  return config.dump(2) + "\n";
+}
+
+Result<> write_text(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".tmp-" + std::to_string(::getpid());
+  std::ofstream file(temporary, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    std::remove(temporary.c_str());
+    return Error(Code::kBadInput, "cannot write " + path);
+  }
+  return ok();
+}
+
+}  // namespace
+
+Result<> save_model(const std::string& path, const Job& job, const Layout& layout,
+                    std::span<const float> parameters) {
+  fs::path folder = fs::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  // A lock on the folder leaves nothing behind, and a killed writer gives it back.
+  const int lock = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock < 0)
+    return Error(Code::kBadInput, "cannot open " + folder.string() + ": " + std::strerror(errno));
+  ::flock(lock, LOCK_EX);
+  const auto write = [&]() -> Result<> {
+    if (fs::exists(path)) return ok();
+    if (const auto* gpt = std::get_if<GptSpec>(&job.model)) {
+      STARLING_TRY(write_text((folder / "config.json").string(), gpt_config(*gpt)));
+    }
+    const std::string prefix = std::holds_alternative<GptSpec>(job.model) ? "transformer." : "";
+    std::vector<SafetensorsTensor> tensors;
+    for (const TensorPlace& place : layout.tensors()) {
+      const auto values =
+          parameters.subspan(std::size_t{place.first_block} * kBlock, place.spec.elements());
+      tensors.push_back(
+          {prefix + place.spec.name, Dtype::kF32, place.spec.shape, as_bytes(values)});
+    }
+    return write_safetensors(path, std::move(tensors), {{"format", "pt"}});
+  };
+  auto written = write();
+  ::close(lock);
+  return written;
+}
+
+}  // namespace starling::tools

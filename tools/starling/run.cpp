@@ -1,0 +1,229 @@
+// `starling run`: a whole job on this machine.
+
+#include <signal.h>
+
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+
+#include "core/data/dataset.h"
+#include "kernels/models/model.h"
+#include "tools/starling/commands.h"
+#include "tools/starling/coordinators.h"
+#include "tools/starling/exit.h"
+#include "tools/starling/group.h"
+
+namespace starling::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPoll{50};
+constexpr milliseconds kSignalGrace{3000};  // after Ctrl-C, before what is left is killed
+constexpr milliseconds kEndGrace{60000};    // after the job's end: the model is being saved
+constexpr std::uint32_t kSpareKeys = 64;    // for workers that join later
+
+sigset_t ending_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int s : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&set, s);
+  return set;
+}
+
+int pending_signal() {
+  const sigset_t set = ending_signals();
+  const timespec now{};
+  const int signal = ::sigtimedwait(&set, nullptr, &now);
+  return signal > 0 ? signal : 0;
+}
+
+Result<Job> job_to_run(const RunOptions& options) {
+  STARLING_TRY(job, load_job(options.job));
+  if (options.steps) job.steps = *options.steps;
+  if (options.seed) job.seed = *options.seed;
+  if (options.lease_ms) job.lease_ms = *options.lease_ms;
+  if (options.replicas) job.replicas = *options.replicas;
+  return parse_job(format_job(job), "/");  // an option's value is checked as the file's is
+}
+
+std::string default_folder(const Job& job) {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &utc);
+  return "runs/" + job.name + "-" + text;
+}
+
+// Everything that is there before a process is started.
+struct Prepared {
+  Job job;
+  std::string folder;  // absolute
+  std::shared_ptr<const Layout> layout;
+  std::string isa;
+  Digest data{};
+  KeyRing ring;
+  std::unique_ptr<EventWriter> events;
+
+  std::string path(const char* name) const { return (fs::path(folder) / name).string(); }
+};
+
+Result<> write_job(const Prepared& run) {
+  std::ofstream file(run.path("job.toml"));
+  file << format_job(run.job);
+  file.close();
+  if (!file) return Error(Code::kBadInput, "cannot write " + run.path("job.toml"));
+  return ok();
+}
+
+Result<Prepared> prepare(const RunOptions& options) {
+  Prepared run;
+  STARLING_TRY(job, job_to_run(options));
+  run.job = std::move(job);
+  STARLING_TRY(model, kernels::make_model(run.job.model, run.job.isa));
+  run.layout = std::make_shared<const Layout>(model->tensors());
+  run.isa = model->isa();
+  STARLING_TRY(data, Dataset::open(run.job));
+  run.data = data->identity();
+
+  const std::string folder = options.out.empty() ? default_folder(run.job) : options.out;
+  std::error_code error;
+  run.folder = fs::absolute(folder, error).lexically_normal().string();
+  STARLING_TRY(events, EventWriter::open(run.folder));
+  run.events = std::move(events);
+  // Left by a run that ended before its first event; with events it would have been refused.
+  fs::remove(run.path("keys"), error);
+  run.ring = KeyRing::generate(options.coordinators, options.workers + kSpareKeys);
+  STARLING_TRY(run.ring.save(run.path("keys")));
+  STARLING_TRY(write_job(run));
+  return run;
+}
+
+class Run {
+ public:
+  Run(RunOptions options, Prepared prepared)
+      : options_(std::move(options)), run_(std::move(prepared)), spectator_(run_.job.steps) {}
+
+  Result<int> go() {
+    CoordinatorsOptions coordinators;
+    coordinators.job = run_.job;
+    coordinators.layout = run_.layout;
+    coordinators.ring = &run_.ring;
+    coordinators.folder = run_.folder;
+    coordinators.count = options_.coordinators;
+    coordinators.workers = options_.workers;
+    coordinators.log = options_.log;
+    STARLING_TRY(started, options_.coordinators == 1
+                              ? start_embedded(coordinators, *run_.events)
+                              : start_processes(coordinators, *run_.events, children_));
+    coordinators_ = std::move(started);
+    STARLING_TRY(run_.events->start(run_.job, "isa " + run_.isa, run_.data,
+                                    coordinators_->address(), run_.path("keys")));
+    for (std::uint32_t i = 0; i < options_.workers; ++i) {
+      STARLING_TRY(pid, start_worker());
+      workers_.push_back(pid);
+    }
+    STARLING_TRY(code, follow());
+    return finish(code);
+  }
+
+ private:
+  Result<pid_t> start_worker() {
+    return children_.spawn({"worker", "--quiet", "--join", coordinators_->address(), "--keys",
+                            run_.path("keys"), "--threads", std::to_string(options_.threads),
+                            "--save", run_.path("model.safetensors"), "--log", options_.log});
+  }
+
+  // Until the job's end, a signal, or nobody is left who could go on.
+  Result<int> follow() {
+    for (;;) {
+      STARLING_TRY(happenings, coordinators_->wait(kPoll));
+      for (const Happening& happening : happenings) {
+        spectator_.show(happening);
+        if (happening.end) {
+          end_ = happening.end;
+          return int{end_->exit_code};
+        }
+      }
+      if (const int signal = pending_signal()) {
+        signal_ = signal;
+        return 128 + signal;
+      }
+      STARLING_TRY(stuck, look_after_children());
+      if (stuck) return *stuck;
+    }
+  }
+
+  // The exit code if the job cannot begin: its workers have ended before the first epoch.
+  Result<std::optional<int>> look_after_children() {
+    for (const ChildEnd& child : children_.reap()) {
+      STARLING_TRY(coordinator, coordinators_->child_ended(child.pid));
+      if (coordinator || std::erase(workers_, child.pid) == 0) continue;
+      if (child.status == 2 && !spectator_.epoch_seen()) return std::optional<int>(2);
+      if (workers_.empty() && !spectator_.epoch_seen())
+        return std::optional<int>(child.status == 0 ? 3 : child.status);
+    }
+    return std::optional<int>();
+  }
+
+  int finish(int code) {
+    if (signal_ != 0) spectator_.say("ending");
+    if (!end_) children_.signal_all(SIGINT);
+    int worst = wait_for_workers(end_ ? kEndGrace : kSignalGrace);
+    coordinators_.reset();
+    children_.signal_all(SIGTERM);  // coordinator processes
+    children_.wait_all(kSignalGrace);
+    if (const auto killed = children_.kill_rest(); killed > 0)
+      fail(5, std::to_string(killed) + " processes did not end and were killed");
+    if (const auto curve = spectator_.save_curve(run_.path("loss.svg"), run_.job.name); !curve)
+      worst = fail(curve.error());
+    if (!end_) return code;
+    if (end_->exit_code != 0) return fail(end_->exit_code, end_->reason);
+    std::printf("done: version %llu, loss %.6g, digest %s\n",
+                static_cast<unsigned long long>(end_->version), end_->loss,
+                to_string(end_->digest).c_str());
+    return worst;
+  }
+
+  // Workers save the model and go. Returns what a failed one ended with after a good end, else 0.
+  int wait_for_workers(milliseconds grace) {
+    const auto deadline = Clock::now() + grace;
+    int worst = 0;
+    while (!workers_.empty() && Clock::now() < deadline) {
+      auto seen = coordinators_->wait(milliseconds(10));
+      for (const ChildEnd& child : children_.reap()) {
+        if (std::erase(workers_, child.pid) == 0) continue;
+        if (child.status > 0 && child.status < 128) worst = std::max(worst, child.status);
+      }
+      if (pending_signal() != 0) break;
+    }
+    return worst;
+  }
+
+  const RunOptions options_;
+  Prepared run_;
+  Spectator spectator_;
+  Children children_;  // before what starts processes: it outlives them
+  std::unique_ptr<Coordinators> coordinators_;
+  std::vector<pid_t> workers_;  // their guards
+  std::optional<JobEnded> end_;
+  int signal_ = 0;
+};
+
+}  // namespace
+
+int run(RunOptions options) {
+  ::signal(SIGPIPE, SIG_IGN);
+  const sigset_t set = ending_signals();
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);  // looked for between events
+  auto prepared = prepare(options);
+  if (!prepared) return fail(prepared.error());
+  Run whole(std::move(options), std::move(prepared).value());
+  auto code = whole.go();
+  return code ? code.value() : fail(code.error());
+}
+
+}  // namespace starling::tools

@@ -1,0 +1,160 @@
+// `starling worker`: one worker of a job, with its guard as parent process.
+
+#include "actors/worker/worker.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "actors/guard/guard.h"
+#include "actors/system.h"
+#include "actors/worker/loader.h"
+#include "tools/starling/commands.h"
+#include "tools/starling/exit.h"
+#include "tools/starling/group.h"
+#include "tools/starling/model_file.h"
+
+namespace starling::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPoll{50};
+// A terminal or a process group's signal may reach worker and guard alike, which passes it on.
+constexpr milliseconds kSameSignal{500};
+
+struct Life {
+  WorkerCommand command;
+  Job job;
+  actors::WorkerOptions options;  // all but the setup
+};
+
+// A signal that has arrived, or 0.
+int pending_signal() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGTERM);
+  ::sigaddset(&set, SIGINT);
+  const timespec now{};
+  const int signal = ::sigtimedwait(&set, nullptr, &now);
+  return signal > 0 ? signal : 0;
+}
+
+// Until the worker is over, or a signal ends it: then there is no WorkerOver.
+int wait_for_end(caf::scoped_actor& self, const caf::actor& worker, const Life& life,
+                 actors::WorkerOver& over) {
+  std::optional<Clock::time_point> leaving;
+  bool done = false;
+  while (!done) {
+    self->receive([&](const actors::WorkerOver& end) { over = end, done = true; },
+                  [&](const caf::down_msg&) {  // before it knew us; it has logged why
+                    over.code = 2;
+                    done = true;
+                  },
+                  caf::after(kPoll) >> [] {});
+    const int signal = done ? 0 : pending_signal();
+    if (signal == SIGINT ||
+        (signal == SIGTERM && leaving && Clock::now() - *leaving > kSameSignal)) {
+      self->send_exit(worker, caf::exit_reason::user_shutdown);
+      return 128 + signal;
+    }
+    if (signal == SIGTERM && !leaving) {
+      leaving = Clock::now();
+      self->send(worker, actors::LeaveNotice{std::uint64_t{life.command.notice_s} * 1000});
+    }
+  }
+  return over.fenced ? actors::kFencedStatus : over.code;
+}
+
+int finish(const Life& life, const actors::TrainingSetup& setup, const actors::WorkerOver& over,
+           int status) {
+  if (status != 0 && status != actors::kFencedStatus && !over.reason.empty())
+    return fail(status, over.reason);
+  if (over.job_done && !life.command.save.empty() && over.parameters) {
+    const auto saved = save_model(life.command.save, setup.job, *setup.layout, *over.parameters);
+    if (!saved) return fail(saved.error());
+  }
+  if (life.command.quiet || status != 0) return status;
+  if (over.job_done) {
+    std::printf("%s done: loss %.6g, digest %s\n", life.options.key.name.c_str(), over.loss,
+                to_string(over.digest).c_str());
+  } else {
+    std::printf("%s left\n", life.options.key.name.c_str());
+  }
+  return status;
+}
+
+// In the child process of the guard.
+int work(const Life& life) {
+  auto setup = actors::set_up(life.job);
+  if (!setup) return fail(setup.error());
+  auto config = actors::make_system_config();
+  caf::actor_system system(config);
+  const auto loader = actors::spawn_loader(system, setup.value()->batches);
+  auto options = life.options;
+  options.setup = setup.value();
+  options.pid = static_cast<std::uint64_t>(::getpid());
+  int status = 0;
+  actors::WorkerOver over;
+  {
+    auto worker = actors::spawn_worker(system, std::move(options), loader);
+    caf::scoped_actor self(system);
+    if (worker) {
+      self->monitor(worker.value());
+      self->send(worker.value(), actors::follow_atom_v, caf::actor_cast<caf::actor>(self));
+      status = wait_for_end(self, worker.value(), life, over);
+    } else {
+      status = fail(worker.error());
+    }
+    self->send_exit(loader, caf::exit_reason::user_shutdown);
+  }
+  return finish(life, *setup.value(), over, status);
+}
+
+Result<Life> prepare(const WorkerCommand& command, const KeyRing& ring, const TakenKey& key) {
+  Life life;
+  life.command = command;
+  const auto beside = std::filesystem::path(command.keys).parent_path() / "job.toml";
+  STARLING_TRY(job, load_job(command.job.empty() ? beside.string() : command.job));
+  life.job = std::move(job);
+  STARLING_TRY(coordinators, coordinators_at(ring, command.join));
+  STARLING_TRY(log, log_level(command.log));
+  life.options.job_id = job_id_of(ring);
+  life.options.self = Incarnation{0, fresh_nonce()};
+  life.options.key = key.pair();
+  life.options.coordinators = std::move(coordinators);
+  life.options.host = command.host;
+  life.options.failure_domain = command.failure_domain;
+  life.options.threads = command.threads;
+  life.options.log = log;
+  return life;
+}
+
+Result<int> live(const WorkerCommand& command) {
+  STARLING_TRY(ring, KeyRing::load(command.keys));
+  STARLING_TRY(key, TakenKey::take(ring, command.keys, command.name));
+  STARLING_TRY(life, prepare(command, ring, key));
+  actors::GuardOptions guard;
+  guard.job = life.options.job_id;
+  guard.worker = life.options.self;
+  guard.key = life.options.key;
+  guard.coordinators = life.options.coordinators;
+  return actors::run_guard(guard, [&life] { return work(life); });
+}
+
+}  // namespace
+
+int worker(const WorkerCommand& command, char** arguments) {
+  ::signal(SIGPIPE, SIG_IGN);
+  auto ended = live(command);
+  if (!ended) return fail(ended.error());
+  if (ended.value() != actors::kFencedStatus) return ended.value();
+  // Only a new image can fork a worker again: this process has had threads.
+  ::execv("/proc/self/exe", arguments);
+  return fail(5, "cannot begin a new life of a fenced worker");
+}
+
+}  // namespace starling::tools
