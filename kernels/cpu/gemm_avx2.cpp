@@ -52,7 +52,7 @@ struct V8 {
   }
 };
 
-#include "kernels/cpu/gemm_core.h"
+#include "kernels/cpu/gemm_core.inc"
 
 }  // namespace
 

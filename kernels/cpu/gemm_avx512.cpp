@@ -42,7 +42,7 @@ struct V16 {
   }
 };
 
-#include "kernels/cpu/gemm_core.h"
+#include "kernels/cpu/gemm_core.inc"
 
 }  // namespace
 
