@@ -15,6 +15,8 @@ Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std:
   // Ids of this term may be in the log already if it was led before a restart of the same term; a
   // term has one leader, so that cannot be, but ids must rise whatever happened.
   if (group_.plan() && group_.plan()->id.term == term_) counter_ = group_.plan()->id.counter;
+  if (group_.plan() && group_.plan()->kind != PlanKind::kPrepared)
+    first_at_most_ = group_.plan()->base;
 }
 
 LeaderCommands Leader::on(const LeaderEvent& event) {
@@ -93,7 +95,9 @@ void Leader::said(const Incarnation& from, const std::string&, const Heartbeat& 
   c.ready_for = m.ready_for;
   if (m.version != kNoVersion) {
     c.version = m.version;
-    if (group_.plan() && m.entered == group_.plan()->id)
+    // A forced plan says where it begins, and a member at base - 1 has not begun it yet.
+    const Plan* plan = group_.plan() ? &*group_.plan() : nullptr;
+    if (plan && m.entered == plan->id && plan->kind == PlanKind::kPrepared)
       first_at_most_ = std::min(first_at_most_, m.version);
   }
   send(from, LeaderHint{0, term_});
@@ -155,31 +159,27 @@ void Leader::applied(const Joined& e) {
   if (!worker) return;
   contact(e.join.who).welcomed_ms = now_ms_;
   send(e.join.who, Welcome{worker->join.who, config_.job_text});
-  Observation joined;
-  joined.kind = Observation::Kind::kWorker;
-  joined.what = "joined";
-  joined.who = worker->join.who;
-  joined.name = worker->join.name;
-  joined.pid = worker->join.pid;
-  emit(std::move(joined));
+  tell_of("joined", e.join.who);
 }
 
 void Leader::applied(const LeaveAnnounced& e) {
-  Observation leaving;
-  leaving.kind = Observation::Kind::kWorker;
-  leaving.what = "leaving";
-  leaving.who = e.who;
-  if (const auto* worker = group_.find(e.who)) leaving.name = worker->join.name;
-  emit(std::move(leaving));
+  tell_of("leaving", e.who);
 }
 
 void Leader::applied(const Lost& e) {
-  Observation lost;
-  lost.kind = Observation::Kind::kWorker;
-  lost.what = "lost";
-  lost.who = e.who;
-  if (const auto* worker = group_.find(e.who)) lost.name = worker->join.name;
-  emit(std::move(lost));
+  tell_of("lost", e.who);
+}
+
+void Leader::tell_of(const char* what, const Incarnation& who) {
+  const auto* worker = group_.find(who);
+  if (!worker) return;
+  Observation seen;
+  seen.kind = Observation::Kind::kWorker;
+  seen.what = what;
+  seen.who = worker->join.who;  // with its counter, which a guard does not know
+  seen.name = worker->join.name;
+  seen.pid = worker->join.pid;
+  emit(std::move(seen));
 }
 
 void Leader::applied(const Plan& plan) {
@@ -200,6 +200,7 @@ void Leader::applied(const Plan& plan) {
     if (holders.size() <= wanted_replicas(plan.members, config_.replicas)) ++exposed;
   Observation exposure;
   exposure.kind = Observation::Kind::kExposure;
+  exposure.plan.id = plan.id;
   exposure.exposed = exposed;
   emit(std::move(exposure));
   resent_ms_ = now_ms_;
@@ -677,19 +678,32 @@ void Leader::try_prepare() {
 
 // ---- The end ----------------------------------------------------------------------------------
 
+// Of one epoch: a prepared plan that comes after the last vote is never entered.
 void Leader::try_end() {
-  const Plan& plan = *group_.plan();
-  JobEnded end;
+  for (const Plan* plan : running_plans())
+    if (const auto digest = digest_of_finished(*plan)) return end_well(*digest);
+}
+
+std::optional<Digest> Leader::digest_of_finished(const Plan& plan) const {
+  Digest digest{};
   for (const Member& m : plan.members) {
     const auto it = contacts_.find(m.who.nonce);
-    if (it == contacts_.end() || !it->second.finished) return;
+    if (it == contacts_.end() || !it->second.finished) return std::nullopt;
     const Finished& finished = *it->second.finished;
-    if (finished.epoch != plan.id || finished.version != config_.steps) return;
-    end.digest = end.digest + finished.digest_part;
+    if (finished.epoch != plan.id || finished.version != config_.steps) return std::nullopt;
+    digest = digest + finished.digest_part;
   }
+  return digest;
+}
+
+void Leader::end_well(const Digest& digest) {
+  JobEnded end;
+  end.digest = digest;
+  // The last step's record comes with every Finished, so that a new leader has it too.
+  if (config_.steps > 0 && (!last_record_ || last_record_->version + 1 != config_.steps)) return;
   end.version = config_.steps;
   end.reason = "done";
-  if (last_record_ && last_record_->version + 1 == config_.steps) end.loss = last_record_->loss;
+  if (last_record_) end.loss = last_record_->loss;
   end_proposed_ = true;
   emit(leader_command::Propose{std::move(end)});
 }

@@ -43,8 +43,8 @@ struct Observation {
   Kind kind = Kind::kWarning;
   std::string what;                   // worker: joined, left, lost, fenced; warning: the text
   Incarnation who;                    // worker
-  std::string name;       // worker
-  std::uint64_t pid = 0;  // worker
+  std::string name;                   // worker
+  std::uint64_t pid = 0;              // worker
   Plan plan;                          // epoch
   double detect_ms = 0, form_ms = 0;  // epoch: first notice to Freeze, to plan committed
   double resume_ms = 0;
@@ -145,6 +145,8 @@ class Leader {
   void leave_out_bad_link(std::vector<struct Reporter>& reporters, Version base);
   void try_prepare();
   void try_end();
+  std::optional<Digest> digest_of_finished(const Plan& plan) const;
+  void end_well(const Digest& digest);
   void lose_state(const std::vector<struct Reporter>& reporters, Version base);
   void propose_plan(Plan plan);
   void end_job(std::uint8_t code, std::string reason);
@@ -162,6 +164,7 @@ class Leader {
   void resend();
   void tell_left_out(const Incarnation& who);
   void announce_epoch(double resume_ms);
+  void tell_of(const char* what, const Incarnation& who);
 
   Contact& contact(const Incarnation& who);
   void send(const Incarnation& to, Message body) {

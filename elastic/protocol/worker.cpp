@@ -45,7 +45,7 @@ void Worker::on_event(const Tick& e) {
     sent_ms_ = now_ms_;
     if (!welcomed_ && join_) send(*join_);
     if (leave_until_ms_) send(starling::Leave{*leave_until_ms_ - now_ms_});
-    if (finished_) send(Finished{finished_->epoch, finished_->version, finished_->part});
+    if (finished_) say_finished();
     report_if_stopped();
   }
   if (welcomed_ && now_ms_ - heartbeat_ms_ >= config_.heartbeat_ms) {
@@ -308,7 +308,8 @@ void Worker::move_out_and_in() {
     const SegmentRange s = move.segments;
     if (move.source == run.self) emit(SendMove{run.plan->id, run.voting, s, move.target, record_});
     if (move.target == run.self)
-      for (SegmentId i = s.first; i < s.first + s.count; ++i) run.moves_due.insert(i);
+      for (SegmentId i = s.first; i < s.first + s.count; ++i)
+        if (!run.moved_in.count(i)) run.moves_due.insert(i);
   }
 }
 
@@ -316,10 +317,21 @@ void Worker::on_event(const MovedIn& e) {
   EpochRun* run = run_of(e.epoch);
   if (!run || e.version != run->voting) return;
   for (SegmentId s = e.segments.first; s < e.segments.first + e.segments.count; ++s) {
-    if (run->moves_due.erase(s) == 0) continue;
+    if (!moves_to(*run, s)) continue;
+    // A source whose connections all stand may send before ours do.
+    run->moves_due.erase(s);
+    run->moved_in.insert(s);
     copies_[s] = true;
   }
   vote_if_ready();
+}
+
+// Whether the plan moves this segment here in the step in flight.
+bool Worker::moves_to(const EpochRun& run, SegmentId s) const {
+  return std::any_of(run.plan->moves.begin(), run.plan->moves.end(), [&](const Move& move) {
+    return move.target == run.self && run.first + move.step_offset == run.voting &&
+           s >= move.segments.first && s - move.segments.first < move.segments.count;
+  });
 }
 
 std::set<MicroBatch> Worker::share_in(const EpochRun& run, Version version) const {
@@ -563,7 +575,14 @@ void Worker::on_event(const DigestReady& e) {
   EpochRun* run = run_of(e.epoch);
   if (!run || run->stage != EpochRun::Stage::kFinished || finished_) return;
   finished_ = e;
-  send(Finished{e.epoch, e.version, e.part});
+  say_finished();
+}
+
+// With the last step's record: a leader that came after it needs the loss for the job's end.
+void Worker::say_finished() {
+  if (record_.version != kNoVersion)
+    send(Progress{finished_->epoch, record_, run_->world(), {}, 0});
+  send(Finished{finished_->epoch, finished_->version, finished_->part});
 }
 
 // ---- Stopping ---------------------------------------------------------------------------------

@@ -248,6 +248,7 @@ struct EpochRun {
   bool reduced = false;
   std::optional<ExactWords> norm;
   std::set<SegmentId> moves_due;  // segments whose state must arrive in this step
+  std::set<SegmentId> moved_in;   // arrived in this epoch
   std::map<Rank, Vote> votes;
 
   Rank world() const { return static_cast<Rank>(plan->members.size()); }
@@ -311,6 +312,7 @@ class Worker {
   // A step.
   void open_step(Version version);
   void move_out_and_in();
+  bool moves_to(const EpochRun& run, SegmentId segment) const;
   void compute_step();
   void share_done_if_so();
   void vote_if_ready();
@@ -319,6 +321,7 @@ class Worker {
   void pass(const StepRecord& record);
   StepRecord make_record() const;
   void start_gather();
+  void say_finished();
   void learn(const StepRecord& record, bool with_ledger);
   std::set<MicroBatch> share_in(const EpochRun& run, Version version) const;
 

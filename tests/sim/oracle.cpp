@@ -210,6 +210,7 @@ void Oracle::computes(const WorkerProcess& p, Version version, MicroBatch m, std
   if (params != reference_.params_hash(version))
     violated("T9: " + name(p) + " computes step " + std::to_string(version) +
              " with other parameters");
+  if (lives_[p.nonce()].left_out) return;  // it does not know yet; nobody will ask for its work
   auto& computers = computers_[{version, m}];
   for (const std::uint64_t nonce : computers) {
     const WorkerProcess* other = find(nonce);

@@ -77,7 +77,9 @@ class Oracle {
     std::set<EpochId> promises;
     EpochId silent;                 // it sends nothing in this epoch or an older one
     std::optional<Version> passed;  // last step whose vote passed here
-    bool left_out = false;          // of a plan that came after one with it
+    bool member = false;            // of some plan, once
+    EpochId without;                // prepared plan that leaves it out; may not come to pass
+    bool left_out = false;          // for good
   };
   struct Ballot {
     std::map<std::uint64_t, Vote> votes;  // by nonce
@@ -94,6 +96,8 @@ class Oracle {
 
   void take_entry(const RaftEntry& entry);
   void take_plan(const Plan& plan);
+  void follow_members(const Plan& plan);
+  bool entered_by_all(const Plan& plan) const;
   void take_end(const JobEnded& end);
   void check_holders(const Plan& plan);
   void check_fence(const Plan& plan);

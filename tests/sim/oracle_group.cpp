@@ -52,9 +52,6 @@ void Oracle::take_plan(const Plan& plan) {
   if (plan.id <= last) violated("T10: epoch ids do not rise: " + to_string(plan.id));
   world_.trace("oracle", "plan " + to_string(plan.id) + " committed, base " +
                              std::to_string(plan.base) + ", " + plan.cause);
-  for (const Member& member : plan.members)
-    if (!member.joiner && lives_[member.who.nonce].left_out)
-      violated("P4: " + to_string(member.who) + " was left out and is back with its old state");
   if (plan.kind == PlanKind::kForced) {
     check_reports(plan);
     check_fence(plan);
@@ -65,12 +62,39 @@ void Oracle::take_plan(const Plan& plan) {
                to_string(epoch) + ", but epoch " + to_string(plan.id) + " has base " +
                std::to_string(plan.base));
   count_plan(plan);
-  if (!chain_.empty())
-    for (const Member& member : valid_.at(last).members)
-      if (rank_of(plan, member.who.nonce) == kNoRank) lives_[member.who.nonce].left_out = true;
+  follow_members(plan);
   valid_[plan.id] = plan;
   chain_.push_back(plan.id);
   if (plan.kind != PlanKind::kFresh) check_holders(plan);
+}
+
+bool Oracle::entered_by_all(const Plan& plan) const {
+  return std::all_of(plan.members.begin(), plan.members.end(), [&](const Member& m) {
+    const auto life = lives_.find(m.who.nonce);
+    return life != lives_.end() && life->second.entered >= plan.id;
+  });
+}
+
+// P4: who is left out does not come back with its old state. What a prepared plan leaves out is so
+// for good only once everybody has entered it, or a later plan leaves it out too.
+void Oracle::follow_members(const Plan& plan) {
+  for (const Member& member : plan.members) lives_[member.who.nonce].member = true;
+  for (auto& [nonce, life] : lives_) {
+    if (life.without && valid_.count(life.without) && entered_by_all(valid_.at(life.without)))
+      life.left_out = true;
+    if (rank_of(plan, nonce) == kNoRank) {
+      if (!life.member) continue;
+      if (plan.kind == PlanKind::kPrepared && !life.without)
+        life.without = plan.id;
+      else
+        life.left_out = true;
+    } else if (life.left_out) {
+      violated("P4: a worker that was left out is back with its old state in epoch " +
+               to_string(plan.id));
+    } else {
+      life.without = {};
+    }
+  }
 }
 
 void Oracle::count_plan(const Plan& plan) {
@@ -103,10 +127,7 @@ void Oracle::check_fence(const Plan& plan) {
     violated("R11: epoch " + to_string(plan.id) + " is formed though no member of " +
              to_string(last.id) + " promised it");
   if (last.kind != PlanKind::kPrepared) return;
-  const bool entered = std::all_of(last.members.begin(), last.members.end(), [&](const Member& m) {
-    return lives_[m.who.nonce].entered >= last.id;
-  });
-  if (entered) return;
+  if (entered_by_all(last)) return;
   world_.count("two epochs to be fenced");
   if (chain_.size() >= 2 && !fenced(valid_.at(chain_[chain_.size() - 2]), plan))
     violated("R11: epoch " + to_string(plan.id) + " is formed though no member of " +
@@ -148,7 +169,15 @@ void Oracle::check_holders(const Plan& plan) {
 // ---- The end ----------------------------------------------------------------------------------
 
 bool Oracle::state_lost() const {
-  if (reached_ == 0) return false;  // the start version can be built again
+  if (reached_ == 0) {
+    // Can be built again, but only a member of the last plan knows that nothing was committed.
+    if (chain_.empty()) return false;
+    const auto& members = valid_.at(chain_.back()).members;
+    return std::none_of(members.begin(), members.end(), [&](const Member& m) {
+      const WorkerProcess* p = find(m.who.nonce);
+      return p && p->alive();
+    });
+  }
   for (SegmentId s = 0; s < numbers_.layout().segments(); ++s) {
     bool copy = false;
     for (const auto& p : world_.workers()) {
@@ -172,6 +201,8 @@ void Oracle::take_end(const JobEnded& end) {
     if (kills_ == 0) violated("P5: state lost though nobody was killed");
     return;
   }
+  if (end.exit_code == 3 && chain_.empty() && world_.alive_workers() < world_.settings().workers)
+    return world_.count("too few workers at the start");
   if (end.exit_code != 0)
     return violated("the job ends with code " + std::to_string(end.exit_code) + ": " + end.reason);
   const Version last = numbers_.steps();

@@ -258,7 +258,8 @@ bool WorkerProcess::take(Link& l, Rank from, const BulkFrame& frame) {
     return true;
   }
   if (collectives::Gather::takes(header.kind)) {
-    const bool waits = !l.gather || (!l.joiner && l.gather_version != header.version);
+    const bool waits =
+        !l.gather || (l.gather->version() != kNoVersion && l.gather->version() != header.version);
     if (waits) return false;
     feeding_ = &l;
     const auto result = l.gather->on_frame(from, frame.frame);
