@@ -57,6 +57,10 @@ class Coordinator : public caf::event_based_actor {
     elastic::CoordinatorConfig config;
     config.raft.self = options_.self;
     config.raft.size = static_cast<std::uint32_t>(options_.group.size());
+    // A busy machine may keep a process from its core for 100 ms, and one sync of the log may take
+    // 10 ms; an election that nobody needs is harmless but noisy.
+    config.raft.election_ms = 300;
+    config.raft.heartbeat_ms = 60;
     config.raft.seed = random_value<std::uint64_t>();
     config.leader = leader_config(options_);
     config.job = {options_.job_id, config.leader.job_hash};

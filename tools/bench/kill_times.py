@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""What a kill -9 costs, and whether it changes a bit.
+
+Runs a job once undisturbed, then N times with one worker, drawn at random, killed at a random moment
+after the first step. Each run must end with the undisturbed run's digest and with every (step,
+micro-batch) pair once in its ledger. Prints where the time went, as medians and worst cases:
+
+  detect  first notice anywhere to Freeze sent      form  to the plan committed
+  resume  to the next committed step                gap   distance of the commits around the kill
+  step    median step of the same run before the kill
+
+  tools/bench/kill_times.py build/release/starling examples/gpt/tiny.toml --workers 4 --kills 20
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+
+def events(folder):
+    path = pathlib.Path(folder, "events.jsonl")
+    if not path.exists():
+        return []
+    lines = path.read_text().split("\n")
+    return [json.loads(line) for line in lines[:-1] if line]
+
+
+def of_kind(folder, kind):
+    return [e for e in events(folder) if e["ev"] == kind]
+
+
+def start(args, folder, workers):
+    command = [args.starling, "run", args.job, "--workers", str(workers), "--steps",
+               str(args.steps), "--threads", "1", "--out", str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def digest(folder):
+    done = of_kind(folder, "done")
+    return done[-1]["digest"] if done else None
+
+
+def steps_committed(folder):
+    return len(of_kind(folder, "step"))
+
+
+def ledger_holds(folder):
+    script = pathlib.Path(__file__).resolve().parent.parent / "verify_ledger.py"
+    return subprocess.run([sys.executable, script, folder], stdout=subprocess.DEVNULL).returncode == 0
+
+
+def disturb(run, folder, draw, victims):
+    """Waits for a drawn step and a drawn part of it, then kills. Returns the kill's time on the
+    events' clock."""
+    at = draw.randrange(2, max(3, draw.steps - 3))
+    while steps_committed(folder) < at and run.poll() is None:
+        time.sleep(0.005)
+    begun = of_kind(folder, "start")[0]["monotonic_ns"]
+    joined = [e for e in of_kind(folder, "worker") if e["what"] == "joined"]
+    steps = of_kind(folder, "step")
+    typical = statistics.median(e["ms"] for e in steps[1:] or steps)
+    time.sleep(draw.random() * typical / 1000)
+    chosen = draw.sample(joined, victims)
+    now = (time.clock_gettime_ns(time.CLOCK_MONOTONIC) - begun) / 1e9
+    for victim in chosen:
+        os.kill(victim["pid"], signal.SIGKILL)
+    return now, [v["name"] for v in chosen]
+
+
+def measure(folder, killed_at):
+    steps = of_kind(folder, "step")
+    before = [e["t"] for e in steps if e["t"] <= killed_at]
+    after = [e["t"] for e in steps if e["t"] > killed_at]
+    forced = [e for e in of_kind(folder, "epoch") if e["kind"] == "forced"]
+    if not before or not after or not forced:
+        return None
+    times = sorted(before)
+    typical = statistics.median(b - a for a, b in zip(times, times[1:])) if len(times) > 2 else 0
+    gaps = sorted(before)[-1:] + sorted(after)
+    longest = max(b - a for a, b in zip(gaps[:4], gaps[1:5]))
+    first = forced[0]
+    return {"detect": first["detect_ms"], "form": first["form_ms"], "resume": first["resume_ms"],
+            "gap": 1000 * longest, "step": 1000 * typical}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("starling")
+    parser.add_argument("job")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--kills", type=int, default=20, help="runs with a kill")
+    parser.add_argument("--at-once", type=int, default=1, help="workers killed in one instant")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    work = pathlib.Path(tempfile.mkdtemp(prefix="starling-kills-"))
+    draw = random.Random(args.seed)
+    draw.steps = args.steps
+    bad, rows = 0, []
+    try:
+        quiet = start(args, work / "quiet", args.workers)
+        if quiet.wait() != 0:
+            print(quiet.stderr.read(), file=sys.stderr)
+            return 2
+        expected = digest(work / "quiet")
+        print(f"undisturbed: {expected}")
+        for i in range(args.kills):
+            folder = work / str(i)
+            run = start(args, folder, args.workers)
+            while not of_kind(folder, "step") and run.poll() is None:
+                time.sleep(0.02)
+            killed_at, names = disturb(run, folder, draw, args.at_once)
+            errors = run.communicate()[1]
+            same = digest(folder) == expected
+            whole = ledger_holds(folder)
+            row = measure(folder, killed_at)
+            held = run.returncode == 0 and same and whole
+            bad += not held
+            if row:
+                rows.append(row)
+            print(f"kill {i}: {', '.join(names)} after step {sum(1 for e in of_kind(folder, 'step') if e['t'] <= killed_at)}"
+                  f"  digest {'same' if same else 'DIFFERS'}  ledger {'whole' if whole else 'BROKEN'}"
+                  f"  exit {run.returncode}  epochs {len(of_kind(folder, 'epoch'))}  " +
+                  ("  ".join(f"{k} {v:.0f}" for k, v in row.items()) if row else "(no step after it)"), flush=True)
+            if not held:
+                print(errors, file=sys.stderr)
+            shutil.rmtree(folder, ignore_errors=True)
+        if rows:
+            print(f"{'ms':8} {'median':>8} {'worst':>8}   ({len(rows)} kills)")
+            for key in rows[0]:
+                values = [r[key] for r in rows if r[key] is not None]
+                print(f"{key:8} {statistics.median(values):8.1f} {max(values):8.1f}")
+            over = [r["gap"] - r["step"] for r in rows]
+            print(f"gap-step {statistics.median(over):8.1f} {max(over):8.1f}")
+        print(f"{args.kills - bad} of {args.kills} runs ended with the same bits and a whole ledger")
+        return 1 if bad else 0
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
