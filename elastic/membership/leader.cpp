@@ -159,24 +159,18 @@ void Leader::applied(const Joined& e) {
   if (!worker) return;
   contact(e.join.who).welcomed_ms = now_ms_;
   send(e.join.who, Welcome{worker->join.who, config_.job_text});
-  tell_of("joined", e.join.who);
+  tell_of(e.join.who, "joined");
 }
 
-void Leader::applied(const LeaveAnnounced& e) {
-  tell_of("leaving", e.who);
-}
+void Leader::applied(const Lost& e) { tell_of(e.who, "lost"); }
 
-void Leader::applied(const Lost& e) {
-  tell_of("lost", e.who);
-}
-
-void Leader::tell_of(const char* what, const Incarnation& who) {
+void Leader::tell_of(const Incarnation& who, const char* what) {
   const auto* worker = group_.find(who);
   if (!worker) return;
   Observation seen;
   seen.kind = Observation::Kind::kWorker;
   seen.what = what;
-  seen.who = worker->join.who;  // with its counter, which a guard does not know
+  seen.who = worker->join.who;
   seen.name = worker->join.name;
   seen.pid = worker->join.pid;
   emit(std::move(seen));
@@ -195,16 +189,29 @@ void Leader::applied(const Plan& plan) {
     forming_.reset();
   }
   noticed_ms_ = 0;
-  std::uint32_t exposed = 0;
-  for (const auto& holders : plan.holders)
-    if (holders.size() <= wanted_replicas(plan.members, config_.replicas)) ++exposed;
+  if (const auto& before = group_.predecessor())
+    for (const Member& m : before->members) {
+      const auto* worker = group_.find(m.who);
+      if (rank_in(plan, m.who) != kNoRank || certainly_dead(m.who) || !worker) continue;
+      tell_of(m.who, worker->leaving ? "left" : "fenced");
+    }
+  tell_exposure(plan);
+  resent_ms_ = now_ms_;
+  resend();
+}
+
+void Leader::tell_exposure(const Plan& plan) {
   Observation exposure;
   exposure.kind = Observation::Kind::kExposure;
   exposure.plan.id = plan.id;
-  exposure.exposed = exposed;
+  exposure.wanted = wanted_replicas(plan.members, config_.replicas) + 1;
+  exposure.copies_min = ~0u;
+  for (const auto& holders : plan.holders) {
+    const auto copies = static_cast<std::uint32_t>(holders.size());
+    exposure.copies_min = std::min(exposure.copies_min, copies);
+    if (copies < exposure.wanted) ++exposure.exposed;
+  }
   emit(std::move(exposure));
-  resent_ms_ = now_ms_;
-  resend();
 }
 
 void Leader::announce_epoch(double resume_ms) {
@@ -385,6 +392,8 @@ void Leader::try_form() {
     if (must_wait_for(who, reporters, base)) return;
 
   const bool first = !group_.plan();
+  const bool may_form = first || fenced(reporters) || config_.bugs.r11_no_fence;
+  std::erase_if(reporters, [&](const Reporter& r) { return !goes_on(r.report, base); });
   if (first && reporters.size() < config_.wanted_workers) {
     if (now_ms_ - began_ms_ <= config_.start_timeout_ms) return;
     return end_job(3, std::to_string(reporters.size()) + " of " +
@@ -397,7 +406,7 @@ void Leader::try_form() {
     return lose_state(reporters, base);
   }
   if (!resume.value().fresh) leave_out_bad_link(reporters, base);
-  if (!first && !fenced(reporters) && !config_.bugs.r11_no_fence) {
+  if (!may_form) {
     if (!patience) lose_state(reporters, base);
     return;
   }

@@ -50,6 +50,7 @@ struct Observation {
   double resume_ms = 0;
   Progress step;              // step (from every member; the writer keeps the first)
   std::uint32_t exposed = 0;  // exposure: segments with fewer than r+1 current copies
+  std::uint32_t copies_min = 0, wanted = 0;  // exposure: of any segment; wanted of each
   JobEnded end;               // end
 };
 
@@ -126,7 +127,7 @@ class Leader {
 
   void applied(const JobStarted&) {}
   void applied(const Joined& e);
-  void applied(const LeaveAnnounced& e);
+  void applied(const LeaveAnnounced&) {}
   void applied(const Lost& e);
   void applied(const Plan& e);
   void applied(const JobEnded& e);
@@ -164,6 +165,8 @@ class Leader {
   void resend();
   void tell_left_out(const Incarnation& who);
   void announce_epoch(double resume_ms);
+  void tell_of(const Incarnation& who, const char* what);
+  void tell_exposure(const Plan& plan);
   void tell_of(const char* what, const Incarnation& who);
 
   Contact& contact(const Incarnation& who);
