@@ -162,7 +162,9 @@ void Leader::applied(const Joined& e) {
   tell_of(e.join.who, "joined");
 }
 
-void Leader::applied(const Lost& e) { tell_of(e.who, "lost"); }
+void Leader::applied(const Lost& e) {
+  tell_of(e.who, "lost");
+}
 
 void Leader::tell_of(const Incarnation& who, const char* what) {
   const auto* worker = group_.find(who);

@@ -51,7 +51,7 @@ struct Observation {
   Progress step;              // step (from every member; the writer keeps the first)
   std::uint32_t exposed = 0;  // exposure: segments with fewer than r+1 current copies
   std::uint32_t copies_min = 0, wanted = 0;  // exposure: of any segment; wanted of each
-  JobEnded end;               // end
+  JobEnded end;                              // end
 };
 
 namespace leader_event {

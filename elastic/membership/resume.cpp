@@ -50,7 +50,7 @@ Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& 
       complete = complete && r.report.parameters_complete;
     } else if (version + 1 == resume.base && r.report.pending) {
       behind = true;
-    } else {
+    } else if (group.was_member(entered, r.who)) {
       return Error(Code::kInternal, "a worker reports version " + std::to_string(version) +
                                         (r.report.pending ? " (pending)" : "") +
                                         ", the next epoch's base is " +
@@ -65,6 +65,11 @@ Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& 
   else
     resume.begin = complete && !joiners ? BeginAt::kCompute : BeginAt::kGather;
   return resume;
+}
+
+bool goes_on(const Report& report, Version base) {
+  return report.version == kNoVersion || report.version == base ||
+         (report.version + 1 == base && report.pending);
 }
 
 bool current_copy(const Report& report, SegmentId segment, Version base) {

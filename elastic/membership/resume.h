@@ -31,6 +31,11 @@ struct Resume {
 Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& group,
                            const Bugs& bugs);
 
+// Whether its sender can be a member of an epoch that begins at `base`. A leaver that switched out
+// of the epoch before the last cannot, once those who went on have passed another vote: its report
+// counts for the fence alone (R11).
+bool goes_on(const Report& report, Version base);
+
 // Whether the report's copy of this segment is current for an epoch that begins at `base`.
 bool current_copy(const Report& report, SegmentId segment, Version base);
 

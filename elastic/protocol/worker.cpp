@@ -95,6 +95,11 @@ void Worker::on_message(const Committed& m) {
   const Plan& plan = m.plan;
   highest_plan_ = std::max(highest_plan_, plan.id);
   const Rank self = rank_in(plan, self_);
+  if (self != kNoRank) {
+    // The welcome may have been lost; a committed plan with us in it says as much.
+    welcomed_ = true;
+    self_ = plan.members[self].who;
+  }
   const bool known = plan.id <= entered_ || (run_ && run_->plan->id >= plan.id) ||
                      (next_ && next_->plan->id >= plan.id);
   if (known) return;

@@ -323,7 +323,10 @@ void Oracle::exited(const WorkerProcess& p, const Exit& exit) {
       violated(name(p) + " was told of another end");
     return;
   }
-  if (exit.code == 0) return world_.count("leaver released");
+  if (exit.code == 0) {
+    if (lives_[p.nonce()].version == kNoVersion) killed(p);  // may be in a plan it has not seen
+    return world_.count("leaver released");
+  }
   if (exit.code == 143) {
     killed(p);
     return world_.count("notice ended");

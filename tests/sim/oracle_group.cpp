@@ -160,6 +160,7 @@ void Oracle::check_holders(const Plan& plan) {
       const WorkerProcess* p = find(plan.members[r].who.nonce);
       const bool prepared = plan.kind == PlanKind::kPrepared;
       const Version version = prepared && p ? p->machine().version() : plan.base;
+      if (version == kNoVersion) continue;  // stopped before it had built its fresh state
       if (p && p->alive() && !current_copy(*p, s, version))
         violated("R13: epoch " + to_string(plan.id) + " makes " + to_string(p->who()) +
                  " a holder of segment " + std::to_string(s) + ", of which it has no current copy");

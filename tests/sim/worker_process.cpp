@@ -111,6 +111,9 @@ void WorkerProcess::receive(const Message& message, std::uint64_t to_nonce) {
   if (to_nonce != who_.nonce) return;
   if (const auto* welcome = std::get_if<Welcome>(&message))
     if (welcome->who.nonce == who_.nonce) who_ = welcome->who;
+  if (const auto* committed = std::get_if<Committed>(&message))
+    if (const Rank r = Oracle::rank_of(committed->plan, who_.nonce); r != kNoRank)
+      who_ = committed->plan.members[r].who;
   handle(Received{message});
 }
 
