@@ -106,7 +106,8 @@ void Worker::on_message(const Committed& m) {
   if (plan.kind == PlanKind::kPrepared) {
     // R9: who has stopped enters only forced plans. A joiner without state has nothing to stop.
     const bool member_of_predecessor = run_ && !stopped_ && run_->plan->id == plan.predecessor;
-    const bool joins = !run_ && version_ == kNoVersion && self != kNoRank && stopping_.empty() &&
+    const bool joins = !run_ && version_ == kNoVersion && self != kNoRank &&
+                       plan.members[self].joiner && stopping_.empty() &&
                        plan.id >= promised_;
     if (member_of_predecessor || joins) prepare(std::make_shared<const Plan>(plan), self);
     return;

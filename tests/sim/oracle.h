@@ -103,6 +103,7 @@ class Oracle {
   void check_fence(const Plan& plan);
   void check_reports(const Plan& plan);
   void count_plan(const Plan& plan);
+  bool start_is_lost() const;
   bool fenced(const Plan& epoch, const Plan& by) const;
   const WorkerProcess* find(std::uint64_t nonce) const;
   std::string name(const WorkerProcess& p) const;

@@ -169,16 +169,21 @@ void Oracle::check_holders(const Plan& plan) {
 
 // ---- The end ----------------------------------------------------------------------------------
 
+// The start version can be built again if a living member of the last fresh plan can tell that step 0
+// was not committed: it has no state, or has not voted.
+bool Oracle::start_is_lost() const {
+  auto fresh = chain_.rbegin();
+  while (fresh != chain_.rend() && valid_.at(*fresh).kind != PlanKind::kFresh) ++fresh;
+  if (fresh == chain_.rend()) return false;
+  const auto& members = valid_.at(*fresh).members;
+  return std::none_of(members.begin(), members.end(), [&](const Member& m) {
+    const WorkerProcess* p = find(m.who.nonce);
+    return p && p->alive() && !p->machine().pending();
+  });
+}
+
 bool Oracle::state_lost() const {
-  if (reached_ == 0) {
-    // Can be built again, but only a member of the last plan knows that nothing was committed.
-    if (chain_.empty()) return false;
-    const auto& members = valid_.at(chain_.back()).members;
-    return std::none_of(members.begin(), members.end(), [&](const Member& m) {
-      const WorkerProcess* p = find(m.who.nonce);
-      return p && p->alive();
-    });
-  }
+  if (reached_ == 0 && !chain_.empty() && !start_is_lost()) return false;
   for (SegmentId s = 0; s < numbers_.layout().segments(); ++s) {
     bool copy = false;
     for (const auto& p : world_.workers()) {
