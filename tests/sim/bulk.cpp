@@ -86,6 +86,8 @@ void Bulk::pump(const Key& key, int towards) {
   // Nothing gets through a partition; both ends' own timeouts end it (on_partition).
   if (blocked(pair, towards) && !direction.queue.front().end_of_file) {
     next += 5 * kMs;
+  } else if (next < direction.stalled_until) {
+    next = direction.stalled_until;
   } else {
     const Item item = std::move(direction.queue.front());
     direction.queue.pop_front();
@@ -154,6 +156,16 @@ bool Bulk::break_one() {
   if (keys.empty()) return false;
   const Key key = *keys[random_.below(keys.size())];
   break_pair(key, pairs_.at(key));
+  return true;
+}
+
+bool Bulk::stall_one(Micros duration) {
+  std::vector<Pair*> up;
+  for (auto& [key, pair] : pairs_)
+    if (pair.up && !pair.broken && pair.ends[0].open && pair.ends[1].open) up.push_back(&pair);
+  if (up.empty()) return false;
+  Pair& pair = *up[random_.below(up.size())];
+  pair.towards[random_.below(2)].stalled_until = world_.now() + duration;
   return true;
 }
 

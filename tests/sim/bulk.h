@@ -31,6 +31,8 @@ class Bulk {
   void close_all(WorkerProcess& self, Micros end_of_file);  // the process died
   // Both ends see one connection break. False if there is none.
   bool break_one();
+  // One direction of one connection delivers nothing for a while, and then everything.
+  bool stall_one(Micros duration);
   // A partition began: connections across it break if it lasts.
   void on_partition();
 
@@ -43,6 +45,7 @@ class Bulk {
   struct Direction {  // towards one end
     std::deque<Item> queue;
     bool pumping = false;
+    Micros stalled_until = 0;
   };
   struct End {
     WorkerProcess* process = nullptr;

@@ -15,6 +15,7 @@ void FaultInjector::start() {
   repeat(f.pauses, &FaultInjector::pause_one);
   repeat(f.partitions, &FaultInjector::partition);
   repeat(f.bulk_breaks, &FaultInjector::break_connection);
+  repeat(f.bulk_stalls, &FaultInjector::stall_connection);
   repeat(f.joins, &FaultInjector::join);
   repeat(f.leaves, &FaultInjector::leave);
   repeat(f.coordinator_crashes, &FaultInjector::crash_coordinator);
@@ -90,6 +91,11 @@ void FaultInjector::partition() {
 
 void FaultInjector::break_connection() {
   if (world_.bulk().break_one()) world_.count("connection broken");
+}
+
+void FaultInjector::stall_connection() {
+  if (world_.bulk().stall_one(random_.range(5 * kMs, 300 * kMs)))
+    world_.count("connection stalled");
 }
 
 void FaultInjector::join() {

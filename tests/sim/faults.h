@@ -28,6 +28,7 @@ class FaultInjector {
   void pause_one();
   void partition();
   void break_connection();
+  void stall_connection();
   void join();
   void leave();
   void crash_coordinator();

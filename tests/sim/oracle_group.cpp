@@ -75,13 +75,12 @@ bool Oracle::entered_by_all(const Plan& plan) const {
   });
 }
 
-// P4: who is left out does not come back with its old state. What a prepared plan leaves out is so
-// for good only once everybody has entered it, or a later plan leaves it out too.
+// P4: who is left out does not come back with its old state. Whom a prepared plan leaves out is so
+// for good only when a later plan leaves it out too: before, the leader may not know that all
+// entered it.
 void Oracle::follow_members(const Plan& plan) {
   for (const Member& member : plan.members) lives_[member.who.nonce].member = true;
   for (auto& [nonce, life] : lives_) {
-    if (life.without && valid_.count(life.without) && entered_by_all(valid_.at(life.without)))
-      life.left_out = true;
     if (rank_of(plan, nonce) == kNoRank) {
       if (!life.member) continue;
       if (plan.kind == PlanKind::kPrepared && !life.without)
@@ -147,7 +146,9 @@ bool Oracle::fenced(const Plan& epoch, const Plan& by) const {
 
 bool Oracle::current_copy(const WorkerProcess& p, SegmentId s, Version version) const {
   const Store& store = p.store();
-  if (!store.held[s]) return false;
+  // What the machine does not know of, it cannot report.
+  if (p.machine().version() == kNoVersion || !p.machine().copies()[s] || !store.held[s])
+    return false;
   if (store.states[s].label == version) return true;
   return version > 0 && store.states[s].label == version - 1 && p.machine().pending() &&
          store.accepted_version == version - 1 && store.accepted[s];
@@ -160,7 +161,9 @@ void Oracle::check_holders(const Plan& plan) {
       const WorkerProcess* p = find(plan.members[r].who.nonce);
       const bool prepared = plan.kind == PlanKind::kPrepared;
       const Version version = prepared && p ? p->machine().version() : plan.base;
-      if (version == kNoVersion) continue;  // stopped before it had built its fresh state
+      const bool building = p && p->machine().run() &&
+                            p->machine().run()->stage == elastic::EpochRun::Stage::kConnecting;
+      if (version == kNoVersion || building) continue;  // a fresh state that is not there yet
       if (p && p->alive() && !current_copy(*p, s, version))
         violated("R13: epoch " + to_string(plan.id) + " makes " + to_string(p->who()) +
                  " a holder of segment " + std::to_string(s) + ", of which it has no current copy");
@@ -169,8 +172,8 @@ void Oracle::check_holders(const Plan& plan) {
 
 // ---- The end ----------------------------------------------------------------------------------
 
-// The start version can be built again if a living member of the last fresh plan can tell that step 0
-// was not committed: it has no state, or has not voted.
+// The start version can be built again if a living member of the last fresh plan can tell that step
+// 0 was not committed: it has no state, or has not voted.
 bool Oracle::start_is_lost() const {
   auto fresh = chain_.rbegin();
   while (fresh != chain_.rend() && valid_.at(*fresh).kind != PlanKind::kFresh) ++fresh;

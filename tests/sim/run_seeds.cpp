@@ -14,6 +14,8 @@ namespace {
 
 // One record of the pipe: a seed that begins (kBegun), or its outcome.
 constexpr std::uint8_t kBegun = 1, kDone = 2;
+// A run takes milliseconds; one that does not come back is stuck inside a machine.
+constexpr unsigned kSecondsMax = 10;
 
 void write_all(int fd, const Bytes& bytes) {
   std::size_t at = 0;
@@ -126,6 +128,7 @@ BatchResult run_seeds(std::uint64_t first, std::uint64_t count, const Draw& draw
     BatchResult part = parse(in_child([&](int fd) {
       for (std::uint64_t seed = from; seed < first + count; ++seed) {
         write_all(fd, begun(seed));
+        ::alarm(kSecondsMax);
         const Outcome outcome = World(draw(seed)).run();
         write_all(fd, done(seed, outcome));
         if (until_violation && !outcome.violation.empty()) return;

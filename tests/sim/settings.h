@@ -27,6 +27,7 @@ struct Faults {
   double pauses = 0;
   double partitions = 0;   // between two groups of processes, or in one direction only
   double bulk_breaks = 0;  // one connection
+  double bulk_stalls = 0;  // one direction of a connection delivers nothing for a while
   double joins = 0;
   double leaves = 0;
   double coordinator_crashes = 0;

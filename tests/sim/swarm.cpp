@@ -30,6 +30,7 @@ void draw_faults(Faults& f, Random& random) {
   f.pauses = rate(random, 4);
   f.partitions = rate(random, 3);
   f.bulk_breaks = rate(random, 4);
+  f.bulk_stalls = rate(random, 8);
   f.joins = rate(random, 4);
   f.leaves = rate(random, 3);
   f.coordinator_crashes = rate(random, 3);
@@ -70,9 +71,9 @@ std::string to_string(const Settings& s) {
       << s.replicas << ", budget " << s.move_budget << (s.codec ? ", codec" : "") << "; until "
       << f.until / kMs << " ms, kills " << f.kills << " (at most " << f.kills_max << "), bursts "
       << f.bursts << ", pauses " << f.pauses << ", partitions " << f.partitions << ", breaks "
-      << f.bulk_breaks << ", joins " << f.joins << ", leaves " << f.leaves << ", crashes "
-      << f.coordinator_crashes << " + " << f.leader_and_worker << ", loss " << s.loss
-      << ", guard loss " << f.guard_loss << ", targeted "
+      << f.bulk_breaks << ", stalls " << f.bulk_stalls << ", joins " << f.joins << ", leaves "
+      << f.leaves << ", crashes " << f.coordinator_crashes << " + " << f.leader_and_worker
+      << ", loss " << s.loss << ", guard loss " << f.guard_loss << ", targeted "
       << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing") << " "
       << f.targeted_chance;
   return out.str();

@@ -251,9 +251,12 @@ bool WorkerProcess::take(Link& l, Rank from, const BulkFrame& frame) {
   const EpochId epoch = l.plan->id;
   if (collectives::Reduce::takes(header.kind)) {
     if (!l.reduce || l.reduce_version != header.version) return false;
-    if (world_.oracle().plant_lost_contribution(header)) return true;
+    Frame arrived = frame.frame;
+    if (world_.oracle().plant_lost_contribution(header))  // arrives, and adds nothing
+      arrived = collectives::make_frame(
+          header, collectives::Payload(share(Bytes(arrived.payload->size(), 0))));
     Sender sender(*this, l);
-    check_collective(l, l.reduce->on_frame(from, frame.frame, sender), from);
+    check_collective(l, l.reduce->on_frame(from, arrived, sender), from);
     after_collective(l);
     return true;
   }
