@@ -12,8 +12,10 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace starling {
@@ -112,6 +114,7 @@ std::vector<std::pair<MicroBatch, std::uint64_t>> workers_of(const std::vector<L
 struct EventWriter::Kept {
   std::unordered_map<Version, StepRecord> records;
   std::unordered_map<Version, std::vector<std::pair<MicroBatch, std::uint64_t>>> ledgers;
+  std::unordered_set<std::string> copied;  // lines of other kinds, without their time
 };
 
 EventWriter::EventWriter() : kept_(std::make_unique<Kept>()) {}
@@ -141,6 +144,14 @@ Result<std::unique_ptr<EventWriter>> EventWriter::open(const std::string& folder
   // Asked again under the lock: a run may have written and ended in between.
   if (::fstat(writer->fd_, &status) != 0 || status.st_size != 0)
     return refused("already holds a run (events.jsonl), expected a new or empty one");
+  writer->opened_ns_ = monotonic_ns();
+  return writer;
+}
+
+std::unique_ptr<EventWriter> EventWriter::into(int fd) {
+  std::unique_ptr<EventWriter> writer(new EventWriter);
+  writer->path_ = "a pipe";
+  writer->fd_ = fd;
   writer->opened_ns_ = monotonic_ns();
   return writer;
 }
@@ -210,32 +221,44 @@ Result<> EventWriter::epoch(const Plan& plan, const EpochTimes& times) {
 }
 
 Result<> EventWriter::step(const StepRecord& record, std::uint32_t world, double ms) {
+  STARLING_TRY(step_once(record, world, ms));
+  return ok();
+}
+
+Result<bool> EventWriter::step_once(const StepRecord& record, std::uint32_t world, double ms) {
   const auto [kept, first] = kept_->records.emplace(record.version, record);
-  if (!first && same_bits(kept->second, record)) return ok();
+  if (!first && same_bits(kept->second, record)) return false;
   if (!first) {
     return Error(Code::kInternal, "two records of version " + std::to_string(record.version) +
                                       " differ: " + shown(kept->second) + ", then " +
                                       shown(record) + "; " + path_);
   }
-  return write("step", Json{{"version", record.version},
-                            {"loss", record.loss},
-                            {"norm", record.norm},
-                            {"tokens", record.tokens},
-                            {"ms", ms},
-                            {"world", world},
-                            {"skipped", record.skipped},
-                            {"ledger_hash", hex(record.ledger_hash)}});
+  STARLING_TRY(write("step", Json{{"version", record.version},
+                                  {"loss", record.loss},
+                                  {"norm", record.norm},
+                                  {"tokens", record.tokens},
+                                  {"ms", ms},
+                                  {"world", world},
+                                  {"skipped", record.skipped},
+                                  {"ledger_hash", hex(record.ledger_hash)}}));
+  return true;
 }
 
 Result<> EventWriter::ledger(Version version, const std::vector<LedgerRow>& rows) {
-  const auto [kept, first] = kept_->ledgers.emplace(version, workers_of(rows));
-  if (!first && kept->second == workers_of(rows)) return ok();
+  STARLING_TRY(ledger_once(version, workers_of(rows)));
+  return ok();
+}
+
+Result<bool> EventWriter::ledger_once(Version version, const LedgerWorkers& workers) {
+  const auto [kept, first] = kept_->ledgers.emplace(version, workers);
+  if (!first && kept->second == workers) return false;
   if (!first) {
     return Error(Code::kInternal,
                  "two ledgers of version " + std::to_string(version) +
                      " differ, as if a micro-batch were counted for two workers; " + path_);
   }
-  return write("ledger", Json{{"version", version}, {"workers", kept->second}});
+  STARLING_TRY(write("ledger", Json{{"version", version}, {"workers", kept->second}}));
+  return true;
 }
 
 Result<> EventWriter::exposure(const EpochId& epoch, std::uint32_t segments,
@@ -261,6 +284,54 @@ Result<> EventWriter::warning(const std::string& text) {
 
 Result<> EventWriter::done(Version version, const Digest& digest, double loss) {
   return write("done", Json{{"version", version}, {"digest", to_string(digest)}, {"loss", loss}});
+}
+
+Result<> EventWriter::failed(int code, const std::string& reason) {
+  return write("failed", Json{{"code", code}, {"reason", reason}});
+}
+
+namespace {
+
+// Null is what a number that is not finite was written as; all of those are one NaN here.
+double number_of(const Json& value) {
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+StepRecord record_of(const Json& line) {
+  StepRecord record;
+  record.version = line.at("version").get<Version>();
+  record.loss = number_of(line.at("loss"));
+  record.norm = number_of(line.at("norm"));
+  record.tokens = line.at("tokens").get<std::uint64_t>();
+  record.skipped = line.at("skipped").get<bool>();
+  record.ledger_hash = std::stoull(line.at("ledger_hash").get<std::string>(), nullptr, 16);
+  return record;
+}
+
+}  // namespace
+
+Result<bool> EventWriter::copy(const std::string& text) {
+  try {  // at() and get() throw where a line lacks something
+    Json line = Json::parse(text);
+    const std::string kind = line.at("ev").get<std::string>();
+    if (kind == "step") {
+      const double ms = number_of(line.at("ms"));
+      return step_once(record_of(line), line.at("world").get<std::uint32_t>(), ms);
+    }
+    if (kind == "ledger") {
+      const auto version = line.at("version").get<Version>();
+      return ledger_once(version, line.at("workers").get<LedgerWorkers>());
+    }
+    line.erase("t");
+    line.erase("ev");
+    const std::string told = kind + (kind == "epoch" ? line.at("id").dump() : line.dump());
+    if (!kept_->copied.insert(told).second) return false;
+    STARLING_TRY(write(kind.c_str(), std::move(line)));
+    return true;
+  } catch (const std::exception& error) {
+    return Error(Code::kBadInput,
+                 std::string("not a line of events (") + error.what() + "); " + text.substr(0, 80));
+  }
 }
 
 const char* to_string(WorkerChange what) {

@@ -22,6 +22,7 @@
 // restart     version: state was lost, the steps from this one on are done again from a checkpoint
 // warning     text
 // done        version, digest (hex), loss
+// failed      code (exit code), reason: the job cannot go on
 //
 // Doubles are written so that they read back as the same bits; NaN and infinities become null.
 
@@ -29,6 +30,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/ids.h"
@@ -54,6 +56,8 @@ class EventWriter {
   // Makes the folder if needed and holds it until destroyed. kBadInput if another process holds it
   // or it already has a run's events; nothing in it is changed then.
   static Result<std::unique_ptr<EventWriter>> open(const std::string& folder);
+  // Writes to an open pipe instead, for another process that copies what it reads; takes the file.
+  static std::unique_ptr<EventWriter> into(int fd);
   ~EventWriter();
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;
@@ -78,12 +82,21 @@ class EventWriter {
   Result<> restart(Version version);
   Result<> warning(const std::string& text);
   Result<> done(Version version, const Digest& digest, double loss);
+  Result<> failed(int code, const std::string& reason);
+
+  // A line of another process's writer, as if what it says had been told to this one: records and
+  // ledgers are compared, and what has been told before (an epoch is known by its id) is not
+  // written again. True: it was written. kBadInput: not such a line.
+  Result<bool> copy(const std::string& line);
 
   const std::string& path() const { return path_; }
 
  private:
   struct Kept;
   EventWriter();
+  using LedgerWorkers = std::vector<std::pair<MicroBatch, std::uint64_t>>;
+  Result<bool> step_once(const StepRecord& record, std::uint32_t world, double ms);
+  Result<bool> ledger_once(Version version, const LedgerWorkers& workers);
   template <class Json>
   Result<> write(const char* kind, Json&& fields);
 

@@ -1,7 +1,253 @@
+// The coordinators of `starling run --coordinators 3`: processes that are restarted when they die.
+// Each writes the events that it sees to a pipe; the first to tell of something is believed, and
+// records that differ are a bug.
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
 #include "tools/starling/coordinators.h"
+
 namespace starling::tools {
-Result<std::unique_ptr<Coordinators>> start_processes(const CoordinatorsOptions&, EventWriter&,
-                                                      Children&) {
-  return Error(Code::kBadInput, "not yet");
+namespace {
+
+using Json = nlohmann::json;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr std::size_t kLineBytesMax = 64u << 20;
+constexpr milliseconds kLastSteps{1000};  // waited for when the end is told before them
+
+// A loopback port that is free now, and likely still when a coordinator takes it.
+Result<std::uint16_t> free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const bool found =
+      fd >= 0 && ::bind(fd, generic, length) == 0 && ::getsockname(fd, generic, &length) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (!found)
+    return Error(Code::kUnavailable, std::string("no free port: ") + std::strerror(error));
+  return ::ntohs(address.sin_port);
 }
+
+JobEnded end_of(const Json& line) {
+  JobEnded end;
+  end.version = line.at("version").get<Version>();
+  end.loss = line.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN()
+                                       : line.at("loss").get<double>();
+  const std::string digest = line.at("digest").get<std::string>();
+  end.digest = {std::stoull(digest.substr(16), nullptr, 16),
+                std::stoull(digest.substr(0, 16), nullptr, 16)};
+  return end;
+}
+
+// What a spectator sees of a line, which copy() has found to be well-formed.
+Happening happening_of(const Json& line) {
+  Happening happening;
+  const std::string kind = line.at("ev").get<std::string>();
+  if (kind == "step") {
+    const Json& loss = line.at("loss");
+    happening.step = ProgressStep{line.at("version").get<Version>(),
+                                  loss.is_null() ? 0 : loss.get<double>(),
+                                  line.at("tokens").get<std::uint64_t>(),
+                                  {},
+                                  line.at("world").get<std::uint32_t>()};
+  } else if (kind == "epoch") {
+    const Json& base = line.at("base");
+    const std::string cause = line.at("cause").get<std::string>();
+    happening.epoch =
+        EpochMark{base.is_null() ? 0 : base.get<Version>(),
+                  line.at("id").get<std::string>() + " " + line.at("kind").get<std::string>() +
+                      ", " + std::to_string(line.at("members").size()) + " workers"};
+    happening.said = "epoch " + happening.epoch->label + (cause.empty() ? "" : " (" + cause + ")");
+  } else if (kind == "worker" && line.at("what") != "joined") {
+    happening.said = line.at("name").get<std::string>() + " " + line.at("what").get<std::string>();
+  } else if (kind == "warning") {
+    happening.said = "warning: " + line.at("text").get<std::string>();
+  } else if (kind == "done") {
+    happening.end = end_of(line);
+  } else if (kind == "failed") {
+    JobEnded end;
+    end.exit_code = line.at("code").get<std::uint8_t>();
+    end.reason = line.at("reason").get<std::string>();
+    happening.end = end;
+  }
+  return happening;
+}
+
+class Processes : public Coordinators {
+ public:
+  Processes(const CoordinatorsOptions& options, EventWriter& events, Children& children)
+      : options_(options), events_(events), children_(children), places_(options.count) {}
+
+  ~Processes() override {
+    for (const Place& place : places_)
+      if (place.pipe >= 0) ::close(place.pipe);
+  }
+
+  Result<> start() {
+    std::string peers;
+    for (Place& place : places_) {
+      STARLING_TRY(port, free_port());
+      place.address = "127.0.0.1:" + std::to_string(port);
+      peers += (peers.empty() ? "" : ",") + place.address;
+    }
+    address_ = "tcp://" + peers;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      STARLING_TRY(start(i));
+    }
+    return ok();
+  }
+
+  const std::string& address() const override { return address_; }
+
+  Result<std::vector<Happening>> wait(milliseconds time) override {
+    std::vector<pollfd> polled;
+    for (const Place& place : places_) polled.push_back({place.pipe, POLLIN, 0});
+    ::poll(polled.data(), polled.size(), static_cast<int>(time.count()));
+    std::vector<Happening> happenings;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      if (polled[i].revents == 0) continue;
+      STARLING_TRY(read(places_[i], happenings));
+    }
+    // Another coordinator may be behind with the last steps: the end is told after them.
+    const bool last = last_step_ + 1 == options_.job.steps;
+    if (end_ && !ended_ &&
+        (last || end_->end->exit_code != 0 || Clock::now() - end_at_ > kLastSteps)) {
+      ended_ = true;
+      STARLING_TRY(events_.copy(end_line_));
+      happenings.push_back(*end_);
+    }
+    return happenings;
+  }
+
+  Result<bool> child_ended(pid_t pid) override {
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      if (places_[i].pid != pid) continue;
+      if (!ended_) {
+        STARLING_TRY(start(i));
+      }
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  struct Place {
+    std::string address;
+    pid_t pid = 0;
+    int pipe = -1;
+    std::string text;  // of an unfinished line
+  };
+
+  std::string path(const std::string& name) const {
+    return (std::filesystem::path(options_.folder) / name).string();
+  }
+
+  Result<> start(std::size_t i) {
+    Place& place = places_[i];
+    if (place.pipe >= 0) ::close(place.pipe);
+    place.text.clear();
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0)
+      return Error(Code::kUnavailable, std::string("cannot make a pipe: ") + std::strerror(errno));
+    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    place.pipe = ends[0];
+    const std::string name = "coordinator-" + std::to_string(i);
+    auto pid = children_.spawn(
+        {"coordinator", "--child", "--job", path("job.toml"), "--keys", path("keys"), "--name",
+         name, "--listen", place.address, "--peers", address_.substr(6), "--workers",
+         std::to_string(options_.workers), "--state", path(name), "--log", options_.log},
+        ends[1]);
+    ::close(ends[1]);
+    if (!pid) return std::move(pid).error();
+    place.pid = pid.value();
+    return ok();
+  }
+
+  Result<> read(Place& place, std::vector<Happening>& happenings) {
+    char buffer[65536];
+    const ssize_t n = ::read(place.pipe, buffer, sizeof buffer);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return ok();
+    if (n <= 0) {  // it has died; what it was writing is told by others
+      ::close(place.pipe);
+      place.pipe = -1;
+      return ok();
+    }
+    place.text.append(buffer, static_cast<std::size_t>(n));
+    std::size_t at = 0;
+    for (std::size_t end; (end = place.text.find('\n', at)) != std::string::npos; at = end + 1) {
+      STARLING_TRY(on_line(place.text.substr(at, end - at), happenings));
+    }
+    place.text.erase(0, at);
+    if (place.text.size() > kLineBytesMax)
+      return Error(Code::kInternal, "a coordinator writes a line without end");
+    return ok();
+  }
+
+  Result<> on_line(const std::string& text, std::vector<Happening>& happenings) {
+    try {
+      Happening happening = happening_of(Json::parse(text));
+      if (happening.end) {
+        if (end_) return ok();
+        end_at_ = Clock::now();
+        end_line_ = text;
+        end_ = std::move(happening);
+        return ok();
+      }
+      STARLING_TRY(written, events_.copy(text));
+      if (!written) return ok();
+      if (happening.step) {
+        last_step_ = std::max(last_step_, happening.step->version);
+        happening.step->epoch = epoch_;
+      } else if (happening.epoch) {
+        std::sscanf(happening.epoch->label.c_str(), "%" SCNu64 ".%" SCNu64, &epoch_.term,
+                    &epoch_.counter);
+      }
+      happenings.push_back(std::move(happening));
+      return ok();
+    } catch (const std::exception& error) {
+      return Error(Code::kInternal,
+                   std::string("a coordinator wrote no event (") + error.what() + ")");
+    }
+  }
+
+  const CoordinatorsOptions options_;
+  EventWriter& events_;
+  Children& children_;
+  std::vector<Place> places_;
+  std::string address_;
+  Version last_step_ = 0;
+  EpochId epoch_;                 // the last one told of
+  std::optional<Happening> end_;  // told by one of them
+  std::string end_line_;
+  Clock::time_point end_at_;
+  bool ended_ = false;  // and passed on
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Coordinators>> start_processes(const CoordinatorsOptions& options,
+                                                      EventWriter& events, Children& children) {
+  auto processes = std::make_unique<Processes>(options, events, children);
+  STARLING_TRY(processes->start());
+  return std::unique_ptr<Coordinators>(std::move(processes));
+}
+
 }  // namespace starling::tools

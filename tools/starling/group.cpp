@@ -17,8 +17,9 @@ Error bad(std::string text) {
   return Error(Code::kBadInput, std::move(text));
 }
 
-// "host:port" or "tcp://host:port".
-Result<std::string> endpoint(std::string text) {
+}  // namespace
+
+Result<std::string> coordinator_address(std::string text) {
   constexpr const char* kScheme = "tcp://";
   if (text.rfind(kScheme, 0) == 0) text.erase(0, std::strlen(kScheme));
   const auto colon = text.rfind(':');
@@ -29,8 +30,6 @@ Result<std::string> endpoint(std::string text) {
     return bad("an address must be host:port with a port up to 65535, is \"" + text + "\"");
   return kScheme + text;
 }
-
-}  // namespace
 
 JobId job_id_of(const KeyRing& ring) {
   std::string all = "starling job";
@@ -50,7 +49,7 @@ Result<std::vector<actors::GatewayOptions::Server>> coordinators_at(const KeyRin
   std::size_t at = 0;
   while (at <= addresses.size()) {
     const auto comma = std::min(addresses.find(',', at), addresses.size());
-    STARLING_TRY(address, endpoint(addresses.substr(at, comma - at)));
+    STARLING_TRY(address, coordinator_address(addresses.substr(at, comma - at)));
     at = comma + 1;
     if (servers.size() == pairs.size()) {
       servers.clear();

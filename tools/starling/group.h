@@ -22,6 +22,9 @@ JobId job_id_of(const KeyRing& ring);
 Result<std::vector<actors::GatewayOptions::Server>> coordinators_at(const KeyRing& ring,
                                                                     const std::string& addresses);
 
+// "host:port" or "tcp://host:port" as "tcp://host:port". Errors: kBadInput  it is neither.
+Result<std::string> coordinator_address(std::string text);
+
 // A worker key of the ring that no other process on this machine uses. It is held, through a lock
 // on a byte of the key file, by this process and those that it forks; exec gives it back.
 class TakenKey {

@@ -9,12 +9,12 @@ WorkerChange change_of(const std::string& what) {
   if (what == "joined") return WorkerChange::kJoined;
   if (what == "lost") return WorkerChange::kLost;
   if (what == "fenced") return WorkerChange::kFenced;
-  return WorkerChange::kLeft;  // from its announcement on
+  return WorkerChange::kLeft;
 }
 
 EpochTimes times_of(const elastic::Observation& seen) {
   EpochTimes times;
-  times.resume_ms = seen.resume_ms;
+  if (seen.resume_ms >= 0) times.resume_ms = seen.resume_ms;  // else another plan came before it
   if (seen.plan.kind != PlanKind::kForced) return times;
   times.detect_ms = seen.detect_ms;
   times.form_ms = seen.form_ms;
@@ -43,11 +43,11 @@ Result<> write_event(EventWriter& events, const elastic::Observation& seen, bool
     case Kind::kStep:
       return write_step(events, seen.step, ledger);
     case Kind::kExposure:
-      return events.exposure(seen.plan.id, seen.exposed, 0, 0);
+      return events.exposure(seen.plan.id, seen.exposed, seen.copies_min, seen.wanted);
     case Kind::kWarning:
       return events.warning(seen.what);
     case Kind::kEnd:
-      if (seen.end.exit_code != 0) return events.warning(seen.end.reason);
+      if (seen.end.exit_code != 0) return events.failed(seen.end.exit_code, seen.end.reason);
       return events.done(seen.end.version, seen.end.digest, seen.end.loss);
   }
   return ok();

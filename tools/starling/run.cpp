@@ -24,6 +24,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPoll{50};
 constexpr milliseconds kSignalGrace{3000};  // after Ctrl-C, before what is left is killed
 constexpr milliseconds kEndGrace{60000};    // after the job's end: the model is being saved
+constexpr milliseconds kLastWord{2000};     // for coordinators, when all workers have ended
 constexpr std::uint32_t kSpareKeys = 64;    // for workers that join later
 
 sigset_t ending_signals() {
@@ -157,15 +158,18 @@ class Run {
     }
   }
 
-  // The exit code if the job cannot begin: its workers have ended before the first epoch.
+  // The exit code if the job cannot begin or go on: all workers have ended by themselves and no end
+  // is told. (Workers that were killed are the coordinators' business.)
   Result<std::optional<int>> look_after_children() {
     for (const ChildEnd& child : children_.reap()) {
       STARLING_TRY(coordinator, coordinators_->child_ended(child.pid));
       if (coordinator || std::erase(workers_, child.pid) == 0) continue;
       if (child.status == 2 && !spectator_.epoch_seen()) return std::optional<int>(2);
-      if (workers_.empty() && !spectator_.epoch_seen())
-        return std::optional<int>(child.status == 0 ? 3 : child.status);
+      if (child.status < 128) last_status_ = std::max(last_status_, child.status);
+      if (workers_.empty()) alone_at_ = Clock::now();
     }
+    const bool over = alone_at_ && Clock::now() - *alone_at_ > kLastWord;
+    if (over && last_status_ > 0) return std::optional<int>(last_status_);
     return std::optional<int>();
   }
 
@@ -211,6 +215,8 @@ class Run {
   std::vector<pid_t> workers_;  // their guards
   std::optional<JobEnded> end_;
   int signal_ = 0;
+  int last_status_ = 0;                        // the worst of workers that ended by themselves
+  std::optional<Clock::time_point> alone_at_;  // since when no worker of ours is left
 };
 
 }  // namespace
