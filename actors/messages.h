@@ -43,6 +43,7 @@ struct WorkerOver {  // a worker's last message
   int code = 0;
   bool fenced = false;
   std::string reason;
+  bool told = false;  // the coordinators said so: they know the reason already
   bool job_done = false;
   Digest digest{};
   double loss = 0;

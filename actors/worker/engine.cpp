@@ -243,7 +243,7 @@ void Engine::execute(const elastic::worker_command::Leave& c) {
 
 void Engine::give_up(EpochIo& io, Rank peer, const std::string& why) {
   const EpochId epoch = io.plan->id;
-  log_.warn("epoch broken", {{"epoch", to_string(epoch)}, {"peer", peer}, {"cause", why}});
+  log_.info("epoch broken", {{"epoch", to_string(epoch)}, {"peer", peer}, {"cause", why}});
   handle(event::Broken{epoch, peer});
 }
 

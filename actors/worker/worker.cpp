@@ -99,6 +99,7 @@ class Worker : public caf::event_based_actor {
     over.code = exit.code;
     over.fenced = exit.fenced;
     over.reason = exit.reason;
+    over.told = exit.end.has_value();
     if (exit.end && exit.code == 0) {
       over.job_done = true;
       over.digest = exit.end->digest;

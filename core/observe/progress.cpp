@@ -74,8 +74,8 @@ std::string ProgressLine::line(const ProgressStep& step) const {
                   static_cast<double>(step.tokens) / step_seconds_);
     out += text;
   }
-  std::snprintf(text, sizeof text, "  epoch %s  %u worker%s", to_string(step.epoch).c_str(),
-                step.world, step.world == 1 ? "" : "s");
+  if (step.epoch) out += "  epoch " + to_string(step.epoch);
+  std::snprintf(text, sizeof text, "  %u worker%s", step.world, step.world == 1 ? "" : "s");
   out += text;
   if (step_seconds_ > 0 && done < steps_)
     out += "  " + clock_text(step_seconds_ * static_cast<double>(steps_ - done)) + " left";

@@ -158,6 +158,11 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
+    if (argc > 1 && argv[1][0] != '-' && app.get_subcommands().empty()) {
+      std::fprintf(stderr, "starling: unknown subcommand %s; --help lists what there is\n",
+                   argv[1]);
+      return 2;
+    }
     std::fprintf(stderr, "starling: %s; --help lists what there is\n", error.what());
     return 2;
   }

@@ -72,7 +72,7 @@ int wait_for_end(caf::scoped_actor& self, const caf::actor& worker, const Life& 
 int finish(const Life& life, const actors::TrainingSetup& setup, const actors::WorkerOver& over,
            int status) {
   if (status != 0 && status != actors::kFencedStatus && !over.reason.empty())
-    return fail(status, over.reason);
+    return over.told && life.command.quiet ? status : fail(status, over.reason);
   if (over.job_done && !life.command.save.empty() && over.parameters) {
     const auto saved = save_model(life.command.save, setup.job, *setup.layout, *over.parameters);
     if (!saved) return fail(saved.error());

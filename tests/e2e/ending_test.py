@@ -1,0 +1,153 @@
+"""Exit codes, one clear line for bad input, and nothing left behind however a run ends (P6)."""
+import os
+import signal
+import subprocess
+
+from harness import STARLING, main, processes_naming, require, wait_until
+
+
+def starling(*arguments):
+    return subprocess.run([STARLING, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+def bad_input_is_one_line_and_exit_code_2(place):
+    job = place.job()
+    with open(place.path("broken.toml"), "w") as file:
+        file.write("[job]\nname = 'x'\nstep = 3\n")
+    with open(place.path("nodata.toml"), "w") as file:
+        with open(job) as good:
+            file.write(good.read().replace("text.txt", "missing.txt"))
+    out = place.path("out")
+    for arguments, word in (
+            ((), "subcommand"),
+            (("sing",), "sing"),
+            (("run",), "job"),
+            (("run", job, "--workers", "0", "--out", out), "workers"),
+            (("run", job, "--wrokers", "2", "--out", out), "wrokers"),
+            (("run", job, "--steps", "many", "--out", out), "steps"),
+            (("run", job, "--coordinators", "2", "--out", out), "coordinators"),
+            (("run", place.path("missing.toml"), "--out", out), "missing.toml"),
+            (("run", place.path("broken.toml"), "--out", out), "step"),
+            (("run", place.path("nodata.toml"), "--out", out), "missing.txt"),
+            (("run", job, "--replicas", "99", "--out", out), "replicas"),
+            (("run", job, "--out", "/proc/nowhere"), "/proc/nowhere"),
+            (("worker", "--join", "127.0.0.1:1", "--keys", place.path("nokeys")), "nokeys"),
+            (("check", place.path("broken.toml")), "step"),
+            (("bench", "nothing"), "nothing"),
+    ):
+        ended = starling(*arguments)
+        lines = ended.stderr.strip().splitlines()
+        require(ended.returncode == 2, f"{arguments}: exit code {ended.returncode}: {ended.stderr}")
+        require(len(lines) == 1 and lines[0].startswith("starling: "),
+                f"{arguments}: not one line: {ended.stderr!r}")
+        require(word in lines[0], f"{arguments}: {word} is not named: {lines[0]}")
+    require(not os.path.exists(out), "a refused run made its output directory")
+
+
+def an_output_directory_is_used_once(place):
+    job = place.job(steps=100000)
+    run = place.run(job, "--workers", 1)
+    run.wait_for_step(1)
+    in_use = starling("run", job, "--out", run.out)
+    require(in_use.returncode == 2 and "in use" in in_use.stderr, in_use.stderr)
+    run.process.send_signal(signal.SIGTERM)
+    run.end(code=143, seconds=10)
+    again = starling("run", job, "--out", run.out)
+    require(again.returncode == 2 and "already holds a run" in again.stderr, again.stderr)
+
+
+def ctrl_c_leaves_nothing_behind(place):
+    for coordinators in (1, 3):
+        run = place.run(place.job(steps=100000), "--workers", 3, "--coordinators", coordinators)
+        run.wait_for_step(5)
+        require(len(processes_naming(run.out)) >= 7, "guards and workers are not seen")
+        run.process.send_signal(signal.SIGINT)
+        run.end(code=130, seconds=10)
+        require(not processes_naming(run.out), "processes are left")
+
+
+def a_killed_launcher_or_guard_leaves_nothing_behind(place):
+    job = place.job(steps=1000000, coordinator_timeout_ms=1500)
+    run = place.run(job, "--workers", 2)
+    run.wait_for_step(5)
+    guard = parent_of(run.workers()[0]["pid"])
+    os.kill(guard, signal.SIGKILL)
+    now = run.steps()
+    wait_until(lambda: run.steps() > now + 50, "a worker goes on without its guard", 10)
+    run.process.kill()
+    run.process.wait(10)
+    wait_until(lambda: not processes_naming(run.out), "workers give up", 20)
+
+
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[1])
+
+
+def too_few_workers_is_exit_code_3(place):
+    job = place.job(start_timeout_ms=1000)
+    folder = place.path("parts")
+    os.mkdir(folder)
+    keys = os.path.join(folder, "keys")
+    require(starling("keys", "--out", keys, "--workers", "2").returncode == 0, "no keys were made")
+    require(starling("keys", "--out", keys).returncode == 2, "a key file was replaced")
+    ended = starling("coordinator", "--job", job, "--keys", keys, "--state", folder + "/state",
+                     "--workers", "1")
+    require(ended.returncode == 3 and "0 of 1 workers" in ended.stderr,
+            f"{ended.returncode}: {ended.stderr}")
+
+
+def nobody_gets_in_with_another_key(place):
+    run = place.run(place.job(steps=100000, coordinator_timeout_ms=1500), "--workers", 1)
+    run.wait_for_step(1)
+    keys = place.path("other-keys")
+    starling("keys", "--out", keys)
+    stranger = starling("worker", "--join", run.events("start")[0]["address"], "--keys", keys,
+                        "--job", run.out + "/job.toml")
+    require(stranger.returncode in (2, 3), f"exit code {stranger.returncode}: {stranger.stderr}")
+    require(len(run.workers()) == 1, "it joined")
+    run.process.send_signal(signal.SIGINT)
+    run.end(code=130, seconds=10)
+
+
+def parts_started_by_hand_train_as_run_does(place):
+    job = place.job(steps=50)
+    quiet = place.run(job, "--workers", 1)
+    keys = place.path("keys")
+    starling("keys", "--out", keys)
+    out = place.path("out-by-hand")
+    listen = "127.0.0.1:" + str(free_port())
+    coordinator = subprocess.Popen([STARLING, "coordinator", "--job", job, "--keys", keys, "--listen",
+                                    listen, "--state", out + "/state", "--out", out, "--workers", "2"],
+                                   stdout=subprocess.DEVNULL)
+    workers = [subprocess.Popen([STARLING, "worker", "--join", "tcp://" + listen, "--keys", keys,
+                                 "--job", job, "--save", out + "/model.safetensors"],
+                                stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for worker in workers:
+        said, _ = worker.communicate(timeout=60)
+        require(worker.returncode == 0 and quiet.digest() in said, f"{worker.returncode}: {said}")
+    require(coordinator.wait(30) == 0, "the coordinator failed")
+    with open(quiet.out + "/model.safetensors", "rb") as one, open(out + "/model.safetensors", "rb") as two:
+        require(one.read() == two.read(), "model files differ")
+
+
+def free_port():
+    import socket
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def help_teaches(place):
+    for sub in ("run", "worker", "coordinator", "keys", "check", "bench", "version"):
+        shown = starling(sub, "--help")
+        require(shown.returncode == 0 and "Example:" in shown.stdout, f"{sub}: {shown.stdout}")
+    checked = starling("check", os.path.join(os.path.dirname(__file__), "..", "fixtures",
+                                             "mlp-micro.safetensors"))
+    require(checked.returncode == 0, checked.stdout + checked.stderr)
+
+
+main(bad_input_is_one_line_and_exit_code_2, an_output_directory_is_used_once,
+     ctrl_c_leaves_nothing_behind, a_killed_launcher_or_guard_leaves_nothing_behind,
+     too_few_workers_is_exit_code_3, nobody_gets_in_with_another_key,
+     parts_started_by_hand_train_as_run_does, help_teaches)

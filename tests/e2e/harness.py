@@ -1,0 +1,229 @@
+"""Starts the `starling` command, watches events.jsonl, disturbs it, and says what must hold.
+
+Every test script is called with the path of the command; it makes its own folder and job, and ends
+with exit code 0 only if all its tests held and no process of it is left.
+"""
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+STARLING = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "starling"
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MINUTE = 60.0
+
+
+class Failed(Exception):
+    pass
+
+
+def require(condition, text):
+    if not condition:
+        raise Failed(text)
+
+
+def wait_until(condition, what, seconds=MINUTE):
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        require(time.monotonic() < end, f"{what}: not within {seconds:.0f} s")
+        time.sleep(0.005)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def processes_naming(text):
+    """Processes, not zombies, whose command line has this text."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                if text.encode() in file.read() and int(entry) != os.getpid() and alive(entry):
+                    found.append(int(entry))
+    return found
+
+
+JOB = """
+[job]
+name = "e2e"
+steps = {steps}
+micro_batches = 8
+sequences = 2
+replicas = {replicas}
+[model]
+kind = "gpt"
+layers = 2
+heads = 2
+width = {width}
+context = 32
+vocabulary = 256
+[optimizer]
+kind = "adamw"
+peak_rate = 1e-3
+warmup_steps = 5
+[data]
+kind = "text"
+path = "text.txt"
+[elastic]
+lease_ms = {lease_ms}
+start_timeout_ms = {start_timeout_ms}
+state_timeout_ms = {state_timeout_ms}
+coordinator_timeout_ms = {coordinator_timeout_ms}
+"""
+
+
+class Place:
+    """A folder of its own with a text and job files; goes away at the end."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="starling-e2e-")
+        words = ["".join(random.Random(i).choices("abcdefghijklmnop", k=2 + i % 7)) for i in range(300)]
+        with open(self.path("text.txt"), "w") as file:
+            file.write(" ".join(random.Random(7).choices(words, k=20000)))
+        self.count = 0
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def job(self, **changes):
+        values = dict(steps=200, replicas=2, width=32, lease_ms=1000, start_timeout_ms=30000,
+                      state_timeout_ms=60000, coordinator_timeout_ms=30000)
+        values.update(changes)
+        self.count += 1
+        path = self.path(f"job-{self.count}.toml")
+        with open(path, "w") as file:
+            file.write(JOB.format(**values))
+        return path
+
+    def run(self, job, *options):
+        self.count += 1
+        return Run(job, self.path(f"out-{self.count}"), options)
+
+    def close(self):
+        left = processes_naming(self.folder)
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        require(not left, f"processes left behind: {left}")
+
+
+class Run:
+    """One `starling run` in the background."""
+
+    def __init__(self, job, out, options):
+        self.out = out
+        self.log = open(out + ".log", "w+")
+        self.joiners = []
+        self.process = subprocess.Popen([STARLING, "run", job, "--out", out, *map(str, options)],
+                                        stdout=self.log, stderr=subprocess.STDOUT,
+                                        stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def text(self):
+        with open(self.out + ".log") as file:
+            return file.read()
+
+    def events(self, kind=None):
+        try:
+            with open(os.path.join(self.out, "events.jsonl")) as file:
+                lines = file.read().split("\n")[:-1]
+        except OSError:
+            return []
+        events = [json.loads(line) for line in lines]
+        return [e for e in events if kind is None or e["ev"] == kind]
+
+    def workers(self, what="joined"):
+        return [e for e in self.events("worker") if e["what"] == what]
+
+    def steps(self):
+        steps = self.events("step")
+        return steps[-1]["version"] + 1 if steps else 0
+
+    def wait_for_step(self, step):
+        def there():
+            require(self.process.poll() is None, f"ended before step {step}:\n{self.text()}")
+            return self.steps() >= step
+        wait_until(there, f"step {step}")
+
+    def kill(self, worker, number=signal.SIGKILL):
+        os.kill(worker["pid"], number)
+
+    def join(self, *options):
+        start = self.events("start")[0]
+        joiner = subprocess.Popen(
+            [STARLING, "worker", "--join", start["address"], "--keys", start["keys"], *options],
+            stdout=self.log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        self.joiners.append(joiner)
+        return joiner
+
+    def end(self, code=0, seconds=MINUTE):
+        """Waits for the end with this exit code."""
+        try:
+            got = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(20)
+            raise Failed(f"no end within {seconds:.0f} s:\n{self.text()[-3000:]}") from None
+        require(got == code, f"exit code {got}, expected {code}:\n{self.text()[-3000:]}")
+        left = [e["pid"] for e in self.workers() if e["pid"] not in
+                [j.pid for j in self.joiners] and alive(e["pid"])]
+        require(not left or self.joiners, f"workers left behind: {left}")
+        return self
+
+    def digest(self):
+        self.end()
+        for joiner in self.joiners:
+            require(joiner.wait(20) == 0, f"a joiner ended with {joiner.returncode}:\n{self.text()}")
+        done = self.events("done")
+        require(len(done) == 1, f"{len(done)} `done` events")
+        return done[0]["digest"]
+
+    def losses(self):
+        return sorted((e["version"], e["loss"], e["norm"]) for e in self.events("step"))
+
+    def verify_ledger(self):
+        checked = subprocess.run([sys.executable, os.path.join(SOURCE, "tools", "verify_ledger.py"),
+                                  self.out], capture_output=True, text=True)
+        require(checked.returncode == 0, checked.stdout + checked.stderr)
+
+
+def same(run, quiet):
+    """P1 and P2: the bits of an undisturbed run, every micro-batch once."""
+    digest, expected = run.digest(), quiet.digest()
+    require(digest == expected, f"digest {digest}, undisturbed {expected}:\n{run.text()[-2000:]}")
+    require(run.losses() == quiet.losses(), "losses or norms of steps differ")
+    run.verify_ledger()
+
+
+def main(*tests):
+    failed = 0
+    for test in tests:
+        begun = time.monotonic()
+        place = Place()
+        try:
+            try:
+                test(place)
+            finally:
+                place.close()
+            print(f"ok      {test.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+        except Exception as error:  # whatever it is, the next test is run
+            failed += 1
+            if not isinstance(error, Failed):
+                traceback.print_exc()
+            print(f"FAILED  {test.__name__}: {error}", flush=True)
+    sys.exit(1 if failed else 0)

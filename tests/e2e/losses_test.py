@@ -1,0 +1,90 @@
+"""Workers that are killed, frozen or cut off: same bits, and a clear end if state is gone."""
+import random
+import signal
+import sys
+
+from harness import main, require, same, wait_until
+
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 30)
+
+
+def a_killed_worker_changes_no_bit(place):
+    chance = random.Random(SEED)
+    print(f"seed {SEED}", flush=True)
+    job = place.job()
+    quiet = place.run(job, "--workers", 1)
+    quiet.end()
+    run = place.run(job, "--workers", 4)
+    for step in sorted(chance.sample(range(10, 150), 3)):
+        run.wait_for_step(step)
+        lost = {e["id"] for e in run.workers("lost")}
+        run.kill(chance.choice([w for w in run.workers() if w["id"] not in lost]))
+        wait_until(lambda: len(run.workers("lost")) > len(lost), "the loss is noticed", 10)
+    same(run, quiet)
+
+
+def two_workers_killed_at_once_change_no_bit(place):
+    job = place.job()
+    quiet = place.run(job, "--workers", 1)
+    quiet.end()
+    run = place.run(job, "--workers", 4)
+    run.wait_for_step(30)
+    for worker in run.workers()[1:3]:
+        run.kill(worker)
+    same(run, quiet)
+    require(len(run.workers("lost")) == 2, "not both losses were noticed")
+
+
+def a_kill_is_noticed_at_once(place):
+    run = place.run(place.job(width=64), "--workers", 3)
+    run.wait_for_step(30)
+    run.kill(run.workers()[0])
+    run.end()
+    forced = [e for e in run.events("epoch") if e["kind"] == "forced"]
+    require(len(forced) == 1, f"{len(forced)} forced epochs after one kill")
+    # Far above what it takes, far below the lease of 1000 ms: no timeout was waited for.
+    pause = forced[0]["detect_ms"] + forced[0]["form_ms"] + forced[0]["resume_ms"]
+    require(pause < 700, f"{pause} ms from the first notice to the next step")
+
+
+def a_frozen_worker_is_left_out_fenced_and_comes_back(place):
+    job = place.job(steps=800, lease_ms=300)
+    quiet = place.run(job, "--workers", 3)
+    quiet.end()
+    run = place.run(job, "--workers", 3)
+    run.wait_for_step(30)
+    frozen = run.workers()[1]
+    run.kill(frozen, signal.SIGSTOP)
+    try:
+        before = run.steps()
+        wait_until(lambda: run.steps() > before + 20, "the others go on", 20)
+    finally:
+        run.kill(frozen, signal.SIGCONT)
+    wait_until(lambda: len(run.workers()) == 4, "its guard begins a new life", 20)
+    same(run, quiet)
+    require(run.workers()[3]["pid"] != frozen["pid"], "the fenced process goes on")
+
+
+def lost_state_ends_with_one_clear_line(place):
+    run = place.run(place.job(steps=100000, replicas=1), "--workers", 4)
+    run.wait_for_step(20)
+    for worker in run.workers()[:3]:  # at least two of them are neighbours
+        run.kill(worker)
+    run.end(code=4, seconds=20)
+    lines = [l for l in run.text().splitlines() if l.startswith("starling: state lost")]
+    require(len(lines) == 1, f"not one line about lost state:\n{run.text()}")
+    require(any(name in lines[0] for name in ("wte", "wpe", "h.0", "h.1", "ln_f")),
+            f"no tensor is named: {lines[0]}")
+
+
+def all_workers_killed_ends_too(place):
+    run = place.run(place.job(steps=100000), "--workers", 2)
+    run.wait_for_step(20)
+    for worker in run.workers():
+        run.kill(worker)
+    run.end(code=4, seconds=20)
+
+
+main(a_killed_worker_changes_no_bit, two_workers_killed_at_once_change_no_bit,
+     a_kill_is_noticed_at_once, a_frozen_worker_is_left_out_fenced_and_comes_back,
+     lost_state_ends_with_one_clear_line, all_workers_killed_ends_too)

@@ -1,0 +1,34 @@
+"""P1: the same bits for any number of workers and threads."""
+from harness import main, require, same
+
+
+def any_number_of_workers_and_threads_gives_the_same_bits(place):
+    job = place.job(steps=30)
+    quiet = place.run(job, "--workers", 1, "--threads", 1)
+    quiet.end()
+    for workers, threads in ((1, 2), (2, 1), (4, 2), (5, 1)):
+        same(place.run(job, "--workers", workers, "--threads", threads).end(), quiet)
+
+
+def replicas_and_coordinators_change_no_bits(place):
+    job = place.job(steps=30)
+    quiet = place.run(job, "--workers", 2)
+    quiet.end()
+    same(place.run(job, "--workers", 3, "--replicas", 0).end(), quiet)
+    same(place.run(job, "--workers", 3, "--replicas", 1, "--coordinators", 3).end(), quiet)
+
+
+def the_model_file_is_the_same_and_another_seed_is_not(place):
+    job = place.job(steps=10)
+    models = []
+    for options in (("--workers", 1), ("--workers", 3), ("--workers", 1, "--seed", 2)):
+        run = place.run(job, *options).end()
+        with open(run.out + "/model.safetensors", "rb") as file:
+            models.append(file.read())
+    require(models[0] == models[1], "model files of one and three workers differ")
+    require(models[0] != models[2], "another seed gives the same model")
+
+
+main(any_number_of_workers_and_threads_gives_the_same_bits,
+     replicas_and_coordinators_change_no_bits,
+     the_model_file_is_the_same_and_another_seed_is_not)
