@@ -2,6 +2,7 @@
 
 #include "actors/worker/worker.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -87,8 +88,17 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
   return status;
 }
 
+// Frames are made in one thread and freed in another: with an arena for each thread and a threshold
+// that grows, the allocator would keep several steps' worth of them.
+void keep_memory_small() {
+  ::mallopt(M_ARENA_MAX, 2);
+  ::mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 8 << 20);
+}
+
 // In the child process of the guard.
 int work(const Life& life) {
+  keep_memory_small();
   auto setup = actors::set_up(life.job);
   if (!setup) return fail(setup.error());
   auto config = actors::make_system_config();
