@@ -1,0 +1,338 @@
+#include <algorithm>
+#include <utility>
+
+#include "elastic/membership/leader.h"
+#include "elastic/membership/placement.h"
+#include "elastic/membership/resume.h"
+#include "elastic/protocol/plan.h"
+
+// When an epoch is over: whom to wait for, and the forced plan that follows.
+
+namespace starling::elastic {
+
+void Leader::review() {
+  if (plan_proposed_ || end_proposed_) return;
+  if (!forming_) {
+    if (!group_.plan()) {
+      if (start_is_due()) form("start");
+    } else if (std::string why = why_broken(); !why.empty()) {
+      form(std::move(why));
+    }
+  }
+  if (forming_)
+    try_form();
+  else if (group_.plan()) {
+    try_end();
+    if (!end_proposed_) try_prepare();
+  }
+}
+
+bool Leader::start_is_due() const {
+  return waiting_joiners().size() >= config_.wanted_workers ||
+         now_ms_ - began_ms_ > config_.start_timeout_ms;
+}
+
+bool Leader::certainly_dead(const Incarnation& who) const {
+  const auto* worker = group_.find(who);
+  const auto it = contacts_.find(who.nonce);
+  return (worker && worker->dead) || (it != contacts_.end() && it->second.dead);
+}
+
+std::string Leader::why_broken() const {
+  for (const Plan* plan : running_plans()) {
+    for (const Member& member : plan->members) {
+      if (certainly_dead(member.who)) return "lost " + member.name;
+      const auto it = contacts_.find(member.who.nonce);
+      const std::uint64_t heard = it == contacts_.end() ? began_ms_ : it->second.heard_ms;
+      if (it != contacts_.end() && it->second.report && stopped_since(*it->second.report))
+        return member.name + " stopped";
+      if (now_ms_ - std::max(heard, began_ms_) > config_.lease_ms)
+        return member.name + " not heard for " + std::to_string(config_.lease_ms) + " ms";
+    }
+  }
+  return {};
+}
+
+// Whether its sender will never run the last plan again. A prepared plan is not for who has
+// stopped, so having stopped in its predecessor is enough.
+bool Leader::stopped_since(const Report& report) const {
+  const Plan& plan = *group_.plan();
+  if (report.promise > plan.id) return true;
+  return plan.kind == PlanKind::kPrepared && bool(plan.predecessor) &&
+         report.entered >= plan.predecessor;
+}
+
+void Leader::form(std::string cause) {
+  Forming forming;
+  forming.noticed_ms = noticed_ms_ != 0 ? noticed_ms_ : now_ms_;
+  forming.begun_ms = now_ms_;
+  forming.cause = std::move(cause);
+  if (forming_) {  // asked again at a higher id; the clock runs on
+    forming.begun_ms = forming_->begun_ms;
+    forming.noticed_ms = forming_->noticed_ms;
+    forming.cause = forming_->cause;
+  }
+  // Fresh in this term, and above what anybody who stopped by itself may have promised (R9).
+  if (group_.plan() && group_.plan()->id.term == term_)
+    counter_ = std::max(counter_, group_.plan()->id.counter);
+  for (const Incarnation& who : candidates())
+    if (const auto& report = contact(who).report; report && report->promise.term == term_)
+      counter_ = std::max(counter_, report->promise.counter - 1);
+  forming.asked = EpochId{term_, ++counter_};
+  forming_ = std::move(forming);
+  for (const Incarnation& who : candidates()) {
+    const auto& report = contact(who).report;
+    if (!report || report->promise < forming_->asked) send(who, Freeze{forming_->asked});
+  }
+}
+
+bool Leader::all_entered() const {
+  const Plan& plan = *group_.plan();
+  return std::all_of(plan.members.begin(), plan.members.end(), [&](const Member& m) {
+    const auto it = contacts_.find(m.who.nonce);
+    return it != contacts_.end() && it->second.entered >= plan.id;
+  });
+}
+
+std::vector<const Plan*> Leader::running_plans() const {
+  std::vector<const Plan*> plans{&*group_.plan()};
+  if (group_.plan()->kind == PlanKind::kPrepared && group_.predecessor() && !all_entered())
+    plans.push_back(&*group_.predecessor());
+  return plans;
+}
+
+std::vector<Incarnation> Leader::waiting_joiners() const {
+  std::vector<Incarnation> joiners;
+  for (const auto& [nonce, worker] : group_.workers())
+    if (!worker.planned && !worker.leaving && !certainly_dead(worker.join.who))
+      joiners.push_back(worker.join.who);
+  std::sort(joiners.begin(), joiners.end(),
+            [](const auto& a, const auto& b) { return a.counter < b.counter; });
+  return joiners;
+}
+
+// In the order of the new ranks: survivors keep theirs, joiners come last.
+std::vector<Incarnation> Leader::candidates() const {
+  std::vector<Incarnation> all;
+  if (group_.plan())
+    for (const Plan* plan : running_plans())
+      for (const Member& m : plan->members)
+        if (std::find(all.begin(), all.end(), m.who) == all.end()) all.push_back(m.who);
+  for (const Incarnation& who : waiting_joiners()) all.push_back(who);
+  return all;
+}
+
+void Leader::try_form() {
+  std::vector<Reporter> reporters;
+  std::vector<Incarnation> missing;
+  for (const Incarnation& who : candidates()) {
+    if (certainly_dead(who)) continue;
+    const Contact& c = contact(who);
+    if (c.report && c.report->promise > forming_->asked && c.report->promise.term == term_)
+      return form(forming_->cause);
+    const auto* worker = group_.find(who);
+    const bool counts = c.report && (c.report->promise == forming_->asked ||  // R11
+                                     config_.bugs.r11_any_report);
+    if (counts)
+      reporters.push_back({who, *c.report, worker && worker->leaving});
+    else
+      missing.push_back(who);
+  }
+  if (config_.bugs.r11_any_member)
+    for (const auto& [nonce, c] : contacts_) {
+      const bool known = std::any_of(reporters.begin(), reporters.end(),
+                                     [&](const Reporter& r) { return r.who.nonce == nonce; });
+      if (!known && c.report && !c.dead) reporters.push_back({Incarnation{0, nonce}, *c.report});
+    }
+
+  auto resume = resume_rule(reporters, group_, config_.bugs);
+  const bool state_lost = !resume && resume.error().code() == Code::kStateLost;
+  if (!resume && !state_lost) return end_job(5, resume.error().text());
+  const Version base = resume ? resume.value().base : 0;
+  for (const Incarnation& who : missing)
+    if (must_wait_for(who, reporters, base)) return;
+
+  const bool first = !group_.plan();
+  const bool may_form = first || fenced(reporters) || config_.bugs.r11_no_fence;
+  std::erase_if(reporters, [&](const Reporter& r) { return !goes_on(r.report, base); });
+  if (first && reporters.size() < config_.wanted_workers) {
+    if (now_ms_ - began_ms_ <= config_.start_timeout_ms) return;
+    return end_job(3, std::to_string(reporters.size()) + " of " +
+                          std::to_string(config_.wanted_workers) + " workers came within " +
+                          std::to_string(config_.start_timeout_ms) + " ms");
+  }
+  const bool patience = now_ms_ - forming_->begun_ms <= config_.state_timeout_ms;
+  if (reporters.empty() || state_lost) {
+    if (!missing.empty() && patience) return;
+    return lose_state(reporters, base);
+  }
+  if (!resume.value().fresh) leave_out_bad_link(reporters, base);
+  if (!may_form) {
+    if (!patience) lose_state(reporters, base);
+    return;
+  }
+  propose_forced(std::move(reporters), resume.value());
+}
+
+// One that is not certainly dead is dropped only if it is silent or late, and not needed.
+bool Leader::must_wait_for(const Incarnation& who, const std::vector<Reporter>& reporters,
+                           Version base) const {
+  const Contact& c = contacts_.at(who.nonce);
+  const bool silent = now_ms_ - std::max(c.heard_ms, began_ms_) > config_.lease_ms;
+  const bool late = now_ms_ - forming_->begun_ms > config_.report_deadline_ms;
+  if (!silent && !late) return true;
+  const auto* worker = group_.find(who);
+  if (!worker || !worker->planned || base == 0) return false;  // holds nothing that is needed
+  if (now_ms_ - forming_->begun_ms > config_.state_timeout_ms) return false;
+  for (SegmentId s = 0; s < config_.segments; ++s)
+    if (std::none_of(reporters.begin(), reporters.end(),
+                     [&](const Reporter& r) { return current_copy(r.report, s, base); }))
+      return true;
+  return false;
+}
+
+// R11: every epoch that may still run has a member among the reporters, or all its members are
+// dead.
+bool Leader::fenced(const std::vector<Reporter>& reporters) const {
+  for (const Plan* plan : running_plans()) {
+    const bool reported = std::any_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
+      return rank_in(*plan, r.who) != kNoRank;
+    });
+    const bool all_dead = std::all_of(plan->members.begin(), plan->members.end(),
+                                      [&](const Member& m) { return certainly_dead(m.who); });
+    if (!reported && !all_dead) return false;
+  }
+  return true;
+}
+
+// If two successive plans break on the same pair, the next leaves one of the two out: the one with
+// more broken links, else the higher rank.
+void Leader::leave_out_bad_link(std::vector<Reporter>& reporters, Version base) {
+  std::set<std::pair<std::uint64_t, std::uint64_t>> links;
+  std::map<std::uint64_t, int> count;
+  const auto place = [&](std::uint64_t nonce) {
+    return std::find_if(reporters.begin(), reporters.end(),
+                        [&](const Reporter& r) { return r.who.nonce == nonce; });
+  };
+  for (const Reporter& r : reporters)
+    for (const Incarnation& peer : r.report.broken)
+      if (place(peer.nonce) != reporters.end() &&
+          links.insert(std::minmax(r.who.nonce, peer.nonce)).second) {
+        ++count[r.who.nonce];
+        ++count[peer.nonce];
+      }
+  for (const auto& link : links) {
+    if (!bad_links_.count(link)) continue;
+    auto a = place(link.first), b = place(link.second);
+    if (a == reporters.end() || b == reporters.end()) continue;
+    if (a > b) std::swap(a, b);  // b has the higher rank
+    const auto victim = count[a->who.nonce] > count[b->who.nonce] ? a : b;
+    std::vector<Reporter> others = reporters;
+    others.erase(others.begin() + (victim - reporters.begin()));
+    bool needed = others.empty();
+    for (SegmentId s = 0; s < config_.segments && !needed; ++s)
+      needed = std::none_of(others.begin(), others.end(),
+                            [&](const Reporter& r) { return current_copy(r.report, s, base); });
+    auto rule = resume_rule(others, group_, config_.bugs);
+    if (needed || !rule || rule.value().base != base || !fenced(others)) continue;
+    reporters = std::move(others);
+    break;
+  }
+  bad_links_ = std::move(links);
+}
+
+Member Leader::member_of(const Incarnation& who) const {
+  Member member;
+  member.who = who;
+  if (const auto* worker = group_.find(who)) {
+    member.who = worker->join.who;
+    member.name = worker->join.name;
+    member.host = worker->join.host;
+    member.port = worker->join.port;
+    member.failure_domain = worker->join.failure_domain;
+    member.draining = worker->leaving;
+  }
+  return member;
+}
+
+void Leader::propose_forced(std::vector<Reporter> reporters, const Resume& old) {
+  // Leaving somebody out may have changed the point of the step loop, never the base.
+  auto again = resume_rule(reporters, group_, config_.bugs);
+  const Resume resume = again ? again.value() : old;
+  Plan plan;
+  plan.id = forming_->asked;
+  plan.predecessor = group_.plan() ? group_.plan()->id : EpochId{};
+  plan.kind = resume.fresh ? PlanKind::kFresh : PlanKind::kForced;
+  plan.base = resume.base;
+  plan.begin = resume.begin;
+  plan.cause = forming_->cause;
+
+  PlacementInput in;
+  in.segments = config_.segments;
+  in.bucket_segments = config_.bucket_segments;
+  in.replicas = config_.replicas;
+  in.budget = config_.move_budget;
+  for (const Reporter& r : reporters) {
+    plan.members.push_back(member_of(r.who));
+    plan.members.back().joiner = !resume.fresh && r.report.version == kNoVersion;
+    auto& copies = in.copies.emplace_back(config_.segments);
+    for (SegmentId s = 0; s < config_.segments; ++s)
+      copies[s] = resume.fresh || current_copy(r.report, s, resume.base);
+  }
+  in.members = plan.members;
+  Placement placement = place(in);
+  if (!placement.complete) {
+    const bool patience = now_ms_ - forming_->begun_ms <= config_.state_timeout_ms;
+    const bool somebody_may_come = std::any_of(
+        group_.plan()->members.begin(), group_.plan()->members.end(),
+        [&](const Member& m) { return !certainly_dead(m.who) && rank_in(plan, m.who) == kNoRank; });
+    if (!(patience && somebody_may_come)) lose_state(reporters, resume.base);
+    return;
+  }
+  if (config_.bugs.r13_any_owner) placement.holders = target_holders(in);
+  plan.holders = std::move(placement.holders);
+  plan.moves = std::move(placement.moves);
+  if (plan.base < config_.steps) {
+    auto shares = deal_shares(reporters, plan.base, config_.micro_batches, config_.bugs);
+    if (!shares) return end_job(5, shares.error().text());
+    plan.shares = std::move(shares).value();
+  }
+  propose_plan(std::move(plan));
+}
+
+void Leader::propose_plan(Plan plan) {
+  plan_proposed_ = true;
+  if (config_.bugs.r16_obey_proposals)
+    for (const Member& m : plan.members) send(m.who, Committed{plan});
+  emit(leader_command::Propose{std::move(plan)});
+}
+
+void Leader::lose_state(const std::vector<Reporter>& reporters, Version base) {
+  std::string names, last;
+  for (SegmentId s = 0; s < config_.segments; ++s) {
+    if (std::any_of(reporters.begin(), reporters.end(),
+                    [&](const Reporter& r) { return current_copy(r.report, s, base); }))
+      continue;
+    const std::string name = s < config_.tensors.size() ? config_.tensors[s] : "segment";
+    if (name == last) continue;
+    last = name;
+    std::string holders;
+    if (group_.plan())
+      for (Rank r : group_.plan()->holders[s])
+        holders += (holders.empty() ? "" : ", ") + group_.plan()->members[r].name;
+    if (names.size() < 400)
+      names += (names.empty() ? "" : "; ") + name + " (held by " + holders + ")";
+  }
+  end_job(4, "state lost: no living worker has a current copy of " + names +
+                 "; there is no checkpoint to start from");
+}
+
+void Leader::end_job(std::uint8_t code, std::string reason) {
+  end_proposed_ = true;
+  JobEnded end;
+  end.exit_code = code;
+  end.reason = std::move(reason);
+  emit(leader_command::Propose{std::move(end)});
+}
+
+}  // namespace starling::elastic

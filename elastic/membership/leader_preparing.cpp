@@ -1,0 +1,152 @@
+#include <algorithm>
+#include <utility>
+
+#include "elastic/membership/leader.h"
+#include "elastic/membership/placement.h"
+
+// Changes that stop nobody, and the end of the job.
+
+namespace starling::elastic {
+
+bool Leader::moves_done() const {
+  const Plan& plan = *group_.plan();
+  std::uint32_t last = 0;
+  for (const Move& move : plan.moves) last = std::max(last, move.step_offset);
+  if (first_at_most_ == kNoVersion) return plan.moves.empty();
+  for (const Member& m : plan.members) {
+    const auto it = contacts_.find(m.who.nonce);
+    // One that is past the last move's step saw everybody's vote for it, the targets' among them.
+    if (it != contacts_.end() && it->second.version != kNoVersion &&
+        it->second.entered == plan.id && it->second.version > first_at_most_ + last)
+      return true;
+  }
+  return plan.moves.empty();
+}
+
+// Copies that are current in the running epoch whatever the step: a move under way does not count.
+std::vector<std::vector<bool>> Leader::copies_now(const Plan& plan) const {
+  std::vector<std::vector<bool>> copies(plan.members.size(), std::vector<bool>(config_.segments));
+  for (SegmentId s = 0; s < config_.segments; ++s)
+    for (Rank r : plan.holders[s]) copies[r][s] = true;
+  if (moves_done() || config_.bugs.prepared_holders_moving)
+    for (const Move& move : plan.moves)
+      for (SegmentId s = move.segments.first; s < move.segments.first + move.segments.count; ++s)
+        copies[move.target][s] = true;
+  return copies;
+}
+
+void Leader::try_prepare() {
+  const Plan& now = *group_.plan();
+  if (!all_entered()) return;
+  for (const Member& m : now.members) {
+    const Contact& c = contacts_.at(m.who.nonce);
+    if (c.version != kNoVersion && c.version >= config_.steps) return;  // the end: nothing changes
+  }
+  const auto copies = copies_now(now);
+
+  // Leavers go when enough copies exist without them, or their notice ends.
+  const auto copies_without_leavers = [&](SegmentId s) {
+    std::uint32_t n = 0;
+    for (Rank r = 0; r < now.members.size(); ++r) {
+      const auto* worker = group_.find(now.members[r].who);
+      n += copies[r][s] && !(worker && worker->leaving);
+    }
+    return n;
+  };
+  std::uint32_t staying = 0, fewest = ~0u;
+  bool notice_over = false;
+  for (const Member& m : now.members) {
+    const auto* worker = group_.find(m.who);
+    if (!worker || !worker->leaving) ++staying;
+    const Contact& c = contacts_.at(m.who.nonce);
+    if (worker && worker->leaving && c.leave_by_ms != 0 &&
+        now_ms_ + config_.lease_ms > c.leave_by_ms)
+      notice_over = true;
+  }
+  for (SegmentId s = 0; s < config_.segments; ++s)
+    fewest = std::min(fewest, copies_without_leavers(s));
+  const std::uint32_t wanted = std::min(config_.replicas, staying == 0 ? 0 : staying - 1) + 1;
+  const bool leavers_go = staying > 0 && (fewest >= wanted || (notice_over && fewest >= 1));
+
+  Plan plan;
+  plan.kind = PlanKind::kPrepared;
+  plan.predecessor = now.id;
+  PlacementInput in;
+  bool changed = false;
+  for (Rank r = 0; r < now.members.size(); ++r) {
+    Member member = member_of(now.members[r].who);
+    if (member.draining && leavers_go) {
+      changed = true;
+      plan.cause = member.name + " leaves";
+      continue;
+    }
+    if (member.draining != now.members[r].draining) {
+      changed = true;
+      plan.cause = member.name + " announced its leave";
+    }
+    plan.members.push_back(std::move(member));
+    in.copies.push_back(copies[r]);
+  }
+  bool window_over = false;
+  const auto joiners = waiting_joiners();
+  for (const Incarnation& who : joiners)
+    window_over = window_over || now_ms_ - contact(who).welcomed_ms >= config_.join_window_ms;
+  if (window_over) {
+    for (const Incarnation& who : joiners) {
+      if (now_ms_ - contact(who).heard_ms > config_.lease_ms) continue;
+      changed = true;
+      plan.members.push_back(member_of(who));
+      plan.members.back().joiner = true;
+      in.copies.emplace_back(config_.segments);
+      plan.cause = plan.members.back().name + " joins";
+    }
+  }
+  in.segments = config_.segments;
+  in.bucket_segments = config_.bucket_segments;
+  in.replicas = config_.replicas;
+  in.budget = config_.move_budget;
+  in.members = plan.members;
+  const bool promote = !changed && !now.moves.empty() && moves_done();
+  if (!changed && !promote) return;
+  if (promote) plan.cause = "moves done";
+  Placement placement = place(in);
+  if (!placement.complete) return;  // the leave waits (design: nobody else can hold the state)
+  plan.id = EpochId{term_, ++counter_};
+  plan.holders = std::move(placement.holders);
+  plan.moves = std::move(placement.moves);
+  propose_plan(std::move(plan));
+}
+
+// ---- The end ----------------------------------------------------------------------------------
+
+// Of one epoch: a prepared plan that comes after the last vote is never entered.
+void Leader::try_end() {
+  for (const Plan* plan : running_plans())
+    if (const auto digest = digest_of_finished(*plan)) return end_well(*digest);
+}
+
+std::optional<Digest> Leader::digest_of_finished(const Plan& plan) const {
+  Digest digest{};
+  for (const Member& m : plan.members) {
+    const auto it = contacts_.find(m.who.nonce);
+    if (it == contacts_.end() || !it->second.finished) return std::nullopt;
+    const Finished& finished = *it->second.finished;
+    if (finished.epoch != plan.id || finished.version != config_.steps) return std::nullopt;
+    digest = digest + finished.digest_part;
+  }
+  return digest;
+}
+
+void Leader::end_well(const Digest& digest) {
+  JobEnded end;
+  end.digest = digest;
+  // The last step's record comes with every Finished, so that a new leader has it too.
+  if (config_.steps > 0 && (!last_record_ || last_record_->version + 1 != config_.steps)) return;
+  end.version = config_.steps;
+  end.reason = "done";
+  if (last_record_) end.loss = last_record_->loss;
+  end_proposed_ = true;
+  emit(leader_command::Propose{std::move(end)});
+}
+
+}  // namespace starling::elastic

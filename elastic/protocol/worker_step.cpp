@@ -1,0 +1,316 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/exact_sum.h"
+#include "core/base/hash.h"
+#include "elastic/protocol/plan.h"
+#include "elastic/protocol/worker.h"
+
+// One step of the loop, from its opening to the vote that passes it: R3 to R7, R14.
+
+namespace starling::elastic {
+
+using namespace worker_event;
+using namespace worker_command;
+
+void Worker::open_step(Version version) {
+  EpochRun& run = *run_;
+  run.voting = version;
+  run.reduce_started = run.reduced = false;
+  run.norm.reset();
+  run.votes.clear();
+  ledger_.assign(config_.micro_batches, std::nullopt);
+  for (const auto& [m, row] : own_rows_) ledger_[m] = row;
+  emit(SetVersion{run.plan->id, version});
+  emit(OpenStep{run.plan->id, version, holders_in(run, version)});
+}
+
+// R14: the source sends the label-v state at the step's start; the target is a holder from here on.
+void Worker::move_out_and_in() {
+  EpochRun& run = *run_;
+  run.moves_due.clear();
+  for (const Move& move : run.plan->moves) {
+    if (run.first + move.step_offset != run.voting) continue;
+    const SegmentRange s = move.segments;
+    if (move.source == run.self) emit(SendMove{run.plan->id, run.voting, s, move.target, record_});
+    if (move.target == run.self)
+      for (SegmentId i = s.first; i < s.first + s.count; ++i)
+        if (!run.moved_in.count(i)) run.moves_due.insert(i);
+  }
+}
+
+void Worker::on_event(const MovedIn& e) {
+  EpochRun* run = run_of(e.epoch);
+  if (!run || e.version != run->voting) return;
+  for (SegmentId s = e.segments.first; s < e.segments.first + e.segments.count; ++s) {
+    if (!moves_to(*run, s)) continue;
+    // A source whose connections all stand may send before ours do.
+    run->moves_due.erase(s);
+    run->moved_in.insert(s);
+    copies_[s] = true;
+  }
+  vote_if_ready();
+}
+
+// Whether the plan moves this segment here in the step in flight.
+bool Worker::moves_to(const EpochRun& run, SegmentId s) const {
+  return std::any_of(run.plan->moves.begin(), run.plan->moves.end(), [&](const Move& move) {
+    return move.target == run.self && run.first + move.step_offset == run.voting &&
+           s >= move.segments.first && s - move.segments.first < move.segments.count;
+  });
+}
+
+std::set<MicroBatch> Worker::share_in(const EpochRun& run, Version version) const {
+  const Plan& plan = *run.plan;
+  const bool dealt = plan.kind != PlanKind::kPrepared && version == plan.base;
+  const auto shares = dealt ? plan.shares : equal_shares(plan.members, config_.micro_batches);
+  std::set<MicroBatch> mine;
+  for (MicroBatch m = 0; m < shares.size(); ++m)
+    if (shares[m] == run.self) mine.insert(m);
+  return mine;
+}
+
+void Worker::compute_step() {
+  EpochRun& run = *run_;
+  STARLING_CHECK(parameters_complete_);
+  if (version_ >= config_.steps) {
+    if (run.stage == EpochRun::Stage::kFinished) return;
+    run.stage = EpochRun::Stage::kFinished;
+    emit(ComputeDigest{run.plan->id, version_, owned()});
+    return;
+  }
+  share_ = share_in(run, version_);
+  std::vector<MicroBatch> todo;
+  for (MicroBatch m : share_)
+    if (!done_.count(m)) todo.push_back(m);
+  emit(Compute{version_, std::move(todo)});
+  share_done_if_so();
+}
+
+void Worker::on_event(const MicroBatchDone& e) {
+  const MicroBatch m = e.row.micro_batch;
+  if (e.version != version_ || !share_.count(m)) return;
+  done_.insert(m);
+  LedgerRow row = e.row;
+  row.worker = self_.counter;
+  own_rows_[m] = row;
+  if (!run_ || run_->voting != version_) return;
+  ledger_[m] = row;
+  if (run_->stage == EpochRun::Stage::kStep) share_done_if_so();
+}
+
+void Worker::share_done_if_so() {
+  EpochRun& run = *run_;
+  if (run.reduce_started || !parameters_complete_ || run.voting != version_) return;
+  if (!std::includes(done_.begin(), done_.end(), share_.begin(), share_.end())) return;
+  run.reduce_started = true;
+  std::vector<LedgerRow> rows;
+  for (MicroBatch m : share_) rows.push_back(own_rows_.at(m));
+  if (!rows.empty()) emit(SendLedger{run.plan->id, run.voting, std::move(rows)});
+  emit(StartReduce{run.plan->id, run.voting});
+  if (config_.bugs.r4_vote_without_totals) on_event(Reduced{run.plan->id, run.voting});
+}
+
+void Worker::on_event(const Reduced& e) {
+  EpochRun* run = run_of(e.epoch);
+  if (!run || e.version != run->voting || run->reduced) return;
+  run->reduced = true;
+  emit(ComputeNorm{e.epoch, e.version, owned()});
+}
+
+void Worker::on_event(const NormReady& e) {
+  EpochRun* run = run_of(e.epoch);
+  if (!run || e.version != run->voting || run->norm) return;
+  run->norm = e.words;
+  if (!pending_) return vote_if_ready();
+  // The vote that begins this epoch, at a member that had voted for this step before.
+  Vote vote{run->voting};
+  vote.partial_norm = *run->norm;
+  cast(std::move(vote));
+}
+
+void Worker::on_event(const LedgerArrived& e) {
+  EpochRun* run = run_of(e.epoch);
+  if (!run || e.version != run->voting) return;
+  for (const LedgerRow& row : e.rows) {
+    if (row.micro_batch >= ledger_.size() || ledger_[row.micro_batch])
+      return stop({run->plan->members[e.from].who});  // a row twice, or one that does not exist
+    ledger_[row.micro_batch] = row;
+  }
+  vote_if_ready();
+}
+
+bool Worker::ledger_complete() const {
+  return std::all_of(ledger_.begin(), ledger_.end(),
+                     [](const auto& row) { return row.has_value(); });
+}
+
+// R4
+void Worker::vote_if_ready() {
+  EpochRun& run = *run_;
+  if (run.stage != EpochRun::Stage::kStep || run.voting != version_ || pending_) return;
+  if (!run.reduced || !run.norm || !ledger_complete()) return;
+  if (!run.moves_due.empty() && !config_.bugs.r14_vote_without_move) return;
+  Vote vote{run.voting};
+  vote.partial_norm = *run.norm;
+  vote.ready_for = ready_for();
+  pending_ = true;
+  if (config_.bugs.r6_apply_at_vote) {
+    run.votes[run.self] = vote;
+    emit(Apply{make_record()});
+  }
+  if (config_.bugs.r7_clear_at_vote) {
+    emit(ClearAccumulators{});
+    done_.clear();
+    own_rows_.clear();
+  }
+  cast(std::move(vote));
+}
+
+void Worker::cast(Vote vote) {
+  EpochRun& run = *run_;
+  run.stage = EpochRun::Stage::kVoted;
+  emit(SendVote{run.plan->id, vote});
+  run.votes[run.self] = std::move(vote);
+  pass_if_complete();
+}
+
+void Worker::on_event(const VoteArrived& e) {
+  EpochRun* run = run_of(e.epoch);
+  if (!run) return;
+  // `from` is the connection's rank. Any other step's vote, or a second one, breaks R1.
+  if (e.vote.version != run->voting || run->votes.count(e.from))
+    return stop({run->plan->members[e.from].who});
+  run->votes[e.from] = e.vote;
+  pass_if_complete();
+}
+
+// R5
+void Worker::pass_if_complete() {
+  EpochRun& run = *run_;
+  if (run.stage != EpochRun::Stage::kVoted) return;
+  const std::size_t lacking = run.world() - run.votes.size();
+  if (lacking > (config_.bugs.r5_pass_without_all && run.world() > 1 ? 1u : 0u)) return;
+  const StepRecord* known = nullptr;
+  for (const auto& [rank, vote] : run.votes) {
+    if (vote.record.version != run.voting) continue;
+    if (known && !(*known == vote.record)) return exit(5, "two members know different records");
+    known = &vote.record;
+  }
+  if (version_ == run.voting) return pass(known ? *known : make_record());
+  // Passed here before this epoch, or a joiner: nothing to apply.
+  run.stage = EpochRun::Stage::kStep;
+  open_step(run.plan->base);
+  move_out_and_in();
+  start_gather();
+  if (parameters_complete_) compute_step();
+}
+
+StepRecord Worker::make_record() const {
+  StepRecord record;
+  record.version = run_->voting;
+  ExactSum loss, square;
+  ByteWriter rows;
+  for (const auto& row : ledger_) {
+    if (!row) continue;
+    if (row->finite && std::isfinite(row->loss))
+      loss.add(row->loss);
+    else
+      record.skipped = true;
+    record.tokens += row->tokens;
+    rows.put(row->micro_batch);
+    rows.put(row->loss);
+    rows.put(row->tokens);
+    rows.put(static_cast<std::uint8_t>(row->finite));
+  }
+  const Bytes bytes = std::move(rows).take();
+  record.ledger_hash = hash64(bytes);
+  record.loss = loss.value() / config_.micro_batches;
+  for (const auto& [rank, vote] : run_->votes)
+    if (auto part = ExactSum::from_words(vote.partial_norm)) square.add(part.value());
+  record.norm = std::sqrt(square.value());
+  return record;
+}
+
+// The commit: version v+1. R6, R7.
+void Worker::pass(const StepRecord& record) {
+  EpochRun& run = *run_;
+  const EpochId z = next_ ? next_->plan->id : EpochId{};
+  bool all_ready = bool(z);
+  for (const auto& [rank, vote] : run.votes) all_ready = all_ready && vote.ready_for == z;
+  if (config_.bugs.r15_switch_early && ready_for() == z && z) all_ready = true;
+
+  if (!config_.bugs.r6_apply_at_vote) emit(Apply{record});
+  emit(ClearAccumulators{});
+  done_.clear();
+  share_.clear();
+  own_rows_.clear();
+  version_ = run.voting + 1;
+  pending_ = false;
+  parameters_complete_ = false;
+  learn(record, /*with_ledger=*/true);
+  if (all_ready) {
+    if (!switch_epochs()) return;  // left out
+  }
+  run_->stage = EpochRun::Stage::kStep;
+  open_step(version_);
+  move_out_and_in();
+  start_gather();
+}
+
+void Worker::learn(const StepRecord& record, bool with_ledger) {
+  record_ = record;
+  Progress progress{run_->plan->id, record, run_->world(), {}, 0};
+  if (with_ledger)
+    for (const auto& row : ledger_)
+      if (row) progress.ledger.push_back(*row);
+  send(std::move(progress));
+}
+
+void Worker::start_gather() {
+  const Version version = run_->voting;
+  emit(StartGather{run_->plan->id, version, record_, holders_in(*run_, version),
+                   parameters_complete_});
+}
+
+void Worker::on_event(const GatherBegun& e) {
+  EpochRun* run = run_of(e.epoch);
+  if (!run || version_ != kNoVersion) return;
+  const Plan& plan = *run->plan;
+  if (plan.kind != PlanKind::kPrepared && e.version != plan.base) return;
+  version_ = e.version;
+  entered_ = plan.id;
+  parameters_complete_ = false;
+  if (e.record.version + 1 == e.version) learn(e.record, /*with_ledger=*/false);
+  if (plan.kind != PlanKind::kPrepared) return;
+  run->first = e.version;
+  run->stage = EpochRun::Stage::kStep;
+  open_step(e.version);
+  move_out_and_in();
+  start_gather();
+}
+
+void Worker::on_event(const Gathered& e) {
+  EpochRun* run = run_of(e.epoch);
+  if (!run || e.version != version_ || run->voting != version_ || parameters_complete_) return;
+  parameters_complete_ = true;
+  compute_step();
+}
+
+void Worker::on_event(const DigestReady& e) {
+  EpochRun* run = run_of(e.epoch);
+  if (!run || run->stage != EpochRun::Stage::kFinished || finished_) return;
+  finished_ = e;
+  say_finished();
+}
+
+// With the last step's record: a leader that came after it needs the loss for the job's end.
+void Worker::say_finished() {
+  if (record_.version != kNoVersion)
+    send(Progress{finished_->epoch, record_, run_->world(), {}, 0});
+  send(Finished{finished_->epoch, finished_->version, finished_->part});
+}
+
+}  // namespace starling::elastic
