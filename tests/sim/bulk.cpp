@@ -64,6 +64,15 @@ void Bulk::send(WorkerProcess& from, const EpochId& epoch, std::uint64_t to_nonc
   const int side = side_of(from.nonce(), to_nonce);
   if (!pair.up || pair.broken || !pair.ends[side].open) return;
   const Micros due = world_.now() + world_.draw(random_, world_.settings().bulk_delay);
+  const Micros apart = world_.settings().move_delay;
+  if (apart > 0 && frame.frame.header.kind == FrameKind::kMove) {
+    world_.after(apart, [&pair, epoch, side, nonce = from.nonce(), frame] {
+      WorkerProcess* to = pair.ends[1 - side].process;
+      if (pair.ends[1 - side].open)
+        to->submit([to, epoch, nonce, frame] { to->on_frame(epoch, nonce, frame); });
+    });
+    return;
+  }
   put(key, pair, 1 - side, {due, false, std::move(frame)});
 }
 
@@ -109,10 +118,14 @@ void Bulk::pump(const Key& key, int towards) {
 void Bulk::close_end(const Key& key, Pair& pair, int side, Micros end_of_file) {
   if (!pair.ends[side].open) return;
   pair.ends[side].open = false;
-  // What had not left the kernel is lost: a random tail of what is under way to the peer.
+  // What had not left the kernel is lost: a random tail of what is under way to the peer. Where R1
+  // is broken on purpose, everything arrives.
   Direction& out = pair.towards[1 - side];
-  out.queue.resize(out.queue.size() - random_.below(out.queue.size() + 1));
-  if (!world_.settings().bugs.r1_accept_other_epochs) pair.towards[side].queue.clear();
+  const std::size_t lost = random_.below(out.queue.size() + 1);
+  if (!world_.settings().bugs.r1_accept_other_epochs) {
+    out.queue.resize(out.queue.size() - lost);
+    pair.towards[side].queue.clear();
+  }
   if (pair.up && pair.ends[1 - side].open)
     put(key, pair, 1 - side, {world_.now() + end_of_file, true, {}});
   pair.broken = true;
@@ -167,6 +180,20 @@ bool Bulk::stall_one(Micros duration) {
   Pair& pair = *up[random_.below(up.size())];
   pair.towards[random_.below(2)].stalled_until = world_.now() + duration;
   return true;
+}
+
+void Bulk::stall(const WorkerProcess& from, const WorkerProcess& to, Micros duration) {
+  for (auto& [key, pair] : pairs_)
+    for (int towards : {0, 1})
+      if (pair.up && pair.ends[towards].process == &to && pair.ends[1 - towards].process == &from)
+        pair.towards[towards].stalled_until = world_.now() + duration;
+}
+
+void Bulk::break_between(const WorkerProcess& a, const WorkerProcess& b) {
+  for (auto& [key, pair] : pairs_)
+    if (pair.up && !pair.broken && std::get<1>(key) == std::min(a.nonce(), b.nonce()) &&
+        std::get<2>(key) == std::max(a.nonce(), b.nonce()))
+      break_pair(key, pair);
 }
 
 void Bulk::on_partition() {

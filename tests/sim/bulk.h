@@ -33,6 +33,9 @@ class Bulk {
   bool break_one();
   // One direction of one connection delivers nothing for a while, and then everything.
   bool stall_one(Micros duration);
+  // The same for scripts: from one worker to another; and both ends see theirs break.
+  void stall(const WorkerProcess& from, const WorkerProcess& to, Micros duration);
+  void break_between(const WorkerProcess& a, const WorkerProcess& b);
   // A partition began: connections across it break if it lasts.
   void on_partition();
 

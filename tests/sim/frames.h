@@ -18,6 +18,7 @@ struct BulkExtra {
 };
 
 struct BulkFrame {
+  EpochId epoch;  // in which it was sent; for the oracle alone
   Frame frame;
   std::shared_ptr<const BulkExtra> extra;  // of votes, ledgers and moves
 };

@@ -199,6 +199,12 @@ void Oracle::sends(const WorkerProcess& p, const EpochId& epoch) {
     violated("R9: " + name(p) + " sends in epoch " + to_string(epoch) + " after its report");
 }
 
+void Oracle::takes(const WorkerProcess& p, const EpochId& sent_in, const EpochId& taken_in) {
+  if (sent_in != taken_in)
+    violated("R1: " + name(p) + " takes a frame of epoch " + to_string(sent_in) + " in epoch " +
+             to_string(taken_in));
+}
+
 void Oracle::connects(const WorkerProcess&, const Plan& plan) {
   if (plan.kind == PlanKind::kPrepared) world_.count("connecting beside a running epoch");
 }
@@ -295,9 +301,12 @@ void Oracle::refused(const WorkerProcess& p, const std::string& text) {
   violated("R3: " + name(p) + " refuses what arrived: " + text);
 }
 
-bool Oracle::plant_lost_contribution(const FrameHeader& header) {
+bool Oracle::plant_lost_contribution(const Frame& frame) {
   if (!world_.settings().plant_lost_contribution || planted_) return false;
-  if (header.kind != FrameKind::kContribution || header.version < 1) return false;
+  if (frame.header.kind != FrameKind::kContribution || frame.header.version < 1) return false;
+  const bool empty = std::all_of(frame.payload->begin(), frame.payload->end(),
+                                 [](std::uint8_t byte) { return byte == 0; });
+  if (empty) return false;  // of a worker without a share: nothing to lose
   planted_ = true;
   return true;
 }

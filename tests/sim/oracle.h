@@ -39,6 +39,7 @@ class Oracle {
   void after_commands(const WorkerProcess& p);
   void says(const WorkerProcess& p, const Message& body);
   void sends(const WorkerProcess& p, const EpochId& epoch);
+  void takes(const WorkerProcess& p, const EpochId& sent_in, const EpochId& taken_in);
   void connects(const WorkerProcess& p, const Plan& plan);
   void computes(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params);
   void computed(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params);
@@ -56,7 +57,7 @@ class Oracle {
   void observed(const elastic::Observation& seen);
 
   // R3's plant: true once, for a contribution frame that the receiver is to lose.
-  bool plant_lost_contribution(const FrameHeader& header);
+  bool plant_lost_contribution(const Frame& frame);
 
   static Rank rank_of(const Plan& plan, std::uint64_t nonce);
   const std::vector<EpochId>& chain() const { return chain_; }

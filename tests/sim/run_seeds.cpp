@@ -145,7 +145,8 @@ BatchResult run_seeds(std::uint64_t first, std::uint64_t count, const Draw& draw
 Verdict run_isolated(const std::function<Outcome(bool)>& run, bool trace) {
   const BatchResult result = parse(in_child([&](int fd) {
     write_all(fd, begun(0));
-    write_all(fd, done(0, run(trace)));
+    const bool asked = trace || std::getenv("STARLING_SIM_TRACE") != nullptr;
+    write_all(fd, done(0, run(asked)));
   }));
   return result.runs.front();
 }

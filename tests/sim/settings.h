@@ -52,7 +52,9 @@ struct Settings {
   std::uint32_t move_budget = 2;
   elastic::Bugs bugs;
   bool plant_lost_contribution = false;  // one frame's sums are not added at its receiver (R3)
-  bool codec = false;                    // control messages travel as bytes
+  // Moves overtake nothing, but everything overtakes them by this, as on a stream of their own.
+  Micros move_delay = 0;
+  bool codec = false;  // control messages travel as bytes
   // The weather.
   Span compute{1 * kMs, 5 * kMs};  // of a micro-batch
   Span control_delay{100, 1 * kMs};

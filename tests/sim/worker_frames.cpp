@@ -46,8 +46,9 @@ struct WorkerProcess::Sender : collectives::Transport {
   Rank world() const override { return link_.world(); }
   void send(Rank to, FrameHeader header, collectives::Payload payload) override {
     process_.world_.oracle().sends(process_, link_.plan->id);
-    process_.world_.bulk().send(process_, link_.plan->id, link_.plan->members[to].who.nonce,
-                                {collectives::make_frame(header, payload), nullptr});
+    process_.world_.bulk().send(
+        process_, link_.plan->id, link_.plan->members[to].who.nonce,
+        {link_.plan->id, collectives::make_frame(header, payload), nullptr});
   }
 
  private:
@@ -62,9 +63,9 @@ Link* WorkerProcess::link(const EpochId& epoch) {
 
 void WorkerProcess::send_one(const Link& link, Rank to, FrameHeader header, BulkExtra extra) {
   world_.oracle().sends(*this, link.plan->id);
-  world_.bulk().send(
-      *this, link.plan->id, link.plan->members[to].who.nonce,
-      {collectives::make_frame(header, {}), std::make_shared<const BulkExtra>(std::move(extra))});
+  world_.bulk().send(*this, link.plan->id, link.plan->members[to].who.nonce,
+                     {link.plan->id, collectives::make_frame(header, {}),
+                      std::make_shared<const BulkExtra>(std::move(extra))});
 }
 
 void WorkerProcess::send_all(const Link& link, FrameKind kind, Version version, BulkExtra extra) {
@@ -219,7 +220,7 @@ void WorkerProcess::redirect(const BulkFrame& frame, std::uint64_t from_nonce) {
   const Rank from = Oracle::rank_of(*l->plan, from_nonce);
   if (from == kNoRank) return;
   world_.count("frame of another epoch accepted");
-  offer(*l, from, frame);
+  if (!offer(*l, from, frame)) l->waiting.emplace_back(from, frame);
 }
 
 void WorkerProcess::replay_waiting(Link& l) {
@@ -249,10 +250,11 @@ bool WorkerProcess::offer(Link& l, Rank from, const BulkFrame& frame) {
 bool WorkerProcess::take(Link& l, Rank from, const BulkFrame& frame) {
   const FrameHeader& header = frame.frame.header;
   const EpochId epoch = l.plan->id;
+  world_.oracle().takes(*this, frame.epoch, epoch);
   if (collectives::Reduce::takes(header.kind)) {
     if (!l.reduce || l.reduce_version != header.version) return false;
     Frame arrived = frame.frame;
-    if (world_.oracle().plant_lost_contribution(header))  // arrives, and adds nothing
+    if (world_.oracle().plant_lost_contribution(frame.frame))  // arrives, and adds nothing
       arrived = collectives::make_frame(
           header, collectives::Payload(share(Bytes(arrived.payload->size(), 0))));
     Sender sender(*this, l);

@@ -55,7 +55,7 @@ Outcome World::run() {
     after(weather_.range(0, 50 * kMs), [this, slot] { start_worker(slot); });
   slots_ = std::max(slots_, settings_.workers);
   faults_.start();
-  at(settings_.faults.until, [this] { settle(); });
+  at(std::max(settings_.faults.until, 100 * kMs), [this] { settle(); });
   while (!queue_.empty() && oracle_.violation().empty() && !over()) {
     // The copy is cheap next to what an event does; priority_queue hands out only const references.
     const Queued next = queue_.top();

@@ -7,6 +7,8 @@
 // Replaying a seed (the failing test prints the line):
 //   STARLING_SIM_SEED=123 sim_tests -tc='swarm*'        one seed, with a trace of every event
 //   STARLING_SIM_SEEDS=1000:500 sim_tests -tc='swarm*'  500 seeds from 1000
+//   STARLING_SIM_TRACE=1 sim_tests -tc='rules: R1?frames*'     the trace of a directed schedule
+//   STARLING_SIM_SEARCH=700 sim_tests -tc='rules: each*' looks for seeds that notice each fault
 // A run is a function of its Settings alone: same seed, same event hash.
 //
 // Simulated: lost, doubled, late and reordered control messages; one-way and group partitions; bulk
