@@ -35,16 +35,15 @@ class Compute : public caf::event_based_actor {
       workspace_ = setup.model->make_workspace(loaded.batch->sequences);
       gradient_.resize(setup.layout->elements());
     }
-    auto result = setup.model->forward_backward(options_.engine->state().parameters(), *loaded.batch,
-                                                *workspace_, gradient_);
+    auto result = setup.model->forward_backward(options_.engine->state().parameters(),
+                                                *loaded.batch, *workspace_, gradient_);
     if (!result) {
       computed.error = result.error().text();
       return computed;
     }
     Engine& engine = *options_.engine;
-    const auto added =
-        engine.accumulators().add(gradient_, engine.state().exponents(), setup.job.seed,
-                                  loaded.version, loaded.micro_batch);
+    const auto added = engine.accumulators().add(
+        gradient_, engine.state().exponents(), setup.job.seed, loaded.version, loaded.micro_batch);
     computed.row.loss = result.value().loss;
     computed.row.tokens = result.value().tokens;
     computed.row.finite = result.value().finite && added.finite;
@@ -70,7 +69,10 @@ class Trainer : public caf::event_based_actor {
         [this](const ComputeOrder& order) {
           order_ = order;
           todo_.assign(order.micro_batches.begin(), order.micro_batches.end());
-          for (const auto& [version, m] : busy_)
+          // P2: what was begun is not begun again, even if word of its end and this order, which
+          // still asks for it, passed each other on the way.
+          std::erase_if(begun_, [&](const auto& b) { return b.first < order.version; });
+          for (const auto& [version, m] : begun_)
             if (version == order.version) std::erase(todo_, m);
           // The same places of the next step are likely to be ours too.
           this->send(options_.loader, LoadAhead{order.version, {todo_.begin(), todo_.end()}});
@@ -83,7 +85,6 @@ class Trainer : public caf::event_based_actor {
           reserved_.pop_front();
         },
         [this](const MicroBatchComputed& computed) {
-          busy_.erase({computed.version, computed.row.micro_batch});
           idle_.push_back(caf::actor_cast<caf::actor>(current_sender()));
           this->send(worker_, computed);
           deal();
@@ -96,7 +97,7 @@ class Trainer : public caf::event_based_actor {
     while (!idle_.empty() && !todo_.empty()) {
       const MicroBatch m = todo_.front();
       todo_.pop_front();
-      busy_.insert({order_.version, m});
+      begun_.insert({order_.version, m});
       reserved_.push_back(idle_.back());
       idle_.pop_back();
       this->send(options_.loader, LoadNow{order_.version, m});
@@ -107,7 +108,7 @@ class Trainer : public caf::event_based_actor {
   const caf::actor worker_;
   ComputeOrder order_;
   std::deque<MicroBatch> todo_;
-  std::set<std::pair<Version, MicroBatch>> busy_;
+  std::set<std::pair<Version, MicroBatch>> begun_;  // of the last order's version
   std::vector<caf::actor> idle_;
   std::deque<caf::actor> reserved_;  // for the batches that are being loaded, in that order
 };
