@@ -11,6 +11,10 @@ endif()
 
 add_library(starling_options INTERFACE)
 target_compile_options(starling_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # g++ 12 takes the move of a temporary std::variant for uninitialised memory.
+  target_compile_options(starling_options INTERFACE -Wno-maybe-uninitialized)
+endif()
 if(STARLING_WERROR)
   target_compile_options(starling_options INTERFACE -Werror)
 endif()
