@@ -168,7 +168,11 @@ void Leader::try_form() {
   }
   if (!resume.value().fresh) leave_out_bad_link(reporters, base);
   if (!may_form) {
-    if (!patience) lose_state(reporters, base);
+    if (!patience)
+      end_job(4, "state lost: epoch " + to_string(group_.plan()->id) +
+                     " may still run, but none of its members has reported for " +
+                     std::to_string(config_.state_timeout_ms) +
+                     " ms; there is no checkpoint to start from");
     return;
   }
   propose_forced(std::move(reporters), resume.value());

@@ -138,7 +138,10 @@ void Worker::prepare(std::shared_ptr<const Plan> plan, Rank self) {
   } else {
     emit(Connect{run.plan, self, kNoVersion, joins});
   }
-  if (joins) stopped_ = reporting_ = false;
+  if (joins) {
+    stopped_ = reporting_ = false;
+    drop_early_copies();
+  }
   (joins ? run_ : next_) = std::move(run);
 }
 
@@ -164,9 +167,18 @@ void Worker::enter(std::shared_ptr<const Plan> plan, Rank self) {
   if (p.begin != BeginAt::kVote) open_step(p.base);
 }
 
+// What was moved to a joiner that never entered that epoch has no version here, and is out of date.
+void Worker::drop_early_copies() {
+  copies_.assign(config_.segments, false);
+  emit(Hold{copies_});
+}
+
 // R12: what was pending stays pending exactly if the plan says that its step was committed.
 bool Worker::take_over(const Plan& plan, Rank self) {
-  if (version_ == kNoVersion) return true;
+  if (version_ == kNoVersion) {
+    drop_early_copies();
+    return true;
+  }
   if (plan.base == version_ + 1 && pending_) {
     // Finished by the vote that begins the epoch.
   } else if (plan.base == version_) {

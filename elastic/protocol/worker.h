@@ -305,6 +305,7 @@ class Worker {
   void enter(std::shared_ptr<const Plan> plan, Rank self);
   bool take_over(const Plan& plan, Rank self);  // pending, shares and copies at an epoch's start
   bool keep_held(const Plan& plan, Rank self);
+  void drop_early_copies();
   void begin_if_ready();
   bool switch_epochs();  // false if this worker is left out
   EpochId ready_for() const;

@@ -185,13 +185,26 @@ bool Oracle::start_is_lost() const {
   });
 }
 
+// P3: it may end only when some segment has no current copy at a living member of the last plan. A
+// leaver's copy helps while the leader does not know that everybody went on without it.
 bool Oracle::state_lost() const {
   if (reached_ == 0 && !chain_.empty() && !start_is_lost()) return false;
+  if (!chain_.empty()) {
+    const auto& members = valid_.at(chain_.back()).members;
+    const bool alive = std::any_of(members.begin(), members.end(), [&](const Member& m) {
+      const WorkerProcess* p = find(m.who.nonce);
+      return p && p->alive();
+    });
+    if (!alive) return true;
+  }
   for (SegmentId s = 0; s < numbers_.layout().segments(); ++s) {
     bool copy = false;
     for (const auto& p : world_.workers()) {
       const auto life = lives_.find(p->nonce());
-      const bool out = life != lives_.end() && life->second.left_out;
+      const bool out =
+          life != lives_.end() &&
+          (life->second.left_out || (life->second.without && valid_.count(life->second.without) &&
+                                     entered_by_all(valid_.at(life->second.without))));
       copy = copy || (p->alive() && !out && current_copy(*p, s, reached_));
     }
     if (!copy) return true;
