@@ -196,11 +196,12 @@ bool Leader::must_wait_for(const Incarnation& who, const std::vector<Reporter>& 
 }
 
 // R11: every epoch that may still run has a member among the reporters, or all its members are
-// dead.
+// dead. Who has entered the last plan by its switch shows that everybody in the epoch before it had
+// voted to go there (R15), so that one passes nothing more that the reporter does not have.
 bool Leader::fenced(const std::vector<Reporter>& reporters) const {
   for (const Plan* plan : running_plans()) {
     const bool reported = std::any_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
-      return rank_in(*plan, r.who) != kNoRank;
+      return rank_in(*plan, r.who) != kNoRank || r.report.entered > plan->id;
     });
     const bool all_dead = std::all_of(plan->members.begin(), plan->members.end(),
                                       [&](const Member& m) { return certainly_dead(m.who); });

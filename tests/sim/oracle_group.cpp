@@ -127,6 +127,11 @@ void Oracle::check_fence(const Plan& plan) {
              to_string(last.id) + " promised it");
   if (last.kind != PlanKind::kPrepared) return;
   if (entered_by_all(last)) return;
+  // Who has entered the last one shows that all of the one before had voted to go there (R15).
+  for (const Member& member : last.members)
+    if (lives_[member.who.nonce].entered >= last.id &&
+        lives_[member.who.nonce].promises.count(plan.id))
+      return;
   world_.count("two epochs to be fenced");
   if (chain_.size() >= 2 && !fenced(valid_.at(chain_[chain_.size() - 2]), plan))
     violated("R11: epoch " + to_string(plan.id) + " is formed though no member of " +
