@@ -5,10 +5,7 @@
 namespace starling::actors {
 namespace {
 
-// Of one dial, and how often: on a machine with much to do a handshake now and then gets no end
-// (seen once in ten starts at a load of four processes a core), and the next one does.
-constexpr auto kTimeout = std::chrono::seconds(1);
-constexpr int kDials = 5;
+constexpr auto kTimeout = std::chrono::seconds(5);
 
 enum class Answer { kAdmitted, kRefused, kNone };
 
@@ -23,8 +20,8 @@ std::string dialled(std::string endpoint) {
   return endpoint;
 }
 
-Result<Answer> dial_once(const Context& context, const std::string& endpoint,
-                         const std::string& server_public_key, const KeyPair& own) {
+Result<Answer> dial(const Context& context, const std::string& endpoint,
+                    const std::string& server_public_key, const KeyPair& own) {
   STARLING_TRY(socket, Socket::make(context, ZMQ_DEALER));
   STARLING_TRY(socket.set(ZMQ_LINGER, 0));
   STARLING_TRY(secure_client(socket, own, server_public_key));
@@ -40,15 +37,6 @@ Result<Answer> dial_once(const Context& context, const std::string& endpoint,
     }
   }
   return Answer::kNone;
-}
-
-Result<Answer> dial(const Context& context, const std::string& endpoint,
-                    const std::string& server_public_key, const KeyPair& own) {
-  for (int i = 1; i < kDials; ++i) {
-    STARLING_TRY(answer, dial_once(context, endpoint, server_public_key, own));
-    if (answer != Answer::kNone) return answer;
-  }
-  return dial_once(context, endpoint, server_public_key, own);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "core/base/check.h"
 
@@ -99,7 +100,14 @@ Result<Monitor> Monitor::make(const Context& context, const Socket& watched) {
     return library_error("cannot watch a ZeroMQ socket");
   STARLING_TRY(pair, Socket::make(context, ZMQ_PAIR));
   STARLING_TRY(pair.connect(address));
-  return Monitor(std::move(pair));
+  return Monitor(watched.handle(), std::move(pair));
+}
+
+Monitor::Monitor(Monitor&& o) noexcept
+    : watched_(std::exchange(o.watched_, nullptr)), socket_(std::move(o.socket_)) {}
+
+Monitor::~Monitor() {
+  if (watched_ != nullptr) zmq_socket_monitor(watched_, nullptr, 0);
 }
 
 std::optional<unsigned> Monitor::next() {

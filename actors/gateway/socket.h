@@ -88,16 +88,23 @@ class Frame {
   zmq_msg_t message_;
 };
 
-// Watches connections of one socket (handshakes, ends). Same thread as its socket.
+// Watches connections of one socket (handshakes, ends). Same thread as its socket, and gone before
+// it.
 class Monitor {
  public:
   static Result<Monitor> make(const Context& context, const Socket& watched);
   // The next event (ZMQ_EVENT_...), if there is one.
   std::optional<unsigned> next();
   void* handle() const { return socket_.handle(); }
+  Monitor(Monitor&& o) noexcept;
+  Monitor& operator=(Monitor&&) = delete;
+  // Ends the watching before its reader goes: the library's I/O thread would wait forever for
+  // somebody to take the next event, and with it every connection of the context.
+  ~Monitor();
 
  private:
-  explicit Monitor(Socket socket) : socket_(std::move(socket)) {}
+  Monitor(void* watched, Socket socket) : watched_(watched), socket_(std::move(socket)) {}
+  void* watched_;  // null: moved from
   Socket socket_;
 };
 
