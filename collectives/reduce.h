@@ -51,6 +51,7 @@ class Reduce {
 
   // Own contribution sent, all totals of held segments accepted (R3), all side entries there.
   bool done() const { return done_; }
+  Version version() const { return options_.version; }
 
  private:
   enum class Role : std::uint8_t { kNone, kReplica, kOwner };

@@ -40,7 +40,9 @@ Engine::Engine(EngineOptions options, collectives::Listener& listener, EngineCal
       passed_(began_),
       breathed_(began_) {}
 
-Engine::~Engine() { stop(); }
+Engine::~Engine() {
+  stop();
+}
 
 void Engine::stop() {
   over_ = true;
@@ -61,15 +63,20 @@ void Engine::feed_time() {
                              std::chrono::duration_cast<std::chrono::milliseconds>(now).count())});
 }
 
-void Engine::tick() { feed_time(); }
+void Engine::tick() {
+  feed_time();
+}
 
 void Engine::on_message(const Message& message) {
-  if (const auto* welcome = std::get_if<Welcome>(&message)) calls_.set_counter(welcome->who.counter);
+  if (const auto* welcome = std::get_if<Welcome>(&message))
+    calls_.set_counter(welcome->who.counter);
   feed_time();
   handle(event::Received{message});
 }
 
-void Engine::on_notice(std::uint64_t notice_ms) { handle(event::NoticeGiven{notice_ms}); }
+void Engine::on_notice(std::uint64_t notice_ms) {
+  handle(event::NoticeGiven{notice_ms});
+}
 
 void Engine::on_micro_batch(Version version, const LedgerRow& row) {
   handle(event::MicroBatchDone{version, row});
@@ -152,8 +159,7 @@ void Engine::execute(const Hold& c) {
       state_.drop(s);
     }
   }
-  if (c.fresh && missing)
-    state_.initialise(options_.setup->parameters, options_.setup->exponents);
+  if (c.fresh && missing) state_.initialise(options_.setup->parameters, options_.setup->exponents);
 }
 
 void Engine::execute(const Apply& c) {
@@ -170,20 +176,25 @@ void Engine::execute(const Apply& c) {
   totals_.clear();
 }
 
-void Engine::execute(const ClearAccumulators&) { accumulators_.clear(); }
+void Engine::execute(const ClearAccumulators&) {
+  accumulators_.clear();
+}
 
-void Engine::execute(const DropTotals&) { totals_.clear(); }
+void Engine::execute(const DropTotals&) {
+  totals_.clear();
+}
 
 void Engine::execute(const ComputeNorm& c) {
-  handle(event::NormReady{c.epoch, c.version,
-                          state_.partial_norm(totals_, c.segments).words()});
+  handle(event::NormReady{c.epoch, c.version, state_.partial_norm(totals_, c.segments).words()});
 }
 
 void Engine::execute(const ComputeDigest& c) {
   handle(event::DigestReady{c.epoch, c.version, state_.digest_part(c.segments)});
 }
 
-void Engine::execute(const Compute& c) { calls_.compute({c.version, c.micro_batches}); }
+void Engine::execute(const Compute& c) {
+  calls_.compute({c.version, c.micro_batches});
+}
 
 // ---- Epochs -----------------------------------------------------------------------------------
 
@@ -196,7 +207,8 @@ void Engine::execute(const Connect& c) {
   if (c.version != kNoVersion || c.joiner) io->session.emplace(world, c.version);
   if (c.joiner) {
     collectives::GatherOptions gather{c.self, world, kNoVersion, {}};
-    io->gather.emplace(layout_, io->plan_holders(), gather, static_cast<collectives::GatherSource&>(*this));
+    io->gather.emplace(layout_, io->plan_holders(), gather,
+                       static_cast<collectives::GatherSource&>(*this));
   }
   collectives::MeshOptions mesh;
   mesh.job = options_.job_id;
@@ -289,7 +301,9 @@ Result<> Engine::deliver_one(EpochIo& io, const Arrival& arrival) {
   const FrameKind kind = frame.header.kind;
   const EpochId& epoch = io.plan->id;
   if (collectives::Reduce::takes(kind)) {
-    if (!io.reduce) {
+    // A peer to which we send no parameters needs nothing of ours to go on to the next step: its
+    // contribution may be there while the last step's reduction still is.
+    if (!io.reduce || io.reduce->version() != frame.header.version) {
       io.waiting.push_back(arrival);
       return ok();
     }
@@ -398,9 +412,10 @@ void Engine::execute(const StartGather& c) {
   if (!has_begun) {
     io.gathered = false;
     const auto world = static_cast<Rank>(io.plan->members.size());
-    io.gather.emplace(layout_, c.holders,
-                      collectives::GatherOptions{io.self, world, c.version, encode_record(c.record)},
-                      static_cast<collectives::GatherSource&>(*this));
+    io.gather.emplace(
+        layout_, c.holders,
+        collectives::GatherOptions{io.self, world, c.version, encode_record(c.record)},
+        static_cast<collectives::GatherSource&>(*this));
   }
   io.joiner = false;
   io.gather->start(*io.mesh);

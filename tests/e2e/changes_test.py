@@ -15,7 +15,7 @@ def joining_workers_change_no_bit_and_stop_nobody(place):
     wait_until(lambda: any(len(e["members"]) == 4 for e in run.events("epoch")), "four members", 20)
     same(run, quiet)
     require(not [e for e in run.events("epoch") if e["kind"] == "forced"],
-            "a join forced an epoch")
+            f"a join forced an epoch:\n{run.text()}")
     ids = {w["id"] for w in run.workers()}
     worked = {w for e in run.events("ledger") for _, w in e["workers"]}
     require(worked == ids, f"of workers {ids} only {worked} computed anything")
@@ -33,7 +33,7 @@ def a_leaving_worker_hands_over_and_goes(place):
     require(run.process.poll() is None, "it left only when the job ended")
     same(run, quiet)
     require(not [e for e in run.events("epoch") if e["kind"] == "forced"],
-            "a leave forced an epoch")
+            f"a leave forced an epoch:\n{run.text()}")
     require(run.workers("left") and not run.workers("lost"), "the leave was taken for a loss")
 
 
