@@ -89,8 +89,7 @@ void Engine::on_mesh(MeshEvent e) {
     case MeshEvent::Kind::kConnected:
       return handle(event::Connected{e.epoch});
     case MeshEvent::Kind::kFrame:
-      on_frame(*it->second, e.peer, std::move(e.frame));
-      return handle(event::Tick{});
+      return on_frame(*it->second, e.peer, std::move(e.frame));
     case MeshEvent::Kind::kBroken:
       return give_up(*it->second, e.peer, e.why);
     case MeshEvent::Kind::kDrained:
@@ -105,7 +104,6 @@ void Engine::handle(elastic::WorkerEvent e) {
   while (!events_.empty() && !over_) {
     const elastic::WorkerEvent next = std::move(events_.front());
     events_.pop_front();
-    if (const auto* tick = std::get_if<event::Tick>(&next); tick && tick->now_ms == 0) continue;
     for (const auto& command : worker_.on(next))
       std::visit([this](const auto& c) { execute(c); }, command);
   }

@@ -20,8 +20,8 @@ struct EpochIo {
   bool joiner = false;
   std::optional<collectives::Session> session;  // none: not entered yet, everything is held
   std::vector<collectives::Arrival> held;
-  std::vector<collectives::Arrival> waiting;    // of the current version, for a collective to begin
-  elastic::Holders holders;                     // of the step that is open
+  std::vector<collectives::Arrival> waiting;  // of the current version, for a collective to begin
+  elastic::Holders holders;                   // of the step that is open
   // Before the mesh: it must stop before what it sends from goes.
   std::optional<collectives::Reduce> reduce;
   std::vector<SideEntry> side_received;
