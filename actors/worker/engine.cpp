@@ -64,6 +64,7 @@ void Engine::feed_time() {
 }
 
 void Engine::tick() {
+  closed_.clear();
   feed_time();
 }
 
@@ -244,6 +245,8 @@ void Engine::close(const EpochId& epoch) {
   const auto it = epochs_.find(epoch);
   if (it == epochs_.end()) return;
   it->second->mesh->stop();
+  it->second->closed = true;
+  closed_.push_back(std::move(it->second));  // whoever is handing it a frame still looks at it
   epochs_.erase(it);
 }
 
@@ -278,6 +281,7 @@ void Engine::execute(const SetVersion& c) {
 // ---- Frames -----------------------------------------------------------------------------------
 
 void Engine::on_frame(EpochIo& io, Rank from, Frame frame) {
+  if (io.closed) return;
   if (frame.header.kind == FrameKind::kRecord) return handle(event::PeerReady{io.plan->id, from});
   if (!io.session) {
     io.held.push_back({from, std::move(frame)});
@@ -289,9 +293,11 @@ void Engine::on_frame(EpochIo& io, Rank from, Frame frame) {
 }
 
 void Engine::deliver(EpochIo& io, std::vector<Arrival> arrivals) {
-  for (const Arrival& arrival : arrivals)
+  for (const Arrival& arrival : arrivals) {
+    if (io.closed) return;  // R1
     if (auto taken = deliver_one(io, arrival); !taken)
       return give_up(io, arrival.from, taken.error().text());
+  }
 }
 
 Result<> Engine::deliver_one(EpochIo& io, const Arrival& arrival) {

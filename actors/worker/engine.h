@@ -136,6 +136,7 @@ class Engine : private collectives::GatherSource {
   kernels::Accumulators accumulators_;
   kernels::Totals totals_;
   std::map<EpochId, std::unique_ptr<EpochIo>> epochs_;
+  std::vector<std::unique_ptr<EpochIo>> closed_;  // until the next tick
   EpochIo* gathering_ = nullptr;  // whose frame is being handed to its gather
   bool keep_parameters_ = false;  // complete already, may be being read: do not write
 
