@@ -98,7 +98,8 @@ void Coordinator::apply(const RaftEntry& raft_entry) {
 
 // R10: nothing is formed before an entry of its own term is applied.
 void Coordinator::review_leadership() {
-  if (!raft_.leads_with_own_entry_committed()) {
+  const bool early = config_.leader.bugs.r10_form_early && raft_.role() == RaftRole::kLeader;
+  if (!raft_.leads_with_own_entry_committed() && !early) {
     leader_.reset();
     return;
   }

@@ -10,10 +10,11 @@ struct Bugs {
   bool r5_pass_without_all = false;      // passes with one vote missing
   bool r6_apply_at_vote = false;         // applies when it votes
   bool r7_clear_at_vote = false;         // clears the accumulators when it votes
-  bool r8_forget_work = false;           // reports and keeps nothing of the step in flight
+  bool r8_forget_work = false;           // keeps and reports nothing of the step in flight
   bool r9_keep_sending = false;          // reports without stopping the epoch
   bool r9_enter_below_promise = false;   // enters plans below its promise
   bool r10_ignore_predecessor = false;   // a plan is valid whatever its predecessor
+  bool r10_form_early = false;           // a leader forms before an entry of its term is applied
   bool r11_any_report = false;           // reports count whatever their promise
   bool r11_any_member = false;           // reports count whoever sent them
   bool r11_no_fence = false;             // forms without a member of every epoch that may run

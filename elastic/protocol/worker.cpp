@@ -323,8 +323,7 @@ void Worker::stop(std::vector<Incarnation> broken) {
     done_.clear();
     share_.clear();
     own_rows_.clear();
-    emit(Compute{version_, {}});
-    emit(ClearAccumulators{});
+    emit(Compute{version_, {}});  // the caller aborts what is in progress and forgets the sums
   }
   report_if_stopped();
 }

@@ -217,14 +217,26 @@ void Oracle::computes(const WorkerProcess& p, Version version, MicroBatch m, std
     violated("T9: " + name(p) + " computes step " + std::to_string(version) +
              " with other parameters");
   if (lives_[p.nonce()].left_out) return;  // it does not know yet; nobody will ask for its work
-  auto& computers = computers_[{version, m}];
-  for (const std::uint64_t nonce : computers) {
-    const WorkerProcess* other = find(nonce);
-    if (nonce != p.nonce() && (!other->alive() || lives_[nonce].left_out)) continue;
+  auto& begun = begun_[{version, m}];
+  const auto lost = std::count_if(begun.begin(), begun.end(), [this](std::uint64_t nonce) {
+    return !find(nonce)->alive() || lives_[nonce].left_out;
+  });
+  if (static_cast<std::size_t>(lost) < begun.size())
     violated("R8: micro-batch " + std::to_string(m) + " of step " + std::to_string(version) +
-             " is computed again by " + name(p) + " though " + name(*other) + " has it");
+             " is computed again by " + name(p) + ": of " + std::to_string(begun.size()) +
+             " that had begun it, " + std::to_string(lost) + " died or were left out");
+  if (!begun.empty()) {
+    ++begun_again_;
+    world_.count("micro-batch of a lost worker computed again");
   }
-  if (!computers.empty()) world_.count("micro-batch of a lost worker computed again");
+  begun.push_back(p.nonce());
+}
+
+std::uint64_t Oracle::begun_by(const WorkerProcess& p, Version version) const {
+  std::uint64_t count = 0;
+  for (const auto& [of, nonces] : begun_)
+    if (of.first == version) count += std::count(nonces.begin(), nonces.end(), p.nonce());
+  return count;
 }
 
 void Oracle::computed(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params) {
@@ -257,11 +269,11 @@ void Oracle::votes(const WorkerProcess& p, const EpochId& epoch, const Vote& vot
 }
 
 void Oracle::applies(const WorkerProcess& p, const StepRecord& record) {
-  check_record(record, "an apply");
-  if (record.skipped) world_.count("skipped step");
   if (lives_[p.nonce()].passed != record.version)
     violated("R6: " + name(p) + " applies step " + std::to_string(record.version) +
              " before it passed the vote");
+  check_record(record, "an apply");
+  if (record.skipped) world_.count("skipped step");
   const Store& store = p.store();
   for (SegmentId s = 0; s < store.held.size(); ++s)
     if (p.machine().copies()[s] && (store.states[s].label != record.version ||

@@ -66,6 +66,9 @@ class Oracle {
   const Reference& reference() const { return reference_; }
   // Highest version that anybody has reached.
   Version reached() const { return reached_; }
+  // R8, counted: micro-batches of a step that a worker has begun, and all that were begun again.
+  std::uint64_t begun_by(const WorkerProcess& p, Version version) const;
+  std::uint64_t begun_again() const { return begun_again_; }
   // Every copy of some segment that could go on is gone.
   bool state_lost() const;
   std::string status() const;  // for a run that does not end
@@ -117,7 +120,9 @@ class Oracle {
   std::map<std::pair<EpochId, Version>, Ballot> ballots_;
   std::map<EpochId, Version> passed_;  // highest version reached in an epoch
   std::map<EpochId, Version> first_;   // first step of an epoch, once known
+  std::map<std::pair<Version, MicroBatch>, std::vector<std::uint64_t>> begun_;  // nonces, in order
   std::map<std::pair<Version, MicroBatch>, std::set<std::uint64_t>> computers_;
+  std::uint64_t begun_again_ = 0;
   Version reached_ = 0;
   bool planted_ = false;
   std::map<Version, std::uint64_t> ledger_hashes_;

@@ -239,6 +239,7 @@ void WorkerProcess::run(const Stop& c) {
     // The communication thread may handle a little more before it sees the request.
     if (random_.chance(0.5)) world_.bulk().close(*this, c.epoch, random_.range(100, 2 * kMs));
   }
+  if (world_.settings().bugs.r8_forget_work && !machine_.pending()) forget_work();
   world_.after(delay, [this, epoch = c.epoch] {
     submit([this, epoch] {
       world_.bulk().close(*this, epoch, random_.range(100, 2 * kMs));
@@ -265,8 +266,10 @@ void WorkerProcess::compute_next() {
   const std::uint64_t params = Numbers::hash_of(store_.params);
   world_.oracle().computes(*this, queue_version_, m, params);
   const Micros took = World::draw(random_, world_.settings().compute);
-  world_.after(took, [this, version = queue_version_, m, params] {
-    submit([this, version, m, params] { finish_micro_batch(version, m, params); });
+  world_.after(took, [this, version = queue_version_, m, params, aborted = aborted_] {
+    submit([this, version, m, params, aborted] {
+      if (aborted == aborted_) finish_micro_batch(version, m, params);
+    });
   });
 }
 
@@ -277,6 +280,14 @@ void WorkerProcess::finish_micro_batch(Version version, MicroBatch m, std::uint6
   store_.add(contribution, version);
   compute_next();
   handle(MicroBatchDone{version, contribution.row});
+}
+
+// What R8 forbids: the micro-batch in progress is aborted, what is done does not count.
+void WorkerProcess::forget_work() {
+  computing_.reset();
+  queue_.clear();
+  ++aborted_;
+  store_.clear_accumulators();
 }
 
 void WorkerProcess::run(const OpenStep& c) {

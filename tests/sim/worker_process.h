@@ -116,6 +116,7 @@ class WorkerProcess : public collectives::GatherSource {
   void later(Micros delay, elastic::WorkerEvent event);
   void tick();
   void compute_next();
+  void forget_work();
   void finish_micro_batch(Version version, MicroBatch m, std::uint64_t params_hash);
   Link* link(const EpochId& epoch);
   void send_all(const Link& link, FrameKind kind, Version version, BulkExtra extra);
@@ -146,6 +147,7 @@ class WorkerProcess : public collectives::GatherSource {
   Version queue_version_ = 0;
   std::deque<MicroBatch> queue_;
   std::optional<std::pair<Version, MicroBatch>> computing_;
+  std::uint64_t aborted_ = 0;  // times; only where R8 is broken on purpose
 };
 
 }  // namespace starling::sim

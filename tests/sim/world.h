@@ -7,7 +7,7 @@
 // Replaying a seed (the failing test prints the line):
 //   STARLING_SIM_SEED=123 sim_tests -tc='swarm*'        one seed, with a trace of every event
 //   STARLING_SIM_SEEDS=1000:500 sim_tests -tc='swarm*'  500 seeds from 1000
-//   STARLING_SIM_TRACE=1 sim_tests -tc='rules: R1?frames*'     the trace of a directed schedule
+//   STARLING_SIM_TRACE=1 sim_tests -tc='rules: R14*'    the traces of a directed schedule
 //   STARLING_SIM_SEARCH=700 sim_tests -tc='rules: each*' looks for seeds that notice each fault
 // A run is a function of its Settings alone: same seed, same event hash.
 //
@@ -19,7 +19,8 @@
 //
 // Files: settings.h what a run is drawn from; swarm.cpp the draw; numbers.h the toy model and the
 // undisturbed run; store.h a worker's memory; worker_process.h, coordinator_process.h the
-// processes; bulk.h the connections; faults.h what goes wrong; oracle.h what must never be seen.
+// processes; bulk.h the connections; faults.h what goes wrong; oracle.h what must never be seen;
+// schedule.h directed schedules.
 
 #include <cstdint>
 #include <functional>
@@ -94,6 +95,10 @@ class World {
   CoordinatorProcess& coordinator(std::uint32_t index) { return *coordinators_[index]; }
   std::uint32_t place_of_worker(std::uint32_t slot) const { return settings_.coordinators + slot; }
   Bulk& bulk() { return bulk_; }
+  std::uint64_t counted(const std::string& what) const {
+    const auto at = coverage_.find(what);
+    return at == coverage_.end() ? 0 : at->second;
+  }
 
   // ---- For the processes --------------------------------------------------------------------
   const Settings& settings() const { return settings_; }

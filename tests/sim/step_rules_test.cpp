@@ -1,0 +1,155 @@
+// Directed schedules for the rules of a step: R1, R3, R6, R7, R8, R14.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/sim/schedule.h"
+
+namespace starling::sim {
+namespace {
+
+using elastic::Bugs;
+
+constexpr Version kStep = 3;  // in which the scripts step in
+
+// R1. Method: the first worker that is done with the step has sent its contribution, but what it
+// sends to a second one is stuck; the second and the third lose their connection, so that a new
+// epoch begins within the same step; then what was stuck arrives.
+struct LateFrames : Schedule {
+  using Schedule::Schedule;
+  void on_moment(WorkerProcess& first, Moment moment, Version version) override {
+    if (done || moment != Moment::kReducing || version != kStep) return;
+    done = true;
+    std::vector<WorkerProcess*> others;
+    for (const auto& p : world.workers())
+      if (p.get() != &first) others.push_back(p.get());
+    // What it has just sent is on its way; nothing of it is there yet.
+    world.bulk().stall(first, *others[0], /*duration=*/40 * kMs);
+    world.after(1 * kMs, [this, others] { world.bulk().break_between(*others[0], *others[1]); });
+  }
+  bool done = false;
+};
+
+TEST_CASE("rules: R1, frames of an epoch that was left do not count") {
+  Settings s = calm(34);
+  s.compute = {20 * kMs, 150 * kMs};
+  shows<LateFrames>(s, {&Bugs::r1_accept_other_epochs}, "R1: ");
+}
+
+// R3. Method: one contribution frame arrives with nothing in it, lanes included; everything else is
+// as it should be. Its receiver must not accept the total.
+TEST_CASE("rules: R3, a lost contribution is refused") {
+  const auto run = [](bool plant) {
+    Settings s = calm(31);
+    s.plant_lost_contribution = plant;
+    return run_isolated([s](bool trace) { return World(s, trace).run(); });
+  };
+  const Verdict planted = run(true);
+  INFO(planted.violation, planted.exit_code);
+  CHECK(planted.violation.find("R3: ") == 0);
+  const Verdict clean = run(false);
+  CHECK(clean.violation == "");
+  CHECK(clean.exit_code == 0);
+}
+
+// R6, R7. A vote that was cast and never passed: its step is done again from what the voter has.
+// Method: what workers 1 and 2 send each other is stuck, so that only worker 0 gets all totals and
+// votes (there are no replicas: it needs nobody's total); then it loses a connection and the epoch
+// ends.
+struct OneHasVoted : Schedule {
+  using Schedule::Schedule;
+  void on_moment(WorkerProcess& p, Moment moment, Version version) override {
+    if (version != kStep || ended) return;
+    if (moment == Moment::kReducing && p.slot() != 0)
+      world.bulk().stall(p, *world.worker_in(3 - p.slot()), /*duration=*/200 * kMs);
+    if (moment == Moment::kVoted && p.slot() == 0)
+      world.after(1 * kMs, [this, &p] { end_epoch(p); });
+  }
+  void end_epoch(WorkerProcess& voter) {
+    ended = true;
+    alone = voter.machine().pending() && !world.worker_in(1)->machine().pending() &&
+            !world.worker_in(2)->machine().pending();
+    const auto& states = voter.store().states;
+    untouched = std::all_of(states.begin(), states.end(), [](const SegmentState& s) {
+      return s.label == kStep || s.label == kNoVersion;
+    });
+    kept = voter.store().adding == kStep;
+    world.bulk().break_between(voter, *world.worker_in(1));
+  }
+  std::string missed() override {
+    if (!ended || !alone) return "worker 0 alone has voted";
+    if (!untouched) return "the state is at the step's version";  // R6
+    if (!kept) return "the accumulators hold the step's work";    // R7
+    const auto& chain = world.oracle().chain();
+    if (chain.size() != 2 || world.oracle().plan(chain.back()).base != kStep)
+      return "the step is done again in a new epoch";
+    if (world.oracle().begun_again() != 0) return "no micro-batch is computed again";
+    return "";
+  }
+  bool ended = false, alone = false, untouched = false, kept = false;
+};
+
+TEST_CASE("rules: R6, R7, a vote that does not pass changes neither state nor accumulators") {
+  Settings s = calm(35);
+  s.replicas = 0;
+  SUBCASE("R6") {
+    shows<OneHasVoted>(s, {&Bugs::r6_apply_at_vote}, "R6: ");
+  }
+  SUBCASE("R7") {
+    shows<OneHasVoted>(s, {&Bugs::r7_clear_at_vote}, "R7: ");
+  }
+}
+
+// R8. Method: a worker is killed when its second micro-batch of the step is done. What it had begun
+// is computed again, and nothing else: the others keep what they have done and what they are at.
+struct OneDiesInMidStep : Schedule {
+  using Schedule::Schedule;
+  void on_moment(WorkerProcess& p, Moment moment, Version version) override {
+    if (moment != Moment::kComputed || version != kStep || p.slot() != 1 || ++computed != 2) return;
+    lost = world.oracle().begun_by(p, version);
+    for (const std::uint32_t slot : {0u, 2u})
+      kept += world.oracle().begun_by(*world.worker_in(slot), version);
+    p.kill("by the script");
+  }
+  std::string missed() override {
+    if (lost == 0 || kept == 0) return "everybody had begun micro-batches of the step";
+    const std::uint64_t again = world.oracle().begun_again();
+    if (again == lost) return "";
+    return std::to_string(lost) + " micro-batches were in progress at the worker that died, " +
+           std::to_string(again) + " were computed again";
+  }
+  int computed = 0;
+  std::uint64_t lost = 0, kept = 0;
+};
+
+TEST_CASE("rules: R8, what a worker that died had begun is computed again, nothing else") {
+  Settings s = calm(36);
+  s.micro_batches = 12;
+  shows<OneDiesInMidStep>(s, {&Bugs::r8_forget_work}, "R8: ");
+}
+
+// R14. The owner's total and its move come over one connection in order, so the state is always
+// there first; the rule is needed as soon as moves travel apart. Method: they do, and a worker
+// joins.
+struct OneJoins : Schedule {
+  using Schedule::Schedule;
+  void on_event() override {
+    if (joined || world.oracle().reached() < kStep) return;
+    joined = true;
+    world.start_worker(world.slots());
+  }
+  bool joined = false;
+};
+
+TEST_CASE("rules: R14, a move's target votes only when the state is there") {
+  Settings s = calm(33);
+  s.steps = 40;
+  s.move_delay = 60 * kMs;
+  shows<OneJoins>(s, {&Bugs::r14_vote_without_move}, "R4, R14: ");
+}
+
+}  // namespace
+}  // namespace starling::sim
