@@ -19,6 +19,7 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.micro_batches = setup.job.micro_batches;
   config.steps = setup.job.steps;
   config.segments = setup.layout->segments();
+  config.digest_every = setup.job.digest_every;
   config.heartbeat_ms = std::max<std::uint64_t>(10, setup.job.lease_ms / 10);
   config.coordinator_timeout_ms = setup.job.coordinator_timeout_ms;
   return config;
@@ -184,7 +185,9 @@ void Engine::execute(const DropTotals&) {
 }
 
 void Engine::execute(const ComputeNorm& c) {
-  handle(event::NormReady{c.epoch, c.version, state_.partial_norm(totals_, c.segments).words()});
+  const Digest part = c.digest ? state_.digest_part(c.segments) : Digest{};
+  handle(
+      event::NormReady{c.epoch, c.version, state_.partial_norm(totals_, c.segments).words(), part});
 }
 
 void Engine::execute(const ComputeDigest& c) {

@@ -89,14 +89,16 @@ std::string format_job(const Job& job) {
       << "\nstate_timeout_ms = " << job.state_timeout_ms
       << "\ncoordinator_timeout_ms = " << job.coordinator_timeout_ms
       << "\nstart_timeout_ms = " << job.start_timeout_ms
-      << "\nledger_events = " << (job.ledger_events ? "true" : "false") << "\n";
+      << "\nledger_events = " << (job.ledger_events ? "true" : "false")
+      << "\ndigest_every = " << job.digest_every << "\n";
   return out.str();
 }
 
 std::uint64_t job_hash(const Job& job) {
   // Out: the name, where the data lies (its content is part of the fingerprint), copies, timeouts
   // and events, none of which reaches a bit of the result. In: everything else; steps too, since a
-  // worker whose hash matches ends at its own job's last step.
+  // worker whose hash matches ends at its own job's last step, and digest_every, since a digest is
+  // the sum of what all members add at the same step.
   Job essence = job;
   const Job neutral;
   essence.name.clear();

@@ -1,6 +1,6 @@
 #pragma once
-// The job: what is trained, on what, how, for how long. Read from a TOML file; a pure value that every
-// process of a run has alike.
+// The job: what is trained, on what, how, for how long. Read from a TOML file; a pure value that
+// every process of a run has alike.
 
 #include <cstdint>
 #include <string>
@@ -29,15 +29,15 @@ enum class OptimizerKind : std::uint8_t { kAdamW = 1, kAdam, kSgd };
 
 struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::kAdamW;
-  double peak_rate = 1e-3;      // learning rate after the warm-up
-  double floor = 0.1;           // fraction of the peak at the end of the cosine
+  double peak_rate = 1e-3;  // learning rate after the warm-up
+  double floor = 0.1;       // fraction of the peak at the end of the cosine
   std::uint64_t warmup_steps = 0;
   std::uint64_t schedule_steps = 0;  // length of warm-up + cosine; 0 = the job's steps
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
-  double weight_decay = 0.1;    // on tensors of two or more dimensions
-  double momentum = 0.9;        // SGD
-  bool nesterov = true;         // SGD
-  double clip = 1.0;            // global gradient norm; 0 = none
+  double weight_decay = 0.1;  // on tensors of two or more dimensions
+  double momentum = 0.9;      // SGD
+  bool nesterov = true;       // SGD
+  double clip = 1.0;          // global gradient norm; 0 = none
   bool operator==(const OptimizerSpec&) const = default;
 };
 
@@ -49,8 +49,9 @@ enum class DataKind : std::uint8_t {
 
 struct DataSpec {
   DataKind kind = DataKind::kText;
-  std::string path;                     // relative paths are relative to the job file
-  std::vector<std::string> extensions;  // text in folders: only these (".h"); empty = all; "" = none
+  std::string path;  // relative paths are relative to the job file
+  std::vector<std::string>
+      extensions;  // text in folders: only these (".h"); empty = all; "" = none
   bool operator==(const DataSpec&) const = default;
 };
 
@@ -58,18 +59,19 @@ struct Job {
   std::string name;
   std::uint64_t seed = 1;
   std::uint64_t steps = 0;
-  std::uint32_t micro_batches = 8;           // M
-  std::uint32_t micro_batch_sequences = 4;   // sequences (or samples) of a micro-batch
+  std::uint32_t micro_batches = 8;          // M
+  std::uint32_t micro_batch_sequences = 4;  // sequences (or samples) of a micro-batch
   ModelSpec model = GptSpec{};
   OptimizerSpec optimizer;
   DataSpec data;
-  std::uint32_t replicas = 2;                // r, wanted copies besides the owner's
-  std::string isa = "auto";                  // auto, reference, avx2, avx512: see docs/design.md, 5
+  std::uint32_t replicas = 2;  // r, wanted copies besides the owner's
+  std::string isa = "auto";    // auto, reference, avx2, avx512: see docs/design.md, 5
   std::uint64_t lease_ms = 1000;
   std::uint64_t state_timeout_ms = 60000;
   std::uint64_t coordinator_timeout_ms = 30000;
   std::uint64_t start_timeout_ms = 30000;
-  bool ledger_events = true;                 // write `ledger` events
+  bool ledger_events = true;        // write `ledger` events
+  std::uint64_t digest_every = 10;  // steps between two digests of the state; 0 = none
   bool operator==(const Job&) const = default;
 };
 
@@ -81,8 +83,8 @@ Result<Job> load_job(const std::string& path);
 // The same job as canonical TOML with absolute paths: parse_job(format_job(j)) == j. This is what
 // coordinators hand to workers.
 std::string format_job(const Job& job);
-// Of the canonical text without what does not change the arithmetic (name, data path, timeouts, steps
-// are kept out or in as job.cpp says and tests): equal hash = same training.
+// Of the canonical text without what does not change the arithmetic (name, data path, timeouts,
+// steps are kept out or in as job.cpp says and tests): equal hash = same training.
 std::uint64_t job_hash(const Job& job);
 
 // Learning rate of step k (0-based), in double (fixtures README, "Learning rate").

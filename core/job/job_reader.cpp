@@ -391,6 +391,7 @@ void read_elastic(Section s, Job& job) {
                                     std::to_string(job.state_timeout_ms));
   }
   s.boolean("ledger_events", job.ledger_events);
+  s.integer("digest_every", job.digest_every, 0, kStepsMax);
   s.finish();
 }
 

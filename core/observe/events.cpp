@@ -87,10 +87,11 @@ Json owned_of(const Plan& plan) {
 }
 
 std::string shown(const StepRecord& r) {
-  char text[160];
-  std::snprintf(text, sizeof text, "loss %.17g norm %.17g tokens %llu skipped %d ledger %s", r.loss,
-                r.norm, static_cast<unsigned long long>(r.tokens), int(r.skipped),
-                hex(r.ledger_hash).c_str());
+  char text[224];
+  std::snprintf(text, sizeof text,
+                "loss %.17g norm %.17g tokens %llu skipped %d ledger %s digest %s", r.loss, r.norm,
+                static_cast<unsigned long long>(r.tokens), int(r.skipped),
+                hex(r.ledger_hash).c_str(), to_string(r.digest).c_str());
   return text;
 }
 
@@ -98,7 +99,8 @@ std::string shown(const StepRecord& r) {
 bool same_bits(const StepRecord& a, const StepRecord& b) {
   const auto bits = [](double d) { return std::bit_cast<std::uint64_t>(d); };
   return a.version == b.version && bits(a.loss) == bits(b.loss) && bits(a.norm) == bits(b.norm) &&
-         a.tokens == b.tokens && a.skipped == b.skipped && a.ledger_hash == b.ledger_hash;
+         a.tokens == b.tokens && a.skipped == b.skipped && a.ledger_hash == b.ledger_hash &&
+         a.digest == b.digest;
 }
 
 // [[micro-batch, worker], ..] in the order of micro-batches.
@@ -177,7 +179,8 @@ Result<> EventWriter::write(const char* kind, J&& fields) {
 }
 
 Result<> EventWriter::start(const Job& job, const std::string& fingerprint, const Digest& data,
-                            const std::string& address, const std::string& keys) {
+                            std::uint64_t samples, const std::string& address,
+                            const std::string& keys) {
   const auto* gpt = std::get_if<GptSpec>(&job.model);
   const std::uint64_t sequences = std::uint64_t{job.micro_batches} * job.micro_batch_sequences;
   return write("start", Json{{"job", format_job(job)},
@@ -186,6 +189,9 @@ Result<> EventWriter::start(const Job& job, const std::string& fingerprint, cons
                              {"name", job.name},
                              {"steps", job.steps},
                              {"micro_batches", job.micro_batches},
+                             {"sequences", job.micro_batch_sequences},
+                             {"seed", job.seed},
+                             {"samples", samples},
                              {"tokens_per_step", sequences * (gpt ? gpt->context : 1)},
                              {"data", to_string(data)},
                              {"monotonic_ns", opened_ns_},
@@ -220,12 +226,14 @@ Result<> EventWriter::epoch(const Plan& plan, const EpochTimes& times) {
                              {"resume_ms", or_null(times.resume_ms)}});
 }
 
-Result<> EventWriter::step(const StepRecord& record, std::uint32_t world, double ms) {
-  STARLING_TRY(step_once(record, world, ms));
+Result<> EventWriter::step(const StepRecord& record, const EpochId& epoch, std::uint32_t world,
+                           double ms) {
+  STARLING_TRY(step_once(record, epoch, world, ms));
   return ok();
 }
 
-Result<bool> EventWriter::step_once(const StepRecord& record, std::uint32_t world, double ms) {
+Result<bool> EventWriter::step_once(const StepRecord& record, const EpochId& epoch,
+                                    std::uint32_t world, double ms) {
   const auto [kept, first] = kept_->records.emplace(record.version, record);
   if (!first && same_bits(kept->second, record)) return false;
   if (!first) {
@@ -233,23 +241,28 @@ Result<bool> EventWriter::step_once(const StepRecord& record, std::uint32_t worl
                                       " differ: " + shown(kept->second) + ", then " +
                                       shown(record) + "; " + path_);
   }
-  STARLING_TRY(write("step", Json{{"version", record.version},
-                                  {"loss", record.loss},
-                                  {"norm", record.norm},
-                                  {"tokens", record.tokens},
-                                  {"ms", ms},
-                                  {"world", world},
-                                  {"skipped", record.skipped},
-                                  {"ledger_hash", hex(record.ledger_hash)}}));
+  Json line{{"version", record.version},
+            {"epoch", to_string(epoch)},
+            {"loss", record.loss},
+            {"norm", record.norm},
+            {"tokens", record.tokens},
+            {"ms", ms},
+            {"world", world},
+            {"skipped", record.skipped},
+            {"ledger_hash", hex(record.ledger_hash)}};
+  if (record.digest != Digest{}) line["digest"] = to_string(record.digest);
+  STARLING_TRY(write("step", std::move(line)));
   return true;
 }
 
-Result<> EventWriter::ledger(Version version, const std::vector<LedgerRow>& rows) {
-  STARLING_TRY(ledger_once(version, workers_of(rows)));
+Result<> EventWriter::ledger(Version version, const EpochId& epoch,
+                             const std::vector<LedgerRow>& rows) {
+  STARLING_TRY(ledger_once(version, epoch, workers_of(rows)));
   return ok();
 }
 
-Result<bool> EventWriter::ledger_once(Version version, const LedgerWorkers& workers) {
+Result<bool> EventWriter::ledger_once(Version version, const EpochId& epoch,
+                                      const LedgerWorkers& workers) {
   const auto [kept, first] = kept_->ledgers.emplace(version, workers);
   if (!first && kept->second == workers) return false;
   if (!first) {
@@ -257,7 +270,9 @@ Result<bool> EventWriter::ledger_once(Version version, const LedgerWorkers& work
                  "two ledgers of version " + std::to_string(version) +
                      " differ, as if a micro-batch were counted for two workers; " + path_);
   }
-  STARLING_TRY(write("ledger", Json{{"version", version}, {"workers", kept->second}}));
+  STARLING_TRY(
+      write("ledger",
+            Json{{"version", version}, {"epoch", to_string(epoch)}, {"workers", kept->second}}));
   return true;
 }
 
@@ -297,6 +312,15 @@ double number_of(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
+EpochId epoch_of(const Json& line) {
+  const std::string text = line.at("epoch").get<std::string>();
+  std::size_t dot = 0;
+  EpochId epoch;
+  epoch.term = std::stoull(text, &dot);
+  epoch.counter = std::stoull(text.substr(dot + 1));  // throws where it is missing
+  return epoch;
+}
+
 StepRecord record_of(const Json& line) {
   StepRecord record;
   record.version = line.at("version").get<Version>();
@@ -305,6 +329,11 @@ StepRecord record_of(const Json& line) {
   record.tokens = line.at("tokens").get<std::uint64_t>();
   record.skipped = line.at("skipped").get<bool>();
   record.ledger_hash = std::stoull(line.at("ledger_hash").get<std::string>(), nullptr, 16);
+  if (line.contains("digest")) {
+    const std::string digest = line.at("digest").get<std::string>();  // the high word first
+    record.digest = {std::stoull(digest.substr(16), nullptr, 16),
+                     std::stoull(digest.substr(0, 16), nullptr, 16)};
+  }
   return record;
 }
 
@@ -316,11 +345,12 @@ Result<bool> EventWriter::copy(const std::string& text) {
     const std::string kind = line.at("ev").get<std::string>();
     if (kind == "step") {
       const double ms = number_of(line.at("ms"));
-      return step_once(record_of(line), line.at("world").get<std::uint32_t>(), ms);
+      const auto world = line.at("world").get<std::uint32_t>();
+      return step_once(record_of(line), epoch_of(line), world, ms);
     }
     if (kind == "ledger") {
       const auto version = line.at("version").get<Version>();
-      return ledger_once(version, line.at("workers").get<LedgerWorkers>());
+      return ledger_once(version, epoch_of(line), line.at("workers").get<LedgerWorkers>());
     }
     line.erase("t");
     line.erase("ev");

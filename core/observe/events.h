@@ -3,8 +3,9 @@
 //   t    seconds since the writer was opened (monotonic clock)
 //   ev   the kind:
 //
-// start       job, job_hash (hex), fingerprint, name, steps, micro_batches, tokens_per_step, data
-//             (identity, hex), monotonic_ns (the clock's value at t = 0), time (UTC), address and
+// start       job, job_hash (hex), fingerprint, name, steps, micro_batches, sequences (of one),
+//             seed, samples (of the data; 0 if not known), tokens_per_step, data (identity, hex),
+//             monotonic_ns (the clock's value at t = 0), time (UTC), address and
 //             keys (with which another worker joins; empty if nobody can be told)
 // worker      id (counter of its incarnation), what (joined, left, lost, fenced), name, cause, pid
 //             (of its process on its host; 0 if not known)
@@ -13,10 +14,10 @@
 //             base, begin (both null in a prepared plan), cause, holders (per rank [[first segment,
 //             count], ..]), owned (per rank, segments), moves, detect_ms, form_ms, resume_ms (null
 //             if not known)
-// step        version (of the step's begin: v takes version v to v+1), loss, norm, tokens, ms,
-// world,
-//             skipped, ledger_hash (hex)
-// ledger      version, workers ([[micro-batch, worker id], ..])
+// step        version (of the step's begin: v takes version v to v+1), epoch (in which who told of
+//             it passed or learned it), loss, norm, tokens, ms, world, skipped, ledger_hash (hex),
+//             digest (hex, of `version`; where one was due)
+// ledger      version, epoch (in which it passed), workers ([[micro-batch, worker id], ..])
 // exposure    epoch, segments (with fewer than `wanted` current copies), copies_min, wanted
 // checkpoint  version, path
 // restart     version: state was lost, the steps from this one on are done again from a checkpoint
@@ -62,18 +63,21 @@ class EventWriter {
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;
 
-  // `fingerprint` as text: ISA, library versions. `address` and `keys`: how to join.
+  // `fingerprint` as text: ISA, library versions. `samples`: of the data, 0 if not known. `address`
+  // and `keys`: how to join.
   Result<> start(const Job& job, const std::string& fingerprint, const Digest& data,
-                 const std::string& address = {}, const std::string& keys = {});
+                 std::uint64_t samples, const std::string& address = {},
+                 const std::string& keys = {});
   Result<> worker(const Incarnation& who, WorkerChange what, const std::string& name = {},
                   const std::string& cause = {}, std::uint64_t pid = 0);
   Result<> epoch(const Plan& plan, const EpochTimes& times = {});
 
   // Every member reports the record of each version it passes or learns: the first is written, an
   // equal one ignored. kInternal if one differs from the first in any bit (P1). The same for the
-  // ledger, whose rows are written in the order of micro-batches.
-  Result<> step(const StepRecord& record, std::uint32_t world, double ms);
-  Result<> ledger(Version version, const std::vector<LedgerRow>& rows);
+  // ledger, whose rows are written in the order of micro-batches. `epoch`: in which the one that
+  // tells passed or learned it; only the first one's is written.
+  Result<> step(const StepRecord& record, const EpochId& epoch, std::uint32_t world, double ms);
+  Result<> ledger(Version version, const EpochId& epoch, const std::vector<LedgerRow>& rows);
 
   Result<> exposure(const EpochId& epoch, std::uint32_t segments, std::uint32_t copies_min,
                     std::uint32_t wanted);
@@ -95,8 +99,9 @@ class EventWriter {
   struct Kept;
   EventWriter();
   using LedgerWorkers = std::vector<std::pair<MicroBatch, std::uint64_t>>;
-  Result<bool> step_once(const StepRecord& record, std::uint32_t world, double ms);
-  Result<bool> ledger_once(Version version, const LedgerWorkers& workers);
+  Result<bool> step_once(const StepRecord& record, const EpochId& epoch, std::uint32_t world,
+                         double ms);
+  Result<bool> ledger_once(Version version, const EpochId& epoch, const LedgerWorkers& workers);
   template <class Json>
   Result<> write(const char* kind, Json&& fields);
 

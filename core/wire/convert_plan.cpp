@@ -172,6 +172,7 @@ void write(const StepRecord& in, schema::StepRecord::Builder out) {
   out.setTokens(in.tokens);
   out.setSkipped(in.skipped);
   out.setLedgerHash(in.ledger_hash);
+  write(in.digest, out.initDigest());
 }
 
 EpochId read(schema::EpochId::Reader in) {
@@ -192,6 +193,7 @@ StepRecord read(schema::StepRecord::Reader in) {
   out.tokens = in.getTokens();
   out.skipped = in.getSkipped();
   out.ledger_hash = in.getLedgerHash();
+  out.digest = read(in.getDigest());
   return out;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// The words of the control plane as plain structs: what workers, guards and coordinators say to each
-// other, what Raft stores, and what a plan is. The schema files beside this one say how they travel;
-// core/wire/codec.h turns one into the other.
+// The words of the control plane as plain structs: what workers, guards and coordinators say to
+// each other, what Raft stores, and what a plan is. The schema files beside this one say how they
+// travel; core/wire/codec.h turns one into the other.
 
 #include <array>
 #include <cstdint>
@@ -35,6 +35,7 @@ struct StepRecord {
   std::uint64_t tokens = 0;
   bool skipped = false;
   std::uint64_t ledger_hash = 0;  // over all M rows without their worker: equal however shared
+  Digest digest{};                // of version v, before the step; zeros: none was due
   bool operator==(const StepRecord&) const = default;
 };
 
@@ -46,6 +47,7 @@ using ExactWords = std::vector<std::uint64_t>;
 struct Vote {
   Version version = 0;
   ExactWords partial_norm;  // exact sum of squares of the segments it owns
+  Digest digest_part{};     // of the segments it owns, at label `version`; zeros: none is due
   double speed = 0;         // micro-batches per second, for later shares
   EpochId ready_for;        // z is committed here, my connections of z stand, joiners are ready
   StepRecord record;
@@ -58,8 +60,8 @@ enum class BeginAt : std::uint8_t { kVote = 1, kGather = 2, kCompute = 3 };
 
 struct Member {
   Incarnation who;
-  std::string name;            // of its key
-  std::string host;            // of its bulk listener, as others dial it
+  std::string name;  // of its key
+  std::string host;  // of its bulk listener, as others dial it
   std::uint16_t port = 0;
   std::string failure_domain;  // empty: none stated
   bool joiner = false;         // has no state yet when the epoch begins
@@ -80,15 +82,15 @@ struct Plan {
   EpochId id;
   EpochId predecessor;
   PlanKind kind = PlanKind::kFresh;
-  std::vector<Member> members;             // index = rank
+  std::vector<Member> members;  // index = rank
   EpochKey key{};
   std::vector<std::vector<Rank>> holders;  // per segment, owner first
   std::vector<Move> moves;
   // Fresh and forced only:
   Version base = 0;
   BeginAt begin = BeginAt::kCompute;
-  std::vector<Rank> shares;                // micro-batch of step `base` -> rank
-  std::string cause;                       // for the event
+  std::vector<Rank> shares;  // micro-batch of step `base` -> rank
+  std::string cause;         // for the event
 };
 
 // ---- Worker, guard -> coordinators ------------------------------------------------------------
@@ -109,14 +111,14 @@ struct Join {
 // an id below `promise` (R9).
 struct Report {
   EpochId promise;
-  EpochId entered;                 // last epoch entered; none = {0,0}
+  EpochId entered;  // last epoch entered; none = {0,0}
   Version version = kNoVersion;
-  bool pending = false;            // has voted for step `version`, still has its totals
+  bool pending = false;  // has voted for step `version`, still has its totals
   bool parameters_complete = false;
-  std::vector<MicroBatch> share;   // of step `version`, as dealt
-  std::vector<MicroBatch> done;    // of it, in its accumulators
-  std::vector<bool> copies;        // per segment: state with label `version` (and its total, if pending)
-  std::vector<Incarnation> broken; // peers whose connections broke or did not stand in time
+  std::vector<MicroBatch> share;  // of step `version`, as dealt
+  std::vector<MicroBatch> done;   // of it, in its accumulators
+  std::vector<bool> copies;  // per segment: state with label `version` (and its total, if pending)
+  std::vector<Incarnation> broken;  // peers whose connections broke or did not stand in time
 };
 
 struct Heartbeat {  // every tenth of a lease, and when something in it changed
@@ -149,9 +151,10 @@ struct Finished {
 
 // ---- Coordinator -> worker --------------------------------------------------------------------
 
-struct Welcome {   // answer to Join, once committed
+struct Welcome {    // answer to Join, once committed
   Incarnation who;  // with its counter
-  std::string job_text;  // the job file, normalised; empty if the worker sent its hash and it matches
+  std::string
+      job_text;  // the job file, normalised; empty if the worker sent its hash and it matches
 };
 
 struct Refused {  // the join cannot be taken: one clear line
@@ -206,10 +209,10 @@ struct RaftMessage {
   std::uint64_t term = 0;
   std::uint64_t last_index = 0;  // (pre-)vote: candidate's last; append: entry before `entries`
   std::uint64_t last_term = 0;
-  std::uint64_t commit = 0;      // append
-  bool granted = false;          // replies
-  std::uint64_t match = 0;       // append reply: last index known equal; on refusal: hint
-  std::uint64_t round = 0;       // append and its reply: check-quorum round
+  std::uint64_t commit = 0;  // append
+  bool granted = false;      // replies
+  std::uint64_t match = 0;   // append reply: last index known equal; on refusal: hint
+  std::uint64_t round = 0;   // append and its reply: check-quorum round
   std::vector<RaftEntry> entries;
 };
 
@@ -241,8 +244,8 @@ using Entry = std::variant<JobStarted, Joined, LeaveAnnounced, Lost, Plan, JobEn
 
 // ---- Envelope ---------------------------------------------------------------------------------
 
-using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished,      // up
-                             Welcome, Refused, Freeze, Committed, Fenced, Released, Ended,   // down
+using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished,     // up
+                             Welcome, Refused, Freeze, Committed, Fenced, Released, Ended,  // down
                              LeaderHint, RaftMessage>;
 
 // Every message names the job, its sender and its receiver; a receiver drops what is not for it.

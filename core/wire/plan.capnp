@@ -36,6 +36,7 @@ struct StepRecord {
   tokens @3 :UInt64;
   skipped @4 :Bool;
   ledgerHash @5 :UInt64;
+  digest @6 :Digest;   # of version `version`; zeros = none was due
 }
 
 # One row of a step's ledger: who computed a micro-batch, and what came out.

@@ -12,6 +12,7 @@ void put_record(ByteWriter& out, const StepRecord& record) {
   out.put(record.tokens);
   out.put(static_cast<std::uint8_t>(record.skipped));
   out.put(record.ledger_hash);
+  out.put(record.digest);
 }
 
 StepRecord get_record(ByteReader& in) {
@@ -22,10 +23,13 @@ StepRecord get_record(ByteReader& in) {
   record.tokens = in.get<std::uint64_t>();
   record.skipped = in.get<std::uint8_t>() != 0;
   record.ledger_hash = in.get<std::uint64_t>();
+  record.digest = in.get<Digest>();
   return record;
 }
 
-Error malformed(const char* what) { return Error(Code::kCorrupt, std::string("malformed ") + what); }
+Error malformed(const char* what) {
+  return Error(Code::kCorrupt, std::string("malformed ") + what);
+}
 
 }  // namespace
 
@@ -59,7 +63,7 @@ Result<std::vector<LedgerRow>> decode_ledger(ByteView bytes) {
   constexpr std::size_t kRowBytes = 4 + 8 + 8 + 8 + 1;
   ByteReader in(bytes);
   const auto count = in.get<std::uint32_t>();
-  if (in.remaining() != count * kRowBytes) return malformed("ledger");
+  if (!in.good() || in.remaining() != count * kRowBytes) return malformed("ledger");
   std::vector<LedgerRow> rows(count);
   for (LedgerRow& row : rows) {
     row.micro_batch = in.get<MicroBatch>();
@@ -76,6 +80,7 @@ Bytes encode_vote(const Vote& vote) {
   out.put(vote.version);
   out.put(static_cast<std::uint32_t>(vote.partial_norm.size()));
   for (std::uint64_t word : vote.partial_norm) out.put(word);
+  out.put(vote.digest_part);
   out.put(vote.speed);
   out.put(vote.ready_for.term);
   out.put(vote.ready_for.counter);
@@ -90,6 +95,7 @@ Result<Vote> decode_vote(ByteView bytes) {
   const auto words = in.get<std::uint32_t>();
   if (words > kExactWordsMax) return malformed("vote");
   for (std::uint32_t i = 0; i < words; ++i) vote.partial_norm.push_back(in.get<std::uint64_t>());
+  vote.digest_part = in.get<Digest>();
   vote.speed = in.get<double>();
   vote.ready_for.term = in.get<std::uint64_t>();
   vote.ready_for.counter = in.get<std::uint64_t>();

@@ -276,7 +276,7 @@ void Worker::begin_if_ready() {
         vote.record = record_;
         cast(std::move(vote));
       } else {
-        emit(ComputeNorm{plan.id, run_->voting, owned()});
+        compute_norm();
       }
       break;
   }

@@ -26,6 +26,7 @@ struct WorkerConfig {
   std::uint32_t micro_batches = 0;  // M
   Version steps = 0;                // the job's last version
   std::uint32_t segments = 0;
+  Version digest_every = 0;  // votes for steps that are multiples of it carry digests; 0: none does
   std::uint64_t heartbeat_ms = 100;
   std::uint64_t retry_ms = 100;  // joins, reports and the end are sent again until answered
   std::uint64_t coordinator_timeout_ms = 30000;
@@ -83,6 +84,7 @@ struct NormReady {  // answer to ComputeNorm
   EpochId epoch;
   Version version = 0;
   ExactWords words;
+  Digest digest_part{};  // if it was asked for
 };
 struct LedgerArrived {
   EpochId epoch;
@@ -184,6 +186,7 @@ struct ComputeNorm {  // exact sum of squares over the totals of these segments;
   EpochId epoch;
   Version version = 0;
   std::vector<SegmentId> segments;
+  bool digest = false;  // and the digest of their state, which is at label `version`
 };
 struct SendVote {  // to all other members
   EpochId epoch;
@@ -247,6 +250,7 @@ struct EpochRun {
   bool reduce_started = false;
   bool reduced = false;
   std::optional<ExactWords> norm;
+  Digest digest_part{};           // of the owned segments at label `voting`; comes with `norm`
   std::set<SegmentId> moves_due;  // segments whose state must arrive in this step
   std::set<SegmentId> moved_in;   // arrived in this epoch
   std::map<Rank, Vote> votes;
@@ -316,6 +320,7 @@ class Worker {
   bool moves_to(const EpochRun& run, SegmentId segment) const;
   void compute_step();
   void share_done_if_so();
+  void compute_norm();
   void vote_if_ready();
   void cast(Vote vote);
   void pass_if_complete();

@@ -117,17 +117,27 @@ void Worker::on_event(const Reduced& e) {
   EpochRun* run = run_of(e.epoch);
   if (!run || e.version != run->voting || run->reduced) return;
   run->reduced = true;
-  emit(ComputeNorm{e.epoch, e.version, owned()});
+  compute_norm();
+}
+
+// What the vote says of the owned segments. All of them are at label `voting` until it has passed
+// (R6), so the parts of all owners are the digest of that version.
+void Worker::compute_norm() {
+  const EpochRun& run = *run_;
+  const bool digest = config_.digest_every != 0 && run.voting % config_.digest_every == 0;
+  emit(ComputeNorm{run.plan->id, run.voting, owned(), digest});
 }
 
 void Worker::on_event(const NormReady& e) {
   EpochRun* run = run_of(e.epoch);
   if (!run || e.version != run->voting || run->norm) return;
   run->norm = e.words;
+  run->digest_part = e.digest_part;
   if (!pending_) return vote_if_ready();
   // The vote that begins this epoch, at a member that had voted for this step before.
   Vote vote{run->voting};
   vote.partial_norm = *run->norm;
+  vote.digest_part = run->digest_part;
   cast(std::move(vote));
 }
 
@@ -155,6 +165,7 @@ void Worker::vote_if_ready() {
   if (!run.moves_due.empty() && !config_.bugs.r14_vote_without_move) return;
   Vote vote{run.voting};
   vote.partial_norm = *run.norm;
+  vote.digest_part = run.digest_part;
   vote.ready_for = ready_for();
   pending_ = true;
   if (config_.bugs.r6_apply_at_vote) {
@@ -228,8 +239,10 @@ StepRecord Worker::make_record() const {
   const Bytes bytes = std::move(rows).take();
   record.ledger_hash = hash64(bytes);
   record.loss = loss.value() / config_.micro_batches;
-  for (const auto& [rank, vote] : run_->votes)
+  for (const auto& [rank, vote] : run_->votes) {
     if (auto part = ExactSum::from_words(vote.partial_norm)) square.add(part.value());
+    record.digest = record.digest + vote.digest_part;
+  }
   record.norm = std::sqrt(square.value());
   return record;
 }

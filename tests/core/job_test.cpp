@@ -243,6 +243,7 @@ TEST_CASE("the hash is of what reaches the result") {
   CHECK(with([](Job& j) { std::get<GptSpec>(j.model).layers = 3; }) != hash);
   CHECK(with([](Job& j) { j.optimizer.beta2 = 0.96; }) != hash);
   CHECK(with([](Job& j) { j.data.extensions = {".h"}; }) != hash);
+  CHECK(with([](Job& j) { j.digest_every = 3; }) != hash);  // all members add at the same steps
 }
 
 TEST_CASE("the learning rate's formula") {

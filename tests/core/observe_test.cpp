@@ -69,6 +69,8 @@ Plan plan_of_two() {
   return plan;
 }
 
+constexpr EpochId kEpoch{3, 2};
+
 std::vector<LedgerRow> ledger_of(std::uint64_t first, std::uint64_t second) {
   return {{1, second, 1.5, 10, true}, {0, first, 1.25, 10, true}};
 }
@@ -80,11 +82,11 @@ TEST_CASE("events: every kind reads back with the design's fields") {
   const Job job = load_job("examples/mlp/digits.toml").value();
   {
     const auto writer = EventWriter::open(folder.path() + "/run/1").value();
-    REQUIRE(writer->start(job, "isa avx2", Digest{1, 2}));
+    REQUIRE(writer->start(job, "isa avx2", Digest{1, 2}, 1797));
     REQUIRE(writer->worker({5, 11}, WorkerChange::kJoined, "a"));
     REQUIRE(writer->epoch(plan_of_two(), {1.5, 2.5, std::nullopt}));
-    REQUIRE(writer->step({4, 0.1, 2.0, 20, false, 77}, 2, 12.5));
-    REQUIRE(writer->ledger(4, ledger_of(5, 7)));
+    REQUIRE(writer->step({4, 0.1, 2.0, 20, false, 77, {5, 6}}, kEpoch, 2, 12.5));
+    REQUIRE(writer->ledger(4, kEpoch, ledger_of(5, 7)));
     REQUIRE(writer->exposure({3, 2}, 2, 1, 3));
     REQUIRE(writer->checkpoint(4, "c/4"));
     REQUIRE(writer->restart(4));
@@ -104,6 +106,9 @@ TEST_CASE("events: every kind reads back with the design's fields") {
   CHECK(t < 60);
   CHECK(lines[0]["fingerprint"] == "isa avx2");
   CHECK(lines[0]["tokens_per_step"] == 64);
+  CHECK(lines[0]["samples"] == 1797);
+  CHECK(lines[0]["seed"] == job.seed);
+  CHECK(lines[0]["sequences"] == job.micro_batch_sequences);
   CHECK(parse_job(lines[0]["job"], "").value() == job);
   CHECK(lines[0]["monotonic_ns"].is_number_integer());
   CHECK(lines[1]["id"] == 5);
@@ -122,6 +127,9 @@ TEST_CASE("events: every kind reads back with the design's fields") {
   CHECK(lines[3]["loss"].get<double>() == 0.1);
   CHECK(lines[3]["world"] == 2);
   CHECK(lines[3]["ms"] == 12.5);
+  CHECK(lines[3]["epoch"] == "3.2");
+  CHECK(lines[3]["digest"] == "00000000000000060000000000000005");
+  CHECK(lines[4]["epoch"] == "3.2");
   CHECK(lines[4]["workers"] == json::parse("[[0,5],[1,7]]"));
   CHECK(lines[5]["segments"] == 2);
   CHECK(lines[8]["text"] == "line\nbreak");
@@ -134,22 +142,24 @@ TEST_CASE("events: doubles keep their bits") {
   const double values[] = {0.1 + 0.2, 5e-324, 1.7976931348623157e308, 2.4560000000000004, 1.0 / 3};
   {
     const auto writer = EventWriter::open(folder.path()).value();
-    for (Version v = 0; v < 5; ++v) REQUIRE(writer->step({v, values[v], 1, 1, false, 0}, 1, 1));
+    for (Version v = 0; v < 5; ++v)
+      REQUIRE(writer->step({v, values[v], 1, 1, false, 0}, kEpoch, 1, 1));
   }
   const auto lines = lines_of(folder.path() + "/events.jsonl");
   for (std::size_t v = 0; v < 5; ++v) CHECK(lines[v]["loss"].get<double>() == values[v]);
+  CHECK_FALSE(lines[0].contains("digest"));  // none was due
 }
 
 TEST_CASE("events: the first record stays, an equal one is ignored, another is a bug (P1)") {
   const Folder folder;
   const auto writer = EventWriter::open(folder.path()).value();
   const StepRecord record{3, std::nan(""), 2, 20, true, 77};
-  REQUIRE(writer->step(record, 2, 1));
-  CHECK(writer->step(record, 3, 9));  // world and ms are not of the record
+  REQUIRE(writer->step(record, kEpoch, 2, 1));
+  CHECK(writer->step(record, kEpoch, 3, 9));  // world and ms are not of the record
   const auto differs = [&](auto change) {
     StepRecord other = record;
     change(other);
-    const auto result = writer->step(other, 2, 1);
+    const auto result = writer->step(other, kEpoch, 2, 1);
     return !result && result.error().code() == Code::kInternal &&
            has(result.error().text(), "two records of version 3 differ");
   };
@@ -158,19 +168,21 @@ TEST_CASE("events: the first record stays, an equal one is ignored, another is a
   CHECK(differs([](StepRecord& r) { r.tokens = 21; }));
   CHECK(differs([](StepRecord& r) { r.skipped = false; }));
   CHECK(differs([](StepRecord& r) { r.ledger_hash = 78; }));
+  CHECK(differs([](StepRecord& r) { r.digest = {0, 1}; }));
   CHECK(lines_of(writer->path()).size() == 1);
 }
 
 TEST_CASE("events: one ledger per version, until a restart") {
   const Folder folder;
   const auto writer = EventWriter::open(folder.path()).value();
-  REQUIRE(writer->ledger(3, ledger_of(5, 7)));
-  CHECK(writer->ledger(3, {ledger_of(5, 7)[1], ledger_of(5, 7)[0]}));  // order of rows is nothing
-  CHECK(writer->ledger(3, ledger_of(7, 7)).error().code() == Code::kInternal);
+  REQUIRE(writer->ledger(3, kEpoch, ledger_of(5, 7)));
+  CHECK(writer->ledger(3, kEpoch,
+                       {ledger_of(5, 7)[1], ledger_of(5, 7)[0]}));  // order of rows is nothing
+  CHECK(writer->ledger(3, kEpoch, ledger_of(7, 7)).error().code() == Code::kInternal);
   REQUIRE(writer->restart(4));
-  CHECK_FALSE(writer->ledger(3, ledger_of(7, 7)));
+  CHECK_FALSE(writer->ledger(3, kEpoch, ledger_of(7, 7)));
   REQUIRE(writer->restart(3));
-  CHECK(writer->ledger(3, ledger_of(7, 7)));
+  CHECK(writer->ledger(3, kEpoch, ledger_of(7, 7)));
   CHECK(lines_of(writer->path()).size() == 4);
 }
 
@@ -208,10 +220,10 @@ TEST_CASE("the ledger script agrees with a good run and sees each kind of break"
     std::vector<std::string> lines;
     {
       const auto writer = EventWriter::open(folder.path()).value();
-      REQUIRE(writer->start(job, "f", {}));
+      REQUIRE(writer->start(job, "f", {}, 0));
       for (Version v = 0; v < 3; ++v) {
-        REQUIRE(writer->step({v, 1, 1, 1, false, 0}, 2, 1));
-        REQUIRE(writer->ledger(v, ledger_of(5, 7)));
+        REQUIRE(writer->step({v, 1, 1, 1, false, 0}, kEpoch, 2, 1));
+        REQUIRE(writer->ledger(v, kEpoch, ledger_of(5, 7)));
       }
       REQUIRE(writer->epoch(plan_of_two()));  // may come after its first step
       REQUIRE(writer->done(3, {}, 1));

@@ -27,7 +27,8 @@ SAMPLE_FIELDS(EpochId, a, b)
 SAMPLE_FIELDS(Incarnation, a, b)
 SAMPLE_FIELDS(SegmentRange, a, b)
 SAMPLE_FIELDS(LedgerRow, a, b, c, d, e)
-SAMPLE_FIELDS(StepRecord, a, b, c, d, e, f)
+SAMPLE_FIELDS(StepRecord, a, b, c, d, e, f, g)
+SAMPLE_FIELDS(Vote, a, b, c, d, e, f)
 SAMPLE_FIELDS(Member, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(Move, a, b, c, d)
 SAMPLE_FIELDS(Plan, a, b, c, d, e, f, g, h, i, j, k)
@@ -131,6 +132,16 @@ class Maker {
     envelope.from.nonce |= 1;
     envelope.body = make<Message>(kind);
     return envelope;
+  }
+  Progress progress() {
+    Progress progress;
+    fill(progress);
+    return progress;
+  }
+  Vote vote() {
+    Vote vote;
+    fill(vote);
+    return vote;
   }
   Plan plan(std::size_t members, std::size_t segments) {
     Plan p;

@@ -9,6 +9,7 @@
 #include "core/base/keys.h"
 #include "core/wire/codec.h"
 #include "core/wire/seal.h"
+#include "core/wire/step_codec.h"
 #include "tests/core/wire_samples.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
@@ -17,13 +18,19 @@ namespace {
 
 using namespace starling;
 
-// A valid input for each of the harness's five ways in.
+// A valid input for each of the harness's eight ways in.
 Bytes valid_input(samples::Maker& random) {
-  const auto way = static_cast<std::uint8_t>(random.below(5));
+  const auto way = static_cast<std::uint8_t>(random.below(8));
   Bytes message;
   if (way == 4) {
     const std::string text = KeyRing::generate(1, 1).format();
     message.assign(text.begin(), text.end());
+  } else if (way == 5) {
+    message = encode_record(random.progress().record);
+  } else if (way == 6) {
+    message = encode_vote(random.vote());
+  } else if (way == 7) {
+    message = encode_ledger(random.progress().ledger);
   } else if (way % 2 == 0) {
     message = encode(random.envelope(random.below(std::variant_size_v<Message>)));
   } else {

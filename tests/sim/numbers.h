@@ -67,7 +67,7 @@ class Reference {
  public:
   explicit Reference(const Numbers& numbers);
 
-  // Of step v, without its ledger_hash, which is the code under test's own.
+  // Of step v, without its ledger_hash, which is the code under test's own, and without its digest.
   const StepRecord& record(Version v) const { return records_[v]; }
   const SegmentState& state(Version v, SegmentId s) const { return states_[v][s]; }
   std::uint64_t params_hash(Version v) const { return params_hashes_[v]; }

@@ -92,6 +92,7 @@ class Oracle {
   void check_pass(const WorkerProcess& p, Life& life);
   void check_entry(const WorkerProcess& p, Life& life);
   void check_record(const StepRecord& record, const char* where);
+  Digest digest_due(Version v) const;  // what the record of step v has to say
   void check_report(const WorkerProcess& p, const Report& report);
   void check_progress(const Progress& progress);
   void check_committed(Version reached, const EpochId& epoch);

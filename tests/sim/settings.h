@@ -45,6 +45,7 @@ struct Settings {
   std::uint32_t micro_batches = 4;
   Version steps = 8;
   std::uint32_t segments = 4;
+  Version digest_every = 2;
   // The group.
   std::uint32_t workers = 3;  // at the start; the first epoch waits for them
   std::uint32_t coordinators = 1;

@@ -23,6 +23,7 @@ Bytes bytes_of(const StepRecord& r) {
   writer.put(r.tokens);
   writer.put(static_cast<std::uint8_t>(r.skipped));
   writer.put(r.ledger_hash);
+  writer.put(r.digest);
   return std::move(writer).take();
 }
 
@@ -35,6 +36,7 @@ StepRecord record_of(ByteView bytes) {
   r.tokens = reader.get<std::uint64_t>();
   r.skipped = reader.get<std::uint8_t>() != 0;
   r.ledger_hash = reader.get<std::uint64_t>();
+  r.digest = reader.get<Digest>();
   return r;
 }
 

@@ -17,6 +17,7 @@ elastic::WorkerConfig config_of(const Settings& s) {
   config.micro_batches = s.micro_batches;
   config.steps = s.steps;
   config.segments = s.segments;
+  config.digest_every = s.digest_every;
   config.heartbeat_ms = s.lease_ms / 10;
   config.retry_ms = 40;
   config.coordinator_timeout_ms = s.coordinator_timeout_ms;
@@ -301,7 +302,10 @@ void WorkerProcess::run(const OpenStep& c) {
 void WorkerProcess::run(const ComputeNorm& c) {
   ExactSum norm;
   for (SegmentId s : c.segments) world_.numbers().add_norm(norm, store_.total_of(s));
-  later(random_.range(10, 500), NormReady{c.epoch, c.version, norm.words()});
+  Digest part{};
+  if (c.digest)
+    for (SegmentId s : c.segments) part = part + Numbers::digest_of(s, store_.states[s]);
+  later(random_.range(10, 500), NormReady{c.epoch, c.version, norm.words(), part});
 }
 
 void WorkerProcess::run(const Apply& c) {

@@ -103,7 +103,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   Result<int> code = 0;
   Result<> started = ok();
   if (events && !command.child)
-    started = events->start(job, "", {}, addresses, std::filesystem::absolute(command.keys));
+    started = events->start(job, "", {}, 0, addresses, std::filesystem::absolute(command.keys));
   if (!command.child) {
     std::printf("%s listens at port %u\n", command.name.c_str(), unsigned{coordinator.port});
     std::fflush(stdout);

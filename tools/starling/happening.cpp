@@ -27,9 +27,9 @@ std::string epoch_label(const Plan& plan) {
 }
 
 Result<> write_step(EventWriter& events, const Progress& step, bool ledger) {
-  STARLING_TRY(events.step(step.record, step.world, step.step_ms));
+  STARLING_TRY(events.step(step.record, step.epoch, step.world, step.step_ms));
   if (!ledger || step.ledger.empty()) return ok();
-  return events.ledger(step.record.version, step.ledger);
+  return events.ledger(step.record.version, step.epoch, step.ledger);
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ struct Prepared {
   std::shared_ptr<const Layout> layout;
   std::string isa;
   Digest data{};
+  std::uint64_t samples = 0;
   KeyRing ring;
   std::unique_ptr<EventWriter> events;
 
@@ -89,6 +90,7 @@ Result<Prepared> prepare(const RunOptions& options) {
   run.isa = model->isa();
   STARLING_TRY(data, Dataset::open(run.job));
   run.data = data->identity();
+  run.samples = data->samples();
 
   const std::string folder = options.out.empty() ? default_folder(run.job) : options.out;
   std::error_code error;
@@ -121,7 +123,7 @@ class Run {
                               ? start_embedded(coordinators, *run_.events)
                               : start_processes(coordinators, *run_.events, children_));
     coordinators_ = std::move(started);
-    STARLING_TRY(run_.events->start(run_.job, "isa " + run_.isa, run_.data,
+    STARLING_TRY(run_.events->start(run_.job, "isa " + run_.isa, run_.data, run_.samples,
                                     coordinators_->address(), run_.path("keys")));
     for (std::uint32_t i = 0; i < options_.workers; ++i) {
       STARLING_TRY(pid, start_worker());
