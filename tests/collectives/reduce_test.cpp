@@ -80,12 +80,18 @@ struct Group {
     all_side.push_back({block, m});
   }
 
-  void make() {
+  // `in_place`: totals are added up where the own sums are, which R2 forbids.
+  void make(bool in_place = false) {
     ranks.clear();
     for (Rank r = 0; r < world; ++r) {
       Worker& w = workers[r];
-      const Sums sums{&layout,  w.accumulators, w.lanes,    w.own,
-                      w.totals, w.total_lanes,  &w.received};
+      const Sums sums{&layout,
+                      w.accumulators,
+                      w.lanes,
+                      w.own,
+                      in_place ? w.accumulators : w.totals,
+                      in_place ? w.lanes : w.total_lanes,
+                      &w.received};
       const ReduceOptions options{r, world, kStep, complete_lanes(kSeed, kStep, M)};
       ranks.push_back(std::make_unique<Reduce>(sums, holders, options));
     }
@@ -197,6 +203,22 @@ TEST_CASE("reduce: R2, after a break at any point a second reduction gives the s
     REQUIRE(group.run(net).has_value());
     group.check_all();
   }
+}
+
+// R2. Method: the first reduction works in place and breaks off; the second one is as it should be.
+TEST_CASE("reduce: R2, a reduction that writes accumulators is noticed by the next one") {
+  int noticed = 0;
+  for (std::uint32_t seed = 0; seed < 20; ++seed) {
+    Group group(3, 20, /*M=*/5, seed);
+    MemoryNet broken(group.world);
+    group.make(/*in_place=*/true);
+    (void)group.run(broken, /*limit=*/10 + seed);
+    MemoryNet net(group.world);
+    group.make();
+    const auto result = group.run(net);
+    noticed += !result && result.error().code() == Code::kCorrupt;
+  }
+  CHECK(noticed == 20);
 }
 
 TEST_CASE("reduce: long arrays travel in several frames of bounded size") {

@@ -1,0 +1,318 @@
+// The leader's rules, each as a schedule of events: R10, R11, R13, R16. Its proposals are committed
+// when the test says so.
+
+#include "elastic/membership/leader.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <deque>
+#include <string>
+
+#include "elastic/protocol/plan.h"
+
+namespace starling::elastic {
+namespace {
+
+constexpr std::uint64_t kLease = 1000;  // ms
+constexpr std::uint32_t kSegments = 4;
+
+Bugs broken(bool Bugs::*rule) {
+  Bugs bugs;
+  bugs.*rule = true;
+  return bugs;
+}
+
+// A leader in term 1, its log, and workers 1, 2, 3 who hold everything.
+struct OneLeader {
+  explicit OneLeader(Bugs b = {}) : bugs(b), group(b) { elect(1); }
+
+  void elect(std::uint64_t term) {
+    LeaderConfig config;
+    config.micro_batches = 6;
+    config.steps = 100;
+    config.segments = kSegments;
+    config.wanted_workers = 3;
+    config.lease_ms = config.report_deadline_ms = kLease;
+    config.bugs = bugs;
+    leader.emplace(config, group, term, now);
+    proposals.clear();
+  }
+  static std::string name_of(std::uint64_t nonce) {
+    return std::string(1, static_cast<char>('0' + nonce));
+  }
+
+  void on(const LeaderEvent& event) {
+    for (auto& command : leader->on(event)) {
+      if (auto* propose = std::get_if<leader_command::Propose>(&command))
+        proposals.push_back(propose->entry);
+      if (auto* send = std::get_if<leader_command::Send>(&command)) sent.push_back(*send);
+    }
+  }
+  void say(std::uint64_t nonce, Message body) {
+    on(leader_event::Said{{nonce, nonce}, name_of(nonce), std::move(body)});
+  }
+  void join(std::uint64_t nonce) {
+    Join join;
+    join.who = {0, nonce};
+    join.name = name_of(nonce);
+    say(nonce, join);
+    commit();
+  }
+  void die(std::uint64_t nonce) {
+    on(leader_event::Said{{nonce, nonce}, name_of(nonce), Death{{nonce, nonce}}});
+    commit();
+  }
+  void pass_time(std::uint64_t ms) { on(leader_event::Tick{now += ms}); }
+  // Raft commits everything that was proposed so far.
+  void commit() {
+    while (!proposals.empty()) {
+      const Entry entry = proposals.front();
+      proposals.pop_front();
+      apply(entry);
+    }
+  }
+  void apply(const Entry& entry) {
+    const bool valid = group.apply(entry);
+    on(leader_event::Applied{entry, valid});
+  }
+
+  // The first epoch runs, all are seen in it at this version.
+  void begin(Version version) {
+    apply(JobStarted{});
+    for (std::uint64_t nonce : {1, 2, 3}) join(nonce);
+    for (std::uint64_t nonce : {1, 2, 3}) report(nonce, asked(), {}, kNoVersion);
+    commit();
+    REQUIRE(group.plan().has_value());
+    for (std::uint64_t nonce : {1, 2, 3}) say(nonce, Heartbeat{group.plan()->id, version, {}});
+    sent.clear();
+  }
+  void report(std::uint64_t nonce, EpochId promise, EpochId entered, Version version) {
+    Report report;
+    report.promise = promise;
+    report.entered = entered;
+    report.version = version;
+    report.parameters_complete = version != kNoVersion;
+    report.copies.assign(kSegments, version != kNoVersion);
+    say(nonce, report);
+  }
+  // The id of the last Freeze.
+  EpochId asked() const {
+    EpochId id;
+    for (const auto& send : sent)
+      if (const auto* freeze = std::get_if<Freeze>(&send.body)) id = std::max(id, freeze->asked);
+    return id;
+  }
+  const Plan* proposed() const {
+    for (const Entry& entry : proposals)
+      if (const auto* plan = std::get_if<Plan>(&entry)) return plan;
+    return nullptr;
+  }
+  std::size_t plans_sent() const {
+    return static_cast<std::size_t>(
+        std::count_if(sent.begin(), sent.end(), [](const leader_command::Send& send) {
+          return std::holds_alternative<Committed>(send.body);
+        }));
+  }
+
+  Bugs bugs;
+  Group group;
+  std::uint64_t now = 1;
+  std::optional<Leader> leader;
+  std::deque<Entry> proposals;  // not committed yet
+  std::vector<leader_command::Send> sent;
+};
+
+// Nonces of its members, by rank: "123".
+std::string members_of(const Plan& plan) {
+  std::string nonces;
+  for (const Member& m : plan.members) nonces += std::to_string(m.who.nonce);
+  return nonces;
+}
+
+// Worker 1 has lost its connection to 3, which is dead; 1 and 2 report.
+void lose_third(OneLeader& one) {
+  const EpochId first = one.group.plan()->id;
+  one.die(3);
+  for (std::uint64_t nonce : {1, 2}) one.report(nonce, one.asked(), first, 5);
+}
+
+// R16. Method: a proposal that takes its time.
+std::size_t plans_sent_before_the_commit(const Bugs& bugs) {
+  OneLeader one(bugs);
+  one.begin(5);
+  lose_third(one);
+  REQUIRE(one.proposed() != nullptr);
+  CHECK(members_of(*one.proposed()) == "12");
+  CHECK(one.proposed()->base == 5);
+  one.pass_time(100);
+  const std::size_t before = one.plans_sent();
+  one.sent.clear();
+  one.commit();
+  CHECK(one.plans_sent() == 2);
+  return before;
+}
+
+TEST_CASE("leader: R16, members hear of a plan when it is committed") {
+  CHECK(plans_sent_before_the_commit({}) == 0);
+  CHECK(plans_sent_before_the_commit(broken(&Bugs::r16_obey_proposals)) > 0);
+}
+
+TEST_CASE("leader: R10, it has one uncommitted plan at a time") {
+  OneLeader one;
+  one.begin(5);
+  lose_third(one);
+  REQUIRE(one.proposals.size() == 1);
+  one.die(2);
+  one.report(1, {1, 9}, one.group.plan()->id, 5);
+  one.pass_time(5 * kLease);
+  const auto plans = std::count_if(one.proposals.begin(), one.proposals.end(),
+                                   [](const Entry& e) { return std::holds_alternative<Plan>(e); });
+  CHECK(plans <= 1);
+}
+
+TEST_CASE("leader: R10, a new leader asks for reports at an id of its own term") {
+  OneLeader one;
+  one.begin(5);
+  lose_third(one);
+  one.elect(/*term=*/4);
+  one.sent.clear();
+  one.pass_time(1);
+  CHECK(one.asked().term == 4);
+  one.report(1, {1, 9}, {1, 1}, 5);  // what the old one had asked for
+  one.report(2, {1, 9}, {1, 1}, 5);
+  CHECK(one.proposed() == nullptr);
+}
+
+// R10. Method: two plans with the same predecessor, in either order of their ids.
+TEST_CASE("group: R10, of two plans with one predecessor the first that is committed is valid") {
+  const auto plan = [](EpochId id, EpochId predecessor) {
+    Plan p;
+    p.id = id;
+    p.predecessor = predecessor;
+    return p;
+  };
+  Group group;
+  CHECK(group.apply(plan({1, 1}, {})));
+  CHECK(group.apply(plan({1, 5}, {1, 1})));
+  CHECK_FALSE(group.apply(plan({2, 1}, {1, 1})));
+  CHECK_FALSE(group.apply(plan({1, 3}, {1, 5})));  // ids rise
+  CHECK(group.plan()->id == EpochId{1, 5});
+  CHECK(group.apply(plan({2, 2}, {1, 5})));
+  Group any(broken(&Bugs::r10_ignore_predecessor));
+  CHECK(any.apply(plan({1, 1}, {})));
+  CHECK(any.apply(plan({1, 5}, {1, 1})));
+  CHECK(any.apply(plan({2, 1}, {1, 1})));
+}
+
+// R11. Method: worker 3 is dead; the others report, but not what was asked for.
+bool forms_on_other_promises(const Bugs& bugs) {
+  OneLeader one(bugs);
+  one.begin(5);
+  const EpochId first = one.group.plan()->id;
+  one.die(3);
+  for (std::uint64_t nonce : {1, 2}) one.report(nonce, first, first, 5);
+  one.commit();
+  return one.group.plan()->id != first;
+}
+
+TEST_CASE("leader: R11, a report counts for the id that it promises") {
+  CHECK_FALSE(forms_on_other_promises({}));
+  CHECK(forms_on_other_promises(broken(&Bugs::r11_any_report)));
+}
+
+// R11. Method: worker 3 falls silent and is left out; then it is heard again, with a report for the
+// plan after that.
+bool takes_back_who_was_left_out(const Bugs& bugs) {
+  OneLeader one(bugs);
+  one.begin(5);
+  const EpochId first = one.group.plan()->id;
+  for (std::uint64_t nonce : {1, 2}) one.report(nonce, {1, 2}, first, 5);
+  one.pass_time(2 * kLease);
+  for (std::uint64_t nonce : {1, 2}) one.report(nonce, one.asked(), first, 5);
+  one.commit();
+  if (members_of(*one.group.plan()) != "12") return true;
+  const EpochId second = one.group.plan()->id;
+  one.die(2);
+  one.report(3, one.asked(), first, 5);
+  one.report(1, one.asked(), second, 5);
+  REQUIRE(one.proposed() != nullptr);
+  return members_of(*one.proposed()) != "1";
+}
+
+TEST_CASE("leader: R11, who was left out does not come back with its old state") {
+  CHECK_FALSE(takes_back_who_was_left_out({}));
+  CHECK(takes_back_who_was_left_out(broken(&Bugs::r11_any_member)));
+}
+
+// R11, the fence. Method: worker 3 announces its leave, and the plan without it is committed;
+// nobody is seen in it. Then only the leaver reports.
+struct Fenced3 {
+  explicit Fenced3(Bugs bugs = {}) : one(bugs) {
+    one.begin(5);
+    first = one.group.plan()->id;
+    one.say(3, Leave{60000});
+    one.commit();
+    REQUIRE(one.group.plan()->kind == PlanKind::kPrepared);
+    REQUIRE(members_of(*one.group.plan()) == "12");
+    second = one.group.plan()->id;
+    one.pass_time(2 * kLease);
+    one.report(3, one.asked(), first, 6);
+    one.pass_time(2 * kLease);
+  }
+  OneLeader one;
+  EpochId first, second;
+};
+
+TEST_CASE("leader: R11, a leaver alone does not fence the epoch that goes on without it") {
+  Fenced3 waits;
+  CHECK(waits.one.proposed() == nullptr);
+  SUBCASE("one that went on reports") {
+    waits.one.report(1, waits.one.asked(), waits.second, 9);
+    REQUIRE(waits.one.proposed() != nullptr);
+    CHECK(waits.one.proposed()->base == 9);
+    CHECK(members_of(*waits.one.proposed()) == "1");
+  }
+  SUBCASE("one that had not switched yet reports") {
+    waits.one.report(1, waits.one.asked(), waits.first, 6);
+    REQUIRE(waits.one.proposed() != nullptr);
+    CHECK(waits.one.proposed()->base == 6);
+    CHECK(members_of(*waits.one.proposed()) == "13");
+  }
+  SUBCASE("all others are certainly dead") {
+    for (std::uint64_t nonce : {1, 2}) waits.one.die(nonce);
+    REQUIRE(waits.one.group.plan()->id > waits.second);
+    CHECK(members_of(*waits.one.group.plan()) == "3");
+  }
+  SUBCASE("without the fence it goes on with the leaver") {
+    Fenced3 formed(broken(&Bugs::r11_no_fence));
+    REQUIRE(formed.one.proposed() != nullptr);
+    CHECK(members_of(*formed.one.proposed()) == "3");
+  }
+}
+
+// R13. Method: a joiner waits when worker 3 dies.
+bool joiner_holds(const Bugs& bugs) {
+  OneLeader one(bugs);
+  one.begin(5);
+  one.join(4);
+  const EpochId first = one.group.plan()->id;
+  one.die(3);
+  for (std::uint64_t nonce : {1, 2}) one.report(nonce, one.asked(), first, 5);
+  one.report(4, one.asked(), {}, kNoVersion);
+  REQUIRE(one.proposed() != nullptr);
+  const Plan& plan = *one.proposed();
+  REQUIRE(members_of(plan) == "124");
+  CHECK(plan.members[2].joiner);
+  return std::any_of(plan.holders.begin(), plan.holders.end(), [](const auto& holders) {
+    return std::count(holders.begin(), holders.end(), Rank{2}) != 0;
+  });
+}
+
+TEST_CASE("leader: R13, a member without a current copy holds nothing yet") {
+  CHECK_FALSE(joiner_holds({}));
+  CHECK(joiner_holds(broken(&Bugs::r13_any_owner)));
+}
+
+}  // namespace
+}  // namespace starling::elastic

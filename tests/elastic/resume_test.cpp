@@ -1,0 +1,179 @@
+// The resume rule R12 as a table of reports, and what follows from it: whose copies count (R13),
+// who computes what (R8).
+
+#include "elastic/membership/resume.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "elastic/protocol/plan.h"
+
+namespace starling::elastic {
+namespace {
+
+constexpr EpochId kFirst{1, 1}, kSecond{1, 4};
+
+// Workers 1, 2, 3 are members of the first epoch, 1 and 2 of the second, whose base is 6.
+Group group_of_one_epoch() {
+  Group group;
+  Plan plan;
+  plan.id = kFirst;
+  for (std::uint64_t nonce : {1, 2, 3}) plan.members.emplace_back().who = {nonce, nonce};
+  CHECK(group.apply(plan));
+  return group;
+}
+
+Group group_of_two_epochs() {
+  Group group = group_of_one_epoch();
+  Plan plan = *group.plan();
+  plan.members.pop_back();
+  plan.kind = PlanKind::kForced;
+  plan.predecessor = kFirst;
+  plan.id = kSecond;
+  plan.base = 6;
+  CHECK(group.apply(plan));
+  return group;
+}
+
+struct Said {
+  EpochId entered;
+  Version version;
+  bool pending = false, complete = true;
+  std::uint64_t who = 0;  // 0: its place in the list, from 1
+};
+
+std::vector<Reporter> reporters_of(const std::vector<Said>& said) {
+  std::vector<Reporter> reporters;
+  for (const Said& s : said) {
+    Reporter r;
+    const std::uint64_t who = s.who ? s.who : reporters.size() + 1;
+    r.who = {who, who};
+    r.report.entered = s.entered;
+    r.report.version = s.version;
+    r.report.pending = s.pending;
+    r.report.parameters_complete = s.complete;
+    r.report.copies = {true};
+    reporters.push_back(std::move(r));
+  }
+  return reporters;
+}
+
+struct Case {
+  const char* name;
+  bool two_epochs;
+  std::vector<Said> said;  // by workers 1, 2, ..
+  Version base;
+  BeginAt begin;
+};
+
+const Said kAt5{kFirst, 5}, kPendingFor5{kFirst, 5, true}, kAt6{kFirst, 6};
+const Said kNoState{{}, kNoVersion}, kJoiner{{}, kNoVersion, false, false, /*who=*/9};
+
+const Case kTable[] = {
+    {"nobody has voted", false, {kAt5, kAt5, kAt5}, 5, BeginAt::kCompute},
+    {"one has not voted, so nobody passed", false, {kPendingFor5, kAt5}, 5, BeginAt::kCompute},
+    {"all have voted", false, {kPendingFor5, kPendingFor5, kPendingFor5}, 6, BeginAt::kVote},
+    {"all that are left have voted: the lost one may have passed",
+     false,
+     {kPendingFor5, kPendingFor5},
+     6,
+     BeginAt::kVote},
+    {"one has passed, the others can", false, {kAt6, kPendingFor5}, 6, BeginAt::kVote},
+    {"all have passed", false, {kAt6, kAt6}, 6, BeginAt::kCompute},
+    {"one lacks parameters", false, {kAt6, {kFirst, 6, false, false}}, 6, BeginAt::kGather},
+    {"one has no state yet", false, {kAt5, kAt5, kJoiner}, 5, BeginAt::kGather},
+    {"a joiner votes with those who had voted",
+     false,
+     {kPendingFor5, kPendingFor5, kJoiner},
+     6,
+     BeginAt::kVote},
+    {"one never came into the last epoch", true, {{kSecond, 6}, kPendingFor5}, 6, BeginAt::kVote},
+    {"and cannot have voted in it", true, {{kSecond, 6, true}, kPendingFor5}, 6, BeginAt::kVote},
+    {"nobody came into the last epoch, whose base counts",
+     true,
+     {kPendingFor5, kPendingFor5},
+     6,
+     BeginAt::kVote},
+};
+
+// Names of the rows that come out otherwise.
+std::string wrong_rows(const Bugs& bugs) {
+  std::string names;
+  for (const Case& c : kTable) {
+    const Group group = c.two_epochs ? group_of_two_epochs() : group_of_one_epoch();
+    const auto resume = resume_rule(reporters_of(c.said), group, bugs);
+    const bool right = resume && resume.value().base == c.base && resume.value().begin == c.begin &&
+                       !resume.value().fresh;
+    if (!right) names += std::string(c.name) + "; ";
+  }
+  return names;
+}
+
+TEST_CASE("resume: R12, a step that a lost worker may have passed is finished, no other") {
+  CHECK(wrong_rows({}) == "");
+  Bugs never, always;
+  never.r12_never_finish = true;
+  always.r12_always_finish = true;
+  CHECK(wrong_rows(never) != "");
+  CHECK(wrong_rows(always) != "");
+}
+
+TEST_CASE("resume: R12, reports that contradict each other are a bug, not a base") {
+  const auto two_versions = resume_rule(reporters_of({kAt6, kAt5}), group_of_one_epoch(), {});
+  REQUIRE_FALSE(two_versions.has_value());
+  CHECK(two_versions.error().code() == Code::kInternal);
+  const auto far_apart =
+      resume_rule(reporters_of({{kFirst, 7}, kPendingFor5}), group_of_one_epoch(), {});
+  REQUIRE_FALSE(far_apart.has_value());
+}
+
+TEST_CASE("resume: without a state, a start that nobody can have left begins again") {
+  const auto again = resume_rule(reporters_of({kNoState, kNoState}), group_of_one_epoch(), {});
+  REQUIRE(again.has_value());
+  CHECK(again.value().fresh);
+  const auto lost = resume_rule(reporters_of({kNoState}), group_of_two_epochs(), {});
+  REQUIRE_FALSE(lost.has_value());
+  CHECK(lost.error().code() == Code::kStateLost);
+}
+
+// R13: label base, or base-1 with its total pending.
+TEST_CASE("resume: R13, a copy counts at base, or one before with its total") {
+  const auto counts = [](Said said, Version base) {
+    return current_copy(reporters_of({said})[0].report, 0, base);
+  };
+  CHECK(counts(kAt6, 6));
+  CHECK(counts(kPendingFor5, 6));
+  CHECK(counts(kPendingFor5, 5));
+  CHECK_FALSE(counts(kAt5, 6));
+  CHECK_FALSE(counts(kAt6, 5));
+  CHECK_FALSE(counts(kJoiner, 6));
+  CHECK_FALSE(current_copy(reporters_of({kAt6})[0].report, /*segment=*/1, 6));
+}
+
+std::vector<Reporter> with_shares() {
+  auto reporters = reporters_of({kAt5, kAt5, kPendingFor5, kJoiner});
+  reporters[0].report.share = {0, 1, 2};
+  reporters[0].report.done = {0, 1};
+  reporters[1].report.share = {3};
+  reporters[2].report.version = 4;  // its work was for the step before
+  reporters[2].report.share = {4, 5};
+  return reporters;
+}
+
+TEST_CASE("resume: R8, who is at base keeps its share, the rest goes to who has least left") {
+  const auto shares = deal_shares(with_shares(), /*base=*/5, /*micro_batches=*/8, {});
+  REQUIRE(shares.has_value());
+  CHECK(shares.value() == std::vector<Rank>{0, 0, 0, 1, 2, 3, 0, 1});
+}
+
+TEST_CASE("resume: shares that overlap are a bug") {
+  auto reporters = with_shares();
+  reporters[1].report.share = {2, 3};
+  const auto shares = deal_shares(reporters, 5, 8, {});
+  REQUIRE_FALSE(shares.has_value());
+  CHECK(shares.error().code() == Code::kInternal);
+}
+
+}  // namespace
+}  // namespace starling::elastic
