@@ -27,6 +27,13 @@ std::uint64_t Permutation::operator()(std::uint64_t i) const {
   return i;
 }
 
+std::uint64_t Permutation::inverse(std::uint64_t sample) const {
+  STARLING_CHECK_MSG(sample < n_, "sample=" << sample << " n=" << n_);
+  do sample = decrypt(sample);  // back along the same cycle
+  while (sample >= n_);
+  return sample;
+}
+
 std::uint64_t Permutation::encrypt(std::uint64_t value) const {
   const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
   std::uint64_t left = value >> half_bits_, right = value & mask;
@@ -35,6 +42,18 @@ std::uint64_t Permutation::encrypt(std::uint64_t value) const {
     const std::uint64_t next = (left ^ bits[0]) & mask;  // half_bits_ <= 31
     left = right;
     right = next;
+  }
+  return left << half_bits_ | right;
+}
+
+std::uint64_t Permutation::decrypt(std::uint64_t value) const {
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
+  std::uint64_t left = value >> half_bits_, right = value & mask;
+  for (std::uint32_t round = kRounds; round-- > 0;) {
+    const auto bits = random4(seed_, Purpose::kDataOrder, pass_, round, left);
+    const std::uint64_t before = (right ^ bits[0]) & mask;
+    right = left;
+    left = before;
   }
   return left << half_bits_ | right;
 }

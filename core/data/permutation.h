@@ -16,9 +16,11 @@ class Permutation {
  public:
   Permutation(std::uint64_t seed, std::uint64_t pass, std::uint64_t n);  // 1 <= n <= 2^62
   std::uint64_t operator()(std::uint64_t i) const;                       // i < n
+  std::uint64_t inverse(std::uint64_t sample) const;  // the place at which a sample < n stands
 
  private:
   std::uint64_t encrypt(std::uint64_t value) const;
+  std::uint64_t decrypt(std::uint64_t value) const;
 
   std::uint64_t seed_;
   std::uint64_t pass_;

@@ -61,6 +61,14 @@ struct CheckCommand {
 };
 int check(const CheckCommand& command);
 
+struct AuditCommand {
+  std::string run;                      // folder of a run, or its events.jsonl
+  std::string other;                    // a second one: where do they part?
+  std::string json;                     // what is found goes to this file too
+  std::optional<std::uint64_t> sample;  // show where it was used
+};
+int audit(const AuditCommand& command);
+
 struct BenchCommand {
   std::string what;  // model, grid, allreduce
   bool json = false, quick = false;

@@ -132,6 +132,27 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
   subcommand(app, "version", "Version, compiler, libraries, instruction set.", "starling version");
 }
 
+void add_audit(CLI::App& app, AuditCommand& o) {
+  auto* sub =
+      subcommand(app, "audit",
+                 "Proves or refutes from its events that a run kept the promises: P1 one record of "
+                 "every step\n"
+                 "and one end, P2 every micro-batch and so every sample used exactly once, P3 no "
+                 "committed step\n"
+                 "taken back. With two runs: the first step at which they are not the same bits.",
+                 "starling audit out --sample 17\n  starling audit out-quiet out-killed --json "
+                 "difference.json");
+  sub->add_option("run", o.run, "folder of a run, or its events.jsonl")->required();
+  sub->add_option("other", o.other, "a second run of the same job, to be compared");
+  sub->add_option("--sample", o.sample, "also show in which steps and by whom it was used");
+  sub->add_option("--json", o.json, "write what is found to this file, too");
+  sub->footer(
+      sub->get_footer() +
+      "\n\nExit codes: 0 all promises held, or same; 1 not held, not shown by this file (the\n"
+      "line says which), or not the same; 2 bad input, or runs of different jobs.\n"
+      "Digests are as close as digest_every in the job file says (10 steps).");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -149,10 +170,12 @@ int main(int argc, char** argv) {
   KeysCommand keys_options;
   CheckCommand check_options;
   BenchCommand bench_options;
+  AuditCommand audit_options;
   add_run(app, run_options);
   add_worker(app, worker_options);
   add_coordinator(app, coordinator_options);
   add_small(app, keys_options, check_options, bench_options);
+  add_audit(app, audit_options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
@@ -173,5 +196,6 @@ int main(int argc, char** argv) {
   if (chosen == "keys") return keys(keys_options);
   if (chosen == "check") return check(check_options);
   if (chosen == "bench") return bench(bench_options);
+  if (chosen == "audit") return audit(audit_options);
   return version();
 }

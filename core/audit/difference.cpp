@@ -1,0 +1,109 @@
+#include "core/audit/difference.h"
+
+#include <bit>
+#include <cstdio>
+#include <map>
+
+namespace starling::audit {
+namespace {
+
+// Of the job's keys, those that reach no bit of the result.
+bool neutral(const std::string& key, const StartFact& a) {
+  if (key == "job.name" || key == "job.replicas" || key == "data.path") return true;
+  if (key == "job.steps") return a.job_number("optimizer.schedule_steps").value_or(0) != 0;
+  return key.rfind("elastic.", 0) == 0;
+}
+
+std::vector<std::string> other_job(const StartFact& a, const StartFact& b) {
+  std::vector<std::string> other;
+  const auto value = [](const StartFact& start, const std::string& key) {
+    const auto it = start.job.find(key);
+    return it == start.job.end() ? std::string("not set") : it->second;
+  };
+  std::map<std::string, std::string> keys = a.job;
+  keys.insert(b.job.begin(), b.job.end());
+  for (const auto& [key, unused] : keys)
+    if (!neutral(key, a) && value(a, key) != value(b, key))
+      other.push_back(key + " is " + value(a, key) + " and " + value(b, key));
+  const std::string unknown(32, '0');
+  if (a.data != b.data && a.data != unknown && b.data != unknown)
+    other.push_back("the data differ: " + a.data + " and " + b.data);
+  return other;
+}
+
+struct State {
+  std::map<Version, const StepFact*> steps;
+  std::map<Version, std::string> digests;
+};
+
+State state_of(const History& history) {
+  State state;
+  for (const StepFact& step : history.steps) {
+    state.steps.emplace(step.version, &step);
+    if (!step.digest.empty()) state.digests.emplace(step.version, step.digest);
+  }
+  for (const DoneFact& done : history.done) state.digests.emplace(done.version, done.digest);
+  return state;
+}
+
+std::string exact(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+bool same_bits(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+
+std::optional<Difference> step_difference(const StepFact& a, const StepFact& b) {
+  const auto differs = [&](const char* what, std::string of_a, std::string of_b) {
+    return Difference{a.version, what, std::move(of_a), std::move(of_b)};
+  };
+  if (!same_bits(a.loss, b.loss)) return differs("loss", exact(a.loss), exact(b.loss));
+  if (!same_bits(a.norm, b.norm)) return differs("norm", exact(a.norm), exact(b.norm));
+  if (a.tokens != b.tokens)
+    return differs("tokens", std::to_string(a.tokens), std::to_string(b.tokens));
+  if (a.skipped != b.skipped)
+    return differs("skipped", a.skipped ? "yes" : "no", b.skipped ? "yes" : "no");
+  if (a.ledger_hash != b.ledger_hash) return differs("ledger_hash", a.ledger_hash, b.ledger_hash);
+  return std::nullopt;
+}
+
+}  // namespace
+
+Comparison compare(const History& a, const History& b) {
+  Comparison result;
+  result.other_job = other_job(a.start, b.start);
+  if (a.start.fingerprint != b.start.fingerprint)
+    result.notes.push_back("they ran on different arithmetic: " + a.start.fingerprint + " and " +
+                           b.start.fingerprint);
+  if (!result.other_job.empty()) return result;
+  const State of_a = state_of(a), of_b = state_of(b);
+
+  std::map<Version, bool> versions;  // of steps and digests that both have
+  for (const auto& [v, step] : of_a.steps)
+    if (of_b.steps.count(v)) versions.emplace(v, true);
+  for (const auto& [v, digest] : of_a.digests)
+    if (of_b.digests.count(v)) versions.emplace(v, true);
+  for (const auto& [v, unused] : versions) {
+    const auto digest_a = of_a.digests.find(v), digest_b = of_b.digests.find(v);
+    if (digest_a != of_a.digests.end() && digest_b != of_b.digests.end()) {
+      ++result.digests;
+      if (digest_a->second == digest_b->second) {
+        if (!result.first) result.same_state = v;
+      } else if (!result.first) {
+        result.first = Difference{v, "digest", digest_a->second, digest_b->second};
+      }
+    }
+    const auto step_a = of_a.steps.find(v), step_b = of_b.steps.find(v);
+    if (step_a == of_a.steps.end() || step_b == of_b.steps.end()) continue;
+    ++result.steps;
+    if (!result.first) result.first = step_difference(*step_a->second, *step_b->second);
+  }
+  if (!a.done.empty() && !b.done.empty() && a.done.front().version == b.done.front().version)
+    result.same_end = a.done.front().digest == b.done.front().digest;
+  return result;
+}
+
+}  // namespace starling::audit

@@ -1,0 +1,35 @@
+#pragma once
+// Where two runs of one job part: the first version at which loss, norm or digest are not the same
+// bits (P1). Pure.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/audit/history.h"
+
+namespace starling::audit {
+
+struct Difference {
+  Version version = 0;
+  std::string what;  // "digest", "loss", ..
+  std::string a, b;
+};
+
+struct Comparison {
+  // Why the two cannot be compared: what of job and data differs. Empty: they can.
+  std::vector<std::string> other_job;
+  std::vector<std::string> notes;
+  std::uint64_t steps = 0;            // compared: told by both
+  std::uint64_t digests = 0;          // compared: of the same version, final ones among them
+  std::optional<Version> same_state;  // the last version whose digests are equal before `first`
+  std::optional<Difference> first;
+  std::optional<bool> same_end;  // final digests; none: not both runs have one of one version
+};
+
+// The digest of version v, then what step v made of it, is compared for each version in turn: a
+// digest that differs where the step before had the same loss and norm points at that step's apply.
+Comparison compare(const History& a, const History& b);
+
+}  // namespace starling::audit

@@ -1,0 +1,244 @@
+#include "core/audit/history.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace starling::audit {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::uint64_t kWholeMax = std::uint64_t{1} << 60;
+// A job's limits, so that places in the order of the samples stay below 2^60.
+constexpr std::uint64_t kVersionMax = std::uint64_t{1} << 32;
+constexpr std::uint64_t kMicroBatchesMax = 4096, kSequencesMax = 65536;
+
+// Asks one line for its fields; the first thing that is wrong stays.
+class Fields {
+ public:
+  explicit Fields(const Json& line) : line_(line) {}
+
+  std::uint64_t whole(const char* key, std::uint64_t max = kWholeMax) {
+    const Json* value = find(key);
+    if (value && value->is_number_unsigned() && value->get<std::uint64_t>() <= max)
+      return value->get<std::uint64_t>();
+    return expected(key, "a whole number of at most " + std::to_string(max)), 0;
+  }
+  // null is how a number that is not finite was written.
+  double number(const char* key) {
+    const Json* value = find(key);
+    if (value && value->is_number()) return value->get<double>();
+    if (!value || !value->is_null()) expected(key, "a number");
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+  std::string text(const char* key) {
+    const Json* value = find(key);
+    if (value && value->is_string()) return value->get<std::string>();
+    return expected(key, "a text"), std::string();
+  }
+  bool truth(const char* key) {
+    const Json* value = find(key);
+    if (value && value->is_boolean()) return value->get<bool>();
+    return expected(key, "true or false"), false;
+  }
+  EpochId epoch(const char* key) {
+    const std::string text = this->text(key);
+    const char* end = text.data() + text.size();
+    EpochId id;
+    auto at = std::from_chars(text.data(), end, id.term);
+    if (at.ec == std::errc() && at.ptr != end && *at.ptr == '.') {
+      at = std::from_chars(at.ptr + 1, end, id.counter);
+      if (at.ec == std::errc() && at.ptr == end) return id;
+    }
+    return expected(key, "an epoch like \"1.7\""), EpochId{};
+  }
+  std::string digest(const char* key) {
+    std::string text = this->text(key);
+    if (text.size() != 32 || text.find_first_not_of("0123456789abcdef") != std::string::npos)
+      expected(key, "32 hex digits");
+    return text;
+  }
+  const Json* list(const char* key) {
+    const Json* value = find(key);
+    if (value && value->is_array()) return value;
+    return expected(key, "a list"), nullptr;
+  }
+  bool has(const char* key) const {
+    const auto it = line_.find(key);
+    return it != line_.end() && !it->is_null();
+  }
+
+  void expected(const char* key, const std::string& what) {
+    if (wrong_.empty())
+      wrong_ = std::string(line_.contains(key) ? "has a wrong" : "has no") + " `" + key +
+               "`, expected " + what;
+  }
+  const std::string& wrong() const { return wrong_; }
+
+ private:
+  const Json* find(const char* key) const {
+    const auto it = line_.find(key);
+    return it == line_.end() ? nullptr : &*it;
+  }
+  const Json& line_;
+  std::string wrong_;
+};
+
+// The canonical job text: "[section]" lines, then "key = value" lines.
+std::map<std::string, std::string> keys_of(const std::string& job) {
+  std::map<std::string, std::string> keys;
+  std::string section;
+  for (std::size_t at = 0; at < job.size();) {
+    const std::size_t end = std::min(job.find('\n', at), job.size());
+    const std::string line = job.substr(at, end - at);
+    at = end + 1;
+    const auto equals = line.find(" = ");
+    if (line.size() > 2 && line.front() == '[' && line.back() == ']')
+      section = line.substr(1, line.size() - 2);
+    else if (equals != std::string::npos)
+      keys[section + "." + line.substr(0, equals)] = line.substr(equals + 3);
+  }
+  return keys;
+}
+
+StartFact start_of(Fields& f) {
+  StartFact start;
+  start.job_text = f.text("job");
+  start.job = keys_of(start.job_text);
+  start.fingerprint = f.text("fingerprint");
+  start.data = f.digest("data");
+  start.steps = f.whole("steps", kVersionMax);
+  start.seed = f.whole("seed", std::numeric_limits<std::uint64_t>::max());
+  start.micro_batches = static_cast<std::uint32_t>(f.whole("micro_batches", kMicroBatchesMax));
+  start.sequences = static_cast<std::uint32_t>(f.whole("sequences", kSequencesMax));
+  start.samples = f.whole("samples");
+  start.tokens_per_step = f.whole("tokens_per_step");
+  if (start.micro_batches == 0) f.expected("micro_batches", "at least 1");
+  if (start.sequences == 0) f.expected("sequences", "at least 1");
+  return start;
+}
+
+StepFact step_of(Fields& f) {
+  StepFact step;
+  step.version = f.whole("version", kVersionMax);
+  step.epoch = f.epoch("epoch");
+  step.loss = f.number("loss");
+  step.norm = f.number("norm");
+  step.tokens = f.whole("tokens");
+  step.skipped = f.truth("skipped");
+  step.ledger_hash = f.text("ledger_hash");
+  if (f.has("digest")) step.digest = f.digest("digest");
+  return step;
+}
+
+LedgerFact ledger_of(Fields& f) {
+  LedgerFact ledger;
+  ledger.version = f.whole("version", kVersionMax);
+  ledger.epoch = f.epoch("epoch");
+  if (const Json* rows = f.list("workers")) {
+    ledger.rows.reserve(rows->size());
+    for (const Json& row : *rows) {
+      const bool pair = row.is_array() && row.size() == 2 && row[0].is_number_unsigned() &&
+                        row[1].is_number_unsigned() && row[0].get<std::uint64_t>() <= 1u << 20;
+      if (!pair) return f.expected("workers", "pairs of micro-batch and worker"), ledger;
+      ledger.rows.emplace_back(row[0].get<MicroBatch>(), row[1].get<std::uint64_t>());
+    }
+  }
+  return ledger;
+}
+
+EpochFact epoch_of(Fields& f) {
+  EpochFact epoch;
+  epoch.id = f.epoch("id");
+  epoch.predecessor = f.epoch("predecessor");
+  if (f.has("base")) epoch.base = f.whole("base");
+  epoch.begins_at_vote = f.has("begin") && f.text("begin") == "vote";
+  if (const Json* members = f.list("members"))
+    for (const Json& member : *members) {
+      if (!member.is_object() || !member.contains("id") || !member["id"].is_number_unsigned())
+        return f.expected("members", "members with an id"), epoch;
+      epoch.members.push_back(member["id"].get<std::uint64_t>());
+    }
+  return epoch;
+}
+
+template <class Fact>
+Fact at(Line line, Fact fact) {
+  fact.line = line;
+  return fact;
+}
+
+void take_worker(Fields& f, History& h) {
+  const std::uint64_t id = f.whole("id");
+  const std::string what = f.text("what");
+  h.names[id] = f.text("name");
+  h.lost += what == "lost";
+  h.left += what == "left";
+}
+
+void take_kind(const std::string& kind, Fields& f, History& h) {
+  const Line line = h.lines;
+  if (kind == "start")
+    h.start = at(line, start_of(f));
+  else if (kind == "step")
+    h.steps.push_back(at(line, step_of(f)));
+  else if (kind == "ledger")
+    h.ledgers.push_back(at(line, ledger_of(f)));
+  else if (kind == "epoch")
+    h.epochs.push_back(at(line, epoch_of(f)));
+  else if (kind == "worker")
+    take_worker(f, h);
+  else if (kind == "exposure")
+    h.exposures.push_back(
+        {f.epoch("epoch"), f.whole("segments"), f.whole("copies_min"), f.whole("wanted")});
+  else if (kind == "restart")
+    h.restarts.emplace_back(f.whole("version", kVersionMax), line);
+  else if (kind == "done")
+    h.done.push_back({f.whole("version", kVersionMax), f.digest("digest"), f.number("loss"), line});
+  else if (kind == "failed")
+    h.failed = FailedFact{f.whole("code"), f.text("reason")};
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> StartFact::job_number(const std::string& key) const {
+  const auto it = job.find(key);
+  if (it == job.end()) return std::nullopt;
+  std::uint64_t value = 0;
+  const char* end = it->second.data() + it->second.size();
+  const auto read = std::from_chars(it->second.data(), end, value);
+  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
+  return value;
+}
+
+Result<> HistoryReader::take(std::string_view text) {
+  ++history_.lines;
+  const auto bad = [&](const std::string& what) {
+    return Error(Code::kBadInput, "line " + std::to_string(history_.lines) + " " + what);
+  };
+  if (text.size() > kLineBytesMax)
+    return bad("is longer than " + std::to_string(kLineBytesMax >> 20) + " MiB");
+  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object()) return bad("is not a JSON object");
+  Fields fields(line);
+  const std::string kind = fields.text("ev");
+  const bool first = history_.start.line == 0;
+  if (fields.wrong().empty()) {
+    if (first != (kind == "start"))
+      return bad(first ? "is not `start`, which comes first" : "is a second `start`");
+    if (!history_.done.empty() && !history_.after_done) history_.after_done = history_.lines;
+    take_kind(kind, fields, history_);
+  }
+  if (!fields.wrong().empty())
+    return bad(kind.substr(0, 32).append(kind.empty() ? "" : ": ").append(fields.wrong()));
+  return ok();
+}
+
+Result<History> HistoryReader::finish() && {
+  if (history_.start.line == 0) return Error(Code::kBadInput, "has no `start`, expected a run");
+  return std::move(history_);
+}
+
+}  // namespace starling::audit

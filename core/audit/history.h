@@ -1,0 +1,110 @@
+#pragma once
+// What events.jsonl says of a run, as facts: the lines of which the promises speak, in order.
+//
+// Knows the format (core/observe/events.h) and shares no code with its writer, so that an error
+// there is not repeated here. Pure: lines in, facts or the first wrong line out. Memory: some
+// hundred bytes for a step, 16 for each row of its ledger, whatever the length of the lines.
+//
+// Threads: none; values.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/base/result.h"
+
+namespace starling::audit {
+
+using Line = std::uint64_t;  // of the file, from 1
+
+inline constexpr std::size_t kLineBytesMax = std::size_t{64} << 20;
+
+struct StartFact {
+  std::string job_text;
+  std::map<std::string, std::string> job;  // its keys: "model.width" -> "128"
+  std::string fingerprint, data;           // data: identity, hex
+  std::uint64_t steps = 0, seed = 0;
+  std::uint32_t micro_batches = 0, sequences = 0;
+  std::uint64_t samples = 0;  // 0: not told
+  std::uint64_t tokens_per_step = 0;
+  Line line = 0;
+
+  // A whole number of the job; nothing if it is not there.
+  std::optional<std::uint64_t> job_number(const std::string& key) const;
+};
+
+struct StepFact {
+  Version version = 0;
+  EpochId epoch;  // in which who told of it passed or learned it
+  double loss = 0, norm = 0;
+  std::uint64_t tokens = 0;
+  bool skipped = false;
+  std::string ledger_hash;
+  std::string digest;  // of `version`; empty: none
+  Line line = 0;
+};
+
+struct LedgerFact {
+  Version version = 0;
+  EpochId epoch;                                           // in which it passed
+  std::vector<std::pair<MicroBatch, std::uint64_t>> rows;  // micro-batch, worker
+  Line line = 0;
+};
+
+struct EpochFact {
+  EpochId id, predecessor;
+  std::vector<std::uint64_t> members;  // counters of their incarnations
+  std::optional<Version> base;         // none: a prepared plan
+  bool begins_at_vote = false;
+  Line line = 0;
+};
+
+struct ExposureFact {
+  EpochId epoch;
+  std::uint64_t segments = 0, copies_min = 0, wanted = 0;
+};
+
+struct DoneFact {
+  Version version = 0;
+  std::string digest;
+  double loss = 0;
+  Line line = 0;
+};
+
+struct FailedFact {
+  std::uint64_t code = 0;
+  std::string reason;
+};
+
+struct History {
+  StartFact start;
+  std::vector<StepFact> steps;  // all lists in the order of the file
+  std::vector<LedgerFact> ledgers;
+  std::vector<EpochFact> epochs;
+  std::vector<ExposureFact> exposures;
+  std::vector<std::pair<Version, Line>> restarts;
+  std::vector<DoneFact> done;
+  std::optional<FailedFact> failed;
+  std::optional<Line> after_done;              // first line that follows a `done`
+  std::map<std::uint64_t, std::string> names;  // of workers
+  std::uint64_t lost = 0, left = 0;            // workers
+  Line lines = 0;
+};
+
+class HistoryReader {
+ public:
+  // One line, without its end. Errors: kBadInput  names the line and what was expected in it.
+  Result<> take(std::string_view line);
+  // kBadInput: there was no `start`.
+  Result<History> finish() &&;
+
+ private:
+  History history_;
+};
+
+}  // namespace starling::audit

@@ -1,0 +1,398 @@
+#include "core/audit/promises.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/data/permutation.h"
+
+namespace starling::audit {
+namespace {
+
+bool same_bits(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+
+// What speaks against a promise: the first place in the file, and what is only not shown.
+class Case {
+ public:
+  void refute(Line line, const std::string& text) {
+    if (refuted_ != 0 && refuted_ <= line) return;
+    refuted_ = line;
+    why_ = "line " + std::to_string(line) + ": " + text;
+  }
+  void doubt(const std::string& text) {
+    if (doubt_.empty()) doubt_ = text;
+  }
+  // `shown`: what holds, if nothing speaks against it.
+  Finding finding(const char* promise, const char* name, const std::string& shown) const {
+    if (refuted_ != 0) return {promise, name, Verdict::kRefuted, why_};
+    if (!doubt_.empty())
+      return {promise, name, Verdict::kUnproven,
+              doubt_ + (shown.empty() ? "" : "; as far as it goes: " + shown)};
+    return {promise, name, Verdict::kHeld, shown};
+  }
+
+ private:
+  Line refuted_ = 0;
+  std::string why_, doubt_;
+};
+
+std::string number(std::uint64_t n) {
+  return std::to_string(n);
+}
+std::string count(std::uint64_t n, const char* what) {
+  return number(n) + " " + what + (n == 1 ? "" : "s");
+}
+
+// The facts by what they are about. Of several steps or ledgers of one version the first.
+struct Index {
+  explicit Index(const History& history) : h(history) {
+    for (const StepFact& step : h.steps) steps.emplace(step.version, &step);
+    for (const EpochFact& epoch : h.epochs) epochs.emplace(epoch.id, &epoch);
+    for (const StepFact& step : h.steps) entered.insert(step.epoch);
+  }
+  Version end() const { return steps.empty() ? 0 : steps.rbegin()->first + 1; }
+
+  const History& h;
+  std::map<Version, const StepFact*> steps;
+  std::map<EpochId, const EpochFact*> epochs;
+  std::set<EpochId> entered;  // epochs in which somebody told of a step
+};
+
+// ---- P1 ---------------------------------------------------------------------------------------
+
+void check_records(const Index& run, Case& p1) {
+  for (const StepFact& step : run.h.steps) {
+    const StepFact& first = *run.steps.at(step.version);
+    if (&first == &step) continue;
+    const bool same = same_bits(first.loss, step.loss) && same_bits(first.norm, step.norm) &&
+                      first.tokens == step.tokens && first.skipped == step.skipped &&
+                      first.ledger_hash == step.ledger_hash && first.digest == step.digest;
+    p1.refute(step.line, same ? "step " + number(step.version) + " is told twice"
+                              : "two records of step " + number(step.version) +
+                                    " differ; the first is in line " + number(first.line));
+  }
+  const std::uint64_t every = run.h.start.job_number("elastic.digest_every").value_or(0);
+  const std::uint64_t tokens = run.h.start.tokens_per_step;
+  Version next = 0;
+  for (const auto& [version, step] : run.steps) {
+    if (version != next)
+      p1.refute(step->line,
+                "step " + number(version) + " follows, step " + number(next) + " is not there");
+    next = version + 1;
+    if (every != 0 && version % every == 0 && step->digest.empty())
+      p1.refute(step->line, "step " + number(version) + " has no digest, one is due every " +
+                                count(every, "step"));
+    if (tokens != 0 && step->tokens != tokens)
+      p1.refute(step->line, "step " + number(version) + " has " + number(step->tokens) +
+                                " tokens, the job has " + number(tokens) + " a step");
+  }
+}
+
+void check_end(const Index& run, Case& p1) {
+  const History& h = run.h;
+  if (h.done.empty()) {
+    const std::string at = " at version " + number(run.end());
+    return p1.doubt(h.failed ? "the run failed" + at + " with exit code " + number(h.failed->code) +
+                                   " (" + h.failed->reason + ")"
+                             : "the run ended" + at + " without `done`");
+  }
+  const DoneFact& done = h.done.front();
+  if (h.done.size() > 1) p1.refute(h.done[1].line, "a second `done`");
+  if (h.after_done) p1.refute(*h.after_done, "something follows `done`");
+  if (done.version != run.end() || done.version != h.start.steps)
+    p1.refute(done.line, "done at version " + number(done.version) + ", steps end at " +
+                             number(run.end()) + ", the job has " + number(h.start.steps));
+  else if (!run.steps.empty() && !same_bits(run.steps.rbegin()->second->loss, done.loss))
+    p1.refute(done.line, "the loss of `done` is not that of the last step");
+}
+
+Finding same_bits_promise(const Index& run) {
+  Case p1;
+  check_records(run, p1);
+  check_end(run, p1);
+  std::uint64_t digests = 0;
+  for (const StepFact& step : run.h.steps) digests += !step.digest.empty();
+  std::string shown = count(run.steps.size(), "step") + ", one record each, " +
+                      count(digests, "digest") + " on the way";
+  if (!run.h.done.empty()) shown += ", final digest " + run.h.done.front().digest;
+  return p1.finding("P1", "same bits", shown);
+}
+
+// ---- P2 ---------------------------------------------------------------------------------------
+
+// The ledgers that count: one for each version, the last one where a restart allows two.
+std::map<Version, const LedgerFact*> ledgers_of(const Index& run, Case& p2) {
+  std::map<Version, const LedgerFact*> ledgers;
+  for (const LedgerFact& ledger : run.h.ledgers) {
+    const auto [it, first] = ledgers.emplace(ledger.version, &ledger);
+    if (first) continue;
+    const bool again =
+        std::any_of(run.h.restarts.begin(), run.h.restarts.end(), [&](const auto& restart) {
+          return restart.first <= ledger.version && restart.second > it->second->line &&
+                 restart.second < ledger.line;
+        });
+    if (!again)
+      p2.refute(ledger.line, "a second ledger of step " + number(ledger.version) +
+                                 "; the first is in line " + number(it->second->line));
+    it->second = &ledger;
+  }
+  return ledgers;
+}
+
+// Whose rows may stand in a ledger: members of the epoch in which it passed; and if that epoch
+// began at the vote of this very step, those of the epochs before it, back to the last one that is
+// known to have been entered: there the votes were cast, and by some who may be lost since.
+enum class Membership { kMember, kStranger, kNotTold };
+Membership membership(const Index& run, const LedgerFact& ledger, std::uint64_t worker) {
+  EpochId id = ledger.epoch;
+  for (;;) {
+    const auto it = run.epochs.find(id);
+    if (it == run.epochs.end()) return Membership::kNotTold;
+    const EpochFact& epoch = *it->second;
+    if (std::find(epoch.members.begin(), epoch.members.end(), worker) != epoch.members.end())
+      return Membership::kMember;
+    const bool passed_here = id == ledger.epoch;
+    const bool began_at_vote = epoch.begins_at_vote && epoch.base == ledger.version + 1;
+    if (passed_here ? !began_at_vote : run.entered.count(id) != 0) return Membership::kStranger;
+    if (epoch.predecessor >= id) return Membership::kStranger;
+    id = epoch.predecessor;
+  }
+}
+
+std::string samples_text(const StartFact& start, Version version, MicroBatch m) {
+  if (start.samples == 0) return "";
+  const std::uint64_t first = (version * start.micro_batches + m) * start.sequences;
+  std::string text;
+  const std::uint32_t shown = std::min<std::uint32_t>(start.sequences, 4);
+  for (std::uint64_t place = first; place < first + shown; ++place)
+    text += (text.empty() ? " (samples " : ", ") +
+            number(Permutation(start.seed, place / start.samples,
+                               start.samples)(place % start.samples));
+  return text + (shown < start.sequences ? ", ..)" : ")");
+}
+
+void check_rows(const Index& run, const LedgerFact& ledger, Case& p2) {
+  const std::uint32_t micro_batches = run.h.start.micro_batches;
+  const std::string step = " of step " + number(ledger.version);
+  std::map<MicroBatch, std::uint64_t> seen;
+  for (const auto& [m, worker] : ledger.rows) {
+    if (m >= micro_batches)
+      return p2.refute(ledger.line, "micro-batch " + number(m) + step + " does not exist");
+    const auto [it, first] = seen.emplace(m, worker);
+    if (!first)
+      return p2.refute(ledger.line, "micro-batch " + number(m) + step +
+                                        samples_text(run.h.start, ledger.version, m) +
+                                        " is counted twice, for workers " + number(it->second) +
+                                        " and " + number(worker));
+    switch (membership(run, ledger, worker)) {
+      case Membership::kMember:
+        break;
+      case Membership::kStranger:
+        return p2.refute(ledger.line, "micro-batch " + number(m) + step + " is by worker " +
+                                          number(worker) + ", no member of epoch " +
+                                          to_string(ledger.epoch));
+      case Membership::kNotTold:
+        p2.doubt("the members of epoch " + to_string(ledger.epoch) + ", in which step " +
+                 number(ledger.version) + " passed, are not told");
+        break;
+    }
+  }
+  for (MicroBatch m = 0; m < micro_batches; ++m)
+    if (!seen.count(m))
+      return p2.refute(ledger.line, "micro-batch " + number(m) + step +
+                                        samples_text(run.h.start, ledger.version, m) +
+                                        " is missing");
+}
+
+// Uses of samples by pass. That places of one pass have different samples is shown for each place:
+// the inverse of the order leads back from its sample to it alone.
+std::map<std::uint64_t, std::uint64_t> count_uses(
+    const Index& run, const std::map<Version, const LedgerFact*>& ledgers, Case& p2) {
+  const StartFact& start = run.h.start;
+  std::map<std::uint64_t, std::uint64_t> uses;
+  if (start.samples == 0) return uses;
+  for (const auto& [version, ledger] : ledgers) {
+    if (!run.steps.count(version)) continue;
+    for (const auto& [m, worker] : ledger->rows) {
+      const std::uint64_t first = (version * start.micro_batches + m) * start.sequences;
+      for (std::uint64_t place = first; place < first + start.sequences; ++place) {
+        const std::uint64_t pass = place / start.samples, i = place % start.samples;
+        const Permutation order(start.seed, pass, start.samples);
+        const std::uint64_t sample = order(i);
+        if (sample >= start.samples || order.inverse(sample) != i)
+          p2.refute(ledger->line, "the order of pass " + number(pass) + " has sample " +
+                                      number(sample) + " at two places");
+        ++uses[pass];
+      }
+    }
+  }
+  return uses;
+}
+
+std::string passes_text(const std::map<std::uint64_t, std::uint64_t>& uses, std::uint64_t samples) {
+  std::uint64_t complete = 0;
+  std::string rest;
+  for (const auto& [pass, n] : uses) {
+    if (n == samples)
+      ++complete;
+    else
+      rest = (complete != 0 ? ", and " : "") + number(n) + " of " + count(samples, "sample") +
+             " once in pass " + number(pass);
+  }
+  if (complete == 0) return rest;
+  return "all " + count(samples, "sample") + " once in " +
+         (complete == 1 ? "1 complete pass" : "each of " + number(complete) + " complete passes") +
+         rest;
+}
+
+Finding exactly_once_promise(const Index& run) {
+  const History& h = run.h;
+  Case p2;
+  const auto told = h.start.job.find("elastic.ledger_events");
+  if (h.ledgers.empty() && told != h.start.job.end() && told->second == "false") {
+    p2.doubt(
+        "this run wrote no ledger (ledger_events = false in its job): who computed what is "
+        "not told");
+    return p2.finding("P2", "exactly once", "");
+  }
+  const auto ledgers = ledgers_of(run, p2);
+  std::set<std::uint64_t> workers;
+  for (const auto& [version, ledger] : ledgers) {
+    if (!run.steps.count(version))
+      p2.refute(ledger->line, "a ledger of step " + number(version) + ", which has no record");
+    check_rows(run, *ledger, p2);
+    for (const auto& [m, worker] : ledger->rows) workers.insert(worker);
+  }
+  for (const auto& [version, step] : run.steps) {
+    if (ledgers.count(version)) continue;
+    // The two lines are written one after the other: a run that was ended in between lacks one.
+    if (h.done.empty() && version + 1 == run.end())
+      p2.doubt("the last step, " + number(version) + ", has no ledger");
+    else
+      p2.refute(step->line, "step " + number(version) + " has no ledger");
+  }
+  if (run.steps.empty()) p2.doubt("no step was committed");
+  if (h.start.samples == 0)
+    p2.doubt("which samples the micro-batches hold is not told (`samples` is 0)");
+  const auto uses = count_uses(run, ledgers, p2);
+  std::string shown = number(std::uint64_t{h.start.micro_batches} * ledgers.size()) +
+                      " micro-batches (" + count(ledgers.size(), "step") + " of " +
+                      number(h.start.micro_batches) + "), each once, by " +
+                      count(workers.size(), "worker");
+  if (!uses.empty()) shown += "; " + passes_text(uses, h.start.samples);
+  return p2.finding("P2", "exactly once", shown);
+}
+
+// ---- P3 ---------------------------------------------------------------------------------------
+
+void check_order(const Index& run, Case& p3) {
+  const StepFact* last = nullptr;
+  for (const auto& [version, step] : run.steps) {
+    if (last && step->epoch < last->epoch)
+      p3.refute(step->line, "step " + number(version) + " was committed in epoch " +
+                                to_string(step->epoch) + ", but step " + number(last->version) +
+                                " in epoch " + to_string(last->epoch));
+    else
+      last = step;
+  }
+}
+
+// Every step told in an epoch before a forced plan is below its base; none told in it or later is,
+// but for the step before its base, at whose vote it may begin and whose record joiners learn.
+void check_bases(const Index& run, Case& p3) {
+  struct Range {
+    const StepFact* low;
+    const StepFact* high;
+  };
+  std::map<EpochId, Range> told;
+  for (const auto& [version, step] : run.steps)
+    told.emplace(step->epoch, Range{step, step}).first->second.high = step;
+  for (const EpochFact& epoch : run.h.epochs) {
+    if (!epoch.base) continue;
+    for (const auto& [id, range] : told) {
+      const std::string from = "epoch " + to_string(epoch.id) + " begins at version " +
+                               number(*epoch.base) + ", but step ";
+      if (id < epoch.id && range.high->version >= *epoch.base)
+        p3.refute(epoch.line, from + number(range.high->version) +
+                                  " was committed before, in epoch " + to_string(id));
+      if (id >= epoch.id && range.low->version + 1 < *epoch.base)
+        p3.refute(range.low->line,
+                  from + number(range.low->version) + " is told in epoch " + to_string(id));
+    }
+  }
+}
+
+Finding no_way_back_promise(const Index& run) {
+  const History& h = run.h;
+  Case p3;
+  check_order(run, p3);
+  check_bases(run, p3);
+  if (!h.restarts.empty())
+    p3.doubt("all copies of some segment were lost and the run began again from a checkpoint, " +
+             count(h.restarts.size(), "time") + ", first at version " +
+             number(h.restarts.front().first));
+  if (h.epochs.empty()) p3.doubt("no epoch is told");
+  std::uint64_t forced = 0;
+  for (const EpochFact& epoch : h.epochs) forced += epoch.base.has_value() && *epoch.base > 0;
+  std::string shown = count(h.epochs.size(), "epoch") + ", " + number(forced) +
+                      " of them after a loss, each from the last committed version";
+  if (h.restarts.empty()) shown += "; no checkpoint was read";
+  const auto least =
+      std::min_element(h.exposures.begin(), h.exposures.end(),
+                       [](const auto& a, const auto& b) { return a.copies_min < b.copies_min; });
+  if (least != h.exposures.end())
+    shown += "; fewest copies of a segment in a plan: " + number(least->copies_min) + " of " +
+             number(least->wanted) + " wanted, in epoch " + to_string(least->epoch);
+  return p3.finding("P3", "no way back", shown);
+}
+
+}  // namespace
+
+std::vector<Finding> audit(const History& history) {
+  const Index run(history);
+  return {same_bits_promise(run), exactly_once_promise(run), no_way_back_promise(run)};
+}
+
+std::vector<Use> uses_of(const History& history, std::uint64_t sample) {
+  const StartFact& start = history.start;
+  std::map<Version, std::vector<const LedgerFact*>> ledgers;
+  for (const LedgerFact& ledger : history.ledgers) ledgers[ledger.version].push_back(&ledger);
+  const Version end = Index(history).end();
+  std::vector<Use> uses;
+  for (std::uint64_t pass = 0;; ++pass) {
+    const std::uint64_t place =
+        pass * start.samples + Permutation(start.seed, pass, start.samples).inverse(sample);
+    const std::uint64_t micro_batch = place / start.sequences;
+    Use use;
+    use.pass = pass;
+    use.step = micro_batch / start.micro_batches;
+    use.micro_batch = static_cast<MicroBatch>(micro_batch % start.micro_batches);
+    use.place = static_cast<std::uint32_t>(place % start.sequences);
+    // Not the last place of all is in the first pass that ends too early, so look on until a pass
+    // begins beyond the end.
+    if (pass * start.samples >= end * start.micro_batches * start.sequences) return uses;
+    if (use.step >= end) continue;
+    for (const LedgerFact* ledger : ledgers[use.step])
+      for (const auto& [m, worker] : ledger->rows)
+        if (m == use.micro_batch) use.workers.push_back(worker);
+    uses.push_back(std::move(use));
+  }
+}
+
+const char* to_string(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kHeld:
+      return "held";
+    case Verdict::kRefuted:
+      return "refuted";
+    case Verdict::kUnproven:
+      return "not shown";
+  }
+  return "unknown";
+}
+
+}  // namespace starling::audit

@@ -1,0 +1,53 @@
+#pragma once
+// Whether a run kept the promises P1, P2 and P3 (docs/design.md, section 2), from what its events
+// say. Pure. Nothing of the run is believed that the file shows twice: who used which sample is
+// computed again from seed, sizes and ledger.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/audit/history.h"
+
+namespace starling::audit {
+
+enum class Verdict : std::uint8_t {
+  kHeld,
+  kRefuted,   // `text` names the first place
+  kUnproven,  // nothing speaks against it, but the file does not show it
+};
+
+struct Finding {
+  std::string promise;  // "P1"
+  std::string name;     // "same bits"
+  Verdict verdict = Verdict::kHeld;
+  std::string text;
+};
+
+// P1, P2, P3 in this order.
+//   P1  what one run can show: steps 0, 1, .. without a gap, one record each, a digest wherever one
+//       is due, one end
+//   P2  every committed step has one ledger with all M micro-batches once, each by a worker that
+//   was
+//       a member of the epoch in which it was voted for; and every sample of a complete pass is
+//       used exactly once
+//   P3  versions rise from epoch to epoch, no forced plan begins below what was committed before
+//   it,
+//       and no checkpoint was read
+// Cost: about a microsecond for each sample that was used.
+std::vector<Finding> audit(const History& history);
+
+// Where a sample stood: one use for each pass that reached it.
+struct Use {
+  std::uint64_t pass = 0;
+  std::uint64_t step = 0;
+  MicroBatch micro_batch = 0;
+  std::uint32_t place = 0;             // in the micro-batch
+  std::vector<std::uint64_t> workers;  // as the ledgers say: one, if P2 holds
+};
+// `sample` < start.samples.
+std::vector<Use> uses_of(const History& history, std::uint64_t sample);
+
+const char* to_string(Verdict verdict);
+
+}  // namespace starling::audit

@@ -1,0 +1,463 @@
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/audit/difference.h"
+#include "core/audit/promises.h"
+#include "core/data/permutation.h"
+
+namespace starling::audit {
+namespace {
+
+using nlohmann::json;
+using Lines = std::vector<std::string>;
+
+constexpr std::uint64_t kSteps = 6, kSamples = 5, kSeed = 9;
+
+std::string digest_of(Version v) {
+  return std::string(31, 'a') + static_cast<char>('0' + v);
+}
+
+json member(std::uint64_t id) {
+  return {{"rank", 0}, {"id", id}, {"name", "w"}, {"joiner", false}, {"draining", false}};
+}
+
+json epoch_line(const char* id, const char* predecessor, json members, json base, json begin) {
+  return {{"t", 1},        {"ev", "epoch"},      {"id", id},     {"predecessor", predecessor},
+          {"kind", "any"}, {"members", members}, {"base", base}, {"begin", begin}};
+}
+
+json step_line(Version v, const char* epoch) {
+  json line{{"t", 1},
+            {"ev", "step"},
+            {"version", v},
+            {"epoch", epoch},
+            {"loss", 5.0 - 0.1 * static_cast<double>(v)},
+            {"norm", 2.0},
+            {"tokens", 4},
+            {"ms", 1.5},
+            {"world", 2},
+            {"skipped", false},
+            {"ledger_hash", "00000000000000aa"}};
+  if (v % 2 == 0) line["digest"] = digest_of(v);
+  return line;
+}
+
+json ledger_line(Version v, const char* epoch, std::uint64_t first, std::uint64_t second) {
+  return {{"t", 1},
+          {"ev", "ledger"},
+          {"version", v},
+          {"epoch", epoch},
+          {"workers", {{0, first}, {1, second}}}};
+}
+
+// A run of 6 steps of two micro-batches of two of 5 samples. Workers 1 and 2 begin; 2 is lost when
+// step 2 was voted for, which 1 and the joiner 3 finish in epoch 1.2; prepared 1.3 adds nobody.
+//   0 start, 1-3 workers, 4 exposure, 5 epoch 1.1, 6-9 steps 0 and 1, 10 worker lost, 11 exposure,
+//   12 epoch 1.2, 13-16 steps 2 and 3, 17 epoch 1.3, 18-21 steps 4 and 5, 22 done
+Lines good_run() {
+  const std::string job =
+      "[job]\nname = \"t\"\nseed = 9\nsteps = 6\n\n[optimizer]\nschedule_steps = 0\n\n"
+      "[data]\npath = \"/x\"\n\n[elastic]\nledger_events = true\ndigest_every = 2\n";
+  Lines lines;
+  const auto put = [&](const json& line) { lines.push_back(line.dump()); };
+  put({{"t", 0},
+       {"ev", "start"},
+       {"job", job},
+       {"fingerprint", "isa avx2"},
+       {"steps", kSteps},
+       {"micro_batches", 2},
+       {"sequences", 2},
+       {"seed", kSeed},
+       {"samples", kSamples},
+       {"tokens_per_step", 4},
+       {"data", std::string(32, 'd')}});
+  for (const std::uint64_t id : {1, 2, 3})
+    put({{"t", 1}, {"ev", "worker"}, {"id", id}, {"what", "joined"}, {"name", "w"}});
+  put({{"t", 1},
+       {"ev", "exposure"},
+       {"epoch", "1.1"},
+       {"segments", 0},
+       {"copies_min", 2},
+       {"wanted", 2}});
+  put(epoch_line("1.1", "0.0", {member(1), member(2)}, 0, "compute"));
+  for (Version v = 0; v < 2; ++v) put(step_line(v, "1.1")), put(ledger_line(v, "1.1", 1, 2));
+  put({{"t", 1}, {"ev", "worker"}, {"id", 2}, {"what", "lost"}, {"name", "w"}});
+  put({{"t", 1},
+       {"ev", "exposure"},
+       {"epoch", "1.2"},
+       {"segments", 4},
+       {"copies_min", 1},
+       {"wanted", 2}});
+  put(epoch_line("1.2", "1.1", {member(1), member(3)}, 3, "vote"));
+  put(step_line(2, "1.2")), put(ledger_line(2, "1.2", 1, 2));
+  put(step_line(3, "1.2")), put(ledger_line(3, "1.2", 1, 3));
+  put(epoch_line("1.3", "1.2", {member(1), member(3)}, nullptr, nullptr));
+  for (Version v = 4; v < 6; ++v) put(step_line(v, "1.3")), put(ledger_line(v, "1.3", 3, 1));
+  put({{"t", 1}, {"ev", "done"}, {"version", 6}, {"digest", digest_of(6)}, {"loss", 4.5}});
+  return lines;
+}
+
+Result<History> history_of(const Lines& lines) {
+  HistoryReader reader;
+  for (const std::string& line : lines)
+    if (auto taken = reader.take(line); !taken) return std::move(taken).error();
+  return std::move(reader).finish();
+}
+
+History good() {
+  return history_of(good_run()).value();
+}
+
+// The good run after one change.
+History changed(const std::function<void(Lines&)>& change) {
+  Lines lines = good_run();
+  change(lines);
+  auto history = history_of(lines);
+  REQUIRE_MESSAGE(history, history.error().text());
+  return std::move(history).value();
+}
+
+std::function<void(Lines&)> edit(std::size_t i, const std::string& from, const std::string& to) {
+  return [=](Lines& lines) {
+    const auto at = lines[i].find(from);
+    REQUIRE_MESSAGE(at != std::string::npos, lines[i] << " has no " << from);
+    lines[i].replace(at, from.size(), to);
+  };
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Only this promise is not held, and for this reason.
+void check_only(const History& history, const char* promise, Verdict verdict, const char* why) {
+  for (const Finding& finding : audit(history)) {
+    CAPTURE(finding.promise);
+    CAPTURE(finding.text);
+    if (finding.promise != promise) {
+      CHECK(finding.verdict == Verdict::kHeld);
+      continue;
+    }
+    CHECK(finding.verdict == verdict);
+    CHECK(has(finding.text, why));
+  }
+}
+
+Finding finding_of(const History& history, const char* promise) {
+  for (Finding& finding : audit(history))
+    if (finding.promise == promise) return finding;
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("audit: a good run holds P1, P2 and P3, with its figures") {
+  const History history = good();
+  for (const Finding& finding : audit(history)) {
+    CAPTURE(finding.text);
+    CHECK(finding.verdict == Verdict::kHeld);
+  }
+  CHECK(has(finding_of(history, "P1").text, "6 steps, one record each, 3 digests on the way"));
+  CHECK(has(finding_of(history, "P1").text, digest_of(6)));
+  CHECK(has(finding_of(history, "P2").text, "12 micro-batches (6 steps of 2), each once, by 3"));
+  CHECK(has(finding_of(history, "P2").text, "all 5 samples once in each of 4 complete passes"));
+  CHECK(has(finding_of(history, "P2").text, "4 of 5 samples once in pass 4"));
+  CHECK(has(finding_of(history, "P3").text, "3 epochs, 1 of them after a loss"));
+  CHECK(has(finding_of(history, "P3").text, "1 of 2 wanted, in epoch 1.2"));
+}
+
+TEST_CASE("audit: P1 refuted") {
+  const auto refuted = [](const std::function<void(Lines&)>& change, const char* why) {
+    check_only(changed(change), "P1", Verdict::kRefuted, why);
+  };
+  refuted([](Lines& l) { l.insert(l.begin() + 8, l[6]); }, "line 9: step 0 is told twice");
+  refuted(
+      [](Lines& l) {
+        l.insert(l.begin() + 8, l[6]);
+        edit(8, "5.0", "5.1")(l);
+      },
+      "line 9: two records of step 0 differ; the first is in line 7");
+  refuted([](Lines& l) { l.erase(l.begin() + 6, l.begin() + 8); },
+          "line 7: step 1 follows, step 0 is not there");
+  refuted([](Lines& l) { l.erase(l.begin() + 15, l.begin() + 17); },
+          "step 4 follows, step 3 is not there");
+  refuted(edit(13, "\"digest\":\"" + digest_of(2) + "\",", ""), "step 2 has no digest");
+  refuted(edit(13, "\"tokens\":4", "\"tokens\":3"), "step 2 has 3 tokens, the job has 4");
+  refuted(edit(22, "\"version\":6", "\"version\":5"), "done at version 5, steps end at 6");
+  refuted(edit(22, "4.5", "4.25"), "the loss of `done` is not that of the last step");
+  refuted([](Lines& l) { l.push_back(l.back()); }, "line 24: a second `done`");
+  refuted([](Lines& l) { std::swap(l[22], l[4]); }, "line 6: something follows `done`");
+}
+
+TEST_CASE("audit: P1 is not shown by a run that did not end well") {
+  check_only(changed([](Lines& l) { l.pop_back(); }), "P1", Verdict::kUnproven,
+             "the run ended at version 6 without `done`");
+  const auto failed = changed(
+      [](Lines& l) { l.back() = R"({"t":1,"ev":"failed","code":4,"reason":"state lost"})"; });
+  check_only(failed, "P1", Verdict::kUnproven, "failed at version 6 with exit code 4 (state lost)");
+}
+
+TEST_CASE("audit: P2 refuted") {
+  const auto refuted = [](const std::function<void(Lines&)>& change, const char* why) {
+    check_only(changed(change), "P2", Verdict::kRefuted, why);
+  };
+  refuted(edit(9, ",[1,2]", ""), "line 10: micro-batch 1 of step 1 (samples ");
+  refuted(edit(9, ",[1,2]", ""), ") is missing");
+  refuted(edit(9, "[1,2]", "[1,2],[1,1]"), ") is counted twice, for workers 2 and 1");
+  refuted(edit(9, "[1,2]", "[0,2]"), "micro-batch 0 of step 1");
+  refuted(edit(9, "[1,2]", "[1,2],[2,2]"), "micro-batch 2 of step 1 does not exist");
+  refuted(edit(9, "[1,2]", "[1,7]"), "by worker 7, no member of epoch 1.1");
+  // Worker 3 joined later; worker 2 was lost before.
+  refuted(edit(9, "[1,2]", "[1,3]"), "by worker 3, no member of epoch 1.1");
+  refuted(edit(16, "[1,3]", "[1,2]"), "by worker 2, no member of epoch 1.2");
+  refuted([](Lines& l) { l.erase(l.begin() + 9); }, "line 9: step 1 has no ledger");
+  refuted([](Lines& l) { l.insert(l.begin() + 10, l[9]); },
+          "line 11: a second ledger of step 1; the first is in line 10");
+  refuted(
+      [](Lines& l) {
+        l.insert(l.begin() + 10, l[9]);
+        edit(10, "\"version\":1", "\"version\":6")(l);
+      },
+      "line 11: a ledger of step 6, which has no record");
+}
+
+// Goal: the sample used twice is named. Method: micro-batch 0 of step 1 has places 4 and 5: the
+// last of pass 0 and the first of pass 1.
+TEST_CASE("audit: P2 names the samples of a micro-batch that was counted twice") {
+  const auto text = finding_of(changed(edit(9, "[1,2]", "[1,2],[0,2]")), "P2").text;
+  const auto last = Permutation(kSeed, 0, kSamples)(4), next = Permutation(kSeed, 1, kSamples)(0);
+  CHECK(has(text, "(samples " + std::to_string(last) + ", " + std::to_string(next) + ")"));
+}
+
+TEST_CASE("audit: P2 is not shown without a ledger, samples or members") {
+  const auto unproven = [](const std::function<void(Lines&)>& change, const char* why) {
+    check_only(changed(change), "P2", Verdict::kUnproven, why);
+  };
+  unproven(
+      [](Lines& l) {
+        edit(0, "ledger_events = true", "ledger_events = false")(l);
+        std::erase_if(l, [](const std::string& line) { return has(line, "\"ledger\""); });
+      },
+      "this run wrote no ledger");
+  unproven(edit(0, "\"samples\":5", "\"samples\":0"), "which samples the micro-batches hold");
+  unproven([](Lines& l) { l.erase(l.begin() + 17); }, "the members of epoch 1.3, in which step 4");
+  // With ledgers promised, a run without them is refuted.
+  check_only(changed([](Lines& l) {
+               std::erase_if(l, [](const std::string& line) { return has(line, "\"ledger\""); });
+             }),
+             "P2", Verdict::kRefuted, "step 0 has no ledger");
+}
+
+TEST_CASE("audit: the last step of a run that was cut off may lack its ledger") {
+  const History cut = changed([](Lines& l) { l.resize(21); });
+  CHECK(finding_of(cut, "P2").verdict == Verdict::kUnproven);
+  CHECK(has(finding_of(cut, "P2").text, "the last step, 5, has no ledger"));
+  CHECK(finding_of(cut, "P1").verdict == Verdict::kUnproven);
+}
+
+TEST_CASE("audit: P3 refuted") {
+  const auto refuted = [](const std::function<void(Lines&)>& change, const char* why) {
+    check_only(changed(change), "P3", Verdict::kRefuted, why);
+  };
+  refuted([](Lines& l) { edit(8, "\"epoch\":\"1.1\"", "\"epoch\":\"1.2\"")(l); },
+          "epoch 1.2 begins at version 3, but step 1 is told in epoch 1.2");
+  refuted([](Lines& l) { edit(18, "\"epoch\":\"1.3\"", "\"epoch\":\"1.1\"")(l); },
+          "epoch 1.2 begins at version 3, but step 4 was committed before, in epoch 1.1");
+  refuted([](Lines& l) { edit(20, "\"epoch\":\"1.3\"", "\"epoch\":\"1.2\"")(l); },
+          "step 5 was committed in epoch 1.2, but step 4 in epoch 1.3");
+  // A forced epoch that goes back: its plan is from before what was committed.
+  refuted(
+      [](Lines& l) {
+        l.insert(l.begin() + 22,
+                 epoch_line("1.4", "1.3", {member(1), member(3)}, 4, "compute").dump());
+      },
+      "line 23: epoch 1.4 begins at version 4, but step 5 was committed before, in epoch 1.3");
+}
+
+TEST_CASE("audit: a restart from a checkpoint is a way back that P3 does not cover") {
+  const History history = changed([](Lines& l) {
+    l.insert(l.begin() + 17, R"({"t":1,"ev":"restart","version":3})");
+    l.insert(l.begin() + 18, l[16]);
+  });
+  check_only(history, "P3", Verdict::kUnproven, "from a checkpoint, 1 time, first at version 3");
+}
+
+TEST_CASE("audit: a ledger that passed in a vote-begun epoch names who voted before it") {
+  // The epoch between was planned, and nobody is known to have entered it: the votes are from 1.1.
+  CHECK(finding_of(changed([](Lines& l) {
+                     edit(12, "\"predecessor\":\"1.1\"", "\"predecessor\":\"1.15\"")(l);
+                     edit(12, "\"id\":\"1.2\"", "\"id\":\"1.20\"")(l);
+                     for (const std::size_t i : {13, 14, 15, 16}) edit(i, "\"1.2\"", "\"1.20\"")(l);
+                     for (const std::size_t i : {17, 18, 19, 20, 21}) {
+                       const auto at = l[i].find("\"1.3\"");
+                       l[i].replace(at, 5, "\"1.30\"");
+                     }
+                     edit(17, "\"predecessor\":\"1.2\"", "\"predecessor\":\"1.20\"")(l);
+                     l.insert(l.begin() + 12,
+                              epoch_line("1.15", "1.1", {member(1)}, nullptr, nullptr).dump());
+                   }),
+                   "P2")
+            .verdict == Verdict::kHeld);
+  // Epoch 1.2 begins at a vote, but not at that of step 3.
+  check_only(changed(edit(16, "[1,3]", "[1,2]")), "P2", Verdict::kRefuted, "by worker 2");
+}
+
+TEST_CASE("audit: lines that are none are named") {
+  const auto refused = [](const std::function<void(Lines&)>& change, const char* why) {
+    Lines lines = good_run();
+    change(lines);
+    const auto history = history_of(lines);
+    REQUIRE_FALSE(history);
+    CHECK(history.error().code() == Code::kBadInput);
+    CAPTURE(history.error().text());
+    CHECK(has(history.error().text(), why));
+  };
+  refused([](Lines& l) { l.clear(); }, "has no `start`");
+  refused([](Lines& l) { l.erase(l.begin()); }, "line 1 is not `start`");
+  refused([](Lines& l) { l.insert(l.begin() + 3, l[0]); }, "line 4 is a second `start`");
+  refused([](Lines& l) { l[6] = l[6].substr(0, 30); }, "line 7 is not a JSON object");
+  refused([](Lines& l) { l[6] = "[1]"; }, "line 7 is not a JSON object");
+  refused([](Lines& l) { l[6] = "\xff\xfe"; }, "line 7 is not a JSON object");
+  refused([](Lines& l) { l[6] = "{}"; }, "line 7 has no `ev`");
+  refused(edit(6, "\"version\":0", "\"version\":-1"), "line 7 step: has a wrong `version`");
+  refused(edit(6, "\"version\":0", "\"version\":1e3"), "line 7 step: has a wrong `version`");
+  refused(edit(6, "\"epoch\":\"1.1\"", "\"epoch\":\"1,1\""), "has a wrong `epoch`");
+  refused(edit(6, "\"epoch\":\"1.1\",", ""), "line 7 step: has no `epoch`");
+  refused(edit(6, digest_of(0), "abc"), "has a wrong `digest`, expected 32 hex digits");
+  refused(edit(7, "[0,1]", "[0]"), "line 8 ledger: has a wrong `workers`");
+  refused(edit(7, "[0,1]", "[0,-1]"), "line 8 ledger: has a wrong `workers`");
+  refused(edit(5, "\"id\":1", "\"id\":\"x\""), "line 6 epoch: has a wrong `members`");
+  refused(edit(0, "\"micro_batches\":2", "\"micro_batches\":0"), "has a wrong `micro_batches`");
+  refused(edit(0, "\"micro_batches\":2", "\"micro_batches\":99999"), "at most 4096");
+  HistoryReader reader;
+  const auto long_line = reader.take(std::string(kLineBytesMax + 1, ' '));
+  REQUIRE_FALSE(long_line);
+  CHECK(has(long_line.error().text(), "line 1 is longer than 64 MiB"));
+}
+
+TEST_CASE("audit: a kind of a newer build is passed over") {
+  CHECK(changed([](Lines& l) { l.insert(l.begin() + 9, R"({"t":1,"ev":"weather"})"); }).lines ==
+        24);
+}
+
+// Goal: --sample and P2 agree with the order that training uses. Method: every sample is asked for,
+// and the uses are counted against the places of all steps.
+TEST_CASE("audit: every use of a sample is found, and who it was") {
+  const History history = good();
+  std::set<std::pair<std::uint64_t, std::uint64_t>> places;  // step and place in it
+  for (std::uint64_t sample = 0; sample < kSamples; ++sample) {
+    std::set<std::uint64_t> passes;
+    for (const Use& use : uses_of(history, sample)) {
+      const std::uint64_t in_step = use.micro_batch * 2 + use.place;
+      const std::uint64_t place = use.step * 4 + in_step;
+      CHECK(use.pass == place / kSamples);
+      CHECK(Permutation(kSeed, use.pass, kSamples)(place % kSamples) == sample);
+      CHECK(passes.insert(use.pass).second);
+      CHECK(places.emplace(use.step, in_step).second);
+      REQUIRE(use.workers.size() == 1);
+      CHECK(use.workers[0] == (use.step < 3                                ? use.micro_batch + 1
+                               : (use.step == 3) == (use.micro_batch == 0) ? 1
+                                                                           : 3));
+    }
+    CHECK(passes.size() >= 4);
+  }
+  CHECK(places.size() == kSteps * 4);
+}
+
+TEST_CASE("the inverse of a permutation leads back") {
+  for (const std::uint64_t n : {1ull, 2ull, 3ull, 64ull, 65ull, 1000ull})
+    for (std::uint64_t i = 0; i < n; ++i) {
+      const Permutation order(3, 1, n);
+      CHECK(order.inverse(order(i)) == i);
+    }
+  const std::uint64_t large = (std::uint64_t{1} << 62) - 3;
+  CHECK(Permutation(3, 1, large).inverse(Permutation(3, 1, large)(large - 1)) == large - 1);
+}
+
+TEST_CASE("difference: equal runs are the same, whoever computed and however they were disturbed") {
+  const History other = changed([](Lines& l) {
+    edit(0, "\"t\\\"", "\"other\\\"")(l);
+    edit(0, "path = \\\"/x", "path = \\\"/y")(l);
+    edit(9, "[1,2]", "[1,1]")(l);
+    l.erase(l.begin() + 4);
+  });
+  const Comparison c = compare(good(), other);
+  CHECK(c.other_job.empty());
+  CHECK_FALSE(c.first);
+  CHECK(c.steps == 6);
+  CHECK(c.digests == 4);  // versions 0, 2, 4 and the final one
+  CHECK(c.same_state == 6);
+  CHECK(c.same_end == true);
+}
+
+TEST_CASE("difference: the first version at which two runs part") {
+  const auto first = [](const std::function<void(Lines&)>& change) {
+    return compare(good(), changed(change));
+  };
+  const auto loss = first([](Lines& l) {
+    edit(15, "4.7", "4.7000000000000002")(l);  // the same double
+    edit(18, "4.6", "4.6000000000000005")(l);  // the next one
+    edit(20, "4.5", "4.4")(l);
+  });
+  REQUIRE(loss.first);
+  CHECK(loss.first->version == 4);
+  CHECK(loss.first->what == "loss");
+  CHECK(loss.first->b == "4.6000000000000005");
+  CHECK(loss.same_state == 4);
+  CHECK(loss.same_end == true);
+
+  const auto digest = first(edit(13, digest_of(2), digest_of(7)));
+  REQUIRE(digest.first);
+  CHECK(digest.first->version == 2);
+  CHECK(digest.first->what == "digest");
+  CHECK(digest.same_state == 0);
+
+  const auto norm = first(edit(6, "\"norm\":2.0", "\"norm\":null"));
+  REQUIRE(norm.first);
+  CHECK(norm.first->what == "norm");
+  CHECK(norm.first->version == 0);
+
+  const auto end = first(edit(22, digest_of(6), digest_of(9)));
+  REQUIRE(end.first);
+  CHECK(end.first->version == 6);
+  CHECK(end.same_end == false);
+}
+
+TEST_CASE("difference: a shorter run is compared as far as it goes") {
+  const Comparison c = compare(good(), changed([](Lines& l) { l.resize(17); }));
+  CHECK_FALSE(c.first);
+  CHECK(c.steps == 4);
+  CHECK(c.digests == 2);
+  CHECK_FALSE(c.same_end.has_value());
+}
+
+TEST_CASE("difference: runs of different jobs are not compared") {
+  const auto other = [](const std::function<void(Lines&)>& change) {
+    const Comparison c = compare(good(), changed(change));
+    CHECK_FALSE(c.first);
+    return c.other_job.empty() ? std::string() : c.other_job.front();
+  };
+  CHECK(other(edit(0, "seed = 9", "seed = 8")) == "job.seed is 9 and 8");
+  CHECK(other(edit(0, "seed = 9\\n", "")) == "job.seed is 9 and not set");
+  CHECK(has(other(edit(0, "dddd", "dddc")), "the data differ"));
+  CHECK(other(edit(0, "digest_every = 2", "digest_every = 1")).empty());
+  // Without a schedule of its own the learning rate follows the number of steps.
+  CHECK(other(edit(0, "steps = 6", "steps = 7")) == "job.steps is 6 and 7");
+  const Comparison scheduled =
+      compare(changed(edit(0, "schedule_steps = 0", "schedule_steps = 9")), changed([](Lines& l) {
+                edit(0, "schedule_steps = 0", "schedule_steps = 9")(l);
+                edit(0, "steps = 6", "steps = 7")(l);
+              }));
+  CHECK(scheduled.other_job.empty());
+  const Comparison isa = compare(good(), changed(edit(0, "isa avx2", "isa avx512")));
+  CHECK(isa.other_job.empty());
+  CHECK(isa.notes.size() == 1);
+}
+
+}  // namespace starling::audit

@@ -1,0 +1,87 @@
+"""`starling audit`: what a disturbed run proves, what damage to its file refutes, where two runs part."""
+import json
+import os
+import shutil
+import subprocess
+
+from harness import STARLING, main, require
+
+
+def audit(*arguments):
+    ended = subprocess.run([STARLING, "audit", *map(str, arguments)], capture_output=True, text=True,
+                           timeout=60)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def expect(code, word, *arguments):
+    got, said = audit(*arguments)
+    require(got == code and word in said, f"{arguments}: {got}, expected {code} and {word!r}: {said}")
+    return said
+
+
+def edited(place, run, name, change):
+    folder = place.path(name)
+    os.mkdir(folder)
+    with open(os.path.join(run.out, "events.jsonl")) as file:
+        lines = change(file.read().splitlines(keepends=True))
+    with open(os.path.join(folder, "events.jsonl"), "w") as file:
+        file.writelines(lines)
+    return folder
+
+
+def without(kind, version):
+    def change(lines):
+        kept = [l for l in lines
+                if not (json.loads(l)["ev"] == kind and json.loads(l).get("version") == version)]
+        require(len(kept) == len(lines) - 1, f"not one {kind} of version {version}")
+        return kept
+    return change
+
+
+def with_norm(version, norm):
+    def change(lines):
+        events = [json.loads(l) for l in lines]
+        for e in events:
+            if e["ev"] == "step" and e["version"] == version:
+                e["norm"] = norm
+        return [json.dumps(e) + "\n" for e in events]
+    return change
+
+
+def a_run_with_a_kill_proves_its_promises(place):
+    job = place.job(steps=120)
+    quiet = place.run(job, "--workers", 1)
+    quiet.end()
+    run = place.run(job, "--workers", 3, "--coordinators", 3)
+    run.wait_for_step(40)
+    run.kill(run.workers()[0])
+    run.end()
+    require(run.workers("lost"), "the kill came too late")
+    said = expect(0, "held", run.out, "--sample", 0, "--json", place.path("audit.json"))
+    require(said.count(" held ") == 3 and "sample 0, pass 0: step" in said, said)
+    with open(place.path("audit.json")) as file:
+        found = json.load(file)
+    require(found["held"] and len(found["promises"]) == 3 and len(found["uses"]) >= 1, str(found))
+    expect(0, "same: 120 steps and 13 digests", quiet.out, run.out)
+
+    expect(1, "has no ledger", edited(place, run, "no-ledger", without("ledger", 57)))
+    expect(1, "step 57 is not there", edited(place, run, "no-step", without("step", 57)))
+    expect(1, "without `done`", edited(place, run, "no-done", lambda lines: lines[:-1]))
+    expect(2, "is cut", edited(place, run, "cut", lambda lines: lines[:-1] + [lines[-1][:20]]))
+    expect(2, "not a JSON object", edited(place, run, "garbage", lambda lines: lines[:9] + ["x\n"]))
+    other = edited(place, run, "other", with_norm(57, 1.5))
+    expect(1, "first at step 57: norm", quiet.out, other)
+
+
+def runs_of_other_jobs_are_not_compared(place):
+    job = place.job(steps=10)
+    one = place.run(job, "--workers", 1).end()
+    other = place.run(job, "--workers", 1, "--seed", 2).end()
+    expect(2, "job.seed is 1 and 2", one.out, other.out)
+    expect(2, "--sample must be below", one.out, "--sample", 10**9)
+    expect(2, "expected a run's folder", place.path("nothing"))
+    require(audit("--help")[0] == 0 and "Example:" in audit("--help")[1], "no help")
+    shutil.rmtree(other.out)
+
+
+main(a_run_with_a_kill_proves_its_promises, runs_of_other_jobs_are_not_compared)

@@ -1,0 +1,208 @@
+// `starling audit`: what the events of a run prove, and where two runs part.
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/audit/difference.h"
+#include "core/audit/promises.h"
+#include "core/data/dataset.h"
+#include "tools/starling/commands.h"
+#include "tools/starling/exit.h"
+
+namespace starling::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using audit::History;
+using audit::Verdict;
+
+Result<> read_lines(std::ifstream& file, audit::HistoryReader& reader) {
+  std::string text;
+  std::vector<char> buffer(1 << 20);
+  while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) ||
+         file.gcount() > 0) {
+    text.append(buffer.data(), static_cast<std::size_t>(file.gcount()));
+    std::size_t at = 0;
+    for (std::size_t end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+      STARLING_TRY(reader.take(std::string_view(text).substr(at, end - at)));
+    }
+    text.erase(0, at);
+    if (text.size() > audit::kLineBytesMax) return reader.take(text);  // says what is wrong with it
+  }
+  if (file.bad()) return Error(Code::kBadInput, "cannot be read");
+  if (!text.empty())
+    return Error(Code::kBadInput,
+                 "the last line is cut: no end of line after \"" + text.substr(0, 40) + "\"");
+  return ok();
+}
+
+// A coordinator that was started by hand has no data; whoever has them can count.
+void count_samples(History& history) {
+  if (history.start.samples != 0) return;
+  const auto job = parse_job(history.start.job_text, "/");
+  if (!job) return;
+  const auto data = Dataset::open(job.value());
+  if (data) history.start.samples = data.value()->samples();
+}
+
+Result<History> read_history(const std::string& run) {
+  std::error_code error;
+  const bool folder = fs::is_directory(run, error);
+  const std::string path = folder ? (fs::path(run) / "events.jsonl").string() : run;
+  const std::string where = "reading " + path;
+  if (!fs::is_regular_file(path, error))
+    return Error(Code::kBadInput,
+                 "no such file, expected a run's folder or its events.jsonl; " + where);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error(Code::kBadInput, "cannot be opened; " + where);
+  audit::HistoryReader reader;
+  if (auto read = read_lines(file, reader); !read) return std::move(read).error().in(where);
+  auto history = std::move(reader).finish();
+  if (!history) return std::move(history).error().in(where);
+  count_samples(history.value());
+  return history;
+}
+
+Result<> write_json(const std::string& path, const Json& json) {
+  if (path.empty()) return ok();
+  std::ofstream file(path);
+  file << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+  file.close();
+  if (!file) return Error(Code::kBadInput, "cannot write " + path);
+  return ok();
+}
+
+std::string counted(std::uint64_t n, const char* what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
+std::string worker_text(const History& history, std::uint64_t id) {
+  const auto name = history.names.find(id);
+  return "worker " + std::to_string(id) +
+         (name == history.names.end() ? "" : " (" + name->second + ")");
+}
+
+Result<Json> show_sample(const History& history, std::uint64_t sample) {
+  const std::uint64_t samples = history.start.samples;
+  if (samples == 0)
+    return Error(Code::kBadInput, "--sample: how many samples the data have is not told");
+  if (sample >= samples)
+    return Error(Code::kBadInput, "--sample must be below " + std::to_string(samples) + ", is " +
+                                      std::to_string(sample));
+  Json json = Json::array();
+  const auto uses = audit::uses_of(history, sample);
+  for (const audit::Use& use : uses) {
+    std::string workers;
+    for (const std::uint64_t id : use.workers)
+      workers += (workers.empty() ? "" : " and ") + worker_text(history, id);
+    std::printf("sample %llu, pass %llu: step %llu, micro-batch %u, place %u, by %s\n",
+                static_cast<unsigned long long>(sample), static_cast<unsigned long long>(use.pass),
+                static_cast<unsigned long long>(use.step), use.micro_batch, use.place,
+                workers.empty() ? "nobody that the ledger names" : workers.c_str());
+    json.push_back({{"pass", use.pass},
+                    {"step", use.step},
+                    {"micro_batch", use.micro_batch},
+                    {"place", use.place},
+                    {"workers", use.workers}});
+  }
+  if (uses.empty())
+    std::printf("sample %llu: not used yet\n", static_cast<unsigned long long>(sample));
+  return json;
+}
+
+Result<int> audit_one(const AuditCommand& command) {
+  STARLING_TRY(history, read_history(command.run));
+  const audit::StartFact& start = history.start;
+  const auto name = start.job.find("job.name");
+  std::printf("%s: job %s, %s of %u micro-batches of %u, %s, %s, %s lost, %s left\n",
+              command.run.c_str(), name == start.job.end() ? "?" : name->second.c_str(),
+              counted(start.steps, "step").c_str(), start.micro_batches, start.sequences,
+              counted(start.samples, "sample").c_str(),
+              counted(history.names.size(), "worker").c_str(), std::to_string(history.lost).c_str(),
+              std::to_string(history.left).c_str());
+  bool held = true;
+  Json promises = Json::array();
+  for (const audit::Finding& finding : audit::audit(history)) {
+    held = held && finding.verdict == Verdict::kHeld;
+    std::printf("%s %-13s %-9s  %s\n", finding.promise.c_str(), finding.name.c_str(),
+                to_string(finding.verdict), finding.text.c_str());
+    promises.push_back({{"promise", finding.promise},
+                        {"verdict", to_string(finding.verdict)},
+                        {"text", finding.text}});
+  }
+  Json json{{"run", command.run}, {"held", held}, {"promises", promises}};
+  if (command.sample) {
+    STARLING_TRY(uses, show_sample(history, *command.sample));
+    json["sample"] = *command.sample;
+    json["uses"] = std::move(uses);
+  }
+  STARLING_TRY(write_json(command.json, json));
+  return held ? 0 : 1;
+}
+
+void show_comparison(const audit::Comparison& c) {
+  const auto compared = counted(c.steps, "step") + " and " + counted(c.digests, "digest");
+  if (!c.first) {
+    std::printf("same: %s compared\n", compared.c_str());
+  } else {
+    const std::string same = c.same_state
+                                 ? "same state up to version " + std::to_string(*c.same_state)
+                                 : "no digest before it is the same";
+    std::printf("differ: first at step %llu: %s %s and %s (%s; %s compared)\n",
+                static_cast<unsigned long long>(c.first->version), c.first->what.c_str(),
+                c.first->a.c_str(), c.first->b.c_str(), same.c_str(), compared.c_str());
+  }
+  if (c.same_end)
+    std::printf("final digests: %s\n", *c.same_end ? "same" : "differ");
+  else
+    std::printf("final digests: not compared, the runs do not both end at one version\n");
+}
+
+Result<int> audit_two(const AuditCommand& command) {
+  if (command.sample) return Error(Code::kBadInput, "--sample asks about one run, two are given");
+  STARLING_TRY(a, read_history(command.run));
+  STARLING_TRY(b, read_history(command.other));
+  const audit::Comparison c = audit::compare(a, b);
+  for (const std::string& note : c.notes) std::printf("note: %s\n", note.c_str());
+  Json json{{"a", command.run},
+            {"b", command.other},
+            {"comparable", c.other_job.empty()},
+            {"other_job", c.other_job},
+            {"notes", c.notes}};
+  int code = 2;
+  if (!c.other_job.empty()) {
+    fail(2, "not comparable: " + c.other_job.front() +
+                (c.other_job.size() == 1 ? ""
+                                         : ", and " + std::to_string(c.other_job.size() - 1) +
+                                               " more; --json FILE lists them"));
+  } else if (c.steps == 0) {
+    fail(2, "not comparable: there is no step that both runs have");
+  } else {
+    show_comparison(c);
+    code = c.first ? 1 : 0;
+    json["same"] = !c.first;
+    json["steps"] = c.steps;
+    json["digests"] = c.digests;
+    if (c.same_state) json["same_state"] = *c.same_state;
+    if (c.first)
+      json["first"] = {{"version", c.first->version},
+                       {"what", c.first->what},
+                       {"a", c.first->a},
+                       {"b", c.first->b}};
+    if (c.same_end) json["same_end"] = *c.same_end;
+  }
+  STARLING_TRY(write_json(command.json, json));
+  return code;
+}
+
+}  // namespace
+
+int audit(const AuditCommand& command) {
+  const auto code = command.other.empty() ? audit_one(command) : audit_two(command);
+  return code ? code.value() : fail(code.error());
+}
+
+}  // namespace starling::tools
