@@ -1,7 +1,8 @@
 #include "actors/worker/loader.h"
 
-#include <deque>
+#include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace starling::actors {
@@ -17,11 +18,15 @@ class Loader : public caf::event_based_actor {
   caf::behavior make_behavior() override {
     return {
         [this](const LoadAhead& ahead) {
-          for (MicroBatch m : ahead.micro_batches) wanted_.emplace_back(ahead.version, m);
-          load_next();
+          forget_what_is_over(ahead.version);
+          for (MicroBatch m : ahead.micro_batches)
+            if (const Key key{ahead.version, m}; !ready_.count(key)) wanted_.insert(key);
+          load_soon();
         },
         [this](const LoadNow& now) -> Loaded {
           const Key key{now.version, now.micro_batch};
+          wanted_.erase(key);
+          load_soon();  // there is room for one more
           const auto it = ready_.find(key);
           if (it == ready_.end()) return make(key);
           Loaded loaded = std::move(it->second);
@@ -36,18 +41,26 @@ class Loader : public caf::event_based_actor {
   }
 
  private:
+  // When a worker asks one step ahead, another with the same loader may be one step behind it.
+  void forget_what_is_over(Version ahead) {
+    const Key oldest{std::max<Version>(ahead, 2) - 2, 0};
+    wanted_.erase(wanted_.begin(), wanted_.lower_bound(oldest));
+    ready_.erase(ready_.begin(), ready_.lower_bound(oldest));
+  }
+
   // One at a time, so that a LoadNow never waits for more than one that is being made.
+  void load_soon() {
+    if (scheduled_) return;
+    scheduled_ = true;
+    send(this, tick_atom_v);
+  }
+
   void load_next() {
-    if (!wanted_.empty()) {
-      const Key key = wanted_.front();
-      wanted_.pop_front();
-      if (!ready_.count(key)) ready_.emplace(key, make(key));
-      while (ready_.size() > ahead_max_) ready_.erase(ready_.begin());
-    }
-    if (!wanted_.empty() && !scheduled_) {
-      scheduled_ = true;
-      send(this, tick_atom_v);
-    }
+    if (wanted_.empty() || ready_.size() >= ahead_max_) return;
+    const Key key = *wanted_.begin();
+    wanted_.erase(wanted_.begin());
+    ready_.emplace(key, make(key));
+    load_soon();
   }
 
   Loaded make(const Key& key) const {
@@ -62,8 +75,8 @@ class Loader : public caf::event_based_actor {
 
   const BatchSource source_;
   const std::size_t ahead_max_;
-  std::deque<Key> wanted_;
-  std::map<Key, Loaded> ready_;  // oldest first
+  std::set<Key> wanted_;         // oldest first
+  std::map<Key, Loaded> ready_;  // none of them is wanted
   bool scheduled_ = false;
 };
 

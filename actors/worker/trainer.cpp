@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "actors/worker/pace.h"
 #include "core/base/check.h"
 
 namespace starling::actors {
@@ -12,8 +13,8 @@ namespace {
 // One thread of computing. Gets a Loaded batch, answers MicroBatchComputed.
 class Compute : public caf::event_based_actor {
  public:
-  Compute(caf::actor_config& config, TrainerOptions options)
-      : event_based_actor(config), options_(std::move(options)) {}
+  Compute(caf::actor_config& config, TrainerOptions options, std::shared_ptr<Pace> pace)
+      : event_based_actor(config), options_(std::move(options)), pace_(std::move(pace)) {}
 
   caf::behavior make_behavior() override {
     return {
@@ -35,12 +36,14 @@ class Compute : public caf::event_based_actor {
       workspace_ = setup.model->make_workspace(loaded.batch->sequences);
       gradient_.resize(setup.layout->elements());
     }
+    const auto begun = Pace::Clock::now();
     auto result = setup.model->forward_backward(options_.engine->state().parameters(),
                                                 *loaded.batch, *workspace_, gradient_);
     if (!result) {
       computed.error = result.error().text();
       return computed;
     }
+    pace_->wait(begun, loaded.version, loaded.micro_batch);
     Engine& engine = *options_.engine;
     const auto added = engine.accumulators().add(
         gradient_, engine.state().exponents(), setup.job.seed, loaded.version, loaded.micro_batch);
@@ -51,6 +54,7 @@ class Compute : public caf::event_based_actor {
   }
 
   const TrainerOptions options_;
+  const std::shared_ptr<Pace> pace_;
   std::unique_ptr<kernels::Workspace> workspace_;
   std::vector<float> gradient_;
 };
@@ -58,11 +62,14 @@ class Compute : public caf::event_based_actor {
 class Trainer : public caf::event_based_actor {
  public:
   Trainer(caf::actor_config& config, TrainerOptions options, caf::actor worker)
-      : event_based_actor(config), options_(std::move(options)), worker_(std::move(worker)) {}
+      : event_based_actor(config),
+        options_(std::move(options)),
+        worker_(std::move(worker)),
+        pace_(std::make_shared<Pace>(options_.setup->job, options_.slowness)) {}
 
   caf::behavior make_behavior() override {
     for (std::uint32_t i = 0; i < options_.threads; ++i) {
-      auto actor = spawn<Compute, caf::detached + caf::linked>(options_);
+      auto actor = spawn<Compute, caf::detached + caf::linked>(options_, pace_);
       idle_.push_back(actor);
     }
     return {
@@ -92,6 +99,12 @@ class Trainer : public caf::event_based_actor {
     };
   }
 
+  // Whoever waits for a micro-batch's time to be over has nothing to wait for any more.
+  void on_exit() override {
+    pace_->cancel();
+    event_based_actor::on_exit();
+  }
+
  private:
   void deal() {
     while (!idle_.empty() && !todo_.empty()) {
@@ -106,6 +119,7 @@ class Trainer : public caf::event_based_actor {
 
   const TrainerOptions options_;
   const caf::actor worker_;
+  const std::shared_ptr<Pace> pace_;
   ComputeOrder order_;
   std::deque<MicroBatch> todo_;
   std::set<std::pair<Version, MicroBatch>> begun_;  // of the last order's version

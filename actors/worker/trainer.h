@@ -14,10 +14,11 @@ struct TrainerOptions {
   caf::actor loader;
   // Its parameters do not change while anything that was ordered is being computed.
   std::shared_ptr<Engine> engine;
+  double slowness = 1;  // see actors/worker/pace.h
 };
 
 // Understands ComputeOrder; sends MicroBatchComputed to `worker`. A micro-batch in progress is
-// always finished and counts (R8).
+// always finished and counts (R8), in its full time unless the trainer is told to exit.
 caf::actor spawn_trainer(caf::actor_system& system, TrainerOptions options, caf::actor worker);
 
 }  // namespace starling::actors

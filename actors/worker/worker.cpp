@@ -82,6 +82,7 @@ class Worker : public caf::event_based_actor {
     trainer.threads = options_.threads;
     trainer.loader = loader_;
     trainer.engine = engine_;
+    trainer.slowness = options_.slowness;
     trainer_ = spawn_trainer(home_system(), std::move(trainer), me);
     engine_->start();
     delayed_send(this, kTick, tick_atom_v);

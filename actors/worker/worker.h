@@ -19,6 +19,7 @@ struct WorkerOptions {
   std::uint16_t port = 0;                       // 0: any free one
   std::string failure_domain;
   std::uint32_t threads = 1;                    // compute threads
+  double slowness = 1;                          // by how much a micro-batch takes longer
   std::uint64_t pid = 0;                        // shown in events
   LogLevel log = LogLevel::kWarn;
 };

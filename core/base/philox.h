@@ -14,6 +14,8 @@ enum class Purpose : std::uint32_t {
   kDataOrder = 2,
   kDropout = 3,
   kSyntheticData = 4,
+  kSyntheticGradient = 5,
+  kComputeTime = 6,
 };
 
 constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,

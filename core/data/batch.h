@@ -4,15 +4,26 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/ids.h"
+
 namespace starling {
+
+// What the random numbers of a pass are drawn from (core/base/philox.h).
+struct DrawKey {
+  std::uint64_t seed = 0, step = 0;
+  MicroBatch micro_batch = 0;
+  bool operator==(const DrawKey&) const = default;
+};
 
 // Text and tokens: tokens and targets [sequences, context], row-major, targets one position later;
 // x is empty. Classified samples: x [sequences, inputs], targets [sequences]; tokens is empty.
+// For a synthetic model all three are empty.
 struct Batch {
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> targets;
   std::vector<float> x;
   std::uint32_t sequences = 0;
+  DrawKey draw{};
 };
 
 }  // namespace starling

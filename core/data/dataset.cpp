@@ -154,7 +154,20 @@ class ClassifiedDataset : public Dataset {
   std::size_t inputs_ = 0;
 };
 
+class EmptyDataset : public Dataset {
+ public:
+  static Result<std::unique_ptr<Dataset>> open() {
+    std::unique_ptr<EmptyDataset> set(new EmptyDataset);
+    set->samples_ = 1;
+    return std::unique_ptr<Dataset>(std::move(set));
+  }
+
+ private:
+  void append(std::uint64_t, Batch&) const override {}
+};
+
 Result<std::unique_ptr<Dataset>> open_kind(const Job& job) {
+  if (std::holds_alternative<SyntheticSpec>(job.model)) return EmptyDataset::open();
   if (const auto* mlp = std::get_if<MlpSpec>(&job.model)) {
     STARLING_CHECK(job.data.kind == DataKind::kClassified);  // parse_job refuses the rest
     return ClassifiedDataset::open(job.data, *mlp);
@@ -187,7 +200,9 @@ std::uint64_t Dataset::sample_of(std::uint64_t step, MicroBatch m, std::uint32_t
 Result<Batch> Dataset::micro_batch(std::uint64_t step, MicroBatch m) const {
   std::vector<std::uint64_t> samples(sequences_);
   for (std::uint32_t b = 0; b < sequences_; ++b) samples[b] = sample_of(step, m, b);
-  return fill(samples);
+  STARLING_TRY(batch, fill(samples));
+  batch.draw = {seed_, step, m};
+  return std::move(batch);
 }
 
 Result<Batch> Dataset::fill(std::span<const std::uint64_t> samples) const {

@@ -28,7 +28,8 @@ class Dataset {
   //   tokens      tokens [i*T, i*T + T] of a GPT-2 token file: uint16, with llm.c's header or raw
   //   classified  row i of x [n, inputs] F32 with its label y [n] I32 (safetensors)
   // (T = context; neighbouring sequences share one token, the last target of the first; a tail that
-  // is too short is left out). Errors: kBadInput, naming the file, what was found and expected.
+  // is too short is left out). For a synthetic model there is no file: the one sample is empty, and
+  // a micro-batch says which it is. Errors: kBadInput, naming the file, what was found and expected.
   static Result<std::unique_ptr<Dataset>> open(const Job& job);
   virtual ~Dataset() = default;
 
@@ -39,7 +40,8 @@ class Dataset {
 
   // The sample at place `sequence` of micro-batch m of a step.
   std::uint64_t sample_of(std::uint64_t step, MicroBatch m, std::uint32_t sequence) const;
-  // Micro-batch m of a step. kBadInput if a mapped file was cut short since it was opened.
+  // Micro-batch m of a step, with what it draws from. kBadInput if a mapped file was cut short
+  // since it was opened.
   Result<Batch> micro_batch(std::uint64_t step, MicroBatch m) const;
   // Exactly these samples, in this order.
   Result<Batch> fill(std::span<const std::uint64_t> samples) const;

@@ -56,11 +56,19 @@ std::string format_job(const Job& job) {
     out << "kind = \"gpt\"\nlayers = " << gpt->layers << "\nheads = " << gpt->heads
         << "\nwidth = " << gpt->width << "\ncontext = " << gpt->context
         << "\nvocabulary = " << gpt->vocabulary << "\n";
-  } else {
+  } else if (const auto* mlp = std::get_if<MlpSpec>(&job.model)) {
     out << "kind = \"mlp\"\nsizes = [";
     const char* comma = "";
-    for (const auto size : std::get<MlpSpec>(job.model).sizes)
-      out << std::exchange(comma, ", ") << size;
+    for (const auto size : mlp->sizes) out << std::exchange(comma, ", ") << size;
+    out << "]\n";
+  } else {
+    const auto& synthetic = std::get<SyntheticSpec>(job.model);
+    out << "kind = \"synthetic\"\nparameters = " << synthetic.parameters
+        << "\ncompute_ms = " << number_text(synthetic.compute_ms)
+        << "\njitter = " << number_text(synthetic.jitter) << "\nslow = [";
+    const char* comma = "";
+    for (const double factor : synthetic.slow)
+      out << std::exchange(comma, ", ") << number_text(factor);
     out << "]\n";
   }
   const OptimizerSpec& o = job.optimizer;
@@ -77,13 +85,15 @@ std::string format_job(const Job& job) {
   }
   if (o.kind != OptimizerKind::kAdam)
     out << "weight_decay = " << number_text(o.weight_decay) << "\n";
-  out << "\n[data]\nkind = \"" << word_of(kData, int(job.data.kind))
-      << "\"\npath = " << quoted(job.data.path) << "\n";
-  if (job.data.kind == DataKind::kText && !job.data.extensions.empty()) {
-    out << "extensions = [";
-    const char* comma = "";
-    for (const auto& e : job.data.extensions) out << std::exchange(comma, ", ") << quoted(e);
-    out << "]\n";
+  if (!std::holds_alternative<SyntheticSpec>(job.model)) {
+    out << "\n[data]\nkind = \"" << word_of(kData, int(job.data.kind))
+        << "\"\npath = " << quoted(job.data.path) << "\n";
+    if (job.data.kind == DataKind::kText && !job.data.extensions.empty()) {
+      out << "extensions = [";
+      const char* comma = "";
+      for (const auto& e : job.data.extensions) out << std::exchange(comma, ", ") << quoted(e);
+      out << "]\n";
+    }
   }
   out << "\n[elastic]\nlease_ms = " << job.lease_ms
       << "\nstate_timeout_ms = " << job.state_timeout_ms
@@ -95,14 +105,16 @@ std::string format_job(const Job& job) {
 }
 
 std::uint64_t job_hash(const Job& job) {
-  // Out: the name, where the data lies (its content is part of the fingerprint), copies, timeouts
-  // and events, none of which reaches a bit of the result. In: everything else; steps too, since a
-  // worker whose hash matches ends at its own job's last step, and digest_every, since a digest is
-  // the sum of what all members add at the same step.
+  // Out: the name, where the data lies (its content is part of the fingerprint), compute time,
+  // copies, timeouts and events, none of which reaches a bit of the result. In: everything else;
+  // steps too, since a worker whose hash matches ends at its own job's last step, and digest_every,
+  // since a digest is the sum of what all members add at the same step.
   Job essence = job;
   const Job neutral;
   essence.name.clear();
   essence.data.path.clear();
+  if (auto* synthetic = std::get_if<SyntheticSpec>(&essence.model))
+    *synthetic = {.parameters = synthetic->parameters};
   essence.replicas = neutral.replicas;
   essence.lease_ms = neutral.lease_ms;
   essence.state_timeout_ms = neutral.state_timeout_ms;

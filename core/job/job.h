@@ -23,7 +23,19 @@ struct MlpSpec {
   bool operator==(const MlpSpec&) const = default;
 };
 
-using ModelSpec = std::variant<GptSpec, MlpSpec>;
+// No network: a gradient from random numbers and the parameters (kernels/models/synthetic.h), and
+// compute time that is waited. Takes no data.
+struct SyntheticSpec {
+  std::uint64_t parameters = 1'000'000;
+  double compute_ms = 0;     // of one micro-batch
+  double jitter = 0;         // fraction by which it varies, up or down, from one to the next
+  std::vector<double> slow;  // by how much worker-0, worker-1, ... is slower; 1 for all others
+  bool operator==(const SyntheticSpec&) const = default;
+};
+inline constexpr std::uint64_t kSyntheticParametersMin = 1000;
+inline constexpr double kSlownessMax = 1000;
+
+using ModelSpec = std::variant<GptSpec, MlpSpec, SyntheticSpec>;
 
 enum class OptimizerKind : std::uint8_t { kAdamW = 1, kAdam, kSgd };
 
@@ -63,7 +75,7 @@ struct Job {
   std::uint32_t micro_batch_sequences = 4;  // sequences (or samples) of a micro-batch
   ModelSpec model = GptSpec{};
   OptimizerSpec optimizer;
-  DataSpec data;
+  DataSpec data;               // none for a synthetic model
   std::uint32_t replicas = 2;  // r, wanted copies besides the owner's
   std::string isa = "auto";    // auto, reference, avx2, avx512: see docs/design.md, 5
   std::uint64_t lease_ms = 1000;
@@ -84,7 +96,7 @@ Result<Job> load_job(const std::string& path);
 // coordinators hand to workers.
 std::string format_job(const Job& job);
 // Of the canonical text without what does not change the arithmetic (name, data path, timeouts,
-// steps are kept out or in as job.cpp says and tests): equal hash = same training.
+// compute time, steps are kept out or in as job.cpp says and tests): equal hash = same training.
 std::uint64_t job_hash(const Job& job);
 
 // Learning rate of step k (0-based), in double (fixtures README, "Learning rate").

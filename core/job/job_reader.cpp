@@ -235,7 +235,6 @@ void read_gpt(Section& s, const Job& job, GptSpec& gpt) {
   s.integer("width", gpt.width, 1, 65536, true);
   s.integer("context", gpt.context, 1, 65536, true);
   s.integer("vocabulary", gpt.vocabulary, 2, 1 << 20, true);
-  s.refuse({"sizes"}, "to kind \"gpt\"");
   if (!s.good()) return;
   if (gpt.width % gpt.heads != 0) {
     s.wrong("width", "width must be a multiple of heads (" + std::to_string(gpt.heads) + "), is " +
@@ -255,7 +254,6 @@ void read_gpt(Section& s, const Job& job, GptSpec& gpt) {
 }
 
 void read_mlp(Section& s, const Job& job, MlpSpec& mlp) {
-  s.refuse({"layers", "heads", "width", "context", "vocabulary"}, "to kind \"mlp\"");
   const toml::array* sizes = s.array("sizes", true, 64);
   if (!sizes) return;
   std::uint64_t parameters = 0;
@@ -278,14 +276,31 @@ void read_mlp(Section& s, const Job& job, MlpSpec& mlp) {
                          std::to_string(std::uint64_t{job.micro_batch_sequences} * mlp.sizes[0]));
 }
 
-void read_model(Section s, Job& job) {
-  int kind = 0;
-  s.choice("kind", kind, kModels, true);
-  if (kind == 0) {
-    read_gpt(s, job, job.model.emplace<GptSpec>());
-  } else {
-    read_mlp(s, job, job.model.emplace<MlpSpec>());
+void read_synthetic(Section& s, SyntheticSpec& synthetic) {
+  s.integer("parameters", synthetic.parameters, kSyntheticParametersMin, kParametersMax, true);
+  s.number("compute_ms", synthetic.compute_ms, 0, 3'600'000, /*above=*/false, /*required=*/true);
+  s.number("jitter", synthetic.jitter, 0, 1);
+  const toml::array* slow = s.array("slow", false, 4096);
+  if (!slow) return;
+  for (const toml::node& node : *slow) {
+    const auto factor = node.is_number() ? node.value<double>() : std::nullopt;
+    if (!factor || !(*factor >= 1) || !(*factor <= kSlownessMax))
+      return s.expected("slow", node, "numbers from 1.0 to " + number_text(kSlownessMax));
+    synthetic.slow.push_back(*factor);
   }
+}
+
+void read_model(Section s, Job& job) {
+  enum : int { kGpt, kMlp, kSynthetic };  // as in kModels
+  int kind = kGpt;
+  s.choice("kind", kind, kModels, true);
+  const std::string why = "to kind \"" + std::string(word_of(kModels, kind)) + "\"";
+  if (kind != kGpt) s.refuse({"layers", "heads", "width", "context", "vocabulary"}, why);
+  if (kind != kMlp) s.refuse({"sizes"}, why);
+  if (kind != kSynthetic) s.refuse({"parameters", "compute_ms", "jitter", "slow"}, why);
+  if (kind == kGpt) read_gpt(s, job, job.model.emplace<GptSpec>());
+  if (kind == kMlp) read_mlp(s, job, job.model.emplace<MlpSpec>());
+  if (kind == kSynthetic) read_synthetic(s, job.model.emplace<SyntheticSpec>());
   s.finish();
 }
 
@@ -417,7 +432,13 @@ Result<Job> parse_job(const std::string& toml, const std::string& base) {
   read_job(Section(root, "job", true, failure), job);
   read_model(Section(root, "model", true, failure), job);
   read_optimizer(Section(root, "optimizer", true, failure), job, job.optimizer);
-  read_data(Section(root, "data", true, failure), base, job.model, job.data);
+  if (!std::holds_alternative<SyntheticSpec>(job.model)) {
+    read_data(Section(root, "data", true, failure), base, job.model, job.data);
+  } else if (const toml::node* data = root.get("data"); data && !failure) {
+    failure.emplace(Code::kBadInput,
+                    "section does not apply to a model of kind \"synthetic\"; [data], line " +
+                        std::to_string(data->source().begin.line));
+  }
   read_elastic(Section(root, "elastic", false, failure), job);
   if (failure) return std::move(*failure);
   return job;

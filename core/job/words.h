@@ -14,7 +14,7 @@ struct Choice {
   std::string_view word;
   int value;
 };
-inline constexpr Choice kModels[] = {{"gpt", 0}, {"mlp", 1}};
+inline constexpr Choice kModels[] = {{"gpt", 0}, {"mlp", 1}, {"synthetic", 2}};
 inline constexpr Choice kOptimizers[] = {{"adamw", static_cast<int>(OptimizerKind::kAdamW)},
                                          {"adam", static_cast<int>(OptimizerKind::kAdam)},
                                          {"sgd", static_cast<int>(OptimizerKind::kSgd)}};

@@ -7,6 +7,7 @@
 #include "kernels/layers/dense.h"
 #include "kernels/layers/gpt.h"
 #include "kernels/models/normal.h"
+#include "kernels/models/synthetic.h"
 
 namespace starling::kernels {
 namespace {
@@ -251,6 +252,13 @@ Result<> check_spec(const MlpSpec& spec) {
   return in_range("number of parameters", elements, kElementsMax);
 }
 
+Result<> check_spec(const SyntheticSpec& spec) {
+  if (spec.parameters >= kSyntheticParametersMin && spec.parameters <= kElementsMax) return ok();
+  return Error(Code::kBadInput, "parameters is " + std::to_string(spec.parameters) + "; expected " +
+                                    std::to_string(kSyntheticParametersMin) + " to " +
+                                    std::to_string(kElementsMax) + "; [model]");
+}
+
 std::unique_ptr<Model> build(const GptSpec& spec, const KernelTable& kernels) {
   Parameters parameters;
   std::vector<std::unique_ptr<Layer>> layers;
@@ -276,6 +284,10 @@ std::unique_ptr<Model> build(const MlpSpec& spec, const KernelTable& kernels) {
   layers.push_back(std::make_unique<ClassifierLoss>(spec.sizes.back()));
   const Input input{1, spec.sizes.front(), 0, spec.sizes.back()};
   return std::make_unique<Chain>(kernels, input, std::move(parameters), std::move(layers));
+}
+
+std::unique_ptr<Model> build(const SyntheticSpec& spec, const KernelTable&) {
+  return make_synthetic(spec);
 }
 
 }  // namespace

@@ -333,4 +333,31 @@ TEST_CASE("after open no file is needed any more") {
   CHECK(of_file->micro_batch(0, 0).value().tokens[0] == 'b');
 }
 
+// Goal: what a model draws from depends on the job and the place alone, whoever computes it.
+TEST_CASE("a micro-batch knows its seed, step and place") {
+  const Folder folder;
+  Job text = job_for(DataKind::kText, folder.write("text", std::string(100, 'a')), 4, 256);
+  Job synthetic;
+  synthetic.micro_batches = 3;
+  synthetic.micro_batch_sequences = 2;
+  synthetic.model = SyntheticSpec{};
+  for (Job* job : {&text, &synthetic}) {
+    job->seed = 9;
+    const auto set = Dataset::open(*job).value();
+    CHECK(set->micro_batch(5, 2).value().draw == DrawKey{9, 5, 2});
+  }
+}
+
+TEST_CASE("a synthetic model's micro-batches hold nothing else") {
+  Job job;
+  job.micro_batches = 3;
+  job.micro_batch_sequences = 2;
+  job.model = SyntheticSpec{};
+  const auto set = Dataset::open(job).value();
+  CHECK(set->samples() == 1);
+  const Batch batch = set->micro_batch(7, 1).value();
+  CHECK(batch.sequences == 2);
+  CHECK((batch.tokens.empty() && batch.targets.empty() && batch.x.empty()));
+}
+
 }  // namespace starling

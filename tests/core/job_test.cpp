@@ -67,10 +67,19 @@ TEST_CASE("the examples are what they say") {
   CHECK(std::get<MlpSpec>(digits.value().model).sizes ==
         std::vector<std::uint32_t>{64, 48, 32, 10});
   CHECK(std::filesystem::path(digits.value().data.path).is_absolute());
+  const std::pair<const char*, std::uint64_t> synthetics[] = {
+      {"1m", 1'000'000}, {"10m", 10'000'000}, {"100m", 100'000'000}};
+  for (const auto& [name, parameters] : synthetics) {
+    const auto job_read = load_job("examples/synthetic/" + std::string(name) + ".toml");
+    REQUIRE_MESSAGE(job_read, job_read.error().text());
+    CHECK(job_read.value().name == "synthetic-" + std::string(name));
+    CHECK(std::get<SyntheticSpec>(job_read.value().model).parameters == parameters);
+  }
 }
 
 TEST_CASE("a formatted job reads back equal") {
-  for (const char* path : {"examples/gpt/tiny.toml", "examples/mlp/digits.toml"}) {
+  for (const char* path :
+       {"examples/gpt/tiny.toml", "examples/mlp/digits.toml", "examples/synthetic/1m.toml"}) {
     const auto job = load_job(path);
     REQUIRE(job);
     const std::string text = format_job(job.value());
@@ -79,6 +88,14 @@ TEST_CASE("a formatted job reads back equal") {
     CHECK(again.value() == job.value());
     CHECK(format_job(again.value()) == text);
   }
+}
+
+TEST_CASE("a formatted job keeps a synthetic model's times") {
+  auto job = load_job("examples/synthetic/1m.toml").value();
+  job.model = SyntheticSpec{1000, 0.1 + 0.2, 1, {1, 2.5, 1000}};
+  const auto again = parse_job(format_job(job), "");
+  REQUIRE_MESSAGE(again, again.error().text());
+  CHECK(again.value() == job);
 }
 
 TEST_CASE("a formatted job keeps awkward numbers and texts") {
@@ -124,7 +141,7 @@ TEST_CASE("bad job files: the message says what, where and what was expected") {
       {"[model]", "[extra]\n[model]", "unknown section `extra`"},
       {"[job]\nname = \"t\"\nsteps = 60", "job = 3", "job must be a table; [job], line 1"},
       {"kind = \"gpt\"", "kind = \"gtp\"",
-       "kind must be one of \"gpt\", \"mlp\", is \"gtp\"; [model].kind, line 5"},
+       "kind must be one of \"gpt\", \"mlp\", \"synthetic\", is \"gtp\"; [model].kind, line 5"},
       {"kind = \"gpt\"", "kind = \"mlp\"",
        "layers does not apply to kind \"mlp\"; [model].layers, line 6"},
       {"layers = 2", "layers = 1025", "layers must be an integer from 1 to 1024"},
@@ -209,6 +226,64 @@ TEST_CASE("an mlp's sizes") {
         std::string::npos);
   CHECK(error_of(replaced(mlp, "\"classified\"", "\"text\"")).find("for an mlp") !=
         std::string::npos);
+}
+
+TEST_CASE("a synthetic model's keys") {
+  const std::string good = R"([job]
+name = "t"
+steps = 60
+[model]
+kind = "synthetic"
+parameters = 1000
+compute_ms = 20
+[optimizer]
+kind = "adamw"
+peak_rate = 1e-3
+)";
+  const Job job = parse_job(good, ".").value();
+  CHECK(std::get<SyntheticSpec>(job.model) == SyntheticSpec{1000, 20, 0, {}});
+  struct Row {
+    const char *from, *to, *message;
+  };
+  const Row rows[] = {
+      {"parameters = 1000", "parameters = 999",
+       "parameters must be an integer from 1000 to 68719476736, is 999; [model].parameters, line "
+       "6"},
+      {"parameters = 1000\n", "", "parameters is missing; [model].parameters"},
+      {"parameters = 1000", "parameter = 1000", "parameters is missing"},
+      {"compute_ms = 20\n", "", "compute_ms is missing; [model].compute_ms"},
+      {"compute_ms = 20", "compute_ms = -1", "compute_ms must be a number from 0.0 to 3600000.0"},
+      {"compute_ms = 20", "compute_ms = nan", "compute_ms must be a number"},
+      {"compute_ms = 20", "compute_ms = 20\njitter = 1.5",
+       "jitter must be a number from 0.0 to 1.0, is 1.5; [model].jitter, line 8"},
+      {"compute_ms = 20", "compute_ms = 20\njiter = 0.5",
+       "unknown key `jiter`, did you mean `jitter`?; [model].jiter, line 8"},
+      {"compute_ms = 20", "compute_ms = 20\nslow = 2", "slow must be an array"},
+      {"compute_ms = 20", "compute_ms = 20\nslow = [1, 0.5]",
+       "slow must be numbers from 1.0 to 1000.0, is 0.5; [model].slow, line 8"},
+      {"compute_ms = 20", "compute_ms = 20\nslow = [1, 1001]", "is 1001"},
+      {"compute_ms = 20", "compute_ms = 20\nslow = [\"2\"]", "is \"2\""},
+      {"compute_ms = 20", "compute_ms = 20\nwidth = 3",
+       "width does not apply to kind \"synthetic\"; [model].width, line 8"},
+      {"compute_ms = 20", "compute_ms = 20\nsizes = [3]", "sizes does not apply"},
+      {"[optimizer]", "[data]\nkind = \"text\"\npath = \"core\"\n[optimizer]",
+       "section does not apply to a model of kind \"synthetic\"; [data], line 8"},
+  };
+  for (const Row& row : rows) {
+    const std::string error = error_of(replaced(good, row.from, row.to));
+    CHECK_MESSAGE(error.find(row.message) != std::string::npos,
+                  "got: " << error << "\nwanted: " << std::string(row.message));
+  }
+  CHECK(error_of(replaced(kGood, "layers = 2", "jitter = 0.5\nlayers = 2"))
+            .find("jitter does not apply to kind \"gpt\"") != std::string::npos);
+
+  const auto with = [&](SyntheticSpec spec) {
+    Job other = job;
+    other.model = spec;
+    return job_hash(other);
+  };
+  CHECK(with({1000, 77, 0.5, {3}}) == job_hash(job));  // time reaches no bit
+  CHECK(with({1001, 20, 0, {}}) != job_hash(job));
 }
 
 TEST_CASE("job files that cannot be read") {

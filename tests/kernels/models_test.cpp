@@ -348,6 +348,8 @@ TEST_CASE("models: specifications that make no model are refused") {
       MlpSpec{{5}},
       MlpSpec{{5, 0, 3}},
       MlpSpec{{UINT32_MAX, UINT32_MAX}},
+      SyntheticSpec{.parameters = 999},
+      SyntheticSpec{.parameters = UINT64_MAX},
   };
   for (const ModelSpec& spec : bad) {
     const auto made = make_model(spec, "auto");

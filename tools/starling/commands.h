@@ -29,6 +29,7 @@ struct WorkerCommand {
   std::string failure_domain;
   std::string save;  // final parameters, safetensors; empty: not saved
   std::uint32_t threads = 1;
+  std::optional<double> slow;  // none: as the job file says
   std::uint32_t notice_s = 30;
   std::string log = "warn";
   bool quiet = false;

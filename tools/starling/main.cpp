@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "core/job/job.h"
 #include "tools/starling/commands.h"
 
 namespace {
@@ -67,6 +68,10 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
   sub->add_option("-t,--threads", o.threads, "compute threads; change no bits")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+  sub->add_option("--slow", o.slow,
+                  "wait until every micro-batch has taken this many times as long (default: 1, or "
+                  "what a synthetic model's `slow` says of this worker)")
+      ->check(CLI::Range(1.0, starling::kSlownessMax));
   sub->add_option("--notice", o.notice_s, "seconds to hand over after SIGTERM")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();

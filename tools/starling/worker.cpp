@@ -124,6 +124,15 @@ int work(const Life& life) {
   return finish(life, *setup.value(), over, status);
 }
 
+// Entry i of a synthetic model's `slow` is worker-i's.
+double slowness(const Job& job, const std::string& name) {
+  const auto* synthetic = std::get_if<SyntheticSpec>(&job.model);
+  if (synthetic == nullptr) return 1;
+  for (std::size_t i = 0; i < synthetic->slow.size(); ++i)
+    if (name == "worker-" + std::to_string(i)) return synthetic->slow[i];
+  return 1;
+}
+
 Result<Life> prepare(const WorkerCommand& command, const KeyRing& ring, const TakenKey& key) {
   Life life;
   life.command = command;
@@ -139,6 +148,7 @@ Result<Life> prepare(const WorkerCommand& command, const KeyRing& ring, const Ta
   life.options.host = command.host;
   life.options.failure_domain = command.failure_domain;
   life.options.threads = command.threads;
+  life.options.slowness = command.slow.value_or(slowness(life.job, key.pair().name));
   life.options.log = log;
   return life;
 }

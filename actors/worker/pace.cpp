@@ -1,0 +1,36 @@
+#include "actors/worker/pace.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "kernels/models/synthetic.h"
+
+namespace starling::actors {
+
+std::chrono::nanoseconds micro_batch_time(const Job& job, double slowness, Version step,
+                                          MicroBatch m, std::chrono::nanoseconds needed) {
+  auto longest = needed;
+  if (const auto* synthetic = std::get_if<SyntheticSpec>(&job.model))
+    longest = std::max(longest, kernels::compute_time(*synthetic, job.seed, step, m));
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(longest * slowness);
+}
+
+Pace::Pace(const Job& job, double slowness) : job_(job), slowness_(slowness) {
+  STARLING_CHECK(slowness >= 1);
+  STARLING_CHECK(slowness <= kSlownessMax);
+}
+
+void Pace::wait(Clock::time_point begun, Version step, MicroBatch m) {
+  const auto end = begun + micro_batch_time(job_, slowness_, step, m, Clock::now() - begun);
+  if (end <= Clock::now()) return;
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, end, [this] { return cancelled_; });
+}
+
+void Pace::cancel() {
+  const std::lock_guard lock(mutex_);
+  cancelled_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace starling::actors

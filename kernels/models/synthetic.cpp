@@ -1,0 +1,135 @@
+#include "kernels/models/synthetic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/base/philox.h"
+#include "kernels/grid/quantise.h"
+
+namespace starling::kernels {
+namespace {
+
+constexpr std::uint32_t kLayers = 3;
+constexpr float kDeviation = 0.02f;  // of the initial weights
+
+// In [-1/2, 1/2). MurmurHash3's finaliser (Appleby) over a Weyl sequence.
+inline float half_noise(std::uint32_t key, std::uint32_t j) {
+  std::uint32_t x = key + j * 0x9E3779B9u;
+  x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
+  x = (x ^ (x >> 13)) * 0xC2B2AE35u;
+  x ^= x >> 16;
+  return static_cast<float>(static_cast<std::int32_t>(x)) * 0x1p-32f;
+}
+
+inline float common(std::uint32_t j) {
+  return static_cast<float>(static_cast<std::int32_t>(j)) * 0x1p-7f - 1.0f;
+}
+
+// Of one block; `used` elements are real.
+void block_gradient(std::uint32_t key, float scale, const float* __restrict w,
+                    float* __restrict gradient, std::uint32_t used) {
+  for (std::uint32_t j = 0; j < kBlock; ++j)
+    gradient[j] = scale * (common(j) + half_noise(key, j) + w[j] * 0x1p-4f);
+  std::fill(gradient + used, gradient + kBlock, 0.0f);
+}
+
+float scale_of(std::uint32_t tensor, std::uint32_t bits) {
+  const float usual = std::ldexp(1.0f, -8 - static_cast<int>(tensor * 5 % 7));
+  return (bits >> 20) == 0 ? 32 * usual : usual;
+}
+
+std::vector<TensorSpec> shapes(std::uint64_t parameters) {
+  STARLING_CHECK(parameters >= kSyntheticParametersMin);
+  // With this width the layers take about three quarters.
+  const auto c = static_cast<std::uint64_t>(std::sqrt(static_cast<double>(parameters) / 48));
+  std::vector<TensorSpec> tensors{{"embedding", {}}};
+  for (std::uint32_t i = 0; i < kLayers; ++i) {
+    const std::string layer = "layer." + std::to_string(i) + ".";
+    tensors.push_back({layer + "mix.weight", {c, 3 * c}});
+    tensors.push_back({layer + "mix.bias", {3 * c}});
+    tensors.push_back({layer + "join.weight", {c, c}});
+    tensors.push_back({layer + "join.bias", {c}});
+    tensors.push_back({layer + "widen.weight", {c, 4 * c}});
+    tensors.push_back({layer + "widen.bias", {4 * c}});
+    tensors.push_back({layer + "narrow.weight", {4 * c, c}});
+    tensors.push_back({layer + "narrow.bias", {c}});
+  }
+  std::uint64_t left = parameters;
+  for (std::size_t t = 1; t < tensors.size(); ++t) left -= tensors[t].elements();
+  tensors[0].shape = {left / c, c};
+  if (left % c != 0) tensors.push_back({"rest", {left % c}});
+  return tensors;
+}
+
+class Synthetic : public Model {
+ public:
+  explicit Synthetic(const SyntheticSpec& spec)
+      : tensors_(shapes(spec.parameters)), layout_(tensors_) {}
+
+  const std::vector<TensorSpec>& tensors() const override { return tensors_; }
+
+  // Matrices uniform with the deviation of a GPT's, vectors zero.
+  void initialise(std::uint64_t seed, const Layout& layout,
+                  std::span<float> parameters) const override {
+    STARLING_CHECK(layout.elements() == layout_.elements());
+    STARLING_CHECK(parameters.size() == layout_.elements());
+    const float width = 2 * std::sqrt(3.0f) * kDeviation;
+    std::fill(parameters.begin(), parameters.end(), 0.0f);
+    for (std::uint32_t b = 0; b < layout_.blocks(); ++b) {
+      if (tensors_[layout_.tensor_of(b)].shape.size() < 2) continue;
+      const std::uint32_t key = random4(seed, Purpose::kInitialWeights, 0, 0, b)[0];
+      float* const w = parameters.data() + std::uint64_t{b} * kBlock;
+      for (std::uint32_t j = 0; j < layout_.used(b); ++j) w[j] = width * half_noise(key, j);
+    }
+  }
+
+  Result<MicroBatchResult> forward_backward(std::span<const float> parameters, const Batch& batch,
+                                            Workspace&, std::span<float> gradient) const override {
+    STARLING_CHECK(parameters.size() == layout_.elements());
+    STARLING_CHECK(gradient.size() == layout_.elements());
+    const auto& [seed, step, m] = batch.draw;
+    for (std::uint32_t b = 0; b < layout_.blocks(); ++b) {
+      const std::uint64_t at = std::uint64_t{b} * kBlock;
+      const auto bits = random4(seed, Purpose::kSyntheticGradient, step, m, b);
+      block_gradient(bits[0], scale_of(layout_.tensor_of(b), bits[1]), parameters.data() + at,
+                     gradient.data() + at, layout_.used(b));
+    }
+    const double loss = loss_of(parameters, batch.draw);
+    return MicroBatchResult{loss, batch.sequences, std::isfinite(loss) && all_finite(gradient)};
+  }
+
+ private:
+  double loss_of(std::span<const float> parameters, const DrawKey& draw) const {
+    double sum = 0;
+    for (std::uint32_t b = 0; b < layout_.blocks(); ++b) {
+      const double w = parameters[std::uint64_t{b} * kBlock];
+      sum += common(0) * w + w * w / 32;
+    }
+    // An index that no block has.
+    const auto bits = random4(draw.seed, Purpose::kSyntheticGradient, draw.step, draw.micro_batch,
+                              layout_.blocks());
+    return 4 + sum / layout_.blocks() + (2 * uniform(bits[0]) - 1) / 16;
+  }
+
+  const std::vector<TensorSpec> tensors_;
+  const Layout layout_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_synthetic(const SyntheticSpec& spec) {
+  return std::make_unique<Synthetic>(spec);
+}
+
+std::chrono::nanoseconds compute_time(const SyntheticSpec& spec, std::uint64_t seed,
+                                      std::uint64_t step, MicroBatch m) {
+  const double u = uniform(random4(seed, Purpose::kComputeTime, step, m, 0)[0]);
+  const std::chrono::duration<double, std::milli> ms(spec.compute_ms *
+                                                     (1 + spec.jitter * (2 * u - 1)));
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(ms);
+}
+
+}  // namespace starling::kernels

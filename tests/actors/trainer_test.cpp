@@ -1,0 +1,221 @@
+#include "actors/worker/trainer.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+
+#include "actors/system.h"
+#include "actors/worker/loader.h"
+
+namespace starling::actors {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(10);  // only a failing test waits that long
+constexpr MicroBatch kMicroBatches = 8, kNoData = 6, kNoPass = 7;
+
+using Place = std::pair<Version, MicroBatch>;
+
+// Notes the passes that begin; none ends while it is shut.
+class Gate {
+ public:
+  void pass(const Place& place) {
+    std::unique_lock lock(mutex_);
+    begun_.push_back(place);
+    changed_.notify_all();
+    changed_.wait_for(lock, kPatience, [this] { return open_; });
+  }
+  void set_open(bool open) {
+    const std::lock_guard lock(mutex_);
+    open_ = open;
+    changed_.notify_all();
+  }
+  bool begins(const std::vector<Place>& places) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return begun_ == places; });
+  }
+  // The first n that begin, sorted.
+  std::vector<Place> first(std::size_t n) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kPatience, [&] { return begun_.size() >= n; });
+    auto places = begun_;
+    std::sort(places.begin(), places.end());
+    return places;
+  }
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    begun_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Place> begun_;
+  bool open_ = true;
+};
+
+// Eight parameters, the gradient 1, the loss the micro-batch's number.
+class Gated : public kernels::Model {
+ public:
+  explicit Gated(Gate& gate) : gate_(gate) {}
+  const std::vector<TensorSpec>& tensors() const override { return tensors_; }
+  void initialise(std::uint64_t, const Layout&, std::span<float> parameters) const override {
+    std::fill(parameters.begin(), parameters.end(), 0.0f);
+  }
+  Result<kernels::MicroBatchResult> forward_backward(std::span<const float>, const Batch& batch,
+                                                     kernels::Workspace&,
+                                                     std::span<float> gradient) const override {
+    gate_.pass({batch.draw.step, batch.draw.micro_batch});
+    if (batch.draw.micro_batch == kNoPass) return Error(Code::kBadInput, "does not fit");
+    std::fill_n(gradient.begin(), 8, 1.0f);
+    return kernels::MicroBatchResult{double(batch.draw.micro_batch), 3, true};
+  }
+
+ private:
+  Gate& gate_;
+  const std::vector<TensorSpec> tensors_{{"w", {8}}};
+};
+
+Result<Batch> source(std::uint64_t step, MicroBatch m) {
+  if (m == kNoData) return Error(Code::kBadInput, "no such data");
+  Batch batch;
+  batch.sequences = 1;
+  batch.draw = {1, step, m};
+  return batch;
+}
+
+// A trainer whose worker is the test.
+struct Rig {
+  explicit Rig(std::uint32_t threads = 1, double compute_ms = 0) {
+    Job job;
+    job.micro_batches = kMicroBatches;
+    job.steps = 10;
+    job.model = SyntheticSpec{1000, compute_ms, 0, {}};
+    auto setup = set_up(job, std::make_shared<Gated>(gate), source, Digest{}).value();
+    gate.forget();  // set_up's pass
+    listener = collectives::Listener::open({}).value();
+    EngineOptions engine_options;
+    engine_options.setup = setup;
+    engine =
+        std::make_shared<Engine>(engine_options, *listener, EngineCalls{}, Log(LogLevel::kOff));
+    TrainerOptions options;
+    options.setup = setup;
+    options.threads = threads;
+    options.loader = loader = spawn_loader(system, source);
+    options.engine = engine;
+    trainer = spawn_trainer(system, options, caf::actor_cast<caf::actor>(self));
+  }
+  ~Rig() {
+    gate.set_open(true);
+    self->send_exit(trainer, caf::exit_reason::user_shutdown);
+    self->send_exit(loader, caf::exit_reason::user_shutdown);
+    trainer = loader = nullptr;
+    self->await_all_other_actors_done();  // before the engine goes
+  }
+
+  void order(Version version, std::vector<MicroBatch> micro_batches) {
+    self->send(trainer, ComputeOrder{version, std::move(micro_batches)});
+  }
+  MicroBatchComputed computed() {
+    MicroBatchComputed computed;
+    self->receive([&](const MicroBatchComputed& c) { computed = c; },
+                  caf::after(kPatience) >> [] { FAIL("nothing was computed"); });
+    return computed;
+  }
+  // The next `n`, in any order.
+  std::vector<Place> places(std::size_t n) {
+    std::vector<Place> places;
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto c = computed();
+      CHECK(c.error.empty());
+      places.emplace_back(c.version, c.row.micro_batch);
+    }
+    std::sort(places.begin(), places.end());
+    return places;
+  }
+
+  Gate gate;
+  caf::actor_system_config config = make_system_config();
+  caf::actor_system system{config};
+  caf::scoped_actor self{system};
+  std::unique_ptr<collectives::Listener> listener;
+  std::shared_ptr<Engine> engine;
+  caf::actor loader, trainer;
+};
+
+}  // namespace
+
+TEST_CASE("trainer: every micro-batch of an order is computed, added and told, in its order") {
+  Rig rig;
+  rig.order(4, {2, 0, 5});
+  for (const MicroBatch m : {2, 0, 5}) {
+    const auto c = rig.computed();
+    CHECK(c.version == 4);
+    CHECK(c.row.micro_batch == m);
+    CHECK(c.row.loss == m);
+    CHECK(c.row.tokens == 3);
+    CHECK(c.row.finite);
+    CHECK(c.error.empty());
+  }
+  CHECK(rig.gate.begins({{4, 2}, {4, 0}, {4, 5}}));
+  CHECK(rig.engine->accumulators().done() == std::vector<MicroBatch>{0, 2, 5});
+}
+
+// An order can pass the word that a micro-batch of it is done.
+TEST_CASE("trainer: a micro-batch that was begun is not begun again (P2)") {
+  Rig rig;
+  rig.gate.set_open(false);
+  rig.order(0, {0, 1});
+  REQUIRE(rig.gate.begins({{0, 0}}));
+  rig.order(0, {0, 1, 2});
+  rig.gate.set_open(true);
+  CHECK(rig.places(3) == std::vector<Place>{{0, 0}, {0, 1}, {0, 2}});
+  rig.order(0, {0, 1, 2, 3});
+  CHECK(rig.places(1) == std::vector<Place>{{0, 3}});
+  CHECK(rig.gate.begins({{0, 0}, {0, 1}, {0, 2}, {0, 3}}));
+}
+
+TEST_CASE("trainer: a new order replaces what has not begun; what has, counts (R8)") {
+  Rig rig;
+  rig.gate.set_open(false);
+  rig.order(0, {0, 1, 2, 3});
+  REQUIRE(rig.gate.begins({{0, 0}}));
+  rig.order(0, {3});
+  rig.gate.set_open(true);
+  CHECK(rig.places(2) == std::vector<Place>{{0, 0}, {0, 3}});
+  rig.engine->accumulators().clear();
+  rig.order(1, {0});  // of another step it is another micro-batch
+  CHECK(rig.places(1) == std::vector<Place>{{1, 0}});
+  CHECK(rig.gate.begins({{0, 0}, {0, 3}, {1, 0}}));
+}
+
+TEST_CASE("trainer: as many micro-batches at once as threads") {
+  Rig rig(/*threads=*/3);
+  rig.gate.set_open(false);
+  rig.order(0, {0, 1, 2, 3});
+  CHECK(rig.gate.first(3) == std::vector<Place>{{0, 0}, {0, 1}, {0, 2}});
+  rig.gate.set_open(true);
+  CHECK(rig.places(4) == std::vector<Place>{{0, 0}, {0, 1}, {0, 2}, {0, 3}});
+}
+
+TEST_CASE("trainer: what fails is told with the reason, adds nothing, and the next is computed") {
+  Rig rig;
+  rig.order(0, {kNoData, kNoPass, 1});
+  const auto no_data = rig.computed(), no_pass = rig.computed(), good = rig.computed();
+  CHECK(no_data.error == "no such data");
+  CHECK(no_data.row.micro_batch == kNoData);
+  CHECK(no_pass.error == "does not fit");
+  CHECK(no_pass.row.micro_batch == kNoPass);
+  CHECK(good.error.empty());
+  CHECK(rig.engine->accumulators().done() == std::vector<MicroBatch>{1});
+}
+
+// Method: micro-batches of an hour; the rig's end waits for all actors.
+TEST_CASE("trainer: an exit does not wait until a micro-batch has taken its time") {
+  Rig rig(/*threads=*/2, /*compute_ms=*/3'600'000);
+  rig.order(0, {0});
+  REQUIRE(rig.gate.begins({{0, 0}}));
+}
+
+}  // namespace starling::actors
