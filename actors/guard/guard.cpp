@@ -25,47 +25,56 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A death is told again this often for this long: a coordinator may be busy electing a leader.
+// A death is told again this often for this long: a leader may be being elected. Shorter if this
+// process was itself told to end: then all of the run ends.
 constexpr milliseconds kRepeat{50};
-constexpr milliseconds kTelling{300};
+constexpr milliseconds kTelling{1000};
+constexpr milliseconds kTellingAtTheEnd{300};
 
 Error system_error(const char* what) {
   return Error(Code::kUnavailable, std::string(what) + ": " + std::strerror(errno));
 }
 
-// A mutex in memory shared with the child, held by the child's main thread while it lives.
+// Memory shared with the child: a mutex, held by the child's main thread while it lives, and what
+// the child is at.
 class LifeLock {
  public:
   static Result<std::unique_ptr<LifeLock>> make() {
-    void* page = ::mmap(nullptr, sizeof(pthread_mutex_t), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return system_error("cannot map memory for a worker's lock");
-    auto* mutex = ::new (page) pthread_mutex_t;
+    void* memory =
+        ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return system_error("cannot map memory for a worker's lock");
+    auto* page = ::new (memory) Page;
     pthread_mutexattr_t attributes;
     ::pthread_mutexattr_init(&attributes);
     ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
     ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-    STARLING_CHECK(::pthread_mutex_init(mutex, &attributes) == 0);
+    STARLING_CHECK(::pthread_mutex_init(&page->mutex, &attributes) == 0);
     ::pthread_mutexattr_destroy(&attributes);
-    return std::unique_ptr<LifeLock>(new LifeLock(mutex));
+    return std::unique_ptr<LifeLock>(new LifeLock(page));
   }
-  ~LifeLock() { ::munmap(mutex_, sizeof *mutex_); }
+  ~LifeLock() { ::munmap(page_, sizeof *page_); }
   LifeLock(const LifeLock&) = delete;
   LifeLock& operator=(const LifeLock&) = delete;
 
-  void hold() { STARLING_CHECK(::pthread_mutex_lock(mutex_) == 0); }
-  void let_go() { ::pthread_mutex_unlock(mutex_); }
+  void hold() { STARLING_CHECK(::pthread_mutex_lock(&page_->mutex) == 0); }
+  void let_go() { ::pthread_mutex_unlock(&page_->mutex); }
+  SharedPhase& phase() { return page_->phase; }
   // Waits for the holder's end. True: it died holding the lock.
   bool wait() {
-    const bool died = ::pthread_mutex_lock(mutex_) == EOWNERDEAD;
-    if (died) ::pthread_mutex_consistent(mutex_);
-    ::pthread_mutex_unlock(mutex_);
+    const bool died = ::pthread_mutex_lock(&page_->mutex) == EOWNERDEAD;
+    if (died) ::pthread_mutex_consistent(&page_->mutex);
+    ::pthread_mutex_unlock(&page_->mutex);
     return died;
   }
 
  private:
-  explicit LifeLock(pthread_mutex_t* mutex) : mutex_(mutex) {}
-  pthread_mutex_t* const mutex_;
+  struct Page {
+    pthread_mutex_t mutex;
+    SharedPhase phase{WorkPhase::kNone};
+  };
+  static_assert(SharedPhase::is_always_lock_free);
+  explicit LifeLock(Page* page) : page_(page) {}
+  Page* const page_;
 };
 
 sigset_t guarded_signals() {
@@ -75,20 +84,20 @@ sigset_t guarded_signals() {
   return set;
 }
 
-[[noreturn]] void live(LifeLock& lock, int ready, const std::function<int()>& worker) {
+[[noreturn]] void live(LifeLock& lock, int ready, const std::function<int(SharedPhase&)>& worker) {
   lock.hold();
   const char byte = 1;
   const bool told = ::write(ready, &byte, 1) == 1;
   ::close(ready);
-  const int status = told ? worker() : 5;
+  const int status = told ? worker(lock.phase()) : 5;
   // Any other end is a death to be told: peers need not wait for the lease.
   if (status == 0 || status == kFencedStatus) lock.let_go();
   std::fflush(nullptr);
   ::_exit(status);
 }
 
-// Waits until the child is gone; passes signals on to it.
-int attend(pid_t child) {
+// Waits until the child is gone; passes signals on to it, and sets `ending` then.
+int attend(pid_t child, std::atomic<bool>& ending) {
   const sigset_t set = guarded_signals();
   for (;;) {
     int status = 0;
@@ -97,7 +106,9 @@ int attend(pid_t child) {
     STARLING_CHECK(gone == 0 || errno == EINTR);
     siginfo_t info{};
     const int signal = ::sigwaitinfo(&set, &info);
-    if (signal == SIGTERM || signal == SIGINT) ::kill(child, signal);
+    if (signal != SIGTERM && signal != SIGINT) continue;
+    ending = true;
+    ::kill(child, signal);
   }
 }
 
@@ -110,21 +121,22 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child) {
   gateway.self.nonce |= 1;
   gateway.key = options.key;
   gateway.servers = options.coordinators;
+  std::atomic<bool> ending = false;
   auto started = Gateway::start(std::move(gateway), [](Arrival) {});
   // Without it deaths are noticed later; the worker itself says what is wrong with the address.
   const auto door = started ? std::move(started).value() : nullptr;
 
-  std::atomic<bool> died = false, gone = false;
+  std::atomic<bool> gone = false;
   std::thread watcher([&] {
-    died = lock.wait();
-    if (!died || !door) return;
+    if (!lock.wait() || !door) return;
     const auto begun = Clock::now();
-    while (!gone || Clock::now() - begun < kTelling) {
-      door->broadcast_to_servers(Death{options.worker});
+    const auto patience = [&] { return ending ? kTellingAtTheEnd : kTelling; };
+    while (!gone || Clock::now() - begun < patience()) {
+      door->broadcast_to_servers(Death{options.worker, lock.phase()});
       std::this_thread::sleep_for(kRepeat);
     }
   });
-  const int status = attend(child);
+  const int status = attend(child, ending);
   gone = true;
   watcher.join();
   return status;
@@ -132,7 +144,7 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child) {
 
 }  // namespace
 
-Result<int> run_guard(const GuardOptions& options, const std::function<int()>& worker) {
+Result<int> run_guard(const GuardOptions& options, const std::function<int(SharedPhase&)>& worker) {
   STARLING_TRY(lock, LifeLock::make());
   int ready[2];
   if (::pipe(ready) != 0) return system_error("cannot make a pipe");
@@ -150,7 +162,9 @@ Result<int> run_guard(const GuardOptions& options, const std::function<int()>& w
   while (::read(ready[0], &byte, 1) < 0 && errno == EINTR) {
   }
   ::close(ready[0]);
-  return byte == 1 ? keep_watch(options, *lock, child) : attend(child);
+  if (byte == 1) return keep_watch(options, *lock, child);
+  std::atomic<bool> ending = false;
+  return attend(child, ending);
 }
 
 }  // namespace starling::actors

@@ -6,6 +6,7 @@
 // file reaches the others up to seconds late. A robust mutex in memory shared by the two wakes the
 // guard within milliseconds. If the guard is killed, the worker goes on, only noticed more slowly.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "core/base/ids.h"
 #include "core/base/keys.h"
 #include "core/base/result.h"
+#include "core/wire/messages.h"
 
 namespace starling::actors {
 
@@ -27,12 +29,16 @@ struct GuardOptions {
   std::vector<GatewayOptions::Server> coordinators;
 };
 
+// Where a worker says what it is at; memory shared with its guard, which tells the last word of it
+// with the worker's death. Any thread.
+using SharedPhase = std::atomic<WorkPhase>;
+
 // Forks; `worker` runs in the child and its result becomes the child's exit status. The guard
 // passes SIGTERM and SIGINT on to it, and returns how it ended: its exit status, or 128 + the
 // signal that killed it. Every end but 0 and kFencedStatus has then been told to the coordinators.
 // Both processes run with SIGTERM, SIGINT and SIGCHLD blocked: the child is to wait for them.
 // Must be called before the process has threads (ZeroMQ and CAF do not survive a fork).
 // Errors: kUnavailable  no memory or process to be had.
-Result<int> run_guard(const GuardOptions& options, const std::function<int()>& worker);
+Result<int> run_guard(const GuardOptions& options, const std::function<int(SharedPhase&)>& worker);
 
 }  // namespace starling::actors

@@ -5,6 +5,7 @@
 // Threads: everything runs in one thread, the owner's. Callbacks of meshes and of the trainer come
 // from elsewhere and go through EngineCalls::post.
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "actors/worker/epoch_io.h"
+#include "actors/worker/pause_clock.h"
 #include "actors/worker/setup.h"
 #include "collectives/tcp/listener.h"
 #include "core/observe/log.h"
@@ -54,6 +56,7 @@ struct EngineOptions {
   JobId job_id{};
   Join join;  // incarnation, host and port of `listener`
   std::chrono::milliseconds connect_timeout{5000};
+  std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set
 };
 
 class Engine : private collectives::GatherSource {
@@ -113,6 +116,7 @@ class Engine : private collectives::GatherSource {
   void give_up(EpochIo& io, Rank peer, const std::string& why);
   void close(const EpochId& epoch);
   void send_all(EpochIo& io, FrameKind kind, Version version, Bytes payload);
+  void at(WorkPhase phase);
   // Keeps the lease during long work: the last heartbeat again, if it is due.
   void breathe();
 
@@ -137,10 +141,11 @@ class Engine : private collectives::GatherSource {
   kernels::Totals totals_;
   std::map<EpochId, std::unique_ptr<EpochIo>> epochs_;
   std::vector<std::unique_ptr<EpochIo>> closed_;  // until the next tick
-  EpochIo* gathering_ = nullptr;  // whose frame is being handed to its gather
+  EpochIo* gathering_ = nullptr;                  // whose frame is being handed to its gather
   bool keep_parameters_ = false;  // complete already, may be being read: do not write
 
   const std::chrono::steady_clock::time_point began_;
+  PauseClock pause_;
   std::chrono::steady_clock::time_point passed_;
   std::chrono::steady_clock::time_point breathed_;
   std::optional<Message> heartbeat_;

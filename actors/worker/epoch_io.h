@@ -18,7 +18,7 @@ struct EpochIo {
   std::shared_ptr<const Plan> plan;
   Rank self = 0;
   bool joiner = false;
-  bool closed = false;  // stopped: nothing is delivered any more
+  bool closed = false;                          // stopped: nothing is delivered any more
   std::optional<collectives::Session> session;  // none: not entered yet, everything is held
   std::vector<collectives::Arrival> held;
   std::vector<collectives::Arrival> waiting;  // of the current version, for a collective to begin

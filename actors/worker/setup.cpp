@@ -22,8 +22,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   STARLING_TRY(batch, batches(0, 0));
   const auto workspace = model->make_workspace(batch.sequences);
   std::vector<float> gradient(layout.elements());
-  STARLING_TRY(result,
-               model->forward_backward(setup->parameters, batch, *workspace, gradient));
+  STARLING_TRY(result, model->forward_backward(setup->parameters, batch, *workspace, gradient));
   setup->exponents.resize(layout.blocks());
   kernels::initial_exponents(kernels::Grid(job.micro_batches), layout, gradient, setup->exponents);
 
@@ -34,8 +33,9 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   probe.put(data_identity);
   const Bytes bytes = std::move(probe).take();
   setup->fingerprint = hash128(bytes);
-  setup->fingerprint_text = "isa " + model->isa() + ", data " + to_string(data_identity).substr(0, 8) +
-                            ", first gradient " + to_string(setup->fingerprint).substr(0, 8);
+  setup->fingerprint_text = "isa " + model->isa() + ", data " +
+                            to_string(data_identity).substr(0, 8) + ", first gradient " +
+                            to_string(setup->fingerprint).substr(0, 8);
   setup->model = std::move(model);
   setup->batches = std::move(batches);
   return std::shared_ptr<const TrainingSetup>(std::move(setup));

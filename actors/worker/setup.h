@@ -1,6 +1,6 @@
 #pragma once
-// What a worker has before it joins: the job, its model, the first parameters and exponents, and the
-// fingerprint that says whether it computes the same bits as the group.
+// What a worker has before it joins: the job, its model, the first parameters and exponents, and
+// the fingerprint that says whether it computes the same bits as the group.
 
 #include <cstdint>
 #include <functional>

@@ -52,14 +52,15 @@ class Worker : public caf::event_based_actor {
     gateway.self = options_.self;
     gateway.key = options_.key;
     gateway.servers = options_.coordinators;
-    auto started = Gateway::start(std::move(gateway),
-                                  [me](Arrival arrival) { caf::anon_send(me, std::move(arrival)); });
+    auto started = Gateway::start(
+        std::move(gateway), [me](Arrival arrival) { caf::anon_send(me, std::move(arrival)); });
     if (!started) return finish({2, false, started.error().text(), std::nullopt});
     gateway_ = std::move(started).value();
 
     EngineOptions engine;
     engine.setup = options_.setup;
     engine.job_id = options_.job_id;
+    engine.phase = options_.phase;
     engine.join.who = options_.self;
     engine.join.name = options_.key.name;
     engine.join.host = options_.host;

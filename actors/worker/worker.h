@@ -2,6 +2,7 @@
 // The worker actor: one worker of a job, with its trainer and gateway. The entry point for
 // applications that embed Starling (examples/embed).
 
+#include <atomic>
 #include <caf/all.hpp>
 
 #include "actors/messages.h"
@@ -12,15 +13,16 @@ namespace starling::actors {
 struct WorkerOptions {
   std::shared_ptr<const TrainingSetup> setup;
   JobId job_id{};
-  Incarnation self;                             // nonce != 0, of this life
-  KeyPair key;                                  // one of the job's ring, with its secret
+  Incarnation self;  // nonce != 0, of this life
+  KeyPair key;       // one of the job's ring, with its secret
   std::vector<GatewayOptions::Server> coordinators;
-  std::string host = "127.0.0.1";               // where other workers reach this one
-  std::uint16_t port = 0;                       // 0: any free one
+  std::string host = "127.0.0.1";  // where other workers reach this one
+  std::uint16_t port = 0;          // 0: any free one
   std::string failure_domain;
-  std::uint32_t threads = 1;                    // compute threads
-  double slowness = 1;                          // by how much a micro-batch takes longer
-  std::uint64_t pid = 0;                        // shown in events
+  std::uint32_t threads = 1;                // compute threads
+  double slowness = 1;                      // by how much a micro-batch takes longer
+  std::uint64_t pid = 0;                    // shown in events
+  std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set; outlives the actor
   LogLevel log = LogLevel::kWarn;
 };
 
@@ -30,6 +32,7 @@ struct WorkerOptions {
 //   LeaveNotice               announced leave
 //   exit messages             ends at once
 // Errors: kBadInput  an address or key cannot be used.
-Result<caf::actor> spawn_worker(caf::actor_system& system, WorkerOptions options, caf::actor loader);
+Result<caf::actor> spawn_worker(caf::actor_system& system, WorkerOptions options,
+                                caf::actor loader);
 
 }  // namespace starling::actors

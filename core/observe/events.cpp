@@ -49,6 +49,13 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+Json pause_of(const std::optional<Pause>& pause) {
+  if (!pause) return nullptr;
+  return {{"report", pause->report_ms},   {"plan", pause->plan_ms},
+          {"connect", pause->connect_ms}, {"compute", pause->compute_ms},
+          {"reduce", pause->reduce_ms},   {"vote", pause->vote_ms}};
+}
+
 Json members_of(const Plan& plan) {
   Json members = Json::array();
   for (Rank rank = 0; rank < plan.members.size(); ++rank) {
@@ -201,12 +208,12 @@ Result<> EventWriter::start(const Job& job, const std::string& fingerprint, cons
 }
 
 Result<> EventWriter::worker(const Incarnation& who, WorkerChange what, const std::string& name,
-                             const std::string& cause, std::uint64_t pid) {
+                             std::uint64_t pid, std::optional<WorkPhase> phase) {
   return write("worker", Json{{"id", who.counter},
                               {"what", to_string(what)},
                               {"name", name},
-                              {"cause", cause},
-                              {"pid", pid}});
+                              {"pid", pid},
+                              {"phase", phase ? Json(to_string(*phase)) : Json(nullptr)}});
 }
 
 Result<> EventWriter::epoch(const Plan& plan, const EpochTimes& times) {
@@ -223,7 +230,8 @@ Result<> EventWriter::epoch(const Plan& plan, const EpochTimes& times) {
                              {"moves", plan.moves.size()},
                              {"detect_ms", or_null(times.detect_ms)},
                              {"form_ms", or_null(times.form_ms)},
-                             {"resume_ms", or_null(times.resume_ms)}});
+                             {"resume_ms", or_null(times.resume_ms)},
+                             {"pause", pause_of(times.pause)}});
 }
 
 Result<> EventWriter::step(const StepRecord& record, const EpochId& epoch, std::uint32_t world,
@@ -398,6 +406,28 @@ const char* to_string(BeginAt begin) {
       return "gather";
     case BeginAt::kCompute:
       return "compute";
+  }
+  return "unknown";
+}
+
+const char* to_string(WorkPhase phase) {
+  switch (phase) {
+    case WorkPhase::kNone:
+      return "none";
+    case WorkPhase::kChange:
+      return "change";
+    case WorkPhase::kCompute:
+      return "compute";
+    case WorkPhase::kReduce:
+      return "reduce";
+    case WorkPhase::kVote:
+      return "vote";
+    case WorkPhase::kApply:
+      return "apply";
+    case WorkPhase::kGather:
+      return "gather";
+    case WorkPhase::kEnd:
+      return "end";
   }
   return "unknown";
 }

@@ -7,13 +7,16 @@
 //             seed, samples (of the data; 0 if not known), tokens_per_step, data (identity, hex),
 //             monotonic_ns (the clock's value at t = 0), time (UTC), address and
 //             keys (with which another worker joins; empty if nobody can be told)
-// worker      id (counter of its incarnation), what (joined, left, lost, fenced), name, cause, pid
-//             (of its process on its host; 0 if not known)
+// worker      id (counter of its incarnation), what (joined, left, lost, fenced), name, pid (of its
+//             process on its host; 0 if not known), phase (lost: what it was at when it died, as
+//             its guard saw it: none, change, compute, reduce, vote, apply, gather, end; null if no
+//             guard told)
 // epoch       id ("term.counter"), kind, predecessor, members ([{rank, id, name, joiner,
 // draining}]),
 //             base, begin (both null in a prepared plan), cause, holders (per rank [[first segment,
 //             count], ..]), owned (per rank, segments), moves, detect_ms, form_ms, resume_ms (null
-//             if not known)
+//             if not known), pause (at the member that passed first after a loss: report, plan,
+//             connect, compute, reduce, vote; ms one after the other from its stop; null if none)
 // step        version (of the step's begin: v takes version v to v+1), epoch (in which who told of
 //             it passed or learned it), loss, norm, tokens, ms, world, skipped, ledger_hash (hex),
 //             digest (hex, of `version`; where one was due)
@@ -47,6 +50,7 @@ struct EpochTimes {
   std::optional<double> detect_ms;  // first notice anywhere to Freeze sent
   std::optional<double> form_ms;    // to plan committed
   std::optional<double> resume_ms;  // to the next pass
+  std::optional<Pause> pause;
 };
 
 // Threads: belongs to one thread. Every line is one write() to a file opened for appending, so a
@@ -69,7 +73,7 @@ class EventWriter {
                  std::uint64_t samples, const std::string& address = {},
                  const std::string& keys = {});
   Result<> worker(const Incarnation& who, WorkerChange what, const std::string& name = {},
-                  const std::string& cause = {}, std::uint64_t pid = 0);
+                  std::uint64_t pid = 0, std::optional<WorkPhase> phase = {});
   Result<> epoch(const Plan& plan, const EpochTimes& times = {});
 
   // Every member reports the record of each version it passes or learns: the first is written, an
@@ -114,5 +118,6 @@ class EventWriter {
 const char* to_string(WorkerChange what);
 const char* to_string(PlanKind kind);
 const char* to_string(BeginAt begin);
+const char* to_string(WorkPhase phase);
 
 }  // namespace starling

@@ -73,6 +73,18 @@ struct Progress {
   world @2 :UInt32;
   ledger @3 :List(Plan.LedgerRow);  # all M rows or none
   stepMs @4 :Float64;
+  pause @5 :Pause;  # with the first pass of a forced epoch only
+}
+
+# Where the time from stopping to that pass went at this member; each part begins where the one before
+# ends. Milliseconds, finite, not negative.
+struct Pause {
+  reportMs @0 :Float64;   # stopped; to the report sent
+  planMs @1 :Float64;     # to the plan received
+  connectMs @2 :Float64;  # to all connections standing
+  computeMs @3 :Float64;  # to the own share done
+  reduceMs @4 :Float64;   # to all totals accepted
+  voteMs @5 :Float64;     # to the vote passed
 }
 
 # Worker -> leader: I shall be gone in `noticeMs`; until then I answer everything.
@@ -83,6 +95,18 @@ struct Leave {
 # Guard -> leader: this life is over, certainly (exit status or a lock that its end released).
 struct Death {
   who @0 :Plan.Incarnation;
+  phase @1 :WorkPhase;  # what it was at, for people
+}
+
+enum WorkPhase {
+  none @0;  # not known
+  change @1;
+  compute @2;
+  reduce @3;
+  vote @4;
+  apply @5;
+  gather @6;
+  end @7;
 }
 
 # Member -> leader at the last version, after its gather. It keeps state and connections until Ended.

@@ -57,13 +57,23 @@ void write_body(const Progress& in, Body::Builder out) {
     ledger[m].setFinite(row.finite);
   }
   body.setStepMs(in.step_ms);
+  if (!in.pause) return;
+  auto pause = body.initPause();
+  pause.setReportMs(in.pause->report_ms);
+  pause.setPlanMs(in.pause->plan_ms);
+  pause.setConnectMs(in.pause->connect_ms);
+  pause.setComputeMs(in.pause->compute_ms);
+  pause.setReduceMs(in.pause->reduce_ms);
+  pause.setVoteMs(in.pause->vote_ms);
 }
 
 void write_body(const Leave& in, Body::Builder out) {
   out.initLeave().setNoticeMs(in.notice_ms);
 }
 void write_body(const Death& in, Body::Builder out) {
-  write(in.who, out.initDeath().initWho());
+  auto body = out.initDeath();
+  write(in.who, body.initWho());
+  body.setPhase(static_cast<schema::WorkPhase>(in.phase));
 }
 
 void write_body(const Finished& in, Body::Builder out) {
@@ -146,6 +156,15 @@ Report read_body(Reading& r, schema::Report::Reader in) {
   return out;
 }
 
+Pause read_pause(Reading& r, schema::Pause::Reader in) {
+  const Pause out{in.getReportMs(),  in.getPlanMs(),   in.getConnectMs(),
+                  in.getComputeMs(), in.getReduceMs(), in.getVoteMs()};
+  for (const double ms :
+       {out.report_ms, out.plan_ms, out.connect_ms, out.compute_ms, out.reduce_ms, out.vote_ms})
+    r.need(ms >= 0 && ms < 1e12, "a part of a pause is out of range");
+  return out;
+}
+
 Progress read_body(Reading& r, schema::Progress::Reader in) {
   Progress out;
   out.epoch = read(in.getEpoch());
@@ -161,7 +180,14 @@ Progress read_body(Reading& r, schema::Progress::Reader in) {
            "a micro-batch of a ledger is out of range");
   }
   out.step_ms = in.getStepMs();
+  if (in.hasPause()) out.pause = read_pause(r, in.getPause());
   return out;
+}
+
+Death read_body(Reading& r, schema::Death::Reader in) {
+  const auto phase = static_cast<std::uint16_t>(in.getPhase());
+  r.need(phase <= static_cast<std::uint16_t>(WorkPhase::kEnd), "phase of a death is out of range");
+  return {read(in.getWho()), static_cast<WorkPhase>(phase)};
 }
 
 Heartbeat read_body(schema::Heartbeat::Reader in) {
@@ -208,7 +234,7 @@ void read(Reading& r, Body::Reader in, Message& out) {
       out = Leave{in.getLeave().getNoticeMs()};
       return;
     case Body::DEATH:
-      out = Death{read(in.getDeath().getWho())};
+      out = read_body(r, in.getDeath());
       return;
     case Body::FINISHED:
       out = read_body(in.getFinished());

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -127,12 +128,37 @@ struct Heartbeat {  // every tenth of a lease, and when something in it changed
   EpochId ready_for;  // prepared plan whose connections stand
 };
 
+// Where the time from stopping to the first pass of a forced epoch went at one member; each part
+// begins where the one before ends. Milliseconds.
+struct Pause {
+  double report_ms = 0;   // stopped; to the report sent
+  double plan_ms = 0;     // to the plan received
+  double connect_ms = 0;  // to all connections standing
+  double compute_ms = 0;  // to the own share done
+  double reduce_ms = 0;   // to all totals accepted
+  double vote_ms = 0;     // to the vote passed
+  bool operator==(const Pause&) const = default;
+};
+
+// What a worker is at. Its guard tells the last one with its death.
+enum class WorkPhase : std::uint8_t {
+  kNone,
+  kChange,
+  kCompute,
+  kReduce,
+  kVote,
+  kApply,
+  kGather,
+  kEnd
+};
+
 struct Progress {
   EpochId epoch;
   StepRecord record;
   std::uint32_t world = 0;
   std::vector<LedgerRow> ledger;  // empty unless this worker has all M rows
   double step_ms = 0;
+  std::optional<Pause> pause{};  // with the first pass of a forced epoch
 };
 
 struct Leave {  // announced leave
@@ -141,6 +167,7 @@ struct Leave {  // announced leave
 
 struct Death {  // a guard's word: certain
   Incarnation who;
+  WorkPhase phase = WorkPhase::kNone;
 };
 
 struct Finished {

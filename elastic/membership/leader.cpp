@@ -107,7 +107,8 @@ void Leader::said(const Incarnation& from, const std::string&, const Progress& m
   c.version = m.record.version + 1;
   c.entered = std::max(c.entered, m.epoch);
   if (!last_record_ || last_record_->version <= m.record.version) last_record_ = m.record;
-  if (epoch_ && m.epoch == epoch_->plan.id) announce_epoch(double(now_ms_ - committed_ms_));
+  if (epoch_ && m.epoch == epoch_->plan.id)
+    announce_epoch(double(now_ms_ - committed_ms_), m.pause);
   Observation step;
   step.kind = Observation::Kind::kStep;
   step.who = from;
@@ -127,7 +128,9 @@ void Leader::said(const Incarnation&, const std::string& name, const Death& m) {
   // Only the guard that has the worker's own key may say so.
   const auto* worker = group_.find(m.who);
   if (!worker || worker->join.name != name) return;
-  contact(m.who).dead = true;
+  Contact& c = contact(m.who);
+  c.dead = true;
+  c.died_at = m.phase;
   if (noticed_ms_ == 0) noticed_ms_ = now_ms_;
   if (!worker->dead && losing_.insert(m.who.nonce).second)
     emit(leader_command::Propose{Lost{m.who, /*certain=*/true}});
@@ -173,6 +176,7 @@ void Leader::tell_of(const Incarnation& who, const char* what) {
   seen.who = worker->join.who;
   seen.name = worker->join.name;
   seen.pid = worker->join.pid;
+  if (certainly_dead(who)) seen.phase = contact(who).died_at;
   emit(std::move(seen));
 }
 
@@ -214,8 +218,9 @@ void Leader::tell_exposure(const Plan& plan) {
   emit(std::move(exposure));
 }
 
-void Leader::announce_epoch(double resume_ms) {
+void Leader::announce_epoch(double resume_ms, std::optional<Pause> pause) {
   epoch_->resume_ms = resume_ms;
+  epoch_->pause = pause;
   emit(*std::exchange(epoch_, std::nullopt));
 }
 

@@ -45,11 +45,13 @@ struct Observation {
   Incarnation who;                    // worker
   std::string name;                   // worker
   std::uint64_t pid = 0;              // worker
+  std::optional<WorkPhase> phase;     // worker, lost: what it was at, by its guard
   Plan plan;                          // epoch
   double detect_ms = 0, form_ms = 0;  // epoch: first notice to Freeze, to plan committed
   double resume_ms = 0;
-  Progress step;              // step (from every member; the writer keeps the first)
-  std::uint32_t exposed = 0;  // exposure: segments with fewer than r+1 current copies
+  std::optional<Pause> pause;  // epoch: at the member that passed first
+  Progress step;               // step (from every member; the writer keeps the first)
+  std::uint32_t exposed = 0;   // exposure: segments with fewer than r+1 current copies
   std::uint32_t copies_min = 0, wanted = 0;  // exposure: of any segment; wanted of each
   JobEnded end;                              // end
 };
@@ -95,6 +97,7 @@ class Leader {
   struct Contact {
     std::uint64_t heard_ms = 0;  // counted afresh by a new leader
     bool dead = false;           // its guard said so
+    WorkPhase died_at = WorkPhase::kNone;
     EpochId entered;
     EpochId ready_for;
     Version version = kNoVersion;
@@ -164,7 +167,7 @@ class Leader {
   Member member_of(const Incarnation& who) const;
   void resend();
   void tell_left_out(const Incarnation& who);
-  void announce_epoch(double resume_ms);
+  void announce_epoch(double resume_ms, std::optional<Pause> pause = {});
   void tell_of(const Incarnation& who, const char* what);
   void tell_exposure(const Plan& plan);
   void tell_of(const char* what, const Incarnation& who);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <string>
 #include <tuple>
@@ -35,9 +36,10 @@ SAMPLE_FIELDS(Plan, a, b, c, d, e, f, g, h, i, j, k)
 SAMPLE_FIELDS(Join, a, b, c, d, e, f, g, h, i)
 SAMPLE_FIELDS(Report, a, b, c, d, e, f, g, h, i)
 SAMPLE_FIELDS(Heartbeat, a, b, c)
-SAMPLE_FIELDS(Progress, a, b, c, d, e)
+SAMPLE_FIELDS(Pause, a, b, c, d, e, f)
+SAMPLE_FIELDS(Progress, a, b, c, d, e, f)
 SAMPLE_FIELDS(Leave, a)
-SAMPLE_FIELDS(Death, a)
+SAMPLE_FIELDS(Death, a, b)
 SAMPLE_FIELDS(Finished, a, b, c)
 SAMPLE_FIELDS(Welcome, a, b)
 SAMPLE_FIELDS(Refused, a)
@@ -88,6 +90,10 @@ inline bool same(const std::string& a, const std::string& b) {
 template <class T, std::size_t n>
 bool same(const std::array<T, n>& a, const std::array<T, n>& b) {
   return a == b;
+}
+template <class T>
+bool same(const std::optional<T>& a, const std::optional<T>& b) {
+  return a.has_value() == b.has_value() && (!a || same(*a, *b));
 }
 template <class... T>
 bool same(const std::variant<T...>& a, const std::variant<T...>& b) {
@@ -194,6 +200,14 @@ class Maker {
     std::apply([this](auto&... field) { (fill(field), ...); }, fields(p));
     p.world %= 4097;
     for (auto& row : p.ledger) row.micro_batch %= 1u << 20;
+  }
+  void fill(Pause& pause) {
+    std::apply([this](auto&... ms) { ((ms = double(below(1 << 30)) / 1024), ...); }, fields(pause));
+  }
+  void fill(WorkPhase& phase) { phase = static_cast<WorkPhase>(below(8)); }
+  template <class T>
+  void fill(std::optional<T>& value) {
+    if (below(2) != 0) fill(value.emplace());
   }
   void fill(PlanKind& kind) { kind = static_cast<PlanKind>(1 + below(3)); }
   void fill(BeginAt& begin) { begin = static_cast<BeginAt>(1 + below(3)); }

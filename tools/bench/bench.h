@@ -1,7 +1,9 @@
 #pragma once
 // Benchmarks behind `starling bench`: one question each, in a file of its own.
 
+#include <cstdint>
 #include <cstdio>
+#include <string>
 
 namespace starling::bench {
 
@@ -24,5 +26,21 @@ int bench_model(const Options& options);
 // would a ring be faster? Forks: call it before the process has threads.
 // Returns the exit code: 0, or 1 if a sum was wrong or a process failed.
 int bench_allreduce(const Options& options);
+
+struct RecoveryOptions {
+  std::string job;  // its steps are ignored: the run ends with the last loss
+  std::uint32_t workers = 8;
+  std::uint32_t losses = 200;
+  std::uint64_t seed = 1;  // draws whom and when
+  bool freeze = false;     // SIGSTOP instead of SIGKILL
+  bool json = false;
+  std::FILE* out = stdout;
+};
+
+// How long does a run pause when a worker is lost at a random instant? The longest distance of the
+// commits around it minus the median step of the remaining workers, by what the worker was at, and
+// where the time goes. Checks meanwhile that no step and no micro-batch is lost or counted twice.
+// Returns the exit code.
+int bench_recovery(const RecoveryOptions& options);
 
 }  // namespace starling::bench

@@ -71,8 +71,13 @@ struct AuditCommand {
 int audit(const AuditCommand& command);
 
 struct BenchCommand {
-  std::string what;  // model, grid, allreduce
+  std::string what;  // model, grid, allreduce, recovery
   bool json = false, quick = false;
+  // recovery:
+  std::string job = "examples/synthetic/1m.toml";
+  std::uint32_t workers = 8, losses = 200;
+  std::uint64_t seed = 1;
+  bool freeze = false;
 };
 int bench(const BenchCommand& command);
 

@@ -18,6 +18,7 @@ EpochTimes times_of(const elastic::Observation& seen) {
   if (seen.plan.kind != PlanKind::kForced) return times;
   times.detect_ms = seen.detect_ms;
   times.form_ms = seen.form_ms;
+  times.pause = seen.pause;
   return times;
 }
 
@@ -37,7 +38,7 @@ Result<> write_step(EventWriter& events, const Progress& step, bool ledger) {
 Result<> write_event(EventWriter& events, const elastic::Observation& seen, bool ledger) {
   switch (seen.kind) {
     case Kind::kWorker:
-      return events.worker(seen.who, change_of(seen.what), seen.name, {}, seen.pid);
+      return events.worker(seen.who, change_of(seen.what), seen.name, seen.pid, seen.phase);
     case Kind::kEpoch:
       return events.epoch(seen.plan, times_of(seen));
     case Kind::kStep:

@@ -128,11 +128,21 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
   sub = subcommand(app, "bench", "Measures a part of Starling on this machine.",
                    "starling bench model --quick");
   sub->add_option("what", bench.what,
-                  "model: forward and backward; grid: the integer sums; allreduce: the mesh")
+                  "model: forward and backward; grid: the integer sums; allreduce: the mesh; "
+                  "recovery: how long a run pauses when a worker is lost")
       ->required()
-      ->check(CLI::IsMember({"model", "grid", "allreduce"}));
+      ->check(CLI::IsMember({"model", "grid", "allreduce", "recovery"}));
   sub->add_flag("--json", bench.json, "one JSON object a line");
   sub->add_flag("--quick", bench.quick, "a few repetitions, to see that it runs");
+  sub->add_option("--job", bench.job, "recovery: the job that is disturbed")->capture_default_str();
+  sub->add_option("--workers", bench.workers, "recovery: workers of the run")
+      ->check(CLI::Range(2, 256))
+      ->capture_default_str();
+  sub->add_option("--losses", bench.losses, "recovery: workers lost, one after the other")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  sub->add_option("--seed", bench.seed, "recovery: draws whom and when")->capture_default_str();
+  sub->add_flag("--freeze", bench.freeze, "recovery: SIGSTOP instead of SIGKILL");
 
   subcommand(app, "version", "Version, compiler, libraries, instruction set.", "starling version");
 }

@@ -97,7 +97,7 @@ void keep_memory_small() {
 }
 
 // In the child process of the guard.
-int work(const Life& life) {
+int work(const Life& life, actors::SharedPhase& phase) {
   keep_memory_small();
   auto setup = actors::set_up(life.job);
   if (!setup) return fail(setup.error());
@@ -107,6 +107,7 @@ int work(const Life& life) {
   auto options = life.options;
   options.setup = setup.value();
   options.pid = static_cast<std::uint64_t>(::getpid());
+  options.phase = &phase;
   int status = 0;
   actors::WorkerOver over;
   {
@@ -162,7 +163,8 @@ Result<int> live(const WorkerCommand& command) {
   guard.worker = life.options.self;
   guard.key = life.options.key;
   guard.coordinators = life.options.coordinators;
-  return actors::run_guard(guard, [&life] { return work(life); });
+  return actors::run_guard(guard,
+                           [&life](actors::SharedPhase& phase) { return work(life, phase); });
 }
 
 }  // namespace
