@@ -330,7 +330,10 @@ Result<> Engine::deliver_one(EpochIo& io, const Arrival& arrival) {
     STARLING_TRY(io.reduce->on_frame(arrival.from, frame, *io.mesh));
     reduced_if_done(io);
   } else if (kind == FrameKind::kGather) {
-    if (!io.gather || (!io.joiner && io.gather->version() != frame.header.version)) {
+    // A joiner's gather has no version until its first frame, which may come after StartGather.
+    const bool other = io.gather && io.gather->version() != kNoVersion &&
+                       io.gather->version() != frame.header.version;
+    if (!io.gather || other) {
       io.waiting.push_back(arrival);
       return ok();
     }

@@ -37,6 +37,23 @@ def a_leaving_worker_hands_over_and_goes(place):
     require(run.workers("left") and not run.workers("lost"), "the leave was taken for a loss")
 
 
+def a_worker_that_joins_while_another_dies_enters_with_the_forced_plan(place):
+    job = place.job(steps=1000)
+    quiet = place.run(job, "--workers", 1)
+    quiet.end()
+    run = place.run(job, "--workers", 4)
+    for place_in_line, step in enumerate((20, 120, 220)):
+        run.wait_for_step(step)
+        joined = len(run.workers())
+        run.join()
+        wait_until(lambda: len(run.workers()) > joined, "a join", 20)
+        run.kill(run.workers()[place_in_line])  # before a plan was made for the join
+    same(run, quiet)
+    require([e for e in run.events("epoch")
+             if e["kind"] == "forced" and any(m["joiner"] for m in e["members"])],
+            f"no joiner was in a forced plan:\n{run.text()}")
+
+
 def a_join_a_kill_and_a_leave_together(place):
     job = place.job(steps=500)
     quiet = place.run(job, "--workers", 1)
@@ -51,4 +68,5 @@ def a_join_a_kill_and_a_leave_together(place):
 
 
 main(joining_workers_change_no_bit_and_stop_nobody, a_leaving_worker_hands_over_and_goes,
+     a_worker_that_joins_while_another_dies_enters_with_the_forced_plan,
      a_join_a_kill_and_a_leave_together)
