@@ -50,7 +50,7 @@ Children::~Children() {
   kill_rest();
 }
 
-Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out_fd) {
+Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out_fd, int err_fd) {
   std::vector<char*> argv{const_cast<char*>("starling")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
@@ -59,6 +59,7 @@ Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out
   ::posix_spawn_file_actions_init(&files);
   ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   if (out_fd >= 0) ::posix_spawn_file_actions_adddup2(&files, out_fd, 1);
+  if (err_fd >= 0) ::posix_spawn_file_actions_adddup2(&files, err_fd, 2);
   ::posix_spawn_file_actions_addclosefrom_np(&files, 3);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);

@@ -27,9 +27,10 @@ class Children {
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
 
-  // Starts this very program with these arguments; stdin is /dev/null, stdout `out_fd` if >= 0.
+  // Starts this very program with these arguments; stdin is /dev/null, stdout
+  // `out_fd` and stderr `err_fd` if >= 0.
   // Errors: kUnavailable  no process to be had.
-  Result<pid_t> spawn(const std::vector<std::string>& arguments, int out_fd = -1);
+  Result<pid_t> spawn(const std::vector<std::string>& arguments, int out_fd = -1, int err_fd = -1);
 
   // Those that have ended since the last call. Never waits.
   std::vector<ChildEnd> reap();

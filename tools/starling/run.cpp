@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -24,7 +25,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPoll{50};
 constexpr milliseconds kSignalGrace{3000};  // after Ctrl-C, before what is left is killed
 constexpr milliseconds kEndGrace{60000};    // after the job's end: the model is being saved
-constexpr milliseconds kLastWord{2000};     // for coordinators, when all workers have ended
+constexpr milliseconds kLastWord{2000};     // of coordinators, when all workers have ended
 constexpr std::uint32_t kSpareKeys = 64;    // for workers that join later
 
 sigset_t ending_signals() {
@@ -125,7 +126,7 @@ class Run {
     coordinators_ = std::move(started);
     STARLING_TRY(run_.events->start(run_.job, "isa " + run_.isa, run_.data, run_.samples,
                                     coordinators_->address(), run_.path("keys")));
-    for (std::uint32_t i = 0; i < options_.workers; ++i) {
+    for (std::uint32_t i = 0; i < started_here(); ++i) {
       STARLING_TRY(pid, start_worker());
       workers_.push_back(pid);
     }
@@ -134,6 +135,10 @@ class Run {
   }
 
  private:
+  std::uint32_t started_here() const {
+    return std::min(options_.start.value_or(options_.workers), options_.workers);
+  }
+
   Result<pid_t> start_worker() {
     return children_.spawn({"worker", "--quiet", "--join", coordinators_->address(), "--keys",
                             run_.path("keys"), "--threads", std::to_string(options_.threads),
@@ -179,6 +184,7 @@ class Run {
     if (signal_ != 0) spectator_.say("ending");
     if (!end_) children_.signal_all(SIGINT);
     int worst = wait_for_workers(end_ ? kEndGrace : kSignalGrace);
+    if (end_ && started_here() < options_.workers) linger();
     coordinators_.reset();
     children_.signal_all(SIGTERM);  // coordinator processes
     children_.wait_all(kSignalGrace);
@@ -192,6 +198,13 @@ class Run {
                 static_cast<unsigned long long>(end_->version), end_->loss,
                 to_string(end_->digest).c_str());
     return worst;
+  }
+
+  // Workers that others have started still hear of the end.
+  void linger() {
+    const auto until = Clock::now() + kLastWord;
+    while (Clock::now() < until && pending_signal() == 0)
+      if (auto seen = coordinators_->wait(kPoll); !seen) return;
   }
 
   // Workers save the model and go. Returns what a failed one ended with after a good end, else 0.
