@@ -11,6 +11,7 @@ namespace starling::tools {
 struct RunOptions {
   std::string job;
   std::uint32_t workers = 1;
+  std::optional<std::uint32_t> start;  // of them here; the others join. None: all
   std::uint32_t threads = 1;
   std::uint32_t coordinators = 1;
   std::string out;  // empty: a new folder below runs/
@@ -80,6 +81,25 @@ struct BenchCommand {
   bool freeze = false;
 };
 int bench(const BenchCommand& command);
+
+struct ChaosCommand {
+  std::string job, out;
+  std::string plan;  // a file; empty: drawn
+  bool random = false;
+  double rate = 1;  // faults a second
+  std::string kinds = "kill,stop,join,leave";
+  std::uint64_t seed = 1;
+  std::string duration;  // "90", "10m"; empty: as long as the job takes undisturbed
+  std::optional<std::uint64_t> steps, lease_ms;
+  std::optional<std::uint32_t> replicas;
+  std::string reference;  // digest; empty: an undisturbed run comes first
+  std::uint32_t workers = 4, threads = 1, coordinators = 3;
+  std::uint32_t workers_max = 0;  // 0: twice the workers
+  bool last_copies = false;
+  double pause_ms_max = 250;
+  std::string log = "warn";
+};
+int chaos(const ChaosCommand& command);
 
 int version();
 

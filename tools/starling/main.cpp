@@ -34,6 +34,8 @@ void add_run(CLI::App& app, RunOptions& o) {
   sub->add_option("-w,--workers", o.workers, "worker processes")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  sub->add_option("--start", o.start, "of the workers, how many are started here; the others join")
+      ->check(CLI::Range(0, 64));
   sub->add_option("-t,--threads", o.threads, "compute threads of each worker; change no bits")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -101,6 +103,48 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
       ->capture_default_str();
   sub->add_option("--out", o.out, "folder for events.jsonl (default: none is written)");
   sub->add_flag("--child", o.child)->group("");
+  add_log(sub, o);
+}
+
+void add_chaos(CLI::App& app, ChaosCommand& o) {
+  auto* sub = subcommand(
+      app, "chaos", "Disturbs a job while it runs, and says for each promise whether it held.",
+      "starling chaos examples/gpt/tiny.toml --random --duration 60 --seed 1 --out chaos");
+  sub->add_option("job", o.job, "job file")->required();
+  sub->add_option("-o,--out", o.out, "new folder for runs, plan and reports")->required();
+  sub->add_option("--plan", o.plan, "do what this plan says (TOML; DIR/plan.toml of another run)");
+  sub->add_flag("--random", o.random, "draw a plan from the seed");
+  sub->add_option("--rate", o.rate, "faults a second")
+      ->check(CLI::Range(0.001, 100.0))
+      ->capture_default_str();
+  sub->add_option("--kinds", o.kinds,
+                  "of kill, stop, join, leave, coordinator-kill, guard-kill, slow")
+      ->capture_default_str();
+  sub->add_option("--seed", o.seed, "of the plan; the job has its own")->capture_default_str();
+  sub->add_option(
+      "--duration", o.duration,
+      "of the faults: seconds, or like 10m; the job's steps are as many as take so long");
+  sub->add_option("--steps", o.steps, "of the job, instead of the job file's");
+  sub->add_option("--reference", o.reference,
+                  "digest of an undisturbed run (default: there is one first)");
+  sub->add_option("-w,--workers", o.workers, "at the start")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  sub->add_option("--workers-max", o.workers_max,
+                  "joins beyond are held back (default: twice the workers)")
+      ->check(CLI::Range(1, 64));
+  sub->add_option("-t,--threads", o.threads, "compute threads of each worker")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  sub->add_option("--coordinators", o.coordinators, "1 cannot be killed")
+      ->check(CLI::IsMember({1, 3, 5}))
+      ->capture_default_str();
+  sub->add_option("--lease-ms", o.lease_ms, "instead of the job file's");
+  sub->add_option("--replicas", o.replicas, "instead of the job file's");
+  sub->add_flag("--last-copies", o.last_copies, "may kill the last worker that has some state");
+  sub->add_option("--pause-ms-max", o.pause_ms_max,
+                  "P7: what a kill may cost beyond the lost work, at the median")
+      ->capture_default_str();
   add_log(sub, o);
 }
 
@@ -186,9 +230,11 @@ int main(int argc, char** argv) {
   CheckCommand check_options;
   BenchCommand bench_options;
   AuditCommand audit_options;
+  ChaosCommand chaos_options;
   add_run(app, run_options);
   add_worker(app, worker_options);
   add_coordinator(app, coordinator_options);
+  add_chaos(app, chaos_options);
   add_small(app, keys_options, check_options, bench_options);
   add_audit(app, audit_options);
   try {
@@ -208,6 +254,7 @@ int main(int argc, char** argv) {
   if (chosen == "run") return run(std::move(run_options));
   if (chosen == "worker") return worker(worker_options, argv);
   if (chosen == "coordinator") return coordinator(coordinator_options);
+  if (chosen == "chaos") return chaos(chaos_options);
   if (chosen == "keys") return keys(keys_options);
   if (chosen == "check") return check(check_options);
   if (chosen == "bench") return bench(bench_options);

@@ -1,0 +1,118 @@
+#include "tools/chaos/plan.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace starling::chaos {
+namespace {
+
+Draw all_kinds(std::uint64_t seed) {
+  Draw draw;
+  draw.seed = seed;
+  draw.rate = 2;
+  draw.seconds = 100;
+  for (std::size_t k = 1; k <= kFaultKinds; ++k) draw.kinds.push_back(static_cast<FaultKind>(k));
+  return draw;
+}
+
+Plan plan_of(const Draw& draw) {
+  Plan plan;
+  plan.seed = draw.seed;
+  plan.steps = 1000;
+  plan.workers = 5;
+  plan.lease_ms = 500;
+  plan.faults = draw_faults(draw);
+  return plan;
+}
+
+std::string refusal(const std::string& toml) {
+  auto plan = parse_plan(toml);
+  return plan ? "accepted" : plan.error().text();
+}
+
+}  // namespace
+
+TEST_CASE("a plan is a function of its seed") {
+  CHECK(draw_faults(all_kinds(7)) == draw_faults(all_kinds(7)));
+  CHECK(draw_faults(all_kinds(7)) != draw_faults(all_kinds(8)));
+}
+
+TEST_CASE("one fault in each interval, of every kind, with what its kind needs") {
+  const auto faults = draw_faults(all_kinds(1));
+  REQUIRE(faults.size() == 200);
+  std::set<FaultKind> kinds;
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    const Fault& fault = faults[i];
+    CHECK(fault.at_s >= 0.5 * double(i));
+    CHECK(fault.at_s <= 0.5 * double(i + 1));
+    CHECK(fault.target >= 0);
+    CHECK(fault.target < 1);
+    kinds.insert(fault.kind);
+    const bool takes_one = fault.kind == FaultKind::kKill || fault.kind == FaultKind::kLeave;
+    const bool lasts = fault.kind == FaultKind::kStop || fault.kind == FaultKind::kSlow;
+    CHECK((fault.back_s > 0) == takes_one);
+    CHECK((fault.for_s > 0) == lasts);
+  }
+  CHECK(kinds.size() == kFaultKinds);
+}
+
+TEST_CASE("more of the same plan begins with it") {
+  Draw longer = all_kinds(3);
+  longer.seconds = 200;
+  const auto shorter_faults = draw_faults(all_kinds(3)), longer_faults = draw_faults(longer);
+  CHECK(std::equal(shorter_faults.begin(), shorter_faults.end(), longer_faults.begin()));
+}
+
+TEST_CASE("a plan's file reads back as the same plan") {
+  const Plan plan = plan_of(all_kinds(11));
+  auto read = parse_plan(format_plan(plan));
+  REQUIRE(read);
+  CHECK(read.value() == plan);
+}
+
+TEST_CASE("faults of a file are done in the order of their times") {
+  auto plan = parse_plan(
+      "[run]\nsteps = 5\nworkers = 2\n"
+      "[[fault]]\nat_s = 3\nkind = \"kill\"\n[[fault]]\nat_s = 1.5\nkind = \"join\"\n");
+  REQUIRE(plan);
+  CHECK(plan.value().faults.front().kind == FaultKind::kJoin);
+}
+
+TEST_CASE("what is wrong in a plan is named") {
+  const std::string run = "[run]\nsteps = 5\nworkers = 2\n";
+  const struct {
+    std::string toml, word;
+  } cases[] = {
+      {"", "[run]"},
+      {"[run]\nsteps = 5\n", "workers is missing"},
+      {"[run]\nsteps = 0\nworkers = 2\n", "steps must be"},
+      {"[run]\nsteps = 5\nworkers = 2\ncoordinators = 2\n", "coordinators"},
+      {run + "[[fault]]\nkind = \"kill\"\n", "at_s is missing"},
+      {run + "[[fault]]\nat_s = -1\nkind = \"kill\"\n", "at_s must be"},
+      {run + "[[fault]]\nat_s = nan\nkind = \"kill\"\n", "at_s must be"},
+      {run + "[[fault]]\nat_s = 1\nkind = \"sing\"\n", "sing"},
+      {run + "[[fault]]\nat_s = 1\nkind = \"kill\"\nwhere = 1\n", "where"},
+      {run + "[[fault]]\nat_s = 1\nkind = \"kill\"\ntarget = 1\n", "target must be"},
+      {"fault = 3\n" + run, "[[fault]]"},
+      {run + "[runs]\n", "runs"},
+      {"[run\n", "line 1"},
+  };
+  for (const auto& c : cases) {
+    CAPTURE(c.toml);
+    const std::string said = refusal(c.toml);
+    CHECK_MESSAGE(said.find(c.word) != std::string::npos, said);
+  }
+}
+
+TEST_CASE("kinds are named once each") {
+  auto kinds = parse_kinds("kill,coordinator-kill");
+  REQUIRE(kinds);
+  CHECK(kinds.value() == std::vector{FaultKind::kKill, FaultKind::kCoordinatorKill});
+  CHECK_FALSE(parse_kinds("kill,kill"));
+  CHECK_FALSE(parse_kinds("kill,"));
+  CHECK_FALSE(parse_kinds(""));
+}
+
+}  // namespace starling::chaos

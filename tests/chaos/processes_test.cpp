@@ -1,0 +1,93 @@
+#include "tools/chaos/processes.h"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <string>
+
+namespace starling::chaos {
+namespace {
+
+bool within_seconds(bool (*condition)(int), int pid, bool wanted) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (condition(pid) != wanted)
+    if (std::chrono::steady_clock::now() > end) return false;
+  return true;
+}
+
+// A child that waits until it is killed.
+struct Child {
+  int pid = ::fork();
+  Child() {
+    if (pid == 0)
+      for (;;) ::pause();
+  }
+  ~Child() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a process is seen to run, to be stopped, to go on and to be gone") {
+  Child child;
+  REQUIRE(child.pid > 0);
+  CHECK(alive(child.pid));
+  const auto children = children_of(::getpid());
+  CHECK(std::find(children.begin(), children.end(), child.pid) != children.end());
+  CHECK(look_at(child.pid)->parent == ::getpid());
+  ::kill(child.pid, SIGSTOP);
+  CHECK(within_seconds(stopped, child.pid, true));
+  ::kill(child.pid, SIGCONT);
+  CHECK(within_seconds(stopped, child.pid, false));
+  ::kill(child.pid, SIGKILL);
+  CHECK(within_seconds(alive, child.pid, false));  // a zombie is not alive
+}
+
+TEST_CASE("sockets and files that a process had are known when they stay") {
+  Traces traces;
+  const int listening = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(listening, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  REQUIRE(::listen(listening, 1) == 0);
+  const std::string path = "/dev/shm/chaos-test-" + std::to_string(::getpid());
+  const int file = ::open(path.c_str(), O_CREAT | O_RDWR, 0600);
+  REQUIRE(file >= 0);
+  CHECK(listening_ports(::getpid()).size() == 1);
+
+  traces.look({::getpid()});
+  CHECK(traces.left("/nowhere").size() == 2);
+  ::close(listening);
+  ::close(file);
+  CHECK(traces.left("/nowhere").size() == 1);  // closing a file leaves it there
+  ::unlink(path.c_str());
+  CHECK(traces.left("/nowhere").empty());
+}
+
+TEST_CASE("files of others and below the own folder do not count") {
+  const std::string old = "/dev/shm/chaos-test-old-" + std::to_string(::getpid());
+  std::ofstream(old) << "x";
+  Traces traces;
+  const std::string foreign = "/dev/shm/chaos-test-foreign", mine = "/dev/shm/chaos-test-mine";
+  std::ofstream(foreign) << "x";
+  std::ofstream inside(mine);
+  inside << "x" << std::flush;
+  traces.look({::getpid()});
+  CHECK(traces.left(mine).empty());
+  CHECK(traces.left("/nowhere").size() == 1);
+  for (const auto& path : {old, foreign, mine}) ::unlink(path.c_str());
+}
+
+}  // namespace starling::chaos

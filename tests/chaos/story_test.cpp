@@ -1,0 +1,126 @@
+#include "tools/chaos/story.h"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/chaos/stories.h"
+#include "tools/chaos/cast.h"
+#include "tools/chaos/pauses.h"
+
+namespace starling::chaos {
+
+TEST_CASE("a story keeps what it is told, twice if it is told twice") {
+  const Story story = beginning().steps(0, 2).step(1.3, 1).done("abc").story();
+  CHECK(story.steps == 5);
+  CHECK(story.micro_batches == 2);
+  CHECK(story.step_lines.size() == 3);
+  CHECK(story.committed().size() == 2);
+  CHECK(story.epochs.front().members.size() == 3);
+  CHECK(story.done->digest == "abc");
+  CHECK(story.oddities.empty());
+  const auto holders = story.epochs.front().holders_by_segment();
+  REQUIRE(holders.size() == 3);
+  CHECK(holders[0] == std::vector<std::uint64_t>{1, 2});
+}
+
+TEST_CASE("lines that are no event, or not at their place, are kept as odd") {
+  for (const char* line :
+       {"", "{", "[]", "{\"ev\":\"step\"}", "{\"t\":1,\"ev\":\"step\",\"version\":-1}",
+        "{\"t\":1,\"ev\":\"epoch\",\"id\":3}"}) {
+    CAPTURE(line);
+    Story story = beginning().story();
+    story.add(line);
+    CHECK(story.oddities.size() == 1);
+  }
+  CHECK(Tale().steps(0, 1).story().oddities.size() == 2);              // before `start`
+  CHECK(beginning().done().steps(0, 1).story().oddities.size() == 2);  // after `done`
+}
+
+TEST_CASE("a file that grows is read line by line, as lines are finished") {
+  const auto path =
+      (std::filesystem::temp_directory_path() / ("starling-tail-" + std::to_string(::getpid())))
+          .string();
+  Tail tail(path);
+  CHECK(tail.lines().empty());
+  {
+    std::ofstream(path, std::ios::app) << "one\ntw";
+    CHECK(tail.lines() == std::vector<std::string>{"one"});
+    CHECK(tail.rest() == "tw");
+    std::ofstream(path, std::ios::app) << "o\nthree\n";
+    CHECK(tail.lines() == std::vector<std::string>{"two", "three"});
+    CHECK(tail.rest().empty());
+  }
+  std::filesystem::remove(path);
+}
+
+TEST_CASE("where a pause went: the kill, its epoch, and what is beyond the lost work") {
+  const Story story = beginning()
+                          .steps(0, 3)
+                          .epoch(1.52, "1.2", "1.1", "forced", 3, {1, 2})
+                          .step(1.55, 3)
+                          .step(1.65, 4)
+                          .story();
+  const auto pauses = pauses_of(story, {deed(FaultKind::kKill, 1.25, 3)});
+  REQUIRE(pauses.size() == 1);
+  CHECK(pauses[0].kill);
+  CHECK(pauses[0].alone);
+  CHECK(pauses[0].epoch == "1.2");
+  CHECK(pauses[0].gap_ms == doctest::Approx(350));
+  CHECK(pauses[0].over_ms == doctest::Approx(150));
+  CHECK(pauses[0].form_ms == 2);
+}
+
+TEST_CASE("faults that are near to each other share a pause") {
+  const Story story = beginning().steps(0, 5).story();
+  const auto pauses =
+      pauses_of(story, {deed(FaultKind::kKill, 1.25, 3), deed(FaultKind::kJoin, 1.30, 4)});
+  REQUIRE(pauses.size() == 1);
+  CHECK_FALSE(pauses[0].alone);
+}
+
+TEST_CASE("who was left out in its sleep has to be gone after it woke") {
+  const Story story =
+      beginning().steps(0, 3).epoch(1.5, "1.2", "1.1", "forced", 3, {1, 2}).steps(3, 5).story();
+  const std::vector<Deed> slept = {deed(FaultKind::kStop, 1.25, 3, /*until_t=*/1.6)};
+  SUBCASE("gone") {
+    const auto revenants = revenants_of(story, slept, {{103, 1.7}});
+    REQUIRE(revenants.size() == 1);
+    CHECK(revenants[0].gone_t == 1.7);
+    CHECK(revenants[0].epoch == "1.2");
+  }
+  SUBCASE("still there") {
+    const auto revenants = revenants_of(story, slept, {});
+    REQUIRE(revenants.size() == 1);
+    CHECK_FALSE(revenants[0].gone_t.has_value());
+  }
+  SUBCASE("killed in its sleep") {
+    CHECK(revenants_of(story, slept, {{103, 1.55}}).empty());
+  }
+  SUBCASE("awake before that epoch") {
+    CHECK(revenants_of(story, {deed(FaultKind::kStop, 1.25, 3, 1.4)}, {}).empty());
+  }
+}
+
+TEST_CASE("the last copies of a segment are known from the placement") {
+  Cast cast;
+  const Story story = beginning().story();
+  for (int id = 1; id <= 3; ++id) {
+    cast.add("worker-" + std::to_string(id), 50 + id, 0).pid = 100 + id;
+    cast.learn(story.workers[std::size_t(id - 1)]);
+  }
+  cast.learn(story.epochs.front());
+  REQUIRE(cast.members().size() == 3);
+  Player *one = cast.find("worker-1"), *two = cast.find("worker-2");
+  CHECK_FALSE(cast.last_copies({one}));
+  CHECK(cast.last_copies({one, two}));
+  two->stopped = true;
+  CHECK(cast.last_copies({one}));
+  two->stopped = false;
+  two->killed = true;
+  CHECK(cast.last_copies({one}));
+}
+
+}  // namespace starling::chaos

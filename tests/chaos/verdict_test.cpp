@@ -1,0 +1,210 @@
+#include "tools/chaos/verdict.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/chaos/stories.h"
+
+namespace starling::chaos {
+namespace {
+
+// A kill of worker 3 at t = 1.25, between steps 2 and 3, after which everything is as it should be.
+Tale disturbed_tale() {
+  return beginning()
+      .steps(0, 3)
+      .worker(1.26, 3, "lost")
+      .epoch(1.30, "1.2", "1.1", "forced", 3, {1, 2})
+      .steps(3, 5);
+}
+
+Evidence evidence_of(Tale tale) {
+  Evidence e;
+  e.quiet = quiet_story();
+  e.reference_digest = "d";
+  e.loud = tale.story();
+  e.deeds = {deed(FaultKind::kKill, 1.25, 3)};
+  e.strangers = {{"garbage", true, "closed"}};
+  return e;
+}
+Evidence good() {
+  return evidence_of(disturbed_tale().done());
+}
+
+Verdict verdict_on(const Evidence& e, const std::string& promise) {
+  for (const Verdict& v : judge(e))
+    if (v.promise == promise) return v;
+  return {};
+}
+
+#define CHECK_FINDING(evidence, promise, wanted)                       \
+  do {                                                                 \
+    const Verdict found_verdict = verdict_on(evidence, promise);       \
+    CHECK_MESSAGE(found_verdict.finding == wanted, found_verdict.why); \
+  } while (false)
+
+}  // namespace
+
+TEST_CASE("a run that kept everything: held or not tested, nothing broken") {
+  const auto verdicts = judge(good());
+  REQUIRE(verdicts.size() == 9);
+  for (const Verdict& v : verdicts) {
+    CAPTURE(v.promise);
+    CHECK_MESSAGE(v.finding != Finding::kBroken, v.why);
+  }
+  CHECK(all_held(verdicts));
+  for (const char* promise : {"P1", "P2", "P3", "P6", "P7", "P8", "faults"})
+    CHECK_FINDING(good(), promise, Finding::kHeld);
+}
+
+TEST_CASE("P1: another digest, another loss, or no digest at all") {
+  CHECK_FINDING(evidence_of(disturbed_tale().done("e")), "P1", Finding::kBroken);
+
+  Evidence other_loss = good();
+  other_loss.loud.step_lines[4].second.loss = 2.5;
+  CHECK_FINDING(other_loss, "P1", Finding::kBroken);
+
+  CHECK_FINDING(evidence_of(disturbed_tale()), "P1", Finding::kBroken);
+}
+
+TEST_CASE("P1: a given digest alone is compared, too") {
+  Evidence e = good();
+  e.quiet.reset();
+  CHECK_FINDING(e, "P1", Finding::kHeld);
+  e.reference_digest = "other";
+  CHECK_FINDING(e, "P1", Finding::kBroken);
+  e.reference_digest.clear();
+  CHECK_FINDING(e, "P1", Finding::kNotTested);
+}
+
+TEST_CASE("P2: a micro-batch missing, twice, of nobody, or of no step") {
+  const struct {
+    const char* rows;
+    bool whole;
+  } cases[] = {{"[0,1],[1,2]", true},  {"[0,1]", false},       {"[0,1],[0,2]", false},
+               {"[0,1],[2,2]", false}, {"[0,1],[1,9]", false}, {"", false}};
+  for (const auto& c : cases) {
+    CAPTURE(c.rows);
+    Tale tale = beginning().steps(0, 4).step(1.4, 4).ledger(1.4, 4, c.rows).done();
+    Evidence e = evidence_of(tale);
+    CHECK_FINDING(e, "P2", (c.whole ? Finding::kHeld : Finding::kBroken));
+  }
+  CHECK_FINDING(evidence_of(beginning().steps(0, 5).ledger(1.5, 5).done()), "P2", Finding::kBroken);
+  CHECK_FINDING(evidence_of(beginning().steps(0, 5).step(1.5, 4).done()), "P2", Finding::kBroken);
+  CHECK_FINDING(evidence_of(beginning().steps(0, 3).steps(4, 5).done()), "P2", Finding::kBroken);
+}
+
+TEST_CASE("P2: a whole ledger over a wrong sum shows in the norm") {
+  Evidence e = good();
+  e.loud.step_lines[2].second.norm = 1.5;
+  CHECK_FINDING(e, "P2", Finding::kBroken);
+  CHECK_FINDING(e, "P1", Finding::kBroken);
+}
+
+TEST_CASE("P3: an epoch that begins before a committed step, or before an earlier epoch") {
+  const Tale back =
+      beginning().steps(0, 3).epoch(1.50, "1.2", "1.1", "forced", 2, {1, 2}).steps(3, 5).done();
+  CHECK_FINDING(evidence_of(back), "P3", Finding::kBroken);
+
+  const Tale falling = disturbed_tale().epoch(1.5, "1.3", "1.2", "forced", 1, {1, 2}).done();
+  CHECK_FINDING(evidence_of(falling), "P3", Finding::kBroken);
+}
+
+TEST_CASE("P3: a restart although somebody had a copy") {
+  const Tale restarted = disturbed_tale().add(R"({"t":1.6,"ev":"restart","version":2})").done();
+  CHECK_FINDING(evidence_of(restarted), "P3", Finding::kBroken);
+}
+
+TEST_CASE("P4: an evicted worker that computes, or lives on") {
+  const Tale counts = beginning()
+                          .steps(0, 3)
+                          .epoch(1.30, "1.2", "1.1", "forced", 3, {1, 2})
+                          .steps(3, 4)
+                          .step(1.4, 4)
+                          .ledger(1.4, 4, "[0,1],[1,3]")
+                          .done();
+  CHECK_FINDING(evidence_of(counts), "P4", Finding::kBroken);
+
+  Evidence e = good();
+  e.revenants = {{{"worker-3", 3, 103}, "1.2", 1.4, 1.45}};
+  CHECK_FINDING(e, "P4", Finding::kHeld);
+  e.revenants.front().gone_t.reset();
+  CHECK_FINDING(e, "P4", Finding::kBroken);
+}
+
+TEST_CASE("P5: state is lost with exit code 4 and one line, and only when no copy was left") {
+  // Workers 2 and 3 have the two copies of segment 1.
+  Tale tale = beginning().steps(0, 3).worker(1.3, 2, "lost").worker(1.3, 3, "lost").failed(1.4, 4);
+  Evidence e = evidence_of(tale);
+  e.run_status = 4;
+  e.run_errors = {"state lost: ..."};
+  e.deeds = {deed(FaultKind::kKill, 1.25, 2), deed(FaultKind::kKill, 1.25, 3)};
+  CHECK_FINDING(e, "P5", Finding::kHeld);
+  CHECK_FINDING(e, "P1", Finding::kNotTested);
+  CHECK(all_held(judge(e)));
+
+  SUBCASE("somebody had a copy") {
+    e.deeds.pop_back();
+    CHECK_FINDING(e, "P5", Finding::kBroken);
+    CHECK_FINDING(e, "P1", Finding::kBroken);
+  }
+  SUBCASE("two lines") {
+    e.run_errors.push_back("another");
+    CHECK_FINDING(e, "P5", Finding::kBroken);
+  }
+  SUBCASE("another exit code than the event tells") {
+    e.run_status = 5;
+    CHECK_FINDING(e, "P5", Finding::kBroken);
+  }
+  SUBCASE("the steps before it have other bits") {
+    e.loud.step_lines[1].second.loss = 3;
+    CHECK_FINDING(e, "P1", Finding::kBroken);
+  }
+}
+
+TEST_CASE("P5: a worker that ends for no reason") {
+  Evidence e = good();
+  e.ends = {{"worker-1", 101, 139, false}};
+  CHECK_FINDING(e, "P5", Finding::kBroken);
+}
+
+TEST_CASE("P6: anything left") {
+  Evidence e = good();
+  e.leftovers = {"process 77"};
+  CHECK_FINDING(e, "P6", Finding::kBroken);
+}
+
+TEST_CASE("P7: a long pause after a kill that stood alone") {
+  Evidence e = good();
+  e.pause_ms_max = 50;  // the gap is 100 ms, a step as long
+  CHECK_FINDING(e, "P7", Finding::kHeld);
+
+  Tale slow = beginning().steps(0, 3).epoch(1.9, "1.2", "1.1", "forced", 3, {1, 2});
+  slow.step(2.2, 3).ledger(2.2, 3).step(2.3, 4).ledger(2.3, 4).done();
+  Evidence late = evidence_of(slow);
+  late.pause_ms_max = 50;
+  CHECK_FINDING(late, "P7", Finding::kBroken);
+
+  late.deeds.push_back(deed(FaultKind::kStop, 1.25, 1, 1.8));  // then nobody can tell
+  CHECK_FINDING(late, "P7", Finding::kNotTested);
+}
+
+TEST_CASE("P7: a join that forces an epoch") {
+  Evidence e = good();
+  e.deeds = {deed(FaultKind::kJoin, 1.1, 4)};
+  CHECK_FINDING(e, "P7", Finding::kBroken);
+}
+
+TEST_CASE("P8: a stranger that was not refused") {
+  Evidence e = good();
+  e.strangers.push_back({"a worker with a key of its own", false, "joined"});
+  CHECK_FINDING(e, "P8", Finding::kBroken);
+}
+
+TEST_CASE("a fault without its effect is no fault") {
+  Evidence e = good();
+  e.deeds.front().effects.front().seen = false;
+  CHECK_FINDING(e, "faults", Finding::kBroken);
+  e.deeds.front().effects.front().overtaken = true;
+  CHECK_FINDING(e, "faults", Finding::kHeld);
+}
+
+}  // namespace starling::chaos

@@ -1,0 +1,131 @@
+#include "tools/chaos/cast.h"
+
+#include <algorithm>
+
+#include "tools/chaos/pauses.h"
+#include "tools/chaos/processes.h"
+
+namespace starling::chaos {
+
+Player& Cast::add(std::string name, int guard, double t) {
+  Player& player = players_.emplace_back();
+  player.name = std::move(name);
+  player.guard = guard;
+  player.began_t = t;
+  return player;
+}
+
+Player* Cast::find(const std::string& name) {
+  for (auto it = players_.rbegin(); it != players_.rend(); ++it)
+    if (it->name == name) return &*it;
+  return nullptr;
+}
+
+Player* Cast::by_guard(int guard) {
+  for (Player& player : players_)
+    if (player.guard == guard && guard != 0) return &player;
+  return nullptr;
+}
+
+Player* Cast::by_process(int pid) {
+  for (Player& player : players_)
+    if (player.pid == pid && pid != 0) return &player;
+  return nullptr;
+}
+
+void Cast::learn(const WorkerSeen& seen) {
+  Player* player = find(seen.name);
+  if (!player) return;
+  if (seen.what == "joined" && seen.id > player->id) {
+    player->id = seen.id;
+    if (seen.pid != 0 && seen.pid != player->pid) player->pid = seen.pid;
+  }
+}
+
+void Cast::learn(const EpochSeen& epoch) {
+  epoch_ = epoch;
+  // The event of its joining may have been lost with a coordinator.
+  for (const MemberSeen& m : epoch.members)
+    if (Player* player = find(m.name); player && player->id < m.id) player->id = m.id;
+}
+
+void Cast::look() {
+  for (Player& player : players_) {
+    if (player.over) continue;
+    const bool guard_there = player.guard != 0 && alive(player.guard);
+    if (player.pid == 0 || !alive(player.pid)) {
+      player.pid = 0;
+      player.stopped = false;
+      if (guard_there)  // a new life, or the first
+        for (const int child : children_of(player.guard)) player.pid = child;
+    }
+    if (player.pid != 0) watched_.insert(player.pid);
+    if (!guard_there) player.guard = 0;
+    if (!guard_there && player.pid == 0) player.over = true;
+  }
+  std::erase_if(watched_, [&](int pid) {
+    if (alive(pid)) return false;
+    gone_.emplace(pid, now_);
+    return true;
+  });
+}
+
+std::vector<Player*> Cast::members() {
+  std::vector<Player*> found;
+  for (Player& player : players_)
+    if (player.can_be_hit() && player.id != 0 && epoch_.has(player.id)) found.push_back(&player);
+  std::sort(found.begin(), found.end(),
+            [](const Player* a, const Player* b) { return a->id < b->id; });
+  return found;
+}
+
+std::size_t Cast::living() const {
+  return static_cast<std::size_t>(
+      std::count_if(players_.begin(), players_.end(),
+                    [](const Player& p) { return !p.over && !p.killed && !p.leaving; }));
+}
+
+std::vector<int> Cast::processes() const {
+  std::vector<int> pids;
+  for (const Player& player : players_)
+    for (const int pid : {player.guard, player.pid})
+      if (pid != 0 && !player.over) pids.push_back(pid);
+  return pids;
+}
+
+bool Cast::last_copies(const std::vector<const Player*>& taken) const {
+  std::set<std::uint64_t> able;
+  for (const Player& player : players_)
+    if (player.can_be_hit() && std::find(taken.begin(), taken.end(), &player) == taken.end())
+      able.insert(player.id);
+  for (const auto& holders : epoch_.holders_by_segment())
+    if (std::none_of(holders.begin(), holders.end(),
+                     [&](std::uint64_t id) { return able.count(id) > 0; }))
+      return true;
+  return false;
+}
+
+std::vector<Revenant> revenants_of(const Story& story, const std::vector<Deed>& deeds,
+                                   const std::map<int, double>& gone) {
+  std::vector<Revenant> revenants;
+  for (const Deed& deed : deeds) {
+    if (deed.outcome != Deed::Outcome::kDone || deed.fault.kind != FaultKind::kStop) continue;
+    for (const Target& target : deed.targets) {
+      if (target.id == 0) continue;
+      for (const EpochSeen& epoch : story.epochs) {
+        const double at = committed_at(epoch);
+        if (at <= deed.t || at > deed.until_t || epoch.has(target.id)) continue;
+        Revenant revenant{target, epoch.id, deed.until_t, std::nullopt};
+        if (const auto it = gone.find(target.pid); it != gone.end()) {
+          if (it->second < deed.until_t) break;  // it was killed in its sleep
+          revenant.gone_t = it->second;
+        }
+        revenants.push_back(std::move(revenant));
+        break;
+      }
+    }
+  }
+  return revenants;
+}
+
+}  // namespace starling::chaos

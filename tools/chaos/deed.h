@@ -1,0 +1,87 @@
+#pragma once
+// What was done to a run, and what was seen of it from outside: all that a verdict rests on besides
+// the run's own events. Values only.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/chaos/plan.h"
+#include "tools/chaos/story.h"
+
+namespace starling::chaos {
+
+// Times `t` are seconds on the clock of the run's events.
+
+struct Effect {
+  std::string what;  // "process 812 is gone"
+  bool seen = false;
+  bool overtaken = false;  // the job ended before it could be seen
+  double after_s = 0;      // of the deed
+};
+
+struct Target {
+  std::string name;      // worker-3, coordinator-0
+  std::uint64_t id = 0;  // of a worker's incarnation; 0: not known
+  int pid = 0;
+};
+
+struct Deed {
+  enum class Outcome : std::uint8_t {
+    kDone = 1,
+    kHeldBack,    // nobody to hit, or it would have taken a last copy
+    kNotReached,  // the job ended first
+  };
+  Fault fault;
+  Outcome outcome = Outcome::kNotReached;
+  double t = 0;
+  double until_t = 0;  // when what it disturbed was as before (SIGCONT, ...); t if at once
+  std::vector<Target> targets;
+  std::string why;  // held back
+  std::vector<Effect> effects;
+
+  bool verified() const {  // every effect was seen, or could not be any more
+    for (const Effect& e : effects)
+      if (!e.seen && !e.overtaken) return false;
+    return true;
+  }
+};
+
+// A worker that was left out of an epoch while it could not act, and then woke up.
+struct Revenant {
+  Target who;
+  std::string epoch;  // the first without it
+  double woken_t = 0;
+  std::optional<double> gone_t;  // when that life of it was over
+};
+
+struct ProcessEnd {
+  std::string name;
+  int pid = 0;
+  int status = 0;        // exit status, or 128 + signal
+  bool expected = true;  // a status that its life explains
+};
+
+// An attempt to get in without a key of the job.
+struct Stranger {
+  std::string how;
+  bool refused = false;
+  std::string seen;  // "closed after 3 ms, 0 bytes"
+};
+
+struct Evidence {
+  std::optional<Story> quiet;    // the undisturbed run
+  std::string reference_digest;  // its digest, or the one that was given; empty: none
+  Story loud;                    // the disturbed run
+  bool attached = false;         // the run was there before and goes on after us
+  int run_status = 0;
+  std::vector<std::string> run_errors;  // its lines "starling: ..." on stderr
+  std::vector<Deed> deeds;
+  std::vector<Revenant> revenants;
+  std::vector<ProcessEnd> ends;  // of workers
+  std::vector<std::string> leftovers;
+  std::vector<Stranger> strangers;
+  double pause_ms_max = 250;  // above the lost work; P7
+};
+
+}  // namespace starling::chaos

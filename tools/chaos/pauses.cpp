@@ -1,0 +1,110 @@
+#include "tools/chaos/pauses.h"
+
+#include <algorithm>
+
+namespace starling::chaos {
+namespace {
+
+constexpr double kNear_s = 1.0;      // faults so near to each other share a pause
+constexpr double kAftermath_s = 10;  // a fault may force an epoch so long after it is over
+
+bool stops_nobody(FaultKind kind) {
+  return kind == FaultKind::kJoin || kind == FaultKind::kLeave;
+}
+
+// Commit times in order, with the step's duration.
+std::vector<StepSeen> in_time(const Story& story) {
+  std::vector<StepSeen> steps;
+  for (const auto& [version, step] : story.step_lines) steps.push_back(step);
+  std::stable_sort(steps.begin(), steps.end(),
+                   [](const StepSeen& a, const StepSeen& b) { return a.t < b.t; });
+  return steps;
+}
+
+// The commits around t; false if there is none on one side.
+bool measure(const std::vector<StepSeen>& steps, double t, Pause& pause) {
+  const auto after = std::upper_bound(steps.begin(), steps.end(), t,
+                                      [](double at, const StepSeen& s) { return at < s.t; });
+  if (after == steps.begin() || after == steps.end()) return false;
+  pause.gap_ms = 1000 * (after->t - (after - 1)->t);
+  std::vector<double> before;
+  for (auto it = after; it != steps.begin() && before.size() < 10;) before.push_back((--it)->ms);
+  pause.step_ms = median(before);
+  pause.over_ms = pause.gap_ms - 2 * pause.step_ms;
+  return true;
+}
+
+bool alone(const Deed& deed, double end, const std::vector<Deed>& deeds) {
+  for (const Deed& other : deeds) {
+    if (&other == &deed || other.outcome != Deed::Outcome::kDone) continue;
+    if (other.t <= end + kNear_s && std::max(other.t, other.until_t) >= deed.t - kNear_s)
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+double committed_at(const EpochSeen& epoch) {
+  return epoch.t - epoch.resume_ms.value_or(0) / 1000;
+}
+
+std::vector<Pause> pauses_of(const Story& story, const std::vector<Deed>& deeds) {
+  const auto steps = in_time(story);
+  std::vector<Pause> pauses;
+  std::vector<const EpochSeen*> explained;
+  for (const Deed& deed : deeds) {
+    if (deed.outcome != Deed::Outcome::kDone || deed.fault.kind != FaultKind::kKill) continue;
+    Pause pause;
+    pause.t = deed.t;
+    pause.kill = true;
+    pause.what = "kill";
+    for (const Target& target : deed.targets) pause.what += " " + target.name;
+    if (!measure(steps, deed.t, pause)) continue;
+    const double end = deed.t + pause.gap_ms / 1000;
+    pause.alone = alone(deed, end, deeds);
+    for (const EpochSeen& epoch : story.epochs) {
+      if (epoch.kind != "forced" || committed_at(epoch) < deed.t || committed_at(epoch) > end)
+        continue;
+      explained.push_back(&epoch);
+      pause.epoch = epoch.id;
+      pause.detect_ms = epoch.detect_ms.value_or(0);
+      pause.form_ms = epoch.form_ms.value_or(0);
+      pause.resume_ms = epoch.resume_ms.value_or(0);
+      break;
+    }
+    pauses.push_back(std::move(pause));
+  }
+  for (const EpochSeen& epoch : story.epochs) {
+    if (epoch.kind != "forced" ||
+        std::find(explained.begin(), explained.end(), &epoch) != explained.end())
+      continue;
+    Pause pause;
+    pause.t = committed_at(epoch);
+    pause.what = epoch.cause;
+    pause.epoch = epoch.id;
+    pause.detect_ms = epoch.detect_ms.value_or(0);
+    pause.form_ms = epoch.form_ms.value_or(0);
+    pause.resume_ms = epoch.resume_ms.value_or(0);
+    if (measure(steps, pause.t, pause)) pauses.push_back(std::move(pause));
+  }
+  std::stable_sort(pauses.begin(), pauses.end(),
+                   [](const Pause& a, const Pause& b) { return a.t < b.t; });
+  return pauses;
+}
+
+std::vector<const EpochSeen*> unexplained(const Story& story, const std::vector<Deed>& deeds) {
+  std::vector<const EpochSeen*> found;
+  for (const EpochSeen& epoch : story.epochs) {
+    if (epoch.kind != "forced") continue;
+    const double at = committed_at(epoch);
+    const bool explained = std::any_of(deeds.begin(), deeds.end(), [&](const Deed& deed) {
+      return deed.outcome == Deed::Outcome::kDone && !stops_nobody(deed.fault.kind) &&
+             deed.t <= at + 0.1 && at <= std::max(deed.t, deed.until_t) + kAftermath_s;
+    });
+    if (!explained) found.push_back(&epoch);
+  }
+  return found;
+}
+
+}  // namespace starling::chaos

@@ -1,0 +1,56 @@
+#pragma once
+// Other processes as /proc shows them, and what a run leaves behind. Reads only.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace starling::chaos {
+
+struct ProcessSeen {
+  int pid = 0, parent = 0;
+  char state = 0;           // R, S, D, T, Z
+  std::uint64_t began = 0;  // clock ticks since boot: tells two processes of one pid apart
+  std::uint64_t cpu = 0;    // clock ticks, user and system
+};
+
+std::optional<ProcessSeen> look_at(int pid);  // none: there is no such process
+bool alive(int pid);                          // there, and not a zombie
+bool stopped(int pid);                        // state T
+
+std::vector<int> all_processes();
+std::vector<int> children_of(int pid);  // zombies left out
+std::vector<std::string> command_line(int pid);
+// Processes, not zombies, whose environment has `name=value`.
+std::vector<int> with_environment(const std::string& name, const std::string& value);
+
+// Inodes of the sockets that listen on TCP or have a name in the file system or the abstract space.
+std::map<std::uint64_t, std::string> listening_sockets();
+std::set<std::uint64_t> sockets_of(int pid);
+// TCP ports of this process's listening sockets.
+std::vector<std::uint16_t> listening_ports(int pid);
+
+// What a run leaves behind: looks at its processes while they live, so that it knows afterwards
+// what was theirs. Threads: belongs to one thread.
+class Traces {
+ public:
+  // Takes stock of /tmp and /dev/shm; whatever is there already is not the run's.
+  Traces();
+  // Call now and then with the run's processes.
+  void look(const std::vector<int>& pids);
+  // Once the run is over: its sockets that still listen, and its files that are there. A file is
+  // the run's if it is new and was open in, or mapped by, one of its processes, or has the pid of
+  // one in its name. `mine`: below this folder nothing counts.
+  std::vector<std::string> left(const std::string& mine) const;
+
+ private:
+  std::set<std::string> before_;                  // paths
+  std::set<std::string> touched_;                 // opened or mapped below /tmp and /dev/shm
+  std::map<std::uint64_t, std::string> sockets_;  // that listened
+  std::set<int> pids_;
+};
+
+}  // namespace starling::chaos

@@ -1,0 +1,55 @@
+#pragma once
+// A TCP proxy in front of workers, so that their links can be cut, slowed and damaged without a
+// privilege: worker processes advertise a port of the proxy, and reach coordinators through it.
+//
+// A connection has two ends that can be disturbed: whose front it goes through, and, for a bulk
+// connection, the worker that dialled it, as the hello says that it begins with.
+//
+// Threads: owns one thread; every function may be called from any other.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/base/result.h"
+
+namespace starling::chaos {
+
+// How the links of one worker are. Both directions alike.
+struct LinkState {
+  bool cut = false;    // nothing passes; nothing is closed either, as on a broken network
+  double delay_s = 0;  // added to every byte, each way
+  bool operator==(const LinkState&) const = default;
+};
+
+struct LinkCounts {
+  std::uint64_t passed = 0;       // bytes to and from this worker
+  std::uint64_t held = 0;         // bytes that waited, and connections, because of a cut
+  std::uint64_t flipped = 0;      // bits
+  std::uint64_t connections = 0;  // that are open now
+};
+
+class Proxy {
+ public:
+  // Errors: kUnavailable  no socket to be had.
+  static Result<std::unique_ptr<Proxy>> start();
+  virtual ~Proxy() = default;
+
+  // A port at 127.0.0.1 behind which is this port, on behalf of this worker. `bulk`: connections
+  // begin with a hello (collectives/tcp/handshake.h). The front stays until forget(worker).
+  virtual Result<std::uint16_t> add(const std::string& worker, std::uint16_t target, bool bulk) = 0;
+  // The worker's fronts and connections are closed.
+  virtual void forget(const std::string& worker) = 0;
+  // The incarnation under which this worker dials from now on.
+  virtual void set_id(const std::string& worker, std::uint64_t id) = 0;
+
+  virtual void set(const std::string& worker, const LinkState& state) = 0;
+  // Flips one bit in what passes next over a bulk connection of this worker, beyond the handshake.
+  virtual void flip(const std::string& worker) = 0;
+  virtual LinkCounts counts(const std::string& worker) const = 0;
+};
+
+// A port of 127.0.0.1 that nothing listens on, outside the range of ports for dialling.
+Result<std::uint16_t> quiet_port();
+
+}  // namespace starling::chaos

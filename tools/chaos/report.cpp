@@ -1,0 +1,155 @@
+#include "tools/chaos/report.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace starling::chaos {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* to_string(Deed::Outcome outcome) {
+  switch (outcome) {
+    case Deed::Outcome::kDone:
+      return "done";
+    case Deed::Outcome::kHeldBack:
+      return "held back";
+    case Deed::Outcome::kNotReached:
+      return "not reached";
+  }
+  return "unknown";
+}
+
+Json json_of(const Deed& deed) {
+  const Fault& fault = deed.fault;
+  Json out{{"at_s", fault.at_s}, {"kind", chaos::to_string(fault.kind)}};
+  if (fault.count != 1) out["count"] = fault.count;
+  if (fault.for_s > 0) out["for_s"] = fault.for_s;
+  if (fault.back_s > 0) out["back_s"] = fault.back_s;
+  out["outcome"] = to_string(deed.outcome);
+  if (!deed.why.empty()) out["why"] = deed.why;
+  if (deed.outcome != Deed::Outcome::kDone) return out;
+  out["t"] = deed.t;
+  out["until_t"] = deed.until_t;
+  for (const Target& target : deed.targets)
+    out["targets"].push_back({{"name", target.name}, {"id", target.id}, {"pid", target.pid}});
+  for (const Effect& effect : deed.effects)
+    out["effects"].push_back({{"what", effect.what},
+                              {"seen", effect.seen},
+                              {"overtaken", effect.overtaken},
+                              {"after_s", effect.after_s}});
+  return out;
+}
+
+Json json_of(const Pause& pause) {
+  return {{"t", pause.t},
+          {"what", pause.what},
+          {"epoch", pause.epoch},
+          {"gap_ms", pause.gap_ms},
+          {"step_ms", pause.step_ms},
+          {"over_ms", pause.over_ms},
+          {"detect_ms", pause.detect_ms},
+          {"form_ms", pause.form_ms},
+          {"resume_ms", pause.resume_ms},
+          {"alone", pause.alone}};
+}
+
+Json runs_of(const Evidence& e) {
+  Json out{{"steps_committed", e.loud.committed().size()},
+           {"epochs", e.loud.epochs.size()},
+           {"step_ms_median", e.loud.median_step_ms()},
+           {"exit_code", e.run_status},
+           {"digest", e.loud.done ? Json(e.loud.done->digest) : Json(nullptr)},
+           {"reference_digest", e.reference_digest}};
+  if (e.quiet) out["undisturbed_step_ms_median"] = e.quiet->median_step_ms();
+  return out;
+}
+
+}  // namespace
+
+std::string report_json(const Report& report) {
+  const Evidence& e = report.evidence;
+  Json out{{"job", report.job},         {"held", all_held(report.verdicts)},
+           {"repeat", report.repeat},   {"seconds", report.seconds},
+           {"seed", report.plan.seed},  {"workers", report.plan.workers},
+           {"steps", report.plan.steps}};
+  for (const Verdict& v : report.verdicts)
+    out["verdicts"].push_back({{"promise", v.promise},
+                               {"title", v.title},
+                               {"finding", to_string(v.finding)},
+                               {"why", v.why}});
+  out["run"] = runs_of(e);
+  out["faults"] = Json::array();
+  for (const Deed& deed : e.deeds) out["faults"].push_back(json_of(deed));
+  out["pauses"] = Json::array();
+  for (const Pause& pause : report.pauses) out["pauses"].push_back(json_of(pause));
+  out["woken_up_left_out"] = Json::array();
+  for (const Revenant& r : e.revenants)
+    out["woken_up_left_out"].push_back({{"name", r.who.name},
+                                        {"pid", r.who.pid},
+                                        {"epoch", r.epoch},
+                                        {"woken_t", r.woken_t},
+                                        {"gone_t", r.gone_t ? Json(*r.gone_t) : Json(nullptr)}});
+  out["worker_ends"] = Json::array();
+  for (const ProcessEnd& end : e.ends)
+    out["worker_ends"].push_back(
+        {{"name", end.name}, {"pid", end.pid}, {"status", end.status}, {"expected", end.expected}});
+  out["strangers"] = Json::array();
+  for (const Stranger& s : e.strangers)
+    out["strangers"].push_back({{"how", s.how}, {"refused", s.refused}, {"seen", s.seen}});
+  out["leftovers"] = e.leftovers;
+  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string report_junit(const Report& report) {
+  std::size_t broken = 0, skipped = 0;
+  for (const Verdict& v : report.verdicts) {
+    broken += v.finding == Finding::kBroken;
+    skipped += v.finding == Finding::kNotTested;
+  }
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.3f", report.seconds);
+  std::string out =
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"starling chaos " +
+      xml_text(report.job) + "\" tests=\"" + std::to_string(report.verdicts.size()) +
+      "\" failures=\"" + std::to_string(broken) + "\" skipped=\"" + std::to_string(skipped) +
+      "\" time=\"" + seconds + "\">\n";
+  for (const Verdict& v : report.verdicts) {
+    out +=
+        "  <testcase classname=\"promises\" name=\"" + xml_text(v.promise + " " + v.title) + "\">";
+    if (v.finding == Finding::kBroken)
+      out +=
+          "<failure message=\"" + xml_text(v.why) + "\">" + xml_text(report.repeat) + "</failure>";
+    if (v.finding == Finding::kNotTested) out += "<skipped message=\"" + xml_text(v.why) + "\"/>";
+    if (v.finding == Finding::kHeld) out += "<system-out>" + xml_text(v.why) + "</system-out>";
+    out += "</testcase>\n";
+  }
+  return out + "</testsuite>\n";
+}
+
+std::string line_of(const Verdict& verdict) {
+  std::string line = verdict.promise + " " + verdict.title;
+  line.resize(std::max<std::size_t>(line.size() + 1, 24), ' ');
+  return line + to_string(verdict.finding) + ": " + verdict.why;
+}
+
+std::string xml_text(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e)
+      out += c == '\n' ? ' ' : '?';
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace starling::chaos

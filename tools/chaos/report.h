@@ -1,0 +1,33 @@
+#pragma once
+// What is left of a chaos run for people and programs: report.json, junit.xml. Pure: values in,
+// text out.
+
+#include <string>
+#include <vector>
+
+#include "tools/chaos/deed.h"
+#include "tools/chaos/pauses.h"
+#include "tools/chaos/verdict.h"
+
+namespace starling::chaos {
+
+struct Report {
+  std::string job;     // its name
+  std::string repeat;  // the one command that does this again
+  Plan plan;
+  Evidence evidence;
+  std::vector<Verdict> verdicts;
+  std::vector<Pause> pauses;
+  double seconds = 0;  // both runs together
+};
+
+std::string report_json(const Report& report);
+// One test case for each promise; broken is a failure, not tested is skipped.
+std::string report_junit(const Report& report);
+
+// "P1 same bits        held: ..."
+std::string line_of(const Verdict& verdict);
+// For text and attributes; what no XML may hold becomes '?'.
+std::string xml_text(const std::string& text);
+
+}  // namespace starling::chaos

@@ -1,0 +1,15 @@
+#pragma once
+// report.html: one file that needs neither server nor script to be read. Pure.
+
+#include <string>
+
+#include "tools/chaos/report.h"
+
+namespace starling::chaos {
+
+std::string report_html(const Report& report);
+
+// The frame of a page; `body` is HTML.
+std::string html_page(const std::string& title, const std::string& body);
+
+}  // namespace starling::chaos

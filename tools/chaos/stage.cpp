@@ -1,0 +1,395 @@
+#include "tools/chaos/stage.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "core/base/mac.h"
+
+namespace starling::chaos {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPoll{3};
+constexpr double kStart_s = 60;       // to the first event of a run
+constexpr double kStrangers_s = 0.5;  // after the first step, strangers try to get in
+constexpr std::uint64_t kStrangerPatience_ms = 3000;
+constexpr double kTraces_s = 0.2;         // between two looks at the processes' files
+constexpr double kLastProcess_s = 10;     // beyond the job's own timeouts, for workers to end
+constexpr std::uint32_t kSpareKeys = 64;  // that `starling run` makes for workers that join
+constexpr const char* kMark = "STARLING_CHAOS_RUN";
+
+double clock_s() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+}
+
+sigset_t ending_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int s : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&set, s);
+  return set;
+}
+
+int pending_signal() {
+  const sigset_t set = ending_signals();
+  const timespec now{};
+  const int signal = ::sigtimedwait(&set, nullptr, &now);
+  return signal > 0 ? signal : 0;
+}
+
+std::string fresh_mark() {
+  std::uint64_t number = 0;
+  random_bytes({reinterpret_cast<std::uint8_t*>(&number), sizeof number});
+  char text[20];
+  std::snprintf(text, sizeof text, "%016" PRIx64, number);
+  return text;
+}
+
+int open_log(const std::string& path) {
+  return ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+}
+
+// Lines with which a process of ours says why it ended.
+std::vector<std::string> error_lines(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind("starling: ", 0) == 0) lines.push_back(line.substr(10));
+  return lines;
+}
+
+}  // namespace
+
+Stage::Stage(StageOptions options, std::function<void(const std::string&)> say)
+    : options_(std::move(options)), say_(std::move(say)), mark_(fresh_mark()) {
+  const sigset_t set = ending_signals();
+  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  ::setenv(kMark, mark_.c_str(), 1);
+}
+
+Stage::~Stage() {
+  for (const int fd : {run_log_, worker_log_})
+    if (fd >= 0) ::close(fd);
+}
+
+std::string Stage::path(const std::string& name) const {
+  return (fs::path(options_.folder) / name).string();
+}
+
+double Stage::now() const {
+  return clock_s() - 1e-9 * double(story_.monotonic_ns);
+}
+
+Result<pid_t> Stage::start_run(const std::string& name, std::uint64_t steps, const Strings& more) {
+  const Plan& plan = options_.plan;
+  Strings arguments = {"run",     options_.job_path,     "--out",     path(name),
+                       "--steps", std::to_string(steps), "--workers", std::to_string(plan.workers),
+                       "--log",   options_.log};
+  const auto add = [&](const char* option, const std::string& value) {
+    arguments.insert(arguments.end(), {option, value});
+  };
+  add("--coordinators", std::to_string(plan.coordinators));
+  add("--threads", std::to_string(plan.threads));
+  if (plan.lease_ms) add("--lease-ms", std::to_string(*plan.lease_ms));
+  if (plan.replicas) add("--replicas", std::to_string(*plan.replicas));
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  if (run_log_ >= 0) ::close(run_log_);
+  run_log_ = open_log(path(name + ".log"));
+  if (run_log_ < 0) return Error(Code::kBadInput, "cannot write " + path(name + ".log"));
+  return children_.spawn(arguments, run_log_, run_log_);
+}
+
+Result<Story> Stage::quiet(const std::string& name, std::uint64_t steps) {
+  STARLING_TRY(pid, start_run(name, steps, {}));
+  for (;;) {
+    for (const auto& end : children_.reap()) {
+      if (end.pid != pid) continue;
+      const auto errors = error_lines(path(name + ".log"));
+      if (end.status == 2 && !errors.empty()) return Error(Code::kBadInput, errors.back());
+      Story story = read_story((fs::path(path(name)) / "events.jsonl").string());
+      if (end.status != 0 || !story.done)
+        return Error(Code::kInternal, "the undisturbed run ended with exit code " +
+                                          std::to_string(end.status) +
+                                          (errors.empty() ? "" : ": " + errors.back()));
+      return story;
+    }
+    if ((signal_ = pending_signal()) != 0) {
+      ::kill(pid, SIGINT);
+      children_.wait_all(milliseconds(5000));
+      return Error(Code::kUnavailable, "ended by a signal");
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+// ---- The disturbed run ------------------------------------------------------------------------
+
+Result<Evidence> Stage::disturbed() {
+  const std::string name = "disturbed";
+  worker_log_ = open_log(path("workers.log"));
+  if (worker_log_ < 0) return Error(Code::kBadInput, "cannot write " + path("workers.log"));
+  STARLING_TRY(run, start_run(name, options_.plan.steps, {"--start", "0"}));
+  run_ = run;
+  Tail tail((fs::path(path(name)) / "events.jsonl").string());
+  const double begun = clock_s();
+  while (!story_.started && !run_status_) {
+    if (!follow(tail)) return Error(Code::kUnavailable, "ended by a signal");
+    if (clock_s() - begun > kStart_s)
+      return Error(Code::kInternal, "the run wrote no event for a minute");
+  }
+  for (std::uint32_t i = 0; i < options_.plan.workers; ++i) start_worker(now());
+
+  DisturberCalls calls;
+  calls.say = say_;
+  calls.start_worker = [this](double t) { return start_worker(t); };
+  calls.coordinators = [this] { return coordinators(); };
+  Disturber disturber(options_.plan, options_.disturber, calls, cast_, story_);
+  while (!run_status_) {
+    if (!follow(tail)) {
+      disturber.end(now());
+      return Error(Code::kUnavailable, "ended by a signal");
+    }
+    if (story_.step_lines.empty()) continue;
+    const double first = story_.step_lines.front().second.t;
+    if (!knocking_.valid() && now() > first + kStrangers_s) let_strangers_try();
+    disturber.advance(now(), first);
+  }
+  disturber.end(now());
+  follow(tail);
+  if (!tail.rest().empty()) story_.oddities.push_back("the last line is cut");
+  wait_for_workers();
+
+  Evidence evidence;
+  evidence.run_status = *run_status_;
+  evidence.run_errors = error_lines(path(name + ".log"));
+  evidence.deeds = disturber.deeds();
+  for (ProcessEnd& end : ends_) {
+    end.expected = explained(end);
+    evidence.ends.push_back(end);
+  }
+  evidence.revenants = revenants_of(story_, evidence.deeds, cast_.gone());
+  evidence.strangers = strangers();
+  find_leftovers(evidence);
+  evidence.loud = std::move(story_);
+  return evidence;
+}
+
+// News of the run, its processes and its traces. Takes a moment.
+bool Stage::follow(Tail& tail) {
+  const std::size_t workers = story_.workers.size(), epochs = story_.epochs.size();
+  for (const std::string& line : tail.lines()) story_.add(line);
+  for (std::size_t i = workers; i < story_.workers.size(); ++i) cast_.learn(story_.workers[i]);
+  for (std::size_t i = epochs; i < story_.epochs.size(); ++i) cast_.learn(story_.epochs[i]);
+  const double t = now();
+  cast_.set_time(t);
+  cast_.look();
+  for (Player& player : cast_.players())
+    for (const int pid : {player.guard, player.pid})
+      if (pid != 0) process_names_[pid] = &player;
+  if (stranger_ != 0 && !stranger_status_)
+    for (const int pid : children_of(stranger_)) stranger_pids_.insert(pid);
+  take_ends();
+  if (t - looked_t_ > kTraces_s) {
+    looked_t_ = t;
+    auto pids = cast_.processes();
+    if (run_ != 0 && !run_status_) pids.push_back(run_);
+    for (const Target& coordinator : coordinators()) pids.push_back(coordinator.pid);
+    traces_.look(pids);
+  }
+  tell_news();
+  std::this_thread::sleep_for(kPoll);
+  if (const int signal = pending_signal()) {
+    signal_ = signal;
+    children_.signal_all(SIGINT);
+    children_.wait_all(milliseconds(5000));
+    return false;
+  }
+  return true;
+}
+
+void Stage::take_ends() {
+  for (const auto& end : children_.reap()) {
+    if (end.pid == run_) {
+      run_status_ = end.status;
+      continue;
+    }
+    if (end.pid == stranger_) stranger_status_ = end.status;
+    const auto it = process_names_.find(end.pid);
+    if (it != process_names_.end()) ends_.push_back({it->second->name, end.pid, end.status, true});
+  }
+}
+
+void Stage::tell_news() {
+  const double from = story_.step_lines.empty() ? 0 : story_.step_lines.front().second.t;
+  char text[200];
+  const auto at = [&](double t) {
+    std::snprintf(text, sizeof text, "%8.2f s      ", t - from);
+    return std::string(text);
+  };
+  for (; told_workers_ < story_.workers.size(); ++told_workers_) {
+    const auto& seen = story_.workers[told_workers_];
+    if (from > 0) tell(at(seen.t) + seen.name + " " + seen.what);
+  }
+  for (; told_epochs_ < story_.epochs.size(); ++told_epochs_) {
+    const auto& epoch = story_.epochs[told_epochs_];
+    tell(at(epoch.t) + "epoch " + epoch.id + " (" + epoch.kind + ", " +
+         std::to_string(epoch.members.size()) + " workers): " + epoch.cause);
+  }
+  for (; told_warnings_ < story_.warnings.size(); ++told_warnings_)
+    tell(at(now()) + "warning: " + story_.warnings[told_warnings_]);
+  if (story_.step_lines.empty() || story_.step_lines.back().second.t - told_step_t_ < 2) return;
+  const auto& [version, step] = story_.step_lines.back();
+  told_step_t_ = step.t;
+  std::snprintf(text, sizeof text,
+                "%8.2f s      step %" PRIu64 " of %" PRIu64 ", loss %.4f, %u workers",
+                step.t - from, version, story_.steps, step.loss.value_or(0), step.world);
+  tell(text);
+}
+
+Player* Stage::start_worker(double now) {
+  const std::uint32_t keys = options_.plan.workers + kSpareKeys;
+  std::string name;
+  for (std::uint32_t tried = 0; tried < keys; ++tried) {
+    name = "worker-" + std::to_string(next_name_++ % keys);
+    const Player* player = cast_.find(name);
+    if (!player || player->over) break;
+    name.clear();
+  }
+  if (name.empty()) return nullptr;
+  auto pid = children_.spawn(
+      {"worker", "--quiet", "--join", story_.address, "--keys", story_.keys, "--name", name,
+       "--threads", std::to_string(options_.plan.threads), "--log", options_.log},
+      worker_log_, worker_log_);
+  if (!pid) {
+    tell(pid.error().text());
+    return nullptr;
+  }
+  return &cast_.add(name, pid.value(), now);
+}
+
+std::vector<Target> Stage::coordinators() const {
+  std::vector<Target> found;
+  if (run_ == 0 || run_status_) return found;
+  for (const int pid : children_of(run_)) {
+    const auto line = command_line(pid);
+    const auto name = std::find(line.begin(), line.end(), "--name");
+    if (line.size() > 1 && line[1] == "coordinator" && name != line.end() && name + 1 != line.end())
+      found.push_back({*(name + 1), 0, pid});
+  }
+  return found;
+}
+
+// ---- Strangers --------------------------------------------------------------------------------
+
+void Stage::let_strangers_try() {
+  constexpr std::size_t kWorkersTried = 2;
+  Doors doors;
+  doors.coordinators = addresses_in(story_.address);
+  for (const Player& player : cast_.players())
+    if (player.pid != 0 && doors.bulk.size() < kWorkersTried)
+      for (const std::uint16_t port : listening_ports(player.pid)) doors.bulk.push_back(port);
+  if (const EpochSeen* epoch = story_.last_epoch())
+    std::sscanf(epoch->id.c_str(), "%" SCNu64 ".%" SCNu64, &doors.epoch.term, &doors.epoch.counter);
+  doors.seed = options_.plan.seed + 1;
+  knocking_ = std::async(std::launch::async, [doors] { return knock(doors); });
+  if (auto started = start_stranger(); !started) tell("no stranger: " + started.error().text());
+}
+
+// A real worker that knows all that is public and has a key of its own. Its job file differs in
+// nothing that the group compares.
+Result<> Stage::start_stranger() {
+  STARLING_TRY(ring, KeyRing::load(story_.keys));
+  STARLING_TRY(keys, stranger_keys(ring));
+  STARLING_TRY(keys.save(path("stranger-keys")));
+  STARLING_TRY(job, load_job((fs::path(path("disturbed")) / "job.toml").string()));
+  job.coordinator_timeout_ms = kStrangerPatience_ms;
+  std::ofstream file(path("stranger.toml"));
+  file << format_job(job);
+  file.close();
+  if (!file) return Error(Code::kBadInput, "cannot write " + path("stranger.toml"));
+  STARLING_TRY(pid, children_.spawn({"worker", "--quiet", "--join", story_.address, "--keys",
+                                     path("stranger-keys"), "--job", path("stranger.toml")},
+                                    worker_log_, worker_log_));
+  stranger_ = pid;
+  return ok();
+}
+
+std::vector<Stranger> Stage::strangers() {
+  std::vector<Stranger> tried;
+  if (knocking_.valid()) tried = knocking_.get();
+  if (stranger_ == 0) return tried;
+  Stranger worker{"a worker with a key of its own", true,
+                  stranger_status_ ? "exit code " + std::to_string(*stranger_status_)
+                                   : std::string("still there")};
+  for (const WorkerSeen& seen : story_.workers)
+    if (stranger_pids_.count(seen.pid) && seen.what == "joined") {
+      worker.refused = false;
+      worker.seen = "joined as " + seen.name;
+    }
+  tried.push_back(std::move(worker));
+  return tried;
+}
+
+// ---- The end ----------------------------------------------------------------------------------
+
+void Stage::wait_for_workers() {
+  for (Player& player : cast_.players())  // there is nothing to join any more
+    if (!player.over && player.id == 0 && player.guard != 0) {
+      player.leaving = true;
+      ::kill(player.guard, SIGTERM);
+    }
+  const double end =
+      clock_s() + double(options_.job.coordinator_timeout_ms) / 1000 + kLastProcess_s;
+  for (bool there = true; there && clock_s() < end;) {
+    cast_.set_time(now());
+    cast_.look();
+    take_ends();
+    there = !cast_.processes().empty() || (stranger_ != 0 && !stranger_status_);
+    if ((signal_ = pending_signal()) != 0) return;
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+// Whether a worker's process may end with this, given what was done to it.
+bool Stage::explained(const ProcessEnd& end) const {
+  constexpr int kKilled = 128 + SIGKILL, kFenced = 75;
+  const Player& player = *process_names_.at(end.pid);
+  if (end.status == 0 || end.status == *run_status_) return true;
+  if (end.status == kKilled) return player.killed || player.guard_killed;
+  if (end.status == 128 + SIGTERM) return player.leaving;
+  if (end.status == kFenced) return player.guard_killed;  // nobody was there to begin a new life
+  return end.status == 3 && run_status_ == 0;             // it was out of touch when the job ended
+}
+
+void Stage::find_leftovers(Evidence& evidence) {
+  std::vector<int> left;
+  const double end = clock_s() + 3;
+  do {
+    children_.reap();
+    left = with_environment(kMark, mark_);
+    std::this_thread::sleep_for(milliseconds(20));
+  } while (!left.empty() && clock_s() < end);
+  for (const int pid : left) {
+    std::string text;
+    for (const std::string& word : command_line(pid)) text += " " + word;
+    evidence.leftovers.push_back("process " + std::to_string(pid) + ":" + text.substr(0, 200));
+  }
+  for (auto& trace : traces_.left(options_.folder)) evidence.leftovers.push_back(std::move(trace));
+  children_.kill_rest();
+  for (const int pid : left) ::kill(pid, SIGKILL);
+}
+
+}  // namespace starling::chaos

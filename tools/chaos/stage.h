@@ -1,0 +1,93 @@
+#pragma once
+// Runs a job twice, undisturbed and disturbed, as processes of their own, and gathers the evidence.
+//
+// The disturbed run is `starling run --start 0`: coordinators and events there, every worker
+// started here, so that guards and their exit statuses are seen without asking the program under
+// test.
+
+#include <functional>
+#include <future>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "core/base/result.h"
+#include "core/job/job.h"
+#include "tools/chaos/deed.h"
+#include "tools/chaos/disturber.h"
+#include "tools/chaos/processes.h"
+#include "tools/chaos/strangers.h"
+#include "tools/starling/children.h"
+
+namespace starling::chaos {
+
+struct StageOptions {
+  std::string job_path;
+  Job job;
+  Plan plan;
+  std::string folder;  // absolute, there
+  DisturberOptions disturber;
+  std::string log = "warn";  // of the processes
+};
+
+// Threads: belongs to one thread. Blocks SIGTERM, SIGINT and SIGHUP and looks for them.
+class Stage {
+ public:
+  Stage(StageOptions options, std::function<void(const std::string&)> say);
+  ~Stage();
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
+
+  // An undisturbed run of so many steps below this name. Errors: kInternal  it did not end well;
+  // kUnavailable  a signal ended it (see signal()).
+  Result<Story> quiet(const std::string& name, std::uint64_t steps);
+
+  // The disturbed run, from its first process to its last trace. Everything of the evidence is
+  // filled but `quiet` and `reference_digest`. Errors: as quiet() when it cannot begin or a signal
+  // ended it; whatever the run itself does is evidence.
+  Result<Evidence> disturbed();
+
+  int signal() const { return signal_; }  // that ended it; 0: none
+
+ private:
+  using Strings = std::vector<std::string>;
+  Result<pid_t> start_run(const std::string& name, std::uint64_t steps, const Strings& more);
+  Player* start_worker(double now);
+  std::vector<Target> coordinators() const;
+  bool follow(class Tail& tail);  // false: a signal
+  void take_ends();
+  void tell(const std::string& line) { say_(line); }
+  void tell_news();
+  void let_strangers_try();
+  Result<> start_stranger();
+  std::vector<Stranger> strangers();
+  void wait_for_workers();
+  void find_leftovers(Evidence& evidence);
+  bool explained(const ProcessEnd& end) const;
+  double now() const;
+  std::string path(const std::string& name) const;
+
+  const StageOptions options_;
+  const std::function<void(const std::string&)> say_;
+  const std::string mark_;
+  Traces traces_;
+  tools::Children children_;
+  int run_log_ = -1, worker_log_ = -1;
+  int signal_ = 0;
+
+  pid_t run_ = 0;
+  std::optional<int> run_status_;
+  Story story_;
+  Cast cast_;
+  std::map<int, Player*> process_names_;  // whose every process was, guards too
+  std::vector<ProcessEnd> ends_;
+  std::future<std::vector<Stranger>> knocking_;
+  pid_t stranger_ = 0;  // a worker with keys of its own
+  std::set<int> stranger_pids_;
+  std::optional<int> stranger_status_;
+  std::uint32_t next_name_ = 0;
+  std::size_t told_workers_ = 0, told_epochs_ = 0, told_warnings_ = 0;
+  double told_step_t_ = -10, looked_t_ = -1;
+};
+
+}  // namespace starling::chaos

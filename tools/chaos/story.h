@@ -1,0 +1,119 @@
+#pragma once
+// What events.jsonl says of a run, line by line, for whoever judges it from outside: nothing is
+// dropped, corrected or believed on the writer's word. Pure.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace starling::chaos {
+
+using Version = std::uint64_t;
+
+struct StepSeen {
+  double t = 0;
+  std::optional<double> loss, norm;  // none: not finite
+  double ms = 0;
+  std::uint32_t world = 0;
+};
+
+struct WorkerSeen {
+  double t = 0;
+  std::uint64_t id = 0;
+  std::string what;  // joined, left, lost, fenced
+  std::string name;
+  int pid = 0;
+};
+
+struct MemberSeen {
+  std::uint64_t id = 0;
+  std::string name;
+};
+
+struct EpochSeen {
+  double t = 0;  // told when its first step is committed, or the next plan comes
+  std::string id, kind, predecessor, cause;
+  std::vector<MemberSeen> members;  // index = rank
+  std::optional<Version> base;      // none: prepared
+  // Per rank ranges of segments, [first, count].
+  std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> holders;
+  std::optional<double> detect_ms, form_ms, resume_ms;
+
+  bool has(std::uint64_t worker) const;
+  // Of each segment, the ids of its holders.
+  std::vector<std::vector<std::uint64_t>> holders_by_segment() const;
+};
+
+struct ExposureSeen {
+  double t = 0;
+  std::string epoch;
+  std::uint32_t segments = 0, copies_min = 0, wanted = 0;
+};
+
+struct LedgerRowSeen {
+  std::uint64_t micro_batch = 0, worker = 0;
+};
+
+struct DoneSeen {
+  double t = 0;
+  Version version = 0;
+  std::string digest;
+};
+
+struct FailedSeen {
+  double t = 0;
+  int code = 0;
+  std::string reason;
+};
+
+struct Story {
+  bool started = false;
+  std::uint64_t steps = 0, micro_batches = 0;  // of the job
+  std::int64_t monotonic_ns = 0;               // the clock's value at t = 0
+  std::string name, address, keys;
+
+  std::vector<WorkerSeen> workers;
+  std::vector<EpochSeen> epochs;
+  std::vector<ExposureSeen> exposures;
+  // In the order of the file; a version may stand there twice, which is judged, not repaired.
+  std::vector<std::pair<Version, StepSeen>> step_lines;
+  std::vector<std::pair<Version, std::vector<LedgerRowSeen>>> ledger_lines;
+  std::vector<Version> restarts;  // from a checkpoint, at these versions
+  std::vector<std::string> warnings;
+  std::optional<DoneSeen> done;
+  std::optional<FailedSeen> failed;
+  std::vector<std::string> oddities;  // lines that are no event, or not at their place
+
+  // One line, without its end. Any text may come.
+  void add(const std::string& line);
+
+  std::map<Version, StepSeen> committed() const;  // the first line of each version
+  const EpochSeen* last_epoch() const { return epochs.empty() ? nullptr : &epochs.back(); }
+  // Milliseconds, of all steps but the first two; 0 if there are none.
+  double median_step_ms() const;
+};
+
+// Both from the start or both not there, else this much of a file has been read.
+Story read_story(const std::string& path);
+
+// Reads a file that grows. Threads: belongs to one thread.
+class Tail {
+ public:
+  explicit Tail(std::string path) : path_(std::move(path)) {}
+  // Lines that have been finished since the last call; none if there is no such file yet.
+  std::vector<std::string> lines();
+  // Text after the last finished line.
+  const std::string& rest() const { return rest_; }
+
+ private:
+  const std::string path_;
+  std::string rest_;
+  std::uint64_t offset_ = 0;
+};
+
+double median(std::vector<double> values);  // 0 of none
+
+}  // namespace starling::chaos

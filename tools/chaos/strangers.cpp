@@ -1,0 +1,201 @@
+#include "tools/chaos/strangers.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "collectives/tcp/handshake.h"
+#include "core/base/philox.h"
+
+namespace starling::chaos {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPatience{4000};
+constexpr std::size_t kGreetingBytes =
+    64;  // of ZMTP 3; a server says it before it knows who called
+
+class Connection {
+ public:
+  static Connection tcp(const std::string& host, const std::string& port) {
+    addrinfo hints{}, *found = nullptr;
+    hints.ai_socktype = SOCK_STREAM;
+    if (::getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return Connection(-1);
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, ::freeaddrinfo);
+    const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return connected(fd, found->ai_addr, found->ai_addrlen);
+  }
+  // The socket for peers of one machine (collectives/tcp/socket.h).
+  static Connection local(std::uint16_t port) {
+    const std::string name = "starling-bulk-" + std::to_string(port);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return connected(fd, reinterpret_cast<const sockaddr*>(&address),
+                     static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size()));
+  }
+  Connection(Connection&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~Connection() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  explicit operator bool() const { return fd_ >= 0; }
+
+  void say(const std::string& bytes) const {
+    std::size_t at = 0;
+    while (at < bytes.size()) {
+      const auto n = ::send(fd_, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
+      if (n <= 0) return;  // it has closed, which the answer will tell
+      at += static_cast<std::size_t>(n);
+    }
+  }
+
+  struct Answer {
+    std::string bytes;
+    bool closed = false;
+    double after_ms = 0;
+  };
+  Answer hear() const {
+    Answer answer;
+    const auto begun = Clock::now();
+    char buffer[4096];
+    for (auto left = kPatience;
+         left.count() > 0 && !answer.closed && answer.bytes.size() < 65536;) {
+      pollfd polled{fd_, POLLIN, 0};
+      if (::poll(&polled, 1, static_cast<int>(left.count())) > 0) {
+        const auto n = ::recv(fd_, buffer, sizeof buffer, 0);
+        answer.closed = n <= 0 && !(n < 0 && errno == EINTR);
+        if (n > 0) answer.bytes.append(buffer, static_cast<std::size_t>(n));
+      }
+      left = kPatience - std::chrono::duration_cast<milliseconds>(Clock::now() - begun);
+    }
+    answer.after_ms = std::chrono::duration<double, std::milli>(Clock::now() - begun).count();
+    return answer;
+  }
+
+ private:
+  explicit Connection(int fd) : fd_(fd) {}
+  static Connection connected(int fd, const sockaddr* address, socklen_t size) {
+    if (fd >= 0 && ::connect(fd, address, size) == 0) return Connection(fd);
+    if (fd >= 0) ::close(fd);
+    return Connection(-1);
+  }
+  int fd_ = -1;
+};
+
+std::string garbage(std::uint64_t seed, std::size_t bytes) {
+  std::string out;
+  for (std::uint32_t i = 0; out.size() < bytes; ++i)
+    for (const std::uint32_t word :
+         philox4x32({i, 0, 0, 0x6e6f6973},
+                    {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}))
+      out.append(reinterpret_cast<const char*>(&word), sizeof word);
+  out.resize(bytes);
+  return out;
+}
+
+// A greeting of ZMTP 3.0 that asks for no security, and the READY of a DEALER (RFC 23).
+std::string open_greeting() {
+  std::string text("\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL", 16);
+  text.resize(kGreetingBytes, '\0');
+  const std::string ready(
+      "\x05READY\x0bSocket-Type\0\0\0\x06"
+      "DEALER",
+      28);
+  text += '\x04';
+  text += static_cast<char>(ready.size());
+  return text + ready;
+}
+
+// What a peer of the epoch would begin with, but for what only members know; then a proof made up.
+std::string guessed_hello(const Doors& doors) {
+  collectives::Hello hello;
+  hello.epoch = doors.epoch;
+  hello.from = 0;
+  hello.to = 1;
+  hello.from_who = {1, doors.seed};
+  std::string bytes(reinterpret_cast<const char*>(&hello), sizeof hello);
+  return bytes + garbage(doors.seed, sizeof(collectives::Proof));
+}
+
+Stranger judge(std::string how, const Connection& door, const std::string& said,
+               std::size_t heard_max) {
+  Stranger stranger{std::move(how), false, ""};
+  if (!door) {
+    stranger.refused = true;
+    stranger.seen = "no connection";
+    return stranger;
+  }
+  door.say(said);
+  const auto answer = door.hear();
+  stranger.refused = answer.bytes.size() <= heard_max;
+  char text[100];
+  std::snprintf(text, sizeof text, "%s after %.0f ms, %zu bytes heard",
+                answer.closed ? "closed" : "left waiting", answer.after_ms, answer.bytes.size());
+  stranger.seen = text;
+  return stranger;
+}
+
+}  // namespace
+
+std::vector<Stranger> knock(const Doors& doors) {
+  std::vector<Stranger> strangers;
+  for (const std::string& address : doors.coordinators) {
+    const auto colon = address.rfind(':');
+    if (colon == std::string::npos) continue;
+    const auto dial = [&] {
+      return Connection::tcp(address.substr(0, colon), address.substr(colon + 1));
+    };
+    strangers.push_back(judge("garbage to the coordinator at " + address, dial(),
+                              garbage(doors.seed, 4096), kGreetingBytes));
+    strangers.push_back(judge("an unencrypted greeting to the coordinator at " + address, dial(),
+                              open_greeting(), kGreetingBytes));
+  }
+  for (const std::uint16_t port : doors.bulk) {
+    const std::string number = std::to_string(port);
+    strangers.push_back(judge("garbage to the worker at port " + number,
+                              Connection::tcp("127.0.0.1", number), garbage(doors.seed, 4096), 0));
+    strangers.push_back(judge("a hello without the epoch's key to the worker at port " + number,
+                              Connection::tcp("127.0.0.1", number), guessed_hello(doors), 0));
+    strangers.push_back(
+        judge("a hello without the epoch's key to the worker's local socket " + number,
+              Connection::local(port), guessed_hello(doors), 0));
+  }
+  return strangers;
+}
+
+Result<KeyRing> stranger_keys(const KeyRing& ring) {
+  KeyRing keys;
+  for (KeyPair pair : ring.numbered("coordinator")) {
+    pair.secret_key.clear();
+    STARLING_TRY(keys.add(std::move(pair)));
+  }
+  STARLING_TRY(keys.add(make_key_pair("worker-9999")));
+  return keys;
+}
+
+std::vector<std::string> addresses_in(const std::string& text) {
+  std::vector<std::string> found;
+  std::string list = text.rfind("tcp://", 0) == 0 ? text.substr(6) : text;
+  for (std::size_t at = 0; at <= list.size();) {
+    const auto comma = std::min(list.find(',', at), list.size());
+    if (comma > at) found.push_back(list.substr(at, comma - at));
+    at = comma + 1;
+  }
+  return found;
+}
+
+}  // namespace starling::chaos

@@ -1,0 +1,35 @@
+#pragma once
+// Attempts to get into a job without a key of it (P8), over real connections.
+//
+// Blocks for seconds: call from a thread of its own. Shares nothing.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/base/keys.h"
+#include "core/base/result.h"
+#include "tools/chaos/deed.h"
+
+namespace starling::chaos {
+
+struct Doors {
+  std::vector<std::string> coordinators;  // "host:port"
+  std::vector<std::uint16_t> bulk;        // ports of workers on this machine
+  EpochId epoch;                          // that runs, as anybody can guess
+  std::uint64_t seed = 1;                 // of the garbage
+};
+
+// Garbage, a well-formed greeting without encryption, and a hello without the epoch's key. Refused
+// is whoever is closed on, or hears nothing beyond what anybody may hear, within some seconds.
+std::vector<Stranger> knock(const Doors& doors);
+
+// The keys of a stranger who knows everything that is public: the coordinators' public halves, and
+// a pair of its own under a worker's name.
+Result<KeyRing> stranger_keys(const KeyRing& ring);
+
+// "tcp://host:port,host:port" as a list without the scheme.
+std::vector<std::string> addresses_in(const std::string& text);
+
+}  // namespace starling::chaos

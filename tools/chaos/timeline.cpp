@@ -1,0 +1,175 @@
+#include "tools/chaos/timeline.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "tools/chaos/pauses.h"
+
+namespace starling::chaos {
+namespace {
+
+constexpr double kLane = 14;
+constexpr double kGapInData = std::numeric_limits<double>::quiet_NaN();
+
+double end_of(const Story& story) {
+  double end = 1;
+  for (const auto& [version, step] : story.step_lines) end = std::max(end, step.t);
+  for (const auto& epoch : story.epochs) end = std::max(end, epoch.t);
+  if (story.done) end = std::max(end, story.done->t);
+  if (story.failed) end = std::max(end, story.failed->t);
+  return end;
+}
+
+const char* sign_of(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kKill:
+    case FaultKind::kCoordinatorKill:
+      return "x";
+    case FaultKind::kGuardKill:
+      return "g";
+    case FaultKind::kJoin:
+      return "+";
+    case FaultKind::kLeave:
+      return "-";
+    default:
+      return "";
+  }
+}
+
+std::string tip_of(const Deed& deed, const Target& target) {
+  std::string tip = fixed(deed.t, 2) + " s: " + to_string(deed.fault.kind) + " " + target.name;
+  if (deed.until_t > deed.t) tip += ", for " + fixed(deed.until_t - deed.t, 2) + " s";
+  for (const Effect& effect : deed.effects)
+    tip += "; " + effect.what +
+           (effect.seen ? " after " + fixed(1000 * effect.after_s, 0) + " ms" : " (not seen)");
+  return tip;
+}
+
+void draw_workers(Chart& chart, const Story& story, const std::vector<Deed>& deeds, double end) {
+  const auto lives = lives_of(story, end);
+  std::size_t lanes = 1;
+  for (const Life& life : lives) lanes = std::max(lanes, life.lane + 1);
+  const double top = chart.strip("workers", double(lanes) * kLane);
+  std::map<std::uint64_t, double> y_of;
+  for (const Life& life : lives) {
+    const double y = top + double(life.lane) * kLane;
+    y_of[life.id] = y;
+    chart.bar(life.from, life.to, y + 2, kLane - 4, "life",
+              life.name + ", life " + std::to_string(life.id) + ", from " + fixed(life.from, 2) +
+                  " s to " + fixed(life.to, 2) + " s" + (life.end.empty() ? "" : ", " + life.end));
+  }
+  const double coordinators = chart.strip("coordinators", kLane);
+  for (const Deed& deed : deeds) {
+    if (deed.outcome != Deed::Outcome::kDone) continue;
+    for (const Target& target : deed.targets) {
+      double y = coordinators;
+      if (deed.fault.kind != FaultKind::kCoordinatorKill) {
+        auto found = y_of.find(target.id);
+        if (target.id == 0)  // it had not joined yet
+          for (const Life& life : lives)
+            if (life.name == target.name && life.from >= deed.t) {
+              found = y_of.find(life.id);
+              break;
+            }
+        if (found == y_of.end()) continue;
+        y = found->second;
+      }
+      const bool lasts = deed.fault.kind == FaultKind::kStop || deed.fault.kind == FaultKind::kSlow;
+      if (lasts)
+        chart.bar(deed.t, deed.until_t, y + 1, kLane - 2,
+                  deed.fault.kind == FaultKind::kStop ? "stopped" : "slow", tip_of(deed, target));
+      else
+        chart.mark(deed.t, y + kLane - 3, sign_of(deed.fault.kind),
+                   deed.fault.kind == FaultKind::kJoin || deed.fault.kind == FaultKind::kLeave
+                       ? "kind"
+                       : "hurt",
+                   tip_of(deed, target));
+    }
+  }
+}
+
+void draw_epochs(Chart& chart, const Story& story) {
+  const double top = chart.strip("epochs", 18);
+  for (const EpochSeen& epoch : story.epochs) {
+    std::string tip = "epoch " + epoch.id + ", " + epoch.kind + ", " +
+                      std::to_string(epoch.members.size()) + " workers: " + epoch.cause;
+    if (epoch.detect_ms) tip += "; detect " + fixed(*epoch.detect_ms, 0) + " ms";
+    if (epoch.form_ms) tip += ", form " + fixed(*epoch.form_ms, 0) + " ms";
+    if (epoch.resume_ms) tip += ", resume " + fixed(*epoch.resume_ms, 0) + " ms";
+    chart.tick(committed_at(epoch), top, 18, epoch.kind == "prepared" ? "prepared" : "forced", tip);
+  }
+}
+
+}  // namespace
+
+std::vector<Life> lives_of(const Story& story, double end) {
+  std::vector<Life> lives;
+  std::map<std::uint64_t, std::size_t> index;
+  const auto life_of = [&](std::uint64_t id, const std::string& name, double t) -> Life& {
+    const auto [it, fresh] = index.emplace(id, lives.size());
+    if (fresh) lives.push_back({id, name, t, end, "", 0});
+    return lives[it->second];
+  };
+  for (const WorkerSeen& seen : story.workers) {
+    Life& life = life_of(seen.id, seen.name, seen.t);
+    if (seen.what == "joined" || !life.end.empty()) continue;
+    life.to = seen.t;
+    life.end = seen.what;
+  }
+  // Who is told of in epochs alone, and who is in no epoch any more.
+  for (const EpochSeen& epoch : story.epochs)
+    for (const MemberSeen& m : epoch.members) life_of(m.id, m.name, committed_at(epoch));
+  std::sort(lives.begin(), lives.end(),
+            [](const Life& a, const Life& b) { return a.from < b.from; });
+  std::vector<double> free_from;
+  for (Life& life : lives) {
+    std::size_t lane = 0;
+    while (lane < free_from.size() && free_from[lane] > life.from) ++lane;
+    if (lane == free_from.size()) free_from.push_back(0);
+    free_from[lane] = life.to;
+    life.lane = lane;
+  }
+  return lives;
+}
+
+Chart timeline(const Story& story, const std::vector<Deed>& deeds) {
+  const double end = end_of(story);
+  Chart chart(TimeAxis::of(0, end));
+  draw_workers(chart, story, deeds, end);
+  draw_epochs(chart, story);
+
+  std::vector<Point> world, loss, copies;
+  double lowest = std::numeric_limits<double>::infinity(), highest = -lowest, most = 1;
+  for (const auto& [version, step] : story.step_lines) {
+    world.push_back({step.t, double(step.world)});
+    most = std::max(most, double(step.world));
+    loss.push_back({step.t, step.loss.value_or(kGapInData)});
+    if (!step.loss) continue;
+    lowest = std::min(lowest, *step.loss);
+    highest = std::max(highest, *step.loss);
+  }
+  double top = chart.strip("world size", 50);
+  chart.scale(top, 50, 0, most, "");
+  chart.curve(world, top, 50, 0, most, true, "curve");
+
+  double wanted = 1;
+  for (const ExposureSeen& exposure : story.exposures) {
+    copies.push_back({exposure.t, double(exposure.copies_min)});
+    wanted = std::max(wanted, double(exposure.wanted));
+  }
+  top = chart.strip("copies", 50);
+  chart.scale(top, 50, 0, wanted, " wanted");
+  chart.curve(copies, top, 50, 0, wanted, true, "curve second");
+
+  if (lowest <= highest) {
+    top = chart.strip("loss", 120);
+    chart.scale(top, 120, lowest, highest, "");
+    chart.curve(loss, top, 120, lowest, highest, false, "curve");
+  }
+  chart.time_labels();
+  return chart;
+}
+
+}  // namespace starling::chaos

@@ -1,0 +1,27 @@
+#pragma once
+// The timeline of a run for a report: workers as lanes, faults on them, epochs, world size, loss,
+// exposure. Pure.
+
+#include <string>
+#include <vector>
+
+#include "tools/chaos/chart.h"
+#include "tools/chaos/deed.h"
+
+namespace starling::chaos {
+
+// One life of a worker, as the run's events tell.
+struct Life {
+  std::uint64_t id = 0;
+  std::string name;
+  double from = 0, to = 0;
+  std::string end;  // lost, left, fenced; empty: there at the end
+  std::size_t lane = 0;
+};
+// Each in the lowest lane that is free.
+std::vector<Life> lives_of(const Story& story, double end);
+
+// From the first step to the last event.
+Chart timeline(const Story& story, const std::vector<Deed>& deeds);
+
+}  // namespace starling::chaos

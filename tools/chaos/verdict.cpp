@@ -1,0 +1,371 @@
+#include "tools/chaos/verdict.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+#include "tools/chaos/pauses.h"
+
+namespace starling::chaos {
+namespace {
+
+std::string count_of(std::size_t n, const std::string& what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
+std::string ms_text(double ms) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.0f ms", ms);
+  return text;
+}
+
+std::string bits_text(const std::optional<double>& value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value.value_or(0));
+  return value ? text : "not finite";
+}
+
+Verdict held(std::string why) {
+  return {{}, {}, Finding::kHeld, std::move(why)};
+}
+Verdict broken(std::string why) {
+  return {{}, {}, Finding::kBroken, std::move(why)};
+}
+Verdict not_tested(std::string why) {
+  return {{}, {}, Finding::kNotTested, std::move(why)};
+}
+
+// The first step whose loss or norm is not the undisturbed run's.
+struct Difference {
+  Version version = 0;
+  bool norm_only = false;  // the same parameters, another sum of gradients
+  std::string text;
+};
+
+std::optional<Difference> first_difference(const Story& quiet, const Story& loud) {
+  const auto expected = quiet.committed();
+  for (const auto& [version, step] : loud.committed()) {
+    const auto it = expected.find(version);
+    if (it == expected.end() || (it->second.loss == step.loss && it->second.norm == step.norm))
+      continue;
+    const bool norm_only = it->second.loss == step.loss;
+    return Difference{version, norm_only,
+                      "step " + std::to_string(version) +
+                          (norm_only ? " has norm " + bits_text(step.norm) + ", undisturbed " +
+                                           bits_text(it->second.norm)
+                                     : " has loss " + bits_text(step.loss) + ", undisturbed " +
+                                           bits_text(it->second.loss))};
+  }
+  return std::nullopt;
+}
+
+std::string end_of(const Evidence& e) {
+  std::string text = "the run ended with exit code " + std::to_string(e.run_status);
+  if (e.loud.failed) return text + ": " + e.loud.failed->reason;
+  if (!e.run_errors.empty()) return text + ": " + e.run_errors.back();
+  return text;
+}
+
+// ---- P1 to P3 ---------------------------------------------------------------------------------
+
+Verdict same_bits(const Evidence& e) {
+  const auto difference = e.quiet ? first_difference(*e.quiet, e.loud) : std::nullopt;
+  if (difference) return broken(difference->text);
+  const std::string steps = count_of(e.loud.committed().size(), "step");
+  if (!e.loud.done) {
+    if (e.attached) return not_tested("the job had not ended");
+    if (last_copies_taken(e))
+      return not_tested("all copies of some state were taken; " + steps + " before that " +
+                        (e.quiet ? "have the undisturbed bits" : "were committed"));
+    return broken(end_of(e) + ", without a digest");
+  }
+  if (e.reference_digest.empty()) return not_tested("there is no digest to compare with");
+  if (e.loud.done->digest != e.reference_digest)
+    return broken("digest " + e.loud.done->digest + ", undisturbed " + e.reference_digest);
+  return held("digest " + e.reference_digest +
+              (e.quiet ? ", losses and norms of " + steps : " as given"));
+}
+
+// The ledger counted anew: each committed step has each of its micro-batches once.
+std::optional<std::string> wrong_ledger(const Evidence& e) {
+  const Story& s = e.loud;
+  if (!s.oddities.empty()) return s.oddities.front();
+  std::set<Version> steps;
+  for (const auto& [version, step] : s.step_lines)
+    if (!steps.insert(version).second)
+      return "step " + std::to_string(version) + " was committed twice";
+  if (!e.attached && !steps.empty() && *steps.rbegin() + 1 != steps.size())
+    return "of steps 0 to " + std::to_string(*steps.rbegin()) + " only " +
+           std::to_string(steps.size()) + " were committed";
+  std::set<std::uint64_t> known;
+  for (const auto& worker : s.workers) known.insert(worker.id);
+  for (const auto& epoch : s.epochs)
+    for (const auto& member : epoch.members) known.insert(member.id);
+  std::set<Version> counted;
+  for (const auto& [version, rows] : s.ledger_lines) {
+    const std::string where = "step " + std::to_string(version) + ": ";
+    if (!steps.count(version)) return where + "has a ledger and was never committed";
+    if (!counted.insert(version).second && s.restarts.empty()) return where + "has two ledgers";
+    std::set<std::uint64_t> seen;
+    for (const auto& row : rows) {
+      const std::string micro_batch = "micro-batch " + std::to_string(row.micro_batch);
+      if (row.micro_batch >= s.micro_batches)
+        return where + micro_batch + " of " + std::to_string(s.micro_batches);
+      if (!seen.insert(row.micro_batch).second) return where + micro_batch + " was counted twice";
+      if (!known.count(row.worker))
+        return where + micro_batch + " by worker " + std::to_string(row.worker) +
+               ", who never joined";
+    }
+    if (seen.size() != s.micro_batches)
+      return where + "only " + std::to_string(seen.size()) + " of " +
+             std::to_string(s.micro_batches) + " micro-batches were counted";
+  }
+  for (const Version version : steps)
+    if (!counted.count(version)) return "step " + std::to_string(version) + " has no ledger";
+  return std::nullopt;
+}
+
+Verdict exactly_once(const Evidence& e) {
+  if (e.loud.ledger_lines.empty()) return not_tested("the job writes no ledger events");
+  if (auto wrong = wrong_ledger(e)) return broken(*wrong);
+  const auto difference = e.quiet ? first_difference(*e.quiet, e.loud) : std::nullopt;
+  if (difference && difference->norm_only)
+    return broken("the ledger is whole, but its sum is not that of its micro-batches: " +
+                  difference->text);
+  const std::size_t steps = e.loud.ledger_lines.size();
+  return held(count_of(steps * e.loud.micro_batches, "pair") +
+              " of step and micro-batch, each once");
+}
+
+Verdict no_way_back(const Evidence& e) {
+  const Story& s = e.loud;
+  if (!s.restarts.empty() && !last_copies_taken(e))
+    return broken("steps from " + std::to_string(s.restarts.front()) +
+                  " on were done again although their state was not gone");
+  std::size_t forced = 0;
+  Version last_base = 0;
+  for (const EpochSeen& epoch : s.epochs) {
+    if (!epoch.base || epoch.kind != "forced") continue;
+    ++forced;
+    const std::string where =
+        "epoch " + epoch.id + " begins at version " + std::to_string(*epoch.base) + ", ";
+    if (*epoch.base < last_base && s.restarts.empty())
+      return broken(where + "an earlier one at " + std::to_string(last_base));
+    last_base = std::max(last_base, *epoch.base);
+    if (!epoch.resume_ms || !s.restarts.empty()) continue;  // its commit's time is not known
+    constexpr double kClock_s = 0.05;  // of two processes that tell what they saw
+    const double formed = committed_at(epoch) - epoch.form_ms.value_or(0) / 1000 - kClock_s;
+    for (const auto& [version, step] : s.step_lines)
+      if (step.t < formed && version >= *epoch.base)
+        return broken(where + "after step " + std::to_string(version) + " had been committed");
+  }
+  if (forced == 0) return not_tested("no epoch was forced");
+  return held(count_of(forced, "forced epoch") + ", each begins where the last step was committed" +
+              (s.restarts.empty() ? "; no checkpoint was read" : ""));
+}
+
+// ---- P4 ---------------------------------------------------------------------------------------
+
+// Who may have computed in step v: members of the epochs from the last forced one that begins at or
+// before v to the first that begins after it. None: the story has a gap there.
+std::optional<std::set<std::uint64_t>> may_compute(const Story& s, Version version) {
+  std::size_t from = 0;
+  for (std::size_t i = 0; i < s.epochs.size(); ++i)
+    if (s.epochs[i].base && *s.epochs[i].base <= version) from = i;
+  std::set<std::uint64_t> members;
+  for (std::size_t i = from; i < s.epochs.size(); ++i) {
+    const EpochSeen& epoch = s.epochs[i];
+    if (i > from && epoch.predecessor != s.epochs[i - 1].id) return std::nullopt;
+    if (i > from && epoch.base) break;
+    for (const MemberSeen& m : epoch.members) members.insert(m.id);
+  }
+  return members;
+}
+
+std::optional<std::string> computed_outside(const Story& s) {
+  for (const auto& [version, rows] : s.ledger_lines) {
+    const auto members = may_compute(s, version);
+    if (!members) continue;
+    for (const auto& row : rows)
+      if (!members->count(row.worker))
+        return "worker " + std::to_string(row.worker) + " counts in step " +
+               std::to_string(version) + ", of whose epoch it was no member";
+  }
+  return std::nullopt;
+}
+
+Verdict fenced(const Evidence& e) {
+  if (auto outside = computed_outside(e.loud)) return broken(*outside);
+  for (const Revenant& r : e.revenants) {
+    const std::string who = r.who.name + " (process " + std::to_string(r.who.pid) + ")";
+    if (!r.gone_t) return broken(who + ", left out of epoch " + r.epoch + ", woke up and lives on");
+    for (const EpochSeen& epoch : e.loud.epochs)
+      if (epoch.t > r.woken_t + 1 && r.who.id != 0 && epoch.has(r.who.id))
+        return broken(who + ", left out of epoch " + r.epoch + ", is a member of epoch " +
+                      epoch.id + " with its old life");
+  }
+  if (e.revenants.empty()) return not_tested("nobody was left out while it could not act");
+  return held(count_of(e.revenants.size(), "worker") +
+              " woke up left out and ended that life; nobody computed outside its epochs");
+}
+
+// ---- P5 to P8 ---------------------------------------------------------------------------------
+
+Verdict clear_end(const Evidence& e) {
+  if (e.attached) return not_tested("the run is not ours to end");
+  for (const ProcessEnd& end : e.ends)
+    if (!end.expected)
+      return broken(end.name + " (process " + std::to_string(end.pid) + ") ended with status " +
+                    std::to_string(end.status));
+  if (e.loud.done && e.run_status == 0) return not_tested("no state was lost");
+  const bool told = e.loud.failed && e.loud.failed->code == e.run_status;
+  if (!told) return broken(end_of(e) + ", which no event tells");
+  if (e.run_errors.size() != 1)
+    return broken(end_of(e) + ", in " + count_of(e.run_errors.size(), "line"));
+  if (e.run_status != 4) return broken(end_of(e));
+  const auto taken = last_copies_taken(e);
+  if (!taken) return broken(end_of(e) + "; but somebody had a copy");
+  return held("exit code 4 and one line, after " + *taken);
+}
+
+Verdict nothing_left(const Evidence& e) {
+  if (!e.leftovers.empty())
+    return broken(
+        e.leftovers.front() +
+        (e.leftovers.size() > 1 ? " and " + std::to_string(e.leftovers.size() - 1) + " more" : ""));
+  if (e.attached) return not_tested("the run is not ours to end");
+  return held("no process, socket or file of the run is there");
+}
+
+Verdict short_pauses(const Evidence& e) {
+  for (const EpochSeen* epoch : unexplained(e.loud, e.deeds))
+    return broken("epoch " + epoch->id + " (" + epoch->cause +
+                  ") was forced, and nothing but joins and leaves was under way");
+  std::vector<double> over;
+  double worst = 0;
+  for (const Pause& pause : pauses_of(e.loud, e.deeds)) {
+    if (!pause.kill || !pause.alone) continue;
+    over.push_back(std::max(0.0, pause.over_ms));
+    worst = std::max(worst, over.back());
+  }
+  const auto announced = std::count_if(e.deeds.begin(), e.deeds.end(), [](const Deed& d) {
+    return d.outcome == Deed::Outcome::kDone &&
+           (d.fault.kind == FaultKind::kJoin || d.fault.kind == FaultKind::kLeave);
+  });
+  const std::string quietly =
+      announced > 0 ? "; " + std::to_string(announced) + " joins and leaves stopped nobody" : "";
+  if (over.empty() && announced == 0) return not_tested("no kill, join or leave stood alone");
+  if (over.empty()) return held(quietly.substr(2));
+  const double typical = median(over);
+  const std::string text = "median of " + count_of(over.size(), "kill") + ": " + ms_text(typical) +
+                           " beyond the lost work (worst " + ms_text(worst) + ")";
+  if (typical > e.pause_ms_max) return broken(text + ", allowed " + ms_text(e.pause_ms_max));
+  return held(text + quietly);
+}
+
+Verdict nobody_gets_in(const Evidence& e) {
+  for (const Stranger& stranger : e.strangers)
+    if (!stranger.refused) return broken(stranger.how + ": " + stranger.seen);
+  if (e.strangers.empty()) return not_tested("nobody tried");
+  return held(count_of(e.strangers.size(), "attempt") + " without a key, each refused");
+}
+
+Verdict faults_had_effect(const Evidence& e) {
+  std::size_t done = 0, held_back = 0, not_reached = 0;
+  for (const Deed& deed : e.deeds) {
+    done += deed.outcome == Deed::Outcome::kDone;
+    held_back += deed.outcome == Deed::Outcome::kHeldBack;
+    not_reached += deed.outcome == Deed::Outcome::kNotReached;
+    if (deed.outcome != Deed::Outcome::kDone || deed.verified()) continue;
+    for (const Effect& effect : deed.effects)
+      if (!effect.seen && !effect.overtaken)
+        return broken(std::string(to_string(deed.fault.kind)) + " at " +
+                      std::to_string(deed.fault.at_s) + " s: not seen that " + effect.what);
+  }
+  std::string text = count_of(done, "fault") + " done and each effect seen";
+  if (held_back > 0) text += ", " + std::to_string(held_back) + " held back";
+  if (not_reached > 0) text += ", " + std::to_string(not_reached) + " not reached";
+  return done > 0 ? held(text) : not_tested(text);
+}
+
+}  // namespace
+
+const char* to_string(Finding finding) {
+  switch (finding) {
+    case Finding::kHeld:
+      return "held";
+    case Finding::kBroken:
+      return "broken";
+    case Finding::kNotTested:
+      return "not tested";
+  }
+  return "unknown";
+}
+
+std::vector<Verdict> judge(const Evidence& evidence) {
+  const struct {
+    const char* promise;
+    const char* title;
+    Verdict (*judge)(const Evidence&);
+  } promises[] = {{"P1", "same bits", same_bits},
+                  {"P2", "exactly once", exactly_once},
+                  {"P3", "no way back", no_way_back},
+                  {"P4", "fenced", fenced},
+                  {"P5", "clear ends", clear_end},
+                  {"P6", "nothing left", nothing_left},
+                  {"P7", "short pauses", short_pauses},
+                  {"P8", "nobody gets in", nobody_gets_in},
+                  {"faults", "had their effect", faults_had_effect}};
+  std::vector<Verdict> verdicts;
+  for (const auto& promise : promises) {
+    Verdict verdict = promise.judge(evidence);
+    verdict.promise = promise.promise;
+    verdict.title = promise.title;
+    verdicts.push_back(std::move(verdict));
+  }
+  return verdicts;
+}
+
+bool all_held(const std::vector<Verdict>& verdicts) {
+  return std::none_of(verdicts.begin(), verdicts.end(),
+                      [](const Verdict& v) { return v.finding == Finding::kBroken; });
+}
+
+std::optional<std::string> last_copies_taken(const Evidence& e) {
+  const EpochSeen* last = e.loud.last_epoch();
+  if (!last) return std::nullopt;
+  std::set<std::uint64_t> gone;
+  std::set<int> gone_pids;
+  for (const Deed& deed : e.deeds) {
+    if (deed.outcome != Deed::Outcome::kDone) continue;
+    const bool for_good =
+        deed.fault.kind == FaultKind::kKill || deed.fault.kind == FaultKind::kLeave;
+    const bool still = e.loud.failed && deed.until_t > e.loud.failed->t;
+    if (!for_good && !still) continue;
+    for (const Target& target : deed.targets) {
+      gone.insert(target.id);
+      gone_pids.insert(target.pid);
+    }
+  }
+  for (const WorkerSeen& worker : e.loud.workers)
+    if (worker.pid != 0 && gone_pids.count(worker.pid)) gone.insert(worker.id);
+  const auto holders = last->holders_by_segment();
+  for (std::size_t s = 0; s < holders.size(); ++s) {
+    if (holders[s].empty() || !std::all_of(holders[s].begin(), holders[s].end(),
+                                           [&](std::uint64_t id) { return gone.count(id) > 0; }))
+      continue;
+    std::string names;
+    for (const MemberSeen& m : last->members)
+      if (std::find(holders[s].begin(), holders[s].end(), m.id) != holders[s].end())
+        names += (names.empty() ? "" : ", ") + m.name;
+    std::string text =
+        "all copies of segment " + std::to_string(s) + " (at " + names + ") were taken";
+    if (!e.loud.exposures.empty())
+      text += ", with " + std::to_string(e.loud.exposures.back().copies_min) +
+              " copies of some segment shown at the last epoch";
+    return text;
+  }
+  return std::nullopt;
+}
+
+}  // namespace starling::chaos

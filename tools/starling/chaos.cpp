@@ -1,0 +1,209 @@
+// `starling chaos`: a job undisturbed and disturbed, and the verdict on each promise.
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "tools/chaos/report.h"
+#include "tools/chaos/report_html.h"
+#include "tools/chaos/stage.h"
+#include "tools/starling/commands.h"
+#include "tools/starling/exit.h"
+
+namespace starling::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kPaceSteps = 30;  // that tell how long a step takes
+
+Error bad(std::string text) {
+  return Error(Code::kBadInput, std::move(text));
+}
+
+// "90", "90s", "10m", "1.5h" in seconds.
+Result<double> seconds_of(const std::string& text) {
+  char* end = nullptr;
+  double value = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const double factor = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  value *= factor;
+  if (end == text.c_str() || factor == 0 || !(value > 0) || value > 86400 * 30)
+    return bad("--duration must be a number of seconds, or like 10m or 2h, is \"" + text + "\"");
+  return value;
+}
+
+Result<std::string> fresh_folder(const std::string& out) {
+  std::error_code error;
+  const fs::path folder = fs::absolute(out, error).lexically_normal();
+  if (fs::exists(folder, error) && !fs::is_empty(folder, error))
+    return bad("--out must be a new or empty folder, is " + out);
+  fs::create_directories(folder, error);
+  if (error) return bad("cannot make " + out + " (" + error.message() + ")");
+  return folder.string();
+}
+
+Result<> write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) return bad("cannot write " + path);
+  return ok();
+}
+
+class ChaosRun {
+ public:
+  ChaosRun(const ChaosCommand& command, std::string folder)
+      : command_(command), folder_(std::move(folder)) {}
+
+  Result<int> go() {
+    const auto begun = Clock::now();
+    STARLING_TRY(job, load_job(command_.job));
+    job_ = std::move(job);
+    STARLING_TRY(make_plan());
+    std::printf("undisturbed: %u workers, %llu steps\n", plan_.workers,
+                static_cast<unsigned long long>(plan_.steps));
+    std::fflush(stdout);
+    chaos::Report report;
+    std::optional<chaos::Story> quiet;
+    std::string reference = command_.reference;
+    chaos::Stage stage(stage_options(), [](const std::string& line) {
+      std::printf("%s\n", line.c_str());
+      std::fflush(stdout);
+    });
+    const auto ended = [&](Error&& error) -> Result<int> {
+      if (stage.signal() != 0) return 128 + stage.signal();
+      return std::move(error);
+    };
+    if (reference.empty()) {
+      auto story = stage.quiet("quiet", plan_.steps);
+      if (!story) return ended(std::move(story).error());
+      quiet = std::move(story).value();
+      reference = quiet->done->digest;
+    }
+    std::printf("digest %s, a step takes %.1f ms\ndisturbed: %zu faults\n", reference.c_str(),
+                quiet ? quiet->median_step_ms() : 0, plan_.faults.size());
+    auto evidence = stage.disturbed();
+    if (!evidence) return ended(std::move(evidence).error());
+    report.evidence = std::move(evidence).value();
+    report.evidence.quiet = std::move(quiet);
+    report.evidence.reference_digest = reference;
+    report.evidence.pause_ms_max = command_.pause_ms_max;
+    report.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+    return conclude(std::move(report));
+  }
+
+ private:
+  std::string path(const char* name) const { return (fs::path(folder_) / name).string(); }
+
+  chaos::StageOptions stage_options() const {
+    chaos::StageOptions options;
+    options.job_path = command_.job;
+    options.job = job_;
+    options.plan = plan_;
+    options.folder = folder_;
+    options.disturber.workers_max =
+        command_.workers_max != 0 ? command_.workers_max : 2 * plan_.workers;
+    options.disturber.workers_min = std::min<std::size_t>(2, plan_.workers);
+    options.disturber.last_copies = command_.last_copies;
+    options.log = command_.log;
+    return options;
+  }
+
+  Result<> make_plan() {
+    if (!command_.plan.empty()) {
+      STARLING_TRY(plan, chaos::load_plan(command_.plan));
+      plan_ = std::move(plan);
+    } else {
+      STARLING_TRY(draw_plan());
+    }
+    return write_file(path("plan.toml"), chaos::format_plan(plan_));
+  }
+
+  Result<> draw_plan() {
+    plan_.seed = command_.seed;
+    plan_.steps = command_.steps.value_or(job_.steps);
+    plan_.workers = command_.workers;
+    plan_.threads = command_.threads;
+    plan_.coordinators = command_.coordinators;
+    plan_.lease_ms = command_.lease_ms;
+    plan_.replicas = command_.replicas;
+    chaos::Draw draw;
+    STARLING_TRY(kinds, chaos::parse_kinds(command_.kinds));
+    draw.kinds = std::move(kinds);
+    draw.seed = command_.seed;
+    draw.rate = command_.rate;
+    draw.lease_s = double(plan_.lease_ms.value_or(job_.lease_ms)) / 1000;
+    if (!command_.duration.empty()) {
+      STARLING_TRY(seconds, seconds_of(command_.duration));
+      draw.seconds = seconds;
+    }
+    if (command_.duration.empty()) {
+      STARLING_TRY(pace, measure_pace());
+      draw.seconds = double(plan_.steps) * pace;
+    } else if (!command_.steps) {
+      // So many that the job outlasts the faults; they only slow it down.
+      STARLING_TRY(pace, measure_pace());
+      plan_.steps = std::max(kPaceSteps, std::uint64_t(std::ceil(draw.seconds / pace)));
+    }
+    plan_.faults = chaos::draw_faults(draw);
+    if (plan_.faults.empty())
+      return bad("a plan without a fault: about " + std::to_string(draw.seconds) + " s at --rate " +
+                 std::to_string(draw.rate) + "; expected more of one or the other");
+    return ok();
+  }
+
+  // Seconds of a step, undisturbed.
+  Result<double> measure_pace() {
+    const std::uint64_t steps = std::min(kPaceSteps, job_.steps);
+    chaos::Stage stage(stage_options(), [](const std::string&) {});
+    STARLING_TRY(story, stage.quiet("pace", steps));
+    const double ms = story.median_step_ms();
+    return ms > 0 ? ms / 1000 : 1.0;
+  }
+
+  Result<int> conclude(chaos::Report report) {
+    report.job = job_.name;
+    report.plan = plan_;
+    report.repeat = "starling chaos " + command_.job + " --plan " + path("plan.toml") + " --out " +
+                    folder_ + "-again";
+    report.verdicts = chaos::judge(report.evidence);
+    report.pauses = chaos::pauses_of(report.evidence.loud, report.evidence.deeds);
+    STARLING_TRY(write_file(path("report.json"), chaos::report_json(report)));
+    STARLING_TRY(write_file(path("report.html"), chaos::report_html(report)));
+    STARLING_TRY(write_file(path("junit.xml"), chaos::report_junit(report)));
+    std::printf("verdict\n");
+    for (const auto& verdict : report.verdicts)
+      std::printf("  %s\n", chaos::line_of(verdict).c_str());
+    const bool held = chaos::all_held(report.verdicts);
+    if (!held) std::printf("to do this again: %s\n", report.repeat.c_str());
+    std::printf("%s; report in %s\n", held ? "every promise held" : "BROKEN", folder_.c_str());
+    return held ? 0 : 1;
+  }
+
+  const ChaosCommand command_;
+  const std::string folder_;
+  Job job_;
+  chaos::Plan plan_;
+};
+
+Result<int> chaos_command(const ChaosCommand& command) {
+  if (command.plan.empty() == !command.random)
+    return bad("expected either --plan FILE or --random");
+  if (!command.plan.empty() && (command.steps || command.lease_ms || command.replicas))
+    return bad("with --plan, the plan's [run] says steps, lease_ms and replicas");
+  STARLING_TRY(folder, fresh_folder(command.out));
+  return ChaosRun(command, std::move(folder)).go();
+}
+
+}  // namespace
+
+int chaos(const ChaosCommand& command) {
+  auto code = chaos_command(command);
+  return code ? code.value() : fail(code.error());
+}
+
+}  // namespace starling::tools
