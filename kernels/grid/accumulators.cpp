@@ -15,7 +15,7 @@ constexpr std::uint32_t kStripesMax = 64;
 
 Accumulators::Accumulators(const Layout& layout, MicroBatch micro_batches)
     : layout_(layout),
-      grid_(make_grid(micro_batches)),
+      grid_(micro_batches),
       sums_(layout.elements()),
       lanes_(layout.segments()),
       progress_(micro_batches) {

@@ -59,14 +59,10 @@ const BlockKernels& choose_kernels() {
 
 }  // namespace
 
-Grid make_grid(MicroBatch micro_batches) {
-  STARLING_CHECK(micro_batches >= 1);
-  STARLING_CHECK(micro_batches <= kMicroBatchesMax);
-  const int bits = std::bit_width(micro_batches - 1);  // ceil(log2 M)
-  Grid grid;
-  grid.micro_batches = micro_batches;
-  grid.limit_bits = 30 - bits;
-  return grid;
+Grid::Grid(MicroBatch count)
+    : micro_batches(count), limit_bits(30 - std::bit_width(count - 1)) {  // ceil(log2 M)
+  STARLING_CHECK(count >= 1);
+  STARLING_CHECK(count <= kMicroBatchesMax);
 }
 
 std::int16_t fit_exponent(const Grid& grid, float largest) {

@@ -23,15 +23,15 @@ inline constexpr Version kDecaySteps = 8;
 
 // What the grid takes from the job.
 struct Grid {
-  MicroBatch micro_batches = 1;
-  int limit_bits = 30;  // |q| < 2^limit_bits
+  // Requires 1 <= micro_batches <= kMicroBatchesMax.
+  explicit Grid(MicroBatch micro_batches);
+
+  MicroBatch micro_batches;
+  int limit_bits;  // |q| < 2^limit_bits
   // How much larger than the mean a micro-batch may be; measured in tools/bench/grid_bench.cpp.
   int headroom_bits = 1;
   std::int32_t limit() const { return std::int32_t{1} << limit_bits; }
 };
-
-// Requires 1 <= micro_batches <= kMicroBatchesMax.
-Grid make_grid(MicroBatch micro_batches);
 
 // The smallest exponent, clamped, with which `largest` * 2^headroom is below the limit. Requires
 // 0 < largest < infinity.

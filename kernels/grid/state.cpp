@@ -19,7 +19,7 @@ constexpr std::uint32_t kRunBlocks = 16;
 State::State(const Layout& layout, const Job& job)
     : layout_(layout),
       job_(job),
-      grid_(make_grid(job.micro_batches)),
+      grid_(job.micro_batches),
       moments_(moments(job.optimizer.kind)),
       parameters_(layout.elements()),
       exponents_(layout.blocks()),

@@ -19,7 +19,7 @@ constexpr Version kStep = 3;
 std::vector<std::int16_t> fitted(const Layout& layout, MicroBatch M,
                                  std::span<const float> gradient) {
   std::vector<std::int16_t> exponents(layout.blocks());
-  initial_exponents(make_grid(M), layout, gradient, exponents);
+  initial_exponents(Grid(M), layout, gradient, exponents);
   return exponents;
 }
 
@@ -48,7 +48,7 @@ void check_equal(const Outcome& a, const Outcome& b) {
 TEST_CASE("accumulators: each block of a micro-batch is on the grid or on the side list") {
   const Layout layout = small_layout();
   constexpr MicroBatch M = 8;
-  const Grid grid = make_grid(M);
+  const Grid grid(M);
   auto exponents = fitted(layout, M, heavy_tailed(layout, kSeed, 0, 0));
   for (std::uint32_t b = 0; b < layout.blocks(); b += 3) exponents[b] -= 4;  // too fine for some
   Accumulators accumulators(layout, M);

@@ -17,7 +17,7 @@ struct Quality {
 
 // 48 steps of a job; exponents come from one gradient and then from the totals alone.
 Quality simulate(const Layout& layout, MicroBatch M, double noise) {
-  const Grid grid = make_grid(M);
+  const Grid grid(M);
   std::vector<std::int16_t> exponents(layout.blocks());
   initial_exponents(grid, layout, heavy_tailed(layout, 7, 0, 0, noise), exponents);
   Accumulators accumulators(layout, M);

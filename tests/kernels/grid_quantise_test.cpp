@@ -40,7 +40,7 @@ TEST_CASE("grid: plain and vector loops give the definition's integers") {
   int fitted = 0, refused = 0;
   for (int exponent = kExponentMin; exponent <= kExponentMax; ++exponent) {
     for (int round = 0; round < 40; ++round) {
-      const Grid grid = make_grid(1u << (random() % 25));
+      const Grid grid(1u << (random() % 25));
       const std::uint64_t kind = random() % 4;
       std::vector<float> gradient(kBlock);
       for (float& g : gradient) {
@@ -69,7 +69,7 @@ TEST_CASE("grid: plain and vector loops give the definition's integers") {
 }
 
 TEST_CASE("grid: one NaN, infinity or value at the limit keeps the whole block out") {
-  const Grid grid = make_grid(8);
+  const Grid grid(8);
   const GridScale one = grid_scale(0);
   struct Case {
     const char* name;
@@ -104,7 +104,7 @@ TEST_CASE("grid: one NaN, infinity or value at the limit keeps the whole block o
 
 TEST_CASE("grid: M micro-batches at the limit do not overflow") {
   for (const MicroBatch M : {1u, 2u, 3u, 5u, 8u, 64u, 256u, 1000u, kMicroBatchesMax}) {
-    const Grid grid = make_grid(M);
+    const Grid grid(M);
     CAPTURE(M);
     CHECK(std::int64_t{grid.limit() - 1} * M <= std::int64_t{1} << 30);
     CHECK(std::int64_t{grid.limit()} * M > std::int64_t{1} << 29);  // and no bit more is lost
@@ -149,7 +149,7 @@ TEST_CASE("grid: the largest magnitude is seen at every place") {
 
 TEST_CASE("grid: a fitted exponent leaves the headroom and no bit more") {
   for (const MicroBatch M : {1u, 8u, 64u, 256u}) {
-    const Grid grid = make_grid(M);
+    const Grid grid(M);
     for (float largest = 0x1p-100f; largest < 0x1p100f; largest *= 1.37f) {
       const int x = fit_exponent(grid, largest);
       const double q = std::ldexp(double{largest}, grid.headroom_bits - x);
@@ -161,11 +161,11 @@ TEST_CASE("grid: a fitted exponent leaves the headroom and no bit more") {
     CHECK(fit_exponent(grid, kMax) ==
           std::min(kExponentMax, 128 + grid.headroom_bits - grid.limit_bits));
   }
-  CHECK(fit_exponent(make_grid(kMicroBatchesMax), kMax) == kExponentMax);
+  CHECK(fit_exponent(Grid(kMicroBatchesMax), kMax) == kExponentMax);
 }
 
 TEST_CASE("grid: exponents go up at once, down a bit in eight steps, and stay at zero") {
-  const Grid grid = make_grid(8);
+  const Grid grid(8);
   const std::int16_t fit = fit_exponent(grid, 1.0f);
   const auto at = [&](int x) { return static_cast<std::int16_t>(x); };
   for (Version step = 0; step < 24; ++step) {
@@ -184,7 +184,7 @@ TEST_CASE("grid: exponents go up at once, down a bit in eight steps, and stay at
     CHECK(next_exponent(grid, at(bare - 1), 1.0f, 1.0f, step) == fit);
     CHECK(next_exponent(grid, at(bare - 1), 1.0f, 1024.0f, step) == bare + 10);
     CHECK(next_exponent(grid, at(bare + 3), 0, 1.0f, step) == bare + 3 - down);
-    CHECK(next_exponent(make_grid(1u << 24), at(0), kInf, 0, step) == kExponentMax);
+    CHECK(next_exponent(Grid(1u << 24), at(0), kInf, 0, step) == kExponentMax);
   }
 }
 
@@ -192,7 +192,7 @@ TEST_CASE("grid: exponents go up at once, down a bit in eight steps, and stay at
 TEST_CASE(
     "grid: a zero or broken block starts as its tensor's largest, a zero tensor at the least") {
   const Layout layout({{"a", {3 * kBlock}}, {"b", {2 * kBlock}}, {"c", {300}}});
-  const Grid grid = make_grid(8);
+  const Grid grid(8);
   std::vector<float> gradient(layout.elements());
   gradient[0] = 0.5f;             // a: 0.5, zeros, 2
   gradient[2 * kBlock + 9] = -2;  // b: zeros

@@ -19,7 +19,7 @@ std::vector<float> start_parameters(const Layout& layout) {
 std::vector<std::int16_t> start_exponents(const Layout& layout, MicroBatch M,
                                           std::span<const float> gradient) {
   std::vector<std::int16_t> exponents(layout.blocks());
-  initial_exponents(make_grid(M), layout, gradient, exponents);
+  initial_exponents(Grid(M), layout, gradient, exponents);
   return exponents;
 }
 
@@ -141,7 +141,7 @@ TEST_CASE("state: a step is the optimizer on fp32(T 2^x / M), clipped, decayed b
     float largest = 0;
     for (std::uint32_t i = 0; i < kBlock; ++i)
       largest = std::max(largest, std::fabs(gradient[std::size_t{b} * kBlock + i]));
-    CHECK(worker.state.exponents()[b] == next_exponent(make_grid(8), -20, largest, 0, 0));
+    CHECK(worker.state.exponents()[b] == next_exponent(Grid(8), -20, largest, 0, 0));
   }
   for (const SegmentId s : worker.all) CHECK(worker.state.label(s) == 1);
 }

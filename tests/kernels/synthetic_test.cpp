@@ -174,7 +174,7 @@ TEST_CASE("synthetic: one contribution in some thousands goes to the side list")
   const Layout layout(model->tensors());
   const auto w = initial(*model);
   std::vector<std::int16_t> exponents(layout.blocks());
-  initial_exponents(make_grid(kMicroBatches), layout, make(*model, w, batch_of(1, 0, 0)).gradient,
+  initial_exponents(Grid(kMicroBatches), layout, make(*model, w, batch_of(1, 0, 0)).gradient,
                     exponents);
   Accumulators accumulators(layout, kMicroBatches);
   std::uint32_t entries = 0;

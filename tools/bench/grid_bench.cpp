@@ -167,7 +167,7 @@ constexpr int kHeadroomOffsets[] = {-1, 0, 1, 2, 3};
 void bench_quality(const Options& options) {
   for (const MicroBatch M : {8u, 64u, 256u}) {
     for (const int offset : kHeadroomOffsets) {
-      Grid grid = make_grid(M);
+      Grid grid(M);
       grid.headroom_bits += offset;
       const Quality q = measure(grid, /*blocks=*/40, options.quick ? 10 : 200);
       const std::string name = "grid M=" + std::to_string(M) +
@@ -220,7 +220,7 @@ void bench_time(const Options& options) {
   };
   const auto gradient = flat_gradient(layout, 0);
   std::vector<std::int16_t> exponents(layout.blocks());
-  initial_exponents(make_grid(M), layout, gradient, exponents);
+  initial_exponents(Grid(M), layout, gradient, exponents);
 
   Accumulators accumulators(layout, M);
   MicroBatch m = 0;
