@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "actors/scheduling.h"
 #include "actors/worker/pace.h"
 #include "core/base/check.h"
 
@@ -33,6 +34,7 @@ class Compute : public caf::event_based_actor {
     }
     const TrainingSetup& setup = *options_.setup;
     if (!workspace_) {
+      run_behind();
       workspace_ = setup.model->make_workspace(loaded.batch->sequences);
       gradient_.resize(setup.layout->elements());
     }

@@ -225,5 +225,6 @@ def main(*tests):
             failed += 1
             if not isinstance(error, Failed):
                 traceback.print_exc()
-            print(f"FAILED  {test.__name__}: {error}", flush=True)
+            cause = f"{error.__context__}; then " if error.__context__ else ""
+            print(f"FAILED  {test.__name__}: {cause}{error}", flush=True)
     sys.exit(1 if failed else 0)

@@ -11,7 +11,7 @@ SEED = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 30)
 def a_killed_worker_changes_no_bit(place):
     chance = random.Random(SEED)
     print(f"seed {SEED}", flush=True)
-    job = place.job()
+    job = place.job(steps=500)
     quiet = place.run(job, "--workers", 1)
     quiet.end()
     run = place.run(job, "--workers", 4)

@@ -27,7 +27,8 @@ constexpr double kPatience = 60;  // seconds for anything that must come
 // One loss, and what it cost. Milliseconds.
 struct Loss {
   std::string phase;       // what the worker was at
-  double gap = 0;          // longest distance of commits around it
+  double gap = 0;          // from the last commit with the worker to the first without it
+  double longest = 0;      // longest distance of two commits from the loss to the fourth after it
   double detect = 0;       // kill to the stop of the member that passed first
   std::size_t epochs = 0;  // plans until it was made good
   std::optional<Pause> pause;
@@ -141,8 +142,12 @@ class Bench {
     const auto& steps = events_.steps();
     const auto after = std::find_if(steps.begin(), steps.end(),
                                     [&](const RunEvents::Step& s) { return s.t > at; });
+    const auto without = std::find_if(after, steps.end(), [&](const RunEvents::Step& s) {
+      return s.world == options_.workers - 1;
+    });
+    loss.gap = 1000 * (without->t - (without - 1)->t);
     for (auto it = after; it != steps.end() && it < after + 4; ++it)
-      loss.gap = std::max(loss.gap, 1000 * (it->t - (it - 1)->t));
+      loss.longest = std::max(loss.longest, 1000 * (it->t - (it - 1)->t));
     const auto& seen = events_.epochs();
     loss.epochs = seen.size() - epochs;
     const auto forced = std::find_if(seen.begin() + static_cast<std::ptrdiff_t>(epochs), seen.end(),
@@ -182,6 +187,7 @@ void Bench::report() const {
   for (const Loss& loss : losses_) {
     by_phase[loss.phase].push_back(loss.gap - rest);
     by_phase["all"].push_back(loss.gap - rest);
+    by_phase["all, longest of 4"].push_back(loss.longest - rest);
   }
   std::map<std::string, std::vector<double>> parts;
   for (const Loss& loss : losses_) {

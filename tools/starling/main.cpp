@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "actors/scheduling.h"
 #include "core/job/job.h"
 #include "tools/starling/commands.h"
 
@@ -215,6 +216,7 @@ void add_audit(CLI::App& app, AuditCommand& o) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  starling::actors::run_promptly();
   CLI::App app{
       "Starling trains neural networks on machines that come and go, with the same bits as an\n"
       "undisturbed run. `starling SUBCOMMAND --help` says more."};
