@@ -1,8 +1,10 @@
 #include "tests/sim/run_seeds.h"
 
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
@@ -14,8 +16,14 @@ namespace {
 
 // One record of the pipe: a seed that begins (kBegun), or its outcome.
 constexpr std::uint8_t kBegun = 1, kDone = 2;
-// A run takes milliseconds; one that does not come back is stuck inside a machine.
-constexpr unsigned kSecondsMax = 10;
+// A run takes milliseconds; one that does not come back is stuck inside a machine. Of the
+// processor, so that a busy computer does not matter.
+constexpr int kSecondsMax = 10;
+
+void limit_processor_time() {
+  const itimerval limit{{0, 0}, {kSecondsMax, 0}};
+  STARLING_CHECK(::setitimer(ITIMER_VIRTUAL, &limit, nullptr) == 0);
+}
 
 void write_all(int fd, const Bytes& bytes) {
   std::size_t at = 0;
@@ -58,14 +66,27 @@ Bytes done(std::uint64_t seed, const Outcome& o) {
   return std::move(writer).take();
 }
 
-BatchResult parse(const Bytes& bytes) {
+// What a child wrote before it ended, and how it ended.
+struct Ending {
+  Bytes written;
+  int status = 0;  // waitpid's
+};
+
+std::string describe(int status) {
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGVTALRM)
+    return "no end after " + std::to_string(kSecondsMax) + " s of computing";
+  if (WIFSIGNALED(status)) return "the process ended by signal " + std::to_string(WTERMSIG(status));
+  return "a check failed in the process";
+}
+
+BatchResult parse(const Ending& child) {
   BatchResult result;
-  ByteReader reader(bytes);
+  ByteReader reader(child.written);
   while (reader.remaining() > 0) {
     const auto kind = reader.get<std::uint8_t>();
     const auto seed = reader.get<std::uint64_t>();
     if (kind == kBegun) {
-      result.runs.push_back({"a check failed in the process", seed});
+      result.runs.push_back({describe(child.status), seed});
       continue;
     }
     Verdict& run = result.runs.back();
@@ -81,12 +102,15 @@ BatchResult parse(const Bytes& bytes) {
     }
     result.events += run.events;
   }
+  // A process that goes on after a sanitizer's report says so in its exit status alone.
+  if (child.status != 0 && !result.runs.empty() && result.runs.back().violation.empty())
+    result.runs.back().violation = describe(child.status);
   result.seeds = result.runs.size();
   return result;
 }
 
-// Forks, lets the child write, and returns what it wrote before it ended, however it did.
-Bytes in_child(const std::function<void(int fd)>& work) {
+// Forks, lets the child write, and returns what came of it.
+Ending in_child(const std::function<void(int fd)>& work) {
   int fds[2];
   STARLING_CHECK(::pipe(fds) == 0);
   std::fflush(nullptr);
@@ -98,11 +122,10 @@ Bytes in_child(const std::function<void(int fd)>& work) {
     ::_exit(0);
   }
   ::close(fds[1]);
-  Bytes bytes = read_all(fds[0]);
+  Ending ending{read_all(fds[0])};
   ::close(fds[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return bytes;
+  ::waitpid(child, &ending.status, 0);
+  return ending;
 }
 
 void merge(BatchResult& into, BatchResult&& part) {
@@ -128,7 +151,7 @@ BatchResult run_seeds(std::uint64_t first, std::uint64_t count, const Draw& draw
     BatchResult part = parse(in_child([&](int fd) {
       for (std::uint64_t seed = from; seed < first + count; ++seed) {
         write_all(fd, begun(seed));
-        ::alarm(kSecondsMax);
+        limit_processor_time();
         const Outcome outcome = World(draw(seed)).run();
         write_all(fd, done(seed, outcome));
         if (until_violation && !outcome.violation.empty()) return;
@@ -140,6 +163,15 @@ BatchResult run_seeds(std::uint64_t first, std::uint64_t count, const Draw& draw
     if (found && until_violation) break;
   }
   return result;
+}
+
+SeedRange seeds_of_environment(const char* variable, SeedRange usual) {
+  const char* text = std::getenv(variable);
+  if (!text) return usual;
+  char* end = nullptr;
+  SeedRange range{std::strtoull(text, &end, 10), 1};
+  if (*end == ':') range.count = std::strtoull(end + 1, nullptr, 10);
+  return range;
 }
 
 Verdict run_isolated(const std::function<Outcome(bool)>& run, bool trace) {

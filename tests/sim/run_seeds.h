@@ -13,7 +13,7 @@
 namespace starling::sim {
 
 struct Verdict {
-  std::string violation;  // empty: clean; "a check failed" if the process ended
+  std::string violation;  // empty: clean; if the process ended: how
   std::uint64_t seed = 0, event_hash = 0, events = 0;
   Micros ended_at = 0;
   int exit_code = -1;
@@ -31,6 +31,13 @@ using Draw = std::function<Settings(std::uint64_t seed)>;
 // Seeds first .. first+count-1. `until_violation`: stops at the first.
 BatchResult run_seeds(std::uint64_t first, std::uint64_t count, const Draw& draw,
                       bool until_violation = false);
+
+struct SeedRange {
+  std::uint64_t first = 1, count = 1;
+};
+// "first:count", or one seed, of an environment variable; `usual` if it is not set.
+SeedRange seeds_of_environment(const char* variable, SeedRange usual);
+
 // One world, in a child; with a trace on stderr if asked.
 Verdict run_isolated(const std::function<Outcome(bool trace)>& run, bool trace = false);
 

@@ -13,10 +13,6 @@ namespace {
 
 constexpr std::uint64_t kSeeds = 2000;
 
-struct Range {
-  std::uint64_t first = 1, count = kSeeds;
-};
-
 // Rare states that the swarm must have been in; one that stays at 0 proves nothing any more.
 constexpr const char* kMustHappen[] = {
     "begin at vote",
@@ -55,16 +51,6 @@ constexpr const char* kMustHappen[] = {
     "exposure",
 };
 
-Range range_of_environment() {
-  Range range;
-  if (const char* text = std::getenv("STARLING_SIM_SEEDS")) {
-    char* end = nullptr;
-    range.first = std::strtoull(text, &end, 10);
-    range.count = *end == ':' ? std::strtoull(end + 1, nullptr, 10) : 1;
-  }
-  return range;
-}
-
 TEST_CASE("swarm: every seed keeps all promises and ends") {
   if (const char* text = std::getenv("STARLING_SIM_SEED")) {
     const Settings settings = draw_settings(std::strtoull(text, nullptr, 10));
@@ -74,7 +60,7 @@ TEST_CASE("swarm: every seed keeps all promises and ends") {
     CHECK(run.violation == "");
     return;
   }
-  const Range range = range_of_environment();
+  const SeedRange range = seeds_of_environment("STARLING_SIM_SEEDS", {1, kSeeds});
   const BatchResult batch = run_seeds(range.first, range.count, draw_settings);
   for (const Verdict& run : batch.runs)
     if (!run.violation.empty())

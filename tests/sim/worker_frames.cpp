@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "collectives/transport.h"
+#include "core/wire/step_codec.h"
 #include "tests/sim/trace.h"
 #include "tests/sim/worker_process.h"
 #include "tests/sim/world.h"
@@ -13,44 +14,14 @@ namespace starling::sim {
 using namespace elastic::worker_event;
 using namespace elastic::worker_command;
 
-namespace {
-
-Bytes bytes_of(const StepRecord& r) {
-  ByteWriter writer;
-  writer.put(r.version);
-  writer.put(r.loss);
-  writer.put(r.norm);
-  writer.put(r.tokens);
-  writer.put(static_cast<std::uint8_t>(r.skipped));
-  writer.put(r.ledger_hash);
-  writer.put(r.digest);
-  return std::move(writer).take();
-}
-
-StepRecord record_of(ByteView bytes) {
-  ByteReader reader(bytes);
-  StepRecord r;
-  r.version = reader.get<Version>();
-  r.loss = reader.get<double>();
-  r.norm = reader.get<double>();
-  r.tokens = reader.get<std::uint64_t>();
-  r.skipped = reader.get<std::uint8_t>() != 0;
-  r.ledger_hash = reader.get<std::uint64_t>();
-  r.digest = reader.get<Digest>();
-  return r;
-}
-
-}  // namespace
-
 struct WorkerProcess::Sender : collectives::Transport {
   Sender(WorkerProcess& process, const Link& link) : process_(process), link_(link) {}
   Rank self() const override { return link_.self; }
   Rank world() const override { return link_.world(); }
   void send(Rank to, FrameHeader header, collectives::Payload payload) override {
     process_.world_.oracle().sends(process_, link_.plan->id);
-    process_.world_.bulk().send(
-        process_, link_.plan->id, link_.plan->members[to].who.nonce,
-        {link_.plan->id, collectives::make_frame(header, payload), nullptr});
+    process_.world_.bulk().send(process_, link_.plan->id, link_.plan->members[to].who.nonce,
+                                {link_.plan->id, collectives::make_frame(header, payload)});
   }
 
  private:
@@ -63,19 +34,18 @@ Link* WorkerProcess::link(const EpochId& epoch) {
   return at == links_.end() || at->second.left ? nullptr : &at->second;
 }
 
-void WorkerProcess::send_one(const Link& link, Rank to, FrameHeader header, BulkExtra extra) {
-  world_.oracle().sends(*this, link.plan->id);
-  world_.bulk().send(*this, link.plan->id, link.plan->members[to].who.nonce,
-                     {link.plan->id, collectives::make_frame(header, {}),
-                      std::make_shared<const BulkExtra>(std::move(extra))});
+void WorkerProcess::send_one(const Link& link, Rank to, const FrameHeader& header,
+                             const Bytes& payload) {
+  Sender(*this, link).send(to, header, collectives::Payload(share(Bytes(payload))));
 }
 
-void WorkerProcess::send_all(const Link& link, FrameKind kind, Version version, BulkExtra extra) {
+void WorkerProcess::send_all(const Link& link, FrameKind kind, Version version,
+                             const Bytes& payload) {
   FrameHeader header;
   header.kind = kind;
   header.version = version;
   for (Rank r = 0; r < link.world(); ++r)
-    if (r != link.self) send_one(link, r, header, extra);
+    if (r != link.self) send_one(link, r, header, payload);
 }
 
 // ---- Commands ---------------------------------------------------------------------------------
@@ -93,7 +63,7 @@ void WorkerProcess::run(const StartReduce& c) {
   Sender sender(*this, *l);
   check_collective(*l, l->reduce->start(sender), l->self);
   after_collective(*l);
-  replay_waiting(*l);
+  release_waiting(*l, [](FrameKind kind) { return collectives::Reduce::takes(kind); });
   world_.moment(*this, Moment::kReducing, c.version);
 }
 
@@ -105,22 +75,22 @@ void WorkerProcess::run(const SendMove& c) {
   header.version = c.version;
   header.first = c.segments.first;
   header.count = c.segments.count;
-  BulkExtra extra;
+  ByteWriter states;
   for (SegmentId s = c.segments.first; s < c.segments.first + c.segments.count; ++s)
-    extra.states.push_back(store_.states[s]);
-  send_one(*l, c.target, header, std::move(extra));
+    states.put(store_.states[s]);
+  send_one(*l, c.target, header, std::move(states).take());
   world_.moment(*this, Moment::kMoveSent, c.version);
 }
 
 void WorkerProcess::run(const SendLedger& c) {
   Link* l = link(c.epoch);
-  if (l) send_all(*l, FrameKind::kLedger, c.version, {{}, c.rows, {}});
+  if (l) send_all(*l, FrameKind::kLedger, c.version, encode_ledger(c.rows));
 }
 
 void WorkerProcess::run(const SendVote& c) {
   Link* l = link(c.epoch);
   world_.oracle().votes(*this, c.epoch, c.vote);
-  if (l) send_all(*l, FrameKind::kVote, c.vote.version, {c.vote, {}, {}});
+  if (l) send_all(*l, FrameKind::kVote, c.vote.version, encode_vote(c.vote));
   world_.moment(*this, Moment::kVoted, c.vote.version);
 }
 
@@ -134,14 +104,14 @@ void WorkerProcess::run(const StartGather& c) {
   if (!(l->joiner && l->gather && !l->gather_started))
     l->gather = std::make_unique<collectives::Gather>(
         world_.numbers().layout(), c.holders,
-        collectives::GatherOptions{l->self, l->world(), c.version, bytes_of(c.record)}, *this);
+        collectives::GatherOptions{l->self, l->world(), c.version, encode_record(c.record)}, *this);
   l->gather_started = true;
   Sender sender(*this, *l);
   feeding_ = l;
   l->gather->start(sender);
   feeding_ = nullptr;
   after_collective(*l);
-  replay_waiting(*l);
+  release_waiting(*l, [](FrameKind kind) { return collectives::Gather::takes(kind); });
   world_.moment(*this, Moment::kGathering, c.version);
 }
 
@@ -171,7 +141,8 @@ Result<> WorkerProcess::set_params(SegmentRange segments, ByteView bytes) {
 Result<> WorkerProcess::on_first(Version version, ByteView record) {
   if (!feeding_->joiner || machine_.version() != kNoVersion) return ok();
   feeding_->gather_version = version;
-  events_.push_back(GatherBegun{feeding_->plan->id, version, record_of(record)});
+  STARLING_TRY(decoded, decode_record(record));
+  events_.push_back(GatherBegun{feeding_->plan->id, version, decoded});
   return ok();
 }
 
@@ -208,8 +179,8 @@ void WorkerProcess::on_frame(const EpochId& epoch, std::uint64_t from_nonce,
     l.peer_left[from] = true;
   } else if (frame.frame.header.kind == FrameKind::kRecord) {
     handle(PeerReady{epoch, from});
-  } else if (!offer(l, from, frame)) {
-    l.waiting.emplace_back(from, frame);
+  } else {
+    arrive(l, from, frame.epoch, frame.frame);
   }
 }
 
@@ -218,76 +189,78 @@ void WorkerProcess::on_frame(const EpochId& epoch, std::uint64_t from_nonce,
 void WorkerProcess::redirect(const BulkFrame& frame, std::uint64_t from_nonce) {
   if (!machine_.run()) return;
   Link* l = link(machine_.run()->plan->id);
-  if (!l || frame.frame.header.version != l->current) return;
+  if (!l || !l->session || frame.frame.header.version != l->session->version()) return;
   const Rank from = Oracle::rank_of(*l->plan, from_nonce);
   if (from == kNoRank) return;
   world_.count("frame of another epoch accepted");
-  if (!offer(*l, from, frame)) l->waiting.emplace_back(from, frame);
+  arrive(*l, from, frame.epoch, frame.frame);
 }
 
-void WorkerProcess::replay_waiting(Link& l) {
-  for (std::size_t i = 0; i < l.waiting.size();) {
-    const auto [from, frame] = l.waiting[i];
-    if (!offer(l, from, frame)) {
-      ++i;
-      continue;
-    }
-    l.waiting.erase(l.waiting.begin() + static_cast<std::ptrdiff_t>(i));
-  }
+void WorkerProcess::arrive(Link& l, Rank from, const EpochId& sent_in, const Frame& frame) {
+  world_.oracle().takes(*this, sent_in, l.plan->id);
+  if (!l.session)
+    l.held.push_back({from, frame});
+  else
+    deliver(l, l.session->on_frame(from, frame));
 }
 
-// True if the frame was taken now.
-bool WorkerProcess::offer(Link& l, Rank from, const BulkFrame& frame) {
-  const Version version = frame.frame.header.version;
-  const bool first_gather = l.joiner && l.current == kNoVersion;
-  if (first_gather && frame.frame.header.kind == FrameKind::kGather) return take(l, from, frame);
-  if (l.current == kNoVersion) return false;
-  if (version == l.current) return take(l, from, frame);
-  if (version == l.current + 1) return false;  // R1: one step early waits
-  world_.oracle().violated("a frame of version " + std::to_string(version) + " at version " +
-                           std::to_string(l.current));
-  return true;
+// R1's rule for versions (collectives/tcp/session.h) has let these through, in this order.
+void WorkerProcess::deliver(Link& l, Result<std::vector<collectives::Arrival>> arrivals) {
+  // In a world whose connections corrupt nothing this can only be a fault of the protocol.
+  if (!arrivals) return world_.oracle().violated("R1: " + arrivals.error().text());
+  for (const auto& arrival : arrivals.value())
+    if (alive_) deliver_one(l, arrival);
 }
 
-bool WorkerProcess::take(Link& l, Rank from, const BulkFrame& frame) {
-  const FrameHeader& header = frame.frame.header;
+void WorkerProcess::deliver_one(Link& l, const collectives::Arrival& arrival) {
+  const auto& [from, frame] = arrival;
+  const FrameHeader& header = frame.header;
   const EpochId epoch = l.plan->id;
-  world_.oracle().takes(*this, frame.epoch, epoch);
   if (collectives::Reduce::takes(header.kind)) {
-    if (!l.reduce || l.reduce_version != header.version) return false;
-    Frame arrived = frame.frame;
-    if (world_.oracle().plant_lost_contribution(frame.frame))  // arrives, and adds nothing
+    if (!l.reduce || l.reduce_version != header.version) return l.waiting.push_back(arrival);
+    Frame arrived = frame;
+    if (world_.oracle().plant_lost_contribution(frame))  // arrives, and adds nothing
       arrived = collectives::make_frame(
-          header, collectives::Payload(share(Bytes(arrived.payload->size(), 0))));
+          header, collectives::Payload(share(Bytes(frame.payload->size(), 0))));
     Sender sender(*this, l);
     check_collective(l, l.reduce->on_frame(from, arrived, sender), from);
     after_collective(l);
-    return true;
-  }
-  if (collectives::Gather::takes(header.kind)) {
+  } else if (collectives::Gather::takes(header.kind)) {
     const bool waits =
         !l.gather || (l.gather->version() != kNoVersion && l.gather->version() != header.version);
-    if (waits) return false;
+    if (waits) return l.waiting.push_back(arrival);
     feeding_ = &l;
-    const auto result = l.gather->on_frame(from, frame.frame);
+    const auto result = l.gather->on_frame(from, frame);
     feeding_ = nullptr;
     check_collective(l, result, from);
     after_collective(l);
-    return true;
+  } else if (header.kind == FrameKind::kLedger) {
+    auto rows = decode_ledger(*frame.payload);
+    if (!rows) return world_.oracle().violated("a ledger does not survive its codec");
+    events_.push_back(LedgerArrived{epoch, from, header.version, std::move(rows).value()});
+  } else if (header.kind == FrameKind::kVote) {
+    auto vote = decode_vote(*frame.payload);
+    if (!vote) return world_.oracle().violated("a vote does not survive its codec");
+    events_.push_back(VoteArrived{epoch, from, std::move(vote).value()});
+  } else if (header.kind == FrameKind::kMove) {
+    take_move(l, frame);
   }
-  if (header.kind == FrameKind::kLedger)
-    events_.push_back(LedgerArrived{epoch, from, header.version, frame.extra->rows});
-  if (header.kind == FrameKind::kVote)
-    events_.push_back(VoteArrived{epoch, from, frame.extra->vote});
-  if (header.kind == FrameKind::kMove) take_move(l, frame);
-  return true;
 }
 
-void WorkerProcess::take_move(Link& l, const BulkFrame& frame) {
-  const FrameHeader& header = frame.frame.header;
+void WorkerProcess::release_waiting(Link& l, bool (*wanted)(FrameKind)) {
+  std::vector<collectives::Arrival> now, later;
+  for (auto& arrival : std::exchange(l.waiting, {}))
+    (wanted(arrival.frame.header.kind) ? now : later).push_back(std::move(arrival));
+  l.waiting = std::move(later);
+  deliver(l, std::move(now));
+}
+
+void WorkerProcess::take_move(Link& l, const Frame& frame) {
+  const FrameHeader& header = frame.header;
+  ByteReader states(*frame.payload);
   for (std::uint32_t i = 0; i < header.count; ++i) {
     store_.held[header.first + i] = true;
-    store_.states[header.first + i] = frame.extra->states[i];
+    store_.states[header.first + i] = states.get<SegmentState>();
   }
   events_.push_back(MovedIn{l.plan->id, header.version, {header.first, header.count}});
   world_.moment(*this, Moment::kMoveArrived, header.version);

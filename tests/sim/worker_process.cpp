@@ -188,7 +188,7 @@ void WorkerProcess::run(const Connect& c) {
   link.plan = c.plan;
   link.self = c.self;
   link.joiner = c.joiner;
-  link.current = c.version;
+  if (c.version != kNoVersion || c.joiner) link.session.emplace(link.world(), c.version);
   link.peer_left.resize(link.world());
   world_.oracle().connects(*this, *c.plan);
   for (Rank r = 0; r < link.world(); ++r)
@@ -210,25 +210,28 @@ void WorkerProcess::run(const Connect& c) {
 void WorkerProcess::run(const SetVersion& c) {
   Link* l = link(c.epoch);
   if (!l) return;
-  l->current = c.version;
-  replay_waiting(*l);
+  if (l->session) return deliver(*l, l->session->set_version(c.version));
+  l->session.emplace(l->world(), c.version);
+  for (auto& arrival : std::exchange(l->held, {}))
+    deliver(*l, l->session->on_frame(arrival.from, std::move(arrival.frame)));
 }
 
 void WorkerProcess::run(const SayReady& c) {
   Link* l = link(c.epoch);
   if (!l) return;
-  send_all(*l, FrameKind::kRecord, 0, {});
+  send_all(*l, FrameKind::kRecord, /*version=*/0, {});
   world_.moment(*this, Moment::kSaidReady, 0);
 }
 
 void WorkerProcess::run(const elastic::worker_command::Leave& c) {
   Link* l = link(c.epoch);
   if (!l) return;
-  send_all(*l, FrameKind::kLeft, 0, {});
+  send_all(*l, FrameKind::kLeft, /*version=*/0, {});
   l->left = true;
   for (Rank r = 0; r < l->world(); ++r)
     if (l->peer_left[r]) world_.bulk().close_one(*this, c.epoch, l->plan->members[r].who.nonce);
   l->waiting.clear();
+  l->held.clear();
   world_.moment(*this, Moment::kSwitched, machine_.version());
 }
 

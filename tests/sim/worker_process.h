@@ -17,6 +17,7 @@
 
 #include "collectives/gather.h"
 #include "collectives/reduce.h"
+#include "collectives/tcp/session.h"
 #include "elastic/protocol/worker.h"
 #include "tests/sim/frames.h"
 #include "tests/sim/random.h"
@@ -32,13 +33,14 @@ struct Link {
   std::shared_ptr<const Plan> plan;
   Rank self = 0;
   bool joiner = false;
-  Version current = kNoVersion;  // frames of this version are for now, of the next one wait
-  Rank up = 0;                   // connections that stand
+  Rank up = 0;  // connections that stand
   bool connected = false;
   bool stopping = false;        // Stop was asked, Stopped not yet answered
   bool left = false;            // LEFT was sent: nothing that arrives here counts any more (R1)
   std::vector<bool> peer_left;  // by rank
-  std::vector<std::pair<Rank, BulkFrame>> waiting;
+  std::optional<collectives::Session> session;  // none: not entered yet, everything is held
+  std::vector<collectives::Arrival> held;
+  std::vector<collectives::Arrival> waiting;  // of the current version, for a collective to begin
   std::unique_ptr<collectives::Reduce> reduce;
   Version reduce_version = kNoVersion;
   collectives::Holders reduce_holders;
@@ -119,12 +121,13 @@ class WorkerProcess : public collectives::GatherSource {
   void forget_work();
   void finish_micro_batch(Version version, MicroBatch m, std::uint64_t params_hash);
   Link* link(const EpochId& epoch);
-  void send_all(const Link& link, FrameKind kind, Version version, BulkExtra extra);
-  void send_one(const Link& link, Rank to, FrameHeader header, BulkExtra extra);
-  void replay_waiting(Link& link);
-  bool offer(Link& link, Rank from, const BulkFrame& frame);
-  bool take(Link& link, Rank from, const BulkFrame& frame);
-  void take_move(Link& link, const BulkFrame& frame);
+  void send_all(const Link& link, FrameKind kind, Version version, const Bytes& payload);
+  void send_one(const Link& link, Rank to, const FrameHeader& header, const Bytes& payload);
+  void arrive(Link& link, Rank from, const EpochId& sent_in, const Frame& frame);
+  void deliver(Link& link, Result<std::vector<collectives::Arrival>> arrivals);
+  void deliver_one(Link& link, const collectives::Arrival& arrival);
+  void release_waiting(Link& link, bool (*wanted)(FrameKind));
+  void take_move(Link& link, const Frame& frame);
   void check_collective(Link& link, const Result<>& result, Rank from);
   void after_collective(Link& link);
   void redirect(const BulkFrame& frame, std::uint64_t from_nonce);

@@ -2,20 +2,21 @@
 // The simulated world: coordinators, workers, their guards, networks, disks and clocks in one
 // thread, driven by one 64-bit seed and one queue of (virtual time, sequence). The code under test
 // is the code that production runs: elastic::Coordinator (with Raft), elastic::Worker,
-// collectives::Reduce and Gather, and in some runs core/wire/codec.h.
+// collectives::Session, Reduce and Gather, core/wire/step_codec.h, and in some runs
+// core/wire/codec.h.
 //
 // Replaying a seed (the failing test prints the line):
 //   STARLING_SIM_SEED=123 sim_tests -tc='swarm*'        one seed, with a trace of every event
 //   STARLING_SIM_SEEDS=1000:500 sim_tests -tc='swarm*'  500 seeds from 1000
 //   STARLING_SIM_TRACE=1 sim_tests -tc='rules: R14*'    the traces of a directed schedule
-//   STARLING_SIM_SEARCH=700 sim_tests -tc='rules: each*' looks for seeds that notice each fault
+//   STARLING_SIM_SEARCH=1:700 sim_tests -tc='rules: each*'  looks for seeds that notice each fault
 // A run is a function of its Settings alone: same seed, same event hash.
 //
 // Simulated: lost, doubled, late and reordered control messages; one-way and group partitions; bulk
 // connections that break with a part of their data under way; killed, paused and fenced workers;
 // guards that report a death, or die too; announced leaves whose notice ends; joiners; slow disks;
 // coordinators that crash, losing what was not yet synced. Not simulated: bytes of bulk frames that
-// flip (checksums are tested where they are), and bytes of votes and ledgers (the actors').
+// flip (checksums are tested where they are), and the bytes of moved state (the actors').
 //
 // Files: settings.h what a run is drawn from; swarm.cpp the draw; numbers.h the toy model and the
 // undisturbed run; store.h a worker's memory; worker_process.h, coordinator_process.h the
