@@ -58,7 +58,11 @@ class LifeLock {
 
   void hold() { STARLING_CHECK(::pthread_mutex_lock(&page_->mutex) == 0); }
   void let_go() { ::pthread_mutex_unlock(&page_->mutex); }
-  SharedPhase& phase() { return page_->phase; }
+  SharedLife& life() { return page_->life; }
+  std::string reason() const {  // once the holder has died
+    const auto& text = page_->life.reason;
+    return {text.data(), ::strnlen(text.data(), text.size())};
+  }
   // Waits for the holder's end. True: it died holding the lock.
   bool wait() {
     const bool died = ::pthread_mutex_lock(&page_->mutex) == EOWNERDEAD;
@@ -70,9 +74,9 @@ class LifeLock {
  private:
   struct Page {
     pthread_mutex_t mutex;
-    SharedPhase phase{WorkPhase::kNone};
+    SharedLife life;
   };
-  static_assert(SharedPhase::is_always_lock_free);
+  static_assert(std::atomic<WorkPhase>::is_always_lock_free);
   explicit LifeLock(Page* page) : page_(page) {}
   Page* const page_;
 };
@@ -84,12 +88,12 @@ sigset_t guarded_signals() {
   return set;
 }
 
-[[noreturn]] void live(LifeLock& lock, int ready, const std::function<int(SharedPhase&)>& worker) {
+[[noreturn]] void live(LifeLock& lock, int ready, const std::function<int(SharedLife&)>& worker) {
   lock.hold();
   const char byte = 1;
   const bool told = ::write(ready, &byte, 1) == 1;
   ::close(ready);
-  const int status = told ? worker(lock.phase()) : 5;
+  const int status = told ? worker(lock.life()) : 5;
   // Any other end is a death to be told: peers need not wait for the lease.
   if (status == 0 || status == kFencedStatus) lock.let_go();
   std::fflush(nullptr);
@@ -132,7 +136,7 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child) {
     const auto begun = Clock::now();
     const auto patience = [&] { return ending ? kTellingAtTheEnd : kTelling; };
     while (!gone || Clock::now() - begun < patience()) {
-      door->broadcast_to_servers(Death{options.worker, lock.phase()});
+      door->broadcast_to_servers(Death{options.worker, lock.life().phase, lock.reason()});
       std::this_thread::sleep_for(kRepeat);
     }
   });
@@ -144,7 +148,7 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child) {
 
 }  // namespace
 
-Result<int> run_guard(const GuardOptions& options, const std::function<int(SharedPhase&)>& worker) {
+Result<int> run_guard(const GuardOptions& options, const std::function<int(SharedLife&)>& worker) {
   STARLING_TRY(lock, LifeLock::make());
   int ready[2];
   if (::pipe(ready) != 0) return system_error("cannot make a pipe");

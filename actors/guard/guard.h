@@ -6,21 +6,20 @@
 // file reaches the others up to seconds late. A robust mutex in memory shared by the two wakes the
 // guard within milliseconds. If the guard is killed, the worker goes on, only noticed more slowly.
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "actors/gateway/gateway.h"
+#include "actors/guard/status.h"
 #include "core/base/ids.h"
 #include "core/base/keys.h"
 #include "core/base/result.h"
 #include "core/wire/messages.h"
 
 namespace starling::actors {
-
-// Exit status of a worker process that was left out of a plan; between worker and guard only.
-inline constexpr int kFencedStatus = 75;
 
 struct GuardOptions {
   JobId job{};
@@ -29,9 +28,12 @@ struct GuardOptions {
   std::vector<GatewayOptions::Server> coordinators;
 };
 
-// Where a worker says what it is at; memory shared with its guard, which tells the last word of it
-// with the worker's death. Any thread.
-using SharedPhase = std::atomic<WorkPhase>;
+// What a worker says of itself in memory shared with its guard, which passes the last word of it on
+// with the worker's death.
+struct SharedLife {
+  std::atomic<WorkPhase> phase{WorkPhase::kNone};  // what it is at; any thread
+  std::array<char, 256> reason{};  // with end; why it ends itself. Written by its main thread, last
+};
 
 // Forks; `worker` runs in the child and its result becomes the child's exit status. The guard
 // passes SIGTERM and SIGINT on to it, and returns how it ended: its exit status, or 128 + the
@@ -39,6 +41,6 @@ using SharedPhase = std::atomic<WorkPhase>;
 // Both processes run with SIGTERM, SIGINT and SIGCHLD blocked: the child is to wait for them.
 // Must be called before the process has threads (ZeroMQ and CAF do not survive a fork).
 // Errors: kUnavailable  no memory or process to be had.
-Result<int> run_guard(const GuardOptions& options, const std::function<int(SharedPhase&)>& worker);
+Result<int> run_guard(const GuardOptions& options, const std::function<int(SharedLife&)>& worker);
 
 }  // namespace starling::actors

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/guard/status.h"
 #include "core/base/check.h"
 #include "core/wire/step_codec.h"
 
@@ -70,6 +71,9 @@ void Engine::tick() {
 }
 
 void Engine::on_message(const Message& message) {
+  if (std::holds_alternative<Fenced>(message) &&
+      sabotage_ordered(Sabotage::kIgnoreFence, options_.join.name))
+    return;
   if (const auto* welcome = std::get_if<Welcome>(&message))
     calls_.set_counter(welcome->who.counter);
   feed_time();
@@ -108,7 +112,7 @@ void Engine::handle(elastic::WorkerEvent e) {
     const elastic::WorkerEvent next = std::move(events_.front());
     events_.pop_front();
     for (const auto& command : worker_.on(next))
-      std::visit([this](const auto& c) { execute(c); }, command);
+      if (!over_) std::visit([this](const auto& c) { execute(c); }, command);
   }
   handling_ = false;
 }
@@ -149,6 +153,14 @@ void Engine::execute(const Exit& c) {
   calls_.over(c);
 }
 
+// The copies of others are whole: a new life is given theirs.
+void Engine::end_damaged(const char* what, SegmentId segment) {
+  const auto& tensor = layout_.tensors()[layout_.tensor_of(layout_.first_block(segment))].spec;
+  std::string reason = options_.join.name + ": " + what + " of segment " + std::to_string(segment) +
+                       " (" + tensor.name + ") changed in memory";
+  execute(Exit{kDamagedStatus, false, std::move(reason), std::nullopt});
+}
+
 // ---- State ------------------------------------------------------------------------------------
 
 void Engine::execute(const Initialise& c) {
@@ -176,9 +188,15 @@ void Engine::execute(const Apply& c) {
   std::vector<SegmentId> segments;
   for (SegmentId s = 0; s < layout_.segments(); ++s)
     if (state_.holds(s) && state_.label(s) == c.record.version) segments.push_back(s);
+  if (sabotage(Sabotage::kFlipTotal, c.record.version))
+    totals_.sums()[std::uint64_t{layout_.first_block(segments.front())} * kBlock] ^= 1;
   for (std::size_t i = 0; i < segments.size(); i += kAtOnce) {
-    const auto n = std::min(kAtOnce, segments.size() - i);
-    state_.apply(totals_, c.record, std::span(segments).subspan(i, n));
+    const auto part = std::span(segments).subspan(i, std::min(kAtOnce, segments.size() - i));
+    for (const SegmentId s : part) {
+      if (!state_.intact(s)) return end_damaged("the state", s);
+      if (!totals_.intact(s)) return end_damaged("the total", s);
+    }
+    state_.apply(totals_, c.record, part);
     breathe();
   }
   totals_.clear();
@@ -193,6 +211,7 @@ void Engine::execute(const DropTotals&) {
 }
 
 void Engine::execute(const ComputeNorm& c) {
+  if (sabotage(Sabotage::kFlipState, c.version)) state_.flip_held_bit(c.segments.front());
   const Digest part = c.digest ? state_.digest_part(c.segments) : Digest{};
   handle(
       event::NormReady{c.epoch, c.version, state_.partial_norm(totals_, c.segments).words(), part});

@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "actors/sabotage.h"
 #include "actors/worker/epoch_io.h"
 #include "actors/worker/pause_clock.h"
 #include "actors/worker/setup.h"
@@ -77,6 +78,10 @@ class Engine : private collectives::GatherSource {
   const kernels::State& state() const { return state_; }
   kernels::Accumulators& accumulators() { return accumulators_; }
   const elastic::Worker& worker() const { return worker_; }
+  // For tests; any thread.
+  bool sabotage(Sabotage kind, Version version) const {
+    return sabotage_due(kind, version, options_.join.name);
+  }
   // Final parameters once the job is over: complete on every worker.
   std::span<const float> parameters() const { return state_.parameters(); }
 
@@ -117,6 +122,8 @@ class Engine : private collectives::GatherSource {
   void close(const EpochId& epoch);
   void send_all(EpochIo& io, FrameKind kind, Version version, Bytes payload);
   void at(WorkPhase phase);
+  // What this worker holds is not what it was given: its life ends, with a line that says so.
+  void end_damaged(const char* what, SegmentId segment);
   // Keeps the lease during long work: the last heartbeat again, if it is due.
   void breathe();
 

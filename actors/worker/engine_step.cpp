@@ -25,6 +25,11 @@ void Engine::execute(const StartReduce& c) {
   EpochIo& io = *epochs_.at(c.epoch);
   at(WorkPhase::kReduce);
   pause_.mark(PauseClock::kComputed);
+  // Nothing is computed any more, and nothing of this step leaves before it is known to be of these
+  // parameters.
+  if (sabotage(Sabotage::kFlipParameters, c.version)) state_.flip_parameter_bit(0);
+  for (SegmentId s = 0; s < layout_.segments(); ++s)
+    if (!state_.parameters_intact(s)) return end_damaged("the working parameters", s);
   totals_.clear();
   io.side_received.clear();
   collectives::Sums sums;
@@ -54,6 +59,10 @@ void Engine::reduced_if_done(EpochIo& io) {
   for (const SideEntry& entry : io.side_received)
     if (auto added = totals_.add_side(entry); !added)
       return give_up(io, io.self, added.error().text());
+  for (SegmentId s = 0; s < layout_.segments(); ++s)
+    if (state_.holds(s)) totals_.seal(s);
+  if (sabotage(Sabotage::kDoubleTotal, io.session->version()))
+    for (std::int32_t& sum : totals_.sums()) sum *= 2;
   pause_.mark(PauseClock::kReduced);
   handle(event::Reduced{io.plan->id, io.session->version()});
 }
@@ -86,6 +95,7 @@ void Engine::execute(const StartGather& c) {
 void Engine::gathered_if_done(EpochIo& io) {
   if (io.gathered || !io.gather->done()) return;
   io.gathered = true;
+  if (!keep_parameters_) state_.seal_parameters();
   handle(event::Gathered{io.plan->id, io.gather->version()});
 }
 
@@ -95,6 +105,7 @@ Bytes Engine::params(SegmentRange segments) {
 
 Result<> Engine::set_params(SegmentRange, ByteView bytes) {
   if (keep_parameters_) return ok();
+  if (sabotage(Sabotage::kStaleParameters, gathering_->gather->version())) return ok();
   STARLING_TRY(ranges, state_.set_params(bytes));
   (void)ranges;
   return ok();

@@ -9,9 +9,9 @@
 
 namespace starling::actors {
 
-// Marks are taken in this order, each once. A second stop before the pass throws away what was marked
-// since the first, which stays in force: the time of the attempt that failed counts as the first part.
-// Threads: belongs to one thread.
+// Marks are taken in this order, each once. A second stop before the pass throws away what was
+// marked since the first, which stays in force: the time of the attempt that failed counts as the
+// first part. Threads: belongs to one thread.
 class PauseClock {
  public:
   using Clock = std::chrono::steady_clock;

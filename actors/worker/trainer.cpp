@@ -47,6 +47,8 @@ class Compute : public caf::event_based_actor {
     }
     pace_->wait(begun, loaded.version, loaded.micro_batch);
     Engine& engine = *options_.engine;
+    if (engine.sabotage(Sabotage::kDropMicroBatch, loaded.version))
+      std::fill(gradient_.begin(), gradient_.end(), 0.0f);
     const auto added = engine.accumulators().add(
         gradient_, engine.state().exponents(), setup.job.seed, loaded.version, loaded.micro_batch);
     computed.row.loss = result.value().loss;

@@ -208,12 +208,14 @@ Result<> EventWriter::start(const Job& job, const std::string& fingerprint, cons
 }
 
 Result<> EventWriter::worker(const Incarnation& who, WorkerChange what, const std::string& name,
-                             std::uint64_t pid, std::optional<WorkPhase> phase) {
+                             std::uint64_t pid, std::optional<WorkPhase> phase,
+                             const std::string& reason) {
   return write("worker", Json{{"id", who.counter},
                               {"what", to_string(what)},
                               {"name", name},
                               {"pid", pid},
-                              {"phase", phase ? Json(to_string(*phase)) : Json(nullptr)}});
+                              {"phase", phase ? Json(to_string(*phase)) : Json(nullptr)},
+                              {"reason", reason.empty() ? Json(nullptr) : Json(reason)}});
 }
 
 Result<> EventWriter::epoch(const Plan& plan, const EpochTimes& times) {

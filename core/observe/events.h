@@ -10,11 +10,10 @@
 // worker      id (counter of its incarnation), what (joined, left, lost, fenced), name, pid (of its
 //             process on its host; 0 if not known), phase (lost: what it was at when it died, as
 //             its guard saw it: none, change, compute, reduce, vote, apply, gather, end; null if no
-//             guard told)
-// epoch       id ("term.counter"), kind, predecessor, members ([{rank, id, name, joiner,
-// draining}]),
-//             base, begin (both null in a prepared plan), cause, holders (per rank [[first segment,
-//             count], ..]), owned (per rank, segments), moves, detect_ms, form_ms, resume_ms (null
+//             guard told), reason (lost: why it ended itself; null if it did not)
+// epoch       id ("term.counter"), kind, predecessor, members ([{rank, id, name,
+//             joiner, draining}]), base, begin (both null in a prepared plan), cause,
+//             holders (per rank [[first segment, count], ..]), owned (per rank, segments), moves, detect_ms, form_ms, resume_ms (null
 //             if not known), pause (at the member that passed first after a loss: report, plan,
 //             connect, compute, reduce, vote; ms one after the other from its stop; null if none)
 // step        version (of the step's begin: v takes version v to v+1), epoch (in which who told of
@@ -73,7 +72,8 @@ class EventWriter {
                  std::uint64_t samples, const std::string& address = {},
                  const std::string& keys = {});
   Result<> worker(const Incarnation& who, WorkerChange what, const std::string& name = {},
-                  std::uint64_t pid = 0, std::optional<WorkPhase> phase = {});
+                  std::uint64_t pid = 0, std::optional<WorkPhase> phase = {},
+                  const std::string& reason = {});
   Result<> epoch(const Plan& plan, const EpochTimes& times = {});
 
   // Every member reports the record of each version it passes or learns: the first is written, an

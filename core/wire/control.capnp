@@ -96,6 +96,7 @@ struct Leave {
 struct Death {
   who @0 :Plan.Incarnation;
   phase @1 :WorkPhase;  # what it was at, for people
+  reason @2 :Text;      # why it ended itself, if it did, for people
 }
 
 enum WorkPhase {

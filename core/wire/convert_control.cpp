@@ -74,6 +74,7 @@ void write_body(const Death& in, Body::Builder out) {
   auto body = out.initDeath();
   write(in.who, body.initWho());
   body.setPhase(static_cast<schema::WorkPhase>(in.phase));
+  body.setReason(text(in.reason, limits::kLineBytes));
 }
 
 void write_body(const Finished& in, Body::Builder out) {
@@ -187,7 +188,8 @@ Progress read_body(Reading& r, schema::Progress::Reader in) {
 Death read_body(Reading& r, schema::Death::Reader in) {
   const auto phase = static_cast<std::uint16_t>(in.getPhase());
   r.need(phase <= static_cast<std::uint16_t>(WorkPhase::kEnd), "phase of a death is out of range");
-  return {read(in.getWho()), static_cast<WorkPhase>(phase)};
+  return {read(in.getWho()), static_cast<WorkPhase>(phase),
+          r.text(in.getReason(), limits::kLineBytes, "reason of a death")};
 }
 
 Heartbeat read_body(schema::Heartbeat::Reader in) {

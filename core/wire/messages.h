@@ -168,6 +168,7 @@ struct Leave {  // announced leave
 struct Death {  // a guard's word: certain
   Incarnation who;
   WorkPhase phase = WorkPhase::kNone;
+  std::string reason;  // why it ended itself, if it did
 };
 
 struct Finished {

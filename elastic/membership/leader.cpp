@@ -131,6 +131,7 @@ void Leader::said(const Incarnation&, const std::string& name, const Death& m) {
   Contact& c = contact(m.who);
   c.dead = true;
   c.died_at = m.phase;
+  c.died_of = m.reason;
   if (noticed_ms_ == 0) noticed_ms_ = now_ms_;
   if (!worker->dead && losing_.insert(m.who.nonce).second)
     emit(leader_command::Propose{Lost{m.who, /*certain=*/true}});
@@ -176,7 +177,10 @@ void Leader::tell_of(const Incarnation& who, const char* what) {
   seen.who = worker->join.who;
   seen.name = worker->join.name;
   seen.pid = worker->join.pid;
-  if (certainly_dead(who)) seen.phase = contact(who).died_at;
+  if (certainly_dead(who)) {
+    seen.phase = contact(who).died_at;
+    seen.reason = contact(who).died_of;
+  }
   emit(std::move(seen));
 }
 

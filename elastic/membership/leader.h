@@ -46,6 +46,7 @@ struct Observation {
   std::string name;                   // worker
   std::uint64_t pid = 0;              // worker
   std::optional<WorkPhase> phase;     // worker, lost: what it was at, by its guard
+  std::string reason;                 // worker, lost: why it ended itself, if it did
   Plan plan;                          // epoch
   double detect_ms = 0, form_ms = 0;  // epoch: first notice to Freeze, to plan committed
   double resume_ms = 0;
@@ -98,6 +99,7 @@ class Leader {
     std::uint64_t heard_ms = 0;  // counted afresh by a new leader
     bool dead = false;           // its guard said so
     WorkPhase died_at = WorkPhase::kNone;
+    std::string died_of;
     EpochId entered;
     EpochId ready_for;
     Version version = kNoVersion;

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "core/base/check.h"
+#include "core/base/hash.h"
 #include "kernels/grid/exact_mean.h"
 #include "kernels/optim/optimizer.h"
 
@@ -13,6 +14,10 @@ namespace {
 
 // Blocks updated together: few calls of the optimizer, gradient still in the first-level cache.
 constexpr std::uint32_t kRunBlocks = 16;
+
+void flip_bit(float& value) {
+  value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ 1u);
+}
 
 }  // namespace
 
@@ -28,7 +33,9 @@ State::State(const Layout& layout, const Job& job)
       second_(layout.elements()),
       held_exponents_(layout.blocks()),
       held_(layout.segments()),
-      labels_(layout.segments(), kNoVersion) {}
+      labels_(layout.segments(), kNoVersion),
+      checksums_(layout.segments()),
+      parameter_checksums_(layout.segments()) {}
 
 State::Span State::span_of(SegmentId segment) const {
   STARLING_CHECK(segment < layout_.segments());
@@ -80,7 +87,46 @@ void State::initialise(std::span<const float> parameters, std::span<const std::i
     std::copy_n(exponents.data() + span.first_block, span.blocks,
                 held_exponents_.data() + span.first_block);
     labels_[s] = 0;
+    checksums_[s] = checksum(s);
   }
+  seal_parameters();
+}
+
+std::uint64_t State::checksum(SegmentId segment) const {
+  const Segment held = this->segment(segment);
+  std::uint64_t hash = hash64(as_bytes(held.exponents), labels_[segment]);
+  hash = hash64(as_bytes(held.weights), hash);
+  hash = hash64(as_bytes(held.first), hash);
+  return moments_ == 2 ? hash64(as_bytes(held.second), hash) : hash;
+}
+
+std::uint64_t State::parameter_checksum(SegmentId segment) const {
+  const Span span = span_of(segment);
+  return hash64(as_bytes(parameters_.part(span.first(), span.count())),
+                hash64(as_bytes(std::span(exponents_).subspan(span.first_block, span.blocks))));
+}
+
+bool State::intact(SegmentId segment) const {
+  STARLING_CHECK(label(segment) != kNoVersion);
+  return checksums_[segment] == checksum(segment);
+}
+
+void State::seal_parameters() {
+  for (SegmentId s = 0; s < layout_.segments(); ++s)
+    parameter_checksums_[s] = parameter_checksum(s);
+}
+
+bool State::parameters_intact(SegmentId segment) const {
+  return parameter_checksums_[segment] == parameter_checksum(segment);
+}
+
+void State::flip_held_bit(SegmentId segment) {
+  STARLING_CHECK(holds(segment));
+  flip_bit(first_.data()[span_of(segment).first()]);
+}
+
+void State::flip_parameter_bit(SegmentId segment) {
+  flip_bit(parameters_.data()[span_of(segment).first()]);
 }
 
 ExactSum State::partial_norm(const Totals& totals, std::span<const SegmentId> segments) const {
@@ -115,6 +161,7 @@ void State::apply(const Totals& totals, const StepRecord& record,
       b += n;
     }
     labels_[s] = record.version + 1;
+    checksums_[s] = checksum(s);
   }
 }
 

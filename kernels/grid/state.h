@@ -51,6 +51,18 @@ class State {
   // moments in all held segments. Padding of `parameters` must be zero.
   void initialise(std::span<const float> parameters, std::span<const std::int16_t> exponents);
 
+  // ---- Integrity (docs/design.md, section 8)
+  // ------------------------------------------------------ Whether a held segment with a label has
+  // the bits that it was given last: everything that writes it notes a checksum. 64 bits: a flipped
+  // one is always found, worse all but surely.
+  bool intact(SegmentId segment) const;
+  // The same of the working parameters and exponents, from the last seal_parameters() on.
+  void seal_parameters();
+  bool parameters_intact(SegmentId segment) const;
+  // For tests: flips a bit of its first moment or first working parameter.
+  void flip_held_bit(SegmentId segment);
+  void flip_parameter_bit(SegmentId segment);
+
   // ---- A step -----------------------------------------------------------------------------------
   // Exact sum of squares of the mean gradient over the real elements of these held segments; with
   // the owner's part from every worker it gives the norm.
@@ -88,6 +100,8 @@ class State {
   Span span_of(SegmentRange range) const;
   void update_run(const Totals& totals, const StepRecord& record, std::uint32_t first_block,
                   std::uint32_t blocks);
+  std::uint64_t checksum(SegmentId segment) const;
+  std::uint64_t parameter_checksum(SegmentId segment) const;
   Result<SegmentRange> read_range(ByteReader& reader) const;
   Result<> check_exponents(ByteView bytes) const;
   Result<> check_padding(Span span, ByteView floats) const;
@@ -104,6 +118,7 @@ class State {
   std::vector<std::int16_t> held_exponents_;  // apart, since a copy may be a version ahead
   std::vector<std::uint8_t> held_;            // by segment
   std::vector<Version> labels_;               // kNoVersion: held without content, or not held
+  std::vector<std::uint64_t> checksums_, parameter_checksums_;  // by segment
 };
 
 }  // namespace starling::kernels

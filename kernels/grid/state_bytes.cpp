@@ -151,7 +151,10 @@ Result<SegmentRange> State::set_state(ByteView bytes, Version label) {
   copy_array(exponents, std::span(held_exponents_).subspan(span.first_block, span.blocks));
   for (unsigned i = 0; i < 1 + moments_; ++i)
     copy_array(views[i], arrays[i]->part(span.first(), span.count()));
-  for (SegmentId s = range.first; s < range.first + range.count; ++s) labels_[s] = label;
+  for (SegmentId s = range.first; s < range.first + range.count; ++s) {
+    labels_[s] = label;
+    checksums_[s] = checksum(s);
+  }
   return range;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/base/check.h"
+#include "core/base/hash.h"
 #include "kernels/grid/exact_mean.h"
 #include "kernels/grid/quantise.h"
 
@@ -24,8 +25,22 @@ Totals::Totals(const Layout& layout, MicroBatch micro_batches)
       micro_batches_(micro_batches),
       sums_(layout.elements()),
       lanes_(layout.segments()),
-      received_(layout.segments()) {
+      received_(layout.segments()),
+      checksums_(layout.segments()) {
   STARLING_CHECK(micro_batches >= 1);
+}
+
+std::uint64_t Totals::checksum(SegmentId segment) const {
+  return hash64(as_bytes(sums_.part(std::uint64_t{layout_.first_block(segment)} * kBlock,
+                                    std::uint64_t{layout_.block_count(segment)} * kBlock)));
+}
+
+void Totals::seal(SegmentId segment) {
+  checksums_[segment] = checksum(segment);
+}
+
+bool Totals::intact(SegmentId segment) const {
+  return checksums_[segment] == checksum(segment);
 }
 
 Result<> Totals::add_side(const SideEntry& entry) {

@@ -48,6 +48,10 @@ class Totals {
   // complete_lanes() of the step.
   bool accepted(SegmentId segment, const ProofLanes& complete) const;
 
+  // Whether a total has the bits that it had when it was sealed: as soon as it is complete.
+  void seal(SegmentId segment);
+  bool intact(SegmentId segment) const;
+
   // The step whose vote this worker has cast with these totals, until it is applied or dropped.
   std::optional<Version> pending() const { return pending_; }
   void set_pending(Version step) { pending_ = step; }
@@ -57,12 +61,15 @@ class Totals {
   void clear();
 
  private:
+  std::uint64_t checksum(SegmentId segment) const;
+
   const Layout& layout_;
   const MicroBatch micro_batches_;
   LazyArray<std::int32_t> sums_;
   std::vector<ProofLanes> lanes_;
   std::map<std::uint32_t, std::vector<SideEntry>> side_;  // by block
   std::vector<ProofLanes> received_;                      // last two lanes of side_, by segment
+  std::vector<std::uint64_t> checksums_;                  // by segment
   std::optional<Version> pending_;
 };
 

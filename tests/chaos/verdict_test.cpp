@@ -126,6 +126,8 @@ TEST_CASE("P4: an evicted worker that computes, or lives on") {
   Evidence e = good();
   e.revenants = {{{"worker-3", 3, 103}, "1.2", 1.4, 1.45}};
   CHECK_FINDING(e, "P4", Finding::kHeld);
+  e.revenants.front().gone_t = e.revenants.front().woken_t + 60;  // with the run
+  CHECK_FINDING(e, "P4", Finding::kBroken);
   e.revenants.front().gone_t.reset();
   CHECK_FINDING(e, "P4", Finding::kBroken);
 }

@@ -1,26 +1,8 @@
 """`starling chaos`: a run under random faults keeps every promise, and chaos says so from outside."""
-import json
 import os
-import subprocess
 
-from harness import MINUTE, STARLING, main, processes_naming, require
-
-
-def chaos(place, job, *options, seconds=4 * MINUTE):
-    place.count += 1
-    out = place.path(f"chaos-{place.count}")
-    ended = subprocess.run([STARLING, "chaos", job, "--out", out, *map(str, options)],
-                           capture_output=True, text=True, timeout=seconds)
-    return ended, out
-
-
-def report_of(out):
-    with open(os.path.join(out, "report.json")) as file:
-        return json.load(file)
-
-
-def findings(report):
-    return {v["promise"]: v["finding"] for v in report["verdicts"]}
+from chaos_of import chaos, findings, report_of
+from harness import main, processes_naming, require
 
 
 def every_promise_holds_under_random_faults(place):

@@ -99,6 +99,50 @@ struct Alone {
   std::vector<SegmentId> all;
 };
 
+TEST_CASE("state: what changes behind its back is not intact; what it writes itself is") {
+  const Layout layout = small_layout();
+  Alone worker(layout, small_job(8));
+  State& state = worker.state;
+  const auto whole = [&] {
+    return std::ranges::all_of(
+        worker.all, [&](SegmentId s) { return state.intact(s) && state.parameters_intact(s); });
+  };
+  state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -20));
+  CHECK(whole());
+  worker.totals.set_pending(0);
+  state.apply(worker.totals, StepRecord{.version = 0, .norm = 1}, worker.all);
+  state.publish(worker.all);
+  state.seal_parameters();
+  CHECK(whole());
+  State other(layout, worker.job);
+  const SegmentRange range{0, layout.segments()};
+  for (const SegmentId s : worker.all) other.hold(s);
+  REQUIRE(other.set_state(state.state_bytes(range), 1));
+  CHECK(std::ranges::all_of(worker.all, [&](SegmentId s) { return other.intact(s); }));
+
+  for (const SegmentId s : worker.all) {
+    state.flip_held_bit(s);
+    CHECK(!state.intact(s));
+    state.flip_held_bit(s);
+    state.flip_parameter_bit(s);
+    CHECK(!state.parameters_intact(s));
+    state.flip_parameter_bit(s);
+    CHECK(whole());
+  }
+}
+
+TEST_CASE("totals: a sum that changes after it was sealed is not intact") {
+  const Layout layout = small_layout();
+  Totals totals(layout, 8);
+  const SegmentId last = layout.segments() - 1;
+  totals.seal(last);
+  CHECK(totals.intact(last));
+  totals.sums()[std::size_t{layout.first_block(last)} * kBlock] ^= 1 << 7;
+  CHECK(!totals.intact(last));
+  totals.seal(last);
+  CHECK(totals.intact(last));
+}
+
 // Goal: one step against the plain words of the design, in a second implementation.
 TEST_CASE("state: a step is the optimizer on fp32(T 2^x / M), clipped, decayed by tensor") {
   const Layout layout = small_layout();

@@ -38,7 +38,8 @@ Result<> write_step(EventWriter& events, const Progress& step, bool ledger) {
 Result<> write_event(EventWriter& events, const elastic::Observation& seen, bool ledger) {
   switch (seen.kind) {
     case Kind::kWorker:
-      return events.worker(seen.who, change_of(seen.what), seen.name, seen.pid, seen.phase);
+      return events.worker(seen.who, change_of(seen.what), seen.name, seen.pid, seen.phase,
+                           seen.reason);
     case Kind::kEpoch:
       return events.epoch(seen.plan, times_of(seen));
     case Kind::kStep:

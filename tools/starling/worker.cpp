@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "actors/guard/guard.h"
+#include "actors/sabotage.h"
 #include "actors/system.h"
 #include "actors/worker/loader.h"
 #include "tools/starling/commands.h"
@@ -96,8 +97,16 @@ void keep_memory_small() {
   ::mallopt(M_TRIM_THRESHOLD, 8 << 20);
 }
 
+// Sabotage. Whoever looks for what a run leaves behind has to find it.
+void leave_process() {
+  if (::fork() != 0) return;
+  ::setsid();
+  ::sleep(30);
+  ::_exit(0);
+}
+
 // In the child process of the guard.
-int work(const Life& life, actors::SharedPhase& phase) {
+int work(const Life& life, actors::SharedLife& shared) {
   keep_memory_small();
   auto setup = actors::set_up(life.job);
   if (!setup) return fail(setup.error());
@@ -107,7 +116,7 @@ int work(const Life& life, actors::SharedPhase& phase) {
   auto options = life.options;
   options.setup = setup.value();
   options.pid = static_cast<std::uint64_t>(::getpid());
-  options.phase = &phase;
+  options.phase = &shared.phase;
   int status = 0;
   actors::WorkerOver over;
   {
@@ -122,7 +131,12 @@ int work(const Life& life, actors::SharedPhase& phase) {
     }
     self->send_exit(loader, caf::exit_reason::user_shutdown);
   }
-  return finish(life, *setup.value(), over, status);
+  status = finish(life, *setup.value(), over, status);
+  if (status == actors::kDamagedStatus)
+    over.reason.copy(shared.reason.data(), shared.reason.size() - 1);
+  if (actors::sabotage_ordered(actors::Sabotage::kLeaveProcess, life.options.key.name))
+    leave_process();
+  return status;
 }
 
 // Entry i of a synthetic model's `slow` is worker-i's.
@@ -164,7 +178,7 @@ Result<int> live(const WorkerCommand& command) {
   guard.key = life.options.key;
   guard.coordinators = life.options.coordinators;
   return actors::run_guard(guard,
-                           [&life](actors::SharedPhase& phase) { return work(life, phase); });
+                           [&life](actors::SharedLife& shared) { return work(life, shared); });
 }
 
 }  // namespace
@@ -173,10 +187,12 @@ int worker(const WorkerCommand& command, char** arguments) {
   ::signal(SIGPIPE, SIG_IGN);
   auto ended = live(command);
   if (!ended) return fail(ended.error());
-  if (ended.value() != actors::kFencedStatus) return ended.value();
+  const bool again =
+      ended.value() == actors::kFencedStatus || ended.value() == actors::kDamagedStatus;
+  if (!again) return ended.value();
   // Only a new image can fork a worker again: this process has had threads.
   ::execv("/proc/self/exe", arguments);
-  return fail(5, "cannot begin a new life of a fenced worker");
+  return fail(5, "cannot begin a worker's new life");
 }
 
 }  // namespace starling::tools

@@ -1,0 +1,23 @@
+"""`starling chaos` and what its report says."""
+import json
+import os
+import subprocess
+
+from harness import MINUTE, STARLING
+
+
+def chaos(place, job, *options, seconds=4 * MINUTE):
+    place.count += 1
+    out = place.path(f"chaos-{place.count}")
+    ended = subprocess.run([STARLING, "chaos", job, "--out", out, *map(str, options)],
+                           capture_output=True, text=True, timeout=seconds)
+    return ended, out
+
+
+def report_of(out):
+    with open(os.path.join(out, "report.json")) as file:
+        return json.load(file)
+
+
+def findings(report):
+    return {v["promise"]: v["finding"] for v in report["verdicts"]}
