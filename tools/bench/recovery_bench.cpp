@@ -13,7 +13,8 @@
 
 #include "core/job/job.h"
 #include "tools/bench/bench.h"
-#include "tools/bench/run_events.h"
+#include "tools/chaos/ledger.h"
+#include "tools/chaos/story.h"
 #include "tools/starling/children.h"
 #include "tools/starling/exit.h"
 
@@ -48,7 +49,7 @@ class Bench {
         out_((std::filesystem::temp_directory_path() /
               ("starling-recovery-" + std::to_string(::getpid())))
                  .string()),
-        events_(out_),
+        tail_(out_ + "/events.jsonl"),
         quiet_(::open("/dev/null", O_WRONLY | O_CLOEXEC)),
         draw_(options.seed) {}
   ~Bench() {
@@ -74,20 +75,36 @@ class Bench {
         std::fprintf(stderr, "\r%u of %u losses ", i + 1, options_.losses);
     }
     if (!options_.json && isatty(STDERR_FILENO)) std::fprintf(stderr, "\n");
-    return ok();
+    return each_once();
   }
 
   void report() const;
 
  private:
+  Result<> read() {
+    for (const std::string& line : tail_.lines()) story_.add(line);
+    if (!story_.oddities.empty())
+      return Error(Code::kCorrupt, story_.oddities.front() + "; " + out_ + "/events.jsonl");
+    return ok();
+  }
+
+  // Steps whose ledger is still to come are not judged.
+  Result<> each_once() {
+    STARLING_TRY(read());
+    chaos::Story judged = story_;
+    while (judged.step_lines.size() > judged.ledger_lines.size()) judged.step_lines.pop_back();
+    if (const auto wrong = chaos::count_ledgers(judged).wrong)
+      return Error(Code::kCorrupt, *wrong + "; " + out_ + "/events.jsonl");
+    return ok();
+  }
+
   template <class Condition>
   Result<> wait_for(const char* what, Condition condition) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(kPatience);
     for (;;) {
-      STARLING_TRY(events_.read());
+      STARLING_TRY(read());
       if (condition()) return ok();
-      if (events_.over())
-        return Error(Code::kInternal, std::string("the run ended before ") + what);
+      if (story_.over()) return Error(Code::kInternal, std::string("the run ended before ") + what);
       if (std::chrono::steady_clock::now() > end)
         return Error(Code::kUnavailable, std::string(what) + ": not within 60 s");
       children_.reap();
@@ -99,30 +116,31 @@ class Bench {
   Result<> settle() {
     std::size_t from = 0;
     return wait_for("all workers are there and nothing moves", [&] {
-      const auto& epochs = events_.epochs();
-      const bool calm = !epochs.empty() && epochs.back().members.size() == options_.workers &&
-                        epochs.back().moves == 0 && events_.exposed() == 0;
-      if (!calm) from = events_.steps().size();
-      return calm && events_.steps().size() >= from + 5;
+      const chaos::EpochSeen* last = story_.last_epoch();
+      const bool exposed = !story_.exposures.empty() && story_.exposures.back().segments > 0;
+      const bool calm =
+          last && last->members.size() == options_.workers && last->moves == 0 && !exposed;
+      if (!calm) from = story_.step_lines.size();
+      return calm && story_.step_lines.size() >= from + 5;
     });
   }
 
   Result<> lose_one() {
-    const auto& members = events_.epochs().back().members;
-    const std::string victim = members[draw_() % members.size()];
-    const auto pid = static_cast<pid_t>(events_.lives().at(victim).pid);
+    const auto& members = story_.epochs.back().members;
+    const chaos::MemberSeen victim = members[draw_() % members.size()];
     const double typical = median_step(options_.workers);
     std::this_thread::sleep_for(
         std::chrono::duration<double, std::milli>(1.5 * typical * double(draw_() % 1000) / 1000));
-    const std::size_t epochs = events_.epochs().size();
-    const double at = events_.now();
-    if (::kill(pid, options_.freeze ? SIGSTOP : SIGKILL) != 0)
-      return Error(Code::kInternal, "worker " + victim + " is not there to be disturbed");
+    const std::size_t epochs = story_.epochs.size();
+    const double at = story_.now();
+    const pid_t pid = seen(victim.id, "joined").pid;
+    if (pid == 0 || ::kill(pid, options_.freeze ? SIGSTOP : SIGKILL) != 0)
+      return Error(Code::kInternal, "worker " + victim.name + " is not there to be disturbed");
 
     const auto committed_after = [&] {
-      const auto& steps = events_.steps();
-      return std::count_if(steps.rbegin(), steps.rend(), [&](const RunEvents::Step& s) {
-        return s.t > at && s.world == options_.workers - 1;
+      const auto& steps = story_.step_lines;
+      return std::count_if(steps.rbegin(), steps.rend(), [&](const auto& s) {
+        return s.second.t > at && s.second.world == options_.workers - 1;
       });
     };
     STARLING_TRY(wait_for("the others go on", [&] { return committed_after() >= 4; }));
@@ -132,27 +150,36 @@ class Bench {
       return ok();
     }
     STARLING_TRY(children_.spawn(
-        {"worker", "--join", events_.address(), "--keys", events_.keys(), "--quiet"}, quiet_));
+        {"worker", "--join", story_.address, "--keys", story_.keys, "--quiet"}, quiet_));
     return ok();
   }
 
-  void note(const std::string& victim, double at, std::size_t epochs) {
+  // What the events told last of this life; nothing told is a life without a process.
+  chaos::WorkerSeen seen(std::uint64_t id, const std::string& what) const {
+    for (auto it = story_.workers.rbegin(); it != story_.workers.rend(); ++it)
+      if (it->id == id && it->what == what) return *it;
+    return {};
+  }
+
+  void note(const chaos::MemberSeen& victim, double at, std::size_t epochs_before) {
     Loss loss;
-    loss.phase = options_.freeze ? "frozen" : events_.lives().at(victim).phase;
-    const auto& steps = events_.steps();
-    const auto after = std::find_if(steps.begin(), steps.end(),
-                                    [&](const RunEvents::Step& s) { return s.t > at; });
-    const auto without = std::find_if(after, steps.end(), [&](const RunEvents::Step& s) {
-      return s.world == options_.workers - 1;
+    loss.phase = options_.freeze ? "frozen" : seen(victim.id, "lost").phase;
+    const auto& steps = story_.step_lines;
+    const auto after =
+        std::find_if(steps.begin(), steps.end(), [&](const auto& s) { return s.second.t > at; });
+    const auto without = std::find_if(after, steps.end(), [&](const auto& s) {
+      return s.second.world == options_.workers - 1;
     });
-    loss.gap = 1000 * (without->t - (without - 1)->t);
+    const auto gap_before = [&](auto it) { return 1000 * (it->second.t - (it - 1)->second.t); };
+    loss.gap = gap_before(without);
     for (auto it = after; it != steps.end() && it < after + 4; ++it)
-      loss.longest = std::max(loss.longest, 1000 * (it->t - (it - 1)->t));
-    const auto& seen = events_.epochs();
-    loss.epochs = seen.size() - epochs;
-    const auto forced = std::find_if(seen.begin() + static_cast<std::ptrdiff_t>(epochs), seen.end(),
-                                     [](const RunEvents::Epoch& e) { return e.pause.has_value(); });
-    if (forced != seen.end()) {
+      loss.longest = std::max(loss.longest, gap_before(it));
+    const auto& epochs = story_.epochs;
+    loss.epochs = epochs.size() - epochs_before;
+    const auto forced =
+        std::find_if(epochs.begin() + static_cast<std::ptrdiff_t>(epochs_before), epochs.end(),
+                     [](const chaos::EpochSeen& e) { return e.pause.has_value(); });
+    if (forced != epochs.end()) {
       loss.pause = forced->pause;
       const Pause& p = *loss.pause;
       loss.detect = 1000 * (forced->t - at) - (p.report_ms + p.plan_ms + p.connect_ms +
@@ -164,17 +191,19 @@ class Bench {
   // Of undisturbed steps: a step whose predecessor had the same world size.
   double median_step(std::uint32_t world) const {
     std::vector<double> ms;
-    const auto& steps = events_.steps();
+    const auto& steps = story_.step_lines;
+    const auto like = [&](std::size_t i) { return steps[i].second.world == world; };
     for (std::size_t i = 2; i < steps.size(); ++i)
-      if (steps[i].world == world && steps[i - 1].world == world && steps[i - 2].world == world)
-        ms.push_back(1000 * (steps[i].t - steps[i - 1].t));
+      if (like(i) && like(i - 1) && like(i - 2))
+        ms.push_back(1000 * (steps[i].second.t - steps[i - 1].second.t));
     return quantile(std::move(ms), 0.5);
   }
 
   const RecoveryOptions options_;
   const std::string out_;
   tools::Children children_;
-  RunEvents events_;
+  chaos::Tail tail_;
+  chaos::Story story_;
   const int quiet_;  // where the processes' words go; events.jsonl has all that counts
   std::mt19937_64 draw_;
   std::uint64_t lease_ms_ = 0;

@@ -1,6 +1,7 @@
 #include "tools/chaos/story.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -9,6 +10,11 @@ namespace starling::chaos {
 namespace {
 
 using Json = nlohmann::json;
+
+std::string text_or_none(const Json& line, const char* key) {
+  const auto value = line.find(key);
+  return value != line.end() && value->is_string() ? value->get<std::string>() : std::string();
+}
 
 std::optional<double> number_or_none(const Json& line, const char* key) {
   const Json& value = line.at(key);
@@ -29,11 +35,17 @@ EpochSeen epoch_of(const Json& line) {
   epoch.detect_ms = number_or_none(line, "detect_ms");
   epoch.form_ms = number_or_none(line, "form_ms");
   epoch.resume_ms = number_or_none(line, "resume_ms");
+  epoch.moves = line.at("moves").get<std::size_t>();
+  if (const auto p = line.find("pause"); p != line.end() && p->is_object())
+    epoch.pause = starling::Pause{p->at("report").get<double>(),  p->at("plan").get<double>(),
+                                  p->at("connect").get<double>(), p->at("compute").get<double>(),
+                                  p->at("reduce").get<double>(),  p->at("vote").get<double>()};
   return epoch;
 }
 
 StepSeen step_of(const Json& line) {
   StepSeen step;
+  step.epoch = text_or_none(line, "epoch");
   step.loss = number_or_none(line, "loss");
   step.norm = number_or_none(line, "norm");
   step.ms = line.at("ms").get<double>();
@@ -60,7 +72,7 @@ void add_parsed(Story& story, const Json& line) {
   if (kind == "worker") {
     story.workers.push_back({t, line.at("id").get<std::uint64_t>(),
                              line.at("what").get<std::string>(), line.at("name").get<std::string>(),
-                             line.at("pid").get<int>()});
+                             line.at("pid").get<int>(), text_or_none(line, "phase")});
   } else if (kind == "epoch") {
     story.epochs.push_back(epoch_of(line));
     story.epochs.back().t = t;
@@ -120,6 +132,14 @@ std::map<Version, StepSeen> Story::committed() const {
   std::map<Version, StepSeen> steps_seen;
   for (const auto& [version, step] : step_lines) steps_seen.emplace(version, step);
   return steps_seen;
+}
+
+double Story::now() const {
+  using std::chrono::nanoseconds;
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return started
+             ? 1e-9 * double(std::chrono::duration_cast<nanoseconds>(since).count() - monotonic_ns)
+             : 0;
 }
 
 double Story::median_step_ms() const {

@@ -1,6 +1,7 @@
 #pragma once
 // What events.jsonl says of a run, line by line, for whoever judges it from outside: nothing is
-// dropped, corrected or believed on the writer's word. Pure.
+// dropped, corrected or believed on the writer's word. Values, but for the clock and the files of
+// now(), Tail and read_story().
 
 #include <cstdint>
 #include <map>
@@ -9,12 +10,15 @@
 #include <utility>
 #include <vector>
 
+#include "core/wire/messages.h"
+
 namespace starling::chaos {
 
 using Version = std::uint64_t;
 
 struct StepSeen {
   double t = 0;
+  std::string epoch;                 // in which who told of it passed or learned it
   std::optional<double> loss, norm;  // none: not finite
   double ms = 0;
   std::uint32_t world = 0;
@@ -26,6 +30,7 @@ struct WorkerSeen {
   std::string what;  // joined, left, lost, fenced
   std::string name;
   int pid = 0;
+  std::string phase;  // lost: what it was at, as its guard told; empty: not known
 };
 
 struct MemberSeen {
@@ -40,7 +45,9 @@ struct EpochSeen {
   std::optional<Version> base;      // none: prepared
   // Per rank ranges of segments, [first, count].
   std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> holders;
+  std::size_t moves = 0;
   std::optional<double> detect_ms, form_ms, resume_ms;
+  std::optional<starling::Pause> pause;  // of the member that passed first after a loss
 
   bool has(std::uint64_t worker) const;
   // Of each segment, the ids of its holders.
@@ -92,6 +99,8 @@ struct Story {
 
   std::map<Version, StepSeen> committed() const;  // the first line of each version
   const EpochSeen* last_epoch() const { return epochs.empty() ? nullptr : &epochs.back(); }
+  bool over() const { return done || failed; }
+  double now() const;  // the run's clock now; 0 before its start was read
   // Milliseconds, of all steps but the first two; 0 if there are none.
   double median_step_ms() const;
 };

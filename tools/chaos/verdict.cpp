@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <set>
 
+#include "tools/chaos/ledger.h"
 #include "tools/chaos/pauses.h"
 
 namespace starling::chaos {
@@ -86,55 +87,15 @@ Verdict same_bits(const Evidence& e) {
               (e.quiet ? ", losses and norms of " + steps : " as given"));
 }
 
-// The ledger counted anew: each committed step has each of its micro-batches once.
-std::optional<std::string> wrong_ledger(const Evidence& e) {
-  const Story& s = e.loud;
-  if (!s.oddities.empty()) return s.oddities.front();
-  std::set<Version> steps;
-  for (const auto& [version, step] : s.step_lines)
-    if (!steps.insert(version).second)
-      return "step " + std::to_string(version) + " was committed twice";
-  if (!e.attached && !steps.empty() && *steps.rbegin() + 1 != steps.size())
-    return "of steps 0 to " + std::to_string(*steps.rbegin()) + " only " +
-           std::to_string(steps.size()) + " were committed";
-  std::set<std::uint64_t> known;
-  for (const auto& worker : s.workers) known.insert(worker.id);
-  for (const auto& epoch : s.epochs)
-    for (const auto& member : epoch.members) known.insert(member.id);
-  std::set<Version> counted;
-  for (const auto& [version, rows] : s.ledger_lines) {
-    const std::string where = "step " + std::to_string(version) + ": ";
-    if (!steps.count(version)) return where + "has a ledger and was never committed";
-    if (!counted.insert(version).second && s.restarts.empty()) return where + "has two ledgers";
-    std::set<std::uint64_t> seen;
-    for (const auto& row : rows) {
-      const std::string micro_batch = "micro-batch " + std::to_string(row.micro_batch);
-      if (row.micro_batch >= s.micro_batches)
-        return where + micro_batch + " of " + std::to_string(s.micro_batches);
-      if (!seen.insert(row.micro_batch).second) return where + micro_batch + " was counted twice";
-      if (!known.count(row.worker))
-        return where + micro_batch + " by worker " + std::to_string(row.worker) +
-               ", who never joined";
-    }
-    if (seen.size() != s.micro_batches)
-      return where + "only " + std::to_string(seen.size()) + " of " +
-             std::to_string(s.micro_batches) + " micro-batches were counted";
-  }
-  for (const Version version : steps)
-    if (!counted.count(version)) return "step " + std::to_string(version) + " has no ledger";
-  return std::nullopt;
-}
-
 Verdict exactly_once(const Evidence& e) {
   if (e.loud.ledger_lines.empty()) return not_tested("the job writes no ledger events");
-  if (auto wrong = wrong_ledger(e)) return broken(*wrong);
+  const LedgerCount count = count_ledgers(e.loud, /*from_start=*/!e.attached);
+  if (count.wrong) return broken(*count.wrong);
   const auto difference = e.quiet ? first_difference(*e.quiet, e.loud) : std::nullopt;
   if (difference && difference->norm_only)
     return broken("the ledger is whole, but its sum is not that of its micro-batches: " +
                   difference->text);
-  const std::size_t steps = e.loud.ledger_lines.size();
-  return held(count_of(steps * e.loud.micro_batches, "pair") +
-              " of step and micro-batch, each once");
+  return held(count_of(count.once, "pair") + " of step and micro-batch, each once");
 }
 
 Verdict no_way_back(const Evidence& e) {

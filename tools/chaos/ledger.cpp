@@ -1,0 +1,103 @@
+#include "tools/chaos/ledger.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace starling::chaos {
+namespace {
+
+using Rows = std::vector<LedgerRowSeen>;
+
+class Counter {
+ public:
+  explicit Counter(const Story& story) : story_(story) {
+    for (const auto& worker : story.workers) known_.insert(worker.id);
+    for (const auto& epoch : story.epochs)
+      for (const auto& member : epoch.members) known_.insert(member.id);
+  }
+
+  LedgerCount count(bool from_start) {
+    if (!story_.oddities.empty()) note(story_.oddities.front());
+    std::set<Version> steps;
+    for (const auto& [version, step] : story_.step_lines)
+      if (!steps.insert(version).second) note(step_text(version) + " was committed twice");
+    if (from_start && !steps.empty() && *steps.rbegin() + 1 != steps.size()) {
+      note("of steps 0 to " + std::to_string(*steps.rbegin()) + " only " +
+           std::to_string(steps.size()) + " were committed");
+      out_.lost += (*steps.rbegin() + 1 - steps.size()) * story_.micro_batches;
+    }
+    const auto ledgers = ledgers_that_count(steps);
+    for (const Version version : steps) {
+      const auto it = ledgers.find(version);
+      if (it != ledgers.end()) {
+        count_rows(version, *it->second);
+      } else {
+        note(step_text(version) + " has no ledger");
+        out_.lost += story_.micro_batches;
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  static std::string step_text(Version version) { return "step " + std::to_string(version); }
+  void note(std::string text) {
+    if (!out_.wrong) out_.wrong = std::move(text);
+  }
+
+  // Steps from a restart's version on may have been done so many times more.
+  std::map<Version, const Rows*> ledgers_that_count(const std::set<Version>& steps) {
+    std::map<Version, const Rows*> last;
+    std::map<Version, std::size_t> times;
+    for (const auto& [version, rows] : story_.ledger_lines) {
+      if (!steps.count(version))
+        note(step_text(version) + ": has a ledger and was never committed");
+      const auto allowed =
+          1 + std::count_if(story_.restarts.begin(), story_.restarts.end(),
+                            [v = version](Version restart) { return restart <= v; });
+      if (++times[version] > std::size_t(allowed)) {
+        note(step_text(version) + ": has two ledgers");
+        out_.duplicated += rows.size();
+      }
+      last[version] = &rows;
+    }
+    return last;
+  }
+
+  void count_rows(Version version, const Rows& rows) {
+    const std::string where = step_text(version) + ": ";
+    std::set<std::uint64_t> seen;
+    for (const LedgerRowSeen& row : rows) {
+      const std::string micro_batch = "micro-batch " + std::to_string(row.micro_batch);
+      if (row.micro_batch >= story_.micro_batches) {
+        note(where + micro_batch + " of " + std::to_string(story_.micro_batches));
+        continue;
+      }
+      if (!seen.insert(row.micro_batch).second) {
+        note(where + micro_batch + " was counted twice");
+        ++out_.duplicated;
+      }
+      if (!known_.count(row.worker))
+        note(where + micro_batch + " by worker " + std::to_string(row.worker) +
+             ", who never joined");
+    }
+    out_.once += seen.size();
+    out_.lost += story_.micro_batches - seen.size();
+    if (seen.size() != story_.micro_batches)
+      note(where + "only " + std::to_string(seen.size()) + " of " +
+           std::to_string(story_.micro_batches) + " micro-batches were counted");
+  }
+
+  const Story& story_;
+  std::set<std::uint64_t> known_;  // workers that joined
+  LedgerCount out_;
+};
+
+}  // namespace
+
+LedgerCount count_ledgers(const Story& story, bool from_start) {
+  return Counter(story).count(from_start);
+}
+
+}  // namespace starling::chaos
