@@ -95,6 +95,8 @@ TEST_CASE("what is wrong in a plan is named") {
       {run + "[[fault]]\nat_s = 1\nkind = \"sing\"\n", "sing"},
       {run + "[[fault]]\nat_s = 1\nkind = \"kill\"\nwhere = 1\n", "where"},
       {run + "[[fault]]\nat_s = 1\nkind = \"kill\"\ntarget = 1\n", "target must be"},
+      {run + "[[fault]]\nat_s = 1\nkind = \"kill\"\nnodes = [\"a b\"]\n", "nodes must be"},
+      {run + "nodes = \"a\"\n", "nodes must be"},
       {"fault = 3\n" + run, "[[fault]]"},
       {run + "[runs]\n", "runs"},
       {"[run\n", "line 1"},

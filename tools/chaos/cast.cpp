@@ -27,6 +27,12 @@ Player* Cast::by_guard(int guard) {
   return nullptr;
 }
 
+Player* Cast::by_node(const std::string& node) {
+  for (auto it = players_.rbegin(); it != players_.rend(); ++it)
+    if (it->node == node && !node.empty()) return &*it;
+  return nullptr;
+}
+
 Player* Cast::by_process(int pid) {
   for (Player& player : players_)
     if (player.pid == pid && pid != 0) return &player;

@@ -19,6 +19,7 @@ namespace starling::chaos {
 // same guard with another process and incarnation.
 struct Player {
   std::string name;      // of its key
+  std::string node;      // as whom it came, if the plan names nodes
   int guard = 0;         // 0: it is gone, or not known
   int pid = 0;           // that computes; 0: not known yet
   std::uint64_t id = 0;  // of its incarnation; 0: not known yet
@@ -38,6 +39,7 @@ class Cast {
   // The youngest of that name; null: none.
   Player* find(const std::string& name);
   Player* by_guard(int guard);
+  Player* by_node(const std::string& node);
   Player* by_process(int pid);
 
   // After each event of the run and now and then, so that `pid`, `id` and `over` are as they are.

@@ -17,7 +17,20 @@ constexpr double kStillThere_s = 0.3;  // after which who was not hit must still
 constexpr double kPulse_s = 0.1;
 
 Target target_of(const Player& player) {
-  return {player.name, player.id, player.pid};
+  return {player.name, player.id, player.pid != 0 ? player.pid : player.guard};
+}
+
+// The process that computes. Before it is known it may be born between a look and a kill, so the
+// guard is stopped first and goes with it.
+void kill_process(const Player& player) {
+  if (player.pid != 0) {
+    ::kill(player.pid, SIGKILL);
+    return;
+  }
+  if (player.guard == 0) return;
+  ::kill(player.guard, SIGSTOP);
+  for (const int child : children_of(player.guard)) ::kill(child, SIGKILL);
+  ::kill(player.guard, SIGKILL);
 }
 
 std::string process_text(const Target& target) {
@@ -86,7 +99,7 @@ void Disturber::begin(std::size_t number, double now) {
 // ---- Workers ----------------------------------------------------------------------------------
 
 void Disturber::kill(std::size_t number, double now) {
-  const auto chosen = choose(number, cast_.members());
+  const auto chosen = to_be_gone(number);
   if (chosen.empty()) return;
   if (cast_.living() < options_.workers_min + chosen.size() && !options_.last_copies)
     return hold_back(number, "too few workers would be left");
@@ -96,7 +109,7 @@ void Disturber::kill(std::size_t number, double now) {
   std::vector<Target> targets;
   for (Player* player : chosen) targets.push_back(target_of(*player));
   for (Player* player : chosen) {
-    ::kill(player->pid, SIGKILL);
+    kill_process(*player);
     player->killed = true;
   }
   hit(number, now, "kill -9", targets);
@@ -143,6 +156,7 @@ void Disturber::join(std::size_t number, double now) {
   for (std::uint32_t i = 0; i < fault.count; ++i) {
     Player* player = calls_.start_worker(now);
     if (!player) break;
+    if (i < fault.nodes.size()) player->node = fault.nodes[i];
     targets.push_back(target_of(*player));
     targets.back().pid = player->guard;
   }
@@ -159,7 +173,7 @@ void Disturber::join(std::size_t number, double now) {
 }
 
 void Disturber::leave(std::size_t number, double now) {
-  const auto chosen = choose(number, cast_.members());
+  const auto chosen = to_be_gone(number);
   if (chosen.empty()) return;
   if (cast_.living() < options_.workers_min + chosen.size())
     return hold_back(number, "too few workers would be left");
@@ -170,12 +184,27 @@ void Disturber::leave(std::size_t number, double now) {
     player->leaving = true;
   }
   hit(number, now, "leave (SIGTERM)", targets);
+  if (const double notice = deeds_[number].fault.for_s; notice > 0)
+    agenda_.later(now + notice, [=, this](double then) { take_away(number, targets, then); });
   for (const Target& target : targets) {
     expect(
         number, now, options_.notice_s + kEpoch_s, process_text(target) + " is gone",
         [pid = target.pid] { return !alive(pid); },
         [=, this](double then) { bring_back(deeds_[number].fault, then); });
     expect_left_out(number, now, target);
+  }
+}
+
+// The notice is over: who is still there is killed.
+void Disturber::take_away(std::size_t number, const std::vector<Target>& targets, double now) {
+  deeds_[number].until_t = now;
+  for (const Target& target : targets) {
+    Player* player = cast_.by_process(target.pid);
+    if (!player) player = cast_.by_guard(target.pid);
+    if (!player || player->over || player->killed) continue;
+    say(now, "  the notice is over: kill -9 " + process_text(target));
+    kill_process(*player);
+    player->killed = true;
   }
 }
 
@@ -265,6 +294,19 @@ void Disturber::kill_coordinator(std::size_t number, double now) {
 }
 
 // ---- Bookkeeping ------------------------------------------------------------------------------
+
+// Whom a kill or a leave is for: by name wherever they are, also on their way in.
+std::vector<Player*> Disturber::to_be_gone(std::size_t number) {
+  const auto& nodes = deeds_[number].fault.nodes;
+  if (nodes.empty()) return choose(number, cast_.members());
+  std::vector<Player*> found;
+  for (const std::string& node : nodes) {
+    Player* player = cast_.by_node(node);
+    if (player && !player->over && !player->killed && !player->leaving) found.push_back(player);
+  }
+  if (found.empty()) hold_back(number, "they are gone already");
+  return found;
+}
 
 std::vector<Player*> Disturber::choose(std::size_t number, std::vector<Player*> among) {
   const Fault& fault = deeds_[number].fault;

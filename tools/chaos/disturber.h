@@ -18,7 +18,7 @@ struct DisturberOptions {
   std::size_t workers_min = 2;  // fewer are never left
   std::size_t workers_max = 8;  // joins beyond are held back
   bool last_copies = false;     // may kill the last worker with some state
-  double notice_s = 30;         // of a leave
+  double notice_s = 30;         // that the workers are told of a leave
 };
 
 // What it needs done and told.
@@ -52,8 +52,11 @@ class Disturber {
   void slow(std::size_t number, double now);
   void pulse(std::size_t number, const Target& target, int seen, double now);
 
+  void take_away(std::size_t number, const std::vector<Target>& targets, double now);
+
   // Those to hit, or an empty list after the deed was held back.
   std::vector<Player*> choose(std::size_t number, std::vector<Player*> among);
+  std::vector<Player*> to_be_gone(std::size_t number);
   void hold_back(std::size_t number, const std::string& why);
   void hit(std::size_t number, double now, const std::string& what, std::vector<Target> targets);
   void expect(std::size_t number, double now, double within_s, const std::string& what,

@@ -16,7 +16,7 @@ enum class FaultKind : std::uint8_t {
   kKill = 1,         // SIGKILL to worker processes, `count` of them in one instant
   kStop,             // SIGSTOP to a worker, SIGCONT after `for_s`
   kJoin,             // `count` new workers
-  kLeave,            // SIGTERM: an announced leave
+  kLeave,            // SIGTERM: an announced leave; with `for_s` SIGKILL to who is there after it
   kCoordinatorKill,  // SIGKILL to a coordinator; `starling run` starts it again
   kGuardKill,        // SIGKILL to the guard of a worker, which goes on
   kSlow,             // a worker that is stopped for `share` of every pulse, for `for_s`
@@ -34,7 +34,9 @@ struct Fault {
   // whenever the same ones are there. `count` of them from there on, in turn.
   double target = 0;
   std::uint32_t count = 1;
-  double for_s = 0;  // how long it lasts, where it lasts
+  // By name instead: kill, leave: the workers that came as these; join: as whom they come.
+  std::vector<std::string> nodes;
+  double for_s = 0;  // how long it lasts, where it lasts; of a leave, its notice
   double back_s =
       0;  // for each process that a kill or leave takes, one joins so long after; 0: none
   double share = 0;  // kSlow: of each pulse
@@ -46,6 +48,7 @@ struct Plan {
   // The disturbed run.
   std::uint64_t steps = 0;
   std::uint32_t workers = 4, threads = 1, coordinators = 3;
+  std::vector<std::string> nodes;  // as whom the first workers come; empty: they have no such names
   std::optional<std::uint64_t> lease_ms;
   std::optional<std::uint32_t> replicas;
   std::vector<Fault> faults;  // in the order of their times

@@ -7,6 +7,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -20,6 +21,8 @@ namespace {
 constexpr std::size_t kFileBytesMax = 16u << 20;
 constexpr std::size_t kFaultsMax = 200'000;
 constexpr double kSecondsMax = 86'400 * 30;
+constexpr std::size_t kNodesMax = 1000;  // of one fault
+constexpr std::size_t kNameMax = 64;
 
 // One table of the file; remembers the first thing that is wrong with it.
 class Reader {
@@ -58,6 +61,19 @@ class Reader {
     if (kinds.value().size() != 1) return fail(key, "one kind of fault");
     out = kinds.value().front();
   }
+  void names(const char* key, std::vector<std::string>& out) {
+    const toml::node* node = find(key, false);
+    if (!node) return;
+    const toml::array* list = node->as_array();
+    const auto is_name = [](const toml::node& n) {
+      return n.is_string() && !n.as_string()->get().empty() &&
+             n.as_string()->get().size() <= kNameMax && plain(n.as_string()->get());
+    };
+    if (!list || list->size() > kNodesMax || !std::all_of(list->begin(), list->end(), is_name))
+      return fail(key, "a list of at most " + std::to_string(kNodesMax) +
+                           " names of letters, digits, '-', '_' and '.'");
+    for (const toml::node& n : *list) out.push_back(n.as_string()->get());
+  }
   void known(const char* key) { known_.push_back(key); }
 
   Result<> finish() {
@@ -78,6 +94,11 @@ class Reader {
     const toml::node* node = table_.get(key);
     if (!node && needed && failure_.empty()) failure_ = std::string(key) + " is missing";
     return node;
+  }
+  static bool plain(const std::string& name) {
+    return std::all_of(name.begin(), name.end(), [](unsigned char c) {
+      return std::isalnum(c) || c == '-' || c == '_' || c == '.';
+    });
   }
   void fail(const char* key, const std::string& what, bool whole = false) {
     if (failure_.empty()) failure_ = whole ? what : std::string(key) + " must be " + what;
@@ -102,10 +123,12 @@ Result<Fault> read_fault(const toml::node& node) {
   reader.kind("kind", fault.kind);
   reader.number("target", fault.target, 0.999999);
   reader.integer("count", fault.count, 1, 1000);
+  reader.names("nodes", fault.nodes);
   reader.number("for_s", fault.for_s, kSecondsMax);
   reader.number("back_s", fault.back_s, kSecondsMax);
   reader.number("share", fault.share, 0.95);
   STARLING_TRY(reader.finish());
+  if (!fault.nodes.empty()) fault.count = static_cast<std::uint32_t>(fault.nodes.size());
   return fault;
 }
 
@@ -119,6 +142,7 @@ Result<> read_run(const toml::node& node, Plan& plan) {
   reader.integer("coordinators", plan.coordinators, 1, 5);
   reader.integer("lease_ms", plan.lease_ms, 10, 86'400'000);
   reader.integer("replicas", plan.replicas, 0, 16);
+  reader.names("nodes", plan.nodes);
   STARLING_TRY(reader.finish());
   if (plan.coordinators % 2 == 0)
     return Error(Code::kBadInput, "coordinators must be 1, 3 or 5; [run]");
@@ -127,20 +151,33 @@ Result<> read_run(const toml::node& node, Plan& plan) {
 
 }  // namespace
 
+namespace {
+
+std::string names_text(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "\"" : ", \"") + name + "\"";
+  return "nodes = [" + text + "]\n";
+}
+
+}  // namespace
+
 std::string format_plan(const Plan& plan) {
   using job_words::number_text;
   std::ostringstream out;
   out << "# A plan of starling chaos. at_s: seconds after the first committed step; target: place\n"
-         "# among those that the fault can hit, the oldest first, as a fraction.\n\n[run]\n";
+         "# among those that the fault can hit, the oldest first, as a fraction; nodes: by "
+         "name.\n\n[run]\n";
   if (plan.seed != 0) out << "seed = " << plan.seed << "\n";
   out << "steps = " << plan.steps << "\nworkers = " << plan.workers
       << "\nthreads = " << plan.threads << "\ncoordinators = " << plan.coordinators << "\n";
   if (plan.lease_ms) out << "lease_ms = " << *plan.lease_ms << "\n";
   if (plan.replicas) out << "replicas = " << *plan.replicas << "\n";
+  if (!plan.nodes.empty()) out << names_text(plan.nodes);
   for (const Fault& fault : plan.faults) {
     out << "\n[[fault]]\nat_s = " << number_text(fault.at_s) << "\nkind = \""
         << to_string(fault.kind) << "\"\ntarget = " << number_text(fault.target) << "\n";
     if (fault.count != 1) out << "count = " << fault.count << "\n";
+    if (!fault.nodes.empty()) out << names_text(fault.nodes);
     if (fault.for_s > 0) out << "for_s = " << number_text(fault.for_s) << "\n";
     if (fault.back_s > 0) out << "back_s = " << number_text(fault.back_s) << "\n";
     if (fault.share > 0) out << "share = " << number_text(fault.share) << "\n";

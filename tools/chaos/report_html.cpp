@@ -16,6 +16,42 @@ std::string number(double value, int digits = 0) {
   return "<td class=\"n\">" + fixed(value, digits) + "</td>";
 }
 
+std::string effects_text(const Deed& deed) {
+  std::string text = deed.why;
+  for (const Effect& effect : deed.effects) {
+    text += (text.empty() ? "" : "; ") + effect.what;
+    if (effect.seen)
+      text += " (" + fixed(1000 * effect.after_s, 0) + " ms)";
+    else
+      text += effect.overtaken ? " (the job ended first)" : " (NOT SEEN)";
+  }
+  return text;
+}
+
+std::string other_tables(const Report& report) {
+  const Evidence& e = report.evidence;
+  std::string out;
+  if (!e.strangers.empty()) {
+    out += "<h2>Strangers</h2><table><tr><th>who</th><th></th><th>seen</th></tr>\n";
+    for (const Stranger& s : e.strangers)
+      out +=
+          "<tr>" + cell(s.how) + cell(s.refused ? "refused" : "LET IN") + cell(s.seen) + "</tr>\n";
+    out += "</table>\n";
+  }
+  if (!e.revenants.empty()) {
+    out +=
+        "<h2>Woken up left out</h2><table><tr><th>who</th><th>left out of epoch</th><th>woken, "
+        "s</th><th>gone after, ms</th></tr>\n";
+    for (const Revenant& r : e.revenants)
+      out += "<tr>" + cell(r.who.name) + cell(r.epoch) + number(r.woken_t, 2) +
+             (r.gone_t ? number(1000 * (*r.gone_t - r.woken_t)) : cell("still there")) + "</tr>\n";
+    out += "</table>\n";
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string verdict_table(const Report& report) {
   std::string out = "<table><tr><th>promise</th><th></th><th>finding</th><th></th></tr>\n";
   for (const Verdict& v : report.verdicts) {
@@ -45,18 +81,6 @@ std::string pause_table(const Report& report) {
   return out + "</table>\n";
 }
 
-std::string effects_text(const Deed& deed) {
-  std::string text = deed.why;
-  for (const Effect& effect : deed.effects) {
-    text += (text.empty() ? "" : "; ") + effect.what;
-    if (effect.seen)
-      text += " (" + fixed(1000 * effect.after_s, 0) + " ms)";
-    else
-      text += effect.overtaken ? " (the job ended first)" : " (NOT SEEN)";
-  }
-  return text;
-}
-
 std::string fault_table(const Report& report) {
   std::string out = "<table><tr><th>at, s</th><th>kind</th><th>whom</th><th>effect</th></tr>\n";
   const auto& deeds = report.evidence.deeds;
@@ -73,30 +97,6 @@ std::string fault_table(const Report& report) {
   return out + "</table>\n";
 }
 
-std::string other_tables(const Report& report) {
-  const Evidence& e = report.evidence;
-  std::string out;
-  if (!e.strangers.empty()) {
-    out += "<h2>Strangers</h2><table><tr><th>who</th><th></th><th>seen</th></tr>\n";
-    for (const Stranger& s : e.strangers)
-      out +=
-          "<tr>" + cell(s.how) + cell(s.refused ? "refused" : "LET IN") + cell(s.seen) + "</tr>\n";
-    out += "</table>\n";
-  }
-  if (!e.revenants.empty()) {
-    out +=
-        "<h2>Woken up left out</h2><table><tr><th>who</th><th>left out of epoch</th><th>woken, "
-        "s</th><th>gone after, ms</th></tr>\n";
-    for (const Revenant& r : e.revenants)
-      out += "<tr>" + cell(r.who.name) + cell(r.epoch) + number(r.woken_t, 2) +
-             (r.gone_t ? number(1000 * (*r.gone_t - r.woken_t)) : cell("still there")) + "</tr>\n";
-    out += "</table>\n";
-  }
-  return out;
-}
-
-}  // namespace
-
 std::string html_page(const std::string& title, const std::string& body) {
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" +
          xml_text(title) +
@@ -104,7 +104,7 @@ std::string html_page(const std::string& title, const std::string& body) {
          "table{border-collapse:collapse;margin:8px 0}td,th{padding:2px 10px;text-align:left;"
          "border-bottom:1px solid #d0d7de;vertical-align:top}.n{text-align:right}\n"
          ".held td:nth-child(3){color:#1a7f37}.broken td{color:#cf222e;font-weight:600}"
-         ".untested td{color:#6e7781}\n"
+         ".untested td{color:#6e7781}.failure{color:#cf222e;font-weight:600}\n"
          "code{background:#f6f8fa;padding:2px 6px}.wide{overflow-x:auto}\n" +
          chart_style() + "</style></head>\n<body>\n<h1>" + xml_text(title) + "</h1>\n" + body +
          "</body></html>\n";

@@ -9,6 +9,11 @@ namespace starling::chaos {
 
 std::string report_html(const Report& report);
 
+// Parts of it.
+std::string verdict_table(const Report& report);
+std::string pause_table(const Report& report);
+std::string fault_table(const Report& report);
+
 // The frame of a page; `body` is HTML.
 std::string html_page(const std::string& title, const std::string& body);
 

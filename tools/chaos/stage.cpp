@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "core/base/mac.h"
+#include "core/job/words.h"
 
 namespace starling::chaos {
 namespace {
@@ -21,11 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPoll{3};
 constexpr double kStart_s = 60;       // to the first event of a run
 constexpr double kStrangers_s = 0.5;  // after the first step, strangers try to get in
 constexpr std::uint64_t kStrangerPatience_ms = 3000;
-constexpr double kTraces_s = 0.2;         // between two looks at the processes' files
 constexpr double kLastProcess_s = 10;     // beyond the job's own timeouts, for workers to end
 constexpr std::uint32_t kSpareKeys = 64;  // that `starling run` makes for workers that join
 constexpr const char* kMark = "STARLING_CHAOS_RUN";
@@ -90,7 +89,7 @@ std::string Stage::path(const std::string& name) const {
 }
 
 double Stage::now() const {
-  return clock_s() - 1e-9 * double(story_.monotonic_ns);
+  return story_.now();
 }
 
 Result<pid_t> Stage::start_run(const std::string& name, std::uint64_t steps, const Strings& more) {
@@ -131,7 +130,7 @@ Result<Story> Stage::quiet(const std::string& name, std::uint64_t steps) {
       children_.wait_all(milliseconds(5000));
       return Error(Code::kUnavailable, "ended by a signal");
     }
-    std::this_thread::sleep_for(kPoll);
+    std::this_thread::sleep_for(options_.poll);
   }
 }
 
@@ -150,7 +149,10 @@ Result<Evidence> Stage::disturbed() {
     if (clock_s() - begun > kStart_s)
       return Error(Code::kInternal, "the run wrote no event for a minute");
   }
-  for (std::uint32_t i = 0; i < options_.plan.workers; ++i) start_worker(now());
+  for (std::uint32_t i = 0; i < options_.plan.workers; ++i) {
+    Player* player = start_worker(now());
+    if (player && i < options_.plan.nodes.size()) player->node = options_.plan.nodes[i];
+  }
 
   DisturberCalls calls;
   calls.say = say_;
@@ -164,7 +166,8 @@ Result<Evidence> Stage::disturbed() {
     }
     if (story_.step_lines.empty()) continue;
     const double first = story_.step_lines.front().second.t;
-    if (!knocking_.valid() && now() > first + kStrangers_s) let_strangers_try();
+    if (options_.strangers && !knocking_.valid() && now() > first + kStrangers_s)
+      let_strangers_try();
     disturber.advance(now(), first);
   }
   disturber.end(now());
@@ -202,7 +205,7 @@ bool Stage::follow(Tail& tail) {
   if (stranger_ != 0 && !stranger_status_)
     for (const int pid : children_of(stranger_)) stranger_pids_.insert(pid);
   take_ends();
-  if (t - looked_t_ > kTraces_s) {
+  if (t - looked_t_ > options_.traces_s) {
     looked_t_ = t;
     auto pids = cast_.processes();
     if (run_ != 0 && !run_status_) pids.push_back(run_);
@@ -210,7 +213,7 @@ bool Stage::follow(Tail& tail) {
     traces_.look(pids);
   }
   tell_news();
-  std::this_thread::sleep_for(kPoll);
+  std::this_thread::sleep_for(options_.poll);
   if (const int signal = pending_signal()) {
     signal_ = signal;
     children_.signal_all(SIGINT);
@@ -271,7 +274,8 @@ Player* Stage::start_worker(double now) {
   if (name.empty()) return nullptr;
   auto pid = children_.spawn(
       {"worker", "--quiet", "--join", story_.address, "--keys", story_.keys, "--name", name,
-       "--threads", std::to_string(options_.plan.threads), "--log", options_.log},
+       "--threads", std::to_string(options_.plan.threads), "--notice",
+       job_words::number_text(options_.disturber.notice_s), "--log", options_.log},
       worker_log_, worker_log_);
   if (!pid) {
     tell(pid.error().text());
@@ -359,7 +363,7 @@ void Stage::wait_for_workers() {
     take_ends();
     there = !cast_.processes().empty() || (stranger_ != 0 && !stranger_status_);
     if ((signal_ = pending_signal()) != 0) return;
-    std::this_thread::sleep_for(kPoll);
+    std::this_thread::sleep_for(options_.poll);
   }
 }
 

@@ -27,7 +27,10 @@ struct StageOptions {
   Plan plan;
   std::string folder;  // absolute, there
   DisturberOptions disturber;
-  std::string log = "warn";  // of the processes
+  bool strangers = true;              // try to get in
+  std::chrono::milliseconds poll{3};  // between two looks at events and processes
+  double traces_s = 0.2;              // between two looks at the processes' files
+  std::string log = "warn";           // of the processes
 };
 
 // Threads: belongs to one thread. Blocks SIGTERM, SIGINT and SIGHUP and looks for them.

@@ -90,6 +90,8 @@ void draw_workers(Chart& chart, const Story& story, const std::vector<Deed>& dee
   }
 }
 
+}  // namespace
+
 void draw_epochs(Chart& chart, const Story& story) {
   const double top = chart.strip("epochs", 18);
   for (const EpochSeen& epoch : story.epochs) {
@@ -101,8 +103,6 @@ void draw_epochs(Chart& chart, const Story& story) {
     chart.tick(committed_at(epoch), top, 18, epoch.kind == "prepared" ? "prepared" : "forced", tip);
   }
 }
-
-}  // namespace
 
 std::vector<Life> lives_of(const Story& story, double end) {
   std::vector<Life> lives;

@@ -21,6 +21,8 @@ struct Life {
 // Each in the lowest lane that is free.
 std::vector<Life> lives_of(const Story& story, double end);
 
+void draw_epochs(Chart& chart, const Story& story);  // a strip of ticks
+
 // From the first step to the last event.
 Chart timeline(const Story& story, const std::vector<Deed>& deeds);
 

@@ -4,13 +4,13 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "tools/chaos/report.h"
 #include "tools/chaos/report_html.h"
 #include "tools/chaos/stage.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
+#include "tools/starling/report_folder.h"
 
 namespace starling::tools {
 namespace {
@@ -22,36 +22,6 @@ constexpr std::uint64_t kPaceSteps = 30;  // that tell how long a step takes
 
 Error bad(std::string text) {
   return Error(Code::kBadInput, std::move(text));
-}
-
-// "90", "90s", "10m", "1.5h" in seconds.
-Result<double> seconds_of(const std::string& text) {
-  char* end = nullptr;
-  double value = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  const double factor = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
-  value *= factor;
-  if (end == text.c_str() || factor == 0 || !(value > 0) || value > 86400 * 30)
-    return bad("--duration must be a number of seconds, or like 10m or 2h, is \"" + text + "\"");
-  return value;
-}
-
-Result<std::string> fresh_folder(const std::string& out) {
-  std::error_code error;
-  const fs::path folder = fs::absolute(out, error).lexically_normal();
-  if (fs::exists(folder, error) && !fs::is_empty(folder, error))
-    return bad("--out must be a new or empty folder, is " + out);
-  fs::create_directories(folder, error);
-  if (error) return bad("cannot make " + out + " (" + error.message() + ")");
-  return folder.string();
-}
-
-Result<> write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) return bad("cannot write " + path);
-  return ok();
 }
 
 class ChaosRun {
@@ -138,7 +108,8 @@ class ChaosRun {
     draw.rate = command_.rate;
     draw.lease_s = double(plan_.lease_ms.value_or(job_.lease_ms)) / 1000;
     if (!command_.duration.empty()) {
-      STARLING_TRY(seconds, seconds_of(command_.duration));
+      STARLING_TRY(seconds, seconds_of("--duration", command_.duration));
+      if (seconds == 0) return bad("--duration must be more than 0");
       draw.seconds = seconds;
     }
     if (command_.duration.empty()) {

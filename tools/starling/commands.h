@@ -31,7 +31,7 @@ struct WorkerCommand {
   std::string save;  // final parameters, safetensors; empty: not saved
   std::uint32_t threads = 1;
   std::optional<double> slow;  // none: as the job file says
-  std::uint32_t notice_s = 30;
+  double notice_s = 30;
   std::string log = "warn";
   bool quiet = false;
 };
@@ -100,6 +100,24 @@ struct ChaosCommand {
   std::string log = "warn";
 };
 int chaos(const ChaosCommand& command);
+
+struct ReplayCommand {
+  std::string job, trace, out;
+  double speedup = 60;
+  std::string from = "0", to;  // of the trace; empty: its end
+  std::uint32_t scale = 1;     // one node in so many
+  std::uint64_t seed = 1;      // of who goes, where the trace has counts only
+  bool unannounced = false;
+  std::string notice = "120";
+  double goodput_min = 0;                  // 0 to 1
+  std::optional<double> rate, compute_ms;  // none: measured; as the job file says
+  std::optional<std::uint64_t> steps, lease_ms;
+  std::optional<std::uint32_t> micro_batches, replicas;
+  std::string reference;  // digest; empty: an undisturbed run comes after
+  std::uint32_t threads = 1, coordinators = 1;
+  std::string log = "warn";
+};
+int replay(const ReplayCommand& command);
 
 int version();
 

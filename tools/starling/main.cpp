@@ -76,7 +76,7 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
                   "what a synthetic model's `slow` says of this worker)")
       ->check(CLI::Range(1.0, starling::kSlownessMax));
   sub->add_option("--notice", o.notice_s, "seconds to hand over after SIGTERM")
-      ->check(CLI::Range(0, 86400))
+      ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
   sub->add_option("--save", o.save, "write the trained model to this file (safetensors)");
   sub->add_flag("--quiet", o.quiet, "print nothing but errors");
@@ -146,6 +146,55 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
   sub->add_option("--pause-ms-max", o.pause_ms_max,
                   "P7: what a kill may cost beyond the lost work, at the median")
       ->capture_default_str();
+  add_log(sub, o);
+}
+
+void add_replay(CLI::App& app, ReplayCommand& o) {
+  auto* sub = subcommand(
+      app, "replay", "Lets workers come and go as machines did in a spot trace; measures goodput.",
+      "starling replay examples/synthetic/1m.toml --trace p3-trace.csv --speedup 600 \\\n"
+      "    --micro-batches 1024 --from 0 --to 1h --min-goodput 0.97 --out replayed");
+  sub->add_option("job", o.job, "job file")->required();
+  sub->add_option("--trace", o.trace,
+                  "lines time_ms,add|remove,node or time_ms,count (docs/replay.md)")
+      ->required();
+  sub->add_option("-o,--out", o.out, "new folder for runs, plan and reports")->required();
+  sub->add_option("--speedup", o.speedup, "how much faster than the trace")
+      ->check(CLI::Range(0.01, 1e6))
+      ->capture_default_str();
+  sub->add_option("--from", o.from, "of the trace: seconds, or like 10m or 2h")
+      ->capture_default_str();
+  sub->add_option("--to", o.to, "of the trace (default: its end)");
+  sub->add_option("--scale", o.scale, "keep one node in so many, in the order of their coming")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  sub->add_option("--seed", o.seed, "draws who goes where the trace has counts only")
+      ->capture_default_str();
+  sub->add_flag("--unannounced", o.unannounced, "nodes go without notice");
+  sub->add_option("--notice", o.notice,
+                  "of a removal, in the trace's time: AWS gives 120 s, GCP and Azure 30 s")
+      ->capture_default_str();
+  sub->add_option("--min-goodput", o.goodput_min, "a part of 1; less is exit code 1")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  sub->add_option("--micro-batches", o.micro_batches, "of a step, instead of the job file's");
+  sub->add_option("--compute-ms", o.compute_ms,
+                  "of a synthetic model's micro-batch, instead of the job file's");
+  sub->add_option("--rate", o.rate,
+                  "micro-batches a second of one undisturbed worker (default: measured first, with "
+                  "the fewest and the most workers of the stretch)")
+      ->check(CLI::PositiveNumber);
+  sub->add_option("--steps", o.steps, "of the job (default: a little more than can be done)");
+  sub->add_option("--reference", o.reference,
+                  "digest of an undisturbed run of so many steps (default: there is one after)");
+  sub->add_option("-t,--threads", o.threads, "compute threads of each worker")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  sub->add_option("--coordinators", o.coordinators, "processes that decide epochs")
+      ->check(CLI::IsMember({1, 3, 5}))
+      ->capture_default_str();
+  sub->add_option("--lease-ms", o.lease_ms, "instead of the job file's");
+  sub->add_option("--replicas", o.replicas, "instead of the job file's");
   add_log(sub, o);
 }
 
@@ -233,10 +282,12 @@ int main(int argc, char** argv) {
   BenchCommand bench_options;
   AuditCommand audit_options;
   ChaosCommand chaos_options;
+  ReplayCommand replay_options;
   add_run(app, run_options);
   add_worker(app, worker_options);
   add_coordinator(app, coordinator_options);
   add_chaos(app, chaos_options);
+  add_replay(app, replay_options);
   add_small(app, keys_options, check_options, bench_options);
   add_audit(app, audit_options);
   try {
@@ -257,6 +308,7 @@ int main(int argc, char** argv) {
   if (chosen == "worker") return worker(worker_options, argv);
   if (chosen == "coordinator") return coordinator(coordinator_options);
   if (chosen == "chaos") return chaos(chaos_options);
+  if (chosen == "replay") return replay(replay_options);
   if (chosen == "keys") return keys(keys_options);
   if (chosen == "check") return check(check_options);
   if (chosen == "bench") return bench(bench_options);

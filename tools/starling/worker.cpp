@@ -65,7 +65,8 @@ int wait_for_end(caf::scoped_actor& self, const caf::actor& worker, const Life& 
     }
     if (signal == SIGTERM && !leaving) {
       leaving = Clock::now();
-      self->send(worker, actors::LeaveNotice{std::uint64_t{life.command.notice_s} * 1000});
+      self->send(worker,
+                 actors::LeaveNotice{static_cast<std::uint64_t>(1000 * life.command.notice_s)});
     }
   }
   return over.fenced ? actors::kFencedStatus : over.code;

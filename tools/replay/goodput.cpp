@@ -1,0 +1,148 @@
+#include "tools/replay/goodput.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tools/chaos/pauses.h"
+
+namespace starling::replay {
+namespace {
+
+using chaos::EpochSeen;
+using chaos::Point;
+using chaos::Story;
+
+struct Turn {  // from then on these are the members
+  double t = 0;
+  const EpochSeen* epoch = nullptr;
+};
+
+std::vector<Turn> turns_of(const Story& story) {
+  std::map<chaos::Version, double> committed;
+  std::map<std::string, chaos::Version> first_step;  // of each epoch
+  for (const auto& [version, step] : story.step_lines) {
+    committed.emplace(version, step.t);
+    first_step.emplace(step.epoch, version);
+  }
+  std::vector<Turn> turns;
+  for (const EpochSeen& epoch : story.epochs) {
+    if (epoch.base) {
+      turns.push_back({chaos::committed_at(epoch), &epoch});
+      continue;
+    }
+    const auto first = first_step.find(epoch.id);
+    if (first == first_step.end() || first->second == 0) continue;  // it never ran
+    const auto before = committed.find(first->second - 1);
+    if (before != committed.end()) turns.push_back({before->second, &epoch});
+  }
+  std::stable_sort(turns.begin(), turns.end(),
+                   [](const Turn& a, const Turn& b) { return a.t < b.t; });
+  return turns;
+}
+
+// When each worker was taken away, by the counter of its incarnation.
+std::map<std::uint64_t, double> taken_away(const Story& story,
+                                           const std::vector<chaos::Deed>& deeds) {
+  std::map<std::uint64_t, double> by_id;
+  std::map<int, double> by_pid;
+  for (const chaos::Deed& deed : deeds) {
+    if (deed.outcome != chaos::Deed::Outcome::kDone) continue;
+    const bool kill = deed.fault.kind == chaos::FaultKind::kKill;
+    const bool leave = deed.fault.kind == chaos::FaultKind::kLeave && deed.fault.for_s > 0;
+    if (!kill && !leave) continue;
+    const double t = deed.t + (leave ? deed.fault.for_s : 0);
+    for (const chaos::Target& target : deed.targets) {
+      if (target.id != 0) by_id.emplace(target.id, t);
+      by_pid.emplace(target.pid, t);
+    }
+  }
+  for (const chaos::WorkerSeen& seen : story.workers)
+    if (const auto it = by_pid.find(seen.pid); it != by_pid.end())
+      by_id.emplace(seen.id, it->second);
+  return by_id;
+}
+
+std::vector<Point> present_over_time(const Story& story, const std::vector<chaos::Deed>& deeds) {
+  const auto turns = turns_of(story);
+  const auto gone = taken_away(story, deeds);
+  std::set<double> times;
+  for (const Turn& turn : turns) times.insert(turn.t);
+  for (const auto& [id, t] : gone) times.insert(t);
+  std::vector<Point> present;
+  for (const double t : times) {
+    const auto after = std::upper_bound(turns.begin(), turns.end(), t,
+                                        [](double at, const Turn& turn) { return at < turn.t; });
+    if (after == turns.begin()) continue;
+    const auto& members = (after - 1)->epoch->members;
+    const auto there = std::count_if(members.begin(), members.end(), [&](const auto& member) {
+      const auto it = gone.find(member.id);
+      return it == gone.end() || t < it->second;
+    });
+    present.push_back({t, double(there)});
+  }
+  return present;
+}
+
+// Sum over the time from `from` to `to` of f(value) dt; 0 before the first point.
+template <class F>
+double integral(const std::vector<Point>& points, double from, double to, F f) {
+  double sum = 0;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const double begin = std::max(points[i].t, from);
+    const double end = std::min(i + 1 < points.size() ? points[i + 1].t : to, to);
+    if (end > begin) sum += f(points[i].value) * (end - begin);
+  }
+  return sum;
+}
+
+}  // namespace
+
+double rate_at(const std::vector<Rate>& measured, double workers) {
+  if (measured.empty()) return 0;
+  auto rates = measured;
+  std::sort(rates.begin(), rates.end(),
+            [](const Rate& a, const Rate& b) { return a.workers < b.workers; });
+  if (workers <= rates.front().workers) return rates.front().per_worker;
+  for (std::size_t i = 1; i < rates.size(); ++i) {
+    const Rate &low = rates[i - 1], &high = rates[i];
+    if (workers > high.workers || high.workers <= low.workers) continue;
+    const double part = (workers - low.workers) / (high.workers - low.workers);
+    return low.per_worker + part * (high.per_worker - low.per_worker);
+  }
+  return rates.back().per_worker;
+}
+
+double possible(const std::vector<Point>& workers, const std::vector<Rate>& rates, double from,
+                double to) {
+  return integral(workers, from, to, [&](double n) { return n * rate_at(rates, n); });
+}
+
+Goodput goodput_of(const Story& story, const std::vector<chaos::Deed>& deeds,
+                   const std::vector<Rate>& rates, const std::vector<Point>& nodes,
+                   double seconds) {
+  Goodput out;
+  if (story.step_lines.empty()) return out;
+  const auto committed = story.committed();
+  out.from_t = story.step_lines.front().second.t;
+  const double end = out.from_t + seconds;
+  double after = 0, last = out.from_t;
+  for (const auto& [version, step] : committed) {
+    last = std::max(last, step.t);
+    if (step.t >= end && (after == 0 || step.t < after)) after = step.t;
+  }
+  out.reached = after != 0;
+  out.to_t = out.reached ? after : story.done ? last : end;
+  for (const auto& [version, step] : committed)
+    if (step.t > out.from_t && step.t <= out.to_t) out.committed += story.micro_batches;
+
+  out.present = present_over_time(story, deeds);
+  out.worker_s = integral(out.present, out.from_t, out.to_t, [](double n) { return n; });
+  out.possible = possible(out.present, rates, out.from_t, out.to_t);
+  std::vector<Point> there = nodes;
+  for (Point& point : there) point.t += out.from_t;
+  out.trace_possible = possible(there, rates, out.from_t, out.to_t);
+  return out;
+}
+
+}  // namespace starling::replay

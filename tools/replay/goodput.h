@@ -1,0 +1,53 @@
+#pragma once
+// Goodput of a replay: committed micro-batches over those that the workers present could have
+// computed undisturbed. Pure.
+
+#include <cstdint>
+#include <vector>
+
+#include "tools/chaos/chart.h"
+#include "tools/chaos/deed.h"
+
+namespace starling::replay {
+
+// Measured undisturbed: micro-batches a second of each of so many workers.
+struct Rate {
+  double workers = 0, per_worker = 0;
+};
+// Linear between what was measured, constant beyond; 0 of none.
+double rate_at(const std::vector<Rate>& rates, double workers);
+
+// Micro-batches that so many workers over time can compute undisturbed. A point's value holds until
+// the next.
+double possible(const std::vector<chaos::Point>& workers, const std::vector<Rate>& rates,
+                double from, double to);
+
+// A worker is present from the moment it can compute until it is taken away:
+// - from: an epoch of which it is a member has begun. A prepared one begins with the commit before
+//   its first step, a forced one when its plan is committed;
+// - until: its kill, the end of its notice, or the beginning of an epoch without it, whichever is
+//   first.
+// So it is present, and what it does not compute is missing, while an epoch is formed after a loss,
+// while a leaver has no share any more, and when what it computed is lost with it.
+//
+// From the first commit to the first at or after the end of the stretch (or that end, if the job
+// failed; or the last commit, if it was done before).
+struct Goodput {
+  double from_t = 0, to_t = 0;        // on the clock of the run's events
+  std::vector<chaos::Point> present;  // how many; a value holds until the next
+  double worker_s = 0;                // the integral of that
+  double possible = 0;                // micro-batches, at the measured rate of so many
+  double trace_possible = 0;          // likewise, had each node of the trace computed all its life
+  std::uint64_t committed = 0;        // micro-batches
+  bool reached = false;               // the run lasted to the stretch's end
+
+  double value() const { return possible > 0 ? double(committed) / possible : 0; }
+  double of_trace() const { return trace_possible > 0 ? double(committed) / trace_possible : 0; }
+};
+
+// `nodes`: of the trace, from 0 on (scenario.h); `seconds`: length of the stretch.
+Goodput goodput_of(const chaos::Story& story, const std::vector<chaos::Deed>& deeds,
+                   const std::vector<Rate>& rates, const std::vector<chaos::Point>& nodes,
+                   double seconds);
+
+}  // namespace starling::replay

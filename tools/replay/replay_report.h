@@ -1,0 +1,39 @@
+#pragma once
+// What is left of a replay: whether it held, report.json, report.html. Pure.
+
+#include <string>
+#include <vector>
+
+#include "tools/chaos/ledger.h"
+#include "tools/chaos/report.h"
+#include "tools/replay/goodput.h"
+#include "tools/replay/scenario.h"
+
+namespace starling::replay {
+
+struct ReplayReport {
+  chaos::Report run;  // plan, evidence and verdicts of it
+  std::string trace;  // its file
+  Stretch stretch;
+  std::uint32_t scale = 1;
+  std::size_t workers_most = 0;     // at once
+  std::vector<Rate> rates;          // measured
+  std::vector<chaos::Point> nodes;  // of the trace, from 0 on
+  Goodput goodput;
+  chaos::LedgerCount ledgers;
+  double goodput_min = 0;  // wanted
+};
+
+// Fills verdicts, goodput and ledgers from the rest.
+void judge(ReplayReport& report);
+
+// Why the exit code is 1; empty: it held. Something was lost or duplicated, the digest is not the
+// undisturbed run's, one of P1 to P6 is broken, a fault had no effect, the goodput is too low, or
+// the run did not last to the stretch's end.
+std::vector<std::string> failures(const ReplayReport& report);
+
+std::string summary(const ReplayReport& report);  // some lines for a terminal
+std::string report_json(const ReplayReport& report);
+std::string report_html(const ReplayReport& report);
+
+}  // namespace starling::replay

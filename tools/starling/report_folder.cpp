@@ -1,0 +1,47 @@
+#include "tools/starling/report_folder.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace starling::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+Error bad(std::string text) {
+  return Error(Code::kBadInput, std::move(text));
+}
+
+}  // namespace
+
+Result<std::string> fresh_folder(const std::string& out) {
+  std::error_code error;
+  const fs::path folder = fs::absolute(out, error).lexically_normal();
+  if (fs::exists(folder, error) && !fs::is_empty(folder, error))
+    return bad("--out must be a new or empty folder, is " + out);
+  fs::create_directories(folder, error);
+  if (error) return bad("cannot make " + out + " (" + error.message() + ")");
+  return folder.string();
+}
+
+Result<> write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) return bad("cannot write " + path);
+  return ok();
+}
+
+Result<double> seconds_of(const std::string& option, const std::string& text) {
+  char* end = nullptr;
+  double value = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const double factor = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  value *= factor;
+  if (end == text.c_str() || factor == 0 || !(value >= 0) || value > 86400 * 30)
+    return bad(option + " must be a number of seconds, or like 10m or 2h, is \"" + text + "\"");
+  return value;
+}
+
+}  // namespace starling::tools
