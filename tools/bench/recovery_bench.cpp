@@ -167,9 +167,8 @@ class Bench {
     const auto& steps = story_.step_lines;
     const auto after =
         std::find_if(steps.begin(), steps.end(), [&](const auto& s) { return s.second.t > at; });
-    const auto without = std::find_if(after, steps.end(), [&](const auto& s) {
-      return s.second.world == options_.workers - 1;
-    });
+    const auto without = std::find_if(
+        after, steps.end(), [&](const auto& s) { return s.second.world == options_.workers - 1; });
     const auto gap_before = [&](auto it) { return 1000 * (it->second.t - (it - 1)->second.t); };
     loss.gap = gap_before(without);
     for (auto it = after; it != steps.end() && it < after + 4; ++it)
