@@ -69,6 +69,8 @@ class ReplayRun {
       if (!synthetic) return bad("--compute-ms is for a synthetic model, this is another");
       synthetic->compute_ms = *command_.compute_ms;
     }
+    // The runs differ in their steps; the learning rate of a step must not.
+    if (job_.optimizer.schedule_steps == 0) job_.optimizer.schedule_steps = job_.steps;
     job_.start_timeout_ms = std::max(job_.start_timeout_ms, kStart_ms);
     STARLING_TRY(checked, parse_job(format_job(job_), "/"));  // as the file's values are
     job_ = std::move(checked);
