@@ -168,17 +168,16 @@ void Engine::execute(const Initialise& c) {
   handle(event::Initialised{c.epoch});
 }
 
+// Once more at a fresh start that follows the loss of a member in the first step: what that step
+// has begun goes on, so the working parameters are left alone.
 void Engine::execute(const Hold& c) {
-  bool missing = false;
   for (SegmentId s = 0; s < layout_.segments(); ++s) {
-    if (c.segments[s]) {
+    if (c.segments[s])
       state_.hold(s);
-      missing = missing || state_.label(s) == kNoVersion;
-    } else if (state_.holds(s)) {
+    else if (state_.holds(s))
       state_.drop(s);
-    }
   }
-  if (c.fresh && missing) state_.initialise(options_.setup->parameters, options_.setup->exponents);
+  if (c.fresh) state_.initialise_missing(options_.setup->parameters, options_.setup->exponents);
 }
 
 void Engine::execute(const Apply& c) {

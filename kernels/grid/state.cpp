@@ -82,6 +82,17 @@ void State::initialise(std::span<const float> parameters, std::span<const std::i
     if (!holds(s)) continue;
     drop(s);  // zero moments
     hold(s);
+  }
+  initialise_missing(parameters, exponents);
+  seal_parameters();
+}
+
+void State::initialise_missing(std::span<const float> parameters,
+                               std::span<const std::int16_t> exponents) {
+  STARLING_CHECK(parameters.size() == layout_.elements());
+  STARLING_CHECK(exponents.size() == layout_.blocks());
+  for (SegmentId s = 0; s < layout_.segments(); ++s) {
+    if (!holds(s) || label(s) != kNoVersion) continue;
     const Span span = span_of(s);
     std::copy_n(parameters.data() + span.first(), span.count(), weights_.data() + span.first());
     std::copy_n(exponents.data() + span.first_block, span.blocks,
@@ -89,7 +100,6 @@ void State::initialise(std::span<const float> parameters, std::span<const std::i
     labels_[s] = 0;
     checksums_[s] = checksum(s);
   }
-  seal_parameters();
 }
 
 std::uint64_t State::checksum(SegmentId segment) const {

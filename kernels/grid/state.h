@@ -50,6 +50,10 @@ class State {
   // The start of a job: working parameters and exponents of version 0, and the same with zero
   // moments in all held segments. Padding of `parameters` must be zero.
   void initialise(std::span<const float> parameters, std::span<const std::int16_t> exponents);
+  // The same for the held segments that have no label yet, and for nothing else: micro-batches may
+  // be computed from the working parameters meanwhile.
+  void initialise_missing(std::span<const float> parameters,
+                          std::span<const std::int16_t> exponents);
 
   // ---- Integrity (docs/design.md, section 8)
   // ------------------------------------------------------ Whether a held segment with a label has

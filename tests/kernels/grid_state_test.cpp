@@ -244,6 +244,40 @@ TEST_CASE("state: extremes of fp32 pass through a step unharmed") {
 
 // ---- Bytes ------------------------------------------------------------------------------------
 
+TEST_CASE("state: initialising what is missing touches neither labelled nor working values") {
+  const Layout layout = small_layout();
+  Alone worker(layout, small_job(4));
+  const auto parameters = start_parameters(layout);
+  const std::vector<std::int16_t> exponents(layout.blocks(), -9);
+  worker.state.initialise(parameters, exponents);
+  worker.totals.set_pending(0);
+  const SegmentId applied = 0;
+  worker.state.apply(worker.totals, {.version = 0, .norm = 1}, std::span(&applied, 1));
+  worker.state.publish(std::span(&applied, 1));
+  const std::vector<float> working(worker.state.parameters().begin(),
+                                   worker.state.parameters().end());
+  REQUIRE(working != parameters);
+  const Digest kept = worker.state.digest_part(std::span(&applied, 1));
+  worker.state.seal_parameters();
+  worker.state.flip_parameter_bit(0);
+  worker.state.drop(1);
+  worker.state.hold(1);
+  worker.state.initialise_missing(parameters, exponents);
+  CHECK_FALSE(worker.state.parameters_intact(0));  // not taken for good anew
+  worker.state.flip_parameter_bit(0);
+  CHECK(worker.state.intact(1));
+  CHECK(std::ranges::equal(worker.state.parameters(), working));
+  CHECK(worker.state.label(0) == 1);
+  CHECK(worker.state.digest_part(std::span(&applied, 1)) == kept);
+  CHECK(worker.state.label(1) == 0);
+  State anew(layout, worker.job);
+  anew.hold(1);
+  anew.initialise(parameters, exponents);
+  const SegmentId missing = 1;
+  CHECK(worker.state.digest_part(std::span(&missing, 1)) ==
+        anew.digest_part(std::span(&missing, 1)));
+}
+
 TEST_CASE("state: dropping a segment forgets it and no other") {
   const Layout layout = small_layout();
   Alone worker(layout, small_job(4));

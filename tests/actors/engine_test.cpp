@@ -1,0 +1,190 @@
+// The engine against a peer that is the test itself, over real connections.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "collectives/gather.h"
+#include "core/wire/step_codec.h"
+#include "tests/actors/live_worker.h"
+#include "tests/collectives/node.h"
+
+namespace starling::actors {
+namespace {
+
+const JobId kJob{{1}};
+const Incarnation kPeer{1, 100};
+
+// An engine that has joined, and the other end of its connections.
+struct Pair {
+  Pair() {
+    rig.on_said = [this](const Message& m) {
+      if (const auto* r = std::get_if<Report>(&m)) report = *r;
+    };
+    rig.on_order = [this](ComputeOrder order) { ordered = std::move(order); };
+    rig.engine->start();
+  }
+  Member engine_member() const {
+    return {rig.who, "engine", "127.0.0.1", rig.listener->port(), {}, false, false};
+  }
+  Member peer_member() const {
+    return {kPeer, "peer", "127.0.0.1", listener->port(), {}, false, false};
+  }
+  void commit(const Plan& plan) { rig.engine->on_message(Committed{plan}); }
+  // The peer's end of this plan's connections.
+  void connect_peer(const Plan& plan, Rank self) {
+    collectives::MeshOptions options;
+    options.job = kJob;
+    options.epoch = plan.id;
+    options.key = plan.key;
+    options.self = self;
+    for (const Member& m : plan.members) options.peers.push_back({m.who, m.host, m.port});
+    peer.emplace(options, *listener);
+    peer->mesh->start();
+  }
+
+  const std::shared_ptr<const TrainingSetup> setup = synthetic_setup(1000, /*steps=*/10);
+  const Layout& layout = *setup->layout;
+  EngineRig rig{setup, kJob, 200};
+  std::unique_ptr<collectives::Listener> listener = collectives::open_listener();
+  std::optional<collectives::Node> peer;
+  std::optional<Report> report;
+  std::optional<ComputeOrder> ordered;
+};
+
+// What the peer has at version 1.
+class PeerState : public collectives::GatherSource {
+ public:
+  explicit PeerState(const TrainingSetup& setup) : state(*setup.layout, setup.job) {
+    for (SegmentId s = 0; s < setup.layout->segments(); ++s) {
+      state.hold(s);
+      all.push_back(s);
+    }
+    state.initialise(setup.parameters, setup.exponents);
+    kernels::Totals totals(*setup.layout, setup.job.micro_batches);
+    totals.set_pending(0);
+    state.apply(totals, record, all);
+    state.publish(all);
+  }
+  Bytes params(SegmentRange segments) override {
+    return state.params_bytes(std::span<const SegmentRange>(&segments, 1));
+  }
+  Result<> set_params(SegmentRange, ByteView) override { return ok(); }
+  Result<> on_first(Version, ByteView) override { return ok(); }
+
+  StepRecord record{.version = 0, .norm = 1, .skipped = true};
+  kernels::State state;
+  std::vector<SegmentId> all;
+};
+
+FrameHeader header(FrameKind kind, Version version, SegmentRange segments = {}) {
+  FrameHeader header;
+  header.kind = kind;
+  header.version = version;
+  header.first = segments.first;
+  header.count = segments.count;
+  return header;
+}
+
+}  // namespace
+
+// Frames wait for a joiner's first gather frame and are then delivered at one go: of these the
+// second vote breaks the epoch, so the move behind it, which would change the state that was
+// reported, must not be taken. Under AddressSanitizer also: the epoch must outlive the delivery
+// that ends it.
+TEST_CASE("engine: a frame that breaks its epoch is the last that is taken of it (R1)") {
+  Pair pair;
+  REQUIRE(pair.layout.segments() > 1);
+  const SegmentRange moved{0, 1};
+  Plan plan;
+  plan.id = {1, 2};
+  plan.predecessor = {1, 1};
+  plan.kind = PlanKind::kPrepared;
+  plan.members = {pair.peer_member(), pair.engine_member()};
+  plan.members[1].joiner = true;
+  plan.holders.assign(pair.layout.segments(), {0});
+  plan.moves = {{moved, 0, 1, 0}};
+  pair.commit(plan);
+  pair.connect_peer(plan, /*self=*/0);
+  pair.peer->wait([](const auto& told) { return told.connected; });
+
+  PeerState state(*pair.setup);
+  Vote vote;
+  vote.version = 1;
+  const auto send = [&](FrameHeader h, Bytes bytes) {
+    pair.peer->mesh->send(1, h, collectives::Payload(share(std::move(bytes))));
+  };
+  send(header(FrameKind::kVote, 1), encode_vote(vote));
+  send(header(FrameKind::kVote, 1), encode_vote(vote));
+  ByteWriter move;
+  move.put_sized(encode_record(state.record));
+  move.put_bytes(state.state.state_bytes(moved));
+  send(header(FrameKind::kMove, 1, moved), std::move(move).take());
+  const auto shared = std::make_shared<const Plan>(plan);
+  collectives::Gather gather(pair.layout, {shared, &shared->holders},
+                             {0, 2, 1, encode_record(state.record)}, state);
+  gather.start(*pair.peer->mesh);
+
+  pair.rig.until([&] { return pair.report.has_value(); });
+  CHECK(pair.report->version == 1);  // the gather frame was taken
+  CHECK(pair.report->broken == std::vector<Incarnation>{kPeer});
+  CHECK_FALSE(pair.report->copies[0]);
+  CHECK_FALSE(pair.rig.engine->state().holds(0));
+}
+
+// ThreadSanitizer tells if the engine writes what is being read.
+TEST_CASE("engine: a fresh start after a loss in the first step leaves running passes alone") {
+  Pair pair;
+  Plan first;
+  first.id = {1, 1};
+  first.members = {pair.engine_member(), pair.peer_member()};
+  for (SegmentId s = 0; s < pair.layout.segments(); ++s) first.holders.push_back({s % 2});
+  first.shares = {0, 0, 1, 1};
+  pair.commit(first);
+  pair.connect_peer(first, /*self=*/1);
+  pair.rig.until([&] { return pair.ordered.has_value(); });
+  CHECK(pair.ordered->micro_batches == std::vector<MicroBatch>{0, 1});
+
+  // A pass that goes on for as long as the test wants, without any lock or fence that would order
+  // it with what the engine does.
+  const kernels::State& state = pair.rig.engine->state();
+  std::atomic<bool> pass_over{false};
+  std::atomic<std::uint64_t> looks{0};
+  std::uint64_t different = 0;
+  std::thread pass([&] {
+    do {
+      different += !std::ranges::equal(state.parameters(), pair.setup->parameters);
+      different += !std::ranges::equal(state.exponents(), pair.setup->exponents);
+      looks.fetch_add(1, std::memory_order_relaxed);
+    } while (!pass_over.load(std::memory_order_relaxed));
+  });
+  const auto looks_again = [&] {
+    const auto before = looks.load(std::memory_order_relaxed);
+    while (looks.load(std::memory_order_relaxed) < before + 2) std::this_thread::yield();
+  };
+  looks_again();
+
+  pair.peer->mesh->stop();
+  pair.rig.until([&] { return pair.report.has_value(); });
+  CHECK(pair.report->share == std::vector<MicroBatch>{0, 1});
+  Plan second;
+  second.id = pair.report->promise;
+  second.predecessor = first.id;
+  second.members = {pair.engine_member()};
+  second.holders.assign(pair.layout.segments(), {0});
+  second.shares = {0, 0, 0, 0};
+  pair.ordered.reset();
+  pair.commit(second);
+  pair.rig.until([&] { return pair.ordered.has_value(); });
+  looks_again();
+  pass_over.store(true, std::memory_order_relaxed);
+  pass.join();
+
+  CHECK(different == 0);
+  PeerState alone(*pair.setup);
+  alone.state.initialise(pair.setup->parameters, pair.setup->exponents);
+  CHECK(state.digest_part(alone.all) == alone.state.digest_part(alone.all));
+  for (const SegmentId s : alone.all) CHECK(state.label(s) == 0);
+}
+
+}  // namespace starling::actors

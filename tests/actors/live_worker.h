@@ -1,0 +1,196 @@
+#pragma once
+// A worker without actors and control network, for tests: a real engine with real connections, a
+// thread that drives it, and one that computes. Nothing here or below uses CAF or ZeroMQ, so
+// ThreadSanitizer sees every hand-over.
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "actors/worker/engine.h"
+#include "kernels/models/model.h"
+
+namespace starling::actors {
+
+inline constexpr auto kPatience = std::chrono::seconds(60);  // only a failing test waits that long
+
+// Threads: any.
+template <class T>
+class Mailbox {
+ public:
+  void put(T item) {
+    const std::lock_guard lock(mutex_);
+    items_.push_back(std::move(item));
+    changed_.notify_all();
+  }
+  // The oldest; nullopt if none comes in this time.
+  std::optional<T> take(std::chrono::milliseconds patience) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, patience, [this] { return !items_.empty(); })) return std::nullopt;
+    std::optional<T> item(std::move(items_.front()));
+    items_.pop_front();
+    return item;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<T> items_;
+};
+
+// A job of a synthetic model of `parameters` parameters, 4 micro-batches a step.
+inline std::shared_ptr<const TrainingSetup> synthetic_setup(std::uint64_t parameters,
+                                                            std::uint64_t steps) {
+  Job job;
+  job.name = "test";
+  job.steps = steps;
+  job.micro_batches = 4;
+  job.model = SyntheticSpec{.parameters = parameters};
+  job.lease_ms = 10'000;  // longer than any pause of a loaded machine: losses are told
+  job.digest_every = 1;
+  return set_up(
+             job, kernels::make_model(job.model, "auto").value(),
+             [](std::uint64_t step, MicroBatch m) -> Result<Batch> {
+               Batch batch;
+               batch.sequences = 1;
+               batch.draw = {1, step, m};
+               return batch;
+             },
+             Digest{})
+      .value();
+}
+
+// The engine, and what it said and was told. Threads: post() from any; the rest belongs to whoever
+// drives it.
+class EngineRig {
+ public:
+  using Task = std::function<void(Engine&)>;
+
+  EngineRig(std::shared_ptr<const TrainingSetup> setup, JobId job, std::uint64_t nonce)
+      : who{0, nonce}, listener(collectives::Listener::open({}).value()) {
+    EngineOptions options;
+    options.setup = setup;
+    options.job_id = job;
+    options.connect_timeout = std::chrono::milliseconds(kPatience);
+    options.join.who = who;
+    options.join.name = "worker-" + std::to_string(nonce);
+    options.join.host = "127.0.0.1";
+    options.join.port = listener->port();
+    options.join.job_hash = job_hash(setup->job);
+    options.join.fingerprint = setup->fingerprint;
+    EngineCalls calls;
+    calls.to_coordinators = [this](const Message& m) { on_said(m); };
+    calls.compute = [this](ComputeOrder order) { on_order(std::move(order)); };
+    calls.post = [this](MeshEvent e) { post([e](Engine& driven) { driven.on_mesh(e); }); };
+    calls.over = [this](const elastic::worker_command::Exit& exit) { over = exit; };
+    calls.set_counter = [this](std::uint64_t counter) { who.counter = counter; };
+    engine = std::make_unique<Engine>(options, *listener, std::move(calls), Log(LogLevel::kOff));
+  }
+
+  void post(Task task) { inbox_.put(std::move(task)); }
+  // Hands over the next that comes.
+  bool drive(std::chrono::milliseconds patience) {
+    const auto task = inbox_.take(patience);
+    if (task) (*task)(*engine);
+    return task.has_value();
+  }
+  // Drives it until `what` holds.
+  template <class What>
+  void until(What what) {
+    while (!what()) REQUIRE(drive(kPatience));
+  }
+
+  Incarnation who;
+  const std::unique_ptr<collectives::Listener> listener;
+  std::function<void(const Message&)> on_said = [](const Message&) {};
+  std::function<void(ComputeOrder)> on_order = [](const ComputeOrder&) {};
+  std::optional<elastic::worker_command::Exit> over;
+
+ private:
+  Mailbox<Task> inbox_;  // before the engine, whose connections post until it is gone
+
+ public:
+  std::unique_ptr<Engine> engine;
+};
+
+// Computes what it is ordered, as the trainer does (actors/worker/trainer.h). Threads: owns one.
+class Computer {
+ public:
+  // `before` is called before each pass, with its step.
+  Computer(std::shared_ptr<const TrainingSetup> setup, EngineRig& rig,
+           std::function<void(Version)> before)
+      : setup_(std::move(setup)),
+        rig_(rig),
+        before_(std::move(before)),
+        thread_([this] { run(); }) {}
+  ~Computer() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+  void order(ComputeOrder order) {
+    const std::lock_guard lock(mutex_);
+    order_ = std::move(order);
+    changed_.notify_all();
+  }
+
+ private:
+  void run() {
+    const auto workspace = setup_->model->make_workspace(1);
+    std::vector<float> gradient(setup_->layout->elements());
+    while (const auto place = next()) {
+      const auto [version, m] = *place;
+      before_(version);
+      const Batch batch = setup_->batches(version, m).value();
+      const Engine& engine = *rig_.engine;
+      const auto result =
+          setup_->model->forward_backward(engine.state().parameters(), batch, *workspace, gradient);
+      const bool finite =
+          rig_.engine->accumulators()
+              .add(gradient, engine.state().exponents(), setup_->job.seed, version, m)
+              .finite;
+      LedgerRow row;
+      row.micro_batch = m;
+      row.loss = result.value().loss;
+      row.tokens = result.value().tokens;
+      row.finite = result.value().finite && finite;
+      rig_.post([version = version, row](Engine& e) { e.on_micro_batch(version, row); });
+    }
+  }
+  // Of the last order, the first that was not begun (P2).
+  std::optional<std::pair<Version, MicroBatch>> next() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      if (stopping_) return std::nullopt;
+      for (const MicroBatch m : order_.micro_batches)
+        if (begun_.insert({order_.version, m}).second) return std::pair(order_.version, m);
+      changed_.wait(lock);
+    }
+  }
+
+  const std::shared_ptr<const TrainingSetup> setup_;
+  EngineRig& rig_;
+  const std::function<void(Version)> before_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  ComputeOrder order_;  // guarded by mutex_, as all below
+  std::set<std::pair<Version, MicroBatch>> begun_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace starling::actors
