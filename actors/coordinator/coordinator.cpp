@@ -83,7 +83,9 @@ class Coordinator : public caf::event_based_actor {
           delayed_send(this, kTick, tick_atom_v);
         },
         [this](const Arrival& arrival) {
-          if (!machine_) return;
+          // The gateway's thread may be faster than the message that brings the gateway; whoever
+          // wants an answer asks again.
+          if (!machine_ || !gateway_) return;
           feed_time();
           on_arrival(arrival);
         },
