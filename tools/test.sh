@@ -9,7 +9,7 @@ Usage: tools/test.sh [--asan] [--tsan] [--long] [--only] [--help]
 
 Builds build/release and runs all its tests. Each flag adds a suite after it:
   --asan   unit tests and simulator under AddressSanitizer and UndefinedBehaviorSanitizer (build/asan)
-  --tsan   unit tests under ThreadSanitizer (build/tsan)
+  --tsan   unit tests and simulator under ThreadSanitizer (build/tsan)
   --long   the long tests: many more simulated schedules, real processes under random faults
   --only   only the suites named by the other flags, not the ordinary one
 Environment: JOBS  compilers and tests at a time (default: number of cores)
@@ -32,18 +32,19 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs=${JOBS:-$(nproc)}
 tools/setup.sh
 
-build() {  # PRESET
-  local log
-  echo "== build/$1 =="
+build() {  # PRESET BUILD-ARGUMENTS...
+  local log preset=$1
+  shift
+  echo "== build/$preset =="
   log=$(mktemp)
-  if ! cmake --preset "$1" >"$log" 2>&1; then
+  if ! cmake --preset "$preset" >"$log" 2>&1; then
     cat "$log" >&2
     rm -f "$log"
     exit 1
   fi
   grep -E '^-- Starling: ' "$log" || true
   rm -f "$log"
-  cmake --build --preset "$1" -j "$jobs"
+  cmake --build --preset "$preset" -j "$jobs" "$@"
 }
 
 failed=0
@@ -58,12 +59,9 @@ if $ordinary || $long; then build release; fi
 # Tests with real processes and deadlines run one at a time: they measure times and take all cores.
 if $ordinary; then suite release -j "$jobs" -LE long; fi
 if $long; then suite release -L long; fi
-if $asan; then
-  build asan
-  suite asan -j "$jobs" -L 'unit|sim' -LE long
-fi
-if $tsan; then
-  build tsan
-  suite tsan -j "$jobs" -L unit -LE long
-fi
+for sanitizer in asan tsan; do
+  if ! ${!sanitizer}; then continue; fi
+  build "$sanitizer" --target test_programs
+  suite "$sanitizer" -j "$jobs" -L 'unit|sim' -LE long
+done
 exit $failed

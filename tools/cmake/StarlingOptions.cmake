@@ -22,7 +22,8 @@ endif()
 target_compile_options(starling_options INTERFACE -ffp-contract=off)
 
 if(STARLING_SANITIZE)
-  add_compile_options(-fsanitize=${STARLING_SANITIZE} -fno-omit-frame-pointer -g)
+  # Little optimisation and lines alone: half the time to compile, and stacks as they are written.
+  add_compile_options(-fsanitize=${STARLING_SANITIZE} -fno-omit-frame-pointer -O1 -g1)
   add_link_options(-fsanitize=${STARLING_SANITIZE})
   if(STARLING_SANITIZE MATCHES "undefined")
     # CAF 0.17 binds null references in its spawn templates; everything else stays checked.
