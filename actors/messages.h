@@ -2,6 +2,7 @@
 // What actors say to each other inside one process: immutable values, cheap to copy.
 
 #include <caf/all.hpp>
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -32,7 +33,8 @@ struct Loaded {  // answer to LoadNow, to whoever asked
 struct MicroBatchComputed {
   Version version = 0;
   LedgerRow row;
-  std::string error;  // not empty: the data or the model failed
+  std::chrono::nanoseconds took{};  // from the beginning of the pass until its sums were added
+  std::string error;                // not empty: the data or the model failed
 };
 struct LeaveNotice {
   std::uint64_t notice_ms = 0;

@@ -54,6 +54,7 @@ class Compute : public caf::event_based_actor {
     computed.row.loss = result.value().loss;
     computed.row.tokens = result.value().tokens;
     computed.row.finite = result.value().finite && added.finite;
+    computed.took = Pace::Clock::now() - begun;
     return computed;
   }
 

@@ -35,7 +35,9 @@ class Worker : public caf::event_based_actor {
         },
         [this](const MicroBatchComputed& computed) {
           if (!computed.error.empty()) return finish({2, false, computed.error, std::nullopt});
-          drive([&](Engine& engine) { engine.on_micro_batch(computed.version, computed.row); });
+          drive([&](Engine& engine) {
+            engine.on_micro_batch(computed.version, computed.row, computed.took / options_.threads);
+          });
         },
         [this](const LeaveNotice& notice) {
           drive([&](Engine& engine) { engine.on_notice(notice.notice_ms); });

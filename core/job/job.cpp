@@ -98,7 +98,8 @@ std::string format_job(const Job& job) {
   out << "\n[elastic]\nlease_ms = " << job.lease_ms
       << "\nstate_timeout_ms = " << job.state_timeout_ms
       << "\ncoordinator_timeout_ms = " << job.coordinator_timeout_ms
-      << "\nstart_timeout_ms = " << job.start_timeout_ms
+      << "\nstart_timeout_ms = " << job.start_timeout_ms << "\nshares = \""
+      << word_of(kShares, int(job.shares)) << "\""
       << "\nledger_events = " << (job.ledger_events ? "true" : "false")
       << "\ndigest_every = " << job.digest_every << "\n";
   return out.str();
@@ -106,9 +107,9 @@ std::string format_job(const Job& job) {
 
 std::uint64_t job_hash(const Job& job) {
   // Out: the name, where the data lies (its content is part of the fingerprint), compute time,
-  // copies, timeouts and events, none of which reaches a bit of the result. In: everything else;
-  // steps too, since a worker whose hash matches ends at its own job's last step, and digest_every,
-  // since a digest is the sum of what all members add at the same step.
+  // copies, shares, timeouts and events, none of which reaches a bit of the result. In: everything
+  // else; steps too, since a worker whose hash matches ends at its own job's last step, and
+  // digest_every, since a digest is the sum of what all members add at the same step.
   Job essence = job;
   const Job neutral;
   essence.name.clear();
@@ -120,6 +121,7 @@ std::uint64_t job_hash(const Job& job) {
   essence.state_timeout_ms = neutral.state_timeout_ms;
   essence.coordinator_timeout_ms = neutral.coordinator_timeout_ms;
   essence.start_timeout_ms = neutral.start_timeout_ms;
+  essence.shares = neutral.shares;
   essence.ledger_events = neutral.ledger_events;
   if (essence.optimizer.schedule_steps == 0) essence.optimizer.schedule_steps = job.steps;
   const std::string text = format_job(essence);

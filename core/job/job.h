@@ -67,6 +67,12 @@ struct DataSpec {
   bool operator==(const DataSpec&) const = default;
 };
 
+// Who computes how much of a step.
+enum class ShareRule : std::uint8_t {
+  kEqual = 1,
+  kSpeed,  // what each worker's measured speed lets it do in the same time
+};
+
 struct Job {
   std::string name;
   std::uint64_t seed = 1;
@@ -82,6 +88,7 @@ struct Job {
   std::uint64_t state_timeout_ms = 60000;
   std::uint64_t coordinator_timeout_ms = 30000;
   std::uint64_t start_timeout_ms = 30000;
+  ShareRule shares = ShareRule::kSpeed;
   bool ledger_events = true;        // write `ledger` events
   std::uint64_t digest_every = 10;  // steps between two digests of the state; 0 = none
   bool operator==(const Job&) const = default;

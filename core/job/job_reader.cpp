@@ -405,6 +405,7 @@ void read_elastic(Section s, Job& job) {
                                     std::to_string(job.lease_ms) + "), is " +
                                     std::to_string(job.state_timeout_ms));
   }
+  s.choice("shares", job.shares, kShares, false);
   s.boolean("ledger_events", job.ledger_events);
   s.integer("digest_every", job.digest_every, 0, kStepsMax);
   s.finish();

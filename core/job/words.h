@@ -21,6 +21,8 @@ inline constexpr Choice kOptimizers[] = {{"adamw", static_cast<int>(OptimizerKin
 inline constexpr Choice kData[] = {{"text", static_cast<int>(DataKind::kText)},
                                    {"tokens", static_cast<int>(DataKind::kTokens)},
                                    {"classified", static_cast<int>(DataKind::kClassified)}};
+inline constexpr Choice kShares[] = {{"equal", static_cast<int>(ShareRule::kEqual)},
+                                     {"speed", static_cast<int>(ShareRule::kSpeed)}};
 inline constexpr Choice kIsa[] = {{"auto", 0}, {"reference", 1}, {"avx2", 2}, {"avx512", 3}};
 
 inline std::string_view word_of(std::span<const Choice> choices, int value) {

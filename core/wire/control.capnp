@@ -57,6 +57,7 @@ struct Report {
   done @6 :List(UInt32);     # of these, in its accumulators
   copies @7 :List(Bool);     # per segment: has state with label `version`
   broken @8 :List(Plan.Incarnation);
+  microBatchNs @9 :UInt64;   # what a micro-batch takes here, ns; 0 = not known
 }
 
 # Worker -> leader, every tenth of a lease and when something in it changed.
@@ -64,6 +65,7 @@ struct Heartbeat {
   entered @0 :Plan.EpochId;
   version @1 :UInt64;
   readyFor @2 :Plan.EpochId;  # prepared plan whose connections stand here
+  microBatchNs @3 :UInt64;    # what a micro-batch takes here, ns; 0 = not known
 }
 
 # Member -> leader, for each version that it passes or learns. "I saw this record committed."

@@ -32,6 +32,7 @@ void write_body(const Report& in, Body::Builder out) {
   for (unsigned s = 0; s < copies.size(); ++s) copies.set(s, in.copies[s]);
   auto broken = body.initBroken(static_cast<unsigned>(in.broken.size()));
   for (unsigned i = 0; i < broken.size(); ++i) write(in.broken[i], broken[i]);
+  body.setMicroBatchNs(in.micro_batch_ns);
 }
 
 void write_body(const Heartbeat& in, Body::Builder out) {
@@ -39,6 +40,7 @@ void write_body(const Heartbeat& in, Body::Builder out) {
   write(in.entered, body.initEntered());
   body.setVersion(in.version);
   write(in.ready_for, body.initReadyFor());
+  body.setMicroBatchNs(in.micro_batch_ns);
 }
 
 void write_body(const Progress& in, Body::Builder out) {
@@ -151,6 +153,7 @@ Report read_body(Reading& r, schema::Report::Reader in) {
   const auto broken = in.getBroken();
   out.broken.resize(r.bounded(broken, limits::kMembers, "report's broken peers"));
   for (unsigned i = 0; i < out.broken.size(); ++i) out.broken[i] = read(broken[i]);
+  out.micro_batch_ns = in.getMicroBatchNs();
   for (const auto* list : {&out.share, &out.done})
     for (MicroBatch m : *list)
       r.need(m < limits::kMicroBatches, "a micro-batch of a report is out of range");
@@ -193,7 +196,7 @@ Death read_body(Reading& r, schema::Death::Reader in) {
 }
 
 Heartbeat read_body(schema::Heartbeat::Reader in) {
-  return {read(in.getEntered()), in.getVersion(), read(in.getReadyFor())};
+  return {read(in.getEntered()), in.getVersion(), read(in.getReadyFor()), in.getMicroBatchNs()};
 }
 
 Finished read_body(schema::Finished::Reader in) {

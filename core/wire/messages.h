@@ -49,8 +49,8 @@ struct Vote {
   Version version = 0;
   ExactWords partial_norm;  // exact sum of squares of the segments it owns
   Digest digest_part{};     // of the segments it owns, at label `version`; zeros: none is due
-  double speed = 0;         // micro-batches per second, for later shares
-  EpochId ready_for;        // z is committed here, my connections of z stand, joiners are ready
+  std::uint64_t micro_batch_ns = 0;  // what one takes here; 0: not known, or to be measured
+  EpochId ready_for;  // z is committed here, my connections of z stand, joiners are ready
   StepRecord record;
 };
 
@@ -90,7 +90,8 @@ struct Plan {
   // Fresh and forced only:
   Version base = 0;
   BeginAt begin = BeginAt::kCompute;
-  std::vector<Rank> shares;  // micro-batch of step `base` -> rank
+  // Of any kind:
+  std::vector<Rank> shares;  // micro-batch of the epoch's first step -> rank; empty: equal ones
   std::string cause;         // for the event
 };
 
@@ -119,13 +120,15 @@ struct Report {
   std::vector<MicroBatch> share;  // of step `version`, as dealt
   std::vector<MicroBatch> done;   // of it, in its accumulators
   std::vector<bool> copies;  // per segment: state with label `version` (and its total, if pending)
-  std::vector<Incarnation> broken;  // peers whose connections broke or did not stand in time
+  std::vector<Incarnation> broken;   // peers whose connections broke or did not stand in time
+  std::uint64_t micro_batch_ns = 0;  // what a micro-batch takes here; 0: not known
 };
 
 struct Heartbeat {  // every tenth of a lease, and when something in it changed
   EpochId entered;
   Version version = kNoVersion;
-  EpochId ready_for;  // prepared plan whose connections stand
+  EpochId ready_for;                 // prepared plan whose connections stand
+  std::uint64_t micro_batch_ns = 0;  // what a micro-batch takes here; 0: not known
 };
 
 // Where the time from stopping to the first pass of a forced epoch went at one member; each part

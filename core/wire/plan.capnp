@@ -111,6 +111,6 @@ struct Plan {
   moves @7 :List(Move);
   base @8 :UInt64;
   begin @9 :BeginAt;
-  shares @10 :List(UInt16);  # micro-batch of step `base` -> rank; empty in a prepared plan
+  shares @10 :List(UInt16);  # micro-batch of the epoch's first step -> rank; empty = equal ones
   cause @11 :Text;
 }

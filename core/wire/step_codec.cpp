@@ -81,7 +81,7 @@ Bytes encode_vote(const Vote& vote) {
   out.put(static_cast<std::uint32_t>(vote.partial_norm.size()));
   for (std::uint64_t word : vote.partial_norm) out.put(word);
   out.put(vote.digest_part);
-  out.put(vote.speed);
+  out.put(vote.micro_batch_ns);
   out.put(vote.ready_for.term);
   out.put(vote.ready_for.counter);
   put_record(out, vote.record);
@@ -96,7 +96,7 @@ Result<Vote> decode_vote(ByteView bytes) {
   if (words > kExactWordsMax) return malformed("vote");
   for (std::uint32_t i = 0; i < words; ++i) vote.partial_norm.push_back(in.get<std::uint64_t>());
   vote.digest_part = in.get<Digest>();
-  vote.speed = in.get<double>();
+  vote.micro_batch_ns = in.get<std::uint64_t>();
   vote.ready_for.term = in.get<std::uint64_t>();
   vote.ready_for.counter = in.get<std::uint64_t>();
   vote.record = get_record(in);

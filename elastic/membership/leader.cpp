@@ -82,6 +82,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
 void Leader::said(const Incarnation& from, const std::string&, const Report& m) {
   Contact& c = contact(from);
   if (!c.report || c.report->promise <= m.promise) c.report = m;
+  c.micro_batch_ns = m.micro_batch_ns;
   if (group_.plan() && stopped_since(m) && noticed_ms_ == 0) noticed_ms_ = now_ms_;
   c.entered = std::max(c.entered, m.entered);
   tell_left_out(from);
@@ -91,6 +92,7 @@ void Leader::said(const Incarnation& from, const std::string&, const Heartbeat& 
   Contact& c = contact(from);
   c.entered = std::max(c.entered, m.entered);
   c.ready_for = m.ready_for;
+  c.micro_batch_ns = m.micro_batch_ns;
   if (m.version != kNoVersion) {
     c.version = m.version;
     // A forced plan says where it begins, and a member at base - 1 has not begun it yet.

@@ -107,6 +107,7 @@ class Leader {
     std::optional<Finished> finished;
     std::uint64_t leave_by_ms = 0;  // end of its notice; 0 = none announced
     std::uint64_t welcomed_ms = 0;
+    std::uint64_t micro_batch_ns = 0;  // 0: not known
   };
   // An epoch being formed: reports with this promise are asked for.
   struct Forming {
@@ -167,6 +168,7 @@ class Leader {
   std::vector<std::vector<bool>> copies_now(const Plan& plan) const;
   bool moves_done() const;
   Member member_of(const Incarnation& who) const;
+  std::vector<Rank> shares_for(const std::vector<Member>& members) const;
   void resend();
   void tell_left_out(const Incarnation& who);
   void announce_epoch(double resume_ms, std::optional<Pause> pause = {});

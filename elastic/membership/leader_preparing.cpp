@@ -3,6 +3,7 @@
 
 #include "elastic/membership/leader.h"
 #include "elastic/membership/placement.h"
+#include "elastic/protocol/shares.h"
 
 // Changes that stop nobody, and the end of the job.
 
@@ -112,9 +113,20 @@ void Leader::try_prepare() {
   Placement placement = place(in);
   if (!placement.complete) return;  // the leave waits (design: nobody else can hold the state)
   plan.id = EpochId{term_, ++counter_};
+  plan.shares = shares_for(plan.members);
   plan.holders = std::move(placement.holders);
   plan.moves = std::move(placement.moves);
   propose_plan(std::move(plan));
+}
+
+// Of a prepared epoch's first step, as its joiners have no vote to go by.
+std::vector<Rank> Leader::shares_for(const std::vector<Member>& members) const {
+  std::vector<Capacity> capacities;
+  for (const Member& m : members) {
+    const auto it = contacts_.find(m.who.nonce);
+    capacities.push_back({it == contacts_.end() ? 0 : it->second.micro_batch_ns, m.draining, 0});
+  }
+  return first_shares(capacities, config_.micro_batches);
 }
 
 // ---- The end ----------------------------------------------------------------------------------

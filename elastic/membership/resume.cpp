@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "elastic/protocol/shares.h"
+
 namespace starling::elastic {
 
 Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& group,
@@ -81,10 +83,14 @@ bool current_copy(const Report& report, SegmentId segment, Version base) {
 Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters, Version base,
                                       std::uint32_t micro_batches, const Bugs& bugs) {
   std::vector<Rank> shares(micro_batches, kNoRank);
-  std::vector<std::uint32_t> left(reporters.size());
+  std::vector<Capacity> capacities;
+  std::uint32_t kept = 0;
   bool dealt_twice = false;
   for (Rank r = 0; r < reporters.size(); ++r) {
     const Report& report = reporters[r].report;
+    Capacity& c = capacities.emplace_back();
+    c.micro_batch_ns = report.micro_batch_ns;
+    c.draining = reporters[r].draining;
     if (report.version != base) continue;
     for (MicroBatch m : report.share) {
       if (m >= micro_batches || shares[m] != kNoRank)
@@ -95,22 +101,15 @@ Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters, Ve
         continue;
       }
       shares[m] = r;
-      ++left[r];
+      ++c.left;
+      ++kept;
     }
-    left[r] -= static_cast<std::uint32_t>(std::min<std::size_t>(report.done.size(), left[r]));
+    c.left -= static_cast<std::uint32_t>(std::min<std::size_t>(report.done.size(), c.left));
   }
-  const bool all_drain =
-      std::all_of(reporters.begin(), reporters.end(), [](const Reporter& r) { return r.draining; });
-  for (MicroBatch m = 0; m < micro_batches; ++m) {
-    if (shares[m] != kNoRank) continue;
-    Rank least = kNoRank;
-    for (Rank r = 0; r < reporters.size(); ++r) {
-      if (reporters[r].draining && !all_drain) continue;
-      if (least == kNoRank || left[r] < left[least]) least = r;
-    }
-    shares[m] = least;
-    ++left[least];
-  }
+  const auto dealt = deal(capacities, micro_batches - kept);
+  auto next = dealt.begin();
+  for (Rank& r : shares)
+    if (r == kNoRank) r = *next++;
   return shares;
 }
 

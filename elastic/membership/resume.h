@@ -40,7 +40,8 @@ bool goes_on(const Report& report, Version base);
 bool current_copy(const Report& report, SegmentId segment, Version base);
 
 // Micro-batch of step `base` -> index of its reporter. Reporters at `base` keep their share; the
-// rest goes to those with least left to do. Errors: kInternal if two kept shares overlap.
+// rest goes to those who can do it first, by the speeds they report. Errors: kInternal if two kept
+// shares overlap.
 Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters, Version base,
                                       std::uint32_t micro_batches, const Bugs& bugs);
 

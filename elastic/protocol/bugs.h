@@ -26,6 +26,8 @@ struct Bugs {
   bool r16_obey_proposals = false;       // leader sends plans before they are committed
   bool prepared_holders_moving = false;  // counts a move under way as a copy in a prepared plan
   bool share_overlap = false;            // deals a member's kept micro-batches to others again
+  bool shares_by_some_votes = false;     // deals the next step without what its own vote says
+  bool shares_not_of_plan = false;       // who switches deals its first step equally
 };
 
 }  // namespace starling::elastic

@@ -11,7 +11,8 @@ namespace starling::elastic {
 using namespace worker_event;
 using namespace worker_command;
 
-Worker::Worker(WorkerConfig config) : config_(config) {
+Worker::Worker(WorkerConfig config) : config_(config), speed_(config.probe_after) {
+  STARLING_CHECK(config_.probe_after > 0);
   STARLING_CHECK(config_.micro_batches > 0);
   STARLING_CHECK(config_.segments > 0);
   copies_.resize(config_.segments);
@@ -47,7 +48,7 @@ void Worker::on_event(const Tick& e) {
   }
   if (welcomed_ && now_ms_ - heartbeat_ms_ >= config_.heartbeat_ms) {
     heartbeat_ms_ = now_ms_;
-    send(Heartbeat{entered_, version_, ready_for()});
+    send(Heartbeat{entered_, version_, ready_for(), speed_.micro_batch_ns()});
   }
 }
 
@@ -347,6 +348,7 @@ void Worker::report_if_stopped() {
   report.done.assign(done_.begin(), done_.end());
   report.copies = copies_;
   report.broken = broken_;
+  report.micro_batch_ns = speed_.micro_batch_ns();
   send(std::move(report));
 }
 

@@ -19,6 +19,7 @@
 #include "core/base/ids.h"
 #include "core/wire/messages.h"
 #include "elastic/protocol/bugs.h"
+#include "elastic/protocol/shares.h"
 
 namespace starling::elastic {
 
@@ -30,6 +31,7 @@ struct WorkerConfig {
   std::uint64_t heartbeat_ms = 100;
   std::uint64_t retry_ms = 100;  // joins, reports and the end are sent again until answered
   std::uint64_t coordinator_timeout_ms = 30000;
+  std::uint32_t probe_after = 32;  // see Speedometer
   Bugs bugs;
 };
 
@@ -70,6 +72,7 @@ struct PeerReady {  // a joiner said ready over a connection of this epoch
 struct MicroBatchDone {  // sums, side list, lanes and ledger row have it
   Version version = 0;
   LedgerRow row;
+  std::uint64_t took_ns = 0;  // of one compute thread, divided by their number; 0: not to be told
 };
 struct Reduced {  // totals of every segment held in this step are accepted (R3)
   EpochId epoch;
@@ -247,6 +250,7 @@ struct EpochRun {
   std::set<Rank> ready_joiners;
   // The step in flight:
   Version voting = kNoVersion;  // the step whose vote is next
+  std::vector<Rank> shares;     // of it: rank of each micro-batch
   bool reduce_started = false;
   bool reduced = false;
   std::optional<ExactWords> norm;
@@ -329,7 +333,7 @@ class Worker {
   void start_gather();
   void say_finished();
   void learn(const StepRecord& record, bool with_ledger);
-  std::set<MicroBatch> share_in(const EpochRun& run, Version version) const;
+  std::vector<Rank> shares_of(Version version) const;
 
   // Stopping.
   void stop(std::vector<Incarnation> broken);
@@ -366,6 +370,7 @@ class Worker {
   std::set<MicroBatch> done_;                     // of it, in the accumulators
   std::vector<std::optional<LedgerRow>> ledger_;  // of step version_, M rows
   std::map<MicroBatch, LedgerRow> own_rows_;      // of done_
+  Speedometer speed_;
 
   // Epochs.
   EpochId entered_;

@@ -5,7 +5,6 @@
 #include "core/base/check.h"
 #include "core/base/exact_sum.h"
 #include "core/base/hash.h"
-#include "elastic/protocol/plan.h"
 #include "elastic/protocol/worker.h"
 
 // One step of the loop, from its opening to the vote that passes it: R3 to R7, R14.
@@ -17,6 +16,7 @@ using namespace worker_command;
 
 void Worker::open_step(Version version) {
   EpochRun& run = *run_;
+  run.shares = shares_of(version);  // by the votes of the step before
   run.voting = version;
   run.reduce_started = run.reduced = false;
   run.norm.reset();
@@ -62,14 +62,23 @@ bool Worker::moves_to(const EpochRun& run, SegmentId s) const {
   });
 }
 
-std::set<MicroBatch> Worker::share_in(const EpochRun& run, Version version) const {
+// The same at every member: of an epoch's first step what the plan says, for joiners have seen no
+// vote yet; of every later one by the votes that passed the step before, which all have (R5).
+std::vector<Rank> Worker::shares_of(Version version) const {
+  const EpochRun& run = *run_;
   const Plan& plan = *run.plan;
-  const bool dealt = plan.kind != PlanKind::kPrepared && version == plan.base;
-  const auto shares = dealt ? plan.shares : equal_shares(plan.members, config_.micro_batches);
-  std::set<MicroBatch> mine;
-  for (MicroBatch m = 0; m < shares.size(); ++m)
-    if (shares[m] == run.self) mine.insert(m);
-  return mine;
+  if (version == run.first) {
+    const bool switched = plan.kind == PlanKind::kPrepared && !run.joiner();
+    const bool told = plan.shares.size() == config_.micro_batches &&
+                      !(config_.bugs.shares_not_of_plan && switched);
+    return told ? plan.shares : equal_shares(plan.members, config_.micro_batches);
+  }
+  std::vector<Capacity> capacities;
+  for (const Member& m : plan.members) capacities.push_back({0, m.draining, 0});
+  for (const auto& [rank, vote] : run.votes)
+    if (!config_.bugs.shares_by_some_votes || rank != run.self)
+      capacities[rank].micro_batch_ns = vote.micro_batch_ns;
+  return next_shares(run.shares, capacities);
 }
 
 void Worker::compute_step() {
@@ -81,7 +90,9 @@ void Worker::compute_step() {
     emit(ComputeDigest{run.plan->id, version_, owned()});
     return;
   }
-  share_ = share_in(run, version_);
+  share_.clear();
+  for (MicroBatch m = 0; m < run.shares.size(); ++m)
+    if (run.shares[m] == run.self) share_.insert(m);
   std::vector<MicroBatch> todo;
   for (MicroBatch m : share_)
     if (!done_.count(m)) todo.push_back(m);
@@ -90,6 +101,7 @@ void Worker::compute_step() {
 }
 
 void Worker::on_event(const MicroBatchDone& e) {
+  speed_.took(e.took_ns);
   const MicroBatch m = e.row.micro_batch;
   if (e.version != version_ || !share_.count(m)) return;
   done_.insert(m);
@@ -166,6 +178,7 @@ void Worker::vote_if_ready() {
   Vote vote{run.voting};
   vote.partial_norm = *run.norm;
   vote.digest_part = run.digest_part;
+  vote.micro_batch_ns = speed_.for_vote(!share_.empty(), now_ms_);
   vote.ready_for = ready_for();
   pending_ = true;
   if (config_.bugs.r6_apply_at_vote) {

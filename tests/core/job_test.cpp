@@ -103,6 +103,7 @@ TEST_CASE("a formatted job keeps awkward numbers and texts") {
   job.optimizer.peak_rate = 0.1 + 0.2;
   job.optimizer.epsilon = 5e-324;
   job.optimizer.clip = 0;
+  job.shares = ShareRule::kEqual;
   job.data.extensions = {"", ".\"\\\x01\xc3\xa9"};
   const auto again = parse_job(format_job(job), "");
   REQUIRE_MESSAGE(again, again.error().text());
@@ -192,6 +193,8 @@ TEST_CASE("bad job files: the message says what, where and what was expected") {
       {"path = \"core\"", "path = \"core\"\n[elastic]\nlease_ms = 5000\nstate_timeout_ms = 4000",
        "state_timeout_ms must be at least lease_ms (5000), is 4000"},
       {"path = \"core\"", "path = \"core\"\n[elastic]\nlease = 5000", "did you mean `lease_ms`?"},
+      {"path = \"core\"", "path = \"core\"\n[elastic]\nshares = \"fast\"",
+       "shares must be one of \"equal\", \"speed\", is \"fast\""},
   };
   for (const Row& row : rows) {
     const std::string error = error_of(replaced(kGood, row.from, row.to));
@@ -309,6 +312,7 @@ TEST_CASE("the hash is of what reaches the result") {
   CHECK(with([](Job& j) { j.replicas = 1; }) == hash);
   CHECK(with([](Job& j) { j.lease_ms = 77, j.start_timeout_ms = 78; }) == hash);
   CHECK(with([](Job& j) { j.ledger_events = false; }) == hash);
+  CHECK(with([](Job& j) { j.shares = ShareRule::kEqual; }) == hash);
   CHECK(with([](Job& j) { j.optimizer.schedule_steps = j.steps; }) == hash);
   CHECK(with([](Job& j) { j.seed = 2; }) != hash);
   CHECK(with([](Job& j) { j.steps = 61; }) != hash);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "elastic/protocol/plan.h"
+#include "elastic/protocol/shares.h"
 
 namespace starling::elastic {
 namespace {
@@ -289,6 +290,29 @@ TEST_CASE("leader: R11, a leaver alone does not fence the epoch that goes on wit
     REQUIRE(formed.one.proposed() != nullptr);
     CHECK(members_of(*formed.one.proposed()) == "3");
   }
+}
+
+// Joiners have seen no vote, so the plan says who computes what in the first step.
+TEST_CASE("leader: a prepared plan shares its first step by the speeds that members told") {
+  OneLeader one;
+  one.begin(5);
+  const EpochId first = one.group.plan()->id;
+  for (std::uint64_t nonce : {1, 2, 3})
+    one.say(nonce, Heartbeat{first, 5, {}, nonce == 3 ? 10u : 40u});
+  one.join(4);
+  one.pass_time(kLease / 2);
+  REQUIRE(one.proposed() != nullptr);
+  REQUIRE(members_of(*one.proposed()) == "1234");
+  CHECK(one.proposed()->shares == std::vector<Rank>{0, 1, 2, 2, 2, 3});
+}
+
+TEST_CASE("leader: where nobody told its speed, a prepared plan has equal shares") {
+  OneLeader one;
+  one.begin(5);
+  one.join(4);
+  one.pass_time(kLease / 2);
+  REQUIRE(one.proposed() != nullptr);
+  CHECK(one.proposed()->shares == equal_shares(one.proposed()->members, 6));
 }
 
 // R13. Method: a joiner waits when worker 3 dies.

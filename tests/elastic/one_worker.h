@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "elastic/protocol/plan.h"
+#include "elastic/protocol/shares.h"
 #include "elastic/protocol/worker.h"
 
 namespace starling::elastic {

@@ -167,6 +167,17 @@ TEST_CASE("resume: R8, who is at base keeps its share, the rest goes to who has 
   CHECK(shares.value() == std::vector<Rank>{0, 0, 0, 1, 2, 3, 0, 1});
 }
 
+TEST_CASE("resume: what is dealt again goes to who can do it first") {
+  auto reporters = with_shares();
+  for (auto& r : reporters) r.report.micro_batch_ns = 20;
+  reporters[1].report.micro_batch_ns = 5;
+  reporters[3].report.micro_batch_ns = 0;  // a joiner, to be measured
+  const auto shares = deal_shares(reporters, 5, 8, {});
+  REQUIRE(shares.has_value());
+  // Worker 2 has one to do and does three more in the 20 ns that the third needs for one.
+  CHECK(shares.value() == std::vector<Rank>{0, 0, 0, 1, 3, 1, 1, 1});
+}
+
 TEST_CASE("resume: shares that overlap are a bug") {
   auto reporters = with_shares();
   reporters[1].report.share = {2, 3};

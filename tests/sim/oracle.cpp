@@ -254,8 +254,36 @@ void Oracle::computed(const WorkerProcess& p, Version version, MicroBatch m, std
   computers_[{version, m}].insert(p.nonce());
 }
 
+// Who computes what is decided by each member for itself.
+void Oracle::opens(const WorkerProcess& p, const EpochId& epoch, Version version) {
+  const auto& run = p.machine().run();
+  if (!run || !(run->plan->id == epoch) || run->voting != version) return;
+  const auto [at, first] = shares_.emplace(std::pair{epoch, version}, run->shares);
+  if (!first && at->second != run->shares)
+    return violated("shares: " + name(p) + " shares step " + std::to_string(version) +
+                    " of epoch " + to_string(epoch) + " otherwise than another member");
+  if (!first || version >= numbers_.steps()) return;
+  std::vector<std::uint32_t> counts(run->plan->members.size());
+  for (const Rank r : run->shares) ++counts[r];
+  const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
+  if (run->shares.size() != numbers_.micro_batches())
+    violated("shares: a step does not have M micro-batches");
+  const bool first_step = first_.count(epoch) && first_.at(epoch) == version;
+  if (*most <= *least + 1) return;
+  if (first_step && run->plan->kind == PlanKind::kPrepared)
+    world_.count("switch to unequal shares");
+  if (!first_step) world_.count("unequal shares by votes");
+  if (*least == 0 && counts.size() <= run->shares.size())
+    world_.count("member left without a share");
+}
+
 void Oracle::votes(const WorkerProcess& p, const EpochId& epoch, const Vote& vote) {
   ballots_[{epoch, vote.version}].votes.emplace(p.nonce(), vote);
+  if (const auto before = ballots_.find({epoch, vote.version - 1}); before != ballots_.end()) {
+    const auto said = before->second.votes.find(p.nonce());
+    if (said != before->second.votes.end() && said->second.micro_batch_ns && !vote.micro_batch_ns)
+      world_.count("idle worker measured again");
+  }
   const auto plan = valid_.find(epoch);
   if (plan == valid_.end()) return;  // seen when it enters
   const bool without_state = p.machine().version() == kNoVersion;

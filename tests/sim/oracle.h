@@ -43,6 +43,7 @@ class Oracle {
   void connects(const WorkerProcess& p, const Plan& plan);
   void computes(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params);
   void computed(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params);
+  void opens(const WorkerProcess& p, const EpochId& epoch, Version version);
   void votes(const WorkerProcess& p, const EpochId& epoch, const Vote& vote);
   void applies(const WorkerProcess& p, const StepRecord& record);
   void applied(const WorkerProcess& p, Version version);
@@ -119,6 +120,7 @@ class Oracle {
   std::string violation_;
   std::map<std::uint64_t, Life> lives_;
   std::map<std::pair<EpochId, Version>, Ballot> ballots_;
+  std::map<std::pair<EpochId, Version>, std::vector<Rank>> shares_;  // as the first to open it says
   std::map<EpochId, Version> passed_;  // highest version reached in an epoch
   std::map<EpochId, Version> first_;   // first step of an epoch, once known
   std::map<std::pair<Version, MicroBatch>, std::vector<std::uint64_t>> begun_;  // nonces, in order

@@ -178,7 +178,7 @@ void Oracle::check_holders(const Plan& plan) {
 // ---- The end ----------------------------------------------------------------------------------
 
 // The start version can be built again if a living member of the last fresh plan can tell that step
-// 0 was not committed: it has no state, or has not voted.
+// 0 was not committed: it has no state, or has not voted. One that was left out is not asked.
 bool Oracle::start_is_lost() const {
   auto fresh = chain_.rbegin();
   while (fresh != chain_.rend() && valid_.at(*fresh).kind != PlanKind::kFresh) ++fresh;
@@ -186,7 +186,9 @@ bool Oracle::start_is_lost() const {
   const auto& members = valid_.at(*fresh).members;
   return std::none_of(members.begin(), members.end(), [&](const Member& m) {
     const WorkerProcess* p = find(m.who.nonce);
-    return p && p->alive() && !p->machine().pending();
+    const auto life = lives_.find(m.who.nonce);
+    const bool left_out = life != lives_.end() && life->second.left_out;
+    return p && p->alive() && !left_out && !p->machine().pending();
   });
 }
 

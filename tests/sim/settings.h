@@ -58,6 +58,10 @@ struct Settings {
   bool codec = false;  // control messages travel as bytes
   // The weather.
   Span compute{1 * kMs, 5 * kMs};  // of a micro-batch
+  // Workers measure their speed, and a micro-batch takes up to so many times longer at some of them
+  // for some time. 0: nobody measures, and shares stay equal.
+  std::uint64_t slow_most = 0;
+  std::uint32_t probe_after = 4;  // elastic::Speedometer
   Span control_delay{100, 1 * kMs};
   Span bulk_delay{50, 500};
   Span persist{200, 2 * kMs};

@@ -21,6 +21,9 @@ void draw_weather(Settings& s, Random& random) {
   s.loss = rate(random, 0.3);
   s.duplicate = rate(random, 0.3);
   s.end_of_file = random.range(1 * kMs, 300 * kMs);
+  Random speeds(s.seed, /*purpose=*/2);
+  s.slow_most = speeds.range(2, 6);
+  s.probe_after = static_cast<std::uint32_t>(speeds.range(1, 8));
 }
 
 void draw_faults(Faults& f, Random& random) {
@@ -73,9 +76,9 @@ std::string to_string(const Settings& s) {
       << f.bursts << ", pauses " << f.pauses << ", partitions " << f.partitions << ", breaks "
       << f.bulk_breaks << ", stalls " << f.bulk_stalls << ", joins " << f.joins << ", leaves "
       << f.leaves << ", crashes " << f.coordinator_crashes << " + " << f.leader_and_worker
-      << ", loss " << s.loss << ", guard loss " << f.guard_loss << ", targeted "
-      << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing") << " "
-      << f.targeted_chance;
+      << ", slow " << s.slow_most << ", loss " << s.loss << ", guard loss " << f.guard_loss
+      << ", targeted " << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing")
+      << " " << f.targeted_chance;
   return out.str();
 }
 

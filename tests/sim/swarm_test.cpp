@@ -49,6 +49,10 @@ constexpr const char* kMustHappen[] = {
     "killed when: joining",
     "killed when: switched",
     "exposure",
+    "unequal shares by votes",
+    "switch to unequal shares",
+    "member left without a share",
+    "idle worker measured again",
 };
 
 TEST_CASE("swarm: every seed keeps all promises and ends") {

@@ -21,6 +21,7 @@ elastic::WorkerConfig config_of(const Settings& s) {
   config.heartbeat_ms = s.lease_ms / 10;
   config.retry_ms = 40;
   config.coordinator_timeout_ms = s.coordinator_timeout_ms;
+  config.probe_after = s.probe_after;
   config.bugs = s.bugs;
   return config;
 }
@@ -269,21 +270,34 @@ void WorkerProcess::compute_next() {
   computing_ = {queue_version_, m};
   const std::uint64_t params = Numbers::hash_of(store_.params);
   world_.oracle().computes(*this, queue_version_, m, params);
-  const Micros took = World::draw(random_, world_.settings().compute);
-  world_.after(took, [this, version = queue_version_, m, params, aborted = aborted_] {
-    submit([this, version, m, params, aborted] {
-      if (aborted == aborted_) finish_micro_batch(version, m, params);
+  const Micros took = micro_batch_time();
+  world_.after(took, [this, version = queue_version_, m, params, took, aborted = aborted_] {
+    submit([this, version, m, params, took, aborted] {
+      if (aborted == aborted_) finish_micro_batch(version, m, params, took);
     });
   });
 }
 
-void WorkerProcess::finish_micro_batch(Version version, MicroBatch m, std::uint64_t params) {
+// Every other spell is one at full speed.
+Micros WorkerProcess::micro_batch_time() {
+  const Micros took = World::draw(random_, world_.settings().compute);
+  const std::uint64_t most = world_.settings().slow_most;
+  if (most == 0) return took;
+  if (world_.now() >= slowness_end_) {
+    slowness_ = slowness_ > 1 ? 1 : random_.range(2, most);
+    slowness_end_ = world_.now() + random_.range(50 * kMs, kSecond);
+  }
+  return took * slowness_;
+}
+
+void WorkerProcess::finish_micro_batch(Version version, MicroBatch m, std::uint64_t params,
+                                       Micros took) {
   computing_.reset();
   const Contribution contribution = world_.numbers().contribution(version, m, params);
   world_.oracle().computed(*this, version, m, params);
   store_.add(contribution, version);
   compute_next();
-  handle(MicroBatchDone{version, contribution.row});
+  handle(MicroBatchDone{version, contribution.row, world_.settings().slow_most ? took * 1000 : 0});
 }
 
 // What R8 forbids: the micro-batch in progress is aborted, what is done does not count.
@@ -295,6 +309,7 @@ void WorkerProcess::forget_work() {
 }
 
 void WorkerProcess::run(const OpenStep& c) {
+  world_.oracle().opens(*this, c.epoch, c.version);
   Link* l = link(c.epoch);
   if (!l) return;
   l->reduce.reset();

@@ -118,8 +118,9 @@ class WorkerProcess : public collectives::GatherSource {
   void later(Micros delay, elastic::WorkerEvent event);
   void tick();
   void compute_next();
+  Micros micro_batch_time();
   void forget_work();
-  void finish_micro_batch(Version version, MicroBatch m, std::uint64_t params_hash);
+  void finish_micro_batch(Version version, MicroBatch m, std::uint64_t params_hash, Micros took);
   Link* link(const EpochId& epoch);
   void send_all(const Link& link, FrameKind kind, Version version, const Bytes& payload);
   void send_one(const Link& link, Rank to, const FrameHeader& header, const Bytes& payload);
@@ -147,6 +148,8 @@ class WorkerProcess : public collectives::GatherSource {
   std::deque<elastic::WorkerEvent> events_;  // caused by commands that are being carried out
   bool handling_ = false;
   // The compute thread.
+  std::uint64_t slowness_ = 1;  // until slowness_end_
+  Micros slowness_end_ = 0;
   Version queue_version_ = 0;
   std::deque<MicroBatch> queue_;
   std::optional<std::pair<Version, MicroBatch>> computing_;

@@ -1,0 +1,133 @@
+#include "elastic/protocol/shares.h"
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/wire/limits.h"
+
+namespace starling::elastic {
+namespace {
+
+constexpr std::size_t kMeasured = 9;          // micro-batches; odd, so that one is in the middle
+constexpr std::uint64_t kWorthChanging = 10;  // a tenth
+
+// What is left of one step and a whole step dealt on top of it.
+static_assert(2 * limits::kMicroBatches + 1 <= ~std::uint64_t{0} / kMicroBatchNsMax);
+
+std::uint64_t bounded(std::uint64_t micro_batch_ns) {
+  return std::min(micro_batch_ns, kMicroBatchNsMax);
+}
+
+// Whether each member gets anything at all.
+std::vector<bool> working(const std::vector<Capacity>& members) {
+  std::vector<bool> works(members.size());
+  for (std::size_t r = 0; r < members.size(); ++r) works[r] = !members[r].draining;
+  if (std::none_of(works.begin(), works.end(), [](bool w) { return w; }))
+    works.assign(members.size(), true);
+  return works;
+}
+
+std::vector<std::uint32_t> counts_of(const std::vector<Rank>& shares, std::size_t world) {
+  std::vector<std::uint32_t> counts(world);
+  for (const Rank r : shares) ++counts[r];
+  return counts;
+}
+
+// When the last micro-batch would be done.
+std::uint64_t end_of(const std::vector<std::uint32_t>& counts,
+                     const std::vector<Capacity>& members) {
+  std::uint64_t end = 0;
+  for (std::size_t r = 0; r < members.size(); ++r)
+    end = std::max(end, counts[r] * bounded(members[r].micro_batch_ns));
+  return end;
+}
+
+std::vector<Rank> in_runs(const std::vector<std::uint32_t>& counts) {
+  std::vector<Rank> shares;
+  for (Rank r = 0; r < counts.size(); ++r) shares.insert(shares.end(), counts[r], r);
+  return shares;
+}
+
+}  // namespace
+
+std::vector<Rank> deal(const std::vector<Capacity>& members, std::uint32_t count) {
+  STARLING_CHECK(!members.empty());
+  const auto works = working(members);
+  bool some_known = false;
+  for (std::size_t r = 0; r < members.size(); ++r)
+    some_known = some_known || (works[r] && members[r].micro_batch_ns != 0);
+
+  std::vector<Rank> dealt;
+  std::vector<std::uint64_t> each(members.size(), 1);
+  std::priority_queue<std::pair<std::uint64_t, Rank>, std::vector<std::pair<std::uint64_t, Rank>>,
+                      std::greater<>>
+      turns;  // when a member would have done its next, and who; the first on top
+  for (Rank r = 0; r < members.size(); ++r) {
+    if (!works[r]) continue;
+    const Capacity& member = members[r];
+    if (some_known && member.micro_batch_ns == 0) {
+      if (member.left == 0 && dealt.size() < count) dealt.push_back(r);
+      continue;
+    }
+    if (some_known) each[r] = bounded(member.micro_batch_ns);
+    turns.push({(member.left + std::uint64_t{1}) * each[r], r});
+  }
+  while (dealt.size() < count) {
+    const auto [end, r] = turns.top();
+    turns.pop();
+    dealt.push_back(r);
+    turns.push({end + each[r], r});
+  }
+  return dealt;
+}
+
+std::vector<Rank> first_shares(const std::vector<Capacity>& members, std::uint32_t micro_batches) {
+  return in_runs(counts_of(deal(members, micro_batches), members.size()));
+}
+
+std::vector<Rank> equal_shares(const std::vector<Member>& members, std::uint32_t micro_batches) {
+  std::vector<Capacity> capacities;
+  for (const Member& m : members) capacities.push_back({0, m.draining, 0});
+  return first_shares(capacities, micro_batches);
+}
+
+std::vector<Rank> next_shares(const std::vector<Rank>& before,
+                              const std::vector<Capacity>& members) {
+  const auto old = counts_of(before, members.size());
+  const auto best =
+      counts_of(deal(members, static_cast<std::uint32_t>(before.size())), members.size());
+  const auto works = working(members);
+  bool may_stay = true;
+  for (std::size_t r = 0; r < members.size(); ++r)
+    may_stay = may_stay && (works[r] ? members[r].micro_batch_ns != 0 : old[r] == 0);
+  if (!may_stay) return in_runs(best);
+  const std::uint64_t shortest = end_of(best, members);
+  const bool worth_it = end_of(old, members) - shortest > shortest / kWorthChanging;
+  return in_runs(worth_it ? best : old);
+}
+
+void Speedometer::took(std::uint64_t micro_batch_ns) {
+  if (micro_batch_ns == 0) return;  // not measured
+  last_.push_back(bounded(micro_batch_ns));
+  if (last_.size() > kMeasured) last_.pop_front();
+}
+
+std::uint64_t Speedometer::micro_batch_ns() const {
+  if (last_.empty()) return 0;
+  std::vector<std::uint64_t> sorted(last_.begin(), last_.end());
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[sorted.size() / 2];
+}
+
+std::uint64_t Speedometer::for_vote(bool worked, std::uint64_t now_ms) {
+  if (worked)
+    worked_ms_ = now_ms;
+  else if ((now_ms - worked_ms_) * 1'000'000 / probe_after_ > micro_batch_ns())
+    last_.clear();
+  return micro_batch_ns();
+}
+
+}  // namespace starling::elastic
