@@ -70,7 +70,7 @@ def a_slow_worker_computes_less_and_stays_a_stalled_one_goes(place):
     # One micro-batch of the slow one takes longer than the lease.
     run = place.run(job(place, "slow", 24, 32, compute_ms=40, slow=[1, 10]), "--workers", 4)
     run.wait_for_step(6)
-    slow, stalled = named(run, "worker-2"), named(run, "worker-3")
+    slow, stalled = named(run, "worker-1"), named(run, "worker-2")
     require(len(run.events("epoch")) == 1, "a worker was left out that was only slow")
     run.kill(stalled, signal.SIGSTOP)
     try:
@@ -91,8 +91,8 @@ def who_was_slow_for_a_while_gets_its_share_again(place):
     quiet.end()
     run = place.run(job(place, "hindered", 500, 8, compute_ms=10), "--workers", 4)
     run.wait_for_step(10)
-    worker = named(run, "worker-4")["id"]
-    with Hindered(run, named(run, "worker-4")):
+    worker = named(run, "worker-3")["id"]
+    with Hindered(run, named(run, "worker-3")):
         wait_until(lambda: any(c[worker] == 0 for c in computed(run, first=10)),
                    "it computes nothing any more", 30)
     after = run.steps()

@@ -47,9 +47,9 @@ def a_kill_and_a_slow_joiner_change_no_bit(place):
 
 def a_micro_batch_takes_its_time(place):
     run = place.run(job(place, "timed", steps=5, compute_ms=20, slow=[1, 3]), "--workers", 2).end()
-    # 16 micro-batches of three times 20 ms, half of it more or less by jitter.
+    # At best 24 micro-batches of 20 ms beside 8 of three times that, half of it less by jitter.
     for step in run.events("step")[1:]:
-        require(step["ms"] > 16 * 3 * 20 / 2, f"a step took {step['ms']} ms")
+        require(step["ms"] > 24 * 20 / 2, f"a step took {step['ms']} ms")
 
 
 def two_and_thirty_workers_train_on_any_machine(place):
