@@ -36,9 +36,7 @@ struct MicroBatchComputed {
   std::chrono::nanoseconds took{};  // from the beginning of the pass until its sums were added
   std::string error;                // not empty: the data or the model failed
 };
-struct LeaveNotice {
-  std::uint64_t notice_ms = 0;
-};
+// starling::Notice: by a signal, a cloud (actors/notices) or the application: leave, or a hint.
 
 // -- to whoever follows a worker or a coordinator (see `follow_atom`)
 struct WorkerOver {  // a worker's last message
@@ -75,6 +73,6 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LoadAhead)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LoadNow)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::Loaded)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::MicroBatchComputed)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LeaveNotice)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::Notice)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::WorkerOver)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::Observed)

@@ -80,8 +80,9 @@ void Engine::on_message(const Message& message) {
   handle(event::Received{message});
 }
 
-void Engine::on_notice(std::uint64_t notice_ms) {
-  handle(event::NoticeGiven{notice_ms});
+void Engine::on_notice(const Notice& notice) {
+  feed_time();
+  handle(event::NoticeGiven{notice});
 }
 
 void Engine::on_micro_batch(Version version, const LedgerRow& row, std::chrono::nanoseconds took) {

@@ -71,7 +71,7 @@ class Engine : private collectives::GatherSource {
   void on_mesh(MeshEvent event);
   // `took`: a micro-batch's part of the time of all compute threads.
   void on_micro_batch(Version version, const LedgerRow& row, std::chrono::nanoseconds took);
-  void on_notice(std::uint64_t notice_ms);
+  void on_notice(const Notice& notice);
   // Closes all connections at once, without a word to anybody. Nothing happens after it.
   void stop();
 

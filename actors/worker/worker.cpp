@@ -39,9 +39,7 @@ class Worker : public caf::event_based_actor {
             engine.on_micro_batch(computed.version, computed.row, computed.took / options_.threads);
           });
         },
-        [this](const LeaveNotice& notice) {
-          drive([&](Engine& engine) { engine.on_notice(notice.notice_ms); });
-        },
+        [this](const Notice& notice) { drive([&](Engine& engine) { engine.on_notice(notice); }); },
         [this](follow_atom, const caf::actor& follower) { followers_.push_back(follower); },
     };
   }

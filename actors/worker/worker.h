@@ -29,7 +29,7 @@ struct WorkerOptions {
 // Opens the bulk listener and the gateway, spawns worker and trainer. The worker joins, trains, and
 // ends by itself; it understands
 //   follow_atom, caf::actor   that actor gets WorkerOver
-//   LeaveNotice               announced leave
+//   Notice                    announced leave, or a hint
 //   exit messages             ends at once
 // Errors: kBadInput  an address or key cannot be used.
 Result<caf::actor> spawn_worker(caf::actor_system& system, WorkerOptions options,

@@ -303,6 +303,17 @@ Result<> EventWriter::restart(Version version) {
   return write("restart", Json{{"version", version}});
 }
 
+Result<> EventWriter::notice(const Incarnation& who, const std::string& name,
+                             const Notice& notice) {
+  return write("notice", Json{{"id", who.counter},
+                              {"name", name},
+                              {"source", notice.source},
+                              {"leave", notice.leave},
+                              {"seconds",
+                               notice.leave ? Json(double(notice.notice_ms) / 1e3) : Json(nullptr)},
+                              {"text", notice.text}});
+}
+
 Result<> EventWriter::warning(const std::string& text) {
   return write("warning", Json{{"text", text}});
 }

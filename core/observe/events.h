@@ -23,6 +23,10 @@
 // exposure    epoch, segments (with fewer than `wanted` current copies), copies_min, wanted
 // checkpoint  version, path
 // restart     version: state was lost, the steps from this one on are done again from a checkpoint
+// notice      id, name (of a worker), source (who told it that its machine will go: SIGTERM, aws,
+// gcp,
+//             azure, ..), leave (it leaves; false: a hint, and it stays), seconds (until the
+//             machine goes; null of a hint), text
 // warning     text
 // done        version, digest (hex), loss
 // failed      code (exit code), reason: the job cannot go on
@@ -88,6 +92,7 @@ class EventWriter {
   Result<> checkpoint(Version version, const std::string& path);
   // The steps from `version` on may have other ledgers from now on; their records must be the same.
   Result<> restart(Version version);
+  Result<> notice(const Incarnation& who, const std::string& name, const Notice& notice);
   Result<> warning(const std::string& text);
   Result<> done(Version version, const Digest& digest, double loss);
   Result<> failed(int code, const std::string& reason);

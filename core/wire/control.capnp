@@ -42,6 +42,9 @@ struct Envelope {
 
     # -- coordinator -> coordinator
     raft @19 :Raft.RaftMessage;
+
+    # -- worker -> coordinators
+    notice @20 :Notice;
   }
 }
 
@@ -92,6 +95,15 @@ struct Pause {
 # Worker -> leader: I shall be gone in `noticeMs`; until then I answer everything.
 struct Leave {
   noticeMs @0 :UInt64;
+}
+
+# Worker -> coordinators: what it was told about the end of its machine. For people, said once; a leave
+# itself is announced with `leave`.
+struct Notice {
+  source @0 :Text;     # SIGTERM, aws, gcp, azure, ..
+  text @1 :Text;
+  noticeMs @2 :UInt64; # until the machine is gone; of a hint 0
+  leave @3 :Bool;      # false: a hint, nothing follows from it
 }
 
 # Guard -> leader: this life is over, certainly (exit status or a lock that its end released).

@@ -72,6 +72,17 @@ void write_body(const Progress& in, Body::Builder out) {
 void write_body(const Leave& in, Body::Builder out) {
   out.initLeave().setNoticeMs(in.notice_ms);
 }
+
+void write_body(const Notice& in, Body::Builder out) {
+  auto body = out.initNotice();
+  const auto source = cut(in.source, limits::kNameBytes);
+  body.setSource(text(source, limits::kNameBytes));
+  const auto said = cut(in.text, limits::kLineBytes);
+  body.setText(text(said, limits::kLineBytes));
+  body.setNoticeMs(in.notice_ms);
+  body.setLeave(in.leave);
+}
+
 void write_body(const Death& in, Body::Builder out) {
   auto body = out.initDeath();
   write(in.who, body.initWho());
@@ -195,6 +206,12 @@ Death read_body(Reading& r, schema::Death::Reader in) {
           r.text(in.getReason(), limits::kLineBytes, "reason of a death")};
 }
 
+Notice read_body(Reading& r, schema::Notice::Reader in) {
+  return {r.text(in.getSource(), limits::kNameBytes, "notice's source"),
+          r.text(in.getText(), limits::kLineBytes, "notice's text"), in.getNoticeMs(),
+          in.getLeave()};
+}
+
 Heartbeat read_body(schema::Heartbeat::Reader in) {
   return {read(in.getEntered()), in.getVersion(), read(in.getReadyFor()), in.getMicroBatchNs()};
 }
@@ -270,6 +287,9 @@ void read(Reading& r, Body::Reader in, Message& out) {
       return;
     case Body::RAFT:
       read(r, in.getRaft(), out.emplace<RaftMessage>());
+      return;
+    case Body::NOTICE:
+      out = read_body(r, in.getNotice());
       return;
   }
   r.unknown("message is of a kind that this build does not know");

@@ -168,6 +168,15 @@ struct Leave {  // announced leave
   std::uint64_t notice_ms = 0;
 };
 
+// What a worker was told about the end of its machine: by a signal, a cloud, or an application.
+struct Notice {
+  std::string source;           // SIGTERM, aws, gcp, azure, ..
+  std::string text;             // what it said, for people
+  std::uint64_t notice_ms = 0;  // from when it was given until the machine is gone; of a hint 0
+  bool leave = false;           // false: a hint, nothing follows from it
+  bool operator==(const Notice&) const = default;
+};
+
 struct Death {  // a guard's word: certain
   Incarnation who;
   WorkPhase phase = WorkPhase::kNone;
@@ -277,7 +286,7 @@ using Entry = std::variant<JobStarted, Joined, LeaveAnnounced, Lost, Plan, JobEn
 
 using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished,     // up
                              Welcome, Refused, Freeze, Committed, Fenced, Released, Ended,  // down
-                             LeaderHint, RaftMessage>;
+                             LeaderHint, RaftMessage, Notice>;
 
 // Every message names the job, its sender and its receiver; a receiver drops what is not for it.
 struct Envelope {

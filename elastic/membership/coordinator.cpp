@@ -35,6 +35,14 @@ void Coordinator::on_event(const RaftArrived& e) {
 }
 
 void Coordinator::on_event(const WorkerSaid& e) {
+  if (const auto* notice = std::get_if<Notice>(&e.body)) {  // whoever leads: it is said once
+    Observation seen;
+    seen.kind = Observation::Kind::kNotice;
+    seen.who = e.from;
+    seen.name = e.name;
+    seen.notice = *notice;
+    commands_.push_back(std::move(seen));
+  }
   if (leader_) return take(leader_->on(leader_event::Said{e.from, e.name, e.body}));
   if (const auto& end = group_.end()) {
     commands_.push_back(

@@ -39,12 +39,13 @@ struct LeaderConfig {
 
 // What people and files are told (events.jsonl, the live line).
 struct Observation {
-  enum class Kind : std::uint8_t { kWorker, kEpoch, kStep, kExposure, kWarning, kEnd };
+  enum class Kind : std::uint8_t { kWorker, kEpoch, kStep, kExposure, kWarning, kEnd, kNotice };
   Kind kind = Kind::kWarning;
   std::string what;                   // worker: joined, left, lost, fenced; warning: the text
-  Incarnation who;                    // worker
-  std::string name;                   // worker
+  Incarnation who;                    // worker, notice
+  std::string name;                   // worker, notice
   std::uint64_t pid = 0;              // worker
+  Notice notice;                      // notice: given to `who`
   std::optional<WorkPhase> phase;     // worker, lost: what it was at, by its guard
   std::string reason;                 // worker, lost: why it ended itself, if it did
   Plan plan;                          // epoch

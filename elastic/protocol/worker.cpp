@@ -11,6 +11,11 @@ namespace starling::elastic {
 using namespace worker_event;
 using namespace worker_command;
 
+namespace {
+constexpr std::uint64_t kNoticeMsMax = 7 * 24 * 3600 * 1000ull;
+constexpr std::size_t kUnsaidMax = 16;  // hints before the welcome; more say nothing new
+}  // namespace
+
 Worker::Worker(WorkerConfig config) : config_(config), speed_(config.probe_after) {
   STARLING_CHECK(config_.probe_after > 0);
   STARLING_CHECK(config_.micro_batches > 0);
@@ -47,6 +52,7 @@ void Worker::on_event(const Tick& e) {
     report_if_stopped();
   }
   if (welcomed_ && now_ms_ - heartbeat_ms_ >= config_.heartbeat_ms) {
+    say_notices();
     heartbeat_ms_ = now_ms_;
     send(Heartbeat{entered_, version_, ready_for(), speed_.micro_batch_ns()});
   }
@@ -58,9 +64,18 @@ void Worker::on_event(const Received& e) {
 }
 
 void Worker::on_event(const NoticeGiven& e) {
-  if (!run_ && version_ == kNoVersion) return exit(0, "left before it had joined");
-  leave_until_ms_ = now_ms_ + e.notice_ms;
+  const Notice& notice = e.notice;
+  if (notice.leave && !run_ && version_ == kNoVersion) return exit(0, "left before it had joined");
+  if (unsaid_.size() < kUnsaidMax) unsaid_.push_back(notice);
+  if (welcomed_) say_notices();
+  if (!notice.leave) return;
+  const std::uint64_t until = now_ms_ + std::min(notice.notice_ms, kNoticeMsMax);
+  leave_until_ms_ = std::min(leave_until_ms_.value_or(until), until);
   send(starling::Leave{*leave_until_ms_ - now_ms_});
+}
+
+void Worker::say_notices() {
+  for (Notice& notice : std::exchange(unsaid_, {})) send(std::move(notice));
 }
 
 // ---- What coordinators say --------------------------------------------------------------------

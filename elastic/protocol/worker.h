@@ -49,8 +49,8 @@ struct Tick {
 struct Received {  // from a coordinator
   Message body;
 };
-struct NoticeGiven {  // SIGTERM, a cloud's notice, a command: leave within this time
-  std::uint64_t notice_ms = 0;
+struct NoticeGiven {  // by a signal, a cloud or an application: leave in time, or a hint
+  Notice notice;
 };
 struct Initialised {  // answer to Initialise
   EpochId epoch;
@@ -332,6 +332,7 @@ class Worker {
   StepRecord make_record() const;
   void start_gather();
   void say_finished();
+  void say_notices();
   void learn(const StepRecord& record, bool with_ledger);
   std::vector<Rank> shares_of(Version version) const;
 
@@ -358,7 +359,8 @@ class Worker {
   std::uint64_t heard_ms_ = 0;  // from any coordinator
   std::uint64_t sent_ms_ = 0;   // last retry
   std::uint64_t heartbeat_ms_ = 0;
-  std::optional<std::uint64_t> leave_until_ms_;
+  std::optional<std::uint64_t> leave_until_ms_;  // the earliest that a notice named
+  std::vector<Notice> unsaid_;                   // notices that coordinators have not been told of
 
   // The state of training here.
   Version version_ = kNoVersion;

@@ -90,13 +90,15 @@ TEST_CASE("events: every kind reads back with the design's fields") {
     REQUIRE(writer->exposure({3, 2}, 2, 1, 3));
     REQUIRE(writer->checkpoint(4, "c/4"));
     REQUIRE(writer->restart(4));
+    REQUIRE(writer->notice({6, 9}, "worker-0", {"aws", "terminate", 1500, true}));
+    REQUIRE(writer->notice({6, 9}, "worker-0", {"aws", "rebalance", 0, false}));
     REQUIRE(writer->warning("line\nbreak"));
     REQUIRE(writer->done(5, Digest{3, 4}, std::nan("")));
   }
   const auto lines = lines_of(folder.path() + "/run/1/events.jsonl");
-  REQUIRE(lines.size() == 10);
-  const char* kinds[] = {"start",    "worker",     "epoch",   "step",    "ledger",
-                         "exposure", "checkpoint", "restart", "warning", "done"};
+  REQUIRE(lines.size() == 12);
+  const char* kinds[] = {"start",      "worker",  "epoch",  "step",   "ledger",  "exposure",
+                         "checkpoint", "restart", "notice", "notice", "warning", "done"};
   double t = 0;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     CHECK(lines[i]["ev"] == kinds[i]);
@@ -132,9 +134,15 @@ TEST_CASE("events: every kind reads back with the design's fields") {
   CHECK(lines[4]["epoch"] == "3.2");
   CHECK(lines[4]["workers"] == json::parse("[[0,5],[1,7]]"));
   CHECK(lines[5]["segments"] == 2);
-  CHECK(lines[8]["text"] == "line\nbreak");
-  CHECK(lines[9]["digest"] == to_string(Digest{3, 4}));
-  CHECK(lines[9]["loss"].is_null());
+  CHECK(lines[8]["source"] == "aws");
+  CHECK(lines[8]["leave"] == true);
+  CHECK(lines[8]["seconds"] == 1.5);
+  CHECK(lines[9]["text"] == "rebalance");
+  CHECK(lines[9]["leave"] == false);
+  CHECK(lines[9]["seconds"].is_null());
+  CHECK(lines[10]["text"] == "line\nbreak");
+  CHECK(lines[11]["digest"] == to_string(Digest{3, 4}));
+  CHECK(lines[11]["loss"].is_null());
 }
 
 TEST_CASE("events: doubles keep their bits") {

@@ -26,7 +26,9 @@ Bugs broken(bool Bugs::*rule) {
 
 // A leader in term 1, its log, and workers 1, 2, 3 who hold everything.
 struct OneLeader {
-  explicit OneLeader(Bugs b = {}) : bugs(b), group(b) { elect(1); }
+  explicit OneLeader(Bugs b = {}, std::uint32_t r = 2) : bugs(b), replicas(r), group(b) {
+    elect(1);
+  }
 
   void elect(std::uint64_t term) {
     LeaderConfig config;
@@ -34,6 +36,7 @@ struct OneLeader {
     config.steps = 100;
     config.segments = kSegments;
     config.wanted_workers = 3;
+    config.replicas = replicas;
     config.lease_ms = config.report_deadline_ms = kLease;
     config.bugs = bugs;
     leader.emplace(config, group, term, now);
@@ -117,6 +120,7 @@ struct OneLeader {
   }
 
   Bugs bugs;
+  std::uint32_t replicas;
   Group group;
   std::uint64_t now = 1;
   std::optional<Leader> leader;
@@ -244,6 +248,63 @@ bool takes_back_who_was_left_out(const Bugs& bugs) {
 TEST_CASE("leader: R11, who was left out does not come back with its old state") {
   CHECK_FALSE(takes_back_who_was_left_out({}));
   CHECK(takes_back_who_was_left_out(broken(&Bugs::r11_any_member)));
+}
+
+// A leaver and its notice. Method: r = 1, so that what worker 3 holds has one more copy; it
+// announces its leave, and all are seen in the plan that drains it.
+struct Leaver3 {
+  Leaver3() : one({}, /*replicas=*/1) {
+    one.begin(5);
+    one.say(3, Leave{5 * kLease});
+    one.commit();
+    const Plan& plan = *one.group.plan();
+    REQUIRE(members_of(plan) == "123");
+    REQUIRE(plan.members[2].draining);
+    REQUIRE_FALSE(plan.moves.empty());
+    seen_at(6);
+    REQUIRE(one.proposed() == nullptr);
+  }
+  void seen_at(Version version) {
+    for (std::uint64_t nonce : {1, 2, 3})
+      one.say(nonce, Heartbeat{one.group.plan()->id, version, {}});
+  }
+  OneLeader one;
+};
+
+TEST_CASE("leader: a leaver goes when r+1 current copies exist without it") {
+  Leaver3 leaver;
+  leaver.seen_at(50);  // past the last move
+  REQUIRE(leaver.one.proposed() != nullptr);
+  CHECK(members_of(*leaver.one.proposed()) == "12");
+}
+
+TEST_CASE("leader: a leaver without r+1 copies goes one lease before its notice ends") {
+  Leaver3 leaver;
+  leaver.one.pass_time(4 * kLease);
+  CHECK(leaver.one.proposed() == nullptr);
+  SUBCASE("if somebody has what it holds") {
+    leaver.one.pass_time(1);
+    REQUIRE(leaver.one.proposed() != nullptr);
+    CHECK(members_of(*leaver.one.proposed()) == "12");
+  }
+  SUBCASE("and the last word of the worker counts") {
+    leaver.one.say(3, Leave{30 * kLease});
+    leaver.one.pass_time(1);
+    CHECK(leaver.one.proposed() == nullptr);
+    leaver.one.say(3, Leave{kLease / 2});
+    REQUIRE(leaver.one.proposed() != nullptr);
+    CHECK(members_of(*leaver.one.proposed()) == "12");
+  }
+}
+
+TEST_CASE("leader: a leaver that alone has some state stays until its notice ends") {
+  OneLeader one({}, /*replicas=*/0);
+  one.begin(5);
+  one.say(3, Leave{5 * kLease});
+  one.commit();
+  for (std::uint64_t nonce : {1, 2, 3}) one.say(nonce, Heartbeat{one.group.plan()->id, 6, {}});
+  one.pass_time(6 * kLease);
+  CHECK(one.proposed() == nullptr);
 }
 
 // R11, the fence. Method: worker 3 announces its leave, and the plan without it is committed;

@@ -91,6 +91,63 @@ TEST_CASE("worker: R9, it enters no plan below its promise, and once stopped onl
   CHECK(enters(broken(&Bugs::r9_enter_below_promise), PlanKind::kForced, {2, 6}));
 }
 
+Notice leave_in(std::uint64_t ms) {
+  return {"aws", "terminate", ms, true};
+}
+
+TEST_CASE("worker: of several notices the one that ends first counts") {
+  for (const bool shorter_first : {true, false}) {
+    OneWorker one;
+    one.begin();
+    one.on(Tick{1});
+    one.on(NoticeGiven{leave_in(shorter_first ? 2000 : 9000)});
+    one.on(NoticeGiven{leave_in(shorter_first ? 9000 : 2000)});
+    CHECK(one.said<starling::Leave>().back().notice_ms == 2000);
+    one.on(Tick{2000});
+    CHECK(one.count<Exit>() == 0);
+    one.on(Tick{2001});
+    REQUIRE(one.count<Exit>() == 1);
+    CHECK(OneWorker::among<Exit>(one.all)[0].code == 143);
+  }
+}
+
+TEST_CASE("worker: coordinators are told of every notice once, and of a leave until it is over") {
+  OneWorker one;
+  one.begin();
+  one.on(Tick{1});
+  one.on(NoticeGiven{leave_in(60000)});
+  for (std::uint64_t now = 100; now < 2000; now += 100) one.on(Tick{now});
+  CHECK(one.said<Notice>() == std::vector<Notice>{leave_in(60000)});
+  CHECK(one.said<starling::Leave>().size() > 10);
+  CHECK(one.said<starling::Leave>().back().notice_ms < 60000 - 1500);
+}
+
+TEST_CASE("worker: a hint is passed on, after the welcome, and nothing follows from it") {
+  const Notice hint{"aws", "rebalance", 0, false};
+  OneWorker one;
+  Join join;
+  join.who = {0, 1};
+  one.on(Start{join});
+  one.on(Tick{1});
+  one.on(NoticeGiven{hint});
+  CHECK(one.said<Notice>().empty());
+  one.begin();
+  one.on(Tick{1000});
+  CHECK(one.said<Notice>() == std::vector<Notice>{hint});
+  CHECK(one.said<starling::Leave>().empty());
+  CHECK(one.count<Exit>() == 0);
+}
+
+TEST_CASE("worker: with notice before it has joined, it ends") {
+  OneWorker one;
+  Join join;
+  join.who = {0, 1};
+  one.on(Start{join});
+  one.on(NoticeGiven{leave_in(60000)});
+  REQUIRE(one.count<Exit>() == 1);
+  CHECK(OneWorker::among<Exit>(one.all)[0].code == 0);
+}
+
 // R15. Method: this worker is ready for the prepared plan; the votes of the others say what they
 // are ready for. Or it is not ready itself.
 bool switches(const Bugs& bugs, bool self_ready, EpochId second, EpochId third) {

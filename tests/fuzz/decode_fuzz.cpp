@@ -1,12 +1,14 @@
 // What a peer can reach before anybody trusts it: the decoders of envelopes and log entries, and
-// the key file's parser; and of the small frames of a step. First byte of the input: which one, and
-// whether the rest is sealed first (so that a fuzzer gets past the checksum). An accepted message
-// must be one that we could have sent: encoding it again checks all limits, and decoding that must
-// give the same bytes once more.
+// the key file's parser; of the small frames of a step; and of what metadata services answer. First
+// byte of the input: which one, and whether the rest is sealed first (so that a fuzzer gets past
+// the checksum). An accepted message must be one that we could have sent: encoding it again checks
+// all limits, and decoding that must give the same bytes once more.
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
+#include "actors/notices/answers.h"
 #include "core/base/check.h"
 #include "core/base/keys.h"
 #include "core/wire/codec.h"
@@ -55,12 +57,33 @@ void check_step(ByteView bytes, Decode decode, Encode encode) {
   STARLING_CHECK(encode(second.value()) == again);
 }
 
+void check_notice(const Notice& notice) {
+  STARLING_CHECK(notice.text.size() <= actors::kNoticeTextMax);
+  const std::chrono::milliseconds time(notice.notice_ms);
+  STARLING_CHECK(time <= actors::kNoticeMax);
+  if (notice.leave) STARLING_CHECK(time >= std::chrono::seconds(1));
+}
+
+void check_answer(ByteView bytes) {
+  const std::string text(bytes.begin(), bytes.end());
+  const std::chrono::sys_seconds now(std::chrono::seconds(1767342000));
+  if (const auto notice = actors::parse_aws_action(text, now)) check_notice(notice.value());
+  if (const auto hint = actors::parse_aws_rebalance(text)) check_notice(hint.value());
+  if (const auto events = actors::parse_azure_events(text, "vm_3", now))
+    for (const auto& event : events.value()) check_notice(event.notice);
+  if (const auto token = actors::parse_aws_token(text))
+    STARLING_CHECK(token.value().find_first_of("\r\n ") == std::string::npos);
+  if (const auto name = actors::parse_azure_name(text))
+    STARLING_CHECK(name.value().find_first_of("\r\n ") == std::string::npos);
+  (void)actors::parse_gcp_preempted(text);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const ByteView rest(data + 1, size - 1);
-  switch (data[0] % 8) {
+  switch (data[0] % 9) {
     case 0:
       check_envelope(rest);
       break;
@@ -82,8 +105,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 6:
       check_step(rest, decode_vote, encode_vote);
       break;
-    default:
+    case 7:
       check_step(rest, decode_ledger, encode_ledger);
+      break;
+    default:
+      check_answer(rest);
       break;
   }
   return 0;

@@ -18,11 +18,19 @@ namespace {
 
 using namespace starling;
 
-// A valid input for each of the harness's eight ways in.
+// A valid input for each of the harness's nine ways in.
 Bytes valid_input(samples::Maker& random) {
-  const auto way = static_cast<std::uint8_t>(random.below(8));
+  const auto way = static_cast<std::uint8_t>(random.below(9));
   Bytes message;
-  if (way == 4) {
+  static const std::string answers[] = {
+      R"({"action":"terminate","time":"2026-01-02T08:22:00.5+01:00"})",
+      R"({"noticeTime":"2026-01-02T08:10:00Z"})",
+      R"({"Events":[{"EventId":"e","EventType":"Preempt","Resources":["vm_3"],)"
+      R"("NotBefore":"Fri, 02 Jan 2026 08:21:00 GMT"}]})"};
+  if (way == 8) {
+    const std::string& text = answers[random.below(std::size(answers))];
+    message.assign(text.begin(), text.end());
+  } else if (way == 4) {
     const std::string text = KeyRing::generate(1, 1).format();
     message.assign(text.begin(), text.end());
   } else if (way == 5) {

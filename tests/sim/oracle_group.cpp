@@ -247,7 +247,8 @@ void Oracle::observed(const elastic::Observation& seen) {
   if (seen.kind == Kind::kWarning) world_.count("warning");
   if (seen.kind == Kind::kExposure && seen.exposed > 0) world_.count("exposure");
   if (!world_.tracing()) return;
-  static const char* const kinds[] = {"worker", "epoch", "step", "exposure", "warning", "end"};
+  static const char* const kinds[] = {"worker",  "epoch", "step",  "exposure",
+                                      "warning", "end",   "notice"};
   world_.trace("event", std::string(kinds[static_cast<int>(seen.kind)]) + " " + seen.what + " " +
                             to_string(seen.who) + " " + seen.plan.cause);
 }

@@ -76,6 +76,7 @@ struct MessageText {
   std::string operator()(const Welcome& m) const { return line("welcome ") << to_string(m.who); }
   std::string operator()(const Join&) const { return "join"; }
   std::string operator()(const starling::Leave&) const { return "leave"; }
+  std::string operator()(const Notice&) const { return "notice"; }
   std::string operator()(const Fenced&) const { return "fenced"; }
   std::string operator()(const Released&) const { return "released"; }
   std::string operator()(const Refused& m) const { return "refused " + m.reason; }
@@ -87,7 +88,9 @@ struct MessageText {
 
 struct EventText {
   std::string operator()(const Received& e) const { return "< " + describe(e.body); }
-  std::string operator()(const NoticeGiven& e) const { return line("notice ") << e.notice_ms; }
+  std::string operator()(const NoticeGiven& e) const {
+    return line("notice ") << e.notice.notice_ms;
+  }
   std::string operator()(const Connected& e) const { return line("connected", e.epoch); }
   std::string operator()(const Initialised& e) const { return line("initialised", e.epoch); }
   std::string operator()(const Broken& e) const {

@@ -135,8 +135,9 @@ CoordinatorProcess* World::leader() {
 
 void World::announce_leave(WorkerProcess& worker, Micros notice) {
   worker.notice_end = now_ + notice;
-  worker.submit(
-      [&worker, notice] { worker.handle(elastic::worker_event::NoticeGiven{notice / kMs}); });
+  worker.submit([&worker, notice] {
+    worker.handle(elastic::worker_event::NoticeGiven{Notice{"sim", "", notice / kMs, true}});
+  });
   count("leave announced");
   // The machine is taken away whatever the process does; its guard goes a moment later.
   at(*worker.notice_end + 5 * kMs, [&worker] { worker.kill("the notice ended"); });

@@ -8,6 +8,12 @@
 
 namespace starling::tools {
 
+// Who is asked whether this machine will be taken away (actors/notices).
+struct CloudNotices {
+  std::string cloud = "auto";  // none, auto, aws, gcp, azure
+  std::string metadata = "http://169.254.169.254";
+};
+
 struct RunOptions {
   std::string job;
   std::uint32_t workers = 1;
@@ -17,6 +23,7 @@ struct RunOptions {
   std::string out;  // empty: a new folder below runs/
   std::optional<std::uint64_t> steps, seed, lease_ms;
   std::optional<std::uint32_t> replicas;
+  CloudNotices notices;
   std::string log = "warn";
 };
 int run(RunOptions options);
@@ -32,6 +39,8 @@ struct WorkerCommand {
   std::uint32_t threads = 1;
   std::optional<double> slow;  // none: as the job file says
   double notice_s = 30;
+  CloudNotices notices;
+  bool acknowledge = false;  // tell the cloud when the state is handed over
   std::string log = "warn";
   bool quiet = false;
 };

@@ -78,6 +78,10 @@ Happening happening_of(const Json& line) {
     happening.said = "epoch " + happening.epoch->label + (cause.empty() ? "" : " (" + cause + ")");
   } else if (kind == "worker" && line.at("what") != "joined") {
     happening.said = line.at("name").get<std::string>() + " " + line.at("what").get<std::string>();
+  } else if (kind == "notice") {
+    happening.said =
+        notice_said(line.at("name").get<std::string>(), line.at("source").get<std::string>(),
+                    line.at("text").get<std::string>());
   } else if (kind == "warning") {
     happening.said = "warning: " + line.at("text").get<std::string>();
   } else if (kind == "done") {

@@ -35,6 +35,11 @@ Result<> write_step(EventWriter& events, const Progress& step, bool ledger) {
 
 }  // namespace
 
+std::string notice_said(const std::string& name, const std::string& source,
+                        const std::string& text) {
+  return name + " has notice from " + source + (text.empty() ? "" : ": " + text);
+}
+
 Result<> write_event(EventWriter& events, const elastic::Observation& seen, bool ledger) {
   switch (seen.kind) {
     case Kind::kWorker:
@@ -46,6 +51,8 @@ Result<> write_event(EventWriter& events, const elastic::Observation& seen, bool
       return write_step(events, seen.step, ledger);
     case Kind::kExposure:
       return events.exposure(seen.plan.id, seen.exposed, seen.copies_min, seen.wanted);
+    case Kind::kNotice:
+      return events.notice(seen.who, seen.name, seen.notice);
     case Kind::kWarning:
       return events.warning(seen.what);
     case Kind::kEnd:
@@ -71,6 +78,9 @@ Happening happening_of(const elastic::Observation& seen) {
                                     seen.step.record.tokens, seen.step.epoch, seen.step.world};
       break;
     case Kind::kExposure:
+      break;
+    case Kind::kNotice:
+      happening.said = notice_said(seen.name, seen.notice.source, seen.notice.text);
       break;
     case Kind::kWarning:
       happening.said = "warning: " + seen.what;

@@ -26,6 +26,8 @@ struct Happening {
 // cannot be written.
 Result<> write_event(EventWriter& events, const elastic::Observation& seen, bool ledger);
 Happening happening_of(const elastic::Observation& seen);
+std::string notice_said(const std::string& worker, const std::string& source,
+                        const std::string& text);
 
 // Shows what happens as it comes, and keeps the losses. Threads: belongs to one thread.
 class Spectator {

@@ -27,6 +27,16 @@ void add_log(CLI::App* sub, Command& command) {
       ->capture_default_str();
 }
 
+void add_notices(CLI::App* sub, CloudNotices& o) {
+  sub->add_option(
+         "--notices", o.cloud,
+         "leave when this cloud says that it takes the machine away: none, aws, gcp, azure; "
+         "auto: the one that the firmware names, or none")
+      ->check(CLI::IsMember({"none", "auto", "aws", "gcp", "azure"}))
+      ->capture_default_str();
+  sub->add_option("--metadata", o.metadata, "where its metadata service is")->capture_default_str();
+}
+
 void add_run(CLI::App& app, RunOptions& o) {
   auto* sub = subcommand(app, "run", "Trains on this machine: coordinator and workers in one go.",
                          "starling run examples/gpt/tiny.toml --workers 4 --steps 60 --out out");
@@ -51,11 +61,13 @@ void add_run(CLI::App& app, RunOptions& o) {
   sub->add_option("--seed", o.seed, "instead of the job file's");
   sub->add_option("--lease-ms", o.lease_ms, "instead of the job file's");
   sub->add_option("--replicas", o.replicas, "instead of the job file's");
+  add_notices(sub, o.notices);
   add_log(sub, o);
 }
 
 void add_worker(CLI::App& app, WorkerCommand& o) {
-  auto* sub = subcommand(app, "worker", "Joins a job as one worker; SIGTERM announces its leave.",
+  auto* sub = subcommand(app, "worker",
+                         "Joins a job as one worker; SIGTERM, or its cloud, announces its leave.",
                          "starling worker --join tcp://10.0.0.1:7000 --keys keys");
   sub->add_option("--join", o.join,
                   "where the coordinators listen: host:port, for several with commas, in the order "
@@ -78,6 +90,10 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
   sub->add_option("--notice", o.notice_s, "seconds to hand over after SIGTERM")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
+  add_notices(sub, o.notices);
+  sub->add_flag("--acknowledge", o.acknowledge,
+                "when the state is handed over, tell the cloud that it need not wait (Azure); not "
+                "with several workers on one machine");
   sub->add_option("--save", o.save, "write the trained model to this file (safetensors)");
   sub->add_flag("--quiet", o.quiet, "print nothing but errors");
   add_log(sub, o);

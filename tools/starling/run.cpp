@@ -142,7 +142,9 @@ class Run {
   Result<pid_t> start_worker() {
     return children_.spawn({"worker", "--quiet", "--join", coordinators_->address(), "--keys",
                             run_.path("keys"), "--threads", std::to_string(options_.threads),
-                            "--save", run_.path("model.safetensors"), "--log", options_.log});
+                            "--save", run_.path("model.safetensors"), "--notices",
+                            options_.notices.cloud, "--metadata", options_.notices.metadata,
+                            "--log", options_.log});
   }
 
   // Until the job's end, a signal, or nobody is left who could go on.

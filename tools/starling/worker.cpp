@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "actors/guard/guard.h"
+#include "actors/notices/watch.h"
 #include "actors/sabotage.h"
 #include "actors/system.h"
 #include "actors/worker/loader.h"
@@ -65,11 +66,22 @@ int wait_for_end(caf::scoped_actor& self, const caf::actor& worker, const Life& 
     }
     if (signal == SIGTERM && !leaving) {
       leaving = Clock::now();
-      self->send(worker,
-                 actors::LeaveNotice{static_cast<std::uint64_t>(1000 * life.command.notice_s)});
+      const double notice_ms = 1000 * life.command.notice_s;
+      self->send(worker, Notice{"SIGTERM", "", static_cast<std::uint64_t>(notice_ms), true});
     }
   }
   return over.fenced ? actors::kFencedStatus : over.code;
+}
+
+// Of the cloud that the command names or the firmware; null: of none.
+Result<std::unique_ptr<actors::NoticeWatch>> cloud_watch(const WorkerCommand& command,
+                                                         const Log& log) {
+  std::optional<actors::Cloud> cloud;
+  if (command.notices.cloud == "auto") cloud = actors::cloud_here();
+  for (const auto named : {actors::Cloud::kAws, actors::Cloud::kGcp, actors::Cloud::kAzure})
+    if (command.notices.cloud == actors::to_string(named)) cloud = named;
+  if (!cloud) return std::unique_ptr<actors::NoticeWatch>();
+  return actors::NoticeWatch::make(*cloud, command.notices.metadata, log);
 }
 
 int finish(const Life& life, const actors::TrainingSetup& setup, const actors::WorkerOver& over,
@@ -109,6 +121,9 @@ void leave_process() {
 // In the child process of the guard.
 int work(const Life& life, actors::SharedLife& shared) {
   keep_memory_small();
+  auto watch =
+      cloud_watch(life.command, Log(life.options.log, {{"worker", life.options.key.name}}));
+  if (!watch) return fail(watch.error());
   auto setup = actors::set_up(life.job);
   if (!setup) return fail(setup.error());
   auto config = actors::make_system_config();
@@ -126,7 +141,12 @@ int work(const Life& life, actors::SharedLife& shared) {
     if (worker) {
       self->monitor(worker.value());
       self->send(worker.value(), actors::follow_atom_v, caf::actor_cast<caf::actor>(self));
+      if (watch.value())
+        watch.value()->start([to = worker.value()](const Notice& n) { caf::anon_send(to, n); });
       status = wait_for_end(self, worker.value(), life, over);
+      const bool handed_over = status == 0 && !over.job_done;
+      if (watch.value() && handed_over && life.command.acknowledge) watch.value()->handed_over();
+      watch.value().reset();
     } else {
       status = fail(worker.error());
     }

@@ -1,0 +1,247 @@
+#include "actors/notices/answers.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace starling::actors {
+namespace {
+
+using nlohmann::json;
+using std::chrono::seconds;
+using std::chrono::sys_seconds;
+
+constexpr std::size_t kEventsMax = 1000;
+constexpr std::size_t kIdMax = 128;
+constexpr std::size_t kTokenMax = 1024;
+
+Error not_an(const char* what) {
+  return Error(Code::kBadInput, std::string("not ") + what);
+}
+
+// For people and files: printable, short.
+std::string shown(std::string_view text) {
+  std::string out(text.substr(0, 64));
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return out;
+}
+
+bool printable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
+}
+
+std::string_view trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+std::optional<json> object(std::string_view body) {
+  if (body.size() > kAnswerBytesMax) return std::nullopt;
+  json value = json::parse(body, nullptr, /*allow_exceptions=*/false);
+  if (!value.is_object()) return std::nullopt;
+  return value;
+}
+
+// Null: it is not there, or no text.
+const std::string* text_at(const json& value, const char* key) {
+  const auto it = value.find(key);
+  return it == value.end() ? nullptr : it->get_ptr<const std::string*>();
+}
+
+// Reads exactly `digits` decimal digits off the front.
+std::optional<int> number(std::string_view& text, std::size_t digits) {
+  if (text.size() < digits) return std::nullopt;
+  int value = 0;
+  for (const char c : text.substr(0, digits)) {
+    if (c < '0' || c > '9') return std::nullopt;
+    value = 10 * value + (c - '0');
+  }
+  text.remove_prefix(digits);
+  return value;
+}
+
+bool skip(std::string_view& text, std::string_view expected) {
+  if (!text.starts_with(expected)) return false;
+  text.remove_prefix(expected.size());
+  return true;
+}
+
+struct Clock {
+  int hours = 0, minutes = 0, seconds = 0;
+};
+
+std::optional<Clock> clock_off(std::string_view& text) {
+  const auto h = number(text, 2);
+  if (!h || !skip(text, ":")) return std::nullopt;
+  const auto m = number(text, 2);
+  if (!m || !skip(text, ":")) return std::nullopt;
+  const auto s = number(text, 2);
+  if (!s || *h > 23 || *m > 59 || *s > 60) return std::nullopt;  // 60: a leap second
+  return Clock{*h, *m, *s};
+}
+
+std::optional<sys_seconds> time_of(int year, int month, int day, const Clock& clock) {
+  const std::chrono::year_month_day date{std::chrono::year(year),
+                                         std::chrono::month(static_cast<unsigned>(month)),
+                                         std::chrono::day(static_cast<unsigned>(day))};
+  if (!date.ok()) return std::nullopt;
+  return std::chrono::sys_days(date) + std::chrono::hours(clock.hours) +
+         std::chrono::minutes(clock.minutes) + seconds(clock.seconds);
+}
+
+// "Z", "+hh:mm" or "-hh:mm"; nothing may follow.
+std::optional<seconds> offset(std::string_view text) {
+  if (text == "Z" || text == "z") return seconds(0);
+  const bool east = text.starts_with('+');
+  if (!east && !text.starts_with('-')) return std::nullopt;
+  text.remove_prefix(1);
+  const auto h = number(text, 2);
+  if (!h || *h > 23 || !skip(text, ":")) return std::nullopt;
+  const auto m = number(text, 2);
+  if (!m || *m > 59 || !text.empty()) return std::nullopt;
+  const seconds size = std::chrono::hours(*h) + std::chrono::minutes(*m);
+  return east ? size : -size;
+}
+
+std::uint64_t notice_ms(sys_seconds end, sys_seconds now) {
+  // In 64 bits no sum of a four-digit year and a clock overflows.
+  const seconds left = end > now ? std::min<seconds>(end - now, kNoticeMax) : kNoticePassed;
+  return static_cast<std::uint64_t>(std::chrono::milliseconds(left).count());
+}
+
+constexpr auto kUnknownMs = static_cast<std::uint64_t>(kNoticeUnknown.count()) * 1000;
+
+}  // namespace
+
+std::optional<sys_seconds> parse_rfc3339(std::string_view text) {
+  const auto year = number(text, 4);
+  if (!year || !skip(text, "-")) return std::nullopt;
+  const auto month = number(text, 2);
+  if (!month || !skip(text, "-")) return std::nullopt;
+  const auto day = number(text, 2);
+  if (!day || (!skip(text, "T") && !skip(text, "t"))) return std::nullopt;
+  const auto clock = clock_off(text);
+  if (!clock) return std::nullopt;
+  if (skip(text, ".")) {
+    const auto digits = std::min(text.find_first_not_of("0123456789"), text.size());
+    if (digits == 0) return std::nullopt;
+    text.remove_prefix(digits);
+  }
+  const auto east = offset(text);
+  const auto local = time_of(*year, *month, *day, *clock);
+  if (!east || !local) return std::nullopt;
+  return *local - *east;
+}
+
+std::optional<sys_seconds> parse_rfc1123(std::string_view text) {
+  static constexpr std::array<std::string_view, 7> days = {"Mon", "Tue", "Wed", "Thu",
+                                                           "Fri", "Sat", "Sun"};
+  static constexpr std::array<std::string_view, 12> months = {
+      "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  const auto weekday = std::find(days.begin(), days.end(), text.substr(0, 3));
+  if (weekday == days.end()) return std::nullopt;
+  text.remove_prefix(3);
+  if (!skip(text, ", ")) return std::nullopt;
+  const auto day = number(text, 2);
+  if (!day || !skip(text, " ")) return std::nullopt;
+  const auto month = std::find(months.begin(), months.end(), text.substr(0, 3));
+  if (month == months.end()) return std::nullopt;
+  text.remove_prefix(3);
+  if (!skip(text, " ")) return std::nullopt;
+  const auto year = number(text, 4);
+  if (!year || !skip(text, " ")) return std::nullopt;
+  const auto clock = clock_off(text);
+  if (!clock || text != " GMT") return std::nullopt;
+  return time_of(*year, static_cast<int>(month - months.begin()) + 1, *day, *clock);
+}
+
+Result<Notice> parse_aws_action(std::string_view body, sys_seconds now) {
+  const auto value = object(body);
+  const std::string* action = value ? text_at(*value, "action") : nullptr;
+  if (action == nullptr) return not_an("an instance action");
+  Notice notice{"aws", "instance action " + shown(*action), kUnknownMs, true};
+  if (value->find("time") == value->end()) return notice;
+  const std::string* time = text_at(*value, "time");
+  const auto end = time != nullptr ? parse_rfc3339(*time) : std::nullopt;
+  if (!end) return not_an("an instance action: its time is not as RFC 3339 writes it");
+  notice.text += " at " + shown(*time);
+  notice.notice_ms = notice_ms(*end, now);
+  return notice;
+}
+
+Result<Notice> parse_aws_rebalance(std::string_view body) {
+  const auto value = object(body);
+  const std::string* time = value ? text_at(*value, "noticeTime") : nullptr;
+  if (time == nullptr || !parse_rfc3339(*time)) return not_an("a rebalance recommendation");
+  return Notice{"aws", "rebalance recommendation of " + shown(*time), 0, false};
+}
+
+Result<std::string> parse_aws_token(std::string_view body) {
+  const auto token = trimmed(body);
+  if (token.empty() || token.size() > kTokenMax || !printable(token)) return not_an("a token");
+  return std::string(token);
+}
+
+Result<bool> parse_gcp_preempted(std::string_view body) {
+  const auto word = trimmed(body);
+  if (word == "TRUE") return true;
+  if (word == "FALSE") return false;
+  return not_an("TRUE or FALSE");
+}
+
+Result<std::string> parse_azure_name(std::string_view body) {
+  const auto name = trimmed(body);
+  if (name.empty() || name.size() > kIdMax || !printable(name)) return not_an("a machine's name");
+  return std::string(name);
+}
+
+namespace {
+
+bool names(const json& event, const std::string& name) {
+  const auto resources = event.find("Resources");
+  if (resources == event.end() || !resources->is_array()) return false;
+  return std::any_of(resources->begin(), resources->end(),
+                     [&](const json& resource) { return resource == name; });
+}
+
+Result<AzureEvent> azure_event(const json& event, sys_seconds now) {
+  const std::string* id = text_at(event, "EventId");
+  const std::string* type = text_at(event, "EventType");
+  if (id == nullptr || id->empty() || id->size() > kIdMax || !printable(*id) || type == nullptr)
+    return not_an("an event");
+  AzureEvent out;
+  out.id = *id;
+  const bool leave = *type != "Freeze";
+  out.notice = {"azure", "event " + shown(*type), leave ? kUnknownMs : 0, leave};
+  // Empty once it has begun.
+  const std::string* before = text_at(event, "NotBefore");
+  if (before == nullptr || before->empty()) return out;
+  const auto end = parse_rfc1123(*before);
+  if (!end) return not_an("an event: its NotBefore is not as RFC 1123 writes it");
+  out.notice.text += " not before " + *before;
+  if (leave) out.notice.notice_ms = notice_ms(*end, now);
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<AzureEvent>> parse_azure_events(std::string_view body, const std::string& name,
+                                                   sys_seconds now) {
+  const auto value = object(body);
+  if (!value) return not_an("a list of events");
+  const auto events = value->find("Events");
+  if (events == value->end() || !events->is_array() || events->size() > kEventsMax)
+    return not_an("a list of events");
+  std::vector<AzureEvent> out;
+  for (const json& event : *events) {
+    if (!event.is_object()) return not_an("a list of events");
+    if (!names(event, name)) continue;
+    STARLING_TRY(one, azure_event(event, now));
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+}  // namespace starling::actors
