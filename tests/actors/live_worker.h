@@ -168,7 +168,9 @@ class Computer {
       row.loss = result.value().loss;
       row.tokens = result.value().tokens;
       row.finite = result.value().finite && finite;
-      rig_.post([version = version, row](Engine& e) { e.on_micro_batch(version, row); });
+      rig_.post([version = version, row](Engine& e) {
+        e.on_micro_batch(version, row, std::chrono::milliseconds(1));
+      });
     }
   }
   // Of the last order, the first that was not begun (P2).
