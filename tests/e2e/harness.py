@@ -202,6 +202,15 @@ class Run:
         require(checked.returncode == 0, checked.stdout + checked.stderr)
 
 
+@contextlib.contextmanager
+def sabotage(order):
+    os.environ["STARLING_SABOTAGE"] = order
+    try:
+        yield
+    finally:
+        del os.environ["STARLING_SABOTAGE"]
+
+
 def same(run, quiet):
     """P1 and P2: the bits of an undisturbed run, every micro-batch once."""
     digest, expected = run.digest(), quiet.digest()
