@@ -15,6 +15,7 @@
 
 #include "core/base/mac.h"
 #include "core/job/words.h"
+#include "tools/starling/signals.h"
 
 namespace starling::chaos {
 namespace {
@@ -33,20 +34,6 @@ double clock_s() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
-}
-
-sigset_t ending_signals() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  for (const int s : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&set, s);
-  return set;
-}
-
-int pending_signal() {
-  const sigset_t set = ending_signals();
-  const timespec now{};
-  const int signal = ::sigtimedwait(&set, nullptr, &now);
-  return signal > 0 ? signal : 0;
 }
 
 std::string fresh_mark() {
@@ -74,8 +61,7 @@ std::vector<std::string> error_lines(const std::string& path) {
 
 Stage::Stage(StageOptions options, std::function<void(const std::string&)> say)
     : options_(std::move(options)), say_(std::move(say)), mark_(fresh_mark()) {
-  const sigset_t set = ending_signals();
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  tools::block_ending_signals();
   ::setenv(kMark, mark_.c_str(), 1);
 }
 
@@ -125,7 +111,7 @@ Result<Story> Stage::quiet(const std::string& name, std::uint64_t steps) {
                                           (errors.empty() ? "" : ": " + errors.back()));
       return story;
     }
-    if ((signal_ = pending_signal()) != 0) {
+    if ((signal_ = tools::pending_signal()) != 0) {
       ::kill(pid, SIGINT);
       children_.wait_all(milliseconds(5000));
       return Error(Code::kUnavailable, "ended by a signal");
@@ -214,7 +200,7 @@ bool Stage::follow(Tail& tail) {
   }
   tell_news();
   std::this_thread::sleep_for(options_.poll);
-  if (const int signal = pending_signal()) {
+  if (const int signal = tools::pending_signal()) {
     signal_ = signal;
     children_.signal_all(SIGINT);
     children_.wait_all(milliseconds(5000));
@@ -362,7 +348,7 @@ void Stage::wait_for_workers() {
     cast_.look();
     take_ends();
     there = !cast_.processes().empty() || (stranger_ != 0 && !stranger_status_);
-    if ((signal_ = pending_signal()) != 0) return;
+    if ((signal_ = tools::pending_signal()) != 0) return;
     std::this_thread::sleep_for(options_.poll);
   }
 }

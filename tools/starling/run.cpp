@@ -14,6 +14,7 @@
 #include "tools/starling/coordinators.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
+#include "tools/starling/signals.h"
 
 namespace starling::tools {
 namespace {
@@ -27,20 +28,6 @@ constexpr milliseconds kSignalGrace{3000};  // after Ctrl-C, before what is left
 constexpr milliseconds kEndGrace{60000};    // after the job's end: the model is being saved
 constexpr milliseconds kLastWord{2000};     // of coordinators, when all workers have ended
 constexpr std::uint32_t kSpareKeys = 64;    // for workers that join later
-
-sigset_t ending_signals() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  for (const int s : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&set, s);
-  return set;
-}
-
-int pending_signal() {
-  const sigset_t set = ending_signals();
-  const timespec now{};
-  const int signal = ::sigtimedwait(&set, nullptr, &now);
-  return signal > 0 ? signal : 0;
-}
 
 Result<Job> job_to_run(const RunOptions& options) {
   STARLING_TRY(job, load_job(options.job));
@@ -240,8 +227,7 @@ class Run {
 
 int run(RunOptions options) {
   ::signal(SIGPIPE, SIG_IGN);
-  const sigset_t set = ending_signals();
-  ::sigprocmask(SIG_BLOCK, &set, nullptr);  // looked for between events
+  block_ending_signals();  // looked for between events
   auto prepared = prepare(options);
   if (!prepared) return fail(prepared.error());
   Run whole(std::move(options), std::move(prepared).value());
