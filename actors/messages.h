@@ -9,7 +9,7 @@
 #include "actors/gateway/gateway.h"
 #include "actors/worker/engine.h"
 #include "core/data/batch.h"
-#include "elastic/membership/leader.h"
+#include "elastic/membership/coordinator.h"
 
 namespace starling::actors {
 
@@ -76,3 +76,10 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::MicroBatchComputed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::Notice)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::WorkerOver)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::Observed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::ShardOrder)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::ShardDone)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LoadOrder)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LoadDone)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::elastic::coordinator_command::StoreCheckpoint)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::elastic::coordinator_command::TidyCheckpoints)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::elastic::coordinator_event::Stored)

@@ -6,8 +6,8 @@
 Reads DIR/events.jsonl (or the file itself) and checks that
   - there is one `start`, first, and it says steps and micro_batches;
   - the versions of `step` events are contiguous, each exactly once;
-  - each has exactly one `ledger` (one more after a `restart` from before it), with every micro-batch
-    0 .. M-1 exactly once, each by a worker that some `epoch` event names;
+  - each has exactly one `ledger` (after a `restart` from before it one more, which counts instead),
+    with every micro-batch 0 .. M-1 exactly once, each by a worker that some `epoch` event names;
   - no ledger is of a version that was not committed;
   - there is one `done`, last, at the job's number of steps (not with --partial: a run that was
     ended early).
@@ -65,6 +65,7 @@ def ledger_of(event, where, count):
 def verify(path, partial):
     start = done = None
     steps, ledgers, known, workers = set(), set(), set(), set()
+    undone = set()  # ledgers of steps that are to be done again
     for number, event in read(path):
         where, kind = f"line {number}", event["ev"]
         require((start is None) == (kind == "start"), f"{where}: `start` must be first and once")
@@ -86,6 +87,7 @@ def verify(path, partial):
             workers |= ledger_of(event, f"{where}, step {version}", start["micro_batches"])
         elif kind == "restart":
             version = natural(event.get("version"), f"{where}: version")
+            undone |= {v for v in ledgers if v >= version}
             ledgers = {v for v in ledgers if v < version}
         elif kind == "done":
             done = event
@@ -94,6 +96,8 @@ def verify(path, partial):
     first, end = min(steps), max(steps) + 1
     missing = sorted(set(range(first, end)) - steps)
     require(not missing, f"versions {missing[:8]} missing between {first} and {end}")
+    if partial:
+        ledgers |= undone
     require(not steps - ledgers, f"no ledger of steps {sorted(steps - ledgers)[:8]}")
     require(not ledgers - steps, f"ledgers of steps never committed: {sorted(ledgers - steps)[:8]}")
     require(workers <= known, f"workers {sorted(workers - known)} were in no epoch")

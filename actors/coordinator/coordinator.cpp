@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/coordinator/checkpoint_keeper.h"
 #include "core/base/check.h"
 #include "core/base/mac.h"
 #include "core/formats/raft_log.h"
@@ -39,6 +40,10 @@ elastic::LeaderConfig leader_config(const CoordinatorOptions& options) {
   config.report_deadline_ms = job.lease_ms;
   config.start_timeout_ms = job.start_timeout_ms;
   config.state_timeout_ms = job.state_timeout_ms;
+  config.checkpoint_every = job.checkpoint.every;
+  config.checkpoint_keep = job.checkpoint.keep;
+  config.checkpoint_dir = job.checkpoint.dir;
+  config.digest_every = job.digest_every;
   config.job_hash = job_hash(job);
   for (SegmentId s = 0; s < layout.segments(); ++s)
     config.tensors.push_back(layout.tensors()[layout.tensor_of(layout.first_block(s))].spec.name);
@@ -63,7 +68,7 @@ class Coordinator : public caf::event_based_actor {
     config.raft.heartbeat_ms = 60;
     config.raft.seed = random_value<std::uint64_t>();
     config.leader = leader_config(options_);
-    config.job = {options_.job_id, config.leader.job_hash};
+    config.job = {options_.job_id, config.leader.job_hash, options_.checkpoints};
     config.secret = random_value<EpochKey>();
     const RaftTerm& term = raft_log_->term();
     machine_ = std::make_unique<elastic::Coordinator>(
@@ -89,6 +94,11 @@ class Coordinator : public caf::event_based_actor {
           feed_time();
           on_arrival(arrival);
         },
+        [this](const event::Stored& stored) {
+          if (!machine_) return;
+          feed_time();
+          handle(stored);
+        },
         [this](follow_atom, const caf::actor& follower) { followers_.push_back(follower); },
         [this](stop_atom) { shut_down(caf::exit_reason::normal); },
     };
@@ -112,8 +122,7 @@ class Coordinator : public caf::event_based_actor {
   }
 
   void handle(const elastic::CoordinatorEvent& e) {
-    for (auto& command : machine_->on(e))
-      std::visit([this](auto& c) { execute(c); }, command);
+    for (auto& command : machine_->on(e)) std::visit([this](auto& c) { execute(c); }, command);
   }
 
   void execute(Persist& c) {
@@ -132,6 +141,14 @@ class Coordinator : public caf::event_based_actor {
 
   void execute(SendWorker& c) { gateway_->send_to(c.to, std::move(c.body)); }
 
+  void execute(StoreCheckpoint& c) { send(keeper(), std::move(c)); }
+  void execute(TidyCheckpoints& c) { send(keeper(), std::move(c)); }
+
+  const caf::actor& keeper() {
+    if (!keeper_) keeper_ = spawn_checkpoint_keeper(home_system(), options_.job, *options_.layout);
+    return keeper_;
+  }
+
   void execute(elastic::Observation& c) {
     const auto seen = std::make_shared<const elastic::Observation>(std::move(c));
     if (seen->kind == elastic::Observation::Kind::kWarning) log_.warn(seen->what);
@@ -141,6 +158,8 @@ class Coordinator : public caf::event_based_actor {
   void shut_down(caf::error reason) {
     machine_.reset();
     gateway_.reset();
+    if (keeper_) send_exit(keeper_, caf::exit_reason::user_shutdown);
+    keeper_ = nullptr;
     quit(std::move(reason));
   }
 
@@ -151,6 +170,7 @@ class Coordinator : public caf::event_based_actor {
   std::shared_ptr<Gateway> gateway_;
   std::unique_ptr<elastic::Coordinator> machine_;
   std::vector<caf::actor> followers_;
+  caf::actor keeper_;  // null: there was nothing to keep yet
 };
 
 }  // namespace
@@ -170,9 +190,8 @@ Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, Coordinat
 
   auto actor = system.spawn<Coordinator, caf::detached>(
       std::move(options), std::make_shared<RaftLog>(std::move(raft_log)));
-  auto started = Gateway::start(std::move(gateway), [actor](Arrival arrival) {
-    caf::anon_send(actor, std::move(arrival));
-  });
+  auto started = Gateway::start(
+      std::move(gateway), [actor](Arrival arrival) { caf::anon_send(actor, std::move(arrival)); });
   if (!started) {
     caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
     return std::move(started).error();

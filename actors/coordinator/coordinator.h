@@ -18,14 +18,15 @@ struct CoordinatorOptions {
   Job job;
   std::shared_ptr<const Layout> layout;
   JobId job_id{};
-  std::uint32_t self = 0;                        // place in the group
+  std::uint32_t self = 0;  // place in the group
   // All coordinators in order, own address unused; empty: this is the only one.
   std::vector<GatewayOptions::Server> group;
   KeyPair key;
-  std::string address = "tcp://127.0.0.1:0";     // to listen on
+  std::string address = "tcp://127.0.0.1:0";  // to listen on
   AllowList allowed;
-  std::string state_dir;                         // of its log; made if it is not there
-  std::uint32_t wanted_workers = 1;              // the first epoch waits for them
+  std::string state_dir;                // of its log; made if it is not there
+  std::uint32_t wanted_workers = 1;     // the first epoch waits for them
+  std::vector<Checkpoint> checkpoints;  // a new group goes on from the last; oldest first
   LogLevel log = LogLevel::kWarn;
 };
 

@@ -21,6 +21,7 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.steps = setup.job.steps;
   config.segments = setup.layout->segments();
   config.digest_every = setup.job.digest_every;
+  config.checkpoint_every = setup.job.checkpoint.every;
   config.heartbeat_ms = std::max<std::uint64_t>(10, setup.job.lease_ms / 10);
   config.coordinator_timeout_ms = setup.job.coordinator_timeout_ms;
   return config;

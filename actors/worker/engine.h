@@ -20,6 +20,7 @@
 #include "actors/worker/pause_clock.h"
 #include "actors/worker/setup.h"
 #include "collectives/tcp/listener.h"
+#include "core/formats/shard.h"
 #include "core/observe/log.h"
 #include "elastic/protocol/worker.h"
 #include "kernels/grid/accumulators.h"
@@ -44,12 +45,42 @@ struct ComputeOrder {
   std::vector<MicroBatch> micro_batches;
 };
 
+// A shard to be written, and what came of it.
+struct ShardOrder {
+  Version version = 0;
+  StepRecord record;  // of step version-1
+  std::string file;
+  std::shared_ptr<SegmentStates> states;
+};
+struct ShardDone {
+  ShardWritten written;
+  std::shared_ptr<SegmentStates> states;  // back: the memory of the next one
+};
+
+// State to be loaded from the checkpoint of `version`, and what came of it.
+struct LoadOrder {
+  EpochId epoch;
+  Version version = 0;
+  std::vector<SegmentId> segments;
+};
+struct LoadDone {
+  EpochId epoch;
+  Version version = 0;
+  StepRecord record;                      // of step version-1
+  std::shared_ptr<SegmentStates> states;  // null: `error` says why
+  std::string error;
+  bool here = false;  // the folder cannot be reached from here; else what is in it is damaged
+};
+
 struct EngineCalls {
   std::function<void(const Message&)> to_coordinators;
   std::function<void(ComputeOrder)> compute;
   std::function<void(MeshEvent)> post;  // from any thread; comes back through on_mesh()
   std::function<void(const elastic::worker_command::Exit&)> over;  // once, last
   std::function<void(std::uint64_t)> set_counter;  // the incarnation got its counter
+  // On some other thread; come back through on_shard() and on_loaded().
+  std::function<void(ShardOrder)> write_shard;
+  std::function<void(LoadOrder)> load;
 };
 
 struct EngineOptions {
@@ -72,6 +103,8 @@ class Engine : private collectives::GatherSource {
   // `took`: a micro-batch's part of the time of all compute threads.
   void on_micro_batch(Version version, const LedgerRow& row, std::chrono::nanoseconds took);
   void on_notice(const Notice& notice);
+  void on_shard(ShardDone done);
+  void on_loaded(const LoadDone& done);
   // Closes all connections at once, without a word to anybody. Nothing happens after it.
   void stop();
 
@@ -110,6 +143,7 @@ class Engine : private collectives::GatherSource {
   void execute(const elastic::worker_command::DropTotals& c);
   void execute(const elastic::worker_command::StartGather& c);
   void execute(const elastic::worker_command::ComputeDigest& c);
+  void execute(const elastic::worker_command::WriteCheckpoint& c);
   void execute(const elastic::worker_command::Exit& c);
 
   void on_frame(EpochIo& io, Rank from, Frame frame);
@@ -150,6 +184,9 @@ class Engine : private collectives::GatherSource {
   std::map<EpochId, std::unique_ptr<EpochIo>> epochs_;
   std::vector<std::unique_ptr<EpochIo>> closed_;  // until the next tick
   EpochIo* gathering_ = nullptr;                  // whose frame is being handed to its gather
+  // A copy of the owned state, one at most: being filled, written or waiting for the next
+  // checkpoint.
+  std::shared_ptr<SegmentStates> staged_;
   bool keep_parameters_ = false;  // complete already, may be being read: do not write
 
   const std::chrono::steady_clock::time_point began_;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "actors/worker/archive.h"
 #include "actors/worker/trainer.h"
 
 namespace starling::actors {
@@ -38,6 +39,12 @@ class Worker : public caf::event_based_actor {
           drive([&](Engine& engine) {
             engine.on_micro_batch(computed.version, computed.row, computed.took / options_.threads);
           });
+        },
+        [this](ShardDone& shard) {
+          drive([&](Engine& engine) { engine.on_shard(std::move(shard)); });
+        },
+        [this](const LoadDone& loaded) {
+          drive([&](Engine& engine) { engine.on_loaded(loaded); });
         },
         [this](const Notice& notice) { drive([&](Engine& engine) { engine.on_notice(notice); }); },
         [this](follow_atom, const caf::actor& follower) { followers_.push_back(follower); },
@@ -76,6 +83,8 @@ class Worker : public caf::event_based_actor {
     calls.post = [me](MeshEvent event) { caf::anon_send(me, std::move(event)); };
     calls.over = [this](const elastic::worker_command::Exit& exit) { over_ = exit; };
     calls.set_counter = [this](std::uint64_t counter) { gateway_->set_counter(counter); };
+    calls.write_shard = [this](ShardOrder order) { this->send(archive(), std::move(order)); };
+    calls.load = [this](LoadOrder order) { this->send(archive(), std::move(order)); };
     engine_ = std::make_shared<Engine>(std::move(engine), *listener_, std::move(calls), log_);
 
     TrainerOptions trainer;
@@ -87,6 +96,11 @@ class Worker : public caf::event_based_actor {
     trainer_ = spawn_trainer(home_system(), std::move(trainer), me);
     engine_->start();
     delayed_send(this, kTick, tick_atom_v);
+  }
+
+  const caf::actor& archive() {
+    if (!archive_) archive_ = spawn_archive(home_system(), options_.setup);
+    return archive_;
   }
 
   template <class Call>
@@ -118,6 +132,8 @@ class Worker : public caf::event_based_actor {
   void shut_down(caf::error reason) {
     if (trainer_) this->send_exit(trainer_, caf::exit_reason::user_shutdown);
     trainer_ = nullptr;
+    if (archive_) this->send_exit(archive_, caf::exit_reason::user_shutdown);
+    archive_ = nullptr;
     if (engine_) engine_->stop();
     engine_.reset();
     gateway_.reset();
@@ -131,6 +147,7 @@ class Worker : public caf::event_based_actor {
   std::unique_ptr<Gateway> gateway_;
   std::shared_ptr<Engine> engine_;
   caf::actor trainer_;
+  caf::actor archive_;  // null: nothing was to be written or loaded yet
   std::vector<caf::actor> followers_;
   std::optional<elastic::worker_command::Exit> over_;
 };

@@ -115,6 +115,7 @@ StartFact start_of(Fields& f) {
   start.sequences = static_cast<std::uint32_t>(f.whole("sequences", kSequencesMax));
   start.samples = f.whole("samples");
   start.tokens_per_step = f.whole("tokens_per_step");
+  if (f.has("from")) start.from = f.whole("from", kVersionMax);
   if (start.micro_batches == 0) f.expected("micro_batches", "at least 1");
   if (start.sequences == 0) f.expected("sequences", "at least 1");
   return start;
@@ -194,7 +195,7 @@ void take_kind(const std::string& kind, Fields& f, History& h) {
     h.exposures.push_back(
         {f.epoch("epoch"), f.whole("segments"), f.whole("copies_min"), f.whole("wanted")});
   else if (kind == "restart")
-    h.restarts.emplace_back(f.whole("version", kVersionMax), line);
+    h.restarts.push_back({f.whole("version", kVersionMax), f.epoch("lost"), line});
   else if (kind == "done")
     h.done.push_back({f.whole("version", kVersionMax), f.digest("digest"), f.number("loss"), line});
   else if (kind == "failed")

@@ -32,6 +32,7 @@ struct StartFact {
   std::uint32_t micro_batches = 0, sequences = 0;
   std::uint64_t samples = 0;  // 0: not told
   std::uint64_t tokens_per_step = 0;
+  Version from = 0;  // above 0: it went on from a checkpoint
   Line line = 0;
 
   // A whole number of the job; nothing if it is not there.
@@ -69,6 +70,12 @@ struct ExposureFact {
   std::uint64_t segments = 0, copies_min = 0, wanted = 0;
 };
 
+struct RestartFact {
+  Version version = 0;  // the steps from here on are done again
+  EpochId lost;         // in epochs after this one
+  Line line = 0;
+};
+
 struct DoneFact {
   Version version = 0;
   std::string digest;
@@ -87,7 +94,7 @@ struct History {
   std::vector<LedgerFact> ledgers;
   std::vector<EpochFact> epochs;
   std::vector<ExposureFact> exposures;
-  std::vector<std::pair<Version, Line>> restarts;
+  std::vector<RestartFact> restarts;
   std::vector<DoneFact> done;
   std::optional<FailedFact> failed;
   std::optional<Line> after_done;              // first line that follows a `done`

@@ -53,6 +53,15 @@ struct Index {
     for (const StepFact& step : h.steps) steps.emplace(step.version, &step);
     for (const EpochFact& epoch : h.epochs) epochs.emplace(epoch.id, &epoch);
     for (const StepFact& step : h.steps) entered.insert(step.epoch);
+    for (const LedgerFact& ledger : h.ledgers) entered.insert(ledger.epoch);
+    begin = h.start.from;
+    for (const RestartFact& restart : h.restarts) begin = std::min(begin, restart.version);
+  }
+  // Whether what passed in epoch `before` from `version` on was done again before epoch `after`.
+  bool done_again(const EpochId& before, const EpochId& after, Version version) const {
+    return std::any_of(h.restarts.begin(), h.restarts.end(), [&](const RestartFact& restart) {
+      return before <= restart.lost && restart.lost < after && restart.version <= version;
+    });
   }
   Version end() const { return steps.empty() ? 0 : steps.rbegin()->first + 1; }
 
@@ -60,6 +69,7 @@ struct Index {
   std::map<Version, const StepFact*> steps;
   std::map<EpochId, const EpochFact*> epochs;
   std::set<EpochId> entered;  // epochs in which somebody told of a step
+  Version begin = 0;          // first step of all
 };
 
 // ---- P1 ---------------------------------------------------------------------------------------
@@ -77,7 +87,7 @@ void check_records(const Index& run, Case& p1) {
   }
   const std::uint64_t every = run.h.start.job_number("elastic.digest_every").value_or(0);
   const std::uint64_t tokens = run.h.start.tokens_per_step;
-  Version next = 0;
+  Version next = run.begin;
   for (const auto& [version, step] : run.steps) {
     if (version != next)
       p1.refute(step->line,
@@ -130,11 +140,9 @@ std::map<Version, const LedgerFact*> ledgers_of(const Index& run, Case& p2) {
   for (const LedgerFact& ledger : run.h.ledgers) {
     const auto [it, first] = ledgers.emplace(ledger.version, &ledger);
     if (first) continue;
-    const bool again =
-        std::any_of(run.h.restarts.begin(), run.h.restarts.end(), [&](const auto& restart) {
-          return restart.first <= ledger.version && restart.second > it->second->line &&
-                 restart.second < ledger.line;
-        });
+    const bool again = run.done_again(it->second->epoch, ledger.epoch, ledger.version) &&
+                       std::any_of(run.h.restarts.begin(), run.h.restarts.end(),
+                                   [&](const RestartFact& r) { return r.line < ledger.line; });
     if (!again)
       p2.refute(ledger.line, "a second ledger of step " + number(ledger.version) +
                                  "; the first is in line " + number(it->second->line));
@@ -316,7 +324,8 @@ void check_bases(const Index& run, Case& p3) {
     for (const auto& [id, range] : told) {
       const std::string from = "epoch " + to_string(epoch.id) + " begins at version " +
                                number(*epoch.base) + ", but step ";
-      if (id < epoch.id && range.high->version >= *epoch.base)
+      if (id < epoch.id && range.high->version >= *epoch.base &&
+          !run.done_again(id, epoch.id, *epoch.base))
         p3.refute(epoch.line, from + number(range.high->version) +
                                   " was committed before, in epoch " + to_string(id));
       if (id >= epoch.id && range.low->version + 1 < *epoch.base)
@@ -334,7 +343,7 @@ Finding no_way_back_promise(const Index& run) {
   if (!h.restarts.empty())
     p3.doubt("all copies of some segment were lost and the run began again from a checkpoint, " +
              count(h.restarts.size(), "time") + ", first at version " +
-             number(h.restarts.front().first));
+             number(h.restarts.front().version));
   if (h.epochs.empty()) p3.doubt("no epoch is told");
   std::uint64_t forced = 0;
   for (const EpochFact& epoch : h.epochs) forced += epoch.base.has_value() && *epoch.base > 0;

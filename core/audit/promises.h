@@ -25,7 +25,8 @@ struct Finding {
 };
 
 // P1, P2, P3 in this order.
-//   P1  what one run can show: steps 0, 1, .. without a gap, one record each, a digest wherever one
+//   P1  what one run can show: steps 0, 1, .. (or from its checkpoint on) without a gap, one record
+//   each, a digest wherever one
 //       is due, one end
 //   P2  every committed step has one ledger with all M micro-batches once, each by a worker that
 //   was

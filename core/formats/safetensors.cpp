@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <set>
@@ -13,6 +12,7 @@
 
 #include "core/base/check.h"
 #include "core/formats/safetensors_header.h"
+#include "core/formats/synced_file.h"
 
 namespace starling {
 namespace {
@@ -33,39 +33,6 @@ Result<> read_at(int file, const std::string& path, std::uint64_t offset,
     offset += static_cast<std::uint64_t>(n);
     out = out.subspan(static_cast<std::size_t>(n));
   }
-  return ok();
-}
-
-Result<> write_all(int file, const std::string& path, ByteView data) {
-  while (!data.empty()) {
-    const ssize_t n = ::write(file, data.data(), data.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return failed("cannot write", path);
-    data = data.subspan(static_cast<std::size_t>(n));
-  }
-  return ok();
-}
-
-Result<> write_synced(int file, const std::string& path, ByteView header,
-                      const std::vector<SafetensorsTensor>& tensors) {
-  STARLING_TRY(write_all(file, path, header));
-  for (const SafetensorsTensor& t : tensors) {
-    STARLING_TRY(write_all(file, path, t.data));
-  }
-  if (fsync(file) != 0) return failed("cannot sync", path);
-  return ok();
-}
-
-Result<> sync_folder_of(const std::string& path) {
-  const auto slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (file < 0) return failed("cannot open", folder);
-  const bool synced = fsync(file) == 0;
-  const int reason = errno;
-  ::close(file);
-  errno = reason;
-  if (!synced) return failed("cannot sync", folder);
   return ok();
 }
 
@@ -176,21 +143,9 @@ Result<> write_safetensors(const std::string& path, std::vector<SafetensorsTenso
   STARLING_TRY(text, format_safetensors_header(header));
   STARLING_CHECK(text.size() <= 8 + SafetensorsFile::kHeaderMax);
 
-  static std::atomic<std::uint64_t> counter{0};
-  const std::string temporary =
-      path + ".tmp-" + std::to_string(getpid()) + "-" + std::to_string(counter++);
-  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (file < 0) return failed("cannot create", temporary);
-  auto written = write_synced(file, temporary, text, tensors);
-  // Network file systems report late errors here.
-  if (::close(file) != 0 && written) written = failed("cannot close", temporary);
-  if (written && std::rename(temporary.c_str(), path.c_str()) != 0)
-    written = failed("cannot rename to", path);
-  if (!written) {
-    ::unlink(temporary.c_str());
-    return written;
-  }
-  return sync_folder_of(path);
+  std::vector<ByteView> pieces{text};
+  for (const SafetensorsTensor& t : tensors) pieces.push_back(t.data);
+  return write_synced_file(path, pieces);
 }
 
 }  // namespace starling

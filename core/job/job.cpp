@@ -102,14 +102,19 @@ std::string format_job(const Job& job) {
       << word_of(kShares, int(job.shares)) << "\""
       << "\nledger_events = " << (job.ledger_events ? "true" : "false")
       << "\ndigest_every = " << job.digest_every << "\n";
+  if (job.checkpoint.on())
+    out << "\n[checkpoint]\ndir = " << quoted(job.checkpoint.dir)
+        << "\nevery = " << job.checkpoint.every << "\nkeep = " << job.checkpoint.keep << "\n";
   return out.str();
 }
 
-std::uint64_t job_hash(const Job& job) {
+namespace {
+
+Job essence_of(const Job& job) {
   // Out: the name, where the data lies (its content is part of the fingerprint), compute time,
-  // copies, shares, timeouts and events, none of which reaches a bit of the result. In: everything
-  // else; steps too, since a worker whose hash matches ends at its own job's last step, and
-  // digest_every, since a digest is the sum of what all members add at the same step.
+  // copies, shares, timeouts, events and checkpoints, none of which reaches a bit of the result.
+  // In: everything else; steps too, since a worker whose hash matches ends at its own job's last
+  // step, and digest_every, since a digest is the sum of what all members add at the same step.
   Job essence = job;
   const Job neutral;
   essence.name.clear();
@@ -123,9 +128,27 @@ std::uint64_t job_hash(const Job& job) {
   essence.start_timeout_ms = neutral.start_timeout_ms;
   essence.shares = neutral.shares;
   essence.ledger_events = neutral.ledger_events;
+  essence.checkpoint = neutral.checkpoint;
   if (essence.optimizer.schedule_steps == 0) essence.optimizer.schedule_steps = job.steps;
+  return essence;
+}
+
+std::uint64_t hash_of(const Job& essence) {
   const std::string text = format_job(essence);
   return hash64(as_bytes(std::span<const char>(text)));
+}
+
+}  // namespace
+
+std::uint64_t job_hash(const Job& job) {
+  return hash_of(essence_of(job));
+}
+
+std::uint64_t state_hash(const Job& job) {
+  Job essence = essence_of(job);
+  essence.steps = 0;
+  essence.digest_every = 0;
+  return hash_of(essence);
 }
 
 double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps) {

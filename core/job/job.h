@@ -73,6 +73,15 @@ enum class ShareRule : std::uint8_t {
   kSpeed,  // what each worker's measured speed lets it do in the same time
 };
 
+// Copies of the state on shared storage, for the loss of all workers that have some of it.
+struct CheckpointSpec {
+  std::string dir;          // relative paths are relative to the job file; empty = no checkpoints
+  std::uint64_t every = 0;  // steps between two
+  std::uint32_t keep = 2;   // complete ones, the newest; older ones are removed
+  bool on() const { return !dir.empty(); }
+  bool operator==(const CheckpointSpec&) const = default;
+};
+
 struct Job {
   std::string name;
   std::uint64_t seed = 1;
@@ -91,6 +100,7 @@ struct Job {
   ShareRule shares = ShareRule::kSpeed;
   bool ledger_events = true;        // write `ledger` events
   std::uint64_t digest_every = 10;  // steps between two digests of the state; 0 = none
+  CheckpointSpec checkpoint;
   bool operator==(const Job&) const = default;
 };
 
@@ -105,6 +115,9 @@ std::string format_job(const Job& job);
 // Of the canonical text without what does not change the arithmetic (name, data path, timeouts,
 // compute time, steps are kept out or in as job.cpp says and tests): equal hash = same training.
 std::uint64_t job_hash(const Job& job);
+// The same without the number of steps: jobs with equal hashes and data have the same state at every
+// version that both reach, so one can go on from a checkpoint of the other.
+std::uint64_t state_hash(const Job& job);
 
 // Learning rate of step k (0-based), in double (fixtures README, "Learning rate").
 double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps);

@@ -184,6 +184,7 @@ class Section {
     }
   }
   bool good() const { return !failure_; }
+  bool there() const { return table_ != nullptr; }
 
  private:
   const toml::node* find(const char* key, bool required) {
@@ -411,6 +412,18 @@ void read_elastic(Section s, Job& job) {
   s.finish();
 }
 
+void read_checkpoint(Section s, const std::string& base, CheckpointSpec& checkpoint) {
+  if (!s.there()) return;
+  s.text("dir", checkpoint.dir, 4096, true);
+  s.integer("every", checkpoint.every, 1, kStepsMax, true);
+  s.integer("keep", checkpoint.keep, 1, 1000);
+  s.finish();
+  if (!s.good()) return;
+  std::error_code error;
+  const fs::path path = fs::absolute(fs::path(base.empty() ? "." : base) / checkpoint.dir, error);
+  if (!error) checkpoint.dir = path.lexically_normal().string();
+}
+
 }  // namespace
 
 Result<Job> parse_job(const std::string& toml, const std::string& base) {
@@ -421,7 +434,8 @@ Result<Job> parse_job(const std::string& toml, const std::string& base) {
                                       ", expected TOML");
   }
   const toml::table& root = parsed.table();
-  const std::vector<std::string> sections = {"job", "model", "optimizer", "data", "elastic"};
+  const std::vector<std::string> sections = {"job",  "model",   "optimizer",
+                                             "data", "elastic", "checkpoint"};
   for (const auto& [key, node] : root) {
     if (std::find(sections.begin(), sections.end(), key.str()) != sections.end()) continue;
     return Error(Code::kBadInput, "unknown section `" + shown(key.str()) + "`, " +
@@ -441,6 +455,7 @@ Result<Job> parse_job(const std::string& toml, const std::string& base) {
                         std::to_string(data->source().begin.line));
   }
   read_elastic(Section(root, "elastic", false, failure), job);
+  read_checkpoint(Section(root, "checkpoint", false, failure), base, job.checkpoint);
   if (failure) return std::move(*failure);
   return job;
 }

@@ -13,6 +13,7 @@
 #include <ctime>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <unordered_set>
@@ -118,12 +119,43 @@ std::vector<std::pair<MicroBatch, std::uint64_t>> workers_of(const std::vector<L
   return workers;
 }
 
+std::string two_ledgers(Version version) {
+  return "two ledgers of version " + std::to_string(version) +
+         " differ, as if a micro-batch were counted for two workers";
+}
+
+constexpr std::size_t kEarlyMax = 4096;
+
 }  // namespace
 
 struct EventWriter::Kept {
+  struct Ledger {
+    Version version = 0;
+    EpochId epoch;
+    LedgerWorkers workers;
+  };
   std::unordered_map<Version, StepRecord> records;
-  std::unordered_map<Version, std::vector<std::pair<MicroBatch, std::uint64_t>>> ledgers;
+  struct Restart {
+    EpochId lost;
+    Version version = 0;
+  };
+  // By version and number of restarts before the epoch in which it passed.
+  std::map<std::pair<Version, std::size_t>, Ledger> ledgers;
+  std::vector<Restart> restarts;  // by epoch
+  // Of several coordinators one may tell of a step that was done again before another tells why.
+  std::vector<Ledger> early;
   std::unordered_set<std::string> copied;  // lines of other kinds, without their time
+
+  std::size_t restarts_before(const EpochId& epoch) const {
+    return static_cast<std::size_t>(
+        std::count_if(restarts.begin(), restarts.end(),
+                      [&](const Restart& restart) { return restart.lost < epoch; }));
+  }
+  // Whether a step that passed after so many restarts was done again after a later one.
+  bool done_again(Version version, std::size_t after) const {
+    return std::any_of(restarts.begin() + static_cast<std::ptrdiff_t>(after), restarts.end(),
+                       [&](const Restart& restart) { return restart.version <= version; });
+  }
 };
 
 EventWriter::EventWriter() : kept_(std::make_unique<Kept>()) {}
@@ -187,7 +219,7 @@ Result<> EventWriter::write(const char* kind, J&& fields) {
 
 Result<> EventWriter::start(const Job& job, const std::string& fingerprint, const Digest& data,
                             std::uint64_t samples, const std::string& address,
-                            const std::string& keys) {
+                            const std::string& keys, Version from) {
   const auto* gpt = std::get_if<GptSpec>(&job.model);
   const std::uint64_t sequences = std::uint64_t{job.micro_batches} * job.micro_batch_sequences;
   return write("start", Json{{"job", format_job(job)},
@@ -199,6 +231,7 @@ Result<> EventWriter::start(const Job& job, const std::string& fingerprint, cons
                              {"sequences", job.micro_batch_sequences},
                              {"seed", job.seed},
                              {"samples", samples},
+                             {"from", from},
                              {"tokens_per_step", sequences * (gpt ? gpt->context : 1)},
                              {"data", to_string(data)},
                              {"monotonic_ns", opened_ns_},
@@ -273,16 +306,18 @@ Result<> EventWriter::ledger(Version version, const EpochId& epoch,
 
 Result<bool> EventWriter::ledger_once(Version version, const EpochId& epoch,
                                       const LedgerWorkers& workers) {
-  const auto [kept, first] = kept_->ledgers.emplace(version, workers);
-  if (!first && kept->second == workers) return false;
-  if (!first) {
-    return Error(Code::kInternal,
-                 "two ledgers of version " + std::to_string(version) +
-                     " differ, as if a micro-batch were counted for two workers; " + path_);
+  const std::size_t restarts = kept_->restarts_before(epoch);
+  const auto [kept, first] =
+      kept_->ledgers.emplace(std::pair(version, restarts), Kept::Ledger{version, epoch, workers});
+  if (!first && kept->second.workers == workers) return false;
+  if (!first && epoch > kept->second.epoch && kept_->early.size() < kEarlyMax) {
+    kept_->early.push_back({version, epoch, workers});
+    return false;
   }
-  STARLING_TRY(
-      write("ledger",
-            Json{{"version", version}, {"epoch", to_string(epoch)}, {"workers", kept->second}}));
+  if (!first) return Error(Code::kInternal, two_ledgers(version) + "; " + path_);
+  if (kept_->done_again(version, restarts)) return false;  // told too late
+  STARLING_TRY(write(
+      "ledger", Json{{"version", version}, {"epoch", to_string(epoch)}, {"workers", workers}}));
   return true;
 }
 
@@ -298,9 +333,22 @@ Result<> EventWriter::checkpoint(Version version, const std::string& path) {
   return write("checkpoint", Json{{"version", version}, {"path", path}});
 }
 
-Result<> EventWriter::restart(Version version) {
-  std::erase_if(kept_->ledgers, [&](const auto& kept) { return kept.first >= version; });
-  return write("restart", Json{{"version", version}});
+Result<> EventWriter::restart(Version version, const EpochId& lost, const std::string& cause) {
+  STARLING_TRY(restart_once(version, lost, cause));
+  return ok();
+}
+
+Result<bool> EventWriter::restart_once(Version version, const EpochId& lost,
+                                       const std::string& cause) {
+  const auto known = [&](const Kept::Restart& restart) { return restart.lost == lost; };
+  if (std::any_of(kept_->restarts.begin(), kept_->restarts.end(), known)) return false;
+  kept_->restarts.push_back({lost, version});
+  STARLING_TRY(
+      write("restart", Json{{"version", version}, {"lost", to_string(lost)}, {"cause", cause}}));
+  for (const Kept::Ledger& ledger : std::exchange(kept_->early, {})) {
+    STARLING_TRY(ledger_once(ledger.version, ledger.epoch, ledger.workers));
+  }
+  return true;
 }
 
 Result<> EventWriter::notice(const Incarnation& who, const std::string& name,
@@ -319,6 +367,8 @@ Result<> EventWriter::warning(const std::string& text) {
 }
 
 Result<> EventWriter::done(Version version, const Digest& digest, double loss) {
+  if (!kept_->early.empty())
+    return Error(Code::kInternal, two_ledgers(kept_->early.front().version) + "; " + path_);
   return write("done", Json{{"version", version}, {"digest", to_string(digest)}, {"loss", loss}});
 }
 
@@ -333,8 +383,8 @@ double number_of(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
-EpochId epoch_of(const Json& line) {
-  const std::string text = line.at("epoch").get<std::string>();
+EpochId epoch_of(const Json& line, const char* key = "epoch") {
+  const std::string text = line.at(key).get<std::string>();
   std::size_t dot = 0;
   EpochId epoch;
   epoch.term = std::stoull(text, &dot);
@@ -373,6 +423,9 @@ Result<bool> EventWriter::copy(const std::string& text) {
       const auto version = line.at("version").get<Version>();
       return ledger_once(version, epoch_of(line), line.at("workers").get<LedgerWorkers>());
     }
+    if (kind == "restart")
+      return restart_once(line.at("version").get<Version>(), epoch_of(line, "lost"),
+                          line.at("cause").get<std::string>());
     line.erase("t");
     line.erase("ev");
     const std::string told = kind + (kind == "epoch" ? line.at("id").dump() : line.dump());

@@ -5,6 +5,7 @@
 //
 // start       job, job_hash (hex), fingerprint, name, steps, micro_batches, sequences (of one),
 //             seed, samples (of the data; 0 if not known), tokens_per_step, data (identity, hex),
+//             from (version at which it begins: 0, or that of a checkpoint),
 //             monotonic_ns (the clock's value at t = 0), time (UTC), address and
 //             keys (with which another worker joins; empty if nobody can be told)
 // worker      id (counter of its incarnation), what (joined, left, lost, fenced), name, pid (of its
@@ -21,11 +22,12 @@
 //             digest (hex, of `version`; where one was due)
 // ledger      version, epoch (in which it passed), workers ([[micro-batch, worker id], ..])
 // exposure    epoch, segments (with fewer than `wanted` current copies), copies_min, wanted
-// checkpoint  version, path
-// restart     version: state was lost, the steps from this one on are done again from a checkpoint
-// notice      id, name (of a worker), source (who told it that its machine will go: SIGTERM, aws,
-// gcp,
-//             azure, ..), leave (it leaves; false: a hint, and it stays), seconds (until the
+// checkpoint  version, path: it is complete
+// restart     version, lost (epoch), cause: state was lost with that epoch, and the steps from this
+//             version on are done again from its checkpoint. Their records are those of before, and
+//             are not told again; their ledgers may be others, and are
+// notice      id, name (of a worker), source (who told it that its machine will go: SIGTERM,
+//             aws, gcp, azure, ..), leave (it leaves; false: a hint, and it stays), seconds (until the
 //             machine goes; null of a hint), text
 // warning     text
 // done        version, digest (hex), loss
@@ -74,7 +76,7 @@ class EventWriter {
   // and `keys`: how to join.
   Result<> start(const Job& job, const std::string& fingerprint, const Digest& data,
                  std::uint64_t samples, const std::string& address = {},
-                 const std::string& keys = {});
+                 const std::string& keys = {}, Version from = 0);
   Result<> worker(const Incarnation& who, WorkerChange what, const std::string& name = {},
                   std::uint64_t pid = 0, std::optional<WorkPhase> phase = {},
                   const std::string& reason = {});
@@ -90,8 +92,8 @@ class EventWriter {
   Result<> exposure(const EpochId& epoch, std::uint32_t segments, std::uint32_t copies_min,
                     std::uint32_t wanted);
   Result<> checkpoint(Version version, const std::string& path);
-  // The steps from `version` on may have other ledgers from now on; their records must be the same.
-  Result<> restart(Version version);
+  // Epochs after `lost` do the steps from `version` on again: their records must be the same.
+  Result<> restart(Version version, const EpochId& lost, const std::string& cause);
   Result<> notice(const Incarnation& who, const std::string& name, const Notice& notice);
   Result<> warning(const std::string& text);
   Result<> done(Version version, const Digest& digest, double loss);
@@ -111,6 +113,7 @@ class EventWriter {
   Result<bool> step_once(const StepRecord& record, const EpochId& epoch, std::uint32_t world,
                          double ms);
   Result<bool> ledger_once(Version version, const EpochId& epoch, const LedgerWorkers& workers);
+  Result<bool> restart_once(Version version, const EpochId& lost, const std::string& cause);
   template <class Json>
   Result<> write(const char* kind, Json&& fields);
 

@@ -45,6 +45,8 @@ struct Envelope {
 
     # -- worker -> coordinators
     notice @20 :Notice;
+    shardWritten @21 :ShardWritten;
+    unloadable @22 :Unloadable;
   }
 }
 
@@ -129,6 +131,23 @@ struct Finished {
   epoch @0 :Plan.EpochId;
   version @1 :UInt64;
   digestPart @2 :Plan.Digest;  # over the segments that it owns
+}
+
+# Owner -> leader: my part of the checkpoint of `version` is on disk, or why it is not. Said once; if it
+# is lost, so is this checkpoint.
+struct ShardWritten {
+  version @0 :UInt64;
+  record @1 :Plan.StepRecord;  # of step version-1
+  file @2 :Text;               # a name in the folder of that version
+  bytes @3 :UInt64;
+  segments @4 :List(Plan.SegmentDigest);
+  error @5 :Text;              # not empty: there is no shard
+}
+
+# Member of a fresh plan -> leader: I cannot build the state from the checkpoint of `version`.
+struct Unloadable {
+  version @0 :UInt64;
+  reason @1 :Text;
 }
 
 # Leader -> worker, when its join is committed.

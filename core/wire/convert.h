@@ -21,12 +21,16 @@ void write(const Digest& in, schema::Digest::Builder out);
 void write(const StepRecord& in, schema::StepRecord::Builder out);
 void write(const Join& in, schema::Join::Builder out);
 void write(const Plan& in, schema::Plan::Builder out);
+void write(const SegmentDigest& in, schema::SegmentDigest::Builder out);
+void write(const Checkpoint& in, schema::Checkpoint::Builder out);
 EpochId read(schema::EpochId::Reader in);
 Incarnation read(schema::Incarnation::Reader in);
 Digest read(schema::Digest::Reader in);
 StepRecord read(schema::StepRecord::Reader in);
 void read(Reading& r, schema::Join::Reader in, Join& out);
 void read(Reading& r, schema::Plan::Reader in, Plan& out);
+SegmentDigest read(Reading& r, schema::SegmentDigest::Reader in);
+Checkpoint read(Reading& r, schema::Checkpoint::Reader in);
 
 // convert_raft.cpp
 void write(const RaftMessage& in, schema::RaftMessage::Builder out);

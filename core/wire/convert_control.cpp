@@ -140,6 +140,26 @@ void write_body(const RaftMessage& in, Body::Builder out) {
   write(in, out.initRaft());
 }
 
+void write_body(const ShardWritten& in, Body::Builder out) {
+  STARLING_CHECK(in.shard.segments.size() <= limits::kSegments);
+  auto body = out.initShardWritten();
+  body.setVersion(in.version);
+  write(in.record, body.initRecord());
+  body.setFile(text(in.shard.file, limits::kNameBytes));
+  body.setBytes(in.shard.bytes);
+  auto segments = body.initSegments(static_cast<unsigned>(in.shard.segments.size()));
+  for (unsigned i = 0; i < segments.size(); ++i) write(in.shard.segments[i], segments[i]);
+  const auto error = cut(in.error, limits::kLineBytes);
+  body.setError(text(error, limits::kLineBytes));
+}
+
+void write_body(const Unloadable& in, Body::Builder out) {
+  auto body = out.initUnloadable();
+  body.setVersion(in.version);
+  const auto reason = cut(in.reason, limits::kLineBytes);
+  body.setReason(text(reason, limits::kLineBytes));
+}
+
 std::vector<MicroBatch> read_numbers(Reading& r, capnp::List<std::uint32_t>::Reader in,
                                      const char* what) {
   std::vector<MicroBatch> out;
@@ -229,6 +249,24 @@ Ended read_body(Reading& r, schema::Ended::Reader in) {
           read(in.getDigest()), in.getLoss()};
 }
 
+ShardWritten read_body(Reading& r, schema::ShardWritten::Reader in) {
+  ShardWritten out;
+  out.version = in.getVersion();
+  out.record = read(in.getRecord());
+  out.shard.file = r.text(in.getFile(), limits::kNameBytes, "shard's file name");
+  out.shard.bytes = in.getBytes();
+  const auto segments = in.getSegments();
+  const auto n = r.bounded(segments, limits::kSegments, "shard's segments");
+  out.shard.segments.reserve(n);
+  for (unsigned i = 0; i < n; ++i) out.shard.segments.push_back(read(r, segments[i]));
+  out.error = r.text(in.getError(), limits::kLineBytes, "shard's error");
+  return out;
+}
+
+Unloadable read_body(Reading& r, schema::Unloadable::Reader in) {
+  return {in.getVersion(), r.text(in.getReason(), limits::kLineBytes, "reason of an unloadable")};
+}
+
 }  // namespace
 
 void write(const Message& in, Body::Builder out) {
@@ -290,6 +328,12 @@ void read(Reading& r, Body::Reader in, Message& out) {
       return;
     case Body::NOTICE:
       out = read_body(r, in.getNotice());
+        return;
+    case Body::SHARD_WRITTEN:
+      out = read_body(r, in.getShardWritten());
+      return;
+    case Body::UNLOADABLE:
+      out = read_body(r, in.getUnloadable());
       return;
   }
   r.unknown("message is of a kind that this build does not know");

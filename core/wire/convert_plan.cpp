@@ -265,6 +265,29 @@ void read(Reading& r, schema::Plan::Reader in, Plan& out) {
   r.need(fault.empty(), fault.c_str());
 }
 
+void write(const SegmentDigest& in, schema::SegmentDigest::Builder out) {
+  out.setSegment(in.segment);
+  write(in.digest, out.initDigest());
+}
+
+SegmentDigest read(Reading& r, schema::SegmentDigest::Reader in) {
+  r.need(in.getSegment() < limits::kSegments, "segment of a shard is out of range");
+  return {in.getSegment(), read(in.getDigest())};
+}
+
+void write(const Checkpoint& in, schema::Checkpoint::Builder out) {
+  out.setVersion(in.version);
+  write(in.digest, out.initDigest());
+  write(in.fingerprint, out.initFingerprint());
+  const auto line = cut(in.fingerprint_text, limits::kLineBytes);
+  out.setFingerprintText(text(line, limits::kLineBytes));
+}
+
+Checkpoint read(Reading& r, schema::Checkpoint::Reader in) {
+  return {in.getVersion(), read(in.getDigest()), read(in.getFingerprint()),
+          r.text(in.getFingerprintText(), limits::kLineBytes, "checkpoint's fingerprint")};
+}
+
 }  // namespace starling::wire
 
 namespace starling {

@@ -49,6 +49,9 @@ void write_body(const JobStarted& in, schema::Entry::Builder out) {
   auto body = out.initJobStarted();
   body.setJob(data(in.job));
   body.setJobHash(in.job_hash);
+  STARLING_CHECK(in.checkpoints.size() <= limits::kCheckpoints);
+  auto checkpoints = body.initCheckpoints(static_cast<unsigned>(in.checkpoints.size()));
+  for (unsigned i = 0; i < checkpoints.size(); ++i) write(in.checkpoints[i], checkpoints[i]);
 }
 void write_body(const Joined& in, schema::Entry::Builder out) {
   write(in.join, out.initJoined());
@@ -74,6 +77,25 @@ void write_body(const JobEnded& in, schema::Entry::Builder out) {
   body.setVersion(in.version);
 }
 
+void write_body(const Published& in, schema::Entry::Builder out) {
+  auto body = out.initPublished();
+  write(in.checkpoint, body.initCheckpoint());
+  body.setOldest(in.oldest);
+}
+void write_body(const Damaged& in, schema::Entry::Builder out) {
+  auto body = out.initDamaged();
+  body.setVersion(in.version);
+  const auto reason = cut(in.reason, limits::kLineBytes);
+  body.setReason(text(reason, limits::kLineBytes));
+}
+void write_body(const Restarted& in, schema::Entry::Builder out) {
+  auto body = out.initRestarted();
+  write(in.lost, body.initLost());
+  body.setVersion(in.version);
+  const auto cause = cut(in.cause, limits::kLineBytes);
+  body.setCause(text(cause, limits::kLineBytes));
+}
+
 Lost read_body(schema::Lost::Reader in) {
   return {read(in.getWho()), in.getCertain()};
 }
@@ -82,7 +104,24 @@ JobStarted read_body(Reading& r, schema::JobStarted::Reader in) {
   JobStarted out;
   read_fixed(r, in.getJob(), out.job, "job id does not have 16 bytes");
   out.job_hash = in.getJobHash();
+  const auto checkpoints = in.getCheckpoints();
+  const auto n = r.bounded(checkpoints, limits::kCheckpoints, "checkpoints of a job");
+  out.checkpoints.reserve(n);
+  for (unsigned i = 0; i < n; ++i) out.checkpoints.push_back(read(r, checkpoints[i]));
   return out;
+}
+
+Published read_body(Reading& r, schema::Published::Reader in) {
+  return {read(r, in.getCheckpoint()), in.getOldest()};
+}
+
+Damaged read_body(Reading& r, schema::Damaged::Reader in) {
+  return {in.getVersion(), r.text(in.getReason(), limits::kLineBytes, "reason of a damage")};
+}
+
+Restarted read_body(Reading& r, schema::Restarted::Reader in) {
+  return {read(in.getLost()), in.getVersion(),
+          r.text(in.getCause(), limits::kLineBytes, "restart's cause")};
 }
 
 JobEnded read_body(Reading& r, schema::JobEnded::Reader in) {
@@ -174,6 +213,15 @@ void read(Reading& r, schema::Entry::Reader in, Entry& out) {
       return;
     case schema::Entry::JOB_ENDED:
       out = read_body(r, in.getJobEnded());
+      return;
+    case schema::Entry::PUBLISHED:
+      out = read_body(r, in.getPublished());
+      return;
+    case schema::Entry::DAMAGED:
+      out = read_body(r, in.getDamaged());
+      return;
+    case schema::Entry::RESTARTED:
+      out = read_body(r, in.getRestarted());
       return;
   }
   r.unknown("entry of the log is of a kind that this build does not know");

@@ -52,6 +52,7 @@ struct Vote {
   std::uint64_t micro_batch_ns = 0;  // what one takes here; 0: not known, or to be measured
   EpochId ready_for;  // z is committed here, my connections of z stand, joiners are ready
   StepRecord record;
+  bool writing = false;  // a checkpoint of an earlier version
 };
 
 // ---- Plans ------------------------------------------------------------------------------------
@@ -93,6 +94,32 @@ struct Plan {
   // Of any kind:
   std::vector<Rank> shares;  // micro-batch of the epoch's first step -> rank; empty: equal ones
   std::string cause;         // for the event
+};
+
+// ---- Checkpoints ------------------------------------------------------------------------------
+
+struct SegmentDigest {
+  SegmentId segment = 0;
+  Digest digest{};  // its part of the digest of the version
+  bool operator==(const SegmentDigest&) const = default;
+};
+
+// One file of a checkpoint, beside the others in the folder of its version.
+struct Shard {
+  std::string file;
+  std::uint64_t bytes = 0;
+  std::vector<SegmentDigest> segments;
+  bool operator==(const Shard&) const = default;
+};
+
+// A complete checkpoint: its manifest lies in the folder of its version
+// (core/formats/checkpoint.h).
+struct Checkpoint {
+  Version version = 0;
+  Digest digest{};       // of that version
+  Digest fingerprint{};  // of the workers that computed it
+  std::string fingerprint_text;
+  bool operator==(const Checkpoint&) const = default;
 };
 
 // ---- Worker, guard -> coordinators ------------------------------------------------------------
@@ -189,6 +216,20 @@ struct Finished {
   Digest digest_part{};  // over the segments that it owns
 };
 
+// Owner, when its part of the checkpoint of `version` is on disk, or cannot be written.
+struct ShardWritten {
+  Version version = 0;
+  StepRecord record;  // of step version-1
+  Shard shard;
+  std::string error;  // not empty: why there is no shard
+};
+
+// Member of a fresh plan that cannot build the state from the checkpoint of `version`.
+struct Unloadable {
+  Version version = 0;
+  std::string reason;
+};
+
 // ---- Coordinator -> worker --------------------------------------------------------------------
 
 struct Welcome {    // answer to Join, once committed
@@ -261,6 +302,7 @@ struct RaftMessage {
 struct JobStarted {
   JobId job{};
   std::uint64_t job_hash = 0;
+  std::vector<Checkpoint> checkpoints;  // it goes on from the last; oldest first
 };
 struct Joined {
   Join join;  // with who.counter set by the leader
@@ -280,13 +322,31 @@ struct JobEnded {
   Version version = 0;
 };
 
-using Entry = std::variant<JobStarted, Joined, LeaveAnnounced, Lost, Plan, JobEnded>;
+struct Published {  // this checkpoint is complete; those before `oldest` are removed
+  Checkpoint checkpoint;
+  Version oldest = 0;
+};
+struct Damaged {  // this checkpoint cannot be read
+  Version version = 0;
+  std::string reason;
+};
+// The last plan is over and some state of it is gone: the next plan is fresh, from the checkpoint
+// of `version`. Who was a member starts a new life.
+struct Restarted {
+  EpochId lost;  // id of that plan; void if it is not the last valid one
+  Version version = 0;
+  std::string cause;
+};
+
+using Entry = std::variant<JobStarted, Joined, LeaveAnnounced, Lost, Plan, JobEnded, Published,
+                           Damaged, Restarted>;
 
 // ---- Envelope ---------------------------------------------------------------------------------
 
 using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished,     // up
                              Welcome, Refused, Freeze, Committed, Fenced, Released, Ended,  // down
-                             LeaderHint, RaftMessage, Notice>;
+                             LeaderHint, RaftMessage,
+                             Notice, ShardWritten, Unloadable>;  // up
 
 // Every message names the job, its sender and its receiver; a receiver drops what is not for it.
 struct Envelope {

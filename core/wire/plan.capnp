@@ -114,3 +114,17 @@ struct Plan {
   shares @10 :List(UInt16);  # micro-batch of the epoch's first step -> rank; empty = equal ones
   cause @11 :Text;
 }
+
+# What a segment's state adds to the digest of a version.
+struct SegmentDigest {
+  segment @0 :UInt32;
+  digest @1 :Digest;
+}
+
+# A complete checkpoint: its manifest lies in the folder of its version.
+struct Checkpoint {
+  version @0 :UInt64;
+  digest @1 :Digest;
+  fingerprint @2 :Digest;  # of the workers that computed it
+  fingerprintText @3 :Text;
+}

@@ -56,12 +56,16 @@ struct Entry {
     lost @4 :Lost;
     plan @5 :Plan.Plan;
     jobEnded @6 :JobEnded;
+    published @7 :Published;
+    damaged @8 :Damaged;
+    restarted @9 :Restarted;
   }
 }
 
 struct JobStarted {
   job @0 :Data;  # 16 bytes
   jobHash @1 :UInt64;
+  checkpoints @2 :List(Plan.Checkpoint);  # it goes on from the last of them; oldest first
 }
 
 struct LeaveAnnounced {
@@ -79,4 +83,24 @@ struct JobEnded {
   digest @2 :Plan.Digest;
   loss @3 :Float64;
   version @4 :UInt64;
+}
+
+# This checkpoint is complete; those of versions below `oldest` are removed.
+struct Published {
+  checkpoint @0 :Plan.Checkpoint;
+  oldest @1 :UInt64;
+}
+
+# The checkpoint of this version cannot be read.
+struct Damaged {
+  version @0 :UInt64;
+  reason @1 :Text;
+}
+
+# The plan `lost` is over, and with it some state: the next plan is fresh, from the checkpoint of
+# `version`. Void if `lost` is not the last valid plan.
+struct Restarted {
+  lost @0 :Plan.EpochId;
+  version @1 :UInt64;
+  cause @2 :Text;
 }

@@ -64,6 +64,10 @@ void Coordinator::on_event(const Persisted&) {
   if (waiting_) finish_ready();
 }
 
+void Coordinator::on_event(const Stored& e) {
+  if (leader_) take(leader_->on(leader_event::Stored{e.version, e.error}));
+}
+
 void Coordinator::drain() {
   review_leadership();
   while (!waiting_ && raft_.has_ready()) {
@@ -94,14 +98,31 @@ void Coordinator::apply(const RaftEntry& raft_entry) {
     return;
   }
   const bool valid = group_.apply(entry.value());
+  const bool end = std::holds_alternative<JobEnded>(entry.value());
+  if (valid && !end) tell(entry.value());
   if (leader_) take(leader_->on(leader_event::Applied{entry.value(), valid}));
-  if (!valid) return;
-  if (const auto* ended = std::get_if<JobEnded>(&entry.value())) {
-    Observation end;
-    end.kind = Observation::Kind::kEnd;
-    end.end = *ended;
-    commands_.push_back(std::move(end));
+  if (valid && end) tell(entry.value());  // the last word
+}
+
+// What every coordinator tells, since the one that leads may be lost before it does.
+void Coordinator::tell(const Entry& entry) {
+  Observation seen;
+  if (const auto* ended = std::get_if<JobEnded>(&entry)) {
+    seen.kind = Observation::Kind::kEnd;
+    seen.end = *ended;
+  } else if (const auto* published = std::get_if<Published>(&entry)) {
+    seen.kind = Observation::Kind::kCheckpoint;
+    seen.version = published->checkpoint.version;
+    seen.what = config_.leader.checkpoint_dir;
+  } else if (const auto* restarted = std::get_if<Restarted>(&entry)) {
+    seen.kind = Observation::Kind::kRestart;
+    seen.version = restarted->version;
+    seen.plan.id = restarted->lost;
+    seen.what = restarted->cause;
+  } else {
+    return;
   }
+  commands_.push_back(std::move(seen));
 }
 
 // R10: nothing is formed before an entry of its own term is applied.
@@ -112,8 +133,12 @@ void Coordinator::review_leadership() {
     return;
   }
   if (leader_) return;
+  // Whom to admit depends on what the job goes on from.
+  if (!group_.job()) {
+    if (std::exchange(job_proposed_, raft_.term()) != raft_.term()) propose(config_.job);
+    return;
+  }
   leader_ = std::make_unique<Leader>(config_.leader, group_, raft_.term(), now_ms_);
-  if (!group_.job()) propose(config_.job);
 }
 
 void Coordinator::take(LeaderCommands commands) {
@@ -122,6 +147,10 @@ void Coordinator::take(LeaderCommands commands) {
       commands_.push_back(SendWorker{send->to, std::move(send->body)});
     } else if (auto* proposal = std::get_if<leader_command::Propose>(&command)) {
       propose(std::move(proposal->entry));
+    } else if (auto* store = std::get_if<StoreCheckpoint>(&command)) {
+      commands_.push_back(std::move(*store));
+    } else if (auto* tidy = std::get_if<TidyCheckpoints>(&command)) {
+      commands_.push_back(std::move(*tidy));
     } else {
       commands_.push_back(std::get<Observation>(std::move(command)));
     }

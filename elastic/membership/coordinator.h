@@ -34,10 +34,15 @@ struct WorkerSaid {  // a worker or its guard; the name is that of its key
   Message body;
 };
 struct Persisted {};  // everything that Persist asked for is synced
+struct Stored {       // answer to StoreCheckpoint; an empty error: it is there
+  Version version = 0;
+  std::string error;
+};
 }  // namespace coordinator_event
 
 using CoordinatorEvent = std::variant<coordinator_event::Tick, coordinator_event::RaftArrived,
-                                      coordinator_event::WorkerSaid, coordinator_event::Persisted>;
+                                      coordinator_event::WorkerSaid, coordinator_event::Persisted,
+                                      coordinator_event::Stored>;
 
 namespace coordinator_command {
 struct Persist {  // write and sync before any later command; then answer Persisted
@@ -51,10 +56,14 @@ struct SendWorker {  // best effort; everything that matters is sent again
   Incarnation to;
   Message body;
 };
+using StoreCheckpoint = leader_command::Store;  // must not hold up anything else; -> Stored
+using TidyCheckpoints = leader_command::Tidy;
 }  // namespace coordinator_command
 
-using CoordinatorCommand = std::variant<coordinator_command::Persist, coordinator_command::SendRaft,
-                                        coordinator_command::SendWorker, Observation>;
+using CoordinatorCommand =
+    std::variant<coordinator_command::Persist, coordinator_command::SendRaft,
+                 coordinator_command::SendWorker, coordinator_command::StoreCheckpoint,
+                 coordinator_command::TidyCheckpoints, Observation>;
 using CoordinatorCommands = std::vector<CoordinatorCommand>;
 
 struct CoordinatorConfig {
@@ -80,6 +89,8 @@ class Coordinator {
   void on_event(const coordinator_event::RaftArrived& e);
   void on_event(const coordinator_event::WorkerSaid& e);
   void on_event(const coordinator_event::Persisted& e);
+  void on_event(const coordinator_event::Stored& e);
+  void tell(const Entry& entry);
 
   void drain();  // carries Raft's duties out as far as they go without the disk
   void finish_ready();
@@ -92,6 +103,7 @@ class Coordinator {
   Raft raft_;
   Group group_;
   std::unique_ptr<Leader> leader_;  // set while it leads and an entry of its term is applied (R10)
+  std::uint64_t job_proposed_ = 0;  // in this term
   std::optional<Ready> waiting_;    // for Persisted
   std::uint64_t now_ms_ = 0;
   CoordinatorCommands commands_;  // of the event being handled

@@ -12,6 +12,8 @@ bool Group::apply(const Entry& entry) {
 bool Group::take(const JobStarted& job) {
   if (job_) return false;
   job_ = job;
+  checkpoints_ = job.checkpoints;
+  if (!checkpoints_.empty()) start_ = last_base_ = checkpoints_.back().version;
   return true;
 }
 
@@ -40,6 +42,8 @@ bool Group::take(const Plan& plan) {
   const EpochId last = plan_ ? plan_->id : EpochId{};
   if (plan.predecessor != last && !bugs_.r10_ignore_predecessor) return false;
   if (plan.id <= last) return false;
+  if (restart_ && plan.kind != PlanKind::kFresh) return false;
+  restart_.reset();
   before_ = std::exchange(plan_, plan);
   if (plan.kind != PlanKind::kPrepared) last_base_ = plan.base;
   if (plan.kind == PlanKind::kFresh) last_fresh_ = plan.id;
@@ -55,6 +59,36 @@ bool Group::take(const Plan& plan) {
 bool Group::take(const JobEnded& end) {
   end_ = end;
   return true;
+}
+
+bool Group::take(const Published& published) {
+  const auto same = [&](const Checkpoint& c) { return c.version == published.checkpoint.version; };
+  std::erase_if(checkpoints_, same);
+  checkpoints_.push_back(published.checkpoint);
+  std::sort(checkpoints_.begin(), checkpoints_.end(),
+            [](const auto& a, const auto& b) { return a.version < b.version; });
+  std::erase_if(checkpoints_, [&](const auto& c) { return c.version < published.oldest; });
+  return true;
+}
+
+bool Group::take(const Damaged& damaged) {
+  return std::erase_if(checkpoints_, [&](const auto& c) { return c.version == damaged.version; }) !=
+         0;
+}
+
+// As R10: void if the plan that it ends is not the last valid one.
+bool Group::take(const Restarted& restarted) {
+  const bool known = std::any_of(checkpoints_.begin(), checkpoints_.end(),
+                                 [&](const auto& c) { return c.version == restarted.version; });
+  if (!plan_ || plan_->id != restarted.lost || restart_ || !known) return false;
+  restart_ = restarted;
+  start_ = last_base_ = restarted.version;
+  return true;
+}
+
+bool Group::can_start() const {
+  return start_ == 0 || std::any_of(checkpoints_.begin(), checkpoints_.end(),
+                                    [&](const auto& c) { return c.version == start_; });
 }
 
 const Group::Worker* Group::find(const Incarnation& who) const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/base/ids.h"
 #include "core/wire/messages.h"
@@ -39,8 +40,17 @@ class Group {
   // Whether this life was a member of that valid plan, however long ago.
   bool was_member(const EpochId& epoch, const Incarnation& who) const;
   const EpochId& last_fresh() const { return last_fresh_; }
-  // Base of the last forced or fresh plan (0 if none).
+  // Base of the last forced or fresh plan (that of a fresh start if none).
   Version last_base() const { return last_base_; }
+
+  // Complete ones that can be read as far as anybody knows, oldest first.
+  const std::vector<Checkpoint>& checkpoints() const { return checkpoints_; }
+  // The version of a fresh start: that of a checkpoint, or 0.
+  Version start() const { return start_; }
+  // Whether a fresh start is possible: from the seed always, else while its checkpoint can be read.
+  bool can_start() const;
+  // Set while a fresh start from a checkpoint is to follow: the last plan is over then.
+  const std::optional<Restarted>& restart() const { return restart_; }
 
  private:
   bool take(const JobStarted& job);
@@ -49,6 +59,9 @@ class Group {
   bool take(const Lost& lost);
   bool take(const Plan& plan);
   bool take(const JobEnded& end);
+  bool take(const Published& published);
+  bool take(const Damaged& damaged);
+  bool take(const Restarted& restarted);
 
   Bugs bugs_;
   std::optional<JobStarted> job_;
@@ -59,6 +72,9 @@ class Group {
   std::uint64_t next_counter_ = 1;
   Version last_base_ = 0;
   EpochId last_fresh_;
+  std::vector<Checkpoint> checkpoints_;
+  Version start_ = 0;
+  std::optional<Restarted> restart_;
 };
 
 }  // namespace starling::elastic

@@ -15,6 +15,7 @@ Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std:
   if (group_.plan() && group_.plan()->id.term == term_) counter_ = group_.plan()->id.counter;
   if (group_.plan() && group_.plan()->kind != PlanKind::kPrepared)
     first_at_most_ = group_.plan()->base;
+  restarted_ms_ = now_ms;
 }
 
 LeaderCommands Leader::on(const LeaderEvent& event) {
@@ -35,6 +36,8 @@ void Leader::on_event(const leader_event::Tick& e) {
 void Leader::on_event(const leader_event::Applied& e) {
   if (const Plan* plan = std::get_if<Plan>(&e.entry); plan && plan->id.term == term_)
     plan_proposed_ = false;
+  if (std::holds_alternative<Restarted>(e.entry)) plan_proposed_ = false;
+  if (std::holds_alternative<Damaged>(e.entry)) damage_proposed_ = false;
   if (e.valid) std::visit([this](const auto& entry) { applied(entry); }, e.entry);
 }
 
@@ -66,6 +69,13 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
     send(from, Refused{"this worker's job file differs from the group's"});
     return;
   }
+  for (const Checkpoint& checkpoint : group_.checkpoints())
+    if (checkpoint.fingerprint != m.fingerprint) {
+      send(from, Refused{"this worker computes other bits than the checkpoint of step " +
+                         std::to_string(checkpoint.version) + ": it has " + m.fingerprint_text +
+                         ", the checkpoint has " + checkpoint.fingerprint_text});
+      return;
+    }
   for (const auto& [nonce, worker] : group_.workers())
     if (worker.join.fingerprint != m.fingerprint) {
       send(from, Refused{"this worker computes other bits than the group: it has " +
@@ -109,6 +119,7 @@ void Leader::said(const Incarnation& from, const std::string&, const Progress& m
   c.version = m.record.version + 1;
   c.entered = std::max(c.entered, m.epoch);
   if (!last_record_ || last_record_->version <= m.record.version) last_record_ = m.record;
+  note_digest(m.record);
   if (epoch_ && m.epoch == epoch_->plan.id)
     announce_epoch(double(now_ms_ - committed_ms_), m.pause);
   Observation step;

@@ -31,6 +31,11 @@ struct LeaderConfig {
   std::uint64_t start_timeout_ms = 30000;
   std::uint64_t state_timeout_ms = 60000;
   std::uint64_t retry_ms = 50;
+  std::uint64_t restart_window_ms = 2000;  // after state was lost, who comes is gathered this long
+  Version checkpoint_every = 0;            // 0: no checkpoints
+  std::uint32_t checkpoint_keep = 2;       // complete ones
+  std::string checkpoint_dir;              // for messages
+  Version digest_every = 0;                // versions whose digest the votes carry; 0: none
   std::uint64_t job_hash = 0;
   std::string job_text;
   std::vector<std::string> tensors;  // name of each segment's first tensor, for messages
@@ -39,16 +44,28 @@ struct LeaderConfig {
 
 // What people and files are told (events.jsonl, the live line).
 struct Observation {
-  enum class Kind : std::uint8_t { kWorker, kEpoch, kStep, kExposure, kWarning, kEnd, kNotice };
+  enum class Kind : std::uint8_t {
+    kWorker,
+    kEpoch,
+    kStep,
+    kExposure,
+    kWarning,
+    kEnd,
+    kCheckpoint,
+    kRestart,
+    kNotice
+  };
   Kind kind = Kind::kWarning;
-  std::string what;                   // worker: joined, left, lost, fenced; warning: the text
+  // worker: joined, left, lost, fenced; warning: the text; checkpoint: its folder; restart: cause
+  std::string what;
   Incarnation who;                    // worker, notice
   std::string name;                   // worker, notice
   std::uint64_t pid = 0;              // worker
   Notice notice;                      // notice: given to `who`
   std::optional<WorkPhase> phase;     // worker, lost: what it was at, by its guard
   std::string reason;                 // worker, lost: why it ended itself, if it did
-  Plan plan;                          // epoch
+  Plan plan;                          // epoch; restart: its id, of the one that was lost
+  Version version = 0;                // checkpoint, restart
   double detect_ms = 0, form_ms = 0;  // epoch: first notice to Freeze, to plan committed
   double resume_ms = 0;
   std::optional<Pause> pause;  // epoch: at the member that passed first
@@ -72,8 +89,13 @@ struct Said {
   std::string name;
   Message body;
 };
+struct Stored {  // answer to Store
+  Version version = 0;
+  std::string error;  // empty: the manifest is there
+};
 }  // namespace leader_event
-using LeaderEvent = std::variant<leader_event::Tick, leader_event::Applied, leader_event::Said>;
+using LeaderEvent = std::variant<leader_event::Tick, leader_event::Applied, leader_event::Said,
+                                 leader_event::Stored>;
 
 namespace leader_command {
 struct Propose {
@@ -83,8 +105,18 @@ struct Send {
   Incarnation to;
   Message body;
 };
+struct Store {  // all shards are there: write the manifest; -> Stored
+  Checkpoint checkpoint;
+  StepRecord record;  // of step version-1
+  std::vector<Shard> shards;
+};
+struct Tidy {  // remove the folders of versions below `below` but these
+  Version below = 0;
+  std::vector<Version> kept;
+};
 }  // namespace leader_command
-using LeaderCommand = std::variant<leader_command::Propose, leader_command::Send, Observation>;
+using LeaderCommand = std::variant<leader_command::Propose, leader_command::Send,
+                                   leader_command::Store, leader_command::Tidy, Observation>;
 using LeaderCommands = std::vector<LeaderCommand>;
 
 // Threads: none; a value that belongs to whoever calls on(). Borrows the group.
@@ -121,6 +153,7 @@ class Leader {
   void on_event(const leader_event::Tick& e);
   void on_event(const leader_event::Applied& e);
   void on_event(const leader_event::Said& e);
+  void on_event(const leader_event::Stored& e);
 
   void said(const Incarnation& from, const std::string& name, const Join& m);
   void said(const Incarnation& from, const std::string& name, const Report& m);
@@ -129,6 +162,8 @@ class Leader {
   void said(const Incarnation& from, const std::string& name, const starling::Leave& m);
   void said(const Incarnation& from, const std::string& name, const Death& m);
   void said(const Incarnation& from, const std::string& name, const Finished& m);
+  void said(const Incarnation& from, const std::string& name, const ShardWritten& m);
+  void said(const Incarnation& from, const std::string& name, const Unloadable& m);
   template <class Other>
   void said(const Incarnation&, const std::string&, const Other&) {}  // not for a leader
 
@@ -138,6 +173,9 @@ class Leader {
   void applied(const Lost& e);
   void applied(const Plan& e);
   void applied(const JobEnded& e);
+  void applied(const Published& e);
+  void applied(const Damaged& e);
+  void applied(const Restarted& e);
 
   // After every event: is there something to decide?
   void review();
@@ -156,7 +194,20 @@ class Leader {
   std::optional<Digest> digest_of_finished(const Plan& plan) const;
   void end_well(const Digest& digest);
   void lose_state(const std::vector<struct Reporter>& reporters, Version base);
+  bool restart_from_checkpoint(const std::vector<struct Reporter>& reporters,
+                               const std::string& why);
+  bool newcomers_are_there() const;
+  void no_newcomer();
+  std::string newest_checkpoint() const;  // for a message
   void propose_plan(Plan plan);
+
+  // Checkpoints that are being written.
+  bool member_now(const Incarnation& who) const;
+  void note_digest(const StepRecord& record);
+  void store_if_complete(Version version);
+  void give_up(Version version, const std::string& why);
+  void warn(std::string text);
+
   void end_job(std::uint8_t code, std::string reason);
 
   // Who may still run an epoch: members of the last plan, and of the one before it while the last
@@ -204,6 +255,18 @@ class Leader {
   std::optional<Observation> epoch_;  // to be announced with its resume_ms
   std::uint64_t committed_ms_ = 0;
   std::uint64_t noticed_ms_ = 0;  // first notice of what ends the running epoch; 0 = none
+
+  struct Draft {            // a checkpoint whose shards come in
+    Checkpoint checkpoint;  // its digest: of the segments that are there
+    StepRecord record;      // of step version-1
+    std::vector<Shard> shards;
+    std::vector<bool> segments;  // that are there
+    bool storing = false, given_up = false;
+  };
+  std::map<Version, Draft> drafts_;
+  std::map<Version, Digest> digests_;  // of versions that are written, as the votes say
+  bool damage_proposed_ = false;
+  std::uint64_t restarted_ms_ = 0;  // since when newcomers are waited for
 };
 
 }  // namespace starling::elastic

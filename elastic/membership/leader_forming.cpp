@@ -11,9 +11,11 @@
 namespace starling::elastic {
 
 void Leader::review() {
-  if (plan_proposed_ || end_proposed_) return;
+  if (plan_proposed_ || end_proposed_ || damage_proposed_) return;
   if (!forming_) {
-    if (!group_.plan()) {
+    if (group_.restart()) {
+      if (newcomers_are_there()) form("restart from step " + std::to_string(group_.start()));
+    } else if (!group_.plan()) {
       if (start_is_due()) form("start");
     } else if (std::string why = why_broken(); !why.empty()) {
       form(std::move(why));
@@ -21,7 +23,7 @@ void Leader::review() {
   }
   if (forming_)
     try_form();
-  else if (group_.plan()) {
+  else if (group_.plan() && !group_.restart()) {
     try_end();
     if (!end_proposed_) try_prepare();
   }
@@ -95,6 +97,7 @@ bool Leader::all_entered() const {
 }
 
 std::vector<const Plan*> Leader::running_plans() const {
+  if (group_.restart()) return {};  // it was fenced before it was given up
   std::vector<const Plan*> plans{&*group_.plan()};
   if (group_.plan()->kind == PlanKind::kPrepared && group_.predecessor() && !all_entered())
     plans.push_back(&*group_.predecessor());
@@ -152,10 +155,12 @@ void Leader::try_form() {
   for (const Incarnation& who : missing)
     if (must_wait_for(who, reporters, base)) return;
 
-  const bool first = !group_.plan();
+  const bool first = !group_.plan() || group_.restart();
   const bool may_form = first || fenced(reporters) || config_.bugs.r11_no_fence;
   std::erase_if(reporters, [&](const Reporter& r) { return !goes_on(r.report, base); });
-  if (first && reporters.size() < config_.wanted_workers) {
+  if (group_.restart()) {
+    if (reporters.empty()) return no_newcomer();
+  } else if (first && reporters.size() < config_.wanted_workers) {
     if (now_ms_ - began_ms_ <= config_.start_timeout_ms) return;
     return end_job(3, std::to_string(reporters.size()) + " of " +
                           std::to_string(config_.wanted_workers) + " workers came within " +
@@ -171,8 +176,7 @@ void Leader::try_form() {
     if (!patience)
       end_job(4, "state lost: epoch " + to_string(group_.plan()->id) +
                      " may still run, but none of its members has reported for " +
-                     std::to_string(config_.state_timeout_ms) +
-                     " ms; there is no checkpoint to start from");
+                     std::to_string(config_.state_timeout_ms) + " ms; " + newest_checkpoint());
     return;
   }
   propose_forced(std::move(reporters), resume.value());
@@ -328,8 +332,9 @@ void Leader::lose_state(const std::vector<Reporter>& reporters, Version base) {
     if (names.size() < 400)
       names += (names.empty() ? "" : "; ") + name + " (held by " + holders + ")";
   }
-  end_job(4, "state lost: no living worker has a current copy of " + names +
-                 "; there is no checkpoint to start from");
+  const std::string why = "no living worker has a current copy of " + names;
+  if (restart_from_checkpoint(reporters, why)) return;
+  end_job(4, "state lost: " + why + "; " + newest_checkpoint());
 }
 
 void Leader::end_job(std::uint8_t code, std::string reason) {

@@ -21,12 +21,15 @@ Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& 
   if (!anybody) {
     // A member of the last fresh plan that never had its state: nobody passed a vote without it.
     const bool nothing_done =
-        highest == 0 && std::any_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
-          return group.was_member(group.last_fresh(), r.who);
-        });
-    if (group.plan() && !nothing_done)
+        highest == group.start() && group.can_start() &&
+        std::any_of(reporters.begin(), reporters.end(),
+                    [&](const Reporter& r) { return group.was_member(group.last_fresh(), r.who); });
+    if (group.plan() && !group.restart() && !nothing_done)
       return Error(Code::kStateLost, "no worker with a state is left");
     resume.fresh = true;
+    resume.base = group.start();
+    // From a checkpoint each loads what it holds, and gets the other parameters from the owners.
+    resume.begin = resume.base == 0 ? BeginAt::kCompute : BeginAt::kGather;
     return resume;
   }
 

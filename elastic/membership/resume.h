@@ -22,7 +22,7 @@ struct Reporter {
 struct Resume {
   Version base = 0;
   BeginAt begin = BeginAt::kCompute;
-  bool fresh = false;  // base is the start version: everybody can build the state from the seed
+  bool fresh = false;  // nobody needs a state: it is built from the seed or from a checkpoint
 };
 
 // Reports that count (R11), joiners' among them (version kNoVersion). Errors: kInternal if the

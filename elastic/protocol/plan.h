@@ -8,4 +8,7 @@ namespace starling::elastic {
 // Rank of a worker's life in a plan, or kNoRank.
 Rank rank_in(const Plan& plan, const Incarnation& who);
 
+// Per segment, whether this rank holds it at the beginning of the plan's epoch.
+std::vector<bool> held_by(const Plan& plan, Rank rank);
+
 }  // namespace starling::elastic

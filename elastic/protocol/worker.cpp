@@ -178,7 +178,7 @@ void Worker::enter(std::shared_ptr<const Plan> plan, Rank self) {
   emit(Connect{run_->plan, self, run_->voting, joiner});
   if (p.kind == PlanKind::kFresh && version_ == kNoVersion) {
     run_->initialised = false;
-    emit(Initialise{p.id, p.base});
+    emit(Initialise{p.id, p.base, held_by(p, self)});
   }
   if (p.begin != BeginAt::kVote) open_step(p.base);
 }
@@ -216,17 +216,15 @@ bool Worker::take_over(const Plan& plan, Rank self) {
 // Copies are dropped only here, at the start of an epoch (R14).
 bool Worker::keep_held(const Plan& plan, Rank self) {
   const bool fresh = plan.kind == PlanKind::kFresh;
-  std::vector<bool> held(config_.segments);
+  std::vector<bool> held = held_by(plan, self);
   for (SegmentId s = 0; s < config_.segments; ++s) {
-    const auto& ranks = plan.holders[s];
-    held[s] = std::find(ranks.begin(), ranks.end(), self) != ranks.end();
     if (held[s] && !copies_[s] && !fresh) {
       exit(5, "a plan says that segment " + std::to_string(s) + " is held here; there is no copy");
       return false;
     }
   }
   copies_ = std::move(held);
-  emit(Hold{copies_, fresh});
+  emit(Hold{copies_, fresh && plan.base == 0});
   return true;
 }
 
@@ -234,7 +232,16 @@ void Worker::on_event(const Initialised& e) {
   EpochRun* run = run_of(e.epoch);
   if (!run || run->initialised) return;
   run->initialised = true;
+  record_ = e.record;
   begin_if_ready();
+}
+
+void Worker::on_event(const NotInitialised& e) {
+  const EpochRun* run = run_of(e.epoch);
+  if (!run || run->initialised) return;
+  if (e.here) return exit(2, e.reason);
+  send(Unloadable{run->plan->base, e.reason});
+  stop({});
 }
 
 void Worker::on_event(const Connected& e) {
@@ -271,7 +278,8 @@ void Worker::begin_if_ready() {
   run_->stage = EpochRun::Stage::kStep;
   if (plan.kind == PlanKind::kFresh) {
     version_ = plan.base;
-    parameters_complete_ = true;
+    // From the seed everybody has all parameters; from a checkpoint those of its own segments.
+    parameters_complete_ = plan.begin == BeginAt::kCompute;
     keep_held(plan, run_->self);
   }
   switch (plan.begin) {

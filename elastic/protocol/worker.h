@@ -28,6 +28,7 @@ struct WorkerConfig {
   Version steps = 0;                // the job's last version
   std::uint32_t segments = 0;
   Version digest_every = 0;  // votes for steps that are multiples of it carry digests; 0: none does
+  Version checkpoint_every = 0;  // versions that are multiples of it are written; 0: none is
   std::uint64_t heartbeat_ms = 100;
   std::uint64_t retry_ms = 100;  // joins, reports and the end are sent again until answered
   std::uint64_t coordinator_timeout_ms = 30000;
@@ -54,6 +55,15 @@ struct NoticeGiven {  // by a signal, a cloud or an application: leave in time, 
 };
 struct Initialised {  // answer to Initialise
   EpochId epoch;
+  StepRecord record{};  // of the step before the version, if that is above 0
+};
+struct NotInitialised {  // the other answer to Initialise: the checkpoint cannot be read
+  EpochId epoch;
+  std::string reason;
+  bool here = false;  // its storage cannot be reached from here; else it is damaged
+};
+struct CheckpointWritten {  // answer to WriteCheckpoint
+  ShardWritten shard;
 };
 struct Connected {  // all W-1 connections of this epoch stand
   EpochId epoch;
@@ -118,20 +128,24 @@ struct DigestReady {  // answer to ComputeDigest
 
 using WorkerEvent =
     std::variant<worker_event::Start, worker_event::Tick, worker_event::Received,
-                 worker_event::NoticeGiven, worker_event::Initialised, worker_event::Connected,
-                 worker_event::Broken, worker_event::Stopped, worker_event::PeerReady,
-                 worker_event::MicroBatchDone, worker_event::Reduced, worker_event::MovedIn,
-                 worker_event::NormReady, worker_event::LedgerArrived, worker_event::VoteArrived,
-                 worker_event::GatherBegun, worker_event::Gathered, worker_event::DigestReady>;
+                 worker_event::NoticeGiven, worker_event::Initialised, worker_event::NotInitialised,
+                 worker_event::CheckpointWritten, worker_event::Connected, worker_event::Broken,
+                 worker_event::Stopped, worker_event::PeerReady, worker_event::MicroBatchDone,
+                 worker_event::Reduced, worker_event::MovedIn, worker_event::NormReady,
+                 worker_event::LedgerArrived, worker_event::VoteArrived, worker_event::GatherBegun,
+                 worker_event::Gathered, worker_event::DigestReady>;
 
 // ---- Commands ---------------------------------------------------------------------------------
 namespace worker_command {
 struct ToCoordinators {  // to all of them; followers drop what only a leader needs
   Message body;
 };
-struct Initialise {  // build parameters and exponents from the seed; -> Initialised
+// Version 0: build parameters and exponents from the seed. Above: load the state of these segments
+// from the checkpoint of that version. -> Initialised or NotInitialised
+struct Initialise {
   EpochId epoch;
   Version version = 0;
+  std::vector<bool> segments;  // that the plan gives this worker
 };
 struct Hold {  // keep copies of exactly these segments, free the others
   std::vector<bool> segments;
@@ -212,6 +226,12 @@ struct ComputeDigest {  // over these segments; -> DigestReady
   Version version = 0;
   std::vector<SegmentId> segments;
 };
+struct WriteCheckpoint {  // the state of these segments, at label `version`; -> CheckpointWritten
+  EpochId epoch;
+  Version version = 0;
+  StepRecord record;  // of step version-1
+  std::vector<SegmentId> segments;
+};
 struct Exit {
   int code = 0;
   bool fenced = false;  // the guard starts a new life
@@ -220,15 +240,14 @@ struct Exit {
 };
 }  // namespace worker_command
 
-using WorkerCommand =
-    std::variant<worker_command::ToCoordinators, worker_command::Initialise, worker_command::Hold,
-                 worker_command::Connect, worker_command::SetVersion, worker_command::SayReady,
-                 worker_command::Leave, worker_command::Stop, worker_command::Compute,
-                 worker_command::OpenStep, worker_command::StartReduce, worker_command::SendMove,
-                 worker_command::SendLedger, worker_command::ComputeNorm, worker_command::SendVote,
-                 worker_command::Apply, worker_command::ClearAccumulators,
-                 worker_command::DropTotals, worker_command::StartGather,
-                 worker_command::ComputeDigest, worker_command::Exit>;
+using WorkerCommand = std::variant<
+    worker_command::ToCoordinators, worker_command::Initialise, worker_command::Hold,
+    worker_command::Connect, worker_command::SetVersion, worker_command::SayReady,
+    worker_command::Leave, worker_command::Stop, worker_command::Compute, worker_command::OpenStep,
+    worker_command::StartReduce, worker_command::SendMove, worker_command::SendLedger,
+    worker_command::ComputeNorm, worker_command::SendVote, worker_command::Apply,
+    worker_command::ClearAccumulators, worker_command::DropTotals, worker_command::StartGather,
+    worker_command::ComputeDigest, worker_command::WriteCheckpoint, worker_command::Exit>;
 
 using WorkerCommands = std::vector<WorkerCommand>;
 
@@ -284,6 +303,8 @@ class Worker {
   void on_event(const worker_event::Received& e);
   void on_event(const worker_event::NoticeGiven& e);
   void on_event(const worker_event::Initialised& e);
+  void on_event(const worker_event::NotInitialised& e);
+  void on_event(const worker_event::CheckpointWritten& e);
   void on_event(const worker_event::Connected& e);
   void on_event(const worker_event::Broken& e);
   void on_event(const worker_event::Stopped& e);
@@ -331,6 +352,8 @@ class Worker {
   void pass(const StepRecord& record);
   StepRecord make_record() const;
   void start_gather();
+  bool checkpoint_due(Version version) const;
+  void write_checkpoint(bool anybody_writes);
   void say_finished();
   void say_notices();
   void learn(const StepRecord& record, bool with_ledger);
@@ -386,6 +409,7 @@ class Worker {
   std::set<EpochId> stopping_;    // Stop sent, Stopped not yet here
   std::vector<Incarnation> broken_;
   std::optional<worker_event::DigestReady> finished_;
+  bool writing_ = false;  // a checkpoint
 };
 
 }  // namespace starling::elastic

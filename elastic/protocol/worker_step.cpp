@@ -196,6 +196,7 @@ void Worker::vote_if_ready() {
 void Worker::cast(Vote vote) {
   EpochRun& run = *run_;
   run.stage = EpochRun::Stage::kVoted;
+  vote.writing = writing_;
   emit(SendVote{run.plan->id, vote});
   run.votes[run.self] = std::move(vote);
   pass_if_complete();
@@ -265,7 +266,11 @@ void Worker::pass(const StepRecord& record) {
   EpochRun& run = *run_;
   const EpochId z = next_ ? next_->plan->id : EpochId{};
   bool all_ready = bool(z);
-  for (const auto& [rank, vote] : run.votes) all_ready = all_ready && vote.ready_for == z;
+  bool anybody_writes = false;
+  for (const auto& [rank, vote] : run.votes) {
+    all_ready = all_ready && vote.ready_for == z;
+    anybody_writes = anybody_writes || vote.writing;
+  }
   if (config_.bugs.r15_switch_early && ready_for() == z && z) all_ready = true;
 
   if (!config_.bugs.r6_apply_at_vote) emit(Apply{record});
@@ -280,10 +285,31 @@ void Worker::pass(const StepRecord& record) {
   if (all_ready) {
     if (!switch_epochs()) return;  // left out
   }
+  if (checkpoint_due(version_)) write_checkpoint(anybody_writes);
   run_->stage = EpochRun::Stage::kStep;
   open_step(version_);
   move_out_and_in();
   start_gather();
+}
+
+bool Worker::checkpoint_due(Version version) const {
+  return config_.checkpoint_every != 0 && version % config_.checkpoint_every == 0 &&
+         version < config_.steps;
+}
+
+// Every vote says whether its sender is still writing, so all members skip a version together, and
+// no two of them wait for each other's parts of different versions.
+void Worker::write_checkpoint(bool anybody_writes) {
+  if (writing_)
+    send(ShardWritten{version_, record_, {}, "the one before it is still being written"});
+  if (writing_ || anybody_writes) return;
+  writing_ = true;
+  emit(WriteCheckpoint{run_->plan->id, version_, record_, owned()});
+}
+
+void Worker::on_event(const CheckpointWritten& e) {
+  writing_ = false;
+  send(e.shard);
 }
 
 void Worker::learn(const StepRecord& record, bool with_ledger) {

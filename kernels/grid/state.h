@@ -14,6 +14,7 @@
 #include "core/base/exact_sum.h"
 #include "core/base/ids.h"
 #include "core/base/result.h"
+#include "core/formats/shard.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
 #include "core/wire/messages.h"
@@ -46,6 +47,11 @@ class State {
     std::span<const std::int16_t> exponents;        // [block_count]
   };
   Segment segment(SegmentId segment) const;
+
+  // The same for a shard of a checkpoint. set_values() checks everything before it writes anything
+  // (kCorrupt) and gives a held segment that label.
+  SegmentValues values(SegmentId segment) const;
+  Result<> set_values(const SegmentValues& values, Version label);
 
   // The start of a job: working parameters and exponents of version 0, and the same with zero
   // moments in all held segments. Padding of `parameters` must be zero.

@@ -39,27 +39,38 @@ std::string name(SegmentRange range) {
 
 }  // namespace
 
+SegmentValues State::values(SegmentId segment) const {
+  const Segment held = this->segment(segment);
+  SegmentValues values{segment, held.weights, held.first, held.second, held.exponents};
+  if (moments_ == 1) values.second = {};
+  return values;
+}
+
+Result<> State::set_values(const SegmentValues& values, Version label) {
+  if (values.id >= layout_.segments() || !holds(values.id))
+    return corrupt("state of segment " + std::to_string(values.id) + ", which is not held");
+  const Span span = span_of(values.id);
+  LazyArray<float>* arrays[] = {&weights_, &first_, &second_};
+  const std::span<const float> given[] = {values.weights, values.first, values.second};
+  STARLING_CHECK(values.exponents.size() == span.blocks);
+  STARLING_TRY(check_exponents(as_bytes(values.exponents)));
+  for (unsigned i = 0; i < 1 + moments_; ++i) {
+    STARLING_CHECK(given[i].size() == span.count());
+    STARLING_TRY(check_padding(span, as_bytes(given[i])));
+  }
+  std::copy(values.exponents.begin(), values.exponents.end(),
+            held_exponents_.begin() + span.first_block);
+  for (unsigned i = 0; i < 1 + moments_; ++i)
+    std::copy(given[i].begin(), given[i].end(),
+              arrays[i]->part(span.first(), span.count()).begin());
+  labels_[values.id] = label;
+  return ok();
+}
+
 Digest State::digest_part(std::span<const SegmentId> segments) const {
   Digest digest{};
-  Bytes bytes;  // of one segment; kept, since fresh memory costs more than the hash
-  const auto put = [&bytes](ByteView view) { bytes.insert(bytes.end(), view.begin(), view.end()); };
-  for (const SegmentId s : segments) {
-    const Segment held = segment(s);
-    const Span span = span_of(s);
-    bytes.clear();
-    put(as_bytes(std::span<const SegmentId>(&s, 1)));
-    const auto put_used = [&](std::span<const float> values) {
-      for (std::uint32_t b = 0; b < span.blocks; ++b) {
-        const std::size_t used = layout_.used(span.first_block + b);
-        put(as_bytes(values.subspan(std::size_t{b} * kBlock, used)));
-      }
-    };
-    put_used(held.weights);
-    put_used(held.first);
-    if (moments_ == 2) put_used(held.second);
-    put(as_bytes(held.exponents));
-    digest = digest + hash128(bytes);
-  }
+  Bytes scratch;
+  for (const SegmentId s : segments) digest = digest + segment_digest(layout_, values(s), scratch);
   return digest;
 }
 

@@ -280,12 +280,41 @@ TEST_CASE("audit: P3 refuted") {
       "line 23: epoch 1.4 begins at version 4, but step 5 was committed before, in epoch 1.3");
 }
 
+// All of 1.3 are lost after step 4 was told; worker 4 goes on from the checkpoint of step 3.
 TEST_CASE("audit: a restart from a checkpoint is a way back that P3 does not cover") {
-  const History history = changed([](Lines& l) {
-    l.insert(l.begin() + 17, R"({"t":1,"ev":"restart","version":3})");
-    l.insert(l.begin() + 18, l[16]);
+  const auto restarted = [](Lines& l) {
+    const Lines again{
+        R"({"t":1,"ev":"restart","version":3,"lost":"1.3","cause":"x"})",
+        epoch_line("1.4", "1.3", {member(4)}, 3, "gather").dump(),
+        ledger_line(3, "1.4", 4, 4).dump(),
+        ledger_line(4, "1.4", 4, 4).dump(),
+        step_line(5, "1.4").dump(),
+        ledger_line(5, "1.4", 4, 4).dump(),
+    };
+    l.erase(l.begin() + 20, l.begin() + 22);  // step 5 as it was
+    l.insert(l.begin() + 20, again.begin(), again.end());
+  };
+  check_only(changed(restarted), "P3", Verdict::kUnproven,
+             "from a checkpoint, 1 time, first at version 3");
+  // What a restart does not explain is still refuted.
+  const History unexplained = changed([&](Lines& l) {
+    restarted(l);
+    edit(20, "\"version\":3", "\"version\":4")(l);
   });
-  check_only(history, "P3", Verdict::kUnproven, "from a checkpoint, 1 time, first at version 3");
+  CHECK(finding_of(unexplained, "P2").verdict == Verdict::kRefuted);
+  CHECK(has(finding_of(unexplained, "P2").text, "a second ledger of step 3"));
+  CHECK(finding_of(unexplained, "P3").verdict == Verdict::kRefuted);
+}
+
+TEST_CASE("audit: a run that went on from a checkpoint begins there") {
+  check_only(changed([](Lines& l) {
+               l.erase(l.begin() + 6, l.begin() + 8);  // step 0
+               edit(0, "\"ev\":\"start\"", "\"ev\":\"start\",\"from\":1")(l);
+               edit(5, "\"base\":0", "\"base\":1")(l);
+             }),
+             "P1", Verdict::kHeld, "5 steps");  // and P2 and P3 hold as well
+  const History hidden = changed([](Lines& l) { l.erase(l.begin() + 6, l.begin() + 8); });
+  CHECK(has(finding_of(hidden, "P1").text, "step 0 is not there"));
 }
 
 TEST_CASE("audit: a ledger that passed in a vote-begun epoch names who voted before it") {

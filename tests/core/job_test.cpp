@@ -360,4 +360,53 @@ TEST_CASE("the learning rate's cosine is as good as libm's") {
   }
 }
 
+TEST_CASE("[checkpoint]: off without the section, and checked with it") {
+  CHECK(!parse_job(kGood, ".").value().checkpoint.on());
+  const auto section = [](const std::string& keys) { return kGood + "[checkpoint]\n" + keys; };
+  const Job job = parse_job(section("dir = \"c\"\nevery = 20\n"), "/base").value();
+  CHECK(job.checkpoint == CheckpointSpec{"/base/c", 20, 2});
+  CHECK(parse_job(format_job(job), "/").value() == job);
+  CHECK(parse_job(section("dir = \"/c\"\nevery = 1\nkeep = 5\n"), ".").value().checkpoint ==
+        CheckpointSpec{"/c", 1, 5});
+  const std::pair<const char*, const char*> wrong[] = {
+      {"every = 20\n", "dir is missing; [checkpoint].dir"},
+      {"dir = \"c\"\n", "every is missing; [checkpoint].every"},
+      {"dir = \"c\"\nevery = 0\n", "every must be an integer from 1"},
+      {"dir = \"c\"\nevery = 20\nkeep = 0\n", "keep must be an integer from 1 to 1000, is 0"},
+      {"dir = \"c\"\nevry = 20\nevery = 20\n", "unknown key `evry`, did you mean `every`?"},
+      {"dir = \"\"\nevery = 20\n", "dir must be a text"},
+  };
+  for (const auto& [keys, text] : wrong) {
+    CAPTURE(keys);
+    const std::string error = error_of(section(keys));
+    CHECK_MESSAGE(error.find(text) != std::string::npos, error);
+  }
+  CHECK(error_of(kGood + "[checkpoints]\n").find("did you mean `checkpoint`?") !=
+        std::string::npos);
+}
+
+// Goal: a job goes on from checkpoints of jobs with the same state at every version, and of no
+// other.
+TEST_CASE("the state hash is of what reaches a bit of the state") {
+  Job job = parse_job(replaced(kGood, "warmup_steps = 10", "schedule_steps = 60"), ".").value();
+  const auto same_after = [&](auto change) {
+    Job other = job;
+    change(other);
+    return state_hash(other) == state_hash(job);
+  };
+  CHECK(same_after([](Job& j) { j.steps = 500; }));
+  CHECK(same_after([](Job& j) { j.checkpoint = {"/c", 5, 1}; }));
+  CHECK(same_after([](Job& j) { j.digest_every = 3; }));
+  CHECK(same_after([](Job& j) { j.replicas = 1; }));
+  CHECK_FALSE(same_after([](Job& j) { j.seed = 2; }));
+  CHECK_FALSE(same_after([](Job& j) { j.micro_batches = 4; }));
+  CHECK_FALSE(same_after([](Job& j) { j.optimizer.clip = 2; }));
+  // Without a schedule of its own, the learning rates depend on the number of steps.
+  job.optimizer.schedule_steps = 0;
+  CHECK_FALSE(same_after([](Job& j) { j.steps = 500; }));
+  Job with = job;
+  with.checkpoint = {"/c", 5, 1};
+  CHECK(job_hash(with) == job_hash(job));
+}
+
 }  // namespace starling

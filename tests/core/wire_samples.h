@@ -29,7 +29,7 @@ SAMPLE_FIELDS(Incarnation, a, b)
 SAMPLE_FIELDS(SegmentRange, a, b)
 SAMPLE_FIELDS(LedgerRow, a, b, c, d, e)
 SAMPLE_FIELDS(StepRecord, a, b, c, d, e, f, g)
-SAMPLE_FIELDS(Vote, a, b, c, d, e, f)
+SAMPLE_FIELDS(Vote, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(Member, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(Move, a, b, c, d)
 SAMPLE_FIELDS(Plan, a, b, c, d, e, f, g, h, i, j, k)
@@ -50,7 +50,15 @@ SAMPLE_FIELDS(Ended, a, b, c, d)
 SAMPLE_FIELDS(LeaderHint, a, b)
 SAMPLE_FIELDS(RaftEntry, a, b, c)
 SAMPLE_FIELDS(RaftMessage, a, b, c, d, e, f, g, h, i, j, k)
-SAMPLE_FIELDS(JobStarted, a, b)
+SAMPLE_FIELDS(SegmentDigest, a, b)
+SAMPLE_FIELDS(Shard, a, b, c)
+SAMPLE_FIELDS(Checkpoint, a, b, c, d)
+SAMPLE_FIELDS(ShardWritten, a, b, c, d)
+SAMPLE_FIELDS(Unloadable, a, b)
+SAMPLE_FIELDS(Published, a, b)
+SAMPLE_FIELDS(Damaged, a, b)
+SAMPLE_FIELDS(Restarted, a, b, c)
+SAMPLE_FIELDS(JobStarted, a, b, c)
 SAMPLE_FIELDS(Joined, a)
 SAMPLE_FIELDS(LeaveAnnounced, a)
 SAMPLE_FIELDS(Lost, a, b)
@@ -201,6 +209,10 @@ class Maker {
     std::apply([this](auto&... field) { (fill(field), ...); }, fields(p));
     p.world %= 4097;
     for (auto& row : p.ledger) row.micro_batch %= 1u << 20;
+  }
+  void fill(SegmentDigest& d) {
+    std::apply([this](auto&... field) { (fill(field), ...); }, fields(d));
+    d.segment %= 65536;
   }
   void fill(Pause& pause) {
     std::apply([this](auto&... ms) { ((ms = double(below(1 << 30)) / 1024), ...); }, fields(pause));

@@ -1,8 +1,9 @@
 // What a peer can reach before anybody trusts it: the decoders of envelopes and log entries, and
-// the key file's parser; of the small frames of a step; and of what metadata services answer. First
-// byte of the input: which one, and whether the rest is sealed first (so that a fuzzer gets past
-// the checksum). An accepted message must be one that we could have sent: encoding it again checks
-// all limits, and decoding that must give the same bytes once more.
+// What a peer can reach before anybody trusts it: the decoders of envelopes and log entries, and
+// the key file's parser; of the small frames of a step; of what metadata services answer; and of the
+// manifest of a checkpoint. First byte of the input: which one, and whether the rest is sealed first
+// (so that a fuzzer gets past the checksum). An accepted message must be one that we could have
+// sent: encoding it again checks all limits, and decoding that must give the same bytes once more.
 
 #include <chrono>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "actors/notices/answers.h"
 #include "core/base/check.h"
 #include "core/base/keys.h"
+#include "core/formats/checkpoint.h"
 #include "core/wire/codec.h"
 #include "core/wire/seal.h"
 #include "core/wire/step_codec.h"
@@ -78,12 +80,19 @@ void check_answer(ByteView bytes) {
   (void)actors::parse_gcp_preempted(text);
 }
 
+// Taken only as it is written.
+void check_manifest(ByteView bytes) {
+  const std::string text(bytes.begin(), bytes.end());
+  const auto manifest = parse_manifest(text);
+  if (manifest) STARLING_CHECK(format_manifest(manifest.value()) == text);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const ByteView rest(data + 1, size - 1);
-  switch (data[0] % 9) {
+  switch (data[0] % 10) {
     case 0:
       check_envelope(rest);
       break;
@@ -108,8 +117,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 7:
       check_step(rest, decode_ledger, encode_ledger);
       break;
-    default:
+    case 8:
       check_answer(rest);
+      break;
+    default:
+      check_manifest(rest);
       break;
   }
   return 0;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "core/base/keys.h"
+#include "core/formats/checkpoint.h"
 #include "core/wire/codec.h"
 #include "core/wire/seal.h"
 #include "core/wire/step_codec.h"
@@ -39,6 +40,16 @@ Bytes valid_input(samples::Maker& random) {
     message = encode_vote(random.vote());
   } else if (way == 7) {
     message = encode_ledger(random.progress().ledger);
+  } else if (way == 8) {
+    Manifest manifest;
+    manifest.checkpoint.version = 1 + random.below(1000);
+    manifest.record = random.progress().record;
+    manifest.record.version = manifest.checkpoint.version - 1;
+    manifest.segments = 2;
+    manifest.shards = {{"a", 1, {{1, {random.bits(), 0}}}}, {"b", 2, {{0, {0, 0}}}}};
+    manifest.checkpoint.digest = manifest.shards[0].segments[0].digest;
+    const std::string text = format_manifest(manifest);
+    message.assign(text.begin(), text.end());
   } else if (way % 2 == 0) {
     message = encode(random.envelope(random.below(std::variant_size_v<Message>)));
   } else {

@@ -32,11 +32,16 @@ void CoordinatorProcess::start() {
   leader.join_window_ms = s.join_window_ms;
   leader.start_timeout_ms = s.start_timeout_ms;
   leader.state_timeout_ms = s.state_timeout_ms;
+  leader.restart_window_ms = s.restart_window_ms;
+  leader.checkpoint_every = s.checkpoint_every;
+  leader.checkpoint_keep = s.checkpoint_keep;
+  leader.digest_every = s.digest_every;
   leader.job_hash = s.seed;
   leader.tensors.assign(s.segments, "toy");
   leader.bugs = s.bugs;
   config.job.job_hash = s.seed;
   config.job.job[0] = 1;
+  config.job.checkpoints = world_.left();
   for (auto& byte : config.secret) byte = static_cast<std::uint8_t>(random_.next());
   machine_.emplace(std::move(config), disk_state, disk_log);
   commands_.clear();
@@ -119,7 +124,20 @@ void CoordinatorProcess::carry_out() {
       world_.coordinator_says(index_, send->to, send->body);
     if (const auto* seen = std::get_if<elastic::Observation>(&command))
       world_.oracle().observed(*seen);
+    if (const auto* tidy = std::get_if<TidyCheckpoints>(&command)) world_.storage().tidy(*tidy);
+    if (const auto* order = std::get_if<StoreCheckpoint>(&command)) store(*order);
   }
+}
+
+// The manifest is there whether or not this process still is when it hears of it.
+void CoordinatorProcess::store(const StoreCheckpoint& order) {
+  world_.after(World::draw(random_, world_.settings().shard_write), [this, order, life = life_] {
+    const std::string error = world_.storage().store(order);
+    if (life != life_) return;
+    submit([this, version = order.checkpoint.version, error] {
+      handle(elastic::coordinator_event::Stored{version, error});
+    });
+  });
 }
 
 void CoordinatorProcess::write(const Persist& persist) {

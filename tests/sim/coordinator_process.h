@@ -39,6 +39,7 @@ class CoordinatorProcess {
   void drain_inbox();
   void carry_out();
   void write(const elastic::coordinator_command::Persist& persist);
+  void store(const elastic::coordinator_command::StoreCheckpoint& store);
   void tick();
 
   World& world_;

@@ -102,6 +102,9 @@ class Oracle {
 
   void take_entry(const RaftEntry& entry);
   void take_plan(const Plan& plan);
+  void take_checkpoint(const Published& published);
+  void take_restart(const Restarted& restarted);
+  bool given_up(const EpochId& epoch) const;  // by a restart: what it goes on to do counts no more
   void follow_members(const Plan& plan);
   bool entered_by_all(const Plan& plan) const;
   void take_end(const JobEnded& end);
@@ -133,6 +136,9 @@ class Oracle {
   std::vector<RaftEntry> committed_;
   std::map<EpochId, Plan> valid_;
   std::vector<EpochId> chain_;
+  std::map<Version, Digest> checkpoints_;  // complete ones, and not known to be damaged
+  std::vector<EpochId> restarts_;          // the epochs that were lost
+  std::optional<Version> restart_;         // the next plan is fresh, from here
   std::optional<JobEnded> end_;
   std::map<std::uint64_t, std::uint32_t> leaders_;  // by term
   std::uint64_t kills_ = 0;

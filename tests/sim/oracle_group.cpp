@@ -37,10 +37,69 @@ void Oracle::take_entry(const RaftEntry& raft_entry) {
   if (!entry) return violated("a committed entry cannot be decoded: " + entry.error().text());
   if (const auto* plan = std::get_if<Plan>(&entry.value())) take_plan(*plan);
   if (const auto* end = std::get_if<JobEnded>(&entry.value())) take_end(*end);
+  if (const auto* published = std::get_if<Published>(&entry.value())) take_checkpoint(*published);
+  if (const auto* damaged = std::get_if<Damaged>(&entry.value()))
+    checkpoints_.erase(damaged->version);
+  if (const auto* restarted = std::get_if<Restarted>(&entry.value())) take_restart(*restarted);
   if (const auto* lost = std::get_if<Lost>(&entry.value()); lost && lost->certain) {
     const WorkerProcess* p = find(lost->who.nonce);
     if (!p || p->alive()) violated("T2: a living worker was declared certainly dead");
   }
+}
+
+// ---- Checkpoints ------------------------------------------------------------------------------
+
+void Oracle::take_checkpoint(const Published& published) {
+  if (end_) return;
+  const Version version = published.checkpoint.version;
+  world_.count("checkpoint");
+  if (version == 0 || version >= numbers_.steps() ||
+      published.checkpoint.digest != reference_.digest(version))
+    violated("P1: the checkpoint of step " + std::to_string(version) + " has another digest");
+  checkpoints_[version] = published.checkpoint.digest;
+  std::erase_if(checkpoints_, [&](const auto& c) { return c.first < published.oldest; });
+}
+
+bool Oracle::given_up(const EpochId& epoch) const {
+  return !restarts_.empty() && bool(epoch) && epoch <= restarts_.back();
+}
+
+// P3, P5: only when some state is gone, and from the newest that can be read; R11: when no epoch
+// that may still run is left without a member that has stopped.
+void Oracle::take_restart(const Restarted& restarted) {
+  if (end_ || restart_ || chain_.empty() || restarted.lost != chain_.back())
+    return world_.count("void restart");
+  world_.trace("oracle",
+               "restart from step " + std::to_string(restarted.version) + ": " + restarted.cause);
+  world_.count("restart from a checkpoint");
+  if (!state_lost()) violated("P3: a restart, but every segment has a current copy");
+  if (checkpoints_.empty() || checkpoints_.rbegin()->first != restarted.version)
+    violated("P5: a restart from step " + std::to_string(restarted.version) +
+             ", which is not the newest checkpoint");
+  const auto stopped = [&](const Plan& epoch) {
+    bool all_dead = true;
+    for (const Member& member : epoch.members) {
+      const auto life = lives_.find(member.who.nonce);
+      if (life != lives_.end() && life->second.promised > restarted.lost) return true;
+      const WorkerProcess* p = find(member.who.nonce);
+      all_dead = all_dead && p && !p->alive();
+    }
+    return all_dead;
+  };
+  const Plan& last = valid_.at(chain_.back());
+  const bool before_may_run =
+      last.kind == PlanKind::kPrepared && !entered_by_all(last) &&
+      std::none_of(last.members.begin(), last.members.end(), [&](auto& m) {
+        return lives_[m.who.nonce].entered >= last.id && lives_[m.who.nonce].promised > last.id;
+      });
+  if (!stopped(last) || (before_may_run && !stopped(valid_.at(last.predecessor))))
+    violated("R11: a restart though epoch " + to_string(last.id) + " may still run");
+  for (auto& [nonce, life] : lives_) life.left_out = life.left_out || life.member;
+  for (const EpochId& id : chain_)
+    for (const Member& member : valid_.at(id).members) lives_[member.who.nonce].left_out = true;
+  passed_.clear();
+  restarts_.push_back(restarted.lost);
+  restart_ = reached_ = restarted.version;
 }
 
 // ---- Plans ------------------------------------------------------------------------------------
@@ -49,6 +108,10 @@ void Oracle::take_plan(const Plan& plan) {
   const EpochId last = chain_.empty() ? EpochId{} : chain_.back();
   // R10; a plan that is void has no effect, so nothing about it is wrong.
   if (plan.predecessor != last || end_) return world_.count("void plan");
+  if (restart_ && (plan.kind != PlanKind::kFresh || plan.base != *restart_))
+    violated("P5: epoch " + to_string(plan.id) + " follows a restart and is not fresh");
+  restart_.reset();
+  if (plan.kind == PlanKind::kFresh && plan.base > 0) world_.count("fresh plan from a checkpoint");
   if (plan.id <= last) violated("T10: epoch ids do not rise: " + to_string(plan.id));
   world_.trace("oracle", "plan " + to_string(plan.id) + " committed, base " +
                              std::to_string(plan.base) + ", " + plan.cause);
@@ -227,7 +290,9 @@ void Oracle::take_end(const JobEnded& end) {
     world_.count("state lost");
     if (!state_lost())
       violated("P3, P5: state lost? Every segment has a current copy; " + end.reason);
-    if (kills_ == 0) violated("P5: state lost though nobody was killed");
+    if (kills_ == 0 && world_.settings().damage == 0)
+      violated("P5: state lost though nobody was killed");
+    if (!checkpoints_.empty()) world_.count("state lost, and a checkpoint stays");
     return;
   }
   if (end.exit_code == 3 && chain_.empty() && world_.alive_workers() < world_.settings().workers)
@@ -247,8 +312,8 @@ void Oracle::observed(const elastic::Observation& seen) {
   if (seen.kind == Kind::kWarning) world_.count("warning");
   if (seen.kind == Kind::kExposure && seen.exposed > 0) world_.count("exposure");
   if (!world_.tracing()) return;
-  static const char* const kinds[] = {"worker",  "epoch", "step",  "exposure",
-                                      "warning", "end",   "notice"};
+  static const char* const kinds[] = {"worker", "epoch",      "step",    "exposure", "warning",
+                                      "end",    "checkpoint", "restart", "notice"};
   world_.trace("event", std::string(kinds[static_cast<int>(seen.kind)]) + " " + seen.what + " " +
                             to_string(seen.who) + " " + seen.plan.cause);
 }

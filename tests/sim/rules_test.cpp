@@ -64,6 +64,7 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
   for (const Broken& b : table)
     notices(b.rule, b.seed, [&b](std::uint64_t seed) {
       Settings settings = draw_settings(seed);
+      settings.checkpoint_every = 0;
       for (const auto rule : b.switches) settings.bugs.*rule = true;
       return settings;
     });

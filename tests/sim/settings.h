@@ -46,6 +46,12 @@ struct Settings {
   Version steps = 8;
   std::uint32_t segments = 4;
   Version digest_every = 2;
+  // Checkpoints.
+  Version checkpoint_every = 0;
+  std::uint32_t checkpoint_keep = 2;
+  Version resume_at = 0;  // an earlier run left checkpoints up to this version; 0: there was none
+  double damage = 0;      // probability that a shard is damaged
+  double disk_full = 0;   // probability that one cannot be written
   // The group.
   std::uint32_t workers = 3;  // at the start; the first epoch waits for them
   std::uint32_t coordinators = 1;
@@ -65,6 +71,7 @@ struct Settings {
   Span control_delay{100, 1 * kMs};
   Span bulk_delay{50, 500};
   Span persist{200, 2 * kMs};
+  Span shard_write{1 * kMs, 20 * kMs};
   double loss = 0, duplicate = 0;  // of control messages
   Micros connect_timeout = 200 * kMs;
   Micros end_of_file = 5 * kMs;  // until a peer sees a killed process's connections close
@@ -75,6 +82,7 @@ struct Settings {
   std::uint64_t join_window_ms = 20;
   std::uint64_t state_timeout_ms = 10000;
   std::uint64_t start_timeout_ms = 20000;
+  std::uint64_t restart_window_ms = 200;
   std::uint64_t coordinator_timeout_ms = 40000;
   Faults faults;
   Micros deadline = 90 * kSecond;  // the job must have ended by then

@@ -47,6 +47,18 @@ void draw_faults(Faults& f, Random& random) {
   f.kills_max = static_cast<std::uint32_t>(random.range(1, 8));
 }
 
+// From dice of its own, so that runs without checkpoints are what they were before there were any.
+void draw_checkpoints(Settings& s) {
+  Random random(s.seed, /*purpose=*/2);
+  if (random.chance(0.5)) return;
+  s.checkpoint_every = random.range(1, 6);
+  s.checkpoint_keep = static_cast<std::uint32_t>(random.range(1, 3));
+  s.shard_write = {random.range(100, 5 * kMs), random.range(5 * kMs, 100 * kMs)};
+  if (random.chance(0.3)) s.damage = 0.1;
+  if (random.chance(0.2)) s.disk_full = 0.2;
+  if (random.chance(0.3)) s.resume_at = random.below(s.steps);
+}
+
 }  // namespace
 
 Settings draw_settings(std::uint64_t seed) {
@@ -63,6 +75,7 @@ Settings draw_settings(std::uint64_t seed) {
   s.codec = random.chance(0.125);
   draw_weather(s, random);
   draw_faults(s.faults, random);
+  draw_checkpoints(s);
   return s;
 }
 
@@ -78,7 +91,9 @@ std::string to_string(const Settings& s) {
       << f.leaves << ", crashes " << f.coordinator_crashes << " + " << f.leader_and_worker
       << ", slow " << s.slow_most << ", loss " << s.loss << ", guard loss " << f.guard_loss
       << ", targeted " << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing")
-      << " " << f.targeted_chance;
+      << " " << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
+      << s.checkpoint_keep << ", resumed at " << s.resume_at << ", damage " << s.damage
+      << ", disk full " << s.disk_full;
   return out.str();
 }
 

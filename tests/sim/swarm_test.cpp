@@ -53,6 +53,10 @@ constexpr const char* kMustHappen[] = {
     "switch to unequal shares",
     "member left without a share",
     "idle worker measured again",
+    "checkpoint",
+    "restart from a checkpoint",
+    "fresh plan from a checkpoint",
+    "damaged checkpoint",
 };
 
 TEST_CASE("swarm: every seed keeps all promises and ends") {

@@ -18,6 +18,7 @@ elastic::WorkerConfig config_of(const Settings& s) {
   config.steps = s.steps;
   config.segments = s.segments;
   config.digest_every = s.digest_every;
+  config.checkpoint_every = s.checkpoint_every;
   config.heartbeat_ms = s.lease_ms / 10;
   config.retry_ms = 40;
   config.coordinator_timeout_ms = s.coordinator_timeout_ms;
@@ -171,9 +172,49 @@ void WorkerProcess::run(const ToCoordinators& c) {
 }
 
 void WorkerProcess::run(const Initialise& c) {
+  if (c.version != 0) {
+    const Micros delay = World::draw(random_, world_.settings().shard_write);
+    return world_.after(delay, [this, c] { submit([this, c] { load(c); }); });
+  }
   for (SegmentId s = 0; s < store_.params.size(); ++s)
     store_.params[s] = Numbers::params_of(world_.numbers().initial(s));
   later(random_.range(100, 20 * kMs), Initialised{c.epoch});
+}
+
+void WorkerProcess::load(const Initialise& c) {
+  if (!link(c.epoch)) return;  // that plan is over
+  const SharedStorage& storage = world_.storage();
+  for (SegmentId s = 0; s < c.segments.size(); ++s) {
+    if (!c.segments[s]) continue;
+    const auto state = storage.load(c.version, s);
+    if (!state) {
+      world_.count("damaged checkpoint");
+      return handle(NotInitialised{c.epoch, "segment " + std::to_string(s) + " is damaged", false});
+    }
+    store_.held[s] = true;
+    store_.states[s] = *state;
+  }
+  const StepRecord* record = storage.record(c.version);
+  if (!record) return handle(NotInitialised{c.epoch, "there is no manifest", false});
+  world_.oracle().applied(*this, c.version);
+  handle(Initialised{c.epoch, *record});
+}
+
+// A copy of the state as it is now; the disk takes its time.
+void WorkerProcess::run(const WriteCheckpoint& c) {
+  std::map<SegmentId, SegmentState> part;
+  for (SegmentId s : c.segments) part[s] = store_.states[s];
+  const std::string file = to_string(c.epoch) + "-" + std::to_string(who_.nonce);
+  world_.after(World::draw(random_, world_.settings().shard_write), [this, c, part, file] {
+    submit([this, c, part, file] {
+      ShardWritten written{c.version, c.record, {}, {}};
+      if (random_.chance(world_.settings().disk_full))
+        written.error = "no space left";
+      else
+        written.shard = world_.storage().put(c.version, file, part);
+      handle(CheckpointWritten{std::move(written)});
+    });
+  });
 }
 
 void WorkerProcess::run(const Hold& c) {

@@ -113,6 +113,7 @@ class WorkerProcess : public collectives::GatherSource {
   void run(const elastic::worker_command::DropTotals& c);
   void run(const elastic::worker_command::StartGather& c);
   void run(const elastic::worker_command::ComputeDigest& c);
+  void run(const elastic::worker_command::WriteCheckpoint& c);
   void run(const elastic::worker_command::Exit& c);
 
   void later(Micros delay, elastic::WorkerEvent event);
@@ -121,6 +122,7 @@ class WorkerProcess : public collectives::GatherSource {
   Micros micro_batch_time();
   void forget_work();
   void finish_micro_batch(Version version, MicroBatch m, std::uint64_t params_hash, Micros took);
+  void load(const elastic::worker_command::Initialise& c);
   Link* link(const EpochId& epoch);
   void send_all(const Link& link, FrameKind kind, Version version, const Bytes& payload);
   void send_one(const Link& link, Rank to, const FrameHeader& header, const Bytes& payload);

@@ -29,6 +29,9 @@ World::World(const Settings& settings, bool trace)
       weather_(settings.seed, 31),
       bulk_(*this, settings.seed),
       oracle_(*this, numbers_),
+      storage_(settings_, oracle_.reference()),
+      left_(settings.checkpoint_every == 0 ? std::vector<Checkpoint>()
+                                           : storage_.fill(settings.resume_at)),
       faults_(*this) {
   for (std::uint32_t i = 0; i < settings.coordinators; ++i)
     coordinators_.push_back(std::make_unique<CoordinatorProcess>(*this, i));

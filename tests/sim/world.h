@@ -15,13 +15,14 @@
 // Simulated: lost, doubled, late and reordered control messages; one-way and group partitions; bulk
 // connections that break with a part of their data under way; killed, paused and fenced workers;
 // guards that report a death, or die too; announced leaves whose notice ends; joiners; slow disks;
-// coordinators that crash, losing what was not yet synced. Not simulated: bytes of bulk frames that
-// flip (checksums are tested where they are), and the bytes of moved state (the actors').
+// coordinators that crash, losing what was not yet synced; checkpoints on shared storage, some of
+// them damaged, and what an earlier run left there. Not simulated: bytes of bulk frames that flip
+// (checksums are tested where they are), and bytes of moved state, votes and ledgers (the actors').
 //
 // Files: settings.h what a run is drawn from; swarm.cpp the draw; numbers.h the toy model and the
 // undisturbed run; store.h a worker's memory; worker_process.h, coordinator_process.h the
 // processes; bulk.h the connections; faults.h what goes wrong; oracle.h what must never be seen;
-// schedule.h directed schedules.
+// shared_storage.h the checkpoints; schedule.h directed schedules.
 
 #include <cstdint>
 #include <functional>
@@ -38,6 +39,7 @@
 #include "tests/sim/oracle.h"
 #include "tests/sim/random.h"
 #include "tests/sim/settings.h"
+#include "tests/sim/shared_storage.h"
 #include "tests/sim/worker_process.h"
 
 namespace starling::sim {
@@ -105,6 +107,8 @@ class World {
   const Settings& settings() const { return settings_; }
   const Numbers& numbers() const { return numbers_; }
   Oracle& oracle() { return oracle_; }
+  SharedStorage& storage() { return storage_; }
+  const std::vector<Checkpoint>& left() const { return left_; }  // by an earlier run
   Micros now() const { return now_; }
   std::uint64_t now_ms() const { return now_ / kMs + 1; }  // machines take 0 for "never"
   void at(Micros time, std::function<void()> action);
@@ -153,6 +157,8 @@ class World {
   Random weather_;
   Bulk bulk_;
   Oracle oracle_;
+  SharedStorage storage_;
+  std::vector<Checkpoint> left_;
   FaultInjector faults_;
   std::vector<std::unique_ptr<CoordinatorProcess>> coordinators_;
   std::vector<std::unique_ptr<WorkerProcess>> workers_;  // all lives, dead ones too

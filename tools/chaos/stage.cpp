@@ -88,6 +88,8 @@ Result<pid_t> Stage::start_run(const std::string& name, std::uint64_t steps, con
   };
   add("--coordinators", std::to_string(plan.coordinators));
   add("--threads", std::to_string(plan.threads));
+  // Each run has its own, or the second would find those of the first.
+  if (options_.job.checkpoint.on()) add("--checkpoints", path(name + "-checkpoints"));
   if (plan.lease_ms) add("--lease-ms", std::to_string(*plan.lease_ms));
   if (plan.replicas) add("--replicas", std::to_string(*plan.replicas));
   arguments.insert(arguments.end(), more.begin(), more.end());

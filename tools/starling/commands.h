@@ -24,6 +24,8 @@ struct RunOptions {
   std::optional<std::uint64_t> steps, seed, lease_ms;
   std::optional<std::uint32_t> replicas;
   CloudNotices notices;
+  bool resume = false;
+  std::string checkpoints;  // folder, instead of the job file's
   std::string log = "warn";
 };
 int run(RunOptions options);
@@ -56,6 +58,7 @@ struct CoordinatorCommand {
   std::string out;  // events.jsonl goes here; empty: no events
   std::uint32_t workers = 1;
   std::string log = "warn";
+  bool resume = false;
   bool child = false;  // of `starling run`: event lines go to stdout, ends with its parent
 };
 int coordinator(const CoordinatorCommand& command);

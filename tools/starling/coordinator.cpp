@@ -15,6 +15,7 @@
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
 #include "tools/starling/happening.h"
+#include "tools/starling/resume.h"
 
 namespace starling::tools {
 namespace {
@@ -38,6 +39,10 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
   options.job = std::move(job);
   STARLING_TRY(model, kernels::make_model(options.job.model, options.job.isa));
   options.layout = std::make_shared<const Layout>(model->tensors());
+  if (command.resume) {
+    STARLING_TRY(checkpoints, checkpoints_to_resume(options.job, *options.layout));
+    options.checkpoints = std::move(checkpoints);
+  }
   STARLING_TRY(ring, KeyRing::load(command.keys));
   STARLING_TRY(group,
                coordinators_at(ring, command.peers.empty() ? command.listen : command.peers));
@@ -94,6 +99,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   STARLING_TRY(options, options_of(command));
   STARLING_TRY(events, open_events(command));
   const Job job = options.job;
+  const Version from = options.checkpoints.empty() ? 0 : options.checkpoints.back().version;
   const std::string addresses = command.peers.empty() ? command.listen : command.peers;
   auto config = actors::make_system_config();
   caf::actor_system system(config);
@@ -103,7 +109,8 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   Result<int> code = 0;
   Result<> started = ok();
   if (events && !command.child)
-    started = events->start(job, "", {}, 0, addresses, std::filesystem::absolute(command.keys));
+    started =
+        events->start(job, "", {}, 0, addresses, std::filesystem::absolute(command.keys), from);
   if (!command.child) {
     std::printf("%s listens at port %u\n", command.name.c_str(), unsigned{coordinator.port});
     std::fflush(stdout);

@@ -84,6 +84,9 @@ Happening happening_of(const Json& line) {
                     line.at("text").get<std::string>());
   } else if (kind == "warning") {
     happening.said = "warning: " + line.at("text").get<std::string>();
+  } else if (kind == "restart") {
+    happening.said =
+        restart_text(line.at("version").get<Version>(), line.at("cause").get<std::string>());
   } else if (kind == "done") {
     happening.end = end_of(line);
   } else if (kind == "failed") {
@@ -174,11 +177,17 @@ class Processes : public Coordinators {
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
     place.pipe = ends[0];
     const std::string name = "coordinator-" + std::to_string(i);
-    auto pid = children_.spawn(
-        {"coordinator", "--child", "--job", path("job.toml"), "--keys", path("keys"), "--name",
-         name, "--listen", place.address, "--peers", address_.substr(6), "--workers",
-         std::to_string(options_.workers), "--state", path(name), "--log", options_.log},
-        ends[1]);
+    std::vector<std::string> arguments{"coordinator", "--child",
+                                       "--job",       path("job.toml"),
+                                       "--keys",      path("keys"),
+                                       "--name",      name,
+                                       "--listen",    place.address,
+                                       "--peers",     address_.substr(6),
+                                       "--workers",   std::to_string(options_.workers),
+                                       "--state",     path(name),
+                                       "--log",       options_.log};
+    if (!options_.checkpoints.empty()) arguments.push_back("--resume");
+    auto pid = children_.spawn(arguments, ends[1]);
     ::close(ends[1]);
     if (!pid) return std::move(pid).error();
     place.pid = pid.value();

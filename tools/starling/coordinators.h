@@ -22,6 +22,7 @@ struct CoordinatorsOptions {
   std::string folder;             // of the run: job.toml and keys are there
   std::uint32_t count = 1;
   std::uint32_t workers = 1;
+  std::vector<Checkpoint> checkpoints;  // to go on from, oldest first
   std::string log;
 };
 

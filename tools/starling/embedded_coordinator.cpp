@@ -37,6 +37,7 @@ class Embedded : public Coordinators {
     coordinator.allowed = options.ring->allow_list();
     coordinator.state_dir = (std::filesystem::path(options.folder) / "coordinator-0").string();
     coordinator.wanted_workers = options.workers;
+    coordinator.checkpoints = options.checkpoints;
     STARLING_TRY(level, log_level(options.log));
     coordinator.log = level;
     STARLING_TRY(handle, actors::spawn_coordinator(*system_, std::move(coordinator)));

@@ -1,5 +1,7 @@
 #include "tools/starling/happening.h"
 
+#include "core/formats/checkpoint.h"
+
 namespace starling::tools {
 namespace {
 
@@ -55,6 +57,10 @@ Result<> write_event(EventWriter& events, const elastic::Observation& seen, bool
       return events.notice(seen.who, seen.name, seen.notice);
     case Kind::kWarning:
       return events.warning(seen.what);
+    case Kind::kCheckpoint:
+      return events.checkpoint(seen.version, checkpoint_folder(seen.what, seen.version));
+    case Kind::kRestart:
+      return events.restart(seen.version, seen.plan.id, seen.what);
     case Kind::kEnd:
       if (seen.end.exit_code != 0) return events.failed(seen.end.exit_code, seen.end.reason);
       return events.done(seen.end.version, seen.end.digest, seen.end.loss);
@@ -78,6 +84,10 @@ Happening happening_of(const elastic::Observation& seen) {
                                     seen.step.record.tokens, seen.step.epoch, seen.step.world};
       break;
     case Kind::kExposure:
+    case Kind::kCheckpoint:
+      break;
+    case Kind::kRestart:
+      happening.said = restart_text(seen.version, seen.what);
       break;
     case Kind::kNotice:
       happening.said = notice_said(seen.name, seen.notice.source, seen.notice.text);
@@ -90,6 +100,10 @@ Happening happening_of(const elastic::Observation& seen) {
       break;
   }
   return happening;
+}
+
+std::string restart_text(Version version, const std::string& cause) {
+  return "restart from the checkpoint of step " + std::to_string(version) + " (" + cause + ")";
 }
 
 void Spectator::show(const Happening& happening) {

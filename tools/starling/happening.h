@@ -28,6 +28,8 @@ Result<> write_event(EventWriter& events, const elastic::Observation& seen, bool
 Happening happening_of(const elastic::Observation& seen);
 std::string notice_said(const std::string& worker, const std::string& source,
                         const std::string& text);
+// What is said of a restart.
+std::string restart_text(Version version, const std::string& cause);
 
 // Shows what happens as it comes, and keeps the losses. Threads: belongs to one thread.
 class Spectator {

@@ -62,6 +62,11 @@ void add_run(CLI::App& app, RunOptions& o) {
   sub->add_option("--lease-ms", o.lease_ms, "instead of the job file's");
   sub->add_option("--replicas", o.replicas, "instead of the job file's");
   add_notices(sub, o.notices);
+  sub->add_flag(
+      "--resume", o.resume,
+      "go on from the newest complete checkpoint of the job's [checkpoint] folder, with any "
+      "number of workers");
+  sub->add_option("--checkpoints", o.checkpoints, "folder, instead of the job file's");
   add_log(sub, o);
 }
 
@@ -119,6 +124,8 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
   sub->add_option("--state", o.state, "folder of its Raft log; keep it between restarts")
       ->capture_default_str();
   sub->add_option("--out", o.out, "folder for events.jsonl (default: none is written)");
+  sub->add_flag("--resume", o.resume,
+                "a job that begins here goes on from the newest complete checkpoint");
   sub->add_flag("--child", o.child)->group("");
   add_log(sub, o);
 }

@@ -14,6 +14,7 @@
 #include "tools/starling/coordinators.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
+#include "tools/starling/resume.h"
 #include "tools/starling/signals.h"
 
 namespace starling::tools {
@@ -35,6 +36,9 @@ Result<Job> job_to_run(const RunOptions& options) {
   if (options.seed) job.seed = *options.seed;
   if (options.lease_ms) job.lease_ms = *options.lease_ms;
   if (options.replicas) job.replicas = *options.replicas;
+  if (!options.checkpoints.empty() && !job.checkpoint.on())
+    return Error(Code::kBadInput, "--checkpoints needs a [checkpoint] section in " + options.job);
+  if (!options.checkpoints.empty()) job.checkpoint.dir = fs::absolute(options.checkpoints);
   return parse_job(format_job(job), "/");  // an option's value is checked as the file's is
 }
 
@@ -55,6 +59,7 @@ struct Prepared {
   std::string isa;
   Digest data{};
   std::uint64_t samples = 0;
+  std::vector<Checkpoint> checkpoints;  // to go on from
   KeyRing ring;
   std::unique_ptr<EventWriter> events;
 
@@ -79,6 +84,9 @@ Result<Prepared> prepare(const RunOptions& options) {
   STARLING_TRY(data, Dataset::open(run.job));
   run.data = data->identity();
   run.samples = data->samples();
+
+  STARLING_TRY(checkpoints, open_checkpoints(run.job, *run.layout, options.resume));
+  run.checkpoints = std::move(checkpoints);
 
   const std::string folder = options.out.empty() ? default_folder(run.job) : options.out;
   std::error_code error;
@@ -106,13 +114,20 @@ class Run {
     coordinators.folder = run_.folder;
     coordinators.count = options_.coordinators;
     coordinators.workers = options_.workers;
+    coordinators.checkpoints = run_.checkpoints;
     coordinators.log = options_.log;
     STARLING_TRY(started, options_.coordinators == 1
                               ? start_embedded(coordinators, *run_.events)
                               : start_processes(coordinators, *run_.events, children_));
     coordinators_ = std::move(started);
+    const Version from = run_.checkpoints.empty() ? 0 : run_.checkpoints.back().version;
     STARLING_TRY(run_.events->start(run_.job, "isa " + run_.isa, run_.data, run_.samples,
-                                    coordinators_->address(), run_.path("keys")));
+                                    coordinators_->address(), run_.path("keys"), from));
+    if (options_.resume)
+      spectator_.say(
+          (from == 0 ? "no checkpoint yet: begins at step 0, will write to "
+                     : "goes on from the checkpoint of step " + std::to_string(from) + " in ") +
+          run_.job.checkpoint.dir);
     for (std::uint32_t i = 0; i < started_here(); ++i) {
       STARLING_TRY(pid, start_worker());
       workers_.push_back(pid);

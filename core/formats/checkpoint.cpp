@@ -1,0 +1,335 @@
+#include "core/formats/checkpoint.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/base/hash.h"
+#include "core/formats/synced_file.h"
+#include "core/wire/limits.h"
+#include "core/wire/step_codec.h"
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "starling-checkpoint";
+constexpr unsigned kFormatVersion = 1;
+constexpr const char* kManifest = "manifest.json";
+constexpr std::string_view kFolder = "step-";
+
+std::string hex(ByteView bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const std::uint8_t byte : bytes) text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  return text;
+}
+
+std::optional<Bytes> unhex(const std::string& text) {
+  if (text.size() % 2 != 0) return std::nullopt;
+  Bytes bytes(text.size() / 2);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const char* at = text.data() + 2 * i;
+    const auto read = std::from_chars(at, at + 2, bytes[i], 16);
+    if (read.ec != std::errc() || read.ptr != at + 2) return std::nullopt;
+  }
+  return bytes;
+}
+
+std::string hex(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+// What is wrong with the fields; the first thing stays.
+class Reading {
+ public:
+  void wrong(const char* what) {
+    if (fault_.empty()) fault_ = what;
+  }
+  const std::string& fault() const { return fault_; }
+
+  std::uint64_t whole(const Json& value, std::uint64_t max, const char* what) {
+    if (value.is_number_unsigned() && value.get<std::uint64_t>() <= max)
+      return value.get<std::uint64_t>();
+    wrong(what);
+    return 0;
+  }
+  std::uint64_t hex_number(const std::string& text, const char* what) {
+    std::uint64_t value = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+    if (text.size() != 16 || read.ec != std::errc() || read.ptr != text.data() + 16) wrong(what);
+    return value;
+  }
+  Digest digest(const std::string& text, const char* what) {
+    if (text.size() == 32)
+      return {hex_number(text.substr(16), what), hex_number(text.substr(0, 16), what)};
+    wrong(what);
+    return {};
+  }
+
+ private:
+  std::string fault_;
+};
+
+// One component, so that nothing outside the checkpoint's folder is read.
+bool plain_name(const std::string& name) {
+  return !name.empty() && name.size() <= limits::kNameBytes && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                  c == '-' || c == '_' || c == '.';
+         });
+}
+
+Json json_of(const Shard& shard) {
+  Json segments = Json::array();
+  for (const SegmentDigest& s : shard.segments)
+    segments.push_back({s.segment, to_string(s.digest)});
+  return {{"file", shard.file}, {"bytes", shard.bytes}, {"segments", std::move(segments)}};
+}
+
+Shard shard_of(Reading& r, const Json& json) {
+  Shard shard;
+  shard.file = json.at("file").get<std::string>();
+  if (!plain_name(shard.file)) r.wrong("a shard's file");
+  shard.bytes = r.whole(json.at("bytes"), std::uint64_t{1} << 60, "a shard's bytes");
+  for (const Json& s : json.at("segments")) {
+    const auto segment = r.whole(s.at(0), limits::kSegments - 1, "a segment");
+    shard.segments.push_back({static_cast<SegmentId>(segment),
+                              r.digest(s.at(1).get<std::string>(), "a segment's digest")});
+  }
+  return shard;
+}
+
+// All but the checksum.
+Json json_of(const Manifest& m) {
+  Json shards = Json::array();
+  for (const Shard& shard : m.shards) shards.push_back(json_of(shard));
+  return {{"format", kFormat},
+          {"version", kFormatVersion},
+          {"step", m.checkpoint.version},
+          {"digest", to_string(m.checkpoint.digest)},
+          {"fingerprint", to_string(m.checkpoint.fingerprint)},
+          {"fingerprint_text", m.checkpoint.fingerprint_text},
+          {"state_hash", hex(m.state_hash)},
+          {"loss", m.record.loss},
+          {"record", hex(encode_record(m.record))},
+          {"job", m.job},
+          {"segments", m.segments},
+          {"segment_blocks", m.segment_blocks},
+          {"shards", std::move(shards)}};
+}
+
+// Names and texts that are not UTF-8 are replaced, and then differ from what was meant: the texts
+// are for people, the names are our own.
+std::string dump(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace);
+}
+
+Manifest manifest_of(Reading& r, const Json& json) {
+  Manifest m;
+  m.checkpoint.version = r.whole(json.at("step"), ~std::uint64_t{0} - 1, "step");
+  m.checkpoint.digest = r.digest(json.at("digest").get<std::string>(), "digest");
+  m.checkpoint.fingerprint = r.digest(json.at("fingerprint").get<std::string>(), "fingerprint");
+  m.checkpoint.fingerprint_text = json.at("fingerprint_text").get<std::string>();
+  m.state_hash = r.hex_number(json.at("state_hash").get<std::string>(), "state_hash");
+  m.job = json.at("job").get<std::string>();
+  const auto bytes = unhex(json.at("record").get<std::string>());
+  auto record = bytes ? decode_record(*bytes) : Result<StepRecord>(Error(Code::kCorrupt, ""));
+  if (record && record.value().version + 1 == m.checkpoint.version)
+    m.record = record.value();
+  else
+    r.wrong("record");
+  m.segments =
+      static_cast<std::uint32_t>(r.whole(json.at("segments"), limits::kSegments, "segments"));
+  m.segment_blocks =
+      static_cast<std::uint32_t>(r.whole(json.at("segment_blocks"), 0xffff'ffff, "segment_blocks"));
+  const Json& shards = json.at("shards");
+  if (!shards.is_array() || shards.size() > limits::kSegments) {
+    r.wrong("shards");
+    return m;
+  }
+  for (const Json& shard : shards) m.shards.push_back(shard_of(r, shard));
+  return m;
+}
+
+// What must hold between its parts; empty if it does.
+std::string fault_of(const Manifest& m) {
+  std::vector<bool> seen(m.segments);
+  std::size_t count = 0;
+  Digest sum{};
+  for (const Shard& shard : m.shards)
+    for (const SegmentDigest& s : shard.segments) {
+      const std::string segment = "segment " + std::to_string(s.segment);
+      if (s.segment >= m.segments) return segment + " does not exist";
+      if (seen[s.segment]) return segment + " stands there twice";
+      seen[s.segment] = true;
+      ++count;
+      sum = sum + s.digest;
+    }
+  if (count != m.segments)
+    return "only " + std::to_string(count) + " of " + std::to_string(m.segments) +
+           " segments stand there";
+  if (sum != m.checkpoint.digest) return "the digests of its segments do not add up to its digest";
+  return {};
+}
+
+Error failed(const std::string& what, const std::string& path) {
+  return Error(Code::kBadInput, what + " " + path + ": " + std::strerror(errno));
+}
+
+std::optional<Version> version_of(const std::string& folder) {
+  Version version = 0;
+  if (!folder.starts_with(kFolder)) return std::nullopt;
+  const char* begin = folder.data() + kFolder.size();
+  const char* end = folder.data() + folder.size();
+  const auto read = std::from_chars(begin, end, version);
+  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
+  return version;
+}
+
+}  // namespace
+
+std::string format_manifest(const Manifest& manifest) {
+  Json json = json_of(manifest);
+  const std::string text = dump(json);
+  json["checksum"] = to_string(hash128(as_bytes(std::span<const char>(text))));
+  return dump(json) + "\n";
+}
+
+Result<Manifest> parse_manifest(std::string_view text) {
+  const auto corrupt = [](const std::string& what) {
+    return Error(Code::kCorrupt, "manifest is damaged: " + what);
+  };
+  if (text.size() > kManifestBytesMax) return corrupt("it is longer than 64 MiB");
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return corrupt("it is no JSON object");
+  try {  // at() and get() throw where something is missing or of another kind
+    if (json.at("format") != kFormat) return corrupt("its format is another one");
+    Reading r;
+    if (r.whole(json.at("version"), ~std::uint64_t{0}, "version") > kFormatVersion)
+      return Error(Code::kStale, "manifest has format version " + json.at("version").dump() +
+                                     ", this build reads " + std::to_string(kFormatVersion));
+    const Manifest manifest = manifest_of(r, json);
+    if (!r.fault().empty()) return corrupt("wrong " + r.fault());
+    if (const std::string fault = fault_of(manifest); !fault.empty()) return corrupt(fault);
+    // Whatever else may be wrong with it: it is not what was written.
+    if (format_manifest(manifest) != text) return corrupt("its checksum does not hold");
+    return manifest;
+  } catch (const Json::exception& error) {
+    return corrupt(std::string(error.what()).substr(0, 120));
+  }
+}
+
+std::string checkpoint_folder(const std::string& dir, Version version) {
+  char name[32];
+  std::snprintf(name, sizeof name, "step-%09llu", static_cast<unsigned long long>(version));
+  return (fs::path(dir) / name).string();
+}
+
+Result<> open_checkpoint_dir(const std::string& dir) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error)
+    return Error(Code::kBadInput,
+                 "checkpoint folder cannot be made (" + error.message() + "); " + dir);
+  const std::string probe = (fs::path(dir) / (".probe-" + std::to_string(::getpid()))).string();
+  const ByteView nothing;
+  auto written = write_synced_file(probe, std::span<const ByteView>(&nothing, 1));
+  fs::remove(probe, error);
+  if (!written) return std::move(written).error().in("expected a checkpoint folder to write in");
+  return ok();
+}
+
+Result<std::vector<Version>> list_checkpoints(const std::string& dir) {
+  std::vector<Version> versions;
+  std::error_code error;
+  if (!fs::exists(dir, error) && !error) return versions;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    const auto version = version_of(it->path().filename().string());
+    std::error_code ignored;
+    if (version && fs::exists(it->path() / kManifest, ignored)) versions.push_back(*version);
+  }
+  if (error)
+    return Error(Code::kBadInput,
+                 "checkpoint folder cannot be read (" + error.message() + "); " + dir);
+  std::sort(versions.begin(), versions.end());
+  return versions;
+}
+
+Result<Manifest> read_manifest(const std::string& dir, Version version) {
+  const std::string path = checkpoint_folder(dir, version) + "/" + kManifest;
+  // Not blocking: opening a pipe would wait for a writer.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status {};
+  if (fd < 0 || ::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+    auto error = failed("cannot read", path);
+    if (fd >= 0) ::close(fd);
+    return error;
+  }
+  std::string text;
+  std::array<char, 65536> buffer;
+  ssize_t n = 0;
+  while ((n = ::read(fd, buffer.data(), buffer.size())) > 0 && text.size() <= kManifestBytesMax)
+    text.append(buffer.data(), static_cast<std::size_t>(n));
+  auto error = failed("cannot read", path);
+  ::close(fd);
+  if (n < 0) return error;
+  auto manifest = parse_manifest(text);
+  if (!manifest) return std::move(manifest).error().in(path);
+  if (manifest.value().checkpoint.version != version)
+    return Error(
+        Code::kCorrupt,
+        "manifest is of step " + std::to_string(manifest.value().checkpoint.version) + "; " + path);
+  return manifest;
+}
+
+Result<> publish_checkpoint(const std::string& dir, const Manifest& manifest) {
+  const std::string folder = checkpoint_folder(dir, manifest.checkpoint.version);
+  for (const Shard& shard : manifest.shards) {
+    const std::string path = folder + "/" + shard.file;
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return failed("cannot find", path);
+    if (static_cast<std::uint64_t>(status.st_size) != shard.bytes)
+      return Error(Code::kBadInput, path + " has " + std::to_string(status.st_size) +
+                                        " bytes, expected " + std::to_string(shard.bytes));
+  }
+  const std::string text = format_manifest(manifest);
+  const ByteView bytes = as_bytes(std::span<const char>(text));
+  return write_synced_file(folder + "/" + kManifest, std::span<const ByteView>(&bytes, 1));
+}
+
+void remove_checkpoints(const std::string& dir, Version below, const std::vector<Version>& kept) {
+  std::error_code error;
+  std::vector<fs::path> old;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    const auto version = version_of(it->path().filename().string());
+    if (!version || *version >= below ||
+        std::find(kept.begin(), kept.end(), *version) != kept.end())
+      continue;
+    std::error_code ignored;
+    const bool newer_kept =
+        std::any_of(kept.begin(), kept.end(), [&](Version k) { return k > *version; });
+    if (newer_kept || !fs::exists(it->path() / kManifest, ignored)) old.push_back(it->path());
+  }
+  for (const fs::path& folder : old) {
+    fs::remove(folder / kManifest, error);  // first, so that nobody takes the rest for one
+    fs::remove_all(folder, error);
+  }
+}
+
+}  // namespace starling

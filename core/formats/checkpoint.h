@@ -1,0 +1,64 @@
+#pragma once
+// Checkpoints on shared storage: which there are, and what each consists of.
+//
+//   DIR/step-000000040/manifest.json     written last: without it there is no checkpoint
+//   DIR/step-000000040/<shard files>     core/formats/shard.h; those the manifest does not name are
+//                                        left over and mean nothing
+//
+// A checkpoint is made by many processes and belongs to none: any number of workers can load it.
+// The manifest names every shard with size and the digest of every segment; the sum of those is the
+// digest of the version.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/wire/messages.h"
+
+namespace starling {
+
+struct Manifest {
+  Checkpoint checkpoint;
+  StepRecord record;             // of step version-1
+  std::uint64_t state_hash = 0;  // of the job (core/job/job.h)
+  std::string job;               // canonical text, for people
+  std::uint32_t segments = 0;    // of the job
+  std::uint32_t segment_blocks = 0;
+  std::vector<Shard> shards;
+};
+
+inline constexpr std::size_t kManifestBytesMax = std::size_t{64} << 20;
+
+// JSON, the same bytes for the same manifest.
+std::string format_manifest(const Manifest& manifest);
+// Pure. Takes exactly what format_manifest() writes: every flipped bit is noticed.
+// Errors: kCorrupt  anything else; kStale  a later version of the format.
+Result<Manifest> parse_manifest(std::string_view text);
+
+std::string checkpoint_folder(const std::string& dir, Version version);
+
+// Makes DIR if it is not there, and sees whether files can be written in it.
+// Errors: kBadInput  they cannot.
+Result<> open_checkpoint_dir(const std::string& dir);
+
+// Versions with a manifest, oldest first; whether it can be read is another question.
+// Errors: kBadInput  DIR cannot be read. None if it does not exist.
+Result<std::vector<Version>> list_checkpoints(const std::string& dir);
+
+// Errors: kBadInput  it cannot be read; kCorrupt, kStale  as parse_manifest, or it is in the folder
+// of another version.
+Result<Manifest> read_manifest(const std::string& dir, Version version);
+
+// The checkpoint exists from here on, whoever looks. Its shards must be there: their sizes are
+// looked at. Blocks for the disk. Errors: kBadInput  a shard is missing, or the manifest cannot be
+// written.
+Result<> publish_checkpoint(const std::string& dir, const Manifest& manifest);
+
+// Removes the folders of versions below `below` that are not `kept`: those that are not complete,
+// and complete ones while a newer one is kept, so that nobody who is out of date removes what
+// others have published since. What cannot be removed stays.
+void remove_checkpoints(const std::string& dir, Version below, const std::vector<Version>& kept);
+
+}  // namespace starling

@@ -1,0 +1,203 @@
+#include "core/formats/shard.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/check.h"
+#include "core/base/hash.h"
+
+namespace starling {
+namespace {
+
+// A run of real elements of one tensor in a segment's arrays.
+struct Slice {
+  const TensorSpec* tensor = nullptr;
+  std::uint64_t begin = 0;  // in the tensor
+  std::uint64_t at = 0;     // in the segment's arrays
+  std::uint64_t count = 0;
+};
+
+std::vector<Slice> slices_of(const Layout& layout, SegmentId segment) {
+  std::vector<Slice> slices;
+  const std::uint32_t first = layout.first_block(segment), blocks = layout.block_count(segment);
+  for (std::uint32_t b = 0; b < blocks;) {
+    const TensorPlace& place = layout.tensors()[layout.tensor_of(first + b)];
+    const std::uint32_t in_tensor = first + b - place.first_block;
+    const std::uint32_t n = std::min(blocks - b, place.blocks - in_tensor);
+    Slice slice;
+    slice.tensor = &place.spec;
+    slice.begin = std::uint64_t{in_tensor} * kBlock;
+    slice.at = std::uint64_t{b} * kBlock;
+    slice.count = std::min(std::uint64_t{n} * kBlock, place.spec.elements() - slice.begin);
+    slices.push_back(slice);
+    b += n;
+  }
+  return slices;
+}
+
+std::string name_of(const char* array, const Slice& slice) {
+  return std::string(array) + "." + slice.tensor->name + "@" + std::to_string(slice.begin);
+}
+std::string exponents_name(SegmentId segment) {
+  return "exponents@" + std::to_string(segment);
+}
+
+struct Array {
+  const char* name;
+  std::span<const float> values;
+};
+std::vector<Array> arrays_of(const SegmentValues& values) {
+  std::vector<Array> arrays{{"param", values.weights}, {"moment1", values.first}};
+  if (!values.second.empty()) arrays.push_back({"moment2", values.second});
+  return arrays;
+}
+
+Error damaged(const std::string& path, const std::string& what) {
+  return Error(Code::kCorrupt, path + " " + what);
+}
+
+}  // namespace
+
+Digest segment_digest(const Layout& layout, const SegmentValues& values, Bytes& scratch) {
+  const auto put = [&scratch](ByteView view) {
+    scratch.insert(scratch.end(), view.begin(), view.end());
+  };
+  scratch.resize(sizeof values.id);
+  std::memcpy(scratch.data(), &values.id, sizeof values.id);
+  const std::uint32_t first = layout.first_block(values.id);
+  for (const Array& array : arrays_of(values))
+    for (std::uint32_t b = 0; b < layout.block_count(values.id); ++b)
+      put(as_bytes(array.values.subspan(std::size_t{b} * kBlock, layout.used(first + b))));
+  put(as_bytes(values.exponents));
+  return hash128(scratch);
+}
+
+Result<Shard> write_shard(const std::string& folder, const std::string& file, const Layout& layout,
+                          std::span<const SegmentValues> segments) {
+  Shard shard;
+  shard.file = file;
+  Bytes scratch;
+  std::vector<SafetensorsTensor> tensors;
+  for (const SegmentValues& values : segments) {
+    shard.segments.push_back({values.id, segment_digest(layout, values, scratch)});
+    for (const Slice& slice : slices_of(layout, values.id))
+      for (const Array& array : arrays_of(values))
+        tensors.push_back({name_of(array.name, slice),
+                           Dtype::kF32,
+                           {slice.count},
+                           as_bytes(array.values.subspan(slice.at, slice.count))});
+    tensors.push_back({exponents_name(values.id),
+                       Dtype::kI16,
+                       {values.exponents.size()},
+                       as_bytes(values.exponents)});
+  }
+  const std::string path = folder + "/" + file;
+  STARLING_TRY(write_safetensors(path, std::move(tensors), {{"format", "starling-shard"}}));
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return Error(Code::kBadInput, "cannot inspect " + path);
+  shard.bytes = static_cast<std::uint64_t>(status.st_size);
+  return shard;
+}
+
+// ---- Segments in memory -----------------------------------------------------------------------
+
+void SegmentStates::add(const SegmentValues& values) {
+  STARLING_CHECK(values.second.empty() == !second_);
+  STARLING_CHECK(values.exponents.size() == layout_.block_count(values.id));
+  ids_.push_back(values.id);
+  begins_.push_back(weights_.size());
+  weights_.insert(weights_.end(), values.weights.begin(), values.weights.end());
+  first_values_.insert(first_values_.end(), values.first.begin(), values.first.end());
+  second_values_.insert(second_values_.end(), values.second.begin(), values.second.end());
+  exponents_.insert(exponents_.end(), values.exponents.begin(), values.exponents.end());
+}
+
+void SegmentStates::clear() {
+  ids_.clear();
+  begins_.clear();
+  weights_.clear();
+  first_values_.clear();
+  second_values_.clear();
+  exponents_.clear();
+}
+
+SegmentValues SegmentStates::operator[](std::size_t i) const {
+  const std::uint64_t begin = begins_[i];
+  const std::uint64_t blocks = layout_.block_count(ids_[i]), count = blocks * kBlock;
+  SegmentValues values;
+  values.id = ids_[i];
+  values.weights = std::span(weights_).subspan(begin, count);
+  values.first = std::span(first_values_).subspan(begin, count);
+  if (second_) values.second = std::span(second_values_).subspan(begin, count);
+  values.exponents = std::span(exponents_).subspan(begin / kBlock, blocks);
+  return values;
+}
+
+std::vector<SegmentValues> SegmentStates::all() const {
+  std::vector<SegmentValues> all;
+  for (std::size_t i = 0; i < size(); ++i) all.push_back((*this)[i]);
+  return all;
+}
+
+std::uint64_t SegmentStates::bytes() const {
+  return (weights_.size() + first_values_.size() + second_values_.size()) * sizeof(float) +
+         exponents_.size() * sizeof(std::int16_t);
+}
+
+// ---- Reading ----------------------------------------------------------------------------------
+
+Result<const SafetensorsFile*> ShardReader::open(const Shard& shard) {
+  auto& file = files_[shard.file];
+  if (file) return file.get();
+  const std::string path = folder_ + "/" + shard.file;
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return damaged(path, "is not there");
+  if (static_cast<std::uint64_t>(status.st_size) != shard.bytes)
+    return damaged(path, "has " + std::to_string(status.st_size) + " bytes, expected " +
+                             std::to_string(shard.bytes));
+  auto opened = SafetensorsFile::open(path);
+  if (!opened) return Error(Code::kCorrupt, opened.error().text());
+  file = std::make_unique<SafetensorsFile>(std::move(opened).value());
+  return file.get();
+}
+
+Result<> ShardReader::read(const Shard& shard, const SegmentDigest& segment, SegmentStates& out) {
+  STARLING_TRY(file, open(shard));
+  const SegmentId id = segment.segment;
+  if (id >= layout_.segments()) return damaged(file->path(), "has a segment that the job has not");
+  const auto read_into = [&](const std::string& name, Dtype dtype, std::uint64_t count,
+                             std::uint8_t* to) -> Result<> {
+    const SafetensorsEntry* entry = file->find(name);
+    if (entry == nullptr || entry->dtype != dtype || entry->elements() != count)
+      return damaged(file->path(), "has no " + name + " of " + std::to_string(count) + " elements");
+    auto done = file->read(*entry, 0, {to, static_cast<std::size_t>(entry->bytes)});
+    if (!done) return Error(Code::kCorrupt, done.error().text());
+    return ok();
+  };
+  const std::size_t blocks = layout_.block_count(id);
+  std::vector<std::pair<const char*, std::vector<float>*>> arrays{{"param", &weights_},
+                                                                  {"moment1", &first_}};
+  if (second_) arrays.emplace_back("moment2", &second_values_);
+  for (const auto& [array, values] : arrays) {
+    values->assign(blocks * kBlock, 0.0f);  // the padding
+    for (const Slice& slice : slices_of(layout_, id)) {
+      STARLING_TRY(read_into(name_of(array, slice), Dtype::kF32, slice.count,
+                             reinterpret_cast<std::uint8_t*>(values->data() + slice.at)));
+    }
+  }
+  exponents_.resize(blocks);
+  STARLING_TRY(read_into(exponents_name(id), Dtype::kI16, blocks,
+                         reinterpret_cast<std::uint8_t*>(exponents_.data())));
+  SegmentValues values{id, weights_, first_, second_values_, exponents_};
+  if (!second_) values.second = {};
+  const Digest digest = segment_digest(layout_, values, scratch_);
+  if (digest != segment.digest)
+    return damaged(file->path(), "is damaged: segment " + std::to_string(id) + " has digest " +
+                                     to_string(digest) + ", expected " + to_string(segment.digest));
+  out.add(values);
+  return ok();
+}
+
+}  // namespace starling

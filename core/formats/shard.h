@@ -1,0 +1,87 @@
+#pragma once
+// One shard of a checkpoint: the state of some segments as a safetensors file that any reader of
+// the format understands.
+//
+// For each segment and each tensor that it touches, the elements [begin, end) of that tensor, flat:
+//   param.<tensor>@<begin>     F32, weights
+//   moment1.<tensor>@<begin>   F32, and moment2 where the optimizer has a second one
+// and once for the segment
+//   exponents@<segment>        I16, by block
+// Nothing depends on who wrote it or on how many there were. Pure but for the file.
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/ids.h"
+#include "core/base/result.h"
+#include "core/formats/safetensors.h"
+#include "core/job/layout.h"
+#include "core/wire/messages.h"
+
+namespace starling {
+
+// The state of one segment, whole blocks with their padding.
+struct SegmentValues {
+  SegmentId id = 0;
+  std::span<const float> weights, first;    // [block_count * kBlock]
+  std::span<const float> second;            // the same; empty where the optimizer has one moment
+  std::span<const std::int16_t> exponents;  // [block_count]
+};
+
+// The segment's part of the digest of its version: the hash of id, weights, moments and exponents,
+// real elements only. `scratch` is overwritten; kept by the caller, since fresh memory costs more
+// than the hash.
+Digest segment_digest(const Layout& layout, const SegmentValues& values, Bytes& scratch);
+
+// Writes FOLDER/FILE, durable on return, and says what is in it. Blocks for the disk.
+// Errors: as write_synced_file() gives them.
+Result<Shard> write_shard(const std::string& folder, const std::string& file, const Layout& layout,
+                          std::span<const SegmentValues> segments);
+
+// State of segments, in memory of its own.
+class SegmentStates {
+ public:
+  SegmentStates(const Layout& layout, bool second) : layout_(layout), second_(second) {}
+  void add(const SegmentValues& values);  // a copy
+  void clear();                           // keeps the memory
+  std::size_t size() const { return ids_.size(); }
+  SegmentValues operator[](std::size_t i) const;  // valid until the next add() or clear()
+  std::vector<SegmentValues> all() const;
+  std::uint64_t bytes() const;
+
+ private:
+  const Layout& layout_;
+  const bool second_;
+  std::vector<SegmentId> ids_;
+  std::vector<std::uint64_t> begins_;  // of each, in elements
+  std::vector<float> weights_, first_values_, second_values_;
+  std::vector<std::int16_t> exponents_;
+};
+
+// Reads shards of one checkpoint, each opened once.
+class ShardReader {
+ public:
+  ShardReader(std::string folder, const Layout& layout, bool second)
+      : folder_(std::move(folder)), layout_(layout), second_(second) {}
+  // Adds the state of one of the shard's segments to `out`, verified.
+  // Errors: kCorrupt  the file is not there, is not what was written, or has another digest; the
+  // text names it.
+  Result<> read(const Shard& shard, const SegmentDigest& segment, SegmentStates& out);
+
+ private:
+  Result<const SafetensorsFile*> open(const Shard& shard);
+
+  const std::string folder_;
+  const Layout& layout_;
+  const bool second_;
+  std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<float> weights_, first_, second_values_;
+  std::vector<std::int16_t> exponents_;
+  Bytes scratch_;
+};
+
+}  // namespace starling

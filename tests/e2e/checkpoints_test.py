@@ -1,0 +1,211 @@
+"""Checkpoints: the state on disk, a job that goes on from it, and the loss of all copies of some state."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+from harness import STARLING, main, require, same, wait_until
+
+STEPS = 400  # enough for some checkpoints on a slow disk
+SECTION = """
+[checkpoint]
+dir = "{dir}"
+every = {every}
+keep = {keep}
+"""
+
+
+def with_checkpoints(place, every=10, keep=2, dir=None, **changes):
+    """A job with checkpoints, and their folder."""
+    path = place.job(**{"steps": STEPS, **changes})
+    folder = dir or place.path(f"checkpoints-{place.count}")
+    with open(path, "a") as file:
+        file.write(SECTION.format(dir=folder, every=every, keep=keep))
+    return path, folder
+
+
+def complete(folder):
+    """Versions of the complete checkpoints."""
+    if not os.path.isdir(folder):
+        return []
+    return sorted(int(name[5:]) for name in os.listdir(folder)
+                  if os.path.exists(os.path.join(folder, name, "manifest.json")))
+
+
+def shards(folder, version):
+    step = os.path.join(folder, f"step-{version:09}")
+    return sorted(os.path.join(step, name) for name in os.listdir(step) if name.startswith("shard-"))
+
+
+def flip_a_bit(path):
+    with open(path, "r+b") as file:
+        file.seek(os.path.getsize(path) // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+
+
+def kill_all(run):
+    lost = {e["id"] for e in run.workers("lost")}
+    for worker in [w for w in run.workers() if w["id"] not in lost]:
+        run.kill(worker)
+
+
+def again(run):
+    """The one restart of the run, and what it did again."""
+    restarts = run.events("restart")
+    require(len(restarts) == 1, f"{len(restarts)} restarts:\n{run.text()[-2000:]}")
+    return restarts[0]
+
+
+def a_job_goes_on_from_its_newest_checkpoint_at_another_world_size(place):
+    job, folder = with_checkpoints(place)
+    quiet = place.run(place.job(steps=STEPS), "--workers", 1)
+    quiet.end()
+    first = place.run(job, "--workers", 4)
+    wait_until(lambda: len(first.events("checkpoint")) >= 4, "four checkpoints")
+    first.process.send_signal(signal.SIGINT)
+    first.end(code=130)
+    told = [e["version"] for e in first.events("checkpoint")]
+    there = complete(folder)
+    require(told[-1] in there and len(there) <= 3, f"told {told}, there are {there}")
+    second = place.run(job, "--workers", 2, "--resume")
+    digest = second.digest()
+    require(digest == quiet.digest(), f"digest {digest}, undisturbed {quiet.digest()}")
+    start = second.events("start")[0]["from"]
+    require(start == there[-1], f"went on from {start}, the newest is {there[-1]}")
+    require(second.losses() == quiet.losses()[start:], "losses or norms of steps differ")
+    second.verify_ledger()
+    require(len(complete(folder)) == 2, f"{complete(folder)} are kept, expected 2")
+
+
+def an_undisturbed_run_writes_checkpoints_and_changes_no_bit(place):
+    job, folder = with_checkpoints(place, every=20, keep=3, steps=100)
+    quiet = place.run(place.job(steps=100), "--workers", 1)
+    quiet.end()
+    run = place.run(job, "--workers", 3)
+    same(run, quiet)
+    warnings = run.events("warning")
+    told = [e["version"] for e in run.events("checkpoint")]
+    # The last one may come when the run has ended.
+    require(told[:3] == [20, 40, 60] or warnings, f"checkpoints {told}, no warning")
+    manifest = json.load(open(os.path.join(folder, f"step-{told[-1]:09}", "manifest.json")))
+    require(manifest["step"] == told[-1], "manifest of another step")
+
+
+def all_workers_killed_at_once_go_on_from_the_newest(place):
+    job, folder = with_checkpoints(place)
+    quiet = place.run(place.job(steps=STEPS), "--workers", 1)
+    quiet.end()
+    run = place.run(job, "--workers", 4)
+    wait_until(lambda: len(run.events("checkpoint")) >= 3, "three checkpoints")
+    kill_all(run)
+    for _ in range(3):
+        run.join()
+    same(run, quiet)
+    restart = again(run)
+    told = [e["version"] for e in run.events("checkpoint")]
+    require(restart["version"] in told, f"restart from {restart}, checkpoints {told}")
+    fresh = [e for e in run.events("epoch") if e["kind"] == "fresh" and e["base"] == restart["version"]]
+    require(len(fresh) == 1 and fresh[0]["begin"] == "gather", f"fresh epochs {fresh}")
+    twice = [e["version"] for e in run.events("ledger")]
+    require(all(v >= restart["version"] for v in set(twice) if twice.count(v) > 1),
+            "steps before the checkpoint were done again")
+    audit = subprocess.run([STARLING, "audit", run.out, quiet.out], capture_output=True, text=True)
+    require(audit.returncode == 0, f"audit: {audit.stdout}{audit.stderr}")
+
+
+def both_holders_of_a_segment_killed_is_a_restart(place):
+    job, _ = with_checkpoints(place, replicas=1)
+    quiet = place.run(place.job(steps=STEPS), "--workers", 1)
+    quiet.end()
+    run = place.run(job, "--workers", 4)
+    wait_until(lambda: len(run.events("checkpoint")) >= 2, "two checkpoints")
+    for worker in run.workers()[:3]:  # at least two of them are neighbours
+        run.kill(worker)
+    same(run, quiet)
+    again(run)
+    # Who lived on has begun a new life.
+    require(len(run.workers()) > 4, "nobody came back")
+
+
+def of_a_damaged_checkpoint_the_one_before_it_is_used(place):
+    job, folder = with_checkpoints(place, keep=3)
+    quiet = place.run(place.job(steps=STEPS), "--workers", 1)
+    quiet.end()
+    first = place.run(job, "--workers", 3)
+    wait_until(lambda: len(first.events("checkpoint")) >= 3, "three checkpoints")
+    first.process.send_signal(signal.SIGINT)
+    first.end(code=130)
+    there = complete(folder)
+    flip_a_bit(shards(folder, there[-1])[0])
+    second = place.run(job, "--workers", 2, "--resume")
+    require(second.digest() == quiet.digest(), "another digest")
+    warnings = [w["text"] for w in second.events("warning")]
+    require(any(f"step {there[-1]} cannot be used" in w and "shard-" in w for w in warnings),
+            f"no file is named: {warnings}")
+    require(again(second)["version"] == there[-2], f"restart {again(second)}, complete {there}")
+
+
+def a_checkpoint_of_another_job_is_refused(place):
+    job, folder = with_checkpoints(place)
+    run = place.run(job, "--workers", 1)
+    wait_until(lambda: run.events("checkpoint"), "a checkpoint")
+    run.process.send_signal(signal.SIGINT)
+    run.end(code=130)
+
+    def refused(text, *options, job=job):
+        started = place.run(job, *options)
+        started.end(code=2)
+        lines = started.text().splitlines()
+        require(len(lines) == 1 and text in lines[0], f"expected '{text}':\n{started.text()}")
+        require(not os.path.exists(started.out), "a refused run left a folder")
+    refused("is of another job", "--resume", "--seed", 2)
+    refused("is of another job", "--resume", "--steps", 10)  # the learning rates depend on it
+    refused("expected an empty folder, or --resume")
+    refused("--resume needs a [checkpoint] section", "--resume", job=place.job())
+    other, _ = with_checkpoints(place, dir=os.path.join(place.path("text.txt"), "below"))
+    refused("checkpoint folder cannot be made", job=other)
+
+
+def a_folder_that_cannot_be_written_any_more_costs_a_warning(place):
+    job, folder = with_checkpoints(place)
+    quiet = place.run(place.job(steps=STEPS), "--workers", 1)
+    quiet.end()
+    run = place.run(job, "--workers", 3)
+    wait_until(lambda: run.events("checkpoint"), "a checkpoint")
+    shutil.rmtree(folder, ignore_errors=True)
+    with open(folder, "w"):  # a file in its place: nobody can make a folder there, not even root
+        pass
+    same(run, quiet)
+    warnings = [w["text"] for w in run.events("warning")]
+    require(any("is given up" in w for w in warnings), f"warnings: {warnings}")
+
+
+def a_coordinator_of_three_is_killed_and_checkpoints_go_on(place):
+    job, folder = with_checkpoints(place)
+    quiet = place.run(place.job(steps=STEPS), "--workers", 1)
+    quiet.end()
+    run = place.run(job, "--workers", 3, "--coordinators", 3)
+    wait_until(lambda: len(run.events("checkpoint")) >= 2, "two checkpoints")
+    before = run.events("checkpoint")[-1]["version"]
+    mine = subprocess.run(["pgrep", "-f", run.out + "/coordinator-0"], capture_output=True, text=True)
+    os.kill(int(mine.stdout.split()[0]), signal.SIGKILL)
+    wait_until(lambda: run.events("checkpoint")[-1]["version"] > before, "another one")
+    kill_all(run)
+    for _ in range(2):
+        run.join()
+    same(run, quiet)
+    again(run)
+
+
+if __name__ == "__main__":
+    main(a_job_goes_on_from_its_newest_checkpoint_at_another_world_size,
+         an_undisturbed_run_writes_checkpoints_and_changes_no_bit,
+         all_workers_killed_at_once_go_on_from_the_newest,
+         both_holders_of_a_segment_killed_is_a_restart,
+         of_a_damaged_checkpoint_the_one_before_it_is_used,
+         a_checkpoint_of_another_job_is_refused,
+         a_folder_that_cannot_be_written_any_more_costs_a_warning,
+         a_coordinator_of_three_is_killed_and_checkpoints_go_on)

@@ -1,0 +1,403 @@
+// Checkpoints at the leader: from shards to a complete one, and what it decides when state is gone.
+// Its proposals are committed when the test says so.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <deque>
+#include <string>
+
+#include "elastic/membership/leader.h"
+
+namespace starling::elastic {
+namespace {
+
+constexpr std::uint32_t kSegments = 4;
+constexpr std::uint64_t kLease = 1000, kWindow = 2000, kStart = 30000;  // ms
+
+// Two workers 1 and 2 in an epoch of term 1; 1 owns and holds segments 0 and 1, 2 the others.
+struct OneLeader {
+  OneLeader() {
+    elect(1);
+    apply(JobStarted{});
+    for (std::uint64_t nonce : {1, 2}) join(nonce);
+    for (std::uint64_t nonce : {1, 2}) report(nonce, kNoVersion);
+    commit();
+    REQUIRE(group.plan().has_value());
+    enter(21);
+  }
+  void elect(std::uint64_t term) {
+    LeaderConfig config;
+    config.micro_batches = 6;
+    config.steps = 100;
+    config.segments = kSegments;
+    config.replicas = 0;
+    config.wanted_workers = 2;
+    config.lease_ms = config.report_deadline_ms = kLease;
+    config.restart_window_ms = kWindow;
+    config.start_timeout_ms = kStart;
+    config.checkpoint_every = 10;
+    config.checkpoint_dir = "/shared";
+    config.digest_every = 20;
+    leader.emplace(config, group, term, now);
+    proposals.clear();
+  }
+  void on(const LeaderEvent& event) {
+    for (auto& command : leader->on(event)) {
+      if (auto* propose = std::get_if<leader_command::Propose>(&command))
+        proposals.push_back(propose->entry);
+      if (auto* send = std::get_if<leader_command::Send>(&command)) sent.push_back(*send);
+      if (auto* store = std::get_if<leader_command::Store>(&command)) stores.push_back(*store);
+      if (auto* tidy = std::get_if<leader_command::Tidy>(&command)) tidied.push_back(*tidy);
+      if (auto* seen = std::get_if<Observation>(&command))
+        if (seen->kind == Observation::Kind::kWarning) warnings.push_back(seen->what);
+    }
+  }
+  void say(std::uint64_t nonce, Message body) {
+    on(leader_event::Said{{nonce, nonce}, std::to_string(nonce), std::move(body)});
+  }
+  void join(std::uint64_t nonce) {
+    Join join;
+    join.who = {0, nonce};
+    join.fingerprint = {7, 7};
+    say(nonce, join);
+    commit();
+  }
+  void die(std::uint64_t nonce) {
+    on(leader_event::Said{{nonce, nonce}, std::to_string(nonce), Death{{nonce, nonce}}});
+    commit();
+  }
+  // Whoever holds something of the last plan holds it at this version.
+  void report(std::uint64_t nonce, Version version) {
+    Report report;
+    report.promise = asked();
+    report.version = version;
+    if (version != kNoVersion) report.entered = group.plan()->id;
+    report.copies.assign(kSegments, false);
+    if (version != kNoVersion)
+      for (SegmentId s = 0; s < kSegments; ++s)
+        for (const Rank r : group.plan()->holders[s])
+          if (group.plan()->members[r].who.nonce == nonce) report.copies[s] = true;
+    say(nonce, report);
+  }
+  void enter(Version version) {
+    for (const Member& m : group.plan()->members)
+      say(m.who.nonce, Heartbeat{group.plan()->id, version, {}});
+  }
+  void pass_time(std::uint64_t ms) { on(leader_event::Tick{now += ms}); }
+  void commit() {
+    while (!proposals.empty()) {
+      const Entry entry = proposals.front();
+      proposals.pop_front();
+      apply(entry);
+    }
+  }
+  void apply(const Entry& entry) {
+    const bool valid = group.apply(entry);
+    on(leader_event::Applied{entry, valid});
+  }
+  EpochId asked() const {
+    EpochId id;
+    for (const auto& send : sent)
+      if (const auto* freeze = std::get_if<Freeze>(&send.body)) id = std::max(id, freeze->asked);
+    return id;
+  }
+  template <class T>
+  const T* proposed() const {
+    for (const Entry& entry : proposals)
+      if (const auto* found = std::get_if<T>(&entry)) return found;
+    return nullptr;
+  }
+  template <class T>
+  bool sent_to(std::uint64_t nonce) const {
+    return std::any_of(sent.begin(), sent.end(), [&](const leader_command::Send& send) {
+      return send.to.nonce == nonce && std::holds_alternative<T>(send.body);
+    });
+  }
+
+  // The part that one worker owns, with digest 1 for each of its segments.
+  ShardWritten part(std::uint64_t nonce, Version version) const {
+    ShardWritten written{version, {}, {"shard-" + std::to_string(nonce), 10, {}}, {}};
+    written.record.version = version - 1;
+    for (SegmentId s = 0; s < kSegments; ++s)
+      if (group.plan()->members[group.plan()->holders[s].front()].who.nonce == nonce)
+        written.shard.segments.push_back({s, {1, 0}});
+    return written;
+  }
+  void vote_digest(Version version, Digest digest) {
+    Progress progress;
+    progress.epoch = group.plan()->id;
+    progress.record.version = version;
+    progress.record.digest = digest;
+    say(1, progress);
+  }
+  // From both parts to the committed entry.
+  void publish(Version version) {
+    for (std::uint64_t nonce : {1, 2}) say(nonce, part(nonce, version));
+    if (version % 20 == 0) vote_digest(version, {kSegments, 0});
+    REQUIRE(!stores.empty());
+    REQUIRE(stores.back().checkpoint.version == version);
+    on(leader_event::Stored{version, ""});
+    commit();
+  }
+  std::vector<Version> complete() const {
+    std::vector<Version> versions;
+    for (const Checkpoint& c : group.checkpoints()) versions.push_back(c.version);
+    return versions;
+  }
+
+  Group group;
+  std::uint64_t now = 1;
+  std::optional<Leader> leader;
+  std::deque<Entry> proposals;  // not committed yet
+  std::vector<leader_command::Send> sent;
+  std::vector<leader_command::Store> stores;
+  std::vector<leader_command::Tidy> tidied;
+  std::vector<std::string> warnings;
+};
+
+// ---- Writing ----------------------------------------------------------------------------------
+
+TEST_CASE("leader: a checkpoint is stored when every segment is there, and exists when committed") {
+  OneLeader one;
+  one.say(1, one.part(1, 10));
+  CHECK(one.stores.empty());
+  one.say(2, one.part(2, 10));
+  REQUIRE(one.stores.size() == 1);
+  CHECK(one.stores[0].checkpoint == Checkpoint{10, {kSegments, 0}, {7, 7}, ""});
+  CHECK(one.stores[0].record.version == 9);
+  CHECK(one.proposed<Published>() == nullptr);  // the manifest may still fail
+  one.on(leader_event::Stored{10, ""});
+  REQUIRE(one.proposed<Published>() != nullptr);
+  CHECK(one.complete().empty());
+  one.commit();
+  CHECK(one.complete() == std::vector<Version>{10});
+}
+
+TEST_CASE("leader: where votes carry a digest, the shards must have it") {
+  OneLeader one;
+  for (std::uint64_t nonce : {1, 2}) one.say(nonce, one.part(nonce, 20));
+  CHECK(one.stores.empty());  // the vote of step 20 has not passed
+  SUBCASE("it is the same") {
+    one.vote_digest(20, {kSegments, 0});
+    CHECK(one.stores.size() == 1);
+  }
+  SUBCASE("it is another one") {
+    one.vote_digest(20, {kSegments + 1, 0});
+    CHECK(one.stores.empty());
+    REQUIRE(one.warnings.size() == 1);
+    CHECK(one.warnings[0].find("checkpoint of step 20 is given up: its shards have digest") == 0);
+  }
+}
+
+TEST_CASE("leader: a part that cannot be written costs one checkpoint and one warning") {
+  OneLeader one;
+  one.say(1, one.part(1, 10));
+  ShardWritten failed{10, {}, {}, "no space left on device"};
+  one.say(2, failed);
+  one.say(2, one.part(2, 10));
+  CHECK(one.stores.empty());
+  CHECK(one.warnings ==
+        std::vector<std::string>{"checkpoint of step 10 is given up: 2: no space left on device"});
+  one.publish(20);
+  CHECK(one.complete() == std::vector<Version>{20});
+  // What was written of the first goes with the next one.
+  CHECK(one.tidied.back().below == 20);
+  CHECK(one.tidied.back().kept == std::vector<Version>{20});
+}
+
+TEST_CASE("leader: parts of two epochs make one checkpoint, and only members' count") {
+  OneLeader one;
+  const ShardWritten second = one.part(2, 10);
+  one.say(1, one.part(1, 10));
+  one.say(9, second);  // a stranger to the plan
+  CHECK(one.stores.empty());
+  ShardWritten both = one.part(1, 10);  // what another owner wrote again
+  both.shard.file = "again";
+  both.shard.segments.insert(both.shard.segments.end(), second.shard.segments.begin(),
+                             second.shard.segments.end());
+  one.say(2, both);
+  REQUIRE(one.stores.size() == 1);
+  CHECK(one.stores[0].shards.size() == 2);
+  CHECK(one.stores[0].shards[1].segments == second.shard.segments);  // each segment once
+}
+
+TEST_CASE("leader: only the newest are kept") {
+  OneLeader one;
+  for (const Version version : {10, 20, 30, 40}) one.publish(version);
+  CHECK(one.complete() == std::vector<Version>{30, 40});
+  CHECK(one.tidied.back().below == 40);
+  CHECK(one.tidied.back().kept == std::vector<Version>{30, 40});
+  one.say(1, one.part(1, 20));  // late by far
+  CHECK(one.complete() == std::vector<Version>{30, 40});
+}
+
+// ---- Restarting -------------------------------------------------------------------------------
+
+TEST_CASE("leader: with all dead, the next plan is fresh from the newest checkpoint") {
+  OneLeader one;
+  one.publish(10);
+  one.publish(20);
+  one.die(1);
+  one.die(2);
+  REQUIRE(one.group.restart().has_value());
+  CHECK(one.group.start() == 20);
+  for (std::uint64_t nonce : {3, 4}) one.join(nonce);
+  one.pass_time(50);
+  for (std::uint64_t nonce : {3, 4}) one.report(nonce, kNoVersion);
+  REQUIRE(one.proposed<Plan>() != nullptr);
+  const Plan plan = *one.proposed<Plan>();
+  CHECK(plan.kind == PlanKind::kFresh);
+  CHECK(plan.base == 20);
+  CHECK(plan.begin == BeginAt::kGather);
+  CHECK(plan.members.size() == 2);
+  one.commit();
+  CHECK(!one.group.restart());
+}
+
+// Goal: P5's other half. Method: the same losses without a checkpoint.
+TEST_CASE("leader: without a checkpoint the job ends with exit code 4") {
+  OneLeader one;
+  one.die(1);
+  one.die(2);
+  REQUIRE(one.group.end().has_value());
+  CHECK(one.group.end()->exit_code == 4);
+  CHECK(one.group.end()->reason.find("there is no checkpoint to start from") != std::string::npos);
+}
+
+TEST_CASE("leader: who has some state when the rest of it is gone begins a new life") {
+  OneLeader one;
+  one.publish(10);
+  const EpochId lost = one.group.plan()->id;
+  one.die(1);
+  CHECK(one.proposed<Restarted>() == nullptr);  // 2 may have everything, for all that is known
+  one.report(2, 21);
+  REQUIRE(one.proposed<Restarted>() != nullptr);
+  CHECK(one.proposed<Restarted>()->lost == lost);
+  CHECK(one.proposed<Restarted>()->version == 10);
+  CHECK(!one.sent_to<Fenced>(2));
+  one.commit();
+  CHECK(one.sent_to<Fenced>(2));
+  one.join(5);  // its next life
+  one.pass_time(kWindow - 1);
+  CHECK(one.asked().counter == lost.counter + 1);  // one of two: others are waited for
+  one.pass_time(2);
+  CHECK(one.asked().counter > lost.counter + 1);
+  one.report(5, kNoVersion);
+  REQUIRE(one.proposed<Plan>() != nullptr);
+  CHECK(one.proposed<Plan>()->members.size() == 1);
+}
+
+// R11. Method: one that is neither dead nor heard, alone in knowing whether its epoch goes on.
+TEST_CASE("leader: R11, no restart while an epoch may still run") {
+  OneLeader one;
+  one.publish(10);
+  one.die(1);
+  one.join(5);
+  one.pass_time(3 * kLease);
+  one.report(5, kNoVersion);
+  one.pass_time(50000);
+  CHECK(one.proposed<Restarted>() == nullptr);
+  one.pass_time(15000);  // state_timeout_ms: a clear end, which says what there is
+  one.commit();
+  REQUIRE(one.group.end().has_value());
+  CHECK(one.group.end()->exit_code == 4);
+  CHECK(one.group.end()->reason.find("the newest checkpoint is of step 10 in /shared") !=
+        std::string::npos);
+}
+
+TEST_CASE("leader: a restart that nobody comes to ends the job") {
+  OneLeader one;
+  one.publish(10);
+  one.die(1);
+  one.die(2);
+  one.pass_time(kStart);
+  CHECK(!one.group.end());
+  one.pass_time(2);
+  one.commit();
+  REQUIRE(one.group.end().has_value());
+  CHECK(one.group.end()->exit_code == 4);
+  CHECK(one.group.end()->reason.find("no worker came within 30000 ms") != std::string::npos);
+}
+
+TEST_CASE("leader: of a damaged checkpoint the one before it is used, as long as there is one") {
+  OneLeader one;
+  one.publish(10);
+  one.publish(20);
+  one.die(1);
+  one.die(2);
+  for (std::uint64_t nonce : {3, 4}) one.join(nonce);
+  one.pass_time(50);
+  for (std::uint64_t nonce : {3, 4}) one.report(nonce, kNoVersion);
+  one.commit();
+  REQUIRE(one.group.plan()->base == 20);
+  one.say(3, Unloadable{20, "shard-1 is damaged"});
+  one.say(4, Unloadable{20, "shard-1 is damaged"});
+  one.commit();
+  CHECK(one.complete() == std::vector<Version>{10});
+  CHECK(one.warnings ==
+        std::vector<std::string>{"checkpoint of step 20 cannot be used: 3: shard-1 is damaged"});
+  one.pass_time(50);
+  for (std::uint64_t nonce : {3, 4}) one.report(nonce, kNoVersion);
+  one.commit();
+  REQUIRE(one.group.restart().has_value());
+  CHECK(one.group.start() == 10);
+}
+
+TEST_CASE("leader: a new leader goes on with a restart") {
+  OneLeader one;
+  one.publish(10);
+  one.die(1);
+  one.die(2);
+  one.elect(/*term=*/2);
+  for (std::uint64_t nonce : {3, 4}) one.join(nonce);
+  one.pass_time(50);
+  for (std::uint64_t nonce : {3, 4}) one.report(nonce, kNoVersion);
+  one.commit();
+  CHECK(one.group.plan()->kind == PlanKind::kFresh);
+  CHECK(one.group.plan()->base == 10);
+}
+
+TEST_CASE("leader: a job that goes on from checkpoints begins at the newest, with its bits only") {
+  OneLeader one;
+  one.group = Group();
+  one.elect(1);
+  one.sent.clear();
+  JobStarted job;
+  job.checkpoints = {{10, {1, 1}, {7, 7}, "isa a"}, {30, {2, 2}, {7, 7}, "isa a"}};
+  one.apply(job);
+  Join other;
+  other.who = {0, 8};
+  other.fingerprint = {9, 9};
+  other.fingerprint_text = "isa b";
+  one.say(8, other);
+  CHECK(one.sent_to<Refused>(8));
+  for (std::uint64_t nonce : {1, 2}) one.join(nonce);
+  for (std::uint64_t nonce : {1, 2}) one.report(nonce, kNoVersion);
+  one.commit();
+  REQUIRE(one.group.plan().has_value());
+  CHECK(one.group.plan()->kind == PlanKind::kFresh);
+  CHECK(one.group.plan()->base == 30);
+}
+
+// ---- The log ----------------------------------------------------------------------------------
+
+TEST_CASE("group: R10, a restart is void if the plan that it ends is not the last one") {
+  OneLeader one;
+  one.publish(10);
+  const EpochId last = one.group.plan()->id;
+  CHECK(!one.group.apply(Restarted{{last.term, last.counter + 1}, 10, "x"}));
+  CHECK(!one.group.apply(Restarted{last, 20, "there is no such checkpoint"}));
+  CHECK(one.group.apply(Restarted{last, 10, "x"}));
+  CHECK(!one.group.apply(Restarted{last, 10, "again"}));
+  Plan plan = *one.group.plan();
+  plan.predecessor = last;
+  plan.id = last.next();
+  plan.kind = PlanKind::kForced;
+  CHECK(!one.group.apply(plan));  // only a fresh one goes on from there
+  plan.kind = PlanKind::kFresh;
+  CHECK(one.group.apply(plan));
+}
+
+}  // namespace
+}  // namespace starling::elastic

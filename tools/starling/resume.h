@@ -1,0 +1,23 @@
+#pragma once
+// From which checkpoints a job can go on.
+
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/formats/checkpoint.h"
+#include "core/job/job.h"
+#include "core/job/layout.h"
+
+namespace starling::tools {
+
+// Those of the job's folder whose manifest can be read, oldest first; says on stderr which cannot.
+// None if the folder has none. The shards are looked at when they are loaded.
+// Errors: kBadInput  the job has no [checkpoint], the newest is of another job or leaves nothing to
+// do, or there are some and none can be read.
+Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layout& layout);
+
+// Before a run: the folder can be written, and is empty of checkpoints unless the run is to go on
+// from them. Nothing to do for a job without. Errors: kBadInput.
+Result<std::vector<Checkpoint>> open_checkpoints(const Job& job, const Layout& layout, bool resume);
+
+}  // namespace starling::tools
