@@ -11,7 +11,7 @@ namespace {
 bool neutral(const std::string& key, const StartFact& a) {
   if (key == "job.name" || key == "job.replicas" || key == "data.path") return true;
   if (key == "job.steps") return a.job_number("optimizer.schedule_steps").value_or(0) != 0;
-  return key.rfind("elastic.", 0) == 0;
+  return key.rfind("elastic.", 0) == 0 || key.rfind("checkpoint.", 0) == 0;
 }
 
 std::vector<std::string> other_job(const StartFact& a, const StartFact& b) {

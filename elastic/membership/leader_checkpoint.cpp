@@ -10,7 +10,10 @@
 namespace starling::elastic {
 namespace {
 
-constexpr std::size_t kDraftsMax = 2;   // one whose last words are under way beside the next
+// Beside those whose manifest is being written: one that was skipped, one whose last words are
+// under way, and the next. A member cannot begin a version while another's part of one before it is
+// not written, so there are never many.
+constexpr std::size_t kDraftsMax = 3;
 constexpr std::size_t kDigestsMax = 4;  // of versions whose shards may come late
 
 std::string step(Version version) {
@@ -47,9 +50,10 @@ void Leader::said(const Incarnation& from, const std::string& name, const ShardW
     draft.checkpoint.version = m.version;
     draft.segments.resize(config_.segments);
     draft.record = m.record;
-    if (drafts_.size() > kDraftsMax) {
-      const Version oldest = drafts_.begin()->first;
-      if (!drafts_.begin()->second.given_up) give_up(oldest, "some parts of it are missing");
+    const auto open = [](const auto& d) { return !d.second.storing; };
+    const auto oldest = std::find_if(drafts_.begin(), it, open);
+    if (drafts_.size() > kDraftsMax && oldest != it) {
+      if (!oldest->second.given_up) give_up(oldest->first, "some parts of it are missing");
       drafts_.erase(oldest);
     }
   }

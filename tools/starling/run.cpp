@@ -187,8 +187,9 @@ class Run {
   int finish(int code) {
     if (signal_ != 0) spectator_.say("ending");
     if (!end_) children_.signal_all(SIGINT);
+    const bool others_go_on = started_here() < options_.workers || workers_.empty();
     int worst = wait_for_workers(end_ ? kEndGrace : kSignalGrace);
-    if (end_ && started_here() < options_.workers) linger();
+    if (end_ && others_go_on) linger();
     coordinators_.reset();
     children_.signal_all(SIGTERM);  // coordinator processes
     children_.wait_all(kSignalGrace);
