@@ -337,6 +337,12 @@ TEST_CASE("leader: of a damaged checkpoint the one before it is used, as long as
   CHECK(one.complete() == std::vector<Version>{10});
   CHECK(one.warnings ==
         std::vector<std::string>{"checkpoint of step 20 cannot be used: 3: shard-1 is damaged"});
+  for (std::uint64_t nonce : {3, 4}) {  // they have stopped by themselves
+    Report stopped;
+    stopped.promise = one.group.plan()->id.next();
+    stopped.copies.assign(kSegments, false);
+    one.say(nonce, stopped);
+  }
   one.pass_time(50);
   for (std::uint64_t nonce : {3, 4}) one.report(nonce, kNoVersion);
   one.commit();
