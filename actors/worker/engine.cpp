@@ -168,11 +168,6 @@ void Engine::end_damaged(const char* what, SegmentId segment) {
 
 // ---- State ------------------------------------------------------------------------------------
 
-void Engine::execute(const Initialise& c) {
-  state_.initialise(options_.setup->parameters, options_.setup->exponents);
-  handle(event::Initialised{c.epoch});
-}
-
 // Once more at a fresh start that follows the loss of a member in the first step: what that step
 // has begun goes on, so the working parameters are left alone.
 void Engine::execute(const Hold& c) {

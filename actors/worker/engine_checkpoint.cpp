@@ -21,6 +21,7 @@ void Engine::execute(const WriteCheckpoint& c) {
   staged_->clear();
   for (const SegmentId s : c.segments) {
     STARLING_CHECK(state_.label(s) == c.version);
+    if (!state_.intact(s)) return end_damaged("the state", s);
     staged_->add(state_.values(s));
     breathe();
   }

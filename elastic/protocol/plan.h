@@ -1,5 +1,5 @@
 #pragma once
-// A question that workers and the leader both ask of a plan.
+// Questions that workers and the leader both ask of a plan.
 
 #include "core/wire/messages.h"
 

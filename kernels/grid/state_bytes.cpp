@@ -64,6 +64,7 @@ Result<> State::set_values(const SegmentValues& values, Version label) {
     std::copy(given[i].begin(), given[i].end(),
               arrays[i]->part(span.first(), span.count()).begin());
   labels_[values.id] = label;
+  checksums_[values.id] = checksum(values.id);
   return ok();
 }
 

@@ -154,6 +154,9 @@ class Run {
     handle(elastic::coordinator_event::Persisted{});
   }
   void execute(const elastic::coordinator_command::SendRaft&) {}  // there is nobody else
+  // No checkpoints in these runs.
+  void execute(const elastic::leader_command::Store&) { FAIL("a checkpoint"); }
+  void execute(const elastic::leader_command::Tidy&) { FAIL("a checkpoint"); }
   void execute(const elastic::coordinator_command::SendWorker& c) {
     if (!workers_[c.to.nonce - 1]->over()) workers_[c.to.nonce - 1]->hear(c.body);
   }

@@ -127,7 +127,7 @@ TEST_CASE("manifest: anything at all is refused without a crash") {
           bytes[at] = static_cast<char>(random());
           break;
       }
-      if (bytes.empty()) bytes = "{";
+      if (bytes.empty()) bytes = std::string("{");
     }
     if (bytes != text) CHECK_FALSE(parse_manifest(bytes));
   }

@@ -119,6 +119,14 @@ TEST_CASE("state: what changes behind its back is not intact; what it writes its
   for (const SegmentId s : worker.all) other.hold(s);
   REQUIRE(other.set_state(state.state_bytes(range), 1));
   CHECK(std::ranges::all_of(worker.all, [&](SegmentId s) { return other.intact(s); }));
+  State loaded(layout, worker.job);
+  for (const SegmentId s : worker.all) {
+    loaded.hold(s);
+    REQUIRE(loaded.set_values(state.values(s), 1));
+    CHECK(loaded.intact(s));
+    CHECK(loaded.label(s) == 1);
+  }
+  CHECK(loaded.digest_part(worker.all) == state.digest_part(worker.all));
 
   for (const SegmentId s : worker.all) {
     state.flip_held_bit(s);

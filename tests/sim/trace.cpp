@@ -80,6 +80,12 @@ struct MessageText {
   std::string operator()(const Fenced&) const { return "fenced"; }
   std::string operator()(const Released&) const { return "released"; }
   std::string operator()(const Refused& m) const { return "refused " + m.reason; }
+  std::string operator()(const ShardWritten& m) const {
+    return line("shard written v") << m.version << " " << m.error;
+  }
+  std::string operator()(const Unloadable& m) const {
+    return line("unloadable v") << m.version << " " << m.reason;
+  }
   template <class T>
   std::string operator()(const T&) const {
     return "message";
@@ -93,6 +99,12 @@ struct EventText {
   }
   std::string operator()(const Connected& e) const { return line("connected", e.epoch); }
   std::string operator()(const Initialised& e) const { return line("initialised", e.epoch); }
+  std::string operator()(const NotInitialised& e) const {
+    return line("not initialised", e.epoch) << " " << e.reason;
+  }
+  std::string operator()(const CheckpointWritten& e) const {
+    return line("checkpoint written v") << e.shard.version << " " << e.shard.error;
+  }
   std::string operator()(const Broken& e) const {
     return line("broken", e.epoch) << " peer " << e.peer;
   }
@@ -173,6 +185,9 @@ struct CommandText {
   }
   std::string operator()(const Initialise& c) const {
     return line("initialise", c.epoch, c.version);
+  }
+  std::string operator()(const WriteCheckpoint& c) const {
+    return line("write checkpoint", c.epoch, c.version);
   }
   template <class T>
   std::string operator()(const T&) const {
