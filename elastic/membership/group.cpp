@@ -76,11 +76,11 @@ bool Group::take(const Damaged& damaged) {
          0;
 }
 
-// As R10: void if the plan that it ends is not the last valid one.
+// As R10: void if the plan that it ends is not the last valid one; and if a newer checkpoint was
+// published, or this one found damaged, while it was under way.
 bool Group::take(const Restarted& restarted) {
-  const bool known = std::any_of(checkpoints_.begin(), checkpoints_.end(),
-                                 [&](const auto& c) { return c.version == restarted.version; });
-  if (!plan_ || plan_->id != restarted.lost || restart_ || !known) return false;
+  if (!plan_ || plan_->id != restarted.lost || restart_) return false;
+  if (checkpoints_.empty() || checkpoints_.back().version != restarted.version) return false;
   restart_ = restarted;
   start_ = last_base_ = restarted.version;
   return true;

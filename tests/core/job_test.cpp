@@ -363,9 +363,13 @@ TEST_CASE("the learning rate's cosine is as good as libm's") {
 TEST_CASE("[checkpoint]: off without the section, and checked with it") {
   CHECK(!parse_job(kGood, ".").value().checkpoint.on());
   const auto section = [](const std::string& keys) { return kGood + "[checkpoint]\n" + keys; };
-  const Job job = parse_job(section("dir = \"c\"\nevery = 20\n"), "/base").value();
-  CHECK(job.checkpoint == CheckpointSpec{"/base/c", 20, 2});
-  CHECK(parse_job(format_job(job), "/").value() == job);
+  const auto read = parse_job(section("dir = \"c\"\nevery = 20\n"), ".");
+  REQUIRE_MESSAGE(read, read.error().text());
+  const Job& job = read.value();
+  CHECK(job.checkpoint == CheckpointSpec{std::filesystem::absolute("c").string(), 20, 2});
+  const auto again = parse_job(format_job(job), "/");
+  REQUIRE_MESSAGE(again, again.error().text());
+  CHECK(again.value() == job);
   CHECK(parse_job(section("dir = \"/c\"\nevery = 1\nkeep = 5\n"), ".").value().checkpoint ==
         CheckpointSpec{"/c", 1, 5});
   const std::pair<const char*, const char*> wrong[] = {

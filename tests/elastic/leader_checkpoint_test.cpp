@@ -401,6 +401,18 @@ TEST_CASE("group: R10, a restart is void if the plan that it ends is not the las
   plan.id = last.next();
   plan.kind = PlanKind::kForced;
   CHECK(!one.group.apply(plan));  // only a fresh one goes on from there
+}
+
+TEST_CASE("group: a restart is void if a newer checkpoint was published before it in the log") {
+  OneLeader one;
+  one.publish(10);
+  const EpochId last = one.group.plan()->id;
+  const Restarted proposed{last, 10, "x"};
+  one.publish(20);
+  CHECK(!one.group.apply(proposed));
+  CHECK(one.group.start() == 0);
+  CHECK(one.group.apply(Restarted{last, 20, "x"}));
+  CHECK(one.group.start() == 20);
   plan.kind = PlanKind::kFresh;
   CHECK(one.group.apply(plan));
 }

@@ -72,6 +72,7 @@ class Oracle {
   std::uint64_t begun_again() const { return begun_again_; }
   // Every copy of some segment that could go on is gone.
   bool state_lost() const;
+  bool silent(const WorkerProcess& p) const;
   std::string status() const;  // for a run that does not end
 
  private:

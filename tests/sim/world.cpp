@@ -179,13 +179,20 @@ void World::moment(WorkerProcess& process, Moment moment, Version version) {
 // ---- The control network ----------------------------------------------------------------------
 
 void World::block(std::uint32_t from, std::uint32_t to, Micros until) {
-  Micros& end = blocks_[{from, to}];
-  end = std::max(end, until);
+  Block& block = blocks_[{from, to}];
+  if (block.until <= now_) block.since = now_;
+  block.until = std::max(block.until, until);
 }
 
 bool World::blocked(std::uint32_t from, std::uint32_t to) const {
   const auto at = blocks_.find({from, to});
-  return at != blocks_.end() && at->second > now_;
+  return at != blocks_.end() && at->second.until > now_;
+}
+
+bool World::unheard_for(std::uint32_t place, Micros time) const {
+  for (std::uint32_t c = 0; c < settings_.coordinators; ++c)
+    if (!blocked(place, c) || now_ - blocks_.at({place, c}).since < time) return false;
+  return true;
 }
 
 void World::transmit(std::uint32_t from, std::uint32_t to, std::function<void()> deliver) {

@@ -115,6 +115,8 @@ class World {
   void after(Micros delay, std::function<void()> action) { at(now_ + delay, std::move(action)); }
   static Micros draw(Random& random, const Span& span) { return random.range(span.low, span.high); }
   bool blocked(std::uint32_t from_place, std::uint32_t to_place) const;
+  // Whether no coordinator could hear that place for at least so long.
+  bool unheard_for(std::uint32_t place, Micros time) const;
   bool any_block() const { return !blocks_.empty(); }
   // One control message: may be lost, doubled, late.
   void transmit(std::uint32_t from_place, std::uint32_t to_place, std::function<void()> deliver);
@@ -164,7 +166,10 @@ class World {
   std::vector<std::unique_ptr<WorkerProcess>> workers_;  // all lives, dead ones too
   std::map<std::uint64_t, WorkerProcess*> by_nonce_;
   std::uint32_t slots_ = 0;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Micros> blocks_;  // until when
+  struct Block {
+    Micros since = 0, until = 0;
+  };
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Block> blocks_;  // from place, to place
   std::priority_queue<Queued> queue_;
   std::uint64_t sequence_ = 0, events_ = 0, lives_ = 0;
   Micros now_ = 0;
