@@ -115,8 +115,8 @@ std::string format_job(const Job& job);
 // Of the canonical text without what does not change the arithmetic (name, data path, timeouts,
 // compute time, steps are kept out or in as job.cpp says and tests): equal hash = same training.
 std::uint64_t job_hash(const Job& job);
-// The same without the number of steps: jobs with equal hashes and data have the same state at every
-// version that both reach, so one can go on from a checkpoint of the other.
+// The same without the number of steps: jobs with equal hashes and data have the same state at
+// every version that both reach, so one can go on from a checkpoint of the other.
 std::uint64_t state_hash(const Job& job);
 
 // Learning rate of step k (0-based), in double (fixtures README, "Learning rate").

@@ -144,7 +144,14 @@ struct EventWriter::Kept {
   std::vector<Restart> restarts;  // by epoch
   // Of several coordinators one may tell of a step that was done again before another tells why.
   std::vector<Ledger> early;
-  std::unordered_set<std::string> copied;  // lines of other kinds, without their time
+  // Lines of other kinds, without their time; of workers and epochs what they tell of, since a
+  // leader tells what the one before it may have told already, and knows less of it.
+  std::unordered_set<std::string> told;
+  bool first(const std::string& what) { return told.insert(what).second; }
+  bool first_of_worker(std::uint64_t id, const std::string& what) {
+    return first("worker " + std::to_string(id) + " " + what);
+  }
+  bool first_of_epoch(const std::string& id) { return first("epoch " + id); }
 
   std::size_t restarts_before(const EpochId& epoch) const {
     return static_cast<std::size_t>(
@@ -243,6 +250,7 @@ Result<> EventWriter::start(const Job& job, const std::string& fingerprint, cons
 Result<> EventWriter::worker(const Incarnation& who, WorkerChange what, const std::string& name,
                              std::uint64_t pid, std::optional<WorkPhase> phase,
                              const std::string& reason) {
+  if (!kept_->first_of_worker(who.counter, to_string(what))) return ok();
   return write("worker", Json{{"id", who.counter},
                               {"what", to_string(what)},
                               {"name", name},
@@ -252,6 +260,7 @@ Result<> EventWriter::worker(const Incarnation& who, WorkerChange what, const st
 }
 
 Result<> EventWriter::epoch(const Plan& plan, const EpochTimes& times) {
+  if (!kept_->first_of_epoch(to_string(plan.id))) return ok();
   const bool based = plan.kind != PlanKind::kPrepared;
   return write("epoch", Json{{"id", to_string(plan.id)},
                              {"kind", to_string(plan.kind)},
@@ -428,8 +437,12 @@ Result<bool> EventWriter::copy(const std::string& text) {
                           line.at("cause").get<std::string>());
     line.erase("t");
     line.erase("ev");
-    const std::string told = kind + (kind == "epoch" ? line.at("id").dump() : line.dump());
-    if (!kept_->copied.insert(told).second) return false;
+    const bool first =
+        kind == "worker"  ? kept_->first_of_worker(line.at("id").get<std::uint64_t>(),
+                                                   line.at("what").get<std::string>())
+        : kind == "epoch" ? kept_->first_of_epoch(line.at("id").get<std::string>())
+                          : kept_->first(kind + line.dump());
+    if (!first) return false;
     STARLING_TRY(write(kind.c_str(), std::move(line)));
     return true;
   } catch (const std::exception& error) {

@@ -14,9 +14,10 @@
 //             guard told), reason (lost: why it ended itself; null if it did not)
 // epoch       id ("term.counter"), kind, predecessor, members ([{rank, id, name,
 //             joiner, draining}]), base, begin (both null in a prepared plan), cause,
-//             holders (per rank [[first segment, count], ..]), owned (per rank, segments), moves, detect_ms, form_ms, resume_ms (null
-//             if not known), pause (at the member that passed first after a loss: report, plan,
-//             connect, compute, reduce, vote; ms one after the other from its stop; null if none)
+//             holders (per rank [[first segment, count], ..]), owned (per rank, segments), moves,
+//             detect_ms, form_ms, resume_ms (null if not known), pause (at the member that passed
+//             first after a loss: report, plan, connect, compute, reduce, vote; ms one after the
+//             other from its stop; null if none)
 // step        version (of the step's begin: v takes version v to v+1), epoch (in which who told of
 //             it passed or learned it), loss, norm, tokens, ms, world, skipped, ledger_hash (hex),
 //             digest (hex, of `version`; where one was due)
@@ -27,8 +28,8 @@
 //             version on are done again from its checkpoint. Their records are those of before, and
 //             are not told again; their ledgers may be others, and are
 // notice      id, name (of a worker), source (who told it that its machine will go: SIGTERM,
-//             aws, gcp, azure, ..), leave (it leaves; false: a hint, and it stays), seconds (until the
-//             machine goes; null of a hint), text
+//             aws, gcp, azure, ..), leave (it leaves; false: a hint, and it stays), seconds (until
+//             the machine goes; null of a hint), text
 // warning     text
 // done        version, digest (hex), loss
 // failed      code (exit code), reason: the job cannot go on

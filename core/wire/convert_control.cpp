@@ -328,7 +328,7 @@ void read(Reading& r, Body::Reader in, Message& out) {
       return;
     case Body::NOTICE:
       out = read_body(r, in.getNotice());
-        return;
+      return;
     case Body::SHARD_WRITTEN:
       out = read_body(r, in.getShardWritten());
       return;

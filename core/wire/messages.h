@@ -345,8 +345,7 @@ using Entry = std::variant<JobStarted, Joined, LeaveAnnounced, Lost, Plan, JobEn
 
 using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished,     // up
                              Welcome, Refused, Freeze, Committed, Fenced, Released, Ended,  // down
-                             LeaderHint, RaftMessage,
-                             Notice, ShardWritten, Unloadable>;  // up
+                             LeaderHint, RaftMessage, Notice, ShardWritten, Unloadable>;    // up
 
 // Every message names the job, its sender and its receiver; a receiver drops what is not for it.
 struct Envelope {

@@ -139,6 +139,7 @@ void Coordinator::review_leadership() {
     return;
   }
   leader_ = std::make_unique<Leader>(config_.leader, group_, raft_.term(), now_ms_);
+  take(leader_->announce());
 }
 
 void Coordinator::take(LeaderCommands commands) {

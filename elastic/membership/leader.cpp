@@ -18,6 +18,24 @@ Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std:
   restarted_ms_ = now_ms;
 }
 
+LeaderCommands Leader::announce() {
+  commands_.clear();
+  for (const auto& [nonce, worker] : group_.workers()) {
+    tell_of(worker.join.who, "joined");
+    if (worker.dead) tell_of(worker.join.who, "lost");
+  }
+  if (group_.plan()) {
+    Observation epoch;
+    epoch.kind = Observation::Kind::kEpoch;
+    epoch.plan = *group_.plan();
+    epoch.detect_ms = epoch.form_ms = epoch.resume_ms = -1;
+    emit(std::move(epoch));
+    tell_who_is_gone(*group_.plan());
+    tell_exposure(*group_.plan());
+  }
+  return std::exchange(commands_, {});
+}
+
 LeaderCommands Leader::on(const LeaderEvent& event) {
   commands_.clear();
   std::visit([this](const auto& e) { on_event(e); }, event);
@@ -210,15 +228,20 @@ void Leader::applied(const Plan& plan) {
     forming_.reset();
   }
   noticed_ms_ = 0;
-  if (const auto& before = group_.predecessor())
-    for (const Member& m : before->members) {
-      const auto* worker = group_.find(m.who);
-      if (rank_in(plan, m.who) != kNoRank || certainly_dead(m.who) || !worker) continue;
-      tell_of(m.who, worker->leaving ? "left" : "fenced");
-    }
+  tell_who_is_gone(plan);
   tell_exposure(plan);
   resent_ms_ = now_ms_;
   resend();
+}
+
+void Leader::tell_who_is_gone(const Plan& plan) {
+  const auto& before = group_.predecessor();
+  if (!before) return;
+  for (const Member& m : before->members) {
+    const auto* worker = group_.find(m.who);
+    if (rank_in(plan, m.who) != kNoRank || certainly_dead(m.who) || !worker) continue;
+    tell_of(m.who, worker->leaving ? "left" : "fenced");
+  }
 }
 
 void Leader::tell_exposure(const Plan& plan) {

@@ -66,8 +66,8 @@ struct Observation {
   std::string reason;                 // worker, lost: why it ended itself, if it did
   Plan plan;                          // epoch; restart: its id, of the one that was lost
   Version version = 0;                // checkpoint, restart
-  double detect_ms = 0, form_ms = 0;  // epoch: first notice to Freeze, to plan committed
-  double resume_ms = 0;
+  // epoch: first notice to Freeze, to plan committed, to next pass; below 0: not known
+  double detect_ms = 0, form_ms = 0, resume_ms = 0;
   std::optional<Pause> pause;  // epoch: at the member that passed first
   Progress step;               // step (from every member; the writer keeps the first)
   std::uint32_t exposed = 0;   // exposure: segments with fewer than r+1 current copies
@@ -124,6 +124,9 @@ class Leader {
  public:
   Leader(LeaderConfig config, const Group& group, std::uint64_t term, std::uint64_t now_ms);
 
+  // Observations of what stands in the log: the leader before may not have come to tell. Whoever
+  // keeps them drops what it was told already.
+  LeaderCommands announce();
   LeaderCommands on(const LeaderEvent& event);
 
  private:
@@ -223,6 +226,7 @@ class Leader {
   std::vector<Rank> shares_for(const std::vector<Member>& members) const;
   void resend();
   void tell_left_out(const Incarnation& who);
+  void tell_who_is_gone(const Plan& plan);
   void announce_epoch(double resume_ms, std::optional<Pause> pause = {});
   void tell_of(const Incarnation& who, const char* what);
   void tell_exposure(const Plan& plan);

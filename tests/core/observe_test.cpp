@@ -180,6 +180,27 @@ TEST_CASE("events: the first record stays, an equal one is ignored, another is a
   CHECK(lines_of(writer->path()).size() == 1);
 }
 
+// Goal: a new leader tells again what it finds in the log, with less beside it.
+TEST_CASE("events: of a worker's change and of an epoch the first word stays") {
+  const Folder folder;
+  const auto writer = EventWriter::open(folder.path()).value();
+  REQUIRE(writer->worker({6, 9}, WorkerChange::kLost, "w", 77, WorkPhase::kCompute, "why"));
+  REQUIRE(writer->worker({6, 9}, WorkerChange::kLost, "w", 77));
+  REQUIRE(writer->worker({7, 9}, WorkerChange::kLost, "v", 78));
+  const auto again = writer->copy(
+      R"({"t":1,"ev":"worker","id":7,"what":"lost","name":"v","pid":78,"phase":"vote"})");
+  REQUIRE(again);
+  CHECK(!again.value());
+  Plan plan;
+  plan.id = {1, 2};
+  REQUIRE(writer->epoch(plan, {1.0, 2.0, 3.0}));
+  REQUIRE(writer->epoch(plan));
+  const auto lines = lines_of(writer->path());
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0].at("phase") == "compute");
+  CHECK(lines[2].at("resume_ms") == 3.0);
+}
+
 TEST_CASE("events: one ledger per version, until a restart") {
   const EpochId next{kEpoch.term, kEpoch.counter + 1};
   const Folder folder;

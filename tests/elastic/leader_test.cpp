@@ -190,6 +190,26 @@ TEST_CASE("leader: R10, a new leader asks for reports at an id of its own term")
 }
 
 // R10. Method: two plans with the same predecessor, in either order of their ids.
+// Goal: whoever reads the events knows every worker and epoch, whichever leader died when.
+TEST_CASE("leader: a new one tells what the one before may not have come to tell") {
+  OneLeader one;
+  one.begin(5);
+  lose_third(one);
+  one.commit();
+  one.join(4);
+  one.elect(2);
+  std::vector<std::string> told;
+  for (const auto& command : one.leader->announce()) {
+    const auto& seen = std::get<Observation>(command);
+    if (seen.kind == Observation::Kind::kWorker) told.push_back(seen.name + " " + seen.what);
+    if (seen.kind != Observation::Kind::kEpoch) continue;
+    told.push_back("epoch " + members_of(seen.plan));
+    CHECK(seen.resume_ms < 0);
+  }
+  CHECK(told == std::vector<std::string>{"1 joined", "2 joined", "3 joined", "3 lost", "4 joined",
+                                         "epoch 12"});
+}
+
 TEST_CASE("group: R10, of two plans with one predecessor the first that is committed is valid") {
   const auto plan = [](EpochId id, EpochId predecessor) {
     Plan p;

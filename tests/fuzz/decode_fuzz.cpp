@@ -1,9 +1,10 @@
 // What a peer can reach before anybody trusts it: the decoders of envelopes and log entries, and
 // What a peer can reach before anybody trusts it: the decoders of envelopes and log entries, and
-// the key file's parser; of the small frames of a step; of what metadata services answer; and of the
-// manifest of a checkpoint. First byte of the input: which one, and whether the rest is sealed first
-// (so that a fuzzer gets past the checksum). An accepted message must be one that we could have
-// sent: encoding it again checks all limits, and decoding that must give the same bytes once more.
+// the key file's parser; of the small frames of a step; of what metadata services answer; and of
+// the manifest of a checkpoint. First byte of the input: which one, and whether the rest is sealed
+// first (so that a fuzzer gets past the checksum). An accepted message must be one that we could
+// have sent: encoding it again checks all limits, and decoding that must give the same bytes once
+// more.
 
 #include <chrono>
 #include <cstdint>

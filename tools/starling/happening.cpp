@@ -16,8 +16,8 @@ WorkerChange change_of(const std::string& what) {
 
 EpochTimes times_of(const elastic::Observation& seen) {
   EpochTimes times;
-  if (seen.resume_ms >= 0) times.resume_ms = seen.resume_ms;  // else another plan came before it
-  if (seen.plan.kind != PlanKind::kForced) return times;
+  if (seen.resume_ms >= 0) times.resume_ms = seen.resume_ms;
+  if (seen.plan.kind != PlanKind::kForced || seen.form_ms < 0) return times;
   times.detect_ms = seen.detect_ms;
   times.form_ms = seen.form_ms;
   times.pause = seen.pause;
