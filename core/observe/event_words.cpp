@@ -1,0 +1,67 @@
+// The words of core/observe/events.h for what workers and plans do.
+
+#include "core/observe/events.h"
+
+namespace starling {
+
+const char* to_string(WorkerChange what) {
+  switch (what) {
+    case WorkerChange::kJoined:
+      return "joined";
+    case WorkerChange::kLeft:
+      return "left";
+    case WorkerChange::kLost:
+      return "lost";
+    case WorkerChange::kFenced:
+      return "fenced";
+  }
+  return "unknown";
+}
+
+const char* to_string(PlanKind kind) {
+  switch (kind) {
+    case PlanKind::kFresh:
+      return "fresh";
+    case PlanKind::kForced:
+      return "forced";
+    case PlanKind::kPrepared:
+      return "prepared";
+  }
+  return "unknown";
+}
+
+const char* to_string(BeginAt begin) {
+  switch (begin) {
+    case BeginAt::kVote:
+      return "vote";
+    case BeginAt::kGather:
+      return "gather";
+    case BeginAt::kCompute:
+      return "compute";
+  }
+  return "unknown";
+}
+
+const char* to_string(WorkPhase phase) {
+  switch (phase) {
+    case WorkPhase::kNone:
+      return "none";
+    case WorkPhase::kChange:
+      return "change";
+    case WorkPhase::kCompute:
+      return "compute";
+    case WorkPhase::kReduce:
+      return "reduce";
+    case WorkPhase::kVote:
+      return "vote";
+    case WorkPhase::kApply:
+      return "apply";
+    case WorkPhase::kGather:
+      return "gather";
+    case WorkPhase::kEnd:
+      return "end";
+  }
+  return "unknown";
+}
+
+}  // namespace starling
