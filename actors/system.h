@@ -1,6 +1,6 @@
 #pragma once
-// How Starling's actors want their CAF system. An application that has a system of its own keeps it;
-// it should have the policy `sharing` and at least two scheduler threads.
+// How Starling's actors want their CAF system. An application that has a system of its own keeps
+// it; it should have the policy `sharing` and at least two scheduler threads.
 
 #include <caf/actor_system_config.hpp>
 

@@ -21,7 +21,9 @@ using ByteView = std::span<const std::uint8_t>;
 // Immutable and shared: what actors, queues and threads pass to each other.
 using SharedBytes = std::shared_ptr<const Bytes>;
 
-inline SharedBytes share(Bytes bytes) { return std::make_shared<const Bytes>(std::move(bytes)); }
+inline SharedBytes share(Bytes bytes) {
+  return std::make_shared<const Bytes>(std::move(bytes));
+}
 
 template <class T>
 ByteView as_bytes(std::span<const T> values) {

@@ -8,10 +8,10 @@
 
 namespace starling {
 
-using Rank = std::uint32_t;          // place in an epoch, 0 .. world size - 1
-using Version = std::uint64_t;       // number of committed steps; step v takes version v to v+1
-using MicroBatch = std::uint32_t;    // 0 .. M-1 within a step
-using SegmentId = std::uint32_t;     // 0 .. segments-1, a function of the job only
+using Rank = std::uint32_t;        // place in an epoch, 0 .. world size - 1
+using Version = std::uint64_t;     // number of committed steps; step v takes version v to v+1
+using MicroBatch = std::uint32_t;  // 0 .. M-1 within a step
+using SegmentId = std::uint32_t;   // 0 .. segments-1, a function of the job only
 
 inline constexpr Version kNoVersion = ~Version{0};  // a worker that has no state yet
 inline constexpr Rank kNoRank = ~Rank{0};
@@ -40,10 +40,10 @@ using JobId = std::array<std::uint8_t, 16>;  // random, made when the job is cre
 using EpochKey = std::array<std::uint8_t, 32>;
 using Digest = std::array<std::uint64_t, 2>;  // a 128-bit sum, low word first
 
-std::string to_string(const EpochId& id);         // "3.17"
-std::string to_string(const Incarnation& who);    // "5-1f2e3d4c"
-std::string to_string(const Digest& digest);      // 32 hex digits
-std::string to_string(const JobId& job);          // 32 hex digits
+std::string to_string(const EpochId& id);       // "3.17"
+std::string to_string(const Incarnation& who);  // "5-1f2e3d4c"
+std::string to_string(const Digest& digest);    // 32 hex digits
+std::string to_string(const JobId& job);        // 32 hex digits
 
 // 128-bit addition modulo 2^128: order does not matter, so neither does placement.
 Digest operator+(const Digest& a, const Digest& b);

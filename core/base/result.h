@@ -45,7 +45,9 @@ class Error {
 
 template <class T = void>
 using Result = boost::outcome_v2::basic_result<T, Error, boost::outcome_v2::policy::terminate>;
-inline auto ok() { return boost::outcome_v2::success(); }
+inline auto ok() {
+  return boost::outcome_v2::success();
+}
 
 }  // namespace starling
 

@@ -1,10 +1,10 @@
 #pragma once
-// How a model's parameters lie in blocks, segments and buckets. A function of the job only, so every
-// worker computes the same.
+// How a model's parameters lie in blocks, segments and buckets. A function of the job only, so
+// every worker computes the same.
 //
 // Flat index space: tensors one after the other, each starting at a block boundary, the rest of its
-// last block padded with zeros. Every flat array (gradients, sums, weights, moments, parameters) has
-// `elements()` entries; element i of tensor t is at t.first_block * kBlock + i.
+// last block padded with zeros. Every flat array (gradients, sums, weights, moments, parameters)
+// has `elements()` entries; element i of tensor t is at t.first_block * kBlock + i.
 
 #include <cstdint>
 #include <string>
@@ -42,7 +42,8 @@ struct SegmentRange {
 class Layout {
  public:
   // segment_blocks: blocks per segment (0 = chosen so that there are at most 512 segments and a
-  // segment has at least 4 blocks); bucket_segments: segments per bucket (0 = about 4 MiB of int32).
+  // segment has at least 4 blocks); bucket_segments: segments per bucket (0 = about 4 MiB of
+  // int32).
   explicit Layout(std::vector<TensorSpec> tensors, std::uint32_t segment_blocks = 0,
                   std::uint32_t bucket_segments = 0);
 

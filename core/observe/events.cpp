@@ -437,11 +437,10 @@ Result<bool> EventWriter::copy(const std::string& text) {
                           line.at("cause").get<std::string>());
     line.erase("t");
     line.erase("ev");
-    const bool first =
-        kind == "worker"  ? kept_->first_of_worker(line.at("id").get<std::uint64_t>(),
-                                                   line.at("what").get<std::string>())
-        : kind == "epoch" ? kept_->first_of_epoch(line.at("id").get<std::string>())
-                          : kept_->first(kind + line.dump());
+    const bool first = kind == "worker" ? kept_->first_of_worker(line.at("id").get<std::uint64_t>(),
+                                                                 line.at("what").get<std::string>())
+                       : kind == "epoch" ? kept_->first_of_epoch(line.at("id").get<std::string>())
+                                         : kept_->first(kind + line.dump());
     if (!first) return false;
     STARLING_TRY(write(kind.c_str(), std::move(line)));
     return true;

@@ -26,10 +26,11 @@ struct FrameHeader {
   std::uint8_t flags = 0;
   std::uint16_t reserved = 0;
   Version version = 0;
-  SegmentId first = 0;        // segments that the payload is about, where it is about segments
+  SegmentId first = 0;  // segments that the payload is about, where it is about segments
   std::uint32_t count = 0;
-  std::uint64_t length = 0;   // of the payload, bytes
-  std::uint64_t checksum = 0;  // hash64 of the payload, seeded with the hash of the header before it
+  std::uint64_t length = 0;  // of the payload, bytes
+  std::uint64_t checksum =
+      0;  // hash64 of the payload, seeded with the hash of the header before it
 
   static constexpr std::uint32_t kMagic = 0x31667253;  // "Srf1"
 };

@@ -58,14 +58,14 @@ struct Observation {
   Kind kind = Kind::kWarning;
   // worker: joined, left, lost, fenced; warning: the text; checkpoint: its folder; restart: cause
   std::string what;
-  Incarnation who;                    // worker, notice
-  std::string name;                   // worker, notice
-  std::uint64_t pid = 0;              // worker
-  Notice notice;                      // notice: given to `who`
-  std::optional<WorkPhase> phase;     // worker, lost: what it was at, by its guard
-  std::string reason;                 // worker, lost: why it ended itself, if it did
-  Plan plan;                          // epoch; restart: its id, of the one that was lost
-  Version version = 0;                // checkpoint, restart
+  Incarnation who;                 // worker, notice
+  std::string name;                // worker, notice
+  std::uint64_t pid = 0;           // worker
+  Notice notice;                   // notice: given to `who`
+  std::optional<WorkPhase> phase;  // worker, lost: what it was at, by its guard
+  std::string reason;              // worker, lost: why it ended itself, if it did
+  Plan plan;                       // epoch; restart: its id, of the one that was lost
+  Version version = 0;             // checkpoint, restart
   // epoch: first notice to Freeze, to plan committed, to next pass; below 0: not known
   double detect_ms = 0, form_ms = 0, resume_ms = 0;
   std::optional<Pause> pause;  // epoch: at the member that passed first
