@@ -87,6 +87,7 @@ Result<int> follow(caf::scoped_actor& self, EventWriter* events, bool ledger, bo
   for (;;) {
     self->receive(
         take, caf::after(kPoll) >> [] {});
+    if (!written && child) return code;  // the `run` that read them has ended
     if (!written) return std::move(written).error();
     const timespec now{};
     const int signal = ::sigtimedwait(&set, nullptr, &now);

@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tools/starling/coordinators.h"
 
@@ -128,7 +129,7 @@ class Processes : public Coordinators {
     std::vector<pollfd> polled;
     for (const Place& place : places_) polled.push_back({place.pipe, POLLIN, 0});
     ::poll(polled.data(), polled.size(), static_cast<int>(time.count()));
-    std::vector<Happening> happenings;
+    std::vector<Happening> happenings = std::exchange(late_, {});
     for (std::size_t i = 0; i < places_.size(); ++i) {
       if (polled[i].revents == 0) continue;
       STARLING_TRY(read(places_[i], happenings));
@@ -147,6 +148,11 @@ class Processes : public Coordinators {
   Result<bool> child_ended(pid_t pid) override {
     for (std::size_t i = 0; i < places_.size(); ++i) {
       if (places_[i].pid != pid) continue;
+      // What it told before it died is told by nobody else for certain.
+      while (places_[i].pipe >= 0) {
+        STARLING_TRY(more, read(places_[i], late_));
+        if (!more) break;
+      }
       if (!ended_) {
         STARLING_TRY(start(i));
       }
@@ -194,14 +200,15 @@ class Processes : public Coordinators {
     return ok();
   }
 
-  Result<> read(Place& place, std::vector<Happening>& happenings) {
+  // Whether there may be more.
+  Result<bool> read(Place& place, std::vector<Happening>& happenings) {
     char buffer[65536];
     const ssize_t n = ::read(place.pipe, buffer, sizeof buffer);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return ok();
-    if (n <= 0) {  // it has died; what it was writing is told by others
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return errno == EINTR;
+    if (n <= 0) {  // it has died; the line that it was writing is told by others
       ::close(place.pipe);
       place.pipe = -1;
-      return ok();
+      return false;
     }
     place.text.append(buffer, static_cast<std::size_t>(n));
     std::size_t at = 0;
@@ -211,7 +218,7 @@ class Processes : public Coordinators {
     place.text.erase(0, at);
     if (place.text.size() > kLineBytesMax)
       return Error(Code::kInternal, "a coordinator writes a line without end");
-    return ok();
+    return true;
   }
 
   Result<> on_line(const std::string& text, std::vector<Happening>& happenings) {
@@ -248,6 +255,7 @@ class Processes : public Coordinators {
   std::string address_;
   Version last_step_ = 0;
   EpochId epoch_;                 // the last one told of
+  std::vector<Happening> late_;   // of coordinators that have died, for the next wait()
   std::optional<Happening> end_;  // told by one of them
   std::string end_line_;
   Clock::time_point end_at_;
