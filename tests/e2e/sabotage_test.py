@@ -3,7 +3,7 @@ from harness import main, require, sabotage, same
 
 
 def a_flipped_bit_is_found_named_and_made_good(place):
-    job = place.job(steps=1500)  # time enough for a new process to come
+    job = place.job(steps=800)  # time enough for a new process to come
     quiet = place.run(job, "--workers", 1)
     quiet.end()
     for kind, what in (("flip-state", "the state"), ("flip-total", "the total"),
