@@ -109,7 +109,8 @@ TEST_CASE("P3: an epoch that begins before a committed step, or before an earlie
 }
 
 TEST_CASE("P3: a restart although somebody had a copy") {
-  const Tale restarted = disturbed_tale().add(R"({"t":1.6,"ev":"restart","version":2})").done();
+  const Tale restarted =
+      disturbed_tale().add(R"({"t":1.6,"ev":"restart","version":2,"lost":"1.2"})").done();
   CHECK_FINDING(evidence_of(restarted), "P3", Finding::kBroken);
 }
 
@@ -160,6 +161,23 @@ TEST_CASE("P5: state is lost with exit code 4 and one line, and only when no cop
     e.loud.step_lines[1].second.loss = 3;
     CHECK_FINDING(e, "P1", Finding::kBroken);
   }
+}
+
+TEST_CASE("P3, P5, P7: a restart from a checkpoint when every copy of something was taken") {
+  // Workers 2 and 3 have the two copies of segment 1; step 2 is done again by others.
+  Tale tale = beginning().steps(0, 3).worker(1.26, 2, "lost").worker(1.26, 3, "lost");
+  tale.add(R"({"t":1.3,"ev":"restart","version":2,"lost":"1.1"})");
+  tale.worker(1.4, 4, "joined").worker(1.4, 5, "joined");
+  tale.epoch(1.5, "1.2", "1.1", "fresh", 2, {4, 5}, "restart").ledger(31, 2, "[0,4],[1,5]");
+  for (int v : {3, 4}) tale.step(30 + v, v).ledger(30 + v, v, "[0,4],[1,5]");
+  Evidence e = evidence_of(tale.done());
+  e.deeds = {deed(FaultKind::kKill, 1.25, 2), deed(FaultKind::kKill, 1.25, 3)};
+  for (const char* promise : {"P1", "P2", "P3", "P5"}) CHECK_FINDING(e, promise, Finding::kHeld);
+  CHECK_FINDING(e, "P7", Finding::kNotTested);  // 30 s of steps that are done again are no pause
+
+  e.deeds.pop_back();  // 3 lives, for all that was done here
+  CHECK_FINDING(e, "P3", Finding::kBroken);
+  CHECK_FINDING(e, "P7", Finding::kNotTested);
 }
 
 TEST_CASE("P5: a worker that ends for no reason") {

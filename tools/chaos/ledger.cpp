@@ -55,7 +55,7 @@ class Counter {
         note(step_text(version) + ": has a ledger and was never committed");
       const auto allowed =
           1 + std::count_if(story_.restarts.begin(), story_.restarts.end(),
-                            [v = version](Version restart) { return restart <= v; });
+                            [v = version](const RestartSeen& r) { return r.version <= v; });
       if (++times[version] > std::size_t(allowed)) {
         note(step_text(version) + ": has two ledgers");
         out_.duplicated += rows.size();

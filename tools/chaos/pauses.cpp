@@ -62,7 +62,10 @@ std::vector<Pause> pauses_of(const Story& story, const std::vector<Deed>& deeds)
     for (const Target& target : deed.targets) pause.what += " " + target.name;
     if (!measure(steps, deed.t, pause)) continue;
     const double end = deed.t + pause.gap_ms / 1000;
-    pause.alone = alone(deed, end, deeds);
+    const bool restarted =
+        std::any_of(story.restarts.begin(), story.restarts.end(),
+                    [&](const RestartSeen& r) { return r.t >= deed.t && r.t <= end; });
+    pause.alone = !restarted && alone(deed, end, deeds);
     for (const EpochSeen& epoch : story.epochs) {
       if (epoch.kind != "forced" || committed_at(epoch) < deed.t || committed_at(epoch) > end)
         continue;

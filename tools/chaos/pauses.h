@@ -17,7 +17,8 @@ struct Pause {
   double step_ms = 0;  // median of the ten steps before
   double over_ms = 0;  // what the gap has above two steps: the one that runs, and the lost work
   double detect_ms = 0, form_ms = 0, resume_ms = 0;  // of the epoch
-  bool alone = false;                                // no other fault was near, so it counts for P7
+  // No other fault was near, and no state was gone with it: it counts for P7.
+  bool alone = false;
   bool kill = false;
 };
 

@@ -89,7 +89,8 @@ void add_parsed(Story& story, const Json& line) {
         {t, line.at("epoch").get<std::string>(), line.at("segments").get<std::uint32_t>(),
          line.at("copies_min").get<std::uint32_t>(), line.at("wanted").get<std::uint32_t>()});
   } else if (kind == "restart") {
-    story.restarts.push_back(line.at("version").get<Version>());
+    story.restarts.push_back(
+        {t, line.at("version").get<Version>(), line.at("lost").get<std::string>()});
   } else if (kind == "warning") {
     story.warnings.push_back(line.at("text").get<std::string>());
   } else if (kind == "done") {

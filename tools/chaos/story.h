@@ -70,6 +70,12 @@ struct DoneSeen {
   std::string digest;
 };
 
+// Steps from this version on were done again, from a checkpoint.
+struct RestartSeen {
+  double t = 0;
+  Version version = 0;
+  std::string lost;  // epoch whose state was gone
+};
 struct FailedSeen {
   double t = 0;
   int code = 0;
@@ -88,7 +94,7 @@ struct Story {
   // In the order of the file; a version may stand there twice, which is judged, not repaired.
   std::vector<std::pair<Version, StepSeen>> step_lines;
   std::vector<std::pair<Version, std::vector<LedgerRowSeen>>> ledger_lines;
-  std::vector<Version> restarts;  // from a checkpoint, at these versions
+  std::vector<RestartSeen> restarts;
   std::vector<std::string> warnings;
   std::optional<DoneSeen> done;
   std::optional<FailedSeen> failed;

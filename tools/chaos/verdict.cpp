@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <set>
 
 #include "tools/chaos/ledger.h"
@@ -69,6 +70,50 @@ std::string end_of(const Evidence& e) {
 
 // ---- P1 to P3 ---------------------------------------------------------------------------------
 
+// Whether what was done until then took every copy of some segment that the epoch began with.
+std::optional<std::string> copies_taken(const Evidence& e, const EpochSeen& epoch, double t) {
+  std::set<std::uint64_t> gone;
+  std::set<int> gone_pids;
+  for (const Deed& deed : e.deeds) {
+    if (deed.outcome != Deed::Outcome::kDone || deed.t > t) continue;
+    const bool for_good =
+        deed.fault.kind == FaultKind::kKill || deed.fault.kind == FaultKind::kLeave;
+    const bool still = deed.until_t > t;
+    if (!for_good && !still) continue;
+    for (const Target& target : deed.targets) {
+      gone.insert(target.id);
+      gone_pids.insert(target.pid);
+    }
+  }
+  for (const WorkerSeen& worker : e.loud.workers)
+    if (worker.pid != 0 && gone_pids.count(worker.pid)) gone.insert(worker.id);
+  const auto holders = epoch.holders_by_segment();
+  for (std::size_t s = 0; s < holders.size(); ++s) {
+    if (holders[s].empty() || !std::all_of(holders[s].begin(), holders[s].end(),
+                                           [&](std::uint64_t id) { return gone.count(id) > 0; }))
+      continue;
+    std::string names;
+    for (const MemberSeen& m : epoch.members)
+      if (std::find(holders[s].begin(), holders[s].end(), m.id) != holders[s].end())
+        names += (names.empty() ? "" : ", ") + m.name;
+    std::string text =
+        "all copies of segment " + std::to_string(s) + " (at " + names + ") were taken";
+    const auto shown = std::find_if(e.loud.exposures.rbegin(), e.loud.exposures.rend(),
+                                    [&](const ExposureSeen& exposure) { return exposure.t <= t; });
+    if (shown != e.loud.exposures.rend())
+      text +=
+          ", with " + std::to_string(shown->copies_min) + " copies of some segment shown before";
+    return text;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> copies_taken_before(const Evidence& e, const RestartSeen& restart) {
+  for (const EpochSeen& epoch : e.loud.epochs)
+    if (epoch.id == restart.lost) return copies_taken(e, epoch, restart.t);
+  return std::nullopt;
+}
+
 Verdict same_bits(const Evidence& e) {
   const auto difference = e.quiet ? first_difference(*e.quiet, e.loud) : std::nullopt;
   if (difference) return broken(difference->text);
@@ -100,9 +145,10 @@ Verdict exactly_once(const Evidence& e) {
 
 Verdict no_way_back(const Evidence& e) {
   const Story& s = e.loud;
-  if (!s.restarts.empty() && !last_copies_taken(e))
-    return broken("steps from " + std::to_string(s.restarts.front()) +
-                  " on were done again although their state was not gone");
+  for (const RestartSeen& restart : s.restarts)
+    if (!copies_taken_before(e, restart))
+      return broken("steps from " + std::to_string(restart.version) +
+                    " on were done again although their state was not gone");
   std::size_t forced = 0;
   Version last_base = 0;
   for (const EpochSeen& epoch : s.epochs) {
@@ -120,9 +166,12 @@ Verdict no_way_back(const Evidence& e) {
       if (step.t < formed && version >= *epoch.base)
         return broken(where + "after step " + std::to_string(version) + " had been committed");
   }
-  if (forced == 0) return not_tested("no epoch was forced");
-  return held(count_of(forced, "forced epoch") + ", each begins where the last step was committed" +
-              (s.restarts.empty() ? "; no checkpoint was read" : ""));
+  if (forced == 0 && s.restarts.empty()) return not_tested("no epoch was forced");
+  return held(count_of(forced, "forced epoch") +
+              ", each begins where the last step was committed; " +
+              (s.restarts.empty()
+                   ? "no checkpoint was read"
+                   : count_of(s.restarts.size(), "restart") + ", each after some state was gone"));
 }
 
 // ---- P4 ---------------------------------------------------------------------------------------
@@ -188,7 +237,13 @@ Verdict clear_end(const Evidence& e) {
     if (!end.expected)
       return broken(end.name + " (process " + std::to_string(end.pid) + ") ended with status " +
                     std::to_string(end.status));
-  if (e.loud.done && e.run_status == 0) return not_tested("no state was lost");
+  if (e.loud.done && e.run_status == 0) {
+    const auto& restarts = e.loud.restarts;
+    if (restarts.empty()) return not_tested("no state was lost");
+    return held(count_of(restarts.size(), "restart") + " from a checkpoint, the last from step " +
+                std::to_string(restarts.back().version) + " after " +
+                copies_taken_before(e, restarts.back()).value_or("nothing that was done here"));
+  }
   const bool told = e.loud.failed && e.loud.failed->code == e.run_status;
   if (!told) return broken(end_of(e) + ", which no event tells");
   if (e.run_errors.size() != 1)
@@ -305,38 +360,8 @@ bool all_held(const std::vector<Verdict>& verdicts) {
 std::optional<std::string> last_copies_taken(const Evidence& e) {
   const EpochSeen* last = e.loud.last_epoch();
   if (!last) return std::nullopt;
-  std::set<std::uint64_t> gone;
-  std::set<int> gone_pids;
-  for (const Deed& deed : e.deeds) {
-    if (deed.outcome != Deed::Outcome::kDone) continue;
-    const bool for_good =
-        deed.fault.kind == FaultKind::kKill || deed.fault.kind == FaultKind::kLeave;
-    const bool still = e.loud.failed && deed.until_t > e.loud.failed->t;
-    if (!for_good && !still) continue;
-    for (const Target& target : deed.targets) {
-      gone.insert(target.id);
-      gone_pids.insert(target.pid);
-    }
-  }
-  for (const WorkerSeen& worker : e.loud.workers)
-    if (worker.pid != 0 && gone_pids.count(worker.pid)) gone.insert(worker.id);
-  const auto holders = last->holders_by_segment();
-  for (std::size_t s = 0; s < holders.size(); ++s) {
-    if (holders[s].empty() || !std::all_of(holders[s].begin(), holders[s].end(),
-                                           [&](std::uint64_t id) { return gone.count(id) > 0; }))
-      continue;
-    std::string names;
-    for (const MemberSeen& m : last->members)
-      if (std::find(holders[s].begin(), holders[s].end(), m.id) != holders[s].end())
-        names += (names.empty() ? "" : ", ") + m.name;
-    std::string text =
-        "all copies of segment " + std::to_string(s) + " (at " + names + ") were taken";
-    if (!e.loud.exposures.empty())
-      text += ", with " + std::to_string(e.loud.exposures.back().copies_min) +
-              " copies of some segment shown at the last epoch";
-    return text;
-  }
-  return std::nullopt;
+  return copies_taken(e, *last,
+                      e.loud.failed ? e.loud.failed->t : std::numeric_limits<double>::infinity());
 }
 
 }  // namespace starling::chaos
