@@ -99,7 +99,10 @@ class Coordinator : public caf::event_based_actor {
           feed_time();
           handle(stored);
         },
-        [this](follow_atom, const caf::actor& follower) { followers_.push_back(follower); },
+        [this](follow_atom, const caf::actor& follower) {
+          followers_.push_back(follower);
+          if (leads_) send(follower, leads_);
+        },
         [this](stop_atom) { shut_down(caf::exit_reason::normal); },
     };
   }
@@ -152,6 +155,7 @@ class Coordinator : public caf::event_based_actor {
   void execute(elastic::Observation& c) {
     const auto seen = std::make_shared<const elastic::Observation>(std::move(c));
     if (seen->kind == elastic::Observation::Kind::kWarning) log_.warn(seen->what);
+    if (seen->kind == elastic::Observation::Kind::kLeader) leads_ = seen;
     for (const auto& follower : followers_) send(follower, seen);
   }
 
@@ -170,6 +174,7 @@ class Coordinator : public caf::event_based_actor {
   std::shared_ptr<Gateway> gateway_;
   std::unique_ptr<elastic::Coordinator> machine_;
   std::vector<caf::actor> followers_;
+  Observed leads_;     // what was told of its last lead; null: it has not led
   caf::actor keeper_;  // null: there was nothing to keep yet
 };
 

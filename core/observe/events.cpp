@@ -371,6 +371,14 @@ Result<> EventWriter::notice(const Incarnation& who, const std::string& name,
                               {"text", notice.text}});
 }
 
+Result<> EventWriter::leader(std::uint64_t term, std::uint32_t coordinator, std::uint64_t pid,
+                             std::uint64_t election_ms) {
+  return write("leader", Json{{"term", term},
+                              {"coordinator", coordinator},
+                              {"pid", pid},
+                              {"election_ms", election_ms}});
+}
+
 Result<> EventWriter::warning(const std::string& text) {
   return write("warning", Json{{"text", text}});
 }

@@ -22,6 +22,9 @@
 //             it passed or learned it), loss, norm, tokens, ms, world, skipped, ledger_hash (hex),
 //             digest (hex, of `version`; where one was due)
 // ledger      version, epoch (in which it passed), workers ([[micro-batch, worker id], ..])
+// leader      term, coordinator (its place in the group), pid (of its process on its host),
+//             election_ms (its group waits between this and twice this before it elects another):
+//             it decides from here on
 // exposure    epoch, segments (with fewer than `wanted` current copies), copies_min, wanted
 // checkpoint  version, path: it is complete
 // restart     version, lost (epoch), cause: state was lost with that epoch, and the steps from this
@@ -96,6 +99,8 @@ class EventWriter {
   // Epochs after `lost` do the steps from `version` on again: their records must be the same.
   Result<> restart(Version version, const EpochId& lost, const std::string& cause);
   Result<> notice(const Incarnation& who, const std::string& name, const Notice& notice);
+  Result<> leader(std::uint64_t term, std::uint32_t coordinator, std::uint64_t pid,
+                  std::uint64_t election_ms);
   Result<> warning(const std::string& text);
   Result<> done(Version version, const Digest& digest, double loss);
   Result<> failed(int code, const std::string& reason);

@@ -139,6 +139,12 @@ void Coordinator::review_leadership() {
     return;
   }
   leader_ = std::make_unique<Leader>(config_.leader, group_, raft_.term(), now_ms_);
+  Observation leads;
+  leads.kind = Observation::Kind::kLeader;
+  leads.term = raft_.term();
+  leads.coordinator = config_.raft.self;
+  leads.election_ms = config_.raft.election_ms;
+  commands_.push_back(std::move(leads));
   take(leader_->announce());
 }
 

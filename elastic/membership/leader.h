@@ -53,7 +53,8 @@ struct Observation {
     kEnd,
     kCheckpoint,
     kRestart,
-    kNotice
+    kNotice,
+    kLeader
   };
   Kind kind = Kind::kWarning;
   // worker: joined, left, lost, fenced; warning: the text; checkpoint: its folder; restart: cause
@@ -73,6 +74,9 @@ struct Observation {
   std::uint32_t exposed = 0;   // exposure: segments with fewer than r+1 current copies
   std::uint32_t copies_min = 0, wanted = 0;  // exposure: of any segment; wanted of each
   JobEnded end;                              // end
+  std::uint64_t term = 0;                    // leader: of coordinator `coordinator`
+  std::uint32_t coordinator = 0;
+  std::uint64_t election_ms = 0;  // leader: how long its group takes at least to elect another
 };
 
 namespace leader_event {

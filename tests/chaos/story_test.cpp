@@ -26,6 +26,28 @@ TEST_CASE("a story keeps what it is told, twice if it is told twice") {
   CHECK(holders[0] == std::vector<std::uint64_t>{1, 2});
 }
 
+TEST_CASE("a story knows who leads, and who computes nothing any more") {
+  const Story story =
+      beginning()
+          .add(R"({"t":1.5,"ev":"leader","term":3,"coordinator":2,"pid":77,"election_ms":300})")
+          .add(
+              R"({"t":1.6,"ev":"epoch","id":"3.1","kind":"prepared","predecessor":"1.1","members":[)"
+              R"({"rank":0,"id":1,"name":"a","joiner":false,"draining":true},)"
+              R"({"rank":1,"id":2,"name":"b","joiner":false,"draining":false}],"base":null,)"
+              R"("begin":null,"cause":"leave","holders":[],"owned":[],"moves":0,)"
+              R"("detect_ms":null,"form_ms":null,"resume_ms":null})")
+          .story();
+  REQUIRE(story.leaders.size() == 1);
+  CHECK(story.leaders[0].term == 3);
+  CHECK(story.leaders[0].coordinator == 2);
+  CHECK(story.leaders[0].pid == 77);
+  CHECK(story.leaders[0].election_ms == 300);
+  REQUIRE(story.epochs.back().members.size() == 2);
+  CHECK(story.epochs.back().members[0].draining);
+  CHECK_FALSE(story.epochs.back().members[1].draining);
+  CHECK(story.oddities.empty());
+}
+
 TEST_CASE("lines that are no event, or not at their place, are kept as odd") {
   for (const char* line :
        {"", "{", "[]", "{\"ev\":\"step\"}", "{\"t\":1,\"ev\":\"step\",\"version\":-1}",

@@ -93,12 +93,14 @@ TEST_CASE("events: every kind reads back with the design's fields") {
     REQUIRE(writer->notice({6, 9}, "worker-0", {"aws", "terminate", 1500, true}));
     REQUIRE(writer->notice({6, 9}, "worker-0", {"aws", "rebalance", 0, false}));
     REQUIRE(writer->warning("line\nbreak"));
+    REQUIRE(writer->leader(3, 1, 4711, 300));
     REQUIRE(writer->done(5, Digest{3, 4}, std::nan("")));
   }
   const auto lines = lines_of(folder.path() + "/run/1/events.jsonl");
-  REQUIRE(lines.size() == 12);
-  const char* kinds[] = {"start",      "worker",  "epoch",  "step",   "ledger",  "exposure",
-                         "checkpoint", "restart", "notice", "notice", "warning", "done"};
+  REQUIRE(lines.size() == 13);
+  const char* kinds[] = {"start",    "worker",     "epoch",   "step",   "ledger",
+                         "exposure", "checkpoint", "restart", "notice", "notice",
+                         "warning",  "leader",     "done"};
   double t = 0;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     CHECK(lines[i]["ev"] == kinds[i]);
@@ -141,8 +143,12 @@ TEST_CASE("events: every kind reads back with the design's fields") {
   CHECK(lines[9]["leave"] == false);
   CHECK(lines[9]["seconds"].is_null());
   CHECK(lines[10]["text"] == "line\nbreak");
-  CHECK(lines[11]["digest"] == to_string(Digest{3, 4}));
-  CHECK(lines[11]["loss"].is_null());
+  CHECK(lines[11]["term"] == 3);
+  CHECK(lines[11]["coordinator"] == 1);
+  CHECK(lines[11]["pid"] == 4711);
+  CHECK(lines[11]["election_ms"] == 300);
+  CHECK(lines[12]["digest"] == to_string(Digest{3, 4}));
+  CHECK(lines[12]["loss"].is_null());
 }
 
 TEST_CASE("events: doubles keep their bits") {

@@ -318,7 +318,7 @@ void Oracle::observed(const elastic::Observation& seen) {
   if (seen.kind == Kind::kExposure && seen.exposed > 0) world_.count("exposure");
   if (!world_.tracing()) return;
   static const char* const kinds[] = {"worker", "epoch",      "step",    "exposure", "warning",
-                                      "end",    "checkpoint", "restart", "notice"};
+                                      "end",    "checkpoint", "restart", "notice",   "leader"};
   world_.trace("event", std::string(kinds[static_cast<int>(seen.kind)]) + " " + seen.what + " " +
                             to_string(seen.who) + " " + seen.plan.cause);
 }

@@ -29,7 +29,8 @@ EpochSeen epoch_of(const Json& line) {
   epoch.predecessor = line.at("predecessor").get<std::string>();
   epoch.cause = line.at("cause").get<std::string>();
   for (const Json& m : line.at("members"))
-    epoch.members.push_back({m.at("id").get<std::uint64_t>(), m.at("name").get<std::string>()});
+    epoch.members.push_back({m.at("id").get<std::uint64_t>(), m.at("name").get<std::string>(),
+                             m.value("draining", false)});
   if (!line.at("base").is_null()) epoch.base = line.at("base").get<Version>();
   epoch.holders = line.at("holders").get<decltype(epoch.holders)>();
   epoch.detect_ms = number_or_none(line, "detect_ms");
@@ -88,6 +89,10 @@ void add_parsed(Story& story, const Json& line) {
     story.exposures.push_back(
         {t, line.at("epoch").get<std::string>(), line.at("segments").get<std::uint32_t>(),
          line.at("copies_min").get<std::uint32_t>(), line.at("wanted").get<std::uint32_t>()});
+  } else if (kind == "leader") {
+    story.leaders.push_back({t, line.at("term").get<std::uint64_t>(),
+                             line.at("coordinator").get<std::uint32_t>(), line.at("pid").get<int>(),
+                             line.at("election_ms").get<double>()});
   } else if (kind == "restart") {
     story.restarts.push_back(
         {t, line.at("version").get<Version>(), line.at("lost").get<std::string>()});

@@ -36,6 +36,7 @@ struct WorkerSeen {
 struct MemberSeen {
   std::uint64_t id = 0;
   std::string name;
+  bool draining = false;  // computes nothing any more
 };
 
 struct EpochSeen {
@@ -62,6 +63,14 @@ struct ExposureSeen {
 
 struct LedgerRowSeen {
   std::uint64_t micro_batch = 0, worker = 0;
+};
+
+struct LeaderSeen {
+  double t = 0;
+  std::uint64_t term = 0;
+  std::uint32_t coordinator = 0;
+  int pid = 0;
+  double election_ms = 0;  // an election begins between this and twice this after its loss
 };
 
 struct DoneSeen {
@@ -91,6 +100,7 @@ struct Story {
   std::vector<WorkerSeen> workers;
   std::vector<EpochSeen> epochs;
   std::vector<ExposureSeen> exposures;
+  std::vector<LeaderSeen> leaders;
   // In the order of the file; a version may stand there twice, which is judged, not repaired.
   std::vector<std::pair<Version, StepSeen>> step_lines;
   std::vector<std::pair<Version, std::vector<LedgerRowSeen>>> ledger_lines;
@@ -122,6 +132,7 @@ class Tail {
   std::vector<std::string> lines();
   // Text after the last finished line.
   const std::string& rest() const { return rest_; }
+  const std::string& path() const { return path_; }
 
  private:
   const std::string path_;

@@ -1,5 +1,7 @@
 #include "tools/starling/happening.h"
 
+#include <unistd.h>
+
 #include "core/formats/checkpoint.h"
 
 namespace starling::tools {
@@ -55,6 +57,9 @@ Result<> write_event(EventWriter& events, const elastic::Observation& seen, bool
       return events.exposure(seen.plan.id, seen.exposed, seen.copies_min, seen.wanted);
     case Kind::kNotice:
       return events.notice(seen.who, seen.name, seen.notice);
+    case Kind::kLeader:
+      return events.leader(seen.term, seen.coordinator, static_cast<std::uint64_t>(::getpid()),
+                           seen.election_ms);
     case Kind::kWarning:
       return events.warning(seen.what);
     case Kind::kCheckpoint:
@@ -85,6 +90,7 @@ Happening happening_of(const elastic::Observation& seen) {
       break;
     case Kind::kExposure:
     case Kind::kCheckpoint:
+    case Kind::kLeader:
       break;
     case Kind::kRestart:
       happening.said = restart_text(seen.version, seen.what);
