@@ -40,6 +40,7 @@ Engine::Engine(EngineOptions options, collectives::Listener& listener, EngineCal
       accumulators_(layout_, options_.setup->job.micro_batches),
       totals_(layout_, options_.setup->job.micro_batches),
       began_(std::chrono::steady_clock::now()),
+      clock_(options_.times),
       passed_(began_),
       breathed_(began_) {}
 
@@ -87,6 +88,7 @@ void Engine::on_notice(const Notice& notice) {
 }
 
 void Engine::on_micro_batch(Version version, const LedgerRow& row, std::chrono::nanoseconds took) {
+  clock_.computed(version, took);
   // Whoever does not say how fast it is counts like everybody else.
   const bool told = options_.setup->job.shares == ShareRule::kSpeed;
   const auto ns = static_cast<std::uint64_t>(std::max<std::int64_t>(1, took.count()));
@@ -183,6 +185,7 @@ void Engine::execute(const Hold& c) {
 void Engine::execute(const Apply& c) {
   constexpr std::size_t kAtOnce = 64;  // segments between two looks at the clock
   at(WorkPhase::kApply);
+  clock_.mark(StepMark::kPassed);
   totals_.set_pending(c.record.version);
   std::vector<SegmentId> segments;
   for (SegmentId s = 0; s < layout_.segments(); ++s)
@@ -191,10 +194,13 @@ void Engine::execute(const Apply& c) {
     totals_.sums()[std::uint64_t{layout_.first_block(segments.front())} * kBlock] ^= 1;
   for (std::size_t i = 0; i < segments.size(); i += kAtOnce) {
     const auto part = std::span(segments).subspan(i, std::min(kAtOnce, segments.size() - i));
-    for (const SegmentId s : part) {
+    const auto begun = clock_.now();
+    for (const SegmentId s : part)
       if (!state_.intact(s)) return end_damaged("the state", s);
+    const auto between = clock_.now();
+    for (const SegmentId s : part)
       if (!totals_.intact(s)) return end_damaged("the total", s);
-    }
+    clock_.checked(begun, between);
     state_.apply(totals_, c.record, part);
     breathe();
   }
@@ -203,6 +209,7 @@ void Engine::execute(const Apply& c) {
 
 void Engine::execute(const ClearAccumulators&) {
   accumulators_.clear();
+  clock_.mark(StepMark::kApplied);
 }
 
 void Engine::execute(const DropTotals&) {
@@ -212,8 +219,10 @@ void Engine::execute(const DropTotals&) {
 void Engine::execute(const ComputeNorm& c) {
   if (sabotage(Sabotage::kFlipState, c.version)) state_.flip_held_bit(c.segments.front());
   const Digest part = c.digest ? state_.digest_part(c.segments) : Digest{};
-  handle(
-      event::NormReady{c.epoch, c.version, state_.partial_norm(totals_, c.segments).words(), part});
+  clock_.mark(StepMark::kDigested);
+  const auto norm = state_.partial_norm(totals_, c.segments).words();
+  clock_.mark(StepMark::kNormed);
+  handle(event::NormReady{c.epoch, c.version, norm, part});
 }
 
 void Engine::execute(const ComputeDigest& c) {
@@ -223,6 +232,7 @@ void Engine::execute(const ComputeDigest& c) {
 
 void Engine::execute(const Compute& c) {
   at(WorkPhase::kCompute);
+  clock_.begin(c.version, worker_.world());
   calls_.compute({c.version, c.micro_batches});
 }
 

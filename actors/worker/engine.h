@@ -19,6 +19,7 @@
 #include "actors/worker/epoch_io.h"
 #include "actors/worker/pause_clock.h"
 #include "actors/worker/setup.h"
+#include "actors/worker/step_clock.h"
 #include "collectives/tcp/listener.h"
 #include "core/formats/shard.h"
 #include "core/observe/log.h"
@@ -89,6 +90,7 @@ struct EngineOptions {
   Join join;  // incarnation, host and port of `listener`
   std::chrono::milliseconds connect_timeout{5000};
   std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set
+  std::vector<StepTimes>* times = nullptr;  // of each step, if set
 };
 
 class Engine : private collectives::GatherSource {
@@ -191,6 +193,7 @@ class Engine : private collectives::GatherSource {
 
   const std::chrono::steady_clock::time_point began_;
   PauseClock pause_;
+  StepClock clock_;
   std::chrono::steady_clock::time_point passed_;
   std::chrono::steady_clock::time_point breathed_;
   std::optional<Message> heartbeat_;

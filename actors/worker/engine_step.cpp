@@ -25,11 +25,13 @@ void Engine::execute(const StartReduce& c) {
   EpochIo& io = *epochs_.at(c.epoch);
   at(WorkPhase::kReduce);
   pause_.mark(PauseClock::kComputed);
+  clock_.mark(StepMark::kComputed);
   // Nothing is computed any more, and nothing of this step leaves before it is known to be of these
   // parameters.
   if (sabotage(Sabotage::kFlipParameters, c.version)) state_.flip_parameter_bit(0);
   for (SegmentId s = 0; s < layout_.segments(); ++s)
     if (!state_.parameters_intact(s)) return end_damaged("the working parameters", s);
+  clock_.mark(StepMark::kChecked);
   totals_.clear();
   io.side_received.clear();
   collectives::Sums sums;
@@ -59,8 +61,10 @@ void Engine::reduced_if_done(EpochIo& io) {
   for (const SideEntry& entry : io.side_received)
     if (auto added = totals_.add_side(entry); !added)
       return give_up(io, io.self, added.error().text());
+  clock_.mark(StepMark::kReduced);
   for (SegmentId s = 0; s < layout_.segments(); ++s)
     if (state_.holds(s)) totals_.seal(s);
+  clock_.mark(StepMark::kSealed);
   if (sabotage(Sabotage::kDoubleTotal, io.session->version()))
     for (std::int32_t& sum : totals_.sums()) sum *= 2;
   pause_.mark(PauseClock::kReduced);
@@ -72,6 +76,7 @@ void Engine::reduced_if_done(EpochIo& io) {
 void Engine::execute(const StartGather& c) {
   EpochIo& io = *epochs_.at(c.epoch);
   at(WorkPhase::kGather);
+  clock_.mark(StepMark::kTold);
   keep_parameters_ = c.keep;
   std::vector<SegmentId> owned;
   for (SegmentId s = 0; s < layout_.segments(); ++s)
@@ -95,7 +100,9 @@ void Engine::execute(const StartGather& c) {
 void Engine::gathered_if_done(EpochIo& io) {
   if (io.gathered || !io.gather->done()) return;
   io.gathered = true;
+  clock_.mark(StepMark::kGathered);
   if (!keep_parameters_) state_.seal_parameters();
+  clock_.end(io.mesh->sent_bytes());
   handle(event::Gathered{io.plan->id, io.gather->version()});
 }
 

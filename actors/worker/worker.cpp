@@ -68,6 +68,7 @@ class Worker : public caf::event_based_actor {
     engine.setup = options_.setup;
     engine.job_id = options_.job_id;
     engine.phase = options_.phase;
+    engine.times = options_.times;
     engine.join.who = options_.self;
     engine.join.name = options_.key.name;
     engine.join.host = options_.host;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <caf/all.hpp>
+#include <vector>
 
 #include "actors/messages.h"
 #include "actors/worker/setup.h"
@@ -23,6 +24,8 @@ struct WorkerOptions {
   double slowness = 1;                      // by how much a micro-batch takes longer
   std::uint64_t pid = 0;                    // shown in events
   std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set; outlives the actor
+  // Where the time of each step went goes here if set; complete when WorkerOver is there.
+  std::vector<StepTimes>* times = nullptr;
   LogLevel log = LogLevel::kWarn;
 };
 

@@ -34,6 +34,7 @@ class Mesh::Impl {
 
   const MeshOptions options;
   std::atomic<bool> connected{false};
+  std::atomic<std::uint64_t> sent_bytes{0};
 
  private:
   enum class State : std::uint8_t { kAwaited, kStands, kClosed };
@@ -140,7 +141,9 @@ void Mesh::Impl::push(std::span<const Rank> to, const FrameHeader& header, const
   const FrameHeader whole = sealed(header, payload);
   for (const Rank rank : to) {
     STARLING_CHECK(rank < peers_.size());
-    if (peers_[rank]) peers_[rank]->outbox.push(whole, payload);
+    if (!peers_[rank]) continue;
+    peers_[rank]->outbox.push(whole, payload);
+    sent_bytes += sizeof whole + payload.size();
   }
 }
 
@@ -350,6 +353,9 @@ std::vector<Rank> Mesh::broken() const {
 }
 bool Mesh::connected() const {
   return impl_->connected;
+}
+std::uint64_t Mesh::sent_bytes() const {
+  return impl_->sent_bytes;
 }
 
 void Mesh::send(Rank to, FrameHeader header, Payload payload) {

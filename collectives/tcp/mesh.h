@@ -82,6 +82,8 @@ class Mesh : public Transport {
   // Peers whose connection broke or does not stand now.
   std::vector<Rank> broken() const;
   bool connected() const;
+  // Of all frames that were given to it, headers and all peers included.
+  std::uint64_t sent_bytes() const;
 
  private:
   class Impl;

@@ -61,7 +61,10 @@ TEST_CASE("mesh: frames arrive whole and in the order of their connection") {
         epoch.nodes[r]->mesh->send_all(others(r, 3), record_header(v), pattern(r, v, sizes[v]));
     });
   for (auto& sender : senders) sender.join();
+  std::uint64_t bytes = 0;  // to each of the two others
+  for (const std::size_t size : sizes) bytes += 2 * (sizeof(FrameHeader) + size);
   for (auto& node : epoch.nodes) {
+    CHECK(node->mesh->sent_bytes() == bytes);
     node->wait([](const Told& t) { return t.frames.size() == 2 * kFrames; });
     std::vector<Version> next(3);
     for (const auto& [from, frame] : node->told().frames) {

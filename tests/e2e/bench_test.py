@@ -1,13 +1,17 @@
-"""`starling bench recovery`: the measurement itself, with real kills."""
+"""`starling bench` of whole runs: the measurements themselves, with real kills, joins and leaves."""
 import json
+import os
 import subprocess
 
-from harness import STARLING, main, require
+from harness import SOURCE, STARLING, main, require
 
 
-def measure(job, *options):
-    done = subprocess.run([STARLING, "bench", "recovery", "--job", job, "--workers", "3", "--json",
-                           *options], capture_output=True, text=True)
+SYNTHETIC = os.path.join(SOURCE, "examples", "synthetic", "1m.toml")
+
+
+def measure(job, *options, what="recovery", workers=3):
+    done = subprocess.run([STARLING, "bench", what, "--job", job, "--workers", str(workers),
+                           "--json", *options], capture_output=True, text=True)
     require(done.returncode == 0, f"exit code {done.returncode}:\n{done.stderr}")
     return {row["what"]: row for row in map(json.loads, done.stdout.splitlines())}
 
@@ -26,4 +30,34 @@ def a_freeze_lasts_at_least_the_lease(place):
     require(rows["frozen"]["median_ms"] > 200, f"{rows}")
 
 
-main(each_kill_is_measured_and_its_parts_add_up, a_freeze_lasts_at_least_the_lease)
+def the_leader_is_killed_with_a_worker(place):
+    rows = measure(place.job(), "--losses", "2", "--leader")
+    require(rows["all"]["n"] == 2, f"{rows}")
+    require(rows["all"]["election_ms"] > 0, f"{rows}")
+
+
+def joins_and_leaves_are_compared_with_undisturbed_steps(place):
+    job = place.job(lease_ms=10000)  # whoever is only slow to answer stays
+    rows = measure(job, "--quick", what="changes", workers=2)
+    for what in ("while joining", "after joins", "while leaving", "after leaves"):
+        row = rows[what]
+        require(row["n"] > 0 and row["median_ratio"] > 0, f"{what}: {row}")
+        require(row["forced"] == 0 and row["lost"] == 0, f"{what}: {row}")
+    epochs = rows["while joining"]["epochs"], rows["while leaving"]["epochs"]
+    require(all(n > 0 for n in epochs), f"no epoch: {rows}")
+
+
+def parts_of_a_step_are_measured_and_replicas_cost_what_placement_predicts(place):
+    rows = measure(SYNTHETIC, "--quick", what="price", workers=4)
+    require(rows["step"]["n"] > 5, f"{rows}")
+    require(rows["compute"]["median_ms"] > 50, f"{rows}")
+    parts = ("compute", "hand-over", "reduce", "norm", "vote", "apply", "telling", "gather",
+             "checksums")
+    require(all(rows[what]["median_ms"] >= 0 for what in parts), f"{rows}")
+    require(all(rows[what]["p99_ms"] <= rows["step"]["p99_ms"] for what in parts), f"{rows}")
+    require(0.8 < rows["replicas"]["ratio"] < 1.2, f"{rows['replicas']}")
+
+
+main(each_kill_is_measured_and_its_parts_add_up, a_freeze_lasts_at_least_the_lease,
+     the_leader_is_killed_with_a_worker, joins_and_leaves_are_compared_with_undisturbed_steps,
+     parts_of_a_step_are_measured_and_replicas_cost_what_placement_predicts)

@@ -33,14 +33,42 @@ struct RecoveryOptions {
   std::uint32_t losses = 200;
   std::uint64_t seed = 1;  // draws whom and when
   bool freeze = false;     // SIGSTOP instead of SIGKILL
+  bool leader = false;     // three coordinators; the one that leads is killed in the same instant
   bool json = false;
   std::FILE* out = stdout;
 };
 
-// How long does a run pause when a worker is lost at a random instant? The longest distance of the
-// commits around it minus the median step of the remaining workers, by what the worker was at, and
-// where the time goes. Checks meanwhile that no step and no micro-batch is lost or counted twice.
-// Returns the exit code.
+// How long does a run pause when a worker, and with it maybe the leader, is lost at a random
+// instant? The longest distance of the commits around it minus the median step of the remaining
+// workers, by what the worker was at, and where the time goes. Checks meanwhile that no step and no
+// micro-batch is lost or counted twice. Returns the exit code.
 int bench_recovery(const RecoveryOptions& options);
+
+struct ChangesOptions {
+  std::string job;            // its steps are ignored
+  std::uint32_t workers = 8;  // before and after; twice as many in between
+  std::uint32_t rounds = 3;
+  std::size_t quiet_steps = 40, after_steps = 20;  // measured undisturbed, and after each change
+  bool json = false;
+  std::FILE* out = stdout;
+};
+
+// What do joins all at once, and announced leaves all at once, cost the others? Distances of
+// commits against undisturbed ones of as many workers in the same run; epochs, and forced ones.
+// Returns the exit code.
+int bench_changes(const ChangesOptions& options);
+
+struct PriceOptions {
+  std::string job;  // synthetic; its steps, micro-batches and compute time are not used
+  std::uint32_t workers = 8;
+  std::uint64_t steps = 300;
+  double compute_ms = 50;  // of a step: one micro-batch of each worker
+  bool json = false;
+  std::FILE* out = stdout;
+};
+
+// What does fault tolerance cost a run that nothing disturbs? Where a step's time goes beyond
+// computing, and the bytes of replicas against what placement predicts. Returns the exit code.
+int bench_price(const PriceOptions& options);
 
 }  // namespace starling::bench

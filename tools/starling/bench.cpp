@@ -8,23 +8,51 @@
 
 namespace starling::tools {
 
+namespace {
+
+int recovery(const BenchCommand& command) {
+  bench::RecoveryOptions options;
+  options.job = command.job;
+  options.workers = command.workers;
+  options.losses = command.quick ? std::min(command.losses, 3u) : command.losses;
+  options.seed = command.seed;
+  options.freeze = command.freeze;
+  options.leader = command.leader;
+  options.json = command.json;
+  return bench::bench_recovery(options);
+}
+
+int changes(const BenchCommand& command) {
+  bench::ChangesOptions options;
+  options.job = command.job;
+  options.workers = command.workers;
+  options.rounds = command.quick ? 1 : command.rounds;
+  if (command.quick) options.quiet_steps = 6, options.after_steps = 4;
+  options.json = command.json;
+  return bench::bench_changes(options);
+}
+
+int price(const BenchCommand& command) {
+  bench::PriceOptions options;
+  options.job = command.job;
+  options.workers = command.workers;
+  options.steps = command.quick ? std::min<std::uint64_t>(command.steps, 20) : command.steps;
+  options.json = command.json;
+  return bench::bench_price(options);
+}
+
+}  // namespace
+
 int bench(const BenchCommand& command) {
-  if (command.what == "recovery") {
-    bench::RecoveryOptions options;
-    options.job = command.job;
-    options.workers = command.workers;
-    options.losses = command.quick ? std::min(command.losses, 3u) : command.losses;
-    options.seed = command.seed;
-    options.freeze = command.freeze;
-    options.json = command.json;
-    return starling::bench::bench_recovery(options);
-  }
+  if (command.what == "recovery") return recovery(command);
+  if (command.what == "changes") return changes(command);
+  if (command.what == "price") return price(command);
   bench::Options options;
   options.json = command.json;
   options.quick = command.quick;
-  if (command.what == "grid") return starling::bench::bench_grid(options);
-  if (command.what == "allreduce") return starling::bench::bench_allreduce(options);
-  return starling::bench::bench_model(options);
+  if (command.what == "grid") return bench::bench_grid(options);
+  if (command.what == "allreduce") return bench::bench_allreduce(options);
+  return bench::bench_model(options);
 }
 
 }  // namespace starling::tools

@@ -37,7 +37,8 @@ struct WorkerCommand {
   std::string name;                // of a key; empty: the first free one
   std::string host = "127.0.0.1";  // where other workers reach this one
   std::string failure_domain;
-  std::string save;  // final parameters, safetensors; empty: not saved
+  std::string save;   // final parameters, safetensors; empty: not saved
+  std::string times;  // where each step's time went, CSV; empty: not measured
   std::uint32_t threads = 1;
   std::optional<double> slow;  // none: as the job file says
   double notice_s = 30;
@@ -84,13 +85,15 @@ struct AuditCommand {
 int audit(const AuditCommand& command);
 
 struct BenchCommand {
-  std::string what;  // model, grid, allreduce, recovery
+  std::string what;  // model, grid, allreduce, recovery, changes, price
   bool json = false, quick = false;
-  // recovery:
+  // of whole runs:
   std::string job = "examples/synthetic/1m.toml";
   std::uint32_t workers = 8, losses = 200;
   std::uint64_t seed = 1;
-  bool freeze = false;
+  bool freeze = false, leader = false;
+  std::uint32_t rounds = 3;
+  std::uint64_t steps = 300;
 };
 int bench(const BenchCommand& command);
 

@@ -100,6 +100,8 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
                 "when the state is handed over, tell the cloud that it need not wait (Azure); not "
                 "with several workers on one machine");
   sub->add_option("--save", o.save, "write the trained model to this file (safetensors)");
+  sub->add_option("--times", o.times,
+                  "after a good end, write where the time of each step went to this file (CSV)");
   sub->add_flag("--quiet", o.quiet, "print nothing but errors");
   add_log(sub, o);
 }
@@ -246,20 +248,32 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
                    "starling bench model --quick");
   sub->add_option("what", bench.what,
                   "model: forward and backward; grid: the integer sums; allreduce: the mesh; "
-                  "recovery: how long a run pauses when a worker is lost")
+                  "recovery: how long a run pauses when a worker is lost; changes: what joins and "
+                  "announced leaves cost the others; price: what a step of a quiet run costs")
       ->required()
-      ->check(CLI::IsMember({"model", "grid", "allreduce", "recovery"}));
+      ->check(CLI::IsMember({"model", "grid", "allreduce", "recovery", "changes", "price"}));
   sub->add_flag("--json", bench.json, "one JSON object a line");
   sub->add_flag("--quick", bench.quick, "a few repetitions, to see that it runs");
-  sub->add_option("--job", bench.job, "recovery: the job that is disturbed")->capture_default_str();
-  sub->add_option("--workers", bench.workers, "recovery: workers of the run")
-      ->check(CLI::Range(2, 256))
+  sub->add_option("--job", bench.job, "of whole runs: the job")->capture_default_str();
+  sub->add_option("--workers", bench.workers,
+                  "of whole runs; changes: before and after, in between there are twice as many")
+      ->check(CLI::Range(2, 64))
       ->capture_default_str();
   sub->add_option("--losses", bench.losses, "recovery: workers lost, one after the other")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   sub->add_option("--seed", bench.seed, "recovery: draws whom and when")->capture_default_str();
-  sub->add_flag("--freeze", bench.freeze, "recovery: SIGSTOP instead of SIGKILL");
+  auto* freeze = sub->add_flag("--freeze", bench.freeze, "recovery: SIGSTOP instead of SIGKILL");
+  sub->add_flag("--leader", bench.leader,
+                "recovery: with three coordinators, of which the leader is killed in the same "
+                "instant")
+      ->excludes(freeze);
+  sub->add_option("--rounds", bench.rounds, "changes: of joins and leaves")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  sub->add_option("--steps", bench.steps, "price: of each of the two runs")
+      ->check(CLI::Range(10, 100000))
+      ->capture_default_str();
 
   subcommand(app, "version", "Version, compiler, libraries, instruction set.", "starling version");
 }

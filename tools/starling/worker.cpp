@@ -14,6 +14,7 @@
 #include "actors/sabotage.h"
 #include "actors/system.h"
 #include "actors/worker/loader.h"
+#include "tools/bench/step_times.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
@@ -85,11 +86,15 @@ Result<std::unique_ptr<actors::NoticeWatch>> cloud_watch(const WorkerCommand& co
 }
 
 int finish(const Life& life, const actors::TrainingSetup& setup, const actors::WorkerOver& over,
-           int status) {
+           const std::vector<actors::StepTimes>& times, int status) {
   if (status != 0 && status != actors::kFencedStatus && !over.reason.empty())
     return over.told && life.command.quiet ? status : fail(status, over.reason);
   if (over.job_done && !life.command.save.empty() && over.parameters) {
     const auto saved = save_model(life.command.save, setup.job, *setup.layout, *over.parameters);
+    if (!saved) return fail(saved.error());
+  }
+  if (over.job_done && !life.command.times.empty()) {
+    const auto saved = bench::save_step_times(life.command.times, times);
     if (!saved) return fail(saved.error());
   }
   if (life.command.quiet || status != 0) return status;
@@ -126,6 +131,7 @@ int work(const Life& life, actors::SharedLife& shared) {
   if (!watch) return fail(watch.error());
   auto setup = actors::set_up(life.job);
   if (!setup) return fail(setup.error());
+  std::vector<actors::StepTimes> times;  // outlives the worker's actor
   auto config = actors::make_system_config();
   caf::actor_system system(config);
   const auto loader = actors::spawn_loader(system, setup.value()->batches);
@@ -133,6 +139,7 @@ int work(const Life& life, actors::SharedLife& shared) {
   options.setup = setup.value();
   options.pid = static_cast<std::uint64_t>(::getpid());
   options.phase = &shared.phase;
+  if (!life.command.times.empty()) options.times = &times;
   int status = 0;
   actors::WorkerOver over;
   {
@@ -152,7 +159,7 @@ int work(const Life& life, actors::SharedLife& shared) {
     }
     self->send_exit(loader, caf::exit_reason::user_shutdown);
   }
-  status = finish(life, *setup.value(), over, status);
+  status = finish(life, *setup.value(), over, times, status);
   if (status == actors::kDamagedStatus)
     over.reason.copy(shared.reason.data(), shared.reason.size() - 1);
   if (actors::sabotage_ordered(actors::Sabotage::kLeaveProcess, life.options.key.name))

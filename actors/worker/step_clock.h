@@ -1,0 +1,90 @@
+#pragma once
+// Where the time of every step of a quiet run goes at one worker, for whoever asks (`starling
+// worker
+// --times`): a few looks at the clock a step.
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/ids.h"
+
+namespace starling::actors {
+
+// Passed in this order in each step.
+enum class StepMark : std::uint8_t {
+  kBegun,     // the micro-batches were ordered
+  kComputed,  // the last of the share is done
+  kChecked,   // the working parameters are what they were (checksums)
+  kReduced,   // all totals of held segments are there
+  kSealed,    // and have checksums
+  kDigested,  // the digest's part, where one is due
+  kNormed,    // the partial norm
+  kPassed,    // the vote
+  kApplied,   // the held segments are at the next version, the accumulators are empty
+  kTold,      // the coordinators are told, the next step is open
+  kGathered,  // the working parameters of the next version are there
+  kDone,      // and have checksums
+};
+inline constexpr std::size_t kStepMarks = 12;
+
+struct StepTimes {
+  Version version = 0;
+  std::uint32_t world = 0;
+  std::array<std::int64_t, kStepMarks> at_ns{};  // of the machine's monotonic clock
+  std::int64_t computing_ns = 0;                 // the sum of what the own micro-batches took
+  std::int64_t state_check_ns = 0;   // before kApplied: comparing checksums of held state; noting
+                                     // the new ones reads as many bytes once more
+  std::int64_t totals_check_ns = 0;  // before kApplied: comparing those of the totals
+  std::uint64_t sent_bytes = 0;      // to other members since the epoch began, until kDone
+  bool operator==(const StepTimes&) const = default;
+};
+
+// Does nothing, and reads no clock, unless it has a place to keep what it finds. A step in which a
+// mark is missing (its epoch began or ended in it) is not kept. Threads: belongs to one thread.
+class StepClock {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::size_t kStepsMax = 1'000'000;  // kept; 150 bytes each
+
+  explicit StepClock(std::vector<StepTimes>* kept) : kept_(kept) {}
+
+  Clock::time_point now() const { return kept_ ? Clock::now() : Clock::time_point(); }
+  void begin(Version version, std::uint32_t world) {
+    if (!kept_) return;
+    step_ = {};
+    step_.version = version;
+    step_.world = world;
+    next_ = 0;
+    mark(StepMark::kBegun);
+  }
+  void mark(StepMark mark) { this->mark(mark, now()); }
+  void mark(StepMark mark, Clock::time_point at) {
+    if (!kept_ || std::size_t(mark) != next_) return;
+    step_.at_ns[next_++] = std::chrono::nanoseconds(at.time_since_epoch()).count();
+  }
+  void computed(Version version, std::chrono::nanoseconds took) {
+    if (version == step_.version) step_.computing_ns += took.count();
+  }
+  // From `begun` to `between` state was compared, from there until now totals.
+  void checked(Clock::time_point begun, Clock::time_point between) {
+    step_.state_check_ns += std::chrono::nanoseconds(between - begun).count();
+    step_.totals_check_ns += std::chrono::nanoseconds(now() - between).count();
+  }
+  void end(std::uint64_t sent_bytes) {
+    mark(StepMark::kDone);
+    if (!kept_ || next_ != kStepMarks || kept_->size() >= kStepsMax) return;
+    next_ = kStepMarks + 1;  // once
+    step_.sent_bytes = sent_bytes;
+    kept_->push_back(step_);
+  }
+
+ private:
+  std::vector<StepTimes>* const kept_;
+  StepTimes step_;
+  std::size_t next_ = kStepMarks + 1;  // mark that is due; beyond the last: no step has begun
+};
+
+}  // namespace starling::actors

@@ -1,0 +1,108 @@
+#include "tools/bench/figures.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace starling::bench {
+namespace {
+
+double distance_ms(const chaos::Story& story, std::size_t i) {
+  return 1000 * (story.step_lines[i].second.t - story.step_lines[i - 1].second.t);
+}
+
+// Those that have a step before them.
+Stretch measurable(const chaos::Story& story, const Stretch& stretch) {
+  return {std::max<std::size_t>(stretch.first, 1), std::min(stretch.last, story.step_lines.size())};
+}
+
+}  // namespace
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const auto rank = static_cast<std::size_t>(std::ceil(q * double(values.size())));
+  return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
+}
+
+double median_step_ms(const chaos::Story& story, std::uint32_t world) {
+  std::vector<double> ms;
+  const auto like = [&](std::size_t i) { return story.step_lines[i].second.world == world; };
+  for (std::size_t i = 2; i < story.step_lines.size(); ++i)
+    if (like(i) && like(i - 1) && like(i - 2)) ms.push_back(distance_ms(story, i));
+  return quantile(std::move(ms), 0.5);
+}
+
+Gap gap_after(const chaos::Story& story, double t, std::uint32_t world, std::size_t steps) {
+  Gap gap;
+  bool there = false;
+  std::size_t seen = 0;
+  for (std::size_t i = 1; i < story.step_lines.size() && (seen < steps || !there); ++i) {
+    const chaos::StepSeen& step = story.step_lines[i].second;
+    if (step.t <= t) continue;
+    if (seen++ < steps) gap.longest = std::max(gap.longest, distance_ms(story, i));
+    if (there || step.world != world) continue;
+    there = true;
+    gap.to_world = distance_ms(story, i);
+  }
+  return gap;
+}
+
+std::uint32_t working(const chaos::Story& story, const std::string& epoch) {
+  for (const chaos::EpochSeen& seen : story.epochs) {
+    if (seen.id != epoch) continue;
+    return static_cast<std::uint32_t>(
+        std::count_if(seen.members.begin(), seen.members.end(),
+                      [](const chaos::MemberSeen& m) { return !m.draining; }));
+  }
+  return 0;
+}
+
+QuietSteps::QuietSteps(const chaos::Story& story, const std::vector<Stretch>& quiet)
+    : micro_batches_(story.micro_batches) {
+  std::map<std::uint32_t, std::vector<double>> ms;
+  for (const Stretch& stretch : quiet) {
+    const Stretch steps = measurable(story, stretch);
+    for (std::size_t i = steps.first; i < steps.last; ++i)
+      if (const auto n = working(story, story.step_lines[i].second.epoch); n > 0)
+        ms[n].push_back(distance_ms(story, i));
+  }
+  for (auto& [n, values] : ms) medians_[n] = quantile(std::move(values), 0.5);
+}
+
+double QuietSteps::rounds(std::uint32_t working) const {
+  return working == 0 ? 0 : double((micro_batches_ + working - 1) / working);
+}
+
+double QuietSteps::ms(std::uint32_t working) const {
+  if (const auto known = medians_.find(working); known != medians_.end()) return known->second;
+  if (medians_.size() < 2 || working == 0) return 0;
+  auto upper = medians_.upper_bound(working);
+  if (upper == medians_.begin()) ++upper;
+  if (upper == medians_.end()) --upper;
+  const auto lower = std::prev(upper);
+  const double from = rounds(lower->first), to = rounds(upper->first);
+  if (from == to) return lower->second;
+  return lower->second + (upper->second - lower->second) * (rounds(working) - from) / (to - from);
+}
+
+ChangeFigures change_figures(const chaos::Story& story, const Stretch& stretch,
+                             const QuietSteps& quiet) {
+  ChangeFigures figures;
+  const Stretch steps = measurable(story, stretch);
+  if (steps.first >= steps.last) return figures;
+  for (std::size_t i = steps.first; i < steps.last; ++i) {
+    const double expected = quiet.ms(working(story, story.step_lines[i].second.epoch));
+    figures.ms.push_back(distance_ms(story, i));
+    if (expected > 0) figures.ratios.push_back(figures.ms.back() / expected);
+  }
+  const double from = story.step_lines[steps.first - 1].second.t;
+  const double to = story.step_lines[steps.last - 1].second.t;
+  for (const chaos::EpochSeen& epoch : story.epochs) {
+    if (epoch.t <= from || epoch.t > to) continue;
+    ++figures.epochs;
+    if (epoch.kind == "forced") ++figures.forced;
+  }
+  return figures;
+}
+
+}  // namespace starling::bench

@@ -1,0 +1,77 @@
+#pragma once
+// A `starling run` that a benchmark starts, watches through its events, and disturbs.
+
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "tools/chaos/story.h"
+#include "tools/starling/children.h"
+
+namespace starling::bench {
+
+// Its folder below the temporary one, and all processes, go with it. Threads: belongs to one
+// thread; one object a process (Children).
+class LiveRun {
+ public:
+  explicit LiveRun(const std::string& name);
+  ~LiveRun();
+  LiveRun(const LiveRun&) = delete;
+  LiveRun& operator=(const LiveRun&) = delete;
+
+  // Returns at once. `more`: further options of `starling run`.
+  Result<> start(const std::string& job, std::uint32_t workers, std::uint64_t steps,
+                 const std::vector<std::string>& more = {});
+  // Another worker, by its guard's process. Needs the run's first event. `more`: options.
+  Result<pid_t> join(const std::vector<std::string>& more = {});
+
+  const chaos::Story& story() const { return story_; }
+  const std::string& folder() const { return folder_; }  // there before the run is
+  // Of coordinators in processes of their own; the one of the highest term. Null: none was told.
+  const chaos::LeaderSeen* leader() const;
+  // What the events told last of this life; nothing told is a life without a process.
+  chaos::WorkerSeen seen(std::uint64_t id, const std::string& what) const;
+
+  // Reads events until the condition holds. Errors: kUnavailable  not within a minute, or ended by
+  // a signal; kInternal  the run ended; kCorrupt  a line that is no event.
+  template <class Condition>
+  Result<> wait_for(const std::string& what, Condition condition) {
+    const auto begun = std::chrono::steady_clock::now();
+    for (;;) {
+      STARLING_TRY(read());
+      if (condition()) return ok();
+      STARLING_TRY(go_on(what, std::chrono::steady_clock::now() - begun));
+    }
+  }
+  // So many workers are there, every segment has enough copies, and nothing was under way for
+  // `steps` steps. Returns how many steps had been told when that began.
+  Result<std::size_t> settle(std::uint32_t workers, std::size_t steps = 5);
+  // So many more steps.
+  Result<> steps(std::size_t more);
+  // The run has ended well, and no process of it is left.
+  Result<> end();
+  // P2: each micro-batch of each committed step once. Steps whose ledger is still to come are not
+  // judged.
+  Result<> each_once();
+
+ private:
+  Result<> read();
+  Result<> go_on(const std::string& what, std::chrono::steady_clock::duration waited);
+  bool calm(std::uint32_t workers) const;
+  bool coordinators_up() const;
+  std::string last_words() const;
+
+  const std::string folder_;
+  const int log_;  // where the processes' words go; events.jsonl has all that counts
+  tools::Children children_;
+  chaos::Tail tail_;
+  chaos::Story story_;
+  pid_t run_ = 0;  // 0: has ended
+  bool ended_ = false;
+  std::size_t coordinators_ = 0;  // in processes of their own
+};
+
+}  // namespace starling::bench

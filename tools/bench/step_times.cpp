@@ -1,0 +1,166 @@
+#include "tools/bench/step_times.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <span>
+
+#include "tools/bench/figures.h"
+
+namespace starling::bench {
+namespace {
+
+using actors::kStepMarks;
+using actors::StepMark;
+using actors::StepTimes;
+
+constexpr const char* kHead =
+    "version,world,begun,computed,checked,reduced,sealed,digested,normed,passed,applied,told,"
+    "gathered,done,computing,state_check,totals_check,sent_bytes";
+constexpr std::size_t kColumns = kStepMarks + 6;
+constexpr std::size_t kLinesMax = actors::StepClock::kStepsMax;
+
+std::array<std::int64_t, kColumns> columns_of(const StepTimes& times) {
+  std::array<std::int64_t, kColumns> columns{static_cast<std::int64_t>(times.version), times.world};
+  std::copy(times.at_ns.begin(), times.at_ns.end(), columns.begin() + 2);
+  const std::array<std::int64_t, 4> rest{times.computing_ns, times.state_check_ns,
+                                         times.totals_check_ns,
+                                         static_cast<std::int64_t>(times.sent_bytes)};
+  std::copy(rest.begin(), rest.end(), columns.end() - 4);
+  return columns;
+}
+
+StepTimes times_of(const std::array<std::int64_t, kColumns>& columns) {
+  StepTimes times;
+  times.version = static_cast<Version>(columns[0]);
+  times.world = static_cast<std::uint32_t>(columns[1]);
+  std::copy_n(columns.begin() + 2, kStepMarks, times.at_ns.begin());
+  times.computing_ns = columns[kColumns - 4];
+  times.state_check_ns = columns[kColumns - 3];
+  times.totals_check_ns = columns[kColumns - 2];
+  times.sent_bytes = static_cast<std::uint64_t>(columns[kColumns - 1]);
+  return times;
+}
+
+// False: it has other than these columns, or one is no number from 0 on.
+bool read_columns(const std::string& line, std::array<std::int64_t, kColumns>& columns) {
+  const char* at = line.data();
+  const char* const end = at + line.size();
+  for (std::size_t i = 0; i < kColumns; ++i) {
+    const auto [rest, error] = std::from_chars(at, end, columns[i]);
+    if (error != std::errc() || columns[i] < 0) return false;
+    const bool last = i + 1 == kColumns;
+    if (last != (rest == end) || (!last && *rest != ',')) return false;
+    at = rest + 1;
+  }
+  return true;
+}
+
+double ms(std::int64_t ns) {
+  return static_cast<double>(ns) / 1e6;
+}
+
+// Of each version that all workers tell, everybody's times.
+std::map<Version, std::vector<const StepTimes*>> by_version(
+    const std::vector<std::vector<StepTimes>>& workers, std::size_t skipped) {
+  std::map<Version, std::vector<const StepTimes*>> versions;
+  for (const auto& worker : workers)
+    for (const StepTimes& times : worker) versions[times.version].push_back(&times);
+  std::erase_if(versions, [&](const auto& v) { return v.second.size() != workers.size(); });
+  for (; skipped > 0 && !versions.empty(); --skipped) versions.erase(versions.begin());
+  return versions;
+}
+
+StepParts parts_of(std::span<const StepTimes* const> workers, std::int64_t before_ns) {
+  std::array<std::int64_t, kStepMarks> through{};  // when the last worker was
+  std::int64_t computing = 0, checking = 0;
+  for (const StepTimes* times : workers) {
+    for (std::size_t k = 0; k < kStepMarks; ++k) through[k] = std::max(through[k], times->at_ns[k]);
+    computing = std::max(computing, times->computing_ns);
+    checking = std::max(checking, 2 * times->state_check_ns + times->totals_check_ns);
+  }
+  const auto stage = [&](StepMark mark) {
+    const auto k = static_cast<std::size_t>(mark);
+    return through[k] - (k == 0 ? before_ns : through[k - 1]);
+  };
+  StepParts parts;
+  parts.compute = ms(std::min(computing, stage(StepMark::kComputed)));
+  parts.hand_over = ms(stage(StepMark::kComputed)) - parts.compute;
+  parts.reduce = ms(stage(StepMark::kReduced));
+  parts.norm = ms(stage(StepMark::kNormed));
+  parts.vote = ms(stage(StepMark::kPassed));
+  const double checked = ms(std::min(checking, stage(StepMark::kApplied)));
+  parts.apply = ms(stage(StepMark::kApplied)) - checked;
+  parts.gather = ms(stage(StepMark::kGathered));
+  parts.telling = ms(stage(StepMark::kTold)) + ms(stage(StepMark::kBegun));
+  parts.checksums = checked + ms(stage(StepMark::kChecked)) + ms(stage(StepMark::kSealed)) +
+                    ms(stage(StepMark::kDigested)) + ms(stage(StepMark::kDone));
+  return parts;
+}
+
+}  // namespace
+
+Result<> save_step_times(const std::string& path, const std::vector<StepTimes>& times) {
+  std::ofstream file(path);
+  file << kHead << '\n';
+  for (const StepTimes& step : times) {
+    const auto columns = columns_of(step);
+    for (std::size_t i = 0; i < kColumns; ++i) file << (i ? "," : "") << columns[i];
+    file << '\n';
+  }
+  file.close();
+  if (!file) return Error(Code::kBadInput, "cannot write " + path);
+  return ok();
+}
+
+Result<std::vector<StepTimes>> load_step_times(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line) || line != kHead)
+    return Error(Code::kBadInput, "no file of step times; " + path);
+  std::vector<StepTimes> times;
+  std::array<std::int64_t, kColumns> columns{};
+  while (std::getline(file, line)) {
+    if (times.size() >= kLinesMax || !read_columns(line, columns))
+      return Error(Code::kBadInput, "line " + std::to_string(times.size() + 2) +
+                                        " is not the times of a step; " + path);
+    times.push_back(times_of(columns));
+  }
+  return times;
+}
+
+std::vector<StepParts> step_parts(const std::vector<std::vector<StepTimes>>& workers,
+                                  std::size_t skipped) {
+  std::vector<StepParts> parts;
+  const auto versions = by_version(workers, skipped);
+  for (auto it = versions.begin(); it != versions.end(); ++it) {
+    const auto before = versions.find(it->first - 1);
+    if (it->first == 0 || before == versions.end()) continue;
+    std::int64_t before_ns = 0;
+    for (const StepTimes* times : before->second)
+      before_ns = std::max(before_ns, times->at_ns.back());
+    parts.push_back(parts_of(it->second, before_ns));
+  }
+  return parts;
+}
+
+double bytes_a_step(const std::vector<std::vector<StepTimes>>& workers, std::size_t skipped) {
+  const auto sent = [](const auto& version) {
+    double bytes = 0;
+    for (const StepTimes* times : version.second) bytes += static_cast<double>(times->sent_bytes);
+    return bytes;
+  };
+  std::vector<double> bytes;
+  const auto versions = by_version(workers, skipped);
+  for (auto it = versions.begin(); it != versions.end(); ++it)
+    if (const auto before = versions.find(it->first - 1); it->first > 0 && before != versions.end())
+      bytes.push_back(sent(*it) - sent(*before));
+  return quantile(std::move(bytes), 0.5);
+}
+
+double replica_bytes(std::uint64_t parameters, std::uint32_t replicas, std::uint32_t workers) {
+  return 4.0 * static_cast<double>(parameters) * std::min(replicas, workers - 1);
+}
+
+}  // namespace starling::bench
