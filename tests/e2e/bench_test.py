@@ -2,6 +2,7 @@
 import json
 import os
 import subprocess
+import sys
 
 from harness import SOURCE, STARLING, main, require
 
@@ -58,6 +59,20 @@ def parts_of_a_step_are_measured_and_replicas_cost_what_placement_predicts(place
     require(0.8 < rows["replicas"]["ratio"] < 1.2, f"{rows['replicas']}")
 
 
+def kills_and_joins_are_measured_as_of_other_systems(place):
+    out = place.path("compared.json")
+    script = os.path.join(SOURCE, "tools", "bench", "compare_recovery.py")
+    done = subprocess.run([sys.executable, script, "compare", "--starling", STARLING, "--only",
+                           "starling", "--quick", "--json", out], capture_output=True, text=True)
+    require(done.returncode == 0, f"exit code {done.returncode}:\n{done.stdout}{done.stderr}")
+    with open(out) as file:
+        found = json.load(file)["starling"]
+    require(found["step_ms"] > 20, f"{found}")
+    require(len(found["kill_ms"]) == 2 and len(found["join_ms"]) == 2, f"{found}")
+    require(min(found["kill_ms"]) > -found["step_ms"], f"{found}")
+
+
 main(each_kill_is_measured_and_its_parts_add_up, a_freeze_lasts_at_least_the_lease,
      the_leader_is_killed_with_a_worker, joins_and_leaves_are_compared_with_undisturbed_steps,
-     parts_of_a_step_are_measured_and_replicas_cost_what_placement_predicts)
+     parts_of_a_step_are_measured_and_replicas_cost_what_placement_predicts,
+     kills_and_joins_are_measured_as_of_other_systems)
