@@ -25,10 +25,17 @@ std::uint64_t checksum_seed(const FrameHeader& header) {
   return hash64({bytes, offsetof(FrameHeader, checksum)});
 }
 
+std::uint16_t header_check(FrameHeader header) {
+  header.check = 0;
+  const std::uint64_t hash = checksum_seed(header);
+  return static_cast<std::uint16_t>(hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48));
+}
+
 FrameHeader sealed(FrameHeader header, const Payload& payload) {
   STARLING_CHECK(payload.size() <= kFrameBytesMax);
   header.magic = FrameHeader::kMagic;
   header.length = payload.size();
+  header.check = header_check(header);
   Hash64 hash(checksum_seed(header));
   for (const auto& piece : payload.pieces()) hash.add(piece.view);
   header.checksum = hash.value();
@@ -41,6 +48,7 @@ Frame make_frame(FrameHeader header, const Payload& payload) {
 
 bool holds(const Frame& frame) {
   return frame.header.magic == FrameHeader::kMagic &&
+         frame.header.check == header_check(frame.header) &&
          frame.header.length == frame.payload->size() &&
          frame.header.checksum == hash64(*frame.payload, checksum_seed(frame.header));
 }

@@ -71,13 +71,15 @@ class Transport {
   virtual void send_all(std::span<const Rank> to, FrameHeader header, const Payload& payload);
 };
 
-// The header with magic, length and checksum as the payload demands.
+// The header with magic, check, length and checksum as the payload demands.
 FrameHeader sealed(FrameHeader header, const Payload& payload);
 // Seed of the payload's checksum: a hash of the header's fields before the checksum.
 std::uint64_t checksum_seed(const FrameHeader& header);
+// What `check` of a received header must be.
+std::uint16_t header_check(FrameHeader header);
 // A whole frame with a copy of the payload: what a transport in memory delivers.
 Frame make_frame(FrameHeader header, const Payload& payload);
-// Magic, length and checksum hold.
+// Magic, check, length and checksum hold.
 bool holds(const Frame& frame);
 
 // All ranks but self.

@@ -91,6 +91,8 @@ bool FrameReader::begin_frame() {
   begin_ += sizeof header_;
   if (header_.magic != FrameHeader::kMagic || !known(header_.kind))
     return refuse("it sent what is no frame");
+  if (header_.check != header_check(header_))
+    return refuse("the checksum of a frame's header does not hold");
   if (header_.length > frame_bytes_max_)
     return refuse("it sent a frame of " + std::to_string(header_.length) + " bytes, at most " +
                   std::to_string(frame_bytes_max_) + " expected");

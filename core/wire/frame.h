@@ -24,7 +24,9 @@ struct FrameHeader {
   std::uint32_t magic = kMagic;
   FrameKind kind = FrameKind::kRecord;
   std::uint8_t flags = 0;
-  std::uint16_t reserved = 0;
+  // Of all before `checksum`, this one as 0: a flipped bit in the length would otherwise be waited
+  // for, by a receiver who hears no more before its own answer.
+  std::uint16_t check = 0;
   Version version = 0;
   SegmentId first = 0;  // segments that the payload is about, where it is about segments
   std::uint32_t count = 0;
