@@ -9,7 +9,7 @@
 namespace starling::actors {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Sabotage>, 8> kNames{{
+constexpr std::array<std::pair<std::string_view, Sabotage>, 9> kNames{{
     {"drop-micro-batch", Sabotage::kDropMicroBatch},
     {"double-total", Sabotage::kDoubleTotal},
     {"stale-parameters", Sabotage::kStaleParameters},
@@ -18,6 +18,7 @@ constexpr std::array<std::pair<std::string_view, Sabotage>, 8> kNames{{
     {"flip-parameters", Sabotage::kFlipParameters},
     {"ignore-fence", Sabotage::kIgnoreFence},
     {"leave-process", Sabotage::kLeaveProcess},
+    {"accept-stranger", Sabotage::kAcceptStranger},
 }};
 
 const SabotageOrder& order() {

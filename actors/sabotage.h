@@ -21,6 +21,7 @@ enum class Sabotage : std::uint8_t {
   kFlipParameters,   // a bit of the working parameters, while micro-batches are computed
   kIgnoreFence,      // who was left out stays
   kLeaveProcess,     // a worker's end leaves a process behind
+  kAcceptStranger,   // coordinators let in who has no key of the job
 };
 
 struct SabotageOrder {

@@ -34,6 +34,10 @@ void ZapHandler::forbid(const std::string& public_key) {
   allowed_.erase(public_key);
 }
 
+void ZapHandler::allow_everybody() {
+  everybody_ = true;
+}
+
 void ZapHandler::run() {
   while (!stopping_) {
     zmq_pollitem_t items[] = {{socket_.handle(), 0, ZMQ_POLLIN, 0},
@@ -75,7 +79,8 @@ void ZapHandler::answer() {
 std::string ZapHandler::name_of(const std::string& public_key) const {
   const std::lock_guard lock(mutex_);
   const auto found = allowed_.find(public_key);
-  return found != allowed_.end() ? found->second : "";
+  if (found != allowed_.end()) return found->second;
+  return everybody_ ? "stranger" : "";
 }
 
 }  // namespace starling::actors

@@ -71,8 +71,8 @@ class Worker : public caf::event_based_actor {
     engine.times = options_.times;
     engine.join.who = options_.self;
     engine.join.name = options_.key.name;
-    engine.join.host = options_.host;
-    engine.join.port = listener_->port();
+    engine.join.host = options_.advertised_host.empty() ? options_.host : options_.advertised_host;
+    engine.join.port = options_.advertised_port == 0 ? listener_->port() : options_.advertised_port;
     engine.join.failure_domain = options_.failure_domain;
     engine.join.job_hash = job_hash(options_.setup->job);
     engine.join.fingerprint = options_.setup->fingerprint;

@@ -17,8 +17,11 @@ struct WorkerOptions {
   Incarnation self;  // nonce != 0, of this life
   KeyPair key;       // one of the job's ring, with its secret
   std::vector<GatewayOptions::Server> coordinators;
-  std::string host = "127.0.0.1";  // where other workers reach this one
+  std::string host = "127.0.0.1";  // where it listens for other workers
   std::uint16_t port = 0;          // 0: any free one
+  // Where they reach it, if that is not where it listens (a port is forwarded).
+  std::string advertised_host;        // empty: host
+  std::uint16_t advertised_port = 0;  // 0: the one that it listens at
   std::string failure_domain;
   std::uint32_t threads = 1;                // compute threads
   double slowness = 1;                      // by how much a micro-batch takes longer

@@ -9,7 +9,8 @@ def chaos_sees_a_broken_promise(place):
                                                   ("double-total@60", "P1"),
                                                   ("stale-parameters@60@worker-1", "P1"),
                                                   ("leave-process", "P6"))),
-            ('kind = "stop"\nfor_s = 0.8', 4000, (("ignore-fence", "P4"),))):
+            ('kind = "stop"\nfor_s = 0.8', 4000, (("ignore-fence", "P4"),
+                                                   ("accept-stranger", "P8")))):
         job = place.job(steps=steps)
         reference = place.run(job, "--workers", 1).digest()
         plan = place.path("plan.toml")
