@@ -51,11 +51,37 @@ TEST_CASE("one fault in each interval, of every kind, with what its kind needs")
     CHECK(fault.target < 1);
     kinds.insert(fault.kind);
     const bool takes_one = fault.kind == FaultKind::kKill || fault.kind == FaultKind::kLeave;
-    const bool lasts = fault.kind == FaultKind::kStop || fault.kind == FaultKind::kSlow;
+    const bool at_once = takes_one || fault.kind == FaultKind::kJoin ||
+                         fault.kind == FaultKind::kCoordinatorKill ||
+                         fault.kind == FaultKind::kGuardKill || fault.kind == FaultKind::kCorrupt;
     CHECK((fault.back_s > 0) == takes_one);
-    CHECK((fault.for_s > 0) == lasts);
+    CHECK((fault.for_s > 0) == !at_once);
+    CHECK((fault.share > 0) == (fault.kind == FaultKind::kSlow));
+    CHECK((fault.delay_s > 0) == (fault.kind == FaultKind::kSlowLink));
   }
   CHECK(kinds.size() == kFaultKinds);
+}
+
+TEST_CASE("some cuts are shorter than a lease, most are longer") {
+  Draw draw = all_kinds(5);
+  draw.kinds = {FaultKind::kPartition};
+  draw.lease_s = 0.4;
+  std::size_t longer = 0;
+  const auto faults = draw_faults(draw);
+  for (const Fault& fault : faults) longer += fault.for_s > draw.lease_s;
+  CHECK(longer > faults.size() / 2);
+  CHECK(longer < faults.size());
+}
+
+TEST_CASE("workers are behind a proxy only where a fault is one of links") {
+  for (std::size_t k = 1; k <= kFaultKinds; ++k) {
+    Plan plan;
+    plan.faults.push_back({.kind = static_cast<FaultKind>(k)});
+    const std::string word = to_string(plan.faults.front().kind);
+    CAPTURE(word);
+    CHECK(disturbs_links(plan) ==
+          (word == "partition" || word == "corrupt" || word == "slow-link"));
+  }
 }
 
 TEST_CASE("more of the same plan begins with it") {
@@ -97,6 +123,7 @@ TEST_CASE("what is wrong in a plan is named") {
       {run + "[[fault]]\nat_s = 1\nkind = \"kill\"\ntarget = 1\n", "target must be"},
       {run + "[[fault]]\nat_s = 1\nkind = \"kill\"\nnodes = [\"a b\"]\n", "nodes must be"},
       {run + "nodes = \"a\"\n", "nodes must be"},
+      {run + "[[fault]]\nat_s = 1\nkind = \"slow-link\"\ndelay_s = 11\n", "delay_s must be"},
       {"fault = 3\n" + run, "[[fault]]"},
       {run + "[runs]\n", "runs"},
       {"[run\n", "line 1"},

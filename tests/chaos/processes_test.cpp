@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -88,6 +90,41 @@ TEST_CASE("files of others and below the own folder do not count") {
   CHECK(traces.left(mine).empty());
   CHECK(traces.left("/nowhere").size() == 1);
   for (const auto& path : {old, foreign, mine}) ::unlink(path.c_str());
+}
+
+TEST_CASE("who may not write files gets an error, and may again") {
+  // A child that tries to write whenever it is asked, and answers with errno.
+  int ask[2], answer[2];
+  REQUIRE(::pipe(ask) == 0);
+  REQUIRE(::pipe(answer) == 0);
+  const std::string name =
+      std::filesystem::temp_directory_path() / ("starling-write-" + std::to_string(::getpid()));
+  const int pid = ::fork();
+  if (pid == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const int file = ::open(name.c_str(), O_WRONLY | O_CREAT, 0600);
+    for (char c; ::read(ask[0], &c, 1) == 1;) {
+      const int error = ::pwrite(file, &c, 1, 0) == 1 ? 0 : errno;
+      if (::write(answer[1], &error, sizeof error) < 0) break;
+    }
+    ::_exit(0);
+  }
+  const auto write_fails_with = [&] {
+    int error = -1;
+    REQUIRE(::write(ask[1], "x", 1) == 1);
+    REQUIRE(::read(answer[0], &error, sizeof error) == sizeof error);
+    return error;
+  };
+  CHECK(write_fails_with() == 0);
+  CHECK(let_write_files(pid, false));
+  CHECK(write_fails_with() == EFBIG);
+  CHECK(let_write_files(pid, true));
+  CHECK(write_fails_with() == 0);
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  CHECK_FALSE(let_write_files(pid, false));
+  for (const int fd : {ask[0], ask[1], answer[0], answer[1]}) ::close(fd);
+  ::unlink(name.c_str());
 }
 
 }  // namespace starling::chaos

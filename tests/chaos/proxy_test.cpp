@@ -116,8 +116,9 @@ TEST_CASE("a cut link passes nothing, tells no end, and goes on where it was") {
   ::shutdown(pair.near.fd, SHUT_WR);
   other.near.say("now");
   CHECK(other.far.hear(3) == "now");  // links of others are as they were
-  CHECK(eventually([&] { return proxy->counts("a").held > 0; }));
+  CHECK(eventually([&] { return proxy->counts("a").held == 4; }));
   CHECK(proxy->counts("a").passed == 0);
+  CHECK(proxy->counts("b").held == 0);
   CHECK(pair.far.hear(1, /*ms=*/1).empty());
   proxy->set("a", {});
   CHECK(pair.far.hear(10) == "late");
@@ -156,6 +157,31 @@ TEST_CASE("one bit is flipped, beyond the handshake, once") {
   CHECK(proxy->counts("a").flipped == 1);
   pair.near.say(frame);
   CHECK(pair.far.hear(frame.size()) == frame);
+  CHECK(proxy->counts("a").given_up == 0);
+  ::shutdown(pair.far.fd, SHUT_RDWR);
+  CHECK(eventually([&] { return proxy->counts("a").given_up == 1; }));
+}
+
+TEST_CASE("a connection without a flipped bit is not given up, however it ends") {
+  const auto proxy = Proxy::start().value();
+  Pair pair(*proxy, /*bulk=*/true);
+  pair.near.say(hello_of(3));
+  CHECK(pair.far.hear(hello_of(3).size()) == hello_of(3));
+  ::shutdown(pair.far.fd, SHUT_RDWR);
+  CHECK(pair.near.hear(1).empty());
+  ::shutdown(pair.near.fd, SHUT_RDWR);
+  CHECK(eventually([&] { return proxy->counts("a").connections == 0; }));
+  CHECK(proxy->counts("a").given_up == 0);
+}
+
+TEST_CASE("a cut without traffic holds nothing") {
+  const auto proxy = Proxy::start().value();
+  Pair pair(*proxy);
+  proxy->set("a", {.cut = true});
+  proxy->set("a", {});
+  pair.near.say("on");
+  CHECK(pair.far.hear(2) == "on");
+  CHECK(proxy->counts("a").held == 0);
 }
 
 TEST_CASE("a slow link delays each way") {
@@ -168,6 +194,11 @@ TEST_CASE("a slow link delays each way") {
   pair.far.say("pong");
   CHECK(pair.near.hear(4) == "pong");
   CHECK(Clock::now() - begun >= std::chrono::milliseconds(100));  // never less
+  CHECK(proxy->counts("a").delayed == 8);
+  proxy->set("a", {});
+  pair.near.say("ping");
+  CHECK(pair.far.hear(4) == "ping");
+  CHECK(proxy->counts("a").delayed == 8);
 }
 
 TEST_CASE("a forgotten worker has no front and no connection") {

@@ -103,27 +103,42 @@ TEST_CASE("faults that are near to each other share a pause") {
   CHECK_FALSE(pauses[0].alone);
 }
 
-TEST_CASE("who was left out in its sleep has to be gone after it woke") {
+TEST_CASE("who was left out while it slept or was cut off has to be gone afterwards") {
   const Story story =
       beginning().steps(0, 3).epoch(1.5, "1.2", "1.1", "forced", 3, {1, 2}).steps(3, 5).story();
-  const std::vector<Deed> slept = {deed(FaultKind::kStop, 1.25, 3, /*until_t=*/1.6)};
-  SUBCASE("gone") {
-    const auto revenants = revenants_of(story, slept, {{103, 1.7}});
-    REQUIRE(revenants.size() == 1);
-    CHECK(revenants[0].gone_t == 1.7);
-    CHECK(revenants[0].epoch == "1.2");
+  FaultKind kind{};
+  SUBCASE("stopped") {
+    kind = FaultKind::kStop;
   }
-  SUBCASE("still there") {
-    const auto revenants = revenants_of(story, slept, {});
-    REQUIRE(revenants.size() == 1);
-    CHECK_FALSE(revenants[0].gone_t.has_value());
+  SUBCASE("cut off") {
+    kind = FaultKind::kPartition;
   }
-  SUBCASE("killed in its sleep") {
-    CHECK(revenants_of(story, slept, {{103, 1.55}}).empty());
-  }
-  SUBCASE("awake before that epoch") {
-    CHECK(revenants_of(story, {deed(FaultKind::kStop, 1.25, 3, 1.4)}, {}).empty());
-  }
+  const std::vector<Deed> slept = {deed(kind, 1.25, 3, /*until_t=*/1.6)};
+  const auto gone = revenants_of(story, slept, {{103, 1.7}});
+  REQUIRE(gone.size() == 1);
+  CHECK(gone[0].gone_t == 1.7);
+  CHECK(gone[0].epoch == "1.2");
+  const auto still_there = revenants_of(story, slept, {});
+  REQUIRE(still_there.size() == 1);
+  CHECK_FALSE(still_there[0].gone_t.has_value());
+  const auto killed_meanwhile = revenants_of(story, slept, {{103, 1.55}});
+  CHECK(killed_meanwhile.empty());
+  const auto back_before = revenants_of(story, {deed(kind, 1.25, 3, 1.4)}, {});
+  CHECK(back_before.empty());
+}
+
+TEST_CASE("copies of workers elsewhere count") {
+  Cast cast;
+  const Story story = beginning().story();
+  cast.add("worker-1", 51, 0).pid = 101;
+  cast.learn(story.workers[0]);
+  cast.learn(story.epochs.front());
+  Player* one = cast.find("worker-1");
+  CHECK(cast.last_copies({one}));
+  for (const std::uint64_t id : {2, 3}) cast.elsewhere(id, true);
+  CHECK_FALSE(cast.last_copies({one}));
+  cast.elsewhere(2, false);
+  CHECK(cast.last_copies({one}));
 }
 
 TEST_CASE("the last copies of a segment are known from the placement") {

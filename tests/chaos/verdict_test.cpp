@@ -227,4 +227,31 @@ TEST_CASE("a fault without its effect is no fault") {
   CHECK_FINDING(e, "faults", Finding::kHeld);
 }
 
+TEST_CASE("a run that was there already: what cannot be known is not claimed") {
+  Evidence e = evidence_of(disturbed_tale());  // it goes on
+  e.quiet.reset();
+  e.reference_digest.clear();
+  e.strangers.clear();
+  e.attached = true;
+  for (const char* promise : {"P1", "P5", "P6", "P8"}) {
+    CAPTURE(promise);
+    CHECK_FINDING(e, promise, Finding::kNotTested);
+  }
+  for (const char* promise : {"P2", "P3", "P7", "faults"}) {
+    CAPTURE(promise);
+    CHECK_FINDING(e, promise, Finding::kHeld);
+  }
+  SUBCASE("others may force epochs") {
+    e.deeds.clear();
+    CHECK_FINDING(e, "P7", Finding::kNotTested);
+  }
+  SUBCASE("it ends for lack of state, and we took no last copy") {
+    e.loud.failed = FailedSeen{1.6, 4, "state lost"};
+    CHECK_FINDING(e, "P5", Finding::kBroken);
+    e.deeds.push_back(deed(FaultKind::kKill, 1.5, 1));
+    e.deeds.push_back(deed(FaultKind::kKill, 1.5, 2));
+    CHECK_FINDING(e, "P5", Finding::kHeld);
+  }
+}
+
 }  // namespace starling::chaos

@@ -14,6 +14,15 @@ def chaos(place, job, *options, seconds=4 * MINUTE):
     return ended, out
 
 
+def attach(place, run, *options, seconds=4 * MINUTE):
+    """Disturbs a `starling run` that goes on."""
+    place.count += 1
+    out = place.path(f"chaos-{place.count}")
+    ended = subprocess.run([STARLING, "chaos", "--attach", run.out, "--out", out,
+                            *map(str, options)], capture_output=True, text=True, timeout=seconds)
+    return ended, out
+
+
 def report_of(out):
     with open(os.path.join(out, "report.json")) as file:
         return json.load(file)

@@ -1,8 +1,8 @@
 """`starling chaos`: a run under random faults keeps every promise, and chaos says so from outside."""
 import os
 
-from chaos_of import chaos, findings, report_of
-from harness import main, processes_naming, require
+from chaos_of import attach, chaos, findings, report_of
+from harness import main, processes_naming, require, same
 
 
 def every_promise_holds_under_random_faults(place):
@@ -69,6 +69,127 @@ count = 3
     require(held_back.returncode == 2, "--steps does not go with a plan")
 
 
+def faults_of(out, *kinds):
+    """Those of the report, which must all have been done and seen."""
+    faults = report_of(out)["faults"]
+    require([f["kind"] for f in faults] == list(kinds), f"faults: {faults}")
+    for fault in faults:
+        require(fault["outcome"] == "done" and all(e["seen"] for e in fault["effects"]), fault)
+    return faults
+
+
+def links_that_are_cut_damaged_and_slow_change_no_bit(place):
+    plan = place.path("plan.toml")
+    with open(plan, "w") as file:
+        file.write("""
+[run]
+steps = 1500
+workers = 4
+lease_ms = 500
+[[fault]]
+at_s = 0.3
+kind = "corrupt"
+target = 0.5
+[[fault]]
+at_s = 1.5
+kind = "partition"
+target = 0.3
+for_s = 1.5
+[[fault]]
+at_s = 5
+kind = "slow-link"
+for_s = 0.5
+delay_s = 0.005
+[[fault]]
+at_s = 6
+kind = "partition"
+target = 0.9
+for_s = 0.1
+""")
+    ended, out = chaos(place, place.job(), "--plan", plan)
+    require(ended.returncode == 0, ended.stdout + ended.stderr)
+    cut = faults_of(out, "corrupt", "partition", "slow-link", "partition")[1]
+    found = findings(report_of(out))
+    for promise in ("P1", "P2", "P3", "P4", "P6", "faults"):
+        require(found[promise] == "held", f"{promise}: {report_of(out)['verdicts']}")
+    name = cut["targets"][0]["name"]
+    require(f"{name} is back as a new life" in ended.stdout, f"not left out:\n{ended.stdout}")
+    require([r["name"] for r in report_of(out)["woken_up_left_out"]] == [name],
+            report_of(out)["woken_up_left_out"])
+
+
+def a_coordinator_without_space_ends_and_comes_back(place):
+    plan = place.path("plan.toml")
+    with open(plan, "w") as file:
+        file.write("""
+[run]
+steps = 1500
+workers = 3
+[[fault]]
+at_s = 0.5
+kind = "disk-full"
+target = 0.4
+for_s = 1
+""")
+    ended, out = chaos(place, place.job(), "--plan", plan)
+    require(ended.returncode == 0, ended.stdout + ended.stderr)
+    faults_of(out, "disk-full")
+    with open(os.path.join(out, "disturbed.log")) as file:
+        said = [line for line in file if "coordinator-1/raft.log" in line]
+    require(said, "coordinator-1 did not say why it ended")
+    held_back, out = chaos(place, place.job(), "--random", "--kinds", "disk-full", "--duration", 2,
+                           "--coordinators", 1, "--reference", "0" * 32, "--steps", 1500)
+    require("held back: 0 coordinators are up" in held_back.stdout, held_back.stdout)
+
+
+def a_checkpoint_without_space_is_given_up_and_training_goes_on(place):
+    job = place.job()
+    with open(job, "a") as file:
+        file.write(f'[checkpoint]\ndir = "{place.path("checkpoints")}"\nevery = 20\n')
+    plan = place.path("plan.toml")
+    with open(plan, "w") as file:
+        file.write("""
+[run]
+steps = 600
+workers = 3
+coordinators = 1
+[[fault]]
+at_s = 0.3
+kind = "checkpoint-full"
+target = 0.4
+for_s = 0.5
+""")
+    ended, out = chaos(place, job, "--plan", plan)
+    require(ended.returncode == 0, ended.stdout + ended.stderr)
+    faults_of(out, "checkpoint-full")
+    require("File too large" in ended.stdout, f"another reason:\n{ended.stdout}")
+
+
+def a_run_that_is_there_already_is_disturbed_within_limits(place):
+    job = place.job(steps=3000)
+    quiet = place.run(job, "--workers", 1)
+    quiet.end()
+    run = place.run(job, "--workers", 4)
+    run.wait_for_step(20)
+    began = {e["name"]: e["pid"] for e in run.workers()}
+    ended, out = attach(place, run, "--kinds", "kill,stop", "--rate", 2, "--duration", 4,
+                        "--max-faults", 5, "--keep", 3, "--seed", 3)
+    require(ended.returncode == 0, ended.stdout + ended.stderr)
+    report = report_of(out)
+    require(len(report["faults"]) == 5, report["faults"])
+    killed = [t["pid"] for f in report["faults"] if f["outcome"] == "done" and f["kind"] == "kill"
+              for t in f["targets"]]
+    require(len(killed) == 1 and killed[0] in began.values(), f"--keep 3 of 4, killed: {killed}")
+    found = findings(report)
+    for promise in ("P2", "P3", "faults"):
+        require(found[promise] == "held", report["verdicts"])
+    for promise in ("P1", "P6", "P8"):
+        require(found[promise] == "not tested", report["verdicts"])
+    same(run, quiet)
+    ended, _ = attach(place, run, "--duration", 1)
+    require(ended.returncode == 2 and "has ended" in ended.stderr, ended.stderr)
+
+
 def bad_input_is_one_line(place):
     job = place.job()
     plan = place.path("bad.toml")
@@ -77,12 +198,29 @@ def bad_input_is_one_line(place):
     for options, word in ((("--plan", plan), "sing"), ((), "--random"),
                           (("--random", "--kinds", "kill,sing"), "sing"),
                           (("--random", "--duration", "soon"), "soon"),
-                          (("--random", "--plan", plan), "--random")):
+                          (("--random", "--plan", plan), "--random"),
+                          (("--attach", place.folder, "--duration", 1), "--attach")):
         ended, _ = chaos(place, job, *options)
         lines = ended.stderr.strip().splitlines()
         require(ended.returncode == 2 and len(lines) == 1 and word in lines[0],
                 f"{options}: {ended.returncode} {ended.stderr}")
 
 
+def a_run_that_is_not_there_cannot_be_disturbed(place):
+    class Nothing:
+        out = place.path("nothing")
+
+    for options, word in ((("--duration", 1), "no run"), ((), "--duration"),
+                          (("--duration", 1, "--kinds", "join"), "join")):
+        ended, _ = attach(place, Nothing, *options)
+        lines = ended.stderr.strip().splitlines()
+        require(ended.returncode == 2 and len(lines) == 1 and word in lines[0],
+                f"{options}: {ended.returncode} {ended.stderr}")
+
+
 main(every_promise_holds_under_random_faults, a_plan_repeats_its_faults_and_takes_a_reference,
-     the_loss_of_the_last_copies_is_a_clear_end, bad_input_is_one_line)
+     the_loss_of_the_last_copies_is_a_clear_end, links_that_are_cut_damaged_and_slow_change_no_bit,
+     a_coordinator_without_space_ends_and_comes_back,
+     a_checkpoint_without_space_is_given_up_and_training_goes_on,
+     a_run_that_is_there_already_is_disturbed_within_limits, bad_input_is_one_line,
+     a_run_that_is_not_there_cannot_be_disturbed)

@@ -55,6 +55,13 @@ void Cast::learn(const EpochSeen& epoch) {
     if (Player* player = find(m.name); player && player->id < m.id) player->id = m.id;
 }
 
+void Cast::elsewhere(std::uint64_t id, bool there) {
+  if (there)
+    elsewhere_.insert(id);
+  else
+    elsewhere_.erase(id);
+}
+
 void Cast::look() {
   for (Player& player : players_) {
     if (player.over) continue;
@@ -100,7 +107,7 @@ std::vector<int> Cast::processes() const {
 }
 
 bool Cast::last_copies(const std::vector<const Player*>& taken) const {
-  std::set<std::uint64_t> able;
+  std::set<std::uint64_t> able = elsewhere_;
   for (const Player& player : players_)
     if (player.can_be_hit() && std::find(taken.begin(), taken.end(), &player) == taken.end())
       able.insert(player.id);
@@ -111,11 +118,18 @@ bool Cast::last_copies(const std::vector<const Player*>& taken) const {
   return false;
 }
 
+namespace {
+// Meanwhile its group may go on without it.
+bool cannot_act(FaultKind kind) {
+  return kind == FaultKind::kStop || kind == FaultKind::kPartition;
+}
+}  // namespace
+
 std::vector<Revenant> revenants_of(const Story& story, const std::vector<Deed>& deeds,
                                    const std::map<int, double>& gone) {
   std::vector<Revenant> revenants;
   for (const Deed& deed : deeds) {
-    if (deed.outcome != Deed::Outcome::kDone || deed.fault.kind != FaultKind::kStop) continue;
+    if (deed.outcome != Deed::Outcome::kDone || !cannot_act(deed.fault.kind)) continue;
     for (const Target& target : deed.targets) {
       if (target.id == 0) continue;
       for (const EpochSeen& epoch : story.epochs) {

@@ -24,12 +24,14 @@ struct Player {
   int pid = 0;           // that computes; 0: not known yet
   std::uint64_t id = 0;  // of its incarnation; 0: not known yet
   bool guard_killed = false;
-  bool killed = false;   // by us
-  bool stopped = false;  // right now, by us
-  bool leaving = false;  // told to
-  bool over = false;     // no process of it is left
+  bool killed = false;          // by us
+  bool stopped = false;         // right now, by us
+  bool leaving = false;         // told to
+  bool link_disturbed = false;  // right now, by us
+  bool over = false;            // no process of it is left
   double began_t = 0;
 
+  Target target() const { return {name, id, pid != 0 ? pid : guard}; }
   bool can_be_hit() const { return pid != 0 && !killed && !stopped && !leaving && !over; }
 };
 
@@ -46,6 +48,8 @@ class Cast {
   void learn(const WorkerSeen& seen);
   void learn(const EpochSeen& epoch);
   void look();  // at the processes
+  // A worker that is not ours to hit, whose copies count all the same.
+  void elsewhere(std::uint64_t id, bool there);
 
   // When a process that computed was first seen to be gone.
   const std::map<int, double>& gone() const { return gone_; }
@@ -63,12 +67,13 @@ class Cast {
  private:
   std::list<Player> players_;  // addresses stay
   EpochSeen epoch_;            // the last one told of
+  std::set<std::uint64_t> elsewhere_;
   std::map<int, double> gone_;
   std::set<int> watched_;  // processes that have computed and are there
   double now_ = 0;
 };
 
-// Workers that were left out of an epoch while they were stopped, and woke up.
+// Workers that were left out of an epoch while they were stopped or cut off, and then were not.
 std::vector<Revenant> revenants_of(const Story& story, const std::vector<Deed>& deeds,
                                    const std::map<int, double>& gone);
 

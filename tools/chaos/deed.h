@@ -26,6 +26,10 @@ struct Target {
   int pid = 0;
 };
 
+inline std::string process_text(const Target& target) {
+  return target.name + " (process " + std::to_string(target.pid) + ")";
+}
+
 struct Deed {
   enum class Outcome : std::uint8_t {
     kDone = 1,

@@ -10,15 +10,8 @@
 namespace starling::chaos {
 namespace {
 
-constexpr double kSoon_s = 5;          // for what the kernel does at once
-constexpr double kEpoch_s = 60;        // for an epoch to be formed, on a busy machine too
-constexpr double kJoin_s = 60;         // a process to start, join and become a member
 constexpr double kStillThere_s = 0.3;  // after which who was not hit must still be there
 constexpr double kPulse_s = 0.1;
-
-Target target_of(const Player& player) {
-  return {player.name, player.id, player.pid != 0 ? player.pid : player.guard};
-}
 
 // The process that computes. Before it is known it may be born between a look and a kill, so the
 // guard is stopped first and goes with it.
@@ -31,16 +24,6 @@ void kill_process(const Player& player) {
   ::kill(player.guard, SIGSTOP);
   for (const int child : children_of(player.guard)) ::kill(child, SIGKILL);
   ::kill(player.guard, SIGKILL);
-}
-
-std::string process_text(const Target& target) {
-  return target.name + " (process " + std::to_string(target.pid) + ")";
-}
-
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f s", seconds);
-  return text;
 }
 
 }  // namespace
@@ -64,11 +47,15 @@ void Disturber::advance(double now, double first_step_t) {
 
 void Disturber::end(double now) {
   agenda_.drop();
-  for (Player& player : cast_.players())
+  for (Player& player : cast_.players()) {
     if (player.stopped && player.pid != 0) {
       ::kill(player.pid, SIGCONT);
       player.stopped = false;
     }
+    if (player.link_disturbed) restore_link(player);
+  }
+  for (const auto* pids : {&full_, &full_workers_})
+    for (const int pid : *pids) let_write_files(pid, true);
   for (Deed& deed : deeds_) {
     if (deed.outcome != Deed::Outcome::kDone) continue;
     deed.until_t = std::min(std::max(deed.t, deed.until_t), now);
@@ -93,6 +80,16 @@ void Disturber::begin(std::size_t number, double now) {
       return kill_guard(number, now);
     case FaultKind::kSlow:
       return slow(number, now);
+    case FaultKind::kPartition:
+      return partition(number, now);
+    case FaultKind::kCorrupt:
+      return corrupt(number, now);
+    case FaultKind::kSlowLink:
+      return slow_link(number, now);
+    case FaultKind::kDiskFull:
+      return fill_disk(number, now);
+    case FaultKind::kCheckpointFull:
+      return fill_checkpoint_disk(number, now);
   }
 }
 
@@ -101,13 +98,13 @@ void Disturber::begin(std::size_t number, double now) {
 void Disturber::kill(std::size_t number, double now) {
   const auto chosen = to_be_gone(number);
   if (chosen.empty()) return;
-  if (cast_.living() < options_.workers_min + chosen.size() && !options_.last_copies)
+  if (that_count() < options_.workers_min + chosen.size() && !options_.last_copies)
     return hold_back(number, "too few workers would be left");
   const std::vector<const Player*> taken(chosen.begin(), chosen.end());
   if (!options_.last_copies && cast_.last_copies(taken))
     return hold_back(number, "they have the last copies of some state");
   std::vector<Target> targets;
-  for (Player* player : chosen) targets.push_back(target_of(*player));
+  for (Player* player : chosen) targets.push_back(player->target());
   for (Player* player : chosen) {
     kill_process(*player);
     player->killed = true;
@@ -123,10 +120,12 @@ void Disturber::kill(std::size_t number, double now) {
 void Disturber::stop(std::size_t number, double now) {
   const auto chosen = choose(number, cast_.members());
   if (chosen.empty()) return;
+  if (options_.all_awake && that_count() < options_.workers_min + chosen.size())
+    return hold_back(number, "too few workers would be awake");
   const double for_s = deeds_[number].fault.for_s;
   std::vector<Target> targets;
   for (Player* player : chosen) {
-    targets.push_back(target_of(*player));
+    targets.push_back(player->target());
     ::kill(player->pid, SIGSTOP);
     player->stopped = true;
   }
@@ -157,7 +156,7 @@ void Disturber::join(std::size_t number, double now) {
     Player* player = calls_.start_worker(now);
     if (!player) break;
     if (i < fault.nodes.size()) player->node = fault.nodes[i];
-    targets.push_back(target_of(*player));
+    targets.push_back(player->target());
     targets.back().pid = player->guard;
   }
   if (targets.empty()) return hold_back(number, "no worker can be started");
@@ -175,11 +174,11 @@ void Disturber::join(std::size_t number, double now) {
 void Disturber::leave(std::size_t number, double now) {
   const auto chosen = to_be_gone(number);
   if (chosen.empty()) return;
-  if (cast_.living() < options_.workers_min + chosen.size())
+  if (that_count() < options_.workers_min + chosen.size())
     return hold_back(number, "too few workers would be left");
   std::vector<Target> targets;
   for (Player* player : chosen) {
-    targets.push_back(target_of(*player));
+    targets.push_back(player->target());
     ::kill(player->guard != 0 ? player->guard : player->pid, SIGTERM);
     player->leaving = true;
   }
@@ -213,7 +212,7 @@ void Disturber::slow(std::size_t number, double now) {
   if (chosen.empty()) return;
   const Fault& fault = deeds_[number].fault;
   std::vector<Target> targets;
-  for (Player* player : chosen) targets.push_back(target_of(*player));
+  for (Player* player : chosen) targets.push_back(player->target());
   char share[16];
   std::snprintf(share, sizeof share, "%.0f %%", 100 * (1 - fault.share));
   hit(number, now, std::string("slow to ") + share + " for " + seconds_text(fault.for_s), targets);
@@ -251,7 +250,7 @@ void Disturber::kill_guard(std::size_t number, double now) {
   if (chosen.empty()) return;
   std::vector<Target> targets;
   for (Player* player : chosen) {
-    Target guard = target_of(*player);
+    Target guard = player->target();
     guard.pid = player->guard;
     targets.push_back(guard);
     player->guard_killed = true;
@@ -259,7 +258,7 @@ void Disturber::kill_guard(std::size_t number, double now) {
   }
   hit(number, now, "kill -9 the guard of", targets);
   for (std::size_t i = 0; i < chosen.size(); ++i) {
-    const Target worker = target_of(*chosen[i]);
+    const Target worker = chosen[i]->target();
     expect_gone(number, now, targets[i]);
     agenda_.later(now + kStillThere_s, [=, this](double then) {
       expect(number, then, 0, process_text(worker) + " lives without its guard", [=, this] {
@@ -270,30 +269,11 @@ void Disturber::kill_guard(std::size_t number, double now) {
   }
 }
 
-// ---- Coordinators -----------------------------------------------------------------------------
-
-void Disturber::kill_coordinator(std::size_t number, double now) {
-  auto there = calls_.coordinators();
-  if (there.size() < 3)
-    return hold_back(number, std::to_string(there.size()) + " coordinators are up");
-  std::sort(there.begin(), there.end(),
-            [](const Target& a, const Target& b) { return a.name < b.name; });
-  const Target target = there[static_cast<std::size_t>(deeds_[number].fault.target *
-                                                       static_cast<double>(there.size()))];
-  ::kill(target.pid, SIGKILL);
-  hit(number, now, "kill -9", {target});
-  expect_gone(number, now, target);
-  expect(
-      number, now, kSoon_s, target.name + " is there again",
-      [this, target] {
-        for (const Target& other : calls_.coordinators())
-          if (other.name == target.name && other.pid != target.pid) return true;
-        return false;
-      },
-      [=, this](double then) { deeds_[number].until_t = then; });
-}
-
 // ---- Bookkeeping ------------------------------------------------------------------------------
+
+std::size_t Disturber::that_count() {
+  return options_.all_awake ? cast_.members().size() : cast_.living();
+}
 
 // Whom a kill or a leave is for: by name wherever they are, also on their way in.
 std::vector<Player*> Disturber::to_be_gone(std::size_t number) {
@@ -376,6 +356,18 @@ void Disturber::bring_back(const Fault& fault, double now) {
     if (Player* player = calls_.start_worker(then))
       say(then, "  " + player->name + " starts (process " + std::to_string(player->guard) + ")");
   });
+}
+
+std::vector<Target> Disturber::targets_of(const std::vector<Player*>& players) {
+  std::vector<Target> targets;
+  for (const Player* player : players) targets.push_back(player->target());
+  return targets;
+}
+
+std::string Disturber::seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f s", seconds);
+  return text;
 }
 
 void Disturber::say(double now, const std::string& text) {

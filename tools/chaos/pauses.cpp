@@ -9,7 +9,8 @@ constexpr double kNear_s = 1.0;      // faults so near to each other share a pau
 constexpr double kAftermath_s = 10;  // a fault may force an epoch so long after it is over
 
 bool stops_nobody(FaultKind kind) {
-  return kind == FaultKind::kJoin || kind == FaultKind::kLeave;
+  return kind == FaultKind::kJoin || kind == FaultKind::kLeave ||
+         kind == FaultKind::kCheckpointFull;
 }
 
 // Commit times in order, with the step's duration.

@@ -10,7 +10,8 @@ namespace starling::chaos {
 namespace {
 
 constexpr std::array<const char*, kFaultKinds> kWords = {
-    "kill", "stop", "join", "leave", "coordinator-kill", "guard-kill", "slow"};
+    "kill", "stop",      "join",    "leave",     "coordinator-kill", "guard-kill",
+    "slow", "partition", "corrupt", "slow-link", "disk-full",        "checkpoint-full"};
 
 // Random numbers of one fault: a function of (seed, number of the fault).
 class Numbers {
@@ -57,9 +58,21 @@ Fault draw_one(const Draw& draw, std::uint64_t number) {
       fault.for_s = numbers.seconds(0.5, 4);
       fault.share = Numbers::round(0.2 + 0.7 * numbers.uniform());
       break;
+    case FaultKind::kPartition:  // most are left out, some are back in time
+      fault.for_s = numbers.seconds(0.5 * draw.lease_s, 4 * draw.lease_s);
+      break;
+    case FaultKind::kSlowLink:
+      fault.for_s = numbers.seconds(0.5, 4);
+      fault.delay_s = numbers.seconds(0.001, 0.05);
+      break;
+    case FaultKind::kDiskFull:
+    case FaultKind::kCheckpointFull:
+      fault.for_s = numbers.seconds(0.5, 3);
+      break;
     case FaultKind::kJoin:
     case FaultKind::kCoordinatorKill:
     case FaultKind::kGuardKill:
+    case FaultKind::kCorrupt:
       break;
   }
   return fault;
@@ -72,6 +85,12 @@ const char* to_string(FaultKind kind) {
   return index < kWords.size() ? kWords[index] : "unknown";
 }
 
+std::string known_kinds() {
+  std::string known;
+  for (const char* word : kWords) known += (known.empty() ? "" : ", ") + std::string(word);
+  return known;
+}
+
 Result<std::vector<FaultKind>> parse_kinds(const std::string& words) {
   std::vector<FaultKind> kinds;
   std::size_t at = 0;
@@ -80,18 +99,22 @@ Result<std::vector<FaultKind>> parse_kinds(const std::string& words) {
     const std::string word = words.substr(at, comma - at);
     at = comma + 1;
     const auto found = std::find(kWords.begin(), kWords.end(), word);
-    if (found == kWords.end()) {
-      std::string known;
-      for (const char* w : kWords) known += (known.empty() ? "" : ", ") + std::string(w);
-      return Error(Code::kBadInput,
-                   "unknown kind of fault \"" + word.substr(0, 64) + "\", known are " + known);
-    }
+    if (found == kWords.end())
+      return Error(Code::kBadInput, "unknown kind of fault \"" + word.substr(0, 64) +
+                                        "\", known are " + known_kinds());
     const auto kind = static_cast<FaultKind>(found - kWords.begin() + 1);
     if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end())
       return Error(Code::kBadInput, "kind of fault \"" + word + "\" is named twice");
     kinds.push_back(kind);
   }
   return kinds;
+}
+
+bool disturbs_links(const Plan& plan) {
+  return std::any_of(plan.faults.begin(), plan.faults.end(), [](const Fault& fault) {
+    return fault.kind == FaultKind::kPartition || fault.kind == FaultKind::kCorrupt ||
+           fault.kind == FaultKind::kSlowLink;
+  });
 }
 
 std::vector<Fault> draw_faults(const Draw& draw) {

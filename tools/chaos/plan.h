@@ -20,10 +20,16 @@ enum class FaultKind : std::uint8_t {
   kCoordinatorKill,  // SIGKILL to a coordinator; `starling run` starts it again
   kGuardKill,        // SIGKILL to the guard of a worker, which goes on
   kSlow,             // a worker that is stopped for `share` of every pulse, for `for_s`
+  kPartition,        // every link of a worker, and of its guard, passes nothing for `for_s`
+  kCorrupt,          // one bit on its way in a bulk connection of a worker
+  kSlowLink,         // every link of a worker takes `delay_s` longer each way, for `for_s`
+  kDiskFull,         // a coordinator can write no file for `for_s`
+  kCheckpointFull,   // a worker can write no file for `for_s`, when a checkpoint is due
 };
-inline constexpr std::size_t kFaultKinds = 7;
+inline constexpr std::size_t kFaultKinds = 12;
 
 const char* to_string(FaultKind kind);
+std::string known_kinds();  // "kill, stop, ..."
 // "kill,stop"; each at most once. Errors: kBadInput  names the word and what is known.
 Result<std::vector<FaultKind>> parse_kinds(const std::string& words);
 
@@ -39,7 +45,8 @@ struct Fault {
   double for_s = 0;  // how long it lasts, where it lasts; of a leave, its notice
   double back_s =
       0;  // for each process that a kill or leave takes, one joins so long after; 0: none
-  double share = 0;  // kSlow: of each pulse
+  double share = 0;    // kSlow: of each pulse
+  double delay_s = 0;  // kSlowLink: each way
   bool operator==(const Fault&) const = default;
 };
 
@@ -54,6 +61,9 @@ struct Plan {
   std::vector<Fault> faults;  // in the order of their times
   bool operator==(const Plan&) const = default;
 };
+
+// Whether the plan disturbs links: then workers are reached through a proxy.
+bool disturbs_links(const Plan& plan);
 
 struct Draw {
   std::uint64_t seed = 1;

@@ -127,6 +127,7 @@ Result<Fault> read_fault(const toml::node& node) {
   reader.number("for_s", fault.for_s, kSecondsMax);
   reader.number("back_s", fault.back_s, kSecondsMax);
   reader.number("share", fault.share, 0.95);
+  reader.number("delay_s", fault.delay_s, 10);
   STARLING_TRY(reader.finish());
   if (!fault.nodes.empty()) fault.count = static_cast<std::uint32_t>(fault.nodes.size());
   return fault;
@@ -181,6 +182,7 @@ std::string format_plan(const Plan& plan) {
     if (fault.for_s > 0) out << "for_s = " << number_text(fault.for_s) << "\n";
     if (fault.back_s > 0) out << "back_s = " << number_text(fault.back_s) << "\n";
     if (fault.share > 0) out << "share = " << number_text(fault.share) << "\n";
+    if (fault.delay_s > 0) out << "delay_s = " << number_text(fault.delay_s) << "\n";
   }
   return out.str();
 }

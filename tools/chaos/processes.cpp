@@ -1,5 +1,6 @@
 #include "tools/chaos/processes.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -185,6 +186,13 @@ std::vector<int> with_environment(const std::string& name, const std::string& va
       found.push_back(pid);
   }
   return found;
+}
+
+bool let_write_files(int pid, bool may) {
+  rlimit limit{};
+  if (::prlimit(pid, RLIMIT_FSIZE, nullptr, &limit) != 0) return false;
+  limit.rlim_cur = may ? limit.rlim_max : 0;
+  return ::prlimit(pid, RLIMIT_FSIZE, &limit, nullptr) == 0;
 }
 
 std::map<std::uint64_t, std::string> listening_sockets() {

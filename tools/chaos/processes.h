@@ -1,5 +1,6 @@
 #pragma once
-// Other processes as /proc shows them, and what a run leaves behind. Reads only.
+// Other processes as /proc shows them, and what a run leaves behind. Changes nothing but
+// let_write_files().
 
 #include <cstdint>
 #include <map>
@@ -26,6 +27,11 @@ std::vector<int> children_of(int pid);  // zombies left out
 std::vector<std::string> command_line(int pid);
 // Processes, not zombies, whose environment has `name=value`.
 std::vector<int> with_environment(const std::string& name, const std::string& value);
+
+// Whether this process may write to files; if not, each write fails as on a full disk does (EFBIG,
+// RLIMIT_FSIZE). Pipes and sockets stay as they are. False: there is no such process, or it is not
+// ours.
+bool let_write_files(int pid, bool may);
 
 // Inodes of the sockets that listen on TCP or have a name in the file system or the abstract space.
 std::map<std::uint64_t, std::string> listening_sockets();

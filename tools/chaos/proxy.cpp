@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -66,6 +67,7 @@ struct Chunk {
   Clock::time_point due;
   std::string bytes;
   std::size_t sent = 0;
+  bool delayed = false;
 };
 
 // What one end of a connection has said and the other has not yet heard.
@@ -96,10 +98,15 @@ struct Connection : Watched {
   std::uint64_t dialler =
       0;  // incarnation that dialled; 0: not a bulk connection, or not known yet
   bool bulk = false;
-  std::string hello;    // so far
-  Socket near, far;     // the dialler's end and the target's
-  Direction out, back;  // from near to far, and back
+  std::string hello;        // so far
+  Socket near, far;         // the dialler's end and the target's
+  Direction out, back;      // from near to far, and back
+  std::size_t waiting = 0;  // bytes that a cut keeps from going on
+  std::string damaged;      // worker on whose behalf a bit was flipped in here; empty: none
   bool broken = false;
+
+  // One side that closes ends it, since the other has no more to say to it either.
+  bool given_up() const { return broken || out.ended || back.ended; }
 };
 
 struct Link {
@@ -210,6 +217,12 @@ class Running : public Proxy {
         for (Connection& c : connections_) move_all(c, now);
         fronts_.remove_if([](const Front& front) { return front.closed; });
       }
+      for (Connection& c : connections_)
+        if (!c.damaged.empty() && c.given_up()) {
+          if (const auto it = links_.find(c.damaged); it != links_.end())
+            ++it->second.counts.given_up;
+          c.damaged.clear();
+        }
       connections_.remove_if(
           [](const Connection& c) { return c.broken || (c.out.told && c.back.told); });
       const auto left =
@@ -264,11 +277,8 @@ class Running : public Proxy {
         cut = cut || link->state.cut;
         delay_s += link->state.delay_s;
       }
-    if (cut) {
-      for (Link* link : links)
-        if (link && link->state.cut) ++link->counts.held;
-      return;  // not even an end is told
-    }
+    if (cut) return hold(c, links);  // not even an end is told
+    c.waiting = 0;
     const auto due =
         now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(delay_s));
     // As long as one side gives and the other takes; edges are told once.
@@ -278,6 +288,18 @@ class Running : public Proxy {
       moved = tell(c, c.out, c.far, now, links) || moved;
       moved = tell(c, c.back, c.near, now, links) || moved;
     }
+  }
+
+  void hold(Connection& c, const std::array<Link*, 2>& links) {
+    std::size_t waiting = c.out.bytes + c.back.bytes;
+    for (const Socket* s : {&c.near, &c.far}) {
+      int unread = 0;
+      if (::ioctl(s->get(), FIONREAD, &unread) == 0) waiting += static_cast<std::size_t>(unread);
+    }
+    if (waiting <= c.waiting) return;
+    for (Link* link : links)
+      if (link && link->state.cut) link->counts.held += waiting - c.waiting;
+    c.waiting = waiting;
   }
 
   bool hear(Connection& c, const Socket& speaker, Direction& d, Clock::time_point due,
@@ -301,7 +323,7 @@ class Running : public Proxy {
       }
     }
     d.bytes += bytes.size();
-    d.chunks.push_back({due, std::move(bytes), 0});
+    d.chunks.push_back({due, std::move(bytes)});
     return true;
   }
 
@@ -314,6 +336,7 @@ class Running : public Proxy {
     while (!d.chunks.empty()) {
       Chunk& chunk = d.chunks.front();
       if (chunk.due > now) {
+        chunk.delayed = true;
         next_due_ = std::min(next_due_, chunk.due);
         return moved;
       }
@@ -329,8 +352,11 @@ class Running : public Proxy {
       chunk.sent += static_cast<std::size_t>(n);
       d.bytes -= static_cast<std::size_t>(n);
       d.passed += static_cast<std::uint64_t>(n);
-      for (Link* link : links)
-        if (link) link->counts.passed += static_cast<std::uint64_t>(n);
+      for (Link* link : links) {
+        if (!link) continue;
+        link->counts.passed += static_cast<std::uint64_t>(n);
+        if (chunk.delayed) link->counts.delayed += static_cast<std::uint64_t>(n);
+      }
       if (chunk.sent == chunk.bytes.size()) d.chunks.pop_front();
     }
     if (d.ended && !d.told) {
@@ -341,13 +367,14 @@ class Running : public Proxy {
     return moved;
   }
 
-  void flip_if_due(const Connection& c, const Direction& d, Chunk& chunk,
+  void flip_if_due(Connection& c, const Direction& d, Chunk& chunk,
                    const std::array<Link*, 2>& links) {
     if (!c.bulk || d.passed < kHandshakeBytes || chunk.sent != 0) return;
-    for (Link* link : links)
-      if (link && link->flips > 0) {
-        --link->flips;
-        ++link->counts.flipped;
+    for (auto& [name, link] : links_)
+      if (link.flips > 0 && (&link == links[0] || &link == links[1])) {
+        --link.flips;
+        ++link.counts.flipped;
+        c.damaged = name;
         chunk.bytes[chunk.bytes.size() / 2] =
             static_cast<char>(chunk.bytes[chunk.bytes.size() / 2] ^ 0x10);
       }

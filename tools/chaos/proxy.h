@@ -24,8 +24,10 @@ struct LinkState {
 
 struct LinkCounts {
   std::uint64_t passed = 0;       // bytes to and from this worker
-  std::uint64_t held = 0;         // bytes that waited, and connections, because of a cut
+  std::uint64_t held = 0;         // bytes that came while it was cut, and waited
+  std::uint64_t delayed = 0;      // bytes that were told later than they were heard, by a delay
   std::uint64_t flipped = 0;      // bits
+  std::uint64_t given_up = 0;     // connections in which a bit was flipped and that were closed
   std::uint64_t connections = 0;  // that are open now
 };
 

@@ -26,6 +26,7 @@ Json json_of(const Deed& deed) {
   if (fault.count != 1) out["count"] = fault.count;
   if (fault.for_s > 0) out["for_s"] = fault.for_s;
   if (fault.back_s > 0) out["back_s"] = fault.back_s;
+  if (fault.delay_s > 0) out["delay_s"] = fault.delay_s;
   out["outcome"] = to_string(deed.outcome);
   if (!deed.why.empty()) out["why"] = deed.why;
   if (deed.outcome != Deed::Outcome::kDone) return out;

@@ -121,8 +121,9 @@ std::string report_html(const Report& report) {
       ".</p>\n<p>To do this again: <code>" + xml_text(report.repeat) + "</code></p>\n";
   body += verdict_table(report);
   body +=
-      "<h2>Timeline</h2><p>x killed, g guard killed, + joined, - told to leave, grey stopped, "
-      "yellow slow; epochs: brown forced, blue prepared. Point at anything to read what it is."
+      "<h2>Timeline</h2><p>x killed, g guard killed, + joined, - told to leave, ~ a bit flipped, "
+      "grey stopped, cut off or without space, yellow slow or late; epochs: brown forced, blue "
+      "prepared. Point at anything to read what it is."
       "</p><div class=\"wide\">" +
       timeline(e.loud, e.deeds).svg() + "</div>\n";
   body += "<h2>Pauses</h2>" + pause_table(report);

@@ -5,16 +5,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "core/base/mac.h"
 #include "core/job/words.h"
+#include "tools/chaos/fronts.h"
 #include "tools/starling/signals.h"
 
 namespace starling::chaos {
@@ -66,7 +70,7 @@ Stage::Stage(StageOptions options, std::function<void(const std::string&)> say)
 }
 
 Stage::~Stage() {
-  for (const int fd : {run_log_, worker_log_})
+  for (const int fd : {run_log_, worker_log_, said_pipe_})
     if (fd >= 0) ::close(fd);
 }
 
@@ -78,7 +82,9 @@ double Stage::now() const {
   return story_.now();
 }
 
-Result<pid_t> Stage::start_run(const std::string& name, std::uint64_t steps, const Strings& more) {
+// `listen`: what it says comes to us first.
+Result<pid_t> Stage::start_run(const std::string& name, std::uint64_t steps, const Strings& more,
+                               bool listen) {
   const Plan& plan = options_.plan;
   Strings arguments = {"run",     options_.job_path,     "--out",     path(name),
                        "--steps", std::to_string(steps), "--workers", std::to_string(plan.workers),
@@ -96,7 +102,15 @@ Result<pid_t> Stage::start_run(const std::string& name, std::uint64_t steps, con
   if (run_log_ >= 0) ::close(run_log_);
   run_log_ = open_log(path(name + ".log"));
   if (run_log_ < 0) return Error(Code::kBadInput, "cannot write " + path(name + ".log"));
-  return children_.spawn(arguments, run_log_, run_log_);
+  if (!listen) return children_.spawn(arguments, run_log_, run_log_);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    return Error(Code::kUnavailable, std::string("cannot make a pipe: ") + std::strerror(errno));
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  said_pipe_ = ends[0];
+  auto pid = children_.spawn(arguments, ends[1], ends[1]);
+  ::close(ends[1]);
+  return pid;
 }
 
 Result<Story> Stage::quiet(const std::string& name, std::uint64_t steps) {
@@ -128,7 +142,11 @@ Result<Evidence> Stage::disturbed() {
   const std::string name = "disturbed";
   worker_log_ = open_log(path("workers.log"));
   if (worker_log_ < 0) return Error(Code::kBadInput, "cannot write " + path("workers.log"));
-  STARLING_TRY(run, start_run(name, options_.plan.steps, {"--start", "0"}));
+  if (disturbs_links(options_.plan)) {
+    STARLING_TRY(proxy, Proxy::start());
+    proxy_ = std::move(proxy);
+  }
+  STARLING_TRY(run, start_run(name, options_.plan.steps, {"--start", "0"}, /*listen=*/true));
   run_ = run;
   Tail tail((fs::path(path(name)) / "events.jsonl").string());
   const double begun = clock_s();
@@ -146,6 +164,8 @@ Result<Evidence> Stage::disturbed() {
   calls.say = say_;
   calls.start_worker = [this](double t) { return start_worker(t); };
   calls.coordinators = [this] { return coordinators(); };
+  calls.said = [this](const std::string& text) { return said(text); };
+  calls.proxy = proxy_.get();
   Disturber disturber(options_.plan, options_.disturber, calls, cast_, story_);
   while (!run_status_) {
     if (!follow(tail)) {
@@ -160,12 +180,17 @@ Result<Evidence> Stage::disturbed() {
   }
   disturber.end(now());
   follow(tail);
+  take_words();
   if (!tail.rest().empty()) story_.oddities.push_back("the last line is cut");
   wait_for_workers();
 
   Evidence evidence;
   evidence.run_status = *run_status_;
   evidence.run_errors = error_lines(path(name + ".log"));
+  // The last words of coordinators that could not write, and were started again.
+  std::erase_if(evidence.run_errors, [](const std::string& line) {
+    return line.find("/raft.log") != std::string::npos;
+  });
   evidence.deeds = disturber.deeds();
   for (ProcessEnd& end : ends_) {
     end.expected = explained(end);
@@ -193,6 +218,9 @@ bool Stage::follow(Tail& tail) {
   if (stranger_ != 0 && !stranger_status_)
     for (const int pid : children_of(stranger_)) stranger_pids_.insert(pid);
   take_ends();
+  take_words();
+  for (const Player& player : cast_.players())
+    if (proxy_ && player.id != 0) proxy_->set_id(player.name, player.id);
   if (t - looked_t_ > options_.traces_s) {
     looked_t_ = t;
     auto pids = cast_.processes();
@@ -221,6 +249,21 @@ void Stage::take_ends() {
     const auto it = process_names_.find(end.pid);
     if (it != process_names_.end()) ends_.push_back({it->second->name, end.pid, end.status, true});
   }
+}
+
+void Stage::take_words() {
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(said_pipe_, buffer, sizeof buffer)) > 0;) {
+    said_.append(buffer, static_cast<std::size_t>(n));
+    [[maybe_unused]] const auto kept = ::write(run_log_, buffer, static_cast<std::size_t>(n));
+  }
+}
+
+std::size_t Stage::said(const std::string& text) const {
+  std::size_t lines = 0;
+  std::istringstream all(said_);
+  for (std::string line; std::getline(all, line);) lines += line.find(text) != std::string::npos;
+  return lines;
 }
 
 void Stage::tell_news() {
@@ -260,11 +303,20 @@ Player* Stage::start_worker(double now) {
     name.clear();
   }
   if (name.empty()) return nullptr;
-  auto pid = children_.spawn(
-      {"worker", "--quiet", "--join", story_.address, "--keys", story_.keys, "--name", name,
-       "--threads", std::to_string(options_.plan.threads), "--notice",
-       job_words::number_text(options_.disturber.notice_s), "--log", options_.log},
-      worker_log_, worker_log_);
+  auto addresses = proxy_ ? addresses_behind(*proxy_, name, addresses_in(story_.address))
+                          : Result<Strings>(Strings{"--join", story_.address});
+  if (!addresses) {
+    tell(addresses.error().text());
+    return nullptr;
+  }
+  Strings arguments = {"worker",    "--quiet",
+                       "--keys",    story_.keys,
+                       "--name",    name,
+                       "--threads", std::to_string(options_.plan.threads),
+                       "--notice",  job_words::number_text(options_.disturber.notice_s),
+                       "--log",     options_.log};
+  arguments.insert(arguments.end(), addresses.value().begin(), addresses.value().end());
+  auto pid = children_.spawn(arguments, worker_log_, worker_log_);
   if (!pid) {
     tell(pid.error().text());
     return nullptr;

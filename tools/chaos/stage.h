@@ -8,6 +8,7 @@
 #include <functional>
 #include <future>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -16,6 +17,7 @@
 #include "tools/chaos/deed.h"
 #include "tools/chaos/disturber.h"
 #include "tools/chaos/processes.h"
+#include "tools/chaos/proxy.h"
 #include "tools/chaos/strangers.h"
 #include "tools/starling/children.h"
 
@@ -54,8 +56,11 @@ class Stage {
 
  private:
   using Strings = std::vector<std::string>;
-  Result<pid_t> start_run(const std::string& name, std::uint64_t steps, const Strings& more);
+  Result<pid_t> start_run(const std::string& name, std::uint64_t steps, const Strings& more,
+                          bool listen = false);
   Player* start_worker(double now);
+  void take_words();
+  std::size_t said(const std::string& text) const;
   std::vector<Target> coordinators() const;
   bool follow(class Tail& tail);  // false: a signal
   void take_ends();
@@ -75,6 +80,9 @@ class Stage {
   const std::string mark_;
   Traces traces_;
   tools::Children children_;
+  std::unique_ptr<Proxy> proxy_;  // that workers are behind; null: links are left alone
+  int said_pipe_ = -1;            // what the disturbed run's processes say
+  std::string said_;              // so far
   int run_log_ = -1, worker_log_ = -1;
   int signal_ = 0;
 

@@ -33,8 +33,26 @@ const char* sign_of(FaultKind kind) {
       return "+";
     case FaultKind::kLeave:
       return "-";
+    case FaultKind::kCorrupt:
+      return "~";
     default:
       return "";
+  }
+}
+
+// Of what lasts; null: it is a sign at an instant.
+const char* bar_of(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::kStop:
+    case FaultKind::kPartition:
+    case FaultKind::kDiskFull:
+    case FaultKind::kCheckpointFull:
+      return "stopped";
+    case FaultKind::kSlow:
+    case FaultKind::kSlowLink:
+      return "slow";
+    default:
+      return nullptr;
   }
 }
 
@@ -65,7 +83,8 @@ void draw_workers(Chart& chart, const Story& story, const std::vector<Deed>& dee
     if (deed.outcome != Deed::Outcome::kDone) continue;
     for (const Target& target : deed.targets) {
       double y = coordinators;
-      if (deed.fault.kind != FaultKind::kCoordinatorKill) {
+      if (deed.fault.kind != FaultKind::kCoordinatorKill &&
+          deed.fault.kind != FaultKind::kDiskFull) {
         auto found = y_of.find(target.id);
         if (target.id == 0)  // it had not joined yet
           for (const Life& life : lives)
@@ -76,10 +95,8 @@ void draw_workers(Chart& chart, const Story& story, const std::vector<Deed>& dee
         if (found == y_of.end()) continue;
         y = found->second;
       }
-      const bool lasts = deed.fault.kind == FaultKind::kStop || deed.fault.kind == FaultKind::kSlow;
-      if (lasts)
-        chart.bar(deed.t, deed.until_t, y + 1, kLane - 2,
-                  deed.fault.kind == FaultKind::kStop ? "stopped" : "slow", tip_of(deed, target));
+      if (const char* bar = bar_of(deed.fault.kind))
+        chart.bar(deed.t, deed.until_t, y + 1, kLane - 2, bar, tip_of(deed, target));
       else
         chart.mark(deed.t, y + kLane - 3, sign_of(deed.fault.kind),
                    deed.fault.kind == FaultKind::kJoin || deed.fault.kind == FaultKind::kLeave

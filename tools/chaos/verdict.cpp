@@ -231,8 +231,18 @@ Verdict fenced(const Evidence& e) {
 
 // ---- P5 to P8 ---------------------------------------------------------------------------------
 
+// Its exit code is its parent's to see; the event tells it, too.
+Verdict clear_end_attached(const Evidence& e) {
+  if (!e.loud.over()) return not_tested("the job goes on");
+  if (e.loud.done) return not_tested("no state was lost");
+  const std::string end = "the run failed with code " + std::to_string(e.loud.failed->code) + ": " +
+                          e.loud.failed->reason;
+  const auto taken = last_copies_taken(e);
+  return e.loud.failed->code == 4 && taken ? held(end + ", after " + *taken) : broken(end);
+}
+
 Verdict clear_end(const Evidence& e) {
-  if (e.attached) return not_tested("the run is not ours to end");
+  if (e.attached) return clear_end_attached(e);
   for (const ProcessEnd& end : e.ends)
     if (!end.expected)
       return broken(end.name + " (process " + std::to_string(end.pid) + ") ended with status " +
@@ -264,7 +274,9 @@ Verdict nothing_left(const Evidence& e) {
 }
 
 Verdict short_pauses(const Evidence& e) {
-  for (const EpochSeen* epoch : unexplained(e.loud, e.deeds))
+  // Of a run that is not ours others may have disturbed, too.
+  const auto epochs = e.attached ? std::vector<const EpochSeen*>() : unexplained(e.loud, e.deeds);
+  for (const EpochSeen* epoch : epochs)
     return broken("epoch " + epoch->id + " (" + epoch->cause +
                   ") was forced, and nothing but joins and leaves was under way");
   std::vector<double> over;
@@ -274,8 +286,8 @@ Verdict short_pauses(const Evidence& e) {
     over.push_back(std::max(0.0, pause.over_ms));
     worst = std::max(worst, over.back());
   }
-  const auto announced = std::count_if(e.deeds.begin(), e.deeds.end(), [](const Deed& d) {
-    return d.outcome == Deed::Outcome::kDone &&
+  const auto announced = std::count_if(e.deeds.begin(), e.deeds.end(), [&](const Deed& d) {
+    return !e.attached && d.outcome == Deed::Outcome::kDone &&
            (d.fault.kind == FaultKind::kJoin || d.fault.kind == FaultKind::kLeave);
   });
   const std::string quietly =

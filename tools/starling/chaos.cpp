@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "tools/chaos/report.h"
-#include "tools/chaos/report_html.h"
 #include "tools/chaos/stage.h"
+#include "tools/starling/chaos_attach.h"
+#include "tools/starling/chaos_conclusion.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/report_folder.h"
@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
+constexpr const char* kKinds = "kill,stop,join,leave";
 constexpr std::uint64_t kPaceSteps = 30;  // that tell how long a step takes
 
 Error bad(std::string text) {
@@ -77,7 +78,8 @@ class ChaosRun {
     options.folder = folder_;
     options.disturber.workers_max =
         command_.workers_max != 0 ? command_.workers_max : 2 * plan_.workers;
-    options.disturber.workers_min = std::min<std::size_t>(2, plan_.workers);
+    options.disturber.workers_min = std::min(command_.keep, plan_.workers);
+    options.disturber.checkpoints = job_.checkpoint.on();
     options.disturber.last_copies = command_.last_copies;
     options.log = command_.log;
     return options;
@@ -102,7 +104,7 @@ class ChaosRun {
     plan_.lease_ms = command_.lease_ms;
     plan_.replicas = command_.replicas;
     chaos::Draw draw;
-    STARLING_TRY(kinds, chaos::parse_kinds(command_.kinds));
+    STARLING_TRY(kinds, chaos::parse_kinds(command_.kinds.empty() ? kKinds : command_.kinds));
     draw.kinds = std::move(kinds);
     draw.seed = command_.seed;
     draw.rate = command_.rate;
@@ -121,6 +123,7 @@ class ChaosRun {
       plan_.steps = std::max(kPaceSteps, std::uint64_t(std::ceil(draw.seconds / pace)));
     }
     plan_.faults = chaos::draw_faults(draw);
+    if (plan_.faults.size() > command_.max_faults) plan_.faults.resize(command_.max_faults);
     if (plan_.faults.empty())
       return bad("a plan without a fault: about " + std::to_string(draw.seconds) + " s at --rate " +
                  std::to_string(draw.rate) + "; expected more of one or the other");
@@ -141,18 +144,7 @@ class ChaosRun {
     report.plan = plan_;
     report.repeat = "starling chaos " + command_.job + " --plan " + path("plan.toml") + " --out " +
                     folder_ + "-again";
-    report.verdicts = chaos::judge(report.evidence);
-    report.pauses = chaos::pauses_of(report.evidence.loud, report.evidence.deeds);
-    STARLING_TRY(write_file(path("report.json"), chaos::report_json(report)));
-    STARLING_TRY(write_file(path("report.html"), chaos::report_html(report)));
-    STARLING_TRY(write_file(path("junit.xml"), chaos::report_junit(report)));
-    std::printf("verdict\n");
-    for (const auto& verdict : report.verdicts)
-      std::printf("  %s\n", chaos::line_of(verdict).c_str());
-    const bool held = chaos::all_held(report.verdicts);
-    if (!held) std::printf("to do this again: %s\n", report.repeat.c_str());
-    std::printf("%s; report in %s\n", held ? "every promise held" : "BROKEN", folder_.c_str());
-    return held ? 0 : 1;
+    return tools::conclude(std::move(report), folder_);
   }
 
   const ChaosCommand command_;
@@ -162,6 +154,8 @@ class ChaosRun {
 };
 
 Result<int> chaos_command(const ChaosCommand& command) {
+  if (!command.attach.empty()) return chaos_attached(command);
+  if (command.job.empty()) return bad("expected a job file, or --attach DIR");
   if (command.plan.empty() == !command.random)
     return bad("expected either --plan FILE or --random");
   if (!command.plan.empty() && (command.steps || command.lease_ms || command.replicas))

@@ -35,7 +35,9 @@ struct WorkerCommand {
   std::string keys;
   std::string job;                 // empty: job.toml beside the keys
   std::string name;                // of a key; empty: the first free one
-  std::string host = "127.0.0.1";  // where other workers reach this one
+  std::string host = "127.0.0.1";  // where other workers reach this one, at any free port
+  std::string listen;              // host:port instead; empty: any free port of `host`
+  std::string advertise;           // host:port that they are told; empty: where it listens
   std::string failure_domain;
   std::string save;   // final parameters, safetensors; empty: not saved
   std::string times;  // where each step's time went, CSV; empty: not measured
@@ -99,10 +101,14 @@ int bench(const BenchCommand& command);
 
 struct ChaosCommand {
   std::string job, out;
-  std::string plan;  // a file; empty: drawn
+  std::string attach;  // folder of a run that is there already, instead of a job
+  std::string keys;    // of that run; empty: as its events say
+  std::string plan;    // a file; empty: drawn
   bool random = false;
-  double rate = 1;  // faults a second
-  std::string kinds = "kill,stop,join,leave";
+  double rate = 1;    // faults a second
+  std::string kinds;  // empty: some
+  std::uint32_t max_faults = 200'000;
+  std::uint32_t keep = 2;  // workers that are always left
   std::uint64_t seed = 1;
   std::string duration;  // "90", "10m"; empty: as long as the job takes undisturbed
   std::optional<std::uint64_t> steps, lease_ms;

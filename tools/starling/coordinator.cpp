@@ -126,6 +126,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
 
 int coordinator(const CoordinatorCommand& command) {
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, as a full disk is
   if (command.child) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   const sigset_t set = ending_signals();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);

@@ -81,8 +81,16 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
   sub->add_option("--keys", o.keys, "key file with a worker's key")->required();
   sub->add_option("--job", o.job, "job file (default: job.toml beside the key file)");
   sub->add_option("--name", o.name, "use this worker key (default: the first free one)");
-  sub->add_option("--host", o.host, "address of this machine, as other workers reach it")
-      ->capture_default_str();
+  auto* host =
+      sub->add_option("--host", o.host, "address of this machine, as other workers reach it")
+          ->capture_default_str();
+  sub->add_option("--listen", o.listen,
+                  "host:port where it listens for other workers (default: any port of --host)")
+      ->excludes(host);
+  sub->add_option(
+      "--advertise", o.advertise,
+      "host:port that other workers are told, where a port is forwarded (default: where "
+      "it listens)");
   sub->add_option("--failure-domain", o.failure_domain,
                   "zone or host; copies of state are kept in different ones");
   sub->add_option("-t,--threads", o.threads, "compute threads; change no bits")
@@ -135,8 +143,21 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
 void add_chaos(CLI::App& app, ChaosCommand& o) {
   auto* sub = subcommand(
       app, "chaos", "Disturbs a job while it runs, and says for each promise whether it held.",
-      "starling chaos examples/gpt/tiny.toml --random --duration 60 --seed 1 --out chaos");
-  sub->add_option("job", o.job, "job file")->required();
+      "starling chaos examples/gpt/tiny.toml --random --duration 60 --seed 1 --out chaos\n"
+      "  starling chaos --attach out --duration 60 --max-faults 5 --keep 3 --out chaos\n\n"
+      "--attach: finds the workers of the run by the process ids in DIR/events.jsonl; those on "
+      "other\n"
+      "machines are left alone. It kills, stops and tells to leave, and starts nobody; nobody is\n"
+      "started again but who was left out while stopped. It can judge the ledger, that no step is\n"
+      "taken back, that nobody computes outside its epochs, pauses, and an end for lack of state\n"
+      "(P2, P3, P4, P5, P7), not whether the bits are those of an undisturbed run, what is left, "
+      "or\n"
+      "whether strangers get in (P1, P6, P8). Ctrl-C lets whoever is stopped go on; kill -9 does "
+      "not.");
+  sub->add_option("job", o.job, "job file; not with --attach");
+  sub->add_option("--attach", o.attach, "folder of a run on this machine that is disturbed instead")
+      ->type_name("DIR");
+  sub->add_option("--keys", o.keys, "with --attach: its key file (default: as its events say)");
   sub->add_option("-o,--out", o.out, "new folder for runs, plan and reports")->required();
   sub->add_option("--plan", o.plan, "do what this plan says (TOML; DIR/plan.toml of another run)");
   sub->add_flag("--random", o.random, "draw a plan from the seed");
@@ -144,7 +165,14 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
       ->check(CLI::Range(0.001, 100.0))
       ->capture_default_str();
   sub->add_option("--kinds", o.kinds,
-                  "of kill, stop, join, leave, coordinator-kill, guard-kill, slow")
+                  "of kill, stop, join, leave, coordinator-kill, guard-kill, slow, partition, "
+                  "corrupt, slow-link, disk-full, checkpoint-full (default: kill,stop,join,leave; "
+                  "--attach: kill,stop,leave)");
+  sub->add_option("--max-faults", o.max_faults, "of a drawn plan")
+      ->check(CLI::Range(1, 200'000))
+      ->capture_default_str();
+  sub->add_option("--keep", o.keep, "so many workers are always left; --attach: and never stopped")
+      ->check(CLI::Range(1, 64))
       ->capture_default_str();
   sub->add_option("--seed", o.seed, "of the plan; the job has its own")->capture_default_str();
   sub->add_option(

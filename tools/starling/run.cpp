@@ -243,7 +243,8 @@ class Run {
 
 int run(RunOptions options) {
   ::signal(SIGPIPE, SIG_IGN);
-  block_ending_signals();  // looked for between events
+  ::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, as a full disk is
+  block_ending_signals();      // looked for between events
   auto prepared = prepare(options);
   if (!prepared) return fail(prepared.error());
   Run whole(std::move(options), std::move(prepared).value());

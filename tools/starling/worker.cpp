@@ -167,6 +167,25 @@ int work(const Life& life, actors::SharedLife& shared) {
   return status;
 }
 
+struct HostPort {
+  std::string host;
+  std::uint16_t port = 0;
+};
+
+// Of an option's value; nothing of an empty one.
+Result<HostPort> worker_address(const char* option, const std::string& text) {
+  if (text.empty()) return HostPort{};
+  auto address = coordinator_address(text);
+  if (!address) return std::move(address).error().in(option);
+  const std::string& whole = address.value();
+  const auto colon = whole.rfind(':');
+  const auto begin = whole.find("//") + 2;
+  std::string host = whole.substr(begin, colon - begin);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')  // IPv6
+    host = host.substr(1, host.size() - 2);
+  return HostPort{std::move(host), static_cast<std::uint16_t>(std::stoul(whole.substr(colon + 1)))};
+}
+
 // Entry i of a synthetic model's `slow` is worker-i's.
 double slowness(const Job& job, const std::string& name) {
   const auto* synthetic = std::get_if<SyntheticSpec>(&job.model);
@@ -188,7 +207,12 @@ Result<Life> prepare(const WorkerCommand& command, const KeyRing& ring, const Ta
   life.options.self = Incarnation{0, fresh_nonce()};
   life.options.key = key.pair();
   life.options.coordinators = std::move(coordinators);
-  life.options.host = command.host;
+  STARLING_TRY(listen, worker_address("--listen", command.listen));
+  STARLING_TRY(advertise, worker_address("--advertise", command.advertise));
+  life.options.host = listen.host.empty() ? command.host : listen.host;
+  life.options.port = listen.port;
+  life.options.advertised_host = advertise.host;
+  life.options.advertised_port = advertise.port;
   life.options.failure_domain = command.failure_domain;
   life.options.threads = command.threads;
   life.options.slowness = command.slow.value_or(slowness(life.job, key.pair().name));
@@ -213,6 +237,7 @@ Result<int> live(const WorkerCommand& command) {
 
 int worker(const WorkerCommand& command, char** arguments) {
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, as a full disk is
   auto ended = live(command);
   if (!ended) return fail(ended.error());
   const bool again =

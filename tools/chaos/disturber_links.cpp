@@ -1,0 +1,122 @@
+// Faults of links, by the proxy that all workers are behind.
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tools/chaos/disturber.h"
+
+namespace starling::chaos {
+
+// Members whose links are as they should be.
+std::vector<Player*> Disturber::with_links(std::size_t number) {
+  if (!calls_.proxy) {
+    hold_back(number, "the workers are not behind a proxy");
+    return {};
+  }
+  auto members = cast_.members();
+  std::erase_if(members, [](const Player* player) { return player->link_disturbed; });
+  return choose(number, std::move(members));
+}
+
+// Another fault took it.
+bool Disturber::taken(const Player& player) {
+  return player.over || player.killed || player.leaving;
+}
+
+// The name may be another's by now, who began with links as they should be.
+void Disturber::restore_link(Player& player) {
+  player.link_disturbed = false;
+  if (cast_.find(player.name) == &player) calls_.proxy->set(player.name, {});
+}
+
+void Disturber::partition(std::size_t number, double now) {
+  const auto chosen = with_links(number);
+  if (chosen.empty()) return;
+  const double for_s = deeds_[number].fault.for_s;
+  hit(number, now, "cut off for " + seconds_text(for_s), targets_of(chosen));
+  deeds_[number].until_t = now + for_s;
+  for (Player* player : chosen) {
+    const auto held = [this, player] { return calls_.proxy->counts(player->name).held; };
+    expect(number, now, for_s + kSoon_s, "bytes from or for " + player->name + " are held back",
+           [=, before = held()] { return held() > before || taken(*player); });
+    player->link_disturbed = true;
+    calls_.proxy->set(player->name, {.cut = true});
+    const Cut cut{player, player->id, story_.epochs.size()};
+    agenda_.later(now + for_s, [=, this](double then) { heal(number, cut, then); });
+  }
+}
+
+void Disturber::heal(std::size_t number, const Cut& cut, double now) {
+  deeds_[number].until_t = now;
+  restore_link(*cut.player);
+  const auto left_out = [=, this] {
+    for (std::size_t i = cut.epochs; i < story_.epochs.size(); ++i)
+      if (!story_.epochs[i].has(cut.id)) return true;
+    return false;
+  };
+  const auto back = [=, this] {  // as a new life
+    const EpochSeen* last = story_.last_epoch();
+    return cut.player->id > cut.id && last && last->has(cut.player->id);
+  };
+  const auto goes_on = [=, this, steps = story_.step_lines.size()] {
+    const EpochSeen* last = story_.last_epoch();
+    return last && last->has(cut.id) && story_.step_lines.size() > steps &&
+           story_.step_lines.back().second.epoch == last->id;
+  };
+  const std::string name = cut.player->name;
+  expect(
+      number, now, kEpoch_s, name + " goes on, or was left out and is back as a new life",
+      [=] { return taken(*cut.player) || (left_out() ? back() : goes_on()); },
+      [=, this](double then) {
+        if (!taken(*cut.player))
+          say(then, "  " + name + (left_out() ? " is back as a new life" : " goes on"));
+      });
+}
+
+void Disturber::corrupt(std::size_t number, double now) {
+  if (cast_.members().size() < 2) return hold_back(number, "there is no bulk connection");
+  const auto chosen = with_links(number);
+  if (chosen.empty()) return;
+  hit(number, now, "flip a bit on its way from or to", targets_of(chosen));
+  for (Player* player : chosen) {
+    const std::string name = player->name;
+    const auto counts = [=, this] { return calls_.proxy->counts(name); };
+    const LinkCounts before = counts();
+    expect(
+        number, now, kEpoch_s, "a bit is flipped from or to " + name,
+        [=] { return counts().flipped > before.flipped || taken(*player); },
+        [=, this](double then) { deeds_[number].until_t = then; });
+    expect(number, now, kEpoch_s, "that connection is given up",
+           [=] { return counts().given_up > before.given_up || taken(*player); });
+    expect(number, now, kEpoch_s, "an epoch is forced", [=, this, epochs = story_.epochs.size()] {
+      for (std::size_t i = epochs; i < story_.epochs.size(); ++i)
+        if (story_.epochs[i].kind == "forced") return true;
+      return taken(*player);
+    });
+    calls_.proxy->flip(name);
+  }
+}
+
+void Disturber::slow_link(std::size_t number, double now) {
+  const auto chosen = with_links(number);
+  if (chosen.empty()) return;
+  const Fault& fault = deeds_[number].fault;
+  char delay[32];
+  std::snprintf(delay, sizeof delay, "%.1f ms", 1000 * fault.delay_s);
+  hit(number, now, std::string("delay by ") + delay + " for " + seconds_text(fault.for_s),
+      targets_of(chosen));
+  deeds_[number].until_t = now + fault.for_s;
+  for (Player* player : chosen) {
+    const auto delayed = [this, player] { return calls_.proxy->counts(player->name).delayed; };
+    expect(number, now, fault.for_s + kSoon_s, "bytes from or for " + player->name + " are late",
+           [=, before = delayed()] { return delayed() > before || taken(*player); });
+    player->link_disturbed = true;
+    calls_.proxy->set(player->name, {.cut = false, .delay_s = fault.delay_s});
+    agenda_.later(now + fault.for_s, [=, this](double then) {
+      deeds_[number].until_t = then;
+      restore_link(*player);
+    });
+  }
+}
+
+}  // namespace starling::chaos

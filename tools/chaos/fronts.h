@@ -1,0 +1,20 @@
+#pragma once
+// The proxy in the way of workers: what each is told of addresses, so that all of its connections
+// go through ports of the proxy.
+
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "tools/chaos/proxy.h"
+
+namespace starling::chaos {
+
+// The options of `starling worker` for a worker of this name that joins the coordinators at these
+// addresses ("127.0.0.1:7000"): it listens at a port of its own, advertises a front of it, and
+// reaches each coordinator through a front. Fronts of an earlier worker of the name go. Errors:
+// kUnavailable  no port; kBadInput  an address without a port.
+Result<std::vector<std::string>> addresses_behind(Proxy& proxy, const std::string& worker,
+                                                  const std::vector<std::string>& coordinators);
+
+}  // namespace starling::chaos

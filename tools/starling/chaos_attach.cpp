@@ -1,0 +1,108 @@
+// `starling chaos --attach`: a run that somebody else has started.
+
+#include "tools/starling/chaos_attach.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "core/job/job.h"
+#include "tools/chaos/attached.h"
+#include "tools/starling/chaos_conclusion.h"
+#include "tools/starling/report_folder.h"
+
+namespace starling::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kKinds = "kill,stop,leave";
+
+Error bad(std::string text) {
+  return Error(Code::kBadInput, std::move(text));
+}
+
+Result<std::vector<chaos::FaultKind>> kinds_of(const ChaosCommand& command) {
+  STARLING_TRY(kinds, chaos::parse_kinds(command.kinds.empty() ? kKinds : command.kinds));
+  for (const auto kind : kinds)
+    if (kind != chaos::FaultKind::kKill && kind != chaos::FaultKind::kStop &&
+        kind != chaos::FaultKind::kLeave)
+      return bad(std::string("--attach can do ") + kKinds + ", not " + chaos::to_string(kind));
+  return std::move(kinds);
+}
+
+Result<> check(const ChaosCommand& command) {
+  if (!command.job.empty() || !command.plan.empty() || command.steps || command.lease_ms ||
+      command.replicas || !command.reference.empty())
+    return bad(
+        "--attach takes a run as it is: expected no job, --plan, --steps, --reference, --lease-ms "
+        "or --replicas");
+  if (command.duration.empty()) return bad("--attach needs --duration");
+  return ok();
+}
+
+Result<chaos::Plan> draw_plan(const ChaosCommand& command, std::vector<chaos::FaultKind> kinds) {
+  chaos::Draw draw;
+  draw.kinds = std::move(kinds);
+  draw.seed = command.seed;
+  draw.rate = command.rate;
+  STARLING_TRY(seconds, seconds_of("--duration", command.duration));
+  draw.seconds = seconds;
+  // `starling run` writes it there; else the usual lease says how long stops are drawn.
+  const auto job = load_job((fs::path(command.attach) / "job.toml").string());
+  chaos::Plan plan;
+  plan.seed = command.seed;
+  plan.lease_ms = job ? job.value().lease_ms : Job{}.lease_ms;
+  draw.lease_s = double(*plan.lease_ms) / 1000;
+  plan.faults = chaos::draw_faults(draw);
+  if (plan.faults.size() > command.max_faults) plan.faults.resize(command.max_faults);
+  for (auto& fault : plan.faults) fault.back_s = 0;  // nobody is started
+  if (plan.faults.empty()) return bad("a plan without a fault; expected more --duration or --rate");
+  return plan;
+}
+
+std::string repeat_of(const ChaosCommand& command) {
+  return "starling chaos --attach " + command.attach + " --seed " + std::to_string(command.seed) +
+         (command.kinds.empty() ? "" : " --kinds " + command.kinds) + " --rate " +
+         std::to_string(command.rate) + " --duration " + command.duration + " --max-faults " +
+         std::to_string(command.max_faults) + " --keep " + std::to_string(command.keep) +
+         " --out NEW, on such a run";
+}
+
+}  // namespace
+
+Result<int> chaos_attached(const ChaosCommand& command) {
+  STARLING_TRY(check(command));
+  STARLING_TRY(kinds, kinds_of(command));
+  chaos::AttachOptions options;
+  options.run = command.attach;
+  options.keys = command.keys;
+  options.disturber.workers_min = command.keep;
+  options.disturber.all_awake = true;
+  chaos::Attached attached(std::move(options), [](const std::string& line) {
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+  });
+  STARLING_TRY(attached.find());
+  STARLING_TRY(plan, draw_plan(command, std::move(kinds)));
+  STARLING_TRY(folder, fresh_folder(command.out));
+  chaos::Report report;
+  report.job = attached.story().name;
+  report.plan = std::move(plan);
+  report.plan.steps = attached.story().steps;
+  report.plan.workers = static_cast<std::uint32_t>(attached.workers());
+  report.repeat = repeat_of(command);
+  STARLING_TRY(write_file((fs::path(folder) / "plan.toml").string(), format_plan(report.plan)));
+  std::printf("%s: %zu workers are here, at least %u are left alone\ndisturbed: %zu faults\n",
+              report.job.c_str(), attached.workers(), command.keep, report.plan.faults.size());
+  std::fflush(stdout);
+  const double begun = attached.story().now();
+  auto evidence = attached.disturb(report.plan);
+  if (!evidence && attached.signal() != 0) return 128 + attached.signal();
+  if (!evidence) return std::move(evidence).error();
+  report.evidence = std::move(evidence).value();
+  report.evidence.pause_ms_max = command.pause_ms_max;
+  report.seconds = report.evidence.loud.now() - begun;
+  return conclude(std::move(report), folder);
+}
+
+}  // namespace starling::tools

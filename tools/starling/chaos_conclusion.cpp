@@ -1,0 +1,29 @@
+#include "tools/starling/chaos_conclusion.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "tools/chaos/report_html.h"
+#include "tools/starling/report_folder.h"
+
+namespace starling::tools {
+
+Result<int> conclude(chaos::Report report, const std::string& folder) {
+  const auto path = [&](const char* name) {
+    return (std::filesystem::path(folder) / name).string();
+  };
+  report.verdicts = chaos::judge(report.evidence);
+  report.pauses = chaos::pauses_of(report.evidence.loud, report.evidence.deeds);
+  STARLING_TRY(write_file(path("report.json"), chaos::report_json(report)));
+  STARLING_TRY(write_file(path("report.html"), chaos::report_html(report)));
+  STARLING_TRY(write_file(path("junit.xml"), chaos::report_junit(report)));
+  std::printf("verdict\n");
+  for (const auto& verdict : report.verdicts)
+    std::printf("  %s\n", chaos::line_of(verdict).c_str());
+  const bool held = chaos::all_held(report.verdicts);
+  if (!held) std::printf("to do this again: %s\n", report.repeat.c_str());
+  std::printf("%s; report in %s\n", held ? "every promise held" : "BROKEN", folder.c_str());
+  return held ? 0 : 1;
+}
+
+}  // namespace starling::tools
