@@ -138,7 +138,7 @@ for_s = 1
         said = [line for line in file if "coordinator-1/raft.log" in line]
     require(said, "coordinator-1 did not say why it ended")
     held_back, out = chaos(place, place.job(), "--random", "--kinds", "disk-full", "--duration", 2,
-                           "--coordinators", 1, "--reference", "0" * 32, "--steps", 1500)
+                           "--coordinators", 1, "--reference", "0" * 32, "--steps", 300)
     require("held back: 0 coordinators are up" in held_back.stdout, held_back.stdout)
 
 
