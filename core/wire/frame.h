@@ -34,7 +34,7 @@ struct FrameHeader {
   std::uint64_t checksum =
       0;  // hash64 of the payload, seeded with the hash of the header before it
 
-  static constexpr std::uint32_t kMagic = 0x31667253;  // "Srf1"
+  static constexpr std::uint32_t kMagic = 0x32667253;  // "Srf2"
 };
 static_assert(sizeof(FrameHeader) == 40);
 
