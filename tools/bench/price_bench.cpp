@@ -161,6 +161,9 @@ class Report {
         "%.3f MB, ratio %.3f\n",
         bytes_with_ / 1e6, measured / 1e6, predicted_ / 1e6, ratio);
     std::fprintf(options_.out, "step without replicas %.3f ms\n", step_without_ms_);
+    std::fprintf(options_.out,
+                 "aims: vote and bookkeeping at most 1 %% of a step, replicas within 20 %% of what "
+                 "is predicted\n");
   }
 
   const PriceOptions options_;
