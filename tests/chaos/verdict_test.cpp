@@ -211,6 +211,11 @@ TEST_CASE("P7: a join that forces an epoch") {
   Evidence e = good();
   e.deeds = {deed(FaultKind::kJoin, 1.1, 4)};
   CHECK_FINDING(e, "P7", Finding::kBroken);
+  e.stalls = {{0.2, 0.9}, {5, 6}};  // of the machine, at other times
+  e.loud.epochs.back().t = 4.5;
+  CHECK_FINDING(e, "P7", Finding::kBroken);
+  e.stalls = {{3.9, 4.4}};
+  CHECK_FINDING(e, "P7", Finding::kHeld);
 }
 
 TEST_CASE("P8: a stranger that was not refused") {

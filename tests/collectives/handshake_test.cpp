@@ -249,7 +249,12 @@ TEST_CASE("mesh: bytes that are no frame, and frames with a wrong checksum, brea
   }
   SUBCASE("a frame without end") {
     header.length = ~std::uint64_t{0};
+    header.check = header_check(header);
     says = "at most";
+  }
+  SUBCASE("a changed length, that its bytes would be waited for") {
+    header.length += 8;
+    says = "header does not hold";
   }
   SUBCASE("a frame after LEFT ends the connection quietly") {
     FrameHeader left;

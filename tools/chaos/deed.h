@@ -66,6 +66,12 @@ struct ProcessEnd {
   bool expected = true;  // a status that its life explains
 };
 
+// A time in which this process was not run although it wanted to: nor may others have been, so what
+// they did not hear in it proves nothing.
+struct Stall {
+  double from = 0, to = 0;
+};
+
 // An attempt to get in without a key of the job.
 struct Stranger {
   std::string how;
@@ -85,6 +91,7 @@ struct Evidence {
   std::vector<ProcessEnd> ends;  // of workers
   std::vector<std::string> leftovers;
   std::vector<Stranger> strangers;
+  std::vector<Stall> stalls;
   double pause_ms_max = 250;  // above the lost work; P7
 };
 

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "core/base/mac.h"
 #include "core/job/words.h"
@@ -196,6 +197,7 @@ Result<Evidence> Stage::disturbed() {
     end.expected = explained(end);
     evidence.ends.push_back(end);
   }
+  evidence.stalls = stalls_;
   evidence.revenants = revenants_of(story_, evidence.deeds, cast_.gone());
   evidence.strangers = strangers();
   find_leftovers(evidence);
@@ -210,6 +212,7 @@ bool Stage::follow(Tail& tail) {
   for (std::size_t i = workers; i < story_.workers.size(); ++i) cast_.learn(story_.workers[i]);
   for (std::size_t i = epochs; i < story_.epochs.size(); ++i) cast_.learn(story_.epochs[i]);
   const double t = now();
+  note_stall(t);
   cast_.set_time(t);
   cast_.look();
   for (Player& player : cast_.players())
@@ -237,6 +240,16 @@ bool Stage::follow(Tail& tail) {
     return false;
   }
   return true;
+}
+
+void Stage::note_stall(double t) {
+  constexpr double kStall_s = 0.5;
+  const double from = std::exchange(followed_t_, t);
+  if (from == 0 || t - from < kStall_s) return;
+  stalls_.push_back({from, t});
+  char text[80];
+  std::snprintf(text, sizeof text, "  this process was not run for %.1f s", t - from);
+  tell(text);
 }
 
 void Stage::take_ends() {

@@ -60,6 +60,7 @@ class Stage {
                           bool listen = false);
   Player* start_worker(double now);
   void take_words();
+  void note_stall(double t);
   std::size_t said(const std::string& text) const;
   std::vector<Target> coordinators() const;
   bool follow(class Tail& tail);  // false: a signal
@@ -98,7 +99,8 @@ class Stage {
   std::optional<int> stranger_status_;
   std::uint32_t next_name_ = 0;
   std::size_t told_workers_ = 0, told_epochs_ = 0, told_warnings_ = 0;
-  double told_step_t_ = -10, looked_t_ = -1;
+  double told_step_t_ = -10, looked_t_ = -1, followed_t_ = 0;
+  std::vector<Stall> stalls_;
 };
 
 }  // namespace starling::chaos

@@ -273,12 +273,23 @@ Verdict nothing_left(const Evidence& e) {
   return held("no process, socket or file of the run is there");
 }
 
+// The machine, at or shortly before this epoch was formed.
+bool stood_still(const Evidence& e, const EpochSeen& epoch) {
+  constexpr double kAftermath_s = 3;  // a lease and an election
+  const double at = committed_at(epoch);
+  return std::any_of(e.stalls.begin(), e.stalls.end(), [&](const Stall& stall) {
+    return stall.from <= at && at <= stall.to + kAftermath_s;
+  });
+}
+
 Verdict short_pauses(const Evidence& e) {
   // Of a run that is not ours others may have disturbed, too.
   const auto epochs = e.attached ? std::vector<const EpochSeen*>() : unexplained(e.loud, e.deeds);
-  for (const EpochSeen* epoch : epochs)
+  for (const EpochSeen* epoch : epochs) {
+    if (stood_still(e, *epoch)) continue;
     return broken("epoch " + epoch->id + " (" + epoch->cause +
                   ") was forced, and nothing but joins and leaves was under way");
+  }
   std::vector<double> over;
   double worst = 0;
   for (const Pause& pause : pauses_of(e.loud, e.deeds)) {
