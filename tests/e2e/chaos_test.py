@@ -83,7 +83,7 @@ def links_that_are_cut_damaged_and_slow_change_no_bit(place):
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 1500
+steps = 1200
 workers = 4
 lease_ms = 500
 [[fault]]
@@ -91,17 +91,17 @@ at_s = 0.3
 kind = "corrupt"
 target = 0.5
 [[fault]]
-at_s = 1.5
+at_s = 1
 kind = "partition"
 target = 0.3
 for_s = 1.5
 [[fault]]
-at_s = 5
+at_s = 3.5
 kind = "slow-link"
 for_s = 0.5
 delay_s = 0.005
 [[fault]]
-at_s = 6
+at_s = 4.2
 kind = "partition"
 target = 0.9
 for_s = 0.1
@@ -123,7 +123,7 @@ def a_coordinator_without_space_ends_and_comes_back(place):
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 1500
+steps = 800
 workers = 3
 [[fault]]
 at_s = 0.5

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 
 #include "tools/chaos/processes.h"
 
@@ -132,9 +133,14 @@ void Disturber::stop(std::size_t number, double now) {
   hit(number, now, "stop for " + seconds_text(for_s), targets);
   deeds_[number].until_t = now + for_s;
   for (const Target& target : targets) {
-    expect(number, now, kSoon_s, process_text(target) + " is stopped",
-           [pid = target.pid] { return stopped(pid); });
-    agenda_.later(now + for_s, [=, this](double then) { wake(number, target, then); });
+    // A short stop may be over before the next look, if this process is kept waiting.
+    const auto seen = std::make_shared<bool>(false);
+    const auto look = [seen, pid = target.pid] { return *seen = *seen || stopped(pid); };
+    expect(number, now, kSoon_s, process_text(target) + " is stopped", look);
+    agenda_.later(now + for_s, [=, this](double then) {
+      look();
+      wake(number, target, then);
+    });
   }
 }
 
