@@ -119,12 +119,23 @@ void Leader::try_prepare() {
   propose_plan(std::move(plan));
 }
 
-// Of a prepared epoch's first step, as its joiners have no vote to go by.
+// Of a prepared epoch's first step, as its joiners have no vote to go by. They count as the median
+// of the others: with one micro-batch each they would leave that step nearly as long as before.
 std::vector<Rank> Leader::shares_for(const std::vector<Member>& members) const {
   std::vector<Capacity> capacities;
+  std::vector<std::uint64_t> known;
   for (const Member& m : members) {
     const auto it = contacts_.find(m.who.nonce);
-    capacities.push_back({it == contacts_.end() ? 0 : it->second.micro_batch_ns, m.draining, 0});
+    const std::uint64_t ns = it == contacts_.end() ? 0 : it->second.micro_batch_ns;
+    capacities.push_back({ns, m.draining, 0});
+    if (ns != 0 && !m.draining) known.push_back(ns);
+  }
+  if (!known.empty()) {
+    const auto middle = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 2);
+    std::nth_element(known.begin(), middle, known.end());
+    for (Rank r = 0; r < members.size(); ++r)
+      if (members[r].joiner && capacities[r].micro_batch_ns == 0)
+        capacities[r].micro_batch_ns = *middle;
   }
   return first_shares(capacities, config_.micro_batches);
 }

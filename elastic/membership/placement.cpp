@@ -124,19 +124,28 @@ Placement place(const PlacementInput& in) {
   }
   if (!placement.complete) return placement;
 
+  // One more copy of everything that has fewest before a second one of anything: a leaver's only
+  // copies go first.
   MoveSchedule schedule(in.budget);
-  for (const bool missing : {true, false}) {
-    for (SegmentId s = 0; s < in.segments; ++s) {
-      const auto& holders = placement.holders[s];
-      const auto safe = std::count_if(holders.begin(), holders.end(),
-                                      [&](Rank r) { return !in.members[r].draining; });
-      if ((safe < static_cast<std::ptrdiff_t>(wanted)) != missing) continue;
-      for (Rank r : target[s]) {
-        if (contains(holders, r)) continue;
-        schedule.add(s, holders.front(), r);
-      }
-    }
+  std::vector<std::uint32_t> safe(in.segments);
+  std::vector<std::vector<Rank>> to_come(in.segments);
+  for (SegmentId s = 0; s < in.segments; ++s) {
+    const auto& holders = placement.holders[s];
+    safe[s] = static_cast<std::uint32_t>(std::count_if(
+        holders.begin(), holders.end(), [&](Rank r) { return !in.members[r].draining; }));
+    for (auto r = target[s].rbegin(); r != target[s].rend(); ++r)
+      if (!contains(holders, *r)) to_come[s].push_back(*r);
   }
+  for (std::uint32_t copies = 0; copies < wanted; ++copies)
+    for (SegmentId s = 0; s < in.segments; ++s) {
+      if (safe[s] > copies || to_come[s].empty()) continue;
+      schedule.add(s, placement.holders[s].front(), to_come[s].back());
+      to_come[s].pop_back();
+      ++safe[s];
+    }
+  for (SegmentId s = 0; s < in.segments; ++s)  // balance
+    for (; !to_come[s].empty(); to_come[s].pop_back())
+      schedule.add(s, placement.holders[s].front(), to_come[s].back());
   placement.moves = schedule.take();
   return placement;
 }

@@ -164,6 +164,8 @@ TEST_CASE("engine: a fresh start after a loss in the first step leaves running p
   };
   looks_again();
 
+  // A connection that never stood is dialled again, not reported.
+  pair.peer->wait([](const collectives::Node::Told& told) { return told.connected; });
   pair.peer->mesh->stop();
   pair.rig.until([&] { return pair.report.has_value(); });
   CHECK(pair.report->share == std::vector<MicroBatch>{0, 1});

@@ -390,7 +390,19 @@ TEST_CASE("leader: a prepared plan shares its first step by the speeds that memb
   one.pass_time(kLease / 2);
   REQUIRE(one.proposed() != nullptr);
   REQUIRE(members_of(*one.proposed()) == "1234");
-  CHECK(one.proposed()->shares == std::vector<Rank>{0, 1, 2, 2, 2, 3});
+  CHECK(one.proposed()->shares == std::vector<Rank>{0, 1, 2, 2, 2, 2});
+}
+
+TEST_CASE("leader: in its first step a joiner counts as the median of the others") {
+  OneLeader one;
+  one.begin(5);
+  const EpochId first = one.group.plan()->id;
+  for (std::uint64_t nonce : {1, 2, 3}) one.say(nonce, Heartbeat{first, 5, {}, 10});
+  one.join(4);
+  one.pass_time(kLease / 2);
+  REQUIRE(one.proposed() != nullptr);
+  REQUIRE(members_of(*one.proposed()) == "1234");
+  CHECK(one.proposed()->shares == std::vector<Rank>{0, 0, 1, 1, 2, 3});
 }
 
 TEST_CASE("leader: where nobody told its speed, a prepared plan has equal shares") {

@@ -54,12 +54,12 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
       {"R12 never finish", {&Bugs::r12_never_finish}, 349},
       {"R12 always finish", {&Bugs::r12_always_finish}, 10},
       {"R13 any owner", {&Bugs::r13_any_owner}, 15},
-      {"R15 switch early", {&Bugs::r15_switch_early}, 7},
+      {"R15 switch early", {&Bugs::r15_switch_early}, 29},
       {"R16 obey proposals", {&Bugs::r16_obey_proposals}, 1},
       {"prepared holders moving", {&Bugs::prepared_holders_moving}, 7},
       {"share overlap", {&Bugs::share_overlap}, 10},
       {"shares by some votes", {&Bugs::shares_by_some_votes}, 1},
-      {"shares not of plan", {&Bugs::shares_not_of_plan}, 2},
+      {"shares not of plan", {&Bugs::shares_not_of_plan}, 7},
   };
   for (const Broken& b : table)
     notices(b.rule, b.seed, [&b](std::uint64_t seed) {
