@@ -141,7 +141,7 @@ TEST_CASE("a fault that was held back takes nobody away") {
 TEST_CASE("steps that are done again after a restart count once") {
   Tale tale = beginning();
   for (int v = 0; v <= 3; ++v) commit(tale, 1 + v, v);
-  tale.add(R"({"t":4.1,"ev":"restart","version":2})");
+  tale.add(R"({"t":4.1,"ev":"restart","version":2,"lost":"1.1"})");
   for (int v = 2; v <= 6; ++v) commit(tale, 3 + v, v);
   const auto g = goodput_of(tale.story(), {}, kTen, {{0, 3}}, 8);
   CHECK(g.committed == 12);

@@ -86,7 +86,7 @@ TEST_CASE("a step that has two ledgers is duplicated, unless a restart lies betw
   CHECK(report_of(twice).ledgers.duplicated == 2);
   Tale again = chaos::beginning()
                    .steps(0, 5)
-                   .add(R"({"t":1.45,"ev":"restart","version":4})")
+                   .add(R"({"t":1.45,"ev":"restart","version":4,"lost":"1.1"})")
                    .ledger(1.5, 4, "[0,2],[1,1]")
                    .done();
   CHECK(report_of(again).ledgers.duplicated == 0);
