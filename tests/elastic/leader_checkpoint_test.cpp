@@ -4,10 +4,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <deque>
 #include <string>
 
-#include "elastic/membership/leader.h"
+#include "tests/elastic/leader_rig.h"
 
 namespace starling::elastic {
 namespace {
@@ -16,7 +15,7 @@ constexpr std::uint32_t kSegments = 4;
 constexpr std::uint64_t kLease = 1000, kWindow = 2000, kStart = 30000;  // ms
 
 // Two workers 1 and 2 in an epoch of term 1; 1 owns and holds segments 0 and 1, 2 the others.
-struct OneLeader {
+struct OneLeader : LeaderRig {
   OneLeader() {
     elect(1);
     apply(JobStarted{});
@@ -39,33 +38,13 @@ struct OneLeader {
     config.checkpoint_every = 10;
     config.checkpoint_dir = "/shared";
     config.digest_every = 20;
-    leader.emplace(config, group, term, now);
-    proposals.clear();
+    lead(config, term);
   }
-  void on(const LeaderEvent& event) {
-    for (auto& command : leader->on(event)) {
-      if (auto* propose = std::get_if<leader_command::Propose>(&command))
-        proposals.push_back(propose->entry);
-      if (auto* send = std::get_if<leader_command::Send>(&command)) sent.push_back(*send);
-      if (auto* store = std::get_if<leader_command::Store>(&command)) stores.push_back(*store);
-      if (auto* tidy = std::get_if<leader_command::Tidy>(&command)) tidied.push_back(*tidy);
-      if (auto* seen = std::get_if<Observation>(&command))
-        if (seen->kind == Observation::Kind::kWarning) warnings.push_back(seen->what);
-    }
-  }
-  void say(std::uint64_t nonce, Message body) {
-    on(leader_event::Said{{nonce, nonce}, std::to_string(nonce), std::move(body)});
-  }
-  void join(std::uint64_t nonce) {
-    Join join;
-    join.who = {0, nonce};
-    join.fingerprint = {7, 7};
-    say(nonce, join);
-    commit();
-  }
-  void die(std::uint64_t nonce) {
-    on(leader_event::Said{{nonce, nonce}, std::to_string(nonce), Death{{nonce, nonce}}});
-    commit();
+  void take(const LeaderCommand& command) override {
+    if (auto* store = std::get_if<leader_command::Store>(&command)) stores.push_back(*store);
+    if (auto* tidy = std::get_if<leader_command::Tidy>(&command)) tidied.push_back(*tidy);
+    if (auto* seen = std::get_if<Observation>(&command))
+      if (seen->kind == Observation::Kind::kWarning) warnings.push_back(seen->what);
   }
   // Whoever holds something of the last plan holds it at this version.
   void report(std::uint64_t nonce, Version version) {
@@ -83,30 +62,6 @@ struct OneLeader {
   void enter(Version version) {
     for (const Member& m : group.plan()->members)
       say(m.who.nonce, Heartbeat{group.plan()->id, version, {}});
-  }
-  void pass_time(std::uint64_t ms) { on(leader_event::Tick{now += ms}); }
-  void commit() {
-    while (!proposals.empty()) {
-      const Entry entry = proposals.front();
-      proposals.pop_front();
-      apply(entry);
-    }
-  }
-  void apply(const Entry& entry) {
-    const bool valid = group.apply(entry);
-    on(leader_event::Applied{entry, valid});
-  }
-  EpochId asked() const {
-    EpochId id;
-    for (const auto& send : sent)
-      if (const auto* freeze = std::get_if<Freeze>(&send.body)) id = std::max(id, freeze->asked);
-    return id;
-  }
-  template <class T>
-  const T* proposed() const {
-    for (const Entry& entry : proposals)
-      if (const auto* found = std::get_if<T>(&entry)) return found;
-    return nullptr;
   }
   template <class T>
   bool sent_to(std::uint64_t nonce) const {
@@ -146,11 +101,6 @@ struct OneLeader {
     return versions;
   }
 
-  Group group;
-  std::uint64_t now = 1;
-  std::optional<Leader> leader;
-  std::deque<Entry> proposals;  // not committed yet
-  std::vector<leader_command::Send> sent;
   std::vector<leader_command::Store> stores;
   std::vector<leader_command::Tidy> tidied;
   std::vector<std::string> warnings;
@@ -166,9 +116,9 @@ TEST_CASE("leader: a checkpoint is stored when every segment is there, and exist
   REQUIRE(one.stores.size() == 1);
   CHECK(one.stores[0].checkpoint == Checkpoint{10, {kSegments, 0}, {7, 7}, ""});
   CHECK(one.stores[0].record.version == 9);
-  CHECK(one.proposed<Published>() == nullptr);  // the manifest may still fail
+  CHECK(one.first_proposed<Published>() == nullptr);  // the manifest may still fail
   one.on(leader_event::Stored{10, ""});
-  REQUIRE(one.proposed<Published>() != nullptr);
+  REQUIRE(one.first_proposed<Published>() != nullptr);
   CHECK(one.complete().empty());
   one.commit();
   CHECK(one.complete() == std::vector<Version>{10});
@@ -245,8 +195,8 @@ TEST_CASE("leader: with all dead, the next plan is fresh from the newest checkpo
   for (std::uint64_t nonce : {3, 4}) one.join(nonce);
   one.pass_time(50);
   for (std::uint64_t nonce : {3, 4}) one.report(nonce, kNoVersion);
-  REQUIRE(one.proposed<Plan>() != nullptr);
-  const Plan plan = *one.proposed<Plan>();
+  REQUIRE(one.first_proposed<Plan>() != nullptr);
+  const Plan plan = *one.first_proposed<Plan>();
   CHECK(plan.kind == PlanKind::kFresh);
   CHECK(plan.base == 20);
   CHECK(plan.begin == BeginAt::kGather);
@@ -270,11 +220,12 @@ TEST_CASE("leader: who has some state when the rest of it is gone begins a new l
   one.publish(10);
   const EpochId lost = one.group.plan()->id;
   one.die(1);
-  CHECK(one.proposed<Restarted>() == nullptr);  // 2 may have everything, for all that is known
+  CHECK(one.first_proposed<Restarted>() ==
+        nullptr);  // 2 may have everything, for all that is known
   one.report(2, 21);
-  REQUIRE(one.proposed<Restarted>() != nullptr);
-  CHECK(one.proposed<Restarted>()->lost == lost);
-  CHECK(one.proposed<Restarted>()->version == 10);
+  REQUIRE(one.first_proposed<Restarted>() != nullptr);
+  CHECK(one.first_proposed<Restarted>()->lost == lost);
+  CHECK(one.first_proposed<Restarted>()->version == 10);
   CHECK(!one.sent_to<Fenced>(2));
   one.commit();
   CHECK(one.sent_to<Fenced>(2));
@@ -284,8 +235,8 @@ TEST_CASE("leader: who has some state when the rest of it is gone begins a new l
   one.pass_time(2);
   CHECK(one.asked().counter > lost.counter + 1);
   one.report(5, kNoVersion);
-  REQUIRE(one.proposed<Plan>() != nullptr);
-  CHECK(one.proposed<Plan>()->members.size() == 1);
+  REQUIRE(one.first_proposed<Plan>() != nullptr);
+  CHECK(one.first_proposed<Plan>()->members.size() == 1);
 }
 
 // R11. Method: one that is neither dead nor heard, alone in knowing whether its epoch goes on.
@@ -297,7 +248,7 @@ TEST_CASE("leader: R11, no restart while an epoch may still run") {
   one.pass_time(3 * kLease);
   one.report(5, kNoVersion);
   one.pass_time(50000);
-  CHECK(one.proposed<Restarted>() == nullptr);
+  CHECK(one.first_proposed<Restarted>() == nullptr);
   one.pass_time(15000);  // state_timeout_ms: a clear end, which says what there is
   one.commit();
   REQUIRE(one.group.end().has_value());

@@ -1,16 +1,14 @@
 // The leader's rules, each as a schedule of events: R10, R11, R13, R16. Its proposals are committed
 // when the test says so.
 
-#include "elastic/membership/leader.h"
-
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <deque>
 #include <string>
 
 #include "elastic/protocol/plan.h"
 #include "elastic/protocol/shares.h"
+#include "tests/elastic/leader_rig.h"
 
 namespace starling::elastic {
 namespace {
@@ -25,8 +23,8 @@ Bugs broken(bool Bugs::*rule) {
 }
 
 // A leader in term 1, its log, and workers 1, 2, 3 who hold everything.
-struct OneLeader {
-  explicit OneLeader(Bugs b = {}, std::uint32_t r = 2) : bugs(b), replicas(r), group(b) {
+struct OneLeader : LeaderRig {
+  explicit OneLeader(Bugs b = {}, std::uint32_t r = 2) : LeaderRig(b), bugs(b), replicas(r) {
     elect(1);
   }
 
@@ -39,48 +37,8 @@ struct OneLeader {
     config.replicas = replicas;
     config.lease_ms = config.report_deadline_ms = kLease;
     config.bugs = bugs;
-    leader.emplace(config, group, term, now);
-    proposals.clear();
+    lead(config, term);
   }
-  static std::string name_of(std::uint64_t nonce) {
-    return std::string(1, static_cast<char>('0' + nonce));
-  }
-
-  void on(const LeaderEvent& event) {
-    for (auto& command : leader->on(event)) {
-      if (auto* propose = std::get_if<leader_command::Propose>(&command))
-        proposals.push_back(propose->entry);
-      if (auto* send = std::get_if<leader_command::Send>(&command)) sent.push_back(*send);
-    }
-  }
-  void say(std::uint64_t nonce, Message body) {
-    on(leader_event::Said{{nonce, nonce}, name_of(nonce), std::move(body)});
-  }
-  void join(std::uint64_t nonce) {
-    Join join;
-    join.who = {0, nonce};
-    join.name = name_of(nonce);
-    say(nonce, join);
-    commit();
-  }
-  void die(std::uint64_t nonce) {
-    on(leader_event::Said{{nonce, nonce}, name_of(nonce), Death{{nonce, nonce}}});
-    commit();
-  }
-  void pass_time(std::uint64_t ms) { on(leader_event::Tick{now += ms}); }
-  // Raft commits everything that was proposed so far.
-  void commit() {
-    while (!proposals.empty()) {
-      const Entry entry = proposals.front();
-      proposals.pop_front();
-      apply(entry);
-    }
-  }
-  void apply(const Entry& entry) {
-    const bool valid = group.apply(entry);
-    on(leader_event::Applied{entry, valid});
-  }
-
   // The first epoch runs, all are seen in it at this version.
   void begin(Version version) {
     apply(JobStarted{});
@@ -100,18 +58,7 @@ struct OneLeader {
     report.copies.assign(kSegments, version != kNoVersion);
     say(nonce, report);
   }
-  // The id of the last Freeze.
-  EpochId asked() const {
-    EpochId id;
-    for (const auto& send : sent)
-      if (const auto* freeze = std::get_if<Freeze>(&send.body)) id = std::max(id, freeze->asked);
-    return id;
-  }
-  const Plan* proposed() const {
-    for (const Entry& entry : proposals)
-      if (const auto* plan = std::get_if<Plan>(&entry)) return plan;
-    return nullptr;
-  }
+  const Plan* proposed() const { return first_proposed<Plan>(); }
   std::size_t plans_sent() const {
     return static_cast<std::size_t>(
         std::count_if(sent.begin(), sent.end(), [](const leader_command::Send& send) {
@@ -121,11 +68,6 @@ struct OneLeader {
 
   Bugs bugs;
   std::uint32_t replicas;
-  Group group;
-  std::uint64_t now = 1;
-  std::optional<Leader> leader;
-  std::deque<Entry> proposals;  // not committed yet
-  std::vector<leader_command::Send> sent;
 };
 
 // Nonces of its members, by rank: "123".

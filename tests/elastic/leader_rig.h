@@ -1,0 +1,82 @@
+#pragma once
+// One leader, its log, and what it says. Its proposals are committed when the test says so.
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "elastic/membership/leader.h"
+
+namespace starling::elastic {
+
+// Worker n is called "n" and has nonce n.
+struct LeaderRig {
+  explicit LeaderRig(Bugs bugs = {}) : group(bugs) {}
+  virtual ~LeaderRig() = default;
+
+  void lead(LeaderConfig config, std::uint64_t term) {
+    leader.emplace(std::move(config), group, term, now);
+    proposals.clear();
+  }
+  // Every command, before the next event.
+  virtual void take(const LeaderCommand&) {}
+  void on(const LeaderEvent& event) {
+    for (const auto& command : leader->on(event)) {
+      if (auto* propose = std::get_if<leader_command::Propose>(&command))
+        proposals.push_back(propose->entry);
+      if (auto* send = std::get_if<leader_command::Send>(&command)) sent.push_back(*send);
+      take(command);
+    }
+  }
+  void say(std::uint64_t nonce, Message body) {
+    on(leader_event::Said{{nonce, nonce}, std::to_string(nonce), std::move(body)});
+  }
+  void join(std::uint64_t nonce) {
+    Join join;
+    join.who = {0, nonce};
+    join.name = std::to_string(nonce);
+    join.fingerprint = {7, 7};
+    say(nonce, join);
+    commit();
+  }
+  void die(std::uint64_t nonce) {
+    say(nonce, Death{{nonce, nonce}});
+    commit();
+  }
+  void pass_time(std::uint64_t ms) { on(leader_event::Tick{now += ms}); }
+  // Raft commits everything that was proposed so far.
+  void commit() {
+    while (!proposals.empty()) {
+      const Entry entry = proposals.front();
+      proposals.pop_front();
+      apply(entry);
+    }
+  }
+  void apply(const Entry& entry) {
+    const bool valid = group.apply(entry);
+    on(leader_event::Applied{entry, valid});
+  }
+  // The id of the last Freeze.
+  EpochId asked() const {
+    EpochId id;
+    for (const auto& send : sent)
+      if (const auto* freeze = std::get_if<Freeze>(&send.body)) id = std::max(id, freeze->asked);
+    return id;
+  }
+  template <class T>
+  const T* first_proposed() const {
+    for (const Entry& entry : proposals)
+      if (const auto* found = std::get_if<T>(&entry)) return found;
+    return nullptr;
+  }
+
+  Group group;
+  std::uint64_t now = 1;
+  std::optional<Leader> leader;
+  std::deque<Entry> proposals;  // not committed yet
+  std::vector<leader_command::Send> sent;
+};
+
+}  // namespace starling::elastic
