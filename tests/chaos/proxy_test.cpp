@@ -3,12 +3,14 @@
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <string>
+#include <thread>
 
 #include "collectives/tcp/handshake.h"
 
@@ -138,6 +140,26 @@ TEST_CASE("a bulk connection belongs to the worker that dialled it, too") {
   proxy->set("dialler", {});
   CHECK(pair.far.hear(hello.size() + 6) == hello + "frames");
   CHECK(proxy->counts("dialler").connections == 1);
+}
+
+TEST_CASE("nothing passes a cut, whenever the dialler's name comes") {
+  const auto proxy = Proxy::start().value();
+  proxy->add("dialler", 1, true).value();
+  proxy->set_id("dialler", 7);
+  proxy->set("dialler", {.cut = true});
+  const std::string hello = hello_of(7);
+  for (int i = 0; i < 300; ++i) {
+    Pair pair(*proxy, /*bulk=*/true, "owner");
+    const int on = 1;
+    ::setsockopt(pair.near.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    const auto held = proxy->counts("dialler").held;
+    pair.near.say(hello.substr(0, 50));
+    const auto gap = Clock::now() + std::chrono::nanoseconds(i * 300);
+    while (Clock::now() < gap) std::this_thread::yield();
+    pair.near.say(hello.substr(50));
+    REQUIRE(eventually([&] { return proxy->counts("dialler").held > held; }));
+  }
+  CHECK(proxy->counts("dialler").passed == 0);
 }
 
 TEST_CASE("one bit is flipped, beyond the handshake, once") {

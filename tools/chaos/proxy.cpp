@@ -266,27 +266,25 @@ class Running : public Proxy {
   }
 
   void move_all(Connection& c, Clock::time_point now) {
-    // Until it is known who dialled, nothing is passed on.
-    while (c.bulk && c.hello.size() < sizeof(collectives::Hello) && !c.broken)
-      if (!hear(c, c.near, c.out, now, true)) break;
-    bool cut = false;
-    double delay_s = 0;
-    const auto links = links_of(c);
-    for (const Link* link : links)
-      if (link) {
-        cut = cut || link->state.cut;
-        delay_s += link->state.delay_s;
-      }
-    if (cut) return hold(c, links);  // not even an end is told
-    c.waiting = 0;
-    const auto due =
-        now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(delay_s));
-    // As long as one side gives and the other takes; edges are told once.
+    // As long as one side gives and the other takes; edges are told once. What is heard may say who
+    // dialled, so the links are looked at anew before it is told.
     for (bool moved = true; moved && !c.broken;) {
-      moved = hear(c, c.near, c.out, due, true);
-      moved = hear(c, c.far, c.back, due, false) || moved;
-      moved = tell(c, c.out, c.far, now, links) || moved;
+      bool cut = false;
+      double delay_s = 0;
+      const auto links = links_of(c);
+      for (const Link* link : links)
+        if (link) {
+          cut = cut || link->state.cut;
+          delay_s += link->state.delay_s;
+        }
+      if (cut) return hold(c, links);  // not even an end is told
+      c.waiting = 0;
+      const auto due =
+          now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(delay_s));
+      moved = tell(c, c.out, c.far, now, links);
       moved = tell(c, c.back, c.near, now, links) || moved;
+      moved = hear(c, c.near, c.out, due, true) || moved;
+      moved = hear(c, c.far, c.back, due, false) || moved;
     }
   }
 
