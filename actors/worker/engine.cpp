@@ -183,7 +183,7 @@ void Engine::execute(const Hold& c) {
 }
 
 void Engine::execute(const Apply& c) {
-  constexpr std::size_t kAtOnce = 64;  // segments between two looks at the clock
+  constexpr std::size_t kAtOnce = 4;  // segments: checked and applied while they are in the cache
   at(WorkPhase::kApply);
   clock_.mark(StepMark::kPassed);
   totals_.set_pending(c.record.version);
@@ -399,7 +399,9 @@ void Engine::send_all(EpochIo& io, FrameKind kind, Version version, Bytes payloa
   io.mesh->send_all(to, header, collectives::Payload(share(std::move(payload))));
 }
 
+// It goes with the first sums: StartReduce follows.
 void Engine::execute(const SendLedger& c) {
+  epochs_.at(c.epoch)->mesh->hold();
   send_all(*epochs_.at(c.epoch), FrameKind::kLedger, c.version, encode_ledger(c.rows));
 }
 

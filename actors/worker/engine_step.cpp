@@ -49,8 +49,10 @@ void Engine::execute(const StartReduce& c) {
   options.version = c.version;
   options.complete = complete_lanes(job.seed, c.version, job.micro_batches);
   io.reduce.emplace(sums, io.holders, options);
+  io.mesh->hold();
   if (auto started = io.reduce->start(*io.mesh); !started)
     return give_up(io, io.self, started.error().text());
+  io.mesh->flush();
   reduced_if_done(io);
   release_waiting(io, [](FrameKind kind) { return collectives::Reduce::takes(kind); });
 }
@@ -100,8 +102,6 @@ void Engine::execute(const StartGather& c) {
 void Engine::gathered_if_done(EpochIo& io) {
   if (io.gathered || !io.gather->done()) return;
   io.gathered = true;
-  clock_.mark(StepMark::kGathered);
-  if (!keep_parameters_) state_.seal_parameters();
   clock_.end(io.mesh->sent_bytes());
   handle(event::Gathered{io.plan->id, io.gather->version()});
 }

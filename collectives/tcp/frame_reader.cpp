@@ -37,6 +37,8 @@ FrameReader::End FrameReader::read(int socket, const Deliver& deliver) {
     }
     turn += static_cast<std::size_t>(n);
     if (!take_staged(deliver)) return error_.empty() ? End::kNothingMore : End::kError;
+    // Less than there was room for: the socket is empty, and asking it again would only say so.
+    if (static_cast<std::size_t>(n) < asked_) return End::kNothingMore;
   }
   return End::kMore;
 }
@@ -56,6 +58,7 @@ long FrameReader::read_once(int socket) {
   // Behind the middle of a payload more of it follows, which does not belong into the stage.
   const bool whole = !payload_ || filled_ + direct == payload_->size();
   if (whole) into[n++] = {stage_.data() + end_, stage_.size() - end_};
+  asked_ = into[0].iov_len + (n > 1 ? into[1].iov_len : 0);
   const ssize_t got = readv(socket, into, n);
   if (got <= 0) return got;
   const std::size_t taken = std::min(static_cast<std::size_t>(got), direct);

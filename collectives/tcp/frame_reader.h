@@ -38,6 +38,7 @@ class FrameReader {
   const std::size_t frame_bytes_max_;
   Bytes stage_;
   std::size_t begin_ = 0, end_ = 0;  // of what is staged
+  std::size_t asked_ = 0;            // bytes, of the last read
   FrameHeader header_;
   std::shared_ptr<Bytes> payload_;  // null: between frames
   std::size_t filled_ = 0;

@@ -28,6 +28,8 @@ class Mesh::Impl {
   Impl(MeshOptions options, MeshEvents events, Listener& listener);
   void start();
   void push(std::span<const Rank> to, const FrameHeader& header, const Payload& payload);
+  void hold() { held_ = true; }
+  void flush();
   void leave();
   void stop();
   std::vector<Rank> broken() const;
@@ -72,6 +74,7 @@ class Mesh::Impl {
   std::vector<std::unique_ptr<Peer>> peers_;  // index = rank; null for self
   std::atomic<bool> stopping_{false};
   std::atomic<bool> leaving_{false};
+  bool held_ = false;  // belongs to the thread that sends
 
   // Owned by the communication thread.
   Clock::time_point connect_deadline_;
@@ -142,9 +145,15 @@ void Mesh::Impl::push(std::span<const Rank> to, const FrameHeader& header, const
   for (const Rank rank : to) {
     STARLING_CHECK(rank < peers_.size());
     if (!peers_[rank]) continue;
-    peers_[rank]->outbox.push(whole, payload);
+    peers_[rank]->outbox.push(whole, payload, held_);
     sent_bytes += sizeof whole + payload.size();
   }
+}
+
+void Mesh::Impl::flush() {
+  held_ = false;
+  for (const auto& peer : peers_)
+    if (peer) peer->outbox.flush();
 }
 
 void Mesh::Impl::leave() {
@@ -335,6 +344,12 @@ Mesh::~Mesh() {
 
 void Mesh::start() {
   impl_->start();
+}
+void Mesh::hold() {
+  impl_->hold();
+}
+void Mesh::flush() {
+  impl_->flush();
 }
 void Mesh::leave() {
   impl_->leave();

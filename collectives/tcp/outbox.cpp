@@ -19,26 +19,32 @@ constexpr std::size_t kPiecesPerWrite = 64;
 // At most this much at once: a reader that keeps pace would hold the writer here for ever, and
 // frames of others would wait.
 constexpr std::size_t kBytesPerFlush = 4u << 20;
+constexpr std::size_t kBytesHeld = 64 * 1024;  // beyond, a call more does not matter
 }  // namespace
 
-void Outbox::push(const FrameHeader& sealed, const Payload& payload) {
+void Outbox::push(const FrameHeader& sealed, const Payload& payload, bool held) {
   const std::lock_guard lock(mutex_);
-  push_locked(sealed, payload);
+  push_locked(sealed, payload, held);
+}
+
+void Outbox::flush() {
+  const std::lock_guard lock(mutex_);
+  if (socket_ && !writing_ && !queue_.empty()) flush_locked();
 }
 
 void Outbox::push_last(const FrameHeader& sealed) {
   const std::lock_guard lock(mutex_);
-  push_locked(sealed, {});
+  push_locked(sealed, {}, false);
   last_pushed_ = true;
 }
 
-void Outbox::push_locked(const FrameHeader& sealed, const Payload& payload) {
+void Outbox::push_locked(const FrameHeader& sealed, const Payload& payload, bool held) {
   if (closed_ || last_pushed_) return;
-  const bool idle = queue_.empty();
   queue_.push_back({sealed, payload});
   queue_bytes_ += queue_.back().size();
   if (queue_bytes_ > queue_bytes_max_) return fail_locked("it does not take what is sent to it");
-  if (idle && socket_) flush_locked();
+  if (held && queue_bytes_ < kBytesHeld) return;
+  if (socket_ && !writing_) flush_locked();  // else the communication thread goes on
 }
 
 void Outbox::open(Fd socket) {

@@ -16,16 +16,18 @@ namespace starling::collectives {
 
 // Owns the socket of a connection and its place in the epoll set.
 //
-// Threads: push() and push_last() from any; the rest belongs to the communication thread.
+// Threads: push(), push_last() and flush() from any; the rest belongs to the communication thread.
 class Outbox {
  public:
   // Events of the socket carry `tag`; `failed` is woken when pushing finds an error.
   Outbox(const Fd& epoll, std::uint64_t tag, const Fd& failed, std::size_t queue_bytes_max)
       : epoll_(epoll), tag_(tag), wake_(failed), queue_bytes_max_(queue_bytes_max) {}
 
-  // Queues a sealed frame and writes what the socket takes at once. Dropped after push_last() and
-  // close().
-  void push(const FrameHeader& sealed, const Payload& payload);
+  // Queues a sealed frame and writes what the socket takes at once; if `held` only when much has
+  // gathered. Dropped after push_last() and close().
+  void push(const FrameHeader& sealed, const Payload& payload, bool held = false);
+  // Writes what was held.
+  void flush();
   // The same, and nothing can follow it.
   void push_last(const FrameHeader& sealed);
 
@@ -48,7 +50,7 @@ class Outbox {
     std::size_t sent = 0;  // of header and payload
     std::size_t size() const { return sizeof header + payload.size(); }
   };
-  void push_locked(const FrameHeader& sealed, const Payload& payload);
+  void push_locked(const FrameHeader& sealed, const Payload& payload, bool held);
   void flush_locked();
   ssize_t write_some_locked();
   void drop_sent_locked(std::size_t n);
