@@ -11,16 +11,33 @@
 namespace starling::actors {
 namespace {
 
-// One thread of computing. Gets a Loaded batch, answers MicroBatchComputed.
+// One thread of computing. Gets a Loaded batch, tells worker and trainer MicroBatchComputed.
+// Batches come straight from the loader and results go straight to the worker: on a busy machine a
+// hop from thread to thread takes as long as the whole vote.
 class Compute : public caf::event_based_actor {
  public:
-  Compute(caf::actor_config& config, TrainerOptions options, std::shared_ptr<Pace> pace)
-      : event_based_actor(config), options_(std::move(options)), pace_(std::move(pace)) {}
+  Compute(caf::actor_config& config, TrainerOptions options, std::shared_ptr<Pace> pace,
+          caf::actor worker, caf::actor trainer)
+      : event_based_actor(config),
+        options_(std::move(options)),
+        pace_(std::move(pace)),
+        worker_(std::move(worker)),
+        trainer_(std::move(trainer)) {}
 
   caf::behavior make_behavior() override {
     return {
-        [this](const Loaded& loaded) -> MicroBatchComputed { return compute(loaded); },
+        [this](const Loaded& loaded) {
+          const MicroBatchComputed computed = compute(loaded);
+          send(worker_, computed);
+          send(trainer_, computed);
+        },
     };
+  }
+
+  void on_exit() override {
+    worker_ = nullptr;
+    trainer_ = nullptr;
+    event_based_actor::on_exit();
   }
 
  private:
@@ -60,6 +77,7 @@ class Compute : public caf::event_based_actor {
 
   const TrainerOptions options_;
   const std::shared_ptr<Pace> pace_;
+  caf::actor worker_, trainer_;
   std::unique_ptr<kernels::Workspace> workspace_;
   std::vector<float> gradient_;
 };
@@ -74,7 +92,8 @@ class Trainer : public caf::event_based_actor {
 
   caf::behavior make_behavior() override {
     for (std::uint32_t i = 0; i < options_.threads; ++i) {
-      auto actor = spawn<Compute, caf::detached + caf::linked>(options_, pace_);
+      auto actor = spawn<Compute, caf::detached + caf::linked>(options_, pace_, worker_,
+                                                               caf::actor_cast<caf::actor>(this));
       idle_.push_back(actor);
     }
     return {
@@ -91,14 +110,8 @@ class Trainer : public caf::event_based_actor {
           this->send(options_.loader, LoadAhead{order.version + 1, order.micro_batches});
           deal();
         },
-        [this](const Loaded& loaded) {
-          STARLING_CHECK(!reserved_.empty());
-          this->send(reserved_.front(), loaded);
-          reserved_.pop_front();
-        },
-        [this](const MicroBatchComputed& computed) {
+        [this](const MicroBatchComputed&) {
           idle_.push_back(caf::actor_cast<caf::actor>(current_sender()));
-          this->send(worker_, computed);
           deal();
         },
     };
@@ -116,9 +129,9 @@ class Trainer : public caf::event_based_actor {
       const MicroBatch m = todo_.front();
       todo_.pop_front();
       begun_.insert({order_.version, m});
-      reserved_.push_back(idle_.back());
+      // The loader answers whoever asks: that thread.
+      caf::send_as(idle_.back(), options_.loader, LoadNow{order_.version, m});
       idle_.pop_back();
-      this->send(options_.loader, LoadNow{order_.version, m});
     }
   }
 
@@ -129,7 +142,6 @@ class Trainer : public caf::event_based_actor {
   std::deque<MicroBatch> todo_;
   std::set<std::pair<Version, MicroBatch>> begun_;  // of the last order's version
   std::vector<caf::actor> idle_;
-  std::deque<caf::actor> reserved_;  // for the batches that are being loaded, in that order
 };
 
 }  // namespace
