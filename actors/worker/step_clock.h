@@ -1,7 +1,8 @@
 #pragma once
 // Where the time of every step of a quiet run goes at one worker, for whoever asks (`starling
-// worker
-// --times`): a few looks at the clock a step.
+// worker --times`): a few looks at the clock a step.
+
+#include <time.h>
 
 #include <array>
 #include <chrono>
@@ -25,20 +26,21 @@ enum class StepMark : std::uint8_t {
   kPassed,    // the vote
   kApplied,   // the held segments are at the next version, the accumulators are empty
   kTold,      // the coordinators are told, the next step is open
-  kGathered,  // the working parameters of the next version are there
-  kDone,      // and have checksums
+  kGathered,  // the working parameters of the next version are there, with checksums
 };
-inline constexpr std::size_t kStepMarks = 12;
+inline constexpr std::size_t kStepMarks = 11;
 
 struct StepTimes {
   Version version = 0;
   std::uint32_t world = 0;
   std::array<std::int64_t, kStepMarks> at_ns{};  // of the machine's monotonic clock
-  std::int64_t computing_ns = 0;                 // the sum of what the own micro-batches took
+  std::array<std::int64_t, kStepMarks>
+      work_ns{};                     // processor time of the marking thread until then
+  std::int64_t computing_ns = 0;     // the sum of what the own micro-batches took
   std::int64_t state_check_ns = 0;   // before kApplied: comparing checksums of held state; noting
                                      // the new ones reads as many bytes once more
   std::int64_t totals_check_ns = 0;  // before kApplied: comparing those of the totals
-  std::uint64_t sent_bytes = 0;      // to other members since the epoch began, until kDone
+  std::uint64_t sent_bytes = 0;      // to other members since the epoch began, until kGathered
   bool operator==(const StepTimes&) const = default;
 };
 
@@ -63,6 +65,9 @@ class StepClock {
   void mark(StepMark mark) { this->mark(mark, now()); }
   void mark(StepMark mark, Clock::time_point at) {
     if (!kept_ || std::size_t(mark) != next_) return;
+    timespec work{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &work);
+    step_.work_ns[next_] = std::int64_t{work.tv_sec} * 1'000'000'000 + work.tv_nsec;
     step_.at_ns[next_++] = std::chrono::nanoseconds(at.time_since_epoch()).count();
   }
   void computed(Version version, std::chrono::nanoseconds took) {
@@ -74,7 +79,7 @@ class StepClock {
     step_.totals_check_ns += std::chrono::nanoseconds(now() - between).count();
   }
   void end(std::uint64_t sent_bytes) {
-    mark(StepMark::kDone);
+    mark(StepMark::kGathered);
     if (!kept_ || next_ != kStepMarks || kept_->size() >= kStepsMax) return;
     next_ = kStepMarks + 1;  // once
     step_.sent_bytes = sent_bytes;

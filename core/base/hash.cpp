@@ -2,6 +2,9 @@
 
 #define XXH_STATIC_LINKING_ONLY  // the size of a streaming state
 #include <xxhash.h>
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h>  // the widest vectors that the machine has; the same hashes
+#endif
 
 #include <new>
 

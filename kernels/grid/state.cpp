@@ -84,7 +84,7 @@ void State::initialise(std::span<const float> parameters, std::span<const std::i
     hold(s);
   }
   initialise_missing(parameters, exponents);
-  seal_parameters();
+  seal_parameters({0, layout_.segments()});
 }
 
 void State::initialise_missing(std::span<const float> parameters,
@@ -121,8 +121,8 @@ bool State::intact(SegmentId segment) const {
   return checksums_[segment] == checksum(segment);
 }
 
-void State::seal_parameters() {
-  for (SegmentId s = 0; s < layout_.segments(); ++s)
+void State::seal_parameters(SegmentRange range) {
+  for (SegmentId s = range.first; s < range.first + range.count; ++s)
     parameter_checksums_[s] = parameter_checksum(s);
 }
 
@@ -208,6 +208,7 @@ void State::publish(std::span<const SegmentId> segments) {
     std::copy_n(weights_.data() + span.first(), span.count(), parameters_.data() + span.first());
     std::copy_n(held_exponents_.data() + span.first_block, span.blocks,
                 exponents_.data() + span.first_block);
+    seal_parameters({s, 1});
   }
 }
 

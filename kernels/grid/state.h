@@ -66,8 +66,7 @@ class State {
   // the bits that it was given last: everything that writes it notes a checksum. 64 bits: a flipped
   // one is always found, worse all but surely.
   bool intact(SegmentId segment) const;
-  // The same of the working parameters and exponents, from the last seal_parameters() on.
-  void seal_parameters();
+  // The same of the working parameters and exponents.
   bool parameters_intact(SegmentId segment) const;
   // For tests: flips a bit of its first moment or first working parameter.
   void flip_held_bit(SegmentId segment);
@@ -112,6 +111,7 @@ class State {
                   std::uint32_t blocks);
   std::uint64_t checksum(SegmentId segment) const;
   std::uint64_t parameter_checksum(SegmentId segment) const;
+  void seal_parameters(SegmentRange range);
   Result<SegmentRange> read_range(ByteReader& reader) const;
   Result<> check_exponents(ByteView bytes) const;
   Result<> check_padding(Span span, ByteView floats) const;

@@ -118,6 +118,7 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes) {
                std::span(exponents_).subspan(part.span.first_block, part.span.blocks));
     copy_array(part.parameters, parameters_.part(part.span.first(), part.span.count()));
   }
+  for (const SegmentRange range : ranges) seal_parameters(range);
   return ranges;
 }
 

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 namespace starling::actors {
 namespace {
 
@@ -33,6 +35,8 @@ TEST_CASE("step clock: a whole step is kept with its marks") {
   CHECK(kept[0].sent_bytes == 99);
   CHECK(kept[0].at_ns[std::size_t(StepMark::kPassed)] == 7'000'000);
   CHECK(kept[0].at_ns[0] > 0);
+  CHECK(kept[0].work_ns[0] > 0);
+  CHECK(std::ranges::is_sorted(kept[0].work_ns));
 }
 
 TEST_CASE("step clock: a step that was not gone through in order is not kept") {

@@ -17,7 +17,10 @@ StepTimes times(Version version, std::int64_t begun, std::uint64_t sent = 0) {
   StepTimes t;
   t.version = version;
   t.world = 2;
-  for (std::size_t k = 0; k < actors::kStepMarks; ++k) t.at_ns[k] = (begun + std::int64_t(k)) * kMs;
+  for (std::size_t k = 0; k < actors::kStepMarks; ++k) {
+    t.at_ns[k] = (begun + std::int64_t(k)) * kMs;
+    t.work_ns[k] = (begun + 2 * std::int64_t(k)) * kMs / 10;
+  }
   t.sent_bytes = sent;
   return t;
 }
@@ -46,8 +49,10 @@ TEST_CASE("a file that is not one of step times is refused with its line") {
   const File file;
   CHECK_FALSE(load_step_times(file.path));
   REQUIRE(save_step_times(file.path, {times(7, 5)}));
-  for (const char* line : {"", "1,2", "a", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,-18",
-                           "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19"}) {
+  for (const char* line :
+       {"", "1,2", "a",
+        "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,-28",
+        "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29"}) {
     CAPTURE(line);
     REQUIRE(save_step_times(file.path, {times(7, 5)}));
     std::ofstream(file.path, std::ios::app) << line << "\n";
@@ -75,10 +80,10 @@ TEST_CASE("a part of a step lasts until the last worker is through with it") {
   CHECK(parts[0].vote == doctest::Approx(1));
   CHECK(parts[0].norm == doctest::Approx(1));
   CHECK(parts[0].apply == doctest::Approx(1));
-  CHECK(parts[0].gather == doctest::Approx(1));
+  CHECK(parts[0].gather == doctest::Approx(0));  // all of it may have been noting checksums
   CHECK(parts[0].checksums == doctest::Approx(4));
-  CHECK(parts[0].telling == doctest::Approx(1 + 100 - 92));
-  CHECK(parts[0].step() == doctest::Approx(100 + 11 + 3 - 92));  // from the last done to the last
+  CHECK(parts[0].telling == doctest::Approx(1 + 100 - 91));
+  CHECK(parts[0].step() == doctest::Approx(100 + 10 + 3 - 91));  // from the last end to the last
 }
 
 TEST_CASE("checksums inside the apply count as such, those of the state twice") {
@@ -89,6 +94,20 @@ TEST_CASE("checksums inside the apply count as such, those of the state twice") 
   REQUIRE(parts.size() == 1);
   CHECK(parts[0].apply == doctest::Approx(0.75));
   CHECK(parts[0].checksums == doctest::Approx(4.25));
+}
+
+TEST_CASE("work is that of the busiest worker, however long the part lasted") {
+  StepTimes lazy = times(8, 100), busy = times(8, 100);
+  for (std::size_t k = 7; k < actors::kStepMarks; ++k) busy.work_ns[k] += 5 * kMs;
+  for (std::size_t k = 0; k < actors::kStepMarks; ++k) busy.work_ns[k] += 40 * kMs;  // since ever
+  StepTimes before = times(7, 80);
+  for (std::int64_t& work : before.work_ns) work += 40 * kMs;
+  const auto parts = step_parts({{times(7, 80), lazy}, {before, busy}}, 0, Of::kWork);
+  REQUIRE(parts.size() == 1);
+  CHECK(parts[0].vote == doctest::Approx(5.2));
+  CHECK(parts[0].reduce == doctest::Approx(0.2));
+  CHECK(parts[0].telling == doctest::Approx(0.2 + 0.1 * (100 - 80 - 20)));
+  CHECK(parts[0].compute == 0);
 }
 
 TEST_CASE("only steps that everybody tells count, and only after one that counts") {

@@ -112,7 +112,6 @@ TEST_CASE("state: what changes behind its back is not intact; what it writes its
   worker.totals.set_pending(0);
   state.apply(worker.totals, StepRecord{.version = 0, .norm = 1}, worker.all);
   state.publish(worker.all);
-  state.seal_parameters();
   CHECK(whole());
   State other(layout, worker.job);
   const SegmentRange range{0, layout.segments()};
@@ -266,7 +265,6 @@ TEST_CASE("state: initialising what is missing touches neither labelled nor work
                                    worker.state.parameters().end());
   REQUIRE(working != parameters);
   const Digest kept = worker.state.digest_part(std::span(&applied, 1));
-  worker.state.seal_parameters();
   worker.state.flip_parameter_bit(0);
   worker.state.drop(1);
   worker.state.hold(1);

@@ -17,13 +17,16 @@ using actors::StepTimes;
 
 constexpr const char* kHead =
     "version,world,begun,computed,checked,reduced,sealed,digested,normed,passed,applied,told,"
-    "gathered,done,computing,state_check,totals_check,sent_bytes";
-constexpr std::size_t kColumns = kStepMarks + 6;
+    "gathered,begun_work,computed_work,checked_work,reduced_work,sealed_work,digested_work,"
+    "normed_work,passed_work,applied_work,told_work,gathered_work,computing,state_check,"
+    "totals_check,sent_bytes";
+constexpr std::size_t kColumns = 2 * kStepMarks + 6;
 constexpr std::size_t kLinesMax = actors::StepClock::kStepsMax;
 
 std::array<std::int64_t, kColumns> columns_of(const StepTimes& times) {
   std::array<std::int64_t, kColumns> columns{static_cast<std::int64_t>(times.version), times.world};
   std::copy(times.at_ns.begin(), times.at_ns.end(), columns.begin() + 2);
+  std::copy(times.work_ns.begin(), times.work_ns.end(), columns.begin() + 2 + kStepMarks);
   const std::array<std::int64_t, 4> rest{times.computing_ns, times.state_check_ns,
                                          times.totals_check_ns,
                                          static_cast<std::int64_t>(times.sent_bytes)};
@@ -36,6 +39,7 @@ StepTimes times_of(const std::array<std::int64_t, kColumns>& columns) {
   times.version = static_cast<Version>(columns[0]);
   times.world = static_cast<std::uint32_t>(columns[1]);
   std::copy_n(columns.begin() + 2, kStepMarks, times.at_ns.begin());
+  std::copy_n(columns.begin() + 2 + kStepMarks, kStepMarks, times.work_ns.begin());
   times.computing_ns = columns[kColumns - 4];
   times.state_check_ns = columns[kColumns - 3];
   times.totals_check_ns = columns[kColumns - 2];
@@ -72,18 +76,9 @@ std::map<Version, std::vector<const StepTimes*>> by_version(
   return versions;
 }
 
-StepParts parts_of(std::span<const StepTimes* const> workers, std::int64_t before_ns) {
-  std::array<std::int64_t, kStepMarks> through{};  // when the last worker was
-  std::int64_t computing = 0, checking = 0;
-  for (const StepTimes* times : workers) {
-    for (std::size_t k = 0; k < kStepMarks; ++k) through[k] = std::max(through[k], times->at_ns[k]);
-    computing = std::max(computing, times->computing_ns);
-    checking = std::max(checking, 2 * times->state_check_ns + times->totals_check_ns);
-  }
-  const auto stage = [&](StepMark mark) {
-    const auto k = static_cast<std::size_t>(mark);
-    return through[k] - (k == 0 ? before_ns : through[k - 1]);
-  };
+// From what each stage took, how much of it was computing and checking checksums.
+template <class Stage>
+StepParts parts_of(Stage stage, std::int64_t computing, std::int64_t checking) {
   StepParts parts;
   parts.compute = ms(std::min(computing, stage(StepMark::kComputed)));
   parts.hand_over = ms(stage(StepMark::kComputed)) - parts.compute;
@@ -92,11 +87,49 @@ StepParts parts_of(std::span<const StepTimes* const> workers, std::int64_t befor
   parts.vote = ms(stage(StepMark::kPassed));
   const double checked = ms(std::min(checking, stage(StepMark::kApplied)));
   parts.apply = ms(stage(StepMark::kApplied)) - checked;
-  parts.gather = ms(stage(StepMark::kGathered));
+  // Noting the parameters' checksums reads what comparing them reads.
+  const double noted = ms(std::min(stage(StepMark::kChecked), stage(StepMark::kGathered)));
+  parts.gather = ms(stage(StepMark::kGathered)) - noted;
   parts.telling = ms(stage(StepMark::kTold)) + ms(stage(StepMark::kBegun));
-  parts.checksums = checked + ms(stage(StepMark::kChecked)) + ms(stage(StepMark::kSealed)) +
-                    ms(stage(StepMark::kDigested)) + ms(stage(StepMark::kDone));
+  parts.checksums = checked + noted + ms(stage(StepMark::kChecked)) + ms(stage(StepMark::kSealed)) +
+                    ms(stage(StepMark::kDigested));
   return parts;
+}
+
+std::int64_t checking_of(const StepTimes& times) {
+  return 2 * times.state_check_ns + times.totals_check_ns;
+}
+
+StepParts times_of_parts(std::span<const StepTimes* const> before,
+                         std::span<const StepTimes* const> workers) {
+  std::array<std::int64_t, kStepMarks> through{};  // when the last worker was
+  std::int64_t computing = 0, checking = 0, begun = 0;
+  for (const StepTimes* times : before) begun = std::max(begun, times->at_ns.back());
+  for (const StepTimes* times : workers) {
+    for (std::size_t k = 0; k < kStepMarks; ++k) through[k] = std::max(through[k], times->at_ns[k]);
+    computing = std::max(computing, times->computing_ns);
+    checking = std::max(checking, checking_of(*times));
+  }
+  const auto stage = [&](StepMark mark) {
+    const auto k = static_cast<std::size_t>(mark);
+    return through[k] - (k == 0 ? begun : through[k - 1]);
+  };
+  return parts_of(stage, computing, checking);
+}
+
+StepParts work_of_parts(std::span<const StepTimes* const> before,
+                        std::span<const StepTimes* const> workers) {
+  std::int64_t checking = 0;
+  for (const StepTimes* times : workers) checking = std::max(checking, checking_of(*times));
+  const auto stage = [&](StepMark mark) {
+    const auto k = static_cast<std::size_t>(mark);
+    std::int64_t most = 0;
+    for (std::size_t w = 0; w < workers.size(); ++w)
+      most = std::max(most, workers[w]->work_ns[k] -
+                                (k == 0 ? before[w]->work_ns.back() : workers[w]->work_ns[k - 1]));
+    return most;
+  };
+  return parts_of(stage, 0, checking);
 }
 
 }  // namespace
@@ -131,16 +164,14 @@ Result<std::vector<StepTimes>> load_step_times(const std::string& path) {
 }
 
 std::vector<StepParts> step_parts(const std::vector<std::vector<StepTimes>>& workers,
-                                  std::size_t skipped) {
+                                  std::size_t skipped, Of of) {
   std::vector<StepParts> parts;
   const auto versions = by_version(workers, skipped);
   for (auto it = versions.begin(); it != versions.end(); ++it) {
     const auto before = versions.find(it->first - 1);
     if (it->first == 0 || before == versions.end()) continue;
-    std::int64_t before_ns = 0;
-    for (const StepTimes* times : before->second)
-      before_ns = std::max(before_ns, times->at_ns.back());
-    parts.push_back(parts_of(it->second, before_ns));
+    parts.push_back(of == Of::kTime ? times_of_parts(before->second, it->second)
+                                    : work_of_parts(before->second, it->second));
   }
   return parts;
 }

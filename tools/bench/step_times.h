@@ -11,8 +11,8 @@
 
 namespace starling::bench {
 
-// CSV with a head line: version, world, one column for each mark in ns, and the rest of StepTimes.
-// Errors: kBadInput  the file cannot be written.
+// CSV with a head line: version, world, for each mark the time and then the work in ns, and the
+// rest of StepTimes. Errors: kBadInput  the file cannot be written.
 Result<> save_step_times(const std::string& path, const std::vector<actors::StepTimes>& times);
 // Errors: kBadInput  no such file, or it is not one of these: names the line.
 Result<std::vector<actors::StepTimes>> load_step_times(const std::string& path);
@@ -33,10 +33,14 @@ struct StepParts {
   }
 };
 
+// kTime: as above. kWork: what the busiest worker's own thread worked in that part, whatever else
+// ran on the machine meanwhile; computing and the communication threads have threads of their own.
+enum class Of : std::uint8_t { kTime, kWork };
+
 // `workers`: each worker's times. Steps that all of them tell, of which the one before is told too,
 // without the first `skipped`.
 std::vector<StepParts> step_parts(const std::vector<std::vector<actors::StepTimes>>& workers,
-                                  std::size_t skipped = 0);
+                                  std::size_t skipped = 0, Of of = Of::kTime);
 
 // Median over the steps of what all workers together sent in a step; 0: no two steps were told.
 double bytes_a_step(const std::vector<std::vector<actors::StepTimes>>& workers,
