@@ -232,10 +232,29 @@ TEST_CASE("a forgotten worker has no front and no connection") {
 }
 
 TEST_CASE("ports for workers are free and not dialled from") {
-  const auto one = quiet_port().value(), two = quiet_port().value();
-  CHECK(one != two);
-  CHECK(one >= 18000);
-  CHECK(two < 32768);
+  const auto one = QuietPort::take().value(), two = QuietPort::take().value();
+  CHECK(one.port() != two.port());
+  CHECK(one.port() >= 18000);
+  CHECK(two.port() < 32768);
+}
+
+TEST_CASE("the port of a front is its worker's alone, of one life after the other") {
+  const auto proxy = Proxy::start().value();
+  auto taken = QuietPort::take().value();
+  const sockaddr_in address = at(taken.port());
+  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
+  REQUIRE(proxy->add("a", std::move(taken), true));
+  const auto listen_there = [&](bool reuse) {
+    const End end{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    const int on = reuse;
+    ::setsockopt(end.fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    return ::bind(end.fd, generic, sizeof address) == 0 && ::listen(end.fd, 8) == 0;
+  };
+  CHECK(listen_there(true));
+  CHECK(listen_there(true));
+  CHECK_FALSE(listen_there(false));  // as another run asks for a port
+  proxy->forget("a");
+  CHECK(eventually([&] { return listen_there(false); }));
 }
 
 }  // namespace starling::chaos

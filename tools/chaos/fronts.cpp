@@ -24,10 +24,10 @@ Result<std::vector<std::string>> addresses_behind(Proxy& proxy, const std::strin
     if (!join.empty()) join += ',';
     join += here(front);
   }
-  STARLING_TRY(port, quiet_port());
-  STARLING_TRY(front, proxy.add(worker, port, /*bulk=*/true));
-  return std::vector<std::string>{"--join",   join,          "--listen",
-                                  here(port), "--advertise", here(front)};
+  STARLING_TRY(own, QuietPort::take());
+  const std::string listen = here(own.port());
+  STARLING_TRY(front, proxy.add(worker, std::move(own), /*bulk=*/true));
+  return std::vector<std::string>{"--join", join, "--listen", listen, "--advertise", here(front)};
 }
 
 }  // namespace starling::chaos

@@ -19,6 +19,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -90,6 +91,7 @@ struct Front : Watched {
   Socket socket;
   std::uint16_t target = 0;
   bool bulk = false;
+  std::optional<QuietPort> kept;  // the target, where it is ours to keep
   bool closed = false;
 };
 
@@ -128,7 +130,16 @@ class Running : public Proxy {
     thread_.join();
   }
 
+  Result<std::uint16_t> add(const std::string& worker, QuietPort target, bool bulk) override {
+    const std::uint16_t port = target.port();
+    return add_front(worker, port, bulk, std::move(target));
+  }
   Result<std::uint16_t> add(const std::string& worker, std::uint16_t target, bool bulk) override {
+    return add_front(worker, target, bulk, std::nullopt);
+  }
+
+  Result<std::uint16_t> add_front(const std::string& worker, std::uint16_t target, bool bulk,
+                                  std::optional<QuietPort> kept) {
     Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     sockaddr_in address = loopback(0);
     socklen_t size = sizeof address;
@@ -139,7 +150,7 @@ class Running : public Proxy {
     const std::lock_guard lock(mutex_);
     links_[worker];
     Front& front = fronts_.emplace_back(
-        Front{{Watched::What::kFront}, worker, std::move(socket), target, bulk});
+        Front{{Watched::What::kFront}, worker, std::move(socket), target, bulk, std::move(kept)});
     watch(front.socket, &front, EPOLLIN);
     return ::ntohs(address.sin_port);
   }
@@ -397,18 +408,35 @@ Result<std::unique_ptr<Proxy>> Proxy::start() {
   return std::unique_ptr<Proxy>(std::make_unique<Running>(std::move(epoll), std::move(wake)));
 }
 
-Result<std::uint16_t> quiet_port() {
+Result<QuietPort> QuietPort::take() {
   static std::atomic<std::uint32_t> next{static_cast<std::uint32_t>(::getpid())};
   constexpr std::uint32_t kFirst = 18000, kCount = 14000;  // Linux dials from 32768 on
   for (std::uint32_t tried = 0; tried < kCount; ++tried) {
     const auto port = static_cast<std::uint16_t>(kFirst + next++ % kCount);
-    const Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    QuietPort taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port);
     const sockaddr_in address = loopback(port);
-    if (socket.get() >= 0 &&
-        ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
-      return port;
+    if (taken.fd_ < 0 ||
+        ::bind(taken.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+      continue;
+    // Only now: bound without it nobody had the port, and with it the listener may have it as well.
+    const int on = 1;
+    ::setsockopt(taken.fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    return taken;
   }
   return Error(Code::kUnavailable, "no free port from 18000 to 31999");
+}
+
+QuietPort::QuietPort(QuietPort&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), port_(other.port_) {}
+
+QuietPort& QuietPort::operator=(QuietPort&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(port_, other.port_);
+  return *this;
+}
+
+QuietPort::~QuietPort() {
+  if (fd_ >= 0) ::close(fd_);
 }
 
 }  // namespace starling::chaos

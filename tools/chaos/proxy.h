@@ -31,6 +31,23 @@ struct LinkCounts {
   std::uint64_t connections = 0;  // that are open now
 };
 
+// A port of 127.0.0.1 outside the range of ports for dialling. Until this goes, nobody else is given
+// it, and a process may listen there that sets SO_REUSEADDR, one after the other.
+class QuietPort {
+ public:
+  // Errors: kUnavailable  all are taken.
+  static Result<QuietPort> take();
+  QuietPort(QuietPort&& other) noexcept;
+  QuietPort& operator=(QuietPort&& other) noexcept;
+  ~QuietPort();
+  std::uint16_t port() const { return port_; }
+
+ private:
+  QuietPort(int fd, std::uint16_t port) : fd_(fd), port_(port) {}
+  int fd_;  // bound, never listening
+  std::uint16_t port_;
+};
+
 class Proxy {
  public:
   // Errors: kUnavailable  no socket to be had.
@@ -40,6 +57,8 @@ class Proxy {
   // A port at 127.0.0.1 behind which is this port, on behalf of this worker. `bulk`: connections
   // begin with a hello (collectives/tcp/handshake.h). The front stays until forget(worker).
   virtual Result<std::uint16_t> add(const std::string& worker, std::uint16_t target, bool bulk) = 0;
+  // The same for a port that nobody else gets as long as the front stays.
+  virtual Result<std::uint16_t> add(const std::string& worker, QuietPort target, bool bulk) = 0;
   // The worker's fronts and connections are closed.
   virtual void forget(const std::string& worker) = 0;
   // The incarnation under which this worker dials from now on.
@@ -50,8 +69,5 @@ class Proxy {
   virtual void flip(const std::string& worker) = 0;
   virtual LinkCounts counts(const std::string& worker) const = 0;
 };
-
-// A port of 127.0.0.1 that nothing listens on, outside the range of ports for dialling.
-Result<std::uint16_t> quiet_port();
 
 }  // namespace starling::chaos
