@@ -8,6 +8,7 @@
 #include "core/base/check.h"
 #include "core/base/philox.h"
 #include "kernels/grid/quantise.h"
+#include "kernels/models/synthetic_block.h"
 
 namespace starling::kernels {
 namespace {
@@ -15,26 +16,16 @@ namespace {
 constexpr std::uint32_t kLayers = 3;
 constexpr float kDeviation = 0.02f;  // of the initial weights
 
-// In [-1/2, 1/2). MurmurHash3's finaliser (Appleby) over a Weyl sequence.
-inline float half_noise(std::uint32_t key, std::uint32_t j) {
-  std::uint32_t x = key + j * 0x9E3779B9u;
-  x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
-  x = (x ^ (x >> 13)) * 0xC2B2AE35u;
-  x ^= x >> 16;
-  return static_cast<float>(static_cast<std::int32_t>(x)) * 0x1p-32f;
-}
+static_assert(synthetic::kBlockElements == kBlock);
+using synthetic::common;
+using synthetic::half_noise;
 
-inline float common(std::uint32_t j) {
-  return static_cast<float>(static_cast<std::int32_t>(j)) * 0x1p-7f - 1.0f;
-}
-
-// Of one block; `used` elements are real.
-void block_gradient(std::uint32_t key, float scale, const float* __restrict w,
-                    float* __restrict gradient, std::uint32_t used) {
-  for (std::uint32_t j = 0; j < kBlock; ++j)
-    gradient[j] = scale * (common(j) + half_noise(key, j) + w[j] * 0x1p-4f);
-  std::fill(gradient + used, gradient + kBlock, 0.0f);
-}
+using BlockGradient = void (*)(std::uint32_t key, float scale, const float* w, float* gradient,
+                               unsigned used);
+const BlockGradient block_gradient = [] {
+  const BlockGradient avx2 = synthetic::avx2_block_gradient();
+  return avx2 != nullptr ? avx2 : synthetic::block_gradient;
+}();
 
 float scale_of(std::uint32_t tensor, std::uint32_t bits) {
   const float usual = std::ldexp(1.0f, -8 - static_cast<int>(tensor * 5 % 7));
