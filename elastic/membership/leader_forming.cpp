@@ -128,8 +128,12 @@ std::vector<Incarnation> Leader::candidates() const {
 void Leader::try_form() {
   std::vector<Reporter> reporters;
   std::vector<Incarnation> missing;
+  bool lost = false;
   for (const Incarnation& who : candidates()) {
-    if (certainly_dead(who)) continue;
+    if (certainly_dead(who)) {
+      lost = true;
+      continue;
+    }
     const Contact& c = contact(who);
     if (c.report && c.report->promise > forming_->asked && c.report->promise.term == term_)
       return form(forming_->cause);
@@ -171,7 +175,11 @@ void Leader::try_form() {
     if (!missing.empty() && patience) return;
     return lose_state(reporters, base);
   }
-  if (!resume.value().fresh) leave_out_bad_link(reporters, base);
+  // Who loses a member closes its other connections as well, and is named by those at their ends.
+  if (lost || !missing.empty())
+    bad_links_.clear();
+  else if (!resume.value().fresh)
+    leave_out_bad_link(reporters, base);
   if (!may_form) {
     if (!patience)
       end_job(4, "state lost: epoch " + to_string(group_.plan()->id) +
@@ -214,8 +222,8 @@ bool Leader::fenced(const std::vector<Reporter>& reporters) const {
   return true;
 }
 
-// If two successive plans break on the same pair, the next leaves one of the two out: the one with
-// more broken links, else the higher rank.
+// If two successive plans break on the same pair and lose nobody, the next leaves one of the two
+// out: the one with more broken links, else the higher rank.
 void Leader::leave_out_bad_link(std::vector<Reporter>& reporters, Version base) {
   std::set<std::pair<std::uint64_t, std::uint64_t>> links;
   std::map<std::uint64_t, int> count;

@@ -49,8 +49,10 @@ struct OneLeader : LeaderRig {
     for (std::uint64_t nonce : {1, 2, 3}) say(nonce, Heartbeat{group.plan()->id, version, {}});
     sent.clear();
   }
-  void report(std::uint64_t nonce, EpochId promise, EpochId entered, Version version) {
+  void report(std::uint64_t nonce, EpochId promise, EpochId entered, Version version,
+              std::vector<Incarnation> broken = {}) {
     Report report;
+    report.broken = std::move(broken);
     report.promise = promise;
     report.entered = entered;
     report.version = version;
@@ -210,6 +212,36 @@ bool takes_back_who_was_left_out(const Bugs& bugs) {
 TEST_CASE("leader: R11, who was left out does not come back with its old state") {
   CHECK_FALSE(takes_back_who_was_left_out({}));
   CHECK(takes_back_who_was_left_out(broken(&Bugs::r11_any_member)));
+}
+
+// Two plans end with 1 and 2 naming each other. Method: in the second, worker 3 is lost or not.
+std::string left_after_two_breaks(bool lost) {
+  OneLeader one;
+  one.begin(5);
+  const auto breaks = [&](const std::vector<std::uint64_t>& reporters) {
+    const EpochId running = one.group.plan()->id;
+    const auto report_all = [&](EpochId promise) {
+      for (const std::uint64_t n : reporters)
+        one.report(n, promise, running, 5,
+                   n <= 2 ? std::vector<Incarnation>{{3 - n, 3 - n}} : std::vector<Incarnation>{});
+    };
+    report_all({running.term, running.counter + 1});  // unasked
+    report_all(one.asked());
+    one.commit();
+  };
+  breaks({1, 2, 3});
+  CHECK(members_of(*one.group.plan()) == "123");  // once is no reason
+  if (lost) one.die(3);
+  breaks(lost ? std::vector<std::uint64_t>{1, 2} : std::vector<std::uint64_t>{1, 2, 3});
+  return members_of(*one.group.plan());
+}
+
+TEST_CASE("leader: of two members whose link broke two plans, the next leaves one out") {
+  CHECK(left_after_two_breaks(false) == "13");
+}
+
+TEST_CASE("leader: a loss breaks all links, and none of them is a reason to leave anybody out") {
+  CHECK(left_after_two_breaks(true) == "12");
 }
 
 // A leaver and its notice. Method: worker 3 announces its leave, and all are seen in the plan that
