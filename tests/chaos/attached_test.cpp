@@ -44,6 +44,11 @@ TEST_CASE("a run that is not there, has ended, or has nobody here, is refused") 
   CHECK(folder.found().find("no worker of the run is on this machine") != std::string::npos);
 }
 
+TEST_CASE("a run that nobody here has joined is not found by its address") {
+  CHECK(run_joined_at("tcp://127.0.0.1:9").error().text() ==
+        "no worker that joins tcp://127.0.0.1:9 is on this machine");
+}
+
 TEST_CASE("a story that goes on ends with its last whole step") {
   const Story whole = beginning().steps(0, 3).story();
   Story loose = beginning().steps(0, 3).step(1.3, 3).story();  // its ledger is still to come

@@ -14,11 +14,12 @@ def chaos(place, job, *options, seconds=4 * MINUTE):
     return ended, out
 
 
-def attach(place, run, *options, seconds=4 * MINUTE):
+def attach(place, run, *options, seconds=4 * MINUTE, by_folder=True):
     """Disturbs a `starling run` that goes on."""
     place.count += 1
     out = place.path(f"chaos-{place.count}")
-    ended = subprocess.run([STARLING, "chaos", "--attach", run.out, "--out", out,
+    where = run.out if by_folder else run.events("start")[0]["address"]
+    ended = subprocess.run([STARLING, "chaos", "--attach", where, "--out", out,
                             *map(str, options)], capture_output=True, text=True, timeout=seconds)
     return ended, out
 

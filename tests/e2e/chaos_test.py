@@ -173,7 +173,7 @@ def a_run_that_is_there_already_is_disturbed_within_limits(place):
     run.wait_for_step(20)
     began = {e["name"]: e["pid"] for e in run.workers()}
     ended, out = attach(place, run, "--kinds", "kill,stop", "--rate", 2, "--duration", 4,
-                        "--max-faults", 5, "--keep", 3, "--seed", 3)
+                        "--max-faults", 5, "--keep", 3, "--seed", 3, by_folder=False)
     require(ended.returncode == 0, ended.stdout + ended.stderr)
     report = report_of(out)
     require(len(report["faults"]) == 5, report["faults"])

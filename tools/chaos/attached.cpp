@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 #include <thread>
 
 #include "tools/chaos/processes.h"
@@ -29,6 +30,19 @@ bool is_worker(const std::vector<std::string>& line) {
   return line.size() > 1 && line[1] == "worker";
 }
 
+fs::path in_folder_of(int pid, const std::string& path) {
+  std::error_code error;
+  return fs::read_symlink("/proc/" + std::to_string(pid) + "/cwd", error) / path;
+}
+
+// As `starling worker --join` may name it, with its scheme or without.
+bool joins(const std::vector<std::string>& line, const std::string& address) {
+  std::istringstream all(option_of(line, "--join"));
+  for (std::string one; std::getline(all, one, ',');)
+    if (one == address || "tcp://" + one == address) return true;
+  return false;
+}
+
 bool same_job(const KeyRing& a, const KeyRing& b) {
   const auto keys = [](const KeyRing& ring) {
     std::vector<std::string> found;
@@ -39,6 +53,18 @@ bool same_job(const KeyRing& a, const KeyRing& b) {
 }
 
 }  // namespace
+
+Result<std::string> run_joined_at(const std::string& address) {
+  for (const int pid : all_processes()) {
+    const auto line = command_line(pid);
+    if (!is_worker(line) || !joins(line, address)) continue;
+    const fs::path keys = in_folder_of(pid, option_of(line, "--keys"));
+    if (fs::exists(keys.parent_path() / "events.jsonl")) return keys.parent_path().string();
+    return bad("no events.jsonl beside " + keys.string() + ", the keys of a worker of " + address +
+               "; expected the folder of its run");
+  }
+  return bad("no worker that joins " + address + " is on this machine");
+}
 
 Attached::Attached(AttachOptions options, std::function<void(const std::string&)> say)
     : options_(std::move(options)),
@@ -63,9 +89,7 @@ Result<> Attached::find() {
 bool Attached::is_here(int pid) const {
   const auto line = command_line(pid);
   if (!is_worker(line) || !alive(pid)) return false;
-  std::error_code error;
-  const fs::path its = fs::read_symlink("/proc/" + std::to_string(pid) + "/cwd", error);
-  const auto ring = KeyRing::load((its / option_of(line, "--keys")).string());
+  const auto ring = KeyRing::load(in_folder_of(pid, option_of(line, "--keys")).string());
   return ring && same_job(ring.value(), ring_);
 }
 

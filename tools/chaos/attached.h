@@ -18,6 +18,11 @@
 
 namespace starling::chaos {
 
+// The folder of the run that a worker on this machine has joined at this address of a coordinator
+// ("tcp://host:port"): where its key file is. Errors: kBadInput  there is no such worker, or there
+// are no events beside its keys.
+Result<std::string> run_joined_at(const std::string& address);
+
 struct AttachOptions {
   std::string run;   // folder of its events.jsonl, job.toml and keys
   std::string keys;  // empty: the file that its `start` event names

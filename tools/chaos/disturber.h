@@ -65,7 +65,9 @@ class Disturber {
   void keep_full(std::size_t number, int guest, double now);
   void expect_again(std::size_t number, double now, const Target& target);
   void fill_checkpoint_disk(std::size_t number, double now);
-  void give_space_back(std::size_t number, Player* player, std::size_t warnings, double now);
+  void give_space_back(std::size_t number, Player* player, int pid, std::size_t warnings,
+                       double now);
+  bool out_of_space(const Player& player, int pid, std::size_t warnings) const;
   bool warned_of(const std::string& worker, std::size_t warnings) const;
   void partition(std::size_t number, double now);
   struct Cut {

@@ -71,7 +71,13 @@ void Disturber::keep_full(std::size_t number, int guest, double now) {
 
 // ---- Of workers -------------------------------------------------------------------------------
 
-// Whether a checkpoint was given up for this worker since there were so many warnings.
+// Whether nothing is to be expected any more of the process that was hit: it is over, by another
+// fault perhaps, or a checkpoint was given up for it since there were so many warnings.
+bool Disturber::out_of_space(const Player& player, int pid, std::size_t warnings) const {
+  if (taken(player) || player.pid != pid || !alive(pid)) return true;
+  return warned_of(player.name, warnings);
+}
+
 bool Disturber::warned_of(const std::string& worker, std::size_t warnings) const {
   for (std::size_t i = warnings; i < story_.warnings.size(); ++i)
     if (story_.warnings[i].find("is given up: " + worker + ":") != std::string::npos) return true;
@@ -89,21 +95,21 @@ void Disturber::fill_checkpoint_disk(std::size_t number, double now) {
     full_workers_.insert(player->pid);
     let_write_files(player->pid, false);
     expect(number, now, kEpoch_s, "a checkpoint is given up for " + player->name,
-           [=, this] { return warned_of(player->name, warnings) || taken(*player); });
-    give_space_back(number, player, warnings, now);
+           [=, this, pid = player->pid] { return out_of_space(*player, pid, warnings); });
+    give_space_back(number, player, player->pid, warnings, now);
   }
 }
 
 // At the end of the time, if by then a checkpoint was due.
-void Disturber::give_space_back(std::size_t number, Player* player, std::size_t warnings,
+void Disturber::give_space_back(std::size_t number, Player* player, int pid, std::size_t warnings,
                                 double now) {
   const Deed& deed = deeds_[number];
-  const bool tried = warned_of(player->name, warnings) || taken(*player);
+  const bool tried = out_of_space(*player, pid, warnings);
   const bool over = now > deed.t + kEpoch_s || (tried && now >= deed.t + deed.fault.for_s);
   deeds_[number].until_t = now;
   if (!over) {
     agenda_.later(now + kLook_s,
-                  [=, this](double then) { give_space_back(number, player, warnings, then); });
+                  [=, this](double then) { give_space_back(number, player, pid, warnings, then); });
     return;
   }
   for (const Target& target : deed.targets)

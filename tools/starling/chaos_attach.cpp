@@ -8,6 +8,7 @@
 #include "core/job/job.h"
 #include "tools/chaos/attached.h"
 #include "tools/starling/chaos_conclusion.h"
+#include "tools/starling/group.h"
 #include "tools/starling/report_folder.h"
 
 namespace starling::tools {
@@ -40,7 +41,8 @@ Result<> check(const ChaosCommand& command) {
   return ok();
 }
 
-Result<chaos::Plan> draw_plan(const ChaosCommand& command, std::vector<chaos::FaultKind> kinds) {
+Result<chaos::Plan> draw_plan(const ChaosCommand& command, const std::string& run,
+                              std::vector<chaos::FaultKind> kinds) {
   chaos::Draw draw;
   draw.kinds = std::move(kinds);
   draw.seed = command.seed;
@@ -48,7 +50,7 @@ Result<chaos::Plan> draw_plan(const ChaosCommand& command, std::vector<chaos::Fa
   STARLING_TRY(seconds, seconds_of("--duration", command.duration));
   draw.seconds = seconds;
   // `starling run` writes it there; else the usual lease says how long stops are drawn.
-  const auto job = load_job((fs::path(command.attach) / "job.toml").string());
+  const auto job = load_job((fs::path(run) / "job.toml").string());
   chaos::Plan plan;
   plan.seed = command.seed;
   plan.lease_ms = job ? job.value().lease_ms : Job{}.lease_ms;
@@ -68,13 +70,22 @@ std::string repeat_of(const ChaosCommand& command) {
          " --out NEW, on such a run";
 }
 
+// `--attach` names a folder, or a coordinator's address.
+Result<std::string> run_of(const std::string& attach) {
+  if (fs::is_directory(attach)) return attach;
+  const auto address = coordinator_address(attach);
+  if (!address) return bad("no run: expected its folder or a coordinator's address: " + attach);
+  return chaos::run_joined_at(address.value());
+}
+
 }  // namespace
 
 Result<int> chaos_attached(const ChaosCommand& command) {
   STARLING_TRY(check(command));
   STARLING_TRY(kinds, kinds_of(command));
+  STARLING_TRY(run, run_of(command.attach));
   chaos::AttachOptions options;
-  options.run = command.attach;
+  options.run = run;
   options.keys = command.keys;
   options.disturber.workers_min = command.keep;
   options.disturber.all_awake = true;
@@ -83,7 +94,7 @@ Result<int> chaos_attached(const ChaosCommand& command) {
     std::fflush(stdout);
   });
   STARLING_TRY(attached.find());
-  STARLING_TRY(plan, draw_plan(command, std::move(kinds)));
+  STARLING_TRY(plan, draw_plan(command, run, std::move(kinds)));
   STARLING_TRY(folder, fresh_folder(command.out));
   chaos::Report report;
   report.job = attached.story().name;

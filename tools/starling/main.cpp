@@ -145,18 +145,18 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
       app, "chaos", "Disturbs a job while it runs, and says for each promise whether it held.",
       "starling chaos examples/gpt/tiny.toml --random --duration 60 --seed 1 --out chaos\n"
       "  starling chaos --attach out --duration 60 --max-faults 5 --keep 3 --out chaos\n\n"
-      "--attach: finds the workers of the run by the process ids in DIR/events.jsonl; those on "
-      "other\n"
-      "machines are left alone. It kills, stops and tells to leave, and starts nobody; nobody is\n"
-      "started again but who was left out while stopped. It can judge the ledger, that no step is\n"
-      "taken back, that nobody computes outside its epochs, pauses, and an end for lack of state\n"
-      "(P2, P3, P4, P5, P7), not whether the bits are those of an undisturbed run, what is left, "
-      "or\n"
-      "whether strangers get in (P1, P6, P8). Ctrl-C lets whoever is stopped go on; kill -9 does "
-      "not.");
+      "--attach: a run's folder, or the address of one of its coordinators that a worker here\n"
+      "joins. Workers are found by the process ids in the run's events; those on other machines\n"
+      "are left alone. It kills, stops and tells to leave, and starts nobody but who was left out\n"
+      "while stopped. It can judge the ledger, that no step is taken back, that nobody computes\n"
+      "outside its epochs, pauses, and an end for lack of state (P2, P3, P4, P5, P7), not whether\n"
+      "the bits are those of an undisturbed run, what is left, or whether strangers get in (P1,\n"
+      "P6, P8). Ctrl-C lets whoever is stopped go on; kill -9 does not.");
   sub->add_option("job", o.job, "job file; not with --attach");
-  sub->add_option("--attach", o.attach, "folder of a run on this machine that is disturbed instead")
-      ->type_name("DIR");
+  sub->add_option(
+         "--attach", o.attach,
+         "folder, or coordinator's address, of a run on this machine that is disturbed instead")
+      ->type_name("DIR|ADDRESS");
   sub->add_option("--keys", o.keys, "with --attach: its key file (default: as its events say)");
   sub->add_option("-o,--out", o.out, "new folder for runs, plan and reports")->required();
   sub->add_option("--plan", o.plan, "do what this plan says (TOML; DIR/plan.toml of another run)");
