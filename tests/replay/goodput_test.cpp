@@ -43,6 +43,13 @@ double present_at(const Goodput& goodput, double t) {
 
 }  // namespace
 
+TEST_CASE("rates are measured with every number of workers, or evenly with some") {
+  CHECK(sizes_between(3, 3) == std::vector<double>{3});
+  CHECK(sizes_between(1, 4) == std::vector<double>{1, 2, 3, 4});
+  CHECK(sizes_between(2, 32) == std::vector<double>{2, 8, 14, 20, 26, 32});
+  CHECK(sizes_between(3, 9) == std::vector<double>{3, 4, 5, 7, 8, 9});
+}
+
 TEST_CASE("nothing happens: what three workers can do in the time between two commits") {
   Tale tale = beginning();
   for (int v = 0; v <= 10; ++v) commit(tale, 1 + v, v);

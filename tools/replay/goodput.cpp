@@ -1,6 +1,7 @@
 #include "tools/replay/goodput.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -12,6 +13,8 @@ namespace {
 using chaos::EpochSeen;
 using chaos::Point;
 using chaos::Story;
+
+constexpr int kSizes = 6;  // measured at most: each is a run of its own
 
 struct Turn {  // from then on these are the members
   double t = 0;
@@ -97,6 +100,14 @@ double integral(const std::vector<Point>& points, double from, double to, F f) {
 }
 
 }  // namespace
+
+std::vector<double> sizes_between(double fewest, double most) {
+  const int steps = static_cast<int>(std::min(most - fewest, double(kSizes - 1)));
+  std::vector<double> sizes{fewest};
+  for (int i = 1; i <= steps; ++i)
+    sizes.push_back(std::round(fewest + (most - fewest) * i / steps));
+  return sizes;
+}
 
 double rate_at(const std::vector<Rate>& measured, double workers) {
   if (measured.empty()) return 0;

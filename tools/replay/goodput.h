@@ -14,6 +14,9 @@ namespace starling::replay {
 struct Rate {
   double workers = 0, per_worker = 0;
 };
+// The numbers of workers with which to measure: all from the fewest to the most, or of many those
+// that lie evenly between them.
+std::vector<double> sizes_between(double fewest, double most);
 // Linear between what was measured, constant beyond; 0 of none.
 double rate_at(const std::vector<Rate>& rates, double workers);
 

@@ -235,7 +235,7 @@ void add_replay(CLI::App& app, ReplayCommand& o) {
                   "of a synthetic model's micro-batch, instead of the job file's");
   sub->add_option("--rate", o.rate,
                   "micro-batches a second of one undisturbed worker (default: measured first, with "
-                  "the fewest and the most workers of the stretch)")
+                  "up to six numbers of workers of the stretch)")
       ->check(CLI::PositiveNumber);
   sub->add_option("--steps", o.steps, "of the job (default: a little more than can be done)");
   sub->add_option("--reference", o.reference,

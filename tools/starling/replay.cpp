@@ -24,7 +24,7 @@ constexpr std::size_t kWorkersMax = 64;      // of `starling run`
 constexpr std::uint64_t kPaceSteps = 14;     // of which the first two are not measured
 constexpr double kMoreSteps = 1.03;          // than the nodes of the trace can do
 constexpr std::uint64_t kStart_ms = 180000;  // for many processes on few cores to join
-constexpr milliseconds kPoll{10};            // many processes are looked at on few cores
+constexpr milliseconds kPoll{20};            // many processes are looked at on few cores
 constexpr double kTraces_s = 2;
 
 Error bad(std::string text) {
@@ -162,9 +162,7 @@ class ReplayRun {
     double fewest = double(report_.workers_most);
     for (const chaos::Point& point : report_.nodes)
       if (point.value > 0) fewest = std::min(fewest, point.value);
-    std::vector<double> sizes{fewest};
-    if (double(report_.workers_most) > fewest) sizes.push_back(double(report_.workers_most));
-    for (const double workers : sizes) {
+    for (const double workers : replay::sizes_between(fewest, double(report_.workers_most))) {
       auto options = stage_options();
       options.plan.workers = static_cast<std::uint32_t>(workers);
       chaos::Stage stage(std::move(options), say);
