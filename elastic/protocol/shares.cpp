@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kMeasured = 9;          // micro-batches; odd, so that one is in the middle
 constexpr std::uint64_t kWorthChanging = 10;  // a tenth
+constexpr std::uint64_t kWorthBeingUnequal = 20;
 
 // What is left of one step and a whole step dealt on top of it.
 static_assert(2 * limits::kMicroBatches + 1 <= ~std::uint64_t{0} / kMicroBatchNsMax);
@@ -43,6 +44,27 @@ std::uint64_t end_of(const std::vector<std::uint32_t>& counts,
   for (std::size_t r = 0; r < members.size(); ++r)
     end = std::max(end, counts[r] * bounded(members[r].micro_batch_ns));
   return end;
+}
+
+std::vector<std::uint32_t> counts_dealt(const std::vector<Capacity>& members,
+                                        std::uint32_t micro_batches) {
+  return counts_of(deal(members, micro_batches), members.size());
+}
+
+// All that work are known to be about as fast as each other: differences that are measured are
+// noise rather than a reason that one computes more.
+bool may_be_equal(const std::vector<std::uint32_t>& equal, const std::vector<std::uint32_t>& best,
+                  const std::vector<Capacity>& members) {
+  for (std::size_t r = 0; r < members.size(); ++r)
+    if (equal[r] > 0 && members[r].micro_batch_ns == 0) return false;
+  const std::uint64_t shortest = end_of(best, members);
+  return end_of(equal, members) - shortest <= shortest / kWorthBeingUnequal;
+}
+
+std::vector<std::uint32_t> equal_counts(std::vector<Capacity> members,
+                                        std::uint32_t micro_batches) {
+  for (Capacity& member : members) member.micro_batch_ns = 0;
+  return counts_dealt(members, micro_batches);
 }
 
 std::vector<Rank> in_runs(const std::vector<std::uint32_t>& counts) {
@@ -85,7 +107,9 @@ std::vector<Rank> deal(const std::vector<Capacity>& members, std::uint32_t count
 }
 
 std::vector<Rank> first_shares(const std::vector<Capacity>& members, std::uint32_t micro_batches) {
-  return in_runs(counts_of(deal(members, micro_batches), members.size()));
+  const auto best = counts_dealt(members, micro_batches);
+  const auto equal = equal_counts(members, micro_batches);
+  return in_runs(may_be_equal(equal, best, members) ? equal : best);
 }
 
 std::vector<Rank> equal_shares(const std::vector<Member>& members, std::uint32_t micro_batches) {
@@ -97,8 +121,9 @@ std::vector<Rank> equal_shares(const std::vector<Member>& members, std::uint32_t
 std::vector<Rank> next_shares(const std::vector<Rank>& before,
                               const std::vector<Capacity>& members) {
   const auto old = counts_of(before, members.size());
-  const auto best =
-      counts_of(deal(members, static_cast<std::uint32_t>(before.size())), members.size());
+  const auto count = static_cast<std::uint32_t>(before.size());
+  const auto best = counts_dealt(members, count), equal = equal_counts(members, count);
+  if (may_be_equal(equal, best, members)) return in_runs(equal);
   const auto works = working(members);
   bool may_stay = true;
   for (std::size_t r = 0; r < members.size(); ++r)

@@ -33,14 +33,16 @@ struct Capacity {
 // Cost: count * log(members).
 std::vector<Rank> deal(const std::vector<Capacity>& members, std::uint32_t count);
 
-// Shares of a step of which nothing is done yet: rank of each micro-batch, in runs by rank.
+// Shares of a step of which nothing is done yet: rank of each micro-batch, in runs by rank. Equal up
+// to one where all speeds are known and others would make the step shorter by a twentieth at most.
 std::vector<Rank> first_shares(const std::vector<Capacity>& members, std::uint32_t micro_batches);
 // The same when no speed is known: equal up to one.
 std::vector<Rank> equal_shares(const std::vector<Member>& members, std::uint32_t micro_batches);
 
 // Shares of the step after the one that was shared like `before` (rank of each micro-batch). Every
-// member's number of micro-batches stays unless computing becomes shorter by a tenth of what is
-// possible, or it could not stay: somebody drains, or is to be measured. So noise moves nothing.
+// member's number of micro-batches stays unless equal ones will do as above, computing becomes
+// shorter by a tenth of what is possible, or it could not stay: somebody drains, or is to be
+// measured. So noise moves nothing.
 std::vector<Rank> next_shares(const std::vector<Rank>& before,
                               const std::vector<Capacity>& members);
 
