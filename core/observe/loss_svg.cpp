@@ -8,6 +8,8 @@
 #include <limits>
 #include <vector>
 
+#include "core/base/xml.h"
+
 namespace starling {
 namespace {
 
@@ -22,23 +24,6 @@ text{font:13px system-ui,sans-serif;fill:#57606a}.title{font-size:16px;font-weig
 @media(prefers-color-scheme:dark){text{fill:#9198a1}.title{fill:#e6edf3}.loss{stroke:#58a6ff}.dot{fill:#58a6ff}.epoch{stroke:#e3a35c}}
 </style>
 )";
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (static_cast<unsigned char>(c) < 0x20)
-      out += ' ';
-    else
-      out += c;
-  }
-  return out;
-}
 
 std::string fixed(double value, int digits = 1) {
   char text[48];
@@ -82,7 +67,7 @@ std::string line(const char* cls, double x1, double y1, double x2, double y2) {
 std::string label(double x, double y, const char* anchor, const std::string& text,
                   const std::string& more = {}) {
   return "<text x=\"" + fixed(x) + "\" y=\"" + fixed(y) + "\" text-anchor=\"" + anchor + "\"" +
-         more + ">" + escaped(text) + "</text>\n";
+         more + ">" + xml_text(text) + "</text>\n";
 }
 
 // Of each run of neighbours the first lowest and the first highest, in their order.
@@ -129,7 +114,7 @@ std::string marks(std::span<const EpochMark> epochs, const Axis& x) {
   for (const EpochMark& mark : epochs) {
     const double at = std::clamp(static_cast<double>(mark.version), x.low, x.high);
     const double px = x.pixel(at);
-    out += line("epoch", px, kTop, px, kHeight - kBottom) + "><title>epoch " + escaped(mark.label) +
+    out += line("epoch", px, kTop, px, kHeight - kBottom) + "><title>epoch " + xml_text(mark.label) +
            "</title></line>\n";
   }
   return out;
@@ -155,7 +140,7 @@ std::string loss_svg(const std::string& title, std::span<const LossPoint> points
   std::string out =
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 800 420\" width=\"800\" "
       "height=\"420\" role=\"img\">\n<title>" +
-      escaped(title) + "</title>\n";
+      xml_text(title) + "</title>\n";
   out += kStyle;
   out += label(kLeft, 28, "start", title, " class=\"title\"");
   for (const double tick : y.ticks()) {

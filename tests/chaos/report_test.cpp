@@ -84,8 +84,4 @@ TEST_CASE("thinning keeps lows, highs and gaps") {
   CHECK(thinned(points, 10000).size() == 10000);
 }
 
-TEST_CASE("text that XML cannot hold is replaced") {
-  CHECK(xml_text("a\x01\xff\n\"<&>") == "a?? &quot;&lt;&amp;&gt;");
-}
-
 }  // namespace starling::chaos

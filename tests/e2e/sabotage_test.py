@@ -22,4 +22,14 @@ def a_flipped_bit_is_found_named_and_made_good(place):
         require(len(lives) == 2, f"{kind}: no new life: {lives}")
 
 
-main(a_flipped_bit_is_found_named_and_made_good)
+def without_other_copies_it_ends_the_job(place):
+    with sabotage("flip-state@40@worker-1"):
+        run = place.run(place.job(steps=800, replicas=0), "--workers", 2)
+    run.end(code=4)
+    lost = run.workers("lost")
+    require(len(lost) == 1 and "worker-1: the state of segment" in (lost[0]["reason"] or ""), lost)
+    lines = [l for l in run.text().splitlines() if l.startswith("starling: state lost")]
+    require(len(lines) == 1 and "held by worker-1" in lines[0], run.text())
+
+
+main(a_flipped_bit_is_found_named_and_made_good, without_other_copies_it_ends_the_job)

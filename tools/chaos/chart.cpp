@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "tools/chaos/report.h"
+#include "core/base/xml.h"
 
 namespace starling::chaos {
 namespace {

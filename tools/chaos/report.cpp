@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "core/base/xml.h"
+
 namespace starling::chaos {
 namespace {
 
@@ -132,25 +134,6 @@ std::string line_of(const Verdict& verdict) {
   std::string line = verdict.promise + " " + verdict.title;
   line.resize(std::max<std::size_t>(line.size() + 1, 24), ' ');
   return line + to_string(verdict.finding) + ": " + verdict.why;
-}
-
-std::string xml_text(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e)
-      out += c == '\n' ? ' ' : '?';
-    else
-      out += c;
-  }
-  return out;
 }
 
 }  // namespace starling::chaos

@@ -27,7 +27,5 @@ std::string report_junit(const Report& report);
 
 // "P1 same bits        held: ..."
 std::string line_of(const Verdict& verdict);
-// For text and attributes; what no XML may hold becomes '?'.
-std::string xml_text(const std::string& text);
 
 }  // namespace starling::chaos

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/xml.h"
 #include "tools/chaos/timeline.h"
 
 namespace starling::chaos {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/base/xml.h"
 #include "tools/chaos/report_html.h"
 #include "tools/chaos/timeline.h"
 
@@ -93,7 +94,7 @@ std::string chart(const ReplayReport& report) {
 }
 
 std::string row(const std::string& name, const std::string& value) {
-  return "<tr><td>" + chaos::xml_text(name) + "</td><td>" + chaos::xml_text(value) + "</td></tr>\n";
+  return "<tr><td>" + xml_text(name) + "</td><td>" + xml_text(value) + "</td></tr>\n";
 }
 
 std::string figures(const ReplayReport& report) {
@@ -216,9 +217,9 @@ std::string report_html(const ReplayReport& report) {
   const auto failed = failures(report);
   std::string body;
   for (const std::string& failure : failed)
-    body += "<p class=\"failure\">" + chaos::xml_text(failure) + "</p>\n";
+    body += "<p class=\"failure\">" + xml_text(failure) + "</p>\n";
   body += figures(report);
-  body += "<p>To do this again: <code>" + chaos::xml_text(report.run.repeat) + "</code></p>\n";
+  body += "<p>To do this again: <code>" + xml_text(report.run.repeat) + "</code></p>\n";
   body +=
       "<h2>World size, throughput, epochs</h2><p>World size: workers present, and dashed the "
       "trace's nodes. Throughput: micro-batches committed, and dashed those that the workers "
