@@ -114,8 +114,8 @@ std::string marks(std::span<const EpochMark> epochs, const Axis& x) {
   for (const EpochMark& mark : epochs) {
     const double at = std::clamp(static_cast<double>(mark.version), x.low, x.high);
     const double px = x.pixel(at);
-    out += line("epoch", px, kTop, px, kHeight - kBottom) + "><title>epoch " + xml_text(mark.label) +
-           "</title></line>\n";
+    out += line("epoch", px, kTop, px, kHeight - kBottom) + "><title>epoch " +
+           xml_text(mark.label) + "</title></line>\n";
   }
   return out;
 }
