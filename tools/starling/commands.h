@@ -20,7 +20,8 @@ struct RunOptions {
   std::optional<std::uint32_t> start;  // of them here; the others join. None: all
   std::uint32_t threads = 1;
   std::uint32_t coordinators = 1;
-  std::string out;  // empty: a new folder below runs/
+  std::string host = "127.0.0.1";  // where coordinators and workers are reached
+  std::string out;                 // empty: a new folder below runs/
   std::optional<std::uint64_t> steps, seed, lease_ms;
   std::optional<std::uint32_t> replicas;
   CloudNotices notices;
@@ -113,7 +114,8 @@ struct ChaosCommand {
   std::string duration;  // "90", "10m"; empty: as long as the job takes undisturbed
   std::optional<std::uint64_t> steps, lease_ms;
   std::optional<std::uint32_t> replicas;
-  std::string reference;  // digest; empty: an undisturbed run comes first
+  std::string reference;       // digest; empty: an undisturbed run comes first
+  std::string links = "auto";  // how faults of links are made: auto, namespaces, proxy
   std::uint32_t workers = 4, threads = 1, coordinators = 3;
   std::uint32_t workers_max = 0;  // 0: twice the workers
   bool last_copies = false;

@@ -30,12 +30,12 @@ using std::chrono::milliseconds;
 constexpr std::size_t kLineBytesMax = 64u << 20;
 constexpr milliseconds kLastSteps{1000};  // waited for when the end is told before them
 
-// A loopback port that is free now, and likely still when a coordinator takes it.
-Result<std::uint16_t> free_port() {
+// A port of this address that is free now, and likely still when a coordinator takes it.
+Result<std::uint16_t> free_port(const std::string& host) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+  ::inet_pton(AF_INET, host.c_str(), &address.sin_addr);
   socklen_t length = sizeof address;
   auto* generic = reinterpret_cast<sockaddr*>(&address);
   const bool found =
@@ -43,7 +43,7 @@ Result<std::uint16_t> free_port() {
   const int error = errno;
   if (fd >= 0) ::close(fd);
   if (!found)
-    return Error(Code::kUnavailable, std::string("no free port: ") + std::strerror(error));
+    return Error(Code::kUnavailable, "no free port at " + host + ": " + std::strerror(error));
   return ::ntohs(address.sin_port);
 }
 
@@ -112,8 +112,8 @@ class Processes : public Coordinators {
   Result<> start() {
     std::string peers;
     for (Place& place : places_) {
-      STARLING_TRY(port, free_port());
-      place.address = "127.0.0.1:" + std::to_string(port);
+      STARLING_TRY(port, free_port(options_.host));
+      place.address = options_.host + ":" + std::to_string(port);
       peers += (peers.empty() ? "" : ",") + place.address;
     }
     address_ = "tcp://" + peers;

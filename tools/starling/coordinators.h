@@ -21,6 +21,7 @@ struct CoordinatorsOptions {
   const KeyRing* ring = nullptr;  // borrowed while it is made
   std::string folder;             // of the run: job.toml and keys are there
   std::uint32_t count = 1;
+  std::string host = "127.0.0.1";  // IPv4, of this machine: they listen there
   std::uint32_t workers = 1;
   std::vector<Checkpoint> checkpoints;  // to go on from, oldest first
   std::string log;

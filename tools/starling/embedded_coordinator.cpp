@@ -32,6 +32,7 @@ class Embedded : public Coordinators {
     coordinator.job = options.job;
     coordinator.layout = options.layout;
     coordinator.job_id = job_id_of(*options.ring);
+    coordinator.address = "tcp://" + options.host + ":0";
     coordinator.key = *options.ring->find("coordinator-0");
     coordinator.group = {{coordinator.key.name, "", coordinator.key.public_key}};
     coordinator.allowed = options.ring->allow_list();
@@ -42,7 +43,7 @@ class Embedded : public Coordinators {
     coordinator.log = level;
     STARLING_TRY(handle, actors::spawn_coordinator(*system_, std::move(coordinator)));
     coordinator_ = handle.actor;
-    address_ = "tcp://127.0.0.1:" + std::to_string(handle.port);
+    address_ = "tcp://" + options.host + ":" + std::to_string(handle.port);
     (*self_)->send(coordinator_, actors::follow_atom_v, caf::actor_cast<caf::actor>(*self_));
     return ok();
   }

@@ -54,6 +54,12 @@ void add_run(CLI::App& app, RunOptions& o) {
                   "1: inside this process; 3 or 5: processes of their own, restarted when they die")
       ->check(CLI::IsMember({1, 3, 5}))
       ->capture_default_str();
+  sub->add_option(
+         "--host", o.host,
+         "address of this machine at which coordinators and workers listen, and others reach "
+         "them")
+      ->check(CLI::ValidIPV4)
+      ->capture_default_str();
   sub->add_option("-o,--out", o.out,
                   "folder for events.jsonl, loss.svg, model and keys; new or without a run "
                   "(default: runs/NAME-TIME)");

@@ -113,6 +113,7 @@ class Run {
     coordinators.ring = &run_.ring;
     coordinators.folder = run_.folder;
     coordinators.count = options_.coordinators;
+    coordinators.host = options_.host;
     coordinators.workers = options_.workers;
     coordinators.checkpoints = run_.checkpoints;
     coordinators.log = options_.log;
@@ -143,10 +144,10 @@ class Run {
 
   Result<pid_t> start_worker() {
     return children_.spawn({"worker", "--quiet", "--join", coordinators_->address(), "--keys",
-                            run_.path("keys"), "--threads", std::to_string(options_.threads),
-                            "--save", run_.path("model.safetensors"), "--notices",
-                            options_.notices.cloud, "--metadata", options_.notices.metadata,
-                            "--log", options_.log});
+                            run_.path("keys"), "--host", options_.host, "--threads",
+                            std::to_string(options_.threads), "--save",
+                            run_.path("model.safetensors"), "--notices", options_.notices.cloud,
+                            "--metadata", options_.notices.metadata, "--log", options_.log});
   }
 
   // Until the job's end, a signal, or nobody is left who could go on.
