@@ -106,7 +106,7 @@ kind = "partition"
 target = 0.9
 for_s = 0.1
 """)
-    ended, out = chaos(place, place.job(), "--plan", plan)
+    ended, out = chaos(place, place.job(), "--plan", plan, "--links", "proxy")
     require(ended.returncode == 0, ended.stdout + ended.stderr)
     cut = faults_of(out, "corrupt", "partition", "slow-link", "partition")[1]
     found = findings(report_of(out))

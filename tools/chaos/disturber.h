@@ -12,7 +12,7 @@
 #include "tools/chaos/agenda.h"
 #include "tools/chaos/cast.h"
 #include "tools/chaos/deed.h"
-#include "tools/chaos/proxy.h"
+#include "tools/chaos/links.h"
 
 namespace starling::chaos {
 
@@ -36,7 +36,7 @@ struct DisturberCalls {
   std::function<std::vector<Target>()> coordinators;  // processes that can be killed
   // How many lines with this text the processes of `starling run` have said.
   std::function<std::size_t(const std::string& text)> said;
-  Proxy* proxy = nullptr;  // that all workers are behind; null: links cannot be disturbed
+  Links* links = nullptr;  // between all workers; null: they cannot be disturbed
 };
 
 class Disturber {
@@ -74,6 +74,7 @@ class Disturber {
     Player* player;
     std::uint64_t id;    // its life
     std::size_t epochs;  // that had been told of
+    Witness witness;
   };
   void heal(std::size_t number, const Cut& cut, double now);
   void corrupt(std::size_t number, double now);

@@ -1,4 +1,4 @@
-// Faults of links, by the proxy that all workers are behind.
+// Faults of links.
 
 #include <algorithm>
 #include <cstdio>
@@ -9,8 +9,8 @@ namespace starling::chaos {
 
 // Members whose links are as they should be.
 std::vector<Player*> Disturber::with_links(std::size_t number) {
-  if (!calls_.proxy) {
-    hold_back(number, "the workers are not behind a proxy");
+  if (!calls_.links) {
+    hold_back(number, "links cannot be disturbed");
     return {};
   }
   auto members = cast_.members();
@@ -26,7 +26,7 @@ bool Disturber::taken(const Player& player) {
 // The name may be another's by now, who began with links as they should be.
 void Disturber::restore_link(Player& player) {
   player.link_disturbed = false;
-  if (cast_.find(player.name) == &player) calls_.proxy->set(player.name, {});
+  if (cast_.find(player.name) == &player) calls_.links->mend(player.name);
 }
 
 void Disturber::partition(std::size_t number, double now) {
@@ -36,18 +36,19 @@ void Disturber::partition(std::size_t number, double now) {
   hit(number, now, "cut off for " + seconds_text(for_s), targets_of(chosen));
   deeds_[number].until_t = now + for_s;
   for (Player* player : chosen) {
-    const auto held = [this, player] { return calls_.proxy->counts(player->name).held; };
-    expect(number, now, for_s + kSoon_s, "bytes from or for " + player->name + " are held back",
-           [=, before = held()] { return held() > before || taken(*player); });
     player->link_disturbed = true;
-    calls_.proxy->set(player->name, {.cut = true});
-    const Cut cut{player, player->id, story_.epochs.size()};
+    const Cut cut{player, player->id, story_.epochs.size(), calls_.links->cut(player->name)};
+    expect(number, now, for_s + kSoon_s, cut.witness.what,
+           [=] { return cut.witness.seen() || taken(*player); });
     agenda_.later(now + for_s, [=, this](double then) { heal(number, cut, then); });
   }
 }
 
 void Disturber::heal(std::size_t number, const Cut& cut, double now) {
   deeds_[number].until_t = now;
+  if (cut.witness.tight && !taken(*cut.player))
+    expect(number, now, 0, "nothing had come to " + cut.player->name + " until the end of that",
+           [tight = cut.witness.tight()] { return tight; });
   restore_link(*cut.player);
   const auto left_out = [=, this] {
     for (std::size_t i = cut.epochs; i < story_.epochs.size(); ++i)
@@ -80,7 +81,7 @@ void Disturber::corrupt(std::size_t number, double now) {
   hit(number, now, "flip a bit on its way from or to", targets_of(chosen));
   for (Player* player : chosen) {
     const std::string name = player->name;
-    const auto counts = [=, this] { return calls_.proxy->counts(name); };
+    const auto counts = [=, this] { return calls_.links->counts(name); };
     const LinkCounts before = counts();
     expect(
         number, now, kEpoch_s, "a bit is flipped from or to " + name,
@@ -93,7 +94,7 @@ void Disturber::corrupt(std::size_t number, double now) {
         if (story_.epochs[i].kind == "forced") return true;
       return taken(*player);
     });
-    calls_.proxy->flip(name);
+    calls_.links->flip(name);
   }
 }
 
@@ -107,11 +108,10 @@ void Disturber::slow_link(std::size_t number, double now) {
       targets_of(chosen));
   deeds_[number].until_t = now + fault.for_s;
   for (Player* player : chosen) {
-    const auto delayed = [this, player] { return calls_.proxy->counts(player->name).delayed; };
-    expect(number, now, fault.for_s + kSoon_s, "bytes from or for " + player->name + " are late",
-           [=, before = delayed()] { return delayed() > before || taken(*player); });
     player->link_disturbed = true;
-    calls_.proxy->set(player->name, {.cut = false, .delay_s = fault.delay_s});
+    const Witness late = calls_.links->delay(player->name, fault.delay_s);
+    expect(number, now, fault.for_s + kSoon_s, late.what,
+           [=] { return late.seen() || taken(*player); });
     agenda_.later(now + fault.for_s, [=, this](double then) {
       deeds_[number].until_t = then;
       restore_link(*player);

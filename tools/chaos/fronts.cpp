@@ -5,14 +5,17 @@
 namespace starling::chaos {
 namespace {
 
-std::string here(std::uint16_t port) {
-  return std::string("127.0.0.1:").append(std::to_string(port));
+constexpr std::uint16_t kHomePort = 7000;  // of a worker with an address of its own
+
+std::string at(const std::string& host, std::uint16_t port) {
+  return host + ":" + std::to_string(port);
 }
 
 }  // namespace
 
 Result<std::vector<std::string>> addresses_behind(Proxy& proxy, const std::string& worker,
-                                                  const std::vector<std::string>& coordinators) {
+                                                  const std::vector<std::string>& coordinators,
+                                                  const std::string& home) {
   proxy.forget(worker);
   std::string join;
   for (const std::string& address : coordinators) {
@@ -22,12 +25,20 @@ Result<std::vector<std::string>> addresses_behind(Proxy& proxy, const std::strin
       return Error(Code::kBadInput, "expected host:port of a coordinator, got " + address);
     STARLING_TRY(front, proxy.add(worker, static_cast<std::uint16_t>(port), /*bulk=*/false));
     if (!join.empty()) join += ',';
-    join += here(front);
+    join += at(proxy.host(), front);
+  }
+  const auto told = [&](const std::string& listen, std::uint16_t front) {
+    return std::vector<std::string>{"--join", join,          "--listen",
+                                    listen,   "--advertise", at(proxy.host(), front)};
+  };
+  if (!home.empty()) {
+    STARLING_TRY(front, proxy.add(worker, home, kHomePort, /*bulk=*/true));
+    return told(at(home, kHomePort), front);
   }
   STARLING_TRY(own, QuietPort::take());
-  const std::string listen = here(own.port());
+  const std::string listen = at(proxy.host(), own.port());
   STARLING_TRY(front, proxy.add(worker, std::move(own), /*bulk=*/true));
-  return std::vector<std::string>{"--join", join, "--listen", listen, "--advertise", here(front)};
+  return told(listen, front);
 }
 
 }  // namespace starling::chaos

@@ -62,7 +62,7 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-// Whether the plan disturbs links: then workers are reached through a proxy.
+// Whether the plan disturbs links (links.h).
 bool disturbs_links(const Plan& plan);
 
 struct Draw {

@@ -90,11 +90,11 @@ struct TcpLine {
   std::uint64_t inode = 0;
 };
 
-std::vector<TcpLine> tcp_listeners() {
+std::vector<TcpLine> tcp_listeners(int pid) {
   constexpr unsigned kListen = 0x0a;
   std::vector<TcpLine> found;
-  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream file(table);
+  for (const char* table : {"net/tcp", "net/tcp6"}) {
+    std::ifstream file(proc(pid, table));
     std::string line;
     std::getline(file, line);
     while (std::getline(file, line)) {
@@ -195,11 +195,16 @@ bool let_write_files(int pid, bool may) {
   return ::prlimit(pid, RLIMIT_FSIZE, &limit, nullptr) == 0;
 }
 
-std::map<std::uint64_t, std::string> listening_sockets() {
+std::string network_namespace(int pid) {
+  std::error_code error;
+  return fs::read_symlink(proc(pid, "ns/net"), error).string();
+}
+
+std::map<std::uint64_t, std::string> listening_sockets(int pid) {
   std::map<std::uint64_t, std::string> sockets;
-  for (const TcpLine& line : tcp_listeners())
+  for (const TcpLine& line : tcp_listeners(pid))
     sockets[line.inode] = "TCP port " + std::to_string(line.port);
-  std::ifstream file("/proc/net/unix");
+  std::ifstream file(proc(pid, "net/unix"));
   std::string line;
   std::getline(file, line);
   while (std::getline(file, line)) {
@@ -222,7 +227,7 @@ std::set<std::uint64_t> sockets_of(int pid) {
 std::vector<std::uint16_t> listening_ports(int pid) {
   const auto mine = sockets_of(pid);
   std::vector<std::uint16_t> ports;
-  for (const TcpLine& line : tcp_listeners())
+  for (const TcpLine& line : tcp_listeners(pid))
     if (mine.count(line.inode)) ports.push_back(line.port);
   return ports;
 }
@@ -232,9 +237,12 @@ Traces::Traces() {
 }
 
 void Traces::look(const std::vector<int>& pids) {
-  const auto listening = listening_sockets();
+  std::map<std::string, std::map<std::uint64_t, std::string>> seen;  // by namespace
   for (const int pid : pids) {
     pids_.insert(pid);
+    const std::string netns = network_namespace(pid);
+    if (seen.count(netns) == 0) seen.emplace(netns, listening_sockets(pid));
+    const auto& listening = seen.at(netns);
     std::vector<std::string> paths;
     for (const std::string& link : open_files(pid)) {
       if (const auto it = listening.find(socket_inode(link)); it != listening.end())
@@ -251,7 +259,9 @@ void Traces::look(const std::vector<int>& pids) {
 
 std::vector<std::string> Traces::left(const std::string& mine) const {
   std::vector<std::string> found;
-  const auto listening = listening_sockets();
+  auto listening = listening_sockets(::getpid());
+  for (const int pid : pids_)  // in a namespace of its own
+    if (alive(pid)) listening.merge(listening_sockets(pid));
   for (const auto& [inode, name] : sockets_)
     if (listening.count(inode)) found.push_back(name + " still listens");
   for (const std::string& path : entries()) {

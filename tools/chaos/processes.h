@@ -33,8 +33,12 @@ std::vector<int> with_environment(const std::string& name, const std::string& va
 // ours.
 bool let_write_files(int pid, bool may);
 
-// Inodes of the sockets that listen on TCP or have a name in the file system or the abstract space.
-std::map<std::uint64_t, std::string> listening_sockets();
+// "net:[123]"; empty: there is no such process, or it is not ours.
+std::string network_namespace(int pid);
+
+// Inodes of the sockets that listen on TCP or have a name in the file system or the abstract space,
+// in the network namespace of this process.
+std::map<std::uint64_t, std::string> listening_sockets(int pid);
 std::set<std::uint64_t> sockets_of(int pid);
 // TCP ports of this process's listening sockets.
 std::vector<std::uint16_t> listening_ports(int pid);

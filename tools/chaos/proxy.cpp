@@ -52,10 +52,10 @@ class Socket {
   int fd_;
 };
 
-sockaddr_in loopback(std::uint16_t port) {
+sockaddr_in address_of(const std::string& host, std::uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+  ::inet_pton(AF_INET, host.c_str(), &address.sin_addr);
   address.sin_port = ::htons(port);
   return address;
 }
@@ -89,7 +89,7 @@ struct Watched {
 struct Front : Watched {
   std::string worker;
   Socket socket;
-  std::uint16_t target = 0;
+  sockaddr_in target{};
   bool bulk = false;
   std::optional<QuietPort> kept;  // the target, where it is ours to keep
   bool closed = false;
@@ -120,7 +120,8 @@ struct Link {
 
 class Running : public Proxy {
  public:
-  Running(Socket epoll, Socket wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {
+  Running(std::string host, Socket epoll, Socket wake)
+      : host_(std::move(host)), epoll_(std::move(epoll)), wake_(std::move(wake)) {
     watch(wake_, &woken_, EPOLLIN);
     thread_ = std::thread([this] { run(); });
   }
@@ -130,18 +131,24 @@ class Running : public Proxy {
     thread_.join();
   }
 
+  const std::string& host() const override { return host_; }
+
   Result<std::uint16_t> add(const std::string& worker, QuietPort target, bool bulk) override {
     const std::uint16_t port = target.port();
-    return add_front(worker, port, bulk, std::move(target));
+    return add_front(worker, address_of(host_, port), bulk, std::move(target));
   }
   Result<std::uint16_t> add(const std::string& worker, std::uint16_t target, bool bulk) override {
-    return add_front(worker, target, bulk, std::nullopt);
+    return add_front(worker, address_of(host_, target), bulk, std::nullopt);
+  }
+  Result<std::uint16_t> add(const std::string& worker, const std::string& host,
+                            std::uint16_t target, bool bulk) override {
+    return add_front(worker, address_of(host, target), bulk, std::nullopt);
   }
 
-  Result<std::uint16_t> add_front(const std::string& worker, std::uint16_t target, bool bulk,
+  Result<std::uint16_t> add_front(const std::string& worker, const sockaddr_in& target, bool bulk,
                                   std::optional<QuietPort> kept) {
     Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    sockaddr_in address = loopback(0);
+    sockaddr_in address = address_of(host_, 0);
     socklen_t size = sizeof address;
     auto* generic = reinterpret_cast<sockaddr*>(&address);
     if (socket.get() < 0 || ::bind(socket.get(), generic, size) != 0 ||
@@ -255,10 +262,10 @@ class Running : public Proxy {
       c.what = Watched::What::kConnection;
       c.owner = front.worker;
       c.bulk = front.bulk;
-      const sockaddr_in address = loopback(front.target);
-      c.broken = far.get() < 0 || (::connect(far.get(), reinterpret_cast<const sockaddr*>(&address),
-                                             sizeof address) != 0 &&
-                                   errno != EINPROGRESS);
+      c.broken =
+          far.get() < 0 || (::connect(far.get(), reinterpret_cast<const sockaddr*>(&front.target),
+                                      sizeof front.target) != 0 &&
+                            errno != EINPROGRESS);
       c.near = std::move(near);
       c.far = std::move(far);
       watch(c.near, &c, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
@@ -389,6 +396,7 @@ class Running : public Proxy {
       }
   }
 
+  const std::string host_;
   Socket epoll_, wake_;
   Watched woken_{Watched::What::kWake};
   std::thread thread_;
@@ -402,10 +410,11 @@ class Running : public Proxy {
 
 }  // namespace
 
-Result<std::unique_ptr<Proxy>> Proxy::start() {
+Result<std::unique_ptr<Proxy>> Proxy::start(std::string host) {
   Socket epoll(::epoll_create1(EPOLL_CLOEXEC)), wake(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (epoll.get() < 0 || wake.get() < 0) return unavailable("no proxy");
-  return std::unique_ptr<Proxy>(std::make_unique<Running>(std::move(epoll), std::move(wake)));
+  return std::unique_ptr<Proxy>(
+      std::make_unique<Running>(std::move(host), std::move(epoll), std::move(wake)));
 }
 
 Result<QuietPort> QuietPort::take() {
@@ -414,7 +423,7 @@ Result<QuietPort> QuietPort::take() {
   for (std::uint32_t tried = 0; tried < kCount; ++tried) {
     const auto port = static_cast<std::uint16_t>(kFirst + next++ % kCount);
     QuietPort taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port);
-    const sockaddr_in address = loopback(port);
+    const sockaddr_in address = address_of("127.0.0.1", port);
     if (taken.fd_ < 0 ||
         ::bind(taken.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
       continue;

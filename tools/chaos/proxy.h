@@ -31,8 +31,8 @@ struct LinkCounts {
   std::uint64_t connections = 0;  // that are open now
 };
 
-// A port of 127.0.0.1 outside the range of ports for dialling. Until this goes, nobody else is given
-// it, and a process may listen there that sets SO_REUSEADDR, one after the other.
+// A port of 127.0.0.1 outside the range of ports for dialling. Until this goes, nobody else is
+// given it, and a process may listen there that sets SO_REUSEADDR, one after the other.
 class QuietPort {
  public:
   // Errors: kUnavailable  all are taken.
@@ -50,15 +50,21 @@ class QuietPort {
 
 class Proxy {
  public:
-  // Errors: kUnavailable  no socket to be had.
-  static Result<std::unique_ptr<Proxy>> start();
+  // `host`: an IPv4 address of this machine, where its fronts are. Errors: kUnavailable  no socket
+  // to be had.
+  static Result<std::unique_ptr<Proxy>> start(std::string host = "127.0.0.1");
   virtual ~Proxy() = default;
+  virtual const std::string& host() const = 0;
 
-  // A port at 127.0.0.1 behind which is this port, on behalf of this worker. `bulk`: connections
-  // begin with a hello (collectives/tcp/handshake.h). The front stays until forget(worker).
+  // A port at its host behind which is this port of the same, on behalf of this worker. `bulk`:
+  // connections begin with a hello (collectives/tcp/handshake.h). The front stays until
+  // forget(worker).
   virtual Result<std::uint16_t> add(const std::string& worker, std::uint16_t target, bool bulk) = 0;
   // The same for a port that nobody else gets as long as the front stays.
   virtual Result<std::uint16_t> add(const std::string& worker, QuietPort target, bool bulk) = 0;
+  // The same for a port of another host, an IPv4 address.
+  virtual Result<std::uint16_t> add(const std::string& worker, const std::string& host,
+                                    std::uint16_t target, bool bulk) = 0;
   // The worker's fronts and connections are closed.
   virtual void forget(const std::string& worker) = 0;
   // The incarnation under which this worker dials from now on.

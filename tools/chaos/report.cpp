@@ -76,6 +76,7 @@ std::string report_json(const Report& report) {
            {"repeat", report.repeat},   {"seconds", report.seconds},
            {"seed", report.plan.seed},  {"workers", report.plan.workers},
            {"steps", report.plan.steps}};
+  if (!report.links.empty()) out["links"] = report.links;
   for (const Verdict& v : report.verdicts)
     out["verdicts"].push_back({{"promise", v.promise},
                                {"title", v.title},

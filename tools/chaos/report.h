@@ -14,6 +14,7 @@ namespace starling::chaos {
 struct Report {
   std::string job;     // its name
   std::string repeat;  // the one command that does this again
+  std::string links;   // how they were disturbed; empty: they were not
   Plan plan;
   Evidence evidence;
   std::vector<Verdict> verdicts;

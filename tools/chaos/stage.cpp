@@ -19,7 +19,6 @@
 
 #include "core/base/mac.h"
 #include "core/job/words.h"
-#include "tools/chaos/fronts.h"
 #include "tools/starling/signals.h"
 
 namespace starling::chaos {
@@ -143,11 +142,9 @@ Result<Evidence> Stage::disturbed() {
   const std::string name = "disturbed";
   worker_log_ = open_log(path("workers.log"));
   if (worker_log_ < 0) return Error(Code::kBadInput, "cannot write " + path("workers.log"));
-  if (disturbs_links(options_.plan)) {
-    STARLING_TRY(proxy, Proxy::start());
-    proxy_ = std::move(proxy);
-  }
-  STARLING_TRY(run, start_run(name, options_.plan.steps, {"--start", "0"}, /*listen=*/true));
+  Strings more = {"--start", "0"};
+  if (options_.links) more.insert(more.end(), {"--host", options_.links->host()});
+  STARLING_TRY(run, start_run(name, options_.plan.steps, more, /*listen=*/true));
   run_ = run;
   Tail tail((fs::path(path(name)) / "events.jsonl").string());
   const double begun = clock_s();
@@ -166,7 +163,7 @@ Result<Evidence> Stage::disturbed() {
   calls.start_worker = [this](double t) { return start_worker(t); };
   calls.coordinators = [this] { return coordinators(); };
   calls.said = [this](const std::string& text) { return said(text); };
-  calls.proxy = proxy_.get();
+  calls.links = options_.links;
   Disturber disturber(options_.plan, options_.disturber, calls, cast_, story_);
   while (!run_status_) {
     if (!follow(tail)) {
@@ -223,7 +220,7 @@ bool Stage::follow(Tail& tail) {
   take_ends();
   take_words();
   for (const Player& player : cast_.players())
-    if (proxy_ && player.id != 0) proxy_->set_id(player.name, player.id);
+    if (options_.links && player.id != 0) options_.links->set_id(player.name, player.id);
   if (t - looked_t_ > options_.traces_s) {
     looked_t_ = t;
     auto pids = cast_.processes();
@@ -316,10 +313,10 @@ Player* Stage::start_worker(double now) {
     name.clear();
   }
   if (name.empty()) return nullptr;
-  auto addresses = proxy_ ? addresses_behind(*proxy_, name, addresses_in(story_.address))
-                          : Result<Strings>(Strings{"--join", story_.address});
-  if (!addresses) {
-    tell(addresses.error().text());
+  auto place = options_.links ? options_.links->place(name, addresses_in(story_.address))
+                              : Result<Links::Place>(Links::Place{{"--join", story_.address}, -1});
+  if (!place) {
+    tell(place.error().text());
     return nullptr;
   }
   Strings arguments = {"worker",    "--quiet",
@@ -328,7 +325,9 @@ Player* Stage::start_worker(double now) {
                        "--threads", std::to_string(options_.plan.threads),
                        "--notice",  job_words::number_text(options_.disturber.notice_s),
                        "--log",     options_.log};
-  arguments.insert(arguments.end(), addresses.value().begin(), addresses.value().end());
+  const Links::Place& where = place.value();
+  arguments.insert(arguments.end(), where.arguments.begin(), where.arguments.end());
+  const Inside inside(where.netns);
   auto pid = children_.spawn(arguments, worker_log_, worker_log_);
   if (!pid) {
     tell(pid.error().text());
@@ -355,9 +354,15 @@ void Stage::let_strangers_try() {
   constexpr std::size_t kWorkersTried = 2;
   Doors doors;
   doors.coordinators = addresses_in(story_.address);
-  for (const Player& player : cast_.players())
-    if (player.pid != 0 && doors.bulk.size() < kWorkersTried)
-      for (const std::uint16_t port : listening_ports(player.pid)) doors.bulk.push_back(port);
+  for (const Player& player : cast_.players()) {
+    if (player.pid == 0 || doors.bulk.size() + doors.workers.size() >= kWorkersTried) continue;
+    const auto host = options_.links ? options_.links->address_of(player.name) : std::string();
+    for (const std::uint16_t port : listening_ports(player.pid))
+      if (host.empty())
+        doors.bulk.push_back(port);
+      else
+        doors.workers.push_back(host + ":" + std::to_string(port));
+  }
   if (const EpochSeen* epoch = story_.last_epoch())
     std::sscanf(epoch->id.c_str(), "%" SCNu64 ".%" SCNu64, &doors.epoch.term, &doors.epoch.counter);
   doors.seed = options_.plan.seed + 1;
@@ -444,6 +449,8 @@ void Stage::find_leftovers(Evidence& evidence) {
     for (const std::string& word : command_line(pid)) text += " " + word;
     evidence.leftovers.push_back("process " + std::to_string(pid) + ":" + text.substr(0, 200));
   }
+  if (options_.links)
+    for (auto& trace : options_.links->close()) evidence.leftovers.push_back(std::move(trace));
   for (auto& trace : traces_.left(options_.folder)) evidence.leftovers.push_back(std::move(trace));
   children_.kill_rest();
   for (const int pid : left) ::kill(pid, SIGKILL);

@@ -16,8 +16,8 @@
 #include "core/job/job.h"
 #include "tools/chaos/deed.h"
 #include "tools/chaos/disturber.h"
+#include "tools/chaos/links.h"
 #include "tools/chaos/processes.h"
-#include "tools/chaos/proxy.h"
 #include "tools/chaos/strangers.h"
 #include "tools/starling/children.h"
 
@@ -29,6 +29,7 @@ struct StageOptions {
   Plan plan;
   std::string folder;  // absolute, there
   DisturberOptions disturber;
+  Links* links = nullptr;             // of the disturbed run, which ends them; null: left alone
   bool strangers = true;              // try to get in
   std::chrono::milliseconds poll{3};  // between two looks at events and processes
   double traces_s = 0.2;              // between two looks at the processes' files
@@ -81,9 +82,8 @@ class Stage {
   const std::string mark_;
   Traces traces_;
   tools::Children children_;
-  std::unique_ptr<Proxy> proxy_;  // that workers are behind; null: links are left alone
-  int said_pipe_ = -1;            // what the disturbed run's processes say
-  std::string said_;              // so far
+  int said_pipe_ = -1;  // what the disturbed run's processes say
+  std::string said_;    // so far
   int run_log_ = -1, worker_log_ = -1;
   int signal_ = 0;
 

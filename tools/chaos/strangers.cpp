@@ -153,16 +153,22 @@ Stranger judge(std::string how, const Connection& door, const std::string& said,
 
 std::vector<Stranger> knock(const Doors& doors) {
   std::vector<Stranger> strangers;
+  const auto dial = [](const std::string& address) {
+    const auto colon = address.rfind(':');  // without one there is no such host
+    return Connection::tcp(address.substr(0, colon), address.substr(colon + 1));
+  };
   for (const std::string& address : doors.coordinators) {
-    const auto colon = address.rfind(':');
-    if (colon == std::string::npos) continue;
-    const auto dial = [&] {
-      return Connection::tcp(address.substr(0, colon), address.substr(colon + 1));
-    };
-    strangers.push_back(judge("garbage to the coordinator at " + address, dial(),
+    if (address.find(':') == std::string::npos) continue;
+    strangers.push_back(judge("garbage to the coordinator at " + address, dial(address),
                               garbage(doors.seed, 4096), kGreetingBytes));
-    strangers.push_back(judge("an unencrypted greeting to the coordinator at " + address, dial(),
-                              open_greeting(), kGreetingBytes));
+    strangers.push_back(judge("an unencrypted greeting to the coordinator at " + address,
+                              dial(address), open_greeting(), kGreetingBytes));
+  }
+  for (const std::string& address : doors.workers) {
+    strangers.push_back(
+        judge("garbage to the worker at " + address, dial(address), garbage(doors.seed, 4096), 0));
+    strangers.push_back(judge("a hello without the epoch's key to the worker at " + address,
+                              dial(address), guessed_hello(doors), 0));
   }
   for (const std::uint16_t port : doors.bulk) {
     const std::string number = std::to_string(port);

@@ -16,7 +16,8 @@ namespace starling::chaos {
 
 struct Doors {
   std::vector<std::string> coordinators;  // "host:port"
-  std::vector<std::uint16_t> bulk;        // ports of workers on this machine
+  std::vector<std::uint16_t> bulk;        // ports of workers at 127.0.0.1
+  std::vector<std::string> workers;       // "host:port" of workers elsewhere
   EpochId epoch;                          // that runs, as anybody can guess
   std::uint64_t seed = 1;                 // of the garbage
 };

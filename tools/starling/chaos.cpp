@@ -35,6 +35,10 @@ class ChaosRun {
     STARLING_TRY(job, load_job(command_.job));
     job_ = std::move(job);
     STARLING_TRY(make_plan());
+    STARLING_TRY(choice, chaos::parse_link_choice(command_.links));
+    STARLING_TRY(links, chaos::Links::make(choice, plan_));
+    links_ = std::move(links);
+    if (links_) std::printf("links: %s\n", links_->text().c_str());
     std::printf("undisturbed: %u workers, %llu steps\n", plan_.workers,
                 static_cast<unsigned long long>(plan_.steps));
     std::fflush(stdout);
@@ -81,6 +85,7 @@ class ChaosRun {
     options.disturber.workers_min = std::min(command_.keep, plan_.workers);
     options.disturber.checkpoints = job_.checkpoint.on();
     options.disturber.last_copies = command_.last_copies;
+    options.links = links_.get();
     options.log = command_.log;
     return options;
   }
@@ -141,8 +146,10 @@ class ChaosRun {
 
   Result<int> conclude(chaos::Report report) {
     report.job = job_.name;
+    if (links_) report.links = links_->text();
     report.plan = plan_;
-    report.repeat = "starling chaos " + command_.job + " --plan " + path("plan.toml") + " --out " +
+    report.repeat = "starling chaos " + command_.job + " --plan " + path("plan.toml") +
+                    (command_.links == "auto" ? "" : " --links " + command_.links) + " --out " +
                     folder_ + "-again";
     return tools::conclude(std::move(report), folder_);
   }
@@ -151,6 +158,7 @@ class ChaosRun {
   const std::string folder_;
   Job job_;
   chaos::Plan plan_;
+  std::unique_ptr<chaos::Links> links_;  // outlives every process that uses them; null: left alone
 };
 
 Result<int> chaos_command(const ChaosCommand& command) {

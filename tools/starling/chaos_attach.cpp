@@ -33,10 +33,10 @@ Result<std::vector<chaos::FaultKind>> kinds_of(const ChaosCommand& command) {
 
 Result<> check(const ChaosCommand& command) {
   if (!command.job.empty() || !command.plan.empty() || command.steps || command.lease_ms ||
-      command.replicas || !command.reference.empty())
+      command.replicas || !command.reference.empty() || command.links != "auto")
     return bad(
-        "--attach takes a run as it is: expected no job, --plan, --steps, --reference, --lease-ms "
-        "or --replicas");
+        "--attach takes a run as it is: expected no job, --plan, --steps, --reference, --lease-ms, "
+        "--replicas or --links");
   if (command.duration.empty()) return bad("--attach needs --duration");
   return ok();
 }

@@ -187,6 +187,12 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
   sub->add_option("--steps", o.steps, "of the job, instead of the job file's");
   sub->add_option("--reference", o.reference,
                   "digest of an undisturbed run (default: there is one first)");
+  sub->add_option(
+         "--links", o.links,
+         "how partition and slow-link are made: namespaces (each worker in a network "
+         "namespace of its own; needs root), proxy; auto: namespaces where they can be had")
+      ->check(CLI::IsMember({"auto", "namespaces", "proxy"}))
+      ->capture_default_str();
   sub->add_option("-w,--workers", o.workers, "at the start")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

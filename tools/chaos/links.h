@@ -1,0 +1,79 @@
+#pragma once
+// The links between the workers of a run, and how they are disturbed: by the network that workers
+// live in (network.h), by the proxy that they are behind (proxy.h), or by both, each for what it
+// can.
+//
+// Threads: belongs to one thread.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "tools/chaos/network.h"
+#include "tools/chaos/plan.h"
+#include "tools/chaos/proxy.h"
+
+namespace starling::chaos {
+
+enum class LinkChoice : std::uint8_t {
+  kAuto = 1,    // namespaces where they can do something that the plan has, and can be had
+  kNamespaces,  // whatever the plan has
+  kProxy,
+};
+// "auto", "namespaces", "proxy". Errors: kBadInput.
+Result<LinkChoice> parse_link_choice(const std::string& word);
+
+// Who does what. Pure.
+struct LinkMeans {
+  bool network = false, proxy = false;
+  bool network_delays = false;  // else the proxy
+  std::string text;             // for people
+};
+// What a network could do; `why_none`, `why_no_delay`: empty: it can.
+LinkMeans link_means(LinkChoice choice, const Plan& plan, const std::string& why_none,
+                     const std::string& why_no_delay);
+
+// How the effect of a fault is seen.
+struct Witness {
+  std::string what;
+  std::function<bool()> seen;   // so far
+  std::function<bool()> tight;  // nothing came through, as long as it lasted; empty: not known
+};
+
+class Links {
+ public:
+  // Null: the plan leaves links alone. Errors: kBadInput  namespaces were chosen and cannot be had;
+  // kUnavailable  no proxy.
+  static Result<std::unique_ptr<Links>> make(LinkChoice choice, const Plan& plan);
+
+  const std::string& text() const { return means_.text; }
+  std::string host() const;  // an address of this machine at which workers reach coordinators
+
+  struct Place {
+    std::vector<std::string> arguments;  // of `starling worker`: --join and where it listens
+    int netns = -1;                      // that it is started in; -1: ours
+  };
+  // For a new worker of this name, whose links are as they should be. `coordinators`: "host:port".
+  Result<Place> place(const std::string& worker, const std::vector<std::string>& coordinators);
+  // Of a worker that does not share ours; else empty.
+  std::string address_of(const std::string& worker) const;
+  void set_id(const std::string& worker, std::uint64_t id);  // under which it dials
+
+  Witness cut(const std::string& worker);
+  Witness delay(const std::string& worker, double seconds);  // each way
+  void mend(const std::string& worker);                      // as it should be
+  void flip(const std::string& worker);                      // a bit; wants a plan with kCorrupt
+  LinkCounts counts(const std::string& worker) const;        // of the proxy
+
+  // Once every process of the run is gone. Returns what is left.
+  std::vector<std::string> close();
+
+ private:
+  LinkMeans means_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<Proxy> proxy_;
+};
+
+}  // namespace starling::chaos

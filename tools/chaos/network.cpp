@@ -1,0 +1,337 @@
+#include "tools/chaos/network.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "core/base/check.h"
+#include "core/base/mac.h"
+#include "tools/chaos/processes.h"
+#include "tools/chaos/program.h"
+
+namespace starling::chaos {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr const char* kOwnNamespace = "/proc/thread-self/ns/net";
+constexpr int kDraws = 64;                  // of a name and a subnet
+constexpr std::uint32_t kHomesMax = 250;    // of a subnet's 254 addresses
+constexpr milliseconds kFirstPacket{5000};  // to arrive, on a busy machine too
+constexpr milliseconds kRemoval{3000};
+
+Error unavailable(const std::string& what) {
+  return Error(Code::kUnavailable, what + ": " + std::strerror(errno));
+}
+
+std::uint64_t draw() {
+  std::uint64_t number = 0;
+  random_bytes({reinterpret_cast<std::uint8_t*>(&number), sizeof number});
+  return number;
+}
+
+// As long as somebody has it open or lives in it.
+Result<Fd> new_namespace() {
+  Fd made;
+  int error = 0;
+  std::thread([&] {
+    if (::unshare(CLONE_NEWNET) == 0) made = Fd(::open(kOwnNamespace, O_RDONLY | O_CLOEXEC));
+    error = errno;
+  }).join();
+  errno = error;
+  if (!made) return unavailable("no network namespace");
+  return made;
+}
+
+// As another process finds this file.
+std::string path_of(const Fd& file) {
+  return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file.get());
+}
+
+// Commands of `ip`, a line each, in this namespace.
+Result<> ip(int netns, const std::string& lines) {
+  const Inside inside(netns);
+  STARLING_TRY(said, run_program({"ip", "-batch", "-"}, lines));
+  static_cast<void>(said);
+  return ok();
+}
+
+Result<> in_hub(const Fd& hub, std::vector<std::string> words) {
+  const Inside inside(hub.get());
+  STARLING_TRY(said, run_program(std::move(words)));
+  static_cast<void>(said);
+  return ok();
+}
+
+sockaddr_in at(std::uint32_t address, std::uint16_t port) {
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = ::htonl(address);
+  to.sin_port = ::htons(port);
+  return to;
+}
+
+// A datagram from one namespace arrives in another, where somebody has this address.
+Result<> arrives(int from, int to, std::uint32_t address) {
+  const auto socket_in = [](int netns) {
+    const Inside inside(netns);
+    return Fd(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  };
+  const Fd speaker = socket_in(from), listener = socket_in(to);
+  sockaddr_in there = at(address, 0);
+  socklen_t size = sizeof there;
+  auto* generic = reinterpret_cast<sockaddr*>(&there);
+  if (!speaker || !listener || ::bind(listener.get(), generic, size) != 0 ||
+      ::getsockname(listener.get(), generic, &size) != 0)
+    return unavailable("no socket in a network namespace");
+  for (const auto end = Clock::now() + kFirstPacket; Clock::now() < end;) {
+    ::sendto(speaker.get(), "?", 1, 0, generic, size);
+    pollfd polled{listener.get(), POLLIN, 0};
+    if (::poll(&polled, 1, 50) > 0) return ok();
+  }
+  return Error(Code::kUnavailable, "packets between network namespaces are filtered");
+}
+
+}  // namespace
+
+Inside::Inside(int netns) {
+  if (netns < 0) return;
+  before_ = Fd(::open(kOwnNamespace, O_RDONLY | O_CLOEXEC));
+  STARLING_CHECK_MSG(before_ && ::setns(netns, CLONE_NEWNET) == 0, std::strerror(errno));
+}
+
+Inside::~Inside() {
+  if (before_) STARLING_CHECK_MSG(::setns(before_.get(), CLONE_NEWNET) == 0, std::strerror(errno));
+}
+
+// ---- Making it --------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Network>> Network::make() {
+  std::unique_ptr<Network> network(new Network);
+  STARLING_TRY(network->set_up());
+  return network;
+}
+
+Network::~Network() {
+  close();
+}
+
+Result<> Network::set_up() {
+  STARLING_TRY(hub, new_namespace());
+  hub_ = std::move(hub);
+  // No link-local addresses anywhere: nothing is sent but what somebody wants to say.
+  STARLING_TRY(ip(hub_.get(),
+                  "link add hub type bridge stp_state 0\n"
+                  "link set hub addrgenmode none\n"
+                  "link set hub up\n"));
+  {
+    const Inside inside(hub_.get());
+    table_ = Fd(::open("/proc/thread-self/net/dev", O_RDONLY | O_CLOEXEC));
+  }
+  if (!table_) return unavailable("no counters of network interfaces");
+  STARLING_TRY(take_subnet());
+  STARLING_TRY(ip(hub_.get(),
+                  "link set root addrgenmode none\n"
+                  "link set root master hub\n"
+                  "link set root up\n"));
+  if (auto netem =
+          in_hub(hub_, {"tc", "qdisc", "add", "dev", "root", "root", "netem", "delay", "1ms"});
+      !netem) {
+    why_no_delay_ = netem.error().text();
+  } else {
+    STARLING_TRY(in_hub(hub_, {"tc", "qdisc", "del", "dev", "root", "root"}));
+  }
+  return carries();
+}
+
+// A name and addresses that nobody has. Somebody else who looked at the same moment is seen when
+// ours is there.
+Result<> Network::take_subnet() {
+  for (int i = 0; i < kDraws; ++i) {
+    const std::uint64_t number = draw();
+    char name[IFNAMSIZ];
+    std::snprintf(name, sizeof name, "starling%07" PRIx64, number >> 36);
+    subnet_ = subnet_of(number);
+    STARLING_TRY(unused, subnet_is_free(""));
+    if (!unused || ::if_nametoindex(name) != 0) continue;
+    const std::string ours = name;
+    STARLING_TRY(
+        ip(-1, "link add " + ours + " type veth peer name root netns " + path_of(hub_) + "\n"));
+    interface_ = ours;
+    STARLING_TRY(ip(-1, "link set " + ours + " addrgenmode none\naddr add " + host() + "/" +
+                            std::to_string(subnet_.prefix) + " dev " + ours + "\nlink set " + ours +
+                            " up\n"));
+    STARLING_TRY(alone, subnet_is_free(ours));
+    if (alone) return ok();
+    STARLING_TRY(ip(-1, "link del " + ours + "\n"));
+    interface_.clear();
+  }
+  return Error(Code::kUnavailable, "no private network is free");
+}
+
+Result<bool> Network::subnet_is_free(const std::string& but) const {
+  STARLING_TRY(addresses, run_program({"ip", "-j", "-4", "addr", "show"}));
+  STARLING_TRY(routes, run_program({"ip", "-j", "-4", "route", "show", "table", "all"}));
+  for (const Subnet& used : subnets_in_use(addresses, routes, but))
+    if (overlap(used, subnet_)) return false;
+  return true;
+}
+
+Result<Network::Home> Network::home(const std::string& worker) {
+  if (const auto it = places_.find(worker); it != places_.end()) {
+    STARLING_TRY(mend(worker));
+    if (it->second.slow) {
+      STARLING_TRY(delay(worker, 0));
+    }
+    return Home{address_text(it->second.address), it->second.netns.get()};
+  }
+  const auto number = static_cast<std::uint32_t>(places_.size());
+  if (number >= kHomesMax)
+    return Error(Code::kUnavailable, "all addresses of the run's network are taken");
+  STARLING_TRY(netns, new_namespace());
+  Place place;
+  place.netns = std::move(netns);
+  place.port = std::string("w").append(std::to_string(number));
+  place.address = subnet_.base + 2 + number;
+  STARLING_TRY(ip(hub_.get(), "link add " + place.port + " type veth peer name eth0 netns " +
+                                  path_of(place.netns) + "\nlink set " + place.port +
+                                  " addrgenmode none\nlink set " + place.port +
+                                  " master hub\nlink set " + place.port + " up\n"));
+  STARLING_TRY(ip(place.netns.get(), "link set lo up\nlink set eth0 addrgenmode none\naddr add " +
+                                         address_text(place.address) + "/" +
+                                         std::to_string(subnet_.prefix) +
+                                         " dev eth0\nlink set eth0 up\n"));
+  const Home home{address_text(place.address), place.netns.get()};
+  places_.emplace(worker, std::move(place));
+  return home;
+}
+
+std::string Network::text() const {
+  return address_text(subnet_.base) + "/" + std::to_string(subnet_.prefix) + " behind " +
+         interface_;
+}
+
+std::string Network::address_of(const std::string& worker) const {
+  const auto it = places_.find(worker);
+  return it == places_.end() ? std::string() : address_text(it->second.address);
+}
+
+// A firewall may look at bridges, too: what cannot pass is better known before workers need it.
+Result<> Network::carries() {
+  std::vector<Home> homes;
+  for (const char* name : {"first", "second"}) {
+    STARLING_TRY(made, home(name));
+    homes.push_back(made);
+  }
+  const std::uint32_t first = places_.at("first").address, own = subnet_.base + 1;
+  STARLING_TRY(arrives(homes[1].netns, homes[0].netns, first));
+  STARLING_TRY(arrives(homes[1].netns, -1, own));
+  return arrives(-1, homes[0].netns, first);
+}
+
+// ---- Faults -----------------------------------------------------------------------------------
+
+Packets Network::packets(const Place& place) const {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n;
+       (n = ::pread(table_.get(), buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0;)
+    text.append(buffer, static_cast<std::size_t>(n));
+  return packets_of(text, place.port).value_or(Packets{});
+}
+
+Result<> Network::cut(const std::string& worker) {
+  Place& place = places_.at(worker);
+  if (place.is_cut) return ok();
+  STARLING_TRY(in_hub(hub_, {"bridge", "link", "set", "dev", place.port, "state", "0"}));
+  place.at_cut = packets(place);
+  place.is_cut = true;
+  return ok();
+}
+
+Result<> Network::mend(const std::string& worker) {
+  Place& place = places_.at(worker);
+  if (!place.is_cut) return ok();
+  place.loss = loss_now(place);
+  place.is_cut = false;
+  return in_hub(hub_, {"bridge", "link", "set", "dev", place.port, "state", "3"});
+}
+
+Network::Loss Network::loss_now(const Place& place) const {
+  const Packets now = packets(place);  // as the bridge's end sees them
+  return {now.received - place.at_cut.received, now.sent - place.at_cut.sent};
+}
+
+Network::Loss Network::loss(const std::string& worker) const {
+  const Place& place = places_.at(worker);
+  return place.is_cut ? loss_now(place) : place.loss;
+}
+
+Result<> Network::delay(const std::string& worker, double seconds) {
+  Place& place = places_.at(worker);
+  for (const auto& [netns, device] :
+       {std::pair{hub_.get(), place.port}, std::pair{place.netns.get(), std::string("eth0")}}) {
+    std::vector<std::string> words{"tc",  "qdisc", seconds > 0 ? "replace" : "del",
+                                   "dev", device,  "root"};
+    char delay[32];
+    std::snprintf(delay, sizeof delay, "%.0fus", 1e6 * seconds);
+    // A queue that is long enough for all that a worker says in that time.
+    if (seconds > 0) words.insert(words.end(), {"netem", "delay", delay, "limit", "100000"});
+    const Inside inside(netns);
+    STARLING_TRY(said, run_program(std::move(words)));
+    static_cast<void>(said);
+  }
+  place.slow = seconds > 0;
+  return ok();
+}
+
+std::uint64_t Network::delayed(const std::string& worker) const {
+  const Inside inside(hub_.get());
+  const auto said =
+      run_program({"tc", "-s", "-j", "qdisc", "show", "dev", places_.at(worker).port});
+  return said ? delayed_packets(said.value()) : 0;
+}
+
+// ---- The end ----------------------------------------------------------------------------------
+
+std::vector<std::string> Network::close() {
+  std::vector<std::string> left;
+  if (interface_.empty()) return left;
+  std::set<std::string> namespaces;  // as processes have them
+  const auto note = [&](const Fd& netns) {
+    struct stat found {};
+    if (::fstat(netns.get(), &found) == 0)
+      namespaces.insert("net:[" + std::to_string(found.st_ino) + "]");
+  };
+  note(hub_);
+  for (const auto& [worker, place] : places_) note(place.netns);
+  places_.clear();
+  table_ = Fd();
+  hub_ = Fd();
+  static_cast<void>(ip(-1, "link del " + interface_ + "\n"));
+  for (const auto end = Clock::now() + kRemoval;
+       ::if_nametoindex(interface_.c_str()) != 0 && Clock::now() < end;)
+    std::this_thread::sleep_for(milliseconds(10));
+  if (::if_nametoindex(interface_.c_str()) != 0) left.push_back("interface " + interface_);
+  for (const int pid : all_processes())
+    if (namespaces.count(network_namespace(pid)) > 0)
+      left.push_back("a network namespace, with process " + std::to_string(pid));
+  interface_.clear();
+  return left;
+}
+
+}  // namespace starling::chaos
