@@ -10,6 +10,8 @@
 namespace starling::chaos {
 
 constexpr double kLook_s = 0.01;  // between two looks at what has become of it
+// For a checkpoint to be due, which is a matter of steps, and these of everything else that is done.
+constexpr double kCheckpoint_s = 600;
 
 // ---- Of coordinators --------------------------------------------------------------------------
 
@@ -94,7 +96,7 @@ void Disturber::fill_checkpoint_disk(std::size_t number, double now) {
     const std::size_t warnings = story_.warnings.size();
     full_workers_.insert(player->pid);
     let_write_files(player->pid, false);
-    expect(number, now, kEpoch_s, "a checkpoint is given up for " + player->name,
+    expect(number, now, kCheckpoint_s, "a checkpoint is given up for " + player->name,
            [=, this, pid = player->pid] { return out_of_space(*player, pid, warnings); });
     give_space_back(number, player, player->pid, warnings, now);
   }
@@ -105,7 +107,7 @@ void Disturber::give_space_back(std::size_t number, Player* player, int pid, std
                                 double now) {
   const Deed& deed = deeds_[number];
   const bool tried = out_of_space(*player, pid, warnings);
-  const bool over = now > deed.t + kEpoch_s || (tried && now >= deed.t + deed.fault.for_s);
+  const bool over = now > deed.t + kCheckpoint_s || (tried && now >= deed.t + deed.fault.for_s);
   deeds_[number].until_t = now;
   if (!over) {
     agenda_.later(now + kLook_s,

@@ -99,7 +99,7 @@ class Stage {
   std::optional<int> stranger_status_;
   std::uint32_t next_name_ = 0;
   std::size_t told_workers_ = 0, told_epochs_ = 0, told_warnings_ = 0;
-  double told_step_t_ = -10, looked_t_ = -1, followed_t_ = 0;
+  double told_step_t_ = -10, next_traces_t_ = 0, followed_t_ = 0;
   std::vector<Stall> stalls_;
 };
 
