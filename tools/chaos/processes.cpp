@@ -1,13 +1,26 @@
 #include "tools/chaos/processes.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
+
+#include "tools/chaos/fd.h"
 
 namespace starling::chaos {
 namespace {
@@ -85,31 +98,63 @@ std::uint64_t socket_inode(const std::string& link) {
   return std::strtoull(link.c_str() + std::string(kStart).size(), nullptr, 10);
 }
 
-struct TcpLine {
+struct TcpListener {
   std::uint16_t port = 0;
   std::uint64_t inode = 0;
 };
 
-std::vector<TcpLine> tcp_listeners(int pid) {
-  constexpr unsigned kListen = 0x0a;
-  std::vector<TcpLine> found;
-  for (const char* table : {"net/tcp", "net/tcp6"}) {
-    std::ifstream file(proc(pid, table));
-    std::string line;
-    std::getline(file, line);
-    while (std::getline(file, line)) {
-      std::istringstream fields(line);
-      std::string slot, local, remote, state, queues, timer, retransmits, uid, timeout;
-      std::uint64_t inode = 0;
-      fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> uid >>
-          timeout >> inode;
-      const auto colon = local.rfind(':');
-      if (!fields || colon == std::string::npos ||
-          std::strtoul(state.c_str(), nullptr, 16) != kListen)
-        continue;
-      found.push_back(
-          {static_cast<std::uint16_t>(std::strtoul(local.c_str() + colon + 1, nullptr, 16)),
-           inode});
+// Of one dump; false: there is more to come.
+bool take_listeners(const char* bytes, std::size_t size, std::vector<TcpListener>& found) {
+  auto left = static_cast<unsigned>(size);
+  for (auto* message = reinterpret_cast<const nlmsghdr*>(bytes); NLMSG_OK(message, left);
+       message = NLMSG_NEXT(message, left)) {
+    if (message->nlmsg_type != SOCK_DIAG_BY_FAMILY) return true;  // the end, or an error
+    if (message->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg))) return true;
+    inet_diag_msg socket;
+    std::memcpy(&socket, NLMSG_DATA(message), sizeof socket);
+    found.push_back({::ntohs(socket.id.idiag_sport), socket.idiag_inode});
+  }
+  return false;
+}
+
+// That asks of the network of this process. None: it is gone, or in one that we may not enter.
+Fd diagnosis_socket(int pid) {
+  const auto make = [] {
+    return Fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  };
+  if (network_namespace(pid) == network_namespace(::getpid())) return make();
+  const Fd theirs(::open(proc(pid, "ns/net").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!theirs) return Fd();
+  Fd made;
+  std::thread([&] {  // which ends there
+    if (::setns(theirs.get(), CLONE_NEWNET) == 0) made = make();
+  })
+      .join();
+  return made;
+}
+
+// Those of a process's network, asked of the kernel: /proc/PID/net/tcp goes through the tables of
+// all networks of the machine, which takes a tenth of a second.
+std::vector<TcpListener> tcp_listeners(int pid) {
+  std::vector<TcpListener> found;
+  const Fd link = diagnosis_socket(pid);
+  if (!link) return found;
+  for (const std::uint8_t family : {std::uint8_t{AF_INET}, std::uint8_t{AF_INET6}}) {
+    struct {
+      nlmsghdr header{};
+      inet_diag_req_v2 request{};
+    } ask;
+    ask.header.nlmsg_len = sizeof ask;
+    ask.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    ask.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+    ask.request.sdiag_family = family;
+    ask.request.sdiag_protocol = IPPROTO_TCP;
+    ask.request.idiag_states = 1u << TCP_LISTEN;
+    if (::send(link.get(), &ask, sizeof ask, 0) != static_cast<ssize_t>(sizeof ask)) break;
+    alignas(nlmsghdr) char buffer[32768];
+    for (bool whole = false; !whole;) {
+      const auto n = ::recv(link.get(), buffer, sizeof buffer, 0);
+      whole = n <= 0 || take_listeners(buffer, static_cast<std::size_t>(n), found);
     }
   }
   return found;
@@ -202,7 +247,7 @@ std::string network_namespace(int pid) {
 
 std::map<std::uint64_t, std::string> listening_sockets(int pid) {
   std::map<std::uint64_t, std::string> sockets;
-  for (const TcpLine& line : tcp_listeners(pid))
+  for (const TcpListener& line : tcp_listeners(pid))
     sockets[line.inode] = "TCP port " + std::to_string(line.port);
   std::ifstream file(proc(pid, "net/unix"));
   std::string line;
@@ -227,7 +272,7 @@ std::set<std::uint64_t> sockets_of(int pid) {
 std::vector<std::uint16_t> listening_ports(int pid) {
   const auto mine = sockets_of(pid);
   std::vector<std::uint16_t> ports;
-  for (const TcpLine& line : tcp_listeners(pid))
+  for (const TcpListener& line : tcp_listeners(pid))
     if (mine.count(line.inode)) ports.push_back(line.port);
   return ports;
 }
