@@ -139,6 +139,7 @@ struct EventWriter::Kept {
     EpochId lost;
     Version version = 0;
   };
+  bool over = false;  // `done` or `failed` is written
   // By version and number of restarts before the epoch in which it passed.
   std::map<std::pair<Version, std::size_t>, Ledger> ledgers;
   std::vector<Restart> restarts;  // by epoch
@@ -206,6 +207,8 @@ std::unique_ptr<EventWriter> EventWriter::into(int fd) {
 
 template <class J>
 Result<> EventWriter::write(const char* kind, J&& fields) {
+  if (kept_->over) return ok();
+  kept_->over = std::string_view(kind) == "done" || std::string_view(kind) == "failed";
   Json line;
   line["t"] = static_cast<double>((monotonic_ns() - opened_ns_) / 1000) / 1e6;  // to microseconds
   line["ev"] = kind;

@@ -129,6 +129,8 @@ TEST_CASE("P4: an evicted worker that computes, or lives on") {
   CHECK_FINDING(e, "P4", Finding::kHeld);
   e.revenants.front().gone_t = e.revenants.front().woken_t + 60;  // with the run
   CHECK_FINDING(e, "P4", Finding::kBroken);
+  e.stalls = {{e.revenants.front().woken_t, e.revenants.front().woken_t + 58}};  // of the machine
+  CHECK_FINDING(e, "P4", Finding::kHeld);
   e.revenants.front().gone_t.reset();
   CHECK_FINDING(e, "P4", Finding::kBroken);
 }

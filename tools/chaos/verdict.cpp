@@ -210,14 +210,22 @@ std::optional<std::string> computed_outside(const Story& s) {
   return std::nullopt;
 }
 
-// Seconds in which who wakes up left out has to find it out, on a machine that has much to do.
+// Seconds in which who wakes up left out has to find it out, on a machine that has much to do;
+// those in which the machine ran nobody do not count.
 constexpr double kLastsS = 3;
+
+double stalled(const Evidence& e, double from, double to) {
+  double seconds = 0;
+  for (const Stall& stall : e.stalls)
+    seconds += std::max(0.0, std::min(to, stall.to) - std::max(from, stall.from));
+  return seconds;
+}
 
 Verdict fenced(const Evidence& e) {
   if (auto outside = computed_outside(e.loud)) return broken(*outside);
   for (const Revenant& r : e.revenants) {
     const std::string who = r.who.name + " (process " + std::to_string(r.who.pid) + ")";
-    if (!r.gone_t || *r.gone_t > r.woken_t + kLastsS)
+    if (!r.gone_t || *r.gone_t - r.woken_t - stalled(e, r.woken_t, *r.gone_t) > kLastsS)
       return broken(who + ", left out of epoch " + r.epoch + ", woke up and lives on");
     for (const EpochSeen& epoch : e.loud.epochs)
       if (epoch.t > r.woken_t + 1 && r.who.id != 0 && epoch.has(r.who.id))
