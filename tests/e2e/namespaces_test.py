@@ -8,6 +8,9 @@ from chaos_of import chaos, findings, report_of
 from harness import MINUTE, STARLING, main, processes_naming, require, wait_until
 
 
+STEPS = 700  # long enough for whoever was cut off to be back
+
+
 def interfaces():
     """Of a run of chaos, in our own network namespace."""
     return {name for name in os.listdir("/sys/class/net") if name.startswith("starling")}
@@ -23,11 +26,15 @@ def network_namespaces():
     return found
 
 
-def plan_with(place, name, faults, steps=1200, workers=4):
+def plan_with(place, name, faults, steps=STEPS, workers=4):
     path = place.path(name)
     with open(path, "w") as file:
         file.write(f"[run]\nsteps = {steps}\nworkers = {workers}\nlease_ms = 500\n{faults}")
     return path
+
+
+def quiet_digest(place):
+    return place.run(place.job(steps=STEPS), "--workers", 1).digest()
 
 
 CUT = """
@@ -63,7 +70,8 @@ def a_worker_that_is_cut_off_in_a_network_is_left_out_and_comes_back(place):
     if skips(place, "a_worker_that_is_cut_off_in_a_network_is_left_out_and_comes_back"):
         return
     plan = plan_with(place, "plan.toml", CUT)
-    ended, out = chaos(place, place.job(), "--plan", plan, "--links", "namespaces")
+    ended, out = chaos(place, place.job(), "--plan", plan, "--links", "namespaces", "--reference",
+                       quiet_digest(place))
     require(ended.returncode == 0, ended.stdout + ended.stderr)
     report = report_of(out)
     said = re.fullmatch(r"network namespaces; \S+/24 behind (starling\w+)", report["links"])
@@ -107,7 +115,7 @@ kind = "kill"
 target = 0.5
 back_s = 0.1
 """)
-    ended, out = chaos(place, place.job(), "--plan", plan)
+    ended, out = chaos(place, place.job(), "--plan", plan, "--reference", quiet_digest(place))
     require(ended.returncode == 0, ended.stdout + ended.stderr)
     require("links: network namespaces, proxy for corrupt" in ended.stdout, ended.stdout)
     faults = report_of(out)["faults"]
