@@ -118,6 +118,8 @@ TEST_CASE("who was left out while it slept or was cut off has to be gone afterwa
   REQUIRE(gone.size() == 1);
   CHECK(gone[0].gone_t == 1.7);
   CHECK(gone[0].epoch == "1.2");
+  // Another process had the id before.
+  CHECK(revenants_of(story, slept, {{103, 0.2}, {103, 1.7}}).front().gone_t == gone.front().gone_t);
   const auto still_there = revenants_of(story, slept, {});
   REQUIRE(still_there.size() == 1);
   CHECK_FALSE(still_there[0].gone_t.has_value());

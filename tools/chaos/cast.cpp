@@ -126,7 +126,7 @@ bool cannot_act(FaultKind kind) {
 }  // namespace
 
 std::vector<Revenant> revenants_of(const Story& story, const std::vector<Deed>& deeds,
-                                   const std::map<int, double>& gone) {
+                                   const std::multimap<int, double>& gone) {
   std::vector<Revenant> revenants;
   for (const Deed& deed : deeds) {
     if (deed.outcome != Deed::Outcome::kDone || !cannot_act(deed.fault.kind)) continue;
@@ -136,7 +136,10 @@ std::vector<Revenant> revenants_of(const Story& story, const std::vector<Deed>& 
         const double at = committed_at(epoch);
         if (at <= deed.t || at > deed.until_t || epoch.has(target.id)) continue;
         Revenant revenant{target, epoch.id, deed.until_t, std::nullopt};
-        if (const auto it = gone.find(target.pid); it != gone.end()) {
+        const auto [first, last] = gone.equal_range(target.pid);  // in the order of time
+        const auto it =
+            std::find_if(first, last, [&](const auto& g) { return g.second >= deed.t; });
+        if (it != last) {
           if (it->second < deed.until_t) break;  // it was killed in its sleep
           revenant.gone_t = it->second;
         }

@@ -52,7 +52,7 @@ class Cast {
   void elsewhere(std::uint64_t id, bool there);
 
   // When a process that computed was first seen to be gone.
-  const std::map<int, double>& gone() const { return gone_; }
+  const std::multimap<int, double>& gone() const { return gone_; }
   void set_time(double t) { now_ = t; }
 
   // Members of the last epoch that can be hit, in the order of their incarnations.
@@ -68,13 +68,13 @@ class Cast {
   std::list<Player> players_;  // addresses stay
   EpochSeen epoch_;            // the last one told of
   std::set<std::uint64_t> elsewhere_;
-  std::map<int, double> gone_;
-  std::set<int> watched_;  // processes that have computed and are there
+  std::multimap<int, double> gone_;  // process ids come again
+  std::set<int> watched_;            // processes that have computed and are there
   double now_ = 0;
 };
 
 // Workers that were left out of an epoch while they were stopped or cut off, and then were not.
 std::vector<Revenant> revenants_of(const Story& story, const std::vector<Deed>& deeds,
-                                   const std::map<int, double>& gone);
+                                   const std::multimap<int, double>& gone);
 
 }  // namespace starling::chaos

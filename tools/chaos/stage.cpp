@@ -192,8 +192,8 @@ Result<Evidence> Stage::disturbed() {
     return line.find("/raft.log") != std::string::npos;
   });
   evidence.deeds = disturber.deeds();
-  for (ProcessEnd& end : ends_) {
-    end.expected = explained(end);
+  for (auto& [end, player] : ends_) {
+    end.expected = explained(end, *player);
     evidence.ends.push_back(end);
   }
   evidence.stalls = stalls_;
@@ -262,7 +262,8 @@ void Stage::take_ends() {
     }
     if (end.pid == stranger_) stranger_status_ = end.status;
     const auto it = process_names_.find(end.pid);
-    if (it != process_names_.end()) ends_.push_back({it->second->name, end.pid, end.status, true});
+    if (it != process_names_.end())
+      ends_.push_back({{it->second->name, end.pid, end.status, true}, it->second});
   }
 }
 
@@ -431,9 +432,8 @@ void Stage::wait_for_workers() {
 }
 
 // Whether a worker's process may end with this, given what was done to it.
-bool Stage::explained(const ProcessEnd& end) const {
+bool Stage::explained(const ProcessEnd& end, const Player& player) const {
   constexpr int kKilled = 128 + SIGKILL, kFenced = 75;
-  const Player& player = *process_names_.at(end.pid);
   if (end.status == 0 || end.status == *run_status_) return true;
   if (end.status == kKilled) return player.killed || player.guard_killed;
   if (end.status == 128 + SIGTERM) return player.leaving;

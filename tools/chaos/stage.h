@@ -73,7 +73,7 @@ class Stage {
   std::vector<Stranger> strangers();
   void wait_for_workers();
   void find_leftovers(Evidence& evidence);
-  bool explained(const ProcessEnd& end) const;
+  bool explained(const ProcessEnd& end, const Player& player) const;
   double now() const;
   std::string path(const std::string& name) const;
 
@@ -92,7 +92,7 @@ class Stage {
   Story story_;
   Cast cast_;
   std::map<int, Player*> process_names_;  // whose every process was, guards too
-  std::vector<ProcessEnd> ends_;
+  std::vector<std::pair<ProcessEnd, const Player*>> ends_;
   std::future<std::vector<Stranger>> knocking_;
   pid_t stranger_ = 0;  // a worker with keys of its own
   std::set<int> stranger_pids_;
