@@ -207,8 +207,9 @@ std::unique_ptr<EventWriter> EventWriter::into(int fd) {
 
 template <class J>
 Result<> EventWriter::write(const char* kind, J&& fields) {
-  if (kept_->over) return ok();
-  kept_->over = std::string_view(kind) == "done" || std::string_view(kind) == "failed";
+  const std::string_view what = kind;
+  if (kept_->over && what != "step" && what != "ledger") return ok();
+  kept_->over = kept_->over || what == "done" || what == "failed";
   Json line;
   line["t"] = static_cast<double>((monotonic_ns() - opened_ns_) / 1000) / 1e6;  // to microseconds
   line["ev"] = kind;

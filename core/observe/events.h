@@ -102,7 +102,7 @@ class EventWriter {
   Result<> leader(std::uint64_t term, std::uint32_t coordinator, std::uint64_t pid,
                   std::uint64_t election_ms);
   Result<> warning(const std::string& text);
-  // Nothing is written after the end: what others tell later changes nothing.
+  // After the end only steps and ledgers are written, of which a coordinator may hear later.
   Result<> done(Version version, const Digest& digest, double loss);
   Result<> failed(int code, const std::string& reason);
 

@@ -255,7 +255,7 @@ TEST_CASE("events: two ledgers and no restart are a bug, at the end at the lates
   CHECK(writer->done(4, Digest{1, 2}, 1.0).error().code() == Code::kInternal);
 }
 
-TEST_CASE("events: nothing follows the end") {
+TEST_CASE("events: nothing but the last steps follows the end") {
   const Folder folder;
   const auto writer = EventWriter::open(folder.path()).value();
   REQUIRE(writer->done(4, Digest{1, 2}, 1.0));
@@ -263,6 +263,8 @@ TEST_CASE("events: nothing follows the end") {
   REQUIRE(writer->leader(2, 1, 3, 4));  // of an election that ended when the job had
   REQUIRE(writer->warning("late"));
   CHECK(std::filesystem::file_size(writer->path()) == size);
+  REQUIRE(writer->step(StepRecord{.version = 3}, kEpoch, 1, 1.0));
+  CHECK(std::filesystem::file_size(writer->path()) > size);
 }
 
 TEST_CASE("events: a folder in use, with a run, or impossible is refused") {
