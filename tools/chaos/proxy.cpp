@@ -35,23 +35,6 @@ constexpr std::size_t kChunkBytes = 128 * 1024;
 constexpr std::size_t kQueueBytesMax = 4u << 20;  // of one direction; then it is not read further
 constexpr std::uint64_t kHandshakeBytes = 512;  // nothing is flipped in a connection's first bytes
 
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 sockaddr_in address_of(const std::string& host, std::uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -88,7 +71,7 @@ struct Watched {
 
 struct Front : Watched {
   std::string worker;
-  Socket socket;
+  Fd socket;
   sockaddr_in target{};
   bool bulk = false;
   std::optional<QuietPort> kept;  // the target, where it is ours to keep
@@ -101,7 +84,7 @@ struct Connection : Watched {
       0;  // incarnation that dialled; 0: not a bulk connection, or not known yet
   bool bulk = false;
   std::string hello;        // so far
-  Socket near, far;         // the dialler's end and the target's
+  Fd near, far;             // the dialler's end and the target's
   Direction out, back;      // from near to far, and back
   std::size_t waiting = 0;  // bytes that a cut keeps from going on
   std::string damaged;      // worker on whose behalf a bit was flipped in here; empty: none
@@ -120,7 +103,7 @@ struct Link {
 
 class Running : public Proxy {
  public:
-  Running(std::string host, Socket epoll, Socket wake)
+  Running(std::string host, Fd epoll, Fd wake)
       : host_(std::move(host)), epoll_(std::move(epoll)), wake_(std::move(wake)) {
     watch(wake_, &woken_, EPOLLIN);
     thread_ = std::thread([this] { run(); });
@@ -147,7 +130,7 @@ class Running : public Proxy {
 
   Result<std::uint16_t> add_front(const std::string& worker, const sockaddr_in& target, bool bulk,
                                   std::optional<QuietPort> kept) {
-    Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     sockaddr_in address = address_of(host_, 0);
     socklen_t size = sizeof address;
     auto* generic = reinterpret_cast<sockaddr*>(&address);
@@ -196,7 +179,7 @@ class Running : public Proxy {
   }
 
  private:
-  void watch(const Socket& socket, Watched* what, std::uint32_t events) {
+  void watch(const Fd& socket, Watched* what, std::uint32_t events) {
     epoll_event event{};
     event.events = events;
     event.data.ptr = what;
@@ -252,11 +235,11 @@ class Running : public Proxy {
   void accept_all(Front& front) {
     if (front.closed) return;
     for (;;) {
-      Socket near(::accept4(front.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      Fd near(::accept4(front.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (near.get() < 0) return;
-      Socket far(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      Fd far(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
       const int on = 1;
-      for (const Socket* s : {&near, &far})
+      for (const Fd* s : {&near, &far})
         ::setsockopt(s->get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
       Connection& c = connections_.emplace_back();
       c.what = Watched::What::kConnection;
@@ -308,7 +291,7 @@ class Running : public Proxy {
 
   void hold(Connection& c, const std::array<Link*, 2>& links) {
     std::size_t waiting = c.out.bytes + c.back.bytes;
-    for (const Socket* s : {&c.near, &c.far}) {
+    for (const Fd* s : {&c.near, &c.far}) {
       int unread = 0;
       if (::ioctl(s->get(), FIONREAD, &unread) == 0) waiting += static_cast<std::size_t>(unread);
     }
@@ -318,8 +301,7 @@ class Running : public Proxy {
     c.waiting = waiting;
   }
 
-  bool hear(Connection& c, const Socket& speaker, Direction& d, Clock::time_point due,
-            bool dialler) {
+  bool hear(Connection& c, const Fd& speaker, Direction& d, Clock::time_point due, bool dialler) {
     if (d.ended || d.bytes >= kQueueBytesMax) return false;
     std::string bytes(kChunkBytes, '\0');
     const auto n = ::recv(speaker.get(), bytes.data(), bytes.size(), 0);
@@ -343,7 +325,7 @@ class Running : public Proxy {
     return true;
   }
 
-  bool tell(Connection& c, Direction& d, const Socket& listener, Clock::time_point now,
+  bool tell(Connection& c, Direction& d, const Fd& listener, Clock::time_point now,
             const std::array<Link*, 2>& links) {
     // Whose hello is not whole is not known, and might be cut off.
     if (c.bulk && &d == &c.out && c.hello.size() < sizeof(collectives::Hello) && !d.ended)
@@ -397,7 +379,7 @@ class Running : public Proxy {
   }
 
   const std::string host_;
-  Socket epoll_, wake_;
+  Fd epoll_, wake_;
   Watched woken_{Watched::What::kWake};
   std::thread thread_;
   std::atomic<bool> stopping_{false};
@@ -411,7 +393,7 @@ class Running : public Proxy {
 }  // namespace
 
 Result<std::unique_ptr<Proxy>> Proxy::start(std::string host) {
-  Socket epoll(::epoll_create1(EPOLL_CLOEXEC)), wake(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  Fd epoll(::epoll_create1(EPOLL_CLOEXEC)), wake(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (epoll.get() < 0 || wake.get() < 0) return unavailable("no proxy");
   return std::unique_ptr<Proxy>(
       std::make_unique<Running>(std::move(host), std::move(epoll), std::move(wake)));
@@ -422,30 +404,17 @@ Result<QuietPort> QuietPort::take() {
   constexpr std::uint32_t kFirst = 18000, kCount = 14000;  // Linux dials from 32768 on
   for (std::uint32_t tried = 0; tried < kCount; ++tried) {
     const auto port = static_cast<std::uint16_t>(kFirst + next++ % kCount);
-    QuietPort taken(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), port);
+    QuietPort taken(Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), port);
     const sockaddr_in address = address_of("127.0.0.1", port);
-    if (taken.fd_ < 0 ||
-        ::bind(taken.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    if (!taken.fd_ ||
+        ::bind(taken.fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
       continue;
     // Only now: bound without it nobody had the port, and with it the listener may have it as well.
     const int on = 1;
-    ::setsockopt(taken.fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    ::setsockopt(taken.fd_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     return taken;
   }
   return Error(Code::kUnavailable, "no free port from 18000 to 31999");
-}
-
-QuietPort::QuietPort(QuietPort&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), port_(other.port_) {}
-
-QuietPort& QuietPort::operator=(QuietPort&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(port_, other.port_);
-  return *this;
-}
-
-QuietPort::~QuietPort() {
-  if (fd_ >= 0) ::close(fd_);
 }
 
 }  // namespace starling::chaos

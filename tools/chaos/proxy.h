@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/base/result.h"
+#include "tools/chaos/fd.h"
 
 namespace starling::chaos {
 
@@ -37,14 +38,11 @@ class QuietPort {
  public:
   // Errors: kUnavailable  all are taken.
   static Result<QuietPort> take();
-  QuietPort(QuietPort&& other) noexcept;
-  QuietPort& operator=(QuietPort&& other) noexcept;
-  ~QuietPort();
   std::uint16_t port() const { return port_; }
 
  private:
-  QuietPort(int fd, std::uint16_t port) : fd_(fd), port_(port) {}
-  int fd_;  // bound, never listening
+  QuietPort(Fd fd, std::uint16_t port) : fd_(std::move(fd)), port_(port) {}
+  Fd fd_;  // bound, never listening
   std::uint16_t port_;
 };
 
