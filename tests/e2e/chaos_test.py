@@ -6,7 +6,7 @@ from harness import main, processes_naming, require, same
 
 
 def every_promise_holds_under_random_faults(place):
-    ended, out = chaos(place, place.job(), "--random", "--seed", 5, "--duration", 12, "--steps", 1200)
+    ended, out = chaos(place, place.job(), "--random", "--seed", 5, "--duration", 8, "--steps", 700)
     require(ended.returncode == 0, ended.stdout + ended.stderr)
     report = report_of(out)
     found = findings(report)
@@ -25,7 +25,7 @@ def a_plan_repeats_its_faults_and_takes_a_reference(place):
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 300
+steps = 150
 workers = 3
 coordinators = 1
 [[fault]]
@@ -83,7 +83,7 @@ def links_that_are_cut_damaged_and_slow_change_no_bit(place):
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 1200
+steps = 700
 workers = 4
 lease_ms = 500
 [[fault]]
@@ -123,7 +123,7 @@ def a_coordinator_without_space_ends_and_comes_back(place):
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 800
+steps = 450
 workers = 3
 [[fault]]
 at_s = 0.5
@@ -138,7 +138,7 @@ for_s = 1
         said = [line for line in file if "coordinator-1/raft.log" in line]
     require(said, "coordinator-1 did not say why it ended")
     held_back, out = chaos(place, place.job(), "--random", "--kinds", "disk-full", "--duration", 2,
-                           "--coordinators", 1, "--reference", "0" * 32, "--steps", 300)
+                           "--coordinators", 1, "--reference", "0" * 32, "--steps", 150)
     require("held back: 0 coordinators are up" in held_back.stdout, held_back.stdout)
 
 
@@ -150,7 +150,7 @@ def a_checkpoint_without_space_is_given_up_and_training_goes_on(place):
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 600
+steps = 400
 workers = 3
 coordinators = 1
 [[fault]]
@@ -166,7 +166,7 @@ for_s = 0.5
 
 
 def a_run_that_is_there_already_is_disturbed_within_limits(place):
-    job = place.job(steps=3000)
+    job = place.job(steps=1500)
     quiet = place.run(job, "--workers", 1)
     quiet.end()
     run = place.run(job, "--workers", 4)
