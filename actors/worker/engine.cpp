@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/guard/status.h"
+#include "actors/scheduling.h"
 #include "core/base/check.h"
 #include "core/wire/step_codec.h"
 
@@ -271,10 +272,39 @@ void Engine::execute(const Connect& c) {
   };
   events.on_drained = [post, epoch] { post({epoch, Kind::kDrained, 0, {}, {}}); };
   io->mesh = std::make_unique<collectives::Mesh>(std::move(mesh), std::move(events), listener_);
+  prepare_memory(*c.plan, c.self);
   log_.info("connecting", {{"epoch", to_string(epoch)}, {"rank", c.self}, {"world", world}});
   collectives::Mesh& started = *io->mesh;
   epochs_[epoch] = std::move(io);
   started.start();
+}
+
+void Engine::prepare_memory(const Plan& plan, Rank self) {
+  if (is_preparing_) return;  // no harm: it is found when it is written
+  std::vector<SegmentId> segments;
+  for (SegmentId s = 0; s < layout_.segments(); ++s) {
+    const auto& holders = plan.holders[s];
+    if (!state_.holds(s) && std::find(holders.begin(), holders.end(), self) != holders.end())
+      segments.push_back(s);
+  }
+  for (const Move& move : plan.moves)
+    for (SegmentId s = move.segments.first; s < move.segments.first + move.segments.count; ++s)
+      if (move.target == self) segments.push_back(s);
+  const bool first = !std::exchange(prepared_, true);
+  if (segments.empty() && !first) return;
+  is_preparing_ = true;
+  preparing_ = std::jthread([this, first, segments](const std::stop_token& stop) {
+    run_behind();
+    if (first) {
+      state_.prepare_parameters(stop);
+      accumulators_.prepare(stop);
+    }
+    for (const SegmentId s : segments) {
+      totals_.prepare(s, stop);
+      state_.prepare(s, stop);
+    }
+    is_preparing_ = false;
+  });
 }
 
 void Engine::execute(const Stop& c) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
@@ -161,6 +162,10 @@ class Engine : private collectives::GatherSource {
   void at(WorkPhase phase);
   // What this worker holds is not what it was given: its life ends, with a line that says so.
   void end_damaged(const char* what, SegmentId segment);
+  // Finds memory on a thread that lets others go first: what the plan gives this worker to hold
+  // and, the first time, what every step writes. A huge page takes a machine that lends its
+  // memory out up to 10 ms, which else the first step of an epoch waits for.
+  void prepare_memory(const Plan& plan, Rank self);
   // Keeps the lease during long work: the last heartbeat again, if it is due.
   void breathe();
 
@@ -197,6 +202,9 @@ class Engine : private collectives::GatherSource {
   std::chrono::steady_clock::time_point passed_;
   std::chrono::steady_clock::time_point breathed_;
   std::optional<Message> heartbeat_;
+  bool prepared_ = false;  // once: what every step writes
+  std::atomic<bool> is_preparing_ = false;
+  std::jthread preparing_;
 };
 
 }  // namespace starling::actors

@@ -42,6 +42,8 @@ class Accumulators {
   // Micro-batches that have been added completely, ascending.
   std::vector<MicroBatch> done() const;
   void clear();
+  // Memory for the sums, before they are needed (LazyPages::prepare). Threads: any.
+  void prepare(const std::stop_token& stop) const { sums_.prepare(0, sums_.size(), stop); }
 
   std::span<const std::int32_t> sums() const { return sums_.all(); }  // [layout.elements()]
   std::span<const ProofLanes> lanes() const { return lanes_; }        // [layout.segments()]

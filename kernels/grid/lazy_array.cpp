@@ -10,6 +10,15 @@
 #include "core/base/check.h"
 
 namespace starling::kernels {
+namespace {
+
+constexpr std::size_t kHugePage = 2u << 20;
+
+std::size_t page_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
 
 LazyPages::LazyPages(std::size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
@@ -19,7 +28,6 @@ LazyPages::LazyPages(std::size_t bytes) : bytes_(bytes) {
   data_ = static_cast<std::byte*>(p);
   // Huge pages make a killed worker's memory, hence its sockets, go sooner (design, section 3).
   // Advice only: a kernel without them refuses, which changes nothing else.
-  constexpr std::size_t kHugePage = 2u << 20;
   if (bytes >= kHugePage) (void)::madvise(p, bytes, MADV_HUGEPAGE);
 }
 
@@ -27,10 +35,22 @@ LazyPages::~LazyPages() {
   if (data_ != nullptr) ::munmap(data_, bytes_);
 }
 
+void LazyPages::prepare(std::size_t offset, std::size_t count, const std::stop_token& stop) const {
+  STARLING_CHECK(offset <= bytes_);
+  STARLING_CHECK(count <= bytes_ - offset);
+  const std::size_t end = offset + count;
+  // A huge page a call: the address space is locked meanwhile.
+  for (std::size_t at = offset / page_bytes() * page_bytes(); at < end && !stop.stop_requested();
+       at = (at / kHugePage + 1) * kHugePage) {
+    const std::size_t next = std::min(end, (at / kHugePage + 1) * kHugePage);
+    if (::madvise(data_ + at, next - at, MADV_POPULATE_WRITE) != 0) return;
+  }
+}
+
 void LazyPages::release(std::size_t offset, std::size_t count) {
   STARLING_CHECK(offset <= bytes_);
   STARLING_CHECK(count <= bytes_ - offset);
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t page = page_bytes();
   const std::size_t end = offset + count;
   const std::size_t first_whole = std::min(end, (offset + page - 1) / page * page);
   const std::size_t last_whole = std::max(first_whole, end / page * page);

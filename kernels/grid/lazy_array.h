@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <span>
+#include <stop_token>
 #include <type_traits>
 #include <utility>
 
@@ -21,6 +22,10 @@ class LazyPages {
   LazyPages& operator=(LazyPages&&) = delete;
 
   std::byte* data() const { return data_; }
+  // Has the kernel find the memory of [offset, offset + count) now, by and by, and not when it is
+  // first written. Changes no byte: any thread may ask while others read and write. Ends early once
+  // `stop` is asked for; advice only, without effect before Linux 5.14.
+  void prepare(std::size_t offset, std::size_t count, const std::stop_token& stop) const;
   // Makes [offset, offset + count) zeros and gives whole pages inside it back to the kernel.
   void release(std::size_t offset, std::size_t count);
 
@@ -45,6 +50,9 @@ class LazyArray {
   std::span<T> part(std::size_t first, std::size_t n) { return all().subspan(first, n); }
   std::span<const T> part(std::size_t first, std::size_t n) const {
     return all().subspan(first, n);
+  }
+  void prepare(std::size_t first, std::size_t n, const std::stop_token& stop) const {
+    pages_.prepare(first * sizeof(T), n * sizeof(T), stop);
   }
   void release(std::size_t first, std::size_t n) {
     pages_.release(first * sizeof(T), n * sizeof(T));

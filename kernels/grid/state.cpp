@@ -65,6 +65,17 @@ void State::drop(SegmentId segment) {
   labels_[segment] = kNoVersion;
 }
 
+void State::prepare_parameters(const std::stop_token& stop) const {
+  parameters_.prepare(0, parameters_.size(), stop);
+}
+
+void State::prepare(SegmentId segment, const std::stop_token& stop) const {
+  const Span span = span_of(segment);
+  weights_.prepare(span.first(), span.count(), stop);
+  if (moments_ >= 1) first_.prepare(span.first(), span.count(), stop);
+  if (moments_ == 2) second_.prepare(span.first(), span.count(), stop);
+}
+
 State::Segment State::segment(SegmentId segment) const {
   STARLING_CHECK(holds(segment));
   const Span span = span_of(segment);

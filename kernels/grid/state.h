@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <span>
+#include <stop_token>
 #include <vector>
 
 #include "core/base/bytes.h"
@@ -39,6 +40,10 @@ class State {
   // Holding a segment again changes nothing. drop() gives its memory back.
   void hold(SegmentId segment);
   void drop(SegmentId segment);
+  // Memory for what is about to be written, before it is needed (LazyPages::prepare): the working
+  // parameters, and these segments as if they were held. Threads: any, whatever others do.
+  void prepare_parameters(const std::stop_token& stop) const;
+  void prepare(SegmentId segment, const std::stop_token& stop) const;
   bool holds(SegmentId segment) const { return held_[segment] != 0; }
   Version label(SegmentId segment) const { return labels_[segment]; }
 

@@ -35,6 +35,11 @@ std::uint64_t Totals::checksum(SegmentId segment) const {
                                     std::uint64_t{layout_.block_count(segment)} * kBlock)));
 }
 
+void Totals::prepare(SegmentId segment, const std::stop_token& stop) const {
+  sums_.prepare(std::uint64_t{layout_.first_block(segment)} * kBlock,
+                std::uint64_t{layout_.block_count(segment)} * kBlock, stop);
+}
+
 void Totals::seal(SegmentId segment) {
   checksums_[segment] = checksum(segment);
 }

@@ -32,6 +32,9 @@ class Totals {
   std::span<ProofLanes> lanes() { return lanes_; }  // [layout.segments()]
   std::span<const ProofLanes> lanes() const { return lanes_; }
 
+  // Memory for the sums of a segment, before they are needed (LazyPages::prepare). Threads: any.
+  void prepare(SegmentId segment, const std::stop_token& stop) const;
+
   // Takes an entry of any worker's side list. Error kCorrupt, and nothing is taken, if it cannot be
   // one of this job's: block or micro-batch out of range, not finite, padding not zero, or there
   // already.
