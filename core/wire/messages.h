@@ -67,7 +67,7 @@ struct Member {
   std::uint16_t port = 0;
   std::string failure_domain;  // empty: none stated
   bool joiner = false;         // has no state yet when the epoch begins
-  bool draining = false;       // announced its leave: gets no share
+  bool draining = false;       // announced its leave: keeps nothing longer than it must
 };
 
 // In step (first step of the epoch + step_offset) the source sends its state of these segments to

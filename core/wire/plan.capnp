@@ -70,7 +70,7 @@ struct Member {
   port @3 :UInt16;
   failureDomain @4 :Text;
   joiner @5 :Bool;    # has no state when the epoch begins
-  draining @6 :Bool;  # announced its leave: gets no share
+  draining @6 :Bool;  # announced its leave: keeps nothing longer than it must
 }
 
 # In step (first step of the epoch + stepOffset) `source` sends its state of segments

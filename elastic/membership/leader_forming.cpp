@@ -137,11 +137,10 @@ void Leader::try_form() {
     const Contact& c = contact(who);
     if (c.report && c.report->promise > forming_->asked && c.report->promise.term == term_)
       return form(forming_->cause);
-    const auto* worker = group_.find(who);
     const bool counts = c.report && (c.report->promise == forming_->asked ||  // R11
                                      config_.bugs.r11_any_report);
     if (counts)
-      reporters.push_back({who, *c.report, worker && worker->leaving});
+      reporters.push_back({who, *c.report});
     else
       missing.push_back(who);
   }

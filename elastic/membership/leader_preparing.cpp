@@ -127,8 +127,8 @@ std::vector<Rank> Leader::shares_for(const std::vector<Member>& members) const {
   for (const Member& m : members) {
     const auto it = contacts_.find(m.who.nonce);
     const std::uint64_t ns = it == contacts_.end() ? 0 : it->second.micro_batch_ns;
-    capacities.push_back({ns, m.draining, 0});
-    if (ns != 0 && !m.draining) known.push_back(ns);
+    capacities.push_back({ns, 0});
+    if (ns != 0) known.push_back(ns);
   }
   if (!known.empty()) {
     const auto middle = known.begin() + static_cast<std::ptrdiff_t>(known.size() / 2);

@@ -93,7 +93,6 @@ Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters, Ve
     const Report& report = reporters[r].report;
     Capacity& c = capacities.emplace_back();
     c.micro_batch_ns = report.micro_batch_ns;
-    c.draining = reporters[r].draining;
     if (report.version != base) continue;
     for (MicroBatch m : report.share) {
       if (m >= micro_batches || shares[m] != kNoRank)

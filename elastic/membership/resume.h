@@ -16,7 +16,6 @@ namespace starling::elastic {
 struct Reporter {
   Incarnation who;
   Report report;
-  bool draining = false;
 };
 
 struct Resume {

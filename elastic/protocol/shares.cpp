@@ -22,15 +22,6 @@ std::uint64_t bounded(std::uint64_t micro_batch_ns) {
   return std::min(micro_batch_ns, kMicroBatchNsMax);
 }
 
-// Whether each member gets anything at all.
-std::vector<bool> working(const std::vector<Capacity>& members) {
-  std::vector<bool> works(members.size());
-  for (std::size_t r = 0; r < members.size(); ++r) works[r] = !members[r].draining;
-  if (std::none_of(works.begin(), works.end(), [](bool w) { return w; }))
-    works.assign(members.size(), true);
-  return works;
-}
-
 std::vector<std::uint32_t> counts_of(const std::vector<Rank>& shares, std::size_t world) {
   std::vector<std::uint32_t> counts(world);
   for (const Rank r : shares) ++counts[r];
@@ -51,7 +42,7 @@ std::vector<std::uint32_t> counts_dealt(const std::vector<Capacity>& members,
   return counts_of(deal(members, micro_batches), members.size());
 }
 
-// All that work are known to be about as fast as each other: differences that are measured are
+// All are known to be about as fast as each other: differences that are measured are
 // noise rather than a reason that one computes more.
 bool may_be_equal(const std::vector<std::uint32_t>& equal, const std::vector<std::uint32_t>& best,
                   const std::vector<Capacity>& members) {
@@ -77,10 +68,8 @@ std::vector<Rank> in_runs(const std::vector<std::uint32_t>& counts) {
 
 std::vector<Rank> deal(const std::vector<Capacity>& members, std::uint32_t count) {
   STARLING_CHECK(!members.empty());
-  const auto works = working(members);
-  bool some_known = false;
-  for (std::size_t r = 0; r < members.size(); ++r)
-    some_known = some_known || (works[r] && members[r].micro_batch_ns != 0);
+  const bool some_known = std::any_of(members.begin(), members.end(),
+                                      [](const Capacity& c) { return c.micro_batch_ns != 0; });
 
   std::vector<Rank> dealt;
   std::vector<std::uint64_t> each(members.size(), 1);
@@ -88,7 +77,6 @@ std::vector<Rank> deal(const std::vector<Capacity>& members, std::uint32_t count
                       std::greater<>>
       turns;  // when a member would have done its next, and who; the first on top
   for (Rank r = 0; r < members.size(); ++r) {
-    if (!works[r]) continue;
     const Capacity& member = members[r];
     if (some_known && member.micro_batch_ns == 0) {
       if (member.left == 0 && dealt.size() < count) dealt.push_back(r);
@@ -112,10 +100,8 @@ std::vector<Rank> first_shares(const std::vector<Capacity>& members, std::uint32
   return in_runs(may_be_equal(equal, best, members) ? equal : best);
 }
 
-std::vector<Rank> equal_shares(const std::vector<Member>& members, std::uint32_t micro_batches) {
-  std::vector<Capacity> capacities;
-  for (const Member& m : members) capacities.push_back({0, m.draining, 0});
-  return first_shares(capacities, micro_batches);
+std::vector<Rank> equal_shares(std::size_t world, std::uint32_t micro_batches) {
+  return first_shares(std::vector<Capacity>(world), micro_batches);
 }
 
 std::vector<Rank> next_shares(const std::vector<Rank>& before,
@@ -124,11 +110,9 @@ std::vector<Rank> next_shares(const std::vector<Rank>& before,
   const auto count = static_cast<std::uint32_t>(before.size());
   const auto best = counts_dealt(members, count), equal = equal_counts(members, count);
   if (may_be_equal(equal, best, members)) return in_runs(equal);
-  const auto works = working(members);
-  bool may_stay = true;
-  for (std::size_t r = 0; r < members.size(); ++r)
-    may_stay = may_stay && (works[r] ? members[r].micro_batch_ns != 0 : old[r] == 0);
-  if (!may_stay) return in_runs(best);
+  if (std::any_of(members.begin(), members.end(),
+                  [](const Capacity& c) { return c.micro_batch_ns == 0; }))
+    return in_runs(best);
   const std::uint64_t shortest = end_of(best, members);
   const bool worth_it = end_of(old, members) - shortest > shortest / kWorthChanging;
   return in_runs(worth_it ? best : old);

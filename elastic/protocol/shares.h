@@ -5,6 +5,7 @@
 // The shares of an epoch's first step are in its plan. Those of every later step follow from the
 // shares and the votes of the step before it, which every member of the epoch has.
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -20,29 +21,28 @@ inline constexpr std::uint64_t kMicroBatchNsMax = std::uint64_t{1} << 42;
 // What is known of one member, by rank.
 struct Capacity {
   std::uint64_t micro_batch_ns = 0;  // what its next one takes; 0: not known
-  bool draining = false;
-  std::uint32_t left = 0;  // micro-batches that it has to do already
+  std::uint32_t left = 0;            // micro-batches that it has to do already
 };
 
 // Deals `count` micro-batches one by one, each to the member that would have done it first; the
 // lower rank if several would. So the last is done as early as can be. Returns the rank of each.
-//   - A draining member gets nothing unless all drain.
 //   - Where some speeds are known, a member of unknown speed gets one micro-batch, before the
 //     others, to be measured by it; none if it has something to do already.
 //   - Where none is known, all count as equally fast.
 // Cost: count * log(members).
 std::vector<Rank> deal(const std::vector<Capacity>& members, std::uint32_t count);
 
-// Shares of a step of which nothing is done yet: rank of each micro-batch, in runs by rank. Equal up
-// to one where all speeds are known and others would make the step shorter by a twentieth at most.
+// Shares of a step of which nothing is done yet: rank of each micro-batch, in runs by rank. Equal
+// up to one where all speeds are known and others would make the step shorter by a twentieth at
+// most.
 std::vector<Rank> first_shares(const std::vector<Capacity>& members, std::uint32_t micro_batches);
 // The same when no speed is known: equal up to one.
-std::vector<Rank> equal_shares(const std::vector<Member>& members, std::uint32_t micro_batches);
+std::vector<Rank> equal_shares(std::size_t world, std::uint32_t micro_batches);
 
 // Shares of the step after the one that was shared like `before` (rank of each micro-batch). Every
 // member's number of micro-batches stays unless equal ones will do as above, computing becomes
-// shorter by a tenth of what is possible, or it could not stay: somebody drains, or is to be
-// measured. So noise moves nothing.
+// shorter by a tenth of what is possible, or it could not stay: somebody is to be measured. So
+// noise moves nothing.
 std::vector<Rank> next_shares(const std::vector<Rank>& before,
                               const std::vector<Capacity>& members);
 

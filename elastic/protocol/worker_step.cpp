@@ -71,10 +71,9 @@ std::vector<Rank> Worker::shares_of(Version version) const {
     const bool switched = plan.kind == PlanKind::kPrepared && !run.joiner();
     const bool told = plan.shares.size() == config_.micro_batches &&
                       !(config_.bugs.shares_not_of_plan && switched);
-    return told ? plan.shares : equal_shares(plan.members, config_.micro_batches);
+    return told ? plan.shares : equal_shares(plan.members.size(), config_.micro_batches);
   }
-  std::vector<Capacity> capacities;
-  for (const Member& m : plan.members) capacities.push_back({0, m.draining, 0});
+  std::vector<Capacity> capacities(plan.members.size());
   for (const auto& [rank, vote] : run.votes)
     if (!config_.bugs.shares_by_some_votes || rank != run.self)
       capacities[rank].micro_batch_ns = vote.micro_batch_ns;

@@ -19,7 +19,7 @@ constexpr std::uint64_t kNsPerMs = 1'000'000;
 std::vector<Capacity> of_ms(const std::vector<std::uint64_t>& ms, std::size_t times = 1) {
   std::vector<Capacity> members;
   for (; times > 0; --times)
-    for (const std::uint64_t each : ms) members.push_back({each * kNsPerMs, false, 0});
+    for (const std::uint64_t each : ms) members.push_back({each * kNsPerMs, 0});
   return members;
 }
 
@@ -59,17 +59,8 @@ TEST_CASE("shares: equal up to one where no speed is known") {
       const auto n = first(std::vector<Capacity>(world), m);
       CHECK(std::is_sorted(n.rbegin(), n.rend()));
       CHECK(n.front() - n.back() <= 1);
-      std::vector<Member> members(world);
-      CHECK(counts(equal_shares(members, m), world) == n);
+      CHECK(counts(equal_shares(world, m), world) == n);
     }
-}
-
-TEST_CASE("shares: nothing for who drains, unless all do") {
-  auto members = of_ms({20, 5, 20});
-  members[1].draining = true;
-  CHECK(first(members, 8) == Counts{4, 0, 4});
-  for (auto& m : members) m.draining = true;
-  CHECK(first(members, 6) == Counts{1, 4, 1});
 }
 
 TEST_CASE("shares: one micro-batch for who is to be measured, while there are any") {
@@ -96,7 +87,7 @@ TEST_CASE("shares: the longest times and the largest job do not overflow") {
 
 // ---- Properties -------------------------------------------------------------------------------
 
-// Random groups and jobs; draining and unknown members only where asked.
+// Random groups and jobs; unknown members only where asked.
 struct Draw {
   explicit Draw(std::uint32_t seed) : dice(seed) {}
   std::uint64_t range(std::uint64_t low, std::uint64_t high) {
@@ -107,7 +98,6 @@ struct Draw {
     for (auto& m : all) {
       m.micro_batch_ns = range(1, 100) * 1000;
       if (mixed && range(0, 4) == 0) m.micro_batch_ns = 0;
-      if (mixed && range(0, 4) == 0) m.draining = true;
     }
     return all;
   }
@@ -154,11 +144,6 @@ TEST_CASE("shares: every micro-batch once, in runs by rank, whatever came before
     CHECK(std::is_sorted(next.begin(), next.end()));
     CHECK(next.back() < members.size());
     CHECK(next_shares(next, members) == next);  // the same votes again change nothing more
-    const bool all_drain =
-        std::all_of(members.begin(), members.end(), [](const Capacity& c) { return c.draining; });
-    const auto n = counts(next, members.size());
-    for (std::size_t r = 0; r < n.size(); ++r)
-      if (members[r].draining && !all_drain) CHECK(n[r] == 0);
   }
 }
 
