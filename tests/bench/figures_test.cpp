@@ -22,14 +22,11 @@ chaos::Story steps_at(const std::vector<std::pair<double, std::uint32_t>>& told,
   return story;
 }
 
-chaos::EpochSeen epoch(double t, const std::string& id, std::uint32_t working,
-                       std::uint32_t draining = 0, const std::string& kind = "prepared") {
+chaos::EpochSeen epoch(double t, const std::string& id, const std::string& kind = "prepared") {
   chaos::EpochSeen seen;
   seen.t = t;
   seen.id = id;
   seen.kind = kind;
-  for (std::uint32_t i = 0; i < working + draining; ++i)
-    seen.members.push_back({i, "", i >= working});
   return seen;
 }
 
@@ -60,24 +57,15 @@ TEST_CASE("the gap of a loss is before the first step without the lost, and the 
   CHECK(gap_after(story, 30, 3).longest == 0);
 }
 
-TEST_CASE("who drains does not compute") {
-  chaos::Story story;
-  story.epochs = {epoch(0, "1.1", 8), epoch(1, "1.2", 8, 8)};
-  CHECK(working(story, "1.1") == 8);
-  CHECK(working(story, "1.2") == 8);
-  CHECK(working(story, "1.3") == 0);
-}
-
 // 64 micro-batches: 8 each for 8 workers, 4 for 16, 6 for 12, 16 for 4.
 TEST_CASE("an undisturbed step of a number in between lies on the line of what is computed") {
   auto story = steps_at({{0, 8}, {0.17, 8}, {0.34, 8}});
   for (const double t : {1.0, 1.09, 1.18}) {
     chaos::StepSeen step;
     step.t = t;
-    step.epoch = "1.2";
+    step.world = 16;
     story.step_lines.emplace_back(story.step_lines.size(), step);
   }
-  story.epochs = {epoch(0, "1.1", 8), epoch(0.5, "1.2", 16)};
   const QuietSteps quiet(story, {{0, 3}, {4, 6}});
   CHECK(quiet.ms(8) == doctest::Approx(170));
   CHECK(quiet.ms(16) == doctest::Approx(90));
@@ -91,11 +79,11 @@ TEST_CASE("an undisturbed step of a number in between lies on the line of what i
   CHECK(one.ms(16) == 0);
 }
 
-TEST_CASE("steps of a change are compared with undisturbed ones of as many who compute") {
+TEST_CASE("steps of a change are compared with undisturbed ones of as many workers") {
   auto story = steps_at({{0, 8}, {1, 8}, {2, 8}, {3.5, 8}});
   story.step_lines.emplace_back(4, chaos::StepSeen{4.1, "1.2", {}, {}, 0, 16});
   story.step_lines.emplace_back(5, chaos::StepSeen{4.7, "1.3", {}, {}, 0, 16});
-  story.epochs = {epoch(0, "1.1", 8), epoch(4.1, "1.2", 16), epoch(4.6, "1.3", 16, 0, "forced")};
+  story.epochs = {epoch(0, "1.1"), epoch(4.1, "1.2"), epoch(4.6, "1.3", "forced")};
   const QuietSteps quiet(story, {{0, 3}, {5, 6}});
   const ChangeFigures figures = change_figures(story, {3, 6}, quiet);
   REQUIRE(figures.ratios.size() == 3);

@@ -55,8 +55,8 @@ class Changes {
       for (const auto& [n, ms] : quiet.measured())
         std::fprintf(options_.out, " %.1f ms by %u;", ms, n);
       std::fprintf(options_.out, " %zu workers lost\n", lost_);
-      std::fprintf(options_.out, "%-14s %6s %10s %24s %7s %12s %7s\n", "steps", "n", "median ms",
-                   "by undisturbed: median", "worst", "worst by few", "epochs");
+      std::fprintf(options_.out, "%-14s %6s %10s %24s %7s %7s\n", "steps", "n", "median ms",
+                   "by undisturbed: median", "worst", "epochs");
     }
     for (const Named* named : {&joining_, &after_joins_, &leaving_, &after_leaves_})
       report(*named, quiet);
@@ -102,22 +102,17 @@ class Changes {
       all.forced += figures.forced;
     }
     const double median = quantile(all.ratios, 0.5), worst = quantile(all.ratios, 1);
-    // Nobody knows a joiner's speed in its first step, so it has one micro-batch there: a step of
-    // many workers that takes as long as one of few.
-    const double few = quiet.ms(options_.workers);
-    const double worst_by_few = few > 0 ? quantile(all.ms, 1) / few : 0;
     if (options_.json) {
       std::fprintf(options_.out,
                    "{\"bench\":\"changes\",\"workers\":%u,\"what\":\"%s\",\"n\":%zu,"
                    "\"median_ms\":%.2f,\"median_ratio\":%.4f,\"worst_ratio\":%.4f,"
-                   "\"worst_by_few\":%.4f,\"epochs\":%zu,\"forced\":%zu,\"lost\":%zu}\n",
+                   "\"epochs\":%zu,\"forced\":%zu,\"lost\":%zu}\n",
                    options_.workers, named.name, all.ms.size(), quantile(all.ms, 0.5), median,
-                   worst, worst_by_few, all.epochs, all.forced, lost_);
+                   worst, all.epochs, all.forced, lost_);
       return;
     }
-    std::fprintf(options_.out, "%-14s %6zu %10.1f %24.3f %7.3f %12.3f %7zu, forced %zu\n",
-                 named.name, all.ms.size(), quantile(all.ms, 0.5), median, worst, worst_by_few,
-                 all.epochs, all.forced);
+    std::fprintf(options_.out, "%-14s %6zu %10.1f %24.3f %7.3f %7zu, forced %zu\n", named.name,
+                 all.ms.size(), quantile(all.ms, 0.5), median, worst, all.epochs, all.forced);
   }
 
   const ChangesOptions options_;

@@ -47,42 +47,31 @@ Gap gap_after(const chaos::Story& story, double t, std::uint32_t world, std::siz
   return gap;
 }
 
-std::uint32_t working(const chaos::Story& story, const std::string& epoch) {
-  for (const chaos::EpochSeen& seen : story.epochs) {
-    if (seen.id != epoch) continue;
-    return static_cast<std::uint32_t>(
-        std::count_if(seen.members.begin(), seen.members.end(),
-                      [](const chaos::MemberSeen& m) { return !m.draining; }));
-  }
-  return 0;
-}
-
 QuietSteps::QuietSteps(const chaos::Story& story, const std::vector<Stretch>& quiet)
     : micro_batches_(story.micro_batches) {
   std::map<std::uint32_t, std::vector<double>> ms;
   for (const Stretch& stretch : quiet) {
     const Stretch steps = measurable(story, stretch);
     for (std::size_t i = steps.first; i < steps.last; ++i)
-      if (const auto n = working(story, story.step_lines[i].second.epoch); n > 0)
-        ms[n].push_back(distance_ms(story, i));
+      ms[story.step_lines[i].second.world].push_back(distance_ms(story, i));
   }
   for (auto& [n, values] : ms) medians_[n] = quantile(std::move(values), 0.5);
 }
 
-double QuietSteps::rounds(std::uint32_t working) const {
-  return working == 0 ? 0 : double((micro_batches_ + working - 1) / working);
+double QuietSteps::rounds(std::uint32_t world) const {
+  return world == 0 ? 0 : double((micro_batches_ + world - 1) / world);
 }
 
-double QuietSteps::ms(std::uint32_t working) const {
-  if (const auto known = medians_.find(working); known != medians_.end()) return known->second;
-  if (medians_.size() < 2 || working == 0) return 0;
-  auto upper = medians_.upper_bound(working);
+double QuietSteps::ms(std::uint32_t world) const {
+  if (const auto known = medians_.find(world); known != medians_.end()) return known->second;
+  if (medians_.size() < 2 || world == 0) return 0;
+  auto upper = medians_.upper_bound(world);
   if (upper == medians_.begin()) ++upper;
   if (upper == medians_.end()) --upper;
   const auto lower = std::prev(upper);
   const double from = rounds(lower->first), to = rounds(upper->first);
   if (from == to) return lower->second;
-  return lower->second + (upper->second - lower->second) * (rounds(working) - from) / (to - from);
+  return lower->second + (upper->second - lower->second) * (rounds(world) - from) / (to - from);
 }
 
 ChangeFigures change_figures(const chaos::Story& story, const Stretch& stretch,
@@ -91,7 +80,7 @@ ChangeFigures change_figures(const chaos::Story& story, const Stretch& stretch,
   const Stretch steps = measurable(story, stretch);
   if (steps.first >= steps.last) return figures;
   for (std::size_t i = steps.first; i < steps.last; ++i) {
-    const double expected = quiet.ms(working(story, story.step_lines[i].second.epoch));
+    const double expected = quiet.ms(story.step_lines[i].second.world);
     figures.ms.push_back(distance_ms(story, i));
     if (expected > 0) figures.ratios.push_back(figures.ms.back() / expected);
   }

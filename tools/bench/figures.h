@@ -33,21 +33,18 @@ struct Stretch {
   std::size_t size() const { return last - first; }
 };
 
-// Members of an epoch who compute: all but those that drain. 0: no such epoch was told.
-std::uint32_t working(const chaos::Story& story, const std::string& epoch);
-
-// What an undisturbed step takes by the number of workers who compute, milliseconds.
+// What an undisturbed step takes by the number of workers, milliseconds.
 class QuietSteps {
  public:
   // Medians of the distances of commits in these stretches, of each number by itself.
   QuietSteps(const chaos::Story& story, const std::vector<Stretch>& quiet);
   // Where no such number was measured, from the line through the two nearest that were, over how
   // many micro-batches the busiest worker gets at least. 0: fewer than two were measured.
-  double ms(std::uint32_t working) const;
+  double ms(std::uint32_t world) const;
   const std::map<std::uint32_t, double>& measured() const { return medians_; }
 
  private:
-  double rounds(std::uint32_t working) const;
+  double rounds(std::uint32_t world) const;
   const std::uint64_t micro_batches_;
   std::map<std::uint32_t, double> medians_;
 };

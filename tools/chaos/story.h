@@ -36,7 +36,7 @@ struct WorkerSeen {
 struct MemberSeen {
   std::uint64_t id = 0;
   std::string name;
-  bool draining = false;  // computes nothing any more
+  bool draining = false;  // announced its leave
 };
 
 struct EpochSeen {
