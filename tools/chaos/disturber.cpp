@@ -133,18 +133,25 @@ void Disturber::stop(std::size_t number, double now) {
   hit(number, now, "stop for " + seconds_text(for_s), targets);
   deeds_[number].until_t = now + for_s;
   for (const Target& target : targets) {
-    // A short stop may be over before the next look, if this process is kept waiting.
+    // A life that has just been left out may have ended of its own accord.
     const auto seen = std::make_shared<bool>(false);
-    const auto look = [seen, pid = target.pid] { return *seen = *seen || stopped(pid); };
-    expect(number, now, kSoon_s, process_text(target) + " is stopped", look);
-    agenda_.later(now + for_s, [=, this](double then) {
-      look();
-      wake(number, target, then);
-    });
+    const auto look = [seen, pid = target.pid] {
+      return *seen = *seen || stopped(pid) || !alive(pid);
+    };
+    expect(number, now, kSoon_s, process_text(target) + " is stopped, or over", look);
+    agenda_.later(now + for_s, [=, this](double then) { wake(number, target, look, then); });
   }
 }
 
-void Disturber::wake(std::size_t number, const Target& target, double now) {
+// On a busy machine a process may get its first moment to stop in only after a short stop should be
+// over, and a SIGCONT that comes before takes the stop back.
+void Disturber::wake(std::size_t number, const Target& target,
+                     const std::function<bool()>& was_stopped, double now) {
+  if (!was_stopped() && now < deeds_[number].t + kSoon_s) {
+    agenda_.later(now + kPulse_s,
+                  [=, this](double then) { wake(number, target, was_stopped, then); });
+    return;
+  }
   deeds_[number].until_t = now;
   if (Player* player = cast_.by_process(target.pid)) player->stopped = false;
   if (!alive(target.pid)) return;

@@ -98,7 +98,8 @@ class Disturber {
   void expect_gone(std::size_t number, double now, const Target& target);
   void expect_left_out(std::size_t number, double now, const Target& target);
   void bring_back(const Fault& fault, double now);
-  void wake(std::size_t number, const Target& target, double now);
+  void wake(std::size_t number, const Target& target, const std::function<bool()>& was_stopped,
+            double now);
   void say(double now, const std::string& text);
   std::vector<Target> sorted_coordinators() const;
   static std::string seconds_text(double seconds);
