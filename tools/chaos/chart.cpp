@@ -141,7 +141,7 @@ const char* chart_style() {
   return R"(
 text{font:12px system-ui,sans-serif;fill:#57606a}
 .strip{fill:#8b949e;fill-opacity:.08}
-.life{fill:#7fb5e6}.draining{fill:#c9d1d9}
+.life{fill:#7fb5e6}
 .stopped{fill:#6e7781;fill-opacity:.75}.slow{fill:#d4a72c;fill-opacity:.75}
 .cut{fill:#8250df;fill-opacity:.6}
 .forced{fill:#bc4c00}.prepared{fill:#0969da;fill-opacity:.6}
