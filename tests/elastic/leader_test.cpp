@@ -282,6 +282,11 @@ TEST_CASE("leader: a leaver goes when r+1 current copies exist without it") {
   CHECK(leaver.goes_on() == "12");
 }
 
+TEST_CASE("leader: a leaver computes until it leaves") {
+  Leaver3 leaver(/*replicas=*/1);
+  CHECK(leaver.one.group.plan()->shares == std::vector<Rank>{0, 0, 1, 1, 2, 2});
+}
+
 TEST_CASE("leader: a leaver without r+1 copies goes one lease before its notice ends") {
   Leaver3 leaver(/*replicas=*/1);
   leaver.live_on(4 * kLease);

@@ -185,4 +185,14 @@ TEST_CASE("the rate of so many workers lies between those that were measured") {
         doctest::Approx(5 * 2 * 42 + 10 * 5 * 36));
 }
 
+// A step of 30 and one of 60 ms take 45 ms each on average.
+TEST_CASE("a rate measured before and after the run is that of the mean time") {
+  const auto rates = between({{2, 1000.0 / 30}, {3, 10}}, {{2, 1000.0 / 60}, {3, 10}});
+  REQUIRE(rates.size() == 2);
+  CHECK(rates[0].workers == 2);
+  CHECK(rates[0].per_worker == doctest::Approx(1000.0 / 45));
+  CHECK(rates[1].per_worker == doctest::Approx(10));
+  CHECK(between({{4, 7}}, {}).front().per_worker == 7);
+}
+
 }  // namespace starling::replay

@@ -24,7 +24,7 @@ ReplayReport report_of(Tale tale) {
   report.stretch = {0, 240, 0.6, std::nullopt};  // 0.4 s of the replay
   report.nodes = {{0, 3}, {0.25, 2}};
   report.workers_most = 3;
-  report.rates = {{2, 8}, {3, 8}};
+  report.before = {{2, 8}, {3, 8}};
   judge(report);
   return report;
 }

@@ -124,6 +124,13 @@ double rate_at(const std::vector<Rate>& measured, double workers) {
   return rates.back().per_worker;
 }
 
+std::vector<Rate> between(const std::vector<Rate>& before, const std::vector<Rate>& after) {
+  std::vector<Rate> rates = before;
+  for (std::size_t i = 0; i < rates.size() && i < after.size(); ++i)
+    rates[i].per_worker = 2 / (1 / before[i].per_worker + 1 / after[i].per_worker);
+  return rates;
+}
+
 double possible(const std::vector<Point>& workers, const std::vector<Rate>& rates, double from,
                 double to) {
   return integral(workers, from, to, [&](double n) { return n * rate_at(rates, n); });

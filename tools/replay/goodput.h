@@ -14,6 +14,9 @@ namespace starling::replay {
 struct Rate {
   double workers = 0, per_worker = 0;
 };
+// A machine's speed drifts, so the rates are measured before and after the run: the mean time of a
+// micro-batch counts. Both were measured with the same numbers of workers.
+std::vector<Rate> between(const std::vector<Rate>& before, const std::vector<Rate>& after);
 // The numbers of workers with which to measure: all from the fewest to the most, or of many those
 // that lie evenly between them.
 std::vector<double> sizes_between(double fewest, double most);

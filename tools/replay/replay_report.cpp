@@ -120,9 +120,20 @@ std::string figures(const ReplayReport& report) {
   out += row("workers", "at most " + std::to_string(report.workers_most) + " at once; " +
                             fixed(g.worker_s, 0) + " worker-seconds in " +
                             fixed(g.to_t - g.from_t, 1) + " s");
-  out += row("measured undisturbed, of each worker", rates_text(report.rates));
+  out += row("undisturbed, of each worker", rates_text(report.rates));
+  if (!report.after.empty()) {
+    out += row("measured before the run", rates_text(report.before));
+    out += row("measured after it", rates_text(report.after));
+  }
   out += row("micro-batches of a step", std::to_string(e.loud.micro_batches));
   return out + "</table>\n";
+}
+
+Json json_of(const std::vector<Rate>& rates) {
+  Json out = Json::array();
+  for (const Rate& rate : rates)
+    out.push_back({{"workers", rate.workers}, {"per_worker", rate.per_worker}});
+  return out;
 }
 
 Json json_of(const std::vector<Point>& points) {
@@ -141,6 +152,7 @@ void judge(ReplayReport& report) {
                 [](const auto& v) { return v.promise == "P7" || v.promise == "P8"; });
   report.run.pauses = chaos::pauses_of(e.loud, e.deeds);
   report.ledgers = chaos::count_ledgers(e.loud);
+  report.rates = between(report.before, report.after);
   report.goodput =
       goodput_of(e.loud, e.deeds, report.rates, report.nodes, report.stretch.seconds());
 }
@@ -183,9 +195,6 @@ std::string summary(const ReplayReport& report) {
 
 std::string report_json(const ReplayReport& report) {
   const Goodput& g = report.goodput;
-  Json rates = Json::array();
-  for (const Rate& rate : report.rates)
-    rates.push_back({{"workers", rate.workers}, {"per_worker", rate.per_worker}});
   Json out{{"held", failures(report).empty()},
            {"failures", failures(report)},
            {"goodput", g.value()},
@@ -204,7 +213,9 @@ std::string report_json(const ReplayReport& report) {
            {"scale", report.scale},
            {"notice_s", report.stretch.notice_s ? Json(*report.stretch.notice_s) : Json(nullptr)},
            {"workers_most", report.workers_most},
-           {"rates", rates},
+           {"rates", json_of(report.rates)},
+           {"rates_before", json_of(report.before)},
+           {"rates_after", json_of(report.after)},
            {"window_t", {g.from_t, g.to_t}},
            {"worker_s", g.worker_s},
            {"present", json_of(g.present)},

@@ -17,14 +17,15 @@ struct ReplayReport {
   Stretch stretch;
   std::uint32_t scale = 1;
   std::size_t workers_most = 0;     // at once
-  std::vector<Rate> rates;          // measured
+  std::vector<Rate> before, after;  // the run: measured rates; after: empty if they were given
   std::vector<chaos::Point> nodes;  // of the trace, from 0 on
+  std::vector<Rate> rates;          // of both
   Goodput goodput;
   chaos::LedgerCount ledgers;
   double goodput_min = 0;  // wanted
 };
 
-// Fills verdicts, goodput and ledgers from the rest.
+// Fills verdicts, rates, goodput and ledgers from the rest.
 void judge(ReplayReport& report);
 
 // Why the exit code is 1; empty: it held. Something was lost or duplicated, the digest is not the

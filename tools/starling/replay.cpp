@@ -45,12 +45,14 @@ class ReplayRun {
     const auto begun = Clock::now();
     STARLING_TRY(prepare());
     say_what_comes();
-    STARLING_TRY(measured, measure_rates());
-    if (measured != 0) return measured;
+    STARLING_TRY(before, measure_rates("", report_.before));
+    if (before != 0) return before;
     choose_steps();
     STARLING_TRY(write_file(path("plan.toml"), chaos::format_plan(plan_)));
     STARLING_TRY(replayed, replay());
     if (replayed != 0) return replayed;
+    STARLING_TRY(after, measure_rates("-after", report_.after));
+    if (after != 0) return after;
     STARLING_TRY(compared, run_undisturbed());
     if (compared != 0) return compared;
     report_.run.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
@@ -154,9 +156,9 @@ class ReplayRun {
     return std::move(result).error();
   }
 
-  Result<int> measure_rates() {
+  Result<int> measure_rates(const std::string& when, std::vector<replay::Rate>& rates) {
     if (command_.rate) {
-      report_.rates = {{double(plan_.workers), *command_.rate}};
+      if (when.empty()) rates = {{double(plan_.workers), *command_.rate}};
       return 0;
     }
     double fewest = double(report_.workers_most);
@@ -166,18 +168,17 @@ class ReplayRun {
       auto options = stage_options();
       options.plan.workers = static_cast<std::uint32_t>(workers);
       chaos::Stage stage(std::move(options), say);
-      auto story = stage.quiet("pace-" + std::to_string(int(workers)), kPaceSteps);
+      auto story = stage.quiet("pace-" + std::to_string(int(workers)) + when, kPaceSteps);
       STARLING_TRY(ended, ended_by_signal(stage, story));
       if (ended != 0) return ended;
       const auto& steps = story.value().step_lines;
       const double seconds = steps.back().second.t - steps[1].second.t;
       const double done = double(steps.size() - 2) * job_.micro_batches;
-      report_.rates.push_back({workers, done / seconds / workers});
+      rates.push_back({workers, done / seconds / workers});
       char text[120];
       std::snprintf(text, sizeof text,
                     "undisturbed: %.0f workers, %.2f micro-batches a second each, a step %.0f ms",
-                    workers, report_.rates.back().per_worker,
-                    1000 * seconds / double(steps.size() - 2));
+                    workers, rates.back().per_worker, 1000 * seconds / double(steps.size() - 2));
       say(text);
     }
     return 0;
@@ -185,7 +186,7 @@ class ReplayRun {
 
   void choose_steps() {
     const double most =
-        replay::possible(report_.nodes, report_.rates, 0, report_.stretch.seconds());
+        replay::possible(report_.nodes, report_.before, 0, report_.stretch.seconds());
     plan_.steps = command_.steps.value_or(
         kPaceSteps + static_cast<std::uint64_t>(std::ceil(kMoreSteps * most / job_.micro_batches)));
     say("replay: " + std::to_string(plan_.steps) + " steps");
