@@ -1,6 +1,9 @@
 #include "actors/coordinator/coordinator.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "actors/coordinator/checkpoint_keeper.h"
@@ -24,6 +27,25 @@ T random_value() {
   return value;
 }
 
+// What it has decided may not be on disk, so this process says nothing any more: it neither answers
+// nor cleans up. The other coordinators go on.
+[[noreturn]] void end_unsaved(std::uint32_t self, const Error& error) {
+  std::fprintf(stderr, "starling: coordinator %u ends, it cannot write its log: %s\n", self,
+               error.text().c_str());
+  std::fflush(stderr);
+  ::_exit(3);
+}
+
+// Segments of state (weights and two moments) from one source in one step: a sixteenth of all,
+// about a tenth of what it sends in a step anyway. At least 4 MiB, as every step of moving costs;
+// at most 32 MiB, which a frame holds.
+std::uint32_t move_budget(const Layout& layout) {
+  const std::uint64_t bytes = std::uint64_t{layout.segment_blocks()} * kBlock * 12;
+  const std::uint64_t wanted = layout.segments() / 16;
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(
+      1, std::clamp(wanted, (std::uint64_t{4} << 20) / bytes, (std::uint64_t{32} << 20) / bytes)));
+}
+
 elastic::LeaderConfig leader_config(const CoordinatorOptions& options) {
   const Job& job = options.job;
   const Layout& layout = *options.layout;
@@ -34,8 +56,7 @@ elastic::LeaderConfig leader_config(const CoordinatorOptions& options) {
   config.bucket_segments = layout.bucket(0).count;
   config.replicas = job.replicas;
   config.wanted_workers = options.wanted_workers;
-  // About 4 MiB of state (weights and two moments) from one source in one step.
-  config.move_budget = std::max(1u, (4u << 20) / (layout.segment_blocks() * kBlock * 12));
+  config.move_budget = move_budget(layout);
   config.lease_ms = job.lease_ms;
   config.report_deadline_ms = job.lease_ms;
   config.start_timeout_ms = job.start_timeout_ms;
@@ -136,7 +157,7 @@ class Coordinator : public caf::event_based_actor {
     std::optional<RaftTerm> term;
     if (c.hard_state) term = RaftTerm{c.hard_state->term, c.hard_state->vote};
     if (auto saved = raft_log_->save(term, c.append); !saved)
-      check_failed(__FILE__, __LINE__, "the log is on disk", saved.error().text());
+      end_unsaved(options_.self, saved.error());
     handle(event::Persisted{});
   }
 

@@ -99,6 +99,7 @@ void Engine::on_micro_batch(Version version, const LedgerRow& row, std::chrono::
 void Engine::on_mesh(MeshEvent e) {
   const auto it = epochs_.find(e.epoch);
   if (it == epochs_.end()) return;  // R1: that epoch was stopped
+  breathe();                        // the clock's message waits behind many frames
   switch (e.kind) {
     case MeshEvent::Kind::kConnected:
       pause_.mark(PauseClock::kConnected);
@@ -151,9 +152,9 @@ void Engine::at(WorkPhase phase) {
 void Engine::breathe() {
   const auto now = std::chrono::steady_clock::now();
   const std::chrono::milliseconds due(options_.setup->job.lease_ms / 10);
-  if (!heartbeat_ || now - breathed_ < due) return;
+  if (now - breathed_ < due) return;
   breathed_ = now;
-  calls_.to_coordinators(*heartbeat_);
+  calls_.to_coordinators(heartbeat_);
 }
 
 void Engine::execute(const Exit& c) {
@@ -174,13 +175,16 @@ void Engine::end_damaged(const char* what, SegmentId segment) {
 // Once more at a fresh start that follows the loss of a member in the first step: what that step
 // has begun goes on, so the working parameters are left alone.
 void Engine::execute(const Hold& c) {
+  const TrainingSetup& setup = *options_.setup;
   for (SegmentId s = 0; s < layout_.segments(); ++s) {
     if (c.segments[s])
       state_.hold(s);
     else if (state_.holds(s))
       state_.drop(s);
+    if (c.fresh && c.segments[s] && state_.label(s) == kNoVersion)
+      state_.initialise_segment(s, setup.parameters, setup.exponents);
+    breathe();
   }
-  if (c.fresh) state_.initialise_missing(options_.setup->parameters, options_.setup->exponents);
 }
 
 void Engine::execute(const Apply& c) {

@@ -201,8 +201,8 @@ class Engine : private collectives::GatherSource {
   StepClock clock_;
   std::chrono::steady_clock::time_point passed_;
   std::chrono::steady_clock::time_point breathed_;
-  std::optional<Message> heartbeat_;
-  bool prepared_ = false;  // once: what every step writes
+  Message heartbeat_ = Heartbeat{};  // the last one; the first may be due while a plan is begun
+  bool prepared_ = false;            // once: what every step writes
   std::atomic<bool> is_preparing_ = false;
   std::jthread preparing_;
 };

@@ -42,7 +42,7 @@ void Engine::on_shard(ShardDone done) {
 
 void Engine::execute(const Initialise& c) {
   if (c.version == 0) {
-    state_.initialise(options_.setup->parameters, options_.setup->exponents);
+    state_.initialise(options_.setup->parameters, options_.setup->exponents, [this] { breathe(); });
     return handle(event::Initialised{c.epoch});
   }
   LoadOrder order{c.epoch, c.version, {}};
@@ -58,6 +58,7 @@ void Engine::on_loaded(const LoadDone& done) {
     state_.hold(values.id);
     if (auto set = state_.set_values(values, done.version); !set)
       return handle(event::NotInitialised{done.epoch, set.error().text(), false});
+    breathe();
   }
   handle(event::Initialised{done.epoch, done.record});
 }

@@ -29,8 +29,10 @@ void Engine::execute(const StartReduce& c) {
   // Nothing is computed any more, and nothing of this step leaves before it is known to be of these
   // parameters.
   if (sabotage(Sabotage::kFlipParameters, c.version)) state_.flip_parameter_bit(0);
-  for (SegmentId s = 0; s < layout_.segments(); ++s)
+  for (SegmentId s = 0; s < layout_.segments(); ++s) {
     if (!state_.parameters_intact(s)) return end_damaged("the working parameters", s);
+    breathe();
+  }
   clock_.mark(StepMark::kChecked);
   totals_.clear();
   io.side_received.clear();
@@ -50,8 +52,11 @@ void Engine::execute(const StartReduce& c) {
   options.complete = complete_lanes(job.seed, c.version, job.micro_batches);
   io.reduce.emplace(sums, io.holders, options);
   io.mesh->hold();
-  if (auto started = io.reduce->start(*io.mesh); !started)
-    return give_up(io, io.self, started.error().text());
+  for (std::uint32_t b = 0; b < layout_.buckets(); ++b) {
+    if (auto sent = io.reduce->contribute(b, *io.mesh); !sent)
+      return give_up(io, io.self, sent.error().text());
+    breathe();
+  }
   io.mesh->flush();
   reduced_if_done(io);
   release_waiting(io, [](FrameKind kind) { return collectives::Reduce::takes(kind); });
@@ -64,8 +69,10 @@ void Engine::reduced_if_done(EpochIo& io) {
     if (auto added = totals_.add_side(entry); !added)
       return give_up(io, io.self, added.error().text());
   clock_.mark(StepMark::kReduced);
-  for (SegmentId s = 0; s < layout_.segments(); ++s)
+  for (SegmentId s = 0; s < layout_.segments(); ++s) {
     if (state_.holds(s)) totals_.seal(s);
+    breathe();
+  }
   clock_.mark(StepMark::kSealed);
   if (sabotage(Sabotage::kDoubleTotal, io.session->version()))
     for (std::int32_t& sum : totals_.sums()) sum *= 2;
@@ -80,10 +87,11 @@ void Engine::execute(const StartGather& c) {
   at(WorkPhase::kGather);
   clock_.mark(StepMark::kTold);
   keep_parameters_ = c.keep;
-  std::vector<SegmentId> owned;
-  for (SegmentId s = 0; s < layout_.segments(); ++s)
-    if ((*c.holders)[s].front() == io.self) owned.push_back(s);
-  if (!c.keep) state_.publish(owned);
+  for (SegmentId s = 0; s < layout_.segments() && !c.keep; ++s) {
+    if ((*c.holders)[s].front() != io.self) continue;
+    state_.publish(std::span(&s, 1));
+    breathe();
+  }
   const bool has_begun = io.joiner && io.gather;  // a joiner's first frame was there before this
   if (!has_begun) {
     io.gathered = false;
@@ -107,6 +115,7 @@ void Engine::gathered_if_done(EpochIo& io) {
 }
 
 Bytes Engine::params(SegmentRange segments) {
+  breathe();
   return state_.params_bytes(std::span<const SegmentRange>(&segments, 1));
 }
 

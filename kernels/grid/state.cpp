@@ -84,33 +84,37 @@ State::Segment State::segment(SegmentId segment) const {
           std::span(held_exponents_).subspan(span.first_block, span.blocks)};
 }
 
-void State::initialise(std::span<const float> parameters, std::span<const std::int16_t> exponents) {
+void State::initialise(std::span<const float> parameters, std::span<const std::int16_t> exponents,
+                       const std::function<void()>& between) {
   STARLING_CHECK(parameters.size() == layout_.elements());
   STARLING_CHECK(exponents.size() == layout_.blocks());
-  std::copy(parameters.begin(), parameters.end(), parameters_.data());
-  std::copy(exponents.begin(), exponents.end(), exponents_.begin());
   for (SegmentId s = 0; s < layout_.segments(); ++s) {
-    if (!holds(s)) continue;
-    drop(s);  // zero moments
-    hold(s);
+    const Span span = span_of(s);
+    std::copy_n(parameters.data() + span.first(), span.count(), parameters_.data() + span.first());
+    std::copy_n(exponents.data() + span.first_block, span.blocks,
+                exponents_.data() + span.first_block);
+    seal_parameters({s, 1});
+    if (holds(s)) {
+      drop(s);  // zero moments
+      hold(s);
+      initialise_segment(s, parameters, exponents);
+    }
+    between();
   }
-  initialise_missing(parameters, exponents);
-  seal_parameters({0, layout_.segments()});
 }
 
-void State::initialise_missing(std::span<const float> parameters,
+void State::initialise_segment(SegmentId s, std::span<const float> parameters,
                                std::span<const std::int16_t> exponents) {
   STARLING_CHECK(parameters.size() == layout_.elements());
   STARLING_CHECK(exponents.size() == layout_.blocks());
-  for (SegmentId s = 0; s < layout_.segments(); ++s) {
-    if (!holds(s) || label(s) != kNoVersion) continue;
-    const Span span = span_of(s);
-    std::copy_n(parameters.data() + span.first(), span.count(), weights_.data() + span.first());
-    std::copy_n(exponents.data() + span.first_block, span.blocks,
-                held_exponents_.data() + span.first_block);
-    labels_[s] = 0;
-    checksums_[s] = checksum(s);
-  }
+  STARLING_CHECK(holds(s));
+  STARLING_CHECK(label(s) == kNoVersion);
+  const Span span = span_of(s);
+  std::copy_n(parameters.data() + span.first(), span.count(), weights_.data() + span.first());
+  std::copy_n(exponents.data() + span.first_block, span.blocks,
+              held_exponents_.data() + span.first_block);
+  labels_[s] = 0;
+  checksums_[s] = checksum(s);
 }
 
 std::uint64_t State::checksum(SegmentId segment) const {

@@ -7,6 +7,7 @@
 // all copies of a segment have the same bits. Bytes for frames and digests are in state_bytes.cpp.
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <stop_token>
 #include <vector>
@@ -59,11 +60,14 @@ class State {
   Result<> set_values(const SegmentValues& values, Version label);
 
   // The start of a job: working parameters and exponents of version 0, and the same with zero
-  // moments in all held segments. Padding of `parameters` must be zero.
-  void initialise(std::span<const float> parameters, std::span<const std::int16_t> exponents);
-  // The same for the held segments that have no label yet, and for nothing else: micro-batches may
-  // be computed from the working parameters meanwhile.
-  void initialise_missing(std::span<const float> parameters,
+  // moments in all held segments. Padding of `parameters` must be zero. `between`: called after
+  // each segment, as all of a large model takes seconds.
+  void initialise(
+      std::span<const float> parameters, std::span<const std::int16_t> exponents,
+      const std::function<void()>& between = [] {});
+  // The same for a held segment that has no label yet, and for nothing else: micro-batches may be
+  // computed from the working parameters meanwhile.
+  void initialise_segment(SegmentId segment, std::span<const float> parameters,
                           std::span<const std::int16_t> exponents);
 
   // ---- Integrity (docs/design.md, section 8)

@@ -189,4 +189,36 @@ TEST_CASE("engine: a fresh start after a loss in the first step leaves running p
   for (const SegmentId s : alone.all) CHECK(state.label(s) == 0);
 }
 
+// With the state of a large model all of this takes seconds, in which the clock is not looked at. A
+// tenth of this lease is always over, so every chance to say so is taken.
+TEST_CASE("engine: whoever builds state or adds up a step is heard all the while") {
+  auto setup = std::make_shared<TrainingSetup>(*synthetic_setup(40000, /*steps=*/10));
+  setup->job.lease_ms = 1;
+  const SegmentId segments = setup->layout->segments();
+  REQUIRE(segments > 8);
+  EngineRig rig{setup, kJob, 200};
+  Computer computer(setup, rig, [](Version) {});
+  std::size_t heard = 0, heard_before_step = 0, heard_in_step = 0;
+  rig.on_said = [&](const Message& m) {
+    heard += std::holds_alternative<Heartbeat>(m);
+    if (std::holds_alternative<Progress>(m) && heard_in_step == 0)
+      heard_in_step = heard - heard_before_step;
+  };
+  rig.on_order = [&](ComputeOrder order) {
+    if (heard_before_step == 0) heard_before_step = heard;
+    computer.order(std::move(order));
+  };
+  rig.engine->start();
+  Plan plan;
+  plan.id = {1, 1};
+  plan.members = {{rig.who, "engine", "127.0.0.1", rig.listener->port(), {}, false, false}};
+  plan.holders.assign(segments, {0});
+  plan.shares = {0, 0, 0, 0};
+  rig.engine->on_message(Committed{plan});
+  rig.until([&] { return heard_in_step > 0; });
+  CHECK(heard_before_step >= 2 * segments);  // working parameters, held state
+  // Parameters checked, each bucket sent, totals noted, four segments at a time applied.
+  CHECK(heard_in_step >= 2 * segments + setup->layout->buckets() + segments / 4);
+}
+
 }  // namespace starling::actors

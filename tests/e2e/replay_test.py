@@ -108,7 +108,9 @@ def announced_removals_lose_nothing(place):
     report = held(*replay(place, "--speedup", 30))
     kinds = [f["kind"] for f in report["run"]["faults"]]
     require(kinds.count("leave") == 3 and kinds.count("kill") == 0, kinds)
-    require(len(report["rates"]) == 2, report["rates"])
+    for rates in "rates", "rates_before", "rates_after":
+        require([rate["workers"] for rate in report[rates]] == [2, 3, 4, 5], f"{rates}: {report[rates]}")
+    require(0 < report["goodput_of_own"], report["own_rates"])
 
 
 def unannounced_removals_lose_nothing(place):

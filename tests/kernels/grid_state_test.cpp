@@ -251,7 +251,7 @@ TEST_CASE("state: extremes of fp32 pass through a step unharmed") {
 
 // ---- Bytes ------------------------------------------------------------------------------------
 
-TEST_CASE("state: initialising what is missing touches neither labelled nor working values") {
+TEST_CASE("state: initialising a missing segment touches neither labelled nor working values") {
   const Layout layout = small_layout();
   Alone worker(layout, small_job(4));
   const auto parameters = start_parameters(layout);
@@ -268,7 +268,7 @@ TEST_CASE("state: initialising what is missing touches neither labelled nor work
   worker.state.flip_parameter_bit(0);
   worker.state.drop(1);
   worker.state.hold(1);
-  worker.state.initialise_missing(parameters, exponents);
+  worker.state.initialise_segment(1, parameters, exponents);
   CHECK_FALSE(worker.state.parameters_intact(0));  // not taken for good anew
   worker.state.flip_parameter_bit(0);
   CHECK(worker.state.intact(1));

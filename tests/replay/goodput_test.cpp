@@ -195,4 +195,35 @@ TEST_CASE("a rate measured before and after the run is that of the mean time") {
   CHECK(between({{4, 7}}, {}).front().per_worker == 7);
 }
 
+// Three workers, two micro-batches a step. Commits at 1.0, 1.1, ... 1.5 in the first epoch; then
+// worker 3 is gone, the first step takes 0.6 s and every later one 0.2 s. Of those epochs the third
+// and later steps took 0.1 and 0.2 s.
+TEST_CASE("beside it stands the pace of the run's own steps in which nothing changed") {
+  Tale tale = beginning();
+  for (int v = 0; v <= 5; ++v) commit(tale, 1 + 0.1 * v, v);
+  tale.epoch(1.6, "1.2", "1.1", "forced", 6, {1, 2});
+  double t = 2.1;
+  for (int v = 6; v <= 10; ++v, t += 0.2)
+    tale.add("{\"t\":" + std::to_string(t) + ",\"ev\":\"step\",\"version\":" + std::to_string(v) +
+             ",\"epoch\":\"1.2\",\"loss\":2,\"norm\":1,\"tokens\":8,\"ms\":100,\"world\":2,"
+             "\"skipped\":false,\"ledger_hash\":\"0\"}");
+  const auto goodput =
+      goodput_of(tale.story(), {deed(FaultKind::kKill, 1.55, 3)}, kTen, {{0, 3}}, 1.8);
+  REQUIRE(goodput.own_rates.size() == 2);
+  CHECK(goodput.own_rates[0].workers == 2);
+  CHECK(goodput.own_rates[0].per_worker == doctest::Approx(2 / 0.2 / 2));
+  CHECK(goodput.own_rates[1].workers == 3);
+  CHECK(goodput.own_rates[1].per_worker == doctest::Approx(2 / 0.1 / 3));
+  // Three for 0.55 s, two for 1.35 s: 11 + 13.5 were possible, ten steps of two were committed.
+  CHECK(goodput.committed == 20);
+  CHECK(goodput.own_possible == doctest::Approx(0.55 * 20 + 1.35 * 10));
+  CHECK(goodput.of_own() == doctest::Approx(20 / 24.5));
+  SUBCASE("without such a step there is none") {
+    Tale brief = beginning();
+    commit(brief, 1, 0);
+    commit(brief, 1.1, 1);
+    CHECK(goodput_of(brief.story(), {}, kTen, {{0, 3}}, 0.1).of_own() == 0);
+  }
+}
+
 }  // namespace starling::replay

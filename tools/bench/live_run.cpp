@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{2};
-constexpr std::chrono::seconds kPatience{60};  // for anything that must come
+constexpr std::chrono::seconds kPatience{60};  // for anything that must come,
+constexpr double kPatienceSteps = 60;          // or so many steps if they take longer
 constexpr milliseconds kGrace{5000};           // of processes that were told to end
 
 std::string fresh_folder(const std::string& name) {
@@ -101,9 +102,11 @@ Result<> LiveRun::go_on(const std::string& what, std::chrono::steady_clock::dura
                      (story_.failed ? ": " + story_.failed->reason : last_words()));
   }
   if (tools::pending_signal() != 0) return Error(Code::kUnavailable, "ended by a signal");
-  if (waited > kPatience)
-    return Error(Code::kUnavailable,
-                 what + ": not within " + std::to_string(kPatience.count()) + " s");
+  if (waited > kPatience && waited > std::chrono::duration<double, std::milli>(
+                                         kPatienceSteps * story_.median_step_ms())) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(waited).count();
+    return Error(Code::kUnavailable, what + ": not within " + std::to_string(seconds) + " s");
+  }
   std::this_thread::sleep_for(kLook);
   return ok();
 }

@@ -35,8 +35,8 @@ class LiveRun {
   // What the events told last of this life; nothing told is a life without a process.
   chaos::WorkerSeen seen(std::uint64_t id, const std::string& what) const;
 
-  // Reads events until the condition holds. Errors: kUnavailable  not within a minute, or ended by
-  // a signal; kInternal  the run ended; kCorrupt  a line that is no event.
+  // Reads events until the condition holds. Errors: kUnavailable  not within a minute and 60
+  // steps, or ended by a signal; kInternal  the run ended; kCorrupt  a line that is no event.
   template <class Condition>
   Result<> wait_for(const std::string& what, Condition condition) {
     const auto begun = std::chrono::steady_clock::now();

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "tools/chaos/pauses.h"
 
@@ -99,6 +100,29 @@ double integral(const std::vector<Point>& points, double from, double to, F f) {
   return sum;
 }
 
+// Of the committed steps from `from` to `to` of which the two before ran in the same epoch.
+std::vector<Rate> own_rates(const std::map<chaos::Version, chaos::StepSeen>& committed,
+                            double micro_batches, double from, double to) {
+  struct Time {
+    double seconds = 0, steps = 0;
+  };
+  std::map<std::uint32_t, Time> by_world;
+  const chaos::StepSeen *first = nullptr, *second = nullptr;  // the two before
+  for (const auto& [version, step] : committed) {
+    const bool quiet = first && first->epoch == step.epoch && second->epoch == step.epoch;
+    if (quiet && step.world > 0 && second->t >= from && step.t <= to) {
+      by_world[step.world].seconds += step.t - second->t;
+      by_world[step.world].steps += 1;
+    }
+    first = std::exchange(second, &step);
+  }
+  std::vector<Rate> rates;
+  for (const auto& [world, time] : by_world)
+    if (time.seconds > 0)
+      rates.push_back({double(world), micro_batches * time.steps / time.seconds / world});
+  return rates;
+}
+
 }  // namespace
 
 std::vector<double> sizes_between(double fewest, double most) {
@@ -157,6 +181,8 @@ Goodput goodput_of(const Story& story, const std::vector<chaos::Deed>& deeds,
   out.present = present_over_time(story, deeds);
   out.worker_s = integral(out.present, out.from_t, out.to_t, [](double n) { return n; });
   out.possible = possible(out.present, rates, out.from_t, out.to_t);
+  out.own_rates = own_rates(committed, story.micro_batches, out.from_t, out.to_t);
+  out.own_possible = possible(out.present, out.own_rates, out.from_t, out.to_t);
   std::vector<Point> there = nodes;
   for (Point& point : there) point.t += out.from_t;
   out.trace_possible = possible(there, rates, out.from_t, out.to_t);

@@ -36,6 +36,11 @@ double possible(const std::vector<chaos::Point>& workers, const std::vector<Rate
 // So it is present, and what it does not compute is missing, while an epoch is formed after a loss,
 // while a leaver has no share any more, and when what it computed is lost with it.
 //
+// The rate that counts is one measured apart from the run. Beside it stands the run's own: that of
+// its steps in which nothing changed, the third and later ones of their epochs. On a machine whose
+// speed drifts it tells more, as both were measured in the same minute; what it leaves out is what
+// changes cost such steps, the start of a process for one.
+//
 // From the first commit to the first at or after the end of the stretch (or that end, if the job
 // failed; or the last commit, if it was done before).
 struct Goodput {
@@ -44,10 +49,13 @@ struct Goodput {
   double worker_s = 0;                // the integral of that
   double possible = 0;                // micro-batches, at the measured rate of so many
   double trace_possible = 0;          // likewise, had each node of the trace computed all its life
+  std::vector<Rate> own_rates;        // by the number of workers, ascending
+  double own_possible = 0;            // micro-batches, at these; 0: there was no such step
   std::uint64_t committed = 0;        // micro-batches
   bool reached = false;               // the run lasted to the stretch's end
 
   double value() const { return possible > 0 ? double(committed) / possible : 0; }
+  double of_own() const { return own_possible > 0 ? double(committed) / own_possible : 0; }
   double of_trace() const { return trace_possible > 0 ? double(committed) / trace_possible : 0; }
 };
 

@@ -104,6 +104,8 @@ std::string figures(const ReplayReport& report) {
   out += row("goodput", percent(g.value()) + ": " + std::to_string(g.committed) +
                             " committed micro-batches of " + whole(g.possible) +
                             " that the workers present could have computed");
+  out += row("of its own quiet steps' pace", percent(g.of_own()) + " of " + whole(g.own_possible) +
+                                                 " (" + rates_text(g.own_rates) + ")");
   out += row("of the trace's nodes", percent(g.of_trace()) + " of " + whole(g.trace_possible) +
                                          ", had each node computed from its coming to its going");
   out += row("lost, duplicated", std::to_string(report.ledgers.lost) + ", " +
@@ -181,7 +183,8 @@ std::string summary(const ReplayReport& report) {
   const Goodput& g = report.goodput;
   const auto& e = report.run.evidence;
   std::string text = "goodput " + percent(g.value()) + ": " + std::to_string(g.committed) + " of " +
-                     whole(g.possible) + " micro-batches (" + percent(g.of_trace()) +
+                     whole(g.possible) + " micro-batches (" + percent(g.of_own()) +
+                     " of its own quiet steps' pace, " + percent(g.of_trace()) +
                      " of what the trace's nodes could)\n";
   text += "lost " + std::to_string(report.ledgers.lost) + ", duplicated " +
           std::to_string(report.ledgers.duplicated) + " of " + std::to_string(report.ledgers.once) +
@@ -201,6 +204,9 @@ std::string report_json(const ReplayReport& report) {
            {"goodput_min", report.goodput_min},
            {"committed_micro_batches", g.committed},
            {"possible_micro_batches", g.possible},
+           {"goodput_of_own", g.of_own()},
+           {"own_possible_micro_batches", g.own_possible},
+           {"own_rates", json_of(g.own_rates)},
            {"goodput_of_trace", g.of_trace()},
            {"trace_possible_micro_batches", g.trace_possible},
            {"lost", report.ledgers.lost},

@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "tools/starling/coordinators.h"
@@ -29,6 +30,9 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kLineBytesMax = 64u << 20;
 constexpr milliseconds kLastSteps{1000};  // waited for when the end is told before them
+// Of one coordinator: one that ends as soon as it has begun, say for want of disk, tries once a
+// second.
+constexpr milliseconds kBetweenStarts{1000};
 
 // A port of this address that is free now, and likely still when a coordinator takes it.
 Result<std::uint16_t> free_port(const std::string& host) {
@@ -126,6 +130,7 @@ class Processes : public Coordinators {
   const std::string& address() const override { return address_; }
 
   Result<std::vector<Happening>> wait(milliseconds time) override {
+    STARLING_TRY(start_due());
     std::vector<pollfd> polled;
     for (const Place& place : places_) polled.push_back({place.pipe, POLLIN, 0});
     ::poll(polled.data(), polled.size(), static_cast<int>(time.count()));
@@ -153,9 +158,9 @@ class Processes : public Coordinators {
         STARLING_TRY(more, read(places_[i], late_));
         if (!more) break;
       }
-      if (!ended_) {
-        STARLING_TRY(start(i));
-      }
+      places_[i].pid = 0;
+      places_[i].due = places_[i].begun + kBetweenStarts;
+      STARLING_TRY(start_due());
       return true;
     }
     return false;
@@ -167,7 +172,17 @@ class Processes : public Coordinators {
     pid_t pid = 0;
     int pipe = -1;
     std::string text;  // of an unfinished line
+    Clock::time_point begun;
+    std::optional<Clock::time_point> due;  // it has ended, and begins again then
   };
+
+  Result<> start_due() {
+    for (std::size_t i = 0; i < places_.size() && !ended_; ++i) {
+      if (!places_[i].due || Clock::now() < *places_[i].due) continue;
+      STARLING_TRY(start(i));
+    }
+    return ok();
+  }
 
   std::string path(const std::string& name) const {
     return (std::filesystem::path(options_.folder) / name).string();
@@ -197,6 +212,8 @@ class Processes : public Coordinators {
     ::close(ends[1]);
     if (!pid) return std::move(pid).error();
     place.pid = pid.value();
+    place.begun = Clock::now();
+    place.due.reset();
     return ok();
   }
 
