@@ -112,6 +112,7 @@ class ReplayRun {
     plan_.lease_ms = command_.lease_ms;
     plan_.replicas = command_.replicas;
     report_.nodes = replay::nodes_over_time(trace, stretch);
+    if (command_.rate) report_.before = {{double(plan_.workers), *command_.rate}};
     return ok();
   }
 
@@ -157,10 +158,7 @@ class ReplayRun {
   }
 
   Result<int> measure_rates(const std::string& when, std::vector<replay::Rate>& rates) {
-    if (command_.rate) {
-      if (when.empty()) rates = {{double(plan_.workers), *command_.rate}};
-      return 0;
-    }
+    if (command_.rate) return 0;  // given
     double fewest = double(report_.workers_most);
     for (const chaos::Point& point : report_.nodes)
       if (point.value > 0) fewest = std::min(fewest, point.value);
