@@ -196,6 +196,8 @@ class Leader {
   bool fenced(const std::vector<struct Reporter>& reporters) const;
   void propose_forced(std::vector<struct Reporter> reporters, const struct Resume& resume);
   void leave_out_bad_link(std::vector<struct Reporter>& reporters, Version base);
+  bool may_prepare() const;
+  bool is_leaving(const Incarnation& who) const;
   void try_prepare();
   void try_end();
   std::optional<Digest> digest_of_finished(const Plan& plan) const;

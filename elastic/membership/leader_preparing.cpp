@@ -36,9 +36,22 @@ std::vector<std::vector<bool>> Leader::copies_now(const Plan& plan) const {
   return copies;
 }
 
+// Cheap, as it is asked with every message of every worker.
+bool Leader::may_prepare() const {
+  const Plan& now = *group_.plan();
+  const bool leaves = std::any_of(now.members.begin(), now.members.end(),
+                                  [&](const Member& m) { return is_leaving(m.who); });
+  return leaves || (!now.moves.empty() && moves_done()) || !waiting_joiners().empty();
+}
+
+bool Leader::is_leaving(const Incarnation& who) const {
+  const auto* worker = group_.find(who);
+  return worker && worker->leaving;
+}
+
 void Leader::try_prepare() {
   const Plan& now = *group_.plan();
-  if (!all_entered()) return;
+  if (!all_entered() || !may_prepare()) return;
   for (const Member& m : now.members) {
     const Contact& c = contacts_.at(m.who.nonce);
     if (c.version != kNoVersion && c.version >= config_.steps) return;  // the end: nothing changes
@@ -46,28 +59,24 @@ void Leader::try_prepare() {
   const auto copies = copies_now(now);
 
   // Leavers go when enough copies exist without them, or their notice ends.
-  const auto copies_without_leavers = [&](SegmentId s) {
-    std::uint32_t n = 0;
-    for (Rank r = 0; r < now.members.size(); ++r) {
-      const auto* worker = group_.find(now.members[r].who);
-      n += copies[r][s] && !(worker && worker->leaving);
-    }
-    return n;
-  };
-  std::uint32_t staying = 0, fewest = ~0u;
+  std::vector<Rank> staying;
   bool notice_over = false;
-  for (const Member& m : now.members) {
-    const auto* worker = group_.find(m.who);
-    if (!worker || !worker->leaving) ++staying;
-    const Contact& c = contacts_.at(m.who.nonce);
-    if (worker && worker->leaving && c.leave_by_ms != 0 &&
-        now_ms_ + config_.lease_ms > c.leave_by_ms)
+  for (Rank r = 0; r < now.members.size(); ++r) {
+    const Incarnation& who = now.members[r].who;
+    const std::uint64_t leave_by_ms = contacts_.at(who.nonce).leave_by_ms;
+    if (!is_leaving(who))
+      staying.push_back(r);
+    else if (leave_by_ms != 0 && now_ms_ + config_.lease_ms > leave_by_ms)
       notice_over = true;
   }
-  for (SegmentId s = 0; s < config_.segments; ++s)
-    fewest = std::min(fewest, copies_without_leavers(s));
-  const std::uint32_t wanted = std::min(config_.replicas, staying == 0 ? 0 : staying - 1) + 1;
-  const bool leavers_go = staying > 0 && (fewest >= wanted || (notice_over && fewest >= 1));
+  std::size_t fewest = staying.size();
+  for (SegmentId s = 0; s < config_.segments; ++s) {
+    const auto has = [&](Rank r) { return bool(copies[r][s]); };
+    fewest = std::min<std::size_t>(fewest, std::count_if(staying.begin(), staying.end(), has));
+  }
+  const std::size_t wanted =
+      staying.empty() ? 1 : std::min<std::size_t>(config_.replicas, staying.size() - 1) + 1;
+  const bool leavers_go = !staying.empty() && (fewest >= wanted || (notice_over && fewest >= 1));
 
   Plan plan;
   plan.kind = PlanKind::kPrepared;
