@@ -78,12 +78,24 @@ TEST_CASE("a part of a step lasts until the last worker is through with it") {
   CHECK(parts[0].hand_over == doctest::Approx(0.5));
   CHECK(parts[0].reduce == doctest::Approx(4));
   CHECK(parts[0].vote == doctest::Approx(1));
+  CHECK(parts[0].commit == doctest::Approx(1));
   CHECK(parts[0].norm == doctest::Approx(1));
   CHECK(parts[0].apply == doctest::Approx(1));
   CHECK(parts[0].gather == doctest::Approx(0));  // all of it may have been noting checksums
   CHECK(parts[0].checksums == doctest::Approx(4));
   CHECK(parts[0].telling == doctest::Approx(1 + 100 - 91));
   CHECK(parts[0].step() == doctest::Approx(100 + 10 + 3 - 91));  // from the last end to the last
+}
+
+// One passes a millisecond after the last norm, the other three later: it waits for a core.
+TEST_CASE("a vote lasts until all have passed, and has committed when the first has") {
+  StepTimes first = times(8, 100), last = times(8, 100);
+  for (std::size_t k = 7; k < actors::kStepMarks; ++k) last.at_ns[k] += 3 * kMs;
+  const auto parts = step_parts({{times(7, 80), last}, {times(7, 80), first}});
+  REQUIRE(parts.size() == 1);
+  CHECK(parts[0].vote == doctest::Approx(4));
+  CHECK(parts[0].commit == doctest::Approx(1));
+  CHECK(parts[0].apply == doctest::Approx(1));
 }
 
 TEST_CASE("checksums inside the apply count as such, those of the state twice") {

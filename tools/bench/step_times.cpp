@@ -114,7 +114,13 @@ StepParts times_of_parts(std::span<const StepTimes* const> before,
     const auto k = static_cast<std::size_t>(mark);
     return through[k] - (k == 0 ? begun : through[k - 1]);
   };
-  return parts_of(stage, computing, checking);
+  StepParts parts = parts_of(stage, computing, checking);
+  constexpr auto kPassed = static_cast<std::size_t>(StepMark::kPassed);
+  const auto first = std::min_element(
+      workers.begin(), workers.end(),
+      [](const auto* a, const auto* b) { return a->at_ns[kPassed] < b->at_ns[kPassed]; });
+  parts.commit = ms((*first)->at_ns[kPassed] - through[kPassed - 1]);
+  return parts;
 }
 
 StepParts work_of_parts(std::span<const StepTimes* const> before,

@@ -25,7 +25,10 @@ struct StepParts {
   double compute = 0;    // what the busiest worker's micro-batches took
   double hand_over = 0;  // to the computing threads and back
   double reduce = 0, norm = 0, apply = 0, gather = 0;
-  double vote = 0;       // ledger and votes; the norm is there
+  double vote = 0;  // ledger and votes; the norm is there
+  // Of the vote, until it has passed at the first. From then on that one applies, so on fewer cores
+  // than workers the rest is waiting for a core. 0 as work.
+  double commit = 0;
   double telling = 0;    // the coordinators, and opening the next step
   double checksums = 0;  // of parameters, totals and state; the digest where one is due
   double step() const {
