@@ -24,10 +24,10 @@ Layout::Layout(std::vector<TensorSpec> tensors, std::uint32_t segment_blocks,
     tensors_.push_back(std::move(place));
   }
   STARLING_CHECK(blocks_ > 0);
-  constexpr std::uint32_t kSegmentsMax = 512, kSegmentBlocksMin = 4;
-  segment_blocks_ = segment_blocks != 0
-                        ? segment_blocks
-                        : std::max(kSegmentBlocksMin, (blocks_ + kSegmentsMax - 1) / kSegmentsMax);
+  constexpr std::uint32_t kSegments = 512;
+  segment_blocks_ = segment_blocks != 0 ? segment_blocks
+                                        : std::clamp((blocks_ + kSegments - 1) / kSegments,
+                                                     kSegmentBlocksMin, kSegmentBlocksMax);
   segments_ = (blocks_ + segment_blocks_ - 1) / segment_blocks_;
   constexpr std::uint32_t kBucketBytes = 4u << 20;
   const auto segment_bytes = segment_blocks_ * kBlock * 4;

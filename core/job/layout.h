@@ -41,9 +41,13 @@ struct SegmentRange {
 
 class Layout {
  public:
-  // segment_blocks: blocks per segment (0 = chosen so that there are at most 512 segments and a
-  // segment has at least 4 blocks); bucket_segments: segments per bucket (0 = about 4 MiB of
-  // int32).
+  static constexpr std::uint32_t kSegmentBlocksMin = 4;
+  // Of weights and two moments 24 MiB: a segment moves in one frame.
+  static constexpr std::uint32_t kSegmentBlocksMax = 8192;
+
+  // segment_blocks: blocks per segment (0 = chosen so that there are at most 512 segments, within
+  // the bounds above, the larger of which more than a thousand million parameters reach);
+  // bucket_segments: segments per bucket (0 = about 4 MiB of int32).
   explicit Layout(std::vector<TensorSpec> tensors, std::uint32_t segment_blocks = 0,
                   std::uint32_t bucket_segments = 0);
 

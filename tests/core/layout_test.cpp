@@ -75,5 +75,15 @@ TEST_CASE("layout: sizes left open give at most 512 segments of at least 4 block
   }
 }
 
+TEST_CASE("layout: a segment of a large model is no larger than one that moves in a frame") {
+  for (const std::uint64_t blocks : {512u * 8192u, 512u * 8192u + 1, 900u * 8192u + 5}) {
+    CAPTURE(blocks);
+    const Layout layout({{"a", {blocks * kBlock}}});
+    CHECK(layout.segment_blocks() == 8192);
+    CHECK(layout.segments() == (blocks + 8191) / 8192);
+    CHECK(layout.bucket(0).count == 1);
+  }
+}
+
 }  // namespace
 }  // namespace starling
