@@ -171,12 +171,15 @@ def namespaces_without_the_privilege_are_one_line(place):
         require(why_impossible(place), "namespaces without root")
         return
     os.chmod(place.folder, 0o777)
-    ended = subprocess.run(["setpriv", "--bounding-set=-all", "--inh-caps=-all", STARLING, "chaos",
-                            place.job(), "--plan", plan, "--links", "namespaces", "--out",
-                            place.path("refused")], capture_output=True, text=True, timeout=MINUTE)
-    lines = ended.stderr.strip().splitlines()
-    require(ended.returncode == 2 and len(lines) == 1 and "--links namespaces" in lines[0]
-            and "not permitted" in lines[0], f"{ended.returncode} {ended.stderr}")
+    for i, source in enumerate((["--plan", plan], ["--random"])):
+        out = place.path(f"refused-{i}")
+        ended = subprocess.run(["setpriv", "--bounding-set=-all", "--inh-caps=-all", STARLING,
+                                "chaos", place.job(), *source, "--links", "namespaces", "--out",
+                                out], capture_output=True, text=True, timeout=MINUTE)
+        lines = ended.stderr.strip().splitlines()
+        require(ended.returncode == 2 and len(lines) == 1 and "--links namespaces" in lines[0]
+                and "not permitted" in lines[0], f"{source} {ended.returncode} {ended.stderr}")
+        require(not os.path.exists(os.path.join(out, "pace")), "it ran before it was refused")
 
 
 main(a_worker_that_is_cut_off_in_a_network_is_left_out_and_comes_back,

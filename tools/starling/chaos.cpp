@@ -34,8 +34,11 @@ class ChaosRun {
     const auto begun = Clock::now();
     STARLING_TRY(job, load_job(command_.job));
     job_ = std::move(job);
-    STARLING_TRY(make_plan());
     STARLING_TRY(choice, chaos::parse_link_choice(command_.links));
+    // Making the plan may take a run to find the pace: whoever may not is told before.
+    if (choice == chaos::LinkChoice::kNamespaces)
+      if (auto tried = chaos::Links::make(choice, plan_); !tried) return std::move(tried).error();
+    STARLING_TRY(make_plan());
     STARLING_TRY(links, chaos::Links::make(choice, plan_));
     links_ = std::move(links);
     if (links_) std::printf("links: %s\n", links_->text().c_str());
