@@ -24,6 +24,7 @@ def each_kill_is_measured_and_its_parts_add_up(place):
               ("none", "change", "compute", "reduce", "vote", "apply", "gather")]
     require(sum(rows[what]["n"] for what in phases) == 3, f"phases of the killed: {rows}")
     require(rows["1 detect"]["median_ms"] > 0, f"{rows}")
+    require(rows["wire"]["megabytes"] > 0 and rows["wire"]["median_ms"] > 0, f"{rows}")
 
 
 def a_freeze_lasts_at_least_the_lease(place):

@@ -11,8 +11,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@
 #include "collectives/tcp/session.h"
 #include "core/base/mac.h"
 #include "tools/bench/bench.h"
+#include "tools/bench/figures.h"
 
 namespace starling::bench {
 namespace {
@@ -174,10 +177,7 @@ class Runner {
 struct Case {
   const char* algorithm;
   std::size_t bytes;
-};
-constexpr Case kCases[] = {
-    {"direct", 4},      {"direct", 4u << 10},  {"ring", 4u << 10},  {"direct", 1u << 20},
-    {"ring", 1u << 20}, {"direct", 16u << 20}, {"ring", 16u << 20},
+  std::uint32_t repetitions;
 };
 
 bool write_all(int fd, const void* data, std::size_t size) {
@@ -200,9 +200,12 @@ bool read_all(int fd, void* data, std::size_t size) {
   return true;
 }
 
-std::uint32_t repetitions(std::size_t bytes, bool quick) {
-  if (quick) return 5;
-  return bytes <= (4u << 10) ? 1000 : bytes <= (1u << 20) ? 200 : 40;
+std::vector<Case> cases(bool quick) {
+  const auto times = [quick](std::uint32_t n) { return quick ? 5 : n; };
+  return {{"direct", 4, times(1000)},      {"direct", 4u << 10, times(1000)},
+          {"ring", 4u << 10, times(1000)}, {"direct", 1u << 20, times(200)},
+          {"ring", 1u << 20, times(200)},  {"direct", 16u << 20, times(40)},
+          {"ring", 16u << 20, times(40)}};
 }
 
 // Times every repetition in milliseconds; empty if a sum is wrong or the epoch broke.
@@ -247,7 +250,8 @@ std::vector<double> measure(Runner& rank, Rank self, Rank world, std::size_t n,
 }
 
 // A forked process: tells its port, learns all, and, if rank 0, tells the samples.
-int child(Rank self, Rank world, bool quick, const EpochKey& key, int from_parent, int to_parent) {
+int child(Rank self, Rank world, std::span<const Case> cases, const EpochKey& key, int from_parent,
+          int to_parent) {
   auto listener = Listener::open({});
   if (!listener) return 1;
   const std::uint16_t port = listener.value()->port();
@@ -260,14 +264,14 @@ int child(Rank self, Rank world, bool quick, const EpochKey& key, int from_paren
   options.self = self;
   for (Rank r = 0; r < world; ++r) options.peers.push_back({{r, r + 1}, "127.0.0.1", ports[r]});
   Runner rank(options, *listener.value());
-  for (const Case& c : kCases) {
+  for (const Case& c : cases) {
     const std::size_t n = c.bytes / sizeof(std::int32_t);
-    const std::uint32_t count = repetitions(c.bytes, quick);
     const bool ring = c.algorithm == std::string("ring");
-    const auto samples = ring ? measure<Ring>(rank, self, world, n, count)
-                              : measure<AllReduce>(rank, self, world, n, count);
+    const auto samples = ring ? measure<Ring>(rank, self, world, n, c.repetitions)
+                              : measure<AllReduce>(rank, self, world, n, c.repetitions);
     if (samples.empty()) return 1;
-    if (self == 0 && !write_all(to_parent, samples.data(), count * sizeof(double))) return 1;
+    if (self == 0 && !write_all(to_parent, samples.data(), c.repetitions * sizeof(double)))
+      return 1;
   }
   return 0;
 }
@@ -293,8 +297,8 @@ struct Process {
   Fd to, from;
 };
 
-bool start(Process& process, Rank self, Rank world, bool quick, const EpochKey& key,
-           std::vector<Process>& others) {
+bool start(Process& process, Rank self, Rank world, std::span<const Case> cases,
+           const EpochKey& key, std::vector<Process>& others) {
   int down[2], up[2];
   if (pipe(down) != 0) return false;
   Fd down_read(down[0]), down_write(down[1]);
@@ -306,23 +310,23 @@ bool start(Process& process, Rank self, Rank world, bool quick, const EpochKey& 
     others.clear();  // their pipes
     down_write.reset();
     up_read.reset();
-    _exit(child(self, world, quick, key, down_read.get(), up_write.get()));
+    _exit(child(self, world, cases, key, down_read.get(), up_write.get()));
   }
   process.to = std::move(down_write);
   process.from = std::move(up_read);
   return true;
 }
 
-// One group of processes through all cases.
-bool run_group(const Options& options, Rank world) {
-  std::fflush(options.out);
+// One group of processes through all cases: `told` hears the samples of each, milliseconds.
+bool run_group(Rank world, std::span<const Case> cases,
+               const std::function<void(const Case&, std::vector<double>)>& told) {
   EpochKey key{};
   random_bytes(key);
   std::vector<Process> processes(world);
   bool fine = true;
   for (Rank r = 0; r < world && fine; ++r) {
     Process process;
-    fine = start(process, r, world, options.quick, key, processes);
+    fine = start(process, r, world, cases, key, processes);
     processes[r] = std::move(process);
   }
   std::vector<std::uint16_t> ports(world);
@@ -330,11 +334,11 @@ bool run_group(const Options& options, Rank world) {
     fine = read_all(processes[r].from.get(), &ports[r], sizeof ports[r]);
   for (Rank r = 0; r < world && fine; ++r)
     fine = write_all(processes[r].to.get(), ports.data(), ports.size() * sizeof ports[r]);
-  for (const Case& c : kCases) {
-    std::vector<double> samples(repetitions(c.bytes, options.quick));
+  for (const Case& c : cases) {
+    std::vector<double> samples(c.repetitions);
     fine =
         fine && read_all(processes[0].from.get(), samples.data(), samples.size() * sizeof(double));
-    if (fine) print(options, c, world, std::move(samples));
+    if (fine) told(c, std::move(samples));
   }
   for (Process& process : processes) {
     process.to.reset();
@@ -349,9 +353,24 @@ bool run_group(const Options& options, Rank world) {
 
 int bench_allreduce(const Options& options) {
   bool fine = true;
-  for (Rank world = 2; world <= 4 && fine; ++world) fine = run_group(options, world);
+  for (Rank world = 2; world <= 4 && fine; ++world) {
+    std::fflush(options.out);
+    fine = run_group(world, cases(options.quick), [&](const Case& c, std::vector<double> samples) {
+      print(options, c, world, std::move(samples));
+    });
+  }
   if (!fine) std::fprintf(stderr, "starling bench: an all-reduce gave a wrong sum or broke\n");
   return fine ? 0 : 1;
+}
+
+Result<double> all_reduce_ms(Rank world, std::size_t bytes) {
+  const Case one[] = {{"direct", bytes, 5}};
+  double median = 0;
+  const bool fine = run_group(world, one, [&](const Case&, std::vector<double> samples) {
+    median = quantile(std::move(samples), 0.5);
+  });
+  if (!fine) return Error(Code::kInternal, "an all-reduce gave a wrong sum or broke");
+  return median;
 }
 
 }  // namespace starling::bench

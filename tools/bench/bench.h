@@ -5,6 +5,9 @@
 #include <cstdio>
 #include <string>
 
+#include "core/base/ids.h"
+#include "core/base/result.h"
+
 namespace starling::bench {
 
 struct Options {
@@ -27,6 +30,10 @@ int bench_model(const Options& options);
 // Returns the exit code: 0, or 1 if a sum was wrong or a process failed.
 int bench_allreduce(const Options& options);
 
+// What an all-reduce of so many bytes of int32 takes between `world` processes of this machine:
+// median of five, milliseconds. Forks, as above. Errors: kInternal  a wrong sum, or it broke.
+Result<double> all_reduce_ms(Rank world, std::size_t bytes);
+
 struct RecoveryOptions {
   std::string job;  // its steps are ignored: the run ends with the last loss
   std::uint32_t workers = 8;
@@ -41,7 +48,8 @@ struct RecoveryOptions {
 // How long does a run pause when a worker, and with it maybe the leader, is lost at a random
 // instant? The longest distance of the commits around it minus the median step of the remaining
 // workers, by what the worker was at, and where the time goes. Checks meanwhile that no step and no
-// micro-batch is lost or counted twice. Returns the exit code.
+// micro-batch is lost or counted twice; beside it what the wire itself needs. Forks, as above.
+// Returns the exit code.
 int bench_recovery(const RecoveryOptions& options);
 
 struct ChangesOptions {

@@ -111,7 +111,7 @@ class Report {
     part("reduce", [](const StepParts& p) { return p.reduce; });
     part("norm", [](const StepParts& p) { return p.norm; });
     part("vote", [](const StepParts& p) { return p.vote; });
-    part("  until it passes", [](const StepParts& p) { return p.commit; });
+    part("vote until commit", [](const StepParts& p) { return p.commit; });
     part("apply", [](const StepParts& p) { return p.apply; });
     part("telling", [](const StepParts& p) { return p.telling; });
     part("gather", [](const StepParts& p) { return p.gather; });

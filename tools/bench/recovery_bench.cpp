@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/job/job.h"
+#include "kernels/models/model.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/figures.h"
 #include "tools/bench/live_run.h"
@@ -30,10 +31,26 @@ struct Loss {
   std::optional<Pause> pause;
 };
 
+// What the wire itself needs: a step's sums to their owners, as many bytes of parameters back.
+struct Wire {
+  double megabytes = 0;  // of sums
+  double ms = 0;
+};
+
+// Forks: before there are threads.
+Result<Wire> measure_wire(const RecoveryOptions& options) {
+  STARLING_TRY(job, load_job(options.job));
+  STARLING_TRY(model, kernels::make_model(job.model, job.isa));
+  std::uint64_t bytes = 0;
+  for (const TensorSpec& tensor : model->tensors()) bytes += 4 * tensor.elements();
+  STARLING_TRY(ms, all_reduce_ms(options.workers, bytes));
+  return Wire{static_cast<double>(bytes) / 1e6, ms};
+}
+
 class Bench {
  public:
-  explicit Bench(const RecoveryOptions& options)
-      : options_(options), run_("recovery"), draw_(options.seed) {}
+  Bench(const RecoveryOptions& options, const Wire& wire)
+      : options_(options), wire_(wire), run_("recovery"), draw_(options.seed) {}
 
   Result<> run() {
     STARLING_TRY(job, load_job(options_.job));
@@ -120,6 +137,7 @@ class Bench {
   }
 
   const RecoveryOptions options_;
+  const Wire wire_;
   LiveRun run_;
   std::mt19937_64 draw_;
   double election_ms_ = 0;  // of the last leader lost; 0: none was
@@ -158,6 +176,10 @@ void Bench::report() const {
             "\"median_ms\":%.2f,\"p99_ms\":%.2f,\"worst_ms\":%.2f,\"election_ms\":%.0f}\n",
             options_.workers, kind(), name.c_str(), values.size(), quantile(values, 0.5),
             quantile(values, 0.99), quantile(values, 1), election_ms_);
+    std::fprintf(out,
+                 "{\"bench\":\"recovery\",\"workers\":%u,\"kind\":\"%s\",\"what\":\"wire\","
+                 "\"megabytes\":%.3f,\"median_ms\":%.3f}\n",
+                 options_.workers, kind(), wire_.megabytes, wire_.ms);
     return;
   }
   std::fprintf(out, "%u workers, %zu %s; median step %.1f ms with all, %.1f ms with one less\n",
@@ -166,6 +188,8 @@ void Bench::report() const {
                : options_.freeze ? "freezes"
                                  : "kills",
                median_step_ms(run_.story(), options_.workers), rest);
+  std::fprintf(out, "the wire itself: all-reduce of %.1f MB among %u processes %.1f ms\n",
+               wire_.megabytes, options_.workers, wire_.ms);
   if (options_.freeze)
     std::fprintf(out, "lease %llu ms\n", static_cast<unsigned long long>(lease_ms_));
   if (options_.leader) {
@@ -190,7 +214,9 @@ void Bench::report() const {
 }  // namespace
 
 int bench_recovery(const RecoveryOptions& options) {
-  Bench bench(options);
+  const auto wire = measure_wire(options);
+  if (!wire) return tools::fail(wire.error());
+  Bench bench(options, wire.value());
   const auto ran = bench.run();
   bench.report();
   return ran ? 0 : tools::fail(ran.error());
