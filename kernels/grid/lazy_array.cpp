@@ -18,15 +18,6 @@ std::size_t page_bytes() {
   return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// Writes to a page without changing it: a 0 over a 0. Atomic, so what another thread writes there
-// at the same time stays; ThreadSanitizer cannot know.
-__attribute__((no_sanitize("thread"))) void touch(std::byte* page) {
-  unsigned char zero = 0;
-  __atomic_compare_exchange_n(reinterpret_cast<unsigned char*>(page), &zero,
-                              static_cast<unsigned char>(0), /*weak=*/false, __ATOMIC_RELAXED,
-                              __ATOMIC_RELAXED);
-}
-
 }  // namespace
 
 LazyPages::LazyPages(std::size_t bytes) : bytes_(bytes) {
@@ -47,12 +38,13 @@ LazyPages::~LazyPages() {
 void LazyPages::prepare(std::size_t offset, std::size_t count, const std::stop_token& stop) const {
   STARLING_CHECK(offset <= bytes_);
   STARLING_CHECK(count <= bytes_ - offset);
-  // Not MADV_POPULATE_WRITE: it locks the address space until the page is there. A thread that lets
-  // others go first and waits for its turn meanwhile keeps all that allocate from going on.
-  const std::size_t page = page_bytes();
-  for (std::size_t at = offset / page * page; at < offset + count && !stop.stop_requested();
-       at += page)
-    touch(data_ + at);
+  const std::size_t end = offset + count;
+  // A huge page a call: the address space is locked meanwhile.
+  for (std::size_t at = offset / page_bytes() * page_bytes(); at < end && !stop.stop_requested();
+       at = (at / kHugePage + 1) * kHugePage) {
+    const std::size_t next = std::min(end, (at / kHugePage + 1) * kHugePage);
+    if (::madvise(data_ + at, next - at, MADV_POPULATE_WRITE) != 0) return;
+  }
 }
 
 void LazyPages::release(std::size_t offset, std::size_t count) {

@@ -24,7 +24,7 @@ class LazyPages {
   std::byte* data() const { return data_; }
   // Has the kernel find the memory of [offset, offset + count) now, by and by, and not when it is
   // first written. Changes no byte: any thread may ask while others read and write. Ends early once
-  // `stop` is asked for.
+  // `stop` is asked for; advice only, without effect before Linux 5.14.
   void prepare(std::size_t offset, std::size_t count, const std::stop_token& stop) const;
   // Makes [offset, offset + count) zeros and gives whole pages inside it back to the kernel.
   void release(std::size_t offset, std::size_t count);
