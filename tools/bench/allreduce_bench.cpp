@@ -174,6 +174,8 @@ class Runner {
 
 // ---- Processes --------------------------------------------------------------------------------
 
+constexpr const char* kBroken = "an all-reduce gave a wrong sum or broke";
+
 struct Case {
   const char* algorithm;
   std::size_t bytes;
@@ -359,7 +361,7 @@ int bench_allreduce(const Options& options) {
       print(options, c, world, std::move(samples));
     });
   }
-  if (!fine) std::fprintf(stderr, "starling bench: an all-reduce gave a wrong sum or broke\n");
+  if (!fine) std::fprintf(stderr, "starling bench: %s\n", kBroken);
   return fine ? 0 : 1;
 }
 
@@ -369,7 +371,7 @@ Result<double> all_reduce_ms(Rank world, std::size_t bytes) {
   const bool fine = run_group(world, one, [&](const Case&, std::vector<double> samples) {
     median = quantile(std::move(samples), 0.5);
   });
-  if (!fine) return Error(Code::kInternal, "an all-reduce gave a wrong sum or broke");
+  if (!fine) return Error(Code::kInternal, kBroken);
   return median;
 }
 

@@ -38,23 +38,24 @@ struct Wire {
 };
 
 // Forks: before there are threads.
-Result<Wire> measure_wire(const RecoveryOptions& options) {
-  STARLING_TRY(job, load_job(options.job));
+Result<Wire> measure_wire(const Job& job, std::uint32_t workers) {
   STARLING_TRY(model, kernels::make_model(job.model, job.isa));
   std::uint64_t bytes = 0;
   for (const TensorSpec& tensor : model->tensors()) bytes += 4 * tensor.elements();
-  STARLING_TRY(ms, all_reduce_ms(options.workers, bytes));
+  STARLING_TRY(ms, all_reduce_ms(workers, bytes));
   return Wire{static_cast<double>(bytes) / 1e6, ms};
 }
 
 class Bench {
  public:
-  Bench(const RecoveryOptions& options, const Wire& wire)
-      : options_(options), wire_(wire), run_("recovery"), draw_(options.seed) {}
+  Bench(const RecoveryOptions& options, std::uint64_t lease_ms, const Wire& wire)
+      : options_(options),
+        lease_ms_(lease_ms),
+        wire_(wire),
+        run_("recovery"),
+        draw_(options.seed) {}
 
   Result<> run() {
-    STARLING_TRY(job, load_job(options_.job));
-    lease_ms_ = job.lease_ms;
     std::vector<std::string> more;
     if (options_.leader) more = {"--coordinators", "3"};
     STARLING_TRY(run_.start(options_.job, options_.workers, 1'000'000, more));
@@ -137,11 +138,11 @@ class Bench {
   }
 
   const RecoveryOptions options_;
+  const std::uint64_t lease_ms_;
   const Wire wire_;
   LiveRun run_;
   std::mt19937_64 draw_;
   double election_ms_ = 0;  // of the last leader lost; 0: none was
-  std::uint64_t lease_ms_ = 0;
   std::vector<Loss> losses_;
 };
 
@@ -214,9 +215,11 @@ void Bench::report() const {
 }  // namespace
 
 int bench_recovery(const RecoveryOptions& options) {
-  const auto wire = measure_wire(options);
+  const auto job = load_job(options.job);
+  if (!job) return tools::fail(job.error());
+  const auto wire = measure_wire(job.value(), options.workers);
   if (!wire) return tools::fail(wire.error());
-  Bench bench(options, wire.value());
+  Bench bench(options, job.value().lease_ms, wire.value());
   const auto ran = bench.run();
   bench.report();
   return ran ? 0 : tools::fail(ran.error());
