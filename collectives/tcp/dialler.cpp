@@ -41,7 +41,10 @@ void Dialler::dial(Clock::time_point now) {
   if (std::exchange(try_local_, target_.local && !try_local_)) socket_ = dial_local(target_.port);
   if (!socket_) {
     auto dialled = dial_tcp(target_.host, target_.port);
-    if (!dialled) return give_up(dialled.error().text(), now);
+    if (!dialled) {
+      refused_ = dialled.error().code() == Code::kPeerLost;
+      return give_up(dialled.error().text(), now);
+    }
     socket_ = std::move(dialled.value());
   }
   have_ = 0;
@@ -53,7 +56,10 @@ void Dialler::dial(Clock::time_point now) {
 Fd Dialler::on_event(Clock::time_point now) {
   if (phase_ == Phase::kIdle) return {};
   if (phase_ == Phase::kConnecting) {
-    if (!on_connected()) give_up(std::string("connecting, ") + strerror(errno), now);
+    if (!on_connected()) {
+      refused_ = errno == ECONNREFUSED;
+      give_up(std::string("connecting, ") + strerror(errno), now);
+    }
     return {};
   }
   // Exactly what is expected: the bytes behind it are frames.

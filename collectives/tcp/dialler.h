@@ -37,6 +37,9 @@ class Dialler {
 
   // Why the last attempt failed; empty if none has.
   const std::string& failure() const { return failure_; }
+  // Nobody listens there (ECONNREFUSED). A worker listens before it joins, so it is gone, or was
+  // never there.
+  bool refused() const { return refused_; }
 
  private:
   enum class Phase { kIdle, kConnecting, kAwaitAnswer, kAwaitAdmit };
@@ -60,6 +63,7 @@ class Dialler {
   std::array<std::uint8_t, sizeof(Answer)> buffer_{};
   std::size_t have_ = 0;
   std::string failure_;
+  bool refused_ = false;
 };
 
 }  // namespace starling::collectives

@@ -310,7 +310,9 @@ void Mesh::Impl::check_time() {
   for (const auto& peer : peers_) {
     if (!peer || peer->state != State::kAwaited) continue;
     if (missing == nullptr) missing = peer.get();
-    if (peer->dialler) peer->dialler->on_time(now);
+    if (!peer->dialler) continue;
+    peer->dialler->on_time(now);
+    if (peer->dialler->refused()) return broke(*peer, std::string(peer->dialler->failure()));
   }
   if (now < connect_deadline_ || missing == nullptr) return;
   std::string why =

@@ -3,7 +3,8 @@
 // local socket; one communication thread.
 //
 // The lower rank of a pair dials, and dials again until it stands or connect_timeout is over: the
-// peer may not have the plan yet. Frames are delivered in the order of each connection, with their
+// peer may not have the plan yet. A refused connection is a break at once: whoever is in a plan
+// listened before. Frames are delivered in the order of each connection, with their
 // checksum verified. Which versions are welcome is session.h's matter, not this one's.
 
 #include <chrono>

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -114,9 +115,8 @@ Result<Bound> listen_tcp(const std::string& host, std::uint16_t port) {
 }
 
 Result<Fd> dial_tcp(const std::string& host, std::uint16_t port) {
-  const auto refuse = [&](const char* why) {
-    return Error(Code::kUnavailable,
-                 std::string("cannot connect, ") + why + "; address " + where(host, port));
+  const auto refuse = [&](const char* why, Code code = Code::kUnavailable) {
+    return Error(code, std::string("cannot connect, ") + why + "; address " + where(host, port));
   };
   const Addresses found = resolve(host, port, 0);
   if (!found) return refuse("the host is not known");
@@ -124,8 +124,27 @@ Result<Fd> dial_tcp(const std::string& host, std::uint16_t port) {
   if (!fd) return refuse(strerror(errno));
   tune(fd);
   if (connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS)
-    return refuse(strerror(errno));
+    return refuse(strerror(errno), errno == ECONNREFUSED ? Code::kPeerLost : Code::kUnavailable);
   return fd;
+}
+
+Result<std::string> address_towards(const std::string& host, std::uint16_t port) {
+  const auto refuse = [&](const char* why) {
+    return Error(Code::kUnavailable, std::string(why) + "; address " + where(host, port));
+  };
+  const Addresses found = resolve(host, port, 0);
+  if (!found) return refuse("the host is not known");
+  const Fd fd(socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own{};
+  socklen_t size = sizeof own;
+  auto* address = reinterpret_cast<sockaddr*>(&own);
+  std::array<char, NI_MAXHOST> text{};
+  if (!fd || connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      getsockname(fd.get(), address, &size) != 0)
+    return refuse(strerror(errno));
+  if (getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+    return refuse("its route has no address of this machine");
+  return std::string(text.data());
 }
 
 Fd listen_local(std::uint16_t tcp_port) {

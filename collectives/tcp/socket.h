@@ -39,10 +39,14 @@ struct Bound {
   Fd socket;
   std::uint16_t port = 0;
 };
+// The address of this machine that packets to `host` bear; nothing is sent.
+// Errors: kUnavailable  the host cannot be resolved, or there is no route to it
+Result<std::string> address_towards(const std::string& host, std::uint16_t port);
 // A listening, non-blocking socket. Errors: kBadInput, naming the address.
 Result<Bound> listen_tcp(const std::string& host, std::uint16_t port);
 // A non-blocking socket whose connect has begun; writable when it stands or has failed.
-// Errors: kUnavailable  the host cannot be resolved or the connection fails at once
+// Errors: kPeerLost     nobody listens there
+//         kUnavailable  the host cannot be resolved or the connection fails at once
 Result<Fd> dial_tcp(const std::string& host, std::uint16_t port);
 // The same for this machine only, under the name of a TCP port. Empty if it cannot be had: there is
 // TCP still.

@@ -7,6 +7,9 @@
 #include "elastic/protocol/plan.h"
 
 namespace starling::elastic {
+namespace {
+constexpr std::size_t kUnreachedMax = 3;  // lives of one name
+}
 
 Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std::uint64_t now_ms)
     : config_(std::move(config)), group_(group), term_(term), began_ms_(now_ms), now_ms_(now_ms) {
@@ -82,7 +85,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
     send(from, Welcome{worker->join.who, config_.job_text});
     return;
   }
-  if (joining_.count(from.nonce)) return;
+  if (joining_.count(from.nonce) || refused_as_unreachable(from, name, m)) return;
   if (m.job_hash != 0 && m.job_hash != config_.job_hash) {
     send(from, Refused{"this worker's job file differs from the group's"});
     return;
@@ -107,6 +110,19 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
   emit(leader_command::Propose{std::move(joined)});
 }
 
+// Every life of it stops the others for a moment, so it is not let in for ever.
+bool Leader::refused_as_unreachable(const Incarnation& from, const std::string& name,
+                                    const Join& m) {
+  const auto it = unreached_.find(name);
+  if (it == unreached_.end() || it->second.size() < kUnreachedMax) return false;
+  unreached_.erase(it);  // it may be mended and started again
+  send(from, Refused{"the other workers cannot connect to " + name + " at " + m.host + ":" +
+                     std::to_string(m.port) +
+                     "; say an address of its machine that they reach with --host, or with "
+                     "--advertise where a port is forwarded"});
+  return true;
+}
+
 void Leader::said(const Incarnation& from, const std::string&, const Report& m) {
   Contact& c = contact(from);
   if (!c.report || c.report->promise <= m.promise) c.report = m;
@@ -116,8 +132,9 @@ void Leader::said(const Incarnation& from, const std::string&, const Report& m) 
   tell_left_out(from);
 }
 
-void Leader::said(const Incarnation& from, const std::string&, const Heartbeat& m) {
+void Leader::said(const Incarnation& from, const std::string& name, const Heartbeat& m) {
   Contact& c = contact(from);
+  if (m.version != kNoVersion) unreached_.erase(name);
   c.entered = std::max(c.entered, m.entered);
   c.ready_for = m.ready_for;
   c.micro_batch_ns = m.micro_batch_ns;

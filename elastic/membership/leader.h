@@ -195,6 +195,7 @@ class Leader {
                      Version base) const;
   bool fenced(const std::vector<struct Reporter>& reporters) const;
   void propose_forced(std::vector<struct Reporter> reporters, const struct Resume& resume);
+  bool leave_out_unreachable_joiners(std::vector<struct Reporter>& reporters);
   void leave_out_bad_link(std::vector<struct Reporter>& reporters, Version base);
   bool may_prepare() const;
   bool is_leaving(const Incarnation& who) const;
@@ -225,6 +226,7 @@ class Leader {
   std::vector<const Plan*> running_plans() const;
   std::vector<Incarnation> candidates() const;  // and the joiners that wait
   std::vector<Incarnation> waiting_joiners() const;
+  bool refused_as_unreachable(const Incarnation& from, const std::string& name, const Join& m);
   bool certainly_dead(const Incarnation& who) const;
   std::vector<std::vector<bool>> copies_now(const Plan& plan) const;
   bool moves_done() const;
@@ -262,7 +264,8 @@ class Leader {
   Version first_at_most_ = kNoVersion;        // upper bound of the last plan's first step
   std::optional<StepRecord> last_record_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> bad_links_;  // broke the last forming
-  std::optional<Observation> epoch_;  // to be announced with its resume_ms
+  std::map<std::string, std::set<std::uint64_t>> unreached_;  // lives of a name, one after another
+  std::optional<Observation> epoch_;                          // to be announced with its resume_ms
   std::uint64_t committed_ms_ = 0;
   std::uint64_t noticed_ms_ = 0;  // first notice of what ends the running epoch; 0 = none
 

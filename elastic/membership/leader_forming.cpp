@@ -174,11 +174,6 @@ void Leader::try_form() {
     if (!missing.empty() && patience) return;
     return lose_state(reporters, base);
   }
-  // Who loses a member closes its other connections as well, and is named by those at their ends.
-  if (lost || !missing.empty())
-    bad_links_.clear();
-  else if (!resume.value().fresh)
-    leave_out_bad_link(reporters, base);
   if (!may_form) {
     if (!patience)
       end_job(4, "state lost: epoch " + to_string(group_.plan()->id) +
@@ -186,6 +181,11 @@ void Leader::try_form() {
                      std::to_string(config_.state_timeout_ms) + " ms; " + newest_checkpoint());
     return;
   }
+  // Who loses a member closes its other connections as well, and is named by those at their ends.
+  if (lost || !missing.empty())
+    bad_links_.clear();
+  else if (!resume.value().fresh && !leave_out_unreachable_joiners(reporters))
+    leave_out_bad_link(reporters, base);
   propose_forced(std::move(reporters), resume.value());
 }
 
@@ -219,6 +219,27 @@ bool Leader::fenced(const std::vector<Reporter>& reporters) const {
     if (!reported && !all_dead) return false;
   }
   return true;
+}
+
+// A joiner holds nothing, so the first broken link with one is enough: it would hold up everybody
+// again. Its own word does not count, as who stops closes the links with it too. Returns whether
+// there was one.
+bool Leader::leave_out_unreachable_joiners(std::vector<Reporter>& reporters) {
+  std::vector<Incarnation> named;
+  for (const Reporter& r : reporters)
+    named.insert(named.end(), r.report.broken.begin(), r.report.broken.end());
+  const auto unreachable = [&](const Reporter& r) {
+    return r.report.version == kNoVersion &&
+           std::find(named.begin(), named.end(), r.who) != named.end();
+  };
+  for (const Reporter& r : reporters) {
+    if (!unreachable(r)) continue;
+    const Member joiner = member_of(r.who);
+    if (unreached_[joiner.name].insert(r.who.nonce).second)
+      warn(joiner.name + " is left out: others cannot connect to it at " + joiner.host + ":" +
+           std::to_string(joiner.port));
+  }
+  return std::erase_if(reporters, unreachable) > 0;
 }
 
 // If two successive plans break on the same pair and lose nobody, the next leaves one of the two

@@ -131,6 +131,24 @@ TEST_CASE("mesh: a peer that does not stand in time is named") {
   CHECK(told.broken->second.find("did not stand within 150 ms") != std::string::npos);
 }
 
+TEST_CASE("mesh: a peer where nobody listens is named at once") {
+  Epoch epoch(3);
+  epoch.options.connect_timeout = std::chrono::hours(1);
+  SUBCASE("local sockets") {
+    epoch.options.local_sockets = true;
+  }
+  SUBCASE("TCP") {
+    epoch.options.local_sockets = false;
+  }
+  epoch.listeners[1].reset();
+  Node first(epoch.of(0), *epoch.listeners[0]);
+  first.mesh->start();
+  first.wait([](const Told& t) { return t.broken.has_value(); });
+  const Told told = first.told();
+  CHECK(told.broken->first == 1);
+  CHECK(told.broken->second.find("Connection refused") != std::string::npos);
+}
+
 // R9 rests on this: when stop() has returned no callback runs and nothing more is sent. Every rank
 // stops at another point of a flood of frames.
 TEST_CASE("mesh: R9, after a stop at any moment no callback runs") {

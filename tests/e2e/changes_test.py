@@ -1,5 +1,6 @@
 """Workers that join and leave while a job runs."""
 import signal
+import socket
 
 from harness import alive, main, require, same, wait_until
 
@@ -54,6 +55,26 @@ def a_worker_that_joins_while_another_dies_enters_with_the_forced_plan(place):
             f"no joiner was in a forced plan:\n{run.text()}")
 
 
+def a_joiner_that_nobody_can_connect_to_is_told_so(place):
+    job = place.job(steps=1000)
+    quiet = place.run(job, "--workers", 1)
+    quiet.end()
+    run = place.run(job, "--workers", 3)
+    run.wait_for_step(20)
+    first = {w["id"] for w in run.workers()}
+    with socket.socket() as nobody:  # bound and not listening: connections are refused
+        nobody.bind(("127.0.0.1", 0))
+        joiner = run.join("--advertise", f"127.0.0.1:{nobody.getsockname()[1]}")
+        wait_until(lambda: joiner.poll() is not None, "the joiner's end", 30)
+    run.joiners.remove(joiner)  # the others have to end with 0
+    require(joiner.returncode == 2, f"exit code {joiner.returncode}:\n{run.text()}")
+    require("the other workers cannot connect to" in run.text(), run.text())
+    require(run.process.poll() is None, "it was told only when the job ended")
+    same(run, quiet)
+    require(not [w for w in run.workers("fenced") if w["id"] in first],
+            f"a worker was left out for it:\n{run.text()}")
+
+
 def a_join_a_kill_and_a_leave_together(place):
     job = place.job(steps=500)
     quiet = place.run(job, "--workers", 1)
@@ -69,4 +90,4 @@ def a_join_a_kill_and_a_leave_together(place):
 
 main(joining_workers_change_no_bit_and_stop_nobody, a_leaving_worker_hands_over_and_goes,
      a_worker_that_joins_while_another_dies_enters_with_the_forced_plan,
-     a_join_a_kill_and_a_leave_together)
+     a_joiner_that_nobody_can_connect_to_is_told_so, a_join_a_kill_and_a_leave_together)

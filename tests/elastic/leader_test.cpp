@@ -244,6 +244,64 @@ TEST_CASE("leader: a loss breaks all links, and none of them is a reason to leav
   CHECK(left_after_two_breaks(true) == "12");
 }
 
+// Worker 4 joins three that run; the others cannot connect to it, and all stop.
+struct Unreachable4 {
+  Unreachable4() { one.begin(5); }
+  void join(std::uint64_t nonce) {
+    Join join;
+    join.who = {0, nonce};
+    join.name = "4";
+    join.host = "10.1.2.3";
+    join.port = 77;
+    join.fingerprint = {7, 7};
+    one.on(leader_event::Said{{nonce, nonce}, "4", join});
+    one.commit();
+  }
+  // Members of the plan that follows, of the prepared one with the joiner first.
+  std::string breaks(std::uint64_t nonce) {
+    one.pass_time(kLease / 2);  // the window of joins
+    for (std::uint64_t n : {1, 2, 3}) one.say(n, Heartbeat{one.group.plan()->id, 5, {}});
+    one.commit();
+    std::string members = members_of(*one.group.plan()) + " ";
+    const EpochId running = one.group.predecessor()->id;
+    const auto report_all = [&](EpochId promise) {
+      one.report(1, promise, running, 5, {{4, nonce}});
+      one.report(2, promise, running, 5, {{1, 1}});  // closed because it stopped
+      one.report(3, promise, running, 5, {{1, 1}});
+      one.report(nonce, promise, {}, kNoVersion, {{2, 2}});
+    };
+    report_all(one.group.plan()->id.next());  // unasked
+    report_all(one.asked());
+    one.commit();
+    members += members_of(*one.group.plan());
+    for (std::uint64_t n : {1, 2, 3}) one.say(n, Heartbeat{one.group.plan()->id, 5, {}});
+    return members;
+  }
+  std::string refused() const {
+    for (const auto& send : one.sent)
+      if (const auto* refused = std::get_if<Refused>(&send.body)) return refused->reason;
+    return "";
+  }
+  OneLeader one;
+};
+
+TEST_CASE("leader: a joiner that nobody can connect to is left out, and nobody else") {
+  Unreachable4 joiner;
+  joiner.join(4);
+  CHECK(joiner.breaks(4) == "1234 123");
+}
+
+TEST_CASE("leader: after three lives that nobody could connect to it is told so") {
+  Unreachable4 joiner;
+  for (const std::uint64_t nonce : {4, 5, 6}) {
+    joiner.join(nonce);
+    joiner.breaks(nonce);
+  }
+  CHECK(joiner.refused() == "");
+  joiner.join(7);
+  CHECK(joiner.refused().find("cannot connect to 4 at 10.1.2.3:77") != std::string::npos);
+}
+
 // A leaver and its notice. Method: worker 3 announces its leave, and all are seen in the plan that
 // drains it. With r = 1 what it holds has one more copy, with r = 0 none.
 struct Leaver3 {

@@ -34,11 +34,12 @@ int run(RunOptions options);
 struct WorkerCommand {
   std::string join;  // addresses of coordinator-0.. of the ring
   std::string keys;
-  std::string job;                 // empty: job.toml beside the keys
-  std::string name;                // of a key; empty: the first free one
-  std::string host = "127.0.0.1";  // where other workers reach this one, at any free port
-  std::string listen;              // host:port instead; empty: any free port of `host`
-  std::string advertise;           // host:port that they are told; empty: where it listens
+  std::string job;   // empty: job.toml beside the keys
+  std::string name;  // of a key; empty: the first free one
+  std::string
+      host;  // where other workers reach this one, at any free port; empty: as coordinators do
+  std::string listen;     // host:port instead; empty: any free port of `host`
+  std::string advertise;  // host:port that they are told; empty: where it listens
   std::string failure_domain;
   std::string save;   // final parameters, safetensors; empty: not saved
   std::string times;  // where each step's time went, CSV; empty: not measured

@@ -87,9 +87,9 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
   sub->add_option("--keys", o.keys, "key file with a worker's key")->required();
   sub->add_option("--job", o.job, "job file (default: job.toml beside the key file)");
   sub->add_option("--name", o.name, "use this worker key (default: the first free one)");
-  auto* host =
-      sub->add_option("--host", o.host, "address of this machine, as other workers reach it")
-          ->capture_default_str();
+  auto* host = sub->add_option("--host", o.host,
+                               "address of this machine, as other workers reach it (default: the "
+                               "one from which it reaches the coordinators)");
   sub->add_option("--listen", o.listen,
                   "host:port where it listens for other workers (default: any port of --host)")
       ->excludes(host);

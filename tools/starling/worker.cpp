@@ -8,12 +8,14 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <thread>
 
 #include "actors/guard/guard.h"
 #include "actors/notices/watch.h"
 #include "actors/sabotage.h"
 #include "actors/system.h"
 #include "actors/worker/loader.h"
+#include "collectives/tcp/socket.h"
 #include "tools/bench/step_times.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
@@ -186,6 +188,27 @@ Result<HostPort> worker_address(const char* option, const std::string& text) {
   return HostPort{std::move(host), static_cast<std::uint16_t>(std::stoul(whole.substr(colon + 1)))};
 }
 
+// Of this machine, as the coordinators see it. Their names may not be known yet, so it is asked for
+// again for as long as a worker looks for a coordinator.
+Result<std::string> own_address(const std::vector<actors::GatewayOptions::Server>& coordinators,
+                                milliseconds patience) {
+  const auto until = Clock::now() + patience;
+  while (true) {
+    std::string why;
+    for (const auto& coordinator : coordinators) {
+      STARLING_TRY(at, worker_address("--join", coordinator.address));
+      auto own = collectives::address_towards(at.host, at.port);
+      if (own) return own;
+      why = own.error().text();
+    }
+    if (Clock::now() >= until)
+      return Error(Code::kUnavailable,
+                   "cannot tell which address of this machine the others reach, " + why +
+                       "; --host says it");
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
 // Entry i of a synthetic model's `slow` is worker-i's.
 double slowness(const Job& job, const std::string& name) {
   const auto* synthetic = std::get_if<SyntheticSpec>(&job.model);
@@ -210,6 +233,11 @@ Result<Life> prepare(const WorkerCommand& command, const KeyRing& ring, const Ta
   STARLING_TRY(listen, worker_address("--listen", command.listen));
   STARLING_TRY(advertise, worker_address("--advertise", command.advertise));
   life.options.host = listen.host.empty() ? command.host : listen.host;
+  if (life.options.host.empty()) {
+    STARLING_TRY(
+        own, own_address(life.options.coordinators, milliseconds(life.job.coordinator_timeout_ms)));
+    life.options.host = std::move(own);
+  }
   life.options.port = listen.port;
   life.options.advertised_host = advertise.host;
   life.options.advertised_port = advertise.port;
