@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 
+from chaos_of import chaos, findings, report_of
 from harness import STARLING, main, require, same, wait_until
 
 STEPS = 400  # enough for some checkpoints on a slow disk
@@ -200,6 +201,36 @@ def a_coordinator_of_three_is_killed_and_checkpoints_go_on(place):
     again(run)
 
 
+PLAN = """
+[run]
+steps = 700
+workers = 4
+replicas = {replicas}
+[[fault]]
+at_s = 1
+kind = "kill"
+count = {count}
+back_s = 0.2
+"""
+
+
+def chaos_tells_a_loss_of_all_copies_from_one_that_leaves_some(place):
+    plan = place.path("plan.toml")
+    for count, replicas, restarts in ((3, 1, 1), (1, 1, 0)):
+        with open(plan, "w") as file:
+            file.write(PLAN.format(count=count, replicas=replicas))
+        job, _ = with_checkpoints(place)
+        ended, out = chaos(place, job, "--plan", plan, "--last-copies")
+        require(ended.returncode == 0, ended.stdout + ended.stderr)
+        report = report_of(out)
+        found = findings(report)
+        for promise in ("P1", "P2", "P3"):
+            require(found[promise] == "held", report["verdicts"])
+        require(found["P5"] == ("held" if restarts else "not tested"), report["verdicts"])
+        p5 = next(v for v in report["verdicts"] if v["promise"] == "P5")
+        require(not restarts or "1 restart from a checkpoint" in p5["why"], p5)
+
+
 if __name__ == "__main__":
     main(a_job_goes_on_from_its_newest_checkpoint_at_another_world_size,
          an_undisturbed_run_writes_checkpoints_and_changes_no_bit,
@@ -208,4 +239,5 @@ if __name__ == "__main__":
          of_a_damaged_checkpoint_the_one_before_it_is_used,
          a_checkpoint_of_another_job_is_refused,
          a_folder_that_cannot_be_written_any_more_costs_a_warning,
-         a_coordinator_of_three_is_killed_and_checkpoints_go_on)
+         a_coordinator_of_three_is_killed_and_checkpoints_go_on,
+         chaos_tells_a_loss_of_all_copies_from_one_that_leaves_some)
