@@ -10,9 +10,16 @@ from harness import SOURCE, STARLING, main, require
 SYNTHETIC = os.path.join(SOURCE, "examples", "synthetic", "1m.toml")
 
 
-def measure(job, *options, what="recovery", workers=3):
-    done = subprocess.run([STARLING, "bench", what, "--job", job, "--workers", str(workers),
+def bench(job, *options, what="recovery", workers=3):
+    return subprocess.run([STARLING, "bench", what, "--job", job, "--workers", str(workers),
                            "--json", *options], capture_output=True, text=True)
+
+
+def measure(job, *options, **where):
+    return rows_of(bench(job, *options, **where))
+
+
+def rows_of(done):
     require(done.returncode == 0, f"exit code {done.returncode}:\n{done.stderr}")
     return {row["what"]: row for row in map(json.loads, done.stdout.splitlines())}
 
@@ -30,6 +37,16 @@ def each_kill_is_measured_and_its_parts_add_up(place):
 def a_freeze_lasts_at_least_the_lease(place):
     rows = measure(place.job(lease_ms=300), "--losses", "1", "--freeze")
     require(rows["frozen"]["median_ms"] > 200, f"{rows}")
+
+
+def a_cut_lasts_at_least_the_lease(place):
+    done = bench(place.job(lease_ms=300), "--losses", "1", "--cut")
+    lines = done.stderr.strip().splitlines()
+    if done.returncode == 2 and len(lines) == 1 and "--cut" in lines[0]:  # not permitted here
+        print(f"SKIPPED a_cut_lasts_at_least_the_lease: {lines[0]}", flush=True)
+        return
+    rows = rows_of(done)
+    require(rows["cut off"]["median_ms"] > 200, f"{rows}")
 
 
 def the_leader_is_killed_with_a_worker(place):
@@ -74,6 +91,7 @@ def kills_and_joins_are_measured_as_of_other_systems(place):
 
 
 main(each_kill_is_measured_and_its_parts_add_up, a_freeze_lasts_at_least_the_lease,
-     the_leader_is_killed_with_a_worker, joins_and_leaves_are_compared_with_undisturbed_steps,
+     a_cut_lasts_at_least_the_lease, the_leader_is_killed_with_a_worker,
+     joins_and_leaves_are_compared_with_undisturbed_steps,
      parts_of_a_step_are_measured_and_replicas_cost_what_placement_predicts,
      kills_and_joins_are_measured_as_of_other_systems)

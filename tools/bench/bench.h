@@ -34,13 +34,19 @@ int bench_allreduce(const Options& options);
 // median of five, milliseconds. Forks, as above. Errors: kInternal  a wrong sum, or it broke.
 Result<double> all_reduce_ms(Rank world, std::size_t bytes);
 
+enum class LossKind : std::uint8_t {
+  kKill,
+  kFreeze,          // SIGSTOP, and SIGCONT when the others have gone on
+  kCut,             // no packet passes to or from it until then: network namespaces, needs root
+  kKillWithLeader,  // three coordinators; the one that leads is killed in the same instant
+};
+
 struct RecoveryOptions {
   std::string job;  // its steps are ignored: the run ends with the last loss
   std::uint32_t workers = 8;
   std::uint32_t losses = 200;
   std::uint64_t seed = 1;  // draws whom and when
-  bool freeze = false;     // SIGSTOP instead of SIGKILL
-  bool leader = false;     // three coordinators; the one that leads is killed in the same instant
+  LossKind kind = LossKind::kKill;
   bool json = false;
   std::FILE* out = stdout;
 };

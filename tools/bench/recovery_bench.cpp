@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <random>
 #include <thread>
@@ -14,12 +15,32 @@
 #include "tools/bench/bench.h"
 #include "tools/bench/figures.h"
 #include "tools/bench/live_run.h"
+#include "tools/chaos/network.h"
 #include "tools/starling/exit.h"
 
 namespace starling::bench {
 namespace {
 
 constexpr double kBeyondElection_ms = 200;  // that a loss of leader and worker may cost
+
+struct KindWords {
+  const char* one;
+  const char* many;
+  const char* phase;  // of the lost worker; null: what its guard told
+};
+KindWords words_of(LossKind kind) {
+  switch (kind) {
+    case LossKind::kKill:
+      return {"kill", "kills", nullptr};
+    case LossKind::kFreeze:
+      return {"freeze", "freezes", "frozen"};
+    case LossKind::kCut:
+      return {"cut", "cuts", "cut off"};
+    case LossKind::kKillWithLeader:
+      return {"kill with the leader", "kills of a worker and the leader", nullptr};
+  }
+  return {};
+}
 
 // One loss, and what it cost. Milliseconds.
 struct Loss {
@@ -48,17 +69,24 @@ Result<Wire> measure_wire(const Job& job, std::uint32_t workers) {
 
 class Bench {
  public:
-  Bench(const RecoveryOptions& options, std::uint64_t lease_ms, const Wire& wire)
+  // `network`: of cuts, where the workers live.
+  Bench(const RecoveryOptions& options, std::uint64_t lease_ms, const Wire& wire,
+        std::unique_ptr<chaos::Network> network)
       : options_(options),
         lease_ms_(lease_ms),
         wire_(wire),
+        network_(std::move(network)),
         run_("recovery"),
         draw_(options.seed) {}
 
   Result<> run() {
     std::vector<std::string> more;
-    if (options_.leader) more = {"--coordinators", "3"};
+    if (options_.kind == LossKind::kKillWithLeader) more = {"--coordinators", "3"};
+    if (network_) more = {"--start", "0", "--host", network_->host()};
     STARLING_TRY(run_.start(options_.job, options_.workers, 1'000'000, more));
+    if (network_) {
+      STARLING_TRY(join_from_homes());
+    }
     for (std::uint32_t i = 0; i < options_.losses; ++i) {
       STARLING_TRY(run_.settle(options_.workers));
       STARLING_TRY(lose_one());
@@ -72,8 +100,34 @@ class Bench {
   void report() const;
 
  private:
-  const char* kind() const {
-    return options_.leader ? "kill with the leader" : options_.freeze ? "freeze" : "kill";
+  Result<> join_from_homes() {
+    STARLING_TRY(run_.wait_for("its first event", [&] { return run_.story().started; }));
+    for (std::uint32_t i = 0; i < options_.workers; ++i) {
+      const std::string name = "worker-" + std::to_string(i);
+      STARLING_TRY(home, network_->home(name));
+      const chaos::Inside inside(home.netns);
+      STARLING_TRY(run_.join({"--name", name}));
+    }
+    return ok();
+  }
+
+  Result<> disturb(const chaos::MemberSeen& victim, pid_t pid) {
+    if (network_) return network_->cut(victim.name);
+    const int signal = options_.kind == LossKind::kFreeze ? SIGSTOP : SIGKILL;
+    if (pid == 0 || ::kill(pid, signal) != 0)
+      return Error(Code::kInternal, "worker " + victim.name + " is not there to be disturbed");
+    return ok();
+  }
+
+  // One that was frozen or cut off is fenced, and its guard starts a new life, which joins.
+  Result<> make_good(const chaos::MemberSeen& victim, pid_t pid) {
+    if (network_) return network_->mend(victim.name);
+    if (options_.kind == LossKind::kFreeze) {
+      ::kill(pid, SIGCONT);
+      return ok();
+    }
+    STARLING_TRY(run_.join());
+    return ok();
   }
 
   Result<> lose_one() {
@@ -86,12 +140,10 @@ class Bench {
     const std::size_t epochs = story.epochs.size();
     const double at = story.now();
     const pid_t pid = run_.seen(victim.id, "joined").pid;
-    if (options_.leader) {
+    if (options_.kind == LossKind::kKillWithLeader) {
       STARLING_TRY(lose_leader());
     }
-    if (pid == 0 || ::kill(pid, options_.freeze ? SIGSTOP : SIGKILL) != 0)
-      return Error(Code::kInternal, "worker " + victim.name + " is not there to be disturbed");
-
+    STARLING_TRY(disturb(victim, pid));
     const auto committed_after = [&] {
       const auto& steps = story.step_lines;
       return std::count_if(steps.rbegin(), steps.rend(), [&](const auto& s) {
@@ -100,12 +152,7 @@ class Bench {
     };
     STARLING_TRY(run_.wait_for("the others go on", [&] { return committed_after() >= 4; }));
     note(victim, at, epochs);
-    if (options_.freeze) {
-      ::kill(pid, SIGCONT);  // fenced; its guard starts a new life, which joins
-      return ok();
-    }
-    STARLING_TRY(run_.join());
-    return ok();
+    return make_good(victim, pid);
   }
 
   // `starling run` starts the coordinator again.
@@ -119,7 +166,8 @@ class Bench {
 
   void note(const chaos::MemberSeen& victim, double at, std::size_t epochs_before) {
     Loss loss;
-    loss.phase = options_.freeze ? "frozen" : run_.seen(victim.id, "lost").phase;
+    const char* phase = words_of(options_.kind).phase;
+    loss.phase = phase ? phase : run_.seen(victim.id, "lost").phase;
     const Gap gap = gap_after(run_.story(), at, options_.workers - 1);
     loss.gap = gap.to_world;
     loss.longest = gap.longest;
@@ -140,6 +188,7 @@ class Bench {
   const RecoveryOptions options_;
   const std::uint64_t lease_ms_;
   const Wire wire_;
+  const std::unique_ptr<chaos::Network> network_;
   LiveRun run_;
   std::mt19937_64 draw_;
   double election_ms_ = 0;  // of the last leader lost; 0: none was
@@ -168,6 +217,7 @@ void Bench::report() const {
   const std::size_t twice = static_cast<std::size_t>(
       std::count_if(losses_.begin(), losses_.end(), [](const Loss& l) { return !l.pause; }));
   std::FILE* out = options_.out;
+  const KindWords words = words_of(options_.kind);
   if (options_.json) {
     for (const auto* table : {&by_phase, &parts})
       for (const auto& [name, values] : *table)
@@ -175,25 +225,22 @@ void Bench::report() const {
             out,
             "{\"bench\":\"recovery\",\"workers\":%u,\"kind\":\"%s\",\"what\":\"%s\",\"n\":%zu,"
             "\"median_ms\":%.2f,\"p99_ms\":%.2f,\"worst_ms\":%.2f,\"election_ms\":%.0f}\n",
-            options_.workers, kind(), name.c_str(), values.size(), quantile(values, 0.5),
+            options_.workers, words.one, name.c_str(), values.size(), quantile(values, 0.5),
             quantile(values, 0.99), quantile(values, 1), election_ms_);
     std::fprintf(out,
                  "{\"bench\":\"recovery\",\"workers\":%u,\"kind\":\"%s\",\"what\":\"wire\","
                  "\"megabytes\":%.3f,\"median_ms\":%.3f}\n",
-                 options_.workers, kind(), wire_.megabytes, wire_.ms);
+                 options_.workers, words.one, wire_.megabytes, wire_.ms);
     return;
   }
   std::fprintf(out, "%u workers, %zu %s; median step %.1f ms with all, %.1f ms with one less\n",
-               options_.workers, losses_.size(),
-               options_.leader   ? "kills of a worker and the leader"
-               : options_.freeze ? "freezes"
-                                 : "kills",
+               options_.workers, losses_.size(), words.many,
                median_step_ms(run_.story(), options_.workers), rest);
   std::fprintf(out, "the wire itself: all-reduce of %.1f MB among %u processes %.1f ms\n",
                wire_.megabytes, options_.workers, wire_.ms);
-  if (options_.freeze)
+  if (options_.kind == LossKind::kFreeze || options_.kind == LossKind::kCut)
     std::fprintf(out, "lease %llu ms\n", static_cast<unsigned long long>(lease_ms_));
-  if (options_.leader) {
+  if (options_.kind == LossKind::kKillWithLeader) {
     const double aim = election_ms_ + kBeyondElection_ms;
     const auto& all = by_phase["all"];
     std::fprintf(out, "election timeout %.0f to %.0f ms; %td of %zu losses within %.0f ms\n",
@@ -219,7 +266,13 @@ int bench_recovery(const RecoveryOptions& options) {
   if (!job) return tools::fail(job.error());
   const auto wire = measure_wire(job.value(), options.workers);
   if (!wire) return tools::fail(wire.error());
-  Bench bench(options, job.value().lease_ms, wire.value());
+  std::unique_ptr<chaos::Network> network;
+  if (options.kind == LossKind::kCut) {
+    auto made = chaos::Network::make();
+    if (!made) return tools::fail(Error(Code::kBadInput, "--cut: " + made.error().text()));
+    network = std::move(made).value();
+  }
+  Bench bench(options, job.value().lease_ms, wire.value(), std::move(network));
   const auto ran = bench.run();
   bench.report();
   return ran ? 0 : tools::fail(ran.error());

@@ -16,8 +16,10 @@ int recovery(const BenchCommand& command) {
   options.workers = command.workers;
   options.losses = command.quick ? std::min(command.losses, 3u) : command.losses;
   options.seed = command.seed;
-  options.freeze = command.freeze;
-  options.leader = command.leader;
+  options.kind = command.freeze   ? bench::LossKind::kFreeze
+                 : command.cut    ? bench::LossKind::kCut
+                 : command.leader ? bench::LossKind::kKillWithLeader
+                                  : bench::LossKind::kKill;
   options.json = command.json;
   return bench::bench_recovery(options);
 }

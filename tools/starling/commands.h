@@ -95,7 +95,7 @@ struct BenchCommand {
   std::string job = "examples/synthetic/1m.toml";
   std::uint32_t workers = 8, losses = 200;
   std::uint64_t seed = 1;
-  bool freeze = false, leader = false;
+  bool freeze = false, cut = false, leader = false;
   std::uint32_t rounds = 3;
   std::uint64_t steps = 300;
 };

@@ -304,10 +304,14 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
       ->capture_default_str();
   sub->add_option("--seed", bench.seed, "recovery: draws whom and when")->capture_default_str();
   auto* freeze = sub->add_flag("--freeze", bench.freeze, "recovery: SIGSTOP instead of SIGKILL");
+  auto* cut = sub->add_flag("--cut", bench.cut,
+                            "recovery: no packet passes to or from the worker (needs root)")
+                  ->excludes(freeze);
   sub->add_flag("--leader", bench.leader,
                 "recovery: with three coordinators, of which the leader is killed in the same "
                 "instant")
-      ->excludes(freeze);
+      ->excludes(freeze)
+      ->excludes(cut);
   sub->add_option("--rounds", bench.rounds, "changes: of joins and leaves")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
