@@ -1,5 +1,7 @@
 #include "tools/chaos/cast.h"
 
+#include <signal.h>
+
 #include <algorithm>
 
 #include "tools/chaos/pauses.h"
@@ -116,6 +118,15 @@ bool Cast::last_copies(const std::vector<const Player*>& taken) const {
                      [&](std::uint64_t id) { return able.count(id) > 0; }))
       return true;
   return false;
+}
+
+bool explained(const ProcessEnd& end, const Player& player, int run_status) {
+  constexpr int kKilled = 128 + SIGKILL, kFenced = 75;
+  if (end.status == 0 || end.status == run_status) return true;
+  if (end.status == kKilled) return player.killed || end.pid == player.killed_guard;
+  if (end.status == 128 + SIGTERM) return player.leaving;
+  if (end.status == kFenced) return player.killed_guard != 0;  // else it begins a new life
+  return end.status == 3 && run_status == 0;  // it was out of touch when the job ended
 }
 
 namespace {

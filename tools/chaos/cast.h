@@ -18,12 +18,12 @@ namespace starling::chaos {
 // A worker: its guard and, below it, the process that computes. A fenced one lives on under the
 // same guard with another process and incarnation.
 struct Player {
-  std::string name;      // of its key
-  std::string node;      // as whom it came, if the plan names nodes
-  int guard = 0;         // 0: it is gone, or not known
-  int pid = 0;           // that computes; 0: not known yet
-  std::uint64_t id = 0;  // of its incarnation; 0: not known yet
-  bool guard_killed = false;
+  std::string name;             // of its key
+  std::string node;             // as whom it came, if the plan names nodes
+  int guard = 0;                // 0: it is gone, or not known
+  int pid = 0;                  // that computes; 0: not known yet
+  std::uint64_t id = 0;         // of its incarnation; 0: not known yet
+  int killed_guard = 0;         // the process, by us; 0: none
   bool killed = false;          // by us
   bool stopped = false;         // right now, by us
   bool leaving = false;         // told to
@@ -72,6 +72,10 @@ class Cast {
   std::set<int> watched_;            // processes that have computed and are there
   double now_ = 0;
 };
+
+// Whether a process of a worker may end with this, given what was done to it. `run_status`: of the
+// run.
+bool explained(const ProcessEnd& end, const Player& player, int run_status);
 
 // Workers that were left out of an epoch while they were stopped or cut off, and then were not.
 std::vector<Revenant> revenants_of(const Story& story, const std::vector<Deed>& deeds,

@@ -12,6 +12,8 @@ namespace starling::chaos {
 namespace {
 
 constexpr double kStillThere_s = 0.3;  // after which who was not hit must still be there
+constexpr double kNews_s = 1;          // for the event that tells why a process has ended
+constexpr double kAftermath_s = 10;    // a fault may end a life so long after it is over
 constexpr double kPulse_s = 0.1;
 
 // The process that computes. Before it is known it may be born between a look and a kill, so the
@@ -266,20 +268,34 @@ void Disturber::kill_guard(std::size_t number, double now) {
     Target guard = player->target();
     guard.pid = player->guard;
     targets.push_back(guard);
-    player->guard_killed = true;
+    player->killed_guard = player->guard;
     ::kill(player->guard, SIGKILL);
   }
   hit(number, now, "kill -9 the guard of", targets);
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const Target worker = chosen[i]->target();
-    expect_gone(number, now, targets[i]);
-    agenda_.later(now + kStillThere_s, [=, this](double then) {
-      expect(number, then, 0, process_text(worker) + " lives without its guard", [=, this] {
-        const Player* player = cast_.by_process(worker.pid);
-        return alive(worker.pid) || !player || player->killed || player->leaving;
+    expect_gone(number, now, targets[i], [=, this](double then) {
+      agenda_.later(then + kStillThere_s, [=, this](double later) {
+        expect(number, later, kNews_s, process_text(worker) + " lives without its guard",
+               [=, this] { return alive(worker.pid) || has_other_end(number, worker); });
       });
     });
   }
+}
+
+// Whether something besides this deed ends that life: another deed, a restart (it fences all who
+// live), the end of the job.
+bool Disturber::has_other_end(std::size_t number, const Target& target) const {
+  const double since = deeds_[number].t - kAftermath_s;
+  const auto hit_it = [&](const Deed& deed) {
+    return &deed != &deeds_[number] && deed.outcome == Deed::Outcome::kDone &&
+           std::max(deed.t, deed.until_t) >= since &&
+           std::any_of(deed.targets.begin(), deed.targets.end(),
+                       [&](const Target& other) { return other.pid == target.pid; });
+  };
+  return story_.over() || std::any_of(deeds_.begin(), deeds_.end(), hit_it) ||
+         std::any_of(story_.restarts.begin(), story_.restarts.end(),
+                     [&](const RestartSeen& restart) { return restart.t >= since; });
 }
 
 // ---- Bookkeeping ------------------------------------------------------------------------------
@@ -348,9 +364,11 @@ void Disturber::expect(std::size_t number, double now, double within_s, const st
                  });
 }
 
-void Disturber::expect_gone(std::size_t number, double now, const Target& target) {
-  expect(number, now, kSoon_s, "process " + std::to_string(target.pid) + " is gone",
-         [pid = target.pid] { return !alive(pid); });
+void Disturber::expect_gone(std::size_t number, double now, const Target& target,
+                            std::function<void(double)> then) {
+  expect(
+      number, now, kSoon_s, "process " + std::to_string(target.pid) + " is gone",
+      [pid = target.pid] { return !alive(pid); }, std::move(then));
 }
 
 // An epoch without that life of it, told after the deed.

@@ -60,6 +60,7 @@ class Disturber {
   void leave(std::size_t number, double now);
   void kill_coordinator(std::size_t number, double now);
   void kill_guard(std::size_t number, double now);
+  bool has_other_end(std::size_t number, const Target& target) const;
   void slow(std::size_t number, double now);
   void fill_disk(std::size_t number, double now);
   void keep_full(std::size_t number, int guest, double now);
@@ -95,7 +96,8 @@ class Disturber {
   void hit(std::size_t number, double now, const std::string& what, std::vector<Target> targets);
   void expect(std::size_t number, double now, double within_s, const std::string& what,
               std::function<bool()> seen, std::function<void(double)> then = {});
-  void expect_gone(std::size_t number, double now, const Target& target);
+  void expect_gone(std::size_t number, double now, const Target& target,
+                   std::function<void(double)> then = {});
   void expect_left_out(std::size_t number, double now, const Target& target);
   void bring_back(const Fault& fault, double now);
   void wake(std::size_t number, const Target& target, const std::function<bool()>& was_stopped,

@@ -193,7 +193,7 @@ Result<Evidence> Stage::disturbed() {
   });
   evidence.deeds = disturber.deeds();
   for (auto& [end, player] : ends_) {
-    end.expected = explained(end, *player);
+    end.expected = explained(end, *player, *run_status_);
     evidence.ends.push_back(end);
   }
   evidence.stalls = stalls_;
@@ -429,16 +429,6 @@ void Stage::wait_for_workers() {
     if ((signal_ = tools::pending_signal()) != 0) return;
     std::this_thread::sleep_for(options_.poll);
   }
-}
-
-// Whether a worker's process may end with this, given what was done to it.
-bool Stage::explained(const ProcessEnd& end, const Player& player) const {
-  constexpr int kKilled = 128 + SIGKILL, kFenced = 75;
-  if (end.status == 0 || end.status == *run_status_) return true;
-  if (end.status == kKilled) return player.killed || player.guard_killed;
-  if (end.status == 128 + SIGTERM) return player.leaving;
-  if (end.status == kFenced) return player.guard_killed;  // nobody was there to begin a new life
-  return end.status == 3 && run_status_ == 0;             // it was out of touch when the job ended
 }
 
 void Stage::find_leftovers(Evidence& evidence) {

@@ -73,7 +73,6 @@ class Stage {
   std::vector<Stranger> strangers();
   void wait_for_workers();
   void find_leftovers(Evidence& evidence);
-  bool explained(const ProcessEnd& end, const Player& player) const;
   double now() const;
   std::string path(const std::string& name) const;
 
