@@ -39,10 +39,13 @@ back_s = 0.2
     digest = report_of(out)["run"]["digest"]
     again, _ = chaos(place, job, "--plan", os.path.join(out, "plan.toml"), "--reference", digest)
     require(again.returncode == 0, again.stdout + again.stderr)
-    other, out = chaos(place, job, "--plan", plan, "--reference", "0" * 32)
+    judged = ("--reference", "0" * 32, "--keep", 1, "--workers-max", 5, "--last-copies",
+              "--pause-ms-max", 300.5)
+    other, out = chaos(place, job, "--plan", plan, *judged)
     require(other.returncode == 1, other.stdout + other.stderr)
     require(findings(report_of(out))["P1"] == "broken", "another digest is not the same bits")
-    require(f"--plan {out}/plan.toml" in other.stdout, "it does not say how to repeat it")
+    again = " ".join(map(str, (f"{job} --plan {out}/plan.toml", *judged, f"--out {out}-again")))
+    require(f"to do this again: starling chaos {again}\n" in other.stdout, other.stdout)
 
 
 def the_loss_of_the_last_copies_is_a_clear_end(place):

@@ -138,6 +138,9 @@ def what_did_not_hold_is_exit_code_1(place):
     require(ended.returncode == 0, ended.stdout + ended.stderr)
     ended, out = replay(place, *short, *same, "--rate", 100000, "--min-goodput", 0.5)
     require(ended.returncode == 1 and "wanted 50.00 %" in ended.stdout, ended.stdout + ended.stderr)
+    again = report_of(out)["run"]["repeat"]
+    for option in (*same, "--min-goodput", 0.5):
+        require(f" {option}" in again, f"{option} is not in: {again}")
     ended, out = replay(place, *short, "--rate", 150, "--steps", 2)
     require(ended.returncode == 1 and "before the trace did" in ended.stdout, ended.stdout)
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "core/job/words.h"
 #include "tools/chaos/stage.h"
 #include "tools/starling/chaos_attach.h"
 #include "tools/starling/chaos_conclusion.h"
@@ -151,10 +152,26 @@ class ChaosRun {
     report.job = job_.name;
     if (links_) report.links = links_->text();
     report.plan = plan_;
-    report.repeat = "starling chaos " + command_.job + " --plan " + path("plan.toml") +
-                    (command_.links == "auto" ? "" : " --links " + command_.links) + " --out " +
-                    folder_ + "-again";
+    report.repeat = repeat();
     return tools::conclude(std::move(report), folder_);
+  }
+
+  // With all that the plan does not say.
+  std::string repeat() const {
+    std::string text = "starling chaos " + command_.job + " --plan " + path("plan.toml");
+    const auto add = [&](const char* option, const std::string& value) {
+      text += std::string(" ") + option + " " + value;
+    };
+    const ChaosCommand usual;
+    if (!command_.reference.empty()) add("--reference", command_.reference);
+    if (command_.links != usual.links) add("--links", command_.links);
+    if (command_.keep != usual.keep) add("--keep", std::to_string(command_.keep));
+    if (command_.workers_max != usual.workers_max)
+      add("--workers-max", std::to_string(command_.workers_max));
+    if (command_.last_copies) text += " --last-copies";
+    if (command_.pause_ms_max != usual.pause_ms_max)
+      add("--pause-ms-max", job_words::number_text(command_.pause_ms_max));
+    return text + " --out " + folder_ + "-again";
   }
 
   const ChaosCommand command_;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/job/job.h"
+#include "core/job/words.h"
 #include "tools/chaos/attached.h"
 #include "tools/starling/chaos_conclusion.h"
 #include "tools/starling/group.h"
@@ -67,7 +68,8 @@ std::string repeat_of(const ChaosCommand& command) {
          (command.kinds.empty() ? "" : " --kinds " + command.kinds) + " --rate " +
          std::to_string(command.rate) + " --duration " + command.duration + " --max-faults " +
          std::to_string(command.max_faults) + " --keep " + std::to_string(command.keep) +
-         " --out NEW, on such a run";
+         (command.keys.empty() ? "" : " --keys " + command.keys) + " --pause-ms-max " +
+         job_words::number_text(command.pause_ms_max) + " --out NEW, on such a run";
 }
 
 // `--attach` names a folder, or a coordinator's address.

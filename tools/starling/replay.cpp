@@ -247,6 +247,8 @@ class ReplayRun {
     if (command_.coordinators != 1) add("--coordinators", std::to_string(command_.coordinators));
     if (command_.rate) add("--rate", number_text(*command_.rate));
     add("--steps", std::to_string(plan_.steps));
+    if (!command_.reference.empty()) add("--reference", command_.reference);
+    if (command_.goodput_min > 0) add("--min-goodput", number_text(command_.goodput_min));
     return text + " --out " + folder_ + "-again";
   }
 
