@@ -202,6 +202,10 @@ def bad_input_is_one_line(place):
                           (("--random", "--kinds", "kill,sing"), "sing"),
                           (("--random", "--duration", "soon"), "soon"),
                           (("--random", "--plan", plan), "--random"),
+                          (("--plan", plan, "--rate", 1), "--rate"),
+                          (("--plan", plan, "--workers", 3), "--workers"),
+                          (("--plan", plan, "--duration", 5), "--duration"),
+                          (("--random", "--keys", "keys"), "--attach"),
                           (("--attach", place.folder, "--duration", 1), "--attach")):
         ended, _ = chaos(place, job, *options)
         lines = ended.stderr.strip().splitlines()
@@ -214,7 +218,8 @@ def a_run_that_is_not_there_cannot_be_disturbed(place):
         out = place.path("nothing")
 
     for options, word in ((("--duration", 1), "no run"), ((), "--duration"),
-                          (("--duration", 1, "--kinds", "join"), "join")):
+                          (("--duration", 1, "--kinds", "join"), "join"),
+                          (("--duration", 1, "--workers", 3), "--workers")):
         ended, _ = attach(place, Nothing, *options)
         lines = ended.stderr.strip().splitlines()
         require(ended.returncode == 2 and len(lines) == 1 and word in lines[0],

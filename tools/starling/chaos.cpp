@@ -186,8 +186,6 @@ Result<int> chaos_command(const ChaosCommand& command) {
   if (command.job.empty()) return bad("expected a job file, or --attach DIR");
   if (command.plan.empty() == !command.random)
     return bad("expected either --plan FILE or --random");
-  if (!command.plan.empty() && (command.steps || command.lease_ms || command.replicas))
-    return bad("with --plan, the plan's [run] says steps, lease_ms and replicas");
   STARLING_TRY(folder, fresh_folder(command.out));
   return ChaosRun(command, std::move(folder)).go();
 }

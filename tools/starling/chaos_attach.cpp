@@ -32,16 +32,6 @@ Result<std::vector<chaos::FaultKind>> kinds_of(const ChaosCommand& command) {
   return std::move(kinds);
 }
 
-Result<> check(const ChaosCommand& command) {
-  if (!command.job.empty() || !command.plan.empty() || command.steps || command.lease_ms ||
-      command.replicas || !command.reference.empty() || command.links != "auto")
-    return bad(
-        "--attach takes a run as it is: expected no job, --plan, --steps, --reference, --lease-ms, "
-        "--replicas or --links");
-  if (command.duration.empty()) return bad("--attach needs --duration");
-  return ok();
-}
-
 Result<chaos::Plan> draw_plan(const ChaosCommand& command, const std::string& run,
                               std::vector<chaos::FaultKind> kinds) {
   chaos::Draw draw;
@@ -83,7 +73,7 @@ Result<std::string> run_of(const std::string& attach) {
 }  // namespace
 
 Result<int> chaos_attached(const ChaosCommand& command) {
-  STARLING_TRY(check(command));
+  if (command.duration.empty()) return bad("--attach needs --duration");
   STARLING_TRY(kinds, kinds_of(command));
   STARLING_TRY(run, run_of(command.attach));
   chaos::AttachOptions options;

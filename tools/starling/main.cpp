@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <functional>
+#include <initializer_list>
 
 #include "actors/scheduling.h"
 #include "core/job/job.h"
@@ -146,6 +147,11 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
   add_log(sub, o);
 }
 
+// Those that `option` leaves nothing to say for: better refused than ignored.
+void refuse_beside(CLI::App* sub, const char* option, std::initializer_list<const char*> others) {
+  for (const char* other : others) sub->get_option(option)->excludes(sub->get_option(other));
+}
+
 void add_chaos(CLI::App& app, ChaosCommand& o) {
   auto* sub = subcommand(
       app, "chaos", "Disturbs a job while it runs, and says for each promise whether it held.",
@@ -212,6 +218,13 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
                   "P7: what a kill may cost beyond the lost work, at the median")
       ->capture_default_str();
   add_log(sub, o);
+  refuse_beside(sub, "--plan",
+                {"--random", "--seed", "--rate", "--kinds", "--max-faults", "--duration", "--steps",
+                 "--workers", "--threads", "--coordinators", "--lease-ms", "--replicas"});
+  refuse_beside(sub, "--attach",
+                {"job", "--plan", "--steps", "--reference", "--links", "--workers", "--workers-max",
+                 "--threads", "--coordinators", "--lease-ms", "--replicas", "--last-copies"});
+  sub->get_option("--keys")->needs("--attach");
 }
 
 void add_replay(CLI::App& app, ReplayCommand& o) {
