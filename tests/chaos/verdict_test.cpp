@@ -234,6 +234,25 @@ TEST_CASE("a fault without its effect is no fault") {
   CHECK_FINDING(e, "faults", Finding::kHeld);
 }
 
+TEST_CASE("a run to which nothing was done shows nothing") {
+  Evidence e = good();
+  e.deeds.front().outcome = Deed::Outcome::kHeldBack;
+  e.deeds.push_back(Deed{});  // not reached
+  CHECK(verdict_on(e, "faults").why == "none done, 1 held back, 1 not reached");
+  CHECK_FINDING(e, "faults", Finding::kBroken);
+  e.deeds.clear();  // a replayed stretch in which nothing changes
+  CHECK_FINDING(e, "faults", Finding::kNotTested);
+}
+
+TEST_CASE("what was not tested is not said to have held") {
+  auto verdicts = judge(good());
+  CHECK(conclusion(verdicts) == "every promise that was tested held; not tested: P4, P5");
+  for (Verdict& v : verdicts) v.finding = Finding::kHeld;
+  CHECK(conclusion(verdicts) == "every promise held");
+  verdicts.front().finding = Finding::kBroken;
+  CHECK(conclusion(verdicts) == "BROKEN");
+}
+
 TEST_CASE("a run that was there already: what cannot be known is not claimed") {
   Evidence e = evidence_of(disturbed_tale());  // it goes on
   e.quiet.reset();

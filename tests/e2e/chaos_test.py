@@ -143,6 +143,7 @@ for_s = 1
     held_back, out = chaos(place, place.job(), "--random", "--kinds", "disk-full", "--duration", 2,
                            "--coordinators", 1, "--reference", "0" * 32, "--steps", 150)
     require("held back: 0 coordinators are up" in held_back.stdout, held_back.stdout)
+    require(findings(report_of(out))["faults"] == "broken", "nothing was done, and that passed")
 
 
 def a_checkpoint_without_space_is_given_up_and_training_goes_on(place):
@@ -198,7 +199,11 @@ def bad_input_is_one_line(place):
     plan = place.path("bad.toml")
     with open(plan, "w") as file:
         file.write("[run]\nsteps = 3\nworkers = 2\n[[fault]]\nat_s = 1\nkind = 'sing'\n")
+    nothing = place.path("nothing.toml")
+    with open(nothing, "w") as file:
+        file.write("[run]\nsteps = 3\nworkers = 2\n")
     for options, word in ((("--plan", plan), "sing"), ((), "--random"),
+                          (("--plan", nothing), "nothing.toml"),
                           (("--random", "--kinds", "kill,sing"), "sing"),
                           (("--random", "--duration", "soon"), "soon"),
                           (("--random", "--plan", plan), "--random"),

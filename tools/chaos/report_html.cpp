@@ -130,9 +130,7 @@ std::string report_html(const Report& report) {
   body += "<h2>Pauses</h2>" + pause_table(report);
   body += "<h2>Faults</h2>" + fault_table(report);
   body += other_tables(report);
-  return html_page("starling chaos: " + report.job +
-                       (all_held(report.verdicts) ? ", every promise held" : ", BROKEN"),
-                   body);
+  return html_page("starling chaos: " + report.job + ", " + conclusion(report.verdicts), body);
 }
 
 }  // namespace starling::chaos

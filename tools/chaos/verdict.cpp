@@ -339,10 +339,12 @@ Verdict faults_had_effect(const Evidence& e) {
         return broken(std::string(to_string(deed.fault.kind)) + " at " +
                       std::to_string(deed.fault.at_s) + " s: not seen that " + effect.what);
   }
-  std::string text = count_of(done, "fault") + " done and each effect seen";
+  if (e.deeds.empty()) return not_tested("there was none");
+  std::string text =
+      done > 0 ? count_of(done, "fault") + " done and each effect seen" : "none done";
   if (held_back > 0) text += ", " + std::to_string(held_back) + " held back";
   if (not_reached > 0) text += ", " + std::to_string(not_reached) + " not reached";
-  return done > 0 ? held(text) : not_tested(text);
+  return done > 0 ? held(text) : broken(text);  // nothing was put to the test
 }
 
 }  // namespace
@@ -386,6 +388,15 @@ std::vector<Verdict> judge(const Evidence& evidence) {
 bool all_held(const std::vector<Verdict>& verdicts) {
   return std::none_of(verdicts.begin(), verdicts.end(),
                       [](const Verdict& v) { return v.finding == Finding::kBroken; });
+}
+
+std::string conclusion(const std::vector<Verdict>& verdicts) {
+  if (!all_held(verdicts)) return "BROKEN";
+  std::string untested;
+  for (const Verdict& v : verdicts)
+    if (v.finding == Finding::kNotTested) untested += (untested.empty() ? "" : ", ") + v.promise;
+  if (untested.empty()) return "every promise held";
+  return "every promise that was tested held; not tested: " + untested;
 }
 
 std::optional<std::string> last_copies_taken(const Evidence& e) {

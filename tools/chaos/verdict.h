@@ -22,6 +22,8 @@ struct Verdict {
 // P1 to P8, in order, then one of whether every fault had its effect.
 std::vector<Verdict> judge(const Evidence& evidence);
 bool all_held(const std::vector<Verdict>& verdicts);  // none is broken
+// "every promise held", "every promise that was tested held; not tested: P4, P5", or "BROKEN".
+std::string conclusion(const std::vector<Verdict>& verdicts);
 
 // If the run ended for lack of state: which segment had all its copies at workers that were killed,
 // as far as the placement that was told last goes. None: somebody should have had a copy.

@@ -98,6 +98,7 @@ class ChaosRun {
     if (!command_.plan.empty()) {
       STARLING_TRY(plan, chaos::load_plan(command_.plan));
       plan_ = std::move(plan);
+      if (plan_.faults.empty()) return bad("a plan without a fault; reading " + command_.plan);
     } else {
       STARLING_TRY(draw_plan());
     }
