@@ -25,17 +25,29 @@ def a_plan_repeats_its_faults_and_takes_a_reference(place):
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 150
+steps = 300
 workers = 3
-coordinators = 1
 [[fault]]
-at_s = 0.3
+at_s = 0.1
+kind = "coordinator-kill"
+[[fault]]
+at_s = 0.1
+kind = "guard-kill"
+[[fault]]
+at_s = 0.1
+kind = "slow"
+target = 0.9
+for_s = 0.3
+share = 0.5
+[[fault]]
+at_s = 0.6
 kind = "kill"
 target = 0.5
 back_s = 0.2
 """)
     ended, out = chaos(place, job, "--plan", plan)
     require(ended.returncode == 0, ended.stdout + ended.stderr)
+    faults_of(out, "coordinator-kill", "guard-kill", "slow", "kill")
     digest = report_of(out)["run"]["digest"]
     again, _ = chaos(place, job, "--plan", os.path.join(out, "plan.toml"), "--reference", digest)
     require(again.returncode == 0, again.stdout + again.stderr)

@@ -139,7 +139,8 @@ def free_port():
 
 
 def help_teaches(place):
-    for sub in ("run", "worker", "coordinator", "keys", "check", "bench", "audit", "chaos", "version"):
+    for sub in ("run", "worker", "coordinator", "keys", "check", "bench", "audit", "chaos", "replay",
+                "version"):
         shown = starling(sub, "--help")
         require(shown.returncode == 0 and "Example:" in shown.stdout, f"{sub}: {shown.stdout}")
     checked = starling("check", os.path.join(os.path.dirname(__file__), "..", "fixtures",
