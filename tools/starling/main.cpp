@@ -213,7 +213,8 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
       ->capture_default_str();
   sub->add_option("--lease-ms", o.lease_ms, "instead of the job file's");
   sub->add_option("--replicas", o.replicas, "instead of the job file's");
-  sub->add_flag("--last-copies", o.last_copies, "may kill the last worker that has some state");
+  sub->add_flag("--last-copies", o.last_copies,
+                "kills may take the last copies of some state, and leave fewer than --keep");
   sub->add_option("--pause-ms-max", o.pause_ms_max,
                   "P7: what a kill may cost beyond the lost work, at the median")
       ->capture_default_str();
