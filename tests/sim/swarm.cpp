@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <iterator>
 #include <sstream>
 
 #include "tests/sim/random.h"
@@ -26,6 +28,13 @@ void draw_weather(Settings& s, Random& random) {
   s.probe_after = static_cast<std::uint32_t>(speeds.range(1, 8));
 }
 
+// Moments of a join, a leave or a move: at other odds hardly any of them would be hit.
+bool comes_seldom(Moment moment) {
+  constexpr Moment kSeldom[] = {Moment::kMoveSent,  Moment::kMoveArrived, Moment::kJoinerEntered,
+                                Moment::kSaidReady, Moment::kSwitched,    Moment::kLeaveAnnounced};
+  return std::ranges::find(kSeldom, moment) != std::end(kSeldom);
+}
+
 void draw_faults(Faults& f, Random& random) {
   f.until = random.range(300 * kMs, 3 * kSecond);
   f.kills = rate(random, 4);
@@ -43,6 +52,7 @@ void draw_faults(Faults& f, Random& random) {
   if (random.chance(0.5)) {
     f.targeted = static_cast<std::uint32_t>(random.range(1, static_cast<int>(Moment::kCount)));
     f.targeted_chance = 0.5 / static_cast<double>(random.range(1, 20));
+    if (comes_seldom(static_cast<Moment>(f.targeted - 1))) f.targeted_chance = 0.5;
   }
   f.kills_max = static_cast<std::uint32_t>(random.range(1, 8));
 }

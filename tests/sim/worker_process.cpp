@@ -108,6 +108,8 @@ void WorkerProcess::handle(const elastic::WorkerEvent& event) {
   world_.oracle().after_worker(*this);
   run_commands(commands);
   if (alive_) world_.oracle().after_commands(*this);
+  if (const auto* begun = std::get_if<GatherBegun>(&event); begun && alive_)
+    world_.moment(*this, Moment::kJoinerEntered, begun->version);
 }
 
 void WorkerProcess::receive(const Message& message, std::uint64_t to_nonce) {
