@@ -4,7 +4,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "elastic/protocol/plan.h"
 #include "elastic/protocol/shares.h"
@@ -449,6 +451,47 @@ TEST_CASE("leader: where nobody told its speed, a prepared plan has equal shares
   one.pass_time(kLease / 2);
   REQUIRE(one.proposed() != nullptr);
   CHECK(one.proposed()->shares == equal_shares(one.proposed()->members.size(), 6));
+}
+
+// Goal: many who come at once cost as few epochs as one. Method: sixty-four joins, one every
+// `apart_ms`; everybody is heard all the time and enters each plan as soon as it is committed.
+// How many each plan lets in; those that follow finished moves let in nobody.
+std::vector<std::ptrdiff_t> let_in(std::uint64_t apart_ms) {
+  constexpr std::uint64_t kJoiners = 64;
+  OneLeader one;
+  one.begin(5);
+  std::vector<std::ptrdiff_t> plans;
+  Version version = 5;
+  const auto live_on = [&](std::uint64_t ms) {
+    one.pass_time(ms);
+    if (const Plan* plan = one.proposed()) {
+      CHECK(plan->kind == PlanKind::kPrepared);
+      const auto joiners = std::count_if(plan->members.begin(), plan->members.end(),
+                                         [](const Member& m) { return m.joiner; });
+      if (joiners > 0) plans.push_back(joiners);
+      one.commit();
+    }
+    ++version;
+    const Plan running = *one.group.plan();
+    for (const Member& m : running.members)
+      one.say(m.who.nonce, Heartbeat{running.id, version, {}});
+  };
+  for (std::uint64_t n = 0; n < kJoiners; ++n) {
+    one.join(4 + n);
+    live_on(apart_ms);
+  }
+  for (int i = 0; i < 100; ++i) live_on(kLease / 100);
+  CHECK(one.group.plan()->members.size() == 3 + kJoiners);
+  return plans;
+}
+
+TEST_CASE("leader: sixty-four joins within the window are one prepared plan") {
+  CHECK(let_in(/*apart_ms=*/0) == std::vector<std::ptrdiff_t>{64});
+  CHECK(let_in(/*apart_ms=*/1) == std::vector<std::ptrdiff_t>{64});
+}
+
+TEST_CASE("leader: of joins that go on for longer each window is one prepared plan") {
+  CHECK(let_in(/*apart_ms=*/5) == std::vector<std::ptrdiff_t>{20, 20, 20, 4});
 }
 
 // R13. Method: a joiner waits when worker 3 dies.
