@@ -9,13 +9,14 @@
 namespace starling::actors {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Sabotage>, 9> kNames{{
+constexpr std::array<std::pair<std::string_view, Sabotage>, 10> kNames{{
     {"drop-micro-batch", Sabotage::kDropMicroBatch},
     {"double-total", Sabotage::kDoubleTotal},
     {"stale-parameters", Sabotage::kStaleParameters},
     {"flip-state", Sabotage::kFlipState},
     {"flip-total", Sabotage::kFlipTotal},
     {"flip-parameters", Sabotage::kFlipParameters},
+    {"corrupt-replica", Sabotage::kCorruptReplica},
     {"ignore-fence", Sabotage::kIgnoreFence},
     {"leave-process", Sabotage::kLeaveProcess},
     {"accept-stranger", Sabotage::kAcceptStranger},

@@ -19,6 +19,7 @@ enum class Sabotage : std::uint8_t {
   kFlipState,        // a bit of the state of a held segment
   kFlipTotal,        // a bit of a total, between reduce and apply
   kFlipParameters,   // a bit of the working parameters, while micro-batches are computed
+  kCorruptReplica,   // weights of all segments held as a replica, as if computed so
   kIgnoreFence,      // who was left out stays
   kLeaveProcess,     // a worker's end leaves a process behind
   kAcceptStranger,   // coordinators let in who has no key of the job

@@ -223,11 +223,18 @@ void Engine::execute(const DropTotals&) {
 
 void Engine::execute(const ComputeNorm& c) {
   if (sabotage(Sabotage::kFlipState, c.version)) state_.flip_held_bit(c.segments.front());
+  if (sabotage(Sabotage::kCorruptReplica, c.version)) corrupt_replicas(c.segments, c.version);
   const Digest part = c.digest ? state_.digest_part(c.segments) : Digest{};
   clock_.mark(StepMark::kDigested);
   const auto norm = state_.partial_norm(totals_, c.segments).words();
   clock_.mark(StepMark::kNormed);
   handle(event::NormReady{c.epoch, c.version, norm, part});
+}
+
+void Engine::corrupt_replicas(std::span<const SegmentId> owned, Version version) {
+  for (SegmentId s = 0; s < layout_.segments(); ++s)
+    if (state_.label(s) == version && std::ranges::find(owned, s) == owned.end())
+      state_.miscompute_held(s);
 }
 
 void Engine::execute(const ComputeDigest& c) {

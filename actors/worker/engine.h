@@ -162,6 +162,8 @@ class Engine : private collectives::GatherSource {
   void at(WorkPhase phase);
   // What this worker holds is not what it was given: its life ends, with a line that says so.
   void end_damaged(const char* what, SegmentId segment);
+  // Sabotage: of all held copies at this version those that are not owned.
+  void corrupt_replicas(std::span<const SegmentId> owned, Version version);
   // Finds memory on a thread that lets others go first: what the plan gives this worker to hold
   // and, the first time, what every step writes. A huge page takes a machine that lends its
   // memory out up to 10 ms, which else the first step of an epoch waits for.

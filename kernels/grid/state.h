@@ -80,6 +80,9 @@ class State {
   // For tests: flips a bit of its first moment or first working parameter.
   void flip_held_bit(SegmentId segment);
   void flip_parameter_bit(SegmentId segment);
+  // For tests: another first weight, as if it had been computed so: intact, but no longer what
+  // other holders have.
+  void miscompute_held(SegmentId segment);
 
   // ---- A step -----------------------------------------------------------------------------------
   // Exact sum of squares of the mean gradient over the real elements of these held segments; with

@@ -12,6 +12,7 @@ TEST_CASE("sabotage: an order has a kind, a step and a worker, or is none") {
   CHECK(order->worker == "worker-1");
   CHECK(parse_sabotage("leave-process")->worker.empty());
   CHECK(parse_sabotage("double-total@7")->version == 7);
+  CHECK(parse_sabotage("corrupt-replica@5")->kind == Sabotage::kCorruptReplica);
   for (const char* bad : {"", "@", "sing", "flip-state@", "flip-state@x", "flip-state@1@",
                           "flip-state@1worker", "flip-state@-1"})
     CHECK_MESSAGE(!parse_sabotage(bad), bad);

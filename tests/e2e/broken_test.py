@@ -8,6 +8,8 @@ def chaos_sees_a_broken_promise(place):
             ('kind = "kill"\nback_s = 0.2', 600, (("drop-micro-batch@60@worker-1", "P1"),
                                                   ("double-total@60", "P1"),
                                                   ("stale-parameters@60@worker-1", "P1"),
+                                                  # Before the kill, which promotes some of them.
+                                                  ("corrupt-replica@5", "P1"),
                                                   ("leave-process", "P6"))),
             ('kind = "stop"\nfor_s = 0.8', 4000, (("ignore-fence", "P4"),
                                                    ("accept-stranger", "P8")))):

@@ -1,5 +1,8 @@
-"""Memory that changes is found, named and made good."""
-from harness import main, require, sabotage, same
+"""Memory that changes is found, named and made good; a copy that was computed wrongly is not."""
+import re
+import subprocess
+
+from harness import STARLING, main, require, sabotage, same
 
 
 def a_flipped_bit_is_found_named_and_made_good(place):
@@ -32,4 +35,23 @@ def without_other_copies_it_ends_the_job(place):
     require(len(lines) == 1 and "held by worker-1" in lines[0], run.text())
 
 
-main(a_flipped_bit_is_found_named_and_made_good, without_other_copies_it_ends_the_job)
+def a_wrong_replica_does_nothing_until_it_is_promoted(place):
+    job = place.job()
+    quiet = place.run(job, "--workers", 1)
+    quiet.end()
+    with sabotage("corrupt-replica@5"):
+        same(place.run(job, "--workers", 3), quiet)
+        run = place.run(job, "--workers", 3)
+        run.wait_for_step(25)
+    run.kill(run.workers()[0])
+    run.end()
+    require(run.events("done")[0]["digest"] != quiet.digest(), "nothing was promoted")
+    base = next(e["base"] for e in run.events("epoch") if e["kind"] == "forced")
+    compared = subprocess.run([STARLING, "audit", quiet.out, run.out], capture_output=True, text=True)
+    first = re.search(r"differ: first at step (\d+)", compared.stdout)
+    require(compared.returncode == 1 and first and base <= int(first.group(1)) <= base + 1,
+            f"promoted at step {base}: {compared.stdout}")
+
+
+main(a_flipped_bit_is_found_named_and_made_good, without_other_copies_it_ends_the_job,
+     a_wrong_replica_does_nothing_until_it_is_promoted)

@@ -138,6 +138,23 @@ TEST_CASE("state: what changes behind its back is not intact; what it writes its
   }
 }
 
+// What a replica that computes wrongly has: its own checksum says nothing, its digest does.
+TEST_CASE("state: a copy that was computed otherwise is intact and has another digest") {
+  const Layout layout = small_layout();
+  Alone worker(layout, small_job(8));
+  State& state = worker.state;
+  state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -20));
+  const Digest before = state.digest_part(worker.all);
+  for (const SegmentId s : worker.all) {
+    const Digest part = state.digest_part(std::span(&s, 1));
+    state.miscompute_held(s);
+    CHECK(state.intact(s));
+    CHECK(state.digest_part(std::span(&s, 1)) != part);
+    state.miscompute_held(s);
+  }
+  CHECK(state.digest_part(worker.all) == before);
+}
+
 TEST_CASE("totals: a sum that changes after it was sealed is not intact") {
   const Layout layout = small_layout();
   Totals totals(layout, 8);
