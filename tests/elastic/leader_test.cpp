@@ -4,81 +4,20 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "elastic/protocol/plan.h"
 #include "elastic/protocol/shares.h"
-#include "tests/elastic/leader_rig.h"
+#include "tests/elastic/one_leader.h"
 
 namespace starling::elastic {
 namespace {
-
-constexpr std::uint64_t kLease = 1000;  // ms
-constexpr std::uint32_t kSegments = 4;
 
 Bugs broken(bool Bugs::*rule) {
   Bugs bugs;
   bugs.*rule = true;
   return bugs;
-}
-
-// A leader in term 1, its log, and workers 1, 2, 3 who hold everything.
-struct OneLeader : LeaderRig {
-  explicit OneLeader(Bugs b = {}, std::uint32_t r = 2) : LeaderRig(b), bugs(b), replicas(r) {
-    elect(1);
-  }
-
-  void elect(std::uint64_t term) {
-    LeaderConfig config;
-    config.micro_batches = 6;
-    config.steps = 100;
-    config.segments = kSegments;
-    config.wanted_workers = 3;
-    config.replicas = replicas;
-    config.lease_ms = config.report_deadline_ms = kLease;
-    config.bugs = bugs;
-    lead(config, term);
-  }
-  // The first epoch runs, all are seen in it at this version.
-  void begin(Version version) {
-    apply(JobStarted{});
-    for (std::uint64_t nonce : {1, 2, 3}) join(nonce);
-    for (std::uint64_t nonce : {1, 2, 3}) report(nonce, asked(), {}, kNoVersion);
-    commit();
-    REQUIRE(group.plan().has_value());
-    for (std::uint64_t nonce : {1, 2, 3}) say(nonce, Heartbeat{group.plan()->id, version, {}});
-    sent.clear();
-  }
-  void report(std::uint64_t nonce, EpochId promise, EpochId entered, Version version,
-              std::vector<Incarnation> broken = {}) {
-    Report report;
-    report.broken = std::move(broken);
-    report.promise = promise;
-    report.entered = entered;
-    report.version = version;
-    report.parameters_complete = version != kNoVersion;
-    report.copies.assign(kSegments, version != kNoVersion);
-    say(nonce, report);
-  }
-  const Plan* proposed() const { return first_proposed<Plan>(); }
-  std::size_t plans_sent() const {
-    return static_cast<std::size_t>(
-        std::count_if(sent.begin(), sent.end(), [](const leader_command::Send& send) {
-          return std::holds_alternative<Committed>(send.body);
-        }));
-  }
-
-  Bugs bugs;
-  std::uint32_t replicas;
-};
-
-// Nonces of its members, by rank: "123".
-std::string members_of(const Plan& plan) {
-  std::string nonces;
-  for (const Member& m : plan.members) nonces += std::to_string(m.who.nonce);
-  return nonces;
 }
 
 // Worker 1 has lost its connection to 3, which is dead; 1 and 2 report.
@@ -246,132 +185,6 @@ TEST_CASE("leader: a loss breaks all links, and none of them is a reason to leav
   CHECK(left_after_two_breaks(true) == "12");
 }
 
-// Worker 4 joins three that run; the others cannot connect to it, and all stop.
-struct Unreachable4 {
-  Unreachable4() { one.begin(5); }
-  void join(std::uint64_t nonce) {
-    Join join;
-    join.who = {0, nonce};
-    join.name = "4";
-    join.host = "10.1.2.3";
-    join.port = 77;
-    join.fingerprint = {7, 7};
-    one.on(leader_event::Said{{nonce, nonce}, "4", join});
-    one.commit();
-  }
-  // Members of the plan that follows, of the prepared one with the joiner first.
-  std::string breaks(std::uint64_t nonce) {
-    one.pass_time(kLease / 2);  // the window of joins
-    for (std::uint64_t n : {1, 2, 3}) one.say(n, Heartbeat{one.group.plan()->id, 5, {}});
-    one.commit();
-    std::string members = members_of(*one.group.plan()) + " ";
-    const EpochId running = one.group.predecessor()->id;
-    const auto report_all = [&](EpochId promise) {
-      one.report(1, promise, running, 5, {{4, nonce}});
-      one.report(2, promise, running, 5, {{1, 1}});  // closed because it stopped
-      one.report(3, promise, running, 5, {{1, 1}});
-      one.report(nonce, promise, {}, kNoVersion, {{2, 2}});
-    };
-    report_all(one.group.plan()->id.next());  // unasked
-    report_all(one.asked());
-    one.commit();
-    members += members_of(*one.group.plan());
-    for (std::uint64_t n : {1, 2, 3}) one.say(n, Heartbeat{one.group.plan()->id, 5, {}});
-    return members;
-  }
-  std::string refused() const {
-    for (const auto& send : one.sent)
-      if (const auto* refused = std::get_if<Refused>(&send.body)) return refused->reason;
-    return "";
-  }
-  OneLeader one;
-};
-
-TEST_CASE("leader: a joiner that nobody can connect to is left out, and nobody else") {
-  Unreachable4 joiner;
-  joiner.join(4);
-  CHECK(joiner.breaks(4) == "1234 123");
-}
-
-TEST_CASE("leader: after three lives that nobody could connect to it is told so") {
-  Unreachable4 joiner;
-  for (const std::uint64_t nonce : {4, 5, 6}) {
-    joiner.join(nonce);
-    joiner.breaks(nonce);
-  }
-  CHECK(joiner.refused() == "");
-  joiner.join(7);
-  CHECK(joiner.refused().find("cannot connect to 4 at 10.1.2.3:77") != std::string::npos);
-}
-
-// A leaver and its notice. Method: worker 3 announces its leave, and all are seen in the plan that
-// drains it. With r = 1 what it holds has one more copy, with r = 0 none.
-struct Leaver3 {
-  explicit Leaver3(std::uint32_t replicas) : one({}, replicas) {
-    one.begin(5);
-    one.say(3, Leave{5 * kLease});
-    one.commit();
-    const Plan& plan = *one.group.plan();
-    REQUIRE(members_of(plan) == "123");
-    REQUIRE(plan.members[2].draining);
-    REQUIRE_FALSE(plan.moves.empty());
-    seen_at(6);
-    REQUIRE(one.proposed() == nullptr);
-  }
-  void seen_at(Version version) {
-    for (std::uint64_t nonce : {1, 2, 3})
-      one.say(nonce, Heartbeat{one.group.plan()->id, version, {}});
-  }
-  // All are heard, and no step passes.
-  void live_on(std::uint64_t ms) {
-    for (; ms > 0 && one.proposed() == nullptr; ms -= std::min(ms, kLease / 2)) {
-      one.pass_time(std::min(ms, kLease / 2));
-      seen_at(6);
-    }
-  }
-  std::string goes_on() const {
-    const Plan* plan = one.proposed();
-    return plan && plan->kind == PlanKind::kPrepared ? members_of(*plan) : "";
-  }
-  OneLeader one;
-};
-
-TEST_CASE("leader: a leaver goes when r+1 current copies exist without it") {
-  Leaver3 leaver(/*replicas=*/1);
-  leaver.seen_at(50);  // past the last move
-  CHECK(leaver.goes_on() == "12");
-}
-
-TEST_CASE("leader: a leaver computes until it leaves") {
-  Leaver3 leaver(/*replicas=*/1);
-  CHECK(leaver.one.group.plan()->shares == std::vector<Rank>{0, 0, 1, 1, 2, 2});
-}
-
-TEST_CASE("leader: a leaver without r+1 copies goes one lease before its notice ends") {
-  Leaver3 leaver(/*replicas=*/1);
-  leaver.live_on(4 * kLease);
-  CHECK(leaver.one.proposed() == nullptr);
-  SUBCASE("if somebody has what it holds") {
-    leaver.live_on(1);
-    CHECK(leaver.goes_on() == "12");
-  }
-  SUBCASE("and its last word counts") {
-    leaver.one.say(3, Leave{30 * kLease});
-    leaver.live_on(10 * kLease);
-    CHECK(leaver.one.proposed() == nullptr);
-    leaver.one.say(3, Leave{kLease / 2});
-    CHECK(leaver.goes_on() == "12");
-  }
-}
-
-TEST_CASE("leader: a leaver that alone has some state stays until its notice ends") {
-  Leaver3 leaver(/*replicas=*/0);
-  leaver.live_on(6 * kLease);
-  CHECK(leaver.one.proposed() == nullptr);
-  leaver.seen_at(50);  // past the last move
-  CHECK(leaver.goes_on() == "12");
-}
-
 // R11, the fence. Method: worker 3 announces its leave, and the plan without it is committed;
 // nobody is seen in it. Then only the leaver reports.
 struct Fenced3 {
@@ -416,82 +229,6 @@ TEST_CASE("leader: R11, a leaver alone does not fence the epoch that goes on wit
     REQUIRE(formed.one.proposed() != nullptr);
     CHECK(members_of(*formed.one.proposed()) == "3");
   }
-}
-
-// Joiners have seen no vote, so the plan says who computes what in the first step.
-TEST_CASE("leader: a prepared plan shares its first step by the speeds that members told") {
-  OneLeader one;
-  one.begin(5);
-  const EpochId first = one.group.plan()->id;
-  for (std::uint64_t nonce : {1, 2, 3})
-    one.say(nonce, Heartbeat{first, 5, {}, nonce == 3 ? 10u : 40u});
-  one.join(4);
-  one.pass_time(kLease / 2);
-  REQUIRE(one.proposed() != nullptr);
-  REQUIRE(members_of(*one.proposed()) == "1234");
-  CHECK(one.proposed()->shares == std::vector<Rank>{0, 1, 2, 2, 2, 2});
-}
-
-TEST_CASE("leader: in its first step a joiner counts as the median of the others") {
-  OneLeader one;
-  one.begin(5);
-  const EpochId first = one.group.plan()->id;
-  for (std::uint64_t nonce : {1, 2, 3}) one.say(nonce, Heartbeat{first, 5, {}, 10});
-  one.join(4);
-  one.pass_time(kLease / 2);
-  REQUIRE(one.proposed() != nullptr);
-  REQUIRE(members_of(*one.proposed()) == "1234");
-  CHECK(one.proposed()->shares == std::vector<Rank>{0, 0, 1, 1, 2, 3});
-}
-
-TEST_CASE("leader: where nobody told its speed, a prepared plan has equal shares") {
-  OneLeader one;
-  one.begin(5);
-  one.join(4);
-  one.pass_time(kLease / 2);
-  REQUIRE(one.proposed() != nullptr);
-  CHECK(one.proposed()->shares == equal_shares(one.proposed()->members.size(), 6));
-}
-
-// Goal: many who come at once cost as few epochs as one. Method: sixty-four joins, one every
-// `apart_ms`; everybody is heard all the time and enters each plan as soon as it is committed.
-// How many each plan lets in; those that follow finished moves let in nobody.
-std::vector<std::ptrdiff_t> let_in(std::uint64_t apart_ms) {
-  constexpr std::uint64_t kJoiners = 64;
-  OneLeader one;
-  one.begin(5);
-  std::vector<std::ptrdiff_t> plans;
-  Version version = 5;
-  const auto live_on = [&](std::uint64_t ms) {
-    one.pass_time(ms);
-    if (const Plan* plan = one.proposed()) {
-      CHECK(plan->kind == PlanKind::kPrepared);
-      const auto joiners = std::count_if(plan->members.begin(), plan->members.end(),
-                                         [](const Member& m) { return m.joiner; });
-      if (joiners > 0) plans.push_back(joiners);
-      one.commit();
-    }
-    ++version;
-    const Plan running = *one.group.plan();
-    for (const Member& m : running.members)
-      one.say(m.who.nonce, Heartbeat{running.id, version, {}});
-  };
-  for (std::uint64_t n = 0; n < kJoiners; ++n) {
-    one.join(4 + n);
-    live_on(apart_ms);
-  }
-  for (int i = 0; i < 100; ++i) live_on(kLease / 100);
-  CHECK(one.group.plan()->members.size() == 3 + kJoiners);
-  return plans;
-}
-
-TEST_CASE("leader: sixty-four joins within the window are one prepared plan") {
-  CHECK(let_in(/*apart_ms=*/0) == std::vector<std::ptrdiff_t>{64});
-  CHECK(let_in(/*apart_ms=*/1) == std::vector<std::ptrdiff_t>{64});
-}
-
-TEST_CASE("leader: of joins that go on for longer each window is one prepared plan") {
-  CHECK(let_in(/*apart_ms=*/5) == std::vector<std::ptrdiff_t>{20, 20, 20, 4});
 }
 
 // R13. Method: a joiner waits when worker 3 dies.
