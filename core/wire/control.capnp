@@ -63,6 +63,7 @@ struct Report {
   copies @7 :List(Bool);     # per segment: has state with label `version`
   broken @8 :List(Plan.Incarnation);
   microBatchNs @9 :UInt64;   # what a micro-batch takes here, ns; 0 = not known
+  mayHaveBegun @10 :Plan.EpochId;  # the prepared epoch that its last vote was ready for
 }
 
 # Worker -> leader, every tenth of a lease and when something in it changed.

@@ -33,6 +33,7 @@ void write_body(const Report& in, Body::Builder out) {
   auto broken = body.initBroken(static_cast<unsigned>(in.broken.size()));
   for (unsigned i = 0; i < broken.size(); ++i) write(in.broken[i], broken[i]);
   body.setMicroBatchNs(in.micro_batch_ns);
+  write(in.may_have_begun, body.initMayHaveBegun());
 }
 
 void write_body(const Heartbeat& in, Body::Builder out) {
@@ -185,6 +186,7 @@ Report read_body(Reading& r, schema::Report::Reader in) {
   out.broken.resize(r.bounded(broken, limits::kMembers, "report's broken peers"));
   for (unsigned i = 0; i < out.broken.size(); ++i) out.broken[i] = read(broken[i]);
   out.micro_batch_ns = in.getMicroBatchNs();
+  out.may_have_begun = read(in.getMayHaveBegun());
   for (const auto* list : {&out.share, &out.done})
     for (MicroBatch m : *list)
       r.need(m < limits::kMicroBatches, "a micro-batch of a report is out of range");

@@ -149,6 +149,9 @@ struct Report {
   std::vector<bool> copies;  // per segment: state with label `version` (and its total, if pending)
   std::vector<Incarnation> broken;   // peers whose connections broke or did not stand in time
   std::uint64_t micro_batch_ns = 0;  // what a micro-batch takes here; 0: not known
+  // The prepared epoch that has begun if the last vote of its sender has passed anywhere: it was
+  // ready for it. Of who is not pending: the one for which it was left behind. {0,0}: none.
+  EpochId may_have_begun;
 };
 
 struct Heartbeat {  // every tenth of a lease, and when something in it changed

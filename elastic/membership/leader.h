@@ -194,6 +194,7 @@ class Leader {
   bool must_wait_for(const Incarnation& who, const std::vector<struct Reporter>& reporters,
                      Version base) const;
   bool fenced(const std::vector<struct Reporter>& reporters) const;
+  bool died_with_its_steps(const std::vector<struct Reporter>& reporters) const;
   void propose_forced(std::vector<struct Reporter> reporters, const struct Resume& resume);
   bool leave_out_unreachable_joiners(std::vector<struct Reporter>& reporters);
   void leave_out_bad_link(std::vector<struct Reporter>& reporters, Version base);

@@ -152,7 +152,8 @@ void Leader::try_form() {
     }
 
   auto resume = resume_rule(reporters, group_, config_.bugs);
-  const bool state_lost = !resume && resume.error().code() == Code::kStateLost;
+  const bool died = died_with_its_steps(reporters) && !config_.bugs.r11_revive_leaver;
+  const bool state_lost = died || (!resume && resume.error().code() == Code::kStateLost);
   if (!resume && !state_lost) return end_job(5, resume.error().text());
   const Version base = resume ? resume.value().base : 0;
   for (const Incarnation& who : missing)
@@ -172,7 +173,7 @@ void Leader::try_form() {
   const bool patience = now_ms_ - forming_->begun_ms <= config_.state_timeout_ms;
   if (reporters.empty() || state_lost) {
     if (!missing.empty() && patience) return;
-    return lose_state(reporters, base);
+    return lose_state(reporters, died ? kNoVersion : base);
   }
   if (!may_form) {
     if (!patience)
@@ -240,6 +241,19 @@ bool Leader::leave_out_unreachable_joiners(std::vector<Reporter>& reporters) {
            std::to_string(joiner.port));
   }
   return std::erase_if(reporters, unreachable) > 0;
+}
+
+// Whether the steps of the last plan's epoch went with all of its members. Who was left behind by
+// it has older state; only if one of them did not vote for the change has that epoch never begun.
+bool Leader::died_with_its_steps(const std::vector<Reporter>& reporters) const {
+  if (!group_.plan() || group_.restart() || group_.plan()->kind != PlanKind::kPrepared)
+    return false;
+  const Plan& last = *group_.plan();
+  return std::all_of(last.members.begin(), last.members.end(),
+                     [&](const Member& m) { return certainly_dead(m.who); }) &&
+         std::all_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
+           return r.report.version == kNoVersion || r.report.may_have_begun == last.id;
+         });
 }
 
 // If two successive plans break on the same pair and lose nobody, the next leaves one of the two

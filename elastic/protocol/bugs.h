@@ -18,6 +18,7 @@ struct Bugs {
   bool r11_any_report = false;           // reports count whatever their promise
   bool r11_any_member = false;           // reports count whoever sent them
   bool r11_no_fence = false;             // forms without a member of every epoch that may run
+  bool r11_revive_leaver = false;        // who left takes the place of a lost epoch without it
   bool r12_never_finish = false;         // base is V even if all are pending for V
   bool r12_always_finish = false;        // base is V+1 if any is pending for V
   bool r13_any_owner = false;            // owners follow placement, current copy or not

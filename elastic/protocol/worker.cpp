@@ -163,6 +163,7 @@ void Worker::prepare(std::shared_ptr<const Plan> plan, Rank self) {
 
 void Worker::enter(std::shared_ptr<const Plan> plan, Rank self) {
   stopped_ = reporting_ = false;
+  may_have_begun_ = {};
   broken_.clear();
   next_.reset();
   const Plan& p = *plan;
@@ -318,6 +319,7 @@ bool Worker::switch_epochs() {
   }
   run_ = std::exchange(next_, std::nullopt);
   entered_ = run_->plan->id;
+  may_have_begun_ = {};
   run_->first = version_;
   run_->stage = EpochRun::Stage::kStep;
   return keep_held(*run_->plan, run_->self);
@@ -372,6 +374,7 @@ void Worker::report_if_stopped() {
   report.copies = copies_;
   report.broken = broken_;
   report.micro_batch_ns = speed_.micro_batch_ns();
+  report.may_have_begun = may_have_begun_;
   send(std::move(report));
 }
 

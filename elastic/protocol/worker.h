@@ -387,7 +387,8 @@ class Worker {
 
   // The state of training here.
   Version version_ = kNoVersion;
-  bool pending_ = false;  // voted for step version_, totals kept
+  bool pending_ = false;    // voted for step version_, totals kept
+  EpochId may_have_begun_;  // Report's
   bool parameters_complete_ = false;
   StepRecord record_;                             // of step version_-1
   std::vector<bool> copies_;                      // label version_ (and its total, if pending)

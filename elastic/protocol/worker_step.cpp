@@ -178,7 +178,7 @@ void Worker::vote_if_ready() {
   vote.partial_norm = *run.norm;
   vote.digest_part = run.digest_part;
   vote.micro_batch_ns = speed_.for_vote(!share_.empty(), now_ms_);
-  vote.ready_for = ready_for();
+  vote.ready_for = may_have_begun_ = ready_for();
   pending_ = true;
   if (config_.bugs.r6_apply_at_vote) {
     run.votes[run.self] = vote;
@@ -283,6 +283,8 @@ void Worker::pass(const StepRecord& record) {
   learn(record, /*with_ledger=*/true);
   if (all_ready) {
     if (!switch_epochs()) return;  // left out
+  } else {
+    may_have_begun_ = {};
   }
   if (checkpoint_due(version_)) write_checkpoint(anybody_writes);
   run_->stage = EpochRun::Stage::kStep;

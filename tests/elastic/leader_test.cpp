@@ -188,7 +188,7 @@ TEST_CASE("leader: a loss breaks all links, and none of them is a reason to leav
 // R11, the fence. Method: worker 3 announces its leave, and the plan without it is committed;
 // nobody is seen in it. Then only the leaver reports.
 struct Fenced3 {
-  explicit Fenced3(Bugs bugs = {}) : one(bugs) {
+  explicit Fenced3(Bugs bugs = {}, bool voted_for_it = false) : one(bugs) {
     one.begin(5);
     first = one.group.plan()->id;
     one.say(3, Leave{60000});
@@ -197,7 +197,7 @@ struct Fenced3 {
     REQUIRE(members_of(*one.group.plan()) == "12");
     second = one.group.plan()->id;
     one.pass_time(2 * kLease);
-    one.report(3, one.asked(), first, 6);
+    one.report(3, one.asked(), first, 6, {}, voted_for_it ? second : EpochId{});
     one.pass_time(2 * kLease);
   }
   OneLeader one;
@@ -219,7 +219,7 @@ TEST_CASE("leader: R11, a leaver alone does not fence the epoch that goes on wit
     CHECK(waits.one.proposed()->base == 6);
     CHECK(members_of(*waits.one.proposed()) == "13");
   }
-  SUBCASE("all others are certainly dead") {
+  SUBCASE("all others are certainly dead, and never began without it") {
     for (std::uint64_t nonce : {1, 2}) waits.one.die(nonce);
     REQUIRE(waits.one.group.plan()->id > waits.second);
     CHECK(members_of(*waits.one.group.plan()) == "3");
@@ -229,6 +229,22 @@ TEST_CASE("leader: R11, a leaver alone does not fence the epoch that goes on wit
     REQUIRE(formed.one.proposed() != nullptr);
     CHECK(members_of(*formed.one.proposed()) == "3");
   }
+}
+
+// The leaver voted for the change, so those who are dead may have committed steps without it.
+std::string end_with_a_leaver_of_old_state(const Bugs& bugs) {
+  Fenced3 left(bugs, /*voted_for_it=*/true);
+  for (std::uint64_t nonce : {1, 2}) left.one.die(nonce);
+  const auto& end = left.one.group.end();
+  return end ? std::to_string(end->exit_code) + " " + end->reason
+             : members_of(*left.one.group.plan());
+}
+
+TEST_CASE("leader: R11, steps that died with their epoch are not done again from older state") {
+  const std::string end = end_with_a_leaver_of_old_state({});
+  CHECK(end.substr(0, 14) == "4 state lost: ");
+  CHECK(end.find("held by 1, 2") != std::string::npos);
+  CHECK(end_with_a_leaver_of_old_state(broken(&Bugs::r11_revive_leaver)) == "3");
 }
 
 // R13. Method: a joiner waits when worker 3 dies.

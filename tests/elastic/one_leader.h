@@ -43,9 +43,10 @@ struct OneLeader : LeaderRig {
     sent.clear();
   }
   void report(std::uint64_t nonce, EpochId promise, EpochId entered, Version version,
-              std::vector<Incarnation> broken = {}) {
+              std::vector<Incarnation> broken = {}, EpochId may_have_begun = {}) {
     Report report;
     report.broken = std::move(broken);
+    report.may_have_begun = may_have_begun;
     report.promise = promise;
     report.entered = entered;
     report.version = version;

@@ -51,6 +51,7 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
       {"R11 any report", {&Bugs::r11_any_report}, 4},
       {"R11 any member", {&Bugs::r11_any_member}, 23},
       {"R11 no fence", {&Bugs::r11_no_fence}, 345},
+      {"R11 revive leaver", {&Bugs::r11_revive_leaver}, 112484},
       {"R12 never finish", {&Bugs::r12_never_finish}, 349},
       {"R12 always finish", {&Bugs::r12_always_finish}, 10},
       {"R13 any owner", {&Bugs::r13_any_owner}, 15},
