@@ -56,7 +56,7 @@ def a_worker_that_joins_while_another_dies_enters_with_the_forced_plan(place):
 
 
 def a_joiner_that_nobody_can_connect_to_is_told_so(place):
-    job = place.job(steps=1000)
+    job = place.job(steps=600)
     quiet = place.run(job, "--workers", 1)
     quiet.end()
     run = place.run(job, "--workers", 3)
