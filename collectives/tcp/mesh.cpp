@@ -312,7 +312,9 @@ void Mesh::Impl::check_time() {
     if (missing == nullptr) missing = peer.get();
     if (!peer->dialler) continue;
     peer->dialler->on_time(now);
-    if (peer->dialler->refused()) return broke(*peer, std::string(peer->dialler->failure()));
+    if (!peer->dialler->refused()) continue;
+    const std::string why = peer->dialler->failure();  // a copy: broke() ends the dialler
+    return broke(*peer, why);
   }
   if (now < connect_deadline_ || missing == nullptr) return;
   std::string why =

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "elastic/protocol/plan.h"
-#include "elastic/protocol/shares.h"
 #include "tests/elastic/one_leader.h"
 
 namespace starling::elastic {

@@ -1,9 +1,10 @@
 #pragma once
-// A leader in term 1 and three workers who hold everything, for tests of its decisions.
+// For tests of a leader's decisions about epochs: one that leads three workers.
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
