@@ -50,8 +50,7 @@ def with_norm(version, norm):
 
 def a_run_with_a_kill_proves_its_promises(place):
     job = place.job(steps=120)
-    quiet = place.run(job, "--workers", 1)
-    quiet.end()
+    quiet = place.quiet(job)
     run = place.run(job, "--workers", 3, "--coordinators", 3)
     run.wait_for_step(40)
     run.kill(run.workers()[0])

@@ -7,8 +7,7 @@ from harness import alive, main, require, same, wait_until
 
 def joining_workers_change_no_bit_and_stop_nobody(place):
     job = place.job(steps=500)
-    quiet = place.run(job, "--workers", 1)
-    quiet.end()
+    quiet = place.quiet(job)
     run = place.run(job, "--workers", 2)
     run.wait_for_step(20)
     run.join("--threads", "2")
@@ -24,8 +23,7 @@ def joining_workers_change_no_bit_and_stop_nobody(place):
 
 def a_leaving_worker_hands_over_and_goes(place):
     job = place.job(steps=500)
-    quiet = place.run(job, "--workers", 1)
-    quiet.end()
+    quiet = place.quiet(job)
     run = place.run(job, "--workers", 4)
     run.wait_for_step(20)
     leaver = run.workers()[2]
@@ -40,8 +38,7 @@ def a_leaving_worker_hands_over_and_goes(place):
 
 def a_worker_that_joins_while_another_dies_enters_with_the_forced_plan(place):
     job = place.job(steps=1000)
-    quiet = place.run(job, "--workers", 1)
-    quiet.end()
+    quiet = place.quiet(job)
     run = place.run(job, "--workers", 4)
     for place_in_line, step in enumerate((20, 120, 220)):
         run.wait_for_step(step)
@@ -57,8 +54,7 @@ def a_worker_that_joins_while_another_dies_enters_with_the_forced_plan(place):
 
 def a_joiner_that_nobody_can_connect_to_is_told_so(place):
     job = place.job(steps=600)
-    quiet = place.run(job, "--workers", 1)
-    quiet.end()
+    quiet = place.quiet(job)
     run = place.run(job, "--workers", 3)
     run.wait_for_step(20)
     first = {w["id"] for w in run.workers()}
@@ -77,8 +73,7 @@ def a_joiner_that_nobody_can_connect_to_is_told_so(place):
 
 def a_join_a_kill_and_a_leave_together(place):
     job = place.job(steps=500)
-    quiet = place.run(job, "--workers", 1)
-    quiet.end()
+    quiet = place.quiet(job)
     run = place.run(job, "--workers", 4)
     run.wait_for_step(20)
     run.join()

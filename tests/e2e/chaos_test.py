@@ -183,8 +183,7 @@ for_s = 0.5
 
 def a_run_that_is_there_already_is_disturbed_within_limits(place):
     job = place.job(steps=1500)
-    quiet = place.run(job, "--workers", 1)
-    quiet.end()
+    quiet = place.quiet(job)
     run = place.run(job, "--workers", 4)
     run.wait_for_step(20)
     began = {e["name"]: e["pid"] for e in run.workers()}

@@ -11,8 +11,7 @@ def coordinators_of(run):
 
 def a_killed_coordinator_stops_no_step_and_comes_back(place):
     job = place.job(steps=1000)
-    quiet = place.run(job, "--workers", 1)
-    quiet.end()
+    quiet = place.quiet(job)
     run = place.run(job, "--workers", 3, "--coordinators", 3)
     run.wait_for_step(50)
     first = coordinators_of(run)

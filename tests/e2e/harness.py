@@ -114,6 +114,10 @@ class Place:
         self.count += 1
         return Run(job, self.path(f"out-{self.count}"), options)
 
+    def quiet(self, job):
+        """The run that others are compared with: of one worker, undisturbed, at its end."""
+        return self.run(job, "--workers", 1).end()
+
     def close(self):
         left = processes_naming(self.folder)
         for pid in left:

@@ -13,8 +13,7 @@ def a_killed_worker_changes_no_bit(place):
     chance = random.Random(SEED)
     print(f"seed {SEED}", flush=True)
     job = place.job(steps=500)
-    quiet = place.run(job, "--workers", 1)
-    quiet.end()
+    quiet = place.quiet(job)
     run = place.run(job, "--workers", 4)
     for step in sorted(chance.sample(range(10, 150), 3)):
         run.wait_for_step(step)
@@ -26,8 +25,7 @@ def a_killed_worker_changes_no_bit(place):
 
 def two_workers_killed_at_once_change_no_bit(place):
     job = place.job()
-    quiet = place.run(job, "--workers", 1)
-    quiet.end()
+    quiet = place.quiet(job)
     run = place.run(job, "--workers", 4)
     run.wait_for_step(30)
     for worker in run.workers()[1:3]:

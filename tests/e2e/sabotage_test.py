@@ -7,8 +7,7 @@ from harness import STARLING, main, require, sabotage, same
 
 def a_flipped_bit_is_found_named_and_made_good(place):
     job = place.job(steps=800)  # time enough for a new process to come
-    quiet = place.run(job, "--workers", 1)
-    quiet.end()
+    quiet = place.quiet(job)
     for kind, what in (("flip-state", "the state"), ("flip-total", "the total"),
                        ("flip-parameters", "the working parameters")):
         with sabotage(f"{kind}@40@worker-1"):
@@ -37,8 +36,7 @@ def without_other_copies_it_ends_the_job(place):
 
 def a_wrong_replica_does_nothing_until_it_is_promoted(place):
     job = place.job()
-    quiet = place.run(job, "--workers", 1)
-    quiet.end()
+    quiet = place.quiet(job)
     with sabotage("corrupt-replica@5"):
         same(place.run(job, "--workers", 3), quiet)
         run = place.run(job, "--workers", 3)
