@@ -207,7 +207,7 @@ struct Notice {
   bool operator==(const Notice&) const = default;
 };
 
-struct Death {  // a guard's word: certain
+struct Death {  // the word of a guard, or the last one of a joiner: certain
   Incarnation who;
   WorkPhase phase = WorkPhase::kNone;
   std::string reason;  // why it ended itself, if it did

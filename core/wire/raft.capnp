@@ -74,7 +74,7 @@ struct LeaveAnnounced {
 
 struct Lost {
   who @0 :Plan.Incarnation;
-  certain @1 :Bool;  # a guard's word or an exit status, not a timeout
+  certain @1 :Bool;  # a guard's word, an exit status or its own last word, not a timeout
 }
 
 struct JobEnded {

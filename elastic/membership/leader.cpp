@@ -173,7 +173,7 @@ void Leader::said(const Incarnation& from, const std::string&, const starling::L
 }
 
 void Leader::said(const Incarnation&, const std::string& name, const Death& m) {
-  // Only the guard that has the worker's own key may say so.
+  // Only who has the worker's own key may say so: its guard, or itself with its last word.
   const auto* worker = group_.find(m.who);
   if (!worker || worker->join.name != name) return;
   Contact& c = contact(m.who);

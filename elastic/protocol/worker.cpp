@@ -65,13 +65,20 @@ void Worker::on_event(const Received& e) {
 
 void Worker::on_event(const NoticeGiven& e) {
   const Notice& notice = e.notice;
-  if (notice.leave && !run_ && version_ == kNoVersion) return exit(0, "left before it had joined");
+  if (notice.leave && !run_ && version_ == kNoVersion) return leave_before_joining();
   if (unsaid_.size() < kUnsaidMax) unsaid_.push_back(notice);
   if (welcomed_) say_notices();
   if (!notice.leave) return;
   const std::uint64_t until = now_ms_ + std::min(notice.notice_ms, kNoticeMsMax);
   leave_until_ms_ = std::min(leave_until_ms_.value_or(until), until);
   send(starling::Leave{*leave_until_ms_ - now_ms_});
+}
+
+// A plan may name it already: unless it says that it is dead, the others wait for it for a lease.
+void Worker::leave_before_joining() {
+  const std::string why = "left before it had joined";
+  send(Death{self_, WorkPhase::kNone, why});
+  exit(0, why);
 }
 
 void Worker::say_notices() {

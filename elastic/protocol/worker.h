@@ -356,6 +356,7 @@ class Worker {
   void write_checkpoint(bool anybody_writes);
   void say_finished();
   void say_notices();
+  void leave_before_joining();
   void learn(const StepRecord& record, bool with_ledger);
   std::vector<Rank> shares_of(Version version) const;
 

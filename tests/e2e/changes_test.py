@@ -71,6 +71,22 @@ def a_joiner_that_nobody_can_connect_to_is_told_so(place):
             f"a worker was left out for it:\n{run.text()}")
 
 
+def nobody_waits_for_a_joiner_that_is_told_to_go_at_once(place):
+    job = place.job(steps=600)
+    quiet = place.quiet(job)
+    run = place.run(job, "--workers", 3)
+    run.wait_for_step(20)
+    first = {w["id"] for w in run.workers()}
+    run.join()
+    wait_until(lambda: len(run.workers()) > len(first), "a join", 20)
+    joiner = next(w for w in run.workers() if w["id"] not in first)
+    run.kill(joiner, signal.SIGTERM)  # before a plan was made for the join
+    same(run, quiet)
+    require([w for w in run.workers("lost") if w["id"] == joiner["id"]],
+            f"the joiner did not say that it is gone:\n{run.text()}")
+    require(not run.workers("fenced"), f"somebody was waited for:\n{run.text()}")
+
+
 def a_join_a_kill_and_a_leave_together(place):
     job = place.job(steps=500)
     quiet = place.quiet(job)
@@ -85,4 +101,5 @@ def a_join_a_kill_and_a_leave_together(place):
 
 main(joining_workers_change_no_bit_and_stop_nobody, a_leaving_worker_hands_over_and_goes,
      a_worker_that_joins_while_another_dies_enters_with_the_forced_plan,
-     a_joiner_that_nobody_can_connect_to_is_told_so, a_join_a_kill_and_a_leave_together)
+     a_joiner_that_nobody_can_connect_to_is_told_so,
+     nobody_waits_for_a_joiner_that_is_told_to_go_at_once, a_join_a_kill_and_a_leave_together)

@@ -148,6 +148,17 @@ TEST_CASE("worker: with notice before it has joined, it ends") {
   CHECK(OneWorker::among<Exit>(one.all)[0].code == 0);
 }
 
+TEST_CASE("worker: who ends before it has joined tells that it is dead, as a plan may name it") {
+  OneWorker one;
+  Join join;
+  join.who = {0, 1};
+  one.on(Start{join});
+  one.receive(Welcome{{1, 1}, ""});
+  one.on(NoticeGiven{leave_in(60000)});
+  REQUIRE(one.said<Death>().size() == 1);
+  CHECK(one.said<Death>()[0].who == Incarnation{1, 1});
+}
+
 // R15. Method: this worker is ready for the prepared plan; the votes of the others say what they
 // are ready for. Or it is not ready itself.
 bool switches(const Bugs& bugs, bool self_ready, EpochId second, EpochId third) {
