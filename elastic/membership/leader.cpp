@@ -212,6 +212,10 @@ void Leader::applied(const Joined& e) {
   tell_of(e.join.who, "joined");
 }
 
+void Leader::applied(const LeaveAnnounced& e) {
+  contact(e.who).leaving_ms = now_ms_;
+}
+
 void Leader::applied(const Lost& e) {
   tell_of(e.who, "lost");
 }

@@ -27,7 +27,7 @@ struct LeaderConfig {
   std::uint32_t move_budget = 64;     // segments a source sends in one step
   std::uint64_t lease_ms = 1000;      // not heard for this long: may be left out
   std::uint64_t report_deadline_ms = 1000;
-  std::uint64_t join_window_ms = 100;  // joins are gathered this long
+  std::uint64_t change_window_ms = 100;  // joins and leaves are gathered this long
   std::uint64_t start_timeout_ms = 30000;
   std::uint64_t state_timeout_ms = 60000;
   std::uint64_t retry_ms = 50;
@@ -146,6 +146,7 @@ class Leader {
     std::optional<Report> report;
     std::optional<Finished> finished;
     std::uint64_t leave_by_ms = 0;  // end of its notice; 0 = none announced
+    std::uint64_t leaving_ms = 0;   // since when that is in the log; 0: before this term
     std::uint64_t welcomed_ms = 0;
     std::uint64_t micro_batch_ns = 0;  // 0: not known
   };
@@ -176,7 +177,7 @@ class Leader {
 
   void applied(const JobStarted&) {}
   void applied(const Joined& e);
-  void applied(const LeaveAnnounced&) {}
+  void applied(const LeaveAnnounced& e);
   void applied(const Lost& e);
   void applied(const Plan& e);
   void applied(const JobEnded& e);
@@ -199,7 +200,7 @@ class Leader {
   bool leave_out_unreachable_joiners(std::vector<struct Reporter>& reporters);
   void leave_out_bad_link(std::vector<struct Reporter>& reporters, Version base);
   bool may_prepare() const;
-  bool is_leaving(const Incarnation& who) const;
+  std::vector<bool> leavers() const;
   void try_prepare();
   void try_end();
   std::optional<Digest> digest_of_finished(const Plan& plan) const;

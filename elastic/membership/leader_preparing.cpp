@@ -38,15 +38,29 @@ std::vector<std::vector<bool>> Leader::copies_now(const Plan& plan) const {
 
 // Cheap, as it is asked with every message of every worker.
 bool Leader::may_prepare() const {
-  const Plan& now = *group_.plan();
-  const bool leaves = std::any_of(now.members.begin(), now.members.end(),
-                                  [&](const Member& m) { return is_leaving(m.who); });
-  return leaves || (!now.moves.empty() && moves_done()) || !waiting_joiners().empty();
+  const auto leaving = leavers();
+  return std::find(leaving.begin(), leaving.end(), true) != leaving.end() ||
+         (!group_.plan()->moves.empty() && moves_done()) || !waiting_joiners().empty();
 }
 
-bool Leader::is_leaving(const Incarnation& who) const {
-  const auto* worker = group_.find(who);
-  return worker && worker->leaving;
+// Of the last plan's members, by rank. Leaves that it does not say yet are gathered as joins are,
+// unless a notice is too short for that.
+std::vector<bool> Leader::leavers() const {
+  const Plan& now = *group_.plan();
+  std::vector<bool> leaving(now.members.size()), fresh(now.members.size());
+  bool window_over = false;
+  for (Rank r = 0; r < now.members.size(); ++r) {
+    const auto* worker = group_.find(now.members[r].who);
+    if (!worker || !worker->leaving) continue;
+    leaving[r] = now.members[r].draining;
+    fresh[r] = !leaving[r];
+    const Contact& c = contacts_.at(now.members[r].who.nonce);
+    const std::uint64_t window = config_.change_window_ms;
+    const bool hurry = c.leave_by_ms != 0 && now_ms_ + config_.lease_ms + window > c.leave_by_ms;
+    window_over = window_over || (fresh[r] && (hurry || now_ms_ - c.leaving_ms >= window));
+  }
+  for (Rank r = 0; r < leaving.size(); ++r) leaving[r] = leaving[r] || (window_over && fresh[r]);
+  return leaving;
 }
 
 void Leader::try_prepare() {
@@ -57,14 +71,14 @@ void Leader::try_prepare() {
     if (c.version != kNoVersion && c.version >= config_.steps) return;  // the end: nothing changes
   }
   const auto copies = copies_now(now);
+  const auto leaving = leavers();
 
   // Leavers go when enough copies exist without them, or their notice ends.
   std::vector<Rank> staying;
   bool notice_over = false;
   for (Rank r = 0; r < now.members.size(); ++r) {
-    const Incarnation& who = now.members[r].who;
-    const std::uint64_t leave_by_ms = contacts_.at(who.nonce).leave_by_ms;
-    if (!is_leaving(who))
+    const std::uint64_t leave_by_ms = contacts_.at(now.members[r].who.nonce).leave_by_ms;
+    if (!leaving[r])
       staying.push_back(r);
     else if (leave_by_ms != 0 && now_ms_ + config_.lease_ms > leave_by_ms)
       notice_over = true;
@@ -85,6 +99,7 @@ void Leader::try_prepare() {
   bool changed = false;
   for (Rank r = 0; r < now.members.size(); ++r) {
     Member member = member_of(now.members[r].who);
+    member.draining = leaving[r];
     if (member.draining && leavers_go) {
       changed = true;
       plan.cause = member.name + " leaves";
@@ -100,7 +115,7 @@ void Leader::try_prepare() {
   bool window_over = false;
   const auto joiners = waiting_joiners();
   for (const Incarnation& who : joiners)
-    window_over = window_over || now_ms_ - contact(who).welcomed_ms >= config_.join_window_ms;
+    window_over = window_over || now_ms_ - contact(who).welcomed_ms >= config_.change_window_ms;
   if (window_over) {
     for (const Incarnation& who : joiners) {
       if (now_ms_ - contact(who).heard_ms > config_.lease_ms) continue;

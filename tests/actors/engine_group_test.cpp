@@ -104,7 +104,7 @@ class Run {
     leader.bucket_segments = setup_->layout->bucket(0).count;
     leader.wanted_workers = wanted;
     leader.move_budget = 4;
-    leader.join_window_ms = 1;
+    leader.change_window_ms = 1;
     leader.lease_ms = setup_->job.lease_ms;
     leader.report_deadline_ms = setup_->job.lease_ms;
     leader.job_hash = config.job.job_hash;

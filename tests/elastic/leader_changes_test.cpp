@@ -120,6 +120,9 @@ struct Leaver3 {
     one.begin(5);
     one.say(3, Leave{5 * kLease});
     one.commit();
+    one.pass_time(kLease / 2);  // the window of leaves
+    one.commit();
+    one.say(3, Leave{5 * kLease});
     const Plan& plan = *one.group.plan();
     REQUIRE(members_of(plan) == "123");
     REQUIRE(plan.members[2].draining);
@@ -144,6 +147,32 @@ struct Leaver3 {
   }
   OneLeader one;
 };
+
+// Whom a plan drains after workers 2 and 3 announced their leaves 50 ms apart; and how long after
+// the first one it came.
+std::string drained(std::uint64_t notice_ms, std::uint64_t& after_ms) {
+  OneLeader one({}, /*replicas=*/1);
+  one.begin(5);
+  one.say(2, Leave{notice_ms});
+  one.commit();
+  std::string names;
+  for (after_ms = 0; names.empty() && after_ms < kLease; after_ms += 10) {
+    one.pass_time(10);
+    if (after_ms == 50) one.say(3, Leave{notice_ms});
+    one.commit();
+    for (const Member& m : one.group.plan()->members)
+      if (m.draining) names += std::to_string(m.who.nonce);
+  }
+  return names;
+}
+
+TEST_CASE("leader: leaves within the window are one plan, unless a notice is too short for that") {
+  std::uint64_t after_ms = 0;
+  CHECK(drained(60000, after_ms) == "23");
+  CHECK(after_ms == LeaderConfig{}.change_window_ms);
+  CHECK(drained(kLease + 50, after_ms) == "2");
+  CHECK(after_ms <= 10);
+}
 
 TEST_CASE("leader: a leaver goes when r+1 current copies exist without it") {
   Leaver3 leaver(/*replicas=*/1);

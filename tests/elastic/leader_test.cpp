@@ -192,6 +192,8 @@ struct Fenced3 {
     first = one.group.plan()->id;
     one.say(3, Leave{60000});
     one.commit();
+    one.pass_time(kLease / 2);  // the window of leaves
+    one.commit();
     REQUIRE(one.group.plan()->kind == PlanKind::kPrepared);
     REQUIRE(members_of(*one.group.plan()) == "12");
     second = one.group.plan()->id;

@@ -29,7 +29,7 @@ void CoordinatorProcess::start() {
   leader.move_budget = s.move_budget;
   leader.lease_ms = s.lease_ms;
   leader.report_deadline_ms = s.report_deadline_ms;
-  leader.join_window_ms = s.join_window_ms;
+  leader.change_window_ms = s.change_window_ms;
   leader.start_timeout_ms = s.start_timeout_ms;
   leader.state_timeout_ms = s.state_timeout_ms;
   leader.restart_window_ms = s.restart_window_ms;

@@ -240,7 +240,7 @@ struct BreakWhileAJoinerWaits : Schedule {
 TEST_CASE("rules: R13, who has no current copy owns nothing") {
   Settings s = calm(39);
   s.steps = 40;
-  s.join_window_ms = 500;  // the break comes first
+  s.change_window_ms = 500;  // the break comes first
   shows<BreakWhileAJoinerWaits>(s, {&Bugs::r13_any_owner}, "R13: ");
 }
 

@@ -48,7 +48,7 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
       // Either half alone keeps the chain of plans single; a leader's haste shows only without
       // both.
       {"R10 form early, any plan", {&Bugs::r10_form_early, &Bugs::r10_ignore_predecessor}, 595},
-      {"R11 any report", {&Bugs::r11_any_report}, 4},
+      {"R11 any report", {&Bugs::r11_any_report}, 10},
       {"R11 any member", {&Bugs::r11_any_member}, 23},
       {"R11 no fence", {&Bugs::r11_no_fence}, 345},
       {"R11 revive leaver", {&Bugs::r11_revive_leaver}, 112484},

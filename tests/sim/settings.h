@@ -79,7 +79,7 @@ struct Settings {
   // Timeouts of the machines, ms.
   std::uint64_t lease_ms = 300;
   std::uint64_t report_deadline_ms = 300;
-  std::uint64_t join_window_ms = 20;
+  std::uint64_t change_window_ms = 20;
   std::uint64_t state_timeout_ms = 10000;
   std::uint64_t start_timeout_ms = 20000;
   std::uint64_t restart_window_ms = 200;
