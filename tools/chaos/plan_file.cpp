@@ -75,6 +75,12 @@ class Reader {
     for (const toml::node& n : *list) out.push_back(n.as_string()->get());
   }
   void known(const char* key) { known_.push_back(key); }
+  // The table is a fault of this kind; others have no use for the key.
+  void only_of(const char* key, FaultKind kind, const std::vector<FaultKind>& kinds) {
+    if (failure_.empty() && table_.contains(key) &&
+        std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
+      failure_ = std::string(key) + " is of no use to a " + to_string(kind);
+  }
 
   Result<> finish() {
     for (const auto& [key, node] : table_) {
@@ -128,6 +134,17 @@ Result<Fault> read_fault(const toml::node& node) {
   reader.number("back_s", fault.back_s, kSecondsMax);
   reader.number("share", fault.share, 0.95);
   reader.number("delay_s", fault.delay_s, 10);
+  using enum FaultKind;
+  const auto only_of = [&](const char* key, const std::vector<FaultKind>& kinds) {
+    reader.only_of(key, fault.kind, kinds);
+  };
+  only_of("count", {kKill, kStop, kJoin, kLeave, kGuardKill, kSlow, kPartition, kCorrupt, kSlowLink,
+                    kDiskFull, kCheckpointFull});
+  only_of("nodes", {kKill, kLeave, kJoin});
+  only_of("for_s", {kStop, kSlow, kPartition, kSlowLink, kDiskFull, kCheckpointFull, kLeave});
+  only_of("back_s", {kKill, kLeave});
+  only_of("share", {kSlow});
+  only_of("delay_s", {kSlowLink});
   STARLING_TRY(reader.finish());
   if (!fault.nodes.empty()) fault.count = static_cast<std::uint32_t>(fault.nodes.size());
   return fault;

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/job/words.h"
+#include "tools/chaos/command_line.h"
 #include "tools/chaos/stage.h"
 #include "tools/starling/chaos_attach.h"
 #include "tools/starling/chaos_conclusion.h"
@@ -159,20 +160,17 @@ class ChaosRun {
 
   // With all that the plan does not say.
   std::string repeat() const {
-    std::string text = "starling chaos " + command_.job + " --plan " + path("plan.toml");
-    const auto add = [&](const char* option, const std::string& value) {
-      text += std::string(" ") + option + " " + value;
-    };
+    chaos::CommandLine line({"starling", "chaos", command_.job, "--plan", path("plan.toml")});
     const ChaosCommand usual;
-    if (!command_.reference.empty()) add("--reference", command_.reference);
-    if (command_.links != usual.links) add("--links", command_.links);
-    if (command_.keep != usual.keep) add("--keep", std::to_string(command_.keep));
+    if (!command_.reference.empty()) line.add({"--reference", command_.reference});
+    if (command_.links != usual.links) line.add({"--links", command_.links});
+    if (command_.keep != usual.keep) line.add({"--keep", std::to_string(command_.keep)});
     if (command_.workers_max != usual.workers_max)
-      add("--workers-max", std::to_string(command_.workers_max));
-    if (command_.last_copies) text += " --last-copies";
+      line.add({"--workers-max", std::to_string(command_.workers_max)});
+    if (command_.last_copies) line.add({"--last-copies"});
     if (command_.pause_ms_max != usual.pause_ms_max)
-      add("--pause-ms-max", job_words::number_text(command_.pause_ms_max));
-    return text + " --out " + folder_ + "-again";
+      line.add({"--pause-ms-max", job_words::number_text(command_.pause_ms_max)});
+    return line.add({"--out", folder_ + "-again"}).text();
   }
 
   const ChaosCommand command_;

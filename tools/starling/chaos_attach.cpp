@@ -8,6 +8,7 @@
 #include "core/job/job.h"
 #include "core/job/words.h"
 #include "tools/chaos/attached.h"
+#include "tools/chaos/command_line.h"
 #include "tools/starling/chaos_conclusion.h"
 #include "tools/starling/group.h"
 #include "tools/starling/report_folder.h"
@@ -54,12 +55,15 @@ Result<chaos::Plan> draw_plan(const ChaosCommand& command, const std::string& ru
 }
 
 std::string repeat_of(const ChaosCommand& command) {
-  return "starling chaos --attach " + command.attach + " --seed " + std::to_string(command.seed) +
-         (command.kinds.empty() ? "" : " --kinds " + command.kinds) + " --rate " +
-         std::to_string(command.rate) + " --duration " + command.duration + " --max-faults " +
-         std::to_string(command.max_faults) + " --keep " + std::to_string(command.keep) +
-         (command.keys.empty() ? "" : " --keys " + command.keys) + " --pause-ms-max " +
-         job_words::number_text(command.pause_ms_max) + " --out NEW, on such a run";
+  using job_words::number_text;
+  chaos::CommandLine line({"starling", "chaos", "--attach", command.attach});
+  line.add({"--seed", std::to_string(command.seed), "--rate", number_text(command.rate)});
+  if (!command.kinds.empty()) line.add({"--kinds", command.kinds});
+  line.add({"--duration", command.duration, "--max-faults", std::to_string(command.max_faults)});
+  line.add({"--keep", std::to_string(command.keep)});
+  if (!command.keys.empty()) line.add({"--keys", command.keys});
+  line.add({"--pause-ms-max", number_text(command.pause_ms_max), "--out", "NEW"});
+  return line.text() + ", on such a run";
 }
 
 // `--attach` names a folder, or a coordinator's address.

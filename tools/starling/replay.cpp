@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/job/words.h"
+#include "tools/chaos/command_line.h"
 #include "tools/chaos/stage.h"
 #include "tools/replay/replay_report.h"
 #include "tools/starling/commands.h"
@@ -229,27 +230,29 @@ class ReplayRun {
 
   std::string repeat() const {
     using job_words::number_text;
-    std::string text = "starling replay " + command_.job + " --trace " + command_.trace +
-                       " --speedup " + number_text(command_.speedup) + " --from " + command_.from;
-    const auto add = [&](const char* option, const std::string& value) {
-      text += std::string(" ") + option + " " + value;
+    chaos::CommandLine line({"starling", "replay", command_.job, "--trace", command_.trace});
+    line.add({"--speedup", number_text(command_.speedup), "--from", command_.from});
+    const auto add = [&](const char* option, const auto& value) {
+      line.add({option, std::to_string(value)});
     };
-    if (!command_.to.empty()) add("--to", command_.to);
-    if (command_.scale != 1) add("--scale", std::to_string(command_.scale));
-    if (command_.seed != 1) add("--seed", std::to_string(command_.seed));
-    add(command_.unannounced ? "--unannounced" : "--notice",
-        command_.unannounced ? "" : command_.notice);
-    if (command_.micro_batches) add("--micro-batches", std::to_string(*command_.micro_batches));
-    if (command_.compute_ms) add("--compute-ms", number_text(*command_.compute_ms));
-    if (command_.replicas) add("--replicas", std::to_string(*command_.replicas));
-    if (command_.lease_ms) add("--lease-ms", std::to_string(*command_.lease_ms));
-    if (command_.threads != 1) add("--threads", std::to_string(command_.threads));
-    if (command_.coordinators != 1) add("--coordinators", std::to_string(command_.coordinators));
-    if (command_.rate) add("--rate", number_text(*command_.rate));
-    add("--steps", std::to_string(plan_.steps));
-    if (!command_.reference.empty()) add("--reference", command_.reference);
-    if (command_.goodput_min > 0) add("--min-goodput", number_text(command_.goodput_min));
-    return text + " --out " + folder_ + "-again";
+    if (!command_.to.empty()) line.add({"--to", command_.to});
+    if (command_.scale != 1) add("--scale", command_.scale);
+    if (command_.seed != 1) add("--seed", command_.seed);
+    if (command_.unannounced)
+      line.add({"--unannounced"});
+    else
+      line.add({"--notice", command_.notice});
+    if (command_.micro_batches) add("--micro-batches", *command_.micro_batches);
+    if (command_.compute_ms) line.add({"--compute-ms", number_text(*command_.compute_ms)});
+    if (command_.replicas) add("--replicas", *command_.replicas);
+    if (command_.lease_ms) add("--lease-ms", *command_.lease_ms);
+    if (command_.threads != 1) add("--threads", command_.threads);
+    if (command_.coordinators != 1) add("--coordinators", command_.coordinators);
+    if (command_.rate) line.add({"--rate", number_text(*command_.rate)});
+    add("--steps", plan_.steps);
+    if (!command_.reference.empty()) line.add({"--reference", command_.reference});
+    if (command_.goodput_min > 0) line.add({"--min-goodput", number_text(command_.goodput_min)});
+    return line.add({"--out", folder_ + "-again"}).text();
   }
 
   Result<int> conclude() {
