@@ -49,8 +49,7 @@ def flip_a_bit(path):
 
 def kill_all(run):
     lost = {e["id"] for e in run.workers("lost")}
-    for worker in [w for w in run.workers() if w["id"] not in lost]:
-        run.kill(worker)
+    run.kill_together([w for w in run.workers() if w["id"] not in lost])
 
 
 def again(run):
@@ -123,8 +122,7 @@ def both_holders_of_a_segment_killed_is_a_restart(place):
     quiet.end()
     run = place.run(job, "--workers", 4)
     wait_until(lambda: len(run.events("checkpoint")) >= 2, "two checkpoints")
-    for worker in run.workers()[:3]:  # at least two of them are neighbours
-        run.kill(worker)
+    run.kill_together(run.workers()[:3])  # at least two of them are neighbours
     same(run, quiet)
     again(run)
     # Who lived on has begun a new life.

@@ -167,6 +167,12 @@ class Run:
     def kill(self, worker, number=signal.SIGKILL):
         os.kill(worker["pid"], number)
 
+    def kill_together(self, workers):
+        """Nothing that follows from the first death can be done before the last one."""
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for worker in workers:
+                self.kill(worker, number)
+
     def join(self, *options):
         start = self.events("start")[0]
         joiner = subprocess.Popen(

@@ -2,7 +2,6 @@
 import random
 import signal
 import sys
-from contextlib import suppress
 
 from harness import main, require, same, wait_until
 
@@ -28,8 +27,7 @@ def two_workers_killed_at_once_change_no_bit(place):
     quiet = place.quiet(job)
     run = place.run(job, "--workers", 4)
     run.wait_for_step(30)
-    for worker in run.workers()[1:3]:
-        run.kill(worker)
+    run.kill_together(run.workers()[1:3])
     same(run, quiet)
     require(len(run.workers("lost")) == 2, "not both losses were noticed")
 
@@ -67,9 +65,7 @@ def a_frozen_worker_is_left_out_fenced_and_comes_back(place):
 def lost_state_ends_with_one_clear_line(place):
     run = place.run(place.job(steps=100000, replicas=1), "--workers", 4)
     run.wait_for_step(20)
-    for worker in run.workers()[:3]:  # at least two of them are neighbours
-        with suppress(ProcessLookupError):  # it may all be over before the last one's turn
-            run.kill(worker)
+    run.kill_together(run.workers()[:3])  # at least two of them are neighbours
     run.end(code=4, seconds=20)
     lines = [l for l in run.text().splitlines() if l.startswith("starling: state lost")]
     require(len(lines) == 1, f"not one line about lost state:\n{run.text()}")
@@ -80,8 +76,7 @@ def lost_state_ends_with_one_clear_line(place):
 def all_workers_killed_ends_too(place):
     run = place.run(place.job(steps=100000), "--workers", 2)
     run.wait_for_step(20)
-    for worker in run.workers():
-        run.kill(worker)
+    run.kill_together(run.workers())
     run.end(code=4, seconds=20)
 
 
