@@ -106,7 +106,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
   Joined joined{m};
   joined.join.who = from;
   joined.join.name = name;  // that of its key, not the one it claims
-  joining_.insert(from.nonce);
+  joining_.emplace(from.nonce, name);
   emit(leader_command::Propose{std::move(joined)});
 }
 
@@ -175,13 +175,16 @@ void Leader::said(const Incarnation& from, const std::string&, const starling::L
 void Leader::said(const Incarnation&, const std::string& name, const Death& m) {
   // Only who has the worker's own key may say so: its guard, or itself with its last word.
   const auto* worker = group_.find(m.who);
-  if (!worker || worker->join.name != name) return;
+  const auto joining = joining_.find(m.who.nonce);
+  const bool its_own =
+      worker ? worker->join.name == name : joining != joining_.end() && joining->second == name;
+  if (!its_own) return;
   Contact& c = contact(m.who);
   c.dead = true;
   c.died_at = m.phase;
   c.died_of = m.reason;
-  if (noticed_ms_ == 0) noticed_ms_ = now_ms_;
-  if (!worker->dead && losing_.insert(m.who.nonce).second)
+  if (noticed_ms_ == 0 && member_now(m.who)) noticed_ms_ = now_ms_;
+  if (!(worker && worker->dead) && losing_.insert(m.who.nonce).second)
     emit(leader_command::Propose{Lost{m.who, /*certain=*/true}});
 }
 

@@ -261,9 +261,9 @@ class Leader {
   std::optional<Forming> forming_;
   bool plan_proposed_ = false;  // one uncommitted plan at a time (R10)
   bool end_proposed_ = false;
-  std::set<std::uint64_t> joining_;           // nonces, proposed
-  std::set<std::uint64_t> losing_, leaving_;  // proposed
-  Version first_at_most_ = kNoVersion;        // upper bound of the last plan's first step
+  std::map<std::uint64_t, std::string> joining_;  // nonces and names, proposed
+  std::set<std::uint64_t> losing_, leaving_;      // proposed
+  Version first_at_most_ = kNoVersion;            // upper bound of the last plan's first step
   std::optional<StepRecord> last_record_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> bad_links_;  // broke the last forming
   std::map<std::string, std::set<std::uint64_t>> unreached_;  // lives of a name, one after another

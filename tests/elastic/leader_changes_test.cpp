@@ -113,6 +113,41 @@ TEST_CASE("leader: after three lives that nobody could connect to it is told so"
   CHECK(joiner.refused().find("cannot connect to 4 at 10.1.2.3:77") != std::string::npos);
 }
 
+TEST_CASE("leader: who dies while its join is being committed is in no plan") {
+  OneLeader one;
+  one.begin(5);
+  Join join;
+  join.who = {0, 4};
+  join.fingerprint = {7, 7};
+  one.say(4, join);
+  one.say(4, Death{{0, 4}});
+  one.commit();
+  one.pass_time(kLease / 2);  // the window of joins
+  CHECK(one.proposed() == nullptr);
+  CHECK(one.group.find({0, 4})->dead);
+}
+
+TEST_CASE("leader: a joiner's death is not the first notice of a member's") {
+  struct Watched : OneLeader {
+    void take(const LeaderCommand& command) override {
+      const auto* seen = std::get_if<Observation>(&command);
+      if (seen && seen->kind == Observation::Kind::kEpoch && seen->plan.kind == PlanKind::kForced)
+        detect_ms = seen->detect_ms;
+    }
+    double detect_ms = -1;
+  } one;
+  one.begin(5);
+  const EpochId first = one.group.plan()->id;
+  one.join(4);
+  one.die(4);
+  one.pass_time(kLease / 2);
+  one.die(3);
+  for (std::uint64_t nonce : {1, 2}) one.report(nonce, one.asked(), first, 5);
+  one.commit();
+  one.apply(JobEnded{});  // before a step was told
+  CHECK(one.detect_ms == 0);
+}
+
 // A leaver and its notice. Method: worker 3 announces its leave, and all are seen in the plan that
 // drains it. With r = 1 what it holds has one more copy, with r = 0 none.
 struct Leaver3 {
