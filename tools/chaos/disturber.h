@@ -79,6 +79,7 @@ class Disturber {
   };
   void heal(std::size_t number, const Cut& cut, double now);
   void corrupt(std::size_t number, double now);
+  void flip(std::size_t number, double now, const Player* player, int more);
   void slow_link(std::size_t number, double now);
   void restore_link(Player& player);
   std::vector<Player*> with_links(std::size_t number);

@@ -1,11 +1,15 @@
 // Faults of links.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdio>
 
 #include "tools/chaos/disturber.h"
 
 namespace starling::chaos {
+namespace {
+constexpr int kFlipsMore = 3;  // that may meet an epoch which is being left
+}
 
 // Members whose links are as they should be.
 std::vector<Player*> Disturber::with_links(std::size_t number) {
@@ -79,23 +83,34 @@ void Disturber::corrupt(std::size_t number, double now) {
   const auto chosen = with_links(number);
   if (chosen.empty()) return;
   hit(number, now, "flip a bit on its way from or to", targets_of(chosen));
-  for (Player* player : chosen) {
-    const std::string name = player->name;
-    const auto counts = [=, this] { return calls_.links->counts(name); };
-    const LinkCounts before = counts();
-    expect(
-        number, now, kEpoch_s, "a bit is flipped from or to " + name,
-        [=] { return counts().flipped > before.flipped || taken(*player); },
-        [=, this](double then) { deeds_[number].until_t = then; });
-    expect(number, now, kEpoch_s, "that connection is given up",
-           [=] { return counts().given_up > before.given_up || taken(*player); });
-    expect(number, now, kEpoch_s, "an epoch is forced", [=, this, epochs = story_.epochs.size()] {
-      for (std::size_t i = epochs; i < story_.epochs.size(); ++i)
-        if (story_.epochs[i].kind == "forced") return true;
-      return taken(*player);
-    });
-    calls_.links->flip(name);
-  }
+  for (Player* player : chosen) flip(number, now, player, kFlipsMore);
+}
+
+// At a switch it may be a connection of the epoch that is being left, which nobody needs any more
+// (R1): then another bit is flipped, up to `more` times.
+void Disturber::flip(std::size_t number, double now, const Player* player, int more) {
+  const std::string name = player->name;
+  const auto counts = [=, this] { return calls_.links->counts(name); };
+  const LinkCounts before = counts();
+  const auto given_up = [=] { return counts().given_up > before.given_up || taken(*player); };
+  const auto begun = [this, epochs = story_.epochs.size()](const char* kind) {
+    return std::any_of(story_.epochs.begin() + std::ptrdiff_t(epochs), story_.epochs.end(),
+                       [&](const EpochSeen& epoch) { return epoch.kind == kind; });
+  };
+  const auto forced = [=] { return begun("forced") || taken(*player); };
+  expect(
+      number, now, kEpoch_s, "a bit is flipped from or to " + name,
+      [=] { return counts().flipped > before.flipped || taken(*player); },
+      [=, this](double then) { deeds_[number].until_t = then; });
+  expect(number, now, kEpoch_s, "that connection is given up", given_up);
+  expect(
+      number, now, kEpoch_s,
+      more == 0 ? "an epoch is forced" : "an epoch is forced, or left just then: once more",
+      [=] { return forced() || (more > 0 && given_up() && begun("prepared")); },
+      [=, this](double then) {
+        if (!forced()) flip(number, then, player, more - 1);
+      });
+  calls_.links->flip(name);
 }
 
 void Disturber::slow_link(std::size_t number, double now) {
