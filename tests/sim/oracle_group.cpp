@@ -229,7 +229,13 @@ void Oracle::check_holders(const Plan& plan) {
       const Version version = prepared && p ? p->machine().version() : plan.base;
       const bool building = p && p->machine().run() &&
                             p->machine().run()->stage == elastic::EpochRun::Stage::kConnecting;
-      if (version == kNoVersion || building) continue;  // a fresh state that is not there yet
+      // It stopped while it was building; it enters no prepared plan, and reports that it has none.
+      const auto before = valid_.find(plan.predecessor);
+      const bool never_built = prepared && p && !p->machine().run() && before != valid_.end() &&
+                               before->second.kind == PlanKind::kFresh &&
+                               p->machine().entered() == plan.predecessor;
+      if (version == kNoVersion || building || never_built)
+        continue;  // a fresh state, not there yet
       if (p && p->alive() && !current_copy(*p, s, version))
         violated("R13: epoch " + to_string(plan.id) + " makes " + to_string(p->who()) +
                  " a holder of segment " + std::to_string(s) + ", of which it has no current copy");

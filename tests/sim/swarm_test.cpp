@@ -92,6 +92,11 @@ TEST_CASE("swarm: every seed keeps all promises and ends") {
   }
 }
 
+// A prepared plan may name it: it enters only forced ones, and reports that it has no copy.
+TEST_CASE("swarm: who stopped before it had built a fresh state is not judged to lack it") {
+  CHECK(run_seeds(7547, 1, draw_settings).runs.front().violation == "");
+}
+
 TEST_CASE("swarm: the same seed gives the same events") {
   const BatchResult first = run_seeds(1, 40, draw_settings);
   const BatchResult second = run_seeds(1, 40, draw_settings);
