@@ -199,7 +199,6 @@ class Leader {
   void propose_forced(std::vector<struct Reporter> reporters, const struct Resume& resume);
   bool leave_out_unreachable_joiners(std::vector<struct Reporter>& reporters);
   void leave_out_bad_link(std::vector<struct Reporter>& reporters, Version base);
-  bool may_prepare() const;
   std::vector<bool> leavers() const;
   void try_prepare();
   void try_end();

@@ -36,42 +36,42 @@ std::vector<std::vector<bool>> Leader::copies_now(const Plan& plan) const {
   return copies;
 }
 
-// Cheap, as it is asked with every message of every worker.
-bool Leader::may_prepare() const {
-  const auto leaving = leavers();
-  return std::find(leaving.begin(), leaving.end(), true) != leaving.end() ||
-         (!group_.plan()->moves.empty() && moves_done()) || !waiting_joiners().empty();
-}
-
-// Of the last plan's members, by rank. Leaves that it does not say yet are gathered as joins are,
-// unless a notice is too short for that.
+// Of the last plan's members, all of them heard in it, by rank. Leaves that the plan does not say
+// yet are gathered as joins are, unless a notice is too short for that.
 std::vector<bool> Leader::leavers() const {
   const Plan& now = *group_.plan();
-  std::vector<bool> leaving(now.members.size()), fresh(now.members.size());
+  std::vector<bool> leaving(now.members.size());
+  std::vector<Rank> fresh;
   bool window_over = false;
   for (Rank r = 0; r < now.members.size(); ++r) {
     const auto* worker = group_.find(now.members[r].who);
     if (!worker || !worker->leaving) continue;
     leaving[r] = now.members[r].draining;
-    fresh[r] = !leaving[r];
+    if (leaving[r]) continue;
+    fresh.push_back(r);
     const Contact& c = contacts_.at(now.members[r].who.nonce);
     const std::uint64_t window = config_.change_window_ms;
     const bool hurry = c.leave_by_ms != 0 && now_ms_ + config_.lease_ms + window > c.leave_by_ms;
-    window_over = window_over || (fresh[r] && (hurry || now_ms_ - c.leaving_ms >= window));
+    window_over = window_over || hurry || now_ms_ - c.leaving_ms >= window;
   }
-  for (Rank r = 0; r < leaving.size(); ++r) leaving[r] = leaving[r] || (window_over && fresh[r]);
+  if (window_over)
+    for (Rank r : fresh) leaving[r] = true;
   return leaving;
 }
 
 void Leader::try_prepare() {
   const Plan& now = *group_.plan();
-  if (!all_entered() || !may_prepare()) return;
+  if (!all_entered()) return;
+  // Cheap so far, as it is asked with every message of every worker.
+  const auto leaving = leavers();
+  const bool somebody_leaves = std::find(leaving.begin(), leaving.end(), true) != leaving.end();
+  const bool moved = !now.moves.empty() && moves_done();
+  if (!somebody_leaves && !moved && waiting_joiners().empty()) return;
   for (const Member& m : now.members) {
     const Contact& c = contacts_.at(m.who.nonce);
     if (c.version != kNoVersion && c.version >= config_.steps) return;  // the end: nothing changes
   }
   const auto copies = copies_now(now);
-  const auto leaving = leavers();
 
   // Leavers go when enough copies exist without them, or their notice ends.
   std::vector<Rank> staying;
@@ -131,7 +131,7 @@ void Leader::try_prepare() {
   in.replicas = config_.replicas;
   in.budget = config_.move_budget;
   in.members = plan.members;
-  const bool promote = !changed && !now.moves.empty() && moves_done();
+  const bool promote = !changed && moved;
   if (!changed && !promote) return;
   if (promote) plan.cause = "moves done";
   Placement placement = place(in);

@@ -5,6 +5,14 @@ import socket
 from harness import alive, main, require, same, wait_until
 
 
+def joined(run):
+    """A new worker that the leader knows, and no plan yet if what follows is quick."""
+    before = {w["id"] for w in run.workers()}
+    run.join()
+    wait_until(lambda: len(run.workers()) > len(before), "a join", 20)
+    return next(w for w in run.workers() if w["id"] not in before)
+
+
 def joining_workers_change_no_bit_and_stop_nobody(place):
     job = place.job(steps=500)
     quiet = place.quiet(job)
@@ -42,10 +50,8 @@ def a_worker_that_joins_while_another_dies_enters_with_the_forced_plan(place):
     run = place.run(job, "--workers", 4)
     for place_in_line, step in enumerate((20, 120, 220)):
         run.wait_for_step(step)
-        joined = len(run.workers())
-        run.join()
-        wait_until(lambda: len(run.workers()) > joined, "a join", 20)
-        run.kill(run.workers()[place_in_line])  # before a plan was made for the join
+        joined(run)
+        run.kill(run.workers()[place_in_line])
     same(run, quiet)
     require([e for e in run.events("epoch")
              if e["kind"] == "forced" and any(m["joiner"] for m in e["members"])],
@@ -76,11 +82,8 @@ def nobody_waits_for_a_joiner_that_is_told_to_go_at_once(place):
     quiet = place.quiet(job)
     run = place.run(job, "--workers", 3)
     run.wait_for_step(20)
-    first = {w["id"] for w in run.workers()}
-    run.join()
-    wait_until(lambda: len(run.workers()) > len(first), "a join", 20)
-    joiner = next(w for w in run.workers() if w["id"] not in first)
-    run.kill(joiner, signal.SIGTERM)  # before a plan was made for the join
+    joiner = joined(run)
+    run.kill(joiner, signal.SIGTERM)
     same(run, quiet)
     require([w for w in run.workers("lost") if w["id"] == joiner["id"]],
             f"the joiner did not say that it is gone:\n{run.text()}")

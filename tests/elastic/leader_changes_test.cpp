@@ -116,10 +116,7 @@ TEST_CASE("leader: after three lives that nobody could connect to it is told so"
 TEST_CASE("leader: who dies while its join is being committed is in no plan") {
   OneLeader one;
   one.begin(5);
-  Join join;
-  join.who = {0, 4};
-  join.fingerprint = {7, 7};
-  one.say(4, join);
+  one.ask_to_join(4);
   one.say(4, Death{{0, 4}});
   one.commit();
   one.pass_time(kLease / 2);  // the window of joins
@@ -153,11 +150,8 @@ TEST_CASE("leader: a joiner's death is not the first notice of a member's") {
 struct Leaver3 {
   explicit Leaver3(std::uint32_t replicas) : one({}, replicas) {
     one.begin(5);
-    one.say(3, Leave{5 * kLease});
-    one.commit();
-    one.pass_time(kLease / 2);  // the window of leaves
-    one.commit();
-    one.say(3, Leave{5 * kLease});
+    one.leave(3, 5 * kLease);
+    one.say(3, Leave{5 * kLease});  // from here on
     const Plan& plan = *one.group.plan();
     REQUIRE(members_of(plan) == "123");
     REQUIRE(plan.members[2].draining);

@@ -33,12 +33,15 @@ struct LeaderRig {
   void say(std::uint64_t nonce, Message body) {
     on(leader_event::Said{{nonce, nonce}, std::to_string(nonce), std::move(body)});
   }
-  void join(std::uint64_t nonce) {
+  void ask_to_join(std::uint64_t nonce) {
     Join join;
     join.who = {0, nonce};
     join.name = std::to_string(nonce);
     join.fingerprint = {7, 7};
     say(nonce, join);
+  }
+  void join(std::uint64_t nonce) {
+    ask_to_join(nonce);
     commit();
   }
   void die(std::uint64_t nonce) {

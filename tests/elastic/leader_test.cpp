@@ -190,10 +190,7 @@ struct Fenced3 {
   explicit Fenced3(Bugs bugs = {}, bool voted_for_it = false) : one(bugs) {
     one.begin(5);
     first = one.group.plan()->id;
-    one.say(3, Leave{60000});
-    one.commit();
-    one.pass_time(kLease / 2);  // the window of leaves
-    one.commit();
+    one.leave(3, 60000);
     REQUIRE(one.group.plan()->kind == PlanKind::kPrepared);
     REQUIRE(members_of(*one.group.plan()) == "12");
     second = one.group.plan()->id;

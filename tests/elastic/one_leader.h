@@ -55,6 +55,13 @@ struct OneLeader : LeaderRig {
     report.copies.assign(kSegments, version != kNoVersion);
     say(nonce, report);
   }
+  // Announced, and the plan that follows it after the window of leaves.
+  void leave(std::uint64_t nonce, std::uint64_t notice_ms) {
+    say(nonce, Leave{notice_ms});
+    commit();
+    pass_time(kLease / 2);
+    commit();
+  }
   const Plan* proposed() const { return first_proposed<Plan>(); }
   std::size_t plans_sent() const {
     return static_cast<std::size_t>(
