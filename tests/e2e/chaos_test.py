@@ -98,7 +98,7 @@ def links_that_are_cut_damaged_and_slow_change_no_bit(place):
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 700
+steps = 1000
 workers = 4
 lease_ms = 500
 [[fault]]
@@ -106,17 +106,17 @@ at_s = 0.3
 kind = "corrupt"
 target = 0.5
 [[fault]]
-at_s = 1
+at_s = 0.8
 kind = "partition"
 target = 0.3
-for_s = 1.5
+for_s = 1.2
 [[fault]]
-at_s = 3.5
+at_s = 2.6
 kind = "slow-link"
 for_s = 0.5
 delay_s = 0.005
 [[fault]]
-at_s = 4.2
+at_s = 3.2
 kind = "partition"
 target = 0.9
 for_s = 0.1

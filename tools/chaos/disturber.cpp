@@ -320,7 +320,7 @@ std::vector<Player*> Disturber::to_be_gone(std::size_t number) {
 std::vector<Player*> Disturber::choose(std::size_t number, std::vector<Player*> among) {
   const Fault& fault = deeds_[number].fault;
   if (among.empty()) {
-    hold_back(number, "there is nobody to hit");
+    hold_back(number, story_.over() ? "the run has ended" : "there is nobody to hit");
     return {};
   }
   const auto first = static_cast<std::size_t>(fault.target * static_cast<double>(among.size()));
