@@ -133,13 +133,14 @@ void Engine::execute(const ToCoordinators& c) {
     heartbeat_ = c.body;
     breathed_ = std::chrono::steady_clock::now();
   }
-  if (const auto* progress = std::get_if<Progress>(&c.body)) {
+  if (const auto* progress = std::get_if<Progress>(&c.body); progress && progress->step_ms == 0) {
     Progress timed = *progress;
     const auto now = std::chrono::steady_clock::now();
     timed.step_ms = std::chrono::duration<double, std::milli>(now - passed_).count();
     timed.pause = pause_.passed(now);
     passed_ = now;
-    return calls_.to_coordinators(timed);
+    calls_.to_coordinators(timed);
+    return handle(event::StepTimed{timed.record.version, timed.step_ms, timed.pause});
   }
   if (std::holds_alternative<Report>(c.body)) pause_.mark(PauseClock::kReported);
   calls_.to_coordinators(c.body);

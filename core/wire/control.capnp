@@ -47,6 +47,9 @@ struct Envelope {
     notice @20 :Notice;
     shardWritten @21 :ShardWritten;
     unloadable @22 :Unloadable;
+
+    # -- coordinator -> worker
+    noted @23 :Noted;
   }
 }
 
@@ -74,7 +77,8 @@ struct Heartbeat {
   microBatchNs @3 :UInt64;    # what a micro-batch takes here, ns; 0 = not known
 }
 
-# Member -> leader, for each version that it passes or learns. "I saw this record committed."
+# Member -> coordinators, for each version that it passes or learns, and again until one has noted it.
+# "I saw this record committed."
 struct Progress {
   epoch @0 :Plan.EpochId;
   record @1 :Plan.StepRecord;
@@ -173,6 +177,11 @@ struct Ended {
   reason @1 :Text;
   digest @2 :Plan.Digest;
   loss @3 :Float64;
+}
+
+# Any coordinator -> member: the Progress of that step has come and is passed on to observers.
+struct Noted {
+  version @0 :UInt64;
 }
 
 # Any coordinator -> anyone: who leads, as far as I know. Term 0 = I do not know. Also the answer to an

@@ -131,6 +131,10 @@ void write_body(const Ended& in, Body::Builder out) {
   body.setLoss(in.loss);
 }
 
+void write_body(const Noted& in, Body::Builder out) {
+  out.initNoted().setVersion(in.version);
+}
+
 void write_body(const LeaderHint& in, Body::Builder out) {
   auto body = out.initLeaderHint();
   body.setCoordinator(in.coordinator);
@@ -333,6 +337,9 @@ void read(Reading& r, Body::Reader in, Message& out) {
       return;
     case Body::SHARD_WRITTEN:
       out = read_body(r, in.getShardWritten());
+      return;
+    case Body::NOTED:
+      out = Noted{in.getNoted().getVersion()};
       return;
     case Body::UNLOADABLE:
       out = read_body(r, in.getUnloadable());

@@ -262,6 +262,11 @@ struct Ended {       // the job is over, or cannot go on
   double loss = 0;
 };
 
+// The answer to a Progress: its record and rows are passed on to observers.
+struct Noted {
+  Version version = 0;
+};
+
 // Who leads, as far as this coordinator knows (counter 0 and empty = unknown).
 struct LeaderHint {
   std::uint32_t coordinator = 0;
@@ -348,7 +353,8 @@ using Entry = std::variant<JobStarted, Joined, LeaveAnnounced, Lost, Plan, JobEn
 
 using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished,     // up
                              Welcome, Refused, Freeze, Committed, Fenced, Released, Ended,  // down
-                             LeaderHint, RaftMessage, Notice, ShardWritten, Unloadable>;    // up
+                             LeaderHint, RaftMessage, Notice, ShardWritten, Unloadable,     // up
+                             Noted>;                                                        // down
 
 // Every message names the job, its sender and its receiver; a receiver drops what is not for it.
 struct Envelope {

@@ -55,6 +55,8 @@ void Coordinator::on_event(const WorkerSaid& e) {
     step.who = e.from;
     step.step = *progress;
     commands_.push_back(std::move(step));
+    commands_.push_back(SendWorker{e.from, Noted{progress->record.version}});
+    return;
   }
   // It hears from somebody, so it goes on while a leader is being elected.
   commands_.push_back(SendWorker{e.from, LeaderHint{raft_.leader().value_or(0), raft_.term()}});

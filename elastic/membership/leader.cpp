@@ -162,6 +162,7 @@ void Leader::said(const Incarnation& from, const std::string&, const Progress& m
   step.who = from;
   step.step = m;
   emit(std::move(step));
+  send(from, Noted{m.record.version});  // after the event: who is told so forgets the step
 }
 
 void Leader::said(const Incarnation& from, const std::string&, const starling::Leave& m) {

@@ -48,6 +48,7 @@ void Worker::on_event(const Tick& e) {
     sent_ms_ = now_ms_;
     if (!welcomed_ && join_) send(*join_);
     if (leave_until_ms_) send(starling::Leave{*leave_until_ms_ - now_ms_});
+    say_untold();
     if (finished_) say_finished();
     report_if_stopped();
   }
@@ -147,6 +148,12 @@ void Worker::on_message(const Released&) {
 void Worker::on_message(const Ended& m) {
   exit(m.exit_code, m.reason);
   std::get<Exit>(commands_.back()).end = m;
+}
+
+void Worker::on_message(const Noted& m) {
+  if (!untold_.noted(m.version)) return;
+  say_untold();
+  if (finished_) say_finished();
 }
 
 // ---- Epochs -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@
 #include "core/wire/messages.h"
 #include "elastic/protocol/bugs.h"
 #include "elastic/protocol/shares.h"
+#include "elastic/protocol/untold.h"
 
 namespace starling::elastic {
 
@@ -30,7 +31,7 @@ struct WorkerConfig {
   Version digest_every = 0;  // votes for steps that are multiples of it carry digests; 0: none does
   Version checkpoint_every = 0;  // versions that are multiples of it are written; 0: none is
   std::uint64_t heartbeat_ms = 100;
-  std::uint64_t retry_ms = 100;  // joins, reports and the end are sent again until answered
+  std::uint64_t retry_ms = 100;  // joins, reports, steps and the end are said again until answered
   std::uint64_t coordinator_timeout_ms = 30000;
   std::uint32_t probe_after = 32;  // see Speedometer
   Bugs bugs;
@@ -119,6 +120,11 @@ struct Gathered {  // working parameters and exponents of `version` are complete
   EpochId epoch;
   Version version = 0;
 };
+struct StepTimed {  // of a Progress that went to coordinators without its times
+  Version version = 0;
+  double step_ms = 0;
+  std::optional<Pause> pause;
+};
 struct DigestReady {  // answer to ComputeDigest
   EpochId epoch;
   Version version = 0;
@@ -133,7 +139,7 @@ using WorkerEvent =
                  worker_event::Stopped, worker_event::PeerReady, worker_event::MicroBatchDone,
                  worker_event::Reduced, worker_event::MovedIn, worker_event::NormReady,
                  worker_event::LedgerArrived, worker_event::VoteArrived, worker_event::GatherBegun,
-                 worker_event::Gathered, worker_event::DigestReady>;
+                 worker_event::Gathered, worker_event::StepTimed, worker_event::DigestReady>;
 
 // ---- Commands ---------------------------------------------------------------------------------
 namespace worker_command {
@@ -317,6 +323,7 @@ class Worker {
   void on_event(const worker_event::VoteArrived& e);
   void on_event(const worker_event::GatherBegun& e);
   void on_event(const worker_event::Gathered& e);
+  void on_event(const worker_event::StepTimed& e);
   void on_event(const worker_event::DigestReady& e);
 
   void on_message(const Welcome& m);
@@ -326,6 +333,7 @@ class Worker {
   void on_message(const Fenced& m);
   void on_message(const Released& m);
   void on_message(const Ended& m);
+  void on_message(const Noted& m);
   template <class Other>
   void on_message(const Other&) {}  // not for a worker
 
@@ -354,6 +362,7 @@ class Worker {
   void start_gather();
   bool checkpoint_due(Version version) const;
   void write_checkpoint(bool anybody_writes);
+  void say_untold();
   void say_finished();
   void say_notices();
   void leave_before_joining();
@@ -391,7 +400,8 @@ class Worker {
   bool pending_ = false;    // voted for step version_, totals kept
   EpochId may_have_begun_;  // Report's
   bool parameters_complete_ = false;
-  StepRecord record_;                             // of step version_-1
+  StepRecord record_;  // of step version_-1
+  Untold untold_;
   std::vector<bool> copies_;                      // label version_ (and its total, if pending)
   std::set<MicroBatch> share_;                    // of step version_
   std::set<MicroBatch> done_;                     // of it, in the accumulators

@@ -319,7 +319,16 @@ void Worker::learn(const StepRecord& record, bool with_ledger) {
   if (with_ledger)
     for (const auto& row : ledger_)
       if (row) progress.ledger.push_back(*row);
+  untold_.add(progress, now_ms_);
   send(std::move(progress));
+}
+
+void Worker::on_event(const StepTimed& e) {
+  untold_.timed(e.version, e.step_ms, e.pause);
+}
+
+void Worker::say_untold() {
+  for (Progress& progress : untold_.due(now_ms_, config_.retry_ms)) send(std::move(progress));
 }
 
 void Worker::start_gather() {
@@ -359,8 +368,10 @@ void Worker::on_event(const DigestReady& e) {
   say_finished();
 }
 
-// With the last step's record: a leader that came after it needs the loss for the job's end.
+// The last word, so every step is told before. With the last step's record: a leader that came
+// after it needs the loss for the job's end.
 void Worker::say_finished() {
+  if (!untold_.empty()) return;
   if (record_.version != kNoVersion)
     send(Progress{finished_->epoch, record_, run_->world(), {}, 0});
   send(Finished{finished_->epoch, finished_->version, finished_->part});

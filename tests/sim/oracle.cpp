@@ -137,7 +137,7 @@ void Oracle::after_commands(const WorkerProcess& p) {
 
 void Oracle::says(const WorkerProcess& p, const Message& body) {
   if (const auto* report = std::get_if<Report>(&body)) check_report(p, *report);
-  if (const auto* progress = std::get_if<Progress>(&body)) check_progress(*progress);
+  if (const auto* progress = std::get_if<Progress>(&body)) check_progress(p, *progress);
   if (const auto* finished = std::get_if<Finished>(&body))
     if (finished->version != numbers_.steps())
       violated(name(p) + " finished at version " + std::to_string(finished->version));
@@ -185,10 +185,11 @@ Digest Oracle::digest_due(Version v) const {
   return every != 0 && v % every == 0 ? reference_.digest(v) : Digest{};
 }
 
-void Oracle::check_progress(const Progress& progress) {
+void Oracle::check_progress(const WorkerProcess& p, const Progress& progress) {
   check_record(progress.record, "a progress message");
   const Version v = progress.record.version;
   if (progress.ledger.empty() || v >= numbers_.steps()) return;
+  said_[v].push_back(&p);
   std::set<MicroBatch> seen;
   for (const LedgerRow& row : progress.ledger) {
     if (row.micro_batch >= numbers_.micro_batches() || !seen.insert(row.micro_batch).second)

@@ -96,7 +96,8 @@ class Oracle {
   void check_record(const StepRecord& record, const char* where);
   Digest digest_due(Version v) const;  // what the record of step v has to say
   void check_report(const WorkerProcess& p, const Report& report);
-  void check_progress(const Progress& progress);
+  void check_progress(const WorkerProcess& p, const Progress& progress);
+  void check_told();
   void check_committed(Version reached, const EpochId& epoch);
   bool held_in(const Plan& plan, Rank rank, SegmentId segment, Version version) const;
   bool current_copy(const WorkerProcess& p, SegmentId segment, Version version) const;
@@ -133,6 +134,9 @@ class Oracle {
   Version reached_ = 0;
   bool planted_ = false;
   std::map<Version, std::uint64_t> ledger_hashes_;
+  // Steps with all rows: the lives that said so, and what reached an observer.
+  std::map<Version, std::vector<const WorkerProcess*>> said_;
+  std::set<Version> told_;
   // The group.
   std::vector<RaftEntry> committed_;
   std::map<EpochId, Plan> valid_;

@@ -315,11 +315,27 @@ void Oracle::take_end(const JobEnded& end) {
   if (end.digest != reference_.digest(last)) violated("P1: the final digest differs");
   if (last > 0 && !same_bits(end.loss, reference_.record(last - 1).loss))
     violated("P1: the final loss differs");
+  check_told();
+}
+
+// At the good end. What only those knew who are dead may have died with them.
+void Oracle::check_told() {
+  for (const auto& [v, lives] : said_) {
+    if (told_.count(v)) continue;
+    world_.count("a step that died with its members");
+    for (const WorkerProcess* p : lives)
+      if (p->alive())
+        return violated("P2: " + name(*p) + " passed step " + std::to_string(v) +
+                        ", and no observer was told of it");
+  }
 }
 
 void Oracle::observed(const elastic::Observation& seen) {
   using Kind = elastic::Observation::Kind;
-  if (seen.kind == Kind::kStep) check_record(seen.step.record, "an event");
+  if (seen.kind == Kind::kStep) {
+    check_record(seen.step.record, "an event");
+    if (!seen.step.ledger.empty()) told_.insert(seen.step.record.version);
+  }
   if (seen.kind == Kind::kWarning) world_.count("warning");
   if (seen.kind == Kind::kExposure && seen.exposed > 0) world_.count("exposure");
   if (!world_.tracing()) return;

@@ -70,6 +70,7 @@ struct MessageText {
   std::string operator()(const Progress& m) const {
     return line("progress", m.epoch, m.record.version);
   }
+  std::string operator()(const Noted& m) const { return line("noted v") << m.version; }
   std::string operator()(const Ended& m) const {
     return line("ended ") << int{m.exit_code} << " " << m.reason;
   }
@@ -97,6 +98,7 @@ struct EventText {
   std::string operator()(const NoticeGiven& e) const {
     return line("notice ") << e.notice.notice_ms;
   }
+  std::string operator()(const StepTimed& e) const { return line("timed v") << e.version; }
   std::string operator()(const Connected& e) const { return line("connected", e.epoch); }
   std::string operator()(const Initialised& e) const { return line("initialised", e.epoch); }
   std::string operator()(const NotInitialised& e) const {

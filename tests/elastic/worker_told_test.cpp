@@ -1,0 +1,106 @@
+// What a member has seen committed is told until a coordinator has noted it: observers learn of
+// every step, whatever messages are lost.
+
+#include <doctest/doctest.h>
+
+#include "elastic/protocol/untold.h"
+#include "tests/elastic/one_worker.h"
+
+namespace starling::elastic {
+namespace {
+
+using namespace worker_event;
+
+constexpr std::uint64_t kRetry = WorkerConfig{}.retry_ms;
+
+std::vector<Version> steps_said(OneWorker& one) {
+  std::vector<Version> versions;
+  for (const Progress& progress : one.said<Progress>()) versions.push_back(progress.record.version);
+  one.forget();
+  return versions;
+}
+
+TEST_CASE("worker: a step is told again, with its times, until a coordinator has noted it") {
+  OneWorker one;
+  one.on(Tick{1});
+  one.begin();
+  for (const Version v : {0, 1}) one.pass(kFirst, v);
+  one.on(StepTimed{0, 12.5, Pause{}});
+  CHECK(steps_said(one) == std::vector<Version>{0, 1});
+
+  one.receive(Noted{1});
+  one.on(Tick{1 + kRetry});
+  const auto again = one.said<Progress>();
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].record.version == 0);
+  CHECK(again[0].ledger.size() == kMicroBatches);
+  CHECK(again[0].step_ms == 12.5);
+  CHECK(again[0].pause.has_value());
+  one.forget();
+
+  one.receive(Noted{0});
+  one.on(Tick{1 + 2 * kRetry});
+  CHECK(steps_said(one).empty());
+}
+
+TEST_CASE("worker: who stops with an untold step tells it all the same") {
+  OneWorker one;
+  one.on(Tick{1});
+  one.begin();
+  one.pass(kFirst, 0);
+  one.on(Broken{kFirst, 1});
+  one.on(Stopped{kFirst});
+  one.forget();
+  one.on(Tick{1 + kRetry});
+  CHECK(steps_said(one) == std::vector<Version>{0});
+}
+
+// The leader ends the job when all have finished, and nobody would ask for that step any more.
+TEST_CASE("worker: it says that it has finished when every step is noted") {
+  OneWorker one;
+  WorkerConfig config = OneWorker::config({});
+  config.steps = 2;
+  one.worker = Worker(config);
+  one.begin();
+  for (const Version v : {0, 1}) one.pass(kFirst, v);
+  one.on(DigestReady{kFirst, 2, {1, 2}});
+  one.receive(Noted{1});
+  CHECK(one.said<Finished>().empty());
+  one.receive(Noted{0});
+  CHECK(one.said<Finished>().size() == 1);
+  one.receive(Noted{1});  // of what the end says for a new leader
+  CHECK(one.said<Finished>().size() == 1);
+}
+
+TEST_CASE("untold: of many steps the oldest are due, a few at once and each once in a while") {
+  Untold untold;
+  Progress progress;
+  for (Version v = 0; v < 40; ++v) {
+    progress.record.version = v;
+    untold.add(progress, /*now_ms=*/10);
+  }
+  CHECK(untold.due(10 + kRetry - 1, kRetry).empty());
+  std::vector<Version> said;
+  for (int i = 0; i < 4; ++i)
+    for (const Progress& due : untold.due(10 + kRetry, kRetry)) said.push_back(due.record.version);
+  REQUIRE(said.size() == 40);
+  for (Version v = 0; v < 40; ++v) CHECK(said[v] == v);
+  CHECK(untold.noted(7));
+  CHECK_FALSE(untold.noted(7));
+}
+
+TEST_CASE("untold: it keeps no more rows than a bounded memory holds, the newest") {
+  Untold untold;
+  Progress progress;
+  progress.ledger.resize(std::size_t{1} << 17);
+  for (Version v = 0; v < 9; ++v) {
+    progress.record.version = v;
+    untold.add(progress, 0);
+  }
+  const auto kept = untold.due(kRetry, kRetry);
+  REQUIRE(kept.size() == 4);
+  CHECK(kept.front().record.version == 5);
+}
+
+}  // namespace
+}  // namespace starling::elastic
