@@ -12,10 +12,11 @@ Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& 
   EpochId entered;
   bool anybody = false;
   for (const Reporter& r : reporters) {
+    // Of a fresh plan also by one that has no state yet: nobody passed a vote without it.
+    entered = std::max(entered, r.report.entered);
     if (r.report.version == kNoVersion) continue;
     anybody = true;
     highest = std::max(highest, r.report.version);
-    entered = std::max(entered, r.report.entered);
   }
   Resume resume;
   if (!anybody) {

@@ -137,6 +137,26 @@ TEST_CASE("resume: without a state, a start that nobody can have left begins aga
   CHECK(lost.error().code() == Code::kStateLost);
 }
 
+// Worker 1 has voted for step 0 and never heard of the fresh plan that was made since 3 had not;
+// 3 is dead. In that plan 2 has no state yet, so nobody can have passed step 0 there either.
+TEST_CASE(
+    "resume: R12, who has entered a fresh plan and has no state yet shows that nobody left it") {
+  Group group = group_of_one_epoch();
+  Plan again = *group.plan();
+  again.kind = PlanKind::kFresh;
+  again.predecessor = kFirst;
+  again.id = kSecond;
+  CHECK(group.apply(again));
+  const Said voted{kFirst, 0, true};
+  const auto resume = resume_rule(reporters_of({voted, {kSecond, kNoVersion}}), group, {});
+  REQUIRE(resume.has_value());
+  CHECK(resume.value().base == 0);
+  CHECK(resume.value().fresh);
+  const auto joined = resume_rule(reporters_of({voted, kJoiner}), group, {});
+  REQUIRE(joined.has_value());
+  CHECK(joined.value().base == 1);
+}
+
 // R13: label base, or base-1 with its total pending.
 TEST_CASE("resume: R13, a copy counts at base, or one before with its total") {
   const auto counts = [](Said said, Version base) {
