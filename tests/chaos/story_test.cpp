@@ -1,6 +1,8 @@
 #include "tools/chaos/story.h"
 
 #include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -9,6 +11,7 @@
 #include "tests/chaos/stories.h"
 #include "tools/chaos/cast.h"
 #include "tools/chaos/pauses.h"
+#include "tools/chaos/processes.h"
 
 namespace starling::chaos {
 
@@ -127,6 +130,47 @@ TEST_CASE("who was left out while it slept or was cut off has to be gone afterwa
   CHECK(killed_meanwhile.empty());
   const auto back_before = revenants_of(story, {deed(kind, 1.25, 3, 1.4)}, {});
   CHECK(back_before.empty());
+}
+
+// Goal: what is done to a new life is not taken for something done to the one before, which the
+// last epoch still names.
+// Method: a shell is the guard; one process after the other is its child.
+TEST_CASE("a new life is nobody's member until it has joined") {
+  const int guard = ::fork();
+  if (guard == 0) {
+    ::execl("/bin/sh", "sh", "-c", "sleep 600; sleep 600; exit 0", nullptr);
+    ::_exit(127);
+  }
+  const auto child_but = [&](int other) {
+    for (;;)
+      for (const int pid : children_of(guard))
+        if (pid != other) return pid;
+  };
+  const int first = child_but(0);
+  const auto epoch_of = [&](std::uint64_t id) {
+    EpochSeen epoch;
+    epoch.members.push_back({id, "worker-1"});
+    return epoch;
+  };
+  Cast cast;
+  Player& player = cast.add("worker-1", guard, 0);
+  cast.look();
+  CHECK(player.pid == first);
+  cast.learn(epoch_of(3));
+  REQUIRE(cast.members().size() == 1);
+
+  ::kill(first, SIGKILL);
+  const int second = child_but(first);
+  cast.look();
+  CHECK(player.pid == second);
+  cast.learn(epoch_of(3));
+  CHECK(cast.members().empty());
+  CHECK(player.target().id == 0);
+  cast.learn(epoch_of(4));
+  REQUIRE(cast.members().size() == 1);
+  CHECK(cast.members()[0]->target().id == 4);
+  ::kill(second, SIGKILL);
+  ::waitpid(guard, nullptr, 0);
 }
 
 TEST_CASE("copies of workers elsewhere count") {

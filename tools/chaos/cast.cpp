@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tools/chaos/pauses.h"
 #include "tools/chaos/processes.h"
@@ -44,7 +45,7 @@ Player* Cast::by_process(int pid) {
 void Cast::learn(const WorkerSeen& seen) {
   Player* player = find(seen.name);
   if (!player) return;
-  if (seen.what == "joined" && seen.id > player->id) {
+  if (seen.what == "joined" && seen.id > std::max(player->id, player->ended)) {
     player->id = seen.id;
     if (seen.pid != 0 && seen.pid != player->pid) player->pid = seen.pid;
   }
@@ -54,7 +55,8 @@ void Cast::learn(const EpochSeen& epoch) {
   epoch_ = epoch;
   // The event of its joining may have been lost with a coordinator.
   for (const MemberSeen& m : epoch.members)
-    if (Player* player = find(m.name); player && player->id < m.id) player->id = m.id;
+    if (Player* player = find(m.name); player && std::max(player->id, player->ended) < m.id)
+      player->id = m.id;
 }
 
 void Cast::elsewhere(std::uint64_t id, bool there) {
@@ -69,6 +71,7 @@ void Cast::look() {
     if (player.over) continue;
     const bool guard_there = player.guard != 0 && alive(player.guard);
     if (player.pid == 0 || !alive(player.pid)) {
+      if (player.pid != 0) player.ended = std::max(player.ended, std::exchange(player.id, 0));
       player.pid = 0;
       player.stopped = false;
       if (guard_there)  // a new life, or the first

@@ -22,7 +22,8 @@ struct Player {
   std::string node;             // as whom it came, if the plan names nodes
   int guard = 0;                // 0: it is gone, or not known
   int pid = 0;                  // that computes; 0: not known yet
-  std::uint64_t id = 0;         // of its incarnation; 0: not known yet
+  std::uint64_t id = 0;         // of that process's incarnation; 0: not known yet
+  std::uint64_t ended = 0;      // the last incarnation whose process is gone
   int killed_guard = 0;         // the process, by us; 0: none
   bool killed = false;          // by us
   bool stopped = false;         // right now, by us
