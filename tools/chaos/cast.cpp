@@ -45,7 +45,7 @@ Player* Cast::by_process(int pid) {
 void Cast::learn(const WorkerSeen& seen) {
   Player* player = find(seen.name);
   if (!player) return;
-  if (seen.what == "joined" && seen.id > std::max(player->id, player->ended)) {
+  if (seen.what == "joined" && player->is_older_than(seen.id)) {
     player->id = seen.id;
     if (seen.pid != 0 && seen.pid != player->pid) player->pid = seen.pid;
   }
@@ -55,8 +55,7 @@ void Cast::learn(const EpochSeen& epoch) {
   epoch_ = epoch;
   // The event of its joining may have been lost with a coordinator.
   for (const MemberSeen& m : epoch.members)
-    if (Player* player = find(m.name); player && std::max(player->id, player->ended) < m.id)
-      player->id = m.id;
+    if (Player* player = find(m.name); player && player->is_older_than(m.id)) player->id = m.id;
 }
 
 void Cast::elsewhere(std::uint64_t id, bool there) {

@@ -32,6 +32,7 @@ struct Player {
   bool over = false;            // no process of it is left
   double began_t = 0;
 
+  bool is_older_than(std::uint64_t life) const { return life > id && life > ended; }
   Target target() const { return {name, id, pid != 0 ? pid : guard}; }
   bool can_be_hit() const { return pid != 0 && !killed && !stopped && !leaving && !over; }
 };
