@@ -135,15 +135,16 @@ Result<> Engine::on_first(Version version, ByteView record) {
 
 void Engine::execute(const SendMove& c) {
   EpochIo& io = *epochs_.at(c.epoch);
-  ByteWriter payload;
-  payload.put_sized(encode_record(c.record));
-  payload.put_bytes(state_.state_bytes(c.segments));
+  ByteWriter prefix;
+  prefix.put_sized(encode_record(c.record));
+  collectives::Payload payload(share(std::move(prefix).take()));
+  payload.append(share(state_.state_bytes(c.segments)));
   FrameHeader header;
   header.kind = FrameKind::kMove;
   header.version = c.version;
   header.first = c.segments.first;
   header.count = c.segments.count;
-  io.mesh->send(c.target, header, collectives::Payload(share(std::move(payload).take())));
+  io.mesh->send(c.target, header, payload);
 }
 
 Result<> Engine::on_move(EpochIo& io, Rank from, const Frame& frame) {

@@ -33,6 +33,9 @@ ByteView as_bytes(std::span<const T> values) {
 
 class ByteWriter {
  public:
+  ByteWriter() = default;
+  // With room for so many bytes: what is large is not copied as it grows.
+  explicit ByteWriter(std::size_t bytes) { bytes_.reserve(bytes); }
   template <class T>
   void put(const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);

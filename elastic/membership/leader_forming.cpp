@@ -114,7 +114,7 @@ std::vector<Incarnation> Leader::waiting_joiners() const {
   return joiners;
 }
 
-// In the order of the new ranks: survivors keep theirs, joiners come last.
+// Members by rank, then joiners.
 std::vector<Incarnation> Leader::candidates() const {
   std::vector<Incarnation> all;
   if (group_.plan())
@@ -318,6 +318,13 @@ void Leader::propose_forced(std::vector<Reporter> reporters, const Resume& old) 
   plan.begin = resume.begin;
   plan.cause = forming_->cause;
 
+  const auto joins = [&](const Reporter& r) {
+    return !resume.fresh && r.report.version == kNoVersion;
+  };
+  std::vector<Reporter> there, joining;
+  for (Reporter& r : reporters) (joins(r) ? joining : there).push_back(std::move(r));
+  reporters = ring_order(std::move(there), std::move(joining));
+
   PlacementInput in;
   in.segments = config_.segments;
   in.bucket_segments = config_.bucket_segments;
@@ -325,7 +332,7 @@ void Leader::propose_forced(std::vector<Reporter> reporters, const Resume& old) 
   in.budget = config_.move_budget;
   for (const Reporter& r : reporters) {
     plan.members.push_back(member_of(r.who));
-    plan.members.back().joiner = !resume.fresh && r.report.version == kNoVersion;
+    plan.members.back().joiner = joins(r);
     auto& copies = in.copies.emplace_back(config_.segments);
     for (SegmentId s = 0; s < config_.segments; ++s)
       copies[s] = resume.fresh || current_copy(r.report, s, resume.base);

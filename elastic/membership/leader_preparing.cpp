@@ -3,6 +3,7 @@
 
 #include "elastic/membership/leader.h"
 #include "elastic/membership/placement.h"
+#include "elastic/protocol/plan.h"
 #include "elastic/protocol/shares.h"
 
 // Changes that stop nobody, and the end of the job.
@@ -96,6 +97,7 @@ void Leader::try_prepare() {
   plan.kind = PlanKind::kPrepared;
   plan.predecessor = now.id;
   PlacementInput in;
+  std::vector<Member> there, joining;
   bool changed = false;
   for (Rank r = 0; r < now.members.size(); ++r) {
     Member member = member_of(now.members[r].who);
@@ -109,8 +111,7 @@ void Leader::try_prepare() {
       changed = true;
       plan.cause = member.name + " announced its leave";
     }
-    plan.members.push_back(std::move(member));
-    in.copies.push_back(copies[r]);
+    there.push_back(std::move(member));
   }
   bool window_over = false;
   const auto joiners = waiting_joiners();
@@ -120,11 +121,15 @@ void Leader::try_prepare() {
     for (const Incarnation& who : joiners) {
       if (now_ms_ - contact(who).heard_ms > config_.lease_ms) continue;
       changed = true;
-      plan.members.push_back(member_of(who));
-      plan.members.back().joiner = true;
-      in.copies.emplace_back(config_.segments);
-      plan.cause = plan.members.back().name + " joins";
+      joining.push_back(member_of(who));
+      joining.back().joiner = true;
+      plan.cause = joining.back().name + " joins";
     }
+  }
+  plan.members = ring_order(std::move(there), std::move(joining));
+  for (const Member& m : plan.members) {
+    const Rank before = rank_in(now, m.who);
+    in.copies.push_back(before == kNoRank ? std::vector<bool>(config_.segments) : copies[before]);
   }
   in.segments = config_.segments;
   in.bucket_segments = config_.bucket_segments;

@@ -21,6 +21,34 @@ bool contains(const std::vector<Rank>& ranks, Rank r) {
   return std::find(ranks.begin(), ranks.end(), r) != ranks.end();
 }
 
+// Owners where the target's has no copy yet. What has equal holders is sent in one frame, so
+// neighbours stay together: whoever owns the segment before owns this one too, as long as that is
+// no more than an even part of all up to its bucket's end; else whoever owns least.
+class Owners {
+ public:
+  explicit Owners(const PlacementInput& in) : in_(in), owned_(in.members.size()) {
+    for (Rank r = 0; r < in.members.size(); ++r)
+      if (!in.members[r].draining && std::ranges::count(in.copies[r], true) > 0) ++sharing_;
+  }
+
+  std::vector<Rank>::iterator choose(SegmentId s, std::vector<Rank>& holders) const {
+    const std::uint32_t bucket = in_.bucket_segments ? in_.bucket_segments : in_.segments;
+    const std::uint32_t end = std::min(in_.segments, (s / bucket + 1) * bucket);
+    const auto last = std::ranges::find(holders, last_);
+    const bool stays = last != holders.end() && !in_.members[last_].draining;
+    if (stays && std::uint64_t{owned_[last_]} * sharing_ < end) return last;
+    return std::ranges::min_element(
+        holders, {}, [&](Rank r) { return std::pair(in_.members[r].draining, owned_[r]); });
+  }
+  void add(Rank owner) { ++owned_[last_ = owner]; }
+
+ private:
+  const PlacementInput& in_;
+  std::uint32_t sharing_ = 0;  // members that stay and have a copy of something
+  std::vector<std::uint32_t> owned_;
+  Rank last_ = kNoRank;
+};
+
 // A source's moves are spread over steps so that none sends more than the budget in one step.
 class MoveSchedule {
  public:
@@ -91,7 +119,7 @@ Placement place(const PlacementInput& in) {
   const auto target = target_holders(in);
   const std::uint32_t wanted = wanted_replicas(in.members, in.replicas) + 1;
   const Rank world = static_cast<Rank>(in.members.size());
-  std::vector<std::uint32_t> owned(world);
+  Owners owners(in);
 
   for (SegmentId s = 0; s < in.segments; ++s) {
     std::vector<Rank> holders;
@@ -108,15 +136,10 @@ Placement place(const PlacementInput& in) {
       placement.holders.emplace_back();
       continue;
     }
-    // R13: the owner has a current copy; if the target's owner has none, whoever owns least.
-    if (holders.front() != target[s].front()) {
-      const auto least = std::min_element(holders.begin(), holders.end(), [&](Rank a, Rank b) {
-        return std::pair(in.members[a].draining, owned[a]) <
-               std::pair(in.members[b].draining, owned[b]);
-      });
-      std::iter_swap(holders.begin(), least);
-    }
-    ++owned[holders.front()];
+    // R13: the owner has a current copy.
+    if (holders.front() != target[s].front())
+      std::iter_swap(holders.begin(), owners.choose(s, holders));
+    owners.add(holders.front());
     const auto safe = std::count_if(holders.begin(), holders.end(),
                                     [&](Rank r) { return !in.members[r].draining; });
     if (safe < static_cast<std::ptrdiff_t>(wanted)) ++placement.exposed;

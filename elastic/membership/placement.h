@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/wire/messages.h"
@@ -32,6 +33,24 @@ std::vector<std::vector<Rank>> target_holders(const PlacementInput& in);
 
 // Holders for now, from the copies that are there, and the moves that lead to the target.
 Placement place(const PlacementInput& in);
+
+// By new rank, which is the place in the ring of holders: those who are there keep their order, and
+// joiners come evenly between them. Then not many more copies move than have to: with as many
+// joiners as members and r = 2, half of them instead of three quarters (joiners last).
+template <typename T>
+std::vector<T> ring_order(std::vector<T> there, std::vector<T> joining) {
+  const std::size_t n = there.size(), k = joining.size();
+  std::vector<T> ring;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    ring.push_back(std::move(there[i]));
+    // Joiner j belongs at (j + 1/2) / k of the ring.
+    for (; next < k && (2 * next + 1) * n <= 2 * k * (i + 1); ++next)
+      ring.push_back(std::move(joining[next]));
+  }
+  for (; next < k; ++next) ring.push_back(std::move(joining[next]));  // nobody is there
+  return ring;
+}
 
 // Number of copies wanted besides the owner's: r, at most one less than the members that stay.
 std::uint32_t wanted_replicas(const std::vector<Member>& members, std::uint32_t replicas);

@@ -299,11 +299,11 @@ void Worker::begin_if_ready() {
   }
   switch (plan.begin) {
     case BeginAt::kCompute:
-      move_out_and_in();
+      expect_moves();
       compute_step();
       break;
     case BeginAt::kGather:
-      move_out_and_in();
+      expect_moves();
       start_gather();
       if (parameters_complete_) compute_step();
       break;

@@ -349,7 +349,8 @@ class Worker {
 
   // A step.
   void open_step(Version version);
-  void move_out_and_in();
+  void expect_moves();
+  void send_moves();
   bool moves_to(const EpochRun& run, SegmentId segment) const;
   void compute_step();
   void share_done_if_so();

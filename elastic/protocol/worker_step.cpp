@@ -27,18 +27,25 @@ void Worker::open_step(Version version) {
   emit(OpenStep{run.plan->id, version, holders_in(run, version)});
 }
 
-// R14: the source sends the label-v state at the step's start; the target is a holder from here on.
-void Worker::move_out_and_in() {
+// R14: the target is a holder from here on.
+void Worker::expect_moves() {
   EpochRun& run = *run_;
   run.moves_due.clear();
   for (const Move& move : run.plan->moves) {
-    if (run.first + move.step_offset != run.voting) continue;
+    if (run.first + move.step_offset != run.voting || move.target != run.self) continue;
     const SegmentRange s = move.segments;
-    if (move.source == run.self) emit(SendMove{run.plan->id, run.voting, s, move.target, record_});
-    if (move.target == run.self)
-      for (SegmentId i = s.first; i < s.first + s.count; ++i)
-        if (!run.moved_in.count(i)) run.moves_due.insert(i);
+    for (SegmentId i = s.first; i < s.first + s.count; ++i)
+      if (!run.moved_in.count(i)) run.moves_due.insert(i);
   }
+}
+
+// R14: the label-v state. Only now, when micro-batches are computed, as the gather would wait
+// behind it.
+void Worker::send_moves() {
+  const EpochRun& run = *run_;
+  for (const Move& move : run.plan->moves)
+    if (run.first + move.step_offset == run.voting && move.source == run.self)
+      emit(SendMove{run.plan->id, run.voting, move.segments, move.target, record_});
 }
 
 void Worker::on_event(const MovedIn& e) {
@@ -86,6 +93,7 @@ void Worker::compute_step() {
   if (version_ >= config_.steps) {
     if (run.stage == EpochRun::Stage::kFinished) return;
     run.stage = EpochRun::Stage::kFinished;
+    send_moves();
     emit(ComputeDigest{run.plan->id, version_, owned()});
     return;
   }
@@ -96,6 +104,7 @@ void Worker::compute_step() {
   for (MicroBatch m : share_)
     if (!done_.count(m)) todo.push_back(m);
   emit(Compute{version_, std::move(todo)});
+  send_moves();
   share_done_if_so();
 }
 
@@ -227,7 +236,7 @@ void Worker::pass_if_complete() {
   // Passed here before this epoch, or a joiner: nothing to apply.
   run.stage = EpochRun::Stage::kStep;
   open_step(run.plan->base);
-  move_out_and_in();
+  expect_moves();
   start_gather();
   if (parameters_complete_) compute_step();
 }
@@ -289,7 +298,7 @@ void Worker::pass(const StepRecord& record) {
   if (checkpoint_due(version_)) write_checkpoint(anybody_writes);
   run_->stage = EpochRun::Stage::kStep;
   open_step(version_);
-  move_out_and_in();
+  expect_moves();
   start_gather();
 }
 
@@ -350,7 +359,7 @@ void Worker::on_event(const GatherBegun& e) {
   run->first = e.version;
   run->stage = EpochRun::Stage::kStep;
   open_step(e.version);
-  move_out_and_in();
+  expect_moves();
   start_gather();
 }
 

@@ -76,7 +76,12 @@ Digest State::digest_part(std::span<const SegmentId> segments) const {
 }
 
 Bytes State::params_bytes(std::span<const SegmentRange> ranges) const {
-  ByteWriter writer;
+  std::size_t size = sizeof(std::uint32_t);
+  for (const SegmentRange range : ranges) {
+    const Span span = span_of(range);
+    size += sizeof(range) + span.blocks * sizeof(std::int16_t) + span.count() * sizeof(float);
+  }
+  ByteWriter writer(size);
   writer.put(static_cast<std::uint32_t>(ranges.size()));
   for (const SegmentRange range : ranges) {
     const Span span = span_of(range);
@@ -129,7 +134,8 @@ Bytes State::state_bytes(SegmentRange range) const {
     STARLING_CHECK(labels_[s] == labels_[range.first]);
     STARLING_CHECK(labels_[s] != kNoVersion);
   }
-  ByteWriter writer;
+  ByteWriter writer(sizeof(Version) + sizeof(SegmentRange) + span.blocks * sizeof(std::int16_t) +
+                    (1 + moments_) * span.count() * sizeof(float));
   writer.put(labels_[range.first]);
   writer.put(range.first);
   writer.put(range.count);

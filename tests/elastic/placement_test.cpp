@@ -4,11 +4,16 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 namespace starling::elastic {
 namespace {
+
+bool contains(const std::vector<Rank>& ranks, Rank r) {
+  return std::find(ranks.begin(), ranks.end(), r) != ranks.end();
+}
 
 // Members 0, 1, 2 stay, 3 leaves; segments 0 to 2 are at the leaver alone, the others at 0 and 1.
 PlacementInput with_a_leaver(std::uint32_t budget) {
@@ -26,7 +31,59 @@ PlacementInput with_a_leaver(std::uint32_t budget) {
   return in;
 }
 
+constexpr std::uint32_t kSegments = 480;
+
+// Eight members hold three copies of everything, and eight join.
+PlacementInput with_eight_joiners() {
+  PlacementInput before;
+  before.segments = kSegments;
+  before.replicas = 2;
+  before.budget = kSegments;
+  before.members.resize(8);
+  const auto holders = target_holders(before);
+  PlacementInput in = before;
+  in.members = ring_order(before.members, std::vector<Member>(8));
+  for (Rank r = 0; r < 16; ++r) {
+    auto& copies = in.copies.emplace_back(kSegments);
+    for (SegmentId s = 0; s < kSegments; ++s) copies[s] = r % 2 == 0 && contains(holders[s], r / 2);
+  }
+  return in;
+}
+
 }  // namespace
+
+TEST_CASE("placement: joiners come evenly between those who are there") {
+  const auto ring = [](std::vector<int> there, std::vector<int> joining) {
+    return ring_order(std::move(there), std::move(joining));
+  };
+  CHECK(ring({0, 1, 2, 3}, {}) == std::vector{0, 1, 2, 3});
+  CHECK(ring({0, 1, 2, 3}, {4}) == std::vector{0, 1, 4, 2, 3});
+  CHECK(ring({0, 1, 2, 3}, {4, 5}) == std::vector{0, 4, 1, 2, 5, 3});
+  CHECK(ring({0, 1, 2, 3}, {4, 5, 6, 7}) == std::vector{0, 4, 1, 5, 2, 6, 3, 7});
+  CHECK(ring({0, 1}, {2, 3, 4, 5, 6}) == std::vector{0, 2, 3, 4, 1, 5, 6});
+  CHECK(ring({}, {4, 5}) == std::vector{4, 5});
+}
+
+TEST_CASE("placement: with twice as many members half of the copies move, which is the least") {
+  std::uint32_t moved = 0;
+  for (const Move& move : place(with_eight_joiners()).moves) {
+    CHECK(move.target % 2 == 1);
+    moved += move.segments.count;
+  }
+  CHECK(moved == 3 * kSegments / 2);
+}
+
+TEST_CASE("placement: what a joiner is to own has few owners until then, in long stretches") {
+  const auto placement = place(with_eight_joiners());
+  std::vector<std::uint32_t> owned(16);
+  std::uint32_t stretches = 1;
+  for (SegmentId s = 0; s < kSegments; ++s) {
+    ++owned[placement.holders[s].front()];
+    if (s > 0) stretches += placement.holders[s] != placement.holders[s - 1];
+  }
+  for (Rank r = 0; r < 16; r += 2) CHECK(owned[r] == kSegments / 8);
+  CHECK(stretches <= 17);
+}
 
 TEST_CASE("placement: what only a leaver has is copied once before anything is copied twice") {
   const auto placement = place(with_a_leaver(1));

@@ -75,6 +75,27 @@ TEST_CASE("worker: R14, a move's target votes when the state is there") {
   CHECK(votes_without_moved_state(broken(&Bugs::r14_vote_without_move)) == 1);
 }
 
+TEST_CASE(
+    "worker: R14, a move's source sends it when its gather is over, behind what it computes") {
+  OneWorker one;
+  one.begin();
+  one.on(Broken{kFirst, 1});
+  one.on(Stopped{kFirst});
+  Plan plan = OneWorker::plan(PlanKind::kForced, {1, 2}, kFirst);
+  plan.holders[0] = {0, 1};
+  plan.moves = {{{0, 1}, /*source=*/0, /*target=*/2, /*step_offset=*/1}};
+  one.enter(plan);
+  one.vote_for(plan.id, 0);
+  for (Rank from : {1, 2}) one.vote(plan.id, 0, from);
+  CHECK(one.count<StartGather>() == 1);
+  CHECK(one.count<SendMove>() == 0);
+  const auto now = one.on(Gathered{plan.id, 1});
+  REQUIRE(now.size() == 2);
+  CHECK(std::holds_alternative<Compute>(now[0]));
+  REQUIRE(std::holds_alternative<SendMove>(now[1]));
+  CHECK(std::get<SendMove>(now[1]).version == 1);
+}
+
 // R5. Method: every set of votes from the two others; the step passes with both.
 int wrong_passes(const Bugs& bugs) {
   int wrong = 0;

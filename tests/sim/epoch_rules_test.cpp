@@ -226,9 +226,12 @@ struct BreakWhileAJoinerWaits : Schedule {
     for (const EpochId& id : world.oracle().chain()) {
       const Plan& plan = world.oracle().plan(id);
       if (plan.kind != PlanKind::kForced || plan.members.size() != 4) continue;
-      if (!plan.members[3].joiner) return "the new member is a joiner";
+      const auto joiner = std::find_if(plan.members.begin(), plan.members.end(),
+                                       [](const Member& m) { return m.joiner; });
+      if (joiner == plan.members.end()) return "the new member is a joiner";
+      const Rank rank = static_cast<Rank>(joiner - plan.members.begin());
       for (const auto& holders : plan.holders)
-        if (std::count(holders.begin(), holders.end(), Rank{3}) != 0)
+        if (std::count(holders.begin(), holders.end(), rank) != 0)
           return "the joiner holds nothing yet";
       return plan.moves.empty() ? "segments move to the joiner" : "";
     }
