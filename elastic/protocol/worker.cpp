@@ -299,11 +299,9 @@ void Worker::begin_if_ready() {
   }
   switch (plan.begin) {
     case BeginAt::kCompute:
-      expect_moves();
       compute_step();
       break;
     case BeginAt::kGather:
-      expect_moves();
       start_gather();
       if (parameters_complete_) compute_step();
       break;

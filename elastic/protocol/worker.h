@@ -349,7 +349,6 @@ class Worker {
 
   // A step.
   void open_step(Version version);
-  void expect_moves();
   void send_moves();
   bool moves_to(const EpochRun& run, SegmentId segment) const;
   void compute_step();

@@ -23,20 +23,15 @@ void Worker::open_step(Version version) {
   run.votes.clear();
   ledger_.assign(config_.micro_batches, std::nullopt);
   for (const auto& [m, row] : own_rows_) ledger_[m] = row;
-  emit(SetVersion{run.plan->id, version});
-  emit(OpenStep{run.plan->id, version, holders_in(run, version)});
-}
-
-// R14: the target is a holder from here on.
-void Worker::expect_moves() {
-  EpochRun& run = *run_;
+  // R14: the target is a holder from here on.
   run.moves_due.clear();
   for (const Move& move : run.plan->moves) {
-    if (run.first + move.step_offset != run.voting || move.target != run.self) continue;
-    const SegmentRange s = move.segments;
-    for (SegmentId i = s.first; i < s.first + s.count; ++i)
-      if (!run.moved_in.count(i)) run.moves_due.insert(i);
+    if (run.first + move.step_offset != version || move.target != run.self) continue;
+    for (SegmentId s = move.segments.first; s < move.segments.first + move.segments.count; ++s)
+      if (!run.moved_in.count(s)) run.moves_due.insert(s);
   }
+  emit(SetVersion{run.plan->id, version});
+  emit(OpenStep{run.plan->id, version, holders_in(run, version)});
 }
 
 // R14: the label-v state. Only now, when micro-batches are computed, as the gather would wait
@@ -236,7 +231,6 @@ void Worker::pass_if_complete() {
   // Passed here before this epoch, or a joiner: nothing to apply.
   run.stage = EpochRun::Stage::kStep;
   open_step(run.plan->base);
-  expect_moves();
   start_gather();
   if (parameters_complete_) compute_step();
 }
@@ -298,7 +292,6 @@ void Worker::pass(const StepRecord& record) {
   if (checkpoint_due(version_)) write_checkpoint(anybody_writes);
   run_->stage = EpochRun::Stage::kStep;
   open_step(version_);
-  expect_moves();
   start_gather();
 }
 
@@ -359,7 +352,6 @@ void Worker::on_event(const GatherBegun& e) {
   run->first = e.version;
   run->stage = EpochRun::Stage::kStep;
   open_step(e.version);
-  expect_moves();
   start_gather();
 }
 
