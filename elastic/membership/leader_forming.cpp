@@ -147,7 +147,7 @@ void Leader::try_form() {
   if (config_.bugs.r11_any_member)
     for (const auto& [nonce, c] : contacts_) {
       const bool known = std::any_of(reporters.begin(), reporters.end(),
-                                     [&](const Reporter& r) { return r.who.nonce == nonce; });
+                                     [&, same = nonce](const Reporter& r) { return r.who.nonce == same; });
       if (!known && c.report && !c.dead) reporters.push_back({Incarnation{0, nonce}, *c.report});
     }
 
@@ -263,7 +263,7 @@ void Leader::leave_out_bad_link(std::vector<Reporter>& reporters, Version base) 
   std::map<std::uint64_t, int> count;
   const auto place = [&](std::uint64_t nonce) {
     return std::find_if(reporters.begin(), reporters.end(),
-                        [&](const Reporter& r) { return r.who.nonce == nonce; });
+                        [&, same = nonce](const Reporter& r) { return r.who.nonce == same; });
   };
   for (const Reporter& r : reporters)
     for (const Incarnation& peer : r.report.broken)

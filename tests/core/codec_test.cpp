@@ -253,7 +253,9 @@ TEST_CASE("codec: messages of older builds are still read, and ours are the same
       std::ofstream("tests/core/golden/" + name, std::ios::binary)
           .write(reinterpret_cast<const char*>(bytes.data()),
                  static_cast<std::streamsize>(bytes.size()));
-  for (const auto& [name, bytes] : golden_messages()) {
+  for (const auto& sample : golden_messages()) {
+    const std::string& name = sample.first;
+    const Bytes& bytes = sample.second;
     CAPTURE(name);
     const Bytes golden = read_golden(name);
     REQUIRE(!golden.empty());

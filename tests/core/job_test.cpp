@@ -380,7 +380,9 @@ TEST_CASE("[checkpoint]: off without the section, and checked with it") {
       {"dir = \"c\"\nevry = 20\nevery = 20\n", "unknown key `evry`, did you mean `every`?"},
       {"dir = \"\"\nevery = 20\n", "dir must be a text"},
   };
-  for (const auto& [keys, text] : wrong) {
+  for (const auto& sample : wrong) {
+    const auto* keys = sample.first;
+    const auto* text = sample.second;
     CAPTURE(keys);
     const std::string error = error_of(section(keys));
     CHECK_MESSAGE(error.find(text) != std::string::npos, error);
