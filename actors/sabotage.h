@@ -1,43 +1,44 @@
 #pragma once
-// Promises broken on purpose, so that tests see whoever judges a run notice it. Off unless the
-// environment says otherwise; nothing else in Starling asks the environment how to behave.
+// The places at which the breakable build breaks a promise on purpose, so that tests see whoever
+// judges a run notice it.
+//
+// This header is that of the shipped build: nothing is ever broken, and the compiler drops every
+// call. The breakable build puts tests/breakable/include/ before the root of the sources and so
+// finds actors/sabotage.h there, with the same functions (docs/testing.md). A source that includes
+// this header stands in the list of tests/breakable/CMakeLists.txt.
 
-#include <cstdint>
-#include <optional>
-#include <string>
+#include <span>
 #include <string_view>
 
 #include "core/base/ids.h"
+#include "core/job/layout.h"
+#include "kernels/grid/state.h"
+#include "kernels/grid/totals.h"
 
-namespace starling::actors {
+namespace starling::actors::sabotage {
 
-enum class Sabotage : std::uint8_t {
-  kNone,
-  kDropMicroBatch,   // a micro-batch counts as added, its gradient is not
-  kDoubleTotal,      // every total of the step is applied twice over
-  kStaleParameters,  // a gather's parameters are not taken
-  kFlipState,        // a bit of the state of a held segment
-  kFlipTotal,        // a bit of a total, between reduce and apply
-  kFlipParameters,   // a bit of the working parameters, while micro-batches are computed
-  kCorruptReplica,   // weights of all segments held as a replica, as if computed so
-  kIgnoreFence,      // who was left out stays
-  kLeaveProcess,     // a worker's end leaves a process behind
-  kAcceptStranger,   // coordinators let in who has no key of the job
-};
+// `worker`: the name of the worker that asks. `version`: of the step in which it asks.
+inline void drop_gradient(std::span<float> /*gradient*/, Version, std::string_view /*worker*/) {}
+inline void double_totals(kernels::Totals&, Version, std::string_view /*worker*/) {}
+inline void flip_parameters(kernels::State&, Version, std::string_view /*worker*/) {}
+// In the first of these segments, if there is one.
+inline void flip_state(kernels::State&, std::span<const SegmentId>, Version,
+                       std::string_view /*worker*/) {}
+inline void flip_total(kernels::Totals&, const Layout&, std::span<const SegmentId>, Version,
+                       std::string_view /*worker*/) {}
+// Of all copies held at this version those that are not `owned`.
+inline void corrupt_replicas(kernels::State&, std::span<const SegmentId> /*owned*/, Version,
+                             std::string_view /*worker*/) {}
+inline void leave_process(std::string_view /*worker*/) {}
 
-struct SabotageOrder {
-  Sabotage kind = Sabotage::kNone;
-  Version version = 0;  // of the step in which it is done, once
-  std::string worker;   // by this worker alone; empty = by all
-};
+constexpr bool keeps_stale_parameters(Version, std::string_view /*worker*/) {
+  return false;
+}
+constexpr bool ignores_fence(std::string_view /*worker*/) {
+  return false;
+}
+constexpr bool accepts_strangers() {
+  return false;
+}
 
-// "KIND", "KIND@VERSION" or "KIND@VERSION@WORKER", as in "flip-state@20@worker-1"; none if it is
-// not understood.
-std::optional<SabotageOrder> parse_sabotage(std::string_view text);
-
-// Once, in its step: what STARLING_SABOTAGE orders. Any thread.
-bool sabotage_due(Sabotage kind, Version version, std::string_view worker);
-// At any time, for what has no step.
-bool sabotage_ordered(Sabotage kind, std::string_view worker = {});
-
-}  // namespace starling::actors
+}  // namespace starling::actors::sabotage

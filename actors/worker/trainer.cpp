@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "actors/sabotage.h"
 #include "actors/scheduling.h"
 #include "actors/worker/pace.h"
 #include "core/base/check.h"
@@ -64,8 +65,7 @@ class Compute : public caf::event_based_actor {
     }
     pace_->wait(begun, loaded.version, loaded.micro_batch);
     Engine& engine = *options_.engine;
-    if (engine.sabotage(Sabotage::kDropMicroBatch, loaded.version))
-      std::fill(gradient_.begin(), gradient_.end(), 0.0f);
+    sabotage::drop_gradient(gradient_, loaded.version, engine.name());
     const auto added = engine.accumulators().add(
         gradient_, engine.state().exponents(), setup.job.seed, loaded.version, loaded.micro_batch);
     computed.row.loss = result.value().loss;

@@ -38,6 +38,7 @@
 
 #include "core/base/result.h"
 #include "core/wire/messages.h"
+#include "elastic/planted.h"
 
 namespace starling::elastic {
 
@@ -48,7 +49,7 @@ struct HardState {
   bool operator==(const HardState&) const = default;
 };
 
-// Faults that tests plant in order to show that they would be found. Production uses kNone.
+// Faults that tests plant; the shipped build has no branch for them (elastic/planted.h).
 enum class RaftBug : std::uint8_t {
   kNone = 0,
   kClearVoteOnStepDown,  // forgets the vote when it follows within a term
@@ -171,7 +172,7 @@ class Raft {
   std::uint64_t term_at(std::uint64_t index) const;
   std::uint64_t search_back(std::uint64_t index, std::uint64_t term) const;
   std::uint32_t quorum() const;
-  bool has(RaftBug bug) const { return config_.bug == bug; }
+  bool has(RaftBug bug) const { return kBreakable && config_.bug == bug; }
 
   RaftConfig config_;
 

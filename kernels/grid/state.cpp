@@ -15,10 +15,6 @@ namespace {
 // Blocks updated together: few calls of the optimizer, gradient still in the first-level cache.
 constexpr std::uint32_t kRunBlocks = 16;
 
-void flip_bit(float& value, std::uint32_t bit = 1) {
-  value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) ^ bit);
-}
-
 }  // namespace
 
 State::State(const Layout& layout, const Job& job)
@@ -143,22 +139,6 @@ void State::seal_parameters(SegmentRange range) {
 
 bool State::parameters_intact(SegmentId segment) const {
   return parameter_checksums_[segment] == parameter_checksum(segment);
-}
-
-void State::flip_held_bit(SegmentId segment) {
-  STARLING_CHECK(holds(segment));
-  flip_bit(first_.data()[span_of(segment).first()]);
-}
-
-void State::flip_parameter_bit(SegmentId segment) {
-  flip_bit(parameters_.data()[span_of(segment).first()]);
-}
-
-// The highest bit of the mantissa: no rounding of later steps makes up for it.
-void State::miscompute_held(SegmentId segment) {
-  STARLING_CHECK(label(segment) != kNoVersion);
-  flip_bit(weights_.data()[span_of(segment).first()], 1u << 22);
-  checksums_[segment] = checksum(segment);
 }
 
 ExactSum State::partial_norm(const Totals& totals, std::span<const SegmentId> segments) const {

@@ -70,19 +70,12 @@ class State {
   void initialise_segment(SegmentId segment, std::span<const float> parameters,
                           std::span<const std::int16_t> exponents);
 
-  // ---- Integrity (docs/design.md, section 8)
-  // ------------------------------------------------------ Whether a held segment with a label has
-  // the bits that it was given last: everything that writes it notes a checksum. 64 bits: a flipped
-  // one is always found, worse all but surely.
+  // ---- Integrity (docs/design.md, section 8) ----------------------------------------------------
+  // Whether a held segment with a label has the bits that it was given last: everything that writes
+  // it notes a checksum. 64 bits: a flipped one is always found, worse all but surely.
   bool intact(SegmentId segment) const;
   // The same of the working parameters and exponents.
   bool parameters_intact(SegmentId segment) const;
-  // For tests: flips a bit of its first moment or first working parameter.
-  void flip_held_bit(SegmentId segment);
-  void flip_parameter_bit(SegmentId segment);
-  // For tests: another first weight, as if it had been computed so: intact, but no longer what
-  // other holders have.
-  void miscompute_held(SegmentId segment);
 
   // ---- A step -----------------------------------------------------------------------------------
   // Exact sum of squares of the mean gradient over the real elements of these held segments; with
@@ -112,6 +105,8 @@ class State {
   Result<SegmentRange> set_state(ByteView bytes, Version label);
 
  private:
+  friend struct StateTamper;  // of tests (tests/breakable/state_tamper.h)
+
   struct Span {  // where a segment or range lies
     std::uint32_t first_block = 0, blocks = 0;
     std::uint64_t first() const { return std::uint64_t{first_block} * kBlock; }

@@ -7,6 +7,7 @@
 
 #include "kernels/grid/state.h"
 #include "kernels/optim/optimizer.h"
+#include "tests/breakable/state_tamper.h"
 #include "tests/kernels/grid_group.h"
 
 namespace starling::kernels {
@@ -128,12 +129,12 @@ TEST_CASE("state: what changes behind its back is not intact; what it writes its
   CHECK(loaded.digest_part(worker.all) == state.digest_part(worker.all));
 
   for (const SegmentId s : worker.all) {
-    state.flip_held_bit(s);
+    StateTamper::flip_held_bit(state, s);
     CHECK(!state.intact(s));
-    state.flip_held_bit(s);
-    state.flip_parameter_bit(s);
+    StateTamper::flip_held_bit(state, s);
+    StateTamper::flip_parameter_bit(state, s);
     CHECK(!state.parameters_intact(s));
-    state.flip_parameter_bit(s);
+    StateTamper::flip_parameter_bit(state, s);
     CHECK(whole());
   }
 }
@@ -147,10 +148,10 @@ TEST_CASE("state: a copy that was computed otherwise is intact and has another d
   const Digest before = state.digest_part(worker.all);
   for (const SegmentId s : worker.all) {
     const Digest part = state.digest_part(std::span(&s, 1));
-    state.miscompute_held(s);
+    StateTamper::miscompute_held(state, s);
     CHECK(state.intact(s));
     CHECK(state.digest_part(std::span(&s, 1)) != part);
-    state.miscompute_held(s);
+    StateTamper::miscompute_held(state, s);
   }
   CHECK(state.digest_part(worker.all) == before);
 }
@@ -282,12 +283,12 @@ TEST_CASE("state: initialising a missing segment touches neither labelled nor wo
                                    worker.state.parameters().end());
   REQUIRE(working != parameters);
   const Digest kept = worker.state.digest_part(std::span(&applied, 1));
-  worker.state.flip_parameter_bit(0);
+  StateTamper::flip_parameter_bit(worker.state, 0);
   worker.state.drop(1);
   worker.state.hold(1);
   worker.state.initialise_segment(1, parameters, exponents);
   CHECK_FALSE(worker.state.parameters_intact(0));  // not taken for good anew
-  worker.state.flip_parameter_bit(0);
+  StateTamper::flip_parameter_bit(worker.state, 0);
   CHECK(worker.state.intact(1));
   CHECK(std::ranges::equal(worker.state.parameters(), working));
   CHECK(worker.state.label(0) == 1);

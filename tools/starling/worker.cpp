@@ -117,14 +117,6 @@ void keep_memory_small() {
   ::mallopt(M_TRIM_THRESHOLD, 8 << 20);
 }
 
-// Sabotage. Whoever looks for what a run leaves behind has to find it.
-void leave_process() {
-  if (::fork() != 0) return;
-  ::setsid();
-  ::sleep(30);
-  ::_exit(0);
-}
-
 // In the child process of the guard.
 int work(const Life& life, actors::SharedLife& shared) {
   keep_memory_small();
@@ -164,8 +156,7 @@ int work(const Life& life, actors::SharedLife& shared) {
   status = finish(life, *setup.value(), over, times, status);
   if (status == actors::kDamagedStatus)
     over.reason.copy(shared.reason.data(), shared.reason.size() - 1);
-  if (actors::sabotage_ordered(actors::Sabotage::kLeaveProcess, life.options.key.name))
-    leave_process();
+  actors::sabotage::leave_process(life.options.key.name);
   return status;
 }
 

@@ -1,0 +1,73 @@
+#pragma once
+// The breakable build's actors/sabotage.h: breaks what STARLING_SABOTAGE orders.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "core/base/ids.h"
+#include "core/job/layout.h"
+#include "kernels/grid/state.h"
+#include "kernels/grid/totals.h"
+#include "tests/breakable/sabotage_order.h"
+#include "tests/breakable/state_tamper.h"
+
+namespace starling::actors::sabotage {
+
+inline void drop_gradient(std::span<float> gradient, Version version, std::string_view worker) {
+  if (due(Kind::kDropMicroBatch, version, worker)) std::ranges::fill(gradient, 0.0f);
+}
+
+inline void double_totals(kernels::Totals& totals, Version version, std::string_view worker) {
+  if (!due(Kind::kDoubleTotal, version, worker)) return;
+  for (std::int32_t& sum : totals.sums()) sum *= 2;
+}
+
+inline void flip_state(kernels::State& state, std::span<const SegmentId> segments, Version version,
+                       std::string_view worker) {
+  if (segments.empty() || !due(Kind::kFlipState, version, worker)) return;
+  kernels::StateTamper::flip_held_bit(state, segments.front());
+}
+
+inline void flip_total(kernels::Totals& totals, const Layout& layout,
+                       std::span<const SegmentId> segments, Version version,
+                       std::string_view worker) {
+  if (segments.empty() || !due(Kind::kFlipTotal, version, worker)) return;
+  totals.sums()[std::uint64_t{layout.first_block(segments.front())} * kBlock] ^= 1;
+}
+
+inline void flip_parameters(kernels::State& state, Version version, std::string_view worker) {
+  if (due(Kind::kFlipParameters, version, worker))
+    kernels::StateTamper::flip_parameter_bit(state, 0);
+}
+
+inline void corrupt_replicas(kernels::State& state, std::span<const SegmentId> owned,
+                             Version version, std::string_view worker) {
+  if (due(Kind::kCorruptReplica, version, worker))
+    kernels::StateTamper::miscompute_replicas(state, owned, version);
+}
+
+// Whoever looks for what a run leaves behind has to find it.
+inline void leave_process(std::string_view worker) {
+  if (!ordered(Kind::kLeaveProcess, worker)) return;
+  if (::fork() != 0) return;
+  ::setsid();
+  ::sleep(30);
+  ::_exit(0);
+}
+
+inline bool keeps_stale_parameters(Version version, std::string_view worker) {
+  return due(Kind::kStaleParameters, version, worker);
+}
+
+inline bool ignores_fence(std::string_view worker) {
+  return ordered(Kind::kIgnoreFence, worker);
+}
+
+inline bool accepts_strangers() {
+  return ordered(Kind::kAcceptStranger);
+}
+
+}  // namespace starling::actors::sabotage
