@@ -61,7 +61,7 @@ def files_of(root):
             folders[:] = [f for f in folders if not f.startswith((".", "build", "__pycache__"))]
             names += [os.path.relpath(os.path.join(folder, f), root) for f in files]
     for name in sorted(names):
-        if name.endswith(TEXT_ENDINGS) or name in (".ci/run",):
+        if name.endswith(TEXT_ENDINGS) or name in (".ci/run", "LICENSE", "NOTICE"):
             with open(os.path.join(root, name), encoding="utf-8") as stream:
                 yield name, stream.read()
 
@@ -191,6 +191,25 @@ def check_readmes(tree):
             yield f"{room}/README.md", README_LINES_MAX, f"longer than {README_LINES_MAX} lines"
 
 
+def check_named(tree):
+    """Every file of the top folder is named in README.md or CONTRIBUTING.md, every package that
+    tools/setup.sh installs in docs/dependencies.md, every library of that file in NOTICE."""
+    entrance = tree.get("README.md", "") + tree.get("CONTRIBUTING.md", "")
+    for name in tree:
+        if "/" not in name and name != "README.md" and name not in entrance:
+            yield name, 1, "named neither in README.md nor in CONTRIBUTING.md"
+    dependencies = tree.get("docs/dependencies.md", "")
+    for m in re.finditer(r"^.*packages\+?=\(([^)]*)\)", tree.get("tools/setup.sh", ""), re.MULTILINE):
+        for package in m[1].split():
+            if not re.search(rf"(?<![\w-]){re.escape(package)}(?![\w-])", dependencies):
+                yield "tools/setup.sh", 1, f"{package} is not named in docs/dependencies.md"
+    section = re.search(r"^## Linked or included$(.*?)(^## |\Z)", dependencies, re.MULTILINE | re.DOTALL)
+    for row in re.findall(r"^\| ([^|]+) \|", section[1] if section else "", re.MULTILINE)[1:]:
+        for library in re.sub(r" \(.*?\)", "", row).split(", "):
+            if not library.startswith("---") and library not in tree.get("NOTICE", ""):
+                yield "NOTICE", 1, f"has no notice of {library}"
+
+
 CHECKS = (
     check_layers,
     check_elastic_is_pure,
@@ -202,6 +221,7 @@ CHECKS = (
     check_length,
     check_no_throw,
     check_readmes,
+    check_named,
 )
 
 
@@ -220,6 +240,12 @@ GOOD = {room + "/README.md": f"# {room}\n" for room in ROOMS} | {
     "kernels/cuda/table.cu": "#include <cuda_runtime.h>\n",
     "elastic/vote.h": '#pragma once\n#include "core/base/word.h"\n// time (an event) and rand() are not used\n',
     "actors/worker.h": '#pragma once\n#include <caf/all.hpp>\n#include "elastic/vote.h"\n',
+    "README.md": "Licence: LICENSE, NOTICE\n",
+    "LICENSE": "Apache\n",
+    "NOTICE": "libbest: MIT\n",
+    "tools/setup.sh": "packages=(\n  libbest-dev\n)\n",
+    "docs/dependencies.md": "## Linked or included\n| library | package |\n| --- | --- |\n"
+                            "| libbest (C) | libbest-dev |\n## Tools\n",
     "core/base/table.cpp": "// A table of constants.\n// Long because it is a table.\n" + "\n" * 600,
 }
 BAD = (
@@ -248,6 +274,9 @@ BAD = (
     ("check_length", "core/bad.cpp", "// A long file.\n" + "\n" * 501),
     ("check_no_throw", "core/bad.cpp", "void f() { throw 1; }\n"),
     ("check_readmes", "core/README.md", "# core\n" + "\n" * 61),
+    ("check_named", "EXTRA.md", "nobody knows why\n"),
+    ("check_named", "NOTICE", "none\n"),
+    ("check_named", "tools/setup.sh", "packages=(\n  libbest-dev libother-dev\n)\n"),
 )
 
 

@@ -6,6 +6,8 @@ include(CMakePackageConfigHelpers)
 set(starling_rooms core kernels collectives elastic actors)
 set(starling_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Starling")
 
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+
 foreach(room IN LISTS starling_rooms)
   install(TARGETS starling_${room} EXPORT StarlingTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/${room}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/starling"
