@@ -70,12 +70,12 @@ void Engine::reduced_if_done(EpochIo& io) {
     if (auto added = totals_.add_side(entry); !added)
       return give_up(io, io.self, added.error().text());
   clock_.mark(StepMark::kReduced);
+  sabotage::double_totals(totals_, io.session->version(), name());
   for (SegmentId s = 0; s < layout_.segments(); ++s) {
     if (state_.holds(s)) totals_.seal(s);
     breathe();
   }
   clock_.mark(StepMark::kSealed);
-  sabotage::double_totals(totals_, io.session->version(), name());
   pause_.mark(PauseClock::kReduced);
   handle(event::Reduced{io.plan->id, io.session->version()});
 }
