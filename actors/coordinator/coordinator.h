@@ -40,7 +40,7 @@ struct CoordinatorHandle {
 //   follow_atom, caf::actor   that actor gets every Observed from now on, the last kLeader before
 //                             all others; kEnd is the last
 //   stop_atom                 ends it. After the job's end it goes on answering until then.
-// A failed write of the log ends the process with exit code 5: it must not be tried again.
+// A failed write of the log ends the process with exit code 3: it must not be tried again.
 // Errors: as RaftLog::open and Gateway::start give them.
 Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, CoordinatorOptions options);
 

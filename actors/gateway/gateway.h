@@ -33,8 +33,8 @@ struct Arrival {
   Message body;
   Incarnation from;    // what the sender says; bound to its key on the server side
   std::string sender;  // name of the sender's key, proven by CURVE
-  std::optional<std::size_t>
-      server;  // which of GatewayOptions::servers sent it; none: a client of ours
+  // Which of GatewayOptions::servers sent it; none: a client of ours.
+  std::optional<std::size_t> server;
   std::chrono::steady_clock::time_point at;
 };
 

@@ -4,8 +4,7 @@
 // starling::Notice, as SIGTERM is one: whoever gives a worker notice says the same to it.
 //
 //   aws    a token (IMDSv2), then spot/instance-action: a leave; events/recommendations/rebalance:
-//   a
-//          hint, the notice itself follows. Every 5 s, as the vendor advises.
+//          a hint, the notice itself follows. Every 5 s, as the vendor advises.
 //   gcp    instance/preempted, as a long poll: a leave within 30 s.
 //   azure  scheduledevents, every 5 s; those of all machines of a set are shown, so the own name is
 //          asked for first. Freeze (the machine stands still for seconds) is a hint, all others end

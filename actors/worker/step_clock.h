@@ -34,11 +34,12 @@ struct StepTimes {
   Version version = 0;
   std::uint32_t world = 0;
   std::array<std::int64_t, kStepMarks> at_ns{};  // of the machine's monotonic clock
-  std::array<std::int64_t, kStepMarks>
-      work_ns{};                     // processor time of the marking thread until then
-  std::int64_t computing_ns = 0;     // the sum of what the own micro-batches took
-  std::int64_t state_check_ns = 0;   // before kApplied: comparing checksums of held state; noting
-                                     // the new ones reads as many bytes once more
+  // Processor time of the marking thread until then.
+  std::array<std::int64_t, kStepMarks> work_ns{};
+  std::int64_t computing_ns = 0;  // the sum of what the own micro-batches took
+  // Before kApplied: comparing checksums of held state; noting the new ones reads as many bytes once
+  // more.
+  std::int64_t state_check_ns = 0;
   std::int64_t totals_check_ns = 0;  // before kApplied: comparing those of the totals
   std::uint64_t sent_bytes = 0;      // to other members since the epoch began, until kGathered
   bool operator==(const StepTimes&) const = default;

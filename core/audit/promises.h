@@ -26,14 +26,11 @@ struct Finding {
 
 // P1, P2, P3 in this order.
 //   P1  what one run can show: steps 0, 1, .. (or from its checkpoint on) without a gap, one record
-//   each, a digest wherever one
-//       is due, one end
-//   P2  every committed step has one ledger with all M micro-batches once, each by a worker that
-//   was
+//       each, a digest wherever one is due, one end
+//   P2  every committed step has one ledger with all M micro-batches once, each by a worker that was
 //       a member of the epoch in which it was voted for; and every sample of a complete pass is
 //       used exactly once
-//   P3  versions rise from epoch to epoch, no forced plan begins below what was committed before
-//   it,
+//   P3  versions rise from epoch to epoch, no forced plan begins below what was committed before it,
 //       and no checkpoint was read
 // Cost: about a microsecond for each sample that was used.
 std::vector<Finding> audit(const History& history);

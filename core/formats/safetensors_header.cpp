@@ -49,8 +49,8 @@ Error bad(std::string text) {
 }
 
 // Takes the parser's events; the only shape that is let through is the format's. A state per place:
-//   kTop { name: kTensor { "dtype": kDtypeValue, "shape": kShape [..], "data_offsets": kOffsets
-//   [..] },
+//   kTop { name: kTensor { "dtype": kDtypeValue, "shape": kShape [..],
+//                          "data_offsets": kOffsets [..] },
 //          "__metadata__": kMetadata { key: value } }
 // "Before" states wait for the bracket that the key asks for.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {

@@ -62,8 +62,8 @@ enum class DataKind : std::uint8_t {
 struct DataSpec {
   DataKind kind = DataKind::kText;
   std::string path;  // relative paths are relative to the job file
-  std::vector<std::string>
-      extensions;  // text in folders: only these (".h"); empty = all; "" = none
+  // Text in folders: only files with these (".h"); empty = all; "" = none.
+  std::vector<std::string> extensions;
   bool operator==(const DataSpec&) const = default;
 };
 
@@ -119,7 +119,7 @@ std::uint64_t job_hash(const Job& job);
 // every version that both reach, so one can go on from a checkpoint of the other.
 std::uint64_t state_hash(const Job& job);
 
-// Learning rate of step k (0-based), in double (fixtures README, "Learning rate").
+// Learning rate of step k (0-based), in double: linear warm-up, then the schedule that is named.
 double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps);
 
 }  // namespace starling

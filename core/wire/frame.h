@@ -31,8 +31,8 @@ struct FrameHeader {
   SegmentId first = 0;  // segments that the payload is about, where it is about segments
   std::uint32_t count = 0;
   std::uint64_t length = 0;  // of the payload, bytes
-  std::uint64_t checksum =
-      0;  // hash64 of the payload, seeded with the hash of the header before it
+  // hash64 of the payload, seeded with the hash of the header before it.
+  std::uint64_t checksum = 0;
 
   static constexpr std::uint32_t kMagic = 0x32667253;  // "Srf2"
 };

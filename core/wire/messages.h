@@ -154,7 +154,7 @@ struct Report {
   EpochId may_have_begun;
 };
 
-struct Heartbeat {  // every tenth of a lease, and when something in it changed
+struct Heartbeat {  // every tenth of a lease
   EpochId entered;
   Version version = kNoVersion;
   EpochId ready_for;                 // prepared plan whose connections stand
@@ -237,8 +237,8 @@ struct Unloadable {
 
 struct Welcome {    // answer to Join, once committed
   Incarnation who;  // with its counter
-  std::string
-      job_text;  // the job file, normalised; empty if the worker sent its hash and it matches
+  // The job file, normalised; empty if the worker sent its hash and it matches.
+  std::string job_text;
 };
 
 struct Refused {  // the join cannot be taken: one clear line
@@ -267,7 +267,7 @@ struct Noted {
   Version version = 0;
 };
 
-// Who leads, as far as this coordinator knows (counter 0 and empty = unknown).
+// Who leads, as far as this coordinator knows (term 0 = unknown); the answer to a Heartbeat.
 struct LeaderHint {
   std::uint32_t coordinator = 0;
   std::uint64_t term = 0;
@@ -313,7 +313,7 @@ struct JobStarted {
   std::vector<Checkpoint> checkpoints;  // it goes on from the last; oldest first
 };
 struct Joined {
-  Join join;  // with who.counter set by the leader
+  Join join;  // Group::take gives who.counter
 };
 struct LeaveAnnounced {
   Incarnation who;

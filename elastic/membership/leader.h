@@ -83,10 +83,9 @@ namespace leader_event {
 struct Tick {
   std::uint64_t now_ms = 0;
 };
-struct Applied {  // an entry was committed and applied to the group; `valid` = Group::apply's
-                  // answer
+struct Applied {  // an entry was committed and applied to the group
   Entry entry;
-  bool valid = true;
+  bool valid = true;  // Group::apply's answer
 };
 struct Said {
   Incarnation from;
@@ -239,7 +238,6 @@ class Leader {
   void announce_epoch(double resume_ms, std::optional<Pause> pause = {});
   void tell_of(const Incarnation& who, const char* what);
   void tell_exposure(const Plan& plan);
-  void tell_of(const char* what, const Incarnation& who);
 
   Contact& contact(const Incarnation& who);
   void send(const Incarnation& to, Message body) {

@@ -73,9 +73,9 @@ std::vector<Rank> deal(const std::vector<Capacity>& members, std::uint32_t count
 
   std::vector<Rank> dealt;
   std::vector<std::uint64_t> each(members.size(), 1);
-  std::priority_queue<std::pair<std::uint64_t, Rank>, std::vector<std::pair<std::uint64_t, Rank>>,
-                      std::greater<>>
-      turns;  // when a member would have done its next, and who; the first on top
+  // When a member would have done its next, and who; the first on top.
+  using Turn = std::pair<std::uint64_t, Rank>;
+  std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
   for (Rank r = 0; r < members.size(); ++r) {
     const Capacity& member = members[r];
     if (some_known && member.micro_batch_ns == 0) {

@@ -178,8 +178,10 @@ struct Leave {  // send LEFT, flush, read on until the peers' LEFT (R1)
 struct Stop {  // close everything of this epoch now; -> Stopped (also if it was left)
   EpochId epoch;
 };
-struct Compute {        // micro-batches to compute, in this order; replaces what is not begun.
-  Version version = 0;  // A micro-batch in progress is finished and counts (R8).
+// Micro-batches to compute, in this order; replaces what is not begun. A micro-batch in progress is
+// finished and counts (R8).
+struct Compute {
+  Version version = 0;
   std::vector<MicroBatch> micro_batches;
 };
 // Frames of the current version that arrive before the command that wants them (OpenStep,
@@ -225,8 +227,10 @@ struct StartGather {  // send parameters of owned segments, receive the others; 
   Version version = 0;
   StepRecord record;
   Holders holders;
-  bool keep = false;    // own parameters are complete already and may be being read: send, count
-};                      // what arrives, write nothing
+  // Own parameters are complete already and may be being read: send, count what arrives, write
+  // nothing.
+  bool keep = false;
+};
 struct ComputeDigest {  // over these segments; -> DigestReady
   EpochId epoch;
   Version version = 0;

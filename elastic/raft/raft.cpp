@@ -34,8 +34,8 @@ Raft::Raft(RaftConfig config, HardState hard_state, std::vector<RaftEntry> log)
     term = log_[i].term;
   }
   STARLING_CHECK(term <= hard_.term);
-  try_ =
-      mix64(config_.seed, config_.self) >> 1;  // grants of an earlier life are not taken for ours
+  // So that grants of an earlier life are not taken for ours.
+  try_ = mix64(config_.seed, config_.self) >> 1;
   durable_hard_ = hard_;
   durable_ = last_index();
   saving_to_ = durable_;

@@ -11,8 +11,8 @@
 //   2. Save `hard_state` and `append`, and sync. If append[0].index is at or below the last saved
 //      index, everything saved from there on is void. A failed write or sync ends the process: it
 //      is never tried again, since the pages may be clean with the data gone.
-//   3. persisted(). Own vote and own copies count from here on. Call it even if nothing was to
-//   save.
+//   3. persisted(). Own vote and own copies count from here on. Call it even if there was
+//      nothing to save.
 //   4. Send `messages`, and none before duty 3: a grant or an acknowledgement is a promise that
 //      outlives the process. They may be lost, doubled, reordered.
 //   5. Apply `committed`: consecutive entries, each once per life of this object, from index 1.

@@ -1,6 +1,6 @@
 #pragma once
-// The kernels of one instruction set, as a table of functions. Layers call these and nothing else,
-// so a new device is a new table.
+// The kernels of one instruction set, as a table of functions on memory of this process. Layers call
+// these and nothing else, so a new instruction set is a new table.
 //
 // All matrices are row-major float. No function allocates, keeps state or looks at alignment: the
 // same numbers in give the same bits out, wherever the buffers lie.

@@ -42,9 +42,8 @@ class Totals {
   std::span<const SideEntry> side_of(std::uint32_t block) const;
   float largest_side(std::uint32_t block) const;  // magnitude; 0 without entries
 
-  // The update's gradient before clipping: fp32((total * 2^exponent + side list) / M), rounded
-  // once.
-  //   mean  [kBlock]
+  // The update's gradient before clipping, mean[kBlock]: fp32((total * 2^exponent + side list) / M),
+  // rounded once.
   void mean(std::uint32_t block, std::int16_t exponent, std::span<float> mean) const;
 
   // R3: lanes of the total and received side entries show each micro-batch once. `complete` is

@@ -220,8 +220,8 @@ TEST_CASE("leader: who has some state when the rest of it is gone begins a new l
   one.publish(10);
   const EpochId lost = one.group.plan()->id;
   one.die(1);
-  CHECK(one.first_proposed<Restarted>() ==
-        nullptr);  // 2 may have everything, for all that is known
+  // 2 may have everything, for all that is known.
+  CHECK(one.first_proposed<Restarted>() == nullptr);
   one.report(2, 21);
   REQUIRE(one.first_proposed<Restarted>() != nullptr);
   CHECK(one.first_proposed<Restarted>()->lost == lost);

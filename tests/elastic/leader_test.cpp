@@ -73,7 +73,6 @@ TEST_CASE("leader: R10, a new leader asks for reports at an id of its own term")
   CHECK(one.proposed() == nullptr);
 }
 
-// R10. Method: two plans with the same predecessor, in either order of their ids.
 // Goal: whoever reads the events knows every worker and epoch, whichever leader died when.
 TEST_CASE("leader: a new one tells what the one before may not have come to tell") {
   OneLeader one;
@@ -94,6 +93,7 @@ TEST_CASE("leader: a new one tells what the one before may not have come to tell
                                          "epoch 12"});
 }
 
+// R10. Method: two plans with the same predecessor, in either order of their ids.
 TEST_CASE("group: R10, of two plans with one predecessor the first that is committed is valid") {
   const auto plan = [](EpochId id, EpochId predecessor) {
     Plan p;

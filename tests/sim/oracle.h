@@ -1,8 +1,8 @@
 #pragma once
 // What must never be seen, whatever the machines think: checked from outside after every event,
 // from the processes' memory and everything that was sent. Names in violations: R rules and P
-// promises of docs/design.md; T rules of the trainer: T1 one active epoch, T4 committed stays, T5 a
-// vote means totals, T9 no stale compute.
+// promises of docs/design.md; T rules of the trainer: T1 one active epoch, T2 a
+// worker that is called dead is dead, T4 committed stays, T9 no stale compute, T10 epoch ids rise.
 //
 // The oracle has its own small model of the plan chain, of who holds what and of who voted; it
 // never asks the code under test to judge itself.

@@ -43,8 +43,8 @@ struct Fault {
   // By name instead: kill, leave: the workers that came as these; join: as whom they come.
   std::vector<std::string> nodes;
   double for_s = 0;  // how long it lasts, where it lasts; of a leave, its notice
-  double back_s =
-      0;  // for each process that a kill or leave takes, one joins so long after; 0: none
+  // For each process that a kill or leave takes, one joins so long after; 0: none.
+  double back_s = 0;
   double share = 0;    // kSlow: of each pulse
   double delay_s = 0;  // kSlowLink: each way
   bool operator==(const Fault&) const = default;

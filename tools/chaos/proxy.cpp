@@ -80,8 +80,8 @@ struct Front : Watched {
 
 struct Connection : Watched {
   std::string owner;  // whose front it is
-  std::uint64_t dialler =
-      0;  // incarnation that dialled; 0: not a bulk connection, or not known yet
+  // Incarnation that dialled; 0: not a bulk connection, or not known yet.
+  std::uint64_t dialler = 0;
   bool bulk = false;
   std::string hello;        // so far
   Fd near, far;             // the dialler's end and the target's

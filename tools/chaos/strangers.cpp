@@ -25,8 +25,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience{4000};
-constexpr std::size_t kGreetingBytes =
-    64;  // of ZMTP 3; a server says it before it knows who called
+// Of ZMTP 3; a server says it before it knows who called.
+constexpr std::size_t kGreetingBytes = 64;
 
 class Connection {
  public:

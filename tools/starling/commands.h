@@ -36,8 +36,8 @@ struct WorkerCommand {
   std::string keys;
   std::string job;   // empty: job.toml beside the keys
   std::string name;  // of a key; empty: the first free one
-  std::string
-      host;  // where other workers reach this one, at any free port; empty: as coordinators do
+  // Where other workers reach this one, at any free port; empty: as coordinators do.
+  std::string host;
   std::string listen;     // host:port instead; empty: any free port of `host`
   std::string advertise;  // host:port that they are told; empty: where it listens
   std::string failure_domain;
