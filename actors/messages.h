@@ -27,6 +27,7 @@ struct Loaded {  // answer to LoadNow, to whoever asked
   MicroBatch micro_batch = 0;
   std::shared_ptr<const Batch> batch;  // null: `error` says why
   std::string error;
+  Code error_code = Code::kBadInput;
 };
 
 // -- to a worker
@@ -35,8 +36,21 @@ struct MicroBatchComputed {
   LedgerRow row;
   std::chrono::nanoseconds took{};  // from the beginning of the pass until its sums were added
   std::string error;                // not empty: the data or the model failed
+  Code error_code = Code::kBadInput;
 };
 // starling::Notice: by a signal, a cloud (actors/notices) or the application: leave, or a hint.
+
+struct DataHashed {  // all data files have been read
+  Digest data{};
+};
+
+// -- to a coordinator
+struct KeyRefused {  // by its gateway; the line says which and from where
+  std::string line;
+};
+struct KeysChanged {  // from now on these are let in and nobody else
+  AllowList allowed;
+};
 
 // -- to whoever follows a worker or a coordinator (see `follow_atom`)
 struct WorkerOver {  // a worker's last message
@@ -44,23 +58,34 @@ struct WorkerOver {  // a worker's last message
   bool fenced = false;
   std::string reason;
   bool told = false;  // the coordinators said so: they know the reason already
+  bool left = false;  // as it had announced
   bool job_done = false;
   Digest digest{};
   double loss = 0;
-  // Final parameters, flat in the job's layout; set if job_done.
+  // The trained model, flat in the job's layout, compared with the digest of the end, and that
+  // digest; null: it is not here, and `why_not` says why.
   std::shared_ptr<const std::vector<float>> parameters;
+  Digest parameters_digest{};
+  std::string why_not;
 };
 // Coordinators send elastic::Observation.
+
+// -- from a coordinator's journal to itself
+struct LogSaved {
+  std::string error;  // empty: what was asked for is on the disk
+};
 
 using Observed = std::shared_ptr<const elastic::Observation>;
 
 using tick_atom = caf::atom_constant<caf::atom("tick")>;
 using start_atom = caf::atom_constant<caf::atom("start")>;
 using stop_atom = caf::atom_constant<caf::atom("stop")>;
+using ask_checkpoint_atom = caf::atom_constant<caf::atom("askcheckp")>;
 using follow_atom = caf::atom_constant<caf::atom("follow")>;  // + the follower, as caf::actor
 inline constexpr tick_atom tick_atom_v{};
 inline constexpr start_atom start_atom_v{};
 inline constexpr stop_atom stop_atom_v{};
+inline constexpr ask_checkpoint_atom ask_checkpoint_atom_v{};
 inline constexpr follow_atom follow_atom_v{};
 
 }  // namespace starling::actors
@@ -69,12 +94,16 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::Arrival)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::shared_ptr<starling::actors::Gateway>)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::MeshEvent)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::ComputeOrder)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::KeyRefused)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::KeysChanged)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LoadAhead)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LoadNow)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::Loaded)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::MicroBatchComputed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::DataHashed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::Notice)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::WorkerOver)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LogSaved)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::Observed)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::ShardOrder)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::ShardDone)

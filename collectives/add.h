@@ -14,7 +14,8 @@ namespace starling::collectives {
 
 // out = a + b. `a` may be `out` itself.
 inline void add_sums(std::span<std::int32_t> out, std::span<const std::int32_t> a, ByteView b) {
-  STARLING_CHECK(out.size() == a.size() && b.size() == out.size_bytes());
+  STARLING_CHECK(out.size() == a.size());
+  STARLING_CHECK(b.size() == out.size_bytes());
   const std::uint8_t* in = b.data();
   for (std::size_t i = 0; i < out.size(); ++i) {
     std::uint32_t x;

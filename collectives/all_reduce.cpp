@@ -15,7 +15,8 @@ AllReduce::AllReduce(std::span<const std::int32_t> in, std::span<std::int32_t> o
       options_(options),
       one_hop_(in.size_bytes() <= options.one_hop_bytes),
       seen_(options.world) {
-  STARLING_CHECK(in.size() == out.size() && options.self < options.world);
+  STARLING_CHECK(in.size() == out.size());
+  STARLING_CHECK(options.self < options.world);
   const std::size_t piece = std::max<std::size_t>(1, options.piece_bytes / sizeof(std::int32_t));
   const Rank slices = one_hop_ ? 1 : options.world;
   for (Rank owner = 0; owner < slices; ++owner) {
@@ -54,7 +55,8 @@ void AllReduce::start(Transport& transport) {
 }
 
 Result<> AllReduce::on_frame(Rank from, const Frame& frame, Transport& transport) {
-  STARLING_CHECK(from < options_.world && from != options_.self);
+  STARLING_CHECK(from < options_.world);
+  STARLING_CHECK(from != options_.self);
   const FrameHeader& header = frame.header;
   if (header.version != options_.version) return malformed(from, "another version");
   if (header.first >= pieces_.size() || header.count != 1)

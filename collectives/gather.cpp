@@ -38,7 +38,8 @@ void Gather::start(Transport& transport) {
 }
 
 void Gather::publish(std::uint32_t bucket, Transport& transport) {
-  STARLING_CHECK(bucket < published_.size() && !published_[bucket]);
+  STARLING_CHECK(bucket < published_.size());
+  STARLING_CHECK(!published_[bucket]);
   published_[bucket] = true;
   --buckets_missing_;
   const SegmentRange all = layout_.bucket(bucket);
@@ -57,7 +58,8 @@ void Gather::publish(std::uint32_t bucket, Transport& transport) {
 }
 
 Result<> Gather::on_frame(Rank from, const Frame& frame) {
-  STARLING_CHECK(from < options_.world && from != options_.self);
+  STARLING_CHECK(from < options_.world);
+  STARLING_CHECK(from != options_.self);
   const FrameHeader& header = frame.header;
   if (header.kind != FrameKind::kGather) return malformed(from, "of a kind that is not used here");
   if (header.version != options_.version && options_.version != kNoVersion)

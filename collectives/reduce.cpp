@@ -60,7 +60,8 @@ Result<> Reduce::start(Transport& transport) {
 }
 
 Result<> Reduce::contribute(std::uint32_t bucket, Transport& transport) {
-  STARLING_CHECK(bucket < contributed_.size() && !contributed_[bucket]);
+  STARLING_CHECK(bucket < contributed_.size());
+  STARLING_CHECK(!contributed_[bucket]);
   contributed_[bucket] = true;
   --buckets_missing_;
   const SegmentRange all = sums_.layout->bucket(bucket);
@@ -79,7 +80,8 @@ Result<> Reduce::contribute(std::uint32_t bucket, Transport& transport) {
 }
 
 Result<> Reduce::on_frame(Rank from, const Frame& frame, Transport& transport) {
-  STARLING_CHECK(from < options_.world && from != options_.self);
+  STARLING_CHECK(from < options_.world);
+  STARLING_CHECK(from != options_.self);
   if (frame.header.version != options_.version) return malformed(from, "another step's");
   const FrameKind kind = frame.header.kind;
   if (!takes(kind)) return malformed(from, "of a kind that is not used here");
@@ -156,9 +158,7 @@ Result<> Reduce::one_more(SegmentRange run, Transport& transport) {
       continue;
     }
     // A wrong sum must not reach the replicas; the side lanes are looked at when all is there.
-    const ProofLanes& lanes = sums_.total_lanes[s];
-    if (!accepted(lanes, options_.complete, lanes.side_entries, lanes.side_hashes))
-      return lanes_wrong(s);  // R3
+    if (!sums_complete(sums_.total_lanes[s], options_.complete)) return lanes_wrong(s);  // R3
     --parts_missing_;
     ++whole.count;
   }

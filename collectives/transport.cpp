@@ -31,11 +31,16 @@ std::uint16_t header_check(FrameHeader header) {
   return static_cast<std::uint16_t>(hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48));
 }
 
-FrameHeader sealed(FrameHeader header, const Payload& payload) {
+FrameHeader measured(FrameHeader header, const Payload& payload) {
   STARLING_CHECK(payload.size() <= kFrameBytesMax);
   header.magic = FrameHeader::kMagic;
   header.length = payload.size();
   header.check = header_check(header);
+  return header;
+}
+
+FrameHeader checked(FrameHeader header, const Payload& payload) {
+  header = measured(header, payload);
   Hash64 hash(checksum_seed(header));
   for (const auto& piece : payload.pieces()) hash.add(piece.view);
   header.checksum = hash.value();
@@ -43,7 +48,7 @@ FrameHeader sealed(FrameHeader header, const Payload& payload) {
 }
 
 Frame make_frame(FrameHeader header, const Payload& payload) {
-  return {sealed(header, payload), share(payload.copy())};
+  return {checked(header, payload), share(payload.copy())};
 }
 
 bool holds(const Frame& frame) {

@@ -64,15 +64,17 @@ class Transport {
   virtual Rank self() const = 0;
   virtual Rank world() const = 0;
   // `to` is not self; the payload has at most kFrameBytesMax. Fills in the header's magic, length
-  // and checksum. Never blocks and never fails: a connection that cannot carry the frame breaks its
+  // and checks. Never blocks and never fails: a connection that cannot carry the frame breaks its
   // epoch.
   virtual void send(Rank to, FrameHeader header, Payload payload) = 0;
   // The same frame to several ranks; self among them is left out.
   virtual void send_all(std::span<const Rank> to, FrameHeader header, const Payload& payload);
 };
 
-// The header with magic, check, length and checksum as the payload demands.
-FrameHeader sealed(FrameHeader header, const Payload& payload);
+// The header with magic, check and length as the payload demands, for a connection with keys.
+FrameHeader measured(FrameHeader header, const Payload& payload);
+// The same with the payload's checksum, for one without.
+FrameHeader checked(FrameHeader header, const Payload& payload);
 // Seed of the payload's checksum: a hash of the header's fields before the checksum.
 std::uint64_t checksum_seed(const FrameHeader& header);
 // What `check` of a received header must be.

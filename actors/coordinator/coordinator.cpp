@@ -1,12 +1,14 @@
 #include "actors/coordinator/coordinator.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
+#include <atomic>
 #include <utility>
 
 #include "actors/coordinator/checkpoint_keeper.h"
+#include "actors/coordinator/door.h"
+#include "actors/coordinator/journal.h"
+#include "actors/coordinator/other_job.h"
+#include "actors/files.h"
 #include "core/base/check.h"
 #include "core/base/mac.h"
 #include "core/formats/raft_log.h"
@@ -19,6 +21,11 @@ using namespace elastic::coordinator_command;
 namespace event = elastic::coordinator_event;
 
 constexpr std::chrono::milliseconds kTick{10}, kTimeAtOnce{100};
+constexpr std::chrono::seconds kSlowDisk{5};  // a write of the log that takes longer is told
+// Of what followers have not looked at yet, in rows of ledgers and as many for any observation.
+// Beyond it steps are not told, which the next one that is says: some 40 MiB.
+constexpr std::size_t kBehindMax = std::size_t{1} << 20;
+constexpr std::size_t kObservationRows = 16;
 
 template <class T>
 T random_value() {
@@ -27,14 +34,15 @@ T random_value() {
   return value;
 }
 
-// What it has decided may not be on disk, so this process says nothing any more: it neither answers
-// nor cleans up. The other coordinators go on.
-[[noreturn]] void end_unsaved(std::uint32_t self, const Error& error) {
-  std::fprintf(stderr, "starling: coordinator %u ends, it cannot write its log: %s\n", self,
-               error.text().c_str());
-  std::fflush(stderr);
-  ::_exit(3);
+elastic::HardState hard_state_of(const RaftTerm& term) {
+  return {term.term, term.vote, term.lost, {term.floor_term, term.floor_index}};
 }
+
+// What the log said when it was opened.
+struct Begun {
+  elastic::RaftSnapshot snapshot;
+  std::vector<RaftEntry> entries;
+};
 
 // Segments of state (weights and two moments) from one source in one step: a sixteenth of all,
 // about a tenth of what it sends in a step anyway. At least 4 MiB, as every step of moving costs;
@@ -59,26 +67,49 @@ elastic::LeaderConfig leader_config(const CoordinatorOptions& options) {
   config.move_budget = move_budget(layout);
   config.lease_ms = job.lease_ms;
   config.report_deadline_ms = job.lease_ms;
+  config.standstill_steps = job.standstill_steps;
+  config.standstill_ms = job.standstill_ms;
   config.start_timeout_ms = job.start_timeout_ms;
   config.state_timeout_ms = job.state_timeout_ms;
   config.checkpoint_every = job.checkpoint.every;
   config.checkpoint_keep = job.checkpoint.keep;
   config.checkpoint_dir = job.checkpoint.dir;
   config.digest_every = job.digest_every;
+  config.stop_on_nonfinite = job.on_nonfinite == NonFinite::kStop;
   config.job_hash = job_hash(job);
+  config.job_text = format_job(job);
   for (SegmentId s = 0; s < layout.segments(); ++s)
     config.tensors.push_back(layout.tensors()[layout.tensor_of(layout.first_block(s))].spec.name);
   return config;
 }
 
+// "keys: worker-3 revoked, worker-9 let in"; empty: they are the same.
+std::string changes_of(const AllowList& before, const AllowList& after) {
+  constexpr std::size_t kNamed = 8;
+  std::string text;
+  std::size_t changes = 0;
+  const auto add = [&](const AllowList& from, const AllowList& in, const char* what) {
+    for (const auto& [key, name] : from) {
+      const auto other = in.find(key);
+      if (other != in.end() && other->second == name) continue;
+      if (++changes <= kNamed) text += (text.empty() ? "keys: " : ", ") + name + what;
+    }
+  };
+  add(before, after, " revoked");
+  add(after, before, " let in");
+  if (changes > kNamed) text += " and " + std::to_string(changes - kNamed) + " more changes";
+  return text;
+}
+
 class Coordinator : public caf::event_based_actor {
  public:
-  Coordinator(caf::actor_config& actor, CoordinatorOptions options,
-              std::shared_ptr<RaftLog> raft_log)
+  Coordinator(caf::actor_config& actor, CoordinatorOptions options, std::shared_ptr<Door> door,
+              std::shared_ptr<RaftLog> raft_log, Begun begun)
       : event_based_actor(actor),
         options_(std::move(options)),
-        raft_log_(std::move(raft_log)),
+        door_(std::move(door)),
         log_(options_.log, {{"coordinator", options_.self}}),
+        allowed_(options_.allowed),
         looked_(std::chrono::steady_clock::now()) {
     elastic::CoordinatorConfig config;
     config.raft.self = options_.self;
@@ -91,9 +122,17 @@ class Coordinator : public caf::event_based_actor {
     config.leader = leader_config(options_);
     config.job = {options_.job_id, config.leader.job_hash, options_.checkpoints};
     config.secret = random_value<EpochKey>();
-    const RaftTerm& term = raft_log_->term();
-    machine_ = std::make_unique<elastic::Coordinator>(
-        std::move(config), elastic::HardState{term.term, term.vote}, raft_log_->take_entries());
+    machine_ =
+        std::make_unique<elastic::Coordinator>(std::move(config), hard_state_of(raft_log->term()),
+                                               std::move(begun.entries), begun.snapshot);
+    if (raft_log->cut_bytes() != 0)
+      log_.warn(raft_log->name() + " ended in a record that was never completed; the last " +
+                std::to_string(raft_log->cut_bytes()) + " bytes are kept in " + raft_log->name() +
+                ".torn");
+    const caf::actor me = caf::actor_cast<caf::actor>(this);
+    journal_ = std::make_unique<Journal>(std::move(*raft_log), [me](Result<> saved) {
+      caf::anon_send(me, LogSaved{saved ? "" : saved.error().text()});
+    });
   }
 
   caf::behavior make_behavior() override {
@@ -106,23 +145,42 @@ class Coordinator : public caf::event_based_actor {
         [this](tick_atom) {
           if (!machine_) return;
           feed_time();
+          if (machine_) tell_what_is_slow();
           delayed_send(this, kTick, tick_atom_v);
         },
         [this](const Arrival& arrival) {
+          door_->leave(arrival);
           // The gateway's thread may be faster than the message that brings the gateway; whoever
           // wants an answer asks again.
           if (!machine_ || !gateway_) return;
           feed_time();
-          on_arrival(arrival);
+          if (machine_) on_arrival(arrival);
         },
         [this](const event::Stored& stored) {
           if (!machine_) return;
           feed_time();
-          handle(stored);
+          if (machine_) handle(stored);
+        },
+        [this](const LogSaved& saved) {
+          if (!machine_) return;
+          on_saved(saved);
+        },
+        [this](const KeyRefused& refused) { warn(refused.line); },
+        [this](const KeysChanged& keys) {
+          if (!gateway_) return;
+          gateway_->allow(keys.allowed);
+          const std::string changes = changes_of(allowed_, keys.allowed);
+          if (!changes.empty()) warn(changes);
+          allowed_ = keys.allowed;
         },
         [this](follow_atom, const caf::actor& follower) {
           followers_.push_back(follower);
           if (leads_) send(follower, leads_);
+          if (gone_) send(follower, gone_);
+          if (ended_) send(follower, ended_);
+        },
+        [this](ask_checkpoint_atom) {
+          if (machine_) handle(event::AskCheckpoint{});
         },
         [this](stop_atom) { shut_down(caf::exit_reason::normal); },
     };
@@ -150,16 +208,65 @@ class Coordinator : public caf::event_based_actor {
   }
 
   void handle(const elastic::CoordinatorEvent& e) {
-    for (auto& command : machine_->on(e)) std::visit([this](auto& c) { execute(c); }, command);
+    for (auto& command : machine_->on(e))
+      if (machine_) std::visit([this](auto& c) { execute(c); }, command);
   }
 
   void execute(Persist& c) {
-    std::optional<RaftTerm> term;
-    if (c.hard_state) term = RaftTerm{c.hard_state->term, c.hard_state->vote};
-    if (auto saved = raft_log_->save(term, c.append); !saved)
-      end_unsaved(options_.self, saved.error());
-    handle(event::Persisted{});
+    saving_since_ = std::chrono::steady_clock::now();
+    journal_->save(std::move(c));
   }
+
+  void on_saved(const LogSaved& saved) {
+    // What it has decided may not be on the disk, so it says nothing any more. The others go on.
+    if (!saved.error.empty())
+      return end_alone(3, options_.key.name + " cannot write its log: " + saved.error);
+    const auto took = std::chrono::steady_clock::now() - *std::exchange(saving_since_, {});
+    if (std::exchange(told_slow_, false))
+      warn("the disk of the coordinator's log has answered, after " +
+           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(took).count()) + " s");
+    feed_time();
+    if (machine_) handle(event::Persisted{});
+  }
+
+  // Once each time: steps go on, but nobody can join, leave or be replaced meanwhile.
+  void tell_what_is_slow() {
+    const auto now = std::chrono::steady_clock::now();
+    if (saving_since_ && !told_slow_ && now - *saving_since_ > kSlowDisk) {
+      told_slow_ = true;
+      warn("the disk of the coordinator's log has not answered for " +
+           std::to_string(kSlowDisk.count()) + " s; " + options_.state_dir);
+    }
+    if (const auto turned = door_->turned_away(); turned >= turned_told_) {
+      warn("this coordinator is too slow for what it is told; messages not taken so far: " +
+           std::to_string(turned));
+      turned_told_ = turned * 10;
+    }
+  }
+
+  void warn(std::string text) {
+    elastic::Observation seen;
+    seen.what = std::move(text);
+    execute(seen);
+  }
+
+  void execute(RefuseJob& c) {
+    end_alone(2, other_job(options_.state_dir, c.of_log, options_.job).text());
+  }
+
+  // The job goes on without this coordinator. The actor stays until it is stopped, for followers.
+  void end_alone(std::uint8_t code, std::string reason) {
+    machine_.reset();
+    gateway_.reset();
+    journal_.reset();
+    elastic::Observation seen;
+    seen.kind = elastic::Observation::Kind::kGone;
+    seen.end.exit_code = code;
+    seen.end.reason = std::move(reason);
+    execute(seen);
+  }
+
+  void execute(Fail& c) { end_alone(3, options_.key.name + " ends, " + c.reason); }
 
   void execute(SendRaft& c) {
     // Servers of our gateway are the others, in order.
@@ -178,30 +285,66 @@ class Coordinator : public caf::event_based_actor {
   }
 
   void execute(elastic::Observation& c) {
-    const auto seen = std::make_shared<const elastic::Observation>(std::move(c));
-    if (seen->kind == elastic::Observation::Kind::kWarning) log_.warn(seen->what);
+    using Kind = elastic::Observation::Kind;
+    if (c.kind == Kind::kWarning) log_.warn(c.what);
+    const std::size_t rows = kObservationRows + c.step.ledger.size();
+    if (c.kind == Kind::kStep && *behind_ + rows > kBehindMax) {
+      ++dropped_;
+      return;
+    }
+    if (const auto dropped = std::exchange(dropped_, 0); dropped > 0) {
+      elastic::Observation seen;
+      seen.kind = Kind::kDropped;
+      seen.dropped = dropped;
+      tell(std::move(seen), kObservationRows);
+    }
+    tell(std::move(c), rows);
+  }
+
+  // `behind_` counts what is told until the last follower lets go of it.
+  void tell(elastic::Observation observation, std::size_t rows) {
+    *behind_ += rows;
+    const auto behind = behind_;
+    const Observed seen(new elastic::Observation(std::move(observation)),
+                        [behind, rows](const elastic::Observation* told) {
+                          delete told;
+                          *behind -= rows;
+                        });
     if (seen->kind == elastic::Observation::Kind::kLeader) leads_ = seen;
+    if (seen->kind == elastic::Observation::Kind::kGone) gone_ = seen;
+    if (seen->kind == elastic::Observation::Kind::kEnd) ended_ = seen;
     for (const auto& follower : followers_) send(follower, seen);
   }
 
   void shut_down(caf::error reason) {
     machine_.reset();
     gateway_.reset();
+    journal_.reset();
     if (keeper_) send_exit(keeper_, caf::exit_reason::user_shutdown);
     keeper_ = nullptr;
     quit(std::move(reason));
   }
 
   const CoordinatorOptions options_;
-  const std::shared_ptr<RaftLog> raft_log_;
+  const std::shared_ptr<Door> door_;
   const Log log_;
+  AllowList allowed_;
   std::chrono::steady_clock::time_point looked_;  // at the clock
   std::chrono::nanoseconds passed_{};             // as the machine knows it
   std::shared_ptr<Gateway> gateway_;
   std::unique_ptr<elastic::Coordinator> machine_;
+  std::unique_ptr<Journal> journal_;
+  std::optional<std::chrono::steady_clock::time_point> saving_since_;
+  bool told_slow_ = false;
+  std::uint64_t turned_told_ = 1;  // the next number of messages turned away that is told
   std::vector<caf::actor> followers_;
-  Observed leads_;     // what was told of its last lead; null: it has not led
-  caf::actor keeper_;  // null: there was nothing to keep yet
+  Observed leads_;  // what was told of its last lead; null: it has not led
+  Observed gone_;   // why it has ended by itself; null: it has not
+  Observed ended_;  // the job's end, which a log may bring before anybody follows
+  const std::shared_ptr<std::atomic<std::size_t>> behind_ =
+      std::make_shared<std::atomic<std::size_t>>(0);
+  std::uint64_t dropped_ = 0;  // steps that were not told, and nobody knows yet
+  caf::actor keeper_;          // null: there was nothing to keep yet
 };
 
 }  // namespace
@@ -210,19 +353,40 @@ Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, Coordinat
   const KeyPair key = options.key;
   if (options.group.empty()) options.group.push_back({key.name, "", key.public_key});
   STARLING_CHECK(options.self < options.group.size());
-  STARLING_TRY(raft_log, RaftLog::open(options.state_dir, options.job_id, options.self));
+  const std::size_t workers = options.wanted_workers;
+  const std::size_t files = files_of_coordinator(workers);
+  if (auto why = too_many_files(workers, "coordinator", files); !why.empty())
+    return Error(Code::kBadInput, std::move(why));
+  STARLING_TRY(raft_log,
+               RaftLog::open(options.state_dir, options.job_id, options.self,
+                             options.first_start ? RaftLog::Life::kFirst : RaftLog::Life::kLater));
+  Begun log;
+  log.entries = raft_log.take_entries();
+  const RaftLogSnapshot snapshot = raft_log.take_snapshot();
+  log.snapshot = {snapshot.index, snapshot.term, snapshot.data};
+  const auto begun = job_of(log.snapshot, log.entries);
+  if (begun && begun->job_hash != job_hash(options.job))
+    return other_job(options.state_dir, begun->job_hash, options.job);
+  if (!begun) leave_job_file(options.state_dir, options.job);
   GatewayOptions gateway;
   gateway.job = options.job_id;
   gateway.self = Incarnation{0, random_value<std::uint64_t>() | 1};
   gateway.key = options.key;
-  gateway.listen = GatewayOptions::Listen{options.address, options.allowed};
+  gateway.listen = GatewayOptions::Listen{options.address, options.allowed, {}};
+  gateway.listen->other_version = [log = Log(options.log, {{"coordinator", options.self}})](
+                                      const std::string& line) { log.warn(line); };
   for (std::uint32_t i = 0; i < options.group.size(); ++i)
     if (i != options.self) gateway.servers.push_back(options.group[i]);
 
+  const auto door = std::make_shared<Door>();
   auto actor = system.spawn<Coordinator, caf::detached>(
-      std::move(options), std::make_shared<RaftLog>(std::move(raft_log)));
-  auto started = Gateway::start(
-      std::move(gateway), [actor](Arrival arrival) { caf::anon_send(actor, std::move(arrival)); });
+      std::move(options), door, std::make_shared<RaftLog>(std::move(raft_log)), std::move(log));
+  gateway.listen->refused = [actor](const std::string& line) {
+    caf::anon_send(actor, KeyRefused{line});
+  };
+  auto started = Gateway::start(std::move(gateway), [actor, door](Arrival arrival) {
+    if (door->enter(arrival)) caf::anon_send(actor, std::move(arrival));
+  });
   if (!started) {
     caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
     return std::move(started).error();

@@ -24,7 +24,10 @@ struct CoordinatorOptions {
   KeyPair key;
   std::string address = "tcp://127.0.0.1:0";  // to listen on
   AllowList allowed;
-  std::string state_dir;                // of its log; made if it is not there
+  std::string state_dir;  // of its log; made if it is not there
+  // The group begins, and this member has never run. Never guessed from an empty folder: a member
+  // whose folder was emptied may have promised something, and asks the others first.
+  bool first_start = false;
   std::uint32_t wanted_workers = 1;     // the first epoch waits for them
   std::vector<Checkpoint> checkpoints;  // a new group goes on from the last; oldest first
   LogLevel log = LogLevel::kWarn;
@@ -38,10 +41,14 @@ struct CoordinatorHandle {
 
 // Opens log and gateway and spawns the actor. It understands
 //   follow_atom, caf::actor   that actor gets every Observed from now on, the last kLeader before
-//                             all others; kEnd is the last
+//                             all others; kEnd is the last but steps that are told late, also if
+//                             the job was over before
+//   ask_checkpoint_atom       has the members write a checkpoint now, if the job has any
+//   KeysChanged               revokes the keys that are not in it, and lets in those that are
 //   stop_atom                 ends it. After the job's end it goes on answering until then.
-// A failed write of the log ends the process with exit code 3: it must not be tried again.
-// Errors: as RaftLog::open and Gateway::start give them.
+// A log that cannot be written (it must not be tried again) or that turns out to be another job's
+// ends it: the last Observed is kGone then, with exit code 3 or 2.
+// Errors: kBadInput  the log is another job's; and as RaftLog::open and Gateway::start give them.
 Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, CoordinatorOptions options);
 
 }  // namespace starling::actors

@@ -30,28 +30,24 @@ void Gateway::broadcast_to_servers(Message body) {
 }
 
 bool Gateway::send_to(const Incarnation& to, Message body) {
-  return send_to(std::vector<Incarnation>{to}, std::move(body)) == 1;
-}
-
-std::size_t Gateway::send_to(const std::vector<Incarnation>& to, Message body) {
-  const auto shared = std::make_shared<const Message>(std::move(body));
-  std::size_t sent = 0;
-  for (const Incarnation& who : to) {
-    auto route = impl_->routes.find(who);
-    if (!route) {
-      impl_->drop(Drop::kNoRoute);
-      continue;
-    }
-    impl_->enqueue({std::nullopt, *std::move(route), shared});
-    ++sent;
+  auto route = impl_->routes.find(to);
+  if (!route) {
+    impl_->drop(Drop::kNoRoute);
+    return false;
   }
-  return sent;
+  impl_->enqueue(
+      {std::nullopt, *std::move(route), std::make_shared<const Message>(std::move(body))});
+  return true;
 }
 
 std::optional<std::string> Gateway::name_of(const Incarnation& who) const {
   auto route = impl_->routes.find(who);
   if (!route) return std::nullopt;
   return std::move(route->name);
+}
+
+void Gateway::allow(AllowList allowed) {
+  impl_->allow(std::move(allowed));
 }
 
 void Gateway::set_counter(std::uint64_t counter) {
@@ -61,6 +57,11 @@ void Gateway::set_counter(std::uint64_t counter) {
 LinkState Gateway::link(std::size_t server) const {
   STARLING_CHECK(server < impl_->link_states.size());
   return impl_->link_states[server];
+}
+
+std::string Gateway::other_version(std::size_t server) const {
+  STARLING_CHECK(server < impl_->link_states.size());
+  return version_line(impl_->options.servers[server].name, impl_->other_versions[server]);
 }
 
 std::uint64_t Gateway::dropped(Drop reason) const {

@@ -50,6 +50,12 @@ struct GatewayOptions {
   struct Listen {
     std::string address;  // "tcp://127.0.0.1:0": port 0 = any free one
     AllowList allowed;    // whoever else dials is refused in the handshake
+    // A line about somebody who was refused, for people; few, however many try. Called on a thread
+    // of the gateway, must not block. May be empty.
+    std::function<void(const std::string&)> refused{};
+    // A line for people about a client of another version, once each, on the gateway's thread. May
+    // be empty.
+    std::function<void(const std::string&)> other_version{};
   };
   std::optional<Listen> listen;
 
@@ -62,6 +68,7 @@ struct GatewayOptions {
   std::vector<Server> servers;
 
   std::size_t message_bytes_max = limits::kMessageBytes;
+  std::size_t newcomers_max = 1024;     // connections that have not shown who they are, of a server
   std::size_t backlog_messages = 1024;  // per server, while it cannot take them; then the oldest go
   std::chrono::milliseconds heartbeat{250};
   std::chrono::milliseconds heartbeat_timeout{1000};  // of silence, then the connection is over
@@ -70,20 +77,27 @@ struct GatewayOptions {
 enum class LinkState : std::uint8_t {
   kConnecting,  // no connection yet, or it broke; dialled again every 10 to 200 ms
   kUp,
-  kRefused,    // the server does not know our key
-  kWrongPeer,  // what listens there has not the server's key, or does not speak our protocol
+  kRefused,  // the server does not know our key
+  // What listens there breaks off every handshake, at once: it has not the server's key, or does
+  // not speak our protocol.
+  kWrongPeer,
+  kOtherVersion,  // the server speaks another version of our protocol: other_version() says which
 };
 
 enum class Drop : std::uint8_t {
   kWrongJob,
   kNotForMe,  // for another life of this process
   kOversize,
-  kMalformed,   // does not decode
-  kUnknown,     // of a kind or protocol version that this build does not know
-  kWrongKey,    // an incarnation that belongs to another key
-  kNoRoute,     // sending: the peer has no connection
-  kQueueFull,   // sending: the peer or we cannot take more
-  kLinkBroken,  // sending: waited for a connection that ended
+  kMalformed,     // does not decode
+  kUnknown,       // of a kind that this build does not know
+  kOtherVersion,  // of another version of the protocol; the sender is told ours
+  kWrongKey,      // an incarnation that belongs to another key
+  kRevoked,       // of a key that is no longer on the allow list
+  kWrongRole,     // what the owner of this key may not say
+  kNoRoute,       // sending: the peer has no connection
+  kQueueFull,     // sending: the peer or we cannot take more
+  kLinkBroken,    // sending: waited for a connection that ended
+  kNewcomer,      // no message: a connection that had to go before it showed who it is
   kCount,
 };
 
@@ -108,15 +122,19 @@ class Gateway {
   // To a client that has spoken to us. False: this life has never been heard here. True promises
   // nothing beyond an attempt.
   bool send_to(const Incarnation& to, Message body);
-  // The same message to several; returns to how many it is on its way.
-  std::size_t send_to(const std::vector<Incarnation>& to, Message body);
   // The name of the key of a client that has spoken to us.
   std::optional<std::string> name_of(const Incarnation& who) const;
+
+  // Of a server: lets in these and nobody else from now on. Whoever is left out is not heard any
+  // more, and its connections are closed.
+  void allow(AllowList allowed);
 
   // The counter that the leader gave to this life; part of every later message.
   void set_counter(std::uint64_t counter);
 
   LinkState link(std::size_t server) const;
+  // "coordinator-0 speaks version 3 of the protocol, this one 2", of a link in kOtherVersion.
+  std::string other_version(std::size_t server) const;
   std::uint64_t dropped(Drop reason) const;
   std::uint64_t refused_handshakes() const;  // by the server: keys that are not on the allow list
 

@@ -1,23 +1,37 @@
 #include "actors/gateway/poller.h"
 
 #include <sodium.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
 #include <vector>
 
+#include "actors/gateway/roles.h"
 #include "actors/gateway/self_check.h"
 #include "actors/sabotage.h"
 #include "core/base/check.h"
 #include "core/wire/codec.h"
+#include "core/wire/seal.h"
 
 namespace starling::actors {
 namespace {
 
-constexpr int kQueueMessages = 128;               // libzmq's, per connection and direction
+using Clock = std::chrono::steady_clock;
+
+constexpr int kQueueFrames = 128;  // libzmq's, per connection and direction
+// To one client of a server: as much as the largest message, which cannot be sent in two parts.
+constexpr int kQueueFramesToClient = static_cast<int>(limits::kMessageBytes / kPieceBytes) + 128;
+constexpr int kHandshakeMs = 3000;
+constexpr std::size_t kFilesLeft = 4;  // newcomers get one of so many files that may be open
 constexpr std::size_t kOutgoingMessages = 65536;  // from other threads to ours
+constexpr std::size_t kLinesMax = 256;            // about other versions
 constexpr int kReceivedAtOnce = 256;              // per socket, before the others get their turn
+// A busy server lets a handshake wait, for up to 3 s; what has another key breaks it off each time.
+constexpr std::chrono::milliseconds kAtOnce{1000};
+constexpr unsigned kBrokenOffMax = 5;
 
 // Never equal for two sockets, so that no connection can take another's place at a server; the
 // nonce is in it for whoever looks at a trace.
@@ -47,7 +61,25 @@ bool receive_last(Socket& socket, Frame& body) {
   return false;
 }
 
+// Strangers must leave files for those who have been let in.
+std::size_t newcomers_max(const GatewayOptions& options) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return options.newcomers_max;
+  return std::min<std::size_t>(options.newcomers_max, limit.rlim_cur / kFilesLeft);
+}
+
+PieceLimits piece_limits(const GatewayOptions& options) {
+  PieceLimits limits;
+  limits.message_bytes = options.message_bytes_max;
+  return limits;
+}
+
 }  // namespace
+
+std::string version_line(const std::string& name, std::uint16_t version) {
+  return name + " speaks version " + std::to_string(version) + " of the protocol, this one " +
+         std::to_string(kSealVersion);
+}
 
 // ---- Start and stop -----------------------------------------------------------------------------
 
@@ -55,8 +87,11 @@ Gateway::Impl::Impl(GatewayOptions o, ArrivalHandler handler, Context context)
     : options(std::move(o)),
       counter(options.self.counter),
       link_states(options.servers.size()),
+      other_versions(options.servers.size()),
       handler_(std::move(handler)),
-      context_(std::move(context)) {
+      context_(std::move(context)),
+      newcomers_(newcomers_max(options), std::chrono::milliseconds(kHandshakeMs)),
+      pieces_(piece_limits(options)) {
   for (auto& state : link_states) state = LinkState::kConnecting;
 }
 
@@ -83,16 +118,17 @@ Result<> Gateway::Impl::set_common(Socket& socket) const {
   const auto beat = static_cast<int>(options.heartbeat.count());
   const auto timeout = static_cast<int>(options.heartbeat_timeout.count());
   const std::pair<int, int> settings[] = {
-      {ZMQ_SNDHWM, kQueueMessages}, {ZMQ_RCVHWM, kQueueMessages},
+      {ZMQ_SNDHWM, kQueueFrames},   {ZMQ_RCVHWM, kQueueFrames},
       {ZMQ_HEARTBEAT_IVL, beat},    {ZMQ_HEARTBEAT_TIMEOUT, timeout},
-      {ZMQ_HEARTBEAT_TTL, timeout}, {ZMQ_HANDSHAKE_IVL, 3000},
+      {ZMQ_HEARTBEAT_TTL, timeout}, {ZMQ_HANDSHAKE_IVL, kHandshakeMs},
       {ZMQ_RECONNECT_IVL, 10},      {ZMQ_RECONNECT_IVL_MAX, 200},
       {ZMQ_IMMEDIATE, 1},           {ZMQ_IPV6, 1},
   };
   for (const auto& [option, value] : settings) {
     STARLING_TRY(socket.set(option, value));
   }
-  return socket.set_bytes_max(options.message_bytes_max);
+  // Also of what comes before the handshake is over, from anybody.
+  return socket.set_bytes_max(kFrameBytes);
 }
 
 // The handler comes first: until it answers nobody is let in.
@@ -106,6 +142,7 @@ Result<> Gateway::Impl::open_server() {
   // others.
   STARLING_TRY(router.set(ZMQ_ROUTER_HANDOVER, 1));
   STARLING_TRY(router.set(ZMQ_BACKLOG, 1024));
+  STARLING_TRY(router.set(ZMQ_SNDHWM, kQueueFramesToClient));
   STARLING_TRY(secure_server(router, options.key));
   STARLING_TRY(router.bind(options.listen->address));
   const std::string endpoint = router.endpoint();
@@ -113,6 +150,9 @@ Result<> Gateway::Impl::open_server() {
     STARLING_TRY(check_admission(context_, endpoint, options.key.public_key, *zap_));
   }
   refused_handshakes = 0;  // without our own stranger
+  if (options.listen->refused) zap_->tell(options.listen->refused);
+  STARLING_TRY(monitor, Monitor::make(context_, router));
+  router_monitor_.emplace(std::move(monitor));
   port = static_cast<std::uint16_t>(std::atoi(endpoint.c_str() + endpoint.rfind(':') + 1));
   router_.emplace(std::move(router));
   return ok();
@@ -137,6 +177,7 @@ void Gateway::Impl::stop() {
   wakeup_.signal();
   if (thread_.joinable()) thread_.join();
   links_.clear();
+  router_monitor_.reset();
   router_.reset();
   zap_.reset();
   context_.close();
@@ -150,6 +191,7 @@ void Gateway::Impl::run() {
     // Ends of connections before messages to send: what waited for a dead peer must not reach the
     // next.
     for (std::size_t place = 0; place < links_.size(); ++place) watch(place);
+    if (router_) watch_newcomers();
     take_outgoing();
     for (auto& link : links_) send_backlog(link);
     if (router_) receive_from_clients();
@@ -162,7 +204,10 @@ void Gateway::Impl::run() {
 void Gateway::Impl::wait() {
   std::vector<zmq_pollitem_t> items;
   items.push_back({nullptr, wakeup_.fd(), ZMQ_POLLIN, 0});
-  if (router_) items.push_back({router_->handle(), 0, ZMQ_POLLIN, 0});
+  if (router_) {
+    items.push_back({router_->handle(), 0, ZMQ_POLLIN, 0});
+    items.push_back({router_monitor_->handle(), 0, ZMQ_POLLIN, 0});
+  }
   for (auto& link : links_) {
     const short out = link.backlog.empty() ? 0 : ZMQ_POLLOUT;
     items.push_back({link.monitor.handle(), 0, ZMQ_POLLIN, 0});
@@ -182,12 +227,38 @@ void Gateway::Impl::watch(std::size_t place) {
     } else if (*event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
       state = LinkState::kRefused;
     } else if (*event != ZMQ_EVENT_DISCONNECTED) {
-      state = LinkState::kWrongPeer;
-    } else if (state == LinkState::kUp) {
+      const auto now = Clock::now();
+      link.broken_off = now - link.broken_off_at < kAtOnce ? link.broken_off + 1 : 1;
+      link.broken_off_at = now;
+      if (link.broken_off >= kBrokenOffMax) state = LinkState::kWrongPeer;
+    } else if (state == LinkState::kUp || state == LinkState::kOtherVersion) {
       state = LinkState::kConnecting;
       link.peer = {};
+      link.sent = 0;
+      pieces_.forget(options.servers[place].name);
       for (; !link.backlog.empty(); link.backlog.pop_front()) drop(Drop::kLinkBroken);
     }
+  }
+}
+
+void Gateway::Impl::allow(AllowList allowed) {
+  STARLING_CHECK(zap_ != nullptr);
+  zap_->replace(allowed);
+  routes.forget_all_but(allowed);
+}
+
+// Whoever is let in is not asked here, only by ZapHandler; this is about how many may be unknown.
+void Gateway::Impl::watch_newcomers() {
+  while (const auto event = router_monitor_->next()) {
+    const int number = router_monitor_->value();
+    if (*event == ZMQ_EVENT_DISCONNECTED) newcomers_.settled(number);
+    if (*event != ZMQ_EVENT_ACCEPTED) continue;
+    const auto gone = newcomers_.came({number, collectives::peer_of(number)}, Clock::now());
+    if (!gone) continue;
+    // The library has no call that ends one connection. Its number may be another's by now.
+    if (!gone->from.host.empty() && collectives::peer_of(gone->number) == gone->from)
+      ::shutdown(gone->number, SHUT_RDWR);
+    drop(Drop::kNewcomer);
   }
 }
 
@@ -219,30 +290,58 @@ void Gateway::Impl::take_outgoing() {
     if (link.backlog.size() > options.backlog_messages) send_backlog(link);
     if (link.backlog.size() > options.backlog_messages) {
       link.backlog.pop_front();
+      link.sent = 0;
       drop(Drop::kQueueFull);
     }
   }
 }
 
 void Gateway::Impl::send_backlog(Link& link) {
-  for (; !link.backlog.empty() && link.socket.writable(); link.backlog.pop_front()) {
-    const Bytes bytes = encode(options.job, self(), link.peer, *link.backlog.front());
-    if (bytes.size() > options.message_bytes_max)
-      drop(Drop::kOversize);
-    else if (zmq_send(link.socket.handle(), bytes.data(), bytes.size(), ZMQ_DONTWAIT) < 0)
-      return;  // the connection has just ended, or is full after all: the next turn decides
+  while (!link.backlog.empty() && link.socket.writable() && send_front(link)) {
   }
+}
+
+// The next piece of the first message. False: the connection has just ended, or is full after all;
+// the next turn decides.
+bool Gateway::Impl::send_front(Link& link) {
+  if (link.sent == 0) link.front = encode(options.job, self(), link.peer, *link.backlog.front());
+  const bool oversize = link.front.size() > options.message_bytes_max;
+  if (oversize) drop(Drop::kOversize);
+  const std::size_t pieces = pieces_of(link.front);
+  if (!oversize) {
+    const Bytes piece = pieces == 1 ? Bytes{} : piece_of(link.front, link.sent);
+    const ByteView frame = pieces == 1 ? ByteView(link.front) : ByteView(piece);
+    if (zmq_send(link.socket.handle(), frame.data(), frame.size(), ZMQ_DONTWAIT) < 0) return false;
+    if (++link.sent < pieces) return true;
+  }
+  link.backlog.pop_front();
+  link.front = {};
+  link.sent = 0;
+  return true;
 }
 
 void Gateway::Impl::send_on_route(const Route& route, const Message& body) {
   const Bytes bytes = encode(options.job, self(), route.who, body);
   if (bytes.size() > options.message_bytes_max) return drop(Drop::kOversize);
+  const std::size_t pieces = pieces_of(bytes);
+  if (pieces == 1) {
+    send_frame(route.routing_id, bytes);
+    return;
+  }
+  for (std::size_t n = 0; n < pieces; ++n)
+    if (!send_frame(route.routing_id, piece_of(bytes, n))) return;
+}
+
+bool Gateway::Impl::send_frame(const std::string& routing_id, ByteView frame) {
   void* socket = router_->handle();
+  const auto failed = [this] {
+    drop(zmq_errno() == EHOSTUNREACH ? Drop::kNoRoute : Drop::kQueueFull);
+    return false;
+  };
   // Mandatory routing refuses the address already; the second part then always fits.
-  if (zmq_send(socket, route.routing_id.data(), route.routing_id.size(),
-               ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
-    return drop(zmq_errno() == EHOSTUNREACH ? Drop::kNoRoute : Drop::kQueueFull);
-  if (zmq_send(socket, bytes.data(), bytes.size(), ZMQ_DONTWAIT) < 0) drop(Drop::kQueueFull);
+  if (zmq_send(socket, routing_id.data(), routing_id.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
+    return failed();
+  return zmq_send(socket, frame.data(), frame.size(), ZMQ_DONTWAIT) >= 0 || failed();
 }
 
 // ---- In -----------------------------------------------------------------------------------------
@@ -252,6 +351,8 @@ std::optional<Drop> Gateway::Impl::fault_of(ByteView bytes, Envelope& out) const
   const auto why = [](const Error& error) {
     return error.code() == Code::kStale ? Drop::kUnknown : Drop::kMalformed;
   };
+  const auto version = seal_version(bytes);
+  if (version && *version != kSealVersion) return Drop::kOtherVersion;
   const auto head = decode_head(bytes);
   if (!head) return why(head.error());
   if (head.value().job != options.job) return Drop::kWrongJob;
@@ -273,22 +374,55 @@ void Gateway::Impl::receive_from_clients() {
       drop(Drop::kMalformed);
       continue;
     }
-    admit_client(id.text(), body.user_id(), body.bytes());
+    newcomers_.settled(body.source_fd());
+    const Sender sender = sender_of(body.user_id());
+    if (!sender.name.empty() && !zap_->admits(sender)) {
+      // ZeroMQ cannot close one connection of a ROUTER; its peer's end can be made to look gone.
+      // Should the number be another connection's by now, that one is dialled again.
+      ::shutdown(body.source_fd(), SHUT_RDWR);
+      drop(Drop::kRevoked);
+      continue;
+    }
+    const std::string connection = id.text();
+    if (const auto message = whole(connection, body.user_id(), body.bytes()))
+      admit_client(connection, sender, *message);
   }
 }
 
-void Gateway::Impl::admit_client(const std::string& routing_id, const std::string& sender,
+std::optional<ByteView> Gateway::Impl::whole(const std::string& connection, const std::string& key,
+                                             ByteView frame) {
+  const auto [outcome, message] = pieces_.take(connection, key, frame);
+  if (outcome == Pieces::Outcome::kWhole) return message;
+  if (outcome == Pieces::Outcome::kOversize) drop(Drop::kOversize);
+  if (outcome == Pieces::Outcome::kMisplaced) drop(Drop::kMalformed);
+  return std::nullopt;
+}
+
+// So that a worker of another version ends with a line instead of waiting for an answer.
+void Gateway::Impl::answer_version(const std::string& routing_id, const std::string& sender,
+                                   ByteView bytes) {
+  std::string line = version_line(sender, *seal_version(bytes));
+  const bool is_new = told_versions_.size() < kLinesMax && told_versions_.insert(line).second;
+  if (is_new && options.listen->other_version) options.listen->other_version(line);
+  if (!says_version(bytes)) send_frame(routing_id, seal(SealKind::kVersion, {}));
+}
+
+void Gateway::Impl::admit_client(const std::string& routing_id, const Sender& sender,
                                  ByteView bytes) {
-  if (sender.empty()) return drop(Drop::kWrongKey);
+  if (sender.name.empty()) return drop(Drop::kWrongKey);
   Envelope envelope;
   if (const auto fault = fault_of(bytes, envelope)) {
     drop(*fault);
+    if (*fault == Drop::kOtherVersion) answer_version(routing_id, sender.name, bytes);
     // The sender takes us for our former life; any answer of ours tells it better.
-    if (*fault == Drop::kNotForMe) send_on_route({routing_id, sender, envelope.from}, LeaderHint{});
+    if (*fault == Drop::kNotForMe)
+      send_on_route({routing_id, sender.name, sender.public_key, envelope.from}, LeaderHint{});
     return;
   }
-  if (!routes.learn(envelope.from, routing_id, sender)) return drop(Drop::kWrongKey);
-  handler_({std::move(envelope.body), envelope.from, sender, std::nullopt,
+  if (!may_say(role_of(sender.name), envelope.body)) return drop(Drop::kWrongRole);
+  if (!routes.learn(envelope.from, routing_id, sender.name, sender.public_key))
+    return drop(Drop::kWrongKey);
+  handler_({std::move(envelope.body), envelope.from, sender.name, std::nullopt,
             std::chrono::steady_clock::now()});
 }
 
@@ -303,9 +437,15 @@ void Gateway::Impl::receive_from_server(std::size_t place) {
       drop(Drop::kMalformed);
       continue;
     }
+    const auto message = whole(options.servers[place].name, {}, body.bytes());
+    if (!message) continue;
     Envelope envelope;
-    if (const auto fault = fault_of(body.bytes(), envelope)) {
+    if (const auto fault = fault_of(*message, envelope)) {
       drop(*fault);
+      if (*fault == Drop::kOtherVersion) {
+        other_versions[place] = *seal_version(*message);
+        link_states[place] = LinkState::kOtherVersion;
+      }
       continue;
     }
     link.peer = envelope.from;

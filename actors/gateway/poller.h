@@ -6,12 +6,15 @@
 #include <atomic>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "actors/gateway/gateway.h"
+#include "actors/gateway/pieces.h"
 #include "actors/gateway/routes.h"
 #include "actors/gateway/socket.h"
 #include "actors/gateway/zap.h"
+#include "collectives/tcp/newcomers.h"
 
 namespace starling::actors {
 
@@ -32,7 +35,15 @@ struct Link {
   // Whom the other end said to be since this connection stands; nonce 0 before its first message.
   Incarnation peer;
   std::deque<SharedMessage> backlog;
+  // Handshakes in a row that broke off within kAtOnce of the one before.
+  unsigned broken_off = 0;
+  std::chrono::steady_clock::time_point broken_off_at;
+  Bytes front;           // the first of them encoded, once a part of it is sent
+  std::size_t sent = 0;  // pieces of it
 };
+
+// What people are told about a peer of another version.
+std::string version_line(const std::string& name, std::uint16_t version);
 
 class Gateway::Impl {
  public:
@@ -40,6 +51,7 @@ class Gateway::Impl {
   ~Impl() { stop(); }
 
   void enqueue(Outgoing message);
+  void allow(AllowList allowed);
   void drop(Drop reason) { ++drops[static_cast<std::size_t>(reason)]; }
   void stop();
 
@@ -48,7 +60,8 @@ class Gateway::Impl {
   Routes routes;
   std::atomic<std::uint64_t> counter;
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(Drop::kCount)> drops{};
-  std::deque<std::atomic<LinkState>> link_states;  // one per server
+  std::deque<std::atomic<LinkState>> link_states;         // one per server, as the next
+  std::deque<std::atomic<std::uint16_t>> other_versions;  // of kOtherVersion
   std::atomic<std::uint64_t> refused_handshakes{0};
 
  private:
@@ -60,15 +73,23 @@ class Gateway::Impl {
   void run();
   void wait();
   void watch(std::size_t place);
+  void watch_newcomers();
   void take_outgoing();
   void send_backlog(Link& link);
+  bool send_front(Link& link);
   void send_on_route(const Route& route, const Message& body);
+  // One frame to the client at the other end of a connection; false: dropped.
+  bool send_frame(const std::string& routing_id, ByteView frame);
   void receive_from_clients();
   void receive_from_server(std::size_t place);
-  void admit_client(const std::string& routing_id, const std::string& sender, ByteView bytes);
+  void admit_client(const std::string& routing_id, const Sender& sender, ByteView bytes);
   // Reads an envelope and says why it is not for us, if so; `out.from` is then as far as it was
   // read.
   std::optional<Drop> fault_of(ByteView bytes, Envelope& out) const;
+  // The message that a frame completes, if it does.
+  std::optional<ByteView> whole(const std::string& connection, const std::string& key,
+                                ByteView frame);
+  void answer_version(const std::string& routing_id, const std::string& sender, ByteView bytes);
   Incarnation self() const { return {counter, options.self.nonce}; }
 
   const ArrivalHandler handler_;
@@ -83,6 +104,10 @@ class Gateway::Impl {
   Context context_;
   std::unique_ptr<ZapHandler> zap_;
   std::optional<Socket> router_;
+  std::optional<Monitor> router_monitor_;
+  collectives::Newcomers newcomers_;
+  Pieces pieces_;
+  std::set<std::string> told_versions_;
   std::deque<Link> links_;
   std::thread thread_;
 };

@@ -7,11 +7,13 @@ namespace {
 constexpr std::size_t kIncarnationsPerKey = 16;
 }
 
-bool Routes::learn(const Incarnation& who, const std::string& routing_id, const std::string& name) {
+bool Routes::learn(const Incarnation& who, const std::string& routing_id, const std::string& name,
+                   const std::string& public_key) {
   const std::lock_guard lock(mutex_);
   const auto known = by_nonce_.find(who.nonce);
   if (known != by_nonce_.end()) {
-    if (known->second.route.name != name) return false;
+    if (known->second.route.name != name || known->second.route.public_key != public_key)
+      return false;
     known->second.route.routing_id = routing_id;
     known->second.route.who = who;
     known->second.heard = ++clock_;
@@ -27,9 +29,19 @@ bool Routes::learn(const Incarnation& who, const std::string& routing_id, const 
     by_nonce_.erase(oldest);
     --count;
   }
-  by_nonce_.emplace(who.nonce, Known{{routing_id, name, who}, ++clock_});
+  by_nonce_.emplace(who.nonce, Known{{routing_id, name, public_key, who}, ++clock_});
   ++count;
   return true;
+}
+
+void Routes::forget_all_but(const AllowList& allowed) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(by_nonce_, [&](const auto& known) {
+    const auto found = allowed.find(known.second.route.public_key);
+    if (found != allowed.end() && found->second == known.second.route.name) return false;
+    --incarnations_of_[known.second.route.name];
+    return true;
+  });
 }
 
 std::optional<Route> Routes::find(const Incarnation& who) const {

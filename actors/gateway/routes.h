@@ -9,12 +9,14 @@
 #include <string>
 
 #include "core/base/ids.h"
+#include "core/base/keys.h"
 
 namespace starling::actors {
 
 struct Route {
   std::string routing_id;  // ROUTER's name of the connection
   std::string name;        // of the key; proven by CURVE
+  std::string public_key;  // Z85
   Incarnation who;
 };
 
@@ -24,7 +26,10 @@ class Routes {
   // A message of `who` came over `routing_id`. False: this incarnation belongs to another key, so
   // the sender is not who it says. A key keeps its 16 latest incarnations (a worker, its guard and
   // their former lives), so that the table is bounded by the allow list.
-  bool learn(const Incarnation& who, const std::string& routing_id, const std::string& name);
+  bool learn(const Incarnation& who, const std::string& routing_id, const std::string& name,
+             const std::string& public_key);
+  // Nothing goes to whoever is not on this list any more.
+  void forget_all_but(const AllowList& allowed);
   std::optional<Route> find(const Incarnation& who) const;
   std::size_t size() const;
 

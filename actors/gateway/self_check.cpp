@@ -24,6 +24,7 @@ Result<Answer> dial(const Context& context, const std::string& endpoint,
                     const std::string& server_public_key, const KeyPair& own) {
   STARLING_TRY(socket, Socket::make(context, ZMQ_DEALER));
   STARLING_TRY(socket.set(ZMQ_LINGER, 0));
+  STARLING_TRY(socket.set(ZMQ_IPV6, 1));
   STARLING_TRY(secure_client(socket, own, server_public_key));
   STARLING_TRY(monitor, Monitor::make(context, socket));
   STARLING_TRY(socket.connect(endpoint));

@@ -16,7 +16,10 @@ namespace {
 constexpr int kZeroCopyRecv = 10;
 constexpr int kZapEnforceDomain = 93;
 
+// Descriptors and memory that are not to be had are no bug of ours.
 Error library_error(const std::string& what, Code code = Code::kInternal) {
+  const int error = zmq_errno();
+  if (error == EMFILE || error == ENFILE || error == ENOMEM) code = Code::kUnavailable;
   return Error(code, what + ": " + zmq_strerror(zmq_errno()));
 }
 
@@ -95,7 +98,8 @@ Result<Monitor> Monitor::make(const Context& context, const Socket& watched) {
   const std::string address = "inproc://monitor-" + std::to_string(++number);
   constexpr int kEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
                           ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                          ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_DISCONNECTED;
+                          ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_DISCONNECTED |
+                          ZMQ_EVENT_ACCEPTED;
   if (zmq_socket_monitor(watched.handle(), address.c_str(), kEvents) != 0)
     return library_error("cannot watch a ZeroMQ socket");
   STARLING_TRY(pair, Socket::make(context, ZMQ_PAIR));
@@ -104,7 +108,9 @@ Result<Monitor> Monitor::make(const Context& context, const Socket& watched) {
 }
 
 Monitor::Monitor(Monitor&& o) noexcept
-    : watched_(std::exchange(o.watched_, nullptr)), socket_(std::move(o.socket_)) {}
+    : watched_(std::exchange(o.watched_, nullptr)),
+      socket_(std::move(o.socket_)),
+      value_(o.value_) {}
 
 Monitor::~Monitor() {
   if (watched_ != nullptr) zmq_socket_monitor(watched_, nullptr, 0);
@@ -116,8 +122,11 @@ std::optional<unsigned> Monitor::next() {
   Frame address;
   if (event.more()) address.receive(socket_);
   std::uint16_t number = 0;
-  if (event.bytes().size() < sizeof number) return std::nullopt;
+  std::int32_t value = 0;
+  if (event.bytes().size() < sizeof number + sizeof value) return std::nullopt;
   std::memcpy(&number, event.bytes().data(), sizeof number);
+  std::memcpy(&value, event.bytes().data() + sizeof number, sizeof value);
+  value_ = value;
   return number;
 }
 

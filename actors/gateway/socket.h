@@ -78,6 +78,8 @@ class Frame {
     const auto view = bytes();
     return {view.begin(), view.end()};
   }
+  // The connection that it came over; -1 where it came over none.
+  int source_fd() { return zmq_msg_get(&message_, ZMQ_SRCFD); }
   // The name that our ZAP handler gave to the key of the connection; empty if there is none.
   std::string user_id() {
     const char* name = zmq_msg_gets(&message_, "User-Id");
@@ -95,6 +97,8 @@ class Monitor {
   static Result<Monitor> make(const Context& context, const Socket& watched);
   // The next event (ZMQ_EVENT_...), if there is one.
   std::optional<unsigned> next();
+  // What that event tells besides: of ZMQ_EVENT_ACCEPTED and _DISCONNECTED which connection.
+  int value() const { return value_; }
   void* handle() const { return socket_.handle(); }
   Monitor(Monitor&& o) noexcept;
   Monitor& operator=(Monitor&&) = delete;
@@ -106,6 +110,7 @@ class Monitor {
   Monitor(void* watched, Socket socket) : watched_(watched), socket_(std::move(socket)) {}
   void* watched_;  // null: moved from
   Socket socket_;
+  int value_ = 0;
 };
 
 // Sets what makes a socket the server of an encrypted connection that asks our ZAP handler, or its

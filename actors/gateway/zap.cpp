@@ -6,6 +6,15 @@
 #include "actors/sabotage.h"
 
 namespace starling::actors {
+namespace {
+constexpr std::size_t kFormerMax = 16384;  // names that are remembered of keys that were revoked
+}
+
+Sender sender_of(const std::string& user_id) {
+  const auto blank = user_id.find(' ');
+  if (blank == std::string::npos) return {};
+  return {user_id.substr(0, blank), user_id.substr(blank + 1)};
+}
 
 Result<std::unique_ptr<ZapHandler>> ZapHandler::start(const Context& context, AllowList allowed,
                                                       std::atomic<std::uint64_t>& refused) {
@@ -36,6 +45,39 @@ void ZapHandler::forbid(const std::string& public_key) {
   allowed_.erase(public_key);
 }
 
+void ZapHandler::replace(AllowList allowed) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, name] : allowed_) {
+    if (former_.size() >= kFormerMax) break;
+    former_[key] = name;
+  }
+  allowed_ = std::move(allowed);
+}
+
+bool ZapHandler::admits(const Sender& sender) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = allowed_.find(sender.public_key);
+  return sabotage::accepts_strangers() || (found != allowed_.end() && found->second == sender.name);
+}
+
+void ZapHandler::tell(std::function<void(const std::string&)> refused) {
+  const std::lock_guard lock(mutex_);
+  tell_ = std::move(refused);
+}
+
+void ZapHandler::say_refused(const std::string& public_key, const std::string& address) {
+  std::function<void(const std::string&)> tell;
+  Refusal refusal{public_key, "", address};
+  {
+    const std::lock_guard lock(mutex_);
+    tell = tell_;
+    const auto former = former_.find(public_key);
+    if (former != former_.end()) refusal.name = former->second;
+  }
+  if (!tell) return;
+  if (const auto line = refusals_.line(refusal, Refusals::Clock::now())) tell(*line);
+}
+
 void ZapHandler::run() {
   while (!stopping_) {
     zmq_pollitem_t items[] = {{socket_.handle(), 0, ZMQ_POLLIN, 0},
@@ -55,11 +97,12 @@ void ZapHandler::answer() {
     more = frame.more();
     if (question.size() < 8) question.push_back(frame.text());
   }
-  std::string name;
+  std::string key_text, name;
   if (question.size() == 7 && question[0] == "1.0" && question[2] == kZapDomain &&
       question[5] == "CURVE" && question[6].size() == 32) {
     const auto& key = question[6];
-    name = name_of(z85_encode({reinterpret_cast<const std::uint8_t*>(key.data()), key.size()}));
+    key_text = z85_encode({reinterpret_cast<const std::uint8_t*>(key.data()), key.size()});
+    name = name_of(key_text);
   }
   const bool known = !name.empty();
   if (!known) ++refused_;
@@ -67,18 +110,19 @@ void ZapHandler::answer() {
                                question.size() > 1 ? question[1] : "",
                                known ? "200" : "400",
                                known ? "OK" : "key is not on the allow list",
-                               name,
+                               known ? name + " " + key_text : "",
                                ""};
   for (std::size_t i = 0; i < std::size(parts); ++i)
     zmq_send(socket_.handle(), parts[i].data(), parts[i].size(),
              i + 1 < std::size(parts) ? ZMQ_SNDMORE : 0);
+  if (!known) say_refused(key_text, question.size() > 3 ? question[3] : "");
 }
 
 std::string ZapHandler::name_of(const std::string& public_key) const {
   const std::lock_guard lock(mutex_);
   const auto found = allowed_.find(public_key);
   if (found != allowed_.end()) return found->second;
-  return sabotage::accepts_strangers() ? "stranger" : "";
+  return sabotage::accepts_strangers() ? "worker-9999" : "";  // what a worker may say
 }
 
 }  // namespace starling::actors

@@ -1,22 +1,33 @@
 #pragma once
 // Who is let in: the answer to libzmq's question about every new connection (ZAP, ZeroMQ RFC 27).
 //
-// Only keys of the allow list get a yes, and their name becomes the User-Id of every message of
-// that connection. Anything odd in a question gets a no; if the handler's thread ended, libzmq
-// would refuse everybody, since the domain is enforced (secure_server).
+// Only keys of the allow list get a yes, and name and key become the User-Id of every message of
+// that connection: the list may change while it stands. Anything odd in a question gets a no; if
+// the handler's thread ended, libzmq would refuse everybody, since the domain is enforced
+// (secure_server).
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 
+#include "actors/gateway/refusals.h"
 #include "actors/gateway/socket.h"
 #include "core/base/keys.h"
 #include "core/base/result.h"
 
 namespace starling::actors {
+
+// The owner of a connection, proven by CURVE.
+struct Sender {
+  std::string name;  // empty: nobody
+  std::string public_key;
+};
+// Of a User-Id.
+Sender sender_of(const std::string& user_id);
 
 // Threads: owns one thread; all functions may be called from any other.
 class ZapHandler {
@@ -31,19 +42,28 @@ class ZapHandler {
 
   void allow(const std::string& public_key, const std::string& name);
   void forbid(const std::string& public_key);
+  // From now on these and nobody else. Connections that stand are not asked again: admits() tells.
+  void replace(AllowList allowed);
+  bool admits(const Sender& sender) const;
+  // Called on the handler's thread with the lines of Refusals, from now on; must not block.
+  void tell(std::function<void(const std::string&)> refused);
 
  private:
   ZapHandler(Socket socket, AllowList allowed, std::atomic<std::uint64_t>& refused);
   void run();
   void answer();
   std::string name_of(const std::string& public_key) const;
+  void say_refused(const std::string& public_key, const std::string& address);
 
   Socket socket_;  // owned by thread_
   const Wakeup stop_;
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t>& refused_;
   mutable std::mutex mutex_;
-  AllowList allowed_;  // guarded by mutex_
+  AllowList allowed_;                             // guarded by mutex_
+  AllowList former_;                              // guarded by mutex_; were allowed once
+  std::function<void(const std::string&)> tell_;  // guarded by mutex_
+  Refusals refusals_;                             // of thread_
   std::thread thread_;
 };
 

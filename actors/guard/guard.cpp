@@ -95,7 +95,7 @@ sigset_t guarded_signals() {
   ::close(ready);
   const int status = told ? worker(lock.life()) : 5;
   // Any other end is a death to be told: peers need not wait for the lease.
-  if (status == 0 || status == kFencedStatus) lock.let_go();
+  if (status == 0 || status == kFencedStatus || status == kNotHereStatus) lock.let_go();
   std::fflush(nullptr);
   ::_exit(status);
 }

@@ -37,10 +37,10 @@ struct SharedLife {
 
 // Forks; `worker` runs in the child and its result becomes the child's exit status. The guard
 // passes SIGTERM and SIGINT on to it, and returns how it ended: its exit status, or 128 + the
-// signal that killed it. Every end but 0 and kFencedStatus has then been told to the coordinators.
-// Both processes run with SIGTERM, SIGINT and SIGCHLD blocked: the child is to wait for them.
-// Must be called before the process has threads (ZeroMQ and CAF do not survive a fork).
-// Errors: kUnavailable  no memory or process to be had.
+// signal that killed it. Every end but 0, kFencedStatus and kNotHereStatus has then been told to
+// the coordinators. Both processes run with SIGTERM, SIGINT and SIGCHLD blocked: the child is to
+// wait for them. Must be called before the process has threads (ZeroMQ and CAF do not survive a
+// fork). Errors: kUnavailable  no memory or process to be had.
 Result<int> run_guard(const GuardOptions& options, const std::function<int(SharedLife&)>& worker);
 
 }  // namespace starling::actors

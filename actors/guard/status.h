@@ -1,9 +1,12 @@
 #pragma once
-// Exit statuses of a worker process after which its guard starts a new life. Between the two only.
+// Exit statuses of a worker process that mean something to its guard.
 
 namespace starling::actors {
 
+// Its guard starts a new life. Between the two only.
 inline constexpr int kFencedStatus = 75;   // it was left out of a plan
 inline constexpr int kDamagedStatus = 76;  // its memory changed: a death, told to the coordinators
+// The job is done, and this worker does not have the model that it was to save. No death.
+inline constexpr int kNotHereStatus = 6;
 
 }  // namespace starling::actors

@@ -63,7 +63,7 @@ class Archive : public caf::event_based_actor {
     STARLING_TRY(manifest, read_manifest(dir(), order.version));
     if (manifest.segments != layout.segments() ||
         manifest.segment_blocks != layout.segment_blocks() ||
-        manifest.state_hash != state_hash(setup_->job))
+        !may_go_on_from(setup_->job, manifest.state_hash))
       return Error(Code::kCorrupt, "the checkpoint of step " + std::to_string(order.version) +
                                        " is of another job");
     std::map<SegmentId, std::pair<const Shard*, const SegmentDigest*>> places;
@@ -74,6 +74,7 @@ class Archive : public caf::event_based_actor {
     for (const SegmentId s : order.segments) {
       const auto& [shard, digest] = places.at(s);  // the manifest has every segment
       STARLING_TRY(reader.read(*shard, *digest, *states));
+      ++*order.read;
     }
     record = manifest.record;
     return states;

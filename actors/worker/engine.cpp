@@ -1,8 +1,10 @@
 #include "actors/worker/engine.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
+#include "actors/files.h"
 #include "actors/guard/status.h"
 #include "actors/sabotage.h"
 #include "actors/scheduling.h"
@@ -17,6 +19,11 @@ using collectives::Arrival;
 
 namespace {
 
+// Ten in a lease; a long lease is for machines that are late, and no reason to hear of progress late.
+std::uint64_t heartbeat_ms(const Job& job) {
+  return std::min<std::uint64_t>(job.lease_ms / 10, 100);
+}
+
 elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   elastic::WorkerConfig config;
   config.micro_batches = setup.job.micro_batches;
@@ -24,7 +31,7 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.segments = setup.layout->segments();
   config.digest_every = setup.job.digest_every;
   config.checkpoint_every = setup.job.checkpoint.every;
-  config.heartbeat_ms = std::max<std::uint64_t>(10, setup.job.lease_ms / 10);
+  config.heartbeat_ms = std::max<std::uint64_t>(10, heartbeat_ms(setup.job));
   config.coordinator_timeout_ms = setup.job.coordinator_timeout_ms;
   return config;
 }
@@ -71,6 +78,10 @@ void Engine::feed_time() {
 
 void Engine::tick() {
   closed_.clear();
+  if (loading_) {
+    const auto all = static_cast<std::uint32_t>(loading_->segments.size());
+    handle(event::Loading{loading_->epoch, all - std::min<std::uint32_t>(all, *loading_->read)});
+  }
   feed_time();
 }
 
@@ -85,6 +96,10 @@ void Engine::on_message(const Message& message) {
 void Engine::on_notice(const Notice& notice) {
   feed_time();
   handle(event::NoticeGiven{notice});
+}
+
+void Engine::on_data(const Digest& data) {
+  handle(event::DataHashed{data});
 }
 
 void Engine::on_micro_batch(Version version, const LedgerRow& row, std::chrono::nanoseconds took) {
@@ -128,21 +143,18 @@ void Engine::handle(elastic::WorkerEvent e) {
 // ---- Control ----------------------------------------------------------------------------------
 
 void Engine::execute(const ToCoordinators& c) {
-  if (std::holds_alternative<Heartbeat>(c.body)) {
-    heartbeat_ = c.body;
-    breathed_ = std::chrono::steady_clock::now();
-  }
+  if (std::holds_alternative<Heartbeat>(c.body)) breathed_ = std::chrono::steady_clock::now();
   if (const auto* progress = std::get_if<Progress>(&c.body); progress && progress->step_ms == 0) {
     Progress timed = *progress;
     const auto now = std::chrono::steady_clock::now();
     timed.step_ms = std::chrono::duration<double, std::milli>(now - passed_).count();
     timed.pause = pause_.passed(now);
     passed_ = now;
-    calls_.to_coordinators(timed);
+    calls_.to_coordinators(timed, c.turn);
     return handle(event::StepTimed{timed.record.version, timed.step_ms, timed.pause});
   }
   if (std::holds_alternative<Report>(c.body)) pause_.mark(PauseClock::kReported);
-  calls_.to_coordinators(c.body);
+  calls_.to_coordinators(c.body, c.turn);
 }
 
 void Engine::at(WorkPhase phase) {
@@ -151,10 +163,10 @@ void Engine::at(WorkPhase phase) {
 
 void Engine::breathe() {
   const auto now = std::chrono::steady_clock::now();
-  const std::chrono::milliseconds due(options_.setup->job.lease_ms / 10);
+  const std::chrono::milliseconds due(heartbeat_ms(options_.setup->job));
   if (now - breathed_ < due) return;
   breathed_ = now;
-  calls_.to_coordinators(heartbeat_);
+  calls_.to_coordinators(worker_.heartbeat(), {});
 }
 
 void Engine::execute(const Exit& c) {
@@ -167,7 +179,7 @@ void Engine::end_damaged(const char* what, SegmentId segment) {
   const auto& tensor = layout_.tensors()[layout_.tensor_of(layout_.first_block(segment))].spec;
   std::string reason = options_.join.name + ": " + what + " of segment " + std::to_string(segment) +
                        " (" + tensor.name + ") changed in memory";
-  execute(Exit{kDamagedStatus, false, std::move(reason), std::nullopt});
+  execute(Exit{kDamagedStatus, false, std::move(reason), std::nullopt, false, false});
 }
 
 // ---- State ------------------------------------------------------------------------------------
@@ -232,7 +244,14 @@ void Engine::execute(const ComputeNorm& c) {
 
 void Engine::execute(const ComputeDigest& c) {
   at(WorkPhase::kEnd);
-  handle(event::DigestReady{c.epoch, c.version, state_.digest_part(c.segments)});
+  handle(event::DigestReady{c.epoch, c.version, state_.digest_part(c.segments),
+                            state_.parameters_part(c.segments)});
+}
+
+Digest Engine::parameters_digest() const {
+  std::vector<SegmentId> all(layout_.segments());
+  std::iota(all.begin(), all.end(), SegmentId{0});
+  return state_.parameters_part(all);
 }
 
 void Engine::execute(const Compute& c) {
@@ -244,6 +263,9 @@ void Engine::execute(const Compute& c) {
 // ---- Epochs -----------------------------------------------------------------------------------
 
 void Engine::execute(const Connect& c) {
+  const std::size_t members = c.plan->members.size();
+  if (auto why = too_many_files(members, "worker", files_of_worker(members)); !why.empty())
+    return execute(Exit{2, false, std::move(why), std::nullopt});
   if (c.plan->kind == PlanKind::kForced) pause_.mark(PauseClock::kPlanned);
   auto io = std::make_unique<EpochIo>();
   io->plan = c.plan;
@@ -262,6 +284,7 @@ void Engine::execute(const Connect& c) {
   mesh.key = c.plan->key;
   mesh.self = c.self;
   mesh.connect_timeout = options_.connect_timeout;
+  mesh.seal = options_.setup->job.seal;
   for (const Member& m : c.plan->members) mesh.peers.push_back({m.who, m.host, m.port});
   collectives::MeshEvents events;
   const auto post = calls_.post;

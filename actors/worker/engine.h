@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <variant>
@@ -63,6 +64,8 @@ struct LoadOrder {
   EpochId epoch;
   Version version = 0;
   std::vector<SegmentId> segments;
+  // How many of them have been read so far: whoever reads counts, whoever waits looks.
+  std::shared_ptr<std::atomic<std::uint32_t>> read;
 };
 struct LoadDone {
   EpochId epoch;
@@ -74,7 +77,8 @@ struct LoadDone {
 };
 
 struct EngineCalls {
-  std::function<void(const Message&)> to_coordinators;
+  // To all, or to one: its number, modulo how many there are.
+  std::function<void(const Message&, std::optional<std::uint32_t>)> to_coordinators;
   std::function<void(ComputeOrder)> compute;
   std::function<void(MeshEvent)> post;  // from any thread; comes back through on_mesh()
   std::function<void(const elastic::worker_command::Exit&)> over;  // once, last
@@ -105,6 +109,7 @@ class Engine : private collectives::GatherSource {
   // `took`: a micro-batch's part of the time of all compute threads.
   void on_micro_batch(Version version, const LedgerRow& row, std::chrono::nanoseconds took);
   void on_notice(const Notice& notice);
+  void on_data(const Digest& data);
   void on_shard(ShardDone done);
   void on_loaded(const LoadDone& done);
   // Closes all connections at once, without a word to anybody. Nothing happens after it.
@@ -115,8 +120,10 @@ class Engine : private collectives::GatherSource {
   kernels::Accumulators& accumulators() { return accumulators_; }
   const elastic::Worker& worker() const { return worker_; }
   const std::string& name() const { return options_.join.name; }
-  // Final parameters once the job is over: complete on every worker.
+  // What is there when the engine is over, and its digest; Exit::trained says whether they are the
+  // parameters of the last version.
   std::span<const float> parameters() const { return state_.parameters(); }
+  Digest parameters_digest() const;
 
  private:
   void handle(elastic::WorkerEvent event);
@@ -162,7 +169,7 @@ class Engine : private collectives::GatherSource {
   // and, the first time, what every step writes. A huge page takes a machine that lends its
   // memory out up to 10 ms, which else the first step of an epoch waits for.
   void prepare_memory(const Plan& plan, Rank self);
-  // Keeps the lease during long work: the last heartbeat again, if it is due.
+  // Keeps the lease during long work: a heartbeat, if one is due.
   void breathe();
 
   // GatherSource
@@ -197,8 +204,8 @@ class Engine : private collectives::GatherSource {
   StepClock clock_;
   std::chrono::steady_clock::time_point passed_;
   std::chrono::steady_clock::time_point breathed_;
-  Message heartbeat_ = Heartbeat{};  // the last one; the first may be due while a plan is begun
-  bool prepared_ = false;            // once: what every step writes
+  std::optional<LoadOrder> loading_;
+  bool prepared_ = false;  // once: what every step writes
   std::atomic<bool> is_preparing_ = false;
   std::jthread preparing_;
 };

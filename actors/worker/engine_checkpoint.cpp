@@ -45,13 +45,15 @@ void Engine::execute(const Initialise& c) {
     state_.initialise(options_.setup->parameters, options_.setup->exponents, [this] { breathe(); });
     return handle(event::Initialised{c.epoch});
   }
-  LoadOrder order{c.epoch, c.version, {}};
+  LoadOrder order{c.epoch, c.version, {}, std::make_shared<std::atomic<std::uint32_t>>(0)};
   for (SegmentId s = 0; s < layout_.segments(); ++s)
     if (c.segments[s]) order.segments.push_back(s);
+  loading_ = order;
   calls_.load(std::move(order));
 }
 
 void Engine::on_loaded(const LoadDone& done) {
+  if (loading_ && loading_->epoch == done.epoch) loading_.reset();
   if (over_ || !epochs_.count(done.epoch)) return;  // that plan is over
   if (!done.states) return handle(event::NotInitialised{done.epoch, done.error, done.here});
   for (const SegmentValues& values : done.states->all()) {

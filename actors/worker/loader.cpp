@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "core/base/exception.h"
+
 namespace starling::actors {
 namespace {
 
@@ -65,12 +67,24 @@ class Loader : public caf::event_based_actor {
 
   Loaded make(const Key& key) const {
     Loaded loaded{key.first, key.second, nullptr, {}};
-    auto batch = source_(key.first, key.second);
-    if (batch)
+    auto batch = try_to_load(key);
+    if (batch) {
       loaded.batch = std::make_shared<const Batch>(std::move(batch).value());
-    else
+    } else {
       loaded.error = batch.error().text();
+      loaded.error_code = batch.error().code();
+    }
     return loaded;
+  }
+
+  // The source may be the application's, and throw.
+  Result<Batch> try_to_load(const Key& key) const {
+    try {
+      return source_(key.first, key.second);
+    } catch (...) {
+      return error_of_exception("loading micro-batch " + std::to_string(key.second) + " of step " +
+                                std::to_string(key.first));
+    }
   }
 
   const BatchSource source_;

@@ -1,17 +1,36 @@
 #include "actors/worker/setup.h"
 
+#include <array>
 #include <utility>
 
+#include "core/base/build.h"
+#include "core/base/exception.h"
 #include "core/base/hash.h"
 #include "core/data/dataset.h"
+#include "kernels/check/step_probe.h"
 #include "kernels/grid/quantise.h"
 
 namespace starling::actors {
+namespace {
+
+// How long and how fast a job trains may be said anew when it is resumed. How its steps are
+// computed may not.
+Job with_fixed_schedule(Job job) {
+  job.steps = 1000;
+  job.optimizer.peak_rate = 1e-3;
+  job.optimizer.warmup_steps = 10;
+  job.optimizer.schedule_steps = 0;
+  return job;
+}
+
+}  // namespace
 
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
                                                     std::shared_ptr<const kernels::Model> model,
                                                     BatchSource batches,
-                                                    const Digest& data_identity) {
+                                                    const Digest& data_identity,
+                                                    DataHash hash_data) try {
+  STARLING_TRY(validate_training(job));
   auto setup = std::make_shared<TrainingSetup>();
   setup->job = job;
   setup->layout = std::make_shared<const Layout>(model->tensors());
@@ -26,19 +45,23 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   setup->exponents.resize(layout.blocks());
   kernels::initial_exponents(kernels::Grid(job.micro_batches), layout, gradient, setup->exponents);
 
+  const Digest initial = hash128(as_bytes(std::span<const float>(setup->parameters)));
+  const Digest first = hash128(as_bytes(std::span<const float>(gradient)));
+  const Digest steps = kernels::probe_steps(with_fixed_schedule(job));
   ByteWriter probe;
-  probe.put(hash128(as_bytes(std::span<const float>(gradient))));
-  probe.put(hash128(as_bytes(std::span<const float>(setup->parameters))));
+  probe.put(std::array{first, initial, data_identity, steps});
   probe.put(result.loss);
-  probe.put(data_identity);
-  const Bytes bytes = std::move(probe).take();
-  setup->fingerprint = hash128(bytes);
-  setup->fingerprint_text = "isa " + model->isa() + ", data " +
-                            to_string(data_identity).substr(0, 8) + ", first gradient " +
-                            to_string(setup->fingerprint).substr(0, 8);
+  setup->fingerprint = hash128(std::move(probe).take());
+  const auto brief = [](const Digest& part) { return to_string(part).substr(0, 8); };
+  setup->fingerprint_text = "isa " + model->isa() + ", data " + brief(data_identity) +
+                            ", weights " + brief(initial) + ", first gradient " + brief(first) +
+                            ", probe of steps " + brief(steps) + ", " + build_text();
   setup->model = std::move(model);
   setup->batches = std::move(batches);
+  setup->hash_data = std::move(hash_data);
   return std::shared_ptr<const TrainingSetup>(std::move(setup));
+} catch (...) {  // the model and the batches may be the application's
+  return error_of_exception("setting up the model");
 }
 
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job) {
@@ -48,7 +71,8 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job) {
   return set_up(
       job, std::move(model),
       [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); },
-      data->identity());
+      data->identity(),
+      [data](const std::function<bool()>& go_on) { return data->content(go_on); });
 }
 
 }  // namespace starling::actors

@@ -1,10 +1,12 @@
 #pragma once
 // What a worker has before it joins: the job, its model, the first parameters and exponents, and
-// the fingerprint that says whether it computes the same bits as the group.
+// the fingerprint that says whether it computes the same bits as the group: the model's first
+// gradient, and a few steps of a small state through grid and optimizer.
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,11 +21,16 @@ namespace starling::actors {
 // Micro-batch m of a step; any thread. The same on every worker of a job.
 using BatchSource = std::function<Result<Batch>(std::uint64_t step, MicroBatch m)>;
 
+// Digest of all data, where the fingerprint has seen a sample of it only; nothing if it has seen
+// all, or `go_on` says no. Takes as long as reading the data.
+using DataHash = std::function<std::optional<Digest>(const std::function<bool()>& go_on)>;
+
 struct TrainingSetup {
   Job job;
   std::shared_ptr<const kernels::Model> model;
   std::shared_ptr<const Layout> layout;
   BatchSource batches;
+  DataHash hash_data;  // may be empty
   // Version 0: parameters [layout.elements()] from the seed, exponents [layout.blocks()] from the
   // gradient of micro-batch 0 of step 0.
   std::vector<float> parameters;
@@ -37,7 +44,8 @@ struct TrainingSetup {
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
                                                     std::shared_ptr<const kernels::Model> model,
                                                     BatchSource batches,
-                                                    const Digest& data_identity);
+                                                    const Digest& data_identity,
+                                                    DataHash hash_data = {});
 // The job file's own model and data.
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job);
 

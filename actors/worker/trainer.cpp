@@ -8,6 +8,7 @@
 #include "actors/scheduling.h"
 #include "actors/worker/pace.h"
 #include "core/base/check.h"
+#include "core/base/exception.h"
 
 namespace starling::actors {
 namespace {
@@ -28,7 +29,7 @@ class Compute : public caf::event_based_actor {
   caf::behavior make_behavior() override {
     return {
         [this](const Loaded& loaded) {
-          const MicroBatchComputed computed = compute(loaded);
+          const MicroBatchComputed computed = try_to_compute(loaded);
           send(worker_, computed);
           send(trainer_, computed);
         },
@@ -42,12 +43,33 @@ class Compute : public caf::event_based_actor {
   }
 
  private:
+  // The model may be the application's, and throw.
+  MicroBatchComputed try_to_compute(const Loaded& loaded) {
+    try {
+      return compute(loaded);
+    } catch (...) {
+      MicroBatchComputed failed;
+      failed.version = loaded.version;
+      failed.row.micro_batch = loaded.micro_batch;
+      set_error(failed,
+                error_of_exception("computing micro-batch " + std::to_string(loaded.micro_batch) +
+                                   " of step " + std::to_string(loaded.version)));
+      return failed;
+    }
+  }
+
+  static void set_error(MicroBatchComputed& computed, const Error& error) {
+    computed.error = error.text();
+    computed.error_code = error.code();
+  }
+
   MicroBatchComputed compute(const Loaded& loaded) {
     MicroBatchComputed computed;
     computed.version = loaded.version;
     computed.row.micro_batch = loaded.micro_batch;
     if (!loaded.batch) {
       computed.error = loaded.error;
+      computed.error_code = loaded.error_code;
       return computed;
     }
     const TrainingSetup& setup = *options_.setup;
@@ -60,7 +82,7 @@ class Compute : public caf::event_based_actor {
     auto result = setup.model->forward_backward(options_.engine->state().parameters(),
                                                 *loaded.batch, *workspace_, gradient_);
     if (!result) {
-      computed.error = result.error().text();
+      set_error(computed, result.error());
       return computed;
     }
     pace_->wait(begun, loaded.version, loaded.micro_batch);

@@ -1,14 +1,18 @@
 #include "actors/worker/worker.h"
 
+#include <thread>
 #include <utility>
 
+#include "actors/scheduling.h"
 #include "actors/worker/archive.h"
 #include "actors/worker/trainer.h"
+#include "core/base/exception.h"
 
 namespace starling::actors {
 namespace {
 
 constexpr std::chrono::milliseconds kTick{10};
+constexpr std::chrono::milliseconds kTurnedAway{1000};
 
 class Worker : public caf::event_based_actor {
  public:
@@ -22,26 +26,47 @@ class Worker : public caf::event_based_actor {
 
   caf::behavior make_behavior() override {
     set_exit_handler([this](caf::exit_msg& message) { shut_down(message.reason); });
+    set_exception_handler([this](std::exception_ptr& thrown) -> caf::error {
+      try {
+        std::rethrow_exception(thrown);
+      } catch (...) {
+        const Error error = error_of_exception("training");
+        fail(error.code() == Code::kUnavailable ? 3 : 5, error.text());
+      }
+      return caf::exit_reason::normal;
+    });
     return {
         [this](start_atom) { begin(); },
         [this](tick_atom) {
+          if (turned_away())
+            return finish({2, false,
+                           "the coordinators no longer let in the key of " + options_.key.name,
+                           std::nullopt});
+          if (const auto why = other_version(); !why.empty())
+            return finish({2, false, why, std::nullopt});
           drive([](Engine& engine) { engine.tick(); });
           if (engine_) delayed_send(this, kTick, tick_atom_v);
         },
         [this](const Arrival& arrival) {
+          const auto* hint = std::get_if<LeaderHint>(&arrival.body);
+          if (hint && !hint->note.empty()) log_.warn(hint->note);
           drive([&](Engine& engine) { engine.on_message(arrival.body); });
         },
         [this](MeshEvent& event) {
           drive([&](Engine& engine) { engine.on_mesh(std::move(event)); });
         },
         [this](const MicroBatchComputed& computed) {
-          if (!computed.error.empty()) return finish({2, false, computed.error, std::nullopt});
+          if (!computed.error.empty())
+            return fail(computed.error_code == Code::kUnavailable ? 3 : 2, computed.error);
           drive([&](Engine& engine) {
             engine.on_micro_batch(computed.version, computed.row, computed.took / options_.threads);
           });
         },
         [this](ShardDone& shard) {
           drive([&](Engine& engine) { engine.on_shard(std::move(shard)); });
+        },
+        [this](const DataHashed& hashed) {
+          drive([&](Engine& engine) { engine.on_data(hashed.data); });
         },
         [this](const LoadDone& loaded) {
           drive([&](Engine& engine) { engine.on_loaded(loaded); });
@@ -61,7 +86,8 @@ class Worker : public caf::event_based_actor {
     gateway.servers = options_.coordinators;
     auto started = Gateway::start(
         std::move(gateway), [me](Arrival arrival) { caf::anon_send(me, std::move(arrival)); });
-    if (!started) return finish({2, false, started.error().text(), std::nullopt});
+    if (!started)
+      return fail(started.error().code() == Code::kUnavailable ? 3 : 2, started.error().text());
     gateway_ = std::move(started).value();
 
     EngineOptions engine;
@@ -79,7 +105,14 @@ class Worker : public caf::event_based_actor {
     engine.join.fingerprint_text = options_.setup->fingerprint_text;
     engine.join.pid = options_.pid;
     EngineCalls calls;
-    calls.to_coordinators = [this](const Message& body) { gateway_->broadcast_to_servers(body); };
+    calls.to_coordinators = [this](const Message& body, std::optional<std::uint32_t> turn) {
+      const auto* told = std::get_if<Progress>(&body);
+      if (told && options_.latest)
+        options_.latest->put({told->record.version, told->record.loss, told->record.tokens,
+                              told->epoch, told->world});
+      if (!turn) return gateway_->broadcast_to_servers(body);
+      gateway_->send_to_server(*turn % options_.coordinators.size(), body);
+    };
     calls.compute = [this](ComputeOrder order) { this->send(trainer_, std::move(order)); };
     calls.post = [me](MeshEvent event) { caf::anon_send(me, std::move(event)); };
     calls.over = [this](const elastic::worker_command::Exit& exit) { over_ = exit; };
@@ -95,13 +128,56 @@ class Worker : public caf::event_based_actor {
     trainer.engine = engine_;
     trainer.slowness = options_.slowness;
     trainer_ = spawn_trainer(home_system(), std::move(trainer), me);
+    hash_data(me);
     engine_->start();
     delayed_send(this, kTick, tick_atom_v);
+  }
+
+  // In a thread of its own that nobody waits for: storage may hang.
+  void hash_data(const caf::actor& me) {
+    if (!options_.setup->hash_data) return;
+    std::thread([weak = caf::actor_cast<caf::weak_actor_ptr>(me), setup = options_.setup,
+                 over = over_flag_] {
+      run_behind();
+      const auto data = setup->hash_data([&] { return !*over; });
+      const auto worker = caf::actor_cast<caf::actor>(weak);
+      if (data && worker && !*over) caf::anon_send(worker, DataHashed{*data});
+    }).detach();
   }
 
   const caf::actor& archive() {
     if (!archive_) archive_ = spawn_archive(home_system(), options_.setup);
     return archive_;
+  }
+
+  void fail(int code, const std::string& reason) {
+    finish({code, false, reason, std::nullopt, false, false});
+  }
+
+  // Its key was revoked: for a second no coordinator has let it in, and one has refused it.
+  bool turned_away() {
+    if (!engine_) return false;
+    bool refused = false, up = false;
+    for (std::size_t i = 0; i < options_.coordinators.size(); ++i) {
+      refused = refused || gateway_->link(i) == LinkState::kRefused;
+      up = up || gateway_->link(i) == LinkState::kUp;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (up || !refused)
+      refused_since_.reset();
+    else if (!refused_since_)
+      refused_since_ = now;
+    return refused_since_ && now - *refused_since_ > kTurnedAway;
+  }
+
+  // Why no coordinator can be talked to, where that is their version; else empty.
+  std::string other_version() const {
+    std::string why;
+    for (std::size_t i = 0; gateway_ && i < options_.coordinators.size(); ++i) {
+      if (gateway_->link(i) == LinkState::kUp) return {};
+      if (gateway_->link(i) == LinkState::kOtherVersion) why = gateway_->other_version(i);
+    }
+    return why;
   }
 
   template <class Call>
@@ -117,20 +193,42 @@ class Worker : public caf::event_based_actor {
     over.fenced = exit.fenced;
     over.reason = exit.reason;
     over.told = exit.end.has_value();
+    over.left = exit.leaving;
     if (exit.end && exit.code == 0) {
       over.job_done = true;
       over.digest = exit.end->digest;
       over.loss = exit.end->loss;
-      const auto parameters = engine_->parameters();
-      over.parameters =
-          std::make_shared<const std::vector<float>>(parameters.begin(), parameters.end());
+      take_model(exit, over);
     }
     for (const auto& follower : followers_) this->send(follower, over);
     shut_down(caf::exit_reason::normal);
   }
 
+  // Everybody is told of the end; the parameters of who was not at the last version, or whose
+  // memory has changed since, are not the trained model.
+  void take_model(const elastic::worker_command::Exit& exit, WorkerOver& over) {
+    if (!exit.trained) {
+      const Version version = engine_->worker().version();
+      over.why_not = version == kNoVersion ? "this worker has computed none of it"
+                                           : "this worker was not there at the last step, only up "
+                                             "to step " +
+                                                 std::to_string(version);
+      return;
+    }
+    over.parameters_digest = engine_->parameters_digest();
+    if (over.parameters_digest != exit.end->parameters) {
+      over.why_not = "the parameters here have digest " + to_string(over.parameters_digest) +
+                     ", those of the job's end " + to_string(exit.end->parameters);
+      return;
+    }
+    const auto parameters = engine_->parameters();
+    over.parameters =
+        std::make_shared<const std::vector<float>>(parameters.begin(), parameters.end());
+  }
+
   // The last messages leave first; the engine goes when the last compute thread lets go of it.
   void shut_down(caf::error reason) {
+    *over_flag_ = true;
     if (trainer_) this->send_exit(trainer_, caf::exit_reason::user_shutdown);
     trainer_ = nullptr;
     if (archive_) this->send_exit(archive_, caf::exit_reason::user_shutdown);
@@ -151,6 +249,8 @@ class Worker : public caf::event_based_actor {
   caf::actor archive_;  // null: nothing was to be written or loaded yet
   std::vector<caf::actor> followers_;
   std::optional<elastic::worker_command::Exit> over_;
+  const std::shared_ptr<std::atomic<bool>> over_flag_ = std::make_shared<std::atomic<bool>>(false);
+  std::optional<std::chrono::steady_clock::time_point> refused_since_;
 };
 
 }  // namespace

@@ -4,12 +4,36 @@
 
 #include <atomic>
 #include <caf/all.hpp>
+#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "actors/messages.h"
 #include "actors/worker/setup.h"
+#include "core/observe/progress.h"
 
 namespace starling::actors {
+
+// The last step that a worker has told of, for whoever shows it to a person; steps that nobody has
+// taken are replaced. Threads: any.
+class LatestStep {
+ public:
+  void put(const ProgressStep& step) {
+    const std::lock_guard lock(mutex_);
+    if (!step_ || step_->version < step.version) step_ = step;
+  }
+  std::optional<ProgressStep> take() {
+    const std::lock_guard lock(mutex_);
+    if (!step_ || step_->version == taken_) return std::nullopt;
+    taken_ = step_->version;
+    return step_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<ProgressStep> step_;  // guarded by mutex_
+  Version taken_ = kNoVersion;        // guarded by mutex_
+};
 
 struct WorkerOptions {
   std::shared_ptr<const TrainingSetup> setup;
@@ -29,6 +53,7 @@ struct WorkerOptions {
   std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set; outlives the actor
   // Where the time of each step went goes here if set; complete when WorkerOver is there.
   std::vector<StepTimes>* times = nullptr;
+  LatestStep* latest = nullptr;  // told of every step if set; outlives the actor
   LogLevel log = LogLevel::kWarn;
 };
 

@@ -39,6 +39,7 @@ void Dialler::on_time(Clock::time_point now) {
 void Dialler::dial(Clock::time_point now) {
   // Whoever answers under the local name may be somebody else: then TCP has its turn.
   if (std::exchange(try_local_, target_.local && !try_local_)) socket_ = dial_local(target_.port);
+  at_local_ = static_cast<bool>(socket_);
   if (!socket_) {
     auto dialled = dial_tcp(target_.host, target_.port);
     if (!dialled) {
@@ -53,7 +54,7 @@ void Dialler::dial(Clock::time_point now) {
   watch(EPOLL_CTL_ADD, EPOLLOUT);
 }
 
-Fd Dialler::on_event(Clock::time_point now) {
+std::optional<Stood> Dialler::on_event(Clock::time_point now) {
   if (phase_ == Phase::kIdle) return {};
   if (phase_ == Phase::kConnecting) {
     if (!on_connected()) {
@@ -63,7 +64,7 @@ Fd Dialler::on_event(Clock::time_point now) {
     return {};
   }
   // Exactly what is expected: the bytes behind it are frames.
-  const std::size_t need = phase_ == Phase::kAwaitAnswer ? sizeof(Answer) : sizeof kAdmit;
+  const std::size_t need = expected();
   const ssize_t n = recv(socket_.get(), buffer_.data() + have_, need - have_, 0);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return {};
   if (n <= 0) {
@@ -72,6 +73,10 @@ Fd Dialler::on_event(Clock::time_point now) {
   }
   have_ += static_cast<std::size_t>(n);
   if (have_ < need) return {};
+  if (phase_ == Phase::kAwaitPrefix) {
+    on_prefix(now);
+    return {};
+  }
   have_ = 0;
   if (phase_ == Phase::kAwaitAnswer) {
     if (!on_answer(now)) give_up("it does not know the epoch's key", now);
@@ -81,9 +86,37 @@ Fd Dialler::on_event(Clock::time_point now) {
     give_up("it did not admit us", now);
     return {};
   }
+  const auto keys = dialler_keys(secret_, hello_, answer_);
+  if (!keys) {
+    give_up("its half of the key exchange is none", now);
+    return {};
+  }
   watch(EPOLL_CTL_DEL, 0);
   phase_ = Phase::kIdle;
-  return std::move(socket_);
+  return Stood{std::move(socket_), *keys};
+}
+
+std::size_t Dialler::expected() const {
+  switch (phase_) {
+    case Phase::kAwaitPrefix:
+      return sizeof(Prefix);
+    case Phase::kAwaitAnswer:
+      return sizeof(Answer);  // its prefix is in the buffer already
+    default:
+      return sizeof kAdmit;
+  }
+}
+
+// Who sits under a local name may be anybody: there TCP has its turn.
+void Dialler::on_prefix(Clock::time_point now) {
+  Prefix prefix;
+  std::memcpy(&prefix, buffer_.data(), sizeof prefix);
+  if (prefix.magic != Prefix::kMagic) return give_up("it answered what is no handshake", now);
+  phase_ = Phase::kAwaitAnswer;
+  const std::string fault = prefix_fault(prefix, hello_.prefix);
+  if (fault.empty()) return;
+  refused_ = !at_local_;
+  give_up(fault, now);
 }
 
 bool Dialler::on_connected() {
@@ -91,15 +124,14 @@ bool Dialler::on_connected() {
   if (errno != 0) return false;
   hello_ = make_hello(secret_, target_.rank);
   if (!send_whole(socket_, hello_)) return false;
-  phase_ = Phase::kAwaitAnswer;
+  phase_ = Phase::kAwaitPrefix;
   watch(EPOLL_CTL_MOD, EPOLLIN);
   return true;
 }
 
 bool Dialler::on_answer(Clock::time_point now) {
-  Answer answer;
-  std::memcpy(&answer, buffer_.data(), sizeof answer);
-  const auto proof = make_proof(secret_, hello_, answer);
+  std::memcpy(&answer_, buffer_.data(), sizeof answer_);
+  const auto proof = make_proof(secret_, hello_, answer_);
   if (!proof || !send_whole(socket_, *proof)) return false;
   phase_ = Phase::kAwaitAdmit;
   // Anew: if we gave up when the peer has just admitted us, it would see a break.

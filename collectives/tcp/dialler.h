@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "collectives/tcp/handshake.h"
@@ -17,6 +18,12 @@ struct DialTarget {
   std::string host;
   std::uint16_t port = 0;
   bool local = false;  // try a local socket first, then in turn with TCP
+};
+
+// A connection whose handshake is over.
+struct Stood {
+  Fd socket;
+  ConnectionKeys keys;
 };
 
 // Threads: one. Ownership: borrows secret and epoll.
@@ -32,19 +39,21 @@ class Dialler {
   void on_time(Clock::time_point now);
   Clock::time_point wake_at() const { return wake_at_; }
   // The socket is ready for something. Returns it, out of the epoll set, when the peer has admitted
-  // us; else an empty one.
-  Fd on_event(Clock::time_point now);
+  // us; else nothing.
+  std::optional<Stood> on_event(Clock::time_point now);
 
   // Why the last attempt failed; empty if none has.
   const std::string& failure() const { return failure_; }
-  // Nobody listens there (ECONNREFUSED). A worker listens before it joins, so it is gone, or was
-  // never there.
+  // Trying again is of no use: nobody listens there (ECONNREFUSED; a worker listens before it
+  // joins, so it is gone, or was never there), or what listens there speaks another version.
   bool refused() const { return refused_; }
 
  private:
-  enum class Phase { kIdle, kConnecting, kAwaitAnswer, kAwaitAdmit };
+  enum class Phase { kIdle, kConnecting, kAwaitPrefix, kAwaitAnswer, kAwaitAdmit };
+  std::size_t expected() const;  // bytes of the peer's in this phase
   void dial(Clock::time_point now);
   bool on_connected();
+  void on_prefix(Clock::time_point now);
   bool on_answer(Clock::time_point now);
   void give_up(std::string why, Clock::time_point now);
   void watch(int operation, std::uint32_t events);
@@ -60,6 +69,8 @@ class Dialler {
   std::chrono::milliseconds backoff_{5};
   Fd socket_;
   Hello hello_;
+  Answer answer_;
+  bool at_local_ = false;  // this attempt goes to the local socket
   std::array<std::uint8_t, sizeof(Answer)> buffer_{};
   std::size_t have_ = 0;
   std::string failure_;

@@ -17,6 +17,10 @@ constexpr std::size_t kStageBytes = 64 * 1024;
 constexpr std::size_t kBytesPerRead = 256 * 1024;  // of a payload: hashed while it is in the cache
 constexpr std::size_t kBytesPerTurn = 2u << 20;
 
+constexpr const char* kForged =
+    "a frame from it does not hold under the connection's key: changed, repeated or left out on "
+    "the way";
+
 bool known(FrameKind kind) {
   return kind >= FrameKind::kContribution && kind <= FrameKind::kLeft;
 }
@@ -24,6 +28,11 @@ bool known(FrameKind kind) {
 
 FrameReader::FrameReader(std::shared_ptr<BufferPool> pool, std::size_t frame_bytes_max)
     : pool_(std::move(pool)), frame_bytes_max_(frame_bytes_max), stage_(kStageBytes) {}
+
+void FrameReader::open(const ConnectionKeys& keys) {
+  seal_ = keys.seal;
+  if (seal_ != FrameSeal::kPlain) aead_.emplace(keys.receive, Aead::Way::kOpen);
+}
 
 FrameReader::End FrameReader::read(int socket, const Deliver& deliver) {
   for (std::size_t turn = 0; turn < kBytesPerTurn;) {
@@ -47,10 +56,10 @@ long FrameReader::read_once(int socket) {
   iovec into[2];
   int n = 0;
   std::size_t direct = 0;
-  if (payload_) {  // then nothing is staged
+  if (payload_ && filled_ < payload_->size()) {  // then nothing is staged
     direct = std::min(payload_->size() - filled_, kBytesPerRead);
     into[n++] = {payload_->data() + filled_, direct};
-  } else if (begin_ > 0) {  // part of a header
+  } else if (begin_ > 0) {  // part of a header or of a tag
     std::memmove(stage_.data(), stage_.data() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;
@@ -62,10 +71,7 @@ long FrameReader::read_once(int socket) {
   const ssize_t got = readv(socket, into, n);
   if (got <= 0) return got;
   const std::size_t taken = std::min(static_cast<std::size_t>(got), direct);
-  if (taken > 0) {
-    hash_.add(ByteView(*payload_).subspan(filled_, taken));
-    filled_ += taken;
-  }
+  if (taken > 0) take(ByteView(*payload_).subspan(filled_, taken), payload_->data() + filled_);
   end_ += static_cast<std::size_t>(got) - taken;
   return got;
 }
@@ -73,25 +79,63 @@ long FrameReader::read_once(int socket) {
 bool FrameReader::take_staged(const Deliver& deliver) {
   for (;;) {
     if (!payload_) {
-      if (end_ - begin_ < sizeof(FrameHeader)) return true;
+      if (end_ - begin_ < header_bytes()) return true;
       if (!begin_frame()) return false;
     }
     const std::size_t n = std::min(payload_->size() - filled_, end_ - begin_);
     if (n > 0) {
-      std::memcpy(payload_->data() + filled_, stage_.data() + begin_, n);
-      hash_.add(ByteView(*payload_).subspan(filled_, n));
-      filled_ += n;
+      take(ByteView(stage_).subspan(begin_, n), payload_->data() + filled_);
       begin_ += n;
     }
     if (begin_ == end_) begin_ = end_ = 0;
     if (filled_ < payload_->size()) return true;
-    if (!end_frame(deliver)) return false;
+    if (aead_ && filled_ > 0 && end_ - begin_ < sizeof(AeadTag)) return true;
+    if (!end_payload() || !end_frame(deliver)) return false;
   }
 }
 
+// Bytes of the payload, to their place in it, where they may be already.
+void FrameReader::take(ByteView from, std::uint8_t* to) {
+  filled_ += from.size();
+  if (seal_ == FrameSeal::kSecret) return aead_->crypt(from, to);
+  if (from.data() != to) std::memcpy(to, from.data(), from.size());
+  const ByteView bytes(to, from.size());
+  if (aead_) {
+    aead_->cover(bytes);
+  } else {
+    hash_.add(bytes);
+  }
+}
+
+std::size_t FrameReader::header_bytes() const {
+  return sizeof(FrameHeader) + (aead_ ? sizeof(AeadTag) : 0);
+}
+
+AeadTag FrameReader::staged_tag() {
+  AeadTag tag;
+  std::memcpy(tag.data(), stage_.data() + begin_, tag.size());
+  begin_ += tag.size();
+  return tag;
+}
+
+// Nothing of a header is believed before its tag holds.
+bool FrameReader::read_header() {
+  const ByteView bytes = ByteView(stage_).subspan(begin_, sizeof header_);
+  begin_ += bytes.size();
+  auto* header = reinterpret_cast<std::uint8_t*>(&header_);
+  if (seal_ != FrameSeal::kSecret) std::memcpy(header, bytes.data(), bytes.size());
+  if (!aead_) return true;
+  aead_->begin();
+  if (seal_ == FrameSeal::kSecret) {
+    aead_->crypt(bytes, header);
+  } else {
+    aead_->cover(bytes);
+  }
+  return aead_->tag_holds(staged_tag()) || refuse(kForged);
+}
+
 bool FrameReader::begin_frame() {
-  std::memcpy(&header_, stage_.data() + begin_, sizeof header_);
-  begin_ += sizeof header_;
+  if (!read_header()) return false;
   if (header_.magic != FrameHeader::kMagic || !known(header_.kind))
     return refuse("it sent what is no frame");
   if (header_.check != header_check(header_))
@@ -101,13 +145,19 @@ bool FrameReader::begin_frame() {
                   std::to_string(frame_bytes_max_) + " expected");
   payload_ = pool_->get(header_.length);
   filled_ = 0;
-  hash_.reset(checksum_seed(header_));
+  if (!aead_) hash_.reset(checksum_seed(header_));
+  if (aead_ && header_.length > 0) aead_->begin();
   return true;
+}
+
+bool FrameReader::end_payload() {
+  if (!aead_)
+    return hash_.value() == header_.checksum || refuse("the checksum of a frame does not hold");
+  return filled_ == 0 || aead_->tag_holds(staged_tag()) || refuse(kForged);
 }
 
 bool FrameReader::end_frame(const Deliver& deliver) {
   const std::shared_ptr<Bytes> payload = std::exchange(payload_, nullptr);
-  if (hash_.value() != header_.checksum) return refuse("the checksum of a frame does not hold");
   return deliver({header_, payload});
 }
 

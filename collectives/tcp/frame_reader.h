@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "collectives/tcp/buffer_pool.h"
+#include "collectives/tcp/handshake.h"
 #include "core/base/hash.h"
 #include "core/wire/frame.h"
 
@@ -20,6 +22,9 @@ class FrameReader {
 
   FrameReader(std::shared_ptr<BufferPool> pool, std::size_t frame_bytes_max);
 
+  // The connection stands, and its frames are sealed so. Without it: kPlain.
+  void open(const ConnectionKeys& keys);
+
   // Reads what the socket has, up to a bound that keeps one peer from starving the others, and
   // delivers the frames that are complete. kMore: there may be more. kError: see error().
   End read(int socket, const Deliver& deliver);
@@ -30,7 +35,12 @@ class FrameReader {
   // with the same call into the stage.
   long read_once(int socket);
   bool take_staged(const Deliver& deliver);
+  void take(ByteView from, std::uint8_t* to);
+  std::size_t header_bytes() const;
+  bool read_header();
   bool begin_frame();
+  bool end_payload();
+  AeadTag staged_tag();
   bool end_frame(const Deliver& deliver);
   bool refuse(std::string why);
 
@@ -42,7 +52,9 @@ class FrameReader {
   FrameHeader header_;
   std::shared_ptr<Bytes> payload_;  // null: between frames
   std::size_t filled_ = 0;
-  Hash64 hash_;
+  Hash64 hash_;  // kPlain
+  FrameSeal seal_ = FrameSeal::kPlain;
+  std::optional<Aead> aead_;  // else
   std::string error_;
 };
 

@@ -1,25 +1,42 @@
 #pragma once
 // The handshake of a bulk connection (docs/design.md, section 4): both ends show that they know the
-// epoch's key. Pure: fixed-size messages in, fixed-size messages out.
+// epoch's key, and make the keys that seal its frames. Pure: fixed-size messages in, fixed-size
+// messages out.
 //
 //   dialler  -> acceptor  Hello   who I am, whom I call, in which epoch of which job; nonce a
 //   acceptor -> dialler   Answer  nonce b; MAC(key, "acceptor", all of the above)
 //   dialler  -> acceptor  Proof   MAC(key, "dialler", all of the above)
 //   acceptor -> dialler   Admit   one byte: the connection carries the epoch now
 // The roles differ in the MACs, so neither message can be sent back to its maker.
+//
+// Hello and Answer begin with the same 16 bytes in every version of the protocol. An acceptor that
+// speaks another version, or seals frames otherwise, answers with these alone. They are under the
+// MACs as well, so nobody on the way can make two ends agree on less.
 
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "core/base/aead.h"
 #include "core/base/bytes.h"
 #include "core/base/ids.h"
 #include "core/base/mac.h"
+#include "core/job/job.h"
 
 namespace starling::collectives {
 
 using Nonce = std::array<std::uint8_t, 32>;
+
+// What is done to the frames of a connection.
+enum class FrameSeal : std::uint32_t {
+  kPlain = 0,   // a checksum, against accidents
+  kTagged = 1,  // a tag under a key of the connection, against changes on purpose
+  kSecret = 2,  // encrypted, and tagged
+};
+// Both ends compute it from the plan: `host` is where the acceptor is dialled.
+FrameSeal seal_of(SealRule rule, const std::string& host);
 
 // What a member of an epoch knows.
 struct EpochSecret {
@@ -27,40 +44,70 @@ struct EpochSecret {
   EpochId epoch;
   EpochKey key{};
   Rank self = 0;
-  std::vector<Incarnation> members;  // index = rank
+  std::vector<Incarnation> members;  // index = rank, as below
+  std::vector<FrameSeal> seals;      // of the connections that this rank accepts
+  // Fresh for the epoch and known to nobody else, so that the epoch's key, found out later, opens
+  // nothing that was recorded (kSecret).
+  KeyExchange exchange;
 };
 
-struct Hello {
-  static constexpr std::uint64_t kMagic = 0x312d6d672d6c7473;  // "stl-gm-1"
+struct Prefix {
+  static constexpr std::uint64_t kMagic = 0x6b6c75622d6c7473;  // "stl-bulk"
+  static constexpr std::uint32_t kVersion = 2;
   std::uint64_t magic = kMagic;
+  std::uint32_t version = kVersion;
+  FrameSeal seal = FrameSeal::kPlain;
+};
+static_assert(sizeof(Prefix) == 16);
+
+struct Hello {
+  Prefix prefix;
   JobId job{};
   EpochId epoch;
   Rank from = 0, to = 0;
   Incarnation from_who, to_who;
   Nonce nonce{};
+  KeyExchange::Public exchange{};
 };
-static_assert(sizeof(Hello) == 8 + 16 + 16 + 8 + 32 + 32);
+static_assert(sizeof(Hello) == 16 + 16 + 16 + 8 + 32 + 32 + 32);
 
 struct Answer {
+  Prefix prefix;
   Nonce nonce{};
+  KeyExchange::Public exchange{};
   Mac mac{};
 };
-static_assert(sizeof(Answer) == 64);
+static_assert(sizeof(Answer) == 16 + 32 + 32 + 32);
 
 struct Proof {
   Mac mac{};
 };
 inline constexpr std::uint8_t kAdmit = 0xa5;
 
+// What seals the frames of one connection, from this end.
+struct ConnectionKeys {
+  FrameSeal seal = FrameSeal::kPlain;
+  AeadKey send{}, receive{};
+};
+
 Hello make_hello(const EpochSecret& secret, Rank to);
+// Why a prefix is not what this end speaks; empty if it is. `theirs` has the magic.
+std::string prefix_fault(const Prefix& theirs, const Prefix& ours);
 // The hello is for this epoch, this rank and this life, and comes from the member that it names,
-// whose rank is below ours.
+// whose rank is below ours. Of its prefix only the magic and the version are looked at.
 bool hello_fits(const EpochSecret& secret, const Hello& hello);
+// What an acceptor says first, whatever the hello's prefix said.
+Prefix prefix_of(const EpochSecret& secret);
 Answer make_answer(const EpochSecret& secret, const Hello& hello);
 // nullopt: the acceptor does not know the key.
 std::optional<Proof> make_proof(const EpochSecret& secret, const Hello& hello,
                                 const Answer& answer);
 bool proof_holds(const EpochSecret& secret, const Hello& hello, const Answer& answer,
                  const Proof& proof);
+// After the proof. nullopt: the other end's half of the key exchange is none.
+std::optional<ConnectionKeys> dialler_keys(const EpochSecret& secret, const Hello& hello,
+                                           const Answer& answer);
+std::optional<ConnectionKeys> acceptor_keys(const EpochSecret& secret, const Hello& hello,
+                                            const Answer& answer);
 
 }  // namespace starling::collectives

@@ -16,17 +16,35 @@ namespace starling::collectives {
 using Clock = std::chrono::steady_clock;
 
 struct Listener::Pending {
-  enum class Phase { kHello, kWaiting, kProof };  // kWaiting: the epoch is not known here yet
+  enum class Phase { kPrefix, kHello, kWaiting, kProof };
+  // kWaiting: the epoch is not known here yet
   Fd fd;
-  Phase phase = Phase::kHello;
+  Phase phase = Phase::kPrefix;
   Clock::time_point deadline;
   std::array<std::uint8_t, sizeof(Hello)> buffer{};
   std::size_t have = 0;
   Hello hello;
   Answer answer;
+
+  // Bytes that are to be in the buffer before anything is done.
+  std::size_t expected() const {
+    switch (phase) {
+      case Phase::kPrefix:
+        return sizeof(Prefix);
+      case Phase::kHello:
+        return sizeof(Hello);  // its prefix is in the buffer already
+      case Phase::kWaiting:
+        return 0;
+      case Phase::kProof:
+        return sizeof(Proof);
+    }
+    return 0;
+  }
 };
 
 namespace {
+
+constexpr std::chrono::milliseconds kPause{100};  // without files
 
 void watch(const Fd& epoll, const Fd& fd) {
   epoll_event event{};
@@ -53,7 +71,9 @@ Listener::Listener(const ListenerOptions& options, Bound bound)
       tcp_(std::move(bound.socket)),
       local_(listen_local(port_)),
       epoll_(make_epoll()),
-      wake_(make_wake()) {
+      wake_(make_wake()),
+      // What is in its handshake for too long is closed here, so no patience is asked for.
+      newcomers_(options.sockets_max, std::chrono::hours(24)) {
   watch(epoll_, tcp_);
   if (local_) watch(epoll_, local_);
   watch(epoll_, wake_);
@@ -92,11 +112,13 @@ void Listener::run() {
   std::array<epoll_event, 64> events;
   while (!stopping_) {
     int timeout_ms = -1;
-    for (const auto& [fd, p] : pending_) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(p->deadline - Clock::now());
+    const auto wake_at = [&](Clock::time_point at) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(at - Clock::now());
       const int ms = static_cast<int>(std::max<std::int64_t>(0, left.count()));
       timeout_ms = timeout_ms < 0 ? ms : std::min(timeout_ms, ms);
-    }
+    };
+    for (const auto& [fd, p] : pending_) wake_at(p->deadline);
+    if (paused_until_) wake_at(*paused_until_);
     const int n = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
     for (int i = 0; i < n; ++i) {
       const int fd = events[i].data.fd;
@@ -110,6 +132,7 @@ void Listener::run() {
       }
     }
     close_expired();
+    if (paused_until_ && *paused_until_ <= Clock::now()) pause(false);
   }
 }
 
@@ -117,17 +140,14 @@ void Listener::accept_all(const Fd& socket) {
   // Not more at once than wait at most, so that a flood of dials cannot starve the others.
   for (std::size_t i = 0; i < options_.sockets_max; ++i) {
     Fd fd(accept4(socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd) return;
-    if (pending_.size() >= options_.sockets_max) {
-      const auto older = [](const auto& a, const auto& b) {
-        return a.second->deadline < b.second->deadline;
-      };
-      {
-        const std::lock_guard lock(mutex_);
-        ++counters_.evicted;
-      }
-      pending_.erase(std::min_element(pending_.begin(), pending_.end(), older));
+    if (!fd) {
+      const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      if (full && make_room()) continue;
+      if (full) pause(true);
+      return;
     }
+    const auto gone = newcomers_.came({fd.get(), peer_of(fd.get())}, Clock::now());
+    if (gone) evict(gone->number);
     tune(fd);
     watch(epoll_, fd);
     auto pending = std::make_unique<Pending>();
@@ -140,25 +160,84 @@ void Listener::accept_all(const Fd& socket) {
   }
 }
 
+// Files are short: somebody who has not shown a key gives his up.
+bool Listener::make_room() {
+  const auto next = newcomers_.next_to_go();
+  if (next) evict(next->number);
+  return next.has_value();
+}
+
+// Whoever dials waits in the backlog meanwhile; asking again at once would only burn time.
+void Listener::pause(bool on) {
+  paused_until_.reset();
+  if (on) paused_until_ = Clock::now() + kPause;
+  for (const Fd* socket : {&tcp_, &local_}) {
+    if (!*socket) continue;
+    epoll_event event{};
+    event.events = on ? 0u : EPOLLIN;
+    event.data.fd = socket->get();
+    STARLING_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket->get(), &event) == 0);
+  }
+  if (!on) return;
+  const std::lock_guard lock(mutex_);
+  ++counters_.paused;
+}
+
+void Listener::evict(int fd) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++counters_.evicted;
+  }
+  forget(fd);
+}
+
+void Listener::forget(int fd) {
+  newcomers_.settled(fd);
+  pending_.erase(fd);
+}
+
 void Listener::on_readable(Pending& p) {
   const int fd = p.fd.get();
-  const bool hello = p.phase == Pending::Phase::kHello;
   // A peer that waits for our answer has nothing to say; it has closed, or breaks the protocol.
-  const std::size_t need =
-      p.phase == Pending::Phase::kWaiting ? 0 : (hello ? sizeof(Hello) : sizeof(Proof));
+  const std::size_t need = p.expected();
   const ssize_t n = need == 0 ? 0 : recv(fd, p.buffer.data() + p.have, need - p.have, 0);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n <= 0) {
-    pending_.erase(fd);
+    forget(fd);
     return;
   }
   p.have += static_cast<std::size_t>(n);
   if (p.have < need) return;
+  if (p.phase == Pending::Phase::kPrefix) return on_prefix(p);
   p.have = 0;
-  if (!hello) return finish(p);
+  if (p.phase == Pending::Phase::kProof) return finish(p);
   std::memcpy(&p.hello, p.buffer.data(), sizeof p.hello);
   p.phase = Pending::Phase::kWaiting;
   try_answer(p);
+}
+
+// Who speaks another version is told so at once. May destroy `p`.
+void Listener::on_prefix(Pending& p) {
+  Prefix prefix;
+  std::memcpy(&prefix, p.buffer.data(), sizeof prefix);
+  Prefix ours;
+  ours.seal = prefix.seal;  // how it seals is looked at when its epoch is known
+  const bool stranger = prefix.magic != Prefix::kMagic;
+  const std::string fault = stranger ? "it sent what is no handshake" : prefix_fault(prefix, ours);
+  if (fault.empty()) {
+    p.phase = Pending::Phase::kHello;
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  if (!stranger) send_whole(p.fd, ours);
+  refuse_locked(p, fault);
+}
+
+// Destroys `p`.
+void Listener::refuse_locked(Pending& p, const std::string& why) {
+  ++counters_.refused;
+  if (!why.empty()) counters_.last_refusal = why;
+  forget(p.fd.get());
 }
 
 // Answers a hello if its epoch is known by now. May destroy `p`.
@@ -166,46 +245,54 @@ void Listener::try_answer(Pending& p) {
   if (p.phase != Pending::Phase::kWaiting) return;
   const std::lock_guard lock(mutex_);
   const auto found = epochs_.find(p.hello.epoch);
-  if (found == epochs_.end() && p.hello.magic == Hello::kMagic) return;
-  if (found == epochs_.end() || !hello_fits(found->second.secret, p.hello)) {
-    ++counters_.refused;
-    pending_.erase(p.fd.get());
-    return;
+  if (found == epochs_.end()) return;
+  const EpochSecret& secret = found->second.secret;
+  if (!hello_fits(secret, p.hello)) return refuse_locked(p, {});
+  const Prefix ours = prefix_of(secret);
+  if (const auto fault = prefix_fault(p.hello.prefix, ours); !fault.empty()) {
+    send_whole(p.fd, ours);
+    return refuse_locked(p, fault);
   }
-  p.answer = make_answer(found->second.secret, p.hello);
+  p.answer = make_answer(secret, p.hello);
   p.phase = Pending::Phase::kProof;
-  if (!send_whole(p.fd, p.answer)) pending_.erase(p.fd.get());
+  if (!send_whole(p.fd, p.answer)) forget(p.fd.get());
 }
 
 // Hands the socket to its mesh if the dialler has proved the key. Destroys `p`.
 void Listener::finish(Pending& p) {
   Proof proof;
   std::memcpy(&proof, p.buffer.data(), sizeof proof);
+  newcomers_.settled(p.fd.get());
   const auto owned = std::move(pending_.extract(p.fd.get()).mapped());
   const std::lock_guard lock(mutex_);
   const auto found = epochs_.find(owned->hello.epoch);
   if (found == epochs_.end()) return;  // the epoch has ended meanwhile
-  if (!proof_holds(found->second.secret, owned->hello, owned->answer, proof)) {
+  const EpochSecret& secret = found->second.secret;
+  const auto keys = proof_holds(secret, owned->hello, owned->answer, proof)
+                        ? acceptor_keys(secret, owned->hello, owned->answer)
+                        : std::nullopt;
+  if (!keys) {
     ++counters_.refused;
     return;
   }
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, owned->fd.get(), nullptr);
   if (!send_whole(owned->fd, kAdmit)) return;
   ++counters_.admitted;
-  found->second.adopt(owned->hello.from, std::move(owned->fd));
+  found->second.adopt(owned->hello.from, {std::move(owned->fd), *keys});
 }
 
 // Counts before it closes, so that who sees the end of its connection finds it counted.
 void Listener::close_expired() {
   const auto now = Clock::now();
-  const auto expired = [&](const auto& entry) { return entry.second->deadline <= now; };
-  const auto n = std::count_if(pending_.begin(), pending_.end(), expired);
-  if (n == 0) return;
+  std::vector<int> expired;
+  for (const auto& [fd, p] : pending_)
+    if (p->deadline <= now) expired.push_back(fd);
+  if (expired.empty()) return;
   {
     const std::lock_guard lock(mutex_);
-    counters_.timed_out += static_cast<std::uint64_t>(n);
+    counters_.timed_out += expired.size();
   }
-  std::erase_if(pending_, expired);
+  for (const int fd : expired) forget(fd);
 }
 
 }  // namespace starling::collectives

@@ -13,11 +13,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "collectives/tcp/dialler.h"
 #include "collectives/tcp/handshake.h"
+#include "collectives/tcp/newcomers.h"
 #include "collectives/tcp/socket.h"
 #include "core/base/ids.h"
 #include "core/base/result.h"
@@ -28,15 +31,18 @@ struct ListenerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;                             // 0: any free one
   std::chrono::milliseconds handshake_timeout{2000};  // from accept to proof, waiting included
-  std::size_t sockets_max = 256;  // in their handshake or waiting; a newer one evicts the oldest
+  // In their handshake or waiting. A newer one evicts the oldest of the address that has most.
+  std::size_t sockets_max = 256;
 };
 
 struct ListenerCounters {
   std::uint64_t accepted = 0;
   std::uint64_t admitted = 0;
   std::uint64_t refused = 0;  // malformed hello, not a member, or wrong MAC
+  std::string last_refusal;   // why the last was, where there is more to say
   std::uint64_t timed_out = 0;
   std::uint64_t evicted = 0;
+  std::uint64_t paused = 0;  // times that it stopped to accept, as no file could be opened
 };
 
 // Threads: all functions from any thread.
@@ -53,7 +59,7 @@ class Listener {
 
   // Used by Mesh: connections of this epoch that have proved themselves go to `adopt`, which must
   // not block. After remove() returns `adopt` does not run any more.
-  using Adopt = std::function<void(Rank, Fd)>;
+  using Adopt = std::function<void(Rank, Stood)>;
   void add(EpochSecret secret, Adopt adopt);
   void remove(const EpochId& epoch);
 
@@ -66,8 +72,14 @@ class Listener {
   Listener(const ListenerOptions& options, Bound bound);
   void run();
   void accept_all(const Fd& socket);
+  bool make_room();
+  void pause(bool on);
+  void evict(int fd);
+  void forget(int fd);
   void on_readable(Pending& pending);
+  void on_prefix(Pending& pending);
   void try_answer(Pending& pending);
+  void refuse_locked(Pending& pending, const std::string& why);
   void finish(Pending& pending);
   void close_expired();
 
@@ -75,7 +87,10 @@ class Listener {
   const std::uint16_t port_;
   const Fd tcp_, local_, epoll_, wake_;
   std::atomic<bool> stopping_{false};
-  std::map<int, std::unique_ptr<Pending>> pending_;  // owned by the thread
+  // Owned by the thread:
+  std::map<int, std::unique_ptr<Pending>> pending_;
+  Newcomers newcomers_;  // the same ones
+  std::optional<std::chrono::steady_clock::time_point> paused_until_;
   mutable std::mutex mutex_;
   std::map<EpochId, Registered> epochs_;  // guarded by mutex_
   ListenerCounters counters_;             // guarded by mutex_

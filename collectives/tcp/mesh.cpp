@@ -50,11 +50,12 @@ class Mesh::Impl {
     bool left = false;  // its LEFT has come
   };
 
+  FrameHeader complete(const FrameHeader& header, const Payload& payload) const;
   void run();
   int timeout_ms() const;
   void on_event(Peer& peer, std::uint32_t events);
   void take_adopted();
-  void stand(Peer& peer, Fd socket);
+  void stand(Peer& peer, Stood stood);
   void all_stand();
   void read(Peer& peer);
   bool deliver(Peer& peer, Frame frame);
@@ -83,7 +84,7 @@ class Mesh::Impl {
   bool drained_ = false;
 
   mutable std::mutex mutex_;
-  std::vector<std::pair<Rank, Fd>> adopted_;       // guarded by mutex_
+  std::vector<std::pair<Rank, Stood>> adopted_;    // guarded by mutex_
   std::optional<std::vector<Rank>> broken_peers_;  // guarded by mutex_; set at the break
 
   std::mutex stop_mutex_;
@@ -105,8 +106,14 @@ Mesh::Impl::Impl(MeshOptions opts, MeshEvents events, Listener& listener)
     : options(std::move(opts)), events_(std::move(events)), listener_(listener) {
   STARLING_CHECK(options.self < options.peers.size());
   STARLING_CHECK(options.frame_bytes_max <= kFrameBytesMax);
-  secret_ = {options.job, options.epoch, options.key, options.self, {}};
-  for (const MeshPeer& peer : options.peers) secret_.members.push_back(peer.who);
+  secret_.job = options.job;
+  secret_.epoch = options.epoch;
+  secret_.key = options.key;
+  secret_.self = options.self;
+  for (const MeshPeer& peer : options.peers) {
+    secret_.members.push_back(peer.who);
+    secret_.seals.push_back(seal_of(options.seal, peer.host));
+  }
   for (Rank r = 0; r < options.peers.size(); ++r)
     peers_.push_back(r == options.self ? nullptr : std::make_unique<Peer>(r, *this));
 }
@@ -116,10 +123,10 @@ void Mesh::Impl::start() {
   event.events = EPOLLIN;
   event.data.u64 = kWakeTag;
   STARLING_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) == 0);
-  listener_.add(secret_, [this](Rank from, Fd socket) {
+  listener_.add(secret_, [this](Rank from, Stood stood) {
     {
       const std::lock_guard lock(mutex_);
-      adopted_.emplace_back(from, std::move(socket));
+      adopted_.emplace_back(from, std::move(stood));
     }
     wake(wake_);
   });
@@ -141,7 +148,7 @@ void Mesh::Impl::stop() {
 
 void Mesh::Impl::push(std::span<const Rank> to, const FrameHeader& header, const Payload& payload) {
   if (to.empty()) return;
-  const FrameHeader whole = sealed(header, payload);
+  const FrameHeader whole = complete(header, payload);
   for (const Rank rank : to) {
     STARLING_CHECK(rank < peers_.size());
     if (!peers_[rank]) continue;
@@ -160,10 +167,15 @@ void Mesh::Impl::leave() {
   if (leaving_.exchange(true)) return;
   FrameHeader header;
   header.kind = FrameKind::kLeft;
-  const FrameHeader last = sealed(header, {});
+  const FrameHeader last = complete(header, {});
   for (const auto& peer : peers_)
     if (peer) peer->outbox.push_last(last);
   wake(wake_);
+}
+
+// Where connections have keys a tag of theirs takes the checksum's place.
+FrameHeader Mesh::Impl::complete(const FrameHeader& header, const Payload& payload) const {
+  return options.seal == SealRule::kOff ? checked(header, payload) : measured(header, payload);
 }
 
 std::vector<Rank> Mesh::Impl::broken() const {
@@ -208,7 +220,7 @@ int Mesh::Impl::timeout_ms() const {
 
 void Mesh::Impl::on_event(Peer& peer, std::uint32_t events) {
   if (peer.dialler) {
-    if (Fd socket = peer.dialler->on_event(Clock::now())) stand(peer, std::move(socket));
+    if (auto stood = peer.dialler->on_event(Clock::now())) stand(peer, std::move(*stood));
     return;
   }
   if (peer.state != State::kStands) return;  // closed earlier in this round
@@ -221,22 +233,23 @@ void Mesh::Impl::on_event(Peer& peer, std::uint32_t events) {
 }
 
 void Mesh::Impl::take_adopted() {
-  std::vector<std::pair<Rank, Fd>> adopted;
+  std::vector<std::pair<Rank, Stood>> adopted;
   {
     const std::lock_guard lock(mutex_);
     adopted.swap(adopted_);
   }
-  for (auto& [rank, socket] : adopted) {
+  for (auto& [rank, stood] : adopted) {
     Peer& peer = *peers_[rank];  // the handshake has checked the rank
     // A second connection of a rank is none; the first carries the epoch.
-    if (peer.state == State::kAwaited && !leaving_) stand(peer, std::move(socket));
+    if (peer.state == State::kAwaited && !leaving_) stand(peer, std::move(stood));
   }
 }
 
-void Mesh::Impl::stand(Peer& peer, Fd socket) {
+void Mesh::Impl::stand(Peer& peer, Stood stood) {
   peer.dialler.reset();
   peer.state = State::kStands;
-  peer.outbox.open(std::move(socket));
+  peer.reader.open(stood.keys);
+  peer.outbox.open(std::move(stood.socket), stood.keys);
   if (++standing_ == peers_.size() - 1) all_stand();
 }
 
@@ -319,8 +332,9 @@ void Mesh::Impl::check_time() {
   if (now < connect_deadline_ || missing == nullptr) return;
   std::string why =
       "it did not stand within " + std::to_string(options.connect_timeout.count()) + " ms";
-  if (missing->dialler && !missing->dialler->failure().empty())
-    why += "; " + missing->dialler->failure();
+  const std::string cause =
+      missing->dialler ? missing->dialler->failure() : listener_.counters().last_refusal;
+  if (!cause.empty()) why += "; " + cause;
   broke(*missing, why);
 }
 

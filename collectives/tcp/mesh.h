@@ -4,8 +4,9 @@
 //
 // The lower rank of a pair dials, and dials again until it stands or connect_timeout is over: the
 // peer may not have the plan yet. A refused connection is a break at once: whoever is in a plan
-// listened before. Frames are delivered in the order of each connection, with their
-// checksum verified. Which versions are welcome is session.h's matter, not this one's.
+// listened before. Frames are delivered in the order of each connection, once, as they were sent:
+// on the way they are sealed as handshake.h says, and a connection with a frame that does not hold
+// is given up. Which versions are welcome is session.h's matter, not this one's.
 
 #include <chrono>
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "collectives/transport.h"
 #include "core/base/ids.h"
 #include "core/base/result.h"
+#include "core/job/job.h"
 
 namespace starling::collectives {
 
@@ -36,6 +38,7 @@ struct MeshOptions {
   std::vector<MeshPeer> peers;                        // index = rank, self included
   std::chrono::milliseconds connect_timeout{5000};    // until all connections stand
   std::chrono::milliseconds handshake_timeout{2000};  // of one attempt
+  SealRule seal = SealRule::kAuto;                    // the same at all ranks
   bool local_sockets = true;  // instead of TCP, to peers at a loopback address (socket.h)
   std::size_t frame_bytes_max = kFrameBytesMax;
   std::size_t queue_bytes_max = std::size_t{8} << 30;  // to one peer and not yet written; beyond it

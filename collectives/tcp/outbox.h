@@ -1,20 +1,29 @@
 #pragma once
-// The sending half of a bulk connection: frames in order, written as the socket takes them.
+// The sending half of a bulk connection: frames in order, sealed and written as the socket takes
+// them.
 
 #include <sys/types.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
 
+#include "collectives/tcp/handshake.h"
 #include "collectives/tcp/socket.h"
 #include "collectives/transport.h"
 
 namespace starling::collectives {
 
 // Owns the socket of a connection and its place in the epoll set.
+//
+// A frame is its header and its payload. On a connection with keys a tag of 16 bytes follows the
+// header, and one the payload if there is any (frame_reader.h reads the same). Tagged frames are
+// written from where they lie; encrypted ones go through a buffer of fixed size, so that the bytes
+// in hand are few, whatever waits.
 //
 // Threads: push(), push_last() and flush() from any; the rest belongs to the communication thread.
 class Outbox {
@@ -23,17 +32,17 @@ class Outbox {
   Outbox(const Fd& epoll, std::uint64_t tag, const Fd& failed, std::size_t queue_bytes_max)
       : epoll_(epoll), tag_(tag), wake_(failed), queue_bytes_max_(queue_bytes_max) {}
 
-  // Queues a sealed frame and writes what the socket takes at once; if `held` only when much has
+  // Queues a whole frame and writes what the socket takes at once; if `held` only when much has
   // gathered. Dropped after push_last() and close().
-  void push(const FrameHeader& sealed, const Payload& payload, bool held = false);
+  void push(const FrameHeader& whole, const Payload& payload, bool held = false);
   // Writes what was held.
   void flush();
   // The same, and nothing can follow it.
-  void push_last(const FrameHeader& sealed);
+  void push_last(const FrameHeader& whole);
 
   // The connection stands: from now on frames are written. Reading is off at first, only a hang-up
   // is told.
-  void open(Fd socket);
+  void open(Fd socket, const ConnectionKeys& keys);
   void start_reading();
   void on_writable();
   void close();
@@ -47,12 +56,20 @@ class Outbox {
   struct Item {
     FrameHeader header;
     Payload payload;
-    std::size_t sent = 0;  // of header and payload
+    std::size_t sent = 0;  // of what goes over the wire
+    bool tagged = false;   // the tags below are made
+    AeadTag header_tag{}, payload_tag{};
     std::size_t size() const { return sizeof header + payload.size(); }
   };
-  void push_locked(const FrameHeader& sealed, const Payload& payload, bool held);
+  void push_locked(const FrameHeader& whole, const Payload& payload, bool held);
   void flush_locked();
+  bool empty_locked() const { return queue_.empty() && staged_begin_ == staged_end_; }
   ssize_t write_some_locked();
+  ssize_t write_items_locked();
+  ssize_t write_staged_locked();
+  void tag_locked(Item& item);
+  void stage_locked();
+  std::size_t wire_size(const Item& item) const;
   void drop_sent_locked(std::size_t n);
   void fail_locked(std::string why);
   void update_events_locked();
@@ -66,6 +83,10 @@ class Outbox {
   Fd socket_;               // written under mutex_ by the communication thread
   std::deque<Item> queue_;  // all below guarded by mutex_
   std::size_t queue_bytes_ = 0;
+  FrameSeal seal_ = FrameSeal::kPlain;
+  std::optional<Aead> aead_;  // none: kPlain
+  Bytes staged_;              // kSecret: sealed, not yet written
+  std::size_t staged_begin_ = 0, staged_end_ = 0;
   std::string failure_;
   bool closed_ = false;
   bool last_pushed_ = false;

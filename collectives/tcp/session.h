@@ -41,7 +41,6 @@ class Session {
   // frames of that version that had waited, in order.
   // Errors: kCorrupt  a waiting frame is neither of this version nor one early
   Result<std::vector<Arrival>> set_version(Version version);
-  Result<std::vector<Arrival>> advance(Version version) { return set_version(version); }
 
   Version version() const { return version_; }
   std::size_t waiting() const { return waiting_.size(); }

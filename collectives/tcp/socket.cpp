@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -128,6 +129,18 @@ Result<Fd> dial_tcp(const std::string& host, std::uint16_t port) {
   return fd;
 }
 
+Result<std::string> numeric_address(const std::string& host) {
+  const Addresses found = resolve(host, 0, 0);
+  const addrinfo* at = found.get();
+  for (const addrinfo* one = at; one != nullptr; one = one->ai_next)
+    if (one->ai_family == AF_INET6 && at->ai_family != AF_INET6) at = one;
+  std::array<char, NI_MAXHOST> text{};
+  if (at == nullptr || getnameinfo(at->ai_addr, at->ai_addrlen, text.data(), text.size(), nullptr,
+                                   0, NI_NUMERICHOST) != 0)
+    return Error(Code::kBadInput, "the host " + host + " is not known");
+  return std::string(text.data());
+}
+
 Result<std::string> address_towards(const std::string& host, std::uint16_t port) {
   const auto refuse = [&](const char* why) {
     return Error(Code::kUnavailable, std::string(why) + "; address " + where(host, port));
@@ -180,6 +193,19 @@ void tune(const Fd& socket) {
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   set_buffers(socket);
+}
+
+PeerAddress peer_of(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (getpeername(socket, raw, &size) != 0 || address.ss_family == AF_UNIX ||
+      getnameinfo(raw, size, host.data(), host.size(), port.data(), port.size(),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return {};
+  return {host.data(), static_cast<std::uint16_t>(std::atoi(port.data()))};
 }
 
 Fd make_wake() {

@@ -42,6 +42,9 @@ struct Bound {
 // The address of this machine that packets to `host` bear; nothing is sent.
 // Errors: kUnavailable  the host cannot be resolved, or there is no route to it
 Result<std::string> address_towards(const std::string& host, std::uint16_t port);
+// The address that a host's name stands for, in numbers; its IPv6 one if it has both, since ZeroMQ
+// dials that. Errors: kBadInput  the host is not known
+Result<std::string> numeric_address(const std::string& host);
 // A listening, non-blocking socket. Errors: kBadInput, naming the address.
 Result<Bound> listen_tcp(const std::string& host, std::uint16_t port);
 // A non-blocking socket whose connect has begun; writable when it stands or has failed.
@@ -60,6 +63,15 @@ int connect_error(const Fd& socket);
 // For accepted sockets: no delay, keep-alive, and large buffers (4 MiB give 3.0 instead of 2.3 GB/s
 // on loopback).
 void tune(const Fd& socket);
+
+// Who is at the other end of a connected socket, as a number. An empty host: a local socket, or
+// none that is connected.
+struct PeerAddress {
+  std::string host;
+  std::uint16_t port = 0;
+  bool operator==(const PeerAddress&) const = default;
+};
+PeerAddress peer_of(int socket);
 
 // An eventfd to wake an epoll loop, and an epoll.
 Fd make_wake();

@@ -1,6 +1,7 @@
 #include "core/audit/history.h"
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -116,6 +117,7 @@ StartFact start_of(Fields& f) {
   start.samples = f.whole("samples");
   start.tokens_per_step = f.whole("tokens_per_step");
   if (f.has("from")) start.from = f.whole("from", kVersionMax);
+  if (f.has("coordinator")) start.coordinator = f.text("coordinator");
   if (start.micro_batches == 0) f.expected("micro_batches", "at least 1");
   if (start.sequences == 0) f.expected("sequences", "at least 1");
   return start;
@@ -175,8 +177,8 @@ void take_worker(Fields& f, History& h) {
   const std::uint64_t id = f.whole("id");
   const std::string what = f.text("what");
   h.names[id] = f.text("name");
-  h.lost += what == "lost";
-  h.left += what == "left";
+  if (what == "lost") h.lost.insert(id);
+  if (what == "left") h.left.insert(id);
 }
 
 void take_kind(const std::string& kind, Fields& f, History& h) {
@@ -198,6 +200,11 @@ void take_kind(const std::string& kind, Fields& f, History& h) {
     h.restarts.push_back({f.whole("version", kVersionMax), f.epoch("lost"), line});
   else if (kind == "done")
     h.done.push_back({f.whole("version", kVersionMax), f.digest("digest"), f.number("loss"), line});
+  else if (kind == "dropped")
+    h.gaps.push_back(std::to_string(f.whole("lines")) + " lines before line " +
+                     std::to_string(line) + " are missing (" + f.text("why") + ")");
+  else if (kind == "continued")
+    h.gaps.push_back(f.text("coordinator") + " was away before line " + std::to_string(line));
   else if (kind == "failed")
     h.failed = FailedFact{f.whole("code"), f.text("reason")};
 }
@@ -237,9 +244,117 @@ Result<> HistoryReader::take(std::string_view text) {
   return ok();
 }
 
-Result<History> HistoryReader::finish() && {
+Result<History> HistoryReader::finish(bool cut) && {
   if (history_.start.line == 0) return Error(Code::kBadInput, "has no `start`, expected a run");
+  if (cut) history_.gaps.push_back("the last line is cut, as if its writer had ended within it");
   return std::move(history_);
+}
+
+std::string line_text(Line line) {
+  const Line file = line >> kFileShift, number = line & ((Line{1} << kFileShift) - 1);
+  return "line " + std::to_string(number) +
+         (file == 0 ? "" : " of file " + std::to_string(file + 1));
+}
+
+std::string why_incomplete(const History& history) {
+  if (!history.gaps.empty()) return history.gaps.front();
+  const std::string& name = history.start.coordinator;
+  return name.empty() ? "" : "this is what " + name + " was told; --together takes more files";
+}
+
+namespace {
+
+bool same(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
+bool same(const StepFact& a, const StepFact& b) {
+  return a.version == b.version && same(a.loss, b.loss) && same(a.norm, b.norm) &&
+         a.tokens == b.tokens && a.skipped == b.skipped && a.ledger_hash == b.ledger_hash &&
+         a.digest == b.digest;
+}
+bool same(const LedgerFact& a, const LedgerFact& b) {
+  return a.version == b.version && a.rows == b.rows;
+}
+bool same(const EpochFact& a, const EpochFact& b) {
+  return a.id == b.id;
+}
+bool same(const ExposureFact& a, const ExposureFact& b) {
+  return a.epoch == b.epoch;
+}
+bool same(const RestartFact& a, const RestartFact& b) {
+  return a.lost == b.lost;
+}
+bool same(const DoneFact& a, const DoneFact& b) {
+  return a.version == b.version && a.digest == b.digest && same(a.loss, b.loss);
+}
+
+// In the order of `key`, then of the files; of neighbours that are the same the first.
+template <class Fact, class Key>
+void unite(std::vector<Fact>& facts, Key key) {
+  std::stable_sort(facts.begin(), facts.end(),
+                   [&](const Fact& a, const Fact& b) { return key(a) < key(b); });
+  facts.erase(std::unique(facts.begin(), facts.end(),
+                          [](const Fact& a, const Fact& b) { return same(a, b); }),
+              facts.end());
+}
+
+template <class Fact>
+void append(std::vector<Fact>& to, std::vector<Fact> facts, Line file) {
+  for (Fact& fact : facts) {
+    if constexpr (requires { fact.line; }) fact.line |= file << kFileShift;
+    to.push_back(std::move(fact));
+  }
+}
+
+}  // namespace
+
+Result<History> merge(std::vector<History> histories) {
+  History all;
+  const auto bad = [](const std::string& text) { return Error(Code::kBadInput, text); };
+  if (histories.empty()) return bad("nothing to merge");
+  all.start = histories.front().start;
+  all.start.coordinator.clear();
+  // Where things lie may differ from machine to machine.
+  const auto job_of = [](const History& h) {
+    auto job = h.start.job;
+    job.erase("data.path");
+    job.erase("checkpoint.dir");
+    return job;
+  };
+  const auto job = job_of(histories.front());
+  for (Line file = 0; file < histories.size(); ++file) {
+    History& h = histories[file];
+    const std::string number = std::to_string(file + 1);
+    if (job_of(h) != job) return bad("file " + number + " is of another job");
+    const std::string& name = h.start.coordinator;
+    if (!name.empty()) all.start.coordinator += (all.start.coordinator.empty() ? "" : ", ") + name;
+    const std::string unknown(32, '0');
+    if (all.start.data == unknown) all.start.data = h.start.data;
+    if (h.start.data != unknown && h.start.data != all.start.data)
+      return bad("file " + number + " is of other data");
+    all.start.samples = std::max(all.start.samples, h.start.samples);
+    append(all.steps, std::move(h.steps), file);
+    append(all.ledgers, std::move(h.ledgers), file);
+    append(all.epochs, std::move(h.epochs), file);
+    append(all.exposures, std::move(h.exposures), file);
+    append(all.restarts, std::move(h.restarts), file);
+    append(all.done, std::move(h.done), file);
+    if (h.failed) all.failed = h.failed;
+    if (h.after_done && histories.size() == 1) all.after_done = h.after_done;
+    all.names.merge(h.names);
+    all.lost.merge(h.lost);
+    all.left.merge(h.left);
+    all.lines += h.lines;
+    for (const std::string& gap : h.gaps) all.gaps.push_back("file " + number + ": " + gap);
+  }
+  // A step may be told in the epoch in which it passed or where it was learned later: the first.
+  unite(all.steps, [](const StepFact& s) { return std::pair(s.version, s.epoch); });
+  unite(all.ledgers, [](const LedgerFact& l) { return std::pair(l.version, l.epoch); });
+  unite(all.epochs, [](const EpochFact& e) { return e.id; });
+  unite(all.exposures, [](const ExposureFact& e) { return e.epoch; });
+  unite(all.restarts, [](const RestartFact& r) { return r.lost; });
+  unite(all.done, [](const DoneFact& d) { return std::pair(d.version, d.digest); });
+  return all;
 }
 
 }  // namespace starling::audit

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,7 +21,11 @@
 
 namespace starling::audit {
 
-using Line = std::uint64_t;  // of the file, from 1
+// Of a file, from 1; of histories that were merged with the number of the file, from 0, above
+// kFileShift.
+using Line = std::uint64_t;
+inline constexpr int kFileShift = 48;
+std::string line_text(Line line);  // "line 7", "line 7 of file 2"
 
 inline constexpr std::size_t kLineBytesMax = std::size_t{64} << 20;
 
@@ -32,7 +37,8 @@ struct StartFact {
   std::uint32_t micro_batches = 0, sequences = 0;
   std::uint64_t samples = 0;  // 0: not told
   std::uint64_t tokens_per_step = 0;
-  Version from = 0;  // above 0: it went on from a checkpoint
+  Version from = 0;         // above 0: it went on from a checkpoint
+  std::string coordinator;  // whose view it is; empty: of the whole run
   Line line = 0;
 
   // A whole number of the job; nothing if it is not there.
@@ -99,16 +105,24 @@ struct History {
   std::optional<FailedFact> failed;
   std::optional<Line> after_done;              // first line that follows a `done`
   std::map<std::uint64_t, std::string> names;  // of workers
-  std::uint64_t lost = 0, left = 0;            // workers
+  std::set<std::uint64_t> lost, left;          // workers
+  std::vector<std::string> gaps;               // lines that are known to be missing, and why
   Line lines = 0;
 };
+
+// Why what is not there need not be missing from the run; empty: it would be.
+std::string why_incomplete(const History& history);
+
+// What several files tell of one run, as of one: what all of them tell alike once, and what they
+// tell differently as often. kBadInput: they are of different jobs.
+Result<History> merge(std::vector<History> histories);
 
 class HistoryReader {
  public:
   // One line, without its end. Errors: kBadInput  names the line and what was expected in it.
   Result<> take(std::string_view line);
-  // kBadInput: there was no `start`.
-  Result<History> finish() &&;
+  // `cut`: something follows the last line, with no end. kBadInput: there was no `start`.
+  Result<History> finish(bool cut = false) &&;
 
  private:
   History history_;

@@ -21,10 +21,16 @@ class Case {
   void refute(Line line, const std::string& text) {
     if (refuted_ != 0 && refuted_ <= line) return;
     refuted_ = line;
-    why_ = "line " + std::to_string(line) + ": " + text;
+    why_ = line_text(line) + ": " + text;
   }
   void doubt(const std::string& text) {
     if (doubt_.empty()) doubt_ = text;
+  }
+  // Something is not there: that speaks against the run only if the file is whole.
+  void missing(const History& history, Line line, const std::string& text) {
+    const std::string why = why_incomplete(history);
+    if (why.empty()) return refute(line, text);
+    doubt("incomplete: " + text + "; " + why);
   }
   // `shown`: what holds, if nothing speaks against it.
   Finding finding(const char* promise, const char* name, const std::string& shown) const {
@@ -83,15 +89,15 @@ void check_records(const Index& run, Case& p1) {
                       first.ledger_hash == step.ledger_hash && first.digest == step.digest;
     p1.refute(step.line, same ? "step " + number(step.version) + " is told twice"
                               : "two records of step " + number(step.version) +
-                                    " differ; the first is in line " + number(first.line));
+                                    " differ; the first is in " + line_text(first.line));
   }
   const std::uint64_t every = run.h.start.job_number("elastic.digest_every").value_or(0);
   const std::uint64_t tokens = run.h.start.tokens_per_step;
   Version next = run.begin;
   for (const auto& [version, step] : run.steps) {
     if (version != next)
-      p1.refute(step->line,
-                "step " + number(version) + " follows, step " + number(next) + " is not there");
+      p1.missing(run.h, step->line,
+                 "step " + number(version) + " follows, step " + number(next) + " is not there");
     next = version + 1;
     if (every != 0 && version % every == 0 && step->digest.empty())
       p1.refute(step->line, "step " + number(version) + " has no digest, one is due every " +
@@ -113,7 +119,11 @@ void check_end(const Index& run, Case& p1) {
   const DoneFact& done = h.done.front();
   if (h.done.size() > 1) p1.refute(h.done[1].line, "a second `done`");
   if (h.after_done) p1.refute(*h.after_done, "something follows `done`");
-  if (done.version != run.end() || done.version != h.start.steps)
+  if (done.version == h.start.steps && run.end() < done.version)
+    p1.missing(h, done.line,
+               "done at version " + number(done.version) + ", steps end at " + number(run.end()) +
+                   ", the job has " + number(h.start.steps));
+  else if (done.version != run.end() || done.version != h.start.steps)
     p1.refute(done.line, "done at version " + number(done.version) + ", steps end at " +
                              number(run.end()) + ", the job has " + number(h.start.steps));
   else if (!run.steps.empty() && !same_bits(run.steps.rbegin()->second->loss, done.loss))
@@ -145,7 +155,7 @@ std::map<Version, const LedgerFact*> ledgers_of(const Index& run, Case& p2) {
                                    [&](const RestartFact& r) { return r.line < ledger.line; });
     if (!again)
       p2.refute(ledger.line, "a second ledger of step " + number(ledger.version) +
-                                 "; the first is in line " + number(it->second->line));
+                                 "; the first is in " + line_text(it->second->line));
     it->second = &ledger;
   }
   return ledgers;
@@ -271,7 +281,7 @@ Finding exactly_once_promise(const Index& run) {
   std::set<std::uint64_t> workers;
   for (const auto& [version, ledger] : ledgers) {
     if (!run.steps.count(version))
-      p2.refute(ledger->line, "a ledger of step " + number(version) + ", which has no record");
+      p2.missing(h, ledger->line, "a ledger of step " + number(version) + ", which has no record");
     check_rows(run, *ledger, p2);
     for (const auto& [m, worker] : ledger->rows) workers.insert(worker);
   }
@@ -281,7 +291,7 @@ Finding exactly_once_promise(const Index& run) {
     if (h.done.empty() && version + 1 == run.end())
       p2.doubt("the last step, " + number(version) + ", has no ledger");
     else
-      p2.refute(step->line, "step " + number(version) + " has no ledger");
+      p2.missing(h, step->line, "step " + number(version) + " has no ledger");
   }
   if (run.steps.empty()) p2.doubt("no step was committed");
   if (h.start.samples == 0)

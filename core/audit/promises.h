@@ -27,11 +27,13 @@ struct Finding {
 // P1, P2, P3 in this order.
 //   P1  what one run can show: steps 0, 1, .. (or from its checkpoint on) without a gap, one record
 //       each, a digest wherever one is due, one end
-//   P2  every committed step has one ledger with all M micro-batches once, each by a worker that was
-//       a member of the epoch in which it was voted for; and every sample of a complete pass is
-//       used exactly once
-//   P3  versions rise from epoch to epoch, no forced plan begins below what was committed before it,
-//       and no checkpoint was read
+//   P2  every committed step has one ledger with all M micro-batches once, each by a worker that
+//       was a member of the epoch in which it was voted for; and every sample of a complete pass
+//       is used exactly once
+//   P3  versions rise from epoch to epoch, no forced plan begins below what was committed before
+//       it, and no checkpoint was read
+//
+// What is not there refutes a promise only where the file is known to be whole (why_incomplete).
 // Cost: about a microsecond for each sample that was used.
 std::vector<Finding> audit(const History& history);
 

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <set>
 #include <sstream>
 
 #include "core/base/check.h"
@@ -79,7 +81,33 @@ Result<std::string> read_text(int fd, const std::string& path) {
   }
 }
 
-Result<> write_text(int fd, const std::string& text, const std::string& path) {
+// Files of a folder of split keys, without what a deployment puts beside them (join tokens, links).
+Result<std::set<std::string>> files_of(const std::string& folder) {
+  std::set<std::string> found;
+  std::error_code error;
+  std::filesystem::directory_iterator at(folder, error), end;
+  for (; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename();
+    if (name == "client" || role_of(name) != Role::kObserver) found.insert(at->path().string());
+    if (found.size() > kPairs)
+      return bad("more than " + std::to_string(kPairs) + " keys; " + folder);
+  }
+  if (error) return bad("cannot read the folder of keys " + folder + ": " + error.message());
+  return found;
+}
+
+// Adds what `part` knows: a name's pair may be known with its secret in one file and without in
+// others.
+Result<> merge(std::map<std::string, KeyPair>& all, const KeyRing& part) {
+  for (const KeyPair& pair : part.pairs()) {
+    KeyPair& known = all.try_emplace(pair.name, pair).first->second;
+    if (known.public_key != pair.public_key) return bad("name " + pair.name + " is there twice");
+    if (known.secret_key.empty()) known.secret_key = pair.secret_key;
+  }
+  return ok();
+}
+
+Result<> write_text(int fd, const std::string& text, const std::string& path, bool synced) {
   std::size_t done = 0;
   while (done < text.size()) {
     const ssize_t n = ::write(fd, text.data() + done, text.size() - done);
@@ -87,7 +115,7 @@ Result<> write_text(int fd, const std::string& text, const std::string& path) {
     if (n < 0) return system_error("cannot write key file", path);
     done += static_cast<std::size_t>(n);
   }
-  if (::fsync(fd) != 0) return system_error("cannot write key file", path);
+  if (synced && ::fsync(fd) != 0) return system_error("cannot write key file", path);
   return ok();
 }
 
@@ -146,7 +174,38 @@ KeyRing KeyRing::generate(std::size_t coordinators, std::size_t workers) {
   return ring;
 }
 
+Role role_of(const std::string& name) {
+  const auto numbered = [&name](const std::string& prefix) {
+    return name.size() > prefix.size() && name.rfind(prefix, 0) == 0 &&
+           name.find_first_not_of("0123456789", prefix.size()) == std::string::npos;
+  };
+  if (numbered("worker-")) return Role::kWorker;
+  return numbered("coordinator-") ? Role::kCoordinator : Role::kObserver;
+}
+
+Result<KeyRing> KeyRing::load_for(const std::string& path, const std::string& name) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return load(path);
+  return load((std::filesystem::path(path) / name).string());
+}
+
 Result<KeyRing> KeyRing::load(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    STARLING_TRY(files, files_of(path));
+    if (files.empty()) return bad("no key file is in the folder " + path);
+    std::map<std::string, KeyPair> all;
+    for (const std::string& file : files) {
+      STARLING_TRY(part, load(file));
+      if (auto merged = merge(all, part); !merged) return std::move(merged).error().in(file);
+    }
+    KeyRing ring;
+    for (auto& [name, pair] : all) ring.pairs_.push_back(std::move(pair));
+    // As generate() has them: coordinator-10 is behind coordinator-2.
+    std::stable_sort(ring.pairs_.begin(), ring.pairs_.end(),
+                     [](const auto& a, const auto& b) { return a.name.size() < b.name.size(); });
+    return ring;
+  }
   const File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.fd() < 0) return system_error("cannot open key file", path);
   struct stat status {};
@@ -186,15 +245,44 @@ Result<KeyRing> KeyRing::parse(const std::string& text) {
   return ring;
 }
 
-Result<> KeyRing::save(const std::string& path) const {
+Result<> KeyRing::save(const std::string& path, bool synced) const {
   const mode_t mode = has_secrets() ? 0600 : 0644;
   const File file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (file.fd() < 0 && errno == EEXIST)
     return bad("key file " + path + " exists already and is not replaced");
   if (file.fd() < 0) return system_error("cannot create key file", path);
-  auto written = write_text(file.fd(), format(), path);
+  auto written = write_text(file.fd(), format(), path, synced);
   if (!written) ::unlink(path.c_str());
   return written;
+}
+
+Result<> KeyRing::replace(const std::string& path) const {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return system_error("cannot look at key file", path);
+  const std::string fresh = path + ".new";
+  const File file(
+      ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (file.fd() < 0) return system_error("cannot create key file", fresh);
+  ::fchmod(file.fd(), has_secrets() ? status.st_mode & 0700 : status.st_mode & 0777);
+  // Whoever runs the job may not be who changes its keys.
+  [[maybe_unused]] const int owner = ::fchown(file.fd(), status.st_uid, status.st_gid);
+  auto written = write_text(file.fd(), format(), fresh, true);
+  if (written && ::rename(fresh.c_str(), path.c_str()) != 0)
+    written = system_error("cannot replace key file", path);
+  if (!written) ::unlink(fresh.c_str());
+  return written;
+}
+
+Result<> KeyRing::split(const std::string& folder, bool synced) const {
+  if (::mkdir(folder.c_str(), 0700) != 0)
+    return errno == EEXIST ? bad("folder " + folder + " exists already; keys are not replaced")
+                           : system_error("cannot make the folder", folder);
+  for (const KeyPair& pair : pairs_) {
+    if (pair.secret_key.empty()) continue;
+    STARLING_TRY(part, part_for(pair.name));
+    STARLING_TRY(part.save((std::filesystem::path(folder) / pair.name).string(), synced));
+  }
+  return ok();
 }
 
 std::string KeyRing::format() const {
@@ -237,10 +325,18 @@ KeyRing KeyRing::public_part() const {
 
 Result<KeyRing> KeyRing::part_for(const std::string& name) const {
   if (find(name) == nullptr) return bad("no key is named " + name);
-  KeyRing ring = *this;
-  for (KeyPair& pair : ring.pairs_)
+  const bool all = role_of(name) == Role::kCoordinator;
+  KeyRing ring;
+  for (KeyPair pair : pairs_) {
+    if (!all && pair.name != name && role_of(pair.name) != Role::kCoordinator) continue;
     if (pair.name != name) pair.secret_key.clear();
+    ring.pairs_.push_back(std::move(pair));
+  }
   return ring;
+}
+
+bool KeyRing::remove(const std::string& name) {
+  return std::erase_if(pairs_, [&](const KeyPair& pair) { return pair.name == name; }) > 0;
 }
 
 AllowList KeyRing::allow_list() const {

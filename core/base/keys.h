@@ -12,6 +12,9 @@
 //
 // A line without a secret is a public half. A file with secrets has mode 0600, and one that others
 // can read is refused. Nothing in here prints a secret; error texts name lines and names only.
+//
+// For many machines the keys are split: a folder has one file for each process, under the name of
+// its key, with what that process needs and no other secret.
 
 #include <array>
 #include <cstddef>
@@ -45,30 +48,44 @@ KeyPair make_key_pair(std::string name);
 // Public key (Z85) -> name of whom it belongs to.
 using AllowList = std::map<std::string, std::string>;
 
+// What the owner of a key may say, by the key's name: worker-N what workers and their guards say,
+// coordinator-N what Raft says. Everybody else, `client` first, may look and say nothing.
+enum class Role { kObserver, kWorker, kCoordinator };
+Role role_of(const std::string& name);
+
 // Keys with distinct names and distinct public halves. A value; not shared between threads.
 class KeyRing {
  public:
   // coordinator-0.., worker-0.., and one named `client`.
   static KeyRing generate(std::size_t coordinators, std::size_t workers);
-  // Errors (kBadInput): cannot be read, not a key file (says which line), a secret that does not
-  // belong to its public half, a name or key twice, or secrets that others than the owner can read.
+  // A file, or everything in a folder of split keys. Errors (kBadInput): cannot be read, not a key
+  // file (says which line), a secret that does not belong to its public half, a name or key twice,
+  // or secrets that others than the owner can read.
   static Result<KeyRing> load(const std::string& path);
+  // What the process of this name needs: its file of such a folder, or the file that `path` is.
+  static Result<KeyRing> load_for(const std::string& path, const std::string& name);
   static Result<KeyRing> parse(const std::string& text);
 
   // Writes a new file, mode 0600 if there are secrets in it, else 0644; an existing file is never
-  // replaced (kBadInput), since a lost secret cannot be made again.
-  Result<> save(const std::string& path) const;
+  // replaced (kBadInput), since a lost secret cannot be made again. `synced`: it outlives a crash
+  // of the machine.
+  Result<> save(const std::string& path, bool synced = true) const;
+  // The same in place of a file that is there; who reads it sees the old text or the new one.
+  Result<> replace(const std::string& path) const;
+  // Makes a folder, mode 0700, with a file for each pair that has a secret: part_for() of its name.
+  Result<> split(const std::string& folder, bool synced = true) const;
   std::string format() const;
 
   // kBadInput: name or key is there already, or not well-formed.
   Result<> add(KeyPair pair);
+  bool remove(const std::string& name);                // false: there was none
   const KeyPair* find(const std::string& name) const;  // null if there is none
   const std::vector<KeyPair>& pairs() const { return pairs_; }
   bool has_secrets() const;
   // The public halves: what may be shown to everybody.
   KeyRing public_part() const;
-  // What one process needs: its own pair, and the public halves of all others. kBadInput: no such
-  // name.
+  // What one process needs: its own pair and the public halves of the coordinators; a coordinator
+  // those of all others, its allow list. kBadInput: no such name.
   Result<KeyRing> part_for(const std::string& name) const;
   AllowList allow_list() const;
   // Names that begin with "PREFIX-" and a number, in the order of the file: the places of a group.

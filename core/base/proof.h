@@ -39,13 +39,18 @@ inline ProofLanes complete_lanes(std::uint64_t seed, Version step, MicroBatch mi
   return lanes;
 }
 
-// R3: a holder accepts a total only if the first two lanes are those of all M micro-batches and the
-// side entries that it received match the last two.
+// R3, first half: the first two lanes of a total are those of all M micro-batches.
+inline bool sums_complete(const ProofLanes& total, const ProofLanes& complete) {
+  return total.micro_batches == complete.micro_batches &&
+         total.micro_batch_hashes == complete.micro_batch_hashes;
+}
+
+// R3: a holder accepts a total only if, besides, the side entries that it received match the last
+// two.
 inline bool accepted(const ProofLanes& total, const ProofLanes& complete,
                      std::uint64_t side_entries, std::uint64_t side_hashes) {
-  return total.micro_batches == complete.micro_batches &&
-         total.micro_batch_hashes == complete.micro_batch_hashes &&
-         total.side_entries == side_entries && total.side_hashes == side_hashes;
+  return sums_complete(total, complete) && total.side_entries == side_entries &&
+         total.side_hashes == side_hashes;
 }
 
 }  // namespace starling

@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kFolderBytesMax = 8ull << 30;
 constexpr std::size_t kFolderFilesMax = 1 << 20;
 constexpr std::uint64_t kHashedWhole = 64ull << 20;
+constexpr std::size_t kAtOnce = 1ull << 20;  // milliseconds, between two looks at who waits
 constexpr std::uint64_t kEnds = 1ull << 20;
 constexpr std::uint64_t kPieces = 64;
 constexpr std::uint64_t kPiece = 64ull << 10;
@@ -150,9 +151,23 @@ Result<> BytesSource::read_folder(const std::string& path,
   return ok();
 }
 
+bool is_known_whole(ByteView bytes) {
+  return bytes.size() <= kHashedWhole;
+}
+
+std::optional<Digest> content_of(ByteView bytes, const std::function<bool()>& go_on) {
+  Digest digest = hash128({}, bytes.size());
+  for (std::size_t at = 0; at < bytes.size(); at += kAtOnce) {
+    if (!go_on()) return std::nullopt;
+    const auto piece = bytes.subspan(at, std::min<std::size_t>(kAtOnce, bytes.size() - at));
+    digest = hash128(piece, mix64(mix64(digest[0], digest[1]), at));
+  }
+  return digest;
+}
+
 Digest identity_of(ByteView bytes) {
   const std::uint64_t size = bytes.size();
-  if (size <= kHashedWhole) return hash128(bytes, size);
+  if (is_known_whole(bytes)) return hash128(bytes, size);
   Digest digest = hash128(bytes.first(kEnds), size);
   // Each part's seed is its place and the parts before it: order matters.
   const auto add = [&](std::uint64_t at, std::uint64_t count) {

@@ -2,7 +2,9 @@
 // The bytes of a data set: one file, mapped, or all files below a folder, read into memory.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,5 +46,9 @@ class BytesSource {
 
 // Of the size and (above 64 MiB a sample of) the content.
 Digest identity_of(ByteView bytes);
+// Whether that has looked at every byte.
+bool is_known_whole(ByteView bytes);
+// Of every byte; reads in pieces and asks `go_on` before each. Nothing if it was told to stop.
+std::optional<Digest> content_of(ByteView bytes, const std::function<bool()>& go_on);
 
 }  // namespace starling

@@ -48,6 +48,7 @@ class TextDataset : public Dataset {
 
  private:
   Result<> intact() const override { return source_->intact(); }
+  ByteView bytes() const override { return source_->view(); }
   void append(std::uint64_t i, Batch& batch) const override {
     const auto bytes = source_->view().subspan(i * context_, context_ + 1);
     batch.tokens.insert(batch.tokens.end(), bytes.begin(), bytes.end() - 1);
@@ -117,6 +118,7 @@ class TokenDataset : public Dataset {
 
  private:
   Result<> intact() const override { return source_->intact(); }
+  ByteView bytes() const override { return tokens_; }
   void append(std::uint64_t i, Batch& batch) const override {
     for (std::uint32_t t = 0; t < context_; ++t) {
       batch.tokens.push_back(token_at(tokens_, i * context_ + t));
@@ -187,6 +189,12 @@ Result<std::unique_ptr<Dataset>> Dataset::open(const Job& job) {
   set->micro_batches_ = job.micro_batches;
   set->sequences_ = job.micro_batch_sequences;
   return std::move(set);
+}
+
+std::optional<Digest> Dataset::content(const std::function<bool()>& go_on) const {
+  if (is_known_whole(bytes())) return std::nullopt;
+  // A mapped file that is cut ends the process where it is read; micro_batch() says so first.
+  return content_of(bytes(), [&] { return go_on() && intact(); });
 }
 
 std::uint64_t Dataset::sample_of(std::uint64_t step, MicroBatch m, std::uint32_t sequence) const {

@@ -10,9 +10,12 @@
 // after open(): text of a folder is read into memory, single files are mapped.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
+#include "core/base/bytes.h"
 #include "core/base/ids.h"
 #include "core/base/result.h"
 #include "core/data/batch.h"
@@ -39,6 +42,11 @@ class Dataset {
   // data the size, the first and last MiB, and 64 pieces of 64 KiB at fixed places.
   const Digest& identity() const { return identity_; }
 
+  // Of every byte, where identity() has not seen them all; else, or if `go_on` says no, nothing.
+  // Reads all of the data: minutes, or for ever where the storage hangs. Not while the process may
+  // not wait.
+  std::optional<Digest> content(const std::function<bool()>& go_on) const;
+
   // The sample at place `sequence` of micro-batch m of a step.
   std::uint64_t sample_of(std::uint64_t step, MicroBatch m, std::uint32_t sequence) const;
   // Micro-batch m of a step, with what it draws from. kBadInput if a mapped file was cut short
@@ -52,6 +60,7 @@ class Dataset {
   // Appends sample i < samples() to the batch.
   virtual void append(std::uint64_t i, Batch& batch) const = 0;
   virtual Result<> intact() const { return ok(); }
+  virtual ByteView bytes() const { return {}; }  // of which identity() is
 
   std::uint64_t samples_ = 0;
   Digest identity_{};

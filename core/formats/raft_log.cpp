@@ -13,7 +13,7 @@ namespace starling {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x31676f4c74666152;  // "RaftLog1"
-constexpr std::uint32_t kFormat = 1;
+constexpr std::uint32_t kFormat = 2;
 constexpr std::uint64_t kSector = 512;  // a disk writes these whole, or a prefix of them
 constexpr std::uint64_t kPreallocated = 256 * 1024;
 constexpr std::uint8_t kPad = 0xa5;  // not zero: the last word of a record is never zero
@@ -23,7 +23,8 @@ struct FileHeader {
   std::uint32_t format = kFormat;
   std::uint32_t member = 0;
   JobId job{};
-  std::uint64_t reserved[3] = {};
+  std::uint64_t generation = 0;
+  std::uint64_t reserved[2] = {};
   std::uint64_t checksum = 0;
 };
 static_assert(sizeof(FileHeader) == 64);
@@ -31,8 +32,18 @@ static_assert(sizeof(FileHeader) == 64);
 enum Kind : std::uint32_t {
   kTerm = 1,  // term; index = vote + 1, 0 = none
   kEntry = 2,
-  kEnd = 3,  // the log ends at `index`
+  kEnd = 3,       // the log ends at `index`
+  kLost = 4,      // what stood in a log before this file is not known
+  kFloor = 5,     // it is known again: went to `index`, `term` at most
+  kSnapshot = 6,  // the state after `index`, `term`; only the first such record of a file
 };
+
+struct Mark {
+  std::uint64_t generation = 0;
+  std::uint64_t end = 0;
+  std::uint64_t checksum = 0;
+};
+static_assert(sizeof(Mark) == 24);
 
 struct RecordHeader {
   std::uint32_t length = 0;
@@ -72,38 +83,63 @@ bool all_zero(ByteView bytes) {
 
 // ---- Open -------------------------------------------------------------------------------------
 
-Result<RaftLog> RaftLog::open(const std::string& dir, const JobId& job, std::uint32_t member) {
+Result<RaftLog> RaftLog::open(const std::string& dir, const JobId& job, std::uint32_t member,
+                              Life life) {
   STARLING_TRY(file, open_raft_log_file(dir));
-  return open_on(std::move(file), job, member);
+  return open_on(std::move(file), job, member, life);
 }
 
 Result<RaftLog> RaftLog::open_on(std::unique_ptr<RaftLogFile> file, const JobId& job,
-                                 std::uint32_t member) {
+                                 std::uint32_t member, Life life) {
   RaftLog log(std::move(file));
+  log.job_ = job;
+  log.member_ = member;
   STARLING_TRY(bytes, log.file_->read());
-  // Zeros: the machine stopped before the first sync, so nothing was ever promised.
-  if (all_zero(bytes)) {
-    STARLING_TRY(log.create(job, member));
-  } else {
-    STARLING_TRY(log.load(bytes, job, member));
+  if (!all_zero(bytes)) {
+    STARLING_TRY(log.load(bytes));
+    STARLING_TRY(log.check_mark());
+    const bool promised = log.term_.term != 0 || log.last_index() != 0;
+    if (life == Life::kFirst && promised)
+      return Error(Code::kBadInput, "a member that begins for the first time has a log already; " +
+                                        log.file_->name());
+    if (life == Life::kFirst && log.term_.lost) {
+      STARLING_TRY(log.save(RaftTerm{}, {}));
+    }
     STARLING_TRY(log.cut_tail(bytes));
+    return log;
   }
+  log.term_.lost = life == Life::kLater;
+  STARLING_TRY(log.create());
   return log;
 }
 
-Result<> RaftLog::create(const JobId& job, std::uint32_t member) {
+// The header of a file of the present generation; records follow.
+Bytes RaftLog::begin_file() {
   FileHeader header;
-  header.member = member;
-  header.job = job;
+  header.member = member_;
+  header.job = job_;
+  header.generation = generation_;
   header.checksum = checksum_of(header, 0);
-  seed_ = hash64(job, member);
+  seed_ = mix64(hash64(job_, member_), generation_);
   chain_ = header.checksum;
   end_ = sizeof(FileHeader);
+  const std::span<const FileHeader> one(&header, 1);
+  const auto bytes = as_bytes(one);
+  return {bytes.begin(), bytes.end()};
+}
+
+Result<> RaftLog::create() {
+  Bytes bytes = begin_file();
+  ByteWriter batch;
+  if (term_.lost) put_record(batch, kLost, 0, 0, {});
+  const Bytes records = std::move(batch).take();
+  bytes.insert(bytes.end(), records.begin(), records.end());
+  end_ = bytes.size();
   allocated_ = kPreallocated;
-  Bytes bytes(kPreallocated);
-  std::memcpy(bytes.data(), &header, sizeof(header));
+  bytes.resize(kPreallocated);
   STARLING_TRY(file_->write(0, bytes));
-  return file_->sync();
+  STARLING_TRY(file_->sync());
+  return write_mark();
 }
 
 // Reads records one after the other into `log`.
@@ -116,7 +152,7 @@ struct RaftLog::Loader {
                                      ", offset " + std::to_string(offset));
   }
 
-  Result<> check_file_header(const JobId& job, std::uint32_t member) const {
+  Result<> check_file_header() const {
     if (bytes.size() < sizeof(FileHeader)) return corrupt(0, "shorter than its header");
     const auto header = read_at<FileHeader>(bytes, 0);
     if (header.magic != kMagic) return corrupt(0, "not a raft log");
@@ -126,13 +162,13 @@ struct RaftLog::Loader {
                                         ", this program reads " + std::to_string(kFormat) + "; " +
                                         log.file_->name());
     }
-    if (header.job != job) {
+    if (header.job != log.job_) {
       return Error(Code::kBadInput, "raft log belongs to job " + to_string(header.job) + ", not " +
-                                        to_string(job) + "; " + log.file_->name());
+                                        to_string(log.job_) + "; " + log.file_->name());
     }
-    if (header.member != member) {
+    if (header.member != log.member_) {
       return Error(Code::kBadInput, "raft log belongs to member " + std::to_string(header.member) +
-                                        ", not " + std::to_string(member) + "; " +
+                                        ", not " + std::to_string(log.member_) + "; " +
                                         log.file_->name());
     }
     return ok();
@@ -191,17 +227,29 @@ struct RaftLog::Loader {
     if (header.synced > offset || header.synced < sizeof(FileHeader)) {
       return corrupt(offset, "impossible sync mark");
     }
-    if (header.kind != kEntry && header.length != 0) return corrupt(offset, "unexpected payload");
+    if (header.kind != kEntry && header.kind != kSnapshot && header.length != 0)
+      return corrupt(offset, "unexpected payload");
     switch (header.kind) {
       case kTerm:
         return apply_term(offset, header);
       case kEntry:
         return apply_entry(offset, header);
       case kEnd:
-        if (header.index >= log.terms_.size()) return corrupt(offset, "cut beyond the end");
-        log.terms_.resize(header.index);
-        log.entries_.resize(header.index);
+        if (header.index >= log.last_index() || header.index < log.base_index_)
+          return corrupt(offset, "cut beyond the end");
+        log.terms_.resize(header.index - log.base_index_);
+        log.entries_.resize(header.index - log.base_index_);
         return ok();
+      case kLost:
+        log.term_.lost = true;
+        return ok();
+      case kFloor:
+        log.term_.lost = false;
+        log.term_.floor_term = header.term;
+        log.term_.floor_index = header.index;
+        return ok();
+      case kSnapshot:
+        return apply_snapshot(offset, header);
       default:
         return corrupt(offset, "unknown record kind " + std::to_string(header.kind));
     }
@@ -209,7 +257,9 @@ struct RaftLog::Loader {
 
   Result<> apply_term(std::uint64_t offset, const RecordHeader& header) const {
     if (header.index > std::uint64_t{1} << 32) return corrupt(offset, "impossible vote");
-    RaftTerm next{header.term, {}};
+    RaftTerm next = log.term_;
+    next.term = header.term;
+    next.vote.reset();
     if (header.index != 0) next.vote = static_cast<std::uint32_t>(header.index - 1);
     if (next.term < log.term_.term) return corrupt(offset, "term falls");
     if (next.term == log.term_.term && log.term_.vote && next.vote != log.term_.vote) {
@@ -219,10 +269,24 @@ struct RaftLog::Loader {
     return ok();
   }
 
+  Result<> apply_snapshot(std::uint64_t offset, const RecordHeader& header) const {
+    if (log.last_index() != 0 || header.index == 0) return corrupt(offset, "snapshot out of order");
+    if (header.length > kSnapshotBytesMax) return corrupt(offset, "snapshot too large");
+    if (header.term == 0 || header.term > log.term_.term)
+      return corrupt(offset, "impossible term of a snapshot");
+    const auto payload = bytes.subspan(offset + sizeof(RecordHeader), header.length);
+    log.base_index_ = header.index;
+    log.base_term_ = header.term;
+    log.snapshot_ = {header.index, header.term,
+                     std::make_shared<const Bytes>(payload.begin(), payload.end())};
+    return ok();
+  }
+
   Result<> apply_entry(std::uint64_t offset, const RecordHeader& header) const {
     if (header.length > kEntryBytesMax) return corrupt(offset, "entry too large");
-    if (header.index != log.terms_.size() + 1) return corrupt(offset, "entry out of order");
-    const auto last = log.terms_.empty() ? 1 : log.terms_.back();
+    if (header.index != log.last_index() + 1) return corrupt(offset, "entry out of order");
+    const auto last =
+        std::max<std::uint64_t>(log.terms_.empty() ? log.base_term_ : log.terms_.back(), 1);
     if (header.term < last || header.term > log.term_.term) {
       return corrupt(offset, "impossible term of an entry");
     }
@@ -233,10 +297,11 @@ struct RaftLog::Loader {
   }
 };
 
-Result<> RaftLog::load(const Bytes& bytes, const JobId& job, std::uint32_t member) {
+Result<> RaftLog::load(const Bytes& bytes) {
   const Loader loader{*this, bytes};
-  STARLING_TRY(loader.check_file_header(job, member));
-  seed_ = hash64(job, member);
+  STARLING_TRY(loader.check_file_header());
+  generation_ = read_at<FileHeader>(bytes, 0).generation;
+  seed_ = mix64(hash64(job_, member_), generation_);
   chain_ = read_at<FileHeader>(bytes, 0).checksum;
   end_ = sizeof(FileHeader);
   allocated_ = bytes.size();
@@ -254,9 +319,38 @@ Result<> RaftLog::load(const Bytes& bytes, const JobId& job, std::uint32_t membe
     chain_ = header.checksum;
     end_ += sizeof(RecordHeader) + padded(header.length);
   }
+  // What was known of the lost log was not yet safe, so nothing was said on account of it.
+  if (term_.lost) {
+    term_.term = 0;
+    term_.vote.reset();
+  }
   // If the last life ended on a failed sync, its last batch may be in memory only, in pages that
   // count as clean: write it again, so that the sync in cut_tail() covers it.
   return file_->write(batch, ByteView(bytes).subspan(batch, end_ - batch));
+}
+
+// Whether all that was synced is there.
+Result<> RaftLog::check_mark() const {
+  const Bytes bytes = file_->read_mark();
+  if (bytes.size() != sizeof(Mark)) return ok();
+  const auto mark = read_at<Mark>(bytes, 0);
+  if (mark.checksum != checksum_of(mark, hash64(job_, member_))) return ok();
+  if (mark.generation < generation_) return ok();  // of the file that this one replaced
+  if (mark.generation == generation_ && mark.end <= end_) return ok();
+  const bool older = mark.generation > generation_;
+  return Error(Code::kCorrupt,
+               "raft log is damaged: " +
+                   (older ? std::string("it is an older copy of the log")
+                          : "it ends at offset " + std::to_string(end_) + ", and " +
+                                std::to_string(mark.end) + " bytes of it were durable once") +
+                   "; " + file_->name());
+}
+
+Result<> RaftLog::write_mark() {
+  Mark mark{generation_, end_, 0};
+  mark.checksum = checksum_of(mark, hash64(job_, member_));
+  const std::span<const Mark> one(&mark, 1);
+  return file_->write_mark(as_bytes(one));
 }
 
 // Leaves zeros after the last record and syncs.
@@ -274,32 +368,80 @@ Result<> RaftLog::cut_tail(const Bytes& bytes) {
 
 // ---- Save -------------------------------------------------------------------------------------
 
-Result<> RaftLog::save(const std::optional<RaftTerm>& term, std::span<const RaftEntry> append) {
+Result<> RaftLog::save(const std::optional<RaftTerm>& term, std::span<const RaftEntry> append,
+                       const std::optional<RaftLogSnapshot>& snapshot) {
   if (failed_) return Error(Code::kInternal, "raft log failed before; " + file_->name());
-  ByteWriter batch;
+  const RaftTerm before = term_;
   if (term) {
     STARLING_CHECK(term->term >= term_.term);
     if (term->term == term_.term && term_.vote) STARLING_CHECK(term->vote == term_.vote);
     term_ = *term;
-    put_record(batch, kTerm, term->vote ? std::uint64_t{*term->vote} + 1 : 0, term->term, {});
   }
+  Result<> saved = ok();
+  if (snapshot) {
+    saved = rewrite(*snapshot, append);
+  } else {
+    ByteWriter batch;
+    if (term) put_term(batch, before);
+    put_entries(batch, append);
+    if (batch.size() == 0) return ok();
+    saved = write_batch(std::move(batch).take());
+  }
+  failed_ = !saved;
+  return saved;
+}
+
+// Term and vote before what is known of the lost log: without the first, the second would allow a
+// vote that was given before.
+void RaftLog::put_term(ByteWriter& batch, const RaftTerm& before) {
+  if (term_.term != before.term || term_.vote != before.vote)
+    put_record(batch, kTerm, term_.vote ? std::uint64_t{*term_.vote} + 1 : 0, term_.term, {});
+  if (term_.lost) {
+    if (!before.lost) put_record(batch, kLost, 0, 0, {});
+    return;
+  }
+  const bool same =
+      term_.floor_term == before.floor_term && term_.floor_index == before.floor_index;
+  if (before.lost || !same) put_record(batch, kFloor, term_.floor_index, term_.floor_term, {});
+}
+
+void RaftLog::put_entries(ByteWriter& batch, std::span<const RaftEntry> append) {
   if (!append.empty() && append.front().index <= last_index()) {
-    STARLING_CHECK(append.front().index >= 1);
-    terms_.resize(append.front().index - 1);
+    STARLING_CHECK(append.front().index > base_index_);
+    terms_.resize(append.front().index - base_index_ - 1);
     put_record(batch, kEnd, last_index(), 0, {});
   }
   for (const RaftEntry& e : append) {
     STARLING_CHECK(e.index == last_index() + 1);
-    STARLING_CHECK(e.term >= (terms_.empty() ? 1 : terms_.back()));
+    STARLING_CHECK(e.term >=
+                   std::max<std::uint64_t>(terms_.empty() ? base_term_ : terms_.back(), 1));
     STARLING_CHECK(e.term <= term_.term);
     STARLING_CHECK(e.data.size() <= kEntryBytesMax);
     terms_.push_back(e.term);
     put_record(batch, kEntry, e.index, e.term, e.data);
   }
-  if (batch.size() == 0) return ok();
-  auto written = write_batch(std::move(batch).take());
-  failed_ = !written;
-  return written;
+}
+
+// A crash leaves the old file or the new one.
+Result<> RaftLog::rewrite(const RaftLogSnapshot& snapshot, std::span<const RaftEntry> append) {
+  STARLING_CHECK(snapshot.index > base_index_ && snapshot.term <= term_.term);
+  STARLING_CHECK(snapshot.data && snapshot.data->size() <= kSnapshotBytesMax);
+  ++generation_;
+  Bytes bytes = begin_file();
+  ByteWriter batch;
+  put_term(batch, RaftTerm{});
+  put_record(batch, kSnapshot, snapshot.index, snapshot.term, *snapshot.data);
+  base_index_ = snapshot.index;
+  base_term_ = snapshot.term;
+  terms_.clear();
+  put_entries(batch, append);
+  const Bytes records = std::move(batch).take();
+  bytes.insert(bytes.end(), records.begin(), records.end());
+  end_ = bytes.size();
+  allocated_ = (end_ / kPreallocated + 1) * kPreallocated;
+  bytes.resize(allocated_);
+  STARLING_TRY(file_->replace(bytes));
+  return write_mark();
 }
 
 Result<> RaftLog::write_batch(const Bytes& batch) {
@@ -316,7 +458,7 @@ Result<> RaftLog::write_batch(const Bytes& batch) {
   STARLING_TRY(file_->write(end_, batch));
   STARLING_TRY(file_->sync());
   end_ += batch.size();
-  return ok();
+  return write_mark();
 }
 
 void RaftLog::put_record(ByteWriter& batch, std::uint32_t kind, std::uint64_t index,

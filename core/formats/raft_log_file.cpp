@@ -23,9 +23,10 @@ class Descriptor {
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return fd_; }
+  void swap(Descriptor& other) { std::swap(fd_, other.fd_); }
 
  private:
-  const int fd_;
+  int fd_;
 };
 
 Error failed(const std::string& what, const std::string& name) {
@@ -51,10 +52,20 @@ Result<> sync_directory(const std::filesystem::path& dir) {
   return ok();
 }
 
+// Whether this name leads to the file that is open as `fd`.
+bool same_file(int fd, const std::string& name) {
+  struct stat open_file, named;
+  return ::fstat(fd, &open_file) == 0 && ::stat(name.c_str(), &named) == 0 &&
+         open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
+}
+
 class PosixRaftLogFile final : public RaftLogFile {
  public:
   PosixRaftLogFile(int fd, std::filesystem::path dir)
-      : fd_(fd), dir_(std::move(dir)), name_((dir_ / "raft.log").string()) {}
+      : fd_(fd),
+        dir_(std::move(dir)),
+        name_((dir_ / "raft.log").string()),
+        mark_(::open((name_ + ".mark").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {}
 
   std::string name() const override { return name_; }
 
@@ -83,6 +94,7 @@ class PosixRaftLogFile final : public RaftLogFile {
   }
 
   Result<> sync() override {
+    STARLING_TRY(check());
     if (::fdatasync(fd_.get()) != 0) return failed("cannot sync", name_);
     return ok();
   }
@@ -104,12 +116,45 @@ class PosixRaftLogFile final : public RaftLogFile {
     return sync_directory(dir_);
   }
 
+  Result<> replace(ByteView bytes) override {
+    const auto name = name_ + ".new";
+    Descriptor next(::open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (next.get() < 0) return failed("cannot create", name);
+    // Locked before it has the name by which another process would find it.
+    if (::flock(next.get(), LOCK_EX | LOCK_NB) != 0) return failed("cannot lock", name);
+    STARLING_TRY(write_all(next.get(), 0, bytes, name));
+    if (::fsync(next.get()) != 0) return failed("cannot sync", name);
+    STARLING_TRY(check());
+    if (::rename(name.c_str(), name_.c_str()) != 0) return failed("cannot rename", name);
+    fd_.swap(next);
+    return sync_directory(dir_);
+  }
+
+  Result<> check() override {
+    if (same_file(fd_.get(), name_)) return ok();
+    return Error(Code::kUnavailable, "the raft log was removed or replaced while in use; " + name_);
+  }
+
+  Result<> write_mark(ByteView bytes) override {
+    if (mark_.get() < 0) return failed("cannot open", name_ + ".mark");
+    return write_all(mark_.get(), 0, bytes, name_ + ".mark");
+  }
+
+  Bytes read_mark() override {
+    Bytes bytes(kMarkBytesMax);
+    const auto n = ::pread(mark_.get(), bytes.data(), bytes.size(), 0);
+    bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+    return bytes;
+  }
+
  private:
+  static constexpr std::size_t kMarkBytesMax = 64;
   static constexpr std::uint64_t kSlack = 1024 * 1024;  // preallocation beyond the last record
 
-  const Descriptor fd_;
+  Descriptor fd_;
   const std::filesystem::path dir_;
   const std::string name_;
+  const Descriptor mark_;
 };
 
 }  // namespace
@@ -126,6 +171,9 @@ Result<std::unique_ptr<RaftLogFile>> open_raft_log_file(const std::string& dir) 
     if (errno != EWOULDBLOCK) return failed("cannot lock", name);
     return Error(Code::kUnavailable, "another process has this raft log open; " + name);
   }
+  // Its last owner may have put a new file in its place between the two calls.
+  if (!same_file(fd, name))
+    return Error(Code::kUnavailable, "another process has this raft log open; " + name);
   // Each time: the life that created the file may have ended before it came here.
   STARLING_TRY(sync_directory(path));
   STARLING_TRY(sync_directory(std::filesystem::absolute(path).parent_path()));

@@ -9,7 +9,7 @@
 
 namespace starling {
 
-// DIR/raft.log, locked. A new one is empty, and its name and DIR's are durable on return.
+// DIR/raft.log, locked. A new one is empty, and its name and that of DIR are durable on return.
 Result<std::unique_ptr<RaftLogFile>> open_raft_log_file(const std::string& dir);
 
 }  // namespace starling

@@ -74,6 +74,20 @@ Digest segment_digest(const Layout& layout, const SegmentValues& values, Bytes& 
   return hash128(scratch);
 }
 
+Digest parameters_digest(const Layout& layout, std::span<const float> parameters,
+                         std::span<const SegmentId> segments) {
+  Digest digest{};
+  for (const SegmentId s : segments) {
+    const std::uint32_t first = layout.first_block(s);
+    ByteWriter bytes(sizeof s + std::size_t{layout.block_count(s)} * kBlock * sizeof(float));
+    bytes.put(s);
+    for (std::uint32_t b = first; b < first + layout.block_count(s); ++b)
+      bytes.put_bytes(as_bytes(parameters.subspan(std::size_t{b} * kBlock, layout.used(b))));
+    digest = digest + hash128(std::move(bytes).take());
+  }
+  return digest;
+}
+
 Result<Shard> write_shard(const std::string& folder, const std::string& file, const Layout& layout,
                           std::span<const SegmentValues> segments) {
   Shard shard;

@@ -37,6 +37,11 @@ struct SegmentValues {
 // than the hash.
 Digest segment_digest(const Layout& layout, const SegmentValues& values, Bytes& scratch);
 
+// The same of working parameters alone, flat in the layout: the sum over these segments of the hash
+// of id and parameters.
+Digest parameters_digest(const Layout& layout, std::span<const float> parameters,
+                         std::span<const SegmentId> segments);
+
 // Writes FOLDER/FILE, durable on return, and says what is in it. Blocks for the disk.
 // Errors: as write_synced_file() gives them.
 Result<Shard> write_shard(const std::string& folder, const std::string& file, const Layout& layout,

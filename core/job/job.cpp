@@ -1,6 +1,7 @@
 #include "core/job/job.h"
 
 #include <cstdio>
+#include <map>
 #include <numbers>
 #include <span>
 #include <sstream>
@@ -13,6 +14,12 @@ namespace starling {
 namespace {
 
 using namespace job_words;
+
+std::string hex(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -51,7 +58,10 @@ std::string format_job(const Job& job) {
   out << "[job]\nname = " << quoted(job.name) << "\nseed = " << job.seed
       << "\nsteps = " << job.steps << "\nmicro_batches = " << job.micro_batches
       << "\nsequences = " << job.micro_batch_sequences << "\nreplicas = " << job.replicas
-      << "\nisa = " << quoted(job.isa) << "\n\n[model]\n";
+      << "\nisa = " << quoted(job.isa) << "\n";
+  // Only where it is chosen: hashes of jobs stay what they were.
+  if (job.on_nonfinite == NonFinite::kStop) out << "on_nonfinite = \"stop\"\n";
+  out << "\n[model]\n";
   if (const auto* gpt = std::get_if<GptSpec>(&job.model)) {
     out << "kind = \"gpt\"\nlayers = " << gpt->layers << "\nheads = " << gpt->heads
         << "\nwidth = " << gpt->width << "\ncontext = " << gpt->context
@@ -98,13 +108,20 @@ std::string format_job(const Job& job) {
   out << "\n[elastic]\nlease_ms = " << job.lease_ms
       << "\nstate_timeout_ms = " << job.state_timeout_ms
       << "\ncoordinator_timeout_ms = " << job.coordinator_timeout_ms
-      << "\nstart_timeout_ms = " << job.start_timeout_ms << "\nshares = \""
-      << word_of(kShares, int(job.shares)) << "\""
+      << "\nstart_timeout_ms = " << job.start_timeout_ms;
+  // Only what was chosen: hashes of this text stand in checkpoints of builds without these keys.
+  if (job.standstill_steps != Job{}.standstill_steps)
+    out << "\nstandstill_steps = " << job.standstill_steps;
+  if (job.standstill_ms != Job{}.standstill_ms) out << "\nstandstill_ms = " << job.standstill_ms;
+  out << "\nshares = \"" << word_of(kShares, int(job.shares)) << "\"\nseal = \""
+      << word_of(kSeals, int(job.seal)) << "\""
       << "\nledger_events = " << (job.ledger_events ? "true" : "false")
       << "\ndigest_every = " << job.digest_every << "\n";
   if (job.checkpoint.on())
     out << "\n[checkpoint]\ndir = " << quoted(job.checkpoint.dir)
         << "\nevery = " << job.checkpoint.every << "\nkeep = " << job.checkpoint.keep << "\n";
+  if (job.checkpoint.on() && job.checkpoint.accepts != 0)
+    out << "accepts = " << quoted(hex(job.checkpoint.accepts)) << "\n";
   return out.str();
 }
 
@@ -112,9 +129,10 @@ namespace {
 
 Job essence_of(const Job& job) {
   // Out: the name, where the data lies (its content is part of the fingerprint), compute time,
-  // copies, shares, timeouts, events and checkpoints, none of which reaches a bit of the result.
-  // In: everything else; steps too, since a worker whose hash matches ends at its own job's last
-  // step, and digest_every, since a digest is the sum of what all members add at the same step.
+  // copies, shares, seals, timeouts, what is done about a skipped step, events and checkpoints, none of
+  // which reaches a bit of the result. In: everything else; steps too, since a worker whose hash
+  // matches ends at its own job's last step, and digest_every, since a digest is the sum of what
+  // all members add at the same step.
   Job essence = job;
   const Job neutral;
   essence.name.clear();
@@ -122,11 +140,15 @@ Job essence_of(const Job& job) {
   if (auto* synthetic = std::get_if<SyntheticSpec>(&essence.model))
     *synthetic = {.parameters = synthetic->parameters};
   essence.replicas = neutral.replicas;
+  essence.on_nonfinite = neutral.on_nonfinite;
   essence.lease_ms = neutral.lease_ms;
   essence.state_timeout_ms = neutral.state_timeout_ms;
   essence.coordinator_timeout_ms = neutral.coordinator_timeout_ms;
   essence.start_timeout_ms = neutral.start_timeout_ms;
+  essence.standstill_steps = neutral.standstill_steps;
+  essence.standstill_ms = neutral.standstill_ms;
   essence.shares = neutral.shares;
+  essence.seal = neutral.seal;
   essence.ledger_events = neutral.ledger_events;
   essence.checkpoint = neutral.checkpoint;
   if (essence.optimizer.schedule_steps == 0) essence.optimizer.schedule_steps = job.steps;
@@ -141,14 +163,94 @@ std::uint64_t hash_of(const Job& essence) {
 }  // namespace
 
 std::uint64_t job_hash(const Job& job) {
-  return hash_of(essence_of(job));
+  // What coordinators and workers must have alike though no bit depends on it: a worker with a
+  // longer lease is heard too rarely, and one that checkpoints at other versions writes parts that
+  // nobody completes.
+  Job agreed = essence_of(job);
+  agreed.lease_ms = job.lease_ms;
+  if (job.checkpoint.on()) {
+    agreed.checkpoint.dir.assign(1, '/');  // where it lies may differ
+    agreed.checkpoint.every = job.checkpoint.every;
+  }
+  return hash_of(agreed);
 }
 
-std::uint64_t state_hash(const Job& job) {
+namespace {
+
+Job state_essence_of(const Job& job) {
   Job essence = essence_of(job);
   essence.steps = 0;
   essence.digest_every = 0;
-  return hash_of(essence);
+  return essence;
+}
+
+// "[optimizer].peak_rate" -> "0.001"
+std::map<std::string, std::string> values_of(const Job& essence) {
+  std::map<std::string, std::string> values;
+  std::istringstream text(format_job(essence));
+  std::string section;
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with("[")) section = line;
+    if (const auto at = line.find(" = "); at != std::string::npos)
+      values[section + "." + line.substr(0, at)] = line.substr(at + 3);
+  }
+  return values;
+}
+
+}  // namespace
+
+std::uint64_t state_hash(const Job& job) {
+  return hash_of(state_essence_of(job));
+}
+
+std::vector<std::string> state_differences(const Job& a, const Job& b) {
+  const auto in_a = values_of(state_essence_of(a)), in_b = values_of(state_essence_of(b));
+  std::map<std::string, std::string> all = in_b;
+  all.insert(in_a.begin(), in_a.end());
+  const auto value = [](const auto& values, const std::string& key) {
+    const auto it = values.find(key);
+    return it == values.end() ? "nothing" : it->second;
+  };
+  std::vector<std::string> differences;
+  for (const auto& [key, unused] : all)
+    if (value(in_a, key) != value(in_b, key))
+      differences.push_back(key + " is " + value(in_a, key) + " and " + value(in_b, key));
+  return differences;
+}
+
+namespace {
+
+// "job.seed" -> "1", of a job's canonical text.
+std::map<std::string, std::string> keys_of(const Job& job) {
+  std::map<std::string, std::string> found;
+  std::istringstream lines(format_job(job));
+  std::string section;
+  for (std::string line; std::getline(lines, line);) {
+    const auto equals = line.find(" = ");
+    if (line.size() > 2 && line.front() == '[')
+      section = line.substr(1, line.size() - 2) + ".";
+    else if (equals != std::string::npos)
+      found[section + line.substr(0, equals)] = line.substr(equals + 3);
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string job_differences(const Job& here, const Job& there) {
+  const auto mine = keys_of(essence_of(here)), theirs = keys_of(essence_of(there));
+  std::map<std::string, std::string> all = mine;
+  all.insert(theirs.begin(), theirs.end());
+  std::string text;
+  for (const auto& [key, any] : all) {
+    const auto a = mine.find(key), b = theirs.find(key);
+    const std::string one = a == mine.end() ? "not set" : a->second;
+    const std::string other = b == theirs.end() ? "not set" : b->second;
+    if (one == other) continue;
+    if (!text.empty()) text.append(", ");
+    text.append(key).append(" is ").append(one).append(" here and ").append(other).append(" there");
+  }
+  return text;
 }
 
 double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps) {

@@ -73,11 +73,26 @@ enum class ShareRule : std::uint8_t {
   kSpeed,  // what each worker's measured speed lets it do in the same time
 };
 
+// What follows a step with a micro-batch that is not finite (NaN or infinity), whose update is
+// skipped.
+enum class NonFinite : std::uint8_t {
+  kSkip = 1,  // the next one, and a warning
+  kStop,      // the end of the job, exit code 1
+};
+// How bulk connections keep what they carry from whoever sits between their ends.
+enum class SealRule : std::uint8_t {
+  kAuto = 1,  // on, except between two ends on one machine: there authenticated only
+  kOn,        // encrypted and authenticated
+  kOff,       // neither: a checksum against accidents, for networks that encrypt themselves
+};
+
 // Copies of the state on shared storage, for the loss of all workers that have some of it.
 struct CheckpointSpec {
   std::string dir;          // relative paths are relative to the job file; empty = no checkpoints
   std::uint64_t every = 0;  // steps between two
   std::uint32_t keep = 2;   // complete ones, the newest; older ones are removed
+  // state_hash() of another job whose checkpoints this one goes on from; 0: only from its own.
+  std::uint64_t accepts = 0;
   bool on() const { return !dir.empty(); }
   bool operator==(const CheckpointSpec&) const = default;
 };
@@ -92,12 +107,16 @@ struct Job {
   OptimizerSpec optimizer;
   DataSpec data;               // none for a synthetic model
   std::uint32_t replicas = 2;  // r, wanted copies besides the owner's
-  std::string isa = "auto";    // auto, reference, avx2, avx512: see docs/design.md, 5
+  NonFinite on_nonfinite = NonFinite::kSkip;
+  std::string isa = "auto";  // auto, reference, avx2, avx512: see docs/design.md, 5
   std::uint64_t lease_ms = 1000;
   std::uint64_t state_timeout_ms = 60000;
   std::uint64_t coordinator_timeout_ms = 30000;
   std::uint64_t start_timeout_ms = 30000;
+  std::uint32_t standstill_steps = 20;  // a worker that gets nowhere is waited for as long as so
+  std::uint64_t standstill_ms = 30000;  // many steps took, at least so long; 0 = for ever
   ShareRule shares = ShareRule::kSpeed;
+  SealRule seal = SealRule::kAuto;
   bool ledger_events = true;        // write `ledger` events
   std::uint64_t digest_every = 10;  // steps between two digests of the state; 0 = none
   CheckpointSpec checkpoint;
@@ -109,16 +128,39 @@ struct Job {
 Result<Job> parse_job(const std::string& toml, const std::string& base);
 Result<Job> load_job(const std::string& path);
 
+// Whether a job that a program has made keeps the rules of job files, with the same words.
+// Errors: kBadInput.
+Result<> validate(const Job& job);
+// The same without its name, [model] and [data], where an application brings its own.
+Result<> validate_training(Job job);
+
 // The same job as canonical TOML with absolute paths: parse_job(format_job(j)) == j. This is what
 // coordinators hand to workers.
 std::string format_job(const Job& job);
-// Of the canonical text without what does not change the arithmetic (name, data path, timeouts,
-// compute time, steps are kept out or in as job.cpp says and tests): equal hash = same training.
+// What coordinators, workers and the group's log of one job have alike: all that reaches a bit of
+// the result, its length, the lease and the versions of checkpoints. Names, paths and timeouts may
+// differ (job.cpp says what, and tests).
 std::uint64_t job_hash(const Job& job);
-// The same without the number of steps: jobs with equal hashes and data have the same state at
-// every version that both reach, so one can go on from a checkpoint of the other.
+// Of what reaches a bit of the state alone, without the number of steps: jobs with equal hashes and
+// data have the same state at every version that both reach, so one can go on from a checkpoint of
+// the other.
 std::uint64_t state_hash(const Job& job);
+// Whether a checkpoint of a job with that hash is one to go on from.
+inline bool may_go_on_from(const Job& job, std::uint64_t hash) {
+  return hash == state_hash(job) || (job.checkpoint.accepts != 0 && hash == job.checkpoint.accepts);
+}
+// Where two jobs differ in what state_hash() covers: "[optimizer].peak_rate is 0.001 and 0.002";
+// empty: nowhere.
+std::vector<std::string> state_differences(const Job& a, const Job& b);
 
+// Which keys make the two different trainings, for people: "job.seed is 1 here and 2 there"; empty
+// if their hashes are equal.
+std::string job_differences(const Job& here, const Job& there);
+
+// Steps of warm-up and cosine.
+inline std::uint64_t schedule_of(const Job& job) {
+  return job.optimizer.schedule_steps ? job.optimizer.schedule_steps : job.steps;
+}
 // Learning rate of step k (0-based), in double: linear warm-up, then the schedule that is named.
 double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps);
 

@@ -17,7 +17,9 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/nearest.h"
 #include "core/job/job.h"
+#include "core/job/synonyms.h"
 #include "core/job/words.h"
 
 namespace starling {
@@ -30,42 +32,28 @@ constexpr std::uint64_t kJobFileBytesMax = 1 << 20;
 constexpr std::uint64_t kIntegerMax = std::numeric_limits<std::int64_t>::max();  // TOML's
 constexpr std::uint64_t kStepsMax = 0xffff'ffff;  // what a random number's counter holds
 constexpr std::uint64_t kParametersMax = 1ull << 36;
+constexpr std::size_t kParserTextMax = 240;  // what the TOML library says of a mistake
 constexpr std::uint64_t kMicroBatchTokensMax = 1ull << 26;  // sequences * context
 
-// Edits (insert, delete, replace) that turn a into b.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replace = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
-    }
-  }
-  return row[b.size()];
-}
-
-// "did you mean `x`?" or, if nothing is near, all that is known.
+// "did you mean `x`?", what others call so is here, or, if nothing is near, all that is known.
 std::string suggestion(std::string_view word, const std::vector<std::string>& known) {
-  for (const auto& k : known)  // "lease" for "lease_ms"
-    if (word.size() >= 3 && k.starts_with(word)) return "did you mean `" + k + "`?";
-  std::string nearest;
-  std::size_t best = std::max<std::size_t>(2, word.size() / 2) + 1;
-  for (const auto& k : known)
-    if (const auto d = edit_distance(word.substr(0, 64), k); d < best) best = d, nearest = k;
-  if (!nearest.empty()) return "did you mean `" + nearest + "`?";
+  if (const auto meant = meaning_of(word); !meant.empty()) return std::string(meant);
+  if (const auto near = nearest(word, known); !near.empty()) return "did you mean `" + near + "`?";
   std::string all = "known are ";
   for (const auto& k : known) all += (&k == known.data() ? "" : ", ") + k;
   return all;
 }
 
-// Foreign text for a message: printable, at most 64 bytes.
-std::string shown(std::string_view text) {
+// Foreign text for a message: printable, of so many bytes at most; UTF-8 stays whole.
+std::string shown(std::string_view text, std::size_t max = 64) {
+  std::size_t end = std::min(text.size(), max);
+  while (end < text.size() && end > 0 && (text[end] & 0xc0) == 0x80) --end;
   std::string out;
-  for (const char c : text.substr(0, 64)) out += (c < 0x20 || c == 0x7f) ? '?' : c;
-  return text.size() > 64 ? out + "..." : out;
+  for (const char c : text.substr(0, end)) {
+    const auto byte = static_cast<unsigned char>(c);
+    out += (byte < 0x20 || byte == 0x7f) ? '?' : c;
+  }
+  return end < text.size() ? out + "..." : out;
 }
 
 std::string shown(const toml::node& node) {
@@ -134,6 +122,17 @@ class Section {
     out = value->get();
   }
 
+  // 16 hex digits.
+  void hex(const char* key, std::uint64_t& out) {
+    const toml::node* node = find(key, false);
+    if (!node) return;
+    const auto* value = node->as_string();
+    const bool fine = value && value->get().size() == 16 &&
+                      value->get().find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (!fine) return expected(key, *node, "16 hex digits");
+    out = std::stoull(value->get(), nullptr, 16);
+  }
+
   template <class T>
   void choice(const char* key, T& out, std::span<const Choice> choices, bool required) {
     const toml::node* node = find(key, required);
@@ -159,10 +158,10 @@ class Section {
     return nullptr;
   }
 
-  // Known, but wrong here.
+  // Known, but wrong here. What applies is not known while something is missing.
   void refuse(std::initializer_list<const char*> keys, const std::string& why) {
     for (const char* key : keys)
-      if (const toml::node* node = find(key, false))
+      if (const toml::node* node = find(key, false); node && !missing_)
         fail(std::string(key) + " does not apply " + why, place(key, node));
   }
 
@@ -174,7 +173,8 @@ class Section {
     fail(what, place(key, table_ ? table_->get(key) : nullptr));
   }
 
-  // After all fields were asked for: whatever else is there is unknown.
+  // After all fields were asked for: whatever else is there is unknown. That is said first, as it
+  // may be another name of what is missing.
   void finish() {
     if (!table_ || failure_) return;
     for (const auto& [key, node] : *table_) {
@@ -182,8 +182,9 @@ class Section {
       fail("unknown key `" + shown(key.str()) + "`, " + suggestion(key.str(), known_),
            place(shown(key.str()).c_str(), &node));
     }
+    if (missing_ && !failure_) failure_ = std::move(missing_);
   }
-  bool good() const { return !failure_; }
+  bool good() const { return !failure_ && !missing_; }
   bool there() const { return table_ != nullptr; }
 
  private:
@@ -191,7 +192,8 @@ class Section {
     known_.push_back(key);
     if (failure_) return nullptr;
     const toml::node* node = table_ ? table_->get(key) : nullptr;
-    if (!node && required) fail(std::string(key) + " is missing", place(key, table_));
+    if (!node && required && !missing_)
+      missing_.emplace(Code::kBadInput, std::string(key) + " is missing; " + place(key, table_));
     return node;
   }
   static std::string line(const toml::node& node) {
@@ -207,6 +209,7 @@ class Section {
   std::string name_;
   const toml::table* table_ = nullptr;
   std::vector<std::string> known_;
+  std::optional<Error> missing_;  // the first
   std::optional<Error>& failure_;
 };
 
@@ -224,6 +227,7 @@ void read_job(Section s, Job& job) {
   s.integer("micro_batches", job.micro_batches, 1, 4096);
   s.integer("sequences", job.micro_batch_sequences, 1, 65536);
   s.integer("replicas", job.replicas, 0, 16);
+  s.choice("on_nonfinite", job.on_nonfinite, kNonFinite, false);
   int isa = 0;
   s.choice("isa", isa, kIsa, false);
   job.isa = word_of(kIsa, isa);
@@ -339,6 +343,12 @@ void read_optimizer(Section s, const Job& job, OptimizerSpec& o) {
 }
 
 void resolve_path(Section& s, const std::string& base, DataSpec& data) {
+  if (data.path.find("://") != std::string::npos)
+    return s.wrong("path", "path must be a file or folder of this machine, is the address " +
+                               shown(data.path) + "; fetch it first");
+  if (data.path.starts_with("~"))
+    return s.wrong("path", "path is " + shown(data.path) +
+                               ", and ~ means no folder here: write the whole path");
   std::error_code error;
   fs::path path = fs::path(base.empty() ? "." : base) / data.path;  // an absolute one stays
   path = fs::absolute(path, error).lexically_normal();
@@ -401,12 +411,15 @@ void read_elastic(Section s, Job& job) {
   s.integer("state_timeout_ms", job.state_timeout_ms, 100, kDay);
   s.integer("coordinator_timeout_ms", job.coordinator_timeout_ms, 100, kDay);
   s.integer("start_timeout_ms", job.start_timeout_ms, 100, kDay);
+  s.integer("standstill_steps", job.standstill_steps, 1, 1'000'000);
+  s.integer("standstill_ms", job.standstill_ms, 0, kDay);
   if (s.good() && job.state_timeout_ms < job.lease_ms) {
     s.wrong("state_timeout_ms", "state_timeout_ms must be at least lease_ms (" +
                                     std::to_string(job.lease_ms) + "), is " +
                                     std::to_string(job.state_timeout_ms));
   }
   s.choice("shares", job.shares, kShares, false);
+  s.choice("seal", job.seal, kSeals, false);
   s.boolean("ledger_events", job.ledger_events);
   s.integer("digest_every", job.digest_every, 0, kStepsMax);
   s.finish();
@@ -417,6 +430,7 @@ void read_checkpoint(Section s, const std::string& base, CheckpointSpec& checkpo
   s.text("dir", checkpoint.dir, 4096, true);
   s.integer("every", checkpoint.every, 1, kStepsMax, true);
   s.integer("keep", checkpoint.keep, 1, 1000);
+  s.hex("accepts", checkpoint.accepts);
   s.finish();
   if (!s.good()) return;
   std::error_code error;
@@ -429,7 +443,7 @@ void read_checkpoint(Section s, const std::string& base, CheckpointSpec& checkpo
 Result<Job> parse_job(const std::string& toml, const std::string& base) {
   const auto parsed = toml::parse(std::string_view(toml));
   if (!parsed) {
-    return Error(Code::kBadInput, shown(parsed.error().description()) + "; line " +
+    return Error(Code::kBadInput, shown(parsed.error().description(), kParserTextMax) + "; line " +
                                       std::to_string(parsed.error().source().begin.line) +
                                       ", expected TOML");
   }

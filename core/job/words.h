@@ -23,6 +23,11 @@ inline constexpr Choice kData[] = {{"text", static_cast<int>(DataKind::kText)},
                                    {"classified", static_cast<int>(DataKind::kClassified)}};
 inline constexpr Choice kShares[] = {{"equal", static_cast<int>(ShareRule::kEqual)},
                                      {"speed", static_cast<int>(ShareRule::kSpeed)}};
+inline constexpr Choice kNonFinite[] = {{"skip", static_cast<int>(NonFinite::kSkip)},
+                                        {"stop", static_cast<int>(NonFinite::kStop)}};
+inline constexpr Choice kSeals[] = {{"auto", static_cast<int>(SealRule::kAuto)},
+                                    {"on", static_cast<int>(SealRule::kOn)},
+                                    {"off", static_cast<int>(SealRule::kOff)}};
 inline constexpr Choice kIsa[] = {{"auto", 0}, {"reference", 1}, {"avx2", 2}, {"avx512", 3}};
 
 inline std::string_view word_of(std::span<const Choice> choices, int value) {
@@ -36,7 +41,7 @@ inline std::string number_text(double value) {
   char buffer[32];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
   std::string text(buffer, end);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";  // else TOML reads an integer
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";  // else TOML reads an integer
   return text;
 }
 

@@ -1,13 +1,18 @@
 #pragma once
 // DIR/events.jsonl: what happened in a run, for programs. One JSON object a line; every line has
-//   t    seconds since the writer was opened (monotonic clock)
-//   ev   the kind:
+//   t     seconds since the beginning (monotonic clock; after `continued` by the clock of the day)
+//   time  UTC to microseconds, RFC 3339: files of several machines lie side by side by it
+//   ev    the kind:
 //
 // start       job, job_hash (hex), fingerprint, name, steps, micro_batches, sequences (of one),
 //             seed, samples (of the data; 0 if not known), tokens_per_step, data (identity, hex),
 //             from (version at which it begins: 0, or that of a checkpoint),
-//             monotonic_ns (the clock's value at t = 0), time (UTC), address and
-//             keys (with which another worker joins; empty if nobody can be told)
+//             monotonic_ns (the clock's value at t = 0), address and
+//             keys (with which another worker joins; empty if nobody can be told), coordinator
+//             (name of the one whose view this is; empty: of all of a run)
+// continued   coordinator, monotonic_ns (now), cut_bytes (of a last line that was not whole): the
+//             process that wrote has ended, and another goes on with its file
+// dropped     lines, why: so many of the lines that belong here are missing
 // worker      id (counter of its incarnation), what (joined, left, lost, fenced), name, pid (of its
 //             process on its host; 0 if not known), phase (lost: what it was at when it died, as
 //             its guard saw it: none, change, compute, reduce, vote, apply, gather, end; null if no
@@ -49,6 +54,8 @@
 #include "core/base/ids.h"
 #include "core/base/result.h"
 #include "core/job/job.h"
+#include "core/observe/event_memory.h"
+#include "core/observe/line_file.h"
 #include "core/wire/messages.h"
 
 namespace starling {
@@ -62,49 +69,64 @@ struct EpochTimes {
   std::optional<Pause> pause;
 };
 
-// Threads: belongs to one thread. Every line is one write() to a file opened for appending, so a
-// reader sees whole lines and a killed run has all lines written before. Errors: kBadInput if the
-// file cannot be written.
+// Threads: belongs to one thread. A thread of its own writes (LineFile), so a disk that hangs or is
+// full holds up nobody: what it does not take is counted, said, and left out in whole lines.
+// Memory: some 25 MiB at most, however long the run.
 class EventWriter {
  public:
+  // Whose file it is, so that a process that begins again goes on with what it wrote before.
+  struct Owner {
+    std::uint64_t job_hash = 0;
+    std::string job_name;
+    std::string coordinator;
+  };
+
   // Makes the folder if needed and holds it until destroyed. kBadInput if another process holds it
-  // or it already has a run's events; nothing in it is changed then.
-  static Result<std::unique_ptr<EventWriter>> open(const std::string& folder);
+  // or it already has a run's events; nothing in it is changed then. With an owner, events of its
+  // own are gone on with: a last line that is not whole is cut off, and all others are remembered.
+  static Result<std::unique_ptr<EventWriter>> open(const std::string& folder,
+                                                   const std::optional<Owner>& owner = {});
   // Writes to an open pipe instead, for another process that copies what it reads; takes the file.
   static std::unique_ptr<EventWriter> into(int fd);
   ~EventWriter();
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;
 
+  // Each is true if it was written, false if it was told before or comes after the end.
+
   // `fingerprint` as text: ISA, library versions. `samples`: of the data, 0 if not known. `address`
-  // and `keys`: how to join.
-  Result<> start(const Job& job, const std::string& fingerprint, const Digest& data,
-                 std::uint64_t samples, const std::string& address = {},
-                 const std::string& keys = {}, Version from = 0);
-  Result<> worker(const Incarnation& who, WorkerChange what, const std::string& name = {},
-                  std::uint64_t pid = 0, std::optional<WorkPhase> phase = {},
-                  const std::string& reason = {});
-  Result<> epoch(const Plan& plan, const EpochTimes& times = {});
+  // and `keys`: how to join. `coordinator`: see `start` above. In a file that is gone on with:
+  // `continued` instead.
+  Result<bool> start(const Job& job, const std::string& fingerprint, const Digest& data,
+                     std::uint64_t samples, const std::string& address = {},
+                     const std::string& keys = {}, Version from = 0,
+                     const std::string& coordinator = {});
+  Result<bool> worker(const Incarnation& who, WorkerChange what, const std::string& name = {},
+                      std::uint64_t pid = 0, std::optional<WorkPhase> phase = {},
+                      const std::string& reason = {});
+  Result<bool> epoch(const Plan& plan, const EpochTimes& times = {});
 
   // Every member reports the record of each version it passes or learns: the first is written, an
   // equal one ignored. kInternal if one differs from the first in any bit (P1). The same for the
   // ledger, whose rows are written in the order of micro-batches. `epoch`: in which the one that
   // tells passed or learned it; only the first one's is written.
-  Result<> step(const StepRecord& record, const EpochId& epoch, std::uint32_t world, double ms);
-  Result<> ledger(Version version, const EpochId& epoch, const std::vector<LedgerRow>& rows);
+  Result<bool> step(const StepRecord& record, const EpochId& epoch, std::uint32_t world, double ms);
+  Result<bool> ledger(Version version, const EpochId& epoch, const std::vector<LedgerRow>& rows);
 
-  Result<> exposure(const EpochId& epoch, std::uint32_t segments, std::uint32_t copies_min,
-                    std::uint32_t wanted);
-  Result<> checkpoint(Version version, const std::string& path);
+  Result<bool> exposure(const EpochId& epoch, std::uint32_t segments, std::uint32_t copies_min,
+                        std::uint32_t wanted);
+  Result<bool> checkpoint(Version version, const std::string& path);
   // Epochs after `lost` do the steps from `version` on again: their records must be the same.
-  Result<> restart(Version version, const EpochId& lost, const std::string& cause);
-  Result<> notice(const Incarnation& who, const std::string& name, const Notice& notice);
-  Result<> leader(std::uint64_t term, std::uint32_t coordinator, std::uint64_t pid,
-                  std::uint64_t election_ms);
-  Result<> warning(const std::string& text);
+  Result<bool> restart(Version version, const EpochId& lost, const std::string& cause);
+  Result<bool> notice(const Incarnation& who, const std::string& name, const Notice& notice);
+  Result<bool> leader(std::uint64_t term, std::uint32_t coordinator, std::uint64_t pid,
+                      std::uint64_t election_ms);
+  Result<bool> warning(const std::string& text);
+  // Something that was to be written here never came.
+  Result<bool> dropped(std::uint64_t lines, const std::string& why);
   // After the end only steps and ledgers are written, of which a coordinator may hear later.
-  Result<> done(Version version, const Digest& digest, double loss);
-  Result<> failed(int code, const std::string& reason);
+  Result<bool> done(Version version, const Digest& digest, double loss);
+  Result<bool> failed(int code, const std::string& reason);
 
   // A line of another process's writer, as if what it says had been told to this one: records and
   // ledgers are compared, and what has been told before (an epoch is known by its id) is not
@@ -113,21 +135,31 @@ class EventWriter {
 
   const std::string& path() const { return path_; }
 
+  // Waits until what was told is written. False: the file takes nothing.
+  bool flush() { return !file_ || file_->flush(); }
+  // What people should know of the file, once: it cannot be written, it can again.
+  std::optional<std::string> news();
+  // Whoever read the pipe has gone.
+  bool closed() const { return file_ && file_->closed(); }
+  // Ends it: nothing is written after. What is missing in the file, in words; empty: nothing.
+  std::string finish();
+
  private:
-  struct Kept;
   EventWriter();
-  using LedgerWorkers = std::vector<std::pair<MicroBatch, std::uint64_t>>;
-  Result<bool> step_once(const StepRecord& record, const EpochId& epoch, std::uint32_t world,
-                         double ms);
-  Result<bool> ledger_once(Version version, const EpochId& epoch, const LedgerWorkers& workers);
-  Result<bool> restart_once(Version version, const EpochId& lost, const std::string& cause);
+  Result<bool> ledger(EventMemory::Ledger ledger);
+  bool first_of_worker(std::uint64_t id, const std::string& what);
+  bool first_of_epoch(const std::string& id);
+  Result<> go_on(int fd, const Owner& owner);
+  void begin_file(int fd);
   template <class Json>
-  Result<> write(const char* kind, Json&& fields);
+  Result<bool> write(const char* kind, Json&& fields);
 
   std::string path_;
-  int fd_ = -1;
-  std::int64_t opened_ns_ = 0;
-  std::unique_ptr<Kept> kept_;
+  std::unique_ptr<LineFile> file_;          // null while what is there is read
+  std::int64_t opened_ns_ = 0;              // of the monotonic clock, where t is 0
+  bool over_ = false;                       // `done` or `failed` is written
+  std::optional<std::uint64_t> cut_bytes_;  // set: the file is gone on with
+  EventMemory memory_;
 };
 
 const char* to_string(WorkerChange what);

@@ -33,11 +33,17 @@ ProgressLine::ProgressLine(std::FILE* out, ProgressStyle style, std::uint64_t st
     : out_(out), style_(style), steps_(steps) {}
 
 ProgressLine::~ProgressLine() {
+  close();
+}
+
+void ProgressLine::close() {
   if (shown_) std::fputc('\n', out_);
+  shown_ = false;
   std::fflush(out_);
 }
 
 void ProgressLine::step(const ProgressStep& step, Clock::time_point now) {
+  skipped_ = step.skipped ? skipped_ + 1 : 0;
   const double seconds = std::chrono::duration<double>(now - last_step_).count();
   if (began_)
     step_seconds_ =
@@ -69,6 +75,7 @@ std::string ProgressLine::line(const ProgressStep& step) const {
                 (unsigned long long)steps_, style_.color ? kBold : "", step.loss,
                 style_.color ? kPlain : "");
   std::string out = text;
+  if (skipped_ > 0) out += "  skipped, " + std::to_string(skipped_) + " in a row";
   if (step_seconds_ > 0) {
     std::snprintf(text, sizeof text, "  %.0f tokens/s",
                   static_cast<double>(step.tokens) / step_seconds_);

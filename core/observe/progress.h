@@ -16,6 +16,7 @@ struct ProgressStep {
   std::uint64_t tokens = 0;  // of this step
   EpochId epoch;
   std::uint32_t world = 0;
+  bool skipped = false;  // not finite: it changed nothing
 };
 
 struct ProgressStyle {
@@ -39,6 +40,9 @@ class ProgressLine {
   void step(const ProgressStep& step, Clock::time_point now = Clock::now());
   // A line of its own that stays: "worker 3 lost".
   void say(const std::string& text);
+  // The line that is shown stays, and what others print begins below it.
+  void close();
+  std::uint64_t skipped_in_a_row() const { return skipped_; }
 
  private:
   std::string line(const ProgressStep& step) const;
@@ -50,7 +54,8 @@ class ProgressLine {
   bool began_ = false;
   Clock::time_point last_shown_{};
   Clock::time_point last_step_{};
-  double step_seconds_ = 0;  // smoothed; 0 = not known
+  double step_seconds_ = 0;    // smoothed; 0 = not known
+  std::uint64_t skipped_ = 0;  // steps in a row, up to the last
 };
 
 // "0:07", "12:34", "3:04:05".

@@ -122,4 +122,17 @@ Result<Entry> decode_entry(ByteView bytes) {
   return out;
 }
 
+Bytes encode_group(const GroupState& state) {
+  capnp::MallocMessageBuilder message;
+  wire::write(state, message.initRoot<schema::GroupState>());
+  return flatten(SealKind::kGroup, message);
+}
+
+Result<GroupState> decode_group(ByteView bytes) {
+  GroupState out;
+  const auto fill = [&](schema::GroupState::Reader root, Reading& r) { wire::read(r, root, out); };
+  STARLING_TRY(with_root<schema::GroupState>(SealKind::kGroup, bytes, fill));
+  return out;
+}
+
 }  // namespace starling

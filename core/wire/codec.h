@@ -8,6 +8,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
+#include "core/wire/group_state.h"
 #include "core/wire/messages.h"
 
 namespace starling {
@@ -31,6 +32,10 @@ Result<EnvelopeHead> decode_head(ByteView message);
 // What Raft orders; also the form on disk.
 Bytes encode_entry(const Entry& entry);
 Result<Entry> decode_entry(ByteView bytes);
+
+// The data of a Raft snapshot.
+Bytes encode_group(const GroupState& state);
+Result<GroupState> decode_group(ByteView bytes);
 
 // The parts of a plan that follow from nothing outside it: sizes within limits, ranks below the
 // number of members, moves within the segments. Empty when all hold, else one line that says what

@@ -50,6 +50,7 @@ struct Envelope {
 
     # -- coordinator -> worker
     noted @23 :Noted;
+    checkpointAsked @24 :CheckpointAsked;
   }
 }
 
@@ -69,12 +70,15 @@ struct Report {
   mayHaveBegun @10 :Plan.EpochId;  # the prepared epoch that its last vote was ready for
 }
 
-# Worker -> leader, every tenth of a lease and when something in it changed.
+# Worker -> leader, every tenth of a lease.
 struct Heartbeat {
   entered @0 :Plan.EpochId;
   version @1 :UInt64;
   readyFor @2 :Plan.EpochId;  # prepared plan whose connections stand here
   microBatchNs @3 :UInt64;    # what a micro-batch takes here, ns; 0 = not known
+  shareLeft @4 :UInt32;       # micro-batches of the step in flight that others wait for here
+  loadLeft @5 :UInt32;        # segments that are still to be loaded from a checkpoint here
+  data @6 :Plan.Digest;       # of all data files as they are read here; zeros = not known yet
 }
 
 # Member -> coordinators, for each version that it passes or learns, and again until one has noted it.
@@ -135,7 +139,8 @@ enum WorkPhase {
 struct Finished {
   epoch @0 :Plan.EpochId;
   version @1 :UInt64;
-  digestPart @2 :Plan.Digest;  # over the segments that it owns
+  digestPart @2 :Plan.Digest;      # over the segments that it owns
+  parametersPart @3 :Plan.Digest;  # of the working parameters of these segments
 }
 
 # Owner -> leader: my part of the checkpoint of `version` is on disk, or why it is not. Said once; if it
@@ -177,6 +182,12 @@ struct Ended {
   reason @1 :Text;
   digest @2 :Plan.Digest;
   loss @3 :Float64;
+  parameters @4 :Plan.Digest;  # of the working parameters: who has others does not save them
+}
+
+# Leader -> member: all write a checkpoint of the next version above this one for which a vote says so.
+struct CheckpointAsked {
+  above @0 :UInt64;
 }
 
 # Any coordinator -> member: the Progress of that step has come and is passed on to observers.
@@ -189,4 +200,5 @@ struct Noted {
 struct LeaderHint {
   coordinator @0 :UInt32;
   term @1 :UInt64;
+  note @2 :Text;  # what a person at that worker should know; empty = nothing
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/wire/control.capnp.h"
+#include "core/wire/group_state.h"
 #include "core/wire/messages.h"
 #include "core/wire/plan.capnp.h"
 #include "core/wire/raft.capnp.h"
@@ -35,8 +36,10 @@ Checkpoint read(Reading& r, schema::Checkpoint::Reader in);
 // convert_raft.cpp
 void write(const RaftMessage& in, schema::RaftMessage::Builder out);
 void write(const Entry& in, schema::Entry::Builder out);
+void write(const GroupState& in, schema::GroupState::Builder out);
 void read(Reading& r, schema::RaftMessage::Reader in, RaftMessage& out);
 void read(Reading& r, schema::Entry::Reader in, Entry& out);
+void read(Reading& r, schema::GroupState::Reader in, GroupState& out);
 
 // convert_control.cpp
 void write(const Message& in, schema::Envelope::Body::Builder out);

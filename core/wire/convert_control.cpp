@@ -42,6 +42,9 @@ void write_body(const Heartbeat& in, Body::Builder out) {
   body.setVersion(in.version);
   write(in.ready_for, body.initReadyFor());
   body.setMicroBatchNs(in.micro_batch_ns);
+  body.setShareLeft(in.share_left);
+  body.setLoadLeft(in.load_left);
+  write(in.data, body.initData());
 }
 
 void write_body(const Progress& in, Body::Builder out) {
@@ -88,7 +91,8 @@ void write_body(const Death& in, Body::Builder out) {
   auto body = out.initDeath();
   write(in.who, body.initWho());
   body.setPhase(static_cast<schema::WorkPhase>(in.phase));
-  body.setReason(text(in.reason, limits::kLineBytes));
+  const auto reason = cut(in.reason, limits::kLineBytes);
+  body.setReason(text(reason, limits::kLineBytes));
 }
 
 void write_body(const Finished& in, Body::Builder out) {
@@ -96,6 +100,7 @@ void write_body(const Finished& in, Body::Builder out) {
   write(in.epoch, body.initEpoch());
   body.setVersion(in.version);
   write(in.digest_part, body.initDigestPart());
+  write(in.parameters_part, body.initParametersPart());
 }
 
 void write_body(const Welcome& in, Body::Builder out) {
@@ -129,6 +134,11 @@ void write_body(const Ended& in, Body::Builder out) {
   body.setReason(text(reason, limits::kLineBytes));
   write(in.digest, body.initDigest());
   body.setLoss(in.loss);
+  write(in.parameters, body.initParameters());
+}
+
+void write_body(const CheckpointAsked& in, Body::Builder out) {
+  out.initCheckpointAsked().setAbove(in.above);
 }
 
 void write_body(const Noted& in, Body::Builder out) {
@@ -139,6 +149,9 @@ void write_body(const LeaderHint& in, Body::Builder out) {
   auto body = out.initLeaderHint();
   body.setCoordinator(in.coordinator);
   body.setTerm(in.term);
+  if (in.note.empty()) return;
+  const auto note = cut(in.note, limits::kLineBytes);
+  body.setNote(text(note, limits::kLineBytes));
 }
 
 void write_body(const RaftMessage& in, Body::Builder out) {
@@ -239,11 +252,13 @@ Notice read_body(Reading& r, schema::Notice::Reader in) {
 }
 
 Heartbeat read_body(schema::Heartbeat::Reader in) {
-  return {read(in.getEntered()), in.getVersion(), read(in.getReadyFor()), in.getMicroBatchNs()};
+  return {read(in.getEntered()), in.getVersion(),  read(in.getReadyFor()), in.getMicroBatchNs(),
+          in.getShareLeft(),     in.getLoadLeft(), read(in.getData())};
 }
 
 Finished read_body(schema::Finished::Reader in) {
-  return {read(in.getEpoch()), in.getVersion(), read(in.getDigestPart())};
+  return {read(in.getEpoch()), in.getVersion(), read(in.getDigestPart()),
+          read(in.getParametersPart())};
 }
 
 Welcome read_body(Reading& r, schema::Welcome::Reader in) {
@@ -252,7 +267,7 @@ Welcome read_body(Reading& r, schema::Welcome::Reader in) {
 
 Ended read_body(Reading& r, schema::Ended::Reader in) {
   return {in.getExitCode(), r.text(in.getReason(), limits::kLineBytes, "end's reason"),
-          read(in.getDigest()), in.getLoss()};
+          read(in.getDigest()), in.getLoss(), read(in.getParameters())};
 }
 
 ShardWritten read_body(Reading& r, schema::ShardWritten::Reader in) {
@@ -327,7 +342,8 @@ void read(Reading& r, Body::Reader in, Message& out) {
       out = read_body(r, in.getEnded());
       return;
     case Body::LEADER_HINT:
-      out = LeaderHint{in.getLeaderHint().getCoordinator(), in.getLeaderHint().getTerm()};
+      out = LeaderHint{in.getLeaderHint().getCoordinator(), in.getLeaderHint().getTerm(),
+                       r.text(in.getLeaderHint().getNote(), limits::kLineBytes, "note")};
       return;
     case Body::RAFT:
       read(r, in.getRaft(), out.emplace<RaftMessage>());
@@ -337,6 +353,9 @@ void read(Reading& r, Body::Reader in, Message& out) {
       return;
     case Body::SHARD_WRITTEN:
       out = read_body(r, in.getShardWritten());
+      return;
+    case Body::CHECKPOINT_ASKED:
+      out = CheckpointAsked{in.getCheckpointAsked().getAbove()};
       return;
     case Body::NOTED:
       out = Noted{in.getNoted().getVersion()};

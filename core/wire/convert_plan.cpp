@@ -241,6 +241,8 @@ void write(const Plan& in, schema::Plan::Builder out) {
     shares.set(m, static_cast<std::uint16_t>(in.shares[m]));
   const auto cause = cut(in.cause, limits::kLineBytes);
   out.setCause(text(cause, limits::kLineBytes));
+  auto entered = out.initEntered(static_cast<unsigned>(in.entered.size()));
+  for (unsigned i = 0; i < entered.size(); ++i) write(in.entered[i], entered[i]);
 }
 
 void read(Reading& r, schema::Plan::Reader in, Plan& out) {
@@ -260,6 +262,10 @@ void read(Reading& r, schema::Plan::Reader in, Plan& out) {
   out.shares.reserve(n);
   for (unsigned m = 0; m < n; ++m) out.shares.push_back(shares[m]);
   out.cause = r.text(in.getCause(), limits::kLineBytes, "plan's cause");
+  const auto entered = in.getEntered();
+  const auto epochs = r.bounded(entered, limits::kMembers, "plan's entered epochs");
+  out.entered.reserve(epochs);
+  for (unsigned i = 0; i < epochs; ++i) out.entered.push_back(read(entered[i]));
   if (!r.fault().empty()) return;
   const auto fault = plan_fault(out);
   r.need(fault.empty(), fault.c_str());
@@ -295,6 +301,7 @@ namespace starling {
 std::string plan_fault(const Plan& plan) {
   const std::size_t world = plan.members.size();
   if (world > limits::kMembers) return "plan has too many members";
+  if (plan.entered.size() > limits::kMembers) return "plan names too many entered epochs";
   if (plan.holders.size() > limits::kSegments) return "plan has too many segments";
   if (plan.moves.size() > limits::kMoves) return "plan has too many moves";
   if (plan.shares.size() > limits::kMicroBatches) return "plan has too many micro-batches";

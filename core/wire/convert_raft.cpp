@@ -19,6 +19,14 @@ schema::RaftKind to_schema(RaftKind kind) {
       return schema::RaftKind::APPEND;
     case RaftKind::kAppendReply:
       return schema::RaftKind::APPEND_REPLY;
+    case RaftKind::kSnapshot:
+      return schema::RaftKind::SNAPSHOT;
+    case RaftKind::kSnapshotReply:
+      return schema::RaftKind::SNAPSHOT_REPLY;
+    case RaftKind::kRecall:
+      return schema::RaftKind::RECALL;
+    case RaftKind::kRecallReply:
+      return schema::RaftKind::RECALL_REPLY;
   }
   STARLING_CHECK_MSG(false, "raft kind " << static_cast<int>(kind));
   return schema::RaftKind::UNSET;
@@ -38,6 +46,14 @@ RaftKind from_schema(Reading& r, schema::RaftKind kind) {
       return RaftKind::kAppend;
     case schema::RaftKind::APPEND_REPLY:
       return RaftKind::kAppendReply;
+    case schema::RaftKind::SNAPSHOT:
+      return RaftKind::kSnapshot;
+    case schema::RaftKind::SNAPSHOT_REPLY:
+      return RaftKind::kSnapshotReply;
+    case schema::RaftKind::RECALL:
+      return RaftKind::kRecall;
+    case schema::RaftKind::RECALL_REPLY:
+      return RaftKind::kRecallReply;
     case schema::RaftKind::UNSET:
       break;
   }
@@ -45,13 +61,15 @@ RaftKind from_schema(Reading& r, schema::RaftKind kind) {
   return RaftKind::kAppend;
 }
 
-void write_body(const JobStarted& in, schema::Entry::Builder out) {
-  auto body = out.initJobStarted();
+void write_body(const JobStarted& in, schema::JobStarted::Builder body) {
   body.setJob(data(in.job));
   body.setJobHash(in.job_hash);
   STARLING_CHECK(in.checkpoints.size() <= limits::kCheckpoints);
   auto checkpoints = body.initCheckpoints(static_cast<unsigned>(in.checkpoints.size()));
   for (unsigned i = 0; i < checkpoints.size(); ++i) write(in.checkpoints[i], checkpoints[i]);
+}
+void write_body(const JobStarted& in, schema::Entry::Builder out) {
+  write_body(in, out.initJobStarted());
 }
 void write_body(const Joined& in, schema::Entry::Builder out) {
   write(in.join, out.initJoined());
@@ -67,16 +85,19 @@ void write_body(const Lost& in, schema::Entry::Builder out) {
 void write_body(const Plan& in, schema::Entry::Builder out) {
   write(in, out.initPlan());
 }
-void write_body(const JobEnded& in, schema::Entry::Builder out) {
-  auto body = out.initJobEnded();
+void write_body(const JobEnded& in, schema::JobEnded::Builder body) {
   body.setExitCode(in.exit_code);
   const auto reason = cut(in.reason, limits::kLineBytes);
   body.setReason(text(reason, limits::kLineBytes));
   write(in.digest, body.initDigest());
   body.setLoss(in.loss);
   body.setVersion(in.version);
+  write(in.parameters, body.initParameters());
 }
 
+void write_body(const JobEnded& in, schema::Entry::Builder out) {
+  write_body(in, out.initJobEnded());
+}
 void write_body(const Published& in, schema::Entry::Builder out) {
   auto body = out.initPublished();
   write(in.checkpoint, body.initCheckpoint());
@@ -88,12 +109,15 @@ void write_body(const Damaged& in, schema::Entry::Builder out) {
   const auto reason = cut(in.reason, limits::kLineBytes);
   body.setReason(text(reason, limits::kLineBytes));
 }
-void write_body(const Restarted& in, schema::Entry::Builder out) {
-  auto body = out.initRestarted();
+void write_body(const Restarted& in, schema::Restarted::Builder body) {
   write(in.lost, body.initLost());
   body.setVersion(in.version);
   const auto cause = cut(in.cause, limits::kLineBytes);
   body.setCause(text(cause, limits::kLineBytes));
+}
+
+void write_body(const Restarted& in, schema::Entry::Builder out) {
+  write_body(in, out.initRestarted());
 }
 
 Lost read_body(schema::Lost::Reader in) {
@@ -131,6 +155,7 @@ JobEnded read_body(Reading& r, schema::JobEnded::Reader in) {
   out.digest = read(in.getDigest());
   out.loss = in.getLoss();
   out.version = in.getVersion();
+  out.parameters = read(in.getParameters());
   return out;
 }
 
@@ -185,6 +210,78 @@ void read(Reading& r, schema::RaftMessage::Reader in, RaftMessage& out) {
     bytes += entry.data.size();
   }
   r.need(bytes <= limits::kRaftMessageBytes, "raft message's entries have too many bytes");
+}
+
+void write(const GroupState& in, schema::GroupState::Builder out) {
+  if (in.job) write_body(*in.job, out.initJob());
+  out.setHasJob(in.job.has_value());
+  if (in.plan) write(*in.plan, out.initPlan());
+  out.setHasPlan(in.plan.has_value());
+  if (in.before) write(*in.before, out.initBefore());
+  out.setHasBefore(in.before.has_value());
+  if (in.end) write_body(*in.end, out.initEnd());
+  out.setHasEnd(in.end.has_value());
+  if (in.restart) write_body(*in.restart, out.initRestart());
+  out.setHasRestart(in.restart.has_value());
+  STARLING_CHECK(in.lives.size() <= limits::kLives);
+  auto lives = out.initLives(static_cast<unsigned>(in.lives.size()));
+  for (unsigned i = 0; i < lives.size(); ++i) {
+    write(in.lives[i].join, lives[i].initJoin());
+    lives[i].setLeaving(in.lives[i].leaving);
+    lives[i].setDead(in.lives[i].dead);
+    lives[i].setPlanned(in.lives[i].planned);
+    lives[i].setSince(in.lives[i].since);
+  }
+  STARLING_CHECK(in.epochs.size() <= limits::kMembers + 4);
+  auto epochs = out.initEpochs(static_cast<unsigned>(in.epochs.size()));
+  for (unsigned i = 0; i < epochs.size(); ++i) {
+    write(in.epochs[i].id, epochs[i].initId());
+    auto nonces = epochs[i].initNonces(static_cast<unsigned>(in.epochs[i].nonces.size()));
+    for (unsigned k = 0; k < nonces.size(); ++k) nonces.set(k, in.epochs[i].nonces[k]);
+  }
+  out.setNextCounter(in.next_counter);
+  out.setPlans(in.plans);
+  out.setLastBase(in.last_base);
+  write(in.last_fresh, out.initLastFresh());
+  STARLING_CHECK(in.checkpoints.size() <= limits::kCheckpoints);
+  auto checkpoints = out.initCheckpoints(static_cast<unsigned>(in.checkpoints.size()));
+  for (unsigned i = 0; i < checkpoints.size(); ++i) write(in.checkpoints[i], checkpoints[i]);
+  out.setStart(in.start);
+}
+
+void read(Reading& r, schema::GroupState::Reader in, GroupState& out) {
+  if (in.getHasJob()) out.job = read_body(r, in.getJob());
+  if (in.getHasPlan()) read(r, in.getPlan(), out.plan.emplace());
+  if (in.getHasBefore()) read(r, in.getBefore(), out.before.emplace());
+  if (in.getHasEnd()) out.end = read_body(r, in.getEnd());
+  if (in.getHasRestart()) out.restart = read_body(r, in.getRestart());
+  const auto lives = in.getLives();
+  out.lives.resize(r.bounded(lives, limits::kLives, "lives of a group"));
+  for (unsigned i = 0; i < out.lives.size(); ++i) {
+    GroupState::Life& life = out.lives[i];
+    read(r, lives[i].getJoin(), life.join);
+    life.leaving = lives[i].getLeaving();
+    life.dead = lives[i].getDead();
+    life.planned = lives[i].getPlanned();
+    life.since = lives[i].getSince();
+  }
+  const auto epochs = in.getEpochs();
+  out.epochs.resize(r.bounded(epochs, limits::kMembers + 4, "epochs of a group"));
+  for (unsigned i = 0; i < out.epochs.size(); ++i) {
+    out.epochs[i].id = read(epochs[i].getId());
+    const auto nonces = epochs[i].getNonces();
+    const auto n = r.bounded(nonces, limits::kMembers, "members of an epoch");
+    for (unsigned k = 0; k < n; ++k) out.epochs[i].nonces.push_back(nonces[k]);
+  }
+  out.next_counter = in.getNextCounter();
+  out.plans = in.getPlans();
+  out.last_base = in.getLastBase();
+  out.last_fresh = read(in.getLastFresh());
+  const auto checkpoints = in.getCheckpoints();
+  const auto n = r.bounded(checkpoints, limits::kCheckpoints, "checkpoints of a group");
+  for (unsigned i = 0; i < n; ++i) out.checkpoints.push_back(read(r, checkpoints[i]));
+  out.start = in.getStart();
+  r.need(out.next_counter != 0, "group's state is empty");
 }
 
 void write(const Entry& in, schema::Entry::Builder out) {

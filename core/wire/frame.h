@@ -16,7 +16,7 @@ enum class FrameKind : std::uint8_t {
   kVote,              // to everybody
   kGather,            // working parameters and exponents of version v, owner -> everybody
   kMove,              // state of segments with label v, source -> target
-  kRecord,            // small record of an exchange outside the step loop (barrier, tests, benches)
+  kRecord,            // outside the step loop: a joiner says that it is ready; tests, benches
   kLeft,              // last frame on a connection: the sender has left the epoch by a switch (R1)
 };
 
@@ -31,7 +31,8 @@ struct FrameHeader {
   SegmentId first = 0;  // segments that the payload is about, where it is about segments
   std::uint32_t count = 0;
   std::uint64_t length = 0;  // of the payload, bytes
-  // hash64 of the payload, seeded with the hash of the header before it.
+  // Hash64 of the payload, seeded with the hash of the header before it; 0 where tags of the
+  // connection cover both (collectives/tcp/handshake.h).
   std::uint64_t checksum = 0;
 
   static constexpr std::uint32_t kMagic = 0x32667253;  // "Srf2"

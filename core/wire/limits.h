@@ -16,6 +16,7 @@ inline constexpr std::size_t kMicroBatches = std::size_t{1} << 20;
 inline constexpr std::size_t kRaftEntries = 4096;            // in one message
 inline constexpr std::size_t kRaftEntryBytes = 32u << 20;    // one of them
 inline constexpr std::size_t kRaftMessageBytes = 48u << 20;  // the data of all of them
+inline constexpr std::size_t kLives = 4 * kMembers;          // that the group remembers
 inline constexpr std::size_t kCheckpoints = 4096;            // that a job goes on from
 inline constexpr std::size_t kNameBytes = 256;               // names, hosts, failure domains
 inline constexpr std::size_t kLineBytes = 4096;              // reasons, causes, fingerprints' text

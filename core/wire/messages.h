@@ -4,6 +4,7 @@
 // travel; core/wire/codec.h turns one into the other.
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,13 +32,19 @@ struct LedgerRow {
 // What everybody who passes the vote of step v knows (design, section 1: record of step v).
 struct StepRecord {
   Version version = kNoVersion;  // v
-  double loss = 0;               // mean over micro-batches, from the exact sum
-  double norm = 0;               // global gradient norm before clipping
+  double loss = 0;  // mean over micro-batches, from the exact sum; NaN if it is skipped
+  double norm = 0;  // global gradient norm before clipping
   std::uint64_t tokens = 0;
   bool skipped = false;
   std::uint64_t ledger_hash = 0;  // over all M rows without their worker: equal however shared
   Digest digest{};                // of version v, before the step; zeros: none was due
-  bool operator==(const StepRecord&) const = default;
+  // By bits: the loss of a skipped step is NaN, the same one everywhere.
+  bool operator==(const StepRecord& o) const {
+    const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
+    return version == o.version && bits(loss) == bits(o.loss) && bits(norm) == bits(o.norm) &&
+           tokens == o.tokens && skipped == o.skipped && ledger_hash == o.ledger_hash &&
+           digest == o.digest;
+  }
 };
 
 // An exact sum of doubles as its wide integer's words (core/base/exact_sum.h); empty = zero.
@@ -52,7 +59,8 @@ struct Vote {
   std::uint64_t micro_batch_ns = 0;  // what one takes here; 0: not known, or to be measured
   EpochId ready_for;  // z is committed here, my connections of z stand, joiners are ready
   StepRecord record;
-  bool writing = false;  // a checkpoint of an earlier version
+  bool writing = false;           // a checkpoint of an earlier version
+  bool wants_checkpoint = false;  // of the version that this step makes: it was asked for one
 };
 
 // ---- Plans ------------------------------------------------------------------------------------
@@ -94,6 +102,10 @@ struct Plan {
   // Of any kind:
   std::vector<Rank> shares;  // micro-batch of the epoch's first step -> rank; empty: equal ones
   std::string cause;         // for the event
+  // Fresh and forced only: the epochs that its members had last entered when they reported. They
+  // promised to enter nothing else below `id` (R9), so of all epochs before this one, these alone
+  // can still be named in a report.
+  std::vector<EpochId> entered{};
 };
 
 // ---- Checkpoints ------------------------------------------------------------------------------
@@ -135,6 +147,11 @@ struct Join {
   std::string fingerprint_text;  // ISA, library versions: for the message when it differs
   std::uint64_t pid = 0;         // of its process on its host, for people
 };
+// Who does not know the job yet says no fingerprint; the answer is a Welcome with counter 0 and the
+// job file, from any coordinator.
+inline bool asks_for_job(const Join& join) {
+  return join.fingerprint == Digest{};
+}
 
 // A worker's promise: I send and receive nothing more in the epoch I ran, and I enter no plan with
 // an id below `promise` (R9).
@@ -154,11 +171,16 @@ struct Report {
   EpochId may_have_begun;
 };
 
-struct Heartbeat {  // every tenth of a lease
+// Every tenth of a lease, from the thread that obeys the protocol: threads that compute or read may
+// stand still while it goes on, so it says what others wait for at its sender.
+struct Heartbeat {
   EpochId entered;
   Version version = kNoVersion;
   EpochId ready_for;                 // prepared plan whose connections stand
   std::uint64_t micro_batch_ns = 0;  // what a micro-batch takes here; 0: not known
+  std::uint32_t share_left = 0;      // micro-batches of its share that can be computed, not done
+  std::uint32_t load_left = 0;       // segments that it has still to load from a checkpoint
+  Digest data{};  // of all data files as they are read here; zeros: not known yet
 };
 
 // Where the time from stopping to the first pass of a forced epoch went at one member; each part
@@ -216,7 +238,8 @@ struct Death {  // the word of a guard, or the last one of a joiner: certain
 struct Finished {
   EpochId epoch;
   Version version = 0;
-  Digest digest_part{};  // over the segments that it owns
+  Digest digest_part{};      // over the segments that it owns
+  Digest parameters_part{};  // of the working parameters of these segments
 };
 
 // Owner, when its part of the checkpoint of `version` is on disk, or cannot be written.
@@ -235,10 +258,9 @@ struct Unloadable {
 
 // ---- Coordinator -> worker --------------------------------------------------------------------
 
-struct Welcome {    // answer to Join, once committed
-  Incarnation who;  // with its counter
-  // The job file, normalised; empty if the worker sent its hash and it matches.
-  std::string job_text;
+struct Welcome {         // answer to Join, once committed
+  Incarnation who;       // with its counter
+  std::string job_text;  // the job file, normalised, for who asked for it; else empty
 };
 
 struct Refused {  // the join cannot be taken: one clear line
@@ -260,6 +282,12 @@ struct Ended {       // the job is over, or cannot go on
   std::string reason;
   Digest digest{};
   double loss = 0;
+  Digest parameters{};  // of the working parameters of the last version: the trained model
+};
+
+// Write a checkpoint of the next version above this one that all vote for.
+struct CheckpointAsked {
+  Version above = 0;
 };
 
 // The answer to a Progress: its record and rows are passed on to observers.
@@ -267,10 +295,12 @@ struct Noted {
   Version version = 0;
 };
 
-// Who leads, as far as this coordinator knows (term 0 = unknown); the answer to a Heartbeat.
+// What a coordinator says to whoever it has nothing else to say to, so that it is heard. It names
+// who leads as far as it knows; term 0 = it does not know.
 struct LeaderHint {
   std::uint32_t coordinator = 0;
   std::uint64_t term = 0;
+  std::string note;  // what a person at this worker should know; empty: nothing
 };
 
 // ---- Raft -------------------------------------------------------------------------------------
@@ -289,6 +319,10 @@ enum class RaftKind : std::uint8_t {
   kVoteReply,
   kAppend,
   kAppendReply,
+  kSnapshot,
+  kSnapshotReply,
+  kRecall,
+  kRecallReply,
 };
 
 struct RaftMessage {
@@ -296,12 +330,13 @@ struct RaftMessage {
   std::uint32_t from = 0;  // coordinator's place in the group, 0..n-1
   std::uint32_t to = 0;
   std::uint64_t term = 0;
-  std::uint64_t last_index = 0;  // (pre-)vote: candidate's last; append: entry before `entries`
+  // What each field means in each kind: elastic/raft/raft.h.
+  std::uint64_t last_index = 0;
   std::uint64_t last_term = 0;
-  std::uint64_t commit = 0;  // append
-  bool granted = false;      // replies
-  std::uint64_t match = 0;   // append reply: last index known equal; on refusal: hint
-  std::uint64_t round = 0;   // append and its reply: check-quorum round
+  std::uint64_t commit = 0;
+  bool granted = false;
+  std::uint64_t match = 0;
+  std::uint64_t round = 0;
   std::vector<RaftEntry> entries;
 };
 
@@ -313,7 +348,7 @@ struct JobStarted {
   std::vector<Checkpoint> checkpoints;  // it goes on from the last; oldest first
 };
 struct Joined {
-  Join join;  // Group::take gives who.counter
+  Join join;  // Group::apply sets who.counter
 };
 struct LeaveAnnounced {
   Incarnation who;
@@ -328,6 +363,7 @@ struct JobEnded {
   Digest digest{};
   double loss = 0;
   Version version = 0;
+  Digest parameters{};  // Ended's
 };
 
 struct Published {  // this checkpoint is complete; those before `oldest` are removed
@@ -354,7 +390,7 @@ using Entry = std::variant<JobStarted, Joined, LeaveAnnounced, Lost, Plan, JobEn
 using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished,     // up
                              Welcome, Refused, Freeze, Committed, Fenced, Released, Ended,  // down
                              LeaderHint, RaftMessage, Notice, ShardWritten, Unloadable,     // up
-                             Noted>;                                                        // down
+                             Noted, CheckpointAsked>;                                       // down
 
 // Every message names the job, its sender and its receiver; a receiver drops what is not for it.
 struct Envelope {

@@ -113,6 +113,7 @@ struct Plan {
   begin @9 :BeginAt;
   shares @10 :List(UInt16);  # micro-batch of the epoch's first step -> rank; empty = equal ones
   cause @11 :Text;
+  entered @12 :List(EpochId);  # by its members, last; of a fresh or forced plan
 }
 
 # What a segment's state adds to the digest of a version.

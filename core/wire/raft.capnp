@@ -22,6 +22,17 @@ enum RaftKind {
   # Sent after the entries are on disk: "my log equals yours up to `match`", or granted = false and
   # `match` as a hint where to look for the last equal entry.
   appendReply @6;
+  # Leader -> follower that lacks entries which the leader's log no longer has: a piece of the state
+  # after entry (lastIndex, lastTerm). `match` = offset of the piece, `commit` = bytes of all pieces,
+  # the piece is the data of the one entry.
+  snapshot @7;
+  # "I hold the first `match` bytes of the state after entry `lastIndex`."
+  snapshotReply @8;
+  # From a member that came back without its log, to all: "what may I have promised?" Repeated until
+  # all have answered.
+  recall @9;
+  # "My term, and my last entry. Not granted: I have lost my log too."
+  recallReply @10;
 }
 
 struct RaftEntry {
@@ -41,7 +52,7 @@ struct RaftMessage {
   commit @6 :UInt64;
   granted @7 :Bool;
   match @8 :UInt64;
-  round @9 :UInt64;  # of check-quorum; a reply names the round that it answers
+  round @9 :UInt64;  # a reply names the round that it answers
   entries @10 :List(RaftEntry);
 }
 
@@ -60,6 +71,42 @@ struct Entry {
     damaged @8 :Damaged;
     restarted @9 :Restarted;
   }
+}
+
+# What the entries up to some index say together: a Raft snapshot. Its size follows from the number of
+# current members, not from the length of the job.
+struct GroupState {
+  job @0 :JobStarted;  # unset if hasJob is false
+  hasJob @1 :Bool;
+  plan @2 :Plan.Plan;  # the last valid one, and the one before it
+  hasPlan @3 :Bool;
+  before @4 :Plan.Plan;
+  hasBefore @5 :Bool;
+  end @6 :JobEnded;
+  hasEnd @7 :Bool;
+  lives @8 :List(Life);
+  epochs @9 :List(EpochMembers);
+  nextCounter @10 :UInt64;
+  plans @11 :UInt64;  # valid ones so far
+  lastBase @12 :UInt64;
+  lastFresh @13 :Plan.EpochId;
+  checkpoints @14 :List(Plan.Checkpoint);
+  start @15 :UInt64;
+  restart @16 :Restarted;
+  hasRestart @17 :Bool;
+}
+
+struct Life {
+  join @0 :Plan.Join;
+  leaving @1 :Bool;
+  dead @2 :Bool;
+  planned @3 :Bool;
+  since @4 :UInt64;  # `plans` when it joined
+}
+
+struct EpochMembers {
+  id @0 :Plan.EpochId;
+  nonces @1 :List(UInt64);
 }
 
 struct JobStarted {
@@ -83,6 +130,7 @@ struct JobEnded {
   digest @2 :Plan.Digest;
   loss @3 :Float64;
   version @4 :UInt64;
+  parameters @5 :Plan.Digest;  # of the working parameters of that version
 }
 
 # This checkpoint is complete; those of versions below `oldest` are removed.

@@ -33,6 +33,23 @@ Bytes seal(SealKind kind, ByteView payload) {
   return sealed;
 }
 
+std::optional<std::uint16_t> seal_version(ByteView message) {
+  ByteReader in(message);
+  const auto magic = in.get<std::uint32_t>();
+  const auto version = in.get<std::uint16_t>();
+  if (!in.good() || magic != kMagic) return std::nullopt;
+  return version;
+}
+
+bool says_version(ByteView message) {
+  ByteReader in(message);
+  in.get<std::uint32_t>();
+  in.get<std::uint16_t>();
+  const auto kind = in.get<std::uint16_t>();
+  return seal_version(message) && in.good() &&
+         kind == static_cast<std::uint16_t>(SealKind::kVersion);
+}
+
 Result<ByteView> unseal(SealKind kind, ByteView message) {
   if (message.size() > limits::kMessageBytes)
     return Error(Code::kCorrupt, "message has " + std::to_string(message.size()) +

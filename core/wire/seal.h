@@ -10,18 +10,30 @@
 // against people: those are kept out by CURVE.
 
 #include <cstdint>
+#include <optional>
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
 
 namespace starling {
 
-enum class SealKind : std::uint16_t { kEnvelope = 1, kEntry = 2 };
+enum class SealKind : std::uint16_t {
+  kEnvelope = 1,
+  kEntry = 2,
+  kGroup = 3,
+  kVersion = 4,  // says which version the sender speaks, and nothing else
+};
 
 inline constexpr std::size_t kSealBytes = 24;
 inline constexpr std::uint16_t kSealVersion = 1;
 
 Bytes seal(SealKind kind, ByteView payload);
+
+// Which version of the protocol a message is of. The magic and the version stay where they are in
+// every version. nullopt: it is not ours.
+std::optional<std::uint16_t> seal_version(ByteView message);
+// The message is a kVersion, which is not answered by another.
+bool says_version(ByteView message);
 
 // The payload, inside `message`. Errors: kCorrupt not ours, damaged, cut short or too large;
 // kStale written by another version of the protocol.

@@ -86,6 +86,7 @@ Bytes encode_vote(const Vote& vote) {
   out.put(vote.ready_for.counter);
   put_record(out, vote.record);
   out.put(static_cast<std::uint8_t>(vote.writing));
+  out.put(static_cast<std::uint8_t>(vote.wants_checkpoint));
   return std::move(out).take();
 }
 
@@ -102,6 +103,7 @@ Result<Vote> decode_vote(ByteView bytes) {
   vote.ready_for.counter = in.get<std::uint64_t>();
   vote.record = get_record(in);
   vote.writing = in.get<std::uint8_t>() != 0;
+  vote.wants_checkpoint = in.get<std::uint8_t>() != 0;
   if (!in.done()) return malformed("vote");
   return vote;
 }

@@ -1,32 +1,66 @@
 #include "elastic/membership/coordinator.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "core/base/check.h"
 #include "core/base/mac.h"
 #include "core/wire/codec.h"
+#include "elastic/membership/chronicle.h"
 
 namespace starling::elastic {
 
 using namespace coordinator_event;
 using namespace coordinator_command;
 
-Coordinator::Coordinator(CoordinatorConfig config, HardState hard_state, std::vector<RaftEntry> log)
+namespace {
+constexpr std::uint64_t kRecallTold_ms = 5000;  // between two words about who has not answered
+}
+
+Coordinator::Coordinator(CoordinatorConfig config, HardState hard_state, std::vector<RaftEntry> log,
+                         RaftSnapshot snapshot)
     : config_(std::move(config)),
-      raft_(config_.raft, std::move(hard_state), std::move(log)),
-      group_(config_.leader.bugs) {}
+      raft_(config_.raft, std::move(hard_state), std::move(log), snapshot),
+      group_(config_.leader.bugs) {
+  was_whole_ = raft_.whole();
+  if (!snapshot.data) return;
+  auto state = decode_group(*snapshot.data);
+  STARLING_CHECK_MSG(state.has_value(), state.error().text());
+  group_.restore(std::move(state).value());
+  restored_ = true;
+}
 
 Coordinator::~Coordinator() = default;
 
 CoordinatorCommands Coordinator::on(const CoordinatorEvent& event) {
+  if (failed_) return {};
   commands_.clear();
+  if (refused_) return {};
+  if (std::exchange(restored_, false)) {
+    if (of_other_job()) return std::exchange(commands_, {});
+    tell_restored({});
+  }
   std::visit([this](const auto& e) { on_event(e); }, event);
   drain();
+  review_recall();
   return std::exchange(commands_, {});
+}
+
+// A log belongs to one job: its entries, and the end above all, say nothing of any other. Looked at
+// whenever the group may have learned its job, and before anything is done with what it says.
+bool Coordinator::of_other_job() {
+  const auto& job = group_.job();
+  if (refused_ || !job || job->job_hash == config_.job.job_hash) return refused_;
+  refused_ = true;
+  leader_.reset();
+  commands_.push_back(RefuseJob{job->job_hash, config_.job.job_hash});
+  return true;
 }
 
 void Coordinator::on_event(const Tick& e) {
   now_ms_ = e.now_ms;
   raft_.tick(now_ms_);
+  review_leadership();  // Raft may have stepped down
   if (leader_) take(leader_->on(leader_event::Tick{now_ms_}));
 }
 
@@ -35,7 +69,12 @@ void Coordinator::on_event(const RaftArrived& e) {
 }
 
 void Coordinator::on_event(const WorkerSaid& e) {
-  if (const auto* notice = std::get_if<Notice>(&e.body)) {  // whoever leads: it is said once
+  // What people and files are told comes from workers in the log alone, under the key of their
+  // join.
+  const auto* worker = group_.find(e.from);
+  const bool known = worker && worker->join.name == e.name;
+  const auto* notice = std::get_if<Notice>(&e.body);
+  if (notice && known) {  // whoever leads: it is said once
     Observation seen;
     seen.kind = Observation::Kind::kNotice;
     seen.who = e.from;
@@ -43,23 +82,31 @@ void Coordinator::on_event(const WorkerSaid& e) {
     seen.notice = *notice;
     commands_.push_back(std::move(seen));
   }
+  // Before a worker can say what it computes it has to know the job, which every coordinator knows.
+  if (const auto* join = std::get_if<Join>(&e.body); join && asks_for_job(*join) && !group_.end()) {
+    commands_.push_back(SendWorker{e.from, Welcome{e.from, config_.leader.job_text}});
+    return;
+  }
+  const auto* progress = std::get_if<Progress>(&e.body);
+  // The word of the end may have been faster than that of the last steps.
+  if (progress && known && group_.end()) note_step(e.from, *progress);
   if (leader_) return take(leader_->on(leader_event::Said{e.from, e.name, e.body}));
   if (const auto& end = group_.end()) {
-    commands_.push_back(
-        SendWorker{e.from, Ended{end->exit_code, end->reason, end->digest, end->loss}});
+    commands_.push_back(SendWorker{e.from, ended(*end)});
     return;
   }
-  if (const auto* progress = std::get_if<Progress>(&e.body)) {
-    Observation step;
-    step.kind = Observation::Kind::kStep;
-    step.who = e.from;
-    step.step = *progress;
-    commands_.push_back(std::move(step));
-    commands_.push_back(SendWorker{e.from, Noted{progress->record.version}});
-    return;
-  }
+  if (progress && known) return note_step(e.from, *progress);
   // It hears from somebody, so it goes on while a leader is being elected.
-  commands_.push_back(SendWorker{e.from, LeaderHint{raft_.leader().value_or(0), raft_.term()}});
+  commands_.push_back(SendWorker{e.from, LeaderHint{raft_.leader().value_or(0), raft_.term(), {}}});
+}
+
+void Coordinator::note_step(const Incarnation& from, const Progress& progress) {
+  Observation step;
+  step.kind = Observation::Kind::kStep;
+  step.who = from;
+  step.step = progress;
+  commands_.push_back(std::move(step));
+  commands_.push_back(SendWorker{from, Noted{progress.record.version}});
 }
 
 void Coordinator::on_event(const Persisted&) {
@@ -70,12 +117,17 @@ void Coordinator::on_event(const Stored& e) {
   if (leader_) take(leader_->on(leader_event::Stored{e.version, e.error}));
 }
 
+void Coordinator::on_event(const AskCheckpoint&) {
+  checkpoint_asked_ = true;
+  if (leader_) take(leader_->on(leader_event::AskCheckpoint{}));
+}
+
 void Coordinator::drain() {
   review_leadership();
-  while (!waiting_ && raft_.has_ready()) {
+  while (!waiting_ && !failed_ && !refused_ && raft_.has_ready()) {
     waiting_ = raft_.take_ready();
-    if (waiting_->hard_state || !waiting_->append.empty()) {
-      commands_.push_back(Persist{waiting_->hard_state, waiting_->append});
+    if (waiting_->to_save()) {
+      commands_.push_back(Persist{waiting_->hard_state, waiting_->snapshot, waiting_->append});
       return;
     }
     finish_ready();
@@ -86,22 +138,105 @@ void Coordinator::finish_ready() {
   const Ready ready = std::move(*std::exchange(waiting_, std::nullopt));
   raft_.persisted();
   for (const RaftMessage& message : ready.messages) commands_.push_back(SendRaft{message});
-  for (const RaftEntry& entry : ready.committed) apply(entry);
+  if (ready.restore && !restore(*ready.snapshot)) return;
+  for (const RaftEntry& entry : ready.committed)
+    if (!refused_) apply(entry);
   review_leadership();
+  while (leader_ && !unproposed_.empty() && raft_.propose(unproposed_.front())) {
+    unproposed_bytes_ -= unproposed_.front().size();
+    unproposed_.pop_front();
+  }
+  compact_if_long();
+}
+
+// ---- Snapshots --------------------------------------------------------------------------------
+
+void Coordinator::compact_if_long() {
+  if (applied_ < config_.log_entries_max && applied_bytes_ < config_.log_bytes_max) return;
+  applied_ = applied_bytes_ = 0;
+  raft_.compact(encode_group(group_.state()));
+}
+
+// False: it cannot be read, and without it this coordinator knows nothing of the group.
+bool Coordinator::restore(const RaftSnapshot& snapshot) {
+  auto state = decode_group(*snapshot.data);
+  if (!state) {
+    failed_ = true;
+    commands_.push_back(Fail{"as the leader's state of the group cannot be read by this version: " +
+                             state.error().text()});
+    return false;
+  }
+  std::vector<Checkpoint> known = group_.checkpoints();
+  group_.restore(std::move(state).value());
+  applied_ = applied_bytes_ = 0;
+  if (of_other_job()) return false;
+  tell_restored(std::move(known));
+  return true;
+}
+
+// What the entries that the snapshot stands for would have told; observers drop what they know.
+void Coordinator::tell_restored(std::vector<Checkpoint> known) {
+  for (const Checkpoint& checkpoint : group_.checkpoints())
+    if (std::find(known.begin(), known.end(), checkpoint) == known.end())
+      tell(Published{checkpoint, 0});
+  if (group_.restart()) tell(*group_.restart());
+  if (group_.end()) tell(*group_.end());
+}
+
+// ---- A log that was lost ----------------------------------------------------------------------
+
+void Coordinator::review_recall() {
+  if (failed_ || now_ms_ == 0) return;
+  const std::string self = "coordinator " + std::to_string(config_.raft.self);
+  if (raft_.whole()) {
+    if (!std::exchange(was_whole_, true)) warn(self + ": its log is repaired by the others");
+    return;
+  }
+  was_whole_ = false;
+  const std::uint32_t others = config_.raft.size - 1;
+  const Recalled recalled = raft_.recalled();
+  if (raft_.hard_state().lost && recalled.answers == others && recalled.whole == 0) {
+    failed_ = true;
+    commands_.push_back(
+        Fail{"as no coordinator of this group has a log; start each with --new if the "
+             "group begins, or a new group from a checkpoint if their logs are lost"});
+    return;
+  }
+  if (recall_told_ms_ != 0 && now_ms_ - recall_told_ms_ < kRecallTold_ms) return;
+  const bool first = recall_told_ms_ == 0;
+  recall_told_ms_ = now_ms_;
+  if (first)
+    warn(self +
+         ": its log is lost; it does not vote before the other coordinators have repaired it");
+  else if (raft_.hard_state().lost)
+    warn(self + ": its log is lost, and of the " + std::to_string(others) + " other coordinators " +
+         std::to_string(recalled.whole) +
+         " have said what it may have promised; it does not vote before all have");
+  else
+    warn(self +
+         ": its log is not repaired yet, as no leader has sent it; it does not stand for election");
+}
+
+void Coordinator::warn(std::string text) {
+  Observation warning;
+  warning.what = std::move(text);
+  commands_.push_back(std::move(warning));
 }
 
 void Coordinator::apply(const RaftEntry& raft_entry) {
+  ++applied_;
+  applied_bytes_ += raft_entry.data.size();
   if (raft_entry.data.empty()) return;  // the no-op that begins a term
   auto entry = decode_entry(raft_entry.data);
   if (!entry) {
-    Observation warning;
-    warning.what = "entry " + std::to_string(raft_entry.index) + ": " + entry.error().text();
-    commands_.push_back(std::move(warning));
-    return;
+    return warn("entry " + std::to_string(raft_entry.index) + ": " + entry.error().text());
   }
   const bool valid = group_.apply(entry.value());
+  if (of_other_job()) return;
   const bool end = std::holds_alternative<JobEnded>(entry.value());
   if (valid && !end) tell(entry.value());
+  if (valid && !leader_)
+    for (Observation& seen : told_of(group_, entry.value())) commands_.push_back(std::move(seen));
   if (leader_) take(leader_->on(leader_event::Applied{entry.value(), valid}));
   if (valid && end) tell(entry.value());  // the last word
 }
@@ -129,9 +264,12 @@ void Coordinator::tell(const Entry& entry) {
 
 // R10: nothing is formed before an entry of its own term is applied.
 void Coordinator::review_leadership() {
+  if (of_other_job()) return;
   const bool early = config_.leader.bugs.r10_form_early && raft_.role() == RaftRole::kLeader;
   if (!raft_.leads_with_own_entry_committed() && !early) {
     leader_.reset();
+    unproposed_.clear();  // whoever leads now works out what is to be decided
+    unproposed_bytes_ = 0;
     return;
   }
   if (leader_) return;
@@ -148,6 +286,7 @@ void Coordinator::review_leadership() {
   leads.election_ms = config_.raft.election_ms;
   commands_.push_back(std::move(leads));
   take(leader_->announce());
+  if (checkpoint_asked_) take(leader_->on(leader_event::AskCheckpoint{}));
 }
 
 void Coordinator::take(LeaderCommands commands) {
@@ -171,11 +310,25 @@ void Coordinator::propose(Entry entry) {
     const std::array<std::uint64_t, 2> id{plan->id.term, plan->id.counter};
     plan->key = mac(config_.secret, as_bytes(std::span<const std::uint64_t>(id)));
   }
-  auto index = raft_.propose(encode_entry(entry));
+  Bytes data = encode_entry(entry);
+  // In order: a later one may rest on an earlier one.
+  auto index = unproposed_.empty()
+                   ? raft_.propose(data)
+                   : Result<std::uint64_t>(Error(Code::kUnavailable, "others wait before it"));
   if (index) return;
-  Observation warning;
-  warning.what = "not proposed: " + index.error().text();
-  commands_.push_back(std::move(warning));
+  if (index.error().code() == Code::kBadInput) {  // no other coordinator could propose it either
+    JobEnded end;
+    end.exit_code = 5;
+    end.reason = "an entry of the log cannot be proposed: " + index.error().text();
+    propose(std::move(end));
+    return;
+  }
+  if (unproposed_.empty()) warn("not proposed yet: " + index.error().text());
+  unproposed_bytes_ += data.size();
+  unproposed_.push_back(std::move(data));
+  if (unproposed_bytes_ <= config_.waiting_bytes_max || failed_) return;
+  failed_ = true;
+  commands_.push_back(Fail{"as more is to be decided than its group can store"});
 }
 
 }  // namespace starling::elastic

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,8 +34,9 @@ struct WorkerSaid {  // a worker or its guard; the name is that of its key
   std::string name;
   Message body;
 };
-struct Persisted {};  // everything that Persist asked for is synced
-struct Stored {       // answer to StoreCheckpoint; an empty error: it is there
+struct Persisted {};      // everything that Persist asked for is synced
+struct AskCheckpoint {};  // a last one, before the run is ended
+struct Stored {           // answer to StoreCheckpoint; an empty error: it is there
   Version version = 0;
   std::string error;
 };
@@ -42,12 +44,18 @@ struct Stored {       // answer to StoreCheckpoint; an empty error: it is there
 
 using CoordinatorEvent = std::variant<coordinator_event::Tick, coordinator_event::RaftArrived,
                                       coordinator_event::WorkerSaid, coordinator_event::Persisted,
-                                      coordinator_event::Stored>;
+                                      coordinator_event::Stored, coordinator_event::AskCheckpoint>;
 
 namespace coordinator_command {
-struct Persist {  // write and sync before any later command; then answer Persisted
+// Write and sync, then answer Persisted. What must not be said before comes only after that answer;
+// everything else may go on meanwhile, however long the disk takes. There is one at a time.
+struct Persist {
   std::optional<HardState> hard_state;
-  std::vector<RaftEntry> append;  // an index that exists already: truncate from there first
+  std::optional<RaftSnapshot> snapshot;  // it and `append` replace all that was saved, as one
+  std::vector<RaftEntry> append;         // an index that exists already: truncate from there first
+};
+struct Fail {  // this coordinator cannot go on: say why and end, answering nobody any more
+  std::string reason;
 };
 struct SendRaft {
   RaftMessage message;
@@ -56,6 +64,10 @@ struct SendWorker {  // best effort; everything that matters is sent again
   Incarnation to;
   Message body;
 };
+// The log is that of another job: end this process, which does and says nothing from here on.
+struct RefuseJob {
+  std::uint64_t of_log = 0, of_file = 0;  // hashes
+};
 using StoreCheckpoint = leader_command::Store;  // must not hold up anything else; -> Stored
 using TidyCheckpoints = leader_command::Tidy;
 }  // namespace coordinator_command
@@ -63,7 +75,8 @@ using TidyCheckpoints = leader_command::Tidy;
 using CoordinatorCommand =
     std::variant<coordinator_command::Persist, coordinator_command::SendRaft,
                  coordinator_command::SendWorker, coordinator_command::StoreCheckpoint,
-                 coordinator_command::TidyCheckpoints, Observation>;
+                 coordinator_command::TidyCheckpoints, coordinator_command::Fail,
+                 coordinator_command::RefuseJob, Observation>;
 using CoordinatorCommands = std::vector<CoordinatorCommand>;
 
 struct CoordinatorConfig {
@@ -71,11 +84,18 @@ struct CoordinatorConfig {
   LeaderConfig leader;
   JobStarted job;
   EpochKey secret{};  // random, of this process: epoch keys are derived from it
+  // What was applied since the last snapshot goes into the next one when it is more than this: a
+  // restart reads no more than a few times as much.
+  std::size_t log_entries_max = 1024;
+  std::size_t log_bytes_max = 256 * 1024;
+  std::size_t waiting_bytes_max = 64 * 1024 * 1024;  // of proposals that Raft does not take yet
 };
 
 class Coordinator {
  public:
-  Coordinator(CoordinatorConfig config, HardState hard_state, std::vector<RaftEntry> log);
+  // As saved, see Raft; the snapshot's data must decode (core/wire/codec.h, decode_group).
+  Coordinator(CoordinatorConfig config, HardState hard_state, std::vector<RaftEntry> log,
+              RaftSnapshot snapshot = {});
   ~Coordinator();
 
   CoordinatorCommands on(const CoordinatorEvent& event);
@@ -90,11 +110,19 @@ class Coordinator {
   void on_event(const coordinator_event::WorkerSaid& e);
   void on_event(const coordinator_event::Persisted& e);
   void on_event(const coordinator_event::Stored& e);
+  void note_step(const Incarnation& from, const Progress& progress);
+  void on_event(const coordinator_event::AskCheckpoint& e);
   void tell(const Entry& entry);
 
+  bool of_other_job();
   void drain();  // carries Raft's duties out as far as they go without the disk
   void finish_ready();
   void apply(const RaftEntry& entry);
+  bool restore(const RaftSnapshot& snapshot);
+  void tell_restored(std::vector<Checkpoint> known);
+  void compact_if_long();
+  void review_recall();
+  void warn(std::string text);
   void review_leadership();
   void take(LeaderCommands commands);
   void propose(Entry entry);
@@ -104,8 +132,17 @@ class Coordinator {
   Group group_;
   std::unique_ptr<Leader> leader_;  // set while it leads and an entry of its term is applied (R10)
   std::uint64_t job_proposed_ = 0;  // in this term
+  bool refused_ = false;            // the log is that of another job
   std::optional<Ready> waiting_;    // for Persisted
+  std::deque<Bytes> unproposed_;    // Raft had too much uncommitted; made again, in order
+  std::size_t unproposed_bytes_ = 0;
+  std::size_t applied_ = 0, applied_bytes_ = 0;  // since the last snapshot
+  bool restored_ = false;                        // nothing of the snapshot is told yet
+  bool failed_ = false;
+  bool checkpoint_asked_ = false;
   std::uint64_t now_ms_ = 0;
+  std::uint64_t recall_told_ms_ = 0;  // 0: not yet
+  bool was_whole_ = true;
   CoordinatorCommands commands_;  // of the event being handled
 };
 

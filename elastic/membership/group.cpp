@@ -2,11 +2,18 @@
 
 #include <algorithm>
 
+#include "core/base/check.h"
+#include "core/wire/limits.h"
+#include "elastic/protocol/plan.h"
+
 namespace starling::elastic {
 
 bool Group::apply(const Entry& entry) {
   if (end_) return false;
-  return std::visit([this](const auto& e) { return take(e); }, entry);
+  forget_lives();  // before, so that whoever is told of this entry still finds whom it is about
+  const bool valid = std::visit([this](const auto& e) { return take(e); }, entry);
+  check_invariants();
+  return valid;
 }
 
 bool Group::take(const JobStarted& job) {
@@ -18,7 +25,9 @@ bool Group::take(const JobStarted& job) {
 }
 
 bool Group::take(const Joined& joined) {
-  Worker worker{joined.join};
+  Worker worker;
+  worker.join = joined.join;
+  worker.since = plans_;
   worker.join.who.counter = next_counter_;
   const bool added = workers_.emplace(joined.join.who.nonce, worker).second;
   if (added) ++next_counter_;
@@ -44,6 +53,7 @@ bool Group::take(const Plan& plan) {
   if (plan.id <= last) return false;
   if (restart_ && plan.kind != PlanKind::kFresh) return false;
   restart_.reset();
+  ++plans_;
   before_ = std::exchange(plan_, plan);
   if (plan.kind != PlanKind::kPrepared) last_base_ = plan.base;
   if (plan.kind == PlanKind::kFresh) last_fresh_ = plan.id;
@@ -53,7 +63,111 @@ bool Group::take(const Plan& plan) {
     const auto it = workers_.find(member.who.nonce);
     if (it != workers_.end()) it->second.planned = true;
   }
+  forget_epochs();
   return true;
+}
+
+// A report names the epoch that its sender entered last. Members of a fresh or forced plan promised
+// with the report that made them members to enter nothing else below its id (R9), so of earlier
+// epochs they can name those alone that they had entered then. A prepared plan is made when all
+// members have been seen in its predecessor, so they name that one or a later one.
+void Group::forget_epochs() {
+  const Plan& last = *plan_;
+  std::erase_if(history_, [&](const auto& epoch) {
+    const EpochId& id = epoch.first;
+    if (id == last.id || id == last_fresh_) return false;
+    if (last.kind == PlanKind::kPrepared) return id != last.predecessor;
+    return std::find(last.entered.begin(), last.entered.end(), id) == last.entered.end();
+  });
+}
+
+// Of the lives that are over the newest stay, and those in the last two plans; of the lives that
+// wait for a plan as many as a plan may have.
+void Group::forget_lives() {
+  std::vector<std::uint64_t> over, waiting;  // counters
+  for (const auto& [nonce, worker] : workers_) {
+    const Incarnation& who = worker.join.who;
+    if (plan_ && rank_in(*plan_, who) != kNoRank) continue;
+    if (before_ && rank_in(*before_, who) != kNoRank) continue;
+    const bool passed_over = plans_ - worker.since > kPassedOver;
+    const bool waits = !worker.planned && !worker.dead && !worker.leaving && !passed_over;
+    (waits ? waiting : over).push_back(who.counter);
+  }
+  std::set<std::uint64_t> gone;
+  const auto drop_oldest = [&](std::vector<std::uint64_t>& counters, std::size_t keep) {
+    std::sort(counters.begin(), counters.end());
+    for (std::size_t i = 0; i + keep < counters.size(); ++i) gone.insert(counters[i]);
+  };
+  drop_oldest(over, kRemembered);
+  drop_oldest(waiting, limits::kMembers);
+  if (gone.empty()) return;
+  std::erase_if(workers_, [&](const auto& w) { return gone.count(w.second.join.who.counter); });
+  for (auto& [id, members] : history_)
+    std::erase_if(members, [&](std::uint64_t nonce) { return !workers_.count(nonce); });
+}
+
+bool Group::forgotten(const Incarnation& who) const {
+  return who.counter != 0 && who.counter < next_counter_ && !find(who);
+}
+
+GroupState Group::state() const {
+  GroupState state;
+  state.job = job_;
+  state.plan = plan_;
+  state.before = before_;
+  state.end = end_;
+  for (const auto& [nonce, worker] : workers_) state.lives.push_back(worker);
+  for (const auto& [id, members] : history_)
+    state.epochs.push_back({id, {members.begin(), members.end()}});
+  state.next_counter = next_counter_;
+  state.plans = plans_;
+  state.last_base = last_base_;
+  state.last_fresh = last_fresh_;
+  state.checkpoints = checkpoints_;
+  state.start = start_;
+  state.restart = restart_;
+  return state;
+}
+
+void Group::restore(GroupState state) {
+  job_ = std::move(state.job);
+  plan_ = std::move(state.plan);
+  before_ = std::move(state.before);
+  end_ = std::move(state.end);
+  workers_.clear();
+  for (Worker& worker : state.lives) workers_.emplace(worker.join.who.nonce, std::move(worker));
+  history_.clear();
+  for (const auto& epoch : state.epochs)
+    history_.emplace(epoch.id, std::set<std::uint64_t>(epoch.nonces.begin(), epoch.nonces.end()));
+  next_counter_ = state.next_counter;
+  plans_ = state.plans;
+  last_base_ = state.last_base;
+  last_fresh_ = state.last_fresh;
+  checkpoints_ = std::move(state.checkpoints);
+  start_ = state.start;
+  restart_ = std::move(state.restart);
+  check_invariants();
+}
+
+// What holds after each call, for any log.
+void Group::check_invariants() const {
+  STARLING_CHECK(!before_ || plan_);
+  STARLING_CHECK(!restart_ || plan_);
+  STARLING_CHECK(!before_ || before_->id < plan_->id);
+  STARLING_CHECK(!plan_ || history_.count(plan_->id));
+  STARLING_CHECK(history_.size() <= limits::kMembers + 4);
+  STARLING_CHECK(workers_.size() <= limits::kLives);
+  STARLING_CHECK(
+      std::is_sorted(checkpoints_.begin(), checkpoints_.end(),
+                     [](const auto& a, const auto& b) { return a.version < b.version; }));
+  for (const auto& [nonce, worker] : workers_) {
+    STARLING_CHECK(worker.join.who.nonce == nonce);
+    STARLING_CHECK(worker.join.who.counter < next_counter_);
+  }
+}
+
+Ended ended(const JobEnded& end) {
+  return {end.exit_code, end.reason, end.digest, end.loss, end.parameters};
 }
 
 bool Group::take(const JobEnded& end) {

@@ -1,6 +1,8 @@
 #pragma once
 // The membership group's replicated state: what the committed log says, the same at every
-// coordinator. Pure; applied entry by entry.
+// coordinator. Pure; applied entry by entry, or restored from what another one had become. Its size
+// follows from the number of current members: lives and plans that nobody can ask about any more
+// are forgotten (docs/decisions/017-a-snapshot-is-the-state-of-the-group.md).
 
 #include <cstdint>
 #include <map>
@@ -10,19 +12,22 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/wire/group_state.h"
 #include "core/wire/messages.h"
 #include "elastic/protocol/bugs.h"
 
 namespace starling::elastic {
 
+// What workers are told of the end.
+Ended ended(const JobEnded& end);
+
 class Group {
  public:
-  struct Worker {
-    Join join;  // who.counter is set
-    bool leaving = false;
-    bool dead = false;     // certainly: its guard said so
-    bool planned = false;  // was a member of a valid plan
-  };
+  using Worker = GroupState::Life;
+  // Lives that are over and still known, so that a new leader can tell of them.
+  static constexpr std::size_t kRemembered = 16;
+  // Plans that may pass over a life that waits: one that lives is in the next.
+  static constexpr std::uint64_t kPassedOver = 32;
 
   explicit Group(Bugs bugs = {}) : bugs_(bugs) {}
 
@@ -30,14 +35,22 @@ class Group {
   // valid plan (R10), anything after the end, a join of a known life.
   bool apply(const Entry& entry);
 
+  // Everything that it holds; restore() of it gives an equal group.
+  GroupState state() const;
+  void restore(GroupState state);
+
   const std::optional<Plan>& plan() const { return plan_; }           // the last valid plan
   const std::optional<Plan>& predecessor() const { return before_; }  // the valid one before it
   const std::optional<JobEnded>& end() const { return end_; }
   const std::optional<JobStarted>& job() const { return job_; }
+  // Null: a life that has not joined, or one that is forgotten.
   const Worker* find(const Incarnation& who) const;
+  // Joined once and is known no more: it is in no plan that may run, and must begin a new life. No
+  // list of such lives is kept: counters below the next one were all given out.
+  bool forgotten(const Incarnation& who) const;
   const std::map<std::uint64_t, Worker>& workers() const { return workers_; }  // by nonce
-  std::uint64_t next_counter() const { return next_counter_; }
-  // Whether this life was a member of that valid plan, however long ago.
+  // Whether this life was a member of that valid plan. Known of the last fresh plan, and of every
+  // epoch that a report of a current member may still name as its last one.
   bool was_member(const EpochId& epoch, const Incarnation& who) const;
   const EpochId& last_fresh() const { return last_fresh_; }
   // Base of the last forced or fresh plan (that of a fresh start if none).
@@ -62,14 +75,18 @@ class Group {
   bool take(const Published& published);
   bool take(const Damaged& damaged);
   bool take(const Restarted& restarted);
+  void forget_lives();
+  void forget_epochs();
+  void check_invariants() const;
 
   Bugs bugs_;
   std::optional<JobStarted> job_;
   std::optional<Plan> plan_, before_;
   std::optional<JobEnded> end_;
   std::map<std::uint64_t, Worker> workers_;
-  std::map<EpochId, std::set<std::uint64_t>> history_;  // nonces of each valid plan's members
+  std::map<EpochId, std::set<std::uint64_t>> history_;  // nonces of a valid plan's members
   std::uint64_t next_counter_ = 1;
+  std::uint64_t plans_ = 0;  // valid ones so far
   Version last_base_ = 0;
   EpochId last_fresh_;
   std::vector<Checkpoint> checkpoints_;

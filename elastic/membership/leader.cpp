@@ -19,6 +19,9 @@ Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std:
   if (group_.plan() && group_.plan()->kind != PlanKind::kPrepared)
     first_at_most_ = group_.plan()->base;
   restarted_ms_ = now_ms;
+  for (const auto& [nonce, worker] : group_.workers())
+    if (!worker.planned && !worker.leaving && !worker.dead) waiting_.insert(nonce);
+  if (group_.plan()) follow_plan();
 }
 
 LeaderCommands Leader::announce() {
@@ -41,20 +44,26 @@ LeaderCommands Leader::announce() {
 
 LeaderCommands Leader::on(const LeaderEvent& event) {
   commands_.clear();
+  tolerance_.reset();
+  review_due_ = false;
   std::visit([this](const auto& e) { on_event(e); }, event);
-  if (!group_.end()) review();
+  if (review_due_ && !group_.end()) review();
+  check_invariants();
   return std::exchange(commands_, {});
 }
 
 void Leader::on_event(const leader_event::Tick& e) {
+  review_due_ = true;
   now_ms_ = e.now_ms;
   if (now_ms_ - resent_ms_ >= config_.retry_ms) {
     resent_ms_ = now_ms_;
     resend();
+    watch_progress();
   }
 }
 
 void Leader::on_event(const leader_event::Applied& e) {
+  review_due_ = true;
   if (const Plan* plan = std::get_if<Plan>(&e.entry); plan && plan->id.term == term_)
     plan_proposed_ = false;
   if (std::holds_alternative<Restarted>(e.entry)) plan_proposed_ = false;
@@ -65,27 +74,41 @@ void Leader::on_event(const leader_event::Applied& e) {
 void Leader::on_event(const leader_event::Said& e) {
   if (group_.end()) {
     const JobEnded& end = *group_.end();
-    send(e.from, Ended{end.exit_code, end.reason, end.digest, end.loss});
+    send(e.from, ended(end));
     return;
   }
-  if (!std::holds_alternative<Death>(e.body)) contact(e.from).heard_ms = now_ms_;
-  std::visit([&](const auto& m) { said(e.from, e.name, m); }, e.body);
+  // Anybody with a key may ask to join, and a guard speaks for its worker. All else counts from
+  // those alone who are in the log, under the name of the key that they joined with.
+  const auto* worker = group_.find(e.from);
+  const bool known = worker && worker->join.name == e.name;
+  if (known && !std::holds_alternative<Death>(e.body)) {
+    contact(e.from).silence.hear(now_ms_, config_.lease_ms);
+    note_claims(e.from);
+  }
+  const bool to_all = std::holds_alternative<Join>(e.body) || std::holds_alternative<Death>(e.body);
+  if (known || to_all)
+    std::visit([&](const auto& m) { said(e.from, e.name, m); }, e.body);
+  else if (!worker && std::holds_alternative<Heartbeat>(e.body))
+    send(e.from, Fenced{});  // a life so long over that the group has forgotten it
 }
 
 Leader::Contact& Leader::contact(const Incarnation& who) {
   const auto [it, fresh] = contacts_.try_emplace(who.nonce);
-  if (fresh) it->second.heard_ms = now_ms_;
+  if (fresh) it->second.silence.hear(now_ms_, config_.lease_ms);
   return it->second;
 }
 
 // ---- What workers and guards say --------------------------------------------------------------
 
 void Leader::said(const Incarnation& from, const std::string& name, const Join& m) {
+  review_due_ = true;
   if (const auto* worker = group_.find(from)) {
-    send(from, Welcome{worker->join.who, config_.job_text});
+    send(from, Welcome{worker->join.who, {}});
     return;
   }
+  if (group_.forgotten(from)) return send(from, Fenced{});
   if (joining_.count(from.nonce) || refused_as_unreachable(from, name, m)) return;
+  if (key_in_use(from, name, m)) return;
   if (m.job_hash != 0 && m.job_hash != config_.job_hash) {
     send(from, Refused{"this worker's job file differs from the group's"});
     return;
@@ -97,12 +120,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
                          ", the checkpoint has " + checkpoint.fingerprint_text});
       return;
     }
-  for (const auto& [nonce, worker] : group_.workers())
-    if (worker.join.fingerprint != m.fingerprint) {
-      send(from, Refused{"this worker computes other bits than the group: it has " +
-                         m.fingerprint_text + ", the group has " + worker.join.fingerprint_text});
-      return;
-    }
+  if (auto why = other_bits(m)) return send(from, Refused{*std::move(why)});
   Joined joined{m};
   joined.join.who = from;
   joined.join.name = name;  // that of its key, not the one it claims
@@ -124,37 +142,74 @@ bool Leader::refused_as_unreachable(const Incarnation& from, const std::string& 
 }
 
 void Leader::said(const Incarnation& from, const std::string&, const Report& m) {
+  review_due_ = true;
   Contact& c = contact(from);
   if (!c.report || c.report->promise <= m.promise) c.report = m;
   c.micro_batch_ns = m.micro_batch_ns;
   if (group_.plan() && stopped_since(m) && noticed_ms_ == 0) noticed_ms_ = now_ms_;
-  c.entered = std::max(c.entered, m.entered);
+  entered(from, c, m.entered);
   tell_left_out(from);
+}
+
+// What an epoch's members are known to have come to; each costs the same for any number of them.
+void Leader::entered(const Incarnation& who, Contact& c, const EpochId& epoch) {
+  if (epoch <= c.entered) return;
+  if (group_.plan() && c.entered < group_.plan()->id && epoch >= group_.plan()->id &&
+      ranks_.count(who.nonce))
+    --lacking_;
+  c.entered = epoch;
+  c.moved_ms = now_ms_;
+  review_due_ = true;
+}
+
+void Leader::reached(const Incarnation& who, Contact& c, Version version) {
+  if (c.version != kNoVersion && version < c.version) return;  // said again; no life goes back
+  if (c.version != version) c.moved_ms = now_ms_;
+  c.version = version;
+  if (!group_.plan() || c.entered != group_.plan()->id || !ranks_.count(who.nonce)) return;
+  steps_.passed(version, now_ms_);
+  // One that is past the last move's step saw everybody's vote for it, the targets' among them.
+  if (moved_ || first_at_most_ == kNoVersion || version <= first_at_most_ + last_move_) return;
+  moved_ = true;
+  review_due_ = true;
 }
 
 void Leader::said(const Incarnation& from, const std::string& name, const Heartbeat& m) {
   Contact& c = contact(from);
   if (m.version != kNoVersion) unreached_.erase(name);
-  c.entered = std::max(c.entered, m.entered);
+  if (c.moved_ms == 0 || m.share_left != c.share_left || m.load_left != c.load_left)
+    c.moved_ms = now_ms_;
+  c.share_left = m.share_left;
+  c.load_left = m.load_left;
   c.ready_for = m.ready_for;
   c.micro_batch_ns = m.micro_batch_ns;
+  entered(from, c, m.entered);
+  if (m.data != Digest{} && m.data != c.data) {
+    c.data = m.data;
+    group_data_known_ = false;
+  }
   if (m.version != kNoVersion) {
-    c.version = m.version;
     // A forced plan says where it begins, and a member at base - 1 has not begun it yet.
     const Plan* plan = group_.plan() ? &*group_.plan() : nullptr;
     if (plan && m.entered == plan->id && plan->kind == PlanKind::kPrepared)
       first_at_most_ = std::min(first_at_most_, m.version);
+    reached(from, c, m.version);
   }
-  send(from, LeaderHint{0, term_});
+  send(from, LeaderHint{0, term_, {}});
   tell_left_out(from);
+  refuse_other_data(from, name);
+  // One that was silent while others with another fingerprint became the group.
+  if (!waiting_.count(from.nonce)) return;
+  if (auto why = other_bits(group_.find(from)->join)) send(from, Refused{*std::move(why)});
 }
 
 void Leader::said(const Incarnation& from, const std::string&, const Progress& m) {
   Contact& c = contact(from);
-  c.version = m.record.version + 1;
-  c.entered = std::max(c.entered, m.epoch);
+  entered(from, c, m.epoch);
+  reached(from, c, m.record.version + 1);
   if (!last_record_ || last_record_->version <= m.record.version) last_record_ = m.record;
   note_digest(m.record);
+  note_skipped(m.record);
   if (epoch_ && m.epoch == epoch_->plan.id)
     announce_epoch(double(now_ms_ - committed_ms_), m.pause);
   Observation step;
@@ -165,10 +220,26 @@ void Leader::said(const Incarnation& from, const std::string&, const Progress& m
   send(from, Noted{m.record.version});  // after the event: who is told so forgets the step
 }
 
+void Leader::note_skipped(const StepRecord& record) {
+  const auto in_a_row = skips_.take(record);
+  if (!in_a_row) return;
+  const std::string what = "step " + std::to_string(record.version) +
+                           " is skipped: a micro-batch of it is not finite (NaN or infinity)";
+  if (config_.stop_on_nonfinite) {
+    if (!end_proposed_) end_job(1, what + ", and on_nonfinite is \"stop\"; " + newest_checkpoint());
+    return;
+  }
+  warn(*in_a_row == 1 ? what + "; its update is left out"
+                      : what + ", as the " + std::to_string(*in_a_row - 1) +
+                            " before it; the training has diverged");
+}
+
 void Leader::said(const Incarnation& from, const std::string&, const starling::Leave& m) {
+  review_due_ = true;
   Contact& c = contact(from);
   c.leave_by_ms = now_ms_ + m.notice_ms;
   const auto* worker = group_.find(from);
+  if (group_.forgotten(from)) return send(from, Released{});
   if (!worker || worker->leaving) return tell_left_out(from);
   if (leaving_.insert(from.nonce).second) emit(leader_command::Propose{LeaveAnnounced{from}});
 }
@@ -180,6 +251,7 @@ void Leader::said(const Incarnation&, const std::string& name, const Death& m) {
   const bool its_own =
       worker ? worker->join.name == name : joining != joining_.end() && joining->second == name;
   if (!its_own) return;
+  review_due_ = true;
   Contact& c = contact(m.who);
   c.dead = true;
   c.died_at = m.phase;
@@ -190,15 +262,15 @@ void Leader::said(const Incarnation&, const std::string& name, const Death& m) {
 }
 
 void Leader::said(const Incarnation& from, const std::string&, const Finished& m) {
+  review_due_ = true;
   contact(from).finished = m;
 }
 
 // Somebody who was a member once and is no longer: fenced, or released if it announced its leave.
 void Leader::tell_left_out(const Incarnation& who) {
+  if (group_.forgotten(who)) return send(who, Fenced{});
   const auto* worker = group_.find(who);
-  if (!worker || !worker->planned || !group_.plan()) return;
-  for (const Plan* plan : running_plans())
-    if (rank_in(*plan, who) != kNoRank) return;
+  if (!worker || !worker->planned || !group_.plan() || member_now(who)) return;
   if (worker->leaving)
     send(who, Released{});
   else
@@ -211,16 +283,21 @@ void Leader::applied(const Joined& e) {
   joining_.erase(e.join.who.nonce);
   const auto* worker = group_.find(e.join.who);
   if (!worker) return;
+  waiting_.insert(e.join.who.nonce);
   contact(e.join.who).welcomed_ms = now_ms_;
-  send(e.join.who, Welcome{worker->join.who, config_.job_text});
+  send(e.join.who, Welcome{worker->join.who, {}});
   tell_of(e.join.who, "joined");
 }
 
 void Leader::applied(const LeaveAnnounced& e) {
+  leaving_.erase(e.who.nonce);
+  waiting_.erase(e.who.nonce);
   contact(e.who).leaving_ms = now_ms_;
 }
 
 void Leader::applied(const Lost& e) {
+  losing_.erase(e.who.nonce);
+  waiting_.erase(e.who.nonce);
   tell_of(e.who, "lost");
 }
 
@@ -243,6 +320,8 @@ void Leader::tell_of(const Incarnation& who, const char* what) {
 void Leader::applied(const Plan& plan) {
   if (epoch_) announce_epoch(-1);
   first_at_most_ = plan.kind == PlanKind::kPrepared ? kNoVersion : plan.base;
+  if (asked_above_ && !drafts_.empty())  // parts of it may have died with the epoch before
+    asked_above_ = std::max(*asked_above_, drafts_.rbegin()->first);
   committed_ms_ = now_ms_;
   epoch_.emplace();
   epoch_->kind = Observation::Kind::kEpoch;
@@ -255,8 +334,38 @@ void Leader::applied(const Plan& plan) {
   noticed_ms_ = 0;
   tell_who_is_gone(plan);
   tell_exposure(plan);
+  follow_plan();
+  steps_.epoch_begins(now_ms_);
   resent_ms_ = now_ms_;
   resend();
+}
+
+// What follows from the last plan and is asked with every message.
+void Leader::follow_plan() {
+  const Plan& plan = *group_.plan();
+  ranks_.clear();
+  ranks_before_.clear();
+  for (Rank r = 0; r < plan.members.size(); ++r) {
+    ranks_[plan.members[r].who.nonce] = r;
+    waiting_.erase(plan.members[r].who.nonce);
+  }
+  if (plan.kind == PlanKind::kPrepared && group_.predecessor())
+    for (Rank r = 0; r < group_.predecessor()->members.size(); ++r)
+      ranks_before_[group_.predecessor()->members[r].who.nonce] = r;
+  // Of lives that are over nothing is kept: this is told to them by the log alone.
+  std::erase_if(contacts_, [&](const auto& c) {
+    return !ranks_.count(c.first) && !ranks_before_.count(c.first) && !waiting_.count(c.first);
+  });
+  lacking_ = 0;
+  for (const auto& [nonce, rank] : ranks_) {
+    const auto it = contacts_.find(nonce);
+    if (it == contacts_.end() || it->second.entered < plan.id) ++lacking_;
+  }
+  last_move_ = 0;
+  for (const Move& move : plan.moves) last_move_ = std::max(last_move_, move.step_offset);
+  moved_ = false;
+  group_data_known_ = false;
+  check_roster();
 }
 
 void Leader::tell_who_is_gone(const Plan& plan) {
@@ -291,30 +400,37 @@ void Leader::announce_epoch(double resume_ms, std::optional<Pause> pause) {
 
 void Leader::applied(const JobEnded& e) {
   if (epoch_) announce_epoch(-1);
-  for (const auto& [nonce, worker] : group_.workers())
-    send(worker.join.who, Ended{e.exit_code, e.reason, e.digest, e.loss});
+  for (const auto& [nonce, worker] : group_.workers()) send(worker.join.who, ended(e));
 }
 
 // Everything that matters is sent until its effect is seen.
 void Leader::resend() {
   if (group_.end()) return;
-  if (forming_) {
-    for (const Incarnation& who : candidates()) {
-      const auto& report = contact(who).report;
-      if (!report || report->promise < forming_->asked) send(who, Freeze{forming_->asked});
-    }
-  }
+  ask_checkpoint();
+  if (forming_) ask_for_reports();
   if (!group_.plan()) return;
   const Plan& plan = *group_.plan();
-  std::vector<Incarnation> members;
   for (const Plan* p : running_plans())
     for (const Member& m : p->members)
-      if (std::find(members.begin(), members.end(), m.who) == members.end())
-        members.push_back(m.who);
-  for (const Incarnation& who : members) {
-    const Contact& c = contact(who);
-    if (c.entered < plan.id && c.ready_for != plan.id) send(who, Committed{plan});
+      if (p == &plan || !ranks_.count(m.who.nonce)) send_plan(m.who, plan);
+}
+
+// A plan is large. It is said again only to one that was heard since and has not come to it, each
+// time after twice as long: what is sent to a silent one waits in its connection, or is lost with
+// it.
+void Leader::send_plan(const Incarnation& who, const Plan& plan) {
+  Contact& c = contact(who);
+  if (c.entered >= plan.id || c.ready_for == plan.id) return;
+  if (c.plan_sent != plan.id) {
+    c.plan_wait_ms = config_.retry_ms;
+  } else {
+    const bool heard = now_ms_ - c.silence.open_ms(now_ms_, /*began_ms=*/0) > c.plan_sent_ms;
+    if (!heard || now_ms_ - c.plan_sent_ms < c.plan_wait_ms) return;
+    c.plan_wait_ms = std::min(2 * c.plan_wait_ms, std::max(config_.retry_ms, config_.lease_ms));
   }
+  c.plan_sent = plan.id;
+  c.plan_sent_ms = now_ms_;
+  send(who, Committed{plan});
 }
 
 }  // namespace starling::elastic

@@ -13,6 +13,8 @@
 
 #include "core/wire/messages.h"
 #include "elastic/membership/group.h"
+#include "elastic/membership/patience.h"
+#include "elastic/membership/skips.h"
 #include "elastic/protocol/bugs.h"
 
 namespace starling::elastic {
@@ -21,11 +23,13 @@ struct LeaderConfig {
   std::uint32_t micro_batches = 0;
   Version steps = 0;
   std::uint32_t segments = 0;
-  std::uint32_t replicas = 2;         // r
-  std::uint32_t wanted_workers = 1;   // the first epoch waits for them
-  std::uint32_t bucket_segments = 0;  // segments of a bucket (Layout); 0 = one bucket
-  std::uint32_t move_budget = 64;     // segments a source sends in one step
-  std::uint64_t lease_ms = 1000;      // not heard for this long: may be left out
+  std::uint32_t replicas = 2;           // r
+  std::uint32_t wanted_workers = 1;     // the first epoch waits for them
+  std::uint32_t bucket_segments = 0;    // segments of a bucket (Layout); 0 = one bucket
+  std::uint32_t move_budget = 64;       // segments a source sends in one step
+  std::uint64_t lease_ms = 1000;        // not heard for this long: may be left out (tolerance_ms)
+  std::uint32_t standstill_steps = 20;  // heard, but gets nowhere while others wait: may be left
+  std::uint64_t standstill_ms = 30000;  // out after so many steps' time, at least so long; 0: never
   std::uint64_t report_deadline_ms = 1000;
   std::uint64_t change_window_ms = 100;  // joins and leaves are gathered this long
   std::uint64_t start_timeout_ms = 30000;
@@ -35,6 +39,7 @@ struct LeaderConfig {
   Version checkpoint_every = 0;            // 0: no checkpoints
   std::uint32_t checkpoint_keep = 2;       // complete ones
   std::string checkpoint_dir;              // for messages
+  bool stop_on_nonfinite = false;          // a skipped step ends the job
   Version digest_every = 0;                // versions whose digest the votes carry; 0: none
   std::uint64_t job_hash = 0;
   std::string job_text;
@@ -54,9 +59,13 @@ struct Observation {
     kCheckpoint,
     kRestart,
     kNotice,
-    kLeader
+    kLeader,
+    kDropped,  // who follows was too far behind to be told of `dropped` steps
+    kGone      // this coordinator ends, the job does not: `end` says why
   };
   Kind kind = Kind::kWarning;
+  bool of_log =
+      false;  // worker, epoch: by a coordinator that does not lead, which measured nothing
   // worker: joined, left, lost, fenced; warning: the text; checkpoint: its folder; restart: cause
   std::string what;
   Incarnation who;                 // worker, notice
@@ -73,7 +82,8 @@ struct Observation {
   Progress step;               // step (from every member; the writer keeps the first)
   std::uint32_t exposed = 0;   // exposure: segments with fewer than r+1 current copies
   std::uint32_t copies_min = 0, wanted = 0;  // exposure: of any segment; wanted of each
-  JobEnded end;                              // end
+  JobEnded end;                              // end, gone
+  std::uint64_t dropped = 0;                 // dropped
   std::uint64_t term = 0;                    // leader: of coordinator `coordinator`
   std::uint32_t coordinator = 0;
   std::uint64_t election_ms = 0;  // leader: how long its group takes at least to elect another
@@ -92,13 +102,14 @@ struct Said {
   std::string name;
   Message body;
 };
-struct Stored {  // answer to Store
+struct AskCheckpoint {};  // of the next version that can be had: the run is about to be ended
+struct Stored {           // answer to Store
   Version version = 0;
   std::string error;  // empty: the manifest is there
 };
 }  // namespace leader_event
 using LeaderEvent = std::variant<leader_event::Tick, leader_event::Applied, leader_event::Said,
-                                 leader_event::Stored>;
+                                 leader_event::Stored, leader_event::AskCheckpoint>;
 
 namespace leader_command {
 struct Propose {
@@ -135,8 +146,8 @@ class Leader {
  private:
   // What the leader knows of a life, from its messages in this term.
   struct Contact {
-    std::uint64_t heard_ms = 0;  // counted afresh by a new leader
-    bool dead = false;           // its guard said so
+    Silence silence;    // counted afresh by a new leader
+    bool dead = false;  // its guard said so
     WorkPhase died_at = WorkPhase::kNone;
     std::string died_of;
     EpochId entered;
@@ -148,6 +159,15 @@ class Leader {
     std::uint64_t leaving_ms = 0;   // since when that is in the log; 0: before this term
     std::uint64_t welcomed_ms = 0;
     std::uint64_t micro_batch_ns = 0;  // 0: not known
+    // What others wait for there, and since when its heartbeats say nothing else.
+    std::uint32_t share_left = 0, load_left = 0;
+    std::uint64_t moved_ms = 0;
+    std::uint64_t warned_ms = 0;  // its moved_ms when people were told that it stands still
+    // The last plan that was sent to it, when, and how long until that plan is sent again.
+    EpochId plan_sent;
+    std::uint64_t plan_sent_ms = 0, plan_wait_ms = 0;
+    Digest data{};  // of all its data; zeros: not known yet
+    bool other_data_told = false;
   };
   // An epoch being formed: reports with this promise are asked for.
   struct Forming {
@@ -155,12 +175,16 @@ class Leader {
     std::uint64_t noticed_ms = 0;
     std::uint64_t begun_ms = 0;
     std::string cause;
+    // Nonces of those who hold up all others. At first only if others have all that they have.
+    std::set<std::uint64_t> without;
+    bool at_any_price = false;
   };
 
   void on_event(const leader_event::Tick& e);
   void on_event(const leader_event::Applied& e);
   void on_event(const leader_event::Said& e);
   void on_event(const leader_event::Stored& e);
+  void on_event(const leader_event::AskCheckpoint& e);
 
   void said(const Incarnation& from, const std::string& name, const Join& m);
   void said(const Incarnation& from, const std::string& name, const Report& m);
@@ -184,15 +208,24 @@ class Leader {
   void applied(const Damaged& e);
   void applied(const Restarted& e);
 
-  // After every event: is there something to decide?
+  // Is there something to decide? Asked after every event but those that only tell how far a worker
+  // is; these cost the same however many workers there are and were.
   void review();
-  std::string why_broken() const;  // empty = the last plan's epoch may run
+  std::string why_broken();  // empty = the last plan's epoch may run
   bool stopped_since(const Report& report) const;
+  void watch_progress();
+  void hold_up(const std::vector<Incarnation>& by, std::uint64_t since_ms,
+               std::uint64_t patience_ms);
+  void warn_of_standstill(const Incarnation& who, std::uint64_t since_ms,
+                          std::uint64_t patience_ms);
+  bool suffice(const std::vector<struct Reporter>& reporters) const;
   bool start_is_due() const;
   void form(std::string cause);
+  void ask_for_reports();
   void try_form();
-  bool must_wait_for(const Incarnation& who, const std::vector<struct Reporter>& reporters,
-                     Version base) const;
+  bool in_time(const Incarnation& who);
+  bool needed(const Incarnation& who, const std::vector<struct Reporter>& reporters,
+              Version base) const;
   bool fenced(const std::vector<struct Reporter>& reporters) const;
   bool died_with_its_steps(const std::vector<struct Reporter>& reporters) const;
   void propose_forced(std::vector<struct Reporter> reporters, const struct Resume& resume);
@@ -201,8 +234,8 @@ class Leader {
   std::vector<bool> leavers() const;
   void try_prepare();
   void try_end();
-  std::optional<Digest> digest_of_finished(const Plan& plan) const;
-  void end_well(const Digest& digest);
+  std::optional<JobEnded> end_of_finished(const Plan& plan) const;
+  void end_well(JobEnded end);
   void lose_state(const std::vector<struct Reporter>& reporters, Version base);
   bool restart_from_checkpoint(const std::vector<struct Reporter>& reporters,
                                const std::string& why);
@@ -214,7 +247,9 @@ class Leader {
   // Checkpoints that are being written.
   bool member_now(const Incarnation& who) const;
   void note_digest(const StepRecord& record);
+  void note_skipped(const StepRecord& record);
   void store_if_complete(Version version);
+  void ask_checkpoint();
   void give_up(Version version, const std::string& why);
   void warn(std::string text);
 
@@ -222,18 +257,34 @@ class Leader {
 
   // Who may still run an epoch: members of the last plan, and of the one before it while the last
   // is a prepared one that is not known to be entered by all (R11).
-  bool all_entered() const;
+  bool all_entered() const { return lacking_ == 0; }
+  void follow_plan();
+  void entered(const Incarnation& who, Contact& c, const EpochId& epoch);
+  void reached(const Incarnation& who, Contact& c, Version version);
   std::vector<const Plan*> running_plans() const;
   std::vector<Incarnation> candidates() const;  // and the joiners that wait
   std::vector<Incarnation> waiting_joiners() const;
   bool refused_as_unreachable(const Incarnation& from, const std::string& name, const Join& m);
+  // leader_keys.cpp
+  bool key_in_use(const Incarnation& from, const std::string& name, const Join& m);
+  const Group::Worker* other_life(const Incarnation& who, const std::string& name) const;
+  void note_claims(const Incarnation& heard);
+  const Join* standard() const;
+  std::optional<std::string> other_bits(const Join& m) const;
   bool certainly_dead(const Incarnation& who) const;
   std::vector<std::vector<bool>> copies_now(const Plan& plan) const;
-  bool moves_done() const;
+  bool moves_done() const { return group_.plan()->moves.empty() || moved_; }
+  bool silent(const Incarnation& who);
+  std::uint64_t tolerance();
   Member member_of(const Incarnation& who) const;
   std::vector<Rank> shares_for(const std::vector<Member>& members) const;
   void resend();
+  void send_plan(const Incarnation& who, const Plan& plan);
+  void check_invariants() const;
+  void check_roster() const;
   void tell_left_out(const Incarnation& who);
+  std::optional<Digest> data_of_group() const;
+  void refuse_other_data(const Incarnation& who, const std::string& name);
   void tell_who_is_gone(const Plan& plan);
   void announce_epoch(double resume_ms, std::optional<Pause> pause = {});
   void tell_of(const Incarnation& who, const char* what);
@@ -255,13 +306,32 @@ class Leader {
   std::uint64_t resent_ms_ = 0;
   std::uint64_t counter_ = 0;                  // of the last id used in this term
   std::map<std::uint64_t, Contact> contacts_;  // by nonce
+  bool review_due_ = false;
+  std::optional<std::uint64_t> tolerance_;  // at the time of the event being handled
+  StepTimes steps_;
+  std::optional<Digest> group_data_;  // data_of_group(), as long as nothing new is known of it
+  bool group_data_known_ = false;
+  // Of the last plan and the one before it: nonces and ranks of its members.
+  std::map<std::uint64_t, Rank> ranks_, ranks_before_;
+  std::size_t lacking_ = 0;          // members of the last plan that were not heard in it yet
+  std::uint32_t last_move_ = 0;      // step offset of the last plan's last move
+  bool moved_ = false;               // a member is past that step
+  std::set<std::uint64_t> waiting_;  // lives that may be joiners of the next plan
   std::optional<Forming> forming_;
   bool plan_proposed_ = false;  // one uncommitted plan at a time (R10)
   bool end_proposed_ = false;
   std::map<std::uint64_t, std::string> joining_;  // nonces and names, proposed
-  std::set<std::uint64_t> losing_, leaving_;      // proposed
-  Version first_at_most_ = kNoVersion;            // upper bound of the last plan's first step
+  // Who asks to join while another life with its key has not ended, by nonce.
+  struct Claim {
+    std::uint64_t other = 0;  // nonce of that life
+    std::uint64_t asked_ms = 0;
+    bool other_lives = false;  // heard long after the question
+  };
+  std::map<std::uint64_t, Claim> claims_;
+  std::set<std::uint64_t> losing_, leaving_;  // proposed
+  Version first_at_most_ = kNoVersion;        // upper bound of the last plan's first step
   std::optional<StepRecord> last_record_;
+  Skips skips_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> bad_links_;  // broke the last forming
   std::map<std::string, std::set<std::uint64_t>> unreached_;  // lives of a name, one after another
   std::optional<Observation> epoch_;                          // to be announced with its resume_ms
@@ -275,6 +345,7 @@ class Leader {
     std::vector<bool> segments;  // that are there
     bool storing = false, given_up = false;
   };
+  std::optional<Version> asked_above_;  // a checkpoint above this version is asked for
   std::map<Version, Draft> drafts_;
   std::map<Version, Digest> digests_;  // of versions that are written, as the votes say
   bool damage_proposed_ = false;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/exit.h"
 #include "elastic/membership/leader.h"
 #include "elastic/membership/resume.h"
 #include "elastic/protocol/plan.h"
@@ -31,16 +32,16 @@ void Leader::warn(std::string text) {
 // ---- Writing ----------------------------------------------------------------------------------
 
 bool Leader::member_now(const Incarnation& who) const {
-  if (!group_.plan()) return false;
-  for (const Plan* plan : running_plans())
-    if (rank_in(*plan, who) != kNoRank) return true;
-  return false;
+  if (!group_.plan() || group_.restart()) return false;
+  return ranks_.count(who.nonce) != 0 || (lacking_ != 0 && ranks_before_.count(who.nonce) != 0);
 }
 
 // Parts of one version are the same bits whoever writes them and in whichever epoch.
 void Leader::said(const Incarnation& from, const std::string& name, const ShardWritten& m) {
   const Version every = config_.checkpoint_every;
-  if (every == 0 || m.version % every != 0 || m.version == 0 || m.version > config_.steps) return;
+  const bool asked = asked_above_ && m.version > *asked_above_;
+  if (every == 0 || m.version == 0 || m.version > config_.steps) return;
+  if (m.version % every != 0 && !asked) return;
   if (!member_now(from)) return;
   if (!group_.checkpoints().empty() && m.version <= group_.checkpoints().back().version) return;
   if (drafts_.size() >= kDraftsMax && m.version < drafts_.begin()->first) return;
@@ -72,7 +73,9 @@ void Leader::said(const Incarnation& from, const std::string& name, const ShardW
 
 void Leader::note_digest(const StepRecord& record) {
   const Version every = config_.checkpoint_every, due = config_.digest_every;
-  if (every == 0 || due == 0 || record.version % every != 0 || record.version % due != 0) return;
+  const bool asked = asked_above_ && record.version > *asked_above_;
+  if (every == 0 || due == 0 || record.version % due != 0) return;
+  if (record.version % every != 0 && !asked) return;
   digests_[record.version] = record.digest;
   if (digests_.size() > kDigestsMax) digests_.erase(digests_.begin());
   store_if_complete(record.version);
@@ -87,15 +90,17 @@ void Leader::store_if_complete(Version version) {
     return;
   if (config_.digest_every != 0 && version % config_.digest_every == 0) {
     const auto voted = digests_.find(version);
-    if (voted == digests_.end()) return;  // comes when that step has passed
-    if (voted->second != draft.checkpoint.digest)
+    // It comes when that step has passed; of one that was asked for it may be forgotten already.
+    if (voted == digests_.end() && version % config_.checkpoint_every == 0) return;
+    if (voted != digests_.end() && voted->second != draft.checkpoint.digest)
       return give_up(version, "its shards have digest " + to_string(draft.checkpoint.digest) +
                                   ", the votes for that step " + to_string(voted->second));
   }
+  const Join* join = standard();
+  if (!join) return;
   draft.storing = true;
-  const Join& join = group_.workers().begin()->second.join;  // all have the same
-  draft.checkpoint.fingerprint = join.fingerprint;
-  draft.checkpoint.fingerprint_text = join.fingerprint_text;
+  draft.checkpoint.fingerprint = join->fingerprint;
+  draft.checkpoint.fingerprint_text = join->fingerprint_text;
   emit(leader_command::Store{draft.checkpoint, draft.record, draft.shards});
 }
 
@@ -103,6 +108,7 @@ void Leader::store_if_complete(Version version) {
 void Leader::give_up(Version version, const std::string& why) {
   Draft& draft = drafts_[version];
   draft.given_up = true;
+  if (asked_above_) asked_above_ = std::max(*asked_above_, version);  // then another one
   draft.storing = false;
   draft.shards.clear();
   warn(step(version) + " is given up: " + why);
@@ -111,6 +117,19 @@ void Leader::give_up(Version version, const std::string& why) {
     if (!d.given_up) tidy.below = std::min(tidy.below, other);
   for (const Checkpoint& c : group_.checkpoints()) tidy.kept.push_back(c.version);
   emit(std::move(tidy));
+}
+
+// Members vote for it, so that all write the same version; what is lost of it with an epoch is
+// asked for again.
+void Leader::on_event(const leader_event::AskCheckpoint&) {
+  if (config_.checkpoint_every == 0 || asked_above_) return;
+  asked_above_ = group_.checkpoints().empty() ? 0 : group_.checkpoints().back().version;
+  ask_checkpoint();
+}
+
+void Leader::ask_checkpoint() {
+  if (!asked_above_ || !group_.plan()) return;
+  for (const Member& m : group_.plan()->members) send(m.who, CheckpointAsked{*asked_above_});
 }
 
 void Leader::on_event(const leader_event::Stored& e) {
@@ -129,6 +148,7 @@ void Leader::on_event(const leader_event::Stored& e) {
 
 void Leader::applied(const Published& e) {
   const Version version = e.checkpoint.version;
+  if (asked_above_ && version > *asked_above_) asked_above_.reset();
   drafts_.erase(drafts_.begin(), drafts_.upper_bound(version));
   digests_.erase(digests_.begin(), digests_.upper_bound(version));
   leader_command::Tidy tidy{version, {}};
@@ -191,8 +211,9 @@ bool Leader::newcomers_are_there() const {
 
 void Leader::no_newcomer() {
   if (now_ms_ - restarted_ms_ <= config_.start_timeout_ms) return;
-  end_job(4, "state lost: " + group_.restart()->cause + "; no worker came within " +
-                 std::to_string(config_.start_timeout_ms) + " ms to go on; " + newest_checkpoint());
+  end_job(kExitStateLost, "state lost: " + group_.restart()->cause + "; no worker came within " +
+                              std::to_string(config_.start_timeout_ms) + " ms to go on; " +
+                              newest_checkpoint());
 }
 
 std::string Leader::newest_checkpoint() const {

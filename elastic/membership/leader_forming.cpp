@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "core/base/exit.h"
 #include "elastic/membership/leader.h"
 #include "elastic/membership/placement.h"
 #include "elastic/membership/resume.h"
@@ -40,16 +42,15 @@ bool Leader::certainly_dead(const Incarnation& who) const {
   return (worker && worker->dead) || (it != contacts_.end() && it->second.dead);
 }
 
-std::string Leader::why_broken() const {
+std::string Leader::why_broken() {
   for (const Plan* plan : running_plans()) {
     for (const Member& member : plan->members) {
       if (certainly_dead(member.who)) return "lost " + member.name;
       const auto it = contacts_.find(member.who.nonce);
-      const std::uint64_t heard = it == contacts_.end() ? began_ms_ : it->second.heard_ms;
       if (it != contacts_.end() && it->second.report && stopped_since(*it->second.report))
         return member.name + " stopped";
-      if (now_ms_ - std::max(heard, began_ms_) > config_.lease_ms)
-        return member.name + " not heard for " + std::to_string(config_.lease_ms) + " ms";
+      if (silent(member.who))
+        return member.name + " not heard for " + std::to_string(tolerance()) + " ms";
     }
   }
   return {};
@@ -73,6 +74,8 @@ void Leader::form(std::string cause) {
     forming.begun_ms = forming_->begun_ms;
     forming.noticed_ms = forming_->noticed_ms;
     forming.cause = forming_->cause;
+    forming.without = forming_->without;
+    forming.at_any_price = forming_->at_any_price;
   }
   // Fresh in this term, and above what anybody who stopped by itself may have promised (R9).
   if (group_.plan() && group_.plan()->id.term == term_)
@@ -82,18 +85,14 @@ void Leader::form(std::string cause) {
       counter_ = std::max(counter_, report->promise.counter - 1);
   forming.asked = EpochId{term_, ++counter_};
   forming_ = std::move(forming);
+  ask_for_reports();
+}
+
+void Leader::ask_for_reports() {
   for (const Incarnation& who : candidates()) {
     const auto& report = contact(who).report;
     if (!report || report->promise < forming_->asked) send(who, Freeze{forming_->asked});
   }
-}
-
-bool Leader::all_entered() const {
-  const Plan& plan = *group_.plan();
-  return std::all_of(plan.members.begin(), plan.members.end(), [&](const Member& m) {
-    const auto it = contacts_.find(m.who.nonce);
-    return it != contacts_.end() && it->second.entered >= plan.id;
-  });
 }
 
 std::vector<const Plan*> Leader::running_plans() const {
@@ -106,9 +105,13 @@ std::vector<const Plan*> Leader::running_plans() const {
 
 std::vector<Incarnation> Leader::waiting_joiners() const {
   std::vector<Incarnation> joiners;
-  for (const auto& [nonce, worker] : group_.workers())
-    if (!worker.planned && !worker.leaving && !certainly_dead(worker.join.who))
-      joiners.push_back(worker.join.who);
+  const Join* group = waiting_.empty() ? nullptr : standard();
+  for (const std::uint64_t nonce : waiting_) {
+    const auto* worker = group_.find({0, nonce});
+    if (!worker || worker->leaving || certainly_dead(worker->join.who)) continue;
+    if (group && group->fingerprint != worker->join.fingerprint) continue;
+    joiners.push_back(worker->join.who);
+  }
   std::sort(joiners.begin(), joiners.end(),
             [](const auto& a, const auto& b) { return a.counter < b.counter; });
   return joiners;
@@ -120,14 +123,14 @@ std::vector<Incarnation> Leader::candidates() const {
   if (group_.plan())
     for (const Plan* plan : running_plans())
       for (const Member& m : plan->members)
-        if (std::find(all.begin(), all.end(), m.who) == all.end()) all.push_back(m.who);
+        if (plan == &*group_.plan() || !ranks_.count(m.who.nonce)) all.push_back(m.who);
   for (const Incarnation& who : waiting_joiners()) all.push_back(who);
   return all;
 }
 
 void Leader::try_form() {
-  std::vector<Reporter> reporters;
-  std::vector<Incarnation> missing;
+  std::vector<Reporter> reporters, stuck;
+  std::vector<Incarnation> missing, stuck_missing;
   bool lost = false;
   for (const Incarnation& who : candidates()) {
     if (certainly_dead(who)) {
@@ -139,25 +142,37 @@ void Leader::try_form() {
       return form(forming_->cause);
     const bool counts = c.report && (c.report->promise == forming_->asked ||  // R11
                                      config_.bugs.r11_any_report);
+    const bool holds_up = forming_->without.count(who.nonce) != 0;
     if (counts)
-      reporters.push_back({who, *c.report});
+      (holds_up ? stuck : reporters).push_back({who, *c.report});
+    else if (holds_up)
+      stuck_missing.push_back(who);
+    else if (in_time(who))
+      return;
     else
       missing.push_back(who);
   }
+  // Those who hold up all others are left out, unless that would lose state.
+  if (!forming_->without.empty()) lost = true;
+  if (!forming_->without.empty() && !forming_->at_any_price && !suffice(reporters)) {
+    std::move(stuck.begin(), stuck.end(), std::back_inserter(reporters));
+    missing.insert(missing.end(), stuck_missing.begin(), stuck_missing.end());
+  }
   if (config_.bugs.r11_any_member)
     for (const auto& [nonce, c] : contacts_) {
-      const bool known = std::any_of(reporters.begin(), reporters.end(),
-                                     [&, same = nonce](const Reporter& r) { return r.who.nonce == same; });
+      const bool known =
+          std::any_of(reporters.begin(), reporters.end(),
+                      [&, same = nonce](const Reporter& r) { return r.who.nonce == same; });
       if (!known && c.report && !c.dead) reporters.push_back({Incarnation{0, nonce}, *c.report});
     }
 
   auto resume = resume_rule(reporters, group_, config_.bugs);
   const bool died = died_with_its_steps(reporters) && !config_.bugs.r11_revive_leaver;
   const bool state_lost = died || (!resume && resume.error().code() == Code::kStateLost);
-  if (!resume && !state_lost) return end_job(5, resume.error().text());
+  if (!resume && !state_lost) return end_job(kExitInternal, resume.error().text());
   const Version base = resume ? resume.value().base : 0;
   for (const Incarnation& who : missing)
-    if (must_wait_for(who, reporters, base)) return;
+    if (needed(who, reporters, base)) return;
 
   const bool first = !group_.plan() || group_.restart();
   const bool may_form = first || fenced(reporters) || config_.bugs.r11_no_fence;
@@ -166,20 +181,23 @@ void Leader::try_form() {
     if (reporters.empty()) return no_newcomer();
   } else if (first && reporters.size() < config_.wanted_workers) {
     if (now_ms_ - began_ms_ <= config_.start_timeout_ms) return;
-    return end_job(3, std::to_string(reporters.size()) + " of " +
-                          std::to_string(config_.wanted_workers) + " workers came within " +
-                          std::to_string(config_.start_timeout_ms) + " ms");
+    return end_job(kExitAlone, std::to_string(reporters.size()) + " of " +
+                                   std::to_string(config_.wanted_workers) +
+                                   " workers came within " +
+                                   std::to_string(config_.start_timeout_ms) + " ms");
   }
-  const bool patience = now_ms_ - forming_->begun_ms <= config_.state_timeout_ms;
+  const bool patience =
+      !forming_->at_any_price && now_ms_ - forming_->begun_ms <= config_.state_timeout_ms;
   if (reporters.empty() || state_lost) {
     if (!missing.empty() && patience) return;
     return lose_state(reporters, died ? kNoVersion : base);
   }
   if (!may_form) {
     if (!patience)
-      end_job(4, "state lost: epoch " + to_string(group_.plan()->id) +
-                     " may still run, but none of its members has reported for " +
-                     std::to_string(config_.state_timeout_ms) + " ms; " + newest_checkpoint());
+      end_job(kExitStateLost, "state lost: epoch " + to_string(group_.plan()->id) +
+                                  " may still run, but none of its members has reported for " +
+                                  std::to_string(config_.state_timeout_ms) + " ms; " +
+                                  newest_checkpoint());
     return;
   }
   // Who loses a member closes its other connections as well, and is named by those at their ends.
@@ -190,13 +208,17 @@ void Leader::try_form() {
   propose_forced(std::move(reporters), resume.value());
 }
 
-// One that is not certainly dead is dropped only if it is silent or late, and not needed.
-bool Leader::must_wait_for(const Incarnation& who, const std::vector<Reporter>& reporters,
-                           Version base) const {
-  const Contact& c = contacts_.at(who.nonce);
-  const bool silent = now_ms_ - std::max(c.heard_ms, began_ms_) > config_.lease_ms;
-  const bool late = now_ms_ - forming_->begun_ms > config_.report_deadline_ms;
-  if (!silent && !late) return true;
+// Whether a report may still come as soon as can be expected: its sender is heard, and not later
+// than the others are.
+bool Leader::in_time(const Incarnation& who) {
+  const std::uint64_t waited = now_ms_ - forming_->begun_ms;
+  return !silent(who) && (waited <= config_.report_deadline_ms || waited <= tolerance());
+}
+
+// One that is silent or late, and not certainly dead, is dropped only if the others have what it
+// has.
+bool Leader::needed(const Incarnation& who, const std::vector<Reporter>& reporters,
+                    Version base) const {
   const auto* worker = group_.find(who);
   if (!worker || !worker->planned || base == 0) return false;  // holds nothing that is needed
   if (now_ms_ - forming_->begun_ms > config_.state_timeout_ms) return false;
@@ -205,6 +227,19 @@ bool Leader::must_wait_for(const Incarnation& who, const std::vector<Reporter>& 
                      [&](const Reporter& r) { return current_copy(r.report, s, base); }))
       return true;
   return false;
+}
+
+// Whether these alone can go on without losing anything.
+bool Leader::suffice(const std::vector<Reporter>& reporters) const {
+  const auto rule = resume_rule(reporters, group_, config_.bugs);
+  if (reporters.empty() || !rule || !fenced(reporters)) return false;
+  if (rule.value().fresh) return true;
+  for (SegmentId s = 0; s < config_.segments; ++s)
+    if (std::none_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
+          return current_copy(r.report, s, rule.value().base);
+        }))
+      return false;
+  return true;
 }
 
 // R11: every epoch that may still run has a member among the reporters, or all its members are
@@ -280,12 +315,8 @@ void Leader::leave_out_bad_link(std::vector<Reporter>& reporters, Version base) 
     const auto victim = count[a->who.nonce] > count[b->who.nonce] ? a : b;
     std::vector<Reporter> others = reporters;
     others.erase(others.begin() + (victim - reporters.begin()));
-    bool needed = others.empty();
-    for (SegmentId s = 0; s < config_.segments && !needed; ++s)
-      needed = std::none_of(others.begin(), others.end(),
-                            [&](const Reporter& r) { return current_copy(r.report, s, base); });
-    auto rule = resume_rule(others, group_, config_.bugs);
-    if (needed || !rule || rule.value().base != base || !fenced(others)) continue;
+    if (!suffice(others)) continue;
+    if (resume_rule(others, group_, config_.bugs).value().base != base) continue;
     reporters = std::move(others);
     break;
   }
@@ -317,6 +348,10 @@ void Leader::propose_forced(std::vector<Reporter> reporters, const Resume& old) 
   plan.base = resume.base;
   plan.begin = resume.begin;
   plan.cause = forming_->cause;
+  for (const Reporter& r : reporters)
+    if (bool(r.report.entered) &&
+        std::find(plan.entered.begin(), plan.entered.end(), r.report.entered) == plan.entered.end())
+      plan.entered.push_back(r.report.entered);
 
   const auto joins = [&](const Reporter& r) {
     return !resume.fresh && r.report.version == kNoVersion;
@@ -340,7 +375,8 @@ void Leader::propose_forced(std::vector<Reporter> reporters, const Resume& old) 
   in.members = plan.members;
   Placement placement = place(in);
   if (!placement.complete) {
-    const bool patience = now_ms_ - forming_->begun_ms <= config_.state_timeout_ms;
+    const bool patience =
+        !forming_->at_any_price && now_ms_ - forming_->begun_ms <= config_.state_timeout_ms;
     const bool somebody_may_come = std::any_of(
         group_.plan()->members.begin(), group_.plan()->members.end(),
         [&](const Member& m) { return !certainly_dead(m.who) && rank_in(plan, m.who) == kNoRank; });
@@ -352,7 +388,7 @@ void Leader::propose_forced(std::vector<Reporter> reporters, const Resume& old) 
   plan.moves = std::move(placement.moves);
   if (plan.base < config_.steps) {
     auto shares = deal_shares(reporters, plan.base, config_.micro_batches, config_.bugs);
-    if (!shares) return end_job(5, shares.error().text());
+    if (!shares) return end_job(kExitInternal, shares.error().text());
     plan.shares = std::move(shares).value();
   }
   propose_plan(std::move(plan));
@@ -383,7 +419,7 @@ void Leader::lose_state(const std::vector<Reporter>& reporters, Version base) {
   }
   const std::string why = "no living worker has a current copy of " + names;
   if (restart_from_checkpoint(reporters, why)) return;
-  end_job(4, "state lost: " + why + "; " + newest_checkpoint());
+  end_job(kExitStateLost, "state lost: " + why + "; " + newest_checkpoint());
 }
 
 void Leader::end_job(std::uint8_t code, std::string reason) {

@@ -10,21 +10,6 @@
 
 namespace starling::elastic {
 
-bool Leader::moves_done() const {
-  const Plan& plan = *group_.plan();
-  std::uint32_t last = 0;
-  for (const Move& move : plan.moves) last = std::max(last, move.step_offset);
-  if (first_at_most_ == kNoVersion) return plan.moves.empty();
-  for (const Member& m : plan.members) {
-    const auto it = contacts_.find(m.who.nonce);
-    // One that is past the last move's step saw everybody's vote for it, the targets' among them.
-    if (it != contacts_.end() && it->second.version != kNoVersion &&
-        it->second.entered == plan.id && it->second.version > first_at_most_ + last)
-      return true;
-  }
-  return plan.moves.empty();
-}
-
 // Copies that are current in the running epoch whatever the step: a move under way does not count.
 std::vector<std::vector<bool>> Leader::copies_now(const Plan& plan) const {
   std::vector<std::vector<bool>> copies(plan.members.size(), std::vector<bool>(config_.segments));
@@ -119,7 +104,7 @@ void Leader::try_prepare() {
     window_over = window_over || now_ms_ - contact(who).welcomed_ms >= config_.change_window_ms;
   if (window_over) {
     for (const Incarnation& who : joiners) {
-      if (now_ms_ - contact(who).heard_ms > config_.lease_ms) continue;
+      if (silent(who)) continue;
       changed = true;
       joining.push_back(member_of(who));
       joining.back().joiner = true;
@@ -174,24 +159,24 @@ std::vector<Rank> Leader::shares_for(const std::vector<Member>& members) const {
 // Of one epoch: a prepared plan that comes after the last vote is never entered.
 void Leader::try_end() {
   for (const Plan* plan : running_plans())
-    if (const auto digest = digest_of_finished(*plan)) return end_well(*digest);
+    if (const auto end = end_of_finished(*plan)) return end_well(*end);
 }
 
-std::optional<Digest> Leader::digest_of_finished(const Plan& plan) const {
-  Digest digest{};
+// The parts of all members add up to the digests of the last version.
+std::optional<JobEnded> Leader::end_of_finished(const Plan& plan) const {
+  JobEnded end;
   for (const Member& m : plan.members) {
     const auto it = contacts_.find(m.who.nonce);
     if (it == contacts_.end() || !it->second.finished) return std::nullopt;
     const Finished& finished = *it->second.finished;
     if (finished.epoch != plan.id || finished.version != config_.steps) return std::nullopt;
-    digest = digest + finished.digest_part;
+    end.digest = end.digest + finished.digest_part;
+    end.parameters = end.parameters + finished.parameters_part;
   }
-  return digest;
+  return end;
 }
 
-void Leader::end_well(const Digest& digest) {
-  JobEnded end;
-  end.digest = digest;
+void Leader::end_well(JobEnded end) {
   // The last step's record comes with every Finished, so that a new leader has it too.
   if (config_.steps > 0 && (!last_record_ || last_record_->version + 1 != config_.steps)) return;
   end.version = config_.steps;

@@ -140,9 +140,6 @@ Placement place(const PlacementInput& in) {
     if (holders.front() != target[s].front())
       std::iter_swap(holders.begin(), owners.choose(s, holders));
     owners.add(holders.front());
-    const auto safe = std::count_if(holders.begin(), holders.end(),
-                                    [&](Rank r) { return !in.members[r].draining; });
-    if (safe < static_cast<std::ptrdiff_t>(wanted)) ++placement.exposed;
     placement.holders.push_back(std::move(holders));
   }
   if (!placement.complete) return placement;

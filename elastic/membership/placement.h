@@ -23,7 +23,6 @@ struct PlacementInput {
 struct Placement {
   std::vector<std::vector<Rank>> holders;  // owner first; only ranks with a current copy (R13)
   std::vector<Move> moves;                 // missing copies first, then balance
-  std::uint32_t exposed = 0;               // segments with fewer than the wanted copies
   bool complete = true;                    // every segment has at least one current copy
 };
 

@@ -12,8 +12,9 @@ Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& 
   EpochId entered;
   bool anybody = false;
   for (const Reporter& r : reporters) {
-    // Of a fresh plan also by one that has no state yet: nobody passed a vote without it.
-    entered = std::max(entered, r.report.entered);
+    // Of a fresh plan also by one that has no state yet: nobody passed a vote without it. An epoch
+    // of which its reporter was no member is one that it never ran.
+    if (group.was_member(r.report.entered, r.who)) entered = std::max(entered, r.report.entered);
     if (r.report.version == kNoVersion) continue;
     anybody = true;
     highest = std::max(highest, r.report.version);
@@ -34,18 +35,19 @@ Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& 
     return resume;
   }
 
-  bool all_pending = true, any_pending = false;
+  bool any_member = false, all_pending = true, any_pending = false;
   for (const Reporter& r : reporters) {
     if (!group.was_member(entered, r.who)) continue;
     const bool pending =
         r.report.version == highest && r.report.entered == entered && r.report.pending;
+    any_member = true;
     all_pending = all_pending && pending;
     any_pending = any_pending || pending;
   }
   if (bugs.r12_never_finish) all_pending = false;
   if (bugs.r12_always_finish) all_pending = any_pending;
   // A lost member may have passed, and everyone who voted has the totals.
-  resume.base = all_pending ? highest + 1 : highest;
+  resume.base = any_member && all_pending ? highest + 1 : highest;
 
   bool behind = false, complete = true, joiners = false;
   for (const Reporter& r : reporters) {

@@ -28,6 +28,7 @@ struct Bugs {
   Planted r15_switch_early{};         // switches when it is ready itself
   Planted r16_obey_proposals{};       // leader sends plans before they are committed
   Planted prepared_holders_moving{};  // counts a move under way as a copy in a prepared plan
+  Planted standstill_unseen{};        // who is heard is waited for, whether it gets on or not
   Planted share_overlap{};            // deals a member's kept micro-batches to others again
   Planted shares_by_some_votes{};     // deals the next step without what its own vote says
   Planted shares_not_of_plan{};       // who switches deals its first step equally

@@ -6,7 +6,8 @@
 namespace starling::elastic {
 
 namespace {
-constexpr std::size_t kAtOnce = 16;
+constexpr std::size_t kRowsAtOnce = 2048;  // some 80 KB
+constexpr std::uint32_t kDoubledMax = 5;   // 32 times the first wait
 // Some 20 MiB. Beyond it the oldest is forgotten: the run goes on, and `starling audit` names it.
 constexpr std::size_t kRowsMax = std::size_t{1} << 19;
 }  // namespace
@@ -15,7 +16,7 @@ void Untold::add(Progress progress, std::uint64_t now_ms) {
   const std::size_t rows = std::max<std::size_t>(1, progress.ledger.size());
   while (!steps_.empty() && (steps_.size() + 1) * rows > kRowsMax) steps_.erase(steps_.begin());
   const Version version = progress.record.version;
-  steps_[version] = {std::move(progress), now_ms};
+  steps_[version] = {std::move(progress), now_ms, 0, 0};
 }
 
 void Untold::timed(Version version, double step_ms, const std::optional<Pause>& pause) {
@@ -25,13 +26,28 @@ void Untold::timed(Version version, double step_ms, const std::optional<Pause>& 
   at->second.progress.pause = pause;
 }
 
-std::vector<Progress> Untold::due(std::uint64_t now_ms, std::uint64_t retry_ms) {
-  std::vector<Progress> found;
+bool Untold::noted(Version version) {
+  const auto at = steps_.find(version);
+  if (at == steps_.end()) return false;
+  if (at->second.again > 0)
+    for (auto& [unused, said] : steps_) said.doubled = 0;
+  steps_.erase(at);
+  return true;
+}
+
+std::vector<Untold::Due> Untold::due(std::uint64_t now_ms, std::uint64_t retry_ms,
+                                     std::size_t at_once) {
+  std::vector<Due> found;
+  std::size_t rows = 0;
   for (auto& [version, said] : steps_) {
-    if (found.size() == kAtOnce) break;
-    if (now_ms - said.at_ms < retry_ms) continue;
+    if (found.size() == at_once) break;
+    if (now_ms - said.at_ms < retry_ms << said.doubled) continue;
+    const std::size_t more = said.progress.ledger.size();
+    if (!found.empty() && rows + more > kRowsAtOnce) break;
+    rows += more;
     said.at_ms = now_ms;
-    found.push_back(said.progress);
+    if (said.doubled < kDoubledMax) ++said.doubled;
+    found.push_back({said.progress, said.again++});
   }
   return found;
 }

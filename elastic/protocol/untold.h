@@ -20,17 +20,26 @@ class Untold {
   void add(Progress progress, std::uint64_t now_ms);
   // What its sender measured of it.
   void timed(Version version, double step_ms, const std::optional<Pause>& pause);
-  // False if it was noted before.
-  bool noted(Version version) { return steps_.erase(version) != 0; }
+  // False if it was noted before. Of one that had to be said again it shows that somebody listens,
+  // so that the others need not wait longer.
+  bool noted(Version version);
   bool empty() const { return steps_.empty(); }
-  // The oldest of those that were last said `retry_ms` ago or earlier, to be said now. Not many at
-  // once: whoever is cut off for long has thousands.
-  std::vector<Progress> due(std::uint64_t now_ms, std::uint64_t retry_ms);
+
+  struct Due {
+    Progress progress;
+    std::uint32_t turn = 0;  // how often it was said before: each time to another coordinator
+  };
+  // The oldest of those that are to be said again now: `retry_ms` after they were said first, and
+  // then after twice as long each time, to one coordinator in turn. Not many at once, by steps and
+  // by rows: who is cut off for long has thousands, and who hangs gets no answer out faster.
+  std::vector<Due> due(std::uint64_t now_ms, std::uint64_t retry_ms, std::size_t at_once = 16);
 
  private:
   struct Said {
     Progress progress;
     std::uint64_t at_ms = 0;
+    std::uint32_t again = 0;    // how often, since the first time
+    std::uint32_t doubled = 0;  // how often the time until the next was
   };
   std::map<Version, Said> steps_;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/exit.h"
 #include "elastic/protocol/plan.h"
 
 namespace starling::elastic {
@@ -14,6 +15,8 @@ using namespace worker_command;
 namespace {
 constexpr std::uint64_t kNoticeMsMax = 7 * 24 * 3600 * 1000ull;
 constexpr std::size_t kUnsaidMax = 16;  // hints before the welcome; more say nothing new
+// Most that counts of the time between two looks at the clock when coordinators are to be heard.
+constexpr std::uint64_t kLookMs = 100;
 }  // namespace
 
 Worker::Worker(WorkerConfig config) : config_(config), speed_(config.probe_after) {
@@ -27,6 +30,7 @@ Worker::Worker(WorkerConfig config) : config_(config), speed_(config.probe_after
 WorkerCommands Worker::on(const WorkerEvent& event) {
   commands_.clear();
   if (!gone_) std::visit([this](const auto& e) { on_event(e); }, event);
+  check_invariants();
   return std::exchange(commands_, {});
 }
 
@@ -37,13 +41,15 @@ void Worker::on_event(const Start& e) {
 }
 
 void Worker::on_event(const Tick& e) {
-  if (now_ms_ == 0) heard_ms_ = e.now_ms;
+  // A worker that was frozen reads what waits for it before it finds that nobody has said anything:
+  // that it was left out, for one.
+  if (now_ms_ != 0) unheard_ms_ += std::min(e.now_ms - now_ms_, kLookMs);
   now_ms_ = e.now_ms;
-  if (now_ms_ - heard_ms_ > config_.coordinator_timeout_ms)
+  if (unheard_ms_ > config_.coordinator_timeout_ms)
     return exit(3, "no coordinator answered for " + std::to_string(config_.coordinator_timeout_ms) +
                        " ms; check that one is running and reachable");
   if (leave_until_ms_ && now_ms_ >= *leave_until_ms_)
-    return exit(143, "the notice ended before the state was handed over");
+    return exit(kExitTerminated, "the notice ended before the state was handed over");
   if (now_ms_ - sent_ms_ >= config_.retry_ms) {
     sent_ms_ = now_ms_;
     if (!welcomed_ && join_) send(*join_);
@@ -55,12 +61,28 @@ void Worker::on_event(const Tick& e) {
   if (welcomed_ && now_ms_ - heartbeat_ms_ >= config_.heartbeat_ms) {
     say_notices();
     heartbeat_ms_ = now_ms_;
-    send(Heartbeat{entered_, version_, ready_for(), speed_.micro_batch_ns()});
+    send(heartbeat());
   }
 }
 
+Heartbeat Worker::heartbeat() const {
+  Heartbeat beat{entered_, version_, ready_for(), speed_.micro_batch_ns()};
+  beat.share_left = share_left();
+  beat.load_left = run_ ? run_->load_left : 0;
+  beat.data = data_;
+  return beat;
+}
+
+// Micro-batches that nobody but this worker can finish, and that it could: others wait for them.
+std::uint32_t Worker::share_left() const {
+  if (!run_ || run_->stage != EpochRun::Stage::kStep || run_->voting != version_) return 0;
+  if (run_->reduce_started || !parameters_complete_) return 0;
+  const auto left = [&](MicroBatch m) { return !done_.count(m); };
+  return static_cast<std::uint32_t>(std::count_if(share_.begin(), share_.end(), left));
+}
+
 void Worker::on_event(const Received& e) {
-  heard_ms_ = now_ms_;
+  unheard_ms_ = 0;
   std::visit([this](const auto& m) { on_message(m); }, e.body);
 }
 
@@ -79,7 +101,7 @@ void Worker::on_event(const NoticeGiven& e) {
 void Worker::leave_before_joining() {
   const std::string why = "left before it had joined";
   send(Death{self_, WorkPhase::kNone, why});
-  exit(0, why);
+  exit(kExitDone, why);
 }
 
 void Worker::say_notices() {
@@ -95,7 +117,7 @@ void Worker::on_message(const Welcome& m) {
 }
 
 void Worker::on_message(const Refused& m) {
-  exit(2, m.reason);
+  exit(kExitBadInput, m.reason);
 }
 
 void Worker::on_message(const Freeze& m) {
@@ -114,6 +136,9 @@ void Worker::on_message(const Freeze& m) {
 
 void Worker::on_message(const Committed& m) {
   const Plan& plan = m.plan;
+  if (plan.holders.size() != config_.segments)
+    return exit(5, "a plan has " + std::to_string(plan.holders.size()) + " segments, the job " +
+                       std::to_string(config_.segments));
   highest_plan_ = std::max(highest_plan_, plan.id);
   const Rank self = rank_in(plan, self_);
   if (self != kNoRank) {
@@ -138,21 +163,29 @@ void Worker::on_message(const Committed& m) {
 }
 
 void Worker::on_message(const Fenced&) {
-  exit(0, "left out of the group: starting a new life", /*fenced=*/true);
+  exit(kExitDone, "left out of the group: starting a new life", /*fenced=*/true);
 }
 
 void Worker::on_message(const Released&) {
-  exit(0, "left as announced");
+  exit(kExitDone, "left as announced");
 }
 
 void Worker::on_message(const Ended& m) {
   exit(m.exit_code, m.reason);
-  std::get<Exit>(commands_.back()).end = m;
+  Exit& last = std::get<Exit>(commands_.back());
+  last.end = m;
+  // Everybody is told of the end: who was left out, who has left and who comes late as well.
+  last.trained = m.exit_code == 0 && version_ == config_.steps && parameters_complete_;
+  last.leaving = leave_until_ms_.has_value();
+}
+
+void Worker::on_message(const CheckpointAsked& m) {
+  asked_above_ = std::max(asked_above_.value_or(0), m.above);
 }
 
 void Worker::on_message(const Noted& m) {
   if (!untold_.noted(m.version)) return;
-  say_untold();
+  say_untold(/*at_once=*/1);  // one more for each that is taken
   if (finished_) say_finished();
 }
 
@@ -193,7 +226,10 @@ void Worker::enter(std::shared_ptr<const Plan> plan, Rank self) {
   emit(Connect{run_->plan, self, run_->voting, joiner});
   if (p.kind == PlanKind::kFresh && version_ == kNoVersion) {
     run_->initialised = false;
-    emit(Initialise{p.id, p.base, held_by(p, self)});
+    std::vector<bool> held = held_by(p, self);
+    if (p.base != 0)
+      run_->load_left = static_cast<std::uint32_t>(std::count(held.begin(), held.end(), true));
+    emit(Initialise{p.id, p.base, std::move(held)});
   }
   if (p.begin != BeginAt::kVote) open_step(p.base);
 }
@@ -217,7 +253,7 @@ bool Worker::take_over(const Plan& plan, Rank self) {
     pending_ = false;
     for (MicroBatch m : done_)
       if (plan.shares.size() != config_.micro_batches || plan.shares[m] != self) {
-        exit(5, "a plan deals a micro-batch to others that is done here");
+        exit(kExitInternal, "a plan deals a micro-batch to others that is done here");
         return false;
       }
   } else {
@@ -234,7 +270,8 @@ bool Worker::keep_held(const Plan& plan, Rank self) {
   std::vector<bool> held = held_by(plan, self);
   for (SegmentId s = 0; s < config_.segments; ++s) {
     if (held[s] && !copies_[s] && !fresh) {
-      exit(5, "a plan says that segment " + std::to_string(s) + " is held here; there is no copy");
+      exit(kExitInternal,
+           "a plan says that segment " + std::to_string(s) + " is held here; there is no copy");
       return false;
     }
   }
@@ -247,14 +284,22 @@ void Worker::on_event(const Initialised& e) {
   EpochRun* run = run_of(e.epoch);
   if (!run || run->initialised) return;
   run->initialised = true;
+  run->load_left = 0;
   record_ = e.record;
   begin_if_ready();
+}
+
+// The state is there with Initialised: until then the others wait, whatever was read.
+void Worker::on_event(const Loading& e) {
+  EpochRun* run = run_of(e.epoch);
+  if (!run || run->load_left == 0) return;
+  run->load_left = std::clamp<std::uint32_t>(e.segments_left, 1, run->load_left);
 }
 
 void Worker::on_event(const NotInitialised& e) {
   const EpochRun* run = run_of(e.epoch);
   if (!run || run->initialised) return;
-  if (e.here) return exit(2, e.reason);
+  if (e.here) return exit(kExitBadInput, e.reason);
   send(Unloadable{run->plan->base, e.reason});
   stop({});
 }
@@ -394,7 +439,7 @@ void Worker::exit(int code, const std::string& reason, bool fenced) {
   gone_ = true;
   for (auto* run : {&run_, &next_})
     if (*run && (*run)->self != kNoRank) emit(Stop{(*run)->plan->id});
-  emit(Exit{code, fenced, reason, std::nullopt});
+  emit(Exit{code, fenced, reason, std::nullopt, false, false});
 }
 
 // ---- Who holds what ---------------------------------------------------------------------------

@@ -51,12 +51,19 @@ struct Tick {
 struct Received {  // from a coordinator
   Message body;
 };
+struct DataHashed {  // all data files have been read here
+  Digest data{};
+};
 struct NoticeGiven {  // by a signal, a cloud or an application: leave in time, or a hint
   Notice notice;
 };
 struct Initialised {  // answer to Initialise
   EpochId epoch;
   StepRecord record{};  // of the step before the version, if that is above 0
+};
+struct Loading {  // on the way to Initialised: what is still to be loaded from the checkpoint
+  EpochId epoch;
+  std::uint32_t segments_left = 0;
 };
 struct NotInitialised {  // the other answer to Initialise: the checkpoint cannot be read
   EpochId epoch;
@@ -128,13 +135,15 @@ struct StepTimed {  // of a Progress that went to coordinators without its times
 struct DigestReady {  // answer to ComputeDigest
   EpochId epoch;
   Version version = 0;
-  Digest part{};
+  Digest part{};             // of the state
+  Digest parameters_part{};  // of the working parameters
 };
 }  // namespace worker_event
 
 using WorkerEvent =
     std::variant<worker_event::Start, worker_event::Tick, worker_event::Received,
-                 worker_event::NoticeGiven, worker_event::Initialised, worker_event::NotInitialised,
+                 worker_event::DataHashed, worker_event::NoticeGiven, worker_event::Initialised,
+                 worker_event::Loading, worker_event::NotInitialised,
                  worker_event::CheckpointWritten, worker_event::Connected, worker_event::Broken,
                  worker_event::Stopped, worker_event::PeerReady, worker_event::MicroBatchDone,
                  worker_event::Reduced, worker_event::MovedIn, worker_event::NormReady,
@@ -145,6 +154,7 @@ using WorkerEvent =
 namespace worker_command {
 struct ToCoordinators {  // to all of them; followers drop what only a leader needs
   Message body;
+  std::optional<std::uint32_t> turn{};  // to one of them only: this, modulo how many there are
 };
 // Version 0: build parameters and exponents from the seed. Above: load the state of these segments
 // from the checkpoint of that version. -> Initialised or NotInitialised
@@ -247,6 +257,8 @@ struct Exit {
   bool fenced = false;  // the guard starts a new life
   std::string reason;
   std::optional<Ended> end;  // set when the job is over
+  bool trained = false;      // the working parameters here are those of the job's last version
+  bool leaving = false;      // it had announced its leave
 };
 }  // namespace worker_command
 
@@ -274,8 +286,9 @@ struct EpochRun {
   Rank self = 0;
   Stage stage = Stage::kConnecting;
   bool connected = false;
-  bool initialised = true;     // false while a fresh state is being built
-  Version first = kNoVersion;  // first step of the epoch (moves count from it)
+  bool initialised = true;      // false while a fresh state is being built
+  std::uint32_t load_left = 0;  // segments to be loaded for it from a checkpoint
+  Version first = kNoVersion;   // first step of the epoch (moves count from it)
   std::set<Rank> ready_joiners;
   // The step in flight:
   Version voting = kNoVersion;  // the step whose vote is next
@@ -306,13 +319,17 @@ class Worker {
   bool gone() const { return gone_; }
   const std::optional<EpochRun>& run() const { return run_; }
   std::uint32_t world() const { return run_ ? run_->world() : 0; }
+  // What coordinators are to hear of this worker now.
+  Heartbeat heartbeat() const;
 
  private:
   void on_event(const worker_event::Start& e);
   void on_event(const worker_event::Tick& e);
   void on_event(const worker_event::Received& e);
   void on_event(const worker_event::NoticeGiven& e);
+  void on_event(const worker_event::DataHashed& e) { data_ = e.data; }
   void on_event(const worker_event::Initialised& e);
+  void on_event(const worker_event::Loading& e);
   void on_event(const worker_event::NotInitialised& e);
   void on_event(const worker_event::CheckpointWritten& e);
   void on_event(const worker_event::Connected& e);
@@ -338,6 +355,7 @@ class Worker {
   void on_message(const Released& m);
   void on_message(const Ended& m);
   void on_message(const Noted& m);
+  void on_message(const CheckpointAsked& m);
   template <class Other>
   void on_message(const Other&) {}  // not for a worker
 
@@ -365,8 +383,9 @@ class Worker {
   StepRecord make_record() const;
   void start_gather();
   bool checkpoint_due(Version version) const;
+  bool wants_checkpoint() const;
   void write_checkpoint(bool anybody_writes);
-  void say_untold();
+  void say_untold(std::size_t at_once = 16);
   void say_finished();
   void say_notices();
   void leave_before_joining();
@@ -378,11 +397,14 @@ class Worker {
   void report_if_stopped();
   void exit(int code, const std::string& reason, bool fenced = false);
 
+  std::uint32_t share_left() const;
+  void check_invariants() const;
+  void check_run(const EpochRun& run) const;
   bool ledger_complete() const;
   Holders holders_in(const EpochRun& run, Version version) const;
   std::vector<SegmentId> owned() const;
   EpochRun* run_of(const EpochId& epoch);  // the current one, if it is that
-  void send(Message body) { emit(worker_command::ToCoordinators{std::move(body)}); }
+  void send(Message body) { emit(worker_command::ToCoordinators{std::move(body), {}}); }
   void emit(WorkerCommand command) { commands_.push_back(std::move(command)); }
 
   WorkerConfig config_;
@@ -393,8 +415,9 @@ class Worker {
   bool welcomed_ = false;
   bool gone_ = false;
   std::uint64_t now_ms_ = 0;
-  std::uint64_t heard_ms_ = 0;  // from any coordinator
-  std::uint64_t sent_ms_ = 0;   // last retry
+  std::uint64_t unheard_ms_ =
+      0;                       // since any coordinator was heard, as far as this worker could hear
+  std::uint64_t sent_ms_ = 0;  // last retry
   std::uint64_t heartbeat_ms_ = 0;
   std::optional<std::uint64_t> leave_until_ms_;  // the earliest that a notice named
   std::vector<Notice> unsaid_;                   // notices that coordinators have not been told of
@@ -412,6 +435,7 @@ class Worker {
   std::vector<std::optional<LedgerRow>> ledger_;  // of step version_, M rows
   std::map<MicroBatch, LedgerRow> own_rows_;      // of done_
   Speedometer speed_;
+  Digest data_{};  // zeros: not known yet
 
   // Epochs.
   EpochId entered_;
@@ -425,7 +449,9 @@ class Worker {
   std::set<EpochId> stopping_;    // Stop sent, Stopped not yet here
   std::vector<Incarnation> broken_;
   std::optional<worker_event::DigestReady> finished_;
-  bool writing_ = false;  // a checkpoint
+  bool writing_ = false;                // a checkpoint
+  Version written_ = 0;                 // the last version of which writing was begun
+  std::optional<Version> asked_above_;  // a checkpoint above this version is wanted
 };
 
 }  // namespace starling::elastic

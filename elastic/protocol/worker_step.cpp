@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "core/base/check.h"
 #include "core/base/exact_sum.h"
+#include "core/base/exit.h"
 #include "core/base/hash.h"
 #include "elastic/protocol/worker.h"
 
@@ -200,6 +202,7 @@ void Worker::cast(Vote vote) {
   EpochRun& run = *run_;
   run.stage = EpochRun::Stage::kVoted;
   vote.writing = writing_;
+  vote.wants_checkpoint = wants_checkpoint();
   emit(SendVote{run.plan->id, vote});
   run.votes[run.self] = std::move(vote);
   pass_if_complete();
@@ -224,7 +227,8 @@ void Worker::pass_if_complete() {
   const StepRecord* known = nullptr;
   for (const auto& [rank, vote] : run.votes) {
     if (vote.record.version != run.voting) continue;
-    if (known && !(*known == vote.record)) return exit(5, "two members know different records");
+    if (known && !(*known == vote.record))
+      return exit(kExitInternal, "two members know different records");
     known = &vote.record;
   }
   if (version_ == run.voting) return pass(known ? *known : make_record());
@@ -254,7 +258,9 @@ StepRecord Worker::make_record() const {
   }
   const Bytes bytes = std::move(rows).take();
   record.ledger_hash = hash64(bytes);
-  record.loss = loss.value() / config_.micro_batches;
+  // The mean of what is finite would look like progress, and of nothing at all like perfection.
+  record.loss = record.skipped ? std::numeric_limits<double>::quiet_NaN()
+                               : loss.value() / config_.micro_batches;
   for (const auto& [rank, vote] : run_->votes) {
     if (auto part = ExactSum::from_words(vote.partial_norm)) square.add(part.value());
     record.digest = record.digest + vote.digest_part;
@@ -268,10 +274,11 @@ void Worker::pass(const StepRecord& record) {
   EpochRun& run = *run_;
   const EpochId z = next_ ? next_->plan->id : EpochId{};
   bool all_ready = bool(z);
-  bool anybody_writes = false;
+  bool anybody_writes = false, anybody_wants = false;
   for (const auto& [rank, vote] : run.votes) {
     all_ready = all_ready && vote.ready_for == z;
     anybody_writes = anybody_writes || vote.writing;
+    anybody_wants = anybody_wants || vote.wants_checkpoint;
   }
   if (config_.bugs.r15_switch_early && ready_for() == z && z) all_ready = true;
 
@@ -289,7 +296,10 @@ void Worker::pass(const StepRecord& record) {
   } else {
     may_have_begun_ = {};
   }
-  if (checkpoint_due(version_)) write_checkpoint(anybody_writes);
+  // All have the same votes, so all write the same version.
+  const bool asked = anybody_wants && !anybody_writes && config_.checkpoint_every != 0;
+  if (checkpoint_due(version_) || (asked && version_ < config_.steps))
+    write_checkpoint(anybody_writes);
   run_->stage = EpochRun::Stage::kStep;
   open_step(version_);
   start_gather();
@@ -300,6 +310,10 @@ bool Worker::checkpoint_due(Version version) const {
          version < config_.steps;
 }
 
+bool Worker::wants_checkpoint() const {
+  return asked_above_ && written_ <= *asked_above_;
+}
+
 // Every vote says whether its sender is still writing, so all members skip a version together, and
 // no two of them wait for each other's parts of different versions.
 void Worker::write_checkpoint(bool anybody_writes) {
@@ -307,6 +321,7 @@ void Worker::write_checkpoint(bool anybody_writes) {
     send(ShardWritten{version_, record_, {}, "the one before it is still being written"});
   if (writing_ || anybody_writes) return;
   writing_ = true;
+  written_ = version_;
   emit(WriteCheckpoint{run_->plan->id, version_, record_, owned()});
 }
 
@@ -329,8 +344,9 @@ void Worker::on_event(const StepTimed& e) {
   untold_.timed(e.version, e.step_ms, e.pause);
 }
 
-void Worker::say_untold() {
-  for (Progress& progress : untold_.due(now_ms_, config_.retry_ms)) send(std::move(progress));
+void Worker::say_untold(std::size_t at_once) {
+  for (Untold::Due& due : untold_.due(now_ms_, config_.retry_ms, at_once))
+    emit(ToCoordinators{std::move(due.progress), due.turn});
 }
 
 void Worker::start_gather() {
@@ -375,7 +391,7 @@ void Worker::say_finished() {
   if (!untold_.empty()) return;
   if (record_.version != kNoVersion)
     send(Progress{finished_->epoch, record_, run_->world(), {}, 0});
-  send(Finished{finished_->epoch, finished_->version, finished_->part});
+  send(Finished{finished_->epoch, finished_->version, finished_->part, finished_->parameters_part});
 }
 
 }  // namespace starling::elastic

@@ -16,24 +16,36 @@ namespace {
 constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
 
 bool is_request(RaftKind kind) {
-  return kind == RaftKind::kPreVote || kind == RaftKind::kVote || kind == RaftKind::kAppend;
+  return kind == RaftKind::kPreVote || kind == RaftKind::kVote || kind == RaftKind::kAppend ||
+         kind == RaftKind::kSnapshot;
 }
 
 }  // namespace
 
-Raft::Raft(RaftConfig config, HardState hard_state, std::vector<RaftEntry> log)
-    : config_(config), hard_(hard_state), log_(std::move(log)) {
+Raft::Raft(RaftConfig config, HardState hard_state, std::vector<RaftEntry> log,
+           RaftSnapshot snapshot)
+    : config_(config),
+      hard_(hard_state),
+      snapshot_(std::move(snapshot)),
+      log_(std::move(log)),
+      commit_(snapshot_.index),
+      handed_out_(snapshot_.index) {
   STARLING_CHECK(config_.size >= 1);
   STARLING_CHECK(config_.self < config_.size);
   STARLING_CHECK(config_.election_ms > 0);
   STARLING_CHECK(config_.batch_entries_max > 0);
-  std::uint64_t term = 0;
+  STARLING_CHECK((snapshot_.index == 0) == (snapshot_.data == nullptr));
+  std::uint64_t term = snapshot_.term;
   for (std::size_t i = 0; i < log_.size(); ++i) {
-    STARLING_CHECK(log_[i].index == i + 1);
+    STARLING_CHECK(log_[i].index == snapshot_.index + i + 1);
     STARLING_CHECK(log_[i].term >= std::max<std::uint64_t>(term, 1));
     term = log_[i].term;
+    log_bytes_ += log_[i].data.size();
   }
   STARLING_CHECK(term <= hard_.term);
+  if (has(RaftBug::kWipedVotes)) hard_.lost = false;
+  STARLING_CHECK(!hard_.lost || (last_index() == 0 && hard_.term == 0));
+  answers_.resize(config_.size);
   // So that grants of an earlier life are not taken for ours.
   try_ = mix64(config_.seed, config_.self) >> 1;
   durable_hard_ = hard_;
@@ -49,18 +61,27 @@ void Raft::tick(std::uint64_t now_ms) {
   if (!started_) {
     started_ = true;
     reset_election_timer();
-    if (config_.size == 1) campaign();
+    if (hard_.lost) {
+      ask_all();
+    } else if (config_.size == 1) {
+      campaign();
+    }
+    return check_invariants();
+  }
+  if (hard_.lost) {
+    if (now_ms_ >= election_at_ms_) ask_all();
     return;
   }
   if (role_ != RaftRole::kLeader) {
     if (now_ms_ >= election_at_ms_) campaign();
-    return;
+  } else if (!in_quorum_contact() && !has(RaftBug::kNoCheckQuorum)) {
+    // Others may have elected a leader by now; this one could not know.
+    follow(hard_.term, {});
+  } else if (now_ms_ >= heartbeat_at_ms_) {
+    heartbeat_at_ms_ = now_ms_ + config_.heartbeat_ms;
+    send_appends(/*heartbeat=*/true);
   }
-  // Others may have elected a leader by now; this one could not know.
-  if (!in_quorum_contact() && !has(RaftBug::kNoCheckQuorum)) return follow(hard_.term, {});
-  if (now_ms_ < heartbeat_at_ms_) return;
-  heartbeat_at_ms_ = now_ms_ + config_.heartbeat_ms;
-  send_appends(/*heartbeat=*/true);
+  check_invariants();
 }
 
 std::uint64_t Raft::next_deadline() const {
@@ -79,6 +100,7 @@ void Raft::reset_election_timer() {
 
 // Asks whether a vote would be won; changes neither term nor vote (pre-vote).
 void Raft::campaign() {
+  if (last_position() < hard_.floor) return reset_election_timer();  // it would not vote for itself
   role_ = RaftRole::kPreCandidate;
   leader_.reset();
   peers_.clear();
@@ -107,6 +129,7 @@ void Raft::stand() {
     RaftMessage m{RaftKind::kVote, config_.self, to, hard_.term};
     m.last_index = last_index();
     m.last_term = term_at(last_index());
+    m.round = try_;
     messages_.push_back(std::move(m));
   }
   // The own vote is counted in persisted().
@@ -123,9 +146,11 @@ void Raft::count_vote(std::uint32_t from) {
 void Raft::lead() {
   role_ = RaftRole::kLeader;
   leader_ = config_.self;
-  led_since_ms_ = now_ms_;
   own_first_ = last_index() + 1;
-  peers_.assign(config_.size, {/*match=*/0, /*next=*/own_first_, /*contact_ms=*/now_ms_});
+  Peer unknown;
+  unknown.next = own_first_;
+  unknown.contact_ms = unknown.since_ms = now_ms_;
+  peers_.assign(config_.size, unknown);
   heartbeat_at_ms_ = now_ms_ + config_.heartbeat_ms;
   // Commits what earlier terms left behind (8.4.2 of the paper: only own entries are counted).
   append_own({});
@@ -142,7 +167,8 @@ void Raft::follow(std::uint64_t term, std::optional<std::uint32_t> leader) {
     if (has(RaftBug::kClearVoteOnStepDown)) hard_.vote.reset();
     return;
   }
-  hard_ = {term, {}};
+  hard_.term = term;
+  hard_.vote.reset();
   hard_changed_ = true;
   // What was not yet sent of the old term would acknowledge a log that may be cut before it is
   // saved.
@@ -153,20 +179,43 @@ void Raft::follow(std::uint64_t term, std::optional<std::uint32_t> leader) {
 
 void Raft::receive(const RaftMessage& m) {
   if (!well_formed(m)) return;
+  // To whatever else is asked of it, a member that has lost its log may have promised another
+  // answer.
+  const bool recalls = m.kind == RaftKind::kRecall || m.kind == RaftKind::kRecallReply;
+  if (hard_.lost && !recalls) return;
   switch (m.kind) {
     case RaftKind::kPreVote:
-      return on_pre_vote(m);
+      on_pre_vote(m);
+      break;
     case RaftKind::kPreVoteReply:
-      return on_pre_vote_reply(m);
+      on_pre_vote_reply(m);
+      break;
     case RaftKind::kVote:
-      return on_vote(m);
+      on_vote(m);
+      break;
     case RaftKind::kVoteReply:
-      return on_vote_reply(m);
+      on_vote_reply(m);
+      break;
     case RaftKind::kAppend:
-      return on_append(m);
+      on_append(m);
+      break;
     case RaftKind::kAppendReply:
-      return on_append_reply(m);
+      on_append_reply(m);
+      break;
+    case RaftKind::kSnapshot:
+      on_snapshot(m);
+      break;
+    case RaftKind::kSnapshotReply:
+      on_snapshot_reply(m);
+      break;
+    case RaftKind::kRecall:
+      on_recall(m);
+      break;
+    case RaftKind::kRecallReply:
+      on_recall_reply(m);
+      break;
   }
+  check_invariants();
 }
 
 bool Raft::well_formed(const RaftMessage& m) const {
@@ -175,6 +224,7 @@ bool Raft::well_formed(const RaftMessage& m) const {
   if (!is_request(m.kind)) return true;
   if (m.term == 0 || m.last_term > m.term) return false;
   if ((m.last_index == 0) != (m.last_term == 0)) return false;
+  if (m.kind == RaftKind::kSnapshot) return piece_well_formed(m);
   auto index = m.last_index;
   auto term = std::max<std::uint64_t>(m.last_term, 1);
   for (const RaftEntry& e : m.entries) {
@@ -223,79 +273,8 @@ void Raft::on_vote(const RaftMessage& m) {
 void Raft::on_vote_reply(const RaftMessage& m) {
   if (m.term > hard_.term) return follow(m.term, {});
   if (m.term != hard_.term || role_ != RaftRole::kCandidate || !m.granted) return;
+  if (m.round != try_) return;  // asked by an earlier life, which lost its log
   count_vote(m.from);
-}
-
-void Raft::on_append(const RaftMessage& m) {
-  if (m.term < hard_.term) return answer(m, RaftKind::kAppendReply, hard_.term, false);
-  if (m.term == hard_.term && leader_ && *leader_ != m.from) return;  // impossible, hence false
-  if (m.term > hard_.term || leader_ != m.from) follow(m.term, m.from);
-  heard_ms_ = now_ms_;
-  reset_election_timer();
-
-  if (m.last_index > last_index() || term_at(m.last_index) != m.last_term) {
-    answer(m, RaftKind::kAppendReply, hard_.term, false);
-    RaftMessage& reply = messages_.back();
-    reply.last_index = m.last_index;
-    reply.match = search_back(std::min(m.last_index, last_index()), m.last_term);
-    reply.last_term = term_at(reply.match);
-    return;
-  }
-  const auto conflict = std::find_if(m.entries.begin(), m.entries.end(), [&](const RaftEntry& e) {
-    return e.index > last_index() || term_at(e.index) != e.term;
-  });
-  // A conflict with what is committed cannot come from a leader of this group.
-  if (conflict != m.entries.end() && conflict->index <= commit_) return;
-  store({conflict, m.entries.end()});
-  if (has(RaftBug::kTruncateAlways)) {
-    truncate_from(std::max(m.last_index + m.entries.size(), commit_) + 1);
-  }
-
-  // Beyond `verified` the log may still hold what the leader does not have.
-  const auto verified = m.last_index + m.entries.size();
-  const auto bound = has(RaftBug::kCommitUnverified) ? last_index() : verified;
-  commit_ = std::max(commit_, std::min(m.commit, bound));
-  answer(m, RaftKind::kAppendReply, hard_.term, true);
-  messages_.back().match = verified;
-}
-
-void Raft::on_append_reply(const RaftMessage& m) {
-  if (m.term > hard_.term) return follow(m.term, {});
-  if (m.term != hard_.term || role_ != RaftRole::kLeader) return;
-  if (m.round < led_since_ms_ || m.round > now_ms_) return;  // no append of this leadership
-  Peer& peer = peers_[m.from];
-  peer.contact_ms = std::max(peer.contact_ms, m.round);
-  if (!m.granted) return on_append_refused(m);
-  if (m.match > last_index()) return;
-  // Entries are sent again when the answer to a later heartbeat shows that they were lost; never on
-  // an answer that was doubled, or each round trip would multiply the messages.
-  if (m.match > peer.match || m.round > peer.sent_ms) peer.awaiting = false;
-  const auto verified = peer.match;
-  const auto committed = commit_;
-  if (m.match > peer.match) {
-    peer.match = m.match;
-    peer.next = std::max(peer.next, peer.match + 1);
-    advance_commit();
-  }
-  if (!peer.awaiting && peer.next <= last_index()) {
-    send_append(m.from, /*with_entries=*/true);
-  } else if (peer.match > verified && commit_ == committed && commit_ > verified) {
-    // Others made the commit; when this one was told, it could not yet follow.
-    send_append(m.from, /*with_entries=*/false);
-  }
-}
-
-void Raft::on_append_refused(const RaftMessage& m) {
-  Peer& peer = peers_[m.from];
-  if (has(RaftBug::kMatchFromReject)) {
-    peer.match = std::max(peer.match, std::min(m.match, last_index()));
-    advance_commit();
-  }
-  // Late answers to an earlier search, and what a durable copy contradicts.
-  if (m.last_index + 1 != peer.next || m.last_index <= peer.match) return;
-  const auto hint = search_back(std::min(m.match, m.last_index - 1), m.last_term);
-  peer.next = std::max(hint, peer.match) + 1;
-  send_append(m.from, /*with_entries=*/true);
 }
 
 void Raft::answer(const RaftMessage& m, RaftKind kind, std::uint64_t term, bool granted) {
@@ -305,113 +284,34 @@ void Raft::answer(const RaftMessage& m, RaftKind kind, std::uint64_t term, bool 
   messages_.push_back(std::move(reply));
 }
 
-// ---- Replication ------------------------------------------------------------------------------
-
-Result<std::uint64_t> Raft::propose(Bytes data) {
-  if (role_ != RaftRole::kLeader) return Error(Code::kUnavailable, "not the leader");
-  if (data.empty()) return Error(Code::kBadInput, "entry is empty");
-  if (data.size() > config_.entry_bytes_max) {
-    return Error(Code::kBadInput, "entry must have at most " +
-                                      std::to_string(config_.entry_bytes_max) + " bytes, has " +
-                                      std::to_string(data.size()));
-  }
-  if (last_index() - commit_ >= config_.uncommitted_max) {
-    return Error(Code::kUnavailable,
-                 "too many entries uncommitted: " + std::to_string(last_index() - commit_));
-  }
-  append_own(std::move(data));
-  return last_index();
-}
-
-void Raft::append_own(Bytes data) {
-  log_.push_back({last_index() + 1, hard_.term, std::move(data)});
-  if (has(RaftBug::kSelfAckEarly)) advance_commit();
-  send_appends(/*heartbeat=*/false);
-}
-
-// A heartbeat goes to everybody, with entries only if none are under way; otherwise only those get
-// one that lack entries and wait for no answer.
-void Raft::send_appends(bool heartbeat) {
-  for (std::uint32_t to = 0; to < config_.size; ++to) {
-    if (to == config_.self) continue;
-    const Peer& peer = peers_[to];
-    const bool lacks = peer.next <= last_index() && !peer.awaiting;
-    if (heartbeat || lacks) send_append(to, /*with_entries=*/lacks);
-  }
-}
-
-void Raft::send_append(std::uint32_t to, bool with_entries) {
-  Peer& peer = peers_[to];
-  RaftMessage m{RaftKind::kAppend, config_.self, to, hard_.term};
-  m.last_index = peer.next - 1;
-  m.last_term = term_at(m.last_index);
-  m.commit = commit_;
-  m.round = now_ms_;
-  std::size_t bytes = 0;
-  for (auto i = peer.next; with_entries && i <= last_index(); ++i) {
-    const RaftEntry& e = log_[i - 1];
-    if (m.entries.size() >= config_.batch_entries_max) break;
-    if (!m.entries.empty() && bytes + e.data.size() > config_.batch_bytes_max) break;
-    bytes += e.data.size();
-    m.entries.push_back(e);
-  }
-  if (!m.entries.empty()) {
-    peer.awaiting = true;
-    peer.sent_ms = now_ms_;
-  }
-  messages_.push_back(std::move(m));
-}
-
-void Raft::advance_commit() {
-  std::vector<std::uint64_t> copies;
-  for (std::uint32_t i = 0; i < config_.size; ++i) {
-    const auto own = has(RaftBug::kSelfAckEarly) ? last_index() : durable_;
-    copies.push_back(i == config_.self ? own : peers_[i].match);
-  }
-  std::sort(copies.begin(), copies.end(), std::greater<>());
-  const auto index = copies[quorum() - 1];
-  if (index <= commit_) return;
-  // An older term's entry can be on a majority and still be replaced; an own one cannot.
-  if (term_at(index) != hard_.term && !has(RaftBug::kCommitOldTerm)) return;
-  commit_ = index;
-  send_appends(/*heartbeat=*/true);
-}
-
-void Raft::store(const std::vector<RaftEntry>& entries) {
-  if (entries.empty()) return;
-  if (entries.front().index <= last_index()) truncate_from(entries.front().index);
-  log_.insert(log_.end(), entries.begin(), entries.end());
-}
-
-void Raft::truncate_from(std::uint64_t index) {
-  STARLING_CHECK(index > commit_);
-  if (index > last_index()) return;
-  log_.resize(index - 1);
-  durable_ = std::min(durable_, index - 1);
-  saving_to_ = std::min(saving_to_, index - 1);
-  unsaved_from_ = std::min(unsaved_from_, index);
-}
-
 // ---- Storage ----------------------------------------------------------------------------------
 
 bool Raft::has_ready() const {
-  return hard_changed_ || unsaved_from_ <= last_index() || !messages_.empty() ||
-         handed_out_ < commit_;
+  return hard_changed_ || snapshot_changed_ || unsaved_from_ <= last_index() ||
+         !messages_.empty() || handed_out_ < commit_;
 }
 
 Ready Raft::take_ready() {
   STARLING_CHECK(!saving_);
   Ready ready;
   if (std::exchange(hard_changed_, false)) ready.hard_state = hard_;
-  ready.append.assign(log_.begin() + static_cast<std::ptrdiff_t>(unsaved_from_ - 1), log_.end());
+  if (std::exchange(snapshot_changed_, false)) {
+    ready.snapshot = snapshot_;
+    ready.restore = std::exchange(restored_, false);
+    unsaved_from_ = snapshot_.index + 1;
+  }
+  const auto from = [&](std::uint64_t index) {
+    return log_.begin() + static_cast<std::ptrdiff_t>(index - snapshot_.index - 1);
+  };
+  ready.append.assign(from(unsaved_from_), log_.end());
   ready.messages = std::exchange(messages_, {});
-  ready.committed.assign(log_.begin() + static_cast<std::ptrdiff_t>(handed_out_),
-                         log_.begin() + static_cast<std::ptrdiff_t>(commit_));
+  ready.committed.assign(from(handed_out_ + 1), from(commit_ + 1));
   handed_out_ = commit_;
   unsaved_from_ = last_index() + 1;
   saving_ = true;
   saving_hard_ = hard_;
   saving_to_ = last_index();
+  check_invariants();
   return ready;
 }
 
@@ -420,10 +320,19 @@ void Raft::persisted() {
   saving_ = false;
   durable_hard_ = saving_hard_;
   durable_ = std::max(durable_, saving_to_);
-  if (role_ == RaftRole::kCandidate && durable_hard_ == hard_ && !votes_[config_.self]) {
-    return count_vote(config_.self);
+  // The copies that the lost log had are there again: the member is as good as any other.
+  if (hard_.floor != LogPosition{} && durable_ >= snapshot_.index &&
+      LogPosition{term_at(durable_), durable_} >= hard_.floor) {
+    hard_.floor = {};
+    hard_changed_ = true;
   }
-  if (role_ == RaftRole::kLeader) advance_commit();
+  const bool vote_is_safe = durable_hard_.term == hard_.term && durable_hard_.vote == hard_.vote;
+  if (role_ == RaftRole::kCandidate && vote_is_safe && !votes_[config_.self]) {
+    count_vote(config_.self);
+  } else if (role_ == RaftRole::kLeader) {
+    advance_commit();
+  }
+  check_invariants();
 }
 
 bool Raft::leads_with_own_entry_committed() const {
@@ -439,8 +348,8 @@ std::uint32_t Raft::quorum() const {
 
 bool Raft::up_to_date(const RaftMessage& m) const {
   if (has(RaftBug::kVoteForAnyLog)) return true;
-  const auto own_term = term_at(last_index());
-  return m.last_term > own_term || (m.last_term == own_term && m.last_index >= last_index());
+  const auto own = has(RaftBug::kNoFloor) ? last_position() : promised_position();
+  return LogPosition{m.last_term, m.last_index} >= own;
 }
 
 bool Raft::hears_leader() const {
@@ -463,16 +372,40 @@ std::uint64_t Raft::contact_of_quorum_ms() const {
 }
 
 std::uint64_t Raft::term_at(std::uint64_t index) const {
-  STARLING_CHECK(index <= last_index());
-  return index == 0 ? 0 : log_[index - 1].term;
+  STARLING_CHECK(index >= snapshot_.index && index <= last_index());
+  return index == snapshot_.index ? snapshot_.term : entry(index).term;
 }
 
 // The last index at or below `index` whose term is at most `term`: nothing between can be equal in
 // a log that has `term` at `index`. One step back per term, not per entry.
 std::uint64_t Raft::search_back(std::uint64_t index, std::uint64_t term) const {
   index = std::min(index, last_index());
-  while (index > 0 && term_at(index) > term) --index;
+  while (index > snapshot_.index && term_at(index) > term) --index;
   return index;
+}
+
+// What holds after each call, whatever came from outside.
+void Raft::check_invariants() const {
+  if (config_.bug != RaftBug::kNone) return;  // the tests that plant a fault judge what comes of it
+  STARLING_CHECK(snapshot_.index <= handed_out_);
+  STARLING_CHECK(handed_out_ <= commit_);
+  STARLING_CHECK(commit_ <= last_index());
+  STARLING_CHECK(durable_ <= last_index());
+  STARLING_CHECK(unsaved_from_ <= last_index() + 1);
+  STARLING_CHECK(unsaved_from_ > snapshot_.index || snapshot_changed_);
+  STARLING_CHECK(term_at(last_index()) <= hard_.term);
+  STARLING_CHECK(log_.empty() || log_.front().index == snapshot_.index + 1);
+  STARLING_CHECK(log_.empty() || log_.back().index == last_index());
+  STARLING_CHECK(snapshot_.term <= term_at(last_index()));
+  STARLING_CHECK(!hard_.lost || (role_ == RaftRole::kFollower && last_index() == 0));
+  if (role_ == RaftRole::kLeader) {
+    STARLING_CHECK(leader_ == config_.self && hard_.vote == config_.self);
+    STARLING_CHECK(last_index() >= own_first_ && peers_.size() == config_.size);
+    for (const Peer& peer : peers_)
+      STARLING_CHECK(peer.match < peer.next && peer.next <= last_index() + 1);
+  } else {
+    STARLING_CHECK(peers_.empty() && leader_ != config_.self);
+  }
 }
 
 }  // namespace starling::elastic

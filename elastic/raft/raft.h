@@ -1,21 +1,24 @@
 #pragma once
 // Raft for a fixed group of coordinators: election with pre-vote and check-quorum, replication,
-// commit. Pure: time arrives through tick(), randomness as a seed, storage and network are the
-// caller's. No membership changes and no snapshots: the log holds membership events, thousands at
-// most, and is kept whole in memory.
-// Algorithm: Ongaro, "Consensus: Bridging Theory and Practice" (2014), chapter 3; pre-vote 9.6;
-// check-quorum 6.2.
+// commit, snapshots, and the return of a member that has lost its log. Pure: time arrives through
+// tick(), randomness as a seed, storage and network are the caller's. No membership changes.
+// Algorithm: Ongaro, "Consensus: Bridging Theory and Practice" (2014), chapter 3; snapshots 5;
+// pre-vote 9.6; check-quorum 6.2; recall: docs/decisions/016-a-wiped-coordinator-asks.md.
 //
 // Duties of the caller, in this order, while has_ready() after any call:
 //   1. take_ready(). Not again before duty 3.
-//   2. Save `hard_state` and `append`, and sync. If append[0].index is at or below the last saved
-//      index, everything saved from there on is void. A failed write or sync ends the process: it
-//      is never tried again, since the pages may be clean with the data gone.
+//   2. Save `hard_state`, `snapshot` and `append`, and sync. A snapshot replaces everything that
+//      was saved but the hard state, in one step: `append` is then the whole log after it. Else, if
+//      append[0].index is at or below the last saved index, everything saved from there on is void.
+//      A failed write or sync ends the process: it is never tried again, since the pages may be
+//      clean with the data gone.
 //   3. persisted(). Own vote and own copies count from here on. Call it even if there was
 //      nothing to save.
 //   4. Send `messages`, and none before duty 3: a grant or an acknowledgement is a promise that
 //      outlives the process. They may be lost, doubled, reordered.
-//   5. Apply `committed`: consecutive entries, each once per life of this object, from index 1.
+//   5. If `restore`: put the state that `snapshot` holds in the place of the own one. Then apply
+//      `committed`: consecutive entries, each once per life of this object, from the one after the
+//      snapshot. compact() may be called then, so that the log stays short.
 //   6. Call tick() at next_deadline() at the latest, and before receive() if time has passed.
 // tick(), receive() and propose() may be called between duties 1 and 3 (the disk may be slow); what
 // they cause is in the next Ready.
@@ -23,16 +26,27 @@
 // Meaning of RaftMessage's fields here:
 //   kPreVote       term = asked (own + 1); last_index, last_term = own last entry; round = try
 //   kPreVoteReply  term = asked if granted, else own; round as asked
-//   kVote          term; last_index, last_term
-//   kVoteReply     term; granted
+//   kVote          term; last_index, last_term; round = try, which differs from life to life
+//   kVoteReply     term; granted; round as asked
 //   kAppend        term; last_index, last_term = entry before `entries`; commit; round = leader's
 //                  clock when sent, ms
 //   kAppendReply   term; round as sent; granted: match = last index verified by that append;
 //                  refused: last_index = refused `last_index`; match, last_term = an entry at or
 //                  below it from which to go on searching (never an acknowledgement)
+//   kSnapshot      term; last_index, last_term = entry up to which the state goes; commit = its
+//                  bytes; match = offset of the piece that is the data of the one entry; round
+//   kSnapshotReply term; last_index as sent; match = bytes that are there; round as sent. Once all
+//                  are there, a kAppendReply comes in its place
+//   kRecall        round = this life of a member without its log
+//   kRecallReply   round as asked; granted: term, and last_term, last_index = own last entry, or
+//   the
+//                  floor if that is higher; not granted: has lost its log too
 
+#include <algorithm>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -42,11 +56,31 @@
 
 namespace starling::elastic {
 
+// How far a log goes; of two logs the one with the higher position is the more up to date.
+struct LogPosition {
+  std::uint64_t term = 0;
+  std::uint64_t index = 0;
+  auto operator<=>(const LogPosition&) const = default;
+};
+
 // What a member must never forget besides its log. Saved as one.
 struct HardState {
   std::uint64_t term = 0;
   std::optional<std::uint32_t> vote;  // in `term`
+  // The log was lost, and what was promised with it is not known yet: says nothing in elections and
+  // acknowledges nothing.
+  bool lost = false;
+  // After that: the log that was lost went this far at most. Who has less gets no vote, the member
+  // itself neither. Zeros once the own log reaches it.
+  LogPosition floor{};
   bool operator==(const HardState&) const = default;
+};
+
+// The state after the entry of this index and term, as the caller gave it to compact().
+struct RaftSnapshot {
+  std::uint64_t index = 0;  // 0: there is none
+  std::uint64_t term = 0;
+  std::shared_ptr<const Bytes> data;
 };
 
 // Faults that tests plant; the shipped build has no branch for them (elastic/planted.h).
@@ -63,6 +97,8 @@ enum class RaftBug : std::uint8_t {
   kTruncateAlways,       // cuts the log at each append, not only at a conflict
   kVoteForAnyLog,        // grants without comparing logs
   kNoCheckQuorum,        // leads on without its group
+  kWipedVotes,           // takes an empty log for that of a first life
+  kNoFloor,              // votes by its own log alone after it was lost
 };
 
 struct RaftConfig {
@@ -74,20 +110,28 @@ struct RaftConfig {
   std::size_t batch_entries_max = 64;        // per append
   std::size_t batch_bytes_max = 256 * 1024;  // per append, but always one entry
   std::size_t entry_bytes_max = 8 * 1024 * 1024;
-  std::size_t uncommitted_max = 1024;  // entries; propose() refuses beyond
+  std::size_t uncommitted_max = 1024;    // entries; propose() refuses beyond
+  std::size_t piece_bytes = 128 * 1024;  // of a snapshot, in one message
+  std::size_t snapshot_bytes_max = 64 * 1024 * 1024;
   RaftBug bug = RaftBug::kNone;
 };
 
 enum class RaftRole : std::uint8_t { kFollower, kPreCandidate, kCandidate, kLeader };
 
 struct Ready {
-  std::optional<HardState> hard_state;  // if changed
-  std::vector<RaftEntry> append;        // consecutive; may overwrite (duty 2)
+  std::optional<HardState> hard_state;   // if changed
+  std::vector<RaftEntry> append;         // consecutive; may overwrite (duty 2)
+  std::optional<RaftSnapshot> snapshot;  // the log before it is void
+  bool restore = false;                  // `snapshot` came from the leader
   std::vector<RaftMessage> messages;
   std::vector<RaftEntry> committed;
-  bool empty() const {
-    return !hard_state && append.empty() && messages.empty() && committed.empty();
-  }
+  bool to_save() const { return hard_state || snapshot || !append.empty(); }
+};
+
+// What the others have answered to a member that has lost its log.
+struct Recalled {
+  std::uint32_t answers = 0;  // of size - 1
+  std::uint32_t whole = 0;    // of them, from members that have their log
 };
 
 // One member. A value: copies are independent.
@@ -95,9 +139,11 @@ struct Ready {
 // Threads: belongs to one thread.
 class Raft {
  public:
-  // hard_state, log: as saved, or {} and empty in a member's first life. The log's indices must be
-  // 1, 2, ..., its terms must not fall nor exceed the hard state's.
-  Raft(RaftConfig config, HardState hard_state, std::vector<RaftEntry> log);
+  // As saved; all empty in a member's first life; hard_state.lost alone if there was one and its
+  // log is gone. The log's indices must be consecutive from the one after the snapshot, its terms
+  // must not fall nor exceed the hard state's.
+  Raft(RaftConfig config, HardState hard_state, std::vector<RaftEntry> log,
+       RaftSnapshot snapshot = {});
 
   // now_ms: a monotone clock of this process; the first call starts the timers. A group of one
   // stands for election at its first tick.
@@ -117,13 +163,24 @@ class Raft {
   bool has_ready() const;  // take_ready() would not be empty
   void persisted();
 
+  // `data` is the state after everything that was handed out in Ready::committed (or restored): the
+  // log up to there is dropped. Not between duties 1 and 3. No effect while a snapshot of the
+  // leader's waits in the next Ready.
+  void compact(Bytes data);
+
   RaftRole role() const { return role_; }
   std::uint64_t term() const { return hard_.term; }
   const HardState& hard_state() const { return hard_; }
   std::optional<std::uint32_t> leader() const { return leader_; }  // of term(), if known
   std::uint64_t commit_index() const { return commit_; }
-  std::uint64_t last_index() const { return log_.size(); }
-  const std::vector<RaftEntry>& log() const { return log_; }  // entry i is log()[i - 1]
+  std::uint64_t last_index() const { return snapshot_.index + log_.size(); }
+  const RaftSnapshot& snapshot() const { return snapshot_; }
+  // Entry i is log()[i - snapshot().index - 1].
+  const std::vector<RaftEntry>& log() const { return log_; }
+  std::size_t log_bytes() const { return log_bytes_; }  // data of its entries
+  // Has all that it ever acknowledged, as far as anybody can know: if it was lost, it is repaired.
+  bool whole() const { return !hard_.lost && hard_.floor == LogPosition{}; }
+  Recalled recalled() const;
 
   // Leads, and an entry of its own term was committed and handed out in a Ready (rule R10): from
   // here on, everything that any earlier leader committed has been handed out too.
@@ -140,6 +197,25 @@ class Raft {
     std::uint64_t contact_ms = 0;  // our clock when we sent the newest append that it answered
     bool awaiting = false;         // entries are under way; do not send them again meanwhile
     std::uint64_t sent_ms = 0;     // when
+    std::uint64_t since_ms = 0;    // answers to what was sent before are those of an earlier life
+    std::uint64_t matched_ms = 0;  // our clock when we sent what it acknowledged last
+    // Of the snapshot with this index it holds so many bytes.
+    std::uint64_t snapshot_index = 0;
+    std::uint64_t snapshot_bytes = 0;
+    std::uint64_t snapshot_ms = 0;  // our clock when it said so
+  };
+  // A snapshot that comes in pieces.
+  struct Incoming {
+    std::uint64_t of_term = 0;  // the sender's
+    std::uint64_t index = 0;
+    std::uint64_t term = 0;
+    std::uint64_t total = 0;
+    Bytes data;
+  };
+  struct Answer {  // to a recall
+    bool whole = false;
+    std::uint64_t term = 0;
+    LogPosition last;
   };
 
   void on_pre_vote(const RaftMessage& m);
@@ -149,6 +225,10 @@ class Raft {
   void on_append(const RaftMessage& m);
   void on_append_reply(const RaftMessage& m);
   void on_append_refused(const RaftMessage& m);
+  void on_snapshot(const RaftMessage& m);
+  void on_snapshot_reply(const RaftMessage& m);
+  void on_recall(const RaftMessage& m);
+  void on_recall_reply(const RaftMessage& m);
 
   void campaign();
   void stand();
@@ -157,6 +237,13 @@ class Raft {
   void count_vote(std::uint32_t from);
   void advance_commit();
   void send_append(std::uint32_t to, bool with_entries);
+  void send_snapshot(std::uint32_t to);
+  bool hears(const RaftMessage& from_leader);
+  Peer* answering(const RaftMessage& reply);
+  void install(Incoming incoming);
+  void drop_log_to(std::uint64_t index);
+  void ask_all();
+  void know_promises();
   void send_appends(bool heartbeat);
   void answer(const RaftMessage& m, RaftKind kind, std::uint64_t term, bool granted);
   void store(const std::vector<RaftEntry>& entries);
@@ -164,7 +251,13 @@ class Raft {
   void append_own(Bytes data);
   void reset_election_timer();
 
+  void check_invariants() const;
+
   bool well_formed(const RaftMessage& m) const;
+  bool piece_well_formed(const RaftMessage& m) const;
+  LogPosition last_position() const { return {term_at(last_index()), last_index()}; }
+  LogPosition promised_position() const { return std::max(last_position(), hard_.floor); }
+  const RaftEntry& entry(std::uint64_t index) const { return log_[index - snapshot_.index - 1]; }
   bool up_to_date(const RaftMessage& m) const;
   bool hears_leader() const;
   bool in_quorum_contact() const;
@@ -177,18 +270,21 @@ class Raft {
   RaftConfig config_;
 
   HardState hard_;
-  std::vector<RaftEntry> log_;
+  RaftSnapshot snapshot_;
+  std::vector<RaftEntry> log_;  // after the snapshot
+  std::size_t log_bytes_ = 0;
   std::uint64_t commit_ = 0;
   std::uint64_t handed_out_ = 0;  // <= commit_
   std::uint64_t durable_ = 0;     // own copies up to here are synced
 
   RaftRole role_ = RaftRole::kFollower;
   std::optional<std::uint32_t> leader_;
-  std::vector<bool> votes_;      // (pre-)grants of this try
-  std::uint64_t try_ = 0;        // counts pre-vote tries of this life
+  std::vector<bool> votes_;                     // (pre-)grants of this try
+  std::uint64_t try_ = 0;                       // counts pre-vote tries of this life
+  std::vector<std::optional<Answer>> answers_;  // while lost
+  std::optional<Incoming> incoming_;
   std::vector<Peer> peers_;      // as leader; [self] unused
   std::uint64_t own_first_ = 0;  // as leader: index of the term's no-op
-  std::uint64_t led_since_ms_ = 0;
 
   bool started_ = false;
   std::uint64_t now_ms_ = 0;
@@ -199,6 +295,8 @@ class Raft {
 
   std::vector<RaftMessage> messages_;
   bool hard_changed_ = false;
+  bool snapshot_changed_ = false;
+  bool restored_ = false;           // the snapshot that changed came from the leader
   std::uint64_t unsaved_from_ = 1;  // first index not yet in a Ready's append
   bool saving_ = false;             // between take_ready() and persisted()
   HardState saving_hard_;

@@ -64,6 +64,7 @@ int main() {
   group.key = *ring.find("coordinator-0");
   group.allowed = ring.allow_list();
   group.state_dir = std::filesystem::temp_directory_path() / ("embed-" + to_string(group.job_id));
+  group.first_start = true;
   group.wanted_workers = 2;
   auto coordinator = actors::spawn_coordinator(system, group);
   if (!coordinator) return std::cerr << coordinator.error().text() << "\n", 2;

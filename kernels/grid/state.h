@@ -92,6 +92,8 @@ class State {
   // 128-bit sum over these held segments of the hash of (id, weights, moments, exponents), real
   // elements only: parts of all owners add up to the digest of the version, whatever the placement.
   Digest digest_part(std::span<const SegmentId> segments) const;
+  // The same of the working parameters alone, of any segments: real elements only.
+  Digest parameters_part(std::span<const SegmentId> segments) const;
 
   // ---- Bytes ------------------------------------------------------------------------------------
   // Working parameters and exponents for a gather frame, full state for a move frame. Decoders

@@ -75,6 +75,10 @@ Digest State::digest_part(std::span<const SegmentId> segments) const {
   return digest;
 }
 
+Digest State::parameters_part(std::span<const SegmentId> segments) const {
+  return parameters_digest(layout_, parameters(), segments);
+}
+
 Bytes State::params_bytes(std::span<const SegmentRange> ranges) const {
   std::size_t size = sizeof(std::uint32_t);
   for (const SegmentRange range : ranges) {

@@ -25,7 +25,6 @@ Totals::Totals(const Layout& layout, MicroBatch micro_batches)
       micro_batches_(micro_batches),
       sums_(layout.elements()),
       lanes_(layout.segments()),
-      received_(layout.segments()),
       checksums_(layout.segments()) {
   STARLING_CHECK(micro_batches >= 1);
 }
@@ -63,9 +62,6 @@ Result<> Totals::add_side(const SideEntry& entry) {
   for (const SideEntry& other : entries)
     if (other.micro_batch == entry.micro_batch) return corrupt(entry, "received twice");
   entries.push_back(entry);
-  ProofLanes& lanes = received_[layout_.segment_of(entry.block)];
-  lanes.side_entries += 1;
-  lanes.side_hashes += side_entry_hash(entry);
   return ok();
 }
 
@@ -100,15 +96,8 @@ void Totals::mean(std::uint32_t block, std::int16_t exponent, std::span<float> m
   }
 }
 
-bool Totals::accepted(SegmentId segment, const ProofLanes& complete) const {
-  STARLING_CHECK(segment < lanes_.size());
-  const ProofLanes& received = received_[segment];
-  return starling::accepted(lanes_[segment], complete, received.side_entries, received.side_hashes);
-}
-
 void Totals::clear() {
   std::fill(lanes_.begin(), lanes_.end(), ProofLanes{});
-  std::fill(received_.begin(), received_.end(), ProofLanes{});
   side_.clear();
   pending_.reset();
 }

@@ -46,10 +46,6 @@ class Totals {
   // rounded once.
   void mean(std::uint32_t block, std::int16_t exponent, std::span<float> mean) const;
 
-  // R3: lanes of the total and received side entries show each micro-batch once. `complete` is
-  // complete_lanes() of the step.
-  bool accepted(SegmentId segment, const ProofLanes& complete) const;
-
   // Whether a total has the bits that it had when it was sealed: as soon as it is complete.
   void seal(SegmentId segment);
   bool intact(SegmentId segment) const;
@@ -70,7 +66,6 @@ class Totals {
   LazyArray<std::int32_t> sums_;
   std::vector<ProofLanes> lanes_;
   std::map<std::uint32_t, std::vector<SideEntry>> side_;  // by block
-  std::vector<ProofLanes> received_;                      // last two lanes of side_, by segment
   std::vector<std::uint64_t> checksums_;                  // by segment
   std::optional<Version> pending_;
 };

@@ -28,7 +28,7 @@ struct MicroBatchResult {
 // time; one per compute thread.
 class Workspace {
  public:
-  // Ends the process if the memory cannot be had.
+  // Throws std::bad_alloc as the standard containers do.
   explicit Workspace(std::size_t floats, std::uint32_t sequences);
   ~Workspace();
   Workspace(const Workspace&) = delete;

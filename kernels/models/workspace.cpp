@@ -1,6 +1,7 @@
 #include <sys/mman.h>
 
-#include "core/base/check.h"
+#include <new>
+
 #include "kernels/models/model.h"
 
 namespace starling::kernels {
@@ -13,8 +14,7 @@ Workspace::Workspace(std::size_t floats, std::uint32_t sequences)
   // takes no memory.
   mapped_ = (floats * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  STARLING_CHECK_MSG(mapping_ != MAP_FAILED,
-                     "no memory for a workspace of " << mapped_ << " bytes");
+  if (mapping_ == MAP_FAILED) throw std::bad_alloc();
   auto address = reinterpret_cast<std::uintptr_t>(mapping_);
   address = (address + kHugePage - 1) / kHugePage * kHugePage;
   data_ = reinterpret_cast<float*>(address);

@@ -12,6 +12,42 @@ double clip_factor(double norm, double clip) {
   return std::min(1.0, clip / (norm + 1e-6));
 }
 
+namespace {
+
+// An unevaluated sum of two doubles.
+struct Pair {
+  double high = 0, low = 0;
+};
+
+// Exact (Dekker, Numerische Mathematik 18, 1971), but for what lies below the smallest double.
+Pair product(double a, double b) {
+  constexpr double kSplit = 134217729;  // 2^27 + 1
+  const auto upper = [](double x) {
+    const double scaled = kSplit * x;
+    return scaled - (scaled - x);
+  };
+  const double high = a * b, a1 = upper(a), a2 = a - a1, b1 = upper(b), b2 = b - b1;
+  return {high, ((a1 * b1 - high) + a1 * b2 + a2 * b1) + a2 * b2};
+}
+
+Pair product(const Pair& a, const Pair& b) {
+  const Pair most = product(a.high, b.high);
+  const double low = most.low + (a.high * b.low + a.low * b.high);
+  const double high = most.high + low;
+  return {high, low - (high - most.high)};
+}
+
+}  // namespace
+
+double power(double base, std::uint64_t exponent) {
+  Pair result{1, 0}, square{base, 0};
+  for (; exponent > 0; exponent >>= 1) {
+    if (exponent & 1) result = product(result, square);
+    if (exponent > 1) square = product(square, square);
+  }
+  return result.high + result.low;
+}
+
 unsigned moments(OptimizerKind kind) {
   return kind == OptimizerKind::kSgd ? 1 : 2;
 }
@@ -24,13 +60,12 @@ void adamw(const OptimizerSpec& spec, const StepScale& scale, bool decay,
   STARLING_CHECK(m.size() == n);
   STARLING_CHECK(v.size() == n);
   // Constants in double, rounded once; everything below is float.
-  const double t = static_cast<double>(scale.t);
   const auto clip = static_cast<float>(scale.clip_scale);
   const auto b1 = static_cast<float>(spec.beta1), c1 = static_cast<float>(1 - spec.beta1);
   const auto b2 = static_cast<float>(spec.beta2), c2 = static_cast<float>(1 - spec.beta2);
   const auto eps = static_cast<float>(spec.epsilon);
-  const auto step = static_cast<float>(scale.rate / (1 - std::pow(spec.beta1, t)));
-  const auto root = static_cast<float>(1 / std::sqrt(1 - std::pow(spec.beta2, t)));
+  const auto step = static_cast<float>(scale.rate / (1 - power(spec.beta1, scale.t)));
+  const auto root = static_cast<float>(1 / std::sqrt(1 - power(spec.beta2, scale.t)));
   const auto keep = static_cast<float>(decay ? 1 - scale.rate * spec.weight_decay : 1.0);
   const float* __restrict gp = gradient.data();
   float* __restrict wp = w.data();

@@ -20,6 +20,10 @@ struct StepScale {
 // min(1, clip / (norm + 1e-6)); 1 if clip is 0, which means no clipping.
 double clip_factor(double norm, double clip);
 
+// base^exponent in twice a double's precision, rounded once: the same bits whatever mathematical
+// library a machine has. base is in [0, 1].
+double power(double base, std::uint64_t exponent);
+
 // Arrays of moments that the optimizer keeps per parameter: 2 (Adam, AdamW: m, v) or 1 (SGD: buf).
 // All start at zero.
 unsigned moments(OptimizerKind kind);

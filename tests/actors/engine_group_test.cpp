@@ -157,6 +157,8 @@ class Run {
   // No checkpoints in these runs.
   void execute(const elastic::leader_command::Store&) { FAIL("a checkpoint"); }
   void execute(const elastic::leader_command::Tidy&) { FAIL("a checkpoint"); }
+  void execute(const elastic::coordinator_command::Fail& c) { FAIL(c.reason); }
+  void execute(const elastic::coordinator_command::RefuseJob&) { FAIL("another job"); }
   void execute(const elastic::coordinator_command::SendWorker& c) {
     if (!workers_[c.to.nonce - 1]->over()) workers_[c.to.nonce - 1]->hear(c.body);
   }

@@ -90,7 +90,7 @@ class EngineRig {
     options.join.job_hash = job_hash(setup->job);
     options.join.fingerprint = setup->fingerprint;
     EngineCalls calls;
-    calls.to_coordinators = [this](const Message& m) { on_said(m); };
+    calls.to_coordinators = [this](const Message& m, std::optional<std::uint32_t>) { on_said(m); };
     calls.compute = [this](ComputeOrder order) { on_order(std::move(order)); };
     calls.post = [this](MeshEvent e) { post([e](Engine& driven) { driven.on_mesh(e); }); };
     calls.over = [this](const elastic::worker_command::Exit& exit) { over = exit; };

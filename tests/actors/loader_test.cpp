@@ -10,7 +10,7 @@
 namespace starling::actors {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(10);  // only a failing test waits that long
+constexpr auto kPatience = std::chrono::seconds(60);  // only a failing test waits that long
 
 using Place = std::pair<Version, MicroBatch>;
 

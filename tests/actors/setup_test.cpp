@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <new>
 #include <random>
+#include <stdexcept>
 
 #include "kernels/grid/accumulators.h"
 
@@ -48,6 +50,7 @@ Result<Batch> source(std::uint64_t step, MicroBatch m) {
 
 TEST_CASE("setup: the first exponents let the first step's gradients onto the grid") {
   Job job;
+  job.steps = 1;
   job.micro_batches = kMicroBatches;
   const auto setup = set_up(job, std::make_shared<Noise>(), source, Digest{}).value();
   kernels::Accumulators accumulators(*setup->layout, kMicroBatches);
@@ -59,6 +62,66 @@ TEST_CASE("setup: the first exponents let the first step's gradients onto the gr
     if (m == 0) CHECK(side_entries == 0);  // the one that they were taken from
   }
   CHECK(side_entries < setup->layout->blocks() * kMicroBatches / 50);
+}
+
+// What a job file would be refused for.
+TEST_CASE("setup: a job that a program has made keeps the rules of job files") {
+  const auto why = [](const Job& job) {
+    const auto setup = set_up(job, std::make_shared<Noise>(), source, Digest{});
+    return setup ? "none" : setup.error().text();
+  };
+  Job job;
+  CHECK(why(job) == "steps must be an integer from 1 to 4294967295, is 0; [job].steps");
+  job.steps = 1;
+  CHECK(why(job) == "none");
+  job.optimizer.peak_rate = -5;
+  CHECK(why(job).find("peak_rate must be a number above 0") == 0);
+  job.optimizer.peak_rate = 1;
+  job.lease_ms = 0;
+  CHECK(why(job).find("lease_ms must be an integer from 10") == 0);
+}
+
+TEST_CASE("setup: a model or data that throws is an error with its text") {
+  struct Thrower : Noise {
+    Result<kernels::MicroBatchResult> forward_backward(std::span<const float>, const Batch&,
+                                                       kernels::Workspace&,
+                                                       std::span<float>) const override {
+      throw std::runtime_error("my own complaint");
+    }
+  };
+  Job job;
+  job.steps = 1;
+  const auto model = set_up(job, std::make_shared<Thrower>(), source, Digest{});
+  REQUIRE(!model);
+  CHECK(model.error().code() == Code::kBadInput);
+  CHECK(model.error().text() == "exception while setting up the model: my own complaint");
+  const auto data = set_up(
+      job, std::make_shared<Noise>(),
+      [](std::uint64_t, MicroBatch) -> Result<Batch> { throw std::bad_alloc(); }, Digest{});
+  REQUIRE(!data);
+  CHECK(data.error().code() == Code::kUnavailable);
+  CHECK(data.error().text() == "out of memory while setting up the model");
+}
+
+// Owners and replicas compute the update each for itself, so who computes it otherwise must not get
+// in. Method: another optimizer stands for one that has other bits.
+TEST_CASE("setup: the fingerprint covers what makes state of gradients") {
+  Job job;
+  job.steps = 100;
+  job.micro_batches = kMicroBatches;
+  const auto of = [](const Job& j) {
+    return set_up(j, std::make_shared<Noise>(), source, Digest{}).value();
+  };
+  const auto setup = of(job);
+  CHECK(of(job)->fingerprint == setup->fingerprint);
+  Job other = job;
+  other.optimizer.beta2 = 0.96;
+  CHECK(of(other)->fingerprint != setup->fingerprint);
+  other = job;
+  other.optimizer.clip = 0.5;
+  CHECK(of(other)->fingerprint != setup->fingerprint);
+  CHECK(setup->fingerprint_text.find("probe of steps") != std::string::npos);
+  CHECK(setup->fingerprint_text.find("starling ") != std::string::npos);
 }
 
 }  // namespace starling::actors

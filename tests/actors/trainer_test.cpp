@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <new>
+#include <stdexcept>
 
 #include "actors/system.h"
 #include "actors/worker/loader.h"
@@ -12,8 +14,9 @@
 namespace starling::actors {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(10);  // only a failing test waits that long
+constexpr auto kPatience = std::chrono::seconds(60);  // only a failing test waits that long
 constexpr MicroBatch kMicroBatches = 8, kNoData = 6, kNoPass = 7;
+constexpr MicroBatch kThrows = 8, kNoMemory = 9, kDataThrows = 10;  // of no step
 
 using Place = std::pair<Version, MicroBatch>;
 
@@ -67,6 +70,8 @@ class Gated : public kernels::Model {
                                                      kernels::Workspace&,
                                                      std::span<float> gradient) const override {
     gate_.pass({batch.draw.step, batch.draw.micro_batch});
+    if (batch.draw.micro_batch == kThrows) throw std::runtime_error("my own complaint");
+    if (batch.draw.micro_batch == kNoMemory) throw std::bad_alloc();
     if (batch.draw.micro_batch == kNoPass) return Error(Code::kBadInput, "does not fit");
     std::fill_n(gradient.begin(), 8, 1.0f);
     return kernels::MicroBatchResult{double(batch.draw.micro_batch), 3, true};
@@ -78,6 +83,7 @@ class Gated : public kernels::Model {
 };
 
 Result<Batch> source(std::uint64_t step, MicroBatch m) {
+  if (m == kDataThrows) throw std::runtime_error("no more of it");
   if (m == kNoData) return Error(Code::kBadInput, "no such data");
   Batch batch;
   batch.sequences = 1;
@@ -160,6 +166,23 @@ TEST_CASE("trainer: every micro-batch of an order is computed, added and told, i
   }
   CHECK(rig.gate.begins({{4, 2}, {4, 0}, {4, 5}}));
   CHECK(rig.engine->accumulators().done() == std::vector<MicroBatch>{0, 2, 5});
+}
+
+// An application's model, or its data: nobody else would tell, and all would wait for ever.
+TEST_CASE("trainer: what a model or its data throws is told as an error of that micro-batch") {
+  Rig rig;
+  rig.order(4, {kThrows, kNoMemory, kDataThrows, 0});
+  auto c = rig.computed();
+  CHECK(c.row.micro_batch == kThrows);
+  CHECK(c.error == "exception while computing micro-batch 8 of step 4: my own complaint");
+  CHECK(c.error_code == Code::kBadInput);
+  c = rig.computed();
+  CHECK(c.error == "out of memory while computing micro-batch 9 of step 4");
+  CHECK(c.error_code == Code::kUnavailable);
+  c = rig.computed();
+  CHECK(c.error == "exception while loading micro-batch 10 of step 4: no more of it");
+  c = rig.computed();
+  CHECK(c.error.empty());
 }
 
 // An order can pass the word that a micro-batch of it is done.

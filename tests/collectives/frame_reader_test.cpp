@@ -23,6 +23,29 @@ Bytes wire_bytes() {
   return bytes;
 }
 
+constexpr AeadKey kKey{1, 2, 3};
+
+// The same on a connection with keys: each part of a frame is followed by its tag.
+Bytes sealed_bytes(FrameSeal seal) {
+  const Bytes plain = wire_bytes();
+  Aead aead(kKey, Aead::Way::kSeal);
+  Bytes bytes;
+  const ByteView all = plain;
+  for (const ByteView part : {all.first(sizeof(FrameHeader)), all.subspan(sizeof(FrameHeader))}) {
+    Bytes out(part.begin(), part.end());
+    aead.begin();
+    if (seal == FrameSeal::kSecret) {
+      aead.crypt(part, out.data());
+    } else {
+      aead.cover(part);
+    }
+    const AeadTag tag = aead.tag();
+    bytes.insert(bytes.end(), out.begin(), out.end());
+    bytes.insert(bytes.end(), tag.begin(), tag.end());
+  }
+  return bytes;
+}
+
 struct Read {
   FrameReader::End end;
   std::size_t frames = 0;
@@ -30,12 +53,13 @@ struct Read {
 };
 
 // What a reader makes of these bytes, with nothing behind them.
-Read read(const Bytes& bytes) {
+Read read(const Bytes& bytes, FrameSeal seal = FrameSeal::kPlain) {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
   const Fd near(ends[0]), far(ends[1]);
   REQUIRE(::send(near.get(), bytes.data(), bytes.size(), 0) == ssize_t(bytes.size()));
   FrameReader reader(std::make_shared<BufferPool>(), kWireBytesMax);
+  reader.open({seal, {}, kKey});
   Read result{};
   const auto deliver = [&](const Frame&) { return ++result.frames > 0; };
   do {
@@ -53,13 +77,35 @@ TEST_CASE("a whole frame is delivered once") {
   CHECK(whole.frames == 1);
 }
 
+TEST_CASE("a whole frame under a key is delivered once, and once only") {
+  for (const FrameSeal seal : {FrameSeal::kTagged, FrameSeal::kSecret}) {
+    Bytes frame = sealed_bytes(seal);
+    const Read whole = read(frame, seal);
+    CHECK(whole.end == FrameReader::End::kNothingMore);
+    CHECK(whole.frames == 1);
+    const Bytes again = frame;
+    frame.insert(frame.end(), again.begin(), again.end());
+    const Read twice = read(frame, seal);
+    CHECK(twice.end == FrameReader::End::kError);
+    CHECK(twice.frames == 1);
+  }
+}
+
 TEST_CASE("a bit that flips anywhere in a frame is found at once, in its length too") {
-  const Bytes frame = wire_bytes();
+  FrameSeal seal = FrameSeal::kPlain;
+  SUBCASE("with a checksum") {}
+  SUBCASE("with tags") {
+    seal = FrameSeal::kTagged;
+  }
+  SUBCASE("encrypted") {
+    seal = FrameSeal::kSecret;
+  }
+  const Bytes frame = seal == FrameSeal::kPlain ? wire_bytes() : sealed_bytes(seal);
   for (std::size_t bit = 0; bit < 8 * frame.size(); ++bit) {
     CAPTURE(bit);
     Bytes damaged = frame;
     damaged[bit / 8] = static_cast<std::uint8_t>(damaged[bit / 8] ^ (1u << (bit % 8)));
-    const Read found = read(damaged);
+    const Read found = read(damaged, seal);
     CHECK(found.end == FrameReader::End::kError);
     CHECK(found.frames == 0);
     CHECK_FALSE(found.error.empty());

@@ -1,10 +1,15 @@
 #include "collectives/tcp/handshake.h"
 
 #include <doctest/doctest.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <optional>
+#include <thread>
 
 #include "collectives/tcp/socket.h"
 #include "tests/collectives/node.h"
@@ -15,8 +20,15 @@ namespace {
 using Told = Node::Told;
 
 EpochSecret secret_of(const Epoch& epoch, Rank self) {
-  EpochSecret secret{epoch.options.job, epoch.options.epoch, epoch.options.key, self, {}};
-  for (const MeshPeer& peer : epoch.options.peers) secret.members.push_back(peer.who);
+  EpochSecret secret;
+  secret.job = epoch.options.job;
+  secret.epoch = epoch.options.epoch;
+  secret.key = epoch.options.key;
+  secret.self = self;
+  for (const MeshPeer& peer : epoch.options.peers) {
+    secret.members.push_back(peer.who);
+    secret.seals.push_back(seal_of(epoch.options.seal, peer.host));
+  }
   return secret;
 }
 
@@ -82,17 +94,95 @@ TEST_CASE("handshake: both MACs need the key and cover roles, nonces and names")
 
   using Change = void (*)(Hello&);
   const Change changes[] = {
-      [](Hello& h) { ++h.magic; },          [](Hello& h) { ++h.job[0]; },
-      [](Hello& h) { ++h.epoch.counter; },  [](Hello& h) { ++h.epoch.term; },
-      [](Hello& h) { h.from = 1; },         [](Hello& h) { h.from = 2; },
-      [](Hello& h) { h.from = 99; },        [](Hello& h) { h.to = 1; },
-      [](Hello& h) { ++h.from_who.nonce; }, [](Hello& h) { ++h.to_who.nonce; }};
+      [](Hello& h) { ++h.prefix.magic; }, [](Hello& h) { ++h.prefix.version; },
+      [](Hello& h) { ++h.job[0]; },       [](Hello& h) { ++h.epoch.counter; },
+      [](Hello& h) { ++h.epoch.term; },   [](Hello& h) { h.from = 1; },
+      [](Hello& h) { h.from = 2; },       [](Hello& h) { h.from = 99; },
+      [](Hello& h) { h.to = 1; },         [](Hello& h) { ++h.from_who.nonce; },
+      [](Hello& h) { ++h.to_who.nonce; }};
   for (const Change change : changes) {
     Hello other = hello;
     change(other);
     CHECK(!hello_fits(acceptor, other));
     CHECK(!make_proof(dialler, other, answer).has_value());
   }
+  // How frames are sealed, and the halves of the key exchange, are what both have seen.
+  Hello weaker = hello;
+  weaker.prefix.seal = FrameSeal::kPlain;
+  Hello exchanged = hello;
+  exchanged.exchange[3] ^= 1;
+  for (const Hello& other : {weaker, exchanged})
+    CHECK(!make_proof(dialler, hello, make_answer(acceptor, other)).has_value());
+  Answer meek = answer;
+  meek.prefix.seal = FrameSeal::kPlain;
+  CHECK(!make_proof(dialler, hello, meek).has_value());
+}
+
+TEST_CASE("handshake: both ends have the same keys, one for each way, and nobody else has") {
+  for (const SealRule rule : {SealRule::kOn, SealRule::kAuto}) {
+    Epoch epoch(3);
+    epoch.options.seal = rule;
+    const EpochSecret dialler = secret_of(epoch, 0), acceptor = secret_of(epoch, 2);
+    const Hello hello = make_hello(dialler, 2);
+    const Answer answer = make_answer(acceptor, hello);
+    const auto there = dialler_keys(dialler, hello, answer);
+    const auto here = acceptor_keys(acceptor, hello, answer);
+    REQUIRE(there.has_value());
+    REQUIRE(here.has_value());
+    CHECK(there->seal == (rule == SealRule::kOn ? FrameSeal::kSecret : FrameSeal::kTagged));
+    CHECK(here->seal == there->seal);
+    CHECK(here->receive == there->send);
+    CHECK(here->send == there->receive);
+    CHECK(here->send != here->receive);
+    const auto later = dialler_keys(dialler, hello, make_answer(acceptor, hello));
+    CHECK(later->send != there->send);
+    // Who knows the epoch's key and has recorded the handshake, but took no part in it.
+    if (rule == SealRule::kOn)
+      CHECK(dialler_keys(secret_of(epoch, 0), hello, answer)->send != there->send);
+  }
+}
+
+TEST_CASE("handshake: between machines frames are encrypted, on one machine they are tagged") {
+  CHECK(seal_of(SealRule::kAuto, "127.0.0.1") == FrameSeal::kTagged);
+  CHECK(seal_of(SealRule::kAuto, "::1") == FrameSeal::kTagged);
+  CHECK(seal_of(SealRule::kAuto, "10.0.0.7") == FrameSeal::kSecret);
+  CHECK(seal_of(SealRule::kOn, "127.0.0.1") == FrameSeal::kSecret);
+  CHECK(seal_of(SealRule::kOff, "10.0.0.7") == FrameSeal::kPlain);
+}
+
+// Whoever speaks another version is told so at once, and tells it.
+TEST_CASE("listener: another version of the protocol is answered with this one's") {
+  Epoch epoch(2);
+  Raw raw(epoch.listeners[1]->port());
+  Hello hello = make_hello(secret_of(epoch, 0), 1);
+  hello.prefix.version = 77;
+  raw.write(hello.prefix);
+  Prefix answer;
+  REQUIRE(raw.read(answer));
+  CHECK(answer.magic == Prefix::kMagic);
+  CHECK(answer.version == Prefix::kVersion);
+  CHECK(raw.closed());
+  CHECK(epoch.listeners[1]->counters().last_refusal.find("it speaks version 77") !=
+        std::string::npos);
+}
+
+TEST_CASE("mesh: a peer of another version is named at once, with both versions") {
+  Epoch epoch(2);
+  epoch.options.connect_timeout = std::chrono::hours(1);
+  epoch.options.local_sockets = false;
+  auto bound = listen_tcp("127.0.0.1", 0);
+  REQUIRE(bound.has_value());
+  epoch.options.peers[1].port = bound.value().port;
+  Node node(epoch.of(0), *epoch.listeners[0]);
+  node.mesh->start();
+  pollfd ready{bound.value().socket.get(), POLLIN, 0};
+  REQUIRE(poll(&ready, 1, 10'000) == 1);
+  const Fd peer(accept4(bound.value().socket.get(), nullptr, nullptr, 0));
+  Prefix other;
+  other.version = 9;
+  REQUIRE(send(peer.get(), &other, sizeof other, MSG_NOSIGNAL) == ssize_t{sizeof other});
+  node.wait([](const Told& t) { return t.broken.has_value(); });
+  CHECK(node.told().broken->second.find("it speaks version 9") != std::string::npos);
 }
 
 // P8: whoever does not know the key ends in the handshake, whatever it sends, and the epoch that
@@ -168,6 +258,41 @@ TEST_CASE("listener: waiting sockets are bounded in number, the oldest gives way
   CHECK(listener->counters().evicted == 3);
 }
 
+// A listening socket stays readable as long as somebody waits in its backlog, so that asking it
+// again and again would take a core for nothing.
+TEST_CASE("listener: without files to open it waits instead of spinning, and goes on when it can") {
+  const auto listener = open_listener();
+  std::optional<Raw> client(listener->port());
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (listener->counters().accepted == 0) REQUIRE(std::chrono::steady_clock::now() < until);
+  client.reset();  // so that there is nobody who could give a file up
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit tight = before;
+  Fd dialling(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));  // its file is there already
+  const Fd last(dup(dialling.get()));
+  tight.rlim_cur = static_cast<rlim_t>(last.get()) + 1;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(listener->port());
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  std::vector<Fd> fill;  // numbers below that are free
+  for (int fd = dup(dialling.get()); fd >= 0; fd = dup(dialling.get())) fill.emplace_back(fd);
+  const int connected =
+      connect(dialling.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  while (listener->counters().paused == 0 && std::chrono::steady_clock::now() < until) {
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(350));
+  const std::uint64_t paused = listener->counters().paused;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(connected == 0);
+  CHECK(paused >= 1);
+  CHECK(paused <= 1 + (std::chrono::steady_clock::now() - until + std::chrono::seconds(10)) /
+                          std::chrono::milliseconds(100));
+  while (listener->counters().accepted < 2) REQUIRE(std::chrono::steady_clock::now() < until);
+}
+
 TEST_CASE("listener: an address that cannot be bound is bad input") {
   const auto first = open_listener();
   ListenerOptions options;
@@ -194,8 +319,8 @@ TEST_CASE("mesh: a stranger under a peer's local name does not keep it from stan
 
 TEST_CASE("mesh: P8, with another key or epoch it does not stand, and says why") {
   Epoch epoch(2);
-  epoch.options.connect_timeout = std::chrono::milliseconds(1000);
-  epoch.options.handshake_timeout = std::chrono::milliseconds(400);
+  epoch.options.connect_timeout = std::chrono::milliseconds(4000);
+  epoch.options.handshake_timeout = std::chrono::milliseconds(1500);
   MeshOptions other = epoch.of(1);
   const char* says = nullptr;
   SUBCASE("key") {
@@ -219,6 +344,7 @@ TEST_CASE("mesh: P8, with another key or epoch it does not stand, and says why")
 // Behind the handshake the peer is a member, but its bytes are still checked.
 TEST_CASE("mesh: bytes that are no frame, and frames with a wrong checksum, break the connection") {
   Epoch epoch(2);
+  epoch.options.seal = SealRule::kOff;
   Node node(epoch.of(1), *epoch.listeners[1]);
   node.mesh->start();
   const EpochSecret secret = secret_of(epoch, 0);
@@ -233,7 +359,7 @@ TEST_CASE("mesh: bytes that are no frame, and frames with a wrong checksum, brea
   CHECK(admitted == kAdmit);
   node.wait([](const Told& t) { return t.connected; });
 
-  FrameHeader header = sealed({}, share(Bytes(8)));
+  FrameHeader header = checked({}, share(Bytes(8)));
   const char* says = nullptr;
   SUBCASE("no magic") {
     header.magic = 1;
@@ -259,7 +385,7 @@ TEST_CASE("mesh: bytes that are no frame, and frames with a wrong checksum, brea
   SUBCASE("a frame after LEFT ends the connection quietly") {
     FrameHeader left;
     left.kind = FrameKind::kLeft;
-    raw.write(sealed(left, {}));
+    raw.write(checked(left, {}));
   }
   raw.write(header);
   raw.write(std::uint64_t{0});

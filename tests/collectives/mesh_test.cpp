@@ -48,6 +48,12 @@ TEST_CASE("mesh: frames arrive whole and in the order of their connection") {
   SUBCASE("TCP") {
     epoch.options.local_sockets = false;
   }
+  SUBCASE("encrypted") {
+    epoch.options.seal = SealRule::kOn;
+  }
+  SUBCASE("without keys") {
+    epoch.options.seal = SealRule::kOff;
+  }
   epoch.connect();
   std::mt19937 random(3);
   constexpr Version kFrames = 60;
@@ -89,7 +95,7 @@ TEST_CASE("mesh: a dial that comes before the plan is answered when the plan is 
   Epoch epoch(2);
   epoch.make();
   epoch.nodes[0]->mesh->start();
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (epoch.listeners[1]->counters().accepted == 0)
     REQUIRE(std::chrono::steady_clock::now() < until);
   epoch.nodes[1]->mesh->start();
@@ -156,6 +162,7 @@ TEST_CASE("mesh: R9, after a stop at any moment no callback runs") {
     CAPTURE(round);
     Epoch epoch(3);
     epoch.options.local_sockets = round % 2 == 0;
+    if (round % 3 == 0) epoch.options.seal = SealRule::kOn;
     epoch.make([](Node& node, Rank from, Frame& frame) {
       if (frame.header.version > 0)
         node.mesh->send(from, record_header(frame.header.version - 1), frame.payload);
@@ -183,6 +190,9 @@ TEST_CASE("mesh: R1, who leaves by a switch flushes, and its end is no break") {
   }
   SUBCASE("TCP") {
     epoch.options.local_sockets = false;
+  }
+  SUBCASE("encrypted") {
+    epoch.options.seal = SealRule::kOn;
   }
   epoch.connect();
   for (Rank r = 0; r < 3; ++r) {

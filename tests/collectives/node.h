@@ -63,7 +63,7 @@ class Node {
   void wait(What what) {
     std::unique_lock lock(mutex_);
     const bool in_time =
-        changed_.wait_for(lock, std::chrono::seconds(10), [&] { return what(told_); });
+        changed_.wait_for(lock, std::chrono::seconds(60), [&] { return what(told_); });
     REQUIRE(in_time);
   }
   Told told() {

@@ -32,7 +32,7 @@ TEST_CASE("session: R1, this version passes, the next waits, any other ends the 
   CHECK(session.waiting() == 2);
   CHECK(text(session.on_frame(1, frame_of(6))) == "error");
   CHECK(text(session.on_frame(1, frame_of(9))) == "error");
-  CHECK(text(session.advance(8)) == "2:8 1:8 ");
+  CHECK(text(session.set_version(8)) == "2:8 1:8 ");
   CHECK(session.waiting() == 0);
   CHECK(text(session.on_frame(2, frame_of(7))) == "error");
   CHECK(text(session.on_frame(2, frame_of(9))) == "");
@@ -45,7 +45,7 @@ TEST_CASE("session: a joiner learns the version from the first gather frame, the
   CHECK(text(session.on_frame(0, frame_of(5, FrameKind::kGather))) == "0:5 1:5 ");
   CHECK(session.version() == 5);
   CHECK(session.waiting() == 1);
-  CHECK(text(session.advance(6)) == "2:6 ");
+  CHECK(text(session.set_version(6)) == "2:6 ");
 
   Session misled(3, kNoVersion);
   CHECK(text(misled.on_frame(1, frame_of(3))) == "");
@@ -68,7 +68,7 @@ TEST_CASE("session: what waits is bounded in number and bytes") {
   Session room(2, 0, limits);
   for (Version v = 1; v < 5; ++v) {
     CHECK(text(room.on_frame(1, frame_of(v, FrameKind::kVote, 80))) == "");
-    CHECK(room.advance(v).has_value());
+    CHECK(room.set_version(v).has_value());
   }
 }
 

@@ -1,3 +1,6 @@
+// What `starling audit` proves and refutes, over one good run that each case changes.
+// Long because its cases share that run and its helpers.
+
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -201,6 +204,58 @@ TEST_CASE("audit: P1 is not shown by a run that did not end well") {
   const auto failed = changed(
       [](Lines& l) { l.back() = R"({"t":1,"ev":"failed","code":4,"reason":"state lost"})"; });
   check_only(failed, "P1", Verdict::kUnproven, "failed at version 6 with exit code 4 (state lost)");
+}
+
+// Goal: a file that is known to lack lines does not accuse the run, and does not acquit it.
+TEST_CASE("audit: what is missing in a file that says so is not shown, what is wrong is refuted") {
+  const char* gaps[] = {R"({"t":1,"ev":"dropped","lines":2,"why":"no space"})",
+                        R"({"t":1,"ev":"continued","coordinator":"coordinator-1","cut_bytes":3})"};
+  for (const char* gap : gaps) {
+    CAPTURE(gap);
+    const auto with = [&](auto change) {
+      return changed([&](Lines& l) {
+        change(l);
+        l.insert(l.begin() + 6, gap);
+      });
+    };
+    const History lacking = with([](Lines& l) { l.erase(l.begin() + 6, l.begin() + 8); });
+    check_only(lacking, "P1", Verdict::kUnproven,
+               "incomplete: step 1 follows, step 0 is not there");
+    check_only(with([](Lines& l) { l.erase(l.begin() + 9); }), "P2", Verdict::kUnproven,
+               "incomplete: step 1 has no ledger");
+    check_only(with(edit(9, "[1,2]", "[1,7]")), "P2", Verdict::kRefuted, "by worker 7");
+    for (const Finding& finding : audit(with([](Lines&) {})))
+      CHECK(finding.verdict == Verdict::kHeld);  // nothing was lost that anybody needs
+  }
+}
+
+// Goal: what no coordinator was told alone, all of them show together.
+TEST_CASE("audit: files of one run are taken together") {
+  const auto part = [](std::size_t from, std::size_t to, const char* name) {
+    return changed([&](Lines& l) {
+      l.erase(l.begin() + static_cast<std::ptrdiff_t>(from),
+              l.begin() + static_cast<std::ptrdiff_t>(to));
+      edit(0, "\"data\"", "\"coordinator\":\"" + std::string(name) + "\",\"data\"")(l);
+    });
+  };
+  const History early = part(13, 23, "coordinator-0"), late = part(1, 10, "coordinator-1");
+  CHECK(finding_of(early, "P1").verdict == Verdict::kUnproven);
+  CHECK(has(finding_of(late, "P1").text, "this is what coordinator-1 was told"));
+  const auto together = merge({late, early});
+  REQUIRE(together);
+  for (const Finding& finding : audit(together.value())) {
+    CAPTURE(finding.text);
+    CHECK(finding.verdict == Verdict::kHeld);
+  }
+  CHECK(together.value().lost.size() == 1);
+  // Two stories of one step are refuted, and both places are named.
+  auto other = late;
+  other.steps.front().norm = 7;
+  const auto refuted = merge({late, early, other});
+  REQUIRE(refuted);
+  CHECK(has(finding_of(refuted.value(), "P1").text, "of file 3: two records of step"));
+  other.start.job["job.seed"] = "10";
+  CHECK(has(merge({late, other}).error().text(), "file 2 is of another job"));
 }
 
 TEST_CASE("audit: P2 refuted") {

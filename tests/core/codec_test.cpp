@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/base/hash.h"
 #include "core/wire/limits.h"
 #include "core/wire/seal.h"
 #include "tests/core/wire_samples.h"
@@ -50,6 +51,46 @@ TEST_CASE("codec: every entry of the log comes back as it was written") {
       REQUIRE_MESSAGE(read, read.error().text());
       CHECK(same(read.value(), written));
     }
+}
+
+TEST_CASE("codec: every state of the group comes back as it was written, or its damage is found") {
+  for (std::uint64_t seed = base_seed(); seed < base_seed() + 300; ++seed) {
+    CAPTURE(seed);
+    const GroupState written = Maker(seed).group();
+    Bytes bytes = encode_group(written);
+    const auto read = decode_group(bytes);
+    REQUIRE_MESSAGE(read, read.error().text());
+    CHECK(same(read.value(), written));
+    CHECK(encode_group(read.value()) == bytes);
+    CHECK(!decode_entry(bytes));
+    // Damage that the checksum does not see is an error or another state, never a crash.
+    const auto payload = unseal(SealKind::kGroup, bytes);
+    REQUIRE(payload);
+    Bytes damaged(payload.value().begin(), payload.value().end());
+    for (std::uint64_t k = 0; k < 20; ++k)
+      damaged[mix64(seed, k) % damaged.size()] ^= static_cast<std::uint8_t>(1 << k % 8);
+    (void)decode_group(seal(SealKind::kGroup, damaged));
+    bytes[mix64(seed) % bytes.size()] ^= 4;
+    CHECK(!decode_group(bytes));
+  }
+}
+
+// Goal: what a process says at its end is sent whatever its length. Method: every message that has a
+// reason, with one that is too long.
+TEST_CASE("codec: a reason that is too long is cut, not a crash of its sender") {
+  const std::string text(limits::kLineBytes + 100, 'x');
+  const auto comes_back_cut = [](Message body, auto reason_of) {
+    Envelope sent = Maker(3).envelope(0);
+    sent.body = std::move(body);
+    const auto received = decode(encode(sent));
+    REQUIRE(received);
+    CHECK(reason_of(received.value().body).size() == limits::kLineBytes);
+  };
+  comes_back_cut(Death{{1, 2}, WorkPhase::kApply, text},
+                 [](const Message& m) { return std::get<Death>(m).reason; });
+  comes_back_cut(Refused{text}, [](const Message& m) { return std::get<Refused>(m).reason; });
+  comes_back_cut(Unloadable{7, text},
+                 [](const Message& m) { return std::get<Unloadable>(m).reason; });
 }
 
 // ZeroMQ's small frames start anywhere.

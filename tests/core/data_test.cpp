@@ -288,6 +288,25 @@ TEST_CASE("a micro-batch is its samples, and the seed decides which") {
   CHECK(Dataset::open(job).value()->micro_batch(5, 2).value().tokens != batch.tokens);
 }
 
+// What the identity of large data does not see.
+TEST_CASE("the content of large data sees every byte") {
+  Bytes large((64u << 20) + 4096);
+  CHECK(!is_known_whole(large));
+  CHECK(is_known_whole(ByteView(large).first(64u << 20)));
+  const auto content = [&] { return content_of(large, [] { return true; }).value(); };
+  const Digest identity = identity_of(large), before = content();
+  const std::size_t unseen = (1u << 20) + (65u << 10);  // between the first MiB and the next piece
+  large[unseen] ^= 1;
+  CHECK(identity_of(large) == identity);
+  CHECK(content() != before);
+  large[unseen] ^= 1;
+  CHECK(content() == before);
+  CHECK(content_of(ByteView(large).first(large.size() - 1), [] { return true; }) != before);
+  int pieces = 0;
+  CHECK(!content_of(large, [&] { return ++pieces < 3; }).has_value());
+  CHECK(pieces == 3);
+}
+
 TEST_CASE("the identity sees content and size") {
   const Folder folder;
   std::map<Digest, std::string> seen;

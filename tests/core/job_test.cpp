@@ -104,10 +104,59 @@ TEST_CASE("a formatted job keeps awkward numbers and texts") {
   job.optimizer.epsilon = 5e-324;
   job.optimizer.clip = 0;
   job.shares = ShareRule::kEqual;
+  job.seal = SealRule::kOn;
   job.data.extensions = {"", ".\"\\\x01\xc3\xa9"};
   const auto again = parse_job(format_job(job), "");
   REQUIRE_MESSAGE(again, again.error().text());
   CHECK(again.value() == job);
+}
+
+TEST_CASE("an unknown key is said before a missing one, which it may mean") {
+  const std::string text = replaced(kGood, "peak_rate = 1e-3", "learning_rate = 1e-3");
+  CHECK(error_of(text) ==
+        "unknown key `learning_rate`, here it is `peak_rate` in [optimizer]; "
+        "[optimizer].learning_rate, line 13");
+  CHECK(error_of(replaced(kGood, "peak_rate = 1e-3\n", "")) ==
+        "peak_rate is missing; [optimizer].peak_rate, line 11");
+  CHECK(error_of(replaced(kGood, "kind = \"gpt\"\nlayers = 2", "layer = 2"))
+            .find("unknown key `layer`, did you mean `layers`?") == 0);
+}
+
+TEST_CASE("a job that a program has made is checked as a file is, without lines nobody wrote") {
+  Job job = parse_job(kGood, ".").value();
+  CHECK(validate(job));
+  job.steps = 0;
+  CHECK(validate(job).error().text() ==
+        "steps must be an integer from 1 to 4294967295, is 0; [job].steps");
+  job = Job{};
+  CHECK(!validate(job));
+  job.steps = 1;
+  CHECK(validate_training(job));
+  job.optimizer.clip = std::numeric_limits<double>::quiet_NaN();
+  const std::string why = validate_training(job).error().text();
+  CHECK_MESSAGE(why.find("clip must be a number from 0") == 0, why);
+}
+
+TEST_CASE("jobs whose states differ: the keys are named, and a changed rate can be accepted") {
+  const Job job = parse_job(kGood, ".").value();
+  Job other = job;
+  CHECK(state_differences(job, other).empty());
+  other.steps += 1;
+  other.lease_ms += 1;
+  other.optimizer.schedule_steps = job.steps;
+  CHECK(state_differences(job, other).empty());
+  other.optimizer.peak_rate = 2e-3;
+  other.seed = 7;
+  CHECK(state_differences(job, other) ==
+        std::vector<std::string>{"[job].seed is 1 and 7",
+                                 "[optimizer].peak_rate is 0.001 and 0.002"});
+  CHECK(!may_go_on_from(other, state_hash(job)));
+  other.checkpoint = {"/somewhere", 10, 2, state_hash(job)};
+  CHECK(may_go_on_from(other, state_hash(job)));
+  CHECK(may_go_on_from(other, state_hash(other)));
+  const Job again = parse_job(format_job(other), "/").value();
+  CHECK(again == other);
+  CHECK(job_hash(again) == job_hash(other));
 }
 
 TEST_CASE("bad job files: the message says what, where and what was expected") {
@@ -195,6 +244,8 @@ TEST_CASE("bad job files: the message says what, where and what was expected") {
       {"path = \"core\"", "path = \"core\"\n[elastic]\nlease = 5000", "did you mean `lease_ms`?"},
       {"path = \"core\"", "path = \"core\"\n[elastic]\nshares = \"fast\"",
        "shares must be one of \"equal\", \"speed\", is \"fast\""},
+      {"path = \"core\"", "path = \"core\"\n[elastic]\nseal = \"maybe\"",
+       "seal must be one of \"auto\", \"on\", \"off\", is \"maybe\""},
   };
   for (const Row& row : rows) {
     const std::string error = error_of(replaced(kGood, row.from, row.to));
@@ -253,7 +304,8 @@ peak_rate = 1e-3
        "parameters must be an integer from 1000 to 68719476736, is 999; [model].parameters, line "
        "6"},
       {"parameters = 1000\n", "", "parameters is missing; [model].parameters"},
-      {"parameters = 1000", "parameter = 1000", "parameters is missing"},
+      {"parameters = 1000", "parameter = 1000",
+       "unknown key `parameter`, did you mean `parameters`?; [model].parameter, line 6"},
       {"compute_ms = 20\n", "", "compute_ms is missing; [model].compute_ms"},
       {"compute_ms = 20", "compute_ms = -1", "compute_ms must be a number from 0.0 to 3600000.0"},
       {"compute_ms = 20", "compute_ms = nan", "compute_ms must be a number"},
@@ -299,7 +351,7 @@ TEST_CASE("job files that cannot be read") {
   std::filesystem::remove(path);
 }
 
-TEST_CASE("the hash is of what reaches the result") {
+TEST_CASE("the hash is of what reaches the result, and of what all must agree on") {
   const Job job = parse_job(kGood, ".").value();
   const auto hash = job_hash(job);
   const auto with = [&](auto change) {
@@ -310,9 +362,11 @@ TEST_CASE("the hash is of what reaches the result") {
   CHECK(with([](Job& j) { j.name = "other"; }) == hash);
   CHECK(with([](Job& j) { j.data.path = "/elsewhere"; }) == hash);
   CHECK(with([](Job& j) { j.replicas = 1; }) == hash);
-  CHECK(with([](Job& j) { j.lease_ms = 77, j.start_timeout_ms = 78; }) == hash);
+  CHECK(with([](Job& j) { j.start_timeout_ms = 78, j.coordinator_timeout_ms = 79; }) == hash);
+  CHECK(with([](Job& j) { j.standstill_ms = 77, j.standstill_steps = 78; }) == hash);
   CHECK(with([](Job& j) { j.ledger_events = false; }) == hash);
   CHECK(with([](Job& j) { j.shares = ShareRule::kEqual; }) == hash);
+  CHECK(with([](Job& j) { j.seal = SealRule::kOff; }) == hash);
   CHECK(with([](Job& j) { j.optimizer.schedule_steps = j.steps; }) == hash);
   CHECK(with([](Job& j) { j.seed = 2; }) != hash);
   CHECK(with([](Job& j) { j.steps = 61; }) != hash);
@@ -323,6 +377,13 @@ TEST_CASE("the hash is of what reaches the result") {
   CHECK(with([](Job& j) { j.optimizer.beta2 = 0.96; }) != hash);
   CHECK(with([](Job& j) { j.data.extensions = {".h"}; }) != hash);
   CHECK(with([](Job& j) { j.digest_every = 3; }) != hash);  // all members add at the same steps
+  // A worker with a longer lease is heard too rarely by a leader with a shorter one.
+  CHECK(with([](Job& j) { j.lease_ms = 10 * j.lease_ms; }) != hash);
+  // Parts of other versions than the leader's would never be completed.
+  const auto checkpointed = with([](Job& j) { j.checkpoint = {"/c", 5, 1}; });
+  CHECK(checkpointed != hash);
+  CHECK(with([](Job& j) { j.checkpoint = {"/c", 6, 1}; }) != checkpointed);
+  CHECK(with([](Job& j) { j.checkpoint = {"/elsewhere/c", 5, 3}; }) == checkpointed);
 }
 
 TEST_CASE("the learning rate's formula") {
@@ -404,6 +465,7 @@ TEST_CASE("the state hash is of what reaches a bit of the state") {
   CHECK(same_after([](Job& j) { j.checkpoint = {"/c", 5, 1}; }));
   CHECK(same_after([](Job& j) { j.digest_every = 3; }));
   CHECK(same_after([](Job& j) { j.replicas = 1; }));
+  CHECK(same_after([](Job& j) { j.lease_ms = 77; }));
   CHECK_FALSE(same_after([](Job& j) { j.seed = 2; }));
   CHECK_FALSE(same_after([](Job& j) { j.micro_batches = 4; }));
   CHECK_FALSE(same_after([](Job& j) { j.optimizer.clip = 2; }));
@@ -412,7 +474,27 @@ TEST_CASE("the state hash is of what reaches a bit of the state") {
   CHECK_FALSE(same_after([](Job& j) { j.steps = 500; }));
   Job with = job;
   with.checkpoint = {"/c", 5, 1};
-  CHECK(job_hash(with) == job_hash(job));
+  CHECK(state_hash(with) == state_hash(job));
+}
+
+TEST_CASE("which keys make two jobs different is named, and nothing that does not") {
+  const Job job = parse_job(kGood, ".").value();
+  Job other = job;
+  other.name = "other";
+  other.data.path = "/elsewhere";
+  other.lease_ms = 77;
+  CHECK(job_differences(job, other).empty());
+  other.seed = job.seed + 1;
+  other.optimizer.peak_rate = 0.5;
+  const std::string differences = job_differences(job, other);
+  CHECK(differences.find("job.seed is " + std::to_string(job.seed) + " here and " +
+                         std::to_string(other.seed) + " there") != std::string::npos);
+  CHECK(differences.find("optimizer.peak_rate is ") != std::string::npos);
+  CHECK(differences.find("0.5 there") != std::string::npos);
+  CHECK(differences.find("lease") == std::string::npos);
+  other = job;
+  other.optimizer = {.kind = OptimizerKind::kSgd};
+  CHECK(job_differences(job, other).find("not set") != std::string::npos);
 }
 
 }  // namespace starling

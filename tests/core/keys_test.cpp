@@ -74,12 +74,87 @@ TEST_CASE("keys: a saved ring is read back; secrets are for the owner only") {
   REQUIRE(shown);
   CHECK(!shown.value().has_secrets());
   CHECK(shown.value().allow_list() == ring.allow_list());
+}
 
-  const auto part = ring.part_for("worker-1");
-  REQUIRE(part);
-  CHECK(part.value().find("worker-1")->secret_key == ring.find("worker-1")->secret_key);
-  CHECK(part.value().find("worker-0")->secret_key.empty());
+std::size_t secrets_in(const KeyRing& ring) {
+  std::size_t n = 0;
+  for (const KeyPair& pair : ring.pairs()) n += pair.secret_key.empty() ? 0 : 1;
+  return n;
+}
+
+TEST_CASE(
+    "keys: a process gets its own secret and no other; a worker learns of coordinators only") {
+  const KeyRing ring = KeyRing::generate(3, 4);
+  const auto worker = ring.part_for("worker-1");
+  REQUIRE(worker);
+  CHECK(secrets_in(worker.value()) == 1);
+  CHECK(*worker.value().find("worker-1") == *ring.find("worker-1"));
+  CHECK(worker.value().find("worker-0") == nullptr);
+  CHECK(worker.value().find("client") == nullptr);
+  CHECK(worker.value().numbered("coordinator").size() == 3);
+  const auto coordinator = ring.part_for("coordinator-1");
+  REQUIRE(coordinator);
+  CHECK(secrets_in(coordinator.value()) == 1);
+  CHECK(coordinator.value().allow_list() == ring.allow_list());
   CHECK(!ring.part_for("worker-9"));
+}
+
+TEST_CASE("keys: split keys are a file for each process, and together the whole ring") {
+  const Folder folder;
+  const KeyRing ring = KeyRing::generate(3, 12);
+  REQUIRE(ring.split(folder / "split"));
+  CHECK(mode_of(folder / "split") == 0700);
+  for (const KeyPair& pair : ring.pairs()) {
+    CAPTURE(pair.name);
+    const std::string file = (folder / "split") + "/" + pair.name;
+    CHECK(mode_of(file) == 0600);
+    const auto part = KeyRing::load_for(folder / "split", pair.name);
+    REQUIRE_MESSAGE(part, part.error().text());
+    CHECK(secrets_in(part.value()) == 1);
+    CHECK(*part.value().find(pair.name) == pair);
+  }
+  std::ofstream((folder / "split") + "/worker-3.token") << "a join token, which is no key file";
+  const auto whole = KeyRing::load(folder / "split");
+  REQUIRE_MESSAGE(whole, whole.error().text());
+  CHECK(whole.value().allow_list() == ring.allow_list());
+  CHECK(whole.value().numbered("coordinator") == ring.numbered("coordinator"));
+  CHECK(whole.value().numbered("worker") == ring.numbered("worker"));
+  const auto again = ring.split(folder / "split");
+  REQUIRE(!again);
+  CHECK(again.error().text().find("exists already") != std::string::npos);
+}
+
+TEST_CASE("keys: files of two jobs in one folder are not taken for one") {
+  const Folder folder;
+  REQUIRE(KeyRing::generate(1, 1).split(folder / "split"));
+  const auto other = KeyRing::generate(1, 2).part_for("worker-1");
+  REQUIRE(other.value().save((folder / "split") + "/worker-1"));
+  const auto mixed = KeyRing::load(folder / "split");
+  REQUIRE(!mixed);
+  CHECK(mixed.error().text().find("coordinator-0 is there twice") != std::string::npos);
+}
+
+TEST_CASE("keys: a list is changed in place, for its owner only") {
+  const Folder folder;
+  KeyRing ring = KeyRing::generate(1, 2);
+  REQUIRE(ring.save(folder / "keys"));
+  CHECK(ring.remove("worker-1"));
+  CHECK(!ring.remove("worker-1"));
+  REQUIRE(ring.replace(folder / "keys"));
+  CHECK(mode_of(folder / "keys") == 0600);
+  const auto loaded = KeyRing::load(folder / "keys");
+  REQUIRE(loaded);
+  CHECK(loaded.value().pairs() == ring.pairs());
+  CHECK(!ring.replace(folder / "nothing"));
+}
+
+TEST_CASE("keys: what a key lets its owner say is in its name") {
+  CHECK(role_of("worker-0") == Role::kWorker);
+  CHECK(role_of("worker-4095") == Role::kWorker);
+  CHECK(role_of("coordinator-2") == Role::kCoordinator);
+  for (const char* other :
+       {"client", "worker-", "worker", "worker-1x", "coordinator-", "xworker-1"})
+    CHECK(role_of(other) == Role::kObserver);
 }
 
 TEST_CASE("keys: no file is replaced, and an exposed one is refused") {
@@ -95,7 +170,7 @@ TEST_CASE("keys: no file is replaced, and an exposed one is refused") {
   REQUIRE(!exposed);
   CHECK(exposed.error().text().find("0600") != std::string::npos);
   CHECK(!KeyRing::load(folder / "nothing"));
-  CHECK(!KeyRing::load(folder / "."));
+  CHECK(!KeyRing::load(folder / "."));  // a folder without key files
 }
 
 TEST_CASE("keys: a wrong file is named with its line, and no secret is printed") {

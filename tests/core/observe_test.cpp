@@ -14,7 +14,6 @@
 #include "core/observe/events.h"
 #include "core/observe/log.h"
 #include "core/observe/loss_svg.h"
-#include "core/observe/progress.h"
 
 namespace starling {
 namespace {
@@ -39,6 +38,11 @@ std::vector<json> lines_of(const std::string& path) {
   std::vector<json> out;
   for (std::string line; std::getline(file, line);) out.push_back(json::parse(line));
   return out;
+}
+
+std::vector<json> lines_of(EventWriter& writer) {
+  REQUIRE(writer.flush());
+  return lines_of(writer.path());
 }
 
 std::string text_of(std::FILE* file) {
@@ -183,7 +187,7 @@ TEST_CASE("events: the first record stays, an equal one is ignored, another is a
   CHECK(differs([](StepRecord& r) { r.skipped = false; }));
   CHECK(differs([](StepRecord& r) { r.ledger_hash = 78; }));
   CHECK(differs([](StepRecord& r) { r.digest = {0, 1}; }));
-  CHECK(lines_of(writer->path()).size() == 1);
+  CHECK(lines_of(*writer).size() == 1);
 }
 
 // Goal: a new leader tells again what it finds in the log, with less beside it.
@@ -201,7 +205,7 @@ TEST_CASE("events: of a worker's change and of an epoch the first word stays") {
   plan.id = {1, 2};
   REQUIRE(writer->epoch(plan, {1.0, 2.0, 3.0}));
   REQUIRE(writer->epoch(plan));
-  const auto lines = lines_of(writer->path());
+  const auto lines = lines_of(*writer);
   REQUIRE(lines.size() == 3);
   CHECK(lines[0].at("phase") == "compute");
   CHECK(lines[2].at("resume_ms") == 3.0);
@@ -219,7 +223,7 @@ TEST_CASE("events: one ledger per version, until a restart") {
   CHECK(writer->ledger(3, next, ledger_of(7, 7)));
   CHECK(writer->ledger(3, next, ledger_of(5, 5)).error().code() == Code::kInternal);
   CHECK(writer->ledger(3, kEpoch, ledger_of(5, 7)));  // somebody is late
-  CHECK(lines_of(writer->path()).size() == 3);
+  CHECK(lines_of(*writer).size() == 3);
 }
 
 // Of several coordinators the one that tells of a step that was done again may be faster than the
@@ -230,20 +234,20 @@ TEST_CASE("events: ledgers before and after a restart may be told in any order")
   const auto writer = EventWriter::open(folder.path()).value();
   REQUIRE(writer->ledger(3, kEpoch, ledger_of(5, 7)));
   REQUIRE(writer->ledger(3, next, ledger_of(7, 7)));  // not written yet
-  CHECK(lines_of(writer->path()).size() == 1);
+  CHECK(lines_of(*writer).size() == 1);
   REQUIRE(writer->restart(3, kEpoch, "lost"));
-  auto lines = lines_of(writer->path());
+  auto lines = lines_of(*writer);
   REQUIRE(lines.size() == 3);
   CHECK(lines[1]["ev"] == "restart");
   CHECK(lines[2]["ev"] == "ledger");
   CHECK(lines[2]["workers"][0][1] == 7);
   REQUIRE(writer->ledger(4, kEpoch, ledger_of(5, 5)));  // of the epoch that was lost: done again
   REQUIRE(writer->ledger(2, kEpoch, ledger_of(5, 5)));  // before the checkpoint: it counts
-  lines = lines_of(writer->path());
+  lines = lines_of(*writer);
   REQUIRE(lines.size() == 4);
   CHECK(lines[3]["version"] == 2);
   REQUIRE(writer->restart(3, kEpoch, "lost"));  // told by another coordinator
-  CHECK(lines_of(writer->path()).size() == 4);
+  CHECK(lines_of(*writer).size() == 4);
 }
 
 TEST_CASE("events: two ledgers and no restart are a bug, at the end at the latest") {
@@ -259,11 +263,14 @@ TEST_CASE("events: nothing but the last steps follows the end") {
   const Folder folder;
   const auto writer = EventWriter::open(folder.path()).value();
   REQUIRE(writer->done(4, Digest{1, 2}, 1.0));
+  REQUIRE(writer->flush());
   const auto size = std::filesystem::file_size(writer->path());
   REQUIRE(writer->leader(2, 1, 3, 4));  // of an election that ended when the job had
   REQUIRE(writer->warning("late"));
+  REQUIRE(writer->flush());
   CHECK(std::filesystem::file_size(writer->path()) == size);
   REQUIRE(writer->step(StepRecord{.version = 3}, kEpoch, 1, 1.0));
+  REQUIRE(writer->flush());
   CHECK(std::filesystem::file_size(writer->path()) > size);
 }
 
@@ -308,6 +315,7 @@ TEST_CASE("the ledger script agrees with a good run and sees each kind of break"
       }
       REQUIRE(writer->epoch(plan_of_two()));  // may come after its first step
       REQUIRE(writer->done(3, {}, 1));
+      REQUIRE(writer->flush());
       std::ifstream file(writer->path());
       for (std::string line; std::getline(file, line);) lines.push_back(line);
     }
@@ -396,54 +404,6 @@ TEST_CASE("the loss curve is written whole or not at all") {
   CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
   CHECK(write_loss_svg(folder.path() + "/none/loss.svg", "t", points, {}).error().code() ==
         Code::kBadInput);
-}
-
-TEST_CASE("progress: plain lines, few of them, the first and the last among them") {
-  std::FILE* out = std::tmpfile();
-  const ProgressLine::Clock::time_point start{};
-  {
-    ProgressLine progress(out, {}, 100);
-    for (Version v = 0; v < 100; ++v)
-      progress.step({v, 2.5, 4096, {3, 2}, 4}, start + std::chrono::milliseconds(100 * (v + 1)));
-  }
-  const std::string text = text_of(out);
-  std::fclose(out);
-  CHECK(std::count(text.begin(), text.end(), '\n') == 6);  // 10 s, one in two seconds, and the last
-  CHECK(has(text, "step 1/100  loss 2.5000  epoch 3.2  4 workers\n"));
-  CHECK(has(text, "step 21/100  loss 2.5000  40960 tokens/s  epoch 3.2  4 workers  0:08 left\n"));
-  CHECK(has(text, "step 100/100  loss 2.5000  40960 tokens/s  epoch 3.2  4 workers\n"));
-  CHECK_FALSE(has(text, "\x1b"));
-}
-
-TEST_CASE("progress: live, one line that is rewritten; colours only when wanted") {
-  for (const bool color : {false, true}) {
-    std::FILE* out = std::tmpfile();
-    {
-      ProgressLine progress(out, {true, color}, 2);
-      progress.step({0, 2.5, 4096, {1, 1}, 1}, ProgressLine::Clock::time_point{});
-      progress.say("worker 3 lost");
-      progress.step({1, 2.25, 4096, {1, 1}, 1},
-                    ProgressLine::Clock::time_point{} + std::chrono::seconds(1));
-    }
-    const std::string text = text_of(out);
-    std::fclose(out);
-    CHECK(has(text,
-              "\r\x1b[K"
-              "worker 3 lost\n"));
-    CHECK(has(text, "1 worker\n"));
-    CHECK(has(text, "\x1b[1m") == color);
-  }
-}
-
-TEST_CASE("progress: a file is no terminal") {
-  std::FILE* out = std::tmpfile();
-  CHECK_FALSE(ProgressStyle::of(out).live);
-  CHECK_FALSE(ProgressStyle::of(out).color);
-  std::fclose(out);
-  CHECK(clock_text(0) == "0:00");
-  CHECK(clock_text(59.6) == "1:00");
-  CHECK(clock_text(3 * 3600 + 245) == "3:04:05");
-  CHECK(clock_text(std::nan("")) == "0:00");
 }
 
 TEST_CASE("log: fields are quoted where needed, levels are known") {

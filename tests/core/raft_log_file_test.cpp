@@ -29,7 +29,7 @@ TEST_CASE("raft log: on a real disk it is made, locked, read back, and its torn 
   const auto dir = directory.path + "/member";
   const auto name = dir + "/raft.log";
   {
-    auto log = RaftLog::open(dir, kJob, 0);
+    auto log = RaftLog::open(dir, kJob, 0, RaftLog::Life::kFirst);
     REQUIRE_MESSAGE(log, (log ? "" : log.error().text()));
     CHECK(log.value().term() == RaftTerm{});
     const std::vector<RaftEntry> entries{RaftEntry{1, 1, {}}, RaftEntry{2, 1, Bytes(300, 7)}};
@@ -63,6 +63,48 @@ TEST_CASE("raft log: on a real disk it is made, locked, read back, and its torn 
   auto log = RaftLog::open(dir, kJob, 0);
   REQUIRE(log);
   CHECK(log.value().take_entries().back() == RaftEntry{2, 1, Bytes(5, 9)});
+}
+
+TEST_CASE("raft log: on a real disk a snapshot cuts the file, and the lock goes with it") {
+  const Directory directory;
+  const auto dir = directory.path + "/member";
+  const auto name = dir + "/raft.log";
+  {
+    auto log = RaftLog::open(dir, kJob, 0, RaftLog::Life::kFirst);
+    REQUIRE(log);
+    for (std::uint64_t i = 1; i <= 8; ++i)
+      CHECK(log.value().save(RaftTerm{i, 0}, std::vector{RaftEntry{i, i, Bytes(200000, 7)}}));
+    const auto before = std::filesystem::file_size(name);
+    const RaftLogSnapshot snapshot{8, 8, std::make_shared<const Bytes>(Bytes(50, 3))};
+    CHECK(log.value().save({}, {}, snapshot));
+    CHECK(std::filesystem::file_size(name) < before / 4);
+    const auto second = RaftLog::open(dir, kJob, 0);
+    REQUIRE(!second);
+    CHECK(second.error().code() == Code::kUnavailable);
+    CHECK(log.value().save({}, std::vector{RaftEntry{9, 8, Bytes(5, 9)}}));
+  }
+  auto log = RaftLog::open(dir, kJob, 0);
+  REQUIRE_MESSAGE(log, (log ? "" : log.error().text()));
+  CHECK(log.value().take_snapshot().index == 8);
+  CHECK(log.value().take_entries() == std::vector{RaftEntry{9, 8, Bytes(5, 9)}});
+}
+
+// Goal: nobody goes on with a file that nobody will find again.
+TEST_CASE("raft log: a file that was removed while it is open is noticed, and saves fail") {
+  const Directory directory;
+  auto log = RaftLog::open(directory.path, kJob, 0, RaftLog::Life::kFirst);
+  REQUIRE(log);
+  CHECK(log.value().check());
+  std::filesystem::remove(directory.path + "/raft.log");
+  const auto gone = log.value().check();
+  REQUIRE(!gone);
+  CHECK(gone.error().text().find("removed") != std::string::npos);
+  CHECK(!log.value().save(RaftTerm{1, 0}, {}));
+  // A second process finds an empty folder: it has lost its log, and knows it.
+  auto second = RaftLog::open(directory.path, kJob, 0);
+  REQUIRE(second);
+  CHECK(second.value().term().lost);
+  CHECK(!log.value().check());
 }
 
 TEST_CASE("raft log: a directory that cannot be made is an error with its name") {

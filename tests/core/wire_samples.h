@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/wire/group_state.h"
 #include "core/wire/messages.h"
 
 namespace starling::samples {
@@ -29,26 +30,27 @@ SAMPLE_FIELDS(Incarnation, a, b)
 SAMPLE_FIELDS(SegmentRange, a, b)
 SAMPLE_FIELDS(LedgerRow, a, b, c, d, e)
 SAMPLE_FIELDS(StepRecord, a, b, c, d, e, f, g)
-SAMPLE_FIELDS(Vote, a, b, c, d, e, f, g)
+SAMPLE_FIELDS(Vote, a, b, c, d, e, f, g, h)
 SAMPLE_FIELDS(Member, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(Move, a, b, c, d)
-SAMPLE_FIELDS(Plan, a, b, c, d, e, f, g, h, i, j, k)
+SAMPLE_FIELDS(Plan, a, b, c, d, e, f, g, h, i, j, k, l)
 SAMPLE_FIELDS(Join, a, b, c, d, e, f, g, h, i)
 SAMPLE_FIELDS(Report, a, b, c, d, e, f, g, h, i, j, k)
-SAMPLE_FIELDS(Heartbeat, a, b, c, d)
+SAMPLE_FIELDS(Heartbeat, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(Pause, a, b, c, d, e, f)
 SAMPLE_FIELDS(Progress, a, b, c, d, e, f)
 SAMPLE_FIELDS(Leave, a)
 SAMPLE_FIELDS(Notice, a, b, c, d)
 SAMPLE_FIELDS(Death, a, b, c)
-SAMPLE_FIELDS(Finished, a, b, c)
+SAMPLE_FIELDS(Finished, a, b, c, d)
 SAMPLE_FIELDS(Welcome, a, b)
 SAMPLE_FIELDS(Refused, a)
 SAMPLE_FIELDS(Freeze, a)
 SAMPLE_FIELDS(Committed, a)
-SAMPLE_FIELDS(Ended, a, b, c, d)
+SAMPLE_FIELDS(Ended, a, b, c, d, e)
+SAMPLE_FIELDS(CheckpointAsked, a)
 SAMPLE_FIELDS(Noted, a)
-SAMPLE_FIELDS(LeaderHint, a, b)
+SAMPLE_FIELDS(LeaderHint, a, b, c)
 SAMPLE_FIELDS(RaftEntry, a, b, c)
 SAMPLE_FIELDS(RaftMessage, a, b, c, d, e, f, g, h, i, j, k)
 SAMPLE_FIELDS(SegmentDigest, a, b)
@@ -63,8 +65,11 @@ SAMPLE_FIELDS(JobStarted, a, b, c)
 SAMPLE_FIELDS(Joined, a)
 SAMPLE_FIELDS(LeaveAnnounced, a)
 SAMPLE_FIELDS(Lost, a, b)
-SAMPLE_FIELDS(JobEnded, a, b, c, d, e)
+SAMPLE_FIELDS(JobEnded, a, b, c, d, e, f)
 SAMPLE_FIELDS(Envelope, a, b, c, d)
+SAMPLE_FIELDS(GroupState::Life, a, b, c, d, e)
+SAMPLE_FIELDS(GroupState::EpochMembers, a, b)
+SAMPLE_FIELDS(GroupState, a, b, c, d, e, f, g, h, i, j, k, l, m)
 #undef SAMPLE_FIELDS
 template <class Self>
 std::tuple<> fields_of(Self&, Fenced*) {
@@ -149,6 +154,12 @@ class Maker {
     envelope.body = make<Message>(kind);
     return envelope;
   }
+  GroupState group() {
+    GroupState state;
+    fill(state);
+    state.next_counter |= 1;
+    return state;
+  }
   Progress progress() {
     Progress progress;
     fill(progress);
@@ -186,6 +197,7 @@ class Maker {
     p.shares.resize(members == 0 ? 0 : below(20));
     for (auto& rank : p.shares) rank = static_cast<Rank>(below(members));
     fill(p.cause);
+    fill(p.entered);
     return p;
   }
 
@@ -225,7 +237,7 @@ class Maker {
   }
   void fill(PlanKind& kind) { kind = static_cast<PlanKind>(1 + below(3)); }
   void fill(BeginAt& begin) { begin = static_cast<BeginAt>(1 + below(3)); }
-  void fill(RaftKind& kind) { kind = static_cast<RaftKind>(1 + below(6)); }
+  void fill(RaftKind& kind) { kind = static_cast<RaftKind>(1 + below(10)); }
   void fill(std::string& s) {
     s.resize(below(12));
     for (auto& c : s) c = static_cast<char>(below(256));

@@ -1,8 +1,25 @@
 """Coordinators that die: no step stops, and they come back."""
 import os
+import shutil
 import signal
+import socket
+import subprocess
 
-from harness import main, processes_naming, require, same, wait_until
+from harness import STARLING, main, processes_naming, require, same, wait_until
+
+
+def starling(*arguments):
+    return subprocess.run([STARLING, *arguments], capture_output=True, text=True)
+
+
+def free_ports(count):
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
 
 
 def coordinators_of(run):
@@ -27,4 +44,69 @@ def a_killed_coordinator_stops_no_step_and_comes_back(place):
     require(len(run.workers("lost")) == 1, "the loss was not noticed once")
 
 
-main(a_killed_coordinator_stops_no_step_and_comes_back)
+def wiped_coordinators_are_repaired_while_workers_are_killed(place):
+    """Each in turn comes back with an empty folder, and a worker is killed at once after it."""
+    job = place.job(steps=1500)
+    quiet = place.quiet(job)
+    run = place.run(job, "--workers", 5, "--coordinators", 3)
+    run.wait_for_step(50)
+    repaired = lambda: sum("is repaired" in e["text"] for e in run.events("warning"))
+    for number in range(3):
+        folder = f"{run.out}/coordinator-{number}"
+        pid = processes_naming(folder)[0]
+        os.kill(pid, signal.SIGSTOP)  # it writes nothing more, and is not started again yet
+        shutil.rmtree(folder)
+        os.kill(pid, signal.SIGKILL)
+        run.kill(run.workers()[number])
+        wait_until(lambda: repaired() == number + 1, "it is repaired", 30)
+        now = run.steps()
+        wait_until(lambda: run.steps() > now + 20, "steps go on", 30)
+    same(run, quiet)
+    require(len(run.workers("lost")) == 3, "three workers were killed")
+
+
+def group_by_hand(place, number, *options):
+    """Coordinator `number` of three, started by hand."""
+    keys, peers = place.path("keys"), place.path("peers")
+    if not os.path.exists(keys):
+        starling("keys", "--out", keys, "--coordinators", "3")
+        with open(peers, "w") as file:
+            file.write(",".join(f"127.0.0.1:{port}" for port in free_ports(3)))
+        place.by_hand = place.job(steps=100000)
+    with open(peers) as file:
+        addresses = file.read()
+    return subprocess.Popen(
+        [STARLING, "coordinator", "--job", place.by_hand, "--keys", keys,
+         "--name", f"coordinator-{number}", "--listen", addresses.split(",")[number],
+         "--peers", addresses, "--state", place.path(f"state-{number}"), *options],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process, code, word):
+    try:
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    require(process.returncode == code and word in said, f"{process.returncode}: {said}")
+
+
+def a_first_start_is_said(place):
+    # Nobody has a log, and nobody said that the group begins.
+    for process in [group_by_hand(place, number) for number in range(3)]:
+        ended(process, 3, "--new")
+    # It is said now; a later start must not say it again.
+    group = [group_by_hand(place, number, "--new") for number in range(3)]
+    def leader():  # who leads has promised something for certain
+        for n in range(3):
+            events = place.path(f"state-{n}/events.jsonl")
+            if os.path.exists(events) and '"ev":"leader"' in open(events).read():
+                return str(n)
+    number = int(wait_until(leader, "one of them leads"))
+    for process in group:
+        process.terminate()
+        process.communicate(timeout=60)
+    ended(group_by_hand(place, number, "--new"), 2, "has a log already")
+
+
+main(a_killed_coordinator_stops_no_step_and_comes_back,
+     wiped_coordinators_are_repaired_while_workers_are_killed, a_first_start_is_said)

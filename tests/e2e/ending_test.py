@@ -92,7 +92,7 @@ def too_few_workers_is_exit_code_3(place):
     require(starling("keys", "--out", keys, "--workers", "2").returncode == 0, "no keys were made")
     require(starling("keys", "--out", keys).returncode == 2, "a key file was replaced")
     ended = starling("coordinator", "--job", job, "--keys", keys, "--state", folder + "/state",
-                     "--workers", "1")
+                     "--new", "--workers", "1")
     require(ended.returncode == 3 and "0 of 1 workers" in ended.stderr,
             f"{ended.returncode}: {ended.stderr}")
 
@@ -104,7 +104,7 @@ def nobody_gets_in_with_another_key(place):
     starling("keys", "--out", keys)
     stranger = starling("worker", "--join", run.events("start")[0]["address"], "--keys", keys,
                         "--job", run.out + "/job.toml")
-    require(stranger.returncode in (2, 3), f"exit code {stranger.returncode}: {stranger.stderr}")
+    require(stranger.returncode == 2, f"exit code {stranger.returncode}: {stranger.stderr}")
     require(len(run.workers()) == 1, "it joined")
     run.process.send_signal(signal.SIGINT)
     run.end(code=130, seconds=10)
@@ -118,7 +118,7 @@ def parts_started_by_hand_train_as_run_does(place):
     out = place.path("out-by-hand")
     listen = "127.0.0.1:" + str(free_port())
     coordinator = subprocess.Popen([STARLING, "coordinator", "--job", job, "--keys", keys, "--listen",
-                                    listen, "--state", out + "/state", "--out", out, "--workers", "2"],
+                                    listen, "--new", "--state", out + "/state", "--out", out, "--workers", "2"],
                                    stdout=subprocess.DEVNULL)
     workers = [subprocess.Popen([STARLING, "worker", "--join", "tcp://" + listen, "--keys", keys,
                                  "--job", job, "--save", out + "/model.safetensors"],
@@ -127,6 +127,7 @@ def parts_started_by_hand_train_as_run_does(place):
         said, _ = worker.communicate(timeout=60)
         require(worker.returncode == 0 and quiet.digest() in said, f"{worker.returncode}: {said}")
     require(coordinator.wait(30) == 0, "the coordinator failed")
+    require(not os.path.exists(quiet.out + ".keys"), "keys of a run that has ended")
     with open(quiet.out + "/model.safetensors", "rb") as one, open(out + "/model.safetensors", "rb") as two:
         require(one.read() == two.read(), "model files differ")
 
@@ -136,6 +137,26 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def the_end_is_a_line_of_its_own_on_a_terminal(place):
+    import pty
+    shown, terminal = pty.openpty()
+    run = subprocess.Popen([STARLING, "run", place.job(steps=20), "--out", place.path("terminal")],
+                           stdout=terminal, stderr=terminal, stdin=subprocess.DEVNULL,
+                           env={**os.environ, "TERM": "xterm"})
+    os.close(terminal)
+    text = b""
+    while True:
+        try:
+            more = os.read(shown, 65536)
+        except OSError:  # the other side is closed
+            break
+        if not more:
+            break
+        text += more
+    require(run.wait(60) == 0, text.decode(errors="replace"))
+    require(b"\r\ndone: version 20" in text, f"the end is glued to the live line: {text[-300:]!r}")
 
 
 def help_teaches(place):
@@ -151,4 +172,4 @@ def help_teaches(place):
 main(bad_input_is_one_line_and_exit_code_2, an_output_directory_is_used_once,
      ctrl_c_leaves_nothing_behind, a_killed_launcher_or_guard_leaves_nothing_behind,
      too_few_workers_is_exit_code_3, nobody_gets_in_with_another_key,
-     parts_started_by_hand_train_as_run_does, help_teaches)
+     parts_started_by_hand_train_as_run_does, the_end_is_a_line_of_its_own_on_a_terminal, help_teaches)

@@ -18,6 +18,11 @@ import traceback
 STARLING = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "starling"
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MINUTE = 60.0
+# However busy the machine is: only a failing test waits so long.
+PATIENCE = 3 * MINUTE
+# A lease for tests in which nobody may be left out for being late.
+LONG_LEASE_MS = 10000
+NOT_HERE = 6  # the job is done, and the model that was to be saved is elsewhere
 
 
 class Failed(Exception):
@@ -29,7 +34,9 @@ def require(condition, text):
         raise Failed(text)
 
 
-def wait_until(condition, what, seconds=MINUTE):
+def wait_until(condition, what, seconds=PATIENCE):
+    """`seconds`: less than PATIENCE means nothing to a busy machine."""
+    seconds = max(seconds, PATIENCE)
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -101,7 +108,7 @@ class Place:
         return os.path.join(self.folder, name)
 
     def job(self, **changes):
-        values = dict(steps=200, replicas=2, width=32, lease_ms=1000, start_timeout_ms=30000,
+        values = dict(steps=200, replicas=2, width=32, lease_ms=1000, start_timeout_ms=120000,
                       state_timeout_ms=60000, coordinator_timeout_ms=30000)
         values.update(changes)
         self.count += 1
@@ -130,13 +137,14 @@ class Place:
 class Run:
     """One `starling run` in the background."""
 
-    def __init__(self, job, out, options):
+    def __init__(self, job, out, options, before=None):
         self.out = out
         self.log = open(out + ".log", "w+")
         self.joiners = []
         self.process = subprocess.Popen([STARLING, "run", job, "--out", out, *map(str, options)],
                                         stdout=self.log, stderr=subprocess.STDOUT,
-                                        stdin=subprocess.DEVNULL, start_new_session=True)
+                                        stdin=subprocess.DEVNULL, start_new_session=True,
+                                        preexec_fn=before)
 
     def text(self):
         with open(self.out + ".log") as file:
@@ -177,19 +185,23 @@ class Run:
         start = self.events("start")[0]
         joiner = subprocess.Popen(
             [STARLING, "worker", "--join", start["address"], "--keys", start["keys"], *options],
-            stdout=self.log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+            stdout=self.log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            cwd=os.path.dirname(self.out))  # where it saves the model
         self.joiners.append(joiner)
         return joiner
 
-    def end(self, code=0, seconds=MINUTE):
+    def end(self, code=0, seconds=PATIENCE):
         """Waits for the end with this exit code."""
+        seconds = max(seconds, PATIENCE)
         try:
             got = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.process.send_signal(signal.SIGINT)
-            self.process.wait(20)
+            self.process.wait(MINUTE)
             raise Failed(f"no end within {seconds:.0f} s:\n{self.text()[-3000:]}") from None
-        require(got == code, f"exit code {got}, expected {code}:\n{self.text()[-3000:]}")
+        # Where all who were there at the end are joiners, they have the model, and the run says so.
+        elsewhere = code == 0 and got == NOT_HERE and self.joiners and "the model is not here" in self.text()
+        require(got == code or elsewhere, f"exit code {got}, expected {code}:\n{self.text()[-3000:]}")
         left = [e["pid"] for e in self.workers() if e["pid"] not in
                 [j.pid for j in self.joiners] and alive(e["pid"])]
         require(not left or self.joiners, f"workers left behind: {left}")
@@ -198,7 +210,7 @@ class Run:
     def digest(self):
         self.end()
         for joiner in self.joiners:
-            require(joiner.wait(20) == 0, f"a joiner ended with {joiner.returncode}:\n{self.text()}")
+            require(joiner.wait(PATIENCE) == 0, f"a joiner ended with {joiner.returncode}:\n{self.text()}")
         done = self.events("done")
         require(len(done) == 1, f"{len(done)} `done` events")
         return done[0]["digest"]

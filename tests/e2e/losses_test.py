@@ -3,7 +3,7 @@ import random
 import signal
 import sys
 
-from harness import main, require, same, wait_until
+from harness import LONG_LEASE_MS, main, require, same, wait_until
 
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 30)
 
@@ -18,7 +18,7 @@ def a_killed_worker_changes_no_bit(place):
         run.wait_for_step(step)
         lost = {e["id"] for e in run.workers("lost")}
         run.kill(chance.choice([w for w in run.workers() if w["id"] not in lost]))
-        wait_until(lambda: len(run.workers("lost")) > len(lost), "the loss is noticed", 10)
+        wait_until(lambda: len(run.workers("lost")) > len(lost), "the loss is noticed")
     same(run, quiet)
 
 
@@ -33,19 +33,20 @@ def two_workers_killed_at_once_change_no_bit(place):
 
 
 def a_kill_is_noticed_at_once(place):
-    run = place.run(place.job(width=64), "--workers", 3)
+    run = place.run(place.job(width=64, lease_ms=LONG_LEASE_MS), "--workers", 3)
     run.wait_for_step(30)
     run.kill(run.workers()[0])
     run.end()
     forced = [e for e in run.events("epoch") if e["kind"] == "forced"]
     require(len(forced) == 1, f"{len(forced)} forced epochs after one kill")
-    # Far above what it takes, far below the lease of 1000 ms: no timeout was waited for.
+    # Far above what it takes, far below the lease: no timeout was waited for. (What it takes is
+    # measured by `starling bench recovery`.)
     pause = forced[0]["detect_ms"] + forced[0]["form_ms"] + forced[0]["resume_ms"]
-    require(pause < 700, f"{pause} ms from the first notice to the next step")
+    require(pause < LONG_LEASE_MS * 0.7, f"{pause} ms from the first notice to the next step")
 
 
 def a_frozen_worker_is_left_out_fenced_and_comes_back(place):
-    job = place.job(steps=800, lease_ms=300)
+    job = place.job(steps=1000)
     quiet = place.run(job, "--workers", 3)
     quiet.end()
     run = place.run(job, "--workers", 3)
@@ -54,19 +55,20 @@ def a_frozen_worker_is_left_out_fenced_and_comes_back(place):
     run.kill(frozen, signal.SIGSTOP)
     try:
         before = run.steps()
-        wait_until(lambda: run.steps() > before + 20, "the others go on", 20)
+        wait_until(lambda: run.steps() > before + 20, "the others go on")
     finally:
         run.kill(frozen, signal.SIGCONT)
-    wait_until(lambda: len(run.workers()) == 4, "its guard begins a new life", 20)
+    lives = lambda: [w["pid"] for w in run.workers() if w["name"] == frozen["name"]]
+    wait_until(lambda: len(lives()) > 1, "its guard begins a new life")
     same(run, quiet)
-    require(run.workers()[3]["pid"] != frozen["pid"], "the fenced process goes on")
+    require(frozen["pid"] not in lives()[1:], "the fenced process goes on")
 
 
 def lost_state_ends_with_one_clear_line(place):
     run = place.run(place.job(steps=100000, replicas=1), "--workers", 4)
     run.wait_for_step(20)
     run.kill_together(run.workers()[:3])  # at least two of them are neighbours
-    run.end(code=4, seconds=20)
+    run.end(code=4)
     lines = [l for l in run.text().splitlines() if l.startswith("starling: state lost")]
     require(len(lines) == 1, f"not one line about lost state:\n{run.text()}")
     require(any(name in lines[0] for name in ("wte", "wpe", "h.0", "h.1", "ln_f")),
@@ -77,7 +79,7 @@ def all_workers_killed_ends_too(place):
     run = place.run(place.job(steps=100000), "--workers", 2)
     run.wait_for_step(20)
     run.kill_together(run.workers())
-    run.end(code=4, seconds=20)
+    run.end(code=4)
 
 
 main(a_killed_worker_changes_no_bit, two_workers_killed_at_once_change_no_bit,

@@ -5,7 +5,7 @@ The services are imitations on this machine (metadata.py); the workers are real 
 import signal
 import time
 
-from harness import main, require, same, wait_until
+from harness import LONG_LEASE_MS, main, require, same, wait_until
 from metadata import Aws, Azure, Gcp
 
 JOB = """
@@ -20,13 +20,16 @@ compute_ms = {compute_ms}
 [optimizer]
 kind = "adamw"
 peak_rate = 1e-3
+[elastic]
+lease_ms = {lease_ms}
+start_timeout_ms = 120000
 """
 
 
 def job(place, name, steps, compute_ms=5):
     path = place.path(name + ".toml")
     with open(path, "w") as file:
-        file.write(JOB.format(steps=steps, compute_ms=compute_ms))
+        file.write(JOB.format(steps=steps, compute_ms=compute_ms, lease_ms=LONG_LEASE_MS))
     return path
 
 
@@ -111,11 +114,11 @@ def faulty_services_are_outlived(place):
 
 # `starling run` passes the options on; hints change nothing.
 def hints_are_shown_and_nobody_leaves(place):
-    quiet = quiet_run(place, 150)
+    quiet = quiet_run(place, 300)
     with Aws() as aws, Azure() as azure:
         aws.tell(hint=True)
         azure.tell(hint=True)
-        run = place.run(job(place, "hinted", 150), "--workers", 3, *aws.options)
+        run = place.run(job(place, "hinted", 300), "--workers", 3, *aws.options)
         run.wait_for_step(5)
         run.join(*azure.options)
         wait_until(lambda: len(run.events("notice")) == 4, "every worker's hint")
@@ -137,13 +140,13 @@ def a_service_that_is_not_there_is_no_error(place):
 
 
 def sigterm_is_a_notice_as_well(place):
-    quiet = quiet_run(place, 200)
-    run = place.run(job(place, "signalled", 200), "--workers", 3)
+    quiet = quiet_run(place, 400)
+    run = place.run(job(place, "signalled", 400), "--workers", 3)
     run.wait_for_step(5)
-    worker = run.join("--notice", "20")
+    worker = run.join("--notice", "60")
     all_joined(run, 4)
     worker.send_signal(signal.SIGTERM)
-    left_in_time(run, worker, "SIGTERM", 20)
+    left_in_time(run, worker, "SIGTERM", 60)
     same(run, quiet)
     nobody_was_stopped(run)
 

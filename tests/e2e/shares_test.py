@@ -19,7 +19,8 @@ slow = {slow}
 kind = "adamw"
 peak_rate = 1e-3
 [elastic]
-lease_ms = 300
+lease_ms = 1000
+start_timeout_ms = 120000
 shares = "{shares}"
 """
 
@@ -65,39 +66,39 @@ class Hindered:
 
 
 def a_slow_worker_computes_less_and_stays_a_stalled_one_goes(place):
-    quiet = place.run(job(place, "quiet", 24, 32), "--workers", 1)
+    quiet = place.run(job(place, "quiet", 24, 16), "--workers", 1)
     quiet.end()
     # One micro-batch of the slow one takes longer than the lease.
-    run = place.run(job(place, "slow", 24, 32, compute_ms=40, slow=[1, 10]), "--workers", 4)
+    run = place.run(job(place, "slow", 24, 16, compute_ms=40, slow=[1, 30]), "--workers", 4)
     run.wait_for_step(6)
     slow, stalled = named(run, "worker-1"), named(run, "worker-2")
     require(len(run.events("epoch")) == 1, "a worker was left out that was only slow")
     run.kill(stalled, signal.SIGSTOP)
     try:
         wait_until(lambda: [e for e in run.workers("fenced") if e["id"] == stalled["id"]],
-                   "the stalled one is left out", 20)
+                   "the stalled one is left out")
     finally:
         run.kill(stalled, signal.SIGCONT)
     same(run, quiet)
     gone = [e["id"] for what in ("fenced", "lost") for e in run.workers(what)]
     require(gone == [stalled["id"]], f"left out or lost: {gone}, stalled was {stalled['id']}")
     shares = computed(run, first=2)
-    of_slow, equal = sum(c[slow["id"]] for c in shares), len(shares) * 32 / 4
-    require(of_slow < equal / 2, f"ten times slower, computed {of_slow}; an equal share is {equal}")
+    of_slow, equal = sum(c[slow["id"]] for c in shares), len(shares) * 16 / 4
+    require(of_slow < equal / 2, f"thirty times slower, computed {of_slow}; an equal share is {equal}")
 
 
 def who_was_slow_for_a_while_gets_its_share_again(place):
-    quiet = place.run(job(place, "quiet", 500, 8), "--workers", 1)
+    quiet = place.run(job(place, "quiet", 1000, 8), "--workers", 1)
     quiet.end()
-    run = place.run(job(place, "hindered", 500, 8, compute_ms=10), "--workers", 4)
+    run = place.run(job(place, "hindered", 1000, 8, compute_ms=10), "--workers", 4)
     run.wait_for_step(10)
     worker = named(run, "worker-3")["id"]
     with Hindered(run, named(run, "worker-3")):
         wait_until(lambda: any(c[worker] == 0 for c in computed(run, first=10)),
-                   "it computes nothing any more", 30)
+                   "it computes nothing any more")
     after = run.steps()
     wait_until(lambda: any(c[worker] >= 2 for c in computed(run, first=after)),
-               "it computes its quarter again", 30)
+               "it computes its quarter again")
     same(run, quiet)
     require(not run.workers("fenced") and len(run.events("epoch")) == 1,
             "a worker was left out that was only slow")

@@ -124,6 +124,40 @@ TEST_CASE("leader: a checkpoint is stored when every segment is there, and exist
   CHECK(one.complete() == std::vector<Version>{10});
 }
 
+// Before a run is ended: of any version, not only of a multiple.
+TEST_CASE("leader: members are asked for a checkpoint until one above the newest is complete") {
+  OneLeader one;
+  one.publish(10);
+  one.say(1, one.part(1, 13));
+  one.say(2, one.part(2, 13));
+  CHECK(one.complete() == std::vector<Version>{10});  // nobody has asked for that one
+  one.on(leader_event::AskCheckpoint{});
+  for (std::uint64_t nonce : {1, 2}) CHECK(one.sent_to<CheckpointAsked>(nonce));
+  one.sent.clear();
+  one.pass_time(100);
+  for (std::uint64_t nonce : {1, 2}) CHECK(one.sent_to<CheckpointAsked>(nonce));  // it may be lost
+  one.publish(14);
+  CHECK(one.complete() == std::vector<Version>{10, 14});
+  one.sent.clear();
+  one.pass_time(100);
+  for (std::uint64_t nonce : {1, 2}) CHECK(!one.sent_to<CheckpointAsked>(nonce));
+}
+
+TEST_CASE("leader: when a checkpoint that was asked for cannot be written, the next one is") {
+  OneLeader one;
+  one.on(leader_event::AskCheckpoint{});
+  ShardWritten full{14, {}, {}, "no space left"};
+  one.say(1, full);
+  REQUIRE(one.warnings.size() == 1);
+  one.sent.clear();
+  one.pass_time(100);
+  const auto again = std::find_if(one.sent.begin(), one.sent.end(), [](const auto& send) {
+    return std::holds_alternative<CheckpointAsked>(send.body);
+  });
+  REQUIRE(again != one.sent.end());
+  CHECK(std::get<CheckpointAsked>(again->body).above == 14);
+}
+
 TEST_CASE("leader: where votes carry a digest, the shards must have it") {
   OneLeader one;
   for (std::uint64_t nonce : {1, 2}) one.say(nonce, one.part(nonce, 20));

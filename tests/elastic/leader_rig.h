@@ -31,7 +31,9 @@ struct LeaderRig {
     }
   }
   void say(std::uint64_t nonce, Message body) {
-    on(leader_event::Said{{nonce, nonce}, std::to_string(nonce), std::move(body)});
+    const auto* worker = group.find({nonce, nonce});
+    const std::string name = worker ? worker->join.name : std::to_string(nonce);
+    on(leader_event::Said{{nonce, nonce}, name, std::move(body)});
   }
   void ask_to_join(std::uint64_t nonce) {
     Join join;
@@ -49,6 +51,15 @@ struct LeaderRig {
     commit();
   }
   void pass_time(std::uint64_t ms) { on(leader_event::Tick{now += ms}); }
+  // Time passes, and these are heard every 50 ms; they say the same each time. All others are
+  // silent.
+  void pass_time_hearing(const std::vector<std::uint64_t>& nonces, std::uint64_t ms,
+                         const Heartbeat& beat = {}) {
+    for (const std::uint64_t end = now + ms; now < end;) {
+      pass_time(std::min<std::uint64_t>(50, end - now));
+      for (const std::uint64_t nonce : nonces) say(nonce, beat);
+    }
+  }
   // Raft commits everything that was proposed so far.
   void commit() {
     while (!proposals.empty()) {

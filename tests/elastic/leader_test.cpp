@@ -137,7 +137,7 @@ bool takes_back_who_was_left_out(const Bugs& bugs) {
   one.begin(5);
   const EpochId first = one.group.plan()->id;
   for (std::uint64_t nonce : {1, 2}) one.report(nonce, {1, 2}, first, 5);
-  one.pass_time(2 * kLease);
+  one.pass_time_hearing({1, 2}, 2 * kLease);
   for (std::uint64_t nonce : {1, 2}) one.report(nonce, one.asked(), first, 5);
   one.commit();
   if (members_of(*one.group.plan()) != "12") return true;
@@ -194,9 +194,9 @@ struct Fenced3 {
     REQUIRE(one.group.plan()->kind == PlanKind::kPrepared);
     REQUIRE(members_of(*one.group.plan()) == "12");
     second = one.group.plan()->id;
-    one.pass_time(2 * kLease);
+    one.pass_time_hearing({3}, 2 * kLease);
     one.report(3, one.asked(), first, 6, {}, voted_for_it ? second : EpochId{});
-    one.pass_time(2 * kLease);
+    one.pass_time_hearing({3}, 2 * kLease);
   }
   OneLeader one;
   EpochId first, second;

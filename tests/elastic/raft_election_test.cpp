@@ -132,15 +132,15 @@ TEST_CASE("raft: votes of other terms, doubled ones and ones out of time are not
   raft.receive(reply(RaftKind::kPreVoteReply, 2, 2, true, asked.round));
   CHECK(raft.role() == RaftRole::kCandidate);
   drain(raft);
-  raft.receive(reply(RaftKind::kVoteReply, 1, 1, true));
-  raft.receive(reply(RaftKind::kVoteReply, 3, 1, true));
-  raft.receive(reply(RaftKind::kVoteReply, 1, 2, true));
-  raft.receive(reply(RaftKind::kVoteReply, 1, 2, true));
-  raft.receive(reply(RaftKind::kVoteReply, 9, 2, true));
+  raft.receive(reply(RaftKind::kVoteReply, 1, 1, true, asked.round));
+  raft.receive(reply(RaftKind::kVoteReply, 3, 1, true, asked.round));
+  raft.receive(reply(RaftKind::kVoteReply, 1, 2, true, asked.round));
+  raft.receive(reply(RaftKind::kVoteReply, 1, 2, true, asked.round));
+  raft.receive(reply(RaftKind::kVoteReply, 9, 2, true, asked.round));
   CHECK(raft.role() == RaftRole::kCandidate);
-  raft.receive(reply(RaftKind::kVoteReply, 4, 2, true));
+  raft.receive(reply(RaftKind::kVoteReply, 4, 2, true, asked.round));
   CHECK(raft.role() == RaftRole::kLeader);
-  raft.receive(reply(RaftKind::kVoteReply, 3, 2, true));  // E13
+  raft.receive(reply(RaftKind::kVoteReply, 3, 2, true, asked.round));  // E13
   CHECK(raft.role() == RaftRole::kLeader);
 }
 

@@ -158,7 +158,7 @@ inline Raft leader_of(std::uint32_t size, std::vector<RaftEntry> log = {}, std::
   }
   drain(raft);
   for (std::uint32_t i = 1; i < size; ++i) {
-    raft.receive(reply(RaftKind::kVoteReply, i, term + 1, true));
+    raft.receive(reply(RaftKind::kVoteReply, i, term + 1, true, asked.round));
   }
   REQUIRE(raft.role() == RaftRole::kLeader);
   return raft;

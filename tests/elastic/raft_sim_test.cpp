@@ -27,7 +27,7 @@ TEST_CASE("raft: random schedules keep every rule and end in agreement") {
   std::uint64_t events = 0;
   std::uint64_t committed = 0;
   std::uint64_t leaders = 0;
-  std::uint64_t crashes = 0;
+  std::uint64_t crashes = 0, wipes = 0, restores = 0;
   for (auto seed = first; seed < first + runs; ++seed) {
     RaftWorld world(seed, RaftBug::kNone);
     world.run();
@@ -37,14 +37,19 @@ TEST_CASE("raft: random schedules keep every rule and end in agreement") {
     committed += world.committed_count();
     leaders += world.leader_count();
     crashes += world.crash_count();
+    wipes += world.wipe_count();
+    restores += world.restore_count();
   }
   MESSAGE(runs << " schedules, " << events << " events, " << committed << " entries committed, "
-               << leaders << " leaders, " << crashes << " crashes");
+               << leaders << " leaders, " << crashes << " crashes, " << wipes << " wiped folders, "
+               << restores << " snapshots restored");
   if (only) return;
   // The schedules must reach what they are for.
   CHECK(committed > 20 * runs);
   CHECK(leaders > 3 * runs);
   CHECK(crashes > runs);
+  CHECK(wipes > runs / 4);
+  CHECK(restores > runs / 4);
 }
 
 // Goal: the same seed is the same history, so that a failure can be looked at.
@@ -78,6 +83,8 @@ TEST_CASE("raft: every planted fault is found by the random schedules") {
       {"cuts the log at each append", RaftBug::kTruncateAlways, 1000},
       {"votes for any log", RaftBug::kVoteForAnyLog, 1000},
       {"leads on without its group", RaftBug::kNoCheckQuorum, 1000},
+      {"a wiped member votes", RaftBug::kWipedVotes, 1000},
+      {"a wiped member votes by its own log", RaftBug::kNoFloor, 3000},
   };
   for (const Case& c : cases) {
     CAPTURE(c.name);

@@ -22,10 +22,13 @@ RaftWorld::RaftWorld(std::uint64_t seed, RaftBug bug) : seed_(mix64(seed)), bug_
   crash_percent_ = draw(40);
   partition_percent_ = draw(60);
   pause_percent_ = draw(20);
+  wipe_percent_ = draw(60);
+  compact_percent_ = draw(30);
   config_.size = static_cast<std::uint32_t>(members_.size());
   config_.election_ms = kElection;
   config_.heartbeat_ms = 20 + random(30);
   config_.batch_entries_max = 1 + random(4);
+  config_.piece_bytes = 300 + random(2000);
   config_.bug = bug;
   const bool drift = chance(50);
   for (std::uint32_t i = 0; i < config_.size; ++i) {
@@ -61,6 +64,7 @@ void RaftWorld::check_agreement() {
       if (!m.raft->leads_with_own_entry_committed()) fail("R10: leader without own entry", i);
     }
     if (m.applied + 20 < committed_.size()) fail("L1: member stays behind", i);
+    if (!m.raft->whole()) fail("L1: a lost log is not repaired", i);
   }
   if (leading != 1) fail("L1: not one leader", leading);
 }
@@ -127,13 +131,15 @@ void RaftWorld::start(std::uint32_t i) {
   m.clock_offset = random(1000000);
   config_.self = i;
   config_.seed = mix64(seed_, m.life);
-  m.raft.emplace(config_, m.disk.hard, m.disk.log);
+  const auto kept = m.disk.log.begin() + static_cast<std::ptrdiff_t>(m.disk.snapshot.index);
+  m.raft.emplace(config_, m.disk.hard, std::vector<RaftEntry>(kept, m.disk.log.end()),
+                 m.disk.snapshot);
   m.saving.reset();
   m.role = RaftRole::kFollower;
   m.hard = m.disk.hard;
   m.log = m.disk.log;
-  m.commit = 0;
-  m.applied = 0;
+  m.commit = m.applied = m.disk.snapshot.index;
+  m.was_lost = m.raft->hard_state().lost;
   m.acked = {};
   m.heard.reset();
   tick(i);
@@ -152,6 +158,33 @@ void RaftWorld::crash(std::uint32_t i) {
   push(now_ + 1 + random(5 * kElection), What::kRestart, i);
 }
 
+// More than a minority without their logs at a time: nobody could know what was promised.
+bool RaftWorld::may_wipe(std::uint32_t i) const {
+  const auto whole = [](const Member& m) {
+    return !m.disk.hard.lost && m.disk.hard.floor == LogPosition{};
+  };
+  std::size_t others = 0;
+  for (const Member& m : members_)
+    if (&m != &members_[i] && whole(m)) ++others;
+  return others >= quorum();
+}
+
+// Comes back with an empty folder.
+void RaftWorld::wipe(std::uint32_t i) {
+  Member& m = members_[i];
+  if (m.raft || !may_wipe(i)) return;
+  ++wipes_;
+  m.disk = {};
+  m.disk.hard.lost = true;
+  m.spent = 0;
+  // A candidacy that did not win ended with that life: nobody else was promised anything by it.
+  std::erase_if(vote_of_, [&](const auto& vote) {
+    const auto led = leader_of_.find(vote.first.second);
+    return vote.first.first == i && vote.second == i &&
+           (led == leader_of_.end() || led->second != i);
+  });
+}
+
 void RaftWorld::fault() {
   if (calm_) return;
   push(now_ + 1 + random(3 * kElection), What::kFault, 0);
@@ -163,7 +196,10 @@ void RaftWorld::fault() {
   for (std::uint32_t i = 0; i < members_.size(); ++i) {
     const Member& m = members_[i];
     const bool leads = m.raft && m.raft->role() == RaftRole::kLeader;
-    if (kind == 0 || (kind < 5 && leads) || (kind >= 5 && i == someone)) crash(i);
+    if (kind == 0 || (kind < 5 && leads) || (kind >= 5 && i == someone)) {
+      crash(i);
+      if (chance(wipe_percent_)) wipe(i);
+    }
   }
 }
 
@@ -222,7 +258,8 @@ void RaftWorld::deliver(std::uint32_t i, const RaftMessage& m) {
   const bool refuse = must_refuse(i, m);
   const auto before = member.raft->hard_state();
   const auto timer = member.raft->next_deadline();
-  if (m.kind == RaftKind::kAppendReply && m.term == before.term && !member.contact.empty()) {
+  const bool answer = m.kind == RaftKind::kAppendReply || m.kind == RaftKind::kSnapshotReply;
+  if (answer && m.term == before.term && !member.contact.empty()) {
     auto& contact = member.contact[m.from];
     contact = std::max(contact, m.round);
   }
@@ -243,7 +280,7 @@ void RaftWorld::pump(std::uint32_t i) {
   Member& m = members_[i];
   while (violation_.empty() && m.raft && !m.saving && m.raft->has_ready()) {
     m.saving = m.raft->take_ready();
-    if (m.saving->hard_state || !m.saving->append.empty()) {
+    if (m.saving->to_save()) {
       push(now_ + random(m.disk_ms + 1), What::kSaved, i);
       break;
     }
@@ -267,12 +304,36 @@ void RaftWorld::saved(std::uint32_t i) {
   m.raft->persisted();
   check_member(i, nullptr);
   for (const RaftMessage& message : ready.messages) send(i, message);
+  if (ready.restore && violation_.empty()) {
+    ++restores_;
+    if (*ready.snapshot->data != state_at(ready.snapshot->index))
+      fail("I6: restored another state", i);
+    m.applied = ready.snapshot->index;
+  }
   check_applied(i, ready.committed);
+  if (!violation_.empty() || !chance(compact_percent_)) return;
+  m.raft->compact(state_at(m.applied));
+  check_member(i, nullptr);
+}
+
+// The state of this machine: what it was given, in order.
+Bytes RaftWorld::state_at(std::uint64_t index) const {
+  ByteWriter state;
+  for (std::uint64_t i = 0; i < index; ++i) state.put(mix64(committed_[i].term, i));
+  if (index == 0) state.put(std::uint64_t{0});
+  return std::move(state).take();
 }
 
 // As the log on disk does: term and vote, the cut, then entry by entry.
 void RaftWorld::store(std::uint32_t i, const Ready& ready, std::size_t parts) {
   Disk& disk = members_[i].disk;
+  if (ready.snapshot) {  // one file in the place of another, or not yet
+    if (parts < ready.append.size() + 2) return;
+    const auto index = ready.snapshot->index;
+    if (index > committed_.size()) return fail("snapshot of what is not committed", i);
+    disk.snapshot = *ready.snapshot;
+    disk.log.assign(committed_.begin(), committed_.begin() + static_cast<std::ptrdiff_t>(index));
+  }
   if (parts-- == 0) return;
   if (ready.hard_state) {
     if (ready.hard_state->term < disk.hard.term) fail("I11: durable term falls", i);

@@ -29,6 +29,8 @@ class RaftWorld {
   std::uint64_t committed_count() const { return committed_.size(); }
   std::uint64_t leader_count() const { return leader_of_.size(); }
   std::uint64_t crash_count() const { return crashes_; }
+  std::uint64_t wipe_count() const { return wipes_; }
+  std::uint64_t restore_count() const { return restores_; }
   std::uint64_t history_hash() const { return history_; }
 
  private:
@@ -45,7 +47,8 @@ class RaftWorld {
   // What would survive a crash now.
   struct Disk {
     HardState hard;
-    std::vector<RaftEntry> log;
+    RaftSnapshot snapshot;
+    std::vector<RaftEntry> log;  // from index 1: what the snapshot covers stays here for the checks
   };
   struct Member {
     std::optional<Raft> raft;
@@ -62,7 +65,9 @@ class RaftWorld {
     HardState hard;
     std::uint64_t commit = 0;
     std::uint64_t applied = 0;
-    std::vector<RaftEntry> log;
+    std::vector<RaftEntry> log;  // from index 1
+    bool was_lost = false;
+    std::uint64_t spent = 0;  // term of which the vote counts as given after the log was lost
     std::pair<std::uint64_t, std::uint64_t> acked;                 // (term, match) promised
     std::optional<std::pair<std::uint32_t, std::uint64_t>> heard;  // leader of `hard.term`, when
     std::vector<std::uint64_t> contact;  // as leader: newest answered round
@@ -80,6 +85,8 @@ class RaftWorld {
   void handle(const Event& event);
   void start(std::uint32_t i);
   void crash(std::uint32_t i);
+  void wipe(std::uint32_t i);
+  bool may_wipe(std::uint32_t i) const;
   void fault();
   void partition();
   void heal();
@@ -101,6 +108,9 @@ class RaftWorld {
   void check_applied(std::uint32_t i, const std::vector<RaftEntry>& committed);
   void check_contact(std::uint32_t i);
   void check_agreement();
+  Bytes state_at(std::uint64_t index) const;
+  const RaftEntry& entry_of(const Raft& raft, std::uint64_t index) const;
+  bool raft_holds(const Raft& raft, const RaftEntry& e) const;
   bool must_refuse(std::uint32_t i, const RaftMessage& m) const;
   std::uint32_t quorum() const { return static_cast<std::uint32_t>(members_.size()) / 2 + 1; }
 
@@ -110,6 +120,8 @@ class RaftWorld {
   std::string violation_;
   std::uint64_t events_ = 0;
   std::uint64_t crashes_ = 0;
+  std::uint64_t wipes_ = 0;
+  std::uint64_t restores_ = 0;
   std::uint64_t history_ = 0;
 
   std::uint64_t now_ = 0;
@@ -126,6 +138,8 @@ class RaftWorld {
   std::uint64_t crash_percent_ = 0;
   std::uint64_t partition_percent_ = 0;
   std::uint64_t pause_percent_ = 0;
+  std::uint64_t wipe_percent_ = 0;     // of the crashes
+  std::uint64_t compact_percent_ = 0;  // of the batches that were applied
   std::array<std::array<bool, 5>, 5> cut_{};
   std::uint64_t proposals_ = 0;
 

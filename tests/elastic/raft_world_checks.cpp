@@ -20,17 +20,33 @@ bool holds(const std::vector<RaftEntry>& log, const RaftEntry& e) {
 
 }  // namespace
 
+// What a snapshot covers is committed, so the world knows it.
+const RaftEntry& RaftWorld::entry_of(const Raft& raft, std::uint64_t index) const {
+  const auto base = raft.snapshot().index;
+  return index <= base ? committed_[index - 1] : raft.log()[index - base - 1];
+}
+
+bool RaftWorld::raft_holds(const Raft& raft, const RaftEntry& e) const {
+  return raft.last_index() >= e.index && entry_of(raft, e.index) == e;
+}
+
 void RaftWorld::check_member(std::uint32_t i, const RaftMessage* delivered) {
   if (!violation_.empty()) return;
   Member& m = members_[i];
   const Raft& raft = *m.raft;
   if (raft.term() < m.hard.term) return fail("I11: term falls", i);
+  if (m.was_lost && !raft.hard_state().lost) {
+    m.was_lost = false;
+    m.spent = raft.term();
+  }
   check_vote(i, raft.term(), raft.hard_state().vote);
   check_log(i);
   check_leader(i);
   check_commit(i, delivered);
   if (raft.term() > m.hard.term) m.heard.reset();
-  if (delivered && delivered->kind == RaftKind::kAppend && delivered->term == raft.term()) {
+  const bool leads =
+      delivered && (delivered->kind == RaftKind::kAppend || delivered->kind == RaftKind::kSnapshot);
+  if (leads && !raft.hard_state().lost && delivered->term == raft.term()) {
     m.heard = {delivered->from, clock_of(m)};
   }
   m.role = raft.role();
@@ -48,6 +64,7 @@ void RaftWorld::check_vote(std::uint32_t i, std::uint64_t term, std::optional<st
   // A vote binds from when it is durable: a crash may void it before.
   const HardState& durable = members_[i].disk.hard;
   if (durable.term != term || !durable.vote) return;
+  if (durable.term == members_[i].spent && durable.vote == i) return;  // it has none to give
   if (found == vote_of_.end()) {
     vote_of_[{i, term}] = *durable.vote;
   } else if (found->second != *durable.vote) {
@@ -58,28 +75,30 @@ void RaftWorld::check_vote(std::uint32_t i, std::uint64_t term, std::optional<st
 // I3, I4, and the promise of acknowledged entries within a term.
 void RaftWorld::check_log(std::uint32_t i) {
   Member& m = members_[i];
-  const auto& log = m.raft->log();
+  const Raft& raft = *m.raft;
+  const std::uint64_t size = raft.last_index();
   const bool led = m.role == RaftRole::kLeader && m.hard.term == m.raft->term();
-  if (led && log.size() < m.log.size()) return fail("I3: leader cut its log", i);
+  if (led && size < m.log.size()) return fail("I3: leader cut its log", i);
   // The whole log now and then and when its end differs; else what is new.
-  const auto common = std::min(log.size(), m.log.size());
-  const bool grew = common == m.log.size() && common > 0 && log[common - 1] == m.log.back();
+  const auto common = std::min<std::size_t>(size, m.log.size());
+  const bool grew = common == m.log.size() && common > 0 && entry_of(raft, common) == m.log.back();
   std::size_t same = grew && events_ % 64 != 0 ? common : 0;
-  while (same < common && log[same] == m.log[same]) ++same;
+  while (same < common && entry_of(raft, same + 1) == m.log[same]) ++same;
   if (led && same < m.log.size()) return fail("I3: leader rewrote its log", i);
-  for (auto k = same; k < log.size(); ++k) {
-    const auto before = k == 0 ? 0 : log[k - 1].term;
-    if (log[k].index != k + 1 || log[k].term < before) return fail("I4: log out of order", i);
-    const auto [at, fresh] = entries_.try_emplace({log[k].index, log[k].term}, log[k].data, before);
-    if (!fresh && at->second != std::pair(log[k].data, before)) {
+  for (auto k = same; k < size; ++k) {
+    const auto before = k == 0 ? 0 : entry_of(raft, k).term;
+    const RaftEntry& e = entry_of(raft, k + 1);
+    if (e.index != k + 1 || e.term < before) return fail("I4: log out of order", i);
+    const auto [at, fresh] = entries_.try_emplace({e.index, e.term}, e.data, before);
+    if (!fresh && at->second != std::pair(e.data, before)) {
       return fail("I4: same index and term, other history", i);
     }
   }
-  if (same < m.log.size() || same < log.size()) {
+  if (same < m.log.size() || same < size) {
     m.log.resize(same);
-    m.log.insert(m.log.end(), log.begin() + static_cast<std::ptrdiff_t>(same), log.end());
+    for (auto k = same; k < size; ++k) m.log.push_back(entry_of(raft, k + 1));
   }
-  if (m.acked.first == m.raft->term() && log.size() < m.acked.second) {
+  if (m.acked.first == m.raft->term() && size < m.acked.second) {
     fail("I10: acknowledged entries are gone within the term", i);
   }
 }
@@ -93,10 +112,10 @@ void RaftWorld::check_leader(std::uint32_t i) {
   const auto [at, fresh] = leader_of_.try_emplace(raft.term(), i);
   if (!fresh && at->second != i) return fail("I1: two leaders in a term", i);
   if (!fresh) return fail("I1: leads a term twice", i);
-  if (m.disk.hard != HardState{raft.term(), i})
+  if (m.disk.hard.term != raft.term() || m.disk.hard.vote != i)
     return fail("I10: leads before its vote is safe", i);
   for (const RaftEntry& e : committed_) {
-    if (!holds(raft.log(), e)) return fail("I5: leader lacks a committed entry", i);
+    if (!raft_holds(raft, e)) return fail("I5: leader lacks a committed entry", i);
   }
   m.contact.assign(members_.size(), clock_of(m));
 }
@@ -109,19 +128,22 @@ void RaftWorld::check_commit(std::uint32_t i, const RaftMessage* delivered) {
   if (commit < m.commit) return fail("I7: commit falls", i);
   if (commit > raft.last_index()) return fail("I7: commit beyond the log", i);
   if (commit == m.commit) return;
-  const RaftEntry& e = raft.log()[commit - 1];
+  const RaftEntry& e = entry_of(raft, std::min(commit, raft.last_index()));
   if (raft.role() == RaftRole::kLeader) {
     if (e.term != raft.term()) return fail("I8: older term committed by counting", i);
   } else {
     const bool append = delivered && delivered->kind == RaftKind::kAppend;
-    if (!append) return fail("I9: follower commits without an append", i);
-    const auto verified = delivered->last_index + delivered->entries.size();
-    if (commit > std::min(delivered->commit, verified)) {
+    const bool snapshot = delivered && delivered->kind == RaftKind::kSnapshot;
+    if (!append && !snapshot) return fail("I9: follower commits without an append", i);
+    const auto verified =
+        append ? delivered->last_index + delivered->entries.size() : delivered->last_index;
+    if (commit > (append ? std::min(delivered->commit, verified) : verified)) {
       return fail("I9: follower commits what was not verified", i);
     }
   }
   for (auto index = m.commit + 1; index <= commit; ++index) {
-    const RaftEntry& own = raft.log()[index - 1];
+    if (index <= raft.snapshot().index) continue;  // the leader's, which the world knows
+    const RaftEntry& own = entry_of(raft, index);
     if (index <= committed_.size()) {
       if (committed_[index - 1] != own) return fail("I6: two entries committed at one index", i);
       continue;
@@ -131,11 +153,13 @@ void RaftWorld::check_commit(std::uint32_t i, const RaftMessage* delivered) {
   }
 }
 
-// I12: each committed entry is in what would survive at a majority.
+// I12: each committed entry is in what would survive at a majority; members count that have lost
+// their log and do not vote before they have it again.
 void RaftWorld::check_durable_quorum(std::uint64_t from_index) {
   for (auto index = from_index; index <= committed_.size(); ++index) {
     const auto copies = std::count_if(members_.begin(), members_.end(), [&](const Member& m) {
-      return holds(m.disk.log, committed_[index - 1]);
+      const bool asks = m.disk.hard.lost || m.disk.hard.floor != LogPosition{};
+      return asks || holds(m.disk.log, committed_[index - 1]);
     });
     if (copies < quorum()) return fail("I12: committed entry is not durable at a majority", 0);
   }
@@ -147,10 +171,12 @@ void RaftWorld::check_send(std::uint32_t i, const RaftMessage& m) {
   const Disk& disk = member.disk;
   switch (m.kind) {
     case RaftKind::kVote:
-      if (disk.hard != HardState{m.term, i}) fail("I10: asks for votes before its own is safe", i);
+      if (disk.hard.term != m.term || disk.hard.vote != i)
+        fail("I10: asks for votes before its own is safe", i);
       return;
     case RaftKind::kVoteReply:
-      if (m.granted && disk.hard != HardState{m.term, m.to}) fail("I10: grant is not durable", i);
+      if (m.granted && (disk.hard.term != m.term || disk.hard.vote != m.to))
+        fail("I10: grant is not durable", i);
       return;
     case RaftKind::kPreVoteReply:
       if (m.granted && pre_grants_[{i, m.to, m.round}]-- <= 0) {
@@ -158,6 +184,7 @@ void RaftWorld::check_send(std::uint32_t i, const RaftMessage& m) {
       }
       return;
     case RaftKind::kAppend:
+    case RaftKind::kSnapshot:
       if (leader_of_[m.term] != i) fail("I1: append of another's term", i);
       return;
     case RaftKind::kAppendReply: {
@@ -166,7 +193,7 @@ void RaftWorld::check_send(std::uint32_t i, const RaftMessage& m) {
       const Member& leader = members_[m.to];
       const bool leads = leader.raft && leader.raft->role() == RaftRole::kLeader;
       if (leads && leader.raft->term() == m.term && m.match > 0 &&
-          !holds(leader.raft->log(), disk.log[m.match - 1])) {
+          !raft_holds(*leader.raft, disk.log[m.match - 1])) {
         return fail("I10: acknowledges what differs from the leader's", i);
       }
       const auto more = member.acked.first == m.term ? member.acked.second : 0;

@@ -146,6 +146,7 @@ TEST_CASE(
   again.kind = PlanKind::kFresh;
   again.predecessor = kFirst;
   again.id = kSecond;
+  again.entered = {kFirst};
   CHECK(group.apply(again));
   const Said voted{kFirst, 0, true};
   const auto resume = resume_rule(reporters_of({voted, {kSecond, kNoVersion}}), group, {});
@@ -155,6 +156,27 @@ TEST_CASE(
   const auto joined = resume_rule(reporters_of({voted, kJoiner}), group, {});
   REQUIRE(joined.has_value());
   CHECK(joined.value().base == 1);
+}
+
+// Goal: what nobody can have run moves nothing. Method: a report that names an epoch of which its
+// sender was no member, beside one that has voted and one that has not, and alone.
+TEST_CASE("resume: R12, an epoch of which no reporter was a member decides nothing") {
+  const Group group = group_of_two_epochs();
+  const EpochId later{1, 9};
+  Said ghost{later, 6};
+  ghost.who = 1;
+  const auto alone = resume_rule(reporters_of({ghost}), group, {});
+  REQUIRE(alone.has_value());
+  CHECK(alone.value().base == 6);  // not 7: nobody has voted for step 6
+  Said left_behind{kSecond, 6};    // worker 3 is no member of the second
+  left_behind.who = 3;
+  const auto other = resume_rule(reporters_of({left_behind}), group, {});
+  REQUIRE(other.has_value());
+  CHECK(other.value().base == 6);
+  Said voted{kSecond, 6, true};
+  const auto both = resume_rule(reporters_of({voted, {kSecond, 6, true}, left_behind}), group, {});
+  REQUIRE(both.has_value());
+  CHECK(both.value().base == 7);  // of the members of the second all have
 }
 
 // R13: label base, or base-1 with its total pending.

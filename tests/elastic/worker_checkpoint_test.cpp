@@ -80,6 +80,53 @@ TEST_CASE("worker: while anybody is still writing, nobody writes the next one") 
   }
 }
 
+// Goal: all write the same version, whoever of them was asked: votes are what all of them have.
+TEST_CASE("worker: who is asked for a checkpoint says so in its vote, and all write that version") {
+  OneWorker one = writing_every(6);
+  SUBCASE("this one is asked") {
+    one.pass(kFirst, 0);
+    one.receive(CheckpointAsked{0});
+    one.pass(kFirst, 1);
+    CHECK(written(one) == std::vector<Version>{2});
+    const auto votes = OneWorker::among<SendVote>(one.all);
+    CHECK(!votes[0].vote.wants_checkpoint);
+    CHECK(votes[1].vote.wants_checkpoint);
+  }
+  SUBCASE("another one is asked") {
+    one.pass(kFirst, 0);
+    one.vote_for(kFirst, 1);
+    Vote wants{1};
+    wants.wants_checkpoint = true;
+    one.on(worker_event::VoteArrived{kFirst, 1, wants});
+    one.vote(kFirst, 1, 2);
+    CHECK(written(one) == std::vector<Version>{2});
+  }
+}
+
+TEST_CASE("worker: a checkpoint that was asked for waits for the one being written") {
+  OneWorker one = writing_every(2);
+  for (Version v = 0; v < 2; ++v) one.pass(kFirst, v);
+  one.receive(CheckpointAsked{2});
+  one.pass(kFirst, 2);
+  CHECK(written(one) == std::vector<Version>{2});
+  CHECK(one.said<ShardWritten>().empty());
+  one.on(worker_event::CheckpointWritten{{2, {}, {}, {}}});
+  one.pass(kFirst, 3);
+  one.on(worker_event::CheckpointWritten{{4, {}, {}, {}}});
+  one.pass(kFirst, 4);  // it has been written
+  CHECK(written(one) == std::vector<Version>{2, 4});
+  one.receive(CheckpointAsked{4});  // that one was lost
+  one.pass(kFirst, 5);
+  CHECK(written(one) == std::vector<Version>{2, 4, 6});
+}
+
+TEST_CASE("worker: a job without checkpoints writes none, whoever asks") {
+  OneWorker one = writing_every(0);
+  one.receive(CheckpointAsked{0});
+  one.pass(kFirst, 0);
+  CHECK(written(one).empty());
+}
+
 // ---- A fresh start ----------------------------------------------------------------------------
 
 // Welcomed, and told of a fresh plan from the checkpoint of version 4.

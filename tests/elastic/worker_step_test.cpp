@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 
 #include "tests/elastic/one_worker.h"
 
@@ -208,6 +210,30 @@ TEST_CASE("worker: R8, a micro-batch that was begun is not begun again") {
   for (const bool before : {true, false}) {
     CHECK(computed_again({}, before) == 0);
     CHECK(computed_again(broken(&Bugs::r8_forget_work), before) == 2);
+  }
+}
+
+// Goal: a step that changed nothing does not look like one that was perfect.
+TEST_CASE(
+    "worker: the loss of a step with a micro-batch that is not finite is NaN, and all agree") {
+  for (const double loss : {std::numeric_limits<double>::infinity(), 1.0}) {
+    CAPTURE(loss);
+    OneWorker one;
+    one.begin();
+    LedgerRow broken = OneWorker::row(0);
+    broken.loss = loss;
+    broken.finite = false;
+    one.on(MicroBatchDone{0, broken});
+    one.done(0, 1);
+    one.reduced(kFirst, 0);
+    for (Rank from : {1, 2}) one.ledger(kFirst, 0, from);
+    for (Rank from : {1, 2}) one.vote(kFirst, 0, from);
+    const auto told = one.said<Progress>();
+    REQUIRE(told.size() == 1);
+    CHECK(told[0].record.skipped);
+    CHECK(std::isnan(told[0].record.loss));
+    CHECK(told[0].record == StepRecord(told[0].record));  // a NaN that equals itself
+    CHECK(one.worker.version() == 1);
   }
 }
 

@@ -82,7 +82,8 @@ TEST_CASE("untold: of many steps the oldest are due, a few at once and each once
   CHECK(untold.due(10 + kRetry - 1, kRetry).empty());
   std::vector<Version> said;
   for (int i = 0; i < 4; ++i)
-    for (const Progress& due : untold.due(10 + kRetry, kRetry)) said.push_back(due.record.version);
+    for (const Untold::Due& due : untold.due(10 + kRetry, kRetry))
+      said.push_back(due.progress.record.version);
   REQUIRE(said.size() == 40);
   for (Version v = 0; v < 40; ++v) CHECK(said[v] == v);
   CHECK(untold.noted(7));
@@ -97,9 +98,51 @@ TEST_CASE("untold: it keeps no more rows than a bounded memory holds, the newest
     progress.record.version = v;
     untold.add(progress, 0);
   }
-  const auto kept = untold.due(kRetry, kRetry);
-  REQUIRE(kept.size() == 4);
-  CHECK(kept.front().record.version == 5);
+  std::vector<Version> kept;
+  for (auto due = untold.due(kRetry, kRetry); !due.empty(); due = untold.due(kRetry, kRetry)) {
+    REQUIRE(due.size() == 1);  // they are large
+    kept.push_back(due.front().progress.record.version);
+  }
+  CHECK(kept == std::vector<Version>{5, 6, 7, 8});
+}
+
+// Goal: a coordinator that does not answer is not told more because of that.
+// Method: 25 s without an answer, at a look every 100 ms; one step, and a thousand of them.
+TEST_CASE("untold: the time until the next word doubles, and each goes to another coordinator") {
+  Untold untold;
+  Progress progress;
+  progress.record.version = 3;
+  untold.add(progress, 0);
+  std::vector<std::uint64_t> at;
+  std::vector<std::uint32_t> turns;
+  for (std::uint64_t now = 0; now < 25'000; now += kRetry)
+    for (const Untold::Due& due : untold.due(now, kRetry)) {
+      at.push_back(now);
+      turns.push_back(due.turn);
+    }
+  CHECK(at == std::vector<std::uint64_t>{100, 300, 700, 1500, 3100, 6300, 9500, 12700, 15900, 19100,
+                                         22300});
+  for (std::uint32_t i = 0; i < turns.size(); ++i) CHECK(turns[i] == i);
+}
+
+TEST_CASE(
+    "untold: of a thousand steps of many rows a few are said at a time, more when some are taken") {
+  Untold untold;
+  Progress progress;
+  progress.ledger.resize(1024);
+  for (Version v = 0; v < 400; ++v) {
+    progress.record.version = v;
+    untold.add(progress, 0);
+  }
+  std::size_t said = 0;
+  std::uint64_t now = 0;
+  for (; now < 25'000; now += kRetry) said += untold.due(now, kRetry).size();
+  CHECK(said <= 2 * 250);  // it was 16 each time, to each coordinator
+  // Somebody listens again: one for one.
+  std::size_t answers = 0;
+  for (auto due = untold.due(now, kRetry); !due.empty(); due = untold.due(now, kRetry, 1))
+    for (const Untold::Due& d : due) answers += untold.noted(d.progress.record.version);
+  CHECK(answers > 300);
 }
 
 }  // namespace

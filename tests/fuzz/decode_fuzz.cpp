@@ -1,10 +1,10 @@
 // What a peer can reach before anybody trusts it: the decoders of envelopes and log entries, and
-// What a peer can reach before anybody trusts it: the decoders of envelopes and log entries, and
-// the key file's parser; of the small frames of a step; of what metadata services answer; and of
-// the manifest of a checkpoint. First byte of the input: which one, and whether the rest is sealed
-// first (so that a fuzzer gets past the checksum). An accepted message must be one that we could
-// have sent: encoding it again checks all limits, and decoding that must give the same bytes once
-// more.
+// What a peer can reach before anybody trusts it: the decoders of envelopes, log entries and
+// the group's state, and the key file's parser; of the small frames of a step; of what metadata
+// services answer; and of the manifest of a checkpoint. First byte of the input: which one, and
+// whether the rest is sealed first (so that a fuzzer gets past the checksum). An accepted message
+// must be one that we could have sent: encoding it again checks all limits, and decoding that must
+// give the same bytes once more.
 
 #include <chrono>
 #include <cstdint>
@@ -38,6 +38,15 @@ void check_entry(ByteView bytes) {
   const auto second = decode_entry(again);
   STARLING_CHECK(second.has_value());
   STARLING_CHECK(encode_entry(second.value()) == again);
+}
+
+void check_group(ByteView bytes) {
+  const auto first = decode_group(bytes);
+  if (!first) return;
+  const Bytes again = encode_group(first.value());
+  const auto second = decode_group(again);
+  STARLING_CHECK(second.has_value());
+  STARLING_CHECK(encode_group(second.value()) == again);
 }
 
 void check_keys(ByteView bytes) {
@@ -93,7 +102,7 @@ void check_manifest(ByteView bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const ByteView rest(data + 1, size - 1);
-  switch (data[0] % 10) {
+  switch (data[0] % 12) {
     case 0:
       check_envelope(rest);
       break;
@@ -120,6 +129,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       break;
     case 8:
       check_answer(rest);
+      break;
+    case 9:
+      check_group(rest);
+      break;
+    case 10:
+      check_group(seal(SealKind::kGroup, rest));
       break;
     default:
       check_manifest(rest);

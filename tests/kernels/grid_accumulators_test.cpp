@@ -8,7 +8,7 @@
 
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/totals.h"
-#include "tests/kernels/grid_gradients.h"
+#include "tests/kernels/grid_group.h"
 
 namespace starling::kernels {
 namespace {
@@ -223,7 +223,8 @@ TEST_CASE("totals: a side entry that no worker of this job could send is refused
   }
 }
 
-TEST_CASE("totals: accepted only with exactly the side entries that the lanes count (R3)") {
+TEST_CASE(
+    "proof: a total is accepted only with exactly the side entries that its lanes count (R3)") {
   const Layout layout = small_layout();
   constexpr MicroBatch M = 2;
   const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
@@ -235,23 +236,18 @@ TEST_CASE("totals: accepted only with exactly the side entries that the lanes co
   REQUIRE(side.size() == 2);
   const ProofLanes complete = complete_lanes(kSeed, kStep, M);
 
-  Totals totals(layout, M);
-  CHECK_FALSE(totals.accepted(0, complete));
-  std::copy(accumulators.lanes().begin(), accumulators.lanes().end(), totals.lanes().begin());
-  CHECK(totals.accepted(0, complete));
-  CHECK_FALSE(totals.accepted(1, complete));
-  REQUIRE(totals.add_side(side[0]).has_value());
-  CHECK_FALSE(totals.accepted(1, complete));
-  auto flipped = side[1];
-  flipped.values[9] = -flipped.values[9];
-  REQUIRE(totals.add_side(flipped).has_value());
-  CHECK_FALSE(totals.accepted(1, complete));
-
-  totals.clear();
-  CHECK_FALSE(totals.accepted(0, complete));
-  std::copy(accumulators.lanes().begin(), accumulators.lanes().end(), totals.lanes().begin());
-  for (const SideEntry& entry : side) REQUIRE(totals.add_side(entry).has_value());
-  CHECK(totals.accepted(1, complete));
+  const auto takes = [&](SegmentId s, std::span<const SideEntry> received) {
+    const ProofLanes lanes = side_lanes(received, layout, s);
+    return accepted(accumulators.lanes()[s], complete, lanes.side_entries, lanes.side_hashes);
+  };
+  CHECK(takes(0, {}));
+  CHECK_FALSE(takes(1, {}));
+  CHECK_FALSE(takes(1, std::span(side).first(1)));
+  auto flipped = side;
+  flipped[1].values[9] = -flipped[1].values[9];
+  CHECK_FALSE(takes(1, flipped));
+  CHECK(takes(1, side));
+  CHECK_FALSE(accepted(ProofLanes{}, complete, 0, 0));
 }
 
 // Goal: the fast path without side entries and the wide integer give the same bits.

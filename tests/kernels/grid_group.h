@@ -21,6 +21,18 @@ namespace starling::kernels {
 using GradientOf =
     std::function<std::vector<float>(std::span<const float> parameters, Version, MicroBatch)>;
 
+// The last two lanes that these entries make for a segment.
+inline ProofLanes side_lanes(std::span<const SideEntry> entries, const Layout& layout,
+                             SegmentId segment) {
+  ProofLanes lanes;
+  for (const SideEntry& entry : entries) {
+    if (layout.segment_of(entry.block) != segment) continue;
+    lanes.side_entries += 1;
+    lanes.side_hashes += side_entry_hash(entry);
+  }
+  return lanes;
+}
+
 class Group {
  public:
   // Segment s is owned by rank s mod W and held by the next rank too. `shuffle` seeds who computes
@@ -127,7 +139,11 @@ class Group {
     std::shuffle(side.begin(), side.end(), random_);
     for (const SideEntry& entry : side) STARLING_CHECK(to.totals.add_side(entry).has_value());
     const ProofLanes complete = complete_lanes(job_.seed, version_, job_.micro_batches);
-    for (const SegmentId s : to.held) STARLING_CHECK(to.totals.accepted(s, complete));  // R3, R4
+    for (const SegmentId s : to.held) {  // R3, R4
+      const ProofLanes received = side_lanes(side, layout_, s);
+      STARLING_CHECK(
+          accepted(to.totals.lanes()[s], complete, received.side_entries, received.side_hashes));
+    }
   }
 
   void gather() {

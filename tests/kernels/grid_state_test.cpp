@@ -156,6 +156,29 @@ TEST_CASE("state: a copy that was computed otherwise is intact and has another d
   CHECK(state.digest_part(worker.all) == before);
 }
 
+// The digest with which whoever has finished compares what it saves.
+TEST_CASE("state: parts of the parameters' digest add up, and see every changed bit") {
+  const Layout layout = small_layout();
+  Alone worker(layout, small_job(8));
+  State& state = worker.state;
+  state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -20));
+  const Digest whole = state.parameters_part(worker.all);
+  Digest sum{};
+  for (const SegmentId s : worker.all) sum = sum + state.parameters_part(std::span(&s, 1));
+  CHECK(sum == whole);
+  State other(layout, worker.job);  // which holds nothing, and was sent the parameters
+  const SegmentRange range{0, layout.segments()};
+  CHECK(other.parameters_part(worker.all) != whole);
+  REQUIRE(other.set_params(state.params_bytes(std::span(&range, 1))));
+  CHECK(other.parameters_part(worker.all) == whole);
+  for (const SegmentId s : worker.all) {
+    StateTamper::flip_parameter_bit(state, s);
+    CHECK(state.parameters_part(worker.all) != whole);
+    StateTamper::flip_parameter_bit(state, s);
+  }
+  CHECK(state.parameters_part(worker.all) == whole);
+}
+
 TEST_CASE("totals: a sum that changes after it was sealed is not intact") {
   const Layout layout = small_layout();
   Totals totals(layout, 8);

@@ -105,6 +105,24 @@ TEST_CASE("optimizers: clipping, moments, and Adam without decay") {
   CHECK(a.w == b.w);
 }
 
+// Mathematical libraries differ in the last bit, states must not.
+TEST_CASE("optimizers: a power is right to the last bit, and the floats made of it are libm's") {
+  CHECK(power(0.5, 3) == 0.125);
+  CHECK(power(0.9, 0) == 1);
+  CHECK(power(0, 5) == 0);
+  CHECK(power(1, 1'000'000) == 1);
+  CHECK(power(0.9, 2) == 0.81);
+  CHECK(power(0.5, 1'000'000) == 0);
+  for (const double beta : {0.8, 0.9, 0.95, 0.99, 0.999, 0.9999})
+    for (std::uint64_t t = 1; t <= 20'000; ++t) {
+      const double ours = power(beta, t), theirs = std::pow(beta, static_cast<double>(t));
+      REQUIRE(std::fabs(ours - theirs) <= 2.3e-16 * theirs + 1e-300);
+      REQUIRE(static_cast<float>(1e-3 / (1 - ours)) == static_cast<float>(1e-3 / (1 - theirs)));
+      REQUIRE(static_cast<float>(1 / std::sqrt(1 - ours)) ==
+              static_cast<float>(1 / std::sqrt(1 - theirs)));
+    }
+}
+
 TEST_CASE("optimizers: a zero gradient from zero moments leaves everything zero") {
   std::vector<float> zero(256), w(256), m(256), v(256);
   adamw({}, {.rate = 0.1}, true, zero, w, m, v);

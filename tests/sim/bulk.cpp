@@ -156,6 +156,7 @@ void Bulk::close_all(WorkerProcess& self, Micros end_of_file) {
 void Bulk::break_pair(const Key& key, Pair& pair) {
   pair.broken = true;
   for (int side : {0, 1}) {
+    if (const WorkerProcess* end = pair.ends[side].process) ++broken_of_[end->slot()];
     Direction& in = pair.towards[side];
     in.queue.resize(in.queue.size() - random_.below(in.queue.size() + 1));
     put(key, pair, side, {world_.now() + random_.range(0, 5 * kMs), true, {}});

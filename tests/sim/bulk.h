@@ -39,6 +39,12 @@ class Bulk {
   // A partition began: connections across it break if it lasts.
   void on_partition();
 
+  // Connections of all lives of a slot that the world has broken.
+  std::size_t broken_of(std::uint32_t slot) const {
+    const auto found = broken_of_.find(slot);
+    return found == broken_of_.end() ? 0 : found->second;
+  }
+
  private:
   struct Item {
     Micros due = 0;
@@ -76,6 +82,7 @@ class Bulk {
   World& world_;
   Random random_;
   std::map<Key, Pair> pairs_;
+  std::map<std::uint32_t, std::size_t> broken_of_;
 };
 
 }  // namespace starling::sim

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/base/check.h"
 #include "core/wire/codec.h"
 #include "tests/sim/world.h"
 
@@ -19,6 +20,8 @@ void CoordinatorProcess::start() {
   config.raft.self = index_;
   config.raft.size = s.coordinators;
   config.raft.seed = random_.next();
+  config.log_entries_max = s.log_entries_max;
+  if (s.plant_wiped_vote) config.raft.bug = elastic::RaftBug::kWipedVotes;
   elastic::LeaderConfig& leader = config.leader;
   leader.micro_batches = s.micro_batches;
   leader.steps = s.steps;
@@ -29,6 +32,8 @@ void CoordinatorProcess::start() {
   leader.move_budget = s.move_budget;
   leader.lease_ms = s.lease_ms;
   leader.report_deadline_ms = s.report_deadline_ms;
+  leader.standstill_ms = s.standstill_ms;
+  leader.standstill_steps = s.standstill_steps;
   leader.change_window_ms = s.change_window_ms;
   leader.start_timeout_ms = s.start_timeout_ms;
   leader.state_timeout_ms = s.state_timeout_ms;
@@ -43,10 +48,11 @@ void CoordinatorProcess::start() {
   config.job.job[0] = 1;
   config.job.checkpoints = world_.left();
   for (auto& byte : config.secret) byte = static_cast<std::uint8_t>(random_.next());
-  machine_.emplace(std::move(config), disk_state, disk_log);
-  commands_.clear();
+  const auto kept = disk_log.begin() + static_cast<std::ptrdiff_t>(disk_snapshot.index);
+  machine_.emplace(std::move(config), disk_state, std::vector<RaftEntry>(kept, disk_log.end()),
+                   disk_snapshot);
   inbox_.clear();
-  writing_ = false;
+  writing_.reset();
   paused_until_ = 0;
   world_.after(random_.range(0, 10 * kMs), [this, life = life_] {
     if (life == life_) tick();
@@ -57,13 +63,25 @@ void CoordinatorProcess::crash() {
   if (!alive()) return;
   world_.trace("coordinator " + std::to_string(index_), "crashes");
   // A write under way: it had reached the disk, or had not.
-  if (writing_ && random_.chance(0.5)) write(std::get<Persist>(commands_.front()));
+  if (writing_ && random_.chance(0.5)) write(*writing_);
   if (writing_) world_.count("coordinator crashed while writing");
   if (machine_->leads()) world_.count("leader crashed");
   machine_.reset();
   ++life_;
   inbox_.clear();
-  commands_.clear();
+  writing_.reset();
+}
+
+void CoordinatorProcess::wipe() {
+  world_.trace("coordinator " + std::to_string(index_), "loses its folder");
+  disk_state = {};
+  disk_state.lost = true;
+  disk_snapshot = {};
+  disk_log.clear();
+}
+
+bool CoordinatorProcess::whole() const {
+  return !disk_state.lost && disk_state.floor == elastic::LogPosition{};
 }
 
 void CoordinatorProcess::pause(Micros duration) {
@@ -96,37 +114,36 @@ void CoordinatorProcess::tick() {
 void CoordinatorProcess::handle(const elastic::CoordinatorEvent& event) {
   if (!alive()) return;
   world_.mix(event.index() + 16 * index_);
-  for (auto& command : machine_->on(event)) commands_.push_back(std::move(command));
+  auto commands = machine_->on(event);
   world_.oracle().after_coordinator(*this);
-  if (!writing_) carry_out();
+  for (auto& command : commands) carry_out(command);
 }
 
-void CoordinatorProcess::carry_out() {
-  while (!commands_.empty()) {
-    if (std::holds_alternative<Persist>(commands_.front())) {
-      writing_ = true;
-      world_.after(World::draw(random_, world_.settings().persist), [this, life = life_] {
-        if (life != life_) return;
-        submit([this] {
-          write(std::get<Persist>(commands_.front()));
-          commands_.pop_front();
-          writing_ = false;
-          carry_out();
-          handle(elastic::coordinator_event::Persisted{});
-        });
+// A write takes its time, and everything else goes on meanwhile: what must come after it is told by
+// the machine after Persisted.
+void CoordinatorProcess::carry_out(elastic::CoordinatorCommand& command) {
+  if (auto* persist = std::get_if<Persist>(&command)) {
+    STARLING_CHECK(!writing_);
+    writing_ = std::move(*persist);
+    world_.after(World::draw(random_, world_.settings().persist), [this, life = life_] {
+      if (life != life_) return;
+      submit([this] {
+        write(*std::exchange(writing_, std::nullopt));
+        handle(elastic::coordinator_event::Persisted{});
       });
-      return;
-    }
-    const auto command = std::move(commands_.front());
-    commands_.pop_front();
-    if (const auto* raft = std::get_if<SendRaft>(&command)) world_.raft_says(raft->message);
-    if (const auto* send = std::get_if<SendWorker>(&command))
-      world_.coordinator_says(index_, send->to, send->body);
-    if (const auto* seen = std::get_if<elastic::Observation>(&command))
-      world_.oracle().observed(*seen);
-    if (const auto* tidy = std::get_if<TidyCheckpoints>(&command)) world_.storage().tidy(*tidy);
-    if (const auto* order = std::get_if<StoreCheckpoint>(&command)) store(*order);
+    });
   }
+  if (const auto* raft = std::get_if<SendRaft>(&command)) world_.raft_says(raft->message);
+  if (const auto* send = std::get_if<SendWorker>(&command))
+    world_.coordinator_says(index_, send->to, send->body);
+  if (const auto* seen = std::get_if<elastic::Observation>(&command))
+    world_.oracle().observed(*seen);
+  if (const auto* tidy = std::get_if<TidyCheckpoints>(&command)) world_.storage().tidy(*tidy);
+  if (const auto* order = std::get_if<StoreCheckpoint>(&command)) store(*order);
+  if (const auto* fail = std::get_if<Fail>(&command))
+    world_.oracle().violated("a coordinator cannot go on: " + fail->reason);
+  if (std::holds_alternative<RefuseJob>(command))
+    world_.oracle().violated("a coordinator refuses the world's only job");
 }
 
 // The manifest is there whether or not this process still is when it hears of it.
@@ -141,7 +158,16 @@ void CoordinatorProcess::store(const StoreCheckpoint& order) {
 }
 
 void CoordinatorProcess::write(const Persist& persist) {
+  const bool was_whole = whole();
   if (persist.hard_state) disk_state = *persist.hard_state;
+  if (whole() && !was_whole) world_.count("wiped coordinator repaired");
+  if (persist.snapshot) {
+    world_.count("coordinator's snapshot");
+    disk_snapshot = *persist.snapshot;
+    const auto& committed = world_.oracle().committed();
+    disk_log.assign(committed.begin(),
+                    committed.begin() + static_cast<std::ptrdiff_t>(disk_snapshot.index));
+  }
   if (persist.append.empty()) return;
   disk_log.resize(std::min<std::size_t>(disk_log.size(), persist.append.front().index - 1));
   disk_log.insert(disk_log.end(), persist.append.begin(), persist.append.end());

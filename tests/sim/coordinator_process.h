@@ -23,6 +23,8 @@ class CoordinatorProcess {
 
   void start();  // with what the disk holds
   void crash();
+  void wipe();         // its folder, while it is down
+  bool whole() const;  // what its disk says: it has its log, or has been repaired
   void pause(Micros duration);
   void submit(std::function<void()> action);
   void handle(const elastic::CoordinatorEvent& event);
@@ -33,11 +35,12 @@ class CoordinatorProcess {
   const elastic::Coordinator& machine() const { return *machine_; }
   // What the disk holds; scripts may write it before start().
   elastic::HardState disk_state;
-  std::vector<RaftEntry> disk_log;
+  elastic::RaftSnapshot disk_snapshot;
+  std::vector<RaftEntry> disk_log;  // from index 1: what the snapshot stands for stays here
 
  private:
   void drain_inbox();
-  void carry_out();
+  void carry_out(elastic::CoordinatorCommand& command);
   void write(const elastic::coordinator_command::Persist& persist);
   void store(const elastic::coordinator_command::StoreCheckpoint& store);
   void tick();
@@ -49,8 +52,7 @@ class CoordinatorProcess {
   std::uint64_t life_ = 0;
   Micros paused_until_ = 0;
   std::deque<std::function<void()>> inbox_;
-  std::deque<elastic::CoordinatorCommand> commands_;  // in the order in which they must be done
-  bool writing_ = false;
+  std::optional<elastic::coordinator_command::Persist> writing_;
 };
 
 }  // namespace starling::sim

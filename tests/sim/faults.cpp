@@ -6,13 +6,15 @@
 
 namespace starling::sim {
 
-FaultInjector::FaultInjector(World& world) : world_(world), random_(world.settings().seed, 21) {}
+FaultInjector::FaultInjector(World& world)
+    : world_(world), random_(world.settings().seed, 21), wipes_(world.settings().seed, 22) {}
 
 void FaultInjector::start() {
   const Faults& f = world_.settings().faults;
   repeat(f.kills, &FaultInjector::kill_one);
   repeat(f.bursts, &FaultInjector::kill_several);
   repeat(f.pauses, &FaultInjector::pause_one);
+  repeat(f.hangs, &FaultInjector::hang_one);
   repeat(f.partitions, &FaultInjector::partition);
   repeat(f.bulk_breaks, &FaultInjector::break_connection);
   repeat(f.bulk_stalls, &FaultInjector::stall_connection);
@@ -21,6 +23,7 @@ void FaultInjector::start() {
   repeat(f.coordinator_crashes, &FaultInjector::crash_coordinator);
   repeat(f.leader_and_worker, &FaultInjector::crash_leader_and_worker);
   repeat(f.false_starts, &FaultInjector::false_start);
+  repeat(f.checkpoint_asks, &FaultInjector::ask_checkpoint);
 }
 
 void FaultInjector::repeat(double rate, void (FaultInjector::*action)()) {
@@ -69,6 +72,17 @@ void FaultInjector::pause_one() {
   }
 }
 
+void FaultInjector::hang_one() {
+  const std::uint64_t length = random_.below(10);
+  const Micros duration = length < 5   ? random_.range(5 * kMs, 500 * kMs)
+                          : length < 8 ? random_.range(500 * kMs, 10 * kSecond)
+                                       : random_.range(10 * kSecond, 40 * kSecond);
+  WorkerProcess* process = any_worker();
+  if (!process) return;
+  process->hang(duration);
+  world_.count("worker hung");
+}
+
 void FaultInjector::partition() {
   const std::uint32_t places = world_.settings().coordinators + world_.slots();
   const Micros until =
@@ -102,6 +116,14 @@ void FaultInjector::join() {
   if (world_.alive_workers() < 7) world_.start_worker(world_.slots());
 }
 
+void FaultInjector::ask_checkpoint() {
+  for (std::uint32_t i = 0; i < world_.settings().coordinators; ++i) {
+    CoordinatorProcess& process = world_.coordinator(i);
+    process.submit([&process] { process.handle(elastic::coordinator_event::AskCheckpoint{}); });
+  }
+  world_.count("asked for a checkpoint");
+}
+
 void FaultInjector::false_start() {
   if (world_.alive_workers() >= 7) return;
   WorkerProcess* process = &world_.start_worker(world_.slots());
@@ -116,15 +138,29 @@ void FaultInjector::leave() {
 }
 
 void FaultInjector::crash_coordinator() {
-  world_.crash_coordinator(
-      static_cast<std::uint32_t>(random_.below(world_.settings().coordinators)),
-      random_.range(10 * kMs, 600 * kMs));
+  const auto index = static_cast<std::uint32_t>(random_.below(world_.settings().coordinators));
+  world_.crash_coordinator(index, random_.range(10 * kMs, 600 * kMs));
+  wipe(index);
+}
+
+// More than a minority of folders that are lost at once: nobody can know what was promised, and the
+// group refuses to go on.
+void FaultInjector::wipe(std::uint32_t index) {
+  const std::uint32_t group = world_.settings().coordinators;
+  CoordinatorProcess& coordinator = world_.coordinator(index);
+  if (coordinator.alive() || !wipes_.chance(world_.settings().faults.wipes)) return;
+  std::uint32_t whole = 0;
+  for (std::uint32_t i = 0; i < group; ++i) whole += i != index && world_.coordinator(i).whole();
+  if (whole < group / 2 + 1) return;
+  coordinator.wipe();
+  world_.count("coordinator wiped");
 }
 
 void FaultInjector::crash_leader_and_worker() {
   CoordinatorProcess* leader = world_.leader();
   if (!leader) return;
   world_.crash_coordinator(leader->index(), random_.range(10 * kMs, 600 * kMs));
+  wipe(leader->index());
   world_.after(burst_delay(), [this] { kill_one(); });
   world_.count("leader and worker lost together");
 }

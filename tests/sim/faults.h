@@ -26,6 +26,7 @@ class FaultInjector {
   void kill_one();
   void kill_several();
   void pause_one();
+  void hang_one();
   void partition();
   void break_connection();
   void stall_connection();
@@ -33,13 +34,15 @@ class FaultInjector {
   void leave();
   void crash_coordinator();
   void crash_leader_and_worker();
+  void wipe(std::uint32_t index);
   void false_start();
+  void ask_checkpoint();
   bool kill(WorkerProcess& process, const char* why);
   WorkerProcess* any_worker();
   Micros burst_delay() { return random_.range(0, 20 * kMs); }
 
   World& world_;
-  Random random_;
+  Random random_, wipes_;
   std::uint32_t kills_ = 0;
 };
 

@@ -127,7 +127,8 @@ Reference::Reference(const Numbers& numbers) {
       record.skipped |= !c.row.finite;
       rows_.back().push_back(c.row);
     }
-    record.loss = loss.value() / numbers.micro_batches();
+    record.loss = record.skipped ? std::numeric_limits<double>::quiet_NaN()
+                                 : loss.value() / numbers.micro_batches();
     for (SegmentId s = 0; s < layout.segments(); ++s)
       numbers.add_norm(norm, std::span(total).subspan(std::size_t{s} * kBlock, kBlock));
     record.norm = std::sqrt(norm.value());
@@ -138,6 +139,18 @@ Reference::Reference(const Numbers& numbers) {
           numbers.total_hash(std::span(total).subspan(std::size_t{s} * kBlock, kBlock), side[s]),
           record.norm, record.skipped);
   }
+}
+
+Digest Numbers::digest_of(SegmentId segment, const SegmentParams& params) {
+  return {mix64(mix64(segment, params.weights), params.exponents),
+          mix64(mix64(params.exponents, segment), params.weights)};
+}
+
+Digest Reference::parameters(Version v) const {
+  Digest digest{};
+  for (SegmentId s = 0; s < states_[v].size(); ++s)
+    digest = digest + Numbers::digest_of(s, Numbers::params_of(states_[v][s]));
+  return digest;
 }
 
 Digest Reference::digest(Version v) const {

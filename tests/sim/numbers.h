@@ -18,6 +18,8 @@
 
 namespace starling::sim {
 
+inline constexpr Digest kFingerprint{1, 1};  // of every worker and checkpoint of the world
+
 // Of one segment. Weights stay in a skipped step, exponents move in every step.
 struct SegmentState {
   std::uint64_t weights = 0, exponents = 0;
@@ -55,6 +57,7 @@ class Numbers {
   void add_norm(ExactSum& norm, std::span<const std::int32_t> total) const;
   static void apply(SegmentState& state, std::uint64_t total_hash, double norm, bool skipped);
   static Digest digest_of(SegmentId segment, const SegmentState& state);
+  static Digest digest_of(SegmentId segment, const SegmentParams& params);
 
  private:
   std::uint64_t seed_;
@@ -73,6 +76,7 @@ class Reference {
   std::uint64_t params_hash(Version v) const { return params_hashes_[v]; }
   const LedgerRow& row(Version v, MicroBatch m) const { return rows_[v][m]; }
   Digest digest(Version v) const;
+  Digest parameters(Version v) const;
 
  private:
   std::vector<StepRecord> records_;

@@ -385,6 +385,13 @@ void Oracle::exited(const WorkerProcess& p, const Exit& exit) {
     if (!end_) return violated(name(p) + " was told of an end that is not committed");
     if (exit.end->exit_code != end_->exit_code || exit.end->digest != end_->digest)
       violated(name(p) + " was told of another end");
+    if (exit.trained && end_->exit_code != 0)
+      violated("P5: " + name(p) + " saves a model of a job that has failed");
+    if (exit.trained &&
+        Numbers::hash_of(p.store().params) != reference_.params_hash(numbers_.steps()))
+      violated("P5: what " + name(p) + " saves is not the trained model");
+    if (end_->exit_code == 0)
+      world_.count(exit.trained ? "model saved" : "told of the end without the model");
     return;
   }
   if (exit.code == 0) {
@@ -395,6 +402,10 @@ void Oracle::exited(const WorkerProcess& p, const Exit& exit) {
     killed(p);
     return world_.count("notice ended");
   }
+  // After three lives in a row whose connections broke before they had a state.
+  if (exit.code == 2 && exit.reason.find("cannot connect to") != std::string::npos &&
+      world_.bulk().broken_of(p.slot()) >= 3)
+    return world_.count("refused, as its connections were broken");
   violated(name(p) + " exits with code " + std::to_string(exit.code) + ": " + exit.reason);
 }
 

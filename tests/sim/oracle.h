@@ -61,6 +61,7 @@ class Oracle {
   bool plant_lost_contribution(const Frame& frame);
 
   static Rank rank_of(const Plan& plan, std::uint64_t nonce);
+  const std::vector<RaftEntry>& committed() const { return committed_; }
   const std::vector<EpochId>& chain() const { return chain_; }
   const Plan& plan(const EpochId& id) const { return valid_.at(id); }
   const std::optional<JobEnded>& end() const { return end_; }

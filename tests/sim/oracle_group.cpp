@@ -22,12 +22,17 @@ void Oracle::after_coordinator(const CoordinatorProcess& c) {
     if (at->second != c.index()) violated("two leaders in term " + std::to_string(raft.term()));
     if (first && leaders_.size() > 1) world_.count("new leader");
   }
+  // What has gone into a snapshot in this very event is on the disk.
+  const std::uint64_t base = raft.snapshot().index;
+  const auto entry = [&](std::uint64_t index) -> const RaftEntry& {
+    return index > base ? raft.log()[index - base - 1] : c.disk_log[index - 1];
+  };
   while (committed_.size() < raft.commit_index()) {
-    committed_.push_back(raft.log()[committed_.size()]);
+    committed_.push_back(entry(committed_.size() + 1));
     take_entry(committed_.back());
   }
   const std::uint64_t last = raft.commit_index();
-  if (last > 0 && !(raft.log()[last - 1] == committed_[last - 1]))
+  if (last > base && !(entry(last) == committed_[last - 1]))
     violated("two coordinators have committed different entries at index " + std::to_string(last));
 }
 
@@ -260,12 +265,13 @@ bool Oracle::start_is_lost() const {
 }
 
 bool Oracle::silent(const WorkerProcess& p) const {
-  return world_.unheard_for(p.place(), world_.settings().state_timeout_ms * kMs);
+  const Micros time = world_.settings().state_timeout_ms * kMs;
+  return world_.unheard_for(p.place(), time) || p.hung_for() >= time;
 }
 
 // P3: it may end only when some segment has no current copy at a living member of the last plan. A
 // leaver's copy helps while the leader does not know that everybody went on without it; one that
-// nobody could hear for as long as leaders wait for state does not.
+// nobody could hear, or that hung, for as long as leaders wait for state does not.
 bool Oracle::state_lost() const {
   if (reached_ == 0 && !chain_.empty() && !start_is_lost()) return false;
   if (!chain_.empty()) {
@@ -313,6 +319,8 @@ void Oracle::take_end(const JobEnded& end) {
   const Version last = numbers_.steps();
   if (end.version != last) violated("P3: the job ends at version " + std::to_string(end.version));
   if (end.digest != reference_.digest(last)) violated("P1: the final digest differs");
+  if (end.parameters != reference_.parameters(last))
+    violated("P1: the final parameters' digest differs");
   if (last > 0 && !same_bits(end.loss, reference_.record(last - 1).loss))
     violated("P1: the final loss differs");
   check_told();

@@ -25,13 +25,16 @@ struct Faults {
   double kills = 0;   // of a worker; the guard dies with it with probability guard_loss
   double bursts = 0;  // of several workers within 20 ms
   double pauses = 0;
+  double hangs = 0;        // a worker computes and loads nothing for a while; its heartbeats go on
   double partitions = 0;   // between two groups of processes, or in one direction only
   double bulk_breaks = 0;  // one connection
   double bulk_stalls = 0;  // one direction of a connection delivers nothing for a while
   double joins = 0;
+  double checkpoint_asks = 0;  // a last one before the run is ended, which then goes on
   double leaves = 0;
   double coordinator_crashes = 0;
   double leader_and_worker = 0;
+  double wipes = 0;  // probability that a crashed coordinator comes back with an empty folder
   double false_starts = 0;      // a joiner that is killed a moment after its start
   double guard_loss = 0;        // probability, per kill
   std::uint32_t targeted = 0;   // index of a moment + 1; 0 = none (world.h, Moment)
@@ -55,6 +58,8 @@ struct Settings {
   // The group.
   std::uint32_t workers = 3;  // at the start; the first epoch waits for them
   std::uint32_t coordinators = 1;
+  std::uint32_t log_entries_max = 1024;  // of a coordinator, until it makes a snapshot
+  bool plant_wiped_vote = false;         // an empty folder counts as that of a first life
   std::uint32_t replicas = 2;
   std::uint32_t move_budget = 2;
   elastic::Bugs bugs;
@@ -79,6 +84,8 @@ struct Settings {
   // Timeouts of the machines, ms.
   std::uint64_t lease_ms = 300;
   std::uint64_t report_deadline_ms = 300;
+  std::uint64_t standstill_ms = 500;
+  std::uint32_t standstill_steps = 5;
   std::uint64_t change_window_ms = 20;
   std::uint64_t state_timeout_ms = 10000;
   std::uint64_t start_timeout_ms = 20000;

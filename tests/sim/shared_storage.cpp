@@ -41,6 +41,7 @@ std::vector<Checkpoint> SharedStorage::fill(Version newest) {
     elastic::leader_command::Store left;
     left.checkpoint.version = v;
     left.checkpoint.digest = reference_.digest(v);
+    left.checkpoint.fingerprint = kFingerprint;
     left.record = record_of(reference_, v - 1, settings_);
     left.shards = {put(v, "left", part)};
     all.push_back(left.checkpoint);

@@ -57,6 +57,12 @@ void draw_faults(Faults& f, Random& random) {
   f.kills_max = static_cast<std::uint32_t>(random.range(1, 8));
 }
 
+// From dice of its own, as checkpoints are.
+void draw_hangs(Settings& s) {
+  Random random(s.seed, /*purpose=*/3);
+  if (random.chance(0.5)) s.faults.hangs = rate(random, 3);
+}
+
 // From dice of its own, so that runs without checkpoints are what they were before there were any.
 void draw_checkpoints(Settings& s) {
   Random random(s.seed, /*purpose=*/2);
@@ -67,6 +73,17 @@ void draw_checkpoints(Settings& s) {
   if (random.chance(0.3)) s.damage = 0.1;
   if (random.chance(0.2)) s.disk_full = 0.2;
   if (random.chance(0.3)) s.resume_at = random.below(s.steps);
+  Random asks(s.seed, /*purpose=*/3);
+  if (asks.chance(0.5)) return;
+  s.faults.checkpoint_asks = 2;
+  if (asks.chance(0.5)) s.checkpoint_every = 1000;  // no other ones
+}
+
+// As above: from dice of its own.
+void draw_logs(Settings& s) {
+  Random random(s.seed, /*purpose=*/3);
+  s.faults.wipes = rate(random, 1);
+  if (random.chance(0.5)) s.log_entries_max = static_cast<std::uint32_t>(random.range(1, 20));
 }
 
 }  // namespace
@@ -86,6 +103,8 @@ Settings draw_settings(std::uint64_t seed) {
   draw_weather(s, random);
   draw_faults(s.faults, random);
   draw_checkpoints(s);
+  draw_logs(s);
+  draw_hangs(s);
   return s;
 }
 
@@ -96,14 +115,15 @@ std::string to_string(const Settings& s) {
       << s.segments << ", workers " << s.workers << ", coordinators " << s.coordinators << ", r "
       << s.replicas << ", budget " << s.move_budget << (s.codec ? ", codec" : "") << "; until "
       << f.until / kMs << " ms, kills " << f.kills << " (at most " << f.kills_max << "), bursts "
-      << f.bursts << ", pauses " << f.pauses << ", partitions " << f.partitions << ", breaks "
-      << f.bulk_breaks << ", stalls " << f.bulk_stalls << ", joins " << f.joins << ", leaves "
-      << f.leaves << ", crashes " << f.coordinator_crashes << " + " << f.leader_and_worker
+      << f.bursts << ", pauses " << f.pauses << ", hangs " << f.hangs << ", partitions "
+      << f.partitions << ", breaks " << f.bulk_breaks << ", stalls " << f.bulk_stalls << ", joins "
+      << f.joins << ", leaves " << f.leaves << ", crashes " << f.coordinator_crashes << " + "
+      << f.leader_and_worker << ", wipes " << f.wipes << ", snapshots after " << s.log_entries_max
       << ", slow " << s.slow_most << ", loss " << s.loss << ", guard loss " << f.guard_loss
       << ", targeted " << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing")
       << " " << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
       << s.checkpoint_keep << ", resumed at " << s.resume_at << ", damage " << s.damage
-      << ", disk full " << s.disk_full;
+      << ", disk full " << s.disk_full << ", asks " << f.checkpoint_asks;
   return out.str();
 }
 

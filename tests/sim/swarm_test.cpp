@@ -65,6 +65,11 @@ constexpr const char* kMustHappen[] = {
     "restart from a checkpoint",
     "fresh plan from a checkpoint",
     "damaged checkpoint",
+    "coordinator wiped",
+    "wiped coordinator repaired",
+    "coordinator's snapshot",
+    "worker hung",
+    "hung worker left out",
 };
 
 TEST_CASE("swarm: every seed keeps all promises and ends") {
@@ -95,6 +100,34 @@ TEST_CASE("swarm: every seed keeps all promises and ends") {
 // A prepared plan may name it: it enters only forced ones, and reports that it has no copy.
 TEST_CASE("swarm: who stopped before it had built a fresh state is not judged to lack it") {
   CHECK(run_seeds(7547, 1, draw_settings).runs.front().violation == "");
+}
+
+// Goal: an empty folder that counts as a first life would be noticed. Method: many wipes, and the
+// same seed without the fault.
+TEST_CASE("swarm: a wiped coordinator that votes at once is noticed") {
+  const auto often = [](std::uint64_t seed, bool planted) {
+    Settings s = draw_settings(seed);
+    s.coordinators = 3;
+    s.faults.coordinator_crashes = 20;
+    s.faults.wipes = 1;
+    s.persist = {5 * kMs, 60 * kMs};
+    s.plant_wiped_vote = planted;
+    return s;
+  };
+  const SeedRange seeds = seeds_of_environment("STARLING_SIM_SEARCH", {1, 400});
+  const auto broken = [&](std::uint64_t seed) { return often(seed, true); };
+  const BatchResult batch = run_seeds(seeds.first, seeds.count, broken, /*until_violation=*/true);
+  const Verdict* found = batch.violated();
+  REQUIRE(found != nullptr);
+  std::printf("noticed by seed %llu: %s\n", static_cast<unsigned long long>(found->seed),
+              found->violation.c_str());
+  const auto mended = [&](std::uint64_t seed) { return often(seed, false); };
+  CHECK(run_seeds(found->seed, 1, mended).runs.front().violation == "");
+  const BatchResult clean = run_seeds(1, 100, mended);
+  for (const Verdict& run : clean.runs) {
+    CAPTURE(run.seed);
+    CHECK(run.violation == "");
+  }
 }
 
 TEST_CASE("swarm: the same seed gives the same events") {

@@ -95,12 +95,14 @@ struct MessageText {
 
 struct EventText {
   std::string operator()(const Received& e) const { return "< " + describe(e.body); }
+  std::string operator()(const DataHashed&) const { return "data hashed"; }
   std::string operator()(const NoticeGiven& e) const {
     return line("notice ") << e.notice.notice_ms;
   }
   std::string operator()(const StepTimed& e) const { return line("timed v") << e.version; }
   std::string operator()(const Connected& e) const { return line("connected", e.epoch); }
   std::string operator()(const Initialised& e) const { return line("initialised", e.epoch); }
+  std::string operator()(const Loading& e) const { return line("loading", e.epoch); }
   std::string operator()(const NotInitialised& e) const {
     return line("not initialised", e.epoch) << " " << e.reason;
   }

@@ -45,6 +45,7 @@ std::uint32_t WorkerProcess::place() const {
 void WorkerProcess::start() {
   tick();
   Join join;
+  join.fingerprint = kFingerprint;
   join.who = who_;
   join.name = slot_name(slot_);
   join.host = join.name;
@@ -155,6 +156,7 @@ void WorkerProcess::end_life(bool guard_reports, Micros end_of_file) {
 void WorkerProcess::run(const Exit& c) {
   world_.trace("worker " + to_string(who_), "exit " + std::to_string(c.code) + ": " + c.reason);
   world_.oracle().exited(*this, c);
+  if (c.fenced && hung_for() > 0) world_.count("hung worker left out");
   end_life(!c.end, /*end_of_file=*/1 * kMs);
   world_.ended(*this, c);
 }
@@ -163,7 +165,7 @@ void WorkerProcess::run(const Exit& c) {
 
 void WorkerProcess::run(const ToCoordinators& c) {
   world_.oracle().says(*this, c.body);
-  world_.worker_says(*this, c.body);
+  world_.worker_says(*this, c.body, c.turn);
   if (std::holds_alternative<Join>(c.body)) world_.moment(*this, Moment::kJoining, 0);
   if (std::holds_alternative<Report>(c.body))
     world_.moment(*this, Moment::kReported, machine_.version());
@@ -176,7 +178,8 @@ void WorkerProcess::run(const ToCoordinators& c) {
 void WorkerProcess::run(const Initialise& c) {
   if (c.version != 0) {
     const Micros delay = World::draw(random_, world_.settings().shard_write);
-    return world_.after(delay, [this, c] { submit([this, c] { load(c); }); });
+    return world_.after(
+        delay, [this, c] { when_not_hung([this, c] { submit([this, c] { load(c); }); }); });
   }
   for (SegmentId s = 0; s < store_.params.size(); ++s)
     store_.params[s] = Numbers::params_of(world_.numbers().initial(s));
@@ -315,10 +318,28 @@ void WorkerProcess::compute_next() {
   world_.oracle().computes(*this, queue_version_, m, params);
   const Micros took = micro_batch_time();
   world_.after(took, [this, version = queue_version_, m, params, took, aborted = aborted_] {
-    submit([this, version, m, params, took, aborted] {
-      if (aborted == aborted_) finish_micro_batch(version, m, params, took);
+    when_not_hung([this, version, m, params, took, aborted] {
+      submit([this, version, m, params, took, aborted] {
+        if (aborted == aborted_) finish_micro_batch(version, m, params, took);
+      });
     });
   });
+}
+
+void WorkerProcess::hang(Micros duration) {
+  if (world_.now() >= hung_until_) hung_since_ = world_.now();
+  hung_until_ = std::max(hung_until_, world_.now() + duration);
+  world_.trace("worker " + to_string(who_), "hangs for " + std::to_string(duration / kMs) + " ms");
+}
+
+Micros WorkerProcess::hung_for() const {
+  return world_.now() < hung_until_ ? world_.now() - hung_since_ : 0;
+}
+
+void WorkerProcess::when_not_hung(std::function<void()> action) {
+  if (!alive_) return;
+  if (world_.now() >= hung_until_) return action();
+  world_.at(hung_until_, [this, action = std::move(action)] { when_not_hung(action); });
 }
 
 // Every other spell is one at full speed.
@@ -390,9 +411,12 @@ void WorkerProcess::run(const DropTotals&) {
 }
 
 void WorkerProcess::run(const ComputeDigest& c) {
-  Digest digest{};
-  for (SegmentId s : c.segments) digest = digest + Numbers::digest_of(s, store_.states[s]);
-  later(random_.range(100, 3 * kMs), DigestReady{c.epoch, c.version, digest});
+  Digest digest{}, parameters{};
+  for (SegmentId s : c.segments) {
+    digest = digest + Numbers::digest_of(s, store_.states[s]);
+    parameters = parameters + Numbers::digest_of(s, store_.params[s]);
+  }
+  later(random_.range(100, 3 * kMs), DigestReady{c.epoch, c.version, digest, parameters});
 }
 
 }  // namespace starling::sim

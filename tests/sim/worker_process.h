@@ -69,6 +69,10 @@ class WorkerProcess : public collectives::GatherSource {
   void on_frame(const EpochId& epoch, std::uint64_t from_nonce, const BulkFrame& frame);
 
   void pause(Micros duration);
+  // Nothing is computed or loaded until then; what is begun does not end. All else goes on.
+  void hang(Micros duration);
+  // For how long it has been so.
+  Micros hung_for() const;
   void kill(const char* why);
 
   std::uint32_t slot() const { return slot_; }
@@ -121,6 +125,7 @@ class WorkerProcess : public collectives::GatherSource {
   void compute_next();
   Micros micro_batch_time();
   void forget_work();
+  void when_not_hung(std::function<void()> action);
   void finish_micro_batch(Version version, MicroBatch m, std::uint64_t params_hash, Micros took);
   void load(const elastic::worker_command::Initialise& c);
   Link* link(const EpochId& epoch);
@@ -146,6 +151,7 @@ class WorkerProcess : public collectives::GatherSource {
   Link* feeding_ = nullptr;  // whose gather calls back
   bool alive_ = true;
   Micros paused_until_ = 0;
+  Micros hung_since_ = 0, hung_until_ = 0;
   std::deque<std::function<void()>> inbox_;
   std::deque<elastic::WorkerEvent> events_;  // caused by commands that are being carried out
   bool handling_ = false;

@@ -217,10 +217,12 @@ Message World::through_codec(const Incarnation& from, const Incarnation& to, con
   return std::move(envelope).value().body;
 }
 
-void World::worker_says(const WorkerProcess& from, const Message& body) {
+void World::worker_says(const WorkerProcess& from, const Message& body,
+                        std::optional<std::uint32_t> turn) {
   const auto message = std::make_shared<const Message>(through_codec(from.who(), {}, body));
   for (auto& c : coordinators_) {
     CoordinatorProcess* coordinator = c.get();
+    if (turn && coordinator->index() != *turn % coordinators_.size()) continue;
     transmit(from.place(), coordinator->index(),
              [coordinator, who = from.who(), slot = from.slot(), message] {
                coordinator->submit([coordinator, who, slot, message] {

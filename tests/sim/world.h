@@ -10,14 +10,16 @@
 //   STARLING_SIM_SEEDS=1000:500 sim_tests -tc='swarm*'  500 seeds from 1000
 //   STARLING_SIM_TRACE=1 sim_tests -tc='rules: R14*'    the traces of a directed schedule
 //   STARLING_SIM_SEARCH=1:700 sim_tests -tc='rules: each*'  looks for seeds that notice each fault
+//   STARLING_SIM_RULE=R12 with it: of the rules with this in their name
 // A run is a function of its Settings alone: same seed, same event hash.
 //
 // Simulated: lost, doubled, late and reordered control messages; one-way and group partitions; bulk
 // connections that break with a part of their data under way; killed, paused and fenced workers;
 // guards that report a death, or die too; announced leaves whose notice ends; joiners; slow disks;
-// coordinators that crash, losing what was not yet synced; checkpoints on shared storage, some of
-// them damaged, and what an earlier run left there. Not simulated: bytes of bulk frames that flip
-// (checksums are tested where they are), and bytes of moved state, votes and ledgers (the actors').
+// coordinators that crash, losing what was not yet synced, and some of them all that was;
+// checkpoints on shared storage, some of them damaged, and what an earlier run left there. Not
+// simulated: bytes of bulk frames that flip (checksums are tested where they are), and bytes of
+// moved state, votes and ledgers (the actors').
 //
 // Files: settings.h what a run is drawn from; swarm.cpp the draw; numbers.h the toy model and the
 // undisturbed run; store.h a worker's memory; worker_process.h, coordinator_process.h the
@@ -120,7 +122,9 @@ class World {
   bool any_block() const { return !blocks_.empty(); }
   // One control message: may be lost, doubled, late.
   void transmit(std::uint32_t from_place, std::uint32_t to_place, std::function<void()> deliver);
-  void worker_says(const WorkerProcess& from, const Message& body);
+  // To all coordinators, or to one, by its number modulo theirs.
+  void worker_says(const WorkerProcess& from, const Message& body,
+                   std::optional<std::uint32_t> turn = {});
   void coordinator_says(std::uint32_t from, const Incarnation& to, const Message& body);
   void raft_says(const RaftMessage& message);
   void guard_reports(std::uint32_t slot, const Incarnation& who);

@@ -4,6 +4,9 @@
 // Bus bandwidth is 2 (W-1)/W times the array's bytes over the median time: what each rank must send
 // and receive at least. The bound is loopback TCP: 2.5 to 3 GB/s for one pair of threads, shared by
 // all ranks that have no core of their own.
+//
+// The same for connections whose frames are encrypted (`_sealed`) and have a checksum only
+// (`_plain`), beside the tags of one machine, and what the cipher alone does.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +26,8 @@
 #include "collectives/tcp/listener.h"
 #include "collectives/tcp/mesh.h"
 #include "collectives/tcp/session.h"
+#include "core/base/aead.h"
+#include "core/base/hash.h"
 #include "core/base/mac.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/figures.h"
@@ -252,8 +257,8 @@ std::vector<double> measure(Runner& rank, Rank self, Rank world, std::size_t n,
 }
 
 // A forked process: tells its port, learns all, and, if rank 0, tells the samples.
-int child(Rank self, Rank world, std::span<const Case> cases, const EpochKey& key, int from_parent,
-          int to_parent) {
+int child(Rank self, Rank world, std::span<const Case> cases, const EpochKey& key, SealRule seal,
+          int from_parent, int to_parent) {
   auto listener = Listener::open({});
   if (!listener) return 1;
   const std::uint16_t port = listener.value()->port();
@@ -263,6 +268,7 @@ int child(Rank self, Rank world, std::span<const Case> cases, const EpochKey& ke
   MeshOptions options;
   options.epoch = {1, 1};
   options.key = key;
+  options.seal = seal;
   options.self = self;
   for (Rank r = 0; r < world; ++r) options.peers.push_back({{r, r + 1}, "127.0.0.1", ports[r]});
   Runner rank(options, *listener.value());
@@ -278,12 +284,13 @@ int child(Rank self, Rank world, std::span<const Case> cases, const EpochKey& ke
   return 0;
 }
 
-void print(const Options& options, const Case& c, Rank world, std::vector<double> ms) {
+void print(const Options& options, const Case& c, Rank world, const char* seal,
+           std::vector<double> ms) {
   std::sort(ms.begin(), ms.end());
   const double median = ms[ms.size() / 2], p99 = ms[(ms.size() - 1) * 99 / 100];
   const double bus_gbs = 2.0 * (world - 1) / world * static_cast<double>(c.bytes) / median / 1e6;
   const std::string name = std::string("allreduce_") + c.algorithm + "_w" + std::to_string(world) +
-                           "_" + std::to_string(c.bytes) + "B";
+                           "_" + std::to_string(c.bytes) + "B" + seal;
   const char* format = options.json ? "{\"name\":\"%s\",\"n\":%zu,\"unit\":\"ms\",\"median\":%.4g,"
                                       "\"p99\":%.4g,\"min\":%.4g,\"bus_gbs\":%.3g}\n"
                                     : "%-44s %5zu %-10s %10.4g %10.4g %10.4g %8.3g GB/s\n";
@@ -300,7 +307,7 @@ struct Process {
 };
 
 bool start(Process& process, Rank self, Rank world, std::span<const Case> cases,
-           const EpochKey& key, std::vector<Process>& others) {
+           const EpochKey& key, SealRule seal, std::vector<Process>& others) {
   int down[2], up[2];
   if (pipe(down) != 0) return false;
   Fd down_read(down[0]), down_write(down[1]);
@@ -312,7 +319,7 @@ bool start(Process& process, Rank self, Rank world, std::span<const Case> cases,
     others.clear();  // their pipes
     down_write.reset();
     up_read.reset();
-    _exit(child(self, world, cases, key, down_read.get(), up_write.get()));
+    _exit(child(self, world, cases, key, seal, down_read.get(), up_write.get()));
   }
   process.to = std::move(down_write);
   process.from = std::move(up_read);
@@ -320,7 +327,7 @@ bool start(Process& process, Rank self, Rank world, std::span<const Case> cases,
 }
 
 // One group of processes through all cases: `told` hears the samples of each, milliseconds.
-bool run_group(Rank world, std::span<const Case> cases,
+bool run_group(Rank world, std::span<const Case> cases, SealRule seal,
                const std::function<void(const Case&, std::vector<double>)>& told) {
   EpochKey key{};
   random_bytes(key);
@@ -328,7 +335,7 @@ bool run_group(Rank world, std::span<const Case> cases,
   bool fine = true;
   for (Rank r = 0; r < world && fine; ++r) {
     Process process;
-    fine = start(process, r, world, cases, key, processes);
+    fine = start(process, r, world, cases, key, seal, processes);
     processes[r] = std::move(process);
   }
   std::vector<std::uint16_t> ports(world);
@@ -351,16 +358,62 @@ bool run_group(Rank world, std::span<const Case> cases,
   return fine;
 }
 
+// One line of bytes a second: the fastest of some rounds over a frame's bytes.
+void print_rate(const Options& options, const char* name,
+                const std::function<void(ByteView, std::uint8_t*)>& pass) {
+  const Bytes in(kFrameBytes, 0x5a);
+  Bytes out(kFrameBytes);
+  double fastest = 0;
+  for (int i = 0; i < (options.quick ? 20 : 400); ++i) {
+    const auto begin = Clock::now();
+    pass(in, out.data());
+    const std::chrono::duration<double> took = Clock::now() - begin;
+    fastest = std::max(fastest, double(kFrameBytes) / took.count() / 1e9);
+  }
+  std::fprintf(
+      options.out,
+      options.json ? "{\"name\":\"%s\",\"unit\":\"GB/s\",\"max\":%.3g}\n" : "%-44s %.3g GB/s\n",
+      name, fastest);
+}
+
+void print_ciphers(const Options& options) {
+  Aead sealing(AeadKey{1}, Aead::Way::kSeal);
+  volatile std::uint64_t used = 0;
+  print_rate(options, "frame_checksum", [&](ByteView in, std::uint8_t*) { used = hash64(in); });
+  print_rate(options, "frame_tag", [&](ByteView in, std::uint8_t*) {
+    sealing.begin();
+    sealing.cover(in);
+    sealing.tag();
+  });
+  print_rate(options, "frame_encrypt", [&](ByteView in, std::uint8_t* out) {
+    sealing.begin();
+    sealing.crypt(in, out);
+    sealing.tag();
+  });
+}
+
+std::vector<Case> direct_only(std::vector<Case> all) {
+  std::erase_if(all, [](const Case& c) { return c.algorithm != std::string("direct"); });
+  return all;
+}
+
 }  // namespace
 
 int bench_allreduce(const Options& options) {
   bool fine = true;
   for (Rank world = 2; world <= 4 && fine; ++world) {
-    std::fflush(options.out);
-    fine = run_group(world, cases(options.quick), [&](const Case& c, std::vector<double> samples) {
-      print(options, c, world, std::move(samples));
-    });
+    const auto measured = [&](SealRule seal, const char* name, const std::vector<Case>& which) {
+      std::fflush(options.out);
+      return run_group(world, which, seal, [&](const Case& c, std::vector<double> samples) {
+        print(options, c, world, name, std::move(samples));
+      });
+    };
+    const auto all = cases(options.quick);
+    fine = measured(SealRule::kAuto, "", all) &&
+           measured(SealRule::kOn, "_sealed", direct_only(all)) &&
+           measured(SealRule::kOff, "_plain", direct_only(all));
   }
+  if (fine) print_ciphers(options);
   if (!fine) std::fprintf(stderr, "starling bench: %s\n", kBroken);
   return fine ? 0 : 1;
 }
@@ -368,9 +421,10 @@ int bench_allreduce(const Options& options) {
 Result<double> all_reduce_ms(Rank world, std::size_t bytes) {
   const Case one[] = {{"direct", bytes, 5}};
   double median = 0;
-  const bool fine = run_group(world, one, [&](const Case&, std::vector<double> samples) {
-    median = quantile(std::move(samples), 0.5);
-  });
+  const bool fine =
+      run_group(world, one, SealRule::kAuto, [&](const Case&, std::vector<double> samples) {
+        median = quantile(std::move(samples), 0.5);
+      });
   if (!fine) return Error(Code::kInternal, kBroken);
   return median;
 }

@@ -58,8 +58,12 @@ Result<std::string> run_joined_at(const std::string& address) {
   for (const int pid : all_processes()) {
     const auto line = command_line(pid);
     if (!is_worker(line) || !joins(line, address)) continue;
+    // `starling run --out DIR` has its keys in DIR.keys.
     const fs::path keys = in_folder_of(pid, option_of(line, "--keys"));
-    if (fs::exists(keys.parent_path() / "events.jsonl")) return keys.parent_path().string();
+    fs::path run = keys;
+    if (keys.extension() == ".keys") run.replace_extension();
+    for (const fs::path& folder : {run, keys.parent_path()})
+      if (fs::exists(folder / "events.jsonl")) return folder.string();
     return bad("no events.jsonl beside " + keys.string() + ", the keys of a worker of " + address +
                "; expected the folder of its run");
   }

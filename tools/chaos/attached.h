@@ -19,13 +19,13 @@
 namespace starling::chaos {
 
 // The folder of the run that a worker on this machine has joined at this address of a coordinator
-// ("tcp://host:port"): where its key file is. Errors: kBadInput  there is no such worker, or there
-// are no events beside its keys.
+// ("tcp://host:port"): its keys are beside it or in it. Errors: kBadInput  there is no such worker,
+// or there are no events there.
 Result<std::string> run_joined_at(const std::string& address);
 
 struct AttachOptions {
-  std::string run;   // folder of its events.jsonl, job.toml and keys
-  std::string keys;  // empty: the file that its `start` event names
+  std::string run;   // folder of its events.jsonl and job.toml
+  std::string keys;  // empty: what its `start` event names
   DisturberOptions disturber;
   std::chrono::milliseconds poll{3};
 };

@@ -7,6 +7,7 @@
 
 #include "core/audit/difference.h"
 #include "core/audit/promises.h"
+#include "core/base/exit.h"
 #include "core/data/dataset.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
@@ -19,7 +20,8 @@ using Json = nlohmann::ordered_json;
 using audit::History;
 using audit::Verdict;
 
-Result<> read_lines(std::ifstream& file, audit::HistoryReader& reader) {
+// True: something follows the last line, as if who wrote it had ended within it.
+Result<bool> read_lines(std::ifstream& file, audit::HistoryReader& reader) {
   std::string text;
   std::vector<char> buffer(1 << 20);
   while (file.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) ||
@@ -30,13 +32,12 @@ Result<> read_lines(std::ifstream& file, audit::HistoryReader& reader) {
       STARLING_TRY(reader.take(std::string_view(text).substr(at, end - at)));
     }
     text.erase(0, at);
-    if (text.size() > audit::kLineBytesMax) return reader.take(text);  // says what is wrong with it
+    if (text.size() > audit::kLineBytesMax) {
+      STARLING_TRY(reader.take(text));  // says what is wrong with it
+    }
   }
   if (file.bad()) return Error(Code::kBadInput, "cannot be read");
-  if (!text.empty())
-    return Error(Code::kBadInput,
-                 "the last line is cut: no end of line after \"" + text.substr(0, 40) + "\"");
-  return ok();
+  return !text.empty();
 }
 
 // A coordinator that was started by hand has no data; whoever has them can count.
@@ -59,8 +60,9 @@ Result<History> read_history(const std::string& run) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return Error(Code::kBadInput, "cannot be opened; " + where);
   audit::HistoryReader reader;
-  if (auto read = read_lines(file, reader); !read) return std::move(read).error().in(where);
-  auto history = std::move(reader).finish();
+  auto read = read_lines(file, reader);
+  if (!read) return std::move(read).error().in(where);
+  auto history = std::move(reader).finish(/*cut=*/read.value());
   if (!history) return std::move(history).error().in(where);
   count_samples(history.value());
   return history;
@@ -113,16 +115,28 @@ Result<Json> show_sample(const History& history, std::uint64_t sample) {
   return json;
 }
 
+Result<History> read_all(const AuditCommand& command) {
+  if (command.runs.size() == 1) return read_history(command.runs.front());
+  std::vector<History> histories;
+  for (const std::string& run : command.runs) {
+    STARLING_TRY(history, read_history(run));
+    histories.push_back(std::move(history));
+  }
+  return audit::merge(std::move(histories));
+}
+
 Result<int> audit_one(const AuditCommand& command) {
-  STARLING_TRY(history, read_history(command.run));
+  STARLING_TRY(history, read_all(command));
   const audit::StartFact& start = history.start;
   const auto name = start.job.find("job.name");
-  std::printf("%s: job %s, %s of %u micro-batches of %u, %s, %s, %s lost, %s left\n",
-              command.run.c_str(), name == start.job.end() ? "?" : name->second.c_str(),
-              counted(start.steps, "step").c_str(), start.micro_batches, start.sequences,
-              counted(start.samples, "sample").c_str(),
-              counted(history.names.size(), "worker").c_str(), std::to_string(history.lost).c_str(),
-              std::to_string(history.left).c_str());
+  std::string runs;
+  for (const std::string& run : command.runs) runs += (runs.empty() ? "" : " + ") + run;
+  std::printf(
+      "%s: job %s, %s of %u micro-batches of %u, %s, %s, %s lost, %s left\n", runs.c_str(),
+      name == start.job.end() ? "?" : name->second.c_str(), counted(start.steps, "step").c_str(),
+      start.micro_batches, start.sequences, counted(start.samples, "sample").c_str(),
+      counted(history.names.size(), "worker").c_str(), std::to_string(history.lost.size()).c_str(),
+      std::to_string(history.left.size()).c_str());
   bool held = true;
   Json promises = Json::array();
   for (const audit::Finding& finding : audit::audit(history)) {
@@ -133,7 +147,7 @@ Result<int> audit_one(const AuditCommand& command) {
                         {"verdict", to_string(finding.verdict)},
                         {"text", finding.text}});
   }
-  Json json{{"run", command.run}, {"held", held}, {"promises", promises}};
+  Json json{{"run", runs}, {"held", held}, {"promises", promises}};
   if (command.sample) {
     STARLING_TRY(uses, show_sample(history, *command.sample));
     json["sample"] = *command.sample;
@@ -163,23 +177,24 @@ void show_comparison(const audit::Comparison& c) {
 
 Result<int> audit_two(const AuditCommand& command) {
   if (command.sample) return Error(Code::kBadInput, "--sample asks about one run, two are given");
-  STARLING_TRY(a, read_history(command.run));
-  STARLING_TRY(b, read_history(command.other));
+  STARLING_TRY(a, read_history(command.runs[0]));
+  STARLING_TRY(b, read_history(command.runs[1]));
   const audit::Comparison c = audit::compare(a, b);
   for (const std::string& note : c.notes) std::printf("note: %s\n", note.c_str());
-  Json json{{"a", command.run},
-            {"b", command.other},
+  Json json{{"a", command.runs[0]},
+            {"b", command.runs[1]},
             {"comparable", c.other_job.empty()},
             {"other_job", c.other_job},
             {"notes", c.notes}};
   int code = 2;
   if (!c.other_job.empty()) {
-    fail(2, "not comparable: " + c.other_job.front() +
-                (c.other_job.size() == 1 ? ""
-                                         : ", and " + std::to_string(c.other_job.size() - 1) +
-                                               " more; --json FILE lists them"));
+    fail(kExitBadInput,
+         "not comparable: " + c.other_job.front() +
+             (c.other_job.size() == 1 ? ""
+                                      : ", and " + std::to_string(c.other_job.size() - 1) +
+                                            " more; --json FILE lists them"));
   } else if (c.steps == 0) {
-    fail(2, "not comparable: there is no step that both runs have");
+    fail(kExitBadInput, "not comparable: there is no step that both runs have");
   } else {
     show_comparison(c);
     code = c.first ? 1 : 0;
@@ -201,7 +216,12 @@ Result<int> audit_two(const AuditCommand& command) {
 }  // namespace
 
 int audit(const AuditCommand& command) {
-  const auto code = command.other.empty() ? audit_one(command) : audit_two(command);
+  if (command.runs.size() > 2 && !command.together)
+    return fail(2,
+                "one run is audited, or two are compared; --together takes the files of several "
+                "coordinators as those of one run");
+  const bool one = command.together || command.runs.size() == 1;
+  const auto code = one ? audit_one(command) : audit_two(command);
   return code ? code.value() : fail(code.error());
 }
 

@@ -69,9 +69,9 @@ std::string repeat_of(const ChaosCommand& command) {
 // `--attach` names a folder, or a coordinator's address.
 Result<std::string> run_of(const std::string& attach) {
   if (fs::is_directory(attach)) return attach;
-  const auto address = coordinator_address(attach);
+  const auto address = parse_address(attach);
   if (!address) return bad("no run: expected its folder or a coordinator's address: " + attach);
-  return chaos::run_joined_at(address.value());
+  return chaos::run_joined_at("tcp://" + to_string(address.value()));
 }
 
 }  // namespace

@@ -3,14 +3,17 @@
 #include "kernels/check/check.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "core/base/keys.h"
 #include "core/data/dataset.h"
 #include "core/job/job.h"
 #include "kernels/models/model.h"
+#include "tools/starling/check_trained.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
+#include "tools/starling/memory.h"
 
 namespace starling::tools {
 namespace {
@@ -52,13 +55,23 @@ int check_job(const std::string& file) {
       job.value().micro_batches, static_cast<unsigned long long>(parameters),
       static_cast<unsigned long long>(samples), passes(job.value(), samples),
       model.value()->isa().c_str());
+  const Layout layout(model.value()->tensors());
+  const std::uint64_t there = memory_here();
+  std::printf(
+      "memory: a worker alone needs at least %s, each of four %s, and what a pass takes%s%s\n",
+      memory_text(memory_of_worker(job.value(), layout, 1, 1)).c_str(),
+      memory_text(memory_of_worker(job.value(), layout, 4, 1)).c_str(), there ? "; here is " : "",
+      there ? memory_text(there).c_str() : "");
   return 0;
 }
 
 }  // namespace
 
 int check(const CheckCommand& command) {
-  if (ends_with(command.file, ".safetensors")) return check_reference(command);
+  if (std::filesystem::is_directory(command.file)) return check_checkpoints(command.file);
+  if (ends_with(command.file, ".safetensors"))
+    return is_trained_model(command.file) ? check_trained_model(command.file)
+                                          : check_reference(command);
   std::ifstream file(command.file);
   std::string first;
   if (std::getline(file, first) && first.rfind("starling-keys", 0) == 0)

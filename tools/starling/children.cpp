@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -109,16 +110,16 @@ bool Children::wait_all(std::chrono::milliseconds time) {
 }
 
 std::size_t Children::kill_rest() {
-  std::size_t killed = 0;
+  std::set<pid_t> killed;  // one that takes its time to die is seen again
   // What a killed child leaves becomes our child: look again until there is none.
   for (int round = 0; round < 100 && !wait_all(std::chrono::milliseconds(0)); ++round) {
     const auto left = children_of_this_process();
     for (const pid_t pid : left) ::kill(pid, SIGKILL);
-    killed += left.size();
+    killed.insert(left.begin(), left.end());
     wait_all(std::chrono::milliseconds(100));
   }
   running_.clear();
-  return killed;
+  return killed.size();
 }
 
 }  // namespace starling::tools

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace starling::tools {
 
@@ -21,27 +22,32 @@ struct RunOptions {
   std::uint32_t threads = 1;
   std::uint32_t coordinators = 1;
   std::string host = "127.0.0.1";  // where coordinators and workers are reached
-  std::string out;                 // empty: a new folder below runs/
+  std::uint16_t port = 0;  // of the first coordinator; the others and workers follow. 0: any
+  std::string out;         // empty: a new folder below runs/
   std::optional<std::uint64_t> steps, seed, lease_ms;
   std::optional<std::uint32_t> replicas;
+  std::optional<double> peak_rate;
   CloudNotices notices;
   bool resume = false;
   std::string checkpoints;  // folder, instead of the job file's
   std::string log = "warn";
+  std::string again;  // the command line that goes on from a checkpoint of this one, for people
 };
 int run(RunOptions options);
 
 struct WorkerCommand {
-  std::string join;  // addresses of coordinator-0.. of the ring
-  std::string keys;
-  std::string job;   // empty: job.toml beside the keys
+  std::string join;  // addresses of coordinator-0.. of the ring, a join token, or a file with one
+  std::string keys;  // a file or a folder of split keys; none with a token
+  std::string job;   // compared with what coordinators hand over; empty: nothing is
+  std::string data;  // where the data lies here; empty: as the job says
   std::string name;  // of a key; empty: the first free one
   // Where other workers reach this one, at any free port; empty: as coordinators do.
   std::string host;
   std::string listen;     // host:port instead; empty: any free port of `host`
   std::string advertise;  // host:port that they are told; empty: where it listens
   std::string failure_domain;
-  std::string save;   // final parameters, safetensors; empty: not saved
+  std::string
+      save;  // the trained model, safetensors; none: nowhere; empty: model.safetensors here, unless quiet
   std::string times;  // where each step's time went, CSV; empty: not measured
   std::uint32_t threads = 1;
   std::optional<double> slow;  // none: as the job file says
@@ -56,21 +62,27 @@ int worker(const WorkerCommand& command, char** arguments);
 
 struct CoordinatorCommand {
   std::string job, keys;
-  std::string name = "coordinator-0";
+  std::string name;  // empty: the only coordinator whose secret is in the keys
   std::string listen = "tcp://127.0.0.1:0";
   std::string peers;  // addresses of all coordinators of the ring, in order; own one included
   std::string state = "coordinator-state";
-  std::string out;  // events.jsonl goes here; empty: no events
+  std::string out;  // events.jsonl and loss.svg go here; empty: the state folder
   std::uint32_t workers = 1;
   std::string log = "warn";
+  bool first = false;  // --new: the group begins, and this member has never run
   bool resume = false;
   bool child = false;  // of `starling run`: event lines go to stdout, ends with its parent
 };
-int coordinator(const CoordinatorCommand& command);
+int coordinator(CoordinatorCommand command);
 
 struct KeysCommand {
-  std::string out;
+  std::string out;    // makes all keys: in one file,
+  std::string split;  // or a folder with a file for each process
   std::uint32_t coordinators = 1, workers = 64;
+  std::string at;  // addresses of the coordinators: join tokens are written for them
+  // Or changes those that are there:
+  std::string keys;                // a file or such a folder
+  std::string token, revoke, add;  // names
 };
 int keys(const KeysCommand& command);
 
@@ -81,8 +93,9 @@ struct CheckCommand {
 int check(const CheckCommand& command);
 
 struct AuditCommand {
-  std::string run;                      // folder of a run, or its events.jsonl
-  std::string other;                    // a second one: where do they part?
+  // Folders of runs, or their events.jsonl: one; two, of which is asked where they part.
+  std::vector<std::string> runs;
+  bool together = false;                // they are of the coordinators of one run
   std::string json;                     // what is found goes to this file too
   std::optional<std::uint64_t> sample;  // show where it was used
 };

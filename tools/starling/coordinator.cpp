@@ -6,8 +6,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "actors/system.h"
 #include "kernels/models/model.h"
@@ -15,7 +16,9 @@
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
 #include "tools/starling/happening.h"
+#include "tools/starling/key_watch.h"
 #include "tools/starling/resume.h"
+#include "tools/starling/signals.h"
 
 namespace starling::tools {
 namespace {
@@ -24,13 +27,31 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{50};
+constexpr milliseconds kLastSteps{1000};    // waited for when the end is told before them
 constexpr std::chrono::seconds kLinger{5};  // after the job's end: late workers still hear of it
 
-sigset_t ending_signals() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  for (const int s : {SIGTERM, SIGINT}) ::sigaddset(&set, s);
-  return set;
+// Of all coordinators, as others reach them.
+std::string addresses_of(const CoordinatorCommand& command) {
+  if (!command.peers.empty()) return command.peers;
+  const auto listens = parse_address(command.listen);
+  return listens ? address_to_tell(listens.value()) : command.listen;
+}
+
+// Of whom the keys are, where the command does not say so.
+Result<std::string> own_name(const CoordinatorCommand& command) {
+  if (!command.name.empty()) return command.name;
+  STARLING_TRY(ring, KeyRing::load(command.keys));
+  std::string name;
+  for (const KeyPair& pair : ring.numbered("coordinator")) {
+    if (pair.secret_key.empty()) continue;
+    if (!name.empty())
+      return Error(Code::kBadInput, "the secrets of " + name + " and " + pair.name + " are in " +
+                                        command.keys + "; --name says which one this is");
+    name = pair.name;
+  }
+  if (name.empty())
+    return Error(Code::kBadInput, "no secret key of a coordinator is in " + command.keys);
+  return name;
 }
 
 Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command) {
@@ -43,9 +64,8 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
     STARLING_TRY(checkpoints, checkpoints_to_resume(options.job, *options.layout));
     options.checkpoints = std::move(checkpoints);
   }
-  STARLING_TRY(ring, KeyRing::load(command.keys));
-  STARLING_TRY(group,
-               coordinators_at(ring, command.peers.empty() ? command.listen : command.peers));
+  STARLING_TRY(ring, KeyRing::load_for(command.keys, command.name));
+  STARLING_TRY(group, coordinators_at(ring, addresses_of(command)));
   options.group = std::move(group);
   const KeyPair* key = ring.find(command.name);
   while (options.self < options.group.size() && options.group[options.self].name != command.name)
@@ -54,82 +74,183 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
     return Error(Code::kBadInput,
                  command.keys + " has no secret key of a coordinator named " + command.name);
   options.key = *key;
-  STARLING_TRY(address, coordinator_address(command.listen));
+  STARLING_TRY(address, address_to_listen(command.listen));
   options.address = std::move(address);
   options.job_id = job_id_of(ring);
   options.allowed = ring.allow_list();
   options.state_dir = command.state;
+  options.first_start = command.first;
   options.wanted_workers = command.workers;
   STARLING_TRY(level, log_level(command.log));
   options.log = level;
   return options;
 }
 
-Result<std::unique_ptr<EventWriter>> open_events(const CoordinatorCommand& command) {
+// What has been told before the process began again is remembered, so the same command line goes on
+// with the same folders.
+Result<std::unique_ptr<EventWriter>> open_events(const CoordinatorCommand& command,
+                                                 const Job& job) {
   if (command.child) return EventWriter::into(::dup(STDOUT_FILENO));
-  if (command.out.empty()) return std::unique_ptr<EventWriter>();
-  return EventWriter::open(command.out);
+  return EventWriter::open(command.out.empty() ? command.state : command.out,
+                           EventWriter::Owner{job_hash(job), job.name, command.name});
 }
 
-// Until a signal or, unless it is a child, some time after the job's end.
-Result<int> follow(caf::scoped_actor& self, EventWriter* events, bool ledger, bool child) {
-  const sigset_t set = ending_signals();
-  std::optional<Clock::time_point> ended;
-  int code = 0;
-  Result<> written = ok();
-  const auto take = [&](const actors::Observed& seen) {
-    if (events && written) written = write_event(*events, *seen, ledger);
-    if (seen->kind != elastic::Observation::Kind::kEnd) return;
-    ended = Clock::now();
-    code = seen->end.exit_code;
-    if (!child && code != 0) fail(code, seen->end.reason);
-  };
-  for (;;) {
-    self->receive(
-        take, caf::after(kPoll) >> [] {});
-    if (!written && child) return code;  // the `run` that read them has ended
-    if (!written) return std::move(written).error();
-    const timespec now{};
-    const int signal = ::sigtimedwait(&set, nullptr, &now);
-    if (signal > 0) return ended ? code : 128 + signal;
-    if (!child && ended && Clock::now() - *ended > kLinger) return code;
-  }
+sigset_t heeded_signals() {
+  sigset_t set = ending_signals();
+  ::sigaddset(&set, kAskCheckpoint);
+  return set;
 }
+
+// Writes and shows what its coordinator tells, until a signal or, unless it is a child, some time
+// after the job's end. Threads: belongs to one thread.
+class Follower {
+ public:
+  Follower(const CoordinatorCommand& command, const Job& job, EventWriter& events)
+      : command_(command), job_(job), events_(events) {
+    if (!command.child) spectator_.emplace(job.steps);
+  }
+
+  void say(const std::string& text) {
+    if (spectator_) spectator_->say(text);
+  }
+
+  Result<int> follow(caf::scoped_actor& self, const caf::actor& coordinator, KeyWatch& keys) {
+    const sigset_t set = heeded_signals();
+    for (;;) {
+      Result<> taken = ok();
+      self->receive([&](const actors::Observed& seen) { taken = take(*seen); },
+                    caf::after(kPoll) >> [] {});
+      STARLING_TRY(std::move(taken));
+      if (command_.child && events_.closed()) return code_;  // the `run` that read them has ended
+      if (held_ && Clock::now() - held_at_ > kLastSteps) {
+        STARLING_TRY(take_end());
+      }
+      if (auto list = keys.changed()) {
+        if (*list)
+          self->send(coordinator, actors::KeysChanged{std::move(*list).value()});
+        else
+          say("warning: " + list->error().text());
+      }
+      if (const auto news = events_.news()) say("warning: " + *news);
+      const timespec now{};
+      const int signal = ::sigtimedwait(&set, nullptr, &now);
+      if (signal == kAskCheckpoint)
+        self->send(coordinator, actors::ask_checkpoint_atom_v);
+      else if (gone_ || signal > 0)
+        return ended_ || gone_ ? code_ : 128 + signal;
+      if (!command_.child && ended_ && Clock::now() - *ended_ > kLinger) return code_;
+    }
+  }
+
+  void finish() {
+    const std::string missing = events_.finish();
+    if (!missing.empty()) say("warning: " + missing);
+    if (!spectator_) return;
+    spectator_->close();
+    if (const auto curve = spectator_->save_curve(
+            (std::filesystem::path(events_.path()).parent_path() / "loss.svg").string(), job_.name);
+        !curve)
+      fail(curve.error());
+  }
+
+ private:
+  using Kind = elastic::Observation::Kind;
+
+  Result<> take(const elastic::Observation& seen) {
+    // `run` gets the word of the coordinator that leads, which has measured what it tells.
+    if (command_.child && seen.of_log) return ok();
+    if (seen.kind == Kind::kEnd && seen.end.exit_code == 0 && !last_step_seen_) {
+      // The end may be told before the last steps, which come from workers.
+      held_ = seen;
+      held_at_ = Clock::now();
+      return ok();
+    }
+    STARLING_TRY(written, write_event(events_, seen, job_.ledger_events));
+    const Happening happening = happening_of(seen);
+    if (spectator_ && (written || !seen.of_log)) spectator_->show(happening);
+    if (happening.step && happening.step->version + 1 == job_.steps) last_step_seen_ = true;
+    if (last_step_seen_ && held_) return take_end();
+    if (happening.gone) {
+      gone_ = true;
+      end(*happening.gone);
+    }
+    if (happening.end) end(*happening.end);
+    return ok();
+  }
+
+  Result<> take_end() {
+    last_step_seen_ = true;
+    const elastic::Observation seen = *std::exchange(held_, std::nullopt);
+    return take(seen);
+  }
+
+  void end(const JobEnded& end) {
+    ended_ = Clock::now();
+    code_ = end.exit_code;
+    if (spectator_) spectator_->close();
+    if (code_ != 0 && (!command_.child || gone_)) fail(code_, end.reason);
+    if (code_ != 0 || !spectator_) return;
+    say(done_text(end));
+    const std::string diverged = spectator_->diverged();
+    if (!diverged.empty()) code_ = fail(1, diverged);
+  }
+
+  const CoordinatorCommand& command_;
+  const Job& job_;
+  EventWriter& events_;
+  std::optional<Spectator> spectator_;
+  std::optional<Clock::time_point> ended_;
+  std::optional<elastic::Observation> held_;  // a good end, until the last step is told
+  Clock::time_point held_at_;
+  bool last_step_seen_ = false;
+  bool gone_ = false;  // this coordinator, not the job
+  int code_ = 0;
+};
 
 Result<int> coordinate(const CoordinatorCommand& command) {
   STARLING_TRY(options, options_of(command));
-  STARLING_TRY(events, open_events(command));
   const Job job = options.job;
+  KeyWatch keys(command.keys, command.name, options.job_id);
   const Version from = options.checkpoints.empty() ? 0 : options.checkpoints.back().version;
-  const std::string addresses = command.peers.empty() ? command.listen : command.peers;
+  const std::string addresses = addresses_of(command);
   auto config = actors::make_system_config();
   caf::actor_system system(config);
+  // Its folder may lie in another that is new as well; what cannot be made the log says.
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(command.state).parent_path(), ignored);
+  // The log first: it says whether this is the job that it is of.
   STARLING_TRY(coordinator, actors::spawn_coordinator(system, std::move(options)));
   caf::scoped_actor self(system);
   self->send(coordinator.actor, actors::follow_atom_v, caf::actor_cast<caf::actor>(self));
-  Result<int> code = 0;
-  Result<> started = ok();
-  if (events && !command.child)
-    started =
-        events->start(job, "", {}, 0, addresses, std::filesystem::absolute(command.keys), from);
-  if (!command.child) {
-    std::printf("%s listens at port %u\n", command.name.c_str(), unsigned{coordinator.port});
-    std::fflush(stdout);
-  }
-  if (started) code = follow(self, events.get(), job.ledger_events, command.child);
+  const auto go = [&]() -> Result<int> {
+    STARLING_TRY(events, open_events(command, job));
+    if (!command.child) {
+      STARLING_TRY(events->start(job, "", {}, 0, addresses, std::filesystem::absolute(command.keys),
+                                 from, command.name));
+    }
+    Follower follower(command, job, *events);
+    follower.say(command.name + " listens at port " + std::to_string(coordinator.port) +
+                 ", events go to " + events->path());
+    auto code = follower.follow(self, coordinator.actor, keys);
+    follower.finish();
+    return code;
+  };
+  auto code = go();
   self->send(coordinator.actor, actors::stop_atom_v);
-  if (!started) return std::move(started).error();
   return code;
 }
 
 }  // namespace
 
-int coordinator(const CoordinatorCommand& command) {
+int coordinator(CoordinatorCommand command) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, as a full disk is
   if (command.child) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  const sigset_t set = ending_signals();
+  const sigset_t set = heeded_signals();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
+  auto name = own_name(command);
+  if (!name) return fail(name.error());
+  command.name = std::move(name).value();
   auto code = coordinate(command);
   return code ? code.value() : fail(code.error());
 }

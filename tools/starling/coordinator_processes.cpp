@@ -2,11 +2,8 @@
 // Each writes the events that it sees to a pipe; the first to tell of something is believed, and
 // records that differ are a bug.
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,7 +16,10 @@
 #include <optional>
 #include <utility>
 
+#include "collectives/tcp/socket.h"
+#include "core/base/address.h"
 #include "tools/starling/coordinators.h"
+#include "tools/starling/signals.h"
 
 namespace starling::tools {
 namespace {
@@ -36,19 +36,8 @@ constexpr milliseconds kBetweenStarts{1000};
 
 // A port of this address that is free now, and likely still when a coordinator takes it.
 Result<std::uint16_t> free_port(const std::string& host) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  ::inet_pton(AF_INET, host.c_str(), &address.sin_addr);
-  socklen_t length = sizeof address;
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool found =
-      fd >= 0 && ::bind(fd, generic, length) == 0 && ::getsockname(fd, generic, &length) == 0;
-  const int error = errno;
-  if (fd >= 0) ::close(fd);
-  if (!found)
-    return Error(Code::kUnavailable, "no free port at " + host + ": " + std::strerror(error));
-  return ::ntohs(address.sin_port);
+  STARLING_TRY(bound, collectives::listen_tcp(host, 0));
+  return bound.port;
 }
 
 JobEnded end_of(const Json& line) {
@@ -68,11 +57,13 @@ Happening happening_of(const Json& line) {
   const std::string kind = line.at("ev").get<std::string>();
   if (kind == "step") {
     const Json& loss = line.at("loss");
-    happening.step = ProgressStep{line.at("version").get<Version>(),
-                                  loss.is_null() ? 0 : loss.get<double>(),
-                                  line.at("tokens").get<std::uint64_t>(),
-                                  {},
-                                  line.at("world").get<std::uint32_t>()};
+    happening.step =
+        ProgressStep{line.at("version").get<Version>(),
+                     loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>(),
+                     line.at("tokens").get<std::uint64_t>(),
+                     {},
+                     line.at("world").get<std::uint32_t>(),
+                     line.at("skipped").get<bool>()};
   } else if (kind == "epoch") {
     const Json& base = line.at("base");
     const std::string cause = line.at("cause").get<std::string>();
@@ -89,6 +80,8 @@ Happening happening_of(const Json& line) {
                     line.at("text").get<std::string>());
   } else if (kind == "warning") {
     happening.said = "warning: " + line.at("text").get<std::string>();
+  } else if (kind == "checkpoint") {
+    happening.checkpoint = line.at("version").get<Version>();
   } else if (kind == "restart") {
     happening.said =
         restart_text(line.at("version").get<Version>(), line.at("cause").get<std::string>());
@@ -115,9 +108,14 @@ class Processes : public Coordinators {
 
   Result<> start() {
     std::string peers;
-    for (Place& place : places_) {
-      STARLING_TRY(port, free_port(options_.host));
-      place.address = options_.host + ":" + std::to_string(port);
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      Place& place = places_[i];
+      auto port = static_cast<std::uint16_t>(options_.port + i);
+      if (options_.port == 0) {
+        STARLING_TRY(found, free_port(options_.host));
+        port = found;
+      }
+      place.address = to_string(Address{options_.host, port});
       peers += (peers.empty() ? "" : ",") + place.address;
     }
     address_ = "tcp://" + peers;
@@ -135,6 +133,7 @@ class Processes : public Coordinators {
     for (const Place& place : places_) polled.push_back({place.pipe, POLLIN, 0});
     ::poll(polled.data(), polled.size(), static_cast<int>(time.count()));
     std::vector<Happening> happenings = std::exchange(late_, {});
+    if (auto news = events_.news()) happenings.push_back(Happening::saying("warning: " + *news));
     for (std::size_t i = 0; i < places_.size(); ++i) {
       if (polled[i].revents == 0) continue;
       STARLING_TRY(read(places_[i], happenings));
@@ -148,6 +147,12 @@ class Processes : public Coordinators {
       happenings.push_back(*end_);
     }
     return happenings;
+  }
+
+  // Whichever of them leads hears it; one that begins again or is elected later is told again.
+  void ask_checkpoint() override {
+    for (const Place& place : places_)
+      if (place.pid > 0) ::kill(place.pid, kAskCheckpoint);
   }
 
   Result<bool> child_ended(pid_t pid) override {
@@ -173,6 +178,7 @@ class Processes : public Coordinators {
     int pipe = -1;
     std::string text;  // of an unfinished line
     Clock::time_point begun;
+    bool has_run = false;
     std::optional<Clock::time_point> due;  // it has ended, and begins again then
   };
 
@@ -200,7 +206,7 @@ class Processes : public Coordinators {
     const std::string name = "coordinator-" + std::to_string(i);
     std::vector<std::string> arguments{"coordinator", "--child",
                                        "--job",       path("job.toml"),
-                                       "--keys",      path("keys"),
+                                       "--keys",      options_.keys,
                                        "--name",      name,
                                        "--listen",    place.address,
                                        "--peers",     address_.substr(6),
@@ -208,6 +214,7 @@ class Processes : public Coordinators {
                                        "--state",     path(name),
                                        "--log",       options_.log};
     if (!options_.checkpoints.empty()) arguments.push_back("--resume");
+    if (!std::exchange(place.has_run, true)) arguments.push_back("--new");
     auto pid = children_.spawn(arguments, ends[1]);
     ::close(ends[1]);
     if (!pid) return std::move(pid).error();

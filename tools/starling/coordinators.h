@@ -19,9 +19,11 @@ struct CoordinatorsOptions {
   Job job;
   std::shared_ptr<const Layout> layout;
   const KeyRing* ring = nullptr;  // borrowed while it is made
-  std::string folder;             // of the run: job.toml and keys are there
+  std::string folder;             // of the run: job.toml is there
+  std::string keys;               // folder of split keys
   std::uint32_t count = 1;
-  std::string host = "127.0.0.1";  // IPv4, of this machine: they listen there
+  std::string host = "127.0.0.1";  // of this machine: they listen there
+  std::uint16_t port = 0;          // of the first, the others follow; 0: any free ones
   std::uint32_t workers = 1;
   std::vector<Checkpoint> checkpoints;  // to go on from, oldest first
   std::string log;
@@ -35,6 +37,8 @@ class Coordinators {
   // Waits up to `time` for something to happen, writes events; `end` comes last.
   // Errors: kInternal  coordinators or workers tell different stories (P1).
   virtual Result<std::vector<Happening>> wait(std::chrono::milliseconds time) = 0;
+  // Has the members write a checkpoint now, if the job has any; a Happening tells of it.
+  virtual void ask_checkpoint() = 0;
   // A child has ended: true if it was one of ours, which begins again.
   virtual Result<bool> child_ended(pid_t pid) = 0;
 };

@@ -1,12 +1,15 @@
 // The coordinator of `starling run --coordinators 1`: an actor inside the launcher.
 
+#include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "actors/coordinator/coordinator.h"
 #include "actors/system.h"
 #include "tools/starling/coordinators.h"
 #include "tools/starling/group.h"
+#include "tools/starling/key_watch.h"
 
 namespace starling::tools {
 namespace {
@@ -32,18 +35,21 @@ class Embedded : public Coordinators {
     coordinator.job = options.job;
     coordinator.layout = options.layout;
     coordinator.job_id = job_id_of(*options.ring);
-    coordinator.address = "tcp://" + options.host + ":0";
+    STARLING_TRY(listens, address_to_listen(to_string(Address{options.host, options.port})));
+    coordinator.address = std::move(listens);
     coordinator.key = *options.ring->find("coordinator-0");
     coordinator.group = {{coordinator.key.name, "", coordinator.key.public_key}};
     coordinator.allowed = options.ring->allow_list();
     coordinator.state_dir = (std::filesystem::path(options.folder) / "coordinator-0").string();
+    coordinator.first_start = true;
     coordinator.wanted_workers = options.workers;
     coordinator.checkpoints = options.checkpoints;
     STARLING_TRY(level, log_level(options.log));
     coordinator.log = level;
     STARLING_TRY(handle, actors::spawn_coordinator(*system_, std::move(coordinator)));
     coordinator_ = handle.actor;
-    address_ = "tcp://" + options.host + ":" + std::to_string(handle.port);
+    address_ = "tcp://" + to_string(Address{options.host, handle.port});
+    keys_.emplace(options.keys, "coordinator-0", job_id_of(*options.ring));
     (*self_)->send(coordinator_, actors::follow_atom_v, caf::actor_cast<caf::actor>(*self_));
     return ok();
   }
@@ -51,11 +57,19 @@ class Embedded : public Coordinators {
   const std::string& address() const override { return address_; }
 
   Result<std::vector<Happening>> wait(std::chrono::milliseconds time) override {
+    if (auto list = keys_->changed()) {
+      if (*list)
+        (*self_)->send(coordinator_, actors::KeysChanged{std::move(*list).value()});
+      else
+        std::fprintf(stderr, "starling: %s\n", list->error().text().c_str());
+    }
     std::vector<Happening> happenings;
-    Result<> written = ok();
+    Result<bool> written = false;
+    std::optional<JobEnded> gone;
     const auto take = [&](const actors::Observed& seen) {
       written = write_event(events_, *seen, ledger_);
       happenings.push_back(happening_of(*seen));
+      if (happenings.back().gone) gone = *happenings.back().gone;
     };
     bool more = true;
     while (more && written && happenings.size() < kBatch) {
@@ -64,8 +78,13 @@ class Embedded : public Coordinators {
           take, caf::after(patience) >> [&] { more = false; });
     }
     if (!written) return std::move(written).error();
+    if (auto news = events_.news()) happenings.push_back(Happening::saying("warning: " + *news));
+    if (gone)
+      return Error(gone->exit_code == 2 ? Code::kBadInput : Code::kUnavailable, gone->reason);
     return happenings;
   }
+
+  void ask_checkpoint() override { (*self_)->send(coordinator_, actors::ask_checkpoint_atom_v); }
 
   Result<bool> child_ended(pid_t) override { return false; }
 
@@ -77,6 +96,7 @@ class Embedded : public Coordinators {
   std::unique_ptr<caf::scoped_actor> self_;
   caf::actor coordinator_;
   std::string address_;
+  std::optional<KeyWatch> keys_;
 };
 
 }  // namespace

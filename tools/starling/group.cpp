@@ -1,35 +1,49 @@
 #include "tools/starling/group.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
+#include "collectives/tcp/socket.h"
+#include "core/base/address.h"
 #include "core/base/hash.h"
 #include "core/base/mac.h"
 
 namespace starling::tools {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr const char* kScheme = "tcp://";
+
 Error bad(std::string text) {
   return Error(Code::kBadInput, std::move(text));
 }
 
-}  // namespace
-
-Result<std::string> coordinator_address(std::string text) {
-  constexpr const char* kScheme = "tcp://";
-  if (text.rfind(kScheme, 0) == 0) text.erase(0, std::strlen(kScheme));
-  const auto colon = text.rfind(':');
-  const bool number = colon != std::string::npos && colon + 1 < text.size() &&
-                      text.find_first_not_of("0123456789", colon + 1) == std::string::npos &&
-                      text.size() - colon <= 6 && std::stoul(text.substr(colon + 1)) <= 65535;
-  if (!number || colon == 0)
-    return bad("an address must be host:port with a port up to 65535, is \"" + text + "\"");
-  return kScheme + text;
+// The workers' files of a folder of split keys, worker-2 before worker-10.
+Result<std::vector<std::string>> worker_files(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename();
+    if (role_of(name) == Role::kWorker) names.push_back(name);
+  }
+  if (error) return bad("cannot read the folder of keys " + folder + ": " + error.message());
+  if (names.empty()) return bad("no key of a worker is in " + folder);
+  std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+    return a.size() != b.size() ? a.size() < b.size() : a < b;
+  });
+  for (std::string& name : names) name = (fs::path(folder) / name).string();
+  return names;
 }
+
+}  // namespace
 
 JobId job_id_of(const KeyRing& ring) {
   std::string all = "starling job";
@@ -41,61 +55,105 @@ JobId job_id_of(const KeyRing& ring) {
   return id;
 }
 
+namespace {
+
+// Everybody on the machine is to mean the same by it.
+std::string host_meant(const std::string& host) {
+  return host == "localhost" ? "127.0.0.1" : host;
+}
+
+}  // namespace
+
 Result<std::vector<actors::GatewayOptions::Server>> coordinators_at(const KeyRing& ring,
                                                                     const std::string& addresses) {
   const auto pairs = ring.numbered("coordinator");
-  if (pairs.empty()) return bad("the key file must have a key of coordinator-0, has none");
-  std::vector<actors::GatewayOptions::Server> servers;
-  std::size_t at = 0;
-  while (at <= addresses.size()) {
-    const auto comma = std::min(addresses.find(',', at), addresses.size());
-    STARLING_TRY(address, coordinator_address(addresses.substr(at, comma - at)));
-    at = comma + 1;
-    if (servers.size() == pairs.size()) {
-      servers.clear();
-      break;
-    }
-    const KeyPair& pair = pairs[servers.size()];
-    servers.push_back({pair.name, std::move(address), pair.public_key});
-  }
-  if (servers.size() != pairs.size())
+  if (pairs.empty()) return bad("the keys must have one of coordinator-0, have none");
+  STARLING_TRY(places, parse_addresses(addresses));
+  if (places.size() != pairs.size())
     return bad("expected the addresses of all " + std::to_string(pairs.size()) +
-               " coordinators of the key file, in order, got \"" + addresses + "\"");
+               " coordinators of the keys, in order, got \"" + addresses + "\"");
+  std::vector<actors::GatewayOptions::Server> servers;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (means_everywhere(places[i].host))
+      return bad("nobody reaches " + pairs[i].name + " at " + to_string(places[i]) +
+                 "; expected an address of its machine");
+    const Address address{host_meant(places[i].host), places[i].port};
+    servers.push_back({pairs[i].name, kScheme + to_string(address), pairs[i].public_key});
+  }
   return servers;
 }
 
-Result<TakenKey> TakenKey::take(const KeyRing& ring, const std::string& path,
-                                const std::string& name) {
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) return bad("cannot open key file " + path + ": " + std::strerror(errno));
-  TakenKey taken({}, file);
+Result<std::string> address_to_listen(const std::string& text) {
+  STARLING_TRY(address, parse_address(text));
+  STARLING_TRY(host, collectives::numeric_address(host_meant(address.host)));
+  return kScheme + to_string(Address{std::move(host), address.port});
+}
+
+std::string address_to_tell(const Address& listens) {
+  if (!means_everywhere(listens.host)) return to_string(listens);
+  // The route to an address of the documentation's: nothing is sent there.
+  for (const char* outside : {"192.0.2.1", "2001:db8::1"})
+    if (auto own = collectives::address_towards(outside, 9))
+      return to_string(Address{own.value(), listens.port});
+  return to_string(Address{"127.0.0.1", listens.port});
+}
+
+Result<std::string> join_text(const std::string& value) {
+  if (is_join_token(value) || value.find(':') != std::string::npos) return value;
+  const int fd = ::open(value.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0)
+    return bad("expected a join token, a file with one, or host:port of the coordinators; \"" +
+               value.substr(0, 300) + "\" is no file: " + std::strerror(errno));
+  struct stat status {};
+  const bool file = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+  std::string text(file ? 65537 : 0, '\0');
+  const ssize_t size = file ? ::read(fd, text.data(), text.size()) : -1;
+  ::close(fd);
+  if (size < 0) return bad("cannot read the join token in " + value);
+  text.resize(static_cast<std::size_t>(size));
+  const auto last = text.find_last_not_of(" \t\r\n");
+  text.erase(last == std::string::npos ? 0 : last + 1);
+  if (!is_join_token(text)) return bad("no join token is in " + value);
+  if ((status.st_mode & 077) != 0)
+    return bad("the join token in " + value + " can be read by others; expected mode 0600");
+  return text;
+}
+
+Result<TakenKey> TakenKey::take(const std::string& path, const std::string& name) {
+  const bool folder = fs::is_directory(path);
+  std::vector<std::string> files{path};
+  if (folder && !name.empty()) files = {(fs::path(path) / name).string()};
+  if (folder && name.empty()) {
+    STARLING_TRY(found, worker_files(path));
+    files = std::move(found);
+  }
   bool known = false;
-  const auto& pairs = ring.pairs();
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const bool wanted =
-        name.empty() ? pairs[i].name.rfind("worker-", 0) == 0 : pairs[i].name == name;
-    if (!wanted || pairs[i].secret_key.empty()) continue;
-    known = true;
-    struct flock lock {};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    lock.l_start = static_cast<off_t>(i);
-    lock.l_len = 1;
-    if (::fcntl(file, F_OFD_SETLK, &lock) != 0) continue;
-    taken.pair_ = pairs[i];
-    return taken;
+  for (const std::string& file : files) {
+    STARLING_TRY(ring, KeyRing::load(file));
+    const auto& pairs = ring.pairs();
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      const bool wanted =
+          name.empty() ? role_of(pairs[i].name) == Role::kWorker : pairs[i].name == name;
+      if (!wanted || pairs[i].secret_key.empty()) continue;
+      known = true;
+      STARLING_TRY(lock, KeyLock::take(file, i, pairs[i].public_key));
+      if (lock) return TakenKey(pairs[i], ring, std::move(lock));
+    }
   }
   const std::string what = name.empty() ? "a worker" : name;
-  if (!known) return bad("key file " + path + " has no secret key of " + what);
+  if (!known) return bad("no secret key of " + what + " is in " + path);
   return bad(name.empty() ? "all worker keys of " + path + " are in use on this machine"
                           : "the key of " + name + " is in use by another process; " + path);
 }
 
-TakenKey::TakenKey(TakenKey&& other) noexcept
-    : pair_(std::move(other.pair_)), file_(std::exchange(other.file_, -1)) {}
-
-TakenKey::~TakenKey() {
-  if (file_ >= 0) ::close(file_);
+Result<TakenKey> TakenKey::take(const JoinToken& token) {
+  const KeyPair& pair = token.worker();
+  STARLING_TRY(lock, KeyLock::take("", 0, pair.public_key));
+  if (!lock)
+    return bad("the key of " + pair.name +
+               " is in use by another process; every worker needs a "
+               "join token of its own");
+  return TakenKey(pair, token.keys, std::move(lock));
 }
 
 Result<LogLevel> log_level(const std::string& text) {

@@ -6,11 +6,14 @@
 #include <vector>
 
 #include "actors/gateway/gateway.h"
+#include "core/base/address.h"
 #include "core/base/ids.h"
+#include "core/base/join_token.h"
 #include "core/base/keys.h"
 #include "core/base/result.h"
 #include "core/job/job.h"
 #include "core/observe/log.h"
+#include "tools/starling/key_lock.h"
 
 namespace starling::tools {
 
@@ -18,29 +21,41 @@ namespace starling::tools {
 JobId job_id_of(const KeyRing& ring);
 
 // "tcp://host:port,host:port": addresses of coordinator-0.. of the ring, in that order.
-// Errors: kBadInput  as many as the ring has coordinators are expected.
+// Errors: kBadInput  as many as the ring has coordinators are expected, and none of them may mean
+// all addresses of a machine.
 Result<std::vector<actors::GatewayOptions::Server>> coordinators_at(const KeyRing& ring,
                                                                     const std::string& addresses);
 
-// "host:port" or "tcp://host:port" as "tcp://host:port". Errors: kBadInput  it is neither.
-Result<std::string> coordinator_address(std::string text);
+// Where to listen, as libzmq wants it: "tcp://" and the number of an address of this machine.
+// Errors: kBadInput  no address, or a host that is not known.
+Result<std::string> address_to_listen(const std::string& text);
 
-// A worker key of the ring that no other process on this machine uses. It is held, through a lock
-// on a byte of the key file, by this process and those that it forks; exec gives it back.
+// Where others on this machine or outside reach who listens there: where that is everywhere, the
+// address of the interface that leads out of the machine.
+std::string address_to_tell(const Address& listens);
+
+// What --join says: addresses or a token as they are, or the token that a file holds.
+// Errors: kBadInput  it is none of them, or others than its owner can read the file.
+Result<std::string> join_text(const std::string& value);
+
+// What a process needs of the keys of a job, and which of them is its own. No other process on this
+// machine uses that one.
 class TakenKey {
  public:
-  // `name`: this one; empty: the first free one. Errors: kBadInput  there is none.
-  static Result<TakenKey> take(const KeyRing& ring, const std::string& path,
-                               const std::string& name);
-  TakenKey(TakenKey&& other) noexcept;
-  TakenKey& operator=(TakenKey&&) = delete;
-  ~TakenKey();
+  // Of a key file, or of a folder of split keys. `name`: this one; empty: the first free one of a
+  // worker. Errors: kBadInput  there is none.
+  static Result<TakenKey> take(const std::string& path, const std::string& name);
+  // Of a join token.
+  static Result<TakenKey> take(const JoinToken& token);
   const KeyPair& pair() const { return pair_; }
+  const KeyRing& ring() const { return ring_; }  // its own pair and the coordinators' at least
 
  private:
-  TakenKey(KeyPair pair, int file) : pair_(std::move(pair)), file_(file) {}
+  TakenKey(KeyPair pair, KeyRing ring, KeyLock lock)
+      : pair_(std::move(pair)), ring_(std::move(ring)), lock_(std::move(lock)) {}
   KeyPair pair_;
-  int file_;
+  KeyRing ring_;
+  KeyLock lock_;
 };
 
 // Errors: kBadInput  none of debug, info, warn, error, off.

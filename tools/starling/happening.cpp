@@ -2,12 +2,18 @@
 
 #include <unistd.h>
 
+#include <cstdio>
+
 #include "core/formats/checkpoint.h"
 
 namespace starling::tools {
 namespace {
 
 using Kind = elastic::Observation::Kind;
+
+constexpr std::uint64_t kDiverged = 10;                   // steps in a row
+constexpr std::size_t kLossesMax = std::size_t{1} << 16;  // 1 MiB
+constexpr std::size_t kEpochsMax = 1000;                  // more lines than a picture has room for
 
 WorkerChange change_of(const std::string& what) {
   if (what == "joined") return WorkerChange::kJoined;
@@ -31,10 +37,17 @@ std::string epoch_label(const Plan& plan) {
          std::to_string(plan.members.size()) + " workers";
 }
 
-Result<> write_step(EventWriter& events, const Progress& step, bool ledger) {
-  STARLING_TRY(events.step(step.record, step.epoch, step.world, step.step_ms));
-  if (!ledger || step.ledger.empty()) return ok();
-  return events.ledger(step.record.version, step.epoch, step.ledger);
+std::string dropped_text(std::uint64_t steps) {
+  return std::to_string(steps) +
+         " words of steps were not told, as whoever writes and shows them is too slow";
+}
+
+Result<bool> write_step(EventWriter& events, const Progress& step, bool ledger) {
+  STARLING_TRY(first, events.step(step.record, step.epoch, step.world, step.step_ms));
+  if (ledger && !step.ledger.empty()) {
+    STARLING_TRY(events.ledger(step.record.version, step.epoch, step.ledger));
+  }
+  return first;
 }
 
 }  // namespace
@@ -44,7 +57,7 @@ std::string notice_said(const std::string& name, const std::string& source,
   return name + " has notice from " + source + (text.empty() ? "" : ": " + text);
 }
 
-Result<> write_event(EventWriter& events, const elastic::Observation& seen, bool ledger) {
+Result<bool> write_event(EventWriter& events, const elastic::Observation& seen, bool ledger) {
   switch (seen.kind) {
     case Kind::kWorker:
       return events.worker(seen.who, change_of(seen.what), seen.name, seen.pid, seen.phase,
@@ -66,11 +79,23 @@ Result<> write_event(EventWriter& events, const elastic::Observation& seen, bool
       return events.checkpoint(seen.version, checkpoint_folder(seen.what, seen.version));
     case Kind::kRestart:
       return events.restart(seen.version, seen.plan.id, seen.what);
+    case Kind::kDropped:
+      return events.dropped(seen.dropped, "whoever writes and shows them is too slow");
+    case Kind::kGone:
+      return events.warning(seen.end.reason);
     case Kind::kEnd:
       if (seen.end.exit_code != 0) return events.failed(seen.end.exit_code, seen.end.reason);
       return events.done(seen.end.version, seen.end.digest, seen.end.loss);
   }
-  return ok();
+  return false;
+}
+
+std::string done_text(const JobEnded& end) {
+  char text[128];
+  std::snprintf(text, sizeof text, "done: version %llu, loss %.6g, digest %s",
+                static_cast<unsigned long long>(end.version), end.loss,
+                to_string(end.digest).c_str());
+  return text;
 }
 
 Happening happening_of(const elastic::Observation& seen) {
@@ -85,11 +110,14 @@ Happening happening_of(const elastic::Observation& seen) {
                        (seen.plan.cause.empty() ? "" : " (" + seen.plan.cause + ")");
       break;
     case Kind::kStep:
-      happening.step = ProgressStep{seen.step.record.version, seen.step.record.loss,
-                                    seen.step.record.tokens, seen.step.epoch, seen.step.world};
+      happening.step =
+          ProgressStep{seen.step.record.version, seen.step.record.loss, seen.step.record.tokens,
+                       seen.step.epoch,          seen.step.world,       seen.step.record.skipped};
+      break;
+    case Kind::kCheckpoint:
+      happening.checkpoint = seen.version;
       break;
     case Kind::kExposure:
-    case Kind::kCheckpoint:
     case Kind::kLeader:
       break;
     case Kind::kRestart:
@@ -100,6 +128,12 @@ Happening happening_of(const elastic::Observation& seen) {
       break;
     case Kind::kWarning:
       happening.said = "warning: " + seen.what;
+      break;
+    case Kind::kDropped:
+      happening.said = "warning: " + dropped_text(seen.dropped);
+      break;
+    case Kind::kGone:
+      happening.gone = seen.end;
       break;
     case Kind::kEnd:
       happening.end = seen.end;
@@ -117,14 +151,28 @@ void Spectator::show(const Happening& happening) {
   if (happening.epoch) {
     EpochMark mark = *happening.epoch;
     // A prepared plan has no base: it begins about where we are.
-    if (mark.version == 0 && !losses_.empty()) mark.version = losses_.back().version + 1;
-    epochs_.push_back(std::move(mark));
+    if (mark.version == 0 && last_) mark.version = *last_ + 1;
+    if (epochs_.size() < kEpochsMax) epochs_.push_back(std::move(mark));
   }
   // Every member reports every step; shown once.
-  if (!happening.step || (!losses_.empty() && happening.step->version <= losses_.back().version))
-    return;
-  losses_.push_back({happening.step->version, happening.step->loss});
+  if (!happening.step || (last_ && happening.step->version <= *last_)) return;
+  last_ = happening.step->version;
+  if (steps_++ % every_ == 0) losses_.push_back({*last_, happening.step->loss});
+  if (losses_.size() == kLossesMax) {
+    for (std::size_t i = 0; 2 * i < losses_.size(); ++i) losses_[i] = losses_[2 * i];
+    losses_.resize((losses_.size() + 1) / 2);
+    every_ *= 2;
+  }
   line_.step(*happening.step);
+}
+
+std::string Spectator::diverged() const {
+  const std::uint64_t skipped = line_.skipped_in_a_row();
+  if (skipped == 0 || (skipped < kDiverged && skipped < steps_)) return "";
+  return "diverged: the last " + std::to_string(skipped) +
+         " steps were skipped, each with a micro-batch that is not finite (NaN or infinity); the "
+         "model is that of version " +
+         std::to_string(*last_ + 1 - skipped);
 }
 
 Result<> Spectator::save_curve(const std::string& path, const std::string& title) const {

@@ -1,20 +1,160 @@
-// `starling keys`: the key file of a job.
+// `starling keys`: makes the keys of a job, and changes who is let in while it runs.
 
 #include "core/base/keys.h"
 
-#include <cstdio>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "core/base/address.h"
+#include "core/base/join_token.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
+#include "tools/starling/group.h"
 
 namespace starling::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+Error bad(std::string text) {
+  return Error(Code::kBadInput, std::move(text));
+}
+
+std::string token_file(const std::string& folder, const std::string& name) {
+  return (fs::path(folder) / (name + ".token")).string();
+}
+
+Result<> write_secret(const std::string& path, const std::string& line) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  const bool written = fd >= 0 && ::fchmod(fd, 0600) == 0 &&
+                       ::write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+                       ::fsync(fd) == 0;
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (written) return ok();
+  return bad("cannot write " + path + ": " + std::strerror(error));
+}
+
+Result<> write_token(const KeyRing& ring, const std::string& name, const std::string& at,
+                     const std::string& folder) {
+  if (auto checked = coordinators_at(ring, at); !checked) return std::move(checked).error();
+  STARLING_TRY(token, make_join_token(ring, name, at));
+  return write_secret(token_file(folder, name), format_join_token(token) + "\n");
+}
+
+Result<> make(const KeysCommand& command) {
+  const KeyRing ring = KeyRing::generate(command.coordinators, command.workers);
+  if (!command.out.empty()) {
+    STARLING_TRY(ring.save(command.out));
+    std::printf("%s: keys of %u coordinators, %u workers and one client\n", command.out.c_str(),
+                command.coordinators, command.workers);
+    return ok();
+  }
+  if (!command.at.empty()) {  // before anything is written
+    if (auto checked = coordinators_at(ring, command.at); !checked)
+      return std::move(checked).error();
+  }
+  STARLING_TRY(ring.split(command.split));
+  for (std::uint32_t i = 0; i < command.workers && !command.at.empty(); ++i) {
+    STARLING_TRY(write_token(ring, "worker-" + std::to_string(i), command.at, command.split));
+  }
+  std::printf("%s: a file for each of %u coordinators, %u workers and one client%s\n",
+              command.split.c_str(), command.coordinators, command.workers,
+              command.at.empty() ? "" : "; worker-N.token is all that worker N needs to join");
+  return ok();
+}
+
+// The files whose owners let others in: a coordinator's, or the one file with all keys.
+Result<std::vector<std::string>> lists_of(const KeysCommand& command) {
+  std::error_code error;
+  if (!fs::is_directory(command.keys, error)) return std::vector<std::string>{command.keys};
+  std::vector<std::string> files;
+  for (fs::directory_iterator at(command.keys, error), end; !error && at != end;
+       at.increment(error))
+    if (role_of(at->path().filename()) == Role::kCoordinator) files.push_back(at->path());
+  if (error) return bad("cannot read the folder of keys " + command.keys + ": " + error.message());
+  if (files.empty()) return bad("no key file of a coordinator is in " + command.keys);
+  return files;
+}
+
+Result<> revoke(const KeysCommand& command) {
+  if (role_of(command.revoke) == Role::kCoordinator)
+    return bad(
+        "the keys of coordinators are what the job is known by; only those of workers and "
+        "of the client can be revoked, not " +
+        command.revoke);
+  STARLING_TRY(files, lists_of(command));
+  bool found = false;
+  for (const std::string& file : files) {
+    STARLING_TRY(ring, KeyRing::load(file));
+    if (!ring.remove(command.revoke)) continue;
+    found = true;
+    STARLING_TRY(ring.replace(file));
+  }
+  if (!found) return bad("no key is named " + command.revoke + " in " + command.keys);
+  std::error_code ignored;
+  if (fs::is_directory(command.keys, ignored)) {  // its secret is of no use to anybody now
+    fs::remove(fs::path(command.keys) / command.revoke, ignored);
+    fs::remove(token_file(command.keys, command.revoke), ignored);
+  }
+  std::printf("%s is revoked in %s; a coordinator that runs reads its file again within a second\n",
+              command.revoke.c_str(), command.keys.c_str());
+  return ok();
+}
+
+Result<> add(const KeysCommand& command) {
+  std::error_code error;
+  if (!fs::is_directory(command.keys, error))
+    return bad(
+        "--add needs the folder that --split made, where the keys of all coordinators are; " +
+        command.keys + " is none");
+  if (role_of(command.add) != Role::kWorker)
+    return bad("--add makes a key of a worker, named worker-N, not of " + command.add);
+  STARLING_TRY(files, lists_of(command));
+  const KeyPair pair = make_key_pair(command.add);
+  KeyRing whole;  // what the new worker's file is cut out of
+  for (const std::string& file : files) {
+    STARLING_TRY(ring, KeyRing::load(file));
+    if (whole.pairs().empty()) whole = ring.public_part();
+    STARLING_TRY(ring.add({pair.name, pair.public_key, ""}));
+    STARLING_TRY(ring.replace(file));
+  }
+  STARLING_TRY(whole.add(pair));
+  STARLING_TRY(part, whole.part_for(pair.name));
+  STARLING_TRY(part.save((fs::path(command.keys) / pair.name).string()));
+  if (!command.at.empty()) {
+    STARLING_TRY(write_token(whole, pair.name, command.at, command.keys));
+  }
+  std::printf("%s is added to %s; a coordinator that runs reads its file again within a second\n",
+              command.add.c_str(), command.keys.c_str());
+  return ok();
+}
+
+Result<> print_token(const KeysCommand& command) {
+  STARLING_TRY(ring, KeyRing::load_for(command.keys, command.token));
+  if (auto checked = coordinators_at(ring, command.at); !checked) return std::move(checked).error();
+  STARLING_TRY(token, make_join_token(ring, command.token, command.at));
+  std::printf("%s\n", format_join_token(token).c_str());
+  return ok();
+}
+
+Result<> carry_out(const KeysCommand& command) {
+  if (!command.out.empty() || !command.split.empty()) return make(command);
+  if (!command.revoke.empty()) return revoke(command);
+  return command.add.empty() ? print_token(command) : add(command);
+}
+
+}  // namespace
 
 int keys(const KeysCommand& command) {
-  const KeyRing ring = KeyRing::generate(command.coordinators, command.workers);
-  if (auto saved = ring.save(command.out); !saved) return fail(saved.error());
-  std::printf("%s: keys of %u coordinators, %u workers and one client\n", command.out.c_str(),
-              command.coordinators, command.workers);
-  return 0;
+  const auto done = carry_out(command);
+  return done ? 0 : fail(done.error());
 }
 
 }  // namespace starling::tools

@@ -1,18 +1,33 @@
 // The command line: every option of every subcommand in one place. CLI11 takes six seconds to
 // compile, so it is included here only.
+// Long because it is a list, and each option belongs beside the others of its subcommand.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <initializer_list>
 
+#include "actors/files.h"
 #include "actors/scheduling.h"
 #include "core/job/job.h"
 #include "tools/starling/commands.h"
+#include "tools/starling/exit.h"
+#include "tools/starling/misunderstood.h"
+#include "tools/starling/resume.h"
 
 namespace {
 
 using namespace starling::tools;
+
+// What CLI11 would read a negative or a fractional number as is none that anybody has written.
+const CLI::Validator kWhole(
+    [](std::string& text) {
+      const bool whole = !text.empty() && text.size() < 20 &&
+                         text.find_first_not_of("0123456789") == std::string::npos;
+      return whole ? std::string() : "must be a whole number, is " + text;
+    },
+    "NUMBER", "whole");
 
 // "Example:" below the options, as every subcommand has it.
 CLI::App* subcommand(CLI::App& app, const char* name, const char* what, const char* example) {
@@ -59,15 +74,21 @@ void add_run(CLI::App& app, RunOptions& o) {
          "--host", o.host,
          "address of this machine at which coordinators and workers listen, and others reach "
          "them")
-      ->check(CLI::ValidIPV4)
       ->capture_default_str();
+  sub->add_option(
+         "--port", o.port,
+         "first of the ports that are used, one for each coordinator and then one for each "
+         "worker that is started here (default: any free ones)")
+      ->check(CLI::Range(1, 65000));
   sub->add_option("-o,--out", o.out,
-                  "folder for events.jsonl, loss.svg, model and keys; new or without a run "
-                  "(default: runs/NAME-TIME)");
-  sub->add_option("--steps", o.steps, "instead of the job file's");
-  sub->add_option("--seed", o.seed, "instead of the job file's");
-  sub->add_option("--lease-ms", o.lease_ms, "instead of the job file's");
-  sub->add_option("--replicas", o.replicas, "instead of the job file's");
+                  "folder for events.jsonl, loss.svg and the model; new or without a run (default: "
+                  "runs/NAME-TIME). The keys are in FOLDER.keys while it runs");
+  sub->add_option("--steps", o.steps, "instead of the job file's")->check(kWhole);
+  sub->add_option("--seed", o.seed, "instead of the job file's")->check(kWhole);
+  sub->add_option("--peak-rate", o.peak_rate,
+                  "learning rate, instead of the job file's; with --resume: from there on");
+  sub->add_option("--lease-ms", o.lease_ms, "instead of the job file's")->check(kWhole);
+  sub->add_option("--replicas", o.replicas, "instead of the job file's")->check(kWhole);
   add_notices(sub, o.notices);
   sub->add_flag(
       "--resume", o.resume,
@@ -80,13 +101,22 @@ void add_run(CLI::App& app, RunOptions& o) {
 void add_worker(CLI::App& app, WorkerCommand& o) {
   auto* sub = subcommand(app, "worker",
                          "Joins a job as one worker; SIGTERM, or its cloud, announces its leave.",
-                         "starling worker --join tcp://10.0.0.1:7000 --keys keys");
-  sub->add_option("--join", o.join,
-                  "where the coordinators listen: host:port, for several with commas, in the order "
-                  "of the key file")
+                         "starling worker --join worker-3.token\n"
+                         "  starling worker --join 10.0.0.1:7000 --keys keys");
+  sub->add_option(
+         "--join", o.join,
+         "a file with a join token (starling keys --split), the token itself, or where the "
+         "coordinators listen: host:port, for several with commas, in the order of the "
+         "keys")
+      ->envname("STARLING_JOIN")
       ->required();
-  sub->add_option("--keys", o.keys, "key file with a worker's key")->required();
-  sub->add_option("--job", o.job, "job file (default: job.toml beside the key file)");
+  sub->add_option("--keys", o.keys,
+                  "key file with a worker's key, or folder of split keys; not with a token");
+  sub->add_option(
+      "--job", o.job,
+      "job file to compare with the one that the coordinators hand over; says where the "
+      "data lies here");
+  sub->add_option("--data", o.data, "where the data lies here (default: as the job file says)");
   sub->add_option("--name", o.name, "use this worker key (default: the first free one)");
   auto* host = sub->add_option("--host", o.host,
                                "address of this machine, as other workers reach it (default: the "
@@ -114,7 +144,9 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
   sub->add_flag("--acknowledge", o.acknowledge,
                 "when the state is handed over, tell the cloud that it need not wait (Azure); not "
                 "with several workers on one machine");
-  sub->add_option("--save", o.save, "write the trained model to this file (safetensors)");
+  sub->add_option("--save", o.save,
+                  "write the trained model to this file (safetensors; none: to no file; default: "
+                  "model.safetensors in the working folder, with --quiet none)");
   sub->add_option("--times", o.times,
                   "after a good end, write where the time of each step went to this file (CSV)");
   sub->add_flag("--quiet", o.quiet, "print nothing but errors");
@@ -126,10 +158,19 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
       app, "coordinator", "Runs one member of the group that decides who works on a job.",
       "starling coordinator --job job.toml --keys keys --name coordinator-0 \\\n"
       "    --listen 10.0.0.1:7000 --peers 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000 \\\n"
-      "    --workers 8 --state /var/lib/starling --out out");
+      "    --workers 8 --state /var/lib/starling --out out --new\n\n"
+      "--new only when the group starts for the first time. Later it is left out: a coordinator\n"
+      "whose folder was lost then asks the others what it had promised, is repaired by them, and\n"
+      "votes only after that.");
   sub->add_option("--job", o.job, "job file")->required();
-  sub->add_option("--keys", o.keys, "key file with this coordinator's key")->required();
-  sub->add_option("--name", o.name, "its name in the key file")->capture_default_str();
+  sub->add_option(
+         "--keys", o.keys,
+         "key file with this coordinator's key, or folder of split keys; read again when it "
+         "changes")
+      ->required();
+  sub->add_option("--name", o.name,
+                  "its name among the keys (default: that of the only coordinator whose secret is "
+                  "there)");
   sub->add_option("--listen", o.listen, "host:port; port 0 takes any")->capture_default_str();
   sub->add_option(
       "--peers", o.peers,
@@ -140,7 +181,10 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
       ->capture_default_str();
   sub->add_option("--state", o.state, "folder of its Raft log; keep it between restarts")
       ->capture_default_str();
-  sub->add_option("--out", o.out, "folder for events.jsonl (default: none is written)");
+  sub->add_flag("--new", o.first,
+                "the group begins: this coordinator has never run, and its folder is empty");
+  sub->add_option("--out", o.out,
+                  "folder for events.jsonl and loss.svg (default: the state folder)");
   sub->add_flag("--resume", o.resume,
                 "a job that begins here goes on from the newest complete checkpoint");
   sub->add_flag("--child", o.child)->group("");
@@ -190,7 +234,7 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
   sub->add_option(
       "--duration", o.duration,
       "of the faults: seconds, or like 10m; the job's steps are as many as take so long");
-  sub->add_option("--steps", o.steps, "of the job, instead of the job file's");
+  sub->add_option("--steps", o.steps, "of the job, instead of the job file's")->check(kWhole);
   sub->add_option("--reference", o.reference,
                   "digest of an undisturbed run (default: there is one first)");
   sub->add_option(
@@ -211,8 +255,8 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
   sub->add_option("--coordinators", o.coordinators, "1 cannot be killed")
       ->check(CLI::IsMember({1, 3, 5}))
       ->capture_default_str();
-  sub->add_option("--lease-ms", o.lease_ms, "instead of the job file's");
-  sub->add_option("--replicas", o.replicas, "instead of the job file's");
+  sub->add_option("--lease-ms", o.lease_ms, "instead of the job file's")->check(kWhole);
+  sub->add_option("--replicas", o.replicas, "instead of the job file's")->check(kWhole);
   sub->add_flag("--last-copies", o.last_copies,
                 "kills may take the last copies of some state, and leave fewer than --keep");
   sub->add_option("--pause-ms-max", o.pause_ms_max,
@@ -256,14 +300,16 @@ void add_replay(CLI::App& app, ReplayCommand& o) {
   sub->add_option("--min-goodput", o.goodput_min, "a part of 1; less is exit code 1")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  sub->add_option("--micro-batches", o.micro_batches, "of a step, instead of the job file's");
+  sub->add_option("--micro-batches", o.micro_batches, "of a step, instead of the job file's")
+      ->check(kWhole);
   sub->add_option("--compute-ms", o.compute_ms,
                   "of a synthetic model's micro-batch, instead of the job file's");
   sub->add_option("--rate", o.rate,
                   "micro-batches a second of one undisturbed worker (default: measured first, with "
                   "up to six numbers of workers of the stretch)")
       ->check(CLI::PositiveNumber);
-  sub->add_option("--steps", o.steps, "of the job (default: a little more than can be done)");
+  sub->add_option("--steps", o.steps, "of the job (default: a little more than can be done)")
+      ->check(kWhole);
   sub->add_option("--reference", o.reference,
                   "digest of an undisturbed run of so many steps (default: there is one after)");
   sub->add_option("-t,--threads", o.threads, "compute threads of each worker")
@@ -272,28 +318,56 @@ void add_replay(CLI::App& app, ReplayCommand& o) {
   sub->add_option("--coordinators", o.coordinators, "processes that decide epochs")
       ->check(CLI::IsMember({1, 3, 5}))
       ->capture_default_str();
-  sub->add_option("--lease-ms", o.lease_ms, "instead of the job file's");
-  sub->add_option("--replicas", o.replicas, "instead of the job file's");
+  sub->add_option("--lease-ms", o.lease_ms, "instead of the job file's")->check(kWhole);
+  sub->add_option("--replicas", o.replicas, "instead of the job file's")->check(kWhole);
   add_log(sub, o);
 }
 
 void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchCommand& bench) {
-  auto* sub =
-      subcommand(app, "keys", "Makes the keys of a job: without one of them nobody gets in.",
-                 "starling keys --coordinators 3 --workers 64 --out keys");
-  sub->add_option("-o,--out", keys.out, "new file, readable by its owner only")->required();
+  auto* sub = subcommand(
+      app, "keys",
+      "Makes the keys of a job: without one of them nobody gets in. Changes them while it runs.",
+      "starling keys --split keys --coordinators 3 --at 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000\n"
+      "  starling keys --keys keys --revoke worker-3\n\n"
+      "A coordinator reads its file again when it changes: copy it to the coordinator's machine, "
+      "or\n"
+      "call --revoke there.");
+  auto* make = sub->add_option_group("one of");
+  make->add_option("-o,--out", keys.out, "new file with all keys, for a job on one machine");
+  make->add_option(
+      "--split", keys.split,
+      "new folder with a file for each process, which has its own secret and no other");
+  make->add_option("--token", keys.token, "print the join token of this worker; needs --at")
+      ->type_name("NAME");
+  make->add_option("--revoke", keys.revoke, "let this worker (or the client) in no longer")
+      ->type_name("NAME");
+  make->add_option("--add", keys.add, "let in another worker, worker-N, and write its file")
+      ->type_name("NAME");
+  make->require_option(1);
   sub->add_option("--coordinators", keys.coordinators, "pairs of coordinators")
       ->check(CLI::IsMember({1, 3, 5}))
       ->capture_default_str();
   sub->add_option("--workers", keys.workers, "pairs of workers")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
+  sub->add_option("--at", keys.at,
+                  "addresses of the coordinators, in order: also writes worker-N.token, one line "
+                  "that is all a worker needs to join")
+      ->type_name("ADDRESSES");
+  auto* there = sub->add_option("--keys", keys.keys, "keys that are there: the folder, or a file");
+  for (const char* change : {"--token", "--revoke", "--add"})
+    make->get_option(change)->needs(there);
+  make->get_option("--token")->needs(sub->get_option("--at"));
+  make->get_option("--out")->excludes(sub->get_option("--at"));
 
-  sub = subcommand(app, "check",
-                   "Reads a job, key or reference file and says what is wrong. A reference file "
-                   "(safetensors) is computed again and compared.",
-                   "starling check tests/fixtures/gpt-micro.safetensors");
-  sub->add_option("file", check.file, "job (.toml), keys, or reference (.safetensors)")->required();
+  sub =
+      subcommand(app, "check",
+                 "Reads a job or key file, a trained model, a folder of checkpoints or a reference "
+                 "file and says what is wrong. A reference file is computed again and compared.",
+                 "starling check tests/fixtures/gpt-micro.safetensors");
+  sub->add_option("file", check.file,
+                  "job (.toml), keys, model or reference (.safetensors), or folder of checkpoints")
+      ->required();
   sub->add_option("--isa", check.isa, "instruction set to compute with")
       ->check(CLI::IsMember({"auto", "reference", "avx2", "avx512"}))
       ->capture_default_str();
@@ -345,9 +419,12 @@ void add_audit(CLI::App& app, AuditCommand& o) {
                  "committed step\n"
                  "taken back. With two runs: the first step at which they are not the same bits.",
                  "starling audit out --sample 17\n  starling audit out-quiet out-killed --json "
-                 "difference.json");
-  sub->add_option("run", o.run, "folder of a run, or its events.jsonl")->required();
-  sub->add_option("other", o.other, "a second run of the same job, to be compared");
+                 "difference.json\n  starling audit machine-1 machine-2 machine-3 --together");
+  sub->add_option("runs", o.runs,
+                  "folder of a run, or its events.jsonl; a second one is compared with it")
+      ->required();
+  sub->add_flag("--together", o.together,
+                "the files are what the coordinators of one run wrote on their machines");
   sub->add_option("--sample", o.sample, "also show in which steps and by whom it was used");
   sub->add_option("--json", o.json, "write what is found to this file, too");
   sub->footer(
@@ -357,16 +434,45 @@ void add_audit(CLI::App& app, AuditCommand& o) {
       "Digests are as close as digest_every in the job file says (10 steps).");
 }
 
+// One line.
+std::string misunderstood(const CLI::App& app, const CLI::ParseError& error, int argc,
+                          char** argv) {
+  std::vector<std::string> known;
+  for (const CLI::App* sub : app.get_subcommands({})) known.push_back(sub->get_name());
+  if (app.get_subcommands().empty()) {
+    const std::string word = argc > 1 ? argv[1] : "";
+    if (!word.empty() && word.front() != '-') return unknown_subcommand(word, known);
+    std::string all;
+    for (const std::string& name : known) all += (all.empty() ? "" : ", ") + name;
+    if (word.empty()) return "which subcommand? " + all + "; starling help SUBCOMMAND says more";
+    return "unknown option " + word + ", expected a subcommand: " + all;
+  }
+  const CLI::App* sub = app.get_subcommands().front();
+  for (const std::string& extra : sub->remaining()) {
+    if (extra.empty() || extra.front() != '-') continue;
+    std::vector<std::string> options;
+    for (const CLI::Option* option : sub->get_options())
+      for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+    return unknown_option(extra, sub->get_name(), options);
+  }
+  return std::string(error.what()) + "; starling " + sub->get_name() +
+         " --help lists what there is";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  end_with_a_line_on_exceptions();
   starling::actors::run_promptly();
+  starling::actors::raise_open_files();
   CLI::App app{
       "Starling trains neural networks on machines that come and go, with the same bits as an\n"
       "undisturbed run. `starling SUBCOMMAND --help` says more."};
   app.footer(
       "\nExit codes: 0 done, 1 a comparison did not hold, 2 bad input, 3 no quorum or too few\n"
-      "workers, 4 state lost, 5 internal error, 130 and 143 ended by a signal.");
+      "workers, 4 state lost, 5 internal error, 6 done and the model is not here, 129, 130 and "
+      "143\n"
+      "ended by a signal.");
   app.require_subcommand(1);
   app.get_formatter()->column_width(30);
   RunOptions run_options;
@@ -385,17 +491,21 @@ int main(int argc, char** argv) {
   add_replay(app, replay_options);
   add_small(app, keys_options, check_options, bench_options);
   add_audit(app, audit_options);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && (arguments[0] == "--version" || arguments[0] == "-V")) return version();
+  if (!arguments.empty() && arguments[0] == "help") {
+    arguments.erase(arguments.begin());
+    arguments.resize(std::min<std::size_t>(arguments.size(), 1));
+    arguments.push_back("--help");
+  }
+  run_options.again = resume_line(argc, argv);
   try {
-    app.parse(argc, argv);
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+    app.parse(std::move(arguments));
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    if (argc > 1 && argv[1][0] != '-' && app.get_subcommands().empty()) {
-      std::fprintf(stderr, "starling: unknown subcommand %s; --help lists what there is\n",
-                   argv[1]);
-      return 2;
-    }
-    std::fprintf(stderr, "starling: %s; --help lists what there is\n", error.what());
+    std::fprintf(stderr, "starling: %s\n", misunderstood(app, error, argc, argv).c_str());
     return 2;
   }
   const std::string chosen = app.get_subcommands().front()->get_name();

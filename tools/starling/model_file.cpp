@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/formats/safetensors.h"
+#include "tools/starling/check_trained.h"
 
 namespace starling::tools {
 namespace {
@@ -57,10 +58,24 @@ Result<> write_text(const std::string& path, const std::string& text) {
   return ok();
 }
 
+// Written by another worker of this job, or by this very run before.
+bool has_digest(const std::string& path, const Digest& digest) {
+  const auto file = SafetensorsFile::open(path);
+  if (!file) return false;
+  const auto it = file.value().metadata().find(kParametersKey);
+  return it != file.value().metadata().end() && it->second == to_string(digest);
+}
+
+Result<> move_aside(const std::string& path) {
+  if (std::rename(path.c_str(), (path + ".old").c_str()) == 0) return ok();
+  return Error(Code::kBadInput,
+               path + " is there and cannot be moved to " + path + ".old: " + std::strerror(errno));
+}
+
 }  // namespace
 
-Result<> save_model(const std::string& path, const Job& job, const Layout& layout,
-                    std::span<const float> parameters) {
+Result<std::string> save_model(const std::string& path, const Job& job, const Layout& layout,
+                               const Trained& model) {
   fs::path folder = fs::path(path).parent_path();
   if (folder.empty()) folder = ".";
   // A lock on the folder leaves nothing behind, and a killed writer gives it back.
@@ -68,24 +83,35 @@ Result<> save_model(const std::string& path, const Job& job, const Layout& layou
   if (lock < 0)
     return Error(Code::kBadInput, "cannot open " + folder.string() + ": " + std::strerror(errno));
   ::flock(lock, LOCK_EX);
+  std::string said;
   const auto write = [&]() -> Result<> {
-    if (fs::exists(path)) return ok();
+    if (has_digest(path, model.digest)) return ok();
+    if (fs::exists(path)) {
+      STARLING_TRY(move_aside(path));
+      said = path + " was another model, which is now " + path + ".old";
+    }
     if (const auto* gpt = std::get_if<GptSpec>(&job.model)) {
       STARLING_TRY(write_text((folder / "config.json").string(), gpt_config(*gpt)));
     }
     const std::string prefix = std::holds_alternative<GptSpec>(job.model) ? "transformer." : "";
     std::vector<SafetensorsTensor> tensors;
+    std::string order;
     for (const TensorPlace& place : layout.tensors()) {
       const auto values =
-          parameters.subspan(std::size_t{place.first_block} * kBlock, place.spec.elements());
+          model.parameters.subspan(std::size_t{place.first_block} * kBlock, place.spec.elements());
+      order += (order.empty() ? "" : ",") + prefix + place.spec.name;
       tensors.push_back(
           {prefix + place.spec.name, Dtype::kF32, place.spec.shape, as_bytes(values)});
     }
-    return write_safetensors(path, std::move(tensors), {{"format", "pt"}});
+    return write_safetensors(path, std::move(tensors),
+                             {{"format", "pt"},
+                              {kParametersKey, to_string(model.digest)},
+                              {kOrderKey, std::move(order)}});
   };
   auto written = write();
   ::close(lock);
-  return written;
+  if (!written) return std::move(written).error();
+  return said;
 }
 
 }  // namespace starling::tools

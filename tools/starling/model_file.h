@@ -5,16 +5,23 @@
 #include <span>
 #include <string>
 
+#include "core/base/ids.h"
 #include "core/base/result.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
 
 namespace starling::tools {
 
-// Writes `path`, and config.json beside it for a GPT, unless another process has written it: every
-// worker of a job has the same bytes, and whoever comes first writes. `parameters` is flat in the
-// layout. Errors: kBadInput  the file cannot be written.
-Result<> save_model(const std::string& path, const Job& job, const Layout& layout,
-                    std::span<const float> parameters);
+struct Trained {
+  std::span<const float> parameters;  // flat in the layout
+  Digest digest{};                    // of them; goes into the file
+};
+
+// Writes `path` at once or not at all, and config.json beside it for a GPT. Every worker of a job
+// has the same bytes, and whoever comes first writes: a file with this digest is left as it is. Any
+// other file is another model, which is moved to PATH.old first; the line returned says so. Errors:
+// kBadInput  the file cannot be written.
+Result<std::string> save_model(const std::string& path, const Job& job, const Layout& layout,
+                               const Trained& model);
 
 }  // namespace starling::tools

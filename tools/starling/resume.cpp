@@ -1,8 +1,87 @@
 #include "tools/starling/resume.h"
 
+#include <algorithm>
 #include <cstdio>
 
+#include "core/job/words.h"
+#include "tools/chaos/command_line.h"
+
 namespace starling::tools {
+namespace {
+
+using job_words::number_text;
+
+// The job of a manifest; its data may lie elsewhere now.
+Result<Job> job_of(const Manifest& manifest, const Job& now) {
+  std::string text = manifest.job;
+  const auto data = text.find("\n[data]");
+  const auto begin = data == std::string::npos ? data : text.find("\npath = ", data);
+  const std::string here = format_job(now);
+  const auto from = here.find("\npath = ", std::min(here.find("\n[data]"), here.size()));
+  if (begin != std::string::npos && from != std::string::npos)
+    text.replace(begin, text.find('\n', begin + 1) - begin,
+                 here.substr(from, here.find('\n', from + 1) - from));
+  return parse_job(text, "/");
+}
+
+std::string difference(const Manifest& manifest, const Job& job) {
+  constexpr std::size_t kShown = 3;
+  const auto was = job_of(manifest, job);
+  const std::string see = "(its manifest.json has the job)";
+  if (!was) return "expected one of the same model, optimizer, data and seed " + see;
+  const auto differences = state_differences(was.value(), job);
+  if (differences.empty()) return "it is cut into other segments " + see;
+  std::string all;
+  for (std::size_t i = 0; i < std::min(kShown, differences.size()); ++i)
+    all += (i == 0 ? "" : "; ") + differences[i];
+  if (differences.size() > kShown)
+    all += "; and " + std::to_string(differences.size() - kShown) + " more";
+  Job same_rate = job;
+  same_rate.optimizer.peak_rate = was.value().optimizer.peak_rate;
+  if (state_hash(same_rate) == state_hash(was.value()))
+    all += "; --peak-rate " + number_text(job.optimizer.peak_rate) + " goes on with it";
+  Job same_schedule = job;
+  same_schedule.optimizer.schedule_steps = schedule_of(was.value());
+  if (state_hash(same_schedule) == state_hash(was.value()))
+    all += "; --steps " + std::to_string(job.steps) + " goes on and leaves the schedule as it was";
+  return all + " " + see;
+}
+
+}  // namespace
+
+Result<Job> job_to_go_on(Job job, const ResumeOptions& options) {
+  if (!job.checkpoint.on()) return job;
+  STARLING_TRY(versions, list_checkpoints(job.checkpoint.dir));
+  for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
+    const auto manifest = read_manifest(job.checkpoint.dir, *version);
+    if (!manifest) continue;  // checkpoints_to_resume() says why
+    const auto was = job_of(manifest.value(), job);
+    if (!was) return job;
+    if (options.steps && job.optimizer.schedule_steps == 0)
+      job.optimizer.schedule_steps = schedule_of(was.value());
+    Job same_rate = job;
+    same_rate.optimizer.peak_rate = was.value().optimizer.peak_rate;
+    // The manifest's own hash, so that a job that has gone on so before is accepted as well.
+    if (options.peak_rate && state_hash(same_rate) == state_hash(was.value()))
+      job.checkpoint.accepts = manifest.value().state_hash;
+    return job;
+  }
+  return job;
+}
+
+std::string resume_line(int argc, char** argv) {
+  std::vector<std::string_view> words{argv[0]};
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--resume" || word.starts_with("--out=") || word.starts_with("-o=")) continue;
+    if (word == "--out" || word == "-o")
+      ++i;
+    else
+      words.push_back(word);
+  }
+  words.push_back("--resume");
+  return chaos::CommandLine(words).text();
+}
 
 Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layout& layout) {
   if (!job.checkpoint.on())
@@ -21,14 +100,14 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
     }
     const Manifest& m = manifest.value();
     const std::string which = "the checkpoint of step " + std::to_string(version) + " in " + dir;
-    if (m.state_hash != state_hash(job) || m.segments != layout.segments() ||
-        m.segment_blocks != layout.segment_blocks())
-      return Error(Code::kBadInput, which +
-                                        " is of another job, expected one of the same model, "
-                                        "optimizer, data and seed (its manifest.json has the job)");
+    if (!may_go_on_from(job, m.state_hash) || m.segments != layout.segments() ||
+        m.segment_blocks != layout.segment_blocks()) {
+      if (version != versions.back()) continue;  // from before this job went on from that one
+      return Error(Code::kBadInput, which + " is of another job: " + difference(m, job));
+    }
     if (version >= job.steps)
       return Error(Code::kBadInput, which + " leaves nothing to do, the job has " +
-                                        std::to_string(job.steps) + " steps");
+                                        std::to_string(job.steps) + " steps; --steps says more");
     found.push_back(m.checkpoint);
   }
   if (found.empty() && !versions.empty())

@@ -1,6 +1,7 @@
 #pragma once
 // From which checkpoints a job can go on.
 
+#include <string>
 #include <vector>
 
 #include "core/base/result.h"
@@ -15,6 +16,20 @@ namespace starling::tools {
 // Errors: kBadInput  the job has no [checkpoint], the newest is of another job or leaves nothing to
 // do, or there are some and none can be read.
 Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layout& layout);
+
+// What the command line says otherwise than the job file.
+struct ResumeOptions {
+  bool steps = false, peak_rate = false;
+};
+
+// The job as it goes on from the newest checkpoint of its folder, if there is one that can be read:
+// with other steps the schedule of the rate stays that of the checkpoint's job, unless the job file
+// says its own; with another rate that job's checkpoints are accepted.
+// Errors: kBadInput  the folder cannot be read.
+Result<Job> job_to_go_on(Job job, const ResumeOptions& options);
+
+// The command line that does what this one did in a new folder, from the newest checkpoint on.
+std::string resume_line(int argc, char** argv);
 
 // Before a run: the folder can be written, and is empty of checkpoints unless the run is to go on
 // from them. Nothing to do for a job without. Errors: kBadInput.

@@ -7,13 +7,17 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
+#include "actors/files.h"
+#include "actors/guard/status.h"
 #include "core/data/dataset.h"
 #include "kernels/models/model.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/coordinators.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
+#include "tools/starling/memory.h"
 #include "tools/starling/resume.h"
 #include "tools/starling/signals.h"
 
@@ -25,10 +29,32 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{50};
-constexpr milliseconds kSignalGrace{3000};  // after Ctrl-C, before what is left is killed
-constexpr milliseconds kEndGrace{60000};    // after the job's end: the model is being saved
-constexpr milliseconds kLastWord{2000};     // of coordinators, when all workers have ended
-constexpr std::uint32_t kSpareKeys = 64;    // for workers that join later
+constexpr milliseconds kSignalGrace{3000};      // after Ctrl-C, before what is left is killed
+constexpr milliseconds kLastCheckpoint{25000};  // Slurm and Kubernetes kill 30 s after SIGTERM
+constexpr milliseconds kAskAgain{1000};
+constexpr milliseconds kSameSignal{300};
+constexpr milliseconds kEndGrace{60000};   // after the job's end: the model is being saved
+constexpr milliseconds kStartFailed{500};  // a coordinator may have told the end and its reason
+constexpr milliseconds kLastWord{2000};    // of coordinators, when all workers have ended
+constexpr std::uint32_t kSpareKeys = 64;   // for workers that join later
+constexpr const char* kModel = "model.safetensors";
+constexpr int kNotHere =
+    actors::kNotHereStatus;  // also of a worker that was left out and comes late
+
+// "steps must be .., is 0; [job].steps" of --steps 0.
+std::string named_as_option(std::string text, const RunOptions& options) {
+  const std::tuple<bool, const char*, const char*> given[] = {
+      {options.steps.has_value(), "[job].steps", "--steps"},
+      {options.seed.has_value(), "[job].seed", "--seed"},
+      {options.replicas.has_value(), "[job].replicas", "--replicas"},
+      {options.lease_ms.has_value(), "[elastic].lease_ms", "--lease-ms"},
+      {options.peak_rate.has_value(), "[optimizer].peak_rate", "--peak-rate"},
+  };
+  for (const auto& [said, key, option] : given)
+    if (said && text.ends_with(std::string("; ") + key))
+      return text.substr(0, text.size() - std::string(key).size()) + option;
+  return text;
+}
 
 Result<Job> job_to_run(const RunOptions& options) {
   STARLING_TRY(job, load_job(options.job));
@@ -36,10 +62,16 @@ Result<Job> job_to_run(const RunOptions& options) {
   if (options.seed) job.seed = *options.seed;
   if (options.lease_ms) job.lease_ms = *options.lease_ms;
   if (options.replicas) job.replicas = *options.replicas;
+  if (options.peak_rate) job.optimizer.peak_rate = *options.peak_rate;
   if (!options.checkpoints.empty() && !job.checkpoint.on())
     return Error(Code::kBadInput, "--checkpoints needs a [checkpoint] section in " + options.job);
   if (!options.checkpoints.empty()) job.checkpoint.dir = fs::absolute(options.checkpoints);
-  return parse_job(format_job(job), "/");  // an option's value is checked as the file's is
+  // An option's value is checked as the file's is, and named as the option it is.
+  if (auto valid = validate(job); !valid)
+    return Error(Code::kBadInput, named_as_option(valid.error().text(), options));
+  if (options.resume)
+    return job_to_go_on(std::move(job), {options.steps.has_value(), options.peak_rate.has_value()});
+  return job;
 }
 
 std::string default_folder(const Job& job) {
@@ -64,6 +96,8 @@ struct Prepared {
   std::unique_ptr<EventWriter> events;
 
   std::string path(const char* name) const { return (fs::path(folder) / name).string(); }
+  // Beside the folder, which is what people copy and publish; gone when the run has ended.
+  std::string keys() const { return folder + ".keys"; }
 };
 
 Result<> write_job(const Prepared& run) {
@@ -76,11 +110,20 @@ Result<> write_job(const Prepared& run) {
 
 Result<Prepared> prepare(const RunOptions& options) {
   Prepared run;
+  if (options.start && *options.start > options.workers)
+    return Error(Code::kBadInput, "--start " + std::to_string(*options.start) +
+                                      " is more than all workers, --workers " +
+                                      std::to_string(options.workers));
+  const std::size_t files = actors::files_of_worker(options.workers);
+  if (auto why = actors::too_many_files(options.workers, "worker", files); !why.empty())
+    return Error(Code::kBadInput, std::move(why));
   STARLING_TRY(job, job_to_run(options));
   run.job = std::move(job);
   STARLING_TRY(model, kernels::make_model(run.job.model, run.job.isa));
   run.layout = std::make_shared<const Layout>(model->tensors());
   run.isa = model->isa();
+  const std::uint32_t here = std::min(options.start.value_or(options.workers), options.workers);
+  STARLING_TRY(enough_memory(run.job, *run.layout, options.workers, here, options.threads));
   STARLING_TRY(data, Dataset::open(run.job));
   run.data = data->identity();
   run.samples = data->samples();
@@ -91,20 +134,39 @@ Result<Prepared> prepare(const RunOptions& options) {
   const std::string folder = options.out.empty() ? default_folder(run.job) : options.out;
   std::error_code error;
   run.folder = fs::absolute(folder, error).lexically_normal().string();
+  if (fs::exists(run.path(kModel), error))
+    return Error(Code::kBadInput, run.folder + " already has a model, expected a new folder; " +
+                                      std::string(kModel));
   STARLING_TRY(events, EventWriter::open(run.folder));
   run.events = std::move(events);
   // Left by a run that ended before its first event; with events it would have been refused.
-  fs::remove(run.path("keys"), error);
+  fs::remove_all(run.keys(), error);
   run.ring = KeyRing::generate(options.coordinators, options.workers + kSpareKeys);
-  STARLING_TRY(run.ring.save(run.path("keys")));
+  STARLING_TRY(run.ring.split(run.keys(), /*synced=*/false));
   STARLING_TRY(write_job(run));
   return run;
+}
+
+// A name is looked up once, so that all processes of the run mean the same.
+Result<std::string> host_of(const std::string& host) {
+  if (means_everywhere(host))
+    return Error(Code::kBadInput,
+                 "--host must be an address at which others reach this machine, is " + host);
+  STARLING_TRY(listens, address_to_listen(to_string(Address{host, 0})));
+  STARLING_TRY(address, parse_address(listens));
+  return address.host;
 }
 
 class Run {
  public:
   Run(RunOptions options, Prepared prepared)
       : options_(std::move(options)), run_(std::move(prepared)), spectator_(run_.job.steps) {}
+
+  // They are of no use to anybody any more.
+  void remove_keys() {
+    std::error_code ignored;
+    fs::remove_all(run_.keys(), ignored);
+  }
 
   Result<int> go() {
     CoordinatorsOptions coordinators;
@@ -113,7 +175,9 @@ class Run {
     coordinators.ring = &run_.ring;
     coordinators.folder = run_.folder;
     coordinators.count = options_.coordinators;
+    coordinators.keys = run_.keys();
     coordinators.host = options_.host;
+    coordinators.port = options_.port;
     coordinators.workers = options_.workers;
     coordinators.checkpoints = run_.checkpoints;
     coordinators.log = options_.log;
@@ -123,31 +187,53 @@ class Run {
     coordinators_ = std::move(started);
     const Version from = run_.checkpoints.empty() ? 0 : run_.checkpoints.back().version;
     STARLING_TRY(run_.events->start(run_.job, "isa " + run_.isa, run_.data, run_.samples,
-                                    coordinators_->address(), run_.path("keys"), from));
+                                    coordinators_->address(), run_.keys(), from));
     if (options_.resume)
       spectator_.say(
           (from == 0 ? "no checkpoint yet: begins at step 0, will write to "
                      : "goes on from the checkpoint of step " + std::to_string(from) + " in ") +
           run_.job.checkpoint.dir);
     for (std::uint32_t i = 0; i < started_here(); ++i) {
-      STARLING_TRY(pid, start_worker());
+      STARLING_TRY(pid, start_worker(i));
       workers_.push_back(pid);
     }
     STARLING_TRY(code, follow());
     return finish(code);
   }
 
+  // What go() could not go on from: said in the events too, and nothing is left.
+  int give_up(const Error& error) {
+    (void)run_.events->failed(exit_code(error.code()), error.text());
+    say_what_is_missing();
+    coordinators_.reset();
+    children_.signal_all(SIGINT);
+    children_.wait_all(kSignalGrace);
+    children_.kill_rest();
+    return fail(error);
+  }
+
  private:
+  void say_what_is_missing() {
+    if (const auto missing = run_.events->finish(); !missing.empty())
+      spectator_.say("warning: " + missing);
+    spectator_.close();
+  }
+
   std::uint32_t started_here() const {
     return std::min(options_.start.value_or(options_.workers), options_.workers);
   }
 
-  Result<pid_t> start_worker() {
+  Result<pid_t> start_worker(std::uint32_t i) {
+    // With --port: behind the coordinators' ports.
+    const std::uint32_t port = options_.port + options_.coordinators + i;
+    const bool fixed = options_.port != 0;
+    const std::string place =
+        fixed ? to_string(Address{options_.host, static_cast<std::uint16_t>(port)}) : options_.host;
     return children_.spawn({"worker", "--quiet", "--join", coordinators_->address(), "--keys",
-                            run_.path("keys"), "--host", options_.host, "--threads",
-                            std::to_string(options_.threads), "--save",
-                            run_.path("model.safetensors"), "--notices", options_.notices.cloud,
-                            "--metadata", options_.notices.metadata, "--log", options_.log});
+                            run_.keys(), fixed ? "--listen" : "--host", place, "--threads",
+                            std::to_string(options_.threads), "--save", run_.path(kModel),
+                            "--notices", options_.notices.cloud, "--metadata",
+                            options_.notices.metadata, "--log", options_.log});
   }
 
   // Until the job's end, a signal, or nobody is left who could go on.
@@ -160,14 +246,56 @@ class Run {
           end_ = happening.end;
           return int{end_->exit_code};
         }
+        if (happening.checkpoint) checkpoint_ = happening.checkpoint;
       }
       if (const int signal = pending_signal()) {
         signal_ = signal;
-        return 128 + signal;
+        STARLING_TRY(last_checkpoint());
+        return end_ ? int{end_->exit_code} : 128 + signal;
       }
       STARLING_TRY(stuck, look_after_children());
       if (stuck) return *stuck;
     }
+  }
+
+  // Before a signal ends the run: what was trained since the newest checkpoint is in memory still.
+  // Not for longer than whoever sent the signal waits; a second one ends it at once.
+  Result<> last_checkpoint() {
+    if (!run_.job.checkpoint.on() || !spectator_.epoch_seen()) return ok();
+    spectator_.say("writing a last checkpoint; a second signal ends the run at once");
+    const auto asked_at = Clock::now();
+    const std::optional<Version> before = checkpoint_;
+    std::optional<Clock::time_point> told_at;
+    while (Clock::now() - asked_at < kLastCheckpoint && !workers_.empty()) {
+      if (!told_at || Clock::now() - *told_at > kAskAgain) {
+        coordinators_->ask_checkpoint();
+        told_at = Clock::now();
+      }
+      STARLING_TRY(happenings, coordinators_->wait(kPoll));
+      for (const Happening& happening : happenings) {
+        spectator_.show(happening);
+        if (happening.end) end_ = happening.end;
+        if (happening.checkpoint) checkpoint_ = happening.checkpoint;
+      }
+      if (end_ || checkpoint_ != before) return ok();
+      // The same one may come twice, to the process and to its group.
+      if (pending_signal() != 0 && Clock::now() - asked_at > kSameSignal) return ok();
+      STARLING_TRY(stuck, look_after_children());
+      if (stuck) return ok();
+    }
+    spectator_.say("the last checkpoint was not complete in time");
+    return ok();
+  }
+
+  // How to go on after a signal, or what is lost with it.
+  void say_how_to_go_on() {
+    if (!run_.job.checkpoint.on())
+      return spectator_.say("ended; nothing of it is kept, as the job file has no [checkpoint]");
+    if (!checkpoint_ && !run_.checkpoints.empty()) checkpoint_ = run_.checkpoints.back().version;
+    if (!checkpoint_) return spectator_.say("ended before there was a checkpoint");
+    spectator_.say("ended; this goes on from the checkpoint of step " +
+                   std::to_string(*checkpoint_) + ":");
+    spectator_.say("  " + options_.again);
   }
 
   // The exit code if the job cannot begin or go on: all workers have ended by themselves and no end
@@ -178,32 +306,44 @@ class Run {
       if (coordinator || std::erase(workers_, child.pid) == 0) continue;
       if (child.status == 2 && !spectator_.epoch_seen()) return std::optional<int>(2);
       if (child.status < 128) last_status_ = std::max(last_status_, child.status);
+      // It has said why; nobody else will come in its place, so the first epoch never begins.
+      if (child.status == 3 && !spectator_.epoch_seen() && !failed_at_) failed_at_ = Clock::now();
       if (workers_.empty()) alone_at_ = Clock::now();
     }
+    if (failed_at_ && !spectator_.epoch_seen() && Clock::now() - *failed_at_ > kStartFailed)
+      return std::optional<int>(3);
     const bool over = alone_at_ && Clock::now() - *alone_at_ > kLastWord;
     if (over && last_status_ > 0) return std::optional<int>(last_status_);
     return std::optional<int>();
   }
 
   int finish(int code) {
-    if (signal_ != 0) spectator_.say("ending");
+    if (signal_ != 0 && !end_) spectator_.say("ending");
     if (!end_) children_.signal_all(SIGINT);
     const bool others_go_on = started_here() < options_.workers || workers_.empty();
     int worst = wait_for_workers(end_ ? kEndGrace : kSignalGrace);
     if (end_ && others_go_on) linger();
+    spectator_.close();
     coordinators_.reset();
+    say_what_is_missing();
     children_.signal_all(SIGTERM);  // coordinator processes
     children_.wait_all(kSignalGrace);
     if (const auto killed = children_.kill_rest(); killed > 0)
       fail(5, std::to_string(killed) + " processes did not end and were killed");
     if (const auto curve = spectator_.save_curve(run_.path("loss.svg"), run_.job.name); !curve)
       worst = fail(curve.error());
+    if (!end_ && signal_ != 0) say_how_to_go_on();
     if (!end_) return code;
     if (end_->exit_code != 0) return fail(end_->exit_code, end_->reason);
-    std::printf("done: version %llu, loss %.6g, digest %s\n",
-                static_cast<unsigned long long>(end_->version), end_->loss,
-                to_string(end_->digest).c_str());
-    return worst;
+    spectator_.say(done_text(*end_));
+    const std::string diverged = spectator_.diverged();
+    if (worst != 0) return worst;
+    // Whoever was there at the end has saved it. None of those may have been started here.
+    if (started_here() > 0 && !fs::exists(run_.path(kModel)))
+      return fail(kNotHere,
+                  "the model is not here: none of the workers started here was there at "
+                  "the last step; whoever was has it where its --save says");
+    return diverged.empty() ? 0 : fail(1, diverged);
   }
 
   // Workers that others have started still hear of the end.
@@ -221,7 +361,8 @@ class Run {
       auto seen = coordinators_->wait(milliseconds(10));
       for (const ChildEnd& child : children_.reap()) {
         if (std::erase(workers_, child.pid) == 0) continue;
-        if (child.status > 0 && child.status < 128) worst = std::max(worst, child.status);
+        const bool failed = child.status > 0 && child.status < 128 && child.status != kNotHere;
+        if (failed) worst = std::max(worst, child.status);
       }
       if (pending_signal() != 0) break;
     }
@@ -235,9 +376,11 @@ class Run {
   std::unique_ptr<Coordinators> coordinators_;
   std::vector<pid_t> workers_;  // their guards
   std::optional<JobEnded> end_;
+  std::optional<Version> checkpoint_;  // the newest that this run has completed
   int signal_ = 0;
-  int last_status_ = 0;                        // the worst of workers that ended by themselves
-  std::optional<Clock::time_point> alone_at_;  // since when no worker of ours is left
+  int last_status_ = 0;                         // the worst of workers that ended by themselves
+  std::optional<Clock::time_point> failed_at_;  // when one of ours could not begin
+  std::optional<Clock::time_point> alone_at_;   // since when no worker of ours is left
 };
 
 }  // namespace
@@ -246,11 +389,15 @@ int run(RunOptions options) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, as a full disk is
   block_ending_signals();      // looked for between events
+  auto host = host_of(options.host);
+  if (!host) return fail(host.error());
+  options.host = std::move(host).value();
   auto prepared = prepare(options);
   if (!prepared) return fail(prepared.error());
   Run whole(std::move(options), std::move(prepared).value());
   auto code = whole.go();
-  return code ? code.value() : fail(code.error());
+  whole.remove_keys();
+  return code ? code.value() : whole.give_up(code.error());
 }
 
 }  // namespace starling::tools

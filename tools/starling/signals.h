@@ -1,6 +1,6 @@
 #pragma once
 // SIGTERM, SIGINT and SIGHUP end a command in order: it blocks them and looks for them between
-// other things.
+// other things. One that was ignored when the command began (nohup) stays so.
 
 #include <signal.h>
 
@@ -9,10 +9,18 @@
 
 namespace starling::tools {
 
+// To a coordinator: have the members write a checkpoint now.
+inline constexpr int kAskCheckpoint = SIGUSR1;
+
 inline sigset_t ending_signals() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int s : {SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&set, s);
+  for (const int s : {SIGTERM, SIGINT, SIGHUP}) {
+    // A blocked signal would be queued although it is ignored.
+    struct sigaction now {};
+    if (::sigaction(s, nullptr, &now) == 0 && now.sa_handler == SIG_IGN) continue;
+    ::sigaddset(&set, s);
+  }
   return set;
 }
 

@@ -7,19 +7,26 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "actors/guard/guard.h"
 #include "actors/notices/watch.h"
 #include "actors/sabotage.h"
 #include "actors/system.h"
+#include "actors/worker/ask.h"
 #include "actors/worker/loader.h"
 #include "collectives/tcp/socket.h"
+#include "core/base/address.h"
+#include "core/base/join_token.h"
 #include "tools/bench/step_times.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
+#include "tools/starling/memory.h"
 #include "tools/starling/model_file.h"
 
 namespace starling::tools {
@@ -29,13 +36,15 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{50};
+constexpr const char* kModel = "model.safetensors";
 // A terminal or a process group's signal may reach worker and guard alike, which passes it on.
 constexpr milliseconds kSameSignal{500};
+constexpr std::chrono::seconds kThreadsEnd{5};  // for threads of a life that is over
 
 struct Life {
   WorkerCommand command;
-  Job job;
-  actors::WorkerOptions options;  // all but the setup
+  std::optional<Job> own_job;     // the file that the command names
+  actors::WorkerOptions options;  // all but the setup and what the job says
 };
 
 // A signal that has arrived, or 0.
@@ -51,7 +60,9 @@ int pending_signal() {
 
 // Until the worker is over, or a signal ends it: then there is no WorkerOver.
 int wait_for_end(caf::scoped_actor& self, const caf::actor& worker, const Life& life,
-                 actors::WorkerOver& over) {
+                 actors::LatestStep& latest, Version steps, actors::WorkerOver& over) {
+  std::optional<ProgressLine> line;
+  if (!life.command.quiet) line.emplace(stdout, ProgressStyle::of(stdout), steps);
   std::optional<Clock::time_point> leaving;
   bool done = false;
   while (!done) {
@@ -61,6 +72,7 @@ int wait_for_end(caf::scoped_actor& self, const caf::actor& worker, const Life& 
                     done = true;
                   },
                   caf::after(kPoll) >> [] {});
+    if (const auto step = latest.take(); step && line) line->step(*step);
     const int signal = done ? 0 : pending_signal();
     if (signal == SIGINT ||
         (signal == SIGTERM && leaving && Clock::now() - *leaving > kSameSignal)) {
@@ -91,20 +103,32 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
            const std::vector<actors::StepTimes>& times, int status) {
   if (status != 0 && status != actors::kFencedStatus && !over.reason.empty())
     return over.told && life.command.quiet ? status : fail(status, over.reason);
-  if (over.job_done && !life.command.save.empty() && over.parameters) {
-    const auto saved = save_model(life.command.save, setup.job, *setup.layout, *over.parameters);
+  const std::string& name = life.options.key.name;
+  if (over.job_done && over.parameters && !life.command.save.empty()) {
+    const Trained model{*over.parameters, over.parameters_digest};
+    const auto saved = save_model(life.command.save, setup.job, *setup.layout, model);
     if (!saved) return fail(saved.error());
+    if (!saved.value().empty())
+      std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), saved.value().c_str());
   }
   if (over.job_done && !life.command.times.empty()) {
     const auto saved = bench::save_step_times(life.command.times, times);
     if (!saved) return fail(saved.error());
   }
-  if (life.command.quiet || status != 0) return status;
-  if (over.job_done) {
-    std::printf("%s done: loss %.6g, digest %s\n", life.options.key.name.c_str(), over.loss,
+  // Who announced its leave is asked for nothing more.
+  const bool missing = over.job_done && !over.parameters && !over.left;
+  if (missing && !life.command.save.empty()) status = actors::kNotHereStatus;
+  if (life.command.quiet) return status;
+  if (missing) {
+    std::fprintf(stderr,
+                 "starling: %s: the job is done, digest %s, and the model is not here: %s\n",
+                 name.c_str(), to_string(over.digest).c_str(), over.why_not.c_str());
+  } else if (over.job_done && over.parameters) {
+    std::printf("%s done: loss %.6g, digest %s\n", name.c_str(), over.loss,
                 to_string(over.digest).c_str());
-  } else {
-    std::printf("%s left\n", life.options.key.name.c_str());
+    if (!life.command.save.empty()) std::printf("model: %s\n", life.command.save.c_str());
+  } else if (status == 0) {
+    std::printf("%s left\n", name.c_str());
   }
   return status;
 }
@@ -117,22 +141,107 @@ void keep_memory_small() {
   ::mallopt(M_TRIM_THRESHOLD, 8 << 20);
 }
 
+// Entry i of a synthetic model's `slow` is worker-i's.
+double slowness(const Job& job, const std::string& name) {
+  const auto* synthetic = std::get_if<SyntheticSpec>(&job.model);
+  if (synthetic == nullptr) return 1;
+  for (std::size_t i = 0; i < synthetic->slow.size(); ++i)
+    if (name == "worker-" + std::to_string(i)) return synthetic->slow[i];
+  return 1;
+}
+
+// How long a worker waits for coordinators before it knows the job.
+milliseconds patience_of(const Life& life) {
+  return milliseconds(life.own_job.value_or(Job{}).coordinator_timeout_ms);
+}
+
+// What the coordinators hand over, or how it ended before that.
+struct Told {
+  Job job;
+  std::optional<int> status;
+};
+
+// The job is what the coordinators say; only where things lie is a matter of this machine.
+Result<Told> job_of_group(const Life& life, const std::string& text) {
+  STARLING_TRY(job, parse_job(text, "/"));
+  if (life.own_job) {
+    const std::string differences = job_differences(*life.own_job, job);
+    if (!differences.empty())
+      return Error(Code::kBadInput, "this worker's job file differs from the group's: " +
+                                        differences + "; " + life.command.job);
+    job.data.path = life.own_job->data.path;
+    if (job.checkpoint.on() && life.own_job->checkpoint.on())
+      job.checkpoint.dir = life.own_job->checkpoint.dir;
+  }
+  std::error_code error;
+  if (!life.command.data.empty())
+    job.data.path = std::filesystem::absolute(life.command.data, error).string();
+  return Told{std::move(job), std::nullopt};
+}
+
+Result<Told> hear_of_job(const Life& life) {
+  actors::AskOptions ask;
+  ask.job_id = life.options.job_id;
+  ask.self = life.options.self;
+  ask.key = life.options.key;
+  ask.coordinators = life.options.coordinators;
+  ask.patience = patience_of(life);
+  int signal = 0;
+  ask.give_up = [&] { return (signal = pending_signal()) != 0; };
+  if (!life.command.quiet)
+    ask.waiting = [](const std::string& line) {
+      std::fprintf(stderr, "starling: %s\n", line.c_str());
+    };
+  auto asked = actors::ask_for_job(ask);
+  if (signal != 0) return Told{{}, signal == SIGTERM ? 0 : 128 + signal};
+  if (!asked) return std::move(asked).error();
+  if (!asked.value().ended) return job_of_group(life, asked.value().job_text);
+  const Ended& end = asked.value().end;
+  if (end.exit_code != 0) return Told{{}, fail(end.exit_code, end.reason)};
+  if (!life.command.save.empty())
+    return Told{{},
+                fail(actors::kNotHereStatus, "the job is done, digest " + to_string(end.digest) +
+                                                 ", and the model is not here: this worker has "
+                                                 "computed none")};
+  if (!life.command.quiet)
+    std::printf("%s came after the end: digest %s\n", life.options.key.name.c_str(),
+                to_string(end.digest).c_str());
+  return Told{{}, 0};
+}
+
+// This life is over. A thread that hangs, in a file system or in a model, would keep its process,
+// and so its guard from beginning a new life, for as long.
+void end_within(std::chrono::seconds time, int status) {
+  std::thread([time, status] {
+    std::this_thread::sleep_for(time);
+    std::fflush(nullptr);
+    ::_exit(status);
+  }).detach();
+}
+
 // In the child process of the guard.
 int work(const Life& life, actors::SharedLife& shared) {
   keep_memory_small();
   auto watch =
       cloud_watch(life.command, Log(life.options.log, {{"worker", life.options.key.name}}));
   if (!watch) return fail(watch.error());
-  auto setup = actors::set_up(life.job);
+  auto told = hear_of_job(life);
+  if (!told) return fail(told.error());
+  if (told.value().status) return *told.value().status;
+  const Job& job = told.value().job;
+  auto setup = actors::set_up(job);
   if (!setup) return fail(setup.error());
   std::vector<actors::StepTimes> times;  // outlives the worker's actor
+  actors::LatestStep latest;             // too
   auto config = actors::make_system_config();
   caf::actor_system system(config);
   const auto loader = actors::spawn_loader(system, setup.value()->batches);
   auto options = life.options;
   options.setup = setup.value();
+  options.slowness = life.command.slow.value_or(slowness(job, options.key.name));
   options.pid = static_cast<std::uint64_t>(::getpid());
   options.phase = &shared.phase;
+  options.latest = &latest;
   if (!life.command.times.empty()) options.times = &times;
   int status = 0;
   actors::WorkerOver over;
@@ -144,7 +253,7 @@ int work(const Life& life, actors::SharedLife& shared) {
       self->send(worker.value(), actors::follow_atom_v, caf::actor_cast<caf::actor>(self));
       if (watch.value())
         watch.value()->start([to = worker.value()](const Notice& n) { caf::anon_send(to, n); });
-      status = wait_for_end(self, worker.value(), life, over);
+      status = wait_for_end(self, worker.value(), life, latest, job.steps, over);
       const bool handed_over = status == 0 && !over.job_done;
       if (watch.value() && handed_over && life.command.acknowledge) watch.value()->handed_over();
       watch.value().reset();
@@ -157,26 +266,23 @@ int work(const Life& life, actors::SharedLife& shared) {
   if (status == actors::kDamagedStatus)
     over.reason.copy(shared.reason.data(), shared.reason.size() - 1);
   actors::sabotage::leave_process(life.options.key.name);
+  end_within(kThreadsEnd, status);
   return status;
 }
 
-struct HostPort {
-  std::string host;
-  std::uint16_t port = 0;
-};
-
 // Of an option's value; nothing of an empty one.
-Result<HostPort> worker_address(const char* option, const std::string& text) {
-  if (text.empty()) return HostPort{};
-  auto address = coordinator_address(text);
+Result<Address> address_of(const char* option, const std::string& text) {
+  if (text.empty()) return Address{};
+  auto address = parse_address(text);
   if (!address) return std::move(address).error().in(option);
-  const std::string& whole = address.value();
-  const auto colon = whole.rfind(':');
-  const auto begin = whole.find("//") + 2;
-  std::string host = whole.substr(begin, colon - begin);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']')  // IPv6
-    host = host.substr(1, host.size() - 2);
-  return HostPort{std::move(host), static_cast<std::uint16_t>(std::stoul(whole.substr(colon + 1)))};
+  return address;
+}
+
+// Nobody can dial "all addresses of this machine".
+Result<> check_reachable(const char* option, const std::string& host) {
+  if (!means_everywhere(host)) return ok();
+  return Error(Code::kBadInput,
+               host + " is no address at which others reach this machine; " + option);
 }
 
 // Of this machine, as the coordinators see it. Their names may not be known yet, so it is asked for
@@ -187,7 +293,7 @@ Result<std::string> own_address(const std::vector<actors::GatewayOptions::Server
   while (true) {
     std::string why;
     for (const auto& coordinator : coordinators) {
-      STARLING_TRY(at, worker_address("--join", coordinator.address));
+      STARLING_TRY(at, address_of("--join", coordinator.address));
       auto own = collectives::address_towards(at.host, at.port);
       if (own) return own;
       why = own.error().text();
@@ -200,56 +306,98 @@ Result<std::string> own_address(const std::vector<actors::GatewayOptions::Server
   }
 }
 
-// Entry i of a synthetic model's `slow` is worker-i's.
-double slowness(const Job& job, const std::string& name) {
-  const auto* synthetic = std::get_if<SyntheticSpec>(&job.model);
-  if (synthetic == nullptr) return 1;
-  for (std::size_t i = 0; i < synthetic->slow.size(); ++i)
-    if (name == "worker-" + std::to_string(i)) return synthetic->slow[i];
-  return 1;
+// What the command says of joining: a token, or addresses and keys.
+struct Door {
+  std::string addresses;
+  TakenKey key;
+};
+
+Result<Door> door_of(const WorkerCommand& command) {
+  STARLING_TRY(text, join_text(command.join));
+  if (is_join_token(text)) {
+    if (!command.keys.empty())
+      return Error(Code::kBadInput, "a join token has a key; --keys is not wanted beside it");
+    STARLING_TRY(token, parse_join_token(text));
+    STARLING_TRY(key, TakenKey::take(token));
+    return Door{token.addresses, std::move(key)};
+  }
+  if (command.keys.empty())
+    return Error(Code::kBadInput, "--keys is needed beside addresses; a join token needs none");
+  if (auto checked = parse_addresses(text); !checked) return std::move(checked).error();
+  STARLING_TRY(key, TakenKey::take(command.keys, command.name));
+  return Door{text, std::move(key)};
 }
 
-Result<Life> prepare(const WorkerCommand& command, const KeyRing& ring, const TakenKey& key) {
+Result<Life> prepare(const WorkerCommand& command, const Door& door) {
   Life life;
   life.command = command;
-  const auto beside = std::filesystem::path(command.keys).parent_path() / "job.toml";
-  STARLING_TRY(job, load_job(command.job.empty() ? beside.string() : command.job));
-  life.job = std::move(job);
-  STARLING_TRY(coordinators, coordinators_at(ring, command.join));
+  if (command.save.empty() && !command.quiet) life.command.save = kModel;
+  if (command.save == "none") life.command.save.clear();
+  if (!command.job.empty()) {
+    STARLING_TRY(job, load_job(command.job));
+    life.own_job = std::move(job);
+  }
+  STARLING_TRY(coordinators, coordinators_at(door.key.ring(), door.addresses));
   STARLING_TRY(log, log_level(command.log));
-  life.options.job_id = job_id_of(ring);
+  life.options.job_id = job_id_of(door.key.ring());
   life.options.self = Incarnation{0, fresh_nonce()};
-  life.options.key = key.pair();
+  life.options.key = door.key.pair();
   life.options.coordinators = std::move(coordinators);
-  STARLING_TRY(listen, worker_address("--listen", command.listen));
-  STARLING_TRY(advertise, worker_address("--advertise", command.advertise));
+  STARLING_TRY(listen, address_of("--listen", command.listen));
+  STARLING_TRY(advertise, address_of("--advertise", command.advertise));
+  STARLING_TRY(check_reachable("--host", command.host));
+  STARLING_TRY(check_reachable("--advertise", advertise.host));
   life.options.host = listen.host.empty() ? command.host : listen.host;
-  if (life.options.host.empty()) {
-    STARLING_TRY(
-        own, own_address(life.options.coordinators, milliseconds(life.job.coordinator_timeout_ms)));
-    life.options.host = std::move(own);
+  life.options.advertised_host = advertise.host;
+  const bool anywhere = life.options.host.empty() || means_everywhere(life.options.host);
+  if (anywhere && (life.options.host.empty() || advertise.host.empty())) {
+    STARLING_TRY(own, own_address(life.options.coordinators, patience_of(life)));
+    (life.options.host.empty() ? life.options.host : life.options.advertised_host) = std::move(own);
   }
   life.options.port = listen.port;
-  life.options.advertised_host = advertise.host;
   life.options.advertised_port = advertise.port;
   life.options.failure_domain = command.failure_domain;
   life.options.threads = command.threads;
-  life.options.slowness = command.slow.value_or(slowness(life.job, key.pair().name));
   life.options.log = log;
   return life;
 }
 
 Result<int> live(const WorkerCommand& command) {
-  STARLING_TRY(ring, KeyRing::load(command.keys));
-  STARLING_TRY(key, TakenKey::take(ring, command.keys, command.name));
-  STARLING_TRY(life, prepare(command, ring, key));
+  STARLING_TRY(door, door_of(command));
+  STARLING_TRY(life, prepare(command, door));
   actors::GuardOptions guard;
   guard.job = life.options.job_id;
   guard.worker = life.options.self;
   guard.key = life.options.key;
   guard.coordinators = life.options.coordinators;
-  return actors::run_guard(guard,
-                           [&life](actors::SharedLife& shared) { return work(life, shared); });
+  const std::uint64_t kills = kills_for_memory();
+  STARLING_TRY(status, actors::run_guard(guard, [&life](actors::SharedLife& shared) {
+                 return work(life, shared);
+               }));
+  if (status == 128 + SIGKILL && kills_for_memory() > kills)
+    return fail(3, guard.key.name + ": the kernel killed it, as memory is short; " +
+                       memory_text(memory_here()) + " is what there is");
+  return int{status};
+}
+
+// Every user of the machine can read a process's arguments. The token goes from there to the
+// environment, which is its owner's alone, before anything else is done; returns the arguments of
+// the next life.
+std::vector<char*> without_token(const WorkerCommand& command, char** arguments) {
+  std::vector<char*> kept;
+  const bool token = is_join_token(command.join);
+  if (token) ::setenv("STARLING_JOIN", command.join.c_str(), 1);
+  for (char** at = arguments; *at != nullptr; ++at) {
+    const char* found = token ? std::strstr(*at, command.join.c_str()) : nullptr;
+    if (found == nullptr) {
+      kept.push_back(*at);
+      continue;
+    }
+    if (found == *at && !kept.empty()) kept.pop_back();  // its option; else both are in one word
+    std::memset(*at + (found - *at), 'x', std::strlen(found));
+  }
+  kept.push_back(nullptr);
+  return kept;
 }
 
 }  // namespace
@@ -257,13 +405,14 @@ Result<int> live(const WorkerCommand& command) {
 int worker(const WorkerCommand& command, char** arguments) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, as a full disk is
+  const std::vector<char*> again_with = without_token(command, arguments);
   auto ended = live(command);
   if (!ended) return fail(ended.error());
   const bool again =
       ended.value() == actors::kFencedStatus || ended.value() == actors::kDamagedStatus;
   if (!again) return ended.value();
   // Only a new image can fork a worker again: this process has had threads.
-  ::execv("/proc/self/exe", arguments);
+  ::execv("/proc/self/exe", again_with.data());
   return fail(5, "cannot begin a worker's new life");
 }
 

@@ -1,0 +1,90 @@
+#include "actors/coordinator/journal.h"
+
+#include <chrono>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace starling::actors {
+namespace {
+
+constexpr std::chrono::seconds kPatience{2};  // at the end, with a write under way
+
+constexpr std::chrono::seconds kLogChecks{1};
+
+Result<> write(RaftLog& log, const elastic::coordinator_command::Persist& order) {
+  std::optional<RaftTerm> term;
+  if (order.hard_state) {
+    const elastic::HardState& hard = *order.hard_state;
+    term = RaftTerm{hard.term, hard.vote, hard.lost, hard.floor.term, hard.floor.index};
+  }
+  std::optional<RaftLogSnapshot> snapshot;
+  if (order.snapshot)
+    snapshot = RaftLogSnapshot{order.snapshot->index, order.snapshot->term, order.snapshot->data};
+  return log.save(term, order.append, snapshot);
+}
+
+}  // namespace
+
+struct Journal::Shared {
+  Shared(RaftLog opened, Saved told) : log(std::move(opened)), saved(std::move(told)) {}
+
+  RaftLog log;  // of the thread
+  const Saved saved;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<elastic::coordinator_command::Persist> order;  // guarded by mutex, as the rest
+  bool stopped = false;
+  bool over = false;  // the thread has ended
+};
+
+Journal::Journal(RaftLog log, Saved saved)
+    : shared_(std::make_shared<Shared>(std::move(log), std::move(saved))),
+      thread_([shared = shared_] { work(shared); }) {}
+
+Journal::~Journal() {
+  std::unique_lock lock(shared_->mutex);
+  shared_->stopped = true;
+  shared_->changed.notify_all();
+  const bool over = shared_->changed.wait_for(lock, kPatience, [&] { return shared_->over; });
+  lock.unlock();
+  if (over)
+    thread_.join();
+  else
+    thread_.detach();
+}
+
+void Journal::save(elastic::coordinator_command::Persist order) {
+  const std::lock_guard lock(shared_->mutex);
+  STARLING_CHECK(!shared_->order);
+  shared_->order = std::move(order);
+  shared_->changed.notify_all();
+}
+
+void Journal::work(const std::shared_ptr<Shared>& shared) {
+  std::unique_lock lock(shared->mutex);
+  for (;;) {
+    const bool asked = shared->changed.wait_for(lock, kLogChecks,
+                                                [&] { return shared->stopped || shared->order; });
+    if (shared->stopped) break;
+    if (!asked) {  // saving notices it as well, but there may be nothing to save for long
+      lock.unlock();
+      auto there = shared->log.check();
+      lock.lock();
+      if (!there && !shared->stopped) shared->saved(std::move(there));
+      if (!there) break;
+      continue;
+    }
+    const auto order = *shared->order;
+    lock.unlock();
+    auto saved = write(shared->log, order);
+    lock.lock();
+    shared->order.reset();
+    // Under the lock: whoever destroys the journal has no answer come after that.
+    if (!shared->stopped) shared->saved(std::move(saved));
+  }
+  shared->over = true;
+  shared->changed.notify_all();
+}
+
+}  // namespace starling::actors

@@ -1,0 +1,108 @@
+#include "actors/worker/ask.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <variant>
+
+namespace starling::actors {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kAgain{100};
+// Links to coordinators that listen are made within this time; those that are missing then are not
+// waited for if the others have refused.
+constexpr milliseconds kSettled{1000};
+constexpr milliseconds kSilence{2000};
+
+// The first answer.
+class Answer {
+ public:
+  ArrivalHandler handler() {
+    return [this](const Arrival& arrival) {
+      Asked asked;
+      if (const auto* welcome = std::get_if<Welcome>(&arrival.body)) {
+        asked.job_text = welcome->job_text;
+      } else if (const auto* ended = std::get_if<Ended>(&arrival.body)) {
+        asked.ended = true;
+        asked.end = *ended;
+      }
+      if (asked.job_text.empty() && !asked.ended) return;
+      const std::lock_guard lock(mutex_);
+      if (!asked_) asked_ = std::move(asked);
+      changed_.notify_all();
+    };
+  }
+  std::optional<Asked> wait(milliseconds time) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, time, [this] { return asked_.has_value(); });
+    return asked_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Asked> asked_;  // guarded by mutex_
+};
+
+std::string list_of(const std::vector<GatewayOptions::Server>& servers) {
+  std::string text;
+  for (const auto& server : servers) text += (text.empty() ? "" : ",") + server.address;
+  return text;
+}
+
+}  // namespace
+
+std::string hopeless(const std::vector<LinkState>& links, const AskOptions& options, bool settled) {
+  const auto count = [&](LinkState state) { return std::count(links.begin(), links.end(), state); };
+  if (count(LinkState::kUp) > 0) return {};
+  if (count(LinkState::kConnecting) > 0 && !settled) return {};
+  if (count(LinkState::kRefused) > 0)
+    return "this key is not on the coordinators' list: they do not let in " + options.key.name +
+           " with the public key " + options.key.public_key;
+  const auto wrong = std::find(links.begin(), links.end(), LinkState::kWrongPeer);
+  if (wrong == links.end()) return {};
+  const auto& server = options.coordinators[static_cast<std::size_t>(wrong - links.begin())];
+  return "what listens at " + server.address + " is not " + server.name +
+         " of these keys: it has another key, or is no coordinator";
+}
+
+Result<Asked> ask_for_job(const AskOptions& options) {
+  GatewayOptions gateway;
+  gateway.job = options.job_id;
+  gateway.self = options.self;
+  gateway.key = options.key;
+  gateway.servers = options.coordinators;
+  Answer answer;
+  STARLING_TRY(door, Gateway::start(std::move(gateway), answer.handler()));
+  Join question;
+  question.who = options.self;
+  question.name = options.key.name;
+  const auto begun = Clock::now();
+  bool said = false;
+  while (true) {
+    door->broadcast_to_servers(question);
+    if (auto asked = answer.wait(kAgain)) return std::move(*asked);
+    const auto waited = Clock::now() - begun;
+    std::vector<LinkState> links;
+    for (std::size_t i = 0; i < options.coordinators.size(); ++i) links.push_back(door->link(i));
+    const std::string why = hopeless(links, options, waited > kSettled);
+    if (!why.empty()) return Error(Code::kBadInput, why);
+    const bool up = std::count(links.begin(), links.end(), LinkState::kUp) > 0;
+    const std::string silence = (up ? "the coordinators at " : "nobody listens yet at ") +
+                                list_of(options.coordinators) + (up ? " do not answer yet" : "");
+    if (!said && waited > kSilence && options.waiting) options.waiting(silence + ", waiting");
+    said = said || waited > kSilence;
+    if (waited > options.patience)
+      return Error(Code::kUnavailable,
+                   "no coordinator answered for " + std::to_string(options.patience.count()) +
+                       " ms: " + silence + "; check that one is running and reachable");
+    if (options.give_up && options.give_up())
+      return Error(Code::kUnavailable, "told to end before a coordinator had answered");
+  }
+}
+
+}  // namespace starling::actors

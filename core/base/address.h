@@ -1,0 +1,28 @@
+#pragma once
+// Where a process listens or is reached, as people write it: host:port, where the host is a name,
+// an IPv4 address, or an IPv6 address in brackets; tcp:// may stand before it.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+
+namespace starling {
+
+struct Address {
+  std::string host;  // without brackets
+  std::uint16_t port = 0;
+  bool operator==(const Address&) const = default;
+};
+
+// "host:port", brackets where the host has colons.
+std::string to_string(const Address& address);
+// Errors: kBadInput  it is something else, as http://host:port or a port above 65535.
+Result<Address> parse_address(const std::string& text);
+// One or several, separated by commas; tcp:// may stand before the first.
+Result<std::vector<Address>> parse_addresses(const std::string& text);
+// The host means "all addresses of this machine": one can listen there, and nobody can dial it.
+bool means_everywhere(const std::string& host);
+
+}  // namespace starling

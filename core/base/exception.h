@@ -1,0 +1,15 @@
+#pragma once
+// What was thrown, as an Error. We throw nothing ourselves; the standard library does when memory
+// is short, and a model or data source of an application may.
+
+#include <string>
+
+#include "core/base/result.h"
+
+namespace starling {
+
+// Only within a catch. `doing`: "computing a micro-batch".
+// kUnavailable  std::bad_alloc: memory is not to be had; kBadInput  anything else, with its what().
+Error error_of_exception(const std::string& doing);
+
+}  // namespace starling

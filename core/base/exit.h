@@ -1,0 +1,14 @@
+#pragma once
+// The exit codes of the `starling` command, in one place (docs/design.md, section 9).
+
+namespace starling {
+
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitRefuted = 1;       // a verdict or comparison did not hold
+inline constexpr int kExitBadInput = 2;      // arguments, files, keys, versions
+inline constexpr int kExitAlone = 3;         // no quorum, no coordinator, too few workers, no log
+inline constexpr int kExitStateLost = 4;     // every copy of some state is gone
+inline constexpr int kExitInternal = 5;      // a bug
+inline constexpr int kExitTerminated = 143;  // ended by SIGTERM, or as its notice said
+
+}  // namespace starling

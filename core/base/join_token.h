@@ -1,0 +1,36 @@
+#pragma once
+// All that a worker on another machine needs to join a job, in one line of text: where the
+// coordinators listen, their public keys (which are the job's identity), and one worker's key.
+//
+//   starling-join-1.BASE64
+//
+// The line is a secret: who has it is that worker. In base64 (URL-safe, without padding) are a
+// key file (core/base/keys.h) with a comment line that names the addresses, and a check sum, so
+// that a line which was cut while it was copied is refused for that reason.
+
+#include <string>
+
+#include "core/base/keys.h"
+#include "core/base/result.h"
+
+namespace starling {
+
+struct JoinToken {
+  std::string addresses;  // of coordinator-0.., separated by commas
+  KeyRing keys;           // the coordinators' public halves and one worker's pair
+
+  const KeyPair& worker() const;  // its pair; checked by make() and parse()
+  bool operator==(const JoinToken& other) const;
+};
+
+// Of this worker of the ring. Errors: kBadInput  no worker of that name, or its secret is not
+// there.
+Result<JoinToken> make_join_token(const KeyRing& ring, const std::string& name,
+                                  const std::string& addresses);
+std::string format_join_token(const JoinToken& token);
+// Whether a text is meant to be one.
+bool is_join_token(const std::string& text);
+// Errors: kBadInput  cut, changed, or of another version. No error text has any part of it.
+Result<JoinToken> parse_join_token(const std::string& text);
+
+}  // namespace starling

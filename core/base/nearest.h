@@ -1,0 +1,14 @@
+#pragma once
+// For messages: the known word that somebody probably meant.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace starling {
+
+// The first that `word` begins ("lease" for "lease_ms"), else the nearest by inserted, deleted and
+// replaced letters; empty: none is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& known);
+
+}  // namespace starling

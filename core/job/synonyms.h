@@ -1,0 +1,60 @@
+#pragma once
+// Keys as other frameworks' users know them (PyTorch, transformers, nanoGPT), and what they are
+// here.
+
+#include <string_view>
+
+namespace starling {
+
+struct Synonym {
+  std::string_view theirs, ours;  // `ours` ends a sentence
+};
+inline constexpr Synonym kSynonyms[] = {
+    {"batch_size", "a step is `micro_batches` times `sequences`, both in [job]"},
+    {"global_batch_size", "a step is `micro_batches` times `sequences`, both in [job]"},
+    {"gradient_accumulation_steps", "a step is `micro_batches` times `sequences`, both in [job]"},
+    {"micro_batch_size", "here it is `sequences` in [job]"},
+    {"max_steps", "here it is `steps` in [job]"},
+    {"max_iters", "here it is `steps` in [job]"},
+    {"num_steps", "here it is `steps` in [job]"},
+    {"epochs", "here it is `steps` in [job], which `starling check` shows in passes over the data"},
+    {"lr", "here it is `peak_rate` in [optimizer]"},
+    {"learning_rate", "here it is `peak_rate` in [optimizer]"},
+    {"max_lr", "here it is `peak_rate` in [optimizer]"},
+    {"min_lr", "here it is `floor` in [optimizer], a fraction of peak_rate"},
+    {"warmup", "here it is `warmup_steps` in [optimizer]"},
+    {"warmup_iters", "here it is `warmup_steps` in [optimizer]"},
+    {"lr_decay_iters", "here it is `schedule_steps` in [optimizer]"},
+    {"betas", "here they are `beta1` and `beta2` in [optimizer]"},
+    {"eps", "here it is `epsilon` in [optimizer]"},
+    {"grad_clip", "here it is `clip` in [optimizer]"},
+    {"max_grad_norm", "here it is `clip` in [optimizer]"},
+    {"n_layer", "here it is `layers` in [model]"},
+    {"num_layers", "here it is `layers` in [model]"},
+    {"n_head", "here it is `heads` in [model]"},
+    {"num_heads", "here it is `heads` in [model]"},
+    {"n_embd", "here it is `width` in [model]"},
+    {"d_model", "here it is `width` in [model]"},
+    {"hidden_size", "here it is `width` in [model]"},
+    {"block_size", "here it is `context` in [model]"},
+    {"seq_len", "here it is `context` in [model]"},
+    {"max_seq_len", "here it is `context` in [model]"},
+    {"n_positions", "here it is `context` in [model]"},
+    {"vocab_size", "here it is `vocabulary` in [model]"},
+    {"dropout", "there is no dropout"},
+    {"validation", "there is no validation during training"},
+    {"dataset", "here it is `path` in [data]"},
+    {"data_path", "here it is `path` in [data]"},
+    {"save_every", "here it is `every` in [checkpoint]"},
+    {"save_steps", "here it is `every` in [checkpoint]"},
+    {"save_total_limit", "here it is `keep` in [checkpoint]"},
+};
+
+// What is said of a key of that name; empty: it is nobody's.
+inline std::string_view meaning_of(std::string_view key) {
+  for (const Synonym& s : kSynonyms)
+    if (s.theirs == key) return s.ours;
+  return {};
+}
+
+}  // namespace starling

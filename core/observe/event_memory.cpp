@@ -1,0 +1,115 @@
+#include "core/observe/event_memory.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <span>
+
+#include "core/base/bytes.h"
+#include "core/base/hash.h"
+
+namespace starling {
+namespace {
+
+// By bits: 0 is not -0. What is not finite is one NaN, as it is in the file.
+std::uint64_t bits_of(double value) {
+  return std::isfinite(value) ? std::bit_cast<std::uint64_t>(value) : ~std::uint64_t{0};
+}
+
+std::uint64_t hash_of(const StepRecord& r) {
+  const std::uint64_t words[] = {r.version,
+                                 bits_of(r.loss),
+                                 bits_of(r.norm),
+                                 r.tokens,
+                                 r.skipped,
+                                 r.ledger_hash,
+                                 hash64(as_bytes(std::span<const Digest>(&r.digest, 1)))};
+  return hash64(as_bytes(std::span<const std::uint64_t>(words)));
+}
+
+std::uint64_t hash_of(const EventMemory::Workers& workers) {
+  ByteWriter bytes;
+  for (const auto& [m, worker] : workers) {
+    bytes.put(m);
+    bytes.put(worker);
+  }
+  return hash64(std::move(bytes).take());
+}
+
+// The place of this version, which grows with the versions until it is whole.
+template <class T>
+T& place(std::vector<T>& ring, std::size_t size, Version version) {
+  const auto at = static_cast<std::size_t>(version % size);
+  if (ring.size() <= at) ring.resize(at + 1);
+  return ring[at];
+}
+
+}  // namespace
+
+EventMemory::Told EventMemory::record(const StepRecord& record) {
+  Record& known = place(records_, kRecords, record.version);
+  const std::uint64_t hash = hash_of(record);
+  const bool never = known.version == kNoVersion || known.version < record.version;
+  if (never) {
+    known = {record.version, hash};
+    return Told::kFirst;
+  }
+  if (known.version > record.version) return Told::kAgain;  // too long ago
+  return known.hash == hash ? Told::kAgain : Told::kOther;
+}
+
+EventMemory::Told EventMemory::ledger(const Ledger& ledger) {
+  const std::size_t restarts = restarts_before(ledger.epoch);
+  if (done_again(ledger.version, restarts)) return Told::kAgain;  // told too late
+  Passed& known = place(ledgers_, kLedgers, ledger.version);
+  const std::uint64_t hash = hash_of(ledger.workers);
+  const bool never = known.version == kNoVersion || known.version < ledger.version;
+  if (never || restarts > known.restarts) {
+    known = {ledger.version, hash, ledger.epoch, restarts};
+    return Told::kFirst;
+  }
+  if (known.version > ledger.version || restarts < known.restarts) return Told::kAgain;
+  if (known.hash == hash) return Told::kAgain;
+  const std::size_t rows = ledger.workers.size() + 1;
+  if (ledger.epoch <= known.epoch || early_rows_ + rows > kEarlyRows) return Told::kOther;
+  early_rows_ += rows;
+  early_.push_back(ledger);
+  return Told::kEarly;
+}
+
+bool EventMemory::restart(Version version, const EpochId& lost) {
+  const auto known = [&](const Restart& restart) { return restart.lost == lost; };
+  if (std::any_of(restarts_.begin(), restarts_.end(), known)) return false;
+  restarts_.push_back({lost, version});
+  return true;
+}
+
+std::vector<EventMemory::Ledger> EventMemory::take_early() {
+  early_rows_ = 0;
+  return std::exchange(early_, {});
+}
+
+bool EventMemory::first(const std::string& what) {
+  const std::uint64_t hash = hash64(as_bytes(std::span<const char>(what)));
+  if (!words_.insert(hash).second) return false;
+  order_.push_back(hash);
+  if (order_.size() > kWords) {
+    words_.erase(order_.front());
+    order_.pop_front();
+  }
+  return true;
+}
+
+std::size_t EventMemory::restarts_before(const EpochId& epoch) const {
+  return static_cast<std::size_t>(
+      std::count_if(restarts_.begin(), restarts_.end(),
+                    [&](const Restart& restart) { return restart.lost < epoch; }));
+}
+
+// Whether a step that passed after so many restarts was done again after a later one.
+bool EventMemory::done_again(Version version, std::size_t after) const {
+  return std::any_of(restarts_.begin() + static_cast<std::ptrdiff_t>(after), restarts_.end(),
+                     [&](const Restart& restart) { return restart.version <= version; });
+}
+
+}  // namespace starling

@@ -1,0 +1,80 @@
+#pragma once
+// What a writer of events remembers of what it has been told, so that nothing is written twice and
+// two stories of one step are noticed. Bounded: of steps a hash each, of the last quarter of a
+// million of them.
+//
+// Threads: none; a value that belongs to the writer.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/wire/messages.h"
+
+namespace starling {
+
+class EventMemory {
+ public:
+  static constexpr std::size_t kRecords = std::size_t{1} << 18;  // 4 MiB
+  static constexpr std::size_t kLedgers = std::size_t{1} << 16;  // 3 MiB
+  static constexpr std::size_t kWords = std::size_t{1} << 16;    // of other kinds; about 3 MiB
+  static constexpr std::size_t kEarlyRows = std::size_t{1} << 18;
+
+  using Workers = std::vector<std::pair<MicroBatch, std::uint64_t>>;
+  struct Ledger {
+    Version version = 0;
+    EpochId epoch;
+    Workers workers;
+  };
+
+  enum class Told : std::uint8_t {
+    kFirst,  // not told before: write it
+    kAgain,  // the same as before, or too long ago to know
+    kOther,  // of one step another story
+    kEarly,  // of a step that was done again, before it is told why: kept until then
+  };
+
+  Told record(const StepRecord& record);
+  Told ledger(const Ledger& ledger);
+  // False: that restart is known. True: `early()` may be told now.
+  bool restart(Version version, const EpochId& lost);
+  std::vector<Ledger> take_early();
+  const std::vector<Ledger>& early() const { return early_; }
+  // A line of another kind, or what one is about.
+  bool first(const std::string& what);
+
+ private:
+  struct Record {
+    Version version = kNoVersion;
+    std::uint64_t hash = 0;
+  };
+  struct Passed {
+    Version version = kNoVersion;
+    std::uint64_t hash = 0;
+    EpochId epoch;
+    std::size_t restarts = 0;  // before that epoch
+  };
+  struct Restart {
+    EpochId lost;
+    Version version = 0;
+  };
+
+  std::size_t restarts_before(const EpochId& epoch) const;
+  bool done_again(Version version, std::size_t after) const;
+
+  std::vector<Record> records_;    // of version v at v % kRecords
+  std::vector<Passed> ledgers_;    // of version v at v % kLedgers: the newest try
+  std::vector<Restart> restarts_;  // by epoch
+  // Of several coordinators one may tell of a step that was done again before another tells why.
+  std::vector<Ledger> early_;
+  std::size_t early_rows_ = 0;
+  std::unordered_set<std::uint64_t> words_;
+  std::deque<std::uint64_t> order_;  // of words_
+};
+
+}  // namespace starling

@@ -1,0 +1,91 @@
+#include "elastic/membership/patience.h"
+
+#include <algorithm>
+
+namespace starling::elastic {
+namespace {
+
+constexpr std::uint64_t kWindowLeases = 10;  // how long a silence that ended is remembered
+constexpr std::uint64_t kTimesMedian = 4;    // the latest of many is later than the median
+constexpr std::uint64_t kLeasesMax = 10;     // where most are gone at once, they must be missed too
+
+// Since when the last of those who wait does; 0: nobody waits.
+std::uint64_t waited_since(std::span<const Standing> members) {
+  std::uint64_t since = 0;
+  for (const Standing& m : members)
+    if (!m.owes) since = std::max(since, m.since_ms);
+  return since;
+}
+
+}  // namespace
+
+void Silence::hear(std::uint64_t now_ms, std::uint64_t lease_ms) {
+  const std::uint64_t window = now_ms / (kWindowLeases * std::max<std::uint64_t>(1, lease_ms));
+  if (window != window_) {
+    ended_ms_ = {0, window == window_ + 1 ? ended_ms_[0] : 0};
+    window_ = window;
+  }
+  if (heard_ms_ != 0) ended_ms_[0] = std::max(ended_ms_[0], now_ms - heard_ms_);
+  heard_ms_ = now_ms;
+}
+
+std::uint64_t Silence::open_ms(std::uint64_t now_ms, std::uint64_t began_ms) const {
+  return now_ms - std::max(heard_ms_, began_ms);
+}
+
+std::uint64_t Silence::longest_ms(std::uint64_t now_ms, std::uint64_t began_ms,
+                                  std::uint64_t lease_ms) const {
+  const std::uint64_t window = now_ms / (kWindowLeases * std::max<std::uint64_t>(1, lease_ms));
+  std::uint64_t longest = open_ms(now_ms, began_ms);
+  if (window - window_ <= 1) longest = std::max(longest, ended_ms_[0]);
+  if (window == window_) longest = std::max(longest, ended_ms_[1]);
+  return longest;
+}
+
+std::uint64_t tolerance_ms(std::vector<std::uint64_t> longest, std::uint64_t lease_ms) {
+  if (longest.size() < 2) return lease_ms;  // there are no others
+  // Whoever is asked about is the latest of all, so the lower median of the others is this one.
+  const auto middle = longest.begin() + static_cast<std::ptrdiff_t>((longest.size() - 2) / 2);
+  std::nth_element(longest.begin(), middle, longest.end());
+  return std::clamp(kTimesMedian * *middle, lease_ms, kLeasesMax * lease_ms);
+}
+
+void StepTimes::epoch_begins(std::uint64_t now_ms) {
+  known_ = false;
+  begun_ms_ = now_ms;
+}
+
+void StepTimes::passed(std::uint64_t version, std::uint64_t now_ms) {
+  if (known_ && version <= version_) return;
+  // Heartbeats may tell of several steps at once; what they took together is shared out.
+  if (known_) last_ms_[next_++ % last_ms_.size()] = (now_ms - begun_ms_) / (version - version_);
+  known_ = true;
+  version_ = version;
+  begun_ms_ = now_ms;
+}
+
+std::uint64_t StepTimes::longest_ms() const {
+  return *std::max_element(last_ms_.begin(), last_ms_.end());
+}
+
+std::uint64_t patience_ms(std::span<const Standing> members, const StepTimes& steps,
+                          std::uint32_t multiple, std::uint64_t floor_ms) {
+  const std::uint64_t waited = waited_since(members);
+  const std::uint64_t others = waited > steps.begun_ms() ? waited - steps.begun_ms() : 0;
+  return std::max(floor_ms, multiple * std::max(steps.longest_ms(), others));
+}
+
+HeldUp held_up(std::span<const Standing> members, std::uint64_t now_ms, std::uint64_t patience_ms) {
+  HeldUp held;
+  held.since_ms = waited_since(members);
+  if (held.since_ms == 0) return held;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (!members[i].owes) continue;
+    held.since_ms = std::max(held.since_ms, members[i].since_ms);
+    held.by.push_back(i);
+  }
+  if (now_ms - held.since_ms <= patience_ms) held.by.clear();
+  return held;
+}
+
+}  // namespace starling::elastic

@@ -1,0 +1,72 @@
+#pragma once
+// How long the leader waits for whom (docs/design.md, section 6, "Whom to wait for"): pure
+// functions of when it heard its workers and of how long their steps took. All times are
+// milliseconds of the leader's clock.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace starling::elastic {
+
+// When one worker was heard, and the longest that it was not, of late. A value.
+class Silence {
+ public:
+  void hear(std::uint64_t now_ms, std::uint64_t lease_ms);
+  // Since it was heard; a new leader counts from when it began.
+  std::uint64_t open_ms(std::uint64_t now_ms, std::uint64_t began_ms) const;
+  // The longest of those that ended within the last ten to twenty leases, and of the open one.
+  std::uint64_t longest_ms(std::uint64_t now_ms, std::uint64_t began_ms,
+                           std::uint64_t lease_ms) const;
+
+ private:
+  std::uint64_t heard_ms_ = 0;                      // 0: not yet
+  std::uint64_t window_ = 0;                        // in which it was heard last
+  std::array<std::uint64_t, 2> ended_ms_ = {0, 0};  // longest in that window and in the one before
+};
+
+// How long a worker may be silent before it counts as lost: the lease, and longer where the others
+// are late as well, for lateness that all share is that of the machine, the network or the leader.
+// `longest`: the longest silence of every worker that is asked about, in any order. Four times the
+// median of the others', at least the lease and at most ten of them.
+std::uint64_t tolerance_ms(std::vector<std::uint64_t> longest, std::uint64_t lease_ms);
+
+// How long the last steps took. A value.
+class StepTimes {
+ public:
+  void epoch_begins(std::uint64_t now_ms);  // what comes before its first version is no step
+  void passed(std::uint64_t version, std::uint64_t now_ms);  // a member is seen at it
+  std::uint64_t longest_ms() const;                     // of the last sixteen; 0: none is known
+  std::uint64_t begun_ms() const { return begun_ms_; }  // the step in flight
+
+ private:
+  std::array<std::uint64_t, 16> last_ms_{};
+  std::size_t next_ = 0;
+  std::uint64_t version_ = 0, begun_ms_ = 0;
+  bool known_ = false;  // version_ and begun_ms_ are of a step of this epoch
+};
+
+// What the leader knows of one member of the running epoch.
+struct Standing {
+  bool owes = false;           // the others wait for something that only this member can do
+  std::uint64_t since_ms = 0;  // it says the same since then
+};
+
+// By whom all others are held up: those who owe something and get nowhere with it. Nobody, if
+// nobody waits (lateness of all is nobody's) or if one of those who owe something has moved: it may
+// be what the others wait for.
+struct HeldUp {
+  std::vector<std::size_t> by;  // places in `members`
+  std::uint64_t since_ms = 0;   // all of them stand still, and all others wait, since then
+};
+HeldUp held_up(std::span<const Standing> members, std::uint64_t now_ms, std::uint64_t patience_ms);
+
+// How long others wait for a member that owes something: a multiple of the longest of the last
+// steps, or, as before the first one nothing is known, of what the others took for their part of
+// the step in flight; at least the floor.
+std::uint64_t patience_ms(std::span<const Standing> members, const StepTimes& steps,
+                          std::uint32_t multiple, std::uint64_t floor_ms);
+
+}  // namespace starling::elastic

@@ -1,0 +1,38 @@
+#pragma once
+// Steps that were skipped one after the other, because a micro-batch of each was not finite: a run
+// that has diverged goes on skipping for ever.
+//
+// Threads: none; a value.
+
+#include <cstdint>
+#include <optional>
+
+#include "core/wire/messages.h"
+
+namespace starling::elastic {
+
+class Skips {
+ public:
+  // Every member tells of every step. How many there are in a row now where that is to be said: of
+  // the first, and then of ten times as many each time.
+  std::optional<std::uint64_t> take(const StepRecord& record) {
+    const bool next = last_ == kNoVersion || record.version > last_;
+    if (!next) return std::nullopt;
+    // Of one that was not told it is not known.
+    const bool follows = last_ != kNoVersion && record.version == last_ + 1;
+    last_ = record.version;
+    if (!record.skipped || !follows) {
+      in_a_row_ = 0;
+      due_ = 1;
+    }
+    if (!record.skipped || ++in_a_row_ < due_) return std::nullopt;
+    due_ *= 10;
+    return in_a_row_;
+  }
+
+ private:
+  Version last_ = kNoVersion;
+  std::uint64_t in_a_row_ = 0, due_ = 1;
+};
+
+}  // namespace starling::elastic

@@ -1,0 +1,58 @@
+// Which fields of a worker may stand beside which, checked after every event.
+
+#include "core/base/check.h"
+#include "elastic/protocol/worker.h"
+
+namespace starling::elastic {
+
+// A worker is one of these:
+//   outside   no run_, not stopped_: it joins, or waits for a plan
+//   running   run_, not stopped_; next_ is the prepared plan that may follow it
+//   stopped   stopped_, no run_: it reports (reporting_), or keeps its copies after its leave
+// and it has a state (version_) or none. What r9_keep_sending breaks is not checked with it on.
+void Worker::check_invariants() const {
+  if (gone_ || config_.bugs.r9_keep_sending) return;
+  if (run_) STARLING_CHECK(!stopped_);
+  if (next_) STARLING_CHECK(run_.has_value());
+  if (reporting_) STARLING_CHECK(stopped_);
+  if (!stopping_.empty()) STARLING_CHECK(stopped_);
+  if (next_) STARLING_CHECK(next_->plan->kind == PlanKind::kPrepared);
+  if (next_) STARLING_CHECK(next_->plan->id > run_->plan->id);
+  if (finished_) STARLING_CHECK(run_.has_value());
+  if (run_) check_run(*run_);
+  STARLING_CHECK(copies_.size() == config_.segments);
+  STARLING_CHECK(ledger_.size() == config_.micro_batches);
+  STARLING_CHECK(own_rows_.size() == done_.size());
+  if (welcomed_) STARLING_CHECK(self_.nonce != 0);
+  // Without a state there is nothing to vote for, to compute or to write.
+  if (version_ != kNoVersion) return;
+  STARLING_CHECK(!pending_);
+  STARLING_CHECK(!parameters_complete_);
+  STARLING_CHECK(share_.empty());
+  STARLING_CHECK(done_.empty());
+  STARLING_CHECK(!finished_);
+}
+
+void Worker::check_run(const EpochRun& run) const {
+  using Stage = EpochRun::Stage;
+  STARLING_CHECK(run.plan != nullptr);
+  STARLING_CHECK(run.self < run.world());
+  if (run.load_left != 0) STARLING_CHECK(!run.initialised);
+  if (!run.initialised) STARLING_CHECK(run.plan->kind == PlanKind::kFresh);
+  if (run.norm) STARLING_CHECK(run.reduced || pending_);
+  if (run.stage == Stage::kConnecting) return;
+  STARLING_CHECK(run.initialised);
+  STARLING_CHECK(run.first != kNoVersion);
+  if (version_ == kNoVersion) {  // a joiner of a forced plan: it gathers, or has cast an empty vote
+    STARLING_CHECK(run.plan->kind == PlanKind::kForced);
+    STARLING_CHECK(run.stage == Stage::kStep || run.stage == Stage::kVoted);
+    return;
+  }
+  // The vote in flight is for this version, or begins the epoch with the record of the one before.
+  STARLING_CHECK(run.voting == version_ || run.voting + 1 == version_);
+  if (run.stage == Stage::kVoted) STARLING_CHECK(run.votes.count(run.self) == 1);
+  if (run.stage == Stage::kFinished) STARLING_CHECK(version_ >= config_.steps);
+  if (pending_) STARLING_CHECK(run.voting == version_);
+}
+
+}  // namespace starling::elastic

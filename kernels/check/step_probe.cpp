@@ -1,0 +1,95 @@
+#include "kernels/check/step_probe.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/hash.h"
+#include "core/job/layout.h"
+#include "kernels/grid/accumulators.h"
+#include "kernels/grid/state.h"
+#include "kernels/grid/totals.h"
+#include "kernels/optim/optimizer.h"
+
+namespace starling::kernels {
+
+namespace {
+
+constexpr Version kSteps = 3;
+constexpr MicroBatch kMicroBatches = 3;  // of which a step adds up so many, if the job has them
+
+// The same on every machine: from integers, by exact operations.
+float noise(std::uint64_t i, std::uint64_t step, std::uint64_t m) {
+  const std::uint64_t bits = mix64(mix64(i, step), m);
+  const auto value = static_cast<float>(static_cast<std::int32_t>(bits >> 40) - (1 << 23));
+  return value * (bits % 64 == 0 ? 0x1p-14f : 0x1p-30f);  // now and then one for the side list
+}
+
+std::vector<float> gradient_of(const Layout& layout, Version step, MicroBatch m) {
+  std::vector<float> gradient(layout.elements());
+  for (std::uint32_t b = 0; b < layout.blocks(); ++b)
+    for (std::uint32_t i = 0; i < layout.used(b); ++i)
+      gradient[std::size_t{b} * kBlock + i] = noise(std::size_t{b} * kBlock + i, step, m);
+  return gradient;
+}
+
+Digest state_after_steps(const Job& job) {
+  const Layout layout({{"matrix", {40, 30}}, {"vector", {300}}});
+  const MicroBatch adds = std::min<MicroBatch>(job.micro_batches, kMicroBatches);
+  State state(layout, job);
+  std::vector<SegmentId> all(layout.segments());
+  std::iota(all.begin(), all.end(), 0);
+  for (const SegmentId s : all) state.hold(s);
+  std::vector<std::int16_t> exponents(layout.blocks());
+  initial_exponents(Grid(job.micro_batches), layout, gradient_of(layout, 0, 0), exponents);
+  state.initialise(gradient_of(layout, 99, 99), exponents);
+  Accumulators accumulators(layout, job.micro_batches);
+  Totals totals(layout, job.micro_batches);
+  for (Version step = 0; step < kSteps; ++step) {
+    for (MicroBatch m = 0; m < adds; ++m)
+      accumulators.add(gradient_of(layout, step, m), state.exponents(), job.seed, step, m);
+    std::ranges::copy(accumulators.sums(), totals.sums().begin());
+    for (const SideEntry& entry : accumulators.side())
+      STARLING_CHECK(totals.add_side(entry).has_value());
+    totals.set_pending(step);
+    StepRecord record;
+    record.version = step;
+    record.norm = std::sqrt(state.partial_norm(totals, all).value());
+    state.apply(totals, record, all);
+    state.publish(all);
+    totals.clear();
+    accumulators.clear();
+  }
+  return state.digest_part(all);
+}
+
+}  // namespace
+
+Digest probe_steps(const Job& job) {
+  ByteWriter probe;
+  probe.put(state_after_steps(job));
+  const std::uint64_t steps = std::max<std::uint64_t>(1, job.steps);
+  for (const std::uint64_t late : {steps / 3, steps / 2, steps - 1}) {
+    StepScale scale;
+    scale.rate = learning_rate(job.optimizer, late, steps);
+    scale.clip_scale = clip_factor(0.7, job.optimizer.clip);
+    scale.t = late + 1;
+    std::vector<float> gradient(kBlock), weights(kBlock), first(kBlock), second(kBlock);
+    for (std::size_t i = 0; i < kBlock; ++i) {
+      gradient[i] = noise(i, late, 1);
+      weights[i] = noise(i, late, 2);
+      first[i] = noise(i, late, 3);
+      second[i] = noise(i, late, 4) * noise(i, late, 4);
+    }
+    update(job.optimizer, scale, /*decay=*/true, gradient, weights, first, second);
+    probe.put(scale.rate);
+    for (const auto& values : {weights, first, second})
+      probe.put(hash128(as_bytes(std::span<const float>(values))));
+  }
+  return hash128(std::move(probe).take());
+}
+
+}  // namespace starling::kernels

@@ -1,0 +1,89 @@
+#include "core/observe/progress.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <string>
+
+namespace starling {
+namespace {
+
+std::string text_of(std::FILE* file) {
+  std::string out;
+  std::rewind(file);
+  for (int c; (c = std::fgetc(file)) != EOF;) out += static_cast<char>(c);
+  return out;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("progress: plain lines, few of them, the first and the last among them") {
+  std::FILE* out = std::tmpfile();
+  const ProgressLine::Clock::time_point start{};
+  {
+    ProgressLine progress(out, {}, 100);
+    for (Version v = 0; v < 100; ++v)
+      progress.step({v, 2.5, 4096, {3, 2}, 4}, start + std::chrono::milliseconds(100 * (v + 1)));
+  }
+  const std::string text = text_of(out);
+  std::fclose(out);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 6);  // 10 s, one in two seconds, and the last
+  CHECK(has(text, "step 1/100  loss 2.5000  epoch 3.2  4 workers\n"));
+  CHECK(has(text, "step 21/100  loss 2.5000  40960 tokens/s  epoch 3.2  4 workers  0:08 left\n"));
+  CHECK(has(text, "step 100/100  loss 2.5000  40960 tokens/s  epoch 3.2  4 workers\n"));
+  CHECK_FALSE(has(text, "\x1b"));
+}
+
+TEST_CASE("progress: live, one line that is rewritten; colours only when wanted") {
+  for (const bool color : {false, true}) {
+    std::FILE* out = std::tmpfile();
+    {
+      ProgressLine progress(out, {true, color}, 2);
+      progress.step({0, 2.5, 4096, {1, 1}, 1}, ProgressLine::Clock::time_point{});
+      progress.say("worker 3 lost");
+      progress.step({1, 2.25, 4096, {1, 1}, 1},
+                    ProgressLine::Clock::time_point{} + std::chrono::seconds(1));
+    }
+    const std::string text = text_of(out);
+    std::fclose(out);
+    CHECK(has(text,
+              "\r\x1b[K"
+              "worker 3 lost\n"));
+    CHECK(has(text, "1 worker\n"));
+    CHECK(has(text, "\x1b[1m") == color);
+  }
+}
+
+// What comes after it, on whatever stream, begins at the start of a line.
+TEST_CASE("progress: a live line that is left is ended once") {
+  std::FILE* out = std::tmpfile();
+  {
+    ProgressLine progress(out, {true, false}, 2);
+    progress.step({0, 2.5, 4096, {1, 1}, 1}, ProgressLine::Clock::time_point{});
+    progress.close();
+    progress.close();
+    progress.say("done");
+  }
+  const std::string text = text_of(out);
+  std::fclose(out);
+  CHECK(has(text, "1 worker\ndone\n"));
+}
+
+TEST_CASE("progress: a file is no terminal") {
+  std::FILE* out = std::tmpfile();
+  CHECK_FALSE(ProgressStyle::of(out).live);
+  CHECK_FALSE(ProgressStyle::of(out).color);
+  std::fclose(out);
+  CHECK(clock_text(0) == "0:00");
+  CHECK(clock_text(59.6) == "1:00");
+  CHECK(clock_text(3 * 3600 + 245) == "3:04:05");
+  CHECK(clock_text(std::nan("")) == "0:00");
+}
+
+}  // namespace starling

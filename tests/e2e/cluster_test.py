@@ -1,0 +1,107 @@
+"""Coordinators as on many machines: they begin again with their own command line, belong to one job,
+and what they write is whole."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+from cluster import Cluster
+from harness import STARLING, main, require, wait_until
+
+
+def said_by(*command):
+    ended = subprocess.run([STARLING, *map(str, command)], capture_output=True, text=True, timeout=60)
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def audit(*arguments):
+    return said_by("audit", *arguments)
+
+
+def a_coordinator_begins_again_with_its_command_line(place):
+    job = place.job(steps=400)
+    quiet = place.quiet(job)
+    with Cluster(place, job, coordinators=3, workers=2).start_all() as cluster:
+        for i in (0, 1, 2):  # one after the other, so the leader is among them
+            cluster.wait_for_step((i + 1) % 3, 40 + 60 * i)
+            cluster.coordinators[i].send_signal(signal.SIGKILL)
+            cluster.coordinators[i].wait()
+            with open(os.path.join(cluster.folder(i), "events.jsonl"), "a") as file:
+                file.write('{"t":1.5,"ev":"st')  # it was killed while it wrote
+            cluster.start_coordinator(i)
+            wait_until(lambda: len(cluster.events(i, "continued")) == 1, "it goes on", 30)
+            wait_until(lambda: cluster.steps(i) > 60 + 60 * i, "it hears of steps", 60)
+        cluster.end()
+        digest = quiet.digest()
+        for i in range(3):
+            done = cluster.events(i, "done")
+            require([e["digest"] for e in done] == [digest], f"coordinator {i}: {done}")
+            times = [e["time"] for e in cluster.events(i)]
+            require(all(len(t) == 27 and t[10] == "T" and t[-1] == "Z" for t in times), str(times[:3]))
+            versions = [e["version"] for e in cluster.events(i, "step")]
+            require(len(versions) == len(set(versions)), "a step is told twice")
+        files = [cluster.folder(i) for i in range(3)]
+        code, said = audit(*files, "--together")
+        require(code == 0 and said.count(" held ") == 3, said)
+        # Each was away for a while: alone it refutes nothing and does not claim to be whole.
+        code, said = audit(files[1])
+        require(code in (0, 1) and "refuted" not in said, said)
+
+
+def without_a_flag_a_follower_has_it_all(place):
+    job = place.job(steps=300)
+    with Cluster(place, job, coordinators=3, workers=3).start_all() as cluster:
+        cluster.wait_for_step(0, 60)
+        first = next(e for i in range(3) for e in cluster.events(i, "leader"))["coordinator"]
+        cluster.workers[2].send_signal(signal.SIGTERM)
+        cluster.wait_for_step((first + 1) % 3, 150)
+        cluster.coordinators[first].send_signal(signal.SIGKILL)  # for good
+        cluster.coordinators.pop(first).wait()
+        cluster.end()
+        for i in cluster.coordinators:
+            code, said = audit(cluster.folder(i))
+            require(code == 0 and said.count(" held ") == 3, f"coordinator {i}: {said}")
+            require(os.path.exists(os.path.join(cluster.folder(i), "loss.svg")), "no loss.svg")
+        require(f"step 300/300" in cluster.text(), "no progress is shown:\n" + cluster.text()[-2000:])
+
+
+def a_state_folder_belongs_to_one_job(place):
+    job = place.job(steps=20)
+    other = place.job(steps=30)
+    with Cluster(place, job, coordinators=1, workers=1).start_all() as cluster:
+        cluster.end()
+        events = os.path.join(cluster.folder(0), "events.jsonl")
+        os.remove(events)  # the log says it by itself
+        code, said = said_by(*cluster.command(0, other))
+        require(code == 2 and "job.steps is 30 here and 20 there" in said and cluster.folder(0) in said,
+                f"{code}: {said}")
+        os.remove(os.path.join(cluster.folder(0), "job.toml"))  # less is said, and the same done
+        code, said = said_by(*cluster.command(0, other))
+        require(code == 2 and "another job (a job of hash" in said, f"{code}: {said}")
+        require(not os.path.exists(events) or not cluster.events(0), "it wrote events")
+
+
+def a_job_file_edited_in_mid_run_is_refused(place):
+    job = place.job(steps=400)
+    edited = place.path("edited.toml")
+    shutil.copy(job, edited)
+    with open(job) as file, open(edited, "w") as to:
+        to.write(file.read().replace("steps = 400", "steps = 600", 1))
+    with Cluster(place, job, coordinators=3, workers=2).start_all() as cluster:
+        cluster.wait_for_step(0, 40)
+        cluster.coordinators[1].send_signal(signal.SIGKILL)
+        cluster.coordinators[1].wait()
+        refused = cluster.start_coordinator(1, edited)
+        require(refused.wait(30) == 2, f"exit code {refused.returncode}")
+        require("job.steps is 600 here and 400 there" in cluster.text(), cluster.text()[-2000:])
+        # A folder of its own does not help: the others' log is of that job.
+        shutil.rmtree(cluster.folder(1))
+        cluster.start_coordinator(1)
+        cluster.end()
+
+
+main(a_coordinator_begins_again_with_its_command_line,
+     without_a_flag_a_follower_has_it_all,
+     a_state_folder_belongs_to_one_job,
+     a_job_file_edited_in_mid_run_is_refused)

@@ -1,0 +1,145 @@
+"""The trained model: what is saved has the bits of the run's last version, or nothing is saved.
+
+STARLING_LEAVES says how many runs are given a leave at random in their last steps (10), and
+STARLING_LEAVES_SEED from which seed on.
+"""
+import os
+import random
+import signal
+import subprocess
+
+from harness import NOT_HERE, STARLING, main, require, wait_until
+from ports import free_port
+
+LEAVES = int(os.environ.get("STARLING_LEAVES", "10"))
+SEED = int(os.environ.get("STARLING_LEAVES_SEED", "1"))
+STEPS = 300
+PATIENCE = 300.0  # seconds: runs are many, and the machine may have others to run
+
+
+def model(folder):
+    path = os.path.join(folder, "model.safetensors")
+    if not os.path.exists(path):
+        return None
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def a_leave_near_the_end_saves_the_trained_model_or_none(place):
+    job = place.job(steps=STEPS)
+    quiet = place.quiet(job)
+    expected, digest = model(quiet.out), quiet.digest()
+    require(expected, "an undisturbed run saves no model")
+    left = saved = 0
+    for seed in range(SEED, SEED + LEAVES):
+        chance = random.Random(seed)
+        at = STEPS - chance.randrange(1, 100)
+        run = place.run(job, "--workers", 3)
+        wait_until(lambda: run.steps() >= at or run.process.poll() is not None, f"step {at}", PATIENCE)
+        leaver = chance.choice(run.workers())
+        try:
+            run.kill(leaver, signal.SIGTERM)
+        except ProcessLookupError:
+            pass  # the run was over first
+        code = run.process.wait(PATIENCE)
+        found = model(run.out)
+        require(code in (0, NOT_HERE), f"seed {seed}: exit code {code}:\n{run.text()}")
+        require((code == 0) == (found is not None), f"seed {seed}: exit code {code}, model {found is not None}")
+        require(found in (None, expected), f"seed {seed}: the model is not that of the run's end")
+        require(f"digest {digest}" in run.text(), f"seed {seed}: {run.text()}")
+        left += len(run.workers("left"))
+        saved += found is not None
+    print(f"        {LEAVES} runs, {saved} models saved, {left} workers had left before the end")
+
+
+def who_was_left_out_and_wakes_up_after_the_end_saves_nothing(place):
+    run = place.run(place.job(steps=600), "--workers", 2, "--start", 1)
+    wait_until(lambda: run.events("start"), "the run's address")
+    folder = place.path("frozen")
+    os.mkdir(folder)
+    joiner = run.join("--save", os.path.join(folder, "model.safetensors"))
+    run.wait_for_step(50)
+    frozen = next(w for w in run.workers() if w["pid"] in children_of(joiner.pid))
+    run.kill(frozen, signal.SIGSTOP)
+    try:
+        wait_until(lambda: run.workers("fenced"), "it is left out")
+        wait_until(lambda: run.events("done"), "the end without it")
+    finally:
+        run.kill(frozen, signal.SIGCONT)
+    require(joiner.wait(60) in (NOT_HERE, 3), f"exit code {joiner.returncode}:\n{run.text()}")
+    if joiner.returncode == NOT_HERE:  # 3: the run's coordinator was gone before it was awake
+        require("the model is not here" in run.text(), run.text())
+    run.end()
+    require(not os.listdir(folder), f"it saved {os.listdir(folder)}")
+    require(model(run.out), "who was there saved no model")
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
+class Cluster:
+    """One coordinator and workers, started by hand."""
+
+    def __init__(self, place, job):
+        self.place, self.job = place, job
+        self.folder = place.path("cluster")
+        os.mkdir(self.folder)
+        self.keys = os.path.join(self.folder, "keys")
+        self.at = "127.0.0.1:" + str(free_port())
+        subprocess.run([STARLING, "keys", "--out", self.keys], check=True, capture_output=True)
+
+    def coordinator(self):
+        state = os.path.join(self.folder, "state")
+        first = [] if os.path.exists(state) else ["--new"]
+        return subprocess.Popen([STARLING, "coordinator", "--job", self.job, "--keys", self.keys,
+                                 "--listen", self.at, "--state", state, "--workers", "1", *first], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def worker(self, save):
+        return subprocess.Popen([STARLING, "worker", "--join", self.at, "--keys", self.keys, "--job",
+                                 self.job, "--save", save],
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def who_comes_after_the_end_saves_nothing(place):
+    cluster = Cluster(place, place.job(steps=20))
+    coordinator = cluster.coordinator()
+    saved = os.path.join(cluster.folder, "model.safetensors")
+    said, _ = cluster.worker(saved).communicate(timeout=60)
+    require(os.path.exists(saved), said)
+    require(coordinator.wait(60) == 0, "the coordinator failed")
+    late = cluster.worker(os.path.join(cluster.folder, "late.safetensors"))
+    coordinator = cluster.coordinator()  # of the job that is over
+    said, _ = late.communicate(timeout=60)
+    require(late.returncode == NOT_HERE and "the model is not here: this worker has computed none" in said,
+            f"exit code {late.returncode}: {said}")
+    require(coordinator.wait(60) == 0, "the coordinator failed")
+    require(not os.path.exists(os.path.join(cluster.folder, "late.safetensors")), "a late worker saved a model")
+
+
+def a_model_of_another_run_is_never_taken_for_this_ones(place):
+    quiet = place.quiet(place.job(steps=20))
+    cluster = Cluster(place, place.job(steps=21))
+    saved = os.path.join(cluster.folder, "model.safetensors")
+    with open(saved, "wb") as file:
+        file.write(model(quiet.out))
+    coordinator = cluster.coordinator()
+    said, _ = cluster.worker(saved).communicate(timeout=60)
+    require(coordinator.wait(60) == 0, "the coordinator failed")
+    require("was another model" in said, said)
+    with open(saved + ".old", "rb") as old:
+        require(old.read() == model(quiet.out), "the other model is lost")
+    require(model(cluster.folder) != model(quiet.out), "the other model is still there")
+    # A folder of `run` is to be new.
+    os.mkdir(place.path("used"))
+    with open(place.path("used/model.safetensors"), "wb") as file:
+        file.write(b"x")
+    refused = subprocess.run([STARLING, "run", place.job(steps=20), "--out", place.path("used")],
+                             capture_output=True, text=True)
+    require(refused.returncode == 2 and "already has a model" in refused.stderr, refused.stderr)
+
+
+main(who_comes_after_the_end_saves_nothing, a_model_of_another_run_is_never_taken_for_this_ones,
+     who_was_left_out_and_wakes_up_after_the_end_saves_nothing,
+     a_leave_near_the_end_saves_the_trained_model_or_none)

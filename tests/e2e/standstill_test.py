@@ -1,0 +1,97 @@
+"""Workers that are heard but get nowhere, and workers that come back after they were given up."""
+import contextlib
+import ctypes
+import os
+import signal
+
+from harness import Failed, main, require, same, wait_until
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 0x4206, 0x4207, 17
+WALL = 0x40000000
+
+
+def ptrace(request, thread):
+    if LIBC.ptrace(request, thread, None, None) != 0:
+        raise Failed(f"ptrace {request:#x} of thread {thread}: {os.strerror(ctypes.get_errno())}")
+
+
+def compute_threads(pid):
+    """Those that let others go first (actors/scheduling.h)."""
+    found = []
+    for thread in map(int, os.listdir(f"/proc/{pid}/task")):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{pid}/task/{thread}/stat") as file:
+                if int(file.read().rsplit(")", 1)[1].split()[16]) > 0:  # nice
+                    found.append(thread)
+    return found
+
+
+@contextlib.contextmanager
+def held(threads):
+    """These threads of another process do nothing, as if in a file system that does not answer. All
+    others of it go on."""
+    seized = []
+    try:
+        for thread in threads:
+            ptrace(PTRACE_SEIZE, thread)
+            seized.append(thread)
+            ptrace(PTRACE_INTERRUPT, thread)
+            os.waitpid(thread, WALL)
+        yield
+    finally:
+        for thread in seized:
+            with contextlib.suppress(Failed, ChildProcessError):
+                ptrace(PTRACE_DETACH, thread)
+
+
+def job_of(place, **changes):
+    job = place.job(steps=1500, **changes)
+    with open(job, "a") as file:
+        file.write("standstill_ms = 2000\nstandstill_steps = 5\n")
+    return job
+
+
+def a_worker_whose_compute_threads_hang_is_left_out_and_comes_back(place):
+    job = job_of(place)
+    quiet = place.run(job, "--workers", 3)
+    quiet.end()
+    run = place.run(job, "--workers", 3, "--threads", 1)
+    run.wait_for_step(30)
+    victim = run.workers()[1]
+    threads = wait_until(lambda: compute_threads(victim["pid"]), "compute threads")
+    with held(threads):
+        before = run.steps()
+        wait_until(lambda: run.workers("fenced"), "it is left out")
+        wait_until(lambda: run.steps() > before + 20, "the others go on")
+        require(run.process.poll() is None, f"the run ended:\n{run.text()}")
+    wait_until(lambda: len(run.workers()) == 4, "it begins a new life")
+    same(run, quiet)
+    require([w["name"] for w in run.workers("fenced")] == [victim["name"]], "another was left out")
+    warnings = [w["text"] for w in run.events("warning")]
+    require(any(f"{victim['name']} is heard but gets nowhere with its share of step" in w
+                for w in warnings), f"no warning names it: {warnings}")
+    causes = [e["cause"] for e in run.events("epoch")]
+    require(any(c.startswith(f"{victim['name']} got nowhere for") for c in causes), f"{causes}")
+
+
+def a_worker_frozen_for_longer_than_it_waits_for_coordinators_comes_back(place):
+    job = place.job(steps=4000, lease_ms=300, coordinator_timeout_ms=2000)
+    quiet = place.run(job, "--workers", 3)
+    quiet.end()
+    run = place.run(job, "--workers", 3)
+    run.wait_for_step(30)
+    frozen = run.workers()[1]
+    run.kill(frozen, signal.SIGSTOP)
+    try:
+        wait_until(lambda: run.workers("fenced"), "it is left out")
+        begun = run.events("worker")[-1]["t"]
+        wait_until(lambda: run.events()[-1]["t"] > begun + 3, "longer than its patience passes")
+    finally:
+        run.kill(frozen, signal.SIGCONT)
+    wait_until(lambda: len(run.workers()) == 4, "its guard begins a new life")
+    same(run, quiet)
+
+
+main(a_worker_whose_compute_threads_hang_is_left_out_and_comes_back,
+     a_worker_frozen_for_longer_than_it_waits_for_coordinators_comes_back)

@@ -1,0 +1,260 @@
+"""What a newcomer gets wrong: one line that says what, where and what was expected, and an exit code.
+
+A table: name, arguments, exit code, texts that must be in the answer. {job} is a good job file, {x} a
+file that the row writes. Whatever ends with 2 says so in one line on stderr, and at once.
+"""
+import os
+import re
+import resource
+import struct
+import subprocess
+import time
+
+from harness import STARLING, main, require
+from ports import free_port
+
+AT_ONCE = 20.0  # seconds on the busiest machine; what is waited for takes 30 and more
+
+
+class Row:
+    def __init__(self, name, arguments, code, *texts, limit=None, lines=1):
+        self.name, self.arguments, self.code, self.texts = name, arguments, code, texts
+        self.limit, self.lines = limit, lines
+
+
+def ask(arguments, limit=None):
+    begun = time.monotonic()
+    ended = subprocess.run([STARLING, *map(str, arguments)], capture_output=True, text=True, timeout=120,
+                           errors="replace", stdin=subprocess.DEVNULL, preexec_fn=limit)
+    return ended.returncode, ended.stdout, ended.stderr, time.monotonic() - begun
+
+
+def check(rows):
+    wrong = []
+    for row in rows:
+        code, out, err, seconds = ask(row.arguments, row.limit)
+        said = err if row.code else out + err
+        lines = err.strip().splitlines()
+        shown = f"{row.name}: exit code {code} after {seconds:.1f} s: {said.strip()[-600:]!r}"
+        if code != row.code:
+            wrong.append(f"{shown}, expected exit code {row.code}")
+        elif row.code and (len(lines) != row.lines or not all(l.startswith("starling: ") for l in lines)):
+            wrong.append(f"{shown}, expected {row.lines} line(s)")
+        elif missing := [text for text in row.texts if text not in said]:
+            wrong.append(f"{shown}, expected {missing}")
+        elif seconds > AT_ONCE:
+            wrong.append(f"{shown}, expected at once")
+    require(not wrong, f"{len(wrong)} of {len(rows)} rows:\n" + "\n".join(wrong))
+
+
+def edited(place, job, *changes):
+    """A job file with lines changed: (pattern, replacement) pairs."""
+    with open(job) as file:
+        text = file.read()
+    for pattern, replacement in changes:
+        require(re.search(pattern, text), f"{pattern} is not in the job file")
+        text = re.sub(pattern, lambda _: replacement, text, count=1)
+    place.count += 1
+    path = place.path(f"edited-{place.count}.toml")
+    with open(path, "w") as file:
+        file.write(text)
+    return path
+
+
+def written(place, name, content):
+    path = place.path(name)
+    with open(path, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def the_command_line(place):
+    job, out = place.job(steps=20), place.path("out")
+    run = ["run", job, "--out", out]
+    check([
+        Row("no subcommand", [], 2, "which subcommand? run, worker, coordinator"),
+        Row("a mistyped subcommand", ["trian"], 2, "unknown subcommand trian; did you mean run?"),
+        Row("another's subcommand", ["train"], 2, "did you mean run?"),
+        Row("nobody's subcommand", ["xyzzyplugh"], 2, "unknown subcommand xyzzyplugh; there are run, worker"),
+        Row("--version", ["--version"], 0, "starling ", "compiler"),
+        Row("help", ["help"], 0, "run", "worker", "coordinator"),
+        Row("help run", ["help", "run"], 0, "--workers", "Example:"),
+        Row("a mistyped option", [*run, "--worker", 4], 2, "unknown option --worker of run; did you mean --workers?"),
+        Row("another's option", [*run, "--lr=0.1"], 2, "unknown option --lr of run; did you mean --peak-rate?"),
+        Row("workers below 0", [*run, "--workers", -4], 2, "--workers: Value -4 not in range 1 to 64"),
+        Row("no workers", [*run, "--workers", 0], 2, "--workers: Value 0 not in range 1 to 64"),
+        Row("too many workers", [*run, "--workers", 65], 2, "--workers: Value 65 not in range"),
+        Row("workers in words", [*run, "--workers", "four"], 2, "--workers"),
+        Row("steps below 0", [*run, "--steps", -5], 2, "--steps: must be a whole number, is -5"),
+        Row("a seed below 0", [*run, "--seed", -1], 2, "--seed: must be a whole number, is -1"),
+        Row("a seed beyond all", [*run, "--seed", "9" * 30], 2, "--seed: must be a whole number"),
+        Row("no steps", [*run, "--steps", 0], 2, "steps must be an integer from 1 to 4294967295, is 0; --steps"),
+        Row("no lease", [*run, "--lease-ms", 0], 2, "lease_ms must be an integer from 10", "is 0; --lease-ms"),
+        Row("99 replicas", [*run, "--replicas", 99], 2, "replicas must be an integer from 0 to 16, is 99; --replicas"),
+        Row("a rate below 0", [*run, "--peak-rate", -1], 2, "peak_rate must be a number above 0", "; --peak-rate"),
+        Row("a part of a step", [*run, "--steps", 1.5], 2, "--steps: must be a whole number, is 1.5"),
+        Row("two coordinators", [*run, "--coordinators", 2], 2, "--coordinators", "2 not in"),
+        Row("more at the start than in all", [*run, "--start", 5, "--workers", 2], 2,
+            "--start 5 is more than all workers, --workers 2"),
+        Row("no host of this machine", ["run", job, "--out", place.path("elsewhere"), "--host", "10.1.2.3"], 2, "Cannot assign requested address"),
+        Row("--resume without checkpoints", [*run, "--resume"], 2, "--resume needs a [checkpoint] section"),
+        Row("unknown", ["generate"], 2, "unknown subcommand generate"),
+    ])
+    require(not os.path.exists(out) or not os.listdir(out), "a refused run left something in its folder")
+
+
+def the_job_file(place):
+    job, out = place.job(steps=20), place.path("out")
+
+    def run(path):
+        return ["run", path, "--out", out]
+
+    def with_(*changes):
+        return run(edited(place, job, *changes))
+
+    no_job = "no such file or not a regular file, expected a job file (TOML)"
+    steps, rate = r"steps = 20", r"peak_rate = 1e-3"
+    check([
+        Row("none", run(place.path("missing.toml")), 2, no_job, "missing.toml"),
+        Row("a folder", run(place.folder), 2, no_job),
+        Row("/dev/null", run("/dev/null"), 2, no_job),
+        Row("stdin", run("-"), 2, no_job),
+        Row("a program", run("/bin/ls"), 2, "expected TOML"),
+        Row("YAML", run(written(place, "a.yaml", "job:\n  steps: 3\n")), 2, "expected TOML"),
+        Row("JSON", run(written(place, "a.json", '{"job": {"steps": 3}}')), 2, "expected TOML"),
+        Row("an unclosed text", with_((r'name = "e2e"', 'name = "e2e')), 2,
+            "control characters other than TAB", "expected TOML"),
+        Row("a key twice", with_((steps, "steps = 20\nsteps = 21")), 2, "steps", "line", "expected TOML"),
+        Row("another's name of what is missing", with_((rate, "learning_rate = 1e-3")), 2,
+            "unknown key `learning_rate`, here it is `peak_rate` in [optimizer]"),
+        Row("what is missing", with_((rate, "")), 2, "peak_rate is missing; [optimizer].peak_rate"),
+        Row("batch_size", with_((steps, "steps = 20\nbatch_size = 8")), 2,
+            "unknown key `batch_size`, a step is `micro_batches` times `sequences`"),
+        Row("lr", with_((rate, rate + "\nlr = 1")), 2, "here it is `peak_rate`"),
+        Row("n_layer", with_((r"layers = 2", "n_layer = 2")), 2, "here it is `layers`"),
+        Row("n_embd", with_((r"width = 32", "n_embd = 32")), 2, "here it is `width`"),
+        Row("block_size", with_((r"context = 32", "block_size = 32")), 2, "here it is `context`"),
+        Row("dropout", with_((r"context = 32", "context = 32\ndropout = 0.1")), 2, "there is no dropout"),
+        Row("a mistyped section", with_((r"\[optimizer\]", "[optimiser]")), 2, "did you mean `optimizer`?"),
+        Row("no such section", with_((r"\[model\]", "[trainer]\n[model]")), 2, "unknown section `trainer`, known are job, model"),
+        Row("steps below 0", with_((steps, "steps = -3")), 2, "steps must be an integer from 1", "is -3", "line 4"),
+        Row("steps as a power", with_((steps, "steps = 1e3")), 2, "steps must be an integer"),
+        Row("steps as a text", with_((steps, 'steps = "60"')), 2, 'is "60"'),
+        Row("a rate below 0", with_((rate, "peak_rate = -1e-3")), 2, "peak_rate must be a number above 0"),
+        Row("a rate that is none", with_((rate, "peak_rate = nan")), 2, "peak_rate must be a number above 0"),
+        Row("a rate beyond all", with_((rate, "peak_rate = 1e9")), 2, "peak_rate must be a number above 0.0, at most 1000.0"),
+        Row("heads that do not fit", with_((r"width = 32", "width = 33")), 2, "width must be a multiple of heads (2), is 33"),
+        Row("no such model", with_((r'kind = "gpt"', 'kind = "llama"')), 2, 'kind must be one of "gpt", "mlp", "synthetic", is "llama"'),
+        Row("no such optimizer", with_((r'kind = "adamw"', 'kind = "adafactor"')), 2, 'one of "adamw", "adam", "sgd"'),
+        Row("no micro-batches", with_((r"micro_batches = 8", "micro_batches = 0")), 2, "micro_batches must be an integer from 1 to 4096, is 0"),
+        Row("no such instruction set", with_((steps, steps + '\nisa = "sse"')), 2, "isa must be one of"),
+        Row("a vocabulary for text", with_((r"vocabulary = 256", "vocabulary = 300")), 2, "needs vocabulary = 256"),
+        Row("beta1 with sgd", with_((r'kind = "adamw"', 'kind = "sgd"'), (rate, rate + "\nbeta1 = 0.9")), 2, "beta1 does not apply to kind \"sgd\""),
+        Row("a warm-up beyond the schedule", with_((r"warmup_steps = 5", "warmup_steps = 50")), 2, "warmup_steps must be below the schedule's 20 steps"),
+        Row("52 T parameters", with_((r"width = 32", "width = 65536"), (r"layers = 2", "layers = 1024")), 2, "the model must have at most 2^36 parameters"),
+        Row("7.4 G parameters", with_((r"width = 32", "width = 8192"), (r"layers = 2", "layers = 9")), 3, "not enough memory: 1 worker needs at least", "GiB, there is"),
+        Row("a blank in the name", with_((r'name = "e2e"', 'name = "a b"')), 2, "name must consist of letters", "is a b"),
+        Row("a name in UTF-8", with_((r'name = "e2e"', 'name = "größe"')), 2, "is größe"),
+        Row("no [checkpoint] to put elsewhere", [*run(job), "--checkpoints", place.path("c")], 2, "--checkpoints needs a [checkpoint] section"),
+    ])
+    bom = written(place, "bom.toml", b"\xef\xbb\xbf" + open(job, "rb").read().replace(b"\n", b"\r\n"))
+    check([Row("BOM and CRLF", ["check", bom], 0, "20 steps", "memory: a worker alone needs at least")])
+
+
+def the_data(place):
+    job, out = place.job(steps=20), place.path("out")
+
+    def with_(path, kind="text"):
+        return ["run", edited(place, job, (r'path = "text.txt"', f'path = "{path}"'), (r'kind = "text"', f'kind = "{kind}"')), "--out", out]
+
+    folder = place.path("shards")
+    os.mkdir(folder)
+    check([
+        Row("an address", with_("s3://bucket/x"), 2, "is the address s3://bucket/x; fetch it first"),
+        Row("a home", with_("~/x"), 2, "~ means no folder here"),
+        Row("missing", with_("missing.txt"), 2, "path must be a file or folder that can be read", "missing.txt"),
+        Row("/dev/zero", with_("/dev/zero"), 2, "path must be a regular file or a folder"),
+        Row("three bytes", with_(written(place, "three", b"abc")), 2, "must have at least 33 bytes (context + 1), has 3"),
+        Row("half a token", with_(written(place, "odd.bin", b"a" * 101), "tokens"), 2, "even number of bytes"),
+        Row("cut tokens", with_(written(place, "cut.bin", struct.pack("<3i", 20240520, 1, 99) + bytes(1100)), "tokens"), 2, "header says 99 tokens at byte 8"),
+        Row("a folder of tokens", with_(folder, "tokens"), 2, "path must be a file for kind \"tokens\""),
+        Row("an empty folder", with_(folder), 2, "must have at least 33 bytes"),
+    ])
+    mlp = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "mlp", "digits.toml")
+    with open(mlp) as file:
+        text = file.read()
+    data = os.path.abspath(os.path.join(os.path.dirname(mlp), re.search(r'path = "([^"]*)"', text)[1]))
+    text = re.sub(r'path = "[^"]*"', f'path = "{data}"', text)
+    narrow = written(place, "narrow.toml", re.sub(r"sizes = \[64", "sizes = [63", text))
+    few = written(place, "few.toml", re.sub(r"10\]", "9]", text))
+    with open(data, "rb") as file:
+        half = written(place, "half.safetensors", file.read()[:5000])
+    cut = written(place, "half.toml", text.replace(data, half))
+    check([
+        Row("63 inputs", ["run", narrow, "--out", out], 2, "x must be F32 of shape [n, 63]", "64 columns"),
+        Row("nine classes", ["run", few, "--out", out], 2, "y must be from 0 to 8", "row"),
+        Row("a cut file", ["run", cut, "--out", out], 2, "half.safetensors"),
+    ])
+
+
+def files_and_folders(place):
+    job = place.job(steps=20)
+    full = place.run(job, "--workers", 1).end()
+    keys = place.path("keys")
+    require(ask(["keys", "--out", keys])[0] == 0, "no keys")
+    loose = place.path("loose")
+    require(ask(["keys", "--out", loose])[0] == 0, "no keys")
+    os.chmod(loose, 0o644)
+    a_file = written(place, "a-file", "x")
+    worker = ["worker", "--job", job]
+    check([
+        Row("a used folder", ["run", job, "--out", full.out], 2, "already"),
+        Row("a file for a folder", ["run", job, "--out", a_file], 2, "a-file"),
+        Row("nowhere", ["run", job, "--out", "/proc/nowhere"], 2, "/proc/nowhere"),
+        Row("no key file", [*worker, "--join", "127.0.0.1:1", "--keys", place.path("none")], 2, "none"),
+        Row("no keys in it", [*worker, "--join", "127.0.0.1:1", "--keys", a_file], 2, "a-file"),
+        Row("keys that others read", [*worker, "--join", "127.0.0.1:1", "--keys", loose], 2, "0600"),
+        Row("keys that are there", ["keys", "--out", keys], 2, "keys"),
+        Row("no address", [*worker, "--join", "foo", "--keys", keys], 2, "foo"),
+        Row("no such port", [*worker, "--join", "127.0.0.1:99999", "--keys", keys], 2, "99999"),
+        Row("two addresses for one key", [*worker, "--join", "127.0.0.1:1,127.0.0.1:2", "--keys", keys], 2, "coordinator"),
+        Row("no such name", [*worker, "--join", "127.0.0.1:1", "--keys", keys, "--name", "bob"], 2, "bob"),
+        Row("a metadata service of FTP", [*worker, "--join", "127.0.0.1:1", "--keys", keys, "--notices", "aws", "--metadata", "ftp://x"], 2, "ftp://x"),
+        Row("audit of nothing", ["audit", place.path("nothing")], 2, "nothing"),
+        Row("audit of no events", ["audit", a_file], 2, "a-file"),
+        Row("audit of no such sample", ["audit", full.out, "--sample", 999999], 2, "999999"),
+        Row("chaos without a folder", ["chaos", job, "--random"], 2, "--out"),
+        Row("chaos without a plan", ["chaos", job, "--out", place.path("c1")], 2, "--plan"),
+        Row("chaos of no such kind", ["chaos", job, "--out", place.path("c2"), "--random", "--kinds", "flood"], 2, "flood"),
+        Row("chaos of no duration", ["chaos", job, "--out", place.path("c3"), "--random", "--duration", "soon"], 2, "soon"),
+        Row("replay without a trace", ["replay", job, "--out", place.path("r1")], 2, "trace"),
+        Row("check of nothing", ["check", place.path("nothing")], 2, "nothing"),
+        Row("check of a trained model", ["check", os.path.join(full.out, "model.safetensors")], 0, "parameters", "digest"),
+    ])
+
+
+def too_few_of_something(place):
+    job = place.job(steps=20, start_timeout_ms=1000)
+    port = free_port()
+    keys = place.path("few-keys")
+    require(ask(["keys", "--out", keys])[0] == 0, "no keys")
+
+    def limited(what, most):
+        return lambda: resource.setrlimit(what, (most, most))
+
+    # Nothing of a network: arrays of 60 million parameters, of which a few do not fit into the limit.
+    synthetic = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "synthetic", "1m.toml")
+    large = edited(place, synthetic, (r"parameters = [0-9_]+", "parameters = 200000000"))
+
+    check([
+        Row("workers that do not come", ["coordinator", "--new", "--job", job, "--keys", keys, "--listen", f"127.0.0.1:{port}",
+                                         "--state", place.path("state"), "--workers", 3], 3,
+            "0 of 3 workers came within 1000 ms"),
+        Row("16 open files", ["run", job, "--out", place.path("few")], 2, "open files in each worker, 16 are allowed",
+            limit=limited(resource.RLIMIT_NOFILE, 16)),
+        Row("1 GB of address space", ["run", large, "--out", place.path("large")], 3, "memory",
+            limit=limited(resource.RLIMIT_AS, 1 << 30)),
+    ])
+
+
+main(the_command_line, the_job_file, the_data, files_and_folders, too_few_of_something)

@@ -1,0 +1,100 @@
+// P1: whoever reads other data than the group is found as soon as both have read all of it.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "tests/elastic/leader_rig.h"
+#include "tests/elastic/one_worker.h"
+
+namespace starling::elastic {
+namespace {
+
+constexpr Digest kData{1, 2}, kOther{3, 4};
+
+// Three workers in an epoch.
+struct OneLeader : LeaderRig {
+  OneLeader() {
+    LeaderConfig config;
+    config.micro_batches = 6;
+    config.steps = 100;
+    config.segments = 3;
+    config.wanted_workers = 3;
+    lead(config, 1);
+    apply(JobStarted{});
+    for (std::uint64_t nonce : {1, 2, 3}) join(nonce);
+    for (std::uint64_t nonce : {1, 2, 3}) {
+      Report report;
+      report.promise = asked();
+      report.version = kNoVersion;
+      report.copies.assign(3, false);
+      say(nonce, report);
+    }
+    commit();
+    REQUIRE(group.plan().has_value());
+    sent.clear();
+  }
+  void take(const LeaderCommand& command) override {
+    if (auto* seen = std::get_if<Observation>(&command))
+      if (seen->kind == Observation::Kind::kWarning) warnings.push_back(seen->what);
+  }
+  void beat(std::uint64_t nonce, const Digest& data) {
+    say(nonce, Heartbeat{group.plan()->id, 1, {}, 0, 0, 0, data});
+  }
+  bool refused(std::uint64_t nonce) const {
+    return std::any_of(sent.begin(), sent.end(), [&](const leader_command::Send& send) {
+      return send.to.nonce == nonce && std::holds_alternative<Refused>(send.body);
+    });
+  }
+  std::vector<std::string> warnings;
+};
+
+TEST_CASE("leader: a member whose data differ from those of most members is told to go") {
+  OneLeader one;
+  one.beat(1, {});
+  one.beat(2, kOther);
+  one.beat(3, kData);
+  for (std::uint64_t nonce : {2, 3}) CHECK(!one.refused(nonce));  // which of them is right?
+  one.beat(1, kData);
+  one.beat(2, kOther);
+  CHECK(one.refused(2));
+  for (std::uint64_t nonce : {1, 3}) CHECK(!one.refused(nonce));
+  one.beat(2, kOther);
+  REQUIRE(one.warnings.size() == 1);  // once
+  CHECK(one.warnings[0].find("2 reads other data than the group, digest " + to_string(kOther)) ==
+        0);
+}
+
+TEST_CASE("leader: where as many members say one thing as the other, the lowest rank is right") {
+  OneLeader one;
+  one.beat(1, kData);
+  one.beat(2, kOther);
+  one.beat(3, {5, 6});
+  one.beat(2, kOther);
+  CHECK(!one.refused(1));
+  for (std::uint64_t nonce : {2, 3}) CHECK(one.refused(nonce));
+}
+
+TEST_CASE("leader: who joins and reads other data than the members is told to go") {
+  OneLeader one;
+  for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kData);
+  one.join(4);
+  one.beat(4, kOther);
+  CHECK(one.refused(4));
+  for (std::uint64_t nonce : {1, 2, 3}) CHECK(!one.refused(nonce));
+}
+
+TEST_CASE("worker: its heartbeats say what its data are when it has read them") {
+  OneWorker one;
+  one.on(worker_event::Tick{1});
+  one.begin();
+  one.on(worker_event::Tick{200});
+  REQUIRE(!one.said<Heartbeat>().empty());
+  CHECK(one.said<Heartbeat>().back().data == Digest{});
+  one.on(worker_event::DataHashed{kData});
+  one.on(worker_event::Tick{400});
+  CHECK(one.said<Heartbeat>().back().data == kData);
+}
+
+}  // namespace
+}  // namespace starling::elastic

@@ -1,0 +1,78 @@
+// A key that two workers have: who is let in, and who is told what.
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "tests/elastic/one_leader.h"
+
+namespace starling::elastic {
+namespace {
+
+// Life `nonce` says this with the key of `name`.
+void say_as(OneLeader& one, std::uint64_t nonce, const std::string& name, Message body) {
+  one.on(leader_event::Said{{nonce, nonce}, name, std::move(body)});
+}
+void ask_as(OneLeader& one, std::uint64_t nonce, const std::string& name) {
+  Join join;
+  join.who = {0, nonce};
+  join.fingerprint = {7, 7};
+  join.host = "host-" + std::to_string(nonce);
+  say_as(one, nonce, name, join);
+}
+template <class T>
+const T* told(const OneLeader& one, std::uint64_t nonce) {
+  const T* found = nullptr;
+  for (const auto& sent : one.sent)
+    if (const auto* body = std::get_if<T>(&sent.body); body && sent.to.nonce == nonce) found = body;
+  return found;
+}
+
+// Goal: of two workers with one key the one that was there first goes on, the other is refused, and
+// both are told in a line. Method: the first one is heard while the second one asks.
+TEST_CASE("leader: a key that two workers have is refused to the second, and told to both") {
+  OneLeader one;
+  ask_as(one, 1, "worker-0");
+  one.commit();
+  for (int i = 0; i < 20 && !told<Refused>(one, 2); ++i) {
+    one.pass_time(100);
+    say_as(one, 1, "worker-0", Heartbeat{});
+    ask_as(one, 2, "worker-0");
+    CHECK(one.first_proposed<Joined>() == nullptr);
+  }
+  REQUIRE(told<Refused>(one, 2));
+  CHECK(told<Refused>(one, 2)->reason.find("key of worker-0 is in use by the worker at host-1") !=
+        std::string::npos);
+  REQUIRE(told<LeaderHint>(one, 1));
+  CHECK(told<LeaderHint>(one, 1)->note.find("host-2") != std::string::npos);
+  CHECK(!told<Refused>(one, 1));
+}
+
+// Goal: a worker that went down with its guard is let in again when it is back, and does not have
+// to wait for longer than a lease.
+TEST_CASE("leader: a life that is not heard any more keeps its key for a lease") {
+  OneLeader one;
+  ask_as(one, 1, "worker-0");
+  one.commit();
+  std::uint64_t waited = 0;
+  for (; waited < 5 * kLease && one.first_proposed<Joined>() == nullptr; waited += 100) {
+    one.pass_time(100);
+    ask_as(one, 2, "worker-0");
+  }
+  CHECK(one.first_proposed<Joined>() != nullptr);
+  CHECK(waited <= kLease + 300);
+  CHECK(!told<Refused>(one, 2));
+}
+
+TEST_CASE("leader: the next life of a worker that is dead, or was left out, waits for nothing") {
+  OneLeader one;
+  ask_as(one, 1, "worker-0");
+  one.commit();
+  say_as(one, 9, "worker-0", Death{{1, 1}});
+  one.commit();
+  ask_as(one, 2, "worker-0");
+  CHECK(one.first_proposed<Joined>() != nullptr);
+}
+
+}  // namespace
+}  // namespace starling::elastic

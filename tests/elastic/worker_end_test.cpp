@@ -1,0 +1,110 @@
+// The end is told to everybody; only who was there at the last version has the trained model.
+
+#include <doctest/doctest.h>
+
+#include "tests/elastic/one_worker.h"
+
+namespace starling::elastic {
+namespace {
+
+using namespace worker_event;
+using worker_command::Exit;
+
+constexpr Version kSteps = 2;
+
+OneWorker one_of_two_steps() {
+  OneWorker one;
+  WorkerConfig config = OneWorker::config({});
+  config.steps = kSteps;
+  one.worker = Worker(config);
+  one.begin();
+  return one;
+}
+
+Exit end(OneWorker& one) {
+  const auto exits = OneWorker::among<Exit>(one.receive(Ended{0, "done", {1, 2}, 0.5, {3, 4}}));
+  REQUIRE(exits.size() == 1);
+  CHECK(exits[0].code == 0);
+  REQUIRE(exits[0].end);
+  CHECK(exits[0].end->parameters == Digest{3, 4});
+  return exits[0];
+}
+
+TEST_CASE("worker: who has finished has the trained model when the end is told") {
+  OneWorker one = one_of_two_steps();
+  for (Version v = 0; v < kSteps; ++v) one.pass(kFirst, v);
+  one.on(DigestReady{kFirst, kSteps, {1, 2}, {3, 4}});
+  for (Version v = 0; v < kSteps; ++v) one.receive(Noted{v});
+  REQUIRE(one.said<Finished>().size() == 1);
+  CHECK(one.said<Finished>()[0].parameters_part == Digest{3, 4});
+  const Exit exit = end(one);
+  CHECK(exit.trained);
+  CHECK_FALSE(exit.leaving);
+}
+
+// Others hear of the end first, and go.
+TEST_CASE("worker: who has finished and sees a connection close has the trained model") {
+  OneWorker one = one_of_two_steps();
+  for (Version v = 0; v < kSteps; ++v) one.pass(kFirst, v);
+  one.on(DigestReady{kFirst, kSteps, {1, 2}, {3, 4}});
+  one.on(Broken{kFirst, 1});
+  one.on(Stopped{kFirst});
+  CHECK(end(one).trained);
+}
+
+TEST_CASE("worker: who was left out before the last step does not have the model") {
+  OneWorker one = one_of_two_steps();
+  one.pass(kFirst, 0);
+  one.on(Broken{kFirst, 1});
+  one.on(Stopped{kFirst});
+  CHECK_FALSE(end(one).trained);
+}
+
+TEST_CASE("worker: who comes when the job is over does not have the model") {
+  OneWorker one;
+  Join join;
+  join.who = {0, 1};
+  one.on(Start{join});
+  CHECK_FALSE(end(one).trained);
+}
+
+// The last vote passed here, and with it the switch to an epoch without this worker: the parameters
+// of the last version were never sent to it.
+TEST_CASE("worker: a leaver that goes with the last vote does not have the model") {
+  OneWorker one = one_of_two_steps();
+  one.pass(kFirst, 0);
+  one.on(Tick{1});
+  one.on(NoticeGiven{{"SIGTERM", "", 30'000, true}});
+  const EpochId second{1, 2};
+  Plan without = OneWorker::plan(PlanKind::kPrepared, second, kFirst);
+  without.members.erase(without.members.begin());
+  without.holders = {{0, 1}, {1, 0}, {0, 1}};
+  one.receive(Committed{without});
+  one.vote_for(kFirst, 1);
+  for (Rank from : {1, 2}) one.vote(kFirst, 1, from, second);
+  REQUIRE(one.worker.version() == kSteps);
+  REQUIRE_FALSE(one.worker.run());
+  const Exit exit = end(one);
+  CHECK_FALSE(exit.trained);
+  CHECK(exit.leaving);
+}
+
+TEST_CASE("worker: the last parameters count when all of them have arrived") {
+  OneWorker one = one_of_two_steps();
+  one.pass(kFirst, 0);
+  one.vote_for(kFirst, 1);
+  for (Rank from : {1, 2}) one.vote(kFirst, 1, from);
+  REQUIRE(one.worker.version() == kSteps);
+  CHECK_FALSE(end(one).trained);
+}
+
+TEST_CASE("worker: a job that has failed leaves no model") {
+  OneWorker one = one_of_two_steps();
+  for (Version v = 0; v < kSteps; ++v) one.pass(kFirst, v);
+  const auto exits = OneWorker::among<Exit>(one.receive(Ended{4, "state lost", {}, 0, {}}));
+  REQUIRE(exits.size() == 1);
+  CHECK_FALSE(exits[0].trained);
+}
+
+}  // namespace
+}  // namespace starling::elastic

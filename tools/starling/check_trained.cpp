@@ -1,0 +1,136 @@
+#include "tools/starling/check_trained.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <sstream>
+#include <vector>
+
+#include "core/formats/checkpoint.h"
+#include "core/formats/safetensors.h"
+#include "core/formats/shard.h"
+#include "core/job/layout.h"
+#include "kernels/models/model.h"
+#include "kernels/optim/optimizer.h"
+#include "tools/starling/exit.h"
+#include "tools/starling/resume.h"
+
+namespace starling::tools {
+namespace {
+
+struct Trained {
+  std::size_t tensors = 0;
+  std::uint64_t parameters = 0, not_finite = 0;
+  Digest digest{};
+};
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) words.push_back(word);
+  return words;
+}
+
+Result<Trained> read_model(const SafetensorsFile& file) {
+  const auto order = file.metadata().find(kOrderKey);
+  if (order == file.metadata().end())
+    return Error(Code::kBadInput, "no metadata " + std::string(kOrderKey) + "; " + file.path());
+  const std::vector<std::string> names = words_of(order->second);
+  std::vector<TensorSpec> specs;
+  for (const std::string& name : names) {
+    const SafetensorsEntry* entry = file.find(name);
+    if (!entry) return Error(Code::kBadInput, "no tensor " + name + "; " + file.path());
+    specs.push_back({name, entry->shape});
+  }
+  if (specs.empty() || specs.size() != file.tensors().size())
+    return Error(Code::kBadInput, std::to_string(file.tensors().size()) + " tensors, expected " +
+                                      std::to_string(specs.size()) + "; " + file.path());
+  Trained trained;
+  trained.tensors = specs.size();
+  const Layout layout(std::move(specs));
+  std::vector<float> parameters(layout.elements());
+  for (const TensorPlace& place : layout.tensors()) {
+    STARLING_TRY(values, file.floats(place.spec.name));
+    trained.parameters += values.size();
+    for (const float value : values) trained.not_finite += !std::isfinite(value);
+    std::copy(
+        values.begin(), values.end(),
+        parameters.begin() + static_cast<std::ptrdiff_t>(std::size_t{place.first_block} * kBlock));
+  }
+  std::vector<SegmentId> all(layout.segments());
+  std::iota(all.begin(), all.end(), SegmentId{0});
+  trained.digest = parameters_digest(layout, parameters, all);
+  return trained;
+}
+
+// Every segment of every shard, against the digests in the manifest.
+Result<> read_shards(const std::string& dir, const Manifest& manifest) {
+  STARLING_TRY(job, parse_job(manifest.job, "/"));
+  STARLING_TRY(model, kernels::make_model(job.model, job.isa));
+  const Layout layout(model->tensors());
+  const bool second = kernels::moments(job.optimizer.kind) == 2;
+  if (layout.segments() != manifest.segments || layout.segment_blocks() != manifest.segment_blocks)
+    return Error(Code::kBadInput,
+                 "it is cut into other segments than this version of Starling cuts");
+  ShardReader reader(checkpoint_folder(dir, manifest.checkpoint.version), layout, second);
+  SegmentStates states(layout, second);
+  for (const Shard& shard : manifest.shards)
+    for (const SegmentDigest& segment : shard.segments) {
+      states.clear();
+      STARLING_TRY(reader.read(shard, segment, states));
+    }
+  return ok();
+}
+
+}  // namespace
+
+bool is_trained_model(const std::string& path) {
+  const auto file = SafetensorsFile::open(path);
+  return file && file.value().metadata().count(kParametersKey) > 0;
+}
+
+int check_trained_model(const std::string& path) {
+  const auto file = SafetensorsFile::open(path);
+  if (!file) return fail(file.error());
+  const auto read = read_model(file.value());
+  if (!read) return fail(read.error());
+  const Trained& model = read.value();
+  const std::string& said = file.value().metadata().at(kParametersKey);
+  std::printf("%s: a trained model, %zu tensors, %llu parameters, digest %s\n", path.c_str(),
+              model.tensors, static_cast<unsigned long long>(model.parameters),
+              to_string(model.digest).c_str());
+  if (model.not_finite > 0)
+    return fail(1, std::to_string(model.not_finite) + " parameters are not finite; " + path);
+  if (to_string(model.digest) != said)
+    return fail(
+        1, "the parameters are not those that were saved, which have digest " + said + "; " + path);
+  return 0;
+}
+
+int check_checkpoints(const std::string& dir) {
+  const auto versions = list_checkpoints(dir);
+  if (!versions) return fail(versions.error());
+  if (versions.value().empty())
+    return fail(
+        2, "no checkpoint here, expected folders like step-000000040 with a manifest.json; " + dir);
+  int code = 0;
+  for (const Version version : versions.value()) {
+    const std::string which = "checkpoint of step " + std::to_string(version);
+    const auto manifest = read_manifest(dir, version);
+    if (!manifest) {
+      code = fail(1, which + " cannot be used: " + manifest.error().text());
+      continue;
+    }
+    if (auto whole = read_shards(dir, manifest.value()); !whole) {
+      code = fail(1, which + ": " + whole.error().text());
+      continue;
+    }
+    std::printf("%s: %zu shards, %u segments, digest %s, whole\n", which.c_str(),
+                manifest.value().shards.size(), manifest.value().segments,
+                to_string(manifest.value().checkpoint.digest).c_str());
+  }
+  return code;
+}
+
+}  // namespace starling::tools

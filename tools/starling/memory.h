@@ -1,0 +1,34 @@
+#pragma once
+// How much memory a job needs here, before it is started, and how much there is.
+
+#include <cstdint>
+#include <string>
+
+#include "core/base/result.h"
+#include "core/job/job.h"
+#include "core/job/layout.h"
+
+namespace starling::tools {
+
+// Bytes that one of `workers` workers surely uses: parameters, sums, gradients and its part of the
+// state. Activations, data and libraries come on top.
+std::uint64_t memory_of_worker(const Job& job, const Layout& layout, std::uint32_t workers,
+                               std::uint32_t threads);
+
+// What this process can ever get: of the machine, swap included, or of its control group, whichever
+// is less. 0: not known.
+std::uint64_t memory_here();
+
+// "1.5 GiB"
+std::string memory_text(std::uint64_t bytes);
+
+// Errors: kUnavailable  `here` workers on this machine, of `workers` in all, need more than there
+// is.
+Result<> enough_memory(const Job& job, const Layout& layout, std::uint32_t workers,
+                       std::uint32_t here, std::uint32_t threads);
+
+// Processes that the kernel has killed for want of memory since it was started; 0 if it does not
+// say.
+std::uint64_t kills_for_memory();
+
+}  // namespace starling::tools
