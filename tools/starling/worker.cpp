@@ -197,7 +197,8 @@ Result<Told> hear_of_job(const Life& life) {
   if (!asked) return std::move(asked).error();
   if (!asked.value().ended) return job_of_group(life, asked.value().job_text);
   const Ended& end = asked.value().end;
-  if (end.exit_code != 0) return Told{{}, fail(end.exit_code, end.reason)};
+  if (end.exit_code != 0)  // `run` says it for those that it has started
+    return Told{{}, life.command.quiet ? int{end.exit_code} : fail(end.exit_code, end.reason)};
   if (!life.command.save.empty())
     return Told{{},
                 fail(actors::kNotHereStatus, "the job is done, digest " + to_string(end.digest) +
