@@ -80,7 +80,7 @@ void Journal::work(const std::shared_ptr<Shared>& shared) {
     auto saved = write(shared->log, order);
     lock.lock();
     shared->order.reset();
-    // Under the lock: whoever destroys the journal has no answer come after that.
+    // Under the lock, so that no answer comes after the destructor.
     if (!shared->stopped) shared->saved(std::move(saved));
   }
   shared->over = true;
