@@ -8,18 +8,19 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
+#include "core/base/check.h"
 #include "core/base/hash.h"
+#include "core/data/data_files.h"
 
 namespace starling {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr std::uint64_t kFolderBytesMax = 8ull << 30;
-constexpr std::size_t kFolderFilesMax = 1 << 20;
+constexpr std::uint64_t kInMemoryMax = 8ull << 30;
+constexpr std::uint64_t kMappedFrom = 64ull << 10;  // a page's rest is little of that
+constexpr std::size_t kMappedMax = 4096;  // each keeps a descriptor, and a mapping of 65530
+constexpr std::size_t kBlock = 4ull << 20;
 constexpr std::uint64_t kHashedWhole = 64ull << 20;
 constexpr std::size_t kAtOnce = 1ull << 20;  // milliseconds, between two looks at who waits
 constexpr std::uint64_t kEnds = 1ull << 20;
@@ -49,134 +50,149 @@ class Descriptor {
   int fd_;
 };
 
-bool wanted(const fs::path& path, const std::vector<std::string>& extensions) {
-  if (extensions.empty()) return true;
-  return std::find(extensions.begin(), extensions.end(), path.extension().string()) !=
-         extensions.end();
-}
+}  // namespace
 
-// Regular files below a folder in the order of their paths' bytes. Links are not followed, so
-// nothing comes twice and nothing from outside.
-Result<std::vector<std::string>> list(const std::string& folder,
-                                      const std::vector<std::string>& extensions) {
-  std::vector<std::string> files;
-  std::error_code error;
-  fs::recursive_directory_iterator it(folder, error), end;
-  for (; !error && it != end; it.increment(error)) {
-    const auto type = it->symlink_status(error).type();
-    if (error) break;
-    if (type != fs::file_type::regular || !wanted(it->path(), extensions)) continue;
-    files.push_back(it->path().string());
-    if (files.size() > kFolderFilesMax)
-      return bad("more than " + std::to_string(kFolderFilesMax) + " files, join them", folder);
+Result<std::unique_ptr<BytesSource>> BytesSource::open(const std::string& path,
+                                                       const std::vector<std::string>& extensions,
+                                                       const Payload& payload) {
+  std::unique_ptr<BytesSource> source(new BytesSource);
+  STARLING_TRY(files, data_files(path, extensions));
+  source->parts_.reserve(files.size());
+  for (const auto& file : files) {
+    STARLING_TRY(source->add(file, payload));
   }
-  if (error) return bad(error.message(), folder);
-  std::sort(files.begin(), files.end());
-  return files;
+  return source;
 }
 
-Result<> append_file(const std::string& path, Bytes& out) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+BytesSource::~BytesSource() {
+  for (const auto& part : parts_) {
+    if (part.fd < 0) continue;
+    ::munmap(const_cast<std::uint8_t*>(part.file.data()), part.file.size());
+    ::close(part.fd);
+  }
+}
+
+Result<> BytesSource::add(const std::string& path, const Payload& payload) {
+  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0) return failed(path);
   if (!S_ISREG(status.st_mode)) return bad("not a regular file", path);
-  const auto bytes = static_cast<std::uint64_t>(status.st_size);
-  if (bytes > kFolderBytesMax - out.size())
-    return bad("the folder has more than 8 GiB; join its files into one, which is mapped", path);
-  std::size_t at = out.size();
-  out.resize(at + bytes);
-  while (at < out.size()) {
-    const auto n = ::read(file.get(), out.data() + at, out.size() - at);
+  const auto bytes = static_cast<std::size_t>(status.st_size);
+  parts_.push_back({.path = path, .begin = size_});
+  Part& part = parts_.back();
+  if (bytes < kMappedFrom || mapped_ == kMappedMax) {
+    STARLING_TRY(view, in_memory(file.get(), bytes, path));
+    part.file = view;
+  } else {
+    const void* mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.get(), 0);
+    if (mapped == MAP_FAILED) return failed(path);
+    ++mapped_;
+    part.file = {static_cast<const std::uint8_t*>(mapped), bytes};
+    part.fd = file.release();
+  }
+  part.bytes = part.file;
+  if (payload) {
+    STARLING_TRY(view, payload(part.file, path));
+    part.bytes = view;
+  }
+  size_ += part.bytes.size();
+  return ok();
+}
+
+Result<ByteView> BytesSource::in_memory(int fd, std::size_t bytes, const std::string& path) {
+  if (bytes > kInMemoryMax - in_memory_)
+    return bad(
+        "more than 8 GiB of files that are not mapped (those below 64 KiB, and all after the "
+        "first 4096 larger ones); join some of them",
+        path);
+  in_memory_ += bytes;
+  if (memory_.empty() || memory_.back().capacity() - memory_.back().size() < bytes)
+    memory_.emplace_back().reserve(std::max(bytes, kBlock));
+  Bytes& block = memory_.back();
+  const std::size_t begin = block.size();
+  block.resize(begin + bytes);
+  for (std::size_t at = begin; at < block.size();) {
+    const auto n = ::read(fd, block.data() + at, block.size() - at);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return failed(path);
     if (n == 0) return bad("became shorter while it was read", path);
     at += static_cast<std::size_t>(n);
   }
-  return ok();
+  return ByteView(block).subspan(begin, bytes);
 }
 
-}  // namespace
-
-Result<std::unique_ptr<BytesSource>> BytesSource::open(const std::string& path,
-                                                       const std::vector<std::string>& extensions) {
-  std::unique_ptr<BytesSource> source(new BytesSource);
-  source->path_ = path;
-  Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+Result<> BytesSource::intact(const Part& part) {
+  if (part.fd < 0) return ok();
   struct stat status {};
-  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) return failed(path);
-  if (S_ISDIR(status.st_mode)) {
-    STARLING_TRY(source->read_folder(path, extensions));
-    return source;
-  }
-  if (!S_ISREG(status.st_mode)) return bad("neither a regular file nor a folder", path);
-  STARLING_TRY(source->map_file(file.release(), static_cast<std::uint64_t>(status.st_size), path));
-  return source;
-}
-
-BytesSource::~BytesSource() {
-  if (mapped_) ::munmap(mapped_, view_.size());
-  if (fd_ >= 0) ::close(fd_);
-}
-
-Result<> BytesSource::intact() const {
-  if (fd_ < 0) return ok();
-  struct stat status {};
-  if (::fstat(fd_, &status) != 0) return failed(path_);
-  if (static_cast<std::uint64_t>(status.st_size) < view_.size())
+  if (::fstat(part.fd, &status) != 0) return failed(part.path);
+  if (static_cast<std::uint64_t>(status.st_size) < part.file.size())
     return bad("was cut to " + std::to_string(status.st_size) + " bytes while in use, had " +
-                   std::to_string(view_.size()),
-               path_);
+                   std::to_string(part.file.size()),
+               part.path);
   return ok();
 }
 
-Result<> BytesSource::map_file(int fd, std::uint64_t bytes, const std::string& path) {
-  fd_ = fd;
-  files_ = 1;
-  if (bytes == 0) return ok();  // mmap refuses it; callers say that it is too short
-  void* mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (mapped == MAP_FAILED) return failed(path);
-  mapped_ = mapped;
-  view_ = {static_cast<const std::uint8_t*>(mapped), static_cast<std::size_t>(bytes)};
-  return ok();
-}
-
-Result<> BytesSource::read_folder(const std::string& path,
-                                  const std::vector<std::string>& extensions) {
-  STARLING_TRY(files, list(path, extensions));
-  for (const auto& file : files) {
-    STARLING_TRY(append_file(file, memory_));
+Result<ByteView> BytesSource::read(std::uint64_t at, std::size_t count, Bytes& room) const {
+  STARLING_CHECK(at <= size_ && count <= size_ - at);
+  if (count == 0) return ByteView();
+  auto part = std::partition_point(parts_.begin(), parts_.end(),
+                                   [&](const Part& p) { return p.end() <= at; });
+  STARLING_TRY(intact(*part));
+  if (at + count <= part->end()) return part->bytes.subspan(at - part->begin, count);
+  room.clear();
+  room.reserve(count);
+  for (; room.size() < count; ++part) {
+    STARLING_TRY(intact(*part));
+    const auto here = part->bytes.subspan(at + room.size() - part->begin);
+    const auto taken = here.first(std::min(here.size(), count - room.size()));
+    room.insert(room.end(), taken.begin(), taken.end());
   }
-  files_ = files.size();
-  view_ = memory_;
-  return ok();
+  return ByteView(room);
 }
 
-bool is_known_whole(ByteView bytes) {
-  return bytes.size() <= kHashedWhole;
+bool is_known_whole(std::uint64_t size) {
+  return size <= kHashedWhole;
 }
 
-std::optional<Digest> content_of(ByteView bytes, const std::function<bool()>& go_on) {
-  Digest digest = hash128({}, bytes.size());
-  for (std::size_t at = 0; at < bytes.size(); at += kAtOnce) {
+std::optional<Digest> content_of(std::uint64_t size, const ReadAt& read,
+                                 const std::function<bool()>& go_on) {
+  Digest digest = hash128({}, size);
+  for (std::uint64_t at = 0; at < size; at += kAtOnce) {
     if (!go_on()) return std::nullopt;
-    const auto piece = bytes.subspan(at, std::min<std::size_t>(kAtOnce, bytes.size() - at));
-    digest = hash128(piece, mix64(mix64(digest[0], digest[1]), at));
+    const auto piece = read(at, std::min<std::uint64_t>(kAtOnce, size - at));
+    if (!piece) return std::nullopt;
+    digest = hash128(piece.value(), mix64(mix64(digest[0], digest[1]), at));
+  }
+  return digest;
+}
+
+Result<Digest> identity_of(std::uint64_t size, const ReadAt& read) {
+  if (is_known_whole(size)) {
+    STARLING_TRY(all, read(0, size));
+    return hash128(all, size);
+  }
+  STARLING_TRY(first, read(0, kEnds));
+  Digest digest = hash128(first, size);
+  // Each part's seed is its place and the parts before it: order matters.
+  const auto add = [&](std::uint64_t at, std::uint64_t count) -> Result<> {
+    const auto seed = mix64(mix64(digest[0], digest[1]), at);
+    STARLING_TRY(piece, read(at, count));
+    digest = hash128(piece, seed);
+    return ok();
+  };
+  STARLING_TRY(add(size - kEnds, kEnds));
+  for (std::uint64_t i = 0; i < kPieces; ++i) {
+    STARLING_TRY(add((size - kPiece) / kPieces * i, kPiece));
   }
   return digest;
 }
 
 Digest identity_of(ByteView bytes) {
-  const std::uint64_t size = bytes.size();
-  if (is_known_whole(bytes)) return hash128(bytes, size);
-  Digest digest = hash128(bytes.first(kEnds), size);
-  // Each part's seed is its place and the parts before it: order matters.
-  const auto add = [&](std::uint64_t at, std::uint64_t count) {
-    const auto seed = mix64(mix64(digest[0], digest[1]), at);
-    digest = hash128(bytes.subspan(at, count), seed);
-  };
-  add(size - kEnds, kEnds);
-  for (std::uint64_t i = 0; i < kPieces; ++i) add((size - kPiece) / kPieces * i, kPiece);
-  return digest;
+  return identity_of(bytes.size(),
+                     [&](std::uint64_t at, std::size_t count) {
+                       return Result<ByteView>(bytes.subspan(at, count));
+                     })
+      .value();
 }
 
 }  // namespace starling

@@ -1,5 +1,5 @@
 #pragma once
-// The bytes of a data set: one file, mapped, or all files below a folder, read into memory.
+// The bytes of a data set: of one file or of many, one after the other, read where they lie.
 
 #include <cstdint>
 #include <functional>
@@ -14,41 +14,69 @@
 
 namespace starling {
 
-// Immutable after it was opened; any thread. Owns the mapping, or the memory.
+// Files of 64 KiB and more are mapped, so that all workers of a machine share one copy in the
+// kernel's memory, and data may be larger than that. Smaller ones, and those after the first 4096
+// mapped ones, are read into memory of this process.
+//
+// Immutable after it was opened; any thread.
 class BytesSource {
  public:
-  // `extensions`: of files in a folder, only these (".h"; "" = files without one); empty = all.
-  // Errors (kBadInput): nothing there, not a regular file, unreadable, changed while it was read,
-  // folder with more than 8 GiB or 2^20 files.
+  // The part of a file that is data: what follows its header.
+  using Payload = std::function<Result<ByteView>(ByteView file, const std::string& path)>;
+
+  // `payload`: nullptr where all bytes of a file are data. Errors (kBadInput): those of
+  // data_files() and of `payload`, a file that changed while it was read, more than 8 GiB that
+  // would have to be read into memory.
   static Result<std::unique_ptr<BytesSource>> open(const std::string& path,
-                                                   const std::vector<std::string>& extensions);
+                                                   const std::vector<std::string>& extensions,
+                                                   const Payload& payload = nullptr);
   ~BytesSource();
   BytesSource(const BytesSource&) = delete;
   BytesSource& operator=(const BytesSource&) = delete;
 
-  ByteView view() const { return view_; }
-  std::uint64_t files() const { return files_; }
-  // Whether the mapped file still has the size it had: reading past a cut raises SIGBUS.
-  Result<> intact() const;
+  std::uint64_t size() const { return size_; }
+  std::size_t files() const { return parts_.size(); }
+
+  // `count` bytes from `at`, at + count <= size(): where they lie, or gathered in `room` if in more
+  // than one file. kBadInput if a mapped file was cut since it was opened (reading past the cut
+  // would raise SIGBUS).
+  Result<ByteView> read(std::uint64_t at, std::size_t count, Bytes& room) const;
 
  private:
-  BytesSource() = default;
-  Result<> map_file(int fd, std::uint64_t bytes, const std::string& path);
-  Result<> read_folder(const std::string& path, const std::vector<std::string>& extensions);
+  struct Part {
+    std::string path;
+    ByteView file;
+    ByteView bytes;           // of the file, its payload
+    std::uint64_t begin = 0;  // of `bytes` in all bytes
+    int fd = -1;              // of a mapped file
+    std::uint64_t end() const { return begin + bytes.size(); }
+  };
 
-  ByteView view_;
-  Bytes memory_;            // of a folder
-  void* mapped_ = nullptr;  // of a file
-  int fd_ = -1;
-  std::string path_;
-  std::uint64_t files_ = 0;
+  BytesSource() = default;
+  Result<> add(const std::string& path, const Payload& payload);
+  Result<ByteView> in_memory(int fd, std::size_t bytes, const std::string& path);
+  static Result<> intact(const Part& part);
+
+  std::vector<Part> parts_;
+  std::uint64_t size_ = 0;
+  std::size_t mapped_ = 0;
+  // Of small files. Blocks do not move, since parts point into them.
+  std::vector<Bytes> memory_;
+  std::uint64_t in_memory_ = 0;
 };
 
-// Of the size and (above 64 MiB a sample of) the content.
+// Bytes of data that is too large to look at as one view. As BytesSource::read.
+using ReadAt = std::function<Result<ByteView>(std::uint64_t at, std::size_t count)>;
+
+// Of the size and (above 64 MiB a sample of) the content: the same however the bytes are cut into
+// files. Errors: those of `read`.
+Result<Digest> identity_of(std::uint64_t size, const ReadAt& read);
 Digest identity_of(ByteView bytes);
 // Whether that has looked at every byte.
-bool is_known_whole(ByteView bytes);
-// Of every byte; reads in pieces and asks `go_on` before each. Nothing if it was told to stop.
-std::optional<Digest> content_of(ByteView bytes, const std::function<bool()>& go_on);
+bool is_known_whole(std::uint64_t size);
+// Of every byte; reads in pieces and asks `go_on` before each. Nothing if it was told to stop, or
+// a read failed.
+std::optional<Digest> content_of(std::uint64_t size, const ReadAt& read,
+                                 const std::function<bool()>& go_on);
 
 }  // namespace starling

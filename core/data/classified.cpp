@@ -99,7 +99,8 @@ std::vector<T> copied(ByteView bytes) {
 Result<ClassifiedRows> read_classified(const std::string& path, std::uint32_t inputs,
                                        std::uint32_t classes) {
   STARLING_TRY(source, BytesSource::open(path, {}));
-  const ByteView file = source->view();
+  Bytes room;
+  STARLING_TRY(file, source->read(0, source->size(), room));
   STARLING_TRY(header, read_header(file, path));
   STARLING_TRY(x, column(header, "x", "F32", inputs, path));
   STARLING_TRY(y, column(header, "y", "I32", 0, path));

@@ -33,29 +33,52 @@ Result<std::uint64_t> sequences_in(std::uint64_t tokens, std::uint32_t context, 
   return (tokens - 1) / context;
 }
 
-class TextDataset : public Dataset {
+// Data whose bytes stay where they are: samples are read as they are asked for.
+class MappedDataset : public Dataset {
+ protected:
+  Result<> take(std::unique_ptr<BytesSource> source, std::uint64_t samples) {
+    source_ = std::move(source);
+    samples_ = samples;
+    STARLING_TRY(identity, identity_of(source_->size(), reader()));
+    identity_ = identity;
+    return ok();
+  }
+  const BytesSource& source() const { return *source_; }
+
+ private:
+  ReadAt reader() const {
+    return [this, room = Bytes()](std::uint64_t at, std::size_t count) mutable {
+      return source_->read(at, count, room);
+    };
+  }
+  std::optional<Digest> content(const std::function<bool()>& go_on) const override {
+    if (is_known_whole(source_->size())) return std::nullopt;
+    return content_of(source_->size(), reader(), go_on);
+  }
+
+  std::unique_ptr<BytesSource> source_;
+};
+
+class TextDataset : public MappedDataset {
  public:
   static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const GptSpec& gpt) {
     std::unique_ptr<TextDataset> set(new TextDataset);
     STARLING_TRY(source, BytesSource::open(spec.path, spec.extensions));
-    STARLING_TRY(samples, sequences_in(source->view().size(), gpt.context, "bytes", spec.path));
-    set->source_ = std::move(source);
-    set->samples_ = samples;
+    STARLING_TRY(samples, sequences_in(source->size(), gpt.context, "bytes", spec.path));
     set->context_ = gpt.context;
-    set->identity_ = identity_of(set->source_->view());
+    STARLING_TRY(set->take(std::move(source), samples));
     return std::unique_ptr<Dataset>(std::move(set));
   }
 
  private:
-  Result<> intact() const override { return source_->intact(); }
-  ByteView bytes() const override { return source_->view(); }
-  void append(std::uint64_t i, Batch& batch) const override {
-    const auto bytes = source_->view().subspan(i * context_, context_ + 1);
+  Result<> append(std::uint64_t i, Batch& batch) const override {
+    Bytes room;
+    STARLING_TRY(bytes, source().read(i * context_, context_ + 1, room));
     batch.tokens.insert(batch.tokens.end(), bytes.begin(), bytes.end() - 1);
     batch.targets.insert(batch.targets.end(), bytes.begin() + 1, bytes.end());
+    return ok();
   }
 
-  std::unique_ptr<BytesSource> source_;
   std::size_t context_ = 0;
 };
 
@@ -92,43 +115,50 @@ std::uint16_t token_at(ByteView tokens, std::uint64_t i) {
   return token;
 }
 
-class TokenDataset : public Dataset {
+// An embedding has a row for each token of the vocabulary and no more.
+Result<> check_vocabulary(ByteView tokens, std::uint32_t vocabulary, const std::string& path) {
+  for (std::uint64_t i = 0; i < tokens.size() / 2; ++i) {
+    const auto token = token_at(tokens, i);
+    if (token >= vocabulary)
+      return bad("tokens must be below the vocabulary's " + std::to_string(vocabulary) +
+                     ", token " + std::to_string(i) + " is " + std::to_string(token),
+                 path);
+  }
+  return ok();
+}
+
+class TokenDataset : public MappedDataset {
  public:
   static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const GptSpec& gpt) {
     std::unique_ptr<TokenDataset> set(new TokenDataset);
-    STARLING_TRY(source, BytesSource::open(spec.path, {}));
-    STARLING_TRY(tokens, token_bytes(source->view(), spec.path));
-    const std::uint64_t count = tokens.size() / 2;
-    STARLING_TRY(samples, sequences_in(count, gpt.context, "tokens", spec.path));
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const auto token = token_at(tokens, i);
-      if (token >= gpt.vocabulary)
-        return bad("tokens must be below the vocabulary's " + std::to_string(gpt.vocabulary) +
-                       ", token " + std::to_string(i) + " is " + std::to_string(token),
-                   spec.path);
-    }
-    set->source_ = std::move(source);
-    set->tokens_ = tokens;
-    set->samples_ = samples;
+    // Without headers: the same tokens in any form, in one file or many, are the same data.
+    const auto payload = [&](ByteView file, const std::string& path) -> Result<ByteView> {
+      STARLING_TRY(tokens, token_bytes(file, path));
+      STARLING_TRY(check_vocabulary(tokens, gpt.vocabulary, path));
+      return tokens;
+    };
+    // Of a folder only what says that it is tokens: anything could be raw ones.
+    const auto extensions =
+        spec.extensions.empty() ? std::vector<std::string>{".bin"} : spec.extensions;
+    STARLING_TRY(source, BytesSource::open(spec.path, extensions, payload));
+    STARLING_TRY(samples, sequences_in(source->size() / 2, gpt.context, "tokens", spec.path));
     set->context_ = gpt.context;
-    // Without the header: the same tokens in both forms are the same data.
-    set->identity_ = identity_of(set->tokens_);
+    STARLING_TRY(set->take(std::move(source), samples));
     return std::unique_ptr<Dataset>(std::move(set));
   }
 
  private:
-  Result<> intact() const override { return source_->intact(); }
-  ByteView bytes() const override { return tokens_; }
-  void append(std::uint64_t i, Batch& batch) const override {
-    for (std::uint32_t t = 0; t < context_; ++t) {
-      batch.tokens.push_back(token_at(tokens_, i * context_ + t));
-      batch.targets.push_back(token_at(tokens_, i * context_ + t + 1));
+  Result<> append(std::uint64_t i, Batch& batch) const override {
+    Bytes room;
+    STARLING_TRY(tokens, source().read(i * context_ * 2, (context_ + 1) * 2, room));
+    for (std::size_t t = 0; t < context_; ++t) {
+      batch.tokens.push_back(token_at(tokens, t));
+      batch.targets.push_back(token_at(tokens, t + 1));
     }
+    return ok();
   }
 
-  std::unique_ptr<BytesSource> source_;
-  ByteView tokens_;  // 2 bytes each, within source_
-  std::uint32_t context_ = 0;
+  std::size_t context_ = 0;
 };
 
 // x and y lie in memory, so a file that changes later changes nothing.
@@ -146,10 +176,11 @@ class ClassifiedDataset : public Dataset {
   }
 
  private:
-  void append(std::uint64_t i, Batch& batch) const override {
+  Result<> append(std::uint64_t i, Batch& batch) const override {
     const auto row = rows_.x.begin() + static_cast<std::ptrdiff_t>(i * inputs_);
     batch.x.insert(batch.x.end(), row, row + static_cast<std::ptrdiff_t>(inputs_));
     batch.targets.push_back(rows_.y[i]);
+    return ok();
   }
 
   ClassifiedRows rows_;
@@ -165,7 +196,7 @@ class EmptyDataset : public Dataset {
   }
 
  private:
-  void append(std::uint64_t, Batch&) const override {}
+  Result<> append(std::uint64_t, Batch&) const override { return ok(); }
 };
 
 Result<std::unique_ptr<Dataset>> open_kind(const Job& job) {
@@ -191,12 +222,6 @@ Result<std::unique_ptr<Dataset>> Dataset::open(const Job& job) {
   return std::move(set);
 }
 
-std::optional<Digest> Dataset::content(const std::function<bool()>& go_on) const {
-  if (is_known_whole(bytes())) return std::nullopt;
-  // A mapped file that is cut ends the process where it is read; micro_batch() says so first.
-  return content_of(bytes(), [&] { return go_on() && intact(); });
-}
-
 std::uint64_t Dataset::sample_of(std::uint64_t step, MicroBatch m, std::uint32_t sequence) const {
   STARLING_CHECK(m < micro_batches_);
   STARLING_CHECK(sequence < sequences_);
@@ -214,12 +239,11 @@ Result<Batch> Dataset::micro_batch(std::uint64_t step, MicroBatch m) const {
 }
 
 Result<Batch> Dataset::fill(std::span<const std::uint64_t> samples) const {
-  STARLING_TRY(intact());
   Batch batch;
   batch.sequences = static_cast<std::uint32_t>(samples.size());
   for (const auto i : samples) {
     STARLING_CHECK_MSG(i < samples_, "sample " << i << " of " << samples_);
-    append(i, batch);
+    STARLING_TRY(append(i, batch));
   }
   return batch;
 }

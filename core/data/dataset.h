@@ -7,7 +7,7 @@
 // used exactly once per pass, whatever the number of workers.
 //
 // Threads: after open() everything is const and may be called from any thread. No file is opened
-// after open(): text of a folder is read into memory, single files are mapped.
+// after open(): files are mapped, small ones read into memory.
 
 #include <cstdint>
 #include <functional>
@@ -28,7 +28,8 @@ class Dataset {
   // Reads or maps job.data.path and checks it against the job's model. Sample i is
   //   text        bytes [i*T, i*T + T], of the file, or of all files below the folder one after the
   //               other in the order of their paths, no symbolic link followed
-  //   tokens      tokens [i*T, i*T + T] of a GPT-2 token file: uint16, with llm.c's header or raw
+  //   tokens      tokens [i*T, i*T + T] of GPT-2 token files: uint16, each with llm.c's header or
+  //               raw; of a folder or a pattern (core/data/data_files.h) one after the other
   //   classified  row i of x [n, inputs] F32 with its label y [n] I32 (safetensors)
   // (T = context; neighbouring sequences share one token, the last target of the first; a tail that
   // is too short is left out). For a synthetic model there is no file: the one sample is empty, and
@@ -45,12 +46,12 @@ class Dataset {
   // Of every byte, where identity() has not seen them all; else, or if `go_on` says no, nothing.
   // Reads all of the data: minutes, or for ever where the storage hangs. Not while the process may
   // not wait.
-  std::optional<Digest> content(const std::function<bool()>& go_on) const;
+  virtual std::optional<Digest> content(const std::function<bool()>&) const { return std::nullopt; }
 
   // The sample at place `sequence` of micro-batch m of a step.
   std::uint64_t sample_of(std::uint64_t step, MicroBatch m, std::uint32_t sequence) const;
-  // Micro-batch m of a step, with what it draws from. kBadInput if a mapped file was cut short
-  // since it was opened.
+  // Micro-batch m of a step, with what it draws from. kBadInput if a mapped file that it reads was
+  // cut short since it was opened.
   Result<Batch> micro_batch(std::uint64_t step, MicroBatch m) const;
   // Exactly these samples, in this order.
   Result<Batch> fill(std::span<const std::uint64_t> samples) const;
@@ -58,9 +59,7 @@ class Dataset {
  protected:
   Dataset() = default;
   // Appends sample i < samples() to the batch.
-  virtual void append(std::uint64_t i, Batch& batch) const = 0;
-  virtual Result<> intact() const { return ok(); }
-  virtual ByteView bytes() const { return {}; }  // of which identity() is
+  virtual Result<> append(std::uint64_t i, Batch& batch) const = 0;
 
   std::uint64_t samples_ = 0;
   Digest identity_{};

@@ -98,7 +98,7 @@ std::string format_job(const Job& job) {
   if (!std::holds_alternative<SyntheticSpec>(job.model)) {
     out << "\n[data]\nkind = \"" << word_of(kData, int(job.data.kind))
         << "\"\npath = " << quoted(job.data.path) << "\n";
-    if (job.data.kind == DataKind::kText && !job.data.extensions.empty()) {
+    if (!job.data.extensions.empty()) {
       out << "extensions = [";
       const char* comma = "";
       for (const auto& e : job.data.extensions) out << std::exchange(comma, ", ") << quoted(e);

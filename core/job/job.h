@@ -55,14 +55,16 @@ struct OptimizerSpec {
 
 enum class DataKind : std::uint8_t {
   kText = 1,    // bytes of a file or of the files of a folder, in the order of their names
-  kTokens,      // GPT-2 token file (.bin, uint16)
+  kTokens,      // GPT-2 token files (.bin, uint16)
   kClassified,  // samples for a classifier: a safetensors file with x [n, in] f32 and y [n] i32
 };
 
 struct DataSpec {
   DataKind kind = DataKind::kText;
-  std::string path;  // relative paths are relative to the job file
-  // Text in folders: only files with these (".h"); empty = all; "" = none.
+  // A file, a folder, or a pattern (core/data/data_files.h; classified: a file). A relative path is
+  // relative to the job file.
+  std::string path;
+  // Of a folder only files with these (".h"); "" = files without one. Empty = all, of tokens ".bin".
   std::vector<std::string> extensions;
   bool operator==(const DataSpec&) const = default;
 };

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "core/base/nearest.h"
+#include "core/data/data_files.h"
 #include "core/job/job.h"
 #include "core/job/synonyms.h"
 #include "core/job/words.h"
@@ -353,23 +354,23 @@ void resolve_path(Section& s, const std::string& base, DataSpec& data) {
   fs::path path = fs::path(base.empty() ? "." : base) / data.path;  // an absolute one stays
   path = fs::absolute(path, error).lexically_normal();
   if (!error) data.path = path.string();
-  const auto status = fs::status(path, error);
-  if (error)  // also when nothing is there
+  const auto status = fs::status(path, error);  // an error also when nothing is there
+  const bool pattern = status.type() == fs::file_type::not_found && is_pattern(data.path);
+  if (pattern ? !data_files(data.path, {}) : bool(error))
     return s.wrong("path", "path must be a file or folder that can be read, is " +
-                               shown(data.path) + " (" + error.message() + ")");
-  const bool folder = fs::is_directory(status);
-  if (!folder && !fs::is_regular_file(status))
+                               shown(data.path) + " (" +
+                               (pattern ? "no file matches" : error.message()) + ")");
+  if (!pattern && !fs::is_directory(status) && !fs::is_regular_file(status))
     return s.wrong("path", "path must be a regular file or a folder, is " + shown(data.path));
-  if (folder && data.kind != DataKind::kText)
-    return s.wrong("path", "path must be a file for kind \"" +
-                               std::string(word_of(kData, int(data.kind))) + "\", is the folder " +
-                               shown(data.path));
+  if (data.kind == DataKind::kClassified && !fs::is_regular_file(status))
+    return s.wrong("path",
+                   "path must be a file for kind \"classified\", is not: " + shown(data.path));
 }
 
 void read_data(Section s, const std::string& base, const ModelSpec& model, DataSpec& data) {
   s.choice("kind", data.kind, kData, true);
   s.text("path", data.path, 4096, true);
-  if (data.kind == DataKind::kText) {
+  if (data.kind != DataKind::kClassified) {
     if (const toml::array* list = s.array("extensions", false, 64)) {
       for (const toml::node& node : *list) {
         const auto* value = node.as_string();

@@ -57,6 +57,12 @@ std::string error_of(const Job& job) {
   return set.error().text();
 }
 
+std::string text_of(const BytesSource& source) {
+  Bytes room;
+  const auto all = source.read(0, source.size(), room).value();
+  return {all.begin(), all.end()};
+}
+
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -121,13 +127,98 @@ TEST_CASE("a folder is its files in the order of their paths; links are not foll
   fs::create_directory_symlink(folder.path() + "/t", folder.path() + "/t/loop");
   fs::create_symlink("nowhere", folder.path() + "/t/broken");
   const auto text = [&](const std::vector<std::string>& extensions) {
-    const auto source = BytesSource::open(folder.path() + "/t", extensions).value();
-    return std::string(source->view().begin(), source->view().end());
+    return text_of(*BytesSource::open(folder.path() + "/t", extensions).value());
   };
   CHECK(text({}) == "AAzzBBCCDD");  // "a.h" < "a/z.h": '.' is below '/'
   CHECK(text({".h"}) == "AAzzBB");
   CHECK(text({".txt", ""}) == "CCDD");
   CHECK(text({".none"}).empty());
+}
+
+TEST_CASE("a pattern is the files that match, links to files too") {
+  const Folder folder;
+  folder.write("s/train_2.bin", "22");
+  folder.write("s/train_10.bin", "10");
+  folder.write("s/val_1.bin", "VV");
+  folder.write("s/.train_0.bin", "..");
+  folder.write("s/train_9.bin/inside", "no");  // a folder
+  folder.write("blob", "BB");
+  fs::create_symlink(folder.path() + "/blob", folder.path() + "/s/train_3.bin");
+  fs::create_symlink("nowhere", folder.path() + "/s/train_4.bin");
+  const auto text = [&](const std::string& pattern) {
+    return text_of(*BytesSource::open(folder.path() + "/s/" + pattern, {}).value());
+  };
+  CHECK(text("train_*.bin") == "1022BB");
+  CHECK(text("train_[0-9].bin") == "22BB");
+  CHECK(text("*_1.bin") == "VV");
+  CHECK(has(BytesSource::open(folder.path() + "/s/*.txt", {}).error().text(), "no file matches"));
+  CHECK(has(BytesSource::open(folder.path() + "/t/*", {}).error().text(), "No such file"));
+  folder.write("s/train_*.bin", "itself");  // a file of that very name
+  CHECK(text("train_*.bin") == "itself");
+}
+
+// Of one file and of many: small ones in memory, larger ones mapped.
+TEST_CASE("bytes are the same however they are cut into files") {
+  const Folder folder;
+  std::string all;
+  for (int i = 0; i < 700'000; ++i) all += static_cast<char>(i * i % 251);
+  folder.write("one", all);
+  const std::size_t cuts[] = {0, 1, 1, 70'000, 140'000, 140'100, 400'000, 700'000};
+  for (std::size_t i = 1; i < std::size(cuts); ++i)
+    folder.write("many/" + std::to_string(i), all.substr(cuts[i - 1], cuts[i] - cuts[i - 1]));
+  const auto job = [&](const std::string& name) {
+    return job_for(DataKind::kText, folder.path() + "/" + name, 999, 256);
+  };
+  const auto one = Dataset::open(job("one")).value(), many = Dataset::open(job("many")).value();
+  CHECK(one->identity() == many->identity());
+  REQUIRE(one->samples() == many->samples());
+  for (std::uint64_t i = 0; i < one->samples(); ++i) {
+    const std::uint64_t wanted[] = {i};
+    const auto want = one->fill(wanted).value(), got = many->fill(wanted).value();
+    CHECK(want.tokens == got.tokens);
+    CHECK(want.targets == got.targets);
+  }
+  // A sample that lies in a file that was cut is refused; others are as good as before.
+  fs::resize_file(folder.path() + "/many/6", 5000);  // of bytes 140'100 .. 400'000
+  const std::uint64_t touched[] = {200}, before[] = {3}, after[] = {500};
+  const auto refused = many->fill(touched);
+  REQUIRE_FALSE(refused);
+  CHECK(has(refused.error().text(), "was cut to 5000 bytes while in use, had 259900"));
+  CHECK(has(refused.error().text(), "many/6"));
+  CHECK(many->fill(before).value().tokens == one->fill(before).value().tokens);
+  CHECK(many->fill(after).value().tokens == one->fill(after).value().tokens);
+}
+
+TEST_CASE("tokens: shards are their tokens one after the other") {
+  const Folder folder;
+  std::vector<std::uint16_t> all;
+  for (int i = 0; i < 100'000; ++i) all.push_back(static_cast<std::uint16_t>(i * 7 % 300));
+  const auto part = [&](std::size_t from, std::size_t to) {
+    return tokens({all.begin() + static_cast<std::ptrdiff_t>(from),
+                   all.begin() + static_cast<std::ptrdiff_t>(to)});
+  };
+  folder.write("one.bin", tokens(all));
+  folder.write("s/train_000001.bin", llmc(20240520, 1, 60'001) + part(0, 60'001));
+  folder.write("s/train_000002.bin", part(60'001, 60'003));
+  folder.write("s/train_000003.bin", llmc(20240520, 1, 39'997) + part(60'003, 100'000));
+  folder.write("s/README.md", "These are no tokens");
+  const auto open = [&](const std::string& name) {
+    return Dataset::open(job_for(DataKind::kTokens, folder.path() + "/" + name, 7, 300)).value();
+  };
+  const auto one = open("one.bin"), many = open("s"), matched = open("s/train_*.bin");
+  for (const auto* set : {many.get(), matched.get()}) {
+    CHECK(set->identity() == one->identity());
+    REQUIRE(set->samples() == one->samples());
+    for (const std::uint64_t i : {0u, 8570u, 8571u, 8572u, 14284u}) {
+      const std::uint64_t wanted[] = {i};
+      CHECK(set->fill(wanted).value().tokens == one->fill(wanted).value().tokens);
+      CHECK(set->fill(wanted).value().targets == one->fill(wanted).value().targets);
+    }
+  }
+  folder.write("s/train_000002.bin", tokens({5, 300}));  // the file at fault is named
+  const Job job = job_for(DataKind::kTokens, folder.path() + "/s", 7, 300);
+  CHECK(has(Dataset::open(job).error().text(),
+            "token 1 is 300; reading data " + job.data.path + "/train_000002.bin"));
 }
 
 TEST_CASE("tokens: raw and with llm.c's header are the same data") {
@@ -291,9 +382,13 @@ TEST_CASE("a micro-batch is its samples, and the seed decides which") {
 // What the identity of large data does not see.
 TEST_CASE("the content of large data sees every byte") {
   Bytes large((64u << 20) + 4096);
-  CHECK(!is_known_whole(large));
-  CHECK(is_known_whole(ByteView(large).first(64u << 20)));
-  const auto content = [&] { return content_of(large, [] { return true; }).value(); };
+  CHECK(!is_known_whole(large.size()));
+  CHECK(is_known_whole(64u << 20));
+  const ReadAt read = [&](std::uint64_t at, std::size_t count) {
+    return Result<ByteView>(ByteView(large).subspan(at, count));
+  };
+  const auto yes = [] { return true; };
+  const auto content = [&] { return content_of(large.size(), read, yes).value(); };
   const Digest identity = identity_of(large), before = content();
   const std::size_t unseen = (1u << 20) + (65u << 10);  // between the first MiB and the next piece
   large[unseen] ^= 1;
@@ -301,9 +396,9 @@ TEST_CASE("the content of large data sees every byte") {
   CHECK(content() != before);
   large[unseen] ^= 1;
   CHECK(content() == before);
-  CHECK(content_of(ByteView(large).first(large.size() - 1), [] { return true; }) != before);
+  CHECK(content_of(large.size() - 1, read, yes) != before);
   int pieces = 0;
-  CHECK(!content_of(large, [&] { return ++pieces < 3; }).has_value());
+  CHECK(!content_of(large.size(), read, [&] { return ++pieces < 3; }).has_value());
   CHECK(pieces == 3);
 }
 

@@ -177,7 +177,8 @@ def the_data(place):
         Row("three bytes", with_(written(place, "three", b"abc")), 2, "must have at least 33 bytes (context + 1), has 3"),
         Row("half a token", with_(written(place, "odd.bin", b"a" * 101), "tokens"), 2, "even number of bytes"),
         Row("cut tokens", with_(written(place, "cut.bin", struct.pack("<3i", 20240520, 1, 99) + bytes(1100)), "tokens"), 2, "header says 99 tokens at byte 8"),
-        Row("a folder of tokens", with_(folder, "tokens"), 2, "path must be a file for kind \"tokens\""),
+        Row("a folder without tokens", with_(folder, "tokens"), 2, "must have at least 33 tokens (context + 1), has 0", "shards"),
+        Row("a pattern of nothing", with_(folder + "/*.bin", "tokens"), 2, "*.bin", "no file matches"),
         Row("an empty folder", with_(folder), 2, "must have at least 33 bytes"),
     ])
     mlp = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "mlp", "digits.toml")
@@ -190,10 +191,12 @@ def the_data(place):
     with open(data, "rb") as file:
         half = written(place, "half.safetensors", file.read()[:5000])
     cut = written(place, "half.toml", text.replace(data, half))
+    whole_folder = written(place, "folder.toml", text.replace(data, place.folder))
     check([
         Row("63 inputs", ["run", narrow, "--out", out], 2, "x must be F32 of shape [n, 63]", "64 columns"),
         Row("nine classes", ["run", few, "--out", out], 2, "y must be from 0 to 8", "row"),
         Row("a cut file", ["run", cut, "--out", out], 2, "half.safetensors"),
+        Row("a folder of samples", ["run", whole_folder, "--out", out], 2, "path must be a file for kind \"classified\"", place.folder),
     ])
 
 
