@@ -52,7 +52,7 @@ struct KeysChanged {  // from now on these are let in and nobody else
   AllowList allowed;
 };
 
-// -- to whoever follows a worker or a coordinator (see `follow_atom`)
+// -- to the actors that follow a worker or a coordinator
 struct WorkerOver {  // a worker's last message
   int code = 0;
   bool fenced = false;
@@ -81,7 +81,8 @@ using tick_atom = caf::atom_constant<caf::atom("tick")>;
 using start_atom = caf::atom_constant<caf::atom("start")>;
 using stop_atom = caf::atom_constant<caf::atom("stop")>;
 using ask_checkpoint_atom = caf::atom_constant<caf::atom("askcheckp")>;
-using follow_atom = caf::atom_constant<caf::atom("follow")>;  // + the follower, as caf::actor
+// To a coordinator, with the follower as caf::actor.
+using follow_atom = caf::atom_constant<caf::atom("follow")>;
 inline constexpr tick_atom tick_atom_v{};
 inline constexpr start_atom start_atom_v{};
 inline constexpr stop_atom stop_atom_v{};

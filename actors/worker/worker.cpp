@@ -17,11 +17,12 @@ constexpr std::chrono::milliseconds kTurnedAway{1000};
 class Worker : public caf::event_based_actor {
  public:
   Worker(caf::actor_config& config, WorkerOptions options,
-         std::shared_ptr<collectives::Listener> listener, caf::actor loader)
+         std::shared_ptr<collectives::Listener> listener, caf::actor loader, caf::actor follower)
       : event_based_actor(config),
         options_(std::move(options)),
         listener_(std::move(listener)),
         loader_(std::move(loader)),
+        follower_(std::move(follower)),
         log_(options_.log, {{"worker", options_.key.name}}) {}
 
   caf::behavior make_behavior() override {
@@ -72,7 +73,6 @@ class Worker : public caf::event_based_actor {
           drive([&](Engine& engine) { engine.on_loaded(loaded); });
         },
         [this](const Notice& notice) { drive([&](Engine& engine) { engine.on_notice(notice); }); },
-        [this](follow_atom, const caf::actor& follower) { followers_.push_back(follower); },
     };
   }
 
@@ -200,7 +200,7 @@ class Worker : public caf::event_based_actor {
       over.loss = exit.end->loss;
       take_model(exit, over);
     }
-    for (const auto& follower : followers_) this->send(follower, over);
+    this->send(follower_, over);
     shut_down(caf::exit_reason::normal);
   }
 
@@ -247,7 +247,7 @@ class Worker : public caf::event_based_actor {
   std::shared_ptr<Engine> engine_;
   caf::actor trainer_;
   caf::actor archive_;  // null: nothing was to be written or loaded yet
-  std::vector<caf::actor> followers_;
+  caf::actor follower_;
   std::optional<elastic::worker_command::Exit> over_;
   const std::shared_ptr<std::atomic<bool>> over_flag_ = std::make_shared<std::atomic<bool>>(false);
   std::optional<std::chrono::steady_clock::time_point> refused_since_;
@@ -256,14 +256,14 @@ class Worker : public caf::event_based_actor {
 }  // namespace
 
 Result<caf::actor> spawn_worker(caf::actor_system& system, WorkerOptions options,
-                                caf::actor loader) {
+                                caf::actor loader, caf::actor follower) {
   collectives::ListenerOptions listen;
   listen.host = options.host;
   listen.port = options.port;
   STARLING_TRY(listener, collectives::Listener::open(listen));
   auto worker = system.spawn<Worker, caf::detached>(
       std::move(options), std::shared_ptr<collectives::Listener>(std::move(listener)),
-      std::move(loader));
+      std::move(loader), std::move(follower));
   caf::anon_send(worker, start_atom_v);
   return worker;
 }

@@ -58,12 +58,12 @@ struct WorkerOptions {
 };
 
 // Opens the bulk listener and the gateway, spawns worker and trainer. The worker joins, trains, and
-// ends by itself; it understands
-//   follow_atom, caf::actor   that actor gets WorkerOver
+// ends by itself; `follower` gets WorkerOver then, whatever ended it but an exit message. The
+// worker understands
 //   Notice                    announced leave, or a hint
 //   exit messages             ends at once
 // Errors: kBadInput  an address or key cannot be used.
 Result<caf::actor> spawn_worker(caf::actor_system& system, WorkerOptions options,
-                                caf::actor loader);
+                                caf::actor loader, caf::actor follower);
 
 }  // namespace starling::actors

@@ -77,8 +77,8 @@ int main() {
     options.self.nonce = i + 1;
     options.key = *ring.find("worker-" + std::to_string(i));
     options.coordinators = {coordinator.value().server};
-    auto worker = actors::spawn_worker(system, options, loader);
-    self->send(worker.value(), actors::follow_atom_v, caf::actor(self));
+    auto worker = actors::spawn_worker(system, options, loader, caf::actor(self));
+    if (!worker) return std::cerr << worker.error().text() << "\n", 2;
   }
   int code = 0;
   for (int workers = 2; workers > 0;)

@@ -67,8 +67,9 @@ int wait_for_end(caf::scoped_actor& self, const caf::actor& worker, const Life& 
   bool done = false;
   while (!done) {
     self->receive([&](const actors::WorkerOver& end) { over = end, done = true; },
-                  [&](const caf::down_msg&) {  // before it knew us; it has logged why
-                    over.code = 2;
+                  [&](const caf::down_msg&) {  // it has said WorkerOver before, so never
+                    over.code = 5;
+                    over.reason = "the worker's actor ended without a word";
                     done = true;
                   },
                   caf::after(kPoll) >> [] {});
@@ -247,11 +248,11 @@ int work(const Life& life, actors::SharedLife& shared) {
   int status = 0;
   actors::WorkerOver over;
   {
-    auto worker = actors::spawn_worker(system, std::move(options), loader);
     caf::scoped_actor self(system);
+    auto worker = actors::spawn_worker(system, std::move(options), loader,
+                                       caf::actor_cast<caf::actor>(self));
     if (worker) {
       self->monitor(worker.value());
-      self->send(worker.value(), actors::follow_atom_v, caf::actor_cast<caf::actor>(self));
       if (watch.value())
         watch.value()->start([to = worker.value()](const Notice& n) { caf::anon_send(to, n); });
       status = wait_for_end(self, worker.value(), life, latest, job.steps, over);
