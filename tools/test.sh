@@ -56,7 +56,7 @@ suite() {  # PRESET CTEST-ARGUMENTS...: a failed suite does not keep the next fr
 }
 
 if $ordinary || $long; then build release; fi
-# Tests with real processes and deadlines run one at a time: they measure times and take all cores.
+# The long tests run one at a time: some measure what a machine of their own gives.
 if $ordinary; then suite release -j "$jobs" -LE long; fi
 if $long; then suite release -L long; fi
 for sanitizer in asan tsan; do

@@ -242,12 +242,12 @@ class Worker : public caf::event_based_actor {
   const WorkerOptions options_;
   const std::shared_ptr<collectives::Listener> listener_;
   const caf::actor loader_;
+  const caf::actor follower_;
   const Log log_;
   std::unique_ptr<Gateway> gateway_;
   std::shared_ptr<Engine> engine_;
   caf::actor trainer_;
   caf::actor archive_;  // null: nothing was to be written or loaded yet
-  caf::actor follower_;
   std::optional<elastic::worker_command::Exit> over_;
   const std::shared_ptr<std::atomic<bool>> over_flag_ = std::make_shared<std::atomic<bool>>(false);
   std::optional<std::chrono::steady_clock::time_point> refused_since_;

@@ -32,8 +32,8 @@ def address_of(run):
 
 def large_greetings_take_no_memory(place):
     job = place.job(steps=40)
-    run = place.run(job, "--workers", 2)
-    run.wait_for_step(3)
+    run = place.run(job, "--workers", 3, "--start", 2)  # it waits for the third
+    wait_until(lambda: len(run.workers()) == 2, "the run is up")
     before = most = resident(run.process.pid)
     strangers = []
     for _ in range(20):
@@ -56,6 +56,7 @@ def large_greetings_take_no_memory(place):
         most = max(most, resident(run.process.pid))
     require(not strangers, f"{len(strangers)} strangers are still heard after 30 s")
     require(most - before < 60 * MIB, f"memory grew from {before / MIB:.0f} to {most / MIB:.0f} MiB")
+    run.join("--no-save")
     run.end(seconds=300)
     require(run.digest() == place.quiet(job).digest(), "another digest than undisturbed")
 
