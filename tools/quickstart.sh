@@ -99,7 +99,7 @@ disturb() {  # LINE DIR: kills one worker at step kill_at, adds two at step join
     line=$(events start "$2" | head -n 1)
     echo "  ## two workers join $(text_of address "$line")"
     for _ in 1 2; do
-      "$starling" worker --no-save --join "$(text_of address "$line")" --keys "$(text_of keys "$line")" \
+      "$starling" worker --save none --join "$(text_of address "$line")" --keys "$(text_of keys "$line")" \
         >>"$2/joiners.log" 2>&1 &
       joiner_pids+=($!)
     done

@@ -63,7 +63,7 @@ struct WorkerOptions {
 //   Notice                    announced leave, or a hint
 //   exit messages             ends at once
 // Errors: kBadInput  an address or key cannot be used.
-Result<caf::actor> spawn_worker(caf::actor_system& system, WorkerOptions options,
-                                caf::actor loader, caf::actor follower);
+Result<caf::actor> spawn_worker(caf::actor_system& system, WorkerOptions options, caf::actor loader,
+                                caf::actor follower);
 
 }  // namespace starling::actors

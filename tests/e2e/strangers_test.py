@@ -56,7 +56,7 @@ def large_greetings_take_no_memory(place):
         most = max(most, resident(run.process.pid))
     require(not strangers, f"{len(strangers)} strangers are still heard after 30 s")
     require(most - before < 60 * MIB, f"memory grew from {before / MIB:.0f} to {most / MIB:.0f} MiB")
-    run.join("--no-save")
+    run.join()
     run.end(seconds=300)
     require(run.digest() == place.quiet(job).digest(), "another digest than undisturbed")
 

@@ -249,8 +249,8 @@ int work(const Life& life, actors::SharedLife& shared) {
   actors::WorkerOver over;
   {
     caf::scoped_actor self(system);
-    auto worker = actors::spawn_worker(system, std::move(options), loader,
-                                       caf::actor_cast<caf::actor>(self));
+    auto worker =
+        actors::spawn_worker(system, std::move(options), loader, caf::actor_cast<caf::actor>(self));
     if (worker) {
       self->monitor(worker.value());
       if (watch.value())
