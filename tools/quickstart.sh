@@ -6,16 +6,18 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: tools/quickstart.sh [--keep] [--help]
+Usage: tools/quickstart.sh [--built] [--keep] [--help]
 
 Installs what the build needs, builds build/release and trains twice (a few minutes in all on two cores).
+  --built  install and build nothing: build/release is there
   --keep   do not remove the two output folders (events, logs) at the end
 TEXT
 }
 
-keep=false
+keep=false built=false
 for argument in "$@"; do
   case "$argument" in
+    --built) built=true ;;
     --keep) keep=true ;;
     -h | --help) usage; exit 0 ;;
     *) echo "quickstart.sh: unknown argument '$argument'; --help lists them" >&2; exit 2 ;;
@@ -24,7 +26,7 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly job=examples/gpt/tiny.toml workers=4 steps=60
-readonly kill_at=15 join_at=20 run_seconds_max=200
+readonly kill_at=15 join_at=20 run_seconds_max=900
 starling=$PWD/build/release/starling
 
 # ---- Cleaning up: however this script ends, nothing of it stays ------------------------------------------
@@ -126,12 +128,14 @@ train() {  # DIR quiet|disturbed: sets nothing but what lies in DIR
 
 # ---- The whole story -------------------------------------------------------------------------------------
 SECONDS=0
-tools/setup.sh
-echo "== building build/release =="
-cmake --preset release >"$scratch/configure.log" 2>&1 || { cat "$scratch/configure.log" >&2; exit 2; }
-cmake --build --preset release -j "$(nproc)" --target starling >"$scratch/build.log" 2>&1 ||
-  { tail -n 40 "$scratch/build.log" >&2; exit 2; }
-echo "built in $SECONDS s: $("$starling" version | head -n 1)"
+if ! $built; then
+  tools/setup.sh
+  echo "== building build/release =="
+  cmake --preset release >"$scratch/configure.log" 2>&1 || { cat "$scratch/configure.log" >&2; exit 2; }
+  cmake --build --preset release -j "$(nproc)" --target starling >"$scratch/build.log" 2>&1 ||
+    { tail -n 40 "$scratch/build.log" >&2; exit 2; }
+  echo "built in $SECONDS s: $("$starling" version | head -n 1)"
+fi
 
 echo "== undisturbed: $workers workers, $steps steps =="
 train "$scratch/quiet" quiet
