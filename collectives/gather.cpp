@@ -84,9 +84,8 @@ Result<> Gather::on_frame(Rank from, const Frame& frame) {
     first_seen_ = true;
     options_.version = header.version;
     options_.record.assign(record.begin(), record.end());
-    STARLING_TRY(source_.on_first(header.version, record));
   }
-  STARLING_TRY(source_.set_params(run, reader.get_bytes(reader.remaining())));
+  STARLING_TRY(source_.set_params(options_.version, run, reader.get_bytes(reader.remaining())));
   for (SegmentId s = run.first; s < run.first + run.count; ++s) arrived_[s] = true;
   segments_missing_ -= run.count;
   return ok();

@@ -18,10 +18,7 @@ class GatherSource {
   // What to send for segments that this rank owns, already at the gather's version.
   virtual Bytes params(SegmentRange segments) = 0;
   // What came for segments that others own. The bytes come from another process: check them.
-  virtual Result<> set_params(SegmentRange segments, ByteView bytes) = 0;
-  // Once, before the first set_params: which version and record this gather is of. A joiner has
-  // entered the epoch with it.
-  virtual Result<> on_first(Version version, ByteView record) = 0;
+  virtual Result<> set_params(Version version, SegmentRange segments, ByteView bytes) = 0;
 };
 
 struct GatherOptions {
@@ -46,12 +43,14 @@ class Gather {
   static bool takes(FrameKind kind) { return kind == FrameKind::kGather; }
   // Errors; after one the gather is spent:
   //   kCorrupt  malformed, not from the owner, twice, another version or another record; names the
-  //             peer. Also what set_params and on_first return.
+  //             peer. Also what set_params returns.
   Result<> on_frame(Rank from, const Frame& frame);
 
   // The own segments were sent and all others arrived.
   bool done() const { return buckets_missing_ == 0 && segments_missing_ == 0; }
   Version version() const { return options_.version; }
+  // A joiner's: empty until the first frame.
+  ByteView record() const { return options_.record; }
 
  private:
   Error malformed(Rank from, const char* what) const;

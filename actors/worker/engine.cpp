@@ -9,13 +9,11 @@
 #include "actors/sabotage.h"
 #include "actors/scheduling.h"
 #include "core/base/check.h"
-#include "core/wire/step_codec.h"
 
 namespace starling::actors {
 
 using namespace elastic::worker_command;
 namespace event = elastic::worker_event;
-using collectives::Arrival;
 
 namespace {
 
@@ -119,7 +117,7 @@ void Engine::on_mesh(MeshEvent e) {
       pause_.mark(PauseClock::kConnected);
       return handle(event::Connected{e.epoch});
     case MeshEvent::Kind::kFrame:
-      return on_frame(*it->second, e.peer, std::move(e.frame));
+      return take(*it->second, it->second->frames->on_frame(e.peer, std::move(e.frame)));
     case MeshEvent::Kind::kBroken:
       return give_up(*it->second, e.peer, e.why);
     case MeshEvent::Kind::kDrained:
@@ -268,16 +266,6 @@ void Engine::execute(const Connect& c) {
     return execute(Exit{2, false, std::move(why), std::nullopt});
   if (c.plan->kind == PlanKind::kForced) pause_.mark(PauseClock::kPlanned);
   auto io = std::make_unique<EpochIo>();
-  io->plan = c.plan;
-  io->self = c.self;
-  io->joiner = c.joiner;
-  const Rank world = static_cast<Rank>(c.plan->members.size());
-  if (c.version != kNoVersion || c.joiner) io->session.emplace(world, c.version);
-  if (c.joiner) {
-    collectives::GatherOptions gather{c.self, world, kNoVersion, {}};
-    io->gather.emplace(layout_, io->plan_holders(), gather,
-                       static_cast<collectives::GatherSource&>(*this));
-  }
   collectives::MeshOptions mesh;
   mesh.job = options_.job_id;
   mesh.epoch = c.plan->id;
@@ -299,8 +287,12 @@ void Engine::execute(const Connect& c) {
   };
   events.on_drained = [post, epoch] { post({epoch, Kind::kDrained, 0, {}, {}}); };
   io->mesh = std::make_unique<collectives::Mesh>(std::move(mesh), std::move(events), listener_);
+  io->frames.emplace(
+      collectives::EpochOptions{
+          .plan = c.plan, .self = c.self, .joiner = c.joiner, .version = c.version},
+      layout_, static_cast<collectives::GatherSource&>(*this), *io->mesh);
   prepare_memory(*c.plan, c.self);
-  log_.info("connecting", {{"epoch", to_string(epoch)}, {"rank", c.self}, {"world", world}});
+  log_.info("connecting", {{"epoch", to_string(epoch)}, {"rank", c.self}, {"world", members}});
   collectives::Mesh& started = *io->mesh;
   epochs_[epoch] = std::move(io);
   started.start();
@@ -356,115 +348,60 @@ void Engine::execute(const elastic::worker_command::Leave& c) {
 }
 
 void Engine::give_up(EpochIo& io, Rank peer, const std::string& why) {
-  const EpochId epoch = io.plan->id;
+  const EpochId epoch = io.frames->plan().id;
   log_.info("epoch broken", {{"epoch", to_string(epoch)}, {"peer", peer}, {"cause", why}});
   handle(event::Broken{epoch, peer});
 }
 
 void Engine::execute(const SayReady& c) {
   const auto it = epochs_.find(c.epoch);
-  if (it != epochs_.end()) send_all(*it->second, FrameKind::kRecord, 0, {});
+  if (it != epochs_.end()) it->second->frames->send_ready();
 }
 
 void Engine::execute(const SetVersion& c) {
   EpochIo& io = *epochs_.at(c.epoch);
-  if (!io.session) {
-    io.session.emplace(static_cast<Rank>(io.plan->members.size()), c.version);
-    for (Arrival& arrival : std::exchange(io.held, {}))
-      on_frame(io, arrival.from, std::move(arrival.frame));
-    return;
-  }
-  auto arrivals = io.session->set_version(c.version);
-  if (!arrivals) return give_up(io, 0, arrivals.error().text());
-  deliver(io, std::move(arrivals).value());
+  take(io, io.frames->set_version(c.version));
 }
 
 // ---- Frames -----------------------------------------------------------------------------------
 
-void Engine::on_frame(EpochIo& io, Rank from, Frame frame) {
-  if (io.closed) return;
-  if (frame.header.kind == FrameKind::kRecord) return handle(event::PeerReady{io.plan->id, from});
-  if (!io.session) {
-    io.held.push_back({from, std::move(frame)});
-    return;
-  }
-  auto arrivals = io.session->on_frame(from, std::move(frame));
-  if (!arrivals) return give_up(io, from, arrivals.error().text());
-  deliver(io, std::move(arrivals).value());
-}
-
-void Engine::deliver(EpochIo& io, std::vector<Arrival> arrivals) {
-  for (const Arrival& arrival : arrivals) {
-    if (io.closed) return;  // R1
-    if (auto taken = deliver_one(io, arrival); !taken)
-      return give_up(io, arrival.from, taken.error().text());
+void Engine::take(EpochIo& io, collectives::EpochEvents events) {
+  for (auto& e : events) {
+    if (io.closed) return;
+    std::visit([&](auto& one) { take(io, one); }, e);
   }
 }
 
-Result<> Engine::deliver_one(EpochIo& io, const Arrival& arrival) {
-  const Frame& frame = arrival.frame;
-  const FrameKind kind = frame.header.kind;
-  const EpochId& epoch = io.plan->id;
-  if (collectives::Reduce::takes(kind)) {
-    // A peer to which we send no parameters needs nothing of ours to go on to the next step: its
-    // contribution may be there while the last step's reduction still is.
-    if (!io.reduce || io.reduce->version() != frame.header.version) {
-      io.waiting.push_back(arrival);
-      return ok();
-    }
-    STARLING_TRY(io.reduce->on_frame(arrival.from, frame, *io.mesh));
-    reduced_if_done(io);
-  } else if (kind == FrameKind::kGather) {
-    // A joiner's gather has no version until its first frame, which may come after StartGather.
-    const bool other = io.gather && io.gather->version() != kNoVersion &&
-                       io.gather->version() != frame.header.version;
-    if (!io.gather || other) {
-      io.waiting.push_back(arrival);
-      return ok();
-    }
-    gathering_ = &io;
-    STARLING_TRY(io.gather->on_frame(arrival.from, frame));
-    gathered_if_done(io);
-  } else if (kind == FrameKind::kMove) {
-    return on_move(io, arrival.from, frame);
-  } else if (kind == FrameKind::kLedger) {
-    STARLING_TRY(rows, decode_ledger(*frame.payload));
-    handle(event::LedgerArrived{epoch, arrival.from, frame.header.version, std::move(rows)});
-  } else if (kind == FrameKind::kVote) {
-    STARLING_TRY(vote, decode_vote(*frame.payload));
-    if (vote.version != frame.header.version) return Error(Code::kCorrupt, "vote of another step");
-    handle(event::VoteArrived{epoch, arrival.from, std::move(vote)});
-  } else {
-    return Error(Code::kCorrupt, "a frame of unknown kind");
-  }
-  return ok();
+void Engine::take(EpochIo& io, collectives::epoch_event::GatherBegun& e) {
+  handle(event::GatherBegun{io.frames->plan().id, e.version, e.record});
 }
 
-void Engine::release_waiting(EpochIo& io, bool (*wanted)(FrameKind)) {
-  std::vector<Arrival> now, later;
-  for (Arrival& arrival : std::exchange(io.waiting, {}))
-    (wanted(arrival.frame.header.kind) ? now : later).push_back(std::move(arrival));
-  io.waiting = std::move(later);
-  deliver(io, std::move(now));
+void Engine::take(EpochIo& io, collectives::epoch_event::LedgerArrived& e) {
+  handle(event::LedgerArrived{io.frames->plan().id, e.from, e.version, std::move(e.rows)});
 }
 
-void Engine::send_all(EpochIo& io, FrameKind kind, Version version, Bytes payload) {
-  FrameHeader header;
-  header.kind = kind;
-  header.version = version;
-  const auto to = collectives::others(io.self, static_cast<Rank>(io.plan->members.size()));
-  io.mesh->send_all(to, header, collectives::Payload(share(std::move(payload))));
+void Engine::take(EpochIo& io, collectives::epoch_event::VoteArrived& e) {
+  handle(event::VoteArrived{io.frames->plan().id, e.from, std::move(e.vote)});
+}
+
+void Engine::take(EpochIo& io, const collectives::epoch_event::PeerReady& e) {
+  handle(event::PeerReady{io.frames->plan().id, e.from});
+}
+
+void Engine::take(EpochIo& io, const collectives::epoch_event::Wrong& e) {
+  give_up(io, e.peer, e.error.text());
 }
 
 // It goes with the first sums: StartReduce follows.
 void Engine::execute(const SendLedger& c) {
-  epochs_.at(c.epoch)->mesh->hold();
-  send_all(*epochs_.at(c.epoch), FrameKind::kLedger, c.version, encode_ledger(c.rows));
+  EpochIo& io = *epochs_.at(c.epoch);
+  io.mesh->hold();
+  io.frames->send_ledger(c.version, c.rows);
 }
 
 void Engine::execute(const SendVote& c) {
   at(WorkPhase::kVote);
-  send_all(*epochs_.at(c.epoch), FrameKind::kVote, c.vote.version, encode_vote(c.vote));
+  epochs_.at(c.epoch)->frames->send_vote(c.vote);
 }
 
 }  // namespace starling::actors

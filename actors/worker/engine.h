@@ -152,16 +152,18 @@ class Engine : private collectives::GatherSource {
   void execute(const elastic::worker_command::WriteCheckpoint& c);
   void execute(const elastic::worker_command::Exit& c);
 
-  void on_frame(EpochIo& io, Rank from, Frame frame);
-  void deliver(EpochIo& io, std::vector<collectives::Arrival> arrivals);
-  Result<> deliver_one(EpochIo& io, const collectives::Arrival& arrival);
-  Result<> on_move(EpochIo& io, Rank from, const Frame& frame);
-  void release_waiting(EpochIo& io, bool (*wanted)(FrameKind));
-  void reduced_if_done(EpochIo& io);
-  void gathered_if_done(EpochIo& io);
+  // Until one of them has closed the epoch (R1).
+  void take(EpochIo& io, collectives::EpochEvents events);
+  void take(EpochIo& io, const collectives::epoch_event::Reduced& e);
+  void take(EpochIo& io, collectives::epoch_event::GatherBegun& e);
+  void take(EpochIo& io, const collectives::epoch_event::Gathered& e);
+  void take(EpochIo& io, const collectives::epoch_event::MoveArrived& e);
+  void take(EpochIo& io, collectives::epoch_event::LedgerArrived& e);
+  void take(EpochIo& io, collectives::epoch_event::VoteArrived& e);
+  void take(EpochIo& io, const collectives::epoch_event::PeerReady& e);
+  void take(EpochIo& io, const collectives::epoch_event::Wrong& e);
   void give_up(EpochIo& io, Rank peer, const std::string& why);
   void close(const EpochId& epoch);
-  void send_all(EpochIo& io, FrameKind kind, Version version, Bytes payload);
   void at(WorkPhase phase);
   // What this worker holds is not what it was given: its life ends, with a line that says so.
   void end_damaged(const char* what, SegmentId segment);
@@ -174,8 +176,7 @@ class Engine : private collectives::GatherSource {
 
   // GatherSource
   Bytes params(SegmentRange segments) override;
-  Result<> set_params(SegmentRange segments, ByteView bytes) override;
-  Result<> on_first(Version version, ByteView record) override;
+  Result<> set_params(Version version, SegmentRange segments, ByteView bytes) override;
 
   const EngineOptions options_;
   const Layout& layout_;
@@ -193,7 +194,6 @@ class Engine : private collectives::GatherSource {
   kernels::Totals totals_;
   std::map<EpochId, std::unique_ptr<EpochIo>> epochs_;
   std::vector<std::unique_ptr<EpochIo>> closed_;  // until the next tick
-  EpochIo* gathering_ = nullptr;                  // whose frame is being handed to its gather
   // A copy of the owned state, one at most: being filled, written or waiting for the next
   // checkpoint.
   std::shared_ptr<SegmentStates> staged_;

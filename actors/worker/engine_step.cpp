@@ -16,10 +16,7 @@ namespace event = elastic::worker_event;
 // ---- Reduce -----------------------------------------------------------------------------------
 
 void Engine::execute(const OpenStep& c) {
-  EpochIo& io = *epochs_.at(c.epoch);
-  io.holders = c.holders;
-  io.reduce.reset();
-  io.reduced = false;
+  epochs_.at(c.epoch)->frames->open_step(c.holders);
 }
 
 void Engine::execute(const StartReduce& c) {
@@ -46,38 +43,29 @@ void Engine::execute(const StartReduce& c) {
   sums.total_lanes = totals_.lanes();
   sums.received = &io.side_received;
   const Job& job = options_.setup->job;
-  collectives::ReduceOptions options;
-  options.self = io.self;
-  options.world = static_cast<Rank>(io.plan->members.size());
-  options.version = c.version;
-  options.complete = complete_lanes(job.seed, c.version, job.micro_batches);
-  io.reduce.emplace(sums, io.holders, options);
   io.mesh->hold();
-  for (std::uint32_t b = 0; b < layout_.buckets(); ++b) {
-    if (auto sent = io.reduce->contribute(b, *io.mesh); !sent)
-      return give_up(io, io.self, sent.error().text());
+  take(io, io.frames->begin_reduce(c.version, sums,
+                                   complete_lanes(job.seed, c.version, job.micro_batches)));
+  for (std::uint32_t b = 0; b < layout_.buckets() && !io.closed; ++b) {
+    take(io, io.frames->contribute(b));
     breathe();
   }
-  io.mesh->flush();
-  reduced_if_done(io);
-  release_waiting(io, [](FrameKind kind) { return collectives::Reduce::takes(kind); });
+  if (!io.closed) io.mesh->flush();
 }
 
-void Engine::reduced_if_done(EpochIo& io) {
-  if (io.reduced || !io.reduce->done()) return;
-  io.reduced = true;
+void Engine::take(EpochIo& io, const collectives::epoch_event::Reduced& e) {
   for (const SideEntry& entry : io.side_received)
     if (auto added = totals_.add_side(entry); !added)
-      return give_up(io, io.self, added.error().text());
+      return give_up(io, io.frames->self(), added.error().text());
   clock_.mark(StepMark::kReduced);
-  sabotage::double_totals(totals_, io.session->version(), name());
+  sabotage::double_totals(totals_, e.version, name());
   for (SegmentId s = 0; s < layout_.segments(); ++s) {
     if (state_.holds(s)) totals_.seal(s);
     breathe();
   }
   clock_.mark(StepMark::kSealed);
   pause_.mark(PauseClock::kReduced);
-  handle(event::Reduced{io.plan->id, io.session->version()});
+  handle(event::Reduced{io.frames->plan().id, e.version});
 }
 
 // ---- Gather and moves -------------------------------------------------------------------------
@@ -88,30 +76,16 @@ void Engine::execute(const StartGather& c) {
   clock_.mark(StepMark::kTold);
   keep_parameters_ = c.keep;
   for (SegmentId s = 0; s < layout_.segments() && !c.keep; ++s) {
-    if ((*c.holders)[s].front() != io.self) continue;
+    if ((*c.holders)[s].front() != io.frames->self()) continue;
     state_.publish(std::span(&s, 1));
     breathe();
   }
-  const bool has_begun = io.joiner && io.gather;  // a joiner's first frame was there before this
-  if (!has_begun) {
-    io.gathered = false;
-    const auto world = static_cast<Rank>(io.plan->members.size());
-    io.gather.emplace(
-        layout_, c.holders,
-        collectives::GatherOptions{io.self, world, c.version, encode_record(c.record)},
-        static_cast<collectives::GatherSource&>(*this));
-  }
-  io.joiner = false;
-  io.gather->start(*io.mesh);
-  gathered_if_done(io);
-  release_waiting(io, [](FrameKind kind) { return collectives::Gather::takes(kind); });
+  take(io, io.frames->gather(c.version, c.holders, c.record));
 }
 
-void Engine::gathered_if_done(EpochIo& io) {
-  if (io.gathered || !io.gather->done()) return;
-  io.gathered = true;
+void Engine::take(EpochIo& io, const collectives::epoch_event::Gathered& e) {
   clock_.end(io.mesh->sent_bytes());
-  handle(event::Gathered{io.plan->id, io.gather->version()});
+  handle(event::Gathered{io.frames->plan().id, e.version});
 }
 
 Bytes Engine::params(SegmentRange segments) {
@@ -119,49 +93,25 @@ Bytes Engine::params(SegmentRange segments) {
   return state_.params_bytes(std::span<const SegmentRange>(&segments, 1));
 }
 
-Result<> Engine::set_params(SegmentRange, ByteView bytes) {
+Result<> Engine::set_params(Version version, SegmentRange, ByteView bytes) {
   if (keep_parameters_) return ok();
-  if (sabotage::keeps_stale_parameters(gathering_->gather->version(), name())) return ok();
+  if (sabotage::keeps_stale_parameters(version, name())) return ok();
   STARLING_TRY(ranges, state_.set_params(bytes));
   (void)ranges;
   return ok();
 }
 
-Result<> Engine::on_first(Version version, ByteView record) {
-  STARLING_TRY(decoded, decode_record(record));
-  handle(event::GatherBegun{gathering_->plan->id, version, decoded});
-  return ok();
-}
-
 void Engine::execute(const SendMove& c) {
-  EpochIo& io = *epochs_.at(c.epoch);
-  ByteWriter prefix;
-  prefix.put_sized(encode_record(c.record));
-  collectives::Payload payload(share(std::move(prefix).take()));
-  payload.append(share(state_.state_bytes(c.segments)));
-  FrameHeader header;
-  header.kind = FrameKind::kMove;
-  header.version = c.version;
-  header.first = c.segments.first;
-  header.count = c.segments.count;
-  io.mesh->send(c.target, header, payload);
+  epochs_.at(c.epoch)->frames->send_move(c.target, c.version, c.record, c.segments,
+                                         share(state_.state_bytes(c.segments)));
 }
 
-Result<> Engine::on_move(EpochIo& io, Rank from, const Frame& frame) {
-  const SegmentRange segments{frame.header.first, frame.header.count};
-  const bool planned =
-      std::any_of(io.plan->moves.begin(), io.plan->moves.end(), [&](const Move& move) {
-        return move.source == from && move.target == io.self && move.segments == segments;
-      });
-  if (!planned) return Error(Code::kCorrupt, "a move that the plan does not have");
-  ByteReader in(*frame.payload);
-  STARLING_TRY(record, decode_record(in.get_sized()));
-  (void)record;
-  for (SegmentId s = segments.first; s < segments.first + segments.count; ++s) state_.hold(s);
-  STARLING_TRY(taken, state_.set_state(in.get_bytes(in.remaining()), frame.header.version));
-  if (!(taken == segments)) return Error(Code::kCorrupt, "a move of other segments");
-  handle(event::MovedIn{io.plan->id, frame.header.version, segments});
-  return ok();
+void Engine::take(EpochIo& io, const collectives::epoch_event::MoveArrived& e) {
+  for (SegmentId s = e.segments.first; s < e.segments.first + e.segments.count; ++s) state_.hold(s);
+  const auto taken = state_.set_state(e.states, e.version);
+  if (!taken) return give_up(io, e.from, taken.error().text());
+  if (!(taken.value() == e.segments)) return give_up(io, e.from, "a move of other segments");
+  handle(event::MovedIn{io.frames->plan().id, e.version, e.segments});
 }
 
 }  // namespace starling::actors

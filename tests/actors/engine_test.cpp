@@ -69,8 +69,7 @@ class PeerState : public collectives::GatherSource {
   Bytes params(SegmentRange segments) override {
     return state.params_bytes(std::span<const SegmentRange>(&segments, 1));
   }
-  Result<> set_params(SegmentRange, ByteView) override { return ok(); }
-  Result<> on_first(Version, ByteView) override { return ok(); }
+  Result<> set_params(Version, SegmentRange, ByteView) override { return ok(); }
 
   StepRecord record{.version = 0, .norm = 1, .skipped = true};
   kernels::State state;

@@ -18,21 +18,12 @@ struct Source : GatherSource {
   Bytes params(SegmentRange segments) override {
     return {values.begin() + segments.first, values.begin() + segments.first + segments.count};
   }
-  Result<> set_params(SegmentRange segments, ByteView bytes) override {
+  Result<> set_params(Version, SegmentRange segments, ByteView bytes) override {
     if (bytes.size() != segments.count) return Error(Code::kCorrupt, "wrong size");
     std::copy(bytes.begin(), bytes.end(), values.begin() + segments.first);
     return ok();
   }
-  Result<> on_first(Version version, ByteView record) override {
-    ++firsts;
-    told = version;
-    told_record.assign(record.begin(), record.end());
-    return ok();
-  }
   Bytes values;
-  int firsts = 0;
-  Version told = kNoVersion;
-  Bytes told_record;
 };
 
 struct Group {
@@ -90,9 +81,8 @@ TEST_CASE("gather: a joiner learns version and record from the first frame") {
   CHECK(group.ranks[2]->version() == kNoVersion);
   REQUIRE(group.run().has_value());
   CHECK(group.ranks[2]->version() == 9);
-  CHECK(group.sources[2].firsts == 1);
-  CHECK(group.sources[2].told == 9);
-  CHECK(group.sources[2].told_record == Bytes{4, 5, 6});
+  const ByteView record = group.ranks[2]->record();
+  CHECK(Bytes(record.begin(), record.end()) == Bytes{4, 5, 6});
 }
 
 TEST_CASE("gather: a malformed frame is refused and its sender named") {

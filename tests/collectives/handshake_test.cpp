@@ -19,7 +19,7 @@ namespace {
 
 using Told = Node::Told;
 
-EpochSecret secret_of(const Epoch& epoch, Rank self) {
+EpochSecret secret_of(const MeshGroup& epoch, Rank self) {
   EpochSecret secret;
   secret.job = epoch.options.job;
   secret.epoch = epoch.options.epoch;
@@ -74,7 +74,7 @@ class Raw {
 };
 
 TEST_CASE("handshake: both MACs need the key and cover roles, nonces and names") {
-  const Epoch epoch(3);
+  const MeshGroup epoch(3);
   const EpochSecret dialler = secret_of(epoch, 0), acceptor = secret_of(epoch, 2);
   const Hello hello = make_hello(dialler, 2);
   CHECK(hello_fits(acceptor, hello));
@@ -120,7 +120,7 @@ TEST_CASE("handshake: both MACs need the key and cover roles, nonces and names")
 
 TEST_CASE("handshake: both ends have the same keys, one for each way, and nobody else has") {
   for (const SealRule rule : {SealRule::kOn, SealRule::kAuto}) {
-    Epoch epoch(3);
+    MeshGroup epoch(3);
     epoch.options.seal = rule;
     const EpochSecret dialler = secret_of(epoch, 0), acceptor = secret_of(epoch, 2);
     const Hello hello = make_hello(dialler, 2);
@@ -152,7 +152,7 @@ TEST_CASE("handshake: between machines frames are encrypted, on one machine they
 
 // Whoever speaks another version is told so at once, and tells it.
 TEST_CASE("listener: another version of the protocol is answered with this one's") {
-  Epoch epoch(2);
+  MeshGroup epoch(2);
   Raw raw(epoch.listeners[1]->port());
   Hello hello = make_hello(secret_of(epoch, 0), 1);
   hello.prefix.version = 77;
@@ -167,7 +167,7 @@ TEST_CASE("listener: another version of the protocol is answered with this one's
 }
 
 TEST_CASE("mesh: a peer of another version is named at once, with both versions") {
-  Epoch epoch(2);
+  MeshGroup epoch(2);
   epoch.options.connect_timeout = std::chrono::hours(1);
   epoch.options.local_sockets = false;
   auto bound = listen_tcp("127.0.0.1", 0);
@@ -188,7 +188,7 @@ TEST_CASE("mesh: a peer of another version is named at once, with both versions"
 // P8: whoever does not know the key ends in the handshake, whatever it sends, and the epoch that
 // runs does not notice.
 TEST_CASE("listener: P8, nobody without the epoch's key gets in") {
-  Epoch epoch(2);
+  MeshGroup epoch(2);
   epoch.connect();
   Listener& listener = *epoch.listeners[1];
 
@@ -241,7 +241,7 @@ TEST_CASE("listener: who is slow, silent or waits for an unknown epoch is closed
   Raw silent(listener->port()), slow(listener->port()), unknown(listener->port());
   // On a busy machine the time may be over before these are sent; closed in time all the same.
   slow.try_write(std::uint8_t{1});
-  unknown.try_write(make_hello(secret_of(Epoch(2), 0), 1));
+  unknown.try_write(make_hello(secret_of(MeshGroup(2), 0), 1));
   CHECK(silent.closed());
   CHECK(slow.closed());
   CHECK(unknown.closed());
@@ -306,7 +306,7 @@ TEST_CASE("listener: an address that cannot be bound is bad input") {
 // The name is not proof of anything: if a stranger sits under it, the handshake fails there and TCP
 // is next.
 TEST_CASE("mesh: a stranger under a peer's local name does not keep it from standing") {
-  Epoch epoch(2);
+  MeshGroup epoch(2);
   epoch.options.handshake_timeout = std::chrono::milliseconds(50);
   epoch.listeners[1].reset();  // and with it its local name
   const Fd stranger = listen_local(epoch.options.peers[1].port);
@@ -318,7 +318,7 @@ TEST_CASE("mesh: a stranger under a peer's local name does not keep it from stan
 }
 
 TEST_CASE("mesh: P8, with another key or epoch it does not stand, and says why") {
-  Epoch epoch(2);
+  MeshGroup epoch(2);
   epoch.options.connect_timeout = std::chrono::milliseconds(4000);
   epoch.options.handshake_timeout = std::chrono::milliseconds(1500);
   MeshOptions other = epoch.of(1);
@@ -343,7 +343,7 @@ TEST_CASE("mesh: P8, with another key or epoch it does not stand, and says why")
 
 // Behind the handshake the peer is a member, but its bytes are still checked.
 TEST_CASE("mesh: bytes that are no frame, and frames with a wrong checksum, break the connection") {
-  Epoch epoch(2);
+  MeshGroup epoch(2);
   epoch.options.seal = SealRule::kOff;
   Node node(epoch.of(1), *epoch.listeners[1]);
   node.mesh->start();

@@ -28,7 +28,7 @@ SharedBytes pattern(Rank from, Version n, std::size_t size) {
 
 TEST_CASE("mesh: all stand, whatever the order in which they start") {
   for (Rank world = 1; world <= 5; ++world) {
-    Epoch epoch(world);
+    MeshGroup epoch(world);
     epoch.make();
     for (Rank k = 0; k < world; ++k) epoch.nodes[(world - k + 1) % world]->mesh->start();
     for (auto& node : epoch.nodes) {
@@ -41,7 +41,7 @@ TEST_CASE("mesh: all stand, whatever the order in which they start") {
 
 // Sizes from nothing to several socket buffers; both directions at once, from two threads.
 TEST_CASE("mesh: frames arrive whole and in the order of their connection") {
-  Epoch epoch(3);
+  MeshGroup epoch(3);
   SUBCASE("local sockets") {
     epoch.options.local_sockets = true;
   }
@@ -82,7 +82,7 @@ TEST_CASE("mesh: frames arrive whole and in the order of their connection") {
 }
 
 TEST_CASE("mesh: what is sent before all stand arrives once they do") {
-  Epoch epoch(2);
+  MeshGroup epoch(2);
   epoch.make();
   epoch.nodes[0]->mesh->start();
   epoch.nodes[0]->mesh->send(1, record_header(4), pattern(0, 4, 100));
@@ -92,7 +92,7 @@ TEST_CASE("mesh: what is sent before all stand arrives once they do") {
 
 // A peer may dial before this worker knows the plan: the socket waits in the listener.
 TEST_CASE("mesh: a dial that comes before the plan is answered when the plan is there") {
-  Epoch epoch(2);
+  MeshGroup epoch(2);
   epoch.make();
   epoch.nodes[0]->mesh->start();
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -104,7 +104,7 @@ TEST_CASE("mesh: a dial that comes before the plan is answered when the plan is 
 }
 
 TEST_CASE("mesh: a peer that closes is named, once, and nothing is delivered after it") {
-  Epoch epoch(2);
+  MeshGroup epoch(2);
   epoch.connect();
   epoch.nodes[1]->mesh->stop();
   epoch.nodes[0]->wait([](const Told& t) { return t.broken.has_value(); });
@@ -117,14 +117,14 @@ TEST_CASE("mesh: a peer that closes is named, once, and nothing is delivered aft
 }
 
 TEST_CASE("mesh: one closed peer stops the whole epoch") {
-  Epoch epoch(4);
+  MeshGroup epoch(4);
   epoch.connect();
   epoch.nodes[2]->mesh->stop();
   for (const Rank r : {0, 1, 3}) epoch.nodes[r]->wait([](const Told& t) { return t.breaks == 1; });
 }
 
 TEST_CASE("mesh: a peer that does not stand in time is named") {
-  Epoch epoch(3);
+  MeshGroup epoch(3);
   MeshOptions impatient = epoch.of(0);
   impatient.connect_timeout = std::chrono::milliseconds(150);
   Node first(impatient, *epoch.listeners[0]), third(epoch.of(2), *epoch.listeners[2]);
@@ -138,7 +138,7 @@ TEST_CASE("mesh: a peer that does not stand in time is named") {
 }
 
 TEST_CASE("mesh: a peer where nobody listens is named at once") {
-  Epoch epoch(3);
+  MeshGroup epoch(3);
   epoch.options.connect_timeout = std::chrono::hours(1);
   SUBCASE("local sockets") {
     epoch.options.local_sockets = true;
@@ -160,7 +160,7 @@ TEST_CASE("mesh: a peer where nobody listens is named at once") {
 TEST_CASE("mesh: R9, after a stop at any moment no callback runs") {
   for (int round = 0; round < 24; ++round) {
     CAPTURE(round);
-    Epoch epoch(3);
+    MeshGroup epoch(3);
     epoch.options.local_sockets = round % 2 == 0;
     if (round % 3 == 0) epoch.options.seal = SealRule::kOn;
     epoch.make([](Node& node, Rank from, Frame& frame) {
@@ -184,7 +184,7 @@ TEST_CASE("mesh: R9, after a stop at any moment no callback runs") {
 
 // R1: LEFT is the last frame; everything before it arrives, end of file after it is no break.
 TEST_CASE("mesh: R1, who leaves by a switch flushes, and its end is no break") {
-  Epoch epoch(3);
+  MeshGroup epoch(3);
   SUBCASE("local sockets") {
     epoch.options.local_sockets = true;
   }
@@ -211,7 +211,7 @@ TEST_CASE("mesh: R1, who leaves by a switch flushes, and its end is no break") {
 }
 
 TEST_CASE("mesh: R1, one rank leaves first and may end at once; the others go on without a break") {
-  Epoch epoch(3);
+  MeshGroup epoch(3);
   epoch.connect();
   epoch.nodes[1]->mesh->leave();
   for (const Rank r : {0, 2}) epoch.nodes[r]->wait([](const Told& t) { return !t.left.empty(); });
@@ -227,7 +227,7 @@ TEST_CASE("mesh: R1, one rank leaves first and may end at once; the others go on
 }
 
 TEST_CASE("mesh: R1, two epochs of the same workers do not touch each other") {
-  Epoch old_one(2, {1, 1});
+  MeshGroup old_one(2, {1, 1});
   old_one.connect();
   old_one.options.epoch = {1, 2};
   random_bytes(old_one.options.key);
@@ -247,7 +247,7 @@ TEST_CASE("mesh: R1, two epochs of the same workers do not touch each other") {
 }
 
 TEST_CASE("mesh: a frame longer than the bound breaks the connection") {
-  Epoch epoch(2);
+  MeshGroup epoch(2);
   epoch.options.frame_bytes_max = 1000;
   epoch.connect();
   epoch.nodes[0]->mesh->send(1, record_header(0), pattern(0, 0, 1001));
@@ -256,7 +256,7 @@ TEST_CASE("mesh: a frame longer than the bound breaks the connection") {
 }
 
 TEST_CASE("mesh: a peer that does not take what is sent breaks, the queue is bounded") {
-  Epoch epoch(2);
+  MeshGroup epoch(2);
   epoch.options.queue_bytes_max = 1'000'000;
   std::atomic<bool> go{false};
   epoch.make([&](Node&, Rank, Frame&) { go.wait(false); });  // a reader that hangs
@@ -272,7 +272,7 @@ TEST_CASE("mesh: a peer that does not take what is sent breaks, the queue is bou
 TEST_CASE("mesh: an all-reduce over real connections gives the sum of a plain loop") {
   constexpr Rank kWorld = 4;
   constexpr std::size_t n = 300'001;
-  Epoch epoch(kWorld);
+  MeshGroup epoch(kWorld);
   std::vector<std::vector<std::int32_t>> in(kWorld), out(kWorld, std::vector<std::int32_t>(n));
   std::vector<std::int32_t> sum(n);
   std::mt19937 random(9);

@@ -89,8 +89,8 @@ class Node {
 };
 
 // A whole epoch in this process.
-struct Epoch {
-  explicit Epoch(Rank world, EpochId id = {1, 1}) {
+struct MeshGroup {
+  explicit MeshGroup(Rank world, EpochId id = {1, 1}) {
     options.epoch = id;
     random_bytes(options.job);
     random_bytes(options.key);

@@ -43,7 +43,7 @@ struct Tapped {
   }
   Node& receiver() { return *epoch.nodes[1]; }
 
-  Epoch epoch;
+  MeshGroup epoch;
   std::unique_ptr<Relay> relay;
   MeshOptions dialler;
 };
@@ -142,7 +142,7 @@ TEST_CASE("relay: P8, frames of another connection do not hold") {
 
 // Nobody in the middle can make two ends agree on less than both want.
 TEST_CASE("relay: P8, ends that seal otherwise do not stand, and say so") {
-  Epoch epoch(2);
+  MeshGroup epoch(2);
   epoch.options.connect_timeout = std::chrono::milliseconds(1000);
   MeshOptions other = epoch.of(1);
   other.seal = SealRule::kOff;

@@ -1,4 +1,4 @@
-#include "collectives/tcp/session.h"
+#include "collectives/session.h"
 
 #include <doctest/doctest.h>
 

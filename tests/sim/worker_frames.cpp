@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "collectives/transport.h"
-#include "core/wire/step_codec.h"
 #include "tests/sim/trace.h"
 #include "tests/sim/worker_process.h"
 #include "tests/sim/world.h"
@@ -14,38 +13,44 @@ namespace starling::sim {
 using namespace elastic::worker_event;
 using namespace elastic::worker_command;
 
-struct WorkerProcess::Sender : collectives::Transport {
-  Sender(WorkerProcess& process, const Link& link) : process_(process), link_(link) {}
-  Rank self() const override { return link_.self; }
-  Rank world() const override { return link_.world(); }
-  void send(Rank to, FrameHeader header, collectives::Payload payload) override {
-    process_.world_.oracle().sends(process_, link_.plan->id);
-    process_.world_.bulk().send(process_, link_.plan->id, link_.plan->members[to].who.nonce,
-                                {link_.plan->id, collectives::make_frame(header, payload)});
-  }
+Link::Link(WorkerProcess& owner, const Connect& c)
+    : process(owner),
+      plan(c.plan),
+      peer_left(c.plan->members.size()),
+      frames({.plan = c.plan, .self = c.self, .joiner = c.joiner, .version = c.version},
+             owner.world().numbers().layout(), *this, *this) {}
 
- private:
-  WorkerProcess& process_;
-  const Link& link_;
-};
+void Link::send(Rank to, FrameHeader header, collectives::Payload payload) {
+  process.world().oracle().sends(process, plan->id);
+  process.world().bulk().send(process, plan->id, plan->members[to].who.nonce,
+                              {plan->id, collectives::make_frame(header, payload)});
+}
+
+Bytes Link::params(SegmentRange segments) {
+  Bytes bytes;
+  Store& store = process.store();
+  for (SegmentId s = segments.first; s < segments.first + segments.count; ++s) {
+    const SegmentParams p = Numbers::params_of(store.states[s]);
+    if (!keep) store.params[s] = p;
+    const ByteView view = as_bytes(std::span<const SegmentParams>(&p, 1));
+    bytes.insert(bytes.end(), view.begin(), view.end());
+  }
+  return bytes;
+}
+
+Result<> Link::set_params(Version, SegmentRange segments, ByteView bytes) {
+  ByteReader reader(bytes);
+  for (SegmentId s = segments.first; s < segments.first + segments.count; ++s) {
+    const auto p = reader.get<SegmentParams>();
+    if (!keep) process.store().params[s] = p;
+  }
+  if (!reader.done()) return Error(Code::kCorrupt, "parameters of the wrong size");
+  return ok();
+}
 
 Link* WorkerProcess::link(const EpochId& epoch) {
   const auto at = links_.find(epoch);
   return at == links_.end() || at->second.left ? nullptr : &at->second;
-}
-
-void WorkerProcess::send_one(const Link& link, Rank to, const FrameHeader& header,
-                             const Bytes& payload) {
-  Sender(*this, link).send(to, header, collectives::Payload(share(Bytes(payload))));
-}
-
-void WorkerProcess::send_all(const Link& link, FrameKind kind, Version version,
-                             const Bytes& payload) {
-  FrameHeader header;
-  header.kind = kind;
-  header.version = version;
-  for (Rank r = 0; r < link.world(); ++r)
-    if (r != link.self) send_one(link, r, header, payload);
 }
 
 // ---- Commands ---------------------------------------------------------------------------------
@@ -54,43 +59,33 @@ void WorkerProcess::run(const StartReduce& c) {
   Link* l = link(c.epoch);
   if (!l) return;
   store_.clear_totals();
-  l->reduce = std::make_unique<collectives::Reduce>(
-      store_.sums(), l->reduce_holders,
-      collectives::ReduceOptions{
-          l->self, l->world(), c.version,
-          complete_lanes(world_.numbers().seed(), c.version, world_.numbers().micro_batches())});
-  l->reduce_version = c.version;
-  Sender sender(*this, *l);
-  check_collective(*l, l->reduce->start(sender), l->self);
-  after_collective(*l);
-  release_waiting(*l, [](FrameKind kind) { return collectives::Reduce::takes(kind); });
+  const Numbers& numbers = world_.numbers();
+  take(*l,
+       l->frames.begin_reduce(c.version, store_.sums(),
+                              complete_lanes(numbers.seed(), c.version, numbers.micro_batches())));
+  for (std::uint32_t b = 0; b < numbers.layout().buckets(); ++b) take(*l, l->frames.contribute(b));
   world_.moment(*this, Moment::kReducing, c.version);
 }
 
 void WorkerProcess::run(const SendMove& c) {
   Link* l = link(c.epoch);
   if (!l) return;
-  FrameHeader header;
-  header.kind = FrameKind::kMove;
-  header.version = c.version;
-  header.first = c.segments.first;
-  header.count = c.segments.count;
   ByteWriter states;
   for (SegmentId s = c.segments.first; s < c.segments.first + c.segments.count; ++s)
     states.put(store_.states[s]);
-  send_one(*l, c.target, header, std::move(states).take());
+  l->frames.send_move(c.target, c.version, c.record, c.segments, share(std::move(states).take()));
   world_.moment(*this, Moment::kMoveSent, c.version);
 }
 
 void WorkerProcess::run(const SendLedger& c) {
   Link* l = link(c.epoch);
-  if (l) send_all(*l, FrameKind::kLedger, c.version, encode_ledger(c.rows));
+  if (l) l->frames.send_ledger(c.version, c.rows);
 }
 
 void WorkerProcess::run(const SendVote& c) {
   Link* l = link(c.epoch);
   world_.oracle().votes(*this, c.epoch, c.vote);
-  if (l) send_all(*l, FrameKind::kVote, c.vote.version, encode_vote(c.vote));
+  if (l) l->frames.send_vote(c.vote);
   world_.moment(*this, Moment::kVoted, c.vote.version);
 }
 
@@ -99,51 +94,8 @@ void WorkerProcess::run(const StartGather& c) {
   if (!l) return;
   world_.oracle().gathers(*this, c.version, c.record, *c.holders);
   l->keep = c.keep;
-  l->gathered = false;
-  l->gather_version = c.version;
-  if (!(l->joiner && l->gather && !l->gather_started))
-    l->gather = std::make_unique<collectives::Gather>(
-        world_.numbers().layout(), c.holders,
-        collectives::GatherOptions{l->self, l->world(), c.version, encode_record(c.record)}, *this);
-  l->gather_started = true;
-  Sender sender(*this, *l);
-  feeding_ = l;
-  l->gather->start(sender);
-  feeding_ = nullptr;
-  after_collective(*l);
-  release_waiting(*l, [](FrameKind kind) { return collectives::Gather::takes(kind); });
+  take(*l, l->frames.gather(c.version, c.holders, c.record));
   world_.moment(*this, Moment::kGathering, c.version);
-}
-
-// ---- Gather's other side ----------------------------------------------------------------------
-
-Bytes WorkerProcess::params(SegmentRange segments) {
-  Bytes bytes;
-  for (SegmentId s = segments.first; s < segments.first + segments.count; ++s) {
-    const SegmentParams p = Numbers::params_of(store_.states[s]);
-    if (!feeding_->keep) store_.params[s] = p;
-    const ByteView view = as_bytes(std::span<const SegmentParams>(&p, 1));
-    bytes.insert(bytes.end(), view.begin(), view.end());
-  }
-  return bytes;
-}
-
-Result<> WorkerProcess::set_params(SegmentRange segments, ByteView bytes) {
-  ByteReader reader(bytes);
-  for (SegmentId s = segments.first; s < segments.first + segments.count; ++s) {
-    const auto p = reader.get<SegmentParams>();
-    if (!feeding_->keep) store_.params[s] = p;
-  }
-  if (!reader.done()) return Error(Code::kCorrupt, "parameters of the wrong size");
-  return ok();
-}
-
-Result<> WorkerProcess::on_first(Version version, ByteView record) {
-  if (!feeding_->joiner || machine_.version() != kNoVersion) return ok();
-  feeding_->gather_version = version;
-  STARLING_TRY(decoded, decode_record(record));
-  events_.push_back(GatherBegun{feeding_->plan->id, version, decoded});
-  return ok();
 }
 
 // ---- Frames -----------------------------------------------------------------------------------
@@ -177,8 +129,6 @@ void WorkerProcess::on_frame(const EpochId& epoch, std::uint64_t from_nonce,
   const Rank from = Oracle::rank_of(*l.plan, from_nonce);
   if (frame.frame.header.kind == FrameKind::kLeft) {
     l.peer_left[from] = true;
-  } else if (frame.frame.header.kind == FrameKind::kRecord) {
-    handle(PeerReady{epoch, from});
   } else {
     arrive(l, from, frame.epoch, frame.frame);
   }
@@ -189,104 +139,74 @@ void WorkerProcess::on_frame(const EpochId& epoch, std::uint64_t from_nonce,
 void WorkerProcess::redirect(const BulkFrame& frame, std::uint64_t from_nonce) {
   if (!machine_.run()) return;
   Link* l = link(machine_.run()->plan->id);
-  if (!l || !l->session || frame.frame.header.version != l->session->version()) return;
+  if (!l || l->frames.version() == kNoVersion || frame.frame.header.version != l->frames.version())
+    return;
   const Rank from = Oracle::rank_of(*l->plan, from_nonce);
   if (from == kNoRank) return;
   world_.count("frame of another epoch accepted");
   arrive(*l, from, frame.epoch, frame.frame);
 }
 
-void WorkerProcess::arrive(Link& l, Rank from, const EpochId& sent_in, const Frame& frame) {
-  world_.oracle().takes(*this, sent_in, l.plan->id);
-  if (!l.session)
-    l.held.push_back({from, frame});
-  else
-    deliver(l, l.session->on_frame(from, frame));
+void WorkerProcess::arrive(Link& l, Rank from, const EpochId& sent_in, Frame frame) {
+  if (frame.header.kind != FrameKind::kRecord) world_.oracle().takes(*this, sent_in, l.plan->id);
+  if (world_.oracle().plant_lost_contribution(frame))  // arrives, and adds nothing
+    frame = collectives::make_frame(frame.header,
+                                    collectives::Payload(share(Bytes(frame.payload->size(), 0))));
+  take(l, l.frames.on_frame(from, std::move(frame)));
 }
 
-// R1's rule for versions (collectives/tcp/session.h) has let these through, in this order.
-void WorkerProcess::deliver(Link& l, Result<std::vector<collectives::Arrival>> arrivals) {
-  // In a world whose connections corrupt nothing this can only be a fault of the protocol.
-  if (!arrivals) return world_.oracle().violated("R1: " + arrivals.error().text());
-  for (const auto& arrival : arrivals.value())
-    if (alive_) deliver_one(l, arrival);
-}
+// ---- What came of them ------------------------------------------------------------------------
 
-void WorkerProcess::deliver_one(Link& l, const collectives::Arrival& arrival) {
-  const auto& [from, frame] = arrival;
-  const FrameHeader& header = frame.header;
-  const EpochId epoch = l.plan->id;
-  if (collectives::Reduce::takes(header.kind)) {
-    if (!l.reduce || l.reduce_version != header.version) return l.waiting.push_back(arrival);
-    Frame arrived = frame;
-    if (world_.oracle().plant_lost_contribution(frame))  // arrives, and adds nothing
-      arrived = collectives::make_frame(
-          header, collectives::Payload(share(Bytes(frame.payload->size(), 0))));
-    Sender sender(*this, l);
-    check_collective(l, l.reduce->on_frame(from, arrived, sender), from);
-    after_collective(l);
-  } else if (collectives::Gather::takes(header.kind)) {
-    const bool waits =
-        !l.gather || (l.gather->version() != kNoVersion && l.gather->version() != header.version);
-    if (waits) return l.waiting.push_back(arrival);
-    feeding_ = &l;
-    const auto result = l.gather->on_frame(from, frame);
-    feeding_ = nullptr;
-    check_collective(l, result, from);
-    after_collective(l);
-  } else if (header.kind == FrameKind::kLedger) {
-    auto rows = decode_ledger(*frame.payload);
-    if (!rows) return world_.oracle().violated("a ledger does not survive its codec");
-    events_.push_back(LedgerArrived{epoch, from, header.version, std::move(rows).value()});
-  } else if (header.kind == FrameKind::kVote) {
-    auto vote = decode_vote(*frame.payload);
-    if (!vote) return world_.oracle().violated("a vote does not survive its codec");
-    events_.push_back(VoteArrived{epoch, from, std::move(vote).value()});
-  } else if (header.kind == FrameKind::kMove) {
-    take_move(l, frame);
+void WorkerProcess::take(Link& l, collectives::EpochEvents events) {
+  for (auto& e : events) {
+    if (!alive_) return;
+    std::visit([&](auto& one) { take(l, one); }, e);
   }
 }
 
-void WorkerProcess::release_waiting(Link& l, bool (*wanted)(FrameKind)) {
-  std::vector<collectives::Arrival> now, later;
-  for (auto& arrival : std::exchange(l.waiting, {}))
-    (wanted(arrival.frame.header.kind) ? now : later).push_back(std::move(arrival));
-  l.waiting = std::move(later);
-  deliver(l, std::move(now));
+void WorkerProcess::take(Link& l, const collectives::epoch_event::Reduced& e) {
+  store_.accepted_version = e.version;
+  for (SegmentId s = 0; s < store_.accepted.size(); ++s) {
+    const auto& ranks = (*l.holders)[s];
+    store_.accepted[s] = std::find(ranks.begin(), ranks.end(), l.self()) != ranks.end();
+  }
+  events_.push_back(Reduced{l.plan->id, e.version});
 }
 
-void WorkerProcess::take_move(Link& l, const Frame& frame) {
-  const FrameHeader& header = frame.header;
-  ByteReader states(*frame.payload);
-  for (std::uint32_t i = 0; i < header.count; ++i) {
-    store_.held[header.first + i] = true;
-    store_.states[header.first + i] = states.get<SegmentState>();
-  }
-  events_.push_back(MovedIn{l.plan->id, header.version, {header.first, header.count}});
-  world_.moment(*this, Moment::kMoveArrived, header.version);
+void WorkerProcess::take(Link& l, collectives::epoch_event::GatherBegun& e) {
+  events_.push_back(GatherBegun{l.plan->id, e.version, e.record});
 }
 
-void WorkerProcess::check_collective(Link& l, const Result<>& result, Rank from) {
-  if (result) return;
-  // In a world whose connections corrupt nothing this can only be a fault of the protocol.
-  world_.oracle().refused(*this, result.error().text());
-  events_.push_back(Broken{l.plan->id, from});
+void WorkerProcess::take(Link& l, const collectives::epoch_event::Gathered& e) {
+  events_.push_back(Gathered{l.plan->id, e.version});
 }
 
-void WorkerProcess::after_collective(Link& l) {
-  if (l.reduce && !l.reduced && l.reduce->done()) {
-    l.reduced = true;
-    store_.accepted_version = l.reduce_version;
-    for (SegmentId s = 0; s < store_.accepted.size(); ++s) {
-      const auto& ranks = (*l.reduce_holders)[s];
-      store_.accepted[s] = std::find(ranks.begin(), ranks.end(), l.self) != ranks.end();
-    }
-    events_.push_back(Reduced{l.plan->id, l.reduce_version});
+void WorkerProcess::take(Link& l, const collectives::epoch_event::MoveArrived& e) {
+  ByteReader states(e.states);
+  for (SegmentId s = e.segments.first; s < e.segments.first + e.segments.count; ++s) {
+    store_.held[s] = true;
+    store_.states[s] = states.get<SegmentState>();
   }
-  if (l.gather && l.gather_started && !l.gathered && l.gather->done()) {
-    l.gathered = true;
-    events_.push_back(Gathered{l.plan->id, l.gather_version});
-  }
+  events_.push_back(MovedIn{l.plan->id, e.version, e.segments});
+  world_.moment(*this, Moment::kMoveArrived, e.version);
+}
+
+void WorkerProcess::take(Link& l, collectives::epoch_event::LedgerArrived& e) {
+  events_.push_back(LedgerArrived{l.plan->id, e.from, e.version, std::move(e.rows)});
+}
+
+void WorkerProcess::take(Link& l, collectives::epoch_event::VoteArrived& e) {
+  events_.push_back(VoteArrived{l.plan->id, e.from, std::move(e.vote)});
+}
+
+void WorkerProcess::take(Link& l, const collectives::epoch_event::PeerReady& e) {
+  events_.push_back(PeerReady{l.plan->id, e.from});
+}
+
+// In a world whose connections corrupt nothing this can only be a fault of the protocol.
+void WorkerProcess::take(Link& l, const collectives::epoch_event::Wrong& e) {
+  world_.oracle().refused(*this, e.error.text());
+  events_.push_back(Broken{l.plan->id, e.peer});
 }
 
 }  // namespace starling::sim

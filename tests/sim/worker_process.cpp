@@ -231,12 +231,7 @@ void WorkerProcess::run(const Hold& c) {
 }
 
 void WorkerProcess::run(const Connect& c) {
-  Link& link = links_[c.plan->id];
-  link.plan = c.plan;
-  link.self = c.self;
-  link.joiner = c.joiner;
-  if (c.version != kNoVersion || c.joiner) link.session.emplace(link.world(), c.version);
-  link.peer_left.resize(link.world());
+  Link& link = links_.try_emplace(c.plan->id, *this, c).first->second;
   world_.oracle().connects(*this, *c.plan);
   for (Rank r = 0; r < link.world(); ++r)
     if (r != c.self)
@@ -245,40 +240,31 @@ void WorkerProcess::run(const Connect& c) {
     link.connected = true;
     later(random_.range(10, 100), Connected{c.plan->id});
   }
-  if (c.joiner) {
-    // Knows neither version nor record: the first frame tells.
-    link.gather = std::make_unique<collectives::Gather>(
-        world_.numbers().layout(), collectives::Holders(c.plan, &c.plan->holders),
-        collectives::GatherOptions{c.self, link.world(), kNoVersion, {}}, *this);
-  }
   world_.moment(*this, Moment::kConnecting, c.version);
 }
 
 void WorkerProcess::run(const SetVersion& c) {
   Link* l = link(c.epoch);
   if (!l) return;
-  if (l->session) return deliver(*l, l->session->set_version(c.version));
-  l->session.emplace(l->world(), c.version);
-  for (auto& arrival : std::exchange(l->held, {}))
-    deliver(*l, l->session->on_frame(arrival.from, std::move(arrival.frame)));
+  take(*l, l->frames.set_version(c.version));
 }
 
 void WorkerProcess::run(const SayReady& c) {
   Link* l = link(c.epoch);
   if (!l) return;
-  send_all(*l, FrameKind::kRecord, /*version=*/0, {});
+  l->frames.send_ready();
   world_.moment(*this, Moment::kSaidReady, 0);
 }
 
 void WorkerProcess::run(const elastic::worker_command::Leave& c) {
   Link* l = link(c.epoch);
   if (!l) return;
-  send_all(*l, FrameKind::kLeft, /*version=*/0, {});
+  FrameHeader left;
+  left.kind = FrameKind::kLeft;
+  l->send_all(collectives::others(l->self(), l->world()), left, {});
   l->left = true;
   for (Rank r = 0; r < l->world(); ++r)
     if (l->peer_left[r]) world_.bulk().close_one(*this, c.epoch, l->plan->members[r].who.nonce);
-  l->waiting.clear();
-  l->held.clear();
   world_.moment(*this, Moment::kSwitched, machine_.version());
 }
 
@@ -376,9 +362,8 @@ void WorkerProcess::run(const OpenStep& c) {
   world_.oracle().opens(*this, c.epoch, c.version);
   Link* l = link(c.epoch);
   if (!l) return;
-  l->reduce.reset();
-  l->reduced = false;
-  l->reduce_holders = c.holders;
+  l->holders = c.holders;
+  l->frames.open_step(c.holders);
 }
 
 void WorkerProcess::run(const ComputeNorm& c) {

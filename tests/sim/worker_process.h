@@ -1,7 +1,7 @@
 #pragma once
-// One life of a worker in the simulated world: the machine under test (elastic::Worker), the frame
-// handlers under test (collectives::Reduce, Gather), and between them what an actor does in
-// production: carry out commands, answer with events.
+// One life of a worker in the simulated world: the machines under test (elastic::Worker, and for
+// each epoch's frames collectives::Epoch), and between them what an actor does in production: carry
+// out commands, answer with events.
 //
 // Everything that reaches the process goes through its inbox, in order; a paused process leaves it
 // there.
@@ -15,9 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/gather.h"
-#include "collectives/reduce.h"
-#include "collectives/tcp/session.h"
+#include "collectives/epoch.h"
 #include "elastic/protocol/worker.h"
 #include "tests/sim/frames.h"
 #include "tests/sim/random.h"
@@ -28,34 +26,37 @@ namespace starling::sim {
 
 class World;
 
-// One epoch's connections and the collectives on them.
-struct Link {
+class WorkerProcess;
+
+// One epoch's connections, and its frames on them.
+struct Link : collectives::Transport, collectives::GatherSource {
+  Link(WorkerProcess& process, const elastic::worker_command::Connect& c);
+  Link(const Link&) = delete;
+
+  WorkerProcess& process;
   std::shared_ptr<const Plan> plan;
-  Rank self = 0;
-  bool joiner = false;
   Rank up = 0;  // connections that stand
   bool connected = false;
-  bool stopping = false;        // Stop was asked, Stopped not yet answered
-  bool left = false;            // LEFT was sent: nothing that arrives here counts any more (R1)
-  std::vector<bool> peer_left;  // by rank
-  std::optional<collectives::Session> session;  // none: not entered yet, everything is held
-  std::vector<collectives::Arrival> held;
-  std::vector<collectives::Arrival> waiting;  // of the current version, for a collective to begin
-  std::unique_ptr<collectives::Reduce> reduce;
-  Version reduce_version = kNoVersion;
-  collectives::Holders reduce_holders;
-  bool reduced = false;
-  std::unique_ptr<collectives::Gather> gather;
-  Version gather_version = kNoVersion;
-  bool gather_started = false, gathered = false, keep = false;
+  bool stopping = false;         // Stop was asked, Stopped not yet answered
+  bool left = false;             // LEFT was sent: nothing that arrives here counts any more (R1)
+  std::vector<bool> peer_left;   // by rank
+  collectives::Holders holders;  // of the open step
+  bool keep = false;             // parameters are complete already
+  collectives::Epoch frames;
 
-  Rank world() const { return static_cast<Rank>(plan->members.size()); }
+  // collectives::Transport
+  Rank self() const override { return frames.self(); }
+  Rank world() const override { return static_cast<Rank>(plan->members.size()); }
+  void send(Rank to, FrameHeader header, collectives::Payload payload) override;
+  // collectives::GatherSource
+  Bytes params(SegmentRange segments) override;
+  Result<> set_params(Version version, SegmentRange segments, ByteView bytes) override;
 };
 
-class WorkerProcess : public collectives::GatherSource {
+class WorkerProcess {
  public:
   WorkerProcess(World& world, std::uint32_t slot, std::uint64_t nonce);
-  ~WorkerProcess() override;
+  ~WorkerProcess();
 
   void start();
   // Runs now, or when the process wakes up; never after its death.
@@ -83,18 +84,12 @@ class WorkerProcess : public collectives::GatherSource {
   const elastic::Worker& machine() const { return machine_; }
   const Store& store() const { return store_; }
   Store& store() { return store_; }
+  World& world() { return world_; }
   const std::map<EpochId, Link>& links() const { return links_; }
   bool computing() const { return computing_.has_value(); }
   std::optional<Micros> notice_end;  // set by the world
 
-  // collectives::GatherSource, for the gather that is being fed.
-  Bytes params(SegmentRange segments) override;
-  Result<> set_params(SegmentRange segments, ByteView bytes) override;
-  Result<> on_first(Version version, ByteView record) override;
-
  private:
-  struct Sender;  // collectives::Transport of one link
-
   void drain_inbox();
   void run_commands(const elastic::WorkerCommands& commands);
   void run(const elastic::worker_command::ToCoordinators& c);
@@ -129,15 +124,17 @@ class WorkerProcess : public collectives::GatherSource {
   void finish_micro_batch(Version version, MicroBatch m, std::uint64_t params_hash, Micros took);
   void load(const elastic::worker_command::Initialise& c);
   Link* link(const EpochId& epoch);
-  void send_all(const Link& link, FrameKind kind, Version version, const Bytes& payload);
-  void send_one(const Link& link, Rank to, const FrameHeader& header, const Bytes& payload);
-  void arrive(Link& link, Rank from, const EpochId& sent_in, const Frame& frame);
-  void deliver(Link& link, Result<std::vector<collectives::Arrival>> arrivals);
-  void deliver_one(Link& link, const collectives::Arrival& arrival);
-  void release_waiting(Link& link, bool (*wanted)(FrameKind));
-  void take_move(Link& link, const Frame& frame);
-  void check_collective(Link& link, const Result<>& result, Rank from);
-  void after_collective(Link& link);
+  void arrive(Link& link, Rank from, const EpochId& sent_in, Frame frame);
+  // What came of frames and orders becomes events of the machine, after what is being done.
+  void take(Link& link, collectives::EpochEvents events);
+  void take(Link& link, const collectives::epoch_event::Reduced& e);
+  void take(Link& link, collectives::epoch_event::GatherBegun& e);
+  void take(Link& link, const collectives::epoch_event::Gathered& e);
+  void take(Link& link, const collectives::epoch_event::MoveArrived& e);
+  void take(Link& link, collectives::epoch_event::LedgerArrived& e);
+  void take(Link& link, collectives::epoch_event::VoteArrived& e);
+  void take(Link& link, const collectives::epoch_event::PeerReady& e);
+  void take(Link& link, const collectives::epoch_event::Wrong& e);
   void redirect(const BulkFrame& frame, std::uint64_t from_nonce);
   void end_life(bool guard_reports, Micros end_of_file);
 
@@ -148,7 +145,6 @@ class WorkerProcess : public collectives::GatherSource {
   elastic::Worker machine_;
   Store store_;
   std::map<EpochId, Link> links_;
-  Link* feeding_ = nullptr;  // whose gather calls back
   bool alive_ = true;
   Micros paused_until_ = 0;
   Micros hung_since_ = 0, hung_until_ = 0;

@@ -25,7 +25,7 @@
 #include "collectives/all_reduce.h"
 #include "collectives/tcp/listener.h"
 #include "collectives/tcp/mesh.h"
-#include "collectives/tcp/session.h"
+#include "collectives/session.h"
 #include "core/base/aead.h"
 #include "core/base/hash.h"
 #include "core/base/mac.h"

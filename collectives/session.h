@@ -43,16 +43,19 @@ class Session {
   Result<std::vector<Arrival>> set_version(Version version);
 
   Version version() const { return version_; }
+  // Who sent what the last error is about.
+  Rank culprit() const { return culprit_; }
   std::size_t waiting() const { return waiting_.size(); }
 
  private:
-  Error wrong_version(Rank from, Version got) const;
+  Error wrong_version(Rank from, Version got);
 
   const Rank world_;
   const SessionLimits limits_;
   Version version_;
   std::deque<Arrival> waiting_;
   std::size_t waiting_bytes_ = 0;
+  Rank culprit_ = kNoRank;
 };
 
 }  // namespace starling::collectives

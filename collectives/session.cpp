@@ -1,4 +1,4 @@
-#include "collectives/tcp/session.h"
+#include "collectives/session.h"
 
 #include <string>
 #include <utility>
@@ -28,11 +28,11 @@ Result<std::vector<Arrival>> Session::on_frame(Rank from, Frame frame) {
   if (version_ != kNoVersion && got != version_ + 1) return wrong_version(from, got);
   waiting_bytes_ += frame.payload->size();
   waiting_.push_back({from, std::move(frame)});
-  if (waiting_.size() > limits_.frames_max || waiting_bytes_ > limits_.bytes_max)
-    return Error(Code::kCorrupt, "too many early frames, " + std::to_string(waiting_.size()) +
-                                     " of " + std::to_string(waiting_bytes_) +
-                                     " bytes; last from rank " + std::to_string(from));
-  return now;
+  if (waiting_.size() <= limits_.frames_max && waiting_bytes_ <= limits_.bytes_max) return now;
+  culprit_ = from;
+  return Error(Code::kCorrupt, "too many early frames, " + std::to_string(waiting_.size()) +
+                                   " of " + std::to_string(waiting_bytes_) +
+                                   " bytes; last from rank " + std::to_string(from));
 }
 
 Result<std::vector<Arrival>> Session::set_version(Version version) {
@@ -54,7 +54,8 @@ Result<std::vector<Arrival>> Session::set_version(Version version) {
   return now;
 }
 
-Error Session::wrong_version(Rank from, Version got) const {
+Error Session::wrong_version(Rank from, Version got) {
+  culprit_ = from;
   const auto text = [](Version v) { return v == kNoVersion ? "none" : std::to_string(v); };
   return {Code::kCorrupt, "a frame of version " + text(got) + " from rank " + std::to_string(from) +
                               " while at version " + text(version_)};

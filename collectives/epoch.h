@@ -1,0 +1,139 @@
+#pragma once
+// One epoch's frames at one worker: the version rule (R1), frames that wait for what they are for,
+// the step's reduce and gather, ledgers, votes, moves, and the word ready. A pure machine, which the
+// worker actor and the simulator run alike: frames and orders go in, events come out, in order.
+// Decides nothing; what is sent when is decided in elastic/.
+
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "collectives/gather.h"
+#include "collectives/reduce.h"
+#include "collectives/session.h"
+#include "collectives/transport.h"
+#include "core/base/result.h"
+#include "core/wire/messages.h"
+
+namespace starling::collectives {
+
+namespace epoch_event {
+struct Reduced {  // totals of every segment held in this step are accepted (R3)
+  Version version = 0;
+};
+struct GatherBegun {  // at a joiner: the first gather frame, with which it enters the epoch
+  Version version = 0;
+  StepRecord record;  // of step version-1
+};
+struct Gathered {  // parameters of `version` are complete
+  Version version = 0;
+};
+struct MoveArrived {  // one that the plan has, of state with label `version`
+  Rank from = 0;
+  Version version = 0;
+  SegmentRange segments;
+  SharedBytes frame;  // owns `states`
+  ByteView states;    // as they were sent; from another process, so to be checked
+};
+struct LedgerArrived {
+  Rank from = 0;
+  Version version = 0;
+  std::vector<LedgerRow> rows;
+};
+struct VoteArrived {
+  Rank from = 0;
+  Vote vote;
+};
+struct PeerReady {  // a joiner said ready
+  Rank from = 0;
+};
+struct Wrong {  // what this rank sent cannot be; nothing of the epoch is delivered any more
+  Rank peer = 0;
+  Error error;
+};
+}  // namespace epoch_event
+
+using EpochEvent =
+    std::variant<epoch_event::Reduced, epoch_event::GatherBegun, epoch_event::Gathered,
+                 epoch_event::MoveArrived, epoch_event::LedgerArrived, epoch_event::VoteArrived,
+                 epoch_event::PeerReady, epoch_event::Wrong>;
+using EpochEvents = std::vector<EpochEvent>;
+
+struct EpochOptions {
+  std::shared_ptr<const Plan> plan;
+  Rank self = 0;
+  bool joiner = false;  // learns the version from the first gather frame
+  // At which the epoch is entered at once. kNoVersion: a joiner; or not yet, and until
+  // set_version() all frames wait.
+  Version version = kNoVersion;
+  SessionLimits limits;
+};
+
+// Threads: one at a time; the caller serialises. Ownership: borrows layout, source and transport;
+// what `Sums` points at from begin_reduce() until the next open_step().
+class Epoch {
+ public:
+  Epoch(EpochOptions options, const Layout& layout, GatherSource& source, Transport& transport);
+  Epoch(const Epoch&) = delete;
+  Epoch& operator=(const Epoch&) = delete;
+
+  // A frame of this epoch's connection with a rank, in the order in which they came.
+  EpochEvents on_frame(Rank from, Frame frame);
+  // The version is now this one: v+1 after a passed vote, or that with which the epoch begins.
+  EpochEvents set_version(Version version);
+
+  // Totals of the step before have been applied: its reduction is over, and the next one's sums go
+  // to these holders.
+  void open_step(Holders holders);
+  // From here on frames of the step's sums are added. `complete`: see ReduceOptions.
+  EpochEvents begin_reduce(Version step, const Sums& sums, const ProofLanes& complete);
+  // Sends the own sums of a bucket, each once, in any order.
+  EpochEvents contribute(std::uint32_t bucket);
+  // Sends what this rank owns by `holders` to everybody. A joiner's gather that has begun with the
+  // first frame goes on.
+  EpochEvents gather(Version version, Holders holders, const StepRecord& record);
+
+  void send_ready();
+  void send_ledger(Version step, const std::vector<LedgerRow>& rows);
+  void send_vote(const Vote& vote);
+  // State with label `version`, which the record of the step before belongs to.
+  void send_move(Rank target, Version version, const StepRecord& record, SegmentRange segments,
+                 SharedBytes states);
+
+  const Plan& plan() const { return *options_.plan; }
+  Rank self() const { return options_.self; }
+  Rank world() const { return static_cast<Rank>(options_.plan->members.size()); }
+  // kNoVersion: not entered yet.
+  Version version() const { return session_ ? session_->version() : kNoVersion; }
+
+ private:
+  void deliver(Result<std::vector<Arrival>> arrivals, EpochEvents& out);
+  Result<> deliver_one(const Arrival& arrival, EpochEvents& out);
+  Result<> on_gather(const Arrival& arrival, EpochEvents& out);
+  Result<> on_move(const Arrival& arrival, EpochEvents& out);
+  Result<> wait(std::vector<Arrival>& where, Arrival arrival);
+  EpochEvents release(bool (*wanted)(FrameKind));
+  void wrong(Rank peer, Error error, EpochEvents& out);
+  void reduced_if_done(EpochEvents& out);
+  void gathered_if_done(EpochEvents& out);
+  void send_all(FrameKind kind, Version version, Bytes payload);
+
+  const EpochOptions options_;
+  const Layout& layout_;
+  GatherSource& source_;
+  Transport& transport_;
+  bool broken_ = false;
+  std::optional<Session> session_;  // none: not entered yet, everything is held
+  std::vector<Arrival> held_;
+  std::vector<Arrival> waiting_;   // of the current version, for a collective to begin
+  std::size_t waiting_bytes_ = 0;  // of both
+  Holders holders_;                // of the open step
+  std::optional<Reduce> reduce_;
+  bool reduced_ = false;
+  std::optional<Gather> gather_;
+  bool gathering_ = false;  // gather() was called for it
+  bool gathered_ = false;
+};
+
+}  // namespace starling::collectives
