@@ -7,7 +7,7 @@
 #include <string>
 
 #include "actors/gateway/gateway.h"
-#include "actors/worker/engine.h"
+#include "actors/worker/orders.h"
 #include "core/data/batch.h"
 #include "elastic/membership/coordinator.h"
 

@@ -11,6 +11,7 @@
 #include "core/base/keys.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
+#include "core/observe/log.h"
 
 namespace starling::actors {
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/formats/checkpoint.h"
+#include "core/formats/shard.h"
 #include "kernels/optim/optimizer.h"
 
 namespace starling::actors {

@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "actors/worker/epoch_io.h"
+#include "actors/worker/orders.h"
 #include "actors/worker/pause_clock.h"
 #include "actors/worker/setup.h"
 #include "actors/worker/step_clock.h"
 #include "collectives/tcp/listener.h"
-#include "core/formats/shard.h"
 #include "core/observe/log.h"
 #include "elastic/protocol/worker.h"
 #include "kernels/grid/accumulators.h"
@@ -30,51 +30,6 @@
 #include "kernels/grid/totals.h"
 
 namespace starling::actors {
-
-// What an epoch's communication thread has to say.
-struct MeshEvent {
-  enum class Kind : std::uint8_t { kConnected, kFrame, kBroken, kDrained };
-  EpochId epoch;
-  Kind kind = Kind::kFrame;
-  Rank peer = 0;
-  Frame frame;
-  std::string why;
-};
-
-// Micro-batches to compute, in this order; replaces what has not begun.
-struct ComputeOrder {
-  Version version = 0;
-  std::vector<MicroBatch> micro_batches;
-};
-
-// A shard to be written, and what came of it.
-struct ShardOrder {
-  Version version = 0;
-  StepRecord record;  // of step version-1
-  std::string file;
-  std::shared_ptr<SegmentStates> states;
-};
-struct ShardDone {
-  ShardWritten written;
-  std::shared_ptr<SegmentStates> states;  // back: the memory of the next one
-};
-
-// State to be loaded from the checkpoint of `version`, and what came of it.
-struct LoadOrder {
-  EpochId epoch;
-  Version version = 0;
-  std::vector<SegmentId> segments;
-  // How many of them have been read so far: whoever reads counts, whoever waits looks.
-  std::shared_ptr<std::atomic<std::uint32_t>> read;
-};
-struct LoadDone {
-  EpochId epoch;
-  Version version = 0;
-  StepRecord record;                      // of step version-1
-  std::shared_ptr<SegmentStates> states;  // null: `error` says why
-  std::string error;
-  bool here = false;  // the folder cannot be reached from here; else what is in it is damaged
-};
 
 struct EngineCalls {
   // To all, or to one: its number, modulo how many there are.

@@ -4,6 +4,7 @@
 #include <caf/all.hpp>
 
 #include "actors/messages.h"
+#include "actors/worker/setup.h"
 
 namespace starling::actors {
 

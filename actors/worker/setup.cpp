@@ -7,8 +7,8 @@
 #include "core/base/exception.h"
 #include "core/base/hash.h"
 #include "core/data/dataset.h"
-#include "kernels/check/step_probe.h"
 #include "kernels/grid/quantise.h"
+#include "kernels/models/step_probe.h"
 
 namespace starling::actors {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "actors/sabotage.h"
 #include "actors/scheduling.h"
+#include "actors/worker/engine.h"
 #include "actors/worker/pace.h"
 #include "core/base/check.h"
 #include "core/base/exception.h"

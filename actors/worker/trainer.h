@@ -5,8 +5,11 @@
 #include <caf/all.hpp>
 
 #include "actors/messages.h"
+#include "actors/worker/setup.h"
 
 namespace starling::actors {
+
+class Engine;
 
 struct TrainerOptions {
   std::shared_ptr<const TrainingSetup> setup;

@@ -5,6 +5,7 @@
 
 #include "actors/scheduling.h"
 #include "actors/worker/archive.h"
+#include "actors/worker/engine.h"
 #include "actors/worker/trainer.h"
 #include "core/base/exception.h"
 
@@ -255,8 +256,8 @@ class Worker : public caf::event_based_actor {
 
 }  // namespace
 
-Result<caf::actor> spawn_worker(caf::actor_system& system, WorkerOptions options,
-                                caf::actor loader, caf::actor follower) {
+Result<caf::actor> spawn_worker(caf::actor_system& system, WorkerOptions options, caf::actor loader,
+                                caf::actor follower) {
   collectives::ListenerOptions listen;
   listen.host = options.host;
   listen.port = options.port;

@@ -10,6 +10,8 @@
 
 #include "actors/messages.h"
 #include "actors/worker/setup.h"
+#include "actors/worker/step_clock.h"
+#include "core/observe/log.h"
 #include "core/observe/progress.h"
 
 namespace starling::actors {

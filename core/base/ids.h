@@ -13,6 +13,15 @@ using Version = std::uint64_t;     // number of committed steps; step v takes ve
 using MicroBatch = std::uint32_t;  // 0 .. M-1 within a step
 using SegmentId = std::uint32_t;   // 0 .. segments-1, a function of the job only
 
+inline constexpr std::uint32_t kBlock = 256;  // elements of a block: unit of the integer grid
+
+// Consecutive segments [first, first + count).
+struct SegmentRange {
+  SegmentId first = 0;
+  std::uint32_t count = 0;
+  bool operator==(const SegmentRange&) const = default;
+};
+
 inline constexpr Version kNoVersion = ~Version{0};  // a worker that has no state yet
 inline constexpr Rank kNoRank = ~Rank{0};
 

@@ -9,7 +9,6 @@
 
 #include "core/base/hash.h"
 #include "core/base/ids.h"
-#include "core/job/layout.h"
 
 namespace starling {
 

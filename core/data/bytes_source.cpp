@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/data_files.h"
 #include "core/base/hash.h"
-#include "core/data/data_files.h"
 
 namespace starling {
 namespace {
@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint64_t kInMemoryMax = 8ull << 30;
 constexpr std::uint64_t kMappedFrom = 64ull << 10;  // a page's rest is little of that
 constexpr std::size_t kMappedMax = 4096;  // each keeps a descriptor, and a mapping of 65530
-constexpr std::size_t kBlock = 4ull << 20;
+constexpr std::size_t kMemoryBlock = 4ull << 20;
 constexpr std::uint64_t kHashedWhole = 64ull << 20;
 constexpr std::size_t kAtOnce = 1ull << 20;  // milliseconds, between two looks at who waits
 constexpr std::uint64_t kEnds = 1ull << 20;
@@ -107,7 +107,7 @@ Result<ByteView> BytesSource::in_memory(int fd, std::size_t bytes, const std::st
         path);
   in_memory_ += bytes;
   if (memory_.empty() || memory_.back().capacity() - memory_.back().size() < bytes)
-    memory_.emplace_back().reserve(std::max(bytes, kBlock));
+    memory_.emplace_back().reserve(std::max(bytes, kMemoryBlock));
   Bytes& block = memory_.back();
   const std::size_t begin = block.size();
   block.resize(begin + bytes);

@@ -20,52 +20,15 @@
 #include "core/base/result.h"
 #include "core/formats/safetensors.h"
 #include "core/job/layout.h"
+#include "core/job/segment_values.h"
 #include "core/wire/messages.h"
 
 namespace starling {
-
-// The state of one segment, whole blocks with their padding.
-struct SegmentValues {
-  SegmentId id = 0;
-  std::span<const float> weights, first;    // [block_count * kBlock]
-  std::span<const float> second;            // the same; empty where the optimizer has one moment
-  std::span<const std::int16_t> exponents;  // [block_count]
-};
-
-// The segment's part of the digest of its version: the hash of id, weights, moments and exponents,
-// real elements only. `scratch` is overwritten; kept by the caller, since fresh memory costs more
-// than the hash.
-Digest segment_digest(const Layout& layout, const SegmentValues& values, Bytes& scratch);
-
-// The same of working parameters alone, flat in the layout: the sum over these segments of the hash
-// of id and parameters.
-Digest parameters_digest(const Layout& layout, std::span<const float> parameters,
-                         std::span<const SegmentId> segments);
 
 // Writes FOLDER/FILE, durable on return, and says what is in it. Blocks for the disk.
 // Errors: as write_synced_file() gives them.
 Result<Shard> write_shard(const std::string& folder, const std::string& file, const Layout& layout,
                           std::span<const SegmentValues> segments);
-
-// State of segments, in memory of its own.
-class SegmentStates {
- public:
-  SegmentStates(const Layout& layout, bool second) : layout_(layout), second_(second) {}
-  void add(const SegmentValues& values);  // a copy
-  void clear();                           // keeps the memory
-  std::size_t size() const { return ids_.size(); }
-  SegmentValues operator[](std::size_t i) const;  // valid until the next add() or clear()
-  std::vector<SegmentValues> all() const;
-  std::uint64_t bytes() const;
-
- private:
-  const Layout& layout_;
-  const bool second_;
-  std::vector<SegmentId> ids_;
-  std::vector<std::uint64_t> begins_;  // of each, in elements
-  std::vector<float> weights_, first_values_, second_values_;
-  std::vector<std::int16_t> exponents_;
-};
 
 // Reads shards of one checkpoint, each opened once.
 class ShardReader {

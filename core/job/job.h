@@ -61,7 +61,7 @@ enum class DataKind : std::uint8_t {
 
 struct DataSpec {
   DataKind kind = DataKind::kText;
-  // A file, a folder, or a pattern (core/data/data_files.h; classified: a file). A relative path is
+  // A file, a folder, or a pattern (core/base/data_files.h; classified: a file). A relative path is
   // relative to the job file.
   std::string path;
   // Of a folder only files with these (".h"); "" = files without one. Empty = all, of tokens ".bin".

@@ -17,8 +17,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/data_files.h"
 #include "core/base/nearest.h"
-#include "core/data/data_files.h"
 #include "core/job/job.h"
 #include "core/job/synonyms.h"
 #include "core/job/words.h"

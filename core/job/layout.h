@@ -14,8 +14,6 @@
 
 namespace starling {
 
-inline constexpr std::uint32_t kBlock = 256;  // elements of a block: unit of the integer grid
-
 struct TensorSpec {
   std::string name;
   std::vector<std::uint64_t> shape;  // row-major
@@ -30,13 +28,6 @@ struct TensorPlace {
   TensorSpec spec;
   std::uint32_t first_block = 0;
   std::uint32_t blocks = 0;
-};
-
-// Consecutive segments [first, first + count).
-struct SegmentRange {
-  SegmentId first = 0;
-  std::uint32_t count = 0;
-  bool operator==(const SegmentRange&) const = default;
 };
 
 class Layout {

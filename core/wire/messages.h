@@ -4,7 +4,6 @@
 // travel; core/wire/codec.h turns one into the other.
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/ids.h"
+#include "core/base/step_record.h"
 #include "core/job/layout.h"
 
 namespace starling {
@@ -27,24 +27,6 @@ struct LedgerRow {
   std::uint64_t tokens = 0;
   bool finite = true;
   bool operator==(const LedgerRow&) const = default;
-};
-
-// What everybody who passes the vote of step v knows (design, section 1: record of step v).
-struct StepRecord {
-  Version version = kNoVersion;  // v
-  double loss = 0;  // mean over micro-batches, from the exact sum; NaN if it is skipped
-  double norm = 0;  // global gradient norm before clipping
-  std::uint64_t tokens = 0;
-  bool skipped = false;
-  std::uint64_t ledger_hash = 0;  // over all M rows without their worker: equal however shared
-  Digest digest{};                // of version v, before the step; zeros: none was due
-  // By bits: the loss of a skipped step is NaN, the same one everywhere.
-  bool operator==(const StepRecord& o) const {
-    const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
-    return version == o.version && bits(loss) == bits(o.loss) && bits(norm) == bits(o.norm) &&
-           tokens == o.tokens && skipped == o.skipped && ledger_hash == o.ledger_hash &&
-           digest == o.digest;
-  }
 };
 
 // An exact sum of doubles as its wide integer's words (core/base/exact_sum.h); empty = zero.

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "actors/system.h"
+#include "actors/worker/engine.h"
 #include "actors/worker/loader.h"
 
 namespace starling::actors {

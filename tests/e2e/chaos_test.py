@@ -166,14 +166,14 @@ def a_checkpoint_without_space_is_given_up_and_training_goes_on(place):
     with open(plan, "w") as file:
         file.write("""
 [run]
-steps = 400
+steps = 1200
 workers = 3
 coordinators = 1
 [[fault]]
 at_s = 0.3
 kind = "checkpoint-full"
 target = 0.4
-for_s = 0.5
+for_s = 3
 """)
     ended, out = chaos(place, job, "--plan", plan)
     require(ended.returncode == 0, ended.stdout + ended.stderr)

@@ -1,4 +1,4 @@
-#include "kernels/check/step_probe.h"
+#include "kernels/models/step_probe.h"
 
 #include <doctest/doctest.h>
 

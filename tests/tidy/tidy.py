@@ -25,6 +25,19 @@ MAY_USE = {
     "tests": ("core", "kernels", "collectives", "elastic", "actors", "tools"),
 }
 
+# Of core's folders: what a room or a folder of core may include. Words that everybody uses know of no
+# job; what computes knows of no message and no file.
+MAY_USE_OF_CORE = {
+    "core/base": ("base",),
+    "core/job": ("base", "job"),
+    "core/wire": ("base", "job", "wire"),
+    "core/data": ("base", "job", "data"),
+    "core/formats": ("base", "job", "wire", "formats"),
+    "core/observe": ("base", "job", "wire", "observe"),
+    "kernels": ("base", "job", "data"),
+    "collectives": ("base", "job", "wire"),
+}
+
 # elastic/ is pure: events in, commands out. No thread, clock, socket, file or random source.
 IMPURE = re.compile(
     r"^(thread|mutex|shared_mutex|condition_variable|atomic|future|stop_token|barrier|latch|semaphore"
@@ -98,6 +111,18 @@ def check_layers(tree):
                 yield name, line, f'"{path}" is no file of the project, seen from its root'
             elif other != room and other not in MAY_USE[room]:
                 yield name, line, f"{room} may not include {other} ({path})"
+
+
+def check_folders_of_core(tree):
+    """Who includes what of core, by folder."""
+    for name, text in tree.items():
+        place = next((p for p in MAY_USE_OF_CORE if name.startswith(p + "/")), None)
+        if place is None or not name.endswith(SOURCE_ENDINGS):
+            continue
+        for line, _, path in includes_of(text):
+            parts = path.split("/")
+            if parts[0] == "core" and len(parts) > 2 and parts[1] not in MAY_USE_OF_CORE[place]:
+                yield name, line, f"{place} may not include core/{parts[1]} ({path})"
 
 
 def check_elastic_is_pure(tree):
@@ -212,6 +237,7 @@ def check_named(tree):
 
 CHECKS = (
     check_layers,
+    check_folders_of_core,
     check_elastic_is_pure,
     check_caf_stays_up,
     check_gpu_stays_in_its_place,
@@ -256,6 +282,8 @@ BAD = (
     ("check_layers", "actors/bad.cpp", '#include "tests/bad.h"\n'),
     ("check_layers", "actors/bad.cpp", '#include "worker.h"\n'),
     ("check_layers", "actors/bad.cpp", "#include <elastic/vote.h>\n"),
+    ("check_folders_of_core", "core/base/bad.cpp", '#include "core/wire/m.capnp.h"\n'),
+    ("check_folders_of_core", "kernels/bad.cpp", '#include "core/wire/m.capnp.h"\n'),
     ("check_elastic_is_pure", "elastic/bad.cpp", "#include <thread>\n"),
     ("check_elastic_is_pure", "elastic/bad.cpp", "#include <sys/socket.h>\n"),
     ("check_elastic_is_pure", "elastic/bad.cpp", "#include <fstream>\n"),

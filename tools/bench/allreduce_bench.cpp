@@ -23,9 +23,9 @@
 
 #include "collectives/add.h"
 #include "collectives/all_reduce.h"
+#include "collectives/session.h"
 #include "collectives/tcp/listener.h"
 #include "collectives/tcp/mesh.h"
-#include "collectives/session.h"
 #include "core/base/aead.h"
 #include "core/base/hash.h"
 #include "core/base/mac.h"

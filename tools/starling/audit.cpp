@@ -5,10 +5,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/audit/difference.h"
-#include "core/audit/promises.h"
 #include "core/base/exit.h"
 #include "core/data/dataset.h"
+#include "tools/audit/difference.h"
+#include "tools/audit/promises.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 

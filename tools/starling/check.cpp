@@ -1,6 +1,6 @@
 // `starling check`: reads a file as a run would, and computes reference files again.
 
-#include "kernels/check/check.h"
+#include "tools/reference/check.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -23,7 +23,7 @@ bool ends_with(const std::string& text, const std::string& end) {
 }
 
 int check_reference(const CheckCommand& command) {
-  const auto report = kernels::check_fixture(command.file, command.isa);
+  const auto report = reference::check_fixture(command.file, command.isa);
   if (!report) return fail(report.error());
   for (const std::string& line : report.value().lines()) std::printf("%s\n", line.c_str());
   return report.value().within() ? 0 : 1;

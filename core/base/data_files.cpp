@@ -1,4 +1,4 @@
-#include "core/data/data_files.h"
+#include "core/base/data_files.h"
 
 #include <fnmatch.h>
 

@@ -1,4 +1,4 @@
-#include "core/audit/difference.h"
+#include "tools/audit/difference.h"
 
 #include <bit>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "core/audit/promises.h"
+#include "tools/audit/promises.h"
 
 #include <algorithm>
 #include <bit>

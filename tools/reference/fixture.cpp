@@ -1,10 +1,10 @@
-#include "kernels/check/fixture.h"
+#include "tools/reference/fixture.h"
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-namespace starling::kernels {
+namespace starling::reference {
 namespace {
 
 using Json = nlohmann::json;
@@ -189,4 +189,4 @@ Result<std::vector<float>> fixture_state(const Fixture& fixture, const Layout& l
   return flat;
 }
 
-}  // namespace starling::kernels
+}  // namespace starling::reference

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/audit/history.h"
+#include "tools/audit/history.h"
 
 namespace starling::audit {
 

@@ -1,4 +1,4 @@
-#include "kernels/check/check.h"
+#include "tools/reference/check.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "core/formats/safetensors.h"
 #include "kernels/cpu/table.h"
 
-namespace starling::kernels {
+namespace starling::reference {
 namespace {
 
 const std::string kGpt = "tests/fixtures/gpt-micro.safetensors";
@@ -20,7 +20,7 @@ const std::string kMlp = "tests/fixtures/mlp-micro.safetensors";
 std::vector<std::string> isas() {
   std::vector<std::string> found;
   for (const char* isa : {"reference", "avx2", "avx512"})
-    if (cpu_has(isa)) found.emplace_back(isa);
+    if (kernels::cpu_has(isa)) found.emplace_back(isa);
   return found;
 }
 
@@ -211,4 +211,4 @@ TEST_CASE("check: files that are no reference files are refused with a reason") 
 }
 
 }  // namespace
-}  // namespace starling::kernels
+}  // namespace starling::reference

@@ -1,4 +1,4 @@
-#include "core/audit/history.h"
+#include "tools/audit/history.h"
 
 #include <algorithm>
 #include <bit>

@@ -7,7 +7,7 @@
 
 #include "core/base/result.h"
 
-namespace starling::kernels {
+namespace starling::reference {
 
 // The worst tensor of one kind. `off` is the largest |difference| over the largest |reference| of a
 // tensor.
@@ -30,4 +30,4 @@ struct CheckReport {
 // Errors: kBadInput  the file is not such a file, or lacks something; the CPU lacks the isa.
 Result<CheckReport> check_fixture(const std::string& path, const std::string& isa);
 
-}  // namespace starling::kernels
+}  // namespace starling::reference

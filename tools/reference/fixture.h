@@ -9,7 +9,7 @@
 #include "core/job/job.h"
 #include "core/job/layout.h"
 
-namespace starling::kernels {
+namespace starling::reference {
 
 // One optimizer's run of the file.
 struct FixtureRun {
@@ -35,4 +35,4 @@ Result<std::vector<Batch>> fixture_batches(const Fixture& fixture, std::uint32_t
 Result<std::vector<float>> fixture_state(const Fixture& fixture, const Layout& layout,
                                          const std::string& prefix);
 
-}  // namespace starling::kernels
+}  // namespace starling::reference

@@ -1,14 +1,17 @@
-#include "kernels/check/check.h"
+#include "tools/reference/check.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 
-#include "kernels/check/fixture.h"
 #include "kernels/models/model.h"
 #include "kernels/optim/optimizer.h"
+#include "tools/reference/fixture.h"
 
-namespace starling::kernels {
+namespace starling::reference {
+
+using namespace kernels;
+
 namespace {
 
 // Four to fifty times what PyTorch's own float32 run is off, to leave room for other orders of
@@ -226,4 +229,4 @@ Result<CheckReport> check_fixture(const std::string& path, const std::string& is
   return CheckReport{fixture.kind, model->isa(), std::move(checker.rows)};
 }
 
-}  // namespace starling::kernels
+}  // namespace starling::reference

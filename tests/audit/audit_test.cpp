@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "core/audit/difference.h"
-#include "core/audit/promises.h"
 #include "core/data/permutation.h"
+#include "tools/audit/difference.h"
+#include "tools/audit/promises.h"
 
 namespace starling::audit {
 namespace {

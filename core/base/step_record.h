@@ -1,0 +1,29 @@
+#pragma once
+// What is known of a step that has passed.
+
+#include <bit>
+#include <cstdint>
+
+#include "core/base/ids.h"
+
+namespace starling {
+
+// What everybody who passes the vote of step v knows (design, section 1: record of step v).
+struct StepRecord {
+  Version version = kNoVersion;  // v
+  double loss = 0;  // mean over micro-batches, from the exact sum; NaN if it is skipped
+  double norm = 0;  // global gradient norm before clipping
+  std::uint64_t tokens = 0;
+  bool skipped = false;
+  std::uint64_t ledger_hash = 0;  // over all M rows without their worker: equal however shared
+  Digest digest{};                // of version v, before the step; zeros: none was due
+  // By bits: the loss of a skipped step is NaN, the same one everywhere.
+  bool operator==(const StepRecord& o) const {
+    const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
+    return version == o.version && bits(loss) == bits(o.loss) && bits(norm) == bits(o.norm) &&
+           tokens == o.tokens && skipped == o.skipped && ledger_hash == o.ledger_hash &&
+           digest == o.digest;
+  }
+};
+
+}  // namespace starling
