@@ -12,6 +12,7 @@
 
 #include "core/base/ids.h"
 #include "core/job/layout.h"
+#include "kernels/grid/accumulators.h"
 #include "kernels/grid/state.h"
 #include "kernels/grid/totals.h"
 
@@ -21,6 +22,7 @@ namespace starling::actors::sabotage {
 inline void drop_gradient(std::span<float> /*gradient*/, Version, std::string_view /*worker*/) {}
 inline void double_totals(kernels::Totals&, Version, std::string_view /*worker*/) {}
 inline void flip_parameters(kernels::State&, Version, std::string_view /*worker*/) {}
+inline void flip_sums(kernels::Accumulators&, Version, std::string_view /*worker*/) {}
 // In the first of these segments, if there is one.
 inline void flip_state(kernels::State&, std::span<const SegmentId>, Version,
                        std::string_view /*worker*/) {}

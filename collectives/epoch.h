@@ -101,6 +101,7 @@ class Epoch {
   void send_move(Rank target, Version version, const StepRecord& record, SegmentRange segments,
                  SharedBytes states);
 
+  const Holders& holders() const { return holders_; }  // of the open step
   const Plan& plan() const { return *options_.plan; }
   Rank self() const { return options_.self; }
   Rank world() const { return static_cast<Rank>(options_.plan->members.size()); }

@@ -27,8 +27,10 @@ void Engine::execute(const StartReduce& c) {
   // Nothing is computed any more, and nothing of this step leaves before it is known to be of these
   // parameters.
   sabotage::flip_parameters(state_, c.version, name());
+  sabotage::flip_sums(accumulators_, c.version, name());
   for (SegmentId s = 0; s < layout_.segments(); ++s) {
     if (!state_.parameters_intact(s)) return end_damaged("the working parameters", s);
+    if (!accumulators_.intact(s)) return end_damaged("the sums", s);
     breathe();
   }
   clock_.mark(StepMark::kChecked);
@@ -60,7 +62,10 @@ void Engine::take(EpochIo& io, const collectives::epoch_event::Reduced& e) {
   clock_.mark(StepMark::kReduced);
   sabotage::double_totals(totals_, e.version, name());
   for (SegmentId s = 0; s < layout_.segments(); ++s) {
-    if (state_.holds(s)) totals_.seal(s);
+    // Not a life's end: what was added up is whole at its makers (R2), and is added up anew.
+    if (totals_.has(s) && !totals_.intact(s))
+      return give_up(io, (*io.frames->holders())[s].front(),
+                     "the total of segment " + std::to_string(s) + " is not the sum of its parts");
     breathe();
   }
   clock_.mark(StepMark::kSealed);

@@ -1,6 +1,7 @@
 #pragma once
-// Proof lanes: four 64-bit sums that ride with every segment through a reduce and show that each of
-// the M micro-batches was added once (docs/design.md, section 5, R3).
+// Proof lanes: five 64-bit sums that ride with every segment through a reduce. Four show that each of
+// the M micro-batches was added once (docs/design.md, section 5, R3), the fifth that what was added
+// is what is there.
 
 #include <cstdint>
 
@@ -14,6 +15,7 @@ struct ProofLanes {
   std::uint64_t micro_batch_hashes = 0;  // sum of micro_batch_hash(seed, step, m)
   std::uint64_t side_entries = 0;        // number of side-list entries
   std::uint64_t side_hashes = 0;         // sum of side_entry_hash over them
+  std::uint64_t weighted_sum = 0;        // of the sums: see weight_of()
 
   bool operator==(const ProofLanes&) const = default;
   ProofLanes& operator+=(const ProofLanes& o) {
@@ -21,10 +23,20 @@ struct ProofLanes {
     micro_batch_hashes += o.micro_batch_hashes;
     side_entries += o.side_entries;
     side_hashes += o.side_hashes;
+    weighted_sum += o.weighted_sum;
     return *this;
   }
 };
-static_assert(sizeof(ProofLanes) == 32);
+static_assert(sizeof(ProofLanes) == 40);
+
+// The fifth lane is the sum of weight_of(i) * x_i modulo 2^64 over the segment's elements, i counted
+// through the whole layout. It is linear, so the lanes of contributions add up to that of the total,
+// and odd and below 2^31, so that no single wrong element leaves it as it was, and of several wrong
+// ones next to none. Made when a gradient is added, from the integers as they are in registers; so
+// a bit that flips in the sums from then on shows.
+constexpr std::uint32_t weight_of(std::uint32_t element) {
+  return (element * 0x9e3779b1u >> 1) | 1;
+}
 
 constexpr std::uint64_t micro_batch_hash(std::uint64_t seed, Version step, MicroBatch m) {
   return mix64(mix64(seed, step), m);

@@ -69,7 +69,9 @@ void Accumulators::add_segments(SegmentRange segments, std::span<const float> gr
     for (std::uint32_t b = first; b < first + layout_.block_count(s); ++b) {
       const std::uint64_t at = std::uint64_t{b} * kBlock;
       const GridScale scale = grid_scale(exponents[b]);
-      if (kernels.add(gradient.data() + at, scale, grid_.limit(), sums_.data() + at)) continue;
+      if (kernels.add(gradient.data() + at, scale, grid_.limit(), static_cast<std::uint32_t>(at),
+                      sums_.data() + at, &lanes_[s].weighted_sum))
+        continue;
       SideEntry& entry = side.emplace_back();
       entry.block = b;
       entry.micro_batch = m;
@@ -103,6 +105,14 @@ void Accumulators::clear() {
   std::fill(progress_.begin(), progress_.end(), Progress::kNone);
   side_.clear();
   step_ = kNoVersion;
+}
+
+bool Accumulators::intact(SegmentId segment) const {
+  if (step_ == kNoVersion) return true;
+  const std::uint32_t first = layout_.first_block(segment);
+  const auto sums = sums_.part(std::uint64_t{first} * kBlock,
+                               std::uint64_t{layout_.block_count(segment)} * kBlock);
+  return weigh(first, sums) == lanes_[segment].weighted_sum;
 }
 
 std::vector<SideEntry> Accumulators::side_of(SegmentRange segments) const {

@@ -45,6 +45,9 @@ class Accumulators {
   // Memory for the sums, before they are needed (LazyPages::prepare). Threads: any.
   void prepare(const std::stop_token& stop) const { sums_.prepare(0, sums_.size(), stop); }
 
+  // Whether a segment's sums are what was added: its fifth lane holds.
+  bool intact(SegmentId segment) const;
+
   std::span<const std::int32_t> sums() const { return sums_.all(); }  // [layout.elements()]
   std::span<const ProofLanes> lanes() const { return lanes_; }        // [layout.segments()]
   const std::vector<SideEntry>& side() const { return side_; }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/base/check.h"
+#include "core/base/proof.h"
 #include "kernels/grid/quantise_avx2.h"
 
 namespace starling::kernels {
@@ -12,7 +13,15 @@ namespace {
 
 constexpr std::uint32_t kInfinity = 0x7f800000u;
 
-bool add_plain(const float* gradient, GridScale scale, std::int32_t limit, std::int32_t* sums) {
+std::uint64_t weigh_plain(std::uint32_t first, const std::int32_t* values) {
+  std::uint64_t weighted = 0;
+  for (std::uint32_t i = 0; i < kBlock; ++i)
+    weighted += static_cast<std::uint64_t>(std::int64_t{values[i]} * weight_of(first + i));
+  return weighted;
+}
+
+bool add_plain(const float* gradient, GridScale scale, std::int32_t limit, std::uint32_t first,
+               std::int32_t* sums, std::uint64_t* weighted) {
   std::int32_t q[kBlock];
   for (std::uint32_t i = 0; i < kBlock; ++i) {
     const float p = gradient[i] * scale.first * scale.second;
@@ -21,6 +30,7 @@ bool add_plain(const float* gradient, GridScale scale, std::int32_t limit, std::
     if (std::abs(q[i]) >= limit) return false;
   }
   for (std::uint32_t i = 0; i < kBlock; ++i) sums[i] += q[i];
+  *weighted += weigh_plain(first, q);
   return true;
 }
 
@@ -111,8 +121,18 @@ GridScale grid_scale(std::int16_t exponent) {
   return {power_of_two(first), power_of_two(power - first)};
 }
 
+std::uint64_t weigh(std::uint32_t first_block, std::span<const std::int32_t> values) {
+  STARLING_CHECK(values.size() % kBlock == 0);
+  const auto& kernels = block_kernels();
+  std::uint64_t weighted = 0;
+  for (std::size_t at = 0; at < values.size(); at += kBlock)
+    weighted +=
+        kernels.weigh(first_block * kBlock + static_cast<std::uint32_t>(at), values.data() + at);
+  return weighted;
+}
+
 const BlockKernels& plain_kernels() {
-  static constexpr BlockKernels kPlain{add_plain, mean_plain, largest_plain};
+  static constexpr BlockKernels kPlain{add_plain, weigh_plain, mean_plain, largest_plain};
   return kPlain;
 }
 

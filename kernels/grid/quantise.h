@@ -62,9 +62,13 @@ GridScale grid_scale(std::int16_t exponent);
 
 // The inner loops. All pointers are to whole blocks of kBlock elements.
 struct BlockKernels {
-  // If every |q| < limit adds q to sums and returns true, else leaves sums alone. NaN and infinity
+  // If every |q| < limit adds q to sums and its weighted sum (core/base/proof.h; `first`: the
+  // block's first element) to `weighted`, and returns true; else leaves both alone. NaN and infinity
   // do not fit.
-  bool (*add)(const float* gradient, GridScale scale, std::int32_t limit, std::int32_t* sums);
+  bool (*add)(const float* gradient, GridScale scale, std::int32_t limit, std::uint32_t first,
+              std::int32_t* sums, std::uint64_t* weighted);
+  // The weighted sum of a block.
+  std::uint64_t (*weigh)(std::uint32_t first, const std::int32_t* values);
   // mean = fp32(total * 2^x / M), rounded once.
   void (*mean)(const std::int32_t* totals, double scale, double micro_batches, float* mean);
   // Largest magnitude, as the bits of a float (NaN above infinity above all finite).
@@ -73,6 +77,9 @@ struct BlockKernels {
 const BlockKernels& plain_kernels();
 // The AVX2 ones if compiled in and this CPU has it, else the plain ones.
 const BlockKernels& block_kernels();
+
+// The weighted sum of whole blocks, of which this is the first.
+std::uint64_t weigh(std::uint32_t first_block, std::span<const std::int32_t> values);
 
 bool all_finite(std::span<const float> values);  // size a multiple of kBlock
 

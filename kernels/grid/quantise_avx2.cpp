@@ -1,5 +1,6 @@
 #include "kernels/grid/quantise_avx2.h"
 
+#include "core/base/proof.h"
 #include "kernels/grid/quantise.h"
 
 #ifdef __AVX2__
@@ -13,7 +14,43 @@ namespace {
 
 static_assert(kBlock % 8 == 0);
 
-bool add_avx2(const float* gradient, GridScale scale, std::int32_t limit, std::int32_t* sums) {
+// The weighted sum of consecutive elements, eight at a time: weights of the even ones and of the odd
+// ones, each multiplied to 64 bits.
+class Weighing {
+ public:
+  explicit Weighing(std::uint32_t first)
+      : product_(_mm256_mullo_epi32(_mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(first)),
+                                                     _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
+                                    _mm256_set1_epi32(static_cast<int>(kFactor)))) {}
+  void add(__m256i values) {
+    const __m256i weights = _mm256_or_si256(_mm256_srli_epi32(product_, 1), _mm256_set1_epi32(1));
+    even_ = _mm256_add_epi64(even_, _mm256_mul_epi32(values, weights));
+    odd_ = _mm256_add_epi64(
+        odd_, _mm256_mul_epi32(_mm256_srli_epi64(values, 32), _mm256_srli_epi64(weights, 32)));
+    product_ = _mm256_add_epi32(product_, _mm256_set1_epi32(static_cast<int>(8 * kFactor)));
+  }
+  std::uint64_t sum() const {
+    alignas(32) std::uint64_t lanes[4];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), _mm256_add_epi64(even_, odd_));
+    return lanes[0] + lanes[1] + lanes[2] + lanes[3];
+  }
+
+ private:
+  static constexpr std::uint32_t kFactor = 0x9e3779b1u;
+  static_assert(weight_of(1) == (kFactor >> 1 | 1));
+  __m256i product_;  // of each element's number and the factor, modulo 2^32
+  __m256i even_ = _mm256_setzero_si256(), odd_ = _mm256_setzero_si256();
+};
+
+std::uint64_t weigh_avx2(std::uint32_t first, const std::int32_t* values) {
+  Weighing weighing(first);
+  for (unsigned i = 0; i < kBlock; i += 8)
+    weighing.add(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + i)));
+  return weighing.sum();
+}
+
+bool add_avx2(const float* gradient, GridScale scale, std::int32_t limit,
+              std::uint32_t first_element, std::int32_t* sums, std::uint64_t* weighted) {
   alignas(32) std::int32_t q[kBlock];
   const __m256 first = _mm256_set1_ps(scale.first), second = _mm256_set1_ps(scale.second);
   const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
@@ -30,11 +67,14 @@ bool add_avx2(const float* gradient, GridScale scale, std::int32_t limit, std::i
     _mm256_store_si256(reinterpret_cast<__m256i*>(q + i), rounded);
   }
   if (!_mm256_testz_si256(outside, outside)) return false;
+  Weighing weighing(first_element);
   for (unsigned i = 0; i < kBlock; i += 8) {
     auto* sum = reinterpret_cast<__m256i*>(sums + i);
-    const auto* part = reinterpret_cast<const __m256i*>(q + i);
-    _mm256_storeu_si256(sum, _mm256_add_epi32(_mm256_loadu_si256(sum), _mm256_load_si256(part)));
+    const __m256i part = _mm256_load_si256(reinterpret_cast<const __m256i*>(q + i));
+    weighing.add(part);
+    _mm256_storeu_si256(sum, _mm256_add_epi32(_mm256_loadu_si256(sum), part));
   }
+  *weighted += weighing.sum();
   return true;
 }
 
@@ -61,7 +101,7 @@ std::uint32_t largest_avx2(const float* values) {
   return largest;
 }
 
-constexpr BlockKernels kAvx2{add_avx2, mean_avx2, largest_avx2};
+constexpr BlockKernels kAvx2{add_avx2, weigh_avx2, mean_avx2, largest_avx2};
 
 }  // namespace
 

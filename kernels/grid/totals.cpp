@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "core/base/check.h"
-#include "core/base/hash.h"
 #include "kernels/grid/exact_mean.h"
 #include "kernels/grid/quantise.h"
 
@@ -24,14 +23,8 @@ Totals::Totals(const Layout& layout, MicroBatch micro_batches)
     : layout_(layout),
       micro_batches_(micro_batches),
       sums_(layout.elements()),
-      lanes_(layout.segments()),
-      checksums_(layout.segments()) {
+      lanes_(layout.segments()) {
   STARLING_CHECK(micro_batches >= 1);
-}
-
-std::uint64_t Totals::checksum(SegmentId segment) const {
-  return hash64(as_bytes(sums_.part(std::uint64_t{layout_.first_block(segment)} * kBlock,
-                                    std::uint64_t{layout_.block_count(segment)} * kBlock)));
 }
 
 void Totals::prepare(SegmentId segment, const std::stop_token& stop) const {
@@ -39,12 +32,11 @@ void Totals::prepare(SegmentId segment, const std::stop_token& stop) const {
                 std::uint64_t{layout_.block_count(segment)} * kBlock, stop);
 }
 
-void Totals::seal(SegmentId segment) {
-  checksums_[segment] = checksum(segment);
-}
-
 bool Totals::intact(SegmentId segment) const {
-  return checksums_[segment] == checksum(segment);
+  const std::uint32_t first = layout_.first_block(segment);
+  const auto sums = sums_.part(std::uint64_t{first} * kBlock,
+                               std::uint64_t{layout_.block_count(segment)} * kBlock);
+  return weigh(first, sums) == lanes_[segment].weighted_sum;
 }
 
 Result<> Totals::add_side(const SideEntry& entry) {

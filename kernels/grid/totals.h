@@ -46,9 +46,10 @@ class Totals {
   // rounded once.
   void mean(std::uint32_t block, std::int16_t exponent, std::span<float> mean) const;
 
-  // Whether a total has the bits that it had when it was sealed: as soon as it is complete.
-  void seal(SegmentId segment);
+  // Whether a total is the sum of what was added: its fifth lane holds. A segment whose lanes are
+  // zero has no total.
   bool intact(SegmentId segment) const;
+  bool has(SegmentId segment) const { return lanes_[segment].micro_batches != 0; }
 
   // The step whose vote this worker has cast with these totals, until it is applied or dropped.
   std::optional<Version> pending() const { return pending_; }
@@ -59,14 +60,11 @@ class Totals {
   void clear();
 
  private:
-  std::uint64_t checksum(SegmentId segment) const;
-
   const Layout& layout_;
   const MicroBatch micro_batches_;
   LazyArray<std::int32_t> sums_;
   std::vector<ProofLanes> lanes_;
   std::map<std::uint32_t, std::vector<SideEntry>> side_;  // by block
-  std::vector<std::uint64_t> checksums_;                  // by segment
   std::optional<Version> pending_;
 };
 

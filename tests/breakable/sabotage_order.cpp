@@ -9,11 +9,12 @@
 namespace starling::actors::sabotage {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Kind>, 10> kNames{{
+constexpr std::array<std::pair<std::string_view, Kind>, 11> kNames{{
     {"drop-micro-batch", Kind::kDropMicroBatch},
     {"double-total", Kind::kDoubleTotal},
     {"stale-parameters", Kind::kStaleParameters},
     {"flip-state", Kind::kFlipState},
+    {"flip-sums", Kind::kFlipSums},
     {"flip-total", Kind::kFlipTotal},
     {"flip-parameters", Kind::kFlipParameters},
     {"corrupt-replica", Kind::kCorruptReplica},

@@ -17,6 +17,7 @@ enum class Kind : std::uint8_t {
   kDoubleTotal,      // every total of the step is applied twice over
   kStaleParameters,  // a gather's parameters are not taken
   kFlipState,        // a bit of the state of a held segment
+  kFlipSums,         // a bit of what was added up, before it is sent
   kFlipTotal,        // a bit of a total, between reduce and apply
   kFlipParameters,   // a bit of the working parameters, while micro-batches are computed
   kCorruptReplica,   // weights of all segments held as a replica, as if computed so

@@ -31,7 +31,37 @@ TEST_CASE("proof: only each micro-batch once gives the complete lanes (R3)") {
   CHECK(matches == 120);  // the orders
 }
 
-TEST_CASE("proof: each of the four lanes is compared") {
+// Method: all single bits of sums, and what a transposition and an exchange of bits between elements
+// would do.
+TEST_CASE("proof: the weighted sum is linear, and no single wrong element leaves it as it was") {
+  for (std::uint32_t i = 0; i < 100'000; ++i) REQUIRE(weight_of(i) % 2 == 1);
+  const auto weigh = [](std::span<const std::int32_t> values) {
+    std::uint64_t sum = 0;
+    for (std::uint32_t i = 0; i < values.size(); ++i)
+      sum += static_cast<std::uint64_t>(std::int64_t{values[i]} * weight_of(i));
+    return sum;
+  };
+  std::vector<std::int32_t> a, b, both;
+  for (int i = 0; i < 600; ++i) {
+    a.push_back(i * 7919 - 100'000);
+    b.push_back(50'000 - i * i);
+    both.push_back(a.back() + b.back());
+  }
+  CHECK(weigh(a) + weigh(b) == weigh(both));
+  for (std::size_t i = 0; i < both.size(); ++i)
+    for (int bit = 0; bit < 32; ++bit) {
+      auto flipped = both;
+      flipped[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(both[i]) ^ 1u << bit);
+      REQUIRE(weigh(flipped) != weigh(both));
+    }
+  for (std::size_t i = 1; i < both.size(); ++i) {
+    auto swapped = both;
+    std::swap(swapped[i - 1], swapped[i]);
+    REQUIRE(weigh(swapped) != weigh(both));
+  }
+}
+
+TEST_CASE("proof: each of the four lanes of R3 is compared") {
   const ProofLanes complete = complete_lanes(1, 2, 8);
   ProofLanes total = complete;
   total.side_entries = 3;

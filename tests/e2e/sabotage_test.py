@@ -8,7 +8,8 @@ from harness import STARLING, main, require, sabotage, same
 def a_flipped_bit_is_found_named_and_made_good(place):
     job = place.job(steps=800)  # time enough for a new process to come
     quiet = place.quiet(job)
-    for kind, what in (("flip-state", "the state"), ("flip-total", "the total"),
+    for kind, what in (("flip-state", "the state"), ("flip-sums", "the sums"),
+                       ("flip-total", "the total"),
                        ("flip-parameters", "the working parameters")):
         with sabotage(f"{kind}@40@worker-1"):
             run = place.run(job, "--workers", 3)

@@ -5,6 +5,7 @@
 #include <limits>
 #include <random>
 
+#include "core/base/proof.h"
 #include "kernels/grid/quantise.h"
 #include "tests/kernels/grid_gradients.h"
 
@@ -59,8 +60,15 @@ TEST_CASE("grid: plain and vector loops give the definition's integers") {
         std::vector<std::int32_t> sums(kBlock, 5);
         const GridScale scale = grid_scale(static_cast<std::int16_t>(exponent));
         CAPTURE(exponent);
-        REQUIRE(form->add(gradient.data(), scale, grid.limit(), sums.data()) == fits);
+        const auto first = static_cast<std::uint32_t>(round) * 0x7fff'ff00u;  // wraps around too
+        std::uint64_t weighted = 9, wanted = 9;
+        REQUIRE(form->add(gradient.data(), scale, grid.limit(), first, sums.data(), &weighted) ==
+                fits);
         REQUIRE(sums == expected);
+        for (std::uint32_t i = 0; i < kBlock; ++i)
+          wanted += static_cast<std::uint64_t>((std::int64_t{sums[i]} - 5) * weight_of(first + i));
+        REQUIRE(weighted == wanted);
+        REQUIRE(form->weigh(first, sums.data()) == plain_kernels().weigh(first, sums.data()));
       }
     }
   }
@@ -95,7 +103,9 @@ TEST_CASE("grid: one NaN, infinity or value at the limit keeps the whole block o
         std::vector<float> gradient(kBlock, 3);
         gradient[at] = c.value;
         std::vector<std::int32_t> sums(kBlock, 1);
-        CHECK(form->add(gradient.data(), one, grid.limit(), sums.data()) == c.fits);
+        std::uint64_t weighted = 0;
+        CHECK(form->add(gradient.data(), one, grid.limit(), 0, sums.data(), &weighted) == c.fits);
+        CHECK((weighted != 0) == c.fits);
         CHECK(sums[at ^ 1] == (c.fits ? 4 : 1));
       }
     }

@@ -128,7 +128,9 @@ Quality measure(Grid grid, std::uint32_t blocks, Version steps) {
       float largest_side = 0;
       for (MicroBatch m = 0; m < grid.micro_batches; ++m) {
         if (!gradients.block(b, m, g)) continue;
-        const bool fits = kernels.add(g, grid_scale(exponents[b]), grid.limit(), sums);
+        std::uint64_t weighted = 0;
+        const bool fits =
+            kernels.add(g, grid_scale(exponents[b]), grid.limit(), b * kBlock, sums, &weighted);
         if (!fits && wide.empty()) wide.resize(kBlock);
         for (std::uint32_t i = 0; i < kBlock; ++i) {
           exact[i] += g[i];

@@ -9,6 +9,7 @@
 
 #include "core/base/ids.h"
 #include "core/job/layout.h"
+#include "kernels/grid/accumulators.h"
 #include "kernels/grid/state.h"
 #include "kernels/grid/totals.h"
 #include "tests/breakable/sabotage_order.h"
@@ -23,6 +24,7 @@ inline void drop_gradient(std::span<float> gradient, Version version, std::strin
 inline void double_totals(kernels::Totals& totals, Version version, std::string_view worker) {
   if (!due(Kind::kDoubleTotal, version, worker)) return;
   for (std::int32_t& sum : totals.sums()) sum *= 2;
+  for (ProofLanes& lanes : totals.lanes()) lanes.weighted_sum *= 2;  // else it is found at once
 }
 
 inline void flip_state(kernels::State& state, std::span<const SegmentId> segments, Version version,
@@ -41,6 +43,12 @@ inline void flip_total(kernels::Totals& totals, const Layout& layout,
 inline void flip_parameters(kernels::State& state, Version version, std::string_view worker) {
   if (due(Kind::kFlipParameters, version, worker))
     kernels::StateTamper::flip_parameter_bit(state, 0);
+}
+
+inline void flip_sums(kernels::Accumulators& accumulators, Version version,
+                      std::string_view worker) {
+  if (due(Kind::kFlipSums, version, worker))
+    const_cast<std::int32_t&>(accumulators.sums().front()) ^= 1 << 20;
 }
 
 inline void corrupt_replicas(kernels::State& state, std::span<const SegmentId> owned,
