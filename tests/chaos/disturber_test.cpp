@@ -56,7 +56,7 @@ struct Disturbed {
       double pace, const std::function<void()>& meanwhile = [] {}) {
     const Story story = tale.story();
     Disturber disturber(plan, {}, {[](const std::string&) {}, {}, {}, {}, nullptr}, cast, story);
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(300);
     for (double now = 1; !disturber.finished() && std::chrono::steady_clock::now() < end;
          now += pace) {
       disturber.advance(now, 1);

@@ -348,6 +348,55 @@ TEST_CASE("epoch: whoever sent what cannot be is named, and nothing is delivered
   CHECK(got[0].starts_with("wrong 1: "));
 }
 
+// Goal: whatever another process sends costs the epoch at most.
+// Method: the frames of two real steps, each with some of its bytes changed, to ranks in every state.
+TEST_CASE("epoch: damaged frames are taken, wait, or name their sender") {
+  std::vector<std::pair<Rank, Frame>> sent;  // to rank 0
+  {
+    std::mt19937 random(1);
+    Group group(3);
+    Steps steps(group, /*steps=*/2);
+    for (Rank r = 0; r < 3; ++r)
+      for (SegmentId s = r; s < group.layout.segments(); s += 3) group.nodes[r]->values[s] = 5;
+    for (Rank r = 0; r < 3; ++r) steps.begin(r);
+    REQUIRE(group.net.deliver_all(random, [&](Rank to, Rank from, const Frame& f) {
+      if (to == 0) sent.emplace_back(from, f);
+      steps.take(to, group.frames(to).on_frame(from, f));
+      return Result<>(ok());
+    }));
+  }
+  std::size_t taken = 0, refused = 0;
+  for (std::uint32_t seed = 0; seed < 3000; ++seed) {
+    std::mt19937 random(seed);
+    Group group(3, /*joiners=*/0, seed % 3 == 0 ? kNoVersion : 5);
+    Epoch& frames = group.frames(0);
+    if (seed % 2 == 0) {
+      frames.open_step(group.holders());
+      group.nodes[0]->compute(5);
+      group.nodes[0]->reduce(5);
+    }
+    for (int i = 0; i < 8; ++i) {
+      auto [from, frame] = sent[random() % sent.size()];
+      Bytes bytes = *frame.payload;
+      for (std::uint32_t n = random() % 3; n > 0 && !bytes.empty(); --n)
+        bytes[random() % bytes.size()] = static_cast<std::uint8_t>(random());
+      if (random() % 4 == 0) bytes.resize(random() % (bytes.size() + 1));
+      if (random() % 8 == 0) frame.header.first = random() % 9;
+      if (random() % 8 == 0) frame.header.count = random() % 9;
+      if (random() % 8 == 0) frame.header.kind = static_cast<FrameKind>(random() % 10);
+      frame.payload = share(std::move(bytes));
+      for (const auto& event : frames.on_frame(from, frame)) {
+        const auto* wrong = std::get_if<Wrong>(&event);
+        ++(wrong ? refused : taken);
+        if (wrong) CHECK(wrong->peer == from);
+      }
+    }
+    if (seed % 3 == 0) frames.set_version(5);
+  }
+  CHECK(taken > 500);
+  CHECK(refused > 1000);
+}
+
 TEST_CASE("epoch: what waits is bounded") {
   SessionLimits limits;
   limits.frames_max = 3;

@@ -9,7 +9,7 @@ from harness import STARLING, main, require
 
 def audit(*arguments):
     ended = subprocess.run([STARLING, "audit", *map(str, arguments)], capture_output=True, text=True,
-                           timeout=60)
+                           timeout=300)
     return ended.returncode, ended.stdout + ended.stderr
 
 

@@ -11,7 +11,7 @@ from harness import STARLING, main, require, wait_until
 
 
 def said_by(*command):
-    ended = subprocess.run([STARLING, *map(str, command)], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([STARLING, *map(str, command)], capture_output=True, text=True, timeout=300)
     return ended.returncode, ended.stdout + ended.stderr
 
 
@@ -93,7 +93,7 @@ def a_job_file_edited_in_mid_run_is_refused(place):
         cluster.coordinators[1].send_signal(signal.SIGKILL)
         cluster.coordinators[1].wait()
         refused = cluster.start_coordinator(1, edited)
-        require(refused.wait(30) == 2, f"exit code {refused.returncode}")
+        require(refused.wait(300) == 2, f"exit code {refused.returncode}")
         require("job.steps is 600 here and 400 there" in cluster.text(), cluster.text()[-2000:])
         # A folder of its own does not help: the others' log is of that job.
         shutil.rmtree(cluster.folder(1))

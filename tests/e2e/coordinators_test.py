@@ -84,7 +84,7 @@ def group_by_hand(place, number, *options):
 
 def ended(process, code, word):
     try:
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=300)
     finally:
         process.kill()
     require(process.returncode == code and word in said, f"{process.returncode}: {said}")
@@ -104,7 +104,7 @@ def a_first_start_is_said(place):
     number = int(wait_until(leader, "one of them leads"))
     for process in group:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     ended(group_by_hand(place, number, "--new"), 2, "has a log already")
 
 

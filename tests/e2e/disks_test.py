@@ -86,14 +86,14 @@ def a_log_whose_disk_is_full_ends_the_run_cleanly(place):
     run.wait_for_step(20)
     open(os.path.join(faults, "full"), "w").close()
     run.join()
-    run.process.wait(60)
+    run.process.wait(300)
     require(run.process.returncode == 3, f"exit code {run.process.returncode}:\n{run.text()[-2000:]}")
     failed = run.events("failed")
     require(len(failed) == 1 and failed[0]["code"] == 3 and "cannot write its log" in failed[0]["reason"],
             f"{failed}\n{run.text()[-2000:]}")
     for joiner in run.joiners:
         joiner.terminate()
-        joiner.wait(60)
+        joiner.wait(300)
     require(not processes_naming(run.out), "processes are left")
 
 

@@ -7,7 +7,7 @@ from harness import STARLING, main, processes_naming, require, wait_until
 
 
 def starling(*arguments):
-    return subprocess.run([STARLING, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([STARLING, *map(str, arguments)], capture_output=True, text=True, timeout=300)
 
 
 def bad_input_is_one_line_and_exit_code_2(place):
@@ -73,10 +73,10 @@ def a_killed_launcher_or_guard_leaves_nothing_behind(place):
     guard = parent_of(run.workers()[0]["pid"])
     os.kill(guard, signal.SIGKILL)
     now = run.steps()
-    wait_until(lambda: run.steps() > now + 50, "a worker goes on without its guard", 10)
+    wait_until(lambda: run.steps() > now + 50, "a worker goes on without its guard", 120)
     run.process.kill()
-    run.process.wait(10)
-    wait_until(lambda: not processes_naming(run.out), "workers give up", 20)
+    run.process.wait(120)
+    wait_until(lambda: not processes_naming(run.out), "workers give up", 120)
 
 
 def parent_of(pid):
@@ -124,9 +124,9 @@ def parts_started_by_hand_train_as_run_does(place):
                                  "--job", job, "--save", out + "/model.safetensors"],
                                 stdout=subprocess.PIPE, text=True) for _ in range(2)]
     for worker in workers:
-        said, _ = worker.communicate(timeout=60)
+        said, _ = worker.communicate(timeout=300)
         require(worker.returncode == 0 and quiet.digest() in said, f"{worker.returncode}: {said}")
-    require(coordinator.wait(30) == 0, "the coordinator failed")
+    require(coordinator.wait(300) == 0, "the coordinator failed")
     require(not os.path.exists(quiet.out + ".keys"), "keys of a run that has ended")
     with open(quiet.out + "/model.safetensors", "rb") as one, open(out + "/model.safetensors", "rb") as two:
         require(one.read() == two.read(), "model files differ")
@@ -155,7 +155,7 @@ def the_end_is_a_line_of_its_own_on_a_terminal(place):
         if not more:
             break
         text += more
-    require(run.wait(60) == 0, text.decode(errors="replace"))
+    require(run.wait(300) == 0, text.decode(errors="replace"))
     require(b"\r\ndone: version 20" in text, f"the end is glued to the live line: {text[-300:]!r}")
 
 

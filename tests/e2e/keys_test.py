@@ -77,14 +77,14 @@ class Parts:
         for worker in self.workers:
             said, wrong = worker.communicate(timeout=120)
             require(worker.returncode == 0, f"{worker.returncode}: {said} {wrong}")
-        _, wrong = self.coordinator.communicate(timeout=60)
+        _, wrong = self.coordinator.communicate(timeout=300)
         require(self.coordinator.returncode == 0, wrong)
         return self.events("done")[0]["digest"]
 
     def stop(self):
         for process in [*self.workers, self.coordinator]:
             process.send_signal(signal.SIGINT)
-        return [process.communicate(timeout=60)[1] for process in [*self.workers, self.coordinator]]
+        return [process.communicate(timeout=300)[1] for process in [*self.workers, self.coordinator]]
 
 
 def a_worker_needs_one_line_and_nothing_else(place):
@@ -172,7 +172,7 @@ def a_revoked_worker_is_shut_out_while_the_job_runs(place):
     revoked = starling("keys", "--revoke", "worker-1", "--keys", parts.keys)
     require(revoked.returncode == 0, revoked.stderr)
     out = parts.workers.pop(1)
-    _, said = out.communicate(timeout=60)
+    _, said = out.communicate(timeout=300)
     require(out.returncode == 2 and "no longer let in" in said, f"{out.returncode} {said}")
     require(any("worker-1 revoked" in text for text in parts.warnings()), parts.warnings())
     again = starling("worker", "--join", parts.at, "--keys", parts.path("keys/worker-1"))
@@ -251,7 +251,7 @@ def the_folder_of_a_run_has_no_key(place):
     wait_until(lambda: len(run.workers()) == 2, "a second worker")
     run.process.send_signal(signal.SIGINT)
     run.end(code=130, seconds=30)
-    joined.wait(30)
+    joined.wait(300)
     for folder, _, files in os.walk(run.out):
         for name in files:
             with open(os.path.join(folder, name), "rb") as file:

@@ -66,7 +66,7 @@ def who_was_left_out_and_wakes_up_after_the_end_saves_nothing(place):
         wait_until(lambda: run.events("done"), "the end without it")
     finally:
         run.kill(frozen, signal.SIGCONT)
-    require(joiner.wait(60) in (NOT_HERE, 3), f"exit code {joiner.returncode}:\n{run.text()}")
+    require(joiner.wait(300) in (NOT_HERE, 3), f"exit code {joiner.returncode}:\n{run.text()}")
     if joiner.returncode == NOT_HERE:  # 3: the run's coordinator was gone before it was awake
         require("the model is not here" in run.text(), run.text())
     run.end()
@@ -106,15 +106,15 @@ def who_comes_after_the_end_saves_nothing(place):
     cluster = Cluster(place, place.job(steps=20))
     coordinator = cluster.coordinator()
     saved = os.path.join(cluster.folder, "model.safetensors")
-    said, _ = cluster.worker(saved).communicate(timeout=60)
+    said, _ = cluster.worker(saved).communicate(timeout=300)
     require(os.path.exists(saved), said)
-    require(coordinator.wait(60) == 0, "the coordinator failed")
+    require(coordinator.wait(300) == 0, "the coordinator failed")
     late = cluster.worker(os.path.join(cluster.folder, "late.safetensors"))
     coordinator = cluster.coordinator()  # of the job that is over
-    said, _ = late.communicate(timeout=60)
+    said, _ = late.communicate(timeout=300)
     require(late.returncode == NOT_HERE and "the model is not here: this worker has computed none" in said,
             f"exit code {late.returncode}: {said}")
-    require(coordinator.wait(60) == 0, "the coordinator failed")
+    require(coordinator.wait(300) == 0, "the coordinator failed")
     require(not os.path.exists(os.path.join(cluster.folder, "late.safetensors")), "a late worker saved a model")
 
 
@@ -125,8 +125,8 @@ def a_model_of_another_run_is_never_taken_for_this_ones(place):
     with open(saved, "wb") as file:
         file.write(model(quiet.out))
     coordinator = cluster.coordinator()
-    said, _ = cluster.worker(saved).communicate(timeout=60)
-    require(coordinator.wait(60) == 0, "the coordinator failed")
+    said, _ = cluster.worker(saved).communicate(timeout=300)
+    require(coordinator.wait(300) == 0, "the coordinator failed")
     require("was another model" in said, said)
     with open(saved + ".old", "rb") as old:
         require(old.read() == model(quiet.out), "the other model is lost")

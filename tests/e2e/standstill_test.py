@@ -53,7 +53,7 @@ def job_of(place, **changes):
 
 
 def a_worker_whose_compute_threads_hang_is_left_out_and_comes_back(place):
-    job = job_of(place)
+    job = job_of(place, lease_ms=10000)  # on a busy machine, too, only this rule leaves it out
     quiet = place.run(job, "--workers", 3)
     quiet.end()
     run = place.run(job, "--workers", 3, "--threads", 1)
@@ -69,14 +69,14 @@ def a_worker_whose_compute_threads_hang_is_left_out_and_comes_back(place):
     same(run, quiet)
     require([w["name"] for w in run.workers("fenced")] == [victim["name"]], "another was left out")
     warnings = [w["text"] for w in run.events("warning")]
-    require(any(f"{victim['name']} is heard but gets nowhere with its share of step" in w
-                for w in warnings), f"no warning names it: {warnings}")
     causes = [e["cause"] for e in run.events("epoch")]
+    require(any(f"{victim['name']} is heard but gets nowhere with its share of step" in w
+                for w in warnings), f"no warning names it: {warnings}; epochs by {causes}")
     require(any(c.startswith(f"{victim['name']} got nowhere for") for c in causes), f"{causes}")
 
 
 def a_worker_frozen_for_longer_than_it_waits_for_coordinators_comes_back(place):
-    job = place.job(steps=4000, lease_ms=300, coordinator_timeout_ms=2000)
+    job = place.job(steps=4000, lease_ms=2000, coordinator_timeout_ms=6000)
     quiet = place.run(job, "--workers", 3)
     quiet.end()
     run = place.run(job, "--workers", 3)
@@ -86,7 +86,7 @@ def a_worker_frozen_for_longer_than_it_waits_for_coordinators_comes_back(place):
     try:
         wait_until(lambda: run.workers("fenced"), "it is left out")
         begun = run.events("worker")[-1]["t"]
-        wait_until(lambda: run.events()[-1]["t"] > begun + 3, "longer than its patience passes")
+        wait_until(lambda: run.events()[-1]["t"] > begun + 7, "longer than its patience passes")
     finally:
         run.kill(frozen, signal.SIGCONT)
     wait_until(lambda: len(run.workers()) == 4, "its guard begins a new life")

@@ -87,7 +87,7 @@ def a_flood_of_idle_connections_leaves_files_for_workers(place):
         connection.close()
     process.send_signal(signal.SIGINT)
     run.end(130)
-    joined.wait(60)
+    joined.wait(300)
 
 
 def more_workers_than_files_allow_are_refused(place):

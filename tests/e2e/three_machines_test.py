@@ -67,7 +67,7 @@ class Machines:
     @staticmethod
     def inside(pid, commands):
         done = subprocess.run(["nsenter", "--target", str(pid), "--net", "sh", "-e", "-c", commands],
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=300)
         require(done.returncode == 0, f"{commands}: {done.stderr}")
 
     def run(self, n, commands):

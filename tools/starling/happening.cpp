@@ -157,6 +157,7 @@ void Spectator::show(const Happening& happening) {
   // Every member reports every step; shown once.
   if (!happening.step || (last_ && happening.step->version <= *last_)) return;
   last_ = happening.step->version;
+  world_ = happening.step->world;
   if (steps_++ % every_ == 0) losses_.push_back({*last_, happening.step->loss});
   if (losses_.size() == kLossesMax) {
     for (std::size_t i = 0; 2 * i < losses_.size(); ++i) losses_[i] = losses_[2 * i];

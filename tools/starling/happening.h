@@ -50,14 +50,16 @@ class Spectator {
   void say(const std::string& text) { line_.say(text); }
   void close() { line_.close(); }  // the live line stays; what others print begins below it
   bool epoch_seen() const { return !epochs_.empty(); }
+  std::size_t world() const { return world_; }  // members that the last step shown had
   // Why a run that came to its end is none that one wanted; empty: it is.
   std::string diverged() const;
   Result<> save_curve(const std::string& path, const std::string& title) const;
 
  private:
   ProgressLine line_;
-  std::uint64_t steps_ = 0;        // shown
-  std::optional<Version> last_;    // shown
+  std::uint64_t steps_ = 0;      // shown
+  std::optional<Version> last_;  // shown
+  std::size_t world_ = 0;
   std::vector<LossPoint> losses_;  // one in `every_` steps, so that they are bounded
   std::uint64_t every_ = 1;
   std::vector<EpochMark> epochs_;

@@ -320,7 +320,8 @@ class Run {
   int finish(int code) {
     if (signal_ != 0 && !end_) spectator_.say("ending");
     if (!end_) children_.signal_all(SIGINT);
-    const bool others_go_on = started_here() < options_.workers || workers_.empty();
+    const bool others_go_on = started_here() < options_.workers || workers_.empty() ||
+                              spectator_.world() > started_here();
     int worst = wait_for_workers(end_ ? kEndGrace : kSignalGrace);
     if (end_ && others_go_on) linger();
     spectator_.close();
