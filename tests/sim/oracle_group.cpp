@@ -326,15 +326,19 @@ void Oracle::take_end(const JobEnded& end) {
   check_told();
 }
 
-// At the good end. What only those knew who are dead may have died with them.
+// At the good end. What only those knew who are dead may have died with them; and whoever was left
+// out and lives on has not heard of it, so nobody has heard what it knew.
 void Oracle::check_told() {
   for (const auto& [v, lives] : said_) {
     if (told_.count(v)) continue;
     world_.count("a step that died with its members");
-    for (const WorkerProcess* p : lives)
-      if (p->alive())
+    for (const WorkerProcess* p : lives) {
+      const auto life = lives_.find(p->nonce());
+      const bool cut_off = life != lives_.end() && life->second.left_out;
+      if (p->alive() && !cut_off)
         return violated("P2: " + name(*p) + " passed step " + std::to_string(v) +
                         ", and no observer was told of it");
+    }
   }
 }
 
