@@ -17,6 +17,7 @@
 
 #include "core/observe/event_line.h"
 #include "core/observe/events.h"
+#include "tests/core/observe_helpers.h"
 
 namespace starling {
 namespace {
@@ -24,25 +25,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-class Folder {
- public:
-  Folder() : path_(fs::temp_directory_path() / ("starling_events_" + std::to_string(::getpid()))) {
-    fs::remove_all(path_);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  std::string path() const { return path_; }
-  std::string file() const { return path_ / "events.jsonl"; }
-
- private:
-  fs::path path_;
+struct Folder : ObserveFolder {
+  Folder() : ObserveFolder("events") {}
 };
-
-std::vector<json> lines_of(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<json> out;
-  for (std::string line; std::getline(file, line);) out.push_back(json::parse(line));
-  return out;
-}
 
 std::vector<std::string> kinds_of(const std::string& path) {
   std::vector<std::string> kinds;

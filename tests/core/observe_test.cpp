@@ -14,6 +14,7 @@
 #include "core/observe/events.h"
 #include "core/observe/log.h"
 #include "core/observe/loss_svg.h"
+#include "tests/core/observe_helpers.h"
 
 namespace starling {
 namespace {
@@ -21,39 +22,14 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-class Folder {
- public:
-  Folder() : path_(fs::temp_directory_path() / ("starling_observe_" + std::to_string(::getpid()))) {
-    fs::remove_all(path_);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  std::string path() const { return path_; }
-
- private:
-  fs::path path_;
+struct Folder : ObserveFolder {
+  Folder() : ObserveFolder("observe") {}
 };
 
-std::vector<json> lines_of(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<json> out;
-  for (std::string line; std::getline(file, line);) out.push_back(json::parse(line));
-  return out;
-}
-
+using starling::lines_of;  // of a path, beside the one below
 std::vector<json> lines_of(EventWriter& writer) {
   REQUIRE(writer.flush());
   return lines_of(writer.path());
-}
-
-std::string text_of(std::FILE* file) {
-  std::string out;
-  std::rewind(file);
-  for (int c; (c = std::fgetc(file)) != EOF;) out += static_cast<char>(c);
-  return out;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 Plan plan_of_two() {

@@ -7,21 +7,9 @@
 #include <cstdio>
 #include <string>
 
+#include "tests/core/observe_helpers.h"
+
 namespace starling {
-namespace {
-
-std::string text_of(std::FILE* file) {
-  std::string out;
-  std::rewind(file);
-  for (int c; (c = std::fgetc(file)) != EOF;) out += static_cast<char>(c);
-  return out;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-}  // namespace
 
 TEST_CASE("progress: plain lines, few of them, the first and the last among them") {
   std::FILE* out = std::tmpfile();
