@@ -21,7 +21,7 @@ using namespace elastic::coordinator_command;
 namespace event = elastic::coordinator_event;
 
 constexpr std::chrono::milliseconds kTick{10}, kTimeAtOnce{100};
-constexpr std::chrono::seconds kSlowDisk{5};  // a write of the log that takes longer is told
+constexpr std::chrono::seconds kSlowDisk{5};  // a longer write of the log is worth a warning
 // Of what followers have not looked at yet, in rows of ledgers and as many for any observation.
 // Beyond it steps are not told, which the next one that is says: some 40 MiB.
 constexpr std::size_t kBehindMax = std::size_t{1} << 20;
@@ -301,7 +301,7 @@ class Coordinator : public caf::event_based_actor {
     tell(std::move(c), rows);
   }
 
-  // `behind_` counts what is told until the last follower lets go of it.
+  // `behind_` counts the observation until the last follower has dropped it.
   void tell(elastic::Observation observation, std::size_t rows) {
     *behind_ += rows;
     const auto behind = behind_;
@@ -336,7 +336,7 @@ class Coordinator : public caf::event_based_actor {
   std::unique_ptr<Journal> journal_;
   std::optional<std::chrono::steady_clock::time_point> saving_since_;
   bool told_slow_ = false;
-  std::uint64_t turned_told_ = 1;  // the next number of messages turned away that is told
+  std::uint64_t turned_told_ = 1;  // the next warning comes at so many messages turned away
   std::vector<caf::actor> followers_;
   Observed leads_;  // what was told of its last lead; null: it has not led
   Observed gone_;   // why it has ended by itself; null: it has not

@@ -42,8 +42,8 @@ struct CoordinatorHandle {
 
 // Opens log and gateway and spawns the actor. It understands
 //   follow_atom, caf::actor   that actor gets every Observed from now on, the last kLeader before
-//                             all others; kEnd is the last but steps that are told late, also if
-//                             the job was over before
+//                             all others. kEnd comes also if the job was over before; only steps
+//                             that workers report late follow it
 //   ask_checkpoint_atom       has the members write a checkpoint now, if the job has any
 //   KeysChanged               revokes the keys that are not in it, and lets in those that are
 //   stop_atom                 ends it. After the job's end it goes on answering until then.

@@ -1,7 +1,7 @@
 #pragma once
 // What waits for a coordinator's actor is bounded: the gateway's thread hands over only what the
-// door lets in, and what it turns away is dropped. Nothing is lost by that: whoever wants an answer
-// asks again, and steps that nobody noted are told again.
+// door lets in, and drops the messages that the door turns away. Nothing is lost by that: a worker
+// repeats a question until it has an answer, and sends a step again until a coordinator has noted it.
 
 #include <cstddef>
 #include <cstdint>

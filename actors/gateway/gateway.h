@@ -50,8 +50,8 @@ struct GatewayOptions {
   struct Listen {
     std::string address;  // "tcp://127.0.0.1:0": port 0 = any free one
     AllowList allowed;    // whoever else dials is refused in the handshake
-    // A line about somebody who was refused, for people; few, however many try. Called on a thread
-    // of the gateway, must not block. May be empty.
+    // A line for people about a peer that was refused; few lines, however many peers try. Called on a
+    // thread of the gateway, must not block. May be empty.
     std::function<void(const std::string&)> refused{};
     // A line for people about a client of another version, once each, on the gateway's thread. May
     // be empty.
@@ -90,7 +90,7 @@ enum class Drop : std::uint8_t {
   kOversize,
   kMalformed,     // does not decode
   kUnknown,       // of a kind that this build does not know
-  kOtherVersion,  // of another version of the protocol; the sender is told ours
+  kOtherVersion,  // of another version of the protocol; the gateway answers with its own version
   kWrongKey,      // an incarnation that belongs to another key
   kRevoked,       // of a key that is no longer on the allow list
   kWrongRole,     // what the owner of this key may not say
