@@ -84,8 +84,8 @@ bool all_zero(ByteView bytes) {
 // ---- Open -------------------------------------------------------------------------------------
 
 Result<RaftLog> RaftLog::open(const std::string& dir, const JobId& job, std::uint32_t member,
-                              Life life) {
-  STARLING_TRY(file, open_raft_log_file(dir));
+                              Life life, std::chrono::milliseconds patience) {
+  STARLING_TRY(file, open_raft_log_file(dir, patience));
   return open_on(std::move(file), job, member, life);
 }
 

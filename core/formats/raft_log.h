@@ -29,6 +29,7 @@
 //
 // Threads: belongs to one thread. save() blocks for one fdatasync.
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -86,13 +87,17 @@ class RaftLog {
   enum class Life : std::uint8_t { kFirst, kLater };
 
   // Opens DIR/raft.log, or creates it (and DIR, one level) with everything needed for the name to
-  // survive a crash. Holds a lock on it for as long as the object lives.
-  // Errors: kUnavailable  the file cannot be opened, read or written, or another process has it
+  // survive a crash. Holds a lock on it for as long as the object lives. A process that was killed
+  // has its lock until the kernel has taken it down, and whoever begins it again may be quicker, so
+  // a lock that somebody has is waited for.
+  // Errors: kUnavailable  the file cannot be opened, read or written, or another process has it and
+  //                       keeps it for longer than `patience`
   //         kBadInput     it belongs to another job or member, has a later format, or has promised
   //                       something although this is a first life
   //         kCorrupt      it is damaged; nothing was changed
   static Result<RaftLog> open(const std::string& dir, const JobId& job, std::uint32_t member,
-                              Life life = Life::kLater);
+                              Life life = Life::kLater,
+                              std::chrono::milliseconds patience = std::chrono::seconds(5));
 
   // The same on a given file, which is empty or was written by this class.
   static Result<RaftLog> open_on(std::unique_ptr<RaftLogFile> file, const JobId& job,

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 namespace starling {
@@ -157,23 +159,39 @@ class PosixRaftLogFile final : public RaftLogFile {
   const Descriptor mark_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<RaftLogFile>> open_raft_log_file(const std::string& dir) {
-  const std::filesystem::path path(dir);
+// The file with its lock; null: another process has it.
+Result<std::unique_ptr<PosixRaftLogFile>> lock_raft_log(const std::filesystem::path& path) {
   const auto name = (path / "raft.log").string();
-  if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return failed("cannot create", dir);
   const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return failed("cannot open", name);
   auto file = std::make_unique<PosixRaftLogFile>(fd, path);
   // Two processes with one identity would vote twice.
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return failed("cannot lock", name);
-    return Error(Code::kUnavailable, "another process has this raft log open; " + name);
+    return std::unique_ptr<PosixRaftLogFile>();
   }
   // Its last owner may have put a new file in its place between the two calls.
-  if (!same_file(fd, name))
-    return Error(Code::kUnavailable, "another process has this raft log open; " + name);
+  if (!same_file(fd, name)) return std::unique_ptr<PosixRaftLogFile>();
+  return file;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RaftLogFile>> open_raft_log_file(const std::string& dir,
+                                                        std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds kLookAgain{10};
+  const std::filesystem::path path(dir);
+  if (::mkdir(dir.c_str(), 0700) != 0 && errno != EEXIST) return failed("cannot create", dir);
+  const auto until = std::chrono::steady_clock::now() + patience;
+  STARLING_TRY(file, lock_raft_log(path));
+  while (!file) {
+    if (std::chrono::steady_clock::now() >= until)
+      return Error(Code::kUnavailable,
+                   "another process has this raft log open; " + (path / "raft.log").string());
+    std::this_thread::sleep_for(kLookAgain);
+    STARLING_TRY(again, lock_raft_log(path));
+    file = std::move(again);
+  }
   // Each time: the life that created the file may have ended before it came here.
   STARLING_TRY(sync_directory(path));
   STARLING_TRY(sync_directory(std::filesystem::absolute(path).parent_path()));

@@ -4,9 +4,12 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
+#include <thread>
 
 #include "core/formats/raft_log.h"
 
@@ -24,6 +27,10 @@ struct Directory {
   std::string path;
 };
 
+Result<RaftLog> open_at_once(const std::string& dir) {
+  return RaftLog::open(dir, kJob, 0, RaftLog::Life::kLater, std::chrono::milliseconds(0));
+}
+
 TEST_CASE("raft log: on a real disk it is made, locked, read back, and its torn end kept aside") {
   const Directory directory;
   const auto dir = directory.path + "/member";
@@ -34,7 +41,7 @@ TEST_CASE("raft log: on a real disk it is made, locked, read back, and its torn 
     CHECK(log.value().term() == RaftTerm{});
     const std::vector<RaftEntry> entries{RaftEntry{1, 1, {}}, RaftEntry{2, 1, Bytes(300, 7)}};
     CHECK(log.value().save(RaftTerm{1, 0}, entries));
-    const auto second = RaftLog::open(dir, kJob, 0);  // two lives at once
+    const auto second = open_at_once(dir);  // two lives at once
     REQUIRE(!second);
     CHECK(second.error().code() == Code::kUnavailable);
   }
@@ -78,7 +85,7 @@ TEST_CASE("raft log: on a real disk a snapshot cuts the file, and the lock goes 
     const RaftLogSnapshot snapshot{8, 8, std::make_shared<const Bytes>(Bytes(50, 3))};
     CHECK(log.value().save({}, {}, snapshot));
     CHECK(std::filesystem::file_size(name) < before / 4);
-    const auto second = RaftLog::open(dir, kJob, 0);
+    const auto second = open_at_once(dir);
     REQUIRE(!second);
     CHECK(second.error().code() == Code::kUnavailable);
     CHECK(log.value().save({}, std::vector{RaftEntry{9, 8, Bytes(5, 9)}}));
@@ -87,6 +94,25 @@ TEST_CASE("raft log: on a real disk a snapshot cuts the file, and the lock goes 
   REQUIRE_MESSAGE(log, (log ? "" : log.error().text()));
   CHECK(log.value().take_snapshot().index == 8);
   CHECK(log.value().take_entries() == std::vector{RaftEntry{9, 8, Bytes(5, 9)}});
+}
+
+// A coordinator that was killed is begun again at once, and has its log until the kernel has taken
+// it down.
+TEST_CASE("raft log: whoever comes while another process ends waits for its log") {
+  const Directory directory;
+  std::optional<RaftLog> ending =
+      RaftLog::open(directory.path, kJob, 0, RaftLog::Life::kFirst).value();
+  CHECK(ending->save(RaftTerm{3, 0}, {}));
+  REQUIRE(!open_at_once(directory.path));
+  std::thread end([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ending.reset();
+  });
+  const auto next =
+      RaftLog::open(directory.path, kJob, 0, RaftLog::Life::kLater, std::chrono::minutes(1));
+  end.join();
+  REQUIRE_MESSAGE(next, (next ? "" : next.error().text()));
+  CHECK(next.value().term() == RaftTerm{3, 0});
 }
 
 // Goal: nobody goes on with a file that nobody will find again.
