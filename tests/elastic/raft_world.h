@@ -147,8 +147,9 @@ class RaftWorld {
   std::map<std::uint64_t, std::uint32_t> leader_of_;                          // I1
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::uint32_t> vote_of_;  // I2
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::pair<Bytes, std::uint64_t>>
-      entries_;                       // I4
-  std::vector<RaftEntry> committed_;  // I5, I6, I12
+      entries_;                              // I4
+  std::vector<RaftEntry> committed_;         // I5, I6, I12
+  std::vector<std::uint64_t> committed_in_;  // of each, the term of the leader that counted it
   // I20: pre-grants that may still be sent, by (voter, asker, round).
   std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>, int> pre_grants_;
 };

@@ -114,9 +114,11 @@ void RaftWorld::check_leader(std::uint32_t i) {
   if (!fresh) return fail("I1: leads a term twice", i);
   if (m.disk.hard.term != raft.term() || m.disk.hard.vote != i)
     return fail("I10: leads before its vote is safe", i);
-  for (const RaftEntry& e : committed_) {
-    if (!raft_holds(raft, e)) return fail("I5: leader lacks a committed entry", i);
-  }
+  // A late vote may make a leader of an older term, which lacks what was committed after it and
+  // commits nothing any more.
+  for (std::size_t k = 0; k < committed_.size(); ++k)
+    if (committed_in_[k] < raft.term() && !raft_holds(raft, committed_[k]))
+      return fail("I5: leader lacks a committed entry", i);
   m.contact.assign(members_.size(), clock_of(m));
 }
 
@@ -149,6 +151,7 @@ void RaftWorld::check_commit(std::uint32_t i, const RaftMessage* delivered) {
       continue;
     }
     committed_.push_back(own);
+    committed_in_.push_back(raft.term());
     check_durable_quorum(index);
   }
 }
