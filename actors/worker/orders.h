@@ -5,25 +5,16 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/base/ids.h"
 #include "core/base/step_record.h"
 #include "core/job/segment_values.h"
-#include "core/wire/frame.h"
 #include "core/wire/messages.h"
+#include "elastic/protocol/worker.h"
 
 namespace starling::actors {
-
-// What an epoch's communication thread has to say.
-struct MeshEvent {
-  enum class Kind : std::uint8_t { kConnected, kFrame, kBroken, kDrained };
-  EpochId epoch;
-  Kind kind = Kind::kFrame;
-  Rank peer = 0;
-  Frame frame;
-  std::string why;
-};
 
 // Micro-batches to compute, in this order; replaces what has not begun.
 struct ComputeOrder {
@@ -42,6 +33,9 @@ struct ShardDone {
   ShardWritten written;
   std::shared_ptr<SegmentStates> states;  // back: the memory of the next one
 };
+
+// What the store's thread has to say (actors/worker/store.h).
+using StoreSaid = std::variant<elastic::WorkerEvent, ShardOrder>;
 
 // State to be loaded from the checkpoint of `version`, and what came of it.
 struct LoadOrder {

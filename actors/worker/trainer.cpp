@@ -6,7 +6,6 @@
 
 #include "actors/sabotage.h"
 #include "actors/scheduling.h"
-#include "actors/worker/engine.h"
 #include "actors/worker/pace.h"
 #include "core/base/check.h"
 #include "core/base/exception.h"
@@ -80,17 +79,17 @@ class Compute : public caf::event_based_actor {
       gradient_.resize(setup.layout->elements());
     }
     const auto begun = Pace::Clock::now();
-    auto result = setup.model->forward_backward(options_.engine->state().parameters(),
-                                                *loaded.batch, *workspace_, gradient_);
+    Workbench& bench = *options_.workbench;
+    sabotage::hang_computing(loaded.version, bench.worker());
+    auto result =
+        setup.model->forward_backward(bench.parameters(), *loaded.batch, *workspace_, gradient_);
     if (!result) {
       set_error(computed, result.error());
       return computed;
     }
     pace_->wait(begun, loaded.version, loaded.micro_batch);
-    Engine& engine = *options_.engine;
-    sabotage::drop_gradient(gradient_, loaded.version, engine.name());
-    const auto added = engine.accumulators().add(
-        gradient_, engine.state().exponents(), setup.job.seed, loaded.version, loaded.micro_batch);
+    sabotage::drop_gradient(gradient_, loaded.version, bench.worker());
+    const auto added = bench.add(gradient_, loaded.version, loaded.micro_batch);
     computed.row.loss = result.value().loss;
     computed.row.tokens = result.value().tokens;
     computed.row.finite = result.value().finite && added.finite;

@@ -6,17 +6,15 @@
 
 #include "actors/messages.h"
 #include "actors/worker/setup.h"
+#include "actors/worker/workbench.h"
 
 namespace starling::actors {
-
-class Engine;
 
 struct TrainerOptions {
   std::shared_ptr<const TrainingSetup> setup;
   std::uint32_t threads = 1;
   caf::actor loader;
-  // Its parameters do not change while anything that was ordered is being computed.
-  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Workbench> workbench;
   double slowness = 1;  // see actors/worker/pace.h
 };
 

@@ -1,5 +1,6 @@
 #include "actors/worker/worker.h"
 
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -54,8 +55,8 @@ class Worker : public caf::event_based_actor {
           if (hint && !hint->note.empty()) log_.warn(hint->note);
           drive([&](Engine& engine) { engine.on_message(arrival.body); });
         },
-        [this](MeshEvent& event) {
-          drive([&](Engine& engine) { engine.on_mesh(std::move(event)); });
+        [this](StoreSaid& said) {
+          drive([&](Engine& engine) { engine.on_store(std::move(said)); });
         },
         [this](const MicroBatchComputed& computed) {
           if (!computed.error.empty())
@@ -70,8 +71,8 @@ class Worker : public caf::event_based_actor {
         [this](const DataHashed& hashed) {
           drive([&](Engine& engine) { engine.on_data(hashed.data); });
         },
-        [this](const LoadDone& loaded) {
-          drive([&](Engine& engine) { engine.on_loaded(loaded); });
+        [this](LoadDone& loaded) {
+          drive([&](Engine& engine) { engine.on_loaded(std::move(loaded)); });
         },
         [this](const Notice& notice) { drive([&](Engine& engine) { engine.on_notice(notice); }); },
     };
@@ -115,18 +116,18 @@ class Worker : public caf::event_based_actor {
       gateway_->send_to_server(*turn % options_.coordinators.size(), body);
     };
     calls.compute = [this](ComputeOrder order) { this->send(trainer_, std::move(order)); };
-    calls.post = [me](MeshEvent event) { caf::anon_send(me, std::move(event)); };
+    calls.post = [me](StoreSaid said) { caf::anon_send(me, std::move(said)); };
     calls.over = [this](const elastic::worker_command::Exit& exit) { over_ = exit; };
     calls.set_counter = [this](std::uint64_t counter) { gateway_->set_counter(counter); };
     calls.write_shard = [this](ShardOrder order) { this->send(archive(), std::move(order)); };
     calls.load = [this](LoadOrder order) { this->send(archive(), std::move(order)); };
-    engine_ = std::make_shared<Engine>(std::move(engine), *listener_, std::move(calls), log_);
+    engine_ = std::make_unique<Engine>(std::move(engine), *listener_, std::move(calls), log_);
 
     TrainerOptions trainer;
     trainer.setup = options_.setup;
     trainer.threads = options_.threads;
     trainer.loader = loader_;
-    trainer.engine = engine_;
+    trainer.workbench = engine_->workbench();
     trainer.slowness = options_.slowness;
     trainer_ = spawn_trainer(home_system(), std::move(trainer), me);
     hash_data(me);
@@ -216,18 +217,25 @@ class Worker : public caf::event_based_actor {
                                                  std::to_string(version);
       return;
     }
-    over.parameters_digest = engine_->parameters_digest();
+    const Holdings* held = engine_->holdings();
+    if (!held) {
+      over.why_not = "the thread that has the parameters hangs";
+      return;
+    }
+    std::vector<SegmentId> all(held->layout().segments());
+    std::iota(all.begin(), all.end(), SegmentId{0});
+    over.parameters_digest = held->parameters_part(all);
     if (over.parameters_digest != exit.end->parameters) {
       over.why_not = "the parameters here have digest " + to_string(over.parameters_digest) +
                      ", those of the job's end " + to_string(exit.end->parameters);
       return;
     }
-    const auto parameters = engine_->parameters();
+    const auto parameters = held->state().parameters();
     over.parameters =
         std::make_shared<const std::vector<float>>(parameters.begin(), parameters.end());
   }
 
-  // The last messages leave first; the engine goes when the last compute thread lets go of it.
+  // The last messages leave first; what compute threads work at goes when the last of them lets go.
   void shut_down(caf::error reason) {
     *over_flag_ = true;
     if (trainer_) this->send_exit(trainer_, caf::exit_reason::user_shutdown);
@@ -246,7 +254,7 @@ class Worker : public caf::event_based_actor {
   const caf::actor follower_;
   const Log log_;
   std::unique_ptr<Gateway> gateway_;
-  std::shared_ptr<Engine> engine_;
+  std::unique_ptr<Engine> engine_;
   caf::actor trainer_;
   caf::actor archive_;  // null: nothing was to be written or loaded yet
   std::optional<elastic::worker_command::Exit> over_;

@@ -288,6 +288,7 @@ void Mesh::Impl::gone(Peer& peer, const std::string& why) {
 
 void Mesh::Impl::broke(Peer& peer, const std::string& why) {
   broken_ = true;
+  const bool stood = peer.state != State::kAwaited;
   std::vector<Rank> ranks;
   for (const auto& other : peers_)
     if (other && (other->rank == peer.rank || other->state == State::kAwaited))
@@ -298,7 +299,7 @@ void Mesh::Impl::broke(Peer& peer, const std::string& why) {
   }
   for (const auto& other : peers_)
     if (other) close(*other);
-  if (events_.on_broken) events_.on_broken(peer.rank, why);
+  if (events_.on_broken) events_.on_broken(peer.rank, why, stood);
 }
 
 void Mesh::Impl::close(Peer& peer) {

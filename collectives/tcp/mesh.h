@@ -50,8 +50,9 @@ struct MeshEvents {
   std::function<void()> on_connected;  // all W-1 connections stand; before any frame
   std::function<void(Rank, Frame)> on_frame;
   // The first break, or a peer that did not stand in time. All connections of the epoch are closed
-  // by then, so that everybody else stops within a round trip; nothing is delivered after it.
-  std::function<void(Rank, std::string)> on_broken;
+  // by then, so that everybody else stops within a round trip; nothing is delivered after it. The
+  // last word: whether that connection had stood.
+  std::function<void(Rank, std::string, bool)> on_broken;
   std::function<void(Rank)> on_left;  // the peer's LEFT: its last frame
   std::function<void()> on_drained;   // after leave(): the last connection has closed
 };

@@ -68,6 +68,7 @@ struct Report {
   broken @8 :List(Plan.Incarnation);
   microBatchNs @9 :UInt64;   # what a micro-batch takes here, ns; 0 = not known
   mayHaveBegun @10 :Plan.EpochId;  # the prepared epoch that its last vote was ready for
+  unreached @11 :Bool;       # the connections with `broken` never stood
 }
 
 # Worker -> leader, every tenth of a lease.
@@ -79,6 +80,8 @@ struct Heartbeat {
   shareLeft @4 :UInt32;       # micro-batches of the step in flight that others wait for here
   loadLeft @5 :UInt32;        # segments that are still to be loaded from a checkpoint here
   data @6 :Plan.Digest;       # of all data files as they are read here; zeros = not known yet
+  ordersLeft @7 :UInt32;      # work on state and with the others that is still to be done here
+  progress @8 :UInt64;        # grows with everything that this worker's threads have done
 }
 
 # Member -> coordinators, for each version that it passes or learns, and again until one has noted it.

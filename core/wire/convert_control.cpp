@@ -34,6 +34,7 @@ void write_body(const Report& in, Body::Builder out) {
   for (unsigned i = 0; i < broken.size(); ++i) write(in.broken[i], broken[i]);
   body.setMicroBatchNs(in.micro_batch_ns);
   write(in.may_have_begun, body.initMayHaveBegun());
+  body.setUnreached(in.unreached);
 }
 
 void write_body(const Heartbeat& in, Body::Builder out) {
@@ -44,6 +45,8 @@ void write_body(const Heartbeat& in, Body::Builder out) {
   body.setMicroBatchNs(in.micro_batch_ns);
   body.setShareLeft(in.share_left);
   body.setLoadLeft(in.load_left);
+  body.setOrdersLeft(in.orders_left);
+  body.setProgress(in.progress);
   write(in.data, body.initData());
 }
 
@@ -204,6 +207,7 @@ Report read_body(Reading& r, schema::Report::Reader in) {
   for (unsigned i = 0; i < out.broken.size(); ++i) out.broken[i] = read(broken[i]);
   out.micro_batch_ns = in.getMicroBatchNs();
   out.may_have_begun = read(in.getMayHaveBegun());
+  out.unreached = in.getUnreached();
   for (const auto* list : {&out.share, &out.done})
     for (MicroBatch m : *list)
       r.need(m < limits::kMicroBatches, "a micro-batch of a report is out of range");
@@ -252,8 +256,9 @@ Notice read_body(Reading& r, schema::Notice::Reader in) {
 }
 
 Heartbeat read_body(schema::Heartbeat::Reader in) {
-  return {read(in.getEntered()), in.getVersion(),  read(in.getReadyFor()), in.getMicroBatchNs(),
-          in.getShareLeft(),     in.getLoadLeft(), read(in.getData())};
+  return {read(in.getEntered()), in.getVersion(),   read(in.getReadyFor()),
+          in.getMicroBatchNs(),  in.getShareLeft(), in.getLoadLeft(),
+          in.getOrdersLeft(),    in.getProgress(),  read(in.getData())};
 }
 
 Finished read_body(schema::Finished::Reader in) {

@@ -151,6 +151,7 @@ struct Report {
   // The prepared epoch that has begun if the last vote of its sender has passed anywhere: it was
   // ready for it. Of who is not pending: the one for which it was left behind. {0,0}: none.
   EpochId may_have_begun;
+  bool unreached = false;  // the connections with `broken` never stood
 };
 
 // Every tenth of a lease, from the thread that obeys the protocol: threads that compute or read may
@@ -162,7 +163,9 @@ struct Heartbeat {
   std::uint64_t micro_batch_ns = 0;  // what a micro-batch takes here; 0: not known
   std::uint32_t share_left = 0;      // micro-batches of its share that can be computed, not done
   std::uint32_t load_left = 0;       // segments that it has still to load from a checkpoint
-  Digest data{};  // of all data files as they are read here; zeros: not known yet
+  std::uint32_t orders_left = 0;  // work on its state and with the others that it has still to do
+  std::uint64_t progress = 0;     // grows with everything that its threads have done
+  Digest data{};                  // of all data files as they are read here; zeros: not known yet
 };
 
 // Where the time from stopping to the first pass of a forced epoch went at one member; each part

@@ -177,10 +177,13 @@ void Leader::reached(const Incarnation& who, Contact& c, Version version) {
 void Leader::said(const Incarnation& from, const std::string& name, const Heartbeat& m) {
   Contact& c = contact(from);
   if (m.version != kNoVersion) unreached_.erase(name);
-  if (c.moved_ms == 0 || m.share_left != c.share_left || m.load_left != c.load_left)
+  if (c.moved_ms == 0 || m.share_left != c.share_left || m.load_left != c.load_left ||
+      m.orders_left != c.orders_left || m.progress != c.progress)
     c.moved_ms = now_ms_;
   c.share_left = m.share_left;
   c.load_left = m.load_left;
+  c.orders_left = m.orders_left;
+  c.progress = m.progress;
   c.ready_for = m.ready_for;
   c.micro_batch_ns = m.micro_batch_ns;
   entered(from, c, m.entered);

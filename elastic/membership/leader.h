@@ -160,7 +160,8 @@ class Leader {
     std::uint64_t welcomed_ms = 0;
     std::uint64_t micro_batch_ns = 0;  // 0: not known
     // What others wait for there, and since when its heartbeats say nothing else.
-    std::uint32_t share_left = 0, load_left = 0;
+    std::uint32_t share_left = 0, load_left = 0, orders_left = 0;
+    std::uint64_t progress = 0;
     std::uint64_t moved_ms = 0;
     std::uint64_t warned_ms = 0;  // its moved_ms when people were told that it stands still
     // The last plan that was sent to it, when, and how long until that plan is sent again.
@@ -229,7 +230,7 @@ class Leader {
   bool fenced(const std::vector<struct Reporter>& reporters) const;
   bool died_with_its_steps(const std::vector<struct Reporter>& reporters) const;
   void propose_forced(std::vector<struct Reporter> reporters, const struct Resume& resume);
-  bool leave_out_unreachable_joiners(std::vector<struct Reporter>& reporters);
+  bool leave_out_broken_joiners(std::vector<struct Reporter>& reporters);
   void leave_out_bad_link(std::vector<struct Reporter>& reporters, Version base);
   std::vector<bool> leavers() const;
   void try_prepare();

@@ -203,7 +203,7 @@ void Leader::try_form() {
   // Who loses a member closes its other connections as well, and is named by those at their ends.
   if (lost || !missing.empty())
     bad_links_.clear();
-  else if (!resume.value().fresh && !leave_out_unreachable_joiners(reporters))
+  else if (!resume.value().fresh && !leave_out_broken_joiners(reporters))
     leave_out_bad_link(reporters, base);
   propose_forced(std::move(reporters), resume.value());
 }
@@ -258,24 +258,26 @@ bool Leader::fenced(const std::vector<Reporter>& reporters) const {
 }
 
 // A joiner holds nothing, so the first broken link with one is enough: it would hold up everybody
-// again. Its own word does not count, as who stops closes the links with it too. Returns whether
-// there was one.
-bool Leader::leave_out_unreachable_joiners(std::vector<Reporter>& reporters) {
-  std::vector<Incarnation> named;
+// again. Its own word does not count, as who stops closes the links with it too. Lives to which a
+// connection never stood are counted. Returns whether there was one to leave out.
+bool Leader::leave_out_broken_joiners(std::vector<Reporter>& reporters) {
+  std::set<std::uint64_t> broken, unreached;  // nonces
   for (const Reporter& r : reporters)
-    named.insert(named.end(), r.report.broken.begin(), r.report.broken.end());
-  const auto unreachable = [&](const Reporter& r) {
-    return r.report.version == kNoVersion &&
-           std::find(named.begin(), named.end(), r.who) != named.end();
+    for (const Incarnation& who : r.report.broken) {
+      broken.insert(who.nonce);
+      if (r.report.unreached) unreached.insert(who.nonce);
+    }
+  const auto goes = [&](const Reporter& r) {
+    return r.report.version == kNoVersion && broken.count(r.who.nonce);
   };
   for (const Reporter& r : reporters) {
-    if (!unreachable(r)) continue;
+    if (!goes(r) || !unreached.count(r.who.nonce)) continue;
     const Member joiner = member_of(r.who);
     if (unreached_[joiner.name].insert(r.who.nonce).second)
       warn(joiner.name + " is left out: others cannot connect to it at " + joiner.host + ":" +
            std::to_string(joiner.port));
   }
-  return std::erase_if(reporters, unreachable) > 0;
+  return std::erase_if(reporters, goes) > 0;
 }
 
 // Whether the steps of the last plan's epoch went with all of its members. Who was left behind by

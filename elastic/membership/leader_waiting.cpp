@@ -45,8 +45,9 @@ std::uint64_t Leader::tolerance() {
 
 // ---- Standing still ---------------------------------------------------------------------------
 
-// A worker's heartbeats come from the thread that obeys the protocol. One that computes or reads
-// may hang in the meantime, in a file system for one, and everybody else waits for it.
+// A worker's heartbeats come from the thread that obeys the protocol. One that computes, reads or
+// has the state may hang in the meantime, in a file system or a device for one, and everybody else
+// waits for it.
 void Leader::watch_progress() {
   if (config_.bugs.standstill_unseen) return;
   if (config_.standstill_ms == 0 || forming_ || plan_proposed_ || end_proposed_) return;
@@ -65,7 +66,8 @@ void Leader::watch_progress() {
       if (!in_it) return;                // a plan is on its way to it
       const Contact& c = it->second;
       who.push_back(m.who);
-      standing.push_back({c.share_left != 0 || c.load_left != 0, c.moved_ms});
+      const bool owes = c.share_left != 0 || c.load_left != 0 || c.orders_left != 0;
+      standing.push_back({owes, c.moved_ms});
     }
   }
   const std::uint64_t patience =
@@ -83,11 +85,14 @@ void Leader::warn_of_standstill(const Incarnation& who, std::uint64_t since_ms,
   Contact& c = contact(who);
   if (c.warned_ms == since_ms) return;
   c.warned_ms = since_ms;
-  const std::string at = c.load_left != 0
-                             ? "loading the checkpoint of step " + std::to_string(group_.start()) +
-                                   " (" + std::to_string(c.load_left) + " segments left)"
-                             : "its share of step " + std::to_string(c.version) + " (" +
-                                   std::to_string(c.share_left) + " micro-batches left)";
+  std::string at = "what it does for step " + std::to_string(c.version) + " with state and sums (" +
+                   std::to_string(c.orders_left) + " orders left)";
+  if (c.share_left != 0)
+    at = "its share of step " + std::to_string(c.version) + " (" + std::to_string(c.share_left) +
+         " micro-batches left)";
+  if (c.load_left != 0)
+    at = "loading the checkpoint of step " + std::to_string(group_.start()) + " (" +
+         std::to_string(c.load_left) + " segments left)";
   warn(member_of(who).name + " is heard but gets nowhere with " + at + " for " +
        ms(now_ms_ - since_ms) + ", and all others wait for it; after " + ms(patience_ms) +
        " it is left out");

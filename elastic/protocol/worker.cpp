@@ -69,6 +69,8 @@ Heartbeat Worker::heartbeat() const {
   Heartbeat beat{entered_, version_, ready_for(), speed_.micro_batch_ns()};
   beat.share_left = share_left();
   beat.load_left = run_ ? run_->load_left : 0;
+  beat.orders_left = working_.orders_left;
+  beat.progress = working_.progress;
   beat.data = data_;
   return beat;
 }
@@ -212,6 +214,7 @@ void Worker::enter(std::shared_ptr<const Plan> plan, Rank self) {
   stopped_ = reporting_ = false;
   may_have_begun_ = {};
   broken_.clear();
+  unreached_ = false;
   next_.reset();
   const Plan& p = *plan;
   if (!take_over(p, self)) return;
@@ -388,10 +391,10 @@ void Worker::on_event(const Broken& e) {
   const EpochRun* run = run_of(e.epoch);
   if (!run && next_ && next_->plan->id == e.epoch) run = &*next_;
   if (!run || e.peer >= run->world()) return;
-  stop({run->plan->members[e.peer].who});
+  stop({run->plan->members[e.peer].who}, /*unreached=*/!e.stood);
 }
 
-void Worker::stop(std::vector<Incarnation> broken) {
+void Worker::stop(std::vector<Incarnation> broken, bool unreached) {
   for (auto* run : {&run_, &next_}) {
     if (!*run || (*run)->self == kNoRank) continue;
     emit(Stop{(*run)->plan->id});
@@ -402,6 +405,7 @@ void Worker::stop(std::vector<Incarnation> broken) {
   finished_.reset();
   stopped_ = reporting_ = true;
   broken_ = std::move(broken);
+  unreached_ = unreached;
   if (config_.bugs.r8_forget_work && !pending_) {
     done_.clear();
     share_.clear();
@@ -430,6 +434,7 @@ void Worker::report_if_stopped() {
   report.done.assign(done_.begin(), done_.end());
   report.copies = copies_;
   report.broken = broken_;
+  report.unreached = unreached_;
   report.micro_batch_ns = speed_.micro_batch_ns();
   report.may_have_begun = may_have_begun_;
   send(std::move(report));

@@ -48,6 +48,16 @@ struct Start {  // the process is up; `join` is what it says of itself
 struct Tick {
   std::uint64_t now_ms = 0;
 };
+// What the threads that work for this worker have still to do, and a number that grows with
+// everything that they have done.
+struct Working {
+  std::uint32_t orders_left = 0;
+  std::uint64_t progress = 0;
+};
+struct Failed {  // what was ordered cannot be done here: this life is over
+  int code = 0;
+  std::string reason;
+};
 struct Received {  // from a coordinator
   Message body;
 };
@@ -79,6 +89,7 @@ struct Connected {  // all W-1 connections of this epoch stand
 struct Broken {  // a connection of this epoch broke, or did not stand in time
   EpochId epoch;
   Rank peer = 0;
+  bool stood = true;
 };
 struct Stopped {  // answer to Stop: nothing is sent or received in this epoch any more
   EpochId epoch;
@@ -141,14 +152,15 @@ struct DigestReady {  // answer to ComputeDigest
 }  // namespace worker_event
 
 using WorkerEvent =
-    std::variant<worker_event::Start, worker_event::Tick, worker_event::Received,
-                 worker_event::DataHashed, worker_event::NoticeGiven, worker_event::Initialised,
-                 worker_event::Loading, worker_event::NotInitialised,
-                 worker_event::CheckpointWritten, worker_event::Connected, worker_event::Broken,
-                 worker_event::Stopped, worker_event::PeerReady, worker_event::MicroBatchDone,
-                 worker_event::Reduced, worker_event::MovedIn, worker_event::NormReady,
-                 worker_event::LedgerArrived, worker_event::VoteArrived, worker_event::GatherBegun,
-                 worker_event::Gathered, worker_event::StepTimed, worker_event::DigestReady>;
+    std::variant<worker_event::Start, worker_event::Tick, worker_event::Working,
+                 worker_event::Failed, worker_event::Received, worker_event::DataHashed,
+                 worker_event::NoticeGiven, worker_event::Initialised, worker_event::Loading,
+                 worker_event::NotInitialised, worker_event::CheckpointWritten,
+                 worker_event::Connected, worker_event::Broken, worker_event::Stopped,
+                 worker_event::PeerReady, worker_event::MicroBatchDone, worker_event::Reduced,
+                 worker_event::MovedIn, worker_event::NormReady, worker_event::LedgerArrived,
+                 worker_event::VoteArrived, worker_event::GatherBegun, worker_event::Gathered,
+                 worker_event::StepTimed, worker_event::DigestReady>;
 
 // ---- Commands ---------------------------------------------------------------------------------
 namespace worker_command {
@@ -325,6 +337,8 @@ class Worker {
  private:
   void on_event(const worker_event::Start& e);
   void on_event(const worker_event::Tick& e);
+  void on_event(const worker_event::Working& e) { working_ = e; }
+  void on_event(const worker_event::Failed& e) { exit(e.code, e.reason); }
   void on_event(const worker_event::Received& e);
   void on_event(const worker_event::NoticeGiven& e);
   void on_event(const worker_event::DataHashed& e) { data_ = e.data; }
@@ -393,7 +407,7 @@ class Worker {
   std::vector<Rank> shares_of(Version version) const;
 
   // Stopping.
-  void stop(std::vector<Incarnation> broken);
+  void stop(std::vector<Incarnation> broken, bool unreached = false);
   void report_if_stopped();
   void exit(int code, const std::string& reason, bool fenced = false);
 
@@ -436,6 +450,7 @@ class Worker {
   std::map<MicroBatch, LedgerRow> own_rows_;      // of done_
   Speedometer speed_;
   Digest data_{};  // zeros: not known yet
+  worker_event::Working working_;
 
   // Epochs.
   EpochId entered_;
@@ -448,6 +463,7 @@ class Worker {
   bool reporting_ = false;        // has something to report as soon as everything is stopped
   std::set<EpochId> stopping_;    // Stop sent, Stopped not yet here
   std::vector<Incarnation> broken_;
+  bool unreached_ = false;  // broken_ never stood
   std::optional<worker_event::DigestReady> finished_;
   bool writing_ = false;                // a checkpoint
   Version written_ = 0;                 // the last version of which writing was begun

@@ -137,7 +137,7 @@ class Run {
     }
   }
   std::vector<float> parameters(std::size_t i) const {
-    const auto all = workers_[i]->rig.engine->parameters();
+    const auto all = workers_[i]->rig.engine->holdings()->state().parameters();
     return {all.begin(), all.end()};
   }
 

@@ -92,7 +92,10 @@ class EngineRig {
     EngineCalls calls;
     calls.to_coordinators = [this](const Message& m, std::optional<std::uint32_t>) { on_said(m); };
     calls.compute = [this](ComputeOrder order) { on_order(std::move(order)); };
-    calls.post = [this](MeshEvent e) { post([e](Engine& driven) { driven.on_mesh(e); }); };
+    calls.post = [this](StoreSaid said) {
+      before_post();
+      post([said = std::move(said)](Engine& driven) { driven.on_store(said); });
+    };
     calls.over = [this](const elastic::worker_command::Exit& exit) { over = exit; };
     calls.set_counter = [this](std::uint64_t counter) { who.counter = counter; };
     engine = std::make_unique<Engine>(options, *listener, std::move(calls), Log(LogLevel::kOff));
@@ -115,6 +118,7 @@ class EngineRig {
   const std::unique_ptr<collectives::Listener> listener;
   std::function<void(const Message&)> on_said = [](const Message&) {};
   std::function<void(ComputeOrder)> on_order = [](const ComputeOrder&) {};
+  std::function<void()> before_post = [] {};  // on the store's thread, before it has said something
   std::optional<elastic::worker_command::Exit> over;
 
  private:
@@ -151,18 +155,15 @@ class Computer {
  private:
   void run() {
     const auto workspace = setup_->model->make_workspace(1);
+    const auto bench = rig_.engine->workbench();
     std::vector<float> gradient(setup_->layout->elements());
     while (const auto place = next()) {
       const auto [version, m] = *place;
       before_(version);
       const Batch batch = setup_->batches(version, m).value();
-      const Engine& engine = *rig_.engine;
       const auto result =
-          setup_->model->forward_backward(engine.state().parameters(), batch, *workspace, gradient);
-      const bool finite =
-          rig_.engine->accumulators()
-              .add(gradient, engine.state().exponents(), setup_->job.seed, version, m)
-              .finite;
+          setup_->model->forward_backward(bench->parameters(), batch, *workspace, gradient);
+      const bool finite = bench->add(gradient, version, m).finite;
       LedgerRow row;
       row.micro_batch = m;
       row.loss = result.value().loss;

@@ -9,8 +9,8 @@
 #include <stdexcept>
 
 #include "actors/system.h"
-#include "actors/worker/engine.h"
 #include "actors/worker/loader.h"
+#include "actors/worker/workbench.h"
 
 namespace starling::actors {
 namespace {
@@ -92,6 +92,16 @@ Result<Batch> source(std::uint64_t step, MicroBatch m) {
   return batch;
 }
 
+// What compute threads work at.
+struct Memory {
+  explicit Memory(const TrainingSetup& setup)
+      : state(*setup.layout, setup.job), accumulators(*setup.layout, setup.job.micro_batches) {}
+  kernels::State state;
+  kernels::Accumulators accumulators;
+  std::atomic<std::uint64_t> progress = 0;
+  Workbench bench{state, accumulators, progress, /*seed=*/1, "worker"};
+};
+
 // A trainer whose worker is the test.
 struct Rig {
   explicit Rig(std::uint32_t threads = 1, double compute_ms = 0) {
@@ -101,16 +111,12 @@ struct Rig {
     job.model = SyntheticSpec{1000, compute_ms, 0, {}};
     auto setup = set_up(job, std::make_shared<Gated>(gate), source, Digest{}).value();
     gate.forget();  // set_up's pass
-    listener = collectives::Listener::open({}).value();
-    EngineOptions engine_options;
-    engine_options.setup = setup;
-    engine =
-        std::make_shared<Engine>(engine_options, *listener, EngineCalls{}, Log(LogLevel::kOff));
+    memory = std::make_shared<Memory>(*setup);
     TrainerOptions options;
     options.setup = setup;
     options.threads = threads;
     options.loader = loader = spawn_loader(system, source);
-    options.engine = engine;
+    options.workbench = {memory, &memory->bench};
     trainer = spawn_trainer(system, options, caf::actor_cast<caf::actor>(self));
   }
   ~Rig() {
@@ -118,7 +124,7 @@ struct Rig {
     self->send_exit(trainer, caf::exit_reason::user_shutdown);
     self->send_exit(loader, caf::exit_reason::user_shutdown);
     trainer = loader = nullptr;
-    self->await_all_other_actors_done();  // before the engine goes
+    self->await_all_other_actors_done();  // before what they work at goes
   }
 
   void order(Version version, std::vector<MicroBatch> micro_batches) {
@@ -146,8 +152,7 @@ struct Rig {
   caf::actor_system_config config = make_system_config();
   caf::actor_system system{config};
   caf::scoped_actor self{system};
-  std::unique_ptr<collectives::Listener> listener;
-  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Memory> memory;
   caf::actor loader, trainer;
 };
 
@@ -166,7 +171,7 @@ TEST_CASE("trainer: every micro-batch of an order is computed, added and told, i
     CHECK(c.error.empty());
   }
   CHECK(rig.gate.begins({{4, 2}, {4, 0}, {4, 5}}));
-  CHECK(rig.engine->accumulators().done() == std::vector<MicroBatch>{0, 2, 5});
+  CHECK(rig.memory->accumulators.done() == std::vector<MicroBatch>{0, 2, 5});
 }
 
 // An application's model, or its data: nobody else would tell, and all would wait for ever.
@@ -208,7 +213,7 @@ TEST_CASE("trainer: a new order replaces what has not begun; what has, counts (R
   rig.order(0, {3});
   rig.gate.set_open(true);
   CHECK(rig.places(2) == std::vector<Place>{{0, 0}, {0, 3}});
-  rig.engine->accumulators().clear();
+  rig.memory->accumulators.clear();
   rig.order(1, {0});  // of another step it is another micro-batch
   CHECK(rig.places(1) == std::vector<Place>{{1, 0}});
   CHECK(rig.gate.begins({{0, 0}, {0, 3}, {1, 0}}));
@@ -232,7 +237,7 @@ TEST_CASE("trainer: what fails is told with the reason, adds nothing, and the ne
   CHECK(no_pass.error == "does not fit");
   CHECK(no_pass.row.micro_batch == kNoPass);
   CHECK(good.error.empty());
-  CHECK(rig.engine->accumulators().done() == std::vector<MicroBatch>{1});
+  CHECK(rig.memory->accumulators.done() == std::vector<MicroBatch>{1});
 }
 
 // Method: micro-batches of an hour; the rig's end waits for all actors.

@@ -9,7 +9,7 @@
 namespace starling::actors::sabotage {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Kind>, 11> kNames{{
+constexpr std::array<std::pair<std::string_view, Kind>, 13> kNames{{
     {"drop-micro-batch", Kind::kDropMicroBatch},
     {"double-total", Kind::kDoubleTotal},
     {"stale-parameters", Kind::kStaleParameters},
@@ -19,6 +19,8 @@ constexpr std::array<std::pair<std::string_view, Kind>, 11> kNames{{
     {"flip-parameters", Kind::kFlipParameters},
     {"corrupt-replica", Kind::kCorruptReplica},
     {"ignore-fence", Kind::kIgnoreFence},
+    {"hang-computing", Kind::kHangComputing},
+    {"hang-store", Kind::kHangStore},
     {"leave-process", Kind::kLeaveProcess},
     {"accept-stranger", Kind::kAcceptStranger},
 }};

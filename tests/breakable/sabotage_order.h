@@ -22,6 +22,8 @@ enum class Kind : std::uint8_t {
   kFlipParameters,   // a bit of the working parameters, while micro-batches are computed
   kCorruptReplica,   // weights of all segments held as a replica, as if computed so
   kIgnoreFence,      // a worker that was left out stays
+  kHangComputing,    // a compute thread never returns from its pass
+  kHangStore,        // the store's thread never goes on
   kLeaveProcess,     // a worker's end leaves a process behind
   kAcceptStranger,   // coordinators let in a peer without a key of the job
 };

@@ -45,7 +45,7 @@ class Node {
     events.on_connected = [this] { tell([](Told& t) { t.connected = true; }); };
     events.on_drained = [this] { tell([](Told& t) { t.drained = true; }); };
     events.on_left = [this](Rank r) { tell([&](Told& t) { t.left.push_back(r); }); };
-    events.on_broken = [this](Rank r, const std::string& why) {
+    events.on_broken = [this](Rank r, const std::string& why, bool) {
       tell([&](Told& t) {
         t.broken = {r, why};
         ++t.breaks;

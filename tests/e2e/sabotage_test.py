@@ -52,5 +52,25 @@ def a_wrong_replica_does_nothing_until_it_is_promoted(place):
             f"promoted at step {base}: {compared.stdout}")
 
 
+def a_worker_whose_threads_hang_is_left_out_and_comes_back(place):
+    job = place.job(steps=800, lease_ms=10000)  # on a busy machine, too, only this rule leaves it out
+    with open(job, "a") as file:
+        file.write("standstill_ms = 2000\nstandstill_steps = 5\n")
+    quiet = place.quiet(job)
+    for kind, what in (("hang-computing", "its share of step 40 ("),
+                       ("hang-store", "what it does for step 40 with state and sums (")):
+        with sabotage(f"{kind}@40@worker-1"):
+            run = place.run(job, "--workers", 3, "--threads", 1)
+        same(run, quiet)
+        left_out = [w["name"] for w in run.workers("fenced")]
+        require(left_out == ["worker-1"], f"{kind}: left out {left_out}")
+        warnings = [w["text"] for w in run.events("warning")]
+        require(any(f"worker-1 is heard but gets nowhere with {what}" in w for w in warnings),
+                f"{kind}: no warning names it: {warnings}")
+        causes = [e["cause"] for e in run.events("epoch")]
+        require(any(c.startswith("worker-1 got nowhere for") for c in causes), f"{kind}: {causes}")
+
+
 main(a_flipped_bit_is_found_named_and_made_good, without_other_copies_it_ends_the_job,
-     a_wrong_replica_does_nothing_until_it_is_promoted)
+     a_wrong_replica_does_nothing_until_it_is_promoted,
+     a_worker_whose_threads_hang_is_left_out_and_comes_back)

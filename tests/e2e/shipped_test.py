@@ -7,7 +7,8 @@ from harness import STARLING, main, require, sabotage, same
 
 BREAKABLE = os.path.join(os.path.dirname(STARLING), "starling-breakable")
 KINDS = ("drop-micro-batch", "double-total", "stale-parameters", "flip-state", "flip-sums", "flip-total",
-         "flip-parameters", "corrupt-replica", "ignore-fence", "leave-process", "accept-stranger")
+         "flip-parameters", "corrupt-replica", "hang-computing", "hang-store", "ignore-fence",
+         "leave-process", "accept-stranger")
 
 
 def the_command_has_no_word_of_it(place):

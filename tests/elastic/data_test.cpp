@@ -39,7 +39,9 @@ struct OneLeader : LeaderRig {
       if (seen->kind == Observation::Kind::kWarning) warnings.push_back(seen->what);
   }
   void beat(std::uint64_t nonce, const Digest& data) {
-    say(nonce, Heartbeat{group.plan()->id, 1, {}, 0, 0, 0, data});
+    Heartbeat beat{group.plan()->id, 1, {}};
+    beat.data = data;
+    say(nonce, beat);
   }
   bool refused(std::uint64_t nonce) const {
     return std::any_of(sent.begin(), sent.end(), [&](const leader_command::Send& send) {

@@ -55,9 +55,10 @@ TEST_CASE("leader: of joins that go on for longer each window is one prepared pl
   CHECK(let_in(/*apart_ms=*/5) == std::vector<std::ptrdiff_t>{20, 20, 20, 4});
 }
 
-// Worker 4 joins three that run; the others cannot connect to it, and all stop.
+// Worker 4 joins three that run; the others cannot connect to it, or lose the connection, and all
+// stop.
 struct Unreachable4 {
-  Unreachable4() { one.begin(5); }
+  explicit Unreachable4(bool stood = false) : stood_(stood) { one.begin(5); }
   void join(std::uint64_t nonce) {
     Join join;
     join.who = {0, nonce};
@@ -76,7 +77,7 @@ struct Unreachable4 {
     std::string members = members_of(*one.group.plan()) + " ";
     const EpochId running = one.group.predecessor()->id;
     const auto report_all = [&](EpochId promise) {
-      one.report(1, promise, running, 5, {{4, nonce}});
+      one.report(1, promise, running, 5, {{4, nonce}}, {}, /*unreached=*/!stood_);
       one.report(2, promise, running, 5, {{1, 1}});  // closed because it stopped
       one.report(3, promise, running, 5, {{1, 1}});
       one.report(nonce, promise, {}, kNoVersion, {{2, 2}});
@@ -94,6 +95,9 @@ struct Unreachable4 {
     return "";
   }
   OneLeader one;
+
+ private:
+  bool stood_;
 };
 
 TEST_CASE("leader: a joiner that nobody can connect to is left out, and nobody else") {
@@ -111,6 +115,16 @@ TEST_CASE("leader: after three lives that nobody could connect to it is told so"
   CHECK(joiner.refused() == "");
   joiner.join(7);
   CHECK(joiner.refused().find("cannot connect to 4 at 10.1.2.3:77") != std::string::npos);
+}
+
+// A network that breaks connections now and then says nothing of the joiner's address.
+TEST_CASE("leader: after three lives whose connections stood and broke it is still let in") {
+  Unreachable4 joiner(/*stood=*/true);
+  for (const std::uint64_t nonce : {4, 5, 6, 7}) {
+    joiner.join(nonce);
+    CHECK(joiner.breaks(nonce) == "12" + std::to_string(nonce) + "3 123");
+  }
+  CHECK(joiner.refused() == "");
 }
 
 TEST_CASE("leader: who dies while its join is being committed is in no plan") {

@@ -28,10 +28,13 @@ struct Watched : OneLeader {
   }
   // Every 50 ms all three say this of themselves; worker 3 has so much left to do.
   void live_on(std::uint64_t ms, Version version, std::uint32_t share_left,
-               std::uint32_t load_left = 0) {
+               std::uint32_t load_left = 0, std::uint32_t orders_left = 0,
+               std::uint64_t progress = 0) {
     Heartbeat waits{group.plan()->id, version, {}, 0}, owes = waits;
     owes.share_left = share_left;
     owes.load_left = load_left;
+    owes.orders_left = orders_left;
+    owes.progress = progress;
     for (std::uint64_t passed = 0; passed < ms && !bool(asked()); passed += 50) {
       pass_time(50);
       for (const std::uint64_t nonce : {1, 2}) say(nonce, waits);
@@ -80,6 +83,23 @@ TEST_CASE("leader: who is heard but gets nowhere is left out when all others hav
     return send.to.nonce == 3 && std::holds_alternative<Fenced>(send.body);
   }));
   CHECK(one.warnings.size() == 1);
+}
+
+TEST_CASE("leader: who has work on its state left and gets nowhere with it is left out") {
+  Watched one;
+  one.begin(5);
+  for (std::uint64_t done = 1; done < 10; ++done)  // what takes long and gets on is waited for
+    one.live_on(kPatience / 8, 5, 0, 0, /*orders_left=*/2, /*progress=*/done);
+  CHECK(one.warnings.empty());
+  one.live_on(2 * kPatience, 5, 0, 0, /*orders_left=*/2, /*progress=*/9);
+  CHECK(
+      one.warned("3 is heard but gets nowhere with what it does for step 5 with state and sums "
+                 "(2 orders left)"));
+  REQUIRE(bool(one.asked()));
+  const EpochId running = one.group.plan()->id;
+  for (const std::uint64_t nonce : {1, 2}) one.report(nonce, one.asked(), running, 5);
+  REQUIRE(one.proposed() != nullptr);
+  CHECK(members_of(*one.proposed()) == "12");
 }
 
 TEST_CASE("leader: its report is not waited for either") {

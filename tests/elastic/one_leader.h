@@ -44,9 +44,11 @@ struct OneLeader : LeaderRig {
     sent.clear();
   }
   void report(std::uint64_t nonce, EpochId promise, EpochId entered, Version version,
-              std::vector<Incarnation> broken = {}, EpochId may_have_begun = {}) {
+              std::vector<Incarnation> broken = {}, EpochId may_have_begun = {},
+              bool unreached = false) {
     Report report;
     report.broken = std::move(broken);
+    report.unreached = unreached;
     report.may_have_begun = may_have_begun;
     report.promise = promise;
     report.entered = entered;

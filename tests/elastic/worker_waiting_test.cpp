@@ -50,6 +50,27 @@ TEST_CASE("worker: heartbeats say how much it has still to load") {
   CHECK(one.worker.heartbeat().load_left == 0);
 }
 
+TEST_CASE("worker: heartbeats say what its other threads have done and have still to do") {
+  OneWorker one;
+  one.begin();
+  CHECK(one.worker.heartbeat().orders_left == 0);
+  one.on(Working{/*orders_left=*/3, /*progress=*/70});
+  CHECK(one.worker.heartbeat().orders_left == 3);
+  CHECK(one.worker.heartbeat().progress == 70);
+}
+
+TEST_CASE("worker: what cannot be done here ends its life") {
+  OneWorker one;
+  one.begin();
+  one.on(Failed{76, "worker-1: the state of segment 3 changed in memory"});
+  REQUIRE(one.count<Exit>() == 1);
+  const Exit exit = OneWorker::among<Exit>(one.all).front();
+  CHECK(exit.code == 76);
+  CHECK(exit.reason == "worker-1: the state of segment 3 changed in memory");
+  CHECK_FALSE(exit.trained);
+  CHECK(one.worker.gone());
+}
+
 // Goal: a worker that was frozen for longer than it waits for coordinators begins a new life.
 TEST_CASE("worker: one that was frozen hears that it was left out before it gives up") {
   OneWorker one;

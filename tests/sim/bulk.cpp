@@ -52,7 +52,8 @@ void Bulk::connect_deadline(const Key& key, int side) {
   const auto [epoch, low, high] = key;
   const std::uint64_t peer = side == 0 ? high : low;
   pair.broken = true;
-  process->submit([process, epoch = epoch, peer] { process->on_end_of_file(epoch, peer); });
+  unreached_.insert(peer);
+  process->submit([process, epoch = epoch, peer] { process->on_unreached(epoch, peer); });
 }
 
 void Bulk::send(WorkerProcess& from, const EpochId& epoch, std::uint64_t to_nonce,
@@ -156,7 +157,6 @@ void Bulk::close_all(WorkerProcess& self, Micros end_of_file) {
 void Bulk::break_pair(const Key& key, Pair& pair) {
   pair.broken = true;
   for (int side : {0, 1}) {
-    if (const WorkerProcess* end = pair.ends[side].process) ++broken_of_[end->slot()];
     Direction& in = pair.towards[side];
     in.queue.resize(in.queue.size() - random_.below(in.queue.size() + 1));
     put(key, pair, side, {world_.now() + random_.range(0, 5 * kMs), true, {}});

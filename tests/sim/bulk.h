@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "core/base/ids.h"
@@ -39,11 +40,8 @@ class Bulk {
   // A partition began: connections across it break if it lasts.
   void on_partition();
 
-  // Connections of all lives of a slot that the world has broken.
-  std::size_t broken_of(std::uint32_t slot) const {
-    const auto found = broken_of_.find(slot);
-    return found == broken_of_.end() ? 0 : found->second;
-  }
+  // Whether a connection with this life was not made in time.
+  bool unreached(std::uint64_t nonce) const { return unreached_.count(nonce) != 0; }
 
  private:
   struct Item {
@@ -82,7 +80,7 @@ class Bulk {
   World& world_;
   Random random_;
   std::map<Key, Pair> pairs_;
-  std::map<std::uint32_t, std::size_t> broken_of_;
+  std::set<std::uint64_t> unreached_;
 };
 
 }  // namespace starling::sim

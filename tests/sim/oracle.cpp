@@ -402,10 +402,12 @@ void Oracle::exited(const WorkerProcess& p, const Exit& exit) {
     killed(p);
     return world_.count("notice ended");
   }
-  // After three lives in a row whose connections broke before they had a state.
+  // After three lives in a row to which others could not connect.
   if (exit.code == 2 && exit.reason.find("cannot connect to") != std::string::npos &&
-      world_.bulk().broken_of(p.slot()) >= 3)
-    return world_.count("refused, as its connections were broken");
+      std::count_if(world_.workers().begin(), world_.workers().end(), [&](const auto& life) {
+        return life->slot() == p.slot() && world_.bulk().unreached(life->nonce());
+      }) >= 3)
+    return world_.count("refused, as nobody could connect to it");
   violated(name(p) + " exits with code " + std::to_string(exit.code) + ": " + exit.reason);
 }
 

@@ -250,7 +250,8 @@ void Oracle::check_holders(const Plan& plan) {
 // ---- The end ----------------------------------------------------------------------------------
 
 // The start version can be built again if a living member of the last fresh plan can tell that step
-// 0 was not committed: it has no state, or has not voted. One that was left out is not asked.
+// 0 was not committed: it has no state, or has not voted. One that was left out is not asked, and
+// one that hangs does not answer.
 bool Oracle::start_is_lost() const {
   auto fresh = chain_.rbegin();
   while (fresh != chain_.rend() && valid_.at(*fresh).kind != PlanKind::kFresh) ++fresh;
@@ -260,13 +261,14 @@ bool Oracle::start_is_lost() const {
     const WorkerProcess* p = find(m.who.nonce);
     const auto life = lives_.find(m.who.nonce);
     const bool left_out = life != lives_.end() && life->second.left_out;
-    return p && p->alive() && !left_out && !p->machine().pending();
+    return p && p->alive() && !silent(*p) && !left_out && !p->machine().pending();
   });
 }
 
 bool Oracle::silent(const WorkerProcess& p) const {
   const Micros time = world_.settings().state_timeout_ms * kMs;
-  return world_.unheard_for(p.place(), time) || p.hung_for() >= time;
+  const Micros on_its_way = world_.settings().lease_ms * kMs;  // the leader's word, when it ends
+  return world_.unheard_for(p.place(), time) || p.hung_for(on_its_way) >= time;
 }
 
 // P3: it may end only when some segment has no current copy at a living member of the last plan. A

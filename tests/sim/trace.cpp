@@ -102,6 +102,10 @@ struct EventText {
   std::string operator()(const StepTimed& e) const { return line("timed v") << e.version; }
   std::string operator()(const Connected& e) const { return line("connected", e.epoch); }
   std::string operator()(const Initialised& e) const { return line("initialised", e.epoch); }
+  std::string operator()(const Working& e) const {
+    return line("working, orders left ") << e.orders_left;
+  }
+  std::string operator()(const Failed& e) const { return line("failed ") << e.reason; }
   std::string operator()(const Loading& e) const { return line("loading", e.epoch); }
   std::string operator()(const NotInitialised& e) const {
     return line("not initialised", e.epoch) << " " << e.reason;

@@ -108,11 +108,19 @@ void WorkerProcess::on_up(const EpochId& epoch) {
 }
 
 void WorkerProcess::on_end_of_file(const EpochId& epoch, std::uint64_t peer_nonce) {
+  broke(epoch, peer_nonce, /*stood=*/true);
+}
+
+void WorkerProcess::on_unreached(const EpochId& epoch, std::uint64_t peer_nonce) {
+  broke(epoch, peer_nonce, /*stood=*/false);
+}
+
+void WorkerProcess::broke(const EpochId& epoch, std::uint64_t peer_nonce, bool stood) {
   Link* l = link(epoch);
   if (!l || l->stopping) return;
   const Rank peer = Oracle::rank_of(*l->plan, peer_nonce);
   if (l->peer_left[peer]) return;  // R1: end of file after LEFT is no break
-  handle(Broken{epoch, peer});
+  handle(Broken{epoch, peer, stood});
 }
 
 void WorkerProcess::on_frame(const EpochId& epoch, std::uint64_t from_nonce,

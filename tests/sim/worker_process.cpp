@@ -318,8 +318,9 @@ void WorkerProcess::hang(Micros duration) {
   world_.trace("worker " + to_string(who_), "hangs for " + std::to_string(duration / kMs) + " ms");
 }
 
-Micros WorkerProcess::hung_for() const {
-  return world_.now() < hung_until_ ? world_.now() - hung_since_ : 0;
+Micros WorkerProcess::hung_for(Micros lately) const {
+  if (world_.now() >= hung_until_ + lately) return 0;
+  return std::min(world_.now(), hung_until_) - hung_since_;
 }
 
 void WorkerProcess::when_not_hung(std::function<void()> action) {

@@ -67,13 +67,14 @@ class WorkerProcess {
   // The bulk network's calls.
   void on_up(const EpochId& epoch);
   void on_end_of_file(const EpochId& epoch, std::uint64_t peer_nonce);
+  void on_unreached(const EpochId& epoch, std::uint64_t peer_nonce);
   void on_frame(const EpochId& epoch, std::uint64_t from_nonce, const BulkFrame& frame);
 
   void pause(Micros duration);
   // Nothing is computed or loaded until then; what is begun does not end. All else goes on.
   void hang(Micros duration);
-  // For how long it has been so.
-  Micros hung_for() const;
+  // For how long it has been so; 0 if it has not been so for longer than `lately`.
+  Micros hung_for(Micros lately = 0) const;
   void kill(const char* why);
 
   std::uint32_t slot() const { return slot_; }
@@ -124,6 +125,7 @@ class WorkerProcess {
   void finish_micro_batch(Version version, MicroBatch m, std::uint64_t params_hash, Micros took);
   void load(const elastic::worker_command::Initialise& c);
   Link* link(const EpochId& epoch);
+  void broke(const EpochId& epoch, std::uint64_t peer_nonce, bool stood);
   void arrive(Link& link, Rank from, const EpochId& sent_in, Frame frame);
   // What came of frames and orders becomes events of the machine, after what is being done.
   void take(Link& link, collectives::EpochEvents events);

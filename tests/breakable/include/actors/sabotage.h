@@ -17,6 +17,11 @@
 
 namespace starling::actors::sabotage {
 
+// As a system call that never returns.
+[[noreturn]] inline void hang() {
+  while (true) ::pause();
+}
+
 inline void drop_gradient(std::span<float> gradient, Version version, std::string_view worker) {
   if (due(Kind::kDropMicroBatch, version, worker)) std::ranges::fill(gradient, 0.0f);
 }
@@ -64,6 +69,14 @@ inline void leave_process(std::string_view worker) {
   ::setsid();
   ::sleep(30);
   ::_exit(0);
+}
+
+inline void hang_computing(Version version, std::string_view worker) {
+  if (due(Kind::kHangComputing, version, worker)) hang();
+}
+
+inline void hang_store(Version version, std::string_view worker) {
+  if (due(Kind::kHangStore, version, worker)) hang();
 }
 
 inline bool keeps_stale_parameters(Version version, std::string_view worker) {

@@ -1,0 +1,209 @@
+#include "actors/worker/holdings.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/sabotage.h"
+#include "actors/scheduling.h"
+#include "core/base/check.h"
+#include "kernels/optim/optimizer.h"
+
+namespace starling::actors {
+
+Holdings::Holdings(std::shared_ptr<const TrainingSetup> setup, std::string worker)
+    : setup_(std::move(setup)),
+      layout_(*setup_->layout),
+      worker_(std::move(worker)),
+      state_(layout_, setup_->job),
+      accumulators_(layout_, setup_->job.micro_batches),
+      totals_(layout_, setup_->job.micro_batches),
+      workbench_(state_, accumulators_, progress_, setup_->job.seed, worker_) {}
+
+Holdings::~Holdings() = default;
+
+// ---- Segments ---------------------------------------------------------------------------------
+
+void Holdings::hold(const std::vector<bool>& segments, bool fresh) {
+  for (SegmentId s = 0; s < layout_.segments(); ++s) {
+    if (segments[s])
+      state_.hold(s);
+    else if (state_.holds(s))
+      state_.drop(s);
+    if (fresh && segments[s] && state_.label(s) == kNoVersion)
+      state_.initialise_segment(s, setup_->parameters, setup_->exponents);
+    worked();
+  }
+}
+
+void Holdings::initialise() {
+  state_.initialise(setup_->parameters, setup_->exponents, [this] { worked(); });
+}
+
+Result<> Holdings::take_loaded(const SegmentStates& states, Version version) {
+  for (const SegmentValues& values : states.all()) {
+    state_.hold(values.id);
+    STARLING_TRY(state_.set_values(values, version));
+    worked();
+  }
+  return ok();
+}
+
+void Holdings::prepare(const Plan& plan, Rank self) {
+  if (is_preparing_) return;  // no harm: it is found when it is written
+  std::vector<SegmentId> segments;
+  for (SegmentId s = 0; s < layout_.segments(); ++s) {
+    const auto& holders = plan.holders[s];
+    if (!state_.holds(s) && std::find(holders.begin(), holders.end(), self) != holders.end())
+      segments.push_back(s);
+  }
+  for (const Move& move : plan.moves)
+    for (SegmentId s = move.segments.first; s < move.segments.first + move.segments.count; ++s)
+      if (move.target == self) segments.push_back(s);
+  const bool first = !std::exchange(prepared_, true);
+  if (segments.empty() && !first) return;
+  is_preparing_ = true;
+  preparing_ = std::jthread([this, first, segments](const std::stop_token& stop) {
+    run_behind();
+    if (first) {
+      state_.prepare_parameters(stop);
+      accumulators_.prepare(stop);
+    }
+    for (const SegmentId s : segments) {
+      totals_.prepare(s, stop);
+      state_.prepare(s, stop);
+    }
+    is_preparing_ = false;
+  });
+}
+
+Result<> Holdings::take_move(SegmentRange segments, Version version, ByteView states) {
+  for (SegmentId s = segments.first; s < segments.first + segments.count; ++s) state_.hold(s);
+  STARLING_TRY(taken, state_.set_state(states, version));
+  worked();
+  if (!(taken == segments)) return Error(Code::kCorrupt, "a move of other segments");
+  return ok();
+}
+
+// ---- A step -----------------------------------------------------------------------------------
+
+std::optional<Damage> Holdings::check_work(Version version) {
+  sabotage::hang_store(version, worker_);
+  sabotage::flip_parameters(state_, version, worker_);
+  sabotage::flip_sums(accumulators_, version, worker_);
+  for (SegmentId s = 0; s < layout_.segments(); ++s) {
+    if (!state_.parameters_intact(s)) return Damage{"the working parameters", s};
+    if (!accumulators_.intact(s)) return Damage{"the sums", s};
+    worked();
+  }
+  return std::nullopt;
+}
+
+collectives::Sums Holdings::begin_reduce() {
+  totals_.clear();
+  side_received_.clear();
+  collectives::Sums sums;
+  sums.layout = &layout_;
+  sums.accumulators = accumulators_.sums();
+  sums.accumulator_lanes = accumulators_.lanes();
+  sums.side_entries = accumulators_.side();
+  sums.totals = totals_.sums();
+  sums.total_lanes = totals_.lanes();
+  sums.received = &side_received_;
+  return sums;
+}
+
+Result<> Holdings::take_side_entries() {
+  for (const SideEntry& entry : side_received_) {
+    STARLING_TRY(totals_.add_side(entry));
+  }
+  return ok();
+}
+
+std::optional<SegmentId> Holdings::wrong_total(Version version) {
+  sabotage::double_totals(totals_, version, worker_);
+  for (SegmentId s = 0; s < layout_.segments(); ++s) {
+    if (totals_.has(s) && !totals_.intact(s)) return s;
+    worked();
+  }
+  return std::nullopt;
+}
+
+Holdings::Measured Holdings::measure(std::span<const SegmentId> segments, Version version,
+                                     bool digest, StepClock& clock) {
+  sabotage::flip_state(state_, segments, version, worker_);
+  sabotage::corrupt_replicas(state_, segments, version, worker_);
+  Measured measured;
+  if (digest) measured.digest = state_.digest_part(segments);
+  worked();
+  clock.mark(StepMark::kDigested);
+  measured.norm = state_.partial_norm(totals_, segments).words();
+  worked();
+  clock.mark(StepMark::kNormed);
+  return measured;
+}
+
+std::optional<Damage> Holdings::apply(const StepRecord& record, StepClock& clock) {
+  constexpr std::size_t kAtOnce = 4;  // segments: checked and applied while they are in the cache
+  totals_.set_pending(record.version);
+  std::vector<SegmentId> segments;
+  for (SegmentId s = 0; s < layout_.segments(); ++s)
+    if (state_.holds(s) && state_.label(s) == record.version) segments.push_back(s);
+  sabotage::flip_total(totals_, layout_, segments, record.version, worker_);
+  for (std::size_t i = 0; i < segments.size(); i += kAtOnce) {
+    const auto part = std::span(segments).subspan(i, std::min(kAtOnce, segments.size() - i));
+    const auto begun = clock.now();
+    for (const SegmentId s : part)
+      if (!state_.intact(s)) return Damage{"the state", s};
+    const auto between = clock.now();
+    for (const SegmentId s : part)
+      if (!totals_.intact(s)) return Damage{"the total", s};
+    clock.checked(begun, between);
+    state_.apply(totals_, record, part);
+    worked();
+  }
+  totals_.clear();
+  return std::nullopt;
+}
+
+void Holdings::publish(std::span<const SegmentId> segments, bool keep) {
+  keep_parameters_ = keep;
+  if (keep) return;
+  for (const SegmentId& s : segments) {
+    state_.publish(std::span(&s, 1));
+    worked();
+  }
+}
+
+// ---- Copies -----------------------------------------------------------------------------------
+
+std::optional<Damage> Holdings::stage(std::span<const SegmentId> segments, Version version) {
+  if (!staged_)
+    staged_ =
+        std::make_shared<SegmentStates>(layout_, kernels::moments(setup_->job.optimizer.kind) == 2);
+  staged_->clear();
+  for (const SegmentId s : segments) {
+    STARLING_CHECK(state_.label(s) == version);
+    if (!state_.intact(s)) return Damage{"the state", s};
+    staged_->add(state_.values(s));
+    worked();
+  }
+  return std::nullopt;
+}
+
+// ---- Gather -----------------------------------------------------------------------------------
+
+Bytes Holdings::params(SegmentRange segments) {
+  worked();
+  return state_.params_bytes(std::span<const SegmentRange>(&segments, 1));
+}
+
+Result<> Holdings::set_params(Version version, SegmentRange, ByteView bytes) {
+  worked();
+  if (keep_parameters_) return ok();
+  if (sabotage::keeps_stale_parameters(version, worker_)) return ok();
+  STARLING_TRY(ranges, state_.set_params(bytes));
+  (void)ranges;
+  return ok();
+}
+
+}  // namespace starling::actors

@@ -1,0 +1,125 @@
+#pragma once
+// What a worker holds that is as large as the model: state, sums and totals, and all the work on
+// them. Decides nothing and knows no connection.
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "actors/worker/setup.h"
+#include "actors/worker/step_clock.h"
+#include "actors/worker/workbench.h"
+#include "collectives/gather.h"
+#include "collectives/sums.h"
+#include "core/base/exact_sum.h"
+#include "core/wire/messages.h"
+#include "kernels/grid/accumulators.h"
+#include "kernels/grid/state.h"
+#include "kernels/grid/totals.h"
+
+namespace starling::actors {
+
+// Something here is not what it was given or what was added up (docs/design.md, section 8).
+struct Damage {
+  const char* what = "";
+  SegmentId segment = 0;
+};
+
+// Threads: belongs to the store's (actors/worker/store.h), but for what says otherwise. All that
+// takes long counts in progress(), piece by piece.
+class Holdings : public collectives::GatherSource {
+ public:
+  Holdings(std::shared_ptr<const TrainingSetup> setup, std::string worker);
+  ~Holdings() override;
+
+  // Threads: any.
+  Workbench& workbench() { return workbench_; }
+  std::uint64_t progress() const { return progress_; }
+
+  const Layout& layout() const { return layout_; }
+  const kernels::State& state() const { return state_; }
+
+  // ---- Segments -------------------------------------------------------------------------------
+  // Keeps copies of exactly these segments. `fresh`: those that have no content get that of version
+  // 0; working parameters are left alone, as what a step has begun may go on.
+  void hold(const std::vector<bool>& segments, bool fresh);
+  // Working parameters and held segments of version 0.
+  void initialise();
+  // What was read from a checkpoint. Errors: kCorrupt, of what cannot be this job's.
+  Result<> take_loaded(const SegmentStates& states, Version version);
+  // Has the kernel find memory for what the plan gives this worker to hold and, the first time, for
+  // what every step writes; on a thread that lets others go first. A huge page takes a machine that
+  // lends its memory out up to 10 ms, which else the first step of an epoch waits for.
+  void prepare(const Plan& plan, Rank self);
+  Bytes state_bytes(SegmentRange segments) const { return state_.state_bytes(segments); }
+  // Errors: kCorrupt, and nothing is taken but address space.
+  Result<> take_move(SegmentRange segments, Version version, ByteView states);
+
+  // ---- A step ---------------------------------------------------------------------------------
+  // Before anything of a step leaves: the working parameters that it was computed from and the sums
+  // are what they were.
+  std::optional<Damage> check_work(Version version);
+  // Views for a reduction that begins; what came before in totals is gone.
+  collectives::Sums begin_reduce();
+  // All totals are there. Errors: kCorrupt, of a side entry that cannot be.
+  Result<> take_side_entries();
+  // The first segment whose total is not the sum of its parts.
+  std::optional<SegmentId> wrong_total(Version version);
+  // What a vote says of held segments, which are at label `version`: the exact sum of squares of
+  // their mean gradient and, where it is wanted, the digest of their state.
+  struct Measured {
+    ExactWords norm;
+    Digest digest{};
+  };
+  Measured measure(std::span<const SegmentId> segments, Version version, bool digest,
+                   StepClock& clock);
+  // R6: every held segment at the record's version goes to the next one, checked before.
+  std::optional<Damage> apply(const StepRecord& record, StepClock& clock);
+  void clear_accumulators() { accumulators_.clear(); }
+  void drop_totals() { totals_.clear(); }
+  // Weights of these held segments become working parameters. With `keep` they are complete already
+  // and may be being read: nothing is written until the next publish().
+  void publish(std::span<const SegmentId> segments, bool keep);
+
+  // ---- Copies and digests ---------------------------------------------------------------------
+  // The state of these segments, which have this label. Takes as long as copying it within memory.
+  // One copy at most: being filled, written, or waiting for the next checkpoint.
+  std::optional<Damage> stage(std::span<const SegmentId> segments, Version version);
+  std::shared_ptr<SegmentStates> take_staged() { return std::move(staged_); }
+  void give_back(std::shared_ptr<SegmentStates> staged) { staged_ = std::move(staged); }
+  Digest state_part(std::span<const SegmentId> segments) const {
+    return state_.digest_part(segments);
+  }
+  Digest parameters_part(std::span<const SegmentId> segments) const {
+    return state_.parameters_part(segments);
+  }
+
+  // collectives::GatherSource
+  Bytes params(SegmentRange segments) override;
+  Result<> set_params(Version version, SegmentRange segments, ByteView bytes) override;
+
+ private:
+  void worked() { ++progress_; }
+
+  const std::shared_ptr<const TrainingSetup> setup_;
+  const Layout& layout_;
+  const std::string worker_;
+  std::atomic<std::uint64_t> progress_ = 0;
+  kernels::State state_;
+  kernels::Accumulators accumulators_;
+  kernels::Totals totals_;
+  Workbench workbench_;
+  std::vector<SideEntry> side_received_;  // of the step that is reduced
+  std::shared_ptr<SegmentStates> staged_;
+  bool keep_parameters_ = false;
+  bool prepared_ = false;  // once: what every step writes
+  std::atomic<bool> is_preparing_ = false;
+  std::jthread preparing_;
+};
+
+}  // namespace starling::actors

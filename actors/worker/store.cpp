@@ -1,0 +1,474 @@
+#include "actors/worker/store.h"
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "actors/guard/status.h"
+#include "actors/worker/epoch_io.h"
+#include "core/base/exception.h"
+#include "core/base/exit.h"
+
+namespace starling::actors {
+
+using namespace elastic::worker_command;
+namespace event = elastic::worker_event;
+namespace epoch_event = collectives::epoch_event;
+
+namespace {
+
+constexpr std::chrono::seconds kEnds{5};  // what a thread's present work may take at its end
+
+// What an epoch's communication thread has to say.
+struct MeshEvent {
+  enum class Kind : std::uint8_t { kConnected, kFrame, kBroken, kUnreached, kDrained };
+  EpochId epoch;
+  Kind kind = Kind::kFrame;
+  Rank peer = 0;
+  Frame frame;
+  std::string why;
+};
+
+}  // namespace
+
+// Both the owner and the thread have it: one that hangs keeps what it is at.
+class Store::Impl {
+ public:
+  Impl(StoreOptions options, collectives::Listener& listener, StoreSays say, Log log)
+      : options_(std::move(options)),
+        layout_(*options_.setup->layout),
+        listener_(listener),
+        say_(std::move(say)),
+        log_(std::move(log)),
+        holdings_(options_.setup, options_.name),
+        clock_(options_.times) {}
+
+  // ---- The queue. Threads: any ----------------------------------------------------------------
+  using Work = std::variant<StoreOrder, MeshEvent>;
+
+  void post(Work work) {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    queue_.push_back(std::move(work));
+    ++waiting_;
+    changed_.notify_one();
+  }
+  std::uint32_t waiting() const { return waiting_; }
+  Holdings& holdings() { return holdings_; }
+
+  void ask_to_stop() {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    queue_.clear();
+    changed_.notify_one();
+  }
+  bool wait_for_end() {
+    std::unique_lock lock(mutex_);
+    return ended_changed_.wait_for(lock, kEnds, [this] { return ended_; });
+  }
+
+  // ---- The thread -----------------------------------------------------------------------------
+  void run() {
+    while (auto work = next()) {
+      if (!halted_) try_to_do(*work);
+      --waiting_;
+    }
+    close_all();
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    ended_changed_.notify_all();
+  }
+
+ private:
+  std::optional<Work> next() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return std::nullopt;
+    std::optional<Work> work(std::move(queue_.front()));
+    queue_.pop_front();
+    return work;
+  }
+  void try_to_do(Work& work);
+  void carry_out(StoreOrder& order) {
+    std::visit([this](auto& o) { execute(o); }, order);
+  }
+  void carry_out(MeshEvent& e);
+
+  void tell(elastic::WorkerEvent e) { say_(std::move(e)); }
+  void at(WorkPhase phase) {
+    if (options_.phase) *options_.phase = phase;
+  }
+  // This life is over: from now on nothing is sent, and nothing is done.
+  void halt(int status, std::string reason);
+  void damaged(const Damage& damage);
+  EpochIo& io_of(const EpochId& epoch) { return *epochs_.at(epoch); }
+
+  void execute(const store_order::Initialise& o);
+  void execute(const store_order::TakeLoaded& o);
+  void execute(store_order::GiveBack& o) { holdings_.give_back(std::move(o.states)); }
+  void execute(const store_order::ComputingBegun& o) { clock_.begin(o.version, o.world); }
+  void execute(const store_order::ComputingEnded& o) { clock_.computed(o.version, o.took); }
+  void execute(const Hold& o) { holdings_.hold(o.segments, o.fresh); }
+  void execute(const Connect& o);
+  void execute(const SetVersion& o);
+  void execute(const SayReady& o);
+  void execute(const elastic::worker_command::Leave& o);
+  void execute(const Stop& o);
+  void execute(const OpenStep& o);
+  void execute(const StartReduce& o);
+  void execute(const SendMove& o);
+  void execute(const SendLedger& o);
+  void execute(const ComputeNorm& o);
+  void execute(const SendVote& o);
+  void execute(const Apply& o);
+  void execute(const ClearAccumulators&);
+  void execute(const DropTotals&) { holdings_.drop_totals(); }
+  void execute(const StartGather& o);
+  void execute(const ComputeDigest& o);
+  void execute(const WriteCheckpoint& o);
+
+  // Until one of them gives the epoch up (R1).
+  void take(EpochIo& io, collectives::EpochEvents events);
+  void take(EpochIo& io, const epoch_event::Reduced& e);
+  void take(EpochIo& io, epoch_event::GatherBegun& e);
+  void take(EpochIo& io, const epoch_event::Gathered& e);
+  void take(EpochIo& io, const epoch_event::MoveArrived& e);
+  void take(EpochIo& io, epoch_event::LedgerArrived& e);
+  void take(EpochIo& io, epoch_event::VoteArrived& e);
+  void take(EpochIo& io, const epoch_event::PeerReady& e);
+  void take(EpochIo& io, const epoch_event::Wrong& e);
+  void give_up(EpochIo& io, Rank peer, const std::string& why, bool stood = true);
+  void close(const EpochId& epoch);
+  void close_all() {
+    while (!epochs_.empty()) close(epochs_.begin()->first);
+  }
+
+  const StoreOptions options_;
+  const Layout& layout_;
+  collectives::Listener& listener_;
+  const StoreSays say_;
+  const Log log_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_, ended_changed_;
+  std::deque<Work> queue_;  // guarded by mutex_, as the next two
+  bool stopping_ = false;
+  bool ended_ = false;
+  std::atomic<std::uint32_t> waiting_ = 0;
+
+  // The thread's own:
+  Holdings holdings_;
+  StepClock clock_;
+  std::map<EpochId, std::unique_ptr<EpochIo>> epochs_;
+  bool halted_ = false;
+};
+
+// ---- What is asked for ------------------------------------------------------------------------
+
+void Store::Impl::try_to_do(Work& work) {
+  try {
+    std::visit([this](auto& w) { carry_out(w); }, work);
+  } catch (...) {
+    const Error error = error_of_exception("training");
+    halt(error.code() == Code::kUnavailable ? kExitAlone : kExitInternal, error.text());
+  }
+}
+
+void Store::Impl::halt(int status, std::string reason) {
+  halted_ = true;
+  close_all();
+  tell(event::Failed{status, std::move(reason)});
+}
+
+// The copies of others are whole: a new life is given theirs.
+void Store::Impl::damaged(const Damage& damage) {
+  const auto& tensor =
+      layout_.tensors()[layout_.tensor_of(layout_.first_block(damage.segment))].spec;
+  halt(kDamagedStatus, options_.name + ": " + damage.what + " of segment " +
+                           std::to_string(damage.segment) + " (" + tensor.name +
+                           ") changed in memory");
+}
+
+void Store::Impl::execute(const store_order::Initialise& o) {
+  holdings_.initialise();
+  tell(event::Initialised{o.epoch});
+}
+
+void Store::Impl::execute(const store_order::TakeLoaded& o) {
+  const LoadDone& loaded = o.loaded;
+  if (!epochs_.count(loaded.epoch)) return;  // that plan is over
+  if (auto taken = holdings_.take_loaded(*loaded.states, loaded.version); !taken)
+    return tell(event::NotInitialised{loaded.epoch, taken.error().text(), false});
+  tell(event::Initialised{loaded.epoch, loaded.record});
+}
+
+void Store::Impl::execute(const Apply& o) {
+  at(WorkPhase::kApply);
+  clock_.mark(StepMark::kPassed);
+  if (const auto damage = holdings_.apply(o.record, clock_)) damaged(*damage);
+}
+
+void Store::Impl::execute(const ClearAccumulators&) {
+  holdings_.clear_accumulators();
+  clock_.mark(StepMark::kApplied);
+}
+
+void Store::Impl::execute(const ComputeNorm& o) {
+  const auto measured = holdings_.measure(o.segments, o.version, o.digest, clock_);
+  tell(event::NormReady{o.epoch, o.version, measured.norm, measured.digest});
+}
+
+void Store::Impl::execute(const ComputeDigest& o) {
+  at(WorkPhase::kEnd);
+  tell(event::DigestReady{o.epoch, o.version, holdings_.state_part(o.segments),
+                          holdings_.parameters_part(o.segments)});
+}
+
+// The state has label `version` between Apply and the next one: a plain copy is consistent.
+void Store::Impl::execute(const WriteCheckpoint& o) {
+  if (const auto damage = holdings_.stage(o.segments, o.version)) return damaged(*damage);
+  // Nobody else ever writes a file of this name, so one that was left out disturbs nobody.
+  ShardOrder order{o.version, o.record, {}, holdings_.take_staged()};
+  order.file = "shard-" + to_string(o.epoch) + "-" + to_string(options_.who) + ".safetensors";
+  say_(std::move(order));
+}
+
+// ---- Epochs -----------------------------------------------------------------------------------
+
+void Store::Impl::execute(const Connect& o) {
+  auto io = std::make_unique<EpochIo>();
+  collectives::MeshOptions mesh;
+  mesh.job = options_.job_id;
+  mesh.epoch = o.plan->id;
+  mesh.key = o.plan->key;
+  mesh.self = o.self;
+  mesh.connect_timeout = options_.connect_timeout;
+  mesh.seal = options_.setup->job.seal;
+  for (const Member& m : o.plan->members) mesh.peers.push_back({m.who, m.host, m.port});
+  collectives::MeshEvents events;
+  const EpochId epoch = o.plan->id;
+  using Kind = MeshEvent::Kind;
+  events.on_connected = [this, epoch] { post(MeshEvent{epoch, Kind::kConnected, 0, {}, {}}); };
+  events.on_frame = [this, epoch](Rank from, Frame frame) {
+    post(MeshEvent{epoch, Kind::kFrame, from, std::move(frame), {}});
+  };
+  events.on_broken = [this, epoch](Rank peer, std::string why, bool stood) {
+    post(MeshEvent{epoch, stood ? Kind::kBroken : Kind::kUnreached, peer, {}, std::move(why)});
+  };
+  events.on_drained = [this, epoch] { post(MeshEvent{epoch, Kind::kDrained, 0, {}, {}}); };
+  io->mesh = std::make_unique<collectives::Mesh>(std::move(mesh), std::move(events), listener_);
+  io->frames.emplace(
+      collectives::EpochOptions{
+          .plan = o.plan, .self = o.self, .joiner = o.joiner, .version = o.version},
+      layout_, static_cast<collectives::GatherSource&>(holdings_), *io->mesh);
+  holdings_.prepare(*o.plan, o.self);
+  log_.info("connecting",
+            {{"epoch", to_string(epoch)}, {"rank", o.self}, {"world", o.plan->members.size()}});
+  collectives::Mesh& started = *io->mesh;
+  epochs_[epoch] = std::move(io);
+  started.start();
+}
+
+void Store::Impl::execute(const Stop& o) {
+  at(WorkPhase::kChange);
+  close(o.epoch);
+  tell(event::Stopped{o.epoch});
+}
+
+// R9: when it returns, nothing of that epoch is sent or received any more.
+void Store::Impl::close(const EpochId& epoch) {
+  const auto it = epochs_.find(epoch);
+  if (it == epochs_.end()) return;
+  it->second->mesh->stop();
+  epochs_.erase(it);
+}
+
+void Store::Impl::execute(const elastic::worker_command::Leave& o) {
+  if (const auto it = epochs_.find(o.epoch); it != epochs_.end()) it->second->mesh->leave();
+}
+
+void Store::Impl::execute(const SayReady& o) {
+  io_of(o.epoch).frames->send_ready();
+}
+
+void Store::Impl::execute(const SetVersion& o) {
+  EpochIo& io = io_of(o.epoch);
+  take(io, io.frames->set_version(o.version));
+}
+
+// ---- A step -----------------------------------------------------------------------------------
+
+void Store::Impl::execute(const OpenStep& o) {
+  io_of(o.epoch).frames->open_step(o.holders);
+}
+
+// It goes with the first sums: StartReduce follows.
+void Store::Impl::execute(const SendLedger& o) {
+  EpochIo& io = io_of(o.epoch);
+  io.mesh->hold();
+  io.frames->send_ledger(o.version, o.rows);
+}
+
+void Store::Impl::execute(const StartReduce& o) {
+  EpochIo& io = io_of(o.epoch);
+  at(WorkPhase::kReduce);
+  clock_.mark(StepMark::kComputed);
+  // Nothing is computed any more, and nothing of this step leaves before it is known to be of these
+  // parameters.
+  if (const auto damage = holdings_.check_work(o.version)) return damaged(*damage);
+  clock_.mark(StepMark::kChecked);
+  const Job& job = options_.setup->job;
+  io.mesh->hold();
+  take(io, io.frames->begin_reduce(o.version, holdings_.begin_reduce(),
+                                   complete_lanes(job.seed, o.version, job.micro_batches)));
+  for (std::uint32_t b = 0; b < layout_.buckets() && !io.given_up; ++b)
+    take(io, io.frames->contribute(b));
+  io.mesh->flush();
+}
+
+void Store::Impl::execute(const SendVote& o) {
+  at(WorkPhase::kVote);
+  io_of(o.epoch).frames->send_vote(o.vote);
+}
+
+void Store::Impl::execute(const StartGather& o) {
+  EpochIo& io = io_of(o.epoch);
+  at(WorkPhase::kGather);
+  clock_.mark(StepMark::kTold);
+  std::vector<SegmentId> own;
+  for (SegmentId s = 0; s < layout_.segments(); ++s)
+    if ((*o.holders)[s].front() == io.frames->self()) own.push_back(s);
+  holdings_.publish(own, o.keep);
+  take(io, io.frames->gather(o.version, o.holders, o.record));
+}
+
+void Store::Impl::execute(const SendMove& o) {
+  io_of(o.epoch).frames->send_move(o.target, o.version, o.record, o.segments,
+                                   share(holdings_.state_bytes(o.segments)));
+}
+
+// ---- What arrives -----------------------------------------------------------------------------
+
+void Store::Impl::carry_out(MeshEvent& e) {
+  const auto it = epochs_.find(e.epoch);
+  if (it == epochs_.end()) return;  // R1: that epoch was stopped
+  EpochIo& io = *it->second;
+  switch (e.kind) {
+    case MeshEvent::Kind::kConnected:
+      return tell(event::Connected{e.epoch});
+    case MeshEvent::Kind::kFrame:
+      if (io.given_up) return;
+      return take(io, io.frames->on_frame(e.peer, std::move(e.frame)));
+    case MeshEvent::Kind::kBroken:
+      return give_up(io, e.peer, e.why);
+    case MeshEvent::Kind::kUnreached:
+      return give_up(io, e.peer, e.why, /*stood=*/false);
+    case MeshEvent::Kind::kDrained:
+      return close(e.epoch);
+  }
+}
+
+void Store::Impl::take(EpochIo& io, collectives::EpochEvents events) {
+  for (auto& e : events) {
+    if (io.given_up) return;
+    std::visit([&](auto& one) { take(io, one); }, e);
+  }
+}
+
+void Store::Impl::take(EpochIo& io, const epoch_event::Reduced& e) {
+  if (auto taken = holdings_.take_side_entries(); !taken)
+    return give_up(io, io.frames->self(), taken.error().text());
+  clock_.mark(StepMark::kReduced);
+  // Not a life's end: what was added up is whole at its makers (R2), and is added up anew.
+  if (const auto wrong = holdings_.wrong_total(e.version))
+    return give_up(
+        io, (*io.frames->holders())[*wrong].front(),
+        "the total of segment " + std::to_string(*wrong) + " is not the sum of its parts");
+  clock_.mark(StepMark::kSealed);
+  tell(event::Reduced{io.frames->plan().id, e.version});
+}
+
+void Store::Impl::take(EpochIo& io, epoch_event::GatherBegun& e) {
+  tell(event::GatherBegun{io.frames->plan().id, e.version, e.record});
+}
+
+void Store::Impl::take(EpochIo& io, const epoch_event::Gathered& e) {
+  clock_.end(io.mesh->sent_bytes());
+  tell(event::Gathered{io.frames->plan().id, e.version});
+}
+
+void Store::Impl::take(EpochIo& io, const epoch_event::MoveArrived& e) {
+  if (auto taken = holdings_.take_move(e.segments, e.version, e.states); !taken)
+    return give_up(io, e.from, taken.error().text());
+  tell(event::MovedIn{io.frames->plan().id, e.version, e.segments});
+}
+
+void Store::Impl::take(EpochIo& io, epoch_event::LedgerArrived& e) {
+  tell(event::LedgerArrived{io.frames->plan().id, e.from, e.version, std::move(e.rows)});
+}
+
+void Store::Impl::take(EpochIo& io, epoch_event::VoteArrived& e) {
+  tell(event::VoteArrived{io.frames->plan().id, e.from, std::move(e.vote)});
+}
+
+void Store::Impl::take(EpochIo& io, const epoch_event::PeerReady& e) {
+  tell(event::PeerReady{io.frames->plan().id, e.from});
+}
+
+void Store::Impl::take(EpochIo& io, const epoch_event::Wrong& e) {
+  give_up(io, e.peer, e.error.text());
+}
+
+void Store::Impl::give_up(EpochIo& io, Rank peer, const std::string& why, bool stood) {
+  io.given_up = true;
+  const EpochId epoch = io.frames->plan().id;
+  log_.info("epoch broken", {{"epoch", to_string(epoch)}, {"peer", peer}, {"cause", why}});
+  tell(event::Broken{epoch, peer, stood});
+}
+
+// ---- The owner's side -------------------------------------------------------------------------
+
+Store::Store(StoreOptions options, collectives::Listener& listener, StoreSays say, Log log)
+    : impl_(std::make_shared<Impl>(std::move(options), listener, std::move(say), std::move(log))),
+      thread_([impl = impl_] { impl->run(); }) {}
+
+Store::~Store() {
+  stop();
+}
+
+bool Store::stop() {
+  if (!thread_.joinable()) return ended_;
+  impl_->ask_to_stop();
+  ended_ = impl_->wait_for_end();
+  if (ended_)
+    thread_.join();
+  else
+    thread_.detach();
+  return ended_;
+}
+
+void Store::post(StoreOrder order) {
+  impl_->post(std::move(order));
+}
+
+std::uint32_t Store::waiting() const {
+  return impl_->waiting();
+}
+
+std::uint64_t Store::progress() const {
+  return impl_->holdings().progress();
+}
+
+std::shared_ptr<Workbench> Store::workbench() const {
+  return {impl_, &impl_->holdings().workbench()};
+}
+
+const Holdings& Store::holdings() const {
+  return impl_->holdings();
+}
+
+}  // namespace starling::actors

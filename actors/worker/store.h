@@ -1,0 +1,107 @@
+#pragma once
+// A worker's data plane: the thread that owns what the worker holds and the connections of its
+// epochs, and does all work that is proportional to the model. Orders go in, one after the other;
+// what came of them, and of the frames that arrive, comes out as events of elastic::Worker.
+//
+// Whoever decides (actors/worker/engine.h) never waits for this thread and never touches its
+// memory, so a worker is heard however long its work takes. What the thread has done and has still
+// to do is counted: one that gets nowhere is seen.
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "actors/worker/holdings.h"
+#include "actors/worker/orders.h"
+#include "actors/worker/step_clock.h"
+#include "collectives/tcp/listener.h"
+#include "core/observe/log.h"
+#include "elastic/protocol/worker.h"
+
+namespace starling::actors {
+
+namespace store_order {
+// The first parameters and exponents, and those of held segments. -> Initialised
+struct Initialise {
+  EpochId epoch;
+};
+// State that was read from a checkpoint. -> Initialised or NotInitialised
+struct TakeLoaded {
+  LoadDone loaded;
+};
+struct GiveBack {  // the memory of a shard that was written
+  std::shared_ptr<SegmentStates> states;
+};
+// For the step clock: the micro-batches were ordered, and what those of the share took together.
+struct ComputingBegun {
+  Version version = 0;
+  std::uint32_t world = 0;
+};
+struct ComputingEnded {
+  Version version = 0;
+  std::chrono::nanoseconds took{};
+};
+}  // namespace store_order
+
+// Most are commands of elastic::Worker as they are.
+using StoreOrder =
+    std::variant<store_order::Initialise, store_order::TakeLoaded, store_order::GiveBack,
+                 store_order::ComputingBegun, store_order::ComputingEnded,
+                 elastic::worker_command::Hold, elastic::worker_command::Connect,
+                 elastic::worker_command::SetVersion, elastic::worker_command::SayReady,
+                 elastic::worker_command::Leave, elastic::worker_command::Stop,
+                 elastic::worker_command::OpenStep, elastic::worker_command::StartReduce,
+                 elastic::worker_command::SendMove, elastic::worker_command::SendLedger,
+                 elastic::worker_command::ComputeNorm, elastic::worker_command::SendVote,
+                 elastic::worker_command::Apply, elastic::worker_command::ClearAccumulators,
+                 elastic::worker_command::DropTotals, elastic::worker_command::StartGather,
+                 elastic::worker_command::ComputeDigest, elastic::worker_command::WriteCheckpoint>;
+
+// Runs on the store's thread. The states of a ShardOrder come back as GiveBack.
+using StoreSays = std::function<void(StoreSaid)>;
+
+struct StoreOptions {
+  std::shared_ptr<const TrainingSetup> setup;
+  JobId job_id{};
+  Incarnation who;
+  std::string name;
+  std::chrono::milliseconds connect_timeout{5000};
+  std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set; outlives the thread
+  std::vector<StepTimes>* times = nullptr;  // of each step, if set; outlives the thread
+};
+
+// Threads: post(), waiting() and workbench() any; the rest belongs to the owner.
+class Store {
+ public:
+  // `listener` must outlive the thread.
+  Store(StoreOptions options, collectives::Listener& listener, StoreSays say, Log log);
+  ~Store();  // stop()
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  void post(StoreOrder order);
+  // Orders and frames that are not done yet.
+  std::uint32_t waiting() const;
+  // Grows with every piece of work that is done, here and at the workbench.
+  std::uint64_t progress() const;
+  std::shared_ptr<Workbench> workbench() const;
+
+  // Closes all connections without a word, forgets all orders and ends the thread, but for what it
+  // is doing now. No event comes after it. False: that work hangs; the thread keeps its memory and
+  // its connections until the process ends.
+  bool stop();
+  // After stop() was true: what is there.
+  const Holdings& holdings() const;
+
+ private:
+  class Impl;
+  const std::shared_ptr<Impl> impl_;
+  std::thread thread_;
+  bool ended_ = false;
+};
+
+}  // namespace starling::actors

@@ -1,0 +1,45 @@
+#pragma once
+// What a compute thread works at: the working parameters that it reads, and the place for the
+// gradients that it makes. Nothing else of a worker's memory can be reached from here.
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "kernels/grid/accumulators.h"
+#include "kernels/grid/state.h"
+
+namespace starling::actors {
+
+// Threads: any number. What is read does not change while anything that was ordered is computed.
+class Workbench {
+ public:
+  Workbench(const kernels::State& state, kernels::Accumulators& accumulators,
+            std::atomic<std::uint64_t>& progress, std::uint64_t seed, std::string worker)
+      : state_(state),
+        accumulators_(accumulators),
+        progress_(progress),
+        seed_(seed),
+        worker_(std::move(worker)) {}
+
+  std::span<const float> parameters() const { return state_.parameters(); }  // [layout.elements()]
+  std::span<const std::int16_t> exponents() const { return state_.exponents(); }  // by block
+  const std::string& worker() const { return worker_; }                           // whose it is
+
+  // Takes a gradient [layout.elements()] of the mean loss of micro-batch m of `step`, once (P2).
+  kernels::Accumulators::Added add(std::span<const float> gradient, Version step, MicroBatch m) {
+    const auto added = accumulators_.add(gradient, exponents(), seed_, step, m);
+    ++progress_;
+    return added;
+  }
+
+ private:
+  const kernels::State& state_;
+  kernels::Accumulators& accumulators_;
+  std::atomic<std::uint64_t>& progress_;
+  const std::uint64_t seed_;
+  const std::string worker_;
+};
+
+}  // namespace starling::actors
