@@ -71,7 +71,7 @@ struct Disturbed {
   Plan plan;
 };
 
-Fault fault(FaultKind kind, double target = 0, double for_s = 0) {
+Fault fault(const FaultKind* kind, double target = 0, double for_s = 0) {
   Fault made;
   made.kind = kind;
   made.target = target;
@@ -84,7 +84,7 @@ Fault fault(FaultKind kind, double target = 0, double for_s = 0) {
 // Looks follow each other as fast as they can, so its time is over long before the process had a
 // moment to stop in.
 TEST_CASE("a worker that is stopped for a moment is seen to be, and to go on") {
-  Disturbed run({fault(FaultKind::kStop, 0, 2e-6)});
+  Disturbed run({fault(&faults::kStop, 0, 2e-6)});
   const Deed deed = run.deed(1e-6);
   CHECK(deed.outcome == Deed::Outcome::kDone);
   CHECK(deed.effects.size() == 2);
@@ -94,7 +94,7 @@ TEST_CASE("a worker that is stopped for a moment is seen to be, and to go on") {
 
 // As one that was left out does, between the last look at it and the signal.
 TEST_CASE("a worker that ends of its own accord as it is stopped is no effect that was not seen") {
-  Disturbed run({fault(FaultKind::kStop, 0, 2e-6)});
+  Disturbed run({fault(&faults::kStop, 0, 2e-6)});
   Disturbed::kill(run.workers.front());
   const Deed deed = run.deed(1e-3);
   CHECK(deed.outcome == Deed::Outcome::kDone);
@@ -113,15 +113,15 @@ TEST_CASE("a worker that dies with its guard is seen to, unless something else e
   } cases[] = {
       {"it lives", false, {}, "", true},
       {"it dies", true, {}, "", false},
-      {"it is killed", true, {fault(FaultKind::kKill)}, "", true},
-      {"another is killed", true, {fault(FaultKind::kKill, 0.5)}, "", false},
-      {"it is stopped", true, {fault(FaultKind::kStop, 0, 1)}, "", true},
+      {"it is killed", true, {fault(&faults::kKill)}, "", true},
+      {"another is killed", true, {fault(&faults::kKill, 0.5)}, "", false},
+      {"it is stopped", true, {fault(&faults::kStop, 0, 1)}, "", true},
       {"the job is over", true, {}, R"({"t":1,"ev":"done","version":5,"digest":"d"})", true},
       {"all are fenced", true, {}, R"({"t":1,"ev":"restart","version":2,"lost":"1.1"})", true},
   };
   for (const auto& c : cases) {
     CAPTURE(c.name);
-    std::vector<Fault> faults = {fault(FaultKind::kGuardKill)};
+    std::vector<Fault> faults = {fault(&faults::kGuardKill)};
     faults.insert(faults.end(), c.others.begin(), c.others.end());
     Disturbed run(std::move(faults));
     if (*c.event) run.tale.add(c.event);

@@ -7,9 +7,9 @@
 namespace starling::chaos {
 namespace {
 
-Plan plan_of(const std::vector<FaultKind>& kinds) {
+Plan plan_of(const std::vector<const FaultKind*>& kinds) {
   Plan plan;
-  for (const FaultKind kind : kinds) {
+  for (const FaultKind* kind : kinds) {
     Fault fault;
     fault.kind = kind;
     plan.faults.push_back(fault);
@@ -17,8 +17,8 @@ Plan plan_of(const std::vector<FaultKind>& kinds) {
   return plan;
 }
 
-constexpr auto kCut = FaultKind::kPartition, kSlow = FaultKind::kSlowLink,
-               kFlip = FaultKind::kCorrupt, kKill = FaultKind::kKill;
+constexpr auto kCut = &faults::kPartition, kSlow = &faults::kSlowLink, kFlip = &faults::kCorrupt,
+               kKill = &faults::kKill;
 
 }  // namespace
 
@@ -27,7 +27,7 @@ constexpr auto kCut = FaultKind::kPartition, kSlow = FaultKind::kSlowLink,
 TEST_CASE("links: a network where it is of use and can be had, the proxy for the rest") {
   struct Case {
     LinkChoice choice;
-    std::vector<FaultKind> kinds;
+    std::vector<const FaultKind*> kinds;
     const char *why_none, *why_no_delay;
     bool network, proxy, network_delays;
     const char* text;

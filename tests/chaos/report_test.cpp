@@ -19,7 +19,7 @@ Report small_report() {
   report.evidence.loud = beginning().steps(0, 5).done().story();
   report.evidence.quiet = quiet_story();
   report.evidence.reference_digest = "d";
-  report.evidence.deeds = {deed(FaultKind::kKill, 1.25, 3), Deed{}};
+  report.evidence.deeds = {deed(&faults::kKill, 1.25, 3), Deed{}};
   report.evidence.leftovers = {"process 7: sleep"};
   report.verdicts = judge(report.evidence);
   report.pauses = pauses_of(report.evidence.loud, report.evidence.deeds);

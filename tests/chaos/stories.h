@@ -84,7 +84,7 @@ inline Story quiet_story() {
   return beginning().steps(0, 5).done().story();
 }
 
-inline Deed deed(FaultKind kind, double t, int worker, double until_t = 0) {
+inline Deed deed(const FaultKind* kind, double t, int worker, double until_t = 0) {
   Deed made;
   made.fault.kind = kind;
   made.outcome = Deed::Outcome::kDone;

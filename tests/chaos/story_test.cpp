@@ -88,7 +88,7 @@ TEST_CASE("where a pause went: the kill, its epoch, and what is beyond the lost 
                           .step(1.55, 3)
                           .step(1.65, 4)
                           .story();
-  const auto pauses = pauses_of(story, {deed(FaultKind::kKill, 1.25, 3)});
+  const auto pauses = pauses_of(story, {deed(&faults::kKill, 1.25, 3)});
   REQUIRE(pauses.size() == 1);
   CHECK(pauses[0].kill);
   CHECK(pauses[0].alone);
@@ -101,7 +101,7 @@ TEST_CASE("where a pause went: the kill, its epoch, and what is beyond the lost 
 TEST_CASE("faults that are near to each other share a pause") {
   const Story story = beginning().steps(0, 5).story();
   const auto pauses =
-      pauses_of(story, {deed(FaultKind::kKill, 1.25, 3), deed(FaultKind::kJoin, 1.30, 4)});
+      pauses_of(story, {deed(&faults::kKill, 1.25, 3), deed(&faults::kJoin, 1.30, 4)});
   REQUIRE(pauses.size() == 1);
   CHECK_FALSE(pauses[0].alone);
 }
@@ -109,12 +109,12 @@ TEST_CASE("faults that are near to each other share a pause") {
 TEST_CASE("who was left out while it slept or was cut off has to be gone afterwards") {
   const Story story =
       beginning().steps(0, 3).epoch(1.5, "1.2", "1.1", "forced", 3, {1, 2}).steps(3, 5).story();
-  FaultKind kind{};
+  const FaultKind* kind = nullptr;
   SUBCASE("stopped") {
-    kind = FaultKind::kStop;
+    kind = &faults::kStop;
   }
   SUBCASE("cut off") {
-    kind = FaultKind::kPartition;
+    kind = &faults::kPartition;
   }
   const std::vector<Deed> slept = {deed(kind, 1.25, 3, /*until_t=*/1.6)};
   const auto gone = revenants_of(story, slept, {{103, 1.7}});

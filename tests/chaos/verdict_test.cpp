@@ -21,7 +21,7 @@ Evidence evidence_of(Tale tale) {
   e.quiet = quiet_story();
   e.reference_digest = "d";
   e.loud = tale.story();
-  e.deeds = {deed(FaultKind::kKill, 1.25, 3)};
+  e.deeds = {deed(&faults::kKill, 1.25, 3)};
   e.strangers = {{"garbage", true, "closed"}};
   return e;
 }
@@ -141,7 +141,7 @@ TEST_CASE("P5: state is lost with exit code 4 and one line, and only when no cop
   Evidence e = evidence_of(tale);
   e.run_status = 4;
   e.run_errors = {"state lost: ..."};
-  e.deeds = {deed(FaultKind::kKill, 1.25, 2), deed(FaultKind::kKill, 1.25, 3)};
+  e.deeds = {deed(&faults::kKill, 1.25, 2), deed(&faults::kKill, 1.25, 3)};
   CHECK_FINDING(e, "P5", Finding::kHeld);
   CHECK_FINDING(e, "P1", Finding::kNotTested);
   CHECK(all_held(judge(e)));
@@ -173,7 +173,7 @@ TEST_CASE("P3, P5, P7: a restart from a checkpoint when every copy of something 
   tale.epoch(1.5, "1.2", "1.1", "fresh", 2, {4, 5}, "restart").ledger(31, 2, "[0,4],[1,5]");
   for (int v : {3, 4}) tale.step(30 + v, v).ledger(30 + v, v, "[0,4],[1,5]");
   Evidence e = evidence_of(tale.done());
-  e.deeds = {deed(FaultKind::kKill, 1.25, 2), deed(FaultKind::kKill, 1.25, 3)};
+  e.deeds = {deed(&faults::kKill, 1.25, 2), deed(&faults::kKill, 1.25, 3)};
   for (const char* promise : {"P1", "P2", "P3", "P5"}) CHECK_FINDING(e, promise, Finding::kHeld);
   CHECK_FINDING(e, "P7", Finding::kNotTested);  // 30 s of steps that are done again are no pause
 
@@ -205,13 +205,13 @@ TEST_CASE("P7: a long pause after a kill that stood alone") {
   late.pause_ms_max = 50;
   CHECK_FINDING(late, "P7", Finding::kBroken);
 
-  late.deeds.push_back(deed(FaultKind::kStop, 1.25, 1, 1.8));  // then nobody can tell
+  late.deeds.push_back(deed(&faults::kStop, 1.25, 1, 1.8));  // then nobody can tell
   CHECK_FINDING(late, "P7", Finding::kNotTested);
 }
 
 TEST_CASE("P7: a join that forces an epoch") {
   Evidence e = good();
-  e.deeds = {deed(FaultKind::kJoin, 1.1, 4)};
+  e.deeds = {deed(&faults::kJoin, 1.1, 4)};
   CHECK_FINDING(e, "P7", Finding::kBroken);
   e.stalls = {{0.2, 0.9}, {5, 6}};  // of the machine, at other times
   e.loud.epochs.back().t = 4.5;
@@ -274,8 +274,8 @@ TEST_CASE("a run that was there already: what cannot be known is not claimed") {
   SUBCASE("it ends for lack of state, and we took no last copy") {
     e.loud.failed = FailedSeen{1.6, 4, "state lost"};
     CHECK_FINDING(e, "P5", Finding::kBroken);
-    e.deeds.push_back(deed(FaultKind::kKill, 1.5, 1));
-    e.deeds.push_back(deed(FaultKind::kKill, 1.5, 2));
+    e.deeds.push_back(deed(&faults::kKill, 1.5, 1));
+    e.deeds.push_back(deed(&faults::kKill, 1.5, 2));
     CHECK_FINDING(e, "P5", Finding::kHeld);
   }
 }

@@ -9,7 +9,6 @@ namespace {
 
 using chaos::Deed;
 using chaos::deed;
-using chaos::FaultKind;
 using chaos::Point;
 using chaos::Tale;
 
@@ -29,7 +28,7 @@ Tale& commit(Tale& tale, double t, int version, const std::string& epoch = "1.1"
 }
 
 Deed leave(double t, int worker, double notice) {
-  Deed made = deed(FaultKind::kLeave, t, worker, t + notice);
+  Deed made = deed(&chaos::faults::kLeave, t, worker, t + notice);
   made.fault.for_s = notice;
   return made;
 }
@@ -81,7 +80,7 @@ TEST_CASE("a killed worker is present until the kill, the others while they wait
   tale.worker(3.6, 3, "lost").epoch(4.02, "1.2", "1.1", "forced", 3, {1, 2});  // resume_ms 20
   for (int v = 3; v <= 6; ++v) commit(tale, 1 + v, v, "1.2");
   const auto g =
-      goodput_of(tale.story(), {deed(FaultKind::kKill, 3.5, 3)}, kTen, {{0, 3}, {2.5, 2}}, 6);
+      goodput_of(tale.story(), {deed(&chaos::faults::kKill, 3.5, 3)}, kTen, {{0, 3}, {2.5, 2}}, 6);
   CHECK(present_at(g, 3.49) == 3);
   CHECK(present_at(g, 3.5) == 2);
   CHECK(g.worker_s == doctest::Approx(2.5 * 3 + 3.5 * 2));
@@ -140,7 +139,7 @@ TEST_CASE("a leaver is present until it has left, at most until its notice ends"
 TEST_CASE("a fault that was held back takes nobody away") {
   Tale tale = beginning();
   for (int v = 0; v <= 4; ++v) commit(tale, 1 + v, v);
-  Deed held = deed(FaultKind::kKill, 2, 3);
+  Deed held = deed(&chaos::faults::kKill, 2, 3);
   held.outcome = Deed::Outcome::kHeldBack;
   CHECK(goodput_of(tale.story(), {held}, kTen, {{0, 3}}, 4).worker_s == doctest::Approx(12));
 }
@@ -208,7 +207,7 @@ TEST_CASE("beside it stands the pace of the run's own steps in which nothing cha
              ",\"epoch\":\"1.2\",\"loss\":2,\"norm\":1,\"tokens\":8,\"ms\":100,\"world\":2,"
              "\"skipped\":false,\"ledger_hash\":\"0\"}");
   const auto goodput =
-      goodput_of(tale.story(), {deed(FaultKind::kKill, 1.55, 3)}, kTen, {{0, 3}}, 1.8);
+      goodput_of(tale.story(), {deed(&chaos::faults::kKill, 1.55, 3)}, kTen, {{0, 3}}, 1.8);
   REQUIRE(goodput.own_rates.size() == 2);
   CHECK(goodput.own_rates[0].workers == 2);
   CHECK(goodput.own_rates[0].per_worker == doctest::Approx(2 / 0.2 / 2));

@@ -19,7 +19,7 @@ ReplayReport report_of(Tale tale) {
   report.run.evidence.loud = tale.story();
   report.run.evidence.quiet = chaos::quiet_story();
   report.run.evidence.reference_digest = "d";
-  report.run.evidence.deeds = {chaos::deed(chaos::FaultKind::kKill, 1.25, 3)};
+  report.run.evidence.deeds = {chaos::deed(&chaos::faults::kKill, 1.25, 3)};
   report.trace = "t.csv";
   report.stretch = {0, 240, 0.6, std::nullopt};  // 0.4 s of the replay
   report.nodes = {{0, 3}, {0.25, 2}};

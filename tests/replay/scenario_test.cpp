@@ -7,6 +7,7 @@ namespace {
 
 using chaos::Fault;
 using chaos::FaultKind;
+namespace faults = chaos::faults;
 using Names = std::vector<std::string>;
 
 // a and b are there; c comes at 300 s, a and b go at 600 s, c at 660 s.
@@ -19,7 +20,7 @@ chaos::Plan plan(const Stretch& stretch, const Trace& trace = kTrace) {
   return made.value();
 }
 
-Fault fault(FaultKind kind, double at_s, Names nodes, double for_s = 0) {
+Fault fault(const FaultKind* kind, double at_s, Names nodes, double for_s = 0) {
   Fault made;
   made.kind = kind;
   made.at_s = at_s;
@@ -35,33 +36,33 @@ TEST_CASE("unannounced: who goes in one instant is killed in one instant") {
   const auto made = plan({0, 660'000, 60, std::nullopt});
   CHECK(made.workers == 2);
   CHECK(made.nodes == Names{"a", "b"});
-  CHECK(made.faults == std::vector{fault(FaultKind::kJoin, 5, {"c"}),
-                                   fault(FaultKind::kKill, 10, {"a", "b"}),
-                                   fault(FaultKind::kKill, 11, {"c"})});
+  CHECK(made.faults == std::vector{fault(&faults::kJoin, 5, {"c"}),
+                                   fault(&faults::kKill, 10, {"a", "b"}),
+                                   fault(&faults::kKill, 11, {"c"})});
 }
 
 TEST_CASE("announced: told the notice before, scaled, and taken at the trace's time") {
   const auto made = plan({0, 660'000, 60, 120});
-  CHECK(made.faults == std::vector{fault(FaultKind::kJoin, 5, {"c"}),
-                                   fault(FaultKind::kLeave, 8, {"a", "b"}, 2),
-                                   fault(FaultKind::kLeave, 9, {"c"}, 2)});
+  CHECK(made.faults == std::vector{fault(&faults::kJoin, 5, {"c"}),
+                                   fault(&faults::kLeave, 8, {"a", "b"}, 2),
+                                   fault(&faults::kLeave, 9, {"c"}, 2)});
 }
 
 TEST_CASE("a notice begins neither before the stretch nor before the node comes") {
   const auto late = plan({540'000, 660'000, 60, 120});
   CHECK(late.nodes == Names{"a", "b", "c"});
-  CHECK(late.faults == std::vector{fault(FaultKind::kLeave, 0, {"a", "b"}, 1),
-                                   fault(FaultKind::kLeave, 0, {"c"}, 2)});
+  CHECK(late.faults ==
+        std::vector{fault(&faults::kLeave, 0, {"a", "b"}, 1), fault(&faults::kLeave, 0, {"c"}, 2)});
   const auto short_lived = plan({0, 660'000, 60, 480});
-  CHECK(short_lived.faults == std::vector{fault(FaultKind::kLeave, 2, {"a", "b"}, 8),
-                                          fault(FaultKind::kJoin, 5, {"c"}),
-                                          fault(FaultKind::kLeave, 5, {"c"}, 6)});
+  CHECK(short_lived.faults == std::vector{fault(&faults::kLeave, 2, {"a", "b"}, 8),
+                                          fault(&faults::kJoin, 5, {"c"}),
+                                          fault(&faults::kLeave, 5, {"c"}, 6)});
 }
 
 TEST_CASE("a stretch begins with who is there then, and leaves out what comes after it") {
   const auto made = plan({300'000, 600'000, 600, std::nullopt});
   CHECK(made.nodes == Names{"a", "b", "c"});
-  CHECK(made.faults == std::vector{fault(FaultKind::kKill, 0.5, {"a", "b"})});
+  CHECK(made.faults == std::vector{fault(&faults::kKill, 0.5, {"a", "b"})});
   const auto nodes = nodes_over_time(kTrace, {0, 660'000, 60, std::nullopt});
   REQUIRE(nodes.size() == 4);
   CHECK(nodes[0].value == 2);

@@ -131,18 +131,11 @@ bool explained(const ProcessEnd& end, const Player& player, int run_status) {
   return end.status == 3 && run_status == 0;  // it was out of touch when the job ended
 }
 
-namespace {
-// Meanwhile its group may go on without it.
-bool cannot_act(FaultKind kind) {
-  return kind == FaultKind::kStop || kind == FaultKind::kPartition;
-}
-}  // namespace
-
 std::vector<Revenant> revenants_of(const Story& story, const std::vector<Deed>& deeds,
                                    const std::multimap<int, double>& gone) {
   std::vector<Revenant> revenants;
   for (const Deed& deed : deeds) {
-    if (deed.outcome != Deed::Outcome::kDone || !cannot_act(deed.fault.kind)) continue;
+    if (deed.outcome != Deed::Outcome::kDone || !deed.fault.kind->judged.silences) continue;
     for (const Target& target : deed.targets) {
       if (target.id == 0) continue;
       for (const EpochSeen& epoch : story.epochs) {

@@ -29,6 +29,7 @@ struct Player {
   bool stopped = false;         // right now, by us
   bool leaving = false;         // told to
   bool link_disturbed = false;  // right now, by us
+  int full = 0;                 // the process that we keep from writing; 0: none
   bool over = false;            // no process of it is left
   double began_t = 0;
 

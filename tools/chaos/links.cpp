@@ -7,11 +7,6 @@
 namespace starling::chaos {
 namespace {
 
-bool has(const Plan& plan, FaultKind kind) {
-  return std::any_of(plan.faults.begin(), plan.faults.end(),
-                     [&](const Fault& fault) { return fault.kind == kind; });
-}
-
 Witness not_done(const std::string& what, const Error& error) {
   return {what + " (" + error.text() + ")", [] { return false; }, {}};
 }
@@ -27,8 +22,9 @@ Result<LinkChoice> parse_link_choice(const std::string& word) {
 
 LinkMeans link_means(LinkChoice choice, const Plan& plan, const std::string& why_none,
                      const std::string& why_no_delay) {
-  const bool cuts = has(plan, FaultKind::kPartition), delays = has(plan, FaultKind::kSlowLink),
-             flips = has(plan, FaultKind::kCorrupt);
+  using enum FaultKind::Link;
+  const FaultKind *cuts = kind_with(plan, kCut), *delays = kind_with(plan, kDelay),
+                  *flips = kind_with(plan, kFlip);
   LinkMeans means;
   const bool there = choice != LinkChoice::kProxy && why_none.empty();
   const bool of_use = cuts || (delays && why_no_delay.empty());
@@ -38,10 +34,10 @@ LinkMeans link_means(LinkChoice choice, const Plan& plan, const std::string& why
   means.proxy = flips || proxy_delays || (cuts && !means.network);
   if (means.network) {
     means.text = "network namespaces";
-    if (flips) means.text += ", proxy for corrupt";
+    if (flips) means.text += std::string(", proxy for ") + flips->word;
     if (proxy_delays)
       means.text +=
-          std::string(flips ? " and" : ", proxy for") + " slow-link (" + why_no_delay + ")";
+          std::string(flips ? " and " : ", proxy for ") + delays->word + " (" + why_no_delay + ")";
   } else if (means.proxy) {
     const std::string why = choice == LinkChoice::kProxy ? "as told"
                             : !why_none.empty()          ? why_none
@@ -56,7 +52,8 @@ Result<std::unique_ptr<Links>> Links::make(LinkChoice choice, const Plan& plan) 
   auto links = std::make_unique<Links>();
   std::string why_none, why_no_delay;
   const bool asked = choice == LinkChoice::kNamespaces;
-  const bool of_use = has(plan, FaultKind::kPartition) || has(plan, FaultKind::kSlowLink);
+  const bool of_use =
+      kind_with(plan, FaultKind::Link::kCut) || kind_with(plan, FaultKind::Link::kDelay);
   if (!asked && !disturbs_links(plan)) return std::unique_ptr<Links>();
   if (asked || (choice == LinkChoice::kAuto && of_use)) {
     auto network = Network::make();

@@ -64,7 +64,7 @@ class Links {
   Witness cut(const std::string& worker);
   Witness delay(const std::string& worker, double seconds);  // each way
   void mend(const std::string& worker);                      // as it should be
-  void flip(const std::string& worker);                      // a bit; wants a plan with kCorrupt
+  void flip(const std::string& worker);                      // a bit; wants a plan that flips some
   LinkCounts counts(const std::string& worker) const;        // of the proxy
 
   // Once every process of the run is gone. Returns what is left.

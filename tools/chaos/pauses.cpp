@@ -8,11 +8,6 @@ namespace {
 constexpr double kNear_s = 1.0;      // faults so near to each other share a pause
 constexpr double kAftermath_s = 10;  // a fault may force an epoch so long after it is over
 
-bool stops_nobody(FaultKind kind) {
-  return kind == FaultKind::kJoin || kind == FaultKind::kLeave ||
-         kind == FaultKind::kCheckpointFull;
-}
-
 // Commit times in order, with the step's duration.
 std::vector<StepSeen> in_time(const Story& story) {
   std::vector<StepSeen> steps;
@@ -55,11 +50,11 @@ std::vector<Pause> pauses_of(const Story& story, const std::vector<Deed>& deeds)
   std::vector<Pause> pauses;
   std::vector<const EpochSeen*> explained;
   for (const Deed& deed : deeds) {
-    if (deed.outcome != Deed::Outcome::kDone || deed.fault.kind != FaultKind::kKill) continue;
+    if (deed.outcome != Deed::Outcome::kDone || !deed.fault.kind->judged.timed) continue;
     Pause pause;
     pause.t = deed.t;
     pause.kill = true;
-    pause.what = "kill";
+    pause.what = deed.fault.kind->word;
     for (const Target& target : deed.targets) pause.what += " " + target.name;
     if (!measure(steps, deed.t, pause)) continue;
     const double end = deed.t + pause.gap_ms / 1000;
@@ -103,7 +98,7 @@ std::vector<const EpochSeen*> unexplained(const Story& story, const std::vector<
     if (epoch.kind != "forced") continue;
     const double at = committed_at(epoch);
     const bool explained = std::any_of(deeds.begin(), deeds.end(), [&](const Deed& deed) {
-      return deed.outcome == Deed::Outcome::kDone && !stops_nobody(deed.fault.kind) &&
+      return deed.outcome == Deed::Outcome::kDone && deed.fault.kind->judged.forces_epochs &&
              deed.t <= at + 0.1 && at <= std::max(deed.t, deed.until_t) + kAftermath_s;
     });
     if (!explained) found.push_back(&epoch);

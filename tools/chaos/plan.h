@@ -1,7 +1,7 @@
 #pragma once
-// What chaos will do to a run: a list of faults, each at a time, of a kind, at a target, drawn up
-// front from a seed, so that a run is repeated by its plan. Pure; who the target is when its time
-// comes, and what happened to it, is in deed.h.
+// What chaos will do to a run: a list of faults, each at a time, of a kind (faults/kind.h), at a
+// target, drawn up front from a seed, so that a run is repeated by its plan. Pure; who the target is
+// when its time comes, and what happened to it, is in deed.h.
 
 #include <cstdint>
 #include <optional>
@@ -9,33 +9,13 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "tools/chaos/faults/table.h"
 
 namespace starling::chaos {
 
-enum class FaultKind : std::uint8_t {
-  kKill = 1,         // SIGKILL to worker processes, `count` of them in one instant
-  kStop,             // SIGSTOP to a worker, SIGCONT after `for_s`
-  kJoin,             // `count` new workers
-  kLeave,            // SIGTERM: an announced leave; with `for_s` SIGKILL to who is there after it
-  kCoordinatorKill,  // SIGKILL to a coordinator; `starling run` starts it again
-  kGuardKill,        // SIGKILL to the guard of a worker, which goes on
-  kSlow,             // a worker that is stopped for `share` of every pulse, for `for_s`
-  kPartition,        // every link of a worker, and of its guard, passes nothing for `for_s`
-  kCorrupt,          // one bit on its way in a bulk connection of a worker
-  kSlowLink,         // every link of a worker takes `delay_s` longer each way, for `for_s`
-  kDiskFull,         // a coordinator can write no file for `for_s`
-  kCheckpointFull,   // a worker can write no file for `for_s`, when a checkpoint is due
-};
-inline constexpr std::size_t kFaultKinds = 12;
-
-const char* to_string(FaultKind kind);
-std::string known_kinds();  // "kill, stop, ..."
-// "kill,stop"; each at most once. Errors: kBadInput  names the word and what is known.
-Result<std::vector<FaultKind>> parse_kinds(const std::string& words);
-
 struct Fault {
-  double at_s = 0;  // after the first committed step
-  FaultKind kind = FaultKind::kKill;
+  double at_s = 0;                         // after the first committed step
+  const FaultKind* kind = &faults::kKill;  // never null
   // Place among those that it can hit, the oldest first, as a fraction in [0, 1): the same worker
   // whenever the same ones are there. `count` of them from there on, in turn.
   double target = 0;
@@ -45,8 +25,8 @@ struct Fault {
   double for_s = 0;  // how long it lasts, where it lasts; of a leave, its notice
   // For each process that a kill or leave takes, one joins so long after; 0: none.
   double back_s = 0;
-  double share = 0;    // kSlow: of each pulse
-  double delay_s = 0;  // kSlowLink: each way
+  double share = 0;    // slow: of each pulse that it is stopped
+  double delay_s = 0;  // slow-link: each way
   bool operator==(const Fault&) const = default;
 };
 
@@ -62,6 +42,8 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
+// The first kind in the plan that changes this of a link; null: none does.
+const FaultKind* kind_with(const Plan& plan, FaultKind::Link change);
 // Whether the plan disturbs links (links.h).
 bool disturbs_links(const Plan& plan);
 
@@ -69,8 +51,8 @@ struct Draw {
   std::uint64_t seed = 1;
   double rate = 1;  // faults a second
   double seconds = 60;
-  std::vector<FaultKind> kinds;  // each as likely as another
-  double lease_s = 1;            // of the job: how long a stop must last to matter
+  std::vector<const FaultKind*> kinds;  // each as likely as another
+  double lease_s = 1;                   // of the job: how long a stop must last to matter
 };
 // A function of its argument alone: one fault in each interval of 1/rate, at a drawn moment of it.
 std::vector<Fault> draw_faults(const Draw& draw);

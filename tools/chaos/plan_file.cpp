@@ -24,6 +24,19 @@ constexpr double kSecondsMax = 86'400 * 30;
 constexpr std::size_t kNodesMax = 1000;  // of one fault
 constexpr std::size_t kNameMax = 64;
 
+// Of a fault; each from 0 to its `max`.
+struct NumberKey {
+  const char* name;
+  double Fault::*value;
+  double max;
+  bool FaultKind::Keys::*of_use;
+};
+constexpr NumberKey kNumberKeys[] = {
+    {"for_s", &Fault::for_s, kSecondsMax, &FaultKind::Keys::for_s},
+    {"back_s", &Fault::back_s, kSecondsMax, &FaultKind::Keys::back_s},
+    {"share", &Fault::share, 0.95, &FaultKind::Keys::share},
+    {"delay_s", &Fault::delay_s, 10, &FaultKind::Keys::delay_s}};
+
 // One table of the file; remembers the first thing that is wrong with it.
 class Reader {
  public:
@@ -52,7 +65,7 @@ class Reader {
       return fail(key, "a number from 0 to " + job_words::number_text(max));
     out = *value;
   }
-  void kind(const char* key, FaultKind& out) {
+  void kind(const char* key, const FaultKind*& out) {
     const toml::node* node = find(key, true);
     if (!node) return;
     const std::string word = node->is_string() ? node->as_string()->get() : "";
@@ -75,11 +88,10 @@ class Reader {
     for (const toml::node& n : *list) out.push_back(n.as_string()->get());
   }
   void known(const char* key) { known_.push_back(key); }
-  // The table is a fault of this kind; others have no use for the key.
-  void only_of(const char* key, FaultKind kind, const std::vector<FaultKind>& kinds) {
-    if (failure_.empty() && table_.contains(key) &&
-        std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
-      failure_ = std::string(key) + " is of no use to a " + to_string(kind);
+  // The table is a fault of this kind, which has a use for the key or has not.
+  void only_if(bool of_use, const char* key, const FaultKind& kind) {
+    if (!of_use && failure_.empty() && table_.contains(key))
+      failure_ = std::string(key) + " is of no use to a " + kind.word;
   }
 
   Result<> finish() {
@@ -130,21 +142,11 @@ Result<Fault> read_fault(const toml::node& node) {
   reader.number("target", fault.target, 0.999999);
   reader.integer("count", fault.count, 1, 1000);
   reader.names("nodes", fault.nodes);
-  reader.number("for_s", fault.for_s, kSecondsMax);
-  reader.number("back_s", fault.back_s, kSecondsMax);
-  reader.number("share", fault.share, 0.95);
-  reader.number("delay_s", fault.delay_s, 10);
-  using enum FaultKind;
-  const auto only_of = [&](const char* key, const std::vector<FaultKind>& kinds) {
-    reader.only_of(key, fault.kind, kinds);
-  };
-  only_of("count", {kKill, kStop, kJoin, kLeave, kGuardKill, kSlow, kPartition, kCorrupt, kSlowLink,
-                    kDiskFull, kCheckpointFull});
-  only_of("nodes", {kKill, kLeave, kJoin});
-  only_of("for_s", {kStop, kSlow, kPartition, kSlowLink, kDiskFull, kCheckpointFull, kLeave});
-  only_of("back_s", {kKill, kLeave});
-  only_of("share", {kSlow});
-  only_of("delay_s", {kSlowLink});
+  for (const NumberKey& key : kNumberKeys) reader.number(key.name, fault.*key.value, key.max);
+  const FaultKind::Keys& keys = fault.kind->keys;
+  reader.only_if(keys.count, "count", *fault.kind);
+  reader.only_if(keys.nodes, "nodes", *fault.kind);
+  for (const NumberKey& key : kNumberKeys) reader.only_if(keys.*key.of_use, key.name, *fault.kind);
   STARLING_TRY(reader.finish());
   if (!fault.nodes.empty()) fault.count = static_cast<std::uint32_t>(fault.nodes.size());
   return fault;
@@ -192,14 +194,12 @@ std::string format_plan(const Plan& plan) {
   if (plan.replicas) out << "replicas = " << *plan.replicas << "\n";
   if (!plan.nodes.empty()) out << names_text(plan.nodes);
   for (const Fault& fault : plan.faults) {
-    out << "\n[[fault]]\nat_s = " << number_text(fault.at_s) << "\nkind = \""
-        << to_string(fault.kind) << "\"\ntarget = " << number_text(fault.target) << "\n";
+    out << "\n[[fault]]\nat_s = " << number_text(fault.at_s) << "\nkind = \"" << fault.kind->word
+        << "\"\ntarget = " << number_text(fault.target) << "\n";
     if (fault.count != 1) out << "count = " << fault.count << "\n";
     if (!fault.nodes.empty()) out << names_text(fault.nodes);
-    if (fault.for_s > 0) out << "for_s = " << number_text(fault.for_s) << "\n";
-    if (fault.back_s > 0) out << "back_s = " << number_text(fault.back_s) << "\n";
-    if (fault.share > 0) out << "share = " << number_text(fault.share) << "\n";
-    if (fault.delay_s > 0) out << "delay_s = " << number_text(fault.delay_s) << "\n";
+    for (const NumberKey& key : kNumberKeys)
+      if (fault.*key.value > 0) out << key.name << " = " << number_text(fault.*key.value) << "\n";
   }
   return out.str();
 }

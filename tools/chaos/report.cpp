@@ -24,7 +24,7 @@ const char* to_string(Deed::Outcome outcome) {
 
 Json json_of(const Deed& deed) {
   const Fault& fault = deed.fault;
-  Json out{{"at_s", fault.at_s}, {"kind", chaos::to_string(fault.kind)}};
+  Json out{{"at_s", fault.at_s}, {"kind", fault.kind->word}};
   if (fault.count != 1) out["count"] = fault.count;
   if (fault.for_s > 0) out["for_s"] = fault.for_s;
   if (fault.back_s > 0) out["back_s"] = fault.back_s;

@@ -92,7 +92,7 @@ std::string fault_table(const Report& report) {
     if (done) whom.clear();
     for (const Target& target : deed.targets)
       whom += (whom.empty() ? "" : ", ") + target.name + " (" + std::to_string(target.pid) + ")";
-    out += "<tr>" + number(done ? deed.t : deed.fault.at_s, 2) + cell(to_string(deed.fault.kind)) +
+    out += "<tr>" + number(done ? deed.t : deed.fault.at_s, 2) + cell(deed.fault.kind->word) +
            cell(whom) + cell(effects_text(deed)) + "</tr>\n";
   }
   return out + "</table>\n";
@@ -121,12 +121,10 @@ std::string report_html(const Report& report) {
       (e.quiet ? ", undisturbed " + fixed(e.quiet->median_step_ms(), 1) + " ms" : "") +
       ".</p>\n<p>To do this again: <code>" + xml_text(report.repeat) + "</code></p>\n";
   body += verdict_table(report);
-  body +=
-      "<h2>Timeline</h2><p>x killed, g guard killed, + joined, - told to leave, ~ a bit flipped, "
-      "grey stopped, cut off or without space, yellow slow or late; epochs: brown forced, blue "
-      "prepared. Point at anything to read what it is."
-      "</p><div class=\"wide\">" +
-      timeline(e.loud, e.deeds).svg() + "</div>\n";
+  body += "<h2>Timeline</h2><p>" + legend() +
+          "; epochs: brown forced, blue prepared. Point at anything to read what it is."
+          "</p><div class=\"wide\">" +
+          timeline(e.loud, e.deeds).svg() + "</div>\n";
   body += "<h2>Pauses</h2>" + pause_table(report);
   body += "<h2>Faults</h2>" + fault_table(report);
   body += other_tables(report);

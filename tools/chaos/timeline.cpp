@@ -22,42 +22,8 @@ double end_of(const Story& story) {
   return end;
 }
 
-const char* sign_of(FaultKind kind) {
-  switch (kind) {
-    case FaultKind::kKill:
-    case FaultKind::kCoordinatorKill:
-      return "x";
-    case FaultKind::kGuardKill:
-      return "g";
-    case FaultKind::kJoin:
-      return "+";
-    case FaultKind::kLeave:
-      return "-";
-    case FaultKind::kCorrupt:
-      return "~";
-    default:
-      return "";
-  }
-}
-
-// Of what lasts; null: it is a sign at an instant.
-const char* bar_of(FaultKind kind) {
-  switch (kind) {
-    case FaultKind::kStop:
-    case FaultKind::kPartition:
-    case FaultKind::kDiskFull:
-    case FaultKind::kCheckpointFull:
-      return "stopped";
-    case FaultKind::kSlow:
-    case FaultKind::kSlowLink:
-      return "slow";
-    default:
-      return nullptr;
-  }
-}
-
 std::string tip_of(const Deed& deed, const Target& target) {
-  std::string tip = fixed(deed.t, 2) + " s: " + to_string(deed.fault.kind) + " " + target.name;
+  std::string tip = fixed(deed.t, 2) + " s: " + deed.fault.kind->word + " " + target.name;
   if (deed.until_t > deed.t) tip += ", for " + fixed(deed.until_t - deed.t, 2) + " s";
   for (const Effect& effect : deed.effects)
     tip += "; " + effect.what +
@@ -81,10 +47,10 @@ void draw_workers(Chart& chart, const Story& story, const std::vector<Deed>& dee
   const double coordinators = chart.strip("coordinators", kLane);
   for (const Deed& deed : deeds) {
     if (deed.outcome != Deed::Outcome::kDone) continue;
+    const FaultKind::Shown& shown = deed.fault.kind->shown;
     for (const Target& target : deed.targets) {
       double y = coordinators;
-      if (deed.fault.kind != FaultKind::kCoordinatorKill &&
-          deed.fault.kind != FaultKind::kDiskFull) {
+      if (!shown.on_coordinators) {
         auto found = y_of.find(target.id);
         if (target.id == 0)  // it had not joined yet
           for (const Life& life : lives)
@@ -95,16 +61,25 @@ void draw_workers(Chart& chart, const Story& story, const std::vector<Deed>& dee
         if (found == y_of.end()) continue;
         y = found->second;
       }
-      if (const char* bar = bar_of(deed.fault.kind))
-        chart.bar(deed.t, deed.until_t, y + 1, kLane - 2, bar, tip_of(deed, target));
+      if (shown.sign)
+        chart.mark(deed.t, y + kLane - 3, shown.sign, shown.style, tip_of(deed, target));
       else
-        chart.mark(deed.t, y + kLane - 3, sign_of(deed.fault.kind),
-                   deed.fault.kind == FaultKind::kJoin || deed.fault.kind == FaultKind::kLeave
-                       ? "kind"
-                       : "hurt",
-                   tip_of(deed, target));
+        chart.bar(deed.t, deed.until_t, y + 1, kLane - 2, shown.style, tip_of(deed, target));
     }
   }
+}
+
+using Words = std::vector<std::string>;
+
+void add_once(Words& words, const std::string& word) {
+  if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
+}
+
+std::string joined(const Words& words, const char* last) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? "" : i + 1 < words.size() ? ", " : last) + words[i];
+  return text;
 }
 
 }  // namespace
@@ -149,6 +124,27 @@ std::vector<Life> lives_of(const Story& story, double end) {
     life.lane = lane;
   }
   return lives;
+}
+
+std::string legend() {
+  Words parts;
+  const auto add_signs = [&](bool announced, bool of_links) {
+    for (const FaultKind* kind : fault_kinds())
+      if (kind->shown.sign && kind->judged.announced == announced &&
+          (kind->link != FaultKind::Link::kNothing) == of_links)
+        add_once(parts, std::string(kind->shown.sign) + " " + kind->shown.meaning);
+  };
+  add_signs(false, false);
+  add_signs(true, false);
+  add_signs(false, true);
+  for (const auto& [style, colour] :
+       {std::pair<std::string, std::string>("stopped", "grey"), {"slow", "yellow"}}) {
+    Words meanings;
+    for (const FaultKind* kind : fault_kinds())
+      if (!kind->shown.sign && kind->shown.style == style) add_once(meanings, kind->shown.meaning);
+    parts.push_back(colour + " " + joined(meanings, " or "));
+  }
+  return joined(parts, ", ");
 }
 
 Chart timeline(const Story& story, const std::vector<Deed>& deeds) {

@@ -23,6 +23,7 @@ std::vector<Life> lives_of(const Story& story, double end);
 
 void draw_epochs(Chart& chart, const Story& story);  // a strip of ticks
 
+std::string legend();  // "x killed, ..., grey stopped or cut off, ..."
 // From the first step to the last event.
 Chart timeline(const Story& story, const std::vector<Deed>& deeds);
 

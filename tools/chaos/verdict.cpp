@@ -76,10 +76,8 @@ std::optional<std::string> copies_taken(const Evidence& e, const EpochSeen& epoc
   std::set<int> gone_pids;
   for (const Deed& deed : e.deeds) {
     if (deed.outcome != Deed::Outcome::kDone || deed.t > t) continue;
-    const bool for_good =
-        deed.fault.kind == FaultKind::kKill || deed.fault.kind == FaultKind::kLeave;
     const bool still = deed.until_t > t;
-    if (!for_good && !still) continue;
+    if (!deed.fault.kind->judged.takes && !still) continue;
     for (const Target& target : deed.targets) {
       gone.insert(target.id);
       gone_pids.insert(target.pid);
@@ -306,8 +304,7 @@ Verdict short_pauses(const Evidence& e) {
     worst = std::max(worst, over.back());
   }
   const auto announced = std::count_if(e.deeds.begin(), e.deeds.end(), [&](const Deed& d) {
-    return !e.attached && d.outcome == Deed::Outcome::kDone &&
-           (d.fault.kind == FaultKind::kJoin || d.fault.kind == FaultKind::kLeave);
+    return !e.attached && d.outcome == Deed::Outcome::kDone && d.fault.kind->judged.announced;
   });
   const std::string quietly =
       announced > 0 ? "; " + std::to_string(announced) + " joins and leaves stopped nobody" : "";
@@ -336,7 +333,7 @@ Verdict faults_had_effect(const Evidence& e) {
     if (deed.outcome != Deed::Outcome::kDone || deed.verified()) continue;
     for (const Effect& effect : deed.effects)
       if (!effect.seen && !effect.overtaken)
-        return broken(std::string(to_string(deed.fault.kind)) + " at " +
+        return broken(std::string(deed.fault.kind->word) + " at " +
                       std::to_string(deed.fault.at_s) + " s: not seen that " + effect.what);
   }
   if (e.deeds.empty()) return not_tested("there was none");

@@ -52,8 +52,8 @@ std::map<std::uint64_t, double> taken_away(const Story& story,
   std::map<int, double> by_pid;
   for (const chaos::Deed& deed : deeds) {
     if (deed.outcome != chaos::Deed::Outcome::kDone) continue;
-    const bool kill = deed.fault.kind == chaos::FaultKind::kKill;
-    const bool leave = deed.fault.kind == chaos::FaultKind::kLeave && deed.fault.for_s > 0;
+    const bool kill = deed.fault.kind == &chaos::faults::kKill;
+    const bool leave = deed.fault.kind == &chaos::faults::kLeave && deed.fault.for_s > 0;
     if (!kill && !leave) continue;
     const double t = deed.t + (leave ? deed.fault.for_s : 0);
     for (const chaos::Target& target : deed.targets) {

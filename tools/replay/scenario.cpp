@@ -6,9 +6,9 @@
 namespace starling::replay {
 namespace {
 
-chaos::Fault fault_of(chaos::FaultKind kind, double at_s, std::vector<std::string> nodes) {
+chaos::Fault fault_of(const chaos::FaultKind& kind, double at_s, std::vector<std::string> nodes) {
   chaos::Fault fault;
-  fault.kind = kind;
+  fault.kind = &kind;
   fault.at_s = at_s;
   fault.count = static_cast<std::uint32_t>(nodes.size());
   fault.nodes = std::move(nodes);
@@ -18,7 +18,7 @@ chaos::Fault fault_of(chaos::FaultKind kind, double at_s, std::vector<std::strin
 }  // namespace
 
 Result<chaos::Plan> plan_of(const Trace& trace, const Stretch& stretch) {
-  using chaos::FaultKind;
+  namespace faults = chaos::faults;
   chaos::Plan plan;
   plan.nodes = trace.present(stretch.from_ms);
   plan.workers = static_cast<std::uint32_t>(plan.nodes.size());
@@ -30,19 +30,19 @@ Result<chaos::Plan> plan_of(const Trace& trace, const Stretch& stretch) {
     if (change.at_ms <= stretch.from_ms || change.at_ms > stretch.to_ms) continue;
     const double at = stretch.at_s(change.at_ms);
     if (!change.added.empty()) {
-      plan.faults.push_back(fault_of(FaultKind::kJoin, at, change.added));
+      plan.faults.push_back(fault_of(faults::kJoin, at, change.added));
       for (const std::string& node : change.added) came[node] = at;
     }
     if (change.removed.empty()) continue;
     if (!stretch.notice_s) {
-      plan.faults.push_back(fault_of(FaultKind::kKill, at, change.removed));
+      plan.faults.push_back(fault_of(faults::kKill, at, change.removed));
       continue;
     }
     std::map<double, std::vector<std::string>> told;  // those who are told at one time
     for (const std::string& node : change.removed)
       told[std::max(at - *stretch.notice_s / stretch.speedup, came[node])].push_back(node);
     for (auto& [when, nodes] : told) {
-      plan.faults.push_back(fault_of(FaultKind::kLeave, when, std::move(nodes)));
+      plan.faults.push_back(fault_of(faults::kLeave, when, std::move(nodes)));
       plan.faults.back().for_s = at - when;
     }
   }

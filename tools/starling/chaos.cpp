@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kKinds = "kill,stop,join,leave";
 constexpr std::uint64_t kPaceSteps = 30;  // that tell how long a step takes
 
 Error bad(std::string text) {
@@ -115,7 +114,9 @@ class ChaosRun {
     plan_.lease_ms = command_.lease_ms;
     plan_.replicas = command_.replicas;
     chaos::Draw draw;
-    STARLING_TRY(kinds, chaos::parse_kinds(command_.kinds.empty() ? kKinds : command_.kinds));
+    STARLING_TRY(kinds, chaos::parse_kinds(command_.kinds.empty()
+                                               ? chaos::kinds_that(&chaos::FaultKind::usual)
+                                               : command_.kinds));
     draw.kinds = std::move(kinds);
     draw.seed = command_.seed;
     draw.rate = command_.rate;

@@ -18,23 +18,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kKinds = "kill,stop,leave";
-
 Error bad(std::string text) {
   return Error(Code::kBadInput, std::move(text));
 }
 
-Result<std::vector<chaos::FaultKind>> kinds_of(const ChaosCommand& command) {
-  STARLING_TRY(kinds, chaos::parse_kinds(command.kinds.empty() ? kKinds : command.kinds));
-  for (const auto kind : kinds)
-    if (kind != chaos::FaultKind::kKill && kind != chaos::FaultKind::kStop &&
-        kind != chaos::FaultKind::kLeave)
-      return bad(std::string("--attach can do ") + kKinds + ", not " + chaos::to_string(kind));
+Result<std::vector<const chaos::FaultKind*>> kinds_of(const ChaosCommand& command) {
+  const std::string able = chaos::kinds_that(&chaos::FaultKind::attached);
+  STARLING_TRY(kinds, chaos::parse_kinds(command.kinds.empty() ? able : command.kinds));
+  for (const auto* kind : kinds)
+    if (!kind->attached) return bad("--attach can do " + able + ", not " + kind->word);
   return std::move(kinds);
 }
 
 Result<chaos::Plan> draw_plan(const ChaosCommand& command, const std::string& run,
-                              std::vector<chaos::FaultKind> kinds) {
+                              std::vector<const chaos::FaultKind*> kinds) {
   chaos::Draw draw;
   draw.kinds = std::move(kinds);
   draw.seed = command.seed;

@@ -11,6 +11,7 @@
 #include "actors/files.h"
 #include "actors/scheduling.h"
 #include "core/job/job.h"
+#include "tools/chaos/faults/table.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/misunderstood.h"
@@ -220,10 +221,12 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
   sub->add_option("--rate", o.rate, "faults a second")
       ->check(CLI::Range(0.001, 100.0))
       ->capture_default_str();
-  sub->add_option("--kinds", o.kinds,
-                  "of kill, stop, join, leave, coordinator-kill, guard-kill, slow, partition, "
-                  "corrupt, slow-link, disk-full, checkpoint-full (default: kill,stop,join,leave; "
-                  "--attach: kill,stop,leave)");
+  sub->add_option(
+      "--kinds", o.kinds,
+      "of " + starling::chaos::known_kinds() +
+          " (default: " + starling::chaos::kinds_that(&starling::chaos::FaultKind::usual) +
+          "; --attach: " + starling::chaos::kinds_that(&starling::chaos::FaultKind::attached) +
+          ")");
   sub->add_option("--max-faults", o.max_faults, "of a drawn plan")
       ->check(CLI::Range(1, 200'000))
       ->capture_default_str();

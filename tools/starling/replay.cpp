@@ -123,7 +123,7 @@ class ReplayRun {
   void say_what_comes() const {
     std::size_t joins = 0, removals = 0;
     for (const chaos::Fault& fault : plan_.faults)
-      (fault.kind == chaos::FaultKind::kJoin ? joins : removals) += fault.count;
+      (fault.kind == &chaos::faults::kJoin ? joins : removals) += fault.count;
     char text[300];
     std::snprintf(text, sizeof text,
                   "trace: %.1f s of it in %.1f s; %u workers at first, at most %zu; %zu come, %zu "

@@ -1,0 +1,94 @@
+#pragma once
+// One fault on its way: what the file of its kind (faults/) may look at, do, expect and wait for.
+//
+// Threads: belongs to one thread; nothing in here waits. A kind's functions may keep a reference to
+// the disturbance in what they leave on the agenda: both live as long as the disturber.
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tools/chaos/agenda.h"
+#include "tools/chaos/cast.h"
+#include "tools/chaos/deed.h"
+#include "tools/chaos/links.h"
+
+namespace starling::chaos {
+
+inline constexpr double kSoon_s = 5;    // for what the kernel does at once
+inline constexpr double kEpoch_s = 60;  // for an epoch to be formed, on a busy machine too
+inline constexpr double kJoin_s = 60;   // a process to start, join and become a member
+
+struct DisturberOptions {
+  std::size_t workers_min = 2;  // fewer are never left
+  bool all_awake = false;       // nor fewer that are not stopped
+  std::size_t workers_max = 8;  // joins beyond are held back
+  bool checkpoints = false;     // the job writes some
+  bool last_copies = false;     // may kill the last worker with some state
+  double notice_s = 30;         // that the workers are told of a leave
+};
+
+// What it needs done and told.
+struct DisturberCalls {
+  std::function<void(const std::string& line)> say;
+  std::function<Player*(double now)> start_worker;    // null: no key is free, or no process
+  std::function<std::vector<Target>()> coordinators;  // processes that can be killed
+  // How many lines with this text the processes of `starling run` have said.
+  std::function<std::size_t(const std::string& text)> said;
+  Links* links = nullptr;  // between all workers; null: they cannot be disturbed
+};
+
+// The run that is disturbed, as all its faults find it.
+struct DisturbedRun {
+  const DisturberOptions options;
+  const DisturberCalls calls;
+  Cast& cast;                       // its workers, and what is done to each right now
+  const Story& story;               // what its events have told so far
+  std::vector<Deed> deeds;          // one for each fault of the plan; addresses stay
+  std::set<int> full_coordinators;  // processes that we keep from writing
+  Agenda agenda;
+  double now = 0, first_step_t = 0;  // of this look; when the plan's time began
+};
+
+class Disturbance {
+ public:
+  Disturbance(DisturbedRun& run, Deed& deed) : run_(run), deed_(deed) {}
+
+  DisturbedRun& run() { return run_; }
+  const Fault& fault() const { return deed_.fault; }
+  const Deed& deed() const { return deed_; }
+
+  // `count` of these from the target's place on, and round.
+  template <class T>
+  std::vector<T> pick(const std::vector<T>& among) const {
+    const auto first = static_cast<std::size_t>(fault().target * static_cast<double>(among.size()));
+    std::vector<T> picked;
+    for (std::size_t i = 0; i < std::min<std::size_t>(fault().count, among.size()); ++i)
+      picked.push_back(among[(first + i) % among.size()]);
+    return picked;
+  }
+  // The same; none after it was held back since there was nobody.
+  std::vector<Player*> choose(const std::vector<Player*>& among);
+  // It is not done, and why.
+  void hold_back(const std::string& why);
+  // It is done, to these: "kill -9 worker-1 (process 7)".
+  void hit(const std::string& what, std::vector<Target> targets);
+  // What it disturbed will be, or was, as before at this time.
+  void lasts_until(double t) { deed_.until_t = t; }
+  // An effect that must be seen in this time; `then` is called when it is.
+  void expect(double within_s, const std::string& what, std::function<bool()> seen,
+              std::function<void()> then = {});
+  void later(double after_s, std::function<void()> then);
+  void say(const std::string& text);  // to whoever watches
+
+ private:
+  void say_at(double t, const std::string& text);
+  DisturbedRun& run_;
+  Deed& deed_;
+};
+
+std::string seconds_text(double seconds);  // "1.25 s"
+
+}  // namespace starling::chaos

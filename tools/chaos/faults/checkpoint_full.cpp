@@ -1,0 +1,88 @@
+// Workers that can write no file for `for_s`, when a checkpoint is due.
+
+#include "tools/chaos/faults/numbers.h"
+#include "tools/chaos/faults/workers.h"
+#include "tools/chaos/processes.h"
+
+namespace starling::chaos {
+namespace {
+
+constexpr double kLook_s = 0.01;  // between two looks at what has become of it
+// For a checkpoint to be due, which is a matter of steps, and these of everything else that is done.
+constexpr double kCheckpoint_s = 600;
+
+void draw(Fault& fault, Numbers& numbers, double) {
+  fault.for_s = numbers.seconds(0.5, 3);
+}
+
+// A worker's process without space.
+struct Full {
+  Player* player;
+  int pid;
+  std::size_t warnings;  // that had been given
+};
+
+// Whether nothing is to be expected any more of the process that was hit: it is over, by another
+// fault perhaps, or a checkpoint was given up for it.
+bool over(const Story& story, const Full& full) {
+  if (taken(*full.player) || full.player->pid != full.pid || !alive(full.pid)) return true;
+  for (std::size_t i = full.warnings; i < story.warnings.size(); ++i)
+    if (story.warnings[i].find("is given up: " + full.player->name + ":") != std::string::npos)
+      return true;
+  return false;
+}
+
+void give_back(Player& player) {
+  let_write_files(player.full, true);
+  player.full = 0;
+}
+
+// At the end of the time, if by then a checkpoint was due.
+void keep_full(Disturbance& it, const Full& full) {
+  const DisturbedRun& run = it.run();
+  const double t = it.deed().t;
+  it.lasts_until(run.now);
+  const bool tried = over(run.story, full) && run.now >= t + it.fault().for_s;
+  if (!tried && run.now <= t + kCheckpoint_s)
+    return it.later(kLook_s, [&it, full] { keep_full(it, full); });
+  if (full.player->full == full.pid) give_back(*full.player);
+  it.expect(
+      kEpoch_s, "steps are committed after that",
+      [&run, steps = run.story.step_lines.size()] { return run.story.step_lines.size() > steps; });
+}
+
+void begin(Disturbance& it) {
+  DisturbedRun& run = it.run();
+  if (!run.options.checkpoints) return it.hold_back("the job writes no checkpoints");
+  const auto chosen = it.choose(run.cast.members());
+  if (chosen.empty()) return;
+  it.hit("no space for " + seconds_text(it.fault().for_s) + " for", targets_of(chosen));
+  for (Player* player : chosen) {
+    const Full full{player, player->pid, run.story.warnings.size()};
+    player->full = full.pid;
+    let_write_files(full.pid, false);
+    it.expect(kCheckpoint_s, "a checkpoint is given up for " + player->name,
+              [&run, full] { return over(run.story, full); });
+    keep_full(it, full);
+  }
+}
+
+void end(Disturbance& it) {
+  for (const Target& target : it.deed().targets)
+    if (Player* player = it.run().cast.find(target.name); player && player->full == target.pid)
+      give_back(*player);
+}
+
+}  // namespace
+
+constinit const FaultKind faults::kCheckpointFull{
+    .word = "checkpoint-full",
+    .keys = {.for_s = true},
+    .draw = draw,
+    .begin = begin,
+    .end = end,
+    .judged = {.forces_epochs = false},
+    .shown = {.style = "stopped", .meaning = "without space"},
+};
+
+}  // namespace starling::chaos

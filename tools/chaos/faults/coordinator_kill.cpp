@@ -1,0 +1,30 @@
+// SIGKILL to a coordinator; `starling run` starts it again.
+
+#include <signal.h>
+
+#include "tools/chaos/faults/coordinators.h"
+#include "tools/chaos/faults/workers.h"
+
+namespace starling::chaos {
+namespace {
+
+void begin(Disturbance& it) {
+  const auto there = whole_coordinators(it);
+  if (there.empty()) return;
+  const Target target = it.pick(there).front();
+  ::kill(target.pid, SIGKILL);
+  it.hit("kill -9", {target});
+  expect_gone(it, target);
+  expect_again(it, target);
+}
+
+}  // namespace
+
+constinit const FaultKind faults::kCoordinatorKill{
+    .word = "coordinator-kill",
+    .keys = {.count = false},
+    .begin = begin,
+    .shown = {.style = "hurt", .sign = "x", .meaning = "killed", .on_coordinators = true},
+};
+
+}  // namespace starling::chaos

@@ -1,0 +1,56 @@
+#pragma once
+// What is known of a kind of fault: all that plans, the disturber, the judge and reports ask about
+// one. A kind is one file of this folder and one line of table.h; nobody else tells kinds apart.
+
+#include <cstdint>
+
+namespace starling::chaos {
+
+struct Fault;
+class Numbers;
+class Disturbance;
+
+struct FaultKind {
+  const char* word;  // in plans, reports and --kinds
+
+  // The keys of [[fault]] that the kind has a use for, beside at_s, kind and target.
+  struct Keys {
+    bool count = true, nodes = false, for_s = false, back_s = false, share = false, delay_s = false;
+  };
+  Keys keys;
+  bool usual = false;     // drawn if --kinds does not say what
+  bool attached = false;  // can be done to a run that others have started
+
+  // The change of a link that the kind needs somebody to make (links.h).
+  enum class Link : std::uint8_t { kNothing, kCut, kDelay, kFlip };
+  Link link = Link::kNothing;
+
+  // Fills in what a drawn fault has beyond time and target; null: nothing. Pure.
+  void (*draw)(Fault& fault, Numbers& numbers, double lease_s) = nullptr;
+  // Does the fault, or holds it back, and says what must be seen of it. Never null.
+  void (*begin)(Disturbance& it) = nullptr;
+  // The job is over, perhaps while the fault lasts: what the fault took is given back. Null: it took
+  // nothing.
+  void (*end)(Disturbance& it) = nullptr;
+
+  // What the judge may expect of the run after the fault.
+  struct Judged {
+    bool takes = false;         // its targets do not come back, nor do their copies (P5)
+    bool silences = false;      // its targets cannot act as long as it lasts (P4)
+    bool forces_epochs = true;  // an epoch may be forced because of it (P7)
+    bool announced = false;     // the group prepares for it, and is to go on meanwhile (P7)
+    bool timed = false;         // the pause after it is measured (P7)
+  };
+  Judged judged;
+
+  // In reports: a sign at its time or, without one, a bar for as long as it lasts.
+  struct Shown {
+    const char* style;  // of the chart: hurt, kind; of a bar: stopped, slow
+    const char* sign = nullptr;
+    const char* meaning;           // in the legend: "killed"
+    bool on_coordinators = false;  // not on a worker's lane
+  };
+  Shown shown;
+};
+
+}  // namespace starling::chaos
