@@ -38,6 +38,12 @@ MAY_USE_OF_CORE = {
     "collectives": ("base", "job", "wire"),
 }
 
+# tools/chaos judges runs, so it uses nothing of what runs but this; why that is no danger to a verdict stands
+# in tools/chaos/README.md. What counts and compares uses less, itself and through headers.
+CHAOS_MAY_USE = ("tools/chaos/", "tools/processes/", "core/base/", "core/job/", "collectives/tcp/handshake.h")
+JUDGE = re.compile(r"^tools/chaos/(story|ledger|deed|pauses|verdict)\.(h|cpp)$")
+JUDGE_MAY_USE = ("tools/chaos/", "core/base/")
+
 # elastic/ is pure: events in, commands out. No thread, clock, socket, file or random source.
 IMPURE = re.compile(
     r"^(thread|mutex|shared_mutex|condition_variable|atomic|future|stop_token|barrier|latch|semaphore"
@@ -145,6 +151,26 @@ def check_elastic_is_pure(tree):
                     yield name, line, f"{call[0].strip()} in the pure room elastic/"
 
 
+def check_judges_stand_apart(tree):
+    """tools/chaos includes nothing of what it judges; what counts and compares not even through headers."""
+    for name, text in tree.items():
+        if name.startswith("tools/chaos/") and name.endswith(SOURCE_ENDINGS):
+            for line, kind, path in includes_of(text):
+                if kind == '"' and not path.startswith(CHAOS_MAY_USE):
+                    yield name, line, f"tools/chaos may not include {path}, which it judges"
+    seen, queue = set(), [n for n in tree if JUDGE.match(n)]
+    while queue:
+        name = queue.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for line, kind, path in includes_of(tree[name]):
+            if kind == '"' and path.startswith(JUDGE_MAY_USE):
+                queue += [path] if path in tree else []
+            elif kind == '"' and path.startswith(CHAOS_MAY_USE):
+                yield name, line, f"{path} reaches those who judge"
+
+
 def check_caf_stays_up(tree):
     """CAF appears in actors/ and above only."""
     for name, text in tree.items():
@@ -239,6 +265,7 @@ CHECKS = (
     check_layers,
     check_folders_of_core,
     check_elastic_is_pure,
+    check_judges_stand_apart,
     check_caf_stays_up,
     check_gpu_stays_in_its_place,
     check_pragma_once,
@@ -266,6 +293,11 @@ GOOD = {room + "/README.md": f"# {room}\n" for room in ROOMS} | {
     "kernels/cuda/table.cu": "#include <cuda_runtime.h>\n",
     "elastic/vote.h": '#pragma once\n#include "core/base/word.h"\n// time (an event) and rand() are not used\n',
     "actors/worker.h": '#pragma once\n#include <caf/all.hpp>\n#include "elastic/vote.h"\n',
+    "core/job/job.h": "#pragma once\n",
+    "tools/chaos/stage.h": '#pragma once\n#include "core/job/job.h"\n',
+    "tools/chaos/seen.h": '#pragma once\n#include "core/base/word.h"\n',
+    "tools/chaos/verdict.h": '#pragma once\n#include "tools/chaos/seen.h"\n',
+    "tools/starling/run.h": '#pragma once\n#include "actors/worker.h"\n',
     "README.md": "Licence: LICENSE, NOTICE\n",
     "LICENSE": "Apache\n",
     "NOTICE": "libbest: MIT\n",
@@ -290,6 +322,10 @@ BAD = (
     ("check_elastic_is_pure", "elastic/bad.cpp", "#include <random>\n"),
     ("check_elastic_is_pure", "elastic/bad.cpp", '#include "core/base/clock.h"\n'),
     ("check_elastic_is_pure", "elastic/bad.cpp", "int f() { return rand(); }\n"),
+    ("check_judges_stand_apart", "tools/chaos/bad.cpp", '#include "tools/starling/run.h"\n'),
+    ("check_judges_stand_apart", "tools/chaos/bad.cpp", '#include "elastic/vote.h"\n'),
+    ("check_judges_stand_apart", "tools/chaos/verdict.cpp", '#include "core/job/job.h"\n'),
+    ("check_judges_stand_apart", "tools/chaos/seen.h", '#pragma once\n#include "core/job/job.h"\n'),
     ("check_caf_stays_up", "kernels/bad.cpp", "#include <caf/all.hpp>\n"),
     ("check_caf_stays_up", "collectives/bad.h", "#pragma once\n#include <caf/actor.hpp>\n"),
     ("check_gpu_stays_in_its_place", "kernels/cpu/bad.cpp", "#include <cuda_runtime.h>\n"),

@@ -11,7 +11,7 @@
 
 #include "tools/chaos/ledger.h"
 #include "tools/chaos/processes.h"
-#include "tools/starling/signals.h"
+#include "tools/processes/signals.h"
 
 namespace starling::bench {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "core/base/result.h"
 #include "tools/chaos/story.h"
-#include "tools/starling/children.h"
+#include "tools/processes/children.h"
 
 namespace starling::bench {
 

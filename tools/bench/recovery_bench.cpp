@@ -49,7 +49,7 @@ struct Loss {
   double longest = 0;      // longest distance of two commits from the loss to the fourth after it
   double detect = 0;       // kill to the stop of the member that passed first
   std::size_t epochs = 0;  // plans until it was made good
-  std::optional<Pause> pause;
+  std::optional<chaos::PauseSeen> pause;
 };
 
 // What the wire itself needs: a step's sums to their owners, as many bytes of parameters back.
@@ -178,9 +178,9 @@ class Bench {
                      [](const chaos::EpochSeen& e) { return e.pause.has_value(); });
     if (forced != epochs.end()) {
       loss.pause = forced->pause;
-      const Pause& p = *loss.pause;
-      loss.detect = 1000 * (forced->t - at) - (p.report_ms + p.plan_ms + p.connect_ms +
-                                               p.compute_ms + p.reduce_ms + p.vote_ms);
+      const chaos::PauseSeen& p = *loss.pause;
+      loss.detect =
+          1000 * (forced->t - at) - (p.report + p.plan + p.connect + p.compute + p.reduce + p.vote);
     }
     losses_.push_back(std::move(loss));
   }
@@ -207,12 +207,12 @@ void Bench::report() const {
   for (const Loss& loss : losses_) {
     if (!loss.pause) continue;
     parts["1 detect"].push_back(loss.detect);
-    parts["2 report"].push_back(loss.pause->report_ms);
-    parts["3 plan"].push_back(loss.pause->plan_ms);
-    parts["4 connect"].push_back(loss.pause->connect_ms);
-    parts["5 compute"].push_back(loss.pause->compute_ms);
-    parts["6 reduce"].push_back(loss.pause->reduce_ms);
-    parts["7 vote"].push_back(loss.pause->vote_ms);
+    parts["2 report"].push_back(loss.pause->report);
+    parts["3 plan"].push_back(loss.pause->plan);
+    parts["4 connect"].push_back(loss.pause->connect);
+    parts["5 compute"].push_back(loss.pause->compute);
+    parts["6 reduce"].push_back(loss.pause->reduce);
+    parts["7 vote"].push_back(loss.pause->vote);
   }
   const std::size_t twice = static_cast<std::size_t>(
       std::count_if(losses_.begin(), losses_.end(), [](const Loss& l) { return !l.pause; }));

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "tools/chaos/processes.h"
-#include "tools/starling/signals.h"
+#include "tools/processes/signals.h"
 
 namespace starling::chaos {
 namespace {

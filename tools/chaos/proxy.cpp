@@ -23,6 +23,8 @@
 #include <thread>
 #include <vector>
 
+// The layout of a hello, which says whose connection this is. A wrong one shows: what is told to be cut
+// or flipped is then not seen to be.
 #include "collectives/tcp/handshake.h"
 #include "core/base/check.h"
 

@@ -19,7 +19,7 @@
 
 #include "core/base/mac.h"
 #include "core/job/words.h"
-#include "tools/starling/signals.h"
+#include "tools/processes/signals.h"
 
 namespace starling::chaos {
 namespace {

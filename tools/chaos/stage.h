@@ -13,13 +13,13 @@
 #include <string>
 
 #include "core/base/result.h"
-#include "core/job/job.h"
+#include "core/job/job.h"  // how long to wait for ends, and the job file of a stranger
 #include "tools/chaos/deed.h"
 #include "tools/chaos/disturber.h"
 #include "tools/chaos/links.h"
 #include "tools/chaos/processes.h"
 #include "tools/chaos/strangers.h"
-#include "tools/starling/children.h"
+#include "tools/processes/children.h"
 
 namespace starling::chaos {
 

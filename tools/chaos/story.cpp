@@ -38,9 +38,9 @@ EpochSeen epoch_of(const Json& line) {
   epoch.resume_ms = number_or_none(line, "resume_ms");
   epoch.moves = line.at("moves").get<std::size_t>();
   if (const auto p = line.find("pause"); p != line.end() && p->is_object())
-    epoch.pause = starling::Pause{p->at("report").get<double>(),  p->at("plan").get<double>(),
-                                  p->at("connect").get<double>(), p->at("compute").get<double>(),
-                                  p->at("reduce").get<double>(),  p->at("vote").get<double>()};
+    epoch.pause = PauseSeen{p->at("report").get<double>(),  p->at("plan").get<double>(),
+                            p->at("connect").get<double>(), p->at("compute").get<double>(),
+                            p->at("reduce").get<double>(),  p->at("vote").get<double>()};
   return epoch;
 }
 

@@ -10,8 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/wire/messages.h"
-
 namespace starling::chaos {
 
 using Version = std::uint64_t;
@@ -39,6 +37,17 @@ struct MemberSeen {
   bool draining = false;  // announced its leave
 };
 
+// Where the time from stopping to the first pass of a forced epoch went, in milliseconds; each part
+// begins where the one before ends.
+struct PauseSeen {
+  double report = 0;   // stopped; to the report sent
+  double plan = 0;     // to the plan received
+  double connect = 0;  // to all connections standing
+  double compute = 0;  // to the own share done
+  double reduce = 0;   // to all totals accepted
+  double vote = 0;     // to the vote passed
+};
+
 struct EpochSeen {
   double t = 0;  // told when its first step is committed, or the next plan comes
   std::string id, kind, predecessor, cause;
@@ -48,7 +57,7 @@ struct EpochSeen {
   std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> holders;
   std::size_t moves = 0;
   std::optional<double> detect_ms, form_ms, resume_ms;
-  std::optional<starling::Pause> pause;  // of the member that passed first after a loss
+  std::optional<PauseSeen> pause;  // of the member that passed first after a loss
 
   bool has(std::uint64_t worker) const;
   // Of each segment, the ids of its holders.

@@ -15,6 +15,8 @@
 #include <memory>
 #include <utility>
 
+// The layout of a hello: a stranger who could not say one would be refused for that, and not for want
+// of the key. Whether it was refused is seen by what it hears.
 #include "collectives/tcp/handshake.h"
 #include "core/base/philox.h"
 

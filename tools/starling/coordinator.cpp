@@ -12,13 +12,14 @@
 
 #include "actors/system.h"
 #include "kernels/models/model.h"
+#include "tools/processes/signals.h"
 #include "tools/starling/commands.h"
+#include "tools/starling/coordinators.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
 #include "tools/starling/happening.h"
 #include "tools/starling/key_watch.h"
 #include "tools/starling/resume.h"
-#include "tools/starling/signals.h"
 
 namespace starling::tools {
 namespace {

@@ -18,8 +18,8 @@
 
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
+#include "tools/processes/signals.h"
 #include "tools/starling/coordinators.h"
-#include "tools/starling/signals.h"
 
 namespace starling::tools {
 namespace {

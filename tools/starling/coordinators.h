@@ -1,6 +1,8 @@
 #pragma once
 // The coordinators of `starling run`: one inside this process, or processes of their own.
 
+#include <signal.h>
+
 #include <chrono>
 #include <memory>
 #include <string>
@@ -10,10 +12,13 @@
 #include "core/job/job.h"
 #include "core/observe/events.h"
 #include "core/observe/log.h"
-#include "tools/starling/children.h"
+#include "tools/processes/children.h"
 #include "tools/starling/happening.h"
 
 namespace starling::tools {
+
+// To the process of a coordinator: have the members write a checkpoint now.
+inline constexpr int kAskCheckpoint = SIGUSR1;
 
 struct CoordinatorsOptions {
   Job job;

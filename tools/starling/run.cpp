@@ -13,13 +13,13 @@
 #include "actors/guard/status.h"
 #include "core/data/dataset.h"
 #include "kernels/models/model.h"
+#include "tools/processes/signals.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/coordinators.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
 #include "tools/starling/memory.h"
 #include "tools/starling/resume.h"
-#include "tools/starling/signals.h"
 
 namespace starling::tools {
 namespace {

@@ -1,5 +1,5 @@
 #pragma once
-// Child processes of `starling run`: each in a process group of its own, and none left behind.
+// Child processes of a command: each in a process group of its own, and none left behind.
 
 #include <sys/types.h>
 

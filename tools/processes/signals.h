@@ -9,9 +9,6 @@
 
 namespace starling::tools {
 
-// To a coordinator: have the members write a checkpoint now.
-inline constexpr int kAskCheckpoint = SIGUSR1;
-
 inline sigset_t ending_signals() {
   sigset_t set;
   ::sigemptyset(&set);

@@ -1,4 +1,4 @@
-#include "tools/starling/children.h"
+#include "tools/processes/children.h"
 
 #include <fcntl.h>
 #include <signal.h>
