@@ -99,8 +99,8 @@ Result<> Reduce::on_contribution(Rank from, const Frame& frame, Transport& trans
   ByteReader lanes(bytes.first(lanes_size));
   ByteReader sums(bytes.subspan(lanes_size));
   for (SegmentId s = run.first; s < run.first + run.count; ++s) {
-    const std::size_t first = first_element(*sums_.layout, s);
-    const std::size_t n = run_elements(*sums_.layout, {s, 1});
+    const std::size_t first = sums_.layout->first_element(s);
+    const std::size_t n = sums_.layout->elements(s);
     const auto total = sums_.totals.subspan(first, n);
     const ByteView in = sums.get_bytes(total.size_bytes());
     ProofLanes& total_lanes = sums_.total_lanes[s];
@@ -125,8 +125,8 @@ Result<> Reduce::on_contribution(Rank from, const Frame& frame, Transport& trans
 // With nothing there to add to, the own sums wait in the accumulators for the first frame.
 Result<> Reduce::add_own(SegmentRange run, Transport& transport) {
   for (SegmentId s = run.first; s < run.first + run.count; ++s) {
-    const std::size_t first = first_element(*sums_.layout, s);
-    const std::size_t n = run_elements(*sums_.layout, {s, 1});
+    const std::size_t first = sums_.layout->first_element(s);
+    const std::size_t n = sums_.layout->elements(s);
     const auto total = sums_.totals.subspan(first, n);
     const auto own = sums_.accumulators.subspan(first, n);
     if (parts_[s].begun) {
@@ -171,9 +171,9 @@ Result<> Reduce::on_total(Rank from, const Frame& frame) {
   const ByteView bytes = *frame.payload;
   const std::size_t lanes_size = run.count * sizeof(ProofLanes);
   std::memcpy(sums_.total_lanes.data() + run.first, bytes.data(), lanes_size);
-  copy_sums(sums_.totals.subspan(first_element(*sums_.layout, run.first),
-                                 run_elements(*sums_.layout, run)),
-            bytes.subspan(lanes_size));
+  copy_sums(
+      sums_.totals.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run)),
+      bytes.subspan(lanes_size));
   parts_missing_ -= run.count;
   return ok();
 }
@@ -185,7 +185,7 @@ Result<SegmentRange> Reduce::take_run(Rank from, const Frame& frame) {
   const Layout& layout = *sums_.layout;
   if (!fits(layout, header.first, header.count)) return malformed(from, "of no segments");
   const SegmentRange run{header.first, header.count};
-  const std::size_t length = run.count * sizeof(ProofLanes) + 4 * run_elements(layout, run);
+  const std::size_t length = run.count * sizeof(ProofLanes) + layout.bytes_of(run, What::kSums);
   if (frame.payload->size() != length) return malformed(from, "not as long as its segments");
   const bool total = header.kind == FrameKind::kTotal;
   for (SegmentId s = run.first; s < run.first + run.count; ++s) {
@@ -241,8 +241,8 @@ void Reduce::send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kin
   header.count = run.count;
   Payload payload;
   payload.append_borrowed(as_bytes(lanes.subspan(run.first, run.count)));
-  payload.append_borrowed(as_bytes(
-      sums.subspan(first_element(*sums_.layout, run.first), run_elements(*sums_.layout, run))));
+  payload.append_borrowed(
+      as_bytes(sums.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run))));
   transport.send_all(to, header, payload);
 }
 

@@ -14,7 +14,7 @@ std::vector<SegmentRange> equal_runs(const Layout& layout,
     for (SegmentId s = bucket.first; s < bucket.first + bucket.count; ++s) {
       const SegmentRange longer{run.first, run.count + 1};
       const bool same = run.count == 0 || holders[s] == holders[run.first];
-      const bool small = run.count == 0 || 4 * run_elements(layout, longer) <= bytes;
+      const bool small = run.count == 0 || layout.bytes_of(longer, What::kSums) <= bytes;
       if (same && small) {
         run = longer;
         continue;
@@ -25,17 +25,6 @@ std::vector<SegmentRange> equal_runs(const Layout& layout,
     runs.push_back(run);
   }
   return runs;
-}
-
-std::size_t run_elements(const Layout& layout, SegmentRange run) {
-  const SegmentId last = run.first + run.count - 1;
-  const std::size_t blocks =
-      layout.first_block(last) + layout.block_count(last) - layout.first_block(run.first);
-  return blocks * kBlock;
-}
-
-std::size_t first_element(const Layout& layout, SegmentId segment) {
-  return std::size_t{layout.first_block(segment)} * kBlock;
 }
 
 bool fits(const Layout& layout, SegmentId first, std::uint32_t count) {

@@ -8,14 +8,10 @@
 
 namespace starling::collectives {
 
-// All segments, cut into such runs of at most `bytes` (4 per element), one segment at least.
+// All segments, cut into such runs of at most `bytes` of sums, one segment at least.
 std::vector<SegmentRange> equal_runs(const Layout& layout,
                                      const std::vector<std::vector<Rank>>& holders,
                                      std::size_t bytes);
-
-// Elements of a run in the flat index space, and the first of them.
-std::size_t run_elements(const Layout& layout, SegmentRange run);
-std::size_t first_element(const Layout& layout, SegmentId segment);
 
 // first, count name segments of this layout, one at least. They come from a peer.
 bool fits(const Layout& layout, SegmentId first, std::uint32_t count);

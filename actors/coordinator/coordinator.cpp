@@ -48,7 +48,8 @@ struct Begun {
 // about a tenth of what it sends in a step anyway. At least 4 MiB, as every step of moving costs;
 // at most 32 MiB, which a frame holds.
 std::uint32_t move_budget(const Layout& layout) {
-  const std::uint64_t bytes = std::uint64_t{layout.segment_blocks()} * kBlock * 12;
+  const std::uint64_t bytes = layout.segment_blocks() * (Layout::block_bytes(What::kWeights) +
+                                                         2 * Layout::block_bytes(What::kMoment));
   const std::uint64_t wanted = layout.segments() / 16;
   return static_cast<std::uint32_t>(std::max<std::uint64_t>(
       1, std::clamp(wanted, (std::uint64_t{4} << 20) / bytes, (std::uint64_t{32} << 20) / bytes)));

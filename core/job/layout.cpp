@@ -30,9 +30,11 @@ Layout::Layout(std::vector<TensorSpec> tensors, std::uint32_t segment_blocks,
                                                      kSegmentBlocksMin, kSegmentBlocksMax);
   segments_ = (blocks_ + segment_blocks_ - 1) / segment_blocks_;
   constexpr std::uint32_t kBucketBytes = 4u << 20;
-  const auto segment_bytes = segment_blocks_ * kBlock * 4;
+  const std::uint64_t segment_bytes = segment_blocks_ * block_bytes(What::kSums);
   bucket_segments_ =
-      bucket_segments != 0 ? bucket_segments : std::max(1u, kBucketBytes / segment_bytes);
+      bucket_segments != 0
+          ? bucket_segments
+          : static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kBucketBytes / segment_bytes));
 }
 
 SegmentRange Layout::bucket(std::uint32_t b) const {
@@ -42,6 +44,14 @@ SegmentRange Layout::bucket(std::uint32_t b) const {
 
 std::uint32_t Layout::block_count(SegmentId s) const {
   return std::min(segment_blocks_, blocks_ - first_block(s));
+}
+
+std::uint32_t Layout::block_count(SegmentRange range) const {
+  STARLING_CHECK(range.count > 0);
+  STARLING_CHECK(range.first < segments_);
+  STARLING_CHECK(range.count <= segments_ - range.first);
+  const SegmentId last = range.first + range.count - 1;
+  return first_block(last) + block_count(last) - first_block(range.first);
 }
 
 }  // namespace starling

@@ -7,6 +7,7 @@
 // has `elements()` entries; element i of tensor t is at t.first_block * kBlock + i.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,16 @@ struct TensorPlace {
   std::uint32_t blocks = 0;
 };
 
+// What lies along the flat index, by what it takes in memory and in frames.
+enum class What : std::uint8_t {
+  kParameters,  // working ones, fp32
+  kGradient,    // of a micro-batch, fp32
+  kSums,        // of a worker or of all, int32
+  kWeights,     // master weights, fp32
+  kMoment,      // one of the optimizer's, fp32
+  kExponents,   // of the grid, one int16 for a block
+};
+
 class Layout {
  public:
   static constexpr std::uint32_t kSegmentBlocksMin = 4;
@@ -50,10 +61,30 @@ class Layout {
   std::uint32_t buckets() const { return (segments_ + bucket_segments_ - 1) / bucket_segments_; }
   SegmentRange bucket(std::uint32_t b) const;
   std::uint32_t first_block(SegmentId s) const { return s * segment_blocks_; }
-  std::uint32_t block_count(SegmentId s) const;  // the last segment may be shorter
+  std::uint32_t block_count(SegmentId s) const;         // the last segment may be shorter
+  std::uint32_t block_count(SegmentRange range) const;  // of one segment at least
+  std::uint64_t first_element(SegmentId s) const { return std::uint64_t{first_block(s)} * kBlock; }
+  std::uint64_t elements(SegmentId s) const { return std::uint64_t{block_count(s)} * kBlock; }
+  std::uint64_t elements(SegmentRange range) const {
+    return std::uint64_t{block_count(range)} * kBlock;
+  }
+  // Sizes in bytes: of a whole block, of segments, of everything.
+  static constexpr std::uint64_t block_bytes(What what) {
+    return what == What::kExponents ? 2 : 4 * kBlock;
+  }
+  std::uint64_t bytes_of(SegmentId s, What what) const {
+    return block_count(s) * block_bytes(what);
+  }
+  std::uint64_t bytes_of(SegmentRange range, What what) const {
+    return block_count(range) * block_bytes(what);
+  }
+  std::uint64_t bytes_of(What what) const { return blocks_ * block_bytes(what); }
   SegmentId segment_of(std::uint32_t block) const { return block / segment_blocks_; }
   // Real (not padding) elements of a block.
   std::uint32_t used(std::uint32_t block) const { return used_[block]; }
+  std::span<const std::uint16_t> used_of(SegmentId s) const {
+    return std::span(used_).subspan(first_block(s), block_count(s));
+  }
   std::uint32_t tensor_of(std::uint32_t block) const { return tensor_of_[block]; }
 
  private:

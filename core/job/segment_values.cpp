@@ -1,5 +1,6 @@
 #include "core/job/segment_values.h"
 
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -8,30 +9,33 @@
 
 namespace starling {
 
-Digest segment_digest(const Layout& layout, const SegmentValues& values, Bytes& scratch) {
+Digest segment_digest(SegmentId id, std::span<const std::uint16_t> used,
+                      std::span<const std::span<const float>> arrays,
+                      std::span<const std::int16_t> exponents, Bytes& scratch) {
   const auto put = [&scratch](ByteView view) {
     scratch.insert(scratch.end(), view.begin(), view.end());
   };
-  scratch.resize(sizeof values.id);
-  std::memcpy(scratch.data(), &values.id, sizeof values.id);
-  const std::uint32_t first = layout.first_block(values.id);
-  for (const auto& array : {values.weights, values.first, values.second})
-    for (std::uint32_t b = 0; b < layout.block_count(values.id) && !array.empty(); ++b)
-      put(as_bytes(array.subspan(std::size_t{b} * kBlock, layout.used(first + b))));
-  put(as_bytes(values.exponents));
+  scratch.resize(sizeof id);
+  std::memcpy(scratch.data(), &id, sizeof id);
+  for (const auto& array : arrays)
+    for (std::size_t b = 0; b < used.size() && !array.empty(); ++b)
+      put(as_bytes(array.subspan(b * kBlock, used[b])));
+  put(as_bytes(exponents));
   return hash128(scratch);
+}
+
+Digest segment_digest(const Layout& layout, const SegmentValues& values, Bytes& scratch) {
+  const std::array arrays{values.weights, values.first, values.second};
+  return segment_digest(values.id, layout.used_of(values.id), arrays, values.exponents, scratch);
 }
 
 Digest parameters_digest(const Layout& layout, std::span<const float> parameters,
                          std::span<const SegmentId> segments) {
   Digest digest{};
+  Bytes scratch;
   for (const SegmentId s : segments) {
-    const std::uint32_t first = layout.first_block(s);
-    ByteWriter bytes(sizeof s + std::size_t{layout.block_count(s)} * kBlock * sizeof(float));
-    bytes.put(s);
-    for (std::uint32_t b = first; b < first + layout.block_count(s); ++b)
-      bytes.put_bytes(as_bytes(parameters.subspan(std::size_t{b} * kBlock, layout.used(b))));
-    digest = digest + hash128(std::move(bytes).take());
+    const auto part = parameters.subspan(layout.first_element(s), layout.elements(s));
+    digest = digest + segment_digest(s, layout.used_of(s), {&part, 1}, {}, scratch);
   }
   return digest;
 }
@@ -58,7 +62,7 @@ void SegmentStates::clear() {
 
 SegmentValues SegmentStates::operator[](std::size_t i) const {
   const std::uint64_t begin = begins_[i];
-  const std::uint64_t blocks = layout_.block_count(ids_[i]), count = blocks * kBlock;
+  const std::uint64_t blocks = layout_.block_count(ids_[i]), count = layout_.elements(ids_[i]);
   SegmentValues values;
   values.id = ids_[i];
   values.weights = std::span(weights_).subspan(begin, count);
@@ -75,8 +79,11 @@ std::vector<SegmentValues> SegmentStates::all() const {
 }
 
 std::uint64_t SegmentStates::bytes() const {
-  return (weights_.size() + first_values_.size() + second_values_.size()) * sizeof(float) +
-         exponents_.size() * sizeof(std::int16_t);
+  std::uint64_t bytes = 0;
+  for (const SegmentId s : ids_)
+    bytes += layout_.bytes_of(s, What::kWeights) + layout_.bytes_of(s, What::kExponents) +
+             (second_ ? 2 : 1) * layout_.bytes_of(s, What::kMoment);
+  return bytes;
 }
 
 }  // namespace starling

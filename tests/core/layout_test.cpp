@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <random>
 
 namespace starling {
@@ -57,6 +58,25 @@ TEST_CASE("layout: every element lies in one block, every block in one segment a
     }
     REQUIRE(segment == layout.segments());
   }
+}
+
+TEST_CASE("layout: bytes of segments, ranges and everything add up") {
+  // 3 + 1 + 12 + 1 blocks in segments of 4 blocks.
+  const Layout layout({{"a", {20, 30}}, {"b", {30}}, {"c", {100, 30}}, {"d", {1}}}, 4);
+  REQUIRE(layout.segments() == 5);
+  for (const What what : {What::kParameters, What::kGradient, What::kSums, What::kWeights,
+                          What::kMoment, What::kExponents}) {
+    std::uint64_t sum = 0;
+    for (SegmentId s = 0; s < layout.segments(); ++s) {
+      CHECK(layout.bytes_of(SegmentRange{0, s + 1}, what) == (sum += layout.bytes_of(s, what)));
+    }
+    CHECK(sum == layout.bytes_of(what));
+    CHECK(sum == 17 * (what == What::kExponents ? 2 : 4 * kBlock));
+  }
+  CHECK(layout.first_element(4) == 16 * kBlock);
+  CHECK(layout.elements(SegmentId{4}) == kBlock);
+  CHECK(layout.elements(SegmentRange{3, 2}) == 5 * kBlock);
+  CHECK(std::ranges::equal(layout.used_of(0), std::vector<std::uint16_t>{256, 256, 88, 30}));
 }
 
 TEST_CASE("layout: sizes left open give at most 512 segments of at least 4 blocks") {

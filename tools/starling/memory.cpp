@@ -63,12 +63,14 @@ std::uint64_t limit_of_group() {
 
 std::uint64_t memory_of_worker(const Job& job, const Layout& layout, std::uint32_t workers,
                                std::uint32_t threads) {
-  const std::uint64_t array = layout.elements() * sizeof(float);
+  const auto bytes = [&](What what) { return layout.bytes_of(what); };
   const std::uint64_t copies = std::min<std::uint64_t>(job.replicas + 1, workers);
-  // Master weights, moments and totals of what it holds.
-  const std::uint64_t held = array * (2 + kernels::moments(job.optimizer.kind)) / workers * copies;
-  // The first parameters, the working ones, the sums, and a gradient for each thread.
-  return array * (3 + threads) + held;
+  const std::uint64_t held = (bytes(What::kWeights) + bytes(What::kSums) +
+                              kernels::moments(job.optimizer.kind) * bytes(What::kMoment)) /
+                             workers * copies;
+  // The first parameters and the working ones, the sums, and a gradient for each thread.
+  return 2 * bytes(What::kParameters) + bytes(What::kSums) + threads * bytes(What::kGradient) +
+         held;
 }
 
 std::uint64_t memory_here() {
