@@ -9,15 +9,23 @@
 #include "kernels/optim/optimizer.h"
 
 namespace starling::actors {
+namespace {
+
+constexpr std::uint32_t kAtOnce = 4;  // segments: checked and applied while they are in the cache
+
+}  // namespace
 
 Holdings::Holdings(std::shared_ptr<const TrainingSetup> setup, std::string worker)
     : setup_(std::move(setup)),
       layout_(*setup_->layout),
       worker_(std::move(worker)),
-      state_(layout_, setup_->job),
-      accumulators_(layout_, setup_->job.micro_batches),
-      totals_(layout_, setup_->job.micro_batches),
-      workbench_(state_, accumulators_, progress_, setup_->job.seed, worker_) {}
+      state_(layout_, setup_->job, *setup_->device),
+      accumulators_(layout_, setup_->job.micro_batches, *setup_->device),
+      totals_(layout_, setup_->job.micro_batches, *setup_->device),
+      workbench_(state_, accumulators_, progress_, setup_->job.seed, worker_) {
+  for (SegmentId s = 0; s < layout_.segments(); s += kAtOnce)
+    parts_.push_back(kernels::segment_ids({s, std::min(kAtOnce, layout_.segments() - s)}));
+}
 
 Holdings::~Holdings() = default;
 
@@ -90,15 +98,16 @@ std::optional<Damage> Holdings::check_work(Version version) {
   sabotage::hang_store(version, worker_);
   sabotage::flip_parameters(state_, version, worker_);
   sabotage::flip_sums(accumulators_, version, worker_);
-  for (SegmentId s = 0; s < layout_.segments(); ++s) {
-    if (!state_.parameters_intact(s)) return Damage{"the working parameters", s};
-    if (!accumulators_.intact(s)) return Damage{"the sums", s};
+  for (const auto& part : parts_) {
+    if (const auto s = state_.parameters_damaged(part)) return Damage{"the working parameters", *s};
+    if (const auto s = accumulators_.damaged(part)) return Damage{"the sums", *s};
     worked();
   }
   return std::nullopt;
 }
 
 collectives::Sums Holdings::begin_reduce() {
+  accumulators_.mirror({0, layout_.segments()});
   totals_.clear();
   side_received_.clear();
   collectives::Sums sums;
@@ -121,8 +130,12 @@ Result<> Holdings::take_side_entries() {
 
 std::optional<SegmentId> Holdings::wrong_total(Version version) {
   sabotage::double_totals(totals_, version, worker_);
-  for (SegmentId s = 0; s < layout_.segments(); ++s) {
-    if (totals_.has(s) && !totals_.intact(s)) return s;
+  for (const auto& part : parts_) {
+    std::vector<SegmentId> arrived;
+    for (const SegmentId s : part)
+      if (totals_.has(s)) arrived.push_back(s);
+    totals_.take(arrived);
+    if (const auto wrong = totals_.damaged(arrived)) return wrong;
     worked();
   }
   return std::nullopt;
@@ -143,20 +156,18 @@ Holdings::Measured Holdings::measure(std::span<const SegmentId> segments, Versio
 }
 
 std::optional<Damage> Holdings::apply(const StepRecord& record, StepClock& clock) {
-  constexpr std::size_t kAtOnce = 4;  // segments: checked and applied while they are in the cache
   totals_.set_pending(record.version);
   std::vector<SegmentId> segments;
   for (SegmentId s = 0; s < layout_.segments(); ++s)
     if (state_.holds(s) && state_.label(s) == record.version) segments.push_back(s);
   sabotage::flip_total(totals_, layout_, segments, record.version, worker_);
   for (std::size_t i = 0; i < segments.size(); i += kAtOnce) {
-    const auto part = std::span(segments).subspan(i, std::min(kAtOnce, segments.size() - i));
+    const auto part =
+        std::span(segments).subspan(i, std::min<std::size_t>(kAtOnce, segments.size() - i));
     const auto begun = clock.now();
-    for (const SegmentId s : part)
-      if (!state_.intact(s)) return Damage{"the state", s};
+    if (const auto s = state_.damaged(part)) return Damage{"the state", *s};
     const auto between = clock.now();
-    for (const SegmentId s : part)
-      if (!totals_.intact(s)) return Damage{"the total", s};
+    if (const auto s = totals_.damaged(part)) return Damage{"the total", *s};
     clock.checked(begun, between);
     state_.apply(totals_, record, part);
     worked();
@@ -181,10 +192,11 @@ std::optional<Damage> Holdings::stage(std::span<const SegmentId> segments, Versi
     staged_ =
         std::make_shared<SegmentStates>(layout_, kernels::moments(setup_->job.optimizer.kind) == 2);
   staged_->clear();
+  Bytes scratch;
   for (const SegmentId s : segments) {
     STARLING_CHECK(state_.label(s) == version);
     if (!state_.intact(s)) return Damage{"the state", s};
-    staged_->add(state_.values(s));
+    staged_->add(state_.values(s, scratch));
     worked();
   }
   return std::nullopt;

@@ -110,6 +110,7 @@ class Holdings : public collectives::GatherSource {
   const Layout& layout_;
   const std::string worker_;
   std::atomic<std::uint64_t> progress_ = 0;
+  std::vector<std::vector<SegmentId>> parts_;  // all segments, a few at once
   kernels::State state_;
   kernels::Accumulators accumulators_;
   kernels::Totals totals_;

@@ -33,6 +33,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   STARLING_TRY(validate_training(job));
   auto setup = std::make_shared<TrainingSetup>();
   setup->job = job;
+  setup->device = kernels::open_device(job.isa);
   setup->layout = std::make_shared<const Layout>(model->tensors());
   const Layout& layout = *setup->layout;
   setup->parameters.resize(layout.elements());

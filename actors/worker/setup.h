@@ -14,6 +14,7 @@
 #include "core/data/batch.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
+#include "kernels/device/device.h"
 #include "kernels/models/model.h"
 
 namespace starling::actors {
@@ -27,6 +28,7 @@ using DataHash = std::function<std::optional<Digest>(const std::function<bool()>
 
 struct TrainingSetup {
   Job job;
+  std::shared_ptr<kernels::Device> device;  // where a worker's arrays live
   std::shared_ptr<const kernels::Model> model;
   std::shared_ptr<const Layout> layout;
   BatchSource batches;

@@ -1,6 +1,7 @@
 #include "actors/worker/trainer.h"
 
 #include <deque>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -73,23 +74,21 @@ class Compute : public caf::event_based_actor {
       return computed;
     }
     const TrainingSetup& setup = *options_.setup;
-    if (!workspace_) {
+    if (!maker_) {
       run_behind();
-      workspace_ = setup.model->make_workspace(loaded.batch->sequences);
-      gradient_.resize(setup.layout->elements());
+      maker_.emplace(*setup.model, *setup.layout, *setup.device, loaded.batch->sequences);
     }
     const auto begun = Pace::Clock::now();
     Workbench& bench = *options_.workbench;
     sabotage::hang_computing(loaded.version, bench.worker());
-    auto result =
-        setup.model->forward_backward(bench.parameters(), *loaded.batch, *workspace_, gradient_);
+    auto result = maker_->make(bench.working(), *loaded.batch);
     if (!result) {
       set_error(computed, result.error());
       return computed;
     }
     pace_->wait(begun, loaded.version, loaded.micro_batch);
-    sabotage::drop_gradient(gradient_, loaded.version, bench.worker());
-    const auto added = bench.add(gradient_, loaded.version, loaded.micro_batch);
+    sabotage::drop_gradient(*maker_, loaded.version, bench.worker());
+    const auto added = bench.add(*maker_, loaded.version, loaded.micro_batch);
     computed.row.loss = result.value().loss;
     computed.row.tokens = result.value().tokens;
     computed.row.finite = result.value().finite && added.finite;
@@ -100,8 +99,7 @@ class Compute : public caf::event_based_actor {
   const TrainerOptions options_;
   const std::shared_ptr<Pace> pace_;
   caf::actor worker_, trainer_;
-  std::unique_ptr<kernels::Workspace> workspace_;
-  std::vector<float> gradient_;
+  std::optional<kernels::HostMaker> maker_;
 };
 
 class Trainer : public caf::event_based_actor {

@@ -4,11 +4,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <span>
 #include <string>
 
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/state.h"
+#include "kernels/models/host_maker.h"
 
 namespace starling::actors {
 
@@ -23,13 +23,13 @@ class Workbench {
         seed_(seed),
         worker_(std::move(worker)) {}
 
-  std::span<const float> parameters() const { return state_.parameters(); }  // [layout.elements()]
-  std::span<const std::int16_t> exponents() const { return state_.exponents(); }  // by block
-  const std::string& worker() const { return worker_; }                           // whose it is
+  kernels::Working working() const { return state_.working(); }
+  const std::string& worker() const { return worker_; }  // whose it is
 
-  // Takes a gradient [layout.elements()] of the mean loss of micro-batch m of `step`, once (P2).
-  kernels::Accumulators::Added add(std::span<const float> gradient, Version step, MicroBatch m) {
-    const auto added = accumulators_.add(gradient, exponents(), seed_, step, m);
+  // Takes what was made of micro-batch m of `step`, once (P2).
+  kernels::Accumulators::Added add(kernels::HostMaker& maker, Version step, MicroBatch m) {
+    const auto added =
+        accumulators_.add(maker.queue(), maker.gradient(), working().exponents, seed_, step, m);
     ++progress_;
     return added;
   }

@@ -230,9 +230,7 @@ class Worker : public caf::event_based_actor {
                      ", those of the job's end " + to_string(exit.end->parameters);
       return;
     }
-    const auto parameters = held->state().parameters();
-    over.parameters =
-        std::make_shared<const std::vector<float>>(parameters.begin(), parameters.end());
+    over.parameters = std::make_shared<const std::vector<float>>(held->state().copy_parameters());
   }
 
   // The last messages leave first; what compute threads work at goes when the last of them lets go.

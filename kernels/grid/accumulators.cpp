@@ -8,32 +8,40 @@
 namespace starling::kernels {
 namespace {
 
-// Enough that a few threads seldom meet, few enough that a lock covers much work.
+// Of the host's memory: enough that a few threads seldom meet, few enough that a lock covers much
+// work. Elsewhere each stripe would be one more wait, for threads that only ask.
 constexpr std::uint32_t kStripesMax = 64;
 
 }  // namespace
 
-Accumulators::Accumulators(const Layout& layout, MicroBatch micro_batches)
+Accumulators::Accumulators(const Layout& layout, MicroBatch micro_batches, Device& device)
     : layout_(layout),
       grid_(micro_batches),
-      sums_(layout.elements()),
+      queue_(device.make_queue()),
+      sums_(device, layout.elements()),
       lanes_(layout.segments()),
+      weighted_(Array<std::uint64_t>::pinned(device, layout.segments())),
+      outside_(Array<std::uint32_t>::pinned(device, layout.blocks() + kStripesMax)),
+      broken_(Array<std::uint32_t>::pinned(device, micro_batches)),
       progress_(micro_batches) {
-  const std::uint32_t each = (layout.segments() + kStripesMax - 1) / kStripesMax;
+  if (!sums_.host()) mirror_ = Array<std::int32_t>::pinned(device, layout.elements());
+  const std::uint32_t stripes = sums_.host() ? kStripesMax : 1;
+  const std::uint32_t each = (layout.segments() + stripes - 1) / stripes;
   for (SegmentId s = 0; s < layout.segments(); s += each) {
-    stripes_.push_back(std::make_unique<Stripe>());
-    stripes_.back()->segments = {s, std::min(each, layout.segments() - s)};
+    const SegmentRange segments{s, std::min(each, layout.segments() - s)};
+    auto stripe = std::make_unique<Stripe>(layout, segments);
+    stripe->weighted = weighted_.data() + s;
+    stripe->outside = outside_.data() + layout.first_block(s) + stripes_.size();
+    stripes_.push_back(std::move(stripe));
   }
 }
 
-Accumulators::Added Accumulators::add(std::span<const float> gradient,
-                                      std::span<const std::int16_t> exponents, std::uint64_t seed,
+Accumulators::Added Accumulators::add(Queue& queue, const float* gradient,
+                                      const std::int16_t* exponents, std::uint64_t seed,
                                       Version step, MicroBatch m) {
-  STARLING_CHECK(gradient.size() == layout_.elements());
-  STARLING_CHECK(exponents.size() == layout_.blocks());
   begin(step, m);
 
-  const bool finite = all_finite(gradient);
+  const bool is_finite = finite(queue, gradient, m);
   const std::uint64_t hash = micro_batch_hash(seed, step, m);
   std::vector<SideEntry> side;
   // Threads that add neighbouring micro-batches at once start apart.
@@ -41,14 +49,15 @@ Accumulators::Added Accumulators::add(std::span<const float> gradient,
   for (std::size_t i = 0; i < stripes_.size(); ++i) {
     Stripe& stripe = *stripes_[(start + i) % stripes_.size()];
     const std::lock_guard lock(stripe.mutex);
-    if (finite) add_segments(stripe.segments, gradient, exponents, m, side);
+    if (is_finite) add_stripe(stripe, queue, gradient, exponents, m, side);
     count(stripe.segments, hash);
   }
+  queue.wait();
 
   const std::lock_guard lock(mutex_);
   side_.insert(side_.end(), side.begin(), side.end());
   progress_[m] = Progress::kDone;
-  return {finite, static_cast<std::uint32_t>(side.size())};
+  return {is_finite, static_cast<std::uint32_t>(side.size())};
 }
 
 void Accumulators::begin(Version step, MicroBatch m) {
@@ -60,25 +69,42 @@ void Accumulators::begin(Version step, MicroBatch m) {
   progress_[m] = Progress::kBegun;
 }
 
-void Accumulators::add_segments(SegmentRange segments, std::span<const float> gradient,
-                                std::span<const std::int16_t> exponents, MicroBatch m,
-                                std::vector<SideEntry>& side) {
-  const auto& kernels = block_kernels();
-  for (SegmentId s = segments.first; s < segments.first + segments.count; ++s) {
-    const std::uint32_t first = layout_.first_block(s);
-    for (std::uint32_t b = first; b < first + layout_.block_count(s); ++b) {
-      const std::uint64_t at = std::uint64_t{b} * kBlock;
-      const GridScale scale = grid_scale(exponents[b]);
-      if (kernels.add(gradient.data() + at, scale, grid_.limit(), static_cast<std::uint32_t>(at),
-                      sums_.data() + at, &lanes_[s].weighted_sum))
-        continue;
-      SideEntry& entry = side.emplace_back();
-      entry.block = b;
-      entry.micro_batch = m;
-      std::copy_n(gradient.data() + at, layout_.used(b), entry.values.begin());
-      lanes_[s].side_entries += 1;
-      lanes_[s].side_hashes += side_entry_hash(entry);
-    }
+bool Accumulators::finite(Queue& queue, const float* gradient, MicroBatch m) {
+  std::uint32_t& broken = broken_.data()[m];
+  queue.finite({.values = gradient, .elements = layout_.elements(), .broken = &broken});
+  queue.wait();
+  return broken == 0;
+}
+
+void Accumulators::add_stripe(Stripe& stripe, Queue& queue, const float* gradient,
+                              const std::int16_t* exponents, MicroBatch m,
+                              std::vector<SideEntry>& side) {
+  queue.add({.gradient = gradient,
+             .exponents = exponents,
+             .sums = sums_.data(),
+             .limit = grid_.limit(),
+             .segments = stripe.list,
+             .weighted = stripe.weighted,
+             .outside = stripe.outside});
+  queue.wait();
+  for (std::uint32_t i = 0; i < stripe.segments.count; ++i)
+    lanes_[stripe.segments.first + i].weighted_sum += stripe.weighted[i];
+
+  const std::span<std::uint32_t> outside(stripe.outside + 1, stripe.outside[0]);
+  const std::size_t before = side.size();
+  side.reserve(before + outside.size());  // entries stay where they are until they are filled
+  for (const std::uint32_t b : outside) {
+    SideEntry& entry = side.emplace_back();
+    entry.block = b;
+    entry.micro_batch = m;
+    queue.copy_out(writable_bytes(std::span(entry.values).first(layout_.used(b))),
+                   gradient + std::uint64_t{b} * kBlock);
+  }
+  if (!outside.empty()) queue.wait();
+  for (std::size_t i = before; i < side.size(); ++i) {
+    ProofLanes& lanes = lanes_[layout_.segment_of(side[i].block)];
+    lanes.side_entries += 1;
+    lanes.side_hashes += side_entry_hash(side[i]);
   }
 }
 
@@ -100,19 +126,33 @@ std::vector<MicroBatch> Accumulators::done() const {
 void Accumulators::clear() {
   const std::lock_guard lock(mutex_);
   for (const Progress p : progress_) STARLING_CHECK(p != Progress::kBegun);  // R8
-  if (step_ != kNoVersion) std::fill_n(sums_.data(), sums_.size(), 0);
+  if (step_ != kNoVersion) {
+    queue_->zero(sums_.data(), layout_.bytes_of(What::kSums));
+    queue_->wait();
+  }
   std::fill(lanes_.begin(), lanes_.end(), ProofLanes{});
   std::fill(progress_.begin(), progress_.end(), Progress::kNone);
   side_.clear();
   step_ = kNoVersion;
 }
 
-bool Accumulators::intact(SegmentId segment) const {
-  if (step_ == kNoVersion) return true;
-  const std::uint32_t first = layout_.first_block(segment);
-  const auto sums = sums_.part(std::uint64_t{first} * kBlock,
-                               std::uint64_t{layout_.block_count(segment)} * kBlock);
-  return weigh(first, sums) == lanes_[segment].weighted_sum;
+std::optional<SegmentId> Accumulators::damaged(std::span<const SegmentId> segments) const {
+  STARLING_CHECK(segments.size() <= weighted_.size());
+  if (step_ == kNoVersion) return std::nullopt;
+  const SegmentList list(layout_, segments);
+  std::uint64_t* weighted = weighted_.data();  // no add() runs
+  queue_->weigh({.sums = sums_.data(), .segments = list, .weighted = weighted});
+  queue_->wait();
+  for (std::size_t i = 0; i < segments.size(); ++i)
+    if (weighted[i] != lanes_[segments[i]].weighted_sum) return segments[i];
+  return std::nullopt;
+}
+
+void Accumulators::mirror(SegmentRange segments) {
+  if (sums_.host()) return;
+  const std::uint64_t first = layout_.first_element(segments.first);
+  sums_.copy_out(*queue_, first, mirror_.part(first, layout_.elements(segments)));
+  queue_->wait();
 }
 
 std::vector<SideEntry> Accumulators::side_of(SegmentRange segments) const {

@@ -130,21 +130,48 @@ void SquareSum::add(std::span<const float> values) {
   }
 }
 
+namespace {
+
+void add_to_pair(std::uint64_t* low, std::uint64_t value) {
+  low[0] += value;
+  low[1] += low[0] < value;
+}
+
+}  // namespace
+
 void SquareSum::flush() {
-  for (int e = 0; e < 256; ++e) {
-    const int unit = 2 * (std::max(e, 1) - 1 + kLowest);
-    // Halves of 32 bits are doubles without rounding.
-    flushed_.add(std::ldexp(static_cast<double>(bins_[e] & 0xffffffffu), unit));
-    flushed_.add(std::ldexp(static_cast<double>(bins_[e] >> 32), unit + 32));
-    bins_[e] = 0;
-  }
+  for (std::size_t e = 0; e < bins_.size(); ++e) add_to_pair(&flushed_[2 * e], bins_[e]);
+  bins_.fill(0);
   terms_ = 0;
+}
+
+void SquareSum::add_to(std::span<std::uint64_t, kWords> words) {
+  flush();
+  for (std::size_t e = 0; e < bins_.size(); ++e) {
+    add_to_pair(&words[2 * e], flushed_[2 * e]);
+    words[2 * e + 1] += flushed_[2 * e + 1];
+  }
 }
 
 ExactSum SquareSum::sum() const {
   SquareSum all = *this;
-  all.flush();
-  return all.flushed_;
+  std::array<std::uint64_t, kWords> words{};
+  all.add_to(words);
+  return sum_of(words);
+}
+
+ExactSum SquareSum::sum_of(std::span<const std::uint64_t, kWords> words) {
+  ExactSum sum;
+  for (int e = 0; e < 256; ++e) {
+    const int unit = 2 * (std::max(e, 1) - 1 + kLowest);
+    // Halves of 32 bits are doubles without rounding.
+    for (int half = 0; half < 4; ++half) {
+      const std::uint64_t word = words[2 * static_cast<std::size_t>(e) + half / 2];
+      const std::uint64_t bits = half % 2 == 0 ? word & 0xffffffffu : word >> 32;
+      if (bits != 0) sum.add(std::ldexp(static_cast<double>(bits), unit + 32 * half));
+    }
+  }
+  return sum;
 }
 
 }  // namespace starling::kernels

@@ -33,7 +33,13 @@ class WideSum {
 // Threads: none; a value.
 class SquareSum {
  public:
+  static constexpr std::size_t kWords = 2 * 256;
+
   void add(std::span<const float> values);  // requires finite values
+  // The sums per exponent in two words each, low one first: adds them to those in `words`.
+  void add_to(std::span<std::uint64_t, kWords> words);
+  // What such words come to.
+  static ExactSum sum_of(std::span<const std::uint64_t, kWords> words);
   ExactSum sum() const;
 
  private:
@@ -43,7 +49,7 @@ class SquareSum {
   static constexpr std::uint32_t kTermsMax = 1u << 16;
   std::array<std::uint64_t, 256> bins_{};
   std::uint32_t terms_ = 0;  // since the last flush
-  ExactSum flushed_;
+  std::array<std::uint64_t, kWords> flushed_{};
 };
 
 }  // namespace starling::kernels

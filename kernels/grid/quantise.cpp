@@ -13,14 +13,14 @@ namespace {
 
 constexpr std::uint32_t kInfinity = 0x7f800000u;
 
-std::uint64_t weigh_plain(std::uint32_t first, const std::int32_t* values) {
+std::uint64_t weigh_plain(std::uint32_t first, std::uint32_t blocks, const std::int32_t* values) {
   std::uint64_t weighted = 0;
-  for (std::uint32_t i = 0; i < kBlock; ++i)
+  for (std::uint32_t i = 0; i < blocks * kBlock; ++i)
     weighted += static_cast<std::uint64_t>(std::int64_t{values[i]} * weight_of(first + i));
   return weighted;
 }
 
-bool add_plain(const float* gradient, GridScale scale, std::int32_t limit, std::uint32_t first,
+bool add_block(const float* gradient, GridScale scale, std::int32_t limit, std::uint32_t first,
                std::int32_t* sums, std::uint64_t* weighted) {
   std::int32_t q[kBlock];
   for (std::uint32_t i = 0; i < kBlock; ++i) {
@@ -30,8 +30,21 @@ bool add_plain(const float* gradient, GridScale scale, std::int32_t limit, std::
     if (std::abs(q[i]) >= limit) return false;
   }
   for (std::uint32_t i = 0; i < kBlock; ++i) sums[i] += q[i];
-  *weighted += weigh_plain(first, q);
+  *weighted += weigh_plain(first, 1, q);
   return true;
+}
+
+std::uint32_t add_plain(const float* gradient, const std::int16_t* exponents, std::int32_t limit,
+                        std::uint32_t first, std::uint32_t blocks, std::int32_t* sums,
+                        std::uint64_t* weighted, std::uint32_t* outside) {
+  std::uint32_t missed = 0;
+  for (std::uint32_t b = 0; b < blocks; ++b) {
+    const std::size_t at = std::size_t{b} * kBlock;
+    if (!add_block(gradient + at, grid_scale(exponents[b]), limit, first + b * kBlock, sums + at,
+                   weighted))
+      outside[missed++] = b;
+  }
+  return missed;
 }
 
 // The quotient of an int32 and an M <= 2^24 is rounded to double and then to float, which is the
@@ -119,16 +132,6 @@ GridScale grid_scale(std::int16_t exponent) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
   };
   return {power_of_two(first), power_of_two(power - first)};
-}
-
-std::uint64_t weigh(std::uint32_t first_block, std::span<const std::int32_t> values) {
-  STARLING_CHECK(values.size() % kBlock == 0);
-  const auto& kernels = block_kernels();
-  std::uint64_t weighted = 0;
-  for (std::size_t at = 0; at < values.size(); at += kBlock)
-    weighted +=
-        kernels.weigh(first_block * kBlock + static_cast<std::uint32_t>(at), values.data() + at);
-  return weighted;
 }
 
 const BlockKernels& plain_kernels() {

@@ -60,15 +60,17 @@ struct GridScale {
 };
 GridScale grid_scale(std::int16_t exponent);
 
-// The inner loops. All pointers are to whole blocks of kBlock elements.
+// The inner loops. All pointers are to whole blocks of kBlock elements; `first`: the number of the
+// first element.
 struct BlockKernels {
-  // If every |q| < limit adds q to sums and its weighted sum (core/base/proof.h; `first`: the
-  // block's first element) to `weighted`, and returns true; else leaves both alone. NaN and infinity
-  // do not fit.
-  bool (*add)(const float* gradient, GridScale scale, std::int32_t limit, std::uint32_t first,
-              std::int32_t* sums, std::uint64_t* weighted);
-  // The weighted sum of a block.
-  std::uint64_t (*weigh)(std::uint32_t first, const std::int32_t* values);
+  // Adds q of each block in which every |q| < limit to sums, and the weighted sum of what was added
+  // (core/base/proof.h) to `weighted`. A block that does not fit, as NaN and infinity do not, is
+  // left alone and noted in `outside` [blocks], counted from 0. Returns how many these are.
+  std::uint32_t (*add)(const float* gradient, const std::int16_t* exponents, std::int32_t limit,
+                       std::uint32_t first, std::uint32_t blocks, std::int32_t* sums,
+                       std::uint64_t* weighted, std::uint32_t* outside);
+  // The weighted sum of blocks.
+  std::uint64_t (*weigh)(std::uint32_t first, std::uint32_t blocks, const std::int32_t* values);
   // mean = fp32(total * 2^x / M), rounded once.
   void (*mean)(const std::int32_t* totals, double scale, double micro_batches, float* mean);
   // Largest magnitude, as the bits of a float (NaN above infinity above all finite).
@@ -77,9 +79,6 @@ struct BlockKernels {
 const BlockKernels& plain_kernels();
 // The AVX2 ones if compiled in and this CPU has it, else the plain ones.
 const BlockKernels& block_kernels();
-
-// The weighted sum of whole blocks, of which this is the first.
-std::uint64_t weigh(std::uint32_t first_block, std::span<const std::int32_t> values);
 
 bool all_finite(std::span<const float> values);  // size a multiple of kBlock
 

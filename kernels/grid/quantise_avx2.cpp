@@ -15,13 +15,16 @@ namespace {
 static_assert(kBlock % 8 == 0);
 
 // The weighted sum of consecutive elements, eight at a time: weights of the even ones and of the odd
-// ones, each multiplied to 64 bits.
+// ones, each multiplied to 64 bits. One for a whole run of blocks, as the four parts are added up
+// only in the end.
 class Weighing {
  public:
-  explicit Weighing(std::uint32_t first)
-      : product_(_mm256_mullo_epi32(_mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(first)),
-                                                     _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
-                                    _mm256_set1_epi32(static_cast<int>(kFactor)))) {}
+  // What follows begins with this element.
+  void go_to(std::uint32_t first) {
+    product_ = _mm256_mullo_epi32(_mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(first)),
+                                                   _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
+                                  _mm256_set1_epi32(static_cast<int>(kFactor)));
+  }
   void add(__m256i values) {
     const __m256i weights = _mm256_or_si256(_mm256_srli_epi32(product_, 1), _mm256_set1_epi32(1));
     even_ = _mm256_add_epi64(even_, _mm256_mul_epi32(values, weights));
@@ -38,19 +41,20 @@ class Weighing {
  private:
   static constexpr std::uint32_t kFactor = 0x9e3779b1u;
   static_assert(weight_of(1) == (kFactor >> 1 | 1));
-  __m256i product_;  // of each element's number and the factor, modulo 2^32
+  __m256i product_ = _mm256_setzero_si256();  // of each element's number and the factor, mod 2^32
   __m256i even_ = _mm256_setzero_si256(), odd_ = _mm256_setzero_si256();
 };
 
-std::uint64_t weigh_avx2(std::uint32_t first, const std::int32_t* values) {
-  Weighing weighing(first);
-  for (unsigned i = 0; i < kBlock; i += 8)
+std::uint64_t weigh_avx2(std::uint32_t first, std::uint32_t blocks, const std::int32_t* values) {
+  Weighing weighing;
+  weighing.go_to(first);
+  for (unsigned i = 0; i < blocks * kBlock; i += 8)
     weighing.add(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + i)));
   return weighing.sum();
 }
 
-bool add_avx2(const float* gradient, GridScale scale, std::int32_t limit,
-              std::uint32_t first_element, std::int32_t* sums, std::uint64_t* weighted) {
+bool add_block(const float* gradient, GridScale scale, std::int32_t limit,
+               std::uint32_t first_element, std::int32_t* sums, Weighing& weighing) {
   alignas(32) std::int32_t q[kBlock];
   const __m256 first = _mm256_set1_ps(scale.first), second = _mm256_set1_ps(scale.second);
   const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
@@ -67,15 +71,29 @@ bool add_avx2(const float* gradient, GridScale scale, std::int32_t limit,
     _mm256_store_si256(reinterpret_cast<__m256i*>(q + i), rounded);
   }
   if (!_mm256_testz_si256(outside, outside)) return false;
-  Weighing weighing(first_element);
+  weighing.go_to(first_element);
   for (unsigned i = 0; i < kBlock; i += 8) {
     auto* sum = reinterpret_cast<__m256i*>(sums + i);
     const __m256i part = _mm256_load_si256(reinterpret_cast<const __m256i*>(q + i));
     weighing.add(part);
     _mm256_storeu_si256(sum, _mm256_add_epi32(_mm256_loadu_si256(sum), part));
   }
-  *weighted += weighing.sum();
   return true;
+}
+
+std::uint32_t add_avx2(const float* gradient, const std::int16_t* exponents, std::int32_t limit,
+                       std::uint32_t first, std::uint32_t blocks, std::int32_t* sums,
+                       std::uint64_t* weighted, std::uint32_t* outside) {
+  Weighing weighing;
+  std::uint32_t missed = 0;
+  for (std::uint32_t b = 0; b < blocks; ++b) {
+    const std::size_t at = std::size_t{b} * kBlock;
+    if (!add_block(gradient + at, grid_scale(exponents[b]), limit, first + b * kBlock, sums + at,
+                   weighing))
+      outside[missed++] = b;
+  }
+  *weighted += weighing.sum();
+  return missed;
 }
 
 void mean_avx2(const std::int32_t* totals, double scale, double micro_batches, float* mean) {

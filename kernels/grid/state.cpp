@@ -1,51 +1,64 @@
 #include "kernels/grid/state.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 
 #include "core/base/check.h"
-#include "core/base/hash.h"
 #include "kernels/grid/exact_mean.h"
+#include "kernels/grid/segment_list.h"
 #include "kernels/optim/optimizer.h"
 
 namespace starling::kernels {
-namespace {
 
-// Blocks updated together: few calls of the optimizer, gradient still in the first-level cache.
-constexpr std::uint32_t kRunBlocks = 16;
-
-}  // namespace
-
-State::State(const Layout& layout, const Job& job)
+State::State(const Layout& layout, const Job& job, Device& device)
     : layout_(layout),
       job_(job),
       grid_(job.micro_batches),
       moments_(moments(job.optimizer.kind)),
-      parameters_(layout.elements()),
-      exponents_(layout.blocks()),
-      weights_(layout.elements()),
-      first_(layout.elements()),
-      second_(layout.elements()),
-      held_exponents_(layout.blocks()),
+      queue_(device.make_queue()),
+      parameters_(device, layout.elements()),
+      exponents_(device, layout.blocks()),
+      weights_(device, layout.elements()),
+      first_(device, layout.elements()),
+      second_(device, layout.elements()),
+      held_exponents_(device, layout.blocks()),
+      used_(device, layout.blocks()),
+      decays_(device, layout.blocks()),
+      results_(Array<std::uint64_t>::pinned(
+          device, std::max<std::size_t>(2 * layout.segments(), SquareSum::kWords))),
       held_(layout.segments()),
       labels_(layout.segments(), kNoVersion),
       checksums_(layout.segments()),
-      parameter_checksums_(layout.segments()) {}
-
-State::Span State::span_of(SegmentId segment) const {
-  STARLING_CHECK(segment < layout_.segments());
-  return {layout_.first_block(segment), layout_.block_count(segment)};
+      parameter_checksums_(layout.segments()) {
+  std::vector<std::uint16_t> used;
+  std::vector<std::uint8_t> decays;
+  for (std::uint32_t b = 0; b < layout.blocks(); ++b) {
+    used.push_back(static_cast<std::uint16_t>(layout.used(b)));
+    decays.push_back(layout.tensors()[layout.tensor_of(b)].spec.shape.size() >= 2);
+  }
+  used_.copy_in(*queue_, 0, used);
+  decays_.copy_in(*queue_, 0, decays);
+  queue_->wait();
 }
 
 State::Span State::span_of(SegmentRange range) const {
-  STARLING_CHECK(range.count > 0);
-  STARLING_CHECK(range.first < layout_.segments());
-  STARLING_CHECK(range.count <= layout_.segments() - range.first);
-  const SegmentId last = range.first + range.count - 1;
-  const std::uint32_t first_block = layout_.first_block(range.first);
-  return {first_block, layout_.first_block(last) + layout_.block_count(last) - first_block};
+  return {layout_.first_block(range.first), layout_.block_count(range)};
 }
+
+std::vector<float> State::copy_parameters() const {
+  std::vector<float> copy(parameters_.size());
+  parameters_.copy_out(*queue_, 0, copy);
+  queue_->wait();
+  return copy;
+}
+
+std::vector<std::int16_t> State::copy_exponents() const {
+  std::vector<std::int16_t> copy(exponents_.size());
+  exponents_.copy_out(*queue_, 0, copy);
+  queue_->wait();
+  return copy;
+}
+
+// ---- Holding ------------------------------------------------------------------------------------
 
 void State::hold(SegmentId segment) {
   STARLING_CHECK(segment < layout_.segments());
@@ -54,9 +67,9 @@ void State::hold(SegmentId segment) {
 
 void State::drop(SegmentId segment) {
   const Span span = span_of(segment);
-  for (LazyArray<float>* array : {&weights_, &first_, &second_})
+  for (Array<float>* array : {&weights_, &first_, &second_})
     array->release(span.first(), span.count());
-  std::fill_n(held_exponents_.begin() + span.first_block, span.blocks, std::int16_t{0});
+  held_exponents_.release(span.first_block, span.blocks);
   held_[segment] = 0;
   labels_[segment] = kNoVersion;
 }
@@ -72,24 +85,15 @@ void State::prepare(SegmentId segment, const std::stop_token& stop) const {
   if (moments_ == 2) second_.prepare(span.first(), span.count(), stop);
 }
 
-State::Segment State::segment(SegmentId segment) const {
-  STARLING_CHECK(holds(segment));
-  const Span span = span_of(segment);
-  return {weights_.part(span.first(), span.count()), first_.part(span.first(), span.count()),
-          second_.part(span.first(), span.count()),
-          std::span(held_exponents_).subspan(span.first_block, span.blocks)};
-}
-
 void State::initialise(std::span<const float> parameters, std::span<const std::int16_t> exponents,
                        const std::function<void()>& between) {
   STARLING_CHECK(parameters.size() == layout_.elements());
   STARLING_CHECK(exponents.size() == layout_.blocks());
   for (SegmentId s = 0; s < layout_.segments(); ++s) {
     const Span span = span_of(s);
-    std::copy_n(parameters.data() + span.first(), span.count(), parameters_.data() + span.first());
-    std::copy_n(exponents.data() + span.first_block, span.blocks,
-                exponents_.data() + span.first_block);
-    seal_parameters({s, 1});
+    parameters_.copy_in(*queue_, span.first(), parameters.subspan(span.first(), span.count()));
+    exponents_.copy_in(*queue_, span.first_block, exponents.subspan(span.first_block, span.blocks));
+    seal_parameters({&s, 1});
     if (holds(s)) {
       drop(s);  // zero moments
       hold(s);
@@ -106,53 +110,97 @@ void State::initialise_segment(SegmentId s, std::span<const float> parameters,
   STARLING_CHECK(holds(s));
   STARLING_CHECK(label(s) == kNoVersion);
   const Span span = span_of(s);
-  std::copy_n(parameters.data() + span.first(), span.count(), weights_.data() + span.first());
-  std::copy_n(exponents.data() + span.first_block, span.blocks,
-              held_exponents_.data() + span.first_block);
+  weights_.copy_in(*queue_, span.first(), parameters.subspan(span.first(), span.count()));
+  held_exponents_.copy_in(*queue_, span.first_block,
+                          exponents.subspan(span.first_block, span.blocks));
   labels_[s] = 0;
-  checksums_[s] = checksum(s);
+  seal({&s, 1});
 }
 
-std::uint64_t State::checksum(SegmentId segment) const {
-  const Segment held = this->segment(segment);
-  std::uint64_t hash = hash64(as_bytes(held.exponents), labels_[segment]);
-  hash = hash64(as_bytes(held.weights), hash);
-  hash = hash64(as_bytes(held.first), hash);
-  return moments_ == 2 ? hash64(as_bytes(held.second), hash) : hash;
+// ---- Integrity ----------------------------------------------------------------------------------
+
+std::uint64_t* State::results(std::span<const SegmentId> segments) const {
+  STARLING_CHECK(segments.size() <= layout_.segments());
+  return results_.data();
 }
 
-std::uint64_t State::parameter_checksum(SegmentId segment) const {
-  const Span span = span_of(segment);
-  return hash64(as_bytes(parameters_.part(span.first(), span.count())),
-                hash64(as_bytes(std::span(exponents_).subspan(span.first_block, span.blocks))));
-}
-
-bool State::intact(SegmentId segment) const {
-  STARLING_CHECK(label(segment) != kNoVersion);
-  return checksums_[segment] == checksum(segment);
-}
-
-void State::seal_parameters(SegmentRange range) {
-  for (SegmentId s = range.first; s < range.first + range.count; ++s)
-    parameter_checksums_[s] = parameter_checksum(s);
-}
-
-bool State::parameters_intact(SegmentId segment) const {
-  return parameter_checksums_[segment] == parameter_checksum(segment);
-}
-
-ExactSum State::partial_norm(const Totals& totals, std::span<const SegmentId> segments) const {
-  SquareSum squares;
-  std::array<float, kBlock> mean;
+std::span<const std::uint64_t> State::checksums(std::span<const SegmentId> segments) const {
+  std::vector<std::uint64_t> labels;
   for (const SegmentId s : segments) {
     STARLING_CHECK(holds(s));
-    const Span span = span_of(s);
-    for (std::uint32_t b = span.first_block; b < span.first_block + span.blocks; ++b) {
-      totals.mean(b, held_exponents_[b], mean);
-      squares.add(std::span<const float>(mean).first(layout_.used(b)));
-    }
+    labels.push_back(labels_[s]);
   }
-  return squares.sum();
+  const SegmentList list(layout_, segments);
+  std::uint64_t* sums = results(segments);
+  queue_->checksum(
+      {.exponents = held_exponents_.data(),
+       .arrays = {weights_.data(), first_.data(), moments_ == 2 ? second_.data() : nullptr},
+       .segments = list,
+       .seeds = labels.data(),
+       .checksums = sums});
+  queue_->wait();
+  return {sums, segments.size()};
+}
+
+std::span<const std::uint64_t> State::parameter_checksums(
+    std::span<const SegmentId> segments) const {
+  const std::vector<std::uint64_t> seeds(segments.size());
+  const SegmentList list(layout_, segments);
+  std::uint64_t* sums = results(segments);
+  queue_->checksum({.exponents = exponents_.data(),
+                    .arrays = {parameters_.data(), nullptr, nullptr},
+                    .segments = list,
+                    .seeds = seeds.data(),
+                    .checksums = sums});
+  queue_->wait();
+  return {sums, segments.size()};
+}
+
+void State::seal(std::span<const SegmentId> segments) {
+  const auto now = checksums(segments);
+  for (std::size_t i = 0; i < segments.size(); ++i) checksums_[segments[i]] = now[i];
+}
+
+void State::seal_parameters(std::span<const SegmentId> segments) {
+  const auto now = parameter_checksums(segments);
+  for (std::size_t i = 0; i < segments.size(); ++i) parameter_checksums_[segments[i]] = now[i];
+}
+
+std::optional<SegmentId> State::damaged(std::span<const SegmentId> segments) const {
+  for (const SegmentId s : segments) STARLING_CHECK(label(s) != kNoVersion);
+  const auto now = checksums(segments);
+  for (std::size_t i = 0; i < segments.size(); ++i)
+    if (checksums_[segments[i]] != now[i]) return segments[i];
+  return std::nullopt;
+}
+
+std::optional<SegmentId> State::parameters_damaged(std::span<const SegmentId> segments) const {
+  const auto now = parameter_checksums(segments);
+  for (std::size_t i = 0; i < segments.size(); ++i)
+    if (parameter_checksums_[segments[i]] != now[i]) return segments[i];
+  return std::nullopt;
+}
+
+// ---- A step -------------------------------------------------------------------------------------
+
+ExactSum State::partial_norm(const Totals& totals, std::span<const SegmentId> segments) const {
+  constexpr std::size_t kAtOnce = 64;  // bounds the memory for side entries
+  const std::span<std::uint64_t, SquareSum::kWords> bins(results_.data(), SquareSum::kWords);
+  std::fill(bins.begin(), bins.end(), 0);
+  for (std::size_t i = 0; i < segments.size(); i += kAtOnce) {
+    const auto part = segments.subspan(i, std::min(kAtOnce, segments.size() - i));
+    for (const SegmentId s : part) STARLING_CHECK(holds(s));
+    const SegmentList list(layout_, part);
+    queue_->squares({.totals = totals.address(),
+                     .exponents = held_exponents_.data(),
+                     .used = used_.data(),
+                     .wide = totals.wide_means(*queue_, held_exponents_.data(), part),
+                     .micro_batches = job_.micro_batches,
+                     .segments = list,
+                     .bins = bins.data()});
+    queue_->wait();
+  }
+  return SquareSum::sum_of(bins);
 }
 
 void State::apply(const Totals& totals, const StepRecord& record,
@@ -162,56 +210,78 @@ void State::apply(const Totals& totals, const StepRecord& record,
     STARLING_CHECK(holds(s));
     STARLING_CHECK_MSG(labels_[s] == record.version,
                        "segment " << s << " at " << labels_[s] << ", step " << record.version);
-    const Span span = span_of(s);
-    // Runs of blocks of one tensor, which decay alike.
-    const std::uint32_t end = span.first_block + span.blocks;
-    for (std::uint32_t b = span.first_block; b < end;) {
-      const std::uint32_t tensor = layout_.tensor_of(b);
-      std::uint32_t n = 1;
-      while (n < kRunBlocks && b + n < end && layout_.tensor_of(b + n) == tensor) ++n;
-      update_run(totals, record, b, n);
-      b += n;
-    }
-    labels_[s] = record.version + 1;
-    checksums_[s] = checksum(s);
   }
-}
-
-void State::update_run(const Totals& totals, const StepRecord& record, std::uint32_t first_block,
-                       std::uint32_t blocks) {
-  std::array<float, std::size_t{kRunBlocks} * kBlock> gradient;
-  std::uint64_t used = 0;  // only the last block of a tensor is shorter
-  for (std::uint32_t i = 0; i < blocks; ++i) {
-    const std::uint32_t b = first_block + i;
-    const std::span<float> mean(gradient.data() + std::size_t{i} * kBlock, kBlock);
-    totals.mean(b, held_exponents_[b], mean);
-    used += layout_.used(b);
-    const auto largest = std::bit_cast<float>(block_kernels().largest(mean.data()));
-    held_exponents_[b] =
-        next_exponent(grid_, held_exponents_[b], largest, totals.largest_side(b), record.version);
-  }
-  if (record.skipped) return;
-
   StepScale scale;
   scale.rate = learning_rate(job_.optimizer, record.version, job_.steps);
   scale.clip_scale = clip_factor(record.norm, job_.optimizer.clip);
   scale.t = record.version + 1;
-  const TensorSpec& tensor = layout_.tensors()[layout_.tensor_of(first_block)].spec;
-  const std::uint64_t at = std::uint64_t{first_block} * kBlock;
-  update(job_.optimizer, scale, /*decay=*/tensor.shape.size() >= 2,
-         std::span<const float>(gradient).first(used), weights_.part(at, used),
-         first_.part(at, used), moments_ == 2 ? second_.part(at, used) : std::span<float>());
+  const SegmentList list(layout_, segments);
+  std::uint64_t* sums = results(segments);
+  queue_->apply({.totals = totals.address(),
+                 .used = used_.data(),
+                 .decays = decays_.data(),
+                 .wide = totals.wide_means(*queue_, held_exponents_.data(), segments),
+                 .exponents = held_exponents_.data(),
+                 .weights = weights_.data(),
+                 .first = first_.data(),
+                 .second = moments_ == 2 ? second_.data() : nullptr,
+                 .numbers = update_numbers(job_.optimizer, scale),
+                 .micro_batches = job_.micro_batches,
+                 .limit_bits = grid_.limit_bits,
+                 .headroom_bits = grid_.headroom_bits,
+                 .step = record.version,
+                 .skipped = record.skipped,
+                 .segments = list,
+                 .checksums = sums});
+  queue_->wait();
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    labels_[segments[i]] = record.version + 1;
+    checksums_[segments[i]] = sums[i];
+  }
 }
 
 void State::publish(std::span<const SegmentId> segments) {
-  for (const SegmentId s : segments) {
-    STARLING_CHECK(holds(s));
-    const Span span = span_of(s);
-    std::copy_n(weights_.data() + span.first(), span.count(), parameters_.data() + span.first());
-    std::copy_n(held_exponents_.data() + span.first_block, span.blocks,
-                exponents_.data() + span.first_block);
-    seal_parameters({s, 1});
-  }
+  for (const SegmentId s : segments) STARLING_CHECK(holds(s));
+  const SegmentList list(layout_, segments);
+  std::uint64_t* sums = results(segments);
+  queue_->publish({.weights = weights_.data(),
+                   .held_exponents = held_exponents_.data(),
+                   .parameters = parameters_.data(),
+                   .exponents = exponents_.data(),
+                   .segments = list,
+                   .checksums = sums});
+  queue_->wait();
+  for (std::size_t i = 0; i < segments.size(); ++i) parameter_checksums_[segments[i]] = sums[i];
+}
+
+Digest State::sum_of_digests(std::size_t count) const {
+  queue_->wait();
+  Digest sum{};
+  for (std::size_t i = 0; i < count; ++i)
+    sum = sum + Digest{results_.data()[2 * i], results_.data()[2 * i + 1]};
+  return sum;
+}
+
+Digest State::digest_part(std::span<const SegmentId> segments) const {
+  for (const SegmentId s : segments) STARLING_CHECK(holds(s));
+  const SegmentList list(layout_, segments);
+  queue_->digest(
+      {.exponents = held_exponents_.data(),
+       .arrays = {weights_.data(), first_.data(), moments_ == 2 ? second_.data() : nullptr},
+       .used = used_.data(),
+       .segments = list,
+       .digests = results(segments)});
+  return sum_of_digests(segments.size());
+}
+
+Digest State::parameters_part(std::span<const SegmentId> segments) const {
+  const SegmentList list(layout_, segments);
+  queue_->digest({.exponents = nullptr,
+                  .arrays = {parameters_.data(), nullptr, nullptr},
+                  .used = used_.data(),
+                  .segments = list,
+                  .digests = results(segments)});
+  return sum_of_digests(segments.size());
 }
 
 }  // namespace starling::kernels

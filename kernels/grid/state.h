@@ -8,6 +8,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <vector>
@@ -20,43 +22,50 @@
 #include "core/job/job.h"
 #include "core/job/layout.h"
 #include "core/job/segment_values.h"
-#include "kernels/grid/lazy_array.h"
+#include "kernels/device/array.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/grid/totals.h"
 
 namespace starling::kernels {
 
-// Threads: none; but partial_norm(), apply(), publish(), digest_part() and the *_bytes() may run at
-// once on disjoint segments. Borrows `layout`, which must outlive it.
+// What every worker computes from, in its device's memory.
+struct Working {
+  const float* parameters = nullptr;        // [layout.elements()]
+  const std::int16_t* exponents = nullptr;  // [layout.blocks()]
+};
+
+// Threads: one at a time; but working() from any, and what it names is read by others as long as
+// nothing is called that writes it. What a call does is there when it returns. Borrows `layout` and
+// `device`, which must outlive it.
 class State {
  public:
-  State(const Layout& layout, const Job& job);
+  State(const Layout& layout, const Job& job, Device& device = host_device());
 
   // ---- What every worker has ------------------------------------------------------------------
-  std::span<const float> parameters() const { return parameters_.all(); }  // [layout.elements()]
-  std::span<const std::int16_t> exponents() const { return exponents_; }   // [layout.blocks()]
+  Working working() const { return {parameters_.data(), exponents_.data()}; }
+  // The same for the host, only where it can read the device's memory.
+  std::span<const float> parameters() const { return parameters_.all(); }
+  std::span<const std::int16_t> exponents() const { return exponents_.all(); }
+  // Copies, whatever the device.
+  std::vector<float> copy_parameters() const;
+  std::vector<std::int16_t> copy_exponents() const;
 
   // ---- Held segments ----------------------------------------------------------------------------
   // A held segment starts as zeros without a label; initialise() or set_state() give it one.
   // Holding a segment again changes nothing. drop() gives its memory back.
   void hold(SegmentId segment);
   void drop(SegmentId segment);
-  // Memory for what is about to be written, before it is needed (LazyPages::prepare): the working
+  // Memory for what is about to be written, before it is needed (Memory::prepare): the working
   // parameters, and these segments as if they were held. Threads: any, whatever others do.
   void prepare_parameters(const std::stop_token& stop) const;
   void prepare(SegmentId segment, const std::stop_token& stop) const;
   bool holds(SegmentId segment) const { return held_[segment] != 0; }
   Version label(SegmentId segment) const { return labels_[segment]; }
 
-  struct Segment {  // of one held segment; `second` is zeros for optimizers with one moment
-    std::span<const float> weights, first, second;  // [block_count * kBlock]
-    std::span<const std::int16_t> exponents;        // [block_count]
-  };
-  Segment segment(SegmentId segment) const;
-
-  // The same for a shard of a checkpoint. set_values() checks everything before it writes anything
-  // (kCorrupt) and gives a held segment that label.
-  SegmentValues values(SegmentId segment) const;
+  // Of one held segment: the state itself or, where the host cannot read it, copies in `scratch`,
+  // which is overwritten. set_values() checks everything before it writes anything (kCorrupt) and
+  // gives a held segment that label.
+  SegmentValues values(SegmentId segment, Bytes& scratch) const;
   Result<> set_values(const SegmentValues& values, Version label);
 
   // The start of a job: working parameters and exponents of version 0, and the same with zero
@@ -71,11 +80,14 @@ class State {
                           std::span<const std::int16_t> exponents);
 
   // ---- Integrity (docs/design.md, section 8) ----------------------------------------------------
-  // Whether a held segment with a label has the bits that it was given last: everything that writes
-  // it notes a checksum. 64 bits: a flipped one is always found, worse all but surely.
-  bool intact(SegmentId segment) const;
+  // The first of these held segments with labels that does not have the bits that it was given last:
+  // everything that writes one notes a checksum. 64 bits: a flipped one is always found, worse all
+  // but surely.
+  std::optional<SegmentId> damaged(std::span<const SegmentId> segments) const;
+  bool intact(SegmentId segment) const { return !damaged({&segment, 1}); }
   // The same of the working parameters and exponents.
-  bool parameters_intact(SegmentId segment) const;
+  std::optional<SegmentId> parameters_damaged(std::span<const SegmentId> segments) const;
+  bool parameters_intact(SegmentId segment) const { return !parameters_damaged({&segment, 1}); }
 
   // ---- A step -----------------------------------------------------------------------------------
   // Exact sum of squares of the mean gradient over the real elements of these held segments; with
@@ -114,13 +126,18 @@ class State {
     std::uint64_t first() const { return std::uint64_t{first_block} * kBlock; }
     std::uint64_t count() const { return std::uint64_t{blocks} * kBlock; }
   };
-  Span span_of(SegmentId segment) const;
+  Span span_of(SegmentId segment) const { return span_of({segment, 1}); }
   Span span_of(SegmentRange range) const;
-  void update_run(const Totals& totals, const StepRecord& record, std::uint32_t first_block,
-                  std::uint32_t blocks);
-  std::uint64_t checksum(SegmentId segment) const;
-  std::uint64_t parameter_checksum(SegmentId segment) const;
-  void seal_parameters(SegmentRange range);
+  // Checksums of the held state or of the working parameters, in results_.
+  std::span<const std::uint64_t> checksums(std::span<const SegmentId> segments) const;
+  std::span<const std::uint64_t> parameter_checksums(std::span<const SegmentId> segments) const;
+  // Takes what is there now for good.
+  void seal(std::span<const SegmentId> segments);
+  void seal_parameters(std::span<const SegmentId> segments);
+  std::uint64_t* results(std::span<const SegmentId> segments) const;
+  Digest sum_of_digests(std::size_t count) const;
+  template <class T>
+  void put(ByteWriter& writer, const Array<T>& array, std::size_t first, std::size_t n) const;
   Result<SegmentRange> read_range(ByteReader& reader) const;
   Result<> check_exponents(ByteView bytes) const;
   Result<> check_padding(Span span, ByteView floats) const;
@@ -130,13 +147,22 @@ class State {
   const Grid grid_;
   const unsigned moments_;  // arrays of moments that the optimizer has
 
-  LazyArray<float> parameters_;
-  std::vector<std::int16_t> exponents_;
+  const std::unique_ptr<Queue> queue_;
 
-  LazyArray<float> weights_, first_, second_;
-  std::vector<std::int16_t> held_exponents_;  // apart, since a copy may be a version ahead
-  std::vector<std::uint8_t> held_;            // by segment
-  std::vector<Version> labels_;               // kNoVersion: held without content, or not held
+  Array<float> parameters_;
+  Array<std::int16_t> exponents_;
+
+  Array<float> weights_, first_, second_;
+  Array<std::int16_t> held_exponents_;  // apart, since a copy may be a version ahead
+
+  // Of the layout, for jobs: real elements of a block, and whether its tensor decays.
+  Array<std::uint16_t> used_;
+  Array<std::uint8_t> decays_;
+  // Pinned, where jobs write: two words for each segment, or the bins of a norm.
+  mutable Array<std::uint64_t> results_;
+
+  std::vector<std::uint8_t> held_;  // by segment
+  std::vector<Version> labels_;     // kNoVersion: held without content, or not held
   std::vector<std::uint64_t> checksums_, parameter_checksums_;  // by segment
 };
 

@@ -1,4 +1,4 @@
-// Bytes of frames and digests of kernels/grid/state.h.
+// Bytes of frames and shards of kernels/grid/state.h.
 //
 // Parameters: u32 number of ranges, then for each: u32 first, u32 count, exponents (i16 by block),
 // parameters (f32 by element of whole blocks).
@@ -10,9 +10,8 @@
 #include <cmath>
 
 #include "core/base/check.h"
-#include "core/base/hash.h"
+#include "kernels/grid/segment_list.h"
 #include "kernels/grid/state.h"
-#include "kernels/optim/optimizer.h"
 
 namespace starling::kernels {
 namespace {
@@ -21,28 +20,50 @@ Error corrupt(const std::string& what) {
   return Error(Code::kCorrupt, what);
 }
 
-template <class T>
-void put_array(ByteWriter& writer, std::span<const T> values) {
-  writer.put_bytes(as_bytes(values));
-}
-
-// memcpy, as frames do not align what they carry.
-template <class T>
-void copy_array(ByteView bytes, std::span<T> values) {
-  STARLING_CHECK(bytes.size() == values.size_bytes());
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-}
-
 std::string name(SegmentRange range) {
   return "segments " + std::to_string(range.first) + " and " + std::to_string(range.count) + " on";
 }
 
 }  // namespace
 
-SegmentValues State::values(SegmentId segment) const {
-  const Segment held = this->segment(segment);
-  SegmentValues values{segment, held.weights, held.first, held.second, held.exponents};
-  if (moments_ == 1) values.second = {};
+// Bytes of an array for a frame, straight from where they are if the host can read them.
+template <class T>
+void State::put(ByteWriter& writer, const Array<T>& array, std::size_t first, std::size_t n) const {
+  if (array.host()) return writer.put_bytes(as_bytes(array.part(first, n)));
+  std::vector<T> copy(n);
+  array.copy_out(*queue_, first, copy);
+  queue_->wait();
+  writer.put_bytes(as_bytes(std::span<const T>(copy)));
+}
+
+SegmentValues State::values(SegmentId segment, Bytes& scratch) const {
+  STARLING_CHECK(holds(segment));
+  const Span span = span_of(segment);
+  SegmentValues values;
+  values.id = segment;
+  if (weights_.host()) {
+    values.weights = weights_.part(span.first(), span.count());
+    values.first = first_.part(span.first(), span.count());
+    if (moments_ == 2) values.second = second_.part(span.first(), span.count());
+    values.exponents = held_exponents_.part(span.first_block, span.blocks);
+    return values;
+  }
+  scratch.resize(layout_.bytes_of(segment, What::kWeights) +
+                 moments_ * layout_.bytes_of(segment, What::kMoment) +
+                 layout_.bytes_of(segment, What::kExponents));
+  std::uint8_t* at = scratch.data();
+  const auto copy = [&](const auto& array, std::size_t first, std::size_t n, auto& values_there) {
+    using T = std::remove_cvref_t<decltype(*array.data())>;
+    const std::span<T> there(reinterpret_cast<T*>(at), n);
+    array.copy_out(*queue_, first, there);
+    at += there.size_bytes();
+    values_there = there;
+  };
+  copy(weights_, span.first(), span.count(), values.weights);
+  copy(first_, span.first(), span.count(), values.first);
+  if (moments_ == 2) copy(second_, span.first(), span.count(), values.second);
+  copy(held_exponents_, span.first_block, span.blocks, values.exponents);
+  queue_->wait();
   return values;
 }
 
@@ -50,7 +71,7 @@ Result<> State::set_values(const SegmentValues& values, Version label) {
   if (values.id >= layout_.segments() || !holds(values.id))
     return corrupt("state of segment " + std::to_string(values.id) + ", which is not held");
   const Span span = span_of(values.id);
-  LazyArray<float>* arrays[] = {&weights_, &first_, &second_};
+  Array<float>* arrays[] = {&weights_, &first_, &second_};
   const std::span<const float> given[] = {values.weights, values.first, values.second};
   STARLING_CHECK(values.exponents.size() == span.blocks);
   STARLING_TRY(check_exponents(as_bytes(values.exponents)));
@@ -58,32 +79,18 @@ Result<> State::set_values(const SegmentValues& values, Version label) {
     STARLING_CHECK(given[i].size() == span.count());
     STARLING_TRY(check_padding(span, as_bytes(given[i])));
   }
-  std::copy(values.exponents.begin(), values.exponents.end(),
-            held_exponents_.begin() + span.first_block);
-  for (unsigned i = 0; i < 1 + moments_; ++i)
-    std::copy(given[i].begin(), given[i].end(),
-              arrays[i]->part(span.first(), span.count()).begin());
+  held_exponents_.copy_in(*queue_, span.first_block, values.exponents);
+  for (unsigned i = 0; i < 1 + moments_; ++i) arrays[i]->copy_in(*queue_, span.first(), given[i]);
   labels_[values.id] = label;
-  checksums_[values.id] = checksum(values.id);
+  seal({&values.id, 1});
   return ok();
-}
-
-Digest State::digest_part(std::span<const SegmentId> segments) const {
-  Digest digest{};
-  Bytes scratch;
-  for (const SegmentId s : segments) digest = digest + segment_digest(layout_, values(s), scratch);
-  return digest;
-}
-
-Digest State::parameters_part(std::span<const SegmentId> segments) const {
-  return parameters_digest(layout_, parameters(), segments);
 }
 
 Bytes State::params_bytes(std::span<const SegmentRange> ranges) const {
   std::size_t size = sizeof(std::uint32_t);
   for (const SegmentRange range : ranges) {
-    const Span span = span_of(range);
-    size += sizeof(range) + span.blocks * sizeof(std::int16_t) + span.count() * sizeof(float);
+    size += sizeof(range) + layout_.bytes_of(range, What::kExponents) +
+            layout_.bytes_of(range, What::kParameters);
   }
   ByteWriter writer(size);
   writer.put(static_cast<std::uint32_t>(ranges.size()));
@@ -91,8 +98,8 @@ Bytes State::params_bytes(std::span<const SegmentRange> ranges) const {
     const Span span = span_of(range);
     writer.put(range.first);
     writer.put(range.count);
-    put_array(writer, exponents().subspan(span.first_block, span.blocks));
-    put_array(writer, parameters_.part(span.first(), span.count()));
+    put(writer, exponents_, span.first_block, span.blocks);
+    put(writer, parameters_, span.first(), span.count());
   }
   return std::move(writer).take();
 }
@@ -113,8 +120,8 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes) {
     STARLING_TRY(range, read_range(reader));
     Part part;
     part.span = span_of(range);
-    part.exponents = reader.get_bytes(part.span.blocks * sizeof(std::int16_t));
-    part.parameters = reader.get_bytes(part.span.count() * sizeof(float));
+    part.exponents = reader.get_bytes(layout_.bytes_of(range, What::kExponents));
+    part.parameters = reader.get_bytes(layout_.bytes_of(range, What::kParameters));
     if (!reader.good()) return corrupt("parameters end early; " + name(range));
     STARLING_TRY(check_exponents(part.exponents));
     STARLING_TRY(check_padding(part.span, part.parameters));
@@ -123,11 +130,11 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes) {
   }
   if (!reader.done()) return corrupt("parameters are longer than their ranges, or empty");
   for (const Part& part : parts) {
-    copy_array(part.exponents,
-               std::span(exponents_).subspan(part.span.first_block, part.span.blocks));
-    copy_array(part.parameters, parameters_.part(part.span.first(), part.span.count()));
+    // As bytes, which frames do not align.
+    queue_->copy_in(exponents_.data() + part.span.first_block, part.exponents);
+    queue_->copy_in(parameters_.data() + part.span.first(), part.parameters);
   }
-  for (const SegmentRange range : ranges) seal_parameters(range);
+  for (const SegmentRange range : ranges) seal_parameters(segment_ids(range));
   return ranges;
 }
 
@@ -138,15 +145,16 @@ Bytes State::state_bytes(SegmentRange range) const {
     STARLING_CHECK(labels_[s] == labels_[range.first]);
     STARLING_CHECK(labels_[s] != kNoVersion);
   }
-  ByteWriter writer(sizeof(Version) + sizeof(SegmentRange) + span.blocks * sizeof(std::int16_t) +
-                    (1 + moments_) * span.count() * sizeof(float));
+  ByteWriter writer(
+      sizeof(Version) + sizeof(SegmentRange) + layout_.bytes_of(range, What::kExponents) +
+      layout_.bytes_of(range, What::kWeights) + moments_ * layout_.bytes_of(range, What::kMoment));
   writer.put(labels_[range.first]);
   writer.put(range.first);
   writer.put(range.count);
-  put_array(writer, std::span(held_exponents_).subspan(span.first_block, span.blocks));
-  put_array(writer, weights_.part(span.first(), span.count()));
-  put_array(writer, first_.part(span.first(), span.count()));
-  if (moments_ == 2) put_array(writer, second_.part(span.first(), span.count()));
+  put(writer, held_exponents_, span.first_block, span.blocks);
+  put(writer, weights_, span.first(), span.count());
+  put(writer, first_, span.first(), span.count());
+  if (moments_ == 2) put(writer, second_, span.first(), span.count());
   return std::move(writer).take();
 }
 
@@ -160,24 +168,22 @@ Result<SegmentRange> State::set_state(ByteView bytes, Version label) {
   for (SegmentId s = range.first; s < range.first + range.count; ++s)
     if (!holds(s)) return corrupt("state of segment " + std::to_string(s) + ", which is not held");
   const Span span = span_of(range);
-  const auto exponents = reader.get_bytes(span.blocks * sizeof(std::int16_t));
-  LazyArray<float>* arrays[] = {&weights_, &first_, &second_};
+  const auto exponents = reader.get_bytes(layout_.bytes_of(range, What::kExponents));
+  Array<float>* arrays[] = {&weights_, &first_, &second_};
   ByteView views[3];
   for (unsigned i = 0; i < 1 + moments_; ++i)
-    views[i] = reader.get_bytes(span.count() * sizeof(float));
+    views[i] = reader.get_bytes(layout_.bytes_of(range, i == 0 ? What::kWeights : What::kMoment));
   if (!reader.done()) return corrupt("state is shorter or longer than its range; " + name(range));
   STARLING_TRY(check_exponents(exponents));
   for (unsigned i = 0; i < 1 + moments_; ++i) {
     STARLING_TRY(check_padding(span, views[i]));
   }
 
-  copy_array(exponents, std::span(held_exponents_).subspan(span.first_block, span.blocks));
+  queue_->copy_in(held_exponents_.data() + span.first_block, exponents);
   for (unsigned i = 0; i < 1 + moments_; ++i)
-    copy_array(views[i], arrays[i]->part(span.first(), span.count()));
-  for (SegmentId s = range.first; s < range.first + range.count; ++s) {
-    labels_[s] = label;
-    checksums_[s] = checksum(s);
-  }
+    queue_->copy_in(arrays[i]->data() + span.first(), views[i]);
+  for (SegmentId s = range.first; s < range.first + range.count; ++s) labels_[s] = label;
+  seal(segment_ids(range));
   return range;
 }
 

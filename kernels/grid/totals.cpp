@@ -1,12 +1,14 @@
 #include "kernels/grid/totals.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 
 #include "core/base/check.h"
 #include "kernels/grid/exact_mean.h"
 #include "kernels/grid/quantise.h"
+#include "kernels/grid/segment_list.h"
 
 namespace starling::kernels {
 namespace {
@@ -17,26 +19,50 @@ Error corrupt(const SideEntry& entry, const std::string& what) {
                                    what);
 }
 
+// Pinned memory costs a device dearly to get: doubled when it is too small.
+template <class T>
+void make_room(Device& device, Array<T>& array, std::size_t size) {
+  if (array.size() < size) array = Array<T>::pinned(device, std::max(size, 2 * array.size()));
+}
+
 }  // namespace
 
-Totals::Totals(const Layout& layout, MicroBatch micro_batches)
+Totals::Totals(const Layout& layout, MicroBatch micro_batches, Device& device)
     : layout_(layout),
+      device_(device),
       micro_batches_(micro_batches),
-      sums_(layout.elements()),
-      lanes_(layout.segments()) {
+      queue_(device.make_queue()),
+      sums_(device, layout.elements()),
+      lanes_(layout.segments()),
+      weighted_(Array<std::uint64_t>::pinned(device, layout.segments())) {
   STARLING_CHECK(micro_batches >= 1);
+  if (!sums_.host()) arriving_ = Array<std::int32_t>::pinned(device, layout.elements());
+}
+
+void Totals::take(std::span<const SegmentId> segments) {
+  if (sums_.host()) return;
+  for (const SegmentId s : segments) {
+    const std::uint64_t first = layout_.first_element(s);
+    sums_.copy_in(*queue_, first, arriving_.part(first, layout_.elements(s)));
+  }
+  queue_->wait();
 }
 
 void Totals::prepare(SegmentId segment, const std::stop_token& stop) const {
-  sums_.prepare(std::uint64_t{layout_.first_block(segment)} * kBlock,
-                std::uint64_t{layout_.block_count(segment)} * kBlock, stop);
+  const std::uint64_t first = layout_.first_element(segment), count = layout_.elements(segment);
+  sums_.prepare(first, count, stop);
+  if (!sums_.host()) arriving_.prepare(first, count, stop);
 }
 
-bool Totals::intact(SegmentId segment) const {
-  const std::uint32_t first = layout_.first_block(segment);
-  const auto sums = sums_.part(std::uint64_t{first} * kBlock,
-                               std::uint64_t{layout_.block_count(segment)} * kBlock);
-  return weigh(first, sums) == lanes_[segment].weighted_sum;
+std::optional<SegmentId> Totals::damaged(std::span<const SegmentId> segments) const {
+  STARLING_CHECK(segments.size() <= weighted_.size());
+  const SegmentList list(layout_, segments);
+  std::uint64_t* weighted = weighted_.data();
+  queue_->weigh({.sums = sums_.data(), .segments = list, .weighted = weighted});
+  queue_->wait();
+  for (std::size_t i = 0; i < segments.size(); ++i)
+    if (weighted[i] != lanes_[segments[i]].weighted_sum) return segments[i];
+  return std::nullopt;
 }
 
 Result<> Totals::add_side(const SideEntry& entry) {
@@ -70,14 +96,56 @@ float Totals::largest_side(std::uint32_t block) const {
   return largest;
 }
 
+WideMeans Totals::wide_means(Queue& queue, const std::int16_t* exponents,
+                             std::span<const SegmentId> segments) const {
+  std::vector<std::uint32_t> blocks;
+  std::size_t entries = 0;
+  for (const SegmentId s : segments) {
+    const std::uint32_t end = layout_.first_block(s) + layout_.block_count(s);
+    for (auto it = side_.lower_bound(layout_.first_block(s)); it != side_.end() && it->first < end;
+         ++it) {
+      blocks.push_back(it->first);
+      entries += it->second.size();
+    }
+  }
+  if (blocks.empty()) return {};
+  std::sort(blocks.begin(), blocks.end());  // segments come in any order
+  Wide& w = wide_;
+  make_room(device_, w.blocks, blocks.size());
+  make_room(device_, w.ends, blocks.size());
+  make_room(device_, w.largest, blocks.size());
+  make_room(device_, w.means, blocks.size() * kBlock);
+  make_room(device_, w.entries, entries * kBlock);
+  std::uint32_t end = 0;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    for (const SideEntry& entry : side_of(blocks[i]))
+      std::copy(entry.values.begin(), entry.values.end(),
+                w.entries.data() + std::size_t{end++} * kBlock);
+    w.blocks.data()[i] = blocks[i];
+    w.ends.data()[i] = end;
+  }
+  const auto count = static_cast<std::uint32_t>(blocks.size());
+  queue.wide_means({.totals = sums_.data(),
+                    .exponents = exponents,
+                    .blocks = w.blocks.data(),
+                    .ends = w.ends.data(),
+                    .entries = w.entries.data(),
+                    .count = count,
+                    .micro_batches = micro_batches_,
+                    .means = w.means.data(),
+                    .largest = w.largest.data()});
+  return {w.blocks.data(), w.means.data(), w.largest.data(), count};
+}
+
 void Totals::mean(std::uint32_t block, std::int16_t exponent, std::span<float> mean) const {
   STARLING_CHECK(block < layout_.blocks());
   STARLING_CHECK(mean.size() == kBlock);
-  const std::int32_t* totals = sums_.data() + std::uint64_t{block} * kBlock;
+  std::array<std::int32_t, kBlock> totals;
+  sums_.copy_out(*queue_, std::uint64_t{block} * kBlock, totals);
+  queue_->wait();
   const std::span<const SideEntry> side = side_of(block);
   if (side.empty()) {
-    const double scale = std::ldexp(1.0, exponent);
-    block_kernels().mean(totals, scale, micro_batches_, mean.data());
+    block_kernels().mean(totals.data(), std::ldexp(1.0, exponent), micro_batches_, mean.data());
     return;
   }
   for (std::uint32_t i = 0; i < kBlock; ++i) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -14,25 +15,30 @@
 #include "core/base/result.h"
 #include "core/base/side_entry.h"
 #include "core/job/layout.h"
-#include "kernels/grid/lazy_array.h"
+#include "kernels/device/array.h"
 
 namespace starling::kernels {
 
-// Threads: none; while totals arrive it belongs to the communication thread, then to whoever
-// applies. Borrows `layout`, which must outlive it.
+// Threads: one at a time; while totals arrive it belongs to the communication thread, then to
+// whoever applies. Borrows `layout` and `device`, which must outlive it.
 class Totals {
  public:
-  Totals(const Layout& layout, MicroBatch micro_batches);
+  Totals(const Layout& layout, MicroBatch micro_batches, Device& device = host_device());
 
   const Layout& layout() const { return layout_; }
   MicroBatch micro_batches() const { return micro_batches_; }
 
-  std::span<std::int32_t> sums() { return sums_.all(); }  // [layout.elements()]
-  std::span<const std::int32_t> sums() const { return sums_.all(); }
+  // Where the collectives write, [layout.elements()]: the sums themselves or, if the host cannot
+  // read those, pinned memory, from which take() brings them.
+  std::span<std::int32_t> sums() { return arriving().all(); }
+  std::span<const std::int32_t> sums() const { return arriving().all(); }
   std::span<ProofLanes> lanes() { return lanes_; }  // [layout.segments()]
   std::span<const ProofLanes> lanes() const { return lanes_; }
+  // What was written to sums() of these segments is there from here on. Needs no call, and costs
+  // nothing, where the host can read the sums.
+  void take(std::span<const SegmentId> segments);
 
-  // Memory for the sums of a segment, before they are needed (LazyPages::prepare). Threads: any.
+  // Memory for the sums of a segment, before they are needed (Memory::prepare). Threads: any.
   void prepare(SegmentId segment, const std::stop_token& stop) const;
 
   // Takes an entry of any worker's side list. Error kCorrupt, and nothing is taken, if it cannot be
@@ -43,12 +49,19 @@ class Totals {
   float largest_side(std::uint32_t block) const;  // magnitude; 0 without entries
 
   // The update's gradient before clipping, mean[kBlock]: fp32((total * 2^exponent + side list) / M),
-  // rounded once.
+  // rounded once. For one block that is looked at; State asks for whole segments.
   void mean(std::uint32_t block, std::int16_t exponent, std::span<float> mean) const;
 
-  // Whether a total is the sum of what was added: its fifth lane holds. A segment whose lanes are
-  // zero has no total.
-  bool intact(SegmentId segment) const;
+  // For jobs: the sums, and the means of these segments' blocks that have side entries, with the
+  // exponents [layout.blocks()] of the device; these until the next call.
+  const std::int32_t* address() const { return sums_.data(); }
+  WideMeans wide_means(Queue& queue, const std::int16_t* exponents,
+                       std::span<const SegmentId> segments) const;
+
+  // The first of these segments whose total is not the sum of what was added: its fifth lane does
+  // not hold. A segment whose lanes are zero has no total.
+  std::optional<SegmentId> damaged(std::span<const SegmentId> segments) const;
+  bool intact(SegmentId segment) const { return !damaged({&segment, 1}); }
   bool has(SegmentId segment) const { return lanes_[segment].micro_batches != 0; }
 
   // The step whose vote this worker has cast with these totals, until it is applied or dropped.
@@ -60,12 +73,25 @@ class Totals {
   void clear();
 
  private:
+  Array<std::int32_t>& arriving() { return sums_.host() ? sums_ : arriving_; }
+  const Array<std::int32_t>& arriving() const { return sums_.host() ? sums_ : arriving_; }
+
   const Layout& layout_;
+  Device& device_;
   const MicroBatch micro_batches_;
-  LazyArray<std::int32_t> sums_;
+  const std::unique_ptr<Queue> queue_;
+  Array<std::int32_t> sums_;
+  Array<std::int32_t> arriving_;  // pinned; empty where the host can read the sums
   std::vector<ProofLanes> lanes_;
   std::map<std::uint32_t, std::vector<SideEntry>> side_;  // by block
   std::optional<Version> pending_;
+
+  struct Wide {  // pinned, what wide_means() hands over
+    Array<std::uint32_t> blocks, ends;
+    Array<float> entries, means, largest;
+  };
+  mutable Wide wide_;
+  mutable Array<std::uint64_t> weighted_;  // pinned, [layout.segments()]
 };
 
 }  // namespace starling::kernels

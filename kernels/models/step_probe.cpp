@@ -46,11 +46,13 @@ Digest state_after_steps(const Job& job) {
   std::vector<std::int16_t> exponents(layout.blocks());
   initial_exponents(Grid(job.micro_batches), layout, gradient_of(layout, 0, 0), exponents);
   state.initialise(gradient_of(layout, 99, 99), exponents);
+  const auto queue = host_device().make_queue();
   Accumulators accumulators(layout, job.micro_batches);
   Totals totals(layout, job.micro_batches);
   for (Version step = 0; step < kSteps; ++step) {
     for (MicroBatch m = 0; m < adds; ++m)
-      accumulators.add(gradient_of(layout, step, m), state.exponents(), job.seed, step, m);
+      accumulators.add(*queue, gradient_of(layout, step, m).data(), state.working().exponents,
+                       job.seed, step, m);
     std::ranges::copy(accumulators.sums(), totals.sums().begin());
     for (const SideEntry& entry : accumulators.side())
       STARLING_CHECK(totals.add_side(entry).has_value());

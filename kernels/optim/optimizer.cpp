@@ -52,21 +52,43 @@ unsigned moments(OptimizerKind kind) {
   return kind == OptimizerKind::kSgd ? 1 : 2;
 }
 
-void adamw(const OptimizerSpec& spec, const StepScale& scale, bool decay,
-           std::span<const float> gradient, std::span<float> w, std::span<float> m,
-           std::span<float> v) {
+UpdateNumbers update_numbers(const OptimizerSpec& spec, const StepScale& scale) {
+  UpdateNumbers n{};
+  n.clip = static_cast<float>(scale.clip_scale);
+  n.sgd = spec.kind == OptimizerKind::kSgd;
+  if (n.sgd) {
+    n.mu = static_cast<float>(spec.momentum);
+    n.rate = static_cast<float>(scale.rate);
+    n.decay[1] = static_cast<float>(spec.weight_decay);
+    // Nesterov looks one momentum step ahead: g + mu buf. Plain momentum takes buf alone.
+    n.own = spec.nesterov ? 1.0f : 0.0f;
+    n.ahead = spec.nesterov ? n.mu : 1.0f;
+    return n;
+  }
+  n.b1 = static_cast<float>(spec.beta1);
+  n.c1 = static_cast<float>(1 - spec.beta1);
+  n.b2 = static_cast<float>(spec.beta2);
+  n.c2 = static_cast<float>(1 - spec.beta2);
+  n.eps = static_cast<float>(spec.epsilon);
+  n.step = static_cast<float>(scale.rate / (1 - power(spec.beta1, scale.t)));
+  n.root = static_cast<float>(1 / std::sqrt(1 - power(spec.beta2, scale.t)));
+  const bool decays = spec.kind == OptimizerKind::kAdamW;
+  n.keep[0] = 1;
+  n.keep[1] = static_cast<float>(decays ? 1 - scale.rate * spec.weight_decay : 1.0);
+  return n;
+}
+
+namespace {
+
+void adam_loop(const UpdateNumbers& numbers, bool decay, std::span<const float> gradient,
+               std::span<float> w, std::span<float> m, std::span<float> v) {
   const std::size_t n = gradient.size();
   STARLING_CHECK(w.size() == n);
   STARLING_CHECK(m.size() == n);
   STARLING_CHECK(v.size() == n);
-  // Constants in double, rounded once; everything below is float.
-  const auto clip = static_cast<float>(scale.clip_scale);
-  const auto b1 = static_cast<float>(spec.beta1), c1 = static_cast<float>(1 - spec.beta1);
-  const auto b2 = static_cast<float>(spec.beta2), c2 = static_cast<float>(1 - spec.beta2);
-  const auto eps = static_cast<float>(spec.epsilon);
-  const auto step = static_cast<float>(scale.rate / (1 - power(spec.beta1, scale.t)));
-  const auto root = static_cast<float>(1 / std::sqrt(1 - power(spec.beta2, scale.t)));
-  const auto keep = static_cast<float>(decay ? 1 - scale.rate * spec.weight_decay : 1.0);
+  const float clip = numbers.clip, b1 = numbers.b1, c1 = numbers.c1, b2 = numbers.b2,
+              c2 = numbers.c2, eps = numbers.eps, step = numbers.step, root = numbers.root,
+              keep = numbers.keep[decay];
   const float* __restrict gp = gradient.data();
   float* __restrict wp = w.data();
   float* __restrict mp = m.data();
@@ -81,23 +103,13 @@ void adamw(const OptimizerSpec& spec, const StepScale& scale, bool decay,
   }
 }
 
-void adam(const OptimizerSpec& spec, const StepScale& scale, std::span<const float> gradient,
-          std::span<float> w, std::span<float> m, std::span<float> v) {
-  adamw(spec, scale, /*decay=*/false, gradient, w, m, v);
-}
-
-void sgd(const OptimizerSpec& spec, const StepScale& scale, bool decay,
-         std::span<const float> gradient, std::span<float> w, std::span<float> buf) {
+void sgd_loop(const UpdateNumbers& numbers, bool decay, std::span<const float> gradient,
+              std::span<float> w, std::span<float> buf) {
   const std::size_t n = gradient.size();
   STARLING_CHECK(w.size() == n);
   STARLING_CHECK(buf.size() == n);
-  const auto clip = static_cast<float>(scale.clip_scale);
-  const auto mu = static_cast<float>(spec.momentum);
-  const auto rate = static_cast<float>(scale.rate);
-  const auto d = static_cast<float>(decay ? spec.weight_decay : 0.0);
-  // Nesterov looks one momentum step ahead: g + mu buf. Plain momentum takes buf alone.
-  const float own = spec.nesterov ? 1.0f : 0.0f;
-  const float ahead = spec.nesterov ? mu : 1.0f;
+  const float clip = numbers.clip, mu = numbers.mu, rate = numbers.rate, d = numbers.decay[decay],
+              own = numbers.own, ahead = numbers.ahead;
   const float* __restrict gp = gradient.data();
   float* __restrict wp = w.data();
   float* __restrict bp = buf.data();
@@ -109,18 +121,18 @@ void sgd(const OptimizerSpec& spec, const StepScale& scale, bool decay,
   }
 }
 
+}  // namespace
+
+void update(const UpdateNumbers& numbers, bool decay, std::span<const float> gradient,
+            std::span<float> w, std::span<float> first, std::span<float> second) {
+  if (numbers.sgd) return sgd_loop(numbers, decay, gradient, w, first);
+  adam_loop(numbers, decay, gradient, w, first, second);
+}
+
 void update(const OptimizerSpec& spec, const StepScale& scale, bool decay,
             std::span<const float> gradient, std::span<float> w, std::span<float> first,
             std::span<float> second) {
-  switch (spec.kind) {
-    case OptimizerKind::kAdamW:
-      return adamw(spec, scale, decay, gradient, w, first, second);
-    case OptimizerKind::kAdam:
-      return adam(spec, scale, gradient, w, first, second);
-    case OptimizerKind::kSgd:
-      return sgd(spec, scale, decay, gradient, w, first);
-  }
-  STARLING_CHECK_MSG(false, "optimizer kind " << static_cast<int>(spec.kind));
+  update(update_numbers(spec, scale), decay, gradient, w, first, second);
 }
 
 }  // namespace starling::kernels

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "core/job/job.h"
+#include "kernels/device/jobs.h"
 
 namespace starling::kernels {
 
@@ -28,19 +29,15 @@ double power(double base, std::uint64_t exponent);
 // All start at zero.
 unsigned moments(OptimizerKind kind);
 
-// `gradient` is before clipping. `decay`: the tensor has two or more dimensions. All spans of a
-// call have the same length; none may overlap another. kAdam takes spec.weight_decay as zero.
-void adamw(const OptimizerSpec& spec, const StepScale& scale, bool decay,
-           std::span<const float> gradient, std::span<float> w, std::span<float> m,
-           std::span<float> v);
-void adam(const OptimizerSpec& spec, const StepScale& scale, std::span<const float> gradient,
-          std::span<float> w, std::span<float> m, std::span<float> v);
-// Decay is coupled (added to the clipped gradient) and not clipped.
-void sgd(const OptimizerSpec& spec, const StepScale& scale, bool decay,
-         std::span<const float> gradient, std::span<float> w, std::span<float> buf);
+// The numbers of a step, computed in double and rounded once; everything below them is float.
+UpdateNumbers update_numbers(const OptimizerSpec& spec, const StepScale& scale);
 
-// The one that spec.kind names. `second` is not touched if moments(spec.kind) is 1 (it may be
-// empty).
+// `gradient` is before clipping. `decay`: the tensor has two or more dimensions; decoupled (AdamW),
+// none (Adam), or coupled, added to the clipped gradient and not clipped (SGD). All spans of a call
+// have the same length; none may overlap another. `second` is not touched if there is one moment
+// (it may be empty).
+void update(const UpdateNumbers& numbers, bool decay, std::span<const float> gradient,
+            std::span<float> w, std::span<float> first, std::span<float> second);
 void update(const OptimizerSpec& spec, const StepScale& scale, bool decay,
             std::span<const float> gradient, std::span<float> w, std::span<float> first,
             std::span<float> second);

@@ -137,8 +137,7 @@ class Run {
     }
   }
   std::vector<float> parameters(std::size_t i) const {
-    const auto all = workers_[i]->rig.engine->holdings()->state().parameters();
-    return {all.begin(), all.end()};
+    return workers_[i]->rig.engine->holdings()->state().copy_parameters();
   }
 
   Gate gate;

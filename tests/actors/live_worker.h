@@ -154,16 +154,14 @@ class Computer {
 
  private:
   void run() {
-    const auto workspace = setup_->model->make_workspace(1);
+    kernels::HostMaker maker(*setup_->model, *setup_->layout, *setup_->device, /*sequences=*/1);
     const auto bench = rig_.engine->workbench();
-    std::vector<float> gradient(setup_->layout->elements());
     while (const auto place = next()) {
       const auto [version, m] = *place;
       before_(version);
       const Batch batch = setup_->batches(version, m).value();
-      const auto result =
-          setup_->model->forward_backward(bench->parameters(), batch, *workspace, gradient);
-      const bool finite = bench->add(gradient, version, m).finite;
+      const auto result = maker.make(bench->working(), batch);
+      const bool finite = bench->add(maker, version, m).finite;
       LedgerRow row;
       row.micro_batch = m;
       row.loss = result.value().loss;

@@ -8,6 +8,8 @@
 
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/totals.h"
+#include "tests/breakable/state_tamper.h"
+#include "tests/kernels/grid_device.h"
 #include "tests/kernels/grid_group.h"
 
 namespace starling::kernels {
@@ -29,8 +31,8 @@ struct Outcome {
   std::vector<SideEntry> side;
 };
 
-Outcome outcome(const Layout& layout, const Accumulators& accumulators) {
-  return {{accumulators.sums().begin(), accumulators.sums().end()},
+Outcome outcome(const Layout& layout, Accumulators& accumulators) {
+  return {sums_of(layout, accumulators),
           {accumulators.lanes().begin(), accumulators.lanes().end()},
           accumulators.side_of({0, layout.segments()})};
 }
@@ -45,13 +47,15 @@ void check_equal(const Outcome& a, const Outcome& b) {
 
 // Goal: sums are what the definition gives, block by block, and every block is either summed or on
 // the side list.
-TEST_CASE("accumulators: each block of a micro-batch is on the grid or on the side list") {
+TEST_CASE_TEMPLATE("accumulators: each block of a micro-batch is on the grid or on the side list",
+                   On, OnHost, OnEmulated) {
+  On on;
   const Layout layout = small_layout();
   constexpr MicroBatch M = 8;
   const Grid grid(M);
   auto exponents = fitted(layout, M, heavy_tailed(layout, kSeed, 0, 0));
   for (std::uint32_t b = 0; b < layout.blocks(); b += 3) exponents[b] -= 4;  // too fine for some
-  Accumulators accumulators(layout, M);
+  Accumulators accumulators(layout, M, on.device);
   std::vector<std::int32_t> sums(layout.elements());
   std::uint32_t side = 0;
   for (MicroBatch m = 0; m < M; ++m) {
@@ -66,9 +70,9 @@ TEST_CASE("accumulators: each block of a micro-batch is on the grid or on the si
       for (std::uint32_t i = 0; fits && i < kBlock; ++i)
         sums[b * kBlock + i] += static_cast<std::int32_t>(q(i));
     }
-    CHECK(accumulators.add(gradient, exponents, kSeed, kStep, m).finite);
+    CHECK(add(accumulators, on.device, gradient, exponents, kSeed, kStep, m).finite);
   }
-  CHECK(std::equal(sums.begin(), sums.end(), accumulators.sums().begin()));
+  CHECK(sums_of(layout, accumulators) == sums);
   CHECK(accumulators.side().size() == side);
   CHECK(side > 0);
   CHECK(side < M * layout.blocks());
@@ -79,7 +83,8 @@ TEST_CASE("accumulators: each block of a micro-batch is on the grid or on the si
   }
 }
 
-TEST_CASE("accumulators: threads and order change nothing") {
+TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, OnHost, OnEmulated) {
+  On on;
   const Layout layout = small_layout();
   constexpr MicroBatch M = 16;
   auto exponents = fitted(layout, M, heavy_tailed(layout, kSeed, 0, 0));
@@ -87,10 +92,11 @@ TEST_CASE("accumulators: threads and order change nothing") {
   std::vector<std::vector<float>> gradients;
   for (MicroBatch m = 0; m < M; ++m) gradients.push_back(heavy_tailed(layout, kSeed, kStep, m));
   gradients[5][700] = std::nanf("");
-  Accumulators alone(layout, M);
-  for (MicroBatch m = 0; m < M; ++m) alone.add(gradients[m], exponents, kSeed, kStep, m);
+  Accumulators alone(layout, M, on.device);
+  for (MicroBatch m = 0; m < M; ++m)
+    add(alone, on.device, gradients[m], exponents, kSeed, kStep, m);
   for (unsigned threads = 1; threads <= 4; ++threads) {
-    Accumulators shared(layout, M);
+    Accumulators shared(layout, M, on.device);
     std::vector<MicroBatch> order(M);
     std::iota(order.begin(), order.end(), 0);
     std::mt19937_64 random(threads);
@@ -99,7 +105,7 @@ TEST_CASE("accumulators: threads and order change nothing") {
     for (unsigned t = 0; t < threads; ++t)
       pool.emplace_back([&, t] {
         for (MicroBatch i = t; i < M; i += threads)
-          shared.add(gradients[order[i]], exponents, kSeed, kStep, order[i]);
+          add(shared, on.device, gradients[order[i]], exponents, kSeed, kStep, order[i]);
       });
     for (std::thread& thread : pool) thread.join();
     check_equal(outcome(layout, alone), outcome(layout, shared));
@@ -107,7 +113,9 @@ TEST_CASE("accumulators: threads and order change nothing") {
 }
 
 // Goal: R3 on this side of the wire: all M once gives the complete lanes, anything else does not.
-TEST_CASE("accumulators: lanes tell missing, doubled and foreign micro-batches (R3)") {
+TEST_CASE_TEMPLATE("accumulators: lanes tell missing, doubled and foreign micro-batches (R3)", On,
+                   OnHost, OnEmulated) {
+  On on;
   const Layout layout = small_layout();
   constexpr MicroBatch M = 4;
   const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
@@ -131,8 +139,9 @@ TEST_CASE("accumulators: lanes tell missing, doubled and foreign micro-batches (
     CAPTURE(c.name);
     std::vector<ProofLanes> lanes(layout.segments());
     for (const auto& share : c.workers) {
-      Accumulators accumulators(layout, M);
-      for (const MicroBatch m : share) accumulators.add(gradient, exponents, kSeed, c.step, m);
+      Accumulators accumulators(layout, M, on.device);
+      for (const MicroBatch m : share)
+        add(accumulators, on.device, gradient, exponents, kSeed, c.step, m);
       for (SegmentId s = 0; s < layout.segments(); ++s) lanes[s] += accumulators.lanes()[s];
     }
     for (const ProofLanes& lane : lanes)
@@ -140,19 +149,21 @@ TEST_CASE("accumulators: lanes tell missing, doubled and foreign micro-batches (
   }
 }
 
-TEST_CASE("accumulators: a NaN anywhere keeps its whole micro-batch out, but it counts") {
+TEST_CASE_TEMPLATE("accumulators: a NaN anywhere keeps its whole micro-batch out, but it counts",
+                   On, OnHost, OnEmulated) {
+  On on;
   const Layout layout = small_layout();
   constexpr MicroBatch M = 2;
   const auto good = heavy_tailed(layout, kSeed, kStep, 0);
   const auto exponents = fitted(layout, M, good);
   for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
-    Accumulators one(layout, M), both(layout, M);
-    one.add(good, exponents, kSeed, kStep, 0);
+    Accumulators one(layout, M, on.device), both(layout, M, on.device);
+    add(one, on.device, good, exponents, kSeed, kStep, 0);
     auto gradient = heavy_tailed(layout, kSeed, kStep, 1);
     gradient[gradient.size() - kBlock] = bad;  // the last real element
-    both.add(good, exponents, kSeed, kStep, 0);
-    CHECK_FALSE(both.add(gradient, exponents, kSeed, kStep, 1).finite);
-    CHECK(std::equal(one.sums().begin(), one.sums().end(), both.sums().begin()));
+    add(both, on.device, good, exponents, kSeed, kStep, 0);
+    CHECK_FALSE(add(both, on.device, gradient, exponents, kSeed, kStep, 1).finite);
+    CHECK(sums_of(layout, one) == sums_of(layout, both));
     CHECK(one.side().size() == both.side().size());
     for (const ProofLanes& lane : both.lanes()) {
       CHECK(lane.micro_batches == 2);
@@ -161,33 +172,36 @@ TEST_CASE("accumulators: a NaN anywhere keeps its whole micro-batch out, but it 
   }
 }
 
-TEST_CASE("accumulators: after clear nothing is left and the next step may begin") {
+TEST_CASE_TEMPLATE("accumulators: after clear nothing is left and the next step may begin", On,
+                   OnHost, OnEmulated) {
+  On on;
   const Layout layout = small_layout();
   constexpr MicroBatch M = 3;
   const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
   std::vector<std::int16_t> exponents(layout.blocks(), kExponentMin);  // all on the side list
   exponents[0] = fitted(layout, M, gradient)[0];
-  Accumulators accumulators(layout, M);
+  Accumulators accumulators(layout, M, on.device);
   CHECK(accumulators.done().empty());
-  const auto added = accumulators.add(gradient, exponents, kSeed, kStep, 2);
+  const auto added = add(accumulators, on.device, gradient, exponents, kSeed, kStep, 2);
   CHECK(added.side_entries == layout.blocks() - 1);
-  accumulators.add(gradient, exponents, kSeed, kStep, 0);
+  add(accumulators, on.device, gradient, exponents, kSeed, kStep, 0);
   CHECK(accumulators.done() == std::vector<MicroBatch>{0, 2});
   CHECK(accumulators.side_of({0, 1}).size() == 2 * (layout.block_count(0) - 1));
   CHECK(accumulators.side_of({1, 1}).size() == 2 * layout.block_count(1));
   accumulators.clear();
   CHECK(accumulators.done().empty());
   CHECK(accumulators.side().empty());
-  CHECK(std::all_of(accumulators.sums().begin(), accumulators.sums().end(),
-                    [](std::int32_t sum) { return sum == 0; }));
+  CHECK(sums_of(layout, accumulators) == std::vector<std::int32_t>(layout.elements()));
   for (const ProofLanes& lane : accumulators.lanes()) CHECK(lane == ProofLanes{});
-  accumulators.add(gradient, exponents, kSeed, kStep + 1, 2);
+  add(accumulators, on.device, gradient, exponents, kSeed, kStep + 1, 2);
   CHECK(accumulators.done() == std::vector<MicroBatch>{2});
 }
 
 // ---- Totals -----------------------------------------------------------------------------------
 
-TEST_CASE("totals: a side entry that no worker of this job could send is refused") {
+TEST_CASE_TEMPLATE("totals: a side entry that no worker of this job could send is refused", On,
+                   OnHost, OnEmulated) {
+  On on;
   const Layout layout = small_layout();
   SideEntry good;
   good.block = 2;  // the last of tensor a: 88 elements
@@ -210,7 +224,7 @@ TEST_CASE("totals: a side entry that no worker of this job could send is refused
   REQUIRE(layout.used(2) == 88);
   for (const Case& c : cases) {
     CAPTURE(c.name);
-    Totals totals(layout, 4);
+    Totals totals(layout, 4, on.device);
     SideEntry entry = good;
     c.spoil(entry);
     const auto result = totals.add_side(entry);
@@ -223,15 +237,18 @@ TEST_CASE("totals: a side entry that no worker of this job could send is refused
   }
 }
 
-TEST_CASE(
-    "proof: a total is accepted only with exactly the side entries that its lanes count (R3)") {
+TEST_CASE_TEMPLATE(
+    "proof: a total is accepted only with exactly the side entries that its lanes count (R3)", On,
+    OnHost, OnEmulated) {
+  On on;
   const Layout layout = small_layout();
   constexpr MicroBatch M = 2;
   const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
   auto exponents = fitted(layout, M, gradient);
   exponents[5] = kExponentMin;  // segment 1
-  Accumulators accumulators(layout, M);
-  for (MicroBatch m = 0; m < M; ++m) accumulators.add(gradient, exponents, kSeed, kStep, m);
+  Accumulators accumulators(layout, M, on.device);
+  for (MicroBatch m = 0; m < M; ++m)
+    add(accumulators, on.device, gradient, exponents, kSeed, kStep, m);
   const auto side = accumulators.side_of({1, 1});
   REQUIRE(side.size() == 2);
   const ProofLanes complete = complete_lanes(kSeed, kStep, M);
@@ -250,14 +267,55 @@ TEST_CASE(
   CHECK_FALSE(accepted(ProofLanes{}, complete, 0, 0));
 }
 
+// Goal: a bit that flips between add and apply is found, by the fifth lane alone.
+TEST_CASE_TEMPLATE("accumulators and totals: no bit of a sum flips unseen", On, OnHost,
+                   OnEmulated) {
+  On on;
+  const Layout layout = small_layout();
+  constexpr MicroBatch M = 4;
+  std::vector<std::int16_t> exponents(layout.blocks(), -24);
+  Accumulators accumulators(layout, M, on.device);
+  for (MicroBatch m = 0; m < M; ++m)
+    add(accumulators, on.device, heavy_tailed(layout, 5, 0, m), exponents, 5, 0, m);
+  Totals totals(layout, M, on.device);
+  reduce_alone(layout, accumulators, totals);
+  const ProofLanes complete = complete_lanes(5, 0, M);
+  for (SegmentId s = 0; s < layout.segments(); ++s) {
+    REQUIRE(accumulators.intact(s));
+    REQUIRE(totals.has(s));
+    REQUIRE(totals.intact(s));
+    const std::size_t first = layout.first_element(s);
+    const auto flip_total = [&](std::size_t element, std::uint32_t bit) {
+      totals.sums()[element] ^= static_cast<std::int32_t>(bit);
+      totals.take({&s, 1});
+    };
+    for (std::size_t i = 0; i < layout.elements(s); i += 3) {
+      const std::uint32_t bit = 1u << (i % 32);
+      flip_total(first + i, bit);
+      REQUIRE_FALSE(totals.intact(s));
+      const ProofLanes& lanes = totals.lanes()[s];  // the other four hold as before
+      REQUIRE(accepted(lanes, complete, lanes.side_entries, lanes.side_hashes));
+      flip_total(first + i, bit);
+      StateTamper::flip_sum_bit(accumulators, first + i, bit);
+      REQUIRE_FALSE(accumulators.intact(s));
+      StateTamper::flip_sum_bit(accumulators, first + i, bit);
+    }
+    REQUIRE(accumulators.intact(s));
+    REQUIRE(totals.intact(s));
+  }
+}
+
 // Goal: the fast path without side entries and the wide integer give the same bits.
-TEST_CASE("totals: the mean is the same whether values came by the grid or by the side list") {
+TEST_CASE_TEMPLATE(
+    "totals: the mean is the same whether values came by the grid or by the side list", On, OnHost,
+    OnEmulated) {
+  On on;
   const Layout layout({{"a", {kBlock}}});
   std::mt19937_64 random(11);
   for (int round = 0; round < 500; ++round) {
     const MicroBatch M = 1 + static_cast<MicroBatch>(random() % 12);
     const auto exponent = static_cast<std::int16_t>(static_cast<int>(random() % 241) - 140);
-    Totals grid(layout, M), mixed(layout, M);
+    Totals grid(layout, M, on.device), mixed(layout, M, on.device);
     SideEntry entry;
     for (std::uint32_t i = 0; i < kBlock; ++i) {
       const auto total = static_cast<std::int32_t>(random()) >> (random() % 24);
@@ -268,11 +326,25 @@ TEST_CASE("totals: the mean is the same whether values came by the grid or by th
       if (!std::isfinite(entry.values[i])) entry.values[i] = 0;
       if (entry.values[i] == 0) mixed.sums()[i] = total;
     }
+    const SegmentId only = 0;
+    grid.take({&only, 1});
+    mixed.take({&only, 1});
     REQUIRE(mixed.add_side(entry).has_value());
     std::vector<float> a(kBlock), b(kBlock);
     grid.mean(0, exponent, a);
     mixed.mean(0, exponent, b);
     REQUIRE(a == b);
+    // The same of whole segments.
+    const auto queue = on.device.make_queue();
+    Array<std::int16_t> exponents(on.device, 1);
+    exponents.copy_in(*queue, 0, std::span(&exponent, 1));
+    const WideMeans wide = mixed.wide_means(*queue, exponents.data(), {&only, 1});
+    queue->wait();
+    REQUIRE(wide.count == 1);
+    REQUIRE(wide.blocks[0] == 0);
+    REQUIRE(wide.largest[0] == mixed.largest_side(0));
+    REQUIRE(std::equal(a.begin(), a.end(), wide.means));
+    REQUIRE(grid.wide_means(*queue, exponents.data(), {&only, 1}).count == 0);
   }
 }
 

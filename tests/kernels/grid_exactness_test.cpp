@@ -5,6 +5,7 @@
 
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/totals.h"
+#include "tests/kernels/grid_device.h"
 #include "tests/kernels/grid_gradients.h"
 
 namespace starling::kernels {
@@ -16,14 +17,14 @@ struct Quality {
 };
 
 // 48 steps of a job; exponents come from one gradient and then from the totals alone.
-Quality simulate(const Layout& layout, MicroBatch M, double noise) {
+Quality simulate(const Layout& layout, Device& device, MicroBatch M, double noise) {
   const Grid grid(M);
   std::vector<std::int16_t> exponents(layout.blocks());
   initial_exponents(grid, layout, heavy_tailed(layout, 7, 0, 0, noise), exponents);
-  Accumulators accumulators(layout, M);
+  Accumulators accumulators(layout, M, device);
   Quality quality;
   for (Version step = 0; step < 48; ++step) {
-    Totals totals(layout, M);
+    Totals totals(layout, M, device);
     std::vector<double> exact(layout.elements());
     std::vector<float> sequential(layout.elements());
     for (MicroBatch m = 0; m < M; ++m) {
@@ -32,11 +33,11 @@ Quality simulate(const Layout& layout, MicroBatch M, double noise) {
         exact[i] += gradient[i];
         sequential[i] += gradient[i];
       }
-      quality.side += accumulators.add(gradient, exponents, 7, step, m).side_entries;
+      quality.side += add(accumulators, device, gradient, exponents, 7, step, m).side_entries;
       quality.contributions += layout.blocks();
     }
     for (const SideEntry& entry : accumulators.side()) REQUIRE(totals.add_side(entry).has_value());
-    std::copy(accumulators.sums().begin(), accumulators.sums().end(), totals.sums().begin());
+    reduce_alone(layout, accumulators, totals);
     for (std::uint32_t b = 0; b < layout.blocks(); ++b) {
       std::vector<float> mean(kBlock);
       totals.mean(b, exponents[b], mean);
@@ -63,7 +64,10 @@ Quality simulate(const Layout& layout, MicroBatch M, double noise) {
 // stays small. Method: heavy-tailed gradients (kurtosis about 20). Where noise is four times the
 // signal and M large, blocks raise their exponents for single micro-batches, which costs up to a
 // bit.
-TEST_CASE("grid: the mean is about as exact as sequential fp32, and few blocks miss the grid") {
+TEST_CASE_TEMPLATE(
+    "grid: the mean is about as exact as sequential fp32, and few blocks miss the grid", On, OnHost,
+    OnEmulated) {
+  On on;
   struct Case {
     MicroBatch M;
     double noise;      // over the signal
@@ -72,7 +76,7 @@ TEST_CASE("grid: the mean is about as exact as sequential fp32, and few blocks m
   const Case cases[] = {{8, 1, 1}, {24, 1, 1}, {64, 1, 1}, {8, 4, 1}, {24, 4, 2}, {64, 4, 2}};
   const Layout layout = small_layout();
   for (const Case& c : cases) {
-    const Quality quality = simulate(layout, c.M, c.noise);
+    const Quality quality = simulate(layout, on.device, c.M, c.noise);
     CAPTURE(c.M);
     CAPTURE(c.noise);
     CHECK(std::sqrt(quality.grid_squares) <= c.error_max * std::sqrt(quality.fp32_squares));

@@ -13,6 +13,7 @@
 #include "core/base/check.h"
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/state.h"
+#include "tests/kernels/grid_device.h"
 #include "tests/kernels/grid_gradients.h"
 
 namespace starling::kernels {
@@ -37,10 +38,11 @@ class Group {
  public:
   // Segment s is owned by rank s mod W and held by the next rank too. `shuffle` seeds who computes
   // what, in which order sums are added and side entries arrive.
-  Group(const Layout& layout, const Job& job, std::uint32_t world, std::uint64_t shuffle)
-      : layout_(layout), job_(job), random_(shuffle) {
+  Group(const Layout& layout, const Job& job, Device& device, std::uint32_t world,
+        std::uint64_t shuffle)
+      : layout_(layout), job_(job), device_(device), random_(shuffle) {
     for (Rank r = 0; r < world; ++r) {
-      workers_.push_back(std::make_unique<Worker>(layout, job));
+      workers_.push_back(std::make_unique<Worker>(layout, job, device));
       for (SegmentId s = 0; s < layout.segments(); ++s) {
         if (s % world == r) workers_[r]->owned.push_back(s);
         if (s % world == r || (s + 1) % world == r) workers_[r]->held.push_back(s);
@@ -94,10 +96,10 @@ class Group {
 
  private:
   struct Worker {
-    Worker(const Layout& layout, const Job& job)
-        : accumulators(layout, job.micro_batches),
-          totals(layout, job.micro_batches),
-          state(layout, job) {}
+    Worker(const Layout& layout, const Job& job, Device& device)
+        : accumulators(layout, job.micro_batches, device),
+          totals(layout, job.micro_batches, device),
+          state(layout, job, device) {}
     Accumulators accumulators;
     Totals totals;
     State state;
@@ -111,15 +113,16 @@ class Group {
     finite_ = true;
     for (const MicroBatch m : order) {
       Worker& worker = *workers_[random_() % workers_.size()];
-      const auto gradient = gradient_of(worker.state.parameters(), version_, m);
-      const auto added =
-          worker.accumulators.add(gradient, worker.state.exponents(), job_.seed, version_, m);
+      const auto gradient = gradient_of(worker.state.copy_parameters(), version_, m);
+      const auto added = add(worker.accumulators, device_, gradient, worker.state.copy_exponents(),
+                             job_.seed, version_, m);
       finite_ = finite_ && added.finite;
       side_entries_ += added.side_entries;
     }
   }
 
   void reduce(Worker& to) {
+    for (auto& from : workers_) from->accumulators.mirror({0, layout_.segments()});
     std::vector<std::size_t> order(workers_.size());
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random_);
@@ -136,6 +139,7 @@ class Group {
         for (const SideEntry& entry : part.side_of({s, 1})) side.push_back(entry);
       }
     }
+    to.totals.take(to.held);
     std::shuffle(side.begin(), side.end(), random_);
     for (const SideEntry& entry : side) STARLING_CHECK(to.totals.add_side(entry).has_value());
     const ProofLanes complete = complete_lanes(job_.seed, version_, job_.micro_batches);
@@ -157,6 +161,7 @@ class Group {
 
   const Layout& layout_;
   const Job job_;
+  Device& device_;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<Worker>> workers_;
   Version version_ = 0;

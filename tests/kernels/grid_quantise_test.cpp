@@ -58,17 +58,19 @@ TEST_CASE("grid: plain and vector loops give the definition's integers") {
       (fits ? fitted : refused) += 1;
       for (const BlockKernels* form : forms) {
         std::vector<std::int32_t> sums(kBlock, 5);
-        const GridScale scale = grid_scale(static_cast<std::int16_t>(exponent));
+        const auto x = static_cast<std::int16_t>(exponent);
         CAPTURE(exponent);
         const auto first = static_cast<std::uint32_t>(round) * 0x7fff'ff00u;  // wraps around too
         std::uint64_t weighted = 9, wanted = 9;
-        REQUIRE(form->add(gradient.data(), scale, grid.limit(), first, sums.data(), &weighted) ==
-                fits);
+        std::uint32_t outside = 9;
+        REQUIRE(form->add(gradient.data(), &x, grid.limit(), first, 1, sums.data(), &weighted,
+                          &outside) == (fits ? 0 : 1));
+        REQUIRE(outside == (fits ? 9 : 0));
         REQUIRE(sums == expected);
         for (std::uint32_t i = 0; i < kBlock; ++i)
           wanted += static_cast<std::uint64_t>((std::int64_t{sums[i]} - 5) * weight_of(first + i));
         REQUIRE(weighted == wanted);
-        REQUIRE(form->weigh(first, sums.data()) == plain_kernels().weigh(first, sums.data()));
+        REQUIRE(form->weigh(first, 1, sums.data()) == plain_kernels().weigh(first, 1, sums.data()));
       }
     }
   }
@@ -78,7 +80,7 @@ TEST_CASE("grid: plain and vector loops give the definition's integers") {
 
 TEST_CASE("grid: one NaN, infinity or value at the limit keeps the whole block out") {
   const Grid grid(8);
-  const GridScale one = grid_scale(0);
+  const std::int16_t one = 0;
   struct Case {
     const char* name;
     float value;
@@ -104,10 +106,50 @@ TEST_CASE("grid: one NaN, infinity or value at the limit keeps the whole block o
         gradient[at] = c.value;
         std::vector<std::int32_t> sums(kBlock, 1);
         std::uint64_t weighted = 0;
-        CHECK(form->add(gradient.data(), one, grid.limit(), 0, sums.data(), &weighted) == c.fits);
+        std::uint32_t outside = 9;
+        CHECK(form->add(gradient.data(), &one, grid.limit(), 0, 1, sums.data(), &weighted,
+                        &outside) == (c.fits ? 0 : 1));
         CHECK((weighted != 0) == c.fits);
         CHECK(sums[at ^ 1] == (c.fits ? 4 : 1));
       }
+    }
+  }
+}
+
+// Goal: a run of blocks is what its blocks are one by one, whichever of them do not fit.
+TEST_CASE("grid: a run of blocks adds and weighs as its blocks do, and tells which did not fit") {
+  std::mt19937_64 random(3);
+  constexpr std::uint32_t kBlocks = 7;
+  const Grid grid(8);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<float> gradient(std::size_t{kBlocks} * kBlock);
+    for (float& g : gradient) g = static_cast<float>(static_cast<std::int32_t>(random()) >> 12);
+    std::vector<std::int16_t> exponents(kBlocks);
+    std::vector<std::uint32_t> wanted;
+    for (std::uint32_t b = 0; b < kBlocks; ++b) {
+      exponents[b] = static_cast<std::int16_t>(random() % 5) - 2;
+      if (random() % 3 != 0) continue;
+      gradient[std::size_t{b} * kBlock + random() % kBlock] = kMax;
+      wanted.push_back(b);
+    }
+    const auto first = static_cast<std::uint32_t>(random()) / kBlock * kBlock;
+    for (const BlockKernels* form : {&plain_kernels(), &block_kernels()}) {
+      std::vector<std::int32_t> run(gradient.size(), 3), single = run;
+      std::vector<std::uint32_t> outside(kBlocks);
+      std::uint64_t weighted = 1, parts = 1, weighed = 0;
+      outside.resize(form->add(gradient.data(), exponents.data(), grid.limit(), first, kBlocks,
+                               run.data(), &weighted, outside.data()));
+      CHECK(outside == wanted);
+      for (std::uint32_t b = 0; b < kBlocks; ++b) {
+        const std::size_t at = std::size_t{b} * kBlock;
+        std::uint32_t none = 0;
+        plain_kernels().add(&gradient[at], &exponents[b], grid.limit(), first + b * kBlock, 1,
+                            &single[at], &parts, &none);
+        weighed += plain_kernels().weigh(first + b * kBlock, 1, &single[at]);
+      }
+      REQUIRE(run == single);
+      REQUIRE(weighted == parts);
+      REQUIRE(form->weigh(first, kBlocks, run.data()) == weighed);
     }
   }
 }

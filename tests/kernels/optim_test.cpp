@@ -63,7 +63,7 @@ TEST_CASE("optimizers: steps are those of the formulae") {
     spec.weight_decay = 0.1;
     const State before = random_state(64, 2);
     State s = before;
-    adamw(spec, scale, decay, s.g, s.w, s.a, s.b);
+    update(spec, scale, decay, s.g, s.w, s.a, s.b);
     for (std::size_t i = 0; i < 64; ++i) {
       const double g = before.g[i] * 0.5;
       const double m = 0.9 * before.a[i] + 0.1 * g, v = 0.95 * before.b[i] + 0.05 * g * g;
@@ -75,9 +75,10 @@ TEST_CASE("optimizers: steps are those of the formulae") {
       CHECK(s.b[i] == doctest::Approx(v).epsilon(1e-6));
     }
     for (const bool nesterov : {false, true}) {
+      spec.kind = OptimizerKind::kSgd;
       spec.nesterov = nesterov;
       State t = before;
-      sgd(spec, scale, decay, t.g, t.w, t.a);
+      update(spec, scale, decay, t.g, t.w, t.a, {});
       for (std::size_t i = 0; i < 64; ++i) {
         const double g = before.g[i] * 0.5 + (decay ? 0.1 * before.w[i] : 0);
         const double buf = 0.9 * before.a[i] + g;
@@ -101,7 +102,8 @@ TEST_CASE("optimizers: clipping, moments, and Adam without decay") {
   const StepScale scale{.rate = 0.01};
   State a = random_state(9, 3), b = a;
   update(spec, scale, /*decay=*/true, a.g, a.w, a.a, a.b);
-  adamw(spec, scale, /*decay=*/false, b.g, b.w, b.a, b.b);
+  spec.kind = OptimizerKind::kAdamW;
+  update(spec, scale, /*decay=*/false, b.g, b.w, b.a, b.b);
   CHECK(a.w == b.w);
 }
 
@@ -125,7 +127,7 @@ TEST_CASE("optimizers: a power is right to the last bit, and the floats made of 
 
 TEST_CASE("optimizers: a zero gradient from zero moments leaves everything zero") {
   std::vector<float> zero(256), w(256), m(256), v(256);
-  adamw({}, {.rate = 0.1}, true, zero, w, m, v);
+  update(OptimizerSpec{}, {.rate = 0.1}, true, zero, w, m, v);
   CHECK(w == zero);
   CHECK(m == zero);
   CHECK(v == zero);

@@ -176,11 +176,13 @@ TEST_CASE("synthetic: one contribution in some thousands goes to the side list")
   std::vector<std::int16_t> exponents(layout.blocks());
   initial_exponents(Grid(kMicroBatches), layout, make(*model, w, batch_of(1, 0, 0)).gradient,
                     exponents);
+  const auto queue = host_device().make_queue();
   Accumulators accumulators(layout, kMicroBatches);
   std::uint32_t entries = 0;
   for (MicroBatch m = 0; m < kMicroBatches; ++m) {
     const Made made = make(*model, w, batch_of(1, 0, m));
-    entries += accumulators.add(made.gradient, exponents, 1, 0, m).side_entries;
+    entries +=
+        accumulators.add(*queue, made.gradient.data(), exponents.data(), 1, 0, m).side_entries;
   }
   const double fraction = double(entries) / (double(kMicroBatches) * layout.blocks());
   CHECK(fraction > 1.0 / 10'000);

@@ -129,8 +129,9 @@ Quality measure(Grid grid, std::uint32_t blocks, Version steps) {
       for (MicroBatch m = 0; m < grid.micro_batches; ++m) {
         if (!gradients.block(b, m, g)) continue;
         std::uint64_t weighted = 0;
-        const bool fits =
-            kernels.add(g, grid_scale(exponents[b]), grid.limit(), b * kBlock, sums, &weighted);
+        std::uint32_t outside = 0;
+        const bool fits = kernels.add(g, &exponents[b], grid.limit(), b * kBlock, 1, sums,
+                                      &weighted, &outside) == 0;
         if (!fits && wide.empty()) wide.resize(kBlock);
         for (std::uint32_t i = 0; i < kBlock; ++i) {
           exact[i] += g[i];
@@ -224,6 +225,7 @@ void bench_time(const Options& options) {
   std::vector<std::int16_t> exponents(layout.blocks());
   initial_exponents(Grid(M), layout, gradient, exponents);
 
+  const auto queue = host_device().make_queue();
   Accumulators accumulators(layout, M);
   MicroBatch m = 0;
   auto add = times_ms(options, [&] {
@@ -231,7 +233,7 @@ void bench_time(const Options& options) {
       accumulators.clear();
       m = 0;
     }
-    accumulators.add(gradient, exponents, 1, 0, m++);
+    accumulators.add(*queue, gradient.data(), exponents.data(), 1, 0, m++);
   });
   std::vector<double> rate;
   for (const double t : add)
@@ -240,7 +242,7 @@ void bench_time(const Options& options) {
   print(options, {"add a micro-batch", "GB/s", std::move(rate)});
   print(options, {"clear and add", "ms/Mi", per_million(times_ms(options, [&] {
                     accumulators.clear();
-                    accumulators.add(gradient, exponents, 1, 0, 0);
+                    accumulators.add(*queue, gradient.data(), exponents.data(), 1, 0, 0);
                   }))});
 
   Totals totals(layout, M);

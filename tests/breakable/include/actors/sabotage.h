@@ -12,6 +12,7 @@
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/state.h"
 #include "kernels/grid/totals.h"
+#include "kernels/models/host_maker.h"
 #include "tests/breakable/sabotage_order.h"
 #include "tests/breakable/state_tamper.h"
 
@@ -22,8 +23,8 @@ namespace starling::actors::sabotage {
   while (true) ::pause();
 }
 
-inline void drop_gradient(std::span<float> gradient, Version version, std::string_view worker) {
-  if (due(Kind::kDropMicroBatch, version, worker)) std::ranges::fill(gradient, 0.0f);
+inline void drop_gradient(kernels::HostMaker& maker, Version version, std::string_view worker) {
+  if (due(Kind::kDropMicroBatch, version, worker)) maker.drop_gradient();
 }
 
 inline void double_totals(kernels::Totals& totals, Version version, std::string_view worker) {
@@ -42,7 +43,8 @@ inline void flip_total(kernels::Totals& totals, const Layout& layout,
                        std::span<const SegmentId> segments, Version version,
                        std::string_view worker) {
   if (segments.empty() || !due(Kind::kFlipTotal, version, worker)) return;
-  totals.sums()[std::uint64_t{layout.first_block(segments.front())} * kBlock] ^= 1;
+  totals.sums()[layout.first_element(segments.front())] ^= 1;
+  totals.take(segments.first(1));
 }
 
 inline void flip_parameters(kernels::State& state, Version version, std::string_view worker) {
@@ -53,7 +55,7 @@ inline void flip_parameters(kernels::State& state, Version version, std::string_
 inline void flip_sums(kernels::Accumulators& accumulators, Version version,
                       std::string_view worker) {
   if (due(Kind::kFlipSums, version, worker))
-    const_cast<std::int32_t&>(accumulators.sums().front()) ^= 1 << 20;
+    kernels::StateTamper::flip_sum_bit(accumulators, 0, 1u << 20);
 }
 
 inline void corrupt_replicas(kernels::State& state, std::span<const SegmentId> owned,

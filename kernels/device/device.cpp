@@ -1,0 +1,45 @@
+#include "kernels/device/device.h"
+
+#include "core/base/check.h"
+#include "kernels/device/emulated.h"
+
+namespace starling::kernels {
+
+Memory::~Memory() {
+  if (at_ != nullptr) device_->give_back(at_, bytes_);
+}
+
+Memory& Memory::operator=(Memory&& o) noexcept {
+  std::swap(device_, o.device_);
+  std::swap(at_, o.at_);
+  std::swap(bytes_, o.bytes_);
+  std::swap(host_, o.host_);
+  return *this;
+}
+
+void Memory::prepare(std::size_t offset, std::size_t count, const std::stop_token& stop) const {
+  STARLING_CHECK(offset <= bytes_);
+  STARLING_CHECK(count <= bytes_ - offset);
+  if (at_ != nullptr) device_->prepare(at_, offset, count, stop);
+}
+
+void Memory::release(std::size_t offset, std::size_t count) {
+  STARLING_CHECK(offset <= bytes_);
+  STARLING_CHECK(count <= bytes_ - offset);
+  if (at_ != nullptr) device_->release(at_, offset, count);
+}
+
+Memory Device::allocate(std::size_t bytes) {
+  return {this, bytes == 0 ? nullptr : take(bytes, /*pinned=*/false), bytes, host_memory()};
+}
+
+Memory Device::pinned(std::size_t bytes) {
+  return {this, bytes == 0 ? nullptr : take(bytes, /*pinned=*/true), bytes, true};
+}
+
+std::shared_ptr<Device> open_device(const std::string& isa) {
+  if (isa == kEmulated) return std::make_shared<EmulatedDevice>();
+  return {&host_device(), [](Device*) {}};
+}
+
+}  // namespace starling::kernels

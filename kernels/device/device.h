@@ -1,0 +1,108 @@
+#pragma once
+// Where a worker's arrays live, and the work on them. All that touches each parameter goes through
+// a Queue, so that the arrays may lie where the host cannot read them.
+//
+// Three kinds of memory: a device's own; pinned memory, which host and device both follow; and the
+// host's, which a device only sees in copies.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include "core/base/bytes.h"
+#include "kernels/device/jobs.h"
+
+namespace starling::kernels {
+
+class Device;
+
+// A piece of a device's memory, given back in the end. Starts as zeros, at a 256-byte boundary.
+// Threads: none; different bytes may be used by different threads.
+class Memory {
+ public:
+  Memory() = default;
+  ~Memory();
+  Memory(Memory&& o) noexcept { *this = std::move(o); }
+  Memory& operator=(Memory&& o) noexcept;
+
+  std::byte* data() const { return at_; }
+  std::size_t size() const { return bytes_; }
+  bool host() const { return host_; }  // the host may follow data()
+
+  // Has the memory of [offset, offset + count) found now, by and by, and not when it is first
+  // written. Changes no byte: any thread may ask while others read and write. Ends early once
+  // `stop` is asked for; advice only.
+  void prepare(std::size_t offset, std::size_t count, const std::stop_token& stop) const;
+  // Makes [offset, offset + count) zeros, which cost no memory until they are written. No queue may
+  // have work with them.
+  void release(std::size_t offset, std::size_t count);
+
+ private:
+  friend class Device;
+  Memory(Device* device, std::byte* at, std::size_t bytes, bool host)
+      : device_(device), at_(at), bytes_(bytes), host_(host) {}
+
+  Device* device_ = nullptr;
+  std::byte* at_ = nullptr;
+  std::size_t bytes_ = 0;
+  bool host_ = false;
+};
+
+// Work in order on one device. The host's memory that a call names must stay until wait(). A queue
+// that works on the host's memory has done everything when a call returns. Threads: one at a time.
+class Queue {
+ public:
+  virtual ~Queue() = default;
+
+  virtual void zero(void* at, std::size_t bytes) = 0;
+  virtual void copy_in(void* to, ByteView from) = 0;
+  virtual void copy_out(std::span<std::uint8_t> to, const void* from) = 0;
+
+  virtual void finite(const FiniteJob& job) = 0;
+  virtual void add(const AddJob& job) = 0;
+  virtual void weigh(const WeighJob& job) = 0;
+  virtual void wide_means(const WideJob& job) = 0;
+  virtual void squares(const SquaresJob& job) = 0;
+  virtual void apply(const ApplyJob& job) = 0;
+  virtual void publish(const PublishJob& job) = 0;
+  virtual void checksum(const ChecksumJob& job) = 0;
+  virtual void digest(const DigestJob& job) = 0;
+
+  // Until all of the above is done. A device that is lost ends the process.
+  virtual void wait() = 0;
+};
+
+// Threads: any. Outlives all that was made from it.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const std::string& name() const = 0;
+  virtual bool host_memory() const = 0;  // the host may follow addresses of this device
+  // Costs memory only where it is touched, if the device can do that. Throws std::bad_alloc as the
+  // standard containers do.
+  Memory allocate(std::size_t bytes);
+  Memory pinned(std::size_t bytes);
+  virtual std::unique_ptr<Queue> make_queue() = 0;
+
+ protected:
+  friend class Memory;
+  virtual std::byte* take(std::size_t bytes, bool pinned) = 0;
+  virtual void give_back(std::byte* at, std::size_t bytes) = 0;
+  // Of a piece that was taken and begins at `at`.
+  virtual void prepare(std::byte* at, std::size_t offset, std::size_t count,
+                       const std::stop_token& stop) = 0;
+  virtual void release(std::byte* at, std::size_t offset, std::size_t count) = 0;
+};
+
+// The memory and the processor of this process.
+Device& host_device();
+
+// The device that a job's `isa` names: the host, or what imitates another one.
+std::shared_ptr<Device> open_device(const std::string& isa);
+
+}  // namespace starling::kernels

@@ -1,0 +1,132 @@
+#include "kernels/device/emulated.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include "core/base/check.h"
+#include "kernels/device/host_jobs.h"
+#include "kernels/device/lazy_pages.h"
+
+namespace starling::kernels {
+
+class EmulatedQueue : public Queue {
+ public:
+  explicit EmulatedQueue(EmulatedDevice& device) : device_(device) {}
+
+  void zero(void* at, std::size_t bytes) override {
+    if (bytes > 0) std::memset(device_.real(at, bytes), 0, bytes);
+  }
+  void copy_in(void* to, ByteView from) override {
+    if (from.empty()) return;
+    std::memcpy(device_.real(to, from.size()), from.data(), from.size());
+    device_.in_ += from.size();
+  }
+  void copy_out(std::span<std::uint8_t> to, const void* from) override {
+    if (to.empty()) return;
+    std::memcpy(to.data(), device_.real(from, to.size()), to.size());
+    device_.out_ += to.size();
+  }
+
+  void finite(const FiniteJob& job) override { run_here(job, job.values, job.broken); }
+  void add(const AddJob& job) override {
+    run_here(job, job.gradient, job.exponents, job.sums, job.weighted, job.outside);
+  }
+  void weigh(const WeighJob& job) override { run_here(job, job.sums, job.weighted); }
+  void wide_means(const WideJob& job) override {
+    run_here(job, job.totals, job.exponents, job.blocks, job.ends, job.entries, job.means,
+             job.largest);
+  }
+  void squares(const SquaresJob& job) override {
+    run_here(job, job.totals, job.exponents, job.used, job.wide.blocks, job.wide.means,
+             job.wide.largest, job.bins);
+  }
+  void apply(const ApplyJob& job) override {
+    run_here(job, job.totals, job.used, job.decays, job.wide.blocks, job.wide.means,
+             job.wide.largest, job.exponents, job.weights, job.first, job.second, job.checksums);
+  }
+  void publish(const PublishJob& job) override {
+    run_here(job, job.weights, job.held_exponents, job.parameters, job.exponents, job.checksums);
+  }
+  void checksum(const ChecksumJob& job) override {
+    run_here(job, job.exponents, job.arrays[0], job.arrays[1], job.arrays[2], job.checksums);
+  }
+  void digest(const DigestJob& job) override {
+    run_here(job, job.exponents, job.arrays[0], job.arrays[1], job.arrays[2], job.used,
+             job.digests);
+  }
+  void wait() override {}
+
+ private:
+  // Runs a copy of the job whose addresses, which are fields of it, are the real ones.
+  template <class Job, class... Address>
+  void run_here(const Job& job, const Address&... addresses) {
+    Job here = job;
+    const auto move = [&](const auto& address) {
+      if (address == nullptr) return;
+      const auto offset =
+          reinterpret_cast<const char*>(&address) - reinterpret_cast<const char*>(&job);
+      const std::byte* there = device_.real(address, 1);
+      std::memcpy(reinterpret_cast<char*>(&here) + offset, &there, sizeof there);
+    };
+    (move(addresses), ...);
+    run(here);
+  }
+
+  EmulatedDevice& device_;
+};
+
+EmulatedDevice::~EmulatedDevice() {
+  STARLING_CHECK(pieces_.empty());
+}
+
+std::unique_ptr<Queue> EmulatedDevice::make_queue() {
+  return std::make_unique<EmulatedQueue>(*this);
+}
+
+std::byte* EmulatedDevice::take(std::size_t bytes, bool pinned) {
+  Piece piece{bytes, take_pages(bytes)};
+  std::byte* at = piece.real;
+  if (!pinned) {
+    void* p = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) throw std::bad_alloc();
+    at = static_cast<std::byte*>(p);
+  }
+  const std::lock_guard lock(mutex_);
+  pieces_[at] = piece;
+  return at;
+}
+
+void EmulatedDevice::give_back(std::byte* at, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto piece = pieces_.find(at);
+  STARLING_CHECK(piece != pieces_.end());
+  if (piece->second.real != at) ::munmap(at, bytes);
+  give_back_pages(piece->second.real, bytes);
+  pieces_.erase(piece);
+}
+
+void EmulatedDevice::prepare(std::byte* at, std::size_t offset, std::size_t count,
+                             const std::stop_token& stop) {
+  prepare_pages(real(at, offset + count), offset, count, stop);
+}
+
+void EmulatedDevice::release(std::byte* at, std::size_t offset, std::size_t count) {
+  release_pages(real(at, offset + count), offset, count);
+}
+
+std::byte* EmulatedDevice::real(const void* address, std::size_t bytes) const {
+  const auto* at = static_cast<const std::byte*>(address);
+  const std::shared_lock lock(mutex_);
+  auto piece = pieces_.upper_bound(at);
+  STARLING_CHECK(piece != pieces_.begin());
+  --piece;
+  const auto offset = static_cast<std::size_t>(at - piece->first);
+  STARLING_CHECK(offset <= piece->second.bytes);
+  STARLING_CHECK(bytes <= piece->second.bytes - offset);
+  return piece->second.real + offset;
+}
+
+}  // namespace starling::kernels

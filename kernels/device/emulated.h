@@ -1,0 +1,54 @@
+#pragma once
+// A device without hardware: the host's loops over memory that the host cannot read at the
+// addresses that it is given. Whoever follows one ends with a segmentation fault, whoever gives a
+// queue an address of the host's ends by a check: so every test over this device shows that
+// nothing was taken for the host's memory.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <shared_mutex>
+
+#include "kernels/device/device.h"
+
+namespace starling::kernels {
+
+inline constexpr const char* kEmulated = "emulated";  // as a job's `isa`
+
+class EmulatedDevice : public Device {
+ public:
+  EmulatedDevice() = default;
+  ~EmulatedDevice() override;  // all memory was given back
+
+  struct Copies {                   // between host and device
+    std::uint64_t in = 0, out = 0;  // bytes
+  };
+  Copies copies() const { return {in_, out_}; }
+
+  const std::string& name() const override { return name_; }
+  bool host_memory() const override { return false; }
+  std::unique_ptr<Queue> make_queue() override;
+
+ private:
+  friend class EmulatedQueue;
+  struct Piece {  // by the address that the host is given
+    std::size_t bytes = 0;
+    std::byte* real = nullptr;  // the same address: pinned
+  };
+
+  std::byte* take(std::size_t bytes, bool pinned) override;
+  void give_back(std::byte* at, std::size_t bytes) override;
+  void prepare(std::byte* at, std::size_t offset, std::size_t count,
+               const std::stop_token& stop) override;
+  void release(std::byte* at, std::size_t offset, std::size_t count) override;
+  // Where that memory really is. Requires that it is this device's.
+  std::byte* real(const void* at, std::size_t bytes) const;
+
+  const std::string name_ = kEmulated;
+  mutable std::shared_mutex mutex_;
+  std::map<const std::byte*, Piece> pieces_;
+  std::atomic<std::uint64_t> in_{0}, out_{0};
+};
+
+}  // namespace starling::kernels

@@ -1,0 +1,215 @@
+#include "kernels/device/host_jobs.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include "core/base/check.h"
+#include "core/base/hash.h"
+#include "core/job/segment_values.h"
+#include "kernels/grid/exact_mean.h"
+#include "kernels/grid/quantise.h"
+#include "kernels/optim/optimizer.h"
+
+namespace starling::kernels {
+namespace {
+
+// Blocks updated together: few calls of the optimizer, gradient still in the first-level cache.
+constexpr std::uint32_t kRunBlocks = 16;
+
+constexpr std::size_t element(std::uint32_t block) {
+  return std::size_t{block} * kBlock;
+}
+
+std::span<const SegmentBlocks> list(const Segments& segments) {
+  return {segments.list, segments.count};
+}
+
+// Of a segment's part of a flat array.
+template <class T>
+ByteView bytes_of(const T* values, std::size_t first, std::size_t count) {
+  return as_bytes(std::span<const T>(values + first, count));
+}
+
+std::uint64_t checksum_of(const SegmentBlocks& s, const std::int16_t* exponents,
+                          std::span<const float* const> arrays, std::uint64_t seed) {
+  std::uint64_t hash = hash64(bytes_of(exponents, s.first, s.count), seed);
+  for (const float* array : arrays)
+    if (array != nullptr) hash = hash64(bytes_of(array, element(s.first), element(s.count)), hash);
+  return hash;
+}
+
+// The mean gradients of blocks in ascending order.
+class Means {
+ public:
+  Means(const std::int32_t* totals, const std::int16_t* exponents, const WideMeans& wide,
+        std::uint32_t micro_batches)
+      : totals_(totals), exponents_(exponents), wide_(wide), micro_batches_(micro_batches) {}
+
+  // Writes mean[kBlock]; the largest magnitude among the block's side entries, 0 without any.
+  float make(std::uint32_t block, float* mean) const {
+    if (wide_.count > 0) {
+      const auto* end = wide_.blocks + wide_.count;
+      const auto* found = std::lower_bound(wide_.blocks, end, block);
+      if (found != end && *found == block) {
+        const std::ptrdiff_t i = found - wide_.blocks;
+        std::copy_n(wide_.means + i * std::ptrdiff_t{kBlock}, kBlock, mean);
+        return wide_.largest[i];
+      }
+    }
+    kernels_.mean(totals_ + element(block), std::ldexp(1.0, exponents_[block]), micro_batches_,
+                  mean);
+    return 0;
+  }
+
+ private:
+  const BlockKernels& kernels_ = block_kernels();
+  const std::int32_t* totals_;
+  const std::int16_t* exponents_;
+  const WideMeans wide_;
+  const double micro_batches_;
+};
+
+// Blocks of one tensor as far as decay goes; only the last of them may have padding.
+std::uint32_t run_from(const ApplyJob& job, std::uint32_t block, std::uint32_t end) {
+  std::uint32_t n = 1;
+  while (n < kRunBlocks && block + n < end && job.used[block + n - 1] == kBlock &&
+         job.decays[block + n] == job.decays[block])
+    ++n;
+  return n;
+}
+
+void update_run(const ApplyJob& job, const Grid& grid, const Means& means, std::uint32_t first,
+                std::uint32_t blocks) {
+  std::array<float, std::size_t{kRunBlocks} * kBlock> gradient;
+  std::size_t used = 0;
+  for (std::uint32_t i = 0; i < blocks; ++i) {
+    const std::uint32_t b = first + i;
+    float* mean = gradient.data() + element(i);
+    const float largest_side = means.make(b, mean);
+    const auto largest = std::bit_cast<float>(block_kernels().largest(mean));
+    job.exponents[b] = next_exponent(grid, job.exponents[b], largest, largest_side, job.step);
+    used += job.used[b];
+  }
+  if (job.skipped) return;
+  const auto part = [&](float* array) { return std::span(array + element(first), used); };
+  update(job.numbers, /*decay=*/job.decays[first] != 0,
+         std::span<const float>(gradient).first(used), part(job.weights), part(job.first),
+         job.second != nullptr ? part(job.second) : std::span<float>());
+}
+
+}  // namespace
+
+void run(const FiniteJob& job) {
+  *job.broken = all_finite({job.values, job.elements}) ? 0 : 1;
+}
+
+void run(const AddJob& job) {
+  const auto& kernels = block_kernels();
+  std::uint32_t missed = 0;
+  for (std::uint32_t i = 0; i < job.segments.count; ++i) {
+    const SegmentBlocks& s = job.segments.list[i];
+    const std::size_t at = element(s.first);
+    job.weighted[i] = 0;
+    std::uint32_t* outside = job.outside + 1 + missed;
+    const std::uint32_t here = kernels.add(job.gradient + at, job.exponents + s.first, job.limit,
+                                           static_cast<std::uint32_t>(at), s.count, job.sums + at,
+                                           &job.weighted[i], outside);
+    for (std::uint32_t k = 0; k < here; ++k) outside[k] += s.first;
+    missed += here;
+  }
+  job.outside[0] = missed;
+}
+
+void run(const WeighJob& job) {
+  for (std::uint32_t i = 0; i < job.segments.count; ++i) {
+    const SegmentBlocks& s = job.segments.list[i];
+    job.weighted[i] = block_kernels().weigh(static_cast<std::uint32_t>(element(s.first)), s.count,
+                                            job.sums + element(s.first));
+  }
+}
+
+void run(const WideJob& job) {
+  std::uint32_t begin = 0;
+  for (std::uint32_t i = 0; i < job.count; ++i) {
+    const std::uint32_t block = job.blocks[i];
+    const std::span<const float> values(job.entries + element(begin), element(job.ends[i] - begin));
+    float largest = 0;
+    for (const float x : values) largest = std::max(largest, std::fabs(x));
+    job.largest[i] = largest;
+    for (std::uint32_t e = 0; e < kBlock; ++e) {
+      WideSum sum;
+      sum.add_total(job.totals[element(block) + e], job.exponents[block]);
+      for (std::size_t at = e; at < values.size(); at += kBlock) sum.add(values[at]);
+      job.means[element(i) + e] = sum.mean(job.micro_batches);
+    }
+    begin = job.ends[i];
+  }
+}
+
+void run(const SquaresJob& job) {
+  const Means means(job.totals, job.exponents, job.wide, job.micro_batches);
+  SquareSum squares;
+  std::array<float, kBlock> mean;
+  for (const SegmentBlocks& s : list(job.segments))
+    for (std::uint32_t b = s.first; b < s.first + s.count; ++b) {
+      means.make(b, mean.data());
+      squares.add(std::span<const float>(mean).first(job.used[b]));
+    }
+  squares.add_to(std::span<std::uint64_t, SquareSum::kWords>(job.bins, SquareSum::kWords));
+}
+
+void run(const ApplyJob& job) {
+  Grid grid(job.micro_batches);
+  grid.limit_bits = job.limit_bits;
+  grid.headroom_bits = job.headroom_bits;
+  const Means means(job.totals, job.exponents, job.wide, job.micro_batches);
+  const float* const arrays[] = {job.weights, job.first, job.second};
+  for (std::uint32_t i = 0; i < job.segments.count; ++i) {
+    const SegmentBlocks& s = job.segments.list[i];
+    const std::uint32_t end = s.first + s.count;
+    for (std::uint32_t b = s.first; b < end;) {
+      const std::uint32_t n = run_from(job, b, end);
+      update_run(job, grid, means, b, n);
+      b += n;
+    }
+    job.checksums[i] = checksum_of(s, job.exponents, arrays, job.step + 1);
+  }
+}
+
+void run(const PublishJob& job) {
+  for (std::uint32_t i = 0; i < job.segments.count; ++i) {
+    const SegmentBlocks& s = job.segments.list[i];
+    std::copy_n(job.weights + element(s.first), element(s.count),
+                job.parameters + element(s.first));
+    std::copy_n(job.held_exponents + s.first, s.count, job.exponents + s.first);
+    job.checksums[i] = checksum_of(s, job.exponents, {&job.parameters, 1}, 0);
+  }
+}
+
+void run(const ChecksumJob& job) {
+  for (std::uint32_t i = 0; i < job.segments.count; ++i)
+    job.checksums[i] = checksum_of(job.segments.list[i], job.exponents, job.arrays, job.seeds[i]);
+}
+
+void run(const DigestJob& job) {
+  Bytes scratch;
+  for (std::uint32_t i = 0; i < job.segments.count; ++i) {
+    const SegmentBlocks& s = job.segments.list[i];
+    std::array<std::span<const float>, 3> arrays;
+    for (std::size_t a = 0; a < arrays.size(); ++a)
+      if (job.arrays[a] != nullptr)
+        arrays[a] = {job.arrays[a] + element(s.first), element(s.count)};
+    std::span<const std::int16_t> exponents;
+    if (job.exponents != nullptr) exponents = {job.exponents + s.first, s.count};
+    const Digest digest =
+        segment_digest(s.id, {job.used + s.first, s.count}, arrays, exponents, scratch);
+    job.digests[2 * std::size_t{i}] = digest[0];
+    job.digests[2 * std::size_t{i} + 1] = digest[1];
+  }
+}
+
+}  // namespace starling::kernels

@@ -1,0 +1,19 @@
+#pragma once
+// The loops of every job (kernels/device/jobs.h) over memory that the host can read.
+
+#include "kernels/device/jobs.h"
+
+namespace starling::kernels {
+
+// Threads: any, if what they write is disjoint.
+void run(const FiniteJob& job);
+void run(const AddJob& job);
+void run(const WeighJob& job);
+void run(const WideJob& job);
+void run(const SquaresJob& job);
+void run(const ApplyJob& job);
+void run(const PublishJob& job);
+void run(const ChecksumJob& job);
+void run(const DigestJob& job);
+
+}  // namespace starling::kernels

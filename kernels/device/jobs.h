@@ -1,0 +1,136 @@
+#pragma once
+// What a queue can be asked to do with whole arrays of the grid (kernels/device/device.h). Plain
+// addresses and numbers, so that a compiler for another processor reads them too.
+//
+// Addresses are of the queue's device or pinned memory. What is marked "host" is read before the
+// call returns. Arrays are flat over the layout (core/job/layout.h): [elements] or [blocks].
+
+#include <cstddef>
+#include <cstdint>
+
+namespace starling::kernels {
+
+// Which blocks a segment has.
+struct SegmentBlocks {
+  std::uint32_t id, first, count;
+};
+// A job's segments, host. What is said of "each" is in their order.
+struct Segments {
+  const SegmentBlocks* list;
+  std::uint32_t count;
+};
+
+// Whether there is a NaN or an infinity.
+struct FiniteJob {
+  const float* values;
+  std::uint64_t elements;  // whole blocks
+  std::uint32_t* broken;   // [1], written: 1 if there is one, else 0
+};
+
+// A micro-batch's gradient to the sums, block by block; a block that does not fit the grid is left.
+struct AddJob {
+  const float* gradient;          // [elements]
+  const std::int16_t* exponents;  // [blocks]
+  std::int32_t* sums;             // [elements], added to
+  std::int32_t limit;             // Grid::limit()
+  Segments segments;
+  std::uint64_t* weighted;  // [each], written: weighted sum of what was added
+  std::uint32_t* outside;   // [1 + blocks of all], written: how many did not fit, and which
+};
+
+// Weighted sums of segments of sums (core/base/proof.h).
+struct WeighJob {
+  const std::int32_t* sums;  // [elements]
+  Segments segments;
+  std::uint64_t* weighted;  // [each], written
+};
+
+// What WideJob makes: the mean gradient of blocks with side entries.
+struct WideMeans {
+  const std::uint32_t* blocks;  // [count], ascending
+  const float* means;           // [count][kBlock]
+  const float* largest;         // [count], largest magnitude among the entries
+  std::uint32_t count;
+};
+
+// Means of blocks with side entries: exact sum of total and entries, rounded once.
+struct WideJob {
+  const std::int32_t* totals;     // [elements]
+  const std::int16_t* exponents;  // [blocks]
+  const std::uint32_t* blocks;    // [count]
+  const std::uint32_t* ends;      // [count]: entries of block i end here and begin where i-1's end
+  const float* entries;           // [entries][kBlock]
+  std::uint32_t count;
+  std::uint32_t micro_batches;
+  float* means;    // [count][kBlock], written
+  float* largest;  // [count], written
+};
+
+// Squares of the mean gradient's real elements, exactly: significands' squares (integers below
+// 2^48) by biased exponent.
+struct SquaresJob {
+  const std::int32_t* totals;
+  const std::int16_t* exponents;
+  const std::uint16_t* used;  // [blocks], real elements
+  WideMeans wide;
+  std::uint32_t micro_batches;
+  Segments segments;
+  std::uint64_t* bins;  // [256][2], low word first, added to
+};
+
+// What one element's update needs, rounded to float (kernels/optim/optimizer.h). Pairs: without
+// and with decay.
+struct UpdateNumbers {
+  float clip;
+  float b1, c1, b2, c2, eps, step, root, keep[2];  // AdamW, Adam
+  float mu, rate, decay[2], own, ahead;            // SGD
+  bool sgd;
+};
+
+// A step of held segments (R6): means to weights, moments and exponents.
+struct ApplyJob {
+  const std::int32_t* totals;
+  const std::uint16_t* used;   // [blocks]
+  const std::uint8_t* decays;  // [blocks], 1: its tensor decays
+  WideMeans wide;
+  std::int16_t* exponents;
+  float *weights, *first, *second;  // second: null if the optimizer has one moment
+  UpdateNumbers numbers;
+  std::uint32_t micro_batches;
+  std::int32_t limit_bits, headroom_bits;  // of the Grid
+  std::uint64_t step;
+  bool skipped;  // exponents alone change
+  Segments segments;
+  std::uint64_t* checksums;  // [each], written as ChecksumJob does with seed step + 1
+};
+
+// Weights and exponents of held segments to the working ones.
+struct PublishJob {
+  const float* weights;
+  const std::int16_t* held_exponents;
+  float* parameters;
+  std::int16_t* exponents;
+  Segments segments;
+  std::uint64_t* checksums;  // [each], written as ChecksumJob does with seed 0
+};
+
+// hash64 of exponents, then of each array seeded with the hash before it.
+struct ChecksumJob {
+  const std::int16_t* exponents;
+  const float* arrays[3];  // null: there are fewer
+  Segments segments;
+  const std::uint64_t* seeds;  // [each], host
+  std::uint64_t* checksums;    // [each], written
+};
+
+// hash128 of id, real elements of the arrays and, if not null, exponents: segment_digest() of
+// core/job/segment_values.h.
+struct DigestJob {
+  const std::int16_t* exponents;
+  const float* arrays[3];  // null: there are fewer
+  const std::uint16_t* used;
+  Segments segments;
+  std::uint64_t* digests;  // [each][2], written, low word first
+};
+
+}  // namespace starling::kernels

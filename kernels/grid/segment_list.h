@@ -1,0 +1,39 @@
+#pragma once
+// Segments as a job names them (kernels/device/jobs.h).
+
+#include <span>
+#include <vector>
+
+#include "core/job/layout.h"
+#include "kernels/device/jobs.h"
+
+namespace starling::kernels {
+
+// Threads: none; a value. What a job takes borrows it.
+class SegmentList {
+ public:
+  SegmentList(const Layout& layout, std::span<const SegmentId> segments) {
+    list_.reserve(segments.size());
+    for (const SegmentId s : segments)
+      list_.push_back({s, layout.first_block(s), layout.block_count(s)});
+  }
+  SegmentList(const Layout& layout, SegmentRange range) {
+    for (SegmentId s = range.first; s < range.first + range.count; ++s)
+      list_.push_back({s, layout.first_block(s), layout.block_count(s)});
+  }
+  operator Segments() const {  // NOLINT: it is one
+    return {list_.data(), static_cast<std::uint32_t>(list_.size())};
+  }
+
+ private:
+  std::vector<SegmentBlocks> list_;
+};
+
+// The segments of a range, or all of them.
+inline std::vector<SegmentId> segment_ids(SegmentRange range) {
+  std::vector<SegmentId> ids;
+  for (std::uint32_t i = 0; i < range.count; ++i) ids.push_back(range.first + i);
+  return ids;
+}
+
+}  // namespace starling::kernels

@@ -1,0 +1,135 @@
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "tests/kernels/grid_device.h"
+
+namespace starling::kernels {
+namespace {
+
+constexpr std::size_t kSize = 3u << 20;  // 12 MiB
+
+std::vector<int> copy_of(const Array<int>& array, Device& device) {
+  std::vector<int> copy(array.size());
+  const auto queue = device.make_queue();
+  array.copy_out(*queue, 0, copy);
+  queue->wait();
+  return copy;
+}
+
+// How many of the pages of [first, first + n) have memory.
+std::size_t there(const Array<int>& array, std::size_t first, std::size_t n) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> pages(n * sizeof(int) / page);
+  REQUIRE(::mincore(const_cast<int*>(array.data() + first), pages.size() * page, pages.data()) ==
+          0);
+  return static_cast<std::size_t>(
+      std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; }));
+}
+
+bool kernel_prepares() {
+  Array<int> array(host_device(), kSize);
+  array.prepare(0, 1024, {});
+  if (there(array, 0, 1024) > 0) return true;
+  MESSAGE("skipped: this kernel does not find memory on advice");
+  return false;
+}
+
+TEST_CASE("memory of the host costs something where it is prepared, and holds zeros there") {
+  if (!kernel_prepares()) return;
+  Array<int> array(host_device(), kSize);
+  REQUIRE(there(array, 0, kSize) == 0);
+  array.prepare(kSize / 2, kSize / 2, {});
+  const std::size_t pages = kSize * sizeof(int) / static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  CHECK(there(array, kSize / 2, kSize / 2) == pages / 2);
+  CHECK(std::ranges::all_of(array.all(), [](int x) { return x == 0; }));
+  array.release(kSize / 2, kSize / 2);
+  CHECK(std::ranges::all_of(array.all(), [](int x) { return x == 0; }));
+}
+
+TEST_CASE("preparing ends when it is asked to") {
+  if (!kernel_prepares()) return;
+  std::stop_source stop;
+  stop.request_stop();
+  Array<int> array(host_device(), kSize);
+  array.prepare(0, kSize, stop.get_token());
+  CHECK(there(array, 0, kSize) == 0);
+}
+
+TEST_CASE_TEMPLATE("preparing changes nothing of what is written meanwhile", On, OnHost,
+                   OnEmulated) {
+  On on;
+  Array<int> array(on.device, kSize);
+  std::vector<int> written(kSize);
+  std::iota(written.begin(), written.end(), 1);
+  std::jthread preparing([&](const std::stop_token& stop) { array.prepare(7, kSize - 7, stop); });
+  const auto queue = on.device.make_queue();
+  for (std::size_t at = 0; at < kSize; at += kSize / 8)
+    array.copy_in(*queue, at, std::span(written).subspan(at, kSize / 8));
+  queue->wait();
+  preparing.join();
+  CHECK(copy_of(array, on.device) == written);
+}
+
+TEST_CASE_TEMPLATE("what is released or zeroed is zeros, and nothing beside it", On, OnHost,
+                   OnEmulated) {
+  On on;
+  Array<int> array(on.device, kSize);
+  CHECK(copy_of(array, on.device) == std::vector<int>(kSize));
+  std::vector<int> wanted(kSize);
+  std::iota(wanted.begin(), wanted.end(), 1);
+  const auto queue = on.device.make_queue();
+  array.copy_in(*queue, 0, wanted);
+  queue->wait();
+  array.release(12345, kSize / 2);  // from within a page to within a page
+  std::fill_n(wanted.begin() + 12345, kSize / 2, 0);
+  CHECK(copy_of(array, on.device) == wanted);
+  queue->zero(array.data() + kSize - 9, 5 * sizeof(int));
+  queue->wait();
+  std::fill_n(wanted.end() - 9, 5, 0);
+  CHECK(copy_of(array, on.device) == wanted);
+}
+
+TEST_CASE("the host cannot read memory of the emulated device, pinned memory it can") {
+  EmulatedDevice device;
+  Array<int> own(device, 100);
+  Array<int> pinned = Array<int>::pinned(device, 100);
+  CHECK_FALSE(own.host());
+  CHECK(pinned.host());
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  CHECK(::write(ends[1], own.data(), 1) == -1);  // the kernel looks for us
+  CHECK(errno == EFAULT);
+  CHECK(::write(ends[1], pinned.data(), 1) == 1);
+  ::close(ends[0]);
+  ::close(ends[1]);
+
+  const auto queue = device.make_queue();
+  const std::vector<int> values(100, 7);
+  own.copy_in(*queue, 0, values);
+  CHECK(copy_of(own, device) == values);
+  CHECK(device.copies().in == 400);
+  CHECK(device.copies().out == 400);
+  pinned.copy_in(*queue, 0, values);
+  CHECK(pinned.data()[99] == 7);
+}
+
+TEST_CASE("memory that moves has one owner, who gives it back") {
+  EmulatedDevice device;  // its end checks that nothing is left
+  Array<int> a(device, 10);
+  const int* at = a.data();
+  Array<int> b = std::move(a);
+  CHECK(b.data() == at);
+  b = Array<int>(device, 20);
+  CHECK(b.size() == 20);
+  CHECK(b.data() != nullptr);
+}
+
+}  // namespace
+}  // namespace starling::kernels

@@ -1,0 +1,56 @@
+#pragma once
+// Every test of the grid runs on each device that needs no hardware:
+//   TEST_CASE_TEMPLATE("..", On, OnHost, OnEmulated) { On on; .. Totals totals(layout, M, on.device);
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/device/array.h"
+#include "kernels/device/emulated.h"
+#include "kernels/grid/accumulators.h"
+#include "kernels/grid/totals.h"
+
+namespace starling::kernels {
+
+struct OnHost {
+  Device& device = host_device();
+};
+struct OnEmulated {
+  std::unique_ptr<EmulatedDevice> own = std::make_unique<EmulatedDevice>();
+  Device& device = *own;
+};
+
+// Adds values of the host's to accumulators on a device.
+inline Accumulators::Added add(Accumulators& accumulators, Device& device,
+                               std::span<const float> gradient,
+                               std::span<const std::int16_t> exponents, std::uint64_t seed,
+                               Version step, MicroBatch m) {
+  const auto queue = device.make_queue();
+  Array<float> g(device, gradient.size());
+  Array<std::int16_t> x(device, exponents.size());
+  g.copy_in(*queue, 0, gradient);
+  x.copy_in(*queue, 0, exponents);
+  return accumulators.add(*queue, g.data(), x.data(), seed, step, m);
+}
+
+// What has been added up.
+inline std::vector<std::int32_t> sums_of(const Layout& layout, Accumulators& accumulators) {
+  accumulators.mirror({0, layout.segments()});
+  return {accumulators.sums().begin(), accumulators.sums().end()};
+}
+
+// What a reduce over one worker does: its sums and lanes become the totals.
+inline void reduce_alone(const Layout& layout, Accumulators& accumulators, Totals& totals) {
+  std::ranges::copy(sums_of(layout, accumulators), totals.sums().begin());
+  std::ranges::copy(accumulators.lanes(), totals.lanes().begin());
+  totals.take(segment_ids({0, layout.segments()}));
+}
+
+}  // namespace starling::kernels
+
+TYPE_TO_STRING_AS("host", starling::kernels::OnHost);
+TYPE_TO_STRING_AS("emulated", starling::kernels::OnEmulated);
