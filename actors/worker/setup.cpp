@@ -54,9 +54,11 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   probe.put(result.loss);
   setup->fingerprint = hash128(std::move(probe).take());
   const auto brief = [](const Digest& part) { return to_string(part).substr(0, 8); };
-  setup->fingerprint_text = "isa " + model->isa() + ", data " + brief(data_identity) +
-                            ", weights " + brief(initial) + ", first gradient " + brief(first) +
-                            ", probe of steps " + brief(steps) + ", " + build_text();
+  const bool here = setup->device->host_memory();
+  setup->fingerprint_text = "isa " + model->isa() + (here ? "" : " on " + setup->device->name()) +
+                            ", data " + brief(data_identity) + ", weights " + brief(initial) +
+                            ", first gradient " + brief(first) + ", probe of steps " +
+                            brief(steps) + ", " + build_text();
   setup->model = std::move(model);
   setup->batches = std::move(batches);
   setup->hash_data = std::move(hash_data);

@@ -110,7 +110,7 @@ struct Job {
   DataSpec data;               // none for a synthetic model
   std::uint32_t replicas = 2;  // r, wanted copies besides the owner's
   NonFinite on_nonfinite = NonFinite::kSkip;
-  std::string isa = "auto";  // auto, reference, avx2, avx512: see docs/design.md, 5
+  std::string isa = "auto";  // auto, reference, avx2, avx512, emulated: docs/design.md, 5
   std::uint64_t lease_ms = 1000;
   std::uint64_t state_timeout_ms = 60000;
   std::uint64_t coordinator_timeout_ms = 30000;

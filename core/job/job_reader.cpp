@@ -144,7 +144,7 @@ class Section {
         out = static_cast<T>(c.value);
         return;
       }
-      words += (words.empty() ? "\"" : ", \"") + std::string(c.word) + "\"";
+      if (c.told) words += (words.empty() ? "\"" : ", \"") + std::string(c.word) + "\"";
     }
     expected(key, *node, "one of " + words);
   }

@@ -24,7 +24,8 @@ bool cpu_has(const std::string& isa) {
 }
 
 Result<const KernelTable*> kernel_table(const std::string& isa) {
-  if (isa == "auto")
+  // The emulated device computes with the host's arithmetic (kernels/device/emulated.h).
+  if (isa == "auto" || isa == "emulated")
     return kernel_table(cpu_has("avx512") ? "avx512" : cpu_has("avx2") ? "avx2" : "reference");
   if (isa != "reference" && isa != "avx2" && isa != "avx512")
     return Error(Code::kBadInput,

@@ -102,7 +102,7 @@ TEST_CASE("a formatted job keeps awkward numbers and texts") {
   auto job = parse_job(kGood, ".").value();
   job.optimizer.peak_rate = 0.1 + 0.2;
   job.optimizer.epsilon = 5e-324;
-  job.optimizer.clip = 0;
+  job.optimizer.clip = 0, job.isa = "emulated";
   job.shares = ShareRule::kEqual;
   job.seal = SealRule::kOn;
   job.data.extensions = {"", ".\"\\\x01\xc3\xa9"};

@@ -1,0 +1,63 @@
+"""A device whose memory the host cannot read (emulated): the same bits, through everything that happens."""
+import os
+import signal
+
+from harness import alive, main, require, same, wait_until
+
+STEPS = 400
+CHECKPOINTS = """
+[checkpoint]
+dir = "{dir}"
+every = 10
+"""
+
+
+def on_the_emulated_device(place, checkpoints=None, **changes):
+    job = place.job(**changes)
+    with open(job) as file:
+        text = file.read().replace("[job]\n", '[job]\nisa = "emulated"\n')
+    with open(job, "w") as file:
+        file.write(text + (CHECKPOINTS.format(dir=checkpoints) if checkpoints else ""))
+    return job
+
+
+def a_kill_a_join_a_leave_and_checkpoints_give_the_bits_of_the_host(place):
+    quiet = place.quiet(place.job(steps=STEPS))
+    folder = place.path("checkpoints")
+    run = place.run(on_the_emulated_device(place, folder, steps=STEPS), "--workers", 3)
+    run.wait_for_step(20)
+    run.kill(run.workers()[0])
+    wait_until(lambda: run.workers("lost"), "the loss is noticed")
+    before = len(run.workers())
+    run.join("--threads", "2")
+    wait_until(lambda: len(run.workers()) > before, "the join")
+    leaver = run.workers()[1]
+    run.kill(leaver, signal.SIGTERM)
+    wait_until(lambda: not alive(leaver["pid"]), "the leaver's end")
+    same(run, quiet)
+    require(run.events("checkpoint"), "no checkpoint was written")
+    require(os.listdir(folder), "the folder of checkpoints is empty")
+
+
+def a_job_goes_on_from_a_checkpoint(place):
+    quiet = place.quiet(place.job(steps=STEPS))
+    job = on_the_emulated_device(place, place.path("checkpoints"), steps=STEPS)
+    first = place.run(job, "--workers", 2)
+    wait_until(lambda: len(first.events("checkpoint")) >= 2, "two checkpoints")
+    first.process.send_signal(signal.SIGINT)
+    first.end(code=130)
+    again = place.run(job, "--workers", 3, "--resume")
+    require(again.digest() == quiet.digest(), "another digest than that of the host")
+
+
+def the_model_file_is_that_of_the_host(place):
+    models = []
+    for job in (place.job(steps=10), on_the_emulated_device(place, steps=10)):
+        run = place.run(job, "--workers", 2).end()
+        with open(run.out + "/model.safetensors", "rb") as file:
+            models.append(file.read())
+    require(models[0] == models[1], "model files differ")
+
+
+main(a_kill_a_join_a_leave_and_checkpoints_give_the_bits_of_the_host, a_job_goes_on_from_a_checkpoint,
+     the_model_file_is_that_of_the_host)
