@@ -56,6 +56,7 @@ def a_worker_whose_threads_hang_is_left_out_and_comes_back(place):
     job = place.job(steps=800, lease_ms=10000)  # on a busy machine, too, only this rule leaves it out
     with open(job, "a") as file:
         file.write("standstill_ms = 2000\nstandstill_steps = 5\n")
+        file.write('shares = "equal"\n')  # by speed it may have nothing to compute in that step
     quiet = place.quiet(job)
     for kind, what in (("hang-computing", "its share of step 40 ("),
                        ("hang-store", "what it does for step 40 with state and sums (")):
