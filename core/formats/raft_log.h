@@ -88,8 +88,8 @@ class RaftLog {
 
   // Opens DIR/raft.log, or creates it (and DIR, one level) with everything needed for the name to
   // survive a crash. Holds a lock on it for as long as the object lives. A process that was killed
-  // has its lock until the kernel has taken it down, and whoever begins it again may be quicker, so
-  // a lock that somebody has is waited for.
+  // has its lock until the kernel has taken it down, and its next life may begin sooner, so open()
+  // waits for a lock that another process has.
   // Errors: kUnavailable  the file cannot be opened, read or written, or another process has it and
   //                       keeps it for longer than `patience`
   //         kBadInput     it belongs to another job or member, has a later format, or has promised

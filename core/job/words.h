@@ -13,7 +13,7 @@ namespace starling::job_words {
 struct Choice {
   std::string_view word;
   int value;
-  bool told = true;  // to whoever wrote another word: not what only tests want
+  bool told = true;  // in the error for another word; false: only tests use this one
 };
 inline constexpr Choice kModels[] = {{"gpt", 0}, {"mlp", 1}, {"synthetic", 2}};
 inline constexpr Choice kOptimizers[] = {{"adamw", static_cast<int>(OptimizerKind::kAdamW)},

@@ -1,6 +1,6 @@
 #pragma once
 // A device without hardware: the host's loops over memory that the host cannot read at the
-// addresses that it is given. Whoever follows one ends with a segmentation fault, whoever gives a
+// addresses that it is given. Code that follows one ends with a segmentation fault, code that gives a
 // queue an address of the host's ends by a check: so every test over this device shows that
 // nothing was taken for the host's memory.
 

@@ -14,7 +14,8 @@ namespace starling::kernels {
 struct SegmentBlocks {
   std::uint32_t id, first, count;
 };
-// A job's segments, host. What is said of "each" is in their order.
+// The segments that a job works on, in the host's memory. An array marked [each] has one entry for
+// each of them, in the order of this list.
 struct Segments {
   const SegmentBlocks* list;
   std::uint32_t count;

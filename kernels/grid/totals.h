@@ -19,8 +19,8 @@
 
 namespace starling::kernels {
 
-// Threads: one at a time; while totals arrive it belongs to the communication thread, then to
-// whoever applies. Borrows `layout` and `device`, which must outlive it.
+// Threads: one at a time; a worker's store writes them while totals arrive and applies them.
+// Borrows `layout` and `device`, which must outlive it.
 class Totals {
  public:
   Totals(const Layout& layout, MicroBatch micro_batches, Device& device = host_device());

@@ -328,8 +328,8 @@ void Oracle::take_end(const JobEnded& end) {
   check_told();
 }
 
-// At the good end. What only those knew who are dead may have died with them; and whoever was left
-// out and lives on has not heard of it, so nobody has heard what it knew.
+// At the good end every step has been told. A step that only dead workers knew may have died with
+// them; the same of a worker that was left out, lives on, and was never heard again.
 void Oracle::check_told() {
   for (const auto& [v, lives] : said_) {
     if (told_.count(v)) continue;

@@ -27,7 +27,7 @@ struct DisturberOptions {
   std::size_t workers_max = 8;  // joins beyond are held back
   bool checkpoints = false;     // the job writes some
   bool last_copies = false;     // may kill the last worker with some state
-  double notice_s = 30;         // that the workers are told of a leave
+  double notice_s = 30;         // seconds from a worker's notice of a leave to the end of its time
 };
 
 // What it needs done and told.
