@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/base/hash.h"
 #include "tests/sim/run_seeds.h"
 
 namespace starling::sim {
@@ -88,8 +89,12 @@ TEST_CASE("swarm: every seed keeps all promises and ends") {
       FAIL_CHECK("STARLING_SIM_SEED=" << run.seed << ": " << run.violation);
   for (const auto& [what, times] : batch.coverage)
     std::printf("  %-50s %llu\n", what.c_str(), static_cast<unsigned long long>(times));
-  std::printf("  %llu seeds, %llu events\n", static_cast<unsigned long long>(batch.seeds),
-              static_cast<unsigned long long>(batch.events));
+  // The same before and after a change that is to change nothing.
+  std::uint64_t hash = 0;
+  for (const Verdict& run : batch.runs) hash = mix64(hash, run.event_hash);
+  std::printf("  %llu seeds, %llu events, hash %016llx\n",
+              static_cast<unsigned long long>(batch.seeds),
+              static_cast<unsigned long long>(batch.events), static_cast<unsigned long long>(hash));
   if (range.count < kSeeds) return;
   for (const char* what : kMustHappen) {
     CAPTURE(what);
