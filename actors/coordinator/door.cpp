@@ -5,19 +5,33 @@ namespace {
 
 constexpr std::size_t kMessageBytes = 512;  // of any: names, its place in a mailbox
 
-std::size_t bytes_of(const Arrival& arrival) {
-  if (const auto* step = std::get_if<Progress>(&arrival.body))
-    return kMessageBytes + step->ledger.size() * sizeof(LedgerRow);
-  if (const auto* report = std::get_if<Report>(&arrival.body))
-    return kMessageBytes + 4 * (report->share.size() + report->done.size()) + report->copies.size();
-  if (const auto* shard = std::get_if<ShardWritten>(&arrival.body))
-    return kMessageBytes + shard->shard.segments.size() * sizeof(SegmentDigest);
-  if (const auto* raft = std::get_if<RaftMessage>(&arrival.body)) {
-    std::size_t bytes = kMessageBytes;
-    for (const RaftEntry& entry : raft->entries) bytes += sizeof entry + entry.data.size();
+// What a message has beside that.
+struct Extra {
+  std::size_t operator()(const Progress& m) const { return m.ledger.size() * sizeof(LedgerRow); }
+  std::size_t operator()(const Report& m) const {
+    return 4 * (m.share.size() + m.done.size()) + m.copies.size();
+  }
+  std::size_t operator()(const ShardWritten& m) const {
+    return m.shard.segments.size() * sizeof(SegmentDigest);
+  }
+  std::size_t operator()(const RaftMessage& m) const {
+    std::size_t bytes = 0;
+    for (const RaftEntry& entry : m.entries) bytes += sizeof entry + entry.data.size();
     return bytes;
   }
-  return kMessageBytes;
+  template <OneOf<Join, Heartbeat, Leave, Death, Finished, Notice, Unloadable> Small>
+  std::size_t operator()(const Small&) const {
+    return 0;
+  }
+  // Another coordinator's answer: nobody looks at it.
+  template <SaidByCoordinators Answer>
+  std::size_t operator()(const Answer&) const {
+    return 0;
+  }
+};
+
+std::size_t bytes_of(const Arrival& arrival) {
+  return kMessageBytes + std::visit(Extra{}, arrival.body);
 }
 
 }  // namespace

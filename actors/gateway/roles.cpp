@@ -5,23 +5,19 @@ namespace {
 
 struct Speaker {
   Role role;
-  bool worker() const { return role == Role::kWorker; }
-  // What is not named below is what coordinators answer, and travels the other way.
-  template <class Answer>
-  bool operator()(const Answer&) const {
+  template <SaidByWorkers Kind>
+  bool operator()(const Kind&) const {
+    return role == Role::kWorker;
+  }
+  template <SaidAmongCoordinators Kind>
+  bool operator()(const Kind&) const {
+    return role == Role::kCoordinator;
+  }
+  // Answers travel the other way.
+  template <SaidByCoordinators Kind>
+  bool operator()(const Kind&) const {
     return false;
   }
-  bool operator()(const Join&) const { return worker(); }
-  bool operator()(const Report&) const { return worker(); }
-  bool operator()(const Heartbeat&) const { return worker(); }
-  bool operator()(const Progress&) const { return worker(); }
-  bool operator()(const Leave&) const { return worker(); }
-  bool operator()(const Death&) const { return worker(); }
-  bool operator()(const Finished&) const { return worker(); }
-  bool operator()(const Notice&) const { return worker(); }
-  bool operator()(const ShardWritten&) const { return worker(); }
-  bool operator()(const Unloadable&) const { return worker(); }
-  bool operator()(const RaftMessage&) const { return role == Role::kCoordinator; }
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/ids.h"
+#include "core/base/kinds.h"
 #include "core/base/step_record.h"
 #include "core/job/layout.h"
 
@@ -372,10 +373,29 @@ using Entry = std::variant<JobStarted, Joined, LeaveAnnounced, Lost, Plan, JobEn
 
 // ---- Envelope ---------------------------------------------------------------------------------
 
-using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished,     // up
-                             Welcome, Refused, Freeze, Committed, Fenced, Released, Ended,  // down
-                             LeaderHint, RaftMessage, Notice, ShardWritten, Unloadable,     // up
-                             Noted, CheckpointAsked>;                                       // down
+using Message = std::variant<Join, Report, Heartbeat, Progress, Leave, Death, Finished, Welcome,
+                             Refused, Freeze, Committed, Fenced, Released, Ended, LeaderHint,
+                             RaftMessage, Notice, ShardWritten, Unloadable, Noted, CheckpointAsked>;
+
+// Every kind travels one way: a receiver names each kind that comes its way, handled or not, and
+// only such a sender may say it (P8).
+template <class Kind>
+concept SaidByWorkers = OneOf<Kind, Join, Report, Heartbeat, Progress, Leave, Death, Finished,
+                              Notice, ShardWritten, Unloadable>;
+template <class Kind>
+concept SaidByCoordinators = OneOf<Kind, Welcome, Refused, Freeze, Committed, Fenced, Released,
+                                   Ended, LeaderHint, Noted, CheckpointAsked>;
+template <class Kind>
+concept SaidAmongCoordinators = OneOf<Kind, RaftMessage>;
+
+template <class Variant>
+struct OneWay;
+template <class... Kinds>
+struct OneWay<std::variant<Kinds...>>
+    : std::bool_constant<(
+          (SaidByWorkers<Kinds> + SaidByCoordinators<Kinds> + SaidAmongCoordinators<Kinds> == 1) &&
+          ...)> {};
+static_assert(OneWay<Message>::value, "a new message: who says it to whom?");
 
 // Every message names the job, its sender and its receiver; a receiver drops what is not for it.
 struct Envelope {

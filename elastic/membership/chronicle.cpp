@@ -41,6 +41,10 @@ void tell_of(const Group& group, const Plan& plan, std::vector<Observation>& tol
 }  // namespace
 
 std::vector<Observation> told_of(const Group& group, const Entry& entry) {
+  // Coordinator::tell() has what every coordinator tells, leading or not. A leave is told when a plan
+  // leaves its worker out.
+  static_assert(kAllKinds<Entry, Joined, Lost, Plan, /*not here:*/ JobStarted, LeaveAnnounced,
+                          JobEnded, Published, Damaged, Restarted>);
   std::vector<Observation> told;
   if (const auto* joined = std::get_if<Joined>(&entry))
     tell_of(group, joined->join.who, "joined", told);

@@ -243,6 +243,9 @@ void Coordinator::apply(const RaftEntry& raft_entry) {
 
 // What every coordinator tells, since the one that leads may be lost before it does.
 void Coordinator::tell(const Entry& entry) {
+  // The others are told by the leader, and by the chronicle where nobody leads.
+  static_assert(kAllKinds<Entry, JobEnded, Published, Restarted, /*not here:*/ JobStarted, Joined,
+                          LeaveAnnounced, Lost, Plan, Damaged>);
   Observation seen;
   if (const auto* ended = std::get_if<JobEnded>(&entry)) {
     seen.kind = Observation::Kind::kEnd;
@@ -290,6 +293,8 @@ void Coordinator::review_leadership() {
 }
 
 void Coordinator::take(LeaderCommands commands) {
+  static_assert(kAllKinds<LeaderCommand, leader_command::Send, leader_command::Propose,
+                          StoreCheckpoint, TidyCheckpoints, Observation>);
   for (LeaderCommand& command : commands) {
     if (auto* send = std::get_if<leader_command::Send>(&command)) {
       commands_.push_back(SendWorker{send->to, std::move(send->body)});

@@ -196,8 +196,11 @@ class Leader {
   void said(const Incarnation& from, const std::string& name, const Finished& m);
   void said(const Incarnation& from, const std::string& name, const ShardWritten& m);
   void said(const Incarnation& from, const std::string& name, const Unloadable& m);
-  template <class Other>
-  void said(const Incarnation&, const std::string&, const Other&) {}  // not for a leader
+  void said(const Incarnation&, const std::string&, const Notice&) {}  // the coordinator tells it
+  template <SaidByCoordinators Other>
+  void said(const Incarnation&, const std::string&, const Other&) {}
+  template <SaidAmongCoordinators Other>
+  void said(const Incarnation&, const std::string&, const Other&) {}
 
   void applied(const JobStarted&) {}
   void applied(const Joined& e);

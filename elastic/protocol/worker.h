@@ -370,8 +370,11 @@ class Worker {
   void on_message(const Ended& m);
   void on_message(const Noted& m);
   void on_message(const CheckpointAsked& m);
-  template <class Other>
-  void on_message(const Other&) {}  // not for a worker
+  void on_message(const LeaderHint&) {}  // somebody was heard; its note is shown by the actor
+  template <SaidByWorkers Other>
+  void on_message(const Other&) {}
+  template <SaidAmongCoordinators Other>
+  void on_message(const Other&) {}
 
   // Plans.
   void prepare(std::shared_ptr<const Plan> plan, Rank self);
