@@ -12,7 +12,14 @@ constexpr std::size_t kUnreachedMax = 3;  // lives of one name
 }
 
 Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std::uint64_t now_ms)
-    : config_(std::move(config)), group_(group), term_(term), began_ms_(now_ms), now_ms_(now_ms) {
+    : config_(std::move(config)),
+      group_(group),
+      term_(term),
+      began_ms_(now_ms),
+      now_ms_(now_ms),
+      drafts_({config_.steps, config_.segments, config_.checkpoint_every, config_.checkpoint_keep,
+               config_.digest_every},
+              group) {
   // Ids of this term may be in the log already if it was led before a restart of the same term; a
   // term has one leader, so that cannot be, but ids must rise whatever happened.
   if (group_.plan() && group_.plan()->id.term == term_) counter_ = group_.plan()->id.counter;
@@ -211,7 +218,7 @@ void Leader::said(const Incarnation& from, const std::string&, const Progress& m
   entered(from, c, m.epoch);
   reached(from, c, m.record.version + 1);
   if (!last_record_ || last_record_->version <= m.record.version) last_record_ = m.record;
-  note_digest(m.record);
+  take(drafts_.passed(m.record, standard()));
   note_skipped(m.record);
   if (epoch_ && m.epoch == epoch_->plan.id)
     announce_epoch(double(now_ms_ - committed_ms_), m.pause);
@@ -323,8 +330,7 @@ void Leader::tell_of(const Incarnation& who, const char* what) {
 void Leader::applied(const Plan& plan) {
   if (epoch_) announce_epoch(-1);
   first_at_most_ = plan.kind == PlanKind::kPrepared ? kNoVersion : plan.base;
-  if (asked_above_ && !drafts_.empty())  // parts of it may have died with the epoch before
-    asked_above_ = std::max(*asked_above_, drafts_.rbegin()->first);
+  drafts_.epoch_begins();
   committed_ms_ = now_ms_;
   epoch_.emplace();
   epoch_->kind = Observation::Kind::kEpoch;

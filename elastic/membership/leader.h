@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/wire/messages.h"
+#include "elastic/membership/drafts.h"
 #include "elastic/membership/group.h"
 #include "elastic/membership/patience.h"
 #include "elastic/membership/skips.h"
@@ -119,15 +120,8 @@ struct Send {
   Incarnation to;
   Message body;
 };
-struct Store {  // all shards are there: write the manifest; -> Stored
-  Checkpoint checkpoint;
-  StepRecord record;  // of step version-1
-  std::vector<Shard> shards;
-};
-struct Tidy {  // remove the folders of versions below `below` but these
-  Version below = 0;
-  std::vector<Version> kept;
-};
+using Store = draft_command::Store;  // -> Stored
+using Tidy = draft_command::Tidy;
 }  // namespace leader_command
 using LeaderCommand = std::variant<leader_command::Propose, leader_command::Send,
                                    leader_command::Store, leader_command::Tidy, Observation>;
@@ -248,13 +242,16 @@ class Leader {
   std::string newest_checkpoint() const;  // for a message
   void propose_plan(Plan plan);
 
-  // Checkpoints that are being written.
   bool member_now(const Incarnation& who) const;
-  void note_digest(const StepRecord& record);
   void note_skipped(const StepRecord& record);
-  void store_if_complete(Version version);
   void ask_checkpoint();
-  void give_up(Version version, const std::string& why);
+  void take(DraftCommands commands);
+  void carry_out(draft_command::Store c) { emit(std::move(c)); }
+  void carry_out(draft_command::Tidy c) { emit(std::move(c)); }
+  void carry_out(draft_command::Propose c) {
+    emit(leader_command::Propose{std::move(c.published)});
+  }
+  void carry_out(draft_command::Warn c) { warn(std::move(c.text)); }
   void warn(std::string text);
 
   void end_job(std::uint8_t code, std::string reason);
@@ -341,17 +338,7 @@ class Leader {
   std::optional<Observation> epoch_;                          // to be announced with its resume_ms
   std::uint64_t committed_ms_ = 0;
   std::uint64_t noticed_ms_ = 0;  // first notice of what ends the running epoch; 0 = none
-
-  struct Draft {            // a checkpoint whose shards come in
-    Checkpoint checkpoint;  // its digest: of the segments that are there
-    StepRecord record;      // of step version-1
-    std::vector<Shard> shards;
-    std::vector<bool> segments;  // that are there
-    bool storing = false, given_up = false;
-  };
-  std::optional<Version> asked_above_;  // a checkpoint above this version is asked for
-  std::map<Version, Draft> drafts_;
-  std::map<Version, Digest> digests_;  // of versions that are written, as the votes say
+  Drafts drafts_;
   bool damage_proposed_ = false;
   std::uint64_t restarted_ms_ = 0;  // since when newcomers are waited for
 };

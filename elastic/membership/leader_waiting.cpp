@@ -177,10 +177,7 @@ void Leader::check_invariants() const {
   if (!ranks_before_.empty()) STARLING_CHECK(group_.plan()->kind == PlanKind::kPrepared);
   if (moved_) STARLING_CHECK(group_.plan().has_value());
   if (last_record_) STARLING_CHECK(last_record_->version != kNoVersion);
-  for (const auto& [version, draft] : drafts_) {
-    STARLING_CHECK(draft.segments.size() == config_.segments);
-    if (draft.given_up) STARLING_CHECK(!draft.storing);
-  }
+  drafts_.check_invariants();
   STARLING_CHECK(now_ms_ >= began_ms_);
 }
 

@@ -1,0 +1,180 @@
+#include "elastic/membership/drafts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace starling::elastic {
+namespace {
+
+using namespace draft_command;
+
+// Beside those whose manifest is being written: one that was skipped, one whose last words are
+// under way, and the next. A member cannot begin a version while another's part of one before it is
+// not written, so there are never many.
+constexpr std::size_t kDraftsMax = 3;
+constexpr std::size_t kDigestsMax = 4;  // of versions whose shards may come late
+
+}  // namespace
+
+// Whether this job writes a checkpoint of this version.
+bool Drafts::wanted(Version version) const {
+  const bool asked = asked_above_ && version > *asked_above_;
+  return config_.every != 0 && (version % config_.every == 0 || asked);
+}
+
+// Parts of one version are the same bits whoever writes them and in whichever epoch.
+DraftCommands Drafts::take(const std::string& name, const ShardWritten& part,
+                           const Join* standard) {
+  Draft* draft = draft_of(part);
+  if (!draft || draft->state != State::kOpen) return std::exchange(commands_, {});
+  if (!part.error.empty()) {
+    give_up(part.version, name + ": " + part.error);
+    return std::exchange(commands_, {});
+  }
+  Shard shard{part.shard.file, part.shard.bytes, {}};
+  for (const SegmentDigest& s : part.shard.segments) {
+    if (s.segment >= config_.segments || draft->segments[s.segment]) continue;
+    draft->segments[s.segment] = true;
+    draft->checkpoint.digest = draft->checkpoint.digest + s.digest;
+    shard.segments.push_back(s);
+  }
+  if (!shard.segments.empty()) draft->shards.push_back(std::move(shard));
+  store_if_complete(part.version, standard);
+  return std::exchange(commands_, {});
+}
+
+// Null: nobody wants this version, or it comes too late.
+Drafts::Draft* Drafts::draft_of(const ShardWritten& part) {
+  const Version version = part.version;
+  if (version == 0 || version > config_.steps || !wanted(version)) return nullptr;
+  const auto& complete = group_.checkpoints();
+  if (!complete.empty() && version <= complete.back().version) return nullptr;
+  if (drafts_.size() >= kDraftsMax && version < drafts_.begin()->first) return nullptr;
+  const auto [it, fresh] = drafts_.try_emplace(version);
+  if (fresh) {
+    it->second.checkpoint.version = version;
+    it->second.segments.resize(config_.segments);
+    it->second.record = part.record;
+    make_room(version);
+  }
+  return &it->second;
+}
+
+// The oldest one before this version goes that is not being stored.
+void Drafts::make_room(Version version) {
+  const auto self = drafts_.find(version);
+  const auto oldest = std::find_if(drafts_.begin(), self,
+                                   [](const auto& d) { return d.second.state != State::kStoring; });
+  if (drafts_.size() <= kDraftsMax || oldest == self) return;
+  if (oldest->second.state == State::kOpen) give_up(oldest->first, "some parts of it are missing");
+  drafts_.erase(oldest);
+}
+
+DraftCommands Drafts::passed(const StepRecord& record, const Join* standard) {
+  if (config_.digest_every == 0 || record.version % config_.digest_every != 0) return {};
+  if (!wanted(record.version)) return {};
+  digests_[record.version] = record.digest;
+  if (digests_.size() > kDigestsMax) digests_.erase(digests_.begin());
+  store_if_complete(record.version, standard);
+  return std::exchange(commands_, {});
+}
+
+// What was written is what was voted for, where votes carry a digest.
+void Drafts::store_if_complete(Version version, const Join* standard) {
+  const auto it = drafts_.find(version);
+  if (it == drafts_.end() || it->second.state != State::kOpen) return;
+  Draft& draft = it->second;
+  if (!std::all_of(draft.segments.begin(), draft.segments.end(), [](bool there) { return there; }))
+    return;
+  if (config_.digest_every != 0 && version % config_.digest_every == 0) {
+    const auto voted = digests_.find(version);
+    // It comes when that step has passed; of one that was asked for it may be forgotten already.
+    if (voted == digests_.end() && version % config_.every == 0) return;
+    if (voted != digests_.end() && voted->second != draft.checkpoint.digest)
+      return give_up(version, "its shards have digest " + to_string(draft.checkpoint.digest) +
+                                  ", the votes for that step " + to_string(voted->second));
+  }
+  if (!standard) return;
+  draft.state = State::kStoring;
+  draft.checkpoint.fingerprint = standard->fingerprint;
+  draft.checkpoint.fingerprint_text = standard->fingerprint_text;
+  commands_.push_back(Store{draft.checkpoint, draft.record, draft.shards});
+}
+
+// What was written of it is removed when the next one is complete, or given up.
+void Drafts::give_up(Version version, const std::string& why) {
+  const auto it = drafts_.find(version);
+  STARLING_CHECK(it != drafts_.end());
+  STARLING_CHECK(it->second.state != State::kGivenUp);
+  it->second.state = State::kGivenUp;
+  it->second.shards.clear();
+  if (asked_above_) asked_above_ = std::max(*asked_above_, version);  // then another one
+  commands_.push_back(
+      Warn{"checkpoint of step " + std::to_string(version) + " is given up: " + why});
+  Tidy tidy = tidy_below(version);
+  for (const auto& [other, draft] : drafts_)
+    if (draft.state != State::kGivenUp) tidy.below = std::min(tidy.below, other);
+  commands_.push_back(std::move(tidy));
+}
+
+DraftCommands Drafts::stored(Version version, const std::string& error) {
+  const auto it = drafts_.find(version);
+  if (group_.end() || it == drafts_.end() || it->second.state != State::kStoring) return {};
+  if (!error.empty()) {
+    give_up(version, error);
+    return std::exchange(commands_, {});
+  }
+  Published published{it->second.checkpoint, 0};
+  std::vector<Version> versions{version};
+  for (const Checkpoint& c : group_.checkpoints())
+    if (c.version != version) versions.push_back(c.version);
+  std::sort(versions.begin(), versions.end());
+  const std::size_t keep = std::min<std::size_t>(config_.keep, versions.size());
+  published.oldest = versions[versions.size() - keep];
+  return {Propose{std::move(published)}};
+}
+
+DraftCommands Drafts::published(Version version) {
+  if (asked_above_ && version > *asked_above_) asked_above_.reset();
+  drafts_.erase(drafts_.begin(), drafts_.upper_bound(version));
+  digests_.erase(digests_.begin(), digests_.upper_bound(version));
+  return {tidy_below(version)};
+}
+
+Tidy Drafts::tidy_below(Version version) const {
+  Tidy tidy{version, {}};
+  for (const Checkpoint& c : group_.checkpoints()) tidy.kept.push_back(c.version);
+  return tidy;
+}
+
+bool Drafts::ask() {
+  if (config_.every == 0 || asked_above_) return false;
+  asked_above_ = group_.checkpoints().empty() ? 0 : group_.checkpoints().back().version;
+  return true;
+}
+
+void Drafts::epoch_begins() {
+  if (asked_above_ && !drafts_.empty())
+    asked_above_ = std::max(*asked_above_, drafts_.rbegin()->first);
+}
+
+void Drafts::forget() {
+  drafts_.clear();
+  digests_.clear();
+}
+
+void Drafts::check_invariants() const {
+  STARLING_CHECK(digests_.size() <= kDigestsMax);
+  if (config_.every == 0) STARLING_CHECK(drafts_.empty());
+  if (config_.every == 0) STARLING_CHECK(!asked_above_);
+  for (const auto& [version, draft] : drafts_) {
+    STARLING_CHECK(draft.checkpoint.version == version);
+    STARLING_CHECK(draft.segments.size() == config_.segments);
+    if (draft.state == State::kGivenUp) STARLING_CHECK(draft.shards.empty());
+    if (draft.state == State::kStoring) STARLING_CHECK(!draft.shards.empty());
+  }
+}
+
+}  // namespace starling::elastic

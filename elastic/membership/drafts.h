@@ -1,0 +1,102 @@
+#pragma once
+// Checkpoints that are being written: from the members' shards to a complete one (docs/design.md,
+// section 6, Checkpoints). It owns the drafts, the digests that votes carried for them, and the
+// question for a last checkpoint; nobody else writes these.
+//
+// A draft is open while shards come in, then it is being stored, or given up. It ends when a
+// checkpoint of its version or a later one is published.
+//
+// Threads: none; a value that belongs to its leader. Borrows the group.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/wire/messages.h"
+#include "elastic/membership/group.h"
+
+namespace starling::elastic {
+
+struct DraftsConfig {
+  Version steps = 0;  // the job's last version, of which there is no checkpoint to be written
+  std::uint32_t segments = 0;
+  Version every = 0;       // 0: no checkpoints
+  std::uint32_t keep = 2;  // complete ones
+  Version digest_every = 0;
+};
+
+namespace draft_command {
+struct Store {  // all shards are there: write the manifest; -> Drafts::stored()
+  Checkpoint checkpoint;
+  StepRecord record;  // of step version-1
+  std::vector<Shard> shards;
+};
+struct Tidy {  // remove the folders of versions below `below` but these
+  Version below = 0;
+  std::vector<Version> kept;
+};
+struct Propose {  // the manifest is there: it exists when this is committed
+  Published published;
+};
+struct Warn {
+  std::string text;
+};
+}  // namespace draft_command
+using DraftCommand = std::variant<draft_command::Store, draft_command::Tidy, draft_command::Propose,
+                                  draft_command::Warn>;
+using DraftCommands = std::vector<DraftCommand>;
+
+class Drafts {
+ public:
+  Drafts(DraftsConfig config, const Group& group) : config_(config), group_(group) {}
+
+  // A member's shard, or why there is none; `name` is the member's. `standard`: whose fingerprint
+  // is the group's; null if nobody's is, then nothing is stored.
+  DraftCommands take(const std::string& name, const ShardWritten& part, const Join* standard);
+  // What the votes of a step that has passed say.
+  DraftCommands passed(const StepRecord& record, const Join* standard);
+  // The manifest of this version is written, or why it is not.
+  DraftCommands stored(Version version, const std::string& error);
+  DraftCommands published(Version version);
+
+  // One is wanted of a version above the newest that is complete, until there is one. False: it is
+  // wanted already, or this job has no checkpoints.
+  bool ask();
+  const std::optional<Version>& asked_above() const { return asked_above_; }
+
+  // Parts of what is open may have died with the epoch before: what is asked for is a later one.
+  void epoch_begins();
+  void forget();  // the versions that come are written anew
+
+  void check_invariants() const;
+
+ private:
+  enum class State : std::uint8_t { kOpen, kStoring, kGivenUp };
+  struct Draft {
+    Checkpoint checkpoint;  // its digest: of the segments that are there
+    StepRecord record;      // of step version-1
+    std::vector<Shard> shards;
+    std::vector<bool> segments;  // that are there
+    State state = State::kOpen;
+  };
+
+  Draft* draft_of(const ShardWritten& part);
+  void make_room(Version version);
+  bool wanted(Version version) const;
+  void store_if_complete(Version version, const Join* standard);
+  void give_up(Version version, const std::string& why);
+  draft_command::Tidy tidy_below(Version version) const;
+
+  const DraftsConfig config_;
+  const Group& group_;
+  DraftCommands commands_;  // of the call being handled
+
+  std::map<Version, Draft> drafts_;
+  std::map<Version, Digest> digests_;   // of versions that are written, as the votes say
+  std::optional<Version> asked_above_;  // a checkpoint above this version is asked for
+};
+
+}  // namespace starling::elastic
