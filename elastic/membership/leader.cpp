@@ -17,18 +17,15 @@ Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std:
       term_(term),
       began_ms_(now_ms),
       now_ms_(now_ms),
+      roster_({config_.lease_ms, config_.retry_ms}, group, now_ms),
       drafts_({config_.steps, config_.segments, config_.checkpoint_every, config_.checkpoint_keep,
                config_.digest_every},
               group) {
   // Ids of this term may be in the log already if it was led before a restart of the same term; a
   // term has one leader, so that cannot be, but ids must rise whatever happened.
   if (group_.plan() && group_.plan()->id.term == term_) counter_ = group_.plan()->id.counter;
-  if (group_.plan() && group_.plan()->kind != PlanKind::kPrepared)
-    first_at_most_ = group_.plan()->base;
+  if (group_.plan()) course_.follow(*group_.plan());
   restarted_ms_ = now_ms;
-  for (const auto& [nonce, worker] : group_.workers())
-    if (!worker.planned && !worker.leaving && !worker.dead) waiting_.insert(nonce);
-  if (group_.plan()) follow_plan();
 }
 
 LeaderCommands Leader::announce() {
@@ -51,7 +48,7 @@ LeaderCommands Leader::announce() {
 
 LeaderCommands Leader::on(const LeaderEvent& event) {
   commands_.clear();
-  tolerance_.reset();
+  roster_.look(now_ms_);
   review_due_ = false;
   std::visit([this](const auto& e) { on_event(e); }, event);
   if (review_due_ && !group_.end()) review();
@@ -62,6 +59,7 @@ LeaderCommands Leader::on(const LeaderEvent& event) {
 void Leader::on_event(const leader_event::Tick& e) {
   review_due_ = true;
   now_ms_ = e.now_ms;
+  roster_.look(now_ms_);
   if (now_ms_ - resent_ms_ >= config_.retry_ms) {
     resent_ms_ = now_ms_;
     resend();
@@ -89,7 +87,7 @@ void Leader::on_event(const leader_event::Said& e) {
   const auto* worker = group_.find(e.from);
   const bool known = worker && worker->join.name == e.name;
   if (known && !std::holds_alternative<Death>(e.body)) {
-    contact(e.from).silence.hear(now_ms_, config_.lease_ms);
+    roster_.heard(e.from);
     note_claims(e.from);
   }
   const bool to_all = std::holds_alternative<Join>(e.body) || std::holds_alternative<Death>(e.body);
@@ -97,12 +95,6 @@ void Leader::on_event(const leader_event::Said& e) {
     std::visit([&](const auto& m) { said(e.from, e.name, m); }, e.body);
   else if (!worker && std::holds_alternative<Heartbeat>(e.body))
     send(e.from, Fenced{});  // a life so long over that the group has forgotten it
-}
-
-Leader::Contact& Leader::contact(const Incarnation& who) {
-  const auto [it, fresh] = contacts_.try_emplace(who.nonce);
-  if (fresh) it->second.silence.hear(now_ms_, config_.lease_ms);
-  return it->second;
 }
 
 // ---- What workers and guards say --------------------------------------------------------------
@@ -150,75 +142,35 @@ bool Leader::refused_as_unreachable(const Incarnation& from, const std::string& 
 
 void Leader::said(const Incarnation& from, const std::string&, const Report& m) {
   review_due_ = true;
-  Contact& c = contact(from);
-  if (!c.report || c.report->promise <= m.promise) c.report = m;
-  c.micro_batch_ns = m.micro_batch_ns;
+  roster_.reported(from, m);
   if (group_.plan() && stopped_since(m) && noticed_ms_ == 0) noticed_ms_ = now_ms_;
-  entered(from, c, m.entered);
   tell_left_out(from);
 }
 
-// What an epoch's members are known to have come to; each costs the same for any number of them.
-void Leader::entered(const Incarnation& who, Contact& c, const EpochId& epoch) {
-  if (epoch <= c.entered) return;
-  if (group_.plan() && c.entered < group_.plan()->id && epoch >= group_.plan()->id &&
-      ranks_.count(who.nonce))
-    --lacking_;
-  c.entered = epoch;
-  c.moved_ms = now_ms_;
-  review_due_ = true;
-}
-
-void Leader::reached(const Incarnation& who, Contact& c, Version version) {
-  if (c.version != kNoVersion && version < c.version) return;  // said again; no life goes back
-  if (c.version != version) c.moved_ms = now_ms_;
-  c.version = version;
-  if (!group_.plan() || c.entered != group_.plan()->id || !ranks_.count(who.nonce)) return;
-  steps_.passed(version, now_ms_);
-  // One that is past the last move's step saw everybody's vote for it, the targets' among them.
-  if (moved_ || first_at_most_ == kNoVersion || version <= first_at_most_ + last_move_) return;
-  moved_ = true;
-  review_due_ = true;
+void Leader::reached(const Incarnation& who, Version version) {
+  if (roster_.reached(who, version) && course_.seen_at(version, now_ms_)) review_due_ = true;
 }
 
 void Leader::said(const Incarnation& from, const std::string& name, const Heartbeat& m) {
-  Contact& c = contact(from);
   if (m.version != kNoVersion) unreached_.erase(name);
-  if (c.moved_ms == 0 || m.share_left != c.share_left || m.load_left != c.load_left ||
-      m.orders_left != c.orders_left || m.progress != c.progress)
-    c.moved_ms = now_ms_;
-  c.share_left = m.share_left;
-  c.load_left = m.load_left;
-  c.orders_left = m.orders_left;
-  c.progress = m.progress;
-  c.ready_for = m.ready_for;
-  c.micro_batch_ns = m.micro_batch_ns;
-  entered(from, c, m.entered);
-  if (m.data != Digest{} && m.data != c.data) {
-    c.data = m.data;
-    group_data_known_ = false;
-  }
+  if (roster_.works(from, m)) review_due_ = true;
   if (m.version != kNoVersion) {
-    // A forced plan says where it begins, and a member at base - 1 has not begun it yet.
-    const Plan* plan = group_.plan() ? &*group_.plan() : nullptr;
-    if (plan && m.entered == plan->id && plan->kind == PlanKind::kPrepared)
-      first_at_most_ = std::min(first_at_most_, m.version);
-    reached(from, c, m.version);
+    if (group_.plan() && m.entered == group_.plan()->id) course_.entered_at(m.version);
+    reached(from, m.version);
   }
   send(from, LeaderHint{0, term_, {}});
   tell_left_out(from);
   refuse_other_data(from, name);
   // One that was silent while others with another fingerprint became the group.
-  if (!waiting_.count(from.nonce)) return;
+  if (!roster_.waits(from)) return;
   if (auto why = other_bits(group_.find(from)->join)) send(from, Refused{*std::move(why)});
 }
 
 void Leader::said(const Incarnation& from, const std::string&, const Progress& m) {
-  Contact& c = contact(from);
-  entered(from, c, m.epoch);
-  reached(from, c, m.record.version + 1);
+  if (roster_.entered(from, m.epoch)) review_due_ = true;
+  reached(from, m.record.version + 1);
   if (!last_record_ || last_record_->version <= m.record.version) last_record_ = m.record;
-  take(drafts_.passed(m.record, standard()));
+  take(drafts_.passed(m.record, roster_.standard()));
   note_skipped(m.record);
   if (epoch_ && m.epoch == epoch_->plan.id)
     announce_epoch(double(now_ms_ - committed_ms_), m.pause);
@@ -246,8 +198,7 @@ void Leader::note_skipped(const StepRecord& record) {
 
 void Leader::said(const Incarnation& from, const std::string&, const starling::Leave& m) {
   review_due_ = true;
-  Contact& c = contact(from);
-  c.leave_by_ms = now_ms_ + m.notice_ms;
+  roster_.noticed(from, m.notice_ms);
   const auto* worker = group_.find(from);
   if (group_.forgotten(from)) return send(from, Released{});
   if (!worker || worker->leaving) return tell_left_out(from);
@@ -262,25 +213,22 @@ void Leader::said(const Incarnation&, const std::string& name, const Death& m) {
       worker ? worker->join.name == name : joining != joining_.end() && joining->second == name;
   if (!its_own) return;
   review_due_ = true;
-  Contact& c = contact(m.who);
-  c.dead = true;
-  c.died_at = m.phase;
-  c.died_of = m.reason;
-  if (noticed_ms_ == 0 && member_now(m.who)) noticed_ms_ = now_ms_;
+  roster_.died(m.who, m.phase, m.reason);
+  if (noticed_ms_ == 0 && roster_.member_now(m.who)) noticed_ms_ = now_ms_;
   if (!(worker && worker->dead) && losing_.insert(m.who.nonce).second)
     emit(leader_command::Propose{Lost{m.who, /*certain=*/true}});
 }
 
 void Leader::said(const Incarnation& from, const std::string&, const Finished& m) {
   review_due_ = true;
-  contact(from).finished = m;
+  roster_.finished(from, m);
 }
 
 // Somebody who was a member once and is no longer: fenced, or released if it announced its leave.
 void Leader::tell_left_out(const Incarnation& who) {
   if (group_.forgotten(who)) return send(who, Fenced{});
   const auto* worker = group_.find(who);
-  if (!worker || !worker->planned || !group_.plan() || member_now(who)) return;
+  if (!worker || !worker->planned || !group_.plan() || roster_.member_now(who)) return;
   if (worker->leaving)
     send(who, Released{});
   else
@@ -293,21 +241,19 @@ void Leader::applied(const Joined& e) {
   joining_.erase(e.join.who.nonce);
   const auto* worker = group_.find(e.join.who);
   if (!worker) return;
-  waiting_.insert(e.join.who.nonce);
-  contact(e.join.who).welcomed_ms = now_ms_;
+  roster_.joined(e.join.who);
   send(e.join.who, Welcome{worker->join.who, {}});
   tell_of(e.join.who, "joined");
 }
 
 void Leader::applied(const LeaveAnnounced& e) {
   leaving_.erase(e.who.nonce);
-  waiting_.erase(e.who.nonce);
-  contact(e.who).leaving_ms = now_ms_;
+  roster_.leaves(e.who);
 }
 
 void Leader::applied(const Lost& e) {
   losing_.erase(e.who.nonce);
-  waiting_.erase(e.who.nonce);
+  roster_.lost(e.who);
   tell_of(e.who, "lost");
 }
 
@@ -320,16 +266,15 @@ void Leader::tell_of(const Incarnation& who, const char* what) {
   seen.who = worker->join.who;
   seen.name = worker->join.name;
   seen.pid = worker->join.pid;
-  if (certainly_dead(who)) {
-    seen.phase = contact(who).died_at;
-    seen.reason = contact(who).died_of;
+  if (roster_.certainly_dead(who)) {
+    seen.phase = roster_.meet(who).died_at;
+    seen.reason = roster_.meet(who).died_of;
   }
   emit(std::move(seen));
 }
 
 void Leader::applied(const Plan& plan) {
   if (epoch_) announce_epoch(-1);
-  first_at_most_ = plan.kind == PlanKind::kPrepared ? kNoVersion : plan.base;
   drafts_.epoch_begins();
   committed_ms_ = now_ms_;
   epoch_.emplace();
@@ -343,38 +288,11 @@ void Leader::applied(const Plan& plan) {
   noticed_ms_ = 0;
   tell_who_is_gone(plan);
   tell_exposure(plan);
-  follow_plan();
-  steps_.epoch_begins(now_ms_);
+  roster_.follow(plan);
+  course_.follow(plan);
+  course_.begins(now_ms_);
   resent_ms_ = now_ms_;
   resend();
-}
-
-// What follows from the last plan and is asked with every message.
-void Leader::follow_plan() {
-  const Plan& plan = *group_.plan();
-  ranks_.clear();
-  ranks_before_.clear();
-  for (Rank r = 0; r < plan.members.size(); ++r) {
-    ranks_[plan.members[r].who.nonce] = r;
-    waiting_.erase(plan.members[r].who.nonce);
-  }
-  if (plan.kind == PlanKind::kPrepared && group_.predecessor())
-    for (Rank r = 0; r < group_.predecessor()->members.size(); ++r)
-      ranks_before_[group_.predecessor()->members[r].who.nonce] = r;
-  // Of lives that are over nothing is kept: this is told to them by the log alone.
-  std::erase_if(contacts_, [&](const auto& c) {
-    return !ranks_.count(c.first) && !ranks_before_.count(c.first) && !waiting_.count(c.first);
-  });
-  lacking_ = 0;
-  for (const auto& [nonce, rank] : ranks_) {
-    const auto it = contacts_.find(nonce);
-    if (it == contacts_.end() || it->second.entered < plan.id) ++lacking_;
-  }
-  last_move_ = 0;
-  for (const Move& move : plan.moves) last_move_ = std::max(last_move_, move.step_offset);
-  moved_ = false;
-  group_data_known_ = false;
-  check_roster();
 }
 
 void Leader::tell_who_is_gone(const Plan& plan) {
@@ -382,7 +300,7 @@ void Leader::tell_who_is_gone(const Plan& plan) {
   if (!before) return;
   for (const Member& m : before->members) {
     const auto* worker = group_.find(m.who);
-    if (rank_in(plan, m.who) != kNoRank || certainly_dead(m.who) || !worker) continue;
+    if (rank_in(plan, m.who) != kNoRank || roster_.certainly_dead(m.who) || !worker) continue;
     tell_of(m.who, worker->leaving ? "left" : "fenced");
   }
 }
@@ -418,28 +336,8 @@ void Leader::resend() {
   ask_checkpoint();
   if (forming_) ask_for_reports();
   if (!group_.plan()) return;
-  const Plan& plan = *group_.plan();
-  for (const Plan* p : running_plans())
-    for (const Member& m : p->members)
-      if (p == &plan || !ranks_.count(m.who.nonce)) send_plan(m.who, plan);
-}
-
-// A plan is large. It is said again only to one that was heard since and has not come to it, each
-// time after twice as long: what is sent to a silent one waits in its connection, or is lost with
-// it.
-void Leader::send_plan(const Incarnation& who, const Plan& plan) {
-  Contact& c = contact(who);
-  if (c.entered >= plan.id || c.ready_for == plan.id) return;
-  if (c.plan_sent != plan.id) {
-    c.plan_wait_ms = config_.retry_ms;
-  } else {
-    const bool heard = now_ms_ - c.silence.open_ms(now_ms_, /*began_ms=*/0) > c.plan_sent_ms;
-    if (!heard || now_ms_ - c.plan_sent_ms < c.plan_wait_ms) return;
-    c.plan_wait_ms = std::min(2 * c.plan_wait_ms, std::max(config_.retry_ms, config_.lease_ms));
-  }
-  c.plan_sent = plan.id;
-  c.plan_sent_ms = now_ms_;
-  send(who, Committed{plan});
+  for (const Member* m : roster_.running_members())
+    if (roster_.plan_is_due(m->who, group_.plan()->id)) send(m->who, Committed{*group_.plan()});
 }
 
 }  // namespace starling::elastic

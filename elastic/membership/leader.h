@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "core/wire/messages.h"
+#include "elastic/membership/course.h"
 #include "elastic/membership/drafts.h"
 #include "elastic/membership/group.h"
-#include "elastic/membership/patience.h"
+#include "elastic/membership/roster.h"
 #include "elastic/membership/skips.h"
 #include "elastic/protocol/bugs.h"
 
@@ -138,32 +139,6 @@ class Leader {
   LeaderCommands on(const LeaderEvent& event);
 
  private:
-  // What the leader knows of a life, from its messages in this term.
-  struct Contact {
-    Silence silence;    // counted afresh by a new leader
-    bool dead = false;  // its guard said so
-    WorkPhase died_at = WorkPhase::kNone;
-    std::string died_of;
-    EpochId entered;
-    EpochId ready_for;
-    Version version = kNoVersion;
-    std::optional<Report> report;
-    std::optional<Finished> finished;
-    std::uint64_t leave_by_ms = 0;  // end of its notice; 0 = none announced
-    std::uint64_t leaving_ms = 0;   // since when that is in the log; 0: before this term
-    std::uint64_t welcomed_ms = 0;
-    std::uint64_t micro_batch_ns = 0;  // 0: not known
-    // What others wait for there, and since when its heartbeats say nothing else.
-    std::uint32_t share_left = 0, load_left = 0, orders_left = 0;
-    std::uint64_t progress = 0;
-    std::uint64_t moved_ms = 0;
-    std::uint64_t warned_ms = 0;  // its moved_ms when people were told that it stands still
-    // The last plan that was sent to it, when, and how long until that plan is sent again.
-    EpochId plan_sent;
-    std::uint64_t plan_sent_ms = 0, plan_wait_ms = 0;
-    Digest data{};  // of all its data; zeros: not known yet
-    bool other_data_told = false;
-  };
   // An epoch being formed: reports with this promise are asked for.
   struct Forming {
     EpochId asked;
@@ -242,7 +217,6 @@ class Leader {
   std::string newest_checkpoint() const;  // for a message
   void propose_plan(Plan plan);
 
-  bool member_now(const Incarnation& who) const;
   void note_skipped(const StepRecord& record);
   void ask_checkpoint();
   void take(DraftCommands commands);
@@ -256,42 +230,25 @@ class Leader {
 
   void end_job(std::uint8_t code, std::string reason);
 
-  // Who may still run an epoch: members of the last plan, and of the one before it while the last
-  // is a prepared one that is not known to be entered by all (R11).
-  bool all_entered() const { return lacking_ == 0; }
-  void follow_plan();
-  void entered(const Incarnation& who, Contact& c, const EpochId& epoch);
-  void reached(const Incarnation& who, Contact& c, Version version);
-  std::vector<const Plan*> running_plans() const;
-  std::vector<Incarnation> candidates() const;  // and the joiners that wait
-  std::vector<Incarnation> waiting_joiners() const;
+  void reached(const Incarnation& who, Version version);
   bool refused_as_unreachable(const Incarnation& from, const std::string& name, const Join& m);
   // leader_keys.cpp
   bool key_in_use(const Incarnation& from, const std::string& name, const Join& m);
   const Group::Worker* other_life(const Incarnation& who, const std::string& name) const;
   void note_claims(const Incarnation& heard);
-  const Join* standard() const;
   std::optional<std::string> other_bits(const Join& m) const;
-  bool certainly_dead(const Incarnation& who) const;
   std::vector<std::vector<bool>> copies_now(const Plan& plan) const;
-  bool moves_done() const { return group_.plan()->moves.empty() || moved_; }
-  bool silent(const Incarnation& who);
-  std::uint64_t tolerance();
   Member member_of(const Incarnation& who) const;
   std::vector<Rank> shares_for(const std::vector<Member>& members) const;
   void resend();
-  void send_plan(const Incarnation& who, const Plan& plan);
   void check_invariants() const;
-  void check_roster() const;
   void tell_left_out(const Incarnation& who);
-  std::optional<Digest> data_of_group() const;
   void refuse_other_data(const Incarnation& who, const std::string& name);
   void tell_who_is_gone(const Plan& plan);
   void announce_epoch(double resume_ms, std::optional<Pause> pause = {});
   void tell_of(const Incarnation& who, const char* what);
   void tell_exposure(const Plan& plan);
 
-  Contact& contact(const Incarnation& who);
   void send(const Incarnation& to, Message body) {
     commands_.push_back(leader_command::Send{to, std::move(body)});
   }
@@ -305,19 +262,10 @@ class Leader {
 
   std::uint64_t now_ms_;
   std::uint64_t resent_ms_ = 0;
-  std::uint64_t counter_ = 0;                  // of the last id used in this term
-  std::map<std::uint64_t, Contact> contacts_;  // by nonce
+  std::uint64_t counter_ = 0;  // of the last id used in this term
   bool review_due_ = false;
-  std::optional<std::uint64_t> tolerance_;  // at the time of the event being handled
-  StepTimes steps_;
-  std::optional<Digest> group_data_;  // data_of_group(), as long as nothing new is known of it
-  bool group_data_known_ = false;
-  // Of the last plan and the one before it: nonces and ranks of its members.
-  std::map<std::uint64_t, Rank> ranks_, ranks_before_;
-  std::size_t lacking_ = 0;          // members of the last plan that were not heard in it yet
-  std::uint32_t last_move_ = 0;      // step offset of the last plan's last move
-  bool moved_ = false;               // a member is past that step
-  std::set<std::uint64_t> waiting_;  // lives that may be joiners of the next plan
+  Roster roster_;
+  Course course_;
   std::optional<Forming> forming_;
   bool plan_proposed_ = false;  // one uncommitted plan at a time (R10)
   bool end_proposed_ = false;
@@ -330,7 +278,6 @@ class Leader {
   };
   std::map<std::uint64_t, Claim> claims_;
   std::set<std::uint64_t> losing_, leaving_;  // proposed
-  Version first_at_most_ = kNoVersion;        // upper bound of the last plan's first step
   std::optional<StepRecord> last_record_;
   Skips skips_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> bad_links_;  // broke the last forming

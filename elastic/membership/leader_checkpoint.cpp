@@ -18,13 +18,8 @@ void Leader::warn(std::string text) {
 
 // ---- Writing ----------------------------------------------------------------------------------
 
-bool Leader::member_now(const Incarnation& who) const {
-  if (!group_.plan() || group_.restart()) return false;
-  return ranks_.count(who.nonce) != 0 || (lacking_ != 0 && ranks_before_.count(who.nonce) != 0);
-}
-
 void Leader::said(const Incarnation& from, const std::string& name, const ShardWritten& m) {
-  if (member_now(from)) take(drafts_.take(name, m, standard()));
+  if (roster_.member_now(from)) take(drafts_.take(name, m, roster_.standard()));
 }
 
 void Leader::take(DraftCommands commands) {
@@ -55,7 +50,7 @@ void Leader::applied(const Published& e) {
 // ---- Restarting -------------------------------------------------------------------------------
 
 void Leader::said(const Incarnation& from, const std::string& name, const Unloadable& m) {
-  const bool loading = member_now(from) && group_.start() == m.version && m.version != 0;
+  const bool loading = roster_.member_now(from) && group_.start() == m.version && m.version != 0;
   if (!loading || damage_proposed_ || !group_.can_start()) return;
   damage_proposed_ = true;
   emit(leader_command::Propose{Damaged{m.version, name + ": " + m.reason}});
@@ -89,17 +84,17 @@ void Leader::applied(const Restarted&) {
   restarted_ms_ = now_ms_;
   // Those who live start a new life as soon as they are told, and come back without state.
   for (const Member& m : group_.plan()->members)
-    if (!certainly_dead(m.who)) tell_left_out(m.who);
+    if (!roster_.certainly_dead(m.who)) tell_left_out(m.who);
 }
 
 // As many as were lost, or those who have come when the first has waited long enough.
 bool Leader::newcomers_are_there() const {
   if (now_ms_ - restarted_ms_ > config_.start_timeout_ms) return true;
-  const auto newcomers = waiting_joiners();
+  const auto newcomers = roster_.waiting_joiners();
   if (newcomers.size() >= group_.plan()->members.size()) return true;
   return std::any_of(newcomers.begin(), newcomers.end(), [&](const Incarnation& who) {
-    const auto it = contacts_.find(who.nonce);
-    const std::uint64_t since = it == contacts_.end() ? began_ms_ : it->second.welcomed_ms;
+    const Contact* c = roster_.find(who);
+    const std::uint64_t since = c ? c->welcomed_ms : began_ms_;
     return now_ms_ - std::max(since, restarted_ms_) >= config_.restart_window_ms;
   });
 }

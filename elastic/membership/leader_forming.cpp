@@ -32,25 +32,18 @@ void Leader::review() {
 }
 
 bool Leader::start_is_due() const {
-  return waiting_joiners().size() >= config_.wanted_workers ||
+  return roster_.waiting_joiners().size() >= config_.wanted_workers ||
          now_ms_ - began_ms_ > config_.start_timeout_ms;
 }
 
-bool Leader::certainly_dead(const Incarnation& who) const {
-  const auto* worker = group_.find(who);
-  const auto it = contacts_.find(who.nonce);
-  return (worker && worker->dead) || (it != contacts_.end() && it->second.dead);
-}
-
 std::string Leader::why_broken() {
-  for (const Plan* plan : running_plans()) {
+  for (const Plan* plan : roster_.running_plans()) {
     for (const Member& member : plan->members) {
-      if (certainly_dead(member.who)) return "lost " + member.name;
-      const auto it = contacts_.find(member.who.nonce);
-      if (it != contacts_.end() && it->second.report && stopped_since(*it->second.report))
-        return member.name + " stopped";
-      if (silent(member.who))
-        return member.name + " not heard for " + std::to_string(tolerance()) + " ms";
+      if (roster_.certainly_dead(member.who)) return "lost " + member.name;
+      const Contact* c = roster_.find(member.who);
+      if (c && c->report && stopped_since(*c->report)) return member.name + " stopped";
+      if (roster_.silent(member.who))
+        return member.name + " not heard for " + std::to_string(roster_.tolerance()) + " ms";
     }
   }
   return {};
@@ -80,8 +73,8 @@ void Leader::form(std::string cause) {
   // Fresh in this term, and above what anybody who stopped by itself may have promised (R9).
   if (group_.plan() && group_.plan()->id.term == term_)
     counter_ = std::max(counter_, group_.plan()->id.counter);
-  for (const Incarnation& who : candidates())
-    if (const auto& report = contact(who).report; report && report->promise.term == term_)
+  for (const Incarnation& who : roster_.candidates())
+    if (const auto& report = roster_.meet(who).report; report && report->promise.term == term_)
       counter_ = std::max(counter_, report->promise.counter - 1);
   forming.asked = EpochId{term_, ++counter_};
   forming_ = std::move(forming);
@@ -89,55 +82,22 @@ void Leader::form(std::string cause) {
 }
 
 void Leader::ask_for_reports() {
-  for (const Incarnation& who : candidates()) {
-    const auto& report = contact(who).report;
+  for (const Incarnation& who : roster_.candidates()) {
+    const auto& report = roster_.meet(who).report;
     if (!report || report->promise < forming_->asked) send(who, Freeze{forming_->asked});
   }
-}
-
-std::vector<const Plan*> Leader::running_plans() const {
-  if (group_.restart()) return {};  // it was fenced before it was given up
-  std::vector<const Plan*> plans{&*group_.plan()};
-  if (group_.plan()->kind == PlanKind::kPrepared && group_.predecessor() && !all_entered())
-    plans.push_back(&*group_.predecessor());
-  return plans;
-}
-
-std::vector<Incarnation> Leader::waiting_joiners() const {
-  std::vector<Incarnation> joiners;
-  const Join* group = waiting_.empty() ? nullptr : standard();
-  for (const std::uint64_t nonce : waiting_) {
-    const auto* worker = group_.find({0, nonce});
-    if (!worker || worker->leaving || certainly_dead(worker->join.who)) continue;
-    if (group && group->fingerprint != worker->join.fingerprint) continue;
-    joiners.push_back(worker->join.who);
-  }
-  std::sort(joiners.begin(), joiners.end(),
-            [](const auto& a, const auto& b) { return a.counter < b.counter; });
-  return joiners;
-}
-
-// Members by rank, then joiners.
-std::vector<Incarnation> Leader::candidates() const {
-  std::vector<Incarnation> all;
-  if (group_.plan())
-    for (const Plan* plan : running_plans())
-      for (const Member& m : plan->members)
-        if (plan == &*group_.plan() || !ranks_.count(m.who.nonce)) all.push_back(m.who);
-  for (const Incarnation& who : waiting_joiners()) all.push_back(who);
-  return all;
 }
 
 void Leader::try_form() {
   std::vector<Reporter> reporters, stuck;
   std::vector<Incarnation> missing, stuck_missing;
   bool lost = false;
-  for (const Incarnation& who : candidates()) {
-    if (certainly_dead(who)) {
+  for (const Incarnation& who : roster_.candidates()) {
+    if (roster_.certainly_dead(who)) {
       lost = true;
       continue;
     }
-    const Contact& c = contact(who);
+    const Contact& c = roster_.meet(who);
     if (c.report && c.report->promise > forming_->asked && c.report->promise.term == term_)
       return form(forming_->cause);
     const bool counts = c.report && (c.report->promise == forming_->asked ||  // R11
@@ -159,7 +119,7 @@ void Leader::try_form() {
     missing.insert(missing.end(), stuck_missing.begin(), stuck_missing.end());
   }
   if (config_.bugs.r11_any_member)
-    for (const auto& [nonce, c] : contacts_) {
+    for (const auto& [nonce, c] : roster_.contacts()) {
       const bool known =
           std::any_of(reporters.begin(), reporters.end(),
                       [&, same = nonce](const Reporter& r) { return r.who.nonce == same; });
@@ -212,7 +172,8 @@ void Leader::try_form() {
 // than the others are.
 bool Leader::in_time(const Incarnation& who) {
   const std::uint64_t waited = now_ms_ - forming_->begun_ms;
-  return !silent(who) && (waited <= config_.report_deadline_ms || waited <= tolerance());
+  return !roster_.silent(who) &&
+         (waited <= config_.report_deadline_ms || waited <= roster_.tolerance());
 }
 
 // One that is silent or late, and not certainly dead, is dropped only if the others have what it
@@ -246,12 +207,13 @@ bool Leader::suffice(const std::vector<Reporter>& reporters) const {
 // dead. Who has entered the last plan by its switch shows that everybody in the epoch before it had
 // voted to go there (R15), so that one passes nothing more that the reporter does not have.
 bool Leader::fenced(const std::vector<Reporter>& reporters) const {
-  for (const Plan* plan : running_plans()) {
+  for (const Plan* plan : roster_.running_plans()) {
     const bool reported = std::any_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
       return rank_in(*plan, r.who) != kNoRank || r.report.entered > plan->id;
     });
-    const bool all_dead = std::all_of(plan->members.begin(), plan->members.end(),
-                                      [&](const Member& m) { return certainly_dead(m.who); });
+    const bool all_dead =
+        std::all_of(plan->members.begin(), plan->members.end(),
+                    [&](const Member& m) { return roster_.certainly_dead(m.who); });
     if (!reported && !all_dead) return false;
   }
   return true;
@@ -287,7 +249,7 @@ bool Leader::died_with_its_steps(const std::vector<Reporter>& reporters) const {
     return false;
   const Plan& last = *group_.plan();
   return std::all_of(last.members.begin(), last.members.end(),
-                     [&](const Member& m) { return certainly_dead(m.who); }) &&
+                     [&](const Member& m) { return roster_.certainly_dead(m.who); }) &&
          std::all_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
            return r.report.version == kNoVersion || r.report.may_have_begun == last.id;
          });
@@ -380,8 +342,9 @@ void Leader::propose_forced(std::vector<Reporter> reporters, const Resume& old) 
     const bool patience =
         !forming_->at_any_price && now_ms_ - forming_->begun_ms <= config_.state_timeout_ms;
     const bool somebody_may_come = std::any_of(
-        group_.plan()->members.begin(), group_.plan()->members.end(),
-        [&](const Member& m) { return !certainly_dead(m.who) && rank_in(plan, m.who) == kNoRank; });
+        group_.plan()->members.begin(), group_.plan()->members.end(), [&](const Member& m) {
+          return !roster_.certainly_dead(m.who) && rank_in(plan, m.who) == kNoRank;
+        });
     if (!(patience && somebody_may_come)) lose_state(reporters, resume.base);
     return;
   }

@@ -16,7 +16,7 @@ const Group::Worker* Leader::other_life(const Incarnation& who, const std::strin
   for (const auto& [nonce, worker] : group_.workers()) {
     if (nonce == who.nonce || worker.dead || worker.join.name != name) continue;
     bool runs = !worker.planned;
-    for (const Plan* plan : running_plans())
+    for (const Plan* plan : roster_.running_plans())
       runs = runs || rank_in(*plan, worker.join.who) != kNoRank;
     if (runs) return &worker;
   }
@@ -43,7 +43,7 @@ bool Leader::key_in_use(const Incarnation& from, const std::string& name, const 
   Claim& claim = claims_.try_emplace(from.nonce, Claim{nonce, now_ms_, false}).first->second;
   if (claim.other != nonce) claim = {nonce, now_ms_, false};
   if (!claim.other_lives) {
-    if (now_ms_ <= claim.asked_ms + config_.lease_ms || !silent(other->join.who)) {
+    if (now_ms_ <= claim.asked_ms + config_.lease_ms || !roster_.silent(other->join.who)) {
       send(from, LeaderHint{0, term_, {}});  // so that it asks again
       return true;
     }

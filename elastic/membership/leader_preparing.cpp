@@ -15,7 +15,7 @@ std::vector<std::vector<bool>> Leader::copies_now(const Plan& plan) const {
   std::vector<std::vector<bool>> copies(plan.members.size(), std::vector<bool>(config_.segments));
   for (SegmentId s = 0; s < config_.segments; ++s)
     for (Rank r : plan.holders[s]) copies[r][s] = true;
-  if (moves_done() || config_.bugs.prepared_holders_moving)
+  if (course_.moves_done() || config_.bugs.prepared_holders_moving)
     for (const Move& move : plan.moves)
       for (SegmentId s = move.segments.first; s < move.segments.first + move.segments.count; ++s)
         copies[move.target][s] = true;
@@ -35,7 +35,7 @@ std::vector<bool> Leader::leavers() const {
     leaving[r] = now.members[r].draining;
     if (leaving[r]) continue;
     fresh.push_back(r);
-    const Contact& c = contacts_.at(now.members[r].who.nonce);
+    const Contact& c = roster_.at(now.members[r].who);
     const std::uint64_t window = config_.change_window_ms;
     const bool hurry = c.leave_by_ms != 0 && now_ms_ + config_.lease_ms + window > c.leave_by_ms;
     window_over = window_over || hurry || now_ms_ - c.leaving_ms >= window;
@@ -47,14 +47,14 @@ std::vector<bool> Leader::leavers() const {
 
 void Leader::try_prepare() {
   const Plan& now = *group_.plan();
-  if (!all_entered()) return;
+  if (!roster_.all_entered()) return;
   // Cheap so far, as it is asked with every message of every worker.
   const auto leaving = leavers();
   const bool somebody_leaves = std::find(leaving.begin(), leaving.end(), true) != leaving.end();
-  const bool moved = !now.moves.empty() && moves_done();
-  if (!somebody_leaves && !moved && waiting_joiners().empty()) return;
+  const bool moved = !now.moves.empty() && course_.moves_done();
+  if (!somebody_leaves && !moved && roster_.waiting_joiners().empty()) return;
   for (const Member& m : now.members) {
-    const Contact& c = contacts_.at(m.who.nonce);
+    const Contact& c = roster_.at(m.who);
     if (c.version != kNoVersion && c.version >= config_.steps) return;  // the end: nothing changes
   }
   const auto copies = copies_now(now);
@@ -63,7 +63,7 @@ void Leader::try_prepare() {
   std::vector<Rank> staying;
   bool notice_over = false;
   for (Rank r = 0; r < now.members.size(); ++r) {
-    const std::uint64_t leave_by_ms = contacts_.at(now.members[r].who.nonce).leave_by_ms;
+    const std::uint64_t leave_by_ms = roster_.at(now.members[r].who).leave_by_ms;
     if (!leaving[r])
       staying.push_back(r);
     else if (leave_by_ms != 0 && now_ms_ + config_.lease_ms > leave_by_ms)
@@ -99,12 +99,13 @@ void Leader::try_prepare() {
     there.push_back(std::move(member));
   }
   bool window_over = false;
-  const auto joiners = waiting_joiners();
+  const auto joiners = roster_.waiting_joiners();
   for (const Incarnation& who : joiners)
-    window_over = window_over || now_ms_ - contact(who).welcomed_ms >= config_.change_window_ms;
+    window_over =
+        window_over || now_ms_ - roster_.meet(who).welcomed_ms >= config_.change_window_ms;
   if (window_over) {
     for (const Incarnation& who : joiners) {
-      if (silent(who)) continue;
+      if (roster_.silent(who)) continue;
       changed = true;
       joining.push_back(member_of(who));
       joining.back().joiner = true;
@@ -139,8 +140,8 @@ std::vector<Rank> Leader::shares_for(const std::vector<Member>& members) const {
   std::vector<Capacity> capacities;
   std::vector<std::uint64_t> known;
   for (const Member& m : members) {
-    const auto it = contacts_.find(m.who.nonce);
-    const std::uint64_t ns = it == contacts_.end() ? 0 : it->second.micro_batch_ns;
+    const Contact* c = roster_.find(m.who);
+    const std::uint64_t ns = c ? c->micro_batch_ns : 0;
     capacities.push_back({ns, 0});
     if (ns != 0) known.push_back(ns);
   }
@@ -158,7 +159,7 @@ std::vector<Rank> Leader::shares_for(const std::vector<Member>& members) const {
 
 // Of one epoch: a prepared plan that comes after the last vote is never entered.
 void Leader::try_end() {
-  for (const Plan* plan : running_plans())
+  for (const Plan* plan : roster_.running_plans())
     if (const auto end = end_of_finished(*plan)) return end_well(*end);
 }
 
@@ -166,9 +167,9 @@ void Leader::try_end() {
 std::optional<JobEnded> Leader::end_of_finished(const Plan& plan) const {
   JobEnded end;
   for (const Member& m : plan.members) {
-    const auto it = contacts_.find(m.who.nonce);
-    if (it == contacts_.end() || !it->second.finished) return std::nullopt;
-    const Finished& finished = *it->second.finished;
+    const Contact* c = roster_.find(m.who);
+    if (!c || !c->finished) return std::nullopt;
+    const Finished& finished = *c->finished;
     if (finished.epoch != plan.id || finished.version != config_.steps) return std::nullopt;
     end.digest = end.digest + finished.digest_part;
     end.parameters = end.parameters + finished.parameters_part;

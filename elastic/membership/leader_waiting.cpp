@@ -6,9 +6,8 @@
 #include "elastic/membership/leader.h"
 #include "elastic/protocol/plan.h"
 
-// Whom the leader does not wait for any more although nobody says that it is dead: who is silent
-// for longer than the others, and who is heard but holds all others up. Whose fingerprint counts. And
-// what must hold of the leader's own fields.
+// Whom the leader does not wait for any more although it is heard: who holds all others up. And what
+// must hold of the leader's own fields.
 
 namespace starling::elastic {
 namespace {
@@ -21,28 +20,6 @@ std::string ms(std::uint64_t time) {
 
 }  // namespace
 
-// ---- Silence ----------------------------------------------------------------------------------
-
-bool Leader::silent(const Incarnation& who) {
-  const auto it = contacts_.find(who.nonce);
-  const std::uint64_t open =
-      it == contacts_.end() ? now_ms_ - began_ms_ : it->second.silence.open_ms(now_ms_, began_ms_);
-  return open > config_.lease_ms && open > tolerance();
-}
-
-std::uint64_t Leader::tolerance() {
-  if (tolerance_) return *tolerance_;
-  std::vector<std::uint64_t> longest;
-  for (const Incarnation& who : candidates()) {
-    if (certainly_dead(who)) continue;
-    const auto it = contacts_.find(who.nonce);
-    const Silence silence = it == contacts_.end() ? Silence{} : it->second.silence;
-    longest.push_back(silence.longest_ms(now_ms_, began_ms_, config_.lease_ms));
-  }
-  tolerance_ = tolerance_ms(std::move(longest), config_.lease_ms);
-  return *tolerance_;
-}
-
 // ---- Standing still ---------------------------------------------------------------------------
 
 // A worker's heartbeats come from the thread that obeys the protocol. One that computes, reads or
@@ -54,24 +31,20 @@ void Leader::watch_progress() {
   if (!group_.plan() || group_.restart() || group_.end()) return;
   std::vector<Incarnation> who;
   std::vector<Standing> standing;
-  for (const Plan* plan : running_plans()) {
-    for (const Member& m : plan->members) {
-      if (plan != &*group_.plan() && ranks_.count(m.who.nonce)) continue;
-      const auto it = contacts_.find(m.who.nonce);
-      const EpochId entered = it == contacts_.end() ? EpochId{} : it->second.entered;
-      const bool in_it =
-          entered == group_.plan()->id ||
-          (group_.plan()->kind == PlanKind::kPrepared && entered == group_.plan()->predecessor);
-      if (!in_it && m.joiner) continue;  // it waits for the others' parameters
-      if (!in_it) return;                // a plan is on its way to it
-      const Contact& c = it->second;
-      who.push_back(m.who);
-      const bool owes = c.share_left != 0 || c.load_left != 0 || c.orders_left != 0;
-      standing.push_back({owes, c.moved_ms});
-    }
+  for (const Member* m : roster_.running_members()) {
+    const Contact* c = roster_.find(m->who);
+    const EpochId entered = c ? c->entered : EpochId{};
+    const bool in_it =
+        entered == group_.plan()->id ||
+        (group_.plan()->kind == PlanKind::kPrepared && entered == group_.plan()->predecessor);
+    if (!in_it && m->joiner) continue;  // it waits for the others' parameters
+    if (!in_it) return;                 // a plan is on its way to it
+    who.push_back(m->who);
+    const bool owes = c->share_left != 0 || c->load_left != 0 || c->orders_left != 0;
+    standing.push_back({owes, c->moved_ms});
   }
   const std::uint64_t patience =
-      patience_ms(standing, steps_, config_.standstill_steps, config_.standstill_ms);
+      patience_ms(standing, course_.steps(), config_.standstill_steps, config_.standstill_ms);
   const HeldUp held = held_up(standing, now_ms_, patience / kWarnings);
   if (held.by.empty()) return;
   std::vector<Incarnation> by;
@@ -82,9 +55,8 @@ void Leader::watch_progress() {
 
 void Leader::warn_of_standstill(const Incarnation& who, std::uint64_t since_ms,
                                 std::uint64_t patience_ms) {
-  Contact& c = contact(who);
-  if (c.warned_ms == since_ms) return;
-  c.warned_ms = since_ms;
+  if (!roster_.warning_is_due(who, since_ms)) return;
+  const Contact& c = roster_.at(who);
   std::string at = "what it does for step " + std::to_string(c.version) + " with state and sums (" +
                    std::to_string(c.orders_left) + " orders left)";
   if (c.share_left != 0)
@@ -125,36 +97,9 @@ void Leader::hold_up(const std::vector<Incarnation>& by, std::uint64_t since_ms,
 
 // ---- What bits the group computes --------------------------------------------------------------
 
-// Whose fingerprint is that of the group: a member of the last plan, all of which have the same.
-// Before there is one, of those who wait and are heard the largest part decides; of equal parts
-// that which came first. Who left, died or fell silent decides nothing.
-const Join* Leader::standard() const {
-  if (group_.plan()) {
-    for (const Member& m : group_.plan()->members)
-      if (const auto* worker = group_.find(m.who)) return &worker->join;
-    return nullptr;
-  }
-  std::map<Digest, std::pair<std::size_t, const Join*>> parts;
-  for (const std::uint64_t nonce : waiting_) {
-    const auto* worker = group_.find({0, nonce});
-    const auto it = contacts_.find(nonce);
-    if (!worker || it == contacts_.end() || certainly_dead(worker->join.who)) continue;
-    if (it->second.silence.open_ms(now_ms_, began_ms_) > config_.lease_ms) continue;
-    auto& [count, first] = parts[worker->join.fingerprint];
-    ++count;
-    if (!first || worker->join.who.counter < first->who.counter) first = &worker->join;
-  }
-  const std::pair<std::size_t, const Join*>* most = nullptr;
-  for (const auto& [fingerprint, part] : parts)
-    if (!most || part.first > most->first ||
-        (part.first == most->first && part.second->who.counter < most->second->who.counter))
-      most = &part;
-  return most ? most->second : nullptr;
-}
-
 // Why one with this fingerprint cannot be a member; none: it can.
 std::optional<std::string> Leader::other_bits(const Join& m) const {
-  const Join* group = standard();
+  const Join* group = roster_.standard();
   if (!group || group->fingerprint == m.fingerprint) return std::nullopt;
   return "this worker computes other bits than the group: it has " + m.fingerprint_text +
          ", the group has " + group->fingerprint_text + " (" + group->name + ")";
@@ -163,34 +108,18 @@ std::optional<std::string> Leader::other_bits(const Join& m) const {
 // ---- Which fields may stand beside which ------------------------------------------------------
 
 // A leader is idle, forming (forming_), or waits for Raft (something is proposed). These cost the
-// same however many workers there are; check_roster() is asked when a plan was applied.
+// same however many workers there are.
 void Leader::check_invariants() const {
   if (forming_) STARLING_CHECK(forming_->asked.term == term_);
   if (forming_) STARLING_CHECK(forming_->asked.counter <= counter_);
   if (forming_) STARLING_CHECK(forming_->begun_ms <= now_ms_);
   if (forming_ && forming_->at_any_price) STARLING_CHECK(!forming_->without.empty());
-  STARLING_CHECK(lacking_ <= ranks_.size());
-  if (!group_.plan()) STARLING_CHECK(ranks_.empty());
+  roster_.check_invariants();
   if (!group_.plan()) STARLING_CHECK(!epoch_);
   if (epoch_) STARLING_CHECK(epoch_->kind == Observation::Kind::kEpoch);
-  if (group_.plan()) STARLING_CHECK(ranks_.size() == group_.plan()->members.size());
-  if (!ranks_before_.empty()) STARLING_CHECK(group_.plan()->kind == PlanKind::kPrepared);
-  if (moved_) STARLING_CHECK(group_.plan().has_value());
   if (last_record_) STARLING_CHECK(last_record_->version != kNoVersion);
   drafts_.check_invariants();
   STARLING_CHECK(now_ms_ >= began_ms_);
-}
-
-void Leader::check_roster() const {
-  const Plan& plan = *group_.plan();
-  std::size_t lacking = 0;
-  for (const Member& m : plan.members) {
-    STARLING_CHECK(ranks_.count(m.who.nonce) == 1);
-    STARLING_CHECK(waiting_.count(m.who.nonce) == 0);
-    const auto it = contacts_.find(m.who.nonce);
-    if (it == contacts_.end() || it->second.entered < plan.id) ++lacking;
-  }
-  STARLING_CHECK(lacking == lacking_);
 }
 
 }  // namespace starling::elastic

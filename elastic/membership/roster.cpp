@@ -1,0 +1,329 @@
+#include "elastic/membership/roster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+#include "elastic/protocol/plan.h"
+
+namespace starling::elastic {
+
+Roster::Roster(RosterConfig config, const Group& group, std::uint64_t now_ms)
+    : config_(config), group_(group), began_ms_(now_ms), now_ms_(now_ms) {
+  for (const auto& [nonce, worker] : group_.workers())
+    if (!worker.planned && !worker.leaving && !worker.dead) waiting_.insert(nonce);
+  if (group_.plan()) follow(*group_.plan());
+}
+
+void Roster::look(std::uint64_t now_ms) {
+  STARLING_CHECK(now_ms >= now_ms_);
+  now_ms_ = now_ms;
+  tolerance_.reset();
+}
+
+Contact& Roster::contact(const Incarnation& who) {
+  const auto [it, fresh] = contacts_.try_emplace(who.nonce);
+  if (fresh) it->second.silence.hear(now_ms_, config_.lease_ms);
+  return it->second;
+}
+
+const Contact& Roster::meet(const Incarnation& who) {
+  return contact(who);
+}
+
+const Contact* Roster::find(const Incarnation& who) const {
+  const auto it = contacts_.find(who.nonce);
+  return it == contacts_.end() ? nullptr : &it->second;
+}
+
+const Contact& Roster::at(const Incarnation& who) const {
+  const Contact* c = find(who);
+  STARLING_CHECK(c != nullptr);
+  return *c;
+}
+
+// ---- What was heard ---------------------------------------------------------------------------
+
+void Roster::heard(const Incarnation& who) {
+  contact(who).silence.hear(now_ms_, config_.lease_ms);
+}
+
+// Costs the same for any number of members, as reached() does.
+bool Roster::entered(const Incarnation& who, const EpochId& epoch) {
+  Contact& c = contact(who);
+  if (epoch <= c.entered) return false;
+  const auto& plan = group_.plan();
+  if (plan && c.entered < plan->id && epoch >= plan->id && ranks_.count(who.nonce)) {
+    STARLING_CHECK(lacking_ > 0);
+    --lacking_;
+  }
+  c.entered = epoch;
+  c.moved_ms = now_ms_;
+  return true;
+}
+
+bool Roster::reached(const Incarnation& who, Version version) {
+  Contact& c = contact(who);
+  if (c.version != kNoVersion && version < c.version) return false;  // no life goes back
+  if (c.version != version) c.moved_ms = now_ms_;
+  c.version = version;
+  return group_.plan() && c.entered == group_.plan()->id && ranks_.count(who.nonce) != 0;
+}
+
+void Roster::reported(const Incarnation& who, const Report& report) {
+  Contact& c = contact(who);
+  if (!c.report || c.report->promise <= report.promise) c.report = report;
+  c.micro_batch_ns = report.micro_batch_ns;
+  entered(who, report.entered);
+}
+
+bool Roster::works(const Incarnation& who, const Heartbeat& beat) {
+  Contact& c = contact(who);
+  if (c.moved_ms == 0 || beat.share_left != c.share_left || beat.load_left != c.load_left ||
+      beat.orders_left != c.orders_left || beat.progress != c.progress)
+    c.moved_ms = now_ms_;
+  c.share_left = beat.share_left;
+  c.load_left = beat.load_left;
+  c.orders_left = beat.orders_left;
+  c.progress = beat.progress;
+  c.ready_for = beat.ready_for;
+  c.micro_batch_ns = beat.micro_batch_ns;
+  if (beat.data != Digest{} && beat.data != c.data) {
+    c.data = beat.data;
+    group_data_known_ = false;
+  }
+  return entered(who, beat.entered);
+}
+
+void Roster::finished(const Incarnation& who, const Finished& finished) {
+  contact(who).finished = finished;
+}
+
+void Roster::noticed(const Incarnation& who, std::uint64_t notice_ms) {
+  contact(who).leave_by_ms = now_ms_ + notice_ms;
+}
+
+void Roster::died(const Incarnation& who, WorkPhase at, const std::string& of) {
+  Contact& c = contact(who);
+  c.dead = true;
+  c.died_at = at;
+  c.died_of = of;
+}
+
+// ---- What Raft committed ----------------------------------------------------------------------
+
+void Roster::joined(const Incarnation& who) {
+  STARLING_CHECK(ranks_.count(who.nonce) == 0);
+  waiting_.insert(who.nonce);
+  contact(who).welcomed_ms = now_ms_;
+}
+
+void Roster::leaves(const Incarnation& who) {
+  waiting_.erase(who.nonce);
+  contact(who).leaving_ms = now_ms_;
+}
+
+void Roster::lost(const Incarnation& who) {
+  waiting_.erase(who.nonce);
+}
+
+// What follows from the last plan and is asked with every message.
+void Roster::follow(const Plan& plan) {
+  ranks_.clear();
+  ranks_before_.clear();
+  for (Rank r = 0; r < plan.members.size(); ++r) {
+    ranks_[plan.members[r].who.nonce] = r;
+    waiting_.erase(plan.members[r].who.nonce);
+  }
+  if (plan.kind == PlanKind::kPrepared && group_.predecessor())
+    for (Rank r = 0; r < group_.predecessor()->members.size(); ++r)
+      ranks_before_[group_.predecessor()->members[r].who.nonce] = r;
+  // Of lives that are over nothing is kept: this is told to them by the log alone.
+  std::erase_if(contacts_, [&](const auto& c) {
+    return !ranks_.count(c.first) && !ranks_before_.count(c.first) && !waiting_.count(c.first);
+  });
+  lacking_ = 0;
+  for (const auto& [nonce, rank] : ranks_) {
+    const auto it = contacts_.find(nonce);
+    if (it == contacts_.end() || it->second.entered < plan.id) ++lacking_;
+  }
+  group_data_known_ = false;
+  check_members(plan);
+}
+
+// ---- What was said to it ----------------------------------------------------------------------
+
+bool Roster::plan_is_due(const Incarnation& who, const EpochId& plan) {
+  Contact& c = contact(who);
+  if (c.entered >= plan || c.ready_for == plan) return false;
+  if (c.plan_sent != plan) {
+    c.plan_wait_ms = config_.retry_ms;
+  } else {
+    const bool heard = now_ms_ - c.silence.open_ms(now_ms_, /*began_ms=*/0) > c.plan_sent_ms;
+    if (!heard || now_ms_ - c.plan_sent_ms < c.plan_wait_ms) return false;
+    c.plan_wait_ms = std::min(2 * c.plan_wait_ms, std::max(config_.retry_ms, config_.lease_ms));
+  }
+  c.plan_sent = plan;
+  c.plan_sent_ms = now_ms_;
+  return true;
+}
+
+bool Roster::warning_is_due(const Incarnation& who, std::uint64_t since_ms) {
+  return std::exchange(contact(who).warned_ms, since_ms) != since_ms;
+}
+
+bool Roster::other_data_is_due(const Incarnation& who) {
+  return !std::exchange(contact(who).other_data_told, true);
+}
+
+// ---- Lives ------------------------------------------------------------------------------------
+
+bool Roster::certainly_dead(const Incarnation& who) const {
+  const auto* worker = group_.find(who);
+  const Contact* c = find(who);
+  return (worker && worker->dead) || (c && c->dead);
+}
+
+bool Roster::silent(const Incarnation& who) {
+  const Contact* c = find(who);
+  const std::uint64_t open = (c ? c->silence : Silence{}).open_ms(now_ms_, began_ms_);
+  return open > config_.lease_ms && open > tolerance();
+}
+
+std::uint64_t Roster::tolerance() {
+  if (tolerance_) return *tolerance_;
+  std::vector<std::uint64_t> longest;
+  for (const Incarnation& who : candidates()) {
+    if (certainly_dead(who)) continue;
+    const Contact* c = find(who);
+    longest.push_back(
+        (c ? c->silence : Silence{}).longest_ms(now_ms_, began_ms_, config_.lease_ms));
+  }
+  tolerance_ = tolerance_ms(std::move(longest), config_.lease_ms);
+  return *tolerance_;
+}
+
+// ---- Epochs -----------------------------------------------------------------------------------
+
+std::vector<const Plan*> Roster::running_plans() const {
+  if (!group_.plan()) return {};
+  if (group_.restart()) return {};  // it was fenced before it was given up
+  std::vector<const Plan*> plans{&*group_.plan()};
+  if (group_.plan()->kind == PlanKind::kPrepared && group_.predecessor() && !all_entered())
+    plans.push_back(&*group_.predecessor());
+  return plans;
+}
+
+std::vector<const Member*> Roster::running_members() const {
+  std::vector<const Member*> members;
+  for (const Plan* plan : running_plans())
+    for (const Member& m : plan->members)
+      if (plan == &*group_.plan() || !ranks_.count(m.who.nonce)) members.push_back(&m);
+  return members;
+}
+
+bool Roster::member_now(const Incarnation& who) const {
+  if (!group_.plan() || group_.restart()) return false;
+  return ranks_.count(who.nonce) != 0 || (!all_entered() && ranks_before_.count(who.nonce) != 0);
+}
+
+std::vector<Incarnation> Roster::waiting_joiners() const {
+  std::vector<Incarnation> joiners;
+  const Join* group = waiting_.empty() ? nullptr : standard();
+  for (const std::uint64_t nonce : waiting_) {
+    const auto* worker = group_.find({0, nonce});
+    if (!worker || worker->leaving || certainly_dead(worker->join.who)) continue;
+    if (group && group->fingerprint != worker->join.fingerprint) continue;
+    joiners.push_back(worker->join.who);
+  }
+  std::sort(joiners.begin(), joiners.end(),
+            [](const auto& a, const auto& b) { return a.counter < b.counter; });
+  return joiners;
+}
+
+std::vector<Incarnation> Roster::candidates() const {
+  std::vector<Incarnation> all;
+  for (const Member* m : running_members()) all.push_back(m->who);
+  for (const Incarnation& who : waiting_joiners()) all.push_back(who);
+  return all;
+}
+
+// ---- What they have in common -----------------------------------------------------------------
+
+const Join* Roster::standard() const {
+  if (group_.plan()) {
+    for (const Member& m : group_.plan()->members)
+      if (const auto* worker = group_.find(m.who)) return &worker->join;
+    return nullptr;
+  }
+  std::map<Digest, std::pair<std::size_t, const Join*>> parts;
+  for (const std::uint64_t nonce : waiting_) {
+    const auto* worker = group_.find({0, nonce});
+    const auto it = contacts_.find(nonce);
+    if (!worker || it == contacts_.end() || certainly_dead(worker->join.who)) continue;
+    if (it->second.silence.open_ms(now_ms_, began_ms_) > config_.lease_ms) continue;
+    auto& [count, first] = parts[worker->join.fingerprint];
+    ++count;
+    if (!first || worker->join.who.counter < first->who.counter) first = &worker->join;
+  }
+  const std::pair<std::size_t, const Join*>* most = nullptr;
+  for (const auto& [fingerprint, part] : parts)
+    if (!most || part.first > most->first ||
+        (part.first == most->first && part.second->who.counter < most->second->who.counter))
+      most = &part;
+  return most ? most->second : nullptr;
+}
+
+// Counted when the data of somebody become known, not with every heartbeat.
+const std::optional<Digest>& Roster::data_of_group() {
+  if (!std::exchange(group_data_known_, true)) group_data_ = count_data();
+  return group_data_;
+}
+
+std::optional<Digest> Roster::count_data() const {
+  if (!group_.plan()) return std::nullopt;
+  const auto& members = group_.plan()->members;
+  std::vector<std::pair<Digest, std::size_t>> counts;  // by rank
+  std::size_t known_ones = 0;
+  for (const Member& m : members) {
+    const Contact* c = find(m.who);
+    if (!c || c->data == Digest{}) continue;
+    ++known_ones;
+    const auto known = std::find_if(counts.begin(), counts.end(),
+                                    [&](const auto& count) { return count.first == c->data; });
+    if (known == counts.end())
+      counts.emplace_back(c->data, 1);
+    else
+      ++known->second;
+  }
+  const auto most =
+      std::max_element(counts.begin(), counts.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == counts.end()) return std::nullopt;
+  const bool decided = known_ones == members.size() || 2 * most->second > members.size();
+  return decided ? std::optional<Digest>(most->first) : std::nullopt;
+}
+
+// ---- Invariants -------------------------------------------------------------------------------
+
+// These cost the same however many workers there are; check_members() is asked with every plan.
+void Roster::check_invariants() const {
+  STARLING_CHECK(now_ms_ >= began_ms_);
+  STARLING_CHECK(lacking_ <= ranks_.size());
+  if (!group_.plan()) STARLING_CHECK(ranks_.empty());
+  if (group_.plan()) STARLING_CHECK(ranks_.size() == group_.plan()->members.size());
+  if (!ranks_before_.empty()) STARLING_CHECK(group_.plan()->kind == PlanKind::kPrepared);
+}
+
+void Roster::check_members(const Plan& plan) const {
+  std::size_t lacking = 0;
+  for (const Member& m : plan.members) {
+    STARLING_CHECK(ranks_.count(m.who.nonce) == 1);
+    STARLING_CHECK(waiting_.count(m.who.nonce) == 0);
+    const Contact* c = find(m.who);
+    if (!c || c->entered < plan.id) ++lacking;
+  }
+  STARLING_CHECK(lacking == lacking_);
+}
+
+}  // namespace starling::elastic

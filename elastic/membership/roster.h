@@ -1,0 +1,143 @@
+#pragma once
+// Whom a leader deals with: what each life has said in this term, which lives are members of an
+// epoch that may run and which wait to join one, who is silent and whose bits are the group's. Of
+// lives that are over it keeps nothing.
+//
+// It is the only one that writes a contact; everybody else reads, and tells it what was heard.
+//
+// Threads: none; a value that belongs to its leader. Borrows the group. All times are milliseconds
+// of the leader's clock.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/wire/messages.h"
+#include "elastic/membership/group.h"
+#include "elastic/membership/patience.h"
+
+namespace starling::elastic {
+
+// What is known of a life, from its messages in this term.
+struct Contact {
+  Silence silence;    // counted afresh by a new leader
+  bool dead = false;  // its guard said so
+  WorkPhase died_at = WorkPhase::kNone;
+  std::string died_of;
+  EpochId entered;  // never falls
+  EpochId ready_for;
+  Version version = kNoVersion;  // never falls
+  std::optional<Report> report;  // its promise never falls
+  std::optional<Finished> finished;
+  std::uint64_t leave_by_ms = 0;  // end of its notice; 0 = none announced
+  std::uint64_t leaving_ms = 0;   // since when that is in the log; 0: before this term
+  std::uint64_t welcomed_ms = 0;
+  std::uint64_t micro_batch_ns = 0;  // 0: not known
+  // What others wait for there, and since when its heartbeats say nothing else.
+  std::uint32_t share_left = 0, load_left = 0, orders_left = 0;
+  std::uint64_t progress = 0;
+  std::uint64_t moved_ms = 0;
+  std::uint64_t warned_ms = 0;  // its moved_ms when people were told that it stands still
+  // The last plan that was sent to it, when, and how long until that plan is sent again.
+  EpochId plan_sent;
+  std::uint64_t plan_sent_ms = 0, plan_wait_ms = 0;
+  Digest data{};  // of all its data; zeros: not known yet
+  bool other_data_told = false;
+};
+
+struct RosterConfig {
+  std::uint64_t lease_ms = 1000;  // not heard for this long: may be silent (tolerance)
+  std::uint64_t retry_ms = 50;    // a plan is sent again after this time, then twice as long
+};
+
+class Roster {
+ public:
+  Roster(RosterConfig config, const Group& group, std::uint64_t now_ms);
+
+  // An event begins.
+  void look(std::uint64_t now_ms);
+
+  // ---- What was heard ----
+  // A life that was not heard in this term counts as heard when it is first dealt with.
+  const Contact& meet(const Incarnation& who);
+  void heard(const Incarnation& who);
+  // True: it is in a later epoch than was known.
+  bool entered(const Incarnation& who, const EpochId& epoch);
+  // True: a member of the last plan, seen in its epoch. What is said again changes nothing.
+  bool reached(const Incarnation& who, Version version);
+  void reported(const Incarnation& who, const Report& report);
+  // What its threads have left to do, and what it is ready for; not the version. As entered().
+  bool works(const Incarnation& who, const Heartbeat& beat);
+  void finished(const Incarnation& who, const Finished& finished);
+  void noticed(const Incarnation& who, std::uint64_t notice_ms);
+  void died(const Incarnation& who, WorkPhase at, const std::string& of);
+
+  // ---- What Raft committed ----
+  void joined(const Incarnation& who);
+  void leaves(const Incarnation& who);
+  void lost(const Incarnation& who);
+  void follow(const Plan& plan);  // the group's last
+
+  // ---- What was said to it: true if it is to be said now ----
+  // A plan is large. It is said again only to one that was heard since and has not come to it, each
+  // time after twice as long: what is sent to a silent one waits in its connection, or is lost with
+  // it.
+  bool plan_is_due(const Incarnation& who, const EpochId& plan);
+  bool warning_is_due(const Incarnation& who, std::uint64_t since_ms);  // of that standstill
+  bool other_data_is_due(const Incarnation& who);                       // once
+
+  // ---- Lives ----
+  const Contact* find(const Incarnation& who) const;  // null: not met in this term
+  const Contact& at(const Incarnation& who) const;    // one that was met
+  const std::map<std::uint64_t, Contact>& contacts() const { return contacts_; }  // by nonce
+  bool certainly_dead(const Incarnation& who) const;
+  bool waits(const Incarnation& who) const { return waiting_.count(who.nonce) != 0; }
+  bool silent(const Incarnation& who);
+  std::uint64_t tolerance();  // computed once for an event
+
+  // ---- Epochs ----
+  // Those that may still run: of the last plan, and of the one before it while the last is a
+  // prepared one that is not known to be entered by all (R11).
+  std::vector<const Plan*> running_plans() const;
+  std::vector<const Member*> running_members() const;  // of these, each once, the last plan's first
+  bool all_entered() const { return lacking_ == 0; }
+  bool member_now(const Incarnation& who) const;
+  std::vector<Incarnation> waiting_joiners() const;
+  std::vector<Incarnation> candidates() const;  // running members, then waiting joiners
+
+  // ---- What they have in common ----
+  // Whose fingerprint is that of the group: a member of the last plan, all of which have the same.
+  // Before there is one, of those who wait and are heard the largest part decides; of equal parts
+  // that which came first. Who left, died or fell silent decides nothing. Null: nobody's.
+  const Join* standard() const;
+  // The digest of the group's data: that of more than half of the members; when all are known, of
+  // the most, and of as many that of the lowest rank.
+  const std::optional<Digest>& data_of_group();
+
+  void check_invariants() const;
+
+ private:
+  Contact& contact(const Incarnation& who);
+  void check_members(const Plan& plan) const;
+  std::optional<Digest> count_data() const;
+
+  const RosterConfig config_;
+  const Group& group_;
+  const std::uint64_t began_ms_;
+  std::uint64_t now_ms_;
+
+  std::map<std::uint64_t, Contact> contacts_;  // by nonce
+  std::set<std::uint64_t> waiting_;            // lives that may be joiners of the next plan
+  // Of the last plan and the one before it: nonces and ranks of its members.
+  std::map<std::uint64_t, Rank> ranks_, ranks_before_;
+  std::size_t lacking_ = 0;  // members of the last plan that were not heard in it yet
+
+  std::optional<std::uint64_t> tolerance_;  // at the time of the event being handled
+  std::optional<Digest> group_data_;        // as long as nothing new is known of it
+  bool group_data_known_ = false;
+};
+
+}  // namespace starling::elastic
