@@ -7,10 +7,6 @@
 #include "elastic/protocol/plan.h"
 
 namespace starling::elastic {
-namespace {
-constexpr std::size_t kUnreachedMax = 3;  // lives of one name
-}
-
 Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std::uint64_t now_ms)
     : config_(std::move(config)),
       group_(group),
@@ -18,14 +14,11 @@ Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std:
       began_ms_(now_ms),
       now_ms_(now_ms),
       roster_({config_.lease_ms, config_.retry_ms}, group, now_ms),
+      forming_(config_, group, roster_, term),
       drafts_({config_.steps, config_.segments, config_.checkpoint_every, config_.checkpoint_keep,
                config_.digest_every},
               group) {
-  // Ids of this term may be in the log already if it was led before a restart of the same term; a
-  // term has one leader, so that cannot be, but ids must rise whatever happened.
-  if (group_.plan() && group_.plan()->id.term == term_) counter_ = group_.plan()->id.counter;
   if (group_.plan()) course_.follow(*group_.plan());
-  restarted_ms_ = now_ms;
 }
 
 LeaderCommands Leader::announce() {
@@ -97,6 +90,31 @@ void Leader::on_event(const leader_event::Said& e) {
     send(e.from, Fenced{});  // a life so long over that the group has forgotten it
 }
 
+// ---- What follows ------------------------------------------------------------------------------
+
+void Leader::review() {
+  if (plan_proposed_ || end_proposed_ || damage_proposed_) return;
+  take(forming_.review());
+  if (forming_.active() || !group_.plan() || group_.restart()) return;
+  try_end();
+  if (!end_proposed_) try_prepare();
+}
+
+void Leader::propose_plan(Plan plan) {
+  plan_proposed_ = true;
+  if (config_.bugs.r16_obey_proposals)
+    for (const Member& m : plan.members) send(m.who, Committed{plan});
+  emit(leader_command::Propose{std::move(plan)});
+}
+
+void Leader::end_job(std::uint8_t code, std::string reason) {
+  end_proposed_ = true;
+  JobEnded end;
+  end.exit_code = code;
+  end.reason = std::move(reason);
+  emit(leader_command::Propose{std::move(end)});
+}
+
 // ---- What workers and guards say --------------------------------------------------------------
 
 void Leader::said(const Incarnation& from, const std::string& name, const Join& m) {
@@ -130,9 +148,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
 // Every life of it stops the others for a moment, so it is not let in for ever.
 bool Leader::refused_as_unreachable(const Incarnation& from, const std::string& name,
                                     const Join& m) {
-  const auto it = unreached_.find(name);
-  if (it == unreached_.end() || it->second.size() < kUnreachedMax) return false;
-  unreached_.erase(it);  // it may be mended and started again
+  if (!forming_.links().hopeless(name)) return false;
   send(from, Refused{"the other workers cannot connect to " + name + " at " + m.host + ":" +
                      std::to_string(m.port) +
                      "; say an address of its machine that they reach with --host, or with "
@@ -143,7 +159,7 @@ bool Leader::refused_as_unreachable(const Incarnation& from, const std::string& 
 void Leader::said(const Incarnation& from, const std::string&, const Report& m) {
   review_due_ = true;
   roster_.reported(from, m);
-  if (group_.plan() && stopped_since(m) && noticed_ms_ == 0) noticed_ms_ = now_ms_;
+  forming_.reported(m);
   tell_left_out(from);
 }
 
@@ -152,7 +168,7 @@ void Leader::reached(const Incarnation& who, Version version) {
 }
 
 void Leader::said(const Incarnation& from, const std::string& name, const Heartbeat& m) {
-  if (m.version != kNoVersion) unreached_.erase(name);
+  if (m.version != kNoVersion) forming_.links().reached(name);
   if (roster_.works(from, m)) review_due_ = true;
   if (m.version != kNoVersion) {
     if (group_.plan() && m.entered == group_.plan()->id) course_.entered_at(m.version);
@@ -214,7 +230,7 @@ void Leader::said(const Incarnation&, const std::string& name, const Death& m) {
   if (!its_own) return;
   review_due_ = true;
   roster_.died(m.who, m.phase, m.reason);
-  if (noticed_ms_ == 0 && roster_.member_now(m.who)) noticed_ms_ = now_ms_;
+  if (roster_.member_now(m.who)) forming_.notice(now_ms_);
   if (!(worker && worker->dead) && losing_.insert(m.who.nonce).second)
     emit(leader_command::Propose{Lost{m.who, /*certain=*/true}});
 }
@@ -280,12 +296,10 @@ void Leader::applied(const Plan& plan) {
   epoch_.emplace();
   epoch_->kind = Observation::Kind::kEpoch;
   epoch_->plan = plan;
-  if (forming_ && plan.id == forming_->asked) {
-    epoch_->detect_ms = double(forming_->begun_ms - forming_->noticed_ms);
-    epoch_->form_ms = double(now_ms_ - forming_->begun_ms);
-    forming_.reset();
+  if (const auto cost = forming_.committed(plan)) {
+    epoch_->detect_ms = double(cost->detect_ms);
+    epoch_->form_ms = double(cost->form_ms);
   }
-  noticed_ms_ = 0;
   tell_who_is_gone(plan);
   tell_exposure(plan);
   roster_.follow(plan);
@@ -334,7 +348,7 @@ void Leader::applied(const JobEnded& e) {
 void Leader::resend() {
   if (group_.end()) return;
   ask_checkpoint();
-  if (forming_) ask_for_reports();
+  take(forming_.ask_again());
   if (!group_.plan()) return;
   for (const Member* m : roster_.running_members())
     if (roster_.plan_is_due(m->who, group_.plan()->id)) send(m->who, Committed{*group_.plan()});

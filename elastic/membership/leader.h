@@ -14,40 +14,14 @@
 #include "core/wire/messages.h"
 #include "elastic/membership/course.h"
 #include "elastic/membership/drafts.h"
+#include "elastic/membership/forming.h"
 #include "elastic/membership/group.h"
+#include "elastic/membership/leader_config.h"
 #include "elastic/membership/roster.h"
 #include "elastic/membership/skips.h"
 #include "elastic/protocol/bugs.h"
 
 namespace starling::elastic {
-
-struct LeaderConfig {
-  std::uint32_t micro_batches = 0;
-  Version steps = 0;
-  std::uint32_t segments = 0;
-  std::uint32_t replicas = 2;           // r
-  std::uint32_t wanted_workers = 1;     // the first epoch waits for them
-  std::uint32_t bucket_segments = 0;    // segments of a bucket (Layout); 0 = one bucket
-  std::uint32_t move_budget = 64;       // segments a source sends in one step
-  std::uint64_t lease_ms = 1000;        // not heard for this long: may be left out (tolerance_ms)
-  std::uint32_t standstill_steps = 20;  // heard, but gets nowhere while others wait: may be left
-  std::uint64_t standstill_ms = 30000;  // out after so many steps' time, at least so long; 0: never
-  std::uint64_t report_deadline_ms = 1000;
-  std::uint64_t change_window_ms = 100;  // joins and leaves are gathered this long
-  std::uint64_t start_timeout_ms = 30000;
-  std::uint64_t state_timeout_ms = 60000;
-  std::uint64_t retry_ms = 50;
-  std::uint64_t restart_window_ms = 2000;  // after state was lost, who comes is gathered this long
-  Version checkpoint_every = 0;            // 0: no checkpoints
-  std::uint32_t checkpoint_keep = 2;       // complete ones
-  std::string checkpoint_dir;              // for messages
-  bool stop_on_nonfinite = false;          // a skipped step ends the job
-  Version digest_every = 0;                // versions whose digest the votes carry; 0: none
-  std::uint64_t job_hash = 0;
-  std::string job_text;
-  std::vector<std::string> tensors;  // name of each segment's first tensor, for messages
-  Bugs bugs;
-};
 
 // What people and files are told (events.jsonl, the live line).
 struct Observation {
@@ -132,6 +106,7 @@ using LeaderCommands = std::vector<LeaderCommand>;
 class Leader {
  public:
   Leader(LeaderConfig config, const Group& group, std::uint64_t term, std::uint64_t now_ms);
+  Leader(const Leader&) = delete;  // its parts borrow each other
 
   // Observations of what stands in the log: the leader before may not have come to tell. Whoever
   // keeps them drops what it was told already.
@@ -139,17 +114,6 @@ class Leader {
   LeaderCommands on(const LeaderEvent& event);
 
  private:
-  // An epoch being formed: reports with this promise are asked for.
-  struct Forming {
-    EpochId asked;
-    std::uint64_t noticed_ms = 0;
-    std::uint64_t begun_ms = 0;
-    std::string cause;
-    // Nonces of those who hold up all others. At first only if others have all that they have.
-    std::set<std::uint64_t> without;
-    bool at_any_price = false;
-  };
-
   void on_event(const leader_event::Tick& e);
   void on_event(const leader_event::Applied& e);
   void on_event(const leader_event::Said& e);
@@ -184,48 +148,37 @@ class Leader {
   // Is there something to decide? Asked after every event but those that only tell how far a worker
   // is; these cost the same however many workers there are and were.
   void review();
-  std::string why_broken();  // empty = the last plan's epoch may run
-  bool stopped_since(const Report& report) const;
   void watch_progress();
   void hold_up(const std::vector<Incarnation>& by, std::uint64_t since_ms,
                std::uint64_t patience_ms);
   void warn_of_standstill(const Incarnation& who, std::uint64_t since_ms,
                           std::uint64_t patience_ms);
-  bool suffice(const std::vector<struct Reporter>& reporters) const;
-  bool start_is_due() const;
-  void form(std::string cause);
-  void ask_for_reports();
-  void try_form();
-  bool in_time(const Incarnation& who);
-  bool needed(const Incarnation& who, const std::vector<struct Reporter>& reporters,
-              Version base) const;
-  bool fenced(const std::vector<struct Reporter>& reporters) const;
-  bool died_with_its_steps(const std::vector<struct Reporter>& reporters) const;
-  void propose_forced(std::vector<struct Reporter> reporters, const struct Resume& resume);
-  bool leave_out_broken_joiners(std::vector<struct Reporter>& reporters);
-  void leave_out_bad_link(std::vector<struct Reporter>& reporters, Version base);
   std::vector<bool> leavers() const;
   void try_prepare();
   void try_end();
   std::optional<JobEnded> end_of_finished(const Plan& plan) const;
   void end_well(JobEnded end);
-  void lose_state(const std::vector<struct Reporter>& reporters, Version base);
-  bool restart_from_checkpoint(const std::vector<struct Reporter>& reporters,
-                               const std::string& why);
-  bool newcomers_are_there() const;
-  void no_newcomer();
   std::string newest_checkpoint() const;  // for a message
-  void propose_plan(Plan plan);
 
   void note_skipped(const StepRecord& record);
   void ask_checkpoint();
-  void take(DraftCommands commands);
+  template <class Command>
+  void take(std::vector<Command> commands) {
+    for (Command& command : commands)
+      std::visit([this](auto& c) { carry_out(std::move(c)); }, command);
+  }
   void carry_out(draft_command::Store c) { emit(std::move(c)); }
   void carry_out(draft_command::Tidy c) { emit(std::move(c)); }
   void carry_out(draft_command::Propose c) {
     emit(leader_command::Propose{std::move(c.published)});
   }
   void carry_out(draft_command::Warn c) { warn(std::move(c.text)); }
+  void carry_out(forming_command::Ask c) { send(c.who, Freeze{c.asked}); }
+  void carry_out(forming_command::ProposePlan c) { propose_plan(std::move(c.plan)); }
+  void carry_out(forming_command::ProposeRestart c);
+  void carry_out(forming_command::End c) { end_job(c.code, std::move(c.reason)); }
+  void carry_out(forming_command::Warn c) { warn(std::move(c.text)); }
+  void propose_plan(Plan plan);
   void warn(std::string text);
 
   void end_job(std::uint8_t code, std::string reason);
@@ -238,7 +191,6 @@ class Leader {
   void note_claims(const Incarnation& heard);
   std::optional<std::string> other_bits(const Join& m) const;
   std::vector<std::vector<bool>> copies_now(const Plan& plan) const;
-  Member member_of(const Incarnation& who) const;
   std::vector<Rank> shares_for(const std::vector<Member>& members) const;
   void resend();
   void check_invariants() const;
@@ -262,11 +214,10 @@ class Leader {
 
   std::uint64_t now_ms_;
   std::uint64_t resent_ms_ = 0;
-  std::uint64_t counter_ = 0;  // of the last id used in this term
   bool review_due_ = false;
   Roster roster_;
   Course course_;
-  std::optional<Forming> forming_;
+  Forming forming_;
   bool plan_proposed_ = false;  // one uncommitted plan at a time (R10)
   bool end_proposed_ = false;
   std::map<std::uint64_t, std::string> joining_;  // nonces and names, proposed
@@ -280,14 +231,10 @@ class Leader {
   std::set<std::uint64_t> losing_, leaving_;  // proposed
   std::optional<StepRecord> last_record_;
   Skips skips_;
-  std::set<std::pair<std::uint64_t, std::uint64_t>> bad_links_;  // broke the last forming
-  std::map<std::string, std::set<std::uint64_t>> unreached_;  // lives of a name, one after another
-  std::optional<Observation> epoch_;                          // to be announced with its resume_ms
+  std::optional<Observation> epoch_;  // to be announced with its resume_ms
   std::uint64_t committed_ms_ = 0;
-  std::uint64_t noticed_ms_ = 0;  // first notice of what ends the running epoch; 0 = none
   Drafts drafts_;
   bool damage_proposed_ = false;
-  std::uint64_t restarted_ms_ = 0;  // since when newcomers are waited for
 };
 
 }  // namespace starling::elastic

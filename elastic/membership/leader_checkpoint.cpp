@@ -1,10 +1,6 @@
-#include <algorithm>
 #include <utility>
 
-#include "core/base/exit.h"
 #include "elastic/membership/leader.h"
-#include "elastic/membership/resume.h"
-#include "elastic/protocol/plan.h"
 
 // Checkpoints: who may write one (drafts.h has the rest), and the restart from it when state is gone.
 
@@ -20,11 +16,6 @@ void Leader::warn(std::string text) {
 
 void Leader::said(const Incarnation& from, const std::string& name, const ShardWritten& m) {
   if (roster_.member_now(from)) take(drafts_.take(name, m, roster_.standard()));
-}
-
-void Leader::take(DraftCommands commands) {
-  for (DraftCommand& command : commands)
-    std::visit([this](auto& c) { carry_out(std::move(c)); }, command);
 }
 
 // Members vote for it, so that all write the same version; what is lost of it with an epoch is
@@ -60,56 +51,22 @@ void Leader::applied(const Damaged& e) {
   warn("checkpoint of step " + std::to_string(e.version) + " cannot be used: " + e.reason);
 }
 
-// With the state gone for good, and nobody who could still run an epoch with it (R11): all of the
-// last plan begin anew, whatever they have.
-bool Leader::restart_from_checkpoint(const std::vector<Reporter>& reporters,
-                                     const std::string& why) {
-  if (group_.checkpoints().empty() || !group_.plan()) return false;
-  if (!fenced(reporters) && !config_.bugs.r11_no_fence) return false;
-  Restarted restarted;
-  restarted.lost = group_.plan()->id;
-  restarted.version = group_.checkpoints().back().version;
-  restarted.cause = why;
+void Leader::carry_out(forming_command::ProposeRestart c) {
   plan_proposed_ = true;
-  emit(leader_command::Propose{std::move(restarted)});
-  return true;
+  emit(leader_command::Propose{std::move(c.restarted)});
 }
 
 void Leader::applied(const Restarted&) {
   if (epoch_) announce_epoch(-1);
-  forming_.reset();
+  forming_.restarts();
   drafts_.forget();
-  bad_links_.clear();
-  noticed_ms_ = 0;
-  restarted_ms_ = now_ms_;
   // Those who live start a new life as soon as they are told, and come back without state.
   for (const Member& m : group_.plan()->members)
     if (!roster_.certainly_dead(m.who)) tell_left_out(m.who);
 }
 
-// As many as were lost, or those who have come when the first has waited long enough.
-bool Leader::newcomers_are_there() const {
-  if (now_ms_ - restarted_ms_ > config_.start_timeout_ms) return true;
-  const auto newcomers = roster_.waiting_joiners();
-  if (newcomers.size() >= group_.plan()->members.size()) return true;
-  return std::any_of(newcomers.begin(), newcomers.end(), [&](const Incarnation& who) {
-    const Contact* c = roster_.find(who);
-    const std::uint64_t since = c ? c->welcomed_ms : began_ms_;
-    return now_ms_ - std::max(since, restarted_ms_) >= config_.restart_window_ms;
-  });
-}
-
-void Leader::no_newcomer() {
-  if (now_ms_ - restarted_ms_ <= config_.start_timeout_ms) return;
-  end_job(kExitStateLost, "state lost: " + group_.restart()->cause + "; no worker came within " +
-                              std::to_string(config_.start_timeout_ms) + " ms to go on; " +
-                              newest_checkpoint());
-}
-
 std::string Leader::newest_checkpoint() const {
-  if (group_.checkpoints().empty()) return "there is no checkpoint to start from";
-  return "the newest checkpoint is of step " + std::to_string(group_.checkpoints().back().version) +
-         " in " + config_.checkpoint_dir;
+  return elastic::newest_checkpoint(group_, config_.checkpoint_dir);
 }
 
 }  // namespace starling::elastic

@@ -85,7 +85,7 @@ void Leader::try_prepare() {
   std::vector<Member> there, joining;
   bool changed = false;
   for (Rank r = 0; r < now.members.size(); ++r) {
-    Member member = member_of(now.members[r].who);
+    Member member = roster_.member_of(now.members[r].who);
     member.draining = leaving[r];
     if (member.draining && leavers_go) {
       changed = true;
@@ -107,7 +107,7 @@ void Leader::try_prepare() {
     for (const Incarnation& who : joiners) {
       if (roster_.silent(who)) continue;
       changed = true;
-      joining.push_back(member_of(who));
+      joining.push_back(roster_.member_of(who));
       joining.back().joiner = true;
       plan.cause = joining.back().name + " joins";
     }
@@ -127,7 +127,7 @@ void Leader::try_prepare() {
   if (promote) plan.cause = "moves done";
   Placement placement = place(in);
   if (!placement.complete) return;  // the leave waits (design: nobody else can hold the state)
-  plan.id = EpochId{term_, ++counter_};
+  plan.id = forming_.fresh_id();
   plan.shares = shares_for(plan.members);
   plan.holders = std::move(placement.holders);
   plan.moves = std::move(placement.moves);

@@ -27,7 +27,7 @@ std::string ms(std::uint64_t time) {
 // waits for it.
 void Leader::watch_progress() {
   if (config_.bugs.standstill_unseen) return;
-  if (config_.standstill_ms == 0 || forming_ || plan_proposed_ || end_proposed_) return;
+  if (config_.standstill_ms == 0 || forming_.active() || plan_proposed_ || end_proposed_) return;
   if (!group_.plan() || group_.restart() || group_.end()) return;
   std::vector<Incarnation> who;
   std::vector<Standing> standing;
@@ -65,7 +65,7 @@ void Leader::warn_of_standstill(const Incarnation& who, std::uint64_t since_ms,
   if (c.load_left != 0)
     at = "loading the checkpoint of step " + std::to_string(group_.start()) + " (" +
          std::to_string(c.load_left) + " segments left)";
-  warn(member_of(who).name + " is heard but gets nowhere with " + at + " for " +
+  warn(roster_.member_of(who).name + " is heard but gets nowhere with " + at + " for " +
        ms(now_ms_ - since_ms) + ", and all others wait for it; after " + ms(patience_ms) +
        " it is left out");
 }
@@ -88,11 +88,12 @@ void Leader::hold_up(const std::vector<Incarnation>& by, std::uint64_t since_ms,
   const bool at_any_price = now_ms_ - since_ms > patience_ms + config_.state_timeout_ms;
   if (!covered && !at_any_price) return;
   std::string names;
-  for (const Incarnation& who : by) names += (names.empty() ? "" : ", ") + member_of(who).name;
-  if (noticed_ms_ == 0) noticed_ms_ = since_ms;
-  form(names + " got nowhere for " + ms(now_ms_ - since_ms) + " while the others waited");
-  for (const Incarnation& who : by) forming_->without.insert(who.nonce);
-  forming_->at_any_price = at_any_price;
+  for (const Incarnation& who : by)
+    names += (names.empty() ? "" : ", ") + roster_.member_of(who).name;
+  take(forming_.leave_out(
+      by, since_ms,
+      names + " got nowhere for " + ms(now_ms_ - since_ms) + " while the others waited",
+      at_any_price));
 }
 
 // ---- What bits the group computes --------------------------------------------------------------
@@ -107,14 +108,11 @@ std::optional<std::string> Leader::other_bits(const Join& m) const {
 
 // ---- Which fields may stand beside which ------------------------------------------------------
 
-// A leader is idle, forming (forming_), or waits for Raft (something is proposed). These cost the
-// same however many workers there are.
+// A leader is idle, forming, or waits for Raft (something is proposed). These cost the same however
+// many workers there are.
 void Leader::check_invariants() const {
-  if (forming_) STARLING_CHECK(forming_->asked.term == term_);
-  if (forming_) STARLING_CHECK(forming_->asked.counter <= counter_);
-  if (forming_) STARLING_CHECK(forming_->begun_ms <= now_ms_);
-  if (forming_ && forming_->at_any_price) STARLING_CHECK(!forming_->without.empty());
   roster_.check_invariants();
+  forming_.check_invariants();
   if (!group_.plan()) STARLING_CHECK(!epoch_);
   if (epoch_) STARLING_CHECK(epoch_->kind == Observation::Kind::kEpoch);
   if (last_record_) STARLING_CHECK(last_record_->version != kNoVersion);

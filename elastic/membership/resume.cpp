@@ -86,6 +86,17 @@ bool current_copy(const Report& report, SegmentId segment, Version base) {
   return report.version == base || (report.version + 1 == base && report.pending);
 }
 
+bool copied(const std::vector<Reporter>& reporters, SegmentId segment, Version base) {
+  return std::any_of(reporters.begin(), reporters.end(),
+                     [&](const Reporter& r) { return current_copy(r.report, segment, base); });
+}
+
+bool all_copied(const std::vector<Reporter>& reporters, std::uint32_t segments, Version base) {
+  for (SegmentId s = 0; s < segments; ++s)
+    if (!copied(reporters, s, base)) return false;
+  return true;
+}
+
 Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters, Version base,
                                       std::uint32_t micro_batches, const Bugs& bugs) {
   std::vector<Rank> shares(micro_batches, kNoRank);

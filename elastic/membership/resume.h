@@ -38,6 +38,10 @@ bool goes_on(const Report& report, Version base);
 // Whether the report's copy of this segment is current for an epoch that begins at `base`.
 bool current_copy(const Report& report, SegmentId segment, Version base);
 
+// Whether one of these reports has a current copy of the segment, or of every segment.
+bool copied(const std::vector<Reporter>& reporters, SegmentId segment, Version base);
+bool all_copied(const std::vector<Reporter>& reporters, std::uint32_t segments, Version base);
+
 // Micro-batch of step `base` -> index of its reporter. Reporters at `base` keep their share; the
 // rest goes to those who can do it first, by the speeds they report. Errors: kInternal if two kept
 // shares overlap.

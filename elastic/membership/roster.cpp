@@ -178,6 +178,20 @@ bool Roster::other_data_is_due(const Incarnation& who) {
 
 // ---- Lives ------------------------------------------------------------------------------------
 
+Member Roster::member_of(const Incarnation& who) const {
+  Member member;
+  member.who = who;
+  if (const auto* worker = group_.find(who)) {
+    member.who = worker->join.who;
+    member.name = worker->join.name;
+    member.host = worker->join.host;
+    member.port = worker->join.port;
+    member.failure_domain = worker->join.failure_domain;
+    member.draining = worker->leaving;
+  }
+  return member;
+}
+
 bool Roster::certainly_dead(const Incarnation& who) const {
   const auto* worker = group_.find(who);
   const Contact* c = find(who);

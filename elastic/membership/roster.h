@@ -59,6 +59,7 @@ class Roster {
 
   // An event begins.
   void look(std::uint64_t now_ms);
+  std::uint64_t now_ms() const { return now_ms_; }
 
   // ---- What was heard ----
   // A life that was not heard in this term counts as heard when it is first dealt with.
@@ -93,6 +94,7 @@ class Roster {
   const Contact* find(const Incarnation& who) const;  // null: not met in this term
   const Contact& at(const Incarnation& who) const;    // one that was met
   const std::map<std::uint64_t, Contact>& contacts() const { return contacts_; }  // by nonce
+  Member member_of(const Incarnation& who) const;  // as a plan names it
   bool certainly_dead(const Incarnation& who) const;
   bool waits(const Incarnation& who) const { return waiting_.count(who.nonce) != 0; }
   bool silent(const Incarnation& who);

@@ -1,0 +1,432 @@
+#include "elastic/membership/forming.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/exit.h"
+#include "elastic/membership/placement.h"
+#include "elastic/protocol/plan.h"
+
+namespace starling::elastic {
+
+using namespace forming_command;
+
+Forming::Forming(const LeaderConfig& config, const Group& group, Roster& roster, std::uint64_t term)
+    : config_(config),
+      group_(group),
+      roster_(roster),
+      term_(term),
+      began_ms_(roster.now_ms()),
+      restarted_ms_(roster.now_ms()),
+      links_(roster) {
+  // Ids of this term may be in the log already if it was led before a restart of the same term; a
+  // term has one leader, so that cannot be, but ids must rise whatever happened.
+  if (group_.plan() && group_.plan()->id.term == term_) counter_ = group_.plan()->id.counter;
+}
+
+// ---- Notices ----------------------------------------------------------------------------------
+
+void Forming::notice(std::uint64_t at_ms) {
+  if (noticed_ms_ == 0) noticed_ms_ = at_ms;
+}
+
+void Forming::reported(const Report& report) {
+  if (group_.plan() && stopped_since(report)) notice(roster_.now_ms());
+}
+
+std::optional<Forming::Cost> Forming::committed(const Plan& plan) {
+  std::optional<Cost> cost;
+  if (question_ && plan.id == question_->asked) {
+    cost = {question_->begun_ms - question_->noticed_ms, roster_.now_ms() - question_->begun_ms};
+    question_.reset();
+  }
+  noticed_ms_ = 0;
+  return cost;
+}
+
+void Forming::restarts() {
+  question_.reset();
+  links_.forget();
+  noticed_ms_ = 0;
+  restarted_ms_ = roster_.now_ms();
+}
+
+// ---- The question -----------------------------------------------------------------------------
+
+FormingCommands Forming::review() {
+  if (!question_)
+    if (std::string why = reason(); !why.empty()) ask(std::move(why));
+  if (question_) decide();
+  return std::exchange(commands_, {});
+}
+
+std::string Forming::reason() {
+  if (group_.restart())
+    return newcomers_are_there() ? "restart from step " + std::to_string(group_.start()) : "";
+  if (!group_.plan()) return start_is_due() ? "start" : "";
+  return why_broken();
+}
+
+bool Forming::start_is_due() const {
+  return roster_.waiting_joiners().size() >= config_.wanted_workers ||
+         roster_.now_ms() - began_ms_ > config_.start_timeout_ms;
+}
+
+// As many as were lost, or those who have come when the first has waited long enough.
+bool Forming::newcomers_are_there() const {
+  const std::uint64_t now_ms = roster_.now_ms();
+  if (now_ms - restarted_ms_ > config_.start_timeout_ms) return true;
+  const auto newcomers = roster_.waiting_joiners();
+  if (newcomers.size() >= group_.plan()->members.size()) return true;
+  return std::any_of(newcomers.begin(), newcomers.end(), [&](const Incarnation& who) {
+    const Contact* c = roster_.find(who);
+    const std::uint64_t since = c ? c->welcomed_ms : began_ms_;
+    return now_ms - std::max(since, restarted_ms_) >= config_.restart_window_ms;
+  });
+}
+
+std::string Forming::why_broken() {
+  for (const Plan* plan : roster_.running_plans()) {
+    for (const Member& member : plan->members) {
+      if (roster_.certainly_dead(member.who)) return "lost " + member.name;
+      const Contact* c = roster_.find(member.who);
+      if (c && c->report && stopped_since(*c->report)) return member.name + " stopped";
+      if (roster_.silent(member.who))
+        return member.name + " not heard for " + std::to_string(roster_.tolerance()) + " ms";
+    }
+  }
+  return {};
+}
+
+// Whether its sender will never run the last plan again. A prepared plan is not for a worker that
+// has stopped, so having stopped in its predecessor is enough.
+bool Forming::stopped_since(const Report& report) const {
+  const Plan& plan = *group_.plan();
+  if (report.promise > plan.id) return true;
+  return plan.kind == PlanKind::kPrepared && bool(plan.predecessor) &&
+         report.entered >= plan.predecessor;
+}
+
+// Asked again, it is asked at a higher id; the clock runs on.
+void Forming::ask(std::string cause) {
+  if (!question_) {
+    question_ = Question{};
+    question_->begun_ms = roster_.now_ms();
+    question_->noticed_ms = noticed_ms_ != 0 ? noticed_ms_ : roster_.now_ms();
+    question_->cause = std::move(cause);
+  }
+  // Fresh in this term, and above what anybody who stopped by itself may have promised (R9).
+  if (group_.plan() && group_.plan()->id.term == term_)
+    counter_ = std::max(counter_, group_.plan()->id.counter);
+  for (const Incarnation& who : roster_.candidates())
+    if (const auto& report = roster_.meet(who).report; report && report->promise.term == term_)
+      counter_ = std::max(counter_, report->promise.counter - 1);
+  question_->asked = fresh_id();
+  ask_who_has_not_reported();
+}
+
+FormingCommands Forming::ask_again() {
+  if (question_) ask_who_has_not_reported();
+  return std::exchange(commands_, {});
+}
+
+void Forming::ask_who_has_not_reported() {
+  for (const Incarnation& who : roster_.candidates()) {
+    const auto& report = roster_.meet(who).report;
+    if (!report || report->promise < question_->asked)
+      commands_.push_back(Ask{who, question_->asked});
+  }
+}
+
+FormingCommands Forming::leave_out(const std::vector<Incarnation>& who, std::uint64_t since_ms,
+                                   std::string cause, bool at_any_price) {
+  STARLING_CHECK(!question_);
+  STARLING_CHECK(!who.empty());
+  notice(since_ms);
+  ask(std::move(cause));
+  for (const Incarnation& w : who) question_->without.insert(w.nonce);
+  question_->at_any_price = at_any_price;
+  return std::exchange(commands_, {});
+}
+
+// ---- The answers ------------------------------------------------------------------------------
+
+std::optional<Forming::Answers> Forming::answers() {
+  Answers all;
+  std::vector<Reporter> stuck;
+  std::vector<Incarnation> stuck_missing;
+  for (const Incarnation& who : roster_.candidates()) {
+    if (roster_.certainly_dead(who)) {
+      all.lost = true;
+      continue;
+    }
+    const Contact& c = roster_.meet(who);
+    if (c.report && c.report->promise > question_->asked && c.report->promise.term == term_) {
+      ask({});
+      return std::nullopt;
+    }
+    const bool counts = c.report && (c.report->promise == question_->asked ||  // R11
+                                     config_.bugs.r11_any_report);
+    const bool holds_up = question_->without.count(who.nonce) != 0;
+    if (counts)
+      (holds_up ? stuck : all.reporters).push_back({who, *c.report});
+    else if (holds_up)
+      stuck_missing.push_back(who);
+    else if (in_time(who))
+      return std::nullopt;
+    else
+      all.missing.push_back(who);
+  }
+  // Those who hold up all others are left out, unless that would lose state.
+  if (!question_->without.empty()) all.lost = true;
+  if (!question_->without.empty() && !question_->at_any_price && !suffice(all.reporters)) {
+    std::move(stuck.begin(), stuck.end(), std::back_inserter(all.reporters));
+    all.missing.insert(all.missing.end(), stuck_missing.begin(), stuck_missing.end());
+  }
+  if (config_.bugs.r11_any_member)
+    for (const auto& [nonce, c] : roster_.contacts()) {
+      const bool known =
+          std::any_of(all.reporters.begin(), all.reporters.end(),
+                      [&, same = nonce](const Reporter& r) { return r.who.nonce == same; });
+      if (!known && c.report && !c.dead)
+        all.reporters.push_back({Incarnation{0, nonce}, *c.report});
+    }
+  return all;
+}
+
+// Whether a report may still come as soon as can be expected: its sender is heard, and not later
+// than the others are.
+bool Forming::in_time(const Incarnation& who) {
+  const std::uint64_t waited = roster_.now_ms() - question_->begun_ms;
+  return !roster_.silent(who) &&
+         (waited <= config_.report_deadline_ms || waited <= roster_.tolerance());
+}
+
+bool Forming::patient() const {
+  return !question_->at_any_price &&
+         roster_.now_ms() - question_->begun_ms <= config_.state_timeout_ms;
+}
+
+void Forming::decide() {
+  auto all = answers();
+  if (!all) return;
+  std::vector<Reporter>& reporters = all->reporters;
+  const auto resume = resume_rule(reporters, group_, config_.bugs);
+  const bool died = died_with_its_steps(reporters) && !config_.bugs.r11_revive_leaver;
+  const bool state_lost = died || (!resume && resume.error().code() == Code::kStateLost);
+  if (!resume && !state_lost) return end(kExitInternal, resume.error().text());
+  const Version base = resume ? resume.value().base : 0;
+  for (const Incarnation& who : all->missing)
+    if (needed(who, reporters, base)) return;
+
+  const bool first = !group_.plan() || group_.restart();
+  const bool may_form = first || fenced(reporters) || config_.bugs.r11_no_fence;
+  std::erase_if(reporters, [&](const Reporter& r) { return !goes_on(r.report, base); });
+  if (group_.restart()) {
+    if (reporters.empty()) return no_newcomer();
+  } else if (first && reporters.size() < config_.wanted_workers) {
+    if (roster_.now_ms() - began_ms_ <= config_.start_timeout_ms) return;
+    return end(kExitAlone, std::to_string(reporters.size()) + " of " +
+                               std::to_string(config_.wanted_workers) + " workers came within " +
+                               std::to_string(config_.start_timeout_ms) + " ms");
+  }
+  if (reporters.empty() || state_lost) {
+    if (!all->missing.empty() && patient()) return;
+    return lose_state(reporters, died ? kNoVersion : base);
+  }
+  if (!may_form) {
+    if (!patient())
+      end(kExitStateLost, "state lost: epoch " + to_string(group_.plan()->id) +
+                              " may still run, but none of its members has reported for " +
+                              std::to_string(config_.state_timeout_ms) + " ms; " +
+                              newest_checkpoint(group_, config_.checkpoint_dir));
+    return;
+  }
+  if (all->lost || !all->missing.empty())
+    links_.forget();
+  else if (!resume.value().fresh)
+    leave_out_bad_links(reporters, base);
+  propose(std::move(reporters), resume.value());
+}
+
+// One that is silent or late, and not certainly dead, is dropped only if the others have what it
+// has.
+bool Forming::needed(const Incarnation& who, const std::vector<Reporter>& reporters,
+                     Version base) const {
+  const auto* worker = group_.find(who);
+  if (!worker || !worker->planned || base == 0) return false;  // holds nothing that is needed
+  if (roster_.now_ms() - question_->begun_ms > config_.state_timeout_ms) return false;
+  return !all_copied(reporters, config_.segments, base);
+}
+
+// Whether these alone can go on without losing anything.
+bool Forming::suffice(const std::vector<Reporter>& reporters) const {
+  const auto rule = resume_rule(reporters, group_, config_.bugs);
+  if (reporters.empty() || !rule || !fenced(reporters)) return false;
+  return rule.value().fresh || all_copied(reporters, config_.segments, rule.value().base);
+}
+
+// R11: every epoch that may still run has a member among the reporters, or all its members are
+// dead. A worker that has entered the last plan by its switch shows that everybody in the epoch
+// before it had voted to go there (R15), so that one passes nothing more that the reporter does not
+// have.
+bool Forming::fenced(const std::vector<Reporter>& reporters) const {
+  for (const Plan* plan : roster_.running_plans()) {
+    const bool reported = std::any_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
+      return rank_in(*plan, r.who) != kNoRank || r.report.entered > plan->id;
+    });
+    const bool all_dead =
+        std::all_of(plan->members.begin(), plan->members.end(),
+                    [&](const Member& m) { return roster_.certainly_dead(m.who); });
+    if (!reported && !all_dead) return false;
+  }
+  return true;
+}
+
+// Whether the steps of the last plan's epoch went with all of its members. A worker that was left
+// behind by it has older state; only if one of them did not vote for the change has that epoch never
+// begun.
+bool Forming::died_with_its_steps(const std::vector<Reporter>& reporters) const {
+  if (!group_.plan() || group_.restart() || group_.plan()->kind != PlanKind::kPrepared)
+    return false;
+  const Plan& last = *group_.plan();
+  return std::all_of(last.members.begin(), last.members.end(),
+                     [&](const Member& m) { return roster_.certainly_dead(m.who); }) &&
+         std::all_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
+           return r.report.version == kNoVersion || r.report.may_have_begun == last.id;
+         });
+}
+
+void Forming::leave_out_bad_links(std::vector<Reporter>& reporters, Version base) {
+  std::vector<std::string> warnings;
+  const bool joiners = links_.leave_out_joiners(reporters, warnings);
+  for (std::string& text : warnings) commands_.push_back(Warn{std::move(text)});
+  if (joiners) return;
+  links_.leave_out_one(reporters, [&](const std::vector<Reporter>& others) {
+    return suffice(others) && resume_rule(others, group_, config_.bugs).value().base == base;
+  });
+}
+
+// ---- The plan ---------------------------------------------------------------------------------
+
+void Forming::propose(std::vector<Reporter> reporters, const Resume& old) {
+  // Leaving somebody out may have changed the point of the step loop, never the base.
+  auto again = resume_rule(reporters, group_, config_.bugs);
+  const Resume resume = again ? again.value() : old;
+  Plan plan;
+  plan.id = question_->asked;
+  plan.predecessor = group_.plan() ? group_.plan()->id : EpochId{};
+  plan.kind = resume.fresh ? PlanKind::kFresh : PlanKind::kForced;
+  plan.base = resume.base;
+  plan.begin = resume.begin;
+  plan.cause = question_->cause;
+  for (const Reporter& r : reporters)
+    if (bool(r.report.entered) &&
+        std::find(plan.entered.begin(), plan.entered.end(), r.report.entered) == plan.entered.end())
+      plan.entered.push_back(r.report.entered);
+
+  const auto joins = [&](const Reporter& r) {
+    return !resume.fresh && r.report.version == kNoVersion;
+  };
+  std::vector<Reporter> there, joining;
+  for (Reporter& r : reporters) (joins(r) ? joining : there).push_back(std::move(r));
+  reporters = ring_order(std::move(there), std::move(joining));
+
+  PlacementInput in;
+  in.segments = config_.segments;
+  in.bucket_segments = config_.bucket_segments;
+  in.replicas = config_.replicas;
+  in.budget = config_.move_budget;
+  for (const Reporter& r : reporters) {
+    plan.members.push_back(roster_.member_of(r.who));
+    plan.members.back().joiner = joins(r);
+    auto& copies = in.copies.emplace_back(config_.segments);
+    for (SegmentId s = 0; s < config_.segments; ++s)
+      copies[s] = resume.fresh || current_copy(r.report, s, resume.base);
+  }
+  in.members = plan.members;
+  Placement placement = place(in);
+  if (!placement.complete) {
+    const bool somebody_may_come = std::any_of(
+        group_.plan()->members.begin(), group_.plan()->members.end(), [&](const Member& m) {
+          return !roster_.certainly_dead(m.who) && rank_in(plan, m.who) == kNoRank;
+        });
+    if (!(patient() && somebody_may_come)) lose_state(reporters, resume.base);
+    return;
+  }
+  if (config_.bugs.r13_any_owner) placement.holders = target_holders(in);
+  plan.holders = std::move(placement.holders);
+  plan.moves = std::move(placement.moves);
+  if (plan.base < config_.steps) {
+    auto shares = deal_shares(reporters, plan.base, config_.micro_batches, config_.bugs);
+    if (!shares) return end(kExitInternal, shares.error().text());
+    plan.shares = std::move(shares).value();
+  }
+  commands_.push_back(ProposePlan{std::move(plan)});
+}
+
+// ---- When state is gone -----------------------------------------------------------------------
+
+void Forming::lose_state(const std::vector<Reporter>& reporters, Version base) {
+  std::string names, last;
+  for (SegmentId s = 0; s < config_.segments; ++s) {
+    if (copied(reporters, s, base)) continue;
+    const std::string name = s < config_.tensors.size() ? config_.tensors[s] : "segment";
+    if (name == last) continue;
+    last = name;
+    std::string holders;
+    if (group_.plan())
+      for (Rank r : group_.plan()->holders[s])
+        holders += (holders.empty() ? "" : ", ") + group_.plan()->members[r].name;
+    if (names.size() < 400)
+      names += (names.empty() ? "" : "; ") + name + " (held by " + holders + ")";
+  }
+  const std::string why = "no living worker has a current copy of " + names;
+  if (restart(reporters, why)) return;
+  end(kExitStateLost,
+      "state lost: " + why + "; " + newest_checkpoint(group_, config_.checkpoint_dir));
+}
+
+// With the state gone for good, and nobody who could still run an epoch with it (R11): all of the
+// last plan begin anew, whatever they have.
+bool Forming::restart(const std::vector<Reporter>& reporters, const std::string& why) {
+  if (group_.checkpoints().empty() || !group_.plan()) return false;
+  if (!fenced(reporters) && !config_.bugs.r11_no_fence) return false;
+  Restarted restarted;
+  restarted.lost = group_.plan()->id;
+  restarted.version = group_.checkpoints().back().version;
+  restarted.cause = why;
+  commands_.push_back(ProposeRestart{std::move(restarted)});
+  return true;
+}
+
+void Forming::no_newcomer() {
+  if (roster_.now_ms() - restarted_ms_ <= config_.start_timeout_ms) return;
+  end(kExitStateLost, "state lost: " + group_.restart()->cause + "; no worker came within " +
+                          std::to_string(config_.start_timeout_ms) + " ms to go on; " +
+                          newest_checkpoint(group_, config_.checkpoint_dir));
+}
+
+void Forming::end(std::uint8_t code, std::string reason) {
+  commands_.push_back(End{code, std::move(reason)});
+}
+
+std::string newest_checkpoint(const Group& group, const std::string& folder) {
+  if (group.checkpoints().empty()) return "there is no checkpoint to start from";
+  return "the newest checkpoint is of step " + std::to_string(group.checkpoints().back().version) +
+         " in " + folder;
+}
+
+void Forming::check_invariants() const {
+  STARLING_CHECK(commands_.empty());
+  if (!question_) return;
+  STARLING_CHECK(question_->asked.term == term_);
+  STARLING_CHECK(question_->asked.counter <= counter_);
+  STARLING_CHECK(question_->noticed_ms <= question_->begun_ms);
+  STARLING_CHECK(question_->begun_ms <= roster_.now_ms());
+  if (question_->at_any_price) STARLING_CHECK(!question_->without.empty());
+}
+
+}  // namespace starling::elastic

@@ -1,0 +1,141 @@
+#pragma once
+// The next epoch, from the first notice that the last one is over to the fresh or forced plan that
+// follows (docs/design.md, section 6, "Freeze and report" and "Whom to wait for"; R10 to R13). It
+// asks for reports, waits for whoever it has to wait for, and then proposes a plan, a restart, or
+// the end. It owns the question, who is left out of its answer, and the ids of its leader's term.
+//
+// Threads: none; a value that belongs to its leader. Borrows the leader's config, the group, and
+// the roster, whose time it goes by.
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/wire/messages.h"
+#include "elastic/membership/group.h"
+#include "elastic/membership/leader_config.h"
+#include "elastic/membership/links.h"
+#include "elastic/membership/resume.h"
+#include "elastic/membership/roster.h"
+
+namespace starling::elastic {
+
+namespace forming_command {
+struct Ask {  // a candidate, for a report with this promise
+  Incarnation who;
+  EpochId asked;
+};
+struct ProposePlan {
+  Plan plan;
+};
+struct ProposeRestart {
+  Restarted restarted;
+};
+struct End {
+  std::uint8_t code = 0;
+  std::string reason;
+};
+struct Warn {
+  std::string text;
+};
+}  // namespace forming_command
+using FormingCommand =
+    std::variant<forming_command::Ask, forming_command::ProposePlan,
+                 forming_command::ProposeRestart, forming_command::End, forming_command::Warn>;
+using FormingCommands = std::vector<FormingCommand>;
+
+class Forming {
+ public:
+  Forming(const LeaderConfig& config, const Group& group, Roster& roster, std::uint64_t term);
+
+  // Reports are asked for.
+  bool active() const { return question_.has_value(); }
+  // Asks if there is a reason to, and decides if everybody who is waited for has reported. Not while
+  // something is proposed.
+  FormingCommands review();
+  // Asks those again who have not reported yet.
+  FormingCommands ask_again();
+  // Asks without these, who hold up all others since then: their reports count only if the others
+  // lack something that they have, or, at any price, not at all.
+  FormingCommands leave_out(const std::vector<Incarnation>& who, std::uint64_t since_ms,
+                            std::string cause, bool at_any_price);
+
+  // The first notice counts of what ends the running epoch.
+  void notice(std::uint64_t at_ms);
+  void reported(const Report& report);
+
+  // What the last plan has cost, from the first notice to the question and to its commit; none if
+  // it is not the answer to the question.
+  struct Cost {
+    std::uint64_t detect_ms = 0, form_ms = 0;
+  };
+  std::optional<Cost> committed(const Plan& plan);
+  void restarts();  // from a checkpoint, with newcomers
+
+  EpochId fresh_id() { return EpochId{term_, ++counter_}; }  // of this term (R10)
+  Links& links() { return links_; }
+
+  void check_invariants() const;
+
+ private:
+  // An epoch being formed: reports with this promise are asked for.
+  struct Question {
+    EpochId asked;
+    std::uint64_t noticed_ms = 0;
+    std::uint64_t begun_ms = 0;
+    std::string cause;
+    // Nonces of those who hold up all others. At first only if others have all that they have.
+    std::set<std::uint64_t> without;
+    bool at_any_price = false;
+  };
+  // Who has answered it, and who has not.
+  struct Answers {
+    std::vector<Reporter> reporters;
+    std::vector<Incarnation> missing;
+    bool lost = false;  // somebody is dead, or left out
+  };
+
+  std::string reason();  // empty: nothing is to be formed
+  std::string why_broken();
+  bool stopped_since(const Report& report) const;
+  bool start_is_due() const;
+  bool newcomers_are_there() const;
+
+  void ask(std::string cause);
+  void ask_who_has_not_reported();
+  std::optional<Answers> answers();  // none: somebody is still waited for, or all are asked again
+  void decide();
+  bool in_time(const Incarnation& who);
+  bool patient() const;  // something that is needed may still come
+  bool needed(const Incarnation& who, const std::vector<Reporter>& reporters, Version base) const;
+  bool suffice(const std::vector<Reporter>& reporters) const;
+  bool fenced(const std::vector<Reporter>& reporters) const;
+  bool died_with_its_steps(const std::vector<Reporter>& reporters) const;
+  void leave_out_bad_links(std::vector<Reporter>& reporters, Version base);
+  void propose(std::vector<Reporter> reporters, const Resume& old);
+  void lose_state(const std::vector<Reporter>& reporters, Version base);
+  bool restart(const std::vector<Reporter>& reporters, const std::string& why);
+  void no_newcomer();
+  void end(std::uint8_t code, std::string reason);
+
+  const LeaderConfig& config_;
+  const Group& group_;
+  Roster& roster_;
+  const std::uint64_t term_;
+  const std::uint64_t began_ms_;
+  FormingCommands commands_;  // of the call being handled
+
+  std::uint64_t counter_ = 0;  // of the last id used in this term
+  std::optional<Question> question_;
+  std::uint64_t noticed_ms_ = 0;  // first notice of what ends the running epoch; 0 = none
+  std::uint64_t restarted_ms_;    // since when newcomers are waited for
+  Links links_;
+};
+
+// For messages about a job that cannot go on.
+std::string newest_checkpoint(const Group& group, const std::string& folder);
+
+}  // namespace starling::elastic

@@ -1,0 +1,187 @@
+// The next epoch, by itself: two workers 1 and 2 with nonces 1 and 2, two segments that both hold.
+// The rules that it keeps (R10 to R13) are shown with a whole leader in leader_test.cpp.
+
+#include "elastic/membership/forming.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace starling::elastic {
+namespace {
+
+using namespace forming_command;
+
+constexpr std::uint64_t kLease = 1000;
+
+LeaderConfig config() {
+  LeaderConfig c;
+  c.micro_batches = 4;
+  c.steps = 100;
+  c.segments = 2;
+  c.wanted_workers = 2;
+  c.lease_ms = c.report_deadline_ms = kLease;
+  return c;
+}
+
+struct Two {
+  Two() {
+    group.apply(JobStarted{});
+    for (const std::uint64_t n : {1, 2}) {
+      Joined joined;
+      joined.join.who = {0, n};
+      joined.join.name = std::to_string(n);
+      group.apply(joined);
+      roster.joined({n, n});
+    }
+  }
+  void report(std::uint64_t n, EpochId promise, Version version = kNoVersion,
+              EpochId entered = {}) {
+    Report r;
+    r.promise = promise;
+    r.version = version;
+    r.entered = entered;
+    r.parameters_complete = version != kNoVersion;
+    r.copies.assign(2, version != kNoVersion);
+    roster.heard({n, n});
+    roster.reported({n, n}, r);
+    forming.reported(r);
+  }
+  void at(std::uint64_t now_ms) { roster.look(now_ms); }
+  // What came of a call, by kind.
+  void take(FormingCommands commands) {
+    asked.clear();
+    for (FormingCommand& command : commands) {
+      if (auto* ask = std::get_if<Ask>(&command)) {
+        asked += std::to_string(ask->who.nonce);
+        id = ask->asked;
+      }
+      if (auto* p = std::get_if<ProposePlan>(&command)) plan = std::move(p->plan);
+      if (auto* e = std::get_if<End>(&command)) end = *e;
+    }
+    forming.check_invariants();
+  }
+  void review() { take(forming.review()); }
+  // The proposed plan is committed.
+  std::optional<Forming::Cost> commit() {
+    REQUIRE(plan.has_value());
+    REQUIRE(group.apply(*plan));
+    const auto cost = forming.committed(*plan);
+    roster.follow(*plan);
+    return cost;
+  }
+  void begin(Version version) {
+    review();
+    for (const std::uint64_t n : {1, 2}) report(n, id);
+    review();
+    commit();
+    for (const std::uint64_t n : {1, 2}) {
+      roster.entered({n, n}, plan->id);
+      roster.reached({n, n}, version);
+    }
+    plan.reset();
+  }
+
+  const LeaderConfig job = config();
+  Group group;
+  Roster roster{{kLease, 50}, group, 1};
+  Forming forming{job, group, roster, /*term=*/3};
+  std::string asked;  // nonces
+  EpochId id;
+  std::optional<Plan> plan;
+  std::optional<End> end;
+};
+
+TEST_CASE("forming: it asks all who may be members, and those again who have not reported") {
+  Two two;
+  two.review();
+  CHECK(two.forming.active());
+  CHECK(two.asked == "12");
+  CHECK(two.id == EpochId{3, 1});  // R10: of its own term
+  two.report(1, two.id);
+  two.take(two.forming.ask_again());
+  CHECK(two.asked == "2");
+  two.review();
+  CHECK_FALSE(two.plan.has_value());
+}
+
+TEST_CASE("forming: who promised more than was asked is asked again, above it") {
+  Two two;
+  two.review();
+  two.report(1, {3, 7});
+  two.review();
+  CHECK(two.id == EpochId{3, 7});
+  CHECK(two.asked == "2");
+  two.report(2, two.id);
+  two.review();
+  REQUIRE(two.plan.has_value());
+  CHECK(two.plan->id == EpochId{3, 7});
+  CHECK(two.forming.fresh_id() == EpochId{3, 8});
+}
+
+TEST_CASE("forming: nothing is asked while nothing is wrong") {
+  Two two;
+  two.begin(5);
+  two.review();
+  CHECK_FALSE(two.forming.active());
+  CHECK(two.asked.empty());
+}
+
+TEST_CASE("forming: what a plan has cost counts from the first notice") {
+  Two two;
+  two.begin(5);
+  const EpochId first = two.group.plan()->id;
+  two.at(100);
+  two.report(1, {3, 2}, 5, first);
+  two.at(130);
+  two.forming.notice(130);  // not the first
+  two.review();
+  two.report(1, two.id, 5, first);
+  two.report(2, two.id, 5, first);
+  two.at(180);
+  two.review();
+  const auto cost = two.commit();
+  REQUIRE(cost.has_value());
+  CHECK(cost->detect_ms == 30);
+  CHECK(cost->form_ms == 50);
+  CHECK_FALSE(two.forming.active());
+}
+
+TEST_CASE("forming: a plan that is not the answer leaves the question open") {
+  Two two;
+  two.review();
+  Plan other;
+  other.id = {2, 9};
+  CHECK_FALSE(two.forming.committed(other).has_value());
+  CHECK(two.forming.active());
+}
+
+TEST_CASE("forming: who holds up all others is left out if the others have what it has") {
+  Two two;
+  two.begin(5);
+  const EpochId first = two.group.plan()->id;
+  two.at(5000);
+  two.take(two.forming.leave_out({{2, 2}}, 1000, "2 got nowhere", /*at_any_price=*/false));
+  CHECK(two.asked == "12");
+  two.report(1, two.id, 5, first);
+  two.review();
+  REQUIRE(two.plan.has_value());
+  REQUIRE(two.plan->members.size() == 1);
+  CHECK(two.plan->members[0].who.nonce == 1);
+  CHECK(two.plan->cause == "2 got nowhere");
+}
+
+TEST_CASE("forming: a start that too few come to ends the job") {
+  Two two;
+  two.roster.died({2, 2}, WorkPhase::kNone, "");
+  two.at(2 + two.job.start_timeout_ms);
+  two.review();
+  two.report(1, two.id);
+  two.review();
+  REQUIRE(two.end.has_value());
+  CHECK(two.end->reason == "1 of 2 workers came within 30000 ms");
+}
+
+}  // namespace
+}  // namespace starling::elastic

@@ -1,0 +1,116 @@
+// Links that do not stand: whom the next plan leaves out. Workers n with nonce n, by rank.
+
+#include "elastic/membership/links.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+namespace starling::elastic {
+namespace {
+
+// What worker `from` reports: at version 5, or without a state.
+Reporter reporter(std::uint64_t from, std::vector<std::uint64_t> broken, bool joiner = false,
+                  bool unreached = false) {
+  Reporter r;
+  r.who = {from, from};
+  r.report.version = joiner ? kNoVersion : 5;
+  for (const std::uint64_t n : broken) r.report.broken.push_back({n, n});
+  r.report.unreached = unreached;
+  return r;
+}
+
+std::string names(const std::vector<Reporter>& reporters) {
+  std::string nonces;
+  for (const Reporter& r : reporters) nonces += std::to_string(r.who.nonce);
+  return nonces;
+}
+
+struct Known {
+  Known() {
+    group.apply(JobStarted{});
+    for (const std::uint64_t n : {1, 2, 3, 4}) {
+      Joined joined;
+      joined.join.who = {0, n};
+      joined.join.name = "w";
+      joined.join.host = "host";
+      joined.join.port = 9;
+      group.apply(joined);
+    }
+  }
+  std::string leave_out_one(std::vector<Reporter> reporters, bool suffice = true) {
+    links.leave_out_one(reporters, [&](const std::vector<Reporter>&) { return suffice; });
+    return names(reporters);
+  }
+
+  Group group;
+  Roster roster{{}, group, 1};
+  Links links{roster};
+};
+
+TEST_CASE("links: one of a pair that breaks two plans in a row is left out") {
+  Known k;
+  const std::vector<Reporter> broken{reporter(1, {3}), reporter(2, {}), reporter(3, {})};
+  CHECK(k.leave_out_one(broken) == "123");
+  CHECK(k.leave_out_one(broken) == "12");  // of equals the higher rank
+}
+
+TEST_CASE("links: the one with more broken links goes, whatever its rank") {
+  Known k;
+  const std::vector<Reporter> broken{reporter(1, {2, 3}), reporter(2, {}), reporter(3, {})};
+  k.leave_out_one(broken);
+  CHECK(k.leave_out_one(broken) == "23");
+}
+
+TEST_CASE("links: nobody is left out whose state the others lack") {
+  Known k;
+  const std::vector<Reporter> broken{reporter(1, {2}), reporter(2, {})};
+  k.leave_out_one(broken);
+  CHECK(k.leave_out_one(broken, /*suffice=*/false) == "12");
+}
+
+TEST_CASE("links: another pair, or a loss in between, begins anew") {
+  Known k;
+  const std::vector<Reporter> first{reporter(1, {2}), reporter(2, {}), reporter(3, {})};
+  const std::vector<Reporter> other{reporter(1, {3}), reporter(2, {}), reporter(3, {})};
+  k.leave_out_one(first);
+  CHECK(k.leave_out_one(other) == "123");
+  k.links.forget();
+  CHECK(k.leave_out_one(other) == "123");
+}
+
+TEST_CASE("links: a joiner that somebody names is left out at once, by nobody's but others' word") {
+  Known k;
+  std::vector<std::string> warnings;
+  std::vector<Reporter> named{reporter(1, {3}), reporter(2, {}), reporter(3, {}, /*joiner=*/true)};
+  CHECK(k.links.leave_out_joiners(named, warnings));
+  CHECK(names(named) == "12");
+  CHECK(warnings.empty());  // the link had stood
+  std::vector<Reporter> names_others{reporter(1, {}), reporter(3, {1}, /*joiner=*/true)};
+  CHECK_FALSE(k.links.leave_out_joiners(names_others, warnings));
+  CHECK(names(names_others) == "13");
+}
+
+TEST_CASE("links: after three lives that nobody could connect to the next is refused, once") {
+  Known k;
+  std::vector<std::string> warnings;
+  const auto unreached = [&](std::uint64_t joiner) {
+    std::vector<Reporter> reporters{reporter(1, {joiner}, /*joiner=*/false, /*unreached=*/true),
+                                    reporter(joiner, {}, /*joiner=*/true)};
+    k.links.leave_out_joiners(reporters, warnings);
+  };
+  for (const std::uint64_t joiner : {2, 3, 3}) unreached(joiner);  // 3 is one life
+  CHECK(warnings ==
+        std::vector<std::string>(2, "w is left out: others cannot connect to it at host:9"));
+  CHECK_FALSE(k.links.hopeless("w"));
+  unreached(4);
+  CHECK(k.links.hopeless("w"));
+  CHECK_FALSE(k.links.hopeless("w"));
+  for (const std::uint64_t joiner : {2, 3, 4}) unreached(joiner);
+  k.links.reached("w");  // one came through
+  CHECK_FALSE(k.links.hopeless("w"));
+}
+
+}  // namespace
+}  // namespace starling::elastic
