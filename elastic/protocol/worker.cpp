@@ -19,12 +19,12 @@ constexpr std::size_t kUnsaidMax = 16;  // hints before the welcome; more say no
 constexpr std::uint64_t kLookMs = 100;
 }  // namespace
 
-Worker::Worker(WorkerConfig config) : config_(config), speed_(config.probe_after) {
+Worker::Worker(WorkerConfig config)
+    : config_(config), work_(config.micro_batches), speed_(config.probe_after) {
   STARLING_CHECK(config_.probe_after > 0);
   STARLING_CHECK(config_.micro_batches > 0);
   STARLING_CHECK(config_.segments > 0);
   copies_.resize(config_.segments);
-  ledger_.resize(config_.micro_batches);
 }
 
 WorkerCommands Worker::on(const WorkerEvent& event) {
@@ -79,8 +79,7 @@ Heartbeat Worker::heartbeat() const {
 std::uint32_t Worker::share_left() const {
   if (!run_ || run_->stage != EpochRun::Stage::kStep || run_->voting != version_) return 0;
   if (run_->reduce_started || !parameters_complete_) return 0;
-  const auto left = [&](MicroBatch m) { return !done_.count(m); };
-  return static_cast<std::uint32_t>(std::count_if(share_.begin(), share_.end(), left));
+  return work_.left();
 }
 
 void Worker::on_event(const Received& e) {
@@ -254,11 +253,10 @@ bool Worker::take_over(const Plan& plan, Rank self) {
   } else if (plan.base == version_) {
     if (pending_) emit(DropTotals{});
     pending_ = false;
-    for (MicroBatch m : done_)
-      if (plan.shares.size() != config_.micro_batches || plan.shares[m] != self) {
-        exit(kExitInternal, "a plan deals a micro-batch to others that is done here");
-        return false;
-      }
+    if (!work_.dealt_to(plan.shares, self)) {
+      exit(kExitInternal, "a plan deals a micro-batch to others that is done here");
+      return false;
+    }
   } else {
     exit(5, "a plan has base " + std::to_string(plan.base) + ", this worker is at version " +
                 std::to_string(version_));
@@ -407,9 +405,7 @@ void Worker::stop(std::vector<Incarnation> broken, bool unreached) {
   broken_ = std::move(broken);
   unreached_ = unreached;
   if (config_.bugs.r8_forget_work && !pending_) {
-    done_.clear();
-    share_.clear();
-    own_rows_.clear();
+    work_.clear();
     emit(Compute{version_, {}});  // the caller aborts what is in progress and forgets the sums
   }
   report_if_stopped();
@@ -430,8 +426,8 @@ void Worker::report_if_stopped() {
   report.version = version_;
   report.pending = pending_;
   report.parameters_complete = parameters_complete_;
-  report.share.assign(share_.begin(), share_.end());
-  report.done.assign(done_.begin(), done_.end());
+  report.share = work_.share();
+  report.done = work_.done();
   report.copies = copies_;
   report.broken = broken_;
   report.unreached = unreached_;

@@ -20,6 +20,7 @@
 #include "core/wire/messages.h"
 #include "elastic/protocol/bugs.h"
 #include "elastic/protocol/shares.h"
+#include "elastic/protocol/step_work.h"
 #include "elastic/protocol/untold.h"
 
 namespace starling::elastic {
@@ -417,7 +418,6 @@ class Worker {
   std::uint32_t share_left() const;
   void check_invariants() const;
   void check_run(const EpochRun& run) const;
-  bool ledger_complete() const;
   Holders holders_in(const EpochRun& run, Version version) const;
   std::vector<SegmentId> owned() const;
   EpochRun* run_of(const EpochId& epoch);  // the current one, if it is that
@@ -446,11 +446,8 @@ class Worker {
   bool parameters_complete_ = false;
   StepRecord record_;  // of step version_-1
   Untold untold_;
-  std::vector<bool> copies_;                      // label version_ (and its total, if pending)
-  std::set<MicroBatch> share_;                    // of step version_
-  std::set<MicroBatch> done_;                     // of it, in the accumulators
-  std::vector<std::optional<LedgerRow>> ledger_;  // of step version_, M rows
-  std::map<MicroBatch, LedgerRow> own_rows_;      // of done_
+  std::vector<bool> copies_;  // label version_ (and its total, if pending)
+  StepWork work_;             // of step version_
   Speedometer speed_;
   Digest data_{};  // zeros: not known yet
   worker_event::Working working_;

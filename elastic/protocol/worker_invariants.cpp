@@ -21,15 +21,13 @@ void Worker::check_invariants() const {
   if (finished_) STARLING_CHECK(run_.has_value());
   if (run_) check_run(*run_);
   STARLING_CHECK(copies_.size() == config_.segments);
-  STARLING_CHECK(ledger_.size() == config_.micro_batches);
-  STARLING_CHECK(own_rows_.size() == done_.size());
+  work_.check_invariants();
   if (welcomed_) STARLING_CHECK(self_.nonce != 0);
   // Without a state there is nothing to vote for, to compute or to write.
   if (version_ != kNoVersion) return;
   STARLING_CHECK(!pending_);
   STARLING_CHECK(!parameters_complete_);
-  STARLING_CHECK(share_.empty());
-  STARLING_CHECK(done_.empty());
+  STARLING_CHECK(work_.empty());
   STARLING_CHECK(!finished_);
 }
 

@@ -1,12 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "core/base/check.h"
 #include "core/base/exact_sum.h"
 #include "core/base/exit.h"
-#include "core/base/hash.h"
 #include "elastic/protocol/worker.h"
 
 // One step of the loop, from its opening to the vote that passes it: R3 to R7, R14.
@@ -23,8 +21,7 @@ void Worker::open_step(Version version) {
   run.reduce_started = run.reduced = false;
   run.norm.reset();
   run.votes.clear();
-  ledger_.assign(config_.micro_batches, std::nullopt);
-  for (const auto& [m, row] : own_rows_) ledger_[m] = row;
+  work_.open();
   // R14: the target is a holder from here on.
   run.moves_due.clear();
   for (const Move& move : run.plan->moves) {
@@ -94,37 +91,27 @@ void Worker::compute_step() {
     emit(ComputeDigest{run.plan->id, version_, owned()});
     return;
   }
-  share_.clear();
-  for (MicroBatch m = 0; m < run.shares.size(); ++m)
-    if (run.shares[m] == run.self) share_.insert(m);
-  std::vector<MicroBatch> todo;
-  for (MicroBatch m : share_)
-    if (!done_.count(m)) todo.push_back(m);
-  emit(Compute{version_, std::move(todo)});
+  emit(Compute{version_, work_.deal(run.shares, run.self)});
   send_moves();
   share_done_if_so();
 }
 
 void Worker::on_event(const MicroBatchDone& e) {
   speed_.took(e.took_ns);
-  const MicroBatch m = e.row.micro_batch;
-  if (e.version != version_ || !share_.count(m)) return;
-  done_.insert(m);
   LedgerRow row = e.row;
   row.worker = self_.counter;
-  own_rows_[m] = row;
+  if (e.version != version_ || !work_.add(row)) return;
   if (!run_ || run_->voting != version_) return;
-  ledger_[m] = row;
+  work_.enter(row);
   if (run_->stage == EpochRun::Stage::kStep) share_done_if_so();
 }
 
 void Worker::share_done_if_so() {
   EpochRun& run = *run_;
   if (run.reduce_started || !parameters_complete_ || run.voting != version_) return;
-  if (!std::includes(done_.begin(), done_.end(), share_.begin(), share_.end())) return;
+  if (!work_.share_done()) return;
   run.reduce_started = true;
-  std::vector<LedgerRow> rows;
-  for (MicroBatch m : share_) rows.push_back(own_rows_.at(m));
+  std::vector<LedgerRow> rows = work_.share_rows();
   if (!rows.empty()) emit(SendLedger{run.plan->id, run.voting, std::move(rows)});
   emit(StartReduce{run.plan->id, run.voting});
   if (config_.bugs.r4_vote_without_totals) on_event(Reduced{run.plan->id, run.voting});
@@ -161,29 +148,20 @@ void Worker::on_event(const NormReady& e) {
 void Worker::on_event(const LedgerArrived& e) {
   EpochRun* run = run_of(e.epoch);
   if (!run || e.version != run->voting) return;
-  for (const LedgerRow& row : e.rows) {
-    if (row.micro_batch >= ledger_.size() || ledger_[row.micro_batch])
-      return stop({run->plan->members[e.from].who});  // a row twice, or one that does not exist
-    ledger_[row.micro_batch] = row;
-  }
+  if (!work_.arrived(e.rows)) return stop({run->plan->members[e.from].who});
   vote_if_ready();
-}
-
-bool Worker::ledger_complete() const {
-  return std::all_of(ledger_.begin(), ledger_.end(),
-                     [](const auto& row) { return row.has_value(); });
 }
 
 // R4
 void Worker::vote_if_ready() {
   EpochRun& run = *run_;
   if (run.stage != EpochRun::Stage::kStep || run.voting != version_ || pending_) return;
-  if (!run.reduced || !run.norm || !ledger_complete()) return;
+  if (!run.reduced || !run.norm || !work_.complete()) return;
   if (!run.moves_due.empty() && !config_.bugs.r14_vote_without_move) return;
   Vote vote{run.voting};
   vote.partial_norm = *run.norm;
   vote.digest_part = run.digest_part;
-  vote.micro_batch_ns = speed_.for_vote(!share_.empty(), now_ms_);
+  vote.micro_batch_ns = speed_.for_vote(work_.has_share(), now_ms_);
   vote.ready_for = may_have_begun_ = ready_for();
   pending_ = true;
   if (config_.bugs.r6_apply_at_vote) {
@@ -192,8 +170,7 @@ void Worker::vote_if_ready() {
   }
   if (config_.bugs.r7_clear_at_vote) {
     emit(ClearAccumulators{});
-    done_.clear();
-    own_rows_.clear();
+    work_.clear_done();
   }
   cast(std::move(vote));
 }
@@ -240,27 +217,8 @@ void Worker::pass_if_complete() {
 }
 
 StepRecord Worker::make_record() const {
-  StepRecord record;
-  record.version = run_->voting;
-  ExactSum loss, square;
-  ByteWriter rows;
-  for (const auto& row : ledger_) {
-    if (!row) continue;
-    if (row->finite && std::isfinite(row->loss))
-      loss.add(row->loss);
-    else
-      record.skipped = true;
-    record.tokens += row->tokens;
-    rows.put(row->micro_batch);
-    rows.put(row->loss);
-    rows.put(row->tokens);
-    rows.put(static_cast<std::uint8_t>(row->finite));
-  }
-  const Bytes bytes = std::move(rows).take();
-  record.ledger_hash = hash64(bytes);
-  // The mean of what is finite would look like progress, and of nothing at all like perfection.
-  record.loss = record.skipped ? std::numeric_limits<double>::quiet_NaN()
-                               : loss.value() / config_.micro_batches;
+  StepRecord record = work_.record(run_->voting);
+  ExactSum square;
   for (const auto& [rank, vote] : run_->votes) {
     if (auto part = ExactSum::from_words(vote.partial_norm)) square.add(part.value());
     record.digest = record.digest + vote.digest_part;
@@ -284,9 +242,7 @@ void Worker::pass(const StepRecord& record) {
 
   if (!config_.bugs.r6_apply_at_vote) emit(Apply{record});
   emit(ClearAccumulators{});
-  done_.clear();
-  share_.clear();
-  own_rows_.clear();
+  work_.clear();
   version_ = run.voting + 1;
   pending_ = false;
   parameters_complete_ = false;
@@ -333,9 +289,7 @@ void Worker::on_event(const CheckpointWritten& e) {
 void Worker::learn(const StepRecord& record, bool with_ledger) {
   record_ = record;
   Progress progress{run_->plan->id, record, run_->world(), {}, 0};
-  if (with_ledger)
-    for (const auto& row : ledger_)
-      if (row) progress.ledger.push_back(*row);
+  if (with_ledger) progress.ledger = work_.rows();
   untold_.add(progress, now_ms_);
   send(std::move(progress));
 }
