@@ -123,15 +123,15 @@ void Worker::on_message(const Refused& m) {
 
 void Worker::on_message(const Freeze& m) {
   if (m.asked <= entered_) return;
-  asked_ = std::max(asked_, m.asked);
+  stopping_.asked(m.asked);
   if (config_.bugs.r9_keep_sending && run_) {
-    stopped_ = reporting_ = true;  // for the report; the epoch goes on
+    stopping_.report();  // for the report; the epoch goes on
     report_if_stopped();
-    stopped_ = false;
+    stopping_.joins();
     return;
   }
   if (run_ || next_) return stop({});
-  stopped_ = reporting_ = true;
+  stopping_.report();
   report_if_stopped();
 }
 
@@ -140,7 +140,7 @@ void Worker::on_message(const Committed& m) {
   if (plan.holders.size() != config_.segments)
     return exit(5, "a plan has " + std::to_string(plan.holders.size()) + " segments, the job " +
                        std::to_string(config_.segments));
-  highest_plan_ = std::max(highest_plan_, plan.id);
+  stopping_.seen(plan.id);
   const Rank self = rank_in(plan, self_);
   if (self != kNoRank) {
     // The welcome may have been lost; a committed plan with us in it says as much.
@@ -152,14 +152,16 @@ void Worker::on_message(const Committed& m) {
   if (known) return;
   if (plan.kind == PlanKind::kPrepared) {
     // R9: who has stopped enters only forced plans. A joiner without state has nothing to stop.
-    const bool member_of_predecessor = run_ && !stopped_ && run_->plan->id == plan.predecessor;
+    const bool member_of_predecessor =
+        run_ && !stopping_.stopped() && run_->plan->id == plan.predecessor;
     const bool joins = !run_ && version_ == kNoVersion && self != kNoRank &&
-                       plan.members[self].joiner && stopping_.empty() && plan.id >= promised_;
+                       plan.members[self].joiner && !stopping_.closing() &&
+                       stopping_.may_enter(plan.id);
     if (member_of_predecessor || joins) prepare(std::make_shared<const Plan>(plan), self);
     return;
   }
-  if (self == kNoRank || run_ || !stopping_.empty()) return;
-  if (plan.id < promised_ && !config_.bugs.r9_enter_below_promise) return;  // R9
+  if (self == kNoRank || run_ || stopping_.closing()) return;
+  if (!stopping_.may_enter(plan.id) && !config_.bugs.r9_enter_below_promise) return;  // R9
   enter(std::make_shared<const Plan>(plan), self);
 }
 
@@ -203,17 +205,15 @@ void Worker::prepare(std::shared_ptr<const Plan> plan, Rank self) {
     emit(Connect{run.plan, self, kNoVersion, joins});
   }
   if (joins) {
-    stopped_ = reporting_ = false;
+    stopping_.joins();
     drop_early_copies();
   }
   (joins ? run_ : next_) = std::move(run);
 }
 
 void Worker::enter(std::shared_ptr<const Plan> plan, Rank self) {
-  stopped_ = reporting_ = false;
+  stopping_.enters();
   may_have_begun_ = {};
-  broken_.clear();
-  unreached_ = false;
   next_.reset();
   const Plan& p = *plan;
   if (!take_over(p, self)) return;
@@ -372,7 +372,7 @@ bool Worker::switch_epochs() {
     // Keeps its copies and answers a Freeze until it is released.
     run_.reset();
     next_.reset();
-    stopped_ = true;
+    stopping_.leaves();
     return false;
   }
   run_ = std::exchange(next_, std::nullopt);
@@ -396,14 +396,12 @@ void Worker::stop(std::vector<Incarnation> broken, bool unreached) {
   for (auto* run : {&run_, &next_}) {
     if (!*run || (*run)->self == kNoRank) continue;
     emit(Stop{(*run)->plan->id});
-    stopping_.insert((*run)->plan->id);
+    stopping_.close((*run)->plan->id);
   }
   run_.reset();
   next_.reset();
   finished_.reset();
-  stopped_ = reporting_ = true;
-  broken_ = std::move(broken);
-  unreached_ = unreached;
+  stopping_.stop(std::move(broken), unreached);
   if (config_.bugs.r8_forget_work && !pending_) {
     work_.clear();
     emit(Compute{version_, {}});  // the caller aborts what is in progress and forgets the sums
@@ -412,16 +410,16 @@ void Worker::stop(std::vector<Incarnation> broken, bool unreached) {
 }
 
 void Worker::on_event(const Stopped& e) {
-  stopping_.erase(e.epoch);
+  stopping_.closed(e.epoch);
   report_if_stopped();
 }
 
 // R9: a promise, made after nothing of the epoch can be sent or received any more.
 void Worker::report_if_stopped() {
-  if (!stopped_ || !reporting_ || !stopping_.empty()) return;
-  promised_ = std::max(promised_, asked_ > highest_plan_ ? asked_ : highest_plan_.next());
+  const auto promise = stopping_.promise();
+  if (!promise) return;
   Report report;
-  report.promise = promised_;
+  report.promise = *promise;
   report.entered = entered_;
   report.version = version_;
   report.pending = pending_;
@@ -429,8 +427,8 @@ void Worker::report_if_stopped() {
   report.share = work_.share();
   report.done = work_.done();
   report.copies = copies_;
-  report.broken = broken_;
-  report.unreached = unreached_;
+  report.broken = stopping_.broken();
+  report.unreached = stopping_.unreached();
   report.micro_batch_ns = speed_.micro_batch_ns();
   report.may_have_begun = may_have_begun_;
   send(std::move(report));

@@ -21,6 +21,7 @@
 #include "elastic/protocol/bugs.h"
 #include "elastic/protocol/shares.h"
 #include "elastic/protocol/step_work.h"
+#include "elastic/protocol/stopping.h"
 #include "elastic/protocol/untold.h"
 
 namespace starling::elastic {
@@ -454,16 +455,9 @@ class Worker {
 
   // Epochs.
   EpochId entered_;
-  EpochId promised_;      // enters no plan below it
-  EpochId highest_plan_;  // seen
-  EpochId asked_;         // by the last Freeze
   std::optional<EpochRun> run_;
   std::optional<EpochRun> next_;  // a prepared plan whose connections are being made
-  bool stopped_ = false;          // the last epoch is over for us; only forced plans from here
-  bool reporting_ = false;        // has something to report as soon as everything is stopped
-  std::set<EpochId> stopping_;    // Stop sent, Stopped not yet here
-  std::vector<Incarnation> broken_;
-  bool unreached_ = false;  // broken_ never stood
+  Stopping stopping_;             // the last epoch is over for us: only forced plans from here
   std::optional<worker_event::DigestReady> finished_;
   bool writing_ = false;                // a checkpoint
   Version written_ = 0;                 // the last version of which writing was begun

@@ -6,16 +6,15 @@
 namespace starling::elastic {
 
 // A worker is one of these:
-//   outside   no run_, not stopped_: it joins, or waits for a plan
-//   running   run_, not stopped_; next_ is the prepared plan that may follow it
-//   stopped   stopped_, no run_: it reports (reporting_), or keeps its copies after its leave
+//   outside   no run_, not stopped: it joins, or waits for a plan
+//   running   run_, not stopped; next_ is the prepared plan that may follow it
+//   stopped   no run_: it reports, or keeps its copies after its leave
 // and it has a state (version_) or none. What r9_keep_sending breaks is not checked with it on.
 void Worker::check_invariants() const {
   if (gone_ || config_.bugs.r9_keep_sending) return;
-  if (run_) STARLING_CHECK(!stopped_);
+  if (run_) STARLING_CHECK(!stopping_.stopped());
   if (next_) STARLING_CHECK(run_.has_value());
-  if (reporting_) STARLING_CHECK(stopped_);
-  if (!stopping_.empty()) STARLING_CHECK(stopped_);
+  stopping_.check_invariants();
   if (next_) STARLING_CHECK(next_->plan->kind == PlanKind::kPrepared);
   if (next_) STARLING_CHECK(next_->plan->id > run_->plan->id);
   if (finished_) STARLING_CHECK(run_.has_value());

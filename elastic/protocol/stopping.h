@@ -1,0 +1,83 @@
+#pragma once
+// How a worker stops an epoch, and what it promises then (R9; docs/design.md, section 6, "Freeze and
+// report"). It owns whether the worker is stopped, which epochs are still closing, and the promise.
+//
+//   going      it runs an epoch, or waits for a plan
+//   reporting  stopped; it reports as soon as everything of the epoch is closed, and again
+//   left       stopped by a switch to an epoch without it: it reports when it is asked to
+//
+// Threads: none; a value.
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/base/ids.h"
+
+namespace starling::elastic {
+
+class Stopping {
+ public:
+  bool stopped() const { return state_ != State::kGoing; }
+  bool reporting() const { return state_ == State::kReporting; }
+  bool closing() const { return !closing_.empty(); }  // Stop was sent and is not answered yet
+
+  // A committed plan was seen, or a report at this id was asked for.
+  void seen(const EpochId& plan) { highest_plan_ = std::max(highest_plan_, plan); }
+  void asked(const EpochId& id) { asked_ = std::max(asked_, id); }
+  // R9: it enters no plan below its promise.
+  bool may_enter(const EpochId& plan) const { return plan >= promised_; }
+
+  // It is a member of a forced or fresh plan, or a joiner of a prepared one.
+  void enters() {
+    joins();
+    broken_.clear();
+    unreached_ = false;
+  }
+  void joins() {
+    STARLING_CHECK(closing_.empty());
+    state_ = State::kGoing;
+  }
+  void leaves() { state_ = State::kLeft; }
+  // Nothing of the epoch goes on; broken: the peers whose connections ended it.
+  void stop(std::vector<Incarnation> broken, bool unreached) {
+    state_ = State::kReporting;
+    broken_ = std::move(broken);
+    unreached_ = unreached;
+  }
+  // It is not in an epoch, and was asked for a report.
+  void report() { state_ = State::kReporting; }
+  void close(const EpochId& epoch) { closing_.insert(epoch); }
+  void closed(const EpochId& epoch) { closing_.erase(epoch); }
+
+  // The promise of a report, if one is due: nothing of the epoch can be sent or received any more.
+  std::optional<EpochId> promise() {
+    if (!reporting() || closing()) return std::nullopt;
+    promised_ = std::max(promised_, asked_ > highest_plan_ ? asked_ : highest_plan_.next());
+    return promised_;
+  }
+  const std::vector<Incarnation>& broken() const { return broken_; }
+  bool unreached() const { return unreached_; }  // broken() never stood
+
+  void check_invariants() const {
+    if (!closing_.empty()) STARLING_CHECK(stopped());
+    if (unreached_) STARLING_CHECK(!broken_.empty());
+  }
+
+ private:
+  enum class State : std::uint8_t { kGoing, kReporting, kLeft };
+
+  State state_ = State::kGoing;
+  EpochId promised_;      // enters no plan below it; never falls
+  EpochId highest_plan_;  // seen
+  EpochId asked_;         // by the last Freeze
+  std::set<EpochId> closing_;
+  std::vector<Incarnation> broken_;
+  bool unreached_ = false;
+};
+
+}  // namespace starling::elastic
