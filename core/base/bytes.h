@@ -39,8 +39,9 @@ class ByteWriter {
   template <class T>
   void put(const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
-    const auto* p = reinterpret_cast<const std::uint8_t*>(&value);
-    bytes_.insert(bytes_.end(), p, p + sizeof(T));
+    const std::size_t at = bytes_.size();
+    bytes_.resize(at + sizeof(T));
+    std::memcpy(bytes_.data() + at, &value, sizeof(T));
   }
   void put_bytes(ByteView view) { bytes_.insert(bytes_.end(), view.begin(), view.end()); }
   // A length (u32) and the bytes.

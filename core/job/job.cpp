@@ -61,6 +61,8 @@ std::string format_job(const Job& job) {
       << "\nisa = " << quoted(job.isa) << "\n";
   // Only where it is chosen: hashes of jobs stay what they were.
   if (job.on_nonfinite == NonFinite::kStop) out << "on_nonfinite = \"stop\"\n";
+  if (job.precision != Precision::kFp32)
+    out << "precision = \"" << word_of(kPrecisions, int(job.precision)) << "\"\n";
   out << "\n[model]\n";
   if (const auto* gpt = std::get_if<GptSpec>(&job.model)) {
     out << "kind = \"gpt\"\nlayers = " << gpt->layers << "\nheads = " << gpt->heads

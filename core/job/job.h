@@ -75,6 +75,12 @@ enum class ShareRule : std::uint8_t {
   kSpeed,  // what each worker's measured speed lets it do in the same time
 };
 
+// The numbers that micro-batches are computed from. Master weights and moments are fp32.
+enum class Precision : std::uint8_t {
+  kFp32 = 1,
+  kBf16,  // working parameters are the weights rounded to bf16: half the bytes of a gather
+};
+
 // What follows a step with a micro-batch that is not finite (NaN or infinity), whose update is
 // skipped.
 enum class NonFinite : std::uint8_t {
@@ -110,6 +116,7 @@ struct Job {
   DataSpec data;               // none for a synthetic model
   std::uint32_t replicas = 2;  // r, wanted copies besides the owner's
   NonFinite on_nonfinite = NonFinite::kSkip;
+  Precision precision = Precision::kFp32;
   std::string isa = "auto";  // auto, reference, avx2, avx512, emulated: docs/design.md, 5
   std::uint64_t lease_ms = 1000;
   std::uint64_t state_timeout_ms = 60000;

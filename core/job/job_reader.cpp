@@ -229,6 +229,7 @@ void read_job(Section s, Job& job) {
   s.integer("sequences", job.micro_batch_sequences, 1, 65536);
   s.integer("replicas", job.replicas, 0, 16);
   s.choice("on_nonfinite", job.on_nonfinite, kNonFinite, false);
+  s.choice("precision", job.precision, kPrecisions, false);
   int isa = 0;
   s.choice("isa", isa, kIsa, false);
   job.isa = word_of(kIsa, isa);

@@ -26,6 +26,8 @@ inline constexpr Choice kShares[] = {{"equal", static_cast<int>(ShareRule::kEqua
                                      {"speed", static_cast<int>(ShareRule::kSpeed)}};
 inline constexpr Choice kNonFinite[] = {{"skip", static_cast<int>(NonFinite::kSkip)},
                                         {"stop", static_cast<int>(NonFinite::kStop)}};
+inline constexpr Choice kPrecisions[] = {{"fp32", static_cast<int>(Precision::kFp32)},
+                                         {"bf16", static_cast<int>(Precision::kBf16)}};
 inline constexpr Choice kSeals[] = {{"auto", static_cast<int>(SealRule::kAuto)},
                                     {"on", static_cast<int>(SealRule::kOn)},
                                     {"off", static_cast<int>(SealRule::kOff)}};

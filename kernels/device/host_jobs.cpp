@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/job/segment_values.h"
+#include "kernels/device/element.h"
 #include "kernels/grid/exact_mean.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/optim/optimizer.h"
@@ -183,8 +184,12 @@ void run(const ApplyJob& job) {
 void run(const PublishJob& job) {
   for (std::uint32_t i = 0; i < job.segments.count; ++i) {
     const SegmentBlocks& s = job.segments.list[i];
-    std::copy_n(job.weights + element(s.first), element(s.count),
-                job.parameters + element(s.first));
+    const std::span<const float> weights(job.weights + element(s.first), element(s.count));
+    float* parameters = job.parameters + element(s.first);
+    if (job.bf16)
+      std::ranges::transform(weights, parameters, rounded_to_bf16);
+    else
+      std::ranges::copy(weights, parameters);
     std::copy_n(job.held_exponents + s.first, s.count, job.exponents + s.first);
     job.checksums[i] = checksum_of(s, job.exponents, {&job.parameters, 1}, 0);
   }

@@ -110,6 +110,7 @@ struct PublishJob {
   const float* weights;
   const std::int16_t* held_exponents;
   float* parameters;
+  bool bf16;  // parameters are the weights rounded to bf16 (kernels/device/element.h)
   std::int16_t* exponents;
   Segments segments;
   std::uint64_t* checksums;  // [each], written as ChecksumJob does with seed 0

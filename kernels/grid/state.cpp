@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/check.h"
+#include "kernels/device/element.h"
 #include "kernels/grid/exact_mean.h"
 #include "kernels/grid/segment_list.h"
 #include "kernels/optim/optimizer.h"
@@ -91,7 +92,13 @@ void State::initialise(std::span<const float> parameters, std::span<const std::i
   STARLING_CHECK(exponents.size() == layout_.blocks());
   for (SegmentId s = 0; s < layout_.segments(); ++s) {
     const Span span = span_of(s);
-    parameters_.copy_in(*queue_, span.first(), parameters.subspan(span.first(), span.count()));
+    const auto given = parameters.subspan(span.first(), span.count());
+    std::vector<float> rounded;
+    if (bf16()) {
+      rounded.resize(given.size());
+      std::ranges::transform(given, rounded.begin(), rounded_to_bf16);
+    }
+    parameters_.copy_in(*queue_, span.first(), bf16() ? std::span<const float>(rounded) : given);
     exponents_.copy_in(*queue_, span.first_block, exponents.subspan(span.first_block, span.blocks));
     seal_parameters({&s, 1});
     if (holds(s)) {
@@ -247,6 +254,7 @@ void State::publish(std::span<const SegmentId> segments) {
   queue_->publish({.weights = weights_.data(),
                    .held_exponents = held_exponents_.data(),
                    .parameters = parameters_.data(),
+                   .bf16 = bf16(),
                    .exponents = exponents_.data(),
                    .segments = list,
                    .checksums = sums});

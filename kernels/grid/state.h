@@ -68,9 +68,9 @@ class State {
   SegmentValues values(SegmentId segment, Bytes& scratch) const;
   Result<> set_values(const SegmentValues& values, Version label);
 
-  // The start of a job: working parameters and exponents of version 0, and the same with zero
-  // moments in all held segments. Padding of `parameters` must be zero. `between`: called after
-  // each segment, as all of a large model takes seconds.
+  // The start of a job: working parameters (rounded as publish() does) and exponents of version 0,
+  // and weights and exponents with zero moments in all held segments. Padding of `parameters` must
+  // be zero. `between`: called after each segment, as all of a large model takes seconds.
   void initialise(
       std::span<const float> parameters, std::span<const std::int16_t> exponents,
       const std::function<void()>& between = [] {});
@@ -98,7 +98,8 @@ class State {
   // pending for v. A skipped step changes exponents and label alone.
   void apply(const Totals& totals, const StepRecord& record, std::span<const SegmentId> segments);
 
-  // Copies weights and exponents of held segments (those owned) to the working ones.
+  // Copies weights and exponents of held segments (those owned) to the working ones; weights are
+  // rounded if the job's precision is bf16.
   void publish(std::span<const SegmentId> segments);
 
   // 128-bit sum over these held segments of the hash of (id, weights, moments, exponents), real
@@ -138,9 +139,15 @@ class State {
   Digest sum_of_digests(std::size_t count) const;
   template <class T>
   void put(ByteWriter& writer, const Array<T>& array, std::size_t first, std::size_t n) const;
+  // Of working parameters in frames, which have What::kBf16 where the job rounds them.
+  What framed() const { return bf16() ? What::kBf16 : What::kParameters; }
+  void put_parameters(ByteWriter& writer, Span span) const;
+  void take_parameters(Span span, ByteView framed);
+  bool bf16() const { return job_.precision == Precision::kBf16; }
   Result<SegmentRange> read_range(ByteReader& reader) const;
   Result<> check_exponents(ByteView bytes) const;
-  Result<> check_padding(Span span, ByteView floats) const;
+  // Of whole blocks with elements of so many bytes.
+  Result<> check_padding(Span span, ByteView blocks, What what) const;
 
   const Layout& layout_;
   const Job job_;

@@ -1,7 +1,7 @@
 // Bytes of frames and shards of kernels/grid/state.h.
 //
 // Parameters: u32 number of ranges, then for each: u32 first, u32 count, exponents (i16 by block),
-// parameters (f32 by element of whole blocks).
+// parameters (f32 by element of whole blocks; bf16 where that is the job's precision).
 // State: u64 label, u32 first, u32 count, exponents, weights, then each moment that the optimizer
 // has.
 
@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "core/base/check.h"
+#include "kernels/device/element.h"
 #include "kernels/grid/segment_list.h"
 #include "kernels/grid/state.h"
 
@@ -34,6 +35,45 @@ void State::put(ByteWriter& writer, const Array<T>& array, std::size_t first, st
   array.copy_out(*queue_, first, copy);
   queue_->wait();
   writer.put_bytes(as_bytes(std::span<const T>(copy)));
+}
+
+void State::put_parameters(ByteWriter& writer, Span span) const {
+  if (!bf16()) return put(writer, parameters_, span.first(), span.count());
+  std::vector<float> copy;
+  std::span<const float> values;
+  if (parameters_.host()) {
+    values = parameters_.part(span.first(), span.count());
+  } else {
+    copy.resize(span.count());
+    parameters_.copy_out(*queue_, span.first(), copy);
+    queue_->wait();
+    values = copy;
+  }
+  std::vector<std::uint16_t> halves(values.size());
+  std::ranges::transform(values, halves.begin(), to_bf16);
+  writer.put_bytes(as_bytes(std::span<const std::uint16_t>(halves)));
+}
+
+// `framed` as put_parameters() wrote it. Frames do not align it.
+void State::take_parameters(Span span, ByteView framed) {
+  if (!bf16()) return queue_->copy_in(parameters_.data() + span.first(), framed);
+  std::vector<float> copy;
+  std::span<float> values;
+  if (parameters_.host()) {
+    values = parameters_.part(span.first(), span.count());
+  } else {
+    copy.resize(span.count());
+    values = copy;
+  }
+  STARLING_CHECK(framed.size() == values.size() * sizeof(std::uint16_t));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::uint16_t half;
+    std::memcpy(&half, framed.data() + i * sizeof half, sizeof half);
+    values[i] = from_bf16(half);
+  }
+  if (parameters_.host()) return;
+  parameters_.copy_in(*queue_, span.first(), copy);
+  queue_->wait();
 }
 
 SegmentValues State::values(SegmentId segment, Bytes& scratch) const {
@@ -77,7 +117,7 @@ Result<> State::set_values(const SegmentValues& values, Version label) {
   STARLING_TRY(check_exponents(as_bytes(values.exponents)));
   for (unsigned i = 0; i < 1 + moments_; ++i) {
     STARLING_CHECK(given[i].size() == span.count());
-    STARLING_TRY(check_padding(span, as_bytes(given[i])));
+    STARLING_TRY(check_padding(span, as_bytes(given[i]), What::kWeights));
   }
   held_exponents_.copy_in(*queue_, span.first_block, values.exponents);
   for (unsigned i = 0; i < 1 + moments_; ++i) arrays[i]->copy_in(*queue_, span.first(), given[i]);
@@ -87,19 +127,16 @@ Result<> State::set_values(const SegmentValues& values, Version label) {
 }
 
 Bytes State::params_bytes(std::span<const SegmentRange> ranges) const {
-  std::size_t size = sizeof(std::uint32_t);
-  for (const SegmentRange range : ranges) {
-    size += sizeof(range) + layout_.bytes_of(range, What::kExponents) +
-            layout_.bytes_of(range, What::kParameters);
-  }
-  ByteWriter writer(size);
+  std::uint64_t blocks = 0;
+  for (const SegmentRange range : ranges) blocks += layout_.block_count(range);
+  const std::uint64_t each = Layout::block_bytes(What::kExponents) + Layout::block_bytes(framed());
+  ByteWriter writer(sizeof(std::uint32_t) + ranges.size_bytes() + blocks * each);
   writer.put(static_cast<std::uint32_t>(ranges.size()));
   for (const SegmentRange range : ranges) {
     const Span span = span_of(range);
-    writer.put(range.first);
-    writer.put(range.count);
+    writer.put(range);
     put(writer, exponents_, span.first_block, span.blocks);
-    put(writer, parameters_, span.first(), span.count());
+    put_parameters(writer, span);
   }
   return std::move(writer).take();
 }
@@ -121,10 +158,10 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes) {
     Part part;
     part.span = span_of(range);
     part.exponents = reader.get_bytes(layout_.bytes_of(range, What::kExponents));
-    part.parameters = reader.get_bytes(layout_.bytes_of(range, What::kParameters));
+    part.parameters = reader.get_bytes(layout_.bytes_of(range, framed()));
     if (!reader.good()) return corrupt("parameters end early; " + name(range));
     STARLING_TRY(check_exponents(part.exponents));
-    STARLING_TRY(check_padding(part.span, part.parameters));
+    STARLING_TRY(check_padding(part.span, part.parameters, framed()));
     ranges.push_back(range);
     parts.push_back(part);
   }
@@ -132,7 +169,7 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes) {
   for (const Part& part : parts) {
     // As bytes, which frames do not align.
     queue_->copy_in(exponents_.data() + part.span.first_block, part.exponents);
-    queue_->copy_in(parameters_.data() + part.span.first(), part.parameters);
+    take_parameters(part.span, part.parameters);
   }
   for (const SegmentRange range : ranges) seal_parameters(segment_ids(range));
   return ranges;
@@ -149,8 +186,7 @@ Bytes State::state_bytes(SegmentRange range) const {
       sizeof(Version) + sizeof(SegmentRange) + layout_.bytes_of(range, What::kExponents) +
       layout_.bytes_of(range, What::kWeights) + moments_ * layout_.bytes_of(range, What::kMoment));
   writer.put(labels_[range.first]);
-  writer.put(range.first);
-  writer.put(range.count);
+  writer.put(range);
   put(writer, held_exponents_, span.first_block, span.blocks);
   put(writer, weights_, span.first(), span.count());
   put(writer, first_, span.first(), span.count());
@@ -176,7 +212,7 @@ Result<SegmentRange> State::set_state(ByteView bytes, Version label) {
   if (!reader.done()) return corrupt("state is shorter or longer than its range; " + name(range));
   STARLING_TRY(check_exponents(exponents));
   for (unsigned i = 0; i < 1 + moments_; ++i) {
-    STARLING_TRY(check_padding(span, views[i]));
+    STARLING_TRY(check_padding(span, views[i], What::kWeights));
   }
 
   queue_->copy_in(held_exponents_.data() + span.first_block, exponents);
@@ -210,11 +246,11 @@ Result<> State::check_exponents(ByteView bytes) const {
 }
 
 // Padding stays zero on all workers, or sums over whole blocks would differ between them.
-Result<> State::check_padding(Span span, ByteView floats) const {
+Result<> State::check_padding(Span span, ByteView blocks, What what) const {
+  const std::size_t bytes = Layout::block_bytes(what) / kBlock;
   for (std::uint32_t b = 0; b < span.blocks; ++b) {
     const std::size_t first = std::size_t{b} * kBlock, used = layout_.used(span.first_block + b);
-    const ByteView padding =
-        floats.subspan((first + used) * sizeof(float), (kBlock - used) * sizeof(float));
+    const ByteView padding = blocks.subspan((first + used) * bytes, (kBlock - used) * bytes);
     if (std::any_of(padding.begin(), padding.end(), [](std::uint8_t byte) { return byte != 0; }))
       return corrupt("padding of block " + std::to_string(span.first_block + b) + " is not zero");
   }

@@ -13,11 +13,10 @@ every = 10
 
 
 def on_the_emulated_device(place, checkpoints=None, **changes):
-    job = place.job(**changes)
-    with open(job) as file:
-        text = file.read().replace("[job]\n", '[job]\nisa = "emulated"\n')
-    with open(job, "w") as file:
-        file.write(text + (CHECKPOINTS.format(dir=checkpoints) if checkpoints else ""))
+    job = place.job(isa="emulated", **changes)
+    if checkpoints:
+        with open(job, "a") as file:
+            file.write(CHECKPOINTS.format(dir=checkpoints))
     return job
 
 

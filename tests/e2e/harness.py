@@ -72,6 +72,8 @@ steps = {steps}
 micro_batches = 8
 sequences = 2
 replicas = {replicas}
+precision = "{precision}"
+isa = "{isa}"
 [model]
 kind = "gpt"
 layers = 2
@@ -109,7 +111,8 @@ class Place:
 
     def job(self, **changes):
         values = dict(steps=200, replicas=2, width=32, lease_ms=1000, start_timeout_ms=120000,
-                      state_timeout_ms=60000, coordinator_timeout_ms=30000)
+                      state_timeout_ms=60000, coordinator_timeout_ms=30000,
+                      precision="fp32", isa="auto")
         values.update(changes)
         self.count += 1
         path = self.path(f"job-{self.count}.toml")

@@ -1,5 +1,5 @@
 """P1: the same bits for any number of workers and threads."""
-from harness import main, require, same
+from harness import main, require, same, wait_until
 
 
 def any_number_of_workers_and_threads_gives_the_same_bits(place):
@@ -29,6 +29,21 @@ def the_model_file_is_the_same_and_another_seed_is_not(place):
     require(models[0] != models[2], "another seed gives the same model")
 
 
+def rounded_working_parameters_are_another_training_with_bits_of_its_own(place):
+    job = place.job(steps=200, precision="bf16")
+    quiet = place.quiet(job)
+    run = place.run(job, "--workers", 3)
+    run.wait_for_step(20)
+    run.kill(run.workers()[0])
+    wait_until(lambda: run.workers("lost"), "the loss is noticed")
+    same(run, quiet)
+    same(place.run(place.job(steps=200, precision="bf16", isa="emulated"), "--workers", 2), quiet)
+    full = place.quiet(place.job(steps=200))
+    require(full.digest() != quiet.digest(), "bf16 changes no bit")
+    require(abs(full.losses()[-1][1] - quiet.losses()[-1][1]) < 0.1, "bf16 trains to another loss")
+
+
 main(any_number_of_workers_and_threads_gives_the_same_bits,
      replicas_and_coordinators_change_no_bits,
-     the_model_file_is_the_same_and_another_seed_is_not)
+     the_model_file_is_the_same_and_another_seed_is_not,
+     rounded_working_parameters_are_another_training_with_bits_of_its_own)

@@ -10,58 +10,10 @@
 #include "tests/breakable/state_tamper.h"
 #include "tests/kernels/grid_device.h"
 #include "tests/kernels/grid_group.h"
+#include "tests/kernels/grid_history.h"
 
 namespace starling::kernels {
 namespace {
-
-std::vector<float> start_parameters(const Layout& layout) {
-  return heavy_tailed(layout, /*seed=*/99, 0, 0, /*noise=*/0);
-}
-
-std::vector<std::int16_t> start_exponents(const Layout& layout, MicroBatch M,
-                                          std::span<const float> gradient) {
-  std::vector<std::int16_t> exponents(layout.blocks());
-  initial_exponents(Grid(M), layout, gradient, exponents);
-  return exponents;
-}
-
-// Pulls towards zero, so that parameters feed back into gradients, with noise; step 4 has a NaN in
-// one micro-batch, steps 5 on are a thousand times larger, so that blocks go to the side list.
-std::vector<float> disturbed(const Layout& layout, std::span<const float> parameters, Version step,
-                             MicroBatch m) {
-  auto gradient = heavy_tailed(layout, 7, step, m);
-  for (std::size_t i = 0; i < gradient.size(); ++i) {
-    gradient[i] += parameters[i];
-    if (step >= 5) gradient[i] *= 1000;
-  }
-  if (step == 4 && m == 2) gradient[333] = std::nanf("");
-  return gradient;
-}
-
-struct History {
-  std::vector<StepRecord> records;
-  std::vector<Digest> digests;
-  std::vector<float> parameters;
-  std::uint64_t side_entries = 0;
-};
-
-History train(const Layout& layout, const Job& job, Device& device, std::uint32_t world,
-              std::uint64_t shuffle) {
-  Group group(layout, job, device, world, shuffle);
-  const auto parameters = start_parameters(layout);
-  group.start(parameters,
-              start_exponents(layout, job.micro_batches, disturbed(layout, parameters, 0, 0)));
-  History history;
-  for (int step = 0; step < 12; ++step) {
-    history.records.push_back(
-        group.step([&](auto p, Version v, MicroBatch m) { return disturbed(layout, p, v, m); }));
-    history.digests.push_back(group.digest());
-    REQUIRE(group.replica_digest() == group.digest());
-  }
-  history.parameters = group.state(0).copy_parameters();
-  history.side_entries = group.side_entries();
-  return history;
-}
 
 // Goal: P1 as far as arithmetic goes. Method: the same job in groups of 1 to 5 workers with random
 // shares, orders of adding and of side entries, through a skipped step and a jump in scale, against
@@ -401,12 +353,19 @@ TEST_CASE_TEMPLATE("state: bytes that do not hold are refused and change nothing
                    OnEmulated) {
   On on;
   const Layout layout = small_layout();
-  Alone worker(layout, on.device, small_job(4));
+  Job job = small_job(4);
+  std::size_t framed = sizeof(float);
+  SUBCASE("fp32") {}
+  SUBCASE("bf16") {
+    job.precision = Precision::kBf16;
+    framed = sizeof(std::uint16_t);
+  }
+  Alone worker(layout, on.device, job);
   State& state = worker.state;
   state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -9));
   const std::vector<SegmentRange> ranges{{0, 1}};
   const Bytes params = state.params_bytes(ranges), held = state.state_bytes({0, 1});
-  State other(layout, small_job(4), on.device);
+  State other(layout, job, on.device);
   for (SegmentId s = 0; s < 4; ++s) other.hold(s);
   other.initialise(std::vector<float>(layout.elements()),
                    std::vector<std::int16_t>(layout.blocks(), 1));
@@ -443,7 +402,7 @@ TEST_CASE_TEMPLATE("state: bytes that do not hold are refused and change nothing
         {"segments that wrap around", range + 4, ~0u},
         {"exponent above", range + 8, 101},
         {"exponent below", range + 8, std::uint32_t(std::uint16_t(-141))},
-        {"padding", floats + (2 * kBlock + 88) * 4, 1},
+        {"padding", floats + (2 * kBlock + 88) * (is_params ? framed : sizeof(float)), 1},
     };
     for (const Spoil& spoil : spoils) {
       CAPTURE(spoil.name);

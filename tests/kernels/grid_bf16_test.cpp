@@ -1,0 +1,73 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "kernels/device/element.h"
+#include "kernels/grid/state.h"
+#include "tests/kernels/grid_device.h"
+#include "tests/kernels/grid_history.h"
+
+namespace starling::kernels {
+namespace {
+
+// Goal: bf16 working parameters are another training, as reproducible as the first. Method: as above;
+// every working parameter is the rounded weight of its owner, whoever received it in a frame.
+TEST_CASE_TEMPLATE(
+    "state: with bf16 all compute from the rounded weights, the same bits in any group", On, OnHost,
+    OnEmulated) {
+  On on;
+  const Layout layout = small_layout();
+  Job job = small_job(8);
+  const History fp32 = train(layout, job, host_device(), 1, 0);
+  job.precision = Precision::kBf16;
+  const History alone = train(layout, job, host_device(), 1, 0);
+  CHECK(alone.digests != fp32.digests);
+  for (const float x : alone.parameters) REQUIRE(rounded_to_bf16(x) == x);
+  for (std::uint32_t world = 1; world <= 4; ++world) {
+    const History shared = train(layout, job, on.device, world, world);
+    CAPTURE(world);
+    CHECK(shared.records == alone.records);
+    CHECK(shared.digests == alone.digests);
+    CHECK(shared.parameters == alone.parameters);
+  }
+}
+
+TEST_CASE_TEMPLATE("state: with bf16 weights stay whole, working parameters go as two bytes", On,
+                   OnHost, OnEmulated) {
+  On on;
+  const Layout layout = small_layout();
+  Job job = small_job(8);
+  job.precision = Precision::kBf16;
+  Group group(layout, job, on.device, 1, 0);
+  const auto start = start_parameters(layout);
+  group.start(start, std::vector<std::int16_t>(layout.blocks(), -20));
+  State& state = group.state(0);
+  Bytes scratch;
+  const auto check = [&] {
+    const auto working = state.copy_parameters();
+    bool rounded = false;
+    for (SegmentId s = 0; s < layout.segments(); ++s) {
+      const auto weights = state.values(s, scratch).weights;
+      for (std::size_t i = 0; i < weights.size(); ++i) {
+        REQUIRE(working[layout.first_element(s) + i] == rounded_to_bf16(weights[i]));
+        rounded = rounded || rounded_to_bf16(weights[i]) != weights[i];
+      }
+    }
+    CHECK(rounded);
+  };
+  check();
+  CHECK(std::ranges::equal(state.values(0, scratch).weights,
+                           std::span(start).first(layout.elements(SegmentId{0}))));
+  group.step([&](auto p, Version v, MicroBatch m) { return disturbed(layout, p, v, m); });
+  check();
+
+  const std::vector<SegmentRange> all{{0, layout.segments()}};
+  const std::size_t head = 4 + 8;
+  CHECK(state.params_bytes(all).size() ==
+        head + layout.bytes_of(What::kExponents) + layout.elements() * 2);
+  State fp32(layout, small_job(8), on.device);
+  CHECK(fp32.set_params(state.params_bytes(all)).has_error());
+}
+
+}  // namespace
+}  // namespace starling::kernels
