@@ -161,7 +161,7 @@ TEST_CASE("a pattern is the files that match, links to files too") {
 TEST_CASE("bytes are the same however they are cut into files") {
   const Folder folder;
   std::string all;
-  for (int i = 0; i < 700'000; ++i) all += static_cast<char>(i * i % 251);
+  for (std::uint64_t i = 0; i < 700'000; ++i) all += static_cast<char>(i * i % 251);
   folder.write("one", all);
   const std::size_t cuts[] = {0, 1, 1, 70'000, 140'000, 140'100, 400'000, 700'000};
   for (std::size_t i = 1; i < std::size(cuts); ++i)
