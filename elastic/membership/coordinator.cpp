@@ -243,7 +243,7 @@ void Coordinator::apply(const RaftEntry& raft_entry) {
 
 // What every coordinator tells, since the one that leads may be lost before it does.
 void Coordinator::tell(const Entry& entry) {
-  // The others are told by the leader, and by the chronicle where nobody leads.
+  // Of the other entries the leader tells; a coordinator that does not lead tells what told_of() says.
   static_assert(kAllKinds<Entry, JobEnded, Published, Restarted, /*not here:*/ JobStarted, Joined,
                           LeaveAnnounced, Lost, Plan, Damaged>);
   Observation seen;

@@ -24,7 +24,7 @@ bool Drafts::wanted(Version version) const {
   return config_.every != 0 && (version % config_.every == 0 || asked);
 }
 
-// Parts of one version are the same bits whoever writes them and in whichever epoch.
+// Parts of one version are the same bits, whichever worker writes them, in whichever epoch.
 DraftCommands Drafts::take(const std::string& name, const ShardWritten& part,
                            const Join* standard) {
   Draft* draft = draft_of(part);

@@ -91,7 +91,7 @@ class Forming {
     std::set<std::uint64_t> without;
     bool at_any_price = false;
   };
-  // Who has answered it, and who has not.
+  // The candidates' answers to it, and which of them are missing.
   struct Answers {
     std::vector<Reporter> reporters;
     std::vector<Incarnation> missing;

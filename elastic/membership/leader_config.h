@@ -26,7 +26,7 @@ struct LeaderConfig {
   std::uint64_t start_timeout_ms = 30000;
   std::uint64_t state_timeout_ms = 60000;
   std::uint64_t retry_ms = 50;
-  std::uint64_t restart_window_ms = 2000;  // after state was lost, who comes is gathered this long
+  std::uint64_t restart_window_ms = 2000;  // after state was lost, joiners are gathered this long
   Version checkpoint_every = 0;            // 0: no checkpoints
   std::uint32_t checkpoint_keep = 2;       // complete ones
   std::string checkpoint_dir;              // for messages

@@ -146,7 +146,7 @@ class State {
   bool bf16() const { return job_.precision == Precision::kBf16; }
   Result<SegmentRange> read_range(ByteReader& reader) const;
   Result<> check_exponents(ByteView bytes) const;
-  // Of whole blocks with elements of so many bytes.
+  // `blocks`: whole ones of this span, with elements as `what` has them.
   Result<> check_padding(Span span, ByteView blocks, What what) const;
 
   const Layout& layout_;
