@@ -68,14 +68,18 @@ struct WorkerOver {  // a worker's last message
   Digest parameters_digest{};
   std::string why_not;
 };
-// Coordinators send elastic::Observation.
+struct CoordinatorOver {  // a coordinator's last message, if it ends and the job does not
+  int code = 0;
+  std::string reason;
+};
 
 // -- from a coordinator's journal to itself
 struct LogSaved {
   std::string error;  // empty: what was asked for is on the disk
 };
 
-using Observed = std::shared_ptr<const elastic::Observation>;
+// What a coordinator tells its followers: `seen->event`.
+using Observed = std::shared_ptr<const elastic::coordinator_command::Tell>;
 
 using tick_atom = caf::atom_constant<caf::atom("tick")>;
 using start_atom = caf::atom_constant<caf::atom("start")>;
@@ -106,6 +110,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::Notice)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::WorkerOver)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LogSaved)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::Observed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::CoordinatorOver)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::ShardOrder)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::ShardDone)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LoadOrder)

@@ -1,7 +1,10 @@
 #include "actors/coordinator/coordinator.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "actors/coordinator/checkpoint_keeper.h"
@@ -11,6 +14,7 @@
 #include "actors/files.h"
 #include "core/base/check.h"
 #include "core/base/mac.h"
+#include "core/formats/checkpoint.h"
 #include "core/formats/raft_log.h"
 #include "elastic/membership/coordinator.h"
 
@@ -18,14 +22,14 @@ namespace starling::actors {
 namespace {
 
 using namespace elastic::coordinator_command;
-namespace event = elastic::coordinator_event;
+namespace input = elastic::coordinator_event;
 
 constexpr std::chrono::milliseconds kTick{10}, kTimeAtOnce{100};
 constexpr std::chrono::seconds kSlowDisk{5};  // a longer write of the log is worth a warning
-// Of what followers have not looked at yet, in rows of ledgers and as many for any observation.
+// Of what followers have not looked at yet, in rows of ledgers and as many for any event.
 // Beyond it steps are not told, which the next one that is says: some 40 MiB.
 constexpr std::size_t kBehindMax = std::size_t{1} << 20;
-constexpr std::size_t kObservationRows = 16;
+constexpr std::size_t kEventRows = 16;
 
 template <class T>
 T random_value() {
@@ -157,7 +161,7 @@ class Coordinator : public caf::event_based_actor {
           feed_time();
           if (machine_) on_arrival(arrival);
         },
-        [this](const event::Stored& stored) {
+        [this](const input::Stored& stored) {
           if (!machine_) return;
           feed_time();
           if (machine_) handle(stored);
@@ -177,11 +181,11 @@ class Coordinator : public caf::event_based_actor {
         [this](follow_atom, const caf::actor& follower) {
           followers_.push_back(follower);
           if (leads_) send(follower, leads_);
-          if (gone_) send(follower, gone_);
+          if (gone_) send(follower, *gone_);
           if (ended_) send(follower, ended_);
         },
         [this](ask_checkpoint_atom) {
-          if (machine_) handle(event::AskCheckpoint{});
+          if (machine_) handle(input::AskCheckpoint{});
         },
         [this](stop_atom) { shut_down(caf::exit_reason::normal); },
     };
@@ -195,17 +199,17 @@ class Coordinator : public caf::event_based_actor {
     passed_ += std::min<std::chrono::nanoseconds>(now - looked_, kTimeAtOnce);
     looked_ = now;
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(passed_).count();
-    handle(event::Tick{1 + static_cast<std::uint64_t>(ms)});
+    handle(input::Tick{1 + static_cast<std::uint64_t>(ms)});
   }
 
   void on_arrival(const Arrival& arrival) {
     if (const auto* raft = std::get_if<RaftMessage>(&arrival.body)) {
       for (std::uint32_t i = 0; i < options_.group.size(); ++i)
-        if (options_.group[i].name == arrival.sender) handle(event::RaftArrived{i, *raft});
+        if (options_.group[i].name == arrival.sender) handle(input::RaftArrived{i, *raft});
       return;
     }
     if (arrival.server) return;  // another coordinator's answer
-    handle(event::WorkerSaid{arrival.from, arrival.sender, arrival.body});
+    handle(input::WorkerSaid{arrival.from, arrival.sender, arrival.body});
   }
 
   void handle(const elastic::CoordinatorEvent& e) {
@@ -227,7 +231,7 @@ class Coordinator : public caf::event_based_actor {
       warn("the disk of the coordinator's log has answered, after " +
            std::to_string(std::chrono::duration_cast<std::chrono::seconds>(took).count()) + " s");
     feed_time();
-    if (machine_) handle(event::Persisted{});
+    if (machine_) handle(input::Persisted{});
   }
 
   // Once each time: steps go on, but nobody can join, leave or be replaced meanwhile.
@@ -246,9 +250,8 @@ class Coordinator : public caf::event_based_actor {
   }
 
   void warn(std::string text) {
-    elastic::Observation seen;
-    seen.what = std::move(text);
-    execute(seen);
+    Tell told{event::Warning{std::move(text)}};
+    execute(told);
   }
 
   void execute(RefuseJob& c) {
@@ -256,15 +259,12 @@ class Coordinator : public caf::event_based_actor {
   }
 
   // The job goes on without this coordinator. The actor stays until it is stopped, for followers.
-  void end_alone(std::uint8_t code, std::string reason) {
+  void end_alone(int code, std::string reason) {
     machine_.reset();
     gateway_.reset();
     journal_.reset();
-    elastic::Observation seen;
-    seen.kind = elastic::Observation::Kind::kGone;
-    seen.end.exit_code = code;
-    seen.end.reason = std::move(reason);
-    execute(seen);
+    gone_ = CoordinatorOver{code, std::move(reason)};
+    for (const auto& follower : followers_) send(follower, *gone_);
   }
 
   void execute(Fail& c) { end_alone(3, options_.key.name + " ends, " + c.reason); }
@@ -285,35 +285,37 @@ class Coordinator : public caf::event_based_actor {
     return keeper_;
   }
 
-  void execute(elastic::Observation& c) {
-    using Kind = elastic::Observation::Kind;
-    if (c.kind == Kind::kWarning) log_.warn(c.what);
-    const std::size_t rows = kObservationRows + c.step.ledger.size();
-    if (c.kind == Kind::kStep && *behind_ + rows > kBehindMax) {
+  void execute(Tell& c) {
+    if (const auto* warning = std::get_if<event::Warning>(&c.event)) log_.warn(warning->text);
+    if (auto* leads = std::get_if<event::LeaderElected>(&c.event))
+      leads->pid = static_cast<std::uint64_t>(::getpid());
+    if (auto* written = std::get_if<event::CheckpointWritten>(&c.event))
+      written->path = checkpoint_folder(options_.job.checkpoint.dir, written->version);
+    const auto* ledger = std::get_if<event::LedgerPassed>(&c.event);
+    if (ledger && !options_.job.ledger_events) return;
+    const std::size_t rows = kEventRows + (ledger ? ledger->workers.size() : 0);
+    const bool of_step = ledger || std::holds_alternative<event::StepPassed>(c.event);
+    if (of_step && *behind_ + rows > kBehindMax) {
       ++dropped_;
       return;
     }
-    if (const auto dropped = std::exchange(dropped_, 0); dropped > 0) {
-      elastic::Observation seen;
-      seen.kind = Kind::kDropped;
-      seen.dropped = dropped;
-      tell(std::move(seen), kObservationRows);
-    }
+    if (const auto dropped = std::exchange(dropped_, 0); dropped > 0)
+      tell({event::Dropped{dropped, "whoever writes and shows them is too slow"}}, kEventRows);
     tell(std::move(c), rows);
   }
 
-  // `behind_` counts the observation until the last follower has dropped it.
-  void tell(elastic::Observation observation, std::size_t rows) {
+  // `behind_` counts the event until the last follower has dropped it.
+  void tell(Tell told, std::size_t rows) {
     *behind_ += rows;
     const auto behind = behind_;
-    const Observed seen(new elastic::Observation(std::move(observation)),
-                        [behind, rows](const elastic::Observation* told) {
-                          delete told;
-                          *behind -= rows;
-                        });
-    if (seen->kind == elastic::Observation::Kind::kLeader) leads_ = seen;
-    if (seen->kind == elastic::Observation::Kind::kGone) gone_ = seen;
-    if (seen->kind == elastic::Observation::Kind::kEnd) ended_ = seen;
+    const Observed seen(new Tell(std::move(told)), [behind, rows](const Tell* read) {
+      delete read;
+      *behind -= rows;
+    });
+    if (std::holds_alternative<event::LeaderElected>(seen->event)) leads_ = seen;
+    if (std::holds_alternative<event::Done>(seen->event) ||
+        std::holds_alternative<event::Failed>(seen->event))
+      ended_ = seen;
     for (const auto& follower : followers_) send(follower, seen);
   }
 
@@ -339,12 +341,12 @@ class Coordinator : public caf::event_based_actor {
   bool told_slow_ = false;
   std::uint64_t turned_told_ = 1;  // the next warning comes at so many messages turned away
   std::vector<caf::actor> followers_;
-  Observed leads_;  // what was told of its last lead; null: it has not led
-  Observed gone_;   // why it has ended by itself; null: it has not
+  Observed leads_;                       // what was told of its last lead; null: it has not led
+  std::optional<CoordinatorOver> gone_;  // why it has ended by itself; none: it has not
   Observed ended_;  // the job's end, which a log may bring before anybody follows
   const std::shared_ptr<std::atomic<std::size_t>> behind_ =
       std::make_shared<std::atomic<std::size_t>>(0);
-  std::uint64_t dropped_ = 0;  // steps that were not told, and nobody knows yet
+  std::uint64_t dropped_ = 0;  // events of steps that were not told, and nobody knows yet
   caf::actor keeper_;          // null: there was nothing to keep yet
 };
 

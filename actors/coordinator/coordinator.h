@@ -41,14 +41,14 @@ struct CoordinatorHandle {
 };
 
 // Opens log and gateway and spawns the actor. It understands
-//   follow_atom, caf::actor   that actor gets every Observed from now on, the last kLeader before
-//                             all others. kEnd comes also if the job was over before; only steps
-//                             that workers report late follow it
+//   follow_atom, caf::actor   that actor gets every Observed from now on, the last LeaderElected
+//                             before all others. The job's end comes also if it was over before;
+//                             only steps that workers report late follow it
 //   ask_checkpoint_atom       has the members write a checkpoint now, if the job has any
 //   KeysChanged               revokes the keys that are not in it, and lets in those that are
 //   stop_atom                 ends it. After the job's end it goes on answering until then.
 // A log that cannot be written (it must not be tried again) or that turns out to be another job's
-// ends it: the last Observed is kGone then, with exit code 3 or 2.
+// ends it: followers get a CoordinatorOver then, with exit code 3 or 2.
 // Errors: kBadInput  the log is another job's; and as RaftLog::open and Gateway::start give them.
 Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, CoordinatorOptions options);
 

@@ -1,5 +1,4 @@
-// Where events go and come from: a folder that is new, or one that is gone on with; a pipe; lines
-// of another writer.
+// Where events go: a folder that is new, or one that is gone on with; a pipe.
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -11,58 +10,19 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <utility>
 
 #include "core/observe/event_line.h"
+#include "core/observe/event_reader.h"
 #include "core/observe/events.h"
 
 namespace starling {
 namespace {
 
-using Json = EventJson;
-
-// Null is what a number that is not finite was written as; all of those are one NaN here.
-double number_of(const Json& value) {
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
-}
-
-EpochId epoch_of(const Json& line, const char* key = "epoch") {
-  const std::string text = line.at(key).get<std::string>();
-  std::size_t dot = 0;
-  EpochId epoch;
-  epoch.term = std::stoull(text, &dot);
-  epoch.counter = std::stoull(text.substr(dot + 1));  // throws where it is missing
-  return epoch;
-}
-
-StepRecord record_of(const Json& line) {
-  StepRecord record;
-  record.version = line.at("version").get<Version>();
-  record.loss = number_of(line.at("loss"));
-  record.norm = number_of(line.at("norm"));
-  record.tokens = line.at("tokens").get<std::uint64_t>();
-  record.skipped = line.at("skipped").get<bool>();
-  record.ledger_hash = std::stoull(line.at("ledger_hash").get<std::string>(), nullptr, 16);
-  if (line.contains("digest")) {
-    const std::string digest = line.at("digest").get<std::string>();  // the high word first
-    record.digest = {std::stoull(digest.substr(16), nullptr, 16),
-                     std::stoull(digest.substr(0, 16), nullptr, 16)};
-  }
-  return record;
-}
-
-struct Opening {
-  std::string job_name, job_hash, coordinator;
-  std::int64_t began_us = 0;
-};
-
-// Of the first line; nothing if it is no `start`.
-std::optional<Opening> opening_of(const std::string& text) {
-  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!line.is_object() || line.value("ev", "") != "start") return std::nullopt;
-  return Opening{line.value("name", ""), line.value("job_hash", ""), line.value("coordinator", ""),
-                 utc_of(line.value("time", ""))};
+// Whose events these are, for whoever cannot go on with them.
+std::string told_by(const event::Started& started, bool same_job) {
+  return "of job " + started.name + (same_job ? "" : " (another one by its keys)") +
+         (started.coordinator.empty() ? ", by `starling run`" : " at " + started.coordinator);
 }
 
 }  // namespace
@@ -115,42 +75,35 @@ std::unique_ptr<EventWriter> EventWriter::into(int fd) {
 
 void EventWriter::begin_file(int fd) {
   file_ = std::make_unique<LineFile>(fd, [began = opened_ns_](std::uint64_t lines) {
-    return event_line("dropped", Json{{"lines", lines}, {"why", "they could not be written"}},
-                      began);
+    return event_line(event::Dropped{lines, "they could not be written"}, began);
   });
 }
 
 // Learns what is there, as if it were told again, and cuts a last line off that is not whole.
 Result<> EventWriter::go_on(int fd, const Owner& owner) {
   std::ifstream file(path_, std::ios::binary);
-  std::string line;
+  std::string text;
   std::uint64_t whole = 0, size = 0;
-  double t = 0;
-  std::optional<Opening> opening;
-  for (bool first = true; std::getline(file, line); first = false) {
-    size += line.size();
+  double t = 0, since = 0;
+  for (bool first = true; std::getline(file, text); first = false) {
+    size += text.size();
     if (file.eof()) break;  // no end of line follows it
     whole = ++size;
-    if (first) opening = opening_of(line);
-    char hash[17];
-    std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(owner.job_hash));
-    const bool own =
-        opening && opening->job_hash == hash && opening->coordinator == owner.coordinator;
-    if (first && !own) {
-      const std::string what =
-          !opening ? "of something else"
-                   : "of job " + opening->job_name +
-                         (opening->job_hash == hash ? "" : " (another one by its keys)") +
-                         (opening->coordinator.empty() ? ", by `starling run`"
-                                                       : " at " + opening->coordinator);
-      return Error(Code::kBadInput, path_ + " holds events " + what + ", expected those of job " +
-                                        owner.job_name + " at " + owner.coordinator +
-                                        "; choose another output directory");
+    const auto line = read_event(text);
+    const bool event = line && line.value().event;
+    if (first) {
+      const auto* started = event ? std::get_if<event::Started>(&*line.value().event) : nullptr;
+      const bool same_job = started && started->job_hash == owner.job_hash;
+      if (!same_job || started->coordinator != owner.coordinator)
+        return Error(Code::kBadInput,
+                     path_ + " holds events " +
+                         (started ? told_by(*started, same_job) : "of something else") +
+                         ", expected those of job " + owner.job_name + " at " + owner.coordinator +
+                         "; choose another output directory");
+      since = double(utc_us() - utc_of(line.value().time)) / 1e6;
     }
-    const Json parsed = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (parsed.is_object() && parsed.contains("t") && parsed["t"].is_number())
-      t = std::max(t, parsed["t"].get<double>());
-    (void)copy(line);  // what is no event, audit says
+    if (line) t = std::max(t, line.value().t);
+    if (event) (void)copy(*line.value().event);  // what is no event, audit says
   }
   if (file.bad()) return Error(Code::kBadInput, "cannot read " + path_);
   cut_bytes_ = size - whole;
@@ -158,39 +111,8 @@ Result<> EventWriter::go_on(int fd, const Owner& owner) {
     return Error(Code::kBadInput,
                  "cannot cut the last line of " + path_ + " (" + std::strerror(errno) + ")");
   if (whole == 0) cut_bytes_.reset();  // there was not even a `start`
-  const double since = opening ? double(utc_us() - opening->began_us) / 1e6 : 0;
   opened_ns_ = monotonic_ns() - static_cast<std::int64_t>(std::max(t, since) * 1e9);
   return ok();
-}
-
-Result<bool> EventWriter::copy(const std::string& text) {
-  try {  // at() and get() throw where a line lacks something
-    Json line = Json::parse(text);
-    const std::string kind = line.at("ev").get<std::string>();
-    if (kind == "step") {
-      const double ms = number_of(line.at("ms"));
-      const auto world = line.at("world").get<std::uint32_t>();
-      return step(record_of(line), epoch_of(line), world, ms);
-    }
-    if (kind == "ledger")
-      return ledger({line.at("version").get<Version>(), epoch_of(line),
-                     line.at("workers").get<EventMemory::Workers>()});
-    if (kind == "restart")
-      return restart(line.at("version").get<Version>(), epoch_of(line, "lost"),
-                     line.at("cause").get<std::string>());
-    line.erase("t");
-    line.erase("time");
-    line.erase("ev");
-    const bool first = kind == "worker"  ? first_of_worker(line.at("id").get<std::uint64_t>(),
-                                                           line.at("what").get<std::string>())
-                       : kind == "epoch" ? first_of_epoch(line.at("id").get<std::string>())
-                                         : memory_.first(kind + line.dump());
-    if (!first) return false;
-    return write(kind.c_str(), std::move(line));
-  } catch (const std::exception& error) {
-    return Error(Code::kBadInput,
-                 std::string("not a line of events (") + error.what() + "); " + text.substr(0, 80));
-  }
 }
 
 }  // namespace starling

@@ -2,9 +2,79 @@
 
 #include <cstdio>
 #include <ctime>
+#include <nlohmann/json.hpp>
+#include <type_traits>
 #include <utility>
 
+#include "core/observe/event_fields.h"
+
 namespace starling {
+namespace {
+
+using Json = nlohmann::ordered_json;  // fields stay in their order
+
+// Appends the fields of an event to its line.
+class WrittenFields {
+ public:
+  explicit WrittenFields(Json& line) : line_(line) {}
+
+  void operator()(const char* name, const auto& value) { line_[name] = form(value); }
+  void hex(const char* name, std::uint64_t value) { line_[name] = starling::hex(value); }
+  void or_null(const char* name, const std::string& text) {
+    line_[name] = text.empty() ? Json(nullptr) : Json(text);
+  }
+  void due(const char* name, const Digest& digest) {
+    if (digest != Digest{}) line_[name] = form(digest);
+  }
+
+ private:
+  template <class T>
+  static Json form(const T& value) {
+    if constexpr (std::is_enum_v<T>)
+      return to_string(value);
+    else
+      return value;  // a number, a truth, a text
+  }
+  static Json form(const EpochId& id) { return to_string(id); }
+  static Json form(const Digest& digest) { return to_string(digest); }
+  static Json form(const SegmentRange& range) { return {range.first, range.count}; }
+  static Json form(const Pause& pause) { return object(pause); }
+  template <class A, class B>
+  static Json form(const std::pair<A, B>& pair) {
+    return {pair.first, pair.second};
+  }
+  template <class T>
+  static Json form(const std::optional<T>& value) {
+    return value ? form(*value) : Json(nullptr);
+  }
+  template <class T>
+  static Json form(const std::vector<T>& values) {
+    Json list = Json::array();
+    for (const T& value : values) list.push_back(form(value));
+    return list;
+  }
+  static Json form(const std::vector<event::EpochMember>& members) {
+    Json list = Json::array();
+    for (const auto& member : members) list.push_back(object(member, {{"rank", list.size()}}));
+    return list;
+  }
+  static Json object(const auto& value, Json begin = Json::object()) {
+    WrittenFields written(begin);
+    fields(written, value);
+    return begin;
+  }
+
+  Json& line_;
+};
+
+// Names and causes may come from elsewhere: what is not UTF-8 is replaced, not thrown at.
+std::string text_of(const Event& event, Json line) {
+  WrittenFields written(line);
+  std::visit([&](const auto& e) { fields(written, e); }, event);
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
 
 std::int64_t monotonic_ns() {
   timespec now{};
@@ -36,14 +106,19 @@ std::int64_t utc_of(const std::string& text) {
   return ::timegm(&utc) * 1'000'000ll + us;
 }
 
-std::string event_line(const char* kind, EventJson fields, std::int64_t began_ns) {
-  EventJson line;
-  line["t"] = static_cast<double>((monotonic_ns() - began_ns) / 1000) / 1e6;
-  line["time"] = utc_text(utc_us());
-  line["ev"] = kind;
-  line.update(std::move(fields));
-  // Names and causes may come from elsewhere: what is not UTF-8 is replaced, not thrown at.
-  return line.dump(-1, ' ', false, EventJson::error_handler_t::replace) + "\n";
+std::string hex(std::uint64_t value) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+std::string event_line(const Event& event, std::int64_t began_ns) {
+  const double t = static_cast<double>((monotonic_ns() - began_ns) / 1000) / 1e6;
+  return text_of(event, {{"t", t}, {"time", utc_text(utc_us())}, {"ev", kind_of(event)}}) + "\n";
+}
+
+std::string event_text(const Event& event) {
+  return text_of(event, {{"ev", kind_of(event)}});
 }
 
 }  // namespace starling

@@ -1,13 +1,12 @@
 #pragma once
-// How a line of events is put together. Inside core/observe only: whoever reads events reads JSON.
+// How a line of events is put together. Inside core/observe only: whoever wants lines has a writer.
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 
-namespace starling {
+#include "core/observe/event.h"
 
-using EventJson = nlohmann::ordered_json;  // fields in the order of events.h
+namespace starling {
 
 std::int64_t monotonic_ns();
 std::int64_t utc_us();  // of the day's clock, since 1970
@@ -15,7 +14,11 @@ std::int64_t utc_us();  // of the day's clock, since 1970
 std::string utc_text(std::int64_t us);
 std::int64_t utc_of(const std::string& text);
 
+std::string hex(std::uint64_t value);  // 16 digits
+
 // With its end. `began_ns`: of the monotonic clock, where t is 0.
-std::string event_line(const char* kind, EventJson fields, std::int64_t began_ns);
+std::string event_line(const Event& event, std::int64_t began_ns);
+// The same without a time: two events that say the same have the same.
+std::string event_text(const Event& event);
 
 }  // namespace starling

@@ -4,9 +4,11 @@
 #include <bit>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "core/base/bytes.h"
 #include "core/base/hash.h"
+#include "core/base/overloaded.h"
 
 namespace starling {
 namespace {
@@ -27,9 +29,9 @@ std::uint64_t hash_of(const StepRecord& r) {
   return hash64(as_bytes(std::span<const std::uint64_t>(words)));
 }
 
-std::uint64_t hash_of(const EventMemory::Workers& workers) {
+std::uint64_t hash_of(const event::LedgerPassed& ledger) {
   ByteWriter bytes;
-  for (const auto& [m, worker] : workers) {
+  for (const auto& [m, worker] : ledger.workers) {
     bytes.put(m);
     bytes.put(worker);
   }
@@ -46,6 +48,27 @@ T& place(std::vector<T>& ring, std::size_t size, Version version) {
 
 }  // namespace
 
+EventMemory::Told EventMemory::take(const Event& event) {
+  const auto once = [this](const std::string& what) {
+    return first(what) ? Told::kFirst : Told::kAgain;
+  };
+  return std::visit(
+      Overloaded{
+          [&](const event::StepPassed& e) { return record(e.record); },
+          [&](const event::LedgerPassed& e) { return ledger(e); },
+          [&](const event::Restarted& e) { return restart(e); },
+          [&](const event::WorkerChanged& e) {
+            return once("worker " + std::to_string(e.id) + " " + to_string(e.what));
+          },
+          [&](const event::EpochFormed& e) { return once("epoch " + to_string(e.id)); },
+          [&](const event::Done&) { return early_.empty() ? Told::kFirst : Told::kOther; },
+          [](const OneOf<event::Started, event::Continued, event::Dropped, event::LeaderElected,
+                         event::Exposed, event::CheckpointWritten, event::NoticeGiven,
+                         event::Warning, event::Failed> auto&) { return Told::kFirst; },
+      },
+      event);
+}
+
 EventMemory::Told EventMemory::record(const StepRecord& record) {
   Record& known = place(records_, kRecords, record.version);
   const std::uint64_t hash = hash_of(record);
@@ -58,11 +81,11 @@ EventMemory::Told EventMemory::record(const StepRecord& record) {
   return known.hash == hash ? Told::kAgain : Told::kOther;
 }
 
-EventMemory::Told EventMemory::ledger(const Ledger& ledger) {
+EventMemory::Told EventMemory::ledger(const event::LedgerPassed& ledger) {
   const std::size_t restarts = restarts_before(ledger.epoch);
   if (done_again(ledger.version, restarts)) return Told::kAgain;  // told too late
   Passed& known = place(ledgers_, kLedgers, ledger.version);
-  const std::uint64_t hash = hash_of(ledger.workers);
+  const std::uint64_t hash = hash_of(ledger);
   const bool never = known.version == kNoVersion || known.version < ledger.version;
   if (never || restarts > known.restarts) {
     known = {ledger.version, hash, ledger.epoch, restarts};
@@ -77,20 +100,20 @@ EventMemory::Told EventMemory::ledger(const Ledger& ledger) {
   return Told::kEarly;
 }
 
-bool EventMemory::restart(Version version, const EpochId& lost) {
-  const auto known = [&](const Restart& restart) { return restart.lost == lost; };
-  if (std::any_of(restarts_.begin(), restarts_.end(), known)) return false;
-  restarts_.push_back({lost, version});
-  return true;
+EventMemory::Told EventMemory::restart(const event::Restarted& restart) {
+  const auto known = [&](const Restart& other) { return other.lost == restart.lost; };
+  if (std::any_of(restarts_.begin(), restarts_.end(), known)) return Told::kAgain;
+  restarts_.push_back({restart.lost, restart.version});
+  return Told::kFirst;
 }
 
-std::vector<EventMemory::Ledger> EventMemory::take_early() {
+std::vector<event::LedgerPassed> EventMemory::take_early() {
   early_rows_ = 0;
   return std::exchange(early_, {});
 }
 
-bool EventMemory::first(const std::string& what) {
-  const std::uint64_t hash = hash64(as_bytes(std::span<const char>(what)));
+bool EventMemory::first(const std::string& text) {
+  const std::uint64_t hash = hash64(as_bytes(std::span<const char>(text)));
   if (!words_.insert(hash).second) return false;
   order_.push_back(hash);
   if (order_.size() > kWords) {

@@ -10,11 +10,10 @@
 #include <deque>
 #include <string>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "core/base/ids.h"
-#include "core/wire/messages.h"
+#include "core/observe/event.h"
 
 namespace starling {
 
@@ -25,13 +24,6 @@ class EventMemory {
   static constexpr std::size_t kWords = std::size_t{1} << 16;    // of other kinds; about 3 MiB
   static constexpr std::size_t kEarlyRows = std::size_t{1} << 18;
 
-  using Workers = std::vector<std::pair<MicroBatch, std::uint64_t>>;
-  struct Ledger {
-    Version version = 0;
-    EpochId epoch;
-    Workers workers;
-  };
-
   enum class Told : std::uint8_t {
     kFirst,  // not told before: write it
     kAgain,  // the same as before, or too long ago to know
@@ -39,14 +31,14 @@ class EventMemory {
     kEarly,  // of a step that was done again, before it is told why: kept until then
   };
 
-  Told record(const StepRecord& record);
-  Told ledger(const Ledger& ledger);
-  // False: that restart is known. True: `early()` may be told now.
-  bool restart(Version version, const EpochId& lost);
-  std::vector<Ledger> take_early();
-  const std::vector<Ledger>& early() const { return early_; }
-  // A line of another kind, or what one is about.
-  bool first(const std::string& what);
+  // Of a worker's change and of an epoch the first word stays, of a restart that of each lost
+  // epoch; a good end is kOther while a ledger is early. Of all other kinds each is kFirst.
+  Told take(const Event& event);
+  // After a restart that is kFirst: these may be told now.
+  std::vector<event::LedgerPassed> take_early();
+  const std::vector<event::LedgerPassed>& early() const { return early_; }
+  // False: that text was here before.
+  bool first(const std::string& text);
 
  private:
   struct Record {
@@ -64,6 +56,9 @@ class EventMemory {
     Version version = 0;
   };
 
+  Told record(const StepRecord& record);
+  Told ledger(const event::LedgerPassed& ledger);
+  Told restart(const event::Restarted& restart);
   std::size_t restarts_before(const EpochId& epoch) const;
   bool done_again(Version version, std::size_t after) const;
 
@@ -71,7 +66,7 @@ class EventMemory {
   std::vector<Passed> ledgers_;    // of version v at v % kLedgers: the newest try
   std::vector<Restart> restarts_;  // by epoch
   // Of several coordinators one may tell of a step that was done again before another tells why.
-  std::vector<Ledger> early_;
+  std::vector<event::LedgerPassed> early_;
   std::size_t early_rows_ = 0;
   std::unordered_set<std::uint64_t> words_;
   std::deque<std::uint64_t> order_;  // of words_

@@ -1,6 +1,6 @@
-// The words of core/observe/events.h for what workers and plans do.
+// The words of events.jsonl for what workers and plans do.
 
-#include "core/observe/events.h"
+#include "core/observe/event.h"
 
 namespace starling {
 

@@ -48,26 +48,18 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "core/base/ids.h"
 #include "core/base/result.h"
 #include "core/job/job.h"
+#include "core/observe/event.h"
 #include "core/observe/event_memory.h"
 #include "core/observe/line_file.h"
-#include "core/wire/messages.h"
 
 namespace starling {
 
-enum class WorkerChange : std::uint8_t { kJoined = 1, kLeft, kLost, kFenced };
-
-struct EpochTimes {
-  std::optional<double> detect_ms;  // first notice anywhere to Freeze sent
-  std::optional<double> form_ms;    // to plan committed
-  std::optional<double> resume_ms;  // to the next pass
-  std::optional<Pause> pause;
-};
+// What the job says of its beginning; the rest is for whoever begins it.
+event::Started start_of(const Job& job);
 
 // Threads: belongs to one thread. A thread of its own writes (LineFile), so a disk that hangs or is
 // full holds up nobody: what it does not take is counted, said, and left out in whole lines.
@@ -92,46 +84,19 @@ class EventWriter {
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;
 
-  // Each is true if it was written, false if it was told before or comes after the end.
+  // All return true if it was written, false if it was told before or comes after the end, after
+  // which only steps and ledgers are written, of which a coordinator may hear later.
 
-  // `fingerprint` as text: ISA, library versions. `samples`: of the data, 0 if not known. `address`
-  // and `keys`: how to join. `coordinator`: see `start` above. In a file that is gone on with:
-  // `continued` instead.
-  Result<bool> start(const Job& job, const std::string& fingerprint, const Digest& data,
-                     std::uint64_t samples, const std::string& address = {},
-                     const std::string& keys = {}, Version from = 0,
-                     const std::string& coordinator = {});
-  Result<bool> worker(const Incarnation& who, WorkerChange what, const std::string& name = {},
-                      std::uint64_t pid = 0, std::optional<WorkPhase> phase = {},
-                      const std::string& reason = {});
-  Result<bool> epoch(const Plan& plan, const EpochTimes& times = {});
-
-  // Every member reports the record of each version it passes or learns: the first is written, an
-  // equal one ignored. kInternal if one differs from the first in any bit (P1). The same for the
-  // ledger, whose rows are written in the order of micro-batches. `epoch`: in which the one that
-  // tells passed or learned it; only the first one's is written.
-  Result<bool> step(const StepRecord& record, const EpochId& epoch, std::uint32_t world, double ms);
-  Result<bool> ledger(Version version, const EpochId& epoch, const std::vector<LedgerRow>& rows);
-
-  Result<bool> exposure(const EpochId& epoch, std::uint32_t segments, std::uint32_t copies_min,
-                        std::uint32_t wanted);
-  Result<bool> checkpoint(Version version, const std::string& path);
-  // Epochs after `lost` do the steps from `version` on again: their records must be the same.
-  Result<bool> restart(Version version, const EpochId& lost, const std::string& cause);
-  Result<bool> notice(const Incarnation& who, const std::string& name, const Notice& notice);
-  Result<bool> leader(std::uint64_t term, std::uint32_t coordinator, std::uint64_t pid,
-                      std::uint64_t election_ms);
-  Result<bool> warning(const std::string& text);
-  // Something that was to be written here never came.
-  Result<bool> dropped(std::uint64_t lines, const std::string& why);
-  // After the end only steps and ledgers are written, of which a coordinator may hear later.
-  Result<bool> done(Version version, const Digest& digest, double loss);
-  Result<bool> failed(int code, const std::string& reason);
-
-  // A line of another process's writer, as if what it says had been told to this one: records and
-  // ledgers are compared, and what has been told before (an epoch is known by its id) is not
-  // written again. True: it was written. kBadInput: not such a line.
-  Result<bool> copy(const std::string& line);
+  // Sets its monotonic_ns. In a file that is gone on with: `continued` instead.
+  Result<bool> start(event::Started started);
+  // Every member reports the record of each version that it passes or learns: the first is written,
+  // an equal one ignored. kInternal if one differs from the first in any bit (P1). The same for the
+  // ledger. Of a worker's change, an epoch (known by its id) and a restart the first word is
+  // written; epochs after its `lost` do the steps from its `version` on again, and their records
+  // must be the same.
+  Result<bool> write(const Event& event);
+  // As another process's writer told it: of any kind, what was told before is not written again.
+  Result<bool> copy(const Event& event);
 
   const std::string& path() const { return path_; }
 
@@ -146,13 +111,10 @@ class EventWriter {
 
  private:
   EventWriter();
-  Result<bool> ledger(EventMemory::Ledger ledger);
-  bool first_of_worker(std::uint64_t id, const std::string& what);
-  bool first_of_epoch(const std::string& id);
+  Error two_stories(const Event& event) const;
+  bool put(const Event& event);
   Result<> go_on(int fd, const Owner& owner);
   void begin_file(int fd);
-  template <class Json>
-  Result<bool> write(const char* kind, Json&& fields);
 
   std::string path_;
   std::unique_ptr<LineFile> file_;          // null while what is there is read
@@ -161,10 +123,5 @@ class EventWriter {
   std::optional<std::uint64_t> cut_bytes_;  // set: the file is gone on with
   EventMemory memory_;
 };
-
-const char* to_string(WorkerChange what);
-const char* to_string(PlanKind kind);
-const char* to_string(BeginAt begin);
-const char* to_string(WorkPhase phase);
 
 }  // namespace starling

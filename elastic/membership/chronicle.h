@@ -4,13 +4,13 @@
 
 #include <vector>
 
+#include "core/observe/event.h"
 #include "core/wire/messages.h"
 #include "elastic/membership/group.h"
-#include "elastic/membership/leader.h"
 
 namespace starling::elastic {
 
-// Of a valid entry that the group has just taken. Each has `of_log` set.
-std::vector<Observation> told_of(const Group& group, const Entry& entry);
+// Of a valid entry that the group has just taken; nothing of it is measured.
+std::vector<Event> told_of(const Group& group, const Entry& entry);
 
 }  // namespace starling::elastic

@@ -74,14 +74,7 @@ void Coordinator::on_event(const WorkerSaid& e) {
   const auto* worker = group_.find(e.from);
   const bool known = worker && worker->join.name == e.name;
   const auto* notice = std::get_if<Notice>(&e.body);
-  if (notice && known) {  // whoever leads: it is said once
-    Observation seen;
-    seen.kind = Observation::Kind::kNotice;
-    seen.who = e.from;
-    seen.name = e.name;
-    seen.notice = *notice;
-    commands_.push_back(std::move(seen));
-  }
+  if (notice && known) tell(event::given(e.from, e.name, *notice));  // whoever leads: said once
   // Before a worker can say what it computes it has to know the job, which every coordinator knows.
   if (const auto* join = std::get_if<Join>(&e.body); join && asks_for_job(*join) && !group_.end()) {
     commands_.push_back(SendWorker{e.from, Welcome{e.from, config_.leader.job_text}});
@@ -101,11 +94,8 @@ void Coordinator::on_event(const WorkerSaid& e) {
 }
 
 void Coordinator::note_step(const Incarnation& from, const Progress& progress) {
-  Observation step;
-  step.kind = Observation::Kind::kStep;
-  step.who = from;
-  step.step = progress;
-  commands_.push_back(std::move(step));
+  tell(event::step_of(progress));
+  if (!progress.ledger.empty()) tell(event::ledger_of(progress));
   commands_.push_back(SendWorker{from, Noted{progress.record.version}});
 }
 
@@ -178,9 +168,9 @@ bool Coordinator::restore(const RaftSnapshot& snapshot) {
 void Coordinator::tell_restored(std::vector<Checkpoint> known) {
   for (const Checkpoint& checkpoint : group_.checkpoints())
     if (std::find(known.begin(), known.end(), checkpoint) == known.end())
-      tell(Published{checkpoint, 0});
-  if (group_.restart()) tell(*group_.restart());
-  if (group_.end()) tell(*group_.end());
+      tell_all(Published{checkpoint, 0});
+  if (group_.restart()) tell_all(*group_.restart());
+  if (group_.end()) tell_all(*group_.end());
 }
 
 // ---- A log that was lost ----------------------------------------------------------------------
@@ -218,9 +208,7 @@ void Coordinator::review_recall() {
 }
 
 void Coordinator::warn(std::string text) {
-  Observation warning;
-  warning.what = std::move(text);
-  commands_.push_back(std::move(warning));
+  tell(event::Warning{std::move(text)});
 }
 
 void Coordinator::apply(const RaftEntry& raft_entry) {
@@ -234,35 +222,29 @@ void Coordinator::apply(const RaftEntry& raft_entry) {
   const bool valid = group_.apply(entry.value());
   if (of_other_job()) return;
   const bool end = std::holds_alternative<JobEnded>(entry.value());
-  if (valid && !end) tell(entry.value());
+  if (valid && !end) tell_all(entry.value());
   if (valid && !leader_)
-    for (Observation& seen : told_of(group_, entry.value())) commands_.push_back(std::move(seen));
+    for (Event& told : told_of(group_, entry.value()))
+      commands_.push_back(Tell{std::move(told), /*of_log=*/true});
   if (leader_) take(leader_->on(leader_event::Applied{entry.value(), valid}));
-  if (valid && end) tell(entry.value());  // the last word
+  if (valid && end) tell_all(entry.value());  // the last word
 }
 
 // What every coordinator tells, since the one that leads may be lost before it does.
-void Coordinator::tell(const Entry& entry) {
+void Coordinator::tell_all(const Entry& entry) {
   // Of the other entries the leader tells; a coordinator that does not lead tells what told_of() says.
   static_assert(kAllKinds<Entry, JobEnded, Published, Restarted, /*not here:*/ JobStarted, Joined,
                           LeaveAnnounced, Lost, Plan, Damaged>);
-  Observation seen;
-  if (const auto* ended = std::get_if<JobEnded>(&entry)) {
-    seen.kind = Observation::Kind::kEnd;
-    seen.end = *ended;
+  if (const auto* end = std::get_if<JobEnded>(&entry)) {
+    if (end->exit_code == 0)
+      tell(event::Done{end->version, end->digest, end->loss});
+    else
+      tell(event::Failed{end->exit_code, end->reason});
   } else if (const auto* published = std::get_if<Published>(&entry)) {
-    seen.kind = Observation::Kind::kCheckpoint;
-    seen.version = published->checkpoint.version;
-    seen.what = config_.leader.checkpoint_dir;
+    tell(event::CheckpointWritten{published->checkpoint.version, {}});
   } else if (const auto* restarted = std::get_if<Restarted>(&entry)) {
-    seen.kind = Observation::Kind::kRestart;
-    seen.version = restarted->version;
-    seen.plan.id = restarted->lost;
-    seen.what = restarted->cause;
-  } else {
-    return;
+    tell(event::Restarted{restarted->version, restarted->lost, restarted->cause});
   }
-  commands_.push_back(std::move(seen));
 }
 
 // R10: nothing is formed before an entry of its own term is applied.
@@ -282,19 +264,14 @@ void Coordinator::review_leadership() {
     return;
   }
   leader_ = std::make_unique<Leader>(config_.leader, group_, raft_.term(), now_ms_);
-  Observation leads;
-  leads.kind = Observation::Kind::kLeader;
-  leads.term = raft_.term();
-  leads.coordinator = config_.raft.self;
-  leads.election_ms = config_.raft.election_ms;
-  commands_.push_back(std::move(leads));
+  tell(event::LeaderElected{raft_.term(), config_.raft.self, 0, config_.raft.election_ms});
   take(leader_->announce());
   if (checkpoint_asked_) take(leader_->on(leader_event::AskCheckpoint{}));
 }
 
 void Coordinator::take(LeaderCommands commands) {
   static_assert(kAllKinds<LeaderCommand, leader_command::Send, leader_command::Propose,
-                          StoreCheckpoint, TidyCheckpoints, Observation>);
+                          StoreCheckpoint, TidyCheckpoints, Event>);
   for (LeaderCommand& command : commands) {
     if (auto* send = std::get_if<leader_command::Send>(&command)) {
       commands_.push_back(SendWorker{send->to, std::move(send->body)});
@@ -305,7 +282,7 @@ void Coordinator::take(LeaderCommands commands) {
     } else if (auto* tidy = std::get_if<TidyCheckpoints>(&command)) {
       commands_.push_back(std::move(*tidy));
     } else {
-      commands_.push_back(std::get<Observation>(std::move(command)));
+      tell(std::get<Event>(std::move(command)));
     }
   }
 }

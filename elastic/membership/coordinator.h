@@ -11,9 +11,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "core/observe/event.h"
 #include "core/wire/messages.h"
 #include "elastic/membership/group.h"
 #include "elastic/membership/leader.h"
@@ -68,6 +70,10 @@ struct SendWorker {  // best effort; everything that matters is sent again
 struct RefuseJob {
   std::uint64_t of_log = 0, of_file = 0;  // hashes
 };
+struct Tell {  // people and files
+  Event event;
+  bool of_log = false;  // by one that does not lead, from its log: it measured nothing
+};
 using StoreCheckpoint = leader_command::Store;  // must not hold up anything else; -> Stored
 using TidyCheckpoints = leader_command::Tidy;
 }  // namespace coordinator_command
@@ -76,7 +82,7 @@ using CoordinatorCommand =
     std::variant<coordinator_command::Persist, coordinator_command::SendRaft,
                  coordinator_command::SendWorker, coordinator_command::StoreCheckpoint,
                  coordinator_command::TidyCheckpoints, coordinator_command::Fail,
-                 coordinator_command::RefuseJob, Observation>;
+                 coordinator_command::RefuseJob, coordinator_command::Tell>;
 using CoordinatorCommands = std::vector<CoordinatorCommand>;
 
 struct CoordinatorConfig {
@@ -112,7 +118,8 @@ class Coordinator {
   void on_event(const coordinator_event::Stored& e);
   void note_step(const Incarnation& from, const Progress& progress);
   void on_event(const coordinator_event::AskCheckpoint& e);
-  void tell(const Entry& entry);
+  void tell(Event event) { commands_.push_back(coordinator_command::Tell{std::move(event)}); }
+  void tell_all(const Entry& entry);
 
   bool of_other_job();
   void drain();  // carries Raft's duties out as far as they go without the disk

@@ -24,15 +24,11 @@ Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std:
 LeaderCommands Leader::announce() {
   commands_.clear();
   for (const auto& [nonce, worker] : group_.workers()) {
-    tell_of(worker.join.who, "joined");
-    if (worker.dead) tell_of(worker.join.who, "lost");
+    tell_of(worker.join.who, WorkerChange::kJoined);
+    if (worker.dead) tell_of(worker.join.who, WorkerChange::kLost);
   }
   if (group_.plan()) {
-    Observation epoch;
-    epoch.kind = Observation::Kind::kEpoch;
-    epoch.plan = *group_.plan();
-    epoch.detect_ms = epoch.form_ms = epoch.resume_ms = -1;
-    emit(std::move(epoch));
+    tell(event::formed(*group_.plan()));
     tell_who_is_gone(*group_.plan());
     tell_exposure(*group_.plan());
   }
@@ -188,14 +184,10 @@ void Leader::said(const Incarnation& from, const std::string&, const Progress& m
   if (!last_record_ || last_record_->version <= m.record.version) last_record_ = m.record;
   take(drafts_.passed(m.record, roster_.standard()));
   note_skipped(m.record);
-  if (epoch_ && m.epoch == epoch_->plan.id)
-    announce_epoch(double(now_ms_ - committed_ms_), m.pause);
-  Observation step;
-  step.kind = Observation::Kind::kStep;
-  step.who = from;
-  step.step = m;
-  emit(std::move(step));
-  send(from, Noted{m.record.version});  // after the event: who is told so forgets the step
+  if (epoch_ && m.epoch == epoch_->id) announce_epoch(double(now_ms_ - committed_ms_), m.pause);
+  tell(event::step_of(m));
+  if (!m.ledger.empty()) tell(event::ledger_of(m));
+  send(from, Noted{m.record.version});  // after the events: who is told so forgets the step
 }
 
 void Leader::note_skipped(const StepRecord& record) {
@@ -259,7 +251,7 @@ void Leader::applied(const Joined& e) {
   if (!worker) return;
   roster_.joined(e.join.who);
   send(e.join.who, Welcome{worker->join.who, {}});
-  tell_of(e.join.who, "joined");
+  tell_of(e.join.who, WorkerChange::kJoined);
 }
 
 void Leader::applied(const LeaveAnnounced& e) {
@@ -270,33 +262,28 @@ void Leader::applied(const LeaveAnnounced& e) {
 void Leader::applied(const Lost& e) {
   losing_.erase(e.who.nonce);
   roster_.lost(e.who);
-  tell_of(e.who, "lost");
+  tell_of(e.who, WorkerChange::kLost);
 }
 
-void Leader::tell_of(const Incarnation& who, const char* what) {
+void Leader::tell_of(const Incarnation& who, WorkerChange what) {
   const auto* worker = group_.find(who);
   if (!worker) return;
-  Observation seen;
-  seen.kind = Observation::Kind::kWorker;
-  seen.what = what;
-  seen.who = worker->join.who;
-  seen.name = worker->join.name;
-  seen.pid = worker->join.pid;
+  const Join& join = worker->join;
+  event::WorkerChanged changed{join.who.counter, what, join.name, join.pid};
   if (roster_.certainly_dead(who)) {
-    seen.phase = roster_.meet(who).died_at;
-    seen.reason = roster_.meet(who).died_of;
+    changed.phase = roster_.meet(who).died_at;
+    changed.reason = roster_.meet(who).died_of;
   }
-  emit(std::move(seen));
+  tell(std::move(changed));
 }
 
 void Leader::applied(const Plan& plan) {
-  if (epoch_) announce_epoch(-1);
+  if (epoch_) announce_epoch();
   drafts_.epoch_begins();
   committed_ms_ = now_ms_;
-  epoch_.emplace();
-  epoch_->kind = Observation::Kind::kEpoch;
-  epoch_->plan = plan;
-  if (const auto cost = forming_.committed(plan)) {
+  epoch_ = event::formed(plan);
+  const auto cost = forming_.committed(plan);
+  if (cost && plan.kind == PlanKind::kForced) {
     epoch_->detect_ms = double(cost->detect_ms);
     epoch_->form_ms = double(cost->form_ms);
   }
@@ -315,32 +302,30 @@ void Leader::tell_who_is_gone(const Plan& plan) {
   for (const Member& m : before->members) {
     const auto* worker = group_.find(m.who);
     if (rank_in(plan, m.who) != kNoRank || roster_.certainly_dead(m.who) || !worker) continue;
-    tell_of(m.who, worker->leaving ? "left" : "fenced");
+    tell_of(m.who, worker->leaving ? WorkerChange::kLeft : WorkerChange::kFenced);
   }
 }
 
 void Leader::tell_exposure(const Plan& plan) {
-  Observation exposure;
-  exposure.kind = Observation::Kind::kExposure;
-  exposure.plan.id = plan.id;
-  exposure.wanted = wanted_replicas(plan.members, config_.replicas) + 1;
-  exposure.copies_min = ~0u;
+  event::Exposed exposed{plan.id};
+  exposed.wanted = wanted_replicas(plan.members, config_.replicas) + 1;
+  exposed.copies_min = ~0u;
   for (const auto& holders : plan.holders) {
     const auto copies = static_cast<std::uint32_t>(holders.size());
-    exposure.copies_min = std::min(exposure.copies_min, copies);
-    if (copies < exposure.wanted) ++exposure.exposed;
+    exposed.copies_min = std::min(exposed.copies_min, copies);
+    if (copies < exposed.wanted) ++exposed.segments;
   }
-  emit(std::move(exposure));
+  tell(exposed);
 }
 
-void Leader::announce_epoch(double resume_ms, std::optional<Pause> pause) {
+void Leader::announce_epoch(std::optional<double> resume_ms, std::optional<Pause> pause) {
   epoch_->resume_ms = resume_ms;
-  epoch_->pause = pause;
-  emit(*std::exchange(epoch_, std::nullopt));
+  if (epoch_->kind == PlanKind::kForced) epoch_->pause = pause;
+  tell(*std::exchange(epoch_, std::nullopt));
 }
 
 void Leader::applied(const JobEnded& e) {
-  if (epoch_) announce_epoch(-1);
+  if (epoch_) announce_epoch();
   for (const auto& [nonce, worker] : group_.workers()) send(worker.join.who, ended(e));
 }
 

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/observe/event.h"
 #include "core/wire/messages.h"
 #include "elastic/membership/course.h"
 #include "elastic/membership/drafts.h"
@@ -22,48 +23,6 @@
 #include "elastic/protocol/bugs.h"
 
 namespace starling::elastic {
-
-// What people and files are told (events.jsonl, the live line).
-struct Observation {
-  enum class Kind : std::uint8_t {
-    kWorker,
-    kEpoch,
-    kStep,
-    kExposure,
-    kWarning,
-    kEnd,
-    kCheckpoint,
-    kRestart,
-    kNotice,
-    kLeader,
-    kDropped,  // who follows was too far behind to be told of `dropped` steps
-    kGone      // this coordinator ends, the job does not: `end` says why
-  };
-  Kind kind = Kind::kWarning;
-  bool of_log =
-      false;  // worker, epoch: by a coordinator that does not lead, which measured nothing
-  // worker: joined, left, lost, fenced; warning: the text; checkpoint: its folder; restart: cause
-  std::string what;
-  Incarnation who;                 // worker, notice
-  std::string name;                // worker, notice
-  std::uint64_t pid = 0;           // worker
-  Notice notice;                   // notice: given to `who`
-  std::optional<WorkPhase> phase;  // worker, lost: what it was at, by its guard
-  std::string reason;              // worker, lost: why it ended itself, if it did
-  Plan plan;                       // epoch; restart: its id, of the one that was lost
-  Version version = 0;             // checkpoint, restart
-  // epoch: first notice to Freeze, to plan committed, to next pass; below 0: not known
-  double detect_ms = 0, form_ms = 0, resume_ms = 0;
-  std::optional<Pause> pause;  // epoch: at the member that passed first
-  Progress step;               // step (from every member; the writer keeps the first)
-  std::uint32_t exposed = 0;   // exposure: segments with fewer than r+1 current copies
-  std::uint32_t copies_min = 0, wanted = 0;  // exposure: of any segment; wanted of each
-  JobEnded end;                              // end, gone
-  std::uint64_t dropped = 0;                 // dropped
-  std::uint64_t term = 0;                    // leader: of coordinator `coordinator`
-  std::uint32_t coordinator = 0;
-  std::uint64_t election_ms = 0;  // leader: how long its group takes at least to elect another
-};
 
 namespace leader_event {
 struct Tick {
@@ -99,7 +58,7 @@ using Store = draft_command::Store;  // -> Stored
 using Tidy = draft_command::Tidy;
 }  // namespace leader_command
 using LeaderCommand = std::variant<leader_command::Propose, leader_command::Send,
-                                   leader_command::Store, leader_command::Tidy, Observation>;
+                                   leader_command::Store, leader_command::Tidy, Event>;
 using LeaderCommands = std::vector<LeaderCommand>;
 
 // Threads: none; a value that belongs to whoever calls on(). Borrows the group.
@@ -108,8 +67,8 @@ class Leader {
   Leader(LeaderConfig config, const Group& group, std::uint64_t term, std::uint64_t now_ms);
   Leader(const Leader&) = delete;  // its parts borrow each other
 
-  // Observations of what stands in the log: the leader before may not have come to tell. Whoever
-  // keeps them drops what it was told already.
+  // Events of what stands in the log: the leader before may not have come to tell. Whoever keeps
+  // them drops what it was told already.
   LeaderCommands announce();
   LeaderCommands on(const LeaderEvent& event);
 
@@ -197,14 +156,15 @@ class Leader {
   void tell_left_out(const Incarnation& who);
   void refuse_other_data(const Incarnation& who, const std::string& name);
   void tell_who_is_gone(const Plan& plan);
-  void announce_epoch(double resume_ms, std::optional<Pause> pause = {});
-  void tell_of(const Incarnation& who, const char* what);
+  void announce_epoch(std::optional<double> resume_ms = {}, std::optional<Pause> pause = {});
+  void tell_of(const Incarnation& who, WorkerChange what);
   void tell_exposure(const Plan& plan);
 
   void send(const Incarnation& to, Message body) {
     commands_.push_back(leader_command::Send{to, std::move(body)});
   }
   void emit(LeaderCommand command) { commands_.push_back(std::move(command)); }
+  void tell(Event event) { commands_.push_back(std::move(event)); }
 
   const LeaderConfig config_;
   const Group& group_;
@@ -231,7 +191,7 @@ class Leader {
   std::set<std::uint64_t> losing_, leaving_;  // proposed
   std::optional<StepRecord> last_record_;
   Skips skips_;
-  std::optional<Observation> epoch_;  // to be announced with its resume_ms
+  std::optional<event::EpochFormed> epoch_;  // to be announced with its resume_ms
   std::uint64_t committed_ms_ = 0;
   Drafts drafts_;
   bool damage_proposed_ = false;

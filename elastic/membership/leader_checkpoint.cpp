@@ -7,9 +7,7 @@
 namespace starling::elastic {
 
 void Leader::warn(std::string text) {
-  Observation warning;
-  warning.what = std::move(text);
-  emit(std::move(warning));
+  tell(event::Warning{std::move(text)});
 }
 
 // ---- Writing ----------------------------------------------------------------------------------
@@ -57,7 +55,7 @@ void Leader::carry_out(forming_command::ProposeRestart c) {
 }
 
 void Leader::applied(const Restarted&) {
-  if (epoch_) announce_epoch(-1);
+  if (epoch_) announce_epoch();
   forming_.restarts();
   drafts_.forget();
   // Those who live start a new life as soon as they are told, and come back without state.

@@ -59,10 +59,8 @@ bool Leader::key_in_use(const Incarnation& from, const std::string& name, const 
        LeaderHint{0, term_,
                   "another worker, at " + place(m) + ", has come with the key of this one, " +
                       name + ", and was refused" + cure});
-  Observation seen;
-  seen.what = "the key of " + name + " is used by two workers, at " + place(other->join) +
-              " and at " + place(m) + ", which was refused" + cure;
-  emit(std::move(seen));
+  warn("the key of " + name + " is used by two workers, at " + place(other->join) + " and at " +
+       place(m) + ", which was refused" + cure);
   claims_.erase(from.nonce);
   return true;
 }

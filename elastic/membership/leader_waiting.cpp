@@ -114,7 +114,7 @@ void Leader::check_invariants() const {
   roster_.check_invariants();
   forming_.check_invariants();
   if (!group_.plan()) STARLING_CHECK(!epoch_);
-  if (epoch_) STARLING_CHECK(epoch_->kind == Observation::Kind::kEpoch);
+  if (epoch_) STARLING_CHECK(epoch_->id == group_.plan()->id);
   if (last_record_) STARLING_CHECK(last_record_->version != kNoVersion);
   drafts_.check_invariants();
   STARLING_CHECK(now_ms_ >= began_ms_);

@@ -84,9 +84,9 @@ int main() {
   for (int workers = 2; workers > 0;)
     self->receive(
         [&](const actors::Observed& seen) {
-          const StepRecord& step = seen->step.record;  // every worker tells of every step
-          if (seen->kind == elastic::Observation::Kind::kStep && step.version % 20 == 0)
-            std::cout << "step " << step.version << " loss " << step.loss << "\n";
+          const auto* step = std::get_if<event::StepPassed>(&seen->event);  // each worker tells it
+          if (step && step->record.version % 20 == 0)
+            std::cout << "step " << step->record.version << " loss " << step->record.loss << "\n";
         },
         [&](const actors::WorkerOver& over) {
           --workers;

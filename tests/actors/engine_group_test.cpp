@@ -125,7 +125,7 @@ class Run {
   // Until the job has ended and all workers know.
   void run() {
     const auto began = std::chrono::steady_clock::now();
-    while (!end || !std::ranges::all_of(workers_, [](auto& w) { return w->over(); })) {
+    while (!done || !std::ranges::all_of(workers_, [](auto& w) { return w->over(); })) {
       const auto now = std::chrono::steady_clock::now() - began;
       REQUIRE(now < 2 * kPatience);
       handle(elastic::coordinator_event::Tick{
@@ -142,8 +142,8 @@ class Run {
 
   Gate gate;
   std::function<void(const Said&)> on_said;
-  std::function<void(const elastic::Observation&)> on_seen;
-  std::optional<JobEnded> end;
+  std::function<void(const Event&)> on_event;
+  std::optional<event::Done> done;
 
  private:
   void handle(const elastic::CoordinatorEvent& event) {
@@ -161,9 +161,10 @@ class Run {
   void execute(const elastic::coordinator_command::SendWorker& c) {
     if (!workers_[c.to.nonce - 1]->over()) workers_[c.to.nonce - 1]->hear(c.body);
   }
-  void execute(const elastic::Observation& seen) {
-    if (seen.kind == elastic::Observation::Kind::kEnd) end = seen.end;
-    if (on_seen) on_seen(seen);
+  void execute(const elastic::coordinator_command::Tell& c) {
+    if (const auto* e = std::get_if<event::Done>(&c.event)) done = *e;
+    if (const auto* e = std::get_if<event::Failed>(&c.event)) FAIL(e->reason);
+    if (on_event) on_event(c.event);
   }
 
   const std::shared_ptr<const TrainingSetup> setup_;
@@ -181,7 +182,7 @@ TEST_CASE("engines: a join and a loss leave every bit as in an undisturbed run (
   Run alone(setup, 1);
   alone.gate.open(kSteps);
   alone.run();
-  REQUIRE(alone.end->exit_code == 0);
+  REQUIRE(alone.done);
 
   Run group(setup, 2);
   group.gate.open(4);
@@ -195,11 +196,12 @@ TEST_CASE("engines: a join and a loss leave every bit as in an undisturbed run (
   };
   bool joined = false, killed = false;
   std::vector<std::size_t> worlds;
-  group.on_seen = [&](const elastic::Observation& seen) {
-    using Kind = elastic::Observation::Kind;
-    if (seen.kind == Kind::kEpoch) worlds.push_back(seen.plan.members.size());
-    if (seen.kind != Kind::kStep) return;
-    const Version step = seen.step.record.version;
+  group.on_event = [&](const Event& event) {
+    if (const auto* epoch = std::get_if<event::EpochFormed>(&event))
+      worlds.push_back(epoch->members.size());
+    const auto* passed = std::get_if<event::StepPassed>(&event);
+    if (!passed) return;
+    const Version step = passed->record.version;
     if (step == 3 && !std::exchange(joined, true)) group.start_worker();
     if (step == 7 && !std::exchange(killed, true)) {
       group.kill(1);
@@ -208,13 +210,13 @@ TEST_CASE("engines: a join and a loss leave every bit as in an undisturbed run (
   };
   group.run();
 
-  REQUIRE(group.end->exit_code == 0);
+  REQUIRE(group.done);
   REQUIRE(worlds.size() > 2);
   CHECK(worlds.front() == 2);
   CHECK(std::ranges::count(worlds, 3) >= 1);
   CHECK(worlds.back() == 2);
-  CHECK(group.end->digest == alone.end->digest);
-  CHECK(group.end->loss == alone.end->loss);
+  CHECK(group.done->digest == alone.done->digest);
+  CHECK(group.done->loss == alone.done->loss);
   const auto expected = alone.parameters(0);
   CHECK(group.parameters(0) == expected);
   CHECK(group.parameters(2) == expected);

@@ -116,8 +116,16 @@ TEST_CASE("a worker that dies with its guard is seen to, unless something else e
       {"it is killed", true, {fault(&faults::kKill)}, "", true},
       {"another is killed", true, {fault(&faults::kKill, 0.5)}, "", false},
       {"it is stopped", true, {fault(&faults::kStop, 0, 1)}, "", true},
-      {"the job is over", true, {}, R"({"t":1,"ev":"done","version":5,"digest":"d"})", true},
-      {"all are fenced", true, {}, R"({"t":1,"ev":"restart","version":2,"lost":"1.1"})", true},
+      {"the job is over",
+       true,
+       {},
+       R"({"t":1,"ev":"done","version":5,"digest":"00000000000000000000000000000064","loss":2.0})",
+       true},
+      {"all are fenced",
+       true,
+       {},
+       R"({"t":1,"ev":"restart","version":2,"lost":"1.1","cause":"lost"})",
+       true},
   };
   for (const auto& c : cases) {
     CAPTURE(c.name);

@@ -18,7 +18,7 @@ Report small_report() {
   report.repeat = "starling chaos job.toml --plan \"plan.toml\"";
   report.evidence.loud = beginning().steps(0, 5).done().story();
   report.evidence.quiet = quiet_story();
-  report.evidence.reference_digest = "d";
+  report.evidence.reference_digest = kTaleDigest;
   report.evidence.deeds = {deed(&faults::kKill, 1.25, 3), Deed{}};
   report.evidence.leftovers = {"process 7: sleep"};
   report.verdicts = judge(report.evidence);

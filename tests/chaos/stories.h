@@ -1,67 +1,92 @@
 #pragma once
 // Small runs as they would stand in events.jsonl, to be bent by tests.
 
-#include <sstream>
+#include <cstdio>
 #include <string>
 #include <vector>
 
+#include "core/observe/event_line.h"
 #include "tools/chaos/deed.h"
 
 namespace starling::chaos {
+
+inline EpochId epoch_id(const std::string& text) {
+  EpochId id;
+  std::sscanf(text.c_str(), "%lu.%lu", &id.term, &id.counter);
+  return id;
+}
+
+// The value from `first` on that has this word.
+template <class Word>
+Word of_word(const std::string& word, Word first) {
+  while (to_string(first) != word) first = static_cast<Word>(static_cast<int>(first) + 1);
+  return first;
+}
+
+// Of a tale's end, unless another one is asked for: that of Tale::done('d').
+inline constexpr const char* kTaleDigest = "00000000000000000000000000000064";
 
 // Two micro-batches a step by workers 1 and 2, a step every 0.1 s from t = 1 on; epoch 1.1 of
 // workers 1, 2 and 3, each segment 0..2 at two of them.
 struct Tale {
   std::vector<std::string> lines;
 
-  Tale& start(int steps = 5) {
-    return add(R"({"t":0,"ev":"start","steps":)" + std::to_string(steps) +
-               R"(,"micro_batches":2,"monotonic_ns":5,"name":"tale","address":"a","keys":"k"})");
+  Tale& start(Version steps = 5) {
+    event::Started start;
+    start.name = "tale";
+    start.steps = steps;
+    start.micro_batches = 2;
+    start.monotonic_ns = 5;
+    start.address = "a";
+    start.keys = "k";
+    return tell(0, start);
   }
   Tale& worker(double t, int id, const std::string& what, int pid = 0) {
-    std::ostringstream line;
-    line << "{\"t\":" << t << ",\"ev\":\"worker\",\"id\":" << id << ",\"what\":\"" << what
-         << "\",\"name\":\"worker-" << id
-         << "\",\"cause\":\"\",\"pid\":" << (pid != 0 ? pid : 100 + id) << "}";
-    return add(line.str());
+    return tell(t, event::WorkerChanged{std::uint64_t(id), of_word(what, WorkerChange::kJoined),
+                                        "worker-" + std::to_string(id),
+                                        std::uint64_t(pid != 0 ? pid : 100 + id)});
   }
   // base < 0: prepared
   Tale& epoch(double t, const std::string& id, const std::string& before, const std::string& kind,
               int base, const std::vector<int>& members, const std::string& cause = "lost") {
-    std::ostringstream line;
-    line << "{\"t\":" << t << ",\"ev\":\"epoch\",\"id\":\"" << id << "\",\"kind\":\"" << kind
-         << "\",\"predecessor\":\"" << before << "\",\"members\":[";
-    for (std::size_t r = 0; r < members.size(); ++r)
-      line << (r ? "," : "") << "{\"rank\":" << r << ",\"id\":" << members[r]
-           << ",\"name\":\"worker-" << members[r] << "\",\"joiner\":false,\"draining\":false}";
-    line << "],\"base\":" << (base < 0 ? "null" : std::to_string(base))
-         << ",\"begin\":null,\"cause\":\"" << cause << "\",\"holders\":[";
-    for (std::size_t r = 0; r < members.size(); ++r)  // segment r at rank r and the one after it
-      line << (r ? "," : "") << "[[" << r << ",1],[" << (r + members.size() - 1) % members.size()
-           << ",1]]";
-    line << "],\"owned\":[],\"moves\":0,\"detect_ms\":1.0,\"form_ms\":2.0,\"resume_ms\":20.0}";
-    return add(line.str());
+    event::EpochFormed epoch{epoch_id(id), of_word(kind, PlanKind::kFresh), epoch_id(before)};
+    epoch.cause = cause;
+    if (base >= 0) epoch.base = Version(base);
+    const auto n = static_cast<std::uint32_t>(members.size());
+    for (std::uint32_t r = 0; r < n; ++r) {
+      const auto worker = static_cast<std::uint64_t>(members[r]);
+      epoch.members.push_back({worker, "worker-" + std::to_string(worker), false, false});
+      epoch.holders.push_back({{r, 1}, {(r + n - 1) % n, 1}});  // r at rank r and the one after it
+    }
+    epoch.detect_ms = 1.0;
+    epoch.form_ms = 2.0;
+    epoch.resume_ms = 20.0;
+    return tell(t, epoch);
   }
   Tale& step(double t, int version, double loss = 2, double norm = 1) {
-    return add("{\"t\":" + std::to_string(t) +
-               ",\"ev\":\"step\",\"version\":" + std::to_string(version) +
-               ",\"loss\":" + std::to_string(loss) + ",\"norm\":" + std::to_string(norm) +
-               ",\"tokens\":8,\"ms\":100.0,\"world\":3,\"skipped\":false,\"ledger_hash\":\"0\"}");
+    return step(t, version, {1, 1}, 3, loss, norm);
+  }
+  Tale& step(double t, int version, const EpochId& epoch, std::uint32_t world, double loss = 2,
+             double norm = 1) {
+    return tell(t, event::StepPassed{{Version(version), loss, norm, 8}, epoch, world, 100});
   }
   Tale& ledger(double t, int version, const std::string& rows = "[0,1],[1,2]") {
     return add("{\"t\":" + std::to_string(t) + ",\"ev\":\"ledger\",\"version\":" +
-               std::to_string(version) + ",\"workers\":[" + rows + "]}");
+               std::to_string(version) + ",\"epoch\":\"1.1\",\"workers\":[" + rows + "]}");
+  }
+  Tale& restart(double t, Version version, const std::string& lost) {
+    return tell(t, event::Restarted{version, epoch_id(lost), "lost"});
   }
   Tale& steps(int from, int to) {
     for (int v = from; v < to; ++v) step(1 + 0.1 * v, v).ledger(1 + 0.1 * v, v);
     return *this;
   }
-  Tale& done(const std::string& digest = "d") {
-    return add(R"({"t":2,"ev":"done","version":5,"digest":")" + digest + R"(","loss":2.0})");
+  Tale& done(char digest = 'd') {
+    return tell(2, event::Done{5, {static_cast<std::uint64_t>(digest), 0}, 2.0});
   }
-  Tale& failed(double t, int code) {
-    return add("{\"t\":" + std::to_string(t) + ",\"ev\":\"failed\",\"code\":" +
-               std::to_string(code) + ",\"reason\":\"state lost\"}");
+  Tale& failed(double t, int code) { return tell(t, event::Failed{code, "state lost"}); }
+  Tale& tell(double t, const Event& event) {
+    return add("{\"t\":" + std::to_string(t) + "," + event_text(event).substr(1));
   }
   Tale& add(std::string line) {
     lines.push_back(std::move(line));

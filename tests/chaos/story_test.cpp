@@ -16,13 +16,13 @@
 namespace starling::chaos {
 
 TEST_CASE("a story keeps what it is told, twice if it is told twice") {
-  const Story story = beginning().steps(0, 2).step(1.3, 1).done("abc").story();
+  const Story story = beginning().steps(0, 2).step(1.3, 1).done('a').story();
   CHECK(story.steps == 5);
   CHECK(story.micro_batches == 2);
   CHECK(story.step_lines.size() == 3);
   CHECK(story.committed().size() == 2);
   CHECK(story.epochs.front().members.size() == 3);
-  CHECK(story.done->digest == "abc");
+  CHECK(story.done->digest == starling::to_string(Digest{'a', 0}));
   CHECK(story.oddities.empty());
   const auto holders = story.epochs.front().holders_by_segment();
   REQUIRE(holders.size() == 3);
@@ -32,13 +32,11 @@ TEST_CASE("a story keeps what it is told, twice if it is told twice") {
 TEST_CASE("a story knows who leads, and who computes nothing any more") {
   const Story story =
       beginning()
-          .add(R"({"t":1.5,"ev":"leader","term":3,"coordinator":2,"pid":77,"election_ms":300})")
-          .add(
-              R"({"t":1.6,"ev":"epoch","id":"3.1","kind":"prepared","predecessor":"1.1","members":[)"
-              R"({"rank":0,"id":1,"name":"a","joiner":false,"draining":true},)"
-              R"({"rank":1,"id":2,"name":"b","joiner":false,"draining":false}],"base":null,)"
-              R"("begin":null,"cause":"leave","holders":[],"owned":[],"moves":0,)"
-              R"("detect_ms":null,"form_ms":null,"resume_ms":null})")
+          .tell(1.5, event::LeaderElected{3, 2, 77, 300})
+          .tell(1.6, event::EpochFormed{{3, 1},
+                                        PlanKind::kPrepared,
+                                        {1, 1},
+                                        {{1, "a", false, true}, {2, "b", false, false}}})
           .story();
   REQUIRE(story.leaders.size() == 1);
   CHECK(story.leaders[0].term == 3);
@@ -62,6 +60,18 @@ TEST_CASE("lines that are no event, or not at their place, are kept as odd") {
   }
   CHECK(Tale().steps(0, 1).story().oddities.size() == 2);              // before `start`
   CHECK(beginning().done().steps(0, 1).story().oddities.size() == 2);  // after `done`
+}
+
+TEST_CASE("a kind that is not known is nothing odd, at its place") {
+  CHECK(beginning().add(R"({"t":1,"ev":"eclipse","sun":0})").story().oddities.empty());
+  CHECK(Tale().add(R"({"t":1,"ev":"eclipse"})").story().oddities.size() == 1);
+}
+
+// What cannot be a process of this machine must not become one, or all of them.
+TEST_CASE("a process id that no process can have is none") {
+  const auto story =
+      beginning().tell(1, event::WorkerChanged{4, WorkerChange::kJoined, "w", 0xffffffff}).story();
+  CHECK(story.workers.back().pid == 0);
 }
 
 TEST_CASE("a file that grows is read line by line, as lines are finished") {

@@ -19,7 +19,7 @@ Tale disturbed_tale() {
 Evidence evidence_of(Tale tale) {
   Evidence e;
   e.quiet = quiet_story();
-  e.reference_digest = "d";
+  e.reference_digest = kTaleDigest;
   e.loud = tale.story();
   e.deeds = {deed(&faults::kKill, 1.25, 3)};
   e.strangers = {{"garbage", true, "closed"}};
@@ -56,7 +56,7 @@ TEST_CASE("a run that kept everything: held or not tested, nothing broken") {
 }
 
 TEST_CASE("P1: another digest, another loss, or no digest at all") {
-  CHECK_FINDING(evidence_of(disturbed_tale().done("e")), "P1", Finding::kBroken);
+  CHECK_FINDING(evidence_of(disturbed_tale().done('e')), "P1", Finding::kBroken);
 
   Evidence other_loss = good();
   other_loss.loud.step_lines[4].second.loss = 2.5;
@@ -109,8 +109,7 @@ TEST_CASE("P3: an epoch that begins before a committed step, or before an earlie
 }
 
 TEST_CASE("P3: a restart although somebody had a copy") {
-  const Tale restarted =
-      disturbed_tale().add(R"({"t":1.6,"ev":"restart","version":2,"lost":"1.2"})").done();
+  const Tale restarted = disturbed_tale().restart(1.6, 2, "1.2").done();
   CHECK_FINDING(evidence_of(restarted), "P3", Finding::kBroken);
 }
 
@@ -168,7 +167,7 @@ TEST_CASE("P5: state is lost with exit code 4 and one line, and only when no cop
 TEST_CASE("P3, P5, P7: a restart from a checkpoint when every copy of something was taken") {
   // Workers 2 and 3 have the two copies of segment 1; step 2 is done again by others.
   Tale tale = beginning().steps(0, 3).worker(1.26, 2, "lost").worker(1.26, 3, "lost");
-  tale.add(R"({"t":1.3,"ev":"restart","version":2,"lost":"1.1"})");
+  tale.restart(1.3, 2, "1.1");
   tale.worker(1.4, 4, "joined").worker(1.4, 5, "joined");
   tale.epoch(1.5, "1.2", "1.1", "fresh", 2, {4, 5}, "restart").ledger(31, 2, "[0,4],[1,5]");
   for (int v : {3, 4}) tale.step(30 + v, v).ledger(30 + v, v, "[0,4],[1,5]");

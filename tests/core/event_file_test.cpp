@@ -37,14 +37,24 @@ std::vector<std::string> kinds_of(const std::string& path) {
 
 constexpr EpochId kEpoch{3, 2};
 
-std::vector<LedgerRow> ledger_of(std::uint32_t rows, std::uint64_t worker) {
-  std::vector<LedgerRow> ledger;
-  for (std::uint32_t m = 0; m < rows; ++m) ledger.push_back({m, worker + m % 8, 1.5, 10, true});
+event::LedgerPassed long_ledger(Version version) {
+  event::LedgerPassed ledger{version, kEpoch, {}};
+  for (MicroBatch m = 0; m < 1024; ++m) ledger.workers.emplace_back(m, 5 + m % 8);
   return ledger;
+}
+
+event::StepPassed step_of(Version version, double loss, std::uint64_t ledger_hash = 7) {
+  return {{version, loss, 1, 20, false, ledger_hash}, kEpoch, 1, 1};
 }
 
 Job digits() {
   return load_job("examples/mlp/digits.toml").value();
+}
+
+event::Started start_at(const Job& job, const std::string& name = "coordinator-1") {
+  event::Started started = start_of(job);
+  started.coordinator = name;
+  return started;
 }
 
 EventWriter::Owner owner_of(const Job& job, const std::string& name = "coordinator-1") {
@@ -84,22 +94,22 @@ TEST_CASE("events: a file is gone on with by the same coordinator of the same jo
   const Job job = digits();
   {
     const auto writer = EventWriter::open(folder.path(), owner_of(job)).value();
-    REQUIRE(writer->start(job, "", {}, 0, "", "", 0, "coordinator-1"));
-    REQUIRE(writer->worker({5, 11}, WorkerChange::kJoined, "a"));
-    REQUIRE(writer->step({0, 2.5, 1, 20, false, 7}, kEpoch, 1, 1));
-    REQUIRE(writer->ledger(0, kEpoch, ledger_of(2, 5)));
+    REQUIRE(writer->start(start_at(job)));
+    REQUIRE(writer->write(event::WorkerChanged{5, WorkerChange::kJoined, "a"}));
+    REQUIRE(writer->write(step_of(0, 2.5)));
+    REQUIRE(writer->write(ledger_of(0, kEpoch, 5, 6)));
   }
   const auto whole = fs::file_size(folder.file());
   std::ofstream(folder.file(), std::ios::app) << R"({"t":1.0,"ev":"st)";
   {
     const auto writer = EventWriter::open(folder.path(), owner_of(job)).value();
     CHECK(fs::file_size(folder.file()) == whole);
-    REQUIRE(writer->start(job, "", {}, 0, "", "", 0, "coordinator-1"));
-    CHECK_FALSE(writer->worker({5, 11}, WorkerChange::kJoined, "a").value());
-    CHECK_FALSE(writer->step({0, 2.5, 1, 20, false, 7}, kEpoch, 1, 1).value());
-    CHECK_FALSE(writer->ledger(0, kEpoch, ledger_of(2, 5)).value());
-    CHECK(writer->step({0, 2.25, 1, 20, false, 7}, kEpoch, 1, 1).error().code() == Code::kInternal);
-    CHECK(writer->step({1, 2.25, 1, 20, false, 8}, kEpoch, 1, 1).value());
+    REQUIRE(writer->start(start_at(job)));
+    CHECK_FALSE(writer->write(event::WorkerChanged{5, WorkerChange::kJoined, "a"}).value());
+    CHECK_FALSE(writer->write(step_of(0, 2.5)).value());
+    CHECK_FALSE(writer->write(ledger_of(0, kEpoch, 5, 6)).value());
+    CHECK(writer->write(step_of(0, 2.25)).error().code() == Code::kInternal);
+    CHECK(writer->write(step_of(1, 2.25, 8)).value());
   }
   CHECK(kinds_of(folder.file()) ==
         std::vector<std::string>{"start", "worker", "step", "ledger", "continued", "step"});
@@ -115,9 +125,7 @@ TEST_CASE("events: a file is gone on with by the same coordinator of the same jo
 TEST_CASE("events: the file of another job, coordinator or run is refused, and says whose it is") {
   const Folder folder;
   const Job job = digits();
-  REQUIRE(EventWriter::open(folder.path(), owner_of(job))
-              .value()
-              ->start(job, "", {}, 0, "", "", 0, "coordinator-1"));
+  REQUIRE(EventWriter::open(folder.path(), owner_of(job)).value()->start(start_at(job)));
   Job other = job;
   other.seed += 1;
   const std::string of_job = EventWriter::open(folder.path(), owner_of(other)).error().text();
@@ -136,10 +144,11 @@ TEST_CASE("events: a full disk is told, leaves whole lines, and what is missing 
   std::string missing;
   {
     const auto writer = EventWriter::open(folder.path()).value();
-    REQUIRE(writer->warning("first"));
+    REQUIRE(writer->write(event::Warning{"first"}));
     REQUIRE(writer->flush());
     const FullDisk full(2000);
-    for (int i = 0; i < 100; ++i) REQUIRE(writer->warning("line " + std::to_string(i)));
+    for (int i = 0; i < 100; ++i)
+      REQUIRE(writer->write(event::Warning{"line " + std::to_string(i)}));
     std::optional<std::string> news;
     while (!(news = writer->news())) ::usleep(1000);
     CHECK_MESSAGE(news->find("cannot be written (File too large)") != std::string::npos, *news);
@@ -158,7 +167,8 @@ TEST_CASE("events: nothing is missing when the disk has room again in time") {
     const auto writer = EventWriter::open(folder.path()).value();
     {
       const FullDisk full(2000);
-      for (int i = 0; i < 100; ++i) REQUIRE(writer->warning("line " + std::to_string(i)));
+      for (int i = 0; i < 100; ++i)
+        REQUIRE(writer->write(event::Warning{"line " + std::to_string(i)}));
       while (!writer->news()) ::usleep(1000);
     }
     CHECK(writer->finish().empty());
@@ -175,12 +185,10 @@ TEST_CASE("events: while the file takes nothing a bounded part waits, steps are 
   const auto writer = EventWriter::into(ends[1]);
   constexpr Version kSteps = 1500;
   for (Version v = 0; v < kSteps; ++v) {
-    REQUIRE(writer->step({v, 2.5, 1, 20, false, 7}, kEpoch, 1, 1));
-    REQUIRE(writer->ledger(v, kEpoch, ledger_of(1024, 5)));
+    REQUIRE(writer->write(step_of(v, 2.5)));
+    REQUIRE(writer->write(long_ledger(v)));
   }
-  Plan plan;
-  plan.id = {9, 9};
-  REQUIRE(writer->epoch(plan));
+  REQUIRE(writer->write(event::EpochFormed{{9, 9}}));
   CHECK(resident_bytes() < before + (std::size_t{64} << 20));
 
   std::string text;
@@ -208,16 +216,15 @@ TEST_CASE("events: while the file takes nothing a bounded part waits, steps are 
 // two members.
 TEST_CASE("events: what is remembered of steps is bounded") {
   EventMemory memory;
-  EventMemory::Ledger ledger{0, kEpoch, {}};
-  for (MicroBatch m = 0; m < 1024; ++m) ledger.workers.emplace_back(m, 5 + m % 8);
+  event::LedgerPassed ledger = long_ledger(0);
   const auto begin = resident_bytes();
   for (Version v = 0; v < 20'000; ++v) {
     ledger.version = v;
-    const StepRecord record{v, 2.5, 1, 20, false, v};
-    REQUIRE(memory.record(record) == EventMemory::Told::kFirst);
-    REQUIRE(memory.record(record) == EventMemory::Told::kAgain);
-    REQUIRE(memory.ledger(ledger) == EventMemory::Told::kFirst);
-    REQUIRE(memory.ledger(ledger) == EventMemory::Told::kAgain);
+    const auto step = step_of(v, 2.5, v);
+    REQUIRE(memory.take(step) == EventMemory::Told::kFirst);
+    REQUIRE(memory.take(step) == EventMemory::Told::kAgain);
+    REQUIRE(memory.take(ledger) == EventMemory::Told::kFirst);
+    REQUIRE(memory.take(ledger) == EventMemory::Told::kAgain);
   }
   CHECK(resident_bytes() < begin + (std::size_t{16} << 20));
 }
@@ -227,11 +234,12 @@ TEST_CASE("events: the memory of a writer" *
           doctest::skip(std::getenv("STARLING_EVENT_STEPS") == nullptr)) {
   const Version steps = std::stoull(std::getenv("STARLING_EVENT_STEPS"));
   const auto writer = EventWriter::into(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-  const auto ledger = ledger_of(1024, 5);
+  event::LedgerPassed ledger = long_ledger(0);
   for (Version v = 0; v < steps; ++v) {
     for (int member = 0; member < 2; ++member) {
-      REQUIRE(writer->step({v, 2.5, 1, 20, false, v}, kEpoch, 2, 1));
-      REQUIRE(writer->ledger(v, kEpoch, ledger));
+      ledger.version = v;
+      REQUIRE(writer->write(step_of(v, 2.5, v)));
+      REQUIRE(writer->write(ledger));
     }
     if (v % 100 == 99) REQUIRE(writer->flush());
     if (v % (steps / 20) == 0)
@@ -244,12 +252,11 @@ TEST_CASE("events: the memory of a writer" *
 TEST_CASE("events: records are compared a quarter of a million steps back") {
   EventMemory memory;
   using Told = EventMemory::Told;
-  const auto record = [](Version v, double loss) { return StepRecord{v, loss, 1, 1, false, 1}; };
   for (Version v = 0; v <= EventMemory::kRecords; ++v)
-    REQUIRE(memory.record(record(v, 1)) == Told::kFirst);
-  CHECK(memory.record(record(1, 2)) == Told::kOther);
-  CHECK(memory.record(record(1, 1)) == Told::kAgain);
-  CHECK(memory.record(record(0, 2)) == Told::kAgain);  // longer ago: not written twice, at least
+    REQUIRE(memory.take(step_of(v, 1)) == Told::kFirst);
+  CHECK(memory.take(step_of(1, 2)) == Told::kOther);
+  CHECK(memory.take(step_of(1, 1)) == Told::kAgain);
+  CHECK(memory.take(step_of(0, 2)) == Told::kAgain);  // longer ago: not written twice, at least
 }
 
 TEST_CASE("events: times of the day read back") {

@@ -10,7 +10,15 @@
 #include <string>
 #include <vector>
 
+#include "core/observe/event.h"
+
 namespace starling {
+
+// Of two lives, in the order of micro-batches.
+inline event::LedgerPassed ledger_of(Version version, const EpochId& epoch, std::uint64_t first,
+                                     std::uint64_t second) {
+  return {version, epoch, {{0, first}, {1, second}}};
+}
 
 // A path of this process's own, with nothing there at first and at the end.
 class ObserveFolder {

@@ -51,8 +51,9 @@ Plan plan_of_two() {
 
 constexpr EpochId kEpoch{3, 2};
 
-std::vector<LedgerRow> ledger_of(std::uint64_t first, std::uint64_t second) {
-  return {{1, second, 1.5, 10, true}, {0, first, 1.25, 10, true}};
+event::LedgerPassed ledger(Version version, std::uint64_t first, std::uint64_t second,
+                           EpochId epoch = kEpoch) {
+  return ledger_of(version, epoch, first, second);
 }
 
 }  // namespace
@@ -62,19 +63,28 @@ TEST_CASE("events: every kind reads back with the design's fields") {
   const Job job = load_job("examples/mlp/digits.toml").value();
   {
     const auto writer = EventWriter::open(folder.path() + "/run/1").value();
-    REQUIRE(writer->start(job, "isa avx2", Digest{1, 2}, 1797));
-    REQUIRE(writer->worker({5, 11}, WorkerChange::kJoined, "a"));
-    REQUIRE(writer->epoch(plan_of_two(), {1.5, 2.5, std::nullopt}));
-    REQUIRE(writer->step({4, 0.1, 2.0, 20, false, 77, {5, 6}}, kEpoch, 2, 12.5));
-    REQUIRE(writer->ledger(4, kEpoch, ledger_of(5, 7)));
-    REQUIRE(writer->exposure({3, 2}, 2, 1, 3));
-    REQUIRE(writer->checkpoint(4, "c/4"));
-    REQUIRE(writer->restart(4, kEpoch, "lost"));
-    REQUIRE(writer->notice({6, 9}, "worker-0", {"aws", "terminate", 1500, true}));
-    REQUIRE(writer->notice({6, 9}, "worker-0", {"aws", "rebalance", 0, false}));
-    REQUIRE(writer->warning("line\nbreak"));
-    REQUIRE(writer->leader(3, 1, 4711, 300));
-    REQUIRE(writer->done(5, Digest{3, 4}, std::nan("")));
+    event::Started started = start_of(job);
+    started.fingerprint = "isa avx2";
+    started.samples = 1797;
+    event::EpochFormed epoch = event::formed(plan_of_two());
+    epoch.form_ms = 2.5;
+    Progress progress{kEpoch, {4, 0.1, 2.0, 20, false, 77, {5, 6}}, 2, {}, 12.5};
+    progress.ledger = {{1, 7, 1.5, 10, true}, {0, 5, 1.25, 10, true}};
+    const Incarnation who{6, 9};
+    const Event events[] = {started,
+                            event::WorkerChanged{5, WorkerChange::kJoined, "a"},
+                            epoch,
+                            event::step_of(progress),
+                            event::ledger_of(progress),
+                            event::Exposed{{3, 2}, 2, 1, 3},
+                            event::CheckpointWritten{4, "c/4"},
+                            event::Restarted{4, kEpoch, "lost"},
+                            event::given(who, "worker-0", {"aws", "terminate", 1500, true}),
+                            event::given(who, "worker-0", {"aws", "rebalance", 0, false}),
+                            event::Warning{"line\nbreak"},
+                            event::LeaderElected{3, 1, 4711, 300},
+                            event::Done{5, Digest{3, 4}, std::nan("")}};
+    for (const Event& event : events) REQUIRE(writer->write(event));
   }
   const auto lines = lines_of(folder.path() + "/run/1/events.jsonl");
   REQUIRE(lines.size() == 13);
@@ -137,7 +147,7 @@ TEST_CASE("events: doubles keep their bits") {
   {
     const auto writer = EventWriter::open(folder.path()).value();
     for (Version v = 0; v < 5; ++v)
-      REQUIRE(writer->step({v, values[v], 1, 1, false, 0}, kEpoch, 1, 1));
+      REQUIRE(writer->write(event::StepPassed{{v, values[v], 1, 1, false, 0}, kEpoch, 1, 1}));
   }
   const auto lines = lines_of(folder.path() + "/events.jsonl");
   for (std::size_t v = 0; v < 5; ++v) CHECK(lines[v]["loss"].get<double>() == values[v]);
@@ -148,12 +158,12 @@ TEST_CASE("events: the first record stays, an equal one is ignored, another is a
   const Folder folder;
   const auto writer = EventWriter::open(folder.path()).value();
   const StepRecord record{3, std::nan(""), 2, 20, true, 77};
-  REQUIRE(writer->step(record, kEpoch, 2, 1));
-  CHECK(writer->step(record, kEpoch, 3, 9));  // world and ms are not of the record
+  REQUIRE(writer->write(event::StepPassed{record, kEpoch, 2, 1}));
+  CHECK(writer->write(event::StepPassed{record, kEpoch, 3, 9}));  // not of the record
   const auto differs = [&](auto change) {
     StepRecord other = record;
     change(other);
-    const auto result = writer->step(other, kEpoch, 2, 1);
+    const auto result = writer->write(event::StepPassed{other, kEpoch, 2, 1});
     return !result && result.error().code() == Code::kInternal &&
            has(result.error().text(), "two records of version 3 differ");
   };
@@ -170,17 +180,17 @@ TEST_CASE("events: the first record stays, an equal one is ignored, another is a
 TEST_CASE("events: of a worker's change and of an epoch the first word stays") {
   const Folder folder;
   const auto writer = EventWriter::open(folder.path()).value();
-  REQUIRE(writer->worker({6, 9}, WorkerChange::kLost, "w", 77, WorkPhase::kCompute, "why"));
-  REQUIRE(writer->worker({6, 9}, WorkerChange::kLost, "w", 77));
-  REQUIRE(writer->worker({7, 9}, WorkerChange::kLost, "v", 78));
-  const auto again = writer->copy(
-      R"({"t":1,"ev":"worker","id":7,"what":"lost","name":"v","pid":78,"phase":"vote"})");
+  constexpr auto kLost = WorkerChange::kLost;
+  REQUIRE(writer->write(event::WorkerChanged{6, kLost, "w", 77, WorkPhase::kCompute, "why"}));
+  REQUIRE(writer->write(event::WorkerChanged{6, kLost, "w", 77}));
+  REQUIRE(writer->write(event::WorkerChanged{7, kLost, "v", 78}));
+  const auto again = writer->copy(event::WorkerChanged{7, kLost, "v", 78, WorkPhase::kVote});
   REQUIRE(again);
   CHECK(!again.value());
-  Plan plan;
-  plan.id = {1, 2};
-  REQUIRE(writer->epoch(plan, {1.0, 2.0, 3.0}));
-  REQUIRE(writer->epoch(plan));
+  event::EpochFormed epoch{{1, 2}};
+  epoch.resume_ms = 3.0;
+  REQUIRE(writer->write(epoch));
+  REQUIRE(writer->write(event::EpochFormed{{1, 2}}));
   const auto lines = lines_of(*writer);
   REQUIRE(lines.size() == 3);
   CHECK(lines[0].at("phase") == "compute");
@@ -191,14 +201,13 @@ TEST_CASE("events: one ledger per version, until a restart") {
   const EpochId next{kEpoch.term, kEpoch.counter + 1};
   const Folder folder;
   const auto writer = EventWriter::open(folder.path()).value();
-  REQUIRE(writer->ledger(3, kEpoch, ledger_of(5, 7)));
-  CHECK(writer->ledger(3, kEpoch,
-                       {ledger_of(5, 7)[1], ledger_of(5, 7)[0]}));  // order of rows is nothing
-  CHECK(writer->ledger(3, kEpoch, ledger_of(7, 7)).error().code() == Code::kInternal);
-  REQUIRE(writer->restart(3, kEpoch, "lost"));
-  CHECK(writer->ledger(3, next, ledger_of(7, 7)));
-  CHECK(writer->ledger(3, next, ledger_of(5, 5)).error().code() == Code::kInternal);
-  CHECK(writer->ledger(3, kEpoch, ledger_of(5, 7)));  // somebody is late
+  REQUIRE(writer->write(ledger(3, 5, 7)));
+  CHECK(writer->write(ledger(3, 5, 7)));
+  CHECK(writer->write(ledger(3, 7, 7)).error().code() == Code::kInternal);
+  REQUIRE(writer->write(event::Restarted{3, kEpoch, "lost"}));
+  CHECK(writer->write(ledger(3, 7, 7, next)));
+  CHECK(writer->write(ledger(3, 5, 5, next)).error().code() == Code::kInternal);
+  CHECK(writer->write(ledger(3, 5, 7)));  // somebody is late
   CHECK(lines_of(*writer).size() == 3);
 }
 
@@ -208,21 +217,21 @@ TEST_CASE("events: ledgers before and after a restart may be told in any order")
   const EpochId next{kEpoch.term, kEpoch.counter + 1};
   const Folder folder;
   const auto writer = EventWriter::open(folder.path()).value();
-  REQUIRE(writer->ledger(3, kEpoch, ledger_of(5, 7)));
-  REQUIRE(writer->ledger(3, next, ledger_of(7, 7)));  // not written yet
+  REQUIRE(writer->write(ledger(3, 5, 7)));
+  REQUIRE(writer->write(ledger(3, 7, 7, next)));  // not written yet
   CHECK(lines_of(*writer).size() == 1);
-  REQUIRE(writer->restart(3, kEpoch, "lost"));
+  REQUIRE(writer->write(event::Restarted{3, kEpoch, "lost"}));
   auto lines = lines_of(*writer);
   REQUIRE(lines.size() == 3);
   CHECK(lines[1]["ev"] == "restart");
   CHECK(lines[2]["ev"] == "ledger");
   CHECK(lines[2]["workers"][0][1] == 7);
-  REQUIRE(writer->ledger(4, kEpoch, ledger_of(5, 5)));  // of the epoch that was lost: done again
-  REQUIRE(writer->ledger(2, kEpoch, ledger_of(5, 5)));  // before the checkpoint: it counts
+  REQUIRE(writer->write(ledger(4, 5, 5)));  // of the epoch that was lost: done again
+  REQUIRE(writer->write(ledger(2, 5, 5)));  // before the checkpoint: it counts
   lines = lines_of(*writer);
   REQUIRE(lines.size() == 4);
   CHECK(lines[3]["version"] == 2);
-  REQUIRE(writer->restart(3, kEpoch, "lost"));  // told by another coordinator
+  REQUIRE(writer->write(event::Restarted{3, kEpoch, "lost"}));  // told by another coordinator
   CHECK(lines_of(*writer).size() == 4);
 }
 
@@ -230,22 +239,22 @@ TEST_CASE("events: two ledgers and no restart are a bug, at the end at the lates
   const EpochId next{kEpoch.term, kEpoch.counter + 1};
   const Folder folder;
   const auto writer = EventWriter::open(folder.path()).value();
-  REQUIRE(writer->ledger(3, kEpoch, ledger_of(5, 7)));
-  REQUIRE(writer->ledger(3, next, ledger_of(7, 7)));
-  CHECK(writer->done(4, Digest{1, 2}, 1.0).error().code() == Code::kInternal);
+  REQUIRE(writer->write(ledger(3, 5, 7)));
+  REQUIRE(writer->write(ledger(3, 7, 7, next)));
+  CHECK(writer->write(event::Done{4, Digest{1, 2}, 1.0}).error().code() == Code::kInternal);
 }
 
 TEST_CASE("events: nothing but the last steps follows the end") {
   const Folder folder;
   const auto writer = EventWriter::open(folder.path()).value();
-  REQUIRE(writer->done(4, Digest{1, 2}, 1.0));
+  REQUIRE(writer->write(event::Done{4, Digest{1, 2}, 1.0}));
   REQUIRE(writer->flush());
   const auto size = std::filesystem::file_size(writer->path());
-  REQUIRE(writer->leader(2, 1, 3, 4));  // of an election that ended when the job had
-  REQUIRE(writer->warning("late"));
+  REQUIRE(writer->write(event::LeaderElected{2, 1, 3, 4}));  // it ended when the job had
+  REQUIRE(writer->write(event::Warning{"late"}));
   REQUIRE(writer->flush());
   CHECK(std::filesystem::file_size(writer->path()) == size);
-  REQUIRE(writer->step(StepRecord{.version = 3}, kEpoch, 1, 1.0));
+  REQUIRE(writer->write(event::StepPassed{StepRecord{.version = 3}, kEpoch, 1, 1.0}));
   REQUIRE(writer->flush());
   CHECK(std::filesystem::file_size(writer->path()) > size);
 }
@@ -258,7 +267,7 @@ TEST_CASE("events: a folder in use, with a run, or impossible is refused") {
     REQUIRE_FALSE(second);
     CHECK(second.error().code() == Code::kBadInput);
     CHECK(has(second.error().text(), "is in use by another run"));
-    REQUIRE(writer->warning("w"));
+    REQUIRE(writer->write(event::Warning{"w"}));
   }
   const auto again = EventWriter::open(folder.path());
   REQUIRE_FALSE(again);
@@ -284,13 +293,13 @@ TEST_CASE("the ledger script agrees with a good run and sees each kind of break"
     std::vector<std::string> lines;
     {
       const auto writer = EventWriter::open(folder.path()).value();
-      REQUIRE(writer->start(job, "f", {}, 0));
+      REQUIRE(writer->start(start_of(job)));
       for (Version v = 0; v < 3; ++v) {
-        REQUIRE(writer->step({v, 1, 1, 1, false, 0}, kEpoch, 2, 1));
-        REQUIRE(writer->ledger(v, kEpoch, ledger_of(5, 7)));
+        REQUIRE(writer->write(event::StepPassed{{v, 1, 1, 1, false, 0}, kEpoch, 2, 1}));
+        REQUIRE(writer->write(ledger(v, 5, 7)));
       }
-      REQUIRE(writer->epoch(plan_of_two()));  // may come after its first step
-      REQUIRE(writer->done(3, {}, 1));
+      REQUIRE(writer->write(event::formed(plan_of_two())));  // may come after its first step
+      REQUIRE(writer->write(event::Done{3, {}, 1}));
       REQUIRE(writer->flush());
       std::ifstream file(writer->path());
       for (std::string line; std::getline(file, line);) lines.push_back(line);

@@ -10,10 +10,10 @@ namespace {
 std::vector<std::string> told(Group& group, const Entry& entry) {
   std::vector<std::string> words;
   if (!group.apply(entry)) return {"void"};
-  for (const Observation& seen : told_of(group, entry)) {
-    CHECK(seen.of_log);
-    words.push_back(seen.kind == Observation::Kind::kEpoch ? "epoch " + to_string(seen.plan.id)
-                                                           : seen.name + " " + seen.what);
+  for (const Event& event : told_of(group, entry)) {
+    const auto* worker = std::get_if<event::WorkerChanged>(&event);
+    words.push_back(worker ? worker->name + " " + to_string(worker->what)
+                           : "epoch " + to_string(std::get<event::EpochFormed>(event).id));
   }
   return words;
 }

@@ -38,7 +38,8 @@ struct Alone {
         refused.emplace_back(refuse->of_log, refuse->of_file);
       if (const auto* answer = std::get_if<coordinator_command::SendWorker>(&command))
         if (std::holds_alternative<Ended>(answer->body)) ++ends;
-      if (auto* seen = std::get_if<Observation>(&command)) told.push_back(std::move(*seen));
+      if (auto* tell = std::get_if<coordinator_command::Tell>(&command))
+        told.push_back(std::move(*tell));
       if (const auto* persist = std::get_if<coordinator_command::Persist>(&command)) {
         if (persist->hard_state) kept = *persist->hard_state;
         if (persist->snapshot) {
@@ -50,20 +51,18 @@ struct Alone {
       }
     }
   }
-  std::size_t steps() const {
-    return static_cast<std::size_t>(std::count_if(told.begin(), told.end(), [](const auto& seen) {
-      return seen.kind == Observation::Kind::kStep;
-    }));
-  }
-  std::vector<const Observation*> leads() const {
-    std::vector<const Observation*> found;
-    for (const Observation& seen : told)
-      if (seen.kind == Observation::Kind::kLeader) found.push_back(&seen);
+  std::size_t steps() const { return events<event::StepPassed>().size(); }
+  std::vector<const event::LeaderElected*> leads() const { return events<event::LeaderElected>(); }
+  template <class Kind>
+  std::vector<const Kind*> events() const {
+    std::vector<const Kind*> found;
+    for (const auto& tell : told)
+      if (const auto* event = std::get_if<Kind>(&tell.event)) found.push_back(event);
     return found;
   }
 
   std::optional<Coordinator> coordinator;
-  std::vector<Observation> told;
+  std::vector<coordinator_command::Tell> told;
   std::vector<std::pair<Version, std::size_t>> notes;  // and the steps that were told before
   std::vector<std::pair<std::uint64_t, std::uint64_t>> refused;
   std::size_t ends = 0;  // answers that say that the job is over
@@ -290,9 +289,25 @@ TEST_CASE("coordinator: a step counts only from a worker of the log, under its o
     one.on(coordinator_event::WorkerSaid{{0, 99}, "client", Notice{"aws", "going", 5, true}});
     CHECK(one.notes.empty());
     CHECK(one.steps() == 0);
-    CHECK(std::none_of(one.told.begin(), one.told.end(), [](const Observation& seen) {
-      return seen.kind == Observation::Kind::kNotice;
-    }));
+    CHECK(one.events<event::NoticeGiven>().empty());
+  }
+}
+
+// Goal: what was measured is told by the one that leads alone, and one can tell whose word it is.
+TEST_CASE("coordinator: a worker that joined is told by all, by one that follows as of its log") {
+  for (const bool leads : {true, false}) {
+    CAPTURE(leads);
+    CoordinatorConfig config;
+    config.raft.size = leads ? 1 : 3;
+    Alone one({}, {}, {}, config);
+    with_worker(one, leads);
+    std::size_t joined = 0;
+    for (const auto& tell : one.told) {
+      const bool worker = std::holds_alternative<event::WorkerChanged>(tell.event);
+      CHECK(tell.of_log == (worker && !leads));
+      joined += worker;
+    }
+    CHECK(joined == 1);
   }
 }
 

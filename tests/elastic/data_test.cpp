@@ -35,8 +35,8 @@ struct OneLeader : LeaderRig {
     sent.clear();
   }
   void take(const LeaderCommand& command) override {
-    if (auto* seen = std::get_if<Observation>(&command))
-      if (seen->kind == Observation::Kind::kWarning) warnings.push_back(seen->what);
+    if (const auto* event = std::get_if<Event>(&command))
+      if (const auto* e = std::get_if<event::Warning>(event)) warnings.push_back(e->text);
   }
   void beat(std::uint64_t nonce, const Digest& data) {
     Heartbeat beat{group.plan()->id, 1, {}};

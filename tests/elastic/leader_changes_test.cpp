@@ -141,11 +141,11 @@ TEST_CASE("leader: who dies while its join is being committed is in no plan") {
 TEST_CASE("leader: a joiner's death is not the first notice of a member's") {
   struct Watched : OneLeader {
     void take(const LeaderCommand& command) override {
-      const auto* seen = std::get_if<Observation>(&command);
-      if (seen && seen->kind == Observation::Kind::kEpoch && seen->plan.kind == PlanKind::kForced)
-        detect_ms = seen->detect_ms;
+      const auto* event = std::get_if<Event>(&command);
+      const auto* epoch = event ? std::get_if<event::EpochFormed>(event) : nullptr;
+      if (epoch && epoch->kind == PlanKind::kForced) detect_ms = epoch->detect_ms;
     }
-    double detect_ms = -1;
+    std::optional<double> detect_ms;
   } one;
   one.begin(5);
   const EpochId first = one.group.plan()->id;

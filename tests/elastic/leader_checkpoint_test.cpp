@@ -43,8 +43,8 @@ struct OneLeader : LeaderRig {
   void take(const LeaderCommand& command) override {
     if (auto* store = std::get_if<leader_command::Store>(&command)) stores.push_back(*store);
     if (auto* tidy = std::get_if<leader_command::Tidy>(&command)) tidied.push_back(*tidy);
-    if (auto* seen = std::get_if<Observation>(&command))
-      if (seen->kind == Observation::Kind::kWarning) warnings.push_back(seen->what);
+    if (const auto* event = std::get_if<Event>(&command))
+      if (const auto* e = std::get_if<event::Warning>(event)) warnings.push_back(e->text);
   }
   // Whoever holds something of the last plan holds it at this version.
   void report(std::uint64_t nonce, Version version) {

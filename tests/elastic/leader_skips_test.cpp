@@ -9,8 +9,8 @@ namespace {
 
 struct Telling : OneLeader {
   void take(const LeaderCommand& command) override {
-    if (const auto* seen = std::get_if<Observation>(&command))
-      if (seen->kind == Observation::Kind::kWarning) warnings.push_back(seen->what);
+    if (const auto* event = std::get_if<Event>(&command))
+      if (const auto* e = std::get_if<event::Warning>(event)) warnings.push_back(e->text);
   }
   void step(Version version, bool skipped) {
     Progress progress{group.plan()->id, {}, 3, {}, 1};

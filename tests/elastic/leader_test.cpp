@@ -83,14 +83,16 @@ TEST_CASE("leader: a new one tells what the one before may not have come to tell
   one.elect(2);
   std::vector<std::string> told;
   for (const auto& command : one.leader->announce()) {
-    const auto& seen = std::get<Observation>(command);
-    if (seen.kind == Observation::Kind::kWorker) told.push_back(seen.name + " " + seen.what);
-    if (seen.kind != Observation::Kind::kEpoch) continue;
-    told.push_back("epoch " + members_of(seen.plan));
-    CHECK(seen.resume_ms < 0);
+    const auto& event = std::get<Event>(command);
+    if (const auto* worker = std::get_if<event::WorkerChanged>(&event))
+      told.push_back(worker->name + " " + to_string(worker->what));
+    const auto* epoch = std::get_if<event::EpochFormed>(&event);
+    if (!epoch) continue;
+    told.push_back("epoch of " + std::to_string(epoch->members.size()));
+    CHECK_FALSE(epoch->resume_ms);
   }
   CHECK(told == std::vector<std::string>{"1 joined", "2 joined", "3 joined", "3 lost", "4 joined",
-                                         "epoch 12"});
+                                         "epoch of 2"});
 }
 
 // R10. Method: two plans with the same predecessor, in either order of their ids.

@@ -18,8 +18,8 @@ namespace {
 struct Watched : OneLeader {
   using OneLeader::OneLeader;
   void take(const LeaderCommand& command) override {
-    const auto* seen = std::get_if<Observation>(&command);
-    if (seen && seen->kind == Observation::Kind::kWarning) warnings.push_back(seen->what);
+    if (const auto* event = std::get_if<Event>(&command))
+      if (const auto* e = std::get_if<event::Warning>(event)) warnings.push_back(e->text);
   }
   bool warned(const std::string& text) const {
     return std::any_of(warnings.begin(), warnings.end(), [&](const std::string& warning) {

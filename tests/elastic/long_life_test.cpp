@@ -140,8 +140,8 @@ class LongLife {
     if (const auto* freeze = std::get_if<Freeze>(&c.body)) report(life, it->first, freeze->asked);
     if (const auto* committed = std::get_if<Committed>(&c.body)) enter(life, committed->plan);
   }
-  void execute(Observation& seen) {
-    if (seen.kind == Observation::Kind::kLeader) ++terms_;
+  void execute(coordinator_command::Tell& c) {
+    if (std::holds_alternative<event::LeaderElected>(c.event)) ++terms_;
   }
   template <class Other>
   void execute(Other&) {}

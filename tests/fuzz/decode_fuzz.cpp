@@ -1,7 +1,6 @@
-// What a peer can reach before anybody trusts it: the decoders of envelopes and log entries, and
 // What a peer can reach before anybody trusts it: the decoders of envelopes, log entries and
 // the group's state, and the key file's parser; of the small frames of a step; of what metadata
-// services answer; and of the manifest of a checkpoint. First byte of the input: which one, and
+// services answer; of the manifest of a checkpoint; and of a line of events. First byte of the input: which one, and
 // whether the rest is sealed first (so that a fuzzer gets past the checksum). An accepted message
 // must be one that we could have sent: encoding it again checks all limits, and decoding that must
 // give the same bytes once more.
@@ -14,6 +13,8 @@
 #include "core/base/check.h"
 #include "core/base/keys.h"
 #include "core/formats/checkpoint.h"
+#include "core/observe/event_line.h"
+#include "core/observe/event_reader.h"
 #include "core/wire/codec.h"
 #include "core/wire/seal.h"
 #include "core/wire/step_codec.h"
@@ -97,12 +98,24 @@ void check_manifest(ByteView bytes) {
   if (manifest) STARLING_CHECK(format_manifest(manifest.value()) == text);
 }
 
+// What was read is written as a line that says the same. It may be a little other than the one that
+// was read: 1 for 1.0, "01.2" for "1.2".
+void check_event(ByteView bytes) {
+  const auto first = read_event({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  if (!first || !first.value().event) return;
+  const std::string line = event_line(*first.value().event, /*began_ns=*/0);
+  const auto second = read_event(line);
+  STARLING_CHECK(second.has_value());
+  STARLING_CHECK(second.value().event.has_value());
+  STARLING_CHECK(event_text(*second.value().event) == event_text(*first.value().event));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const ByteView rest(data + 1, size - 1);
-  switch (data[0] % 12) {
+  switch (data[0] % 13) {
     case 0:
       check_envelope(rest);
       break;
@@ -136,8 +149,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 10:
       check_group(seal(SealKind::kGroup, rest));
       break;
-    default:
+    case 11:
       check_manifest(rest);
+      break;
+    default:
+      check_event(rest);
       break;
   }
   return 0;

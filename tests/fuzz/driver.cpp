@@ -8,9 +8,11 @@
 
 #include "core/base/keys.h"
 #include "core/formats/checkpoint.h"
+#include "core/observe/event_line.h"
 #include "core/wire/codec.h"
 #include "core/wire/seal.h"
 #include "core/wire/step_codec.h"
+#include "tests/core/event_samples.h"
 #include "tests/core/wire_samples.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
@@ -19,9 +21,9 @@ namespace {
 
 using namespace starling;
 
-// A valid input for each of the harness's ten ways in.
+// A valid input for each of the harness's ways in.
 Bytes valid_input(samples::Maker& random) {
-  const auto way = static_cast<std::uint8_t>(random.below(10));
+  const auto way = static_cast<std::uint8_t>(random.below(13));
   Bytes message;
   static const std::string answers[] = {
       R"({"action":"terminate","time":"2026-01-02T08:22:00.5+01:00"})",
@@ -40,7 +42,9 @@ Bytes valid_input(samples::Maker& random) {
     message = encode_vote(random.vote());
   } else if (way == 7) {
     message = encode_ledger(random.progress().ledger);
-  } else if (way == 9) {
+  } else if (way == 9 || way == 10) {
+    message = encode_group(random.group());
+  } else if (way == 11) {
     Manifest manifest;
     manifest.checkpoint.version = 1 + random.below(1000);
     manifest.record = random.progress().record;
@@ -50,12 +54,17 @@ Bytes valid_input(samples::Maker& random) {
     manifest.checkpoint.digest = manifest.shards[0].segments[0].digest;
     const std::string text = format_manifest(manifest);
     message.assign(text.begin(), text.end());
+  } else if (way == 12) {
+    static const std::vector<Event> events = samples::events();
+    const std::string text = event_line(events[random.below(events.size())], /*began_ns=*/0);
+    message.assign(text.begin(), text.end());
   } else if (way % 2 == 0) {
     message = encode(random.envelope(random.below(std::variant_size_v<Message>)));
   } else {
     message = encode_entry(random.make<Entry>(random.below(std::variant_size_v<Entry>)));
   }
-  if (way == 2 || way == 3) message.erase(message.begin(), message.begin() + kSealBytes);
+  if (way == 2 || way == 3 || way == 10)
+    message.erase(message.begin(), message.begin() + kSealBytes);
   message.insert(message.begin(), way);
   return message;
 }

@@ -21,10 +21,7 @@ Tale beginning() {
 }
 
 Tale& commit(Tale& tale, double t, int version, const std::string& epoch = "1.1") {
-  return tale.add("{\"t\":" + std::to_string(t) + ",\"ev\":\"step\",\"version\":" +
-                  std::to_string(version) + ",\"epoch\":\"" + epoch +
-                  "\",\"loss\":2,\"norm\":1,\"tokens\":8,\"ms\":100,\"world\":3,\"skipped\":false,"
-                  "\"ledger_hash\":\"0\"}");
+  return tale.step(t, version, chaos::epoch_id(epoch), 3);
 }
 
 Deed leave(double t, int worker, double notice) {
@@ -147,7 +144,7 @@ TEST_CASE("a fault that was held back takes nobody away") {
 TEST_CASE("steps that are done again after a restart count once") {
   Tale tale = beginning();
   for (int v = 0; v <= 3; ++v) commit(tale, 1 + v, v);
-  tale.add(R"({"t":4.1,"ev":"restart","version":2,"lost":"1.1"})");
+  tale.restart(4.1, 2, "1.1");
   for (int v = 2; v <= 6; ++v) commit(tale, 3 + v, v);
   const auto g = goodput_of(tale.story(), {}, kTen, {{0, 3}}, 8);
   CHECK(g.committed == 12);
@@ -202,10 +199,7 @@ TEST_CASE("beside it stands the pace of the run's own steps in which nothing cha
   for (int v = 0; v <= 5; ++v) commit(tale, 1 + 0.1 * v, v);
   tale.epoch(1.6, "1.2", "1.1", "forced", 6, {1, 2});
   double t = 2.1;
-  for (int v = 6; v <= 10; ++v, t += 0.2)
-    tale.add("{\"t\":" + std::to_string(t) + ",\"ev\":\"step\",\"version\":" + std::to_string(v) +
-             ",\"epoch\":\"1.2\",\"loss\":2,\"norm\":1,\"tokens\":8,\"ms\":100,\"world\":2,"
-             "\"skipped\":false,\"ledger_hash\":\"0\"}");
+  for (int v = 6; v <= 10; ++v, t += 0.2) tale.step(t, v, {1, 2}, 2);
   const auto goodput =
       goodput_of(tale.story(), {deed(&chaos::faults::kKill, 1.55, 3)}, kTen, {{0, 3}}, 1.8);
   REQUIRE(goodput.own_rates.size() == 2);

@@ -18,7 +18,7 @@ ReplayReport report_of(Tale tale) {
   report.run.repeat = "starling replay job.toml --trace \"t.csv\"";
   report.run.evidence.loud = tale.story();
   report.run.evidence.quiet = chaos::quiet_story();
-  report.run.evidence.reference_digest = "d";
+  report.run.evidence.reference_digest = chaos::kTaleDigest;
   report.run.evidence.deeds = {chaos::deed(&chaos::faults::kKill, 1.25, 3)};
   report.trace = "t.csv";
   report.stretch = {0, 240, 0.6, std::nullopt};  // 0.4 s of the replay
@@ -84,16 +84,13 @@ TEST_CASE("a step without a ledger, or missing, is lost with all its micro-batch
 TEST_CASE("a step that has two ledgers is duplicated, unless a restart lies between") {
   Tale twice = chaos::beginning().steps(0, 5).ledger(1.5, 4, "[0,2],[1,1]").done();
   CHECK(report_of(twice).ledgers.duplicated == 2);
-  Tale again = chaos::beginning()
-                   .steps(0, 5)
-                   .add(R"({"t":1.45,"ev":"restart","version":4,"lost":"1.1"})")
-                   .ledger(1.5, 4, "[0,2],[1,1]")
-                   .done();
+  Tale again =
+      chaos::beginning().steps(0, 5).restart(1.45, 4, "1.1").ledger(1.5, 4, "[0,2],[1,1]").done();
   CHECK(report_of(again).ledgers.duplicated == 0);
 }
 
 TEST_CASE("another digest, or none, is not held") {
-  CHECK(fails_for(report_of(good().done("e")), "digest"));
+  CHECK(fails_for(report_of(good().done('e')), "digest"));
   CHECK(fails_for(report_of(good()), "digest"));
 }
 

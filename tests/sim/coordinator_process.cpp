@@ -136,8 +136,7 @@ void CoordinatorProcess::carry_out(elastic::CoordinatorCommand& command) {
   if (const auto* raft = std::get_if<SendRaft>(&command)) world_.raft_says(raft->message);
   if (const auto* send = std::get_if<SendWorker>(&command))
     world_.coordinator_says(index_, send->to, send->body);
-  if (const auto* seen = std::get_if<elastic::Observation>(&command))
-    world_.oracle().observed(*seen);
+  if (const auto* tell = std::get_if<Tell>(&command)) world_.oracle().told(tell->event);
   if (const auto* tidy = std::get_if<TidyCheckpoints>(&command)) world_.storage().tidy(*tidy);
   if (const auto* order = std::get_if<StoreCheckpoint>(&command)) store(*order);
   if (const auto* fail = std::get_if<Fail>(&command))

@@ -55,7 +55,7 @@ class Oracle {
   void exited(const WorkerProcess& p, const elastic::worker_command::Exit& exit);
 
   void after_coordinator(const CoordinatorProcess& c);
-  void observed(const elastic::Observation& seen);
+  void told(const Event& event);
 
   // R3's plant: true once, for a contribution frame that the receiver is to lose.
   bool plant_lost_contribution(const Frame& frame);

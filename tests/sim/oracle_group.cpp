@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "core/observe/event_line.h"
 #include "core/wire/codec.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/world.h"
@@ -344,19 +345,13 @@ void Oracle::check_told() {
   }
 }
 
-void Oracle::observed(const elastic::Observation& seen) {
-  using Kind = elastic::Observation::Kind;
-  if (seen.kind == Kind::kStep) {
-    check_record(seen.step.record, "an event");
-    if (!seen.step.ledger.empty()) told_.insert(seen.step.record.version);
-  }
-  if (seen.kind == Kind::kWarning) world_.count("warning");
-  if (seen.kind == Kind::kExposure && seen.exposed > 0) world_.count("exposure");
-  if (!world_.tracing()) return;
-  static const char* const kinds[] = {"worker", "epoch",      "step",    "exposure", "warning",
-                                      "end",    "checkpoint", "restart", "notice",   "leader"};
-  world_.trace("event", std::string(kinds[static_cast<int>(seen.kind)]) + " " + seen.what + " " +
-                            to_string(seen.who) + " " + seen.plan.cause);
+void Oracle::told(const Event& event) {
+  if (const auto* e = std::get_if<event::StepPassed>(&event)) check_record(e->record, "an event");
+  if (const auto* e = std::get_if<event::LedgerPassed>(&event)) told_.insert(e->version);
+  if (std::holds_alternative<event::Warning>(event)) world_.count("warning");
+  if (const auto* e = std::get_if<event::Exposed>(&event); e && e->segments > 0)
+    world_.count("exposure");
+  if (world_.tracing()) world_.trace("event", event_text(event));
 }
 
 std::string Oracle::status() const {

@@ -1,7 +1,8 @@
 #pragma once
 // What events.jsonl says of a run, as facts: the lines of which the promises speak, in order.
 //
-// Knows the format (core/observe/events.h) and shares no code with its writer, so that an error
+// Knows the format (core/observe/events.h) and reads it anew on purpose: it shares no code with the
+// writer, nor with the reader that all others use (core/observe/event_reader.h), so that an error
 // there is not repeated here. Pure: lines in, facts or the first wrong line out. Memory: some
 // hundred bytes for a step, 16 for each row of its ledger, whatever the length of the lines.
 //

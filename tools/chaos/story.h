@@ -1,7 +1,7 @@
 #pragma once
 // What events.jsonl says of a run, line by line, for whoever judges it from outside: nothing is
-// dropped, corrected or believed on the writer's word. Values, but for the clock and the files of
-// now(), Tail and read_story().
+// dropped, corrected or believed on the writer's word. Values, but for the clock of now(); lines and
+// files are read in story_file.cpp.
 
 #include <cstdint>
 #include <map>

@@ -17,9 +17,9 @@
 #include "tools/starling/coordinators.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
-#include "tools/starling/happening.h"
 #include "tools/starling/key_watch.h"
 #include "tools/starling/resume.h"
+#include "tools/starling/spectator.h"
 
 namespace starling::tools {
 namespace {
@@ -119,7 +119,8 @@ class Follower {
     const sigset_t set = heeded_signals();
     for (;;) {
       Result<> taken = ok();
-      self->receive([&](const actors::Observed& seen) { taken = take(*seen); },
+      self->receive([&](const actors::Observed& seen) { taken = take(seen); },
+                    [&](const actors::CoordinatorOver& over) { taken = take_over(over); },
                     caf::after(kPoll) >> [] {});
       STARLING_TRY(std::move(taken));
       if (command_.child && events_.closed()) return code_;  // the `run` that read them has ended
@@ -155,43 +156,51 @@ class Follower {
   }
 
  private:
-  using Kind = elastic::Observation::Kind;
-
-  Result<> take(const elastic::Observation& seen) {
+  Result<> take(const actors::Observed& seen) {
     // `run` gets the word of the coordinator that leads, which has measured what it tells.
-    if (command_.child && seen.of_log) return ok();
-    if (seen.kind == Kind::kEnd && seen.end.exit_code == 0 && !last_step_seen_) {
+    if (command_.child && seen->of_log) return ok();
+    const auto* done = std::get_if<event::Done>(&seen->event);
+    if (done && !last_step_seen_) {
       // The end may be told before the last steps, which come from workers.
       held_ = seen;
       held_at_ = Clock::now();
       return ok();
     }
-    STARLING_TRY(written, write_event(events_, seen, job_.ledger_events));
-    const Happening happening = happening_of(seen);
-    if (spectator_ && (written || !seen.of_log)) spectator_->show(happening);
-    if (happening.step && happening.step->version + 1 == job_.steps) last_step_seen_ = true;
+    STARLING_TRY(written, events_.write(seen->event));
+    if (spectator_ && (written || !seen->of_log)) spectator_->show(seen->event);
+    if (const auto* step = std::get_if<event::StepPassed>(&seen->event))
+      if (step->record.version + 1 == job_.steps) last_step_seen_ = true;
     if (last_step_seen_ && held_) return take_end();
-    if (happening.gone) {
-      gone_ = true;
-      end(*happening.gone);
-    }
-    if (happening.end) end(*happening.end);
+    if (const auto* failed = std::get_if<event::Failed>(&seen->event))
+      end(failed->code, failed->reason);
+    if (done) end_well(*done);
     return ok();
   }
 
   Result<> take_end() {
     last_step_seen_ = true;
-    const elastic::Observation seen = *std::exchange(held_, std::nullopt);
-    return take(seen);
+    return take(std::exchange(held_, nullptr));
   }
 
-  void end(const JobEnded& end) {
+  Result<> take_over(const actors::CoordinatorOver& over) {
+    gone_ = true;
+    STARLING_TRY(events_.write(event::Warning{over.reason}));
+    end(over.code, over.reason);
+    return ok();
+  }
+
+  void end(int code, const std::string& reason) {
     ended_ = Clock::now();
-    code_ = end.exit_code;
+    code_ = code;
     if (spectator_) spectator_->close();
-    if (code_ != 0 && (!command_.child || gone_)) fail(code_, end.reason);
-    if (code_ != 0 || !spectator_) return;
-    say(done_text(end));
+    if (!command_.child || gone_) fail(code, reason);
+  }
+
+  void end_well(const event::Done& done) {
+    ended_ = Clock::now();
+    if (!spectator_) return;
+    spectator_->close();
+    say(done_text(done));
     const std::string diverged = spectator_->diverged();
     if (!diverged.empty()) code_ = fail(1, diverged);
   }
@@ -201,7 +210,7 @@ class Follower {
   EventWriter& events_;
   std::optional<Spectator> spectator_;
   std::optional<Clock::time_point> ended_;
-  std::optional<elastic::Observation> held_;  // a good end, until the last step is told
+  actors::Observed held_;  // a good end, until the last step is told; null: none
   Clock::time_point held_at_;
   bool last_step_seen_ = false;
   bool gone_ = false;  // this coordinator, not the job
@@ -226,8 +235,12 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   const auto go = [&]() -> Result<int> {
     STARLING_TRY(events, open_events(command, job));
     if (!command.child) {
-      STARLING_TRY(events->start(job, "", {}, 0, addresses, std::filesystem::absolute(command.keys),
-                                 from, command.name));
+      event::Started started = start_of(job);
+      started.from = from;
+      started.address = addresses;
+      started.keys = std::filesystem::absolute(command.keys);
+      started.coordinator = command.name;
+      STARLING_TRY(events->start(std::move(started)));
     }
     Follower follower(command, job, *events);
     follower.say(command.name + " listens at port " + std::to_string(coordinator.port) +

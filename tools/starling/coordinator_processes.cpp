@@ -6,29 +6,26 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
+#include "core/observe/event_reader.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/coordinators.h"
 
 namespace starling::tools {
 namespace {
 
-using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kLineBytesMax = 64u << 20;
 constexpr milliseconds kLastSteps{1000};  // waited for when the end is told before them
 // Of one coordinator: one that ends as soon as it has begun, say for want of disk, tries once a
 // second.
@@ -38,62 +35,6 @@ constexpr milliseconds kBetweenStarts{1000};
 Result<std::uint16_t> free_port(const std::string& host) {
   STARLING_TRY(bound, collectives::listen_tcp(host, 0));
   return bound.port;
-}
-
-JobEnded end_of(const Json& line) {
-  JobEnded end;
-  end.version = line.at("version").get<Version>();
-  end.loss = line.at("loss").is_null() ? std::numeric_limits<double>::quiet_NaN()
-                                       : line.at("loss").get<double>();
-  const std::string digest = line.at("digest").get<std::string>();
-  end.digest = {std::stoull(digest.substr(16), nullptr, 16),
-                std::stoull(digest.substr(0, 16), nullptr, 16)};
-  return end;
-}
-
-// What a spectator sees of a line, which copy() has found to be well-formed.
-Happening happening_of(const Json& line) {
-  Happening happening;
-  const std::string kind = line.at("ev").get<std::string>();
-  if (kind == "step") {
-    const Json& loss = line.at("loss");
-    happening.step =
-        ProgressStep{line.at("version").get<Version>(),
-                     loss.is_null() ? std::numeric_limits<double>::quiet_NaN() : loss.get<double>(),
-                     line.at("tokens").get<std::uint64_t>(),
-                     {},
-                     line.at("world").get<std::uint32_t>(),
-                     line.at("skipped").get<bool>()};
-  } else if (kind == "epoch") {
-    const Json& base = line.at("base");
-    const std::string cause = line.at("cause").get<std::string>();
-    happening.epoch =
-        EpochMark{base.is_null() ? 0 : base.get<Version>(),
-                  line.at("id").get<std::string>() + " " + line.at("kind").get<std::string>() +
-                      ", " + std::to_string(line.at("members").size()) + " workers"};
-    happening.said = "epoch " + happening.epoch->label + (cause.empty() ? "" : " (" + cause + ")");
-  } else if (kind == "worker" && line.at("what") != "joined") {
-    happening.said = line.at("name").get<std::string>() + " " + line.at("what").get<std::string>();
-  } else if (kind == "notice") {
-    happening.said =
-        notice_said(line.at("name").get<std::string>(), line.at("source").get<std::string>(),
-                    line.at("text").get<std::string>());
-  } else if (kind == "warning") {
-    happening.said = "warning: " + line.at("text").get<std::string>();
-  } else if (kind == "checkpoint") {
-    happening.checkpoint = line.at("version").get<Version>();
-  } else if (kind == "restart") {
-    happening.said =
-        restart_text(line.at("version").get<Version>(), line.at("cause").get<std::string>());
-  } else if (kind == "done") {
-    happening.end = end_of(line);
-  } else if (kind == "failed") {
-    JobEnded end;
-    end.exit_code = line.at("code").get<std::uint8_t>();
-    end.reason = line.at("reason").get<std::string>();
-    happening.end = end;
-  }
-  return happening;
 }
 
 class Processes : public Coordinators {
@@ -127,26 +68,27 @@ class Processes : public Coordinators {
 
   const std::string& address() const override { return address_; }
 
-  Result<std::vector<Happening>> wait(milliseconds time) override {
+  Result<std::vector<Event>> wait(milliseconds time) override {
     STARLING_TRY(start_due());
     std::vector<pollfd> polled;
     for (const Place& place : places_) polled.push_back({place.pipe, POLLIN, 0});
     ::poll(polled.data(), polled.size(), static_cast<int>(time.count()));
-    std::vector<Happening> happenings = std::exchange(late_, {});
-    if (auto news = events_.news()) happenings.push_back(Happening::saying("warning: " + *news));
+    std::vector<Event> happened = std::exchange(late_, {});
+    if (auto news = events_.news()) happened.push_back(event::Warning{*news});
     for (std::size_t i = 0; i < places_.size(); ++i) {
       if (polled[i].revents == 0) continue;
-      STARLING_TRY(read(places_[i], happenings));
+      STARLING_TRY(read(places_[i], happened));
     }
-    // Another coordinator may be behind with the last steps: the end is told after them.
+    // Another coordinator may be behind with the last steps: a good end is told after them.
     const bool last = last_step_ + 1 == options_.job.steps;
     if (end_ && !ended_ &&
-        (last || end_->end->exit_code != 0 || Clock::now() - end_at_ > kLastSteps)) {
+        (last || std::holds_alternative<event::Failed>(*end_) ||
+         Clock::now() - end_at_ > kLastSteps)) {
       ended_ = true;
-      STARLING_TRY(events_.copy(end_line_));
-      happenings.push_back(*end_);
+      STARLING_TRY(events_.copy(*end_));
+      happened.push_back(*end_);
     }
-    return happenings;
+    return happened;
   }
 
   // Whichever of them leads hears it; one that begins again or is elected later is told again.
@@ -225,7 +167,7 @@ class Processes : public Coordinators {
   }
 
   // Whether there may be more.
-  Result<bool> read(Place& place, std::vector<Happening>& happenings) {
+  Result<bool> read(Place& place, std::vector<Event>& happened) {
     char buffer[65536];
     const ssize_t n = ::read(place.pipe, buffer, sizeof buffer);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return errno == EINTR;
@@ -237,39 +179,35 @@ class Processes : public Coordinators {
     place.text.append(buffer, static_cast<std::size_t>(n));
     std::size_t at = 0;
     for (std::size_t end; (end = place.text.find('\n', at)) != std::string::npos; at = end + 1) {
-      STARLING_TRY(on_line(place.text.substr(at, end - at), happenings));
+      STARLING_TRY(on_line({place.text.data() + at, end - at}, happened));
     }
     place.text.erase(0, at);
-    if (place.text.size() > kLineBytesMax)
+    if (place.text.size() > kEventLineBytesMax)
       return Error(Code::kInternal, "a coordinator writes a line without end");
     return true;
   }
 
-  Result<> on_line(const std::string& text, std::vector<Happening>& happenings) {
-    try {
-      Happening happening = happening_of(Json::parse(text));
-      if (happening.end) {
-        if (end_) return ok();
-        end_at_ = Clock::now();
-        end_line_ = text;
-        end_ = std::move(happening);
-        return ok();
-      }
-      STARLING_TRY(written, events_.copy(text));
-      if (!written) return ok();
-      if (happening.step) {
-        last_step_ = std::max(last_step_, happening.step->version);
-        happening.step->epoch = epoch_;
-      } else if (happening.epoch) {
-        std::sscanf(happening.epoch->label.c_str(), "%" SCNu64 ".%" SCNu64, &epoch_.term,
-                    &epoch_.counter);
-      }
-      happenings.push_back(std::move(happening));
+  Result<> on_line(std::string_view text, std::vector<Event>& happened) {
+    const auto no_event = [](const std::string& why) {
+      return Error(Code::kInternal, "a coordinator wrote no event (" + why + ")");
+    };
+    auto line = read_event(text);
+    if (!line) return no_event(line.error().text());
+    if (!line.value().event) return no_event("nobody knows the kind `" + line.value().kind + "`");
+    Event event = *std::move(line.value().event);
+    if (std::holds_alternative<event::Done>(event) ||
+        std::holds_alternative<event::Failed>(event)) {
+      if (end_) return ok();
+      end_at_ = Clock::now();
+      end_ = std::move(event);
       return ok();
-    } catch (const std::exception& error) {
-      return Error(Code::kInternal,
-                   std::string("a coordinator wrote no event (") + error.what() + ")");
     }
+    STARLING_TRY(written, events_.copy(event));
+    if (!written) return ok();
+    if (const auto* step = std::get_if<event::StepPassed>(&event))
+      last_step_ = std::max(last_step_, step->record.version);
+    happened.push_back(std::move(event));
+    return ok();
   }
 
   const CoordinatorsOptions options_;
@@ -278,10 +216,8 @@ class Processes : public Coordinators {
   std::vector<Place> places_;
   std::string address_;
   Version last_step_ = 0;
-  EpochId epoch_;                 // the last one told of
-  std::vector<Happening> late_;   // of coordinators that have died, for the next wait()
-  std::optional<Happening> end_;  // told by one of them
-  std::string end_line_;
+  std::vector<Event> late_;   // of coordinators that have died, for the next wait()
+  std::optional<Event> end_;  // told by one of them
   Clock::time_point end_at_;
   bool ended_ = false;  // and passed on
 };

@@ -13,7 +13,6 @@
 #include "core/observe/events.h"
 #include "core/observe/log.h"
 #include "tools/processes/children.h"
-#include "tools/starling/happening.h"
 
 namespace starling::tools {
 
@@ -39,10 +38,10 @@ class Coordinators {
  public:
   virtual ~Coordinators() = default;               // ends them
   virtual const std::string& address() const = 0;  // what workers are told to join
-  // Waits up to `time` for something to happen, writes events; `end` comes last.
+  // Waits up to `time` for something to happen and writes it; the job's end comes last.
   // Errors: kInternal  coordinators or workers tell different stories (P1).
-  virtual Result<std::vector<Happening>> wait(std::chrono::milliseconds time) = 0;
-  // Has the members write a checkpoint now, if the job has any; a Happening tells of it.
+  virtual Result<std::vector<Event>> wait(std::chrono::milliseconds time) = 0;
+  // Has the members write a checkpoint now, if the job has any; an event tells of it.
   virtual void ask_checkpoint() = 0;
   // A child has ended: true if it was one of ours, which begins again.
   virtual Result<bool> child_ended(pid_t pid) = 0;

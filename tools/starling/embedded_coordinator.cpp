@@ -14,13 +14,12 @@
 namespace starling::tools {
 namespace {
 
-constexpr std::size_t kBatch = 256;  // happenings taken at once, so that signals are looked after
+constexpr std::size_t kBatch = 256;  // events taken at once, so that signals are looked after
 
 class Embedded : public Coordinators {
  public:
-  Embedded(EventWriter& events, bool ledger)
+  explicit Embedded(EventWriter& events)
       : events_(events),
-        ledger_(ledger),
         config_(actors::make_system_config()),
         system_(std::make_unique<caf::actor_system>(config_)),
         self_(std::make_unique<caf::scoped_actor>(*system_)) {}
@@ -56,32 +55,34 @@ class Embedded : public Coordinators {
 
   const std::string& address() const override { return address_; }
 
-  Result<std::vector<Happening>> wait(std::chrono::milliseconds time) override {
+  Result<std::vector<Event>> wait(std::chrono::milliseconds time) override {
     if (auto list = keys_->changed()) {
       if (*list)
         (*self_)->send(coordinator_, actors::KeysChanged{std::move(*list).value()});
       else
         std::fprintf(stderr, "starling: %s\n", list->error().text().c_str());
     }
-    std::vector<Happening> happenings;
+    std::vector<Event> happened;
     Result<bool> written = false;
-    std::optional<JobEnded> gone;
+    std::optional<actors::CoordinatorOver> over;
     const auto take = [&](const actors::Observed& seen) {
-      written = write_event(events_, *seen, ledger_);
-      happenings.push_back(happening_of(*seen));
-      if (happenings.back().gone) gone = *happenings.back().gone;
+      written = events_.write(seen->event);
+      if (written && written.value()) happened.push_back(seen->event);
     };
     bool more = true;
-    while (more && written && happenings.size() < kBatch) {
-      const auto patience = happenings.empty() ? time : std::chrono::milliseconds(0);
+    for (std::size_t taken = 0; more && written && !over && taken < kBatch; ++taken) {
+      const auto patience = taken == 0 ? time : std::chrono::milliseconds(0);
       (*self_)->receive(
-          take, caf::after(patience) >> [&] { more = false; });
+          take, [&](const actors::CoordinatorOver& gone) { over = gone; },
+          caf::after(patience) >> [&] { more = false; });
     }
     if (!written) return std::move(written).error();
-    if (auto news = events_.news()) happenings.push_back(Happening::saying("warning: " + *news));
-    if (gone)
-      return Error(gone->exit_code == 2 ? Code::kBadInput : Code::kUnavailable, gone->reason);
-    return happenings;
+    if (auto news = events_.news()) happened.push_back(event::Warning{*news});
+    if (over) {
+      STARLING_TRY(events_.write(event::Warning{over->reason}));
+      return Error(over->code == 2 ? Code::kBadInput : Code::kUnavailable, over->reason);
+    }
+    return happened;
   }
 
   void ask_checkpoint() override { (*self_)->send(coordinator_, actors::ask_checkpoint_atom_v); }
@@ -90,7 +91,6 @@ class Embedded : public Coordinators {
 
  private:
   EventWriter& events_;
-  const bool ledger_;
   caf::actor_system_config config_;
   std::unique_ptr<caf::actor_system> system_;
   std::unique_ptr<caf::scoped_actor> self_;
@@ -103,7 +103,7 @@ class Embedded : public Coordinators {
 
 Result<std::unique_ptr<Coordinators>> start_embedded(const CoordinatorsOptions& options,
                                                      EventWriter& events) {
-  auto embedded = std::make_unique<Embedded>(events, options.job.ledger_events);
+  auto embedded = std::make_unique<Embedded>(events);
   STARLING_TRY(embedded->start(options));
   return std::unique_ptr<Coordinators>(std::move(embedded));
 }

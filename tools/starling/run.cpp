@@ -20,6 +20,7 @@
 #include "tools/starling/group.h"
 #include "tools/starling/memory.h"
 #include "tools/starling/resume.h"
+#include "tools/starling/spectator.h"
 
 namespace starling::tools {
 namespace {
@@ -186,8 +187,14 @@ class Run {
                               : start_processes(coordinators, *run_.events, children_));
     coordinators_ = std::move(started);
     const Version from = run_.checkpoints.empty() ? 0 : run_.checkpoints.back().version;
-    STARLING_TRY(run_.events->start(run_.job, "isa " + run_.isa, run_.data, run_.samples,
-                                    coordinators_->address(), run_.keys(), from));
+    event::Started start = start_of(run_.job);
+    start.fingerprint = "isa " + run_.isa;
+    start.data = run_.data;
+    start.samples = run_.samples;
+    start.from = from;
+    start.address = coordinators_->address();
+    start.keys = run_.keys();
+    STARLING_TRY(run_.events->start(std::move(start)));
     if (options_.resume)
       spectator_.say(
           (from == 0 ? "no checkpoint yet: begins at step 0, will write to "
@@ -203,7 +210,7 @@ class Run {
 
   // What go() could not go on from: said in the events too, and nothing is left.
   int give_up(const Error& error) {
-    (void)run_.events->failed(exit_code(error.code()), error.text());
+    (void)run_.events->write(event::Failed{exit_code(error.code()), error.text()});
     say_what_is_missing();
     coordinators_.reset();
     children_.signal_all(SIGINT);
@@ -239,24 +246,32 @@ class Run {
   // Until the job's end, a signal, or nobody is left who could go on.
   Result<int> follow() {
     for (;;) {
-      STARLING_TRY(happenings, coordinators_->wait(kPoll));
-      for (const Happening& happening : happenings) {
-        spectator_.show(happening);
-        if (happening.end) {
-          end_ = happening.end;
-          return int{end_->exit_code};
-        }
-        if (happening.checkpoint) checkpoint_ = happening.checkpoint;
-      }
+      STARLING_TRY(look());
+      if (over()) return failed_ ? failed_->code : 0;
       if (const int signal = pending_signal()) {
         signal_ = signal;
         STARLING_TRY(last_checkpoint());
-        return end_ ? int{end_->exit_code} : 128 + signal;
+        if (over()) return failed_ ? failed_->code : 0;
+        return 128 + signal;
       }
       STARLING_TRY(stuck, look_after_children());
       if (stuck) return *stuck;
     }
   }
+
+  // Shows what happens next, and keeps what decides how to go on.
+  Result<> look() {
+    STARLING_TRY(events, coordinators_->wait(kPoll));
+    for (const Event& event : events) {
+      spectator_.show(event);
+      if (const auto* e = std::get_if<event::CheckpointWritten>(&event)) checkpoint_ = e->version;
+      if (const auto* e = std::get_if<event::Done>(&event)) done_ = *e;
+      if (const auto* e = std::get_if<event::Failed>(&event)) failed_ = *e;
+    }
+    return ok();
+  }
+
+  bool over() const { return done_ || failed_; }
 
   // Before a signal ends the run: what was trained since the newest checkpoint is in memory still.
   // Not for longer than whoever sent the signal waits; a second one ends it at once.
@@ -271,13 +286,8 @@ class Run {
         coordinators_->ask_checkpoint();
         told_at = Clock::now();
       }
-      STARLING_TRY(happenings, coordinators_->wait(kPoll));
-      for (const Happening& happening : happenings) {
-        spectator_.show(happening);
-        if (happening.end) end_ = happening.end;
-        if (happening.checkpoint) checkpoint_ = happening.checkpoint;
-      }
-      if (end_ || checkpoint_ != before) return ok();
+      STARLING_TRY(look());
+      if (over() || checkpoint_ != before) return ok();
       // The same one may come twice, to the process and to its group.
       if (pending_signal() != 0 && Clock::now() - asked_at > kSameSignal) return ok();
       STARLING_TRY(stuck, look_after_children());
@@ -318,12 +328,12 @@ class Run {
   }
 
   int finish(int code) {
-    if (signal_ != 0 && !end_) spectator_.say("ending");
-    if (!end_) children_.signal_all(SIGINT);
+    if (signal_ != 0 && !over()) spectator_.say("ending");
+    if (!over()) children_.signal_all(SIGINT);
     const bool others_go_on = started_here() < options_.workers || workers_.empty() ||
                               spectator_.world() > started_here();
-    int worst = wait_for_workers(end_ ? kEndGrace : kSignalGrace);
-    if (end_ && others_go_on) linger();
+    int worst = wait_for_workers(over() ? kEndGrace : kSignalGrace);
+    if (over() && others_go_on) linger();
     spectator_.close();
     coordinators_.reset();
     say_what_is_missing();
@@ -333,10 +343,10 @@ class Run {
       fail(5, std::to_string(killed) + " processes did not end and were killed");
     if (const auto curve = spectator_.save_curve(run_.path("loss.svg"), run_.job.name); !curve)
       worst = fail(curve.error());
-    if (!end_ && signal_ != 0) say_how_to_go_on();
-    if (!end_) return code;
-    if (end_->exit_code != 0) return fail(end_->exit_code, end_->reason);
-    spectator_.say(done_text(*end_));
+    if (!over() && signal_ != 0) say_how_to_go_on();
+    if (!over()) return code;
+    if (failed_) return fail(failed_->code, failed_->reason);
+    spectator_.say(done_text(*done_));
     const std::string diverged = spectator_.diverged();
     if (worst != 0) return worst;
     // Whoever was there at the end has saved it. None of those may have been started here.
@@ -376,7 +386,8 @@ class Run {
   Children children_;  // before what starts processes: it outlives them
   std::unique_ptr<Coordinators> coordinators_;
   std::vector<pid_t> workers_;  // their guards
-  std::optional<JobEnded> end_;
+  std::optional<event::Done> done_;
+  std::optional<event::Failed> failed_;
   std::optional<Version> checkpoint_;  // the newest that this run has completed
   int signal_ = 0;
   int last_status_ = 0;                         // the worst of workers that ended by themselves

@@ -1,0 +1,45 @@
+#pragma once
+// What a person sees of a run.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/observe/event.h"
+#include "core/observe/loss_svg.h"
+#include "core/observe/progress.h"
+
+namespace starling::tools {
+
+// "done: version 60, loss 2.75, digest e57a.."
+std::string done_text(const event::Done& done);
+
+// Shows what happens as it comes, and keeps the losses. Threads: belongs to one thread.
+class Spectator {
+ public:
+  explicit Spectator(std::uint64_t steps) : line_(stdout, ProgressStyle::of(stdout), steps) {}
+  void show(const Event& event);
+  void say(const std::string& text) { line_.say(text); }
+  void close() { line_.close(); }  // the live line stays; what others print begins below it
+  bool epoch_seen() const { return !epochs_.empty(); }
+  std::size_t world() const { return world_; }  // members that the last step shown had
+  // Why a run that came to its end is none that one wanted; empty: it is.
+  std::string diverged() const;
+  Result<> save_curve(const std::string& path, const std::string& title) const;
+
+ private:
+  void show_epoch(const event::EpochFormed& epoch);
+  void show_step(const event::StepPassed& step);
+
+  ProgressLine line_;
+  std::uint64_t steps_ = 0;      // shown
+  std::optional<Version> last_;  // shown
+  std::size_t world_ = 0;
+  std::vector<LossPoint> losses_;  // one in `every_` steps, so that they are bounded
+  std::uint64_t every_ = 1;
+  std::vector<EpochMark> epochs_;
+};
+
+}  // namespace starling::tools
