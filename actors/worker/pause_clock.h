@@ -9,9 +9,10 @@
 
 namespace starling::actors {
 
-// Marks are taken in this order, each once. A second stop before the pass throws away what was
-// marked since the first, which stays in force: the time of the attempt that failed counts as the
-// first part. Threads: belongs to one thread.
+// Marks are taken in this order, each once; one that comes before an earlier one, as the word of an
+// epoch that was stopped meanwhile may, does not count. A second stop before the pass throws away
+// what was marked since the first, which stays in force: the time of the attempt that failed counts
+// as the first part. Threads: belongs to one thread.
 class PauseClock {
  public:
   using Clock = std::chrono::steady_clock;
@@ -22,9 +23,11 @@ class PauseClock {
     for (std::size_t i = kReported; i < marks_.size(); ++i) marks_[i].reset();
   }
   void mark(Mark mark, Clock::time_point now = Clock::now()) {
-    if (marks_[kStopped] && !marks_[mark]) marks_[mark] = now;
+    if (!marks_[kStopped] || marks_[mark]) return;
+    marks_[mark] = now;
+    for (std::size_t later = mark + 1; later < marks_.size(); ++later) marks_[later].reset();
   }
-  // Ends the pause, if there was one. What was not marked took no time.
+  // Ends the pause, if there was one. What was not marked took no time; nothing took less.
   std::optional<Pause> passed(Clock::time_point now = Clock::now()) {
     if (!marks_[kStopped]) return std::nullopt;
     std::array<double, kReduced + 1> parts{};

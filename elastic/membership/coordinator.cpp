@@ -15,7 +15,9 @@ using namespace coordinator_command;
 
 namespace {
 constexpr std::uint64_t kRecallTold_ms = 5000;  // between two words about who has not answered
-}
+// What one that knows that nobody has a log goes on answering for: others began after it.
+constexpr std::uint64_t kNoLog_ms = 3000;
+}  // namespace
 
 Coordinator::Coordinator(CoordinatorConfig config, HardState hard_state, std::vector<RaftEntry> log,
                          RaftSnapshot snapshot)
@@ -185,7 +187,9 @@ void Coordinator::review_recall() {
   was_whole_ = false;
   const std::uint32_t others = config_.raft.size - 1;
   const Recalled recalled = raft_.recalled();
-  if (raft_.hard_state().lost && recalled.answers == others && recalled.whole == 0) {
+  if (recalled.lost != others) no_log_ms_ = 0;
+  if (recalled.lost == others && no_log_ms_ == 0) no_log_ms_ = now_ms_;
+  if (no_log_ms_ != 0 && now_ms_ - no_log_ms_ >= kNoLog_ms) {
     failed_ = true;
     commands_.push_back(
         Fail{"as no coordinator of this group has a log; start each with --new if the "

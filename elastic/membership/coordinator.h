@@ -149,6 +149,7 @@ class Coordinator {
   bool checkpoint_asked_ = false;
   std::uint64_t now_ms_ = 0;
   std::uint64_t recall_told_ms_ = 0;  // 0: not yet
+  std::uint64_t no_log_ms_ = 0;       // since when nobody has a log; 0: somebody may have one
   bool was_whole_ = true;
   CoordinatorCommands commands_;  // of the event being handled
 };

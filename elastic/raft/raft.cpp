@@ -46,6 +46,7 @@ Raft::Raft(RaftConfig config, HardState hard_state, std::vector<RaftEntry> log,
   if (has(RaftBug::kWipedVotes)) hard_.lost = false;
   STARLING_CHECK(!hard_.lost || (last_index() == 0 && hard_.term == 0));
   answers_.resize(config_.size);
+  asked_.resize(config_.size);
   // So that grants of an earlier life are not taken for ours.
   try_ = mix64(config_.seed, config_.self) >> 1;
   durable_hard_ = hard_;

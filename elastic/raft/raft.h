@@ -132,6 +132,7 @@ struct Ready {
 struct Recalled {
   std::uint32_t answers = 0;  // of size - 1
   std::uint32_t whole = 0;    // of them, from members that have their log
+  std::uint32_t lost = 0;     // members that have none, by their answer or as they ask themselves
 };
 
 // One member. A value: copies are independent.
@@ -282,6 +283,7 @@ class Raft {
   std::vector<bool> votes_;                     // (pre-)grants of this try
   std::uint64_t try_ = 0;                       // counts pre-vote tries of this life
   std::vector<std::optional<Answer>> answers_;  // while lost
+  std::vector<bool> asked_;                     // while lost: by whom, which has lost its log too
   std::optional<Incoming> incoming_;
   std::vector<Peer> peers_;      // as leader; [self] unused
   std::uint64_t own_first_ = 0;  // as leader: index of the term's no-op

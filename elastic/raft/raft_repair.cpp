@@ -153,6 +153,7 @@ void Raft::on_recall(const RaftMessage& m) {
   const LogPosition last = promised_position();
   messages_.back().last_index = last.index;
   messages_.back().last_term = last.term;
+  if (hard_.lost) asked_[m.from] = true;
   if (role_ != RaftRole::kLeader) return;
   // What its earlier life acknowledged it no longer has.
   Peer& peer = peers_[m.from];
@@ -186,10 +187,13 @@ void Raft::know_promises() {
 
 Recalled Raft::recalled() const {
   Recalled recalled;
-  for (const auto& answer : answers_) {
-    if (!answer) continue;
-    ++recalled.answers;
-    if (answer->whole) ++recalled.whole;
+  for (std::uint32_t from = 0; from < config_.size; ++from) {
+    const auto& answer = answers_[from];
+    if (answer) ++recalled.answers;
+    if (answer && answer->whole)
+      ++recalled.whole;
+    else if (answer || asked_[from])
+      ++recalled.lost;
   }
   return recalled;
 }

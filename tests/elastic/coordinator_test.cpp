@@ -94,6 +94,31 @@ TEST_CASE("coordinator: who does not know the job is told it, whoever leads") {
   CHECK(one.coordinator->group().workers().empty());
 }
 
+// Goal: of coordinators without a log none waits for one that has ended. Method: two others ask, as
+// those do that have lost theirs; the first goes on answering for a while.
+TEST_CASE("coordinator: where nobody has a log each one ends, and answers before") {
+  CoordinatorConfig config;
+  config.raft.size = 3;
+  Alone one({.lost = true}, {}, {}, std::move(config));
+  std::uint64_t now = 10;
+  const auto ticks = [&](std::uint64_t until) {
+    for (; now < until; now += 10) one.on(coordinator_event::Tick{now});
+  };
+  const auto asked_by = [&](std::uint32_t other) {
+    RaftMessage ask{RaftKind::kRecall, other, 0, /*term=*/0};
+    ask.round = 1;
+    one.on(coordinator_event::RaftArrived{other, ask});
+  };
+  asked_by(1);
+  ticks(10000);
+  CHECK(one.failed.empty());  // the third may have one
+  asked_by(2);
+  ticks(12000);
+  CHECK(one.failed.empty());
+  ticks(14000);
+  CHECK(one.failed.find("--new") != std::string::npos);
+}
+
 // Goal: from outside one can know which process leads, and for how long nobody may.
 // Method: two lives of a group of one.
 TEST_CASE("coordinator: who begins to lead says so, once a term") {

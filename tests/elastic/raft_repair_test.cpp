@@ -152,7 +152,23 @@ TEST_CASE("raft: a group without a single log stays as it is, and each knows it"
     CHECK(raft.hard_state().lost);
     CHECK(raft.recalled().answers == 2);
     CHECK(raft.recalled().whole == 0);
+    CHECK(raft.recalled().lost == 2);
   }
+}
+
+// Goal: who began last does not wait for the answer of one that has ended since. Method: the others
+// ask, and answer nothing.
+TEST_CASE("raft: a member without a log knows that who asks has none either") {
+  Raft raft(config(0, 3), lost(), {});
+  CHECK(raft.recalled().lost == 0);
+  for (const std::uint32_t from : {1u, 2u}) {
+    RaftMessage ask{RaftKind::kRecall, from, 0, /*term=*/0};
+    ask.round = 1;
+    raft.receive(ask);
+    CHECK(raft.recalled().lost == from);
+    CHECK(raft.recalled().answers == 0);
+  }
+  CHECK(raft.hard_state().lost);  // no answer, no repair
 }
 
 // Goal: a log that lost acknowledged entries without knowing it (an old copy put back) does not
