@@ -18,7 +18,7 @@ AllReduce::AllReduce(std::span<const std::int32_t> in, std::span<std::int32_t> o
   STARLING_CHECK(in.size() == out.size());
   STARLING_CHECK(options.self < options.world);
   const std::size_t piece = std::max<std::size_t>(1, options.piece_bytes / sizeof(std::int32_t));
-  const Rank slices = one_hop_ ? 1 : options.world;
+  const std::uint32_t slices = one_hop_ ? 1 : options.world;
   for (Rank owner = 0; owner < slices; ++owner) {
     const std::size_t end = in.size() * (owner + 1) / slices;
     for (std::size_t first = in.size() * owner / slices; first < end; first += piece)
@@ -36,16 +36,16 @@ void AllReduce::start(Transport& transport) {
   STARLING_CHECK(!started_);
   started_ = true;
   // Everyone begins with another owner, so that not all send to the same rank at first.
-  const Rank world = options_.world;
+  const std::uint32_t world = options_.world;
   std::vector<std::vector<std::uint32_t>> of(world);
   for (std::uint32_t i = 0; i < pieces_.size(); ++i) of[pieces_[i].owner].push_back(i);
-  for (Rank k = 1; k < world; ++k) {
-    const Rank to = (options_.self + k) % world;
-    for (const std::uint32_t i : of[one_hop_ ? 0 : to]) {
+  for (std::uint32_t k = 1; k < world; ++k) {
+    const Rank to((options_.self + k) % world);
+    for (const std::uint32_t i : of[one_hop_ ? Rank{0} : to]) {
       FrameHeader header;
       header.kind = FrameKind::kContribution;
       header.version = options_.version;
-      header.first = i;
+      header.first = SegmentId(i);  // pieces are told apart in the field of segments
       header.count = 1;
       Payload payload;
       payload.append_borrowed(as_bytes(in_.subspan(pieces_[i].first, pieces_[i].count)));

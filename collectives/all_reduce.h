@@ -17,7 +17,7 @@ namespace starling::collectives {
 
 struct AllReduceOptions {
   Rank self = 0;
-  Rank world = 1;
+  std::uint32_t world = 1;
   Version version = 0;  // counts the operations of a connection
   std::size_t piece_bytes = 256 * 1024;
   std::size_t one_hop_bytes = 8 * 1024;  // up to this everybody sends everything to everybody
@@ -46,7 +46,7 @@ class AllReduce {
   struct Piece {
     std::size_t first = 0, count = 0;  // elements
     Rank owner = 0;                    // adds it up; not used in one hop
-    Rank missing = 0;                  // contributions (owner) or totals still to come
+    std::uint32_t missing = 0;         // contributions (owner) or totals still to come
   };
   Result<> on_contribution(Rank from, const Frame& frame, Transport& transport);
   Result<> on_total(Rank from, const Frame& frame);

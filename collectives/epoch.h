@@ -104,7 +104,7 @@ class Epoch {
   const Holders& holders() const { return holders_; }  // of the open step
   const Plan& plan() const { return *options_.plan; }
   Rank self() const { return options_.self; }
-  Rank world() const { return static_cast<Rank>(options_.plan->members.size()); }
+  std::uint32_t world() const { return static_cast<std::uint32_t>(options_.plan->members.size()); }
   // kNoVersion: not entered yet.
   Version version() const { return session_ ? session_->version() : kNoVersion; }
 

@@ -45,7 +45,7 @@ void Gather::publish(std::uint32_t bucket, Transport& transport) {
   const SegmentRange all = layout_.bucket(bucket);
   const auto before = [](const SegmentRange& run, SegmentId s) { return run.first < s; };
   auto run = std::lower_bound(own_.begin(), own_.end(), all.first, before);
-  for (; run != own_.end() && run->first < all.first + all.count; ++run) {
+  for (; run != own_.end() && run->first < all.past(); ++run) {
     FrameHeader header;
     header.kind = FrameKind::kGather;
     header.version = options_.version;
@@ -67,7 +67,7 @@ Result<> Gather::on_frame(Rank from, const Frame& frame) {
   if (header.version == kNoVersion) return malformed(from, "of no version");
   if (!fits(layout_, header.first, header.count)) return malformed(from, "of no segments");
   const SegmentRange run{header.first, header.count};
-  for (SegmentId s = run.first; s < run.first + run.count; ++s) {
+  for (const SegmentId s : run) {
     if ((*holders_)[s].front() != from) return malformed(from, "not from the owner");
     if (arrived_[s]) return malformed(from, "of segments that it sent before");
   }
@@ -86,7 +86,7 @@ Result<> Gather::on_frame(Rank from, const Frame& frame) {
     options_.record.assign(record.begin(), record.end());
   }
   STARLING_TRY(source_.set_params(options_.version, run, reader.get_bytes(reader.remaining())));
-  for (SegmentId s = run.first; s < run.first + run.count; ++s) arrived_[s] = true;
+  for (const SegmentId s : run) arrived_[s] = true;
   segments_missing_ -= run.count;
   return ok();
 }

@@ -23,7 +23,7 @@ class GatherSource {
 
 struct GatherOptions {
   Rank self = 0;
-  Rank world = 1;
+  std::uint32_t world = 1;
   Version version = 0;  // kNoVersion: a joiner, who owns nothing; the first frame tells
   Bytes record;         // opaque, in front of every frame; at most kRecordBytesMax; equal on all
 };

@@ -67,7 +67,7 @@ Result<> Reduce::contribute(std::uint32_t bucket, Transport& transport) {
   const SegmentRange all = sums_.layout->bucket(bucket);
   const auto before = [](const SegmentRange& run, SegmentId s) { return run.first < s; };
   auto run = std::lower_bound(runs_.begin(), runs_.end(), all.first, before);
-  for (; run != runs_.end() && run->first < all.first + all.count; ++run) {
+  for (; run != runs_.end() && run->first < all.past(); ++run) {
     const Rank owner = (*holders_)[run->first].front();
     if (owner == options_.self) {
       STARLING_TRY(add_own(*run, transport));
@@ -98,7 +98,7 @@ Result<> Reduce::on_contribution(Rank from, const Frame& frame, Transport& trans
   const std::size_t lanes_size = run.count * sizeof(ProofLanes);
   ByteReader lanes(bytes.first(lanes_size));
   ByteReader sums(bytes.subspan(lanes_size));
-  for (SegmentId s = run.first; s < run.first + run.count; ++s) {
+  for (const SegmentId s : run) {
     const std::size_t first = sums_.layout->first_element(s);
     const std::size_t n = sums_.layout->elements(s);
     const auto total = sums_.totals.subspan(first, n);
@@ -124,7 +124,7 @@ Result<> Reduce::on_contribution(Rank from, const Frame& frame, Transport& trans
 
 // With nothing there to add to, the own sums wait in the accumulators for the first frame.
 Result<> Reduce::add_own(SegmentRange run, Transport& transport) {
-  for (SegmentId s = run.first; s < run.first + run.count; ++s) {
+  for (const SegmentId s : run) {
     const std::size_t first = sums_.layout->first_element(s);
     const std::size_t n = sums_.layout->elements(s);
     const auto total = sums_.totals.subspan(first, n);
@@ -149,7 +149,7 @@ Result<> Reduce::one_more(SegmentRange run, Transport& transport) {
       send_sums(whole, std::span(holders[whole.first]).subspan(1), FrameKind::kTotal, transport);
     whole = {next, 0};
   };
-  for (SegmentId s = run.first; s < run.first + run.count; ++s) {
+  for (const SegmentId s : run) {
     STARLING_CHECK(parts_[s].missing > 0);
     const bool complete = --parts_[s].missing == 0;
     if (whole.count > 0 && (!complete || holders[s] != holders[whole.first])) flush(s);
@@ -162,7 +162,7 @@ Result<> Reduce::one_more(SegmentRange run, Transport& transport) {
     --parts_missing_;
     ++whole.count;
   }
-  flush(run.first + run.count);
+  flush(run.past());
   return ok();
 }
 
@@ -188,7 +188,7 @@ Result<SegmentRange> Reduce::take_run(Rank from, const Frame& frame) {
   const std::size_t length = run.count * sizeof(ProofLanes) + layout.bytes_of(run, What::kSums);
   if (frame.payload->size() != length) return malformed(from, "not as long as its segments");
   const bool total = header.kind == FrameKind::kTotal;
-  for (SegmentId s = run.first; s < run.first + run.count; ++s) {
+  for (const SegmentId s : run) {
     if (parts_[s].role != (total ? Role::kReplica : Role::kOwner))
       return malformed(from, "of segments that are not for this rank");
     if (total && (*holders_)[s].front() != from) return malformed(from, "not from the owner");

@@ -17,7 +17,7 @@ namespace starling::collectives {
 
 struct ReduceOptions {
   Rank self = 0;
-  Rank world = 1;
+  std::uint32_t world = 1;
   Version version = 0;  // the step
   ProofLanes complete;  // complete_lanes(seed, step, M): what an accepted total shows (R3)
 };

@@ -11,7 +11,7 @@ std::vector<SegmentRange> equal_runs(const Layout& layout,
   for (std::uint32_t b = 0; b < layout.buckets(); ++b) {
     const SegmentRange bucket = layout.bucket(b);
     SegmentRange run{bucket.first, 0};
-    for (SegmentId s = bucket.first; s < bucket.first + bucket.count; ++s) {
+    for (const SegmentId s : bucket) {
       const SegmentRange longer{run.first, run.count + 1};
       const bool same = run.count == 0 || holders[s] == holders[run.first];
       const bool small = run.count == 0 || layout.bytes_of(longer, What::kSums) <= bytes;
@@ -32,7 +32,7 @@ bool fits(const Layout& layout, SegmentId first, std::uint32_t count) {
 }
 
 void check_holders(const Layout& layout, const std::vector<std::vector<Rank>>& holders,
-                   Rank world) {
+                   std::uint32_t world) {
   STARLING_CHECK(holders.size() == layout.segments());
   for (const auto& ranks : holders) {
     STARLING_CHECK(!ranks.empty());

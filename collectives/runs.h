@@ -17,6 +17,7 @@ std::vector<SegmentRange> equal_runs(const Layout& layout,
 bool fits(const Layout& layout, SegmentId first, std::uint32_t count);
 
 // The table is one: as many rows as segments, none empty, all ranks below `world`.
-void check_holders(const Layout& layout, const std::vector<std::vector<Rank>>& holders, Rank world);
+void check_holders(const Layout& layout, const std::vector<std::vector<Rank>>& holders,
+                   std::uint32_t world);
 
 }  // namespace starling::collectives

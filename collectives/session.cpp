@@ -7,7 +7,7 @@
 
 namespace starling::collectives {
 
-Session::Session(Rank world, Version version, SessionLimits limits)
+Session::Session(std::uint32_t world, Version version, SessionLimits limits)
     : world_(world), limits_(limits), version_(version) {}
 
 Result<std::vector<Arrival>> Session::on_frame(Rank from, Frame frame) {

@@ -29,7 +29,7 @@ class Session {
  public:
   // version: current one; kNoVersion: a joiner. Then the first kGather frame tells the version, and
   // all else waits for it.
-  Session(Rank world, Version version, SessionLimits limits = {});
+  Session(std::uint32_t world, Version version, SessionLimits limits = {});
 
   // Takes a frame and gives what is to be delivered now, in order: nothing if it waits, the frame
   // itself, or, for the gather frame that tells a joiner the version, that frame and then what had
@@ -50,7 +50,7 @@ class Session {
  private:
   Error wrong_version(Rank from, Version got);
 
-  const Rank world_;
+  const std::uint32_t world_;
   const SessionLimits limits_;
   Version version_;
   std::deque<Arrival> waiting_;

@@ -58,7 +58,7 @@ bool holds(const Frame& frame) {
          frame.header.checksum == hash64(*frame.payload, checksum_seed(frame.header));
 }
 
-std::vector<Rank> others(Rank self, Rank world) {
+std::vector<Rank> others(Rank self, std::uint32_t world) {
   std::vector<Rank> ranks;
   for (Rank r = 0; r < world; ++r)
     if (r != self) ranks.push_back(r);

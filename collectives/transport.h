@@ -62,7 +62,7 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual Rank self() const = 0;
-  virtual Rank world() const = 0;
+  virtual std::uint32_t world() const = 0;
   // `to` is not self; the payload has at most kFrameBytesMax. Fills in the header's magic, length
   // and checks. Never blocks and never fails: a connection that cannot carry the frame breaks its
   // epoch.
@@ -85,6 +85,6 @@ Frame make_frame(FrameHeader header, const Payload& payload);
 bool holds(const Frame& frame);
 
 // All ranks but self.
-std::vector<Rank> others(Rank self, Rank world);
+std::vector<Rank> others(Rank self, std::uint32_t world);
 
 }  // namespace starling::collectives

@@ -65,7 +65,7 @@ void Holdings::prepare(const Plan& plan, Rank self) {
       segments.push_back(s);
   }
   for (const Move& move : plan.moves)
-    for (SegmentId s = move.segments.first; s < move.segments.first + move.segments.count; ++s)
+    for (const SegmentId s : move.segments)
       if (move.target == self) segments.push_back(s);
   const bool first = !std::exchange(prepared_, true);
   if (segments.empty() && !first) return;
@@ -85,7 +85,7 @@ void Holdings::prepare(const Plan& plan, Rank self) {
 }
 
 Result<> Holdings::take_move(SegmentRange segments, Version version, ByteView states) {
-  for (SegmentId s = segments.first; s < segments.first + segments.count; ++s) state_.hold(s);
+  for (const SegmentId s : segments) state_.hold(s);
   STARLING_TRY(taken, state_.set_state(states, version));
   worked();
   if (!(taken == segments)) return Error(Code::kCorrupt, "a move of other segments");

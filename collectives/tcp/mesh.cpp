@@ -379,8 +379,8 @@ void Mesh::stop() {
 Rank Mesh::self() const {
   return impl_->options.self;
 }
-Rank Mesh::world() const {
-  return static_cast<Rank>(impl_->options.peers.size());
+std::uint32_t Mesh::world() const {
+  return static_cast<std::uint32_t>(impl_->options.peers.size());
 }
 std::vector<Rank> Mesh::broken() const {
   return impl_->broken();

@@ -68,7 +68,7 @@ class Mesh : public Transport {
   void start();
 
   Rank self() const override;
-  Rank world() const override;
+  std::uint32_t world() const override;
   // Writes what the socket takes, in the caller's thread, and leaves the rest to the communication
   // thread. Frames sent before all connections stand wait. Frames to a peer that has closed after
   // LEFT, after leave() and after a break are dropped.

@@ -4,6 +4,10 @@
 
 namespace starling {
 
+// Clang 14 without optimization emits the constructor that calls it, though never with what does not
+// fit.
+void id_detail::out_of_range() {}
+
 std::string to_string(const EpochId& id) {
   return std::to_string(id.term) + "." + std::to_string(id.counter);
 }

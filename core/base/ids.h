@@ -1,28 +1,68 @@
 #pragma once
-// The numbers that name things, each with a type of its own where two stand side by side.
+// The numbers that name things, each kind a type of its own.
 
 #include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
+
+#include "core/base/id.h"
 
 namespace starling {
 
-using Rank = std::uint32_t;        // place in an epoch, 0 .. world size - 1
-using Version = std::uint64_t;     // number of committed steps; step v takes version v to v+1
-using MicroBatch = std::uint32_t;  // 0 .. M-1 within a step
-using SegmentId = std::uint32_t;   // 0 .. segments-1, a function of the job only
+// Place in an epoch, 0 .. world size - 1.
+using Rank = Id<struct RankTag, std::uint32_t>;
+// Number of committed steps; step v takes version v to v+1.
+using Version = Id<struct VersionTag, std::uint64_t>;
+// 0 .. M-1 within a step.
+using MicroBatch = Id<struct MicroBatchTag, std::uint32_t>;
+// 0 .. segments-1, a function of the job only.
+using SegmentId = Id<struct SegmentTag, std::uint32_t>;
 
 inline constexpr std::uint32_t kBlock = 256;  // elements of a block: unit of the integer grid
 
-// Consecutive segments [first, first + count).
+// Consecutive segments [first, first + count): `for (const SegmentId s : range)`.
 struct SegmentRange {
   SegmentId first = 0;
   std::uint32_t count = 0;
+
+  class Iterator {
+   public:
+    using iterator_category = std::input_iterator_tag;  // `*it` is a value
+    using value_type = SegmentId;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const SegmentId*;
+    using reference = SegmentId;
+
+    constexpr Iterator() = default;
+    explicit constexpr Iterator(SegmentId at) : at_(at) {}
+    constexpr SegmentId operator*() const { return at_; }
+    constexpr Iterator& operator++() {
+      ++at_;
+      return *this;
+    }
+    constexpr Iterator operator++(int) { return Iterator(at_++); }
+    bool operator==(const Iterator&) const = default;
+
+   private:
+    SegmentId at_ = 0;
+  };
+
+  constexpr Iterator begin() const { return Iterator(first); }
+  constexpr Iterator end() const { return Iterator(past()); }
+  constexpr std::uint32_t size() const { return count; }
+  constexpr bool empty() const { return count == 0; }
+  constexpr SegmentId past() const { return first + count; }  // the one behind the last
+  constexpr bool contains(SegmentId s) const { return s >= first && s - first < count; }
   bool operator==(const SegmentRange&) const = default;
 };
 
-inline constexpr Version kNoVersion = ~Version{0};  // a worker that has no state yet
+// Of what has no version: a worker or a segment without state, an epoch that was not entered yet, a
+// record of no step.
+inline constexpr Version kNoVersion = ~Version{0};
+// Of a worker that is no member of the plan.
 inline constexpr Rank kNoRank = ~Rank{0};
 
 // An epoch's name: the term of the leader that made its plan, and a counter in that term.

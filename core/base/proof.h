@@ -43,7 +43,7 @@ constexpr std::uint64_t micro_batch_hash(std::uint64_t seed, Version step, Micro
 }
 
 // What the first two lanes are when all M micro-batches of a step were added once.
-inline ProofLanes complete_lanes(std::uint64_t seed, Version step, MicroBatch micro_batches) {
+inline ProofLanes complete_lanes(std::uint64_t seed, Version step, std::uint32_t micro_batches) {
   ProofLanes lanes;
   lanes.micro_batches = micro_batches;
   for (MicroBatch m = 0; m < micro_batches; ++m)

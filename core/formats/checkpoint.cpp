@@ -142,7 +142,7 @@ std::string dump(const Json& json) {
 
 Manifest manifest_of(Reading& r, const Json& json) {
   Manifest m;
-  m.checkpoint.version = r.whole(json.at("step"), ~std::uint64_t{0} - 1, "step");
+  m.checkpoint.version = Version(r.whole(json.at("step"), ~std::uint64_t{0} - 1, "step"));
   m.checkpoint.digest = r.digest(json.at("digest").get<std::string>(), "digest");
   m.checkpoint.fingerprint = r.digest(json.at("fingerprint").get<std::string>(), "fingerprint");
   m.checkpoint.fingerprint_text = json.at("fingerprint_text").get<std::string>();
@@ -193,13 +193,13 @@ Error failed(const std::string& what, const std::string& path) {
 }
 
 std::optional<Version> version_of(const std::string& folder) {
-  Version version = 0;
+  std::uint64_t version = 0;
   if (!folder.starts_with(kFolder)) return std::nullopt;
   const char* begin = folder.data() + kFolder.size();
   const char* end = folder.data() + folder.size();
   const auto read = std::from_chars(begin, end, version);
   if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
-  return version;
+  return Version(version);
 }
 
 }  // namespace

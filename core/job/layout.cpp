@@ -39,7 +39,7 @@ Layout::Layout(std::vector<TensorSpec> tensors, std::uint32_t segment_blocks,
 
 SegmentRange Layout::bucket(std::uint32_t b) const {
   const auto first = b * bucket_segments_;
-  return {first, std::min(bucket_segments_, segments_ - first)};
+  return {SegmentId(first), std::min(bucket_segments_, segments_ - first)};
 }
 
 std::uint32_t Layout::block_count(SegmentId s) const {
@@ -50,7 +50,7 @@ std::uint32_t Layout::block_count(SegmentRange range) const {
   STARLING_CHECK(range.count > 0);
   STARLING_CHECK(range.first < segments_);
   STARLING_CHECK(range.count <= segments_ - range.first);
-  const SegmentId last = range.first + range.count - 1;
+  const SegmentId last = range.past() - 1;
   return first_block(last) + block_count(last) - first_block(range.first);
 }
 

@@ -80,7 +80,7 @@ class Layout {
     return block_count(range) * block_bytes(what);
   }
   std::uint64_t bytes_of(What what) const { return blocks_ * block_bytes(what); }
-  SegmentId segment_of(std::uint32_t block) const { return block / segment_blocks_; }
+  SegmentId segment_of(std::uint32_t block) const { return SegmentId(block / segment_blocks_); }
   // Real (not padding) elements of a block.
   std::uint32_t used(std::uint32_t block) const { return used_[block]; }
   std::span<const std::uint16_t> used_of(SegmentId s) const {

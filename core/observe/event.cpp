@@ -12,7 +12,7 @@ std::vector<std::vector<SegmentRange>> holders_of(const Plan& plan) {
     for (const Rank rank : plan.holders[s]) {
       if (rank >= ranges.size()) continue;
       auto& mine = ranges[rank];
-      if (!mine.empty() && mine.back().first + mine.back().count == s)
+      if (!mine.empty() && mine.back().past() == s)
         ++mine.back().count;
       else
         mine.push_back({s, 1});

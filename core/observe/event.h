@@ -31,7 +31,7 @@ struct Started {
   std::uint64_t job_hash = 0;
   std::string fingerprint;
   std::string name;
-  Version steps = 0;
+  std::uint64_t steps = 0;
   std::uint32_t micro_batches = 0;
   std::uint32_t sequences = 0;
   std::uint64_t seed = 0;

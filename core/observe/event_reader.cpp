@@ -87,6 +87,13 @@ class ReadFields {
                                                  : false;
     return good ? nullptr : "a whole number in its range";
   }
+  template <class Tag, class Int>
+  static const char* take(const Json& json, Id<Tag, Int>& id) {
+    Int value = 0;
+    const char* form = take(json, value);
+    if (!form) id = Id<Tag, Int>(value);
+    return form;
+  }
   template <class Word>
   static const char* take_word(const Json& json, Word& value) {
     constexpr int kWords = 16;  // more than any of them has

@@ -13,6 +13,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/id.h"
+
 namespace starling {
 
 enum class LogLevel : unsigned char { kDebug, kInfo, kWarn, kError, kOff };
@@ -25,6 +27,8 @@ struct LogField {
   LogField(std::string_view k, std::string_view v) : key(k), value(v) {}
   LogField(std::string_view k, const char* v) : key(k), value(v) {}
   LogField(std::string_view k, bool v) : key(k), value(v ? "true" : "false") {}
+  template <class Tag, class Int>
+  LogField(std::string_view k, Id<Tag, Int> v) : LogField(k, v.value()) {}
   template <class T>
   requires(std::integral<T> || std::floating_point<T>) LogField(std::string_view k, T v)
       : key(k), value(std::to_string(v)) {}

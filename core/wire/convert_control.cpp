@@ -186,7 +186,7 @@ std::vector<MicroBatch> read_numbers(Reading& r, capnp::List<std::uint32_t>::Rea
   std::vector<MicroBatch> out;
   const auto n = r.bounded(in, limits::kMicroBatches, what);
   out.reserve(n);
-  for (unsigned i = 0; i < n; ++i) out.push_back(in[i]);
+  for (unsigned i = 0; i < n; ++i) out.push_back(MicroBatch(in[i]));
   return out;
 }
 
@@ -194,7 +194,7 @@ Report read_body(Reading& r, schema::Report::Reader in) {
   Report out;
   out.promise = read(in.getPromise());
   out.entered = read(in.getEntered());
-  out.version = in.getVersion();
+  out.version = Version(in.getVersion());
   out.pending = in.getPending();
   out.parameters_complete = in.getParametersComplete();
   out.share = read_numbers(r, in.getShare(), "report's share");
@@ -232,8 +232,8 @@ Progress read_body(Reading& r, schema::Progress::Reader in) {
   const auto ledger = in.getLedger();
   out.ledger.resize(r.bounded(ledger, limits::kMicroBatches, "ledger"));
   for (unsigned m = 0; m < out.ledger.size(); ++m) {
-    out.ledger[m] = {ledger[m].getMicroBatch(), ledger[m].getWorker(), ledger[m].getLoss(),
-                     ledger[m].getTokens(), ledger[m].getFinite()};
+    out.ledger[m] = {MicroBatch(ledger[m].getMicroBatch()), ledger[m].getWorker(),
+                     ledger[m].getLoss(), ledger[m].getTokens(), ledger[m].getFinite()};
     r.need(out.ledger[m].micro_batch < limits::kMicroBatches,
            "a micro-batch of a ledger is out of range");
   }
@@ -256,13 +256,13 @@ Notice read_body(Reading& r, schema::Notice::Reader in) {
 }
 
 Heartbeat read_body(schema::Heartbeat::Reader in) {
-  return {read(in.getEntered()), in.getVersion(),   read(in.getReadyFor()),
-          in.getMicroBatchNs(),  in.getShareLeft(), in.getLoadLeft(),
-          in.getOrdersLeft(),    in.getProgress(),  read(in.getData())};
+  return {read(in.getEntered()), Version(in.getVersion()), read(in.getReadyFor()),
+          in.getMicroBatchNs(),  in.getShareLeft(),        in.getLoadLeft(),
+          in.getOrdersLeft(),    in.getProgress(),         read(in.getData())};
 }
 
 Finished read_body(schema::Finished::Reader in) {
-  return {read(in.getEpoch()), in.getVersion(), read(in.getDigestPart()),
+  return {read(in.getEpoch()), Version(in.getVersion()), read(in.getDigestPart()),
           read(in.getParametersPart())};
 }
 
@@ -277,7 +277,7 @@ Ended read_body(Reading& r, schema::Ended::Reader in) {
 
 ShardWritten read_body(Reading& r, schema::ShardWritten::Reader in) {
   ShardWritten out;
-  out.version = in.getVersion();
+  out.version = Version(in.getVersion());
   out.record = read(in.getRecord());
   out.shard.file = r.text(in.getFile(), limits::kNameBytes, "shard's file name");
   out.shard.bytes = in.getBytes();
@@ -290,7 +290,8 @@ ShardWritten read_body(Reading& r, schema::ShardWritten::Reader in) {
 }
 
 Unloadable read_body(Reading& r, schema::Unloadable::Reader in) {
-  return {in.getVersion(), r.text(in.getReason(), limits::kLineBytes, "reason of an unloadable")};
+  return {Version(in.getVersion()),
+          r.text(in.getReason(), limits::kLineBytes, "reason of an unloadable")};
 }
 
 }  // namespace
@@ -360,10 +361,10 @@ void read(Reading& r, Body::Reader in, Message& out) {
       out = read_body(r, in.getShardWritten());
       return;
     case Body::CHECKPOINT_ASKED:
-      out = CheckpointAsked{in.getCheckpointAsked().getAbove()};
+      out = CheckpointAsked{Version(in.getCheckpointAsked().getAbove())};
       return;
     case Body::NOTED:
-      out = Noted{in.getNoted().getVersion()};
+      out = Noted{Version(in.getNoted().getVersion())};
       return;
     case Body::UNLOADABLE:
       out = read_body(r, in.getUnloadable());

@@ -108,7 +108,7 @@ void read_holders(Reading& r, schema::Plan::Reader in, Plan& out) {
     if (!r.need(count <= all - next, "plan names more holders than it lists")) return;
     out.holders[s].reserve(count);
     for (std::size_t i = 0; i < count; ++i)
-      out.holders[s].push_back(flat[static_cast<unsigned>(next++)]);
+      out.holders[s].push_back(Rank(flat[static_cast<unsigned>(next++)]));
   }
   r.need(next == all, "plan lists more holders than it names");
 }
@@ -130,9 +130,9 @@ void read_moves(Reading& r, schema::Plan::Reader in, Plan& out) {
   const auto n = r.bounded(moves, limits::kMoves, "plan's moves");
   out.moves.reserve(n);
   for (unsigned i = 0; i < n; ++i)
-    out.moves.push_back({{moves[i].getFirst(), moves[i].getCount()},
-                         moves[i].getSource(),
-                         moves[i].getTarget(),
+    out.moves.push_back({{SegmentId(moves[i].getFirst()), moves[i].getCount()},
+                         Rank(moves[i].getSource()),
+                         Rank(moves[i].getTarget()),
                          moves[i].getStepOffset()});
 }
 
@@ -187,7 +187,7 @@ Digest read(schema::Digest::Reader in) {
 
 StepRecord read(schema::StepRecord::Reader in) {
   StepRecord out;
-  out.version = in.getVersion();
+  out.version = Version(in.getVersion());
   out.loss = in.getLoss();
   out.norm = in.getNorm();
   out.tokens = in.getTokens();
@@ -255,12 +255,12 @@ void read(Reading& r, schema::Plan::Reader in, Plan& out) {
   read_fixed(r, in.getKey(), out.key, "plan's key does not have 32 bytes");
   read_holders(r, in, out);
   read_moves(r, in, out);
-  out.base = in.getBase();
+  out.base = Version(in.getBase());
   out.begin = from_schema(r, in.getBegin());
   const auto shares = in.getShares();
   const auto n = r.bounded(shares, limits::kMicroBatches, "plan's shares");
   out.shares.reserve(n);
-  for (unsigned m = 0; m < n; ++m) out.shares.push_back(shares[m]);
+  for (unsigned m = 0; m < n; ++m) out.shares.push_back(Rank(shares[m]));
   out.cause = r.text(in.getCause(), limits::kLineBytes, "plan's cause");
   const auto entered = in.getEntered();
   const auto epochs = r.bounded(entered, limits::kMembers, "plan's entered epochs");
@@ -278,7 +278,7 @@ void write(const SegmentDigest& in, schema::SegmentDigest::Builder out) {
 
 SegmentDigest read(Reading& r, schema::SegmentDigest::Reader in) {
   r.need(in.getSegment() < limits::kSegments, "segment of a shard is out of range");
-  return {in.getSegment(), read(in.getDigest())};
+  return {SegmentId(in.getSegment()), read(in.getDigest())};
 }
 
 void write(const Checkpoint& in, schema::Checkpoint::Builder out) {
@@ -290,7 +290,7 @@ void write(const Checkpoint& in, schema::Checkpoint::Builder out) {
 }
 
 Checkpoint read(Reading& r, schema::Checkpoint::Reader in) {
-  return {in.getVersion(), read(in.getDigest()), read(in.getFingerprint()),
+  return {Version(in.getVersion()), read(in.getDigest()), read(in.getFingerprint()),
           r.text(in.getFingerprintText(), limits::kLineBytes, "checkpoint's fingerprint")};
 }
 

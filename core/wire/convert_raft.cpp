@@ -136,15 +136,16 @@ JobStarted read_body(Reading& r, schema::JobStarted::Reader in) {
 }
 
 Published read_body(Reading& r, schema::Published::Reader in) {
-  return {read(r, in.getCheckpoint()), in.getOldest()};
+  return {read(r, in.getCheckpoint()), Version(in.getOldest())};
 }
 
 Damaged read_body(Reading& r, schema::Damaged::Reader in) {
-  return {in.getVersion(), r.text(in.getReason(), limits::kLineBytes, "reason of a damage")};
+  return {Version(in.getVersion()),
+          r.text(in.getReason(), limits::kLineBytes, "reason of a damage")};
 }
 
 Restarted read_body(Reading& r, schema::Restarted::Reader in) {
-  return {read(in.getLost()), in.getVersion(),
+  return {read(in.getLost()), Version(in.getVersion()),
           r.text(in.getCause(), limits::kLineBytes, "restart's cause")};
 }
 
@@ -154,7 +155,7 @@ JobEnded read_body(Reading& r, schema::JobEnded::Reader in) {
   out.reason = r.text(in.getReason(), limits::kLineBytes, "end's reason");
   out.digest = read(in.getDigest());
   out.loss = in.getLoss();
-  out.version = in.getVersion();
+  out.version = Version(in.getVersion());
   out.parameters = read(in.getParameters());
   return out;
 }
@@ -275,12 +276,12 @@ void read(Reading& r, schema::GroupState::Reader in, GroupState& out) {
   }
   out.next_counter = in.getNextCounter();
   out.plans = in.getPlans();
-  out.last_base = in.getLastBase();
+  out.last_base = Version(in.getLastBase());
   out.last_fresh = read(in.getLastFresh());
   const auto checkpoints = in.getCheckpoints();
   const auto n = r.bounded(checkpoints, limits::kCheckpoints, "checkpoints of a group");
   for (unsigned i = 0; i < n; ++i) out.checkpoints.push_back(read(r, checkpoints[i]));
-  out.start = in.getStart();
+  out.start = Version(in.getStart());
   r.need(out.next_counter != 0, "group's state is empty");
 }
 

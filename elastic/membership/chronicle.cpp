@@ -20,7 +20,7 @@ void tell_of(const Group& group, const Plan& plan, std::vector<Event>& told) {
   if (!group.predecessor()) return;
   for (const Member& m : group.predecessor()->members) {
     const auto* worker = group.find(m.who);
-    if (!worker || worker->dead || rank_in(plan, m.who) != kNoRank) continue;
+    if (!worker || worker->dead || rank_in(plan, m.who)) continue;
     tell_of(group, m.who, worker->leaving ? WorkerChange::kLeft : WorkerChange::kFenced, told);
   }
 }

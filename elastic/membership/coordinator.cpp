@@ -189,7 +189,7 @@ void Coordinator::review_recall() {
   const Recalled recalled = raft_.recalled();
   if (recalled.lost != others) no_log_ms_ = 0;
   if (recalled.lost == others && no_log_ms_ == 0) no_log_ms_ = now_ms_;
-  if (no_log_ms_ != 0 && now_ms_ - no_log_ms_ >= kNoLog_ms) {
+  if (no_log_ms_ != 0 && (others == 0 || now_ms_ - no_log_ms_ >= kNoLog_ms)) {
     failed_ = true;
     commands_.push_back(
         Fail{"as no coordinator of this group has a log; start each with --new if the "

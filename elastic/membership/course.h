@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "core/wire/messages.h"
 #include "elastic/membership/patience.h"
@@ -17,7 +18,8 @@ class Course {
   // The plan of the epoch that is to be followed from now on.
   void follow(const Plan& plan) {
     prepared_ = plan.kind == PlanKind::kPrepared;
-    first_at_most_ = prepared_ ? kNoVersion : plan.base;
+    first_at_most_.reset();
+    if (!prepared_) first_at_most_ = plan.base;
     last_move_ = 0;
     for (const Move& move : plan.moves) last_move_ = std::max(last_move_, move.step_offset);
     moves_ = !plan.moves.empty();
@@ -30,15 +32,14 @@ class Course {
   // and a member at base - 1 has not begun it yet; by a switch its members enter it at its first
   // version.
   void entered_at(Version version) {
-    if (prepared_) first_at_most_ = std::min(first_at_most_, version);
+    if (prepared_) first_at_most_ = std::min(first_at_most_.value_or(version), version);
   }
   // A member that has entered it has come to this version. True: it is past the step of the last
   // move, and none was before it.
   bool seen_at(Version version, std::uint64_t now_ms) {
     steps_.passed(version, now_ms);
     // One that is past the last move's step saw everybody's vote for it, the targets' among them.
-    if (passed_moves_ || first_at_most_ == kNoVersion || version <= first_at_most_ + last_move_)
-      return false;
+    if (passed_moves_ || !first_at_most_ || version <= *first_at_most_ + last_move_) return false;
     passed_moves_ = true;
     return true;
   }
@@ -48,10 +49,10 @@ class Course {
 
  private:
   bool prepared_ = false;
-  Version first_at_most_ = kNoVersion;  // upper bound of the epoch's first step
-  std::uint32_t last_move_ = 0;         // step offset of the plan's last move
-  bool moves_ = false;                  // the plan has any
-  bool passed_moves_ = false;           // a member is past that step
+  std::optional<Version> first_at_most_;  // upper bound of the epoch's first step, if known
+  std::uint32_t last_move_ = 0;           // step offset of the plan's last move
+  bool moves_ = false;                    // the plan has any
+  bool passed_moves_ = false;             // a member is past that step
   StepTimes steps_;
 };
 

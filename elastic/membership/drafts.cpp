@@ -151,7 +151,7 @@ Tidy Drafts::tidy_below(Version version) const {
 
 bool Drafts::ask() {
   if (config_.every == 0 || asked_above_) return false;
-  asked_above_ = group_.checkpoints().empty() ? 0 : group_.checkpoints().back().version;
+  asked_above_ = group_.checkpoints().empty() ? Version{0} : group_.checkpoints().back().version;
   return true;
 }
 

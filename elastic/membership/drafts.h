@@ -21,11 +21,11 @@
 namespace starling::elastic {
 
 struct DraftsConfig {
-  Version steps = 0;  // the job's last version, of which there is no checkpoint to be written
+  std::uint64_t steps = 0;  // the job's last version, of which there is no checkpoint to be written
   std::uint32_t segments = 0;
-  Version every = 0;       // 0: no checkpoints
-  std::uint32_t keep = 2;  // complete ones
-  Version digest_every = 0;
+  std::uint64_t every = 0;  // 0: no checkpoints
+  std::uint32_t keep = 2;   // complete ones
+  std::uint64_t digest_every = 0;
 };
 
 namespace draft_command {

@@ -217,7 +217,7 @@ void Forming::decide() {
   const bool died = died_with_its_steps(reporters) && !config_.bugs.r11_revive_leaver;
   const bool state_lost = died || (!resume && resume.error().code() == Code::kStateLost);
   if (!resume && !state_lost) return end(kExitInternal, resume.error().text());
-  const Version base = resume ? resume.value().base : 0;
+  const Version base = resume ? resume.value().base : Version{0};
   for (const Incarnation& who : all->missing)
     if (needed(who, reporters, base)) return;
 
@@ -275,7 +275,7 @@ bool Forming::suffice(const std::vector<Reporter>& reporters) const {
 bool Forming::fenced(const std::vector<Reporter>& reporters) const {
   for (const Plan* plan : roster_.running_plans()) {
     const bool reported = std::any_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
-      return rank_in(*plan, r.who) != kNoRank || r.report.entered > plan->id;
+      return rank_in(*plan, r.who).has_value() || r.report.entered > plan->id;
     });
     const bool all_dead =
         std::all_of(plan->members.begin(), plan->members.end(),
@@ -350,9 +350,8 @@ void Forming::propose(std::vector<Reporter> reporters, const Resume& old) {
   Placement placement = place(in);
   if (!placement.complete) {
     const bool somebody_may_come = std::any_of(
-        group_.plan()->members.begin(), group_.plan()->members.end(), [&](const Member& m) {
-          return !roster_.certainly_dead(m.who) && rank_in(plan, m.who) == kNoRank;
-        });
+        group_.plan()->members.begin(), group_.plan()->members.end(),
+        [&](const Member& m) { return !roster_.certainly_dead(m.who) && !rank_in(plan, m.who); });
     if (!(patient() && somebody_may_come)) lose_state(reporters, resume.base);
     return;
   }

@@ -87,8 +87,8 @@ void Group::forget_lives() {
   std::vector<std::uint64_t> over, waiting;  // counters
   for (const auto& [nonce, worker] : workers_) {
     const Incarnation& who = worker.join.who;
-    if (plan_ && rank_in(*plan_, who) != kNoRank) continue;
-    if (before_ && rank_in(*before_, who) != kNoRank) continue;
+    if (plan_ && rank_in(*plan_, who)) continue;
+    if (before_ && rank_in(*before_, who)) continue;
     const bool passed_over = plans_ - worker.since > kPassedOver;
     const bool waits = !worker.planned && !worker.dead && !worker.leaving && !passed_over;
     (waits ? waiting : over).push_back(who.counter);

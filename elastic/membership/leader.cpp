@@ -301,7 +301,7 @@ void Leader::tell_who_is_gone(const Plan& plan) {
   if (!before) return;
   for (const Member& m : before->members) {
     const auto* worker = group_.find(m.who);
-    if (rank_in(plan, m.who) != kNoRank || roster_.certainly_dead(m.who) || !worker) continue;
+    if (rank_in(plan, m.who) || roster_.certainly_dead(m.who) || !worker) continue;
     tell_of(m.who, worker->leaving ? WorkerChange::kLeft : WorkerChange::kFenced);
   }
 }

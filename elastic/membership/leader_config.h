@@ -12,7 +12,7 @@ namespace starling::elastic {
 
 struct LeaderConfig {
   std::uint32_t micro_batches = 0;
-  Version steps = 0;
+  std::uint64_t steps = 0;
   std::uint32_t segments = 0;
   std::uint32_t replicas = 2;           // r
   std::uint32_t wanted_workers = 1;     // the first epoch waits for them
@@ -27,11 +27,11 @@ struct LeaderConfig {
   std::uint64_t state_timeout_ms = 60000;
   std::uint64_t retry_ms = 50;
   std::uint64_t restart_window_ms = 2000;  // after state was lost, joiners are gathered this long
-  Version checkpoint_every = 0;            // 0: no checkpoints
+  std::uint64_t checkpoint_every = 0;      // 0: no checkpoints
   std::uint32_t checkpoint_keep = 2;       // complete ones
   std::string checkpoint_dir;              // for messages
   bool stop_on_nonfinite = false;          // a skipped step ends the job
-  Version digest_every = 0;                // versions whose digest the votes carry; 0: none
+  std::uint64_t digest_every = 0;          // versions whose digest the votes carry; 0: none
   std::uint64_t job_hash = 0;
   std::string job_text;
   std::vector<std::string> tensors;  // name of each segment's first tensor, for messages

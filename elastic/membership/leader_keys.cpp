@@ -17,7 +17,7 @@ const Group::Worker* Leader::other_life(const Incarnation& who, const std::strin
     if (nonce == who.nonce || worker.dead || worker.join.name != name) continue;
     bool runs = !worker.planned;
     for (const Plan* plan : roster_.running_plans())
-      runs = runs || rank_in(*plan, worker.join.who) != kNoRank;
+      runs = runs || rank_in(*plan, worker.join.who).has_value();
     if (runs) return &worker;
   }
   return nullptr;

@@ -17,8 +17,7 @@ std::vector<std::vector<bool>> Leader::copies_now(const Plan& plan) const {
     for (Rank r : plan.holders[s]) copies[r][s] = true;
   if (course_.moves_done() || config_.bugs.prepared_holders_moving)
     for (const Move& move : plan.moves)
-      for (SegmentId s = move.segments.first; s < move.segments.first + move.segments.count; ++s)
-        copies[move.target][s] = true;
+      for (const SegmentId s : move.segments) copies[move.target][s] = true;
   return copies;
 }
 
@@ -114,8 +113,8 @@ void Leader::try_prepare() {
   }
   plan.members = ring_order(std::move(there), std::move(joining));
   for (const Member& m : plan.members) {
-    const Rank before = rank_in(now, m.who);
-    in.copies.push_back(before == kNoRank ? std::vector<bool>(config_.segments) : copies[before]);
+    const auto before = rank_in(now, m.who);
+    in.copies.push_back(before ? copies[*before] : std::vector<bool>(config_.segments));
   }
   in.segments = config_.segments;
   in.bucket_segments = config_.bucket_segments;
@@ -180,7 +179,7 @@ std::optional<JobEnded> Leader::end_of_finished(const Plan& plan) const {
 void Leader::end_well(JobEnded end) {
   // The last step's record comes with every Finished, so that a new leader has it too.
   if (config_.steps > 0 && (!last_record_ || last_record_->version + 1 != config_.steps)) return;
-  end.version = config_.steps;
+  end.version = Version(config_.steps);
   end.reason = "done";
   if (last_record_) end.loss = last_record_->loss;
   end_proposed_ = true;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -34,19 +35,22 @@ class Owners {
   std::vector<Rank>::iterator choose(SegmentId s, std::vector<Rank>& holders) const {
     const std::uint32_t bucket = in_.bucket_segments ? in_.bucket_segments : in_.segments;
     const std::uint32_t end = std::min(in_.segments, (s / bucket + 1) * bucket);
-    const auto last = std::ranges::find(holders, last_);
-    const bool stays = last != holders.end() && !in_.members[last_].draining;
-    if (stays && std::uint64_t{owned_[last_]} * sharing_ < end) return last;
+    const auto last = last_ ? std::ranges::find(holders, *last_) : holders.end();
+    const bool stays = last != holders.end() && !in_.members[*last].draining;
+    if (stays && std::uint64_t{owned_[*last]} * sharing_ < end) return last;
     return std::ranges::min_element(
         holders, {}, [&](Rank r) { return std::pair(in_.members[r].draining, owned_[r]); });
   }
-  void add(Rank owner) { ++owned_[last_ = owner]; }
+  void add(Rank owner) {
+    last_ = owner;
+    ++owned_[owner];
+  }
 
  private:
   const PlacementInput& in_;
   std::uint32_t sharing_ = 0;  // members that stay and have a copy of something
   std::vector<std::uint32_t> owned_;
-  Rank last_ = kNoRank;
+  std::optional<Rank> last_;  // owner of the segment before; none: there is none
 };
 
 // A source's moves are spread over steps so that none sends more than the budget in one step.
@@ -59,7 +63,7 @@ class MoveSchedule {
     const auto [it, fresh] = last_.try_emplace({source, target, step}, moves_.size());
     if (!fresh) {
       Move& last = moves_[it->second];
-      if (last.segments.first + last.segments.count == segment) {
+      if (last.segments.past() == segment) {
         ++last.segments.count;
         return;
       }
@@ -118,7 +122,7 @@ Placement place(const PlacementInput& in) {
   Placement placement;
   const auto target = target_holders(in);
   const std::uint32_t wanted = wanted_replicas(in.members, in.replicas) + 1;
-  const Rank world = static_cast<Rank>(in.members.size());
+  const std::uint32_t world = static_cast<std::uint32_t>(in.members.size());
   Owners owners(in);
 
   for (SegmentId s = 0; s < in.segments; ++s) {

@@ -1,6 +1,7 @@
 #include "elastic/membership/resume.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "elastic/protocol/shares.h"
 
@@ -99,7 +100,7 @@ bool all_copied(const std::vector<Reporter>& reporters, std::uint32_t segments, 
 
 Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters, Version base,
                                       std::uint32_t micro_batches, const Bugs& bugs) {
-  std::vector<Rank> shares(micro_batches, kNoRank);
+  std::vector<std::optional<Rank>> kept_by(micro_batches);
   std::vector<Capacity> capacities;
   std::uint32_t kept = 0;
   bool dealt_twice = false;
@@ -109,14 +110,14 @@ Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters, Ve
     c.micro_batch_ns = report.micro_batch_ns;
     if (report.version != base) continue;
     for (MicroBatch m : report.share) {
-      if (m >= micro_batches || shares[m] != kNoRank)
+      if (m >= micro_batches || kept_by[m])
         return Error(Code::kInternal,
                      "micro-batch " + std::to_string(m) + " is in the shares of two workers");
       if (bugs.share_overlap && !dealt_twice && reporters.size() > 1) {
         dealt_twice = true;
         continue;
       }
-      shares[m] = r;
+      kept_by[m] = r;
       ++c.left;
       ++kept;
     }
@@ -124,8 +125,8 @@ Result<std::vector<Rank>> deal_shares(const std::vector<Reporter>& reporters, Ve
   }
   const auto dealt = deal(capacities, micro_batches - kept);
   auto next = dealt.begin();
-  for (Rank& r : shares)
-    if (r == kNoRank) r = *next++;
+  std::vector<Rank> shares;
+  for (const auto& keeper : kept_by) shares.push_back(keeper ? *keeper : *next++);
   return shares;
 }
 

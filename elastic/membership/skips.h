@@ -16,10 +16,9 @@ class Skips {
   // Every member tells of every step. How many there are in a row now where that is to be said: of
   // the first, and then of ten times as many each time.
   std::optional<std::uint64_t> take(const StepRecord& record) {
-    const bool next = last_ == kNoVersion || record.version > last_;
-    if (!next) return std::nullopt;
+    if (last_ && record.version <= *last_) return std::nullopt;
     // Of one that was not told it is not known.
-    const bool follows = last_ != kNoVersion && record.version == last_ + 1;
+    const bool follows = last_ && record.version == *last_ + 1;
     last_ = record.version;
     if (!record.skipped || !follows) {
       in_a_row_ = 0;
@@ -31,7 +30,7 @@ class Skips {
   }
 
  private:
-  Version last_ = kNoVersion;
+  std::optional<Version> last_;  // none: of no step so far
   std::uint64_t in_a_row_ = 0, due_ = 1;
 };
 

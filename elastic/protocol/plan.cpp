@@ -4,10 +4,10 @@
 
 namespace starling::elastic {
 
-Rank rank_in(const Plan& plan, const Incarnation& who) {
+std::optional<Rank> rank_in(const Plan& plan, const Incarnation& who) {
   for (Rank r = 0; r < plan.members.size(); ++r)
     if (plan.members[r].who == who) return r;
-  return kNoRank;
+  return std::nullopt;
 }
 
 std::vector<bool> held_by(const Plan& plan, Rank rank) {

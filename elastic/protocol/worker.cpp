@@ -141,7 +141,7 @@ void Worker::on_message(const Committed& m) {
     return exit(5, "a plan has " + std::to_string(plan.holders.size()) + " segments, the job " +
                        std::to_string(config_.segments));
   stopping_.seen(plan.id);
-  const Rank self = rank_in(plan, self_);
+  const Rank self = rank_in(plan, self_).value_or(kNoRank);
   if (self != kNoRank) {
     // The welcome may have been lost; a committed plan with us in it says as much.
     welcomed_ = true;
@@ -450,8 +450,7 @@ Holders Worker::holders_in(const EpochRun& run, Version version) const {
   auto holders = std::make_shared<std::vector<std::vector<Rank>>>(run.plan->holders);
   for (const Move& move : run.plan->moves) {
     if (run.first + move.step_offset > version) continue;
-    for (SegmentId s = move.segments.first; s < move.segments.first + move.segments.count; ++s)
-      (*holders)[s].push_back(move.target);
+    for (const SegmentId s : move.segments) (*holders)[s].push_back(move.target);
   }
   return holders;
 }

@@ -28,10 +28,11 @@ namespace starling::elastic {
 
 struct WorkerConfig {
   std::uint32_t micro_batches = 0;  // M
-  Version steps = 0;                // the job's last version
+  std::uint64_t steps = 0;          // the job's last version
   std::uint32_t segments = 0;
-  Version digest_every = 0;  // votes for steps that are multiples of it carry digests; 0: none does
-  Version checkpoint_every = 0;  // versions that are multiples of it are written; 0: none is
+  // Votes for steps that are multiples of it carry digests; 0: none does.
+  std::uint64_t digest_every = 0;
+  std::uint64_t checkpoint_every = 0;  // versions that are multiples of it are written; 0: none is
   std::uint64_t heartbeat_ms = 100;
   std::uint64_t retry_ms = 100;  // joins, reports, steps and the end are said again until answered
   std::uint64_t coordinator_timeout_ms = 30000;
@@ -315,7 +316,7 @@ struct EpochRun {
   std::set<SegmentId> moved_in;   // arrived in this epoch
   std::map<Rank, Vote> votes;
 
-  Rank world() const { return static_cast<Rank>(plan->members.size()); }
+  std::uint32_t world() const { return static_cast<std::uint32_t>(plan->members.size()); }
   bool joiner() const { return plan->members[self].joiner; }
 };
 

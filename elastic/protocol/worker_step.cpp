@@ -26,7 +26,7 @@ void Worker::open_step(Version version) {
   run.moves_due.clear();
   for (const Move& move : run.plan->moves) {
     if (run.first + move.step_offset != version || move.target != run.self) continue;
-    for (SegmentId s = move.segments.first; s < move.segments.first + move.segments.count; ++s)
+    for (const SegmentId s : move.segments)
       if (!run.moved_in.count(s)) run.moves_due.insert(s);
   }
   emit(SetVersion{run.plan->id, version});
@@ -45,7 +45,7 @@ void Worker::send_moves() {
 void Worker::on_event(const MovedIn& e) {
   EpochRun* run = run_of(e.epoch);
   if (!run || e.version != run->voting) return;
-  for (SegmentId s = e.segments.first; s < e.segments.first + e.segments.count; ++s) {
+  for (const SegmentId s : e.segments) {
     if (!moves_to(*run, s)) continue;
     // A source whose connections all stand may send before ours do.
     run->moves_due.erase(s);
@@ -59,7 +59,7 @@ void Worker::on_event(const MovedIn& e) {
 bool Worker::moves_to(const EpochRun& run, SegmentId s) const {
   return std::any_of(run.plan->moves.begin(), run.plan->moves.end(), [&](const Move& move) {
     return move.target == run.self && run.first + move.step_offset == run.voting &&
-           s >= move.segments.first && s - move.segments.first < move.segments.count;
+           move.segments.contains(s);
   });
 }
 

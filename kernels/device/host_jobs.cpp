@@ -92,7 +92,8 @@ void update_run(const ApplyJob& job, const Grid& grid, const Means& means, std::
     float* mean = gradient.data() + element(i);
     const float largest_side = means.make(b, mean);
     const auto largest = std::bit_cast<float>(block_kernels().largest(mean));
-    job.exponents[b] = next_exponent(grid, job.exponents[b], largest, largest_side, job.step);
+    job.exponents[b] =
+        next_exponent(grid, job.exponents[b], largest, largest_side, Version(job.step));
     used += job.used[b];
   }
   if (job.skipped) return;
@@ -211,7 +212,7 @@ void run(const DigestJob& job) {
     std::span<const std::int16_t> exponents;
     if (job.exponents != nullptr) exponents = {job.exponents + s.first, s.count};
     const Digest digest =
-        segment_digest(s.id, {job.used + s.first, s.count}, arrays, exponents, scratch);
+        segment_digest(SegmentId(s.id), {job.used + s.first, s.count}, arrays, exponents, scratch);
     job.digests[2 * std::size_t{i}] = digest[0];
     job.digests[2 * std::size_t{i} + 1] = digest[1];
   }

@@ -14,7 +14,7 @@ constexpr std::uint32_t kStripesMax = 64;
 
 }  // namespace
 
-Accumulators::Accumulators(const Layout& layout, MicroBatch micro_batches, Device& device)
+Accumulators::Accumulators(const Layout& layout, std::uint32_t micro_batches, Device& device)
     : layout_(layout),
       grid_(micro_batches),
       queue_(device.make_queue()),
@@ -64,7 +64,7 @@ void Accumulators::begin(Version step, MicroBatch m) {
   const std::lock_guard lock(mutex_);
   STARLING_CHECK(m < progress_.size());
   STARLING_CHECK(progress_[m] == Progress::kNone);  // P2
-  if (step_ != kNoVersion) STARLING_CHECK(step_ == step);
+  if (step_) STARLING_CHECK(*step_ == step);
   step_ = step;
   progress_[m] = Progress::kBegun;
 }
@@ -109,7 +109,7 @@ void Accumulators::add_stripe(Stripe& stripe, Queue& queue, const float* gradien
 }
 
 void Accumulators::count(SegmentRange segments, std::uint64_t hash) {
-  for (SegmentId s = segments.first; s < segments.first + segments.count; ++s) {
+  for (const SegmentId s : segments) {
     lanes_[s].micro_batches += 1;
     lanes_[s].micro_batch_hashes += hash;
   }
@@ -126,19 +126,19 @@ std::vector<MicroBatch> Accumulators::done() const {
 void Accumulators::clear() {
   const std::lock_guard lock(mutex_);
   for (const Progress p : progress_) STARLING_CHECK(p != Progress::kBegun);  // R8
-  if (step_ != kNoVersion) {
+  if (step_) {
     queue_->zero(sums_.data(), layout_.bytes_of(What::kSums));
     queue_->wait();
   }
   std::fill(lanes_.begin(), lanes_.end(), ProofLanes{});
   std::fill(progress_.begin(), progress_.end(), Progress::kNone);
   side_.clear();
-  step_ = kNoVersion;
+  step_.reset();
 }
 
 std::optional<SegmentId> Accumulators::damaged(std::span<const SegmentId> segments) const {
   STARLING_CHECK(segments.size() <= weighted_.size());
-  if (step_ == kNoVersion) return std::nullopt;
+  if (!step_) return std::nullopt;
   const SegmentList list(layout_, segments);
   std::uint64_t* weighted = weighted_.data();  // no add() runs
   queue_->weigh({.sums = sums_.data(), .segments = list, .weighted = weighted});
@@ -159,7 +159,7 @@ std::vector<SideEntry> Accumulators::side_of(SegmentRange segments) const {
   std::vector<SideEntry> chosen;
   for (const SideEntry& entry : side_) {
     const SegmentId s = layout_.segment_of(entry.block);
-    if (s >= segments.first && s - segments.first < segments.count) chosen.push_back(entry);
+    if (segments.contains(s)) chosen.push_back(entry);
   }
   std::sort(chosen.begin(), chosen.end(), [](const SideEntry& a, const SideEntry& b) {
     return std::tie(a.block, a.micro_batch) < std::tie(b.block, b.micro_batch);

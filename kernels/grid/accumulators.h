@@ -24,7 +24,7 @@ namespace starling::kernels {
 // add() runs, one at a time. Borrows `layout` and `device`, which must outlive it.
 class Accumulators {
  public:
-  Accumulators(const Layout& layout, MicroBatch micro_batches, Device& device = host_device());
+  Accumulators(const Layout& layout, std::uint32_t micro_batches, Device& device = host_device());
 
   struct Added {
     bool finite = true;              // false: the gradient holds a NaN or an infinity
@@ -97,7 +97,7 @@ class Accumulators {
   mutable std::mutex mutex_;  // guards all below
   enum class Progress : std::uint8_t { kNone, kBegun, kDone };
   std::vector<Progress> progress_;  // by micro-batch
-  Version step_ = kNoVersion;       // of what has been added; kNoVersion = nothing
+  std::optional<Version> step_;     // of what has been added; none: nothing was
   std::vector<SideEntry> side_;
 };
 

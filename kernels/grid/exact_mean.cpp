@@ -87,7 +87,7 @@ void WideSum::add_total(std::int32_t total, std::int16_t exponent) {
   add_at(static_cast<std::uint64_t>(wide < 0 ? -wide : wide), exponent - kLowest, total < 0);
 }
 
-float WideSum::mean(MicroBatch micro_batches) const {
+float WideSum::mean(std::uint32_t micro_batches) const {
   auto magnitude = words_;
   const bool negative = words_[kWords - 1] >> 63;
   if (negative) {

@@ -19,7 +19,7 @@ class WideSum {
   void add_total(std::int32_t total, std::int16_t exponent);  // total * 2^exponent, exactly
 
   // fp32(sum / micro_batches), rounded once, half to even; infinity if too large for a float.
-  float mean(MicroBatch micro_batches) const;
+  float mean(std::uint32_t micro_batches) const;
 
  private:
   // 24 + 128 bits above the point, 149 below, a sign: 302 bits.

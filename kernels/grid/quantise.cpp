@@ -82,7 +82,7 @@ const BlockKernels& choose_kernels() {
 
 }  // namespace
 
-Grid::Grid(MicroBatch count)
+Grid::Grid(std::uint32_t count)
     : micro_batches(count), limit_bits(30 - std::bit_width(count - 1)) {  // ceil(log2 M)
   STARLING_CHECK(count >= 1);
   STARLING_CHECK(count <= kMicroBatchesMax);

@@ -17,16 +17,16 @@ namespace starling::kernels {
 
 inline constexpr int kExponentMin = -140;
 inline constexpr int kExponentMax = 100;
-inline constexpr MicroBatch kMicroBatchesMax = 1u << 24;
+inline constexpr std::uint32_t kMicroBatchesMax = 1u << 24;
 // An exponent falls by at most one bit in this many steps.
-inline constexpr Version kDecaySteps = 8;
+inline constexpr std::uint64_t kDecaySteps = 8;
 
 // What the grid takes from the job.
 struct Grid {
   // Requires 1 <= micro_batches <= kMicroBatchesMax.
-  explicit Grid(MicroBatch micro_batches);
+  explicit Grid(std::uint32_t micro_batches);
 
-  MicroBatch micro_batches;
+  std::uint32_t micro_batches;
   int limit_bits;  // |q| < 2^limit_bits
   // How much larger than the mean a micro-batch may be; measured in tools/bench/grid_bench.cpp.
   int headroom_bits = 1;

@@ -18,7 +18,7 @@ class SegmentList {
       list_.push_back({s, layout.first_block(s), layout.block_count(s)});
   }
   SegmentList(const Layout& layout, SegmentRange range) {
-    for (SegmentId s = range.first; s < range.first + range.count; ++s)
+    for (const SegmentId s : range)
       list_.push_back({s, layout.first_block(s), layout.block_count(s)});
   }
   operator Segments() const {  // NOLINT: it is one
@@ -31,9 +31,7 @@ class SegmentList {
 
 // The segments of a range, or all of them.
 inline std::vector<SegmentId> segment_ids(SegmentRange range) {
-  std::vector<SegmentId> ids;
-  for (std::uint32_t i = 0; i < range.count; ++i) ids.push_back(range.first + i);
-  return ids;
+  return {range.begin(), range.end()};
 }
 
 }  // namespace starling::kernels

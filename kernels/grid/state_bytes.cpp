@@ -177,7 +177,7 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes) {
 
 Bytes State::state_bytes(SegmentRange range) const {
   const Span span = span_of(range);
-  for (SegmentId s = range.first; s < range.first + range.count; ++s) {
+  for (const SegmentId s : range) {
     STARLING_CHECK(holds(s));
     STARLING_CHECK(labels_[s] == labels_[range.first]);
     STARLING_CHECK(labels_[s] != kNoVersion);
@@ -201,7 +201,7 @@ Result<SegmentRange> State::set_state(ByteView bytes, Version label) {
   if (found != label)
     return corrupt("state has label " + std::to_string(found) + ", expected " +
                    std::to_string(label) + "; " + name(range));
-  for (SegmentId s = range.first; s < range.first + range.count; ++s)
+  for (const SegmentId s : range)
     if (!holds(s)) return corrupt("state of segment " + std::to_string(s) + ", which is not held");
   const Span span = span_of(range);
   const auto exponents = reader.get_bytes(layout_.bytes_of(range, What::kExponents));
@@ -218,14 +218,14 @@ Result<SegmentRange> State::set_state(ByteView bytes, Version label) {
   queue_->copy_in(held_exponents_.data() + span.first_block, exponents);
   for (unsigned i = 0; i < 1 + moments_; ++i)
     queue_->copy_in(arrays[i]->data() + span.first(), views[i]);
-  for (SegmentId s = range.first; s < range.first + range.count; ++s) labels_[s] = label;
+  for (const SegmentId s : range) labels_[s] = label;
   seal(segment_ids(range));
   return range;
 }
 
 Result<SegmentRange> State::read_range(ByteReader& reader) const {
   SegmentRange range;
-  range.first = reader.get<std::uint32_t>();
+  range.first = reader.get<SegmentId>();
   range.count = reader.get<std::uint32_t>();
   if (!reader.good()) return corrupt("a range of segments ends early");
   if (range.count == 0 || range.first >= layout_.segments() ||

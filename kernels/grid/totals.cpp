@@ -27,7 +27,7 @@ void make_room(Device& device, Array<T>& array, std::size_t size) {
 
 }  // namespace
 
-Totals::Totals(const Layout& layout, MicroBatch micro_batches, Device& device)
+Totals::Totals(const Layout& layout, std::uint32_t micro_batches, Device& device)
     : layout_(layout),
       device_(device),
       micro_batches_(micro_batches),

@@ -23,10 +23,10 @@ namespace starling::kernels {
 // Borrows `layout` and `device`, which must outlive it.
 class Totals {
  public:
-  Totals(const Layout& layout, MicroBatch micro_batches, Device& device = host_device());
+  Totals(const Layout& layout, std::uint32_t micro_batches, Device& device = host_device());
 
   const Layout& layout() const { return layout_; }
-  MicroBatch micro_batches() const { return micro_batches_; }
+  std::uint32_t micro_batches() const { return micro_batches_; }
 
   // Where the collectives write, [layout.elements()]: the sums themselves or, if the host cannot
   // read those, pinned memory, from which take() brings them.
@@ -78,7 +78,7 @@ class Totals {
 
   const Layout& layout_;
   Device& device_;
-  const MicroBatch micro_batches_;
+  const std::uint32_t micro_batches_;
   const std::unique_ptr<Queue> queue_;
   Array<std::int32_t> sums_;
   Array<std::int32_t> arriving_;  // pinned; empty where the host can read the sums

@@ -18,8 +18,8 @@ namespace starling::kernels {
 
 namespace {
 
-constexpr Version kSteps = 3;
-constexpr MicroBatch kMicroBatches = 3;  // of which a step adds up so many, if the job has them
+constexpr std::uint64_t kSteps = 3;
+constexpr std::uint32_t kMicroBatches = 3;  // of which a step adds up so many, if the job has them
 
 // The same on every machine: from integers, by exact operations.
 float noise(std::uint64_t i, std::uint64_t step, std::uint64_t m) {
@@ -38,10 +38,10 @@ std::vector<float> gradient_of(const Layout& layout, Version step, MicroBatch m)
 
 Digest state_after_steps(const Job& job) {
   const Layout layout({{"matrix", {40, 30}}, {"vector", {300}}});
-  const MicroBatch adds = std::min<MicroBatch>(job.micro_batches, kMicroBatches);
+  const std::uint32_t adds = std::min(job.micro_batches, kMicroBatches);
   State state(layout, job);
   std::vector<SegmentId> all(layout.segments());
-  std::iota(all.begin(), all.end(), 0);
+  std::iota(all.begin(), all.end(), SegmentId{0});
   for (const SegmentId s : all) state.hold(s);
   std::vector<std::int16_t> exponents(layout.blocks());
   initial_exponents(Grid(job.micro_batches), layout, gradient_of(layout, 0, 0), exponents);

@@ -15,7 +15,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr JobId kJob{{7}};
-constexpr Version kSteps = 12;
+constexpr std::uint64_t kSteps = 12;
 constexpr milliseconds kTick{10};
 
 struct Said {

@@ -151,7 +151,7 @@ TEST_CASE("engine: a fresh start after a loss in the first step leaves running p
   Plan first;
   first.id = {1, 1};
   first.members = {pair.engine_member(), pair.peer_member()};
-  for (SegmentId s = 0; s < pair.layout.segments(); ++s) first.holders.push_back({s % 2});
+  for (SegmentId s = 0; s < pair.layout.segments(); ++s) first.holders.push_back({Rank(s % 2)});
   first.shares = {0, 0, 1, 1};
   pair.commit(first);
   pair.connect_peer(first, /*self=*/1);
@@ -212,7 +212,7 @@ TEST_CASE("engine: a fresh start after a loss in the first step leaves running p
 TEST_CASE("engine: a worker whose store is busy is heard, and says that it gets nowhere") {
   auto setup = std::make_shared<TrainingSetup>(*synthetic_setup(40000, /*steps=*/10));
   setup->job.lease_ms = 1;
-  const SegmentId segments = setup->layout->segments();
+  const std::uint32_t segments = setup->layout->segments();
   std::mutex gate;
   EngineRig rig{setup, kJob, 200};
   rig.before_post = [&] { const std::lock_guard lock(gate); };

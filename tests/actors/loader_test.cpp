@@ -29,7 +29,7 @@ class Source {
     return batch;
   }
   BatchSource function() {
-    return [this](Version step, MicroBatch m) { return make(step, m); };
+    return [this](std::uint64_t step, MicroBatch m) { return make(Version(step), m); };
   }
   void hold(bool held) {
     const std::lock_guard lock(mutex_);
@@ -121,7 +121,7 @@ TEST_CASE("loader: what is kept is limited, and nothing that is wanted is thrown
   Rig rig(/*ahead_max=*/2);
   rig.ahead(0, {0, 1, 2, 3, 4});
   REQUIRE(rig.source.has_made({{0, 0}, {0, 1}}));
-  for (const MicroBatch m : {0, 1, 2, 3, 4}) CHECK(rig.gives(0, m));
+  for (const MicroBatch m : std::vector<MicroBatch>{0, 1, 2, 3, 4}) CHECK(rig.gives(0, m));
   CHECK(rig.source.has_made({{0, 0}, {0, 1}, {0, 2}, {0, 3}, {0, 4}}));
 }
 

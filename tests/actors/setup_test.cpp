@@ -11,7 +11,7 @@
 namespace starling::actors {
 namespace {
 
-constexpr MicroBatch kMicroBatches = 64;
+constexpr std::uint32_t kMicroBatches = 64;
 constexpr std::uint32_t kWidth = 3000;
 
 std::vector<float> gradient_of(const Batch& batch) {

@@ -16,7 +16,7 @@ namespace starling::actors {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);  // only a failing test waits that long
-constexpr MicroBatch kMicroBatches = 8, kNoData = 6, kNoPass = 7;
+constexpr std::uint32_t kMicroBatches = 8, kNoData = 6, kNoPass = 7;
 constexpr MicroBatch kThrows = 8, kNoMemory = 9, kDataThrows = 10;  // of no step
 
 using Place = std::pair<Version, MicroBatch>;
@@ -161,7 +161,7 @@ struct Rig {
 TEST_CASE("trainer: every micro-batch of an order is computed, added and told, in its order") {
   Rig rig;
   rig.order(4, {2, 0, 5});
-  for (const MicroBatch m : {2, 0, 5}) {
+  for (const MicroBatch m : std::vector<MicroBatch>{2, 0, 5}) {
     const auto c = rig.computed();
     CHECK(c.version == 4);
     CHECK(c.row.micro_batch == m);

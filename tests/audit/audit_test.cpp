@@ -445,7 +445,7 @@ TEST_CASE("audit: every use of a sample is found, and who it was") {
       CHECK(passes.insert(use.pass).second);
       CHECK(places.emplace(use.step, in_step).second);
       REQUIRE(use.workers.size() == 1);
-      CHECK(use.workers[0] == (use.step < 3                                ? use.micro_batch + 1
+      CHECK(use.workers[0] == (use.step < 3 ? use.micro_batch.value() + 1
                                : (use.step == 3) == (use.micro_batch == 0) ? 1
                                                                            : 3));
     }

@@ -44,8 +44,10 @@ std::optional<Order> parse_order(std::string_view text) {
   if (order.kind == Kind::kNone) return std::nullopt;
   if (at == text.npos) return order;
   text.remove_prefix(at + 1);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), order.version);
+  std::uint64_t version = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
   if (error != std::errc{}) return std::nullopt;
+  order.version = Version(version);
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   if (text.empty()) return order;
   if (text.front() != '@' || text.size() == 1) return std::nullopt;

@@ -31,7 +31,7 @@ inline constexpr const char* kTaleDigest = "00000000000000000000000000000064";
 struct Tale {
   std::vector<std::string> lines;
 
-  Tale& start(Version steps = 5) {
+  Tale& start(std::uint64_t steps = 5) {
     event::Started start;
     start.name = "tale";
     start.steps = steps;
@@ -56,7 +56,9 @@ struct Tale {
     for (std::uint32_t r = 0; r < n; ++r) {
       const auto worker = static_cast<std::uint64_t>(members[r]);
       epoch.members.push_back({worker, "worker-" + std::to_string(worker), false, false});
-      epoch.holders.push_back({{r, 1}, {(r + n - 1) % n, 1}});  // r at rank r and the one after it
+      epoch.holders.push_back(
+          {{SegmentId(r), 1},
+           {SegmentId((r + n - 1) % n), 1}});  // r at rank r and the one after it
     }
     epoch.detect_ms = 1.0;
     epoch.form_ms = 2.0;

@@ -11,7 +11,7 @@ namespace starling::collectives {
 namespace {
 
 struct Group {
-  Group(Rank world, std::size_t n, std::uint32_t seed, AllReduceOptions options)
+  Group(std::uint32_t world, std::size_t n, std::uint32_t seed, AllReduceOptions options)
       : random(seed), net(world) {
     in.resize(world);
     out.assign(world, std::vector<std::int32_t>(n, 77));
@@ -52,7 +52,7 @@ TEST_CASE("all-reduce: every rank gets the sum of all, in any order of arrival")
   AllReduceOptions options;
   options.piece_bytes = 64;
   options.one_hop_bytes = 32;
-  for (Rank world = 1; world <= 8; ++world) {
+  for (std::uint32_t world = 1; world <= 8; ++world) {
     for (const std::size_t n : {0u, 1u, world - 1, world, 31u, 1009u}) {
       Group group(world, n, world * 7919 + static_cast<std::uint32_t>(n), options);
       CAPTURE(world);

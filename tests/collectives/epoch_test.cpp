@@ -95,7 +95,7 @@ struct Node : GatherSource {
     for (auto& lane : lanes) {
       lane = {};
       lane.micro_batches = 1;
-      lane.micro_batch_hashes = micro_batch_hash(kSeed, step, frames.self());
+      lane.micro_batch_hashes = micro_batch_hash(kSeed, step, MicroBatch(frames.self().value()));
     }
   }
   EpochEvents reduce(Version step) {
@@ -119,12 +119,13 @@ struct Node : GatherSource {
 // Ranks of an epoch at version 5, of which the last `joiners` know no version. Segment s is owned by
 // rank s of those who are no joiners, and the next one has a copy.
 struct Group {
-  explicit Group(Rank world, Rank joiners = 0, Version version = 5, SessionLimits limits = {})
+  explicit Group(std::uint32_t world, std::uint32_t joiners = 0, Version version = 5,
+                 SessionLimits limits = {})
       : layout({{"a", {6 * kBlock}}}, 1, 2), net(world) {
     auto made = std::make_shared<Plan>();
     made->id = {1, 2};
     made->members.resize(world);
-    const Rank owners = world - joiners;
+    const std::uint32_t owners = world - joiners;
     for (SegmentId s = 0; s < layout.segments(); ++s) {
       made->holders.push_back({static_cast<Rank>(s % owners)});
       if (owners > 1) made->holders.back().push_back(static_cast<Rank>((s + 1) % owners));
@@ -160,7 +161,7 @@ struct Group {
 
 // Each rank does what the machine of a worker would tell it, as soon as it may.
 struct Steps {
-  Steps(Group& of, Version steps) : group(of), last(5 + steps) {}
+  Steps(Group& of, std::uint64_t steps) : group(of), last(5 + steps) {}
 
   void begin(Rank r) {
     Epoch& frames = group.frames(r);
@@ -184,7 +185,7 @@ struct Steps {
     take(r, group.nodes[r]->reduce(at(r)));
   }
   void vote(Rank r) {
-    const Rank world = group.frames(r).world();
+    const std::uint32_t world = group.frames(r).world();
     for (SegmentId s = 0; s < group.layout.segments(); ++s) {
       const auto& ranks = group.plan->holders[s];
       const bool held = std::find(ranks.begin(), ranks.end(), r) != ranks.end();
@@ -210,7 +211,7 @@ struct Steps {
   Group& group;
   const Version last;
   std::map<Rank, Version> version;
-  std::map<Rank, Rank> votes;
+  std::map<Rank, std::uint32_t> votes;
   std::size_t ledgers = 0;
 };
 
@@ -220,7 +221,7 @@ TEST_CASE("epoch: steps pass whatever the order in which frames of different ran
   for (std::uint32_t seed = 0; seed < 40; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
-    const Rank world = 1 + seed % 5;
+    const std::uint32_t world = 1 + seed % 5;
     Group group(world);
     Steps steps(group, /*steps=*/4);
     for (Rank r = 0; r < world; ++r)
@@ -357,7 +358,8 @@ TEST_CASE("epoch: damaged frames are taken, wait, or name their sender") {
     Group group(3);
     Steps steps(group, /*steps=*/2);
     for (Rank r = 0; r < 3; ++r)
-      for (SegmentId s = r; s < group.layout.segments(); s += 3) group.nodes[r]->values[s] = 5;
+      for (SegmentId s(r.value()); s < group.layout.segments(); s += 3)
+        group.nodes[r]->values[s] = 5;
     for (Rank r = 0; r < 3; ++r) steps.begin(r);
     REQUIRE(group.net.deliver_all(random, [&](Rank to, Rank from, const Frame& f) {
       if (to == 0) sent.emplace_back(from, f);
@@ -368,7 +370,7 @@ TEST_CASE("epoch: damaged frames are taken, wait, or name their sender") {
   std::size_t taken = 0, refused = 0;
   for (std::uint32_t seed = 0; seed < 3000; ++seed) {
     std::mt19937 random(seed);
-    Group group(3, /*joiners=*/0, seed % 3 == 0 ? kNoVersion : 5);
+    Group group(3, /*joiners=*/0, seed % 3 == 0 ? kNoVersion : Version{5});
     Epoch& frames = group.frames(0);
     if (seed % 2 == 0) {
       frames.open_step(group.holders());
@@ -381,7 +383,7 @@ TEST_CASE("epoch: damaged frames are taken, wait, or name their sender") {
       for (std::uint32_t n = random() % 3; n > 0 && !bytes.empty(); --n)
         bytes[random() % bytes.size()] = static_cast<std::uint8_t>(random());
       if (random() % 4 == 0) bytes.resize(random() % (bytes.size() + 1));
-      if (random() % 8 == 0) frame.header.first = random() % 9;
+      if (random() % 8 == 0) frame.header.first = SegmentId(random() % 9);
       if (random() % 8 == 0) frame.header.count = random() % 9;
       if (random() % 8 == 0) frame.header.kind = static_cast<FrameKind>(random() % 10);
       frame.payload = share(std::move(bytes));

@@ -27,7 +27,7 @@ struct Source : GatherSource {
 };
 
 struct Group {
-  Group(Rank world, std::uint32_t seed, Rank joiners)
+  Group(std::uint32_t world, std::uint32_t seed, std::uint32_t joiners)
       : random(seed), layout({{"a", {37 * kBlock}}}, 1, 1 + seed % 6), net(world), sources(world) {
     Table table(layout.segments());
     for (auto& row : table) row = {static_cast<Rank>(random() % (world - joiners))};
@@ -65,7 +65,7 @@ struct Group {
 TEST_CASE("gather: everybody has all parameters, whoever owns how much of them") {
   for (std::uint32_t seed = 0; seed < 64; ++seed) {
     CAPTURE(seed);
-    const Rank world = 1 + seed % 8;
+    const std::uint32_t world = 1 + seed % 8;
     Group group(world, seed, /*joiners=*/world > 2 ? seed % 3 : 0);
     REQUIRE(group.run().has_value());
     for (Rank r = 0; r < world; ++r) {

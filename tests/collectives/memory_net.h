@@ -18,7 +18,7 @@ class MemoryNet {
  public:
   using Handler = std::function<Result<>(Rank to, Rank from, const Frame&)>;
 
-  explicit MemoryNet(Rank world) : world_(world), queues_(world * world) {
+  explicit MemoryNet(std::uint32_t world) : world_(world), queues_(world * world) {
     for (Rank r = 0; r < world; ++r) ends_.push_back(std::make_unique<End>(*this, r));
   }
 
@@ -54,7 +54,7 @@ class MemoryNet {
    public:
     End(MemoryNet& net, Rank self) : net_(net), self_(self) {}
     Rank self() const override { return self_; }
-    Rank world() const override { return net_.world_; }
+    std::uint32_t world() const override { return net_.world_; }
     void send(Rank to, FrameHeader header, Payload payload) override {
       STARLING_CHECK(to < net_.world_ && to != self_);
       net_.queue(self_, to).push_back(make_frame(header, payload));
@@ -65,7 +65,7 @@ class MemoryNet {
     const Rank self_;
   };
 
-  const Rank world_;
+  const std::uint32_t world_;
   std::vector<std::deque<Frame>> queues_;
   std::vector<std::unique_ptr<End>> ends_;
 };

@@ -22,12 +22,13 @@ FrameHeader record_header(Version version) {
 
 SharedBytes pattern(Rank from, Version n, std::size_t size) {
   Bytes bytes(size);
-  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::uint8_t>(from + n + i * 31);
+  for (std::size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<std::uint8_t>(from.value() + n.value() + i * 31);
   return share(std::move(bytes));
 }
 
 TEST_CASE("mesh: all stand, whatever the order in which they start") {
-  for (Rank world = 1; world <= 5; ++world) {
+  for (std::uint32_t world = 1; world <= 5; ++world) {
     MeshGroup epoch(world);
     epoch.make();
     for (Rank k = 0; k < world; ++k) epoch.nodes[(world - k + 1) % world]->mesh->start();
@@ -56,7 +57,7 @@ TEST_CASE("mesh: frames arrive whole and in the order of their connection") {
   }
   epoch.connect();
   std::mt19937 random(3);
-  constexpr Version kFrames = 60;
+  constexpr std::uint64_t kFrames = 60;
   std::vector<std::size_t> sizes;
   for (Version v = 0; v < kFrames; ++v)
     sizes.push_back(v % 7 == 0 ? random() % 3'000'000 : v % 3 == 0 ? 0 : random() % 70'000);
@@ -71,7 +72,7 @@ TEST_CASE("mesh: frames arrive whole and in the order of their connection") {
   for (const std::size_t size : sizes) bytes += 2 * (sizeof(FrameHeader) + size);
   for (auto& node : epoch.nodes) {
     CHECK(node->mesh->sent_bytes() == bytes);
-    node->wait([](const Told& t) { return t.frames.size() == 2 * kFrames; });
+    node->wait([&](const Told& t) { return t.frames.size() == 2 * kFrames; });
     std::vector<Version> next(3);
     for (const auto& [from, frame] : node->told().frames) {
       REQUIRE(frame.header.version == next[from]);
@@ -120,7 +121,8 @@ TEST_CASE("mesh: one closed peer stops the whole epoch") {
   MeshGroup epoch(4);
   epoch.connect();
   epoch.nodes[2]->mesh->stop();
-  for (const Rank r : {0, 1, 3}) epoch.nodes[r]->wait([](const Told& t) { return t.breaks == 1; });
+  for (const Rank r : std::vector<Rank>{0, 1, 3})
+    epoch.nodes[r]->wait([](const Told& t) { return t.breaks == 1; });
 }
 
 TEST_CASE("mesh: a peer that does not stand in time is named") {
@@ -214,13 +216,14 @@ TEST_CASE("mesh: R1, one rank leaves first and may end at once; the others go on
   MeshGroup epoch(3);
   epoch.connect();
   epoch.nodes[1]->mesh->leave();
-  for (const Rank r : {0, 2}) epoch.nodes[r]->wait([](const Told& t) { return !t.left.empty(); });
+  for (const Rank r : {Rank{0}, Rank{2}})
+    epoch.nodes[r]->wait([](const Told& t) { return !t.left.empty(); });
   epoch.nodes[1]->mesh->stop();
   epoch.nodes[0]->mesh->send(2, record_header(5), pattern(0, 5, 100));
   epoch.nodes[0]->mesh->send(1, record_header(5), pattern(0, 5, 100));  // nobody there: dropped
   epoch.nodes[2]->wait([](const Told& t) { return t.frames.size() == 1; });
-  for (const Rank r : {0, 2}) epoch.nodes[r]->mesh->leave();
-  for (const Rank r : {0, 2}) {
+  for (const Rank r : {Rank{0}, Rank{2}}) epoch.nodes[r]->mesh->leave();
+  for (const Rank r : {Rank{0}, Rank{2}}) {
     epoch.nodes[r]->wait([](const Told& t) { return t.drained; });
     CHECK(!epoch.nodes[r]->told().broken.has_value());
   }
@@ -270,7 +273,7 @@ TEST_CASE("mesh: a peer that does not take what is sent breaks, the queue is bou
 }
 
 TEST_CASE("mesh: an all-reduce over real connections gives the sum of a plain loop") {
-  constexpr Rank kWorld = 4;
+  constexpr std::uint32_t kWorld = 4;
   constexpr std::size_t n = 300'001;
   MeshGroup epoch(kWorld);
   std::vector<std::vector<std::int32_t>> in(kWorld), out(kWorld, std::vector<std::int32_t>(n));

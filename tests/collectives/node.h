@@ -90,7 +90,7 @@ class Node {
 
 // A whole epoch in this process.
 struct MeshGroup {
-  explicit MeshGroup(Rank world, EpochId id = {1, 1}) {
+  explicit MeshGroup(std::uint32_t world, EpochId id = {1, 1}) {
     options.epoch = id;
     random_bytes(options.job);
     random_bytes(options.key);

@@ -28,7 +28,8 @@ struct Worker {
 
 // A group of workers whose micro-batches are dealt at random; `direct` is the sum in one loop.
 struct Group {
-  Group(Rank world_size, std::uint32_t blocks, MicroBatch micro_batches, std::uint32_t seed)
+  Group(std::uint32_t world_size, std::uint32_t blocks, std::uint32_t micro_batches,
+        std::uint32_t seed)
       : random(seed),
         layout({{"a", {blocks * kBlock}}}, /*segment_blocks=*/1 + seed % 3,
                /*bucket_segments=*/1 + seed % 5),
@@ -158,8 +159,8 @@ struct Group {
 
   std::mt19937 random;
   const Layout layout;
-  const Rank world;
-  const MicroBatch M;
+  const std::uint32_t world;
+  const std::uint32_t M;
   std::vector<Worker> workers;
   std::vector<std::int32_t> direct;
   std::vector<SideKey> all_side;
@@ -195,7 +196,7 @@ TEST_CASE("reduce: R2, after a break at any point a second reduction gives the s
     REQUIRE(group.run(broken, /*limit=*/seed).has_value());
     auto rotated = *group.holders;
     for (auto& holders : rotated)
-      for (Rank& r : holders) r = (r + 1) % group.world;
+      for (Rank& r : holders) r = Rank((r + 1) % group.world);
     group.holders = std::make_shared<const Table>(rotated);
     for (Worker& w : group.workers) w.totals.assign(w.totals.size(), 123);
     MemoryNet net(group.world);
@@ -244,7 +245,7 @@ struct Small : Group {
       for (std::uint32_t b = 0; b < 2; ++b) workers[r].accumulators[b * kBlock] = 10;
       for (ProofLanes& lanes : workers[r].lanes) {
         lanes.micro_batches = 2;
-        for (MicroBatch m = 2 * r; m < 2 * r + 2; ++m)
+        for (MicroBatch m(2 * r); m < 2 * r + 2; ++m)
           lanes.micro_batch_hashes += micro_batch_hash(kSeed, kStep, m);
       }
     }

@@ -192,7 +192,7 @@ TEST_CASE("checkpoint: a manifest in the folder of another version is refused") 
 
 TEST_CASE("checkpoint: old ones go, whole or not, and nothing else does") {
   const Folder folder;
-  for (const Version version : {10, 20, 30, 40}) publish(folder.path, version);
+  for (const Version version : std::vector<Version>{10, 20, 30, 40}) publish(folder.path, version);
   put(checkpoint_folder(folder.path, 25) + "/shard-left", "x");  // never complete
   put(folder.path + "/notes.txt", "mine");
   put(folder.path + "/step-x/notes.txt", "mine");
@@ -206,7 +206,7 @@ TEST_CASE("checkpoint: old ones go, whole or not, and nothing else does") {
 // A leader that is none any more knows of 10 and 20 alone.
 TEST_CASE("checkpoint: who is out of date removes nothing that was published since") {
   const Folder folder;
-  for (const Version version : {10, 20, 30}) publish(folder.path, version);
+  for (const Version version : std::vector<Version>{10, 20, 30}) publish(folder.path, version);
   put(checkpoint_folder(folder.path, 35) + "/shard-left", "x");
   remove_checkpoints(folder.path, 40, {10, 20});
   CHECK(list_checkpoints(folder.path).value() == std::vector<Version>{10, 20, 30});

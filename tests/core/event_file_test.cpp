@@ -183,7 +183,7 @@ TEST_CASE("events: while the file takes nothing a bounded part waits, steps are 
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   const auto before = resident_bytes();
   const auto writer = EventWriter::into(ends[1]);
-  constexpr Version kSteps = 1500;
+  constexpr std::uint64_t kSteps = 1500;
   for (Version v = 0; v < kSteps; ++v) {
     REQUIRE(writer->write(step_of(v, 2.5)));
     REQUIRE(writer->write(long_ledger(v)));
@@ -232,7 +232,7 @@ TEST_CASE("events: what is remembered of steps is bounded") {
 // Prints the curve of a writer's memory over so many steps; 1000000 take half an hour.
 TEST_CASE("events: the memory of a writer" *
           doctest::skip(std::getenv("STARLING_EVENT_STEPS") == nullptr)) {
-  const Version steps = std::stoull(std::getenv("STARLING_EVENT_STEPS"));
+  const std::uint64_t steps = std::stoull(std::getenv("STARLING_EVENT_STEPS"));
   const auto writer = EventWriter::into(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   event::LedgerPassed ledger = long_ledger(0);
   for (Version v = 0; v < steps; ++v) {

@@ -12,7 +12,7 @@ namespace {
 // Goal: R3. Every way to take or repeat micro-batches that leaves the number right is caught by the
 // hashes. Method: all multisets of M of M micro-batches.
 TEST_CASE("proof: only each micro-batch once gives the complete lanes (R3)") {
-  constexpr MicroBatch M = 5;
+  constexpr std::uint32_t M = 5;
   const ProofLanes complete = complete_lanes(/*seed=*/11, /*step=*/3, M);
   CHECK(complete.micro_batches == M);
   int matches = 0;

@@ -89,6 +89,10 @@ auto fields(T& value) {
 
 template <class T>
 bool same(const T& a, const T& b);
+template <class Tag, class Int>
+bool same(const Id<Tag, Int>& a, const Id<Tag, Int>& b) {
+  return a == b;
+}
 template <class T>
 bool same(const std::vector<T>& a, const std::vector<T>& b) {
   if (a.size() != b.size()) return false;
@@ -208,7 +212,10 @@ class Maker {
     ((i == kind ? fill(value.template emplace<i>()) : void()), ...);
     return value;
   }
-  void fill(Plan& p) { p = plan(below(5), 1 + below(9)); }
+  void fill(Plan& p) {
+    const std::size_t segments = 1 + below(9);  // drawn first, whatever the compiler
+    p = plan(below(5), segments);
+  }
   void fill(Join& j) {
     std::apply([this](auto&... field) { (fill(field), ...); }, fields(j));
     j.who.nonce |= 1;
@@ -216,16 +223,16 @@ class Maker {
   void fill(Report& r) {
     std::apply([this](auto&... field) { (fill(field), ...); }, fields(r));
     for (auto* list : {&r.share, &r.done})
-      for (auto& m : *list) m %= 1u << 20;
+      for (auto& m : *list) m = MicroBatch(m % (1u << 20));
   }
   void fill(Progress& p) {
     std::apply([this](auto&... field) { (fill(field), ...); }, fields(p));
     p.world %= 4097;
-    for (auto& row : p.ledger) row.micro_batch %= 1u << 20;
+    for (auto& row : p.ledger) row.micro_batch = MicroBatch(row.micro_batch % (1u << 20));
   }
   void fill(SegmentDigest& d) {
     std::apply([this](auto&... field) { (fill(field), ...); }, fields(d));
-    d.segment %= 65536;
+    d.segment = SegmentId(d.segment % 65536);
   }
   void fill(Pause& pause) {
     std::apply([this](auto&... ms) { ((ms = double(below(1 << 30)) / 1024), ...); }, fields(pause));
@@ -234,6 +241,12 @@ class Maker {
   template <class T>
   void fill(std::optional<T>& value) {
     if (below(2) != 0) fill(value.emplace());
+  }
+  template <class Tag, class Int>
+  void fill(Id<Tag, Int>& id) {
+    Int number = 0;
+    fill(number);
+    id = Id<Tag, Int>(number);
   }
   void fill(PlanKind& kind) { kind = static_cast<PlanKind>(1 + below(3)); }
   void fill(BeginAt& begin) { begin = static_cast<BeginAt>(1 + below(3)); }

@@ -87,7 +87,7 @@ TEST_CASE("drafts: nobody wants a version that is not due, or that there is alre
   Writing w;
   w.publish(20);
   w.stores.clear();
-  for (const Version version : {0, 5, 10, 20, 110}) {
+  for (const Version version : std::vector<Version>{0, 5, 10, 20, 110}) {
     CAPTURE(version);
     w.all_parts(version);
     CHECK(w.stores.empty());
@@ -135,7 +135,7 @@ TEST_CASE("drafts: a manifest that cannot be written gives up its checkpoint") {
 TEST_CASE("drafts: of four the oldest goes, but not one that is being stored") {
   Writing w;
   w.all_parts(10);
-  for (const Version version : {30, 50, 70}) w.take(w.part(version, {0}));
+  for (const Version version : std::vector<Version>{30, 50, 70}) w.take(w.part(version, {0}));
   CHECK(w.warnings == std::vector<std::string>{
                           "checkpoint of step 30 is given up: some parts of it are missing"});
   w.keep(w.drafts.stored(10, ""));
@@ -146,7 +146,7 @@ TEST_CASE("drafts: of four the oldest goes, but not one that is being stored") {
 
 TEST_CASE("drafts: as many complete ones stay as are to be kept") {
   Writing w;
-  for (const Version version : {10, 20, 30}) w.publish(version);
+  for (const Version version : std::vector<Version>{10, 20, 30}) w.publish(version);
   CHECK(w.proposed.back().oldest == 20);
   CHECK(w.tidied == std::vector<Version>{10, 20, 30});
 }

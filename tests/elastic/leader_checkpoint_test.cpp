@@ -208,7 +208,7 @@ TEST_CASE("leader: parts of two epochs make one checkpoint, and only members' co
 
 TEST_CASE("leader: only the newest are kept") {
   OneLeader one;
-  for (const Version version : {10, 20, 30, 40}) one.publish(version);
+  for (const Version version : std::vector<Version>{10, 20, 30, 40}) one.publish(version);
   CHECK(one.complete() == std::vector<Version>{30, 40});
   CHECK(one.tidied.back().below == 40);
   CHECK(one.tidied.back().kept == std::vector<Version>{30, 40});

@@ -15,7 +15,7 @@ Reporter reporter(std::uint64_t from, std::vector<std::uint64_t> broken, bool jo
                   bool unreached = false) {
   Reporter r;
   r.who = {from, from};
-  r.report.version = joiner ? kNoVersion : 5;
+  r.report.version = joiner ? kNoVersion : Version{5};
   for (const std::uint64_t n : broken) r.report.broken.push_back({n, n});
   r.report.unreached = unreached;
   return r;

@@ -154,8 +154,8 @@ class LongLife {
     report.parameters_complete = true;
     report.copies.assign(kSegments, false);
     if (plan()) {
-      const Rank rank = rank_in(*plan(), life.who);
-      if (rank != kNoRank && life.version != kNoVersion) report.copies = held_by(*plan(), rank);
+      const auto rank = rank_in(*plan(), life.who);
+      if (rank && life.version != kNoVersion) report.copies = held_by(*plan(), *rank);
     }
     if (life.version != kNoVersion) report.version = life.version = version_;
     say(nonce, report);

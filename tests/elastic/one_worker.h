@@ -78,11 +78,12 @@ struct OneWorker {
     return on(worker_event::MicroBatchDone{v, row(m)});
   }
   void own_share(Version v) {
-    for (MicroBatch m : {0, 1}) done(v, m);
+    for (MicroBatch m : {MicroBatch{0}, MicroBatch{1}}) done(v, m);
   }
   WorkerCommands reduced(EpochId e, Version v) { return on(worker_event::Reduced{e, v}); }
   WorkerCommands ledger(EpochId e, Version v, Rank from) {
-    return on(worker_event::LedgerArrived{e, from, v, {row(2 * from), row(2 * from + 1)}});
+    return on(worker_event::LedgerArrived{
+        e, from, v, {row(MicroBatch(2 * from)), row(MicroBatch(2 * from + 1))}});
   }
   WorkerCommands vote(EpochId e, Version v, Rank from, EpochId ready_for = {}) {
     Vote vote{v};
@@ -93,11 +94,11 @@ struct OneWorker {
   void vote_for(EpochId e, Version v) {
     own_share(v);
     reduced(e, v);
-    for (Rank from : {1, 2}) ledger(e, v, from);
+    for (Rank from : {Rank{1}, Rank{2}}) ledger(e, v, from);
   }
   void pass(EpochId e, Version v) {
     vote_for(e, v);
-    for (Rank from : {1, 2}) vote(e, v, from);
+    for (Rank from : {Rank{1}, Rank{2}}) vote(e, v, from);
     on(worker_event::Gathered{e, v + 1});
   }
 

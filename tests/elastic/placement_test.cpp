@@ -45,7 +45,8 @@ PlacementInput with_eight_joiners() {
   in.members = ring_order(before.members, std::vector<Member>(8));
   for (Rank r = 0; r < 16; ++r) {
     auto& copies = in.copies.emplace_back(kSegments);
-    for (SegmentId s = 0; s < kSegments; ++s) copies[s] = r % 2 == 0 && contains(holders[s], r / 2);
+    for (SegmentId s = 0; s < kSegments; ++s)
+      copies[s] = r % 2 == 0 && contains(holders[s], Rank(r / 2));
   }
   return in;
 }
@@ -91,7 +92,7 @@ TEST_CASE("placement: what only a leaver has is copied once before anything is c
   std::multiset<SegmentId> first, all;
   for (const Move& move : placement.moves) {
     CHECK(move.target != 3);
-    for (SegmentId s = move.segments.first; s < move.segments.first + move.segments.count; ++s) {
+    for (const SegmentId s : move.segments) {
       all.insert(s);
       if (move.source == 3 && move.step_offset < 3) first.insert(s);
     }

@@ -76,7 +76,7 @@ TEST_CASE("step work: a ledger takes each row once") {
   CHECK(six.work.arrived({row_of(2), row_of(3)}));
   CHECK_FALSE(six.work.arrived({row_of(3)}));
   CHECK_FALSE(six.work.arrived({row_of(6)}));  // there is no such micro-batch
-  for (const MicroBatch m : {0, 1, 4}) CHECK(six.work.arrived({row_of(m)}));
+  for (const MicroBatch m : std::vector<MicroBatch>{0, 1, 4}) CHECK(six.work.arrived({row_of(m)}));
   CHECK_FALSE(six.work.complete());
   CHECK(six.work.arrived({row_of(5)}));
   CHECK(six.work.complete());
@@ -108,7 +108,7 @@ TEST_CASE("step work: one micro-batch that is not finite skips the step, and the
   for (const LedgerRow& bad :
        {row_of(3, 1, /*finite=*/false), row_of(3, std::numeric_limits<double>::infinity())}) {
     Six six;
-    for (const MicroBatch m : {0, 1, 2, 4, 5}) six.work.arrived({row_of(m)});
+    for (const MicroBatch m : std::vector<MicroBatch>{0, 1, 2, 4, 5}) six.work.arrived({row_of(m)});
     six.work.arrived({bad});
     CHECK(six.work.record(7).skipped);
     CHECK(std::isnan(six.work.record(7).loss));

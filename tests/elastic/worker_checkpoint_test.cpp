@@ -9,7 +9,7 @@ namespace {
 
 using namespace worker_command;
 
-OneWorker writing_every(Version every) {
+OneWorker writing_every(std::uint64_t every) {
   OneWorker one;
   WorkerConfig config = OneWorker::config({});
   config.checkpoint_every = every;

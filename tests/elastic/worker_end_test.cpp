@@ -10,7 +10,7 @@ namespace {
 using namespace worker_event;
 using worker_command::Exit;
 
-constexpr Version kSteps = 2;
+constexpr std::uint64_t kSteps = 2;
 
 OneWorker one_of_two_steps() {
   OneWorker one;
@@ -81,7 +81,7 @@ TEST_CASE("worker: a leaver that goes with the last vote does not have the model
   without.holders = {{0, 1}, {1, 0}, {0, 1}};
   one.receive(Committed{without});
   one.vote_for(kFirst, 1);
-  for (Rank from : {1, 2}) one.vote(kFirst, 1, from, second);
+  for (Rank from : {Rank{1}, Rank{2}}) one.vote(kFirst, 1, from, second);
   REQUIRE(one.worker.version() == kSteps);
   REQUIRE_FALSE(one.worker.run());
   const Exit exit = end(one);
@@ -93,7 +93,7 @@ TEST_CASE("worker: the last parameters count when all of them have arrived") {
   OneWorker one = one_of_two_steps();
   one.pass(kFirst, 0);
   one.vote_for(kFirst, 1);
-  for (Rank from : {1, 2}) one.vote(kFirst, 1, from);
+  for (Rank from : {Rank{1}, Rank{2}}) one.vote(kFirst, 1, from);
   REQUIRE(one.worker.version() == kSteps);
   CHECK_FALSE(end(one).trained);
 }

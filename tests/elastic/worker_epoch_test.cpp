@@ -47,7 +47,7 @@ std::size_t said_after_the_report(const Bugs& bugs, bool asked) {
   CHECK(reports[0].entered == kFirst);
   one.forget();
   one.vote_for(kFirst, 1);
-  for (Rank from : {1, 2}) one.vote(kFirst, 1, from);
+  for (Rank from : {Rank{1}, Rank{2}}) one.vote(kFirst, 1, from);
   one.on(Connected{kSecond});
   sent += one.all.size();
   CHECK(one.worker.version() == 1);
@@ -200,7 +200,7 @@ TEST_CASE("worker: R15, ready for a plan means that its joiners said so") {
   one.on(Connected{kSecond});
   one.vote_for(kFirst, 0);
   CHECK(OneWorker::among<SendVote>(one.all).back().vote.ready_for == EpochId{});
-  for (Rank from : {1, 2}) one.vote(kFirst, 0, from);
+  for (Rank from : {Rank{1}, Rank{2}}) one.vote(kFirst, 0, from);
   one.on(Gathered{kFirst, 1});
   one.on(PeerReady{kSecond, 3});
   one.vote_for(kFirst, 1);

@@ -27,7 +27,7 @@ List next_share(OneWorker& one, EpochId epoch, Version v, const List& own, Epoch
   for (MicroBatch m = 0; m < kMicroBatches; ++m)
     if (std::find(own.begin(), own.end(), m) == own.end()) rows.push_back(OneWorker::row(m));
   one.on(LedgerArrived{epoch, 1, v, rows});
-  for (const Rank from : {1, 2}) {
+  for (const Rank from : {Rank{1}, Rank{2}}) {
     Vote vote{v};
     vote.micro_batch_ns = from == 1 ? 10 : 40;
     vote.ready_for = ready_for;

@@ -88,7 +88,7 @@ TEST_CASE(
   plan.moves = {{{0, 1}, /*source=*/0, /*target=*/2, /*step_offset=*/1}};
   one.enter(plan);
   one.vote_for(plan.id, 0);
-  for (Rank from : {1, 2}) one.vote(plan.id, 0, from);
+  for (Rank from : {Rank{1}, Rank{2}}) one.vote(plan.id, 0, from);
   CHECK(one.count<StartGather>() == 1);
   CHECK(one.count<SendMove>() == 0);
   const auto now = one.on(Gathered{plan.id, 1});
@@ -106,7 +106,7 @@ int wrong_passes(const Bugs& bugs) {
       OneWorker one(bugs);
       one.begin();
       if (!own_last) one.vote_for(kFirst, 0);
-      for (Rank from : {1, 2})
+      for (Rank from : {Rank{1}, Rank{2}})
         if (set >> (from - 1) & 1) one.vote(kFirst, 0, from);
       if (own_last) one.vote_for(kFirst, 0);
       wrong += (one.worker.version() == 1) != (set == 3);
@@ -144,7 +144,7 @@ struct Effects {
 Effects effects_of_a_vote_in_vain(const Bugs& bugs) {
   Effects effects;
   for (const bool one_vote : {false, true})
-    for (const Version base : {1, 2}) {
+    for (const Version base : {Version{1}, Version{2}}) {
       CAPTURE(base);
       OneWorker one = voted_in_vain(bugs, one_vote);
       const auto reports = one.said<Report>();
@@ -158,11 +158,11 @@ Effects effects_of_a_vote_in_vain(const Bugs& bugs) {
       CHECK(one.count<DropTotals>() == (base == 1 ? 1 : 0));
       if (base == 1) {
         one.reduced({1, 2}, 1);
-        for (Rank from : {1, 2}) one.ledger({1, 2}, 1, from);
+        for (Rank from : {Rank{1}, Rank{2}}) one.ledger({1, 2}, 1, from);
       }
       effects.applied_before += one.count<Apply>();
       effects.cleared_before += one.count<ClearAccumulators>();
-      for (Rank from : {1, 2}) one.vote({1, 2}, 1, from);
+      for (Rank from : {Rank{1}, Rank{2}}) one.vote({1, 2}, 1, from);
       const bool once = one.count<Apply>() == 1 && one.count<ClearAccumulators>() == 1;
       effects.once_with_it = effects.once_with_it && one.worker.version() == 2 && once;
     }
@@ -226,8 +226,8 @@ TEST_CASE(
     one.on(MicroBatchDone{0, broken});
     one.done(0, 1);
     one.reduced(kFirst, 0);
-    for (Rank from : {1, 2}) one.ledger(kFirst, 0, from);
-    for (Rank from : {1, 2}) one.vote(kFirst, 0, from);
+    for (Rank from : {Rank{1}, Rank{2}}) one.ledger(kFirst, 0, from);
+    for (Rank from : {Rank{1}, Rank{2}}) one.vote(kFirst, 0, from);
     const auto told = one.said<Progress>();
     REQUIRE(told.size() == 1);
     CHECK(told[0].record.skipped);

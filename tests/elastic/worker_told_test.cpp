@@ -24,7 +24,7 @@ TEST_CASE("worker: a step is told again, with its times, until a coordinator has
   OneWorker one;
   one.on(Tick{1});
   one.begin();
-  for (const Version v : {0, 1}) one.pass(kFirst, v);
+  for (const Version v : {Version{0}, Version{1}}) one.pass(kFirst, v);
   one.on(StepTimed{0, 12.5, Pause{}});
   CHECK(steps_said(one) == std::vector<Version>{0, 1});
 
@@ -62,7 +62,7 @@ TEST_CASE("worker: it says that it has finished when every step is noted") {
   config.steps = 2;
   one.worker = Worker(config);
   one.begin();
-  for (const Version v : {0, 1}) one.pass(kFirst, v);
+  for (const Version v : {Version{0}, Version{1}}) one.pass(kFirst, v);
   one.on(DigestReady{kFirst, 2, {1, 2}});
   one.receive(Noted{1});
   CHECK(one.said<Finished>().empty());

@@ -20,8 +20,8 @@ TEST_CASE("worker: heartbeats say how much of its share others wait for") {
   one.done(0, 1);
   CHECK(one.worker.heartbeat().share_left == 0);  // now it waits for the others' sums
   one.reduced(kFirst, 0);
-  for (Rank from : {1, 2}) one.ledger(kFirst, 0, from);
-  for (Rank from : {1, 2}) one.vote(kFirst, 0, from);
+  for (Rank from : {Rank{1}, Rank{2}}) one.ledger(kFirst, 0, from);
+  for (Rank from : {Rank{1}, Rank{2}}) one.vote(kFirst, 0, from);
   CHECK(one.worker.version() == 1);
   CHECK(one.worker.heartbeat().share_left == 0);  // and here for their parameters
   one.on(Gathered{kFirst, 1});

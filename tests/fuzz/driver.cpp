@@ -46,7 +46,7 @@ Bytes valid_input(samples::Maker& random) {
     message = encode_group(random.group());
   } else if (way == 11) {
     Manifest manifest;
-    manifest.checkpoint.version = 1 + random.below(1000);
+    manifest.checkpoint.version = Version(1 + random.below(1000));
     manifest.record = random.progress().record;
     manifest.record.version = manifest.checkpoint.version - 1;
     manifest.segments = 2;

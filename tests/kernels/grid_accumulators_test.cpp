@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kSeed = 7;
 constexpr Version kStep = 3;
 
-std::vector<std::int16_t> fitted(const Layout& layout, MicroBatch M,
+std::vector<std::int16_t> fitted(const Layout& layout, std::uint32_t M,
                                  std::span<const float> gradient) {
   std::vector<std::int16_t> exponents(layout.blocks());
   initial_exponents(Grid(M), layout, gradient, exponents);
@@ -51,7 +51,7 @@ TEST_CASE_TEMPLATE("accumulators: each block of a micro-batch is on the grid or 
                    On, OnHost, OnEmulated) {
   On on;
   const Layout layout = small_layout();
-  constexpr MicroBatch M = 8;
+  constexpr std::uint32_t M = 8;
   const Grid grid(M);
   auto exponents = fitted(layout, M, heavy_tailed(layout, kSeed, 0, 0));
   for (std::uint32_t b = 0; b < layout.blocks(); b += 3) exponents[b] -= 4;  // too fine for some
@@ -86,7 +86,7 @@ TEST_CASE_TEMPLATE("accumulators: each block of a micro-batch is on the grid or 
 TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, OnHost, OnEmulated) {
   On on;
   const Layout layout = small_layout();
-  constexpr MicroBatch M = 16;
+  constexpr std::uint32_t M = 16;
   auto exponents = fitted(layout, M, heavy_tailed(layout, kSeed, 0, 0));
   exponents[2] -= 5;
   std::vector<std::vector<float>> gradients;
@@ -98,13 +98,13 @@ TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, OnHost,
   for (unsigned threads = 1; threads <= 4; ++threads) {
     Accumulators shared(layout, M, on.device);
     std::vector<MicroBatch> order(M);
-    std::iota(order.begin(), order.end(), 0);
+    std::iota(order.begin(), order.end(), MicroBatch{0});
     std::mt19937_64 random(threads);
     std::shuffle(order.begin(), order.end(), random);
     std::vector<std::thread> pool;
     for (unsigned t = 0; t < threads; ++t)
       pool.emplace_back([&, t] {
-        for (MicroBatch i = t; i < M; i += threads)
+        for (std::uint32_t i = t; i < M; i += threads)
           add(shared, on.device, gradients[order[i]], exponents, kSeed, kStep, order[i]);
       });
     for (std::thread& thread : pool) thread.join();
@@ -117,7 +117,7 @@ TEST_CASE_TEMPLATE("accumulators: lanes tell missing, doubled and foreign micro-
                    OnHost, OnEmulated) {
   On on;
   const Layout layout = small_layout();
-  constexpr MicroBatch M = 4;
+  constexpr std::uint32_t M = 4;
   const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
   const auto exponents = fitted(layout, M, gradient);
   struct Case {
@@ -153,7 +153,7 @@ TEST_CASE_TEMPLATE("accumulators: a NaN anywhere keeps its whole micro-batch out
                    On, OnHost, OnEmulated) {
   On on;
   const Layout layout = small_layout();
-  constexpr MicroBatch M = 2;
+  constexpr std::uint32_t M = 2;
   const auto good = heavy_tailed(layout, kSeed, kStep, 0);
   const auto exponents = fitted(layout, M, good);
   for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
@@ -176,7 +176,7 @@ TEST_CASE_TEMPLATE("accumulators: after clear nothing is left and the next step 
                    OnHost, OnEmulated) {
   On on;
   const Layout layout = small_layout();
-  constexpr MicroBatch M = 3;
+  constexpr std::uint32_t M = 3;
   const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
   std::vector<std::int16_t> exponents(layout.blocks(), kExponentMin);  // all on the side list
   exponents[0] = fitted(layout, M, gradient)[0];
@@ -242,7 +242,7 @@ TEST_CASE_TEMPLATE(
     OnHost, OnEmulated) {
   On on;
   const Layout layout = small_layout();
-  constexpr MicroBatch M = 2;
+  constexpr std::uint32_t M = 2;
   const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
   auto exponents = fitted(layout, M, gradient);
   exponents[5] = kExponentMin;  // segment 1
@@ -272,7 +272,7 @@ TEST_CASE_TEMPLATE("accumulators and totals: no bit of a sum flips unseen", On, 
                    OnEmulated) {
   On on;
   const Layout layout = small_layout();
-  constexpr MicroBatch M = 4;
+  constexpr std::uint32_t M = 4;
   std::vector<std::int16_t> exponents(layout.blocks(), -24);
   Accumulators accumulators(layout, M, on.device);
   for (MicroBatch m = 0; m < M; ++m)
@@ -313,7 +313,7 @@ TEST_CASE_TEMPLATE(
   const Layout layout({{"a", {kBlock}}});
   std::mt19937_64 random(11);
   for (int round = 0; round < 500; ++round) {
-    const MicroBatch M = 1 + static_cast<MicroBatch>(random() % 12);
+    const std::uint32_t M = 1 + static_cast<std::uint32_t>(random() % 12);
     const auto exponent = static_cast<std::int16_t>(static_cast<int>(random() % 241) - 140);
     Totals grid(layout, M, on.device), mixed(layout, M, on.device);
     SideEntry entry;

@@ -50,7 +50,7 @@ TEST_CASE("exact mean: equals 128-bit integer arithmetic, ties included") {
                             static_cast<int>(random() % 30) - 40);
     WideSum sum;
     for (const float x : values) sum.add(x);
-    REQUIRE(sum.mean(static_cast<MicroBatch>(M)) == mean_by_integers(values, -70, M));
+    REQUIRE(sum.mean(static_cast<std::uint32_t>(M)) == mean_by_integers(values, -70, M));
   }
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("exact mean: extremes neither overflow nor round to zero too early") {
   struct Case {
     const char* name;
     std::vector<float> values;
-    MicroBatch M;
+    std::uint32_t M;
     float mean;
   };
   const Case cases[] = {

@@ -17,7 +17,7 @@ struct Quality {
 };
 
 // 48 steps of a job; exponents come from one gradient and then from the totals alone.
-Quality simulate(const Layout& layout, Device& device, MicroBatch M, double noise) {
+Quality simulate(const Layout& layout, Device& device, std::uint32_t M, double noise) {
   const Grid grid(M);
   std::vector<std::int16_t> exponents(layout.blocks());
   initial_exponents(grid, layout, heavy_tailed(layout, 7, 0, 0, noise), exponents);
@@ -69,7 +69,7 @@ TEST_CASE_TEMPLATE(
     OnEmulated) {
   On on;
   struct Case {
-    MicroBatch M;
+    std::uint32_t M;
     double noise;      // over the signal
     double error_max;  // over that of fp32
   };

@@ -17,7 +17,7 @@ inline Layout small_layout() {
   return Layout({{"a", {20, 30}}, {"b", {30}}, {"c", {100, 30}}, {"d", {1}}}, /*segment_blocks=*/4);
 }
 
-inline Job small_job(MicroBatch micro_batches) {
+inline Job small_job(std::uint32_t micro_batches) {
   Job job;
   job.seed = 7;
   job.steps = 100;

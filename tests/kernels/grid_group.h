@@ -108,7 +108,7 @@ class Group {
 
   void compute(const GradientOf& gradient_of) {
     std::vector<MicroBatch> order(job_.micro_batches);
-    std::iota(order.begin(), order.end(), 0);
+    std::iota(order.begin(), order.end(), MicroBatch{0});
     std::shuffle(order.begin(), order.end(), random_);
     finite_ = true;
     for (const MicroBatch m : order) {

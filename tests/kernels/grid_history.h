@@ -14,7 +14,7 @@ inline std::vector<float> start_parameters(const Layout& layout) {
   return heavy_tailed(layout, /*seed=*/99, 0, 0, /*noise=*/0);
 }
 
-inline std::vector<std::int16_t> start_exponents(const Layout& layout, MicroBatch M,
+inline std::vector<std::int16_t> start_exponents(const Layout& layout, std::uint32_t M,
                                                  std::span<const float> gradient) {
   std::vector<std::int16_t> exponents(layout.blocks());
   initial_exponents(Grid(M), layout, gradient, exponents);

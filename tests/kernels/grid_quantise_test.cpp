@@ -155,7 +155,7 @@ TEST_CASE("grid: a run of blocks adds and weighs as its blocks do, and tells whi
 }
 
 TEST_CASE("grid: M micro-batches at the limit do not overflow") {
-  for (const MicroBatch M : {1u, 2u, 3u, 5u, 8u, 64u, 256u, 1000u, kMicroBatchesMax}) {
+  for (const std::uint32_t M : {1u, 2u, 3u, 5u, 8u, 64u, 256u, 1000u, kMicroBatchesMax}) {
     const Grid grid(M);
     CAPTURE(M);
     CHECK(std::int64_t{grid.limit() - 1} * M <= std::int64_t{1} << 30);
@@ -168,7 +168,7 @@ TEST_CASE("grid: M micro-batches at the limit do not overflow") {
 TEST_CASE("grid: the mean is rounded once") {
   std::mt19937_64 random(2);
   for (int round = 0; round < 2000; ++round) {
-    const auto M = static_cast<MicroBatch>(1 + random() % (round % 2 == 0 ? 20 : 5000));
+    const auto M = static_cast<std::uint32_t>(1 + random() % (round % 2 == 0 ? 20 : 5000));
     const int exponent = static_cast<int>(random() % 241) - 140;
     std::vector<std::int32_t> totals(kBlock);
     for (auto& t : totals) t = static_cast<std::int32_t>(random()) >> (random() % 31);
@@ -200,7 +200,7 @@ TEST_CASE("grid: the largest magnitude is seen at every place") {
 }
 
 TEST_CASE("grid: a fitted exponent leaves the headroom and no bit more") {
-  for (const MicroBatch M : {1u, 8u, 64u, 256u}) {
+  for (const std::uint32_t M : {1u, 8u, 64u, 256u}) {
     const Grid grid(M);
     for (float largest = 0x1p-100f; largest < 0x1p100f; largest *= 1.37f) {
       const int x = fit_exponent(grid, largest);

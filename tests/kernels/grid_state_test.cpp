@@ -23,7 +23,7 @@ TEST_CASE_TEMPLATE("state: totals, norm, state and digest do not depend on who d
   On on;
   const Layout layout = small_layout();
   for (const auto kind : {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd}) {
-    for (const MicroBatch M : {8u, 6u}) {
+    for (const std::uint32_t M : {8u, 6u}) {
       Job job = small_job(M);
       job.optimizer.kind = kind;
       const History alone = train(layout, job, host_device(), 1, 0);
@@ -221,7 +221,7 @@ TEST_CASE_TEMPLATE("state: extremes of fp32 pass through a step unharmed", On, O
   const Layout layout({{"a", {4, kBlock}}, {"b", {4 * kBlock}}}, /*segment_blocks=*/2);
   constexpr float kMax = std::numeric_limits<float>::max();
   constexpr float kTiny = std::numeric_limits<float>::denorm_min();
-  constexpr MicroBatch M = 4;
+  constexpr std::uint32_t M = 4;
   Job job = small_job(M);
   job.optimizer.kind = OptimizerKind::kSgd;
   Group group(layout, job, on.device, 2, 1);

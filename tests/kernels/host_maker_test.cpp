@@ -7,7 +7,7 @@
 namespace starling::kernels {
 namespace {
 
-constexpr MicroBatch kMicroBatches = 4;
+constexpr std::uint32_t kMicroBatches = 4;
 
 Job synthetic_job() {
   Job job;

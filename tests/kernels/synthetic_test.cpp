@@ -169,7 +169,7 @@ TEST_CASE("synthetic: a parameter that is not finite is seen") {
 
 // Goal: like real gradients, all but few contributions fit the grid, and some do not.
 TEST_CASE("synthetic: one contribution in some thousands goes to the side list") {
-  constexpr MicroBatch kMicroBatches = 16;
+  constexpr std::uint32_t kMicroBatches = 16;
   const auto model = make_synthetic({});
   const Layout layout(model->tensors());
   const auto w = initial(*model);

@@ -22,7 +22,7 @@ void fill_side_entry(SideEntry& entry, Random& random, bool finite) {
 
 }  // namespace
 
-Numbers::Numbers(std::uint64_t seed, std::uint32_t micro_batches, Version steps,
+Numbers::Numbers(std::uint64_t seed, std::uint32_t micro_batches, std::uint64_t steps,
                  std::uint32_t segments)
     : seed_(seed),
       micro_batches_(micro_batches),

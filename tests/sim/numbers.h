@@ -41,11 +41,12 @@ struct Contribution {
 
 class Numbers {
  public:
-  Numbers(std::uint64_t seed, std::uint32_t micro_batches, Version steps, std::uint32_t segments);
+  Numbers(std::uint64_t seed, std::uint32_t micro_batches, std::uint64_t steps,
+          std::uint32_t segments);
 
   std::uint64_t seed() const { return seed_; }
   std::uint32_t micro_batches() const { return micro_batches_; }
-  Version steps() const { return steps_; }
+  std::uint64_t steps() const { return steps_; }
   const Layout& layout() const { return layout_; }
 
   SegmentState initial(SegmentId segment) const;

@@ -12,7 +12,7 @@ Oracle::Oracle(World& world, const Numbers& numbers)
     : world_(world), numbers_(numbers), reference_(numbers) {
   const Settings& s = world.settings();
   if (s.checkpoint_every == 0) return;
-  for (Version v = s.checkpoint_every; v <= s.resume_at; v += s.checkpoint_every)
+  for (Version v(s.checkpoint_every); v <= s.resume_at; v += s.checkpoint_every)
     checkpoints_[reached_ = v] = reference_.digest(v);
 }
 
@@ -37,8 +37,7 @@ bool Oracle::held_in(const Plan& plan, Rank rank, SegmentId segment, Version ver
   if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return true;
   const auto first = first_.find(plan.id);
   for (const Move& move : plan.moves)
-    if (move.target == rank && segment >= move.segments.first &&
-        segment - move.segments.first < move.segments.count && first != first_.end() &&
+    if (move.target == rank && move.segments.contains(segment) && first != first_.end() &&
         first->second + move.step_offset <= version)
       return true;
   return false;
@@ -181,7 +180,7 @@ void Oracle::check_record(const StepRecord& record, const char* where) {
 
 // Every second version, or as the settings say: the same in every history.
 Digest Oracle::digest_due(Version v) const {
-  const Version every = world_.settings().digest_every;
+  const std::uint64_t every = world_.settings().digest_every;
   return every != 0 && v % every == 0 ? reference_.digest(v) : Digest{};
 }
 
@@ -388,7 +387,7 @@ void Oracle::exited(const WorkerProcess& p, const Exit& exit) {
     if (exit.trained && end_->exit_code != 0)
       violated("P5: " + name(p) + " saves a model of a job that has failed");
     if (exit.trained &&
-        Numbers::hash_of(p.store().params) != reference_.params_hash(numbers_.steps()))
+        Numbers::hash_of(p.store().params) != reference_.params_hash(Version(numbers_.steps())))
       violated("P5: what " + name(p) + " saves is not the trained model");
     if (end_->exit_code == 0)
       world_.count(exit.trained ? "model saved" : "told of the end without the model");

@@ -319,7 +319,7 @@ void Oracle::take_end(const JobEnded& end) {
     return world_.count("too few workers at the start");
   if (end.exit_code != 0)
     return violated("the job ends with code " + std::to_string(end.exit_code) + ": " + end.reason);
-  const Version last = numbers_.steps();
+  const Version last(numbers_.steps());
   if (end.version != last) violated("P3: the job ends at version " + std::to_string(end.version));
   if (end.digest != reference_.digest(last)) violated("P1: the final digest differs");
   if (end.parameters != reference_.parameters(last))

@@ -46,11 +46,11 @@ struct Settings {
   std::uint64_t seed = 0;
   // The job.
   std::uint32_t micro_batches = 4;
-  Version steps = 8;
+  std::uint64_t steps = 8;
   std::uint32_t segments = 4;
-  Version digest_every = 2;
+  std::uint64_t digest_every = 2;
   // Checkpoints.
-  Version checkpoint_every = 0;
+  std::uint64_t checkpoint_every = 0;
   std::uint32_t checkpoint_keep = 2;
   Version resume_at = 0;  // an earlier run left checkpoints up to this version; 0: there was none
   double damage = 0;      // probability that a shard is damaged

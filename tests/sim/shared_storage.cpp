@@ -35,7 +35,7 @@ SharedStorage::SharedStorage(const Settings& settings, const Reference& referenc
 
 std::vector<Checkpoint> SharedStorage::fill(Version newest) {
   std::vector<Checkpoint> all;
-  for (Version v = settings_.checkpoint_every; v <= newest; v += settings_.checkpoint_every) {
+  for (Version v(settings_.checkpoint_every); v <= newest; v += settings_.checkpoint_every) {
     std::map<SegmentId, SegmentState> part;
     for (SegmentId s = 0; s < settings_.segments; ++s) part[s] = reference_.state(v, s);
     elastic::leader_command::Store left;

@@ -72,7 +72,7 @@ void draw_checkpoints(Settings& s) {
   s.shard_write = {random.range(100, 5 * kMs), random.range(5 * kMs, 100 * kMs)};
   if (random.chance(0.3)) s.damage = 0.1;
   if (random.chance(0.2)) s.disk_full = 0.2;
-  if (random.chance(0.3)) s.resume_at = random.below(s.steps);
+  if (random.chance(0.3)) s.resume_at = Version(random.below(s.steps));
   Random asks(s.seed, /*purpose=*/3);
   if (asks.chance(0.5)) return;
   s.faults.checkpoint_asks = 2;

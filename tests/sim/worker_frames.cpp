@@ -29,7 +29,7 @@ void Link::send(Rank to, FrameHeader header, collectives::Payload payload) {
 Bytes Link::params(SegmentRange segments) {
   Bytes bytes;
   Store& store = process.store();
-  for (SegmentId s = segments.first; s < segments.first + segments.count; ++s) {
+  for (const SegmentId s : segments) {
     const SegmentParams p = Numbers::params_of(store.states[s]);
     if (!keep) store.params[s] = p;
     const ByteView view = as_bytes(std::span<const SegmentParams>(&p, 1));
@@ -40,7 +40,7 @@ Bytes Link::params(SegmentRange segments) {
 
 Result<> Link::set_params(Version, SegmentRange segments, ByteView bytes) {
   ByteReader reader(bytes);
-  for (SegmentId s = segments.first; s < segments.first + segments.count; ++s) {
+  for (const SegmentId s : segments) {
     const auto p = reader.get<SegmentParams>();
     if (!keep) process.store().params[s] = p;
   }
@@ -71,8 +71,7 @@ void WorkerProcess::run(const SendMove& c) {
   Link* l = link(c.epoch);
   if (!l) return;
   ByteWriter states;
-  for (SegmentId s = c.segments.first; s < c.segments.first + c.segments.count; ++s)
-    states.put(store_.states[s]);
+  for (const SegmentId s : c.segments) states.put(store_.states[s]);
   l->frames.send_move(c.target, c.version, c.record, c.segments, share(std::move(states).take()));
   world_.moment(*this, Moment::kMoveSent, c.version);
 }
@@ -191,7 +190,7 @@ void WorkerProcess::take(Link& l, const collectives::epoch_event::Gathered& e) {
 
 void WorkerProcess::take(Link& l, const collectives::epoch_event::MoveArrived& e) {
   ByteReader states(e.states);
-  for (SegmentId s = e.segments.first; s < e.segments.first + e.segments.count; ++s) {
+  for (const SegmentId s : e.segments) {
     store_.held[s] = true;
     store_.states[s] = states.get<SegmentState>();
   }

@@ -46,7 +46,7 @@ struct Link : collectives::Transport, collectives::GatherSource {
 
   // collectives::Transport
   Rank self() const override { return frames.self(); }
-  Rank world() const override { return static_cast<Rank>(plan->members.size()); }
+  std::uint32_t world() const override { return static_cast<std::uint32_t>(plan->members.size()); }
   void send(Rank to, FrameHeader header, collectives::Payload payload) override;
   // collectives::GatherSource
   Bytes params(SegmentRange segments) override;

@@ -116,7 +116,7 @@ StartFact start_of(Fields& f) {
   start.sequences = static_cast<std::uint32_t>(f.whole("sequences", kSequencesMax));
   start.samples = f.whole("samples");
   start.tokens_per_step = f.whole("tokens_per_step");
-  if (f.has("from")) start.from = f.whole("from", kVersionMax);
+  if (f.has("from")) start.from = Version(f.whole("from", kVersionMax));
   if (f.has("coordinator")) start.coordinator = f.text("coordinator");
   if (start.micro_batches == 0) f.expected("micro_batches", "at least 1");
   if (start.sequences == 0) f.expected("sequences", "at least 1");
@@ -125,7 +125,7 @@ StartFact start_of(Fields& f) {
 
 StepFact step_of(Fields& f) {
   StepFact step;
-  step.version = f.whole("version", kVersionMax);
+  step.version = Version(f.whole("version", kVersionMax));
   step.epoch = f.epoch("epoch");
   step.loss = f.number("loss");
   step.norm = f.number("norm");
@@ -138,7 +138,7 @@ StepFact step_of(Fields& f) {
 
 LedgerFact ledger_of(Fields& f) {
   LedgerFact ledger;
-  ledger.version = f.whole("version", kVersionMax);
+  ledger.version = Version(f.whole("version", kVersionMax));
   ledger.epoch = f.epoch("epoch");
   if (const Json* rows = f.list("workers")) {
     ledger.rows.reserve(rows->size());
@@ -156,7 +156,7 @@ EpochFact epoch_of(Fields& f) {
   EpochFact epoch;
   epoch.id = f.epoch("id");
   epoch.predecessor = f.epoch("predecessor");
-  if (f.has("base")) epoch.base = f.whole("base");
+  if (f.has("base")) epoch.base = Version(f.whole("base"));
   epoch.begins_at_vote = f.has("begin") && f.text("begin") == "vote";
   if (const Json* members = f.list("members"))
     for (const Json& member : *members) {
@@ -197,9 +197,10 @@ void take_kind(const std::string& kind, Fields& f, History& h) {
     h.exposures.push_back(
         {f.epoch("epoch"), f.whole("segments"), f.whole("copies_min"), f.whole("wanted")});
   else if (kind == "restart")
-    h.restarts.push_back({f.whole("version", kVersionMax), f.epoch("lost"), line});
+    h.restarts.push_back({Version(f.whole("version", kVersionMax)), f.epoch("lost"), line});
   else if (kind == "done")
-    h.done.push_back({f.whole("version", kVersionMax), f.digest("digest"), f.number("loss"), line});
+    h.done.push_back(
+        {Version(f.whole("version", kVersionMax)), f.digest("digest"), f.number("loss"), line});
   else if (kind == "dropped")
     h.gaps.push_back(std::to_string(f.whole("lines")) + " lines before line " +
                      std::to_string(line) + " are missing (" + f.text("why") + ")");

@@ -69,7 +69,7 @@ struct Index {
       return before <= restart.lost && restart.lost < after && restart.version <= version;
     });
   }
-  Version end() const { return steps.empty() ? 0 : steps.rbegin()->first + 1; }
+  Version end() const { return steps.empty() ? Version{0} : steps.rbegin()->first + 1; }
 
   const History& h;
   std::map<Version, const StepFact*> steps;
@@ -395,7 +395,7 @@ std::vector<Use> uses_of(const History& history, std::uint64_t sample) {
     // begins beyond the end.
     if (pass * start.samples >= end * start.micro_batches * start.sequences) return uses;
     if (use.step >= end) continue;
-    for (const LedgerFact* ledger : ledgers[use.step])
+    for (const LedgerFact* ledger : ledgers[Version(use.step)])
       for (const auto& [m, worker] : ledger->rows)
         if (m == use.micro_batch) use.workers.push_back(worker);
     uses.push_back(std::move(use));

@@ -58,8 +58,8 @@ class Ring {
     for (std::size_t at = 0; at < n; at += step) {
       FrameHeader header;
       header.kind = FrameKind::kContribution;
-      header.first = static_cast<std::uint32_t>(at);
-      header.count = 0;  // hops so far
+      header.first = SegmentId(at);  // elements go by the field of segments
+      header.count = 0;              // hops so far
       const auto piece = in_.subspan(first_of(options_.self) + at, std::min(step, n - at));
       forward(header, Payload().append_borrowed(as_bytes(piece)), transport);
     }
@@ -68,9 +68,9 @@ class Ring {
   Result<> on_frame(Rank, const Frame& frame, Transport& transport) {
     FrameHeader header = frame.header;
     const bool total = header.kind == FrameKind::kTotal;
-    const Rank world = options_.world, hops = header.count + 1;
-    const Rank behind = (hops + (total ? world - 1 : 0)) % world;
-    const Rank slice = (options_.self + world - behind) % world;
+    const std::uint32_t world = options_.world, hops = header.count + 1;
+    const std::uint32_t behind = (hops + (total ? world - 1 : 0)) % world;
+    const std::uint32_t slice = (options_.self + world - behind) % world;
     const std::size_t n = frame.payload->size() / sizeof(std::int32_t);
     if (hops >= world || header.first + n > size_of(slice))
       return Error(Code::kCorrupt, "a frame of no slice");
@@ -97,11 +97,11 @@ class Ring {
   bool done() const { return started_ && missing_ == 0; }
 
  private:
-  std::size_t first_of(Rank slice) const { return in_.size() * slice / options_.world; }
-  std::size_t size_of(Rank slice) const { return first_of(slice + 1) - first_of(slice); }
+  std::size_t first_of(std::uint32_t slice) const { return in_.size() * slice / options_.world; }
+  std::size_t size_of(std::uint32_t slice) const { return first_of(slice + 1) - first_of(slice); }
   void forward(FrameHeader header, Payload payload, Transport& transport) const {
     header.version = options_.version;
-    transport.send((options_.self + 1) % options_.world, header, std::move(payload));
+    transport.send(Rank((options_.self + 1) % options_.world), header, std::move(payload));
   }
 
   const std::span<const std::int32_t> in_;
@@ -117,7 +117,8 @@ class Ring {
 class Runner {
  public:
   Runner(const MeshOptions& options, Listener& listener)
-      : session_(static_cast<Rank>(options.peers.size()), 0), mesh_(options, events(), listener) {
+      : session_(static_cast<std::uint32_t>(options.peers.size()), 0),
+        mesh_(options, events(), listener) {
     mesh_.start();
     wait_for(connected_);
   }
@@ -217,7 +218,7 @@ std::vector<Case> cases(bool quick) {
 
 // Times every repetition in milliseconds; empty if a sum is wrong or the epoch broke.
 template <class Operation>
-std::vector<double> measure(Runner& rank, Rank self, Rank world, std::size_t n,
+std::vector<double> measure(Runner& rank, Rank self, std::uint32_t world, std::size_t n,
                             std::uint32_t count) {
   std::vector<std::int32_t> in(n), out[2];
   for (auto& o : out) o.resize(n);
@@ -257,8 +258,8 @@ std::vector<double> measure(Runner& rank, Rank self, Rank world, std::size_t n,
 }
 
 // A forked process: tells its port, learns all, and, if rank 0, tells the samples.
-int child(Rank self, Rank world, std::span<const Case> cases, const EpochKey& key, SealRule seal,
-          int from_parent, int to_parent) {
+int child(Rank self, std::uint32_t world, std::span<const Case> cases, const EpochKey& key,
+          SealRule seal, int from_parent, int to_parent) {
   auto listener = Listener::open({});
   if (!listener) return 1;
   const std::uint16_t port = listener.value()->port();
@@ -284,7 +285,7 @@ int child(Rank self, Rank world, std::span<const Case> cases, const EpochKey& ke
   return 0;
 }
 
-void print(const Options& options, const Case& c, Rank world, const char* seal,
+void print(const Options& options, const Case& c, std::uint32_t world, const char* seal,
            std::vector<double> ms) {
   std::sort(ms.begin(), ms.end());
   const double median = ms[ms.size() / 2], p99 = ms[(ms.size() - 1) * 99 / 100];
@@ -306,7 +307,7 @@ struct Process {
   Fd to, from;
 };
 
-bool start(Process& process, Rank self, Rank world, std::span<const Case> cases,
+bool start(Process& process, Rank self, std::uint32_t world, std::span<const Case> cases,
            const EpochKey& key, SealRule seal, std::vector<Process>& others) {
   int down[2], up[2];
   if (pipe(down) != 0) return false;
@@ -327,7 +328,7 @@ bool start(Process& process, Rank self, Rank world, std::span<const Case> cases,
 }
 
 // One group of processes through all cases: `told` hears the samples of each, milliseconds.
-bool run_group(Rank world, std::span<const Case> cases, SealRule seal,
+bool run_group(std::uint32_t world, std::span<const Case> cases, SealRule seal,
                const std::function<void(const Case&, std::vector<double>)>& told) {
   EpochKey key{};
   random_bytes(key);
@@ -401,7 +402,7 @@ std::vector<Case> direct_only(std::vector<Case> all) {
 
 int bench_allreduce(const Options& options) {
   bool fine = true;
-  for (Rank world = 2; world <= 4 && fine; ++world) {
+  for (std::uint32_t world = 2; world <= 4 && fine; ++world) {
     const auto measured = [&](SealRule seal, const char* name, const std::vector<Case>& which) {
       std::fflush(options.out);
       return run_group(world, which, seal, [&](const Case& c, std::vector<double> samples) {
@@ -418,7 +419,7 @@ int bench_allreduce(const Options& options) {
   return fine ? 0 : 1;
 }
 
-Result<double> all_reduce_ms(Rank world, std::size_t bytes) {
+Result<double> all_reduce_ms(std::uint32_t world, std::size_t bytes) {
   const Case one[] = {{"direct", bytes, 5}};
   double median = 0;
   const bool fine =

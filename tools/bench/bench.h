@@ -32,7 +32,7 @@ int bench_allreduce(const Options& options);
 
 // What an all-reduce of so many bytes of int32 takes between `world` processes of this machine:
 // median of five, milliseconds. Forks, as above. Errors: kInternal  a wrong sum, or it broke.
-Result<double> all_reduce_ms(Rank world, std::size_t bytes);
+Result<double> all_reduce_ms(std::uint32_t world, std::size_t bytes);
 
 enum class LossKind : std::uint8_t {
   kKill,

@@ -110,7 +110,7 @@ struct Quality {
   double side_share = 0;  // of all blocks that are not zero
 };
 
-Quality measure(Grid grid, std::uint32_t blocks, Version steps) {
+Quality measure(Grid grid, std::uint32_t blocks, std::uint64_t steps) {
   Gradients gradients(blocks);
   std::vector<std::int16_t> exponents(blocks, kExponentMin);
   const auto& kernels = block_kernels();
@@ -168,7 +168,7 @@ Quality measure(Grid grid, std::uint32_t blocks, Version steps) {
 constexpr int kHeadroomOffsets[] = {-1, 0, 1, 2, 3};
 
 void bench_quality(const Options& options) {
-  for (const MicroBatch M : {8u, 64u, 256u}) {
+  for (const std::uint32_t M : {8u, 64u, 256u}) {
     for (const int offset : kHeadroomOffsets) {
       Grid grid(M);
       grid.headroom_bits += offset;
@@ -204,14 +204,15 @@ std::vector<float> flat_gradient(const Layout& layout, MicroBatch m) {
   gradients.begin(0);
   std::vector<float> flat(layout.elements());
   for (std::uint32_t b = 0; b < layout.blocks(); ++b)
-    gradients.block(b % 64 / 4 * 4, m * layout.blocks() + b, &flat[std::size_t{b} * kBlock]);
+    gradients.block(b % 64 / 4 * 4, MicroBatch(m * layout.blocks() + b),
+                    &flat[std::size_t{b} * kBlock]);
   return flat;
 }
 
 // Per 2^20 parameters; bytes are those that must move: add reads the gradient twice and the sums
 // once and writes them, 16 a parameter.
 void bench_time(const Options& options) {
-  constexpr MicroBatch M = 8;
+  constexpr std::uint32_t M = 8;
   const Layout layout({{"w", {16, 1u << 20}}});  // 64 MiB of gradient: beyond the caches
   Job job;
   job.micro_batches = M;

@@ -305,7 +305,7 @@ void Stage::tell_news() {
   told_step_t_ = step.t;
   std::snprintf(text, sizeof text,
                 "%8.2f s      step %" PRIu64 " of %" PRIu64 ", loss %.4f, %u workers",
-                step.t - from, version, story_.steps, step.loss.value_or(0), step.world);
+                step.t - from, version.value(), story_.steps, step.loss.value_or(0), step.world);
   tell(text);
 }
 

@@ -14,11 +14,11 @@ std::vector<std::vector<std::uint64_t>> EpochSeen::holders_by_segment() const {
   constexpr std::uint64_t kSegmentsMax = 1u << 22;  // of any job; more is damage
   std::vector<std::vector<std::uint64_t>> by_segment;
   for (std::size_t rank = 0; rank < holders.size() && rank < members.size(); ++rank)
-    for (const auto& [first, count] : holders[rank]) {
-      const std::uint64_t end = std::uint64_t{first} + count;
+    for (const SegmentRange& range : holders[rank]) {
+      const std::uint64_t end = std::uint64_t{range.first} + range.count;
       if (end > kSegmentsMax) continue;
       if (by_segment.size() < end) by_segment.resize(end);
-      for (std::uint64_t s = first; s < end; ++s) by_segment[s].push_back(members[rank].id);
+      for (const SegmentId s : range) by_segment[s].push_back(members[rank].id);
     }
   return by_segment;
 }

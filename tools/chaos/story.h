@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-namespace starling::chaos {
+#include "core/base/ids.h"
 
-using Version = std::uint64_t;
+namespace starling::chaos {
 
 struct StepSeen {
   double t = 0;
@@ -51,10 +51,9 @@ struct PauseSeen {
 struct EpochSeen {
   double t = 0;  // told when its first step is committed, or the next plan comes
   std::string id, kind, predecessor, cause;
-  std::vector<MemberSeen> members;  // index = rank
-  std::optional<Version> base;      // none: prepared
-  // Per rank ranges of segments, [first, count].
-  std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> holders;
+  std::vector<MemberSeen> members;                 // index = rank
+  std::optional<Version> base;                     // none: prepared
+  std::vector<std::vector<SegmentRange>> holders;  // per rank
   std::size_t moves = 0;
   std::optional<double> detect_ms, form_ms, resume_ms;
   std::optional<PauseSeen> pause;  // of the member that passed first after a loss

@@ -31,10 +31,7 @@ EpochSeen epoch_of(const event::EpochFormed& e, double t) {
   epoch.cause = e.cause;
   for (const event::EpochMember& m : e.members) epoch.members.push_back({m.id, m.name, m.draining});
   epoch.base = e.base;
-  for (const auto& ranges : e.holders) {
-    auto& mine = epoch.holders.emplace_back();
-    for (const SegmentRange& range : ranges) mine.emplace_back(range.first, range.count);
-  }
+  epoch.holders = e.holders;
   epoch.moves = e.moves;
   epoch.detect_ms = e.detect_ms;
   epoch.form_ms = e.form_ms;

@@ -23,8 +23,8 @@ struct Turn {  // from then on these are the members
 };
 
 std::vector<Turn> turns_of(const Story& story) {
-  std::map<chaos::Version, double> committed;
-  std::map<std::string, chaos::Version> first_step;  // of each epoch
+  std::map<Version, double> committed;
+  std::map<std::string, Version> first_step;  // of each epoch
   for (const auto& [version, step] : story.step_lines) {
     committed.emplace(version, step.t);
     first_step.emplace(step.epoch, version);
@@ -101,7 +101,7 @@ double integral(const std::vector<Point>& points, double from, double to, F f) {
 }
 
 // Of the committed steps from `from` to `to` of which the two before ran in the same epoch.
-std::vector<Rate> own_rates(const std::map<chaos::Version, chaos::StepSeen>& committed,
+std::vector<Rate> own_rates(const std::map<Version, chaos::StepSeen>& committed,
                             double micro_batches, double from, double to) {
   struct Time {
     double seconds = 0, steps = 0;

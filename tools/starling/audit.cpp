@@ -102,7 +102,7 @@ Result<Json> show_sample(const History& history, std::uint64_t sample) {
       workers += (workers.empty() ? "" : " and ") + worker_text(history, id);
     std::printf("sample %llu, pass %llu: step %llu, micro-batch %u, place %u, by %s\n",
                 static_cast<unsigned long long>(sample), static_cast<unsigned long long>(use.pass),
-                static_cast<unsigned long long>(use.step), use.micro_batch, use.place,
+                static_cast<unsigned long long>(use.step), use.micro_batch.value(), use.place,
                 workers.empty() ? "nobody that the ledger names" : workers.c_str());
     json.push_back({{"pass", use.pass},
                     {"step", use.step},

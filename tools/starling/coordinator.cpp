@@ -221,7 +221,8 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   STARLING_TRY(options, options_of(command));
   const Job job = options.job;
   KeyWatch keys(command.keys, command.name, options.job_id);
-  const Version from = options.checkpoints.empty() ? 0 : options.checkpoints.back().version;
+  const Version from =
+      options.checkpoints.empty() ? Version{0} : options.checkpoints.back().version;
   const std::string addresses = addresses_of(command);
   auto config = actors::make_system_config();
   caf::actor_system system(config);

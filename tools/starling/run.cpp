@@ -186,7 +186,7 @@ class Run {
                               ? start_embedded(coordinators, *run_.events)
                               : start_processes(coordinators, *run_.events, children_));
     coordinators_ = std::move(started);
-    const Version from = run_.checkpoints.empty() ? 0 : run_.checkpoints.back().version;
+    const Version from = run_.checkpoints.empty() ? Version{0} : run_.checkpoints.back().version;
     event::Started start = start_of(run_.job);
     start.fingerprint = "isa " + run_.isa;
     start.data = run_.data;

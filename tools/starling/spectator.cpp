@@ -51,7 +51,7 @@ void Spectator::show(const Event& event) {
 
 void Spectator::show_epoch(const event::EpochFormed& epoch) {
   // A prepared plan has no base: it begins about where we are.
-  const Version about = last_ ? *last_ + 1 : 0;
+  const Version about = last_ ? *last_ + 1 : Version{0};
   const Version base = epoch.base.value_or(0);
   EpochMark mark{base != 0 ? base : about, to_string(epoch.id) + " " + to_string(epoch.kind) +
                                                ", " + std::to_string(epoch.members.size()) +

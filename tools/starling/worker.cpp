@@ -60,7 +60,7 @@ int pending_signal() {
 
 // Until the worker is over, or a signal ends it: then there is no WorkerOver.
 int wait_for_end(caf::scoped_actor& self, const caf::actor& worker, const Life& life,
-                 actors::LatestStep& latest, Version steps, actors::WorkerOver& over) {
+                 actors::LatestStep& latest, std::uint64_t steps, actors::WorkerOver& over) {
   std::optional<ProgressLine> line;
   if (!life.command.quiet) line.emplace(stdout, ProgressStyle::of(stdout), steps);
   std::optional<Clock::time_point> leaving;
