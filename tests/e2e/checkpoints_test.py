@@ -175,9 +175,14 @@ def a_folder_that_cannot_be_written_any_more_costs_a_warning(place):
     quiet.end()
     run = place.run(job, "--workers", 3)
     wait_until(lambda: run.events("checkpoint"), "a checkpoint")
-    shutil.rmtree(folder, ignore_errors=True)
-    with open(folder, "w"):  # a file in its place: nobody can make a folder there, not even root
-        pass
+    def a_file_in_its_place():  # nobody can make a folder there then, not even root
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            with open(folder, "x"):
+                return True
+        except FileExistsError:  # a worker was faster, and made it again
+            return False
+    wait_until(a_file_in_its_place, "a file in the folder's place")
     same(run, quiet)
     warnings = [w["text"] for w in run.events("warning")]
     require(any("is given up" in w for w in warnings), f"warnings: {warnings}")
