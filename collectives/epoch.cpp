@@ -149,7 +149,7 @@ void Epoch::open_step(Holders holders) {
   reduced_ = false;
 }
 
-EpochEvents Epoch::begin_reduce(Version step, const Sums& sums, const ProofLanes& complete) {
+EpochEvents Epoch::begin_reduce(Version step, const Sums& sums, const CompleteLanes& complete) {
   if (broken_) return {};
   reduce_.emplace(sums, holders_, ReduceOptions{options_.self, world(), step, complete});
   return release([](FrameKind kind) { return Reduce::takes(kind); });

@@ -87,7 +87,7 @@ class Epoch {
   // to these holders.
   void open_step(Holders holders);
   // From here on frames of the step's sums are added. `complete`: see ReduceOptions.
-  EpochEvents begin_reduce(Version step, const Sums& sums, const ProofLanes& complete);
+  EpochEvents begin_reduce(Version step, const Sums& sums, const CompleteLanes& complete);
   // Sends the own sums of a bucket, each once, in any order.
   EpochEvents contribute(std::uint32_t bucket);
   // Sends what this rank owns by `holders` to everybody. A joiner's gather that has begun with the

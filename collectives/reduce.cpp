@@ -20,7 +20,7 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
     : sums_(sums),
       holders_(std::move(holders)),
       options_(options),
-      parts_(sums.layout->segments()),
+      segments_(sums.layout->segments()),
       seen_(options.world, std::vector<bool>(sums.layout->segments())),
       contributed_(sums.layout->buckets()),
       side_complete_(options.world),
@@ -42,10 +42,11 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
     for (const Rank rank : (*holders_)[s]) holds_any[rank] = true;
     if (!holds_segment(options.self, s)) continue;
     const bool owner = (*holders_)[s].front() == options.self;
-    parts_[s].role = owner ? Role::kOwner : Role::kReplica;
-    parts_[s].missing = owner ? options.world : 0;
-    ++parts_missing_;
-    side_entries_max_ += layout.block_count(s) * options.complete.micro_batches;
+    segments_[s].role = owner ? Role::kOwner : Role::kReplica;
+    segments_[s].missing = owner ? options.world : 0;
+    ++totals_missing_;
+    side_entries_max_ +=
+        std::uint64_t{layout.block_count(s)} * layout.uses(s) * options.complete.micro_batches();
   }
   for (const Rank rank : others(options.self, options.world))
     if (holds_any[rank]) side_targets_.push_back(rank);
@@ -105,7 +106,7 @@ Result<> Reduce::on_contribution(Rank from, const Frame& frame, Transport& trans
     const ByteView in = sums.get_bytes(total.size_bytes());
     ProofLanes& total_lanes = sums_.total_lanes[s];
     const auto in_lanes = lanes.get<ProofLanes>();
-    if (parts_[s].begun) {
+    if (segments_[s].begun) {
       add_sums(total, total, in);
       total_lanes += in_lanes;
     } else if (contributed(s)) {
@@ -117,7 +118,7 @@ Result<> Reduce::on_contribution(Rank from, const Frame& frame, Transport& trans
       copy_sums(total, in);
       total_lanes = in_lanes;
     }
-    parts_[s].begun = true;
+    segments_[s].begun = true;
   }
   return one_more(run, transport);
 }
@@ -129,7 +130,7 @@ Result<> Reduce::add_own(SegmentRange run, Transport& transport) {
     const std::size_t n = sums_.layout->elements(s);
     const auto total = sums_.totals.subspan(first, n);
     const auto own = sums_.accumulators.subspan(first, n);
-    if (parts_[s].begun) {
+    if (segments_[s].begun) {
       add_sums(total, total, as_bytes(own));
       sums_.total_lanes[s] += sums_.accumulator_lanes[s];
     } else if (options_.world == 1) {
@@ -150,16 +151,16 @@ Result<> Reduce::one_more(SegmentRange run, Transport& transport) {
     whole = {next, 0};
   };
   for (const SegmentId s : run) {
-    STARLING_CHECK(parts_[s].missing > 0);
-    const bool complete = --parts_[s].missing == 0;
+    STARLING_CHECK(segments_[s].missing > 0);
+    const bool complete = --segments_[s].missing == 0;
     if (whole.count > 0 && (!complete || holders[s] != holders[whole.first])) flush(s);
     if (!complete) {
       whole = {s + 1, 0};
       continue;
     }
     // A wrong sum must not reach the replicas; the side lanes are looked at when all is there.
-    if (!sums_complete(sums_.total_lanes[s], options_.complete)) return lanes_wrong(s);  // R3
-    --parts_missing_;
+    if (!sums_complete(sums_.total_lanes[s], wanted(s))) return lanes_wrong(s);  // R3
+    --totals_missing_;
     ++whole.count;
   }
   flush(run.past());
@@ -174,7 +175,7 @@ Result<> Reduce::on_total(Rank from, const Frame& frame) {
   copy_sums(
       sums_.totals.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run)),
       bytes.subspan(lanes_size));
-  parts_missing_ -= run.count;
+  totals_missing_ -= run.count;
   return ok();
 }
 
@@ -189,7 +190,7 @@ Result<SegmentRange> Reduce::take_run(Rank from, const Frame& frame) {
   if (frame.payload->size() != length) return malformed(from, "not as long as its segments");
   const bool total = header.kind == FrameKind::kTotal;
   for (const SegmentId s : run) {
-    if (parts_[s].role != (total ? Role::kReplica : Role::kOwner))
+    if (segments_[s].role != (total ? Role::kReplica : Role::kOwner))
       return malformed(from, "of segments that are not for this rank");
     if (total && (*holders_)[s].front() != from) return malformed(from, "not from the owner");
     if (seen_[from][s]) return malformed(from, "of segments that it sent before");
@@ -207,9 +208,10 @@ Result<> Reduce::on_side(Rank from, const Frame& frame) {
   for (std::uint32_t i = 0; i < frame.header.count; ++i) {
     const auto entry = reader.get<SideEntry>();
     const Layout& layout = *sums_.layout;
-    if (entry.block >= layout.blocks() || entry.micro_batch >= options_.complete.micro_batches)
+    if (entry.block >= layout.blocks() || entry.micro_batch >= options_.complete.micro_batches() ||
+        entry.use >= layout.uses(layout.segment_of(entry.block)))
       return malformed(from, "with an entry of no block or micro-batch");
-    if (parts_[layout.segment_of(entry.block)].role == Role::kNone)
+    if (segments_[layout.segment_of(entry.block)].role == Role::kNone)
       return malformed(from, "with an entry that is not for this rank");
     if (sums_.received->size() >= side_entries_max_)
       return malformed(from, "with more entries than there can be");
@@ -223,9 +225,9 @@ Result<> Reduce::on_side(Rank from, const Frame& frame) {
 }
 
 void Reduce::take_side_entry(const SideEntry& entry) {
-  Part& part = parts_[sums_.layout->segment_of(entry.block)];
-  ++part.side_entries;
-  part.side_hashes += side_entry_hash(entry);
+  Segment& known = segments_[sums_.layout->segment_of(entry.block)];
+  ++known.side_entries;
+  known.side_hashes += side_entry_hash(entry);
   sums_.received->push_back(entry);
 }
 
@@ -249,7 +251,8 @@ void Reduce::send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kin
 void Reduce::send_side_entries(Transport& transport) {
   for (const SideEntry& entry : sums_.side_entries) {
     STARLING_CHECK(entry.block < sums_.layout->blocks());
-    if (parts_[sums_.layout->segment_of(entry.block)].role != Role::kNone) take_side_entry(entry);
+    if (segments_[sums_.layout->segment_of(entry.block)].role != Role::kNone)
+      take_side_entry(entry);
   }
   for (const Rank to : side_targets_) send_side_entries_to(to, transport);
 }
@@ -274,11 +277,11 @@ void Reduce::send_side_entries_to(Rank to, Transport& transport) const {
 }
 
 Result<> Reduce::finish_if_complete() {
-  if (buckets_missing_ > 0 || parts_missing_ > 0 || sides_missing_ > 0) return ok();
-  for (SegmentId s = 0; s < parts_.size(); ++s) {
-    const Part& part = parts_[s];
-    if (part.role != Role::kNone &&
-        !accepted(sums_.total_lanes[s], options_.complete, part.side_entries, part.side_hashes))
+  if (buckets_missing_ > 0 || totals_missing_ > 0 || sides_missing_ > 0) return ok();
+  for (SegmentId s = 0; s < segments_.size(); ++s) {
+    const Segment& known = segments_[s];
+    if (known.role != Role::kNone &&
+        !accepted(sums_.total_lanes[s], wanted(s), known.side_entries, known.side_hashes))
       return lanes_wrong(s);  // R3
   }
   done_ = true;
@@ -287,11 +290,11 @@ Result<> Reduce::finish_if_complete() {
 
 Error Reduce::lanes_wrong(SegmentId segment) const {
   const ProofLanes& lanes = sums_.total_lanes[segment];
-  const Part& part = parts_[segment];
+  const Segment& known = segments_[segment];
   const auto n = [](std::uint64_t value) { return std::to_string(value); };
   return {Code::kCorrupt, "the proof lanes of segment " + n(segment) + " do not hold; " +
                               n(lanes.micro_batches) + " micro-batches added, expected " +
-                              n(options_.complete.micro_batches) + "; " + n(part.side_entries) +
+                              n(wanted(segment).micro_batches) + "; " + n(known.side_entries) +
                               " side entries received, expected " + n(lanes.side_entries) +
                               "; or their hashes differ; step " + n(options_.version)};
 }

@@ -18,8 +18,8 @@ namespace starling::collectives {
 struct ReduceOptions {
   Rank self = 0;
   std::uint32_t world = 1;
-  Version version = 0;  // the step
-  ProofLanes complete;  // complete_lanes(seed, step, M): what an accepted total shows (R3)
+  Version version = 0;     // the step
+  CompleteLanes complete;  // what an accepted total shows (R3)
 };
 
 // Threads: one at a time; the caller serialises. Ownership: borrows what `sums` points at, until
@@ -55,7 +55,7 @@ class Reduce {
 
  private:
   enum class Role : std::uint8_t { kNone, kReplica, kOwner };
-  struct Part {  // what this rank knows of one segment
+  struct Segment {  // what this rank knows of one segment
     Role role = Role::kNone;
     bool begun = false;              // totals hold at least one contribution
     std::uint32_t missing = 0;       // contributions still to come, own too; owner only
@@ -78,21 +78,24 @@ class Reduce {
   Error lanes_wrong(SegmentId segment) const;
   Error malformed(Rank from, const char* what) const;
   bool holds_segment(Rank rank, SegmentId segment) const;
+  const ProofLanes& wanted(SegmentId segment) const {
+    return options_.complete.of(sums_.layout->uses(segment));
+  }
   bool contributed(SegmentId segment) const { return contributed_[segment / bucket_segments_]; }
 
   const Sums sums_;
   const Holders holders_;
   const ReduceOptions options_;
   std::vector<SegmentRange> runs_;       // all segments, in pieces with equal holders
-  std::vector<Part> parts_;              // per segment
+  std::vector<Segment> segments_;        // per segment
   std::vector<std::vector<bool>> seen_;  // per rank, per segment: contribution or total arrived
   std::vector<bool> contributed_;        // per bucket
   std::vector<bool> side_complete_;      // per rank: its last side frame arrived
   std::vector<Rank> side_targets_;       // other ranks that hold something
-  std::uint64_t side_entries_max_ = 0;   // M per held block
+  std::uint64_t side_entries_max_ = 0;   // M by every use per held block
   std::uint32_t bucket_segments_ = 1;
   std::uint32_t buckets_missing_ = 0;  // own contributions still to send
-  std::uint32_t parts_missing_ = 0;    // held segments whose total is not there
+  std::uint32_t totals_missing_ = 0;   // held segments whose total is not there
   std::uint32_t sides_missing_ = 0;    // ranks whose side entries are not complete
   bool done_ = false;
 };

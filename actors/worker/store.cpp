@@ -323,8 +323,9 @@ void Store::Impl::execute(const StartReduce& o) {
   clock_.mark(StepMark::kChecked);
   const Job& job = options_.setup->job;
   io.mesh->hold();
-  take(io, io.frames->begin_reduce(o.version, holdings_.begin_reduce(),
-                                   complete_lanes(job.seed, o.version, job.micro_batches)));
+  take(io, io.frames->begin_reduce(
+               o.version, holdings_.begin_reduce(),
+               CompleteLanes(job.seed, o.version, job.micro_batches, layout_.uses_max())));
   for (std::uint32_t b = 0; b < layout_.buckets() && !io.given_up; ++b)
     take(io, io.frames->contribute(b));
   io.mesh->flush();

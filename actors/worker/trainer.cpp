@@ -81,14 +81,16 @@ class Compute : public caf::event_based_actor {
     const auto begun = Pace::Clock::now();
     Workbench& bench = *options_.workbench;
     sabotage::hang_computing(loaded.version, bench.worker());
-    auto result = maker_->make(bench.working(), *loaded.batch);
+    auto adding = bench.begin(maker_->queue(), loaded.version, loaded.micro_batch);
+    sabotage::drop_gradient(*maker_, loaded.version, bench.worker());
+    auto result = maker_->make(bench.working(), *loaded.batch, adding);
     if (!result) {
       set_error(computed, result.error());
       return computed;
     }
-    pace_->wait(begun, loaded.version, loaded.micro_batch);
-    sabotage::drop_gradient(*maker_, loaded.version, bench.worker());
-    const auto added = bench.add(*maker_, loaded.version, loaded.micro_batch);
+    // Adding comes on top of what computing is to take.
+    pace_->wait(begun + maker_->adding_took(), loaded.version, loaded.micro_batch);
+    const auto added = bench.finish(adding);
     computed.row.loss = result.value().loss;
     computed.row.tokens = result.value().tokens;
     computed.row.finite = result.value().finite && added.finite;

@@ -26,10 +26,13 @@ class Workbench {
   kernels::Working working() const { return state_.working(); }
   const std::string& worker() const { return worker_; }  // whose it is
 
-  // Takes what was made of micro-batch m of `step`, once (P2).
-  kernels::Accumulators::Added add(kernels::HostMaker& maker, Version step, MicroBatch m) {
-    const auto added =
-        accumulators_.add(maker.queue(), maker.gradient(), working().exponents, seed_, step, m);
+  // Where the gradient of micro-batch m of `step` goes, once (P2).
+  kernels::Accumulators::Adding begin(kernels::Queue& queue, Version step, MicroBatch m) {
+    return accumulators_.begin(queue, working().exponents, seed_, step, m);
+  }
+  // All of it is there.
+  kernels::Accumulators::Added finish(kernels::Accumulators::Adding& adding) {
+    const auto added = adding.finish();
     ++progress_;
     return added;
   }

@@ -20,6 +20,8 @@ using Version = Id<struct VersionTag, std::uint64_t>;
 using MicroBatch = Id<struct MicroBatchTag, std::uint32_t>;
 // 0 .. segments-1, a function of the job only.
 using SegmentId = Id<struct SegmentTag, std::uint32_t>;
+// 0 .. parts-1 (core/job/layout.h), a function of the job only.
+using PartId = Id<struct PartTag, std::uint32_t>;
 
 inline constexpr std::uint32_t kBlock = 256;  // elements of a block: unit of the integer grid
 

@@ -1,9 +1,10 @@
 #pragma once
-// Proof lanes: five 64-bit sums that ride with every segment through a reduce. Four show that each of
-// the M micro-batches was added once (docs/design.md, section 5, R3), the fifth that what was added
-// is what is there.
+// Proof lanes: five 64-bit sums that ride with every segment through a reduce. Four show that each
+// use of each of the M micro-batches was added once (docs/design.md, section 5, R3), the fifth that
+// what was added is what is there.
 
 #include <cstdint>
+#include <vector>
 
 #include "core/base/hash.h"
 #include "core/base/ids.h"
@@ -11,8 +12,8 @@
 namespace starling {
 
 struct ProofLanes {
-  std::uint64_t micro_batches = 0;       // number of micro-batches added
-  std::uint64_t micro_batch_hashes = 0;  // sum of micro_batch_hash(seed, step, m)
+  std::uint64_t micro_batches = 0;       // number of micro-batches added, each by every use
+  std::uint64_t micro_batch_hashes = 0;  // sum of micro_batch_hash(seed, step, m, use)
   std::uint64_t side_entries = 0;        // number of side-list entries
   std::uint64_t side_hashes = 0;         // sum of side_entry_hash over them
   std::uint64_t weighted_sum = 0;        // of the sums: see weight_of()
@@ -38,18 +39,38 @@ constexpr std::uint32_t weight_of(std::uint32_t element) {
   return (element * 0x9e3779b1u >> 1) | 1;
 }
 
-constexpr std::uint64_t micro_batch_hash(std::uint64_t seed, Version step, MicroBatch m) {
-  return mix64(mix64(seed, step), m);
+constexpr std::uint64_t micro_batch_hash(std::uint64_t seed, Version step, MicroBatch m,
+                                         std::uint32_t use = 0) {
+  return mix64(mix64(seed, step), (std::uint64_t{use} << 32) | m);
 }
 
-// What the first two lanes are when all M micro-batches of a step were added once.
-inline ProofLanes complete_lanes(std::uint64_t seed, Version step, std::uint32_t micro_batches) {
+// What the first two lanes are when all M micro-batches of a step were added once by each use.
+inline ProofLanes complete_lanes(std::uint64_t seed, Version step, std::uint32_t micro_batches,
+                                 std::uint32_t uses = 1) {
   ProofLanes lanes;
-  lanes.micro_batches = micro_batches;
-  for (MicroBatch m = 0; m < micro_batches; ++m)
-    lanes.micro_batch_hashes += micro_batch_hash(seed, step, m);
+  lanes.micro_batches = std::uint64_t{uses} * micro_batches;
+  for (std::uint32_t use = 0; use < uses; ++use)
+    for (MicroBatch m = 0; m < micro_batches; ++m)
+      lanes.micro_batch_hashes += micro_batch_hash(seed, step, m, use);
   return lanes;
 }
+
+// Of all segments of a step, by how many uses their parts have.
+class CompleteLanes {
+ public:
+  CompleteLanes(std::uint64_t seed, Version step, std::uint32_t micro_batches,
+                std::uint32_t uses_max = 1)
+      : micro_batches_(micro_batches) {
+    for (std::uint32_t uses = 1; uses <= uses_max; ++uses)
+      by_uses_.push_back(complete_lanes(seed, step, micro_batches, uses));
+  }
+  std::uint32_t micro_batches() const { return micro_batches_; }
+  const ProofLanes& of(std::uint32_t uses) const { return by_uses_.at(uses - 1); }
+
+ private:
+  std::uint32_t micro_batches_;
+  std::vector<ProofLanes> by_uses_;
+};
 
 // R3, first half: the first two lanes of a total are those of all M micro-batches.
 inline bool sums_complete(const ProofLanes& total, const ProofLanes& complete) {

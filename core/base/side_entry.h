@@ -1,6 +1,7 @@
 #pragma once
-// One entry of a side list: the raw gradient of one micro-batch in one block whose values do not
-// all fit the integer grid (docs/design.md, section 5). Entries are added exactly by the holders.
+// One entry of a side list: the raw gradient that one use of one micro-batch gives of a block whose
+// values do not all fit the integer grid (docs/design.md, section 5). Entries are added exactly by
+// the holders.
 
 #include <array>
 #include <cstdint>
@@ -15,10 +16,11 @@ namespace starling {
 struct SideEntry {
   std::uint32_t block = 0;
   MicroBatch micro_batch = 0;
+  std::uint32_t use = 0;
   std::array<float, kBlock> values{};  // the padding of a short block is +0
 };
 // Sent and hashed as it lies in memory, so it must not have holes.
-static_assert(sizeof(SideEntry) == 8 + 4 * kBlock && std::is_trivially_copyable_v<SideEntry>);
+static_assert(sizeof(SideEntry) == 12 + 4 * kBlock && std::is_trivially_copyable_v<SideEntry>);
 
 // What an entry adds to the last proof lane: a hash of its bits, so that NaNs and signed zeros
 // count.

@@ -27,7 +27,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "starling-checkpoint";
-constexpr unsigned kFormatVersion = 1;
+// 2: segments are cut at parts, and steps compute other bits than those of 1.
+constexpr unsigned kFormatVersion = 2;
 constexpr const char* kManifest = "manifest.json";
 constexpr std::string_view kFolder = "step-";
 
@@ -221,7 +222,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
   try {  // at() and get() throw where something is missing or of another kind
     if (json.at("format") != kFormat) return corrupt("its format is another one");
     Reading r;
-    if (r.whole(json.at("version"), ~std::uint64_t{0}, "version") > kFormatVersion)
+    if (r.whole(json.at("version"), ~std::uint64_t{0}, "version") != kFormatVersion)
       return Error(Code::kStale, "manifest has format version " + json.at("version").dump() +
                                      ", this build reads " + std::to_string(kFormatVersion));
     const Manifest manifest = manifest_of(r, json);

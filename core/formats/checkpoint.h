@@ -34,7 +34,7 @@ inline constexpr std::size_t kManifestBytesMax = std::size_t{64} << 20;
 // JSON, the same bytes for the same manifest.
 std::string format_manifest(const Manifest& manifest);
 // Pure. Takes exactly what format_manifest() writes: every flipped bit is noticed.
-// Errors: kCorrupt  anything else; kStale  a later version of the format.
+// Errors: kCorrupt  anything else; kStale  another version of the format.
 Result<Manifest> parse_manifest(std::string_view text);
 
 std::string checkpoint_folder(const std::string& dir, Version version);

@@ -1,6 +1,8 @@
 #include "core/job/layout.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "core/base/check.h"
 
@@ -8,6 +10,22 @@ namespace starling {
 
 Layout::Layout(std::vector<TensorSpec> tensors, std::uint32_t segment_blocks,
                std::uint32_t bucket_segments) {
+  place(std::move(tensors));
+  cut_parts();
+  constexpr std::uint32_t kSegments = 512;
+  segment_blocks_ = segment_blocks != 0 ? segment_blocks
+                                        : std::clamp((blocks_ + kSegments - 1) / kSegments,
+                                                     kSegmentBlocksMin, kSegmentBlocksMax);
+  cut_segments();
+  constexpr std::uint32_t kBucketBytes = 4u << 20;
+  const std::uint64_t segment_bytes = segment_blocks_ * block_bytes(What::kSums);
+  bucket_segments_ =
+      bucket_segments != 0
+          ? bucket_segments
+          : static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kBucketBytes / segment_bytes));
+}
+
+void Layout::place(std::vector<TensorSpec> tensors) {
   for (auto& spec : tensors) {
     const std::uint64_t n = spec.elements();
     STARLING_CHECK(n > 0);
@@ -24,17 +42,85 @@ Layout::Layout(std::vector<TensorSpec> tensors, std::uint32_t segment_blocks,
     tensors_.push_back(std::move(place));
   }
   STARLING_CHECK(blocks_ > 0);
-  constexpr std::uint32_t kSegments = 512;
-  segment_blocks_ = segment_blocks != 0 ? segment_blocks
-                                        : std::clamp((blocks_ + kSegments - 1) / kSegments,
-                                                     kSegmentBlocksMin, kSegmentBlocksMax);
-  segments_ = (blocks_ + segment_blocks_ - 1) / segment_blocks_;
-  constexpr std::uint32_t kBucketBytes = 4u << 20;
-  const std::uint64_t segment_bytes = segment_blocks_ * block_bytes(What::kSums);
-  bucket_segments_ =
-      bucket_segments != 0
-          ? bucket_segments
-          : static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kBucketBytes / segment_bytes));
+}
+
+namespace {
+
+// Rows of a part of such a matrix: as many as fit, in whole blocks. All rows if they fit.
+std::uint64_t rows_of_a_part(const TensorSpec& spec) {
+  STARLING_CHECK(spec.shape.size() == 2);
+  const std::uint64_t rows = spec.shape[0], width = spec.shape[1];
+  if (spec.elements() * sizeof(float) <= Layout::kPartBytesMax) return rows;
+  const std::uint64_t whole = kBlock / std::gcd<std::uint64_t>(width, kBlock);
+  const std::uint64_t fit = Layout::kPartBytesMax / (width * sizeof(float));
+  return std::min(rows, std::max(whole, fit / whole * whole));
+}
+
+}  // namespace
+
+void Layout::cut_parts() {
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    TensorPlace& tensor = tensors_[t];
+    const TensorSpec& spec = tensor.spec;
+    const bool joins = t > 0 && tensors_[t - 1].spec.layer == spec.layer;
+    if (t > 0) STARLING_CHECK(tensors_[t - 1].spec.layer <= spec.layer);
+    if (joins) {
+      STARLING_CHECK(spec.uses == parts_.back().uses);
+      STARLING_CHECK(!spec.by_rows && !tensors_[t - 1].spec.by_rows);
+      tensor.first_part = PartId(parts_.size() - 1);
+      parts_.back().blocks += tensor.blocks;
+      continue;
+    }
+    STARLING_CHECK(spec.uses >= 1);
+    tensor.first_part = PartId(parts_.size());
+    std::uint32_t part_blocks = tensor.blocks;
+    if (spec.by_rows) {
+      tensor.part_rows = rows_of_a_part(spec);
+      if (tensor.part_rows < spec.shape[0])
+        part_blocks = static_cast<std::uint32_t>(tensor.part_rows * spec.shape[1] / kBlock);
+    }
+    tensor.parts = (tensor.blocks + part_blocks - 1) / part_blocks;
+    for (std::uint32_t b = 0; b < tensor.blocks; b += part_blocks)
+      parts_.push_back({.first_block = tensor.first_block + b,
+                        .blocks = std::min(part_blocks, tensor.blocks - b),
+                        .uses = spec.uses});
+  }
+}
+
+void Layout::cut_segments() {
+  for (PartId p = 0; p < parts_.size(); ++p) {
+    Part& part = parts_[p];
+    part.segments.first = SegmentId(first_blocks_.size());
+    part.segments.count = (part.blocks + segment_blocks_ - 1) / segment_blocks_;
+    for (std::uint32_t i = 0; i < part.segments.count; ++i) {
+      first_blocks_.push_back(part.first_block + i * segment_blocks_);
+      part_of_.push_back(p);
+    }
+  }
+  segments_ = static_cast<std::uint32_t>(first_blocks_.size());
+  first_blocks_.push_back(blocks_);
+}
+
+std::uint64_t Layout::largest_part() const {
+  std::uint64_t largest = 0;
+  for (const Part& part : parts_) largest = std::max(largest, part.elements());
+  return largest;
+}
+
+std::uint32_t Layout::uses_max() const {
+  std::uint32_t most = 0;
+  for (const Part& part : parts_) most = std::max(most, part.uses);
+  return most;
+}
+
+SegmentId Layout::segment_of(std::uint32_t block) const {
+  const TensorPlace& tensor = tensors_[tensor_of_[block]];
+  const std::uint32_t part_blocks = parts_[tensor.first_part].blocks;
+  const PartId p = tensor.parts == 1
+                       ? tensor.first_part
+                       : tensor.first_part + (block - tensor.first_block) / part_blocks;
+  const Part& part = parts_[p];
+  return part.segments.first + (block - part.first_block) / segment_blocks_;
 }
 
 SegmentRange Layout::bucket(std::uint32_t b) const {
@@ -42,16 +128,11 @@ SegmentRange Layout::bucket(std::uint32_t b) const {
   return {SegmentId(first), std::min(bucket_segments_, segments_ - first)};
 }
 
-std::uint32_t Layout::block_count(SegmentId s) const {
-  return std::min(segment_blocks_, blocks_ - first_block(s));
-}
-
 std::uint32_t Layout::block_count(SegmentRange range) const {
   STARLING_CHECK(range.count > 0);
   STARLING_CHECK(range.first < segments_);
   STARLING_CHECK(range.count <= segments_ - range.first);
-  const SegmentId last = range.past() - 1;
-  return first_block(last) + block_count(last) - first_block(range.first);
+  return first_blocks_[range.past()] - first_blocks_[range.first];
 }
 
 }  // namespace starling

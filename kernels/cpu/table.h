@@ -86,7 +86,6 @@ struct KernelTable {
 
   void (*column_sums)(std::size_t rows, std::size_t n, const float* x, float* sums);
   void (*sum)(std::size_t n, const float* a, const float* b, float* y);  // y = a + b; y may be a
-  bool (*all_finite)(std::size_t n, const float* x);
 };
 
 const KernelTable& reference_kernels();

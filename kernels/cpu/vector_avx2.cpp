@@ -291,22 +291,13 @@ void sum(std::size_t n, const float* a, const float* b, float* y) {
   each(n, [&](std::size_t i, auto io) { io.store(y + i, add(io(a + i), io(b + i))); });
 }
 
-bool all_finite(std::size_t n, const float* x) {
-  // x - x is zero for finite x and NaN for the others; NaN survives "or" of the bits.
-  F bad = zero();
-  each(n, [&](std::size_t i, auto io) {
-    const F v = io(x + i);
-    bad = _mm256_or_ps(bad, sub(v, v));
-  });
-  return _mm256_movemask_ps(_mm256_cmp_ps(bad, bad, _CMP_UNORD_Q)) == 0;
-}
-
 }  // namespace
 
 KernelTable vector_kernels_avx2(const char* isa, void (*gemm)(const Gemm&)) {
-  return {isa,           gemm,        layer_norm,    layer_norm_backward, gelu,
-          gelu_backward, relu,        relu_backward, softmax_causal,      softmax_causal_backward,
-          cross_entropy, column_sums, sum,           all_finite};
+  return {
+      isa,  gemm,          layer_norm,     layer_norm_backward,     gelu,          gelu_backward,
+      relu, relu_backward, softmax_causal, softmax_causal_backward, cross_entropy, column_sums,
+      sum};
 }
 
 }  // namespace starling::kernels

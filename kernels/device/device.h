@@ -62,7 +62,6 @@ class Queue {
   virtual void copy_in(void* to, ByteView from) = 0;
   virtual void copy_out(std::span<std::uint8_t> to, const void* from) = 0;
 
-  virtual void finite(const FiniteJob& job) = 0;
   virtual void add(const AddJob& job) = 0;
   virtual void weigh(const WeighJob& job) = 0;
   virtual void wide_means(const WideJob& job) = 0;

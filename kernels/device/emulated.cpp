@@ -30,9 +30,8 @@ class EmulatedQueue : public Queue {
     device_.out_ += to.size();
   }
 
-  void finite(const FiniteJob& job) override { run_here(job, job.values, job.broken); }
   void add(const AddJob& job) override {
-    run_here(job, job.gradient, job.exponents, job.sums, job.weighted, job.outside);
+    run_here(job, job.gradient, job.exponents, job.sums, job.weighted, job.outside, job.broken);
   }
   void weigh(const WeighJob& job) override { run_here(job, job.sums, job.weighted); }
   void wide_means(const WideJob& job) override {

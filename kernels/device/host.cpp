@@ -18,7 +18,6 @@ class HostQueue : public Queue {
   void copy_out(std::span<std::uint8_t> to, const void* from) override {
     if (!to.empty()) std::memcpy(to.data(), from, to.size());
   }
-  void finite(const FiniteJob& job) override { run(job); }
   void add(const AddJob& job) override { run(job); }
   void weigh(const WeighJob& job) override { run(job); }
   void wide_means(const WideJob& job) override { run(job); }

@@ -105,23 +105,30 @@ void update_run(const ApplyJob& job, const Grid& grid, const Means& means, std::
 
 }  // namespace
 
-void run(const FiniteJob& job) {
-  *job.broken = all_finite({job.values, job.elements}) ? 0 : 1;
-}
-
 void run(const AddJob& job) {
   const auto& kernels = block_kernels();
+  const auto gradient = [&](std::uint32_t block) {
+    return job.gradient + element(block - job.first_block);
+  };
   std::uint32_t missed = 0;
+  *job.broken = 0;
   for (std::uint32_t i = 0; i < job.segments.count; ++i) {
     const SegmentBlocks& s = job.segments.list[i];
     const std::size_t at = element(s.first);
     job.weighted[i] = 0;
     std::uint32_t* outside = job.outside + 1 + missed;
-    const std::uint32_t here = kernels.add(job.gradient + at, job.exponents + s.first, job.limit,
+    const std::uint32_t here = kernels.add(gradient(s.first), job.exponents + s.first, job.limit,
                                            static_cast<std::uint32_t>(at), s.count, job.sums + at,
                                            &job.weighted[i], outside);
-    for (std::uint32_t k = 0; k < here; ++k) outside[k] += s.first;
-    missed += here;
+    std::uint32_t finite = 0;
+    for (std::uint32_t k = 0; k < here; ++k) {
+      const std::uint32_t block = s.first + outside[k];
+      if (all_finite({gradient(block), kBlock}))
+        outside[finite++] = block;
+      else
+        ++*job.broken;
+    }
+    missed += finite;
   }
   job.outside[0] = missed;
 }

@@ -6,7 +6,6 @@
 namespace starling::kernels {
 
 // Threads: any, if what they write is disjoint.
-void run(const FiniteJob& job);
 void run(const AddJob& job);
 void run(const WeighJob& job);
 void run(const WideJob& job);

@@ -21,22 +21,18 @@ struct Segments {
   std::uint32_t count;
 };
 
-// Whether there is a NaN or an infinity.
-struct FiniteJob {
-  const float* values;
-  std::uint64_t elements;  // whole blocks
-  std::uint32_t* broken;   // [1], written: 1 if there is one, else 0
-};
-
-// A micro-batch's gradient to the sums, block by block; a block that does not fit the grid is left.
+// A micro-batch's gradient to the sums, block by block; a block that does not fit the grid, or
+// holds a NaN or an infinity, is left.
 struct AddJob {
-  const float* gradient;          // [elements]
+  const float* gradient;  // of the blocks from first_block on
+  std::uint32_t first_block;
   const std::int16_t* exponents;  // [blocks]
   std::int32_t* sums;             // [elements], added to
   std::int32_t limit;             // Grid::limit()
   Segments segments;
   std::uint64_t* weighted;  // [each], written: weighted sum of what was added
-  std::uint32_t* outside;   // [1 + blocks of all], written: how many did not fit, and which
+  std::uint32_t* outside;   // [1 + blocks of all], written: how many finite ones did not fit, which
+  std::uint32_t* broken;    // [1], written: how many were not finite
 };
 
 // Weighted sums of segments of sums (core/base/proof.h).

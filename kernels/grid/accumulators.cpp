@@ -16,51 +16,55 @@ constexpr std::uint32_t kStripesMax = 64;
 
 Accumulators::Accumulators(const Layout& layout, std::uint32_t micro_batches, Device& device)
     : layout_(layout),
-      grid_(micro_batches),
       queue_(device.make_queue()),
       sums_(device, layout.elements()),
       lanes_(layout.segments()),
       weighted_(Array<std::uint64_t>::pinned(device, layout.segments())),
-      outside_(Array<std::uint32_t>::pinned(device, layout.blocks() + kStripesMax)),
-      broken_(Array<std::uint32_t>::pinned(device, micro_batches)),
       progress_(micro_batches) {
   if (!sums_.host()) mirror_ = Array<std::int32_t>::pinned(device, layout.elements());
+  cut_stripes(device);
+}
+
+void Accumulators::cut_stripes(Device& device) {
   const std::uint32_t stripes = sums_.host() ? kStripesMax : 1;
-  const std::uint32_t each = (layout.segments() + stripes - 1) / stripes;
-  for (SegmentId s = 0; s < layout.segments(); s += each) {
-    const SegmentRange segments{s, std::min(each, layout.segments() - s)};
-    auto stripe = std::make_unique<Stripe>(layout, segments);
-    stripe->weighted = weighted_.data() + s;
-    stripe->outside = outside_.data() + layout.first_block(s) + stripes_.size();
-    stripes_.push_back(std::move(stripe));
+  const std::uint32_t each = (layout_.segments() + stripes - 1) / stripes;
+  std::size_t count = 0;
+  for (const Part& part : layout_.parts()) {
+    auto& of_part = stripes_.emplace_back();
+    for (std::uint32_t s = 0; s < part.segments.count; s += each)
+      of_part.push_back(std::make_unique<Stripe>(
+          layout_, SegmentRange{part.segments.first + s, std::min(each, part.segments.count - s)}));
+    count += of_part.size();
   }
+  outside_ = Array<std::uint32_t>::pinned(device, layout_.blocks() + 2 * count);
+  std::uint32_t* free = outside_.data();
+  for (auto& of_part : stripes_)
+    for (auto& stripe : of_part) {
+      stripe->weighted = weighted_.data() + stripe->segments.first;
+      stripe->broken = free++;
+      stripe->outside = free;
+      free += 1 + layout_.block_count(stripe->segments);
+    }
 }
 
-Accumulators::Added Accumulators::add(Queue& queue, const float* gradient,
-                                      const std::int16_t* exponents, std::uint64_t seed,
-                                      Version step, MicroBatch m) {
-  begin(step, m);
-
-  const bool is_finite = finite(queue, gradient, m);
-  const std::uint64_t hash = micro_batch_hash(seed, step, m);
-  std::vector<SideEntry> side;
-  // Threads that add neighbouring micro-batches at once start apart.
-  const std::size_t start = std::uint64_t{m} * stripes_.size() / grid_.micro_batches;
-  for (std::size_t i = 0; i < stripes_.size(); ++i) {
-    Stripe& stripe = *stripes_[(start + i) % stripes_.size()];
-    const std::lock_guard lock(stripe.mutex);
-    if (is_finite) add_stripe(stripe, queue, gradient, exponents, m, side);
-    count(stripe.segments, hash);
-  }
-  queue.wait();
-
-  const std::lock_guard lock(mutex_);
-  side_.insert(side_.end(), side.begin(), side.end());
-  progress_[m] = Progress::kDone;
-  return {is_finite, static_cast<std::uint32_t>(side.size())};
+Accumulators::Adding::Adding(Accumulators& sums, Queue& queue, const std::int16_t* exponents,
+                             std::uint64_t seed, Version step, MicroBatch m)
+    : sums_(sums),
+      queue_(queue),
+      exponents_(exponents),
+      seed_(seed),
+      step_(step),
+      micro_batch_(m),
+      uses_(sums.layout_.parts().size()) {
+  for (const Part& part : sums.layout_.parts()) uses_left_ += part.uses;
 }
 
-void Accumulators::begin(Version step, MicroBatch m) {
+Accumulators::Adding Accumulators::begin(Queue& queue, const std::int16_t* exponents,
+                                         std::uint64_t seed, Version step, MicroBatch m) {
+  return {*this, queue, exponents, seed, step, m};
+}
+
+void Accumulators::note_begun(Version step, MicroBatch m) {
   const std::lock_guard lock(mutex_);
   STARLING_CHECK(m < progress_.size());
   STARLING_CHECK(progress_[m] == Progress::kNone);  // P2
@@ -69,49 +73,80 @@ void Accumulators::begin(Version step, MicroBatch m) {
   progress_[m] = Progress::kBegun;
 }
 
-bool Accumulators::finite(Queue& queue, const float* gradient, MicroBatch m) {
-  std::uint32_t& broken = broken_.data()[m];
-  queue.finite({.values = gradient, .elements = layout_.elements(), .broken = &broken});
-  queue.wait();
-  return broken == 0;
+void Accumulators::Adding::add(PartId p, std::uint32_t use, const float* gradient) {
+  if (!begun_) sums_.note_begun(step_, micro_batch_);
+  begun_ = true;
+  const Part& part = sums_.layout_.parts()[p];
+  STARLING_CHECK(use < part.uses);
+  STARLING_CHECK((uses_[p] >> use & 1) == 0);  // P2
+  uses_[p] |= 1u << use;
+  --uses_left_;
+  auto& stripes = sums_.stripes_[p];
+  // Threads that add neighbouring micro-batches at once start apart.
+  const std::size_t start = std::uint64_t{micro_batch_} * stripes.size() / sums_.progress_.size();
+  for (std::size_t i = 0; i < stripes.size(); ++i)
+    sums_.add_stripe(*stripes[(start + i) % stripes.size()], *this, part, use, gradient);
 }
 
-void Accumulators::add_stripe(Stripe& stripe, Queue& queue, const float* gradient,
-                              const std::int16_t* exponents, MicroBatch m,
-                              std::vector<SideEntry>& side) {
+Accumulators::Added Accumulators::Adding::finish() {
+  STARLING_CHECK(uses_left_ == 0);
+  queue_.wait();
+  const std::lock_guard lock(sums_.mutex_);
+  sums_.side_.insert(sums_.side_.end(), side_.begin(), side_.end());
+  sums_.progress_[micro_batch_] = Progress::kDone;
+  return {finite_, static_cast<std::uint32_t>(side_.size())};
+}
+
+Accumulators::Added Accumulators::add(Queue& queue, const float* gradient,
+                                      const std::int16_t* exponents, std::uint64_t seed,
+                                      Version step, MicroBatch m) {
+  Adding adding = begin(queue, exponents, seed, step, m);
+  for (PartId p = 0; p < layout_.parts().size(); ++p)
+    adding.add(p, /*use=*/0, gradient + layout_.parts()[p].first());
+  return adding.finish();
+}
+
+void Accumulators::add_stripe(Stripe& stripe, Adding& adding, const Part& part, std::uint32_t use,
+                              const float* gradient) {
+  Queue& queue = adding.queue_;
+  const Grid grid = Grid(static_cast<MicroBatch>(progress_.size())).with_uses(part.uses);
+  const std::lock_guard lock(stripe.mutex);
   queue.add({.gradient = gradient,
-             .exponents = exponents,
+             .first_block = part.first_block,
+             .exponents = adding.exponents_,
              .sums = sums_.data(),
-             .limit = grid_.limit(),
+             .limit = grid.limit(),
              .segments = stripe.list,
              .weighted = stripe.weighted,
-             .outside = stripe.outside});
+             .outside = stripe.outside,
+             .broken = stripe.broken});
   queue.wait();
-  for (std::uint32_t i = 0; i < stripe.segments.count; ++i)
-    lanes_[stripe.segments.first + i].weighted_sum += stripe.weighted[i];
+  adding.finite_ = adding.finite_ && *stripe.broken == 0;
+  const std::uint64_t hash = micro_batch_hash(adding.seed_, adding.step_, adding.micro_batch_, use);
+  for (std::uint32_t i = 0; i < stripe.segments.count; ++i) {
+    ProofLanes& lanes = lanes_[stripe.segments.first + i];
+    lanes.weighted_sum += stripe.weighted[i];
+    lanes.micro_batches += 1;
+    lanes.micro_batch_hashes += hash;
+  }
 
   const std::span<std::uint32_t> outside(stripe.outside + 1, stripe.outside[0]);
+  std::vector<SideEntry>& side = adding.side_;
   const std::size_t before = side.size();
   side.reserve(before + outside.size());  // entries stay where they are until they are filled
   for (const std::uint32_t b : outside) {
     SideEntry& entry = side.emplace_back();
     entry.block = b;
-    entry.micro_batch = m;
+    entry.micro_batch = adding.micro_batch_;
+    entry.use = use;
     queue.copy_out(writable_bytes(std::span(entry.values).first(layout_.used(b))),
-                   gradient + std::uint64_t{b} * kBlock);
+                   gradient + std::uint64_t{b - part.first_block} * kBlock);
   }
   if (!outside.empty()) queue.wait();
   for (std::size_t i = before; i < side.size(); ++i) {
     ProofLanes& lanes = lanes_[layout_.segment_of(side[i].block)];
     lanes.side_entries += 1;
     lanes.side_hashes += side_entry_hash(side[i]);
-  }
-}
-
-void Accumulators::count(SegmentRange segments, std::uint64_t hash) {
-  for (const SegmentId s : segments) {
-    lanes_[s].micro_batches += 1;
-    lanes_[s].micro_batch_hashes += hash;
   }
 }
 
@@ -162,7 +197,7 @@ std::vector<SideEntry> Accumulators::side_of(SegmentRange segments) const {
     if (segments.contains(s)) chosen.push_back(entry);
   }
   std::sort(chosen.begin(), chosen.end(), [](const SideEntry& a, const SideEntry& b) {
-    return std::tie(a.block, a.micro_batch) < std::tie(b.block, b.micro_batch);
+    return std::tie(a.block, a.micro_batch, a.use) < std::tie(b.block, b.micro_batch, b.use);
   });
   return chosen;
 }

@@ -20,25 +20,58 @@
 
 namespace starling::kernels {
 
-// Threads: add() and done() may be called by several threads at once; everything else only while no
-// add() runs, one at a time. Borrows `layout` and `device`, which must outlive it.
+// Threads: begin(), what it gives, and done() may be used by several threads at once; everything
+// else only while nothing is added, one at a time. Borrows `layout` and `device`, which must outlive
+// it.
 class Accumulators {
  public:
   Accumulators(const Layout& layout, std::uint32_t micro_batches, Device& device = host_device());
 
+  const Layout& layout() const { return layout_; }
+
   struct Added {
-    bool finite = true;              // false: the gradient holds a NaN or an infinity
-    std::uint32_t side_entries = 0;  // blocks that did not fit the grid
+    bool finite = true;              // false: some block holds a NaN or an infinity
+    std::uint32_t side_entries = 0;  // finite blocks that did not fit the grid
   };
 
-  // Adds micro-batch m of `step`, once (P2): every add between two clear() is of the same step, and
-  // each m comes at most once.
+  // A micro-batch on its way into the sums, part by part. Threads: belongs to one thread.
+  class Adding {
+   public:
+    // What use `use` of this part gives of the gradient of the micro-batch's mean loss, once each:
+    // [elements of the part] in the device's memory, padding is zero. A block that holds a NaN or
+    // an infinity adds nothing but to the lanes, so all have the same micro-batches. Reads the
+    // gradient and the sums once.
+    void add(PartId part, std::uint32_t use, const float* gradient);
+    // Each use of each part was added.
+    Added finish();
+
+   private:
+    friend class Accumulators;
+    Adding(Accumulators& sums, Queue& queue, const std::int16_t* exponents, std::uint64_t seed,
+           Version step, MicroBatch m);
+
+    Accumulators& sums_;
+    Queue& queue_;
+    const std::int16_t* const exponents_;
+    const std::uint64_t seed_;
+    const Version step_;
+    const MicroBatch micro_batch_;
+    bool begun_ = false;
+    std::uint32_t uses_left_ = 0;
+    std::vector<std::uint32_t> uses_;  // by part: a bit for each that was added
+    std::vector<SideEntry> side_;
+    bool finite_ = true;
+  };
+
+  // Micro-batch m of `step`, which counts as begun with the first add(), once (P2): all between two
+  // clear() are of the same step, and each m comes at most once.
   //   queue      of the device; the calling thread's
-  //   gradient   [layout.elements()] of the micro-batch's mean loss; padding is zero
-  //   exponents  [layout.blocks()], those of version `step`
-  // both in the device's memory. The result does not depend on the order or threads of the calls,
-  // except for the order of side(). Of a gradient that is not finite nothing is added but the
-  // lanes, so every block has the same micro-batches. Reads the gradient twice and the sums once.
+  //   exponents  [layout.blocks()] in the device's memory, those of version `step`
+  // The result does not depend on the order or threads of what is added, except for the order of
+  // side().
+  Adding begin(Queue& queue, const std::int16_t* exponents, std::uint64_t seed, Version step,
+               MicroBatch m);
+  // All of it at once, of a layout whose parts have one use each: gradient [layout.elements()].
   Added add(Queue& queue, const float* gradient, const std::int16_t* exponents, std::uint64_t seed,
             Version step, MicroBatch m);
 
@@ -60,39 +93,37 @@ class Accumulators {
 
   std::span<const ProofLanes> lanes() const { return lanes_; }  // [layout.segments()]
   const std::vector<SideEntry>& side() const { return side_; }
-  // Its entries of these segments, by block and micro-batch.
+  // Its entries of these segments, by block, micro-batch and use.
   std::vector<SideEntry> side_of(SegmentRange segments) const;
 
  private:
   friend struct StateTamper;  // of tests (tests/breakable/state_tamper.h)
 
-  struct Stripe {  // consecutive segments under one lock
+  struct Stripe {  // consecutive segments of a part under one lock
     Stripe(const Layout& layout, SegmentRange range) : segments(range), list(layout, range) {}
     std::mutex mutex;
     const SegmentRange segments;
     const SegmentList list;
-    // Pinned, where jobs write: AddJob::weighted and AddJob::outside.
+    // Pinned, where jobs write: AddJob::weighted, ::outside and ::broken.
     std::uint64_t* weighted = nullptr;
     std::uint32_t* outside = nullptr;
+    std::uint32_t* broken = nullptr;
   };
 
-  void begin(Version step, MicroBatch m);
-  bool finite(Queue& queue, const float* gradient, MicroBatch m);
-  void add_stripe(Stripe& stripe, Queue& queue, const float* gradient,
-                  const std::int16_t* exponents, MicroBatch m, std::vector<SideEntry>& side);
-  void count(SegmentRange segments, std::uint64_t hash);
+  void cut_stripes(Device& device);
+  void note_begun(Version step, MicroBatch m);
+  void add_stripe(Stripe& stripe, Adding& adding, const Part& part, std::uint32_t use,
+                  const float* gradient);
 
   const Layout& layout_;
-  const Grid grid_;
   const std::unique_ptr<Queue> queue_;
   // Each guarded by the mutex of its segment's stripe.
   Array<std::int32_t> sums_;
   std::vector<ProofLanes> lanes_;
-  std::vector<std::unique_ptr<Stripe>> stripes_;
-  mutable Array<std::uint64_t> weighted_;  // pinned, [layout.segments()]
-  Array<std::uint32_t> outside_;           // pinned, of each stripe its blocks and one more
-  Array<std::uint32_t> broken_;            // pinned, by micro-batch: FiniteJob::broken
-  Array<std::int32_t> mirror_;             // pinned; empty where the host can read the sums
+  std::vector<std::vector<std::unique_ptr<Stripe>>> stripes_;  // by part
+  mutable Array<std::uint64_t> weighted_;                      // pinned, [layout.segments()]
+  Array<std::uint32_t> outside_;  // pinned, of each stripe its blocks and two more
+  Array<std::int32_t> mirror_;    // pinned; empty where the host can read the sums
 
   mutable std::mutex mutex_;  // guards all below
   enum class Progress : std::uint8_t { kNone, kBegun, kDone };

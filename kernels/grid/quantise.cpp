@@ -88,6 +88,13 @@ Grid::Grid(std::uint32_t count)
   STARLING_CHECK(count <= kMicroBatchesMax);
 }
 
+Grid Grid::with_uses(std::uint32_t uses) const {
+  STARLING_CHECK(uses >= 1);
+  Grid grid = *this;
+  grid.limit_bits += std::bit_width(micro_batches - 1) - std::bit_width(uses * micro_batches - 1);
+  return grid;
+}
+
 std::int16_t fit_exponent(const Grid& grid, float largest) {
   return fitting(largest, grid.limit_bits - grid.headroom_bits);
 }
@@ -110,12 +117,13 @@ void initial_exponents(const Grid& grid, const Layout& layout, std::span<const f
   const auto& kernels = block_kernels();
   for (const TensorPlace& tensor : layout.tensors()) {
     const std::uint32_t end = tensor.first_block + tensor.blocks;
+    const Grid fitting = grid.with_uses(tensor.spec.uses);
     std::int16_t largest = kExponentMin;
     for (std::uint32_t b = tensor.first_block; b < end; ++b) {
       const std::uint32_t bits = kernels.largest(gradient.data() + std::uint64_t{b} * kBlock);
       const bool usable = bits != 0 && bits < kInfinity;
       // Below every exponent: replaced in the second pass.
-      exponents[b] = usable ? fit_exponent(grid, std::bit_cast<float>(bits)) : INT16_MIN;
+      exponents[b] = usable ? fit_exponent(fitting, std::bit_cast<float>(bits)) : INT16_MIN;
       largest = std::max(largest, exponents[b]);
     }
     for (std::uint32_t b = tensor.first_block; b < end; ++b)

@@ -3,9 +3,10 @@
 // order (docs/design.md, section 5, "The grid").
 //
 // Block b has an exponent x; a gradient g counts as q = round_half_even(g * 2^-x). If every |q| of
-// the block is below 2^(30 - ceil(log2 M)), M of them fit int32 with a bit to spare; if not, the
-// block of this micro-batch goes to the side list. Everything here is a pure function; the plain
-// and the AVX2 versions give the same bits, so which one runs is no part of the fingerprint.
+// the block is below 2^(30 - ceil(log2 uM)), with u uses of its part, all of them fit int32 with a
+// bit to spare; if not, the block of this use and micro-batch goes to the side list. Everything here
+// is a pure function; the plain and the AVX2 versions give the same bits, so which one runs is no
+// part of the fingerprint.
 
 #include <cstdint>
 #include <span>
@@ -25,6 +26,8 @@ inline constexpr std::uint64_t kDecaySteps = 8;
 struct Grid {
   // Requires 1 <= micro_batches <= kMicroBatchesMax.
   explicit Grid(std::uint32_t micro_batches);
+  // The same for blocks to whose sums each micro-batch adds so many times (Part::uses).
+  Grid with_uses(std::uint32_t uses) const;
 
   std::uint32_t micro_batches;
   int limit_bits;  // |q| < 2^limit_bits

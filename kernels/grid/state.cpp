@@ -1,6 +1,7 @@
 #include "kernels/grid/state.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/base/check.h"
 #include "kernels/device/element.h"
@@ -218,6 +219,16 @@ void State::apply(const Totals& totals, const StepRecord& record,
     STARLING_CHECK_MSG(labels_[s] == record.version,
                        "segment " << s << " at " << labels_[s] << ", step " << record.version);
   }
+  for (std::uint32_t uses = 1; uses <= layout_.uses_max(); ++uses) {
+    std::vector<SegmentId> alike;
+    std::ranges::copy_if(segments, std::back_inserter(alike),
+                         [&](SegmentId s) { return layout_.uses(s) == uses; });
+    if (!alike.empty()) apply(totals, record, alike, grid_.with_uses(uses));
+  }
+}
+
+void State::apply(const Totals& totals, const StepRecord& record,
+                  std::span<const SegmentId> segments, const Grid& grid) {
   StepScale scale;
   scale.rate = learning_rate(job_.optimizer, record.version, job_.steps);
   scale.clip_scale = clip_factor(record.norm, job_.optimizer.clip);
@@ -234,8 +245,8 @@ void State::apply(const Totals& totals, const StepRecord& record,
                  .second = moments_ == 2 ? second_.data() : nullptr,
                  .numbers = update_numbers(job_.optimizer, scale),
                  .micro_batches = job_.micro_batches,
-                 .limit_bits = grid_.limit_bits,
-                 .headroom_bits = grid_.headroom_bits,
+                 .limit_bits = grid.limit_bits,
+                 .headroom_bits = grid.headroom_bits,
                  .step = record.version,
                  .skipped = record.skipped,
                  .segments = list,

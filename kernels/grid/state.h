@@ -137,6 +137,8 @@ class State {
   void seal_parameters(std::span<const SegmentId> segments);
   std::uint64_t* results(std::span<const SegmentId> segments) const;
   Digest sum_of_digests(std::size_t count) const;
+  void apply(const Totals& totals, const StepRecord& record, std::span<const SegmentId> segments,
+             const Grid& grid);
   template <class T>
   void put(ByteWriter& writer, const Array<T>& array, std::size_t first, std::size_t n) const;
   // Of working parameters in frames, which have What::kBf16 where the job rounds them.

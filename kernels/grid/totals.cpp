@@ -15,8 +15,8 @@ namespace {
 
 Error corrupt(const SideEntry& entry, const std::string& what) {
   return Error(Code::kCorrupt, "side entry of block " + std::to_string(entry.block) +
-                                   ", micro-batch " + std::to_string(entry.micro_batch) + ": " +
-                                   what);
+                                   ", micro-batch " + std::to_string(entry.micro_batch) + ", use " +
+                                   std::to_string(entry.use) + ": " + what);
 }
 
 // Pinned memory costs a device dearly to get: doubled when it is too small.
@@ -70,6 +70,8 @@ Result<> Totals::add_side(const SideEntry& entry) {
     return corrupt(entry, "the layout has " + std::to_string(layout_.blocks()) + " blocks");
   if (entry.micro_batch >= micro_batches_)
     return corrupt(entry, "a step has " + std::to_string(micro_batches_) + " micro-batches");
+  if (const auto uses = layout_.uses(layout_.segment_of(entry.block)); entry.use >= uses)
+    return corrupt(entry, "the block has " + std::to_string(uses));
   const auto used = entry.values.begin() + layout_.used(entry.block);
   if (!std::all_of(entry.values.begin(), used, [](float x) { return std::isfinite(x); }))
     return corrupt(entry, "a value is not finite");
@@ -78,7 +80,8 @@ Result<> Totals::add_side(const SideEntry& entry) {
     return corrupt(entry, "padding is not zero");
   auto& entries = side_[entry.block];
   for (const SideEntry& other : entries)
-    if (other.micro_batch == entry.micro_batch) return corrupt(entry, "received twice");
+    if (other.micro_batch == entry.micro_batch && other.use == entry.use)
+      return corrupt(entry, "received twice");
   entries.push_back(entry);
   return ok();
 }

@@ -42,7 +42,7 @@ class Totals {
   void prepare(SegmentId segment, const std::stop_token& stop) const;
 
   // Takes an entry of any worker's side list. Error kCorrupt, and nothing is taken, if it cannot be
-  // one of this job's: block or micro-batch out of range, not finite, padding not zero, or there
+  // one of this job's: block, micro-batch or use out of range, not finite, padding not zero, or there
   // already.
   Result<> add_side(const SideEntry& entry);
   std::span<const SideEntry> side_of(std::uint32_t block) const;

@@ -13,6 +13,7 @@ struct AttentionBlock::Saved {
 
 AttentionBlock::AttentionBlock(const GptSpec& spec, std::uint32_t index, Parameters& parameters)
     : spec_(spec) {
+  parameters.begin_part();
   const std::string prefix = "h." + std::to_string(index) + ".";
   norm_ = Norm::declare(parameters, prefix + "ln_1", spec.width);
   qkv_ = Linear::declare(parameters, prefix + "attn.c_attn", spec.width, 3 * spec.width,
@@ -43,6 +44,7 @@ AttentionBlock::Saved AttentionBlock::carve(float* saved, std::size_t rows) cons
 }
 
 void AttentionBlock::forward(Pass& pass, const float* in, float* out, float* saved) const {
+  const OpenPart open(pass, pass.part_of(norm_.gain));
   const Saved kept = carve(saved, pass.rows);
   float* const normed = pass.scratch;
   norm_.forward(pass, in, normed, kept.norm);
@@ -74,6 +76,8 @@ void AttentionBlock::head_forward(const Pass& pass, const Saved& kept, std::size
 
 void AttentionBlock::backward(Pass& pass, const float* in, const float*, float* saved,
                               const float* d_out, float* d_in) const {
+  const OpenPart open(pass, pass.part_of(norm_.gain));
+  OpenGradient d_open(pass, pass.part_of(norm_.gain), /*use=*/0);
   const Saved kept = carve(saved, pass.rows);
   Carver scratch(pass.scratch);
   float* const normed = scratch.take(pass.rows * spec_.width);
@@ -90,6 +94,7 @@ void AttentionBlock::backward(Pass& pass, const float* in, const float*, float* 
   float* const d_normed = d_attended;  // no longer needed as such
   qkv_.backward_input(pass, d_qkv, d_normed);
   norm_.backward(pass, in, kept.norm, d_normed, /*add=*/d_out, d_in);
+  d_open.end();
 }
 
 void AttentionBlock::head_backward(const Pass& pass, const Saved& kept, const float* d_attended,

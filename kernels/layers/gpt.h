@@ -15,7 +15,7 @@ class Embedding : public Layer {
   std::size_t saved(std::size_t, std::size_t) const override { return 0; }
   std::size_t scratch(std::size_t) const override { return 0; }
   void forward(Pass& pass, const float* in, float* out, float* saved) const override;
-  // Adds to the gradient of wte, which the tied head has written before.
+  // The second use of wte; the first is the head's.
   void backward(Pass& pass, const float* in, const float* out, float* saved, const float* d_out,
                 float* d_in) const override;
 

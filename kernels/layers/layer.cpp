@@ -1,6 +1,33 @@
 #include "kernels/layers/layer.h"
 
+#include <algorithm>
+
 namespace starling::kernels {
+
+void OpenGradient::clear_padding() {
+  const Part& part = pass_.layout.parts()[pass_.d_part];
+  for (std::uint32_t b = part.first_block; b < part.first_block + part.blocks; ++b) {
+    const std::uint32_t used = pass_.layout.used(b);
+    float* const block = pass_.gradient + std::size_t{b - part.first_block} * kBlock;
+    if (used < kBlock) std::fill(block + used, block + kBlock, 0.0f);
+  }
+}
+
+void OpenGradient::end() {
+  clear_padding();
+  pass_.sink->end(pass_.d_part, use_);
+  pass_.gradient = nullptr;
+}
+
+std::vector<Rows> rows_by_part(const Layout& layout, std::size_t tensor) {
+  const TensorPlace& place = layout.tensors()[tensor];
+  const std::size_t all = place.spec.shape[0];
+  const std::size_t each = place.parts > 1 ? place.part_rows : all;
+  std::vector<Rows> runs;
+  for (std::size_t first = 0; first < all; first += each)
+    runs.push_back({place.first_part + runs.size(), first, std::min(each, all - first)});
+  return runs;
+}
 
 Linear Linear::declare(Parameters& parameters, const std::string& name, std::size_t in,
                        std::size_t out, Initial weight, Initial bias) {

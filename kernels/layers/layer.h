@@ -9,6 +9,7 @@
 #include "core/data/batch.h"
 #include "core/job/layout.h"
 #include "kernels/cpu/table.h"
+#include "kernels/layers/parts.h"
 
 namespace starling::kernels {
 
@@ -22,10 +23,22 @@ struct Initial {
 // given.
 class Parameters {
  public:
+  // What is added from here on lies in another part than what was added before.
+  void begin_part() { ++layer_; }
   std::size_t add(std::string name, std::vector<std::uint64_t> shape, Initial initial) {
-    specs_.push_back({std::move(name), std::move(shape)});
+    specs_.push_back({.name = std::move(name), .shape = std::move(shape), .layer = layer_});
     initials_.push_back(initial);
     return specs_.size() - 1;
+  }
+  // A matrix in a part of its own, or by rows in several: the table of a tied embedding.
+  std::size_t add_table(std::string name, std::vector<std::uint64_t> shape, Initial initial,
+                        std::uint32_t uses) {
+    begin_part();
+    const std::size_t tensor = add(std::move(name), std::move(shape), initial);
+    specs_.back().uses = uses;
+    specs_.back().by_rows = true;
+    begin_part();
+    return tensor;
   }
   const std::vector<TensorSpec>& specs() const { return specs_; }
   const std::vector<Initial>& initials() const { return initials_; }
@@ -33,14 +46,15 @@ class Parameters {
  private:
   std::vector<TensorSpec> specs_;
   std::vector<Initial> initials_;
+  std::uint32_t layer_ = 0;
 };
 
 // What all layers of one pass have in common. Threads: belongs to the pass.
 struct Pass {
   const KernelTable& kernels;
-  const std::vector<std::size_t>& offsets;  // of tensors, in floats
-  const float* parameters;
-  float* gradient;  // null: loss only
+  const Layout& layout;
+  PartSource& source;
+  GradientSink* sink;  // null: loss only
   const Batch& batch;
   std::size_t rows;  // sequences * positions
   std::size_t sequences;
@@ -48,13 +62,69 @@ struct Pass {
   float* scratch;       // the largest scratch() of any layer; nothing survives between layers
   double loss = 0;      // set by the last layer: mean over rows
 
-  const float* parameter(std::size_t tensor) const { return parameters + offsets[tensor]; }
-  float* d_parameter(std::size_t tensor) const { return gradient + offsets[tensor]; }
+  // The parts that are open: OpenPart, OpenGradient.
+  PartId part = 0, d_part = 0;
+  const float* parameters = nullptr;
+  float* gradient = nullptr;
+
+  // Of a tensor in the open part.
+  const float* parameter(std::size_t tensor) const { return parameters + place(tensor, part); }
+  float* d_parameter(std::size_t tensor) const { return gradient + place(tensor, d_part); }
+  PartId part_of(std::size_t tensor) const { return layout.tensors()[tensor].first_part; }
+  std::size_t place(std::size_t tensor, PartId open) const {
+    return layout.tensors()[tensor].first_block * std::size_t{kBlock} -
+           layout.parts()[open].first();
+  }
   void multiply(Gemm g) const {
     g.scratch = gemm_scratch;
     kernels.gemm(g);
   }
 };
+
+// The parameters of a part, as long as this lives; one at a time in a pass.
+class OpenPart {
+ public:
+  OpenPart(Pass& pass, PartId part) : pass_(pass) {
+    pass.part = part;
+    pass.parameters = pass.source.acquire(part);
+  }
+  ~OpenPart() {
+    pass_.source.release(pass_.part);
+    pass_.parameters = nullptr;
+  }
+  OpenPart(const OpenPart&) = delete;
+  OpenPart& operator=(const OpenPart&) = delete;
+
+ private:
+  Pass& pass_;
+};
+
+// The gradient of a use of a part, to be written before end(), but for its padding; one at a time
+// in a pass.
+class OpenGradient {
+ public:
+  OpenGradient(Pass& pass, PartId part, std::uint32_t use) : pass_(pass), use_(use) {
+    pass.d_part = part;
+    pass.gradient = pass.sink->begin(part, use);
+  }
+  // Gives it to the sink. A pass that ends with an exception gives nothing that is half written.
+  void end();
+  OpenGradient(const OpenGradient&) = delete;
+  OpenGradient& operator=(const OpenGradient&) = delete;
+
+ private:
+  void clear_padding();
+
+  Pass& pass_;
+  const std::uint32_t use_;
+};
+
+// A run of rows of a tensor that may lie in several parts.
+struct Rows {
+  PartId part = 0;
+  std::size_t first = 0, count = 0;
+};
+std::vector<Rows> rows_by_part(const Layout& layout, std::size_t tensor);
 
 // Threads: const after construction. Sizes are in floats; every buffer starts at a 64-byte boundary
 // and is a multiple of 16 floats long (aligned_floats()).
@@ -67,8 +137,8 @@ class Layer {
   virtual std::size_t scratch(std::size_t rows) const = 0;
 
   virtual void forward(Pass& pass, const float* in, float* out, float* saved) const = 0;
-  // Overwrites the gradients of its parameters (the embedding adds to a tied one's, which the head
-  // has written) and d_in. d_in is null for the first layer. Not aliased.
+  // Writes its use of the gradients of its parts, and d_in, which is null for the first layer. Not
+  // aliased.
   virtual void backward(Pass& pass, const float* in, const float* out, float* saved,
                         const float* d_out, float* d_in) const = 0;
 };

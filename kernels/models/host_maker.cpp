@@ -7,39 +7,49 @@ namespace starling::kernels {
 HostMaker::HostMaker(const Model& model, const Layout& layout, Device& device,
                      std::uint32_t sequences)
     : model_(model),
+      layout_(layout),
       here_(device.host_memory()),
       queue_(device.make_queue()),
       workspace_(model.make_workspace(sequences)),
-      gradient_(layout.elements()) {
+      gradient_(Array<float>::pinned(device, layout.largest_part())) {
   if (here_) return;
-  parameters_.resize(layout.elements());
-  there_ = Array<float>(device, layout.elements());
+  parameters_ = Array<float>::pinned(device, layout.largest_part());
+  there_ = Array<float>(device, layout.largest_part());
 }
 
-Result<MicroBatchResult> HostMaker::make(const Working& working, const Batch& batch) {
-  std::span<const float> parameters(working.parameters, gradient_.size());
-  if (!here_) {
-    queue_->copy_out(writable_bytes(std::span(parameters_)), working.parameters);
-    queue_->wait();
-    parameters = parameters_;
-  }
-  STARLING_TRY(result, model_.forward_backward(parameters, batch, *workspace_, gradient_));
-  if (!here_) {
-    there_.copy_in(*queue_, 0, gradient_);
-    queue_->wait();
-  }
+Result<MicroBatchResult> HostMaker::make(const Working& working, const Batch& batch,
+                                         Accumulators::Adding& adding) {
+  working_ = working;
+  adding_ = &adding;
+  adding_took_ = {};
+  auto result = model_.pass(layout_, *this, batch, *workspace_, *this);
+  drop_ = false;
   return result;
 }
 
-const float* HostMaker::gradient() const {
-  return here_ ? gradient_.data() : there_.data();
+const float* HostMaker::acquire(PartId p) {
+  const Part& part = layout_.parts()[p];
+  const float* const at = working_.parameters + part.first();
+  if (here_) return at;
+  queue_->copy_out(writable_bytes(parameters_.part(0, part.elements())), at);
+  queue_->wait();
+  return parameters_.data();
 }
 
-void HostMaker::drop_gradient() {
-  std::ranges::fill(gradient_, 0.0f);
-  if (here_) return;
-  there_.copy_in(*queue_, 0, gradient_);
-  queue_->wait();
+float* HostMaker::begin(PartId, std::uint32_t) {
+  return gradient_.data();
+}
+
+void HostMaker::end(PartId p, std::uint32_t use) {
+  const std::span<float> gradient = gradient_.part(0, layout_.parts()[p].elements());
+  if (drop_) std::ranges::fill(gradient, 0.0f);
+  const auto begun = std::chrono::steady_clock::now();
+  if (!here_) {
+    there_.copy_in(*queue_, 0, gradient);
+    queue_->wait();
+  }
+  adding_->add(p, use, here_ ? gradient.data() : there_.data());
+  adding_took_ += std::chrono::steady_clock::now() - begun;
 }
 
 }  // namespace starling::kernels

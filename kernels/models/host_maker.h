@@ -1,45 +1,58 @@
 #pragma once
 // Gradients of micro-batches for a device, computed by the host with any Model.
 
+#include <chrono>
 #include <memory>
-#include <span>
-#include <vector>
 
 #include "core/base/result.h"
 #include "core/data/batch.h"
 #include "core/job/layout.h"
 #include "kernels/device/array.h"
+#include "kernels/grid/accumulators.h"
 #include "kernels/grid/state.h"
 #include "kernels/models/model.h"
 
 namespace starling::kernels {
 
-// What a compute thread has: activations, one gradient and a queue. Where the host cannot read the
-// device's memory, the working parameters are copied out for each micro-batch and the gradient is
-// copied in. Threads: one at a time; one maker for each compute thread. Borrows `model`, `layout`
-// and `device`, which must outlive it.
-class HostMaker {
+// What a compute thread has: activations, memory for the gradient of the largest part, and a queue.
+// Where the host cannot read the device's memory, the working parameters are copied out and the
+// gradient is copied in, part by part. Threads: one at a time; one maker for each compute thread. Borrows `model`,
+// `layout` and `device`, which must outlive it.
+class HostMaker : private PartSource, private GradientSink {
  public:
   // For batches of exactly `sequences`.
   HostMaker(const Model& model, const Layout& layout, Device& device, std::uint32_t sequences);
 
-  // The gradient of the batch's mean loss. Errors: as Model::forward_backward().
-  Result<MicroBatchResult> make(const Working& working, const Batch& batch);
-
-  // Of the last batch, in the device's memory: fp32, [layout.elements()], padding zero.
-  const float* gradient() const;
-  // As if it were zero.
-  void drop_gradient();
+  // Adds the gradient of the batch's mean loss, part by part; finish() is left to the caller.
+  // Errors: as Model::pass(), nothing was added then.
+  Result<MicroBatchResult> make(const Working& working, const Batch& batch,
+                                Accumulators::Adding& adding);
+  // The gradient of the next batch is as if it were zero.
+  void drop_gradient() { drop_ = true; }
   Queue& queue() { return *queue_; }
+  // How long the last make() took to add what it had made.
+  std::chrono::nanoseconds adding_took() const { return adding_took_; }
 
  private:
+  const float* acquire(PartId part) override;
+  void release(PartId) override {}
+  float* begin(PartId part, std::uint32_t use) override;
+  void end(PartId part, std::uint32_t use) override;
+
   const Model& model_;
+  const Layout& layout_;
   const bool here_;  // the host reads and writes the device's memory
   const std::unique_ptr<Queue> queue_;
   const std::unique_ptr<Workspace> workspace_;
-  std::vector<float> parameters_;  // empty: those of the device
-  std::vector<float> gradient_;
-  Array<float> there_;  // the gradient on the device; empty: that of the host
+  // Of the part at hand; pinned.
+  Array<float> gradient_;
+  Array<float> parameters_;  // empty: the host reads those of the device
+  Array<float> there_;       // the gradient on the device; empty: the device reads that of the host
+  // Of the batch at hand.
+  Working working_;
+  Accumulators::Adding* adding_ = nullptr;
+  std::chrono::nanoseconds adding_took_{};
+  bool drop_ = false;
 };
 
 }  // namespace starling::kernels

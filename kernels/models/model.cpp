@@ -6,6 +6,7 @@
 #include "core/base/check.h"
 #include "kernels/layers/dense.h"
 #include "kernels/layers/gpt.h"
+#include "kernels/models/flat.h"
 #include "kernels/models/normal.h"
 #include "kernels/models/synthetic.h"
 
@@ -29,10 +30,7 @@ class Chain : public Model {
         input_(input),
         parameters_(std::move(parameters)),
         layers_(std::move(layers)),
-        layout_(parameters_.specs()) {
-    for (const TensorPlace& place : layout_.tensors())
-      offsets_.push_back(std::size_t{place.first_block} * kBlock);
-  }
+        layout_(parameters_.specs()) {}
 
   const std::vector<TensorSpec>& tensors() const override { return parameters_.specs(); }
   const std::string& isa() const override { return isa_; }
@@ -42,6 +40,8 @@ class Chain : public Model {
   Result<MicroBatchResult> forward_backward(std::span<const float> parameters, const Batch& batch,
                                             Workspace& workspace,
                                             std::span<float> gradient) const override;
+  Result<MicroBatchResult> pass(const Layout& layout, PartSource& parameters, const Batch& batch,
+                                Workspace& workspace, GradientSink& gradient) const override;
   Result<MicroBatchResult> evaluate(std::span<const float> parameters, const Batch& batch,
                                     Workspace& workspace) const override;
 
@@ -60,7 +60,9 @@ class Chain : public Model {
   const float* input_of(std::size_t layer, const Batch& batch, const Memory& memory) const;
   void forward(Pass& pass, const Memory& memory) const;
   void backward(Pass& pass, const Memory& memory) const;
-  void clear_padding(std::span<float> flat) const;
+  // gradient: null for the loss alone.
+  Result<MicroBatchResult> run(PartSource& parameters, const Batch& batch, Workspace& workspace,
+                               GradientSink* gradient) const;
 
   const KernelTable& kernels_;
   const std::string isa_;
@@ -68,7 +70,6 @@ class Chain : public Model {
   const Parameters parameters_;
   const std::vector<std::unique_ptr<Layer>> layers_;
   const Layout layout_;
-  std::vector<std::size_t> offsets_;
 };
 
 Chain::Memory Chain::carve(float* base, std::size_t sequences) const {
@@ -105,8 +106,10 @@ void Chain::initialise(std::uint64_t seed, const Layout& layout,
   STARLING_CHECK(layout.elements() == layout_.elements());
   STARLING_CHECK(parameters.size() == layout_.elements());
   std::fill(parameters.begin(), parameters.end(), 0.0f);
-  for (std::size_t t = 0; t < offsets_.size(); ++t) {
-    const auto tensor = parameters.subspan(offsets_[t], parameters_.specs()[t].elements());
+  for (std::size_t t = 0; t < layout_.tensors().size(); ++t) {
+    const TensorPlace& place = layout_.tensors()[t];
+    const auto tensor =
+        parameters.subspan(std::size_t{place.first_block} * kBlock, place.spec.elements());
     const Initial& initial = parameters_.initials()[t];
     if (initial.deviation > 0) {
       fill_normal(seed, static_cast<std::uint32_t>(t), initial.deviation, tensor);
@@ -164,56 +167,46 @@ void Chain::backward(Pass& pass, const Memory& memory) const {
   }
 }
 
-void Chain::clear_padding(std::span<float> flat) const {
-  for (const TensorPlace& place : layout_.tensors()) {
-    const std::size_t begin = std::size_t{place.first_block} * kBlock;
-    std::fill(flat.begin() + static_cast<std::ptrdiff_t>(begin + place.spec.elements()),
-              flat.begin() + static_cast<std::ptrdiff_t>(begin + place.blocks * kBlock), 0.0f);
-  }
+Result<MicroBatchResult> Chain::run(PartSource& parameters, const Batch& batch,
+                                    Workspace& workspace, GradientSink* gradient) const {
+  STARLING_TRY(check(batch, workspace));
+  const Memory memory = carve(workspace.floats().data(), batch.sequences);
+  STARLING_CHECK(memory.floats <= workspace.floats().size());
+  Pass pass{.kernels = kernels_,
+            .layout = layout_,
+            .source = parameters,
+            .sink = gradient,
+            .batch = batch,
+            .rows = rows(batch.sequences),
+            .sequences = batch.sequences,
+            .gemm_scratch = memory.gemm_scratch,
+            .scratch = memory.scratch};
+  forward(pass, memory);
+  if (gradient != nullptr) backward(pass, memory);
+  return MicroBatchResult{pass.loss, pass.rows, std::isfinite(pass.loss)};
+}
+
+Result<MicroBatchResult> Chain::pass(const Layout& layout, PartSource& parameters,
+                                     const Batch& batch, Workspace& workspace,
+                                     GradientSink& gradient) const {
+  STARLING_CHECK(layout.elements() == layout_.elements());
+  return run(parameters, batch, workspace, &gradient);
 }
 
 Result<MicroBatchResult> Chain::forward_backward(std::span<const float> parameters,
                                                  const Batch& batch, Workspace& workspace,
                                                  std::span<float> gradient) const {
   STARLING_CHECK(parameters.size() == layout_.elements());
-  STARLING_CHECK(gradient.size() == layout_.elements());
-  STARLING_TRY(check(batch, workspace));
-  const Memory memory = carve(workspace.floats().data(), batch.sequences);
-  STARLING_CHECK(memory.floats <= workspace.floats().size());
-  Pass pass{kernels_,
-            offsets_,
-            parameters.data(),
-            gradient.data(),
-            batch,
-            rows(batch.sequences),
-            batch.sequences,
-            memory.gemm_scratch,
-            memory.scratch};
-  forward(pass, memory);
-  backward(pass, memory);
-  clear_padding(gradient);
-  const bool finite =
-      std::isfinite(pass.loss) && kernels_.all_finite(gradient.size(), gradient.data());
-  return MicroBatchResult{pass.loss, pass.rows, finite};
+  FlatSource source(layout_, parameters.data());
+  FlatSink sink(layout_, gradient);
+  return run(source, batch, workspace, &sink);
 }
 
 Result<MicroBatchResult> Chain::evaluate(std::span<const float> parameters, const Batch& batch,
                                          Workspace& workspace) const {
   STARLING_CHECK(parameters.size() == layout_.elements());
-  STARLING_TRY(check(batch, workspace));
-  const Memory memory = carve(workspace.floats().data(), batch.sequences);
-  STARLING_CHECK(memory.floats <= workspace.floats().size());
-  Pass pass{kernels_,
-            offsets_,
-            parameters.data(),
-            nullptr,
-            batch,
-            rows(batch.sequences),
-            batch.sequences,
-            memory.gemm_scratch,
-            memory.scratch};
-  forward(pass, memory);
-  return MicroBatchResult{pass.loss, pass.rows, std::isfinite(pass.loss)};
+  FlatSource source(layout_, parameters.data());
+  return run(source, batch, workspace, nullptr);
 }
 
 // Far above any model that one process holds; keeps every size below within 64 bits.
@@ -305,6 +298,18 @@ const std::string& Model::isa() const {
 
 std::unique_ptr<Workspace> Model::make_workspace(std::uint32_t sequences) const {
   return std::make_unique<Workspace>(1, sequences);
+}
+
+Result<MicroBatchResult> Model::pass(const Layout& layout, PartSource& parameters,
+                                     const Batch& batch, Workspace& workspace,
+                                     GradientSink& gradient) const {
+  STARLING_CHECK_MSG(layout.parts().size() == 1, "tensors in parts, but no pass() by parts");
+  constexpr PartId kAll = 0;
+  const std::span<const float> all(parameters.acquire(kAll), layout.elements());
+  auto result = forward_backward(all, batch, workspace, {gradient.begin(kAll, 0), all.size()});
+  parameters.release(kAll);
+  if (result) gradient.end(kAll, 0);
+  return result;
 }
 
 Result<MicroBatchResult> Model::evaluate(std::span<const float> parameters, const Batch& batch,

@@ -12,6 +12,7 @@
 #include "core/data/batch.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
+#include "kernels/layers/parts.h"
 
 namespace starling::kernels {
 
@@ -20,7 +21,7 @@ using starling::Batch;
 struct MicroBatchResult {
   double loss = 0;           // mean cross entropy, nats
   std::uint64_t tokens = 0;  // predictions made: tokens or samples
-  bool finite = true;        // loss and every element of the gradient
+  bool finite = true;        // the loss
 };
 
 // Memory for one pass at a time: activations and scratch. Taken once, from huge pages where the
@@ -68,6 +69,13 @@ class Model {
   virtual Result<MicroBatchResult> forward_backward(std::span<const float> parameters,
                                                     const Batch& batch, Workspace& workspace,
                                                     std::span<float> gradient) const = 0;
+
+  // The same, part by part: takes every part from `parameters` and gives each use of its gradient
+  // to `gradient`. `layout` is a Layout of tensors(). Default: forward_backward(), for a model
+  // whose tensors are one part. Nothing is given if there is an error.
+  virtual Result<MicroBatchResult> pass(const Layout& layout, PartSource& parameters,
+                                        const Batch& batch, Workspace& workspace,
+                                        GradientSink& gradient) const;
 
   // The loss alone; the same bits as forward_backward's. Default: does that, gradient and all.
   virtual Result<MicroBatchResult> evaluate(std::span<const float> parameters, const Batch& batch,

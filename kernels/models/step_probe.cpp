@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::uint64_t kSteps = 3;
 constexpr std::uint32_t kMicroBatches = 3;  // of which a step adds up so many, if the job has them
+constexpr std::uint32_t kUses = 2;          // of the matrix
 
 // The same on every machine: from integers, by exact operations.
 float noise(std::uint64_t i, std::uint64_t step, std::uint64_t m) {
@@ -37,7 +38,8 @@ std::vector<float> gradient_of(const Layout& layout, Version step, MicroBatch m)
 }
 
 Digest state_after_steps(const Job& job) {
-  const Layout layout({{"matrix", {40, 30}}, {"vector", {300}}});
+  const Layout layout({{.name = "matrix", .shape = {40, 30}, .layer = 0, .uses = kUses},
+                       {.name = "vector", .shape = {300}, .layer = 1}});
   const std::uint32_t adds = std::min(job.micro_batches, kMicroBatches);
   State state(layout, job);
   std::vector<SegmentId> all(layout.segments());
@@ -50,9 +52,16 @@ Digest state_after_steps(const Job& job) {
   Accumulators accumulators(layout, job.micro_batches);
   Totals totals(layout, job.micro_batches);
   for (Version step = 0; step < kSteps; ++step) {
-    for (MicroBatch m = 0; m < adds; ++m)
-      accumulators.add(*queue, gradient_of(layout, step, m).data(), state.working().exponents,
-                       job.seed, step, m);
+    for (MicroBatch m = 0; m < adds; ++m) {
+      auto adding = accumulators.begin(*queue, state.working().exponents, job.seed, step, m);
+      for (std::uint32_t use = 0; use < kUses; ++use) {
+        const auto gradient = gradient_of(layout, step, m + use * kMicroBatches);
+        for (PartId p = 0; p < layout.parts().size(); ++p)
+          if (use < layout.parts()[p].uses)
+            adding.add(p, use, gradient.data() + layout.parts()[p].first());
+      }
+      adding.finish();
+    }
     std::ranges::copy(accumulators.sums(), totals.sums().begin());
     for (const SideEntry& entry : accumulators.side())
       STARLING_CHECK(totals.add_side(entry).has_value());

@@ -7,7 +7,7 @@
 
 #include "core/base/check.h"
 #include "core/base/philox.h"
-#include "kernels/grid/quantise.h"
+#include "kernels/models/flat.h"
 #include "kernels/models/synthetic_block.h"
 
 namespace starling::kernels {
@@ -36,22 +36,29 @@ std::vector<TensorSpec> shapes(std::uint64_t parameters) {
   STARLING_CHECK(parameters >= kSyntheticParametersMin);
   // With this width the layers take about three quarters.
   const auto c = static_cast<std::uint64_t>(std::sqrt(static_cast<double>(parameters) / 48));
-  std::vector<TensorSpec> tensors{{"embedding", {}}};
+  std::vector<TensorSpec> tensors{{.name = "embedding", .shape = {}, .by_rows = true}};
+  std::uint32_t part = 0;
+  const auto add = [&](std::string name, std::vector<std::uint64_t> shape) {
+    tensors.push_back({.name = std::move(name), .shape = std::move(shape), .layer = part});
+  };
   for (std::uint32_t i = 0; i < kLayers; ++i) {
     const std::string layer = "layer." + std::to_string(i) + ".";
-    tensors.push_back({layer + "mix.weight", {c, 3 * c}});
-    tensors.push_back({layer + "mix.bias", {3 * c}});
-    tensors.push_back({layer + "join.weight", {c, c}});
-    tensors.push_back({layer + "join.bias", {c}});
-    tensors.push_back({layer + "widen.weight", {c, 4 * c}});
-    tensors.push_back({layer + "widen.bias", {4 * c}});
-    tensors.push_back({layer + "narrow.weight", {4 * c, c}});
-    tensors.push_back({layer + "narrow.bias", {c}});
+    ++part;
+    add(layer + "mix.weight", {c, 3 * c});
+    add(layer + "mix.bias", {3 * c});
+    add(layer + "join.weight", {c, c});
+    add(layer + "join.bias", {c});
+    ++part;
+    add(layer + "widen.weight", {c, 4 * c});
+    add(layer + "widen.bias", {4 * c});
+    add(layer + "narrow.weight", {4 * c, c});
+    add(layer + "narrow.bias", {c});
   }
   std::uint64_t left = parameters;
   for (std::size_t t = 1; t < tensors.size(); ++t) left -= tensors[t].elements();
   tensors[0].shape = {left / c, c};
-  if (left % c != 0) tensors.push_back({"rest", {left % c}});
+  ++part;
+  if (left % c != 0) add("rest", {left % c});
   return tensors;
 }
 
@@ -78,29 +85,52 @@ class Synthetic : public Model {
   }
 
   Result<MicroBatchResult> forward_backward(std::span<const float> parameters, const Batch& batch,
-                                            Workspace&, std::span<float> gradient) const override {
+                                            Workspace& workspace,
+                                            std::span<float> gradient) const override {
     STARLING_CHECK(parameters.size() == layout_.elements());
-    STARLING_CHECK(gradient.size() == layout_.elements());
-    const auto& [seed, step, m] = batch.draw;
-    bool finite = true;
-    for (std::uint32_t b = 0; b < layout_.blocks(); ++b) {
-      const std::uint64_t at = std::uint64_t{b} * kBlock;
-      const auto bits = random4(seed, Purpose::kSyntheticGradient, step, m, b);
-      block_gradient(bits[0], scale_of(layout_.tensor_of(b), bits[1]), parameters.data() + at,
-                     gradient.data() + at, layout_.used(b));
-      finite = finite && all_finite(gradient.subspan(at, kBlock));  // while it is in the cache
+    FlatSource source(layout_, parameters.data());
+    FlatSink sink(layout_, gradient);
+    return pass(layout_, source, batch, workspace, sink);
+  }
+
+  // As a network would: all parts forward, for the loss, and backward, for the gradient.
+  Result<MicroBatchResult> pass(const Layout& layout, PartSource& parameters, const Batch& batch,
+                                Workspace&, GradientSink& gradient) const override {
+    STARLING_CHECK(layout.elements() == layout_.elements());
+    double sum = 0;
+    for (PartId p = 0; p < layout_.parts().size(); ++p) {
+      const float* const part = parameters.acquire(p);
+      for (std::uint64_t i = 0; i < layout_.parts()[p].elements(); i += kBlock) {
+        const double w = part[i];
+        sum += common(0) * w + w * w / 32;
+      }
+      parameters.release(p);
     }
-    const double loss = loss_of(parameters, batch.draw);
-    return MicroBatchResult{loss, batch.sequences, std::isfinite(loss) && finite};
+    for (auto p = PartId(layout_.parts().size()); p > 0;) {
+      --p;
+      const float* w = parameters.acquire(p);
+      float* out = gradient.begin(p, /*use=*/0);
+      const Part& part = layout_.parts()[p];
+      for (std::uint32_t b = part.first_block; b < part.first_block + part.blocks; ++b) {
+        block(batch.draw, b, w, out);
+        w += kBlock;
+        out += kBlock;
+      }
+      gradient.end(p, /*use=*/0);
+      parameters.release(p);
+    }
+    const double loss = loss_of(sum, batch.draw);
+    return MicroBatchResult{loss, batch.sequences, std::isfinite(loss)};
   }
 
  private:
-  double loss_of(std::span<const float> parameters, const DrawKey& draw) const {
-    double sum = 0;
-    for (std::uint32_t b = 0; b < layout_.blocks(); ++b) {
-      const double w = parameters[std::uint64_t{b} * kBlock];
-      sum += common(0) * w + w * w / 32;
-    }
+  void block(const DrawKey& draw, std::uint32_t b, const float* w, float* gradient) const {
+    const auto bits =
+        random4(draw.seed, Purpose::kSyntheticGradient, draw.step, draw.micro_batch, b);
+    block_gradient(bits[0], scale_of(layout_.tensor_of(b), bits[1]), w, gradient, layout_.used(b));
+  }
+
+  double loss_of(double sum, const DrawKey& draw) const {
     // An index that no block has.
     const auto bits = random4(draw.seed, Purpose::kSyntheticGradient, draw.step, draw.micro_batch,
                               layout_.blocks());

@@ -160,8 +160,9 @@ class Computer {
       const auto [version, m] = *place;
       before_(version);
       const Batch batch = setup_->batches(version, m).value();
-      const auto result = maker.make(bench->working(), batch);
-      const bool finite = bench->add(maker, version, m).finite;
+      auto adding = bench->begin(maker.queue(), version, m);
+      const auto result = maker.make(bench->working(), batch, adding);
+      const bool finite = bench->finish(adding).finite;
       LedgerRow row;
       row.micro_batch = m;
       row.loss = result.value().loss;

@@ -102,7 +102,7 @@ struct Node : GatherSource {
     received.clear();
     EpochEvents events = frames.begin_reduce(
         step, {&layout, accumulators, lanes, {}, totals, total_lanes, &received},
-        complete_lanes(kSeed, step, frames.world()));
+        CompleteLanes(kSeed, step, frames.world()));
     for (std::uint32_t b = layout.buckets(); b-- > 0;)
       for (auto& event : frames.contribute(b)) events.push_back(std::move(event));
     return events;

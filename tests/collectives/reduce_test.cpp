@@ -7,6 +7,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <tuple>
 
 #include "tests/collectives/memory_net.h"
 
@@ -17,7 +18,15 @@ constexpr std::uint64_t kSeed = 11;
 constexpr Version kStep = 6;
 
 using Table = std::vector<std::vector<Rank>>;
-using SideKey = std::pair<std::uint32_t, MicroBatch>;
+using SideKey = std::tuple<std::uint32_t, MicroBatch, std::uint32_t>;  // block, micro-batch, use
+
+// Of odd seeds the first half is a part with two uses.
+std::vector<TensorSpec> tensors_of(std::uint32_t blocks, std::uint32_t seed) {
+  const std::uint32_t tied = seed % 2 == 0 ? 0 : blocks / 2;
+  if (tied == 0) return {{"a", {blocks * kBlock}}};
+  return {{.name = "tied", .shape = {tied * kBlock}, .layer = 0, .uses = 2},
+          {.name = "a", .shape = {(blocks - tied) * kBlock}, .layer = 1}};
+}
 
 // One rank's arrays, filled as the grid would fill them.
 struct Worker {
@@ -31,7 +40,7 @@ struct Group {
   Group(std::uint32_t world_size, std::uint32_t blocks, std::uint32_t micro_batches,
         std::uint32_t seed)
       : random(seed),
-        layout({{"a", {blocks * kBlock}}}, /*segment_blocks=*/1 + seed % 3,
+        layout(tensors_of(blocks, seed), /*segment_blocks=*/1 + seed % 3,
                /*bucket_segments=*/1 + seed % 5),
         world(world_size),
         M(micro_batches),
@@ -54,9 +63,15 @@ struct Group {
   }
 
   void add_micro_batch(Worker& w, MicroBatch m) {
-    for (std::uint32_t b = 0; b < layout.blocks(); ++b) {
+    for (SegmentId s = 0; s < layout.segments(); ++s)
+      for (std::uint32_t use = 0; use < layout.uses(s); ++use) add_use(w, s, m, use);
+  }
+
+  void add_use(Worker& w, SegmentId s, MicroBatch m, std::uint32_t use) {
+    for (std::uint32_t b = layout.first_block(s); b < layout.first_block(s) + layout.block_count(s);
+         ++b) {
       if (random() % 4 == 0) {
-        add_side_entry(w, b, m);
+        add_side_entry(w, b, m, use);
         continue;
       }
       for (std::uint32_t i = b * kBlock; i < (b + 1) * kBlock; ++i) {
@@ -65,20 +80,18 @@ struct Group {
         direct[i] += q;
       }
     }
-    for (ProofLanes& lanes : w.lanes) {
-      ++lanes.micro_batches;
-      lanes.micro_batch_hashes += micro_batch_hash(kSeed, kStep, m);
-    }
+    ++w.lanes[s].micro_batches;
+    w.lanes[s].micro_batch_hashes += micro_batch_hash(kSeed, kStep, m, use);
   }
 
-  void add_side_entry(Worker& w, std::uint32_t block, MicroBatch m) {
-    SideEntry entry{block, m, {}};
+  void add_side_entry(Worker& w, std::uint32_t block, MicroBatch m, std::uint32_t use = 0) {
+    SideEntry entry{block, m, use, {}};
     entry.values[0] = static_cast<float>(random());
     auto& lanes = w.lanes[layout.segment_of(block)];
     ++lanes.side_entries;
     lanes.side_hashes += side_entry_hash(entry);
     w.own.push_back(entry);
-    all_side.push_back({block, m});
+    all_side.push_back({block, m, use});
   }
 
   // `in_place`: totals are added up where the own sums are, which R2 forbids.
@@ -93,7 +106,8 @@ struct Group {
                       in_place ? w.accumulators : w.totals,
                       in_place ? w.lanes : w.total_lanes,
                       &w.received};
-      const ReduceOptions options{r, world, kStep, complete_lanes(kSeed, kStep, M)};
+      const ReduceOptions options{r, world, kStep,
+                                  CompleteLanes(kSeed, kStep, M, layout.uses_max())};
       ranks.push_back(std::make_unique<Reduce>(sums, holders, options));
     }
   }
@@ -134,7 +148,7 @@ struct Group {
   }
 
   void check_all() {
-    const ProofLanes complete = complete_lanes(kSeed, kStep, M);
+    const CompleteLanes complete(kSeed, kStep, M, layout.uses_max());
     for (Rank r = 0; r < world; ++r) {
       CAPTURE(r);
       CHECK(ranks[r]->done());
@@ -145,12 +159,13 @@ struct Group {
         const bool held = holds(r, s);
         for (auto i = first; i < first + n; ++i)
           if (w.totals[i] != (held ? direct[i] : 123)) FAIL("element " << i << " of rank " << r);
-        if (held) CHECK(w.total_lanes[s].micro_batch_hashes == complete.micro_batch_hashes);
+        const ProofLanes& whole = complete.of(layout.uses(s));
+        if (held) CHECK(w.total_lanes[s].micro_batch_hashes == whole.micro_batch_hashes);
       }
       std::vector<SideKey> expected, got;
       for (const SideKey& key : all_side)
-        if (holds(r, layout.segment_of(key.first))) expected.push_back(key);
-      for (const SideEntry& entry : w.received) got.push_back({entry.block, entry.micro_batch});
+        if (holds(r, layout.segment_of(std::get<0>(key)))) expected.push_back(key);
+      for (const SideEntry& e : w.received) got.push_back({e.block, e.micro_batch, e.use});
       std::sort(expected.begin(), expected.end());
       std::sort(got.begin(), got.end());
       CHECK(got == expected);
@@ -260,7 +275,7 @@ struct Small : Group {
       const Sums sums{&layout,  w.accumulators, w.lanes,    w.own,
                       w.totals, w.total_lanes,  &w.received};
       ranks.push_back(std::make_unique<Reduce>(
-          sums, holders, ReduceOptions{r, 3, kStep, complete_lanes(kSeed, kStep, 6)}));
+          sums, holders, ReduceOptions{r, 3, kStep, CompleteLanes(kSeed, kStep, 6)}));
     }
     for (Rank r = 0; r < 3; ++r)
       if (auto started = ranks[r]->start(net.end(r)); !started) return started;
@@ -364,6 +379,12 @@ TEST_CASE("reduce: a malformed frame is refused and its sender named") {
        [](Frame& f) {
          Bytes bytes = *f.payload;
          bytes[7] = 0xff;
+         f.payload = share(std::move(bytes));
+       }},
+      {"a side entry of no use", side,
+       [](Frame& f) {
+         Bytes bytes = *f.payload;
+         bytes[8] = 1;
          f.payload = share(std::move(bytes));
        }},
   };

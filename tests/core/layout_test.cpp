@@ -9,7 +9,7 @@ namespace starling {
 namespace {
 
 // Goal: what everything else takes for granted, on random models.
-TEST_CASE("layout: every element lies in one block, every block in one segment and bucket") {
+TEST_CASE("layout: every element lies in one block, every block in one segment, part and bucket") {
   std::mt19937_64 random(1);
   for (int round = 0; round < 300; ++round) {
     std::vector<TensorSpec> specs(1 + random() % 20);
@@ -17,6 +17,7 @@ TEST_CASE("layout: every element lies in one block, every block in one segment a
       specs[i].name = std::to_string(i);
       specs[i].shape.assign(1 + random() % 3, 0);
       for (auto& d : specs[i].shape) d = 1 + random() % (round % 2 ? 30 : 5);
+      if (i > 0) specs[i].layer = specs[i - 1].layer + (random() % 3 == 0 ? random() % 3 : 0);
     }
     const auto segment_blocks = static_cast<std::uint32_t>(random() % 7);
     const auto bucket_segments = static_cast<std::uint32_t>(random() % 4);
@@ -51,6 +52,20 @@ TEST_CASE("layout: every element lies in one block, every block in one segment a
     REQUIRE(block == layout.blocks());
 
     SegmentId segment = 0;
+    block = 0;
+    for (PartId p = 0; p < layout.parts().size(); ++p) {
+      const Part& part = layout.parts()[p];
+      REQUIRE(part.first_block == block);
+      REQUIRE(part.segments.first == segment);
+      REQUIRE(layout.block_count(part.segments) == part.blocks);
+      for (std::uint32_t i = 0; i < part.segments.count; ++i)
+        REQUIRE(layout.part_of(segment++) == p);
+      block += part.blocks;
+    }
+    REQUIRE(segment == layout.segments());
+    REQUIRE(block == layout.blocks());
+
+    segment = 0;
     for (std::uint32_t b = 0; b < layout.buckets(); ++b) {
       REQUIRE(layout.bucket(b).first == segment);
       REQUIRE(layout.bucket(b).count >= 1);
@@ -58,6 +73,51 @@ TEST_CASE("layout: every element lies in one block, every block in one segment a
     }
     REQUIRE(segment == layout.segments());
   }
+}
+
+TEST_CASE("layout: tensors of one layer are a part, and no segment crosses parts") {
+  const Layout layout({{.name = "table", .shape = {30, 100}, .uses = 2, .by_rows = true},
+                       {.name = "weight", .shape = {60, 50}, .layer = 1},
+                       {.name = "bias", .shape = {50}, .layer = 1},
+                       {.name = "end", .shape = {3}, .layer = 7}},
+                      /*segment_blocks=*/5);
+  REQUIRE(layout.parts().size() == 3);
+  CHECK(layout.parts()[0].blocks == 12);
+  CHECK(layout.parts()[1].blocks == 12 + 1);
+  CHECK(layout.parts()[2].blocks == 1);
+  CHECK(layout.parts()[0].segments == SegmentRange{0, 3});
+  CHECK(layout.parts()[1].segments == SegmentRange{3, 3});
+  CHECK(layout.parts()[2].segments == SegmentRange{6, 1});
+  CHECK(layout.block_count(2) == 2);
+  CHECK(layout.block_count(5) == 3);
+  CHECK(layout.uses(2) == 2);
+  CHECK(layout.uses(3) == 1);
+  CHECK(layout.uses_max() == 2);
+  CHECK(layout.tensors()[2].first_part == 1);
+  CHECK(layout.largest_part() == 13 * kBlock);
+  CHECK(layout.elements(SegmentRange{1, 3}) == (5 + 2 + 5) * kBlock);
+}
+
+TEST_CASE("layout: a large table is several parts, each of whole rows and whole blocks") {
+  // 96 columns: 8 rows are 3 blocks; 32 MiB are 87381 rows, 87376 of them in whole blocks.
+  const std::uint64_t rows = 200'001, width = 96;
+  const Layout layout({{.name = "table", .shape = {rows, width}, .uses = 2, .by_rows = true},
+                       {.name = "rest", .shape = {500}, .layer = 1}});
+  const TensorPlace& table = layout.tensors()[0];
+  CHECK(table.part_rows == 87376);
+  REQUIRE(table.parts == 3);
+  REQUIRE(layout.parts().size() == 4);
+  for (PartId p = 0; p < 3; ++p) {
+    const Part& part = layout.parts()[p];
+    CHECK(part.first() == p * table.part_rows * width);
+    CHECK(part.elements() * sizeof(float) <= Layout::kPartBytesMax);
+    CHECK(part.uses == 2);
+    for (const std::uint32_t b : {part.first_block, part.first_block + part.blocks - 1})
+      CHECK(layout.part_of(layout.segment_of(b)) == p);
+  }
+  CHECK(layout.parts()[3].first_block == table.blocks);
+  // The same table where its rows may not be cut.
+  CHECK(Layout({{.name = "table", .shape = {rows, width}}}).parts().size() == 1);
 }
 
 TEST_CASE("layout: bytes of segments, ranges and everything add up") {

@@ -85,30 +85,31 @@ TEST_CASE_TEMPLATE("accumulators: each block of a micro-batch is on the grid or 
 
 TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, OnHost, OnEmulated) {
   On on;
-  const Layout layout = small_layout();
-  constexpr std::uint32_t M = 16;
-  auto exponents = fitted(layout, M, heavy_tailed(layout, kSeed, 0, 0));
-  exponents[2] -= 5;
-  std::vector<std::vector<float>> gradients;
-  for (MicroBatch m = 0; m < M; ++m) gradients.push_back(heavy_tailed(layout, kSeed, kStep, m));
-  gradients[5][700] = std::nanf("");
-  Accumulators alone(layout, M, on.device);
-  for (MicroBatch m = 0; m < M; ++m)
-    add(alone, on.device, gradients[m], exponents, kSeed, kStep, m);
-  for (unsigned threads = 1; threads <= 4; ++threads) {
-    Accumulators shared(layout, M, on.device);
-    std::vector<MicroBatch> order(M);
-    std::iota(order.begin(), order.end(), MicroBatch{0});
-    std::mt19937_64 random(threads);
-    std::shuffle(order.begin(), order.end(), random);
-    std::vector<std::thread> pool;
-    for (unsigned t = 0; t < threads; ++t)
-      pool.emplace_back([&, t] {
-        for (std::uint32_t i = t; i < M; i += threads)
-          add(shared, on.device, gradients[order[i]], exponents, kSeed, kStep, order[i]);
-      });
-    for (std::thread& thread : pool) thread.join();
-    check_equal(outcome(layout, alone), outcome(layout, shared));
+  for (const Layout& layout : {small_layout(), tied_layout()}) {
+    constexpr std::uint32_t M = 16;
+    auto exponents = fitted(layout, M, heavy_tailed(layout, kSeed, 0, 0));
+    exponents[2] -= 5;
+    std::vector<std::vector<float>> gradients;
+    for (MicroBatch m = 0; m < M; ++m) gradients.push_back(heavy_tailed(layout, kSeed, kStep, m));
+    gradients[5][700] = std::nanf("");
+    Accumulators alone(layout, M, on.device);
+    for (MicroBatch m = 0; m < M; ++m)
+      add(alone, on.device, gradients[m], exponents, kSeed, kStep, m);
+    for (unsigned threads = 1; threads <= 4; ++threads) {
+      Accumulators shared(layout, M, on.device);
+      std::vector<MicroBatch> order(M);
+      std::iota(order.begin(), order.end(), MicroBatch{0});
+      std::mt19937_64 random(threads);
+      std::shuffle(order.begin(), order.end(), random);
+      std::vector<std::thread> pool;
+      for (unsigned t = 0; t < threads; ++t)
+        pool.emplace_back([&, t] {
+          for (std::uint32_t i = t; i < M; i += threads)
+            add(shared, on.device, gradients[order[i]], exponents, kSeed, kStep, order[i]);
+        });
+      for (std::thread& thread : pool) thread.join();
+      check_equal(outcome(layout, alone), outcome(layout, shared));
+    }
   }
 }
 
@@ -116,10 +117,7 @@ TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, OnHost,
 TEST_CASE_TEMPLATE("accumulators: lanes tell missing, doubled and foreign micro-batches (R3)", On,
                    OnHost, OnEmulated) {
   On on;
-  const Layout layout = small_layout();
   constexpr std::uint32_t M = 4;
-  const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
-  const auto exponents = fitted(layout, M, gradient);
   struct Case {
     const char* name;
     std::vector<std::vector<MicroBatch>> workers;  // what each adds
@@ -135,21 +133,25 @@ TEST_CASE_TEMPLATE("accumulators: lanes tell missing, doubled and foreign micro-
       {"one too many", {{0, 1, 2}, {2, 3}}, kStep, false},
       {"another step's", {{0, 1, 2, 3}}, kStep + 1, false},
   };
-  for (const Case& c : cases) {
-    CAPTURE(c.name);
-    std::vector<ProofLanes> lanes(layout.segments());
-    for (const auto& share : c.workers) {
-      Accumulators accumulators(layout, M, on.device);
-      for (const MicroBatch m : share)
-        add(accumulators, on.device, gradient, exponents, kSeed, c.step, m);
-      for (SegmentId s = 0; s < layout.segments(); ++s) lanes[s] += accumulators.lanes()[s];
+  const CompleteLanes complete(kSeed, kStep, M, /*uses_max=*/2);
+  for (const Layout& layout : {small_layout(), tied_layout()})
+    for (const Case& c : cases) {
+      CAPTURE(c.name);
+      const auto gradient = heavy_tailed(layout, kSeed, kStep, 0);
+      const auto exponents = fitted(layout, M, gradient);
+      std::vector<ProofLanes> lanes(layout.segments());
+      for (const auto& share : c.workers) {
+        Accumulators accumulators(layout, M, on.device);
+        for (const MicroBatch m : share)
+          add(accumulators, on.device, gradient, exponents, kSeed, c.step, m);
+        for (SegmentId s = 0; s < layout.segments(); ++s) lanes[s] += accumulators.lanes()[s];
+      }
+      for (SegmentId s = 0; s < layout.segments(); ++s)
+        CHECK(accepted(lanes[s], complete.of(layout.uses(s)), 0, 0) == c.complete);
     }
-    for (const ProofLanes& lane : lanes)
-      CHECK(accepted(lane, complete_lanes(kSeed, kStep, M), 0, 0) == c.complete);
-  }
 }
 
-TEST_CASE_TEMPLATE("accumulators: a NaN anywhere keeps its whole micro-batch out, but it counts",
+TEST_CASE_TEMPLATE("accumulators: a block with a NaN adds nothing but to the lanes, others count",
                    On, OnHost, OnEmulated) {
   On on;
   const Layout layout = small_layout();
@@ -160,7 +162,10 @@ TEST_CASE_TEMPLATE("accumulators: a NaN anywhere keeps its whole micro-batch out
     Accumulators one(layout, M, on.device), both(layout, M, on.device);
     add(one, on.device, good, exponents, kSeed, kStep, 0);
     auto gradient = heavy_tailed(layout, kSeed, kStep, 1);
-    gradient[gradient.size() - kBlock] = bad;  // the last real element
+    const std::size_t last = gradient.size() - kBlock;  // with one real element
+    gradient[last] = 0;
+    add(one, on.device, gradient, exponents, kSeed, kStep, 1);
+    gradient[last] = bad;
     add(both, on.device, good, exponents, kSeed, kStep, 0);
     CHECK_FALSE(add(both, on.device, gradient, exponents, kSeed, kStep, 1).finite);
     CHECK(sums_of(layout, one) == sums_of(layout, both));
@@ -170,6 +175,60 @@ TEST_CASE_TEMPLATE("accumulators: a NaN anywhere keeps its whole micro-batch out
       CHECK(lane.micro_batch_hashes == complete_lanes(kSeed, kStep, M).micro_batch_hashes);
     }
   }
+}
+
+// Goal: a tied tensor's uses are added apart, and each exactly once. Method: a table and a vector
+// part by part, in two orders; the sums are those of all uses, the lanes tell a use from another.
+TEST_CASE_TEMPLATE("accumulators: a part counts once for each use, in any order", On, OnHost,
+                   OnEmulated) {
+  On on;
+  const Layout layout({{.name = "table", .shape = {40, 32}, .layer = 0, .uses = 2, .by_rows = true},
+                       {.name = "vector", .shape = {300}, .layer = 1}});
+  REQUIRE(layout.parts().size() == 2);
+  constexpr std::uint32_t M = 3;
+  const auto first = heavy_tailed(layout, kSeed, kStep, 0), second = heavy_tailed(layout, 9, 9, 0);
+  const auto exponents = fitted(layout, M, first);
+  const auto queue = on.device.make_queue();
+  Array<float> one(on.device, layout.elements()), two(on.device, layout.elements());
+  Array<std::int16_t> x(on.device, layout.blocks());
+  one.copy_in(*queue, 0, first);
+  two.copy_in(*queue, 0, second);
+  x.copy_in(*queue, 0, exponents);
+  const std::uint64_t vector = layout.parts()[1].first();
+
+  Accumulators forward(layout, M, on.device), backward(layout, M, on.device);
+  auto adding = forward.begin(*queue, x.data(), kSeed, kStep, 0);
+  adding.add(0, 0, one.data());
+  adding.add(0, 1, two.data());
+  adding.add(1, 0, one.data() + vector);
+  CHECK(forward.done().empty());
+  CHECK(adding.finish().finite);
+  auto other = backward.begin(*queue, x.data(), kSeed, kStep, 0);
+  other.add(1, 0, one.data() + vector);
+  other.add(0, 1, two.data());
+  other.add(0, 0, one.data());
+  CHECK(other.finish().finite);
+  CHECK(sums_of(layout, forward) == sums_of(layout, backward));
+  CHECK(std::ranges::equal(forward.lanes(), backward.lanes()));
+  CHECK(forward.done() == std::vector{MicroBatch{0}});
+
+  // Of the uses of the table apart.
+  const auto alone = [&](const Array<float>& gradient, std::uint32_t use) {
+    Accumulators sums(layout, M, on.device);
+    auto part = sums.begin(*queue, x.data(), kSeed, kStep, 0);
+    part.add(0, use, gradient.data());
+    return std::pair(sums_of(layout, sums), sums.lanes()[0]);
+  };
+  const auto [sum_one, lane_one] = alone(one, 0);
+  const auto [sum_two, lane_two] = alone(two, 1);
+  const auto both = sums_of(layout, forward);
+  for (std::uint64_t i = 0; i < vector; ++i) REQUIRE(both[i] == sum_one[i] + sum_two[i]);
+  ProofLanes sum = lane_one;
+  CHECK(forward.lanes()[0] == (sum += lane_two));
+  CHECK(alone(one, 1).second.micro_batch_hashes != lane_one.micro_batch_hashes);
+  const ProofLanes complete = complete_lanes(kSeed, kStep, 1, /*uses=*/2);
+  CHECK(forward.lanes()[0].micro_batches == complete.micro_batches);
+  CHECK(forward.lanes()[0].micro_batch_hashes == complete.micro_batch_hashes);
 }
 
 TEST_CASE_TEMPLATE("accumulators: after clear nothing is left and the next step may begin", On,
@@ -194,7 +253,7 @@ TEST_CASE_TEMPLATE("accumulators: after clear nothing is left and the next step 
   CHECK(sums_of(layout, accumulators) == std::vector<std::int32_t>(layout.elements()));
   for (const ProofLanes& lane : accumulators.lanes()) CHECK(lane == ProofLanes{});
   add(accumulators, on.device, gradient, exponents, kSeed, kStep + 1, 2);
-  CHECK(accumulators.done() == std::vector<MicroBatch>{2});
+  CHECK(accumulators.done() == std::vector{MicroBatch{2}});
 }
 
 // ---- Totals -----------------------------------------------------------------------------------
@@ -215,6 +274,7 @@ TEST_CASE_TEMPLATE("totals: a side entry that no worker of this job could send i
       {"block beyond the layout", [](SideEntry& e) { e.block = 17; }},
       {"block far beyond", [](SideEntry& e) { e.block = ~0u; }},
       {"micro-batch M", [](SideEntry& e) { e.micro_batch = 4; }},
+      {"a use that the part does not have", [](SideEntry& e) { e.use = 1; }},
       {"NaN", [](SideEntry& e) { e.values[87] = std::nanf(""); }},
       {"infinity", [](SideEntry& e) { e.values[0] = -INFINITY; }},
       {"padding", [](SideEntry& e) { e.values[88] = 1; }},
@@ -271,37 +331,39 @@ TEST_CASE_TEMPLATE(
 TEST_CASE_TEMPLATE("accumulators and totals: no bit of a sum flips unseen", On, OnHost,
                    OnEmulated) {
   On on;
-  const Layout layout = small_layout();
-  constexpr std::uint32_t M = 4;
-  std::vector<std::int16_t> exponents(layout.blocks(), -24);
-  Accumulators accumulators(layout, M, on.device);
-  for (MicroBatch m = 0; m < M; ++m)
-    add(accumulators, on.device, heavy_tailed(layout, 5, 0, m), exponents, 5, 0, m);
-  Totals totals(layout, M, on.device);
-  reduce_alone(layout, accumulators, totals);
-  const ProofLanes complete = complete_lanes(5, 0, M);
-  for (SegmentId s = 0; s < layout.segments(); ++s) {
-    REQUIRE(accumulators.intact(s));
-    REQUIRE(totals.has(s));
-    REQUIRE(totals.intact(s));
-    const std::size_t first = layout.first_element(s);
-    const auto flip_total = [&](std::size_t element, std::uint32_t bit) {
-      totals.sums()[element] ^= static_cast<std::int32_t>(bit);
-      totals.take({&s, 1});
-    };
-    for (std::size_t i = 0; i < layout.elements(s); i += 3) {
-      const std::uint32_t bit = 1u << (i % 32);
-      flip_total(first + i, bit);
-      REQUIRE_FALSE(totals.intact(s));
-      const ProofLanes& lanes = totals.lanes()[s];  // the other four hold as before
-      REQUIRE(accepted(lanes, complete, lanes.side_entries, lanes.side_hashes));
-      flip_total(first + i, bit);
-      StateTamper::flip_sum_bit(accumulators, first + i, bit);
-      REQUIRE_FALSE(accumulators.intact(s));
-      StateTamper::flip_sum_bit(accumulators, first + i, bit);
+  for (const Layout& layout : {small_layout(), tied_layout()}) {
+    constexpr std::uint32_t M = 4;
+    std::vector<std::int16_t> exponents(layout.blocks(), -24);
+    Accumulators accumulators(layout, M, on.device);
+    for (MicroBatch m = 0; m < M; ++m)
+      add(accumulators, on.device, heavy_tailed(layout, 5, 0, m), exponents, 5, 0, m);
+    Totals totals(layout, M, on.device);
+    reduce_alone(layout, accumulators, totals);
+    const CompleteLanes complete(5, 0, M, layout.uses_max());
+    for (SegmentId s = 0; s < layout.segments(); ++s) {
+      REQUIRE(accumulators.intact(s));
+      REQUIRE(totals.has(s));
+      REQUIRE(totals.intact(s));
+      const std::size_t first = layout.first_element(s);
+      const auto flip_total = [&](std::size_t element, std::uint32_t bit) {
+        totals.sums()[element] ^= static_cast<std::int32_t>(bit);
+        totals.take({&s, 1});
+      };
+      for (std::size_t i = 0; i < layout.elements(s); i += 3) {
+        const std::uint32_t bit = 1u << (i % 32);
+        flip_total(first + i, bit);
+        REQUIRE_FALSE(totals.intact(s));
+        const ProofLanes& lanes = totals.lanes()[s];  // the other four hold as before
+        REQUIRE(
+            accepted(lanes, complete.of(layout.uses(s)), lanes.side_entries, lanes.side_hashes));
+        flip_total(first + i, bit);
+        StateTamper::flip_sum_bit(accumulators, first + i, bit);
+        REQUIRE_FALSE(accumulators.intact(s));
+        StateTamper::flip_sum_bit(accumulators, first + i, bit);
+      }
+      REQUIRE(accumulators.intact(s));
+      REQUIRE(totals.intact(s));
     }
-    REQUIRE(accumulators.intact(s));
-    REQUIRE(totals.intact(s));
   }
 }
 

@@ -24,7 +24,7 @@ struct OnEmulated {
   Device& device = *own;
 };
 
-// Adds values of the host's to accumulators on a device.
+// Adds values of the host's to accumulators on a device; every use of a part gives the same.
 inline Accumulators::Added add(Accumulators& accumulators, Device& device,
                                std::span<const float> gradient,
                                std::span<const std::int16_t> exponents, std::uint64_t seed,
@@ -34,7 +34,12 @@ inline Accumulators::Added add(Accumulators& accumulators, Device& device,
   Array<std::int16_t> x(device, exponents.size());
   g.copy_in(*queue, 0, gradient);
   x.copy_in(*queue, 0, exponents);
-  return accumulators.add(*queue, g.data(), x.data(), seed, step, m);
+  auto adding = accumulators.begin(*queue, x.data(), seed, step, m);
+  for (PartId p = 0; p < accumulators.layout().parts().size(); ++p) {
+    const Part& part = accumulators.layout().parts()[p];
+    for (std::uint32_t use = 0; use < part.uses; ++use) adding.add(p, use, g.data() + part.first());
+  }
+  return adding.finish();
 }
 
 // What has been added up.

@@ -17,6 +17,14 @@ inline Layout small_layout() {
   return Layout({{"a", {20, 30}}, {"b", {30}}, {"c", {100, 30}}, {"d", {1}}}, /*segment_blocks=*/4);
 }
 
+// 5 + 2 + 2 blocks in three parts, two of which have two uses.
+inline Layout tied_layout() {
+  return Layout({{.name = "table", .shape = {40, 32}, .layer = 0, .uses = 2, .by_rows = true},
+                 {.name = "other", .shape = {2, kBlock}, .layer = 1, .uses = 2},
+                 {.name = "vector", .shape = {300}, .layer = 2}},
+                /*segment_blocks=*/2);
+}
+
 inline Job small_job(std::uint32_t micro_batches) {
   Job job;
   job.seed = 7;

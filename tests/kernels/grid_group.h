@@ -142,11 +142,11 @@ class Group {
     to.totals.take(to.held);
     std::shuffle(side.begin(), side.end(), random_);
     for (const SideEntry& entry : side) STARLING_CHECK(to.totals.add_side(entry).has_value());
-    const ProofLanes complete = complete_lanes(job_.seed, version_, job_.micro_batches);
+    const CompleteLanes complete(job_.seed, version_, job_.micro_batches, layout_.uses_max());
     for (const SegmentId s : to.held) {  // R3, R4
       const ProofLanes received = side_lanes(side, layout_, s);
-      STARLING_CHECK(
-          accepted(to.totals.lanes()[s], complete, received.side_entries, received.side_hashes));
+      STARLING_CHECK(accepted(to.totals.lanes()[s], complete.of(layout_.uses(s)),
+                              received.side_entries, received.side_hashes));
     }
   }
 

@@ -17,26 +17,29 @@ namespace {
 
 // Goal: P1 as far as arithmetic goes. Method: the same job in groups of 1 to 5 workers with random
 // shares, orders of adding and of side entries, through a skipped step and a jump in scale, against
-// one worker on the host.
+// one worker on the host; of one part and of parts with one use and with two.
 TEST_CASE_TEMPLATE("state: totals, norm, state and digest do not depend on who did what", On,
                    OnHost, OnEmulated) {
   On on;
-  const Layout layout = small_layout();
+  const auto same_for_all = [&](const Layout& layout, const Job& job) {
+    const History alone = train(layout, job, host_device(), 1, 0);
+    CHECK(alone.side_entries > 0);
+    CHECK(alone.records[4].skipped);
+    for (std::uint32_t world = 1; world <= 5; ++world) {
+      const History shared = train(layout, job, on.device, world, world);
+      CAPTURE(world);
+      CHECK(shared.records == alone.records);
+      CHECK(shared.digests == alone.digests);
+      CHECK(shared.parameters == alone.parameters);
+      CHECK(shared.side_entries == alone.side_entries);
+    }
+  };
   for (const auto kind : {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd}) {
     for (const std::uint32_t M : {8u, 6u}) {
       Job job = small_job(M);
       job.optimizer.kind = kind;
-      const History alone = train(layout, job, host_device(), 1, 0);
-      CHECK(alone.side_entries > 0);
-      CHECK(alone.records[4].skipped);
-      for (std::uint32_t world = 1; world <= 5; ++world) {
-        const History shared = train(layout, job, on.device, world, world);
-        CAPTURE(world);
-        CHECK(shared.records == alone.records);
-        CHECK(shared.digests == alone.digests);
-        CHECK(shared.parameters == alone.parameters);
-        CHECK(shared.side_entries == alone.side_entries);
-      }
+      same_for_all(small_layout(), job);
+      same_for_all(tied_layout(), job);
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "kernels/device/lazy_pages.h"
 #include "tests/kernels/grid_device.h"
 
 namespace starling::kernels {
@@ -56,13 +57,12 @@ Made make_step() {
   const auto before = copies();
   for (MicroBatch m = 0; m < kMicroBatches; ++m) {
     const Working working = state.working();
-    const auto result = maker.make(working, batch_of(m));
+    auto adding = accumulators.begin(maker.queue(), working.exponents, job.seed, 0, m);
+    if (m == 3) maker.drop_gradient();
+    const auto result = maker.make(working, batch_of(m), adding);
     REQUIRE(result);
     made.losses.push_back(result.value().loss);
-    if (m == 3) maker.drop_gradient();
-    const auto added =
-        accumulators.add(maker.queue(), maker.gradient(), working.exponents, job.seed, 0, m);
-    CHECK(added.finite);
+    CHECK(adding.finish().finite);
   }
   made.copies = {copies().in - before.in, copies().out - before.out};
   made.sums = sums_of(layout, accumulators);
@@ -70,15 +70,68 @@ Made make_step() {
   return made;
 }
 
-TEST_CASE("host maker: the same sums on every device, for one copy each way a micro-batch") {
+TEST_CASE(
+    "host maker: the same sums on every device; parameters are copied for loss and gradient") {
   const Made host = make_step<OnHost>(), emulated = make_step<OnEmulated>();
   CHECK(std::ranges::any_of(host.sums, [](std::int32_t sum) { return sum != 0; }));
   CHECK(emulated.sums == host.sums);
   CHECK(emulated.losses == host.losses);
   const std::uint64_t array = host.sums.size() * sizeof(float);
-  CHECK(emulated.copies.in == (kMicroBatches + 1) * array);  // one gradient was dropped
-  CHECK(emulated.copies.out >= kMicroBatches * array);       // and side entries
-  CHECK(emulated.copies.out < (kMicroBatches + 1) * array);
+  CHECK(emulated.copies.in == kMicroBatches * array);
+  CHECK(emulated.copies.out >= 2 * kMicroBatches * array);  // and side entries
+  CHECK(emulated.copies.out < (2 * kMicroBatches + 1) * array);
+}
+
+// The host, which counts what is taken from it.
+class CountingHost : public Device {
+ public:
+  std::uint64_t bytes() const { return bytes_; }
+  const std::string& name() const override { return host_device().name(); }
+  bool host_memory() const override { return true; }
+  std::unique_ptr<Queue> make_queue() override { return host_device().make_queue(); }
+
+ private:
+  std::byte* take(std::size_t bytes, bool) override {
+    bytes_ += bytes;
+    return take_pages(bytes);
+  }
+  void give_back(std::byte* at, std::size_t bytes) override {
+    bytes_ -= bytes;
+    give_back_pages(at, bytes);
+  }
+  void prepare(std::byte*, std::size_t, std::size_t, const std::stop_token&) override {}
+  void release(std::byte* at, std::size_t offset, std::size_t count) override {
+    release_pages(at, offset, count);
+  }
+
+  std::uint64_t bytes_ = 0;
+};
+
+TEST_CASE("host maker: a compute thread takes memory for the gradient of one part") {
+  Job job = synthetic_job();
+  job.model = GptSpec{.layers = 4, .heads = 2, .width = 32, .context = 16, .vocabulary = 64};
+  const auto model = make_model(job.model, "auto").value();
+  const Layout layout(model->tensors());
+  CountingHost device;
+  State state(layout, job, device);
+  state.initialise(std::vector<float>(layout.elements()),
+                   std::vector<std::int16_t>(layout.blocks()));
+  Accumulators accumulators(layout, kMicroBatches, device);
+  const std::uint64_t before = device.bytes(), part = layout.largest_part() * sizeof(float);
+  CHECK(part == 36 * kBlock * sizeof(float));  // of a feed-forward layer
+  CHECK(part * 6 < layout.bytes_of(What::kGradient));
+  std::vector<std::unique_ptr<HostMaker>> makers;
+  for (MicroBatch m = 0; m < kMicroBatches; ++m) {
+    makers.push_back(std::make_unique<HostMaker>(*model, layout, device, 1));
+    Batch batch = batch_of(m);
+    batch.tokens.assign(16, 3);
+    batch.targets.assign(16, 5);
+    const Working working = state.working();
+    auto adding = accumulators.begin(makers.back()->queue(), working.exponents, job.seed, 0, m);
+    REQUIRE(makers.back()->make(working, batch, adding));
+    adding.finish();
+    CHECK(device.bytes() == before + (m + 1) * part);
+  }
 }
 
 TEST_CASE_TEMPLATE("host maker: what the model refuses is an error", On, OnHost, OnEmulated) {
@@ -88,9 +141,13 @@ TEST_CASE_TEMPLATE("host maker: what the model refuses is an error", On, OnHost,
   const Layout layout(model->tensors());
   State state(layout, job, on.device);
   HostMaker maker(*model, layout, on.device, 1);
-  const auto result = maker.make(state.working(), Batch{});
+  Accumulators accumulators(layout, kMicroBatches, on.device);
+  auto adding =
+      accumulators.begin(maker.queue(), state.working().exponents, job.seed, /*step=*/0, /*m=*/0);
+  const auto result = maker.make(state.working(), Batch{}, adding);
   REQUIRE(result.has_error());
   CHECK(result.error().code() == Code::kBadInput);
+  accumulators.clear();  // nothing was begun
 }
 
 }  // namespace

@@ -4,15 +4,21 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "tests/sim/random.h"
 
 namespace starling::sim {
 namespace {
 
-std::vector<TensorSpec> one_tensor(std::uint32_t segments) {
-  // The last block is short, as most tensors' are.
-  return {{"toy", {std::uint64_t{segments} * kBlock - 9}}};
+// Two parts, the first of two uses; of a single segment one. The last block is short, as most
+// tensors' are.
+std::vector<TensorSpec> tied_and_rest(std::uint32_t segments) {
+  const std::uint64_t tied = segments / 2, rest = segments - tied;
+  std::vector<TensorSpec> tensors;
+  if (tied > 0) tensors.push_back({.name = "tied", .shape = {tied * kBlock}, .uses = 2});
+  tensors.push_back({.name = "rest", .shape = {rest * kBlock - 9}, .layer = 1});
+  return tensors;
 }
 
 void fill_side_entry(SideEntry& entry, Random& random, bool finite) {
@@ -27,7 +33,7 @@ Numbers::Numbers(std::uint64_t seed, std::uint32_t micro_batches, std::uint64_t 
     : seed_(seed),
       micro_batches_(micro_batches),
       steps_(steps),
-      layout_(one_tensor(segments), /*segment_blocks=*/1, /*bucket_segments=*/2) {}
+      layout_(tied_and_rest(segments), /*segment_blocks=*/1, /*bucket_segments=*/2) {}
 
 SegmentState Numbers::initial(SegmentId segment) const {
   return {mix64(mix64(seed_, segment), 1), mix64(mix64(seed_, segment), 2), 0};
@@ -54,34 +60,36 @@ Contribution Numbers::contribution(Version step, MicroBatch m, std::uint64_t par
   if (!out.row.finite && random.chance(0.5))
     out.row.loss = std::numeric_limits<double>::quiet_NaN();
   const auto unlucky = static_cast<SegmentId>(random.below(layout_.segments()));
-  for (SegmentId s = 0; s < layout_.segments(); ++s) {
-    if ((!out.row.finite && s == unlucky) || random.chance(0.05)) {
-      SideEntry& entry = out.side.emplace_back();
-      entry.block = layout_.first_block(s);
-      entry.micro_batch = m;
-      fill_side_entry(entry, random, out.row.finite || s != unlucky);
-      continue;
+  for (SegmentId s = 0; s < layout_.segments(); ++s)
+    for (std::uint32_t use = 0; use < layout_.uses(s); ++use) {
+      if ((!out.row.finite && s == unlucky) || random.chance(0.05)) {
+        SideEntry& entry = out.side.emplace_back();
+        entry.block = layout_.first_block(s);
+        entry.micro_batch = m;
+        entry.use = use;
+        fill_side_entry(entry, random, out.row.finite || s != unlucky);
+        continue;
+      }
+      const std::span block(out.sums.data() + std::size_t{s} * kBlock, kBlock);
+      for (std::size_t i = 0; i < kBlock; i += 4) {
+        const std::uint64_t bits = random.next();
+        for (std::size_t k = 0; k < 4; ++k)
+          block[i + k] += static_cast<std::int16_t>(bits >> (16 * k));
+      }
     }
-    const std::span block(out.sums.data() + std::size_t{s} * kBlock, kBlock);
-    for (std::size_t i = 0; i < kBlock; i += 4) {
-      const std::uint64_t bits = random.next();
-      for (std::size_t k = 0; k < 4; ++k)
-        block[i + k] = static_cast<std::int16_t>(bits >> (16 * k));
-    }
-  }
   return out;
 }
 
 std::uint64_t Numbers::total_hash(std::span<const std::int32_t> total,
                                   std::vector<SideEntry> side) const {
   std::sort(side.begin(), side.end(), [](const SideEntry& a, const SideEntry& b) {
-    return std::pair(a.block, a.micro_batch) < std::pair(b.block, b.micro_batch);
+    return std::tie(a.block, a.micro_batch, a.use) < std::tie(b.block, b.micro_batch, b.use);
   });
   return hash64(as_bytes(std::span<const SideEntry>(side)), hash64(as_bytes(total)));
 }
 
 void Numbers::add_norm(ExactSum& norm, std::span<const std::int32_t> total) const {
-  // |total| < 2^15 * 2^6, so 256 squares stay below 2^53: exact in a double. The scales are so far
+  // |total| < 2^15 * 2^7, so 256 squares stay below 2^53: exact in a double. The scales are so far
   // apart that the sum over segments is not, so rounding a partial sum would show.
   std::int64_t squares = 0;
   for (const std::int64_t t : total) squares += t * t;

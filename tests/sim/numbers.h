@@ -35,7 +35,7 @@ struct SegmentParams {
 
 struct Contribution {
   std::vector<std::int32_t> sums;  // [elements]
-  std::vector<SideEntry> side;     // blocks that do not fit the grid; their sums are 0
+  std::vector<SideEntry> side;     // uses of blocks that do not fit the grid
   LedgerRow row;                   // its worker is not set
 };
 

@@ -23,10 +23,12 @@ collectives::Sums Store::sums() {
 void Store::add(const Contribution& c, Version version) {
   adding = version;
   for (std::size_t i = 0; i < accumulators.size(); ++i) accumulators[i] += c.sums[i];
-  for (ProofLanes& lane : lanes) {
-    ++lane.micro_batches;
-    lane.micro_batch_hashes += micro_batch_hash(numbers.seed(), version, c.row.micro_batch);
-  }
+  for (SegmentId s = 0; s < lanes.size(); ++s)
+    for (std::uint32_t use = 0; use < numbers.layout().uses(s); ++use) {
+      ++lanes[s].micro_batches;
+      lanes[s].micro_batch_hashes +=
+          micro_batch_hash(numbers.seed(), version, c.row.micro_batch, use);
+    }
   for (const SideEntry& entry : c.side) {
     ProofLanes& lane = lanes[numbers.layout().segment_of(entry.block)];
     ++lane.side_entries;

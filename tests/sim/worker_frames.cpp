@@ -60,9 +60,9 @@ void WorkerProcess::run(const StartReduce& c) {
   if (!l) return;
   store_.clear_totals();
   const Numbers& numbers = world_.numbers();
-  take(*l,
-       l->frames.begin_reduce(c.version, store_.sums(),
-                              complete_lanes(numbers.seed(), c.version, numbers.micro_batches())));
+  take(*l, l->frames.begin_reduce(c.version, store_.sums(),
+                                  CompleteLanes(numbers.seed(), c.version, numbers.micro_batches(),
+                                                numbers.layout().uses_max())));
   for (std::uint32_t b = 0; b < numbers.layout().buckets(); ++b) take(*l, l->frames.contribute(b));
   world_.moment(*this, Moment::kReducing, c.version);
 }

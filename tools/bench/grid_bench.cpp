@@ -238,7 +238,7 @@ void bench_time(const Options& options) {
   });
   std::vector<double> rate;
   for (const double t : add)
-    rate.push_back(16.0 * static_cast<double>(layout.elements()) / t / 1e6);
+    rate.push_back(12.0 * static_cast<double>(layout.elements()) / t / 1e6);
   print(options, {"add a micro-batch", "ms/Mi", per_million(std::move(add))});
   print(options, {"add a micro-batch", "GB/s", std::move(rate)});
   print(options, {"clear and add", "ms/Mi", per_million(times_ms(options, [&] {

@@ -68,9 +68,10 @@ std::uint64_t memory_of_worker(const Job& job, const Layout& layout, std::uint32
   const std::uint64_t held = (bytes(What::kWeights) + bytes(What::kSums) +
                               kernels::moments(job.optimizer.kind) * bytes(What::kMoment)) /
                              workers * copies;
-  // The first parameters and the working ones, the sums, and a gradient for each thread.
-  return 2 * bytes(What::kParameters) + bytes(What::kSums) + threads * bytes(What::kGradient) +
-         held;
+  const std::uint64_t gradient =
+      layout.largest_part() / kBlock * Layout::block_bytes(What::kGradient);
+  // The first parameters and the working ones, the sums, and the gradient of a part for each thread.
+  return 2 * bytes(What::kParameters) + bytes(What::kSums) + threads * gradient + held;
 }
 
 std::uint64_t memory_here() {
