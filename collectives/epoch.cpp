@@ -165,6 +165,16 @@ EpochEvents Epoch::contribute(std::uint32_t bucket) {
   return out;
 }
 
+EpochEvents Epoch::end_share(std::span<const SideEntry> side) {
+  EpochEvents out;
+  if (broken_) return out;
+  if (auto sent = reduce_->end_share(side, transport_); !sent)
+    wrong(options_.self, std::move(sent).error(), out);
+  else
+    reduced_if_done(out);
+  return out;
+}
+
 void Epoch::reduced_if_done(EpochEvents& out) {
   if (reduced_ || !reduce_->done()) return;
   reduced_ = true;

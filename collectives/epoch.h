@@ -90,6 +90,8 @@ class Epoch {
   EpochEvents begin_reduce(Version step, const Sums& sums, const CompleteLanes& complete);
   // Sends the own sums of a bucket, each once, in any order.
   EpochEvents contribute(std::uint32_t bucket);
+  // Sends the own side entries, all of them. Once.
+  EpochEvents end_share(std::span<const SideEntry> side);
   // Sends what this rank owns by `holders` to everybody. A joiner's gather that has begun with the
   // first frame goes on.
   EpochEvents gather(Version version, Holders holders, const StepRecord& record);

@@ -53,11 +53,11 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
   sides_missing_ = holds_any[options.self] ? options.world - 1 : 0;
 }
 
-Result<> Reduce::start(Transport& transport) {
+Result<> Reduce::start(std::span<const SideEntry> side, Transport& transport) {
   for (std::uint32_t b = 0; b < sums_.layout->buckets(); ++b) {
     STARLING_TRY(contribute(b, transport));
   }
-  return ok();
+  return end_share(side, transport);
 }
 
 Result<> Reduce::contribute(std::uint32_t bucket, Transport& transport) {
@@ -76,7 +76,18 @@ Result<> Reduce::contribute(std::uint32_t bucket, Transport& transport) {
       send_sums(*run, {&owner, 1}, FrameKind::kContribution, transport);
     }
   }
-  if (buckets_missing_ == 0) send_side_entries(transport);
+  return finish_if_complete();
+}
+
+Result<> Reduce::end_share(std::span<const SideEntry> side, Transport& transport) {
+  STARLING_CHECK(!share_ended_);
+  share_ended_ = true;
+  for (const SideEntry& entry : side) {
+    STARLING_CHECK(entry.block < sums_.layout->blocks());
+    if (segments_[sums_.layout->segment_of(entry.block)].role != Role::kNone)
+      take_side_entry(entry);
+  }
+  for (const Rank to : side_targets_) send_side_entries(side, to, transport);
   return finish_if_complete();
 }
 
@@ -248,22 +259,14 @@ void Reduce::send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kin
   transport.send_all(to, header, payload);
 }
 
-void Reduce::send_side_entries(Transport& transport) {
-  for (const SideEntry& entry : sums_.side_entries) {
-    STARLING_CHECK(entry.block < sums_.layout->blocks());
-    if (segments_[sums_.layout->segment_of(entry.block)].role != Role::kNone)
-      take_side_entry(entry);
-  }
-  for (const Rank to : side_targets_) send_side_entries_to(to, transport);
-}
-
-void Reduce::send_side_entries_to(Rank to, Transport& transport) const {
+void Reduce::send_side_entries(std::span<const SideEntry> side, Rank to,
+                               Transport& transport) const {
   constexpr std::uint32_t kEntriesMax = kFrameBytes / sizeof(SideEntry);
   FrameHeader header;
   header.kind = FrameKind::kSide;
   header.version = options_.version;
   ByteWriter entries;
-  for (const SideEntry& entry : sums_.side_entries) {
+  for (const SideEntry& entry : side) {
     if (!holds_segment(to, sums_.layout->segment_of(entry.block))) continue;
     if (header.count == kEntriesMax) {
       transport.send(to, header, share(std::exchange(entries, {}).take()));
@@ -277,7 +280,8 @@ void Reduce::send_side_entries_to(Rank to, Transport& transport) const {
 }
 
 Result<> Reduce::finish_if_complete() {
-  if (buckets_missing_ > 0 || totals_missing_ > 0 || sides_missing_ > 0) return ok();
+  if (buckets_missing_ > 0 || !share_ended_ || totals_missing_ > 0 || sides_missing_ > 0)
+    return ok();
   for (SegmentId s = 0; s < segments_.size(); ++s) {
     const Segment& known = segments_[s];
     if (known.role != Role::kNone &&

@@ -7,6 +7,7 @@
 // order of arrival does not matter. What is summed, and when, is decided in elastic/.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "collectives/sums.h"
@@ -32,18 +33,19 @@ class Reduce {
  public:
   Reduce(const Sums& sums, Holders holders, const ReduceOptions& options);
 
-  // Sends the own contribution to all segments. Once.
-  Result<> start(Transport& transport);
-  // The same, bucket by bucket in any order, each once, as the last backward finishes them. The
-  // side entries follow the last bucket.
+  // Sends the own contribution to all segments. Once. `side`: as in end_share().
+  Result<> start(std::span<const SideEntry> side, Transport& transport);
+  // The same, bucket by bucket in any order, each once, as the last backward finishes them.
   Result<> contribute(std::uint32_t bucket, Transport& transport);
+  // Sends the own side entries, any order, all of them. Once, before or after the last bucket.
+  Result<> end_share(std::span<const SideEntry> side, Transport& transport);
 
   static bool takes(FrameKind kind) {
     return kind == FrameKind::kContribution || kind == FrameKind::kSide ||
            kind == FrameKind::kTotal;
   }
   // Frames of this step and of the kinds above, from any rank, in the order of each connection.
-  // Errors, here and in start() and contribute(); after one the reduction is spent:
+  // Errors, here and in those above; after one the reduction is spent:
   //   kCorrupt  a malformed or unexpected frame, naming the peer; or everything arrived and the
   //             proof lanes do not hold (R3), naming the segment and the counts
   // Totals are then unspecified, accumulators untouched (R2): another Reduce may start afresh.
@@ -72,8 +74,7 @@ class Reduce {
   void take_side_entry(const SideEntry& entry);
   void send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kind,
                  Transport& transport) const;
-  void send_side_entries(Transport& transport);
-  void send_side_entries_to(Rank to, Transport& transport) const;
+  void send_side_entries(std::span<const SideEntry> side, Rank to, Transport& transport) const;
   Result<> finish_if_complete();
   Error lanes_wrong(SegmentId segment) const;
   Error malformed(Rank from, const char* what) const;
@@ -97,6 +98,7 @@ class Reduce {
   std::uint32_t buckets_missing_ = 0;  // own contributions still to send
   std::uint32_t totals_missing_ = 0;   // held segments whose total is not there
   std::uint32_t sides_missing_ = 0;    // ranks whose side entries are not complete
+  bool share_ended_ = false;
   bool done_ = false;
 };
 

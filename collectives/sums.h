@@ -19,10 +19,9 @@ using Holders = std::shared_ptr<const std::vector<std::vector<Rank>>>;
 
 struct Sums {
   const Layout* layout = nullptr;
-  // Read only (R2), final once start() or contribute() was called.
+  // Read only (R2); those of a bucket are final once it is contributed.
   std::span<const std::int32_t> accumulators;     // [layout.elements()]
   std::span<const ProofLanes> accumulator_lanes;  // [layout.segments()]
-  std::span<const SideEntry> side_entries;        // own, any order; final at the last contribute()
   // Written for the segments that this rank holds; the rest is left as it is.
   std::span<std::int32_t> totals;              // [layout.elements()]
   std::span<ProofLanes> total_lanes;           // [layout.segments()]

@@ -194,7 +194,7 @@ void Engine::execute(Compute& c) {
   calls_.compute({c.version, std::move(c.micro_batches)});
 }
 
-void Engine::execute(StartReduce& c) {
+void Engine::execute(EndShare& c) {
   pause_.mark(PauseClock::kComputed);
   if (options_.times) store_.post(store_order::ComputingEnded{c.version, computing_});
   store_.post(std::move(c));

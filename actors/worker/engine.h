@@ -83,7 +83,7 @@ class Engine {
   void execute(elastic::worker_command::Connect& c);
   void execute(elastic::worker_command::Stop& c);
   void execute(elastic::worker_command::Compute& c);
-  void execute(elastic::worker_command::StartReduce& c);
+  void execute(elastic::worker_command::EndShare& c);
   void execute(elastic::worker_command::Exit& c);
   // All others are the store's; a command that nobody carries out does not compile.
   template <class Command>

@@ -94,27 +94,44 @@ Result<> Holdings::take_move(SegmentRange segments, Version version, ByteView st
 
 // ---- A step -----------------------------------------------------------------------------------
 
-std::optional<Damage> Holdings::check_work(Version version) {
+std::optional<Damage> Holdings::check_parameters(Version version) {
   sabotage::hang_store(version, worker_);
   sabotage::flip_parameters(state_, version, worker_);
-  sabotage::flip_sums(accumulators_, version, worker_);
   for (const auto& part : parts_) {
     if (const auto s = state_.parameters_damaged(part)) return Damage{"the working parameters", *s};
-    if (const auto s = accumulators_.damaged(part)) return Damage{"the sums", *s};
     worked();
   }
   return std::nullopt;
 }
 
-collectives::Sums Holdings::begin_reduce() {
-  accumulators_.mirror({0, layout_.segments()});
+CompleteLanes Holdings::complete_lanes(Version version) const {
+  const Job& job = setup_->job;
+  return {job.seed, version, job.micro_batches, layout_.uses_max()};
+}
+
+bool Holdings::added(SegmentRange segments) const {
+  for (const SegmentId s : segments)
+    if (!accumulators_.complete(layout_.part_of(s))) return false;
+  return true;
+}
+
+std::optional<Damage> Holdings::check_sums(SegmentRange segments, Version version) {
+  if (segments.first == 0) sabotage::flip_sums(accumulators_, version, worker_);
+  if (const auto s = accumulators_.damaged(kernels::segment_ids(segments)))
+    return Damage{"the sums", *s};
+  accumulators_.mirror(segments);
+  worked();
+  return std::nullopt;
+}
+
+collectives::Sums Holdings::begin_reduce(std::uint32_t micro_batches) {
+  accumulators_.expect(micro_batches);
   totals_.clear();
   side_received_.clear();
   collectives::Sums sums;
   sums.layout = &layout_;
   sums.accumulators = accumulators_.sums();
   sums.accumulator_lanes = accumulators_.lanes();
-  sums.side_entries = accumulators_.side();
   sums.totals = totals_.sums();
   sums.total_lanes = totals_.lanes();
   sums.received = &side_received_;

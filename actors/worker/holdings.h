@@ -61,11 +61,17 @@ class Holdings : public collectives::GatherSource {
   Result<> take_move(SegmentRange segments, Version version, ByteView states);
 
   // ---- A step ---------------------------------------------------------------------------------
-  // Before anything of a step leaves: the working parameters that it was computed from and the sums
-  // are what they were.
-  std::optional<Damage> check_work(Version version);
-  // Views for a reduction that begins; what came before in totals is gone.
-  collectives::Sums begin_reduce();
+  // Views for a reduction that begins; what came before in totals is gone. So many micro-batches are
+  // expected in the own sums.
+  collectives::Sums begin_reduce(std::uint32_t micro_batches);
+  CompleteLanes complete_lanes(Version version) const;  // of the totals of that step
+  // Whether nothing is added to these segments any more.
+  bool added(SegmentRange segments) const;
+  // Their sums before they leave: they are what was added.
+  std::optional<Damage> check_sums(SegmentRange segments, Version version);
+  std::span<const SideEntry> side_entries() const { return accumulators_.side(); }
+  // Before the vote: the working parameters that the step was computed from are what they were.
+  std::optional<Damage> check_parameters(Version version);
   // All totals are there. Errors: kCorrupt, of a side entry that cannot be.
   Result<> take_side_entries();
   // The first segment whose total is not the sum of its parts.

@@ -8,11 +8,14 @@
 namespace starling::actors {
 
 std::chrono::nanoseconds micro_batch_time(const Job& job, double slowness, Version step,
-                                          MicroBatch m, std::chrono::nanoseconds needed) {
+                                          MicroBatch m, std::chrono::nanoseconds needed,
+                                          double done) {
+  using Duration = std::chrono::nanoseconds;
   auto longest = needed;
   if (const auto* synthetic = std::get_if<SyntheticSpec>(&job.model))
-    longest = std::max(longest, kernels::compute_time(*synthetic, job.seed, step, m));
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(longest * slowness);
+    longest = std::max(longest, std::chrono::duration_cast<Duration>(
+                                    kernels::compute_time(*synthetic, job.seed, step, m) * done));
+  return std::chrono::duration_cast<Duration>(longest * slowness);
 }
 
 Pace::Pace(const Job& job, double slowness) : job_(job), slowness_(slowness) {
@@ -20,8 +23,9 @@ Pace::Pace(const Job& job, double slowness) : job_(job), slowness_(slowness) {
   STARLING_CHECK(slowness <= kSlownessMax);
 }
 
-void Pace::wait(Clock::time_point begun, Version step, MicroBatch m) {
-  const auto end = begun + micro_batch_time(job_, slowness_, step, m, Clock::now() - begun);
+void Pace::wait(Clock::time_point begun, std::chrono::nanoseconds needed, Version step,
+                MicroBatch m, double done) {
+  const auto end = begun + micro_batch_time(job_, slowness_, step, m, needed, done);
   if (end <= Clock::now()) return;
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, end, [this] { return cancelled_; });

@@ -10,11 +10,12 @@
 
 namespace starling::actors {
 
-// From the beginning to the end of making the gradient of micro-batch m of `step`, which itself
-// needed `needed`: never less, and `slowness` times that or the synthetic model's compute time,
-// whichever is longer.
+// From the beginning of micro-batch m of `step` until `done` of it, 0 to 1, are computed, which
+// itself needed `needed`: never less, and `slowness` times that or this part of the synthetic
+// model's compute time, whichever is longer.
 std::chrono::nanoseconds micro_batch_time(const Job& job, double slowness, Version step,
-                                          MicroBatch m, std::chrono::nanoseconds needed);
+                                          MicroBatch m, std::chrono::nanoseconds needed,
+                                          double done = 1);
 
 // Threads: any.
 class Pace {
@@ -24,9 +25,11 @@ class Pace {
   // 1 <= slowness <= kSlownessMax
   Pace(const Job& job, double slowness);
 
-  // Called when the gradient is there; returns when the micro-batch that was begun at `begun` has
-  // taken its time.
-  void wait(Clock::time_point begun, Version step, MicroBatch m);
+  // Called when `done` of it, 0 to 1, are computed; returns when that of the micro-batch that was
+  // begun at `begun` has taken its time.
+  // `needed`: what computing it took, without such waits.
+  void wait(Clock::time_point begun, std::chrono::nanoseconds needed, Version step, MicroBatch m,
+            double done = 1);
   // Ends all waits, those to come too.
   void cancel();
 

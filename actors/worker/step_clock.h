@@ -18,9 +18,9 @@ namespace starling::actors {
 enum class StepMark : std::uint8_t {
   kBegun,     // the micro-batches were ordered
   kComputed,  // the last of the share is done
-  kChecked,   // the working parameters and the own sums are what they were
   kReduced,   // all totals of held segments are there
   kSealed,    // and each is the sum of its parts (the fifth proof lane)
+  kChecked,   // the working parameters are what they were
   kDigested,  // the digest's part, where one is due
   kNormed,    // the partial norm
   kPassed,    // the vote

@@ -1,5 +1,6 @@
 #include "actors/worker/store.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -10,6 +11,7 @@
 
 #include "actors/guard/status.h"
 #include "actors/worker/epoch_io.h"
+#include "core/base/check.h"
 #include "core/base/exception.h"
 #include "core/base/exit.h"
 
@@ -45,7 +47,9 @@ class Store::Impl {
         say_(std::move(say)),
         log_(std::move(log)),
         holdings_(options_.setup, options_.name),
-        clock_(options_.times) {}
+        clock_(options_.times) {
+    holdings_.workbench().tell([this](PartId) { post(store_order::PartAdded{}); });
+  }
 
   // ---- The queue. Threads: any ----------------------------------------------------------------
   using Work = std::variant<StoreOrder, MeshEvent>;
@@ -120,8 +124,9 @@ class Store::Impl {
   void execute(const Stop& o);
   void execute(const OpenStep& o);
   void execute(const StartReduce& o);
+  void execute(const store_order::PartAdded& o);
+  void execute(const EndShare& o);
   void execute(const SendMove& o);
-  void execute(const SendLedger& o);
   void execute(const ComputeNorm& o);
   void execute(const SendVote& o);
   void execute(const Apply& o);
@@ -142,6 +147,7 @@ class Store::Impl {
   void take(EpochIo& io, const epoch_event::PeerReady& e);
   void take(EpochIo& io, const epoch_event::Wrong& e);
   void give_up(EpochIo& io, Rank peer, const std::string& why, bool stood = true);
+  bool contribute(EpochIo& io, Version version);
   void close(const EpochId& epoch);
   void close_all() {
     while (!epochs_.empty()) close(epochs_.begin()->first);
@@ -218,6 +224,8 @@ void Store::Impl::execute(const ClearAccumulators&) {
 }
 
 void Store::Impl::execute(const ComputeNorm& o) {
+  if (const auto damage = holdings_.check_parameters(o.version)) return damaged(*damage);
+  clock_.mark(StepMark::kChecked);
   const auto measured = holdings_.measure(o.segments, o.version, o.digest, clock_);
   tell(event::NormReady{o.epoch, o.version, measured.norm, measured.digest});
 }
@@ -241,14 +249,10 @@ void Store::Impl::execute(const WriteCheckpoint& o) {
 
 void Store::Impl::execute(const Connect& o) {
   auto io = std::make_unique<EpochIo>();
-  collectives::MeshOptions mesh;
+  collectives::MeshOptions mesh = mesh_of(*o.plan, o.self);
   mesh.job = options_.job_id;
-  mesh.epoch = o.plan->id;
-  mesh.key = o.plan->key;
-  mesh.self = o.self;
   mesh.connect_timeout = options_.connect_timeout;
   mesh.seal = options_.setup->job.seal;
-  for (const Member& m : o.plan->members) mesh.peers.push_back({m.who, m.host, m.port});
   collectives::MeshEvents events;
   const EpochId epoch = o.plan->id;
   using Kind = MeshEvent::Kind;
@@ -303,31 +307,52 @@ void Store::Impl::execute(const SetVersion& o) {
 // ---- A step -----------------------------------------------------------------------------------
 
 void Store::Impl::execute(const OpenStep& o) {
-  io_of(o.epoch).frames->open_step(o.holders);
-}
-
-// It goes with the first sums: StartReduce follows.
-void Store::Impl::execute(const SendLedger& o) {
   EpochIo& io = io_of(o.epoch);
-  io.mesh->hold();
-  io.frames->send_ledger(o.version, o.rows);
+  io.sent.reset();
+  io.frames->open_step(o.holders);
 }
 
 void Store::Impl::execute(const StartReduce& o) {
   EpochIo& io = io_of(o.epoch);
+  io.sent.emplace(layout_.buckets());
+  const collectives::Sums sums = holdings_.begin_reduce(o.micro_batches);
+  io.mesh->hold();
+  take(io, io.frames->begin_reduce(o.version, sums, holdings_.complete_lanes(o.version)));
+  if (contribute(io, o.version)) io.mesh->flush();
+}
+
+void Store::Impl::execute(const store_order::PartAdded&) {
+  for (auto& [epoch, io] : epochs_)
+    if (io->sent && !contribute(*io, io->frames->version())) return;
+}
+
+// Sends what of the own sums is final and has not been sent. False: it is not what was added, and
+// no epoch is left.
+bool Store::Impl::contribute(EpochIo& io, Version version) {
+  for (std::uint32_t b = 0; b < layout_.buckets() && !io.given_up; ++b) {
+    const SegmentRange segments = layout_.bucket(b);
+    if ((*io.sent)[b] || !holdings_.added(segments)) continue;
+    if (const auto damage = holdings_.check_sums(segments, version)) {
+      damaged(*damage);
+      return false;
+    }
+    (*io.sent)[b] = true;
+    take(io, io.frames->contribute(b));
+  }
+  return true;
+}
+
+void Store::Impl::execute(const EndShare& o) {
+  EpochIo& io = io_of(o.epoch);
   at(WorkPhase::kReduce);
   clock_.mark(StepMark::kComputed);
-  // Nothing is computed any more, and nothing of this step leaves before it is known to be of these
-  // parameters.
-  if (const auto damage = holdings_.check_work(o.version)) return damaged(*damage);
-  clock_.mark(StepMark::kChecked);
-  const Job& job = options_.setup->job;
   io.mesh->hold();
-  take(io, io.frames->begin_reduce(
-               o.version, holdings_.begin_reduce(),
-               CompleteLanes(job.seed, o.version, job.micro_batches, layout_.uses_max())));
-  for (std::uint32_t b = 0; b < layout_.buckets() && !io.given_up; ++b)
-    take(io, io.frames->contribute(b));
+  if (!o.rows.empty()) io.frames->send_ledger(o.version, o.rows);
+  if (!contribute(io, o.version)) return;
+  if (!io.given_up) {
+    STARLING_CHECK(std::ranges::find(*io.sent, false) == io.sent->end());
+    take(io, io.frames->end_share(holdings_.side_entries()));
+  }
   io.mesh->flush();
 }
 

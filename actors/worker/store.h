@@ -33,7 +33,8 @@ struct Initialise {
 struct TakeLoaded {
   LoadDone loaded;
 };
-struct GiveBack {  // the memory of a shard that was written
+struct PartAdded {};  // a compute thread was the last to add to some part
+struct GiveBack {     // the memory of a shard that was written
   std::shared_ptr<SegmentStates> states;
 };
 // For the step clock: the micro-batches were ordered, and what those of the share took together.
@@ -50,12 +51,12 @@ struct ComputingEnded {
 // Most are commands of elastic::Worker as they are.
 using StoreOrder =
     std::variant<store_order::Initialise, store_order::TakeLoaded, store_order::GiveBack,
-                 store_order::ComputingBegun, store_order::ComputingEnded,
+                 store_order::PartAdded, store_order::ComputingBegun, store_order::ComputingEnded,
                  elastic::worker_command::Hold, elastic::worker_command::Connect,
                  elastic::worker_command::SetVersion, elastic::worker_command::SayReady,
                  elastic::worker_command::Leave, elastic::worker_command::Stop,
                  elastic::worker_command::OpenStep, elastic::worker_command::StartReduce,
-                 elastic::worker_command::SendMove, elastic::worker_command::SendLedger,
+                 elastic::worker_command::SendMove, elastic::worker_command::EndShare,
                  elastic::worker_command::ComputeNorm, elastic::worker_command::SendVote,
                  elastic::worker_command::Apply, elastic::worker_command::ClearAccumulators,
                  elastic::worker_command::DropTotals, elastic::worker_command::StartGather,

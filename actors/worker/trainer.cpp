@@ -83,13 +83,18 @@ class Compute : public caf::event_based_actor {
     sabotage::hang_computing(loaded.version, bench.worker());
     auto adding = bench.begin(maker_->queue(), loaded.version, loaded.micro_batch);
     sabotage::drop_gradient(*maker_, loaded.version, bench.worker());
-    auto result = maker_->make(bench.working(), *loaded.batch, adding);
+    // Adding comes on top of what computing is to take.
+    std::chrono::nanoseconds waited{};
+    const auto keep_pace = [&](double computed_part) {
+      const auto from = begun + maker_->adding_took(), now = Pace::Clock::now();
+      pace_->wait(from, now - from - waited, loaded.version, loaded.micro_batch, computed_part);
+      waited += Pace::Clock::now() - now;
+    };
+    auto result = maker_->make(bench.working(), *loaded.batch, adding, keep_pace);
     if (!result) {
       set_error(computed, result.error());
       return computed;
     }
-    // Adding comes on top of what computing is to take.
-    pace_->wait(begun + maker_->adding_took(), loaded.version, loaded.micro_batch);
     const auto added = bench.finish(adding);
     computed.row.loss = result.value().loss;
     computed.row.tokens = result.value().tokens;

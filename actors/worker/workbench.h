@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "kernels/grid/accumulators.h"
@@ -22,6 +23,9 @@ class Workbench {
         progress_(progress),
         seed_(seed),
         worker_(std::move(worker)) {}
+
+  // `told` runs on the thread that adds last to a part (Accumulators::tell). Once, before all else.
+  void tell(std::function<void(PartId)> told) { accumulators_.tell(std::move(told)); }
 
   kernels::Working working() const { return state_.working(); }
   const std::string& worker() const { return worker_; }  // whose it is

@@ -39,6 +39,7 @@ class StepWork {
   bool arrived(const std::vector<LedgerRow>& rows);
 
   bool has_share() const { return !share_.empty(); }
+  std::uint32_t share_size() const { return static_cast<std::uint32_t>(share_.size()); }
   bool share_done() const;
   std::uint32_t left() const;                 // of the share
   std::vector<LedgerRow> share_rows() const;  // of the share, all of which is done

@@ -78,7 +78,7 @@ Heartbeat Worker::heartbeat() const {
 // Micro-batches that nobody but this worker can finish, and that it could: others wait for them.
 std::uint32_t Worker::share_left() const {
   if (!run_ || run_->stage != EpochRun::Stage::kStep || run_->voting != version_) return 0;
-  if (run_->reduce_started || !parameters_complete_) return 0;
+  if (run_->share_ended || !parameters_complete_) return 0;
   return work_.left();
 }
 

@@ -216,9 +216,12 @@ struct OpenStep {  // contributions and totals of this step may arrive from now 
   Version version = 0;
   Holders holders;
 };
-struct StartReduce {  // the share is done: send own contributions; -> Reduced
+// Goes out with Compute. The sums of a bucket leave as soon as each of the micro-batches of the
+// share, as many as this, has been added to all of it; what is there already, at once. -> Reduced
+struct StartReduce {
   EpochId epoch;
   Version version = 0;
+  std::uint32_t micro_batches = 0;
 };
 struct SendMove {  // state of these segments (label `version`) to a rank
   EpochId epoch;
@@ -227,7 +230,7 @@ struct SendMove {  // state of these segments (label `version`) to a rank
   Rank target = 0;
   StepRecord record;  // of step version-1
 };
-struct SendLedger {  // to all other members
+struct EndShare {  // the share is done: its rows and side entries to all other members
   EpochId epoch;
   Version version = 0;
   std::vector<LedgerRow> rows;
@@ -281,7 +284,7 @@ using WorkerCommand = std::variant<
     worker_command::ToCoordinators, worker_command::Initialise, worker_command::Hold,
     worker_command::Connect, worker_command::SetVersion, worker_command::SayReady,
     worker_command::Leave, worker_command::Stop, worker_command::Compute, worker_command::OpenStep,
-    worker_command::StartReduce, worker_command::SendMove, worker_command::SendLedger,
+    worker_command::StartReduce, worker_command::SendMove, worker_command::EndShare,
     worker_command::ComputeNorm, worker_command::SendVote, worker_command::Apply,
     worker_command::ClearAccumulators, worker_command::DropTotals, worker_command::StartGather,
     worker_command::ComputeDigest, worker_command::WriteCheckpoint, worker_command::Exit>;
@@ -308,7 +311,7 @@ struct EpochRun {
   // The step in flight:
   Version voting = kNoVersion;  // the step whose vote is next
   std::vector<Rank> shares;     // of it: rank of each micro-batch
-  bool reduce_started = false;
+  bool share_ended = false;
   bool reduced = false;
   std::optional<ExactWords> norm;
   Digest digest_part{};           // of the owned segments at label `voting`; comes with `norm`
@@ -394,7 +397,7 @@ class Worker {
   void send_moves();
   bool moves_to(const EpochRun& run, SegmentId segment) const;
   void compute_step();
-  void share_done_if_so();
+  void end_share_if_done();
   void compute_norm();
   void vote_if_ready();
   void cast(Vote vote);

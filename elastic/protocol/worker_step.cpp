@@ -18,7 +18,7 @@ void Worker::open_step(Version version) {
   EpochRun& run = *run_;
   run.shares = shares_of(version);  // by the votes of the step before
   run.voting = version;
-  run.reduce_started = run.reduced = false;
+  run.share_ended = run.reduced = false;
   run.norm.reset();
   run.votes.clear();
   work_.open();
@@ -93,7 +93,8 @@ void Worker::compute_step() {
   }
   emit(Compute{version_, work_.deal(run.shares, run.self)});
   send_moves();
-  share_done_if_so();
+  emit(StartReduce{run.plan->id, run.voting, work_.share_size()});
+  end_share_if_done();
 }
 
 void Worker::on_event(const MicroBatchDone& e) {
@@ -103,17 +104,15 @@ void Worker::on_event(const MicroBatchDone& e) {
   if (e.version != version_ || !work_.add(row)) return;
   if (!run_ || run_->voting != version_) return;
   work_.enter(row);
-  if (run_->stage == EpochRun::Stage::kStep) share_done_if_so();
+  if (run_->stage == EpochRun::Stage::kStep) end_share_if_done();
 }
 
-void Worker::share_done_if_so() {
+void Worker::end_share_if_done() {
   EpochRun& run = *run_;
-  if (run.reduce_started || !parameters_complete_ || run.voting != version_) return;
+  if (run.share_ended || !parameters_complete_ || run.voting != version_) return;
   if (!work_.share_done()) return;
-  run.reduce_started = true;
-  std::vector<LedgerRow> rows = work_.share_rows();
-  if (!rows.empty()) emit(SendLedger{run.plan->id, run.voting, std::move(rows)});
-  emit(StartReduce{run.plan->id, run.voting});
+  run.share_ended = true;
+  emit(EndShare{run.plan->id, run.voting, work_.share_rows()});
   if (config_.bugs.r4_vote_without_totals) on_event(Reduced{run.plan->id, run.voting});
 }
 

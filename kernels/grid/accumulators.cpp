@@ -20,6 +20,8 @@ Accumulators::Accumulators(const Layout& layout, std::uint32_t micro_batches, De
       sums_(device, layout.elements()),
       lanes_(layout.segments()),
       weighted_(Array<std::uint64_t>::pinned(device, layout.segments())),
+      weighed_(Array<std::uint64_t>::pinned(device, layout.segments())),
+      added_(layout.parts().size()),
       progress_(micro_batches) {
   if (!sums_.host()) mirror_ = Array<std::int32_t>::pinned(device, layout.elements());
   cut_stripes(device);
@@ -86,6 +88,24 @@ void Accumulators::Adding::add(PartId p, std::uint32_t use, const float* gradien
   const std::size_t start = std::uint64_t{micro_batch_} * stripes.size() / sums_.progress_.size();
   for (std::size_t i = 0; i < stripes.size(); ++i)
     sums_.add_stripe(*stripes[(start + i) % stripes.size()], *this, part, use, gradient);
+  sums_.note_added(p);
+}
+
+void Accumulators::note_added(PartId part) {
+  ++added_[part];
+  if (told_ && complete(part)) told_(part);
+}
+
+void Accumulators::expect(std::uint32_t micro_batches) {
+  STARLING_CHECK(micro_batches != kNoneExpected);
+  expected_ = micro_batches;
+  for (PartId p = 0; p < added_.size(); ++p)
+    if (told_ && complete(p)) told_(p);
+}
+
+bool Accumulators::complete(PartId part) const {
+  const std::uint32_t expected = expected_;
+  return expected != kNoneExpected && added_[part] == expected * layout_.parts()[part].uses;
 }
 
 Accumulators::Added Accumulators::Adding::finish() {
@@ -161,6 +181,8 @@ std::vector<MicroBatch> Accumulators::done() const {
 void Accumulators::clear() {
   const std::lock_guard lock(mutex_);
   for (const Progress p : progress_) STARLING_CHECK(p != Progress::kBegun);  // R8
+  expected_ = kNoneExpected;
+  for (auto& added : added_) added = 0;
   if (step_) {
     queue_->zero(sums_.data(), layout_.bytes_of(What::kSums));
     queue_->wait();
@@ -173,9 +195,8 @@ void Accumulators::clear() {
 
 std::optional<SegmentId> Accumulators::damaged(std::span<const SegmentId> segments) const {
   STARLING_CHECK(segments.size() <= weighted_.size());
-  if (!step_) return std::nullopt;
   const SegmentList list(layout_, segments);
-  std::uint64_t* weighted = weighted_.data();  // no add() runs
+  std::uint64_t* const weighted = weighed_.data();
   queue_->weigh({.sums = sums_.data(), .segments = list, .weighted = weighted});
   queue_->wait();
   for (std::size_t i = 0; i < segments.size(); ++i)

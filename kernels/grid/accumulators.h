@@ -4,7 +4,9 @@
 //
 // Reducing only reads them (R2); they are cleared after the vote passed (R7).
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,9 +22,9 @@
 
 namespace starling::kernels {
 
-// Threads: begin(), what it gives, and done() may be used by several threads at once; everything
-// else only while nothing is added, one at a time. Borrows `layout` and `device`, which must outlive
-// it.
+// Threads: begin(), what it gives, done() and complete() may be used by several threads at once;
+// expect(), damaged(), mirror() and sums() by one, while others add to other parts; everything else
+// only while nothing is added. Borrows `layout` and `device`, which must outlive it.
 class Accumulators {
  public:
   Accumulators(const Layout& layout, std::uint32_t micro_batches, Device& device = host_device());
@@ -75,13 +77,22 @@ class Accumulators {
   Added add(Queue& queue, const float* gradient, const std::int16_t* exponents, std::uint64_t seed,
             Version step, MicroBatch m);
 
+  // Who adds a part for the last time of so many micro-batches as are expected says so: `told` runs
+  // on that thread, once or more for a part. Set before anything is added.
+  void tell(std::function<void(PartId)> told) { told_ = std::move(told); }
+  // So many of the step in all; tells of parts that have them already.
+  void expect(std::uint32_t micro_batches);
+  // Whether the part has just those that are expected: nothing is added to it any more.
+  bool complete(PartId part) const;
+
   // Micro-batches that have been added completely, ascending.
   std::vector<MicroBatch> done() const;
   void clear();
   // Memory for the sums, before they are needed (Memory::prepare). Threads: any.
   void prepare(const std::stop_token& stop) const { sums_.prepare(0, sums_.size(), stop); }
 
-  // The first of these segments whose sums are not what was added: its fifth lane does not hold.
+  // The first of these segments, of complete parts, whose sums are not what was added: its fifth
+  // lane does not hold.
   std::optional<SegmentId> damaged(std::span<const SegmentId> segments) const;
   bool intact(SegmentId segment) const { return !damaged({&segment, 1}); }
 
@@ -112,6 +123,7 @@ class Accumulators {
 
   void cut_stripes(Device& device);
   void note_begun(Version step, MicroBatch m);
+  void note_added(PartId part);
   void add_stripe(Stripe& stripe, Adding& adding, const Part& part, std::uint32_t use,
                   const float* gradient);
 
@@ -121,9 +133,17 @@ class Accumulators {
   Array<std::int32_t> sums_;
   std::vector<ProofLanes> lanes_;
   std::vector<std::vector<std::unique_ptr<Stripe>>> stripes_;  // by part
-  mutable Array<std::uint64_t> weighted_;                      // pinned, [layout.segments()]
+  // Pinned, [layout.segments()]: of what is added, and of what damaged() looks at.
+  Array<std::uint64_t> weighted_;
+  mutable Array<std::uint64_t> weighed_;
   Array<std::uint32_t> outside_;  // pinned, of each stripe its blocks and two more
   Array<std::int32_t> mirror_;    // pinned; empty where the host can read the sums
+
+  // Whichever of a part's last add and expect() comes second sees the other: one of them tells.
+  static constexpr std::uint32_t kNoneExpected = ~std::uint32_t{0};
+  std::function<void(PartId)> told_;
+  std::atomic<std::uint32_t> expected_ = kNoneExpected;
+  std::vector<std::atomic<std::uint32_t>> added_;  // by part: uses of micro-batches
 
   mutable std::mutex mutex_;  // guards all below
   enum class Progress : std::uint8_t { kNone, kBegun, kDone };

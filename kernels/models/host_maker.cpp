@@ -12,15 +12,19 @@ HostMaker::HostMaker(const Model& model, const Layout& layout, Device& device,
       queue_(device.make_queue()),
       workspace_(model.make_workspace(sequences)),
       gradient_(Array<float>::pinned(device, layout.largest_part())) {
+  for (const Part& part : layout.parts()) elements_ += part.elements() * part.uses;
   if (here_) return;
   parameters_ = Array<float>::pinned(device, layout.largest_part());
   there_ = Array<float>(device, layout.largest_part());
 }
 
 Result<MicroBatchResult> HostMaker::make(const Working& working, const Batch& batch,
-                                         Accumulators::Adding& adding) {
+                                         Accumulators::Adding& adding,
+                                         const std::function<void(double)>& before_adding) {
   working_ = working;
   adding_ = &adding;
+  before_adding_ = &before_adding;
+  elements_made_ = 0;
   adding_took_ = {};
   auto result = model_.pass(layout_, *this, batch, *workspace_, *this);
   drop_ = false;
@@ -43,6 +47,10 @@ float* HostMaker::begin(PartId, std::uint32_t) {
 void HostMaker::end(PartId p, std::uint32_t use) {
   const std::span<float> gradient = gradient_.part(0, layout_.parts()[p].elements());
   if (drop_) std::ranges::fill(gradient, 0.0f);
+  elements_made_ += gradient.size();
+  if (*before_adding_)
+    (*before_adding_)(
+        (1 + 2 * static_cast<double>(elements_made_) / static_cast<double>(elements_)) / 3);
   const auto begun = std::chrono::steady_clock::now();
   if (!here_) {
     there_.copy_in(*queue_, 0, gradient);

@@ -2,6 +2,7 @@
 // Gradients of micro-batches for a device, computed by the host with any Model.
 
 #include <chrono>
+#include <functional>
 #include <memory>
 
 #include "core/base/result.h"
@@ -25,8 +26,11 @@ class HostMaker : private PartSource, private GradientSink {
 
   // Adds the gradient of the batch's mean loss, part by part; finish() is left to the caller.
   // Errors: as Model::pass(), nothing was added then.
+  // `before_adding`: called before each use's gradient is added, with how much of the passes is
+  // over, 0 to 1, if the forward pass takes a third and the rest goes by elements.
   Result<MicroBatchResult> make(const Working& working, const Batch& batch,
-                                Accumulators::Adding& adding);
+                                Accumulators::Adding& adding,
+                                const std::function<void(double)>& before_adding = {});
   // The gradient of the next batch is as if it were zero.
   void drop_gradient() { drop_ = true; }
   Queue& queue() { return *queue_; }
@@ -41,7 +45,8 @@ class HostMaker : private PartSource, private GradientSink {
 
   const Model& model_;
   const Layout& layout_;
-  const bool here_;  // the host reads and writes the device's memory
+  const bool here_;             // the host reads and writes the device's memory
+  std::uint64_t elements_ = 0;  // of a pass's gradients, each use of a part counts
   const std::unique_ptr<Queue> queue_;
   const std::unique_ptr<Workspace> workspace_;
   // Of the part at hand; pinned.
@@ -51,6 +56,8 @@ class HostMaker : private PartSource, private GradientSink {
   // Of the batch at hand.
   Working working_;
   Accumulators::Adding* adding_ = nullptr;
+  const std::function<void(double)>* before_adding_ = nullptr;
+  std::uint64_t elements_made_ = 0;  // of gradients, each use of a part counts
   std::chrono::nanoseconds adding_took_{};
   bool drop_ = false;
 };

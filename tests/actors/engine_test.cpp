@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "collectives/gather.h"
@@ -19,7 +20,8 @@ const Incarnation kPeer{1, 100};
 
 // An engine that has joined, and the other end of its connections.
 struct Pair {
-  Pair() {
+  explicit Pair(std::uint64_t parameters = 1000)
+      : setup(synthetic_setup(parameters, /*steps=*/10)) {
     rig.on_said = [this](const Message& m) {
       if (const auto* r = std::get_if<Report>(&m)) report = *r;
     };
@@ -45,7 +47,7 @@ struct Pair {
     peer->mesh->start();
   }
 
-  const std::shared_ptr<const TrainingSetup> setup = synthetic_setup(1000, /*steps=*/10);
+  const std::shared_ptr<const TrainingSetup> setup;
   const Layout& layout = *setup->layout;
   EngineRig rig{setup, kJob, 200};
   std::unique_ptr<collectives::Listener> listener = collectives::open_listener();
@@ -205,6 +207,68 @@ TEST_CASE("engine: a fresh start after a loss in the first step leaves running p
   alone.state.initialise(pair.setup->parameters, pair.setup->exponents);
   CHECK(state.digest_part(alone.all) == alone.state.digest_part(alone.all));
   for (const SegmentId s : alone.all) CHECK(state.label(s) == 0);
+}
+
+// Goal: what is final is sent while the rest is computed, and nothing else is. Method: the peer owns
+// everything; of the last micro-batch of the share the test adds one part after the other, from the
+// last on, and waits until the buckets that are complete have come.
+TEST_CASE("engine: the sums of a bucket leave when the share has been added to all of it") {
+  Pair pair(3'500'000);
+  const Layout& layout = pair.layout;
+  REQUIRE(layout.buckets() > 2);
+  Plan plan;
+  plan.id = {1, 1};
+  plan.members = {pair.engine_member(), pair.peer_member()};
+  plan.holders.assign(layout.segments(), {1});
+  plan.shares = {0, 0, 1, 1};
+  pair.commit(plan);
+  pair.connect_peer(plan, /*self=*/1);
+  pair.rig.until([&] { return pair.ordered.has_value(); });
+  REQUIRE(pair.ordered->micro_batches == std::vector<MicroBatch>{0, 1});
+
+  const auto bench = pair.rig.engine->workbench();
+  const auto queue = pair.setup->device->make_queue();
+  const std::vector<float> zeros(layout.largest_part());
+  const auto parts = static_cast<std::uint32_t>(layout.parts().size());
+  const auto sent = [](const auto& told) {  // segments whose sums have come
+    std::set<SegmentId> segments;
+    for (const auto& [from, frame] : told.frames)
+      if (frame.header.kind == FrameKind::kContribution)
+        for (const SegmentId s : SegmentRange{SegmentId(frame.header.first), frame.header.count})
+          segments.insert(s);
+    return segments;
+  };
+  const auto ended = [](const auto& told) {
+    return std::ranges::any_of(told.frames, [](const auto& f) {
+      return f.second.header.kind == FrameKind::kLedger || f.second.header.kind == FrameKind::kSide;
+    });
+  };
+
+  auto first = bench->begin(*queue, 0, 0);
+  for (PartId p = 0; p < parts; ++p) first.add(p, 0, zeros.data());
+  bench->finish(first);
+  auto second = bench->begin(*queue, 0, 1);
+  for (std::uint32_t left = parts; left-- > 0;) {
+    const PartId p(left);
+    CHECK(sent(pair.peer->told()).size() < layout.segments());
+    second.add(p, 0, zeros.data());
+    std::set<SegmentId> complete;
+    for (std::uint32_t b = 0; b < layout.buckets(); ++b) {
+      const SegmentRange bucket = layout.bucket(b);
+      if (bucket.first < layout.parts()[p].segments.first) continue;
+      for (const SegmentId s : bucket) complete.insert(s);
+    }
+    pair.peer->wait([&](const auto& told) { return sent(told).size() >= complete.size(); });
+    CHECK(sent(pair.peer->told()) == complete);
+  }
+  CHECK_FALSE(ended(pair.peer->told()));
+  bench->finish(second);
+  for (const MicroBatch m : {MicroBatch(0), MicroBatch(1)}) {
+    LedgerRow row;
+    row.micro_batch = m;
+    pair.rig.engine->on_micro_batch(0, row, std::chrono::milliseconds(1));
+  }
+  pair.peer->wait(ended);
 }
 
 // The store is held while it says that the first state is there, as in a work that takes long or

@@ -40,17 +40,17 @@ TEST_CASE("pace: what a micro-batch takes is the longer of its time and what it 
 TEST_CASE("pace: a wait ends no earlier than its time, counted from the beginning") {
   Pace pace(synthetic(30), 1);
   const auto begun = Pace::Clock::now();
-  pace.wait(begun, 0, 0);
+  pace.wait(begun, {}, 0, 0);
   CHECK(Pace::Clock::now() >= begun + 30ms);
-  pace.wait(begun, 0, 1);  // over already
+  pace.wait(begun, {}, 0, 1);  // over already
 }
 
 TEST_CASE("pace: cancelling ends waits, those to come too") {
   Pace pace(synthetic(3'600'000), 1000);
-  auto waits = std::async(std::launch::async, [&] { pace.wait(Pace::Clock::now(), 0, 0); });
+  auto waits = std::async(std::launch::async, [&] { pace.wait(Pace::Clock::now(), {}, 0, 0); });
   pace.cancel();
   waits.get();
-  pace.wait(Pace::Clock::now(), 0, 1);
+  pace.wait(Pace::Clock::now(), {}, 0, 1);
 }
 
 }  // namespace starling::actors

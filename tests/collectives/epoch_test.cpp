@@ -100,11 +100,12 @@ struct Node : GatherSource {
   }
   EpochEvents reduce(Version step) {
     received.clear();
-    EpochEvents events = frames.begin_reduce(
-        step, {&layout, accumulators, lanes, {}, totals, total_lanes, &received},
-        CompleteLanes(kSeed, step, frames.world()));
+    EpochEvents events =
+        frames.begin_reduce(step, {&layout, accumulators, lanes, totals, total_lanes, &received},
+                            CompleteLanes(kSeed, step, frames.world()));
     for (std::uint32_t b = layout.buckets(); b-- > 0;)
       for (auto& event : frames.contribute(b)) events.push_back(std::move(event));
+    for (auto& event : frames.end_share({})) events.push_back(std::move(event));
     return events;
   }
 

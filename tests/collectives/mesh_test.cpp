@@ -57,7 +57,7 @@ TEST_CASE("mesh: frames arrive whole and in the order of their connection") {
   }
   epoch.connect();
   std::mt19937 random(3);
-  constexpr std::uint64_t kFrames = 60;
+  constexpr Version kFrames = 60;
   std::vector<std::size_t> sizes;
   for (Version v = 0; v < kFrames; ++v)
     sizes.push_back(v % 7 == 0 ? random() % 3'000'000 : v % 3 == 0 ? 0 : random() % 70'000);
@@ -273,7 +273,7 @@ TEST_CASE("mesh: a peer that does not take what is sent breaks, the queue is bou
 }
 
 TEST_CASE("mesh: an all-reduce over real connections gives the sum of a plain loop") {
-  constexpr std::uint32_t kWorld = 4;
+  constexpr Rank kWorld = 4;
   constexpr std::size_t n = 300'001;
   MeshGroup epoch(kWorld);
   std::vector<std::vector<std::int32_t>> in(kWorld), out(kWorld, std::vector<std::int32_t>(n));

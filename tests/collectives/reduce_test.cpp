@@ -102,7 +102,6 @@ struct Group {
       const Sums sums{&layout,
                       w.accumulators,
                       w.lanes,
-                      w.own,
                       in_place ? w.accumulators : w.totals,
                       in_place ? w.lanes : w.total_lanes,
                       &w.received};
@@ -112,11 +111,12 @@ struct Group {
     }
   }
 
-  // Buckets are contributed and frames delivered in random order. `limit` frames at most.
+  // Buckets are contributed, shares ended and frames delivered in random order. `limit` frames at
+  // most.
   Result<> run(MemoryNet& net, std::size_t limit = ~std::size_t{0}) {
     std::vector<std::pair<Rank, std::uint32_t>> todo;
     for (Rank r = 0; r < world; ++r)
-      for (std::uint32_t b = 0; b < layout.buckets(); ++b) todo.push_back({r, b});
+      for (std::uint32_t b = 0; b <= layout.buckets(); ++b) todo.push_back({r, b});
     std::shuffle(todo.begin(), todo.end(), random);
     Result<> result = ok();
     while (result) {
@@ -127,7 +127,8 @@ struct Group {
       } else if (!todo.empty()) {
         const auto [r, b] = todo.back();
         todo.pop_back();
-        result = ranks[r]->contribute(b, net.end(r));
+        result = b < layout.buckets() ? ranks[r]->contribute(b, net.end(r))
+                                      : ranks[r]->end_share(workers[r].own, net.end(r));
       } else {
         break;
       }
@@ -241,7 +242,8 @@ TEST_CASE("reduce: long arrays travel in several frames of bounded size") {
   Group group(3, 4096, /*M=*/2, /*seed=*/3);
   MemoryNet net(group.world);
   group.make();
-  for (Rank r = 0; r < group.world; ++r) REQUIRE(group.ranks[r]->start(net.end(r)).has_value());
+  for (Rank r = 0; r < group.world; ++r)
+    REQUIRE(group.ranks[r]->start(group.workers[r].own, net.end(r)).has_value());
   for (Rank a = 0; a < group.world; ++a)
     for (Rank b = 0; b < group.world; ++b)
       for (const Frame& frame : net.queue(a, b))
@@ -272,13 +274,12 @@ struct Small : Group {
     ranks.clear();
     for (Rank r = 0; r < 3; ++r) {
       Worker& w = workers[r];
-      const Sums sums{&layout,  w.accumulators, w.lanes,    w.own,
-                      w.totals, w.total_lanes,  &w.received};
+      const Sums sums{&layout, w.accumulators, w.lanes, w.totals, w.total_lanes, &w.received};
       ranks.push_back(std::make_unique<Reduce>(
           sums, holders, ReduceOptions{r, 3, kStep, CompleteLanes(kSeed, kStep, 6)}));
     }
     for (Rank r = 0; r < 3; ++r)
-      if (auto started = ranks[r]->start(net.end(r)); !started) return started;
+      if (auto started = ranks[r]->start(workers[r].own, net.end(r)); !started) return started;
     return ok();
   }
   MemoryNet net;

@@ -35,7 +35,7 @@ std::size_t said_after_the_report(const Bugs& bugs, bool asked) {
   if (!one.said<Report>().empty()) {  // too soon: what does the epoch still do?
     one.forget();
     one.vote_for(kFirst, 1);
-    return one.count<SendLedger>() + one.count<SendVote>();
+    return one.count<EndShare>() + one.count<SendVote>();
   }
   CHECK(one.count<Stop>() == 2);
   one.on(Stopped{kSecond});

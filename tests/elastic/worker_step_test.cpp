@@ -92,10 +92,29 @@ TEST_CASE(
   CHECK(one.count<StartGather>() == 1);
   CHECK(one.count<SendMove>() == 0);
   const auto now = one.on(Gathered{plan.id, 1});
-  REQUIRE(now.size() == 2);
+  REQUIRE(now.size() == 3);
   CHECK(std::holds_alternative<Compute>(now[0]));
   REQUIRE(std::holds_alternative<SendMove>(now[1]));
   CHECK(std::get<SendMove>(now[1]).version == 1);
+  CHECK(std::holds_alternative<StartReduce>(now[2]));
+}
+
+// Goal: sums may leave as soon as they are final, and what says that a share is done comes last.
+TEST_CASE("worker: the reduce begins with the computation and the share ends with its last row") {
+  OneWorker one;
+  one.begin();
+  REQUIRE(one.count<Compute>() == 1);
+  const auto reduces = OneWorker::among<StartReduce>(one.all);
+  REQUIRE(reduces.size() == 1);
+  CHECK(reduces[0].version == 0);
+  CHECK(reduces[0].micro_batches == 2);
+  one.done(0, 0);
+  CHECK(one.count<EndShare>() == 0);
+  one.done(0, 1);
+  const auto ends = OneWorker::among<EndShare>(one.all);
+  REQUIRE(ends.size() == 1);
+  CHECK(ends[0].rows.size() == 2);
+  CHECK(one.count<StartReduce>() == 1);
 }
 
 // R5. Method: every set of votes from the two others; the step passes with both.
@@ -202,7 +221,7 @@ std::size_t computed_again(const Bugs& bugs, bool ends_before_report) {
   REQUIRE(reports.size() == 1);
   CHECK(reports[0].share == std::vector<MicroBatch>{0, 1});
   CHECK(reports[0].done.size() == (ends_before_report ? 2 : 1));
-  CHECK(one.count<StartReduce>() == 1);
+  CHECK(one.count<EndShare>() == 1);
   return again;
 }
 

@@ -231,6 +231,59 @@ TEST_CASE_TEMPLATE("accumulators: a part counts once for each use, in any order"
   CHECK(forward.lanes()[0].micro_batch_hashes == complete.micro_batch_hashes);
 }
 
+// Goal: sums leave when nothing is added to them any more, not before, and nobody has to look for
+// when that is. Method: two micro-batches part by part, expected before, between and after.
+TEST_CASE_TEMPLATE("accumulators: a part is complete with each use of each expected micro-batch",
+                   On, OnHost, OnEmulated) {
+  On on;
+  const Layout layout({{.name = "table", .shape = {40, 32}, .layer = 0, .uses = 2},
+                       {.name = "vector", .shape = {300}, .layer = 1}});
+  constexpr MicroBatch M = 3;
+  const auto values = heavy_tailed(layout, kSeed, kStep, 0);
+  const auto exponents = fitted(layout, M, values);
+  const auto queue = on.device.make_queue();
+  Array<float> gradient(on.device, layout.elements());
+  Array<std::int16_t> x(on.device, layout.blocks());
+  gradient.copy_in(*queue, 0, values);
+  x.copy_in(*queue, 0, exponents);
+  const float* const table = gradient.data();
+  const float* const vector = gradient.data() + layout.parts()[1].first();
+
+  Accumulators sums(layout, M, on.device);
+  std::vector<PartId> told;
+  sums.tell([&](PartId p) { told.push_back(p); });
+  auto first = sums.begin(*queue, x.data(), kSeed, kStep, 0);
+  first.add(1, 0, vector);
+  CHECK(told.empty());  // nobody expects anything
+  CHECK_FALSE(sums.complete(1));
+  sums.expect(2);
+  CHECK(told.empty());
+  first.add(0, 1, table);
+  first.add(0, 0, table);
+  first.finish();
+  auto second = sums.begin(*queue, x.data(), kSeed, kStep, 1);
+  second.add(1, 0, vector);
+  CHECK(told == std::vector<PartId>{1});
+  CHECK(sums.complete(1));
+  second.add(0, 0, table);
+  CHECK_FALSE(sums.complete(0));  // one use is lacking
+  // A complete part is looked at while the other is added to.
+  CHECK_FALSE(sums.damaged(segment_ids(layout.parts()[1].segments)).has_value());
+  second.add(0, 1, table);
+  CHECK(told == std::vector<PartId>{1, 0});
+  second.finish();
+  sums.expect(2);  // anew, after all is there
+  CHECK(told == std::vector<PartId>{1, 0, 0, 1});
+  sums.expect(3);
+  CHECK_FALSE(sums.complete(0));
+  CHECK_FALSE(sums.complete(1));
+  sums.clear();
+  CHECK_FALSE(sums.complete(1));
+  sums.expect(0);  // without a share all there is is there at once
+  CHECK(sums.complete(0));
+  CHECK(sums.complete(1));
+}
+
 TEST_CASE_TEMPLATE("accumulators: after clear nothing is left and the next step may begin", On,
                    OnHost, OnEmulated) {
   On on;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <string>
 #include <tuple>
 
 #include "tests/sim/random.h"
@@ -11,13 +12,18 @@
 namespace starling::sim {
 namespace {
 
-// Two parts, the first of two uses; of a single segment one. The last block is short, as most
-// tensors' are.
-std::vector<TensorSpec> tied_and_rest(std::uint32_t segments) {
-  const std::uint64_t tied = segments / 2, rest = segments - tied;
+// Parts of one and of two segments, so that buckets of two lie across them; one that is used twice.
+std::vector<TensorSpec> toy(std::uint32_t segments) {
   std::vector<TensorSpec> tensors;
-  if (tied > 0) tensors.push_back({.name = "tied", .shape = {tied * kBlock}, .uses = 2});
-  tensors.push_back({.name = "rest", .shape = {rest * kBlock - 9}, .layer = 1});
+  for (std::uint32_t first = 0, layer = 0; first < segments; ++layer) {
+    const std::uint32_t blocks = std::min(1 + layer % 2, segments - first);
+    // The last block is short, as most tensors' are.
+    tensors.push_back({.name = "toy" + std::to_string(layer),
+                       .shape = {std::uint64_t{blocks} * kBlock - 9},
+                       .layer = layer,
+                       .uses = layer == 1 ? 2u : 1u});
+    first += blocks;
+  }
   return tensors;
 }
 
@@ -33,7 +39,7 @@ Numbers::Numbers(std::uint64_t seed, std::uint32_t micro_batches, std::uint64_t 
     : seed_(seed),
       micro_batches_(micro_batches),
       steps_(steps),
-      layout_(tied_and_rest(segments), /*segment_blocks=*/1, /*bucket_segments=*/2) {}
+      layout_(toy(segments), /*segment_blocks=*/1, /*bucket_segments=*/2) {}
 
 SegmentState Numbers::initial(SegmentId segment) const {
   return {mix64(mix64(seed_, segment), 1), mix64(mix64(seed_, segment), 2), 0};

@@ -34,7 +34,7 @@ struct LateFrames : Schedule {
 };
 
 TEST_CASE("rules: R1, frames of an epoch that was left do not count") {
-  Settings s = calm(34);
+  Settings s = calm(30);
   s.compute = {20 * kMs, 150 * kMs};
   shows<LateFrames>(s, {&Bugs::r1_accept_other_epochs}, "R1: ");
 }

@@ -17,24 +17,41 @@ Store::Store(const Numbers& n) : numbers(n) {
 }
 
 collectives::Sums Store::sums() {
-  return {&numbers.layout(), accumulators, lanes, side, totals, total_lanes, &received};
+  return {&numbers.layout(), accumulators, lanes, totals, total_lanes, &received};
 }
 
-void Store::add(const Contribution& c, Version version) {
+void Store::add(const Contribution& c, Version version, PartId p) {
+  const Layout& layout = numbers.layout();
+  const Part& part = layout.parts()[p];
   adding = version;
-  for (std::size_t i = 0; i < accumulators.size(); ++i) accumulators[i] += c.sums[i];
-  for (SegmentId s = 0; s < lanes.size(); ++s)
-    for (std::uint32_t use = 0; use < numbers.layout().uses(s); ++use) {
+  for (std::uint64_t i = part.first(); i < part.first() + part.elements(); ++i)
+    accumulators[i] += c.sums[i];
+  for (const SegmentId s : part.segments)
+    for (std::uint32_t use = 0; use < part.uses; ++use) {
       ++lanes[s].micro_batches;
       lanes[s].micro_batch_hashes +=
           micro_batch_hash(numbers.seed(), version, c.row.micro_batch, use);
     }
   for (const SideEntry& entry : c.side) {
-    ProofLanes& lane = lanes[numbers.layout().segment_of(entry.block)];
-    ++lane.side_entries;
-    lane.side_hashes += side_entry_hash(entry);
+    const SegmentId s = layout.segment_of(entry.block);
+    if (layout.part_of(s) != p) continue;
+    ++lanes[s].side_entries;
+    lanes[s].side_hashes += side_entry_hash(entry);
     side.push_back(entry);
   }
+}
+
+void Store::count_again(PartId p) {
+  const Part& part = numbers.layout().parts()[p];
+  if (part.uses == 1) return;
+  for (const SegmentId s : part.segments) ++lanes[s].micro_batches;
+}
+
+bool Store::added_to(SegmentRange segments, std::uint32_t micro_batches) const {
+  for (const SegmentId s : segments)
+    if (lanes[s].micro_batches != std::uint64_t{micro_batches} * numbers.layout().uses(s))
+      return false;
+  return true;
 }
 
 void Store::clear_accumulators() {

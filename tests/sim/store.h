@@ -16,7 +16,12 @@ struct Store {
   explicit Store(const Numbers& numbers);
 
   collectives::Sums sums();
-  void add(const Contribution& contribution, Version version);
+  // One part of it: all its uses.
+  void add(const Contribution& contribution, Version version, PartId part);
+  // What a sink does that counts the last use of a part of several twice.
+  void count_again(PartId part);
+  // So many micro-batches, and no more, were added to all of these segments.
+  bool added_to(SegmentRange segments, std::uint32_t micro_batches) const;
   void clear_accumulators();
   void clear_totals();
   // The entries of one segment among those that arrived.

@@ -71,6 +71,7 @@ constexpr const char* kMustHappen[] = {
     "coordinator's snapshot",
     "worker hung",
     "hung worker left out",
+    "sums sent while computing",
 };
 
 TEST_CASE("swarm: every seed keeps all promises and ends") {
@@ -132,6 +133,24 @@ TEST_CASE("swarm: a wiped coordinator that votes at once is noticed") {
   for (const Verdict& run : clean.runs) {
     CAPTURE(run.seed);
     CHECK(run.violation == "");
+  }
+}
+
+// Goal: what the proof lanes are for, where sums leave a bucket at a time. Method: each fault, and the
+// same seed without.
+TEST_CASE("swarm: sums of another number of micro-batches than the share's are noticed") {
+  for (bool Settings::*plant : {&Settings::plant_early_bucket, &Settings::plant_use_twice}) {
+    const auto broken = [plant](std::uint64_t seed) {
+      Settings s = draw_settings(seed);
+      s.*plant = true;
+      return s;
+    };
+    const BatchResult batch = run_seeds(1, 50, broken, /*until_violation=*/true);
+    const Verdict* found = batch.violated();
+    REQUIRE(found != nullptr);
+    std::printf("noticed by seed %llu: %s\n", static_cast<unsigned long long>(found->seed),
+                found->violation.c_str());
+    CHECK(run_seeds(found->seed, 1, draw_settings).runs.front().violation == "");
   }
 }
 

@@ -174,7 +174,7 @@ struct CommandText {
   }
   std::string operator()(const OpenStep& c) const { return line("open step", c.epoch, c.version); }
   std::string operator()(const StartReduce& c) const {
-    return line("start reduce", c.epoch, c.version);
+    return line("start reduce", c.epoch, c.version) << " of " << c.micro_batches;
   }
   std::string operator()(const SendMove& c) const {
     return line("send move", c.epoch, c.version)

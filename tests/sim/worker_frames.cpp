@@ -60,10 +60,36 @@ void WorkerProcess::run(const StartReduce& c) {
   if (!l) return;
   store_.clear_totals();
   const Numbers& numbers = world_.numbers();
+  l->share = c.micro_batches;
+  l->sent.assign(numbers.layout().buckets(), false);
   take(*l, l->frames.begin_reduce(c.version, store_.sums(),
                                   CompleteLanes(numbers.seed(), c.version, numbers.micro_batches(),
                                                 numbers.layout().uses_max())));
-  for (std::uint32_t b = 0; b < numbers.layout().buckets(); ++b) take(*l, l->frames.contribute(b));
+  contribute(*l);
+}
+
+// What of the own sums is final and was not sent.
+void WorkerProcess::contribute(Link& l) {
+  const Layout& layout = world_.numbers().layout();
+  for (std::uint32_t b = 0; b < l.sent.size() && alive_; ++b) {
+    const bool early = world_.settings().plant_early_bucket && l.share > 1 &&
+                       store_.added_to(layout.bucket(b), l.share - 1);
+    if (l.sent[b] || (!early && !store_.added_to(layout.bucket(b), l.share))) continue;
+    l.sent[b] = true;
+    if (computing_) world_.count("sums sent while computing");
+    take(l, l.frames.contribute(b));
+  }
+}
+
+void WorkerProcess::run(const EndShare& c) {
+  Link* l = link(c.epoch);
+  if (!l) return;
+  if (!c.rows.empty()) l->frames.send_ledger(c.version, c.rows);
+  contribute(*l);
+  if (!alive_) return;
+  if (std::find(l->sent.begin(), l->sent.end(), false) != l->sent.end())
+    return world_.oracle().refused(*this, "sums that do not have the micro-batches of the share");
+  take(*l, l->frames.end_share(store_.side));
   world_.moment(*this, Moment::kReducing, c.version);
 }
 
@@ -74,11 +100,6 @@ void WorkerProcess::run(const SendMove& c) {
   for (const SegmentId s : c.segments) states.put(store_.states[s]);
   l->frames.send_move(c.target, c.version, c.record, c.segments, share(std::move(states).take()));
   world_.moment(*this, Moment::kMoveSent, c.version);
-}
-
-void WorkerProcess::run(const SendLedger& c) {
-  Link* l = link(c.epoch);
-  if (l) l->frames.send_ledger(c.version, c.rows);
 }
 
 void WorkerProcess::run(const SendVote& c) {

@@ -1,6 +1,7 @@
 #include "tests/sim/worker_process.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "tests/sim/trace.h"
@@ -290,8 +291,8 @@ void WorkerProcess::run(const Stop& c) {
 void WorkerProcess::run(const Compute& c) {
   queue_version_ = c.version;
   queue_.assign(c.micro_batches.begin(), c.micro_batches.end());
-  if (computing_ && computing_->first == c.version)
-    std::erase(queue_, computing_->second);  // it is finished and counts (R8)
+  if (computing_ && computing_->version == c.version)
+    std::erase(queue_, computing_->m);  // it is finished and counts (R8)
   compute_next();
 }
 
@@ -299,17 +300,39 @@ void WorkerProcess::compute_next() {
   if (computing_ || queue_.empty()) return;
   const MicroBatch m = queue_.front();
   queue_.pop_front();
-  computing_ = {queue_version_, m};
+  const Numbers& numbers = world_.numbers();
   const std::uint64_t params = Numbers::hash_of(store_.params);
   world_.oracle().computes(*this, queue_version_, m, params);
+  const auto parts = static_cast<PartId>(numbers.layout().parts().size());
   const Micros took = micro_batch_time();
-  world_.after(took, [this, version = queue_version_, m, params, took, aborted = aborted_] {
-    when_not_hung([this, version, m, params, took, aborted] {
-      submit([this, version, m, params, took, aborted] {
-        if (aborted == aborted_) finish_micro_batch(version, m, params, took);
+  computing_ = {queue_version_, m, params, took, numbers.contribution(queue_version_, m, params),
+                parts};
+  const auto at = [this, aborted = aborted_](Micros when, auto action) {
+    world_.after(when, [this, aborted, action] {
+      when_not_hung([this, aborted, action] {
+        submit([this, aborted, action] {
+          if (aborted == aborted_) action();
+        });
       });
     });
-  });
+  };
+  // The backward pass leaves the last part first, and some time lies between any two.
+  std::vector<Micros> times;
+  for (PartId p = 1; p < parts; ++p) times.push_back(random_.below(took + 1));
+  std::sort(times.begin(), times.end(), std::greater<>());
+  for (PartId p = parts - 1; p > 0; --p) at(times[p - 1], [this, p] { add_parts(p); });
+  at(took, [this] { finish_micro_batch(); });
+}
+
+// Of the micro-batch in progress, all from this part on.
+void WorkerProcess::add_parts(PartId from) {
+  Computing& now = *computing_;
+  while (now.parts_left > from) {
+    store_.add(now.contribution, now.version, --now.parts_left);
+    if (world_.settings().plant_use_twice) store_.count_again(now.parts_left);
+  }
+  for (auto& [epoch, l] : links_)
+    if (!l.left && !l.stopping) contribute(l);
 }
 
 void WorkerProcess::hang(Micros duration) {
@@ -341,14 +364,14 @@ Micros WorkerProcess::micro_batch_time() {
   return took * slowness_;
 }
 
-void WorkerProcess::finish_micro_batch(Version version, MicroBatch m, std::uint64_t params,
-                                       Micros took) {
-  computing_.reset();
-  const Contribution contribution = world_.numbers().contribution(version, m, params);
-  world_.oracle().computed(*this, version, m, params);
-  store_.add(contribution, version);
+void WorkerProcess::finish_micro_batch() {
+  world_.oracle().computed(*this, computing_->version, computing_->m, computing_->params);
+  add_parts(0);
+  if (!alive_) return;
+  const Computing done = std::move(*std::exchange(computing_, std::nullopt));
   compute_next();
-  handle(MicroBatchDone{version, contribution.row, world_.settings().slow_most ? took * 1000 : 0});
+  handle(MicroBatchDone{done.version, done.contribution.row,
+                        world_.settings().slow_most ? done.took * 1000 : 0});
 }
 
 // What R8 forbids: the micro-batch in progress is aborted, what is done does not count.
@@ -364,6 +387,7 @@ void WorkerProcess::run(const OpenStep& c) {
   Link* l = link(c.epoch);
   if (!l) return;
   l->holders = c.holders;
+  l->sent.clear();
   l->frames.open_step(c.holders);
 }
 

@@ -42,6 +42,10 @@ struct Link : collectives::Transport, collectives::GatherSource {
   std::vector<bool> peer_left;   // by rank
   collectives::Holders holders;  // of the open step
   bool keep = false;             // parameters are complete already
+  // While a step is reduced: micro-batches that the own sums are to have, and by bucket whether
+  // they were sent.
+  std::uint32_t share = 0;
+  std::vector<bool> sent;
   collectives::Epoch frames;
 
   // collectives::Transport
@@ -105,7 +109,7 @@ class WorkerProcess {
   void run(const elastic::worker_command::OpenStep& c);
   void run(const elastic::worker_command::StartReduce& c);
   void run(const elastic::worker_command::SendMove& c);
-  void run(const elastic::worker_command::SendLedger& c);
+  void run(const elastic::worker_command::EndShare& c);
   void run(const elastic::worker_command::ComputeNorm& c);
   void run(const elastic::worker_command::SendVote& c);
   void run(const elastic::worker_command::Apply& c);
@@ -122,7 +126,9 @@ class WorkerProcess {
   Micros micro_batch_time();
   void forget_work();
   void when_not_hung(std::function<void()> action);
-  void finish_micro_batch(Version version, MicroBatch m, std::uint64_t params_hash, Micros took);
+  void add_parts(PartId from);
+  void finish_micro_batch();
+  void contribute(Link& link);
   void load(const elastic::worker_command::Initialise& c);
   Link* link(const EpochId& epoch);
   void broke(const EpochId& epoch, std::uint64_t peer_nonce, bool stood);
@@ -158,7 +164,15 @@ class WorkerProcess {
   Micros slowness_end_ = 0;
   Version queue_version_ = 0;
   std::deque<MicroBatch> queue_;
-  std::optional<std::pair<Version, MicroBatch>> computing_;
+  struct Computing {
+    Version version = 0;
+    MicroBatch m = 0;
+    std::uint64_t params = 0;  // hash of what it reads
+    Micros took = 0;
+    Contribution contribution;
+    PartId parts_left = 0;  // that are not added yet: the first ones
+  };
+  std::optional<Computing> computing_;
   std::uint64_t aborted_ = 0;  // times; only where R8 is broken on purpose
 };
 
