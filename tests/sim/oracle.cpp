@@ -161,7 +161,8 @@ void Oracle::check_report(const WorkerProcess& p, const Report& report) {
              std::to_string(report.version));
   // A micro-batch in progress is in the share and is finished later (R8).
   if (!report.done.empty() &&
-      (store.adding != report.version || store.lanes[0].micro_batches != report.done.size()))
+      (store.adding != report.version ||
+       store.lanes[0].micro_batches != report.done.size() * numbers_.layout().uses(0)))
     violated("R8: " + name(p) + " reports work that is not in its accumulators");
 }
 
