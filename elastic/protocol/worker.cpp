@@ -35,9 +35,8 @@ WorkerCommands Worker::on(const WorkerEvent& event) {
 }
 
 void Worker::on_event(const Start& e) {
-  join_ = e.join;
-  self_ = e.join.who;
-  send(*join_);
+  joining_.ask(e.join);
+  send(e.join);
 }
 
 void Worker::on_event(const Tick& e) {
@@ -52,13 +51,13 @@ void Worker::on_event(const Tick& e) {
     return exit(kExitTerminated, "the notice ended before the state was handed over");
   if (now_ms_ - sent_ms_ >= config_.retry_ms) {
     sent_ms_ = now_ms_;
-    if (!welcomed_ && join_) send(*join_);
+    if (const Join* question = joining_.question()) send(*question);
     if (leave_until_ms_) send(starling::Leave{*leave_until_ms_ - now_ms_});
     say_untold();
     if (finished_) say_finished();
     report_if_stopped();
   }
-  if (welcomed_ && now_ms_ - heartbeat_ms_ >= config_.heartbeat_ms) {
+  if (joining_.welcomed() && now_ms_ - heartbeat_ms_ >= config_.heartbeat_ms) {
     say_notices();
     heartbeat_ms_ = now_ms_;
     send(heartbeat());
@@ -68,7 +67,7 @@ void Worker::on_event(const Tick& e) {
 Heartbeat Worker::heartbeat() const {
   Heartbeat beat{entered_, version_, ready_for(), speed_.micro_batch_ns()};
   beat.share_left = share_left();
-  beat.load_left = run_ ? run_->load_left : 0;
+  beat.load_left = joining_.load_left();
   beat.orders_left = working_.orders_left;
   beat.progress = working_.progress;
   beat.data = data_;
@@ -89,9 +88,9 @@ void Worker::on_event(const Received& e) {
 
 void Worker::on_event(const NoticeGiven& e) {
   const Notice& notice = e.notice;
-  if (notice.leave && !run_ && version_ == kNoVersion) return leave_before_joining();
+  if (notice.leave && joining_.outside()) return leave_before_joining();
   if (unsaid_.size() < kUnsaidMax) unsaid_.push_back(notice);
-  if (welcomed_) say_notices();
+  if (joining_.welcomed()) say_notices();
   if (!notice.leave) return;
   const std::uint64_t until = now_ms_ + std::min(notice.notice_ms, kNoticeMsMax);
   leave_until_ms_ = std::min(leave_until_ms_.value_or(until), until);
@@ -101,7 +100,7 @@ void Worker::on_event(const NoticeGiven& e) {
 // A plan may name it already: unless it says that it is dead, the others wait for it for a lease.
 void Worker::leave_before_joining() {
   const std::string why = "left before it had joined";
-  send(Death{self_, WorkPhase::kNone, why});
+  send(Death{joining_.self(), WorkPhase::kNone, why});
   exit(kExitDone, why);
 }
 
@@ -112,9 +111,7 @@ void Worker::say_notices() {
 // ---- What coordinators say --------------------------------------------------------------------
 
 void Worker::on_message(const Welcome& m) {
-  if (!(m.who == self_)) return;
-  welcomed_ = true;
-  self_ = m.who;
+  if (m.who == joining_.self()) joining_.welcome(m.who);
 }
 
 void Worker::on_message(const Refused& m) {
@@ -141,12 +138,8 @@ void Worker::on_message(const Committed& m) {
     return exit(5, "a plan has " + std::to_string(plan.holders.size()) + " segments, the job " +
                        std::to_string(config_.segments));
   stopping_.seen(plan.id);
-  const Rank self = rank_in(plan, self_).value_or(kNoRank);
-  if (self != kNoRank) {
-    // The welcome may have been lost; a committed plan with us in it says as much.
-    welcomed_ = true;
-    self_ = plan.members[self].who;
-  }
+  const Rank self = rank_in(plan, joining_.self()).value_or(kNoRank);
+  if (self != kNoRank) joining_.welcome(plan.members[self].who);
   const bool known = plan.id <= entered_ || (run_ && run_->plan->id >= plan.id) ||
                      (next_ && next_->plan->id >= plan.id);
   if (known) return;
@@ -154,9 +147,8 @@ void Worker::on_message(const Committed& m) {
     // R9: who has stopped enters only forced plans. A joiner without state has nothing to stop.
     const bool member_of_predecessor =
         run_ && !stopping_.stopped() && run_->plan->id == plan.predecessor;
-    const bool joins = !run_ && version_ == kNoVersion && self != kNoRank &&
-                       plan.members[self].joiner && !stopping_.closing() &&
-                       stopping_.may_enter(plan.id);
+    const bool joins = joining_.outside() && self != kNoRank && plan.members[self].joiner &&
+                       !stopping_.closing() && stopping_.may_enter(plan.id);
     if (member_of_predecessor || joins) prepare(std::make_shared<const Plan>(plan), self);
     return;
   }
@@ -205,6 +197,7 @@ void Worker::prepare(std::shared_ptr<const Plan> plan, Rank self) {
     emit(Connect{run.plan, self, kNoVersion, joins});
   }
   if (joins) {
+    joining_.join();
     stopping_.joins();
     drop_early_copies();
   }
@@ -222,15 +215,16 @@ void Worker::enter(std::shared_ptr<const Plan> plan, Rank self) {
   run.self = self;
   run.first = p.base;
   run.voting = p.begin == BeginAt::kVote ? p.base - 1 : p.base;
-  const bool joiner = version_ == kNoVersion && p.kind != PlanKind::kFresh;
+  const bool fresh = p.kind == PlanKind::kFresh;
+  const bool joiner = !joining_.over() && !fresh;
+  if (joiner) joining_.join();
   if (!joiner) entered_ = p.id;
   run_ = std::move(run);
   emit(Connect{run_->plan, self, run_->voting, joiner});
-  if (p.kind == PlanKind::kFresh && version_ == kNoVersion) {
-    run_->initialised = false;
+  if (fresh && !joining_.over()) {
     std::vector<bool> held = held_by(p, self);
-    if (p.base != 0)
-      run_->load_left = static_cast<std::uint32_t>(std::count(held.begin(), held.end(), true));
+    const auto segments = std::count(held.begin(), held.end(), true);
+    joining_.initialise(p.base != 0 ? static_cast<std::uint32_t>(segments) : 0);
     emit(Initialise{p.id, p.base, std::move(held)});
   }
   if (p.begin != BeginAt::kVote) open_step(p.base);
@@ -244,7 +238,7 @@ void Worker::drop_early_copies() {
 
 // R12: what was pending stays pending exactly if the plan says that its step was committed.
 bool Worker::take_over(const Plan& plan, Rank self) {
-  if (version_ == kNoVersion) {
+  if (!joining_.over()) {
     drop_early_copies();
     return true;
   }
@@ -282,24 +276,19 @@ bool Worker::keep_held(const Plan& plan, Rank self) {
 }
 
 void Worker::on_event(const Initialised& e) {
-  EpochRun* run = run_of(e.epoch);
-  if (!run || run->initialised) return;
-  run->initialised = true;
-  run->load_left = 0;
+  if (!run_of(e.epoch) || !joining_.initialising()) return;
+  joining_.initialised();
   record_ = e.record;
   begin_if_ready();
 }
 
-// The state is there with Initialised: until then the others wait, whatever was read.
 void Worker::on_event(const Loading& e) {
-  EpochRun* run = run_of(e.epoch);
-  if (!run || run->load_left == 0) return;
-  run->load_left = std::clamp<std::uint32_t>(e.segments_left, 1, run->load_left);
+  if (run_of(e.epoch)) joining_.loading(e.segments_left);
 }
 
 void Worker::on_event(const NotInitialised& e) {
   const EpochRun* run = run_of(e.epoch);
-  if (!run || run->initialised) return;
+  if (!run || !joining_.initialising()) return;
   if (e.here) return exit(kExitBadInput, e.reason);
   send(Unloadable{run->plan->base, e.reason});
   stop({});
@@ -330,7 +319,8 @@ EpochId Worker::ready_for() const {
 }
 
 void Worker::begin_if_ready() {
-  if (!run_->connected || !run_->initialised || run_->stage != EpochRun::Stage::kConnecting) return;
+  if (!run_->connected || joining_.initialising()) return;
+  if (run_->stage != EpochRun::Stage::kConnecting) return;
   const Plan& plan = *run_->plan;
   if (plan.kind == PlanKind::kPrepared) {
     emit(SayReady{plan.id});  // a joiner; the first gather frame goes on from here
@@ -339,6 +329,7 @@ void Worker::begin_if_ready() {
   run_->stage = EpochRun::Stage::kStep;
   if (plan.kind == PlanKind::kFresh) {
     version_ = plan.base;
+    joining_.finish();
     // From the seed everybody has all parameters; from a checkpoint those of its own segments.
     parameters_complete_ = plan.begin == BeginAt::kCompute;
     keep_held(plan, run_->self);
@@ -352,7 +343,7 @@ void Worker::begin_if_ready() {
       if (parameters_complete_) compute_step();
       break;
     case BeginAt::kVote:
-      if (version_ == kNoVersion) {
+      if (!joining_.over()) {
         cast(Vote{run_->voting});
       } else if (version_ == plan.base) {
         Vote vote{run_->voting};
@@ -401,6 +392,7 @@ void Worker::stop(std::vector<Incarnation> broken, bool unreached) {
   run_.reset();
   next_.reset();
   finished_.reset();
+  joining_.stop();
   stopping_.stop(std::move(broken), unreached);
   if (config_.bugs.r8_forget_work && !pending_) {
     work_.clear();

@@ -19,6 +19,7 @@
 #include "core/base/ids.h"
 #include "core/wire/messages.h"
 #include "elastic/protocol/bugs.h"
+#include "elastic/protocol/joining.h"
 #include "elastic/protocol/shares.h"
 #include "elastic/protocol/step_work.h"
 #include "elastic/protocol/stopping.h"
@@ -294,7 +295,7 @@ using WorkerCommands = std::vector<WorkerCommand>;
 // What one epoch looks like from inside, from Connect to Stop or Leave.
 struct EpochRun {
   enum class Stage : std::uint8_t {
-    kConnecting,  // connections, or the fresh state, are not there yet
+    kConnecting,  // connections, or the state of a life that joins, are not there yet
     kStep,        // gathering, computing, reducing: whatever the vote still needs
     kVoted,
     kFinished,  // at the last version
@@ -304,9 +305,7 @@ struct EpochRun {
   Rank self = 0;
   Stage stage = Stage::kConnecting;
   bool connected = false;
-  bool initialised = true;      // false while a fresh state is being built
-  std::uint32_t load_left = 0;  // segments to be loaded for it from a checkpoint
-  Version first = kNoVersion;   // first step of the epoch (moves count from it)
+  Version first = kNoVersion;  // first step of the epoch (moves count from it)
   std::set<Rank> ready_joiners;
   // The step in flight:
   Version voting = kNoVersion;  // the step whose vote is next
@@ -432,9 +431,7 @@ class Worker {
   WorkerConfig config_;
   WorkerCommands commands_;  // of the event being handled
 
-  Incarnation self_;
-  std::optional<Join> join_;
-  bool welcomed_ = false;
+  Joining joining_;
   bool gone_ = false;
   std::uint64_t now_ms_ = 0;
   std::uint64_t unheard_ms_ =

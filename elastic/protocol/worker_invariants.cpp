@@ -13,6 +13,9 @@ namespace starling::elastic {
 void Worker::check_invariants() const {
   if (gone_ || config_.bugs.r9_keep_sending) return;
   if (run_) STARLING_CHECK(!stopping_.stopped());
+  if (run_) STARLING_CHECK(!joining_.outside());
+  if (!run_) STARLING_CHECK(joining_.outside() || joining_.over());
+  joining_.check_invariants();
   if (next_) STARLING_CHECK(run_.has_value());
   stopping_.check_invariants();
   if (next_) STARLING_CHECK(next_->plan->kind == PlanKind::kPrepared);
@@ -21,9 +24,9 @@ void Worker::check_invariants() const {
   if (run_) check_run(*run_);
   STARLING_CHECK(copies_.size() == config_.segments);
   work_.check_invariants();
-  if (welcomed_) STARLING_CHECK(self_.nonce != 0);
+  STARLING_CHECK(joining_.over() == (version_ != kNoVersion));
   // Without a state there is nothing to vote for, to compute or to write.
-  if (version_ != kNoVersion) return;
+  if (joining_.over()) return;
   STARLING_CHECK(!pending_);
   STARLING_CHECK(!parameters_complete_);
   STARLING_CHECK(work_.empty());
@@ -34,13 +37,12 @@ void Worker::check_run(const EpochRun& run) const {
   using Stage = EpochRun::Stage;
   STARLING_CHECK(run.plan != nullptr);
   STARLING_CHECK(run.self < run.world());
-  if (run.load_left != 0) STARLING_CHECK(!run.initialised);
-  if (!run.initialised) STARLING_CHECK(run.plan->kind == PlanKind::kFresh);
+  if (joining_.initialising()) STARLING_CHECK(run.plan->kind == PlanKind::kFresh);
   if (run.norm) STARLING_CHECK(run.reduced || pending_);
   if (run.stage == Stage::kConnecting) return;
-  STARLING_CHECK(run.initialised);
+  STARLING_CHECK(!joining_.initialising());
   STARLING_CHECK(run.first != kNoVersion);
-  if (version_ == kNoVersion) {  // a joiner of a forced plan: it gathers, or has cast an empty vote
+  if (!joining_.over()) {  // a joiner of a forced plan: it gathers, or has cast an empty vote
     STARLING_CHECK(run.plan->kind == PlanKind::kForced);
     STARLING_CHECK(run.stage == Stage::kStep || run.stage == Stage::kVoted);
     return;

@@ -100,7 +100,7 @@ void Worker::compute_step() {
 void Worker::on_event(const MicroBatchDone& e) {
   speed_.took(e.took_ns);
   LedgerRow row = e.row;
-  row.worker = self_.counter;
+  row.worker = joining_.self().counter;
   if (e.version != version_ || !work_.add(row)) return;
   if (!run_ || run_->voting != version_) return;
   work_.enter(row);
@@ -310,10 +310,11 @@ void Worker::start_gather() {
 
 void Worker::on_event(const GatherBegun& e) {
   EpochRun* run = run_of(e.epoch);
-  if (!run || version_ != kNoVersion) return;
+  if (!run || !joining_.joiner()) return;
   const Plan& plan = *run->plan;
   if (plan.kind != PlanKind::kPrepared && e.version != plan.base) return;
   version_ = e.version;
+  joining_.finish();
   entered_ = plan.id;
   parameters_complete_ = false;
   if (e.record.version + 1 == e.version) learn(e.record, /*with_ledger=*/false);
