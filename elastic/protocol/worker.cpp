@@ -20,7 +20,10 @@ constexpr std::uint64_t kLookMs = 100;
 }  // namespace
 
 Worker::Worker(WorkerConfig config)
-    : config_(config), work_(config.micro_batches), speed_(config.probe_after) {
+    : config_(config),
+      work_(config.micro_batches),
+      speed_(config.probe_after),
+      checkpoint_(config.checkpoint_every, config.steps) {
   STARLING_CHECK(config_.probe_after > 0);
   STARLING_CHECK(config_.micro_batches > 0);
   STARLING_CHECK(config_.segments > 0);
@@ -175,7 +178,7 @@ void Worker::on_message(const Ended& m) {
 }
 
 void Worker::on_message(const CheckpointAsked& m) {
-  asked_above_ = std::max(asked_above_.value_or(0), m.above);
+  checkpoint_.ask(m.above);
 }
 
 void Worker::on_message(const Noted& m) {

@@ -19,6 +19,7 @@
 #include "core/base/ids.h"
 #include "core/wire/messages.h"
 #include "elastic/protocol/bugs.h"
+#include "elastic/protocol/checkpoint_turn.h"
 #include "elastic/protocol/joining.h"
 #include "elastic/protocol/shares.h"
 #include "elastic/protocol/step_work.h"
@@ -404,9 +405,7 @@ class Worker {
   void pass(const StepRecord& record);
   StepRecord make_record() const;
   void start_gather();
-  bool checkpoint_due(Version version) const;
-  bool wants_checkpoint() const;
-  void write_checkpoint(bool anybody_writes);
+  void write_checkpoint(const CheckpointTurn::Votes& votes);
   void say_untold(std::size_t at_once = 16);
   void say_finished();
   void say_notices();
@@ -460,9 +459,7 @@ class Worker {
   std::optional<EpochRun> next_;  // a prepared plan whose connections are being made
   Stopping stopping_;             // the last epoch is over for us: only forced plans from here
   std::optional<worker_event::DigestReady> finished_;
-  bool writing_ = false;                // a checkpoint
-  Version written_ = 0;                 // the last version of which writing was begun
-  std::optional<Version> asked_above_;  // a checkpoint above this version is wanted
+  CheckpointTurn checkpoint_;
 };
 
 }  // namespace starling::elastic

@@ -24,12 +24,14 @@ void Worker::check_invariants() const {
   if (run_) check_run(*run_);
   STARLING_CHECK(copies_.size() == config_.segments);
   work_.check_invariants();
+  checkpoint_.check_invariants();
   STARLING_CHECK(joining_.over() == (version_ != kNoVersion));
   // Without a state there is nothing to vote for, to compute or to write.
   if (joining_.over()) return;
   STARLING_CHECK(!pending_);
   STARLING_CHECK(!parameters_complete_);
   STARLING_CHECK(work_.empty());
+  STARLING_CHECK(!checkpoint_.writing());
   STARLING_CHECK(!finished_);
 }
 

@@ -177,8 +177,8 @@ void Worker::vote_if_ready() {
 void Worker::cast(Vote vote) {
   EpochRun& run = *run_;
   run.stage = EpochRun::Stage::kVoted;
-  vote.writing = writing_;
-  vote.wants_checkpoint = wants_checkpoint();
+  vote.writing = checkpoint_.writing();
+  vote.wants_checkpoint = checkpoint_.wanted();
   emit(SendVote{run.plan->id, vote});
   run.votes[run.self] = std::move(vote);
   pass_if_complete();
@@ -231,11 +231,11 @@ void Worker::pass(const StepRecord& record) {
   EpochRun& run = *run_;
   const EpochId z = next_ ? next_->plan->id : EpochId{};
   bool all_ready = bool(z);
-  bool anybody_writes = false, anybody_wants = false;
+  CheckpointTurn::Votes checkpoint;
   for (const auto& [rank, vote] : run.votes) {
     all_ready = all_ready && vote.ready_for == z;
-    anybody_writes = anybody_writes || vote.writing;
-    anybody_wants = anybody_wants || vote.wants_checkpoint;
+    checkpoint.anybody_writes = checkpoint.anybody_writes || vote.writing;
+    checkpoint.anybody_wants = checkpoint.anybody_wants || vote.wants_checkpoint;
   }
   if (config_.bugs.r15_switch_early && ready_for() == z && z) all_ready = true;
 
@@ -251,37 +251,21 @@ void Worker::pass(const StepRecord& record) {
   } else {
     may_have_begun_ = {};
   }
-  // All have the same votes, so all write the same version.
-  const bool asked = anybody_wants && !anybody_writes && config_.checkpoint_every != 0;
-  if (checkpoint_due(version_) || (asked && version_ < config_.steps))
-    write_checkpoint(anybody_writes);
+  if (checkpoint_.due(version_, checkpoint)) write_checkpoint(checkpoint);
   run_->stage = EpochRun::Stage::kStep;
   open_step(version_);
   start_gather();
 }
 
-bool Worker::checkpoint_due(Version version) const {
-  return config_.checkpoint_every != 0 && version % config_.checkpoint_every == 0 &&
-         version < config_.steps;
-}
-
-bool Worker::wants_checkpoint() const {
-  return asked_above_ && written_ <= *asked_above_;
-}
-
-// Every vote says whether its sender is still writing, so all members skip a version together, and
-// no two of them wait for each other's parts of different versions.
-void Worker::write_checkpoint(bool anybody_writes) {
-  if (writing_)
+void Worker::write_checkpoint(const CheckpointTurn::Votes& votes) {
+  if (checkpoint_.writing())
     send(ShardWritten{version_, record_, {}, "the one before it is still being written"});
-  if (writing_ || anybody_writes) return;
-  writing_ = true;
-  written_ = version_;
-  emit(WriteCheckpoint{run_->plan->id, version_, record_, owned()});
+  if (checkpoint_.begin(version_, votes))
+    emit(WriteCheckpoint{run_->plan->id, version_, record_, owned()});
 }
 
 void Worker::on_event(const CheckpointWritten& e) {
-  writing_ = false;
+  checkpoint_.end();
   send(e.shard);
 }
 

@@ -1,0 +1,61 @@
+#pragma once
+// Which versions a worker writes (docs/design.md, section 6, "Checkpoints"). All members decide by
+// the same votes, so all write the same versions, or skip them together: no two of them wait for
+// each other's parts of different ones. It owns whether this worker still writes, which version that
+// was, and the question for a last checkpoint.
+//
+// Threads: none; a value.
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "core/base/check.h"
+#include "core/base/ids.h"
+
+namespace starling::elastic {
+
+class CheckpointTurn {
+ public:
+  // every: versions that are multiples of it are written; 0: none is. Nor is the last one, `steps`.
+  CheckpointTurn(std::uint64_t every, std::uint64_t steps) : every_(every), steps_(steps) {}
+
+  // Somebody wants one above this version.
+  void ask(Version above) { asked_above_ = std::max(asked_above_.value_or(0), above); }
+
+  // What the vote of this worker says.
+  bool writing() const { return writing_; }
+  bool wanted() const { return asked_above_ && written_ <= *asked_above_; }
+
+  // What the votes say that made a version.
+  struct Votes {
+    bool anybody_writes = false;
+    bool anybody_wants = false;
+  };
+  bool due(Version version, const Votes& votes) const {
+    if (every_ == 0 || version >= steps_) return false;
+    return version % every_ == 0 || (votes.anybody_wants && !votes.anybody_writes);
+  }
+  // One that is due is begun; false: not now, as somebody still writes the one before it.
+  bool begin(Version version, const Votes& votes) {
+    if (writing_ || votes.anybody_writes) return false;
+    writing_ = true;
+    written_ = version;
+    return true;
+  }
+  void end() { writing_ = false; }
+
+  void check_invariants() const {
+    if (writing_) STARLING_CHECK(every_ != 0);
+    if (writing_) STARLING_CHECK(written_ != 0);
+    if (written_ != 0) STARLING_CHECK(written_ < steps_);
+  }
+
+ private:
+  std::uint64_t every_, steps_;
+  bool writing_ = false;
+  Version written_ = 0;                 // the last version of which writing was begun
+  std::optional<Version> asked_above_;  // a checkpoint above this version is wanted
+};
+
+}  // namespace starling::elastic
