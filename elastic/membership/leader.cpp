@@ -14,6 +14,7 @@ Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std:
       began_ms_(now_ms),
       now_ms_(now_ms),
       roster_({config_.lease_ms, config_.retry_ms}, group, now_ms),
+      claims_(config_.lease_ms, group, roster_),
       forming_(config_, group, roster_, term),
       drafts_({config_.steps, config_.segments, config_.checkpoint_every, config_.checkpoint_keep,
                config_.digest_every},
@@ -77,7 +78,7 @@ void Leader::on_event(const leader_event::Said& e) {
   const bool known = worker && worker->join.name == e.name;
   if (known && !std::holds_alternative<Death>(e.body)) {
     roster_.heard(e.from);
-    note_claims(e.from);
+    claims_.heard(e.from);
   }
   const bool to_all = std::holds_alternative<Join>(e.body) || std::holds_alternative<Death>(e.body);
   if (known || to_all)
@@ -149,6 +150,28 @@ bool Leader::refused_as_unreachable(const Incarnation& from, const std::string& 
                      std::to_string(m.port) +
                      "; say an address of its machine that they reach with --host, or with "
                      "--advertise where a port is forwarded"});
+  return true;
+}
+
+// Of two workers with one key both are told. True also while it is not known yet.
+bool Leader::key_in_use(const Incarnation& from, const std::string& name, const Join& m) {
+  const Claims::Ruling ruling = claims_.ask(from, name);
+  if (ruling.answer == Claims::Answer::kFree) return false;
+  if (ruling.answer == Claims::Answer::kAskAgain) {
+    send(from, LeaderHint{0, term_, {}});  // so that it asks again
+    return true;
+  }
+  const auto place = [](const Join& join) { return join.host + ":" + std::to_string(join.port); };
+  const Join& user = *ruling.user;
+  const std::string cure =
+      "; every worker needs a key of its own (starling keys --split, or --add)";
+  send(from, Refused{"the key of " + name + " is in use by the worker at " + place(user) + cure});
+  send(user.who,
+       LeaderHint{0, term_,
+                  "another worker, at " + place(m) + ", has come with the key of this one, " +
+                      name + ", and was refused" + cure});
+  warn("the key of " + name + " is used by two workers, at " + place(user) + " and at " + place(m) +
+       ", which was refused" + cure);
   return true;
 }
 

@@ -13,6 +13,7 @@
 
 #include "core/observe/event.h"
 #include "core/wire/messages.h"
+#include "elastic/membership/claims.h"
 #include "elastic/membership/course.h"
 #include "elastic/membership/drafts.h"
 #include "elastic/membership/forming.h"
@@ -144,10 +145,7 @@ class Leader {
 
   void reached(const Incarnation& who, Version version);
   bool refused_as_unreachable(const Incarnation& from, const std::string& name, const Join& m);
-  // leader_keys.cpp
   bool key_in_use(const Incarnation& from, const std::string& name, const Join& m);
-  const Group::Worker* other_life(const Incarnation& who, const std::string& name) const;
-  void note_claims(const Incarnation& heard);
   std::optional<std::string> other_bits(const Join& m) const;
   std::vector<std::vector<bool>> copies_now(const Plan& plan) const;
   std::vector<Rank> shares_for(const std::vector<Member>& members) const;
@@ -176,19 +174,13 @@ class Leader {
   std::uint64_t resent_ms_ = 0;
   bool review_due_ = false;
   Roster roster_;
+  Claims claims_;
   Course course_;
   Forming forming_;
   bool plan_proposed_ = false;  // one uncommitted plan at a time (R10)
   bool end_proposed_ = false;
   std::map<std::uint64_t, std::string> joining_;  // nonces and names, proposed
-  // Who asks to join while another life with its key has not ended, by nonce.
-  struct Claim {
-    std::uint64_t other = 0;  // nonce of that life
-    std::uint64_t asked_ms = 0;
-    bool other_lives = false;  // heard long after the question
-  };
-  std::map<std::uint64_t, Claim> claims_;
-  std::set<std::uint64_t> losing_, leaving_;  // proposed
+  std::set<std::uint64_t> losing_, leaving_;      // proposed
   std::optional<StepRecord> last_record_;
   Skips skips_;
   std::optional<event::EpochFormed> epoch_;  // to be announced with its resume_ms

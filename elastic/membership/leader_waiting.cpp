@@ -112,6 +112,7 @@ std::optional<std::string> Leader::other_bits(const Join& m) const {
 // many workers there are.
 void Leader::check_invariants() const {
   roster_.check_invariants();
+  claims_.check_invariants();
   forming_.check_invariants();
   if (!group_.plan()) STARLING_CHECK(!epoch_);
   if (epoch_) STARLING_CHECK(epoch_->id == group_.plan()->id);

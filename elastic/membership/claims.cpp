@@ -1,0 +1,54 @@
+#include "elastic/membership/claims.h"
+
+#include "core/base/check.h"
+#include "elastic/protocol/plan.h"
+
+namespace starling::elastic {
+
+// A life with this key that may go on: neither dead for certain nor left out of the plans that run.
+const Join* Claims::other_life(const Incarnation& who, const std::string& name) const {
+  for (const auto& [nonce, worker] : group_.workers()) {
+    if (nonce == who.nonce || worker.dead || worker.join.name != name) continue;
+    bool runs = !worker.planned;
+    for (const Plan* plan : roster_.running_plans())
+      runs = runs || rank_in(*plan, worker.join.who).has_value();
+    if (runs) return &worker.join;
+  }
+  return nullptr;
+}
+
+// A worker that ended without a word, with its guard, may be started again at once: for a lease it
+// is not known whether the life before it goes on. What was under way when the new one asked proves
+// nothing.
+void Claims::heard(const Incarnation& who) {
+  for (auto& [nonce, claim] : claims_)
+    if (claim.other == who.nonce && roster_.now_ms() > claim.asked_ms + lease_ms_ / 2)
+      claim.other_lives = true;
+}
+
+Claims::Ruling Claims::ask(const Incarnation& who, const std::string& name) {
+  const Join* other = other_life(who, name);
+  if (!other) {
+    claims_.erase(who.nonce);
+    return {};
+  }
+  const std::uint64_t now_ms = roster_.now_ms();
+  if (claims_.size() >= kMax && !claims_.count(who.nonce)) claims_.clear();
+  Claim& claim = claims_.try_emplace(who.nonce, Claim{other->who.nonce, now_ms}).first->second;
+  if (claim.other != other->who.nonce) claim = {other->who.nonce, now_ms};
+  const bool lives = claim.other_lives;
+  if (!lives && (now_ms <= claim.asked_ms + lease_ms_ || !roster_.silent(other->who)))
+    return {Answer::kAskAgain, other};
+  claims_.erase(who.nonce);
+  return lives ? Ruling{Answer::kInUse, other} : Ruling{};
+}
+
+void Claims::check_invariants() const {
+  STARLING_CHECK(claims_.size() <= kMax);
+  for (const auto& [nonce, claim] : claims_) {
+    STARLING_CHECK(nonce != claim.other);
+    STARLING_CHECK(claim.asked_ms <= roster_.now_ms());
+  }
+}
+
+}  // namespace starling::elastic
