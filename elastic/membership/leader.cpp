@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/check.h"
 #include "elastic/membership/placement.h"
+#include "elastic/membership/standstill.h"
 #include "elastic/protocol/plan.h"
 
 namespace starling::elastic {
@@ -110,6 +112,15 @@ void Leader::end_job(std::uint8_t code, std::string reason) {
   end.exit_code = code;
   end.reason = std::move(reason);
   emit(leader_command::Propose{std::move(end)});
+}
+
+void Leader::watch_progress() {
+  if (forming_.active() || plan_proposed_ || end_proposed_) return;
+  const Standstill still = standstill(config_, group_, roster_, course_);
+  for (const Incarnation& who : still.by)
+    if (roster_.warning_is_due(who, still.since_ms)) warn(warning_of(still, who, group_, roster_));
+  if (!still.too_long) return;
+  take(forming_.leave_out(still.by, still.since_ms, cause_of(still, roster_), still.at_any_price));
 }
 
 // ---- What workers and guards say --------------------------------------------------------------
@@ -360,6 +371,21 @@ void Leader::resend() {
   if (!group_.plan()) return;
   for (const Member* m : roster_.running_members())
     if (roster_.plan_is_due(m->who, group_.plan()->id)) send(m->who, Committed{*group_.plan()});
+}
+
+// ---- Which fields may stand beside which ------------------------------------------------------
+
+// A leader is idle, forming, or waits for Raft (something is proposed). These cost the same however
+// many workers there are.
+void Leader::check_invariants() const {
+  roster_.check_invariants();
+  claims_.check_invariants();
+  forming_.check_invariants();
+  if (!group_.plan()) STARLING_CHECK(!epoch_);
+  if (epoch_) STARLING_CHECK(epoch_->id == group_.plan()->id);
+  if (last_record_) STARLING_CHECK(last_record_->version != kNoVersion);
+  drafts_.check_invariants();
+  STARLING_CHECK(now_ms_ >= began_ms_);
 }
 
 }  // namespace starling::elastic

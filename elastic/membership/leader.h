@@ -109,10 +109,6 @@ class Leader {
   // is; these cost the same however many workers there are and were.
   void review();
   void watch_progress();
-  void hold_up(const std::vector<Incarnation>& by, std::uint64_t since_ms,
-               std::uint64_t patience_ms);
-  void warn_of_standstill(const Incarnation& who, std::uint64_t since_ms,
-                          std::uint64_t patience_ms);
   std::vector<bool> leavers() const;
   void try_prepare();
   void try_end();
@@ -147,7 +143,6 @@ class Leader {
   bool refused_as_unreachable(const Incarnation& from, const std::string& name, const Join& m);
   bool key_in_use(const Incarnation& from, const std::string& name, const Join& m);
   std::optional<std::string> other_bits(const Join& m) const;
-  std::vector<std::vector<bool>> copies_now(const Plan& plan) const;
   std::vector<Rank> shares_for(const std::vector<Member>& members) const;
   void resend();
   void check_invariants() const;

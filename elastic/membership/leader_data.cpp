@@ -1,8 +1,17 @@
-// Whose data files are those of the group (docs/design.md, section 5, Data).
+// Who computes the group's bits, from the group's data files (docs/design.md, section 5, Fingerprint
+// and Data).
 
 #include "elastic/membership/leader.h"
 
 namespace starling::elastic {
+
+// Why one with this fingerprint cannot be a member; none: it can.
+std::optional<std::string> Leader::other_bits(const Join& m) const {
+  const Join* group = roster_.standard();
+  if (!group || group->fingerprint == m.fingerprint) return std::nullopt;
+  return "this worker computes other bits than the group: it has " + m.fingerprint_text +
+         ", the group has " + group->fingerprint_text + " (" + group->name + ")";
+}
 
 // P1: the fingerprint has seen a sample of large files only.
 void Leader::refuse_other_data(const Incarnation& who, const std::string& name) {

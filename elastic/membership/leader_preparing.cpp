@@ -10,17 +10,6 @@
 
 namespace starling::elastic {
 
-// Copies that are current in the running epoch whatever the step: a move under way does not count.
-std::vector<std::vector<bool>> Leader::copies_now(const Plan& plan) const {
-  std::vector<std::vector<bool>> copies(plan.members.size(), std::vector<bool>(config_.segments));
-  for (SegmentId s = 0; s < config_.segments; ++s)
-    for (Rank r : plan.holders[s]) copies[r][s] = true;
-  if (course_.moves_done() || config_.bugs.prepared_holders_moving)
-    for (const Move& move : plan.moves)
-      for (const SegmentId s : move.segments) copies[move.target][s] = true;
-  return copies;
-}
-
 // Of the last plan's members, all of them heard in it, by rank. Leaves that the plan does not say
 // yet are gathered as joins are, unless a notice is too short for that.
 std::vector<bool> Leader::leavers() const {
@@ -56,7 +45,8 @@ void Leader::try_prepare() {
     const Contact& c = roster_.at(m.who);
     if (c.version != kNoVersion && c.version >= config_.steps) return;  // the end: nothing changes
   }
-  const auto copies = copies_now(now);
+  // Those that are current whatever the step: a move under way does not count.
+  const auto copies = copies_of(now, course_.moves_done() || config_.bugs.prepared_holders_moving);
 
   // Leavers go when enough copies exist without them, or their notice ends.
   std::vector<Rank> staying;

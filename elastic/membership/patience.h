@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace starling::elastic {
@@ -52,6 +53,32 @@ class StepTimes {
 struct Standing {
   bool owes = false;           // the others wait for something that only this member can do
   std::uint64_t since_ms = 0;  // it says the same since then
+};
+
+// What others wait for at one worker, and since when it gets nowhere with it. A value.
+class Headway {
+ public:
+  struct Left {  // to be done there, by what its heartbeat says
+    std::uint32_t share = 0, load = 0, orders = 0;
+    bool operator==(const Left&) const = default;
+  };
+  // It says this of itself; `done` grows with everything that its threads do.
+  void says(const Left& left, std::uint64_t done, std::uint64_t now_ms) {
+    if (since_ms_ == 0 || left != left_ || done != done_) moves(now_ms);
+    left_ = left;
+    done_ = done;
+  }
+  void moves(std::uint64_t now_ms) { since_ms_ = now_ms; }  // to another epoch or version
+  const Left& left() const { return left_; }
+  Standing standing() const { return {left_ != Left{}, since_ms_}; }
+  // Whether people are to be told of this standstill: once.
+  bool warn(std::uint64_t since_ms) { return std::exchange(warned_ms_, since_ms) != since_ms; }
+
+ private:
+  Left left_;
+  std::uint64_t done_ = 0;
+  std::uint64_t since_ms_ = 0;   // 0: it has not said anything yet
+  std::uint64_t warned_ms_ = 0;  // the standstill of which people were told
 };
 
 // By whom all others are held up: those who owe something and get nowhere with it. Nobody, if

@@ -58,14 +58,14 @@ bool Roster::entered(const Incarnation& who, const EpochId& epoch) {
     --lacking_;
   }
   c.entered = epoch;
-  c.moved_ms = now_ms_;
+  c.headway.moves(now_ms_);
   return true;
 }
 
 bool Roster::reached(const Incarnation& who, Version version) {
   Contact& c = contact(who);
   if (c.version != kNoVersion && version < c.version) return false;  // no life goes back
-  if (c.version != version) c.moved_ms = now_ms_;
+  if (c.version != version) c.headway.moves(now_ms_);
   c.version = version;
   return group_.plan() && c.entered == group_.plan()->id && ranks_.count(who.nonce) != 0;
 }
@@ -79,13 +79,7 @@ void Roster::reported(const Incarnation& who, const Report& report) {
 
 bool Roster::works(const Incarnation& who, const Heartbeat& beat) {
   Contact& c = contact(who);
-  if (c.moved_ms == 0 || beat.share_left != c.share_left || beat.load_left != c.load_left ||
-      beat.orders_left != c.orders_left || beat.progress != c.progress)
-    c.moved_ms = now_ms_;
-  c.share_left = beat.share_left;
-  c.load_left = beat.load_left;
-  c.orders_left = beat.orders_left;
-  c.progress = beat.progress;
+  c.headway.says({beat.share_left, beat.load_left, beat.orders_left}, beat.progress, now_ms_);
   c.ready_for = beat.ready_for;
   c.micro_batch_ns = beat.micro_batch_ns;
   if (beat.data != Digest{} && beat.data != c.data) {
@@ -169,7 +163,7 @@ bool Roster::plan_is_due(const Incarnation& who, const EpochId& plan) {
 }
 
 bool Roster::warning_is_due(const Incarnation& who, std::uint64_t since_ms) {
-  return std::exchange(contact(who).warned_ms, since_ms) != since_ms;
+  return contact(who).headway.warn(since_ms);
 }
 
 bool Roster::other_data_is_due(const Incarnation& who) {

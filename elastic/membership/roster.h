@@ -36,11 +36,7 @@ struct Contact {
   std::uint64_t leaving_ms = 0;   // since when that is in the log; 0: before this term
   std::uint64_t welcomed_ms = 0;
   std::uint64_t micro_batch_ns = 0;  // 0: not known
-  // What others wait for there, and since when its heartbeats say nothing else.
-  std::uint32_t share_left = 0, load_left = 0, orders_left = 0;
-  std::uint64_t progress = 0;
-  std::uint64_t moved_ms = 0;
-  std::uint64_t warned_ms = 0;  // its moved_ms when people were told that it stands still
+  Headway headway;
   // The last plan that was sent to it, when, and how long until that plan is sent again.
   EpochId plan_sent;
   std::uint64_t plan_sent_ms = 0, plan_wait_ms = 0;

@@ -17,4 +17,15 @@ std::vector<bool> held_by(const Plan& plan, Rank rank) {
   return held;
 }
 
+std::vector<std::vector<bool>> copies_of(const Plan& plan, bool moved) {
+  std::vector<std::vector<bool>> copies(plan.members.size(),
+                                        std::vector<bool>(plan.holders.size()));
+  for (SegmentId s = 0; s < plan.holders.size(); ++s)
+    for (Rank r : plan.holders[s]) copies[r][s] = true;
+  if (!moved) return copies;
+  for (const Move& move : plan.moves)
+    for (const SegmentId s : move.segments) copies[move.target][s] = true;
+  return copies;
+}
+
 }  // namespace starling::elastic

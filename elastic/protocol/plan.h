@@ -14,4 +14,7 @@ std::optional<Rank> rank_in(const Plan& plan, const Incarnation& who);
 // Per segment, whether this rank holds it at the beginning of the plan's epoch.
 std::vector<bool> held_by(const Plan& plan, Rank rank);
 
+// Per rank, the segments that it holds in the plan's epoch: at its beginning, or after all its moves.
+std::vector<std::vector<bool>> copies_of(const Plan& plan, bool moved);
+
 }  // namespace starling::elastic

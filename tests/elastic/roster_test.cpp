@@ -182,7 +182,7 @@ TEST_CASE("roster: a worker moves when anything of what it has to do changes") {
   const auto moved_at = [&](std::uint64_t now, const Heartbeat& beat) {
     k.at(now);
     k.roster.works(k.who(1), beat);
-    return k.roster.at(k.who(1)).moved_ms;
+    return k.roster.at(k.who(1)).headway.standing().since_ms;
   };
   Heartbeat beat;
   CHECK(moved_at(10, beat) == 10);  // the first one

@@ -1,0 +1,98 @@
+#include "elastic/membership/standstill.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "elastic/protocol/plan.h"
+
+namespace starling::elastic {
+namespace {
+
+constexpr std::uint64_t kWarnings = 4;  // people are told after this part of the patience
+
+std::string ms(std::uint64_t time) {
+  return std::to_string(time) + " ms";
+}
+
+struct Members {
+  std::vector<Incarnation> who;
+  std::vector<Standing> standing;
+};
+
+// Those of the running epochs that can be waited for; none while a plan is on its way to somebody.
+Members members_of(const Group& group, const Roster& roster) {
+  Members all;
+  const Plan& plan = *group.plan();
+  for (const Member* m : roster.running_members()) {
+    const Contact* c = roster.find(m->who);
+    const EpochId entered = c ? c->entered : EpochId{};
+    const bool in_it =
+        entered == plan.id || (plan.kind == PlanKind::kPrepared && entered == plan.predecessor);
+    if (!in_it && m->joiner) continue;  // it waits for the others' parameters
+    if (!in_it) return {};
+    all.who.push_back(m->who);
+    all.standing.push_back(c->headway.standing());
+  }
+  return all;
+}
+
+// Whether the others have current copies of everything.
+bool can_be_spared(const std::vector<Incarnation>& by, const Plan& plan, bool moved) {
+  const auto copies = copies_of(plan, moved);
+  for (SegmentId s = 0; s < plan.holders.size(); ++s) {
+    bool covered = false;
+    for (Rank r = 0; r < plan.members.size(); ++r)
+      covered = covered ||
+                (copies[r][s] && std::find(by.begin(), by.end(), plan.members[r].who) == by.end());
+    if (!covered) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Standstill standstill(const LeaderConfig& config, const Group& group, const Roster& roster,
+                      const Course& course) {
+  Standstill still;
+  if (config.standstill_ms == 0 || config.bugs.standstill_unseen) return still;
+  if (!group.plan() || group.restart() || group.end()) return still;
+  const Members members = members_of(group, roster);
+  still.patience_ms =
+      patience_ms(members.standing, course.steps(), config.standstill_steps, config.standstill_ms);
+  const HeldUp held = held_up(members.standing, roster.now_ms(), still.patience_ms / kWarnings);
+  for (const std::size_t i : held.by) still.by.push_back(members.who[i]);
+  still.since_ms = held.since_ms;
+  const std::uint64_t so_far = roster.now_ms() - held.since_ms;
+  if (still.by.empty() || so_far <= still.patience_ms) return still;
+  still.at_any_price = so_far > still.patience_ms + config.state_timeout_ms;
+  const bool moved = course.moves_done() || config.bugs.prepared_holders_moving;
+  still.too_long = still.at_any_price || can_be_spared(still.by, *group.plan(), moved);
+  return still;
+}
+
+std::string warning_of(const Standstill& still, const Incarnation& who, const Group& group,
+                       const Roster& roster) {
+  const Contact& c = roster.at(who);
+  const Headway::Left& left = c.headway.left();
+  std::string at = "what it does for step " + std::to_string(c.version) + " with state and sums (" +
+                   std::to_string(left.orders) + " orders left)";
+  if (left.share != 0)
+    at = "its share of step " + std::to_string(c.version) + " (" + std::to_string(left.share) +
+         " micro-batches left)";
+  if (left.load != 0)
+    at = "loading the checkpoint of step " + std::to_string(group.start()) + " (" +
+         std::to_string(left.load) + " segments left)";
+  return roster.member_of(who).name + " is heard but gets nowhere with " + at + " for " +
+         ms(roster.now_ms() - still.since_ms) + ", and all others wait for it; after " +
+         ms(still.patience_ms) + " it is left out";
+}
+
+std::string cause_of(const Standstill& still, const Roster& roster) {
+  std::string names;
+  for (const Incarnation& who : still.by)
+    names += (names.empty() ? "" : ", ") + roster.member_of(who).name;
+  return names + " got nowhere for " + ms(roster.now_ms() - still.since_ms) +
+         " while the others waited";
+}
+
+}  // namespace starling::elastic
