@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "elastic/membership/placement.h"
+#include "elastic/membership/preparing.h"
 #include "elastic/membership/standstill.h"
 #include "elastic/protocol/plan.h"
 
@@ -121,6 +122,45 @@ void Leader::watch_progress() {
     if (roster_.warning_is_due(who, still.since_ms)) warn(warning_of(still, who, group_, roster_));
   if (!still.too_long) return;
   take(forming_.leave_out(still.by, still.since_ms, cause_of(still, roster_), still.at_any_price));
+}
+
+void Leader::try_prepare() {
+  auto plan = prepare(config_, group_, roster_, course_);
+  if (!plan) return;
+  plan->id = forming_.fresh_id();
+  propose_plan(*std::move(plan));
+}
+
+// ---- The end ----------------------------------------------------------------------------------
+
+// Of one epoch: a prepared plan that comes after the last vote is never entered.
+void Leader::try_end() {
+  for (const Plan* plan : roster_.running_plans())
+    if (const auto end = end_of_finished(*plan)) return end_well(*end);
+}
+
+// The parts of all members add up to the digests of the last version.
+std::optional<JobEnded> Leader::end_of_finished(const Plan& plan) const {
+  JobEnded end;
+  for (const Member& m : plan.members) {
+    const Contact* c = roster_.find(m.who);
+    if (!c || !c->finished) return std::nullopt;
+    const Finished& finished = *c->finished;
+    if (finished.epoch != plan.id || finished.version != config_.steps) return std::nullopt;
+    end.digest = end.digest + finished.digest_part;
+    end.parameters = end.parameters + finished.parameters_part;
+  }
+  return end;
+}
+
+void Leader::end_well(JobEnded end) {
+  // The last step's record comes with every Finished, so that a new leader has it too.
+  if (config_.steps > 0 && (!last_record_ || last_record_->version + 1 != config_.steps)) return;
+  end.version = Version(config_.steps);
+  end.reason = "done";
+  if (last_record_) end.loss = last_record_->loss;
+  end_proposed_ = true;
+  emit(leader_command::Propose{std::move(end)});
 }
 
 // ---- What workers and guards say --------------------------------------------------------------

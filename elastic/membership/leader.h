@@ -109,7 +109,6 @@ class Leader {
   // is; these cost the same however many workers there are and were.
   void review();
   void watch_progress();
-  std::vector<bool> leavers() const;
   void try_prepare();
   void try_end();
   std::optional<JobEnded> end_of_finished(const Plan& plan) const;
@@ -143,7 +142,6 @@ class Leader {
   bool refused_as_unreachable(const Incarnation& from, const std::string& name, const Join& m);
   bool key_in_use(const Incarnation& from, const std::string& name, const Join& m);
   std::optional<std::string> other_bits(const Join& m) const;
-  std::vector<Rank> shares_for(const std::vector<Member>& members) const;
   void resend();
   void check_invariants() const;
   void tell_left_out(const Incarnation& who);

@@ -1,0 +1,24 @@
+#pragma once
+// The prepared plan that is to follow the last one while its epoch runs (docs/design.md, section 6,
+// "Prepared changes stop nobody"; R15): whom it lets in, who announced a leave and who goes, what is
+// moved, and whether what was moved is now to be promoted.
+//
+// A function of what the log, the roster and the course of the epoch say; it owns nothing.
+
+#include <optional>
+
+#include "core/wire/messages.h"
+#include "elastic/membership/course.h"
+#include "elastic/membership/group.h"
+#include "elastic/membership/leader_config.h"
+#include "elastic/membership/roster.h"
+
+namespace starling::elastic {
+
+// While an epoch runs and nothing is formed or proposed. Without an id, which is the leader's to
+// give. None: there is nothing to change, it is not time for it yet, or nobody else can hold what a
+// leaver has.
+std::optional<Plan> prepare(const LeaderConfig& config, const Group& group, Roster& roster,
+                            const Course& course);
+
+}  // namespace starling::elastic
