@@ -19,6 +19,7 @@ Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std:
       roster_({config_.lease_ms, config_.retry_ms}, group, now_ms),
       claims_(config_.lease_ms, group, roster_),
       forming_(config_, group, roster_, term),
+      proposals_(term),
       drafts_({config_.steps, config_.segments, config_.checkpoint_every, config_.checkpoint_keep,
                config_.digest_every},
               group) {
@@ -62,10 +63,7 @@ void Leader::on_event(const leader_event::Tick& e) {
 
 void Leader::on_event(const leader_event::Applied& e) {
   review_due_ = true;
-  if (const Plan* plan = std::get_if<Plan>(&e.entry); plan && plan->id.term == term_)
-    plan_proposed_ = false;
-  if (std::holds_alternative<Restarted>(e.entry)) plan_proposed_ = false;
-  if (std::holds_alternative<Damaged>(e.entry)) damage_proposed_ = false;
+  proposals_.applied(e.entry);
   if (e.valid) std::visit([this](const auto& entry) { applied(entry); }, e.entry);
 }
 
@@ -93,30 +91,33 @@ void Leader::on_event(const leader_event::Said& e) {
 // ---- What follows ------------------------------------------------------------------------------
 
 void Leader::review() {
-  if (plan_proposed_ || end_proposed_ || damage_proposed_) return;
+  if (proposals_.deciding()) return;
   take(forming_.review());
   if (forming_.active() || !group_.plan() || group_.restart()) return;
   try_end();
-  if (!end_proposed_) try_prepare();
+  if (!proposals_.end()) try_prepare();
 }
 
 void Leader::propose_plan(Plan plan) {
-  plan_proposed_ = true;
   if (config_.bugs.r16_obey_proposals)
     for (const Member& m : plan.members) send(m.who, Committed{plan});
-  emit(leader_command::Propose{std::move(plan)});
+  propose(std::move(plan));
+}
+
+void Leader::propose(Entry entry) {
+  proposals_.proposed(entry);
+  emit(leader_command::Propose{std::move(entry)});
 }
 
 void Leader::end_job(std::uint8_t code, std::string reason) {
-  end_proposed_ = true;
   JobEnded end;
   end.exit_code = code;
   end.reason = std::move(reason);
-  emit(leader_command::Propose{std::move(end)});
+  propose(std::move(end));
 }
 
 void Leader::watch_progress() {
-  if (forming_.active() || plan_proposed_ || end_proposed_) return;
+  if (forming_.active() || proposals_.plan() || proposals_.end()) return;
   const Standstill still = standstill(config_, group_, roster_, course_);
   for (const Incarnation& who : still.by)
     if (roster_.warning_is_due(who, still.since_ms)) warn(warning_of(still, who, group_, roster_));
@@ -159,8 +160,7 @@ void Leader::end_well(JobEnded end) {
   end.version = Version(config_.steps);
   end.reason = "done";
   if (last_record_) end.loss = last_record_->loss;
-  end_proposed_ = true;
-  emit(leader_command::Propose{std::move(end)});
+  propose(std::move(end));
 }
 
 // ---- What workers and guards say --------------------------------------------------------------
@@ -172,7 +172,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
     return;
   }
   if (group_.forgotten(from)) return send(from, Fenced{});
-  if (joining_.count(from.nonce) || refused_as_unreachable(from, name, m)) return;
+  if (proposals_.joining(from) || refused_as_unreachable(from, name, m)) return;
   if (key_in_use(from, name, m)) return;
   if (m.job_hash != 0 && m.job_hash != config_.job_hash) {
     send(from, Refused{"this worker's job file differs from the group's"});
@@ -189,8 +189,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
   Joined joined{m};
   joined.join.who = from;
   joined.join.name = name;  // that of its key, not the one it claims
-  joining_.emplace(from.nonce, name);
-  emit(leader_command::Propose{std::move(joined)});
+  propose(std::move(joined));
 }
 
 // Every life of it stops the others for a moment, so it is not let in for ever.
@@ -270,7 +269,8 @@ void Leader::note_skipped(const StepRecord& record) {
   const std::string what = "step " + std::to_string(record.version) +
                            " is skipped: a micro-batch of it is not finite (NaN or infinity)";
   if (config_.stop_on_nonfinite) {
-    if (!end_proposed_) end_job(1, what + ", and on_nonfinite is \"stop\"; " + newest_checkpoint());
+    if (!proposals_.end())
+      end_job(1, what + ", and on_nonfinite is \"stop\"; " + newest_checkpoint());
     return;
   }
   warn(*in_a_row == 1 ? what + "; its update is left out"
@@ -284,21 +284,20 @@ void Leader::said(const Incarnation& from, const std::string&, const starling::L
   const auto* worker = group_.find(from);
   if (group_.forgotten(from)) return send(from, Released{});
   if (!worker || worker->leaving) return tell_left_out(from);
-  if (leaving_.insert(from.nonce).second) emit(leader_command::Propose{LeaveAnnounced{from}});
+  if (!proposals_.leaving(from)) propose(LeaveAnnounced{from});
 }
 
 void Leader::said(const Incarnation&, const std::string& name, const Death& m) {
   // Only who has the worker's own key may say so: its guard, or itself with its last word.
   const auto* worker = group_.find(m.who);
-  const auto joining = joining_.find(m.who.nonce);
-  const bool its_own =
-      worker ? worker->join.name == name : joining != joining_.end() && joining->second == name;
+  const std::string* joining = proposals_.joining(m.who);
+  const bool its_own = worker ? worker->join.name == name : joining && *joining == name;
   if (!its_own) return;
   review_due_ = true;
   roster_.died(m.who, m.phase, m.reason);
   if (roster_.member_now(m.who)) forming_.notice(now_ms_);
-  if (!(worker && worker->dead) && losing_.insert(m.who.nonce).second)
-    emit(leader_command::Propose{Lost{m.who, /*certain=*/true}});
+  if (!(worker && worker->dead) && !proposals_.losing(m.who))
+    propose(Lost{m.who, /*certain=*/true});
 }
 
 void Leader::said(const Incarnation& from, const std::string&, const Finished& m) {
@@ -320,7 +319,6 @@ void Leader::tell_left_out(const Incarnation& who) {
 // ---- What Raft committed ----------------------------------------------------------------------
 
 void Leader::applied(const Joined& e) {
-  joining_.erase(e.join.who.nonce);
   const auto* worker = group_.find(e.join.who);
   if (!worker) return;
   roster_.joined(e.join.who);
@@ -329,12 +327,10 @@ void Leader::applied(const Joined& e) {
 }
 
 void Leader::applied(const LeaveAnnounced& e) {
-  leaving_.erase(e.who.nonce);
   roster_.leaves(e.who);
 }
 
 void Leader::applied(const Lost& e) {
-  losing_.erase(e.who.nonce);
   roster_.lost(e.who);
   tell_of(e.who, WorkerChange::kLost);
 }

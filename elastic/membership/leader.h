@@ -4,9 +4,7 @@
 // when an entry of that term is applied (R10).
 
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -19,6 +17,7 @@
 #include "elastic/membership/forming.h"
 #include "elastic/membership/group.h"
 #include "elastic/membership/leader_config.h"
+#include "elastic/membership/proposals.h"
 #include "elastic/membership/roster.h"
 #include "elastic/membership/skips.h"
 #include "elastic/protocol/bugs.h"
@@ -124,16 +123,15 @@ class Leader {
   }
   void carry_out(draft_command::Store c) { emit(std::move(c)); }
   void carry_out(draft_command::Tidy c) { emit(std::move(c)); }
-  void carry_out(draft_command::Propose c) {
-    emit(leader_command::Propose{std::move(c.published)});
-  }
+  void carry_out(draft_command::Propose c) { propose(std::move(c.published)); }
   void carry_out(draft_command::Warn c) { warn(std::move(c.text)); }
   void carry_out(forming_command::Ask c) { send(c.who, Freeze{c.asked}); }
   void carry_out(forming_command::ProposePlan c) { propose_plan(std::move(c.plan)); }
-  void carry_out(forming_command::ProposeRestart c);
+  void carry_out(forming_command::ProposeRestart c) { propose(std::move(c.restarted)); }
   void carry_out(forming_command::End c) { end_job(c.code, std::move(c.reason)); }
   void carry_out(forming_command::Warn c) { warn(std::move(c.text)); }
   void propose_plan(Plan plan);
+  void propose(Entry entry);
   void warn(std::string text);
 
   void end_job(std::uint8_t code, std::string reason);
@@ -170,16 +168,12 @@ class Leader {
   Claims claims_;
   Course course_;
   Forming forming_;
-  bool plan_proposed_ = false;  // one uncommitted plan at a time (R10)
-  bool end_proposed_ = false;
-  std::map<std::uint64_t, std::string> joining_;  // nonces and names, proposed
-  std::set<std::uint64_t> losing_, leaving_;      // proposed
+  Proposals proposals_;
   std::optional<StepRecord> last_record_;
   Skips skips_;
   std::optional<event::EpochFormed> epoch_;  // to be announced with its resume_ms
   std::uint64_t committed_ms_ = 0;
   Drafts drafts_;
-  bool damage_proposed_ = false;
 };
 
 }  // namespace starling::elastic

@@ -40,18 +40,12 @@ void Leader::applied(const Published& e) {
 
 void Leader::said(const Incarnation& from, const std::string& name, const Unloadable& m) {
   const bool loading = roster_.member_now(from) && group_.start() == m.version && m.version != 0;
-  if (!loading || damage_proposed_ || !group_.can_start()) return;
-  damage_proposed_ = true;
-  emit(leader_command::Propose{Damaged{m.version, name + ": " + m.reason}});
+  if (!loading || proposals_.damage() || !group_.can_start()) return;
+  propose(Damaged{m.version, name + ": " + m.reason});
 }
 
 void Leader::applied(const Damaged& e) {
   warn("checkpoint of step " + std::to_string(e.version) + " cannot be used: " + e.reason);
-}
-
-void Leader::carry_out(forming_command::ProposeRestart c) {
-  plan_proposed_ = true;
-  emit(leader_command::Propose{std::move(c.restarted)});
 }
 
 void Leader::applied(const Restarted&) {
