@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/base/check.h"
 #include "core/wire/messages.h"
 #include "elastic/membership/patience.h"
 
@@ -42,6 +43,11 @@ class Course {
     if (passed_moves_ || !first_at_most_ || version <= *first_at_most_ + last_move_) return false;
     passed_moves_ = true;
     return true;
+  }
+
+  void check_invariants() const {
+    if (!moves_) STARLING_CHECK(last_move_ == 0);
+    if (passed_moves_) STARLING_CHECK(first_at_most_.has_value());
   }
 
   bool moves_done() const { return !moves_ || passed_moves_; }

@@ -151,10 +151,15 @@ void Group::restore(GroupState state) {
 
 // What holds after each call, for any log.
 void Group::check_invariants() const {
-  STARLING_CHECK(!before_ || plan_);
-  STARLING_CHECK(!restart_ || plan_);
-  STARLING_CHECK(!before_ || before_->id < plan_->id);
-  STARLING_CHECK(!plan_ || history_.count(plan_->id));
+  STARLING_CHECK(plan_.has_value() == (plans_ != 0));
+  if (plan_) STARLING_CHECK(history_.count(plan_->id) == 1);
+  if (before_) STARLING_CHECK(plan_.has_value());
+  if (before_) STARLING_CHECK(before_->id < plan_->id);
+  if (last_fresh_) STARLING_CHECK(history_.count(last_fresh_) == 1);
+  // A restart ends the last plan, and names the version that the next one begins with.
+  if (restart_) STARLING_CHECK(plan_.has_value());
+  if (restart_) STARLING_CHECK(restart_->lost == plan_->id);
+  if (restart_) STARLING_CHECK(restart_->version == start_);
   STARLING_CHECK(history_.size() <= limits::kMembers + 4);
   STARLING_CHECK(workers_.size() <= limits::kLives);
   STARLING_CHECK(

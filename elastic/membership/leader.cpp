@@ -416,12 +416,16 @@ void Leader::resend() {
 void Leader::check_invariants() const {
   roster_.check_invariants();
   claims_.check_invariants();
+  course_.check_invariants();
   forming_.check_invariants();
-  if (!group_.plan()) STARLING_CHECK(!epoch_);
-  if (epoch_) STARLING_CHECK(epoch_->id == group_.plan()->id);
-  if (last_record_) STARLING_CHECK(last_record_->version != kNoVersion);
   drafts_.check_invariants();
   STARLING_CHECK(now_ms_ >= began_ms_);
+  STARLING_CHECK(resent_ms_ <= now_ms_);
+  STARLING_CHECK(committed_ms_ <= now_ms_);
+  if (!group_.plan()) STARLING_CHECK(!epoch_);
+  if (group_.end()) STARLING_CHECK(!epoch_);
+  if (epoch_) STARLING_CHECK(epoch_->id == group_.plan()->id);
+  if (proposals_.damage()) STARLING_CHECK(group_.start() != 0);  // the seed cannot be damaged
 }
 
 }  // namespace starling::elastic
