@@ -2,13 +2,16 @@
 // One epoch at one worker: its frames and the connections on which they go. For store.cpp; decides
 // nothing.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "collectives/epoch.h"
 #include "collectives/tcp/mesh.h"
 #include "core/wire/messages.h"
+#include "elastic/protocol/worker.h"
 
 namespace starling::actors {
 
@@ -16,9 +19,20 @@ struct EpochIo {
   bool given_up = false;  // Broken was told: nothing is delivered any more
   // While a step is reduced: by bucket, whether its own sums were sent.
   std::optional<std::vector<bool>> sent;
+  elastic::worker_command::Measure owned;  // for the vote, when all totals are there
   // Before the mesh: it must stop before what it sends from goes.
   std::optional<collectives::Epoch> frames;
   std::unique_ptr<collectives::Mesh> mesh;
+};
+
+// What an epoch's communication thread has to say.
+struct MeshEvent {
+  enum class Kind : std::uint8_t { kConnected, kFrame, kBroken, kUnreached, kDrained };
+  EpochId epoch;
+  Kind kind = Kind::kFrame;
+  Rank peer = 0;
+  Frame frame;
+  std::string why;
 };
 
 // Whom this rank of the plan has connections with.

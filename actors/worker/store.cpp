@@ -25,16 +25,6 @@ namespace {
 
 constexpr std::chrono::seconds kEnds{5};  // what a thread's present work may take at its end
 
-// What an epoch's communication thread has to say.
-struct MeshEvent {
-  enum class Kind : std::uint8_t { kConnected, kFrame, kBroken, kUnreached, kDrained };
-  EpochId epoch;
-  Kind kind = Kind::kFrame;
-  Rank peer = 0;
-  Frame frame;
-  std::string why;
-};
-
 }  // namespace
 
 // Both the owner and the thread have it: one that hangs keeps what it is at.
@@ -127,7 +117,7 @@ class Store::Impl {
   void execute(const store_order::PartAdded& o);
   void execute(const EndShare& o);
   void execute(const SendMove& o);
-  void execute(const ComputeNorm& o);
+  void execute(const ComputeNorm& o) { measure(o.epoch, o.version, o.owned); }
   void execute(const SendVote& o);
   void execute(const Apply& o);
   void execute(const ClearAccumulators&);
@@ -146,6 +136,7 @@ class Store::Impl {
   void take(EpochIo& io, epoch_event::VoteArrived& e);
   void take(EpochIo& io, const epoch_event::PeerReady& e);
   void take(EpochIo& io, const epoch_event::Wrong& e);
+  void measure(const EpochId& epoch, Version version, const Measure& owned);
   void give_up(EpochIo& io, Rank peer, const std::string& why, bool stood = true);
   bool contribute(EpochIo& io, Version version);
   void close(const EpochId& epoch);
@@ -223,11 +214,11 @@ void Store::Impl::execute(const ClearAccumulators&) {
   clock_.mark(StepMark::kApplied);
 }
 
-void Store::Impl::execute(const ComputeNorm& o) {
-  if (const auto damage = holdings_.check_parameters(o.version)) return damaged(*damage);
+void Store::Impl::measure(const EpochId& epoch, Version version, const Measure& owned) {
+  if (const auto damage = holdings_.check_parameters(version)) return damaged(*damage);
   clock_.mark(StepMark::kChecked);
-  const auto measured = holdings_.measure(o.segments, o.version, o.digest, clock_);
-  tell(event::NormReady{o.epoch, o.version, measured.norm, measured.digest});
+  const auto measured = holdings_.measure(owned.segments, version, owned.digest, clock_);
+  tell(event::Reduced{epoch, version, measured.norm, measured.digest});
 }
 
 void Store::Impl::execute(const ComputeDigest& o) {
@@ -315,6 +306,7 @@ void Store::Impl::execute(const OpenStep& o) {
 void Store::Impl::execute(const StartReduce& o) {
   EpochIo& io = io_of(o.epoch);
   io.sent.emplace(layout_.buckets());
+  io.owned = o.owned;
   const collectives::Sums sums = holdings_.begin_reduce(o.micro_batches);
   io.mesh->hold();
   take(io, io.frames->begin_reduce(o.version, sums, holdings_.complete_lanes(o.version)));
@@ -415,7 +407,7 @@ void Store::Impl::take(EpochIo& io, const epoch_event::Reduced& e) {
         io, (*io.frames->holders())[*wrong].front(),
         "the total of segment " + std::to_string(*wrong) + " is not the sum of its parts");
   clock_.mark(StepMark::kSealed);
-  tell(event::Reduced{io.frames->plan().id, e.version});
+  measure(io.frames->plan().id, e.version, io.owned);
 }
 
 void Store::Impl::take(EpochIo& io, epoch_event::GatherBegun& e) {

@@ -353,7 +353,7 @@ void Worker::begin_if_ready() {
         vote.record = record_;
         cast(std::move(vote));
       } else {
-        compute_norm();
+        emit(ComputeNorm{plan.id, run_->voting, what_to_measure()});
       }
       break;
   }

@@ -108,20 +108,18 @@ struct MicroBatchDone {  // sums, side list, lanes and ledger row have it
   LedgerRow row;
   std::uint64_t took_ns = 0;  // of one compute thread, divided by their number; 0: not to be told
 };
-struct Reduced {  // totals of every segment held in this step are accepted (R3)
+// Totals of every segment held in this step are accepted (R3), and this is what a vote says of the
+// owned ones. Answer to StartReduce, and to ComputeNorm.
+struct Reduced {
   EpochId epoch;
   Version version = 0;
+  ExactWords norm;
+  Digest digest_part{};  // if it was asked for
 };
 struct MovedIn {  // state with label `version` of these segments arrived (R14)
   EpochId epoch;
   Version version = 0;
   SegmentRange segments;
-};
-struct NormReady {  // answer to ComputeNorm
-  EpochId epoch;
-  Version version = 0;
-  ExactWords words;
-  Digest digest_part{};  // if it was asked for
 };
 struct LedgerArrived {
   EpochId epoch;
@@ -163,9 +161,9 @@ using WorkerEvent =
                  worker_event::NotInitialised, worker_event::CheckpointWritten,
                  worker_event::Connected, worker_event::Broken, worker_event::Stopped,
                  worker_event::PeerReady, worker_event::MicroBatchDone, worker_event::Reduced,
-                 worker_event::MovedIn, worker_event::NormReady, worker_event::LedgerArrived,
-                 worker_event::VoteArrived, worker_event::GatherBegun, worker_event::Gathered,
-                 worker_event::StepTimed, worker_event::DigestReady>;
+                 worker_event::MovedIn, worker_event::LedgerArrived, worker_event::VoteArrived,
+                 worker_event::GatherBegun, worker_event::Gathered, worker_event::StepTimed,
+                 worker_event::DigestReady>;
 
 // ---- Commands ---------------------------------------------------------------------------------
 namespace worker_command {
@@ -218,12 +216,19 @@ struct OpenStep {  // contributions and totals of this step may arrive from now 
   Version version = 0;
   Holders holders;
 };
+// What a vote says of owned segments: the exact sum of squares over their totals and, if it is
+// wanted, the digest of their state, which is at the step's label.
+struct Measure {
+  std::vector<SegmentId> segments;
+  bool digest = false;
+};
 // Goes out with Compute. The sums of a bucket leave as soon as each of the micro-batches of the
 // share, as many as this, has been added to all of it; what is there already, at once. -> Reduced
 struct StartReduce {
   EpochId epoch;
   Version version = 0;
   std::uint32_t micro_batches = 0;
+  Measure owned;
 };
 struct SendMove {  // state of these segments (label `version`) to a rank
   EpochId epoch;
@@ -237,11 +242,10 @@ struct EndShare {  // the share is done: its rows and side entries to all other 
   Version version = 0;
   std::vector<LedgerRow> rows;
 };
-struct ComputeNorm {  // exact sum of squares over the totals of these segments; -> NormReady
+struct ComputeNorm {  // of totals that an epoch before this one accepted; -> Reduced
   EpochId epoch;
   Version version = 0;
-  std::vector<SegmentId> segments;
-  bool digest = false;  // and the digest of their state, which is at label `version`
+  Measure owned;
 };
 struct SendVote {  // to all other members
   EpochId epoch;
@@ -312,11 +316,10 @@ struct EpochRun {
   Version voting = kNoVersion;  // the step whose vote is next
   std::vector<Rank> shares;     // of it: rank of each micro-batch
   bool share_ended = false;
-  bool reduced = false;
-  std::optional<ExactWords> norm;
-  Digest digest_part{};           // of the owned segments at label `voting`; comes with `norm`
-  std::set<SegmentId> moves_due;  // segments whose state must arrive in this step
-  std::set<SegmentId> moved_in;   // arrived in this epoch
+  std::optional<ExactWords> norm;  // there with the totals
+  Digest digest_part{};            // of the owned segments at label `voting`; comes with `norm`
+  std::set<SegmentId> moves_due;   // segments whose state must arrive in this step
+  std::set<SegmentId> moved_in;    // arrived in this epoch
   std::map<Rank, Vote> votes;
 
   std::uint32_t world() const { return static_cast<std::uint32_t>(plan->members.size()); }
@@ -359,7 +362,6 @@ class Worker {
   void on_event(const worker_event::MicroBatchDone& e);
   void on_event(const worker_event::Reduced& e);
   void on_event(const worker_event::MovedIn& e);
-  void on_event(const worker_event::NormReady& e);
   void on_event(const worker_event::LedgerArrived& e);
   void on_event(const worker_event::VoteArrived& e);
   void on_event(const worker_event::GatherBegun& e);
@@ -398,7 +400,7 @@ class Worker {
   bool moves_to(const EpochRun& run, SegmentId segment) const;
   void compute_step();
   void end_share_if_done();
-  void compute_norm();
+  worker_command::Measure what_to_measure() const;
   void vote_if_ready();
   void cast(Vote vote);
   void pass_if_complete();

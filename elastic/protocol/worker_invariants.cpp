@@ -40,7 +40,6 @@ void Worker::check_run(const EpochRun& run) const {
   STARLING_CHECK(run.plan != nullptr);
   STARLING_CHECK(run.self < run.world());
   if (joining_.initialising()) STARLING_CHECK(run.plan->kind == PlanKind::kFresh);
-  if (run.norm) STARLING_CHECK(run.reduced || pending_);
   if (run.stage == Stage::kConnecting) return;
   STARLING_CHECK(!joining_.initialising());
   STARLING_CHECK(run.first != kNoVersion);

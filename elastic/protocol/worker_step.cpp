@@ -18,7 +18,7 @@ void Worker::open_step(Version version) {
   EpochRun& run = *run_;
   run.shares = shares_of(version);  // by the votes of the step before
   run.voting = version;
-  run.share_ended = run.reduced = false;
+  run.share_ended = false;
   run.norm.reset();
   run.votes.clear();
   work_.open();
@@ -93,7 +93,7 @@ void Worker::compute_step() {
   }
   emit(Compute{version_, work_.deal(run.shares, run.self)});
   send_moves();
-  emit(StartReduce{run.plan->id, run.voting, work_.share_size()});
+  emit(StartReduce{run.plan->id, run.voting, work_.share_size(), what_to_measure()});
   end_share_if_done();
 }
 
@@ -118,23 +118,8 @@ void Worker::end_share_if_done() {
 
 void Worker::on_event(const Reduced& e) {
   EpochRun* run = run_of(e.epoch);
-  if (!run || e.version != run->voting || run->reduced) return;
-  run->reduced = true;
-  compute_norm();
-}
-
-// What the vote says of the owned segments. All of them are at label `voting` until it has passed
-// (R6), so the parts of all owners are the digest of that version.
-void Worker::compute_norm() {
-  const EpochRun& run = *run_;
-  const bool digest = config_.digest_every != 0 && run.voting % config_.digest_every == 0;
-  emit(ComputeNorm{run.plan->id, run.voting, owned(), digest});
-}
-
-void Worker::on_event(const NormReady& e) {
-  EpochRun* run = run_of(e.epoch);
   if (!run || e.version != run->voting || run->norm) return;
-  run->norm = e.words;
+  run->norm = e.norm;
   run->digest_part = e.digest_part;
   if (!pending_) return vote_if_ready();
   // The vote that begins this epoch, at a member that had voted for this step before.
@@ -142,6 +127,13 @@ void Worker::on_event(const NormReady& e) {
   vote.partial_norm = *run->norm;
   vote.digest_part = run->digest_part;
   cast(std::move(vote));
+}
+
+// All owned segments are at label `voting` until its vote has passed (R6), so the parts of all owners
+// are the digest of that version.
+Measure Worker::what_to_measure() const {
+  const Version version = run_->voting;
+  return {owned(), config_.digest_every != 0 && version % config_.digest_every == 0};
 }
 
 void Worker::on_event(const LedgerArrived& e) {
@@ -155,7 +147,7 @@ void Worker::on_event(const LedgerArrived& e) {
 void Worker::vote_if_ready() {
   EpochRun& run = *run_;
   if (run.stage != EpochRun::Stage::kStep || run.voting != version_ || pending_) return;
-  if (!run.reduced || !run.norm || !work_.complete()) return;
+  if (!run.norm || !work_.complete()) return;
   if (!run.moves_due.empty() && !config_.bugs.r14_vote_without_move) return;
   Vote vote{run.voting};
   vote.partial_norm = *run.norm;

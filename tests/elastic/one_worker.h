@@ -51,7 +51,7 @@ struct OneWorker {
     WorkerCommands now = worker.on(event);
     for (std::size_t i = 0; i < now.size(); ++i)
       if (const auto* norm = std::get_if<worker_command::ComputeNorm>(&now[i])) {
-        auto more = worker.on(worker_event::NormReady{norm->epoch, norm->version, {}});
+        auto more = worker.on(worker_event::Reduced{norm->epoch, norm->version, {}});
         now.insert(now.end(), more.begin(), more.end());
       }
     all.insert(all.end(), now.begin(), now.end());
@@ -80,7 +80,7 @@ struct OneWorker {
   void own_share(Version v) {
     for (MicroBatch m : {MicroBatch{0}, MicroBatch{1}}) done(v, m);
   }
-  WorkerCommands reduced(EpochId e, Version v) { return on(worker_event::Reduced{e, v}); }
+  WorkerCommands reduced(EpochId e, Version v) { return on(worker_event::Reduced{e, v, {}}); }
   WorkerCommands ledger(EpochId e, Version v, Rank from) {
     return on(worker_event::LedgerArrived{
         e, from, v, {row(MicroBatch(2 * from)), row(MicroBatch(2 * from + 1))}});

@@ -128,9 +128,6 @@ struct EventText {
     return line("moved in", e.epoch, e.version)
            << " segment " << e.segments.first << "+" << e.segments.count;
   }
-  std::string operator()(const NormReady& e) const {
-    return line("norm ready", e.epoch, e.version);
-  }
   std::string operator()(const LedgerArrived& e) const {
     return line("ledger", e.epoch, e.version) << " from " << e.from << " rows " << e.rows.size();
   }

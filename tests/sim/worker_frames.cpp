@@ -61,6 +61,7 @@ void WorkerProcess::run(const StartReduce& c) {
   store_.clear_totals();
   const Numbers& numbers = world_.numbers();
   l->share = c.micro_batches;
+  l->owned = c.owned;
   l->sent.assign(numbers.layout().buckets(), false);
   take(*l, l->frames.begin_reduce(c.version, store_.sums(),
                                   CompleteLanes(numbers.seed(), c.version, numbers.micro_batches(),
@@ -198,7 +199,7 @@ void WorkerProcess::take(Link& l, const collectives::epoch_event::Reduced& e) {
     const auto& ranks = (*l.holders)[s];
     store_.accepted[s] = std::find(ranks.begin(), ranks.end(), l.self()) != ranks.end();
   }
-  events_.push_back(Reduced{l.plan->id, e.version});
+  measure(l.plan->id, e.version, l.owned);
 }
 
 void WorkerProcess::take(Link& l, collectives::epoch_event::GatherBegun& e) {

@@ -391,13 +391,13 @@ void WorkerProcess::run(const OpenStep& c) {
   l->frames.open_step(c.holders);
 }
 
-void WorkerProcess::run(const ComputeNorm& c) {
+void WorkerProcess::measure(const EpochId& epoch, Version version, const Measure& owned) {
   ExactSum norm;
-  for (SegmentId s : c.segments) world_.numbers().add_norm(norm, store_.total_of(s));
+  for (SegmentId s : owned.segments) world_.numbers().add_norm(norm, store_.total_of(s));
   Digest part{};
-  if (c.digest)
-    for (SegmentId s : c.segments) part = part + Numbers::digest_of(s, store_.states[s]);
-  later(random_.range(10, 500), NormReady{c.epoch, c.version, norm.words(), part});
+  if (owned.digest)
+    for (SegmentId s : owned.segments) part = part + Numbers::digest_of(s, store_.states[s]);
+  later(random_.range(10, 500), Reduced{epoch, version, norm.words(), part});
 }
 
 void WorkerProcess::run(const Apply& c) {

@@ -46,6 +46,7 @@ struct Link : collectives::Transport, collectives::GatherSource {
   // they were sent.
   std::uint32_t share = 0;
   std::vector<bool> sent;
+  elastic::worker_command::Measure owned;
   collectives::Epoch frames;
 
   // collectives::Transport
@@ -110,7 +111,7 @@ class WorkerProcess {
   void run(const elastic::worker_command::StartReduce& c);
   void run(const elastic::worker_command::SendMove& c);
   void run(const elastic::worker_command::EndShare& c);
-  void run(const elastic::worker_command::ComputeNorm& c);
+  void run(const elastic::worker_command::ComputeNorm& c) { measure(c.epoch, c.version, c.owned); }
   void run(const elastic::worker_command::SendVote& c);
   void run(const elastic::worker_command::Apply& c);
   void run(const elastic::worker_command::ClearAccumulators& c);
@@ -129,6 +130,9 @@ class WorkerProcess {
   void add_parts(PartId from);
   void finish_micro_batch();
   void contribute(Link& link);
+  // What the vote says of totals that are all there; takes a while.
+  void measure(const EpochId& epoch, Version version,
+               const elastic::worker_command::Measure& owned);
   void load(const elastic::worker_command::Initialise& c);
   Link* link(const EpochId& epoch);
   void broke(const EpochId& epoch, std::uint64_t peer_nonce, bool stood);
