@@ -45,7 +45,7 @@ void AllReduce::start(Transport& transport) {
       FrameHeader header;
       header.kind = FrameKind::kContribution;
       header.version = options_.version;
-      header.first = SegmentId(i);  // pieces are told apart in the field of segments
+      header.first = SegmentId(i);  // the header's field of segments holds the piece's number
       header.count = 1;
       Payload payload;
       payload.append_borrowed(as_bytes(in_.subspan(pieces_[i].first, pieces_[i].count)));

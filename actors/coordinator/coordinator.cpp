@@ -373,7 +373,7 @@ Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, Coordinat
   if (!begun) leave_job_file(options.state_dir, options.job);
   GatewayOptions gateway;
   gateway.job = options.job_id;
-  gateway.self = Incarnation{0, random_value<std::uint64_t>() | 1};
+  gateway.self = Incarnation{0, fresh_nonce()};
   gateway.key = options.key;
   gateway.listen = GatewayOptions::Listen{options.address, options.allowed, {}};
   gateway.listen->other_version = [log = Log(options.log, {{"coordinator", options.self}})](

@@ -28,7 +28,7 @@ class Door {
  private:
   mutable std::mutex mutex_;  // guards all
   std::size_t bytes_ = 0, step_bytes_ = 0;
-  std::set<std::pair<std::uint64_t, Version>> steps_;  // that wait: nonce of the sender, version
+  std::set<std::pair<Nonce, Version>> steps_;  // that wait, of this sender
   std::uint64_t turned_away_ = 0;
 };
 

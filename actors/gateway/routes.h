@@ -39,7 +39,7 @@ class Routes {
     std::uint64_t heard = 0;  // rises with every message
   };
   mutable std::mutex mutex_;
-  std::map<std::uint64_t, Known> by_nonce_;             // guarded by mutex_
+  std::map<Nonce, Known> by_nonce_;                     // guarded by mutex_
   std::map<std::string, std::size_t> incarnations_of_;  // guarded by mutex_
   std::uint64_t clock_ = 0;                             // guarded by mutex_
 };

@@ -119,10 +119,7 @@ int attend(pid_t child, std::atomic<bool>& ending) {
 int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child) {
   GatewayOptions gateway;
   gateway.job = options.job;
-  std::uint8_t nonce[8];
-  random_bytes(nonce);
-  std::memcpy(&gateway.self.nonce, nonce, sizeof nonce);
-  gateway.self.nonce |= 1;
+  gateway.self.nonce = fresh_nonce();
   gateway.key = options.key;
   gateway.servers = options.coordinators;
   std::atomic<bool> ending = false;

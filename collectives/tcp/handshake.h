@@ -27,7 +27,7 @@
 
 namespace starling::collectives {
 
-using Nonce = std::array<std::uint8_t, 32>;
+using HandshakeNonce = std::array<std::uint8_t, 32>;
 
 // What is done to the frames of a connection.
 enum class FrameSeal : std::uint32_t {
@@ -66,14 +66,14 @@ struct Hello {
   EpochId epoch;
   Rank from = 0, to = 0;
   Incarnation from_who, to_who;
-  Nonce nonce{};
+  HandshakeNonce nonce{};
   KeyExchange::Public exchange{};
 };
 static_assert(sizeof(Hello) == 16 + 16 + 16 + 8 + 32 + 32 + 32);
 
 struct Answer {
   Prefix prefix;
-  Nonce nonce{};
+  HandshakeNonce nonce{};
   KeyExchange::Public exchange{};
   Mac mac{};
 };

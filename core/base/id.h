@@ -11,7 +11,7 @@
 //   time is never taken for an id by itself.
 // - Id + n, Id - n, ++ and += stay of the kind; Id - Id is a distance, an Int. Everything else
 //   (`id * n`, `id % n`, `n + id`) is an Int.
-// - Two kinds are never compared, assigned, added or subtracted. Whoever means it says `value()`.
+// - Two kinds are never compared, assigned, added or subtracted. To do so all the same, say `value()`.
 //
 // An Id is as large as its Int, and trivially copyable.
 

@@ -22,6 +22,8 @@ using MicroBatch = Id<struct MicroBatchTag, std::uint32_t>;
 using SegmentId = Id<struct SegmentTag, std::uint32_t>;
 // 0 .. parts-1 (core/job/layout.h), a function of the job only.
 using PartId = Id<struct PartTag, std::uint32_t>;
+// A random number that one life of a worker draws at its start; 0 of none.
+using Nonce = Id<struct NonceTag, std::uint64_t>;
 
 inline constexpr std::uint32_t kBlock = 256;  // elements of a block: unit of the integer grid
 
@@ -82,7 +84,7 @@ struct EpochId {
 // before and after it was given its counter.
 struct Incarnation {
   std::uint64_t counter = 0;
-  std::uint64_t nonce = 0;
+  Nonce nonce;
   bool operator==(const Incarnation& o) const { return nonce == o.nonce; }
   auto operator<=>(const Incarnation& o) const { return nonce <=> o.nonce; }
 };

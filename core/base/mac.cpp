@@ -30,4 +30,10 @@ void random_bytes(std::span<std::uint8_t> out) {
   randombytes_buf(out.data(), out.size());
 }
 
+Nonce fresh_nonce() {
+  std::uint64_t number = 0;
+  randombytes_buf(&number, sizeof number);
+  return Nonce(number | 1);
+}
+
 }  // namespace starling

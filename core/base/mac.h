@@ -19,5 +19,6 @@ bool equal(const Mac& a, const Mac& b);
 
 // From the system's generator: for keys, nonces and ids, never for anything that training reads.
 void random_bytes(std::span<std::uint8_t> out);
+Nonce fresh_nonce();  // never 0
 
 }  // namespace starling

@@ -19,7 +19,7 @@
 namespace starling {
 namespace {
 
-// Whose events these are, for whoever cannot go on with them.
+// Whose events these are, for an error of a run that cannot go on with them.
 std::string told_by(const event::Started& started, bool same_job) {
   return "of job " + started.name + (same_job ? "" : " (another one by its keys)") +
          (started.coordinator.empty() ? ", by `starling run`" : " at " + started.coordinator);

@@ -1,5 +1,5 @@
 #pragma once
-// How a line of events is put together. Inside core/observe only: whoever wants lines has a writer.
+// How a line of events is put together. Inside core/observe only: all others use a writer.
 
 #include <cstdint>
 #include <string>

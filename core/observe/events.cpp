@@ -105,7 +105,7 @@ Error EventWriter::two_stories(const Event& event) const {
 bool EventWriter::put(const Event& event) {
   if (over_ && !of_step(event)) return false;
   over_ = over_ || end(event);
-  // Without a file: what is told is in it already.
+  // While an older file is read its events are not written again: they are in the file.
   if (file_) file_->put(event_line(event, opened_ns_), /*minor=*/of_step(event));
   return true;
 }

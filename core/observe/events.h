@@ -23,8 +23,8 @@
 //             detect_ms, form_ms, resume_ms (null if not known), pause (at the member that passed
 //             first after a loss: report, plan, connect, compute, reduce, vote; ms one after the
 //             other from its stop; null if none)
-// step        version (of the step's begin: v takes version v to v+1), epoch (in which who told of
-//             it passed or learned it), loss, norm, tokens, ms, world, skipped, ledger_hash (hex),
+// step        version (of the step's begin: v takes version v to v+1), epoch (in which the member that told
+//             passed or learned it), loss, norm, tokens, ms, world, skipped, ledger_hash (hex),
 //             digest (hex, of `version`; where one was due)
 // ledger      version, epoch (in which it passed), workers ([[micro-batch, worker id], ..])
 // leader      term, coordinator (its place in the group), pid (of its process on its host),
@@ -58,7 +58,7 @@
 
 namespace starling {
 
-// What the job says of its beginning; the rest is for whoever begins it.
+// What the job says of its beginning; the rest is for the one that begins it.
 event::Started start_of(const Job& job);
 
 // Threads: belongs to one thread. A thread of its own writes (LineFile), so a disk that hangs or is
@@ -104,7 +104,7 @@ class EventWriter {
   bool flush() { return !file_ || file_->flush(); }
   // What people should know of the file, once: it cannot be written, it can again.
   std::optional<std::string> news();
-  // Whoever read the pipe has gone.
+  // The reader of the pipe has gone.
   bool closed() const { return file_ && file_->closed(); }
   // Ends it: nothing is written after. What is missing in the file, in words; empty: nothing.
   std::string finish();
@@ -117,7 +117,7 @@ class EventWriter {
   void begin_file(int fd);
 
   std::string path_;
-  std::unique_ptr<LineFile> file_;          // null while what is there is read
+  std::unique_ptr<LineFile> file_;          // null while an older file is read
   std::int64_t opened_ns_ = 0;              // of the monotonic clock, where t is 0
   bool over_ = false;                       // `done` or `failed` is written
   std::optional<std::uint64_t> cut_bytes_;  // set: the file is gone on with

@@ -1,6 +1,6 @@
 #pragma once
-// Lines to a file or pipe, written by a thread of its own: whoever puts a line never waits for a
-// disk. What waits is bounded; beyond that lines are dropped and counted, and a line of the file
+// Lines to a file or pipe, written by a thread of its own: a caller never waits for a disk. What
+// waits is bounded; beyond that lines are dropped and counted, and a line of the file
 // says where. The file has whole lines at any time.
 
 #include <chrono>
@@ -43,7 +43,7 @@ class LineFile {
   bool flush();
   // What people should know, once: that the file takes nothing and why, and that it does again.
   std::optional<std::string> news();
-  // Whoever read it has gone: nothing more is written.
+  // The reader of the pipe has gone: nothing more is written.
   bool closed() const;
   // The last word: flush, and how many lines are missing in all.
   std::uint64_t finish();

@@ -179,7 +179,7 @@ EpochId read(schema::EpochId::Reader in) {
   return {in.getTerm(), in.getCounter()};
 }
 Incarnation read(schema::Incarnation::Reader in) {
-  return {in.getCounter(), in.getNonce()};
+  return {in.getCounter(), Nonce(in.getNonce())};
 }
 Digest read(schema::Digest::Reader in) {
   return {in.getLow(), in.getHigh()};

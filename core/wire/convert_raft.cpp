@@ -272,7 +272,7 @@ void read(Reading& r, schema::GroupState::Reader in, GroupState& out) {
     out.epochs[i].id = read(epochs[i].getId());
     const auto nonces = epochs[i].getNonces();
     const auto n = r.bounded(nonces, limits::kMembers, "members of an epoch");
-    for (unsigned k = 0; k < n; ++k) out.epochs[i].nonces.push_back(nonces[k]);
+    for (unsigned k = 0; k < n; ++k) out.epochs[i].nonces.push_back(Nonce(nonces[k]));
   }
   out.next_counter = in.getNextCounter();
   out.plans = in.getPlans();

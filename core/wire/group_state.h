@@ -20,7 +20,7 @@ struct GroupState {
   };
   struct EpochMembers {
     EpochId id;
-    std::vector<std::uint64_t> nonces;
+    std::vector<Nonce> nonces;
   };
   std::optional<JobStarted> job;
   std::optional<Plan> plan, before;  // the last valid one, and the valid one before it

@@ -40,7 +40,7 @@ class Claims {
 
  private:
   struct Claim {
-    std::uint64_t other = 0;  // nonce of the life that may use the key
+    Nonce other;  // the life that may use the key
     std::uint64_t asked_ms = 0;
     bool other_lives = false;  // heard long after the question
   };
@@ -50,7 +50,7 @@ class Claims {
   const std::uint64_t lease_ms_;
   const Group& group_;
   Roster& roster_;
-  std::map<std::uint64_t, Claim> claims_;  // by nonce of the life that asks
+  std::map<Nonce, Claim> claims_;  // by nonce of the life that asks
 };
 
 }  // namespace starling::elastic

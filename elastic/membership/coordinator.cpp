@@ -14,7 +14,8 @@ using namespace coordinator_event;
 using namespace coordinator_command;
 
 namespace {
-constexpr std::uint64_t kRecallTold_ms = 5000;  // between two words about who has not answered
+constexpr std::uint64_t kRecallTold_ms =
+    5000;  // between two warnings that name silent coordinators
 // What one that knows that nobody has a log goes on answering for: others began after it.
 constexpr std::uint64_t kNoLog_ms = 3000;
 }  // namespace
@@ -76,7 +77,8 @@ void Coordinator::on_event(const WorkerSaid& e) {
   const auto* worker = group_.find(e.from);
   const bool known = worker && worker->join.name == e.name;
   const auto* notice = std::get_if<Notice>(&e.body);
-  if (notice && known) tell(event::given(e.from, e.name, *notice));  // whoever leads: said once
+  // By the coordinator that heard it, leader or not: so it is told once.
+  if (notice && known) tell(event::given(e.from, e.name, *notice));
   // Before a worker can say what it computes it has to know the job, which every coordinator knows.
   if (const auto* join = std::get_if<Join>(&e.body); join && asks_for_job(*join) && !group_.end()) {
     commands_.push_back(SendWorker{e.from, Welcome{e.from, config_.leader.job_text}});
@@ -257,7 +259,7 @@ void Coordinator::review_leadership() {
   const bool early = config_.leader.bugs.r10_form_early && raft_.role() == RaftRole::kLeader;
   if (!raft_.leads_with_own_entry_committed() && !early) {
     leader_.reset();
-    unproposed_.clear();  // whoever leads now works out what is to be decided
+    unproposed_.clear();  // the present leader works out what is to be decided
     unproposed_bytes_ = 0;
     return;
   }

@@ -88,7 +88,7 @@ class Forming {
     std::uint64_t begun_ms = 0;
     std::string cause;
     // Nonces of those who hold up all others. At first only if others have all that they have.
-    std::set<std::uint64_t> without;
+    std::set<Nonce> without;
     bool at_any_price = false;
   };
   // The candidates' answers to it, and which of them are missing.

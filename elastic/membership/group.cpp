@@ -103,7 +103,7 @@ void Group::forget_lives() {
   if (gone.empty()) return;
   std::erase_if(workers_, [&](const auto& w) { return gone.count(w.second.join.who.counter); });
   for (auto& [id, members] : history_)
-    std::erase_if(members, [&](std::uint64_t nonce) { return !workers_.count(nonce); });
+    std::erase_if(members, [&](Nonce nonce) { return !workers_.count(nonce); });
 }
 
 bool Group::forgotten(const Incarnation& who) const {
@@ -138,7 +138,7 @@ void Group::restore(GroupState state) {
   for (Worker& worker : state.lives) workers_.emplace(worker.join.who.nonce, std::move(worker));
   history_.clear();
   for (const auto& epoch : state.epochs)
-    history_.emplace(epoch.id, std::set<std::uint64_t>(epoch.nonces.begin(), epoch.nonces.end()));
+    history_.emplace(epoch.id, std::set<Nonce>(epoch.nonces.begin(), epoch.nonces.end()));
   next_counter_ = state.next_counter;
   plans_ = state.plans;
   last_base_ = state.last_base;

@@ -48,7 +48,7 @@ class Group {
   // Joined once and is known no more: it is in no plan that may run, and must begin a new life. No
   // list of such lives is kept: counters below the next one were all given out.
   bool forgotten(const Incarnation& who) const;
-  const std::map<std::uint64_t, Worker>& workers() const { return workers_; }  // by nonce
+  const std::map<Nonce, Worker>& workers() const { return workers_; }  // by nonce
   // Whether this life was a member of that valid plan. Known of the last fresh plan, and of every
   // epoch that a report of a current member may still name as its last one.
   bool was_member(const EpochId& epoch, const Incarnation& who) const;
@@ -83,8 +83,8 @@ class Group {
   std::optional<JobStarted> job_;
   std::optional<Plan> plan_, before_;
   std::optional<JobEnded> end_;
-  std::map<std::uint64_t, Worker> workers_;
-  std::map<EpochId, std::set<std::uint64_t>> history_;  // nonces of a valid plan's members
+  std::map<Nonce, Worker> workers_;
+  std::map<EpochId, std::set<Nonce>> history_;  // nonces of a valid plan's members
   std::uint64_t next_counter_ = 1;
   std::uint64_t plans_ = 0;  // valid ones so far
   Version last_base_ = 0;

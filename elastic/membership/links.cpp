@@ -9,7 +9,7 @@ constexpr std::size_t kUnreachedMax = 3;  // lives of one name
 
 bool Links::leave_out_joiners(std::vector<Reporter>& reporters,
                               std::vector<std::string>& warnings) {
-  std::set<std::uint64_t> broken, unreached;  // nonces
+  std::set<Nonce> broken, unreached;
   for (const Reporter& r : reporters)
     for (const Incarnation& who : r.report.broken) {
       broken.insert(who.nonce);
@@ -29,9 +29,9 @@ bool Links::leave_out_joiners(std::vector<Reporter>& reporters,
 }
 
 void Links::leave_out_one(std::vector<Reporter>& reporters, const Suffice& suffice) {
-  std::set<std::pair<std::uint64_t, std::uint64_t>> links;
-  std::map<std::uint64_t, int> count;
-  const auto place = [&](std::uint64_t nonce) {
+  std::set<std::pair<Nonce, Nonce>> links;
+  std::map<Nonce, int> count;
+  const auto place = [&](Nonce nonce) {
     return std::find_if(reporters.begin(), reporters.end(),
                         [&, same = nonce](const Reporter& r) { return r.who.nonce == same; });
   };

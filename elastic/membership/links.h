@@ -44,8 +44,8 @@ class Links {
 
  private:
   const Roster& roster_;
-  std::set<std::pair<std::uint64_t, std::uint64_t>> broken_;  // nonces, the lower one first
-  std::map<std::string, std::set<std::uint64_t>> unreached_;  // nonces of a name's lives
+  std::set<std::pair<Nonce, Nonce>> broken_;          // the lower one first
+  std::map<std::string, std::set<Nonce>> unreached_;  // of a name's lives
 };
 
 }  // namespace starling::elastic

@@ -68,8 +68,8 @@ class Proposals {
 
   const std::uint64_t term_;
   bool plan_ = false, end_ = false, damage_ = false;
-  std::map<std::uint64_t, std::string> joining_;  // names, by nonce
-  std::set<std::uint64_t> losing_, leaving_;      // nonces
+  std::map<Nonce, std::string> joining_;  // names
+  std::set<Nonce> losing_, leaving_;
 };
 
 }  // namespace starling::elastic

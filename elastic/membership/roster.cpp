@@ -238,7 +238,7 @@ bool Roster::member_now(const Incarnation& who) const {
 std::vector<Incarnation> Roster::waiting_joiners() const {
   std::vector<Incarnation> joiners;
   const Join* group = waiting_.empty() ? nullptr : standard();
-  for (const std::uint64_t nonce : waiting_) {
+  for (const Nonce nonce : waiting_) {
     const auto* worker = group_.find({0, nonce});
     if (!worker || worker->leaving || certainly_dead(worker->join.who)) continue;
     if (group && group->fingerprint != worker->join.fingerprint) continue;
@@ -265,7 +265,7 @@ const Join* Roster::standard() const {
     return nullptr;
   }
   std::map<Digest, std::pair<std::size_t, const Join*>> parts;
-  for (const std::uint64_t nonce : waiting_) {
+  for (const Nonce nonce : waiting_) {
     const auto* worker = group_.find({0, nonce});
     const auto it = contacts_.find(nonce);
     if (!worker || it == contacts_.end() || certainly_dead(worker->join.who)) continue;

@@ -89,8 +89,8 @@ class Roster {
   // ---- Lives ----
   const Contact* find(const Incarnation& who) const;  // null: not met in this term
   const Contact& at(const Incarnation& who) const;    // one that was met
-  const std::map<std::uint64_t, Contact>& contacts() const { return contacts_; }  // by nonce
-  Member member_of(const Incarnation& who) const;  // as a plan names it
+  const std::map<Nonce, Contact>& contacts() const { return contacts_; }  // by nonce
+  Member member_of(const Incarnation& who) const;                         // as a plan names it
   bool certainly_dead(const Incarnation& who) const;
   bool waits(const Incarnation& who) const { return waiting_.count(who.nonce) != 0; }
   bool silent(const Incarnation& who);
@@ -127,10 +127,10 @@ class Roster {
   const std::uint64_t began_ms_;
   std::uint64_t now_ms_;
 
-  std::map<std::uint64_t, Contact> contacts_;  // by nonce
-  std::set<std::uint64_t> waiting_;            // lives that may be joiners of the next plan
+  std::map<Nonce, Contact> contacts_;  // by nonce
+  std::set<Nonce> waiting_;            // lives that may be joiners of the next plan
   // Of the last plan and the one before it: nonces and ranks of its members.
-  std::map<std::uint64_t, Rank> ranks_, ranks_before_;
+  std::map<Nonce, Rank> ranks_, ranks_before_;
   std::size_t lacking_ = 0;  // members of the last plan that were not heard in it yet
 
   std::optional<std::uint64_t> tolerance_;  // at the time of the event being handled

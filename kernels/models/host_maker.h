@@ -17,8 +17,8 @@ namespace starling::kernels {
 
 // What a compute thread has: activations, memory for the gradient of the largest part, and a queue.
 // Where the host cannot read the device's memory, the working parameters are copied out and the
-// gradient is copied in, part by part. Threads: one at a time; one maker for each compute thread. Borrows `model`,
-// `layout` and `device`, which must outlive it.
+// gradient is copied in, part by part. Threads: one at a time; one maker for each compute thread.
+// Borrows `model`, `layout` and `device`, which must outlive it.
 class HostMaker : private PartSource, private GradientSink {
  public:
   // For batches of exactly `sequences`.

@@ -12,7 +12,7 @@ Arrival step(std::uint64_t nonce, Version version, std::size_t rows = 1024) {
   progress.record.version = version;
   progress.ledger.resize(rows);
   Arrival arrival;
-  arrival.from = {1, nonce};
+  arrival.from = {1, Nonce(nonce)};
   arrival.body = std::move(progress);
   return arrival;
 }

@@ -119,7 +119,7 @@ class Run {
   // Its guard tells of the death at once.
   void kill(std::size_t i) {
     workers_[i]->kill();
-    inbox_.put({{0, i + 1}, workers_[i]->name, Death{{0, i + 1}}});
+    inbox_.put({{0, Nonce(i + 1)}, workers_[i]->name, Death{{0, Nonce(i + 1)}}});
   }
 
   // Until the job has ended and all workers know.

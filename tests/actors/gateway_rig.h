@@ -70,7 +70,7 @@ inline const KeyRing& ring() {
 }
 
 inline Incarnation life(std::uint64_t nonce) {
-  return {0, nonce};
+  return {0, Nonce(nonce)};
 }
 
 inline GatewayOptions server_options(std::uint64_t nonce, const std::string& address,

@@ -78,7 +78,7 @@ class EngineRig {
   using Task = std::function<void(Engine&)>;
 
   EngineRig(std::shared_ptr<const TrainingSetup> setup, JobId job, std::uint64_t nonce)
-      : who{0, nonce}, listener(collectives::Listener::open({}).value()) {
+      : who{0, Nonce(nonce)}, listener(collectives::Listener::open({}).value()) {
     EngineOptions options;
     options.setup = setup;
     options.job_id = job;

@@ -96,7 +96,7 @@ struct MeshGroup {
     random_bytes(options.key);
     for (Rank r = 0; r < world; ++r) {
       listeners.push_back(open_listener());
-      options.peers.push_back({{r + 1, 1000 + r}, "127.0.0.1", listeners[r]->port()});
+      options.peers.push_back({{r + 1, Nonce(1000 + r)}, "127.0.0.1", listeners[r]->port()});
     }
   }
   MeshOptions of(Rank rank) const {

@@ -154,7 +154,7 @@ class Maker {
     fill(envelope.job);
     fill(envelope.from);
     fill(envelope.to);
-    envelope.from.nonce |= 1;
+    envelope.from.nonce = Nonce(envelope.from.nonce | 1);
     envelope.body = make<Message>(kind);
     return envelope;
   }
@@ -218,7 +218,7 @@ class Maker {
   }
   void fill(Join& j) {
     std::apply([this](auto&... field) { (fill(field), ...); }, fields(j));
-    j.who.nonce |= 1;
+    j.who.nonce = Nonce(j.who.nonce | 1);
   }
   void fill(Report& r) {
     std::apply([this](auto&... field) { (fill(field), ...); }, fields(r));

@@ -20,7 +20,7 @@ std::vector<std::string> told(Group& group, const Entry& entry) {
 
 Joined joined(std::uint64_t nonce) {
   Joined entry;
-  entry.join.who = {0, nonce};
+  entry.join.who = {0, Nonce(nonce)};
   entry.join.name = std::string("w").append(std::to_string(nonce));
   return entry;
 }
@@ -31,7 +31,7 @@ Plan plan(EpochId id, EpochId predecessor, std::vector<std::uint64_t> members) {
   p.predecessor = predecessor;
   for (const std::uint64_t nonce : members) {
     Member m;
-    m.who = {nonce, nonce};
+    m.who = {nonce, Nonce(nonce)};
     p.members.push_back(m);
   }
   return p;

@@ -20,19 +20,19 @@ struct OneKey {
   }
   void join(std::uint64_t n) {
     Joined joined;
-    joined.join.who = {0, n};
+    joined.join.who = {0, Nonce(n)};
     joined.join.name = "w";
     REQUIRE(group.apply(joined));
-    roster.joined({n, n});
+    roster.joined({n, Nonce(n)});
   }
   void at(std::uint64_t now_ms) { roster.look(now_ms); }
   void hear(std::uint64_t n, std::uint64_t now_ms) {
     at(now_ms);
-    roster.heard({n, n});
-    claims.heard({n, n});
+    roster.heard({n, Nonce(n)});
+    claims.heard({n, Nonce(n)});
   }
   Answer ask(std::uint64_t n, const std::string& key = "w") {
-    const Claims::Ruling ruling = claims.ask({0, n}, key);
+    const Claims::Ruling ruling = claims.ask({0, Nonce(n)}, key);
     claims.check_invariants();
     CHECK((ruling.user == nullptr) == (ruling.answer == Answer::kFree));
     return ruling.answer;
@@ -93,7 +93,7 @@ TEST_CASE("claims: a life that was left out of a plan has no key") {
   one.join(2);
   Plan plan;
   plan.id = {1, 1};
-  for (const std::uint64_t n : {1, 2}) plan.members.emplace_back().who = {n, n};
+  for (const std::uint64_t n : {1, 2}) plan.members.emplace_back().who = {n, Nonce(n)};
   REQUIRE(one.group.apply(plan));
   one.roster.follow(plan);
   CHECK(one.ask(3) == Answer::kAskAgain);

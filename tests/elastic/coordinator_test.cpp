@@ -138,7 +138,7 @@ TEST_CASE("coordinator: who begins to lead says so, once a term") {
 
 Join join_of(std::uint64_t nonce, const std::string& name) {
   Join join;
-  join.who = {0, nonce};
+  join.who = {0, Nonce(nonce)};
   join.name = name;
   join.fingerprint = {1, 1};
   join.job_hash = 7;
@@ -190,8 +190,10 @@ TEST_CASE("coordinator: a long log becomes a snapshot, and the next life goes on
   Alone one({}, {}, {}, config);
   for (std::uint64_t ms = 1; ms < 500; ms += 10) one.on(coordinator_event::Tick{ms});
   for (std::uint64_t nonce = 1; nonce <= 100; ++nonce) {
-    one.on(coordinator_event::WorkerSaid{{0, nonce}, "worker-1", join_of(nonce, "worker-1")});
-    one.on(coordinator_event::WorkerSaid{{0, nonce}, "worker-1", Death{{nonce, nonce}, {}, ""}});
+    one.on(
+        coordinator_event::WorkerSaid{{0, Nonce(nonce)}, "worker-1", join_of(nonce, "worker-1")});
+    one.on(coordinator_event::WorkerSaid{
+        {0, Nonce(nonce)}, "worker-1", Death{{nonce, Nonce(nonce)}, {}, ""}});
     CHECK(one.log.size() <= 25);
   }
   REQUIRE(one.snapshot.data);
@@ -223,7 +225,7 @@ TEST_CASE("coordinator: a proposal that was refused for want of room is made aga
   for (std::uint64_t nonce = 1; nonce <= 5; ++nonce) {
     Join join = join_of(nonce, "worker-" + std::to_string(nonce));
     join.job_hash = 0;
-    on(coordinator_event::WorkerSaid{{0, nonce}, join.name, join});
+    on(coordinator_event::WorkerSaid{{0, Nonce(nonce)}, join.name, join});
   }
   while (std::exchange(asked, false)) on(coordinator_event::Persisted{});
   CHECK(one.group().workers().size() == 5);

@@ -30,10 +30,10 @@ struct Two {
     group.apply(JobStarted{});
     for (const std::uint64_t n : {1, 2}) {
       Joined joined;
-      joined.join.who = {0, n};
+      joined.join.who = {0, Nonce(n)};
       joined.join.name = std::to_string(n);
       group.apply(joined);
-      roster.joined({n, n});
+      roster.joined({n, Nonce(n)});
     }
   }
   void report(std::uint64_t n, EpochId promise, Version version = kNoVersion,
@@ -44,8 +44,8 @@ struct Two {
     r.entered = entered;
     r.parameters_complete = version != kNoVersion;
     r.copies.assign(2, version != kNoVersion);
-    roster.heard({n, n});
-    roster.reported({n, n}, r);
+    roster.heard({n, Nonce(n)});
+    roster.reported({n, Nonce(n)}, r);
     forming.reported(r);
   }
   void at(std::uint64_t now_ms) { roster.look(now_ms); }
@@ -77,8 +77,8 @@ struct Two {
     review();
     commit();
     for (const std::uint64_t n : {1, 2}) {
-      roster.entered({n, n}, plan->id);
-      roster.reached({n, n}, version);
+      roster.entered({n, Nonce(n)}, plan->id);
+      roster.reached({n, Nonce(n)}, version);
     }
     plan.reset();
   }

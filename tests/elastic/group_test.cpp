@@ -15,10 +15,10 @@ struct Log {
 
   Incarnation join(std::uint64_t nonce) {
     Joined joined;
-    joined.join.who = {0, nonce};
+    joined.join.who = {0, Nonce(nonce)};
     joined.join.name = "worker-" + std::to_string(nonce);
     CHECK(group.apply(joined));
-    return group.find({0, nonce})->join.who;
+    return group.find({0, Nonce(nonce)})->join.who;
   }
   Plan plan(PlanKind kind, const std::vector<Incarnation>& members,
             std::vector<EpochId> entered = {}) {
@@ -92,7 +92,7 @@ TEST_CASE("group: restored from its state it goes on as before") {
   std::vector<Entry> entries;
   const auto life = [](std::uint64_t nonce) {
     Joined joined;
-    joined.join.who = {0, nonce};
+    joined.join.who = {0, Nonce(nonce)};
     return joined;
   };
   const auto plan = [](PlanKind kind, EpochId id, EpochId predecessor) {

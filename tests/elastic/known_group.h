@@ -27,12 +27,12 @@ struct KnownGroup {
     group.apply(JobStarted{});
   }
 
-  static Incarnation who(std::uint64_t n) { return {n, n}; }
+  static Incarnation who(std::uint64_t n) { return {n, Nonce(n)}; }
   void at(std::uint64_t now_ms) { roster.look(now_ms); }
 
   void join(std::uint64_t n) {
     Joined joined;
-    joined.join.who = {0, n};
+    joined.join.who = {0, Nonce(n)};
     joined.join.name = std::to_string(n);
     REQUIRE(group.apply(joined));
     roster.joined(who(n));

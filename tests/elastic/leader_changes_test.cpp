@@ -61,12 +61,12 @@ struct Unreachable4 {
   explicit Unreachable4(bool stood = false) : stood_(stood) { one.begin(5); }
   void join(std::uint64_t nonce) {
     Join join;
-    join.who = {0, nonce};
+    join.who = {0, Nonce(nonce)};
     join.name = "4";
     join.host = "10.1.2.3";
     join.port = 77;
     join.fingerprint = {7, 7};
-    one.on(leader_event::Said{{nonce, nonce}, "4", join});
+    one.on(leader_event::Said{{nonce, Nonce(nonce)}, "4", join});
     one.commit();
   }
   // Members of the plan that follows, of the prepared one with the joiner first.
@@ -77,7 +77,7 @@ struct Unreachable4 {
     std::string members = members_of(*one.group.plan()) + " ";
     const EpochId running = one.group.predecessor()->id;
     const auto report_all = [&](EpochId promise) {
-      one.report(1, promise, running, 5, {{4, nonce}}, {}, /*unreached=*/!stood_);
+      one.report(1, promise, running, 5, {{4, Nonce(nonce)}}, {}, /*unreached=*/!stood_);
       one.report(2, promise, running, 5, {{1, 1}});  // closed because it stopped
       one.report(3, promise, running, 5, {{1, 1}});
       one.report(nonce, promise, {}, kNoVersion, {{2, 2}});

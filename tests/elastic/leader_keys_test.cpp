@@ -11,11 +11,11 @@ namespace {
 
 // Life `nonce` says this with the key of `name`.
 void say_as(OneLeader& one, std::uint64_t nonce, const std::string& name, Message body) {
-  one.on(leader_event::Said{{nonce, nonce}, name, std::move(body)});
+  one.on(leader_event::Said{{nonce, Nonce(nonce)}, name, std::move(body)});
 }
 void ask_as(OneLeader& one, std::uint64_t nonce, const std::string& name) {
   Join join;
-  join.who = {0, nonce};
+  join.who = {0, Nonce(nonce)};
   join.fingerprint = {7, 7};
   join.host = "host-" + std::to_string(nonce);
   say_as(one, nonce, name, join);

@@ -31,13 +31,13 @@ struct LeaderRig {
     }
   }
   void say(std::uint64_t nonce, Message body) {
-    const auto* worker = group.find({nonce, nonce});
+    const auto* worker = group.find({nonce, Nonce(nonce)});
     const std::string name = worker ? worker->join.name : std::to_string(nonce);
-    on(leader_event::Said{{nonce, nonce}, name, std::move(body)});
+    on(leader_event::Said{{nonce, Nonce(nonce)}, name, std::move(body)});
   }
   void ask_to_join(std::uint64_t nonce) {
     Join join;
-    join.who = {0, nonce};
+    join.who = {0, Nonce(nonce)};
     join.name = std::to_string(nonce);
     join.fingerprint = {7, 7};
     say(nonce, join);
@@ -47,7 +47,7 @@ struct LeaderRig {
     commit();
   }
   void die(std::uint64_t nonce) {
-    say(nonce, Death{{nonce, nonce}});
+    say(nonce, Death{{nonce, Nonce(nonce)}});
     commit();
   }
   void pass_time(std::uint64_t ms) { on(leader_event::Tick{now += ms}); }

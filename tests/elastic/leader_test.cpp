@@ -164,8 +164,9 @@ std::string left_after_two_breaks(bool lost) {
     const EpochId running = one.group.plan()->id;
     const auto report_all = [&](EpochId promise) {
       for (const std::uint64_t n : reporters)
-        one.report(n, promise, running, 5,
-                   n <= 2 ? std::vector<Incarnation>{{3 - n, 3 - n}} : std::vector<Incarnation>{});
+        one.report(
+            n, promise, running, 5,
+            n <= 2 ? std::vector<Incarnation>{{3 - n, Nonce(3 - n)}} : std::vector<Incarnation>{});
     };
     report_all({running.term, running.counter + 1});  // unasked
     report_all(one.asked());

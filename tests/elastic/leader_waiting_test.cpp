@@ -358,7 +358,7 @@ struct Bits : LeaderRig {
   }
   void come(std::uint64_t nonce, std::uint64_t fingerprint) {
     Join join;
-    join.who = {0, nonce};
+    join.who = {0, Nonce(nonce)};
     join.name = std::to_string(nonce);
     join.fingerprint = {fingerprint, 0};
     join.fingerprint_text = "data " + std::to_string(fingerprint);

@@ -14,9 +14,9 @@ namespace {
 Reporter reporter(std::uint64_t from, std::vector<std::uint64_t> broken, bool joiner = false,
                   bool unreached = false) {
   Reporter r;
-  r.who = {from, from};
+  r.who = {from, Nonce(from)};
   r.report.version = joiner ? kNoVersion : Version{5};
-  for (const std::uint64_t n : broken) r.report.broken.push_back({n, n});
+  for (const std::uint64_t n : broken) r.report.broken.push_back({n, Nonce(n)});
   r.report.unreached = unreached;
   return r;
 }
@@ -32,7 +32,7 @@ struct Known {
     group.apply(JobStarted{});
     for (const std::uint64_t n : {1, 2, 3, 4}) {
       Joined joined;
-      joined.join.who = {0, n};
+      joined.join.who = {0, Nonce(n)};
       joined.join.name = "w";
       joined.join.host = "host";
       joined.join.port = 9;

@@ -69,7 +69,7 @@ class LongLife {
       const std::uint64_t nonce = ++nonces_;
       living_[nonce] = {};
       Join join;
-      join.who = {0, nonce};
+      join.who = {0, Nonce(nonce)};
       join.name = "worker-" + std::to_string(nonce % workers_);
       join.host = "10.0.0.1";
       join.fingerprint = {1, 1};
@@ -111,7 +111,7 @@ class LongLife {
 
   void tick(std::uint64_t ms) { on(coordinator_event::Tick{now_ms_ += ms}); }
   void say(std::uint64_t nonce, Message body) {
-    say_as(living_[nonce].who.nonce ? living_[nonce].who : Incarnation{0, nonce},
+    say_as(living_[nonce].who.nonce ? living_[nonce].who : Incarnation{0, Nonce(nonce)},
            "worker-" + std::to_string(nonce % workers_), std::move(body));
   }
   void say_as(const Incarnation& who, const std::string& name, Message body) {

@@ -28,7 +28,7 @@ struct OneWorker {
   }
   static Member member(std::uint64_t nonce) {
     Member m;
-    m.who = {nonce, nonce};
+    m.who = {nonce, Nonce(nonce)};
     return m;
   }
   // Members 1, 2, 3 (this worker is 1), equal shares.

@@ -19,7 +19,7 @@ Group group_of_one_epoch() {
   Group group;
   Plan plan;
   plan.id = kFirst;
-  for (std::uint64_t nonce : {1, 2, 3}) plan.members.emplace_back().who = {nonce, nonce};
+  for (std::uint64_t nonce : {1, 2, 3}) plan.members.emplace_back().who = {nonce, Nonce(nonce)};
   CHECK(group.apply(plan));
   return group;
 }
@@ -48,7 +48,7 @@ std::vector<Reporter> reporters_of(const std::vector<Said>& said) {
   for (const Said& s : said) {
     Reporter r;
     const std::uint64_t who = s.who ? s.who : reporters.size() + 1;
-    r.who = {who, who};
+    r.who = {who, Nonce(who)};
     r.report.entered = s.entered;
     r.report.version = s.version;
     r.report.pending = s.pending;

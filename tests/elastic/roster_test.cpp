@@ -16,11 +16,11 @@ constexpr std::uint64_t kLease = 1000;
 struct Known {
   Known() { group.apply(JobStarted{}); }
 
-  static Incarnation who(std::uint64_t n) { return {n, n}; }
+  static Incarnation who(std::uint64_t n) { return {n, Nonce(n)}; }
 
   void join(std::uint64_t n, Digest fingerprint = {7, 7}) {
     Joined joined;
-    joined.join.who = {0, n};
+    joined.join.who = {0, Nonce(n)};
     joined.join.name = std::to_string(n);
     joined.join.fingerprint = fingerprint;
     REQUIRE(group.apply(joined));

@@ -7,7 +7,7 @@
 
 namespace starling::sim {
 
-Bulk::Key Bulk::key_of(const EpochId& epoch, std::uint64_t a, std::uint64_t b) {
+Bulk::Key Bulk::key_of(const EpochId& epoch, Nonce a, Nonce b) {
   return {epoch, std::min(a, b), std::max(a, b)};
 }
 
@@ -17,8 +17,8 @@ bool Bulk::blocked(const Pair& pair, int towards) const {
   return world_.blocked(from.process->place(), to.process->place());
 }
 
-void Bulk::connect(WorkerProcess& self, Rank self_rank, const EpochId& epoch,
-                   std::uint64_t peer_nonce, Rank) {
+void Bulk::connect(WorkerProcess& self, Rank self_rank, const EpochId& epoch, Nonce peer_nonce,
+                   Rank) {
   const Key key = key_of(epoch, self.nonce(), peer_nonce);
   Pair& pair = pairs_[key];
   pair.epoch = epoch;
@@ -50,14 +50,13 @@ void Bulk::connect_deadline(const Key& key, int side) {
   if (pair.up || !pair.ends[side].open) return;
   WorkerProcess* process = pair.ends[side].process;
   const auto [epoch, low, high] = key;
-  const std::uint64_t peer = side == 0 ? high : low;
+  const Nonce peer = side == 0 ? high : low;
   pair.broken = true;
   unreached_.insert(peer);
   process->submit([process, epoch = epoch, peer] { process->on_unreached(epoch, peer); });
 }
 
-void Bulk::send(WorkerProcess& from, const EpochId& epoch, std::uint64_t to_nonce,
-                BulkFrame frame) {
+void Bulk::send(WorkerProcess& from, const EpochId& epoch, Nonce to_nonce, BulkFrame frame) {
   const Key key = key_of(epoch, from.nonce(), to_nonce);
   const auto at = pairs_.find(key);
   if (at == pairs_.end()) return;
@@ -103,7 +102,7 @@ void Bulk::pump(const Key& key, int towards) {
     direction.queue.pop_front();
     const auto [epoch, low, high] = key;
     WorkerProcess* to = pair.ends[towards].process;
-    const std::uint64_t from = towards == 0 ? high : low;
+    const Nonce from = towards == 0 ? high : low;
     if (item.end_of_file)
       to->submit([to, epoch = epoch, from] { to->on_end_of_file(epoch, from); });
     else
@@ -139,7 +138,7 @@ void Bulk::close(WorkerProcess& self, const EpochId& epoch, Micros end_of_file) 
         close_end(key, pair, side, end_of_file);
 }
 
-void Bulk::close_one(WorkerProcess& self, const EpochId& epoch, std::uint64_t peer_nonce) {
+void Bulk::close_one(WorkerProcess& self, const EpochId& epoch, Nonce peer_nonce) {
   const Key key = key_of(epoch, self.nonce(), peer_nonce);
   const auto at = pairs_.find(key);
   if (at == pairs_.end()) return;

@@ -23,12 +23,12 @@ class Bulk {
   Bulk(World& world, std::uint64_t seed) : world_(world), random_(seed, /*purpose=*/11) {}
 
   // Dials, or waits to be dialled by, one peer; the process hears on_up or on_broken.
-  void connect(WorkerProcess& self, Rank self_rank, const EpochId& epoch, std::uint64_t peer_nonce,
+  void connect(WorkerProcess& self, Rank self_rank, const EpochId& epoch, Nonce peer_nonce,
                Rank peer_rank);
-  void send(WorkerProcess& from, const EpochId& epoch, std::uint64_t to_nonce, BulkFrame frame);
+  void send(WorkerProcess& from, const EpochId& epoch, Nonce to_nonce, BulkFrame frame);
   // This end of one or all connections of the epoch is gone; the peers see end of file.
   void close(WorkerProcess& self, const EpochId& epoch, Micros end_of_file);
-  void close_one(WorkerProcess& self, const EpochId& epoch, std::uint64_t peer_nonce);
+  void close_one(WorkerProcess& self, const EpochId& epoch, Nonce peer_nonce);
   void close_all(WorkerProcess& self, Micros end_of_file);  // the process died
   // Both ends see one connection break. False if there is none.
   bool break_one();
@@ -41,7 +41,7 @@ class Bulk {
   void on_partition();
 
   // Whether a connection with this life was not made in time.
-  bool unreached(std::uint64_t nonce) const { return unreached_.count(nonce) != 0; }
+  bool unreached(Nonce nonce) const { return unreached_.count(nonce) != 0; }
 
  private:
   struct Item {
@@ -65,10 +65,10 @@ class Bulk {
     Direction towards[2];
     bool up = false, broken = false;
   };
-  using Key = std::tuple<EpochId, std::uint64_t, std::uint64_t>;
+  using Key = std::tuple<EpochId, Nonce, Nonce>;
 
-  static Key key_of(const EpochId& epoch, std::uint64_t a, std::uint64_t b);
-  static int side_of(std::uint64_t self, std::uint64_t peer) { return self < peer ? 0 : 1; }
+  static Key key_of(const EpochId& epoch, Nonce a, Nonce b);
+  static int side_of(Nonce self, Nonce peer) { return self < peer ? 0 : 1; }
   void try_establish(const Key& key);
   void connect_deadline(const Key& key, int side);
   void close_end(const Key& key, Pair& pair, int side, Micros end_of_file);
@@ -80,7 +80,7 @@ class Bulk {
   World& world_;
   Random random_;
   std::map<Key, Pair> pairs_;
-  std::set<std::uint64_t> unreached_;
+  std::set<Nonce> unreached_;
 };
 
 }  // namespace starling::sim

@@ -25,7 +25,7 @@ std::string Oracle::name(const WorkerProcess& p) const {
   return "worker " + to_string(p.who());
 }
 
-Rank Oracle::rank_of(const Plan& plan, std::uint64_t nonce) {
+Rank Oracle::rank_of(const Plan& plan, Nonce nonce) {
   for (Rank r = 0; r < plan.members.size(); ++r)
     if (plan.members[r].who.nonce == nonce) return r;
   return kNoRank;
@@ -200,7 +200,7 @@ void Oracle::check_progress(const WorkerProcess& p, const Progress& progress) {
         row.finite != expected.finite)
       violated("P1: the ledger of step " + std::to_string(v) + " differs");
     bool by_it = false;
-    for (const std::uint64_t nonce : computers_[{v, row.micro_batch}])
+    for (const Nonce nonce : computers_[{v, row.micro_batch}])
       by_it = by_it || find(nonce)->who().counter == row.worker;
     if (!by_it) violated("P2: a ledger row names a worker that did not compute it");
   }
@@ -233,7 +233,7 @@ void Oracle::computes(const WorkerProcess& p, Version version, MicroBatch m, std
              " with other parameters");
   if (lives_[p.nonce()].left_out) return;  // it does not know yet; nobody will ask for its work
   auto& begun = begun_[{version, m}];
-  const auto lost = std::count_if(begun.begin(), begun.end(), [this](std::uint64_t nonce) {
+  const auto lost = std::count_if(begun.begin(), begun.end(), [this](Nonce nonce) {
     return !find(nonce)->alive() || lives_[nonce].left_out;
   });
   if (static_cast<std::size_t>(lost) < begun.size())

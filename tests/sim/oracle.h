@@ -60,7 +60,7 @@ class Oracle {
   // R3's plant: true once, for a contribution frame that the receiver is to lose.
   bool plant_lost_contribution(const Frame& frame);
 
-  static Rank rank_of(const Plan& plan, std::uint64_t nonce);
+  static Rank rank_of(const Plan& plan, Nonce nonce);
   const std::vector<RaftEntry>& committed() const { return committed_; }
   const std::vector<EpochId>& chain() const { return chain_; }
   const Plan& plan(const EpochId& id) const { return valid_.at(id); }
@@ -89,7 +89,7 @@ class Oracle {
     bool left_out = false;          // for good
   };
   struct Ballot {
-    std::map<std::uint64_t, Vote> votes;  // by nonce
+    std::map<Nonce, Vote> votes;
   };
 
   void check_pass(const WorkerProcess& p, Life& life);
@@ -117,20 +117,20 @@ class Oracle {
   void count_plan(const Plan& plan);
   bool start_is_lost() const;
   bool fenced(const Plan& epoch, const Plan& by) const;
-  const WorkerProcess* find(std::uint64_t nonce) const;
+  const WorkerProcess* find(Nonce nonce) const;
   std::string name(const WorkerProcess& p) const;
 
   World& world_;
   const Numbers& numbers_;
   const Reference reference_;
   std::string violation_;
-  std::map<std::uint64_t, Life> lives_;
+  std::map<Nonce, Life> lives_;
   std::map<std::pair<EpochId, Version>, Ballot> ballots_;
   std::map<std::pair<EpochId, Version>, std::vector<Rank>> shares_;  // as the first to open it says
   std::map<EpochId, Version> passed_;  // highest version reached in an epoch
   std::map<EpochId, Version> first_;   // first step of an epoch, once known
-  std::map<std::pair<Version, MicroBatch>, std::vector<std::uint64_t>> begun_;  // nonces, in order
-  std::map<std::pair<Version, MicroBatch>, std::set<std::uint64_t>> computers_;
+  std::map<std::pair<Version, MicroBatch>, std::vector<Nonce>> begun_;  // in order
+  std::map<std::pair<Version, MicroBatch>, std::set<Nonce>> computers_;
   std::uint64_t begun_again_ = 0;
   Version reached_ = 0;
   bool planted_ = false;

@@ -10,7 +10,7 @@
 
 namespace starling::sim {
 
-const WorkerProcess* Oracle::find(std::uint64_t nonce) const {
+const WorkerProcess* Oracle::find(Nonce nonce) const {
   for (const auto& p : world_.workers())
     if (p->nonce() == nonce) return p.get();
   return nullptr;

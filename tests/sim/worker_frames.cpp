@@ -128,15 +128,15 @@ void WorkerProcess::on_up(const EpochId& epoch) {
   handle(Connected{epoch});
 }
 
-void WorkerProcess::on_end_of_file(const EpochId& epoch, std::uint64_t peer_nonce) {
+void WorkerProcess::on_end_of_file(const EpochId& epoch, Nonce peer_nonce) {
   broke(epoch, peer_nonce, /*stood=*/true);
 }
 
-void WorkerProcess::on_unreached(const EpochId& epoch, std::uint64_t peer_nonce) {
+void WorkerProcess::on_unreached(const EpochId& epoch, Nonce peer_nonce) {
   broke(epoch, peer_nonce, /*stood=*/false);
 }
 
-void WorkerProcess::broke(const EpochId& epoch, std::uint64_t peer_nonce, bool stood) {
+void WorkerProcess::broke(const EpochId& epoch, Nonce peer_nonce, bool stood) {
   Link* l = link(epoch);
   if (!l || l->stopping) return;
   const Rank peer = Oracle::rank_of(*l->plan, peer_nonce);
@@ -144,8 +144,7 @@ void WorkerProcess::broke(const EpochId& epoch, std::uint64_t peer_nonce, bool s
   handle(Broken{epoch, peer, stood});
 }
 
-void WorkerProcess::on_frame(const EpochId& epoch, std::uint64_t from_nonce,
-                             const BulkFrame& frame) {
+void WorkerProcess::on_frame(const EpochId& epoch, Nonce from_nonce, const BulkFrame& frame) {
   const auto at = links_.find(epoch);
   if (at == links_.end() || at->second.left) {
     if (at != links_.end() && frame.frame.header.kind == FrameKind::kLeft)
@@ -165,7 +164,7 @@ void WorkerProcess::on_frame(const EpochId& epoch, std::uint64_t from_nonce,
 
 // A frame of an epoch that was left or stopped, taken for one of the present epoch: what R1
 // forbids.
-void WorkerProcess::redirect(const BulkFrame& frame, std::uint64_t from_nonce) {
+void WorkerProcess::redirect(const BulkFrame& frame, Nonce from_nonce) {
   if (!machine_.run()) return;
   Link* l = link(machine_.run()->plan->id);
   if (!l || l->frames.version() == kNoVersion || frame.frame.header.version != l->frames.version())

@@ -29,7 +29,7 @@ elastic::WorkerConfig config_of(const Settings& s) {
 }
 }  // namespace
 
-WorkerProcess::WorkerProcess(World& world, std::uint32_t slot, std::uint64_t nonce)
+WorkerProcess::WorkerProcess(World& world, std::uint32_t slot, Nonce nonce)
     : world_(world),
       slot_(slot),
       who_{0, nonce},
@@ -114,7 +114,7 @@ void WorkerProcess::handle(const elastic::WorkerEvent& event) {
     world_.moment(*this, Moment::kJoinerEntered, begun->version);
 }
 
-void WorkerProcess::receive(const Message& message, std::uint64_t to_nonce) {
+void WorkerProcess::receive(const Message& message, Nonce to_nonce) {
   if (to_nonce != who_.nonce) return;
   if (const auto* welcome = std::get_if<Welcome>(&message))
     if (welcome->who.nonce == who_.nonce) who_ = welcome->who;

@@ -60,20 +60,20 @@ struct Link : collectives::Transport, collectives::GatherSource {
 
 class WorkerProcess {
  public:
-  WorkerProcess(World& world, std::uint32_t slot, std::uint64_t nonce);
+  WorkerProcess(World& world, std::uint32_t slot, Nonce nonce);
   ~WorkerProcess();
 
   void start();
   // Runs now, or when the process wakes up; never after its death.
   void submit(std::function<void()> action);
   void handle(const elastic::WorkerEvent& event);
-  void receive(const Message& message, std::uint64_t to_nonce);
+  void receive(const Message& message, Nonce to_nonce);
 
   // The bulk network's calls.
   void on_up(const EpochId& epoch);
-  void on_end_of_file(const EpochId& epoch, std::uint64_t peer_nonce);
-  void on_unreached(const EpochId& epoch, std::uint64_t peer_nonce);
-  void on_frame(const EpochId& epoch, std::uint64_t from_nonce, const BulkFrame& frame);
+  void on_end_of_file(const EpochId& epoch, Nonce peer_nonce);
+  void on_unreached(const EpochId& epoch, Nonce peer_nonce);
+  void on_frame(const EpochId& epoch, Nonce from_nonce, const BulkFrame& frame);
 
   void pause(Micros duration);
   // Nothing is computed or loaded until then; what is begun does not end. All else goes on.
@@ -84,7 +84,7 @@ class WorkerProcess {
 
   std::uint32_t slot() const { return slot_; }
   std::uint32_t place() const;  // in the network
-  std::uint64_t nonce() const { return who_.nonce; }
+  Nonce nonce() const { return who_.nonce; }
   const Incarnation& who() const { return who_; }
   bool alive() const { return alive_; }
   const elastic::Worker& machine() const { return machine_; }
@@ -135,7 +135,7 @@ class WorkerProcess {
                const elastic::worker_command::Measure& owned);
   void load(const elastic::worker_command::Initialise& c);
   Link* link(const EpochId& epoch);
-  void broke(const EpochId& epoch, std::uint64_t peer_nonce, bool stood);
+  void broke(const EpochId& epoch, Nonce peer_nonce, bool stood);
   void arrive(Link& link, Rank from, const EpochId& sent_in, Frame frame);
   // What came of frames and orders becomes events of the machine, after what is being done.
   void take(Link& link, collectives::EpochEvents events);
@@ -147,7 +147,7 @@ class WorkerProcess {
   void take(Link& link, collectives::epoch_event::VoteArrived& e);
   void take(Link& link, const collectives::epoch_event::PeerReady& e);
   void take(Link& link, const collectives::epoch_event::Wrong& e);
-  void redirect(const BulkFrame& frame, std::uint64_t from_nonce);
+  void redirect(const BulkFrame& frame, Nonce from_nonce);
   void end_life(bool guard_reports, Micros end_of_file);
 
   World& world_;

@@ -109,7 +109,7 @@ void World::heal() {
 
 WorkerProcess& World::start_worker(std::uint32_t slot) {
   slots_ = std::max(slots_, slot + 1);
-  const std::uint64_t nonce = mix64(settings_.seed, ++lives_) | 1;
+  const Nonce nonce(mix64(settings_.seed, ++lives_) | 1);
   auto process = std::make_unique<WorkerProcess>(*this, slot, nonce);
   WorkerProcess& started = *process;
   workers_.push_back(std::move(process));
@@ -237,7 +237,8 @@ void World::coordinator_says(std::uint32_t from, const Incarnation& to, const Me
   const auto at = by_nonce_.find(to.nonce);
   if (at == by_nonce_.end()) return;
   WorkerProcess* worker = at->second;
-  const auto message = std::make_shared<const Message>(through_codec({1, from + 1}, to, body));
+  const auto message =
+      std::make_shared<const Message>(through_codec({1, Nonce(from + 1)}, to, body));
   transmit(from, worker->place(), [worker, message, nonce = to.nonce] {
     worker->submit([worker, message, nonce] { worker->receive(*message, nonce); });
   });
@@ -246,7 +247,8 @@ void World::coordinator_says(std::uint32_t from, const Incarnation& to, const Me
 void World::raft_says(const RaftMessage& message) {
   if (message.to >= coordinators_.size()) return oracle_.violated("Raft sends to nobody");
   CoordinatorProcess* to = coordinators_[message.to].get();
-  const auto sent = through_codec({1, message.from + 1}, {1, message.to + 1}, Message{message});
+  const auto sent =
+      through_codec({1, Nonce(message.from + 1)}, {1, Nonce(message.to + 1)}, Message{message});
   transmit(message.from, message.to, [to, sent] {
     to->submit([to, sent] {
       const auto& raft = std::get<RaftMessage>(sent);

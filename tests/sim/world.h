@@ -168,7 +168,7 @@ class World {
   FaultInjector faults_;
   std::vector<std::unique_ptr<CoordinatorProcess>> coordinators_;
   std::vector<std::unique_ptr<WorkerProcess>> workers_;  // all lives, dead ones too
-  std::map<std::uint64_t, WorkerProcess*> by_nonce_;
+  std::map<Nonce, WorkerProcess*> by_nonce_;
   std::uint32_t slots_ = 0;
   struct Block {
     Micros since = 0, until = 0;

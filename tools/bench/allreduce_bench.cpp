@@ -271,7 +271,8 @@ int child(Rank self, std::uint32_t world, std::span<const Case> cases, const Epo
   options.key = key;
   options.seal = seal;
   options.self = self;
-  for (Rank r = 0; r < world; ++r) options.peers.push_back({{r, r + 1}, "127.0.0.1", ports[r]});
+  for (Rank r = 0; r < world; ++r)
+    options.peers.push_back({{r, Nonce(r.value() + 1)}, "127.0.0.1", ports[r]});
   Runner rank(options, *listener.value());
   for (const Case& c : cases) {
     const std::size_t n = c.bytes / sizeof(std::int32_t);

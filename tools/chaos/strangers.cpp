@@ -128,7 +128,7 @@ std::string guessed_hello(const Doors& doors) {
   hello.epoch = doors.epoch;
   hello.from = 0;
   hello.to = 1;
-  hello.from_who = {1, doors.seed};
+  hello.from_who = {1, Nonce(doors.seed)};
   std::string bytes(reinterpret_cast<const char*>(&hello), sizeof hello);
   return bytes + garbage(doors.seed, sizeof(collectives::Proof));
 }

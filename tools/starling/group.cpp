@@ -13,7 +13,6 @@
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
 #include "core/base/hash.h"
-#include "core/base/mac.h"
 
 namespace starling::tools {
 namespace {
@@ -160,14 +159,6 @@ Result<LogLevel> log_level(const std::string& text) {
   const auto level = parse_log_level(text);
   if (!level) return bad("--log must be debug, info, warn, error or off, is " + text);
   return *level;
-}
-
-std::uint64_t fresh_nonce() {
-  std::uint8_t bytes[8];
-  random_bytes(bytes);
-  std::uint64_t nonce = 0;
-  std::memcpy(&nonce, bytes, sizeof nonce);
-  return nonce | 1;
 }
 
 }  // namespace starling::tools

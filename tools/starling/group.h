@@ -61,6 +61,4 @@ class TakenKey {
 // Errors: kBadInput  none of debug, info, warn, error, off.
 Result<LogLevel> log_level(const std::string& text);
 
-std::uint64_t fresh_nonce();  // never 0
-
 }  // namespace starling::tools
