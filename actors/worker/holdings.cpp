@@ -22,7 +22,8 @@ Holdings::Holdings(std::shared_ptr<const TrainingSetup> setup, std::string worke
       state_(layout_, setup_->job, *setup_->device),
       accumulators_(layout_, setup_->job.micro_batches, *setup_->device),
       totals_(layout_, setup_->job.micro_batches, *setup_->device),
-      workbench_(state_, accumulators_, progress_, setup_->job.seed, worker_) {
+      arrivals_(layout_),
+      workbench_(state_, arrivals_, accumulators_, progress_, setup_->job.seed, worker_) {
   for (SegmentId s = 0; s < layout_.segments(); s += kAtOnce)
     parts_.push_back(kernels::segment_ids({s, std::min(kAtOnce, layout_.segments() - s)}));
 }
@@ -45,6 +46,7 @@ void Holdings::hold(const std::vector<bool>& segments, bool fresh) {
 
 void Holdings::initialise() {
   state_.initialise(setup_->parameters, setup_->exponents, [this] { worked(); });
+  for (SegmentId s = 0; s < layout_.segments(); ++s) arrivals_.note(s, 0);
 }
 
 Result<> Holdings::take_loaded(const SegmentStates& states, Version version) {
@@ -193,11 +195,11 @@ std::optional<Damage> Holdings::apply(const StepRecord& record, StepClock& clock
   return std::nullopt;
 }
 
-void Holdings::publish(std::span<const SegmentId> segments, bool keep) {
-  keep_parameters_ = keep;
-  if (keep) return;
+void Holdings::publish(std::span<const SegmentId> segments) {
   for (const SegmentId& s : segments) {
-    state_.publish(std::span(&s, 1));
+    const Version version = state_.label(s);
+    if (!arrivals_.has(s, version)) state_.publish(std::span(&s, 1));
+    arrivals_.note(s, version);
     worked();
   }
 }
@@ -226,12 +228,15 @@ Bytes Holdings::params(SegmentRange segments) {
   return state_.params_bytes(std::span<const SegmentRange>(&segments, 1));
 }
 
-Result<> Holdings::set_params(Version version, SegmentRange, ByteView bytes) {
+Result<> Holdings::set_params(Version version, SegmentRange segments, ByteView bytes) {
   worked();
-  if (keep_parameters_) return ok();
-  if (sabotage::keeps_stale_parameters(version, worker_)) return ok();
-  STARLING_TRY(ranges, state_.set_params(bytes));
-  (void)ranges;
+  if (!sabotage::keeps_stale_parameters(version, worker_)) {
+    const auto lacks = [&](SegmentId s) { return !arrivals_.has(s, version); };
+    STARLING_TRY(ranges, state_.set_params(bytes, lacks));
+    if (ranges.size() != 1 || !(ranges.front() == segments))
+      return Error(Code::kCorrupt, "parameters of other segments than the frame's");
+  }
+  for (const SegmentId s : segments) arrivals_.note(s, version);
   return ok();
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "actors/worker/arrivals.h"
 #include "actors/worker/setup.h"
 #include "actors/worker/step_clock.h"
 #include "actors/worker/workbench.h"
@@ -88,9 +89,9 @@ class Holdings : public collectives::GatherSource {
   std::optional<Damage> apply(const StepRecord& record, StepClock& clock);
   void clear_accumulators() { accumulators_.clear(); }
   void drop_totals() { totals_.clear(); }
-  // Weights of these held segments become working parameters. With `keep` they are complete already
-  // and may be being read: nothing is written until the next publish().
-  void publish(std::span<const SegmentId> segments, bool keep);
+  // Weights of these held segments become working parameters, where those are not at the weights'
+  // version already.
+  void publish(std::span<const SegmentId> segments);
 
   // ---- Copies and digests ---------------------------------------------------------------------
   // The state of these segments, which have this label. Takes as long as copying it within memory.
@@ -120,10 +121,10 @@ class Holdings : public collectives::GatherSource {
   kernels::State state_;
   kernels::Accumulators accumulators_;
   kernels::Totals totals_;
+  Arrivals arrivals_;
   Workbench workbench_;
   std::vector<SideEntry> side_received_;  // of the step that is reduced
   std::shared_ptr<SegmentStates> staged_;
-  bool keep_parameters_ = false;
   bool prepared_ = false;  // once: what every step writes
   std::atomic<bool> is_preparing_ = false;
   std::jthread preparing_;

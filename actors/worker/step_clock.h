@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/base/ids.h"
@@ -16,7 +17,7 @@ namespace starling::actors {
 
 // Passed in this order in each step.
 enum class StepMark : std::uint8_t {
-  kBegun,     // the micro-batches were ordered
+  kBegun,     // the micro-batches were ordered, which may wait for parameters that come
   kComputed,  // the last of the share is done
   kReduced,   // all totals of held segments are there
   kSealed,    // and each is the sum of its parts (the fifth proof lane)
@@ -26,7 +27,9 @@ enum class StepMark : std::uint8_t {
   kPassed,    // the vote
   kApplied,   // the held segments are at the next version, the accumulators are empty
   kTold,      // the coordinators are told, the next step is open
-  kGathered,  // the working parameters of the next version are there, with checksums
+  // The working parameters of the next version are there, with checksums; the next step has begun
+  // by then.
+  kGathered,
 };
 inline constexpr std::size_t kStepMarks = 11;
 
@@ -57,6 +60,7 @@ class StepClock {
   Clock::time_point now() const { return kept_ ? Clock::now() : Clock::time_point(); }
   void begin(Version version, std::uint32_t world) {
     if (!kept_) return;
+    if (next_ == std::size_t(StepMark::kGathered)) gathering_ = step_;
     step_ = {};
     step_.version = version;
     step_.world = world;
@@ -66,10 +70,8 @@ class StepClock {
   void mark(StepMark mark) { this->mark(mark, now()); }
   void mark(StepMark mark, Clock::time_point at) {
     if (!kept_ || std::size_t(mark) != next_) return;
-    timespec work{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &work);
-    step_.work_ns[next_] = std::int64_t{work.tv_sec} * 1'000'000'000 + work.tv_nsec;
-    step_.at_ns[next_++] = std::chrono::nanoseconds(at.time_since_epoch()).count();
+    note(step_, mark, at);
+    ++next_;
   }
   void computed(Version version, std::chrono::nanoseconds took) {
     if (version == step_.version) step_.computing_ns += took.count();
@@ -79,18 +81,33 @@ class StepClock {
     step_.state_check_ns += std::chrono::nanoseconds(between - begun).count();
     step_.totals_check_ns += std::chrono::nanoseconds(now() - between).count();
   }
+  // Of the step before the one that has begun, or of that one if none has.
   void end(std::uint64_t sent_bytes) {
-    mark(StepMark::kGathered);
-    if (!kept_ || next_ != kStepMarks || kept_->size() >= kStepsMax) return;
-    next_ = kStepMarks + 1;  // once
-    step_.sent_bytes = sent_bytes;
-    kept_->push_back(step_);
+    if (!kept_) return;
+    if (next_ == std::size_t(StepMark::kGathered)) {
+      gathering_ = step_;
+      next_ = kStepMarks;
+    }
+    if (!gathering_) return;
+    note(*gathering_, StepMark::kGathered, now());
+    gathering_->sent_bytes = sent_bytes;
+    if (kept_->size() < kStepsMax) kept_->push_back(*gathering_);
+    gathering_.reset();
   }
 
  private:
+  static void note(StepTimes& step, StepMark mark, Clock::time_point at) {
+    timespec work{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &work);
+    const auto k = static_cast<std::size_t>(mark);
+    step.work_ns[k] = std::int64_t{work.tv_sec} * 1'000'000'000 + work.tv_nsec;
+    step.at_ns[k] = std::chrono::nanoseconds(at.time_since_epoch()).count();
+  }
+
   std::vector<StepTimes>* const kept_;
   StepTimes step_;
-  std::size_t next_ = kStepMarks + 1;  // mark that is due; beyond the last: no step has begun
+  std::size_t next_ = kStepMarks;       // mark of it that is due; past the last: no step has begun
+  std::optional<StepTimes> gathering_;  // the step before, whose last mark is due
 };
 
 }  // namespace starling::actors

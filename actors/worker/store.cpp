@@ -360,7 +360,7 @@ void Store::Impl::execute(const StartGather& o) {
   std::vector<SegmentId> own;
   for (SegmentId s = 0; s < layout_.segments(); ++s)
     if ((*o.holders)[s].front() == io.frames->self()) own.push_back(s);
-  holdings_.publish(own, o.keep);
+  holdings_.publish(own);
   take(io, io.frames->gather(o.version, o.holders, o.record));
 }
 
@@ -416,6 +416,7 @@ void Store::Impl::take(EpochIo& io, epoch_event::GatherBegun& e) {
 
 void Store::Impl::take(EpochIo& io, const epoch_event::Gathered& e) {
   clock_.end(io.mesh->sent_bytes());
+  at(WorkPhase::kCompute);  // which was begun, but for at the last version
   tell(event::Gathered{io.frames->plan().id, e.version});
 }
 

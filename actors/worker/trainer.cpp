@@ -83,14 +83,20 @@ class Compute : public caf::event_based_actor {
     sabotage::hang_computing(loaded.version, bench.worker());
     auto adding = bench.begin(maker_->queue(), loaded.version, loaded.micro_batch);
     sabotage::drop_gradient(*maker_, loaded.version, bench.worker());
-    // Adding comes on top of what computing is to take.
-    std::chrono::nanoseconds waited{};
-    const auto keep_pace = [&](double computed_part) {
-      const auto from = begun + maker_->adding_took(), now = Pace::Clock::now();
+    // Adding, and waiting for parameters, come on top of what computing is to take.
+    std::chrono::nanoseconds waited{}, lacked{};
+    kernels::PassHooks hooks;
+    hooks.before_reading = [&](PartId part) {
+      const auto took = bench.wait(part, loaded.version);
+      lacked += took.value_or(std::chrono::nanoseconds(0));
+      return took.has_value();
+    };
+    hooks.before_adding = [&](double computed_part) {
+      const auto from = begun + maker_->adding_took() + lacked, now = Pace::Clock::now();
       pace_->wait(from, now - from - waited, loaded.version, loaded.micro_batch, computed_part);
       waited += Pace::Clock::now() - now;
     };
-    auto result = maker_->make(bench.working(), *loaded.batch, adding, keep_pace);
+    auto result = maker_->make(bench.working(), *loaded.batch, adding, hooks);
     if (!result) {
       set_error(computed, result.error());
       return computed;
@@ -99,7 +105,7 @@ class Compute : public caf::event_based_actor {
     computed.row.loss = result.value().loss;
     computed.row.tokens = result.value().tokens;
     computed.row.finite = result.value().finite && added.finite;
-    computed.took = Pace::Clock::now() - begun;
+    computed.took = Pace::Clock::now() - begun - lacked;
     return computed;
   }
 
@@ -144,9 +150,10 @@ class Trainer : public caf::event_based_actor {
     };
   }
 
-  // Whoever waits for a micro-batch's time to be over has nothing to wait for any more.
+  // Threads that wait for a micro-batch's time, or for parameters, have nothing to wait for any more.
   void on_exit() override {
     pace_->cancel();
+    options_.workbench->cancel();
     event_based_actor::on_exit();
   }
 

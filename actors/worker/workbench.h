@@ -3,22 +3,27 @@
 // gradients that it makes. Nothing else of a worker's memory can be reached from here.
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
+#include "actors/worker/arrivals.h"
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/state.h"
 #include "kernels/models/host_maker.h"
 
 namespace starling::actors {
 
-// Threads: any number. What is read does not change while anything that was ordered is computed.
+// Threads: any number. What is read does not change while anything that was ordered is computed: a
+// part that is there at a version is not written before that version's step has passed.
 class Workbench {
  public:
-  Workbench(const kernels::State& state, kernels::Accumulators& accumulators,
+  Workbench(const kernels::State& state, Arrivals& arrivals, kernels::Accumulators& accumulators,
             std::atomic<std::uint64_t>& progress, std::uint64_t seed, std::string worker)
       : state_(state),
+        arrivals_(arrivals),
         accumulators_(accumulators),
         progress_(progress),
         seed_(seed),
@@ -28,6 +33,11 @@ class Workbench {
   void tell(std::function<void(PartId)> told) { accumulators_.tell(std::move(told)); }
 
   kernels::Working working() const { return state_.working(); }
+  // Before a part is read: see Arrivals.
+  std::optional<std::chrono::nanoseconds> wait(PartId part, Version step) {
+    return arrivals_.wait(part, step);
+  }
+  void cancel() { arrivals_.cancel(); }
   const std::string& worker() const { return worker_; }  // whose it is
 
   // Where the gradient of micro-batch m of `step` goes, once (P2).
@@ -43,6 +53,7 @@ class Workbench {
 
  private:
   const kernels::State& state_;
+  Arrivals& arrivals_;
   kernels::Accumulators& accumulators_;
   std::atomic<std::uint64_t>& progress_;
   const std::uint64_t seed_;

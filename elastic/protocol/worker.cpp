@@ -342,8 +342,7 @@ void Worker::begin_if_ready() {
       compute_step();
       break;
     case BeginAt::kGather:
-      start_gather();
-      if (parameters_complete_) compute_step();
+      gather_and_compute();
       break;
     case BeginAt::kVote:
       if (!joining_.over()) {

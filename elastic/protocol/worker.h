@@ -204,7 +204,8 @@ struct Stop {  // close everything of this epoch now; -> Stopped (also if it was
   EpochId epoch;
 };
 // Micro-batches to compute, in this order; replaces what is not begun. A micro-batch in progress is
-// finished and counts (R8).
+// finished and counts (R8). A pass that needs a part of the parameters which is not there yet at
+// `version` waits for it.
 struct Compute {
   Version version = 0;
   std::vector<MicroBatch> micro_batches;
@@ -256,14 +257,13 @@ struct Apply {        // update all held segments with their totals: label versi
 };
 struct ClearAccumulators {};  // only after the vote passed (R7)
 struct DropTotals {};
-struct StartGather {  // send parameters of owned segments, receive the others; -> Gathered.
+// Send parameters of owned segments, receive the others; -> Gathered. Passes may read what is there
+// at this version already: that is never written again.
+struct StartGather {
   EpochId epoch;
   Version version = 0;
   StepRecord record;
   Holders holders;
-  // Own parameters are complete already and may be being read: send, count what arrives, write
-  // nothing.
-  bool keep = false;
 };
 struct ComputeDigest {  // over these segments; -> DigestReady
   EpochId epoch;
@@ -399,6 +399,7 @@ class Worker {
   void send_moves();
   bool moves_to(const EpochRun& run, SegmentId segment) const;
   void compute_step();
+  void finish();
   void end_share_if_done();
   worker_command::Measure what_to_measure() const;
   void vote_if_ready();
@@ -406,7 +407,7 @@ class Worker {
   void pass_if_complete();
   void pass(const StepRecord& record);
   StepRecord make_record() const;
-  void start_gather();
+  void gather_and_compute();
   void write_checkpoint(const CheckpointTurn::Votes& votes);
   void say_untold(std::size_t at_once = 16);
   void say_finished();

@@ -33,8 +33,7 @@ void Worker::open_step(Version version) {
   emit(OpenStep{run.plan->id, version, holders_in(run, version)});
 }
 
-// R14: the label-v state. Only now, when micro-batches are computed, as the gather would wait
-// behind it.
+// R14: the label-v state. Only when all parameters are here, as gathers would wait behind it.
 void Worker::send_moves() {
   const EpochRun& run = *run_;
   for (const Move& move : run.plan->moves)
@@ -83,18 +82,23 @@ std::vector<Rank> Worker::shares_of(Version version) const {
 
 void Worker::compute_step() {
   EpochRun& run = *run_;
-  STARLING_CHECK(parameters_complete_);
   if (version_ >= config_.steps) {
-    if (run.stage == EpochRun::Stage::kFinished) return;
-    run.stage = EpochRun::Stage::kFinished;
-    send_moves();
-    emit(ComputeDigest{run.plan->id, version_, owned()});
+    if (parameters_complete_) finish();
     return;
   }
   emit(Compute{version_, work_.deal(run.shares, run.self)});
-  send_moves();
+  if (parameters_complete_) send_moves();
   emit(StartReduce{run.plan->id, run.voting, work_.share_size(), what_to_measure()});
   end_share_if_done();
+}
+
+// At the last version.
+void Worker::finish() {
+  EpochRun& run = *run_;
+  if (run.stage == EpochRun::Stage::kFinished) return;
+  run.stage = EpochRun::Stage::kFinished;
+  send_moves();
+  emit(ComputeDigest{run.plan->id, version_, owned()});
 }
 
 void Worker::on_event(const MicroBatchDone& e) {
@@ -203,8 +207,7 @@ void Worker::pass_if_complete() {
   // Passed here before this epoch, or a joiner: nothing to apply.
   run.stage = EpochRun::Stage::kStep;
   open_step(run.plan->base);
-  start_gather();
-  if (parameters_complete_) compute_step();
+  gather_and_compute();
 }
 
 StepRecord Worker::make_record() const {
@@ -246,7 +249,7 @@ void Worker::pass(const StepRecord& record) {
   if (checkpoint_.due(version_, checkpoint)) write_checkpoint(checkpoint);
   run_->stage = EpochRun::Stage::kStep;
   open_step(version_);
-  start_gather();
+  gather_and_compute();
 }
 
 void Worker::write_checkpoint(const CheckpointTurn::Votes& votes) {
@@ -278,10 +281,12 @@ void Worker::say_untold(std::size_t at_once) {
     emit(ToCoordinators{std::move(due.progress), due.turn});
 }
 
-void Worker::start_gather() {
+// The step is open. A pass begins at once, and waits for each part of the parameters until it is
+// there. A joiner that does not know its version yet begins when the first frame tells it.
+void Worker::gather_and_compute() {
   const Version version = run_->voting;
-  emit(StartGather{run_->plan->id, version, record_, holders_in(*run_, version),
-                   parameters_complete_});
+  emit(StartGather{run_->plan->id, version, record_, holders_in(*run_, version)});
+  if (version_ == version) compute_step();
 }
 
 void Worker::on_event(const GatherBegun& e) {
@@ -294,18 +299,23 @@ void Worker::on_event(const GatherBegun& e) {
   entered_ = plan.id;
   parameters_complete_ = false;
   if (e.record.version + 1 == e.version) learn(e.record, /*with_ledger=*/false);
-  if (plan.kind != PlanKind::kPrepared) return;
-  run->first = e.version;
-  run->stage = EpochRun::Stage::kStep;
-  open_step(e.version);
-  start_gather();
+  if (plan.kind == PlanKind::kPrepared) {
+    run->first = e.version;
+    run->stage = EpochRun::Stage::kStep;
+    open_step(e.version);
+    gather_and_compute();
+  } else if (run->stage == EpochRun::Stage::kStep && run->voting == version_) {
+    compute_step();  // its gather was started without a version
+  }
 }
 
 void Worker::on_event(const Gathered& e) {
   EpochRun* run = run_of(e.epoch);
   if (!run || e.version != version_ || run->voting != version_ || parameters_complete_) return;
   parameters_complete_ = true;
-  compute_step();
+  if (version_ >= config_.steps) return finish();
+  send_moves();
+  end_share_if_done();
 }
 
 void Worker::on_event(const DigestReady& e) {

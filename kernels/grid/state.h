@@ -113,7 +113,10 @@ class State {
   // check everything before they write anything: error kCorrupt leaves the state as it was. They
   // return the segments that the bytes were about.
   Bytes params_bytes(std::span<const SegmentRange> ranges) const;
-  Result<std::vector<SegmentRange>> set_params(ByteView bytes);
+  // Writes those segments alone that are `wanted`.
+  Result<std::vector<SegmentRange>> set_params(
+      ByteView bytes,
+      const std::function<bool(SegmentId)>& wanted = [](SegmentId) { return true; });
   Bytes state_bytes(SegmentRange range) const;  // all held, all of one label
   // Only segments that are held are taken; their label becomes that in the bytes, which must be
   // `label`.

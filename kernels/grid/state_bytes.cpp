@@ -141,7 +141,8 @@ Bytes State::params_bytes(std::span<const SegmentRange> ranges) const {
   return std::move(writer).take();
 }
 
-Result<std::vector<SegmentRange>> State::set_params(ByteView bytes) {
+Result<std::vector<SegmentRange>> State::set_params(ByteView bytes,
+                                                    const std::function<bool(SegmentId)>& wanted) {
   struct Part {
     Span span;
     ByteView exponents, parameters;
@@ -166,12 +167,30 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes) {
     parts.push_back(part);
   }
   if (!reader.done()) return corrupt("parameters are longer than their ranges, or empty");
-  for (const Part& part : parts) {
-    // As bytes, which frames do not align.
-    queue_->copy_in(exponents_.data() + part.span.first_block, part.exponents);
-    take_parameters(part.span, part.parameters);
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const Part& part = parts[i];
+    const auto take = [&](SegmentRange run) {
+      const Span span = span_of(run);
+      const auto of = [&](ByteView all, What what) {
+        return all.subspan((span.first_block - part.span.first_block) * Layout::block_bytes(what),
+                           span.blocks * Layout::block_bytes(what));
+      };
+      // As bytes, which frames do not align.
+      queue_->copy_in(exponents_.data() + span.first_block, of(part.exponents, What::kExponents));
+      take_parameters(span, of(part.parameters, framed()));
+      seal_parameters(segment_ids(run));
+    };
+    SegmentRange run{ranges[i].first, 0};
+    for (const SegmentId s : ranges[i]) {
+      if (wanted(s)) {
+        ++run.count;
+        continue;
+      }
+      if (!run.empty()) take(run);
+      run = {s + 1, 0};
+    }
+    if (!run.empty()) take(run);
   }
-  for (const SegmentRange range : ranges) seal_parameters(segment_ids(range));
   return ranges;
 }
 

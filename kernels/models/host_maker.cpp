@@ -19,20 +19,26 @@ HostMaker::HostMaker(const Model& model, const Layout& layout, Device& device,
 }
 
 Result<MicroBatchResult> HostMaker::make(const Working& working, const Batch& batch,
-                                         Accumulators::Adding& adding,
-                                         const std::function<void(double)>& before_adding) {
+                                         Accumulators::Adding& adding, const PassHooks& hooks) {
   working_ = working;
   adding_ = &adding;
-  before_adding_ = &before_adding;
+  hooks_ = &hooks;
   elements_made_ = 0;
   adding_took_ = {};
+  lacking_ = false;
   auto result = model_.pass(layout_, *this, batch, *workspace_, *this);
   drop_ = false;
+  if (result && lacking_) return Error(Code::kUnavailable, "the parameters did not come");
   return result;
 }
 
 const float* HostMaker::acquire(PartId p) {
   const Part& part = layout_.parts()[p];
+  if (lacking_ || !hooks_->before_reading(p)) {
+    lacking_ = true;
+    zeros_.resize(layout_.largest_part());
+    return zeros_.data();
+  }
   const float* const at = working_.parameters + part.first();
   if (here_) return at;
   queue_->copy_out(writable_bytes(parameters_.part(0, part.elements())), at);
@@ -45,12 +51,12 @@ float* HostMaker::begin(PartId, std::uint32_t) {
 }
 
 void HostMaker::end(PartId p, std::uint32_t use) {
+  if (lacking_) return;
   const std::span<float> gradient = gradient_.part(0, layout_.parts()[p].elements());
   if (drop_) std::ranges::fill(gradient, 0.0f);
   elements_made_ += gradient.size();
-  if (*before_adding_)
-    (*before_adding_)(
-        (1 + 2 * static_cast<double>(elements_made_) / static_cast<double>(elements_)) / 3);
+  hooks_->before_adding(
+      (1 + 2 * static_cast<double>(elements_made_) / static_cast<double>(elements_)) / 3);
   const auto begun = std::chrono::steady_clock::now();
   if (!here_) {
     there_.copy_in(*queue_, 0, gradient);

@@ -271,6 +271,82 @@ TEST_CASE("engine: the sums of a bucket leave when the share has been added to a
   pair.peer->wait(ended);
 }
 
+// Goal: a pass reads the first parts while the others come, and over the end of an epoch. Method: the
+// peer owns all; it sends half of the buckets, breaks the epoch, and sends everything in the next.
+// ThreadSanitizer tells if what a pass may read is written again.
+TEST_CASE(
+    "engine: parameters that are there are read while others come, and are not written again") {
+  Pair pair(3'500'000);
+  const Layout& layout = pair.layout;
+  const std::uint32_t half = layout.buckets() / 2;
+  const Part& first = layout.parts().front();
+  REQUIRE(layout.parts().size() > 1);
+  REQUIRE(first.segments.past() <= layout.bucket(half).first);
+  Plan plan;
+  plan.id = {1, 2};
+  plan.predecessor = {1, 1};
+  plan.kind = PlanKind::kPrepared;
+  plan.members = {pair.peer_member(), pair.engine_member()};
+  plan.members[1].joiner = true;
+  plan.holders.assign(layout.segments(), {0});
+  pair.commit(plan);
+  pair.connect_peer(plan, /*self=*/0);
+  pair.peer->wait([](const auto& told) { return told.connected; });
+  PeerState state(*pair.setup);
+  const auto gather_of = [&](const Plan& p) {
+    const auto shared = std::make_shared<const Plan>(p);
+    return collectives::Gather(layout, {shared, &shared->holders},
+                               {0, 2, 1, encode_record(state.record)}, state);
+  };
+  collectives::Gather begun = gather_of(plan);
+  for (std::uint32_t b = 0; b < half; ++b) begun.publish(b, *pair.peer->mesh);
+  pair.rig.until([&] { return pair.ordered.has_value(); });
+  CHECK(pair.ordered->version == 1);
+
+  const auto bench = pair.rig.engine->workbench();
+  bench->wait(0, 1);
+  const std::span expected = state.state.parameters().subspan(first.first(), first.elements());
+  std::atomic<bool> pass_over{false};
+  std::uint64_t different = 0;
+  std::thread pass([&] {  // without a lock or fence that would order it with the store
+    do
+      different += !std::equal(expected.begin(), expected.end(),
+                               bench->working().parameters + first.first());
+    while (!pass_over.load(std::memory_order_relaxed));
+  });
+
+  pair.peer->mesh->stop();
+  pair.rig.until([&] { return pair.report.has_value(); });
+  CHECK(pair.report->version == 1);
+  CHECK_FALSE(pair.report->parameters_complete);
+  Plan next;
+  next.id = pair.report->promise;
+  next.predecessor = plan.id;
+  next.kind = PlanKind::kForced;
+  next.base = 1;
+  next.begin = BeginAt::kGather;
+  next.members = {pair.peer_member(), pair.engine_member()};
+  next.holders.assign(layout.segments(), {0});
+  pair.commit(next);
+  pair.connect_peer(next, /*self=*/0);
+  pair.peer->wait([](const auto& told) { return told.connected; });
+  collectives::Gather again = gather_of(next);
+  again.start(*pair.peer->mesh);
+  std::atomic<bool> all_there{false};
+  std::thread rest([&] {
+    for (PartId p = 0; p < layout.parts().size(); ++p) bench->wait(p, 1);
+    all_there = true;
+  });
+  while (!all_there) pair.rig.drive(std::chrono::milliseconds(1));
+  rest.join();
+  pass_over = true;
+  pass.join();
+  CHECK(different == 0);
+  pair.rig.engine->stop();
+  const kernels::State& mine = pair.rig.engine->holdings()->state();
+  CHECK(mine.parameters_part(state.all) == state.state.parameters_part(state.all));
+}
+
 // The store is held while it says that the first state is there, as in a work that takes long or
 // hangs.
 TEST_CASE("engine: a worker whose store is busy is heard, and says that it gets nowhere") {

@@ -137,6 +137,7 @@ class Computer {
       : setup_(std::move(setup)),
         rig_(rig),
         before_(std::move(before)),
+        bench_(rig_.engine->workbench()),
         thread_([this] { run(); }) {}
   ~Computer() {
     {
@@ -144,6 +145,7 @@ class Computer {
       stopping_ = true;
       changed_.notify_all();
     }
+    bench_->cancel();
     thread_.join();
   }
   void order(ComputeOrder order) {
@@ -155,14 +157,18 @@ class Computer {
  private:
   void run() {
     kernels::HostMaker maker(*setup_->model, *setup_->layout, *setup_->device, /*sequences=*/1);
-    const auto bench = rig_.engine->workbench();
     while (const auto place = next()) {
       const auto [version, m] = *place;
       before_(version);
       const Batch batch = setup_->batches(version, m).value();
-      auto adding = bench->begin(maker.queue(), version, m);
-      const auto result = maker.make(bench->working(), batch, adding);
-      const bool finite = bench->finish(adding).finite;
+      auto adding = bench_->begin(maker.queue(), version, m);
+      kernels::PassHooks hooks;
+      hooks.before_reading = [this, at = version](PartId part) {
+        return bench_->wait(part, at).has_value();
+      };
+      const auto result = maker.make(bench_->working(), batch, adding, hooks);
+      if (!result) return;  // cancelled
+      const bool finite = bench_->finish(adding).finite;
       LedgerRow row;
       row.micro_batch = m;
       row.loss = result.value().loss;
@@ -187,6 +193,7 @@ class Computer {
   const std::shared_ptr<const TrainingSetup> setup_;
   EngineRig& rig_;
   const std::function<void(Version)> before_;
+  const std::shared_ptr<Workbench> bench_;
   std::mutex mutex_;
   std::condition_variable changed_;
   ComputeOrder order_;  // guarded by mutex_, as all below

@@ -54,6 +54,24 @@ TEST_CASE("step clock: a step that was not gone through in order is not kept") {
   CHECK(kept[0].world == 2);
 }
 
+TEST_CASE("step clock: a step's parameters may come while the next one is computed") {
+  std::vector<StepTimes> kept;
+  StepClock clock(&kept);
+  clock.begin(7, 3);
+  pass(clock);
+  clock.begin(8, 3);
+  clock.end(5);
+  clock.end(6);
+  REQUIRE(kept.size() == 1);
+  CHECK(kept[0].version == 7);
+  CHECK(kept[0].sent_bytes == 5);
+  CHECK(kept[0].at_ns.back() > 0);
+  pass(clock);
+  clock.end(9);
+  REQUIRE(kept.size() == 2);
+  CHECK(kept[1].version == 8);
+}
+
 TEST_CASE("step clock: nobody asks, nothing is looked at") {
   StepClock clock(nullptr);
   CHECK(clock.now() == StepClock::Clock::time_point());

@@ -3,10 +3,14 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <new>
 #include <stdexcept>
+#include <thread>
 
 #include "actors/system.h"
 #include "actors/worker/loader.h"
@@ -26,9 +30,14 @@ class Gate {
  public:
   void pass(const Place& place) {
     std::unique_lock lock(mutex_);
+    if (before_) before_();
     begun_.push_back(place);
     changed_.notify_all();
     changed_.wait_for(lock, kPatience, [this] { return open_; });
+  }
+  void before(std::function<void()> before) {
+    const std::lock_guard lock(mutex_);
+    before_ = std::move(before);
   }
   void set_open(bool open) {
     const std::lock_guard lock(mutex_);
@@ -56,6 +65,7 @@ class Gate {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Place> begun_;
+  std::function<void()> before_;
   bool open_ = true;
 };
 
@@ -95,11 +105,18 @@ Result<Batch> source(std::uint64_t step, MicroBatch m) {
 // What compute threads work at.
 struct Memory {
   explicit Memory(const TrainingSetup& setup)
-      : state(*setup.layout, setup.job), accumulators(*setup.layout, setup.job.micro_batches) {}
+      : layout(*setup.layout),
+        state(layout, setup.job),
+        accumulators(layout, setup.job.micro_batches) {}
+  void complete(Version version) {
+    for (SegmentId s = 0; s < layout.segments(); ++s) arrivals.note(s, version);
+  }
+  const Layout& layout;
   kernels::State state;
   kernels::Accumulators accumulators;
   std::atomic<std::uint64_t> progress = 0;
-  Workbench bench{state, accumulators, progress, /*seed=*/1, "worker"};
+  Arrivals arrivals{layout};
+  Workbench bench{state, arrivals, accumulators, progress, /*seed=*/1, "worker"};
 };
 
 // A trainer whose worker is the test.
@@ -128,6 +145,11 @@ struct Rig {
   }
 
   void order(Version version, std::vector<MicroBatch> micro_batches) {
+    memory->complete(version);
+    order_incomplete(version, std::move(micro_batches));
+  }
+  // Before the parameters of the version are there.
+  void order_incomplete(Version version, std::vector<MicroBatch> micro_batches) {
     self->send(trainer, ComputeOrder{version, std::move(micro_batches)});
   }
   MicroBatchComputed computed() {
@@ -238,6 +260,24 @@ TEST_CASE("trainer: what fails is told with the reason, adds nothing, and the ne
   CHECK(no_pass.row.micro_batch == kNoPass);
   CHECK(good.error.empty());
   CHECK(rig.memory->accumulators.done() == std::vector<MicroBatch>{1});
+}
+
+TEST_CASE("trainer: a pass waits until the parameters of its version are there") {
+  Rig rig;
+  std::atomic<bool> complete = false;
+  rig.gate.before([&] { CHECK(complete); });
+  rig.memory->complete(3);
+  rig.order_incomplete(4, {0});
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // in which it may not begin
+  complete = true;
+  rig.memory->complete(4);
+  CHECK(rig.places(1) == std::vector<Place>{{4, 0}});
+}
+
+// Method: they never come; the rig's end waits for all actors.
+TEST_CASE("trainer: an exit does not wait for parameters") {
+  Rig rig(/*threads=*/2);
+  rig.order_incomplete(4, {0, 1});
 }
 
 // Method: micro-batches of an hour; the rig's end waits for all actors.

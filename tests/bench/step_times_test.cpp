@@ -75,7 +75,7 @@ TEST_CASE("a part of a step lasts until the last worker is through with it") {
   const auto parts = step_parts({{times(7, 80), early}, {times(7, 81), late}});
   REQUIRE(parts.size() == 1);
   CHECK(parts[0].compute == doctest::Approx(0.5));
-  CHECK(parts[0].hand_over == doctest::Approx(0.5));
+  CHECK(parts[0].hand_over == doctest::Approx(101 - 90 - 1 - 0.5));
   CHECK(parts[0].reduce == doctest::Approx(4));
   CHECK(parts[0].vote == doctest::Approx(1));
   CHECK(parts[0].commit == doctest::Approx(1));
@@ -83,8 +83,9 @@ TEST_CASE("a part of a step lasts until the last worker is through with it") {
   CHECK(parts[0].apply == doctest::Approx(1));
   CHECK(parts[0].gather == doctest::Approx(0));  // all of it may have been noting checksums
   CHECK(parts[0].checksums == doctest::Approx(4));
-  CHECK(parts[0].telling == doctest::Approx(1 + 100 - 91));
-  CHECK(parts[0].step() == doctest::Approx(100 + 10 + 3 - 91));  // from the last end to the last
+  CHECK(parts[0].telling == doctest::Approx(1));
+  // From where the last had told until it tells again.
+  CHECK(parts[0].step() == doctest::Approx(100 + 9 + 3 - 90));
 }
 
 // One passes a millisecond after the last norm, the other three later: it waits for a core.
@@ -118,8 +119,24 @@ TEST_CASE("work is that of the busiest worker, however long the part lasted") {
   REQUIRE(parts.size() == 1);
   CHECK(parts[0].vote == doctest::Approx(5.2));
   CHECK(parts[0].reduce == doctest::Approx(0.2));
-  CHECK(parts[0].telling == doctest::Approx(0.2 + 0.1 * (100 - 80 - 20)));
+  CHECK(parts[0].telling == doctest::Approx(0.2));
+  CHECK(parts[0].hand_over == doctest::Approx(0.1 * (102 - 98 - 2)));
   CHECK(parts[0].compute == 0);
+}
+
+// The parameters come in 10 ms, 8 of which are computed.
+TEST_CASE("what is computed while parameters come is computing") {
+  StepTimes before = times(7, 80), t = times(8, 90);
+  before.at_ns.back() += 9 * kMs;
+  t.at_ns[0] = 89 * kMs;
+  for (std::size_t k = 1; k < actors::kStepMarks; ++k) t.at_ns[k] += 20 * kMs;
+  t.computing_ns = 16 * kMs;
+  const auto parts = step_parts({{before, t}});
+  REQUIRE(parts.size() == 1);
+  CHECK(parts[0].compute == doctest::Approx(16));
+  CHECK(parts[0].gather + 1 == doctest::Approx(6));  // all but 16 of 22; a checksum's 1 ms
+  CHECK(parts[0].hand_over == doctest::Approx(0));
+  CHECK(parts[0].step() == doctest::Approx(20 + 99 - 89));
 }
 
 TEST_CASE("only steps that everybody tells count, and only after one that counts") {

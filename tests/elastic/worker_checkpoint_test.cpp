@@ -159,11 +159,12 @@ TEST_CASE("worker: from a checkpoint it loads what it holds, and gathers the oth
   REQUIRE(gather.size() == 1);
   CHECK(gather[0].version == 4);
   CHECK(gather[0].record == record);
-  CHECK(!gather[0].keep);
   for (const auto& hold : OneWorker::among<Hold>(one.all)) CHECK(!hold.fresh);  // not from the seed
-  CHECK(one.count<Compute>() == 0);
-  one.on(worker_event::Gathered{kFirst, 4});
   CHECK(one.count<Compute>() == 1);
+  one.own_share(4);
+  CHECK(one.count<EndShare>() == 0);
+  one.on(worker_event::Gathered{kFirst, 4});
+  CHECK(one.count<EndShare>() == 1);
 }
 
 TEST_CASE("worker: it tells of a damaged checkpoint, and stops") {

@@ -77,8 +77,7 @@ TEST_CASE("worker: R14, a move's target votes when the state is there") {
   CHECK(votes_without_moved_state(broken(&Bugs::r14_vote_without_move)) == 1);
 }
 
-TEST_CASE(
-    "worker: R14, a move's source sends it when its gather is over, behind what it computes") {
+TEST_CASE("worker: R14, a move's source sends it when all parameters are here") {
   OneWorker one;
   one.begin();
   one.on(Broken{kFirst, 1});
@@ -92,11 +91,34 @@ TEST_CASE(
   CHECK(one.count<StartGather>() == 1);
   CHECK(one.count<SendMove>() == 0);
   const auto now = one.on(Gathered{plan.id, 1});
-  REQUIRE(now.size() == 3);
-  CHECK(std::holds_alternative<Compute>(now[0]));
-  REQUIRE(std::holds_alternative<SendMove>(now[1]));
-  CHECK(std::get<SendMove>(now[1]).version == 1);
-  CHECK(std::holds_alternative<StartReduce>(now[2]));
+  REQUIRE(now.size() == 1);
+  REQUIRE(std::holds_alternative<SendMove>(now[0]));
+  CHECK(std::get<SendMove>(now[0]).version == 1);
+}
+
+// Goal: the first layers are computed while the parameters of the others come. Method: the last row
+// and the last parameters, in both orders.
+TEST_CASE("worker: a step is computed from its opening on, and its share ends with the gather") {
+  for (const bool gathered_last : {false, true}) {
+    OneWorker one;
+    one.begin();
+    one.vote_for(kFirst, 0);
+    for (Rank from : {Rank{1}, Rank{2}}) one.vote(kFirst, 0, from);
+    REQUIRE(one.worker.version() == 1);
+    CHECK(one.count<StartGather>() == 1);
+    CHECK(one.count<Compute>() == 2);
+    CHECK(one.count<StartReduce>() == 2);
+    CHECK(one.worker.heartbeat().share_left == 0);  // others are waited for, not this worker
+    if (gathered_last) one.own_share(1);
+    CHECK(one.count<EndShare>() == 1);
+    one.on(Gathered{kFirst, 1});
+    CHECK(one.count<Compute>() == 2);
+    if (!gathered_last) {
+      CHECK(one.worker.heartbeat().share_left == 2);
+      one.own_share(1);
+    }
+    CHECK(one.count<EndShare>() == 2);
+  }
 }
 
 // Goal: sums may leave as soon as they are final, and what says that a share is done comes last.

@@ -150,5 +150,26 @@ TEST_CASE_TEMPLATE("host maker: what the model refuses is an error", On, OnHost,
   accumulators.clear();  // nothing was begun
 }
 
+TEST_CASE_TEMPLATE("host maker: a pass whose parameters do not come adds nothing", On, OnHost,
+                   OnEmulated) {
+  On on;
+  const Job job = synthetic_job();
+  const auto model = make_model(job.model, "auto").value();
+  const Layout layout(model->tensors());
+  const PartId last(static_cast<std::uint32_t>(layout.parts().size()) - 1);
+  State state(layout, job, on.device);
+  HostMaker maker(*model, layout, on.device, 1);
+  Accumulators accumulators(layout, kMicroBatches, on.device);
+  auto adding =
+      accumulators.begin(maker.queue(), state.working().exponents, job.seed, /*step=*/0, /*m=*/0);
+  PassHooks hooks;
+  hooks.before_reading = [&](PartId part) { return part != last; };
+  const auto result = maker.make(state.working(), batch_of(0), adding, hooks);
+  REQUIRE(result.has_error());
+  CHECK(result.error().code() == Code::kUnavailable);
+  accumulators.clear();  // nothing was begun
+  CHECK(accumulators.done().empty());
+}
+
 }  // namespace
 }  // namespace starling::kernels

@@ -226,11 +226,14 @@ void Oracle::connects(const WorkerProcess&, const Plan& plan) {
 
 // ---- The step ---------------------------------------------------------------------------------
 
-void Oracle::computes(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params) {
-  if (version >= numbers_.steps()) return violated("a step beyond the last is computed");
+void Oracle::computes(const WorkerProcess& p, Version version, MicroBatch, std::uint64_t params) {
   if (params != reference_.params_hash(version))
     violated("T9: " + name(p) + " computes step " + std::to_string(version) +
              " with other parameters");
+}
+
+void Oracle::begins(const WorkerProcess& p, Version version, MicroBatch m) {
+  if (version >= numbers_.steps()) return violated("a step beyond the last is computed");
   if (lives_[p.nonce()].left_out) return;  // it does not know yet; nobody will ask for its work
   auto& begun = begun_[{version, m}];
   const auto lost = std::count_if(begun.begin(), begun.end(), [this](Nonce nonce) {

@@ -41,6 +41,8 @@ class Oracle {
   void sends(const WorkerProcess& p, const EpochId& epoch);
   void takes(const WorkerProcess& p, const EpochId& sent_in, const EpochId& taken_in);
   void connects(const WorkerProcess& p, const Plan& plan);
+  void begins(const WorkerProcess& p, Version version, MicroBatch m);
+  // From these parameters, all of which were read.
   void computes(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params);
   void computed(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params);
   void opens(const WorkerProcess& p, const EpochId& epoch, Version version);

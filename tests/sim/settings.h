@@ -61,6 +61,7 @@ struct Settings {
   std::uint32_t log_entries_max = 1024;  // of a coordinator, until it makes a snapshot
   bool plant_wiped_vote = false;         // an empty folder counts as that of a first life
   bool plant_early_bucket = false;       // sums are sent before the share's last micro-batch is in
+  bool plant_stale_part = false;         // a pass waits for no part of the parameters (R4)
   bool plant_use_twice = false;          // a part of two uses gets one of them twice
   std::uint32_t replicas = 2;
   std::uint32_t move_budget = 2;

@@ -14,6 +14,7 @@ Store::Store(const Numbers& n) : numbers(n) {
   held.resize(layout.segments());
   states.resize(layout.segments());
   params.resize(layout.segments());
+  params_versions.assign(layout.segments(), kNoVersion);
 }
 
 collectives::Sums Store::sums() {
@@ -52,6 +53,17 @@ bool Store::added_to(SegmentRange segments, std::uint32_t micro_batches) const {
     if (lanes[s].micro_batches != std::uint64_t{micro_batches} * numbers.layout().uses(s))
       return false;
   return true;
+}
+
+void Store::set_params(SegmentId s, const SegmentParams& p, Version version) {
+  if (params_versions[s] == version) return;
+  params[s] = p;
+  params_versions[s] = version;
+}
+
+bool Store::has_params(SegmentRange segments, Version version) const {
+  return std::all_of(segments.begin(), segments.end(),
+                     [&](SegmentId s) { return params_versions[s] == version; });
 }
 
 void Store::clear_accumulators() {

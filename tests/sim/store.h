@@ -22,6 +22,9 @@ struct Store {
   void count_again(PartId part);
   // So many micro-batches, and no more, were added to all of these segments.
   bool added_to(SegmentRange segments, std::uint32_t micro_batches) const;
+  // Working parameters of one segment; what is there at that version is not written again.
+  void set_params(SegmentId segment, const SegmentParams& p, Version version);
+  bool has_params(SegmentRange segments, Version version) const;
   void clear_accumulators();
   void clear_totals();
   // The entries of one segment among those that arrived.
@@ -44,6 +47,7 @@ struct Store {
   std::vector<bool> held;
   std::vector<SegmentState> states;
   std::vector<SegmentParams> params;
+  std::vector<Version> params_versions;  // kNoVersion: nothing came yet
 };
 
 }  // namespace starling::sim

@@ -139,7 +139,8 @@ TEST_CASE("swarm: a wiped coordinator that votes at once is noticed") {
 // Goal: what the proof lanes are for, where sums leave a bucket at a time. Method: each fault, and the
 // same seed without.
 TEST_CASE("swarm: sums of another number of micro-batches than the share's are noticed") {
-  for (bool Settings::*plant : {&Settings::plant_early_bucket, &Settings::plant_use_twice}) {
+  for (bool Settings::*plant :
+       {&Settings::plant_early_bucket, &Settings::plant_use_twice, &Settings::plant_stale_part}) {
     const auto broken = [plant](std::uint64_t seed) {
       Settings s = draw_settings(seed);
       s.*plant = true;

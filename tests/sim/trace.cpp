@@ -186,7 +186,7 @@ struct CommandText {
   std::string operator()(const ClearAccumulators&) const { return "clear accumulators"; }
   std::string operator()(const DropTotals&) const { return "drop totals"; }
   std::string operator()(const StartGather& c) const {
-    return line("start gather", c.epoch, c.version) << (c.keep ? " keep" : "");
+    return line("start gather", c.epoch, c.version);
   }
   std::string operator()(const Initialise& c) const {
     return line("initialise", c.epoch, c.version);

@@ -31,18 +31,18 @@ Bytes Link::params(SegmentRange segments) {
   Store& store = process.store();
   for (const SegmentId s : segments) {
     const SegmentParams p = Numbers::params_of(store.states[s]);
-    if (!keep) store.params[s] = p;
+    store.set_params(s, p, store.states[s].label);
     const ByteView view = as_bytes(std::span<const SegmentParams>(&p, 1));
     bytes.insert(bytes.end(), view.begin(), view.end());
   }
   return bytes;
 }
 
-Result<> Link::set_params(Version, SegmentRange segments, ByteView bytes) {
+Result<> Link::set_params(Version version, SegmentRange segments, ByteView bytes) {
   ByteReader reader(bytes);
   for (const SegmentId s : segments) {
     const auto p = reader.get<SegmentParams>();
-    if (!keep) process.store().params[s] = p;
+    process.store().set_params(s, p, version);
   }
   if (!reader.done()) return Error(Code::kCorrupt, "parameters of the wrong size");
   return ok();
@@ -114,8 +114,8 @@ void WorkerProcess::run(const StartGather& c) {
   Link* l = link(c.epoch);
   if (!l) return;
   world_.oracle().gathers(*this, c.version, c.record, *c.holders);
-  l->keep = c.keep;
   take(*l, l->frames.gather(c.version, c.holders, c.record));
+  read_parts();
   world_.moment(*this, Moment::kGathering, c.version);
 }
 
@@ -180,7 +180,9 @@ void WorkerProcess::arrive(Link& l, Rank from, const EpochId& sent_in, Frame fra
   if (world_.oracle().plant_lost_contribution(frame))  // arrives, and adds nothing
     frame = collectives::make_frame(frame.header,
                                     collectives::Payload(share(Bytes(frame.payload->size(), 0))));
+  const bool parameters = frame.header.kind == FrameKind::kGather;
   take(l, l.frames.on_frame(from, std::move(frame)));
+  if (parameters) read_parts();
 }
 
 // ---- What came of them ------------------------------------------------------------------------

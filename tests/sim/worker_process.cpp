@@ -183,7 +183,7 @@ void WorkerProcess::run(const Initialise& c) {
         delay, [this, c] { when_not_hung([this, c] { submit([this, c] { load(c); }); }); });
   }
   for (SegmentId s = 0; s < store_.params.size(); ++s)
-    store_.params[s] = Numbers::params_of(world_.numbers().initial(s));
+    store_.set_params(s, Numbers::params_of(world_.numbers().initial(s)), 0);
   later(random_.range(100, 20 * kMs), Initialised{c.epoch});
 }
 
@@ -300,28 +300,65 @@ void WorkerProcess::compute_next() {
   if (computing_ || queue_.empty()) return;
   const MicroBatch m = queue_.front();
   queue_.pop_front();
-  const Numbers& numbers = world_.numbers();
-  const std::uint64_t params = Numbers::hash_of(store_.params);
-  world_.oracle().computes(*this, queue_version_, m, params);
-  const auto parts = static_cast<PartId>(numbers.layout().parts().size());
-  const Micros took = micro_batch_time();
-  computing_ = {queue_version_, m, params, took, numbers.contribution(queue_version_, m, params),
-                parts};
-  const auto at = [this, aborted = aborted_](Micros when, auto action) {
-    world_.after(when, [this, aborted, action] {
-      when_not_hung([this, aborted, action] {
-        submit([this, aborted, action] {
-          if (aborted == aborted_) action();
-        });
+  world_.oracle().begins(*this, queue_version_, m);
+  const auto parts = world_.numbers().layout().parts().size();
+  computing_.emplace();
+  computing_->version = queue_version_;
+  computing_->m = m;
+  computing_->took = micro_batch_time();
+  computing_->parts_left = PartId(parts);
+  if (const auto p = PartId(random_.below(2 * parts)); p < parts) computing_->rests_at = p;
+  read_parts();
+}
+
+void WorkerProcess::read_parts() {
+  if (!alive_ || !computing_ || computing_->resting) return;
+  if (world_.now() < hung_until_)
+    return when_not_hung([this] { submit([this] { read_parts(); }); });
+  Computing& now = *computing_;
+  const auto& parts = world_.numbers().layout().parts();
+  while (now.parts_read < parts.size()) {
+    const Part& part = parts[now.parts_read];
+    if (!world_.settings().plant_stale_part && !store_.has_params(part.segments, now.version)) {
+      world_.count("pass waited for parameters");
+      return;
+    }
+    if (now.rests_at == now.parts_read) {
+      now.rests_at.reset();
+      now.resting = true;
+      return later_in_pass(random_.range(1, now.took + 1), [this] {
+        computing_->resting = false;
+        read_parts();
       });
-    });
-  };
+    }
+    for (const SegmentId s : part.segments) now.read.push_back(store_.params[s]);
+    if (++now.parts_read == parts.size()) compute_parts();
+  }
+}
+
+void WorkerProcess::compute_parts() {
+  Computing& now = *computing_;
+  const auto parts = now.parts_read;
+  now.params = Numbers::hash_of(now.read);
+  world_.oracle().computes(*this, now.version, now.m, now.params);
+  now.contribution = world_.numbers().contribution(now.version, now.m, now.params);
   // The backward pass leaves the last part first, and some time lies between any two.
   std::vector<Micros> times;
-  for (PartId p = 1; p < parts; ++p) times.push_back(random_.below(took + 1));
+  for (PartId p = 1; p < parts; ++p) times.push_back(random_.below(now.took + 1));
   std::sort(times.begin(), times.end(), std::greater<>());
-  for (PartId p = parts - 1; p > 0; --p) at(times[p - 1], [this, p] { add_parts(p); });
-  at(took, [this] { finish_micro_batch(); });
+  const Micros took = now.took;
+  for (PartId p = parts - 1; p > 0; --p) later_in_pass(times[p - 1], [this, p] { add_parts(p); });
+  later_in_pass(took, [this] { finish_micro_batch(); });
+}
+
+void WorkerProcess::later_in_pass(Micros when, std::function<void()> action) {
+  world_.after(when, [this, aborted = aborted_, action = std::move(action)] {
+    when_not_hung([this, aborted, action] {
+      submit([this, aborted, action] {
+        if (aborted == aborted_) action();
+      });
+    });
+  });
 }
 
 // Of the micro-batch in progress, all from this part on.

@@ -41,7 +41,6 @@ struct Link : collectives::Transport, collectives::GatherSource {
   bool left = false;             // LEFT was sent: nothing that arrives here counts any more (R1)
   std::vector<bool> peer_left;   // by rank
   collectives::Holders holders;  // of the open step
-  bool keep = false;             // parameters are complete already
   // While a step is reduced: micro-batches that the own sums are to have, and by bucket whether
   // they were sent.
   std::uint32_t share = 0;
@@ -127,6 +126,11 @@ class WorkerProcess {
   Micros micro_batch_time();
   void forget_work();
   void when_not_hung(std::function<void()> action);
+  // The micro-batch in progress reads the parts that are there, and computes once it has all.
+  void read_parts();
+  void compute_parts();
+  // After so long, unless the micro-batch in progress was aborted.
+  void later_in_pass(Micros when, std::function<void()> action);
   void add_parts(PartId from);
   void finish_micro_batch();
   void contribute(Link& link);
@@ -171,8 +175,15 @@ class WorkerProcess {
   struct Computing {
     Version version = 0;
     MicroBatch m = 0;
-    std::uint64_t params = 0;  // hash of what it reads
     Micros took = 0;
+    // The forward pass: what it has read, of the first parts, and the part at which it takes a
+    // while, if there is one.
+    std::vector<SegmentParams> read;
+    PartId parts_read = 0;
+    std::optional<PartId> rests_at;
+    bool resting = false;
+    // The backward pass.
+    std::uint64_t params = 0;  // hash of what was read
     Contribution contribution;
     PartId parts_left = 0;  // that are not added yet: the first ones
   };

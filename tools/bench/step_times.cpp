@@ -15,9 +15,14 @@ using actors::kStepMarks;
 using actors::StepMark;
 using actors::StepTimes;
 
+constexpr auto kComputed = static_cast<std::size_t>(StepMark::kComputed);
+constexpr auto kPassed = static_cast<std::size_t>(StepMark::kPassed);
+constexpr auto kTold = static_cast<std::size_t>(StepMark::kTold);
+constexpr auto kGathered = static_cast<std::size_t>(StepMark::kGathered);
+
 constexpr const char* kHead =
-    "version,world,begun,computed,checked,reduced,sealed,digested,normed,passed,applied,told,"
-    "gathered,begun_work,computed_work,checked_work,reduced_work,sealed_work,digested_work,"
+    "version,world,begun,computed,reduced,sealed,checked,digested,normed,passed,applied,told,"
+    "gathered,begun_work,computed_work,reduced_work,sealed_work,checked_work,digested_work,"
     "normed_work,passed_work,applied_work,told_work,gathered_work,computing,state_check,"
     "totals_check,sent_bytes";
 constexpr std::size_t kColumns = 2 * kStepMarks + 6;
@@ -76,23 +81,29 @@ std::map<Version, std::vector<const StepTimes*>> by_version(
   return versions;
 }
 
-// From what each stage took, how much of it was computing and checking checksums.
+// From what each stage took, how much of it was computing and checking checksums. A step is from
+// where the one before was told, so that it begins with the gather of its own parameters: `first`,
+// until the last micro-batch was computed, of which `gather` until the parameters were there. What
+// was computed meanwhile is computing.
 template <class Stage>
-StepParts parts_of(Stage stage, std::int64_t computing, std::int64_t checking) {
+StepParts parts_of(Stage stage, std::int64_t first, std::int64_t gather, std::int64_t computing,
+                   std::int64_t checking) {
   StepParts parts;
-  parts.compute = ms(std::min(computing, stage(StepMark::kComputed)));
-  parts.hand_over = ms(stage(StepMark::kComputed)) - parts.compute;
+  computing = std::min(computing, first);
+  gather = std::min(gather, first - computing);
+  // Noting the parameters' checksums reads what comparing them reads.
+  const std::int64_t noted = std::min(stage(StepMark::kChecked), gather);
+  parts.compute = ms(computing);
+  parts.gather = ms(gather - noted);
+  parts.hand_over = ms(first - computing - gather);
   parts.reduce = ms(stage(StepMark::kReduced));
   parts.norm = ms(stage(StepMark::kNormed));
   parts.vote = ms(stage(StepMark::kPassed));
   const double checked = ms(std::min(checking, stage(StepMark::kApplied)));
   parts.apply = ms(stage(StepMark::kApplied)) - checked;
-  // Noting the parameters' checksums reads what comparing them reads.
-  const double noted = ms(std::min(stage(StepMark::kChecked), stage(StepMark::kGathered)));
-  parts.gather = ms(stage(StepMark::kGathered)) - noted;
-  parts.telling = ms(stage(StepMark::kTold)) + ms(stage(StepMark::kBegun));
-  parts.checksums = checked + noted + ms(stage(StepMark::kChecked)) + ms(stage(StepMark::kSealed)) +
-                    ms(stage(StepMark::kDigested));
+  parts.telling = ms(stage(StepMark::kTold));
+  parts.checksums = checked + ms(noted) + ms(stage(StepMark::kChecked)) +
+                    ms(stage(StepMark::kSealed)) + ms(stage(StepMark::kDigested));
   return parts;
 }
 
@@ -103,8 +114,11 @@ std::int64_t checking_of(const StepTimes& times) {
 StepParts times_of_parts(std::span<const StepTimes* const> before,
                          std::span<const StepTimes* const> workers) {
   std::array<std::int64_t, kStepMarks> through{};  // when the last worker was
-  std::int64_t computing = 0, checking = 0, begun = 0;
-  for (const StepTimes* times : before) begun = std::max(begun, times->at_ns.back());
+  std::int64_t computing = 0, checking = 0, told = 0, gathered = 0;
+  for (const StepTimes* times : before) {
+    told = std::max(told, times->at_ns[kTold]);
+    gathered = std::max(gathered, times->at_ns[kGathered]);
+  }
   for (const StepTimes* times : workers) {
     for (std::size_t k = 0; k < kStepMarks; ++k) through[k] = std::max(through[k], times->at_ns[k]);
     computing = std::max(computing, times->computing_ns);
@@ -112,10 +126,10 @@ StepParts times_of_parts(std::span<const StepTimes* const> before,
   }
   const auto stage = [&](StepMark mark) {
     const auto k = static_cast<std::size_t>(mark);
-    return through[k] - (k == 0 ? begun : through[k - 1]);
+    return through[k] - through[k - 1];
   };
-  StepParts parts = parts_of(stage, computing, checking);
-  constexpr auto kPassed = static_cast<std::size_t>(StepMark::kPassed);
+  StepParts parts =
+      parts_of(stage, through[kComputed] - told, gathered - told, computing, checking);
   const auto first = std::min_element(
       workers.begin(), workers.end(),
       [](const auto* a, const auto* b) { return a->at_ns[kPassed] < b->at_ns[kPassed]; });
@@ -125,17 +139,21 @@ StepParts times_of_parts(std::span<const StepTimes* const> before,
 
 StepParts work_of_parts(std::span<const StepTimes* const> before,
                         std::span<const StepTimes* const> workers) {
-  std::int64_t checking = 0;
-  for (const StepTimes* times : workers) checking = std::max(checking, checking_of(*times));
+  std::int64_t checking = 0, first = 0, gather = 0;
+  for (std::size_t w = 0; w < workers.size(); ++w) {
+    const auto& work = before[w]->work_ns;
+    checking = std::max(checking, checking_of(*workers[w]));
+    first = std::max(first, workers[w]->work_ns[kComputed] - work[kTold]);
+    gather = std::max(gather, work[kGathered] - work[kTold]);
+  }
   const auto stage = [&](StepMark mark) {
     const auto k = static_cast<std::size_t>(mark);
     std::int64_t most = 0;
-    for (std::size_t w = 0; w < workers.size(); ++w)
-      most = std::max(most, workers[w]->work_ns[k] -
-                                (k == 0 ? before[w]->work_ns.back() : workers[w]->work_ns[k - 1]));
+    for (const StepTimes* times : workers)
+      most = std::max(most, times->work_ns[k] - times->work_ns[k - 1]);
     return most;
   };
-  return parts_of(stage, 0, checking);
+  return parts_of(stage, first, gather, 0, checking);
 }
 
 }  // namespace

@@ -18,14 +18,15 @@ Result<> save_step_times(const std::string& path, const std::vector<actors::Step
 Result<std::vector<actors::StepTimes>> load_step_times(const std::string& path);
 
 // The parts of a step, milliseconds, each from when the last worker was through with the one before
-// until the last is through with it: so they add up to the step, and nobody's waiting for others is
+// until the last is through with it, from one step's telling to the next one's: so they add up to the step, and nobody's waiting for others is
 // counted but where all wait. Checksums inside the apply are taken out of it by their share at the
 // worker that was longest at them.
 struct StepParts {
   double compute = 0;    // what the busiest worker's micro-batches took
   double hand_over = 0;  // to the computing threads and back
-  double reduce = 0, norm = 0, apply = 0, gather = 0;
-  double vote = 0;  // ledger and votes; the norm is there
+  double reduce = 0, norm = 0, apply = 0;
+  double gather = 0;  // while nothing is computed
+  double vote = 0;    // ledger and votes; the norm is there
   // Of the vote, until it has passed at the first. From then on that one applies, so on fewer cores
   // than workers the rest is waiting for a core. 0 as work.
   double commit = 0;
