@@ -8,6 +8,7 @@
 #include "core/base/hash.h"
 #include "core/data/dataset.h"
 #include "kernels/grid/quantise.h"
+#include "kernels/models/flat.h"
 #include "kernels/models/step_probe.h"
 
 namespace starling::actors {
@@ -42,7 +43,9 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   STARLING_TRY(batch, batches(0, 0));
   const auto workspace = model->make_workspace(batch.sequences);
   std::vector<float> gradient(layout.elements());
-  STARLING_TRY(result, model->forward_backward(setup->parameters, batch, *workspace, gradient));
+  kernels::FlatSource parts(layout, setup->parameters.data());
+  kernels::FlatSink gradient_parts(layout, gradient);
+  STARLING_TRY(result, model->pass(layout, parts, batch, *workspace, gradient_parts));
   setup->exponents.resize(layout.blocks());
   kernels::initial_exponents(kernels::Grid(job.micro_batches), layout, gradient, setup->exponents);
 

@@ -303,7 +303,11 @@ std::unique_ptr<Workspace> Model::make_workspace(std::uint32_t sequences) const 
 Result<MicroBatchResult> Model::pass(const Layout& layout, PartSource& parameters,
                                      const Batch& batch, Workspace& workspace,
                                      GradientSink& gradient) const {
-  STARLING_CHECK_MSG(layout.parts().size() == 1, "tensors in parts, but no pass() by parts");
+  if (layout.parts().size() != 1)
+    return Error(Code::kBadInput, "the model's tensors are " +
+                                      std::to_string(layout.parts().size()) +
+                                      " parts (TensorSpec::layer), but it has no pass() that takes "
+                                      "them part by part");
   constexpr PartId kAll = 0;
   const std::span<const float> all(parameters.acquire(kAll), layout.elements());
   auto result = forward_backward(all, batch, workspace, {gradient.begin(kAll, 0), all.size()});

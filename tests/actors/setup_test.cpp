@@ -108,6 +108,21 @@ TEST_CASE("setup: a model or data that throws is an error with its text") {
 
 // Owners and replicas compute the update each for itself, so who computes it otherwise must not get
 // in. Method: another optimizer stands for one that has other bits.
+TEST_CASE("setup: a model of several parts that takes none by itself is refused") {
+  struct Layers : Noise {
+    const std::vector<TensorSpec>& tensors() const override { return both_; }
+    const std::vector<TensorSpec> both_{{.name = "a", .shape = {kWidth}, .layer = 0},
+                                        {.name = "b", .shape = {kWidth}, .layer = 1}};
+  };
+  Job job;
+  job.steps = 1;
+  job.micro_batches = kMicroBatches;
+  const auto setup = set_up(job, std::make_shared<Layers>(), source, Digest{});
+  REQUIRE(setup.has_error());
+  CHECK(setup.error().code() == Code::kBadInput);
+  CHECK(setup.error().text().find("2 parts") != std::string::npos);
+}
+
 TEST_CASE("setup: the fingerprint covers what makes state of gradients") {
   Job job;
   job.steps = 100;
