@@ -71,7 +71,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
 }
 
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job) {
-  STARLING_TRY(model, kernels::make_model(job.model, job.isa));
+  STARLING_TRY(model, kernels::make_model(job.model, job.isa, job.recompute));
   STARLING_TRY(opened, Dataset::open(job));
   std::shared_ptr<const Dataset> data = std::move(opened);
   return set_up(

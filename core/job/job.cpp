@@ -63,6 +63,7 @@ std::string format_job(const Job& job) {
   if (job.on_nonfinite == NonFinite::kStop) out << "on_nonfinite = \"stop\"\n";
   if (job.precision != Precision::kFp32)
     out << "precision = \"" << word_of(kPrecisions, int(job.precision)) << "\"\n";
+  if (job.recompute) out << "recompute = true\n";
   out << "\n[model]\n";
   if (const auto* gpt = std::get_if<GptSpec>(&job.model)) {
     out << "kind = \"gpt\"\nlayers = " << gpt->layers << "\nheads = " << gpt->heads
@@ -131,10 +132,10 @@ namespace {
 
 Job essence_of(const Job& job) {
   // Out: the name, where the data lies (its content is part of the fingerprint), compute time,
-  // copies, shares, seals, timeouts, what is done about a skipped step, events and checkpoints, none of
-  // which reaches a bit of the result. In: everything else; steps too, since a worker whose hash
-  // matches ends at its own job's last step, and digest_every, since a digest is the sum of what
-  // all members add at the same step.
+  // copies, shares, seals, timeouts, what passes compute twice, what is done about a skipped step,
+  // events and checkpoints, none of which reaches a bit of the result. In: everything else; steps
+  // too, since a worker whose hash matches ends at its own job's last step, and digest_every, since
+  // a digest is the sum of what all members add at the same step.
   Job essence = job;
   const Job neutral;
   essence.name.clear();
@@ -143,6 +144,7 @@ Job essence_of(const Job& job) {
     *synthetic = {.parameters = synthetic->parameters};
   essence.replicas = neutral.replicas;
   essence.on_nonfinite = neutral.on_nonfinite;
+  essence.recompute = neutral.recompute;
   essence.lease_ms = neutral.lease_ms;
   essence.state_timeout_ms = neutral.state_timeout_ms;
   essence.coordinator_timeout_ms = neutral.coordinator_timeout_ms;

@@ -230,6 +230,7 @@ void read_job(Section s, Job& job) {
   s.integer("replicas", job.replicas, 0, 16);
   s.choice("on_nonfinite", job.on_nonfinite, kNonFinite, false);
   s.choice("precision", job.precision, kPrecisions, false);
+  s.boolean("recompute", job.recompute);
   int isa = 0;
   s.choice("isa", isa, kIsa, false);
   job.isa = word_of(kIsa, isa);

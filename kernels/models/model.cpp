@@ -23,9 +23,10 @@ struct Input {
 
 class Chain : public Model {
  public:
-  Chain(const KernelTable& kernels, Input input, Parameters parameters,
+  Chain(const KernelTable& kernels, bool recompute, Input input, Parameters parameters,
         std::vector<std::unique_ptr<Layer>> layers)
       : kernels_(kernels),
+        recompute_(recompute),
         isa_(kernels.isa),
         input_(input),
         parameters_(std::move(parameters)),
@@ -48,7 +49,7 @@ class Chain : public Model {
  private:
   // The parts of a workspace, for `sequences`; base may be null to learn the size.
   struct Memory {
-    std::vector<float*> outs, saved;  // by layer
+    std::vector<float*> outs, saved;  // by layer; with recompute_ all `saved` are one
     float* d[2];                      // gradients of rows, in turns
     float* scratch;
     float* gemm_scratch;
@@ -65,6 +66,7 @@ class Chain : public Model {
                                GradientSink* gradient) const;
 
   const KernelTable& kernels_;
+  const bool recompute_;
   const std::string isa_;
   const Input input_;
   const Parameters parameters_;
@@ -81,10 +83,12 @@ Chain::Memory Chain::carve(float* base, std::size_t sequences) const {
     return p;
   };
   const std::size_t n = rows(sequences);
-  std::size_t scratch = 0, widest = 0;
+  std::size_t scratch = 0, widest = 0, saved = 0;
+  for (const auto& layer : layers_) saved = std::max(saved, layer->saved(sequences, n));
+  float* const shared = recompute_ ? take(saved) : nullptr;
   for (const auto& layer : layers_) {
     m.outs.push_back(take(n * layer->width()));
-    m.saved.push_back(take(layer->saved(sequences, n)));
+    m.saved.push_back(recompute_ ? shared : take(layer->saved(sequences, n)));
     scratch = std::max(scratch, layer->scratch(n));
     widest = std::max(widest, layer->width());
   }
@@ -162,6 +166,9 @@ void Chain::backward(Pass& pass, const Memory& memory) const {
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const float* const d_out = memory.d[(i + 1) % 2];
     float* const d_in = i > 0 ? memory.d[i % 2] : nullptr;
+    // Writes `out` once more, with the same bits. What the last layer saved is still there.
+    if (recompute_ && i + 1 < layers_.size() && layers_[i]->saved(pass.sequences, pass.rows) > 0)
+      layers_[i]->forward(pass, input_of(i, pass.batch, memory), memory.outs[i], memory.saved[i]);
     layers_[i]->backward(pass, input_of(i, pass.batch, memory), memory.outs[i], memory.saved[i],
                          d_out, d_in);
   }
@@ -252,7 +259,7 @@ Result<> check_spec(const SyntheticSpec& spec) {
                                     std::to_string(kElementsMax) + "; [model]");
 }
 
-std::unique_ptr<Model> build(const GptSpec& spec, const KernelTable& kernels) {
+std::unique_ptr<Model> build(const GptSpec& spec, const KernelTable& kernels, bool recompute) {
   Parameters parameters;
   std::vector<std::unique_ptr<Layer>> layers;
   auto embedding = std::make_unique<Embedding>(spec, parameters);
@@ -264,10 +271,11 @@ std::unique_ptr<Model> build(const GptSpec& spec, const KernelTable& kernels) {
   }
   layers.push_back(std::make_unique<LanguageHead>(spec, wte, parameters));
   const Input input{spec.context, 0, spec.vocabulary, spec.vocabulary};
-  return std::make_unique<Chain>(kernels, input, std::move(parameters), std::move(layers));
+  return std::make_unique<Chain>(kernels, recompute, input, std::move(parameters),
+                                 std::move(layers));
 }
 
-std::unique_ptr<Model> build(const MlpSpec& spec, const KernelTable& kernels) {
+std::unique_ptr<Model> build(const MlpSpec& spec, const KernelTable& kernels, bool recompute) {
   Parameters parameters;
   std::vector<std::unique_ptr<Layer>> layers;
   const std::size_t dense = spec.sizes.size() - 1;
@@ -276,19 +284,21 @@ std::unique_ptr<Model> build(const MlpSpec& spec, const KernelTable& kernels) {
                                              /*relu=*/i + 1 < dense, parameters));
   layers.push_back(std::make_unique<ClassifierLoss>(spec.sizes.back()));
   const Input input{1, spec.sizes.front(), 0, spec.sizes.back()};
-  return std::make_unique<Chain>(kernels, input, std::move(parameters), std::move(layers));
+  return std::make_unique<Chain>(kernels, recompute, input, std::move(parameters),
+                                 std::move(layers));
 }
 
-std::unique_ptr<Model> build(const SyntheticSpec& spec, const KernelTable&) {
+std::unique_ptr<Model> build(const SyntheticSpec& spec, const KernelTable&, bool) {
   return make_synthetic(spec);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const std::string& isa) {
+Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const std::string& isa,
+                                          bool recompute) {
   STARLING_TRY(kernels, kernel_table(isa));
   STARLING_TRY(std::visit([](const auto& s) { return check_spec(s); }, spec));
-  return std::visit([&](const auto& s) { return build(s, *kernels); }, spec);
+  return std::visit([&](const auto& s) { return build(s, *kernels, recompute); }, spec);
 }
 
 const std::string& Model::isa() const {

@@ -83,8 +83,12 @@ class Model {
                                             Workspace& workspace) const;
 };
 
-// isa: "reference", "avx2", "avx512", or "auto" for the best that this CPU has.
+// isa: "reference", "avx2", "avx512", or "auto" for the best that this CPU has. recompute: a workspace
+// keeps the inputs of layers alone, and the backward pass computes again what else it needs of each
+// layer: the same bits, with one forward pass more (Chen et al., 2016, "Training Deep Nets with
+// Sublinear Memory Cost", section 4).
 // Errors: kBadInput  the specification makes no model, or the CPU lacks the instruction set.
-Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const std::string& isa);
+Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const std::string& isa,
+                                          bool recompute = false);
 
 }  // namespace starling::kernels

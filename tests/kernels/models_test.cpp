@@ -198,6 +198,28 @@ TEST_CASE("models: bits depend on parameters and batch alone") {
   }
 }
 
+TEST_CASE("models: what is computed twice has the same bits, and takes less memory") {
+  for (const char* isa : {"reference", "auto"})
+    for (const ModelSpec& spec : std::vector<ModelSpec>{kGpt, kMlp}) {
+      const auto keeps = make_model(spec, isa).value();
+      const auto recomputes = make_model(spec, isa, /*recompute=*/true).value();
+      const auto parameters = parameters_of(*keeps);
+      const Batch batch = batch_of(spec, 2);
+      std::vector<float> kept(parameters.size()), recomputed(parameters.size());
+      const auto much = keeps->make_workspace(2), little = recomputes->make_workspace(2);
+      const auto a = keeps->forward_backward(parameters, batch, *much, kept).value();
+      const auto b = recomputes->forward_backward(parameters, batch, *little, recomputed).value();
+      CHECK(a.loss == b.loss);
+      CHECK(same_bits(kept, recomputed));
+      CHECK(recomputes->evaluate(parameters, batch, *little).value().loss == a.loss);
+    }
+  const auto floats = [](bool recompute) {
+    const auto model = make_model(GptSpec{}, "auto", recompute).value();
+    return model->make_workspace(4)->floats().size();
+  };
+  CHECK(2 * floats(true) < floats(false));
+}
+
 TEST_CASE("models: the gradient is overwritten, padding with zeros") {
   const auto model = model_of(kGpt);
   const Layout layout(model->tensors());
