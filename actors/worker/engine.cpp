@@ -166,7 +166,7 @@ void Engine::execute(ToCoordinators& c) {
 }
 
 void Engine::execute(Initialise& c) {
-  if (c.version == 0) return store_.post(store_order::Initialise{c.epoch});
+  if (c.version == 0) return store_.post(store_order::Initialise{c.epoch, std::move(c.segments)});
   LoadOrder order{c.epoch, c.version, {}, std::make_shared<std::atomic<std::uint32_t>>(0)};
   for (SegmentId s = 0; s < c.segments.size(); ++s)
     if (c.segments[s]) order.segments.push_back(s);

@@ -33,20 +33,29 @@ Holdings::~Holdings() = default;
 // ---- Segments ---------------------------------------------------------------------------------
 
 void Holdings::hold(const std::vector<bool>& segments, bool fresh) {
-  for (SegmentId s = 0; s < layout_.segments(); ++s) {
-    if (segments[s])
-      state_.hold(s);
-    else if (state_.holds(s))
-      state_.drop(s);
-    if (fresh && segments[s] && state_.label(s) == kNoVersion)
-      state_.initialise_segment(s, setup_->parameters, setup_->exponents);
-    worked();
+  for (PartId p = 0; p < layout_.parts().size(); ++p) {
+    std::vector<float> initial;
+    for (const SegmentId s : layout_.parts()[p].segments) {
+      if (segments[s])
+        state_.hold(s);
+      else if (state_.holds(s))
+        state_.drop(s);
+      worked();
+      if (!fresh || !segments[s] || state_.label(s) != kNoVersion) continue;
+      if (initial.empty()) initial = setup_->initial_parameters(p);
+      state_.initialise_segment(s, initial, setup_->exponents);
+    }
   }
 }
 
-void Holdings::initialise() {
-  state_.initialise(setup_->parameters, setup_->exponents, [this] { worked(); });
-  for (SegmentId s = 0; s < layout_.segments(); ++s) arrivals_.note(s, 0);
+void Holdings::initialise(const std::vector<bool>& segments) {
+  for (PartId p = 0; p < layout_.parts().size(); ++p) {
+    for (const SegmentId s : layout_.parts()[p].segments)
+      if (segments[s]) state_.hold(s);
+    state_.initialise_part(p, setup_->initial_parameters(p), setup_->exponents);
+    for (const SegmentId s : layout_.parts()[p].segments) arrivals_.note(s, 0);
+    worked();
+  }
 }
 
 Result<> Holdings::take_loaded(const SegmentStates& states, Version version) {

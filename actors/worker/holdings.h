@@ -49,8 +49,8 @@ class Holdings : public collectives::GatherSource {
   // Keeps copies of exactly these segments. `fresh`: those that have no content get that of version
   // 0; working parameters are left alone, as what a step has begun may go on.
   void hold(const std::vector<bool>& segments, bool fresh);
-  // Working parameters and held segments of version 0.
-  void initialise();
+  // Working parameters, and these segments, of version 0.
+  void initialise(const std::vector<bool>& segments);
   // What was read from a checkpoint. Errors: kCorrupt, of what cannot be this job's.
   Result<> take_loaded(const SegmentStates& states, Version version);
   // Has the kernel find memory for what the plan gives this worker to hold and, the first time, for

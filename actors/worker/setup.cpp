@@ -37,19 +37,19 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   setup->device = kernels::open_device(job.isa);
   setup->layout = std::make_shared<const Layout>(model->tensors());
   const Layout& layout = *setup->layout;
-  setup->parameters.resize(layout.elements());
-  model->initialise(job.seed, layout, setup->parameters);
+  std::vector<float> parameters(layout.elements());
+  model->initialise(job.seed, layout, parameters);
 
   STARLING_TRY(batch, batches(0, 0));
   const auto workspace = model->make_workspace(batch.sequences);
   std::vector<float> gradient(layout.elements());
-  kernels::FlatSource parts(layout, setup->parameters.data());
+  kernels::FlatSource parts(layout, parameters.data());
   kernels::FlatSink gradient_parts(layout, gradient);
   STARLING_TRY(result, model->pass(layout, parts, batch, *workspace, gradient_parts));
   setup->exponents.resize(layout.blocks());
   kernels::initial_exponents(kernels::Grid(job.micro_batches), layout, gradient, setup->exponents);
 
-  const Digest initial = hash128(as_bytes(std::span<const float>(setup->parameters)));
+  const Digest initial = hash128(as_bytes(std::span<const float>(parameters)));
   const Digest first = hash128(as_bytes(std::span<const float>(gradient)));
   const Digest steps = kernels::probe_steps(with_fixed_schedule(job));
   ByteWriter probe;
@@ -68,6 +68,12 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   return std::shared_ptr<const TrainingSetup>(std::move(setup));
 } catch (...) {  // the model and the batches may be the application's
   return error_of_exception("setting up the model");
+}
+
+std::vector<float> TrainingSetup::initial_parameters(PartId part) const {
+  std::vector<float> parameters(layout->parts()[part].elements());
+  model->initialise_part(job.seed, *layout, part, parameters);
+  return parameters;
 }
 
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job) {

@@ -33,12 +33,13 @@ struct TrainingSetup {
   std::shared_ptr<const Layout> layout;
   BatchSource batches;
   DataHash hash_data;  // may be empty
-  // Version 0: parameters [layout.elements()] from the seed, exponents [layout.blocks()] from the
-  // gradient of micro-batch 0 of step 0.
-  std::vector<float> parameters;
+  // Of version 0, [layout.blocks()], from the gradient of micro-batch 0 of step 0.
   std::vector<std::int16_t> exponents;
   Digest fingerprint{};
   std::string fingerprint_text;
+
+  // Parameters of version 0, [elements of the part], from the seed.
+  std::vector<float> initial_parameters(PartId part) const;
 };
 
 // Builds model and layout, runs the probe. `data_identity` goes into the fingerprint. Takes one

@@ -191,7 +191,7 @@ void Store::Impl::damaged(const Damage& damage) {
 }
 
 void Store::Impl::execute(const store_order::Initialise& o) {
-  holdings_.initialise();
+  holdings_.initialise(o.segments);
   tell(event::Initialised{o.epoch});
 }
 

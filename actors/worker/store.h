@@ -25,9 +25,11 @@
 namespace starling::actors {
 
 namespace store_order {
-// The first parameters and exponents, and those of held segments. -> Initialised
+// The first parameters and exponents, and those of these segments, which are held from now on.
+// -> Initialised
 struct Initialise {
   EpochId epoch;
+  std::vector<bool> segments;
 };
 // State that was read from a checkpoint. -> Initialised or NotInitialised
 struct TakeLoaded {

@@ -87,13 +87,22 @@ void State::prepare(SegmentId segment, const std::stop_token& stop) const {
   if (moments_ == 2) second_.prepare(span.first(), span.count(), stop);
 }
 
-void State::initialise(std::span<const float> parameters, std::span<const std::int16_t> exponents,
-                       const std::function<void()>& between) {
+void State::initialise(std::span<const float> parameters, std::span<const std::int16_t> exponents) {
   STARLING_CHECK(parameters.size() == layout_.elements());
+  for (PartId p = 0; p < layout_.parts().size(); ++p) {
+    const Part& part = layout_.parts()[p];
+    initialise_part(p, parameters.subspan(part.first(), part.elements()), exponents);
+  }
+}
+
+void State::initialise_part(PartId p, std::span<const float> parameters,
+                            std::span<const std::int16_t> exponents) {
+  const Part& part = layout_.parts()[p];
+  STARLING_CHECK(parameters.size() == part.elements());
   STARLING_CHECK(exponents.size() == layout_.blocks());
-  for (SegmentId s = 0; s < layout_.segments(); ++s) {
+  for (const SegmentId s : part.segments) {
     const Span span = span_of(s);
-    const auto given = parameters.subspan(span.first(), span.count());
+    const auto given = parameters.subspan(span.first() - part.first(), span.count());
     std::vector<float> rounded;
     if (bf16()) {
       rounded.resize(given.size());
@@ -107,18 +116,19 @@ void State::initialise(std::span<const float> parameters, std::span<const std::i
       hold(s);
       initialise_segment(s, parameters, exponents);
     }
-    between();
   }
 }
 
 void State::initialise_segment(SegmentId s, std::span<const float> parameters,
                                std::span<const std::int16_t> exponents) {
-  STARLING_CHECK(parameters.size() == layout_.elements());
+  const Part& part = layout_.parts()[layout_.part_of(s)];
+  STARLING_CHECK(parameters.size() == part.elements());
   STARLING_CHECK(exponents.size() == layout_.blocks());
   STARLING_CHECK(holds(s));
   STARLING_CHECK(label(s) == kNoVersion);
   const Span span = span_of(s);
-  weights_.copy_in(*queue_, span.first(), parameters.subspan(span.first(), span.count()));
+  weights_.copy_in(*queue_, span.first(),
+                   parameters.subspan(span.first() - part.first(), span.count()));
   held_exponents_.copy_in(*queue_, span.first_block,
                           exponents.subspan(span.first_block, span.blocks));
   labels_[s] = 0;

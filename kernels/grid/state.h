@@ -68,16 +68,17 @@ class State {
   SegmentValues values(SegmentId segment, Bytes& scratch) const;
   Result<> set_values(const SegmentValues& values, Version label);
 
-  // The start of a job: working parameters (rounded as publish() does) and exponents of version 0,
-  // and weights and exponents with zero moments in all held segments. Padding of `parameters` must
-  // be zero. `between`: called after each segment, as all of a large model takes seconds.
-  void initialise(
-      std::span<const float> parameters, std::span<const std::int16_t> exponents,
-      const std::function<void()>& between = [] {});
-  // The same for a held segment that has no label yet, and for nothing else: micro-batches may be
-  // computed from the working parameters meanwhile.
+  // The start of a job, part by part: working parameters (rounded as publish() does) and exponents
+  // of version 0, and weights and exponents with zero moments in the part's held segments.
+  // `parameters` are those of the part, padding zero; `exponents` those of all blocks.
+  void initialise_part(PartId part, std::span<const float> parameters,
+                       std::span<const std::int16_t> exponents);
+  // The same for one of the part's held segments that has no label yet, and for nothing else:
+  // micro-batches may be computed from the working parameters meanwhile.
   void initialise_segment(SegmentId segment, std::span<const float> parameters,
                           std::span<const std::int16_t> exponents);
+  // All parts, from parameters of all.
+  void initialise(std::span<const float> parameters, std::span<const std::int16_t> exponents);
 
   // ---- Integrity (docs/design.md, section 8) ----------------------------------------------------
   // The first of these held segments with labels that does not have the bits that it was given last:

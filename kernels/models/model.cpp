@@ -38,6 +38,8 @@ class Chain : public Model {
   std::unique_ptr<Workspace> make_workspace(std::uint32_t sequences) const override;
   void initialise(std::uint64_t seed, const Layout& layout,
                   std::span<float> parameters) const override;
+  void initialise_part(std::uint64_t seed, const Layout& layout, PartId part,
+                       std::span<float> parameters) const override;
   Result<MicroBatchResult> forward_backward(std::span<const float> parameters, const Batch& batch,
                                             Workspace& workspace,
                                             std::span<float> gradient) const override;
@@ -107,18 +109,32 @@ std::unique_ptr<Workspace> Chain::make_workspace(std::uint32_t sequences) const 
 
 void Chain::initialise(std::uint64_t seed, const Layout& layout,
                        std::span<float> parameters) const {
-  STARLING_CHECK(layout.elements() == layout_.elements());
   STARLING_CHECK(parameters.size() == layout_.elements());
+  for (PartId p = 0; p < layout_.parts().size(); ++p) {
+    const Part& part = layout_.parts()[p];
+    initialise_part(seed, layout, p, parameters.subspan(part.first(), part.elements()));
+  }
+}
+
+void Chain::initialise_part(std::uint64_t seed, const Layout& layout, PartId p,
+                            std::span<float> parameters) const {
+  STARLING_CHECK(layout.elements() == layout_.elements());
+  const Part& part = layout_.parts()[p];
+  STARLING_CHECK(parameters.size() == part.elements());
   std::fill(parameters.begin(), parameters.end(), 0.0f);
   for (std::size_t t = 0; t < layout_.tensors().size(); ++t) {
     const TensorPlace& place = layout_.tensors()[t];
-    const auto tensor =
-        parameters.subspan(std::size_t{place.first_block} * kBlock, place.spec.elements());
+    const std::uint64_t tensor = std::uint64_t{place.first_block} * kBlock;
+    const std::uint64_t from = std::max(tensor, part.first());
+    const std::uint64_t to =
+        std::min(tensor + place.spec.elements(), part.first() + part.elements());
+    if (from >= to) continue;
+    const auto values = parameters.subspan(from - part.first(), to - from);
     const Initial& initial = parameters_.initials()[t];
     if (initial.deviation > 0) {
-      fill_normal(seed, static_cast<std::uint32_t>(t), initial.deviation, tensor);
+      fill_normal(seed, static_cast<std::uint32_t>(t), initial.deviation, from - tensor, values);
     } else {
-      std::fill(tensor.begin(), tensor.end(), initial.constant);
+      std::fill(values.begin(), values.end(), initial.constant);
     }
   }
 }
@@ -308,6 +324,12 @@ const std::string& Model::isa() const {
 
 std::unique_ptr<Workspace> Model::make_workspace(std::uint32_t sequences) const {
   return std::make_unique<Workspace>(1, sequences);
+}
+
+void Model::initialise_part(std::uint64_t seed, const Layout& layout, PartId,
+                            std::span<float> parameters) const {
+  STARLING_CHECK(layout.parts().size() == 1);
+  initialise(seed, layout, parameters);
 }
 
 Result<MicroBatchResult> Model::pass(const Layout& layout, PartSource& parameters,

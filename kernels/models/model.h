@@ -62,6 +62,10 @@ class Model {
   // `layout` is a Layout of tensors(); parameters.size() == layout.elements().
   virtual void initialise(std::uint64_t seed, const Layout& layout,
                           std::span<float> parameters) const = 0;
+  // The same of one part, [elements of the part]. Default: initialise(), for a model whose tensors
+  // are one part.
+  virtual void initialise_part(std::uint64_t seed, const Layout& layout, PartId part,
+                               std::span<float> parameters) const;
 
   // Overwrites all of `gradient` (padding with zeros) with the gradient of the batch's mean loss.
   // Both spans are flat in the layout of tensors(), of any alignment.

@@ -6,7 +6,9 @@
 
 namespace starling::kernels {
 
-// out[i] = deviation * normal(seed, stream, i), by Box and Muller's method.
-void fill_normal(std::uint64_t seed, std::uint32_t stream, double deviation, std::span<float> out);
+// out[i] = deviation * normal(seed, stream, first + i), by Box and Muller's method. `first` is a
+// multiple of 4.
+void fill_normal(std::uint64_t seed, std::uint32_t stream, double deviation, std::uint64_t first,
+                 std::span<float> out);
 
 }  // namespace starling::kernels

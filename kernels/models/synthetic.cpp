@@ -72,14 +72,23 @@ class Synthetic : public Model {
   // Matrices uniform with the deviation of a GPT's, vectors zero.
   void initialise(std::uint64_t seed, const Layout& layout,
                   std::span<float> parameters) const override {
-    STARLING_CHECK(layout.elements() == layout_.elements());
     STARLING_CHECK(parameters.size() == layout_.elements());
+    for (PartId p = 0; p < layout_.parts().size(); ++p) {
+      const Part& part = layout_.parts()[p];
+      initialise_part(seed, layout, p, parameters.subspan(part.first(), part.elements()));
+    }
+  }
+  void initialise_part(std::uint64_t seed, const Layout& layout, PartId p,
+                       std::span<float> parameters) const override {
+    STARLING_CHECK(layout.elements() == layout_.elements());
+    const Part& part = layout_.parts()[p];
+    STARLING_CHECK(parameters.size() == part.elements());
     const float width = 2 * std::sqrt(3.0f) * kDeviation;
     std::fill(parameters.begin(), parameters.end(), 0.0f);
-    for (std::uint32_t b = 0; b < layout_.blocks(); ++b) {
+    for (std::uint32_t b = part.first_block; b < part.first_block + part.blocks; ++b) {
       if (tensors_[layout_.tensor_of(b)].shape.size() < 2) continue;
       const std::uint32_t key = random4(seed, Purpose::kInitialWeights, 0, 0, b)[0];
-      float* const w = parameters.data() + std::uint64_t{b} * kBlock;
+      float* const w = parameters.data() + (std::uint64_t{b} * kBlock - part.first());
       for (std::uint32_t j = 0; j < layout_.used(b); ++j) w[j] = width * half_noise(key, j);
     }
   }

@@ -64,7 +64,7 @@ class PeerState : public collectives::GatherSource {
       state.hold(s);
       all.push_back(s);
     }
-    state.initialise(setup.parameters, setup.exponents);
+    state.initialise(initial_parameters(setup), setup.exponents);
     kernels::Totals totals(*setup.layout, setup.job.micro_batches);
     totals.set_pending(0);
     state.apply(totals, record, all);
@@ -163,14 +163,14 @@ TEST_CASE("engine: a fresh start after a loss in the first step leaves running p
   // A pass that goes on for as long as the test wants, without any lock or fence that would order
   // it with what the engine does.
   const auto bench = pair.rig.engine->workbench();
+  const std::vector<float> initial = initial_parameters(*pair.setup);
   std::atomic<bool> pass_over{false};
   std::atomic<std::uint64_t> looks{0};
   std::uint64_t different = 0;
   std::thread pass([&] {
     do {
       const auto [parameters, exponents] = bench->working();
-      different +=
-          !std::equal(pair.setup->parameters.begin(), pair.setup->parameters.end(), parameters);
+      different += !std::equal(initial.begin(), initial.end(), parameters);
       different +=
           !std::equal(pair.setup->exponents.begin(), pair.setup->exponents.end(), exponents);
       looks.fetch_add(1, std::memory_order_relaxed);
@@ -204,7 +204,7 @@ TEST_CASE("engine: a fresh start after a loss in the first step leaves running p
   pair.rig.engine->stop();
   const kernels::State& state = pair.rig.engine->holdings()->state();
   PeerState alone(*pair.setup);
-  alone.state.initialise(pair.setup->parameters, pair.setup->exponents);
+  alone.state.initialise(initial, pair.setup->exponents);
   CHECK(state.digest_part(alone.all) == alone.state.digest_part(alone.all));
   for (const SegmentId s : alone.all) CHECK(state.label(s) == 0);
 }

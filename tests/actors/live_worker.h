@@ -71,6 +71,13 @@ inline std::shared_ptr<const TrainingSetup> synthetic_setup(std::uint64_t parame
       .value();
 }
 
+// Of version 0, [elements].
+inline std::vector<float> initial_parameters(const TrainingSetup& setup) {
+  std::vector<float> parameters(setup.layout->elements());
+  setup.model->initialise(setup.job.seed, *setup.layout, parameters);
+  return parameters;
+}
+
 // The engine, and what it said and was told. Threads: post() from any; the rest belongs to whoever
 // drives it.
 class EngineRig {

@@ -9,6 +9,7 @@
 #include "kernels/cpu/portable_math.h"
 #include "kernels/cpu/table.h"
 #include "kernels/models/model.h"
+#include "kernels/models/normal.h"
 
 namespace starling::kernels {
 namespace {
@@ -291,6 +292,17 @@ TEST_CASE("models: initial values are reproducible, of the right spread, and dif
     CHECK(deviation == doctest::Approx(want).epsilon(0.05));
     CHECK(std::fabs(mean - (gain ? 1 : 0)) <= 4 * want / std::sqrt(static_cast<double>(n)));
     for (std::size_t i = at + n; i < at + std::size_t{place.blocks} * kBlock; ++i) CHECK(p[i] == 0);
+  }
+}
+
+// Goal: a table in several parts has the values that it has as one.
+TEST_CASE("models: any run of normal numbers is what the whole stream has there") {
+  std::vector<float> whole(1001);
+  fill_normal(5, 3, 0.02, 0, whole);
+  for (const std::size_t first : {0, 4, 256, 768}) {
+    std::vector<float> run(whole.size() - first);
+    fill_normal(5, 3, 0.02, first, run);
+    CHECK(std::equal(run.begin(), run.end(), whole.begin() + static_cast<std::ptrdiff_t>(first)));
   }
 }
 

@@ -70,8 +70,8 @@ std::uint64_t memory_of_worker(const Job& job, const Layout& layout, std::uint32
                              workers * copies;
   const std::uint64_t gradient =
       layout.largest_part() / kBlock * Layout::block_bytes(What::kGradient);
-  // The first parameters and the working ones, the sums, and the gradient of a part for each thread.
-  return 2 * bytes(What::kParameters) + bytes(What::kSums) + threads * gradient + held;
+  // The working parameters, the sums, and the gradient of a part for each thread.
+  return bytes(What::kParameters) + bytes(What::kSums) + threads * gradient + held;
 }
 
 std::uint64_t memory_here() {
