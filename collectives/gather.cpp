@@ -46,6 +46,8 @@ void Gather::publish(std::uint32_t bucket, Transport& transport) {
   const auto before = [](const SegmentRange& run, SegmentId s) { return run.first < s; };
   auto run = std::lower_bound(own_.begin(), own_.end(), all.first, before);
   for (; run != own_.end() && run->first < all.past(); ++run) {
+    source_.publish(*run);
+    if (options_.world == 1) continue;
     FrameHeader header;
     header.kind = FrameKind::kGather;
     header.version = options_.version;

@@ -15,7 +15,10 @@ namespace starling::collectives {
 class GatherSource {
  public:
   virtual ~GatherSource() = default;
-  // What to send for segments that this rank owns, already at the gather's version.
+  // Segments that this rank owns, already at the gather's version: theirs become the working
+  // parameters here.
+  virtual void publish(SegmentRange segments) = 0;
+  // What to send for them, afterwards.
   virtual Bytes params(SegmentRange segments) = 0;
   // What came for segments that others own. The bytes come from another process: check them.
   virtual Result<> set_params(Version version, SegmentRange segments, ByteView bytes) = 0;
@@ -35,9 +38,9 @@ class Gather {
 
   Gather(const Layout& layout, Holders holders, GatherOptions options, GatherSource& source);
 
-  // Sends all segments that this rank owns. Once.
+  // Publishes and sends all segments that this rank owns. Once.
   void start(Transport& transport);
-  // The same, bucket by bucket in any order, each once, as they are applied.
+  // The same, bucket by bucket in any order, each once.
   void publish(std::uint32_t bucket, Transport& transport);
 
   static bool takes(FrameKind kind) { return kind == FrameKind::kGather; }

@@ -204,15 +204,6 @@ std::optional<Damage> Holdings::apply(const StepRecord& record, StepClock& clock
   return std::nullopt;
 }
 
-void Holdings::publish(std::span<const SegmentId> segments) {
-  for (const SegmentId& s : segments) {
-    const Version version = state_.label(s);
-    if (!arrivals_.has(s, version)) state_.publish(std::span(&s, 1));
-    arrivals_.note(s, version);
-    worked();
-  }
-}
-
 // ---- Copies -----------------------------------------------------------------------------------
 
 std::optional<Damage> Holdings::stage(std::span<const SegmentId> segments, Version version) {
@@ -231,6 +222,15 @@ std::optional<Damage> Holdings::stage(std::span<const SegmentId> segments, Versi
 }
 
 // ---- Gather -----------------------------------------------------------------------------------
+
+void Holdings::publish(SegmentRange segments) {
+  for (const SegmentId s : segments) {
+    const Version version = state_.label(s);
+    if (!arrivals_.has(s, version)) state_.publish(std::span(&s, 1));
+    arrivals_.note(s, version);
+    worked();
+  }
+}
 
 Bytes Holdings::params(SegmentRange segments) {
   worked();

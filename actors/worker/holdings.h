@@ -89,9 +89,6 @@ class Holdings : public collectives::GatherSource {
   std::optional<Damage> apply(const StepRecord& record, StepClock& clock);
   void clear_accumulators() { accumulators_.clear(); }
   void drop_totals() { totals_.clear(); }
-  // Weights of these held segments become working parameters, where those are not at the weights'
-  // version already.
-  void publish(std::span<const SegmentId> segments);
 
   // ---- Copies and digests ---------------------------------------------------------------------
   // The state of these segments, which have this label. Takes as long as copying it within memory.
@@ -107,6 +104,9 @@ class Holdings : public collectives::GatherSource {
   }
 
   // collectives::GatherSource
+  // Weights of these held segments become working parameters, where those are not at the weights'
+  // version already.
+  void publish(SegmentRange segments) override;
   Bytes params(SegmentRange segments) override;
   Result<> set_params(Version version, SegmentRange segments, ByteView bytes) override;
 

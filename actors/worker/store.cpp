@@ -357,10 +357,6 @@ void Store::Impl::execute(const StartGather& o) {
   EpochIo& io = io_of(o.epoch);
   at(WorkPhase::kGather);
   clock_.mark(StepMark::kTold);
-  std::vector<SegmentId> own;
-  for (SegmentId s = 0; s < layout_.segments(); ++s)
-    if ((*o.holders)[s].front() == io.frames->self()) own.push_back(s);
-  holdings_.publish(own);
   take(io, io.frames->gather(o.version, o.holders, o.record));
 }
 

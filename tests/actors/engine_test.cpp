@@ -70,6 +70,7 @@ class PeerState : public collectives::GatherSource {
     state.apply(totals, record, all);
     state.publish(all);
   }
+  void publish(SegmentRange) override {}
   Bytes params(SegmentRange segments) override {
     return state.params_bytes(std::span<const SegmentRange>(&segments, 1));
   }

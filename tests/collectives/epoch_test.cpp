@@ -82,6 +82,7 @@ struct Node : GatherSource {
         values(of.segments()),
         frames({plan, self, joiner, version, limits}, of, *this, transport) {}
 
+  void publish(SegmentRange) override {}
   Bytes params(SegmentRange segments) override {
     return {values.begin() + segments.first, values.begin() + segments.first + segments.count};
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <random>
+#include <set>
 
 #include "tests/collectives/memory_net.h"
 
@@ -15,7 +16,11 @@ using Table = std::vector<std::vector<Rank>>;
 
 // Parameters of one byte per segment, so that a lost or doubled one shows.
 struct Source : GatherSource {
+  void publish(SegmentRange segments) override {
+    for (const SegmentId s : segments) CHECK(published.insert(s).second);
+  }
   Bytes params(SegmentRange segments) override {
+    for (const SegmentId s : segments) CHECK(published.contains(s));
     return {values.begin() + segments.first, values.begin() + segments.first + segments.count};
   }
   Result<> set_params(Version, SegmentRange segments, ByteView bytes) override {
@@ -24,6 +29,7 @@ struct Source : GatherSource {
     return ok();
   }
   Bytes values;
+  std::set<SegmentId> published;
 };
 
 struct Group {
@@ -72,6 +78,8 @@ TEST_CASE("gather: everybody has all parameters, whoever owns how much of them")
       CHECK(group.ranks[r]->done());
       for (SegmentId s = 0; s < group.layout.segments(); ++s)
         CHECK(group.sources[r].values[s] == s + 1);
+      for (SegmentId s = 0; s < group.layout.segments(); ++s)
+        CHECK(group.sources[r].published.contains(s) == ((*group.holders)[s][0] == r));
     }
   }
 }

@@ -73,6 +73,7 @@ micro_batches = 8
 sequences = 2
 replicas = {replicas}
 precision = "{precision}"
+recompute = {recompute}
 isa = "{isa}"
 [model]
 kind = "gpt"
@@ -112,7 +113,7 @@ class Place:
     def job(self, **changes):
         values = dict(steps=200, replicas=2, width=32, lease_ms=1000, start_timeout_ms=120000,
                       state_timeout_ms=60000, coordinator_timeout_ms=30000,
-                      precision="fp32", isa="auto")
+                      precision="fp32", recompute="false", isa="auto")
         values.update(changes)
         self.count += 1
         path = self.path(f"job-{self.count}.toml")

@@ -29,6 +29,11 @@ def the_model_file_is_the_same_and_another_seed_is_not(place):
     require(models[0] != models[2], "another seed gives the same model")
 
 
+def what_passes_compute_twice_has_the_same_bits(place):
+    quiet = place.quiet(place.job(steps=30))
+    same(place.run(place.job(steps=30, recompute="true"), "--workers", 2).end(), quiet)
+
+
 def rounded_working_parameters_are_another_training_with_bits_of_its_own(place):
     job = place.job(steps=200, precision="bf16")
     quiet = place.quiet(job)
@@ -46,4 +51,5 @@ def rounded_working_parameters_are_another_training_with_bits_of_its_own(place):
 main(any_number_of_workers_and_threads_gives_the_same_bits,
      replicas_and_coordinators_change_no_bits,
      the_model_file_is_the_same_and_another_seed_is_not,
+     what_passes_compute_twice_has_the_same_bits,
      rounded_working_parameters_are_another_training_with_bits_of_its_own)

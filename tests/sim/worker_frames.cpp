@@ -26,12 +26,16 @@ void Link::send(Rank to, FrameHeader header, collectives::Payload payload) {
                               {plan->id, collectives::make_frame(header, payload)});
 }
 
+void Link::publish(SegmentRange segments) {
+  Store& store = process.store();
+  for (const SegmentId s : segments)
+    store.set_params(s, Numbers::params_of(store.states[s]), store.states[s].label);
+}
+
 Bytes Link::params(SegmentRange segments) {
   Bytes bytes;
-  Store& store = process.store();
   for (const SegmentId s : segments) {
-    const SegmentParams p = Numbers::params_of(store.states[s]);
-    store.set_params(s, p, store.states[s].label);
+    const SegmentParams p = Numbers::params_of(process.store().states[s]);
     const ByteView view = as_bytes(std::span<const SegmentParams>(&p, 1));
     bytes.insert(bytes.end(), view.begin(), view.end());
   }

@@ -53,6 +53,7 @@ struct Link : collectives::Transport, collectives::GatherSource {
   std::uint32_t world() const override { return static_cast<std::uint32_t>(plan->members.size()); }
   void send(Rank to, FrameHeader header, collectives::Payload payload) override;
   // collectives::GatherSource
+  void publish(SegmentRange segments) override;
   Bytes params(SegmentRange segments) override;
   Result<> set_params(Version version, SegmentRange segments, ByteView bytes) override;
 };
