@@ -74,7 +74,7 @@ int main() {
     actors::WorkerOptions options;
     options.setup = setup.value();
     options.job_id = group.job_id;
-    options.self.nonce = i + 1;
+    options.self.nonce = Nonce(i + 1);
     options.key = *ring.find("worker-" + std::to_string(i));
     options.coordinators = {coordinator.value().server};
     auto worker = actors::spawn_worker(system, options, loader, caf::actor(self));
