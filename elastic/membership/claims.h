@@ -1,10 +1,10 @@
 #pragma once
 // One key, two workers: a worker's key is its name, so a second life that has it is not let in while
-// the first one lives (docs/design.md, section 4, "One life at a time"). It owns who has asked with a
-// key that another life may use, and what was heard of that life since.
+// the first one lives (docs/design.md, section 4, "One life at a time"). Claims owns the lives that
+// asked with a key of another life, and what was heard of that other life since.
 //
-// Threads: none; a value that belongs to its leader. Borrows the group, and the roster, whose time
-// it goes by.
+// Threads: none; a value that belongs to its leader. Borrows the group, and the roster, whose
+// clock all times here are of.
 
 #include <cstddef>
 #include <cstdint>

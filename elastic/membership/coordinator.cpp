@@ -77,7 +77,7 @@ void Coordinator::on_event(const WorkerSaid& e) {
   const auto* worker = group_.find(e.from);
   const bool known = worker && worker->join.name == e.name;
   const auto* notice = std::get_if<Notice>(&e.body);
-  // By the coordinator that heard it, leader or not: so it is told once.
+  // The coordinator that hears a notice tells of it, whether it leads or not.
   if (notice && known) tell(event::given(e.from, e.name, *notice));
   // Before a worker can say what it computes it has to know the job, which every coordinator knows.
   if (const auto* join = std::get_if<Join>(&e.body); join && asks_for_job(*join) && !group_.end()) {

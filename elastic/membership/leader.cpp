@@ -203,7 +203,7 @@ bool Leader::refused_as_unreachable(const Incarnation& from, const std::string& 
   return true;
 }
 
-// Of two workers with one key both are told. True also while it is not known yet.
+// Two workers that use one key are both told so. True also while the answer is not known yet.
 bool Leader::key_in_use(const Incarnation& from, const std::string& name, const Join& m) {
   const Claims::Ruling ruling = claims_.ask(from, name);
   if (ruling.answer == Claims::Answer::kFree) return false;

@@ -1,9 +1,9 @@
 #pragma once
 // The prepared plan that is to follow the last one while its epoch runs (docs/design.md, section 6,
-// "Prepared changes stop nobody"; R15): whom it lets in, who announced a leave and who goes, what is
-// moved, and whether what was moved is now to be promoted.
+// "Prepared changes stop nobody"; R15): the joiners that the plan lets in, the leavers that it drains
+// or releases, the segments that it moves, and whether moved copies now become the owners' copies.
 //
-// A function of what the log, the roster and the course of the epoch say; it owns nothing.
+// A function of what the log, the roster and the course of the epoch say; nothing is kept.
 
 #include <optional>
 

@@ -8,7 +8,7 @@
 namespace starling::elastic {
 namespace {
 
-constexpr std::uint64_t kWarnings = 4;  // people are told after this part of the patience
+constexpr std::uint64_t kWarnings = 4;  // the warning comes after patience / kWarnings
 
 std::string ms(std::uint64_t time) {
   return std::to_string(time) + " ms";

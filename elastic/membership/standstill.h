@@ -1,7 +1,7 @@
 #pragma once
 // Workers that are heard and hold up all others (docs/design.md, section 6, "Who holds up all
-// others"). A worker's heartbeats come from the thread that obeys the protocol. One that computes,
-// reads or has the state may hang in the meantime, in a file system or a device for one.
+// others"). A worker's heartbeats come from the thread that obeys the protocol. Its threads that
+// compute, read or keep the state may hang meanwhile, in a file system or a device say.
 //
 // Functions of what the roster and the course of the epoch say; they own nothing.
 
@@ -19,7 +19,7 @@ namespace starling::elastic {
 struct Standstill {
   std::vector<Incarnation> by;    // nobody: the epoch gets on, or the last plan is not entered yet
   std::uint64_t since_ms = 0;     // all of them stand still, and all others wait, since then
-  std::uint64_t patience_ms = 0;  // how long others wait; people are told after a part of it
+  std::uint64_t patience_ms = 0;  // how long others wait; the warning comes after a quarter
   // They are to be left out: at once if the others have all that they have, else after
   // state_timeout and at any price, as one is that is silent.
   bool too_long = false;
@@ -30,7 +30,7 @@ struct Standstill {
 Standstill standstill(const LeaderConfig& config, const Group& group, const Roster& roster,
                       const Course& course);
 
-// What people are told of one of them, and why a plan is formed without all of them.
+// The warning about one of `still.by`, and the cause of a plan that leaves all of these workers out.
 std::string warning_of(const Standstill& still, const Incarnation& who, const Group& group,
                        const Roster& roster);
 std::string cause_of(const Standstill& still, const Roster& roster);

@@ -1,5 +1,5 @@
-// A key that two lives use, by itself: life n has nonce n, all have the key "w". What people are told
-// of it is shown with a whole leader in leader_keys_test.cpp.
+// A key that two lives use, by itself: life n has nonce n, all have the key "w". The warnings
+// about such a key are shown with a whole leader in leader_keys_test.cpp.
 
 #include "elastic/membership/claims.h"
 
