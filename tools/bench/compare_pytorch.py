@@ -3,6 +3,7 @@
 
   compare    run PyTorch and Starling in turn and print each pair, the ratio and the medians
   train      one PyTorch run: GPT-2's architecture, AdamW, clipping; DDP over gloo if --processes > 1
+  step       one PyTorch run of a step whose computing is replaced by waiting
   allreduce  gloo's all-reduce over loopback
 
 A step is timed from its beginning to the beginning of the next, drawing the batch included, on both sides.
@@ -11,6 +12,7 @@ Weights and batches differ between the two (each draws its own); shapes, text an
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -22,7 +24,9 @@ TINY = dict(layers=4, heads=4, width=128, context=128, vocabulary=256, micro_bat
 GPT2 = dict(layers=12, heads=12, width=768, context=256, vocabulary=50257, micro_batches=2, sequences=1)
 SHAPES = {"tiny": TINY, "gpt2": GPT2}
 TEXT = "/usr/include/c++"  # the folder that examples/gpt/tiny.toml trains on
-SKIPPED_STEPS = {"tiny": 5, "gpt2": 2}  # warm-up, not counted
+SKIPPED_STEPS = {"tiny": 5, "gpt2": 2, "step": 5}  # warm-up, not counted
+WAITED_MS = 50  # what a worker's computing takes in a step, where it is replaced by waiting
+STEP_SIZES = {1_000_000: 60, 10_000_000: 30, 124_000_000: 12}  # parameters -> steps of a run
 
 
 # ---- PyTorch ---------------------------------------------------------------------------------------
@@ -151,6 +155,76 @@ def train_rank(arguments):
         dist.destroy_process_group()
 
 
+def synthetic_parts(parameters):
+    """Shapes of the tensors of kernels/models/synthetic.cpp, part by part."""
+    c = int((parameters / 48) ** 0.5)
+    layers = [[(c, 3 * c), (3 * c,), (c, c), (c,)], [(c, 4 * c), (4 * c,), (4 * c, c), (c,)]] * 3
+    left = parameters - sum(math.prod(shape) for part in layers for shape in part)
+    return [[(left // c, c)], *layers] + ([[(left % c,)]] if left % c else [])
+
+
+def build_waiting_model(parameters):
+    """A third of WAITED_MS is waited in the forward pass, the rest in the backward pass, each part its share.
+
+    The gradients are there before: they are only handed over.
+    """
+    import torch
+    from torch import nn
+
+    class Wait(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x, share, gradients, *tensors):
+            context.share, context.gradients = share, gradients
+            time.sleep(share * WAITED_MS / 3000)
+            return x.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            time.sleep(context.share * WAITED_MS * 2 / 3000)
+            return gradient, None, None, *context.gradients
+
+    class Part(nn.Module):
+        def __init__(self, shapes):
+            super().__init__()
+            self.tensors = nn.ParameterList(torch.randn(shape) * 0.02 for shape in shapes)
+            self.gradients = [torch.randn(shape) * 1e-3 for shape in shapes]
+            self.share = sum(math.prod(shape) for shape in shapes) / parameters
+
+        def forward(self, x):
+            return Wait.apply(x, self.share, self.gradients, *self.tensors)
+
+    return nn.Sequential(*(Part(shapes) for shapes in synthetic_parts(parameters)))
+
+
+def step_rank(arguments):
+    """One process of a run whose computing is waited; rank 0 prints its figures as JSON."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    model = build_waiting_model(arguments.parameters)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{arguments.store}", rank=arguments.rank, world_size=arguments.processes
+    )
+    run = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1, fused=True)
+    start, times = torch.zeros(1, requires_grad=True), []
+    for _ in range(arguments.steps):
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        run(start).sum().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        times.append(time.perf_counter() - begin)
+    if arguments.rank == 0:
+        timed = times[SKIPPED_STEPS["step"] :]
+        print(json.dumps({"step_ms": 1000 * statistics.median(timed), "memory_mb": peak_memory_mb(),
+                          "parameters": sum(p.numel() for p in model.parameters())}))
+    dist.destroy_process_group()
+
+
 def allreduce_rank(arguments):
     import torch
     import torch.distributed as dist
@@ -211,6 +285,18 @@ def write_gpt2_job(folder, steps):
     return job
 
 
+def write_step_job(folder, parameters, workers, steps):
+    """One micro-batch a worker, which takes WAITED_MS; the same optimizer and clipping as step_rank()'s."""
+    job = os.path.join(folder, "step.toml")
+    with open(job, "w", encoding="utf-8") as stream:
+        stream.write(
+            f'[job]\nname = "step"\nsteps = {steps}\nmicro_batches = {workers}\n'
+            f'[model]\nkind = "synthetic"\nparameters = {parameters}\ncompute_ms = {WAITED_MS}\n'
+            '[optimizer]\nkind = "adamw"\npeak_rate = 1e-3\n'
+        )
+    return job
+
+
 def read_events(path):
     with open(path, encoding="utf-8") as stream:
         return [json.loads(line) for line in stream if line.endswith("\n")]
@@ -243,7 +329,7 @@ def starling_run(starling, job, model, workers, threads, steps):
         lines = [e for e in read_events(events) if e["ev"] == "step"]
     times = [b["t"] - a["t"] for a, b in zip(lines, lines[1:])][SKIPPED_STEPS[model] - 1 :]
     median = statistics.median(times)
-    return {"tokens_per_s": lines[-1]["tokens"] / median, "step_ms": 1000 * median, "memory_mb": memory,
+    return {"tokens_per_s": lines[-1].get("tokens", 0) / median, "step_ms": 1000 * median, "memory_mb": memory,
             "loss": lines[-1]["loss"]}
 
 
@@ -284,6 +370,29 @@ def compare_training(starling, model, pairs, steps, results):
             results[name] = {"pytorch": torch_side, "starling": own_side}
 
 
+def compare_step(starling, pairs, sizes, results):
+    """What a step takes beyond computing: the exchange, clipping and AdamW; with Starling replicas and checks too."""
+    with tempfile.TemporaryDirectory() as folder:
+        for parameters in sizes:
+            for processes in (2, 4):
+                steps = STEP_SIZES[parameters]
+                name = f"step {parameters // 1_000_000} M, {processes} workers"
+                say(f"\n{name}: ms beyond {WAITED_MS} waited   DDP   Starling   ratio   peak memory MB (DDP, Starling)")
+                torch_side, own_side = [], []
+                for pair in range(pairs):
+                    torch_side.append(torch_processes(["step", "--parameters", str(parameters), "--processes",
+                                                       str(processes), "--steps", str(steps)]))
+                    job = write_step_job(folder, parameters, processes, steps)
+                    own_side.append(starling_run(starling, job, "step", processes, 1, steps))
+                    a, b = torch_side[-1], own_side[-1]
+                    beyond = [side["step_ms"] - WAITED_MS for side in (a, b)]
+                    say(f"  pair {pair + 1:<24}{beyond[0]:>10.1f}{beyond[1]:>10.1f}{beyond[1] / beyond[0]:>8.2f}"
+                        f"   {a['memory_mb']:.0f}, {b['memory_mb']:.0f}")
+                a, b = (statistics.median(r["step_ms"] for r in side) - WAITED_MS for side in (torch_side, own_side))
+                say(f"  median                       {a:>10.1f}{b:>10.1f}{b / a:>8.2f}")
+                results[name] = {"pytorch": torch_side, "starling": own_side}
+
+
 def compare_allreduce(starling, rounds, results):
     """float32 with gloo beside int32 with Starling, which is what each of them trains with."""
     say("\nall-reduce, ms: median (fastest)            gloo          Starling   ratio")
@@ -320,6 +429,8 @@ def compare(arguments):
         compare_training(arguments.starling, "tiny", arguments.pairs, 25, results)
     if "gpt2" in wanted:
         compare_training(arguments.starling, "gpt2", min(arguments.pairs, 2), 6, results)
+    if "step" in wanted:
+        compare_step(arguments.starling, arguments.pairs, [int(s) for s in arguments.sizes.split(",")], results)
     if "allreduce" in wanted:
         compare_allreduce(arguments.starling, min(arguments.pairs, 3), results)
     if arguments.json:
@@ -333,16 +444,20 @@ def main():
     whole = commands.add_parser("compare")
     whole.add_argument("--starling", required=True)
     whole.add_argument("--pairs", type=int, default=5)
-    whole.add_argument("--only", default="tiny,gpt2,allreduce")
+    whole.add_argument("--only", default="tiny,gpt2,step,allreduce")
+    whole.add_argument("--sizes", default=",".join(map(str, STEP_SIZES)))
     whole.add_argument("--json")
     training = commands.add_parser("train")
     training.add_argument("--model", choices=SHAPES, required=True)
     training.add_argument("--threads", type=int, default=1)
     training.add_argument("--steps", type=int, default=25)
+    stepping = commands.add_parser("step")
+    stepping.add_argument("--parameters", type=int, required=True)
+    stepping.add_argument("--steps", type=int, default=30)
     reducing = commands.add_parser("allreduce")
     reducing.add_argument("--bytes", type=int, required=True)
     reducing.add_argument("--repetitions", type=int, default=20)
-    for part in (training, reducing):
+    for part in (training, stepping, reducing):
         part.add_argument("--processes", type=int, default=1)
         part.add_argument("--rank", type=int)
         part.add_argument("--store")
@@ -352,7 +467,7 @@ def main():
     elif arguments.rank is None:
         print(json.dumps(torch_processes(sys.argv[1:] if "--processes" in sys.argv else sys.argv[1:] + ["--processes", "1"])))
     else:
-        (train_rank if arguments.command == "train" else allreduce_rank)(arguments)
+        {"train": train_rank, "step": step_rank, "allreduce": allreduce_rank}[arguments.command](arguments)
 
 
 if __name__ == "__main__":

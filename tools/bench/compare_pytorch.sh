@@ -5,11 +5,14 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: tools/bench/compare_pytorch.sh [--venv DIR] [--pairs N] [--only tiny,gpt2,allreduce] [--json FILE]
+Usage: tools/bench/compare_pytorch.sh [--venv DIR] [--pairs N] [--only tiny,gpt2,step,allreduce] [--json FILE]
+                                      [--sizes 1000000,10000000,124000000]
 
   --venv DIR   where PyTorch is or gets installed (default: build/pytorch)
   --pairs N    pairs of runs per case of the tiny model (default 5; the 124M model gets 2)
-  --only LIST  of tiny, gpt2 and allreduce (default: all three)
+  --only LIST  of tiny, gpt2, step and allreduce (default: all four); step: what a step takes beyond
+               computing, which is replaced by waiting, beside DistributedDataParallel over gloo
+  --sizes LIST parameters of the model of step (default: the three above)
   --json FILE  write every figure to FILE as well
 TEXT
 }
@@ -20,7 +23,7 @@ passed=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --venv) venv=${2:?--venv needs a folder}; shift 2 ;;
-    --pairs | --only | --json) passed+=("$1" "${2:?$1 needs a value}"); shift 2 ;;
+    --pairs | --only | --sizes | --json) passed+=("$1" "${2:?$1 needs a value}"); shift 2 ;;
     -h | --help) usage; exit 0 ;;
     *) echo "compare_pytorch.sh: unknown argument '$1'; --help lists them" >&2; exit 2 ;;
   esac
