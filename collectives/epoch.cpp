@@ -92,6 +92,8 @@ Result<> Epoch::on_gather(const Arrival& arrival, EpochEvents& out) {
     STARLING_TRY(record, decode_record(gather_->record()));
     out.push_back(epoch_event::GatherBegun{gather_->version(), record});
   }
+  if (const auto segment = gather_->differs())
+    out.push_back(epoch_event::CopyDiffers{arrival.from, *segment});
   gathered_if_done(out);
   return ok();
 }

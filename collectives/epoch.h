@@ -29,6 +29,10 @@ struct GatherBegun {  // at a joiner: the first gather frame, with which it ente
 struct Gathered {  // parameters of `version` are complete
   Version version = 0;
 };
+struct CopyDiffers {  // of a segment held here from its owner's: the version is never complete
+  Rank owner = 0;
+  SegmentId segment = 0;
+};
 struct MoveArrived {  // one that the plan has, of state with label `version`
   Rank from = 0;
   Version version = 0;
@@ -56,8 +60,8 @@ struct Wrong {  // what this rank sent cannot be; nothing of the epoch is delive
 
 using EpochEvent =
     std::variant<epoch_event::Reduced, epoch_event::GatherBegun, epoch_event::Gathered,
-                 epoch_event::MoveArrived, epoch_event::LedgerArrived, epoch_event::VoteArrived,
-                 epoch_event::PeerReady, epoch_event::Wrong>;
+                 epoch_event::CopyDiffers, epoch_event::MoveArrived, epoch_event::LedgerArrived,
+                 epoch_event::VoteArrived, epoch_event::PeerReady, epoch_event::Wrong>;
 using EpochEvents = std::vector<EpochEvent>;
 
 struct EpochOptions {
@@ -92,8 +96,8 @@ class Epoch {
   EpochEvents contribute(std::uint32_t bucket);
   // Sends the own side entries, all of them. Once.
   EpochEvents end_share(std::span<const SideEntry> side);
-  // Sends what this rank owns by `holders` to everybody. A joiner's gather that has begun with the
-  // first frame goes on.
+  // Publishes what this rank holds by `holders` (see Gather) and sends what it owns. A joiner's
+  // gather that has begun with the first frame goes on.
   EpochEvents gather(Version version, Holders holders, const StepRecord& record);
 
   void send_ready();

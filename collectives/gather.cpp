@@ -14,49 +14,56 @@ Gather::Gather(const Layout& layout, Holders holders, GatherOptions options, Gat
       holders_(std::move(holders)),
       options_(std::move(options)),
       source_(source),
-      arrived_(layout.segments()),
-      published_(layout.buckets()),
-      buckets_missing_(layout.buckets()) {
+      arrived_(layout.segments()) {
   STARLING_CHECK(options_.self < options_.world);
   STARLING_CHECK(options_.record.size() <= kRecordBytesMax);
   check_holders(layout, *holders_, options_.world);
   for (const SegmentRange& run : equal_runs(layout, *holders_, kFrameBytes)) {
-    if ((*holders_)[run.first].front() == options_.self) {
-      own_.push_back(run);
-    } else {
-      segments_missing_ += run.count;
-    }
+    if (held(run.first)) held_.push_back(run);
+    if ((*holders_)[run.first].front() != options_.self) segments_missing_ += run.count;
   }
-  if (options_.version == kNoVersion) STARLING_CHECK(own_.empty());  // R13
+  if (options_.version == kNoVersion) STARLING_CHECK(held_.empty());  // R13
   ByteWriter prefix;
   prefix.put_sized(options_.record);
   prefix_ = share(std::move(prefix).take());
 }
 
-void Gather::start(Transport& transport) {
-  for (std::uint32_t b = 0; b < layout_.buckets(); ++b) publish(b, transport);
+bool Gather::held(SegmentId segment) const {
+  const auto& ranks = (*holders_)[segment];
+  return std::find(ranks.begin(), ranks.end(), options_.self) != ranks.end();
 }
 
-void Gather::publish(std::uint32_t bucket, Transport& transport) {
-  STARLING_CHECK(bucket < published_.size());
-  STARLING_CHECK(!published_[bucket]);
-  published_[bucket] = true;
-  --buckets_missing_;
-  const SegmentRange all = layout_.bucket(bucket);
-  const auto before = [](const SegmentRange& run, SegmentId s) { return run.first < s; };
-  auto run = std::lower_bound(own_.begin(), own_.end(), all.first, before);
-  for (; run != own_.end() && run->first < all.past(); ++run) {
-    source_.publish(*run);
-    if (options_.world == 1) continue;
-    FrameHeader header;
-    header.kind = FrameKind::kGather;
-    header.version = options_.version;
-    header.first = run->first;
-    header.count = run->count;
-    Payload payload(prefix_);
-    payload.append(share(source_.params(*run)));
-    transport.send_all(others(options_.self, options_.world), header, payload);
+void Gather::start(Transport& transport) {
+  STARLING_CHECK(!started_);
+  started_ = true;
+  for (const SegmentRange& run : held_) {
+    source_.publish(options_.version, run);
+    if ((*holders_)[run.first].front() == options_.self) send(run, transport);
   }
+}
+
+// Segments that this rank owns.
+void Gather::send(SegmentRange run, Transport& transport) {
+  const auto& ranks = (*holders_)[run.first];
+  const std::span<const Rank> replicas = std::span(ranks).subspan(1);
+  std::vector<Rank> lacking = others(options_.self, options_.world);
+  std::erase_if(lacking,
+                [&](Rank rank) { return std::ranges::find(replicas, rank) != replicas.end(); });
+  FrameHeader header;
+  header.kind = FrameKind::kGather;
+  header.version = options_.version;
+  header.first = run.first;
+  header.count = run.count;
+  const auto send_to = [&](std::span<const Rank> to, Bytes bytes) {
+    Payload payload(prefix_);
+    payload.append(share(std::move(bytes)));
+    transport.send_all(to, header, payload);
+  };
+  if (!lacking.empty()) send_to(lacking, source_.params(run));
+  if (replicas.empty()) return;
+  ByteWriter checksums;
+  for (const std::uint64_t checksum : source_.checksums(run)) checksums.put(checksum);
+  send_to(replicas, std::move(checksums).take());
 }
 
 Result<> Gather::on_frame(Rank from, const Frame& frame) {
@@ -72,6 +79,7 @@ Result<> Gather::on_frame(Rank from, const Frame& frame) {
   for (const SegmentId s : run) {
     if ((*holders_)[s].front() != from) return malformed(from, "not from the owner");
     if (arrived_[s]) return malformed(from, "of segments that it sent before");
+    if (held(s) != held(run.first)) return malformed(from, "of segments held here and others");
   }
   ByteReader reader(*frame.payload);
   const ByteView record = reader.get_sized();
@@ -87,9 +95,25 @@ Result<> Gather::on_frame(Rank from, const Frame& frame) {
     options_.version = header.version;
     options_.record.assign(record.begin(), record.end());
   }
-  STARLING_TRY(source_.set_params(options_.version, run, reader.get_bytes(reader.remaining())));
+  if (held(run.first)) STARLING_CHECK(started_);
+  const ByteView rest = reader.get_bytes(reader.remaining());
+  if (held(run.first)) {
+    STARLING_TRY(compare(run, from, rest));
+  } else {
+    STARLING_TRY(source_.set_params(options_.version, run, rest));
+  }
   for (const SegmentId s : run) arrived_[s] = true;
   segments_missing_ -= run.count;
+  return ok();
+}
+
+Result<> Gather::compare(SegmentRange run, Rank from, ByteView checksums) {
+  if (checksums.size() != run.count * sizeof(std::uint64_t))
+    return malformed(from, "not as long as its checksums");
+  ByteReader reader(checksums);
+  const auto own = source_.checksums(run);
+  for (std::uint32_t i = 0; i < run.count; ++i)
+    if (reader.get<std::uint64_t>() != own[i] && !differs_) differs_ = run.first + i;
   return ok();
 }
 

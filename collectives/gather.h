@@ -1,8 +1,10 @@
 #pragma once
-// Working parameters and exponents of one version, from the owners to everybody
-// (docs/design.md, section 5, step 5). Every frame carries the record of the step before.
+// Working parameters and exponents of one version at everybody (docs/design.md, section 5, step 5):
+// who holds a segment makes its own, who does not gets the owner's. Replicas get the owner's
+// checksums, and so all copies are compared. Every frame carries the record of the step before.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "collectives/sums.h"
@@ -15,12 +17,13 @@ namespace starling::collectives {
 class GatherSource {
  public:
   virtual ~GatherSource() = default;
-  // Segments that this rank owns, already at the gather's version: theirs become the working
-  // parameters here.
-  virtual void publish(SegmentRange segments) = 0;
-  // What to send for them, afterwards.
+  // Segments that this rank holds, already at this version: theirs become the working parameters
+  // here.
+  virtual void publish(Version version, SegmentRange segments) = 0;
+  // What to send for them, afterwards: themselves, or 64 bits for each.
   virtual Bytes params(SegmentRange segments) = 0;
-  // What came for segments that others own. The bytes come from another process: check them.
+  virtual std::vector<std::uint64_t> checksums(SegmentRange segments) = 0;
+  // What came for segments that are not held here. The bytes come from another process: check them.
   virtual Result<> set_params(Version version, SegmentRange segments, ByteView bytes) = 0;
 };
 
@@ -36,12 +39,12 @@ class Gather {
  public:
   static constexpr std::size_t kRecordBytesMax = 64 * 1024;
 
+  // `holders`: those with a copy at the gather's version; who is given one in this step is none yet.
   Gather(const Layout& layout, Holders holders, GatherOptions options, GatherSource& source);
 
-  // Publishes and sends all segments that this rank owns. Once.
+  // Publishes all segments that this rank holds and sends those that it owns, run by run. Once, and
+  // before any frame but a joiner's.
   void start(Transport& transport);
-  // The same, bucket by bucket in any order, each once.
-  void publish(std::uint32_t bucket, Transport& transport);
 
   static bool takes(FrameKind kind) { return kind == FrameKind::kGather; }
   // Errors; after one the gather is spent:
@@ -49,26 +52,32 @@ class Gather {
   //             peer. Also what set_params returns.
   Result<> on_frame(Rank from, const Frame& frame);
 
-  // The own segments were sent and all others arrived.
-  bool done() const { return buckets_missing_ == 0 && segments_missing_ == 0; }
+  // The held segments were published; of all segments of others the parameters came or, where they
+  // are held here, the checksums, which are those of the own copies.
+  bool done() const { return started_ && segments_missing_ == 0 && !differs_; }
+  // A segment whose copy here is not as the owner's.
+  std::optional<SegmentId> differs() const { return differs_; }
   Version version() const { return options_.version; }
   // A joiner's: empty until the first frame.
   ByteView record() const { return options_.record; }
 
  private:
+  bool held(SegmentId segment) const;
+  void send(SegmentRange run, Transport& transport);
+  Result<> compare(SegmentRange run, Rank from, ByteView checksums);
   Error malformed(Rank from, const char* what) const;
 
   const Layout& layout_;
   const Holders holders_;
   GatherOptions options_;
   GatherSource& source_;
-  SharedBytes prefix_;             // length of the record and the record
-  std::vector<SegmentRange> own_;  // in pieces
-  std::vector<bool> arrived_;      // per segment
-  std::vector<bool> published_;    // per bucket
-  std::uint32_t buckets_missing_ = 0;
+  SharedBytes prefix_;              // length of the record and the record
+  std::vector<SegmentRange> held_;  // of this rank, in pieces
+  std::vector<bool> arrived_;       // per segment
+  bool started_ = false;
   std::uint32_t segments_missing_ = 0;
   bool first_seen_ = false;
+  std::optional<SegmentId> differs_;
 };
 
 }  // namespace starling::collectives

@@ -3,9 +3,11 @@
 // nothing.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/epoch.h"
@@ -34,6 +36,22 @@ struct MeshEvent {
   Frame frame;
   std::string why;
 };
+
+// `say` runs on the communication thread.
+inline collectives::MeshEvents events_of(const EpochId& epoch,
+                                         const std::function<void(MeshEvent)>& say) {
+  using Kind = MeshEvent::Kind;
+  collectives::MeshEvents events;
+  events.on_connected = [=] { say({epoch, Kind::kConnected, 0, {}, {}}); };
+  events.on_frame = [=](Rank from, Frame frame) {
+    say({epoch, Kind::kFrame, from, std::move(frame), {}});
+  };
+  events.on_broken = [=](Rank peer, std::string why, bool stood) {
+    say({epoch, stood ? Kind::kBroken : Kind::kUnreached, peer, {}, std::move(why)});
+  };
+  events.on_drained = [=] { say({epoch, Kind::kDrained, 0, {}, {}}); };
+  return events;
+}
 
 // Whom this rank of the plan has connections with.
 inline collectives::MeshOptions mesh_of(const Plan& plan, Rank self) {

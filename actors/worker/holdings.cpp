@@ -1,6 +1,7 @@
 #include "actors/worker/holdings.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "actors/sabotage.h"
@@ -11,7 +12,17 @@
 namespace starling::actors {
 namespace {
 
-constexpr std::uint32_t kAtOnce = 4;  // segments: checked and applied while they are in the cache
+// Segments are checked, applied and published while they are in the cache, where there is one.
+constexpr std::uint64_t kCacheBytes = 512 * 1024;
+
+std::uint32_t segments_at_once(const Layout& layout, const kernels::Device& device) {
+  if (!device.host_memory()) return 16;
+  const std::uint64_t bytes =
+      std::uint64_t{layout.segment_blocks()} *
+      (Layout::block_bytes(What::kSums) + Layout::block_bytes(What::kWeights) +
+       2 * Layout::block_bytes(What::kMoment));
+  return static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kCacheBytes / bytes));
+}
 
 }  // namespace
 
@@ -23,9 +34,10 @@ Holdings::Holdings(std::shared_ptr<const TrainingSetup> setup, std::string worke
       accumulators_(layout_, setup_->job.micro_batches, *setup_->device),
       totals_(layout_, setup_->job.micro_batches, *setup_->device),
       arrivals_(layout_),
+      at_once_(segments_at_once(layout_, *setup_->device)),
       workbench_(state_, arrivals_, accumulators_, progress_, setup_->job.seed, worker_) {
-  for (SegmentId s = 0; s < layout_.segments(); s += kAtOnce)
-    parts_.push_back(kernels::segment_ids({s, std::min(kAtOnce, layout_.segments() - s)}));
+  for (SegmentId s = 0; s < layout_.segments(); s += at_once_)
+    parts_.push_back(kernels::segment_ids({s, std::min(at_once_, layout_.segments() - s)}));
 }
 
 Holdings::~Holdings() = default;
@@ -156,28 +168,23 @@ Result<> Holdings::take_side_entries() {
   return ok();
 }
 
-std::optional<SegmentId> Holdings::wrong_total(Version version) {
+Holdings::Measured Holdings::measure(std::span<const SegmentId> owned, Version version, bool digest,
+                                     StepClock& clock) {
+  sabotage::flip_state(state_, owned, version, worker_);
+  sabotage::corrupt_replicas(state_, owned, version, worker_);
   sabotage::double_totals(totals_, version, worker_);
-  for (const auto& part : parts_) {
-    std::vector<SegmentId> arrived;
-    for (const SegmentId s : part)
-      if (totals_.has(s)) arrived.push_back(s);
-    totals_.take(arrived);
-    if (const auto wrong = totals_.damaged(arrived)) return wrong;
-    worked();
-  }
-  return std::nullopt;
-}
-
-Holdings::Measured Holdings::measure(std::span<const SegmentId> segments, Version version,
-                                     bool digest, StepClock& clock) {
-  sabotage::flip_state(state_, segments, version, worker_);
-  sabotage::corrupt_replicas(state_, segments, version, worker_);
   Measured measured;
-  if (digest) measured.digest = state_.digest_part(segments);
+  if (digest) measured.digest = state_.digest_part(owned);
   worked();
   clock.mark(StepMark::kDigested);
-  measured.norm = state_.partial_norm(totals_, segments).words();
+  std::vector<SegmentId> arrived, copies;
+  for (SegmentId s = 0; s < layout_.segments(); ++s)
+    if (totals_.has(s)) arrived.push_back(s);
+  totals_.take(arrived);
+  std::ranges::set_difference(arrived, owned, std::back_inserter(copies));
+  const auto norm = state_.partial_norm(totals_, owned);
+  measured.norm = norm.squares.words();
+  measured.wrong_total = norm.damaged ? norm.damaged : totals_.damaged(copies);
   worked();
   clock.mark(StepMark::kNormed);
   return measured;
@@ -189,15 +196,16 @@ std::optional<Damage> Holdings::apply(const StepRecord& record, StepClock& clock
   for (SegmentId s = 0; s < layout_.segments(); ++s)
     if (state_.holds(s) && state_.label(s) == record.version) segments.push_back(s);
   sabotage::flip_total(totals_, layout_, segments, record.version, worker_);
-  for (std::size_t i = 0; i < segments.size(); i += kAtOnce) {
+  for (std::size_t i = 0; i < segments.size(); i += at_once_) {
     const auto part =
-        std::span(segments).subspan(i, std::min<std::size_t>(kAtOnce, segments.size() - i));
+        std::span(segments).subspan(i, std::min<std::size_t>(at_once_, segments.size() - i));
     const auto begun = clock.now();
     if (const auto s = state_.damaged(part)) return Damage{"the state", *s};
     const auto between = clock.now();
     if (const auto s = totals_.damaged(part)) return Damage{"the total", *s};
     clock.checked(begun, between);
     state_.apply(totals_, record, part);
+    publish(part, record.version + 1);
     worked();
   }
   totals_.clear();
@@ -223,13 +231,23 @@ std::optional<Damage> Holdings::stage(std::span<const SegmentId> segments, Versi
 
 // ---- Gather -----------------------------------------------------------------------------------
 
-void Holdings::publish(SegmentRange segments) {
+void Holdings::publish(Version version, SegmentRange segments) {
   for (const SegmentId s : segments) {
-    const Version version = state_.label(s);
-    if (!arrivals_.has(s, version)) state_.publish(std::span(&s, 1));
-    arrivals_.note(s, version);
+    STARLING_CHECK_MSG(state_.label(s) == version,
+                       "segment " << s << " at " << state_.label(s) << ", to be at " << version);
+    if (arrivals_.has(s, version)) continue;
+    publish({&s, 1}, version);
     worked();
   }
+}
+
+void Holdings::publish(std::span<const SegmentId> segments, Version version) {
+  state_.publish(segments);
+  for (const SegmentId s : segments) arrivals_.note(s, version);
+}
+
+std::vector<std::uint64_t> Holdings::checksums(SegmentRange segments) {
+  return state_.published(segments);
 }
 
 Bytes Holdings::params(SegmentRange segments) {

@@ -75,17 +75,18 @@ class Holdings : public collectives::GatherSource {
   std::optional<Damage> check_parameters(Version version);
   // All totals are there. Errors: kCorrupt, of a side entry that cannot be.
   Result<> take_side_entries();
-  // The first segment whose total is not the sum of its parts.
-  std::optional<SegmentId> wrong_total(Version version);
-  // What a vote says of held segments, which are at label `version`: the exact sum of squares of
-  // their mean gradient and, where it is wanted, the digest of their state.
+  // What a vote says of owned segments, which are at label `version`: the exact sum of squares of
+  // their mean gradient and, where it is wanted, the digest of their state. And the first held
+  // segment whose total is not the sum of its parts.
   struct Measured {
     ExactWords norm;
     Digest digest{};
+    std::optional<SegmentId> wrong_total;
   };
-  Measured measure(std::span<const SegmentId> segments, Version version, bool digest,
+  Measured measure(std::span<const SegmentId> owned, Version version, bool digest,
                    StepClock& clock);
-  // R6: every held segment at the record's version goes to the next one, checked before.
+  // R6: every held segment at the record's version goes to the next one, checked before, and its
+  // weights become working parameters.
   std::optional<Damage> apply(const StepRecord& record, StepClock& clock);
   void clear_accumulators() { accumulators_.clear(); }
   void drop_totals() { totals_.clear(); }
@@ -104,14 +105,15 @@ class Holdings : public collectives::GatherSource {
   }
 
   // collectives::GatherSource
-  // Weights of these held segments become working parameters, where those are not at the weights'
-  // version already.
-  void publish(SegmentRange segments) override;
+  // Where working parameters are not at that version already.
+  void publish(Version version, SegmentRange segments) override;
   Bytes params(SegmentRange segments) override;
+  std::vector<std::uint64_t> checksums(SegmentRange segments) override;
   Result<> set_params(Version version, SegmentRange segments, ByteView bytes) override;
 
  private:
   void worked() { ++progress_; }
+  void publish(std::span<const SegmentId> segments, Version version);
 
   const std::shared_ptr<const TrainingSetup> setup_;
   const Layout& layout_;
@@ -122,6 +124,7 @@ class Holdings : public collectives::GatherSource {
   kernels::Accumulators accumulators_;
   kernels::Totals totals_;
   Arrivals arrivals_;
+  const std::uint32_t at_once_;
   Workbench workbench_;
   std::vector<SideEntry> side_received_;  // of the step that is reduced
   std::shared_ptr<SegmentStates> staged_;

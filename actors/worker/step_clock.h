@@ -20,18 +20,17 @@ enum class StepMark : std::uint8_t {
   kBegun,     // the micro-batches were ordered, which may wait for parameters that come
   kComputed,  // the last of the share is done
   kReduced,   // all totals of held segments are there
-  kSealed,    // and each is the sum of its parts (the fifth proof lane)
   kChecked,   // the working parameters are what they were
   kDigested,  // the digest's part, where one is due
-  kNormed,    // the partial norm
+  kNormed,    // the partial norm; each total is the sum of its parts (the fifth proof lane)
   kPassed,    // the vote
-  kApplied,   // the held segments are at the next version, the accumulators are empty
+  kApplied,   // the accumulators are empty, the held segments at the next version and published
   kTold,      // the coordinators are told, the next step is open
   // The working parameters of the next version are there, with checksums; the next step has begun
   // by then.
   kGathered,
 };
-inline constexpr std::size_t kStepMarks = 11;
+inline constexpr std::size_t kStepMarks = 10;
 
 struct StepTimes {
   Version version = 0;

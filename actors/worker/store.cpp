@@ -99,6 +99,7 @@ class Store::Impl {
   // This life is over: from now on nothing is sent, and nothing is done.
   void halt(int status, std::string reason);
   void damaged(const Damage& damage);
+  std::string of_segment(const char* what, SegmentId segment) const;  // for people
   EpochIo& io_of(const EpochId& epoch) { return *epochs_.at(epoch); }
 
   void execute(const store_order::Initialise& o);
@@ -117,7 +118,7 @@ class Store::Impl {
   void execute(const store_order::PartAdded& o);
   void execute(const EndShare& o);
   void execute(const SendMove& o);
-  void execute(const ComputeNorm& o) { measure(o.epoch, o.version, o.owned); }
+  void execute(const ComputeNorm& o);
   void execute(const SendVote& o);
   void execute(const Apply& o);
   void execute(const ClearAccumulators&);
@@ -131,12 +132,14 @@ class Store::Impl {
   void take(EpochIo& io, const epoch_event::Reduced& e);
   void take(EpochIo& io, epoch_event::GatherBegun& e);
   void take(EpochIo& io, const epoch_event::Gathered& e);
+  void take(EpochIo& io, const epoch_event::CopyDiffers& e);
   void take(EpochIo& io, const epoch_event::MoveArrived& e);
   void take(EpochIo& io, epoch_event::LedgerArrived& e);
   void take(EpochIo& io, epoch_event::VoteArrived& e);
   void take(EpochIo& io, const epoch_event::PeerReady& e);
   void take(EpochIo& io, const epoch_event::Wrong& e);
-  void measure(const EpochId& epoch, Version version, const Measure& owned);
+  // Nothing: this life is over.
+  std::optional<Holdings::Measured> measure(Version version, const Measure& owned);
   void give_up(EpochIo& io, Rank peer, const std::string& why, bool stood = true);
   bool contribute(EpochIo& io, Version version);
   void close(const EpochId& epoch);
@@ -183,11 +186,13 @@ void Store::Impl::halt(int status, std::string reason) {
 
 // The copies of others are whole: a new life is given theirs.
 void Store::Impl::damaged(const Damage& damage) {
-  const auto& tensor =
-      layout_.tensors()[layout_.tensor_of(layout_.first_block(damage.segment))].spec;
-  halt(kDamagedStatus, options_.name + ": " + damage.what + " of segment " +
-                           std::to_string(damage.segment) + " (" + tensor.name +
-                           ") changed in memory");
+  halt(kDamagedStatus, of_segment(damage.what, damage.segment) + " changed in memory");
+}
+
+std::string Store::Impl::of_segment(const char* what, SegmentId segment) const {
+  const auto& tensor = layout_.tensors()[layout_.tensor_of(layout_.first_block(segment))].spec;
+  return options_.name + ": " + what + " of segment " + std::to_string(segment) + " (" +
+         tensor.name + ")";
 }
 
 void Store::Impl::execute(const store_order::Initialise& o) {
@@ -204,21 +209,31 @@ void Store::Impl::execute(const store_order::TakeLoaded& o) {
 }
 
 void Store::Impl::execute(const Apply& o) {
-  at(WorkPhase::kApply);
-  clock_.mark(StepMark::kPassed);
-  if (const auto damage = holdings_.apply(o.record, clock_)) damaged(*damage);
-}
-
-void Store::Impl::execute(const ClearAccumulators&) {
-  holdings_.clear_accumulators();
+  if (const auto damage = holdings_.apply(o.record, clock_)) return damaged(*damage);
   clock_.mark(StepMark::kApplied);
 }
 
-void Store::Impl::measure(const EpochId& epoch, Version version, const Measure& owned) {
-  if (const auto damage = holdings_.check_parameters(version)) return damaged(*damage);
+void Store::Impl::execute(const ClearAccumulators&) {
+  at(WorkPhase::kApply);
+  clock_.mark(StepMark::kPassed);
+  holdings_.clear_accumulators();
+}
+
+std::optional<Holdings::Measured> Store::Impl::measure(Version version, const Measure& owned) {
+  if (const auto damage = holdings_.check_parameters(version)) {
+    damaged(*damage);
+    return std::nullopt;
+  }
   clock_.mark(StepMark::kChecked);
-  const auto measured = holdings_.measure(owned.segments, version, owned.digest, clock_);
-  tell(event::Reduced{epoch, version, measured.norm, measured.digest});
+  return holdings_.measure(owned.segments, version, owned.digest, clock_);
+}
+
+void Store::Impl::execute(const ComputeNorm& o) {
+  const auto measured = measure(o.version, o.owned);
+  if (!measured) return;
+  // It was the sum of its parts when it was accepted.
+  if (measured->wrong_total) return damaged({"the total", *measured->wrong_total});
+  tell(event::Reduced{o.epoch, o.version, measured->norm, measured->digest});
 }
 
 void Store::Impl::execute(const ComputeDigest& o) {
@@ -244,17 +259,8 @@ void Store::Impl::execute(const Connect& o) {
   mesh.job = options_.job_id;
   mesh.connect_timeout = options_.connect_timeout;
   mesh.seal = options_.setup->job.seal;
-  collectives::MeshEvents events;
   const EpochId epoch = o.plan->id;
-  using Kind = MeshEvent::Kind;
-  events.on_connected = [this, epoch] { post(MeshEvent{epoch, Kind::kConnected, 0, {}, {}}); };
-  events.on_frame = [this, epoch](Rank from, Frame frame) {
-    post(MeshEvent{epoch, Kind::kFrame, from, std::move(frame), {}});
-  };
-  events.on_broken = [this, epoch](Rank peer, std::string why, bool stood) {
-    post(MeshEvent{epoch, stood ? Kind::kBroken : Kind::kUnreached, peer, {}, std::move(why)});
-  };
-  events.on_drained = [this, epoch] { post(MeshEvent{epoch, Kind::kDrained, 0, {}, {}}); };
+  auto events = events_of(epoch, [this](MeshEvent e) { post(std::move(e)); });
   io->mesh = std::make_unique<collectives::Mesh>(std::move(mesh), std::move(events), listener_);
   io->frames.emplace(
       collectives::EpochOptions{
@@ -397,13 +403,14 @@ void Store::Impl::take(EpochIo& io, const epoch_event::Reduced& e) {
   if (auto taken = holdings_.take_side_entries(); !taken)
     return give_up(io, io.frames->self(), taken.error().text());
   clock_.mark(StepMark::kReduced);
+  const auto measured = measure(e.version, io.owned);
+  if (!measured) return;
   // Not a life's end: what was added up is whole at its makers (R2), and is added up anew.
-  if (const auto wrong = holdings_.wrong_total(e.version))
+  if (const auto wrong = measured->wrong_total)
     return give_up(
         io, (*io.frames->holders())[*wrong].front(),
         "the total of segment " + std::to_string(*wrong) + " is not the sum of its parts");
-  clock_.mark(StepMark::kSealed);
-  measure(io.frames->plan().id, e.version, io.owned);
+  tell(event::Reduced{io.frames->plan().id, e.version, measured->norm, measured->digest});
 }
 
 void Store::Impl::take(EpochIo& io, epoch_event::GatherBegun& e) {
@@ -414,6 +421,11 @@ void Store::Impl::take(EpochIo& io, const epoch_event::Gathered& e) {
   clock_.end(io.mesh->sent_bytes());
   at(WorkPhase::kCompute);  // which was begun, but for at the last version
   tell(event::Gathered{io.frames->plan().id, e.version});
+}
+
+// Whichever of the two was computed wrongly: the owner's is what all others have.
+void Store::Impl::take(EpochIo&, const epoch_event::CopyDiffers& e) {
+  halt(kDamagedStatus, of_segment("the copy", e.segment) + " is not as its owner's");
 }
 
 void Store::Impl::take(EpochIo& io, const epoch_event::MoveArrived& e) {

@@ -438,12 +438,21 @@ void Worker::exit(int code, const std::string& reason, bool fenced) {
 // ---- Who holds what ---------------------------------------------------------------------------
 
 Holders Worker::holders_in(const EpochRun& run, Version version) const {
+  return holders_with(run, [&](const Move& m) { return run.first + m.step_offset <= version; });
+}
+
+Holders Worker::copies_at(const EpochRun& run, Version version) const {
+  return holders_with(run, [&](const Move& m) { return run.first + m.step_offset < version; });
+}
+
+Holders Worker::holders_with(const EpochRun& run,
+                             const std::function<bool(const Move&)>& moved) const {
   // The plan owns its table; a copy is made only while moves add to it.
   if (run.plan->moves.empty() || run.first == kNoVersion)
     return Holders(run.plan, &run.plan->holders);
   auto holders = std::make_shared<std::vector<std::vector<Rank>>>(run.plan->holders);
   for (const Move& move : run.plan->moves) {
-    if (run.first + move.step_offset > version) continue;
+    if (!moved(move)) continue;
     for (const SegmentId s : move.segments) (*holders)[s].push_back(move.target);
   }
   return holders;

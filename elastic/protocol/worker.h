@@ -252,18 +252,21 @@ struct SendVote {  // to all other members
   EpochId epoch;
   Vote vote;
 };
-struct Apply {        // update all held segments with their totals: label version+1 (R6)
+// Update all held segments with their totals: label version+1 (R6). Their working parameters are
+// those of version+1 from here on.
+struct Apply {
   StepRecord record;  // of step record.version
 };
 struct ClearAccumulators {};  // only after the vote passed (R7)
 struct DropTotals {};
-// Send parameters of owned segments, receive the others; -> Gathered. Passes may read what is there
-// at this version already: that is never written again.
+// Publish the held segments, send parameters of owned ones to those without a copy, receive what is
+// not held; -> Gathered. Passes may read what is there at this version already: that is never
+// written again.
 struct StartGather {
   EpochId epoch;
   Version version = 0;
   StepRecord record;
-  Holders holders;
+  Holders holders;  // those with copies of this version
 };
 struct ComputeDigest {  // over these segments; -> DigestReady
   EpochId epoch;
@@ -424,7 +427,11 @@ class Worker {
   std::uint32_t share_left() const;
   void check_invariants() const;
   void check_run(const EpochRun& run) const;
+  // Whom the totals of step `version` go to.
   Holders holders_in(const EpochRun& run, Version version) const;
+  // Who has copies at the start of step `version`: not yet those that a move gives one in it.
+  Holders copies_at(const EpochRun& run, Version version) const;
+  Holders holders_with(const EpochRun& run, const std::function<bool(const Move&)>& moved) const;
   std::vector<SegmentId> owned() const;
   EpochRun* run_of(const EpochId& epoch);  // the current one, if it is that
   void send(Message body) { emit(worker_command::ToCoordinators{std::move(body), {}}); }

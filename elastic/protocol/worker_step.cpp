@@ -234,8 +234,9 @@ void Worker::pass(const StepRecord& record) {
   }
   if (config_.bugs.r15_switch_early && ready_for() == z && z) all_ready = true;
 
-  if (!config_.bugs.r6_apply_at_vote) emit(Apply{record});
+  // Passes of the next step begin as soon as what they read is published, which Apply does.
   emit(ClearAccumulators{});
+  if (!config_.bugs.r6_apply_at_vote) emit(Apply{record});
   work_.clear();
   version_ = run.voting + 1;
   pending_ = false;
@@ -285,7 +286,7 @@ void Worker::say_untold(std::size_t at_once) {
 // there. A joiner that does not know its version yet begins when the first frame tells it.
 void Worker::gather_and_compute() {
   const Version version = run_->voting;
-  emit(StartGather{run_->plan->id, version, record_, holders_in(*run_, version)});
+  emit(StartGather{run_->plan->id, version, record_, copies_at(*run_, version)});
   if (version_ == version) compute_step();
 }
 

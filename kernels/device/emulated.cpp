@@ -40,7 +40,7 @@ class EmulatedQueue : public Queue {
   }
   void squares(const SquaresJob& job) override {
     run_here(job, job.totals, job.exponents, job.used, job.wide.blocks, job.wide.means,
-             job.wide.largest, job.bins);
+             job.wide.largest, job.bins, job.weighted);
   }
   void apply(const ApplyJob& job) override {
     run_here(job, job.totals, job.used, job.decays, job.wide.blocks, job.wide.means,

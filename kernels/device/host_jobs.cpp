@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "core/base/check.h"
@@ -25,8 +26,9 @@ constexpr std::size_t element(std::uint32_t block) {
   return std::size_t{block} * kBlock;
 }
 
-std::span<const SegmentBlocks> list(const Segments& segments) {
-  return {segments.list, segments.count};
+std::uint64_t weighted(const SegmentBlocks& s, const std::int32_t* sums) {
+  return block_kernels().weigh(static_cast<std::uint32_t>(element(s.first)), s.count,
+                               sums + element(s.first));
 }
 
 // Of a segment's part of a flat array.
@@ -50,16 +52,21 @@ class Means {
         std::uint32_t micro_batches)
       : totals_(totals), exponents_(exponents), wide_(wide), micro_batches_(micro_batches) {}
 
+  // If there is one, the x with which each mean of the block is its total, rounded to a float,
+  // times 2^x: where M is a power of two, without side entries and far from the smallest floats.
+  std::optional<int> unit(std::uint32_t block) const {
+    if (!std::has_single_bit(micro_batches_) || find(block) != nullptr) return std::nullopt;
+    const int x = exponents_[block] - std::countr_zero(micro_batches_);
+    if (x < kLowestUnit) return std::nullopt;
+    return x;
+  }
+
   // Writes mean[kBlock]; the largest magnitude among the block's side entries, 0 without any.
   float make(std::uint32_t block, float* mean) const {
-    if (wide_.count > 0) {
-      const auto* end = wide_.blocks + wide_.count;
-      const auto* found = std::lower_bound(wide_.blocks, end, block);
-      if (found != end && *found == block) {
-        const std::ptrdiff_t i = found - wide_.blocks;
-        std::copy_n(wide_.means + i * std::ptrdiff_t{kBlock}, kBlock, mean);
-        return wide_.largest[i];
-      }
+    if (const std::uint32_t* const found = find(block)) {
+      const std::ptrdiff_t i = found - wide_.blocks;
+      std::copy_n(wide_.means + i * std::ptrdiff_t{kBlock}, kBlock, mean);
+      return wide_.largest[i];
     }
     kernels_.mean(totals_ + element(block), std::ldexp(1.0, exponents_[block]), micro_batches_,
                   mean);
@@ -67,11 +74,20 @@ class Means {
   }
 
  private:
+  static constexpr int kLowestUnit = -149;  // of the smallest float
+
+  const std::uint32_t* find(std::uint32_t block) const {
+    if (wide_.count == 0) return nullptr;
+    const auto* end = wide_.blocks + wide_.count;
+    const auto* found = std::lower_bound(wide_.blocks, end, block);
+    return found != end && *found == block ? found : nullptr;
+  }
+
   const BlockKernels& kernels_ = block_kernels();
   const std::int32_t* totals_;
   const std::int16_t* exponents_;
   const WideMeans wide_;
-  const double micro_batches_;
+  const std::uint32_t micro_batches_;
 };
 
 // Blocks of one tensor as far as decay goes; only the last of them may have padding.
@@ -134,11 +150,8 @@ void run(const AddJob& job) {
 }
 
 void run(const WeighJob& job) {
-  for (std::uint32_t i = 0; i < job.segments.count; ++i) {
-    const SegmentBlocks& s = job.segments.list[i];
-    job.weighted[i] = block_kernels().weigh(static_cast<std::uint32_t>(element(s.first)), s.count,
-                                            job.sums + element(s.first));
-  }
+  for (std::uint32_t i = 0; i < job.segments.count; ++i)
+    job.weighted[i] = weighted(job.segments.list[i], job.sums);
 }
 
 void run(const WideJob& job) {
@@ -163,11 +176,20 @@ void run(const SquaresJob& job) {
   const Means means(job.totals, job.exponents, job.wide, job.micro_batches);
   SquareSum squares;
   std::array<float, kBlock> mean;
-  for (const SegmentBlocks& s : list(job.segments))
+  for (std::uint32_t i = 0; i < job.segments.count; ++i) {
+    const SegmentBlocks& s = job.segments.list[i];
+    job.weighted[i] = weighted(s, job.totals);
     for (std::uint32_t b = s.first; b < s.first + s.count; ++b) {
+      if (const auto unit = means.unit(b)) {
+        std::array<std::uint64_t, 2> sum;
+        block_kernels().squares(job.totals + element(b), sum.data());
+        squares.add_sum(sum, *unit);
+        continue;
+      }
       means.make(b, mean.data());
       squares.add(std::span<const float>(mean).first(job.used[b]));
     }
+  }
   squares.add_to(std::span<std::uint64_t, SquareSum::kWords>(job.bins, SquareSum::kWords));
 }
 

@@ -64,7 +64,7 @@ struct WideJob {
 };
 
 // Squares of the mean gradient's real elements, exactly: significands' squares (integers below
-// 2^48) by biased exponent.
+// 2^48) by biased exponent. What WeighJob makes of the totals comes with them, in one reading.
 struct SquaresJob {
   const std::int32_t* totals;
   const std::int16_t* exponents;
@@ -72,7 +72,8 @@ struct SquaresJob {
   WideMeans wide;
   std::uint32_t micro_batches;
   Segments segments;
-  std::uint64_t* bins;  // [256][2], low word first, added to
+  std::uint64_t* bins;      // [256][2], low word first, added to
+  std::uint64_t* weighted;  // [each], written
 };
 
 // What one element's update needs, rounded to float (kernels/optim/optimizer.h). Pairs: without

@@ -121,9 +121,9 @@ void SquareSum::add(std::span<const float> values) {
   while (!values.empty()) {
     if (terms_ == kTermsMax) flush();
     const auto n = std::min<std::size_t>(values.size(), kTermsMax - terms_);
-    for (const float x : values.first(n)) {
-      const FloatParts p = parts(x);
-      bins_[p.exponent] += std::uint64_t{p.significand} * p.significand;
+    for (std::size_t i = 0; i < n; ++i) {
+      const FloatParts p = parts(values[i]);
+      bins_[i % kBanks][p.exponent] += std::uint64_t{p.significand} * p.significand;
     }
     terms_ += static_cast<std::uint32_t>(n);
     values = values.subspan(n);
@@ -140,17 +140,27 @@ void add_to_pair(std::uint64_t* low, std::uint64_t value) {
 }  // namespace
 
 void SquareSum::flush() {
-  for (std::size_t e = 0; e < bins_.size(); ++e) add_to_pair(&flushed_[2 * e], bins_[e]);
-  bins_.fill(0);
+  for (auto& bank : bins_) {
+    for (std::size_t e = 0; e < bank.size(); ++e) add_to_pair(&flushed_[2 * e], bank[e]);
+    bank.fill(0);
+  }
   terms_ = 0;
 }
 
 void SquareSum::add_to(std::span<std::uint64_t, kWords> words) {
   flush();
-  for (std::size_t e = 0; e < bins_.size(); ++e) {
+  for (std::size_t e = 0; e < kWords / 2; ++e) {
     add_to_pair(&words[2 * e], flushed_[2 * e]);
     words[2 * e + 1] += flushed_[2 * e + 1];
   }
+}
+
+void SquareSum::add_sum(std::span<const std::uint64_t, 2> sum, int unit) {
+  STARLING_CHECK(unit >= kLowest);
+  STARLING_CHECK(unit - kLowest + 1 < 256);
+  const auto e = static_cast<std::size_t>(unit - kLowest + 1);  // whose unit it is
+  add_to_pair(&flushed_[2 * e], sum[0]);
+  flushed_[2 * e + 1] += sum[1];
 }
 
 ExactSum SquareSum::sum() const {

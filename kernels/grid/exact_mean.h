@@ -36,6 +36,9 @@ class SquareSum {
   static constexpr std::size_t kWords = 2 * 256;
 
   void add(std::span<const float> values);  // requires finite values
+  // A sum of squares of floats that are multiples of 2^unit, in units of its square: low and high
+  // 64 bits. unit: from -149 to 105.
+  void add_sum(std::span<const std::uint64_t, 2> sum, int unit);
   // The sums per exponent in two words each, low one first: adds them to those in `words`.
   void add_to(std::span<std::uint64_t, kWords> words);
   // What such words come to.
@@ -45,9 +48,11 @@ class SquareSum {
  private:
   void flush();
 
-  // 2^16 squares of 48 bits fit a bin.
+  // 2^16 squares of 48 bits fit a bin. Neighbours go to different banks, as most have the same
+  // exponent and would wait for each other's sum.
   static constexpr std::uint32_t kTermsMax = 1u << 16;
-  std::array<std::uint64_t, 256> bins_{};
+  static constexpr std::size_t kBanks = 4;
+  std::array<std::array<std::uint64_t, 256>, kBanks> bins_{};
   std::uint32_t terms_ = 0;  // since the last flush
   std::array<std::uint64_t, kWords> flushed_{};
 };

@@ -56,6 +56,16 @@ void mean_plain(const std::int32_t* totals, double scale, double micro_batches, 
     mean[i] = static_cast<float>(totals[i] * scale / micro_batches);
 }
 
+void squares_plain(const std::int32_t* totals, std::uint64_t* sum) {
+  unsigned __int128 all = 0;
+  for (std::uint32_t i = 0; i < kBlock; ++i) {
+    const auto rounded = static_cast<std::int64_t>(static_cast<float>(totals[i]));
+    all += static_cast<std::uint64_t>(rounded * rounded);  // below 2^62
+  }
+  sum[0] = static_cast<std::uint64_t>(all);
+  sum[1] = static_cast<std::uint64_t>(all >> 64);
+}
+
 std::uint32_t largest_plain(const float* values) {
   std::uint32_t largest = 0;
   for (std::uint32_t i = 0; i < kBlock; ++i)
@@ -143,7 +153,8 @@ GridScale grid_scale(std::int16_t exponent) {
 }
 
 const BlockKernels& plain_kernels() {
-  static constexpr BlockKernels kPlain{add_plain, weigh_plain, mean_plain, largest_plain};
+  static constexpr BlockKernels kPlain{add_plain, weigh_plain, mean_plain, squares_plain,
+                                       largest_plain};
   return kPlain;
 }
 

@@ -76,6 +76,8 @@ struct BlockKernels {
   std::uint64_t (*weigh)(std::uint32_t first, std::uint32_t blocks, const std::int32_t* values);
   // mean = fp32(total * 2^x / M), rounded once.
   void (*mean)(const std::int32_t* totals, double scale, double micro_batches, float* mean);
+  // The sum of squares of a block's totals, each rounded to a float: low and high 64 bits.
+  void (*squares)(const std::int32_t* totals, std::uint64_t* sum);
   // Largest magnitude, as the bits of a float (NaN above infinity above all finite).
   std::uint32_t (*largest)(const float* values);
 };

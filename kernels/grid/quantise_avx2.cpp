@@ -1,5 +1,7 @@
 #include "kernels/grid/quantise_avx2.h"
 
+#include <cmath>
+
 #include "core/base/proof.h"
 #include "kernels/grid/quantise.h"
 
@@ -96,13 +98,49 @@ std::uint32_t add_avx2(const float* gradient, const std::int16_t* exponents, std
   return missed;
 }
 
+void mean_by_factor(const std::int32_t* totals, double scale, float* mean) {
+  const __m256d factor = _mm256_set1_pd(scale);
+  for (unsigned i = 0; i < kBlock; i += 4) {
+    const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(totals + i));
+    _mm_storeu_ps(mean + i, _mm256_cvtpd_ps(_mm256_mul_pd(_mm256_cvtepi32_pd(t), factor)));
+  }
+}
+
 void mean_avx2(const std::int32_t* totals, double scale, double micro_batches, float* mean) {
+  // A power of two divides without rounding; a division costs several products.
+  int power = 0;
+  if (std::frexp(micro_batches, &power) == 0.5)
+    return mean_by_factor(totals, scale / micro_batches, mean);
   const __m256d factor = _mm256_set1_pd(scale), divisor = _mm256_set1_pd(micro_batches);
   for (unsigned i = 0; i < kBlock; i += 4) {
     const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(totals + i));
     const __m256d exact = _mm256_mul_pd(_mm256_cvtepi32_pd(t), factor);
     _mm_storeu_ps(mean + i, _mm256_cvtpd_ps(_mm256_div_pd(exact, divisor)));
   }
+}
+
+void squares_avx2(const std::int32_t* totals, std::uint64_t* sum) {
+  const __m256i low_half = _mm256_set1_epi64x(0xffffffff);
+  __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();  // below 2^40 each
+  const auto add = [&](__m256i values) {                                // the even ones
+    const __m256i square = _mm256_mul_epi32(values, values);
+    low = _mm256_add_epi64(low, _mm256_and_si256(square, low_half));
+    high = _mm256_add_epi64(high, _mm256_srli_epi64(square, 32));
+  };
+  for (unsigned i = 0; i < kBlock; i += 8) {
+    const __m256i t = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(totals + i));
+    // 2^31, which the largest totals are rounded to, becomes -2^31: its square is the same.
+    const __m256i rounded = _mm256_cvtps_epi32(_mm256_cvtepi32_ps(t));
+    add(rounded);
+    add(_mm256_srli_epi64(rounded, 32));
+  }
+  alignas(32) std::uint64_t lows[4], highs[4];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lows), low);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(highs), high);
+  const std::uint64_t l = lows[0] + lows[1] + lows[2] + lows[3];
+  const std::uint64_t h = highs[0] + highs[1] + highs[2] + highs[3];
+  sum[0] = l + (h << 32);
+  sum[1] = (h >> 32) + (sum[0] < l ? 1 : 0);
 }
 
 std::uint32_t largest_avx2(const float* values) {
@@ -119,7 +157,7 @@ std::uint32_t largest_avx2(const float* values) {
   return largest;
 }
 
-constexpr BlockKernels kAvx2{add_avx2, weigh_avx2, mean_avx2, largest_avx2};
+constexpr BlockKernels kAvx2{add_avx2, weigh_avx2, mean_avx2, squares_avx2, largest_avx2};
 
 }  // namespace
 

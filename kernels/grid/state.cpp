@@ -11,6 +11,10 @@
 
 namespace starling::kernels {
 
+namespace {
+constexpr std::size_t kNormAtOnce = 64;  // segments: bounds the memory for side entries
+}
+
 State::State(const Layout& layout, const Job& job, Device& device)
     : layout_(layout),
       job_(job),
@@ -26,7 +30,7 @@ State::State(const Layout& layout, const Job& job, Device& device)
       used_(device, layout.blocks()),
       decays_(device, layout.blocks()),
       results_(Array<std::uint64_t>::pinned(
-          device, std::max<std::size_t>(2 * layout.segments(), SquareSum::kWords))),
+          device, std::max<std::size_t>(2 * layout.segments(), SquareSum::kWords + kNormAtOnce))),
       held_(layout.segments()),
       labels_(layout.segments(), kNoVersion),
       checksums_(layout.segments()),
@@ -201,12 +205,12 @@ std::optional<SegmentId> State::parameters_damaged(std::span<const SegmentId> se
 
 // ---- A step -------------------------------------------------------------------------------------
 
-ExactSum State::partial_norm(const Totals& totals, std::span<const SegmentId> segments) const {
-  constexpr std::size_t kAtOnce = 64;  // bounds the memory for side entries
+State::Norm State::partial_norm(const Totals& totals, std::span<const SegmentId> segments) const {
   const std::span<std::uint64_t, SquareSum::kWords> bins(results_.data(), SquareSum::kWords);
   std::fill(bins.begin(), bins.end(), 0);
-  for (std::size_t i = 0; i < segments.size(); i += kAtOnce) {
-    const auto part = segments.subspan(i, std::min(kAtOnce, segments.size() - i));
+  Norm norm;
+  for (std::size_t i = 0; i < segments.size(); i += kNormAtOnce) {
+    const auto part = segments.subspan(i, std::min(kNormAtOnce, segments.size() - i));
     for (const SegmentId s : part) STARLING_CHECK(holds(s));
     const SegmentList list(layout_, part);
     queue_->squares({.totals = totals.address(),
@@ -215,10 +219,14 @@ ExactSum State::partial_norm(const Totals& totals, std::span<const SegmentId> se
                      .wide = totals.wide_means(*queue_, held_exponents_.data(), part),
                      .micro_batches = job_.micro_batches,
                      .segments = list,
-                     .bins = bins.data()});
+                     .bins = bins.data(),
+                     .weighted = results_.data() + SquareSum::kWords});
     queue_->wait();
+    if (!norm.damaged)
+      norm.damaged = totals.wrong(part, {results_.data() + SquareSum::kWords, part.size()});
   }
-  return SquareSum::sum_of(bins);
+  norm.squares = SquareSum::sum_of(bins);
+  return norm;
 }
 
 void State::apply(const Totals& totals, const StepRecord& record,
@@ -281,6 +289,11 @@ void State::publish(std::span<const SegmentId> segments) {
                    .checksums = sums});
   queue_->wait();
   for (std::size_t i = 0; i < segments.size(); ++i) parameter_checksums_[segments[i]] = sums[i];
+}
+
+std::vector<std::uint64_t> State::published(SegmentRange segments) const {
+  const auto first = parameter_checksums_.begin() + segments.first;
+  return {first, first + segments.count};
 }
 
 Digest State::sum_of_digests(std::size_t count) const {

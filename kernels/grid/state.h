@@ -92,8 +92,13 @@ class State {
 
   // ---- A step -----------------------------------------------------------------------------------
   // Exact sum of squares of the mean gradient over the real elements of these held segments; with
-  // the owner's part from every worker it gives the norm.
-  ExactSum partial_norm(const Totals& totals, std::span<const SegmentId> segments) const;
+  // the owner's part from every worker it gives the norm. `damaged`: as Totals::damaged, which reads
+  // what is read here anyway.
+  struct Norm {
+    ExactSum squares;
+    std::optional<SegmentId> damaged;
+  };
+  Norm partial_norm(const Totals& totals, std::span<const SegmentId> segments) const;
 
   // R6: takes held segments from label v = record.version to v + 1. Requires that the totals are
   // pending for v. A skipped step changes exponents and label alone.
@@ -102,6 +107,8 @@ class State {
   // Copies weights and exponents of held segments (those owned) to the working ones; weights are
   // rounded if the job's precision is bf16.
   void publish(std::span<const SegmentId> segments);
+  // Of working parameters and exponents as they were given: equal bits have equal ones.
+  std::vector<std::uint64_t> published(SegmentRange segments) const;
 
   // 128-bit sum over these held segments of the hash of (id, weights, moments, exponents), real
   // elements only: parts of all owners add up to the digest of the version, whatever the placement.
@@ -171,7 +178,8 @@ class State {
   // Of the layout, for jobs: real elements of a block, and whether its tensor decays.
   Array<std::uint16_t> used_;
   Array<std::uint8_t> decays_;
-  // Pinned, where jobs write: two words for each segment, or the bins of a norm.
+  // Pinned, where jobs write: two words for each segment, or the bins of a norm and
+  // the weighted sums of some segments.
   mutable Array<std::uint64_t> results_;
 
   std::vector<std::uint8_t> held_;  // by segment

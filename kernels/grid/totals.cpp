@@ -60,6 +60,11 @@ std::optional<SegmentId> Totals::damaged(std::span<const SegmentId> segments) co
   std::uint64_t* weighted = weighted_.data();
   queue_->weigh({.sums = sums_.data(), .segments = list, .weighted = weighted});
   queue_->wait();
+  return wrong(segments, {weighted, segments.size()});
+}
+
+std::optional<SegmentId> Totals::wrong(std::span<const SegmentId> segments,
+                                       std::span<const std::uint64_t> weighted) const {
   for (std::size_t i = 0; i < segments.size(); ++i)
     if (weighted[i] != lanes_[segments[i]].weighted_sum) return segments[i];
   return std::nullopt;

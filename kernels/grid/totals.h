@@ -61,6 +61,9 @@ class Totals {
   // The first of these segments whose total is not the sum of what was added: its fifth lane does
   // not hold. A segment whose lanes are zero has no total.
   std::optional<SegmentId> damaged(std::span<const SegmentId> segments) const;
+  // The same, if these are what WeighJob has written for them.
+  std::optional<SegmentId> wrong(std::span<const SegmentId> segments,
+                                 std::span<const std::uint64_t> weighted) const;
   bool intact(SegmentId segment) const { return !damaged({&segment, 1}); }
   bool has(SegmentId segment) const { return lanes_[segment].micro_batches != 0; }
 

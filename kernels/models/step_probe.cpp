@@ -68,7 +68,7 @@ Digest state_after_steps(const Job& job) {
     totals.set_pending(step);
     StepRecord record;
     record.version = step;
-    record.norm = std::sqrt(state.partial_norm(totals, all).value());
+    record.norm = std::sqrt(state.partial_norm(totals, all).squares.value());
     state.apply(totals, record, all);
     state.publish(all);
     totals.clear();

@@ -44,6 +44,10 @@ std::string text(const EpochEvent& event) {
     std::string operator()(const Gathered& e) const {
       return "gathered " + std::to_string(e.version);
     }
+    std::string operator()(const CopyDiffers& e) const {
+      return "copy of " + std::to_string(e.segment) + " differs from that of " +
+             std::to_string(e.owner);
+    }
     std::string operator()(const MoveArrived& e) const {
       return "move of " + std::to_string(e.from) + " at " + std::to_string(e.version) + ": " +
              std::string(e.states.begin(), e.states.end());
@@ -82,7 +86,13 @@ struct Node : GatherSource {
         values(of.segments()),
         frames({plan, self, joiner, version, limits}, of, *this, transport) {}
 
-  void publish(SegmentRange) override {}
+  // Working parameters are the version, wrong ones one more.
+  void publish(Version version, SegmentRange segments) override {
+    for (const SegmentId s : segments) values[s] = static_cast<std::uint8_t>(version + wrong);
+  }
+  std::vector<std::uint64_t> checksums(SegmentRange segments) override {
+    return {values.begin() + segments.first, values.begin() + segments.first + segments.count};
+  }
   Bytes params(SegmentRange segments) override {
     return {values.begin() + segments.first, values.begin() + segments.first + segments.count};
   }
@@ -115,6 +125,7 @@ struct Node : GatherSource {
   std::vector<ProofLanes> lanes, total_lanes;
   std::vector<SideEntry> received;
   Bytes values;
+  std::uint8_t wrong = 0;
   Epoch frames;
 };
 
@@ -201,9 +212,6 @@ struct Steps {
     if (++votes[r] < group.frames(r).world()) return;
     votes[r] = 0;
     ++version[r];
-    for (SegmentId s = 0; s < group.layout.segments(); ++s)
-      if (group.plan->holders[s].front() == r)
-        group.nodes[r]->values[s] = static_cast<std::uint8_t>(at(r));
     if (at(r) == last) return;
     take(r, group.frames(r).set_version(at(r)));
     begin(r);
@@ -226,9 +234,6 @@ TEST_CASE("epoch: steps pass whatever the order in which frames of different ran
     const std::uint32_t world = 1 + seed % 5;
     Group group(world);
     Steps steps(group, /*steps=*/4);
-    for (Rank r = 0; r < world; ++r)
-      for (SegmentId s = 0; s < group.layout.segments(); ++s)
-        if (group.plan->holders[s].front() == r) group.nodes[r]->values[s] = 5;
     for (Rank r = 0; r < world; ++r) steps.begin(r);
     const auto delivered = group.net.deliver_all(random, [&](Rank to, Rank from, const Frame& f) {
       steps.take(to, group.frames(to).on_frame(from, f));
@@ -264,6 +269,17 @@ TEST_CASE("epoch: a joiner enters with the first gather frame, and what came bef
   CHECK(group.frames(2).gather(5, group.holders(), record_of(4)).empty());
   group.frames(1).gather(5, group.holders(), record_of(4));
   CHECK(group.all_arrive(1, 2) == Texts{"gathered 5"});
+}
+
+TEST_CASE("epoch: a version whose copies differ is not complete") {
+  Group group(2);  // each has a copy of what the other owns
+  group.nodes[1]->wrong = 1;
+  for (Rank r = 0; r < 2; ++r) {
+    group.frames(r).open_step(group.holders());
+    CHECK(group.frames(r).gather(5, group.holders(), record_of(4)).empty());
+  }
+  CHECK(group.arrives(0, 1) == Texts{"copy of 0 differs from that of 0"});
+  CHECK(group.arrives(1, 0) == Texts{"copy of 1 differs from that of 1"});
 }
 
 TEST_CASE("epoch: a step's sums wait for its reduction, those of faster peers for the next") {
@@ -359,9 +375,6 @@ TEST_CASE("epoch: damaged frames are taken, wait, or name their sender") {
     std::mt19937 random(1);
     Group group(3);
     Steps steps(group, /*steps=*/2);
-    for (Rank r = 0; r < 3; ++r)
-      for (SegmentId s(r.value()); s < group.layout.segments(); s += 3)
-        group.nodes[r]->values[s] = 5;
     for (Rank r = 0; r < 3; ++r) steps.begin(r);
     REQUIRE(group.net.deliver_all(random, [&](Rank to, Rank from, const Frame& f) {
       if (to == 0) sent.emplace_back(from, f);

@@ -16,15 +16,21 @@ using Table = std::vector<std::vector<Rank>>;
 
 // Parameters of one byte per segment, so that a lost or doubled one shows.
 struct Source : GatherSource {
-  void publish(SegmentRange segments) override {
+  void publish(Version version, SegmentRange segments) override {
+    CHECK(version == 9);
     for (const SegmentId s : segments) CHECK(published.insert(s).second);
   }
   Bytes params(SegmentRange segments) override {
     for (const SegmentId s : segments) CHECK(published.contains(s));
     return {values.begin() + segments.first, values.begin() + segments.first + segments.count};
   }
+  std::vector<std::uint64_t> checksums(SegmentRange segments) override {
+    for (const SegmentId s : segments) CHECK(published.contains(s));
+    return {values.begin() + segments.first, values.begin() + segments.first + segments.count};
+  }
   Result<> set_params(Version, SegmentRange segments, ByteView bytes) override {
     if (bytes.size() != segments.count) return Error(Code::kCorrupt, "wrong size");
+    for (const SegmentId s : segments) CHECK(!published.contains(s));
     std::copy(bytes.begin(), bytes.end(), values.begin() + segments.first);
     return ok();
   }
@@ -36,13 +42,20 @@ struct Group {
   Group(std::uint32_t world, std::uint32_t seed, std::uint32_t joiners)
       : random(seed), layout({{"a", {37 * kBlock}}}, 1, 1 + seed % 6), net(world), sources(world) {
     Table table(layout.segments());
-    for (auto& row : table) row = {static_cast<Rank>(random() % (world - joiners))};
+    // Up to three copies, fewer where there are fewer members.
+    for (auto& row : table) {
+      const auto members = world - joiners,
+                 copies = std::min<std::uint32_t>(members, 1 + random() % 3);
+      const auto owner = random() % members;
+      for (std::uint32_t c = 0; c < copies; ++c)
+        row.push_back(static_cast<Rank>((owner + c) % members));
+    }
+    holders = std::make_shared<const Table>(table);
     for (Rank r = 0; r < world; ++r) {
       sources[r].values.assign(layout.segments(), 0);
       for (SegmentId s = 0; s < layout.segments(); ++s)
-        if (table[s][0] == r) sources[r].values[s] = static_cast<std::uint8_t>(s + 1);
+        if (holds(r, s)) sources[r].values[s] = static_cast<std::uint8_t>(s + 1);
     }
-    holders = std::make_shared<const Table>(table);
     for (Rank r = 0; r < world; ++r) {
       GatherOptions options{r, world, /*version=*/9, Bytes{4, 5, 6}};
       if (r >= world - joiners) {
@@ -52,10 +65,11 @@ struct Group {
       ranks.push_back(std::make_unique<Gather>(layout, holders, options, sources[r]));
     }
   }
+  bool holds(Rank r, SegmentId s) const {
+    return std::ranges::find((*holders)[s], r) != (*holders)[s].end();
+  }
   Result<> run() {
-    for (std::uint32_t b = layout.buckets(); b-- > 0;) {
-      for (Rank r = 0; r < ranks.size(); ++r) ranks[r]->publish(b, net.end(r));
-    }
+    for (Rank r = 0; r < ranks.size(); ++r) ranks[r]->start(net.end(r));
     return net.deliver_all(random, [this](Rank to, Rank from, const Frame& frame) {
       return ranks[to]->on_frame(from, frame);
     });
@@ -68,7 +82,7 @@ struct Group {
   std::vector<std::unique_ptr<Gather>> ranks;
 };
 
-TEST_CASE("gather: everybody has all parameters, whoever owns how much of them") {
+TEST_CASE("gather: everybody has all parameters, whoever holds how much of them") {
   for (std::uint32_t seed = 0; seed < 64; ++seed) {
     CAPTURE(seed);
     const std::uint32_t world = 1 + seed % 8;
@@ -79,9 +93,38 @@ TEST_CASE("gather: everybody has all parameters, whoever owns how much of them")
       for (SegmentId s = 0; s < group.layout.segments(); ++s)
         CHECK(group.sources[r].values[s] == s + 1);
       for (SegmentId s = 0; s < group.layout.segments(); ++s)
-        CHECK(group.sources[r].published.contains(s) == ((*group.holders)[s][0] == r));
+        CHECK(group.sources[r].published.contains(s) == group.holds(r, s));
     }
   }
+}
+
+TEST_CASE("gather: a copy that is not as its owner's is named, and the version is never complete") {
+  Group group(3, 5, /*joiners=*/0);
+  const auto replicated = [&](SegmentId s) { return (*group.holders)[s].size() > 1; };
+  SegmentId s = 0;
+  while (!replicated(s)) ++s;
+  const Rank replica = (*group.holders)[s].back();
+  ++group.sources[replica].values[s];
+  REQUIRE(group.run().has_value());
+  for (Rank r = 0; r < 3; ++r) {
+    CHECK(group.ranks[r]->done() == (r != replica));
+    CHECK(group.ranks[r]->differs() == (r == replica ? std::optional(s) : std::nullopt));
+  }
+}
+
+TEST_CASE("gather: who has a copy is sent no parameters") {
+  Group group(3, 5, /*joiners=*/0);
+  for (Rank r = 0; r < 3; ++r) group.ranks[r]->start(group.net.end(r));
+  for (Rank to = 0; to < 3; ++to)
+    for (Rank from = 0; from < 3; ++from) {
+      if (to == from) continue;
+      for (const Frame& frame : group.net.queue(from, to)) {
+        const SegmentRange run{frame.header.first, frame.header.count};
+        constexpr std::size_t kPrefix = 4 + 3;  // the record and its length
+        const std::size_t each = group.holds(to, run.first) ? sizeof(std::uint64_t) : 1;
+        CHECK(frame.payload->size() == kPrefix + each * run.count);
+      }
+    }
 }
 
 TEST_CASE("gather: a joiner learns version and record from the first frame") {

@@ -66,7 +66,7 @@ def joins_and_leaves_are_compared_with_undisturbed_steps(place):
     require(all(n > 0 for n in epochs), f"no epoch: {rows}")
 
 
-def parts_of_a_step_are_measured_and_replicas_cost_what_placement_predicts(place):
+def parts_of_a_step_are_measured_and_replicas_cost_no_bytes(place):
     rows = measure(SYNTHETIC, "--quick", what="price", workers=4)
     require(rows["step"]["n"] > 5, f"{rows}")
     require(rows["compute"]["median_ms"] > 50, f"{rows}")
@@ -74,7 +74,9 @@ def parts_of_a_step_are_measured_and_replicas_cost_what_placement_predicts(place
              "checksums")
     require(all(rows[what]["median_ms"] >= 0 for what in parts), f"{rows}")
     require(all(rows[what]["p99_ms"] <= rows["step"]["p99_ms"] for what in parts), f"{rows}")
-    require(0.8 < rows["replicas"]["ratio"] < 1.2, f"{rows['replicas']}")
+    bytes_ = rows["bytes"]
+    require(0.8 < bytes_["ratio"] < 1.2, f"{bytes_}")
+    require(0.95 < bytes_["bytes"] / bytes_["without_replicas_bytes"] < 1.05, f"replicas cost bytes: {bytes_}")
 
 
 def kills_and_joins_are_measured_as_of_other_systems(place):
@@ -93,5 +95,5 @@ def kills_and_joins_are_measured_as_of_other_systems(place):
 main(each_kill_is_measured_and_its_parts_add_up, a_freeze_lasts_at_least_the_lease,
      a_cut_lasts_at_least_the_lease, the_leader_is_killed_with_a_worker,
      joins_and_leaves_are_compared_with_undisturbed_steps,
-     parts_of_a_step_are_measured_and_replicas_cost_what_placement_predicts,
+     parts_of_a_step_are_measured_and_replicas_cost_no_bytes,
      kills_and_joins_are_measured_as_of_other_systems)

@@ -60,7 +60,7 @@ class Group {
     for (auto& worker : workers_) reduce(*worker);
     ExactSum squares;
     for (auto& worker : workers_)
-      squares.add(worker->state.partial_norm(worker->totals, worker->owned));
+      squares.add(worker->state.partial_norm(worker->totals, worker->owned).squares);
     StepRecord record;
     record.version = version_;
     record.norm = std::sqrt(squares.value());

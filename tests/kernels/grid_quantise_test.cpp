@@ -1,11 +1,14 @@
 #include <doctest/doctest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <random>
 
 #include "core/base/proof.h"
+#include "kernels/grid/exact_mean.h"
 #include "kernels/grid/quantise.h"
 #include "tests/kernels/grid_gradients.h"
 
@@ -179,6 +182,31 @@ TEST_CASE("grid: the mean is rounded once") {
     for (std::uint32_t i = 0; i < kBlock; ++i) {
       const long double exact = std::ldexp(static_cast<long double>(totals[i]), exponent) / M;
       REQUIRE(plain[i] == static_cast<float>(exact));
+    }
+  }
+}
+
+// Goal: where M is a power of two the norm is summed from totals, without their means. Method: the
+// same sum from the means, as integers of any size.
+TEST_CASE("grid: squares of totals are those of the means") {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 2000; ++round) {
+    const int log_m = static_cast<int>(random() % 13);
+    const int exponent = -140 + log_m + static_cast<int>(random() % 200);
+    std::vector<std::int32_t> totals(kBlock);
+    const auto extreme = [&] { return random() % 2 != 0 ? INT32_MAX : INT32_MIN; };
+    for (auto& t : totals)
+      t = random() % 50 == 0 ? extreme() : static_cast<std::int32_t>(random()) >> (random() % 31);
+    std::vector<float> mean(kBlock);
+    plain_kernels().mean(totals.data(), std::ldexp(1.0, exponent), 1 << log_m, mean.data());
+    SquareSum of_means;
+    of_means.add(mean);
+    for (const BlockKernels* form : {&plain_kernels(), &block_kernels()}) {
+      std::array<std::uint64_t, 2> sum;
+      form->squares(totals.data(), sum.data());
+      SquareSum of_totals;
+      of_totals.add_sum(sum, exponent - log_m);
+      REQUIRE(of_totals.sum().words() == of_means.sum().words());
     }
   }
 }

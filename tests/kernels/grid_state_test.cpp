@@ -165,7 +165,8 @@ TEST_CASE_TEMPLATE("state: a step is the optimizer on fp32(T 2^x / M), clipped, 
       squares += double{gradient[at]} * gradient[at];
     }
   worker.totals.take(worker.all);
-  const double norm = std::sqrt(worker.state.partial_norm(worker.totals, worker.all).value());
+  const double norm =
+      std::sqrt(worker.state.partial_norm(worker.totals, worker.all).squares.value());
   CHECK(norm == doctest::Approx(std::sqrt(squares)).epsilon(1e-12));  // a plain sum in double
 
   StepRecord record{.version = 0, .norm = norm};

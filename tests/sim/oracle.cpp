@@ -350,8 +350,9 @@ void Oracle::gathers(const WorkerProcess& p, Version version, const StepRecord& 
   const Plan& plan = *p.machine().run()->plan;
   const Rank self = rank_of(plan, p.nonce());
   for (SegmentId s = 0; s < holders.size(); ++s)
-    if (holders[s].front() == self && p.store().states[s].label != version)
-      violated("R13: " + name(p) + " sends parameters of segment " + std::to_string(s) +
+    if (std::ranges::find(holders[s], self) != holders[s].end() &&
+        p.store().states[s].label != version)
+      violated("R13: " + name(p) + " publishes segment " + std::to_string(s) +
                ", whose state is not at version " + std::to_string(version));
 }
 

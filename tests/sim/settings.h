@@ -63,6 +63,7 @@ struct Settings {
   bool plant_early_bucket = false;       // sums are sent before the share's last micro-batch is in
   bool plant_stale_part = false;         // a pass waits for no part of the parameters (R4)
   bool plant_use_twice = false;          // a part of two uses gets one of them twice
+  bool plant_wrong_copy = false;         // a replica publishes other parameters than the owner
   std::uint32_t replicas = 2;
   std::uint32_t move_budget = 2;
   elastic::Bugs bugs;

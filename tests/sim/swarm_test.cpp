@@ -136,11 +136,11 @@ TEST_CASE("swarm: a wiped coordinator that votes at once is noticed") {
   }
 }
 
-// Goal: what the proof lanes are for, where sums leave a bucket at a time. Method: each fault, and the
-// same seed without.
-TEST_CASE("swarm: sums of another number of micro-batches than the share's are noticed") {
-  for (bool Settings::*plant :
-       {&Settings::plant_early_bucket, &Settings::plant_use_twice, &Settings::plant_stale_part}) {
+// Goal: what the proof lanes and the comparison of copies are for. Method: each fault, and the same
+// seed without.
+TEST_CASE("swarm: wrong sums, parameters of another version and a wrong copy are noticed") {
+  for (bool Settings::*plant : {&Settings::plant_early_bucket, &Settings::plant_use_twice,
+                                &Settings::plant_stale_part, &Settings::plant_wrong_copy}) {
     const auto broken = [plant](std::uint64_t seed) {
       Settings s = draw_settings(seed);
       s.*plant = true;

@@ -26,10 +26,10 @@ void Link::send(Rank to, FrameHeader header, collectives::Payload payload) {
                               {plan->id, collectives::make_frame(header, payload)});
 }
 
-void Link::publish(SegmentRange segments) {
+void Link::publish(Version version, SegmentRange segments) {
   Store& store = process.store();
   for (const SegmentId s : segments)
-    store.set_params(s, Numbers::params_of(store.states[s]), store.states[s].label);
+    store.set_params(s, Numbers::params_of(store.states[s]), version);
 }
 
 Bytes Link::params(SegmentRange segments) {
@@ -40,6 +40,13 @@ Bytes Link::params(SegmentRange segments) {
     bytes.insert(bytes.end(), view.begin(), view.end());
   }
   return bytes;
+}
+
+std::vector<std::uint64_t> Link::checksums(SegmentRange segments) {
+  std::vector<std::uint64_t> sums;
+  for (const SegmentId s : segments)
+    sums.push_back(Numbers::hash_of(std::span(&process.store().params[s], 1)));
+  return sums;
 }
 
 Result<> Link::set_params(Version version, SegmentRange segments, ByteView bytes) {
@@ -213,6 +220,12 @@ void WorkerProcess::take(Link& l, collectives::epoch_event::GatherBegun& e) {
 
 void WorkerProcess::take(Link& l, const collectives::epoch_event::Gathered& e) {
   events_.push_back(Gathered{l.plan->id, e.version});
+}
+
+// In a world whose memory and arithmetic are right this can only be a fault of the protocol.
+void WorkerProcess::take(Link&, const collectives::epoch_event::CopyDiffers& e) {
+  world_.oracle().refused(
+      *this, "the copy of segment " + std::to_string(e.segment) + " is not as its owner's");
 }
 
 void WorkerProcess::take(Link& l, const collectives::epoch_event::MoveArrived& e) {

@@ -439,10 +439,15 @@ void WorkerProcess::measure(const EpochId& epoch, Version version, const Measure
 
 void WorkerProcess::run(const Apply& c) {
   world_.oracle().applies(*this, c.record);
+  const elastic::EpochRun& now = *machine_.run();
+  const auto owns = [&](SegmentId s) { return now.plan->holders[s].front() == now.self; };
   for (SegmentId s = 0; s < store_.held.size(); ++s) {
     SegmentState& state = store_.states[s];
     if (!store_.held[s] || state.label != c.record.version) continue;
     Numbers::apply(state, store_.total_hash(s), c.record.norm, c.record.skipped);
+    SegmentParams params = Numbers::params_of(state);
+    if (world_.settings().plant_wrong_copy && !owns(s)) ++params.weights;
+    store_.set_params(s, params, state.label);
   }
   world_.oracle().applied(*this, c.record.version + 1);
   world_.moment(*this, Moment::kApplied, c.record.version + 1);

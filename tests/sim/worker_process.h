@@ -53,8 +53,9 @@ struct Link : collectives::Transport, collectives::GatherSource {
   std::uint32_t world() const override { return static_cast<std::uint32_t>(plan->members.size()); }
   void send(Rank to, FrameHeader header, collectives::Payload payload) override;
   // collectives::GatherSource
-  void publish(SegmentRange segments) override;
+  void publish(Version version, SegmentRange segments) override;
   Bytes params(SegmentRange segments) override;
+  std::vector<std::uint64_t> checksums(SegmentRange segments) override;
   Result<> set_params(Version version, SegmentRange segments, ByteView bytes) override;
 };
 
@@ -147,6 +148,7 @@ class WorkerProcess {
   void take(Link& link, const collectives::epoch_event::Reduced& e);
   void take(Link& link, collectives::epoch_event::GatherBegun& e);
   void take(Link& link, const collectives::epoch_event::Gathered& e);
+  void take(Link& link, const collectives::epoch_event::CopyDiffers& e);
   void take(Link& link, const collectives::epoch_event::MoveArrived& e);
   void take(Link& link, collectives::epoch_event::LedgerArrived& e);
   void take(Link& link, collectives::epoch_event::VoteArrived& e);

@@ -257,7 +257,7 @@ void bench_time(const Options& options) {
   state.initialise(std::vector<float>(layout.elements()), exponents);
   double norm = 0;
   print(options, {"partial norm", "ms/Mi", per_million(times_ms(options, [&] {
-                    norm = std::sqrt(state.partial_norm(totals, all).value());
+                    norm = std::sqrt(state.partial_norm(totals, all).squares.value());
                   }))});
   Version version = 0;
   print(options, {"apply (AdamW)", "ms/Mi", per_million(times_ms(options, [&] {

@@ -1,5 +1,5 @@
 // The price of fault tolerance where nothing happens: where the time of a step goes beyond
-// computing, and what the bytes of replicas are.
+// computing, and how many bytes are sent.
 
 #include <unistd.h>
 
@@ -96,8 +96,7 @@ class Report {
     std::vector<double> steps;
     for (const StepParts& p : alone) steps.push_back(p.step());
     step_without_ms_ = quantile(std::move(steps), 0.5);
-    predicted_ =
-        replica_bytes(std::get<SyntheticSpec>(job.model).parameters, job.replicas, options.workers);
+    predicted_ = predicted_bytes(std::get<SyntheticSpec>(job.model).parameters, options_.workers);
   }
 
   void write(std::uint32_t replicas) const {
@@ -149,29 +148,27 @@ class Report {
   void write_bytes() const {
     const double rate = tag_rate();
     const double frames_ms = rate > 0 ? 1000 * 2 * bytes_with_ / options_.workers / rate : 0;
-    const double measured = bytes_with_ - bytes_without_;
-    const double ratio = predicted_ > 0 ? measured / predicted_ : 0;
+    const double ratio = bytes_with_ / predicted_;
     if (options_.json) {
       std::fprintf(options_.out,
-                   "{\"bench\":\"price\",\"workers\":%u,\"what\":\"replicas\",\"bytes\":%.0f,"
-                   "\"predicted_bytes\":%.0f,\"ratio\":%.4f,\"step_bytes\":%.0f,"
+                   "{\"bench\":\"price\",\"workers\":%u,\"what\":\"bytes\",\"bytes\":%.0f,"
+                   "\"predicted_bytes\":%.0f,\"ratio\":%.4f,\"without_replicas_bytes\":%.0f,"
                    "\"step_without_ms\":%.4f,\"frames_tags_ms_max\":%.4f}\n",
-                   options_.workers, measured, predicted_, ratio, bytes_with_, step_without_ms_,
-                   frames_ms);
+                   options_.workers, bytes_with_, predicted_, ratio, bytes_without_,
+                   step_without_ms_, frames_ms);
       return;
     }
     std::fprintf(options_.out, "frames' tags: %.3f ms a worker at most (%.1f GB/s)\n", frames_ms,
                  rate / 1e9);
-    std::fprintf(
-        options_.out,
-        "bytes a step, all workers: %.2f MB, of which replicas %.3f MB; placement predicts "
-        "%.3f MB, ratio %.3f\n",
-        bytes_with_ / 1e6, measured / 1e6, predicted_ / 1e6, ratio);
+    std::fprintf(options_.out,
+                 "bytes a step, all workers: %.2f MB with replicas, %.2f MB without; predicted "
+                 "%.2f MB, ratio %.3f\n",
+                 bytes_with_ / 1e6, bytes_without_ / 1e6, predicted_ / 1e6, ratio);
     std::fprintf(options_.out, "step without replicas %.3f ms\n", step_without_ms_);
     std::fprintf(options_.out,
                  "work: processor time of the busiest worker's own thread, whatever else ran\n"
-                 "aims: vote and bookkeeping at most 1 %% of a step, replicas within 20 %% of what "
-                 "is predicted\n");
+                 "aims: vote and bookkeeping at most 1 %% of a step, bytes within 20 %% of what is "
+                 "predicted\n");
   }
 
   const PriceOptions options_;

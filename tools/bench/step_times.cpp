@@ -21,8 +21,8 @@ constexpr auto kTold = static_cast<std::size_t>(StepMark::kTold);
 constexpr auto kGathered = static_cast<std::size_t>(StepMark::kGathered);
 
 constexpr const char* kHead =
-    "version,world,begun,computed,reduced,sealed,checked,digested,normed,passed,applied,told,"
-    "gathered,begun_work,computed_work,reduced_work,sealed_work,checked_work,digested_work,"
+    "version,world,begun,computed,reduced,checked,digested,normed,passed,applied,told,"
+    "gathered,begun_work,computed_work,reduced_work,checked_work,digested_work,"
     "normed_work,passed_work,applied_work,told_work,gathered_work,computing,state_check,"
     "totals_check,sent_bytes";
 constexpr std::size_t kColumns = 2 * kStepMarks + 6;
@@ -102,8 +102,8 @@ StepParts parts_of(Stage stage, std::int64_t first, std::int64_t gather, std::in
   const double checked = ms(std::min(checking, stage(StepMark::kApplied)));
   parts.apply = ms(stage(StepMark::kApplied)) - checked;
   parts.telling = ms(stage(StepMark::kTold));
-  parts.checksums = checked + ms(noted) + ms(stage(StepMark::kChecked)) +
-                    ms(stage(StepMark::kSealed)) + ms(stage(StepMark::kDigested));
+  parts.checksums =
+      checked + ms(noted) + ms(stage(StepMark::kChecked)) + ms(stage(StepMark::kDigested));
   return parts;
 }
 
@@ -214,8 +214,8 @@ double bytes_a_step(const std::vector<std::vector<StepTimes>>& workers, std::siz
   return quantile(std::move(bytes), 0.5);
 }
 
-double replica_bytes(std::uint64_t parameters, std::uint32_t replicas, std::uint32_t workers) {
-  return 4.0 * static_cast<double>(parameters) * std::min(replicas, workers - 1);
+double predicted_bytes(std::uint64_t parameters, std::uint32_t workers) {
+  return 8.0 * static_cast<double>(parameters) * (workers - 1);
 }
 
 }  // namespace starling::bench

@@ -50,8 +50,10 @@ std::vector<StepParts> step_parts(const std::vector<std::vector<actors::StepTime
 double bytes_a_step(const std::vector<std::vector<actors::StepTimes>>& workers,
                     std::size_t skipped = 0);
 
-// What placement predicts that replicas add to a step's bytes: of every parameter the owner sends
-// the total (int32) to each of them. Frames, proof lanes and side entries are not in it.
-double replica_bytes(std::uint64_t parameters, std::uint32_t replicas, std::uint32_t workers);
+// What all workers together send in a step of fp32: of every parameter each worker but the owner sends
+// its sum, and the owner sends each of them the total (int32), if it is a replica, or else the
+// parameter. So replicas change nothing. Frames, proof lanes, checksums and side entries are not in
+// it.
+double predicted_bytes(std::uint64_t parameters, std::uint32_t workers);
 
 }  // namespace starling::bench
