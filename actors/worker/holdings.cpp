@@ -80,16 +80,18 @@ Result<> Holdings::take_loaded(const SegmentStates& states, Version version) {
 }
 
 void Holdings::prepare(const Plan& plan, Rank self) {
-  if (is_preparing_) return;  // no harm: it is found when it is written
-  std::vector<SegmentId> segments;
-  for (SegmentId s = 0; s < layout_.segments(); ++s) {
-    const auto& holders = plan.holders[s];
-    if (!state_.holds(s) && std::find(holders.begin(), holders.end(), self) != holders.end())
-      segments.push_back(s);
-  }
+  std::vector<bool> held(layout_.segments());
+  for (SegmentId s = 0; s < layout_.segments(); ++s)
+    held[s] = std::ranges::find(plan.holders[s], self) != plan.holders[s].end();
   for (const Move& move : plan.moves)
     for (const SegmentId s : move.segments)
-      if (move.target == self) segments.push_back(s);
+      if (move.target == self) held[s] = true;
+  state_.expect(held);
+  totals_.expect(held);
+  if (is_preparing_) return;  // no harm: it is found when it is written
+  std::vector<SegmentId> segments;
+  for (SegmentId s = 0; s < layout_.segments(); ++s)
+    if (held[s] && !state_.holds(s)) segments.push_back(s);
   const bool first = !std::exchange(prepared_, true);
   if (segments.empty() && !first) return;
   is_preparing_ = true;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -11,6 +10,7 @@
 
 #include "actors/guard/status.h"
 #include "actors/worker/epoch_io.h"
+#include "actors/worker/store_queue.h"
 #include "core/base/check.h"
 #include "core/base/exception.h"
 #include "core/base/exit.h"
@@ -38,28 +38,12 @@ class Store::Impl {
         log_(std::move(log)),
         holdings_(options_.setup, options_.name),
         clock_(options_.times) {
-    holdings_.workbench().tell([this](PartId) { post(store_order::PartAdded{}); });
+    holdings_.workbench().tell([this](PartId) { queue_.post(store_order::PartAdded{}); });
   }
 
-  // ---- The queue. Threads: any ----------------------------------------------------------------
-  using Work = std::variant<StoreOrder, MeshEvent>;
-
-  void post(Work work) {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) return;
-    queue_.push_back(std::move(work));
-    ++waiting_;
-    changed_.notify_one();
-  }
-  std::uint32_t waiting() const { return waiting_; }
+  // ---- Threads: any ---------------------------------------------------------------------------
+  StoreQueue& queue() { return queue_; }
   Holdings& holdings() { return holdings_; }
-
-  void ask_to_stop() {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    queue_.clear();
-    changed_.notify_one();
-  }
   bool wait_for_end() {
     std::unique_lock lock(mutex_);
     return ended_changed_.wait_for(lock, kEnds, [this] { return ended_; });
@@ -67,9 +51,11 @@ class Store::Impl {
 
   // ---- The thread -----------------------------------------------------------------------------
   void run() {
-    while (auto work = next()) {
+    while (auto work = queue_.next()) {
       if (!halted_) try_to_do(*work);
-      --waiting_;
+      work.reset();
+      if (!queue_.done()) continue;
+      for (const auto& [epoch, io] : epochs_) io->mesh->read_on();
     }
     close_all();
     const std::lock_guard lock(mutex_);
@@ -78,15 +64,7 @@ class Store::Impl {
   }
 
  private:
-  std::optional<Work> next() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-    if (stopping_) return std::nullopt;
-    std::optional<Work> work(std::move(queue_.front()));
-    queue_.pop_front();
-    return work;
-  }
-  void try_to_do(Work& work);
+  void try_to_do(StoreQueue::Work& work);
   void carry_out(StoreOrder& order) {
     std::visit([this](auto& o) { execute(o); }, order);
   }
@@ -153,12 +131,10 @@ class Store::Impl {
   const StoreSays say_;
   const Log log_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_, ended_changed_;
-  std::deque<Work> queue_;  // guarded by mutex_, as the next two
-  bool stopping_ = false;
-  bool ended_ = false;
-  std::atomic<std::uint32_t> waiting_ = 0;
+  StoreQueue queue_;
+  std::mutex mutex_;
+  std::condition_variable ended_changed_;
+  bool ended_ = false;  // guarded by mutex_
 
   // The thread's own:
   Holdings holdings_;
@@ -169,7 +145,7 @@ class Store::Impl {
 
 // ---- What is asked for ------------------------------------------------------------------------
 
-void Store::Impl::try_to_do(Work& work) {
+void Store::Impl::try_to_do(StoreQueue::Work& work) {
   try {
     std::visit([this](auto& w) { carry_out(w); }, work);
   } catch (...) {
@@ -259,8 +235,9 @@ void Store::Impl::execute(const Connect& o) {
   mesh.job = options_.job_id;
   mesh.connect_timeout = options_.connect_timeout;
   mesh.seal = options_.setup->job.seal;
+  mesh.may_read = [this] { return queue_.may_read(); };
   const EpochId epoch = o.plan->id;
-  auto events = events_of(epoch, [this](MeshEvent e) { post(std::move(e)); });
+  auto events = events_of(epoch, [this](MeshEvent e) { queue_.post(std::move(e)); });
   io->mesh = std::make_unique<collectives::Mesh>(std::move(mesh), std::move(events), listener_);
   io->frames.emplace(
       collectives::EpochOptions{
@@ -469,7 +446,7 @@ Store::~Store() {
 
 bool Store::stop() {
   if (!thread_.joinable()) return ended_;
-  impl_->ask_to_stop();
+  impl_->queue().stop();
   ended_ = impl_->wait_for_end();
   if (ended_)
     thread_.join();
@@ -479,11 +456,11 @@ bool Store::stop() {
 }
 
 void Store::post(StoreOrder order) {
-  impl_->post(std::move(order));
+  impl_->queue().post(std::move(order));
 }
 
 std::uint32_t Store::waiting() const {
-  return impl_->waiting();
+  return impl_->queue().waiting();
 }
 
 std::uint64_t Store::progress() const {

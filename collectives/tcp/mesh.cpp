@@ -32,6 +32,7 @@ class Mesh::Impl {
   void flush();
   void leave();
   void stop();
+  void read_on() { wake(wake_); }
   std::vector<Rank> broken() const;
 
   const MeshOptions options;
@@ -47,7 +48,8 @@ class Mesh::Impl {
     std::optional<Dialler> dialler;             // only while awaited and of a higher rank
     Outbox outbox;
     FrameReader reader;
-    bool left = false;  // its LEFT has come
+    bool left = false;    // its LEFT has come
+    bool paused = false;  // nothing of it is read: may_read() was false
   };
 
   FrameHeader complete(const FrameHeader& header, const Payload& payload) const;
@@ -57,6 +59,8 @@ class Mesh::Impl {
   void take_adopted();
   void stand(Peer& peer, Stood stood);
   void all_stand();
+  bool pause(Peer& peer);
+  void go_on_reading();
   void read(Peer& peer);
   bool deliver(Peer& peer, Frame frame);
   void gone(Peer& peer, const std::string& why);
@@ -202,6 +206,7 @@ void Mesh::Impl::run() {
     }
     if (stopping_) break;
     take_adopted();
+    go_on_reading();
     check_outboxes();
     if (leaving_) close_drained();
   }
@@ -226,7 +231,8 @@ void Mesh::Impl::on_event(Peer& peer, std::uint32_t events) {
   if (peer.state != State::kStands) return;  // closed earlier in this round
   if (events & EPOLLOUT) peer.outbox.on_writable();
   if (connected) {
-    if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) read(peer);
+    const bool ended = (events & (EPOLLHUP | EPOLLERR)) != 0;
+    if (ended || ((events & EPOLLIN) != 0 && !pause(peer))) read(peer);
   } else if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
     gone(peer, "it closed before all connections stood");
   }
@@ -258,6 +264,23 @@ void Mesh::Impl::all_stand() {
   if (events_.on_connected) events_.on_connected();
   for (const auto& peer : peers_)
     if (peer && peer->state == State::kStands) peer->outbox.start_reading();
+}
+
+// False: it may be read.
+bool Mesh::Impl::pause(Peer& peer) {
+  if (options.may_read()) return false;
+  peer.paused = true;
+  peer.outbox.pause_reading();
+  return true;
+}
+
+void Mesh::Impl::go_on_reading() {
+  for (const auto& peer : peers_) {
+    if (!peer || !peer->paused || peer->state != State::kStands) continue;
+    if (!options.may_read()) return;
+    peer->paused = false;
+    peer->outbox.start_reading();
+  }
 }
 
 void Mesh::Impl::read(Peer& peer) {
@@ -381,6 +404,9 @@ Rank Mesh::self() const {
 }
 std::uint32_t Mesh::world() const {
   return static_cast<std::uint32_t>(impl_->options.peers.size());
+}
+void Mesh::read_on() {
+  impl_->read_on();
 }
 std::vector<Rank> Mesh::broken() const {
   return impl_->broken();

@@ -43,6 +43,9 @@ struct MeshOptions {
   std::size_t frame_bytes_max = kFrameBytesMax;
   std::size_t queue_bytes_max = std::size_t{8} << 30;  // to one peer and not yet written; beyond it
                                                        // the connection breaks
+  // Asked before a peer's bytes are read, on the communication thread. While it is false they stay
+  // where they are, and the peer waits, until read_on().
+  std::function<bool()> may_read = [] { return true; };
 };
 
 // All run on the communication thread. They may call send() and leave(), never stop().
@@ -88,6 +91,9 @@ class Mesh : public Transport {
   // callback runs and nothing more is sent or received (R9). Not from a callback; not while holding
   // a lock that a callback takes.
   void stop();
+
+  // may_read() is true again.
+  void read_on();
 
   // Peers whose connection broke or does not stand now.
   std::vector<Rank> broken() const;

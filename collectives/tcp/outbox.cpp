@@ -55,7 +55,8 @@ void Outbox::open(Fd socket, const ConnectionKeys& keys) {
   seal_ = keys.seal;
   if (seal_ != FrameSeal::kPlain) aead_.emplace(keys.send, Aead::Way::kSeal);
   epoll_event event{};
-  event.events = EPOLLRDHUP;
+  reading_ = EPOLLRDHUP;
+  event.events = reading_;
   event.data.u64 = tag_;
   STARLING_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket_.get(), &event) == 0);
   flush_locked();
@@ -63,7 +64,13 @@ void Outbox::open(Fd socket, const ConnectionKeys& keys) {
 
 void Outbox::start_reading() {
   const std::lock_guard lock(mutex_);
-  reading_ = true;
+  reading_ = EPOLLIN;
+  update_events_locked();
+}
+
+void Outbox::pause_reading() {
+  const std::lock_guard lock(mutex_);
+  reading_ = 0;
   update_events_locked();
 }
 
@@ -229,7 +236,7 @@ void Outbox::fail_locked(std::string why) {
 void Outbox::update_events_locked() {
   if (!socket_) return;
   epoll_event event{};
-  event.events = static_cast<std::uint32_t>(reading_ ? EPOLLIN : EPOLLRDHUP);
+  event.events = reading_;
   if (writing_) event.events |= EPOLLOUT;
   event.data.u64 = tag_;
   STARLING_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket_.get(), &event) == 0);

@@ -44,6 +44,8 @@ class Outbox {
   // is told.
   void open(Fd socket, const ConnectionKeys& keys);
   void start_reading();
+  // Until start_reading() nobody is told of what arrives.
+  void pause_reading();
   void on_writable();
   void close();
 
@@ -90,8 +92,8 @@ class Outbox {
   std::string failure_;
   bool closed_ = false;
   bool last_pushed_ = false;
-  bool reading_ = false;
-  bool writing_ = false;  // asked for writability
+  std::uint32_t reading_ = 0;  // what of the socket is waited for, beside that it takes bytes
+  bool writing_ = false;       // asked for writability
 };
 
 }  // namespace starling::collectives

@@ -63,6 +63,10 @@ class Array {
     queue.copy_out(writable_bytes(to), data() + first);
   }
 
+  // See Memory::expect().
+  void expect(std::size_t first, std::size_t n, bool used) {
+    memory_.expect(first * sizeof(T), n * sizeof(T), used);
+  }
   void prepare(std::size_t first, std::size_t n, const std::stop_token& stop) const {
     memory_.prepare(first * sizeof(T), n * sizeof(T), stop);
   }

@@ -17,6 +17,12 @@ Memory& Memory::operator=(Memory&& o) noexcept {
   return *this;
 }
 
+void Memory::expect(std::size_t offset, std::size_t count, bool used) {
+  STARLING_CHECK(offset <= bytes_);
+  STARLING_CHECK(count <= bytes_ - offset);
+  if (at_ != nullptr) device_->expect(at_, offset, count, used);
+}
+
 void Memory::prepare(std::size_t offset, std::size_t count, const std::stop_token& stop) const {
   STARLING_CHECK(offset <= bytes_);
   STARLING_CHECK(count <= bytes_ - offset);

@@ -33,6 +33,10 @@ class Memory {
   std::size_t size() const { return bytes_; }
   bool host() const { return host_; }  // the host may follow data()
 
+  // Whether all of [offset, offset + count) is going to be written or, of all else until it is said
+  // anew, only parts are: then large pages would cost memory for what lies between. Changes no
+  // byte; advice only.
+  void expect(std::size_t offset, std::size_t count, bool used);
   // Has the memory of [offset, offset + count) found now, by and by, and not when it is first
   // written. Changes no byte: any thread may ask while others read and write. Ends early once
   // `stop` is asked for; advice only.
@@ -93,6 +97,8 @@ class Device {
   virtual std::byte* take(std::size_t bytes, bool pinned) = 0;
   virtual void give_back(std::byte* at, std::size_t bytes) = 0;
   // Of a piece that was taken and begins at `at`.
+  virtual void expect(std::byte* /*at*/, std::size_t /*offset*/, std::size_t /*count*/,
+                      bool /*used*/) {}
   virtual void prepare(std::byte* at, std::size_t offset, std::size_t count,
                        const std::stop_token& stop) = 0;
   virtual void release(std::byte* at, std::size_t offset, std::size_t count) = 0;

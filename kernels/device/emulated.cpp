@@ -107,6 +107,10 @@ void EmulatedDevice::give_back(std::byte* at, std::size_t bytes) {
   pieces_.erase(piece);
 }
 
+void EmulatedDevice::expect(std::byte* at, std::size_t offset, std::size_t count, bool used) {
+  expect_pages(real(at, offset + count), offset, count, used);
+}
+
 void EmulatedDevice::prepare(std::byte* at, std::size_t offset, std::size_t count,
                              const std::stop_token& stop) {
   prepare_pages(real(at, offset + count), offset, count, stop);

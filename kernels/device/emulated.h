@@ -39,6 +39,7 @@ class EmulatedDevice : public Device {
 
   std::byte* take(std::size_t bytes, bool pinned) override;
   void give_back(std::byte* at, std::size_t bytes) override;
+  void expect(std::byte* at, std::size_t offset, std::size_t count, bool used) override;
   void prepare(std::byte* at, std::size_t offset, std::size_t count,
                const std::stop_token& stop) override;
   void release(std::byte* at, std::size_t offset, std::size_t count) override;

@@ -38,6 +38,9 @@ class HostDevice : public Device {
  private:
   std::byte* take(std::size_t bytes, bool) override { return take_pages(bytes); }
   void give_back(std::byte* at, std::size_t bytes) override { give_back_pages(at, bytes); }
+  void expect(std::byte* at, std::size_t offset, std::size_t count, bool used) override {
+    expect_pages(at, offset, count, used);
+  }
   void prepare(std::byte* at, std::size_t offset, std::size_t count,
                const std::stop_token& stop) override {
     prepare_pages(at, offset, count, stop);

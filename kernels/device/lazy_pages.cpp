@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <new>
 
@@ -30,6 +31,15 @@ std::byte* take_pages(std::size_t bytes) {
 
 void give_back_pages(std::byte* at, std::size_t bytes) {
   ::munmap(at, bytes);
+}
+
+void expect_pages(std::byte* at, std::size_t offset, std::size_t count, bool used) {
+  const std::size_t huge = used ? kHugePage : page_bytes();
+  const auto base = reinterpret_cast<std::uintptr_t>(at);
+  const std::uintptr_t first = (base + offset + huge - 1) / huge * huge;
+  const std::uintptr_t end = (base + offset + count) / huge * huge;
+  if (first < end)
+    (void)::madvise(at + (first - base), end - first, used ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 
 void prepare_pages(std::byte* at, std::size_t offset, std::size_t count,

@@ -13,6 +13,8 @@ namespace starling::kernels {
 // boundary. These are functions of the range, as its owner keeps the address alone.
 std::byte* take_pages(std::size_t bytes);  // throws std::bad_alloc as the standard containers do
 void give_back_pages(std::byte* at, std::size_t bytes);
+// See Memory::expect(): huge pages within the range, and nowhere else where it overlaps one.
+void expect_pages(std::byte* at, std::size_t offset, std::size_t count, bool used);
 // See Memory::prepare() and Memory::release(); without effect before Linux 5.14.
 void prepare_pages(std::byte* at, std::size_t offset, std::size_t count,
                    const std::stop_token& stop);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/job/layout.h"
+#include "kernels/device/array.h"
 #include "kernels/device/jobs.h"
 
 namespace starling::kernels {
@@ -28,6 +29,19 @@ class SegmentList {
  private:
   std::vector<SegmentBlocks> list_;
 };
+
+// An array [layout.elements()], of which these segments are used and no others (Memory::expect).
+template <class T>
+void expect_segments(Array<T>& array, const Layout& layout, const std::vector<bool>& segments) {
+  array.expect(0, array.size(), /*used=*/false);
+  for (SegmentId s = 0; s < layout.segments(); ++s) {
+    SegmentRange run{s, 0};
+    while (run.past() < layout.segments() && segments[run.past()]) ++run.count;
+    if (run.empty()) continue;
+    array.expect(layout.first_element(run.first), layout.elements(run), /*used=*/true);
+    s = run.past() - 1;
+  }
+}
 
 // The segments of a range, or all of them.
 inline std::vector<SegmentId> segment_ids(SegmentRange range) {

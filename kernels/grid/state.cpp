@@ -80,6 +80,12 @@ void State::drop(SegmentId segment) {
   labels_[segment] = kNoVersion;
 }
 
+void State::expect(const std::vector<bool>& segments) {
+  expect_segments(weights_, layout_, segments);
+  if (moments_ >= 1) expect_segments(first_, layout_, segments);
+  if (moments_ == 2) expect_segments(second_, layout_, segments);
+}
+
 void State::prepare_parameters(const std::stop_token& stop) const {
   parameters_.prepare(0, parameters_.size(), stop);
 }

@@ -55,6 +55,9 @@ class State {
   // Holding a segment again changes nothing. drop() gives its memory back.
   void hold(SegmentId segment);
   void drop(SegmentId segment);
+  // These are going to be held, and no others: where the memory of what is not held between them is
+  // worth more than large pages.
+  void expect(const std::vector<bool>& segments);
   // Memory for what is about to be written, before it is needed (Memory::prepare): the working
   // parameters, and these segments as if they were held. Threads: any, whatever others do.
   void prepare_parameters(const std::stop_token& stop) const;

@@ -48,6 +48,10 @@ void Totals::take(std::span<const SegmentId> segments) {
   queue_->wait();
 }
 
+void Totals::expect(const std::vector<bool>& segments) {
+  expect_segments(sums_, layout_, segments);
+}
+
 void Totals::prepare(SegmentId segment, const std::stop_token& stop) const {
   const std::uint64_t first = layout_.first_element(segment), count = layout_.elements(segment);
   sums_.prepare(first, count, stop);

@@ -38,6 +38,8 @@ class Totals {
   // nothing, where the host can read the sums.
   void take(std::span<const SegmentId> segments);
 
+  // As State::expect().
+  void expect(const std::vector<bool>& segments);
   // Memory for the sums of a segment, before they are needed (Memory::prepare). Threads: any.
   void prepare(SegmentId segment, const std::stop_token& stop) const;
 

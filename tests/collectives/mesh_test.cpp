@@ -272,6 +272,23 @@ TEST_CASE("mesh: a peer that does not take what is sent breaks, the queue is bou
   go.notify_all();
 }
 
+TEST_CASE("mesh: what may not be read waits, and arrives whole once it may") {
+  MeshGroup epoch(3);
+  std::atomic<bool> may{false};
+  epoch.options.may_read = [&] { return may.load(); };
+  epoch.make();
+  epoch.connect();
+  for (Version v = 0; v < 20; ++v)
+    epoch.nodes[0]->mesh->send(1, record_header(v), pattern(0, v, 200'000));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(epoch.nodes[1]->told().frames.empty());
+  may = true;
+  epoch.nodes[1]->mesh->read_on();
+  epoch.nodes[1]->wait([](const Told& t) { return t.frames.size() == 20; });
+  for (Version v = 0; v < 20; ++v)
+    CHECK(epoch.nodes[1]->told().frames[v].second.header.version == v);
+}
+
 TEST_CASE("mesh: an all-reduce over real connections gives the sum of a plain loop") {
   constexpr Rank kWorld = 4;
   constexpr std::size_t n = 300'001;

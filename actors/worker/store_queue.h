@@ -1,0 +1,77 @@
+#pragma once
+// What the store's thread has still to do: orders, and the frames of its epochs. For store.cpp.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "actors/worker/epoch_io.h"
+#include "actors/worker/store.h"
+
+namespace starling::actors {
+
+// Threads: next() and done() are the store's; the rest any.
+class StoreQueue {
+ public:
+  using Work = std::variant<StoreOrder, MeshEvent>;
+
+  // Of frames that the store has not looked at. Beyond it peers wait, as memory is worth more than
+  // their time; what the store has looked at waits for the protocol, which bounds it.
+  static constexpr std::size_t kUnreadMax = 16u << 20;
+
+  void post(Work work) {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    unread_ += bytes_of(work);
+    queue_.push_back(std::move(work));
+    ++waiting_;
+    changed_.notify_one();
+  }
+  // Waits for it. Nothing: stop() was called. done() follows when it is done.
+  std::optional<Work> next() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return std::nullopt;
+    std::optional<Work> work(std::move(queue_.front()));
+    queue_.pop_front();
+    at_hand_ = bytes_of(*work);
+    return work;
+  }
+  // Whether peers that had to wait may go on.
+  bool done() {
+    --waiting_;
+    const std::size_t before = unread_.fetch_sub(at_hand_);
+    return before >= kUnreadMax / 2 && before - at_hand_ < kUnreadMax / 2;
+  }
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    queue_.clear();
+    changed_.notify_one();
+  }
+  // With what is at hand.
+  std::uint32_t waiting() const { return waiting_; }
+  bool may_read() const { return unread_ < kUnreadMax; }
+
+ private:
+  static std::size_t bytes_of(const Work& work) {
+    const auto* e = std::get_if<MeshEvent>(&work);
+    return e && e->frame.payload ? e->frame.payload->size() : 0;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Work> queue_;  // guarded by mutex_
+  bool stopping_ = false;   // guarded by mutex_
+  std::atomic<std::uint32_t> waiting_ = 0;
+  std::atomic<std::size_t> unread_ = 0;  // bytes of frames, with what is at hand
+  std::size_t at_hand_ = 0;              // the store's thread's
+};
+
+}  // namespace starling::actors
