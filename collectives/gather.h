@@ -1,7 +1,7 @@
 #pragma once
 // Working parameters and exponents of one version at everybody (docs/design.md, section 5, step 5):
-// who holds a segment makes its own, who does not gets the owner's. Replicas get the owner's
-// checksums, and so all copies are compared. Every frame carries the record of the step before.
+// a holder of a segment makes them of its own copy, all other members get the owner's. Replicas get
+// the owner's checksums, and so all copies are compared. Every frame carries the record of the step before.
 
 #include <cstdint>
 #include <optional>
@@ -39,7 +39,7 @@ class Gather {
  public:
   static constexpr std::size_t kRecordBytesMax = 64 * 1024;
 
-  // `holders`: those with a copy at the gather's version; who is given one in this step is none yet.
+  // `holders`: the ranks with a copy at the gather's version; a move's target of this step has none yet.
   Gather(const Layout& layout, Holders holders, GatherOptions options, GatherSource& source);
 
   // Publishes all segments that this rank holds and sends those that it owns, run by run. Once, and

@@ -44,7 +44,7 @@ class Outbox {
   // is told.
   void open(Fd socket, const ConnectionKeys& keys);
   void start_reading();
-  // Until start_reading() nobody is told of what arrives.
+  // Until start_reading() the communication thread is not woken by bytes that arrive.
   void pause_reading();
   void on_writable();
   void close();

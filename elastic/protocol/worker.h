@@ -427,9 +427,9 @@ class Worker {
   std::uint32_t share_left() const;
   void check_invariants() const;
   void check_run(const EpochRun& run) const;
-  // Whom the totals of step `version` go to.
+  // The ranks that get the totals of step `version`.
   Holders holders_in(const EpochRun& run, Version version) const;
-  // Who has copies at the start of step `version`: not yet those that a move gives one in it.
+  // The ranks with copies at the start of step `version`, without the targets of its moves.
   Holders copies_at(const EpochRun& run, Version version) const;
   Holders holders_with(const EpochRun& run, const std::function<bool(const Move&)>& moved) const;
   std::vector<SegmentId> owned() const;

@@ -33,9 +33,9 @@ class Memory {
   std::size_t size() const { return bytes_; }
   bool host() const { return host_; }  // the host may follow data()
 
-  // Whether all of [offset, offset + count) is going to be written or, of all else until it is said
-  // anew, only parts are: then large pages would cost memory for what lies between. Changes no
-  // byte; advice only.
+  // used: all of [offset, offset + count) is going to be written, so large pages may lie within it.
+  // Not used: only parts of the range are, and large pages would cost memory for the gaps. The last
+  // call counts. Changes no byte; advice only.
   void expect(std::size_t offset, std::size_t count, bool used);
   // Has the memory of [offset, offset + count) found now, by and by, and not when it is first
   // written. Changes no byte: any thread may ask while others read and write. Ends early once
