@@ -72,7 +72,7 @@ class Engine {
   const elastic::Worker& worker() const { return worker_; }
   // When the engine is over: what is there, unless the store's thread hangs. Exit::trained says
   // whether the working parameters are those of the last version.
-  const Holdings* holdings() const { return stopped_ ? &store_.holdings() : nullptr; }
+  Holdings* holdings() { return stopped_ ? &store_.holdings() : nullptr; }
 
  private:
   void handle(elastic::WorkerEvent event);

@@ -60,6 +60,12 @@ void Holdings::hold(const std::vector<bool>& segments, bool fresh) {
   }
 }
 
+std::vector<float> Holdings::trained_parameters() {
+  hold(std::vector<bool>(layout_.segments()), /*fresh=*/false);
+  staged_.reset();
+  return state_.copy_parameters();
+}
+
 void Holdings::initialise(const std::vector<bool>& segments) {
   for (PartId p = 0; p < layout_.parts().size(); ++p) {
     for (const SegmentId s : layout_.parts()[p].segments)

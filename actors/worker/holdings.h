@@ -103,6 +103,9 @@ class Holdings : public collectives::GatherSource {
   Digest parameters_part(std::span<const SegmentId> segments) const {
     return state_.parameters_part(segments);
   }
+  // A copy of the working parameters when training is over. All held state is dropped before it, so
+  // that the end takes no more memory than the steps did.
+  std::vector<float> trained_parameters();
 
   // collectives::GatherSource
   // Where working parameters are not at that version already.

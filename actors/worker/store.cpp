@@ -471,7 +471,7 @@ std::shared_ptr<Workbench> Store::workbench() const {
   return {impl_, &impl_->holdings().workbench()};
 }
 
-const Holdings& Store::holdings() const {
+Holdings& Store::holdings() {
   return impl_->holdings();
 }
 

@@ -98,7 +98,7 @@ class Store {
   // its connections until the process ends.
   bool stop();
   // After stop() was true: what is there.
-  const Holdings& holdings() const;
+  Holdings& holdings();
 
  private:
   class Impl;

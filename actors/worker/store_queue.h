@@ -23,7 +23,7 @@ class StoreQueue {
 
   // Of frames that the store has not looked at. Beyond it peers wait, as memory is worth more than
   // their time; what the store has looked at waits for the protocol, which bounds it.
-  static constexpr std::size_t kUnreadMax = 16u << 20;
+  static constexpr std::size_t kUnreadMax = 8u << 20;
 
   void post(Work work) {
     const std::lock_guard lock(mutex_);

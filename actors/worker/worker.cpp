@@ -217,7 +217,7 @@ class Worker : public caf::event_based_actor {
                                                  std::to_string(version);
       return;
     }
-    const Holdings* held = engine_->holdings();
+    Holdings* const held = engine_->holdings();
     if (!held) {
       over.why_not = "the thread that has the parameters hangs";
       return;
@@ -230,7 +230,7 @@ class Worker : public caf::event_based_actor {
                      ", those of the job's end " + to_string(exit.end->parameters);
       return;
     }
-    over.parameters = std::make_shared<const std::vector<float>>(held->state().copy_parameters());
+    over.parameters = std::make_shared<const std::vector<float>>(held->trained_parameters());
   }
 
   // The last messages leave first; what compute threads work at goes when the last of them lets go.

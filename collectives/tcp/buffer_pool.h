@@ -15,7 +15,7 @@ namespace starling::collectives {
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
   // Kept at most: what one worker has in flight in a step, not what it can ever receive.
-  explicit BufferPool(std::size_t bytes_max = 32u << 20) : bytes_max_(bytes_max) {}
+  explicit BufferPool(std::size_t bytes_max = 8u << 20) : bytes_max_(bytes_max) {}
 
   // A buffer of n bytes with any contents.
   std::shared_ptr<Bytes> get(std::size_t n);
