@@ -18,9 +18,9 @@ Result<> save_step_times(const std::string& path, const std::vector<actors::Step
 Result<std::vector<actors::StepTimes>> load_step_times(const std::string& path);
 
 // The parts of a step, milliseconds, each from when the last worker was through with the one before
-// until the last is through with it, from one step's telling to the next one's: so they add up to the step, and nobody's waiting for others is
-// counted but where all wait. Checksums inside the apply are taken out of it by their share at the
-// worker that was longest at them.
+// until the last is through with it, from one step's telling to the next one's. So they add up to
+// the step, and nobody's waiting for others is counted but where all wait. Checksums inside the
+// apply are taken out of it by their share at the worker that was longest at them.
 struct StepParts {
   double compute = 0;    // what the busiest worker's micro-batches took
   double hand_over = 0;  // to the computing threads and back
@@ -50,10 +50,10 @@ std::vector<StepParts> step_parts(const std::vector<std::vector<actors::StepTime
 double bytes_a_step(const std::vector<std::vector<actors::StepTimes>>& workers,
                     std::size_t skipped = 0);
 
-// What all workers together send in a step of fp32: of every parameter each worker but the owner sends
-// its sum, and the owner sends each of them the total (int32), if it is a replica, or else the
-// parameter. So replicas change nothing. Frames, proof lanes, checksums and side entries are not in
-// it.
+// What all workers together send in a step of fp32: of every parameter each worker but the owner
+// sends its sum, and the owner sends each of them the total (int32), if it is a replica, or else
+// the parameter. So replicas change nothing. Frames, proof lanes, checksums and side entries are
+// not in it.
 double predicted_bytes(std::uint64_t parameters, std::uint32_t workers);
 
 }  // namespace starling::bench
