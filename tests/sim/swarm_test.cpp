@@ -108,6 +108,10 @@ TEST_CASE("swarm: who stopped before it had built a fresh state is not judged to
   CHECK(run_seeds(7547, 1, draw_settings).runs.front().violation == "");
 }
 
+TEST_CASE("swarm: a pass that ends in the instant in which a hang does has nothing left to add") {
+  CHECK(run_seeds(1056142, 1, draw_settings).runs.front().violation == "");
+}
+
 // Goal: an empty folder that counts as a first life would be noticed. Method: many wipes, and the
 // same seed without the fault.
 TEST_CASE("swarm: a wiped coordinator that votes at once is noticed") {

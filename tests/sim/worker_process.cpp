@@ -352,10 +352,10 @@ void WorkerProcess::compute_parts() {
 }
 
 void WorkerProcess::later_in_pass(Micros when, std::function<void()> action) {
-  world_.after(when, [this, aborted = aborted_, action = std::move(action)] {
-    when_not_hung([this, aborted, action] {
-      submit([this, aborted, action] {
-        if (aborted == aborted_) action();
+  world_.after(when, [this, pass = pass_, action = std::move(action)] {
+    when_not_hung([this, pass, action] {
+      submit([this, pass, action] {
+        if (pass == pass_) action();
       });
     });
   });
@@ -406,6 +406,7 @@ void WorkerProcess::finish_micro_batch() {
   add_parts(0);
   if (!alive_) return;
   const Computing done = std::move(*std::exchange(computing_, std::nullopt));
+  ++pass_;
   compute_next();
   handle(MicroBatchDone{done.version, done.contribution.row,
                         world_.settings().slow_most ? done.took * 1000 : 0});
@@ -415,7 +416,7 @@ void WorkerProcess::finish_micro_batch() {
 void WorkerProcess::forget_work() {
   computing_.reset();
   queue_.clear();
-  ++aborted_;
+  ++pass_;
   store_.clear_accumulators();
 }
 

@@ -191,7 +191,9 @@ class WorkerProcess {
     PartId parts_left = 0;  // that are not added yet: the first ones
   };
   std::optional<Computing> computing_;
-  std::uint64_t aborted_ = 0;  // times; only where R8 is broken on purpose
+  // Counts passes, those that were aborted too. What a pass has left to do when a hang is over does
+  // nothing if that pass has ended meanwhile.
+  std::uint64_t pass_ = 0;
 };
 
 }  // namespace starling::sim
