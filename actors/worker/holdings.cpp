@@ -44,7 +44,7 @@ Holdings::~Holdings() = default;
 
 // ---- Segments ---------------------------------------------------------------------------------
 
-void Holdings::hold(const std::vector<bool>& segments, bool fresh) {
+Result<> Holdings::hold(const std::vector<bool>& segments, bool fresh) {
   for (PartId p = 0; p < layout_.parts().size(); ++p) {
     std::vector<float> initial;
     for (const SegmentId s : layout_.parts()[p].segments) {
@@ -54,26 +54,34 @@ void Holdings::hold(const std::vector<bool>& segments, bool fresh) {
         state_.drop(s);
       worked();
       if (!fresh || !segments[s] || state_.label(s) != kNoVersion) continue;
-      if (initial.empty()) initial = setup_->initial_parameters(p);
+      if (initial.empty()) {
+        STARLING_TRY(made, setup_->initial_parameters(p));
+        initial = std::move(made);
+      }
       state_.initialise_segment(s, initial, setup_->exponents);
     }
   }
+  return ok();
 }
 
 std::vector<float> Holdings::trained_parameters() {
-  hold(std::vector<bool>(layout_.segments()), /*fresh=*/false);
+  for (SegmentId s = 0; s < layout_.segments(); ++s)
+    if (state_.holds(s)) state_.drop(s);
+  worked();
   staged_.reset();
   return state_.copy_parameters();
 }
 
-void Holdings::initialise(const std::vector<bool>& segments) {
+Result<> Holdings::initialise(const std::vector<bool>& segments) {
   for (PartId p = 0; p < layout_.parts().size(); ++p) {
     for (const SegmentId s : layout_.parts()[p].segments)
       if (segments[s]) state_.hold(s);
-    state_.initialise_part(p, setup_->initial_parameters(p), setup_->exponents);
+    STARLING_TRY(initial, setup_->initial_parameters(p));
+    state_.initialise_part(p, initial, setup_->exponents);
     for (const SegmentId s : layout_.parts()[p].segments) arrivals_.note(s, 0);
     worked();
   }
+  return ok();
 }
 
 Result<> Holdings::take_loaded(const SegmentStates& states, Version version) {

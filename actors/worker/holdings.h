@@ -48,9 +48,10 @@ class Holdings : public collectives::GatherSource {
   // ---- Segments -------------------------------------------------------------------------------
   // Keeps copies of exactly these segments. `fresh`: those that have no content get that of version
   // 0; working parameters are left alone, as what a step has begun may go on.
-  void hold(const std::vector<bool>& segments, bool fresh);
+  // Errors: as the model's, of what is fresh.
+  Result<> hold(const std::vector<bool>& segments, bool fresh);
   // Working parameters, and these segments, of version 0.
-  void initialise(const std::vector<bool>& segments);
+  Result<> initialise(const std::vector<bool>& segments);
   // What was read from a checkpoint. Errors: kCorrupt, of what cannot be this job's.
   Result<> take_loaded(const SegmentStates& states, Version version);
   // Has the kernel find memory for what the plan gives this worker to hold and, the first time, for

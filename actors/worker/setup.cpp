@@ -7,6 +7,8 @@
 #include "core/base/exception.h"
 #include "core/base/hash.h"
 #include "core/data/dataset.h"
+#include "kernels/bridge/python_model.h"
+#include "kernels/device/array.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/models/flat.h"
 #include "kernels/models/step_probe.h"
@@ -34,23 +36,24 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   STARLING_TRY(validate_training(job));
   auto setup = std::make_shared<TrainingSetup>();
   setup->job = job;
-  setup->device = kernels::open_device(job.isa);
+  setup->device = kernels::open_device(job.isa, std::holds_alternative<PythonSpec>(job.model));
   setup->layout = std::make_shared<const Layout>(model->tensors());
   const Layout& layout = *setup->layout;
-  std::vector<float> parameters(layout.elements());
-  model->initialise(job.seed, layout, parameters);
+  auto parameters = kernels::Array<float>::shared(*setup->device, layout.elements());
+  STARLING_TRY(model->initialise(job.seed, layout, parameters.all()));
 
   STARLING_TRY(batch, batches(0, 0));
   const auto workspace = model->make_workspace(batch.sequences);
-  std::vector<float> gradient(layout.elements());
+  auto gradient = kernels::Array<float>::shared(*setup->device, layout.elements());
   kernels::FlatSource parts(layout, parameters.data());
-  kernels::FlatSink gradient_parts(layout, gradient);
+  kernels::FlatSink gradient_parts(layout, gradient.all());
   STARLING_TRY(result, model->pass(layout, parts, batch, *workspace, gradient_parts));
   setup->exponents.resize(layout.blocks());
-  kernels::initial_exponents(kernels::Grid(job.micro_batches), layout, gradient, setup->exponents);
+  kernels::initial_exponents(kernels::Grid(job.micro_batches), layout, gradient.all(),
+                             setup->exponents);
 
-  const Digest initial = hash128(as_bytes(std::span<const float>(parameters)));
-  const Digest first = hash128(as_bytes(std::span<const float>(gradient)));
+  const Digest initial = hash128(as_bytes(std::span<const float>(parameters.all())));
+  const Digest first = hash128(as_bytes(std::span<const float>(gradient.all())));
   const Digest steps = kernels::probe_steps(with_fixed_schedule(job));
   ByteWriter probe;
   probe.put(std::array{first, initial, data_identity, steps});
@@ -70,14 +73,17 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   return error_of_exception("setting up the model");
 }
 
-std::vector<float> TrainingSetup::initial_parameters(PartId part) const {
+Result<std::vector<float>> TrainingSetup::initial_parameters(PartId part) const {
   std::vector<float> parameters(layout->parts()[part].elements());
-  model->initialise_part(job.seed, *layout, part, parameters);
+  STARLING_TRY(model->initialise_part(job.seed, *layout, part, parameters));
   return parameters;
 }
 
-Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job) {
+Result<std::shared_ptr<const TrainingSetup>> set_up(
+    const Job& job, std::function<void(const std::string& why)> child_lost) {
   STARLING_TRY(model, kernels::make_model(job.model, job.isa, job.recompute));
+  if (auto* python = dynamic_cast<kernels::PythonModel*>(model.get()))
+    python->on_child_lost(std::move(child_lost));
   STARLING_TRY(opened, Dataset::open(job));
   std::shared_ptr<const Dataset> data = std::move(opened);
   return set_up(

@@ -38,8 +38,8 @@ struct TrainingSetup {
   Digest fingerprint{};
   std::string fingerprint_text;
 
-  // Parameters of version 0, [elements of the part], from the seed.
-  std::vector<float> initial_parameters(PartId part) const;
+  // Parameters of version 0, [elements of the part], from the seed. Errors: as the model's.
+  Result<std::vector<float>> initial_parameters(PartId part) const;
 };
 
 // Builds model and layout, runs the probe. `data_identity` goes into the fingerprint. Takes one
@@ -49,7 +49,9 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
                                                     BatchSource batches,
                                                     const Digest& data_identity,
                                                     DataHash hash_data = {});
-// The job file's own model and data.
-Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job);
+// The job file's own model and data. child_lost: told what has become of a process that computed for a
+// script's model, whenever another one takes its place; on the thread of the pass.
+Result<std::shared_ptr<const TrainingSetup>> set_up(
+    const Job& job, std::function<void(const std::string& why)> child_lost = {});
 
 }  // namespace starling::actors

@@ -75,6 +75,7 @@ class Store::Impl {
     if (options_.phase) *options_.phase = phase;
   }
   // This life is over: from now on nothing is sent, and nothing is done.
+  void cannot_begin(const Error& error);
   void halt(int status, std::string reason);
   void damaged(const Damage& damage);
   std::string of_segment(const char* what, SegmentId segment) const;  // for people
@@ -85,7 +86,9 @@ class Store::Impl {
   void execute(store_order::GiveBack& o) { holdings_.give_back(std::move(o.states)); }
   void execute(const store_order::ComputingBegun& o) { clock_.begin(o.version, o.world); }
   void execute(const store_order::ComputingEnded& o) { clock_.computed(o.version, o.took); }
-  void execute(const Hold& o) { holdings_.hold(o.segments, o.fresh); }
+  void execute(const Hold& o) {
+    if (auto held = holdings_.hold(o.segments, o.fresh); !held) cannot_begin(held.error());
+  }
   void execute(const Connect& o);
   void execute(const SetVersion& o);
   void execute(const SayReady& o);
@@ -160,6 +163,11 @@ void Store::Impl::halt(int status, std::string reason) {
   tell(event::Failed{status, std::move(reason)});
 }
 
+// The first parameters are not to be had here.
+void Store::Impl::cannot_begin(const Error& error) {
+  halt(error.code() == Code::kBadInput ? kExitBadInput : kExitAlone, error.text());
+}
+
 // The copies of others are whole: a new life is given theirs.
 void Store::Impl::damaged(const Damage& damage) {
   halt(kDamagedStatus, of_segment(damage.what, damage.segment) + " changed in memory");
@@ -172,7 +180,7 @@ std::string Store::Impl::of_segment(const char* what, SegmentId segment) const {
 }
 
 void Store::Impl::execute(const store_order::Initialise& o) {
-  holdings_.initialise(o.segments);
+  if (auto made = holdings_.initialise(o.segments); !made) return cannot_begin(made.error());
   tell(event::Initialised{o.epoch});
 }
 

@@ -17,13 +17,15 @@ struct DrawKey {
 
 // Text and tokens: tokens and targets [sequences, context], row-major, targets one position later;
 // x is empty. Classified samples: x [sequences, inputs], targets [sequences]; tokens is empty.
-// For a synthetic model all three are empty.
+// For a synthetic model all three are empty, and for a model of a script, which has its data itself:
+// that takes the numbers of the samples.
 struct Batch {
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> targets;
   std::vector<float> x;
   std::uint32_t sequences = 0;
   DrawKey draw{};
+  std::vector<std::uint64_t> samples;  // [sequences]; of data that is only numbered
 };
 
 }  // namespace starling

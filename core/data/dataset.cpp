@@ -199,7 +199,25 @@ class EmptyDataset : public Dataset {
   Result<> append(std::uint64_t, Batch&) const override { return ok(); }
 };
 
+// Data that a script has: samples are numbers.
+class NumberedDataset : public Dataset {
+ public:
+  static Result<std::unique_ptr<Dataset>> open(std::uint64_t samples) {
+    std::unique_ptr<NumberedDataset> set(new NumberedDataset);
+    set->samples_ = samples;
+    return std::unique_ptr<Dataset>(std::move(set));
+  }
+
+ private:
+  Result<> append(std::uint64_t i, Batch& batch) const override {
+    batch.samples.push_back(i);
+    return ok();
+  }
+};
+
 Result<std::unique_ptr<Dataset>> open_kind(const Job& job) {
+  if (const auto* python = std::get_if<PythonSpec>(&job.model))
+    return NumberedDataset::open(python->samples);
   if (std::holds_alternative<SyntheticSpec>(job.model)) return EmptyDataset::open();
   if (const auto* mlp = std::get_if<MlpSpec>(&job.model)) {
     STARLING_CHECK(job.data.kind == DataKind::kClassified);  // parse_job refuses the rest

@@ -33,7 +33,8 @@ class Dataset {
   //   classified  row i of x [n, inputs] F32 with its label y [n] I32 (safetensors)
   // (T = context; neighbouring sequences share one token, the last target of the first; a tail that
   // is too short is left out). For a synthetic model there is no file: the one sample is empty, and
-  // a micro-batch says which it is. Errors: kBadInput, naming the file, what was found and
+  // a micro-batch says which it is. For a model of a script there is none either: samples are
+  // numbers. Errors: kBadInput, naming the file, what was found and
   // expected.
   static Result<std::unique_ptr<Dataset>> open(const Job& job);
   virtual ~Dataset() = default;

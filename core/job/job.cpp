@@ -74,6 +74,12 @@ std::string format_job(const Job& job) {
     const char* comma = "";
     for (const auto size : mlp->sizes) out << std::exchange(comma, ", ") << size;
     out << "]\n";
+  } else if (const auto* python = std::get_if<PythonSpec>(&job.model)) {
+    out << "kind = \"python\"\nscript = " << quoted(python->script)
+        << "\nsamples = " << python->samples << "\ntensors = [";
+    const char* comma = "";
+    for (const auto& tensor : python->tensors) out << std::exchange(comma, ", ") << quoted(tensor);
+    out << "]\npatience_s = " << python->patience_s << "\n";
   } else {
     const auto& synthetic = std::get<SyntheticSpec>(job.model);
     out << "kind = \"synthetic\"\nparameters = " << synthetic.parameters
@@ -98,7 +104,7 @@ std::string format_job(const Job& job) {
   }
   if (o.kind != OptimizerKind::kAdam)
     out << "weight_decay = " << number_text(o.weight_decay) << "\n";
-  if (!std::holds_alternative<SyntheticSpec>(job.model)) {
+  if (takes_data(job.model)) {
     out << "\n[data]\nkind = \"" << word_of(kData, int(job.data.kind))
         << "\"\npath = " << quoted(job.data.path) << "\n";
     if (!job.data.extensions.empty()) {
@@ -131,7 +137,7 @@ std::string format_job(const Job& job) {
 namespace {
 
 Job essence_of(const Job& job) {
-  // Out: the name, where the data lies (its content is part of the fingerprint), compute time,
+  // Out: the name, where data and script lie (what they give is part of the fingerprint), compute time,
   // copies, shares, seals, timeouts, what passes compute twice, what is done about a skipped step,
   // events and checkpoints, none of which reaches a bit of the result. In: everything else; steps
   // too, since a worker whose hash matches ends at its own job's last step, and digest_every, since
@@ -142,6 +148,10 @@ Job essence_of(const Job& job) {
   essence.data.path.clear();
   if (auto* synthetic = std::get_if<SyntheticSpec>(&essence.model))
     *synthetic = {.parameters = synthetic->parameters};
+  if (auto* python = std::get_if<PythonSpec>(&essence.model)) {
+    python->script.clear();
+    python->patience_s = PythonSpec{}.patience_s;
+  }
   essence.replicas = neutral.replicas;
   essence.on_nonfinite = neutral.on_nonfinite;
   essence.recompute = neutral.recompute;

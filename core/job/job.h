@@ -35,7 +35,16 @@ struct SyntheticSpec {
 inline constexpr std::uint64_t kSyntheticParametersMin = 1000;
 inline constexpr double kSlownessMax = 1000;
 
-using ModelSpec = std::variant<GptSpec, MlpSpec, SyntheticSpec>;
+// A model of the user's script, in PyTorch; the script brings its data too.
+struct PythonSpec {
+  std::string script;                // of this machine; a relative path is relative to the job file
+  std::uint64_t samples = 0;         // of the data
+  std::vector<std::string> tensors;  // parameters in their order: "encoder.weight:64x128", "scale:"
+  std::uint64_t patience_s = 300;    // for a pass before anything is known of how long one takes
+  bool operator==(const PythonSpec&) const = default;
+};
+
+using ModelSpec = std::variant<GptSpec, MlpSpec, SyntheticSpec, PythonSpec>;
 
 enum class OptimizerKind : std::uint8_t { kAdamW = 1, kAdam, kSgd };
 
@@ -113,7 +122,7 @@ struct Job {
   std::uint32_t micro_batch_sequences = 4;  // sequences (or samples) of a micro-batch
   ModelSpec model = GptSpec{};
   OptimizerSpec optimizer;
-  DataSpec data;               // none for a synthetic model
+  DataSpec data;               // of a model that takes_data()
   std::uint32_t replicas = 2;  // r, wanted copies besides the owner's
   NonFinite on_nonfinite = NonFinite::kSkip;
   Precision precision = Precision::kFp32;
@@ -132,6 +141,11 @@ struct Job {
   CheckpointSpec checkpoint;
   bool operator==(const Job&) const = default;
 };
+
+// Whether a job with this model has a [data] section.
+inline bool takes_data(const ModelSpec& model) {
+  return std::holds_alternative<GptSpec>(model) || std::holds_alternative<MlpSpec>(model);
+}
 
 // Reads, checks and resolves a job file. Errors (kBadInput) name key, value and what was expected;
 // unknown keys are errors with the nearest known one. `base` is the folder for relative paths.

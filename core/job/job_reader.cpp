@@ -1,27 +1,16 @@
 // parse_job and load_job: from a job file to a checked Job.
 
-// The header-only form: Debian's shared library is built with exceptions and has no other parse().
-#undef TOML_SHARED_LIB
-#undef TOML_HEADER_ONLY
-#define TOML_HEADER_ONLY 1
-#define TOML_EXCEPTIONS 0
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <optional>
-#include <span>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
 #include "core/base/data_files.h"
-#include "core/base/nearest.h"
 #include "core/job/job.h"
-#include "core/job/synonyms.h"
-#include "core/job/words.h"
+#include "core/job/layout.h"
+#include "core/job/section.h"
 
 namespace starling {
 namespace {
@@ -30,189 +19,13 @@ namespace fs = std::filesystem;
 using namespace job_words;
 
 constexpr std::uint64_t kJobFileBytesMax = 1 << 20;
-constexpr std::uint64_t kIntegerMax = std::numeric_limits<std::int64_t>::max();  // TOML's
 constexpr std::uint64_t kStepsMax = 0xffff'ffff;  // what a random number's counter holds
 constexpr std::uint64_t kParametersMax = 1ull << 36;
 constexpr std::size_t kParserTextMax = 240;  // what the TOML library says of a mistake
+constexpr std::uint64_t kSamplesMax = 1ull << 48;
+constexpr std::size_t kTensorsMax = 65536;
+constexpr const char* kTooLarge = "the model must have at most 2^36 parameters, has more";
 constexpr std::uint64_t kMicroBatchTokensMax = 1ull << 26;  // sequences * context
-
-// "did you mean `x`?", what others call so is here, or, if nothing is near, all that is known.
-std::string suggestion(std::string_view word, const std::vector<std::string>& known) {
-  if (const auto meant = meaning_of(word); !meant.empty()) return std::string(meant);
-  if (const auto near = nearest(word, known); !near.empty()) return "did you mean `" + near + "`?";
-  std::string all = "known are ";
-  for (const auto& k : known) all += (&k == known.data() ? "" : ", ") + k;
-  return all;
-}
-
-// Foreign text for a message: printable, of so many bytes at most; UTF-8 stays whole.
-std::string shown(std::string_view text, std::size_t max = 64) {
-  std::size_t end = std::min(text.size(), max);
-  while (end < text.size() && end > 0 && (text[end] & 0xc0) == 0x80) --end;
-  std::string out;
-  for (const char c : text.substr(0, end)) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += (byte < 0x20 || byte == 0x7f) ? '?' : c;
-  }
-  return end < text.size() ? out + "..." : out;
-}
-
-std::string shown(const toml::node& node) {
-  if (const auto* text = node.as_string()) return '"' + shown(text->get()) + '"';
-  std::ostringstream out;
-  out << toml::node_view<const toml::node>(node);
-  return shown(out.str());
-}
-
-// One table of the job file. Reads fields into place; remembers the first error of the whole file
-// (`failure`, shared by all sections) and does nothing after it.
-class Section {
- public:
-  Section(const toml::table& root, std::string name, bool required, std::optional<Error>& failure)
-      : name_(std::move(name)), failure_(failure) {
-    const toml::node* node = root.get(name_);
-    if (node && node->is_table()) table_ = node->as_table();
-    if (node && !table_) fail(name_ + " must be a table", "[" + name_ + "]" + line(*node));
-    if (!node && required) fail("section is missing", "[" + name_ + "]");
-  }
-
-  template <class T>
-  void integer(const char* key, T& out, std::uint64_t min, std::uint64_t max,
-               bool required = false) {
-    const toml::node* node = find(key, required);
-    if (!node) return;
-    const auto* value = node->as_integer();
-    max = std::min({max, kIntegerMax, std::uint64_t{std::numeric_limits<T>::max()}});
-    if (!value || value->get() < 0 || static_cast<std::uint64_t>(value->get()) < min ||
-        static_cast<std::uint64_t>(value->get()) > max) {
-      return expected(key, *node,
-                      "an integer from " + std::to_string(min) + " to " + std::to_string(max));
-    }
-    out = static_cast<T>(value->get());
-  }
-
-  // In [min, max], or in (min, max] if `above`.
-  void number(const char* key, double& out, double min, double max, bool above = false,
-              bool required = false) {
-    const toml::node* node = find(key, required);
-    if (!node) return;
-    const auto value = node->is_number() ? node->value<double>() : std::nullopt;
-    if (!value || !(above ? *value > min : *value >= min) || !(*value <= max)) {
-      return expected(key, *node,
-                      std::string("a number ") + (above ? "above " : "from ") + number_text(min) +
-                          (above ? ", at most " : " to ") + number_text(max));
-    }
-    out = *value;
-  }
-
-  void boolean(const char* key, bool& out) {
-    const toml::node* node = find(key, false);
-    if (!node) return;
-    if (!node->is_boolean()) return expected(key, *node, "true or false");
-    out = node->as_boolean()->get();
-  }
-
-  void text(const char* key, std::string& out, std::size_t bytes_max, bool required) {
-    const toml::node* node = find(key, required);
-    if (!node) return;
-    const auto* value = node->as_string();
-    if (!value || value->get().empty() || value->get().size() > bytes_max ||
-        value->get().find('\0') != std::string::npos) {
-      return expected(key, *node, "a text of 1 to " + std::to_string(bytes_max) + " bytes");
-    }
-    out = value->get();
-  }
-
-  // 16 hex digits.
-  void hex(const char* key, std::uint64_t& out) {
-    const toml::node* node = find(key, false);
-    if (!node) return;
-    const auto* value = node->as_string();
-    const bool fine = value && value->get().size() == 16 &&
-                      value->get().find_first_not_of("0123456789abcdef") == std::string::npos;
-    if (!fine) return expected(key, *node, "16 hex digits");
-    out = std::stoull(value->get(), nullptr, 16);
-  }
-
-  template <class T>
-  void choice(const char* key, T& out, std::span<const Choice> choices, bool required) {
-    const toml::node* node = find(key, required);
-    if (!node) return;
-    std::string words;
-    for (const Choice& c : choices) {
-      if (node->is_string() && node->as_string()->get() == c.word) {
-        out = static_cast<T>(c.value);
-        return;
-      }
-      if (c.told) words += (words.empty() ? "\"" : ", \"") + std::string(c.word) + "\"";
-    }
-    expected(key, *node, "one of " + words);
-  }
-
-  // The array at `key`, or null; reads nothing.
-  const toml::array* array(const char* key, bool required, std::size_t count_max) {
-    const toml::node* node = find(key, required);
-    if (!node) return nullptr;
-    const auto* array = node->as_array();
-    if (array && array->size() <= count_max) return array;
-    expected(key, *node, "an array of at most " + std::to_string(count_max) + " entries");
-    return nullptr;
-  }
-
-  // Known, but wrong here. What applies is not known while something is missing.
-  void refuse(std::initializer_list<const char*> keys, const std::string& why) {
-    for (const char* key : keys)
-      if (const toml::node* node = find(key, false); node && !missing_)
-        fail(std::string(key) + " does not apply " + why, place(key, node));
-  }
-
-  void expected(const char* key, const toml::node& node, const std::string& what) {
-    fail(std::string(key) + " must be " + what + ", is " + shown(node), place(key, &node));
-  }
-  // A relation between fields does not hold.
-  void wrong(const char* key, const std::string& what) {
-    fail(what, place(key, table_ ? table_->get(key) : nullptr));
-  }
-
-  // After all fields were asked for: whatever else is there is unknown. That is said first, as it
-  // may be another name of what is missing.
-  void finish() {
-    if (!table_ || failure_) return;
-    for (const auto& [key, node] : *table_) {
-      if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
-      fail("unknown key `" + shown(key.str()) + "`, " + suggestion(key.str(), known_),
-           place(shown(key.str()).c_str(), &node));
-    }
-    if (missing_ && !failure_) failure_ = std::move(missing_);
-  }
-  bool good() const { return !failure_ && !missing_; }
-  bool there() const { return table_ != nullptr; }
-
- private:
-  const toml::node* find(const char* key, bool required) {
-    known_.push_back(key);
-    if (failure_) return nullptr;
-    const toml::node* node = table_ ? table_->get(key) : nullptr;
-    if (!node && required && !missing_)
-      missing_.emplace(Code::kBadInput, std::string(key) + " is missing; " + place(key, table_));
-    return node;
-  }
-  static std::string line(const toml::node& node) {
-    return ", line " + std::to_string(node.source().begin.line);
-  }
-  std::string place(const char* key, const toml::node* node) const {
-    return "[" + name_ + "]." + key + (node ? line(*node) : "");
-  }
-  void fail(const std::string& what, const std::string& where) {
-    if (!failure_) failure_.emplace(Code::kBadInput, what + "; " + where);
-  }
-
-  std::string name_;
-  const toml::table* table_ = nullptr;
-  std::vector<std::string> known_;
-  std::optional<Error> missing_;  // the first
-  std::optional<Error>& failure_;
-};
 
 void read_job(Section s, Job& job) {
   s.text("name", job.name, 64, true);
@@ -298,17 +111,41 @@ void read_synthetic(Section& s, SyntheticSpec& synthetic) {
   }
 }
 
-void read_model(Section s, Job& job) {
-  enum : int { kGpt, kMlp, kSynthetic };  // as in kModels
+void read_python(Section& s, const std::string& base, PythonSpec& python) {
+  s.text("script", python.script, 4096, true);
+  s.integer("samples", python.samples, 1, kSamplesMax, true);
+  s.integer("patience_s", python.patience_s, 1, 86400);
+  const toml::array* tensors = s.array("tensors", true, kTensorsMax);
+  if (!tensors) return;
+  std::uint64_t parameters = 0;
+  for (const toml::node& node : *tensors) {
+    const auto* value = node.as_string();
+    const auto tensor = value ? parse_tensor(value->get()) : std::nullopt;
+    if (!tensor) return s.expected("tensors", node, "texts like \"encoder.weight:64x128\"");
+    parameters += tensor->elements();
+    if (parameters > kParametersMax) return s.wrong("tensors", kTooLarge);
+    python.tensors.push_back(value->get());
+  }
+  if (python.tensors.empty()) return s.wrong("tensors", "tensors must be at least one");
+  if (!s.good()) return;
+  std::error_code error;
+  const fs::path path = fs::absolute(fs::path(base.empty() ? "." : base) / python.script, error);
+  if (!error) python.script = path.lexically_normal().string();
+}
+
+void read_model(Section s, const std::string& base, Job& job) {
+  enum : int { kGpt, kMlp, kSynthetic, kPython };  // as in kModels
   int kind = kGpt;
   s.choice("kind", kind, kModels, true);
   const std::string why = "to kind \"" + std::string(word_of(kModels, kind)) + "\"";
   if (kind != kGpt) s.refuse({"layers", "heads", "width", "context", "vocabulary"}, why);
   if (kind != kMlp) s.refuse({"sizes"}, why);
   if (kind != kSynthetic) s.refuse({"parameters", "compute_ms", "jitter", "slow"}, why);
+  if (kind != kPython) s.refuse({"script", "samples", "tensors", "patience_s"}, why);
   if (kind == kGpt) read_gpt(s, job, job.model.emplace<GptSpec>());
   if (kind == kMlp) read_mlp(s, job, job.model.emplace<MlpSpec>());
   if (kind == kSynthetic) read_synthetic(s, job.model.emplace<SyntheticSpec>());
+  if (kind == kPython) read_python(s, base, job.model.emplace<PythonSpec>());
   s.finish();
 }
 
@@ -462,14 +299,15 @@ Result<Job> parse_job(const std::string& toml, const std::string& base) {
   Job job;
   std::optional<Error> failure;
   read_job(Section(root, "job", true, failure), job);
-  read_model(Section(root, "model", true, failure), job);
+  read_model(Section(root, "model", true, failure), base, job);
   read_optimizer(Section(root, "optimizer", true, failure), job, job.optimizer);
-  if (!std::holds_alternative<SyntheticSpec>(job.model)) {
+  if (takes_data(job.model)) {
     read_data(Section(root, "data", true, failure), base, job.model, job.data);
   } else if (const toml::node* data = root.get("data"); data && !failure) {
-    failure.emplace(Code::kBadInput,
-                    "section does not apply to a model of kind \"synthetic\"; [data], line " +
-                        std::to_string(data->source().begin.line));
+    failure.emplace(Code::kBadInput, "section does not apply to a model of kind \"" +
+                                         std::string(word_of(kModels, int(job.model.index()))) +
+                                         "\"; [data], line " +
+                                         std::to_string(data->source().begin.line));
   }
   read_elastic(Section(root, "elastic", false, failure), job);
   read_checkpoint(Section(root, "checkpoint", false, failure), base, job.checkpoint);

@@ -1,12 +1,48 @@
 #include "core/job/layout.h"
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "core/base/check.h"
 
 namespace starling {
+
+std::string tensor_text(const TensorSpec& tensor) {
+  std::string text = tensor.name + ":";
+  const char* times = "";
+  for (const std::uint64_t size : tensor.shape)
+    text.append(std::exchange(times, "x")).append(std::to_string(size));
+  return text;
+}
+
+std::optional<TensorSpec> parse_tensor(std::string_view text) {
+  constexpr std::size_t kNameMax = 512, kDimensionsMax = 8;
+  constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 36;
+  const auto colon = text.find(':');
+  if (colon == 0 || colon > kNameMax || colon == std::string_view::npos) return std::nullopt;
+  TensorSpec tensor;
+  tensor.name = text.substr(0, colon);
+  const auto printable = [](unsigned char c) { return c > 0x20 && c < 0x7f && c != '"'; };
+  if (!std::ranges::all_of(tensor.name, printable)) return std::nullopt;
+  const char* at = text.data() + colon + 1;
+  const char* const end = text.data() + text.size();
+  std::uint64_t elements = 1;
+  while (at != end) {
+    std::uint64_t size = 0;
+    const auto [next, error] = std::from_chars(at, end, size);
+    if (error != std::errc() || size < 1 || size > kElementsMax / elements) return std::nullopt;
+    if (tensor.shape.size() == kDimensionsMax) return std::nullopt;
+    tensor.shape.push_back(size);
+    elements *= size;
+    at = next;
+    if (at == end) break;
+    if (*at++ != 'x' || at == end) return std::nullopt;
+  }
+  return tensor;
+}
 
 Layout::Layout(std::vector<TensorSpec> tensors, std::uint32_t segment_blocks,
                std::uint32_t bucket_segments) {

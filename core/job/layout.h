@@ -11,8 +11,10 @@
 // when others are not there yet.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/ids.h"
@@ -35,6 +37,12 @@ struct TensorSpec {
     return n;
   }
 };
+
+// How job files spell a tensor: "encoder.weight:64x128", "scale:" of a single number.
+std::string tensor_text(const TensorSpec& tensor);
+// Nothing if the text is no such: a name of 1 to 512 printable bytes without ':' and '"', and up to 8
+// sizes of 1 to 2^36, whose product is at most 2^36.
+std::optional<TensorSpec> parse_tensor(std::string_view text);
 
 struct TensorPlace {
   TensorSpec spec;

@@ -15,7 +15,7 @@ struct Choice {
   int value;
   bool told = true;  // in the error for another word; false: only tests use this one
 };
-inline constexpr Choice kModels[] = {{"gpt", 0}, {"mlp", 1}, {"synthetic", 2}};
+inline constexpr Choice kModels[] = {{"gpt", 0}, {"mlp", 1}, {"synthetic", 2}, {"python", 3}};
 inline constexpr Choice kOptimizers[] = {{"adamw", static_cast<int>(OptimizerKind::kAdamW)},
                                          {"adam", static_cast<int>(OptimizerKind::kAdam)},
                                          {"sgd", static_cast<int>(OptimizerKind::kSgd)}};

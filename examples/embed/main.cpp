@@ -16,8 +16,9 @@ using namespace starling;
 class Line : public kernels::Model {
  public:
   const std::vector<TensorSpec>& tensors() const override { return tensors_; }
-  void initialise(std::uint64_t, const Layout&, std::span<float> parameters) const override {
+  Result<> initialise(std::uint64_t, const Layout&, std::span<float> parameters) const override {
     std::fill(parameters.begin(), parameters.end(), 0.0f);
+    return ok();
   }
   Result<kernels::MicroBatchResult> forward_backward(std::span<const float> w, const Batch& batch,
                                                      kernels::Workspace&,

@@ -36,6 +36,14 @@ class Array {
     return array;
   }
 
+  // The same, which other processes can map where the device shares memory.
+  static Array shared(Device& device, std::size_t size) {
+    Array array;
+    array.memory_ = device.shared(size * sizeof(T));
+    array.size_ = size;
+    return array;
+  }
+
   std::size_t size() const { return size_; }
   // For jobs and copies; the host follows it only if host().
   T* data() { return reinterpret_cast<T*>(memory_.data()); }

@@ -43,8 +43,13 @@ Memory Device::pinned(std::size_t bytes) {
   return {this, bytes == 0 ? nullptr : take(bytes, /*pinned=*/true), bytes, true};
 }
 
-std::shared_ptr<Device> open_device(const std::string& isa) {
+Memory Device::shared(std::size_t bytes) {
+  return {this, bytes == 0 ? nullptr : take_shared(bytes), bytes, true};
+}
+
+std::shared_ptr<Device> open_device(const std::string& isa, bool shares) {
   if (isa == kEmulated) return std::make_shared<EmulatedDevice>();
+  if (shares) return make_sharing_host();
   return {&host_device(), [](Device*) {}};
 }
 

@@ -90,11 +90,15 @@ class Device {
   // standard containers do.
   Memory allocate(std::size_t bytes);
   Memory pinned(std::size_t bytes);
+  // Pinned memory that another process can map (kernels/device/shared_pages.h), if the device was
+  // opened for that; else as pinned().
+  Memory shared(std::size_t bytes);
   virtual std::unique_ptr<Queue> make_queue() = 0;
 
  protected:
   friend class Memory;
   virtual std::byte* take(std::size_t bytes, bool pinned) = 0;
+  virtual std::byte* take_shared(std::size_t bytes) { return take(bytes, /*pinned=*/true); }
   virtual void give_back(std::byte* at, std::size_t bytes) = 0;
   // Of a piece that was taken and begins at `at`.
   virtual void expect(std::byte* /*at*/, std::size_t /*offset*/, std::size_t /*count*/,
@@ -107,7 +111,11 @@ class Device {
 // The memory and the processor of this process.
 Device& host_device();
 
-// The device that a job's `isa` names: the host, or what imitates another one.
-std::shared_ptr<Device> open_device(const std::string& isa);
+// The same, with shared() memory that other processes can map.
+std::shared_ptr<Device> make_sharing_host();
+
+// The device that a job's `isa` names: the host, or what imitates another one. shares: its shared()
+// memory can be mapped by other processes.
+std::shared_ptr<Device> open_device(const std::string& isa, bool shares = false);
 
 }  // namespace starling::kernels

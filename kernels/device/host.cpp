@@ -5,6 +5,7 @@
 #include "kernels/device/device.h"
 #include "kernels/device/host_jobs.h"
 #include "kernels/device/lazy_pages.h"
+#include "kernels/device/shared_pages.h"
 
 namespace starling::kernels {
 namespace {
@@ -35,7 +36,7 @@ class HostDevice : public Device {
   bool host_memory() const override { return true; }
   std::unique_ptr<Queue> make_queue() override { return std::make_unique<HostQueue>(); }
 
- private:
+ protected:
   std::byte* take(std::size_t bytes, bool) override { return take_pages(bytes); }
   void give_back(std::byte* at, std::size_t bytes) override { give_back_pages(at, bytes); }
   void expect(std::byte* at, std::size_t offset, std::size_t count, bool used) override {
@@ -49,7 +50,24 @@ class HostDevice : public Device {
     release_pages(at, offset, count);
   }
 
+ private:
   const std::string name_ = "host";
+};
+
+// Large pages are advice for memory of the process alone, so expect() says nothing of shared memory.
+class SharingHost : public HostDevice {
+ protected:
+  std::byte* take_shared(std::size_t bytes) override { return take_shared_pages(bytes); }
+  void give_back(std::byte* at, std::size_t bytes) override {
+    if (!give_back_shared_pages(at)) HostDevice::give_back(at, bytes);
+  }
+  void expect(std::byte* at, std::size_t offset, std::size_t count, bool used) override {
+    if (!shared_place(at, 0)) HostDevice::expect(at, offset, count, used);
+  }
+  void release(std::byte* at, std::size_t offset, std::size_t count) override {
+    const bool shared = shared_place(at, 0).has_value();
+    release_pages(at, offset, count, shared ? Pages::kShared : Pages::kPrivate);
+  }
 };
 
 }  // namespace
@@ -57,6 +75,10 @@ class HostDevice : public Device {
 Device& host_device() {
   static HostDevice host;
   return host;
+}
+
+std::shared_ptr<Device> make_sharing_host() {
+  return std::make_shared<SharingHost>();
 }
 
 }  // namespace starling::kernels

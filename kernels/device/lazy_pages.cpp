@@ -53,7 +53,7 @@ void prepare_pages(std::byte* at, std::size_t offset, std::size_t count,
   }
 }
 
-void release_pages(std::byte* at, std::size_t offset, std::size_t count) {
+void release_pages(std::byte* at, std::size_t offset, std::size_t count, Pages pages) {
   const std::size_t page = page_bytes();
   const std::size_t end = offset + count;
   const std::size_t first_whole = std::min(end, (offset + page - 1) / page * page);
@@ -61,8 +61,9 @@ void release_pages(std::byte* at, std::size_t offset, std::size_t count) {
   std::memset(at + offset, 0, first_whole - offset);
   std::memset(at + last_whole, 0, end - last_whole);
   if (last_whole == first_whole) return;
-  // Private anonymous pages read as zeros after this; if the kernel refuses, clear them by hand.
-  if (::madvise(at + first_whole, last_whole - first_whole, MADV_DONTNEED) != 0)
+  // The pages read as zeros after this; if the kernel refuses, clear them by hand.
+  const int advice = pages == Pages::kShared ? MADV_REMOVE : MADV_DONTNEED;
+  if (::madvise(at + first_whole, last_whole - first_whole, advice) != 0)
     std::memset(at + first_whole, 0, last_whole - first_whole);
 }
 

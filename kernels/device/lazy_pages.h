@@ -5,6 +5,7 @@
 // worker holds only some segments: what it does not hold is address space, not memory.
 
 #include <cstddef>
+#include <cstdint>
 #include <stop_token>
 
 namespace starling::kernels {
@@ -18,6 +19,8 @@ void expect_pages(std::byte* at, std::size_t offset, std::size_t count, bool use
 // See Memory::prepare() and Memory::release(); without effect before Linux 5.14.
 void prepare_pages(std::byte* at, std::size_t offset, std::size_t count,
                    const std::stop_token& stop);
-void release_pages(std::byte* at, std::size_t offset, std::size_t count);
+enum class Pages : std::uint8_t { kPrivate, kShared };  // shared: of kernels/device/shared_pages.h
+void release_pages(std::byte* at, std::size_t offset, std::size_t count,
+                   Pages pages = Pages::kPrivate);
 
 }  // namespace starling::kernels

@@ -21,7 +21,8 @@ State::State(const Layout& layout, const Job& job, Device& device)
       grid_(job.micro_batches),
       moments_(moments(job.optimizer.kind)),
       queue_(device.make_queue()),
-      parameters_(device, layout.elements()),
+      parameters_(device.host_memory() ? Array<float>::shared(device, layout.elements())
+                                       : Array<float>(device, layout.elements())),
       exponents_(device, layout.blocks()),
       weights_(device, layout.elements()),
       first_(device, layout.elements()),

@@ -11,10 +11,10 @@ HostMaker::HostMaker(const Model& model, const Layout& layout, Device& device,
       here_(device.host_memory()),
       queue_(device.make_queue()),
       workspace_(model.make_workspace(sequences)),
-      gradient_(Array<float>::pinned(device, layout.largest_part())) {
+      gradient_(Array<float>::shared(device, layout.largest_part())) {
   for (const Part& part : layout.parts()) elements_ += part.elements() * part.uses;
   if (here_) return;
-  parameters_ = Array<float>::pinned(device, layout.largest_part());
+  parameters_ = Array<float>::shared(device, layout.largest_part());
   there_ = Array<float>(device, layout.largest_part());
 }
 

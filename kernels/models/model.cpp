@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/check.h"
+#include "kernels/bridge/python_model.h"
 #include "kernels/layers/dense.h"
 #include "kernels/layers/gpt.h"
 #include "kernels/models/flat.h"
@@ -36,10 +37,10 @@ class Chain : public Model {
   const std::vector<TensorSpec>& tensors() const override { return parameters_.specs(); }
   const std::string& isa() const override { return isa_; }
   std::unique_ptr<Workspace> make_workspace(std::uint32_t sequences) const override;
-  void initialise(std::uint64_t seed, const Layout& layout,
-                  std::span<float> parameters) const override;
-  void initialise_part(std::uint64_t seed, const Layout& layout, PartId part,
-                       std::span<float> parameters) const override;
+  Result<> initialise(std::uint64_t seed, const Layout& layout,
+                      std::span<float> parameters) const override;
+  Result<> initialise_part(std::uint64_t seed, const Layout& layout, PartId part,
+                           std::span<float> parameters) const override;
   Result<MicroBatchResult> forward_backward(std::span<const float> parameters, const Batch& batch,
                                             Workspace& workspace,
                                             std::span<float> gradient) const override;
@@ -107,17 +108,19 @@ std::unique_ptr<Workspace> Chain::make_workspace(std::uint32_t sequences) const 
   return std::make_unique<Workspace>(carve(nullptr, sequences).floats, sequences);
 }
 
-void Chain::initialise(std::uint64_t seed, const Layout& layout,
-                       std::span<float> parameters) const {
+Result<> Chain::initialise(std::uint64_t seed, const Layout& layout,
+                           std::span<float> parameters) const {
   STARLING_CHECK(parameters.size() == layout_.elements());
   for (PartId p = 0; p < layout_.parts().size(); ++p) {
     const Part& part = layout_.parts()[p];
-    initialise_part(seed, layout, p, parameters.subspan(part.first(), part.elements()));
+    STARLING_TRY(
+        initialise_part(seed, layout, p, parameters.subspan(part.first(), part.elements())));
   }
+  return ok();
 }
 
-void Chain::initialise_part(std::uint64_t seed, const Layout& layout, PartId p,
-                            std::span<float> parameters) const {
+Result<> Chain::initialise_part(std::uint64_t seed, const Layout& layout, PartId p,
+                                std::span<float> parameters) const {
   STARLING_CHECK(layout.elements() == layout_.elements());
   const Part& part = layout_.parts()[p];
   STARLING_CHECK(parameters.size() == part.elements());
@@ -137,6 +140,7 @@ void Chain::initialise_part(std::uint64_t seed, const Layout& layout, PartId p,
       std::fill(values.begin(), values.end(), initial.constant);
     }
   }
+  return ok();
 }
 
 Result<> outside(const char* what, std::int64_t value, std::int64_t end) {
@@ -308,13 +312,22 @@ std::unique_ptr<Model> build(const SyntheticSpec& spec, const KernelTable&, bool
   return make_synthetic(spec);
 }
 
+template <class Spec>
+Result<std::unique_ptr<Model>> make(const Spec& spec, const KernelTable& kernels, bool recompute) {
+  STARLING_TRY(check_spec(spec));
+  return build(spec, kernels, recompute);
+}
+
+Result<std::unique_ptr<Model>> make(const PythonSpec& spec, const KernelTable& kernels, bool) {
+  return make_python_model(spec, kernels.isa);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const std::string& isa,
                                           bool recompute) {
   STARLING_TRY(kernels, kernel_table(isa));
-  STARLING_TRY(std::visit([](const auto& s) { return check_spec(s); }, spec));
-  return std::visit([&](const auto& s) { return build(s, *kernels, recompute); }, spec);
+  return std::visit([&](const auto& s) { return make(s, *kernels, recompute); }, spec);
 }
 
 const std::string& Model::isa() const {
@@ -326,10 +339,10 @@ std::unique_ptr<Workspace> Model::make_workspace(std::uint32_t sequences) const 
   return std::make_unique<Workspace>(1, sequences);
 }
 
-void Model::initialise_part(std::uint64_t seed, const Layout& layout, PartId,
-                            std::span<float> parameters) const {
+Result<> Model::initialise_part(std::uint64_t seed, const Layout& layout, PartId,
+                                std::span<float> parameters) const {
   STARLING_CHECK(layout.parts().size() == 1);
-  initialise(seed, layout, parameters);
+  return initialise(seed, layout, parameters);
 }
 
 Result<MicroBatchResult> Model::pass(const Layout& layout, PartSource& parameters,

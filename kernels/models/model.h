@@ -31,7 +31,7 @@ class Workspace {
  public:
   // Throws std::bad_alloc as the standard containers do.
   explicit Workspace(std::size_t floats, std::uint32_t sequences);
-  ~Workspace();
+  virtual ~Workspace();
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
@@ -59,13 +59,14 @@ class Model {
   virtual std::unique_ptr<Workspace> make_workspace(std::uint32_t sequences) const;
 
   // Every element of `parameters`, padding included, from Philox: the same bits on every machine.
-  // `layout` is a Layout of tensors(); parameters.size() == layout.elements().
-  virtual void initialise(std::uint64_t seed, const Layout& layout,
-                          std::span<float> parameters) const = 0;
+  // `layout` is a Layout of tensors(); parameters.size() == layout.elements(). Errors: as the model's
+  // own source of them has; none of those that are built in.
+  virtual Result<> initialise(std::uint64_t seed, const Layout& layout,
+                              std::span<float> parameters) const = 0;
   // The same of one part, [elements of the part]. Default: initialise(), for a model whose tensors
   // are one part.
-  virtual void initialise_part(std::uint64_t seed, const Layout& layout, PartId part,
-                               std::span<float> parameters) const;
+  virtual Result<> initialise_part(std::uint64_t seed, const Layout& layout, PartId part,
+                                   std::span<float> parameters) const;
 
   // Overwrites all of `gradient` (padding with zeros) with the gradient of the batch's mean loss.
   // Both spans are flat in the layout of tensors(), of any alignment.

@@ -70,16 +70,18 @@ class Synthetic : public Model {
   const std::vector<TensorSpec>& tensors() const override { return tensors_; }
 
   // Matrices uniform with the deviation of a GPT's, vectors zero.
-  void initialise(std::uint64_t seed, const Layout& layout,
-                  std::span<float> parameters) const override {
+  Result<> initialise(std::uint64_t seed, const Layout& layout,
+                      std::span<float> parameters) const override {
     STARLING_CHECK(parameters.size() == layout_.elements());
     for (PartId p = 0; p < layout_.parts().size(); ++p) {
       const Part& part = layout_.parts()[p];
-      initialise_part(seed, layout, p, parameters.subspan(part.first(), part.elements()));
+      STARLING_TRY(
+          initialise_part(seed, layout, p, parameters.subspan(part.first(), part.elements())));
     }
+    return ok();
   }
-  void initialise_part(std::uint64_t seed, const Layout& layout, PartId p,
-                       std::span<float> parameters) const override {
+  Result<> initialise_part(std::uint64_t seed, const Layout& layout, PartId p,
+                           std::span<float> parameters) const override {
     STARLING_CHECK(layout.elements() == layout_.elements());
     const Part& part = layout_.parts()[p];
     STARLING_CHECK(parameters.size() == part.elements());
@@ -91,6 +93,7 @@ class Synthetic : public Model {
       float* const w = parameters.data() + (std::uint64_t{b} * kBlock - part.first());
       for (std::uint32_t j = 0; j < layout_.used(b); ++j) w[j] = width * half_noise(key, j);
     }
+    return ok();
   }
 
   Result<MicroBatchResult> forward_backward(std::span<const float> parameters, const Batch& batch,

@@ -74,7 +74,7 @@ inline std::shared_ptr<const TrainingSetup> synthetic_setup(std::uint64_t parame
 // Of version 0, [elements].
 inline std::vector<float> initial_parameters(const TrainingSetup& setup) {
   std::vector<float> parameters(setup.layout->elements());
-  setup.model->initialise(setup.job.seed, *setup.layout, parameters);
+  REQUIRE(setup.model->initialise(setup.job.seed, *setup.layout, parameters));
   return parameters;
 }
 

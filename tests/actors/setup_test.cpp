@@ -25,8 +25,9 @@ std::vector<float> gradient_of(const Batch& batch) {
 class Noise : public kernels::Model {
  public:
   const std::vector<TensorSpec>& tensors() const override { return tensors_; }
-  void initialise(std::uint64_t, const Layout&, std::span<float> parameters) const override {
+  Result<> initialise(std::uint64_t, const Layout&, std::span<float> parameters) const override {
     std::fill(parameters.begin(), parameters.end(), 0.0f);
+    return ok();
   }
   Result<kernels::MicroBatchResult> forward_backward(std::span<const float>, const Batch& batch,
                                                      kernels::Workspace&,

@@ -74,8 +74,9 @@ class Gated : public kernels::Model {
  public:
   explicit Gated(Gate& gate) : gate_(gate) {}
   const std::vector<TensorSpec>& tensors() const override { return tensors_; }
-  void initialise(std::uint64_t, const Layout&, std::span<float> parameters) const override {
+  Result<> initialise(std::uint64_t, const Layout&, std::span<float> parameters) const override {
     std::fill(parameters.begin(), parameters.end(), 0.0f);
+    return ok();
   }
   Result<kernels::MicroBatchResult> forward_backward(std::span<const float>, const Batch& batch,
                                                      kernels::Workspace&,

@@ -39,7 +39,7 @@ Made make_step() {
   const auto model = make_model(job.model, "auto").value();
   const Layout layout(model->tensors());
   std::vector<float> parameters(layout.elements()), gradient(layout.elements());
-  model->initialise(job.seed, layout, parameters);
+  REQUIRE(model->initialise(job.seed, layout, parameters));
   const auto workspace = model->make_workspace(1);
   REQUIRE(model->forward_backward(parameters, batch_of(0), *workspace, gradient));
   std::vector<std::int16_t> exponents(layout.blocks());

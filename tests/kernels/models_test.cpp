@@ -46,7 +46,7 @@ Batch batch_of(const ModelSpec& spec, std::uint32_t sequences, unsigned seed = 1
 std::vector<float> parameters_of(const Model& model, bool jitter = true) {
   const Layout layout(model.tensors());
   std::vector<float> p(layout.elements());
-  model.initialise(7, layout, p);
+  REQUIRE(model.initialise(7, layout, p));
   std::mt19937 random(3);
   std::normal_distribution<float> normal(0, 0.1f);
   for (const TensorPlace& place : layout.tensors())
@@ -270,9 +270,9 @@ TEST_CASE("models: initial values are reproducible, of the right spread, and dif
   const auto model = model_of(spec), reference = model_of(spec, "reference");
   const Layout layout(model->tensors());
   std::vector<float> p(layout.elements(), NAN), q(layout.elements(), NAN), r(layout.elements());
-  model->initialise(1, layout, p);
-  reference->initialise(1, layout, q);
-  model->initialise(2, layout, r);
+  REQUIRE(model->initialise(1, layout, p));
+  REQUIRE(reference->initialise(1, layout, q));
+  REQUIRE(model->initialise(2, layout, r));
   CHECK(same_bits(p, q));
   CHECK_FALSE(same_bits(p, r));
   for (const TensorPlace& place : layout.tensors()) {

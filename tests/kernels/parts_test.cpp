@@ -21,7 +21,7 @@ std::unique_ptr<Model> model_of(const ModelSpec& spec) {
 // Initial values with gains and biases moved from 1 and 0.
 std::vector<float> parameters_of(const Model& model, const Layout& layout) {
   std::vector<float> parameters(layout.elements());
-  model.initialise(7, layout, parameters);
+  REQUIRE(model.initialise(7, layout, parameters));
   std::mt19937 random(3);
   for (std::uint32_t b = 0; b < layout.blocks(); ++b)
     for (std::uint32_t i = 0; i < layout.used(b); ++i)
@@ -207,8 +207,9 @@ TEST_CASE("parts: a model that is one function is one part of one use") {
   class Line : public Model {
    public:
     const std::vector<TensorSpec>& tensors() const override { return tensors_; }
-    void initialise(std::uint64_t, const Layout&, std::span<float> w) const override {
+    Result<> initialise(std::uint64_t, const Layout&, std::span<float> w) const override {
       std::ranges::fill(w, 0.0f);
+      return ok();
     }
     Result<MicroBatchResult> forward_backward(std::span<const float> w, const Batch& batch,
                                               Workspace&, std::span<float> d) const override {

@@ -43,7 +43,7 @@ Made make(const Model& model, const std::vector<float>& w, const Batch& batch) {
 std::vector<float> initial(const Model& model, std::uint64_t seed = 1) {
   const Layout layout(model.tensors());
   std::vector<float> w(layout.elements(), 1e30f);
-  model.initialise(seed, layout, w);
+  REQUIRE(model.initialise(seed, layout, w));
   return w;
 }
 

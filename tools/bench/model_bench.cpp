@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/check.h"
 #include "core/base/philox.h"
 #include "kernels/cpu/table.h"
 #include "kernels/models/model.h"
@@ -70,7 +71,7 @@ bool run(const Options& options, const Case& c) {
   const Model& model = *made.value();
   const Layout layout(model.tensors());
   std::vector<float> p(layout.elements());
-  model.initialise(1, layout, p);
+  STARLING_CHECK(model.initialise(1, layout, p).has_value());
   std::vector<std::vector<double>> times(c.threads);
   std::vector<std::thread> threads;
   for (auto& t : times) threads.emplace_back([&] { t = time_passes(model, c, p); });

@@ -36,11 +36,12 @@ struct RunOptions {
 int run(RunOptions options);
 
 struct WorkerCommand {
-  std::string join;  // addresses of coordinator-0.. of the ring, a join token, or a file with one
-  std::string keys;  // a file or a folder of split keys; none with a token
-  std::string job;   // compared with what coordinators hand over; empty: nothing is
-  std::string data;  // where the data lies here; empty: as the job says
-  std::string name;  // of a key; empty: the first free one
+  std::string join;    // addresses of coordinator-0.. of the ring, a join token, or a file with one
+  std::string keys;    // a file or a folder of split keys; none with a token
+  std::string job;     // compared with what coordinators hand over; empty: nothing is
+  std::string data;    // where the data lies here; empty: as the job says
+  std::string script;  // where the script of a Python model lies here; empty: as the job says
+  std::string name;    // of a key; empty: the first free one
   // Where other workers reach this one, at any free port; empty: as coordinators do.
   std::string host;
   std::string listen;     // host:port instead; empty: any free port of `host`

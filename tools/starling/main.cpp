@@ -118,6 +118,8 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
       "job file to compare with the one that the coordinators hand over; says where the "
       "data lies here");
   sub->add_option("--data", o.data, "where the data lies here (default: as the job file says)");
+  sub->add_option("--script", o.script,
+                  "where the script of a Python model lies here (default: as the job file says)");
   sub->add_option("--name", o.name, "use this worker key (default: the first free one)");
   auto* host = sub->add_option("--host", o.host,
                                "address of this machine, as other workers reach it (default: the "

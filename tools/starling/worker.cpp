@@ -172,12 +172,22 @@ Result<Told> job_of_group(const Life& life, const std::string& text) {
       return Error(Code::kBadInput, "this worker's job file differs from the group's: " +
                                         differences + "; " + life.command.job);
     job.data.path = life.own_job->data.path;
+    if (auto* python = std::get_if<PythonSpec>(&job.model))
+      python->script = std::get<PythonSpec>(life.own_job->model).script;
     if (job.checkpoint.on() && life.own_job->checkpoint.on())
       job.checkpoint.dir = life.own_job->checkpoint.dir;
   }
   std::error_code error;
   if (!life.command.data.empty())
     job.data.path = std::filesystem::absolute(life.command.data, error).string();
+  auto* const python = std::get_if<PythonSpec>(&job.model);
+  if (!life.command.script.empty() && python == nullptr)
+    return Error(Code::kBadInput, "--script is of a Python model, the job has none");
+  if (!life.command.script.empty())
+    python->script = std::filesystem::absolute(life.command.script, error).string();
+  if (python != nullptr && !std::filesystem::is_regular_file(python->script, error))
+    return Error(Code::kBadInput, "no script " + python->script +
+                                      " here; --script says where the job's script lies");
   return Told{std::move(job), std::nullopt};
 }
 
@@ -232,7 +242,11 @@ int work(const Life& life, actors::SharedLife& shared) {
   if (!told) return fail(told.error());
   if (told.value().status) return *told.value().status;
   const Job& job = told.value().job;
-  auto setup = actors::set_up(job);
+  const std::string& name = life.options.key.name;
+  auto setup = actors::set_up(job, [&name](const std::string& why) {
+    std::fprintf(stderr, "starling: %s: %s; another one takes its place\n", name.c_str(),
+                 why.c_str());
+  });
   if (!setup) return fail(setup.error());
   std::vector<actors::StepTimes> times;  // outlives the worker's actor
   actors::LatestStep latest;             // too

@@ -1,0 +1,54 @@
+#pragma once
+// A Python process that computes for this one, and the frames between the two.
+//
+// The child has its own process group, so that what a script forks ends with it. A pipe that nobody
+// writes to is its lifeline: when this process dies, however it does, the kernel signals the whole
+// group (tools/python/starling/child.py asks for that).
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+
+namespace starling::kernels {
+
+// Frames both ways: a length (u32), then so many bytes. Numbers are little-endian. Threads: one at a
+// time.
+class PythonChild {
+ public:
+  static constexpr std::uint32_t kReplyMax = 16u << 20;
+
+  // Starts `python3 -u -m starling SCRIPT`, or another interpreter that STARLING_PYTHON names, with
+  // one thread for every library and the instruction set that `isa` names. Errors: kUnavailable, no
+  // process to be had.
+  static Result<std::unique_ptr<PythonChild>> start(const std::string& script,
+                                                    const std::string& isa);
+  ~PythonChild();  // kills the group
+  PythonChild(const PythonChild&) = delete;
+  PythonChild& operator=(const PythonChild&) = delete;
+
+  // Sends a request, with at most two files, and waits for the reply. Errors: kUnavailable, the
+  // process has ended, did not answer in time, or answered with what is no frame; it is of no use then.
+  Result<Bytes> ask(ByteView request, std::span<const int> files,
+                    std::chrono::milliseconds patience);
+
+ private:
+  PythonChild(pid_t pid, int socket, int lifeline)
+      : pid_(pid), socket_(socket), lifeline_(lifeline) {}
+  Result<> send(ByteView request, std::span<const int> files,
+                std::chrono::steady_clock::time_point until);
+  Result<> receive(std::span<std::uint8_t> bytes, std::chrono::steady_clock::time_point until);
+  Result<> wait(short events, std::chrono::steady_clock::time_point until);
+  Error ended();
+
+  const pid_t pid_;
+  const int socket_, lifeline_;
+  bool reaped_ = false;
+};
+
+}  // namespace starling::kernels

@@ -1,0 +1,345 @@
+#include "kernels/bridge/python_model.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/base/check.h"
+#include "kernels/bridge/child.h"
+#include "kernels/device/array.h"
+#include "kernels/device/shared_pages.h"
+
+namespace starling::kernels {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr int kTries = 4;                   // children for one request
+constexpr milliseconds kPatienceMin{1500};  // for a pass, once some have been seen,
+constexpr int kPatienceFactor = 20;         // and so many times as long as the longest of them
+constexpr std::uint32_t kBridgeVersion = 1;
+
+// First byte of a request.
+enum class Ask : std::uint8_t {
+  kHello = 'h',
+  kInitialise = 'i',
+  kMap = 'm',
+  kPass = 'p',
+  kForget = 'f'
+};
+// First byte of a reply.
+enum class Answer : std::uint8_t { kDone = 0, kRaised = 1 };
+
+// Memory that a child maps: the caller's own, or a piece beside it that is copied from and to.
+class Window {
+ public:
+  ~Window() {
+    if (own_ != nullptr) give_back_shared_pages(own_);
+  }
+  Window() = default;
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  // Throws std::bad_alloc as the standard containers do.
+  SharedPlace show(const float* at, std::size_t floats) {
+    const std::size_t bytes = floats * sizeof(float);
+    const auto place = shared_place(at, bytes);
+    here_ = place.has_value();
+    if (here_) return *place;
+    if (own_ == nullptr) own_ = take_shared_pages(bytes);
+    return *shared_place(own_, bytes);
+  }
+  bool here() const { return here_; }
+  float* own() { return reinterpret_cast<float*>(own_); }
+
+ private:
+  std::byte* own_ = nullptr;
+  bool here_ = false;
+};
+
+// What a child maps at the moment.
+struct Mapped {
+  std::uint64_t parameters = 0, gradient = 0;  // ids of shared places
+  std::uint64_t parameters_offset = 0, gradient_offset = 0;
+  bool operator==(const Mapped&) const = default;
+};
+
+struct Helper {
+  std::unique_ptr<PythonChild> child;
+  Mapped mapped;
+};
+
+class Bridge;
+
+class PythonWorkspace : public Workspace {
+ public:
+  PythonWorkspace(const Bridge& bridge, std::uint32_t sequences)
+      : Workspace(1, sequences), bridge_(bridge) {}
+  ~PythonWorkspace() override;
+
+  Helper helper;
+  Window parameters, gradient;
+
+ private:
+  const Bridge& bridge_;
+};
+
+class Bridge : public PythonModel {
+ public:
+  Bridge(PythonSpec spec, std::string isa, std::vector<TensorSpec> tensors)
+      : spec_(std::move(spec)), isa_(std::move(isa)), tensors_(std::move(tensors)) {}
+
+  const std::vector<TensorSpec>& tensors() const override { return tensors_; }
+  const std::string& isa() const override;
+  std::unique_ptr<Workspace> make_workspace(std::uint32_t sequences) const override {
+    return std::make_unique<PythonWorkspace>(*this, sequences);
+  }
+  Result<> initialise(std::uint64_t seed, const Layout& layout,
+                      std::span<float> parameters) const override;
+  Result<MicroBatchResult> forward_backward(std::span<const float> parameters, const Batch& batch,
+                                            Workspace& workspace,
+                                            std::span<float> gradient) const override;
+  void on_child_lost(ChildLost told) override { told_ = std::move(told); }
+  std::uint64_t copied() const override { return copied_; }
+
+  void give_back(Helper helper) const;
+
+ private:
+  Result<Helper> helper() const;
+  Result<> greet(PythonChild& child) const;
+  // Sends it to the helper, and to another one if that is lost. `prepare`: what a new one needs first.
+  template <class Prepare>
+  Result<Bytes> ask(Helper& helper, ByteView request, std::span<const int> files,
+                    const Prepare& prepare, bool pass) const;
+  Result<Bytes> try_to_ask(PythonChild& child, ByteView request, std::span<const int> files,
+                           milliseconds patience) const;
+  milliseconds patience(bool pass, int attempt) const;
+
+  const PythonSpec spec_;
+  const std::string isa_;
+  const std::vector<TensorSpec> tensors_;
+  ChildLost told_;
+  mutable std::atomic<std::uint64_t> copied_ = 0;
+  mutable std::atomic<std::int64_t> longest_ms_ = 0;  // of passes; 0: none was seen
+  mutable std::mutex mutex_;
+  mutable std::vector<Helper> idle_;
+  mutable std::string versions_;  // of the first child, and so of all
+};
+
+PythonWorkspace::~PythonWorkspace() {
+  if (helper.child) bridge_.give_back(std::move(helper));
+}
+
+const std::string& Bridge::isa() const {
+  static const std::string unknown = "python";
+  const std::scoped_lock lock(mutex_);
+  return versions_.empty() ? unknown : versions_;
+}
+
+milliseconds Bridge::patience(bool pass, int attempt) const {
+  const milliseconds first = std::chrono::seconds(spec_.patience_s);
+  const std::int64_t longest = longest_ms_;
+  if (!pass || longest == 0) return first;
+  // A machine may be busy with something else: the next child is given twice as long.
+  return std::min(first,
+                  std::max(kPatienceMin, milliseconds(longest * kPatienceFactor)) * (1 << attempt));
+}
+
+// Splits what the script raised from what was lost with the process.
+Result<Bytes> Bridge::try_to_ask(PythonChild& child, ByteView request, std::span<const int> files,
+                                 milliseconds patience) const {
+  STARLING_TRY(reply, child.ask(request, files, patience));
+  ByteReader reader(reply);
+  const auto answer = reader.get<Answer>();
+  if (answer == Answer::kRaised) {
+    std::string text = reader.get_text();
+    if (reader.good()) return Error(Code::kBadInput, std::move(text));
+  }
+  if (!reader.good() || answer != Answer::kDone)
+    return Error(Code::kUnavailable, "the script's process answered with what is no reply");
+  reply.erase(reply.begin());
+  return std::move(reply);
+}
+
+Result<> Bridge::greet(PythonChild& child) const {
+  ByteWriter hello;
+  hello.put(Ask::kHello);
+  hello.put(kBridgeVersion);
+  hello.put(std::uint32_t{kBlock});
+  STARLING_TRY(reply, try_to_ask(child, std::move(hello).take(), {}, patience(false, 0)));
+  ByteReader reader(reply);
+  const auto samples = reader.get<std::uint64_t>();
+  std::string versions = reader.get_text();
+  const auto count = reader.get<std::uint32_t>();
+  std::vector<std::string> tensors;
+  for (std::uint32_t i = 0; i < count && reader.good(); ++i) tensors.push_back(reader.get_text());
+  if (!reader.good())
+    return Error(Code::kUnavailable, "the script's process said what is no greeting");
+  const auto differs = [&](const std::string& what, const std::string& here,
+                           const std::string& there) {
+    return Error(Code::kBadInput, "the script's model is not the job's: " + what + " is " + here +
+                                      " here and " + there + " in the job; " + spec_.script);
+  };
+  for (std::size_t i = 0; i < std::max(tensors.size(), tensors_.size()); ++i) {
+    const std::string here = i < tensors.size() ? tensors[i] : "not there";
+    const std::string there = i < tensors_.size() ? tensor_text(tensors_[i]) : "not there";
+    if (here != there) return differs("parameter " + std::to_string(i), here, there);
+  }
+  if (samples != spec_.samples)
+    return differs("the number of samples", std::to_string(samples), std::to_string(spec_.samples));
+  const std::scoped_lock lock(mutex_);
+  if (versions_.empty()) versions_ = versions;
+  if (versions_ != versions)
+    return Error(Code::kBadInput,
+                 "the script's process was " + versions_ + " before and is " + versions + " now");
+  return ok();
+}
+
+Result<Helper> Bridge::helper() const {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!idle_.empty()) {
+      Helper helper = std::move(idle_.back());
+      idle_.pop_back();
+      return helper;
+    }
+  }
+  STARLING_TRY(child, PythonChild::start(spec_.script, isa_));
+  STARLING_TRY(greet(*child));
+  Helper helper;
+  helper.child = std::move(child);
+  return helper;
+}
+
+// Without what it has mapped: that memory may go.
+void Bridge::give_back(Helper helper) const {
+  const std::uint8_t forget = static_cast<std::uint8_t>(Ask::kForget);
+  if (!try_to_ask(*helper.child, {&forget, 1}, {}, kPatienceMin)) return;
+  helper.mapped = {};
+  const std::scoped_lock lock(mutex_);
+  idle_.push_back(std::move(helper));
+}
+
+template <class Prepare>
+Result<Bytes> Bridge::ask(Helper& helper, ByteView request, std::span<const int> files,
+                          const Prepare& prepare, bool pass) const {
+  std::string why;
+  for (int attempt = 0; attempt < kTries; ++attempt) {
+    const auto once = [&]() -> Result<Bytes> {
+      if (!helper.child) {
+        STARLING_TRY(other, this->helper());
+        helper = std::move(other);
+      }
+      STARLING_TRY(prepare(helper));
+      return try_to_ask(*helper.child, request, files, patience(pass, attempt));
+    };
+    auto reply = once();
+    if (reply || reply.error().code() == Code::kBadInput) return reply;
+    why = reply.error().text();
+    helper = {};
+    if (told_) told_(why);
+  }
+  return Error(Code::kUnavailable, "the script's process was lost " + std::to_string(kTries) +
+                                       " times in a row: " + why + "; " + spec_.script);
+}
+
+Result<> Bridge::initialise(std::uint64_t seed, const Layout& layout,
+                            std::span<float> parameters) const {
+  STARLING_CHECK(parameters.size() == layout.elements());
+  Window window;
+  const SharedPlace place = window.show(parameters.data(), parameters.size());
+  ByteWriter request;
+  request.put(Ask::kInitialise);
+  request.put(seed);
+  request.put(place.offset);
+  request.put(std::uint64_t{parameters.size_bytes()});
+  const int file = place.file;
+  Helper helper;
+  STARLING_TRY(ask(
+      helper, std::move(request).take(), {&file, 1}, [](Helper&) -> Result<> { return ok(); },
+      /*pass=*/false));
+  if (!window.here()) {
+    std::copy_n(window.own(), parameters.size(), parameters.data());
+    copied_ += parameters.size_bytes();
+  }
+  give_back(std::move(helper));
+  return ok();
+}
+
+Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> parameters,
+                                                  const Batch& batch, Workspace& workspace,
+                                                  std::span<float> gradient) const {
+  auto& space = static_cast<PythonWorkspace&>(workspace);
+  if (batch.samples.size() != batch.sequences)
+    return Error(Code::kBadInput, "a batch of " + std::to_string(batch.sequences) +
+                                      " samples has " + std::to_string(batch.samples.size()) +
+                                      " numbers");
+  const SharedPlace from = space.parameters.show(parameters.data(), parameters.size());
+  const SharedPlace to = space.gradient.show(gradient.data(), gradient.size());
+  const Mapped wanted{from.id, to.id, from.offset, to.offset};
+  if (!space.parameters.here()) {
+    std::ranges::copy(parameters, space.parameters.own());
+    copied_ += parameters.size_bytes();
+  }
+  const auto map = [&](Helper& helper) -> Result<> {
+    if (helper.mapped == wanted) return ok();
+    ByteWriter request;
+    request.put(Ask::kMap);
+    request.put(from.offset);
+    request.put(to.offset);
+    request.put(std::uint64_t{parameters.size_bytes()});
+    const int files[] = {from.file, to.file};
+    STARLING_TRY(try_to_ask(*helper.child, std::move(request).take(), files, patience(false, 0)));
+    helper.mapped = wanted;
+    return ok();
+  };
+  ByteWriter request;
+  request.put(Ask::kPass);
+  request.put(batch.draw.seed);
+  request.put(batch.draw.step);
+  request.put(std::uint32_t{batch.draw.micro_batch});
+  request.put(std::uint32_t{batch.sequences});
+  for (const std::uint64_t sample : batch.samples) request.put(sample);
+  const auto begun = Clock::now();
+  STARLING_TRY(reply, ask(space.helper, std::move(request).take(), {}, map, /*pass=*/true));
+  const auto took = std::chrono::ceil<milliseconds>(Clock::now() - begun).count();
+  std::int64_t longest = longest_ms_;
+  while (took > longest && !longest_ms_.compare_exchange_weak(longest, took)) continue;
+
+  ByteReader reader(reply);
+  MicroBatchResult result;
+  result.loss = reader.get<double>();
+  result.tokens = reader.get<std::uint64_t>();
+  if (!reader.good() || result.tokens > batch.sequences * std::uint64_t{1 << 20})
+    return Error(Code::kUnavailable, "the script's process said what is no loss");
+  result.finite = std::isfinite(result.loss);
+  if (!space.gradient.here()) {
+    std::copy_n(space.gradient.own(), gradient.size(), gradient.data());
+    copied_ += gradient.size_bytes();
+  }
+  return result;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> make_python_model(const PythonSpec& spec, const std::string& isa) {
+  std::vector<TensorSpec> tensors;
+  for (const std::string& text : spec.tensors) {
+    auto tensor = parse_tensor(text);
+    if (!tensor)
+      return Error(Code::kBadInput,
+                   "tensors must be texts like \"encoder.weight:64x128\"; [model]");
+    tensors.push_back(std::move(*tensor));
+  }
+  if (tensors.empty() || spec.samples == 0)
+    return Error(Code::kBadInput, "a script's model needs tensors and samples; [model]");
+  return std::unique_ptr<Model>(new Bridge(spec, isa, std::move(tensors)));
+}
+
+}  // namespace starling::kernels

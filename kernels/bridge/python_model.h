@@ -1,0 +1,34 @@
+#pragma once
+// A model of a Python script: passes are computed by a child process that maps the worker's own
+// parameters and gradient (kernels/device/shared_pages.h), so nothing that grows with the model is
+// copied. A child that dies, hangs or babbles is replaced: passes have the same bits in every
+// process.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/base/result.h"
+#include "kernels/models/model.h"
+
+namespace starling::kernels {
+
+// Told when a child was lost and another one takes its place: why, in one line. Called on the thread
+// of the pass. Set before passes begin.
+using ChildLost = std::function<void(const std::string& why)>;
+
+class PythonModel : public Model {
+ public:
+  virtual void on_child_lost(ChildLost told) = 0;
+  // Bytes of parameters and gradients that were copied as they lay in memory that no other process
+  // can map.
+  virtual std::uint64_t copied() const = 0;
+};
+
+// Starts no process yet. isa: as of PythonChild::start(). What the model's functions report:
+// kBadInput  what the script has raised, and a model that is not the job's; kUnavailable  several
+// children in a row were lost.
+Result<std::unique_ptr<Model>> make_python_model(const PythonSpec& spec, const std::string& isa);
+
+}  // namespace starling::kernels

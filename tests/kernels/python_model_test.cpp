@@ -1,0 +1,241 @@
+// Models of scripts, computed by real child processes: tests/stand_in is in the place of the package,
+// so no torch is needed. tests/pytorch has the package itself.
+#include "kernels/bridge/python_model.h"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/device/array.h"
+#include "kernels/device/shared_pages.h"
+
+namespace starling::kernels {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A script of orders for the stand-in, in a folder that goes with it.
+class Script {
+ public:
+  explicit Script(const std::string& orders = "")
+      : folder_((fs::temp_directory_path() / "starling-script-XXXXXX").string()) {
+    REQUIRE(::mkdtemp(folder_.data()) != nullptr);
+    ::setenv("PYTHONPATH", fs::absolute("tests/stand_in").c_str(), 1);
+    ::unsetenv("STARLING_PYTHON");
+    std::ofstream(path()) << orders << "\n";
+  }
+  ~Script() { fs::remove_all(folder_); }
+  std::string path() const { return folder_ + "/orders"; }
+  std::string beside(const char* name) const { return folder_ + "/" + name; }
+  void say(const std::string& orders) const { std::ofstream(path()) << orders << "\n"; }
+
+ private:
+  std::string folder_;
+};
+
+PythonSpec spec_of(const Script& script) {
+  return {.script = script.path(), .samples = 40, .tensors = {"a:3x2", "b:"}, .patience_s = 60};
+}
+
+struct Rig {
+  explicit Rig(const PythonSpec& spec, bool shares = true)
+      : model(make_python_model(spec, "avx2").value()),
+        device(open_device("auto", shares)),
+        layout(model->tensors()),
+        parameters(Array<float>::shared(*device, layout.elements())),
+        gradient(Array<float>::shared(*device, layout.elements())),
+        workspace(model->make_workspace(2)) {
+    python().on_child_lost([this](const std::string& why) { lost.push_back(why); });
+  }
+  PythonModel& python() { return dynamic_cast<PythonModel&>(*model); }
+  Result<> initialise() { return model->initialise(5, layout, parameters.all()); }
+  Result<MicroBatchResult> pass(std::uint64_t step = 0) {
+    Batch batch;
+    batch.sequences = 2;
+    batch.samples = {3, 17};
+    batch.draw = {5, step, 1};
+    return model->forward_backward(parameters.all(), batch, *workspace, gradient.all());
+  }
+
+  std::unique_ptr<Model> model;
+  std::shared_ptr<Device> device;
+  Layout layout;
+  Array<float> parameters, gradient;
+  std::unique_ptr<Workspace> workspace;
+  std::vector<std::string> lost;
+};
+
+TEST_CASE("a script's model: first parameters, loss and gradient come from its process") {
+  const Script script;
+  Rig rig(spec_of(script));
+  REQUIRE(rig.initialise());
+  const auto parameters = rig.parameters.all();
+  CHECK(parameters[0] == 5.0f / 8);
+  CHECK(parameters[5] == 10.0f / 8);
+  CHECK(parameters[kBlock] == 5.0f / 8);  // b begins at a block
+  CHECK(parameters[6] == 0);              // padding
+  const auto result = rig.pass();
+  REQUIRE(result);
+  CHECK(result.value().tokens == 2);
+  CHECK(result.value().finite);
+  const float wanted = (3 % 5 + 17 % 5) / 2.0f + 0.25f;
+  CHECK(rig.gradient.all()[0] == 2 * (parameters[0] - wanted));
+  CHECK(rig.gradient.all()[6] == 0);
+  CHECK(rig.lost.empty());
+}
+
+TEST_CASE("nothing is copied that grows with the model, where its memory can be mapped") {
+  const Script script;
+  Rig maps(spec_of(script)), copies(spec_of(script), /*shares=*/false);
+  for (Rig* rig : {&maps, &copies}) {
+    REQUIRE(rig->initialise());
+    REQUIRE(rig->pass());
+    REQUIRE(rig->pass(1));
+  }
+  CHECK(maps.python().copied() == 0);
+  // The first parameters; then of two passes the parameters and the gradient.
+  CHECK(copies.python().copied() == 5 * copies.layout.elements() * sizeof(float));
+  CHECK(std::ranges::equal(maps.gradient.all(), copies.gradient.all()));
+  CHECK(std::ranges::equal(maps.parameters.all(), copies.parameters.all()));
+}
+
+TEST_CASE("what the worker changes in its parameters is what the next pass computes from") {
+  const Script script;
+  Rig rig(spec_of(script));
+  REQUIRE(rig.initialise());
+  const double before = rig.pass().value().loss;
+  const float slope = rig.gradient.all()[0];
+  rig.parameters.all()[0] -= 0.5f * slope;
+  CHECK(rig.pass().value().loss < before);
+  CHECK(rig.gradient.all()[0] == 0);
+}
+
+TEST_CASE("a process that is lost is replaced, and the pass has the same bits") {
+  const Script good;
+  Rig undisturbed(spec_of(good));
+  REQUIRE(undisturbed.initialise());
+  for (const char* misfortune : {"dies 2", "exits 2", "babbles 2"}) {
+    CAPTURE(misfortune);
+    const Script script(misfortune);
+    Rig rig(spec_of(script));
+    REQUIRE(rig.initialise());
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      const auto result = rig.pass(step), wanted = undisturbed.pass(step);
+      REQUIRE(result);
+      CHECK(result.value().loss == wanted.value().loss);
+      CHECK(std::ranges::equal(rig.gradient.all(), undisturbed.gradient.all()));
+    }
+    CHECK(rig.lost.size() == 3);  // each process computes once
+  }
+}
+
+TEST_CASE("a process that hangs is replaced when it takes many times as long as others did") {
+  const Script script;
+  script.say("hangs-once " + script.beside("hung"));
+  Rig rig(spec_of(script));
+  REQUIRE(rig.initialise());
+  REQUIRE(rig.pass(0));
+  REQUIRE(rig.pass(1));
+  REQUIRE(rig.lost.size() == 1);
+  CHECK(rig.lost[0] == "the script's process did not answer in time");
+}
+
+TEST_CASE("what a script raises is told at once, and no other process tries it again") {
+  const Script script("raises 2");
+  Rig rig(spec_of(script));
+  REQUIRE(rig.initialise());
+  REQUIRE(rig.pass());
+  const auto raised = rig.pass();
+  REQUIRE(!raised);
+  CHECK(raised.error().code() == Code::kBadInput);
+  CHECK(raised.error().text() == "ValueError: as the script says");
+  CHECK(rig.lost.empty());
+}
+
+TEST_CASE("a script whose processes are all lost is an error that says how") {
+  const Script script("exits 1");
+  Rig rig(spec_of(script));
+  REQUIRE(rig.initialise());
+  const auto lost = rig.pass();
+  REQUIRE(!lost);
+  CHECK(lost.error().code() == Code::kUnavailable);
+  CHECK(
+      lost.error().text() ==
+      "the script's process was lost 4 times in a row: the script's process ended with status 3; " +
+          script.path());
+}
+
+TEST_CASE("a script whose model is not the job's is refused, and what differs is named") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"tensors 1",
+       "the script's model is not the job's: parameter 1 is not there here and b: in the job"},
+      {"samples 41",
+       "the script's model is not the job's: the number of samples is 41 here and 40 in the job"},
+  };
+  for (const auto& [orders, text] : cases) {
+    const Script script(orders);
+    Rig rig(spec_of(script));
+    const auto refused = rig.initialise();
+    REQUIRE(!refused);
+    CHECK(refused.error().code() == Code::kBadInput);
+    CHECK(refused.error().text() == text + ("; " + script.path()));
+  }
+}
+
+TEST_CASE("another version of what computes, in the middle of a run, is refused") {
+  const Script script("dies 2");
+  Rig rig(spec_of(script));
+  REQUIRE(rig.initialise());
+  REQUIRE(rig.pass());
+  CHECK(rig.model->isa() == "stand-in 1");
+  script.say("versions other");
+  const auto refused = rig.pass();
+  REQUIRE(!refused);
+  CHECK(refused.error().text() == "the script's process was stand-in 1 before and is other now");
+}
+
+TEST_CASE("an interpreter that is not there is an error that names it") {
+  const Script script;
+  ::setenv("STARLING_PYTHON", "/nowhere/python", 1);
+  Rig rig(spec_of(script));
+  const auto none = rig.initialise();
+  ::unsetenv("STARLING_PYTHON");
+  REQUIRE(!none);
+  CHECK(none.error().text().find("/nowhere/python: No such file or directory") !=
+        std::string::npos);
+}
+
+TEST_CASE("shared memory is found from any address within a piece, and from no other") {
+  const auto device = open_device("auto", /*shares=*/true);
+  const auto array = Array<float>::shared(*device, 1000);
+  const auto first = shared_place(array.data(), 4000),
+             middle = shared_place(array.data() + 500, 2000);
+  REQUIRE(first);
+  REQUIRE(middle);
+  CHECK(first->id == middle->id);
+  CHECK(middle->offset == first->offset + 2000);
+  CHECK(!shared_place(array.data() + 500, 2004));
+  std::vector<float> other(10);
+  CHECK(!shared_place(other.data(), 40));
+}
+
+TEST_CASE("shared memory that is released reads as zeros") {
+  const auto device = open_device("auto", /*shares=*/true);
+  auto array = Array<float>::shared(*device, 100'000);
+  std::ranges::fill(array.all(), 1.0f);
+  array.release(10, 90'000);
+  CHECK(array.all()[9] == 1);
+  CHECK(array.all()[90'010] == 1);
+  CHECK(std::ranges::all_of(array.part(10, 90'000), [](float x) { return x == 0; }));
+}
+
+}  // namespace
+}  // namespace starling::kernels

@@ -1,0 +1,120 @@
+"""In place of the starling package where there is no torch: the same frames over the same channel, with a
+model of two tensors, a [3, 2] and b [], whose gradient is plain arithmetic. What it does wrong is what the
+script says: a word for each line, "dies 3" for the third pass of this process, "dies-once PATH"."""
+
+import importlib.util
+import mmap
+import os
+import signal
+import struct
+import sys
+import time
+
+TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "tools", "python", "starling")
+found = importlib.util.spec_from_file_location("bridge_child", os.path.join(TOOLS, "child.py"))
+child = importlib.util.module_from_spec(found)
+found.loader.exec_module(child)
+
+SIZES = (6, 1)
+TENSORS = (b"a:3x2", b"b:")
+SAMPLES = 40
+
+
+class Model:
+    def __init__(self, script):
+        with open(script) as file:
+            self.orders = dict((line.split() + [""])[:2] for line in file if line.strip())
+        self.channel = child.Channel()
+        self.block = 1
+        self.passes = 0
+        self.weights = self.gradient = None
+
+    def places(self):
+        first = 0
+        for size in SIZES:
+            yield first, size
+            first += -(-size // self.block) * self.block
+
+    def map(self, file, offset, size):
+        memory = mmap.mmap(file, size + offset)
+        os.close(file)
+        return memoryview(memory)[offset:offset + size].cast("f")
+
+    def hello(self, request):
+        version, self.block = struct.unpack("<II", request)
+        assert version == child.VERSION
+        text = self.orders.get("versions", "stand-in 1").encode()
+        parts = [struct.pack("<QI", int(self.orders.get("samples", SAMPLES)), len(text)), text]
+        tensors = TENSORS[: int(self.orders.get("tensors", len(TENSORS)))]
+        parts.append(struct.pack("<I", len(tensors)))
+        for tensor in tensors:
+            parts += [struct.pack("<I", len(tensor)), tensor]
+        self.channel.reply(b"".join(parts))
+
+    def initialise(self, request):
+        seed, offset, size = struct.unpack("<QQQ", request)
+        values = self.map(self.channel.files()[0], offset, size)
+        for first, count in self.places():
+            for i in range(count):
+                values[first + i] = (seed % 7 + i) / 8
+        values.release()
+        self.channel.reply()
+
+    def misbehave(self):
+        self.passes += 1
+        turn = str(self.passes)
+        if self.orders.get("raises") == turn:
+            return self.channel.raised("ValueError: as the script says")
+        if self.orders.get("dies") == turn:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.orders.get("exits") == turn:
+            os._exit(3)
+        if self.orders.get("babbles") == turn:
+            self.channel._socket.sendall(b"\xff" * 64)
+        if self.orders.get("hangs") == turn:
+            time.sleep(3600)
+        once = self.orders.get("hangs-once")
+        if once and turn == "2" and not os.path.exists(once):
+            open(once, "w").close()
+            time.sleep(3600)
+        return None
+
+    def compute(self, request):
+        _, step, m, count = struct.unpack_from("<QQII", request)
+        samples = struct.unpack_from(f"<{count}Q", request, 24)
+        self.misbehave()
+        loss = 0.0
+        for i in range(len(self.gradient)):
+            self.gradient[i] = 0.0
+        for first, size in self.places():
+            for i in range(first, first + size):
+                wanted = sum((s + i) % 5 for s in samples) / count + ((step + m) % 3) / 4
+                error = self.weights[i] - wanted
+                loss += error * error
+                self.gradient[i] = 2 * error
+        self.channel.reply(struct.pack("<dQ", loss, count))
+
+    def serve(self):
+        while True:
+            request = self.channel.request()
+            kind, rest = bytes(request[:1]), memoryview(request)[1:]
+            if kind == b"h":
+                self.hello(rest)
+            elif kind == b"i":
+                self.initialise(rest)
+            elif kind == b"m":
+                offset, gradient_offset, size = struct.unpack("<QQQ", rest)
+                weights, gradient = self.channel.files()
+                self.weights = self.map(weights, offset, size)
+                self.gradient = self.map(gradient, gradient_offset, size)
+                self.channel.reply()
+            elif kind == b"p":
+                self.compute(rest)
+            else:
+                assert kind == b"f"
+                self.weights = self.gradient = None
+                self.channel.reply()
+
+
+child._die_with_the_worker()
+Model(sys.argv[1]).serve()

@@ -1,0 +1,24 @@
+"""Elastic training of PyTorch models: workers come and go, the result keeps its bits.
+
+    import torch, starling
+
+    def build():                       # in every worker; seeded by the job
+        return Net(), MyDataset()      # nn.Module, map-style Dataset
+
+    def loss(net, batch):              # of one micro-batch: its mean
+        x, y = batch
+        return torch.nn.functional.cross_entropy(net(x), y)
+
+    if __name__ == "__main__":
+        starling.train(build, loss, steps=1000, workers=4, out="out")
+
+train() runs the whole job on this machine; join() makes this machine a worker of a job that runs
+elsewhere; Job is for those who keep their own loop; load() gives the trained parameters.
+"""
+
+from .job import SGD, Adam, AdamW, Failed, Job, MicroBatch, Step, Trained, join, load, train
+
+__version__ = "0.1.0"
+__all__ = [
+    "Adam", "AdamW", "Failed", "Job", "MicroBatch", "SGD", "Step", "Trained", "join", "load", "train",
+]

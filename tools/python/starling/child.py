@@ -1,0 +1,345 @@
+"""The process that computes for a worker: requests come over a socket, parameters and gradients lie in
+memory that both map. kernels/bridge/ has the other end; a frame is a length (u32) and so many bytes."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import mmap
+import os
+import runpy
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+from typing import Any, Callable, Iterator, Sequence
+
+SOCKET, LIFELINE = 3, 4
+VERSION = 1
+REQUEST_MAX = 1 << 24
+DONE, RAISED = b"\0", b"\1"
+TEXT_MAX = 1500
+
+_channel: "Channel | None" = None  # of this process, if it computes for a worker
+
+
+class Channel:
+    """Frames from and to the worker."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(fileno=SOCKET)
+        self._process = os.getpid()
+        self._files: list[int] = []
+        self.asked = False  # a request waits for its reply
+
+    def _own(self) -> None:
+        if os.getpid() != self._process:  # a fork of the script's: it has nothing to say here
+            os._exit(1)
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            n, control, _, _ = self._socket.recvmsg_into([view], socket.CMSG_SPACE(8))
+            for level, kind, raw in control:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    files = array.array("i")
+                    files.frombytes(raw[: len(raw) - len(raw) % files.itemsize])
+                    self._files.extend(files)
+            if n == 0:
+                os._exit(0)  # the worker is gone, and nobody waits
+            view = view[n:]
+        return data
+
+    def request(self) -> bytearray:
+        self._own()
+        (size,) = struct.unpack("<I", self._read(4))
+        if not 0 < size <= REQUEST_MAX:
+            os._exit(1)
+        data = self._read(size)
+        self.asked = True
+        return data
+
+    def files(self) -> list[int]:
+        """Those that came with the request; the caller closes them."""
+        files, self._files = self._files, []
+        return files
+
+    def reply(self, payload: bytes = b"") -> None:
+        self._send(DONE + payload)
+
+    def raised(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")[:TEXT_MAX]
+        self._send(RAISED + struct.pack("<I", len(data)) + data)
+
+    def _send(self, body: bytes) -> None:
+        self._own()
+        self.asked = False
+        self._socket.sendall(struct.pack("<I", len(body)) + body)
+
+
+def channel() -> "Channel | None":
+    return _channel
+
+
+def one_line(error: BaseException, script: str) -> str:
+    """What was raised and where in the user's own files."""
+    from .module import Refused
+
+    text = " ".join(str(error).split())
+    if isinstance(error, Refused):
+        return f"{text}; {script}"
+    frames = traceback.extract_tb(error.__traceback__)
+    home = os.path.dirname(os.path.abspath(script))
+    own = [f for f in frames if os.path.abspath(f.filename).startswith(home + os.sep)]
+    package = os.path.dirname(os.path.abspath(__file__))
+    own = [f for f in own if not os.path.abspath(f.filename).startswith(package + os.sep)] or own
+    where = f"; {own[-1].filename}:{own[-1].lineno}, in {own[-1].name}" if own else f"; {script}"
+    return f"{type(error).__name__}: {text}{where}"
+
+
+class Server:
+    """Answers requests with a module and its data. `build` gives both; a generator gives passes to
+    whoever computes them."""
+
+    def __init__(self, build: Callable[[], Any], collate: "Callable[[list], Any] | None",
+                 init: "dict[str, Any] | None") -> None:
+        import torch
+
+        from . import module
+
+        assert _channel is not None
+        self._channel = _channel
+        self._torch, self._module = torch, module
+        self._collate = collate or torch.utils.data.default_collate
+        self._build, self._init = build, init
+        torch.set_num_threads(1)
+        torch.set_num_interop_threads(1)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        module.refuse_other_optimizers()
+        self.net, self.data = self._made(0)
+        module.check(self.net, self.data)
+        self._trained = module.parameters_of(self.net)
+        self._shapes = [p.shape for _, p in self._trained]  # while it has no memory it has none
+        self._buffers = module.Buffers(self.net)
+        self._block = 1
+        self._gradient: Any = None  # [elements], in the worker's memory
+        self._weights: Any = None
+        self._views: list[tuple[Any, Any]] = []  # of weights and gradient, by parameter
+        self._away = any(p.device.type != "cpu" for _, p in self._trained)
+        self._step: "tuple[int, int] | None" = None  # whose weights the device has
+        self._versions: list[int] = []
+
+    def _made(self, seed: int) -> tuple[Any, Any]:
+        self._module.seed_everything(seed)
+        made = self._build()
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise self._module.Refused("build() must return (nn.Module, Dataset)")
+        net, data = made
+        if self._init is not None:
+            net.load_state_dict(self._init)
+        net.train()
+        return net, data
+
+    def _places(self) -> Iterator[tuple[int, int]]:
+        """First element and number of elements of each parameter."""
+        first = 0
+        for shape in self._shapes:
+            yield first, shape.numel()
+            first += -(-shape.numel() // self._block) * self._block
+
+    def _hello(self, request: memoryview) -> None:
+        version, self._block = struct.unpack("<II", request)
+        if version != VERSION:
+            raise self._module.Refused(
+                f"the starling package speaks version {VERSION} of the bridge, the worker {version}:"
+                " install the same release of both")
+        texts = self._module.tensor_texts(self.net)
+        parts = [struct.pack("<Q", len(self.data))]
+        versions = self._module.versions_text().encode()
+        parts += [struct.pack("<I", len(versions)), versions, struct.pack("<I", len(texts))]
+        for text in texts:
+            data = text.encode()
+            parts += [struct.pack("<I", len(data)), data]
+        self._channel.reply(b"".join(parts))
+
+    def _map(self, file: int, offset: int, size: int) -> Any:
+        """float32 elements of the worker's memory."""
+        page = mmap.ALLOCATIONGRANULARITY
+        start = offset // page * page
+        try:
+            memory = mmap.mmap(file, size + offset - start, offset=start)
+        finally:
+            os.close(file)
+        return self._torch.frombuffer(memory, dtype=self._torch.float32, offset=offset - start,
+                                      count=size // 4)
+
+    def _initialise(self, request: memoryview) -> None:
+        seed, offset, size = struct.unpack("<QQQ", request)
+        (file,) = self._channel.files()
+        flat = self._map(file, offset, size)
+        net, _ = self._made(seed)
+        with self._torch.no_grad():
+            flat.zero_()
+            for (_, p), (first, n) in zip(self._module.parameters_of(net), self._places()):
+                flat[first:first + n].copy_(p.detach().reshape(-1))
+        self._channel.reply()
+
+    def _take_memory(self, request: memoryview) -> None:
+        offset, gradient_offset, size = struct.unpack("<QQQ", request)
+        weights, gradient = self._channel.files()
+        self._weights = self._map(weights, offset, size)
+        self._gradient = self._map(gradient, gradient_offset, size)
+        self._views = []
+        for (_, p), shape, (first, n) in zip(self._trained, self._shapes, self._places()):
+            weight = self._weights[first:first + n].view(shape)
+            grad = self._gradient[first:first + n].view(shape)
+            self._views.append((weight, grad))
+            if not self._away:
+                p.data = weight
+                p.grad = grad
+        self._step = None
+        self._channel.reply()
+
+    def _forget(self) -> None:
+        self._views = []
+        self._weights = self._gradient = None
+        for _, p in self._trained:
+            p.grad = None
+            if not self._away:
+                p.data = self._torch.empty(0)
+        self._channel.reply()
+
+    def micro_batches(self) -> "Iterator[Pass]":
+        """Every pass that is asked for, until the worker has no more."""
+        while True:
+            request = self._channel.request()
+            kind, rest = bytes(request[:1]), memoryview(request)[1:]
+            if kind == b"p":
+                seed, step, m, count = struct.unpack_from("<QQII", rest)
+                samples = struct.unpack_from(f"<{count}Q", rest, 24)
+                self._before(seed, step, m)
+                one = Pass(self, step, m, samples)
+                yield one
+                if not one.over:
+                    raise RuntimeError(f"micro-batch {m} of step {step} was not given a loss: mb.done(loss)")
+            elif kind == b"h":
+                self._hello(rest)
+            elif kind == b"i":
+                self._initialise(rest)
+            elif kind == b"m":
+                self._take_memory(rest)
+            elif kind == b"f":
+                self._forget()
+            else:
+                raise RuntimeError(f"request {kind!r} is none of the bridge's")
+
+    def _before(self, seed: int, step: int, m: int) -> None:
+        if self._gradient is None:
+            raise RuntimeError("a pass without memory")
+        self._module.seed_everything(seed, step, m)
+        self._gradient.zero_()
+        with self._torch.no_grad():
+            for (_, p), (weight, grad) in zip(self._trained, self._views):
+                if not self._away:
+                    if p.grad is not grad:
+                        p.grad = grad
+                    continue
+                p.grad = None
+                if self._step != (seed, step):
+                    p.copy_(weight)
+        self._step = (seed, step)
+        self._versions = [p._version for _, p in self._trained]
+
+    def batch(self, samples: Sequence[int]) -> Any:
+        return self._collate([self.data[i] for i in samples])
+
+    def _after(self) -> None:
+        """The gradient lies where the worker reads it."""
+        for (name, p), (_, grad), version in zip(self._trained, self._views, self._versions):
+            if p._version != version:
+                raise self._module.Refused(
+                    f"the loss has changed parameter {name}; only the job's optimizer may")
+            if p.grad is grad or p.grad is None:
+                continue
+            given = p.grad.detach()
+            if given.shape != grad.shape:
+                raise self._module.Refused(
+                    f"the gradient of {name} is {tuple(given.shape)}, expected {tuple(grad.shape)}")
+            grad.copy_(given.to_dense() if given.is_sparse else given)
+        self._buffers.check()
+
+    def done(self, loss: Any, samples: Sequence[int]) -> float:
+        torch = self._torch
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.is_floating_point():
+            found = f"a tensor {tuple(loss.shape)} of {loss.dtype}" if isinstance(loss, torch.Tensor) \
+                else f"a {type(loss).__name__}"
+            raise self._module.Refused(f"the loss must be one floating-point number with a gradient, is {found}")
+        if not loss.requires_grad:
+            raise self._module.Refused("the loss has no gradient: does it come from the net that it was given?")
+        loss.backward()
+        self._after()
+        value = float(loss.detach())
+        self._channel.reply(struct.pack("<dQ", value, len(samples)))
+        return value
+
+
+class Pass:
+    """One micro-batch: its batch, and what it comes to."""
+
+    def __init__(self, server: Server, step: int, number: int, samples: Sequence[int]) -> None:
+        self._server = server
+        self.step, self.number, self.samples = step, number, samples
+        self.over = False
+
+    def batch(self) -> Any:
+        """The samples, put together as the job says (torch's default_collate)."""
+        return self._server.batch(self.samples)
+
+    def done(self, loss: Any) -> float:
+        """Computes the gradient of the mean loss [] and hands it to the worker; returns the loss."""
+        value = self._server.done(loss, self.samples)
+        self.over = True
+        return value
+
+
+def _die_with_the_worker() -> None:
+    # The kernel signals the group when the other end of the pipe closes, whatever this process is at.
+    fcntl.fcntl(LIFELINE, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(LIFELINE, fcntl.F_SETFL, fcntl.fcntl(LIFELINE, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    if select.select([LIFELINE], [], [], 0)[0]:
+        os._exit(0)
+
+
+def main(script: str) -> None:
+    """Runs the script, whose train() or Job finds the channel and serves it."""
+    global _channel
+    _die_with_the_worker()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _channel = Channel()
+    sys.argv = [script]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
+    try:
+        runpy.run_path(script, run_name="__main__")
+        from .module import Refused
+
+        raise Refused("the script has ended without starling.train() or a loop over starling.Job")
+    except SystemExit as end:
+        if end.code in (None, 0) and not _channel.asked:
+            os._exit(0)
+        failure: BaseException = RuntimeError(f"the script called exit({end.code!r})")
+    except BaseException as error:  # whatever the script raises is told to the worker
+        failure = error
+        from .module import Refused
+
+        if not isinstance(error, Refused):
+            traceback.print_exc()
+    while True:  # the answer to whatever is asked: this process computes nothing any more
+        if not _channel.asked:
+            _channel.request()
+        for file in _channel.files():
+            os.close(file)
+        _channel.raised(one_line(failure, script))

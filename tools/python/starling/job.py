@@ -1,0 +1,399 @@
+"""Whole jobs from a script: train(), join(), load(), Job, and the optimizers that a job can have."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
+
+from . import child
+
+Build = Callable[[], "tuple[Any, Any]"]
+Loss = Callable[[Any, Any], Any]
+
+
+class Failed(SystemExit):
+    """A job that did not end well. The command has said why, in one line on stderr; `code` is its exit
+    code: 1 diverged, 2 bad input, 3 too few workers, 4 state lost, 5 internal error."""
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """Loshchilov and Hutter, 2019, "Decoupled Weight Decay Regularization". The rate rises for `warmup` steps
+    to `rate` and falls along a cosine to `floor` times that. `weight_decay` is for parameters of two or more
+    dimensions; `clip` bounds the norm of the whole gradient, 0 does not."""
+
+    rate: float = 1e-3
+    warmup: int = 0
+    floor: float = 0.1
+    betas: "tuple[float, float]" = (0.9, 0.95)
+    epsilon: float = 1e-8
+    weight_decay: float = 0.1
+    clip: float = 1.0
+
+    def _fields(self) -> "dict[str, Any]":
+        return {"kind": "adamw", "peak_rate": float(self.rate), "warmup_steps": self.warmup,
+                "floor": float(self.floor), "beta1": float(self.betas[0]), "beta2": float(self.betas[1]),
+                "epsilon": float(self.epsilon), "weight_decay": float(self.weight_decay),
+                "clip": float(self.clip)}
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Kingma and Ba, 2015, "Adam: A Method for Stochastic Optimization"; rate and clip as of AdamW."""
+
+    rate: float = 1e-3
+    warmup: int = 0
+    floor: float = 0.1
+    betas: "tuple[float, float]" = (0.9, 0.999)
+    epsilon: float = 1e-8
+    clip: float = 1.0
+
+    def _fields(self) -> "dict[str, Any]":
+        fields = AdamW(self.rate, self.warmup, self.floor, self.betas, self.epsilon, 0.0, self.clip)._fields()
+        del fields["weight_decay"]
+        return {**fields, "kind": "adam"}
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent with momentum, of Nesterov's kind or not; rate and clip as of AdamW."""
+
+    rate: float = 0.1
+    warmup: int = 0
+    floor: float = 0.1
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 0.0
+    clip: float = 0.0
+
+    def _fields(self) -> "dict[str, Any]":
+        return {"kind": "sgd", "peak_rate": float(self.rate), "warmup_steps": self.warmup,
+                "floor": float(self.floor), "momentum": float(self.momentum), "nesterov": self.nesterov,
+                "weight_decay": float(self.weight_decay), "clip": float(self.clip)}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a job came to."""
+
+    out: str      # its folder: events.jsonl, loss.svg, model.safetensors
+    digest: str   # of the final state: equal for equal jobs, whatever happened
+    loss: float   # of the last step
+    steps: int
+    evaluation: Any = None  # what evaluate(net) returned
+
+
+def program() -> str:
+    """The `starling` command: STARLING says where, else the wheel's own, else that of PATH."""
+    named = os.environ.get("STARLING")
+    if named:
+        return named
+    own = Path(__file__).with_name("bin") / "starling"
+    found = str(own) if own.exists() else shutil.which("starling")
+    if not found or os.path.realpath(found) == os.path.realpath(sys.argv[0]):
+        raise Failed("starling: the command is nowhere: install the wheel, or say in STARLING where it is")
+    return found
+
+
+def command() -> None:
+    """The wheel's `starling`: the command itself, whose workers compute with this interpreter."""
+    own = str(Path(__file__).with_name("bin") / "starling")
+    os.execve(own, [own, *sys.argv[1:]], _environment())
+
+
+def _environment() -> "dict[str, str]":
+    """Of commands whose workers run scripts: this interpreter, and this package where it finds it."""
+    package = str(Path(__file__).resolve().parent.parent)
+    paths = [package] + [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
+    return {**os.environ, "STARLING_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        text = repr(value)
+        return text if any(c in text for c in ".en") else text + ".0"
+    if isinstance(value, (int, str)):
+        return json.dumps(value, ensure_ascii=True)
+    return "[" + ", ".join(_toml(v) for v in value) + "]"
+
+
+def _job_text(sections: "Mapping[str, Mapping[str, Any]]") -> str:
+    lines = []
+    for section, fields in sections.items():
+        lines += [f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in fields.items()), ""]
+    return "\n".join(lines)
+
+
+def _script() -> str:
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not main:
+        raise Failed("starling: a job needs a script in a file, which every worker runs; this is none")
+    return os.path.abspath(main)
+
+
+def _made(build: Build, init: "Optional[Mapping[str, Any]]") -> "tuple[Any, Any]":
+    from . import module
+
+    module.seed_everything(0)
+    made = build()
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise module.Refused("build() must return (nn.Module, Dataset)")
+    net, data = made
+    module.check(net, data)
+    if init is not None:
+        net.load_state_dict(init)
+    return net, data
+
+
+@dataclass
+class _Options:
+    steps: int
+    micro_batches: int
+    batch_size: int
+    optimizer: "Union[AdamW, Adam, SGD]"
+    workers: int
+    out: Optional[str]
+    seed: int
+    replicas: int
+    checkpoint: Optional[str]
+    checkpoint_every: int
+    resume: bool
+    lease_ms: int
+    command: "Sequence[str]"
+
+    def job(self, net: Any, data: Any, script: str) -> str:
+        from . import module
+
+        stem = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in Path(script).stem)
+        sections: "dict[str, dict[str, Any]]" = {
+            "job": {"name": stem[:64], "seed": self.seed, "steps": self.steps,
+                    "micro_batches": self.micro_batches, "sequences": self.batch_size,
+                    "replicas": self.replicas},
+            "model": {"kind": "python", "script": script, "samples": len(data),
+                      "tensors": module.tensor_texts(net)},
+            "optimizer": self.optimizer._fields(),
+            "elastic": {"lease_ms": self.lease_ms},
+        }
+        if self.checkpoint:
+            sections["checkpoint"] = {"dir": os.path.abspath(self.checkpoint), "every": self.checkpoint_every}
+        return _job_text(sections)
+
+
+def _run(options: _Options, build: Build, init: "Optional[Mapping[str, Any]]",
+         evaluate: "Optional[Callable[[Any], Any]]") -> Trained:
+    """In the process that the user has started: the command does the work."""
+    from . import module
+
+    script = _script()
+    try:
+        net, data = _made(build, init)
+    except module.Refused as why:
+        raise Failed(_said(2, f"{why}; {script}")) from None
+    text = options.job(net, data, script)
+    wanted = os.environ.get("STARLING_WRITE_JOB")
+    if wanted:  # a command wants the job, and runs it in its own way
+        Path(wanted).write_text(text)
+        raise SystemExit(0)
+    with tempfile.TemporaryDirectory(prefix="starling-") as folder:
+        out = options.out or os.path.join(tempfile.mkdtemp(prefix="starling-run-"), "out")
+        job = Path(folder) / f"{Path(script).stem}.toml"
+        job.write_text(text)
+        arguments = [program(), "run", str(job), "--workers", str(options.workers), "--out", out,
+                     "--threads", "1", *(["--resume"] if options.resume else []), *options.command]
+        code = subprocess.run(arguments, env=_environment()).returncode
+    if code != 0:
+        raise Failed(code if code > 0 else 128 - code)
+    end = _end_of(out)
+    evaluation = None
+    if evaluate is not None:
+        load(out, net)
+        net.eval()
+        evaluation = evaluate(net)
+    return Trained(out, end["digest"], float(end["loss"]), int(end["version"]), evaluation)
+
+
+def _said(code: int, text: str) -> int:
+    print(f"starling: {text}", file=sys.stderr)
+    return code
+
+
+def _end_of(out: str) -> "dict[str, Any]":
+    end: "dict[str, Any]" = {}
+    with open(os.path.join(out, "events.jsonl"), encoding="utf-8") as events:
+        for line in events:
+            event = json.loads(line)
+            if event.get("ev") == "done":
+                end = event
+    return end
+
+
+def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch_size: int = 8,
+          optimizer: "Union[AdamW, Adam, SGD]" = AdamW(), workers: int = 2, out: Optional[str] = None,
+          seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
+          init: "Optional[Mapping[str, Any]]" = None, evaluate: "Optional[Callable[[Any], Any]]" = None,
+          checkpoint: Optional[str] = None, checkpoint_every: int = 100, resume: bool = False,
+          lease_ms: int = 1000, command: "Sequence[str]" = ()) -> Trained:
+    """Trains with so many workers on this machine; more may join and any may go (the `start` event in
+    out/events.jsonl says how).
+
+    build       () -> (nn.Module, map-style Dataset); runs in every worker, with the same random numbers
+    loss        (net, batch) -> the micro-batch's mean loss, a tensor with one element
+    steps       a step is the sum of exactly `micro_batches` micro-batches of `batch_size` samples,
+                whatever the number of workers
+    collate     list of samples -> batch; torch's default_collate
+    init        a state_dict to begin with
+    evaluate    (net) -> anything; called here at the end with the trained net in eval mode
+    checkpoint  folder on storage that all workers reach: the state every `checkpoint_every` steps, from
+                which resume=True goes on with any number of workers
+    command     further options of `starling run`
+
+    Raises Failed (a SystemExit) with the command's exit code; what went wrong was said in one line.
+    """
+    if child.channel() is not None:
+        server = child.Server(build, collate, dict(init) if init is not None else None)
+        for one in server.micro_batches():
+            one.done(loss(server.net, one.batch()))
+    return _run(_Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
+                         checkpoint_every, resume, lease_ms, command), build, init, evaluate)
+
+
+class MicroBatch:
+    """A micro-batch that this worker computes."""
+
+    def __init__(self, one: "child.Pass") -> None:
+        self._pass = one
+
+    @property
+    def number(self) -> int:
+        """0 to micro_batches - 1 of its step."""
+        return self._pass.number
+
+    @property
+    def samples(self) -> "tuple[int, ...]":
+        """Numbers of its samples in the Dataset."""
+        return tuple(self._pass.samples)
+
+    def batch(self) -> Any:
+        """The samples, put together."""
+        return self._pass.batch()
+
+    def done(self, loss: Any) -> float:
+        """Computes the gradient of the mean loss, a tensor with one element; returns the loss."""
+        return self._pass.done(loss)
+
+
+class Step:
+    """A step of the job, as this worker sees it."""
+
+    def __init__(self, number: int, first: "child.Pass", passes: "Iterator[child.Pass]") -> None:
+        self.number = number
+        self._next: "Optional[child.Pass]" = first
+        self._passes = passes
+        self._after: "Optional[child.Pass]" = None
+
+    @property
+    def mine(self) -> "Iterator[MicroBatch]":
+        """The micro-batches of it that are this worker's, as the job hands them out; each wants its done().
+        How many is for the job to say: another worker may be lost meanwhile."""
+        while self._next is not None and self._next.step == self.number:
+            yield MicroBatch(self._next)
+            self._next = next(self._passes, None)
+        self._after, self._next = self._next, None
+
+
+class Job:
+    """For those who keep their own loop; options as of train():
+
+        job = starling.Job(build, steps=1000, workers=4, out="out")
+        for step in job:
+            for mb in step.mine:
+                mb.done(loss(job.net, mb.batch()))
+        print(job.trained.digest)
+
+    The loop runs in every worker. In the process that a person has started it has no step: there it
+    waits for the job's end, whose result is `trained` then."""
+
+    def __init__(self, build: Build, *, steps: int, micro_batches: int = 8, batch_size: int = 8,
+                 optimizer: "Union[AdamW, Adam, SGD]" = AdamW(), workers: int = 2, out: Optional[str] = None,
+                 seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
+                 init: "Optional[Mapping[str, Any]]" = None, checkpoint: Optional[str] = None,
+                 checkpoint_every: int = 100, resume: bool = False, lease_ms: int = 1000,
+                 command: "Sequence[str]" = ()) -> None:
+        self._build, self._init = build, init
+        self._options = _Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
+                                 checkpoint, checkpoint_every, resume, lease_ms, command)
+        self._server: "Optional[child.Server]" = None
+        self.trained: Optional[Trained] = None
+        if child.channel() is not None:
+            self._server = child.Server(build, collate, dict(init) if init is not None else None)
+
+    @property
+    def net(self) -> Any:
+        """The module, whose parameters are the job's."""
+        assert self._server is not None, "only workers have the net; starling.load() gives the trained one"
+        return self._server.net
+
+    def __iter__(self) -> "Iterator[Step]":
+        if self._server is None:
+            self.trained = _run(self._options, self._build, self._init, None)
+            return
+        passes = self._server.micro_batches()
+        one: "Optional[child.Pass]" = next(passes, None)
+        while one is not None:
+            step = Step(one.step, one, passes)
+            yield step
+            if step._next is not None:
+                raise RuntimeError(f"step {step.number} was left before its micro-batches: for mb in step.mine")
+            one = step._after
+
+
+def join(token: str, script: str, *, threads: int = 1, command: "Sequence[str]" = ()) -> int:
+    """Makes this machine a worker of a job that runs elsewhere, with its own copy of the script, until the job
+    ends or the worker is told to go (SIGTERM). token: of `starling keys`, or a file that holds one. command:
+    further options of `starling worker`. Returns the worker's exit code, 0 if all is well."""
+    arguments = [program(), "worker", "--join", token, "--script", os.path.abspath(script), "--threads",
+                 str(threads), *command]
+    return subprocess.run(arguments, env=_environment()).returncode
+
+
+def load(out: str, net: Any = None) -> "dict[str, Any]":
+    """The trained parameters by name, torch tensors float32, of a job's folder or a model file. With a net they
+    are put into it, and what was not trained there stays as it is.
+
+    Raises ValueError for a file that is no such model."""
+    import torch
+
+    path = Path(out)
+    if path.is_dir():
+        path = path / "model.safetensors"
+    raw = path.read_bytes()
+    if len(raw) < 8:
+        raise ValueError(f"{path} is no safetensors file")
+    (length,) = struct.unpack_from("<Q", raw)
+    if length > len(raw) - 8:
+        raise ValueError(f"{path} is no safetensors file")
+    header = json.loads(raw[8:8 + length])
+    tensors = {}
+    for name, place in header.items():
+        if name == "__metadata__":
+            continue
+        if place["dtype"] != "F32":
+            raise ValueError(f"{name} is {place['dtype']}, expected F32; {path}")
+        begin, end = (8 + length + offset for offset in place["data_offsets"])
+        flat = torch.frombuffer(bytearray(raw[begin:end]), dtype=torch.float32)
+        tensors[name] = flat.reshape(place["shape"])
+    if net is not None:
+        unexpected = net.load_state_dict(tensors, strict=False).unexpected_keys
+        if unexpected:
+            raise ValueError(f"the net has no parameter {unexpected[0]}; {path}")
+    return tensors
