@@ -1,0 +1,240 @@
+"""Models as people have them, chosen by MODEL, trained by Starling or (plain_losses) by a loop of torch alone;
+and, by WRONG, what a script can do wrong. A job's numbers come from the environment: STEPS, WORKERS, OUT."""
+
+import os
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+import starling
+
+MODEL = os.environ.get("MODEL", "mlp")
+WRONG = os.environ.get("WRONG", "")
+MICRO_BATCHES, BATCH = 8, 4
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(32, 64), nn.ReLU(), nn.LayerNorm(64), nn.Dropout(0.1), nn.Linear(64, 4))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1), nn.GroupNorm(4, 32), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+            nn.Dropout(0.1), nn.Linear(128, 4))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Lstm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(64, 32)
+        self.lstm = nn.LSTM(32, 48, num_layers=2, batch_first=True, dropout=0.1)
+        self.head = nn.Linear(48, 4)
+
+    def forward(self, x):
+        return self.head(self.lstm(self.embed(x))[0][:, -1])
+
+
+class BatchNormed(Mlp):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(32)
+
+    def forward(self, x):
+        return self.layers(self.norm(x))
+
+
+class Counting(Mlp):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.inner.seen += 1
+        return super().forward(x)
+
+
+class Tokens(Dataset):
+    """Token sequences with something to learn: each follows from the one before."""
+
+    def __init__(self, samples, length, vocabulary):
+        generator = torch.Generator().manual_seed(11)
+        first = torch.randint(vocabulary, (samples, 1), generator=generator)
+        stride = torch.randint(1, 4, (samples, 1), generator=generator)
+        self.tokens = (first + stride * torch.arange(length)) % vocabulary
+
+    def __len__(self):
+        return len(self.tokens)
+
+    def __getitem__(self, i):
+        return self.tokens[i]
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return iter(())
+
+
+def classified(shape, integer=False):
+    generator = torch.Generator().manual_seed(7)
+    x = torch.randint(64, (512, *shape), generator=generator) if integer else \
+        torch.randn(512, *shape, generator=generator)
+    flat = x.reshape(512, -1).float()
+    half = flat.shape[1] // 2
+    y = (flat[:, :half].mean(1) > flat.mean()).long() + 2 * (flat[:, half:].mean(1) > flat.mean()).long()
+    return TensorDataset(x, y)
+
+
+def gpt2():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(GPT2Config(vocab_size=128, n_positions=32, n_embd=64, n_layer=2, n_head=2))
+
+
+def bert():
+    from transformers import BertConfig, BertForMaskedLM
+
+    return BertForMaskedLM(BertConfig(vocab_size=128, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
+                                      intermediate_size=128, max_position_embeddings=32))
+
+
+def sized(parameters):
+    """About so many parameters, most of them in one matrix each, and little to compute."""
+    width = 1024
+    layers = max(1, parameters // (width * width))
+    return nn.Sequential(*(nn.Linear(width, width) for _ in range(layers)), nn.Linear(width, 4))
+
+
+def build():
+    if MODEL in ("gpt2", "bert"):
+        return {"gpt2": gpt2, "bert": bert}[MODEL](), Tokens(512, 24, 128)
+    if MODEL.startswith("sized-"):
+        return sized(int(MODEL[6:])), classified((1024,))
+    data = {"cnn": lambda: classified((3, 8, 8)), "lstm": lambda: classified((12,), integer=True)}.get(
+        MODEL, lambda: classified((32,)))()
+    net = {"cnn": Cnn, "lstm": Lstm}.get(MODEL, Mlp)()
+    if WRONG == "batchnorm":
+        net = BatchNormed()
+    if WRONG == "buffer":
+        net = Counting()
+    if WRONG == "double":
+        net = net.double()
+    if WRONG == "iterable":
+        data = Endless()
+    return net, data
+
+
+def misbehave(net):
+    """What a loss does wrong, at the second pass of a process at the earliest; what is done once leaves
+    the file ONCE behind."""
+    misbehave.calls += 1
+    if misbehave.calls < 12:
+        return None
+    if WRONG in ("exit", "hang", "memory", "raise-once") and not os.path.exists(os.environ["ONCE"]):
+        open(os.environ["ONCE"], "w").close()
+        if WRONG == "exit":
+            os._exit(7)
+        if WRONG == "hang":
+            time.sleep(3600)
+        if WRONG == "raise-once":
+            raise ValueError("no such colour")
+        held = []
+        while True:
+            held.append(bytearray(os.urandom(1) * (64 << 20)))
+    if WRONG == "fork" and os.fork() == 0:
+        time.sleep(3600)
+    if WRONG == "fork-returns":
+        os.fork()
+    if WRONG == "raise":
+        raise ValueError("no such colour")
+    if WRONG == "shape":
+        return net(torch.zeros(3, 5))
+    if WRONG == "parameter":
+        with torch.no_grad():
+            next(net.parameters()).mul_(0.5)
+    if WRONG == "optimizer":
+        torch.optim.SGD(net.parameters(), lr=0.1).step()
+    if WRONG == "no-gradient":
+        return torch.zeros(())
+    if WRONG == "many":
+        return sum(p.sum() for p in net.parameters()).repeat(3)
+    return None
+
+
+misbehave.calls = 0
+
+
+def loss(net, batch):
+    if WRONG:
+        given = misbehave(net)
+        if given is not None:
+            return given
+    if MODEL in ("gpt2", "bert"):
+        return net(input_ids=batch, labels=batch).loss
+    x, y = batch
+    return nn.functional.cross_entropy(net(x), y)
+
+
+RATE, WARMUP, FLOOR = 2e-3, 5, 0.1
+
+
+def plain_losses(steps, order, out=None):
+    """The same training by torch alone, in one process. order(step, m): numbers of the samples."""
+    from starling.module import seed_everything
+
+    torch.set_num_threads(1)
+    seed_everything(1)
+    net, data = build()
+    net.train()
+    collate = torch.utils.data.default_collate
+    decayed = [p for p in net.parameters() if p.dim() >= 2]
+    others = [p for p in net.parameters() if p.dim() < 2]
+    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}],
+                                  lr=RATE, betas=(0.9, 0.95), eps=1e-8)
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        total = 0.0
+        for m in range(MICRO_BATCHES):
+            seed_everything(1, step, m)
+            value = loss(net, collate([data[i] for i in order(step, m)]))
+            (value / MICRO_BATCHES).backward()
+            total += value.item() / MICRO_BATCHES
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step, steps)
+        optimizer.step()
+        losses.append(total)
+    return losses
+
+
+def rate(step, steps):
+    import math
+
+    if step < WARMUP:
+        return RATE * (step + 1) / WARMUP
+    if step + 1 >= steps:
+        return RATE * FLOOR
+    return RATE * (FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * (step + 1 - WARMUP) / (steps - WARMUP))) / 2)
+
+
+if __name__ == "__main__":
+    starling.train(build, loss, steps=int(os.environ.get("STEPS", "40")), micro_batches=MICRO_BATCHES, batch_size=BATCH,
+                   optimizer=starling.AdamW(RATE, warmup=WARMUP), workers=int(os.environ.get("WORKERS", "2")),
+                   out=os.environ.get("OUT"), lease_ms=int(os.environ.get("LEASE_MS", "5000")),
+                   command=sys.argv[1:])

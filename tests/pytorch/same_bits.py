@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""PyTorch models, trained by Starling: the same digest for every number of workers and through kills of workers
+and of the processes that compute for them, and the losses of a loop of torch alone.
+
+  same_bits.py STARLING [--models mlp,cnn,lstm,gpt2,bert] [--workers 1,2,4,7] [--steps 60] [--kills 20]
+
+Run it with an interpreter that has torch, transformers and the starling package (tools/test.sh --pytorch makes one).
+One line for each run; exit code 1 if a digest differs, a loss is off by more than 1e-6, or a process is left."""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SCRIPT = os.path.join(HERE, "models.py")
+TOLERANCE = 1e-6
+PATIENCE = 600
+
+
+def philox(counter, key):
+    """Philox 4x32-10: Salmon et al., 2011, "Parallel Random Numbers: As Easy as 1, 2, 3"."""
+    c, k = list(counter), list(key)
+    for _ in range(10):
+        a, b = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57
+        c = [(b >> 32) ^ c[1] ^ k[0], b & 0xFFFFFFFF, (a >> 32) ^ c[3] ^ k[1], a & 0xFFFFFFFF]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c
+
+
+def sample_of(seed, place, n, purpose):
+    """As core/data/permutation.cpp: the sample at a place of the endless sequence of passes over the data."""
+    epoch, value = divmod(place, n)
+    half = max(1, ((n - 1).bit_length() + 1) // 2)
+    mask = (1 << half) - 1
+    while True:
+        left, right = value >> half, value & mask
+        for turn in range(6):
+            bits = philox((right & 0xFFFFFFFF, right >> 32, epoch, (purpose << 24) ^ turn), (seed & 0xFFFFFFFF, seed >> 32))
+            left, right = right, (left ^ bits[0]) & mask
+        value = left << half | right
+        if value < n:
+            return value
+
+
+class Run:
+    """One job, in a process of its own, whose events are read as they come."""
+
+    def __init__(self, model, workers, steps, **environment):
+        self.folder = tempfile.mkdtemp(prefix="starling-pytorch-")
+        self.out = os.path.join(self.folder, "out")
+        self.extra = []  # workers that have joined
+        self.events, self._at = [], 0
+        self.log = open(os.path.join(self.folder, "log"), "w+", encoding="utf-8")
+        self.process = subprocess.Popen(
+            [sys.executable, SCRIPT],
+            env={**os.environ, "MODEL": model, "WORKERS": str(workers), "STEPS": str(steps), "OUT": self.out, **environment},
+            stdout=self.log, stderr=subprocess.STDOUT)
+
+    def look(self):
+        path = os.path.join(self.out, "events.jsonl")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                file.seek(self._at)
+                for line in file:
+                    if not line.endswith("\n"):
+                        break
+                    self._at += len(line.encode())
+                    self.events.append(json.loads(line))
+        return self.events
+
+    def last(self, kind):
+        return next((e for e in reversed(self.events) if e["ev"] == kind), None)
+
+    def step(self):
+        event = self.last("step")
+        return event["version"] if event else -1
+
+    def world(self):
+        event = self.last("step")
+        return event["world"] if event else 0
+
+    def workers(self):
+        """Process ids of those that are there, by the events."""
+        pids = {}
+        for e in self.events:
+            if e["ev"] == "worker":
+                if e["what"] == "joined":
+                    pids[e["name"]] = e["pid"]
+                else:
+                    pids.pop(e["name"], None)
+        return pids
+
+    def join(self):
+        start = next(e for e in self.events if e["ev"] == "start")
+        self.extra.append(subprocess.Popen(
+            [os.environ["STARLING"], "worker", "--quiet", "--join", start["address"], "--keys", start["keys"], "--save", "none"],
+            env={**os.environ, "STARLING_PYTHON": sys.executable}, stdout=self.log, stderr=subprocess.STDOUT))
+
+    def wait(self):
+        code = self.process.wait(PATIENCE)
+        for worker in self.extra:
+            worker.wait(PATIENCE)
+        self.look()
+        return code
+
+    def text(self):
+        self.log.flush()
+        with open(self.log.name, encoding="utf-8") as file:
+            return file.read()
+
+    def close(self):
+        for process in [self.process, *self.extra]:
+            if process.poll() is None:
+                process.kill()
+        self.log.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def children_of(pid):
+    """Processes that compute for that worker."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8") as file:
+                fields = file.read().rsplit(")", 1)[1].split()
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                command = file.read().split(b"\0")
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z" and b"starling" in command:
+            found.append(int(entry))
+    return found
+
+
+def left_behind():
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                command = file.read()
+            with open(f"/proc/{entry}/stat", encoding="utf-8") as file:
+                state = file.read().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            continue
+        if SCRIPT.encode() in command and int(entry) != os.getpid() and state != "Z":
+            found.append(entry)
+    return found
+
+
+def disturb(run, steps, kills, draw):
+    """Kills workers and their processes, evenly over the steps; who was killed comes back as somebody new."""
+    done = {"worker": 0, "child": 0}
+    for i in range(kills):
+        wanted = (i + 1) * steps // (kills + 2)
+        while run.process.poll() is None:
+            run.look()
+            if run.step() >= wanted and run.world() >= 3:
+                break
+            time.sleep(0.01)
+        workers = run.workers()
+        if run.process.poll() is not None or not workers:
+            break
+        pid = workers[draw.choice(sorted(workers))]
+        kind = draw.choice(["worker", "child"])
+        targets = [pid] if kind == "worker" else children_of(pid)
+        time.sleep(draw.random() * 0.2)
+        for target in targets[:1]:
+            try:
+                os.kill(target, signal.SIGKILL)
+            except OSError:
+                continue
+            done[kind] += 1
+            if kind == "worker":
+                run.join()
+    return done
+
+
+def digest_of(run):
+    event = run.last("done")
+    return event["digest"] if event else None
+
+
+def check(model, options, say):
+    steps, held = options.steps, True
+    reference = None
+    for workers in options.workers:
+        run = Run(model, workers, steps)
+        begun = time.monotonic()
+        code = run.wait()
+        digest = digest_of(run)
+        if code != 0 or digest is None:
+            say(f"{model}: {workers} workers: exit code {code}\n{run.text()}")
+            run.close()
+            return False
+        if reference is None:
+            reference, losses = digest, {e["version"]: e["loss"] for e in run.events if e["ev"] == "step"}
+        held &= digest == reference
+        say(f"{model}: {workers} workers: digest {digest} ({time.monotonic() - begun:.0f} s)"
+            + ("" if digest == reference else "  DIFFERS"))
+        run.close()
+    os.environ["MODEL"] = model
+    plain = subprocess.run(
+        [sys.executable, "-c", "import json, sys; sys.path.insert(0, sys.argv[1]); import same_bits; same_bits.plain(int(sys.argv[2]))",
+         HERE, str(steps)], stdout=subprocess.PIPE, check=True, env={**os.environ, "MKL_CBWR": "AVX2"})
+    others = json.loads(plain.stdout)
+    furthest = max(abs(a - losses[i]) for i, a in enumerate(others))
+    held &= furthest <= TOLERANCE and len(others) == len(losses)
+    say(f"{model}: {steps} losses within {furthest:.2g} of torch alone ({others[0]:.4f} to {others[-1]:.4f})")
+    if options.kills:
+        run = Run(model, 4, steps)
+        done = disturb(run, steps, options.kills, random.Random(options.seed))
+        code = run.wait()
+        digest = digest_of(run)
+        held &= digest == reference and code == 0
+        say(f"{model}: {done['worker']} workers and {done['child']} of their processes killed: digest {digest}"
+            + ("" if digest == reference else f"  DIFFERS, exit code {code}\n{run.text()}"))
+        audit = subprocess.run([os.environ["STARLING"], "audit", run.out], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        held &= audit.returncode == 0
+        say(f"{model}: audit: {audit.stdout.decode().strip().splitlines()[-1]}")
+        run.close()
+    left = left_behind()
+    if left:
+        say(f"{model}: processes are left: {left}")
+    return held and not left
+
+
+def plain(steps):
+    """Prints the losses of a loop of torch alone, over the samples that the job takes."""
+    import models
+
+    _, data = models.build()
+    per_step = models.MICRO_BATCHES * models.BATCH
+
+    def order(step, m):
+        first = step * per_step + m * models.BATCH
+        return [sample_of(1, first + i, len(data), PURPOSE_DATA_ORDER) for i in range(models.BATCH)]
+
+    print(json.dumps(models.plain_losses(steps, order)))
+
+
+PURPOSE_DATA_ORDER = 2
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("starling")
+    parser.add_argument("--models", default="mlp,cnn,lstm,gpt2,bert")
+    parser.add_argument("--workers", default="1,2,4,7", type=lambda text: [int(w) for w in text.split(",")])
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    os.environ["STARLING"] = os.path.abspath(options.starling)
+    failed = 0
+    names = options.models.split(",")
+    for model in names:
+        failed += not check(model, options, lambda text: print(text, flush=True))
+    print(f"{len(names) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
