@@ -26,6 +26,7 @@ using std::chrono::milliseconds;
 
 constexpr int kSocketOfChild = 3, kLifelineOfChild = 4;
 constexpr std::size_t kFilesMax = 2;
+constexpr int kOutOfMemory = 12;  // exit status, as in child.py
 
 Error no_process(const char* what) {
   return Error(Code::kUnavailable,
@@ -166,6 +167,8 @@ Error PythonChild::ended() {
     return Error(Code::kUnavailable, "the script's process was ended by signal " +
                                          std::to_string(WTERMSIG(status)) + " (" +
                                          ::strsignal(WTERMSIG(status)) + ")");
+  if (WEXITSTATUS(status) == kOutOfMemory)
+    return Error(Code::kUnavailable, "the script's process ran out of memory");
   return Error(Code::kUnavailable,
                "the script's process ended with status " + std::to_string(WEXITSTATUS(status)));
 }

@@ -107,6 +107,10 @@ class Bridge : public PythonModel {
                                             std::span<float> gradient) const override;
   void on_child_lost(ChildLost told) override { told_ = std::move(told); }
   std::uint64_t copied() const override { return copied_; }
+  Times times() const override {
+    const std::scoped_lock lock(mutex_);
+    return times_;
+  }
 
   void give_back(Helper helper) const;
 
@@ -128,6 +132,7 @@ class Bridge : public PythonModel {
   mutable std::atomic<std::uint64_t> copied_ = 0;
   mutable std::atomic<std::int64_t> longest_ms_ = 0;  // of passes; 0: none was seen
   mutable std::mutex mutex_;
+  mutable Times times_;
   mutable std::vector<Helper> idle_;
   mutable std::string versions_;  // of the first child, and so of all
 };
@@ -308,7 +313,8 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
   for (const std::uint64_t sample : batch.samples) request.put(sample);
   const auto begun = Clock::now();
   STARLING_TRY(reply, ask(space.helper, std::move(request).take(), {}, map, /*pass=*/true));
-  const auto took = std::chrono::ceil<milliseconds>(Clock::now() - begun).count();
+  const auto all = Clock::now() - begun;
+  const auto took = std::chrono::ceil<milliseconds>(all).count();
   std::int64_t longest = longest_ms_;
   while (took > longest && !longest_ms_.compare_exchange_weak(longest, took)) continue;
 
@@ -316,9 +322,16 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
   MicroBatchResult result;
   result.loss = reader.get<double>();
   result.tokens = reader.get<std::uint64_t>();
+  const auto script = std::chrono::nanoseconds(reader.get<std::uint64_t>());
   if (!reader.good() || result.tokens > batch.sequences * std::uint64_t{1 << 20})
     return Error(Code::kUnavailable, "the script's process said what is no loss");
   result.finite = std::isfinite(result.loss);
+  {
+    const std::scoped_lock lock(mutex_);
+    ++times_.passes;
+    times_.all += all;
+    times_.script += std::min<std::chrono::nanoseconds>(script, all);
+  }
   if (!space.gradient.here()) {
     std::copy_n(space.gradient.own(), gradient.size(), gradient.data());
     copied_ += gradient.size_bytes();

@@ -4,6 +4,7 @@
 // copied. A child that dies, hangs or babbles is replaced: passes have the same bits in every
 // process.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +22,13 @@ using ChildLost = std::function<void(const std::string& why)>;
 class PythonModel : public Model {
  public:
   virtual void on_child_lost(ChildLost told) = 0;
+  // Of all passes: how many, how long they took, and how much of that the script's batches, losses and
+  // gradients took. The rest is the bridge's.
+  struct Times {
+    std::uint64_t passes = 0;
+    std::chrono::nanoseconds all{}, script{};
+  };
+  virtual Times times() const = 0;
   // Bytes of parameters and gradients that were copied as they lay in memory that no other process
   // can map.
   virtual std::uint64_t copied() const = 0;

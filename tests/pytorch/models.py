@@ -153,9 +153,14 @@ def misbehave(net):
             time.sleep(3600)
         if WRONG == "raise-once":
             raise ValueError("no such colour")
+        import resource
+
+        with open("/proc/self/statm", encoding="ascii") as file:  # pages
+            size = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 30), size + (1 << 30)))
         held = []
         while True:
-            held.append(bytearray(os.urandom(1) * (64 << 20)))
+            held.append(torch.ones(16 << 20))
     if WRONG == "fork" and os.fork() == 0:
         time.sleep(3600)
     if WRONG == "fork-returns":
@@ -179,7 +184,11 @@ def misbehave(net):
 misbehave.calls = 0
 
 
+PACE = float(os.environ.get("PACE", "0"))  # seconds that a micro-batch takes at least: time for kills
+
+
 def loss(net, batch):
+    time.sleep(PACE)
     if WRONG:
         given = misbehave(net)
         if given is not None:

@@ -21,7 +21,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.join(HERE, "models.py")
 TOLERANCE = 1e-6
-PATIENCE = 600
+PATIENCE = 1200
+SECONDS_PER_KILL = 7
 
 
 def philox(counter, key):
@@ -214,7 +215,9 @@ def check(model, options, say):
     held &= furthest <= TOLERANCE and len(others) == len(losses)
     say(f"{model}: {steps} losses within {furthest:.2g} of torch alone ({others[0]:.4f} to {others[-1]:.4f})")
     if options.kills:
-        run = Run(model, 4, steps)
+        # So slow that whoever takes the place of a killed one has begun before the next kill.
+        pace = SECONDS_PER_KILL * options.kills * 4 / (steps * 8)
+        run = Run(model, 4, steps, PACE=str(pace))
         done = disturb(run, steps, options.kills, random.Random(options.seed))
         code = run.wait()
         digest = digest_of(run)

@@ -232,6 +232,11 @@ void end_within(std::chrono::seconds time, int status) {
   }).detach();
 }
 
+// Why this life ends, for the guard to tell the coordinators.
+void say_last_word(actors::SharedLife& shared, const std::string& reason) {
+  reason.copy(shared.reason.data(), shared.reason.size() - 1);
+}
+
 // In the child process of the guard.
 int work(const Life& life, actors::SharedLife& shared) {
   keep_memory_small();
@@ -247,7 +252,10 @@ int work(const Life& life, actors::SharedLife& shared) {
     std::fprintf(stderr, "starling: %s: %s; another one takes its place\n", name.c_str(),
                  why.c_str());
   });
-  if (!setup) return fail(setup.error());
+  if (!setup) {
+    say_last_word(shared, setup.error().text());
+    return fail(setup.error());
+  }
   std::vector<actors::StepTimes> times;  // outlives the worker's actor
   actors::LatestStep latest;             // too
   auto config = actors::make_system_config();
@@ -280,8 +288,7 @@ int work(const Life& life, actors::SharedLife& shared) {
     self->send_exit(loader, caf::exit_reason::user_shutdown);
   }
   status = finish(life, *setup.value(), over, times, status);
-  if (status == actors::kDamagedStatus)
-    over.reason.copy(shared.reason.data(), shared.reason.size() - 1);
+  if (status != 0 && status != actors::kFencedStatus) say_last_word(shared, over.reason);
   actors::sabotage::leave_process(life.options.key.name);
   end_within(kThreadsEnd, status);
   return status;

@@ -4,6 +4,7 @@ memory that both map. kernels/bridge/ has the other end; a frame is a length (u3
 from __future__ import annotations
 
 import array
+import contextlib
 import fcntl
 import mmap
 import os
@@ -13,6 +14,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import traceback
 from typing import Any, Callable, Iterator, Sequence
 
@@ -21,6 +23,7 @@ VERSION = 1
 REQUEST_MAX = 1 << 24
 DONE, RAISED = b"\0", b"\1"
 TEXT_MAX = 1500
+OUT_OF_MEMORY = 12  # exit status
 
 _channel: "Channel | None" = None  # of this process, if it computes for a worker
 
@@ -131,6 +134,10 @@ class Server:
         self._away = any(p.device.type != "cpu" for _, p in self._trained)
         self._step: "tuple[int, int] | None" = None  # whose weights the device has
         self._versions: list[int] = []
+        self._written: set[int] = set()  # parameters whose gradient has come in this pass
+        self._begun = 0.0
+        for i, (_, p) in enumerate(self._trained):
+            p.register_post_accumulate_grad_hook(self._keep(i))
 
     def _made(self, seed: int) -> tuple[Any, Any]:
         self._module.seed_everything(seed)
@@ -173,6 +180,7 @@ class Server:
             memory = mmap.mmap(file, size + offset - start, offset=start)
         finally:
             os.close(file)
+        memory.madvise(mmap.MADV_DONTFORK)  # a fork of the script's would compute into it too
         return self._torch.frombuffer(memory, dtype=self._torch.float32, offset=offset - start,
                                       count=size // 4)
 
@@ -199,7 +207,7 @@ class Server:
             self._views.append((weight, grad))
             if not self._away:
                 p.data = weight
-                p.grad = grad
+        self._gradient.zero_()  # what lies between parameters stays so
         self._step = None
         self._channel.reply()
 
@@ -207,10 +215,26 @@ class Server:
         self._views = []
         self._weights = self._gradient = None
         for _, p in self._trained:
-            p.grad = None
             if not self._away:
                 p.data = self._torch.empty(0)
         self._channel.reply()
+
+    def _keep(self, i: int) -> Callable[[Any], None]:
+        """Puts a parameter's gradient where the worker reads it as soon as it is there. torch has made it in memory
+        of its own, which goes at once."""
+
+        def keep(p: Any) -> None:
+            given, p.grad = p.grad.detach(), None
+            if not self._views:
+                return  # a backward of build()'s
+            grad = self._views[i][1]
+            if i in self._written:
+                grad.add_(given)
+            else:
+                grad.copy_(given.to_dense() if given.is_sparse else given)
+            self._written.add(i)
+
+        return keep
 
     def micro_batches(self) -> "Iterator[Pass]":
         """Every pass that is asked for, until the worker has no more."""
@@ -240,35 +264,26 @@ class Server:
         if self._gradient is None:
             raise RuntimeError("a pass without memory")
         self._module.seed_everything(seed, step, m)
-        self._gradient.zero_()
-        with self._torch.no_grad():
-            for (_, p), (weight, grad) in zip(self._trained, self._views):
-                if not self._away:
-                    if p.grad is not grad:
-                        p.grad = grad
-                    continue
-                p.grad = None
-                if self._step != (seed, step):
+        self._written.clear()
+        if self._away and self._step != (seed, step):
+            with self._torch.no_grad():
+                for (_, p), (weight, _) in zip(self._trained, self._views):
                     p.copy_(weight)
         self._step = (seed, step)
         self._versions = [p._version for _, p in self._trained]
+        self._begun = time.perf_counter()
 
     def batch(self, samples: Sequence[int]) -> Any:
         return self._collate([self.data[i] for i in samples])
 
     def _after(self) -> None:
-        """The gradient lies where the worker reads it."""
-        for (name, p), (_, grad), version in zip(self._trained, self._views, self._versions):
+        """What the pass has not used has a gradient too; what it may not change is as it was."""
+        for i, ((name, p), version) in enumerate(zip(self._trained, self._versions)):
             if p._version != version:
                 raise self._module.Refused(
                     f"the loss has changed parameter {name}; only the job's optimizer may")
-            if p.grad is grad or p.grad is None:
-                continue
-            given = p.grad.detach()
-            if given.shape != grad.shape:
-                raise self._module.Refused(
-                    f"the gradient of {name} is {tuple(given.shape)}, expected {tuple(grad.shape)}")
-            grad.copy_(given.to_dense() if given.is_sparse else given)
+            if i not in self._written:
+                self._views[i][1].zero_()
         self._buffers.check()
 
     def done(self, loss: Any, samples: Sequence[int]) -> float:
@@ -280,9 +295,10 @@ class Server:
         if not loss.requires_grad:
             raise self._module.Refused("the loss has no gradient: does it come from the net that it was given?")
         loss.backward()
-        self._after()
         value = float(loss.detach())
-        self._channel.reply(struct.pack("<dQ", value, len(samples)))
+        took = time.perf_counter() - self._begun
+        self._after()
+        self._channel.reply(struct.pack("<dQQ", value, len(samples), int(took * 1e9)))
         return value
 
 
@@ -319,6 +335,8 @@ def main(script: str) -> None:
     global _channel
     _die_with_the_worker()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("500")  # if memory is short the kernel takes this process and not the worker
     _channel = Channel()
     sys.argv = [script]
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
@@ -334,6 +352,10 @@ def main(script: str) -> None:
     except BaseException as error:  # whatever the script raises is told to the worker
         failure = error
         from .module import Refused
+
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            traceback.print_exc()
+            os._exit(OUT_OF_MEMORY)  # of this process alone: another one may have it
 
         if not isinstance(error, Refused):
             traceback.print_exc()
