@@ -60,7 +60,7 @@ class Archive : public caf::event_based_actor {
 
   Result<std::shared_ptr<SegmentStates>> read(const LoadOrder& order, StepRecord& record) const {
     const Layout& layout = *setup_->layout;
-    const bool second = kernels::moments(setup_->job.optimizer.kind) == 2;
+    const bool second = kernels::moments(setup_->job.optimizer) == 2;
     STARLING_TRY(manifest, read_manifest(dir(), order.version));
     if (manifest.segments != layout.segments() ||
         manifest.segment_blocks != layout.segment_blocks() ||

@@ -233,7 +233,7 @@ std::optional<Damage> Holdings::apply(const StepRecord& record, StepClock& clock
 std::optional<Damage> Holdings::stage(std::span<const SegmentId> segments, Version version) {
   if (!staged_)
     staged_ =
-        std::make_shared<SegmentStates>(layout_, kernels::moments(setup_->job.optimizer.kind) == 2);
+        std::make_shared<SegmentStates>(layout_, kernels::moments(setup_->job.optimizer) == 2);
   staged_->clear();
   Bytes scratch;
   for (const SegmentId s : segments) {

@@ -7,11 +7,13 @@
 #include "core/base/exception.h"
 #include "core/base/hash.h"
 #include "core/data/dataset.h"
+#include "core/job/schedule.h"
 #include "kernels/bridge/python_model.h"
 #include "kernels/device/array.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/models/flat.h"
 #include "kernels/models/step_probe.h"
+#include "kernels/optim/optimizer.h"
 
 namespace starling::actors {
 namespace {
@@ -34,6 +36,8 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
                                                     const Digest& data_identity,
                                                     DataHash hash_data) try {
   STARLING_TRY(validate_training(job));
+  STARLING_TRY(check_schedule(job.optimizer));
+  STARLING_TRY(kernels::check_optimizer(job.optimizer));
   auto setup = std::make_shared<TrainingSetup>();
   setup->job = job;
   setup->device = kernels::open_device(job.isa, std::holds_alternative<PythonSpec>(job.model));

@@ -1,5 +1,6 @@
 #include "core/data/dataset.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
@@ -7,8 +8,10 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/exception.h"
 #include "core/data/bytes_source.h"
 #include "core/data/classified.h"
+#include "core/data/own_data.h"
 #include "core/data/permutation.h"
 
 namespace starling {
@@ -215,7 +218,40 @@ class NumberedDataset : public Dataset {
   }
 };
 
+// Data that an application has brought.
+class ForeignDataset : public Dataset {
+ public:
+  static Result<std::unique_ptr<Dataset>> open(const OwnDataSource& source,
+                                               const OwnSpec& spec) try {
+    std::unique_ptr<ForeignDataset> set(new ForeignDataset);
+    STARLING_TRY(data, source.open(spec));
+    if (data.samples == 0 || !data.append)
+      return Error(Code::kBadInput,
+                   "the data of \"" + spec.name + "\" have no samples; [model].name");
+    set->samples_ = data.samples;
+    set->identity_ = data.identity;
+    set->append_ = std::move(data.append);
+    return std::unique_ptr<Dataset>(std::move(set));
+  } catch (...) {  // the application's
+    return error_of_exception("opening the data of \"" + spec.name + "\"");
+  }
+
+ private:
+  Result<> append(std::uint64_t i, Batch& batch) const override try {
+    return append_(i, batch);
+  } catch (...) {
+    return error_of_exception("reading sample " + std::to_string(i));
+  }
+
+  std::function<Result<>(std::uint64_t, Batch&)> append_;
+};
+
 Result<std::unique_ptr<Dataset>> open_kind(const Job& job) {
+  if (const auto* own = std::get_if<OwnSpec>(&job.model)) {
+    if (const auto* source = Named<OwnDataSource>::find(own->name))
+      return ForeignDataset::open(*source, *own);
+    return NumberedDataset::open(std::max<std::uint64_t>(1, own->samples));
+  }
   if (const auto* python = std::get_if<PythonSpec>(&job.model))
     return NumberedDataset::open(python->samples);
   if (std::holds_alternative<SyntheticSpec>(job.model)) return EmptyDataset::open();

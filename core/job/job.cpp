@@ -7,7 +7,9 @@
 #include <sstream>
 #include <utility>
 
+#include "core/base/check.h"
 #include "core/base/hash.h"
+#include "core/job/schedule.h"
 #include "core/job/words.h"
 
 namespace starling {
@@ -80,6 +82,15 @@ std::string format_job(const Job& job) {
     const char* comma = "";
     for (const auto& tensor : python->tensors) out << std::exchange(comma, ", ") << quoted(tensor);
     out << "]\npatience_s = " << python->patience_s << "\n";
+  } else if (const auto* own = std::get_if<OwnSpec>(&job.model)) {
+    out << "kind = \"own\"\nname = " << quoted(own->name) << "\ntensors = [";
+    const char* comma = "";
+    for (const auto& tensor : own->tensors) out << std::exchange(comma, ", ") << quoted(tensor);
+    out << "]\nsamples = " << own->samples << "\noptions = {";
+    comma = " ";
+    for (const auto& [key, value] : own->options)
+      out << std::exchange(comma, ", ") << quoted(key) << " = " << number_text(value);
+    out << " }\n";
   } else {
     const auto& synthetic = std::get<SyntheticSpec>(job.model);
     out << "kind = \"synthetic\"\nparameters = " << synthetic.parameters
@@ -95,7 +106,11 @@ std::string format_job(const Job& job) {
       << "\"\npeak_rate = " << number_text(o.peak_rate) << "\nfloor = " << number_text(o.floor)
       << "\nwarmup_steps = " << o.warmup_steps << "\nschedule_steps = " << o.schedule_steps
       << "\nclip = " << number_text(o.clip) << "\n";
-  if (o.kind == OptimizerKind::kSgd) {
+  // Only where it is chosen, as above.
+  if (!o.schedule.empty()) out << "schedule = " << quoted(o.schedule) << "\n";
+  if (o.kind == OptimizerKind::kOwn) {
+    out << "name = " << quoted(o.name) << "\n";
+  } else if (o.kind == OptimizerKind::kSgd) {
     out << "momentum = " << number_text(o.momentum)
         << "\nnesterov = " << (o.nesterov ? "true" : "false") << "\n";
   } else {
@@ -267,7 +282,20 @@ std::string job_differences(const Job& here, const Job& there) {
   return text;
 }
 
+Result<> check_schedule(const OptimizerSpec& optimizer) {
+  if (optimizer.schedule.empty() || Named<Schedule>::find(optimizer.schedule) != nullptr)
+    return ok();
+  return Error(Code::kBadInput, "this program has no schedule \"" + optimizer.schedule +
+                                    "\", it has " + Named<Schedule>::known() +
+                                    "; [optimizer].schedule");
+}
+
 double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps) {
+  if (!optimizer.schedule.empty()) {
+    const auto* own = Named<Schedule>::find(optimizer.schedule);
+    STARLING_CHECK(own != nullptr);
+    return own->rate(optimizer, step, optimizer.schedule_steps ? optimizer.schedule_steps : steps);
+  }
   const double peak = optimizer.peak_rate, floor = optimizer.floor;
   const std::uint64_t warmup = optimizer.warmup_steps;
   const std::uint64_t schedule = optimizer.schedule_steps ? optimizer.schedule_steps : steps;

@@ -3,6 +3,7 @@
 // every process of a run has alike.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -44,12 +45,27 @@ struct PythonSpec {
   bool operator==(const PythonSpec&) const = default;
 };
 
-using ModelSpec = std::variant<GptSpec, MlpSpec, SyntheticSpec, PythonSpec>;
+// A model that an application brings (kernels/models/own.h), and maybe its data (core/data/own_data.h).
+struct OwnSpec {
+  std::string name;                       // under which it is brought
+  std::vector<std::string> tensors;       // as of PythonSpec; empty: as the application says
+  std::uint64_t samples = 0;              // of data that are only numbered; 0: the application's
+  std::map<std::string, double> options;  // for the application
+  double option(const std::string& key, double otherwise) const {
+    const auto it = options.find(key);
+    return it == options.end() ? otherwise : it->second;
+  }
+  bool operator==(const OwnSpec&) const = default;
+};
 
-enum class OptimizerKind : std::uint8_t { kAdamW = 1, kAdam, kSgd };
+using ModelSpec = std::variant<GptSpec, MlpSpec, SyntheticSpec, PythonSpec, OwnSpec>;
+
+enum class OptimizerKind : std::uint8_t { kAdamW = 1, kAdam, kSgd, kOwn };
 
 struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::kAdamW;
+  std::string name;         // of an application's (kernels/optim/own.h)
+  std::string schedule;     // an application's (core/job/schedule.h); empty: warm-up and cosine
   double peak_rate = 1e-3;  // learning rate after the warm-up
   double floor = 0.1;       // fraction of the peak at the end of the cosine
   std::uint64_t warmup_steps = 0;
@@ -185,7 +201,8 @@ std::string job_differences(const Job& here, const Job& there);
 inline std::uint64_t schedule_of(const Job& job) {
   return job.optimizer.schedule_steps ? job.optimizer.schedule_steps : job.steps;
 }
-// Learning rate of step k (0-based), in double: linear warm-up, then the schedule that is named.
+// Learning rate of step k (0-based), in double: linear warm-up and cosine, or the schedule that is
+// named, which has passed check_schedule().
 double learning_rate(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps);
 
 }  // namespace starling

@@ -1,6 +1,7 @@
 // parse_job and load_job: from a job file to a checked Job.
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -111,22 +112,45 @@ void read_synthetic(Section& s, SyntheticSpec& synthetic) {
   }
 }
 
-void read_python(Section& s, const std::string& base, PythonSpec& python) {
-  s.text("script", python.script, 4096, true);
-  s.integer("samples", python.samples, 1, kSamplesMax, true);
-  s.integer("patience_s", python.patience_s, 1, 86400);
-  const toml::array* tensors = s.array("tensors", true, kTensorsMax);
-  if (!tensors) return;
+// Errors: in `s`.
+std::vector<std::string> read_tensors(Section& s, bool required) {
+  std::vector<std::string> texts;
+  const toml::array* tensors = s.array("tensors", required, kTensorsMax);
+  if (!tensors) return texts;
   std::uint64_t parameters = 0;
   for (const toml::node& node : *tensors) {
     const auto* value = node.as_string();
     const auto tensor = value ? parse_tensor(value->get()) : std::nullopt;
-    if (!tensor) return s.expected("tensors", node, "texts like \"encoder.weight:64x128\"");
+    if (!tensor) {
+      s.expected("tensors", node, "texts like \"encoder.weight:64x128\"");
+      return {};
+    }
     parameters += tensor->elements();
-    if (parameters > kParametersMax) return s.wrong("tensors", kTooLarge);
-    python.tensors.push_back(value->get());
+    if (parameters > kParametersMax) s.wrong("tensors", kTooLarge);
+    texts.push_back(value->get());
   }
-  if (python.tensors.empty()) return s.wrong("tensors", "tensors must be at least one");
+  if (required && texts.empty()) s.wrong("tensors", "tensors must be at least one");
+  return texts;
+}
+
+void read_own(Section& s, OwnSpec& own) {
+  s.text("name", own.name, 64, true);
+  own.tensors = read_tensors(s, false);
+  s.integer("samples", own.samples, 0, kSamplesMax);
+  const toml::table* options = s.table("options");
+  if (!options) return;
+  for (const auto& [key, node] : *options) {
+    const auto value = node.is_number() ? node.value<double>() : std::nullopt;
+    if (!value || !std::isfinite(*value)) return s.expected("options", node, "a table of numbers");
+    own.options.emplace(key.str(), *value);
+  }
+}
+
+void read_python(Section& s, const std::string& base, PythonSpec& python) {
+  s.text("script", python.script, 4096, true);
+  s.integer("samples", python.samples, 1, kSamplesMax, true);
+  s.integer("patience_s", python.patience_s, 1, 86400);
+  python.tensors = read_tensors(s, true);
   if (!s.good()) return;
   std::error_code error;
   const fs::path path = fs::absolute(fs::path(base.empty() ? "." : base) / python.script, error);
@@ -134,17 +158,20 @@ void read_python(Section& s, const std::string& base, PythonSpec& python) {
 }
 
 void read_model(Section s, const std::string& base, Job& job) {
-  enum : int { kGpt, kMlp, kSynthetic, kPython };  // as in kModels
+  enum : int { kGpt, kMlp, kSynthetic, kPython, kOwn };  // as in kModels
   int kind = kGpt;
   s.choice("kind", kind, kModels, true);
   const std::string why = "to kind \"" + std::string(word_of(kModels, kind)) + "\"";
   if (kind != kGpt) s.refuse({"layers", "heads", "width", "context", "vocabulary"}, why);
   if (kind != kMlp) s.refuse({"sizes"}, why);
   if (kind != kSynthetic) s.refuse({"parameters", "compute_ms", "jitter", "slow"}, why);
-  if (kind != kPython) s.refuse({"script", "samples", "tensors", "patience_s"}, why);
+  if (kind != kPython) s.refuse({"script", "patience_s"}, why);
+  if (kind != kOwn) s.refuse({"name", "options"}, why);
+  if (kind != kPython && kind != kOwn) s.refuse({"samples", "tensors"}, why);
   if (kind == kGpt) read_gpt(s, job, job.model.emplace<GptSpec>());
   if (kind == kMlp) read_mlp(s, job, job.model.emplace<MlpSpec>());
   if (kind == kSynthetic) read_synthetic(s, job.model.emplace<SyntheticSpec>());
+  if (kind == kOwn) read_own(s, job.model.emplace<OwnSpec>());
   if (kind == kPython) read_python(s, base, job.model.emplace<PythonSpec>());
   s.finish();
 }
@@ -156,8 +183,13 @@ void read_optimizer(Section s, const Job& job, OptimizerSpec& o) {
   s.integer("warmup_steps", o.warmup_steps, 0, kStepsMax);
   s.integer("schedule_steps", o.schedule_steps, 0, kStepsMax);
   s.number("clip", o.clip, 0, 1e30);
+  s.text("schedule", o.schedule, 64, false);
   const std::string kind = "to kind \"" + std::string(word_of(kOptimizers, int(o.kind))) + "\"";
-  if (o.kind == OptimizerKind::kSgd) {
+  if (o.kind != OptimizerKind::kOwn) s.refuse({"name"}, kind);
+  if (o.kind == OptimizerKind::kOwn) {
+    s.text("name", o.name, 64, true);
+    s.refuse({"beta1", "beta2", "epsilon", "momentum", "nesterov"}, kind);
+  } else if (o.kind == OptimizerKind::kSgd) {
     s.refuse({"beta1", "beta2", "epsilon"}, kind);
     s.number("momentum", o.momentum, 0, 0.999999);
     s.boolean("nesterov", o.nesterov);

@@ -153,6 +153,14 @@ class Section {
     return nullptr;
   }
 
+  // The table at `key`, or null; reads nothing.
+  const toml::table* table(const char* key) {
+    const toml::node* node = find(key, false);
+    if (!node) return nullptr;
+    if (!node->is_table()) expected(key, *node, "a table");
+    return node->as_table();
+  }
+
   // Known, but wrong here. What applies is not known while something is missing.
   void refuse(std::initializer_list<const char*> keys, const std::string& why) {
     for (const char* key : keys)

@@ -76,6 +76,8 @@ struct SquaresJob {
   std::uint64_t* weighted;  // [each], written
 };
 
+struct OwnOptimizer;  // kernels/optim/own.h
+
 // What one element's update needs, rounded to float (kernels/optim/optimizer.h). Pairs: without
 // and with decay.
 struct UpdateNumbers {
@@ -83,6 +85,9 @@ struct UpdateNumbers {
   float b1, c1, b2, c2, eps, step, root, keep[2];  // AdamW, Adam
   float mu, rate, decay[2], own, ahead;            // SGD
   bool sgd;
+  const OwnOptimizer* mine;  // an application's, on the host; null: one of the above
+  double own_rate, own_decay;
+  std::uint64_t t;
 };
 
 // A step of held segments (R6): means to weights, moments and exponents.

@@ -19,7 +19,7 @@ State::State(const Layout& layout, const Job& job, Device& device)
     : layout_(layout),
       job_(job),
       grid_(job.micro_batches),
-      moments_(moments(job.optimizer.kind)),
+      moments_(moments(job.optimizer)),
       queue_(device.make_queue()),
       parameters_(device.host_memory() ? Array<float>::shared(device, layout.elements())
                                        : Array<float>(device, layout.elements())),

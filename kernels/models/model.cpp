@@ -9,6 +9,7 @@
 #include "kernels/layers/gpt.h"
 #include "kernels/models/flat.h"
 #include "kernels/models/normal.h"
+#include "kernels/models/own.h"
 #include "kernels/models/synthetic.h"
 
 namespace starling::kernels {
@@ -316,6 +317,10 @@ template <class Spec>
 Result<std::unique_ptr<Model>> make(const Spec& spec, const KernelTable& kernels, bool recompute) {
   STARLING_TRY(check_spec(spec));
   return build(spec, kernels, recompute);
+}
+
+Result<std::unique_ptr<Model>> make(const OwnSpec& spec, const KernelTable&, bool) {
+  return make_own_model(spec);
 }
 
 Result<std::unique_ptr<Model>> make(const PythonSpec& spec, const KernelTable& kernels, bool) {

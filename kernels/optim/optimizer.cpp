@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/check.h"
+#include "kernels/optim/own.h"
 
 namespace starling::kernels {
 
@@ -48,14 +49,38 @@ double power(double base, std::uint64_t exponent) {
   return result.high + result.low;
 }
 
-unsigned moments(OptimizerKind kind) {
-  return kind == OptimizerKind::kSgd ? 1 : 2;
+unsigned moments(const OptimizerSpec& spec) {
+  const auto* own =
+      spec.kind == OptimizerKind::kOwn ? Named<OwnOptimizer>::find(spec.name) : nullptr;
+  if (own != nullptr) return own->moments;
+  return spec.kind == OptimizerKind::kSgd ? 1 : 2;
+}
+
+Result<> check_optimizer(const OptimizerSpec& spec) {
+  if (spec.kind != OptimizerKind::kOwn) return ok();
+  const auto* own = Named<OwnOptimizer>::find(spec.name);
+  if (own == nullptr)
+    return Error(Code::kBadInput, "this program has no optimizer \"" + spec.name + "\", it has " +
+                                      Named<OwnOptimizer>::known() + "; [optimizer].name");
+  if (own->moments < 1 || own->moments > 2 || !own->update)
+    return Error(Code::kBadInput,
+                 "the optimizer \"" + spec.name +
+                     "\" must have 1 or 2 moments and an update; [optimizer].name");
+  return ok();
 }
 
 UpdateNumbers update_numbers(const OptimizerSpec& spec, const StepScale& scale) {
   UpdateNumbers n{};
   n.clip = static_cast<float>(scale.clip_scale);
   n.sgd = spec.kind == OptimizerKind::kSgd;
+  if (spec.kind == OptimizerKind::kOwn) {
+    n.mine = Named<OwnOptimizer>::find(spec.name);
+    STARLING_CHECK(n.mine != nullptr);
+    n.own_rate = scale.rate;
+    n.own_decay = spec.weight_decay;
+    n.t = scale.t;
+    return n;
+  }
   if (n.sgd) {
     n.mu = static_cast<float>(spec.momentum);
     n.rate = static_cast<float>(scale.rate);
@@ -125,6 +150,10 @@ void sgd_loop(const UpdateNumbers& numbers, bool decay, std::span<const float> g
 
 void update(const UpdateNumbers& numbers, bool decay, std::span<const float> gradient,
             std::span<float> w, std::span<float> first, std::span<float> second) {
+  if (numbers.mine != nullptr)
+    return numbers.mine->update(
+        {numbers.own_rate, numbers.clip, numbers.t, decay ? numbers.own_decay : 0}, gradient, w,
+        first, second);
   if (numbers.sgd) return sgd_loop(numbers, decay, gradient, w, first);
   adam_loop(numbers, decay, gradient, w, first, second);
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/base/result.h"
 #include "core/job/job.h"
 #include "kernels/device/jobs.h"
 
@@ -25,9 +26,12 @@ double clip_factor(double norm, double clip);
 // library a machine has. base is in [0, 1].
 double power(double base, std::uint64_t exponent);
 
-// Arrays of moments that the optimizer keeps per parameter: 2 (Adam, AdamW: m, v) or 1 (SGD: buf).
-// All start at zero.
-unsigned moments(OptimizerKind kind);
+// Arrays of moments that the optimizer keeps per parameter: 2 (Adam, AdamW: m, v), 1 (SGD: buf), or
+// as an application's says (2 where it is not known). All start at zero.
+unsigned moments(const OptimizerSpec& spec);
+
+// Errors: kBadInput  the job names an optimizer that nobody has brought, or one that is none.
+Result<> check_optimizer(const OptimizerSpec& spec);
 
 // The numbers of a step, computed in double and rounded once; everything below them is float.
 UpdateNumbers update_numbers(const OptimizerSpec& spec, const StepScale& scale);

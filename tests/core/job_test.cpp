@@ -191,7 +191,7 @@ TEST_CASE("bad job files: the message says what, where and what was expected") {
       {"[model]", "[extra]\n[model]", "unknown section `extra`"},
       {"[job]\nname = \"t\"\nsteps = 60", "job = 3", "job must be a table; [job], line 1"},
       {"kind = \"gpt\"", "kind = \"gtp\"",
-       "\"synthetic\", \"python\", is \"gtp\"; [model].kind, line 5"},
+       "\"synthetic\", \"python\", \"own\", is \"gtp\"; [model].kind, line 5"},
       {"kind = \"gpt\"", "kind = \"mlp\"",
        "layers does not apply to kind \"mlp\"; [model].layers, line 6"},
       {"layers = 2", "layers = 1025", "layers must be an integer from 1 to 1024"},

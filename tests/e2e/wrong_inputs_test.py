@@ -144,7 +144,7 @@ def the_job_file(place):
         Row("a rate that is none", with_((rate, "peak_rate = nan")), 2, "peak_rate must be a number above 0"),
         Row("a rate beyond all", with_((rate, "peak_rate = 1e9")), 2, "peak_rate must be a number above 0.0, at most 1000.0"),
         Row("heads that do not fit", with_((r"width = 32", "width = 33")), 2, "width must be a multiple of heads (2), is 33"),
-        Row("no such model", with_((r'kind = "gpt"', 'kind = "llama"')), 2, 'kind must be one of "gpt", "mlp", "synthetic", "python", is "llama"'),
+        Row("no such model", with_((r'kind = "gpt"', 'kind = "llama"')), 2, 'kind must be one of "gpt", "mlp", "synthetic", "python", "own", is "llama"'),
         Row("no such optimizer", with_((r'kind = "adamw"', 'kind = "adafactor"')), 2, 'one of "adamw", "adam", "sgd"'),
         Row("no micro-batches", with_((r"micro_batches = 8", "micro_batches = 0")), 2, "micro_batches must be an integer from 1 to 4096, is 0"),
         Row("no such instruction set", with_(('isa = "auto"', 'isa = "sse"')), 2, "isa must be one of"),

@@ -94,9 +94,9 @@ TEST_CASE("optimizers: clipping, moments, and Adam without decay") {
   CHECK(clip_factor(10, 0) == 1);
   CHECK(clip_factor(0.5, 1) == 1);
   CHECK(clip_factor(4, 1) == 1.0 / (4 + 1e-6));
-  CHECK(moments(OptimizerKind::kAdamW) == 2);
-  CHECK(moments(OptimizerKind::kAdam) == 2);
-  CHECK(moments(OptimizerKind::kSgd) == 1);
+  CHECK(moments({.kind = OptimizerKind::kAdamW}) == 2);
+  CHECK(moments({.kind = OptimizerKind::kAdam}) == 2);
+  CHECK(moments({.kind = OptimizerKind::kSgd}) == 1);
   OptimizerSpec spec;
   spec.kind = OptimizerKind::kAdam;
   const StepScale scale{.rate = 0.01};

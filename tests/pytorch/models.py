@@ -106,11 +106,20 @@ def gpt2():
     return GPT2LMHeadModel(GPT2Config(vocab_size=128, n_positions=32, n_embd=64, n_layer=2, n_head=2))
 
 
+def gpt2_124m():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    return GPT2LMHeadModel(GPT2Config())
+
+
 def bert():
     from transformers import BertConfig, BertForMaskedLM
 
     return BertForMaskedLM(BertConfig(vocab_size=128, hidden_size=64, num_hidden_layers=2, num_attention_heads=2,
                                       intermediate_size=128, max_position_embeddings=32))
+
+
+TRANSFORMERS = {"gpt2": gpt2, "gpt2-124m": gpt2_124m, "bert": bert}
 
 
 def sized(parameters):
@@ -121,8 +130,8 @@ def sized(parameters):
 
 
 def build():
-    if MODEL in ("gpt2", "bert"):
-        return {"gpt2": gpt2, "bert": bert}[MODEL](), Tokens(512, 24, 128)
+    if MODEL in TRANSFORMERS:
+        return TRANSFORMERS[MODEL](), Tokens(512, 24, 128)
     if MODEL.startswith("sized-"):
         return sized(int(MODEL[6:])), classified((1024,))
     data = {"cnn": lambda: classified((3, 8, 8)), "lstm": lambda: classified((12,), integer=True)}.get(
@@ -193,7 +202,7 @@ def loss(net, batch):
         given = misbehave(net)
         if given is not None:
             return given
-    if MODEL in ("gpt2", "bert"):
+    if MODEL in TRANSFORMERS:
         return net(input_ids=batch, labels=batch).loss
     x, y = batch
     return nn.functional.cross_entropy(net(x), y)

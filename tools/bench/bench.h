@@ -25,6 +25,17 @@ int bench_grid(const Options& options);
 // if a pass failed.
 int bench_model(const Options& options);
 
+struct BridgeOptions {
+  std::string job;  // of a script's model
+  std::uint64_t passes = 300;
+  bool json = false;
+  std::FILE* out = stdout;
+};
+
+// What does a micro-batch of a script's model cost beside the script's own batches, losses and
+// gradients, and is anything copied? Returns the exit code.
+int bench_bridge(const BridgeOptions& options);
+
 // How fast is an all-reduce over the TCP mesh between 2, 3 and 4 processes on this machine, and
 // would a ring be faster? Forks: call it before the process has threads.
 // Returns the exit code: 0, or 1 if a sum was wrong or a process failed.

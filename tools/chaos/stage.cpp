@@ -19,6 +19,7 @@
 
 #include "core/base/mac.h"
 #include "core/job/words.h"
+#include "tools/chaos/command_line.h"
 #include "tools/processes/signals.h"
 
 namespace starling::chaos {
@@ -116,8 +117,17 @@ Result<pid_t> Stage::start_run(const std::string& name, std::uint64_t steps, con
 }
 
 Result<Story> Stage::quiet(const std::string& name, std::uint64_t steps) {
-  STARLING_TRY(pid, start_run(name, steps, {}));
+  const bool by_command = !options_.command.empty();
+  STARLING_TRY(pid, start_run(name, steps, by_command ? Strings{"--start", "0"} : Strings{}));
+  bool begun = !by_command;
   for (;;) {
+    if (!begun) {
+      const Story story = read_story((fs::path(path(name)) / "events.jsonl").string());
+      begun = story.started;
+      if (begun) {
+        STARLING_TRY(start_all_by_command(story));
+      }
+    }
     for (const auto& end : children_.reap()) {
       if (end.pid != pid) continue;
       const auto errors = error_lines(path(name + ".log"));
@@ -142,7 +152,7 @@ Result<Story> Stage::quiet(const std::string& name, std::uint64_t steps) {
 
 Result<Evidence> Stage::disturbed() {
   const std::string name = "disturbed";
-  worker_log_ = open_log(path("workers.log"));
+  if (worker_log_ < 0) worker_log_ = open_log(path("workers.log"));
   if (worker_log_ < 0) return Error(Code::kBadInput, "cannot write " + path("workers.log"));
   Strings more = {"--start", "0"};
   if (options_.links) more.insert(more.end(), {"--host", options_.links->host()});
@@ -309,6 +319,29 @@ void Stage::tell_news() {
   tell(text);
 }
 
+// One program with its arguments, as a shell reads them.
+Result<pid_t> Stage::start_by_command(const std::string& join, const std::string& keys,
+                                      const std::string& name) {
+  std::string command = options_.command;
+  const std::pair<std::string, std::string> values[] = {
+      {"{join}", CommandLine({join}).text()},
+      {"{keys}", CommandLine({(fs::path(keys) / name).string()}).text()}};
+  for (const auto& [word, value] : values)
+    for (std::size_t at = 0; (at = command.find(word, at)) != std::string::npos; at += value.size())
+      command.replace(at, word.size(), value);
+  return children_.spawn_command(command, worker_log_, worker_log_);
+}
+
+Result<> Stage::start_all_by_command(const Story& story) {
+  if (worker_log_ < 0) worker_log_ = open_log(path("workers.log"));
+  if (worker_log_ < 0) return Error(Code::kBadInput, "cannot write " + path("workers.log"));
+  for (std::uint32_t i = 0; i < options_.plan.workers; ++i) {
+    STARLING_TRY(pid, start_by_command(story.address, story.keys, "worker-" + std::to_string(i)));
+    (void)pid;
+  }
+  return ok();
+}
+
 Player* Stage::start_worker(double now) {
   const std::uint32_t keys = options_.plan.workers + kSpareKeys;
   std::string name;
@@ -334,7 +367,8 @@ Player* Stage::start_worker(double now) {
   const Links::Place& where = place.value();
   arguments.insert(arguments.end(), where.arguments.begin(), where.arguments.end());
   const Inside inside(where.netns);
-  auto pid = children_.spawn(arguments, worker_log_, worker_log_);
+  auto pid = options_.command.empty() ? children_.spawn(arguments, worker_log_, worker_log_)
+                                      : start_by_command(story_.address, story_.keys, name);
   if (!pid) {
     tell(pid.error().text());
     return nullptr;

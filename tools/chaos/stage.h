@@ -27,6 +27,9 @@ struct StageOptions {
   std::string job_path;
   Job job;
   Plan plan;
+  // Of a worker: a program with its arguments, in which {join} is the coordinators' addresses and
+  // {keys} the file of its key. Empty: this program's own.
+  std::string command;
   std::string folder;  // absolute, there
   DisturberOptions disturber;
   Links* links = nullptr;             // of the disturbed run, which ends them; null: left alone
@@ -60,6 +63,9 @@ class Stage {
   Result<pid_t> start_run(const std::string& name, std::uint64_t steps, const Strings& more,
                           bool listen = false);
   Player* start_worker(double now);
+  Result<pid_t> start_by_command(const std::string& join, const std::string& keys,
+                                 const std::string& name);
+  Result<> start_all_by_command(const Story& story);
   void take_words();
   void note_stall(double t);
   std::size_t said(const std::string& text) const;

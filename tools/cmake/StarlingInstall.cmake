@@ -1,5 +1,5 @@
 # Headers, libraries and the CMake package `Starling` with the targets starling::core, ::kernels,
-# ::collectives, ::elastic and ::actors. An installed header is included by the same path as in the
+# ::collectives, ::elastic, ::actors and ::program. An installed header is included by the same path as in the
 # sources: #include "core/base/bytes.h". tests/install shows a user of the package.
 include(CMakePackageConfigHelpers)
 
@@ -13,6 +13,10 @@ foreach(room IN LISTS starling_rooms)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/${room}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/starling"
     FILES_MATCHING PATTERN "*.h" PATTERN "*.capnp")
 endforeach()
+# The whole command line for programs of one's own: #include <starling.h>, starling::program.
+install(TARGETS starling_program EXPORT StarlingTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(FILES "${PROJECT_SOURCE_DIR}/tools/public/starling.h"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/starling/tools/public")
 # What the Cap'n Proto compiler wrote, beside the headers that include it.
 install(DIRECTORY "${PROJECT_BINARY_DIR}/generated/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/starling"
   FILES_MATCHING PATTERN "*.capnp.h")

@@ -52,8 +52,19 @@ Children::~Children() {
 }
 
 Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out_fd, int err_fd) {
-  std::vector<char*> argv{const_cast<char*>("starling")};
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  std::vector<std::string> words{"starling"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return start("/proc/self/exe", words, out_fd, err_fd);
+}
+
+Result<pid_t> Children::spawn_command(const std::string& command, int out_fd, int err_fd) {
+  return start("/bin/sh", {"sh", "-c", "exec " + command}, out_fd, err_fd);
+}
+
+Result<pid_t> Children::start(const char* program, const std::vector<std::string>& words,
+                              int out_fd, int err_fd) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
 
   posix_spawn_file_actions_t files;
@@ -73,8 +84,7 @@ Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out
   ::posix_spawnattr_setflags(
       &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   pid_t pid = 0;
-  const int error =
-      ::posix_spawn(&pid, "/proc/self/exe", &files, &attributes, argv.data(), environ);
+  const int error = ::posix_spawn(&pid, program, &files, &attributes, argv.data(), environ);
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&files);
   if (error != 0)

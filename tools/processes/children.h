@@ -32,6 +32,10 @@ class Children {
   // Errors: kUnavailable  no process to be had.
   Result<pid_t> spawn(const std::vector<std::string>& arguments, int out_fd = -1, int err_fd = -1);
 
+  // The same of a program with its arguments as one types them; a shell reads them, and is that program
+  // then. Errors: as spawn(); what is no program ends with 127.
+  Result<pid_t> spawn_command(const std::string& command, int out_fd = -1, int err_fd = -1);
+
   // Those that have ended since the last call. Never waits.
   std::vector<ChildEnd> reap();
   std::size_t running() const { return running_.size(); }
@@ -42,6 +46,9 @@ class Children {
   std::size_t kill_rest();
 
  private:
+  Result<pid_t> start(const char* program, const std::vector<std::string>& words, int out_fd,
+                      int err_fd);
+
   std::vector<pid_t> running_;
 };
 

@@ -120,7 +120,7 @@ Result<> Checker::run(const FixtureRun& run) {
   if (fixture_.kind == "gpt2") {
     STARLING_TRY(compare_keys(run, sum_of_rates));
   }
-  if (moments(run.optimizer.kind) == 1)
+  if (moments(run.optimizer) == 1)
     return compare_state(p + "final_buf", p + "final_buf.", first_, bounds_.moment, false);
   STARLING_TRY(compare_state(p + "final_m", p + "final_m.", first_, bounds_.moment, false));
   return compare_state(p + "final_v", p + "final_v.", second_, bounds_.moment, false);

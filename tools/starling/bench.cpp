@@ -49,6 +49,8 @@ int bench(const BenchCommand& command) {
   if (command.what == "recovery") return recovery(command);
   if (command.what == "changes") return changes(command);
   if (command.what == "price") return price(command);
+  if (command.what == "bridge")
+    return bench::bench_bridge({command.job, command.steps, command.json, stdout});
   bench::Options options;
   options.json = command.json;
   options.quick = command.quick;

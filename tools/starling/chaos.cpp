@@ -42,6 +42,10 @@ class ChaosRun {
     STARLING_TRY(make_plan());
     STARLING_TRY(links, chaos::Links::make(choice, plan_));
     links_ = std::move(links);
+    if (links_ && !command_.command.empty())
+      return bad(
+          "workers of --command cannot be put behind links: --kinds without partition, "
+          "slow-link and corrupt");
     if (links_) std::printf("links: %s\n", links_->text().c_str());
     std::printf("undisturbed: %u workers, %llu steps\n", plan_.workers,
                 static_cast<unsigned long long>(plan_.steps));
@@ -82,6 +86,7 @@ class ChaosRun {
     chaos::StageOptions options;
     options.job_path = command_.job;
     options.job = job_;
+    options.command = command_.command;
     options.plan = plan_;
     options.folder = folder_;
     options.disturber.workers_max =
@@ -161,8 +166,9 @@ class ChaosRun {
 
   // With all that the plan does not say.
   std::string repeat() const {
-    chaos::CommandLine line({"starling", "chaos", command_.job, "--plan", path("plan.toml")});
+    chaos::CommandLine line({"starling", "chaos", command_.named, "--plan", path("plan.toml")});
     const ChaosCommand usual;
+    if (!command_.command.empty()) line.add({"--command", command_.command});
     if (!command_.reference.empty()) line.add({"--reference", command_.reference});
     if (command_.links != usual.links) line.add({"--links", command_.links});
     if (command_.keep != usual.keep) line.add({"--keep", std::to_string(command_.keep)});
@@ -184,6 +190,9 @@ class ChaosRun {
 Result<int> chaos_command(const ChaosCommand& command) {
   if (!command.attach.empty()) return chaos_attached(command);
   if (command.job.empty()) return bad("expected a job file, or --attach DIR");
+  for (const char* word : {"{join}", "{keys}"})
+    if (!command.command.empty() && command.command.find(word) == std::string::npos)
+      return bad(std::string("--command must have ") + word + ", is " + command.command);
   if (command.plan.empty() == !command.random)
     return bad("expected either --plan FILE or --random");
   STARLING_TRY(folder, fresh_folder(command.out));

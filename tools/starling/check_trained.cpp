@@ -69,7 +69,7 @@ Result<> read_shards(const std::string& dir, const Manifest& manifest) {
   STARLING_TRY(job, parse_job(manifest.job, "/"));
   STARLING_TRY(model, kernels::make_model(job.model, job.isa));
   const Layout layout(model->tensors());
-  const bool second = kernels::moments(job.optimizer.kind) == 2;
+  const bool second = kernels::moments(job.optimizer) == 2;
   if (layout.segments() != manifest.segments || layout.segment_blocks() != manifest.segment_blocks)
     return Error(Code::kBadInput,
                  "it is cut into other segments than this version of Starling cuts");

@@ -103,7 +103,7 @@ struct AuditCommand {
 int audit(const AuditCommand& command);
 
 struct BenchCommand {
-  std::string what;  // model, grid, allreduce, recovery, changes, price
+  std::string what;  // model, grid, allreduce, recovery, changes, price, bridge
   bool json = false, quick = false;
   // of whole runs:
   std::string job = "examples/synthetic/1m.toml";
@@ -117,9 +117,11 @@ int bench(const BenchCommand& command);
 
 struct ChaosCommand {
   std::string job, out;
-  std::string attach;  // folder of a run that is there already, instead of a job
-  std::string keys;    // of that run; empty: as its events say
-  std::string plan;    // a file; empty: drawn
+  std::string named;    // the job as it was given: a file or a script
+  std::string command;  // of a worker, with {join} and {keys}; empty: `worker` of this program
+  std::string attach;   // folder of a run that is there already, instead of a job
+  std::string keys;     // of that run; empty: as its events say
+  std::string plan;     // a file; empty: drawn
   bool random = false;
   double rate = 1;    // faults a second
   std::string kinds;  // empty: some

@@ -12,10 +12,12 @@
 #include "actors/scheduling.h"
 #include "core/job/job.h"
 #include "tools/chaos/faults/table.h"
+#include "tools/public/starling.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/misunderstood.h"
 #include "tools/starling/resume.h"
+#include "tools/starling/script_jobs.h"
 
 namespace {
 
@@ -203,6 +205,9 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
   auto* sub = subcommand(
       app, "chaos", "Disturbs a job while it runs, and says for each promise whether it held.",
       "starling chaos examples/gpt/tiny.toml --random --duration 60 --seed 1 --out chaos\n"
+      "  starling chaos train.py --random --duration 60 --out chaos\n"
+      "  starling chaos job.toml --command 'mine worker --join {join} --keys {keys}' --random \\\n"
+      "    --duration 60 --out chaos\n"
       "  starling chaos --attach out --duration 60 --max-faults 5 --keep 3 --out chaos\n\n"
       "--attach: a run's folder, or the address of one of its coordinators that a worker here\n"
       "joins. Workers are found by the process ids in the run's events; those on other machines\n"
@@ -217,6 +222,10 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
          "folder, or coordinator's address, of a run on this machine that is disturbed instead")
       ->type_name("DIR|ADDRESS");
   sub->add_option("--keys", o.keys, "with --attach: its key file (default: as its events say)");
+  sub->add_option("--command", o.command,
+                  "a worker of the job, instead of this program's own: one program with its "
+                  "arguments, where {join} becomes the coordinators' addresses and {keys} the file "
+                  "of its key");
   sub->add_option("-o,--out", o.out, "new folder for runs, plan and reports")->required();
   sub->add_option("--plan", o.plan, "do what this plan says (TOML; DIR/plan.toml of another run)");
   sub->add_flag("--random", o.random, "draw a plan from the seed");
@@ -272,8 +281,9 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
                 {"--random", "--seed", "--rate", "--kinds", "--max-faults", "--duration", "--steps",
                  "--workers", "--threads", "--coordinators", "--lease-ms", "--replicas"});
   refuse_beside(sub, "--attach",
-                {"job", "--plan", "--steps", "--reference", "--links", "--workers", "--workers-max",
-                 "--threads", "--coordinators", "--lease-ms", "--replicas", "--last-copies"});
+                {"job", "--command", "--plan", "--steps", "--reference", "--links", "--workers",
+                 "--workers-max", "--threads", "--coordinators", "--lease-ms", "--replicas",
+                 "--last-copies"});
   sub->get_option("--keys")->needs("--attach");
 }
 
@@ -382,9 +392,11 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
   sub->add_option("what", bench.what,
                   "model: forward and backward; grid: the integer sums; allreduce: the mesh; "
                   "recovery: how long a run pauses when a worker is lost; changes: what joins and "
-                  "announced leaves cost the others; price: what a step of a quiet run costs")
+                  "announced leaves cost the others; price: what a step of a quiet run costs; "
+                  "bridge: what a micro-batch of a script's model costs beside the script")
       ->required()
-      ->check(CLI::IsMember({"model", "grid", "allreduce", "recovery", "changes", "price"}));
+      ->check(
+          CLI::IsMember({"model", "grid", "allreduce", "recovery", "changes", "price", "bridge"}));
   sub->add_flag("--json", bench.json, "one JSON object a line");
   sub->add_flag("--quick", bench.quick, "a few repetitions, to see that it runs");
   sub->add_option("--job", bench.job, "of whole runs: the job")->capture_default_str();
@@ -466,8 +478,10 @@ std::string misunderstood(const CLI::App& app, const CLI::ParseError& error, int
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int starling::main(int argc, char** argv, const Registry& registry) {
   end_with_a_line_on_exceptions();
+  if (!registry.taken().empty())
+    return fail(Error(Code::kBadInput, "this program brings the " + registry.taken() + " twice"));
   starling::actors::run_promptly();
   starling::actors::raise_open_files();
   CLI::App app{
@@ -513,15 +527,20 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "starling: %s\n", misunderstood(app, error, argc, argv).c_str());
     return 2;
   }
+  chaos_options.named = chaos_options.job;
+  ScriptJobs scripts;
+  for (std::string* job : {&run_options.job, &chaos_options.job, &coordinator_options.job,
+                           &worker_options.job, &bench_options.job, &check_options.file})
+    if (auto written = scripts.take(*job); !written) return fail(written.error());
   const std::string chosen = app.get_subcommands().front()->get_name();
-  if (chosen == "run") return run(std::move(run_options));
-  if (chosen == "worker") return worker(worker_options, argv);
-  if (chosen == "coordinator") return coordinator(coordinator_options);
-  if (chosen == "chaos") return chaos(chaos_options);
-  if (chosen == "replay") return replay(replay_options);
-  if (chosen == "keys") return keys(keys_options);
-  if (chosen == "check") return check(check_options);
-  if (chosen == "bench") return bench(bench_options);
-  if (chosen == "audit") return audit(audit_options);
-  return version();
+  if (chosen == "run") return tools::run(std::move(run_options));
+  if (chosen == "worker") return tools::worker(worker_options, argv);
+  if (chosen == "coordinator") return tools::coordinator(coordinator_options);
+  if (chosen == "chaos") return tools::chaos(chaos_options);
+  if (chosen == "replay") return tools::replay(replay_options);
+  if (chosen == "keys") return tools::keys(keys_options);
+  if (chosen == "check") return tools::check(check_options);
+  if (chosen == "bench") return tools::bench(bench_options);
+  if (chosen == "audit") return tools::audit(audit_options);
+  return tools::version();
 }

@@ -66,7 +66,7 @@ std::uint64_t memory_of_worker(const Job& job, const Layout& layout, std::uint32
   const auto bytes = [&](What what) { return layout.bytes_of(what); };
   const std::uint64_t copies = std::min<std::uint64_t>(job.replicas + 1, workers);
   const std::uint64_t held = (bytes(What::kWeights) + bytes(What::kSums) +
-                              kernels::moments(job.optimizer.kind) * bytes(What::kMoment)) /
+                              kernels::moments(job.optimizer) * bytes(What::kMoment)) /
                              workers * copies;
   const std::uint64_t gradient =
       layout.largest_part() / kBlock * Layout::block_bytes(What::kGradient);

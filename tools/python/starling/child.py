@@ -6,7 +6,9 @@ from __future__ import annotations
 import array
 import contextlib
 import fcntl
+import gc
 import mmap
+import operator
 import os
 import runpy
 import select
@@ -125,6 +127,7 @@ class Server:
         self.net, self.data = self._made(0)
         module.check(self.net, self.data)
         self._trained = module.parameters_of(self.net)
+        self._parameters = [p for _, p in self._trained]
         self._shapes = [p.shape for _, p in self._trained]  # while it has no memory it has none
         self._buffers = module.Buffers(self.net)
         self._block = 1
@@ -134,6 +137,8 @@ class Server:
         self._away = any(p.device.type != "cpu" for _, p in self._trained)
         self._step: "tuple[int, int] | None" = None  # whose weights the device has
         self._versions: list[int] = []
+        gc.collect()
+        gc.freeze()  # what is there now stays: no pass is to wait for a look at all of it
         self._written: set[int] = set()  # parameters whose gradient has come in this pass
         self._begun = 0.0
         for i, (_, p) in enumerate(self._trained):
@@ -149,6 +154,10 @@ class Server:
             net.load_state_dict(self._init)
         net.train()
         return net, data
+
+    def _counted(self) -> list[int]:
+        """How often torch has changed each parameter in place."""
+        return list(map(operator.attrgetter("_version"), self._parameters))
 
     def _places(self) -> Iterator[tuple[int, int]]:
         """First element and number of elements of each parameter."""
@@ -270,7 +279,7 @@ class Server:
                 for (_, p), (weight, _) in zip(self._trained, self._views):
                     p.copy_(weight)
         self._step = (seed, step)
-        self._versions = [p._version for _, p in self._trained]
+        self._versions = self._counted()
         self._begun = time.perf_counter()
 
     def batch(self, samples: Sequence[int]) -> Any:
@@ -278,11 +287,11 @@ class Server:
 
     def _after(self) -> None:
         """What the pass has not used has a gradient too; what it may not change is as it was."""
-        for i, ((name, p), version) in enumerate(zip(self._trained, self._versions)):
-            if p._version != version:
-                raise self._module.Refused(
-                    f"the loss has changed parameter {name}; only the job's optimizer may")
-            if i not in self._written:
+        if self._versions != self._counted():
+            name = next(name for (name, p), version in zip(self._trained, self._versions) if p._version != version)
+            raise self._module.Refused(f"the loss has changed parameter {name}; only the job's optimizer may")
+        if len(self._written) != len(self._views):
+            for i in set(range(len(self._views))) - self._written:
                 self._views[i][1].zero_()
         self._buffers.check()
 

@@ -7,7 +7,7 @@ import hashlib
 import random
 import struct
 import sys
-from typing import Any, Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,7 +22,9 @@ def seed_everything(*key: int) -> None:
     """Seeds torch, random and, where it is used, numpy; a function of the key alone."""
     digest = hashlib.blake2b(struct.pack(f"<{len(key)}Q", *key), digest_size=8).digest()
     seed = int.from_bytes(digest, "little")
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
     random.seed(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -73,17 +75,20 @@ class Buffers:
     """Notices buffers that a pass has changed: they would differ from worker to worker."""
 
     def __init__(self, net: nn.Module) -> None:
-        self._net = net
-        self._known = dict(self._versions())
+        self._places = [(module._buffers, key, f"{name}.{key}" if name else key, name or type(net).__name__)
+                        for name, module in net.named_modules() for key in module._buffers]
+        self._known = self._versions()
 
-    def _versions(self) -> Iterator[tuple[str, tuple[int, int]]]:
-        for name, buffer in self._net.named_buffers():
-            yield name, (id(buffer), buffer._version)
+    def _versions(self) -> list[tuple[int, int]]:
+        return [(id(b), b._version) if b is not None else (0, 0)
+                for b in (buffers.get(key) for buffers, key, _, _ in self._places)]
 
     def check(self) -> None:
-        for name, version in self._versions():
-            if self._known.get(name) != version:
-                module = name.rpartition(".")[0] or type(self._net).__name__
+        now = self._versions()
+        if now == self._known:
+            return
+        for (_, _, name, module), before, after in zip(self._places, self._known, now):
+            if before != after:
                 raise Refused(
                     f"the loss has changed buffer {name} of {module}, which would differ from worker to"
                     " worker; compute with what is constant, or make it a parameter")

@@ -1,0 +1,46 @@
+#pragma once
+// What an application has brought under a name that job files use: filled before anything runs, and
+// looked up by the room that needs it.
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace starling {
+
+// One table for each T in the process. Threads: any. Entries stay, at the same address.
+template <class T>
+class Named {
+ public:
+  // False: the name is taken, nothing has changed.
+  static bool add(const std::string& name, T value) {
+    const std::scoped_lock lock(table().mutex);
+    return table().entries.emplace(name, std::move(value)).second;
+  }
+  // Null: nobody has brought it.
+  static const T* find(const std::string& name) {
+    const std::scoped_lock lock(table().mutex);
+    const auto it = table().entries.find(name);
+    return it == table().entries.end() ? nullptr : &it->second;
+  }
+  // "a, b" for messages; "none".
+  static std::string known() {
+    const std::scoped_lock lock(table().mutex);
+    std::string all;
+    for (const auto& [name, value] : table().entries) all += (all.empty() ? "" : ", ") + name;
+    return all.empty() ? "none" : all;
+  }
+
+ private:
+  struct Table {
+    std::mutex mutex;
+    std::map<std::string, T> entries;
+  };
+  static Table& table() {
+    static Table all;
+    return all;
+  }
+};
+
+}  // namespace starling

@@ -1,0 +1,51 @@
+#include "tools/starling/script_jobs.h"
+
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+namespace starling::tools {
+
+namespace fs = std::filesystem;
+
+ScriptJobs::~ScriptJobs() {
+  std::error_code ignored;
+  for (const std::string& folder : folders_) fs::remove_all(folder, ignored);
+}
+
+Result<> ScriptJobs::take(std::string& path) {
+  std::error_code error;
+  if (!path.ends_with(".py")) return ok();
+  if (!fs::is_regular_file(path, error))
+    return Error(Code::kBadInput, "no such script; reading " + path);
+  std::string folder = (fs::temp_directory_path(error) / "starling-job-XXXXXX").string();
+  if (::mkdtemp(folder.data()) == nullptr)
+    return Error(Code::kBadInput, "cannot make " + folder + ": " + std::strerror(errno));
+  folders_.push_back(folder);
+  const std::string file = (fs::path(folder) / (fs::path(path).stem().string() + ".toml")).string();
+  ::setenv("STARLING_WRITE_JOB", file.c_str(), 1);
+  const char* const named = std::getenv("STARLING_PYTHON");
+  std::string python = named != nullptr && *named != '\0' ? named : "python3";
+  char* const arguments[] = {python.data(), path.data(), nullptr};
+  pid_t pid = 0;
+  const int failed = ::posix_spawnp(&pid, python.c_str(), nullptr, nullptr, arguments, environ);
+  ::unsetenv("STARLING_WRITE_JOB");
+  if (failed != 0)
+    return Error(Code::kBadInput, "cannot start " + python + ": " + std::strerror(failed));
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+  if (!fs::is_regular_file(file, error))
+    return Error(Code::kBadInput,
+                 "the script has described no job: expected a call of starling.train(), or a loop "
+                 "over starling.Job; " +
+                     path);
+  path = file;
+  return ok();
+}
+
+}  // namespace starling::tools
