@@ -2,8 +2,8 @@
 """The same PyTorch model, the same schedule of kills: Starling, torchft and Horovod elastic (started by
 compare_elastic.sh, which says what is measured and installs what is missing).
 
-The scripts that are run lie in elastic/, as a user of each system would write them. Every one is run twice, once
-undisturbed; the other time workers are killed at the same steps. Commits, the micro-batches that were begun and
+The scripts that are run lie in elastic/, as a user of each system would write them. Every one is run undisturbed,
+and once more while workers are killed, in all systems at the same steps. Commits, the micro-batches that were begun and
 the final parameters are noted by the scripts themselves (elastic/model.py), commits of Starling by its events."""
 
 import argparse
@@ -61,11 +61,22 @@ def wait_until(condition, what, seconds=PATIENCE_S):
         time.sleep(0.005)
 
 
-def alive(pid):
+def alive(pid, word):
+    """Whether the process is there, and still the one whose command has that word: numbers are used again."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return word.encode() in file.read()  # nothing in it of one that has ended
     except OSError:
+        return False
+
+
+def group_alive(process, number):
+    """Sends a signal to a process and those that it has started; whether there was any."""
+    process.poll()
+    try:
+        os.killpg(process.pid, number)
+        return True
+    except ProcessLookupError:
         return False
 
 
@@ -137,7 +148,7 @@ class System:
 
     def workers(self):
         """Processes that compute and have passed a step."""
-        return sorted(pid for pid in self.notes.look().passed if alive(pid))
+        return sorted(pid for pid in self.notes.look().passed if alive(pid, self.script))
 
     def kill(self, pid):
         os.kill(pid, signal.SIGKILL)
@@ -151,20 +162,19 @@ class System:
 
     def close(self):
         for pid in {*self.notes.look().began, *self.notes.ready}:
-            try:
-                with open(f"/proc/{pid}/cmdline", "rb") as file:
-                    ours = self.script.encode() in file.read()
-                if ours:
-                    os.kill(pid, signal.SIGKILL)
-            except OSError:
-                continue
-        for process in self.processes:
-            if process.poll() is None:
-                process.terminate()
+            if alive(pid, self.script):
                 try:
-                    process.wait(20)
-                except subprocess.TimeoutExpired:
-                    process.kill()
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+        for process in self.processes:  # each with a session of its own
+            if process.poll() is not None:
+                continue
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                until = time.monotonic() + 10
+                while group_alive(process, number) and time.monotonic() < until:
+                    time.sleep(0.05)
+                    number = 0
             process.wait()
 
     def rounds(self):
@@ -184,12 +194,13 @@ class System:
         # Who was killed between the exchange and its note had a part in the step all the same.
         for pid, began in self.notes.began.items():
             passed = self.notes.passed.get(pid, [])
-            if not passed or len(began) == 0 or pid in self.notes.ends:
+            if not passed or pid in self.notes.ends:
                 continue
             after = passed[-1][1] + 1
             row = next((r for r in found if r[1] == after), None)
-            if row and len(row[3]) < row[2] and pid not in told[after] and began[-1][0] < row[0] < began[-1][0] + ROUND_S:
-                row[3].append(began[-1][1])
+            at, samples = began[-1]
+            if row and len(row[3]) < row[2] and pid not in told[after] and at < row[0] < at + ROUND_S:
+                row[3].append(samples)
         return found
 
     def final(self):
@@ -233,7 +244,7 @@ class Starling(System):
                 pids[e["id"]] = e["pid"]
             else:
                 pids.pop(e["id"], None)
-        return sorted(pids.values())
+        return sorted(pid for pid in pids.values() if alive(pid, "starling"))
 
     def replace(self):
         start = self.of("start")[0]
@@ -260,7 +271,7 @@ class Starling(System):
         samples = sorted(sets) + sorted(sets)[:repeated]
         rows = []
         for e in self.of("step"):
-            counted = sum(len(ms) for ms in ledgers[e["version"]])
+            counted = sum(len(ms) for ms in ledgers.get(e["version"], []))
             rows.append([began + e["t"], e["version"] + 1, e["world"], [samples.pop() for _ in range(counted)]])
         return rows
 
@@ -402,14 +413,16 @@ def progress(text):
         print(f"\r{text:<60}\r", end="", file=sys.stderr, flush=True)
 
 
-def judge(disturbed, alone):
-    """Figures of the table, from both runs of a system."""
+def judge(disturbed, alone, again):
+    """Figures of the table, from the runs of a system; `again` may be missing."""
     rounds, kills, steps = disturbed["rounds"], disturbed["kills"], disturbed["steps"]
     times = [row[0] for row in rounds]
     full = [b[0] - a[0] for a, b in zip(rounds, rounds[1:]) if a[2] == b[2] == WORKERS]
     step = statistics.median(full)
-    samples = lambda texts: Counter(s for text in texts for s in text.split(","))
     batch = max(len(text.split(",")) for _, text in disturbed["passes"])
+
+    def samples(texts):
+        return Counter(s for text in texts for s in text.split(","))
 
     def longest(begin, end):
         return 1000 * (max((b - a for a, b in zip(times, times[1:]) if b > begin and a < end), default=0.0) - step)
@@ -436,6 +449,7 @@ def judge(disturbed, alone):
                           "of_kills": {what: found[what] - usual[what] for what in found}},
         "final": disturbed["final"], "final_undisturbed": alone["final"],
         "same": disturbed["final"] == alone["final"] and len(alone["final"]) == 1,
+        "undisturbed_twice_same": again["final"] == alone["final"] if again else None,
     }
 
 
@@ -445,7 +459,9 @@ def code_lines(path, function=None):
     with open(path, encoding="utf-8") as file:
         text = file.read()
     tree = ast.parse(text)
-    dropped = {n for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.FunctionDef)) and ast.get_docstring(node)
+    documented = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.FunctionDef))
+                  and ast.get_docstring(node)]
+    dropped = {n for node in documented
                for n in range(node.body[0].lineno, node.body[0].end_lineno + 1)}
     lines = {token.start[0] + i for token in tokenize.generate_tokens(io.StringIO(text).readline)
              if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
@@ -480,8 +496,8 @@ def missing(python, module, log):
         why = (tried.stderr.strip().splitlines() or ["no word"])[-1]
     if os.path.exists(log):
         with open(log, encoding="utf-8", errors="replace") as file:
-            errors = [line.strip() for line in file if "error" in line.lower()]
-        why = f"{errors[-1] if errors else why} ({log})"
+            errors = [line.strip() for line in file if line.strip().lower().startswith("error")]
+        why = f"{errors[-1] if errors else why}; {log}"
     return why
 
 
@@ -510,7 +526,8 @@ def table_row(name, found):
     n, pauses = len(kills), [k["pause_ms"] for k in kills]
     return (f"  {name:<10}{found['lines']['all']:>6}{n:>7}{found['step_ms']:>9.1f}"
             f"{work['thrown_away'] / n:>12.1f}{work['skipped'] / n:>10.1f}{work['repeated'] / n:>10.1f}"
-            f"{statistics.median(pauses):>11.0f}{max(pauses):>9.0f}   {final}")
+            f"{statistics.median(pauses):>10.0f}{max(pauses):>8.0f}   {final:<16}"
+            f"{ {True: 'same', False: 'DIFFERENT', None: 'not run'}[found['undisturbed_twice_same']]}")
 
 
 def main():
@@ -521,6 +538,7 @@ def main():
     parser.add_argument("--settings", choices=SETTINGS, default="fast")
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--again", action="store_true", help="a second undisturbed run of each system")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json")
     parser.add_argument("--keep-log", help="where the log of a system that broke is copied")
@@ -553,9 +571,11 @@ def main():
         say(text)
     plain = len(code_lines(os.path.join(HERE, "model.py"), "plain"))
     say(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {WORKERS} workers, {steps} steps of {WORKERS}"
-        f" micro-batches, {kills} kills, settings {options.settings}; the loop without any of them has {plain} lines")
-    say("                                 micro-batches of each kill, mean    pause, ms            final parameters")
-    say("             lines  kills  step ms thrown away   skipped  repeated   median      max   as undisturbed")
+        f" micro-batches, {kills} kill{'s' if kills > 1 else ''}, settings {options.settings};"
+        f" without any of them the script has {plain} lines")
+    say("                                 micro-batches of each kill, mean   pause, ms        final parameters")
+    say("             lines  kills  step ms thrown away   skipped  repeated  median     max   as undisturbed"
+        " undisturbed twice")
     for name in systems:
         if name not in present:
             say(f"  {name}: not installed: {results[name]['not_installed']}")
@@ -563,21 +583,26 @@ def main():
         make = {"starling": Starling, "torchft": Torchft, "horovod": Horovod}[name]
         try:
             alone = run(make, options, steps, [])
+            again = run(make, options, steps, []) if options.again else None
             disturbed = run(make, options, steps, schedule)
             if not disturbed["kills"]:
                 raise Broken("nobody could be killed before the end")
-            results[name] = {"version": found_versions[name], "lines": lines_of(name), **judge(disturbed, alone)}
+            results[name] = {"version": found_versions[name], "lines": lines_of(name), 
+                             **judge(disturbed, alone, again)}
         except Broken as error:
             say(f"  {name}: {error}")
             results[name] = {"broken": str(error)}
             continue
         say(table_row(name, results[name]))
-    say("""thrown away: computed, and in no step; skipped: not in a step that was due to have them; repeated: of samples that
-another step has had. What an undisturbed run throws away and skips, when it begins, is taken off: """ + "; ".join(
-        f"{name} {found['micro_batches']['undisturbed']['thrown_away']} and"
-        f" {found['micro_batches']['undisturbed']['skipped']}"
-        for name, found in results.items() if "kills" in found) + """.
-pause: longest distance of two commits from a kill to the next, less the median step with everybody.""")
+    if any("kills" in found for found in results.values()):
+        say("""thrown away: computed, and in no step; skipped: not in a step that was due to have them, mostly while a
+worker is missing; repeated: of samples that another step has had. Taken off, as an undisturbed run has them too:""")
+    for name, found in results.items():
+        if "kills" in found:
+            usual = found["micro_batches"]["undisturbed"]
+            say(f"  {name}: {usual['thrown_away']} thrown away, {usual['skipped']} skipped,"
+                f" {usual['repeated']:.0f} repeated")
+    say("pause: longest distance of two commits from a kill to the next, less the median step with everybody")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as stream:
             json.dump({"steps": steps, "workers": WORKERS, "settings": options.settings, "cores": os.cpu_count(),
@@ -588,4 +613,8 @@ pause: longest distance of two commits from a kill to the next, less the median 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

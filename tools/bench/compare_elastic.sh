@@ -7,7 +7,7 @@ set -euo pipefail
 usage() {
   cat <<'TEXT'
 Usage: tools/bench/compare_elastic.sh [--venv DIR] [--only starling,torchft,horovod] [--kills N]
-                                      [--settings fast|defaults] [--seed N] [--json FILE]
+                                      [--settings fast|defaults] [--seed N] [--again] [--json FILE]
                                       [--keep-log FILE] [--quick]
 
   --venv DIR       folder in which torchft/ (PyTorch, torchft; Starling's workers use it too) and
@@ -17,6 +17,7 @@ Usage: tools/bench/compare_elastic.sh [--venv DIR] [--only starling,torchft,horo
   --settings NAME  timeouts of torchft and Horovod: fast, the fastest that worked on 2 cores, or
                    their defaults (default: fast)
   --seed N         of the choice of who is killed and when (default 1)
+  --again          a second undisturbed run of each system: is it the same at all?
   --json FILE      write every figure to FILE as well
   --keep-log FILE  copy the log of a system that broke to FILE
   --quick          1 kill, to see that it runs
@@ -28,10 +29,10 @@ all are there again. The scripts that are run: tools/bench/elastic.
   lines        of code of the script: without model, data, loss, and what notes figures down
   micro-batches, of each kill:
     thrown away  computed, and in no step
-    skipped      not in a step that was due to have them
+    skipped      not in a step that was due to have them, mostly while a worker is missing
     repeated     of samples that another step has had
   pause        longest distance of two commits from a kill to the next, less the median step
-  final parameters  whether their bits are those of the undisturbed run
+  final parameters  whether their bits are those of the undisturbed run, and of two such (--again)
 
 Exit code: 0 done, 1 a system broke, 2 none could be run or bad usage.
 TEXT
@@ -46,7 +47,7 @@ while [ $# -gt 0 ]; do
     --venv) venv=${2:?--venv needs a folder}; shift 2 ;;
     --only) only=${2:?--only needs a list}; shift 2 ;;
     --kills | --settings | --seed | --json | --keep-log) passed+=("$1" "${2:?$1 needs a value}"); shift 2 ;;
-    --quick) passed+=("$1"); shift ;;
+    --again | --quick) passed+=("$1"); shift ;;
     -h | --help) usage; exit 0 ;;
     *) echo "compare_elastic.sh: unknown argument '$1'; --help lists them" >&2; exit 2 ;;
   esac

@@ -1,6 +1,7 @@
 """In place of the starling package where there is no torch: the same frames over the same channel, with a
 model of two tensors, a [3, 2] and b [], whose gradient is plain arithmetic. What it does wrong is what the
-script says: a word for each line, "dies 3" for the third pass of this process, "dies-once PATH"."""
+script says: a word for each line, "dies 3" for the third pass of this process, "hangs-once PATH", which leaves
+a file there; "pace 0.01" takes so many seconds for a pass."""
 
 import importlib.util
 import mmap
@@ -73,6 +74,11 @@ class Model:
             self.channel._socket.sendall(b"\xff" * 64)
         if self.orders.get("hangs") == turn:
             time.sleep(3600)
+        time.sleep(float(self.orders.get("pace", "0")))
+        once = self.orders.get("raises-once")
+        if once and self.passes > 20 and not os.path.exists(once):
+            open(once, "w").close()
+            return self.channel.raised("ValueError: no such colour; train.py:3, in loss")
         once = self.orders.get("hangs-once")
         if once and turn == "2" and not os.path.exists(once):
             open(once, "w").close()
@@ -83,6 +89,8 @@ class Model:
         _, step, m, count = struct.unpack_from("<QQII", request)
         samples = struct.unpack_from(f"<{count}Q", request, 24)
         self.misbehave()
+        if not self.channel.asked:
+            return  # it has been answered
         loss = 0.0
         for i in range(len(self.gradient)):
             self.gradient[i] = 0.0

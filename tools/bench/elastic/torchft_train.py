@@ -14,7 +14,6 @@ from torchft import DistributedDataParallel, DistributedSampler, Manager, Optimi
 from model import BATCH, STEPS, WORKERS, build, finished, loss, passed, ready
 
 torch.manual_seed(1)
-torch.set_num_threads(1)
 REPLICA = int(os.environ["REPLICA_GROUP_ID"])
 net, data = build()
 sampler = DistributedSampler(data, replica_rank=REPLICA, num_replica_groups=WORKERS, group_rank=0, num_replicas=1)
