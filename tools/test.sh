@@ -5,23 +5,28 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: tools/test.sh [--asan] [--tsan] [--long] [--only] [--help]
+Usage: tools/test.sh [--asan] [--tsan] [--long] [--pytorch] [--only] [--help]
 
 Builds build/release and runs all its tests. Each flag adds a suite after it:
   --asan   unit tests and simulator under AddressSanitizer and UndefinedBehaviorSanitizer (build/asan)
   --tsan   unit tests and simulator under ThreadSanitizer (build/tsan)
   --long   the long tests: many more simulated schedules, real processes under random faults
+  --pytorch  the wheel, installed into build/pytorch with PyTorch and transformers from the package index:
+           what scripts do wrong, the package, five models through 100 kills
   --only   only the suites named by the other flags, not the ordinary one
-Environment: JOBS  compilers and tests at a time (default: number of cores)
+Environment: JOBS           compilers and tests at a time (default: number of cores)
+             STARLING_VENV  --pytorch: a virtual environment instead of build/pytorch
+             KILLS          --pytorch: of workers and processes for each model (default: 20)
 TEXT
 }
 
-ordinary=true asan=false tsan=false long=false
+ordinary=true asan=false tsan=false long=false pytorch=false
 for argument in "$@"; do
   case "$argument" in
     --asan) asan=true ;;
     --tsan) tsan=true ;;
     --long) long=true ;;
+    --pytorch) pytorch=true ;;
     --only) ordinary=false ;;
     -h | --help) usage; exit 0 ;;
     *) echo "test.sh: unknown argument '$argument'; --help lists them" >&2; exit 2 ;;
@@ -59,6 +64,24 @@ if $ordinary || $long; then build release; fi
 # The long tests run one at a time: some measure what a machine of their own gives.
 if $ordinary; then suite release -j "$jobs" -LE long; fi
 if $long; then suite release -L long; fi
+if $pytorch; then
+  tools/wheel.sh
+  venv=${STARLING_VENV:-build/pytorch}
+  [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
+  "$venv/bin/python" -c 'import torch, transformers' 2>/dev/null || "$venv/bin/pip" install --quiet torch numpy transformers
+  "$venv/bin/pip" install --quiet --force-reinstall --no-deps build/wheel/starling-*.whl
+  unset PYTHONPATH STARLING
+  command=$("$venv/bin/python" -c 'import starling.job; print(starling.job.program())')
+  log=$(mktemp)
+  for part in package misfortunes "same_bits --kills ${KILLS:-20}"; do
+    echo "== tests: pytorch $part =="
+    read -r name arguments <<<"$part"
+    # shellcheck disable=SC2086
+    "$venv/bin/python" "tests/pytorch/$name.py" "$command" $arguments | tee -a "$log" || failed=1
+  done
+  awk '/^[0-9]+ passed, [0-9]+ failed$/ { passed += $1; failed += $3 } END { print passed " passed, " failed " failed" }' "$log"
+  rm -f "$log"
+fi
 for sanitizer in asan tsan; do
   if ! ${!sanitizer}; then continue; fi
   build "$sanitizer" --target test_programs

@@ -357,12 +357,19 @@ class Job:
             one = step._after
 
 
-def join(token: str, script: str, *, threads: int = 1, command: "Sequence[str]" = ()) -> int:
+def join(where: str, script: str, *, keys: Optional[str] = None, threads: int = 1,
+         command: "Sequence[str]" = ()) -> int:
     """Makes this machine a worker of a job that runs elsewhere, with its own copy of the script, until the job
-    ends or the worker is told to go (SIGTERM). token: of `starling keys`, or a file that holds one. command:
-    further options of `starling worker`. Returns the worker's exit code, 0 if all is well."""
-    arguments = [program(), "worker", "--join", token, "--script", os.path.abspath(script), "--threads",
-                 str(threads), *command]
+    ends or the worker is told to go (SIGTERM).
+
+    where    a join token (`starling keys`), a file that holds one, or, with `keys`, the coordinators' addresses
+    keys     file or folder of keys, where `where` is no token
+    threads  processes that compute, one thread each
+    command  further options of `starling worker`
+
+    Returns the worker's exit code, 0 if all is well."""
+    arguments = [program(), "worker", "--join", where, "--script", os.path.abspath(script), "--threads",
+                 str(threads), *(["--keys", keys] if keys else []), *command]
     return subprocess.run(arguments, env=_environment()).returncode
 
 

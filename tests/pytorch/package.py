@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""The Python package as people use it: a loop of one's own, options of train(), load(), join().
+
+  package.py STARLING
+
+Run it with an interpreter that has torch and the starling package. One line for each; exit code 1 if one failed."""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import same_bits
+
+STARLING = os.path.abspath(sys.argv[1])
+os.environ["STARLING"] = STARLING
+
+
+def script(name, out, **environment):
+    ended = subprocess.run([sys.executable, os.path.join(same_bits.HERE, name)], capture_output=True, text=True,
+                           env={**os.environ, "MODEL": "mlp", "STEPS": "20", "OUT": out, **environment})
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def digest_in(text):
+    return re.findall(r"digest ([0-9a-f]+)", text)[-1]
+
+
+def first_level(folder):
+    return digest_in(script("models.py", os.path.join(folder, "first")))
+
+
+def a_loop_of_ones_own_gives_the_same_bits(folder):
+    text = script("second_level.py", os.path.join(folder, "second"), WORKERS="3")
+    assert digest_in(text) == first_level(folder), text
+    assert "computed here 0" in text  # the process that a person starts computes nothing
+
+
+def options_of_train_do_what_they_say(folder):
+    texts = {option: script("options.py", os.path.join(folder, option), OPTION=option)
+             for option in ("init", "evaluate", "sgd", "adam")}
+    assert len({digest_in(text) for text in texts.values()}) == 4, texts
+    assert 0 < float(texts["evaluate"].split("evaluation ")[1]) < 2, texts["evaluate"]
+    assert "steps 20" in texts["adam"]
+
+
+def resume_goes_on_from_a_checkpoint_to_the_same_bits(folder):
+    whole = script("options.py", os.path.join(folder, "first"), OPTION="first")
+    text = script("options.py", os.path.join(folder, "resume"), OPTION="resume")
+    assert digest_in(text) == digest_in(whole) and "goes on from the checkpoint of step" in text, text
+
+
+def load_gives_what_was_trained(folder):
+    import torch
+
+    import models
+    import starling
+
+    out = os.path.join(folder, "load")
+    script("models.py", out)
+    net, _ = models.build()
+    before = net.layers[0].weight.clone()
+    tensors = starling.load(out, net)
+    assert list(tensors) and not torch.equal(before, net.layers[0].weight)
+    assert torch.equal(net.layers[0].weight, tensors["layers.0.weight"])
+    try:
+        starling.load(out, torch.nn.Linear(2, 2))
+    except ValueError as why:
+        assert "the net has no parameter layers.0." in str(why), why
+    else:
+        raise AssertionError("another net's parameters were taken")
+
+
+def a_machine_joins_with_its_own_copy_of_the_script(folder):
+    run = same_bits.Run("mlp", 2, 60, PACE="0.05")
+    while run.step() < 3:
+        run.look()
+    start = next(e for e in run.events if e["ev"] == "start")
+    copy = os.path.join(folder, "copy.py")
+    with open(same_bits.SCRIPT, encoding="utf-8") as file, open(copy, "w", encoding="utf-8") as to:
+        to.write(file.read())
+    joined = subprocess.run(
+        [sys.executable, "-c", "import sys, starling; sys.exit(starling.join(sys.argv[1], sys.argv[2], keys=sys.argv[3],"
+         " command=['--save', 'none']))", start["address"], copy, start["keys"]], capture_output=True, text=True,
+        env={**os.environ, "MODEL": "mlp", "PACE": "0.05"})
+    code = run.wait()
+    joined_events = [e for e in run.events if e["ev"] == "worker" and e["what"] == "joined"]
+    text = run.text()
+    run.close()
+    assert code == 0 and joined.returncode == 0 and len(joined_events) == 3, (code, joined, text)
+
+
+def main():
+    failed = 0
+    cases = (a_loop_of_ones_own_gives_the_same_bits, options_of_train_do_what_they_say,
+             resume_goes_on_from_a_checkpoint_to_the_same_bits, load_gives_what_was_trained,
+             a_machine_joins_with_its_own_copy_of_the_script)
+    for case in cases:
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                case(folder)
+            print(f"ok     {case.__name__}", flush=True)
+        except Exception as why:  # the others are run all the same
+            failed += 1
+            print(f"FAILED {case.__name__}: {why}", flush=True)
+    print(f"{len(cases) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
