@@ -123,7 +123,7 @@ def _toml(value: Any) -> str:
         text = repr(value)
         return text if any(c in text for c in ".en") else text + ".0"
     if isinstance(value, (int, str)):
-        return json.dumps(value, ensure_ascii=True)
+        return json.dumps(value, ensure_ascii=False)
     return "[" + ", ".join(_toml(v) for v in value) + "]"
 
 
@@ -182,7 +182,8 @@ class _Options:
             "model": {"kind": "python", "script": script, "samples": len(data),
                       "tensors": module.tensor_texts(net)},
             "optimizer": self.optimizer._fields(),
-            "elastic": {"lease_ms": self.lease_ms},
+            # Importing what a script needs takes workers of one machine their time.
+            "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000},
         }
         if self.checkpoint:
             sections["checkpoint"] = {"dir": os.path.abspath(self.checkpoint), "every": self.checkpoint_every}
@@ -202,12 +203,12 @@ def _run(options: _Options, build: Build, init: "Optional[Mapping[str, Any]]",
     text = options.job(net, data, script)
     wanted = os.environ.get("STARLING_WRITE_JOB")
     if wanted:  # a command wants the job, and runs it in its own way
-        Path(wanted).write_text(text)
+        Path(wanted).write_text(text, encoding="utf-8")
         raise SystemExit(0)
     with tempfile.TemporaryDirectory(prefix="starling-") as folder:
         out = options.out or os.path.join(tempfile.mkdtemp(prefix="starling-run-"), "out")
         job = Path(folder) / f"{Path(script).stem}.toml"
-        job.write_text(text)
+        job.write_text(text, encoding="utf-8")
         arguments = [program(), "run", str(job), "--workers", str(options.workers), "--out", out,
                      "--threads", "1", *(["--resume"] if options.resume else []), *options.command]
         code = subprocess.run(arguments, env=_environment()).returncode
