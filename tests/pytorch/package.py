@@ -7,9 +7,11 @@ Run it with an interpreter that has torch and the starling package. One line for
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import same_bits
 
@@ -92,11 +94,29 @@ def a_machine_joins_with_its_own_copy_of_the_script(folder):
     assert code == 0 and joined.returncode == 0 and len(joined_events) == 3, (code, joined, text)
 
 
+def what_ends_the_script_ends_the_job(folder):
+    for number, code, group in ((signal.SIGTERM, 143, False), (signal.SIGINT, 130, True)):
+        process = subprocess.Popen(
+            [sys.executable, same_bits.SCRIPT], start_new_session=True, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "MODEL": "mlp", "STEPS": "500", "PACE": "0.05", "OUT": os.path.join(folder, str(code))})
+        while not os.path.exists(os.path.join(folder, str(code), "loss.svg")) and process.poll() is None:
+            events = os.path.join(folder, str(code), "events.jsonl")
+            if os.path.exists(events) and '"ev":"step"' in open(events, encoding="utf-8").read():
+                break
+            time.sleep(0.05)
+        os.killpg(process.pid, number) if group else process.send_signal(number)
+        _, text = process.communicate()
+        assert process.returncode == code, (process.returncode, text)
+        assert "Traceback" not in text, text
+        assert not same_bits.left_behind(), same_bits.left_behind()
+
+
 def main():
     failed = 0
     cases = (a_loop_of_ones_own_gives_the_same_bits, options_of_train_do_what_they_say,
              resume_goes_on_from_a_checkpoint_to_the_same_bits, load_gives_what_was_trained,
-             a_machine_joins_with_its_own_copy_of_the_script)
+             a_machine_joins_with_its_own_copy_of_the_script, what_ends_the_script_ends_the_job)
     for case in cases:
         try:
             with tempfile.TemporaryDirectory() as folder:

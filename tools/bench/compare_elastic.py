@@ -30,7 +30,7 @@ FIRST_KILL = 60  # steps
 BETWEEN_KILLS = 180  # steps
 GO_ON = 8  # commits of the others, before a killed worker is replaced
 QUIET = 20  # steps with everybody, before a kill
-ROUND_S = 0.5  # further apart, two commits of one step are two attempts at it
+ROUND_S = 0.5  # from the beginning of a worker's last micro-batch to a step of which it had a part
 PATIENCE_S = 180
 SETTINGS = {  # "fast": the fastest that worked on a machine with 2 cores
     "fast": {
@@ -186,9 +186,12 @@ class System:
         found, told = [], {}
         for step in sorted(attempts):
             lines = attempts[step]
-            newest = max(line[0] for line in lines)
-            lines = [line for line in lines if newest - line[0] < ROUND_S]
-            workers = max(line[1] for line in lines)
+            # A process that tells it twice has gone back to the step before, and so have all with it.
+            since = max(sorted(line[0] for line in lines if line[4] == pid)[-2] if n > 1 else 0.0
+                        for pid, n in Counter(line[4] for line in lines).items())
+            lines = sorted((line for line in lines if line[0] > since), reverse=True)
+            workers = lines[0][1]
+            lines = lines[:workers]
             told[step] = {line[4] for line in lines}
             found.append([min(line[0] for line in lines), step, workers, [line[3] for line in lines if line[2]]])
         # Who was killed between the exchange and its note had a part in the step all the same.
@@ -425,11 +428,11 @@ def judge(disturbed, alone, again):
         return Counter(s for text in texts for s in text.split(","))
 
     def longest(begin, end):
-        return 1000 * (max((b - a for a, b in zip(times, times[1:]) if b > begin and a < end), default=0.0) - step)
+        return 1000 * (max((b - a for a, b in zip(times, times[1:]) if begin < b <= end), default=step) - step)
 
     rows = []
     for kill, later in zip(kills, [*kills[1:], {"at": float("inf")}]):
-        rows.append({"step": kill["step"], "pause_ms": longest(kill["at"], later["at"]),
+        rows.append({"step": kill["step"], "at": kill["at"] - times[0], "pause_ms": longest(kill["at"], later["at"]),
                      "pause_of_kill_ms": longest(kill["at"], kill["replaced"]),
                      "pause_of_join_ms": longest(kill["replaced"], later["at"])})
     counted = [text for row in rounds for text in row[3]]
@@ -443,6 +446,7 @@ def judge(disturbed, alone, again):
              "repeated": sum(n - 1 for n in samples(quiet).values()) / batch}
     found = {"thrown_away": thrown, "skipped": skipped, "repeated": repeated}
     return {
+        "commits": [[row[0] - times[0], *row[1:3], len(row[3])] for row in rounds],
         "kills": rows, "step_ms": 1000 * step, "worlds": dict(Counter(row[2] for row in rounds)),
         "micro_batches": {"due": steps * WORKERS, "begun": len(disturbed["passes"]), "counted": len(counted),
                           "undisturbed": usual, "disturbed": found,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -116,6 +117,29 @@ def _environment() -> "dict[str, str]":
     return {**os.environ, "STARLING_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(paths)}
 
 
+def _call(arguments: "Sequence[str]") -> int:
+    """Runs a command to its end. What asks this process to end asks the command, which then ends in its own way:
+    Ctrl-C reaches both, SIGTERM is passed on. Returns its exit code, or 128 + the signal that ended it."""
+    with subprocess.Popen(arguments, env=_environment()) as process:
+        def pass_on(number: int, _: Any) -> None:
+            process.send_signal(number)
+
+        try:
+            before = signal.signal(signal.SIGTERM, pass_on)
+        except ValueError:  # not the main thread, which alone is told of signals
+            before = None
+        try:
+            while True:
+                try:
+                    code = process.wait()
+                    return code if code >= 0 else 128 - code
+                except KeyboardInterrupt:
+                    continue
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGTERM, before)
+
+
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -211,9 +235,9 @@ def _run(options: _Options, build: Build, init: "Optional[Mapping[str, Any]]",
         job.write_text(text, encoding="utf-8")
         arguments = [program(), "run", str(job), "--workers", str(options.workers), "--out", out,
                      "--threads", "1", *(["--resume"] if options.resume else []), *options.command]
-        code = subprocess.run(arguments, env=_environment()).returncode
+        code = _call(arguments)
     if code != 0:
-        raise Failed(code if code > 0 else 128 - code)
+        raise Failed(code)
     end = _end_of(out)
     evaluation = None
     if evaluate is not None:
@@ -371,7 +395,7 @@ def join(where: str, script: str, *, keys: Optional[str] = None, threads: int = 
     Returns the worker's exit code, 0 if all is well."""
     arguments = [program(), "worker", "--join", where, "--script", os.path.abspath(script), "--threads",
                  str(threads), *(["--keys", keys] if keys else []), *command]
-    return subprocess.run(arguments, env=_environment()).returncode
+    return _call(arguments)
 
 
 def load(out: str, net: Any = None) -> "dict[str, Any]":
