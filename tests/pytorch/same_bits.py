@@ -158,28 +158,27 @@ def left_behind():
 def disturb(run, steps, kills, draw):
     """Kills workers and their processes, evenly over the steps; who was killed comes back as somebody new."""
     done = {"worker": 0, "child": 0}
-    for i in range(kills):
-        wanted = (i + 1) * steps // (kills + 2)
-        while run.process.poll() is None:
-            run.look()
-            if run.step() >= wanted and run.world() >= 3:
-                break
+    killed = set()
+    while sum(done.values()) < kills and run.process.poll() is None:
+        run.look()
+        wanted = (sum(done.values()) + 1) * steps // (kills + 2)
+        if run.step() < wanted or run.world() < 3:
             time.sleep(0.01)
-        workers = run.workers()
-        if run.process.poll() is not None or not workers:
-            break
-        pid = workers[draw.choice(sorted(workers))]
+            continue
+        time.sleep(draw.random() * 0.2)
+        pid = draw.choice(sorted(run.workers().values()))
         kind = draw.choice(["worker", "child"])
         targets = [pid] if kind == "worker" else children_of(pid)
-        time.sleep(draw.random() * 0.2)
-        for target in targets[:1]:
-            try:
-                os.kill(target, signal.SIGKILL)
-            except OSError:
-                continue
-            done[kind] += 1
-            if kind == "worker":
-                run.join()
+        if pid in killed or not targets:
+            continue
+        try:
+            os.kill(targets[0], signal.SIGKILL)
+        except OSError:
+            continue
+        done[kind] += 1
+        if kind == "worker":
+            killed.add(pid)
+            run.join()
     return done
 
 
@@ -221,7 +220,7 @@ def check(model, options, say):
         done = disturb(run, steps, options.kills, random.Random(options.seed))
         code = run.wait()
         digest = digest_of(run)
-        held &= digest == reference and code == 0
+        held &= digest == reference and code == 0 and sum(done.values()) == options.kills
         say(f"{model}: {done['worker']} workers and {done['child']} of their processes killed: digest {digest}"
             + ("" if digest == reference else f"  DIFFERS, exit code {code}\n{run.text()}"))
         audit = subprocess.run([os.environ["STARLING"], "audit", run.out], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

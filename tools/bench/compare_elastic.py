@@ -28,6 +28,7 @@ SYSTEMS = ("starling", "torchft", "horovod")
 WORKERS = 4  # as elastic/model.py
 FIRST_KILL = 60  # steps
 BETWEEN_KILLS = 180  # steps
+AFTER_KILLS = 300  # steps, from the last one to the end
 GO_ON = 8  # commits of the others, before a killed worker is replaced
 QUIET = 20  # steps with everybody, before a kill
 ROUND_S = 0.5  # from the beginning of a worker's last micro-batch to a step of which it had a part
@@ -93,9 +94,16 @@ class Notes:
         self.passed = {}  # process: (time, step, workers, counted, samples) of each step
         self.ready = {}  # process: time
         self.ends = {}  # process: hash of the final parameters
+        self._forgotten = set()
+
+    def forget(self, pid):
+        """As if that process had never been."""
+        self._forgotten.add(str(pid))
+        for of_process in (self.began, self.passed, self.ready, self.ends):
+            of_process.pop(pid, None)
 
     def look(self):
-        for name in filter(str.isdigit, os.listdir(self.folder)):
+        for name in set(filter(str.isdigit, os.listdir(self.folder))) - self._forgotten:
             with open(os.path.join(self.folder, name), "rb") as file:
                 file.seek(self._at.get(name, 0))
                 text = file.read()
@@ -155,6 +163,9 @@ class System:
 
     def replace(self):
         """Somebody in the place of who was killed last."""
+
+    def too_late(self):
+        """At the end: whoever has not come back until now has no part in it."""
 
     def over(self):
         """Whether all has ended well."""
@@ -298,6 +309,7 @@ class Torchft(System):
         self.torchrun = os.path.join(bin_, "torchrun")
         self.replicas = {}  # number: torchrun
         self.vacant = None
+        self.agents = {}  # worker: its torchrun
         for number in range(WORKERS):
             self.replica(number)
         wait_until(lambda: self.check() or len(self.notes.look().ready) == WORKERS, "all replicas are ready")
@@ -317,12 +329,16 @@ class Torchft(System):
 
     def last(self):
         self.check()
+        for pid in set(self.notes.look().ready) - set(self.agents):
+            try:
+                with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+                    self.agents[pid] = int(file.read().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
         return super().last()
 
     def kill(self, pid):
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            parent = int(file.read().rsplit(")", 1)[1].split()[1])
-        self.vacant = next(n for n, p in self.replicas.items() if p.pid == parent)
+        self.vacant = next(n for n, p in self.replicas.items() if p.pid == self.agents[pid])
         os.kill(pid, signal.SIGKILL)
         agent = self.replicas.pop(self.vacant)
         agent.kill()  # and the torchrun of that machine
@@ -330,6 +346,20 @@ class Torchft(System):
 
     def replace(self):
         self.replica(self.vacant)
+
+    def too_late(self):
+        """Alone it would begin with the first step."""
+        agent = self.replicas.get(self.vacant)
+        if agent is None or agent.poll() is not None:
+            return
+        pids = [pid for pid, parent in self.agents.items() if parent == agent.pid]
+        if any(pid in self.notes.passed and self.notes.passed[pid][0][1] > 1 for pid in pids):
+            return
+        del self.replicas[self.vacant]
+        agent.terminate()
+        agent.wait()
+        for pid in pids:
+            self.notes.forget(pid)
 
     def over(self):
         self.check()
@@ -393,7 +423,9 @@ def run(make, options, steps, schedule):
             kills[-1]["replaced"] = time.monotonic()
             system.replace()
             progress(f"{system.name}: {number + 1} of {len(schedule)} kills")
-        wait_until(system.over, f"{system.name}: the end", PATIENCE_S + steps * 0.5)
+        wait_until(lambda: ended(system, steps), f"{system.name}: the last step", PATIENCE_S + steps * 0.5)
+        system.too_late()
+        wait_until(system.over, f"{system.name}: the end")
         rounds = system.rounds()
         return {"rounds": rounds, "kills": kills, "final": system.final(), "steps": steps,
                 "passes": sorted(p for passes in system.notes.began.values() for p in passes)}
@@ -421,6 +453,8 @@ def judge(disturbed, alone, again):
     rounds, kills, steps = disturbed["rounds"], disturbed["kills"], disturbed["steps"]
     times = [row[0] for row in rounds]
     full = [b[0] - a[0] for a, b in zip(rounds, rounds[1:]) if a[2] == b[2] == WORKERS]
+    if not full:
+        raise Broken("there were never two steps with everybody")
     step = statistics.median(full)
     batch = max(len(text.split(",")) for _, text in disturbed["passes"])
 
@@ -557,7 +591,7 @@ def main():
     kills = 1 if options.quick else options.kills
     if kills < 1:
         sys.exit("compare_elastic: --kills takes 1 or more")
-    steps = FIRST_KILL + BETWEEN_KILLS * kills
+    steps = FIRST_KILL + BETWEEN_KILLS * (kills - 1) + AFTER_KILLS
     draw = random.Random(options.seed)
     schedule = [(FIRST_KILL + BETWEEN_KILLS * i, draw.randrange(WORKERS), draw.random() * 0.1) for i in range(kills)]
 
