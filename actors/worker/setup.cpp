@@ -84,10 +84,12 @@ Result<std::vector<float>> TrainingSetup::initial_parameters(PartId part) const 
 }
 
 Result<std::shared_ptr<const TrainingSetup>> set_up(
-    const Job& job, std::function<void(const std::string& why)> child_lost) {
+    const Job& job, std::uint32_t threads, std::function<void(const std::string& why)> child_lost) {
   STARLING_TRY(model, kernels::make_model(job.model, job.isa, job.recompute));
-  if (auto* python = dynamic_cast<kernels::PythonModel*>(model.get()))
+  if (auto* python = dynamic_cast<kernels::PythonModel*>(model.get())) {
     python->on_child_lost(std::move(child_lost));
+    STARLING_TRY(python->prepare(threads));
+  }
   STARLING_TRY(opened, Dataset::open(job));
   std::shared_ptr<const Dataset> data = std::move(opened);
   return set_up(

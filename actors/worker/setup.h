@@ -49,9 +49,10 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
                                                     BatchSource batches,
                                                     const Digest& data_identity,
                                                     DataHash hash_data = {});
-// The job file's own model and data. child_lost: told what has become of a process that computed for a
+// The job file's own model and data. threads: that will compute. child_lost: told what has become of a process that computed for a
 // script's model, whenever another one takes its place; on the thread of the pass.
 Result<std::shared_ptr<const TrainingSetup>> set_up(
-    const Job& job, std::function<void(const std::string& why)> child_lost = {});
+    const Job& job, std::uint32_t threads = 1,
+    std::function<void(const std::string& why)> child_lost = {});
 
 }  // namespace starling::actors

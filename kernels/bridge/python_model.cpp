@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <future>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -112,10 +113,12 @@ class Bridge : public PythonModel {
     return times_;
   }
 
+  Result<> prepare(std::uint32_t processes) const override;
   void give_back(Helper helper) const;
 
  private:
   Result<Helper> helper() const;
+  Result<Helper> start() const;
   Result<> greet(PythonChild& child) const;
   // Sends it to the helper, and to another one if that is lost. `prepare`: what a new one needs first.
   template <class Prepare>
@@ -215,11 +218,35 @@ Result<Helper> Bridge::helper() const {
       return helper;
     }
   }
+  return start();
+}
+
+Result<Helper> Bridge::start() const {
   STARLING_TRY(child, PythonChild::start(spec_.script, isa_));
   STARLING_TRY(greet(*child));
   Helper helper;
   helper.child = std::move(child);
   return helper;
+}
+
+Result<> Bridge::prepare(std::uint32_t processes) const {
+  std::size_t there = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    there = idle_.size();
+  }
+  std::vector<std::future<Result<Helper>>> starting;
+  for (std::size_t i = there; i < processes; ++i)
+    starting.push_back(std::async(std::launch::async, [this] { return start(); }));
+  Result<> all = ok();
+  for (auto& one : starting) {
+    auto started = one.get();
+    if (started)
+      give_back(std::move(started).value());
+    else
+      all = std::move(started).error();
+  }
+  return all;
 }
 
 // Without what it has mapped: that memory may go.

@@ -22,6 +22,9 @@ using ChildLost = std::function<void(const std::string& why)>;
 class PythonModel : public Model {
  public:
   virtual void on_child_lost(ChildLost told) = 0;
+  // Starts processes until so many wait for passes, all at once: a start takes seconds, which else the
+  // first step of each compute thread would wait for. Errors: as of passes.
+  virtual Result<> prepare(std::uint32_t processes) const = 0;
   // Of all passes: how many, how long they took, and how much of that the script's batches, losses and
   // gradients took. The rest is the bridge's.
   struct Times {

@@ -148,6 +148,25 @@ TEST_CASE("a process that hangs is replaced when it takes many times as long as 
   CHECK(rig.lost[0] == "the script's process did not answer in time");
 }
 
+TEST_CASE("processes that were started before are there for as many threads") {
+  const Script script;
+  Rig rig(spec_of(script));
+  REQUIRE(rig.python().prepare(3));
+  ::setenv("STARLING_PYTHON", "/nowhere/python", 1);  // no other can be started
+  REQUIRE(rig.initialise());
+  const auto second = rig.model->make_workspace(2), third = rig.model->make_workspace(2);
+  REQUIRE(rig.pass());
+  Batch batch;
+  batch.sequences = 2;
+  batch.samples = {3, 17};
+  for (const auto& workspace : {second.get(), third.get()})
+    CHECK(rig.model->forward_backward(rig.parameters.all(), batch, *workspace, rig.gradient.all()));
+  const auto fourth = rig.model->make_workspace(2);
+  CHECK(!rig.model->forward_backward(rig.parameters.all(), batch, *fourth, rig.gradient.all()));
+  ::unsetenv("STARLING_PYTHON");
+  CHECK(rig.lost.size() == 4);
+}
+
 TEST_CASE("what a script raises is told at once, and no other process tries it again") {
   const Script script("raises 2");
   Rig rig(spec_of(script));

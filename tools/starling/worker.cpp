@@ -248,7 +248,7 @@ int work(const Life& life, actors::SharedLife& shared) {
   if (told.value().status) return *told.value().status;
   const Job& job = told.value().job;
   const std::string& name = life.options.key.name;
-  auto setup = actors::set_up(job, [&name](const std::string& why) {
+  auto setup = actors::set_up(job, life.options.threads, [&name](const std::string& why) {
     std::fprintf(stderr, "starling: %s: %s; another one takes its place\n", name.c_str(),
                  why.c_str());
   });
