@@ -52,6 +52,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   kernels::FlatSource parts(layout, parameters.data());
   kernels::FlatSink gradient_parts(layout, gradient.all());
   STARLING_TRY(result, model->pass(layout, parts, batch, *workspace, gradient_parts));
+  STARLING_TRY(setup->check(result));
   setup->exponents.resize(layout.blocks());
   kernels::initial_exponents(kernels::Grid(job.micro_batches), layout, gradient.all(),
                              setup->exponents);
@@ -75,6 +76,14 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   return std::shared_ptr<const TrainingSetup>(std::move(setup));
 } catch (...) {  // the model and the batches may be the application's
   return error_of_exception("setting up the model");
+}
+
+Result<> TrainingSetup::check(const kernels::MicroBatchResult& result) const {
+  const std::size_t named = metric_names(job.model).size(), here = result.metrics.size();
+  if (named == here) return ok();
+  return Error(Code::kBadInput, "a micro-batch gave " + std::to_string(here) +
+                                    " metrics, the job names " + std::to_string(named) +
+                                    "; [model].metrics");
 }
 
 Result<std::vector<float>> TrainingSetup::initial_parameters(PartId part) const {

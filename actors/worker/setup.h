@@ -38,6 +38,8 @@ struct TrainingSetup {
   Digest fingerprint{};
   std::string fingerprint_text;
 
+  // Whether it has what the job says that a model measures. Errors: kBadInput.
+  Result<> check(const kernels::MicroBatchResult& result) const;
   // Parameters of version 0, [elements of the part], from the seed. Errors: as the model's.
   Result<std::vector<float>> initial_parameters(PartId part) const;
 };

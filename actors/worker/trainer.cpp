@@ -97,6 +97,8 @@ class Compute : public caf::event_based_actor {
       waited += Pace::Clock::now() - now;
     };
     auto result = maker_->make(bench.working(), *loaded.batch, adding, hooks);
+    if (result)
+      if (auto fits = setup.check(result.value()); !fits) result = std::move(fits).error();
     if (!result) {
       set_error(computed, result.error());
       return computed;
@@ -105,6 +107,7 @@ class Compute : public caf::event_based_actor {
     computed.row.loss = result.value().loss;
     computed.row.tokens = result.value().tokens;
     computed.row.finite = result.value().finite && added.finite;
+    computed.row.metrics = std::move(result.value().metrics);
     computed.took = Pace::Clock::now() - begun - lacked;
     return computed;
   }

@@ -1,12 +1,17 @@
 #pragma once
 // What is known of a step that has passed.
 
+#include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "core/base/ids.h"
 
 namespace starling {
+
+inline constexpr std::size_t kMetricsMax = 8;  // of a job: a ledger row carries each
 
 // What everybody who passes the vote of step v knows (design, section 1: record of step v).
 struct StepRecord {
@@ -17,12 +22,15 @@ struct StepRecord {
   bool skipped = false;
   std::uint64_t ledger_hash = 0;  // over all M rows without their worker: equal however shared
   Digest digest{};                // of version v, before the step; zeros: none was due
+  // Means over micro-batches of what the model measures beside the loss, in the job's order; NaN if
+  // one is not finite.
+  std::vector<double> metrics{};
   // By bits: the loss of a skipped step is NaN, the same one everywhere.
   bool operator==(const StepRecord& o) const {
     const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
     return version == o.version && bits(loss) == bits(o.loss) && bits(norm) == bits(o.norm) &&
            tokens == o.tokens && skipped == o.skipped && ledger_hash == o.ledger_hash &&
-           digest == o.digest;
+           digest == o.digest && std::ranges::equal(metrics, o.metrics, {}, bits, bits);
   }
 };
 

@@ -53,7 +53,22 @@ double cos_pi(double x) {
   return sum;
 }
 
+// Only where there are some.
+std::string metrics_line(const std::vector<std::string>& metrics) {
+  std::string line;
+  for (const std::string& name : metrics)
+    line += (line.empty() ? "metrics = [" : ", ") + quoted(name);
+  return line.empty() ? line : line + "]\n";
+}
+
 }  // namespace
+
+const std::vector<std::string>& metric_names(const ModelSpec& model) {
+  static const std::vector<std::string> none;
+  if (const auto* python = std::get_if<PythonSpec>(&model)) return python->metrics;
+  if (const auto* own = std::get_if<OwnSpec>(&model)) return own->metrics;
+  return none;
+}
 
 std::string format_job(const Job& job) {
   std::ostringstream out;
@@ -81,7 +96,7 @@ std::string format_job(const Job& job) {
         << "\nsamples = " << python->samples << "\ntensors = [";
     const char* comma = "";
     for (const auto& tensor : python->tensors) out << std::exchange(comma, ", ") << quoted(tensor);
-    out << "]\npatience_s = " << python->patience_s << "\n";
+    out << "]\npatience_s = " << python->patience_s << "\n" << metrics_line(python->metrics);
   } else if (const auto* own = std::get_if<OwnSpec>(&job.model)) {
     out << "kind = \"own\"\nname = " << quoted(own->name) << "\ntensors = [";
     const char* comma = "";
@@ -90,7 +105,7 @@ std::string format_job(const Job& job) {
     comma = " ";
     for (const auto& [key, value] : own->options)
       out << std::exchange(comma, ", ") << quoted(key) << " = " << number_text(value);
-    out << " }\n";
+    out << " }\n" << metrics_line(own->metrics);
   } else {
     const auto& synthetic = std::get<SyntheticSpec>(job.model);
     out << "kind = \"synthetic\"\nparameters = " << synthetic.parameters

@@ -41,6 +41,7 @@ struct PythonSpec {
   std::string script;                // of this machine; a relative path is relative to the job file
   std::uint64_t samples = 0;         // of the data
   std::vector<std::string> tensors;  // parameters in their order: "encoder.weight:64x128", "scale:"
+  std::vector<std::string> metrics;  // names of what the loss gives beside it
   std::uint64_t patience_s = 300;    // for a pass before anything is known of how long one takes
   bool operator==(const PythonSpec&) const = default;
 };
@@ -50,6 +51,7 @@ struct OwnSpec {
   std::string name;                       // under which it is brought
   std::vector<std::string> tensors;       // as of PythonSpec; empty: as the application says
   std::uint64_t samples = 0;              // of data that are only numbered; 0: the application's
+  std::vector<std::string> metrics;       // names of what the model measures beside the loss
   std::map<std::string, double> options;  // for the application
   double option(const std::string& key, double otherwise) const {
     const auto it = options.find(key);
@@ -157,6 +159,9 @@ struct Job {
   CheckpointSpec checkpoint;
   bool operator==(const Job&) const = default;
 };
+
+// What its passes measure beside the loss (MicroBatchResult::metrics); at most kMetricsMax.
+const std::vector<std::string>& metric_names(const ModelSpec& model);
 
 // Whether a job with this model has a [data] section.
 inline bool takes_data(const ModelSpec& model) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/data_files.h"
+#include "core/base/step_record.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
 #include "core/job/section.h"
@@ -133,9 +134,25 @@ std::vector<std::string> read_tensors(Section& s, bool required) {
   return texts;
 }
 
+std::vector<std::string> read_metrics(Section& s) {
+  std::vector<std::string> names;
+  const toml::array* metrics = s.array("metrics", false, kMetricsMax);
+  if (!metrics) return names;
+  for (const toml::node& node : *metrics) {
+    const auto* value = node.as_string();
+    if (!value || value->get().empty() || value->get().size() > 64) {
+      s.expected("metrics", node, "names of 1 to 64 bytes");
+      return {};
+    }
+    names.push_back(value->get());
+  }
+  return names;
+}
+
 void read_own(Section& s, OwnSpec& own) {
   s.text("name", own.name, 64, true);
   own.tensors = read_tensors(s, false);
+  own.metrics = read_metrics(s);
   s.integer("samples", own.samples, 0, kSamplesMax);
   const toml::table* options = s.table("options");
   if (!options) return;
@@ -151,6 +168,7 @@ void read_python(Section& s, const std::string& base, PythonSpec& python) {
   s.integer("samples", python.samples, 1, kSamplesMax, true);
   s.integer("patience_s", python.patience_s, 1, 86400);
   python.tensors = read_tensors(s, true);
+  python.metrics = read_metrics(s);
   if (!s.good()) return;
   std::error_code error;
   const fs::path path = fs::absolute(fs::path(base.empty() ? "." : base) / python.script, error);
@@ -167,7 +185,7 @@ void read_model(Section s, const std::string& base, Job& job) {
   if (kind != kSynthetic) s.refuse({"parameters", "compute_ms", "jitter", "slow"}, why);
   if (kind != kPython) s.refuse({"script", "patience_s"}, why);
   if (kind != kOwn) s.refuse({"name", "options"}, why);
-  if (kind != kPython && kind != kOwn) s.refuse({"samples", "tensors"}, why);
+  if (kind != kPython && kind != kOwn) s.refuse({"samples", "tensors", "metrics"}, why);
   if (kind == kGpt) read_gpt(s, job, job.model.emplace<GptSpec>());
   if (kind == kMlp) read_mlp(s, job, job.model.emplace<MlpSpec>());
   if (kind == kSynthetic) read_synthetic(s, job.model.emplace<SyntheticSpec>());

@@ -109,6 +109,7 @@ void fields(F& f, Is<event::StepPassed> auto& e) {
   f("skipped", e.record.skipped);
   f.hex("ledger_hash", e.record.ledger_hash);
   f.due("digest", e.record.digest);
+  f.due("metrics", e.record.metrics);
 }
 
 template <class F>

@@ -23,6 +23,9 @@ class WrittenFields {
   void or_null(const char* name, const std::string& text) {
     line_[name] = text.empty() ? Json(nullptr) : Json(text);
   }
+  void due(const char* name, const std::vector<double>& metrics) {
+    if (!metrics.empty()) (*this)(name, metrics);
+  }
   void due(const char* name, const Digest& digest) {
     if (digest != Digest{}) line_[name] = form(digest);
   }

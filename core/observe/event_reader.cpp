@@ -47,6 +47,9 @@ class ReadFields {
     const Json* found = find(name);
     if (found && !found->is_null()) (*this)(name, text);
   }
+  void due(const char* name, std::vector<double>& metrics) {
+    if (find(name)) (*this)(name, metrics);
+  }
   void due(const char* name, Digest& digest) {
     if (find(name)) (*this)(name, digest);
   }

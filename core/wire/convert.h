@@ -28,6 +28,9 @@ EpochId read(schema::EpochId::Reader in);
 Incarnation read(schema::Incarnation::Reader in);
 Digest read(schema::Digest::Reader in);
 StepRecord read(schema::StepRecord::Reader in);
+// Metrics; of more than kMetricsMax the first.
+void write(const std::vector<double>& in, capnp::List<double>::Builder out);
+std::vector<double> read(capnp::List<double>::Reader in);
 void read(Reading& r, schema::Join::Reader in, Join& out);
 void read(Reading& r, schema::Plan::Reader in, Plan& out);
 SegmentDigest read(Reading& r, schema::SegmentDigest::Reader in);

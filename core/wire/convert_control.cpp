@@ -64,6 +64,8 @@ void write_body(const Progress& in, Body::Builder out) {
     ledger[m].setLoss(row.loss);
     ledger[m].setTokens(row.tokens);
     ledger[m].setFinite(row.finite);
+    if (!row.metrics.empty())
+      write(row.metrics, ledger[m].initMetrics(static_cast<unsigned>(row.metrics.size())));
   }
   body.setStepMs(in.step_ms);
   if (!in.pause) return;
@@ -232,8 +234,12 @@ Progress read_body(Reading& r, schema::Progress::Reader in) {
   const auto ledger = in.getLedger();
   out.ledger.resize(r.bounded(ledger, limits::kMicroBatches, "ledger"));
   for (unsigned m = 0; m < out.ledger.size(); ++m) {
-    out.ledger[m] = {MicroBatch(ledger[m].getMicroBatch()), ledger[m].getWorker(),
-                     ledger[m].getLoss(), ledger[m].getTokens(), ledger[m].getFinite()};
+    out.ledger[m] = {MicroBatch(ledger[m].getMicroBatch()),
+                     ledger[m].getWorker(),
+                     ledger[m].getLoss(),
+                     ledger[m].getTokens(),
+                     ledger[m].getFinite(),
+                     read(ledger[m].getMetrics())};
     r.need(out.ledger[m].micro_batch < limits::kMicroBatches,
            "a micro-batch of a ledger is out of range");
   }

@@ -173,6 +173,8 @@ void write(const StepRecord& in, schema::StepRecord::Builder out) {
   out.setSkipped(in.skipped);
   out.setLedgerHash(in.ledger_hash);
   write(in.digest, out.initDigest());
+  if (!in.metrics.empty())
+    write(in.metrics, out.initMetrics(static_cast<unsigned>(in.metrics.size())));
 }
 
 EpochId read(schema::EpochId::Reader in) {
@@ -194,6 +196,16 @@ StepRecord read(schema::StepRecord::Reader in) {
   out.skipped = in.getSkipped();
   out.ledger_hash = in.getLedgerHash();
   out.digest = read(in.getDigest());
+  out.metrics = read(in.getMetrics());
+  return out;
+}
+
+void write(const std::vector<double>& in, capnp::List<double>::Builder out) {
+  for (unsigned i = 0; i < out.size(); ++i) out.set(i, in[i]);
+}
+std::vector<double> read(capnp::List<double>::Reader in) {
+  std::vector<double> out;
+  for (unsigned i = 0; i < in.size() && i < kMetricsMax; ++i) out.push_back(in[i]);
   return out;
 }
 

@@ -27,6 +27,7 @@ struct LedgerRow {
   double loss = 0;           // mean over the micro-batch's tokens (nats)
   std::uint64_t tokens = 0;
   bool finite = true;
+  std::vector<double> metrics{};  // what the model measured beside the loss, in the job's order
   bool operator==(const LedgerRow&) const = default;
 };
 

@@ -37,6 +37,7 @@ struct StepRecord {
   skipped @4 :Bool;
   ledgerHash @5 :UInt64;
   digest @6 :Digest;   # of version `version`; zeros = none was due
+  metrics @7 :List(Float64);  # means of what the model measures beside the loss
 }
 
 # One row of a step's ledger: who computed a micro-batch, and what came out.
@@ -46,6 +47,7 @@ struct LedgerRow {
   loss @2 :Float64;
   tokens @3 :UInt64;
   finite @4 :Bool;
+  metrics @5 :List(Float64);  # what the model measured beside the loss
 }
 
 # Worker -> coordinators, and again in the log as `joined`. "I want to be a member; I run this job, my

@@ -1,9 +1,26 @@
 #include "core/wire/step_codec.h"
 
+#include "core/base/check.h"
+
 namespace starling {
 namespace {
 
 constexpr std::uint32_t kExactWordsMax = 64;
+
+void put_metrics(ByteWriter& out, const std::vector<double>& metrics) {
+  STARLING_CHECK(metrics.size() <= kMetricsMax);
+  out.put(static_cast<std::uint8_t>(metrics.size()));
+  for (const double metric : metrics) out.put(metric);
+}
+
+// More than there may be make what is read no record.
+std::vector<double> get_metrics(ByteReader& in) {
+  const auto count = in.get<std::uint8_t>();
+  std::vector<double> metrics;
+  if (count > kMetricsMax) in.get_bytes(in.remaining() + 1);
+  for (std::size_t i = 0; i < count && in.good(); ++i) metrics.push_back(in.get<double>());
+  return metrics;
+}
 
 void put_record(ByteWriter& out, const StepRecord& record) {
   out.put(record.version);
@@ -13,6 +30,7 @@ void put_record(ByteWriter& out, const StepRecord& record) {
   out.put(static_cast<std::uint8_t>(record.skipped));
   out.put(record.ledger_hash);
   out.put(record.digest);
+  put_metrics(out, record.metrics);
 }
 
 StepRecord get_record(ByteReader& in) {
@@ -24,6 +42,7 @@ StepRecord get_record(ByteReader& in) {
   record.skipped = in.get<std::uint8_t>() != 0;
   record.ledger_hash = in.get<std::uint64_t>();
   record.digest = in.get<Digest>();
+  record.metrics = get_metrics(in);
   return record;
 }
 
@@ -55,15 +74,16 @@ Bytes encode_ledger(const std::vector<LedgerRow>& rows) {
     out.put(row.loss);
     out.put(row.tokens);
     out.put(static_cast<std::uint8_t>(row.finite));
+    put_metrics(out, row.metrics);
   }
   return std::move(out).take();
 }
 
 Result<std::vector<LedgerRow>> decode_ledger(ByteView bytes) {
-  constexpr std::size_t kRowBytes = 4 + 8 + 8 + 8 + 1;
+  constexpr std::size_t kRowBytes = 4 + 8 + 8 + 8 + 1 + 1;  // without metrics
   ByteReader in(bytes);
   const auto count = in.get<std::uint32_t>();
-  if (!in.good() || in.remaining() != count * kRowBytes) return malformed("ledger");
+  if (!in.good() || in.remaining() < count * kRowBytes) return malformed("ledger");
   std::vector<LedgerRow> rows(count);
   for (LedgerRow& row : rows) {
     row.micro_batch = in.get<MicroBatch>();
@@ -71,7 +91,9 @@ Result<std::vector<LedgerRow>> decode_ledger(ByteView bytes) {
     row.loss = in.get<double>();
     row.tokens = in.get<std::uint64_t>();
     row.finite = in.get<std::uint8_t>() != 0;
+    row.metrics = get_metrics(in);
   }
+  if (!in.done()) return malformed("ledger");
   return rows;
 }
 

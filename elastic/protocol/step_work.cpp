@@ -84,6 +84,8 @@ StepRecord StepWork::record(Version version) const {
   StepRecord record;
   record.version = version;
   ExactSum loss;
+  std::vector<ExactSum> metrics;
+  std::vector<bool> measured;  // each is finite in every row
   ByteWriter bytes;
   for (const LedgerRow& row : rows()) {
     if (row.finite && std::isfinite(row.loss))
@@ -95,7 +97,21 @@ StepRecord StepWork::record(Version version) const {
     bytes.put(row.loss);
     bytes.put(row.tokens);
     bytes.put(static_cast<std::uint8_t>(row.finite));
+    if (row.metrics.size() > metrics.size()) {
+      metrics.resize(row.metrics.size());
+      measured.resize(row.metrics.size(), true);
+    }
+    for (std::size_t i = 0; i < row.metrics.size(); ++i) {
+      bytes.put(row.metrics[i]);
+      if (std::isfinite(row.metrics[i]))
+        metrics[i].add(row.metrics[i]);
+      else
+        measured[i] = false;
+    }
   }
+  for (std::size_t i = 0; i < metrics.size(); ++i)
+    record.metrics.push_back(measured[i] ? metrics[i].value() / static_cast<double>(ledger_.size())
+                                         : std::numeric_limits<double>::quiet_NaN());
   const Bytes text = std::move(bytes).take();
   record.ledger_hash = hash64(text);
   // The mean of what is finite would look like progress, and of nothing at all like perfection.

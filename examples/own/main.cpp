@@ -24,17 +24,18 @@ class Line : public kernels::Model {
                                                      std::span<float> gradient) const override {
     const std::size_t b = (inputs_ + kBlock - 1) / kBlock * kBlock;
     std::ranges::fill(gradient, 0.0f);
-    double loss = 0;
+    double loss = 0, furthest = 0;
     for (std::uint32_t i = 0; i < batch.sequences; ++i) {
       const float* x = &batch.x[i * inputs_];
       float error = parameters[b] - float(batch.targets[i]);
       for (std::size_t k = 0; k < inputs_; ++k) error += parameters[k] * x[k];
       loss += double(error) * error / batch.sequences;
+      furthest = std::max(furthest, double(std::abs(error)));
       for (std::size_t k = 0; k < inputs_; ++k)
         gradient[k] += 2 * error * x[k] / float(batch.sequences);
       gradient[b] += 2 * error / float(batch.sequences);
     }
-    return kernels::MicroBatchResult{loss, batch.sequences, std::isfinite(loss)};
+    return kernels::MicroBatchResult{loss, batch.sequences, std::isfinite(loss), {furthest}};
   }
 
  private:

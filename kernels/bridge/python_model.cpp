@@ -350,6 +350,9 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
   result.loss = reader.get<double>();
   result.tokens = reader.get<std::uint64_t>();
   const auto script = std::chrono::nanoseconds(reader.get<std::uint64_t>());
+  const auto metrics = reader.get<std::uint8_t>();
+  for (std::size_t i = 0; i < metrics && reader.good(); ++i)
+    result.metrics.push_back(reader.get<double>());
   if (!reader.good() || result.tokens > batch.sequences * std::uint64_t{1 << 20})
     return Error(Code::kUnavailable, "the script's process said what is no loss");
   result.finite = std::isfinite(result.loss);

@@ -22,6 +22,9 @@ struct MicroBatchResult {
   double loss = 0;           // mean cross entropy, nats
   std::uint64_t tokens = 0;  // predictions made: tokens or samples
   bool finite = true;        // the loss
+  // What else was measured, as many as the job names and in its order; their means over the
+  // micro-batches of a step stand in its record (`step` event, `metrics`).
+  std::vector<double> metrics{};
 };
 
 // Memory for one pass at a time: activations and scratch. Taken once, from huge pages where the

@@ -41,8 +41,13 @@ TEST_CASE(
     "a script's model: its path is relative to the job file, and a job is written as it was read") {
   const Job job = parse_job(kGood, "/folder").value();
   const auto& python = std::get<PythonSpec>(job.model);
-  CHECK(python == PythonSpec{"/folder/train.py", 100, {"net.weight:3x4", "scale:"}, 300});
+  CHECK(python == PythonSpec{"/folder/train.py", 100, {"net.weight:3x4", "scale:"}, {}, 300});
   CHECK(parse_job(format_job(job), "/").value() == job);
+  const Job measures =
+      parse_job(with("samples = 100", "samples = 100\nmetrics = [\"a\", \"b\"]"), "/").value();
+  CHECK(metric_names(measures.model) == std::vector<std::string>{"a", "b"});
+  CHECK(parse_job(format_job(measures), "/").value() == measures);
+  CHECK(job_hash(measures) != job_hash(job));
 }
 
 TEST_CASE("bad job files of a script's model: the message says what, where and what was expected") {
@@ -61,6 +66,11 @@ TEST_CASE("bad job files of a script's model: the message says what, where and w
       {"\"scale:\"", "\"a:60000000000\", \"b:60000000000\"",
        "the model must have at most 2^36 parameters, has more"},
       {"samples = 100", "samples = 100\nwidth = 3", "width does not apply to kind \"python\""},
+      {"samples = 100", "samples = 100\nmetrics = [\"\"]",
+       "metrics must be names of 1 to 64 bytes"},
+      {"samples = 100",
+       "samples = 100\nmetrics = [\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]",
+       "metrics must be an array of at most 8 entries"},
       {"samples = 100", "samples = 100\npatience_s = 0", "patience_s must be an integer from 1"},
       {"[optimizer]", "[data]\nkind = \"text\"\npath = \"core\"\n[optimizer]",
        "section does not apply to a model of kind \"python\"; [data], line 10"},

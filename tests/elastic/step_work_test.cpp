@@ -104,6 +104,26 @@ TEST_CASE("step work: the record has the mean loss and all tokens of the step") 
   CHECK_FALSE(record.skipped);
 }
 
+TEST_CASE("step work: what a model measures has its mean in the record, and a part in the hash") {
+  const auto record_of = [](double last) {
+    Six six;
+    for (MicroBatch m = 0; m < 6; ++m) {
+      LedgerRow row = row_of(m);
+      row.metrics = {m == 5 ? last : 1e300, double(m)};
+      six.work.arrived({row});
+    }
+    return six.work.record(7);
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  CHECK(record_of(-5e300).metrics == std::vector<double>{0, 2.5});  // exact, whatever the order
+  CHECK(std::isnan(record_of(nan).metrics[0]));
+  CHECK(record_of(nan).metrics[1] == 2.5);
+  CHECK_FALSE(record_of(nan).skipped);  // a measure is no loss
+  CHECK(record_of(1).ledger_hash != record_of(2).ledger_hash);
+  CHECK(record_of(nan) == record_of(nan));
+  CHECK_FALSE(record_of(1) == record_of(2));
+}
+
 TEST_CASE("step work: one micro-batch that is not finite skips the step, and there is no loss") {
   for (const LedgerRow& bad :
        {row_of(3, 1, /*finite=*/false), row_of(3, std::numeric_limits<double>::infinity())}) {

@@ -1,4 +1,4 @@
-"""A job of models.py's MLP with the option that OPTION names: init, resume, evaluate, sgd, adam."""
+"""A job of models.py's MLP with the option that OPTION names: init, resume, evaluate, metrics, sgd, adam."""
 
 import os
 
@@ -24,16 +24,24 @@ def evaluate(net):
         return torch.nn.functional.cross_entropy(net(x), y).item()
 
 
+def measured(net, batch):
+    x, y = batch
+    scores = net(x)
+    right = (scores.argmax(1) == y).float().mean()
+    return torch.nn.functional.cross_entropy(scores, y), {"wrong": 1 - right, "right": right}
+
+
 OPTIONS = {
     "init": dict(init=start()),
     "first": dict(checkpoint=OUT + "/../checkpoints", checkpoint_every=5, seed=3),
     "resume": dict(checkpoint=OUT + "/../checkpoints", checkpoint_every=5, seed=3, resume=True),
     "evaluate": dict(evaluate=evaluate),
+    "metrics": dict(metrics=["right", "wrong"]),
     "sgd": dict(optimizer=starling.SGD(0.05)),
     "adam": dict(optimizer=starling.Adam(1e-3)),
 }
 
 if __name__ == "__main__":
-    trained = starling.train(models.build, models.loss, steps=STEPS, micro_batches=models.MICRO_BATCHES,
-                             batch_size=models.BATCH, workers=2, out=OUT, lease_ms=5000, **OPTIONS[OPTION])
-    print(f"digest {trained.digest} loss {trained.loss:.6f} steps {trained.steps} evaluation {trained.evaluation}")
+    trained = starling.train(models.build, measured if OPTION == "metrics" else models.loss, steps=STEPS, micro_batches=models.MICRO_BATCHES,
+                             batch_size=models.BATCH, workers=int(os.environ.get("WORKERS", "2")), out=OUT, lease_ms=5000, **OPTIONS[OPTION])
+    print(f"digest {trained.digest} loss {trained.loss:.6f} steps {trained.steps} metrics {trained.metrics} evaluation {trained.evaluation}")

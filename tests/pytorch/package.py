@@ -48,6 +48,14 @@ def options_of_train_do_what_they_say(folder):
     assert "steps 20" in texts["adam"]
 
 
+def metrics_are_the_same_whoever_computes(folder):
+    texts = [script("options.py", os.path.join(folder, f"metrics-{w}"), OPTION="metrics", WORKERS=str(w)) for w in (1, 3)]
+    assert len({re.findall("metrics .*}", text)[-1] for text in texts}) == 1, texts
+    found = dict(re.findall(r"'(right|wrong)': ([0-9.]+)", texts[0]))
+    assert 0 < float(found["right"]) < 1 and abs(float(found["right"]) + float(found["wrong"]) - 1) < 1e-6, texts[0]
+    assert digest_in(texts[0]) == first_level(folder)  # what is measured changes nothing
+
+
 def resume_goes_on_from_a_checkpoint_to_the_same_bits(folder):
     whole = script("options.py", os.path.join(folder, "first"), OPTION="first")
     text = script("options.py", os.path.join(folder, "resume"), OPTION="resume")
@@ -115,7 +123,7 @@ def what_ends_the_script_ends_the_job(folder):
 def main():
     failed = 0
     cases = (a_loop_of_ones_own_gives_the_same_bits, options_of_train_do_what_they_say,
-             resume_goes_on_from_a_checkpoint_to_the_same_bits, load_gives_what_was_trained,
+             metrics_are_the_same_whoever_computes, resume_goes_on_from_a_checkpoint_to_the_same_bits, load_gives_what_was_trained,
              a_machine_joins_with_its_own_copy_of_the_script, what_ends_the_script_ends_the_job)
     for case in cases:
         try:

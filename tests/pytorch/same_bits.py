@@ -215,8 +215,8 @@ def check(model, options, say):
     say(f"{model}: {steps} losses within {furthest:.2g} of torch alone ({others[0]:.4f} to {others[-1]:.4f})")
     if options.kills:
         # So slow that whoever takes the place of a killed one has begun before the next kill.
-        pace = SECONDS_PER_KILL * options.kills * 4 / (steps * 8)
-        run = Run(model, 4, steps, PACE=str(pace))
+        pace = SECONDS_PER_KILL * options.kills * 6 / (steps * 8)
+        run = Run(model, 6, steps, PACE=str(pace))
         done = disturb(run, steps, options.kills, random.Random(options.seed))
         code = run.wait()
         digest = digest_of(run)

@@ -63,6 +63,7 @@ Contribution Numbers::contribution(Version step, MicroBatch m, std::uint64_t par
   out.row.finite = !random.chance(0.02);
   out.row.loss = static_cast<double>(random.next() >> 20) * 0x1p-40;
   out.row.tokens = random.range(1, 1000);
+  out.row.metrics = {static_cast<double>(out.row.tokens) / 8, static_cast<double>(m)};
   if (!out.row.finite && random.chance(0.5))
     out.row.loss = std::numeric_limits<double>::quiet_NaN();
   const auto unlucky = static_cast<SegmentId>(random.below(layout_.segments()));
@@ -131,6 +132,7 @@ Reference::Reference(const Numbers& numbers) {
     StepRecord record;
     record.version = v;
     ExactSum loss, norm;
+    double sum_of_numbers = 0;
     rows_.emplace_back();
     for (MicroBatch m = 0; m < numbers.micro_batches(); ++m) {
       const Contribution c = numbers.contribution(v, m, params_hashes_[v]);
@@ -138,9 +140,12 @@ Reference::Reference(const Numbers& numbers) {
       for (const SideEntry& e : c.side) side[layout.segment_of(e.block)].push_back(e);
       if (c.row.finite) loss.add(c.row.loss);
       record.tokens += c.row.tokens;
+      sum_of_numbers += m;
       record.skipped |= !c.row.finite;
       rows_.back().push_back(c.row);
     }
+    record.metrics = {static_cast<double>(record.tokens) / 8 / numbers.micro_batches(),
+                      sum_of_numbers / numbers.micro_batches()};
     record.loss = record.skipped ? std::numeric_limits<double>::quiet_NaN()
                                  : loss.value() / numbers.micro_batches();
     for (SegmentId s = 0; s < layout.segments(); ++s)

@@ -171,7 +171,7 @@ void Oracle::check_record(const StepRecord& record, const char* where) {
   const StepRecord& expected = reference_.record(record.version);
   const bool same = same_bits(record.loss, expected.loss) &&
                     same_bits(record.norm, expected.norm) && record.tokens == expected.tokens &&
-                    record.skipped == expected.skipped &&
+                    record.skipped == expected.skipped && record.metrics == expected.metrics &&
                     record.digest == digest_due(record.version);
   const auto [hash, first] = ledger_hashes_.emplace(record.version, record.ledger_hash);
   if (!same || hash->second != record.ledger_hash)
@@ -197,7 +197,7 @@ void Oracle::check_progress(const WorkerProcess& p, const Progress& progress) {
                       std::to_string(row.micro_batch) + " twice, or it does not exist");
     const LedgerRow& expected = reference_.row(v, row.micro_batch);
     if (!same_bits(row.loss, expected.loss) || row.tokens != expected.tokens ||
-        row.finite != expected.finite)
+        row.finite != expected.finite || row.metrics != expected.metrics)
       violated("P1: the ledger of step " + std::to_string(v) + " differs");
     bool by_it = false;
     for (const Nonce nonce : computers_[{v, row.micro_batch}])

@@ -100,7 +100,7 @@ class Model:
                 error = self.weights[i] - wanted
                 loss += error * error
                 self.gradient[i] = 2 * error
-        self.channel.reply(struct.pack("<dQQ", loss, count, 1000))
+        self.channel.reply(struct.pack("<dQQB", loss, count, 1000, 0))
 
     def serve(self):
         while True:

@@ -18,7 +18,7 @@ import struct
 import sys
 import time
 import traceback
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 SOCKET, LIFELINE = 3, 4
 VERSION = 1
@@ -110,7 +110,7 @@ class Server:
     whoever computes them."""
 
     def __init__(self, build: Callable[[], Any], collate: "Callable[[list], Any] | None",
-                 init: "dict[str, Any] | None") -> None:
+                 init: "dict[str, Any] | None", metrics: Sequence[str]) -> None:
         import torch
 
         from . import module
@@ -119,7 +119,7 @@ class Server:
         self._channel = _channel
         self._torch, self._module = torch, module
         self._collate = collate or torch.utils.data.default_collate
-        self._build, self._init = build, init
+        self._build, self._init, self._metrics = build, init, tuple(metrics)
         torch.set_num_threads(1)
         torch.set_num_interop_threads(1)
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -295,8 +295,12 @@ class Server:
                 self._views[i][1].zero_()
         self._buffers.check()
 
-    def done(self, loss: Any, samples: Sequence[int]) -> float:
+    def done(self, loss: Any, metrics: Mapping[str, Any], samples: Sequence[int]) -> float:
         torch = self._torch
+        if set(metrics) != set(self._metrics):
+            raise self._module.Refused(
+                f"the loss measures {sorted(metrics) or 'nothing'} beside it, the job names"
+                f" {sorted(self._metrics) or 'nothing'}: metrics= of starling.train()")
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.is_floating_point():
             found = f"a tensor {tuple(loss.shape)} of {loss.dtype}" if isinstance(loss, torch.Tensor) \
                 else f"a {type(loss).__name__}"
@@ -305,9 +309,11 @@ class Server:
             raise self._module.Refused("the loss has no gradient: does it come from the net that it was given?")
         loss.backward()
         value = float(loss.detach())
+        measured = [float(metrics[name]) for name in self._metrics]
         took = time.perf_counter() - self._begun
         self._after()
-        self._channel.reply(struct.pack("<dQQ", value, len(samples), int(took * 1e9)))
+        self._channel.reply(struct.pack(f"<dQQB{len(measured)}d", value, len(samples), int(took * 1e9),
+                                        len(measured), *measured))
         return value
 
 
@@ -323,9 +329,9 @@ class Pass:
         """The samples, put together as the job says (torch's default_collate)."""
         return self._server.batch(self.samples)
 
-    def done(self, loss: Any) -> float:
+    def done(self, loss: Any, metrics: Mapping[str, Any]) -> float:
         """Computes the gradient of the mean loss [] and hands it to the worker; returns the loss."""
-        value = self._server.done(loss, self.samples)
+        value = self._server.done(loss, metrics, self.samples)
         self.over = True
         return value
 

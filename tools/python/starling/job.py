@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
@@ -89,6 +89,7 @@ class Trained:
     digest: str   # of the final state: equal for equal jobs, whatever happened
     loss: float   # of the last step
     steps: int
+    metrics: "Mapping[str, float]" = field(default_factory=dict)  # of the last step
     evaluation: Any = None  # what evaluate(net) returned
 
 
@@ -193,6 +194,7 @@ class _Options:
     checkpoint_every: int
     resume: bool
     lease_ms: int
+    metrics: "Sequence[str]"
     command: "Sequence[str]"
 
     def job(self, net: Any, data: Any, script: str) -> str:
@@ -204,7 +206,8 @@ class _Options:
                     "micro_batches": self.micro_batches, "sequences": self.batch_size,
                     "replicas": self.replicas},
             "model": {"kind": "python", "script": script, "samples": len(data),
-                      "tensors": module.tensor_texts(net)},
+                      "tensors": module.tensor_texts(net),
+                      **({"metrics": list(self.metrics)} if self.metrics else {})},
             "optimizer": self.optimizer._fields(),
             # Importing what a script needs takes workers of one machine their time.
             "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000},
@@ -244,7 +247,8 @@ def _run(options: _Options, build: Build, init: "Optional[Mapping[str, Any]]",
         load(out, net)
         net.eval()
         evaluation = evaluate(net)
-    return Trained(out, end["digest"], float(end["loss"]), int(end["version"]), evaluation)
+    measured = dict(zip(options.metrics, end.get("metrics", [])))
+    return Trained(out, end["digest"], float(end["loss"]), int(end["version"]), measured, evaluation)
 
 
 def _said(code: int, text: str) -> int:
@@ -254,12 +258,15 @@ def _said(code: int, text: str) -> int:
 
 def _end_of(out: str) -> "dict[str, Any]":
     end: "dict[str, Any]" = {}
+    metrics: "list[float]" = []
     with open(os.path.join(out, "events.jsonl"), encoding="utf-8") as events:
         for line in events:
             event = json.loads(line)
+            if event.get("ev") == "step":
+                metrics = event.get("metrics", [])
             if event.get("ev") == "done":
                 end = event
-    return end
+    return {**end, "metrics": metrics}
 
 
 def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch_size: int = 8,
@@ -267,17 +274,20 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
           seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
           init: "Optional[Mapping[str, Any]]" = None, evaluate: "Optional[Callable[[Any], Any]]" = None,
           checkpoint: Optional[str] = None, checkpoint_every: int = 100, resume: bool = False,
-          lease_ms: int = 1000, command: "Sequence[str]" = ()) -> Trained:
+          metrics: "Sequence[str]" = (), lease_ms: int = 1000, command: "Sequence[str]" = ()) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
     build       () -> (nn.Module, map-style Dataset); runs in every worker, with the same random numbers
-    loss        (net, batch) -> the micro-batch's mean loss, a tensor with one element
+    loss        (net, batch) -> the micro-batch's mean loss, a tensor with one element; or that and a dict of
+                the numbers that `metrics` names
     steps       a step is the sum of exactly `micro_batches` micro-batches of `batch_size` samples,
                 whatever the number of workers
     collate     list of samples -> batch; torch's default_collate
     init        a state_dict to begin with
     evaluate    (net) -> anything; called here at the end with the trained net in eval mode
+    metrics     names of what the loss measures beside it, at most 8: their means over each step are in its
+                `step` event, in this order, and those of the last step in the result
     checkpoint  folder on storage that all workers reach: the state every `checkpoint_every` steps, from
                 which resume=True goes on with any number of workers
     command     further options of `starling run`
@@ -285,11 +295,13 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
     Raises Failed (a SystemExit) with the command's exit code; what went wrong was said in one line.
     """
     if child.channel() is not None:
-        server = child.Server(build, collate, dict(init) if init is not None else None)
+        server = child.Server(build, collate, dict(init) if init is not None else None, metrics)
         for one in server.micro_batches():
-            one.done(loss(server.net, one.batch()))
+            given = loss(server.net, one.batch())
+            value, measured = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
+            one.done(value, measured)
     return _run(_Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
-                         checkpoint_every, resume, lease_ms, command), build, init, evaluate)
+                         checkpoint_every, resume, lease_ms, metrics, command), build, init, evaluate)
 
 
 class MicroBatch:
@@ -312,9 +324,10 @@ class MicroBatch:
         """The samples, put together."""
         return self._pass.batch()
 
-    def done(self, loss: Any) -> float:
-        """Computes the gradient of the mean loss, a tensor with one element; returns the loss."""
-        return self._pass.done(loss)
+    def done(self, loss: Any, **metrics: Any) -> float:
+        """Computes the gradient of the mean loss, a tensor with one element; returns the loss. metrics: those that
+        the job names, each one number."""
+        return self._pass.done(loss, metrics)
 
 
 class Step:
@@ -352,15 +365,15 @@ class Job:
                  optimizer: "Union[AdamW, Adam, SGD]" = AdamW(), workers: int = 2, out: Optional[str] = None,
                  seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
                  init: "Optional[Mapping[str, Any]]" = None, checkpoint: Optional[str] = None,
-                 checkpoint_every: int = 100, resume: bool = False, lease_ms: int = 1000,
-                 command: "Sequence[str]" = ()) -> None:
+                 checkpoint_every: int = 100, resume: bool = False, metrics: "Sequence[str]" = (),
+                 lease_ms: int = 1000, command: "Sequence[str]" = ()) -> None:
         self._build, self._init = build, init
         self._options = _Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
-                                 checkpoint, checkpoint_every, resume, lease_ms, command)
+                                 checkpoint, checkpoint_every, resume, lease_ms, metrics, command)
         self._server: "Optional[child.Server]" = None
         self.trained: Optional[Trained] = None
         if child.channel() is not None:
-            self._server = child.Server(build, collate, dict(init) if init is not None else None)
+            self._server = child.Server(build, collate, dict(init) if init is not None else None, metrics)
 
     @property
     def net(self) -> Any:
