@@ -1,4 +1,4 @@
-"""A job of models.py's MLP with the option that OPTION names: init, resume, evaluate, metrics, sgd, adam."""
+"""A job of models.py's MLP with the option that OPTION names: plain, init, resume, evaluate, metrics, sgd, adam."""
 
 import os
 
@@ -32,6 +32,7 @@ def measured(net, batch):
 
 
 OPTIONS = {
+    "plain": dict(),
     "init": dict(init=start()),
     "first": dict(checkpoint=OUT + "/../checkpoints", checkpoint_every=5, seed=3),
     "resume": dict(checkpoint=OUT + "/../checkpoints", checkpoint_every=5, seed=3, resume=True),

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
@@ -122,23 +123,16 @@ def _call(arguments: "Sequence[str]") -> int:
     """Runs a command to its end. What asks this process to end asks the command, which then ends in its own way:
     Ctrl-C reaches both, SIGTERM is passed on. Returns its exit code, or 128 + the signal that ended it."""
     with subprocess.Popen(arguments, env=_environment()) as process:
-        def pass_on(number: int, _: Any) -> None:
-            process.send_signal(number)
-
+        answers = {signal.SIGTERM: lambda number, _: process.send_signal(number), signal.SIGINT: lambda *_: None}
+        before = {}
+        if threading.current_thread() is threading.main_thread():  # which alone is told of signals
+            before = {number: signal.signal(number, answer) for number, answer in answers.items()}
         try:
-            before = signal.signal(signal.SIGTERM, pass_on)
-        except ValueError:  # not the main thread, which alone is told of signals
-            before = None
-        try:
-            while True:
-                try:
-                    code = process.wait()
-                    return code if code >= 0 else 128 - code
-                except KeyboardInterrupt:
-                    continue
+            code = process.wait()
         finally:
-            if before is not None:
-                signal.signal(signal.SIGTERM, before)
+            for number, answer in before.items():
+                signal.signal(number, answer)
+    return code if code >= 0 else 128 - code
 
 
 def _toml(value: Any) -> str:
