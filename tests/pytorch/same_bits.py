@@ -158,11 +158,13 @@ def left_behind():
 def disturb(run, steps, kills, draw):
     """Kills workers and their processes, evenly over the steps; who was killed comes back as somebody new."""
     done = {"worker": 0, "child": 0}
-    killed = set()
+    killed, after = set(), 0
     while sum(done.values()) < kills and run.process.poll() is None:
         run.look()
         wanted = (sum(done.values()) + 1) * steps // (kills + 2)
-        if run.step() < wanted or run.world() < 3:
+        # Two steps after a kill the copies that it took are there again: with more lost at once than a
+        # segment has copies the state would be gone, and the job would say so.
+        if run.step() < max(wanted, after) or run.world() < 3:
             time.sleep(0.01)
             continue
         time.sleep(draw.random() * 0.2)
@@ -176,6 +178,7 @@ def disturb(run, steps, kills, draw):
         except OSError:
             continue
         done[kind] += 1
+        after = run.step() + 2
         if kind == "worker":
             killed.add(pid)
             run.join()
