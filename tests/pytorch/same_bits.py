@@ -59,10 +59,10 @@ class Run:
         self.extra = []  # workers that have joined
         self.events, self._at = [], 0
         self.log = open(os.path.join(self.folder, "log"), "w+", encoding="utf-8")
-        self.process = subprocess.Popen(
-            [sys.executable, SCRIPT],
-            env={**os.environ, "MODEL": model, "WORKERS": str(workers), "STEPS": str(steps), "OUT": self.out, **environment},
-            stdout=self.log, stderr=subprocess.STDOUT)
+        self.environment = {**os.environ, "MODEL": model, "WORKERS": str(workers), "STEPS": str(steps), "OUT": self.out,
+                            **environment}
+        self.process = subprocess.Popen([sys.executable, SCRIPT], env=self.environment, stdout=self.log,
+                                        stderr=subprocess.STDOUT)
 
     def look(self):
         path = os.path.join(self.out, "events.jsonl")
@@ -102,7 +102,7 @@ class Run:
         start = next(e for e in self.events if e["ev"] == "start")
         self.extra.append(subprocess.Popen(
             [os.environ["STARLING"], "worker", "--quiet", "--join", start["address"], "--keys", start["keys"], "--save", "none"],
-            env={**os.environ, "STARLING_PYTHON": sys.executable}, stdout=self.log, stderr=subprocess.STDOUT))
+            env={**self.environment, "STARLING_PYTHON": sys.executable}, stdout=self.log, stderr=subprocess.STDOUT))
 
     def wait(self):
         code = self.process.wait(PATIENCE)
