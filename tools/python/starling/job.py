@@ -189,6 +189,7 @@ class _Options:
     resume: bool
     lease_ms: int
     metrics: "Sequence[str]"
+    isa: str
     command: "Sequence[str]"
 
     def job(self, net: Any, data: Any, script: str) -> str:
@@ -198,7 +199,7 @@ class _Options:
         sections: "dict[str, dict[str, Any]]" = {
             "job": {"name": stem[:64], "seed": self.seed, "steps": self.steps,
                     "micro_batches": self.micro_batches, "sequences": self.batch_size,
-                    "replicas": self.replicas},
+                    "replicas": self.replicas, "isa": self.isa},
             "model": {"kind": "python", "script": script, "samples": len(data),
                       "tensors": module.tensor_texts(net),
                       **({"metrics": list(self.metrics)} if self.metrics else {})},
@@ -268,7 +269,7 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
           seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
           init: "Optional[Mapping[str, Any]]" = None, evaluate: "Optional[Callable[[Any], Any]]" = None,
           checkpoint: Optional[str] = None, checkpoint_every: int = 100, resume: bool = False,
-          metrics: "Sequence[str]" = (), lease_ms: int = 1000, command: "Sequence[str]" = ()) -> Trained:
+          metrics: "Sequence[str]" = (), lease_ms: int = 1000, isa: str = "auto", command: "Sequence[str]" = ()) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
@@ -284,6 +285,7 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
                 `step` event, in this order, and those of the last step in the result
     checkpoint  folder on storage that all workers reach: the state every `checkpoint_every` steps, from
                 which resume=True goes on with any number of workers
+    isa         "avx2" keeps CPUs with and without AVX-512 in one job; "auto": each its best, and all alike
     command     further options of `starling run`
 
     Raises Failed (a SystemExit) with the command's exit code; what went wrong was said in one line.
@@ -295,7 +297,7 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
             value, measured = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
             one.done(value, measured)
     return _run(_Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
-                         checkpoint_every, resume, lease_ms, metrics, command), build, init, evaluate)
+                         checkpoint_every, resume, lease_ms, metrics, isa, command), build, init, evaluate)
 
 
 class MicroBatch:
@@ -360,10 +362,10 @@ class Job:
                  seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
                  init: "Optional[Mapping[str, Any]]" = None, checkpoint: Optional[str] = None,
                  checkpoint_every: int = 100, resume: bool = False, metrics: "Sequence[str]" = (),
-                 lease_ms: int = 1000, command: "Sequence[str]" = ()) -> None:
+                 lease_ms: int = 1000, isa: str = "auto", command: "Sequence[str]" = ()) -> None:
         self._build, self._init = build, init
         self._options = _Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
-                                 checkpoint, checkpoint_every, resume, lease_ms, metrics, command)
+                                 checkpoint, checkpoint_every, resume, lease_ms, metrics, isa, command)
         self._server: "Optional[child.Server]" = None
         self.trained: Optional[Trained] = None
         if child.channel() is not None:
