@@ -1,8 +1,9 @@
 """`starling chaos`: a run under random faults keeps every promise, and chaos says so from outside."""
 import os
+import shlex
 
 from chaos_of import attach, chaos, findings, report_of
-from harness import main, processes_naming, require, same
+from harness import STARLING, main, processes_naming, require, same
 
 
 def every_promise_holds_under_random_faults(place):
@@ -242,9 +243,41 @@ def a_run_that_is_not_there_cannot_be_disturbed(place):
                 f"{options}: {ended.returncode} {ended.stderr}")
 
 
+def workers_of_any_command_are_disturbed(place):
+    folder = place.path("a folder's")
+    os.mkdir(folder)
+    os.symlink(STARLING, os.path.join(folder, "mine"))
+    command = shlex.quote(os.path.join(folder, "mine")) + " worker --quiet --join {join} --keys {keys}"
+    plan = place.path("command.toml")
+    with open(plan, "w") as file:
+        file.write("""
+[run]
+steps = 300
+workers = 3
+[[fault]]
+at_s = 0.1
+kind = "join"
+[[fault]]
+at_s = 0.6
+kind = "kill"
+target = 0.5
+back_s = 0.2
+""")
+    ended, out = chaos(place, place.job(), "--command", command, "--plan", plan)
+    require(ended.returncode == 0, ended.stdout + ended.stderr)
+    report = report_of(out)
+    for promise in ("P1", "P2", "P3", "P6", "faults"):
+        require(findings(report)[promise] == "held", f"{promise}: {report['verdicts']}")
+    faults_of(out, "join", "kill")
+    for wrong, text in (("mine worker --join {join}", "--command must have {keys}"),
+                        ("mine {keys}", "--command must have {join}")):
+        ended, _ = chaos(place, place.job(), "--command", wrong, "--plan", plan)
+        require(ended.returncode == 2 and text in ended.stderr, ended.stderr)
+
+
 main(every_promise_holds_under_random_faults, a_plan_repeats_its_faults_and_takes_a_reference,
      the_loss_of_the_last_copies_is_a_clear_end, links_that_are_cut_damaged_and_slow_change_no_bit,
      a_coordinator_without_space_ends_and_comes_back,
      a_checkpoint_without_space_is_given_up_and_training_goes_on,
      a_run_that_is_there_already_is_disturbed_within_limits, bad_input_is_one_line,
-     a_run_that_is_not_there_cannot_be_disturbed)
+     a_run_that_is_not_there_cannot_be_disturbed, workers_of_any_command_are_disturbed)
