@@ -176,8 +176,8 @@ class Section {
     fail(what, place(key, table_ ? table_->get(key) : nullptr));
   }
 
-  // After all fields were asked for: whatever else is there is unknown. That is said first, as it
-  // may be another name of what is missing.
+  // After all fields were asked for: any other key is unknown. An unknown key is told before a missing
+  // one, as it may be another name of what is missing.
   void finish() {
     if (!table_ || failure_) return;
     for (const auto& [key, node] : *table_) {

@@ -14,6 +14,7 @@
 #include "kernels/bridge/child.h"
 #include "kernels/device/array.h"
 #include "kernels/device/shared_pages.h"
+#include "kernels/models/own.h"
 
 namespace starling::kernels {
 namespace {
@@ -372,14 +373,7 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
 }  // namespace
 
 Result<std::unique_ptr<Model>> make_python_model(const PythonSpec& spec, const std::string& isa) {
-  std::vector<TensorSpec> tensors;
-  for (const std::string& text : spec.tensors) {
-    auto tensor = parse_tensor(text);
-    if (!tensor)
-      return Error(Code::kBadInput,
-                   "tensors must be texts like \"encoder.weight:64x128\"; [model]");
-    tensors.push_back(std::move(*tensor));
-  }
+  STARLING_TRY(tensors, tensors_of(spec.tensors));
   if (tensors.empty() || spec.samples == 0)
     return Error(Code::kBadInput, "a script's model needs tensors and samples; [model]");
   return std::unique_ptr<Model>(new Bridge(spec, isa, std::move(tensors)));

@@ -35,15 +35,20 @@ class Elsewhere : public Model {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> make_own_model(const OwnSpec& spec) try {
+Result<std::vector<TensorSpec>> tensors_of(const std::vector<std::string>& texts) {
   std::vector<TensorSpec> tensors;
-  for (const std::string& text : spec.tensors) {
+  for (const std::string& text : texts) {
     auto tensor = parse_tensor(text);
     if (!tensor)
       return Error(Code::kBadInput,
                    "tensors must be texts like \"encoder.weight:64x128\"; [model]");
     tensors.push_back(std::move(*tensor));
   }
+  return tensors;
+}
+
+Result<std::unique_ptr<Model>> make_own_model(const OwnSpec& spec) try {
+  STARLING_TRY(tensors, tensors_of(spec.tensors));
   const auto* own = Named<OwnModel>::find(spec.name);
   if (own == nullptr && tensors.empty()) return not_here(spec);
   if (own == nullptr) return std::unique_ptr<Model>(new Elsewhere(spec, std::move(tensors)));

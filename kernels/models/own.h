@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "core/base/named.h"
 #include "kernels/models/model.h"
@@ -13,6 +15,9 @@ namespace starling::kernels {
 struct OwnModel {
   std::function<Result<std::unique_ptr<Model>>(const OwnSpec& spec)> make;
 };
+
+// Tensors as job files spell them. Errors: kBadInput  a text that is none.
+Result<std::vector<TensorSpec>> tensors_of(const std::vector<std::string>& texts);
 
 // The application's, or, where it is not here but the job lists its tensors, one that has tensors
 // and cannot compute: enough for coordinators. Errors: kBadInput  neither; other tensors than the

@@ -21,7 +21,7 @@ struct OwnOptimizer {
   unsigned moments = 1;  // arrays that it keeps per parameter, 1 or 2; they start as zeros
   // Elementwise: element i of the result is a function of element i of the arguments and of the
   // step, of correctly rounded operations, so that bits are the same wherever the spans are cut and
-  // whoever computes. All spans have the same length; `second` is empty with one moment.
+  // on every worker. All spans have the same length; `second` is empty with one moment.
   std::function<void(const OwnStep& step, std::span<const float> gradient, std::span<float> weights,
                      std::span<float> first, std::span<float> second)>
       update;

@@ -39,7 +39,8 @@ class Registry {
   using Rate = std::function<double(const OptimizerSpec&, std::uint64_t step, std::uint64_t steps)>;
 
   // [model] kind = "own", name = NAME. Without `data` a batch has the numbers of its samples, of
-  // which the job file says how many there are. Both may throw: it is told as an error.
+  // which the job file says how many there are. What either throws is
+  // told as an error.
   Registry& model(const std::string& name, MakeModel make, OpenData data = {});
   // [optimizer] kind = "own", name = NAME. Elementwise: kernels/optim/own.h.
   Registry& optimizer(const std::string& name, kernels::OwnOptimizer optimizer);
