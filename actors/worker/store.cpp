@@ -54,6 +54,7 @@ class Store::Impl {
     while (auto work = queue_.next()) {
       if (!halted_) try_to_do(*work);
       work.reset();
+      if (halted_) close_all();
       if (!queue_.done()) continue;
       for (const auto& [epoch, io] : epochs_) io->mesh->read_on();
     }
@@ -157,9 +158,14 @@ void Store::Impl::try_to_do(StoreQueue::Work& work) {
   }
 }
 
+// What is at hand may still be using an epoch: that is given up and silent now, and goes when this
+// work is over.
 void Store::Impl::halt(int status, std::string reason) {
   halted_ = true;
-  close_all();
+  for (const auto& [epoch, io] : epochs_) {
+    io->given_up = true;
+    io->mesh->stop();
+  }
   tell(event::Failed{status, std::move(reason)});
 }
 
@@ -310,7 +316,7 @@ void Store::Impl::execute(const store_order::PartAdded&) {
 }
 
 // Sends what of the own sums is final and has not been sent. False: it is not what was added, and
-// no epoch is left.
+// this life is over.
 bool Store::Impl::contribute(EpochIo& io, Version version) {
   for (std::uint32_t b = 0; b < layout_.buckets() && !io.given_up; ++b) {
     const SegmentRange segments = layout_.bucket(b);

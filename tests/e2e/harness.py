@@ -229,12 +229,18 @@ class Run:
 
 
 @contextlib.contextmanager
-def sabotage(order):
-    os.environ["STARLING_SABOTAGE"] = order
+def environment(**variables):
+    """What is started within has these too; none of them is set already."""
+    os.environ.update(variables)
     try:
         yield
     finally:
-        del os.environ["STARLING_SABOTAGE"]
+        for name in variables:
+            del os.environ[name]
+
+
+def sabotage(order):
+    return environment(STARLING_SABOTAGE=order)
 
 
 def same(run, quiet):

@@ -1,5 +1,5 @@
 """Memory that changes, and a copy that was computed wrongly, is found, named and made good."""
-from harness import main, require, sabotage, same
+from harness import environment, main, require, sabotage, same
 
 
 def a_flipped_bit_or_a_wrong_copy_is_found_named_and_made_good(place):
@@ -20,6 +20,21 @@ def a_flipped_bit_or_a_wrong_copy_is_found_named_and_made_good(place):
         require(steps[-1] <= 41, f"{kind}: found after step {steps[-1]}")
         lives = [e for e in run.workers() if e["name"] == "worker-1"]
         require(len(lives) == 2, f"{kind}: no new life: {lives}")
+
+
+def the_last_to_end_its_share_tells_of_a_flipped_bit_too(place):
+    """Without replicas its own share completes its totals: the bit is found while it sends."""
+    job = place.job(steps=1200, lease_ms=10000, replicas=0)
+    with open(job, "a") as file:
+        file.write('shares = "equal"\n')
+    # glibc fills what is freed, so a use of it afterwards ends the process.
+    with sabotage("flip-parameters@600@worker-2"), environment(MALLOC_PERTURB_="165"):
+        run = place.run(job, "--workers", 2, "--threads", 1)
+        run.wait_for_step(1)
+        run.join("--save", "none", "--slow", "4")
+    run.end(code=4)
+    lost = run.workers("lost")
+    require(len(lost) == 1 and "worker-2: the working parameters of segment" in (lost[0]["reason"] or ""), lost)
 
 
 def without_other_copies_it_ends_the_job(place):
@@ -52,5 +67,6 @@ def a_worker_whose_threads_hang_is_left_out_and_comes_back(place):
         require(any(c.startswith("worker-1 got nowhere for") for c in causes), f"{kind}: {causes}")
 
 
-main(a_flipped_bit_or_a_wrong_copy_is_found_named_and_made_good, without_other_copies_it_ends_the_job,
+main(a_flipped_bit_or_a_wrong_copy_is_found_named_and_made_good,
+     the_last_to_end_its_share_tells_of_a_flipped_bit_too, without_other_copies_it_ends_the_job,
      a_worker_whose_threads_hang_is_left_out_and_comes_back)
