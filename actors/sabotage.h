@@ -15,12 +15,12 @@
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/state.h"
 #include "kernels/grid/totals.h"
-#include "kernels/models/host_maker.h"
+#include "kernels/models/gradient_maker.h"
 
 namespace starling::actors::sabotage {
 
 // `worker`: the name of the worker that asks. `version`: of the step in which it asks.
-inline void drop_gradient(kernels::HostMaker&, Version, std::string_view /*worker*/) {}
+inline void drop_gradient(kernels::GradientMaker&, Version, std::string_view /*worker*/) {}
 inline void double_totals(kernels::Totals&, Version, std::string_view /*worker*/) {}
 inline void flip_parameters(kernels::State&, Version, std::string_view /*worker*/) {}
 inline void flip_sums(kernels::Accumulators&, Version, std::string_view /*worker*/) {}

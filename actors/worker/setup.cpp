@@ -11,7 +11,7 @@
 #include "kernels/bridge/python_model.h"
 #include "kernels/device/array.h"
 #include "kernels/grid/quantise.h"
-#include "kernels/models/flat.h"
+#include "kernels/models/first_gradient.h"
 #include "kernels/models/step_probe.h"
 #include "kernels/optim/optimizer.h"
 
@@ -33,37 +33,36 @@ Job with_fixed_schedule(Job job) {
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
                                                     std::shared_ptr<const kernels::Model> model,
                                                     BatchSource batches,
-                                                    const Digest& data_identity,
-                                                    DataHash hash_data) try {
+                                                    const Digest& data_identity, DataHash hash_data,
+                                                    std::uint32_t gpu) try {
   STARLING_TRY(validate_training(job));
   STARLING_TRY(check_schedule(job.optimizer));
   STARLING_TRY(kernels::check_optimizer(job.optimizer));
   auto setup = std::make_shared<TrainingSetup>();
   setup->job = job;
-  setup->device = kernels::open_device(job.isa, std::holds_alternative<PythonSpec>(job.model));
+  STARLING_TRY(device,
+               kernels::open_device(job.isa, {std::holds_alternative<PythonSpec>(job.model), gpu}));
+  setup->device = std::move(device);
   setup->layout = std::make_shared<const Layout>(model->tensors());
   const Layout& layout = *setup->layout;
   auto parameters = kernels::Array<float>::shared(*setup->device, layout.elements());
   STARLING_TRY(model->initialise(job.seed, layout, parameters.all()));
 
   STARLING_TRY(batch, batches(0, 0));
-  const auto workspace = model->make_workspace(batch.sequences);
-  auto gradient = kernels::Array<float>::shared(*setup->device, layout.elements());
-  kernels::FlatSource parts(layout, parameters.data());
-  kernels::FlatSink gradient_parts(layout, gradient.all());
-  STARLING_TRY(result, model->pass(layout, parts, batch, *workspace, gradient_parts));
-  STARLING_TRY(setup->check(result));
+  STARLING_TRY(
+      probe, kernels::first_gradient(job, *model, layout, *setup->device, parameters.all(), batch));
+  STARLING_TRY(setup->check(probe.result));
   setup->exponents.resize(layout.blocks());
-  kernels::initial_exponents(kernels::Grid(job.micro_batches), layout, gradient.all(),
+  kernels::initial_exponents(kernels::Grid(job.micro_batches), layout, probe.gradient,
                              setup->exponents);
 
   const Digest initial = hash128(as_bytes(std::span<const float>(parameters.all())));
-  const Digest first = hash128(as_bytes(std::span<const float>(gradient.all())));
+  const Digest first = hash128(as_bytes(std::span<const float>(probe.gradient)));
   const Digest steps = kernels::probe_steps(with_fixed_schedule(job));
-  ByteWriter probe;
-  probe.put(std::array{first, initial, data_identity, steps});
-  probe.put(result.loss);
-  setup->fingerprint = hash128(std::move(probe).take());
+  ByteWriter writer;
+  writer.put(std::array{first, initial, data_identity, steps});
+  writer.put(probe.result.loss);
+  setup->fingerprint = hash128(std::move(writer).take());
   const auto brief = [](const Digest& part) { return to_string(part).substr(0, 8); };
   const bool here = setup->device->host_memory();
   setup->fingerprint_text = "isa " + model->isa() + (here ? "" : " on " + setup->device->name()) +
@@ -92,20 +91,19 @@ Result<std::vector<float>> TrainingSetup::initial_parameters(PartId part) const 
   return parameters;
 }
 
-Result<std::shared_ptr<const TrainingSetup>> set_up(
-    const Job& job, std::uint32_t threads, std::function<void(const std::string& why)> child_lost) {
+Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions options) {
   STARLING_TRY(model, kernels::make_model(job.model, job.isa, job.recompute));
   if (auto* python = dynamic_cast<kernels::PythonModel*>(model.get())) {
-    python->on_child_lost(std::move(child_lost));
-    STARLING_TRY(python->prepare(threads));
+    python->on_child_lost(std::move(options.child_lost));
+    STARLING_TRY(python->prepare(options.threads));
   }
   STARLING_TRY(opened, Dataset::open(job));
   std::shared_ptr<const Dataset> data = std::move(opened);
   return set_up(
       job, std::move(model),
       [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); },
-      data->identity(),
-      [data](const std::function<bool()>& go_on) { return data->content(go_on); });
+      data->identity(), [data](const std::function<bool()>& go_on) { return data->content(go_on); },
+      options.gpu);
 }
 
 }  // namespace starling::actors

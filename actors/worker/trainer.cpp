@@ -76,7 +76,8 @@ class Compute : public caf::event_based_actor {
     const TrainingSetup& setup = *options_.setup;
     if (!maker_) {
       run_behind();
-      maker_.emplace(*setup.model, *setup.layout, *setup.device, loaded.batch->sequences);
+      maker_ = kernels::make_gradient_maker(setup.job, *setup.model, *setup.layout, *setup.device,
+                                            loaded.batch->sequences);
     }
     const auto begun = Pace::Clock::now();
     Workbench& bench = *options_.workbench;
@@ -91,8 +92,8 @@ class Compute : public caf::event_based_actor {
       lacked += took.value_or(std::chrono::nanoseconds(0));
       return took.has_value();
     };
-    hooks.before_adding = [&](double computed_part) {
-      const auto from = begun + maker_->adding_took() + lacked, now = Pace::Clock::now();
+    hooks.before_taking = [&](double computed_part) {
+      const auto from = begun + maker_->taking_took() + lacked, now = Pace::Clock::now();
       pace_->wait(from, now - from - waited, loaded.version, loaded.micro_batch, computed_part);
       waited += Pace::Clock::now() - now;
     };
@@ -115,7 +116,7 @@ class Compute : public caf::event_based_actor {
   const TrainerOptions options_;
   const std::shared_ptr<Pace> pace_;
   caf::actor worker_, trainer_;
-  std::optional<kernels::HostMaker> maker_;
+  std::unique_ptr<kernels::GradientMaker> maker_;  // from the first batch on
 };
 
 class Trainer : public caf::event_based_actor {

@@ -12,7 +12,7 @@
 #include "actors/worker/arrivals.h"
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/state.h"
-#include "kernels/models/host_maker.h"
+#include "kernels/models/gradient_maker.h"
 
 namespace starling::actors {
 

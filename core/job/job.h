@@ -145,7 +145,7 @@ struct Job {
   NonFinite on_nonfinite = NonFinite::kSkip;
   Precision precision = Precision::kFp32;
   bool recompute = false;    // passes keep the inputs of layers alone, and compute the rest twice
-  std::string isa = "auto";  // auto, reference, avx2, avx512, emulated: docs/design.md, 5
+  std::string isa = "auto";  // auto, reference, avx2, avx512, cuda, emulated: docs/design.md, 5
   std::uint64_t lease_ms = 1000;
   std::uint64_t state_timeout_ms = 60000;
   std::uint64_t coordinator_timeout_ms = 30000;

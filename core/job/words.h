@@ -33,8 +33,8 @@ inline constexpr Choice kPrecisions[] = {{"fp32", static_cast<int>(Precision::kF
 inline constexpr Choice kSeals[] = {{"auto", static_cast<int>(SealRule::kAuto)},
                                     {"on", static_cast<int>(SealRule::kOn)},
                                     {"off", static_cast<int>(SealRule::kOff)}};
-inline constexpr Choice kIsa[] = {
-    {"auto", 0}, {"reference", 1}, {"avx2", 2}, {"avx512", 3}, {"emulated", 4, false}};
+inline constexpr Choice kIsa[] = {{"auto", 0},   {"reference", 1}, {"avx2", 2},
+                                  {"avx512", 3}, {"cuda", 5},      {"emulated", 4, false}};
 
 inline std::string_view word_of(std::span<const Choice> choices, int value) {
   for (const Choice& c : choices)

@@ -24,12 +24,12 @@ bool cpu_has(const std::string& isa) {
 }
 
 Result<const KernelTable*> kernel_table(const std::string& isa) {
-  // The emulated device computes with the host's arithmetic (kernels/device/emulated.h).
-  if (isa == "auto" || isa == "emulated")
+  // What a device does not compute itself, the host computes for it (kernels/device/device.h).
+  if (isa == "auto" || isa == "emulated" || isa == "cuda")
     return kernel_table(cpu_has("avx512") ? "avx512" : cpu_has("avx2") ? "avx2" : "reference");
   if (isa != "reference" && isa != "avx2" && isa != "avx512")
     return Error(Code::kBadInput,
-                 "isa is \"" + isa + "\"; expected auto, reference, avx2 or avx512");
+                 "isa is \"" + isa + "\"; expected auto, reference, avx2, avx512 or cuda");
   if (!cpu_has(isa))
     return Error(Code::kBadInput, "this CPU lacks the instruction set " + isa + "; it has " +
                                       (cpu_has("avx2") ? "avx2 and reference" : "reference only"));

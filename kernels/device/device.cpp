@@ -2,6 +2,8 @@
 
 #include "core/base/check.h"
 #include "kernels/device/emulated.h"
+#include "kernels/device/plugin.h"
+#include "kernels/models/gradient_maker.h"
 
 namespace starling::kernels {
 
@@ -35,6 +37,10 @@ void Memory::release(std::size_t offset, std::size_t count) {
   if (at_ != nullptr) device_->release(at_, offset, count);
 }
 
+std::unique_ptr<GradientMaker> Device::make_maker(const MakerSpec&) {
+  return nullptr;
+}
+
 Memory Device::allocate(std::size_t bytes) {
   return {this, bytes == 0 ? nullptr : take(bytes, /*pinned=*/false), bytes, host_memory()};
 }
@@ -47,10 +53,16 @@ Memory Device::shared(std::size_t bytes) {
   return {this, bytes == 0 ? nullptr : take_shared(bytes), bytes, true};
 }
 
-std::shared_ptr<Device> open_device(const std::string& isa, bool shares) {
-  if (isa == kEmulated) return std::make_shared<EmulatedDevice>();
-  if (shares) return make_sharing_host();
-  return {&host_device(), [](Device*) {}};
+Result<> check_device(const std::string& isa) {
+  if (isa == kCuda) return check_plugin();
+  return ok();
+}
+
+Result<std::shared_ptr<Device>> open_device(const std::string& isa, const DeviceChoice& choice) {
+  if (isa == kCuda) return open_plugin(choice.gpu);
+  if (isa == kEmulated) return std::shared_ptr<Device>(std::make_shared<EmulatedDevice>());
+  if (choice.shares) return make_sharing_host();
+  return std::shared_ptr<Device>(&host_device(), [](Device*) {});
 }
 
 }  // namespace starling::kernels

@@ -14,11 +14,14 @@
 #include <utility>
 
 #include "core/base/bytes.h"
+#include "core/base/result.h"
 #include "kernels/device/jobs.h"
 
 namespace starling::kernels {
 
 class Device;
+class GradientMaker;
+struct MakerSpec;
 
 // A piece of a device's memory, given back in the end. Starts as zeros, at a 256-byte boundary.
 // Threads: none; different bytes may be used by different threads.
@@ -86,6 +89,8 @@ class Device {
 
   virtual const std::string& name() const = 0;
   virtual bool host_memory() const = 0;  // the host may follow addresses of this device
+  // Gradients of its makers may have other bits than the host's.
+  virtual bool has_arithmetic() const { return false; }
   // Costs memory only where it is touched, if the device can do that. Throws std::bad_alloc as the
   // standard containers do.
   Memory allocate(std::size_t bytes);
@@ -94,6 +99,9 @@ class Device {
   // opened for that; else as pinned().
   Memory shared(std::size_t bytes);
   virtual std::unique_ptr<Queue> make_queue() = 0;
+  // What computes this model's gradients on the device; null: the device has no such model, and the
+  // host computes (kernels/models/gradient_maker.h).
+  virtual std::unique_ptr<GradientMaker> make_maker(const MakerSpec& spec);
 
  protected:
   friend class Memory;
@@ -114,8 +122,16 @@ Device& host_device();
 // The same, with shared() memory that other processes can map.
 std::shared_ptr<Device> make_sharing_host();
 
-// The device that a job's `isa` names: the host, or what imitates another one. shares: its shared()
-// memory can be mapped by other processes.
-std::shared_ptr<Device> open_device(const std::string& isa, bool shares = false);
+// Whether this machine has the device that a job's `isa` names, without taking any of it.
+// Errors: kBadInput  it has none, and why.
+Result<> check_device(const std::string& isa);
+struct DeviceChoice {
+  bool shares = false;    // shared() memory can be mapped by other processes
+  std::uint32_t gpu = 0;  // of several, counted from 0 and around
+};
+// The device that a job's `isa` names: the host, what imitates another one, or a GPU.
+// Errors: kBadInput  there is none, and why.
+Result<std::shared_ptr<Device>> open_device(const std::string& isa,
+                                            const DeviceChoice& choice = {});
 
 }  // namespace starling::kernels

@@ -163,17 +163,18 @@ class Computer {
 
  private:
   void run() {
-    kernels::HostMaker maker(*setup_->model, *setup_->layout, *setup_->device, /*sequences=*/1);
+    const auto maker = kernels::make_gradient_maker(setup_->job, *setup_->model, *setup_->layout,
+                                                    *setup_->device, /*sequences=*/1);
     while (const auto place = next()) {
       const auto [version, m] = *place;
       before_(version);
       const Batch batch = setup_->batches(version, m).value();
-      auto adding = bench_->begin(maker.queue(), version, m);
+      auto adding = bench_->begin(maker->queue(), version, m);
       kernels::PassHooks hooks;
       hooks.before_reading = [this, at = version](PartId part) {
         return bench_->wait(part, at).has_value();
       };
-      const auto result = maker.make(bench_->working(), batch, adding, hooks);
+      const auto result = maker->make(bench_->working(), batch, adding, hooks);
       if (!result) return;  // cancelled
       const bool finite = bench_->finish(adding).finite;
       LedgerRow row;

@@ -184,7 +184,7 @@ TEST_CASE("bad job files: the message says what, where and what was expected") {
        "replicas must be an integer from 0 to 16, is 17"},
       {"steps = 60", "steps = 60\nseed = 9223372036854775808", "line 4, expected TOML"},
       {"steps = 60", "steps = 60\nisa = \"sse\"",
-       "isa must be one of \"auto\", \"reference\", \"avx2\", \"avx512\", is \"sse\""},
+       "isa must be one of \"auto\", \"reference\", \"avx2\", \"avx512\", \"cuda\", is \"sse\""},
       {"name = \"t\"", "name = \"a b\"", "name must consist of letters"},
       {"name = \"t\"", "name = \"\"", "name must be a text of 1 to 64 bytes"},
       {"[job]", "[jobs]", "unknown section `jobs`, did you mean `job`?; line 1"},

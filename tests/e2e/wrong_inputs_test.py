@@ -17,22 +17,23 @@ AT_ONCE = 20.0  # seconds on the busiest machine; what is waited for takes 30 an
 
 
 class Row:
-    def __init__(self, name, arguments, code, *texts, limit=None, lines=1):
+    def __init__(self, name, arguments, code, *texts, limit=None, lines=1, environment=None):
         self.name, self.arguments, self.code, self.texts = name, arguments, code, texts
-        self.limit, self.lines = limit, lines
+        self.limit, self.lines, self.environment = limit, lines, environment
 
 
-def ask(arguments, limit=None):
+def ask(arguments, limit=None, environment=None):
     begun = time.monotonic()
     ended = subprocess.run([STARLING, *map(str, arguments)], capture_output=True, text=True, timeout=120,
-                           errors="replace", stdin=subprocess.DEVNULL, preexec_fn=limit)
+                           errors="replace", stdin=subprocess.DEVNULL, preexec_fn=limit,
+                           env={**os.environ, **(environment or {})})
     return ended.returncode, ended.stdout, ended.stderr, time.monotonic() - begun
 
 
 def check(rows):
     wrong = []
     for row in rows:
-        code, out, err, seconds = ask(row.arguments, row.limit)
+        code, out, err, seconds = ask(row.arguments, row.limit, row.environment)
         said = err if row.code else out + err
         lines = err.strip().splitlines()
         shown = f"{row.name}: exit code {code} after {seconds:.1f} s: {said.strip()[-600:]!r}"
@@ -152,6 +153,7 @@ def the_job_file(place):
         Row("a vocabulary for text", with_((r"vocabulary = 256", "vocabulary = 300")), 2, "needs vocabulary = 256"),
         Row("beta1 with sgd", with_((r'kind = "adamw"', 'kind = "sgd"'), (rate, rate + "\nbeta1 = 0.9")), 2, "beta1 does not apply to kind \"sgd\""),
         Row("a warm-up beyond the schedule", with_((r"warmup_steps = 5", "warmup_steps = 50")), 2, "warmup_steps must be below the schedule's 20 steps"),
+        Row("no GPU plugin", with_(('isa = "auto"', 'isa = "cuda"')), 2, 'isa is "cuda", but this build has no GPU plugin (looked for /nowhere/plugin.so)', environment={"STARLING_PLUGIN": "/nowhere/plugin.so"}),
         Row("52 T parameters", with_((r"width = 32", "width = 65536"), (r"layers = 2", "layers = 1024")), 2, "the model must have at most 2^36 parameters"),
         Row("7.4 G parameters", with_((r"width = 32", "width = 8192"), (r"layers = 2", "layers = 9")), 3, "not enough memory: 1 worker needs at least", "GiB, there is"),
         Row("a blank in the name", with_((r'name = "e2e"', 'name = "a b"')), 2, "name must consist of letters", "is a b"),

@@ -48,7 +48,7 @@ PythonSpec spec_of(const Script& script) {
 struct Rig {
   explicit Rig(const PythonSpec& spec, bool shares = true)
       : model(make_python_model(spec, "avx2").value()),
-        device(open_device("auto", shares)),
+        device(open_device("auto", {shares}).value()),
         layout(model->tensors()),
         parameters(Array<float>::shared(*device, layout.elements())),
         gradient(Array<float>::shared(*device, layout.elements())),
@@ -233,7 +233,7 @@ TEST_CASE("an interpreter that is not there is an error that names it") {
 }
 
 TEST_CASE("shared memory is found from any address within a piece, and from no other") {
-  const auto device = open_device("auto", /*shares=*/true);
+  const auto device = open_device("auto", {.shares = true}).value();
   const auto array = Array<float>::shared(*device, 1000);
   const auto first = shared_place(array.data(), 4000),
              middle = shared_place(array.data() + 500, 2000);
@@ -247,7 +247,7 @@ TEST_CASE("shared memory is found from any address within a piece, and from no o
 }
 
 TEST_CASE("shared memory that is released reads as zeros") {
-  const auto device = open_device("auto", /*shares=*/true);
+  const auto device = open_device("auto", {.shares = true}).value();
   auto array = Array<float>::shared(*device, 100'000);
   std::ranges::fill(array.all(), 1.0f);
   array.release(10, 90'000);

@@ -51,7 +51,8 @@ struct WorkerCommand {
       save;  // the trained model, safetensors; none: nowhere; empty: model.safetensors here, unless quiet
   std::string times;  // where each step's time went, CSV; empty: not measured
   std::uint32_t threads = 1;
-  std::optional<double> slow;  // none: as the job file says
+  std::optional<double> slow;        // none: as the job file says
+  std::optional<std::uint32_t> gpu;  // none: the number at the end of its name
   double notice_s = 30;
   CloudNotices notices;
   bool acknowledge = false;  // tell the cloud when the state is handed over

@@ -138,6 +138,10 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
   sub->add_option("-t,--threads", o.threads, "compute threads; change no bits")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+  sub->add_option(
+      "--gpu", o.gpu,
+      "of a job with isa = \"cuda\": which GPU of this machine, counted from 0 and around "
+      "(default: the number at the end of its name)");
   sub->add_option("--slow", o.slow,
                   "wait until every micro-batch has taken this many times as long (default: 1, or "
                   "what a synthetic model's `slow` says of this worker)")

@@ -12,6 +12,7 @@
 #include "actors/files.h"
 #include "actors/guard/status.h"
 #include "core/data/dataset.h"
+#include "kernels/device/device.h"
 #include "kernels/models/model.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/commands.h"
@@ -121,6 +122,7 @@ Result<Prepared> prepare(const RunOptions& options) {
   STARLING_TRY(job, job_to_run(options));
   run.job = std::move(job);
   STARLING_TRY(model, kernels::make_model(run.job.model, run.job.isa));
+  STARLING_TRY(kernels::check_device(run.job.isa));
   run.layout = std::make_shared<const Layout>(model->tensors());
   run.isa = model->isa();
   const std::uint32_t here = std::min(options.start.value_or(options.workers), options.workers);

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -232,6 +233,14 @@ void end_within(std::chrono::seconds time, int status) {
   }).detach();
 }
 
+// Of worker-3, 3: workers of one machine take its GPUs in turn. 0 where there is none.
+std::uint32_t number_at_the_end(const std::string& name) {
+  const std::size_t last = name.find_last_not_of("0123456789");
+  std::uint32_t number = 0;
+  std::from_chars(name.data() + last + 1, name.data() + name.size(), number);
+  return number;
+}
+
 // Why this life ends, for the guard to tell the coordinators.
 void say_last_word(actors::SharedLife& shared, const std::string& reason) {
   reason.copy(shared.reason.data(), shared.reason.size() - 1);
@@ -248,10 +257,12 @@ int work(const Life& life, actors::SharedLife& shared) {
   if (told.value().status) return *told.value().status;
   const Job& job = told.value().job;
   const std::string& name = life.options.key.name;
-  auto setup = actors::set_up(job, life.options.threads, [&name](const std::string& why) {
+  const auto child_lost = [&name](const std::string& why) {
     std::fprintf(stderr, "starling: %s: %s; another one takes its place\n", name.c_str(),
                  why.c_str());
-  });
+  };
+  auto setup = actors::set_up(
+      job, {life.options.threads, child_lost, life.command.gpu.value_or(number_at_the_end(name))});
   if (!setup) {
     say_last_word(shared, setup.error().text());
     return fail(setup.error());

@@ -12,7 +12,7 @@
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/state.h"
 #include "kernels/grid/totals.h"
-#include "kernels/models/host_maker.h"
+#include "kernels/models/gradient_maker.h"
 #include "tests/breakable/sabotage_order.h"
 #include "tests/breakable/state_tamper.h"
 
@@ -23,7 +23,7 @@ namespace starling::actors::sabotage {
   while (true) ::pause();
 }
 
-inline void drop_gradient(kernels::HostMaker& maker, Version version, std::string_view worker) {
+inline void drop_gradient(kernels::GradientMaker& maker, Version version, std::string_view worker) {
   if (due(Kind::kDropMicroBatch, version, worker)) maker.drop_gradient();
 }
 

@@ -1,0 +1,106 @@
+#include "kernels/device/plugin.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "core/base/build.h"
+#include "core/base/hash.h"
+#include "kernels/models/gradient_maker.h"
+
+namespace starling::kernels {
+namespace {
+
+constexpr const char* kFile = "libstarling_cuda.so";
+
+// Where the library is looked for, best first.
+std::vector<std::string> places() {
+  if (const char* named = std::getenv("STARLING_PLUGIN"); named != nullptr && *named != '\0')
+    return {named};
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  return {program / ".." / "lib" / "starling" / kFile, program / "kernels" / "cuda" / kFile,
+          program / ".." / "kernels" / "cuda" / kFile};
+}
+
+Error no_gpu(const std::string& why) {
+  return Error(Code::kBadInput, "isa is \"cuda\", but " + why + "; [job].isa");
+}
+
+Result<const Plugin*> open_library() {
+  std::string looked;
+  for (const std::string& place : places()) {
+    struct stat found {};
+    if (::stat(place.c_str(), &found) != 0) {
+      looked += (looked.empty() ? "" : ", ") + place;
+      continue;
+    }
+    void* const library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr)
+      return no_gpu(std::string("the GPU plugin cannot be opened: ") + ::dlerror());
+    const auto entry = reinterpret_cast<const Plugin* (*)()>(::dlsym(library, kPluginEntry));
+    if (entry == nullptr) return no_gpu(place + " is no GPU plugin of Starling");
+    const Plugin* const plugin = entry();
+    if (plugin->interface != plugin_interface())
+      return no_gpu(place + " is of another build: " + plugin->build() + "; this is " +
+                    build_text());
+    return plugin;
+  }
+  return no_gpu("this build has no GPU plugin (looked for " + looked + ")");
+}
+
+}  // namespace
+
+std::uint64_t plugin_interface() {
+  constexpr std::array<std::uint64_t, 22> kSizes{1,  // of this list
+                                                 sizeof(Plugin),
+                                                 sizeof(Device),
+                                                 sizeof(Queue),
+                                                 sizeof(Memory),
+                                                 sizeof(GradientMaker),
+                                                 sizeof(MakerSpec),
+                                                 sizeof(PassHooks),
+                                                 sizeof(ModelSpec),
+                                                 sizeof(Layout),
+                                                 sizeof(TensorPlace),
+                                                 sizeof(Part),
+                                                 sizeof(Batch),
+                                                 sizeof(MicroBatchResult),
+                                                 sizeof(AddJob),
+                                                 sizeof(WeighJob),
+                                                 sizeof(WideJob),
+                                                 sizeof(SquaresJob),
+                                                 sizeof(ApplyJob),
+                                                 sizeof(PublishJob),
+                                                 sizeof(ChecksumJob),
+                                                 sizeof(DigestJob)};
+  std::uint64_t hash = 0;
+  for (const std::uint64_t size : kSizes) hash = mix64(hash, size);
+  for (const char c : build_text()) hash = mix64(hash, static_cast<std::uint64_t>(c));
+  return hash;
+}
+
+Result<const Plugin*> open_plugin_library() {
+  static const Result<const Plugin*> opened = open_library();
+  if (opened) return opened.value();
+  return Error(opened.error().code(), opened.error().text());
+}
+
+Result<> check_plugin() {
+  STARLING_TRY(plugin, open_plugin_library());
+  if (auto there = plugin->check(); !there) return no_gpu(there.error().text());
+  return ok();
+}
+
+Result<std::shared_ptr<Device>> open_plugin(std::uint32_t gpu) {
+  STARLING_TRY(plugin, open_plugin_library());
+  auto device = plugin->open(gpu);
+  if (!device) return no_gpu(device.error().text());
+  return device;
+}
+
+}  // namespace starling::kernels

@@ -1,0 +1,41 @@
+#pragma once
+// The device of a GPU, in a library that is opened when a job asks for it: the command needs nothing of
+// CUDA's to start, and one binary serves machines with and without a GPU.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/base/result.h"
+#include "kernels/device/device.h"
+
+namespace starling::kernels {
+
+inline constexpr const char* kCuda = "cuda";  // as a job's `isa`
+
+// What the library gives. Both sides are of one build: classes pass between them.
+struct Plugin {
+  std::uint64_t interface;  // plugin_interface() as the library has it
+  std::string (*build)();   // build_text() likewise
+  std::string (*facts)();   // what was built and found, in one line for people; any thread
+  // Whether open() has something to open; needs no memory of a GPU. Errors: as open().
+  Result<> (*check)();
+  // gpu: counted around. Errors: kBadInput  there is none, or it lacks what the library needs.
+  Result<std::shared_ptr<Device>> (*open)(std::uint32_t gpu);
+};
+inline constexpr const char* kPluginEntry = "starling_plugin";  // const Plugin* (), extern "C"
+
+// Changes with the sizes of all that passes between command and library.
+std::uint64_t plugin_interface();
+
+// The library: STARLING_PLUGIN's value if that is set; else lib/starling/libstarling_cuda.so beside
+// the folder of the running program, where it was installed; else where the build leaves it.
+// Never closed once it is open. Threads: any.
+// Errors: kBadInput  not found, not to be opened, or of another build.
+Result<const Plugin*> open_plugin_library();
+// Whether it has a device. Errors: as of open_plugin_library() and Plugin::check().
+Result<> check_plugin();
+// Its device. Errors: as of both.
+Result<std::shared_ptr<Device>> open_plugin(std::uint32_t gpu);
+
+}  // namespace starling::kernels

@@ -1,0 +1,60 @@
+#include "kernels/models/gradient_maker.h"
+
+#include <utility>
+
+#include "kernels/models/host_maker.h"
+
+namespace starling::kernels {
+
+GradientMaker::GradientMaker(const Layout& layout, Device& device)
+    : layout_(layout), queue_(device.make_queue()) {
+  for (const Part& part : layout.parts()) elements_ += part.elements() * part.uses;
+}
+
+Result<MicroBatchResult> GradientMaker::make(const Working& working, const Batch& batch,
+                                             const PassHooks& hooks) {
+  working_ = working;
+  hooks_ = &hooks;
+  elements_given_ = 0;
+  taking_took_ = {};
+  lacking_ = false;
+  auto result = pass(batch);
+  drop_ = false;
+  if (result && lacking_) return Error(Code::kUnavailable, "the parameters did not come");
+  return result;
+}
+
+Result<MicroBatchResult> GradientMaker::make(const Working& working, const Batch& batch,
+                                             Accumulators::Adding& adding, PassHooks hooks) {
+  hooks.take = [&adding](PartId part, std::uint32_t use, const float* gradient) {
+    adding.add(part, use, gradient);
+  };
+  return make(working, batch, hooks);
+}
+
+bool GradientMaker::await(PartId part) {
+  lacking_ = lacking_ || !hooks_->before_reading(part);
+  return !lacking_;
+}
+
+void GradientMaker::give(PartId p, std::uint32_t use, float* gradient) {
+  if (lacking_) return;
+  const std::uint64_t elements = layout_.parts()[p].elements();
+  if (drop_) queue_->zero(gradient, elements * sizeof(float));
+  elements_given_ += elements;
+  hooks_->before_taking(
+      (1 + 2 * static_cast<double>(elements_given_) / static_cast<double>(elements_)) / 3);
+  const auto begun = std::chrono::steady_clock::now();
+  hooks_->take(p, use, gradient);
+  taking_took_ += std::chrono::steady_clock::now() - begun;
+}
+
+std::unique_ptr<GradientMaker> make_gradient_maker(const Job& job, const Model& model,
+                                                   const Layout& layout, Device& device,
+                                                   std::uint32_t sequences) {
+  if (auto own = device.make_maker({job.model, layout, job.precision, job.recompute, sequences}))
+    return own;
+  return std::make_unique<HostMaker>(model, layout, device, sequences);
+}
+
+}  // namespace starling::kernels
