@@ -1,0 +1,126 @@
+#pragma once
+// What the layers of a model do on a device, each as one call that only asks: work is done in the
+// order of the stream, and pointers are of the device's memory. Every result is a function of its
+// inputs alone: no float is added by an atomic, and no grid depends on how many processors there are.
+//
+// Matrices are row-major. Activations and their gradients are of a Type; sums, statistics, losses and
+// gradients of parameters are fp32 (losses double), whatever the type. Sums are made in fp32 in an order
+// that is fixed by the sizes. Threads: any, of distinct streams; scratch belongs to one stream.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace starling::kernels::cuda {
+
+enum class Type : std::uint8_t { kF32, kBf16 };
+constexpr std::size_t bytes_of(Type type) {
+  return type == Type::kF32 ? 4 : 2;
+}
+
+// ---- products.cu: matrix products ---------------------------------------------------------------
+
+enum class Epilogue : std::uint8_t {
+  kNone,
+  kGelu,          // aux = result; c = gelu(result) (tanh form)
+  kGeluBackward,  // c = result * gelu'(aux)
+  kRelu,          // c = max(result, 0)
+  kReluBackward,  // c = aux > 0 ? result : 0
+};
+
+// result[m,n] = op(a)[m,k] op(b)[k,n] (+ bias[n]) (+ add[m,n]); c = epilogue(result).
+struct Product {
+  std::uint32_t m = 0, n = 0, k = 0;
+  Type in = Type::kF32;     // of a and b
+  const void* a = nullptr;  // [m,k], or [k,m] if transposed
+  std::uint32_t lda = 0;
+  bool a_transposed = false;
+  const void* b = nullptr;  // [k,n], or [n,k] if transposed
+  std::uint32_t ldb = 0;
+  bool b_transposed = false;
+  Type out = Type::kF32;  // of c, add and aux
+  void* c = nullptr;
+  std::uint32_t ldc = 0;
+  const float* bias = nullptr;
+  const void* add = nullptr;  // may be c
+  std::uint32_t ldadd = 0;
+  Epilogue epilogue = Epilogue::kNone;
+  void* aux = nullptr;  // [m,n] with ldc
+};
+// By our own kernel. Any sizes and leading dimensions; fp32 products are of fp32 (no tf32), those of
+// bf16 are exact and added in fp32.
+void multiply(cudaStream_t stream, const Product& product);
+
+// ---- attention.cu: causal attention -------------------------------------------------------------
+
+struct AttentionShape {
+  std::uint32_t sequences, positions, heads, head_width;  // head_width at most 128
+};
+// qkv [sequences * positions][3][heads][head_width] -> out [sequences * positions][heads][head_width];
+// log_sums [sequences][heads][positions]: of the scaled scores' exponentials, for the backward pass.
+// Algorithm: Dao, 2023, "FlashAttention-2", section 3.
+void attention(cudaStream_t stream, Type type, const AttentionShape& shape, const void* qkv,
+               void* out, float* log_sums);
+// d_out -> d_qkv, all of it written. dots [sequences][heads][positions] is scratch. Two passes, one
+// by keys and one by queries, instead of atomics.
+void attention_backward(cudaStream_t stream, Type type, const AttentionShape& shape,
+                        const void* qkv, const void* out, const float* log_sums, const void* d_out,
+                        void* d_qkv, float* dots);
+
+// ---- layers.cu: everything else -----------------------------------------------------------------
+
+struct Rows {
+  std::uint32_t rows, width;
+};
+// Sums over rows are made of the sums of so many runs of rows; backward passes keep those in this many
+// floats for `width` columns.
+inline constexpr std::uint32_t kRowRuns = 64;
+constexpr std::size_t partial_floats(std::size_t width) {
+  return kRowRuns * width;
+}
+
+// y = (x - mean) rstd gain + bias, by row; mean, rstd [rows]. Epsilon 1e-5.
+void layer_norm(cudaStream_t stream, Type type, Rows shape, const void* x, const float* gain,
+                const float* bias, void* y, float* mean, float* rstd);
+// dx = the gradient through the norm (+ add); d_gain and d_bias are overwritten. dx may be add.
+// partials [2 * partial_floats(width)].
+void layer_norm_backward(cudaStream_t stream, Type type, Rows shape, const void* x,
+                         const float* gain, const float* mean, const float* rstd, const void* dy,
+                         const void* add, void* dx, float* d_gain, float* d_bias, float* partials);
+
+// sums[width] of x [rows, width], overwritten. partials [partial_floats(width)].
+void column_sums(cudaStream_t stream, Type type, Rows shape, const void* x, float* sums,
+                 float* partials);
+
+// Cross entropy by row of logits [rows, ld], of which `classes` columns count: losses [rows], in
+// double. gradient: logits become their gradient times `scale`, and columns from `classes` to ld
+// become zero; else they stay.
+void cross_entropy(cudaStream_t stream, Type type, std::uint32_t rows, std::uint32_t classes,
+                   std::uint32_t ld, void* logits, const std::int32_t* targets, bool gradient,
+                   float scale, double* losses);
+// *sum = all of them, in a fixed order. sum may be pinned memory.
+void sum_losses(cudaStream_t stream, std::uint32_t rows, const double* losses, double* sum);
+
+// out[r] = wte[tokens[r]] + wpe[r % positions], [rows, width].
+void embed(cudaStream_t stream, Type type, Rows shape, std::uint32_t positions,
+           const std::int32_t* tokens, const float* wte, const float* wpe, void* out);
+// Where each token of a batch stands: rows with token t, ascending, are rows[begins[t]] to
+// rows[begins[t + 1]] (exclusive).
+struct TokenRows {
+  const std::uint32_t* begins;  // [vocabulary + 1]
+  const std::uint32_t* rows;    // [rows of the batch]
+};
+// gradient[count, width] of tokens `first` to first + count, overwritten: d_out's rows of each, added
+// in ascending order (zeros where there is none).
+void embed_backward(cudaStream_t stream, Type type, std::uint32_t width, TokenRows where,
+                    std::uint32_t first, std::uint32_t count, const void* d_out, float* gradient);
+// gradient[positions, width] = d_out [sequences, positions, width] added up in order of sequences.
+void position_gradient(cudaStream_t stream, Type type, std::uint32_t sequences,
+                       std::uint32_t positions, std::uint32_t width, const void* d_out,
+                       float* gradient);
+
+// fp32 to bf16, to the nearest, ties to even.
+void to_bf16(cudaStream_t stream, std::size_t n, const float* from, std::uint16_t* to);
+
+}  // namespace starling::kernels::cuda
