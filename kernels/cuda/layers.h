@@ -120,6 +120,14 @@ void position_gradient(cudaStream_t stream, Type type, std::uint32_t sequences,
                        std::uint32_t positions, std::uint32_t width, const void* d_out,
                        float* gradient);
 
+// ---- activation.cu -------------------------------------------------------------------------------
+
+// y = gelu(u), in its tanh form.
+void gelu(cudaStream_t stream, Type type, std::size_t n, const void* u, void* y);
+// dx = y > 0 ? dy : 0.
+void relu_backward(cudaStream_t stream, Type type, std::size_t n, const void* y, const void* dy,
+                   void* dx);
+
 // fp32 to bf16, to the nearest, ties to even.
 void to_bf16(cudaStream_t stream, std::size_t n, const float* from, std::uint16_t* to);
 

@@ -8,20 +8,13 @@
 #include "kernels/layers/dense.h"
 #include "kernels/layers/gpt.h"
 #include "kernels/models/flat.h"
+#include "kernels/models/input.h"
 #include "kernels/models/normal.h"
 #include "kernels/models/own.h"
 #include "kernels/models/synthetic.h"
 
 namespace starling::kernels {
 namespace {
-
-// What a model wants of its batches.
-struct Input {
-  std::size_t positions = 1;    // rows per sequence
-  std::size_t features = 0;     // of x; 0: tokens
-  std::int64_t vocabulary = 0;  // tokens are below it
-  std::int64_t classes = 0;     // targets are below it
-};
 
 class Chain : public Model {
  public:
@@ -61,7 +54,6 @@ class Chain : public Model {
   };
   Memory carve(float* base, std::size_t sequences) const;
   std::size_t rows(std::size_t sequences) const { return sequences * input_.positions; }
-  Result<> check(const Batch& batch, const Workspace& workspace) const;
   const float* input_of(std::size_t layer, const Batch& batch, const Memory& memory) const;
   void forward(Pass& pass, const Memory& memory) const;
   void backward(Pass& pass, const Memory& memory) const;
@@ -144,36 +136,6 @@ Result<> Chain::initialise_part(std::uint64_t seed, const Layout& layout, PartId
   return ok();
 }
 
-Result<> outside(const char* what, std::int64_t value, std::int64_t end) {
-  return Error(Code::kBadInput, std::string(what) + " " + std::to_string(value) +
-                                    " in the batch; the model takes 0 to " +
-                                    std::to_string(end - 1));
-}
-
-Result<> Chain::check(const Batch& batch, const Workspace& workspace) const {
-  const std::size_t n = rows(batch.sequences);
-  if (batch.sequences != workspace.sequences())
-    return Error(Code::kBadInput, "batch of " + std::to_string(batch.sequences) +
-                                      " sequences; the workspace is for " +
-                                      std::to_string(workspace.sequences()));
-  const bool whole = batch.targets.size() == n &&
-                     batch.tokens.size() == (input_.features ? 0 : n) &&
-                     batch.x.size() == n * input_.features;
-  if (!whole)
-    return Error(Code::kBadInput,
-                 "batch of " + std::to_string(batch.sequences) + " sequences with " +
-                     std::to_string(batch.tokens.size()) + " tokens, " +
-                     std::to_string(batch.x.size()) + " inputs and " +
-                     std::to_string(batch.targets.size()) + " targets; expected " +
-                     std::to_string(input_.features ? 0 : n) + ", " +
-                     std::to_string(n * input_.features) + " and " + std::to_string(n));
-  for (const std::int32_t t : batch.tokens)
-    if (t < 0 || t >= input_.vocabulary) return outside("token", t, input_.vocabulary);
-  for (const std::int32_t t : batch.targets)
-    if (t < 0 || t >= input_.classes) return outside("target", t, input_.classes);
-  return ok();
-}
-
 const float* Chain::input_of(std::size_t layer, const Batch& batch, const Memory& memory) const {
   return layer > 0 ? memory.outs[layer - 1] : batch.x.data();
 }
@@ -197,7 +159,7 @@ void Chain::backward(Pass& pass, const Memory& memory) const {
 
 Result<MicroBatchResult> Chain::run(PartSource& parameters, const Batch& batch,
                                     Workspace& workspace, GradientSink* gradient) const {
-  STARLING_TRY(check(batch, workspace));
+  STARLING_TRY(check(input_, batch, workspace.sequences()));
   const Memory memory = carve(workspace.floats().data(), batch.sequences);
   STARLING_CHECK(memory.floats <= workspace.floats().size());
   Pass pass{.kernels = kernels_,
@@ -291,8 +253,7 @@ std::unique_ptr<Model> build(const GptSpec& spec, const KernelTable& kernels, bo
     layers.push_back(std::make_unique<FeedForwardBlock>(spec, i, parameters));
   }
   layers.push_back(std::make_unique<LanguageHead>(spec, wte, parameters));
-  const Input input{spec.context, 0, spec.vocabulary, spec.vocabulary};
-  return std::make_unique<Chain>(kernels, recompute, input, std::move(parameters),
+  return std::make_unique<Chain>(kernels, recompute, input_of(spec), std::move(parameters),
                                  std::move(layers));
 }
 
@@ -304,8 +265,7 @@ std::unique_ptr<Model> build(const MlpSpec& spec, const KernelTable& kernels, bo
     layers.push_back(std::make_unique<Dense>(spec.sizes[i], spec.sizes[i + 1], i,
                                              /*relu=*/i + 1 < dense, parameters));
   layers.push_back(std::make_unique<ClassifierLoss>(spec.sizes.back()));
-  const Input input{1, spec.sizes.front(), 0, spec.sizes.back()};
-  return std::make_unique<Chain>(kernels, recompute, input, std::move(parameters),
+  return std::make_unique<Chain>(kernels, recompute, input_of(spec), std::move(parameters),
                                  std::move(layers));
 }
 

@@ -1,0 +1,330 @@
+// The layers of GPT-2 on a device: kernels/layers/gpt.h says what each computes. x is [rows, width].
+
+#include <string>
+
+#include "kernels/cuda/net.h"
+
+namespace starling::kernels::cuda {
+namespace {
+
+class DeviceEmbedding : public DeviceLayer {
+ public:
+  DeviceEmbedding(const GptSpec& spec, const Layout& layout)
+      : spec_(spec),
+        wte_(tensor_named(layout, "wte.weight")),
+        wpe_(tensor_named(layout, "wpe.weight")),
+        runs_(row_runs(layout, wte_)),
+        positions_part_(layout.tensors()[wpe_].first_part) {}
+
+  std::size_t width() const override { return spec_.width; }
+  std::size_t saved(const Pass&) const override { return 0; }
+  std::size_t scratch(const Pass&) const override { return 0; }
+  std::vector<PartId> parts() const override {
+    std::vector<PartId> parts;
+    for (const RowRun& run : runs_) parts.push_back(run.part);
+    parts.push_back(positions_part_);
+    return parts;
+  }
+  // The second use of wte, whose first is the head's; then the positions.
+  std::vector<Use> pieces() const override {
+    std::vector<Use> uses;
+    for (const RowRun& run : runs_) uses.push_back({run.part, /*use=*/1});
+    uses.push_back({positions_part_, /*use=*/0});
+    return uses;
+  }
+
+  void forward(const Pass& pass, const void*, void* out, void*) const override {
+    embed(pass.stream, pass.type, {pass.rows, spec_.width}, spec_.context, pass.tokens,
+          pass.vector(wte_), pass.vector(wpe_), out);
+  }
+  void backward(const Pass& pass, std::size_t piece, const void*, void*, const void* d_out,
+                void*) const override {
+    if (piece == runs_.size())
+      return position_gradient(pass.stream, pass.type, pass.sequences, spec_.context, spec_.width,
+                               d_out, pass.d_parameter(wpe_));
+    const RowRun& run = runs_[piece];
+    embed_backward(pass.stream, pass.type, spec_.width, pass.token_rows, run.first, run.count,
+                   d_out, pass.gradient);
+  }
+
+ private:
+  const GptSpec spec_;
+  const std::size_t wte_, wpe_;
+  const std::vector<RowRun> runs_;
+  const PartId positions_part_;
+};
+
+// x + c_proj(attention(c_attn(ln_1(x))))
+class DeviceAttention : public DeviceLayer {
+ public:
+  DeviceAttention(const GptSpec& spec, const Layout& layout, const std::string& prefix)
+      : spec_(spec),
+        norm_(DeviceNorm::named(layout, prefix + "ln_1", spec.width)),
+        qkv_(DeviceLinear::named(layout, prefix + "attn.c_attn", spec.width, 3 * spec.width)),
+        project_(DeviceLinear::named(layout, prefix + "attn.c_proj", spec.width, spec.width)),
+        part_(layout.tensors()[norm_.gain].first_part) {}
+
+  std::size_t width() const override { return spec_.width; }
+  std::size_t saved(const Pass& pass) const override {
+    Carver carver(nullptr);
+    take_saved(pass, carver);
+    return carver.used();
+  }
+  std::size_t scratch(const Pass& pass) const override {
+    Carver carver(nullptr);
+    take_scratch(pass, carver);
+    return carver.used();
+  }
+  std::vector<PartId> parts() const override { return {part_}; }
+  std::vector<Use> pieces() const override { return {{part_, /*use=*/0}}; }
+
+  void forward(const Pass& pass, const void* in, void* out, void* saved) const override {
+    const Saved s = saved_of(pass, saved);
+    const Scratch t = scratch_of(pass);
+    norm_.forward(pass, in, t.normed, s.norm);
+    qkv_.forward(pass, t.normed, s.qkv);
+    attention(pass.stream, pass.type, shape(pass), s.qkv, s.attended, s.log_sums);
+    project_.forward(pass, s.attended, out, /*add=*/in);
+  }
+  void backward(const Pass& pass, std::size_t, const void* in, void* saved, const void* d_out,
+                void* d_in) const override {
+    const Saved s = saved_of(pass, saved);
+    const Scratch t = scratch_of(pass);
+    project_.backward_input(pass, d_out, t.d_attended);
+    project_.backward_parameters(pass, s.attended, d_out);
+    attention_backward(pass.stream, pass.type, shape(pass), s.qkv, s.attended, s.log_sums,
+                       t.d_attended, t.d_qkv, t.dots);
+    norm_.forward(pass, in, t.normed, s.norm);
+    qkv_.backward_parameters(pass, t.normed, t.d_qkv);
+    qkv_.backward_input(pass, t.d_qkv, t.d_normed);
+    norm_.backward(pass, in, s.norm, t.d_normed, /*add=*/d_out, d_in);
+  }
+
+ private:
+  struct Saved {
+    DeviceNorm::Statistics norm;
+    void *qkv = nullptr, *attended = nullptr;  // [rows, 3 width], [rows, width]
+    float* log_sums = nullptr;                 // [sequences, heads, positions]
+  };
+  struct Scratch {
+    void *normed = nullptr, *d_attended = nullptr, *d_normed = nullptr;  // [rows, width]
+    void* d_qkv = nullptr;                                               // [rows, 3 width]
+    float* dots = nullptr;  // [sequences, heads, positions]
+  };
+  Saved take_saved(const Pass& pass, Carver& carver) const {
+    Saved s;
+    s.norm = DeviceNorm::take(carver, pass.rows);
+    s.qkv = carver.take(row_bytes(pass) * 3);
+    s.attended = carver.take(row_bytes(pass));
+    s.log_sums = carver.take_array<float>(std::size_t{pass.rows} * spec_.heads);
+    return s;
+  }
+  Saved saved_of(const Pass& pass, void* saved) const {
+    Carver carver(saved);
+    return take_saved(pass, carver);
+  }
+  Scratch take_scratch(const Pass& pass, Carver& carver) const {
+    Scratch t;
+    t.normed = carver.take(row_bytes(pass));
+    t.d_attended = carver.take(row_bytes(pass));
+    t.d_normed = carver.take(row_bytes(pass));
+    t.d_qkv = carver.take(row_bytes(pass) * 3);
+    t.dots = carver.take_array<float>(std::size_t{pass.rows} * spec_.heads);
+    return t;
+  }
+  Scratch scratch_of(const Pass& pass) const {
+    Carver carver(pass.scratch);
+    return take_scratch(pass, carver);
+  }
+  std::size_t row_bytes(const Pass& pass) const {  // of all rows of `width`
+    return std::size_t{pass.rows} * spec_.width * bytes_of(pass.type);
+  }
+  AttentionShape shape(const Pass& pass) const {
+    return {pass.sequences, spec_.context, spec_.heads, spec_.width / spec_.heads};
+  }
+
+  const GptSpec spec_;
+  const DeviceNorm norm_;
+  const DeviceLinear qkv_, project_;
+  const PartId part_;
+};
+
+// x + c_proj(gelu(c_fc(ln_2(x))))
+class DeviceFeedForward : public DeviceLayer {
+ public:
+  DeviceFeedForward(const GptSpec& spec, const Layout& layout, const std::string& prefix)
+      : width_(spec.width),
+        norm_(DeviceNorm::named(layout, prefix + "ln_2", spec.width)),
+        widen_(DeviceLinear::named(layout, prefix + "mlp.c_fc", spec.width, 4 * spec.width)),
+        project_(DeviceLinear::named(layout, prefix + "mlp.c_proj", 4 * spec.width, spec.width)),
+        part_(layout.tensors()[norm_.gain].first_part) {}
+
+  std::size_t width() const override { return width_; }
+  std::size_t saved(const Pass& pass) const override {
+    Carver carver(nullptr);
+    take_saved(pass, carver);
+    return carver.used();
+  }
+  std::size_t scratch(const Pass& pass) const override {
+    Carver carver(nullptr);
+    take_scratch(pass, carver);
+    return carver.used();
+  }
+  std::vector<PartId> parts() const override { return {part_}; }
+  std::vector<Use> pieces() const override { return {{part_, /*use=*/0}}; }
+
+  void forward(const Pass& pass, const void* in, void* out, void* saved) const override {
+    Carver kept(saved), scratch(pass.scratch);
+    const Saved s = take_saved(pass, kept);
+    const Scratch t = take_scratch(pass, scratch);
+    norm_.forward(pass, in, t.normed, s.norm);
+    widen_.forward(pass, t.normed, t.active, /*add=*/nullptr, Epilogue::kGelu, s.u);
+    project_.forward(pass, t.active, out, /*add=*/in);
+  }
+  void backward(const Pass& pass, std::size_t, const void* in, void* saved, const void* d_out,
+                void* d_in) const override {
+    Carver kept(saved), scratch(pass.scratch);
+    const Saved s = take_saved(pass, kept);
+    const Scratch t = take_scratch(pass, scratch);
+    project_.backward_input(pass, d_out, t.d_u, Epilogue::kGeluBackward, s.u);
+    gelu(pass.stream, pass.type, std::size_t{pass.rows} * widen_.out, s.u, t.active);
+    project_.backward_parameters(pass, t.active, d_out);
+    norm_.forward(pass, in, t.normed, s.norm);
+    widen_.backward_parameters(pass, t.normed, t.d_u);
+    widen_.backward_input(pass, t.d_u, t.d_normed);
+    norm_.backward(pass, in, s.norm, t.d_normed, /*add=*/d_out, d_in);
+  }
+
+ private:
+  struct Saved {
+    DeviceNorm::Statistics norm;
+    void* u = nullptr;  // [rows, 4 width], before GELU
+  };
+  struct Scratch {
+    void *normed = nullptr, *d_normed = nullptr;  // [rows, width]
+    void *active = nullptr, *d_u = nullptr;       // [rows, 4 width]
+  };
+  Saved take_saved(const Pass& pass, Carver& carver) const {
+    Saved s;
+    s.norm = DeviceNorm::take(carver, pass.rows);
+    s.u = carver.take(row_bytes(pass, widen_.out));
+    return s;
+  }
+  Scratch take_scratch(const Pass& pass, Carver& carver) const {
+    Scratch t;
+    t.normed = carver.take(row_bytes(pass, width_));
+    t.d_normed = carver.take(row_bytes(pass, width_));
+    t.active = carver.take(row_bytes(pass, widen_.out));
+    t.d_u = carver.take(row_bytes(pass, widen_.out));
+    return t;
+  }
+  static std::size_t row_bytes(const Pass& pass, std::size_t width) {
+    return std::size_t{pass.rows} * width * bytes_of(pass.type);
+  }
+
+  const std::uint32_t width_;
+  const DeviceNorm norm_;
+  const DeviceLinear widen_, project_;
+  const PartId part_;
+};
+
+// The mean cross entropy of ln_f(x) wte^T. The table's rows lie one after the other whatever parts they
+// are cut into, so all logits are one product; its gradient is given part by part.
+class DeviceHead : public DeviceLayer {
+ public:
+  DeviceHead(const GptSpec& spec, const Layout& layout)
+      : spec_(spec),
+        norm_(DeviceNorm::named(layout, "ln_f", spec.width)),
+        wte_(tensor_named(layout, "wte.weight")),
+        runs_(row_runs(layout, wte_)),
+        norm_part_(layout.tensors()[norm_.gain].first_part) {}
+
+  std::size_t width() const override { return 0; }
+  std::size_t saved(const Pass& pass) const override {
+    Carver carver(nullptr);
+    take_saved(pass, carver);
+    return carver.used();
+  }
+  std::size_t scratch(const Pass& pass) const override { return row_bytes(pass, spec_.width); }
+  std::vector<PartId> parts() const override { return {norm_part_}; }  // wte was read before
+  std::vector<Use> pieces() const override {
+    std::vector<Use> uses;
+    for (const RowRun& run : runs_) uses.push_back({run.part, /*use=*/0});
+    uses.push_back({norm_part_, /*use=*/0});
+    return uses;
+  }
+
+  void forward(const Pass& pass, const void* in, void*, void* saved) const override {
+    Carver kept(saved);
+    const Saved s = take_saved(pass, kept);
+    norm_.forward(pass, in, s.normed, s.norm);
+    Product p{.m = pass.rows, .n = spec_.vocabulary, .k = spec_.width, .in = pass.type};
+    p.a = s.normed, p.lda = spec_.width;
+    p.b = pass.matrix(wte_), p.ldb = spec_.width, p.b_transposed = true;
+    p.out = pass.type, p.c = s.logits, p.ldc = stride();
+    pass.products.multiply(pass.stream, p);
+    cross_entropy(pass.stream, pass.type, pass.rows, spec_.vocabulary, stride(), s.logits,
+                  pass.targets, /*gradient=*/true, static_cast<float>(1.0 / pass.rows), pass.losses);
+    sum_losses(pass.stream, pass.rows, pass.losses, pass.loss);
+  }
+  void backward(const Pass& pass, std::size_t piece, const void* in, void* saved, const void*,
+                void* d_in) const override {
+    Carver kept(saved);
+    const Saved s = take_saved(pass, kept);
+    if (piece < runs_.size()) {
+      const RowRun& run = runs_[piece];  // d_wte = d_logits^T normed
+      Product p{.m = run.count, .n = spec_.width, .k = pass.rows, .in = pass.type};
+      p.a = static_cast<const std::byte*>(s.logits) + run.first * bytes_of(pass.type);
+      p.lda = stride(), p.a_transposed = true;
+      p.b = s.normed, p.ldb = spec_.width;
+      p.out = Type::kF32, p.c = pass.gradient, p.ldc = spec_.width;
+      return pass.products.multiply(pass.stream, p);
+    }
+    Product p{.m = pass.rows, .n = spec_.width, .k = spec_.vocabulary, .in = pass.type};
+    p.a = s.logits, p.lda = stride();
+    p.b = pass.matrix(wte_), p.ldb = spec_.width;
+    p.out = pass.type, p.c = pass.scratch, p.ldc = spec_.width;
+    pass.products.multiply(pass.stream, p);
+    norm_.backward(pass, in, s.norm, pass.scratch, /*add=*/nullptr, d_in);
+  }
+
+ private:
+  struct Saved {
+    DeviceNorm::Statistics norm;
+    void *logits = nullptr, *normed = nullptr;  // [rows, stride()], [rows, width]
+  };
+  Saved take_saved(const Pass& pass, Carver& carver) const {
+    Saved s;
+    s.norm = DeviceNorm::take(carver, pass.rows);
+    s.logits = carver.take(row_bytes(pass, stride()));
+    s.normed = carver.take(row_bytes(pass, spec_.width));
+    return s;
+  }
+  // Rows of logits begin where products read fastest.
+  std::uint32_t stride() const { return (spec_.vocabulary + 63) / 64 * 64; }
+  static std::size_t row_bytes(const Pass& pass, std::size_t width) {
+    return std::size_t{pass.rows} * width * bytes_of(pass.type);
+  }
+
+  const GptSpec spec_;
+  const DeviceNorm norm_;
+  const std::size_t wte_;
+  const std::vector<RowRun> runs_;
+  const PartId norm_part_;
+};
+
+}  // namespace
+
+DeviceLayers make_layers(const GptSpec& spec, const Layout& layout) {
+  DeviceLayers layers;
+  layers.push_back(std::make_unique<DeviceEmbedding>(spec, layout));
+  for (std::uint32_t i = 0; i < spec.layers; ++i) {
+    const std::string prefix = "h." + std::to_string(i) + ".";
+    layers.push_back(std::make_unique<DeviceAttention>(spec, layout, prefix));
+    layers.push_back(std::make_unique<DeviceFeedForward>(spec, layout, prefix));
+  }
+  layers.push_back(std::make_unique<DeviceHead>(spec, layout));
+  return layers;
+}
+
+}  // namespace starling::kernels::cuda

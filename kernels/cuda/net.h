@@ -1,0 +1,156 @@
+#pragma once
+// A network on a device: layers as the host has them (kernels/layers/), each asked for as a few kernels
+// in the order of a stream. Which tensors there are and how they lie is the host's model's to say; the
+// layers find theirs by name.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/job/job.h"
+#include "core/job/layout.h"
+#include "kernels/cuda/layers.h"
+#include "kernels/cuda/cublas_lt.h"
+#include "kernels/cuda/token_order.h"
+#include "kernels/device/array.h"
+
+namespace starling::kernels::cuda {
+
+// What belongs to one micro-batch after another of a maker; pointers are of the device's memory.
+struct Pass {
+  const Layout& layout;
+  cudaStream_t stream = nullptr;
+  Products& products;
+  Type type = Type::kF32;
+  std::uint32_t sequences = 0, rows = 0;  // rows: sequences * positions
+
+  // The batch.
+  const std::int32_t* tokens = nullptr;   // [rows]
+  const std::int32_t* targets = nullptr;  // [rows]
+  const void* x = nullptr;                // [rows, features], of `type`
+  TokenRows token_rows{};
+
+  const float* parameters = nullptr;       // the working ones, [layout.elements()]
+  const std::uint16_t* rounded = nullptr;  // the same in bf16; null for fp32
+  float* gradient = nullptr;               // of one part, [layout.largest_part()]
+  double* losses = nullptr;                // [rows]
+  double* loss = nullptr;                  // pinned: their sum
+  void* scratch = nullptr;                 // the largest scratch() of any layer
+  float* partials = nullptr;               // 2 * partial_floats() of the widest row
+
+  // Vectors are read as they are, matrices in the type of the activations.
+  const float* vector(std::size_t tensor) const { return parameters + element(tensor); }
+  const void* matrix(std::size_t tensor) const {
+    return rounded != nullptr ? static_cast<const void*>(rounded + element(tensor))
+                              : static_cast<const void*>(parameters + element(tensor));
+  }
+  // Where a tensor's gradient goes in that of its part.
+  float* d_parameter(std::size_t tensor) const {
+    const PartId part = layout.tensors()[tensor].first_part;
+    return gradient + (element(tensor) - layout.parts()[part].first());
+  }
+  std::uint64_t element(std::size_t tensor) const {
+    return std::uint64_t{layout.tensors()[tensor].first_block} * kBlock;
+  }
+  PartId part_of(std::size_t tensor) const { return layout.tensors()[tensor].first_part; }
+};
+
+// Memory in pieces at 256-byte boundaries; base null: only counts.
+class Carver {
+ public:
+  explicit Carver(void* base) : base_(static_cast<std::byte*>(base)) {}
+  void* take(std::size_t bytes) {
+    void* const at = base_ != nullptr ? base_ + used_ : nullptr;
+    used_ += (bytes + 255) / 256 * 256;
+    return at;
+  }
+  template <class T>
+  T* take_array(std::size_t n) {
+    return static_cast<T*>(take(n * sizeof(T)));
+  }
+  std::size_t used() const { return used_; }
+
+ private:
+  std::byte* const base_;
+  std::size_t used_ = 0;
+};
+
+// What a piece of a backward pass gives.
+struct Use {
+  PartId part = 0;
+  std::uint32_t use = 0;
+};
+
+// A link of the chain. Const after construction. All functions but those that describe only ask the
+// stream of the pass.
+class DeviceLayer {
+ public:
+  virtual ~DeviceLayer() = default;
+
+  virtual std::size_t width() const = 0;  // of a row of `out`; 0 for the last layer
+  // Bytes that live from forward to backward, and that only one call needs.
+  virtual std::size_t saved(const Pass& pass) const = 0;
+  virtual std::size_t scratch(const Pass& pass) const = 0;
+  // What forward() reads.
+  virtual std::vector<PartId> parts() const = 0;
+  // The backward pass in pieces, in this order; each writes the gradient of one use. Of a layer
+  // without parameters it is one piece that gives nothing.
+  virtual std::vector<Use> pieces() const = 0;
+
+  virtual void forward(const Pass& pass, const void* in, void* out, void* saved) const = 0;
+  // Piece i. d_in, null for the first layer, is written when the last piece was.
+  virtual void backward(const Pass& pass, std::size_t piece, const void* in, void* saved,
+                        const void* d_out, void* d_in) const = 0;
+};
+
+// The number of the tensor of that name, which the layout has.
+std::size_t tensor_named(const Layout& layout, const std::string& name);
+// The parts of a tensor that lies by rows, and the rows of each.
+struct RowRun {
+  PartId part = 0;
+  std::uint32_t first = 0, count = 0;
+};
+std::vector<RowRun> row_runs(const Layout& layout, std::size_t tensor);
+
+using DeviceLayers = std::vector<std::unique_ptr<DeviceLayer>>;
+DeviceLayers make_layers(const GptSpec& spec, const Layout& layout);
+DeviceLayers make_layers(const MlpSpec& spec, const Layout& layout);
+
+// ---- What several layers have --------------------------------------------------------------------
+
+// y = x W + b, W [in, out].
+struct DeviceLinear {
+  std::uint32_t in = 0, out = 0;
+  std::size_t weight = 0, bias = 0;  // tensors
+
+  static DeviceLinear named(const Layout& layout, const std::string& name, std::uint32_t in,
+                            std::uint32_t out);
+  // y = epilogue(x W + b (+ add)).
+  void forward(const Pass& pass, const void* x, void* y, const void* add = nullptr,
+               Epilogue epilogue = Epilogue::kNone, void* aux = nullptr) const;
+  void backward_parameters(const Pass& pass, const void* x, const void* dy) const;
+  // dx = epilogue(dy W^T).
+  void backward_input(const Pass& pass, const void* dy, void* dx,
+                      Epilogue epilogue = Epilogue::kNone, void* aux = nullptr) const;
+};
+
+struct DeviceNorm {
+  std::uint32_t width = 0;
+  std::size_t gain = 0, bias = 0;  // tensors
+
+  struct Statistics {  // [rows] each
+    float *mean = nullptr, *rstd = nullptr;
+  };
+  static DeviceNorm named(const Layout& layout, const std::string& name, std::uint32_t width);
+  static Statistics take(Carver& saved, std::uint32_t rows);
+  void forward(const Pass& pass, const void* x, void* y, const Statistics& statistics) const;
+  // dx = gradient (+ add); writes the gradients of gain and bias.
+  void backward(const Pass& pass, const void* x, const Statistics& statistics, const void* dy,
+                const void* add, void* dx) const;
+};
+
+}  // namespace starling::kernels::cuda

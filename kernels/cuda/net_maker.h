@@ -1,0 +1,58 @@
+#pragma once
+// Gradients of micro-batches that a device computes itself: its memory, and the pass in order.
+
+#include <memory>
+#include <vector>
+
+#include "core/base/result.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/net.h"
+#include "kernels/cuda/recorder.h"
+#include "kernels/models/gradient_maker.h"
+#include "kernels/models/input.h"
+
+namespace starling::kernels::cuda {
+
+// For batches of exactly `sequences`. With bf16 all but vectors, statistics, losses and gradients of
+// parameters is bf16, and each part of the working parameters is rounded once a micro-batch, when it
+// has come. recompute: of layers only what goes in is kept, and the backward pass computes the rest
+// again, the same bits. Threads: as GradientMaker.
+class NetMaker : public GradientMaker {
+ public:
+  NetMaker(const MakerSpec& spec, CudaDevice& device, std::unique_ptr<Products> products,
+           const Input& input, DeviceLayers layers);
+
+ private:
+  Result<MicroBatchResult> pass(const Batch& batch) override;
+  void take_batch_memory(Device& device);
+  void take_memory(Device& device);
+  void load(const Batch& batch);
+  // False: a part did not come.
+  bool forward();
+  void backward();
+  bool open(PartId part);
+  void clear_padding(PartId part);
+  const void* input_of(std::size_t layer) const;
+
+  const Input input_;
+  const bool recompute_;
+  const std::uint32_t sequences_;
+  const DeviceLayers layers_;
+  const std::unique_ptr<Products> products_;
+  Pass pass_;
+  Recorder recorder_;
+  TokenOrder order_;
+
+  // The batch, pinned and as the device reads it.
+  Array<std::int32_t> tokens_here_, targets_here_, tokens_, targets_;
+  Array<std::uint32_t> token_rows_here_, token_rows_;
+  Array<float> x_here_, x_;
+  Array<std::uint16_t> x_rounded_;
+  Array<double> loss_;  // pinned
+  // All else, in one piece.
+  Array<std::byte> memory_;
+  std::vector<void*> outs_, saved_;  // by layer
+  void* d_[2] = {nullptr, nullptr};  // gradients of rows, in turns
+};
+
+}  // namespace starling::kernels::cuda

@@ -1,0 +1,47 @@
+#include "kernels/models/input.h"
+
+#include <string>
+
+namespace starling::kernels {
+namespace {
+
+Result<> outside(const char* what, std::int64_t value, std::int64_t end) {
+  return Error(Code::kBadInput, std::string(what) + " " + std::to_string(value) +
+                                    " in the batch; the model takes 0 to " +
+                                    std::to_string(end - 1));
+}
+
+}  // namespace
+
+Input input_of(const GptSpec& spec) {
+  return {spec.context, 0, spec.vocabulary, spec.vocabulary};
+}
+
+Input input_of(const MlpSpec& spec) {
+  return {1, spec.sizes.front(), 0, spec.sizes.back()};
+}
+
+Result<> check(const Input& input, const Batch& batch, std::uint32_t sequences) {
+  const std::size_t n = batch.sequences * input.positions;
+  if (batch.sequences != sequences)
+    return Error(Code::kBadInput, "batch of " + std::to_string(batch.sequences) +
+                                      " sequences; the workspace is for " +
+                                      std::to_string(sequences));
+  const bool whole = batch.targets.size() == n && batch.tokens.size() == (input.features ? 0 : n) &&
+                     batch.x.size() == n * input.features;
+  if (!whole)
+    return Error(Code::kBadInput,
+                 "batch of " + std::to_string(batch.sequences) + " sequences with " +
+                     std::to_string(batch.tokens.size()) + " tokens, " +
+                     std::to_string(batch.x.size()) + " inputs and " +
+                     std::to_string(batch.targets.size()) + " targets; expected " +
+                     std::to_string(input.features ? 0 : n) + ", " +
+                     std::to_string(n * input.features) + " and " + std::to_string(n));
+  for (const std::int32_t t : batch.tokens)
+    if (t < 0 || t >= input.vocabulary) return outside("token", t, input.vocabulary);
+  for (const std::int32_t t : batch.targets)
+    if (t < 0 || t >= input.classes) return outside("target", t, input.classes);
+  return ok();
+}
+
+}  // namespace starling::kernels
