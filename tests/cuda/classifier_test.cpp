@@ -21,7 +21,7 @@ struct Result {
 
 Result run(Type type, const Table& table, const Floats& logits,
            const std::vector<std::int32_t>& targets, bool gradient, float scale) {
-  const auto outputs = in_every_order([&](Calls& calls) {
+  const auto outputs = outputs_of([&](Calls& calls) {
     double* const losses = calls.out<double>(table.rows);
     void* const in_place = calls.in_out(type, logits);
     cross_entropy(calls.stream, type, table.rows, table.classes, table.ld, in_place,
@@ -125,7 +125,7 @@ TEST_CASE("losses: a fixed tree of sums") {
       losses.push_back(static_cast<double>(value) / 3);
     for (std::uint32_t r = 0; r < rows; ++r) numbers.push_back(r);
     const auto sum = [&](const std::vector<double>& values) {
-      const auto outputs = in_every_order([&](Calls& calls) {
+      const auto outputs = outputs_of([&](Calls& calls) {
         sum_losses(calls.stream, rows, calls.in(values), calls.out<double>(1));
       });
       return outputs[0].as<double>()[0];

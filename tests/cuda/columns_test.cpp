@@ -33,7 +33,7 @@ TEST_CASE("column sums: the bits of a fixed order") {
       CAPTURE(shape.width);
       const std::size_t n = std::size_t{shape.rows} * shape.width;
       const Floats x = kept(type, normal(n, 1, 1, 0.25f));
-      const auto outputs = in_every_order([&](Calls& calls) {
+      const auto outputs = outputs_of([&](Calls& calls) {
         column_sums(calls.stream, type, shape, calls.in(type, x), calls.out<float>(shape.width),
                     calls.scratch(partial_floats(shape.width)));
       });
@@ -47,7 +47,7 @@ TEST_CASE("column sums: the bits of a fixed order") {
 }
 
 TEST_CASE("column sums: without rows they are zero") {
-  const auto outputs = in_every_order([&](Calls& calls) {
+  const auto outputs = outputs_of([&](Calls& calls) {
     column_sums(calls.stream, Type::kBf16, {0, 9}, calls.in(Type::kBf16, {}), calls.out<float>(9),
                 calls.scratch(partial_floats(9)));
   });
@@ -65,7 +65,7 @@ TEST_CASE("to_bf16: every upper half is rounded as on the host") {
        {values.size(), std::size_t{1}, std::size_t{7}, std::size_t{8}, std::size_t{9},
         std::size_t{2047}, std::size_t{2049}, std::size_t{0}}) {
     const Floats part(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n));
-    const auto outputs = in_every_order([&](Calls& calls) {
+    const auto outputs = outputs_of([&](Calls& calls) {
       to_bf16(calls.stream, n, calls.in(part), calls.out<std::uint16_t>(n));
     });
     const auto got = outputs[0].as<std::uint16_t>();

@@ -28,7 +28,7 @@ TEST_CASE("embedding: a token's row and a position's row, added") {
         for (std::size_t i = 0; i < width; ++i)
           want.push_back(wte[static_cast<std::size_t>(tokens[r]) * width + i] +
                          wpe[r % c.positions * width + i]);
-      const auto outputs = in_every_order([&](Calls& calls) {
+      const auto outputs = outputs_of([&](Calls& calls) {
         embed(calls.stream, type, c.shape, c.positions, calls.in(tokens), calls.in(wte),
               calls.in(wpe), calls.out(type, want.size()));
       });
@@ -88,7 +88,7 @@ TEST_CASE("embedding's gradient: rows of each token, added in order") {
       const Floats d_out = kept(type, normal(tokens.size() * c.width, 3));
       for (const std::uint32_t first : {0u, vocabulary / 3}) {
         const std::uint32_t count = first == 0 ? vocabulary : (vocabulary - first + 1) / 2;
-        const auto outputs = in_every_order([&](Calls& calls) {
+        const auto outputs = outputs_of([&](Calls& calls) {
           const TokenRows where{calls.in(begins), calls.in(rows)};
           embed_backward(calls.stream, type, c.width, where, first, count, calls.in(type, d_out),
                          calls.out<float>(std::size_t{count} * c.width));
@@ -117,7 +117,7 @@ TEST_CASE("positions' gradient: sequences added in their order") {
       Floats want(d_out.begin(), d_out.begin() + static_cast<std::ptrdiff_t>(elements));
       for (std::size_t s = 1; s < c.sequences; ++s)
         for (std::size_t i = 0; i < elements; ++i) want[i] += d_out[s * elements + i];
-      const auto outputs = in_every_order([&](Calls& calls) {
+      const auto outputs = outputs_of([&](Calls& calls) {
         position_gradient(calls.stream, type, c.sequences, c.positions, c.width,
                           calls.in(type, d_out), calls.out<float>(elements));
       });

@@ -21,7 +21,7 @@ Forward reference_forward(Rows shape, const Floats& x, const Floats& gain, const
   return out;
 }
 Forward forward(Type type, Rows shape, const Floats& x, const Floats& gain, const Floats& bias) {
-  const auto outputs = in_every_order([&](Calls& calls) {
+  const auto outputs = outputs_of([&](Calls& calls) {
     void* const y = calls.out(type, x.size());
     float* const mean = calls.out<float>(shape.rows);
     float* const rstd = calls.out<float>(shape.rows);
@@ -85,7 +85,7 @@ TEST_CASE("layer norm's gradient: the reference's numbers at any width") {
             {shape.rows, width}, x.data(), gain.data(), kept_forward.mean.data(),
             kept_forward.rstd.data(), dy.data(), way == Add::kNone ? nullptr : add.data(),
             want.dx.data(), want.d_gain.data(), want.d_bias.data());
-        const auto outputs = in_every_order([&](Calls& calls) {
+        const auto outputs = outputs_of([&](Calls& calls) {
           void* const dx = way == Add::kInPlace ? calls.in_out(type, add) : calls.out(type, n);
           float* const d_gain = calls.out<float>(width);
           float* const d_bias = calls.out<float>(width);
