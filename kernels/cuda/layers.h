@@ -51,6 +51,8 @@ struct Product {
 // By our own kernel. Any sizes and leading dimensions; fp32 products are of fp32 (no tf32), those of
 // bf16 are exact and added in fp32.
 void multiply(cudaStream_t stream, const Product& product);
+// Only what follows the sum of products: c holds that sum and becomes the result.
+void finish(cudaStream_t stream, const Product& product);
 
 // ---- attention.cu: causal attention -------------------------------------------------------------
 
