@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/cuda/net.h"
+#include "kernels/layers/layer.h"
 
 namespace starling::kernels::cuda {
 namespace {
@@ -13,7 +14,7 @@ class DeviceEmbedding : public DeviceLayer {
       : spec_(spec),
         wte_(tensor_named(layout, "wte.weight")),
         wpe_(tensor_named(layout, "wpe.weight")),
-        runs_(row_runs(layout, wte_)),
+        runs_(rows_by_part(layout, wte_)),
         positions_part_(layout.tensors()[wpe_].first_part) {}
 
   std::size_t width() const override { return spec_.width; }
@@ -21,14 +22,14 @@ class DeviceEmbedding : public DeviceLayer {
   std::size_t scratch(const Pass&) const override { return 0; }
   std::vector<PartId> parts() const override {
     std::vector<PartId> parts;
-    for (const RowRun& run : runs_) parts.push_back(run.part);
+    for (const kernels::Rows& run : runs_) parts.push_back(run.part);
     parts.push_back(positions_part_);
     return parts;
   }
   // The second use of wte, whose first is the head's; then the positions.
   std::vector<Use> pieces() const override {
     std::vector<Use> uses;
-    for (const RowRun& run : runs_) uses.push_back({run.part, /*use=*/1});
+    for (const kernels::Rows& run : runs_) uses.push_back({run.part, /*use=*/1});
     uses.push_back({positions_part_, /*use=*/0});
     return uses;
   }
@@ -42,15 +43,16 @@ class DeviceEmbedding : public DeviceLayer {
     if (piece == runs_.size())
       return position_gradient(pass.stream, pass.type, pass.sequences, spec_.context, spec_.width,
                                d_out, pass.d_parameter(wpe_));
-    const RowRun& run = runs_[piece];
-    embed_backward(pass.stream, pass.type, spec_.width, pass.token_rows, run.first, run.count,
+    const kernels::Rows& run = runs_[piece];
+    embed_backward(pass.stream, pass.type, spec_.width, pass.token_rows,
+                   static_cast<std::uint32_t>(run.first), static_cast<std::uint32_t>(run.count),
                    d_out, pass.gradient);
   }
 
  private:
   const GptSpec spec_;
   const std::size_t wte_, wpe_;
-  const std::vector<RowRun> runs_;
+  const std::vector<kernels::Rows> runs_;
   const PartId positions_part_;
 };
 
@@ -236,7 +238,7 @@ class DeviceHead : public DeviceLayer {
       : spec_(spec),
         norm_(DeviceNorm::named(layout, "ln_f", spec.width)),
         wte_(tensor_named(layout, "wte.weight")),
-        runs_(row_runs(layout, wte_)),
+        runs_(rows_by_part(layout, wte_)),
         norm_part_(layout.tensors()[norm_.gain].first_part) {}
 
   std::size_t width() const override { return 0; }
@@ -249,7 +251,7 @@ class DeviceHead : public DeviceLayer {
   std::vector<PartId> parts() const override { return {norm_part_}; }  // wte was read before
   std::vector<Use> pieces() const override {
     std::vector<Use> uses;
-    for (const RowRun& run : runs_) uses.push_back({run.part, /*use=*/0});
+    for (const kernels::Rows& run : runs_) uses.push_back({run.part, /*use=*/0});
     uses.push_back({norm_part_, /*use=*/0});
     return uses;
   }
@@ -264,7 +266,8 @@ class DeviceHead : public DeviceLayer {
     p.out = pass.type, p.c = s.logits, p.ldc = stride();
     pass.products.multiply(pass.stream, p);
     cross_entropy(pass.stream, pass.type, pass.rows, spec_.vocabulary, stride(), s.logits,
-                  pass.targets, /*gradient=*/true, static_cast<float>(1.0 / pass.rows), pass.losses);
+                  pass.targets, /*gradient=*/true, static_cast<float>(1.0 / pass.rows),
+                  pass.losses);
     sum_losses(pass.stream, pass.rows, pass.losses, pass.loss);
   }
   void backward(const Pass& pass, std::size_t piece, const void* in, void* saved, const void*,
@@ -272,8 +275,11 @@ class DeviceHead : public DeviceLayer {
     Carver kept(saved);
     const Saved s = take_saved(pass, kept);
     if (piece < runs_.size()) {
-      const RowRun& run = runs_[piece];  // d_wte = d_logits^T normed
-      Product p{.m = run.count, .n = spec_.width, .k = pass.rows, .in = pass.type};
+      const kernels::Rows& run = runs_[piece];  // d_wte = d_logits^T normed
+      Product p{.m = static_cast<std::uint32_t>(run.count),
+                .n = spec_.width,
+                .k = pass.rows,
+                .in = pass.type};
       p.a = static_cast<const std::byte*>(s.logits) + run.first * bytes_of(pass.type);
       p.lda = stride(), p.a_transposed = true;
       p.b = s.normed, p.ldb = spec_.width;
@@ -309,7 +315,7 @@ class DeviceHead : public DeviceLayer {
   const GptSpec spec_;
   const DeviceNorm norm_;
   const std::size_t wte_;
-  const std::vector<RowRun> runs_;
+  const std::vector<kernels::Rows> runs_;
   const PartId norm_part_;
 };
 

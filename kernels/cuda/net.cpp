@@ -14,17 +14,6 @@ std::size_t tensor_named(const Layout& layout, const std::string& name) {
   return static_cast<std::size_t>(found - tensors.begin());
 }
 
-std::vector<RowRun> row_runs(const Layout& layout, std::size_t tensor) {
-  const TensorPlace& place = layout.tensors()[tensor];
-  const std::uint64_t all = place.spec.shape[0], each = place.parts > 1 ? place.part_rows : all;
-  std::vector<RowRun> runs;
-  for (std::uint64_t first = 0; first < all; first += each)
-    runs.push_back({place.first_part + static_cast<PartId>(runs.size()),
-                    static_cast<std::uint32_t>(first),
-                    static_cast<std::uint32_t>(std::min(each, all - first))});
-  return runs;
-}
-
 // ---- Linear -----------------------------------------------------------------------------------
 
 DeviceLinear DeviceLinear::named(const Layout& layout, const std::string& name, std::uint32_t in,

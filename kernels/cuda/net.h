@@ -13,8 +13,8 @@
 
 #include "core/job/job.h"
 #include "core/job/layout.h"
-#include "kernels/cuda/layers.h"
 #include "kernels/cuda/cublas_lt.h"
+#include "kernels/cuda/layers.h"
 #include "kernels/cuda/token_order.h"
 #include "kernels/device/array.h"
 
@@ -109,13 +109,6 @@ class DeviceLayer {
 
 // The number of the tensor of that name, which the layout has.
 std::size_t tensor_named(const Layout& layout, const std::string& name);
-// The parts of a tensor that lies by rows, and the rows of each.
-struct RowRun {
-  PartId part = 0;
-  std::uint32_t first = 0, count = 0;
-};
-std::vector<RowRun> row_runs(const Layout& layout, std::size_t tensor);
-
 using DeviceLayers = std::vector<std::unique_ptr<DeviceLayer>>;
 DeviceLayers make_layers(const GptSpec& spec, const Layout& layout);
 DeviceLayers make_layers(const MlpSpec& spec, const Layout& layout);

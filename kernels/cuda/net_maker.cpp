@@ -62,7 +62,8 @@ void NetMaker::take_memory(Device& device) {
   }
   std::size_t longest = widest;  // of a tensor's rows, whose sums are made in partials
   for (const TensorPlace& tensor : layout().tensors())
-    longest = std::max<std::size_t>(longest, tensor.spec.shape.empty() ? 1 : tensor.spec.shape.back());
+    longest =
+        std::max<std::size_t>(longest, tensor.spec.shape.empty() ? 1 : tensor.spec.shape.back());
   const auto row_bytes = [&](std::size_t width) {
     return std::size_t{pass_.rows} * width * bytes_of(pass_.type);
   };
@@ -80,9 +81,8 @@ void NetMaker::take_memory(Device& device) {
     pass_.partials = carver.take_array<float>(2 * partial_floats(longest));
     pass_.losses = carver.take_array<double>(pass_.rows);
     pass_.gradient = carver.take_array<float>(layout().largest_part());
-    pass_.rounded = pass_.type == Type::kBf16
-                        ? carver.take_array<std::uint16_t>(layout().elements())
-                        : nullptr;
+    pass_.rounded =
+        pass_.type == Type::kBf16 ? carver.take_array<std::uint16_t>(layout().elements()) : nullptr;
     return carver.used();
   };
   memory_ = Array<std::byte>(device, carve(nullptr));
@@ -117,8 +117,7 @@ void NetMaker::load(const Batch& batch) {
     return;
   }
   put(std::span(batch.x), x_here_, x_);
-  if (x_rounded_.size() > 0)
-    to_bf16(pass_.stream, batch.x.size(), x_.data(), x_rounded_.data());
+  if (x_rounded_.size() > 0) to_bf16(pass_.stream, batch.x.size(), x_.data(), x_rounded_.data());
 }
 
 const void* NetMaker::input_of(std::size_t layer) const {

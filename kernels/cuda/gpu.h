@@ -1,0 +1,30 @@
+#pragma once
+// A GPU as a device that has models of its own.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/base/result.h"
+#include "kernels/cuda/device.h"
+
+namespace starling::kernels::cuda {
+
+// Threads: as Device.
+class Gpu : public CudaDevice {
+ public:
+  // gpu: counted around. Errors: kBadInput  there is none that the kernels were built for.
+  static Result<std::shared_ptr<Device>> open(std::uint32_t gpu);
+
+  const std::string& name() const override { return name_; }
+  bool has_arithmetic() const override { return true; }
+  // GPT and MLP.
+  std::unique_ptr<GradientMaker> make_maker(const MakerSpec& spec) override;
+
+ private:
+  explicit Gpu(int index);
+
+  std::string name_;  // the device, and whose products it computes with
+};
+
+}  // namespace starling::kernels::cuda
