@@ -25,6 +25,13 @@ else()
     set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;100-real;120-real" CACHE STRING
       "Compute capabilities that the GPU plugin is built for")
     enable_language(CUDA)
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has C++20
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+      set(CMAKE_CUDA20_COMPILE_FEATURES cuda_std_20)
+      list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
+      set(CMAKE_CUDA_STANDARD_LATEST 20)
+    endif()
     set(STARLING_CUDA_FOUND TRUE)
     set(starling_cuda_text "${CMAKE_CUDA_COMPILER_VERSION}, GPU plugin for ${CMAKE_CUDA_ARCHITECTURES}")
   elseif(STARLING_CUDA STREQUAL "ON")
