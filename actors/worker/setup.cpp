@@ -43,6 +43,16 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   STARLING_TRY(device,
                kernels::open_device(job.isa, {std::holds_alternative<PythonSpec>(job.model), gpu}));
   setup->device = std::move(device);
+  if (setup->device->has_arithmetic() && std::holds_alternative<PythonSpec>(job.model))
+    return Error(
+        Code::kBadInput,
+        "isa is \"cuda\", but a script says itself where it computes, and its worker's state "
+        "is the host's; [job].isa");
+  if (setup->device->has_arithmetic() && job.optimizer.kind == OptimizerKind::kOwn)
+    return Error(
+        Code::kBadInput,
+        "isa is \"cuda\", but the optimizer is the program's own: a GPU has adamw, adam and "
+        "sgd; [optimizer].kind");
   setup->layout = std::make_shared<const Layout>(model->tensors());
   const Layout& layout = *setup->layout;
   auto parameters = kernels::Array<float>::shared(*setup->device, layout.elements());

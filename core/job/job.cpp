@@ -80,6 +80,8 @@ std::string format_job(const Job& job) {
   if (job.on_nonfinite == NonFinite::kStop) out << "on_nonfinite = \"stop\"\n";
   if (job.precision != Precision::kFp32)
     out << "precision = \"" << word_of(kPrecisions, int(job.precision)) << "\"\n";
+  if (job.offload != Offload::kNone)
+    out << "offload = \"" << word_of(kOffloads, int(job.offload)) << "\"\n";
   if (job.recompute) out << "recompute = true\n";
   out << "\n[model]\n";
   if (const auto* gpt = std::get_if<GptSpec>(&job.model)) {
@@ -185,6 +187,7 @@ Job essence_of(const Job& job) {
   essence.replicas = neutral.replicas;
   essence.on_nonfinite = neutral.on_nonfinite;
   essence.recompute = neutral.recompute;
+  essence.offload = neutral.offload;
   essence.lease_ms = neutral.lease_ms;
   essence.state_timeout_ms = neutral.state_timeout_ms;
   essence.coordinator_timeout_ms = neutral.coordinator_timeout_ms;

@@ -108,6 +108,12 @@ enum class Precision : std::uint8_t {
   kBf16,  // working parameters are the weights rounded to bf16: half the bytes of a gather
 };
 
+// What of the state of a GPU's worker lies in the host's memory and is updated there. Changes no bits.
+enum class Offload : std::uint8_t {
+  kNone = 1,
+  kMoments,  // the optimizer's
+};
+
 // What follows a step with a micro-batch that is not finite (NaN or infinity), whose update is
 // skipped.
 enum class NonFinite : std::uint8_t {
@@ -144,6 +150,7 @@ struct Job {
   std::uint32_t replicas = 2;  // r, wanted copies besides the owner's
   NonFinite on_nonfinite = NonFinite::kSkip;
   Precision precision = Precision::kFp32;
+  Offload offload = Offload::kNone;
   bool recompute = false;    // passes keep the inputs of layers alone, and compute the rest twice
   std::string isa = "auto";  // auto, reference, avx2, avx512, cuda, emulated: docs/design.md, 5
   std::uint64_t lease_ms = 1000;

@@ -45,10 +45,13 @@ void read_job(Section s, Job& job) {
   s.integer("replicas", job.replicas, 0, 16);
   s.choice("on_nonfinite", job.on_nonfinite, kNonFinite, false);
   s.choice("precision", job.precision, kPrecisions, false);
+  s.choice("offload", job.offload, kOffloads, false);
   s.boolean("recompute", job.recompute);
   int isa = 0;
   s.choice("isa", isa, kIsa, false);
   job.isa = word_of(kIsa, isa);
+  if (job.offload != Offload::kNone && job.isa != "cuda" && job.isa != "emulated")
+    s.wrong("offload", "offload is of a GPU's worker, isa = \"cuda\"");
   s.finish();
 }
 

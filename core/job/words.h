@@ -30,6 +30,8 @@ inline constexpr Choice kNonFinite[] = {{"skip", static_cast<int>(NonFinite::kSk
                                         {"stop", static_cast<int>(NonFinite::kStop)}};
 inline constexpr Choice kPrecisions[] = {{"fp32", static_cast<int>(Precision::kFp32)},
                                          {"bf16", static_cast<int>(Precision::kBf16)}};
+inline constexpr Choice kOffloads[] = {{"none", static_cast<int>(Offload::kNone)},
+                                       {"moments", static_cast<int>(Offload::kMoments)}};
 inline constexpr Choice kSeals[] = {{"auto", static_cast<int>(SealRule::kAuto)},
                                     {"on", static_cast<int>(SealRule::kOn)},
                                     {"off", static_cast<int>(SealRule::kOff)}};

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "core/base/build.h"
@@ -27,8 +28,12 @@ std::vector<std::string> places() {
           program / ".." / "kernels" / "cuda" / kFile};
 }
 
-Error no_gpu(const std::string& why) {
-  return Error(Code::kBadInput, "isa is \"cuda\", but " + why + "; [job].isa");
+Error none(std::string why) {
+  return Error(Code::kBadInput, std::move(why));
+}
+
+Error no_gpu(const Error& why) {
+  return none("isa is \"cuda\", but " + why.text() + "; [job].isa");
 }
 
 Result<const Plugin*> open_library() {
@@ -41,16 +46,15 @@ Result<const Plugin*> open_library() {
     }
     void* const library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr)
-      return no_gpu(std::string("the GPU plugin cannot be opened: ") + ::dlerror());
+      return none(std::string("the GPU plugin cannot be opened: ") + ::dlerror());
     const auto entry = reinterpret_cast<const Plugin* (*)()>(::dlsym(library, kPluginEntry));
-    if (entry == nullptr) return no_gpu(place + " is no GPU plugin of Starling");
+    if (entry == nullptr) return none(place + " is no GPU plugin of Starling");
     const Plugin* const plugin = entry();
     if (plugin->interface != plugin_interface())
-      return no_gpu(place + " is of another build: " + plugin->build() + "; this is " +
-                    build_text());
+      return none(place + " is of another build: " + plugin->build() + "; this is " + build_text());
     return plugin;
   }
-  return no_gpu("this build has no GPU plugin (looked for " + looked + ")");
+  return none("this build has no GPU plugin (looked for " + looked + ")");
 }
 
 }  // namespace
@@ -91,15 +95,17 @@ Result<const Plugin*> open_plugin_library() {
 }
 
 Result<> check_plugin() {
-  STARLING_TRY(plugin, open_plugin_library());
-  if (auto there = plugin->check(); !there) return no_gpu(there.error().text());
+  const auto plugin = open_plugin_library();
+  if (!plugin) return no_gpu(plugin.error());
+  if (const auto there = plugin.value()->check(); !there) return no_gpu(there.error());
   return ok();
 }
 
 Result<std::shared_ptr<Device>> open_plugin(std::uint32_t gpu) {
-  STARLING_TRY(plugin, open_plugin_library());
-  auto device = plugin->open(gpu);
-  if (!device) return no_gpu(device.error().text());
+  const auto plugin = open_plugin_library();
+  if (!plugin) return no_gpu(plugin.error());
+  auto device = plugin.value()->open(gpu);
+  if (!device) return no_gpu(device.error());
   return device;
 }
 

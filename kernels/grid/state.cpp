@@ -13,7 +13,15 @@ namespace starling::kernels {
 
 namespace {
 constexpr std::size_t kNormAtOnce = 64;  // segments: bounds the memory for side entries
+
+// The optimizer's moment number i. Pinned memory is the host's, and the device reads and writes it
+// where it lies.
+Array<float> moment(const Layout& layout, const Job& job, Device& device, unsigned i) {
+  if (i >= moments(job.optimizer)) return {};
+  if (job.offload == Offload::kMoments) return Array<float>::pinned(device, layout.elements());
+  return {device, layout.elements()};
 }
+}  // namespace
 
 State::State(const Layout& layout, const Job& job, Device& device)
     : layout_(layout),
@@ -25,8 +33,8 @@ State::State(const Layout& layout, const Job& job, Device& device)
                                        : Array<float>(device, layout.elements())),
       exponents_(device, layout.blocks()),
       weights_(device, layout.elements()),
-      first_(device, layout.elements()),
-      second_(device, layout.elements()),
+      first_(moment(layout, job, device, 0)),
+      second_(moment(layout, job, device, 1)),
       held_exponents_(device, layout.blocks()),
       used_(device, layout.blocks()),
       decays_(device, layout.blocks()),
@@ -75,7 +83,7 @@ void State::hold(SegmentId segment) {
 void State::drop(SegmentId segment) {
   const Span span = span_of(segment);
   for (Array<float>* array : {&weights_, &first_, &second_})
-    array->release(span.first(), span.count());
+    if (array->size() > 0) array->release(span.first(), span.count());
   held_exponents_.release(span.first_block, span.blocks);
   held_[segment] = 0;
   labels_[segment] = kNoVersion;

@@ -12,24 +12,6 @@
 namespace starling::kernels {
 namespace {
 
-Result<FirstGradient> compute(GradientMaker& maker, const Layout& layout, const float* parameters,
-                              const Batch& batch) {
-  FirstGradient first;
-  first.gradient.resize(layout.elements());
-  FlatSink sink(layout, first.gradient);
-  PassHooks hooks;
-  hooks.take = [&](PartId part, std::uint32_t use, const float* gradient) {
-    float* const to = sink.begin(part, use);
-    maker.queue().copy_out(writable_bytes(std::span(to, layout.parts()[part].elements())),
-                           gradient);
-    maker.queue().wait();
-    sink.end(part, use);
-  };
-  STARLING_TRY(result, maker.make({parameters, nullptr}, batch, hooks));
-  first.result = std::move(result);
-  return first;
-}
-
 bool same_bits(const FirstGradient& a, const FirstGradient& b) {
   const auto bytes = [](const FirstGradient& f) {
     return as_bytes(std::span<const float>(f.gradient));
@@ -64,24 +46,52 @@ class BusyQueue {
 
 }  // namespace
 
-Result<FirstGradient> first_gradient(const Job& job, const Model& model, const Layout& layout,
-                                     Device& device, std::span<const float> here,
-                                     const Batch& batch) {
-  const auto maker = make_gradient_maker(job, model, layout, device, batch.sequences);
-  Array<float> there;
-  const float* parameters = here.data();
-  if (!device.host_memory()) {
-    there = Array<float>(device, here.size());
-    there.copy_in(maker->queue(), 0, here);
-    maker->queue().wait();
-    parameters = there.data();
+WholeGradients::WholeGradients(const Job& job, const Model& model, const Layout& layout,
+                               Device& device, std::uint32_t sequences)
+    : layout_(layout),
+      maker_(make_gradient_maker(job, model, layout, device, sequences)),
+      here_(device.host_memory()) {
+  if (!here_) there_ = Array<float>(device, layout.elements());
+}
+
+Result<MicroBatchResult> WholeGradients::compute(std::span<const float> parameters,
+                                                 const Batch& batch, std::span<float> gradient) {
+  Queue& queue = maker_->queue();
+  const float* at = parameters.data();
+  if (!here_) {
+    there_.copy_in(queue, 0, parameters);
+    at = there_.data();
   }
-  STARLING_TRY(first, compute(*maker, layout, parameters, batch));
+  FlatSink sink(layout_, gradient);
+  PassHooks hooks;
+  hooks.take = [&](PartId part, std::uint32_t use, const float* from) {
+    const std::span to(sink.begin(part, use), layout_.parts()[part].elements());
+    queue.copy_out(writable_bytes(to), from);
+    queue.wait();
+    sink.end(part, use);
+  };
+  auto result = maker_->make({at, nullptr}, batch, hooks);
+  queue.wait();  // the parameters are the caller's again, also after an error
+  return result;
+}
+
+Result<FirstGradient> first_gradient(const Job& job, const Model& model, const Layout& layout,
+                                     Device& device, std::span<const float> parameters,
+                                     const Batch& batch) {
+  WholeGradients gradients(job, model, layout, device, batch.sequences);
+  const auto compute = [&]() -> Result<FirstGradient> {
+    FirstGradient made;
+    made.gradient.resize(layout.elements());
+    STARLING_TRY(result, gradients.compute(parameters, batch, made.gradient));
+    made.result = std::move(result);
+    return made;
+  };
+  STARLING_TRY(first, compute());
   if (!device.has_arithmetic()) return std::move(first);
   for (const bool busy : {true, false}) {
     std::optional<BusyQueue> beside;
     if (busy) beside.emplace(device);
-    STARLING_TRY(again, compute(*maker, layout, parameters, batch));
+    STARLING_TRY(again, compute());
     if (!same_bits(first, again))
       return Error(Code::kBadInput,
                    device.name() + " computes the same gradient with other bits the next time" +

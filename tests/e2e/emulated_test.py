@@ -38,6 +38,14 @@ def a_kill_a_join_a_leave_and_checkpoints_give_the_bits_of_the_host(place):
     require(os.listdir(folder), "the folder of checkpoints is empty")
 
 
+def moments_in_the_hosts_memory_change_no_bit(place):
+    quiet = place.quiet(place.job(steps=STEPS))
+    run = place.run(on_the_emulated_device(place, steps=STEPS, offload="moments"), "--workers", 3)
+    run.wait_for_step(20)
+    run.kill(run.workers()[0])
+    same(run, quiet)
+
+
 def a_job_goes_on_from_a_checkpoint(place):
     quiet = place.quiet(place.job(steps=STEPS))
     job = on_the_emulated_device(place, place.path("checkpoints"), steps=STEPS)
@@ -58,5 +66,6 @@ def the_model_file_is_that_of_the_host(place):
     require(models[0] == models[1], "model files differ")
 
 
-main(a_kill_a_join_a_leave_and_checkpoints_give_the_bits_of_the_host, a_job_goes_on_from_a_checkpoint,
+main(a_kill_a_join_a_leave_and_checkpoints_give_the_bits_of_the_host,
+     moments_in_the_hosts_memory_change_no_bit, a_job_goes_on_from_a_checkpoint,
      the_model_file_is_that_of_the_host)

@@ -75,6 +75,7 @@ replicas = {replicas}
 precision = "{precision}"
 recompute = {recompute}
 isa = "{isa}"
+offload = "{offload}"
 [model]
 kind = "gpt"
 layers = 2
@@ -113,7 +114,7 @@ class Place:
     def job(self, **changes):
         values = dict(steps=200, replicas=2, width=32, lease_ms=1000, start_timeout_ms=120000,
                       state_timeout_ms=60000, coordinator_timeout_ms=30000,
-                      precision="fp32", recompute="false", isa="auto")
+                      precision="fp32", recompute="false", isa="auto", offload="none")
         values.update(changes)
         self.count += 1
         path = self.path(f"job-{self.count}.toml")

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "kernels/models/first_gradient.h"
 #include "kernels/models/model.h"
 #include "kernels/optim/optimizer.h"
 #include "tools/reference/fixture.h"
@@ -19,9 +20,11 @@ namespace {
 struct Bounds {
   double number = 5e-7;  // losses, norms
   double rate = 1.2e-7;  // learning rates are stored rounded to float
-  double gradient, state, moment;
+  double gradient = 0, state = 0, moment = 0;
 };
 constexpr Bounds kGpt{.gradient = 3e-6, .state = 1e-4, .moment = 1e-5};
+// Numbers of 8 bits: of one gradient alone, as steps with it lead elsewhere.
+constexpr Bounds kBf16{.number = 5e-3, .gradient = 5e-2};
 constexpr Bounds kMlp{.gradient = 1e-6, .state = 2e-6, .moment = 2e-6};
 
 // The keys' biases have a gradient that is zero but for rounding, and Adam makes steps of up to the
@@ -50,12 +53,13 @@ double largest(std::span<const float> values) {
 
 class Checker {
  public:
-  Checker(const Fixture& fixture, const Model& model)
+  Checker(const Fixture& fixture, const Job& job, const Model& model, Device& device)
       : fixture_(fixture),
-        model_(model),
         layout_(model.tensors()),
-        bounds_(fixture.kind == "gpt2" ? kGpt : kMlp),
-        workspace_(model.make_workspace(fixture.sequences)) {}
+        bounds_(job.precision == Precision::kBf16 ? kBf16
+                : fixture.kind == "gpt2"          ? kGpt
+                                                  : kMlp),
+        gradients_(job, model, layout_, device, fixture.sequences) {}
 
   Result<> start();                     // batch 0 at the initial parameters
   Result<> run(const FixtureRun& run);  // all steps of one optimizer
@@ -75,10 +79,9 @@ class Checker {
   Result<> compare_keys(const FixtureRun& run, double rates);
 
   const Fixture& fixture_;
-  const Model& model_;
   const Layout layout_;
   const Bounds bounds_;
-  const std::unique_ptr<Workspace> workspace_;
+  WholeGradients gradients_;
   std::vector<float> w_, first_, second_;
 };
 
@@ -133,7 +136,7 @@ Result<Checker::Step> Checker::compute(std::uint32_t k, std::span<const float> p
   std::vector<double> sum(layout_.elements());
   const auto m = static_cast<double>(batches.size());
   for (const Batch& batch : batches) {
-    STARLING_TRY(result, model_.forward_backward(parameters, batch, *workspace_, step.gradient));
+    STARLING_TRY(result, gradients_.compute(parameters, batch, step.gradient));
     step.losses.push_back(result.loss);
     step.loss += result.loss / m;
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += step.gradient[i];
@@ -218,15 +221,22 @@ std::vector<std::string> CheckReport::lines() const {
   return out;
 }
 
-Result<CheckReport> check_fixture(const std::string& path, const std::string& isa) {
+Result<CheckReport> check_fixture(const std::string& path, const std::string& isa,
+                                  Precision precision) {
   STARLING_TRY(fixture, open_fixture(path));
   STARLING_TRY(model, make_model(fixture.model, isa));
-  Checker checker(fixture, *model);
+  STARLING_TRY(device, open_device(isa));
+  Job job;
+  job.model = fixture.model;
+  job.precision = precision;
+  Checker checker(fixture, job, *model, *device);
   STARLING_TRY(checker.start());
   for (const FixtureRun& run : fixture.runs) {
+    if (precision == Precision::kBf16) break;
     STARLING_TRY(checker.run(run));
   }
-  return CheckReport{fixture.kind, model->isa(), std::move(checker.rows)};
+  const std::string arithmetic = device->has_arithmetic() ? device->name() : model->isa();
+  return CheckReport{fixture.kind, arithmetic, std::move(checker.rows)};
 }
 
 }  // namespace starling::reference

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/job/job.h"
 
 namespace starling::reference {
 
@@ -21,13 +22,15 @@ struct CheckRow {
 
 struct CheckReport {
   std::string model;  // "gpt2" or "mlp"
-  std::string isa;    // as resolved
+  std::string isa;    // as resolved; of a GPU, its name
   std::vector<CheckRow> rows;
   bool within() const;
   std::vector<std::string> lines() const;  // a table for people
 };
 
-// Errors: kBadInput  the file is not such a file, or lacks something; the CPU lacks the isa.
-Result<CheckReport> check_fixture(const std::string& path, const std::string& isa);
+// bf16: on a device that computes with it, of the first gradient alone.
+// Errors: kBadInput  the file is not such a file, or lacks something; this machine lacks the isa.
+Result<CheckReport> check_fixture(const std::string& path, const std::string& isa,
+                                  Precision precision = Precision::kFp32);
 
 }  // namespace starling::reference

@@ -91,6 +91,7 @@ int keys(const KeysCommand& command);
 struct CheckCommand {
   std::string file;
   std::string isa = "auto";
+  bool bf16 = false;
 };
 int check(const CheckCommand& command);
 

@@ -388,8 +388,10 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
                   "job (.toml), keys, model or reference (.safetensors), or folder of checkpoints")
       ->required();
   sub->add_option("--isa", check.isa, "instruction set to compute with")
-      ->check(CLI::IsMember({"auto", "reference", "avx2", "avx512"}))
+      ->check(CLI::IsMember({"auto", "reference", "avx2", "avx512", "cuda"}))
       ->capture_default_str();
+  sub->add_flag("--bf16", check.bf16,
+                "a GPU computes the first gradient of a reference file in bf16");
 
   sub = subcommand(app, "bench", "Measures a part of Starling on this machine.",
                    "starling bench model --quick");

@@ -7,6 +7,7 @@
 #include <caf/config.hpp>
 #include <cstdio>
 
+#include "kernels/device/plugin.h"
 #include "kernels/models/model.h"
 #include "tools/starling/commands.h"
 
@@ -23,6 +24,9 @@ int version() {
               CAPNP_VERSION / 1000000, CAPNP_VERSION / 1000 % 1000, CAPNP_VERSION % 1000,
               sodium_version_string());
   std::printf("isa        %s\n", model ? model.value()->isa().c_str() : "none that is supported");
+  const auto plugin = kernels::open_plugin_library();
+  std::printf("gpu        %s\n",
+              plugin ? plugin.value()->facts().c_str() : plugin.error().text().c_str());
   return 0;
 }
 

@@ -1,0 +1,218 @@
+// Whole networks on the device beside the host's reference kernels.
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <random>
+
+#include "kernels/cuda/gpu.h"
+#include "kernels/models/first_gradient.h"
+#include "kernels/models/flat.h"
+#include "tests/cuda/orders.h"
+
+namespace starling::kernels::cuda {
+namespace {
+
+const GptSpec kGpt{.layers = 2, .heads = 3, .width = 24, .context = 11, .vocabulary = 37};
+const MlpSpec kMlp{{13, 19, 7, 5}};
+
+Batch batch_of(const ModelSpec& spec, std::uint32_t sequences, unsigned seed = 1) {
+  std::mt19937 random(seed);
+  Batch b;
+  b.sequences = sequences;
+  const auto below = [&](std::uint32_t n) { return static_cast<std::int32_t>(random() % n); };
+  if (const auto* gpt = std::get_if<GptSpec>(&spec)) {
+    for (std::uint32_t i = 0; i < sequences * gpt->context; ++i) {
+      b.tokens.push_back(below(gpt->vocabulary));
+      b.targets.push_back(below(gpt->vocabulary));
+    }
+    return b;
+  }
+  const auto& sizes = std::get<MlpSpec>(spec).sizes;
+  std::normal_distribution<float> normal;
+  for (std::uint32_t i = 0; i < sequences * sizes.front(); ++i) b.x.push_back(normal(random));
+  for (std::uint32_t i = 0; i < sequences; ++i) b.targets.push_back(below(sizes.back()));
+  return b;
+}
+
+// What one model gives on the device and on the host, with the same parameters.
+struct Rig {
+  explicit Rig(const ModelSpec& spec, Precision precision = Precision::kFp32,
+               bool recompute = false)
+      : device(Gpu::open(0).value()),
+        model(make_model(spec, "reference").value()),
+        layout(model->tensors()),
+        parameters(layout.elements()) {
+    job.model = spec;
+    job.precision = precision;
+    job.recompute = recompute;
+    REQUIRE(model->initialise(7, layout, parameters));
+    std::mt19937 random(3);  // gains and biases away from 1 and 0, so that nothing cancels
+    std::normal_distribution<float> normal(0, 0.1f);
+    for (const TensorPlace& place : layout.tensors())
+      for (std::size_t i = 0; i < place.spec.elements(); ++i) {
+        float& p = parameters[std::size_t{place.first_block} * kBlock + i];
+        p += normal(random);
+        if (precision == Precision::kBf16) p = rounded_to_bf16(p);  // as State publishes them
+      }
+  }
+
+  FirstGradient on_device(const Batch& batch) const {
+    auto made = first_gradient(job, *model, layout, *device, parameters, batch);
+    REQUIRE(made);
+    return std::move(made).value();
+  }
+  FirstGradient on_host(const Batch& batch) const {
+    FirstGradient made;
+    made.gradient.resize(layout.elements());
+    FlatSource source(layout, parameters.data());
+    FlatSink sink(layout, made.gradient);
+    const auto workspace = model->make_workspace(batch.sequences);
+    made.result = model->pass(layout, source, batch, *workspace, sink).value();
+    return made;
+  }
+
+  const std::shared_ptr<Device> device;
+  Job job;
+  const std::unique_ptr<Model> model;
+  const Layout layout;
+  std::vector<float> parameters;
+};
+
+// Of each tensor, the norm of the difference by that of the gradient; the largest.
+double distance(const Layout& layout, const std::vector<float>& got,
+                const std::vector<float>& want) {
+  double largest = 0;
+  for (const TensorPlace& place : layout.tensors()) {
+    double difference = 0, norm = 0;
+    for (std::size_t i = 0; i < place.blocks * std::size_t{kBlock}; ++i) {
+      const std::size_t at = std::size_t{place.first_block} * kBlock + i;
+      difference += std::pow(double(got[at]) - want[at], 2);
+      norm += std::pow(double(want[at]), 2);
+    }
+    CAPTURE(place.spec.name);
+    CHECK(std::isfinite(difference));
+    largest = std::max(largest, std::sqrt(difference / std::max(norm, 1e-30)));
+  }
+  return largest;
+}
+
+bool same_bits(const FirstGradient& a, const FirstGradient& b) {
+  return a.result.loss == b.result.loss && a.gradient.size() == b.gradient.size() &&
+         std::memcmp(a.gradient.data(), b.gradient.data(), a.gradient.size() * 4) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("net: in fp32 the device's gradient is the reference's to rounding") {
+  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp)}) {
+    const Rig rig(spec);
+    for (const std::uint32_t sequences : {1u, 3u}) {
+      const Batch batch = batch_of(spec, sequences);
+      const FirstGradient got = rig.on_device(batch), want = rig.on_host(batch);
+      CHECK(got.result.loss == doctest::Approx(want.result.loss).epsilon(1e-6));
+      CHECK(got.result.tokens == want.result.tokens);
+      CHECK(got.result.finite);
+      CHECK(distance(rig.layout, got.gradient, want.gradient) < 1e-5);
+    }
+  }
+}
+
+// Activations have 8 bits; the sums of this small network keep the error of a tensor within a few of
+// them.
+TEST_CASE("net: in bf16 the device's gradient is near the reference's") {
+  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp)}) {
+    const Rig rig(spec, Precision::kBf16);
+    const Batch batch = batch_of(spec, 4);
+    const FirstGradient got = rig.on_device(batch), want = rig.on_host(batch);
+    CHECK(got.result.loss == doctest::Approx(want.result.loss).epsilon(1e-2));
+    CHECK(distance(rig.layout, got.gradient, want.gradient) < 0.05);
+  }
+}
+
+TEST_CASE("net: the order in which threads and blocks run changes no bit") {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    const Rig rig(kGpt, precision);
+    const Batch batch = batch_of(kGpt, 2);
+    const FirstGradient first = rig.on_device(batch);
+    in_every_order([&] { CHECK(same_bits(rig.on_device(batch), first)); });
+  }
+}
+
+TEST_CASE("net: what the backward pass computes again has the same bits") {
+  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp)})
+    for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+      const Batch batch = batch_of(spec, 2);
+      const FirstGradient kept = Rig(spec, precision).on_device(batch);
+      CHECK(same_bits(Rig(spec, precision, /*recompute=*/true).on_device(batch), kept));
+    }
+}
+
+// The first pass runs plain, the second is captured, the third runs its graphs: each with a batch of
+// its own, and each as a maker makes it that has seen no other batch.
+TEST_CASE("net: graphs take each batch anew") {
+  const Rig rig(kGpt, Precision::kBf16);
+  const auto maker = make_gradient_maker(rig.job, *rig.model, rig.layout, *rig.device, 2);
+  Array<float> parameters(*rig.device, rig.layout.elements());
+  parameters.copy_in(maker->queue(), 0, rig.parameters);
+  maker->queue().wait();
+  for (unsigned seed = 1; seed <= 4; ++seed) {
+    const Batch batch = batch_of(kGpt, 2, seed);
+    FirstGradient got;
+    got.gradient.resize(rig.layout.elements());
+    FlatSink sink(rig.layout, got.gradient);
+    PassHooks hooks;
+    hooks.take = [&](PartId part, std::uint32_t use, const float* gradient) {
+      const std::span to(sink.begin(part, use), rig.layout.parts()[part].elements());
+      maker->queue().copy_out(writable_bytes(to), gradient);
+      maker->queue().wait();
+      sink.end(part, use);
+    };
+    got.result = maker->make({parameters.data(), nullptr}, batch, hooks).value();
+    CHECK(same_bits(got, rig.on_device(batch)));
+  }
+}
+
+// A table of more than 32 MiB lies in two parts; all logits are one product all the same.
+TEST_CASE("net: a token table that lies in several parts") {
+  const GptSpec spec{.layers = 1, .heads = 1, .width = 96, .context = 4, .vocabulary = 88000};
+  const Rig rig(spec);
+  REQUIRE(rig.layout.tensors()[0].parts == 2);
+  const Batch batch = batch_of(spec, 1);
+  const FirstGradient got = rig.on_device(batch), want = rig.on_host(batch);
+  CHECK(got.result.loss == doctest::Approx(want.result.loss).epsilon(1e-6));
+  CHECK(distance(rig.layout, got.gradient, want.gradient) < 1e-5);
+}
+
+TEST_CASE(
+    "net: a batch that does not fit is refused, and a part that does not come ends the pass") {
+  const Rig rig(kGpt);
+  const auto maker = make_gradient_maker(rig.job, *rig.model, rig.layout, *rig.device, 2);
+  Array<float> parameters(*rig.device, rig.layout.elements());
+  int taken = 0;
+  PassHooks hooks;
+  hooks.take = [&](PartId, std::uint32_t, const float*) { ++taken; };
+  Batch batch = batch_of(kGpt, 2);
+  batch.tokens[3] = 37;
+  const auto refused = maker->make({parameters.data(), nullptr}, batch, hooks);
+  REQUIRE(refused.has_error());
+  CHECK(refused.error().text() == "token 37 in the batch; the model takes 0 to 36");
+  hooks.before_reading = [](PartId part) { return part != PartId(3); };
+  const auto lacking = maker->make({parameters.data(), nullptr}, batch_of(kGpt, 2), hooks);
+  REQUIRE(lacking.has_error());
+  CHECK(lacking.error().code() == Code::kUnavailable);
+  CHECK(taken == 0);
+}
+
+TEST_CASE("net: models that the device does not have are the host's to compute") {
+  const auto device = Gpu::open(0).value();
+  const auto model = make_model(SyntheticSpec{.parameters = 5000}, "auto").value();
+  const Layout layout(model->tensors());
+  const ModelSpec spec = SyntheticSpec{.parameters = 5000};
+  CHECK(device->make_maker({spec, layout, Precision::kFp32, false, 1}) == nullptr);
+}
+
+}  // namespace starling::kernels::cuda
