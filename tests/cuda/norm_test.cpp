@@ -72,7 +72,9 @@ TEST_CASE("layer norm's gradient: the reference's numbers at any width") {
   for (const Rows shape : kShapes) {
     for (const Type type : {Type::kF32, Type::kBf16}) {
       for (const Add way : {Add::kNone, Add::kOther, Add::kInPlace}) {
-        if (way != Add::kInPlace && shape.rows > 1000) continue;  // seconds under a sanitizer
+        // Another array is read as dx is, and 1 Mi elements take seconds: a part of the cases will do.
+        if (way == Add::kOther && shape.width > 800) continue;
+        if (shape.rows > 1000 && (way != Add::kInPlace || type == Type::kF32)) continue;
         CAPTURE(shape.rows);
         CAPTURE(shape.width);
         CAPTURE(static_cast<int>(way));
