@@ -19,8 +19,16 @@ packages=(
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libspdlog-dev libfmt-dev libxxhash-dev
   doctest-dev
 )
-# Debian's Boost packages exclude one another: whichever is there stays.
-[ -e /usr/include/boost/version.hpp ] || packages+=(libboost-dev)
+# Debian's Boost packages exclude one another: whichever is there stays, and what else is needed of Boost is
+# of the same version.
+packages+=(libboost-context-dev)
+boost=/usr/include/boost/version.hpp
+if [ -e "$boost" ]; then
+  version=$(sed -n 's/^#define BOOST_LIB_VERSION "\([0-9]*\)_\([0-9]*\).*/\1.\2/p' "$boost")
+  packages[-1]=libboost-context$version-dev
+else
+  packages+=(libboost-dev)
+fi
 
 check_only=false
 for argument in "$@"; do

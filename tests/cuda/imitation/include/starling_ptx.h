@@ -1,0 +1,36 @@
+#pragma once
+// Instructions of tensor cores and asynchronous copies, imitated: same names and same layouts of registers
+// as in kernels/cuda/device_include/starling_ptx.h.
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "tests/cuda/imitation/tensor.h"
+
+namespace starling::kernels::cuda {
+
+inline void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  imitation::mma_bf16(d, a, b);
+}
+
+inline void load_matrix_x4(std::uint32_t (&r)[4], const void* shared) {
+  imitation::load_matrix_x4(r, shared, /*transposed=*/false);
+}
+inline void load_matrix_x4_transposed(std::uint32_t (&r)[4], const void* shared) {
+  imitation::load_matrix_x4(r, shared, /*transposed=*/true);
+}
+
+inline void copy_async_16(void* shared, const void* global) {
+  imitation::copy_async_16(shared, global);
+}
+inline void copy_async_commit() {
+  imitation::close_copies();
+}
+template <int kLeft>
+void copy_async_wait() {
+  static_assert(kLeft >= 0);
+  imitation::finish_copies(kLeft);
+}
+
+}  // namespace starling::kernels::cuda

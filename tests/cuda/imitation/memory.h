@@ -1,0 +1,15 @@
+#pragma once
+// Which memory is the device's, and which is pinned.
+
+#include <cstddef>
+
+namespace starling::imitation {
+
+enum class Kind { kPageable, kPinned, kDevice };
+struct Place {
+  Kind kind = Kind::kPageable;
+  bool whole = true;  // all of the asked bytes lie in one piece of memory
+};
+Place place_of(const void* at, std::size_t bytes);
+
+}  // namespace starling::imitation

@@ -1,0 +1,113 @@
+#include "tests/cuda/imitation/tensor.h"
+
+#include <bit>
+#include <cstring>
+
+#include "tests/cuda/imitation/engine.h"
+#include "tests/cuda/imitation/memory.h"
+
+namespace starling::imitation {
+namespace {
+
+constexpr unsigned kLanes = 32;
+constexpr std::uint32_t kAll = 0xffffffff;
+
+struct Product {
+  float (&d)[4];
+  const std::uint32_t (&a)[4];
+  const std::uint32_t (&b)[2];
+};
+
+float low(std::uint32_t pair) {
+  return std::bit_cast<float>(pair << 16);
+}
+float high(std::uint32_t pair) {
+  return std::bit_cast<float>(pair & 0xffff0000u);
+}
+
+// Lane 4 g + t has, of a, the pairs (row, column) of (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8);
+// of b, the pairs of column g from rows 2t and 2t + 8; of d, (g, 2t), (g, 2t + 1), (g + 8, 2t),
+// (g + 8, 2t + 1).
+void complete_product(void* const* slots, std::uint32_t) {
+  float a[16][16], b[16][8], d[16][8];
+  for (unsigned lane = 0; lane < kLanes; ++lane) {
+    const Product& p = *static_cast<const Product*>(slots[lane]);
+    const unsigned g = lane / 4, t = lane % 4;
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned row = g + 8 * (i % 2), column = 2 * t + 8 * (i / 2);
+      a[row][column] = low(p.a[i]);
+      a[row][column + 1] = high(p.a[i]);
+    }
+    for (unsigned i = 0; i < 2; ++i) {
+      b[2 * t + 8 * i][g] = low(p.b[i]);
+      b[2 * t + 8 * i + 1][g] = high(p.b[i]);
+    }
+    for (unsigned i = 0; i < 4; ++i) d[g + 8 * (i / 2)][2 * t + i % 2] = p.d[i];
+  }
+  for (unsigned m = 0; m < 16; ++m)
+    for (unsigned k = 0; k < 16; ++k)
+      for (unsigned n = 0; n < 8; ++n) d[m][n] += a[m][k] * b[k][n];
+  for (unsigned lane = 0; lane < kLanes; ++lane) {
+    const Product& p = *static_cast<const Product*>(slots[lane]);
+    for (unsigned i = 0; i < 4; ++i) p.d[i] = d[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2];
+  }
+}
+constexpr Operation kProduct{"mma_bf16", &complete_product};
+
+struct Load {
+  std::uint32_t (&r)[4];
+  const void* row;
+};
+
+// Lane 4 g + t gets elements 2t and 2t + 1 of row g of every matrix; transposed, of column g.
+void complete_load(void* const* slots, bool transposed) {
+  std::uint16_t rows[kLanes][8];
+  for (unsigned lane = 0; lane < kLanes; ++lane)
+    std::memcpy(rows[lane], static_cast<const Load*>(slots[lane])->row, sizeof(rows[lane]));
+  for (unsigned lane = 0; lane < kLanes; ++lane) {
+    const Load& load = *static_cast<const Load*>(slots[lane]);
+    const unsigned g = lane / 4, t = lane % 4;
+    for (unsigned i = 0; i < 4; ++i) {
+      const auto& matrix = rows + 8 * i;
+      const std::uint32_t first = transposed ? matrix[2 * t][g] : matrix[g][2 * t];
+      const std::uint32_t second = transposed ? matrix[2 * t + 1][g] : matrix[g][2 * t + 1];
+      load.r[i] = first | second << 16;
+    }
+  }
+}
+constexpr Operation kLoad{"load_matrix_x4",
+                          [](void* const* slots, std::uint32_t) { complete_load(slots, false); }};
+constexpr Operation kLoadTransposed{
+    "load_matrix_x4_transposed",
+    [](void* const* slots, std::uint32_t) { complete_load(slots, true); }};
+
+void check_shared(const char* what, const void* at) {
+  if (reinterpret_cast<std::uintptr_t>(at) % 16 != 0) fail("%s at %p, no multiple of 16", what, at);
+  // Dynamic shared memory is told at once; static shared memory is at least no memory of the device.
+  if (at >= dynamic_shared && at < dynamic_shared + dynamic_shared_bytes) return;
+  if (place_of(at, 1).kind != Kind::kPageable) fail("%s at %p, not shared memory", what, at);
+}
+
+}  // namespace
+
+void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  Product product{d, a, b};
+  meet_in_warp(kProduct, kAll, &product);
+}
+
+void load_matrix_x4(std::uint32_t (&r)[4], const void* shared, bool transposed) {
+  check_shared("load_matrix_x4", shared);
+  Load load{r, shared};
+  meet_in_warp(transposed ? kLoadTransposed : kLoad, kAll, &load);
+}
+
+void copy_async_16(void* shared, const void* global) {
+  check_shared("copy_async_16", shared);
+  if (reinterpret_cast<std::uintptr_t>(global) % 16 != 0)
+    fail("copy_async_16 from %p, no multiple of 16", global);
+  if (place_of(global, 16).kind == Kind::kPageable)
+    fail("copy_async_16 from %p, not the device's memory", global);
+  copy_later(shared, global);
+}
+
+}  // namespace starling::imitation
