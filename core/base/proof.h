@@ -8,6 +8,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/ids.h"
+#include "core/base/weight.h"
 
 namespace starling {
 
@@ -29,15 +30,6 @@ struct ProofLanes {
   }
 };
 static_assert(sizeof(ProofLanes) == 40);
-
-// The fifth lane is the sum of weight_of(i) * x_i modulo 2^64 over the segment's elements, i counted
-// through the whole layout. It is linear, so the lanes of contributions add up to that of the total,
-// and odd and below 2^31, so that no single wrong element leaves it as it was, and of several wrong
-// ones next to none. Made when a gradient is added, from the integers as they are in registers; so
-// a bit that flips in the sums from then on shows.
-constexpr std::uint32_t weight_of(std::uint32_t element) {
-  return (element * 0x9e3779b1u >> 1) | 1;
-}
 
 constexpr std::uint64_t micro_batch_hash(std::uint64_t seed, Version step, MicroBatch m,
                                          std::uint32_t use = 0) {

@@ -9,7 +9,7 @@
 
 namespace starling::kernels::cuda {
 
-// Ends the process with one line, "starling: lost the GPU: WHAT: CUDA's words", and kDeviceLost: after
+// Ends the process with one line, "starling: lost the GPU: WHAT: CUDA's words", and kExitInternal: after
 // an error that is not an answer to a question, nothing that lies on the device can be believed.
 [[noreturn]] void device_lost(const char* what, cudaError_t error);
 

@@ -8,6 +8,7 @@
 
 #include "core/base/exact_sum.h"
 #include "core/base/ids.h"
+#include "kernels/grid/wide_sum.h"
 
 namespace starling::kernels {
 
@@ -22,10 +23,7 @@ class WideSum {
   float mean(std::uint32_t micro_batches) const;
 
  private:
-  // 24 + 128 bits above the point, 149 below, a sign: 302 bits.
-  static constexpr int kWords = 6;
-  void add_at(std::uint64_t magnitude, int bit, bool negative);
-  std::array<std::uint64_t, kWords> words_{};  // two's complement, little-endian
+  WideBits bits_;
 };
 
 // Exact sum of squares of floats, order-free: squares of significands, which are integers below

@@ -11,8 +11,6 @@
 namespace starling::kernels {
 namespace {
 
-constexpr std::uint32_t kInfinity = 0x7f800000u;
-
 std::uint64_t weigh_plain(std::uint32_t first, std::uint32_t blocks, const std::int32_t* values) {
   std::uint64_t weighted = 0;
   for (std::uint32_t i = 0; i < blocks * kBlock; ++i)
@@ -24,10 +22,7 @@ bool add_block(const float* gradient, GridScale scale, std::int32_t limit, std::
                std::int32_t* sums, std::uint64_t* weighted) {
   std::int32_t q[kBlock];
   for (std::uint32_t i = 0; i < kBlock; ++i) {
-    const float p = gradient[i] * scale.first * scale.second;
-    if (!(std::fabs(p) < 0x1p30f)) return false;  // also NaN
-    q[i] = static_cast<std::int32_t>(std::lrint(p));
-    if (std::abs(q[i]) >= limit) return false;
+    if (!quantise(gradient[i], scale, limit, q[i])) return false;
   }
   for (std::uint32_t i = 0; i < kBlock; ++i) sums[i] += q[i];
   *weighted += weigh_plain(first, 1, q);
@@ -47,13 +42,8 @@ std::uint32_t add_plain(const float* gradient, const std::int16_t* exponents, st
   return missed;
 }
 
-// The quotient of an int32 and an M <= 2^24 is rounded to double and then to float, which is the
-// same as rounding once: were it within 2^-53 of the middle of two floats (25 significant bits H)
-// without being it, then 0 < |T - H M| / (H M) < 2^-53 in suitable powers of two, but a non-zero
-// integer T - H M is at least 1, and H M < 2^49. Multiplying by 2^x is exact in double.
 void mean_plain(const std::int32_t* totals, double scale, double micro_batches, float* mean) {
-  for (std::uint32_t i = 0; i < kBlock; ++i)
-    mean[i] = static_cast<float>(totals[i] * scale / micro_batches);
+  for (std::uint32_t i = 0; i < kBlock; ++i) mean[i] = mean_of(totals[i], scale, micro_batches);
 }
 
 void squares_plain(const std::int32_t* totals, std::uint64_t* sum) {
@@ -68,21 +58,8 @@ void squares_plain(const std::int32_t* totals, std::uint64_t* sum) {
 
 std::uint32_t largest_plain(const float* values) {
   std::uint32_t largest = 0;
-  for (std::uint32_t i = 0; i < kBlock; ++i)
-    largest = std::max(largest, std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffffu);
+  for (std::uint32_t i = 0; i < kBlock; ++i) largest = std::max(largest, magnitude_bits(values[i]));
   return largest;
-}
-
-// The smallest exponent, clamped, with which `largest` is below 2^bits units.
-std::int16_t fitting(float largest, int bits) {
-  STARLING_CHECK(largest > 0);
-  STARLING_CHECK(std::isfinite(largest));
-  const int magnitude = std::ilogb(largest) + 1;  // largest < 2^magnitude
-  return static_cast<std::int16_t>(std::clamp(magnitude - bits, kExponentMin, kExponentMax));
-}
-
-float finite(float x) {
-  return std::isfinite(x) ? x : 0x1.fffffep127f;
 }
 
 const BlockKernels& choose_kernels() {
@@ -106,18 +83,17 @@ Grid Grid::with_uses(std::uint32_t uses) const {
 }
 
 std::int16_t fit_exponent(const Grid& grid, float largest) {
+  STARLING_CHECK(largest > 0);
+  STARLING_CHECK(std::isfinite(largest));
   return fitting(largest, grid.limit_bits - grid.headroom_bits);
 }
 
 std::int16_t next_exponent(const Grid& grid, std::int16_t exponent, float largest_mean,
                            float largest_side, Version step) {
-  if (largest_mean == 0 && largest_side == 0) return exponent;
-  std::int16_t fit = kExponentMin;
-  if (largest_mean != 0) fit = fit_exponent(grid, finite(largest_mean));
-  if (largest_side != 0) fit = std::max(fit, fitting(finite(largest_side), grid.limit_bits));
-  if (fit >= exponent) return fit;
-  const bool decays = step % kDecaySteps == kDecaySteps - 1;
-  return decays ? static_cast<std::int16_t>(exponent - 1) : exponent;
+  STARLING_CHECK(!(largest_mean < 0));
+  STARLING_CHECK(!(largest_side < 0));
+  return moved_exponent(grid.limit_bits, grid.headroom_bits, exponent, largest_mean, largest_side,
+                        step);
 }
 
 void initial_exponents(const Grid& grid, const Layout& layout, std::span<const float> gradient,
@@ -127,13 +103,13 @@ void initial_exponents(const Grid& grid, const Layout& layout, std::span<const f
   const auto& kernels = block_kernels();
   for (const TensorPlace& tensor : layout.tensors()) {
     const std::uint32_t end = tensor.first_block + tensor.blocks;
-    const Grid fitting = grid.with_uses(tensor.spec.uses);
+    const Grid of_tensor = grid.with_uses(tensor.spec.uses);
     std::int16_t largest = kExponentMin;
     for (std::uint32_t b = tensor.first_block; b < end; ++b) {
       const std::uint32_t bits = kernels.largest(gradient.data() + std::uint64_t{b} * kBlock);
-      const bool usable = bits != 0 && bits < kInfinity;
+      const bool usable = bits != 0 && bits < kInfinityBits;
       // Below every exponent: replaced in the second pass.
-      exponents[b] = usable ? fit_exponent(fitting, std::bit_cast<float>(bits)) : INT16_MIN;
+      exponents[b] = usable ? fit_exponent(of_tensor, std::bit_cast<float>(bits)) : INT16_MIN;
       largest = std::max(largest, exponents[b]);
     }
     for (std::uint32_t b = tensor.first_block; b < end; ++b)
@@ -144,12 +120,7 @@ void initial_exponents(const Grid& grid, const Layout& layout, std::span<const f
 GridScale grid_scale(std::int16_t exponent) {
   STARLING_CHECK(exponent >= kExponentMin);
   STARLING_CHECK(exponent <= kExponentMax);
-  const int power = -exponent;
-  const int first = std::min(power, 127);
-  const auto power_of_two = [](int e) {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
-  };
-  return {power_of_two(first), power_of_two(power - first)};
+  return scale_of(exponent);
 }
 
 const BlockKernels& plain_kernels() {
@@ -167,7 +138,7 @@ bool all_finite(std::span<const float> values) {
   STARLING_CHECK(values.size() % kBlock == 0);
   const auto& kernels = block_kernels();
   for (std::size_t i = 0; i < values.size(); i += kBlock)
-    if (kernels.largest(values.data() + i) >= kInfinity) return false;
+    if (kernels.largest(values.data() + i) >= kInfinityBits) return false;
   return true;
 }
 

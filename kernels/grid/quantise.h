@@ -13,14 +13,12 @@
 
 #include "core/base/ids.h"
 #include "core/job/layout.h"
+#include "kernels/device/element.h"
+#include "kernels/grid/exponent.h"
 
 namespace starling::kernels {
 
-inline constexpr int kExponentMin = -140;
-inline constexpr int kExponentMax = 100;
 inline constexpr std::uint32_t kMicroBatchesMax = 1u << 24;
-// An exponent falls by at most one bit in this many steps.
-inline constexpr std::uint64_t kDecaySteps = 8;
 
 // What the grid takes from the job.
 struct Grid {
@@ -55,12 +53,7 @@ std::int16_t next_exponent(const Grid& grid, std::int16_t exponent, float larges
 void initial_exponents(const Grid& grid, const Layout& layout, std::span<const float> gradient,
                        std::span<std::int16_t> exponents);
 
-// 2^-x as two factors that are floats of their own: 2^140 is not one. Multiplying by `first`, then
-// `second` is exact or overflows, except for results below 2^-126, whose q is 0 in any case. So
-// rounding the float product gives the same q as rounding the product in double.
-struct GridScale {
-  float first = 1, second = 1;
-};
+// Requires an exponent from kExponentMin to kExponentMax.
 GridScale grid_scale(std::int16_t exponent);
 
 // The inner loops. All pointers are to whole blocks of kBlock elements; `first`: the number of the

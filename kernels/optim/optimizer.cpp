@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "kernels/optim/own.h"
+#include "kernels/optim/update.h"
 
 namespace starling::kernels {
 
@@ -111,21 +112,12 @@ void adam_loop(const UpdateNumbers& numbers, bool decay, std::span<const float> 
   STARLING_CHECK(w.size() == n);
   STARLING_CHECK(m.size() == n);
   STARLING_CHECK(v.size() == n);
-  const float clip = numbers.clip, b1 = numbers.b1, c1 = numbers.c1, b2 = numbers.b2,
-              c2 = numbers.c2, eps = numbers.eps, step = numbers.step, root = numbers.root,
-              keep = numbers.keep[decay];
+  const AdamNumbers of_step = adam_numbers(numbers, decay);
   const float* __restrict gp = gradient.data();
   float* __restrict wp = w.data();
   float* __restrict mp = m.data();
   float* __restrict vp = v.data();
-  for (std::size_t i = 0; i < n; ++i) {
-    const float g = gp[i] * clip;
-    const float mi = b1 * mp[i] + c1 * g;
-    const float vi = b2 * vp[i] + c2 * (g * g);
-    mp[i] = mi;
-    vp[i] = vi;
-    wp[i] = wp[i] * keep - step * (mi / (std::sqrt(vi) * root + eps));
-  }
+  for (std::size_t i = 0; i < n; ++i) adam(of_step, gp[i], wp[i], mp[i], vp[i]);
 }
 
 void sgd_loop(const UpdateNumbers& numbers, bool decay, std::span<const float> gradient,
@@ -133,17 +125,11 @@ void sgd_loop(const UpdateNumbers& numbers, bool decay, std::span<const float> g
   const std::size_t n = gradient.size();
   STARLING_CHECK(w.size() == n);
   STARLING_CHECK(buf.size() == n);
-  const float clip = numbers.clip, mu = numbers.mu, rate = numbers.rate, d = numbers.decay[decay],
-              own = numbers.own, ahead = numbers.ahead;
+  const SgdNumbers of_step = sgd_numbers(numbers, decay);
   const float* __restrict gp = gradient.data();
   float* __restrict wp = w.data();
   float* __restrict bp = buf.data();
-  for (std::size_t i = 0; i < n; ++i) {
-    const float g = gp[i] * clip + d * wp[i];
-    const float b = mu * bp[i] + g;
-    bp[i] = b;
-    wp[i] = wp[i] - rate * (own * g + ahead * b);
-  }
+  for (std::size_t i = 0; i < n; ++i) sgd(of_step, gp[i], wp[i], bp[i]);
 }
 
 }  // namespace

@@ -62,8 +62,7 @@ TEST_CASE("preparing ends when it is asked to") {
   CHECK(there(array, 0, kSize) == 0);
 }
 
-TEST_CASE_TEMPLATE("preparing changes nothing of what is written meanwhile", On, OnHost,
-                   OnEmulated) {
+TEST_CASE_TEMPLATE("preparing changes nothing of what is written meanwhile", On, STARLING_DEVICES) {
   On on;
   Array<int> array(on.device, kSize);
   std::vector<int> written(kSize);
@@ -77,8 +76,8 @@ TEST_CASE_TEMPLATE("preparing changes nothing of what is written meanwhile", On,
   CHECK(copy_of(array, on.device) == written);
 }
 
-TEST_CASE_TEMPLATE("what is released or zeroed is zeros, and nothing beside it", On, OnHost,
-                   OnEmulated) {
+TEST_CASE_TEMPLATE("what is released or zeroed is zeros, and nothing beside it", On,
+                   STARLING_DEVICES) {
   On on;
   Array<int> array(on.device, kSize);
   CHECK(copy_of(array, on.device) == std::vector<int>(kSize));

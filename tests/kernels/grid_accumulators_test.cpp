@@ -48,7 +48,7 @@ void check_equal(const Outcome& a, const Outcome& b) {
 // Goal: sums are what the definition gives, block by block, and every block is either summed or on
 // the side list.
 TEST_CASE_TEMPLATE("accumulators: each block of a micro-batch is on the grid or on the side list",
-                   On, OnHost, OnEmulated) {
+                   On, STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   constexpr std::uint32_t M = 8;
@@ -83,7 +83,7 @@ TEST_CASE_TEMPLATE("accumulators: each block of a micro-batch is on the grid or 
   }
 }
 
-TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, OnHost, OnEmulated) {
+TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, STARLING_DEVICES) {
   On on;
   for (const Layout& layout : {small_layout(), tied_layout()}) {
     constexpr std::uint32_t M = 16;
@@ -115,7 +115,7 @@ TEST_CASE_TEMPLATE("accumulators: threads and order change nothing", On, OnHost,
 
 // Goal: R3 on this side of the wire: all M once gives the complete lanes, anything else does not.
 TEST_CASE_TEMPLATE("accumulators: lanes tell missing, doubled and foreign micro-batches (R3)", On,
-                   OnHost, OnEmulated) {
+                   STARLING_DEVICES) {
   On on;
   constexpr std::uint32_t M = 4;
   struct Case {
@@ -152,7 +152,7 @@ TEST_CASE_TEMPLATE("accumulators: lanes tell missing, doubled and foreign micro-
 }
 
 TEST_CASE_TEMPLATE("accumulators: a block with a NaN adds nothing but to the lanes, others count",
-                   On, OnHost, OnEmulated) {
+                   On, STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   constexpr std::uint32_t M = 2;
@@ -179,8 +179,8 @@ TEST_CASE_TEMPLATE("accumulators: a block with a NaN adds nothing but to the lan
 
 // Goal: a tied tensor's uses are added apart, and each exactly once. Method: a table and a vector
 // part by part, in two orders; the sums are those of all uses, the lanes tell a use from another.
-TEST_CASE_TEMPLATE("accumulators: a part counts once for each use, in any order", On, OnHost,
-                   OnEmulated) {
+TEST_CASE_TEMPLATE("accumulators: a part counts once for each use, in any order", On,
+                   STARLING_DEVICES) {
   On on;
   const Layout layout({{.name = "table", .shape = {40, 32}, .layer = 0, .uses = 2, .by_rows = true},
                        {.name = "vector", .shape = {300}, .layer = 1}});
@@ -234,7 +234,7 @@ TEST_CASE_TEMPLATE("accumulators: a part counts once for each use, in any order"
 // Goal: sums leave when nothing is added to them any more, not before, and nobody has to look for
 // when that is. Method: two micro-batches part by part, expected before, between and after.
 TEST_CASE_TEMPLATE("accumulators: a part is complete with each use of each expected micro-batch",
-                   On, OnHost, OnEmulated) {
+                   On, STARLING_DEVICES) {
   On on;
   const Layout layout({{.name = "table", .shape = {40, 32}, .layer = 0, .uses = 2},
                        {.name = "vector", .shape = {300}, .layer = 1}});
@@ -285,7 +285,7 @@ TEST_CASE_TEMPLATE("accumulators: a part is complete with each use of each expec
 }
 
 TEST_CASE_TEMPLATE("accumulators: after clear nothing is left and the next step may begin", On,
-                   OnHost, OnEmulated) {
+                   STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   constexpr std::uint32_t M = 3;
@@ -312,7 +312,7 @@ TEST_CASE_TEMPLATE("accumulators: after clear nothing is left and the next step 
 // ---- Totals -----------------------------------------------------------------------------------
 
 TEST_CASE_TEMPLATE("totals: a side entry that no worker of this job could send is refused", On,
-                   OnHost, OnEmulated) {
+                   STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   SideEntry good;
@@ -352,7 +352,7 @@ TEST_CASE_TEMPLATE("totals: a side entry that no worker of this job could send i
 
 TEST_CASE_TEMPLATE(
     "proof: a total is accepted only with exactly the side entries that its lanes count (R3)", On,
-    OnHost, OnEmulated) {
+    STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   constexpr std::uint32_t M = 2;
@@ -381,8 +381,7 @@ TEST_CASE_TEMPLATE(
 }
 
 // Goal: a bit that flips between add and apply is found, by the fifth lane alone.
-TEST_CASE_TEMPLATE("accumulators and totals: no bit of a sum flips unseen", On, OnHost,
-                   OnEmulated) {
+TEST_CASE_TEMPLATE("accumulators and totals: no bit of a sum flips unseen", On, STARLING_DEVICES) {
   On on;
   for (const Layout& layout : {small_layout(), tied_layout()}) {
     constexpr std::uint32_t M = 4;
@@ -422,8 +421,8 @@ TEST_CASE_TEMPLATE("accumulators and totals: no bit of a sum flips unseen", On, 
 
 // Goal: the fast path without side entries and the wide integer give the same bits.
 TEST_CASE_TEMPLATE(
-    "totals: the mean is the same whether values came by the grid or by the side list", On, OnHost,
-    OnEmulated) {
+    "totals: the mean is the same whether values came by the grid or by the side list", On,
+    STARLING_DEVICES) {
   On on;
   const Layout layout({{"a", {kBlock}}});
   std::mt19937_64 random(11);

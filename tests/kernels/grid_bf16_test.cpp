@@ -13,8 +13,8 @@ namespace {
 // Goal: bf16 working parameters are another training, as reproducible as the first. Method: as above;
 // every working parameter is the rounded weight of its owner, whoever received it in a frame.
 TEST_CASE_TEMPLATE(
-    "state: with bf16 all compute from the rounded weights, the same bits in any group", On, OnHost,
-    OnEmulated) {
+    "state: with bf16 all compute from the rounded weights, the same bits in any group", On,
+    STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   Job job = small_job(8);
@@ -33,7 +33,7 @@ TEST_CASE_TEMPLATE(
 }
 
 TEST_CASE_TEMPLATE("state: with bf16 weights stay whole, working parameters go as two bytes", On,
-                   OnHost, OnEmulated) {
+                   STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   Job job = small_job(8);

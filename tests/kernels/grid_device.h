@@ -1,28 +1,19 @@
 #pragma once
-// Every test of the grid runs on each device that needs no hardware:
-//   TEST_CASE_TEMPLATE("..", On, OnHost, OnEmulated) { On on; .. Totals totals(layout, M, on.device);
+// Every test of the grid runs on each device (tests/kernels/devices.h):
+//   TEST_CASE_TEMPLATE("..", On, STARLING_DEVICES) { On on; .. Totals totals(layout, M, on.device);
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "kernels/device/array.h"
-#include "kernels/device/emulated.h"
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/totals.h"
+#include "tests/kernels/devices.h"
 
 namespace starling::kernels {
-
-struct OnHost {
-  Device& device = host_device();
-};
-struct OnEmulated {
-  std::unique_ptr<EmulatedDevice> own = std::make_unique<EmulatedDevice>();
-  Device& device = *own;
-};
 
 // Adds values of the host's to accumulators on a device; every use of a part gives the same.
 inline Accumulators::Added add(Accumulators& accumulators, Device& device,
@@ -56,6 +47,3 @@ inline void reduce_alone(const Layout& layout, Accumulators& accumulators, Total
 }
 
 }  // namespace starling::kernels
-
-TYPE_TO_STRING_AS("host", starling::kernels::OnHost);
-TYPE_TO_STRING_AS("emulated", starling::kernels::OnEmulated);

@@ -65,8 +65,8 @@ Quality simulate(const Layout& layout, Device& device, std::uint32_t M, double n
 // signal and M large, blocks raise their exponents for single micro-batches, which costs up to a
 // bit.
 TEST_CASE_TEMPLATE(
-    "grid: the mean is about as exact as sequential fp32, and few blocks miss the grid", On, OnHost,
-    OnEmulated) {
+    "grid: the mean is about as exact as sequential fp32, and few blocks miss the grid", On,
+    STARLING_DEVICES) {
   On on;
   struct Case {
     std::uint32_t M;

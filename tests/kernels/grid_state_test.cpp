@@ -19,7 +19,7 @@ namespace {
 // shares, orders of adding and of side entries, through a skipped step and a jump in scale, against
 // one worker on the host; of one part and of parts with one use and with two.
 TEST_CASE_TEMPLATE("state: totals, norm, state and digest do not depend on who did what", On,
-                   OnHost, OnEmulated) {
+                   STARLING_DEVICES) {
   On on;
   const auto same_for_all = [&](const Layout& layout, const Job& job) {
     const History alone = train(layout, job, host_device(), 1, 0);
@@ -60,7 +60,7 @@ struct Alone {
 };
 
 TEST_CASE_TEMPLATE("state: what changes behind its back is not intact; what it writes itself is",
-                   On, OnHost, OnEmulated) {
+                   On, STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   Alone worker(layout, on.device, small_job(8));
@@ -103,7 +103,7 @@ TEST_CASE_TEMPLATE("state: what changes behind its back is not intact; what it w
 
 // What a replica that computes wrongly has: its own checksum says nothing, its digest does.
 TEST_CASE_TEMPLATE("state: a copy that was computed otherwise is intact and has another digest", On,
-                   OnHost, OnEmulated) {
+                   STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   Alone worker(layout, on.device, small_job(8));
@@ -122,7 +122,7 @@ TEST_CASE_TEMPLATE("state: a copy that was computed otherwise is intact and has 
 
 // The digest with which whoever has finished compares what it saves.
 TEST_CASE_TEMPLATE("state: parts of the parameters' digest add up, and see every changed bit", On,
-                   OnHost, OnEmulated) {
+                   STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   Alone worker(layout, on.device, small_job(8));
@@ -147,7 +147,7 @@ TEST_CASE_TEMPLATE("state: parts of the parameters' digest add up, and see every
 
 // Goal: one step against the plain words of the design, in a second implementation.
 TEST_CASE_TEMPLATE("state: a step is the optimizer on fp32(T 2^x / M), clipped, decayed by tensor",
-                   On, OnHost, OnEmulated) {
+                   On, STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   Alone worker(layout, on.device, small_job(8));
@@ -198,7 +198,7 @@ TEST_CASE_TEMPLATE("state: a step is the optimizer on fp32(T 2^x / M), clipped, 
 }
 
 TEST_CASE_TEMPLATE("state: a skipped step moves exponents and labels, not weights and moments", On,
-                   OnHost, OnEmulated) {
+                   STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   Alone worker(layout, on.device, small_job(8));
@@ -220,7 +220,7 @@ TEST_CASE_TEMPLATE("state: a skipped step moves exponents and labels, not weight
   CHECK(worker.state.label(0) == 1);
 }
 
-TEST_CASE_TEMPLATE("state: extremes of fp32 pass through a step unharmed", On, OnHost, OnEmulated) {
+TEST_CASE_TEMPLATE("state: extremes of fp32 pass through a step unharmed", On, STARLING_DEVICES) {
   On on;
   const Layout layout({{"a", {4, kBlock}}, {"b", {4 * kBlock}}}, /*segment_blocks=*/2);
   constexpr float kMax = std::numeric_limits<float>::max();
@@ -257,8 +257,8 @@ TEST_CASE_TEMPLATE("state: extremes of fp32 pass through a step unharmed", On, O
 // ---- Bytes ------------------------------------------------------------------------------------
 
 TEST_CASE_TEMPLATE(
-    "state: initialising a missing segment touches neither labelled nor working values", On, OnHost,
-    OnEmulated) {
+    "state: initialising a missing segment touches neither labelled nor working values", On,
+    STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   Alone worker(layout, on.device, small_job(4));
@@ -291,7 +291,7 @@ TEST_CASE_TEMPLATE(
         anew.digest_part(std::span(&missing, 1)));
 }
 
-TEST_CASE_TEMPLATE("state: dropping a segment forgets it and no other", On, OnHost, OnEmulated) {
+TEST_CASE_TEMPLATE("state: dropping a segment forgets it and no other", On, STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   Alone worker(layout, on.device, small_job(4));
@@ -309,7 +309,7 @@ TEST_CASE_TEMPLATE("state: dropping a segment forgets it and no other", On, OnHo
 }
 
 TEST_CASE_TEMPLATE("state: a moved copy has the digest of the source, whatever was there before",
-                   On, OnHost, OnEmulated) {
+                   On, STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   for (const auto kind : {OptimizerKind::kAdamW, OptimizerKind::kSgd}) {
@@ -353,8 +353,8 @@ TEST_CASE_TEMPLATE("state: a moved copy has the digest of the source, whatever w
 
 // Goal: no bytes make a decoder read past its end or change anything when it refuses.
 // Method: every shorter length, a longer one, and each field spoilt.
-TEST_CASE_TEMPLATE("state: bytes that do not hold are refused and change nothing", On, OnHost,
-                   OnEmulated) {
+TEST_CASE_TEMPLATE("state: bytes that do not hold are refused and change nothing", On,
+                   STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   Job job = small_job(4);
@@ -425,8 +425,8 @@ TEST_CASE_TEMPLATE("state: bytes that do not hold are refused and change nothing
   CHECK(other.set_state(held, 0).has_value());
 }
 
-TEST_CASE_TEMPLATE("state: the digest sees every weight, moment, exponent and segment", On, OnHost,
-                   OnEmulated) {
+TEST_CASE_TEMPLATE("state: the digest sees every weight, moment, exponent and segment", On,
+                   STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   Alone worker(layout, on.device, small_job(4));

@@ -134,7 +134,7 @@ TEST_CASE("host maker: a compute thread takes memory for the gradient of one par
   }
 }
 
-TEST_CASE_TEMPLATE("host maker: what the model refuses is an error", On, OnHost, OnEmulated) {
+TEST_CASE_TEMPLATE("host maker: what the model refuses is an error", On, STARLING_DEVICES) {
   On on;
   const Job job = synthetic_job();
   const auto model = make_model(GptSpec{}, "auto").value();
@@ -150,8 +150,8 @@ TEST_CASE_TEMPLATE("host maker: what the model refuses is an error", On, OnHost,
   accumulators.clear();  // nothing was begun
 }
 
-TEST_CASE_TEMPLATE("host maker: a pass whose parameters do not come adds nothing", On, OnHost,
-                   OnEmulated) {
+TEST_CASE_TEMPLATE("host maker: a pass whose parameters do not come adds nothing", On,
+                   STARLING_DEVICES) {
   On on;
   const Job job = synthetic_job();
   const auto model = make_model(job.model, "auto").value();

@@ -1,0 +1,108 @@
+#include "kernels/cuda/device.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "core/base/check.h"
+#include "core/base/exit.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/queue.h"
+
+namespace starling::kernels::cuda {
+
+void device_lost(const char* what, cudaError_t error) {
+  std::fprintf(stderr, "starling: lost the GPU: %s: %s\n", what, cudaGetErrorString(error));
+  std::fflush(stderr);
+  ::_exit(kExitInternal);
+}
+
+cudaEvent_t make_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming),
+        "making an event");
+  return event;
+}
+
+void wait_for(cudaStream_t stream, cudaEvent_t event) {
+  check(cudaEventRecord(event, stream), "recording an event");
+  check(cudaEventSynchronize(event), "waiting");
+}
+
+CudaDevice::CudaDevice(int index) : index_(index) {
+  use();
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index), "asking for properties");
+  name_ = "cuda " + std::to_string(properties.major) + "." + std::to_string(properties.minor) +
+          ", " + std::to_string(properties.multiProcessorCount) + " SMs, " + properties.name;
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+}
+
+CudaDevice::~CudaDevice() {
+  STARLING_CHECK(own_.empty());
+  STARLING_CHECK(pinned_.empty());
+  use();
+  check(cudaStreamDestroy(stream_), "ending a stream");
+}
+
+void CudaDevice::use() const {
+  thread_local int used = -1;
+  if (used == index_) return;
+  check(cudaSetDevice(index_), "choosing the device");
+  used = index_;
+}
+
+std::unique_ptr<Queue> CudaDevice::make_queue() {
+  return std::make_unique<CudaQueue>(*this);
+}
+
+std::byte* CudaDevice::take(std::size_t bytes, bool pinned) {
+  use();
+  void* taken = nullptr;
+  const cudaError_t error =
+      pinned ? cudaHostAlloc(&taken, bytes, cudaHostAllocPortable | cudaHostAllocMapped)
+             : cudaMalloc(&taken, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // an answer, which no later call is to have
+    throw std::bad_alloc();
+  }
+  check(error, "taking memory");
+  auto* const at = static_cast<std::byte*>(taken);
+  zero(at, bytes, pinned);
+  const std::lock_guard lock(mutex_);
+  (pinned ? pinned_ : own_).insert(at);
+  return at;
+}
+
+void CudaDevice::give_back(std::byte* at, std::size_t) {
+  use();
+  const bool pinned = is_pinned(at);
+  check(pinned ? cudaFreeHost(at) : cudaFree(at), "giving back memory");
+  const std::lock_guard lock(mutex_);
+  STARLING_CHECK((pinned ? pinned_ : own_).erase(at) == 1);
+}
+
+void CudaDevice::release(std::byte* at, std::size_t offset, std::size_t count) {
+  zero(at + offset, count, is_pinned(at));
+}
+
+bool CudaDevice::is_pinned(const std::byte* at) const {
+  const std::lock_guard lock(mutex_);
+  return pinned_.contains(at);
+}
+
+void CudaDevice::zero(std::byte* at, std::size_t bytes, bool pinned) {
+  if (pinned) {
+    std::memset(at, 0, bytes);
+    return;
+  }
+  use();
+  check(cudaMemsetAsync(at, 0, bytes, stream_), "zeroing memory");
+  const cudaEvent_t event = make_event();
+  wait_for(stream_, event);
+  check(cudaEventDestroy(event), "ending an event");
+}
+
+}  // namespace starling::kernels::cuda

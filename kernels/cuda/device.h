@@ -1,0 +1,53 @@
+#pragma once
+// A GPU as a device: its memory, its queues.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <stop_token>
+#include <string>
+
+#include "kernels/device/device.h"
+
+namespace starling::kernels::cuda {
+
+// Threads: any. What its memory costs does not depend on where it is touched, so advice on that is not
+// followed; what is released stays taken.
+class CudaDevice : public Device {
+ public:
+  // index: CUDA's number of the device. Requires that there is one.
+  explicit CudaDevice(int index);
+  ~CudaDevice() override;  // all memory was given back
+
+  // "cuda 9.0, 132 SMs, NVIDIA H100 80GB HBM3"
+  const std::string& name() const override { return name_; }
+  bool host_memory() const override { return false; }
+  std::unique_ptr<Queue> make_queue() override;  // a CudaQueue (kernels/cuda/queue.h)
+
+  // What the calling thread asks CUDA from now on is asked of this device.
+  void use() const;
+
+ private:
+  std::byte* take(std::size_t bytes, bool pinned) override;
+  void give_back(std::byte* at, std::size_t bytes) override;
+  void prepare(std::byte*, std::size_t, std::size_t, const std::stop_token&) override {}
+  void release(std::byte* at, std::size_t offset, std::size_t count) override;
+  bool is_pinned(const std::byte* at) const;
+  void zero(std::byte* at, std::size_t bytes, bool pinned);
+
+  const int index_;
+  std::string name_;
+  cudaStream_t stream_ = nullptr;  // for zeros
+  mutable std::mutex mutex_;
+  std::set<const std::byte*> own_, pinned_;  // guarded by mutex_: where pieces begin
+};
+
+// Until the stream has done what it was asked for. Does not spin: others need the processor. `event` was
+// made with cudaEventBlockingSync.
+void wait_for(cudaStream_t stream, cudaEvent_t event);
+cudaEvent_t make_event();
+
+}  // namespace starling::kernels::cuda

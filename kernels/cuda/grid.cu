@@ -1,0 +1,240 @@
+#include "core/base/weight.h"
+#include "kernels/cuda/blocks.h"
+#include "kernels/cuda/grid.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/grid/wide_sum.h"
+
+namespace starling::kernels::cuda {
+namespace {
+
+// What elements of a block add to its segment's weighted sum.
+__device__ Word weighted(std::uint32_t block, const std::int32_t (&values)[kEach]) {
+  Word sum = 0;
+  for (std::uint32_t i = 0; i < kEach; ++i) {
+    const std::uint32_t element = block * kBlock + place(i);
+    sum += static_cast<Word>(static_cast<long long>(values[i]) * weight_of(element));
+  }
+  return sum;
+}
+
+// ---- add ----------------------------------------------------------------------------------------
+
+// What blocks that were left count, beside the weighted sums.
+struct Left {
+  unsigned outside, broken;
+};
+static_assert(sizeof(Left) == sizeof(Word));
+
+__global__ void __launch_bounds__(kThreads)
+    add_kernel(AddJob job, Listed listed, std::uint32_t chunks, Word* sums, Left* left) {
+  const Chunk chunk(listed, chunks);
+  Word sum = 0;
+  for (std::uint32_t b = chunk.first + warp_of_thread(); b < chunk.end; b += kWarps) {
+    float gradient[kEach];
+    load(job.gradient + element_of(b - job.first_block), gradient);
+    const GridScale scale = scale_of(job.exponents[b]);
+    std::int32_t q[kEach] = {};
+    bool fits = true;
+    for (std::uint32_t i = 0; i < kEach; ++i)
+      fits = quantise(gradient[i], scale, job.limit, q[i]) && fits;
+    if (__all_sync(kAllLanes, fits)) {
+      std::int32_t total[kEach];
+      load(job.sums + element_of(b), total);
+      for (std::uint32_t i = 0; i < kEach; ++i) total[i] += q[i];
+      store(job.sums + element_of(b), total);
+      sum += weighted(b, q);
+      continue;
+    }
+    const bool finite = largest_of_warp(gradient) < kInfinityBits;
+    if (lane_of_thread() != 0) continue;
+    if (finite)
+      job.outside[1 + atomicAdd(&left->outside, 1u)] = b;
+    else
+      atomicAdd(&left->broken, 1u);
+  }
+  add_of_block(sum, &sums[chunk.at]);
+}
+
+// What is counted with atomics is counted in the device's memory; here it goes to where the job says.
+__global__ void __launch_bounds__(kThreads)
+    finish_add_kernel(AddJob job, std::uint32_t count, const Word* sums, const Left* left) {
+  const std::uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i < count) job.weighted[i] = sums[i];
+  if (i != 0) return;
+  job.outside[0] = left->outside;
+  *job.broken = left->broken;
+}
+
+// ---- weigh --------------------------------------------------------------------------------------
+
+__global__ void __launch_bounds__(kThreads)
+    weigh_kernel(const std::int32_t* values, Listed listed, std::uint32_t chunks, Word* sums) {
+  const Chunk chunk(listed, chunks);
+  Word sum = 0;
+  for (std::uint32_t b = chunk.first + warp_of_thread(); b < chunk.end; b += kWarps) {
+    std::int32_t value[kEach];
+    load(values + element_of(b), value);
+    sum += weighted(b, value);
+  }
+  add_of_block(sum, &sums[chunk.at]);
+}
+
+// ---- wide means ---------------------------------------------------------------------------------
+
+// A thread block for each block with side entries, a thread for each of its elements.
+__global__ void __launch_bounds__(kBlock) wide_kernel(WideJob job) {
+  const std::uint32_t i = blockIdx.x, block = job.blocks[i];
+  const std::uint32_t begin = i > 0 ? job.ends[i - 1] : 0, end = job.ends[i];
+  WideBits sum;
+  sum.add_total(job.totals[element_of(block) + threadIdx.x], job.exponents[block]);
+  unsigned largest = 0;
+  for (std::uint32_t e = begin; e < end; ++e) {
+    const float x = job.entries[element_of(e) + threadIdx.x];
+    const unsigned bits = magnitude_bits(x);
+    largest = bits > largest ? bits : largest;
+    sum.add(x);
+  }
+  job.means[element_of(i) + threadIdx.x] = sum.mean(job.micro_batches);
+
+  __shared__ unsigned of_warps[kBlock / kLanes];
+  largest = __reduce_max_sync(kAllLanes, largest);
+  if (lane_of_thread() == 0) of_warps[warp_of_thread()] = largest;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (const unsigned of_warp : of_warps) largest = of_warp > largest ? of_warp : largest;
+  job.largest[i] = __uint_as_float(largest);
+}
+
+// ---- squares ------------------------------------------------------------------------------------
+
+constexpr std::uint32_t kBins =
+    256;  // of SquareSum (kernels/grid/exact_mean.h), by biased exponent
+
+// Sums of lower and of upper halves: neither carries, for 2^31 sums of 2^62.
+struct Bin {
+  Word low, high;
+};
+__device__ void add_to_bin(Bin* bin, Word sum) {
+  atomicAdd(&bin->low, sum & 0xffffffffu);
+  atomicAdd(&bin->high, sum >> 32);
+}
+
+// Squares of a block's means to the bins. Squares of neighbouring exponents, which are multiples of
+// each other's units, go to the lowest one's bin together: few rounds for a block, whose means mostly
+// lie within a few powers of two.
+__device__ void add_squares(float (&mean)[kEach], Bin* bins) {
+  constexpr int kTogether = 4;  // 256 squares of 48 bits and 2 (4 - 1) more fit a word
+  while (true) {
+    const std::uint32_t largest = largest_of_warp(mean);
+    if (largest == 0) return;
+    const int top = FloatParts(__uint_as_float(largest)).unit();
+    const int unit = top > kTogether - 1 ? top - (kTogether - 1) : 0;
+    Word sum = 0;
+    for (float& x : mean) {
+      const FloatParts p(x);
+      if (p.unit() < unit) continue;
+      const Word square = static_cast<Word>(p.significand) * p.significand;
+      sum += square << (2 * (p.unit() - unit));
+      x = 0;
+    }
+    sum = warp_sum(sum);
+    if (lane_of_thread() == 0) add_to_bin(&bins[unit + 1], sum);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    squares_kernel(SquaresJob job, Listed listed, std::uint32_t chunks, Word* sums, Bin* bins) {
+  __shared__ Bin own[kBins];
+  for (std::uint32_t e = threadIdx.x; e < kBins; e += kThreads) own[e] = {0, 0};
+  __syncthreads();
+  const Chunk chunk(listed, chunks);
+  const Means means(job.exponents, job.wide, job.micro_batches);
+  Word sum = 0;
+  for (std::uint32_t b = chunk.first + warp_of_thread(); b < chunk.end; b += kWarps) {
+    std::int32_t total[kEach];
+    load(job.totals + element_of(b), total);
+    sum += weighted(b, total);
+    float mean[kEach];
+    means.make(b, total, mean);
+    for (std::uint32_t i = 0; i < kEach; ++i)
+      if (place(i) >= job.used[b]) mean[i] = 0;
+    add_squares(mean, own);
+  }
+  add_of_block(sum, &sums[chunk.at]);
+  __syncthreads();
+  for (std::uint32_t e = threadIdx.x; e < kBins; e += kThreads) {
+    if (own[e].low == 0 && own[e].high == 0) continue;
+    atomicAdd(&bins[e].low, own[e].low);
+    atomicAdd(&bins[e].high, own[e].high);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    finish_squares_kernel(SquaresJob job, std::uint32_t count, const Word* sums, const Bin* bins) {
+  const std::uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i < count) job.weighted[i] = sums[i];
+  if (i >= kBins) return;
+  const Bin bin = bins[i];
+  const std::uint64_t low = bin.low + (bin.high << 32);
+  const std::uint64_t high = (bin.high >> 32) + (low < bin.low ? 1 : 0);
+  job.bins[2 * i] += low;
+  job.bins[2 * i + 1] += high + (job.bins[2 * i] < low ? 1 : 0);
+}
+
+void zero(cudaStream_t stream, Word* words, std::size_t count) {
+  check(cudaMemsetAsync(words, 0, count * sizeof(Word), stream), "zeroing sums");
+}
+
+}  // namespace
+
+std::size_t scratch_words(const AddJob&, const Listed& listed) {
+  return listed.count + sizeof(Left) / sizeof(Word);
+}
+
+void add(cudaStream_t stream, const AddJob& job, const Listed& listed, Word* scratch) {
+  zero(stream, scratch, scratch_words(job, listed));
+  auto* const left = reinterpret_cast<Left*>(scratch + listed.count);
+  if (!empty(listed))
+    launch(stream, grid_of(listed), kThreads, 0, add_kernel, job, listed, chunks_of(listed),
+           scratch, left);
+  launch(stream, thread_blocks(listed.count + 1), kThreads, 0, finish_add_kernel, job, listed.count,
+         scratch, left);
+}
+
+std::size_t scratch_words(const WeighJob&, const Listed& listed) {
+  return listed.count;
+}
+
+void weigh(cudaStream_t stream, const WeighJob& job, const Listed& listed, Word* scratch) {
+  if (listed.count == 0) return;
+  zero(stream, scratch, listed.count);
+  if (!empty(listed))
+    launch(stream, grid_of(listed), kThreads, 0, weigh_kernel, job.sums, listed, chunks_of(listed),
+           scratch);
+  check(cudaMemcpyAsync(job.weighted, scratch, listed.count * sizeof(Word), cudaMemcpyDefault,
+                        stream),
+        "a copy of weighted sums");
+}
+
+void wide_means(cudaStream_t stream, const WideJob& job) {
+  if (job.count > 0) launch(stream, job.count, kBlock, 0, wide_kernel, job);
+}
+
+std::size_t scratch_words(const SquaresJob& job, const Listed& listed) {
+  return 2 * kBins + listed.count + copied_words(job.wide);
+}
+
+void squares(cudaStream_t stream, const SquaresJob& job, const Listed& listed, Word* scratch) {
+  auto* const bins = reinterpret_cast<Bin*>(scratch);
+  Word* const sums = scratch + 2 * kBins;
+  SquaresJob here = job;
+  here.wide = copied(stream, job.wide, sums + listed.count);
+  zero(stream, scratch, 2 * kBins + listed.count);
+  if (!empty(listed))
+    launch(stream, grid_of(listed), kThreads, 0, squares_kernel, here, listed, chunks_of(listed),
+           sums, bins);
+  launch(stream, thread_blocks(listed.count > kBins ? listed.count : kBins), kThreads, 0,
+         finish_squares_kernel, job, listed.count, sums, bins);
+}
+
+}  // namespace starling::kernels::cuda

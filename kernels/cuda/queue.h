@@ -1,0 +1,60 @@
+#pragma once
+// Work of the grid on a GPU, in the order of a stream.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/grid.h"
+#include "kernels/device/device.h"
+
+namespace starling::kernels::cuda {
+
+// Threads: one at a time. Borrows the device.
+class CudaQueue : public Queue {
+ public:
+  explicit CudaQueue(CudaDevice& device);
+  ~CudaQueue() override;  // waits
+  CudaQueue(const CudaQueue&) = delete;
+  CudaQueue& operator=(const CudaQueue&) = delete;
+
+  // For what is no job: work that is asked for here comes between the calls of this queue.
+  cudaStream_t stream() const { return stream_; }
+
+  void zero(void* at, std::size_t bytes) override;
+  void copy_in(void* to, ByteView from) override;
+  void copy_out(std::span<std::uint8_t> to, const void* from) override;
+
+  void add(const AddJob& job) override;
+  void weigh(const WeighJob& job) override;
+  void wide_means(const WideJob& job) override;
+  void squares(const SquaresJob& job) override;
+  void apply(const ApplyJob& job) override;  // without an application's optimizer
+  void publish(const PublishJob& job) override;
+  void checksum(const ChecksumJob& job) override;
+  void digest(const DigestJob& job) override;
+
+  void wait() override;
+
+ private:
+  // For so many bytes of uploads, padded to room_of() each: until they are all there, none waits.
+  void make_room(std::size_t bytes);
+  // A copy in the device's memory, of bytes that may be gone when the call returns.
+  const std::byte* uploaded(const void* from, std::size_t bytes);
+  Listed uploaded(const Segments& segments);
+  Word* scratch(std::size_t words);
+
+  CudaDevice& device_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t event_ = nullptr;
+  // What was uploaded since the last wait(): the host writes it to pinned memory, from where it goes to
+  // the same place of the device's.
+  Memory upload_, uploads_;
+  std::size_t upload_end_ = 0;
+  Memory scratch_;  // of one job after the other
+};
+
+}  // namespace starling::kernels::cuda

@@ -1,0 +1,117 @@
+#include <cmath>
+
+#include "kernels/cuda/blocks.h"
+#include "kernels/cuda/grid.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/grid/exponent.h"
+#include "kernels/optim/update.h"
+
+namespace starling::kernels::cuda {
+namespace {
+
+// Where infinities meet, a result is no number, and the host's processors write another one than a
+// device does: theirs, so that states that are lost are lost alike.
+__device__ float as_on_host(float x) {
+  return x != x ? __uint_as_float(0xffc00000u) : x;
+}
+
+// Writes a lane's new values, but for those behind the real ones of the block.
+__device__ void store_real(float* at, std::uint32_t used, float (&values)[kEach],
+                           const float (&before)[kEach]) {
+  for (std::uint32_t i = 0; i < kEach; ++i)
+    values[i] = place(i) < used ? as_on_host(values[i]) : before[i];
+  store(at, values);
+}
+
+__device__ void update_block(const ApplyJob& job, std::uint32_t block,
+                             const float (&gradient)[kEach]) {
+  const bool decays = job.decays[block] != 0;
+  const std::uint32_t used = job.used[block];
+  float* const w_at = job.weights + element_of(block);
+  float* const first_at = job.first + element_of(block);
+  float w[kEach], first[kEach], new_w[kEach], new_first[kEach];
+  load(w_at, w);
+  load(first_at, first);
+  for (std::uint32_t i = 0; i < kEach; ++i) {
+    new_w[i] = w[i];
+    new_first[i] = first[i];
+  }
+  if (job.numbers.sgd) {
+    const SgdNumbers numbers = sgd_numbers(job.numbers, decays);
+    for (std::uint32_t i = 0; i < kEach; ++i) sgd(numbers, gradient[i], new_w[i], new_first[i]);
+  } else {
+    const AdamNumbers numbers = adam_numbers(job.numbers, decays);
+    float* const second_at = job.second + element_of(block);
+    float second[kEach], new_second[kEach];
+    load(second_at, second);
+    for (std::uint32_t i = 0; i < kEach; ++i) {
+      new_second[i] = second[i];
+      adam(numbers, gradient[i], new_w[i], new_first[i], new_second[i]);
+    }
+    store_real(second_at, used, new_second, second);
+  }
+  store_real(w_at, used, new_w, w);
+  store_real(first_at, used, new_first, first);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    apply_kernel(ApplyJob job, Listed listed, std::uint32_t chunks) {
+  const Chunk chunk(listed, chunks);
+  const Means means(job.exponents, job.wide, job.micro_batches);
+  for (std::uint32_t b = chunk.first + warp_of_thread(); b < chunk.end; b += kWarps) {
+    std::int32_t total[kEach];
+    load(job.totals + element_of(b), total);
+    float mean[kEach];
+    const float largest_side = means.make(b, total, mean);
+    const float largest = __uint_as_float(largest_of_warp(mean));  // no lane needs the exponent now
+    if (lane_of_thread() == 0)
+      job.exponents[b] = moved_exponent(job.limit_bits, job.headroom_bits, job.exponents[b],
+                                        largest, largest_side, job.step);
+    if (!job.skipped) update_block(job, b, mean);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    publish_kernel(PublishJob job, Listed listed, std::uint32_t chunks) {
+  const Chunk chunk(listed, chunks);
+  for (std::uint32_t b = chunk.first + warp_of_thread(); b < chunk.end; b += kWarps) {
+    float values[kEach];
+    load(job.weights + element_of(b), values);
+    if (job.bf16)
+      for (float& value : values) value = rounded_to_bf16(value);
+    store(job.parameters + element_of(b), values);
+    if (lane_of_thread() == 0) job.exponents[b] = job.held_exponents[b];
+  }
+}
+
+}  // namespace
+
+std::size_t scratch_words(const ApplyJob& job, const Listed&) {
+  return copied_words(job.wide);
+}
+
+void apply(cudaStream_t stream, const ApplyJob& job, const Listed& listed, Word* scratch) {
+  if (empty(listed)) return;
+  ApplyJob here = job;
+  here.wide = copied(stream, job.wide, scratch);
+  launch(stream, grid_of(listed), kThreads, 0, apply_kernel, here, listed, chunks_of(listed));
+  const ChecksumJob after{.exponents = job.exponents,
+                          .arrays = {job.weights, job.first, job.second},
+                          .segments = job.segments,
+                          .seeds = nullptr,
+                          .checksums = job.checksums};
+  checksum(stream, after, listed, nullptr, /*seed=*/job.step + 1);
+}
+
+void publish(cudaStream_t stream, const PublishJob& job, const Listed& listed) {
+  if (empty(listed)) return;
+  launch(stream, grid_of(listed), kThreads, 0, publish_kernel, job, listed, chunks_of(listed));
+  const ChecksumJob after{.exponents = job.exponents,
+                          .arrays = {job.parameters, nullptr, nullptr},
+                          .segments = job.segments,
+                          .seeds = nullptr,
+                          .checksums = job.checksums};
+  checksum(stream, after, listed, nullptr, /*seed=*/0);
+}
+
+}  // namespace starling::kernels::cuda

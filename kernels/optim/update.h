@@ -1,0 +1,44 @@
+#pragma once
+// One element's step of each optimizer: correctly rounded operations in a fixed order, so that the bits
+// are the same wherever they are made. A compiler for another processor reads this too.
+
+#include <cmath>
+
+#include "kernels/device/both.h"
+#include "kernels/device/jobs.h"
+
+namespace starling::kernels {
+
+// Of UpdateNumbers, what blocks with and without decay each need.
+struct AdamNumbers {
+  float clip, b1, c1, b2, c2, eps, step, root, keep;
+};
+STARLING_BOTH constexpr AdamNumbers adam_numbers(const UpdateNumbers& n, bool decay) {
+  return {n.clip, n.b1, n.c1, n.b2, n.c2, n.eps, n.step, n.root, n.keep[decay ? 1 : 0]};
+}
+struct SgdNumbers {
+  float clip, mu, rate, decay, own, ahead;
+};
+STARLING_BOTH constexpr SgdNumbers sgd_numbers(const UpdateNumbers& n, bool decay) {
+  return {n.clip, n.mu, n.rate, n.decay[decay ? 1 : 0], n.own, n.ahead};
+}
+
+// AdamW and Adam: gradient, weight and both moments.
+STARLING_BOTH inline void adam(const AdamNumbers& n, float gradient, float& w, float& m, float& v) {
+  const float g = gradient * n.clip;
+  const float mi = n.b1 * m + n.c1 * g;
+  const float vi = n.b2 * v + n.c2 * (g * g);
+  m = mi;
+  v = vi;
+  w = w * n.keep - n.step * (mi / (std::sqrt(vi) * n.root + n.eps));
+}
+
+// SGD: gradient, weight and momentum.
+STARLING_BOTH inline void sgd(const SgdNumbers& n, float gradient, float& w, float& momentum) {
+  const float g = gradient * n.clip + n.decay * w;
+  const float b = n.mu * momentum + g;
+  momentum = b;
+  w = w - n.rate * (n.own * g + n.ahead * b);
+}
+
+}  // namespace starling::kernels
