@@ -21,6 +21,7 @@ std::unique_ptr<Products> products_of(const std::string& device) {
 Result<std::shared_ptr<Device>> Gpu::open(std::uint32_t gpu) {
   STARLING_TRY(index, usable_gpu(gpu));
   std::shared_ptr<Gpu> device(new Gpu(index));
+  device->use();
   // A damaged table of plans is said now; a missing library is no error, as the name says what serves.
   auto products = cublas_lt_products(device->CudaDevice::name());
   if (!products && products.error().code() == Code::kBadInput) return std::move(products).error();
@@ -32,7 +33,7 @@ Result<std::shared_ptr<Device>> Gpu::open(std::uint32_t gpu) {
 Gpu::Gpu(int index) : CudaDevice(index) {}
 
 std::unique_ptr<GradientMaker> Gpu::make_maker(const MakerSpec& spec) {
-  select();
+  use();
   const auto net = [&](const auto& model) -> std::unique_ptr<GradientMaker> {
     return std::make_unique<NetMaker>(spec, *this, products_of(CudaDevice::name()), input_of(model),
                                       make_layers(model, spec.layout));

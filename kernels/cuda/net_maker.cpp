@@ -12,6 +12,7 @@ namespace starling::kernels::cuda {
 NetMaker::NetMaker(const MakerSpec& spec, CudaDevice& device, std::unique_ptr<Products> products,
                    const Input& input, DeviceLayers layers)
     : GradientMaker(spec.layout, device),
+      device_(device),
       input_(input),
       recompute_(spec.recompute),
       sequences_(spec.sequences),
@@ -91,6 +92,7 @@ void NetMaker::take_memory(Device& device) {
 
 Result<MicroBatchResult> NetMaker::pass(const Batch& batch) {
   STARLING_TRY(kernels::check(input_, batch, sequences_));
+  device_.use();
   if (pass_.parameters != working().parameters) {
     recorder_.forget();
     pass_.parameters = working().parameters;

@@ -34,6 +34,7 @@ class NetMaker : public GradientMaker {
   void clear_padding(PartId part);
   const void* input_of(std::size_t layer) const;
 
+  const CudaDevice& device_;
   const Input input_;
   const bool recompute_;
   const std::uint32_t sequences_;
