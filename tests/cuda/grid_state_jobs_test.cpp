@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// A state of a layout, padding zero, in both places.
+// A state of a layout in both places. Padding is no zero, so that it shows who writes it.
 struct States {
   States(CudaDevice& device, const Place& place, Random& random)
       : layout(place.layout),
@@ -24,21 +24,14 @@ struct States {
                                                return static_cast<std::int16_t>(
                                                    static_cast<int>(random() % 60) - 50);
                                              })),
-        weights(device, real(random, [&] { return normal(random); })),
-        first(device, real(random, [&] { return normal(random, -10); })),
-        second(device, real(random, [&] { return std::fabs(normal(random, -20)); })),
+        weights(device, made<float>(layout.elements(), [&] { return normal(random); })),
+        first(device, made<float>(layout.elements(), [&] { return normal(random, -10); })),
+        second(device,
+               made<float>(layout.elements(), [&] { return std::fabs(normal(random, -20)); })),
         used(device, place.used()),
         decays(device, made<std::uint8_t>(layout.blocks(), [&] { return random() % 2; })),
         checksums(device, std::vector<std::uint64_t>(place.count()), In::kPinned) {}
 
-  template <class F>
-  std::vector<float> real(Random&, F value) const {
-    std::vector<float> values(layout.elements());
-    for (std::uint32_t b = 0; b < layout.blocks(); ++b)
-      for (std::uint32_t i = 0; i < layout.used(b); ++i)
-        values[std::size_t{b} * kBlock + i] = value();
-    return values;
-  }
   void check(CudaDevice& device) {
     STARLING_CHECK_TWIN(exponents, device);
     STARLING_CHECK_TWIN(weights, device);

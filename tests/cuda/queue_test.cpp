@@ -62,7 +62,7 @@ TEST_CASE("cuda device: memory of other threads, queues of others again") {
 TEST_CASE("cuda queue: lists and seeds may be gone when a call returns, however many there are") {
   CudaDevice device(0);
   const LateWork late;
-  const Place place = place_of(20'000 * std::uint64_t{kBlock}, 4);
+  const Place place = place_of(20'000 * std::uint64_t{kBlock}, 1);
   Random random(1);
   Twin<std::int32_t> sums(device, made<std::int32_t>(place.layout.elements(), [&] {
                             return static_cast<std::int32_t>(random());
