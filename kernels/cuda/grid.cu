@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kBlock) wide_kernel(WideJob job) {
 constexpr std::uint32_t kBins =
     256;  // of SquareSum (kernels/grid/exact_mean.h), by biased exponent
 
-// Sums of lower and of upper halves: neither carries, for 2^31 sums of 2^62.
+// Sums of lower and of upper halves of words: neither carries, for 2^32 words.
 struct Bin {
   Word low, high;
 };
@@ -123,7 +123,7 @@ __device__ void add_to_bin(Bin* bin, Word sum) {
 // each other's units, go to the lowest one's bin together: few rounds for a block, whose means mostly
 // lie within a few powers of two.
 __device__ void add_squares(float (&mean)[kEach], Bin* bins) {
-  constexpr int kTogether = 4;  // 256 squares of 48 bits and 2 (4 - 1) more fit a word
+  constexpr int kTogether = 5;  // 256 squares of 48 bits and 2 (5 - 1) more fit a word
   while (true) {
     const std::uint32_t largest = largest_of_warp(mean);
     if (largest == 0) return;

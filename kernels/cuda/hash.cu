@@ -10,7 +10,9 @@ namespace starling::kernels::cuda {
 namespace {
 
 // A warp for each segment, in a thread block of its own: hashes are made from the front to the back, and
-// so segments go to all processors of the device.
+// so segments go to all processors of the device. Most of a warp's registers hold what it has read
+// ahead, so few thread blocks are to share a processor.
+constexpr std::uint32_t kAProcessor = 8;
 
 // ---- checksum -------------------------------------------------------------------------------------
 
@@ -53,7 +55,7 @@ struct Exponents {
 };
 
 // seeds: null if all have `seed`.
-__global__ void __launch_bounds__(kLanes)
+__global__ void __launch_bounds__(kLanes, kAProcessor)
     checksum_kernel(ChecksumJob job, Listed listed, const std::uint64_t* seeds, Word seed) {
   const std::uint32_t i = blockIdx.x;
   const SegmentBlocks s = listed.list[i];
@@ -218,7 +220,8 @@ class Content {
   Piece here_;                                   // where the last block that was read ends
 };
 
-__global__ void __launch_bounds__(kLanes) digest_kernel(DigestJob job, Listed listed, Run* runs) {
+__global__ void __launch_bounds__(kLanes, kAProcessor)
+    digest_kernel(DigestJob job, Listed listed, Run* runs) {
   const std::uint32_t i = blockIdx.x;
   const SegmentBlocks s = listed.list[i];
   const Content content(

@@ -54,6 +54,20 @@ __device__ float row_sum(float value, std::uint32_t warps, float* slots) {
   return sum;
 }
 
+// Two sums at once.
+template <bool kOneWarp>
+__device__ float2 row_sums(float a, float b, std::uint32_t warps, float2* slots) {
+  float2 sums = make_float2(warp_sum(a), warp_sum(b));
+  if constexpr (kOneWarp) return sums;
+  const std::uint32_t warp = threadIdx.x / 32;
+  if (threadIdx.x % 32 == 0) slots[warp] = sums;
+  __syncthreads();
+  const float2* const first = slots + warp / warps * warps;
+  sums = first[0];
+  for (std::uint32_t w = 1; w < warps; ++w) sums.x += first[w].x, sums.y += first[w].y;
+  return sums;
+}
+
 __device__ float inverse_deviation(float variance) {
   return __fdiv_rn(1, __fsqrt_rn(variance + kEpsilon));
 }
@@ -152,7 +166,7 @@ __global__ void __launch_bounds__(kBlockWarps * 32, 1)
                        const float* __restrict__ rstds, const T* __restrict__ dy, const T* add,
                        T* dx, float* __restrict__ partials) {
   constexpr int n = kPack<T>, kPacks = Lane<T, kOneWarp>::kPacks;
-  __shared__ float slots[2][2][kBlockWarps];
+  __shared__ float2 slots[2][kBlockWarps];  // in turn: no warp is more than a row ahead
   STARLING_DYNAMIC_SHARED(float, columns);  // [2][teams][warps][lane's elements][32]
   const std::uint32_t warps = kOneWarp ? 1 : row_warps;
   const std::uint32_t teams = blockDim.x / 32 / warps, team = threadIdx.x / 32 / warps;
@@ -190,8 +204,9 @@ __global__ void __launch_bounds__(kBlockWarps * 32, 1)
         to_bias[i][j] += outward;
       }
     }
-    sum = row_sum<kOneWarp>(sum, warps, slots[turn][0]) * scale;
-    along = row_sum<kOneWarp>(along, warps, slots[turn][1]) * scale;
+    const float2 sums = row_sums<kOneWarp>(sum, along, warps, slots[turn]);
+    sum = sums.x * scale;
+    along = sums.y * scale;
 #pragma unroll
     for (int i = 0; i < kPacks; ++i) {
       float g[n];

@@ -15,46 +15,42 @@ __device__ float as_on_host(float x) {
   return x != x ? __uint_as_float(0xffc00000u) : x;
 }
 
-// Writes a lane's new values, but for those behind the real ones of the block.
-__device__ void store_real(float* at, std::uint32_t used, float (&values)[kEach],
-                           const float (&before)[kEach]) {
-  for (std::uint32_t i = 0; i < kEach; ++i)
-    values[i] = place(i) < used ? as_on_host(values[i]) : before[i];
-  store(at, values);
-}
-
+// Real elements alone: the others stay as they are.
 __device__ void update_block(const ApplyJob& job, std::uint32_t block,
                              const float (&gradient)[kEach]) {
   const bool decays = job.decays[block] != 0;
   const std::uint32_t used = job.used[block];
-  float* const w_at = job.weights + element_of(block);
-  float* const first_at = job.first + element_of(block);
-  float w[kEach], first[kEach], new_w[kEach], new_first[kEach];
-  load(w_at, w);
-  load(first_at, first);
-  for (std::uint32_t i = 0; i < kEach; ++i) {
-    new_w[i] = w[i];
-    new_first[i] = first[i];
-  }
+  const std::size_t at = element_of(block);
+  float w[kEach], first[kEach];
+  load(job.weights + at, w);
+  load(job.first + at, first);
   if (job.numbers.sgd) {
     const SgdNumbers numbers = sgd_numbers(job.numbers, decays);
-    for (std::uint32_t i = 0; i < kEach; ++i) sgd(numbers, gradient[i], new_w[i], new_first[i]);
+    for (std::uint32_t i = 0; i < kEach; ++i) {
+      if (place(i) >= used) continue;
+      sgd(numbers, gradient[i], w[i], first[i]);
+      w[i] = as_on_host(w[i]);
+      first[i] = as_on_host(first[i]);
+    }
   } else {
     const AdamNumbers numbers = adam_numbers(job.numbers, decays);
-    float* const second_at = job.second + element_of(block);
-    float second[kEach], new_second[kEach];
-    load(second_at, second);
+    float second[kEach];
+    load(job.second + at, second);
     for (std::uint32_t i = 0; i < kEach; ++i) {
-      new_second[i] = second[i];
-      adam(numbers, gradient[i], new_w[i], new_first[i], new_second[i]);
+      if (place(i) >= used) continue;
+      adam(numbers, gradient[i], w[i], first[i], second[i]);
+      w[i] = as_on_host(w[i]);
+      first[i] = as_on_host(first[i]);
+      second[i] = as_on_host(second[i]);
     }
-    store_real(second_at, used, new_second, second);
+    store(job.second + at, second);
   }
-  store_real(w_at, used, new_w, w);
-  store_real(first_at, used, new_first, first);
+  store(job.weights + at, w);
+  store(job.first + at, first);
 }
 
-__global__ void __launch_bounds__(kThreads)
+// Three thread blocks to a processor: more would have registers in memory.
+__global__ void __launch_bounds__(kThreads, 3)
     apply_kernel(ApplyJob job, Listed listed, std::uint32_t chunks) {
   const Chunk chunk(listed, chunks);
   const Means means(job.exponents, job.wide, job.micro_batches);
