@@ -22,6 +22,13 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const std::uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// Two bf16 in a word, the first one low; each to the nearest, ties to even.
+__device__ __forceinline__ std::uint32_t pack_bf16(float first, float second) {
+  std::uint32_t packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(second), "f"(first));
+  return packed;
+}
+
 // Four matrices of 8 rows of 8 bf16 (16 bytes at a multiple of 16). Lane i gives the address of row i % 8 of
 // matrix i / 8 and gets, of matrix j, elements 2t and 2t + 1 of row g in r[j].
 __device__ __forceinline__ void load_matrix_x4(std::uint32_t (&r)[4], const void* shared) {

@@ -6,12 +6,17 @@
 
 #include <cstdint>
 
+#include "kernels/device/element.h"
 #include "tests/cuda/imitation/tensor.h"
 
 namespace starling::kernels::cuda {
 
 inline void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   imitation::mma_bf16(d, a, b);
+}
+
+inline std::uint32_t pack_bf16(float first, float second) {
+  return kernels::to_bf16(first) | static_cast<std::uint32_t>(kernels::to_bf16(second)) << 16;
 }
 
 inline void load_matrix_x4(std::uint32_t (&r)[4], const void* shared) {
