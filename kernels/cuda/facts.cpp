@@ -7,7 +7,7 @@
 namespace starling::kernels::cuda {
 namespace {
 
-// As CMAKE_CUDA_ARCHITECTURES has them: "80-real;90-real". Machine code alone, as the driver's own
+// As CMAKE_CUDA_ARCHITECTURES has them: "80-real,90-real". Machine code alone, as the driver's own
 // compiler would give other bits from one driver to the next.
 constexpr std::string_view kBuiltFor = STARLING_CUDA_ARCHITECTURES;
 
@@ -20,7 +20,7 @@ int attribute(cudaDeviceAttr which, int index) {
 // Code for 8.0 runs on 8.6, not on 9.0.
 bool built_for(int major, int minor) {
   for (std::string_view rest = kBuiltFor; !rest.empty();) {
-    const std::string_view word = rest.substr(0, rest.find(';'));
+    const std::string_view word = rest.substr(0, rest.find(','));
     rest.remove_prefix(word.size() == rest.size() ? rest.size() : word.size() + 1);
     int number = 0;
     for (const char c : word) {

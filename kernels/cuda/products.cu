@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/gelu.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/layers.h"
 #include "kernels/cuda/tile.h"
@@ -58,20 +59,6 @@ __device__ void store_four_of(Bf16* at, const float (&x)[4], unsigned count, boo
   }
 }
 
-// With z = sqrt(2 / pi) (u + 0.044715 u^3): (1 + tanh z) / 2 = 1 / (1 + exp(-2 z)).
-__device__ float half_one_plus_tanh(float u) {
-  const float z = 0.79788456f * (u + 0.044715f * u * u * u);
-  return 1 / (1 + expf(-2 * z));
-}
-__device__ float gelu(float u) {
-  return u * half_one_plus_tanh(u);
-}
-__device__ float gelu_slope(float u) {
-  const float s = half_one_plus_tanh(u);
-  const float dz = 0.79788456f * (1 + 3 * 0.044715f * u * u);
-  return s + 2 * u * s * (1 - s) * dz;
-}
-
 // Four neighbours of a row, from the sum of products in x to c.
 template <class Out>
 __device__ void end(const Work& work, unsigned row, unsigned column, float (&x)[4]) {
@@ -92,7 +79,7 @@ __device__ void end(const Work& work, unsigned row, unsigned column, float (&x)[
   if (backward) load_four_of(other, aux, count, whole);
   if (p.epilogue == Epilogue::kGelu) store_four_of(aux, x, count, whole);
   for (unsigned i = 0; i < 4; ++i) {
-    if (p.epilogue == Epilogue::kGelu) x[i] = gelu(x[i]);
+    if (p.epilogue == Epilogue::kGelu) x[i] = gelu_of(x[i]);
     if (p.epilogue == Epilogue::kGeluBackward) x[i] *= gelu_slope(other[i]);
     if (p.epilogue == Epilogue::kRelu) x[i] = x[i] < 0 ? 0 : x[i];
     if (p.epilogue == Epilogue::kReluBackward) x[i] = other[i] > 0 ? x[i] : 0;

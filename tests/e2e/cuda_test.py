@@ -1,0 +1,79 @@
+"""Jobs for GPUs in real processes: the plugin's own code, compiled over an imitation of CUDA's runtime
+(tests/cuda), is opened by the command as the plugin of a machine with a GPU would be."""
+import os
+import signal
+import subprocess
+
+from harness import STARLING, Failed, alive, main, require, same, wait_until
+
+PLUGIN = os.path.join(os.path.dirname(STARLING), "tests", "cuda", "libstarling_cuda_imitated_plugin.so")
+os.environ["STARLING_PLUGIN"] = PLUGIN
+FIXTURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fixtures")
+# The imitation takes a quarter of a second for a micro-batch.
+SMALL = dict(isa="cuda", steps=20, width=16, lease_ms=10000)
+CHECKPOINTS = """
+[checkpoint]
+dir = "{dir}"
+every = 5
+"""
+
+
+def any_number_of_workers_and_threads_gives_the_same_bits(place):
+    for precision in ("fp32", "bf16"):
+        quiet = place.quiet(place.job(precision=precision, **SMALL))
+        require(quiet.losses()[-1][1] < quiet.losses()[0][1], "the loss does not fall")
+        same(place.run(place.job(precision=precision, **SMALL), "--workers", 3, "--threads", 2).end(), quiet)
+
+
+def a_kill_a_join_a_leave_and_checkpoints_change_no_bit(place):
+    quiet = place.quiet(place.job(precision="bf16", **SMALL))
+    folder = place.path("checkpoints")
+    job = place.job(precision="bf16", **SMALL)
+    with open(job, "a") as file:
+        file.write(CHECKPOINTS.format(dir=folder))
+    run = place.run(job, "--workers", 3)
+    run.wait_for_step(2)
+    run.kill(run.workers()[0])
+    wait_until(lambda: run.workers("lost"), "the loss is noticed")
+    before = len(run.workers())
+    run.join("--save", "none")
+    wait_until(lambda: len(run.workers()) > before, "the join")
+    leaver = run.workers()[1]
+    run.kill(leaver, signal.SIGTERM)
+    wait_until(lambda: not alive(leaver["pid"]), "the leaver's end")
+    same(run, quiet)
+    require(run.events("checkpoint"), "no checkpoint was written")
+
+
+def moments_in_the_hosts_memory_and_recomputing_change_no_bit(place):
+    quiet = place.quiet(place.job(**SMALL))
+    same(place.run(place.job(offload="moments", recompute="true", **SMALL), "--workers", 2).end(), quiet)
+
+
+def the_fixtures_hold(place):
+    for fixture, options in (("gpt-micro", []), ("gpt-micro", ["--bf16"]), ("mlp-micro", [])):
+        checked = subprocess.run([STARLING, "check", os.path.join(FIXTURES, fixture + ".safetensors"), "--isa", "cuda",
+                                  *options], capture_output=True, text=True)
+        require(checked.returncode == 0 and "imitated GPU" in checked.stdout, checked.stdout + checked.stderr)
+
+
+def a_group_of_others_refuses_it(place):
+    """The fingerprint is of the arithmetic: a GPU and a CPU train no job together."""
+    job = place.job(**SMALL)
+    with open(job) as file:
+        text = file.read()
+    with open(job, "w") as file:
+        file.write(text.replace('isa = "cuda"', 'isa = "auto"'))
+    run = place.run(job, "--workers", 1)
+    run.wait_for_step(1)
+    start = run.events("start")[0]
+    refused = subprocess.run([STARLING, "worker", "--join", start["address"], "--keys", start["keys"], "--save", "none",
+                              "--job", place.job(**SMALL)], capture_output=True, text=True)
+    require(refused.returncode == 2 and "differs from the group's" in refused.stderr, refused.stderr)
+    run.end()
+
+
+if not os.path.exists(PLUGIN):
+    raise Failed(f"no {PLUGIN}")
+main(any_number_of_workers_and_threads_gives_the_same_bits, a_kill_a_join_a_leave_and_checkpoints_change_no_bit,
+     moments_in_the_hosts_memory_and_recomputing_change_no_bit, the_fixtures_hold, a_group_of_others_refuses_it)
