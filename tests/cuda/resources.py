@@ -1,43 +1,47 @@
 #!/usr/bin/env python3
-"""What the kernels of the GPU plugin take: no kernel keeps registers in memory, none has more of them than its
-bound, so that as many blocks run beside each other as were planned for, and none adds floats by atomics, whose
-order and so whose bits would be another one each time.
+"""What the kernels of the GPU plugin take, as ptxas said when they were compiled: no kernel keeps registers in
+memory, and none has more of them than its bound, so that as many blocks run beside each other as were planned for.
 
-  resources.py PLUGIN      reads the plugin's machine code with cuobjdump; one line a kernel, exit code 1 if one
-                           is not as it should be
+  resources.py FOLDER      reads the *.ptxas files of the build below that folder; one line a kernel, exit code 1 if
+                           one is beyond its bound
   resources.py --self-test
 """
+import pathlib
 import re
-import shutil
-import subprocess
 import sys
 
-# Registers of a thread, by the kernel's name; all others have REGISTERS_MAX. With blocks of 256 threads and
-# 65,536 registers of a processor: 64 let four blocks run, 128 two, 168 a block of 384 threads.
+# Registers of a thread, by the kernel's name; all others have REGISTERS_MAX, with which four blocks of 256 threads
+# lie in the 65,536 registers of a processor. What computes with tiles keeps them in registers on purpose.
 REGISTERS_MAX = 64
 REGISTERS = {
-    "multiply_kernel": 168,
-    "attention": 255,
+    "product": 255,           # blocks of 256 threads: one a processor, with three stages of tiles ahead
+    "forward": 255,           # attention, blocks of 128 threads: two a processor
+    "backward_queries": 255,
+    "backward_keys": 255,
+    "checksum_kernel": 255,   # a warp a segment, of which there are hundreds: one a processor's quarter suffices
+    "digest_kernel": 255,
+    "norm_backward_held": 168,  # blocks of 384 threads
+    "norm_held": 96,
+    "apply_kernel": 72,
+    "run_sums": 128,
 }
 
-FUNCTION = re.compile(r"^ Function (\S+):")
-USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:\d+ LOCAL:(\d+)")
-# As machine code spells atomics on global (RED, ATOM, ATOMG) and shared memory (ATOMS).
-FLOAT_ATOMIC = re.compile(r"\b(?:RED|ATOM[GS]?)\.\S*\b(?:F16|F32|F64|BF16)\S*")
-ARCHITECTURE = re.compile(r"arch = (sm_\d+)")
+ENTRY = re.compile(r"Compiling entry function '(\S+)' for '(sm_\w+)'")
+MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+USED = re.compile(r"Used (\d+) registers")
 
 
 def usages(text):
-    """(architecture, mangled name, registers, stack, local) of each kernel."""
-    architecture, name = "?", None
+    """(architecture, mangled name, registers, bytes of stack and spills) of each kernel."""
+    entry, memory = None, 0
     for line in text.splitlines():
-        if found := ARCHITECTURE.search(line):
-            architecture = found[1]
-        if found := FUNCTION.match(line):
-            name = found[1]
-        elif (found := USAGE.search(line)) and name:
-            yield architecture, name, *map(int, found.groups())
-            name = None
+        if found := ENTRY.search(line):
+            entry, memory = (found[2], found[1]), 0
+        elif found := MEMORY.search(line):
+            memory = sum(map(int, found.groups()))
+        elif (found := USED.search(line)) and entry:
+            yield *entry, int(found[1]), memory
+            entry = None
 
 
 def readable(name):
@@ -60,11 +64,11 @@ def bound(name):
 def check(text):
     """Findings, and a table."""
     findings, table = [], []
-    for architecture, mangled, registers, stack, local in usages(text):
+    for architecture, mangled, registers, memory in usages(text):
         name = readable(mangled)
         table.append(f"{architecture:7} {registers:4} registers  {name}")
-        if stack or local:
-            findings.append(f"{architecture} {name}: {stack} bytes of stack, {local} of local memory; expected none")
+        if memory:
+            findings.append(f"{architecture} {name}: {memory} bytes of stack and spills; expected none")
         if registers > bound(name):
             findings.append(f"{architecture} {name}: {registers} registers; expected at most {bound(name)}")
     if not table:
@@ -72,27 +76,14 @@ def check(text):
     return findings, table
 
 
-def float_atomics(code):
-    """Findings in machine code."""
-    name = "?"
-    for line in code.splitlines():
-        if found := re.search(r"Function : (\S+)", line):
-            name = found[1]
-        if found := FLOAT_ATOMIC.search(line):
-            yield f"{readable(name)}: {found[0]}: adds floats by an atomic"
-
-
 def self_test():
-    good = (" arch = sm_90\n Function _ZN8starling7kernels4cuda12_GLOBAL__N_13addEv:\n"
-            "  REG:40 STACK:0 SHARED:0 LOCAL:0 CONSTANT[0]:600\n")
+    good = ("ptxas info    : Compiling entry function '_ZN8starling7kernels4cuda12_GLOBAL__N_13addEv' for 'sm_90'\n"
+            "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+            "ptxas info    : Used 40 registers, used 1 barriers\n")
     assert check(good) == ([], ["sm_90     40 registers  add"]), check(good)
-    for planted in (good.replace("REG:40", "REG:65"), good.replace("STACK:0", "STACK:8"),
-                    good.replace("LOCAL:0", "LOCAL:4"), ""):
+    for planted in (good.replace("Used 40", "Used 65"), good.replace("0 bytes stack", "8 bytes stack"),
+                    good.replace("0 bytes spill loads", "4 bytes spill loads"), ""):
         assert len(check(planted)[0]) == 1, planted
-    code = "Function : _ZN8starling3addEv\n /*0080*/ RED.E.ADD.64.STRONG.GPU desc[UR4][R2.64], R4 ;\n"
-    assert not list(float_atomics(code))
-    for planted in ("RED.E.ADD.F32.FTZ.RN.STRONG.GPU", "ATOMS.CAST.F32", "ATOMG.E.ADD.F64.RN.STRONG.GPU"):
-        assert len(list(float_atomics(code.replace("RED.E.ADD.64.STRONG.GPU", planted)))) == 1, planted
     print("resources: each check fails on what it is for")
 
 
@@ -101,13 +92,7 @@ def main():
         return self_test()
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    tool = shutil.which("cuobjdump") or "/usr/local/cuda/bin/cuobjdump"
-
-    def read(what):
-        return subprocess.run([tool, what, sys.argv[1]], check=True, capture_output=True, text=True).stdout
-
-    findings, table = check(read("--dump-resource-usage"))
-    findings += float_atomics(read("--dump-sass"))
+    findings, table = check("".join(path.read_text() for path in sorted(pathlib.Path(sys.argv[1]).rglob("*.ptxas"))))
     print("\n".join(sorted(table)))
     for finding in findings:
         print("resources:", finding)
