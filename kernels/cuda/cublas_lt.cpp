@@ -102,8 +102,8 @@ class LtProducts final : public Products {
     std::unique_ptr<LtProducts> made(new LtProducts(std::move(library), device));
     lt::Handle handle = nullptr;
     if (const int status = made->lt_.create(&handle); status != lt::kSuccess)
-      return Error(Code::kUnavailable, made->library_->path.string() + ": cublasLtCreate: " +
-                                           made->lt_.status_text(status));
+      return Error(Code::kUnavailable, made->library_->path.string() +
+                                           ": cublasLtCreate: " + made->lt_.status_text(status));
     made->handle_ = {handle, made->lt_.destroy};
     void* memory = nullptr;
     const std::size_t bytes = kWorkspace + kBiasMax * bytes_of(Type::kBf16);
@@ -116,9 +116,7 @@ class LtProducts final : public Products {
   }
 
   std::size_t version() const { return library_->version; }
-  void pin(const PlanTable& table) {
-    pinned_.insert(table.plans.begin(), table.plans.end());
-  }
+  void pin(const PlanTable& table) { pinned_.insert(table.plans.begin(), table.plans.end()); }
 
   void multiply(cudaStream_t stream, const Product& product) override {
     if (product.m == 0 || product.n == 0) return;
@@ -239,9 +237,9 @@ class LtProducts final : public Products {
     prefer(lt::kAlignD, std::uint32_t{key.align_c});
     std::vector<lt::Candidate> proposals(kCandidates);
     int got = 0;
-    const int status = lt_.candidates(handle_.get(), made.description.get(), made.a.get(),
-                                      made.b.get(), made.add.get(), made.c.get(), raw, kCandidates,
-                                      proposals.data(), &got);
+    const int status =
+        lt_.candidates(handle_.get(), made.description.get(), made.a.get(), made.b.get(),
+                       made.add.get(), made.c.get(), raw, kCandidates, proposals.data(), &got);
     if (status != lt::kSuccess) return {};
     std::vector<lt::Algorithm> algorithms;
     for (int i = 0; i < got; ++i)
@@ -298,14 +296,15 @@ class LtProducts final : public Products {
     }
     if (made.plan.way == Way::kFused && p.bias && p.out == Type::kBf16) {
       // A product of depth 0 is its bias, rounded.
-      cuda::multiply(stream, {.m = 1, .n = p.n, .out = p.out, .c = bias_, .ldc = p.n, .bias = p.bias});
+      cuda::multiply(stream,
+                     {.m = 1, .n = p.n, .out = p.out, .c = bias_, .ldc = p.n, .bias = p.bias});
     }
     set_addresses(p, made);
     const float one = 1, beta = p.add ? 1 : 0;
-    const int status = lt_.multiply(handle_.get(), made.description.get(), &one, p.b, made.a.get(),
-                                    p.a, made.b.get(), &beta, p.add ? p.add : p.c, made.add.get(),
-                                    p.c, made.c.get(), &made.plan.algorithm, memory_.get(),
-                                    kWorkspace, stream);
+    const int status =
+        lt_.multiply(handle_.get(), made.description.get(), &one, p.b, made.a.get(), p.a,
+                     made.b.get(), &beta, p.add ? p.add : p.c, made.add.get(), p.c, made.c.get(),
+                     &made.plan.algorithm, memory_.get(), kWorkspace, stream);
     if (status != lt::kSuccess || made.plan.way == Way::kFused) return status;
     Product rest = p;
     rest.add = nullptr;
@@ -359,8 +358,8 @@ Result<> pin_tables(LtProducts& products, const std::string& device) {
     if (!is_for(table, products.version(), device))
       return Error(Code::kBadInput, std::string(named) + " is for cuBLASLt " +
                                         std::to_string(table.version) + " on " + table.device +
-                                        ", here is " + std::to_string(products.version()) +
-                                        " on " + device);
+                                        ", here is " + std::to_string(products.version()) + " on " +
+                                        device);
     products.pin(table);
     return ok();
   }

@@ -86,8 +86,8 @@ Result<> parse_line(const std::string& line, PlanTable& table) {
   words.word(kTransposed, key.a_transposed), words.word(kTransposed, key.b_transposed);
   for (std::uint32_t* const ld : {&key.lda, &key.ldb, &key.ldc, &key.ldadd}) words.number(*ld);
   words.word(kBias, key.bias), words.word(kEpilogues, key.epilogue);
-  for (std::uint16_t* const align : {&key.align_a, &key.align_b, &key.align_c, &key.align_add,
-                                     &key.align_bias, &key.align_aux})
+  for (std::uint16_t* const align :
+       {&key.align_a, &key.align_b, &key.align_c, &key.align_add, &key.align_bias, &key.align_aux})
     words.number(*align);
   words.word(kWays, plan.way);
   if (plan.way != Way::kOwn) words.algorithm(plan.algorithm);
@@ -124,12 +124,12 @@ PlanKey key_of(const Product& p) {
 std::string text_of(const PlanKey& k) {
   const auto word = [](const auto& words, auto i) { return words[static_cast<std::size_t>(i)]; };
   std::ostringstream text;
-  text << k.m << ' ' << k.n << ' ' << k.k << ' ' << word(kTypes, k.in) << ' '
-       << word(kTypes, k.out) << ' ' << word(kTransposed, k.a_transposed) << ' '
-       << word(kTransposed, k.b_transposed) << ' ' << k.lda << ' ' << k.ldb << ' ' << k.ldc << ' '
-       << k.ldadd << ' ' << word(kBias, k.bias) << ' ' << word(kEpilogues, k.epilogue) << ' '
-       << k.align_a << ' ' << k.align_b << ' ' << k.align_c << ' ' << k.align_add << ' '
-       << k.align_bias << ' ' << k.align_aux;
+  text << k.m << ' ' << k.n << ' ' << k.k << ' ' << word(kTypes, k.in) << ' ' << word(kTypes, k.out)
+       << ' ' << word(kTransposed, k.a_transposed) << ' ' << word(kTransposed, k.b_transposed)
+       << ' ' << k.lda << ' ' << k.ldb << ' ' << k.ldc << ' ' << k.ldadd << ' '
+       << word(kBias, k.bias) << ' ' << word(kEpilogues, k.epilogue) << ' ' << k.align_a << ' '
+       << k.align_b << ' ' << k.align_c << ' ' << k.align_add << ' ' << k.align_bias << ' '
+       << k.align_aux;
   return text.str();
 }
 

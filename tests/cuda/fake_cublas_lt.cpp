@@ -45,7 +45,7 @@ struct PreferenceBytes {
 
 namespace {
 
-std::atomic<int> living{0}, broken{-1}, runs[fake::kAlgorithms];
+std::atomic<int> living{0}, broken{-1}, runs[fake::kAlgorithms], proposals[fake::kAlgorithms];
 std::atomic<std::uint32_t> refused{0};
 
 template <class Bytes>
@@ -113,8 +113,9 @@ int support(const Product& p) {
   if (!types) return lt::kNotSupported;
   if (!fits(p)) return lt::kInvalidValue;
   const std::uint32_t epilogue = description.epilogue;
-  constexpr std::uint32_t kKnown[] = {lt::kNoEpilogue, lt::kRelu,    lt::kBias,        lt::kReluBias,
-                                      lt::kGeluAux,    lt::kGeluAuxBias, lt::kGeluBackward};
+  constexpr std::uint32_t kKnown[] = {lt::kNoEpilogue,  lt::kRelu,    lt::kBias,
+                                      lt::kReluBias,    lt::kGeluAux, lt::kGeluAuxBias,
+                                      lt::kGeluBackward};
   if (std::find(std::begin(kKnown), std::end(kKnown), epilogue) == std::end(kKnown) ||
       epilogue == refused)
     return lt::kNotSupported;
@@ -235,6 +236,9 @@ void fake_cublas_lt_break(int algorithm) {
 int fake_cublas_lt_runs(int algorithm) {
   return runs[algorithm];
 }
+int fake_cublas_lt_proposals(int algorithm) {
+  return proposals[algorithm];
+}
 int fake_cublas_lt_living() {
   return living;
 }
@@ -311,12 +315,14 @@ int cublasLtMatmulAlgoGetHeuristic(lt::Handle handle, lt::Description descriptio
   bool aligned = true;
   const lt::LayoutBytes* const layouts[] = {a, b, c, d};
   for (int i = 0; i < 4; ++i)
-    aligned = aligned && p->align[i] >= 16 &&
-              static_cast<std::uint64_t>(layouts[i]->ld) * bytes_of_type(layouts[i]->type) % 16 == 0;
+    aligned =
+        aligned && p->align[i] >= 16 &&
+        static_cast<std::uint64_t>(layouts[i]->ld) * bytes_of_type(layouts[i]->type) % 16 == 0;
   for (const int id : {fake::kReduced, fake::kSplit, fake::kSlow, fake::kAligned, fake::kAny}) {
     if (id == fake::kReduced && !(p->reductions & 2)) continue;
     if (id == fake::kAligned && !aligned) continue;
     if (workspace_of(id) > p->workspace || *got == wanted) continue;
+    ++proposals[id];
     to[(*got)++] = {algorithm_of(id), workspace_of(id), lt::kSuccess, 1, {}};
   }
   return lt::kSuccess;
@@ -356,7 +362,13 @@ int cublasLtMatmul(lt::Handle handle, lt::Description description, const void* a
                    const lt::Algorithm* algorithm, void* workspace, std::size_t bytes,
                    void* stream) {
   if (!handle || !alpha || !beta || !a || !b || !d || !algorithm) return lt::kInvalidValue;
-  Work work{{*description, *a_layout, *b_layout, *c_layout, *d_layout}, 0, 0, a, b, c, d,
+  Work work{{*description, *a_layout, *b_layout, *c_layout, *d_layout},
+            0,
+            0,
+            a,
+            b,
+            c,
+            d,
             id_of(*algorithm)};
   std::memcpy(&work.alpha, alpha, sizeof work.alpha);
   std::memcpy(&work.beta, beta, sizeof work.beta);
@@ -366,7 +378,8 @@ int cublasLtMatmul(lt::Handle handle, lt::Description description, const void* a
   if (workspace_of(work.id) > bytes || (bytes > 0 && !is_multiple(workspace, 256)))
     return lt::kInvalidValue;
   const Product& p = work.product;
-  for (const auto& [at, layout] : {std::pair{a, &p.a}, {b, &p.b}, {c, &p.c}, {static_cast<const void*>(d), &p.d}}) {
+  for (const auto& [at, layout] :
+       {std::pair{a, &p.a}, {b, &p.b}, {c, &p.c}, {static_cast<const void*>(d), &p.d}}) {
     const std::uint64_t size = bytes_of_type(layout->type);
     const bool aligned =
         is_multiple(at, 16) && static_cast<std::uint64_t>(layout->ld) * size % 16 == 0;
@@ -374,8 +387,8 @@ int cublasLtMatmul(lt::Handle handle, lt::Description description, const void* a
   }
   ++runs[work.id];
   const auto run = [](void* data) { compute(*static_cast<const Work*>(data)); };
-  const cudaError_t asked = cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), run,
-                                               const_cast<Work*>(keep(work)));
+  const cudaError_t asked =
+      cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), run, const_cast<Work*>(keep(work)));
   return asked == cudaSuccess ? lt::kSuccess : 13;  // execution failed
 }
 
