@@ -38,7 +38,8 @@ __device__ void load_four_of(float (&x)[4], const float* at, unsigned count, boo
 __device__ void load_four_of(float (&x)[4], const Bf16* at, unsigned count, bool whole) {
   if (whole) {
     const ushort4 four = *reinterpret_cast<const ushort4*>(at);
-    x[0] = to_float(four.x), x[1] = to_float(four.y), x[2] = to_float(four.z), x[3] = to_float(four.w);
+    x[0] = to_float(four.x), x[1] = to_float(four.y), x[2] = to_float(four.z),
+    x[3] = to_float(four.w);
   } else {
     for (unsigned i = 0; i < 4; ++i) x[i] = i < count ? to_float(at[i]) : 0;
   }
@@ -75,7 +76,8 @@ __device__ void end(const Work& work, unsigned row, unsigned column, float (&x)[
     for (unsigned i = 0; i < 4; ++i) x[i] += other[i];
   }
   Out* const aux = static_cast<Out*>(p.aux) + at;
-  const bool backward = p.epilogue == Epilogue::kGeluBackward || p.epilogue == Epilogue::kReluBackward;
+  const bool backward =
+      p.epilogue == Epilogue::kGeluBackward || p.epilogue == Epilogue::kReluBackward;
   if (backward) load_four_of(other, aux, count, whole);
   if (p.epilogue == Epilogue::kGelu) store_four_of(aux, x, count, whole);
   for (unsigned i = 0; i < 4; ++i) {
@@ -123,8 +125,7 @@ struct Bf16Math {
         load_right<kBByDepth>(right, b, Operand<Bf16Math, kBByDepth>::kStride, column + 8 * n,
                               depth);
 #pragma unroll
-        for (unsigned m = 0; m < 4; ++m)
-          multiply_pair(sums[m][n], sums[m][n + 1], left[m], right);
+        for (unsigned m = 0; m < 4; ++m) multiply_pair(sums[m][n], sums[m][n + 1], left[m], right);
       }
     }
   }
@@ -166,8 +167,8 @@ struct Fp32Math {
       for (unsigned k = 0; k < 4; ++k)
 #pragma unroll
         for (unsigned i = 0; i < 8; i += 2) {
-          const float2 two = *reinterpret_cast<const float2*>(tile + (depth + k) * kStride +
-                                                              place(thread, i));
+          const float2 two =
+              *reinterpret_cast<const float2*>(tile + (depth + k) * kStride + place(thread, i));
           x[i][k] = two.x, x[i + 1][k] = two.y;
         }
     } else {
@@ -253,7 +254,8 @@ __global__ void __launch_bounds__(kThreads, Math::kBlocks) product(Work work) {
     load_tile<A::kLines, A::kWidth, A::kStride, kThreads>(
         a, part_of<T>(p.a, p.lda, kAByDepth, work.a_chunks, row, p.m, depth, p.k));
     load_tile<B::kLines, B::kWidth, B::kStride, kThreads>(
-        a + A::kElements, part_of<T>(p.b, p.ldb, kBByDepth, work.b_chunks, column, p.n, depth, p.k));
+        a + A::kElements,
+        part_of<T>(p.b, p.ldb, kBByDepth, work.b_chunks, column, p.n, depth, p.k));
   };
   const unsigned steps = (p.k + Math::kDepth - 1) / Math::kDepth;
   for (unsigned step = 0; step + 1 < kStages; ++step) {

@@ -89,14 +89,13 @@ class Head {
   double qkv(std::size_t which, std::size_t i, std::size_t d) const {
     return run_.qkv(row(i), run_.column(which, head_, d));
   }
-  double d_out(std::size_t i, std::size_t d) const {
-    return run_.d_out(row(i), head_ * d_ + d);
-  }
+  double d_out(std::size_t i, std::size_t d) const { return run_.d_out(row(i), head_ * d_ + d); }
   std::size_t row(std::size_t i) const { return sequence_ * t_ + i; }
 
   // Error bounds: fp32 sums of d products and of t weights, a unit or two in exp; a weight may be
   // rounded to bf16 for its product.
-  void compare_forward(const Doubles& out, const std::vector<float>& log_sums, double& worst) const {
+  void compare_forward(const Doubles& out, const std::vector<float>& log_sums,
+                       double& worst) const {
     for (std::size_t i = 0; i < t_; ++i) {
       Doubles scores(i + 1);
       double magnitude = 0;
@@ -146,9 +145,8 @@ class Head {
         }
         const double error = weight_error(magnitude) + 0x1p-22 * std::abs(log_sum);
         const double d_score = weight * (d_weight - dot) * scale_;
-        const double d_score_error =
-            (error + sums) * std::abs(d_score) +
-            scale_ * weight * static_cast<double>(d_ + 8) * 0x1p-24 * size;
+        const double d_score_error = (error + sums) * std::abs(d_score) +
+                                     scale_ * weight * static_cast<double>(d_ + 8) * 0x1p-24 * size;
         for (std::size_t d = 0; d < d_; ++d) {
           add(0, i, d, d_score * qkv(1, j, d), d_score_error * std::abs(qkv(1, j, d)));
           add(1, j, d, d_score * qkv(0, i, d), d_score_error * std::abs(qkv(0, i, d)));
@@ -298,7 +296,8 @@ TEST_CASE("the gradient of attention is that of central differences") {
         for (std::size_t j = 0; j <= i; ++j) {
           double score = 0;
           for (std::size_t d = 0; d < width; ++d)
-            score += qkv[i * columns + run.column(0, h, d)] * qkv[j * columns + run.column(1, h, d)];
+            score +=
+                qkv[i * columns + run.column(0, h, d)] * qkv[j * columns + run.column(1, h, d)];
           sum += weights[j] = std::exp(score / 2);
         }
         for (std::size_t j = 0; j <= i; ++j)

@@ -9,13 +9,13 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/exit.h"
 #include "kernels/cuda/cublas_lt_library.h"
 #include "kernels/cuda/plans.h"
+#include "tests/cuda/environment.h"
 #include "tests/cuda/fake_cublas_lt.h"
 #include "tests/cuda/products_rig.h"
 
@@ -26,37 +26,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDevice = "imitated GPU";
 
-// An environment variable, for a scope; unset if there is no value.
-class Variable {
- public:
-  Variable(const char* name, const std::optional<std::string>& value) : name_(name) {
-    if (const char* const before = std::getenv(name)) before_ = before;
-    set(value);
-  }
-  ~Variable() { set(before_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  void set(const std::optional<std::string>& value) const {
-    value ? setenv(name_, value->c_str(), 1) : unsetenv(name_);
-  }
-  const char* const name_;
-  std::optional<std::string> before_;
-};
-
-class Folder {
- public:
-  Folder() : path((fs::temp_directory_path() / "starling-XXXXXX").string()) {
-    REQUIRE(mkdtemp(path.data()) != nullptr);
-  }
-  ~Folder() { fs::remove_all(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string path;
-};
-
 // What the imitated library has beyond the real one's functions.
 struct Fake {
   Fake() : library(dlopen(STARLING_FAKE_CUBLASLT, RTLD_NOW | RTLD_LOCAL)) {
@@ -64,6 +33,7 @@ struct Fake {
     find("fake_cublas_lt_refuse", refuse);
     find("fake_cublas_lt_break", break_algorithm);
     find("fake_cublas_lt_runs", runs);
+    find("fake_cublas_lt_proposals", proposals);
     find("fake_cublas_lt_living", living);
   }
   ~Fake() {
@@ -85,6 +55,7 @@ struct Fake {
   void (*refuse)(std::uint32_t);
   void (*break_algorithm)(int);
   int (*runs)(int);
+  int (*proposals)(int);
   int (*living)();
 };
 
@@ -127,8 +98,35 @@ TEST_CASE("products through cuBLASLt are those of plain loops, and none splits k
   for (const ProductCase& c : awkward_products()) check_product(*products, c, /*twice=*/true);
   for (const ProductCase& c : followed_products()) check_product(*products, c, /*twice=*/true);
   CHECK(fake.runs(fake::kSplit) == before[fake::kSplit]);
-  CHECK(fake.runs(fake::kReduced) == before[fake::kReduced]);
+  CHECK(fake.proposals(fake::kReduced) == 0);
+  CHECK(fake.runs(fake::kReduced) == 0);
   CHECK(fake.runs(fake::kSlow) > before[fake::kSlow]);  // the first that is left
+}
+
+TEST_CASE("cuBLASLt is told how each matrix is aligned") {
+  const Fake fake;
+  const auto products = open_fake();
+  ProductCase c = bf16_case();
+  c.adds = Adds::kOther;
+  c.offset = 8;
+  const ProductRun run(c);
+  int before = fake.proposals(fake::kAligned);
+  products->multiply(nullptr, run.product());
+  CHECK(fake.proposals(fake::kAligned) == before + 1);
+  before = fake.proposals(fake::kAligned);
+  for (const int which : {0, 1, 2, 3}) {
+    Product moved = run.product();  // by one element, out of a row or two less
+    --moved.m, --moved.k;
+    const auto move = [](auto& at) {
+      at = const_cast<std::byte*>(static_cast<const std::byte*>(at)) + bytes_of(Type::kBf16);
+    };
+    if (which == 0) move(moved.a);
+    if (which == 1) move(moved.b);
+    if (which == 2) move(moved.c);
+    if (which == 3) move(moved.add);
+    products->multiply(nullptr, moved);
+  }
+  CHECK(fake.proposals(fake::kAligned) == before);
 }
 
 TEST_CASE("cuBLASLt does what follows a product where it has an equal") {
@@ -151,9 +149,9 @@ TEST_CASE("cuBLASLt does what follows a product where it has an equal") {
         Way::kPlain);
   CHECK(way_of(*products, with([](auto& c) { c.epilogue = Epilogue::kGelu, c.pad = 4; })) ==
         Way::kPlain);
-  CHECK(way_of(*products,
-               with([](auto& c) { c.epilogue = Epilogue::kGelu, c.adds = Adds::kOther; })) ==
-        Way::kPlain);
+  CHECK(way_of(*products, with([](auto& c) {
+          c.epilogue = Epilogue::kGelu, c.adds = Adds::kOther;
+        })) == Way::kPlain);
   CHECK(way_of(*products, with([](auto& c) {
           c.in = c.out = Type::kF32;
           c.epilogue = Epilogue::kGelu;
@@ -311,8 +309,7 @@ TEST_CASE("tables that lie beside the code are used where they fit") {
   const ProductRun run(bf16_case());
   const Plan own{.way = Way::kOwn};
   for (const char* const device : {"another GPU", kDevice}) {
-    const std::string table =
-        write_table(elsewhere, run.product(), own, fake::kVersion, device);
+    const std::string table = write_table(elsewhere, run.product(), own, fake::kVersion, device);
     fs::create_directory(plans);
     fs::copy_file(table, plans / "table.txt");
     const auto products = open_fake();
@@ -420,60 +417,6 @@ TEST_CASE("tuning writes the fastest algorithms to a table that is then used") {
   CHECK(fake.runs(fake::kSlow) == before[fake::kSlow]);
   CHECK(fake.runs(fake::kAny) > before[fake::kAny]);  // of the operands at odd places
   CHECK(text_of(products->plans()) == text_of(table.value()));
-}
-
-// ---- the library --------------------------------------------------------------------------------
-
-TEST_CASE("cuBLASLt is looked for where it was told, beside us, in the system, in Python's packages") {
-  const Folder folder;
-  fs::create_directories(folder.path + "/env/lib/python3.11/site-packages");
-  fs::create_directories(folder.path + "/env/lib/python3.9/site-packages");
-  const Variable environment("VIRTUAL_ENV", folder.path + "/env");
-  const Variable libraries("STARLING_PYTHON_LIBS", folder.path + "/a:" + folder.path + "/b");
-  const std::string name = "libcublasLt.so.13";
-  {
-    const Variable told("STARLING_CUBLASLT", "/somewhere/lib.so");
-    CHECK(cublas_lt_places() == std::vector<fs::path>{"/somewhere/lib.so"});
-  }
-  const Variable told("STARLING_CUBLASLT", std::nullopt);
-  const fs::path own = fs::read_symlink("/proc/self/exe").parent_path();
-  std::vector<fs::path> wanted{own / name, own.parent_path() / name, name};
-  for (const char* const place : {"/a", "/b", "/env/lib/python3.11/site-packages",
-                                  "/env/lib/python3.9/site-packages"})
-    for (const char* const wheel : {"/nvidia/cu13/lib/", "/nvidia/cublas/lib/"})
-      wanted.push_back(folder.path + place + wheel + name);
-  CHECK(cublas_lt_places() == wanted);
-}
-
-TEST_CASE("a library that is none, or lacks a function, is refused with a line") {
-  const Folder folder;
-  std::ofstream(folder.path + "/text.so") << "not a library";
-  for (const std::string& place :
-       {folder.path + "/none.so", folder.path + "/text.so", std::string("libm.so.6")}) {
-    CAPTURE(place);
-    const Variable told("STARLING_CUBLASLT", place);
-    const auto opened = open_cublas_lt();
-    REQUIRE(!opened.has_value());
-    CHECK(opened.error().code() == Code::kUnavailable);
-    CHECK(!cublas_lt_products(kDevice).has_value());
-  }
-}
-
-// Only where the toolkit or a wheel is: version and functions, as neither needs a device.
-TEST_CASE("the real cuBLASLt has what is used of it") {
-  const Variable told("STARLING_CUBLASLT", std::nullopt);
-  const auto opened = open_cublas_lt();
-  if (!opened) {
-    MESSAGE("not looked at: " << opened.error().text());
-    return;
-  }
-  CHECK(opened.value()->version >= 130000);
-  CHECK(opened.value()->version < 140000);
-  const lt::Functions& functions = opened.value()->functions;
-  CHECK(std::string(functions.status_text(lt::kNotSupported)).size() > 0);
-  lt::Layout layout = nullptr;
-  REQUIRE(functions.create_layout(&layout, lt::kBf16, 8, 8, 8) == lt::kSuccess);
-  CHECK(functions.destroy_layout(layout) == lt::kSuccess);
 }
 
 }  // namespace

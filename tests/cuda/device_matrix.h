@@ -74,7 +74,8 @@ class DeviceMatrix {
       }
     std::size_t spoilt = 0;
     for (std::size_t i = 0; i < lie_.size(); ++i)
-      spoilt += !inside[i] && get(bytes, i) != (type_ == Type::kF32 ? kNothing : kNothing >> 16 << 16);
+      spoilt +=
+          !inside[i] && get(bytes, i) != (type_ == Type::kF32 ? kNothing : kNothing >> 16 << 16);
     CHECK(spoilt == 0);
     return values;
   }

@@ -45,7 +45,7 @@ struct PreferenceBytes {
 
 namespace {
 
-std::atomic<int> living{0}, broken{-1}, runs[fake::kAlgorithms];
+std::atomic<int> living{0}, broken{-1}, runs[fake::kAlgorithms], proposals[fake::kAlgorithms];
 std::atomic<std::uint32_t> refused{0};
 
 template <class Bytes>
@@ -236,6 +236,9 @@ void fake_cublas_lt_break(int algorithm) {
 int fake_cublas_lt_runs(int algorithm) {
   return runs[algorithm];
 }
+int fake_cublas_lt_proposals(int algorithm) {
+  return proposals[algorithm];
+}
 int fake_cublas_lt_living() {
   return living;
 }
@@ -319,6 +322,7 @@ int cublasLtMatmulAlgoGetHeuristic(lt::Handle handle, lt::Description descriptio
     if (id == fake::kReduced && !(p->reductions & 2)) continue;
     if (id == fake::kAligned && !aligned) continue;
     if (workspace_of(id) > p->workspace || *got == wanted) continue;
+    ++proposals[id];
     to[(*got)++] = {algorithm_of(id), workspace_of(id), lt::kSuccess, 1, {}};
   }
   return lt::kSuccess;

@@ -23,19 +23,22 @@ struct ProductCase {
   Type in = Type::kF32, out = Type::kF32;
   bool a_transposed = false, b_transposed = false;
   std::size_t pad = 0, offset = 0;  // elements between lines; before the first
+  bool even = false;                // and as many more that lines are a multiple of eight apart
   Epilogue epilogue = Epilogue::kNone;
   bool bias = false;
   Adds adds = Adds::kNothing;
   unsigned seed = 1;
 
   std::string text() const {
-    const auto word = [](bool yes, const char* is, const char* is_not) { return yes ? is : is_not; };
+    const auto word = [](bool yes, const char* is, const char* is_not) {
+      return yes ? is : is_not;
+    };
     return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) +
            word(in == Type::kF32, " f32", " bf16") + word(out == Type::kF32, "-f32", "-bf16") +
            word(a_transposed, " t", " n") + word(b_transposed, "t", "n") + " pad " +
-           std::to_string(pad) + " offset " + std::to_string(offset) + " epilogue " +
-           std::to_string(static_cast<int>(epilogue)) + word(bias, " bias", "") + " adds " +
-           std::to_string(static_cast<int>(adds)) + " seed " + std::to_string(seed);
+           std::to_string(pad) + word(even, " even", "") + " offset " + std::to_string(offset) +
+           " epilogue " + std::to_string(static_cast<int>(epilogue)) + word(bias, " bias", "") +
+           " adds " + std::to_string(static_cast<int>(adds)) + " seed " + std::to_string(seed);
   }
 };
 
@@ -125,7 +128,8 @@ class ProductRun {
     return case_.epilogue == Epilogue::kGeluBackward || case_.epilogue == Epilogue::kReluBackward;
   }
   Lie lie(std::size_t rows, std::size_t columns) const {
-    return {rows, columns, columns + case_.pad, case_.offset};
+    const std::size_t ld = columns + case_.pad;
+    return {rows, columns, case_.even ? (ld + 7) / 8 * 8 : ld, case_.offset};
   }
   DeviceMatrix operand(std::size_t rows, std::size_t columns, bool transposed) {
     if (transposed) std::swap(rows, columns);
@@ -153,20 +157,23 @@ inline void check_product(Products& products, const ProductCase& c, bool twice) 
 
 // Sizes around those of tiles, types, all ways in which operands may lie; everything else by chance.
 inline std::vector<ProductCase> awkward_products() {
-  constexpr std::uint32_t kSizes[][3] = {{1, 1, 1},   {3, 1, 17},    {1, 3, 64},   {17, 65, 1},
-                                         {64, 64, 64}, {65, 127, 3}, {127, 64, 65}, {128, 128, 32},
-                                         {130, 129, 100}, {8, 264, 96}};
+  constexpr std::uint32_t kSizes[][3] = {
+      {1, 1, 1},    {3, 1, 17},    {1, 3, 64},     {17, 65, 1},     {64, 64, 64},
+      {65, 127, 3}, {127, 64, 65}, {128, 128, 32}, {130, 129, 100}, {8, 264, 96}};
   constexpr Type kTypes[][2] = {{Type::kF32, Type::kF32},
                                 {Type::kF32, Type::kBf16},
                                 {Type::kBf16, Type::kF32},
                                 {Type::kBf16, Type::kBf16}};
-  constexpr std::size_t kLies[][2] = {{0, 0}, {8, 8}, {3, 1}};  // pad, offset
+  struct {
+    std::size_t pad, offset;
+    bool even;
+  } constexpr kLies[] = {{0, 0, false}, {1, 8, true}, {3, 1, false}};
   std::mt19937 random(7);
   std::vector<ProductCase> cases;
   for (const auto& [m, n, k] : kSizes)
     for (const auto& [in, out] : kTypes)
       for (const unsigned transposed : {0u, 1u, 2u, 3u})
-        for (const auto& [pad, offset] : kLies)
+        for (const auto& [pad, offset, even] : kLies)
           cases.push_back({.m = m,
                            .n = n,
                            .k = k,
@@ -176,6 +183,7 @@ inline std::vector<ProductCase> awkward_products() {
                            .b_transposed = transposed / 2 == 1,
                            .pad = pad,
                            .offset = offset,
+                           .even = even,
                            .epilogue = static_cast<Epilogue>(random() % 5),
                            .bias = random() % 2 == 1,
                            .adds = static_cast<Adds>(random() % 3),

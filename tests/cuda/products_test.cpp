@@ -23,6 +23,14 @@ TEST_CASE("own products with everything that may follow them are those of plain 
   for (const ProductCase& c : followed_products()) check_product(*products, c, /*twice=*/false);
 }
 
+// Tiles are walked in groups of eight rows of tiles; these are nine rows and two columns of them.
+TEST_CASE("own products with many tiles are those of plain loops") {
+  const auto products = own_products();
+  for (const Type type : {Type::kF32, Type::kBf16})
+    check_product(*products, {.m = 1100, .n = 150, .k = 3, .in = type, .out = type},
+                  /*twice=*/false);
+}
+
 // Goal: what is documented of fp32. Method: the same chains of fused multiply-adds, bit by bit.
 TEST_CASE("own fp32 products are one chain of fused multiply-adds in rising k") {
   for (const bool transposed : {false, true}) {

@@ -1,0 +1,188 @@
+#include <starling_shared.h>
+
+#include "kernels/cuda/attention_parts.h"
+
+namespace starling::kernels::cuda {
+namespace {
+
+// dQ: a block has queries and walks over keys and values.
+template <class F>
+__global__ void __launch_bounds__(F::kThreads, 2) backward_queries(AttentionWork w) {
+  using T = typename F::Element;
+  STARLING_DYNAMIC_SHARED(T, shared);
+  const HeadPlace place = place_of(w.shape);
+  const TilePairs<F, 2> pairs{shared, w.shape.head_width};
+  const unsigned lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * 16 * F::kM;
+  const unsigned begin = (gridDim.x - 1 - blockIdx.x) * F::kRows;
+  const unsigned keys = min(begin + F::kRows, w.shape.positions);
+  const float c = w.scale * kLog2E;
+
+  float sums[F::kM][F::kAcross][4] = {};
+  float log_sum[F::kM][2], dot[F::kM][2];  // log_sum to base 2; infinite where no row is
+  for (unsigned m = 0; m < F::kM; ++m)
+    for (unsigned h = 0; h < 2; ++h) {
+      const unsigned row = begin + warp_row + 16 * m + 8 * h + lane / 4;
+      const bool there = row < w.shape.positions;
+      log_sum[m][h] = there ? w.log_sums[place.statistic + row] * kLog2E : INFINITY;
+      dot[m][h] = there ? w.dots[place.statistic + row] : 0;
+    }
+
+  pairs.load_fixed(0, part_of<T>(w, place, 0, begin));
+  pairs.load_fixed(1, d_out_of<T>(w, place, begin));
+  pairs.walk(
+      0, (keys + F::kColumns - 1) / F::kColumns,
+      [&](unsigned tile) {
+        const unsigned key = tile * F::kColumns;
+        pairs.load(tile, part_of<T>(w, place, 1, key), part_of<T>(w, place, 2, key));
+      },
+      [&](unsigned tile) {
+        const unsigned key = tile * F::kColumns;
+        if (key > begin + warp_row + 16 * F::kM - 1) return;  // all of it is masked
+        const bool diagonal = key + F::kColumns - 1 > begin + warp_row;
+        float scores[F::kM][F::kN][4] = {}, d_weights[F::kM][F::kN][4] = {};
+        multiply_rows(scores, pairs.fixed(0) + warp_row * F::kStride, pairs.first(tile), F::kStride,
+                      pairs.used());
+        multiply_rows(d_weights, pairs.fixed(1) + warp_row * F::kStride, pairs.second(tile),
+                      F::kStride, pairs.used());
+#pragma unroll
+        for (unsigned m = 0; m < F::kM; ++m)
+#pragma unroll
+          for (unsigned n = 0; n < F::kN; ++n)
+#pragma unroll
+            for (unsigned e = 0; e < 4; ++e) {
+              const unsigned row = begin + warp_row + 16 * m + 4 * (e & 2) + lane / 4;
+              float weight = exp2f(__fmaf_rn(scores[m][n][e], c, -log_sum[m][e / 2]));
+              if (diagonal && key + 8 * n + lane % 4 * 2 + e % 2 > row) weight = 0;
+              scores[m][n][e] = weight * (d_weights[m][n][e] - dot[m][e / 2]);
+            }
+        multiply_scores(sums, scores, pairs.first(tile), F::kStride, pairs.used());
+      });
+
+  float factor[F::kM][2];
+  for (auto& two : factor) two[0] = two[1] = w.scale;
+  const unsigned rows = w.shape.positions - begin;
+  T* const to =
+      static_cast<T*>(w.to) + (place.first_row + begin + warp_row) * place.ld + place.head;
+  store_rows(sums, factor, to, place.ld, rows > warp_row ? rows - warp_row : 0, w.shape.head_width,
+             w.pairs);
+}
+
+// dK and dV: a block has keys and values and walks over queries. Accumulators are transposed scores:
+// rows are keys, columns queries.
+template <class F>
+__global__ void __launch_bounds__(F::kThreads, 2) backward_keys(AttentionWork w) {
+  using T = typename F::Element;
+  STARLING_DYNAMIC_SHARED(T, shared);
+  __shared__ float statistics[2][2][F::kColumns];  // of a tile: log_sums to base 2, dots
+  const HeadPlace place = place_of(w.shape);
+  const TilePairs<F, 2> pairs{shared, w.shape.head_width};
+  const unsigned lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * 16 * F::kM;
+  const unsigned begin = blockIdx.x * F::kRows, positions = w.shape.positions;
+  const float c = w.scale * kLog2E;
+
+  float d_keys[F::kM][F::kAcross][4] = {}, d_values[F::kM][F::kAcross][4] = {};
+  pairs.load_fixed(0, part_of<T>(w, place, 1, begin));
+  pairs.load_fixed(1, part_of<T>(w, place, 2, begin));
+  pairs.walk(
+      begin / F::kColumns, (positions + F::kColumns - 1) / F::kColumns,
+      [&](unsigned tile) {
+        const unsigned query = tile * F::kColumns;
+        pairs.load(tile, part_of<T>(w, place, 0, query), d_out_of<T>(w, place, query));
+        for (unsigned i = threadIdx.x; i < F::kColumns; i += F::kThreads) {
+          const bool there = query + i < positions;
+          statistics[tile % 2][0][i] =
+              there ? w.log_sums[place.statistic + query + i] * kLog2E : INFINITY;
+          statistics[tile % 2][1][i] = there ? w.dots[place.statistic + query + i] : 0;
+        }
+      },
+      [&](unsigned tile) {
+        const unsigned query = tile * F::kColumns;
+        if (query + F::kColumns - 1 < begin + warp_row) return;  // all of it is masked
+        const bool diagonal = query < begin + warp_row + 16 * F::kM - 1;
+        float scores[F::kM][F::kN][4] = {}, d_scores[F::kM][F::kN][4] = {};
+        multiply_rows(scores, pairs.fixed(0) + warp_row * F::kStride, pairs.first(tile), F::kStride,
+                      pairs.used());
+        multiply_rows(d_scores, pairs.fixed(1) + warp_row * F::kStride, pairs.second(tile),
+                      F::kStride, pairs.used());
+#pragma unroll
+        for (unsigned n = 0; n < F::kN; ++n)
+#pragma unroll
+          for (unsigned e = 0; e < 2; ++e) {
+            const unsigned column = 8 * n + lane % 4 * 2 + e;
+            const float log_sum = statistics[tile % 2][0][column];
+            const float dot = statistics[tile % 2][1][column];
+#pragma unroll
+            for (unsigned m = 0; m < F::kM; ++m)
+#pragma unroll
+              for (unsigned h = 0; h < 2; ++h) {
+                const unsigned row = begin + warp_row + 16 * m + 8 * h + lane / 4;
+                float &weight = scores[m][n][2 * h + e], &d_score = d_scores[m][n][2 * h + e];
+                weight = exp2f(__fmaf_rn(weight, c, -log_sum));
+                if (diagonal && query + column < row) weight = 0;
+                d_score = weight * (d_score - dot);
+              }
+          }
+        multiply_scores(d_values, scores, pairs.second(tile), F::kStride, pairs.used());
+        multiply_scores(d_keys, d_scores, pairs.first(tile), F::kStride, pairs.used());
+      });
+
+  float one[F::kM][2], factor[F::kM][2];
+  for (auto& two : one) two[0] = two[1] = 1;
+  for (auto& two : factor) two[0] = two[1] = w.scale;
+  const unsigned rows = positions - begin, mine = rows > warp_row ? rows - warp_row : 0;
+  T* const to = static_cast<T*>(w.to) + (place.first_row + begin + warp_row) * place.ld +
+                place.out_ld + place.head;
+  store_rows(d_keys, factor, to, place.ld, mine, w.shape.head_width, w.pairs);
+  store_rows(d_values, one, to + place.out_ld, place.ld, mine, w.shape.head_width, w.pairs);
+}
+
+constexpr unsigned kDotWarps = 8;
+
+// One warp per row and head: the sum of out times d_out.
+template <class T>
+__global__ void __launch_bounds__(32 * kDotWarps)
+    rows_dots(AttentionShape s, const T* out, const T* d_out, float* dots) {
+  const std::size_t i = std::size_t{blockIdx.x} * kDotWarps + threadIdx.x / 32;
+  const std::size_t row = i / s.heads, head = i % s.heads;
+  if (row >= std::size_t{s.sequences} * s.positions) return;
+  const unsigned lane = threadIdx.x % 32;
+  float sum = 0;
+  for (unsigned d = lane; d < s.head_width; d += 32)
+    sum =
+        __fmaf_rn(to_float(out[i * s.head_width + d]), to_float(d_out[i * s.head_width + d]), sum);
+  for (unsigned apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0u, sum, apart);
+  const std::size_t sequence = row / s.positions, position = row % s.positions;
+  if (lane == 0) dots[(sequence * s.heads + head) * s.positions + position] = sum;
+}
+
+template <class T>
+void launch_dots(cudaStream_t stream, const AttentionWork& work, const void* out, float* dots) {
+  const AttentionShape& s = work.shape;
+  const std::size_t rows = std::size_t{s.sequences} * s.positions * s.heads;
+  launch(stream, dim3(static_cast<unsigned>((rows + kDotWarps - 1) / kDotWarps)),
+         dim3(32 * kDotWarps), 0, rows_dots<T>, s, static_cast<const T*>(out),
+         static_cast<const T*>(work.d_out), dots);
+}
+
+}  // namespace
+
+void attention_backward(cudaStream_t stream, Type type, const AttentionShape& shape,
+                        const void* qkv, const void* out, const float* log_sums, const void* d_out,
+                        void* d_qkv, float* dots) {
+  if (is_empty(shape)) return;
+  AttentionWork work = work_of(type, shape, qkv, d_out, d_qkv);
+  work.log_sums = const_cast<float*>(log_sums);
+  work.dots = dots;
+  if (type == Type::kF32)
+    launch_dots<float>(stream, work, out, dots);
+  else
+    launch_dots<Bf16>(stream, work, out, dots);
+  with_forms(type, shape, [&]<class Forms>() {
+    using Keys = typename Forms::Keys;
+    using Queries = typename Forms::Queries;
+    launch_on<Keys, 2>(stream, backward_keys<Keys>, work);
+    launch_on<Queries, 2>(stream, backward_queries<Queries>, work);
+  });
+}
+
+}  // namespace starling::kernels::cuda
