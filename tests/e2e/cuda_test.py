@@ -10,7 +10,7 @@ PLUGIN = os.path.join(os.path.dirname(STARLING), "tests", "cuda", "libstarling_c
 os.environ["STARLING_PLUGIN"] = PLUGIN
 FIXTURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fixtures")
 # The imitation takes a tenth of a second for a micro-batch.
-SMALL = dict(isa="cuda", steps=5, width=16, lease_ms=10000)
+SMALL = dict(isa="cuda", steps=6, width=16, lease_ms=10000)
 LONGER = SMALL | dict(steps=14, precision="bf16")
 CHECKPOINTS = """
 [checkpoint]
