@@ -20,6 +20,8 @@ class Gpu : public CudaDevice {
   bool has_arithmetic() const override { return true; }
   // GPT and MLP.
   std::unique_ptr<GradientMaker> make_maker(const MakerSpec& spec) override;
+  // Of its products, where cuBLASLt is.
+  Result<> tune(const MakerSpec& spec, const std::string& file) override;
 
  private:
   explicit Gpu(int index);

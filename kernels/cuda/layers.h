@@ -56,8 +56,9 @@ void finish(cudaStream_t stream, const Product& product);
 
 // ---- attention.cu: causal attention -------------------------------------------------------------
 
+inline constexpr std::uint32_t kHeadWidthMax = 128;
 struct AttentionShape {
-  std::uint32_t sequences, positions, heads, head_width;  // head_width at most 128
+  std::uint32_t sequences, positions, heads, head_width;  // head_width at most kHeadWidthMax
 };
 // qkv [sequences * positions][3][heads][head_width] -> out [sequences * positions][heads][head_width];
 // log_sums [sequences][heads][positions]: of the scaled scores' exponentials, for the backward pass.

@@ -22,6 +22,8 @@ class NetMaker : public GradientMaker {
   NetMaker(const MakerSpec& spec, CudaDevice& device, std::unique_ptr<Products> products,
            const Input& input, DeviceLayers layers);
 
+  const Input& input() const { return input_; }
+
  private:
   Result<MicroBatchResult> pass(const Batch& batch) override;
   void take_batch_memory(Device& device);

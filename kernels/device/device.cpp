@@ -41,6 +41,10 @@ std::unique_ptr<GradientMaker> Device::make_maker(const MakerSpec&) {
   return nullptr;
 }
 
+Result<> Device::tune(const MakerSpec&, const std::string&) {
+  return Error(Code::kBadInput, name() + " has nothing to tune");
+}
+
 Memory Device::allocate(std::size_t bytes) {
   return {this, bytes == 0 ? nullptr : take(bytes, /*pinned=*/false), bytes, host_memory()};
 }

@@ -102,6 +102,9 @@ class Device {
   // What computes this model's gradients on the device; null: the device has no such model, and the
   // host computes (kernels/models/gradient_maker.h).
   virtual std::unique_ptr<GradientMaker> make_maker(const MakerSpec& spec);
+  // Measures which ways of computing this model's gradients are the fastest, and writes them to a
+  // file for others to take. Errors: kBadInput  there is nothing to choose; kUnavailable.
+  virtual Result<> tune(const MakerSpec& spec, const std::string& file);
 
  protected:
   friend class Memory;

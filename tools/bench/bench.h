@@ -36,6 +36,20 @@ struct BridgeOptions {
 // gradients, and is anything copied? Returns the exit code.
 int bench_bridge(const BridgeOptions& options);
 
+struct DeviceOptions {
+  std::string isa = "cuda";
+  bool same_only = false, speed_only = false;
+  bool fp32 = false;  // instead of bf16
+  std::string tune;  // measure which algorithms of products are fastest, into this file; else empty
+  bool quick = false;  // a small model and few passes
+  bool json = false;
+  std::FILE* out = stdout;
+};
+
+// Does a device give one gradient of GPT-2 124M the same bits each time, alone and beside other work,
+// and how many tokens a second does it train alone? Returns the exit code: 1 if bits differ.
+int bench_device(const DeviceOptions& options);
+
 // How fast is an all-reduce over the TCP mesh between 2, 3 and 4 processes on this machine, and
 // would a ring be faster? Forks: call it before the process has threads.
 // Returns the exit code: 0, or 1 if a sum was wrong or a process failed.

@@ -105,8 +105,11 @@ struct AuditCommand {
 int audit(const AuditCommand& command);
 
 struct BenchCommand {
-  std::string what;  // model, grid, allreduce, recovery, changes, price, bridge
+  std::string what;  // model, grid, allreduce, recovery, changes, price, bridge, device
   bool json = false, quick = false;
+  // device:
+  std::string isa = "cuda", tune;
+  bool same = false, speed = false, fp32 = false;
   // of whole runs:
   std::string job = "examples/synthetic/1m.toml";
   std::uint32_t workers = 8, losses = 200;

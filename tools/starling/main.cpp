@@ -399,12 +399,23 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
                   "model: forward and backward; grid: the integer sums; allreduce: the mesh; "
                   "recovery: how long a run pauses when a worker is lost; changes: what joins and "
                   "announced leaves cost the others; price: what a step of a quiet run costs; "
-                  "bridge: what a micro-batch of a script's model costs beside the script")
+                  "bridge: what a micro-batch of a script's model costs beside the script; device: "
+                  "whether a GPU repeats itself to the bit, and its tokens a second")
       ->required()
-      ->check(
-          CLI::IsMember({"model", "grid", "allreduce", "recovery", "changes", "price", "bridge"}));
+      ->check(CLI::IsMember(
+          {"model", "grid", "allreduce", "recovery", "changes", "price", "bridge", "device"}));
   sub->add_flag("--json", bench.json, "one JSON object a line");
   sub->add_flag("--quick", bench.quick, "a few repetitions, to see that it runs");
+  sub->add_option("--isa", bench.isa, "device: which; auto is the processor")
+      ->check(CLI::IsMember({"cuda", "auto", "emulated"}))
+      ->capture_default_str();
+  auto* same = sub->add_flag("--same", bench.same, "device: whether it repeats itself, alone");
+  sub->add_flag("--speed", bench.speed, "device: tokens a second, alone")->excludes(same);
+  sub->add_flag("--fp32", bench.fp32, "device: in fp32 instead of bf16");
+  sub->add_option(
+      "--tune", bench.tune,
+      "device: measure which algorithms of matrix products are fastest, into this file; "
+      "with STARLING_CUDA_PLANS workers take them from there");
   sub->add_option("--job", bench.job, "of whole runs: the job")->capture_default_str();
   sub->add_option("--workers", bench.workers,
                   "of whole runs; changes: before and after, in between there are twice as many")

@@ -1,0 +1,207 @@
+// Does a device compute the same gradient each time, and how fast?
+//
+// The model is GPT-2 124M in bf16, quick: a small one. Gradients go to accumulators on the device as in
+// a worker, so a device's figures are those of training alone.
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/base/hash.h"
+#include "core/base/philox.h"
+#include "kernels/device/element.h"
+#include "kernels/grid/quantise.h"
+#include "kernels/models/first_gradient.h"
+#include "tools/bench/bench.h"
+
+namespace starling::bench {
+namespace {
+
+using namespace kernels;
+using Clock = std::chrono::steady_clock;
+
+constexpr GptSpec kGpt2{
+    .layers = 12, .heads = 12, .width = 768, .context = 1024, .vocabulary = 50257};
+constexpr GptSpec kSmall{.layers = 2, .heads = 2, .width = 32, .context = 32, .vocabulary = 256};
+constexpr std::uint32_t kMicroBatches = 32;  // of a step
+constexpr std::uint32_t kWarm = 3;           // micro-batches of a maker until all is captured
+
+double seconds_since(Clock::time_point begun) {
+  return std::chrono::duration<double>(Clock::now() - begun).count();
+}
+
+Batch batch_of(const GptSpec& spec, std::uint32_t sequences, std::uint64_t number) {
+  Batch batch;
+  batch.sequences = sequences;
+  for (std::uint64_t i = 0; i < std::uint64_t{sequences} * spec.context; ++i) {
+    const auto bits = random4(1, Purpose::kSyntheticData, number, 0, i);
+    batch.tokens.push_back(static_cast<std::int32_t>(bits[0] % spec.vocabulary));
+    batch.targets.push_back(static_cast<std::int32_t>(bits[1] % spec.vocabulary));
+  }
+  return batch;
+}
+
+// A model with its first parameters, on the device and here.
+struct Bench {
+  Bench(const DeviceOptions& o, Device& on)
+      : options(o), spec(o.quick ? kSmall : kGpt2), device(on) {
+    job.model = spec;
+    job.micro_batches = kMicroBatches;
+    job.precision = o.fp32 ? Precision::kFp32 : Precision::kBf16;
+    model = make_model(spec, "auto").value();
+    layout.emplace(model->tensors());
+    parameters.resize(layout->elements());
+    STARLING_CHECK(model->initialise(1, *layout, parameters));
+    if (!o.fp32) std::ranges::transform(parameters, parameters.begin(), rounded_to_bf16);
+  }
+
+  const DeviceOptions& options;
+  const GptSpec spec;
+  Device& device;
+  Job job;
+  std::unique_ptr<Model> model;
+  std::optional<Layout> layout;
+  std::vector<float> parameters;
+};
+
+// Hashes of one gradient, and how many times each came.
+Result<int> same(const Bench& bench, std::uint32_t sequences) {
+  const Batch batch = batch_of(bench.spec, sequences, 0);
+  WholeGradients gradients(bench.job, *bench.model, *bench.layout, bench.device, sequences);
+  WholeGradients others(bench.job, *bench.model, *bench.layout, bench.device, sequences);
+  std::vector<float> gradient(bench.layout->elements()), other(gradient.size());
+  std::map<Digest, std::uint32_t> hashes;
+  const std::uint32_t times = bench.options.quick ? 4 : 20;
+  for (std::uint32_t i = 0; i < times; ++i) {
+    // Every second time another maker works on the same device meanwhile.
+    std::jthread beside;
+    if (i % 2 == 1)
+      beside = std::jthread([&] {
+        STARLING_CHECK(others.compute(bench.parameters, batch_of(bench.spec, sequences, i), other));
+      });
+    STARLING_TRY(gradients.compute(bench.parameters, batch, gradient));
+    ++hashes[hash128(as_bytes(std::span<const float>(gradient)))];
+  }
+  const std::string hash = to_string(hashes.begin()->first);
+  std::fprintf(bench.options.out,
+               bench.options.json ? "{\"name\":\"same\",\"sequences\":%u,\"n\":%u,\"hashes\":%zu,"
+                                    "\"hash\":\"%s\"}\n"
+                                  : "same   %u sequences: %u gradients, %zu different, %s\n",
+               sequences, times, hashes.size(), hash.c_str());
+  return hashes.size() == 1 ? 0 : 1;
+}
+
+// Seconds of a micro-batch, by so many compute threads, and how many of a thousand blocks went to the
+// side list.
+struct Speed {
+  double seconds = 0;
+  double aside = 0;
+};
+Result<Speed> speed(const Bench& bench, std::uint32_t sequences, std::uint32_t threads,
+                    std::uint32_t each) {
+  const Layout& layout = *bench.layout;
+  const auto queue = bench.device.make_queue();
+  Array<float> parameters(bench.device, layout.elements());
+  parameters.copy_in(*queue, 0, bench.parameters);
+  Array<std::int16_t> exponents(bench.device, layout.blocks());
+  {
+    std::vector<float> gradient(layout.elements());
+    WholeGradients first(bench.job, *bench.model, layout, bench.device, sequences);
+    STARLING_TRY(first.compute(bench.parameters, batch_of(bench.spec, sequences, 0), gradient));
+    std::vector<std::int16_t> fitting(layout.blocks());
+    initial_exponents(Grid(kMicroBatches), layout, gradient, fitting);
+    exponents.copy_in(*queue, 0, fitting);
+  }
+  queue->wait();
+  Accumulators sums(layout, threads * (each + kWarm), bench.device);
+  std::vector<std::unique_ptr<GradientMaker>> makers;
+  for (std::uint32_t t = 0; t < threads; ++t)
+    makers.push_back(make_gradient_maker(bench.job, *bench.model, layout, bench.device, sequences));
+  const Working working{parameters.data(), exponents.data()};
+  std::atomic<std::uint64_t> aside = 0;
+  const auto work = [&](std::uint32_t t, std::uint32_t first, std::uint32_t count) {
+    const Batch batch = batch_of(bench.spec, sequences, t);
+    for (std::uint32_t i = first; i < first + count; ++i) {
+      auto adding = sums.begin(makers[t]->queue(), working.exponents, /*seed=*/1, /*step=*/0,
+                               MicroBatch(t * (each + kWarm) + i));
+      STARLING_CHECK(makers[t]->make(working, batch, adding));
+      aside += adding.finish().side_entries;
+    }
+  };
+  const auto all = [&](std::uint32_t first, std::uint32_t count) {
+    std::vector<std::jthread> running;
+    for (std::uint32_t t = 0; t < threads; ++t) running.emplace_back(work, t, first, count);
+  };
+  all(0, kWarm);
+  const auto begun = Clock::now();
+  all(kWarm, each);
+  Speed s;
+  s.seconds = seconds_since(begun) / (threads * each);
+  s.aside = 1000.0 * double(aside) / (double(layout.blocks()) * threads * (each + kWarm));
+  return s;
+}
+
+// Floating point operations of a token: 6 for each weight of a product, and for attention's two products
+// 6 for each width and visible position.
+double operations(const GptSpec& s) {
+  const double c = s.width, weights = s.layers * 12 * c * c + s.vocabulary * c;
+  return 6 * weights + s.layers * 2 * 6 * c * (s.context + 1) / 2;
+}
+
+Result<> speeds(const Bench& bench) {
+  const std::vector<std::uint32_t> counts =
+      bench.options.quick ? std::vector{2u} : std::vector{8u, 16u, 32u};
+  for (const std::uint32_t sequences : counts)
+    for (const std::uint32_t threads : {1u, 2u}) {
+      STARLING_TRY(s, speed(bench, sequences, threads, bench.options.quick ? 2 : 20));
+      const double tokens = double(sequences) * bench.spec.context / s.seconds;
+      std::fprintf(bench.options.out,
+                   bench.options.json
+                       ? "{\"name\":\"speed\",\"sequences\":%u,\"threads\":%u,\"ms\":%.4g,"
+                         "\"tokens_s\":%.6g,\"tflop_s\":%.4g,\"aside_permille\":%.4g}\n"
+                       : "speed  %3u sequences, %u threads: %8.3f ms, %9.0f tokens/s, %6.1f "
+                         "TFLOP/s, %.2f of 1000 blocks to the side list\n",
+                   sequences, threads, 1000 * s.seconds, tokens,
+                   tokens * operations(bench.spec) / 1e12, s.aside);
+    }
+  return ok();
+}
+
+int failed(const Error& error) {
+  std::fprintf(stderr, "starling: %s\n", error.text().c_str());
+  return error.code() == Code::kBadInput ? 2 : 3;
+}
+
+}  // namespace
+
+int bench_device(const DeviceOptions& options) {
+  auto opened = open_device(options.isa);
+  if (!opened) return failed(opened.error());
+  Device& device = *opened.value();
+  const Bench bench(options, device);
+  if (!options.json) std::fprintf(options.out, "device %s\n", device.name().c_str());
+  if (!options.tune.empty()) {
+    const auto tuned =
+        device.tune({bench.job.model, *bench.layout, bench.job.precision, false, /*sequences=*/16},
+                    options.tune);
+    return tuned ? 0 : failed(tuned.error());
+  }
+  int code = 0;
+  if (!options.speed_only)
+    for (const std::uint32_t sequences : options.quick ? std::vector{2u} : std::vector{16u, 32u}) {
+      const auto one = same(bench, sequences);
+      if (!one) return failed(one.error());
+      code = std::max(code, one.value());
+    }
+  if (!options.same_only)
+    if (const auto done = speeds(bench); !done) return failed(done.error());
+  return code;
+}
+
+}  // namespace starling::bench
