@@ -3,7 +3,8 @@
 // addresses and numbers, so that a compiler for another processor reads them too.
 //
 // Addresses are of the queue's device or pinned memory. What is marked "host" is read before the
-// call returns. Arrays are flat over the layout (core/job/layout.h): [elements] or [blocks].
+// call returns. Arrays are flat over the layout (core/job/layout.h), [elements] or [blocks], and those of
+// elements begin at a multiple of 16 bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +32,8 @@ struct AddJob {
   std::int32_t limit;             // Grid::limit()
   Segments segments;
   std::uint64_t* weighted;  // [each], written: weighted sum of what was added
-  std::uint32_t* outside;   // [1 + blocks of all], written: how many finite ones did not fit, which
+  std::uint32_t* outside;   // [1 + blocks of all], written: how many finite ones did not fit, and
+                            // which, in any order
   std::uint32_t* broken;    // [1], written: how many were not finite
 };
 

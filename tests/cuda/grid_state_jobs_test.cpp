@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <vector>
 
 #include "kernels/device/host_jobs.h"
 #include "kernels/grid/quantise.h"

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "kernels/device/host_jobs.h"
 #include "kernels/grid/exact_mean.h"
