@@ -53,6 +53,8 @@ strip -o "$out/bin/starling" "$program"
 for file in "${plugins[@]}"; do
   mkdir -p "$out/lib/starling"
   strip --strip-unneeded -o "$out/lib/starling/${file##*/}" "$file"
+  # Tables of products, which the plugin reads beside itself.
+  if [ -d kernels/cuda/plans ]; then cp -r kernels/cuda/plans "$out/lib/starling/"; fi
 done
 for file in "${tests[@]}"; do
   mkdir -p "$out/bin/tests"
@@ -64,8 +66,8 @@ find "$out/examples" -name __pycache__ -prune -exec rm -rf {} +
 mkdir -p "$out/docs" "$out/tools/bench"
 cp README.md CHANGELOG.md LICENSE NOTICE "$out/"
 cp docs/*.md "$out/docs/"
-cp tools/verify_ledger.py "$out/tools/"
-cp tools/bench/kill_times.py "$out/tools/bench/"
+cp tools/gpu_check.sh tools/gpu_torch.py tools/verify_ledger.py "$out/tools/"
+cp tools/bench/kill_times.py tools/bench/compare_pytorch.py "$out/tools/bench/"
 programs() { find "$out/bin" "$out/lib/starling" -type f 2>/dev/null | sort; }
 
 # ---- Libraries -------------------------------------------------------------------------------------------
