@@ -67,7 +67,7 @@ def build_model(shape):
                     nn.init.normal_(p, std=scale)
 
         def forward(self, tokens, targets):  # (B, T) each
-            x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+            x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
             for block in self.blocks:
                 x = block(x)
             logits = F.linear(self.ln_f(x), self.wte.weight)

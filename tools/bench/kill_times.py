@@ -5,9 +5,11 @@ Runs a job once undisturbed, then N times with one worker, drawn at random, kill
 after the first step. Each run must end with the undisturbed run's digest and with every (step,
 micro-batch) pair once in its ledger. Prints where the time went, as medians and worst cases:
 
+  guard   from the kill to a coordinator's word that the worker is lost, which its guard told
+  peers   from the kill to the stop of the member that went on first
   detect  first notice anywhere to Freeze sent      form  to the plan committed
-  resume  to the next committed step                gap   distance of the commits around the kill
-  step    median step of the same run before the kill
+  resume  to the next committed step                commit  from the kill to it
+  gap     distance of the commits around the kill   step    median step of the same run before the kill
 
   tools/bench/kill_times.py build/release/starling examples/gpt/tiny.toml --workers 4 --kills 20
 """
@@ -87,8 +89,18 @@ def measure(folder, killed_at):
     gaps = sorted(before)[-1:] + sorted(after)
     longest = max(b - a for a, b in zip(gaps[:4], gaps[1:5]))
     first = forced[0]
-    return {"detect": first["detect_ms"], "form": first["form_ms"], "resume": first["resume_ms"],
-            "gap": 1000 * longest, "step": 1000 * typical}
+    told = [e["t"] for e in of_kind(folder, "worker") if e["what"] == "lost" and e["phase"] is not None]
+    # The line of an epoch is written when its first member has gone on, so its stop was its pause before.
+    stopped = first["t"] - sum(first["pause"].values()) / 1000 if first["pause"] else None
+    committed = [e["t"] for e in steps if e["epoch"] == first["id"]]
+    since = lambda times: 1000 * (min(times) - killed_at) if times else None
+    return {"guard": since(told), "peers": since([stopped] if stopped else []),
+            "detect": first["detect_ms"], "form": first["form_ms"], "resume": first["resume_ms"],
+            "commit": since(committed), "gap": 1000 * longest, "step": 1000 * typical}
+
+
+def shown(value, digits):
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def main():
@@ -101,6 +113,7 @@ def main():
     parser.add_argument("--kills", type=int, default=20, help="runs with a kill")
     parser.add_argument("--at-once", type=int, default=1, help="workers killed in one instant")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", metavar="FILE", help="the figures as one JSON object as well")
     args = parser.parse_args()
     work = pathlib.Path(tempfile.mkdtemp(prefix="starling-kills-"))
     draw = random.Random(args.seed)
@@ -130,17 +143,22 @@ def main():
             print(f"kill {i}: {', '.join(names)} after step {sum(1 for e in of_kind(folder, 'step') if e['t'] <= killed_at)}"
                   f"  digest {'same' if same else 'DIFFERS'}  ledger {'whole' if whole else 'BROKEN'}"
                   f"  exit {run.returncode}  epochs {len(of_kind(folder, 'epoch'))}  " +
-                  ("  ".join(f"{k} {v:.0f}" for k, v in row.items()) if row else "(no step after it)"), flush=True)
+                  ("  ".join(f"{k} {shown(v, 0)}" for k, v in row.items()) if row else "(no step after it)"), flush=True)
             if not held:
                 print(errors, file=sys.stderr)
             shutil.rmtree(folder, ignore_errors=True)
+        figures = {"kills": args.kills, "held": args.kills - bad, "digest": expected}
         if rows:
             print(f"{'ms':8} {'median':>8} {'worst':>8}   ({len(rows)} kills)")
+            for row in rows:
+                row["gap-step"] = row["gap"] - row["step"]
             for key in rows[0]:
                 values = [r[key] for r in rows if r[key] is not None]
-                print(f"{key:8} {statistics.median(values):8.1f} {max(values):8.1f}")
-            over = [r["gap"] - r["step"] for r in rows]
-            print(f"gap-step {statistics.median(over):8.1f} {max(over):8.1f}")
+                median, worst = (statistics.median(values), max(values)) if values else (None, None)
+                print(f"{key:8} {shown(median, 1):>8} {shown(worst, 1):>8}")
+                figures[f"{key}_ms"], figures[f"{key}_ms_max"] = median, worst
+        if args.json:
+            pathlib.Path(args.json).write_text(json.dumps(figures) + "\n")
         print(f"{args.kills - bad} of {args.kills} runs ended with the same bits and a whole ledger")
         return 1 if bad else 0
     finally:

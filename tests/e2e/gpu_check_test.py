@@ -1,0 +1,297 @@
+"""tools/gpu_check.sh without a GPU: stand-ins answer as the driver, the tools and the commands on such a machine
+do, or fail, hang, stay silent or lie. What is shown here is the script; of a GPU it shows nothing."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+from harness import SOURCE, STARLING, main, processes_naming, require, wait_until
+
+PLUGIN = os.path.join(os.path.dirname(STARLING), "tests", "cuda", "libstarling_cuda_imitated_plugin.so")
+FIXTURES = os.path.join(SOURCE, "tests", "fixtures")
+STAGES = ["facts", "grid", "sanitizer", "model", "same", "speed", "torch", "train", "kill"]
+
+# ---- Stand-ins, each a shell script -------------------------------------------------------------------------
+NVIDIA_SMI = """
+case "$*" in
+  *memory.total*) echo "NVIDIA H100 80GB HBM3, 580.159.04, 81559, 1980, 9.0, [N/A]" ;;
+  *name,driver*) echo "NVIDIA H100 80GB HBM3, 580.159.04" ;;
+esac
+"""
+CASES = "[doctest] test cases: {0} | {0} passed | 0 failed | 0 skipped"
+GPU_TESTS = f'echo "{CASES.format(12)}"'
+SANITIZER = f"""
+echo "{CASES.format(9)}"
+case "$*" in
+  *memcheck*) echo "========= ERROR SUMMARY: 0 errors" ;;
+  *racecheck*) echo "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)" ;;
+esac
+"""
+PYTHON = """
+case "$*" in
+  *--ceilings*) echo '{"name": "ceilings", "torch": "2.11.0", "cuda": "13.0", "nccl": "2.28.9", "copy_gb_per_s": 3000.5, "product_tflop_per_s": 790.0}' ;;
+  *--deterministic*) echo '{"name": "gpt2-124m", "sequences": 16, "micro_tokens_per_s": 350000}' ;;
+  *gpu_torch*) echo '{"name": "gpt2-124m", "sequences": 16, "micro_tokens_per_s": 390000}'
+    echo '{"name": "gpt2-124m", "sequences": 32, "micro_tokens_per_s": 400000}' ;;
+  *) exec python3 "$@" ;;
+esac
+"""
+# Runs are real, on the emulated device and of a size for a CPU.
+RUN = """
+job=$2
+sed -i 's/isa = "cuda"/isa = "emulated"/; s/^layers = .*/layers = 2/; s/^width = .*/width = 32/; s/^heads = .*/heads = 2/
+  s/^context = .*/context = 32/; s/^sequences = .*/sequences = 2/' "$job"
+exec {starling} "$@"
+"""
+STARLING_THERE = f"""
+case "$1 ${{3:-}}" in
+  version*) echo "starling 0.1.0"; echo "gpu        built for 90-real with CUDA 13.0; 1 GPU: NVIDIA H100 (9.0)" ;;
+  check*) echo "model gpt2, isa cuda 9.0, 132 SMs"; echo "loss      off  5.3e-08  bound  5.0e-07  ok    micro_loss" ;;
+  "bench --same") for way in alone busy graph; do echo "{{\\"name\\":\\"$way\\",\\"hash\\":\\"cafe01\\",\\"runs\\":20}}"; done ;;
+  "bench --speed") echo '{{"name":"gpt2-124m","sequences":16,"tokens_per_s":420000}}' ;;
+  run*) {RUN.format(starling=STARLING)} ;;
+esac
+"""
+
+
+class Machine:
+    """A bundle and a PATH of stand-ins."""
+
+    def __init__(self, place, **programs):
+        place.count += 1
+        self.root = place.path(f"machine-{place.count}")
+        self.bundle, self.path, self.out = (os.path.join(self.root, name) for name in ("bundle", "path", "out"))
+        for folder in ("tools/bench", "tests/fixtures", "docs"):
+            os.makedirs(os.path.join(self.bundle, folder))
+        for name in ("gpu_check.sh", "gpu_torch.py", "verify_ledger.py", "bench/kill_times.py", "bench/compare_pytorch.py"):
+            shutil.copy(os.path.join(SOURCE, "tools", name), os.path.join(self.bundle, "tools", name))
+        shutil.copy(place.path("text.txt"), os.path.join(self.bundle, "docs", "text.md"))
+        open(os.path.join(self.bundle, "tests", "fixtures", "gpt-micro.safetensors"), "w").close()
+        for name, text in {"nvidia_smi": NVIDIA_SMI, "compute_sanitizer": SANITIZER, "python": PYTHON,
+                           "starling": STARLING_THERE, "gpu_tests": GPU_TESTS, **programs}.items():
+            if text is not None:
+                self.write(name, text)
+
+    def write(self, name, text):
+        folder = {"starling": self.bundle + "/bin", "gpu_tests": self.bundle + "/bin/tests"}.get(name, self.path)
+        os.makedirs(folder, exist_ok=True)
+        file = os.path.join(folder, name.replace("_", "-") if folder == self.path else name)
+        with open(file, "w") as stream:
+            stream.write("#!/usr/bin/env bash\nset -u\n" + text)
+        os.chmod(file, 0o755)
+
+    def start(self, *arguments):
+        self.said = os.path.join(self.root, "said")
+        environment = {**os.environ, "PATH": f"{self.path}:{os.environ['PATH']}",
+                       "PYTHON": os.path.join(self.path, "python")}
+        with open(self.said, "w") as said:
+            return subprocess.Popen(["bash", os.path.join(self.bundle, "tools", "gpu_check.sh"), "--out", self.out,
+                                     *map(str, arguments)], stdout=said, stderr=subprocess.STDOUT, env=environment,
+                                    start_new_session=True)
+
+    def check(self, code, *arguments):
+        """Runs it, expects this exit code, and gives the results by stage."""
+        got = self.start(*arguments).wait(180)
+        text = self.text()
+        require(got == code, f"exit code {got}, expected {code}:\n{text}")
+        require(not processes_naming(self.root), f"processes left behind:\n{text}")
+        results = {}
+        with open(os.path.join(self.out, "results.jsonl")) as file:
+            for line in file:
+                result = json.loads(line)
+                require(result["stage"] not in results, f"two lines of {result['stage']}")
+                results[result["stage"]] = result
+        for stage, result in results.items():
+            row = [line for line in text.split("\n") if line.startswith(f"{stage:10} {result['status']} ")]
+            require(len(row) == 1 and row[0].endswith(result["text"]), f"no row of {stage} in the table:\n{text}")
+        return results
+
+    def text(self):
+        with open(self.said) as file:
+            return file.read()
+
+    def log(self, stage):
+        with open(os.path.join(self.out, stage + ".log")) as file:
+            return file.read()
+
+
+def failed(results, stage, *words):
+    result = results[stage]
+    require(result["status"] == "failed", f"{stage} is {result['status']}: {result['text']}")
+    for word in words:
+        require(word in result["text"], f"no '{word}' in {result['text']}")
+
+
+def ended(*seconds):
+    """No stand-in sleeps for so long any more. A killed process needs a moment."""
+    for number in seconds:
+        wait_until(lambda: not processes_naming("sleep\0" + number + "\0"), f"the end of those that sleep {number} s")
+
+
+# ---- Tests --------------------------------------------------------------------------------------------------
+
+
+def all_stages_run_and_their_figures_arrive(place):
+    machine = Machine(place)
+    results = machine.check(0)
+    require(list(results) == STAGES, f"stages {list(results)}")
+    for stage, result in results.items():
+        require(result["status"] == "ok", f"{stage}: {result}\n{machine.log(stage)}")
+        require((result["card"], result["driver"]) == ("NVIDIA H100 80GB HBM3", "580.159.04"), f"card of {result}")
+        require(result["rehearsal"] is False and result["seconds"] >= 0, f"{result}")
+    wanted = {"facts": {"card": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "copy_gb_per_s": 3000.5, "nccl": "2.28.9"},
+              "grid": {"cases": 12},
+              "sanitizer": {"memcheck_errors": 0, "racecheck_hazards": 0, "racecheck_cases": 9},
+              "model": {"checks": 2, "device_bf16": "cuda 9.0, 132 SMs"}, "same": {"hash": "cafe01", "lines": 3}, "speed": {"tokens_per_s": 420000},
+              "torch": {"tokens_per_s": 400000, "deterministic_tokens_per_s": 350000},
+              "train": {"steps": 300}, "kill": {"kills": 2}}
+    for stage, figures in wanted.items():
+        there = results[stage]["figures"]
+        require(figures.items() <= there.items(), f"figures of {stage}: {there}")
+    require([line["name"] for line in results["same"]["lines"]] == ["alone", "busy", "graph"], f"{results['same']}")
+    for text in ("Starling has 1.05 of it", "Starling has 1.20 of it"):
+        require(text in results["torch"]["text"], results["torch"]["text"])
+    train, kill = results["train"]["figures"], results["kill"]["figures"]
+    require(train["digest"] == kill["digest"], f"digests {train} {kill}")
+    require(0 < kill["guard_ms"] <= kill["commit_ms"] + 50 and train["loss_last_w1"] < train["loss_first_w1"], f"{kill}")
+    require("9 ok, 0 failed, 0 skipped" in machine.text(), machine.text())
+
+
+def stages_are_chosen_and_run_in_their_order(place):
+    machine = Machine(place)
+    require(list(machine.check(0, "torch", "grid")) == ["grid", "torch"], "not the chosen ones in their order")
+    require("has" not in machine.check(0, "torch")["torch"]["text"], "compared with a speed of another time")
+    listed = subprocess.run(["bash", os.path.join(SOURCE, "tools", "gpu_check.sh"), "--list"], capture_output=True, text=True)
+    rows = [line.split() for line in listed.stdout.splitlines()]
+    require([row[0] for row in rows] == STAGES, listed.stdout)
+    # With five seconds for each to be ended in, all of them hanging.
+    require(sum(int(row[1]) + 5 for row in rows) <= 9 * 60, "more than nine minutes")
+
+
+def what_the_command_does_not_know_is_a_failure_with_its_text(place):
+    machine = Machine(place, starling=f'exec {STARLING} "$@"', gpu_tests=None)
+    results = machine.check(1, "grid", "model", "same", "speed", "torch")
+    failed(results, "grid", "gpu_tests is not there")
+    failed(results, "model", "gpt-micro.safetensors bf16: starling: ")
+    failed(results, "same", "starling bench device --same: exit code ", "starling: ")
+    failed(results, "speed", "starling bench device --speed: exit code ", "starling: ")
+    require(results["torch"]["status"] == "ok", "a failure kept the next stage from running")
+
+
+def one_that_hangs_is_ended_at_its_limit(place):
+    machine = Machine(place, gpu_tests="trap '' TERM\n(trap '' TERM; sleep 1000; sleep 1000) &\necho so far\nsleep 1000; sleep 1000",
+                      starling="setsid sleep 1001; sleep 1001")
+    begun = time.monotonic()
+    results = machine.check(1, "--limit", 2, "grid", "same", "torch")
+    require(time.monotonic() - begun < 60, "it took long")
+    failed(results, "grid", "over its limit of 2 s")
+    failed(results, "same", "over its limit of 2 s")
+    ended("1000", "1001")
+    require("so far" in machine.log("grid"), "the log has not what was printed before")
+    require(results["torch"]["status"] == "ok", "a hang kept the next stage from running")
+
+
+def nothing_that_did_not_run_is_ok(place):
+    # All end with 0 and say nothing.
+    silent = dict.fromkeys(("compute_sanitizer", "starling", "gpu_tests", "python"), "exit 0")
+    silent["nvidia_smi"] = 'case "$*" in *memory.total*) ;; *) echo "A card, 1.0" ;; esac'
+    results = Machine(place, **silent).check(1)
+    require(list(results) == STAGES, f"stages {list(results)}")
+    for stage in STAGES:
+        failed(results, stage)
+    # And no test case is none.
+    none = f'echo "{CASES.format(0)}"\necho "ERROR SUMMARY: 0 errors"'
+    results = Machine(place, gpu_tests=none, compute_sanitizer=none).check(1, "grid", "sanitizer")
+    failed(results, "grid", "no case")
+    failed(results, "sanitizer", "0 cases")
+
+
+def what_is_wrong_is_seen(place):
+    seed = STARLING_THERE.replace("exec " + STARLING, '[ "$4" = 1 ] || set -- "$@" --seed 2\nexec ' + STARLING)
+    wrong = seed.replace('cafe01', 'cafe$((RANDOM))$way').replace("ok    micro_loss", "OFF   micro_loss")
+    wrong = wrong.replace('"model gpt2, isa cuda', '"model gpt2, isa avx2')
+    found = SANITIZER.replace("0 hazards", "3 hazards")
+    results = Machine(place, starling=wrong, compute_sanitizer=found,
+                      gpu_tests='echo "[doctest] test cases: 3 | 2 passed | 1 failed | 0 skipped"; exit 1').check(
+                          1, "grid", "sanitizer", "model", "same", "train")
+    failed(results, "grid", "exit code 1", "2 cases passed")
+    failed(results, "sanitizer", "racecheck: 3 findings")
+    failed(results, "model", "did not say that it computed with cuda")
+    failed(results, "same", "different gradients", "alone", "busy")
+    failed(results, "train", "of one worker", "of three")
+
+
+def what_runs_leave_behind_is_a_failure_and_ended(place):
+    leaves = STARLING_THERE.replace(f'exec {STARLING} "$@"', f'setsid sleep 1002 & {STARLING} "$@"')
+    failed(Machine(place, starling=leaves).check(1, "train"), "train", "2 processes were left behind")
+    ended("1002")
+
+
+def what_is_not_there_is_skipped(place):
+    # A PATH that has no compute-sanitizer, whatever this machine has.
+    machine = Machine(place, compute_sanitizer=None, python='echo "no PyTorch in here" >&2; exit 77')
+    hidden = {name: path for name in os.environ["PATH"].split(":") if (path := os.path.join(name, "compute-sanitizer"))
+              and os.path.exists(path)}
+    old = os.environ["PATH"]
+    os.environ["PATH"] = ":".join(p for p in old.split(":") if p not in hidden)
+    try:
+        results = machine.check(0, "facts", "grid", "sanitizer", "torch")
+        require([results[s]["status"] for s in results] == ["ok", "ok", "skipped", "skipped"], f"{results}")
+        require("no compute-sanitizer" in results["sanitizer"]["text"] and "no PyTorch" in results["torch"]["text"], f"{results}")
+        require("rates not measured" in results["facts"]["text"], f"{results['facts']}")
+        machine.check(77, "torch")  # nothing was done at all
+    finally:
+        os.environ["PATH"] = old
+
+
+def without_a_gpu_it_says_so_and_ends_with_77(place):
+    for nvidia_smi in (None, 'echo "NVIDIA-SMI has failed"; exit 9', 'echo "No devices were found"'):
+        machine = Machine(place, nvidia_smi=nvidia_smi)
+        if nvidia_smi is None and shutil.which("nvidia-smi"):
+            continue
+        got = machine.start().wait(60)
+        require(got == 77 and machine.text().count("\n") == 1 and "no GPU" in machine.text(), f"{got}: {machine.text()}")
+    for arguments in (["grit"], ["--limit", "soon"], ["--out"], ["--build", place.path("nowhere")]):
+        got = machine.start(*arguments).wait(60)
+        require(got == 2 and "--help says more" in machine.text(), f"{arguments}: {got}: {machine.text()}")
+
+
+def a_signal_ends_it_and_all_it_started(place):
+    machine = Machine(place, gpu_tests="setsid sleep 1003 & sleep 1003")
+    process = machine.start("facts", "grid")
+    wait_until(lambda: processes_naming(machine.bundle + "/bin/tests/gpu_tests"), "the stage begins")
+    process.send_signal(signal.SIGTERM)
+    require(process.wait(60) == 130 and "interrupted in grid" in machine.text(), machine.text())
+    ended("1003")
+    with open(os.path.join(machine.out, "results.jsonl")) as file:
+        require([json.loads(line)["stage"] for line in file] == ["facts"], "facts was lost")
+
+
+def a_rehearsal_trains_and_kills_on_the_emulated_device(place):
+    machine = Machine(place, starling=f'exec {STARLING} "$@"', nvidia_smi=None, python='exec python3 "$@"')
+    results = machine.check(0, "--rehearse")
+    for stage, result in results.items():
+        require(result["status"] == ("ok" if stage in ("train", "kill") else "skipped"), f"{stage}: {result}")
+        require(result["rehearsal"] is True and "imitated" in result["card"], f"{result}")
+
+
+def the_stage_model_reads_what_the_command_says(place):
+    """With the imitated GPU's plugin, where the build has it."""
+    if not os.path.exists(PLUGIN):
+        print(f"        not shown: there is no {PLUGIN}")
+        return
+    machine = Machine(place, starling=f'STARLING_PLUGIN={PLUGIN} exec {STARLING} "$@"')
+    for fixture in os.listdir(FIXTURES):
+        shutil.copy(os.path.join(FIXTURES, fixture), os.path.join(machine.bundle, "tests", "fixtures"))
+    result = machine.check(0, "--limit", 170, "model")["model"]
+    require(result["figures"]["checks"] > 20, f"{result}")
+    require(result["figures"]["device_bf16"].startswith("cuda "), f"{result}")
+
+
+main(all_stages_run_and_their_figures_arrive, stages_are_chosen_and_run_in_their_order,
+     what_the_command_does_not_know_is_a_failure_with_its_text, one_that_hangs_is_ended_at_its_limit,
+     nothing_that_did_not_run_is_ok, what_is_wrong_is_seen, what_runs_leave_behind_is_a_failure_and_ended,
+     what_is_not_there_is_skipped, without_a_gpu_it_says_so_and_ends_with_77, a_signal_ends_it_and_all_it_started,
+     a_rehearsal_trains_and_kills_on_the_emulated_device, the_stage_model_reads_what_the_command_says)

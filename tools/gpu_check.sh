@@ -1,0 +1,475 @@
+#!/usr/bin/env bash
+# What only a GPU can show, in under nine minutes on one. A time limit for every stage, a JSON object a stage in a
+# file, one table at the end. Needs a bundle or a build tree, bash, coreutils and the driver's nvidia-smi;
+# Python, PyTorch and compute-sanitizer for the stages that say so.
+set -euo pipefail
+
+self=$(realpath "${BASH_SOURCE[0]}")
+root=${self%/tools/*}
+readonly no_gpu=77
+
+# ---- The stages: seconds at most, what they show, and the figures without which a stage has not run --------
+stages=(facts grid sanitizer model same speed torch train kill)
+declare -A limit_of=([facts]=15 [grid]=45 [sanitizer]=80 [model]=30 [same]=40 [speed]=70 [torch]=110 [train]=55 [kill]=45)
+declare -A about=(
+  [facts]="card, driver, versions; how fast the card copies and multiplies (the latter with PyTorch)"
+  [grid]="gpu_tests: every kernel on the card against the host: equal bits, or within a tolerance"
+  [sanitizer]="gpu_tests but the large cases under compute-sanitizer: memcheck, then racecheck"
+  [model]="starling check: losses, gradients and states against the reference files, fp32 and bf16"
+  [same]="starling bench device --same: one gradient again and again, alone, beside others, as a graph"
+  [speed]="starling bench device --speed: GPT-2 124M, tokens/s and the time of each kernel"
+  [torch]="the same model in PyTorch (torch.compile, bf16, flash attention), deterministic or not"
+  [train]="300 steps of a small GPT by one worker and by three on the one card: the same digest"
+  [kill]="the same run while one of three workers is killed (kill -9): who notices when; the same digest"
+)
+declare -A needed=(
+  [facts]="card driver starling" [grid]="cases" [sanitizer]="memcheck_errors racecheck_hazards"
+  [model]="checks" [same]="lines" [speed]="lines" [torch]="tokens_per_s" [train]="digest steps"
+  [kill]="kills guard_ms commit_ms"
+)
+
+usage() {
+  cat <<'TEXT'
+Usage: tools/gpu_check.sh [--out FOLDER] [--build FOLDER] [--limit SECONDS] [--rehearse] [--list] [STAGE...]
+
+Runs the named stages, or all, in the order of --list, and ends with a table. One that fails or hangs keeps no
+other from running.
+  --out FOLDER     results.jsonl, and for each stage its log (default: gpu_check)
+  --build FOLDER   programs of a build tree (default: those of the bundle that this script lies in, else of
+                   build/release)
+  --limit SECONDS  of every stage, instead of its own
+  --rehearse       without a GPU: train and kill on the emulated device, all else is skipped. Shows that this
+                   script works, and nothing of a GPU; every line says so
+  --list           the stages, with their limits, and nothing else
+Environment: PYTHON  the interpreter that has PyTorch (default: python3)
+
+status  ok       ran to its end and gave the figures that it is there for, and they are right
+        failed   did not; the table says why, and FOLDER/STAGE.log has all that was printed
+        skipped  something is not there that Starling does not bring (PyTorch, compute-sanitizer)
+Exit code: 0 nothing failed, 1 something did, 2 bad arguments, 77 no GPU, or all stages were skipped.
+
+  tools/gpu_check.sh                      everything
+  tools/gpu_check.sh grid same            two stages
+  tools/gpu_check.sh --limit 300 speed    more time than usual
+TEXT
+}
+
+# ---- What stages are written with --------------------------------------------------------------------------
+# A stage is a function below, run by this script once more in a process group of its own. It gives figures,
+# says in a few words what it saw, and ends with 0 (if right), 77 (skipped) or anything else.
+
+# The last line of a log that is not empty.
+last_line() { grep . "$1" 2>/dev/null | tail -n 1 || true; }
+one_line() { tr -s '[:cntrl:] ' ' ' <<<"$1" | sed 's/^ //; s/ $//'; }
+quoted() {  # TEXT: as a JSON string
+  local text
+  text=$(one_line "$1")
+  text=${text//\\/\\\\}
+  printf '"%s"' "${text//\"/\\\"}"
+}
+figure() {  # NAME VALUE: none if there is no value
+  local value=$2
+  [ -n "$value" ] || return 0
+  [[ $value =~ ^(-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?|true|false|null)$ ]] || value=$(quoted "$value")
+  local figures=$GPU_CHECK_OUT/$GPU_CHECK_STAGE.figures
+  # What is said again replaces what was said.
+  [ ! -e "$figures" ] || sed -i "/^$1 /d" "$figures"
+  printf '%s %s\n' "$1" "$value" >>"$figures"
+}
+say() { printf '%s\n' "$1" >>"$GPU_CHECK_OUT/$GPU_CHECK_STAGE.text"; }
+skip() { say "$1"; exit $no_gpu; }
+give_up() { say "$1"; exit 1; }
+
+# The value of a field in JSON objects of one line each, flat ones of our own programs.
+field() {  # NAME TEXT
+  grep -oE "\"$1\": *(\"[^\"]*\"|[-0-9.eE+]+|true|false|null)" <<<"$2" | sed "s/^\"$1\": *//; s/^\"//; s/\"\$//" || true
+}
+round() { awk '{ printf "%.1f", $1 }'; }
+# Runs a program, shows its output, and keeps the JSON objects in it. Its exit code counts.
+json_of() {  # PROGRAM ARGUMENTS...
+  local status=0
+  "$@" 2>&1 | tee "$work/output" || status=$?
+  grep -E '^\{.*\}$' "$work/output" >"$work/lines" || true
+  # As they are, into the stage's line of the results.
+  cat "$work/lines" >>"$GPU_CHECK_OUT/$GPU_CHECK_STAGE.lines"
+  return $status
+}
+python_or_skip() {
+  command -v "$python" >/dev/null || skip "no Python here ($python)"
+}
+gpu_tests_or_fail() {
+  [ -x "$tests/gpu_tests" ] || give_up "$tests/gpu_tests is not there: built without CUDA"
+}
+
+# ---- The stages --------------------------------------------------------------------------------------------
+stage_facts() {
+  local names=(card driver memory_mib sm_clock_max_mhz compute_capability mig) values i
+  IFS=, read -ra values < <(nvidia-smi --format=csv,noheader,nounits \
+    --query-gpu=name,driver_version,memory.total,clocks.max.sm,compute_cap,mig.mode.current | head -n 1)
+  for i in "${!names[@]}"; do figure "${names[i]}" "$(xargs <<<"${values[i]:-}")"; done
+  nvidia-smi
+  "$starling" version
+  figure starling "$("$starling" version | sed -n '1s/^starling //p')"
+  figure gpu "$("$starling" version | sed -n 's/^gpu *//p')"
+  [ ! -e "$root/MANIFEST" ] || figure commit "$(sed -n 's/^commit *//p' "$root/MANIFEST")"
+  local line name status=0
+  json_of "$python" "$root/tools/gpu_torch.py" --ceilings || status=$?
+  case $status in
+    0) ;;
+    "$no_gpu" | 127) say "rates not measured ($(last_line "$work/output"))"; return ;;
+    *) give_up "gpu_torch.py --ceilings, exit code $status: $(last_line "$work/output")" ;;
+  esac
+  line=$(cat "$work/lines")
+  for name in torch cuda nccl copy_gb_per_s product_tflop_per_s; do figure "$name" "$(field "$name" "$line")"; done
+  say "copies $(field copy_gb_per_s "$line") GB/s, multiplies $(field product_tflop_per_s "$line") TFLOP/s; PyTorch $(field torch "$line")"
+}
+
+# doctest's last words: "[doctest] test cases:  12 |  12 passed | 0 failed | 3 skipped".
+cases_passed() { sed -n 's/.*test cases: *[0-9]* *| *\([0-9]*\) passed.*/\1/p' "$1" | tail -n 1; }
+
+stage_grid() {
+  gpu_tests_or_fail
+  local status=0 cases
+  (cd "$root" && "$tests/gpu_tests") 2>&1 | tee "$work/output" || status=$?
+  cases=$(cases_passed "$work/output")
+  [ $status -eq 0 ] || give_up "gpu_tests ended with exit code $status; ${cases:-no} cases passed"
+  [ "${cases:-0}" -gt 0 ] || give_up "gpu_tests ran no case"
+  figure cases "$cases"
+  say "$cases cases passed"
+}
+
+stage_sanitizer() {
+  gpu_tests_or_fail
+  local tool summary count status cases
+  command -v compute-sanitizer >/dev/null || skip "no compute-sanitizer here"
+  declare -A summary=([memcheck]='ERROR SUMMARY: \([0-9]*\) error.*' [racecheck]='RACECHECK SUMMARY: \([0-9]*\) hazard.*')
+  declare -A name=([memcheck]=memcheck_errors [racecheck]=racecheck_hazards)
+  for tool in memcheck racecheck; do
+    status=0
+    (cd "$root" && compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests/gpu_tests" '--test-case-exclude=*(large)*') 2>&1 |
+      tee "$work/output" || status=$?
+    count=$(sed -n "s/.*${summary[$tool]}/\1/p" "$work/output" | tail -n 1)
+    cases=$(cases_passed "$work/output")
+    [ -n "$count" ] || give_up "$tool gave no summary (exit code $status)"
+    figure "${name[$tool]}" "$count"
+    figure "${tool}_cases" "${cases:-0}"
+    say "$tool: $count findings in ${cases:-0} cases, exit code $status"
+    [[ $status -eq 0 && $count -eq 0 && ${cases:-0} -gt 0 ]] || exit 1
+  done
+}
+
+stage_model() {
+  local file precision option status count=0 failed=()
+  for file in "$root"/tests/fixtures/*.safetensors; do
+    for precision in fp32 bf16; do
+      # With numbers of 8 bits some of a classifier's ReLUs change sides, and its gradient jumps.
+      [[ $precision = fp32 || ${file##*/} = gpt* ]] || continue
+      echo "== $file, $precision"
+      status=0 option=""
+      [ $precision = fp32 ] || option=--bf16
+      # shellcheck disable=SC2086  # no argument at all if empty
+      "$starling" check "$file" --isa cuda $option 2>&1 | tee "$work/output" || status=$?
+      if [ $status -ne 0 ]; then
+        failed+=("${file##*/} $precision: $(grep -vE ' ok ' "$work/output" | tail -n 1)")
+      elif grep -qE '^model .*, isa cuda' "$work/output"; then
+        count=$((count + $(grep -cE '  off .* ok( |$)' "$work/output" || true)))
+        figure "device_$precision" "$(sed -n 's/^model .*, isa //p' "$work/output")"
+      else
+        failed+=("${file##*/} $precision: it did not say that it computed with cuda")
+      fi
+    done
+  done
+  figure checks $count
+  for file in "${failed[@]}"; do say "$file"; done
+  [ ${#failed[@]} -eq 0 ] || give_up "${#failed[@]} of the files and precisions"
+  [ $count -gt 0 ] || give_up "nothing was compared"
+  say "$count comparisons within their bounds"
+}
+
+device_bench() {  # --same or --speed
+  json_of "$starling" bench device "$1" --json ||
+    give_up "starling bench device $1: exit code $?, $(last_line "$work/output")"
+  local lines
+  lines=$(grep -c . "$work/lines" || true)
+  [ "$lines" -gt 0 ] || give_up "starling bench device $1 gave no figures"
+  figure lines "$lines"
+}
+
+stage_same() {
+  device_bench --same
+  local hashes
+  hashes=$(field hash "$(cat "$work/lines")" | sort -u)
+  [ -n "$hashes" ] || give_up "no hash was told"
+  figure hash "$(head -n 1 <<<"$hashes")"
+  [ "$(wc -l <<<"$hashes")" -eq 1 ] || give_up "different gradients: $(tr '\n' ' ' <<<"$hashes")"
+  say "one gradient, hash $hashes"
+}
+
+stage_speed() {
+  device_bench --speed
+  local best
+  best=$(field tokens_per_s "$(cat "$work/lines")" | sort -g | tail -n 1)
+  [ -n "$best" ] || give_up "no tokens_per_s was told"
+  figure tokens_per_s "$best"
+  say "$best tokens/s at best"
+}
+
+stage_torch() {
+  python_or_skip
+  # Each mode compiles anew; a size for which there is no time left is left out, and said to be.
+  local mode seconds=$((GPU_CHECK_LIMIT * 45 / 100)) best ours status
+  for mode in "" --deterministic; do
+    status=0
+    # shellcheck disable=SC2086  # no argument at all if empty
+    json_of "$python" "$root/tools/gpu_torch.py" --seconds "$seconds" $mode || status=$?
+    [ $status -ne $no_gpu ] || skip "$(last_line "$work/output")"
+    [ $status -eq 0 ] || give_up "gpu_torch.py $mode, exit code $status: $(last_line "$work/output")"
+    best=$(field micro_tokens_per_s "$(cat "$work/lines")" | sort -g | tail -n 1)
+    [ -n "$best" ] || give_up "gpu_torch.py $mode measured nothing"
+    ours=$(sed -n 's/^tokens_per_s //p' "$GPU_CHECK_OUT/speed.figures" 2>/dev/null || true)
+    if [ -z "$mode" ]; then
+      figure tokens_per_s "$best"
+      say "$best tokens/s at best"
+    else
+      figure deterministic_tokens_per_s "$best"
+      say "deterministic: $best"
+    fi
+    [ -z "$ours" ] || say "Starling has $(awk -v a="$ours" -v b="$best" 'BEGIN { printf "%.2f", a / b }') of it"
+  done
+}
+
+# Widths with which the card's own kernels run; the emulated device computes on the CPU.
+write_job() {  # FILE
+  local layers=4 heads=4 width=256 context=256 sequences=8
+  if [ "$isa" != cuda ]; then layers=2 heads=2 width=32 context=32 sequences=2; fi
+  cat >"$1" <<TEXT
+[job]
+name = "gpu-check"
+steps = 300
+micro_batches = 6
+sequences = $sequences
+precision = "bf16"
+isa = "$isa"
+[model]
+kind = "gpt"
+layers = $layers
+heads = $heads
+width = $width
+context = $context
+vocabulary = 256
+[optimizer]
+kind = "adamw"
+peak_rate = 1e-3
+warmup_steps = 10
+[data]
+kind = "text"
+path = "$root/docs"
+extensions = [".md"]
+[elastic]
+start_timeout_ms = 60000
+TEXT
+}
+
+stage_train() {
+  write_job "$work/job.toml"
+  local workers digest first="" losses begun seconds
+  for workers in 1 3; do
+    begun=$(date +%s.%N)
+    "$starling" run "$work/job.toml" --workers $workers --out "$work/$workers" ||
+      give_up "starling run --workers $workers: exit code $?"
+    seconds=$(awk -v a="$begun" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }')
+    figure "seconds_w$workers" "$seconds"
+    digest=$(field digest "$(grep '"ev":"done"' "$work/$workers/events.jsonl")")
+    [ -n "$digest" ] || give_up "no digest of $workers workers"
+    losses=$(sed -n 's/.*"ev":"step","version":\([0-9]*\),.*"loss":\([-0-9.e+]*\),.*/\1 \2/p' "$work/$workers/events.jsonl" |
+      sort -n | cut -d ' ' -f 2)
+    figure "loss_first_w$workers" "$(head -n 1 <<<"$losses")"
+    figure "loss_last_w$workers" "$(tail -n 1 <<<"$losses")"
+    [ "$workers" -ne 1 ] || first=$digest
+  done
+  figure digest "$first"
+  figure steps "$(wc -l <<<"$losses")"
+  [ "$first" = "$digest" ] || give_up "digest $first of one worker, $digest of three"
+  [ "$(wc -l <<<"$losses")" -eq 300 ] || give_up "$(wc -l <<<"$losses") steps of 300 in the events"
+  awk -v a="$(head -n 1 <<<"$losses")" -v b="$(tail -n 1 <<<"$losses")" 'BEGIN { exit !(b < a - 1) }' ||
+    give_up "the loss does not fall"
+  say "digest $first of 1 and 3 workers; loss $(head -n 1 <<<"$losses" | cut -c 1-4) to $(tail -n 1 <<<"$losses" | cut -c 1-4)"
+}
+
+stage_kill() {
+  python_or_skip
+  write_job "$work/job.toml"
+  local name kills
+  "$python" "$root/tools/bench/kill_times.py" "$starling" "$work/job.toml" --workers 3 --kills 2 --steps 300 \
+    --json "$work/lines" || give_up "kill_times.py: exit code $?: a digest or a ledger is not as it should be"
+  [ -s "$work/lines" ] || give_up "kill_times.py gave no figures"
+  kills=$(cat "$work/lines")
+  cat "$work/lines" >>"$GPU_CHECK_OUT/$GPU_CHECK_STAGE.lines"
+  for name in kills digest guard_ms peers_ms detect_ms form_ms resume_ms commit_ms step_ms; do
+    [ -z "$(field $name "$kills")" ] || figure "$name" "$(field $name "$kills")"
+  done
+  say "the guard's word after $(field guard_ms "$kills" | round) ms, the next commit after $(field commit_ms "$kills" | round) ms; the same digest"
+}
+
+# ---- One stage, in this script's second life ---------------------------------------------------------------
+if [ -n "${GPU_CHECK_STAGE:-}" ]; then
+  starling=$GPU_CHECK_STARLING tests=$GPU_CHECK_TESTS isa=$GPU_CHECK_ISA python=${PYTHON:-python3}
+  work=$GPU_CHECK_OUT/$GPU_CHECK_STAGE.work
+  mkdir "$work"
+  "stage_$GPU_CHECK_STAGE"
+  exit 0
+fi
+
+# ---- Arguments ---------------------------------------------------------------------------------------------
+bad() { echo "gpu_check.sh: $1; --help says more" >&2; exit 2; }
+out=gpu_check build="" limit="" isa=cuda chosen=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help) usage; exit 0 ;;
+    --list)
+      for stage in "${stages[@]}"; do printf '%-10s %4d s  %s\n' "$stage" "${limit_of[$stage]}" "${about[$stage]}"; done
+      exit 0 ;;
+    --rehearse) isa=emulated; shift ;;
+    --out | --build | --limit)
+      [ $# -gt 1 ] || bad "$1 needs a value"
+      case "$1" in --out) out=$2 ;; --build) build=$2 ;; --limit) limit=$2 ;; esac
+      shift 2 ;;
+    *)
+      [ -n "${limit_of[$1]:-}" ] || bad "no stage or option '$1'"
+      chosen+=("$1"); shift ;;
+  esac
+done
+[[ -z $limit || $limit =~ ^[1-9][0-9]{0,4}$ ]] || bad "--limit must be seconds, is '$limit'"
+# Chosen ones in the order of --list as well: speed before torch, which compares.
+if [ ${#chosen[@]} -gt 0 ]; then
+  ordered=()
+  for stage in "${stages[@]}"; do [[ " ${chosen[*]} " != *" $stage "* ]] || ordered+=("$stage"); done
+  stages=("${ordered[@]}")
+fi
+
+if [ -z "$build" ] && [ -x "$root/bin/starling" ]; then
+  GPU_CHECK_STARLING=$root/bin/starling GPU_CHECK_TESTS=$root/bin/tests
+else
+  build=$(realpath -m "${build:-$root/build/release}")
+  GPU_CHECK_STARLING=$build/starling GPU_CHECK_TESTS=$build/tests
+  [ ! -x "$build/tests/cuda/gpu_tests" ] || GPU_CHECK_TESTS=$build/tests/cuda
+fi
+[ -x "$GPU_CHECK_STARLING" ] || bad "$GPU_CHECK_STARLING is not there (build it, or name another build with --build)"
+
+# ---- Is there a GPU? ---------------------------------------------------------------------------------------
+card="no GPU; imitated on the CPU" driver=""
+if [ "$isa" = cuda ]; then
+  if ! command -v nvidia-smi >/dev/null; then
+    echo "gpu_check.sh: no GPU: there is no nvidia-smi"
+    exit $no_gpu
+  fi
+  found=$(timeout 20 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>&1) || {
+    echo "gpu_check.sh: no GPU: nvidia-smi says: $(head -n 1 <<<"$found")"
+    exit $no_gpu
+  }
+  if [[ $found != *,* ]]; then
+    echo "gpu_check.sh: no GPU: nvidia-smi says: $found"
+    exit $no_gpu
+  fi
+  card=$(head -n 1 <<<"$found")
+  driver=${card##*, } card=${card%, *}
+fi
+
+# PyTorch's packages have the libraries of NVIDIA's that the plugin looks for.
+if [ -z "${STARLING_PYTHON_LIBS:-}" ] && packages=$("${PYTHON:-python3}" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null); then
+  export STARLING_PYTHON_LIBS=$packages
+fi
+
+# ---- Running them ------------------------------------------------------------------------------------------
+mkdir -p "$out"
+out=$(realpath "$out")
+results=$out/results.jsonl
+for stage in "${!limit_of[@]}"; do rm -rf "$out/$stage".{log,figures,text,lines,work}; done
+: >"$results"
+running=0
+
+# Whatever a stage has started and left running, in whatever process group; known by what it was given. No
+# process of anybody else has it.
+end_rest_of() {  # STAGE: how many there were
+  local pid count=0
+  while IFS=/ read -r _ _ pid _; do
+    if kill -KILL "$pid" 2>/dev/null; then count=$((count + 1)); fi
+  done < <(grep -lsz "^GPU_CHECK_RUN=$$-$1\$" /proc/[0-9]*/environ)
+  echo $count
+}
+interrupted() {
+  trap '' INT TERM
+  [ "$running" -eq 0 ] || kill "$running" 2>/dev/null || true
+  sleep 0.5
+  end_rest_of "$stage" >/dev/null
+  rm -rf "$out/$stage.work"
+  echo "gpu_check.sh: interrupted in $stage; $results has what was done before" >&2
+  exit 130
+}
+trap interrupted INT TERM
+
+run_stage() {  # STAGE: sets status, text, seconds
+  local stage=$1 most=${limit:-${limit_of[$1]}} code=0 begun name left
+  begun=$(date +%s.%N)
+  if [ "$isa" != cuda ] && [[ " train kill " != *" $stage "* ]]; then
+    status=skipped text="a rehearsal: it needs a GPU" seconds=0
+    return
+  fi
+  GPU_CHECK_STAGE=$stage GPU_CHECK_OUT=$out GPU_CHECK_LIMIT=$most GPU_CHECK_ISA=$isa GPU_CHECK_RUN=$$-$stage \
+    GPU_CHECK_STARLING=$GPU_CHECK_STARLING GPU_CHECK_TESTS=$GPU_CHECK_TESTS \
+    timeout --kill-after=5 "$most" bash "$self" >"$out/$stage.log" 2>&1 </dev/null &
+  running=$!
+  wait $running || code=$?
+  running=0
+  left=$(end_rest_of "$stage")
+  rm -rf "$out/$stage.work"
+  seconds=$(awk -v a="$begun" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }')
+  text=$(sed '$!s/$/;/' "$out/$stage.text" 2>/dev/null || true)
+  case $code in
+    0) status=ok ;;
+    "$no_gpu") status=skipped ;;
+    124 | 137) status=failed text="over its limit of $most s${text:+; before that: $text}" ;;
+    *) status=failed text=${text:-"exit code $code; the log ends with: $(last_line "$out/$stage.log")"} ;;
+  esac
+  if [ $status = ok ]; then
+    for name in ${needed[$stage]}; do
+      if ! grep -q "^$name ." "$out/$stage.figures" 2>/dev/null; then
+        status=failed text="it ended without its figure '$name'"
+      fi
+    done
+    # A run that ends leaves nothing behind (P6).
+    if [ "$left" -gt 0 ] && [[ " train kill " == *" $stage "* ]]; then
+      status=failed text="$left processes were left behind; $text"
+    fi
+  fi
+  text=$(one_line "$text")
+}
+
+note_stage() {  # STAGE: one JSON object
+  local figures lines
+  figures=$(sed 's/^\([^ ]*\) \(.*\)$/"\1":\2/' "$out/$1.figures" 2>/dev/null | paste -sd , || true)
+  lines=$(paste -sd , "$out/$1.lines" 2>/dev/null || true)
+  printf '{"stage":"%s","status":"%s","seconds":%s,"figures":{%s},"lines":[%s],"text":%s,"card":%s,"driver":%s,"rehearsal":%s,"time":"%s"}\n' \
+    "$1" "$status" "$seconds" "$figures" "$lines" "$(quoted "$text")" "$(quoted "$card")" "$(quoted "$driver")" \
+    "$([ "$isa" = cuda ] && echo false || echo true)" "$(date -u +%Y-%m-%dT%H:%M:%SZ)" >>"$results"
+}
+
+declare -A count=([ok]=0 [failed]=0 [skipped]=0)
+table=()
+SECONDS=0
+for stage in "${stages[@]}"; do
+  printf '%-10s ' "$stage" >&2
+  run_stage "$stage"
+  note_stage "$stage"
+  count[$status]=$((count[$status] + 1))
+  printf '%s, %s s\n' "$status" "$seconds" >&2
+  table+=("$(printf '%-10s %-8s %6s  %s' "$stage" "$status" "$seconds" "$text")")
+done
+
+echo
+echo "gpu_check, $(date -u +%Y-%m-%d): $card${driver:+, driver $driver}"
+printf '%-10s %-8s %6s  %s\n' stage status s "what it showed"
+printf '%s\n' "${table[@]}"
+echo "${count[ok]} ok, ${count[failed]} failed, ${count[skipped]} skipped in $SECONDS s; $results"
+[ "${count[failed]}" -eq 0 ] || exit 1
+[ "${count[ok]}" -gt 0 ] || exit $no_gpu
