@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -44,6 +45,10 @@ Fiber::Fiber(void (*body)(void*), void* argument, std::size_t index)
 Fiber::~Fiber() {
 #if defined(STARLING_RACES)
   if (memory_ != nullptr) __tsan_destroy_fiber(sanitizer_);
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+  // Frames that never returned: whoever is given these addresses next must not be told of them.
+  if (memory_ != nullptr) __asan_unpoison_memory_region(memory_ + kPage, kStack);
 #endif
   if (memory_ != nullptr) munmap(memory_, kPage + kStack);
 }
