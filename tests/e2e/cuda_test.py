@@ -52,7 +52,7 @@ def moments_in_the_hosts_memory_and_recomputing_change_no_bit(place):
 
 
 def the_fixtures_hold(place):
-    for fixture, options in (("gpt-micro", []), ("gpt-micro", ["--bf16"]), ("mlp-micro", [])):
+    for fixture, options in (("gpt-micro", []), ("gpt-micro", ["--bf16"]), ("mlp-micro", []), ("mlp-micro", ["--bf16"])):
         checked = subprocess.run([STARLING, "check", os.path.join(FIXTURES, fixture + ".safetensors"), "--isa", "cuda",
                                   *options], capture_output=True, text=True)
         require(checked.returncode == 0 and "imitated GPU" in checked.stdout, checked.stdout + checked.stderr)

@@ -164,7 +164,7 @@ Result<> speeds(const Bench& bench) {
       std::fprintf(bench.options.out,
                    bench.options.json
                        ? "{\"name\":\"speed\",\"sequences\":%u,\"threads\":%u,\"ms\":%.4g,"
-                         "\"tokens_s\":%.6g,\"tflop_s\":%.4g,\"aside_permille\":%.4g}\n"
+                         "\"tokens_per_s\":%.6g,\"tflop_s\":%.4g,\"aside_permille\":%.4g}\n"
                        : "speed  %3u sequences, %u threads: %8.3f ms, %9.0f tokens/s, %6.1f "
                          "TFLOP/s, %.2f of 1000 blocks to the side list\n",
                    sequences, threads, 1000 * s.seconds, tokens,

@@ -25,10 +25,6 @@ if(TARGET starling_cuda)
   list(APPEND bundle_parts --plugin $<TARGET_FILE:starling_cuda>)
   list(APPEND bundle_targets starling_cuda)
   starling_relocatable(starling_cuda "../..")
-  # Machine code of four generations of GPUs: 13 MB as it is, 2 MB so.
-  if(TARGET starling_cuda_kernels)
-    target_compile_options(starling_cuda_kernels PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>)
-  endif()
 endif()
 # Tests of what depends on the machine: its instruction set, sockets, files and clocks, and its GPU. They need no
 # source tree but tests/fixtures, which the bundle has. (core_tests reads recorded messages; elastic_tests, and those
