@@ -99,8 +99,10 @@ TEST_CASE("imitation: shared memory and barriers, in any order of threads") {
   });
 }
 
-// Goal: orders are what shows a missing barrier.
-TEST_CASE("imitation: a kernel that lacks a barrier gives other results in another order") {
+// Goal: orders are what shows a missing barrier. With the thread sanitizer it is a report, see
+// imitation_errors_test.cpp.
+TEST_CASE("imitation: a kernel that lacks a barrier gives other results in another order" *
+          doctest::skip(imitation::finds_races())) {
   const auto in = numbers(64);
   const DeviceArray<int> from(in);
   std::set<std::vector<int>> results;

@@ -12,6 +12,7 @@
 #include "tests/cuda/imitation/fibers.h"
 #include "tests/cuda/imitation/order.h"
 #include "tests/cuda/imitation/records.h"
+#include "tests/cuda/imitation/tensor.h"
 
 thread_local uint3 threadIdx, blockIdx;
 thread_local dim3 blockDim, gridDim;
@@ -25,6 +26,16 @@ namespace {
 
 constexpr unsigned kLanes = 32, kThreadsMax = 1024, kWarpsMax = kThreadsMax / kLanes;
 constexpr int kPattern = 0xa5;
+// Threads that never wait take turns on so many fibers, so that a race between any of that many neighbours
+// is one of two fibers.
+constexpr unsigned kFibersMin = kRaces ? kLanes + 1 : 0;
+
+// Of publish() and learn(), for what is done again and again. Two take turns: when one is used again, all
+// have left the last operation but one.
+struct Tags {
+  char arrived, left[2];
+  unsigned turn = 0;
+};
 
 struct Warp {
   std::uint32_t lanes = 0;         // that exist
@@ -38,15 +49,13 @@ struct Warp {
   std::array<void*, kLanes> slots;
   std::array<const Operation*, kLanes> operations;
   std::array<std::uint32_t, kLanes> masks;
+  std::array<Tags, kLanes> tags;     // of masks that begin with that lane
+  std::array<void*, kLanes> learns;  // the tag of the operation that a lane leaves
 };
 
 // Copies of one thread that were asked for and not waited for.
 struct Copies {
-  struct Copy {
-    void* to;
-    const void* from;
-  };
-  std::vector<Copy> copies;
+  std::vector<LateCopy> copies;
   std::vector<std::size_t> ends;  // of closed groups, in copies
 };
 
@@ -61,6 +70,7 @@ class Engine {
   Copies& copies() { return copies_[current_]; }
   void make_copies(Copies& copies, std::size_t groups);
   [[noreturn]] void fail(const char* what);
+  [[noreturn]] void fail_waiting();
 
  private:
   enum class Next { kFresh, kWaiting, kEnd };
@@ -72,11 +82,13 @@ class Engine {
   void finish_thread();
   void suspend();
   Next choose();
+  static void let_learn(Warp& warp, std::uint32_t mask, Tags& tags);
   static unsigned odd_lane(const Warp& warp, unsigned lane, std::uint32_t lanes);
   static void check_lanes(const Warp& warp, unsigned lane);
   void release_barrier();
   void make_runnable(unsigned warp, std::uint32_t lanes);
   Fiber& take_fiber();
+  void make_fiber();
 
   const Grid* grid_ = nullptr;
   GridOrder blocks_;
@@ -87,6 +99,7 @@ class Engine {
   unsigned count_ = 0, warps_count_ = 0;
   std::uint32_t ready_ = 0;  // warps with runnable lanes
   unsigned done_ = 0, at_barrier_ = 0;
+  Tags barrier_, block_;
   std::array<Warp, kWarpsMax> warps_;
   std::array<Fiber*, kThreadsMax> waiting_;  // on which a thread waits
   std::array<uint3, kThreadsMax> indices_;
@@ -95,8 +108,10 @@ class Engine {
 
   Fiber own_;  // of who asked for the launch
   Fiber* fiber_ = &own_;
-  std::vector<std::unique_ptr<Fiber>> fibers_;
-  std::vector<Fiber*> idle_;
+  // Idle ones lie between two counters, in a ring.
+  std::array<std::unique_ptr<Fiber>, kThreadsMax + kFibersMin> fibers_;
+  std::array<Fiber*, 2 * kThreadsMax> idle_;
+  unsigned fibers_count_ = 0, idle_begin_ = 0, idle_end_ = 0;
 };
 
 Engine& engine() {
@@ -113,11 +128,13 @@ void Engine::run(const Grid& grid) {
   if (running()) fail("a kernel launches a kernel");
   grid_ = &grid;
   begin_grid();
+  // What a fiber did is no race with one that it makes, so none is made later.
+  while (kRaces && fibers_count_ < count_ + kFibersMin) make_fiber();
   begin_block();
   choose();
-  Fiber& first = take_fiber();
-  fiber_ = &first;
-  own_.switch_to(first);
+  fiber_ = &take_fiber();
+  own_.switch_to(*fiber_);
+  learn(&block_.arrived);
   shared_.reset();
   dynamic_shared = nullptr;
   dynamic_shared_bytes = 0;
@@ -146,6 +163,7 @@ void Engine::begin_grid() {
 }
 
 void Engine::begin_block() {
+  learn(&block_.arrived);
   const std::uint64_t block = blocks_.next();
   const dim3 blocks = grid_->blocks;
   blockIdx = {static_cast<unsigned>(block % blocks.x),
@@ -162,6 +180,7 @@ void Engine::begin_block() {
   }
   ready_ = warps_count_ == kWarpsMax ? ~0u : (1u << warps_count_) - 1;
   current_ = threads_.first_warp(warps_count_) * kLanes;
+  publish(&block_.left[0]);
 }
 
 void Engine::body(void* self) {
@@ -176,14 +195,15 @@ void Engine::run_threads() {
     do {
       Warp& warp = warps_[current_ / kLanes];
       warp.started |= 1u << (current_ % kLanes);
+      learn(&block_.left[0]);
       grid_->run(grid_->arguments);
       finish_thread();
       if (done_ == count_ && !blocks_.at_end()) begin_block();
       next = choose();
-    } while (next == Next::kFresh);
+    } while (next == Next::kFresh && !kRaces);
     Fiber& self = *fiber_;
-    idle_.push_back(&self);
-    fiber_ = next == Next::kEnd ? &own_ : waiting_[current_];
+    idle_[idle_end_++ % idle_.size()] = &self;
+    fiber_ = next == Next::kEnd ? &own_ : next == Next::kFresh ? &take_fiber() : waiting_[current_];
     self.switch_to(*fiber_);
   }
 }
@@ -196,6 +216,7 @@ void Engine::finish_thread() {
     close_copies();
     finish_copies(0);
   }
+  publish(&block_.arrived);
   warp.done |= bit;
   ++done_;
   if (at_barrier_ != 0 && at_barrier_ + done_ == count_) release_barrier();
@@ -215,7 +236,7 @@ void Engine::suspend() {
       fiber_ = waiting_[current_];
       break;
     case Next::kEnd:
-      fail("nothing can run");  // choose() has said why
+      fail("is left alone");  // never: this thread has not returned
   }
   fiber.switch_to(*fiber_);
 }
@@ -224,9 +245,7 @@ void Engine::suspend() {
 Engine::Next Engine::choose() {
   if (ready_ == 0) {
     if (done_ == count_) return Next::kEnd;
-    fail(
-        "waits, and so does every other thread of its block: not all lanes of a mask came to the "
-        "same operation");
+    fail_waiting();
   }
   const unsigned w = threads_.warp(current_ / kLanes, ready_);
   Warp& warp = warps_[w];
@@ -246,8 +265,13 @@ void Engine::meet_in_warp(const Operation& operation, std::uint32_t mask, void* 
   warp.operations[lane] = &operation;
   warp.masks[lane] = mask;
   check_lanes(warp, lane);
+  Tags& tags = warp.tags[static_cast<unsigned>(std::countr_zero(mask))];
+  if (operation.orders_memory) publish(&tags.arrived);
   if ((warp.at_operation & others) == others && odd_lane(warp, lane, others) == kLanes) {
+    ignore_races(true);
     operation.complete(warp.slots.data(), mask);
+    ignore_races(false);
+    if (operation.orders_memory) let_learn(warp, mask, tags);
     warp.at_operation &= ~mask;
     warp.awaited = 0;
     for (std::uint32_t left = warp.at_operation; left != 0; left &= left - 1)
@@ -262,6 +286,16 @@ void Engine::meet_in_warp(const Operation& operation, std::uint32_t mask, void* 
     warp.awaited |= mask;
   }
   suspend();
+  if (operation.orders_memory) learn(warp.learns[lane]);
+}
+
+void Engine::let_learn(Warp& warp, std::uint32_t mask, Tags& tags) {
+  if (!kRaces) return;
+  learn(&tags.arrived);
+  char* const left = &tags.left[tags.turn++ % 2];
+  publish(left);
+  for (; mask != 0; mask &= mask - 1)
+    warp.learns[static_cast<unsigned>(std::countr_zero(mask))] = left;
 }
 
 // The first of the lanes that waits for something else than `lane` comes for; kLanes if none does.
@@ -306,8 +340,11 @@ void Engine::meet_in_block() {
     fail("is at a barrier of the block while lanes of its warp wait for it");
   warp.at_barrier |= bit;
   ++at_barrier_;
+  char* const tag = &barrier_.left[barrier_.turn % 2];
+  publish(tag);
   if (at_barrier_ + done_ == count_) release_barrier();
   suspend();
+  learn(tag);
 }
 
 void Engine::release_barrier() {
@@ -316,6 +353,7 @@ void Engine::release_barrier() {
     warps_[w].at_barrier = 0;
   }
   at_barrier_ = 0;
+  ++barrier_.turn;
 }
 
 void Engine::make_runnable(unsigned warp, std::uint32_t lanes) {
@@ -325,21 +363,37 @@ void Engine::make_runnable(unsigned warp, std::uint32_t lanes) {
 }
 
 Fiber& Engine::take_fiber() {
-  if (idle_.empty()) {
-    fibers_.push_back(std::make_unique<Fiber>(&Engine::body, this, fibers_.size()));
-    return *fibers_.back();
-  }
-  Fiber& fiber = *idle_.back();
-  idle_.pop_back();
-  return fiber;
+  if (idle_begin_ == idle_end_) make_fiber();
+  // The latest is the warmest; where races are looked for, a thread shall have another one than those
+  // before it.
+  return *idle_[(kRaces ? idle_begin_++ : --idle_end_) % idle_.size()];
+}
+
+void Engine::make_fiber() {
+  auto& made = fibers_[fibers_count_];
+  made = std::make_unique<Fiber>(&Engine::body, this, fibers_count_++);
+  idle_[idle_end_++ % idle_.size()] = made.get();
 }
 
 void Engine::make_copies(Copies& copies, std::size_t groups) {
   const std::size_t end = copies.ends[groups - 1];
-  for (std::size_t i = 0; i < end; ++i) std::memcpy(copies.copies[i].to, copies.copies[i].from, 16);
+  for (std::size_t i = 0; i < end; ++i) make_copy(copies.copies[i]);
   copies.copies.erase(copies.copies.begin(), copies.copies.begin() + static_cast<long>(end));
   copies.ends.erase(copies.ends.begin(), copies.ends.begin() + static_cast<long>(groups));
   for (std::size_t& later : copies.ends) later -= end;
+}
+
+// Nothing of the block can run.
+void Engine::fail_waiting() {
+  for (unsigned w = 0; w < warps_count_; ++w) {
+    const Warp& warp = warps_[w];
+    if (warp.at_operation == 0) continue;
+    const auto lane = static_cast<unsigned>(std::countr_zero(warp.at_operation));
+    threadIdx = indices_[w * kLanes + lane];
+    imitation::fail("waits forever at %s with mask 0x%08x: not all of its lanes come",
+                    warp.operations[lane]->name, warp.masks[lane]);
+  }
+  fail("waits forever");
 }
 
 void Engine::fail(const char* what) {
@@ -364,6 +418,10 @@ void meet_in_block() {
   engine().meet_in_block();
 }
 
+bool finds_races() {
+  return kRaces;
+}
+
 bool in_kernel() {
   return engine().running();
 }
@@ -372,9 +430,8 @@ unsigned lane() {
   return engine().lane();
 }
 
-void copy_later(void* shared, const void* global) {
-  engine().copies().copies.push_back({shared, global});
-  std::memset(shared, kPattern, 16);  // what is read before it is waited for
+void copy_later(const LateCopy& copy) {
+  engine().copies().copies.push_back(copy);
 }
 
 void close_copies() {

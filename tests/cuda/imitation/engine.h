@@ -35,6 +35,8 @@ struct Operation {
   const char* name;
   // slots: of the lanes in `mask`.
   void (*complete)(void* const* slots, std::uint32_t mask);
+  // What a lane wrote before is seen by the others after. CUDA promises that of __syncwarp() alone.
+  bool orders_memory = false;
 };
 // Returns when all lanes of the mask have come with the same operation and mask.
 void meet_in_warp(const Operation& operation, std::uint32_t mask, void* slot);
@@ -49,9 +51,14 @@ bool in_kernel();
 // The lane within its warp of the thread that runs.
 unsigned lane();
 
-// The copies of cp.async, which are made when they are waited for, and not before.
-void copy_later(void* shared, const void* global);
+// 16 bytes that are copied when they are waited for, and not before.
+struct LateCopy {
+  void* to;
+  const void* from;
+};
+void copy_later(const LateCopy& copy);
 void close_copies();
-void finish_copies(int left);  // all but the `left` latest groups
+// All but the `left` latest groups.
+void finish_copies(int left);
 
 }  // namespace starling::imitation

@@ -8,9 +8,6 @@
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
 
 namespace starling::imitation {
 namespace {
@@ -18,7 +15,7 @@ namespace {
 namespace context = boost::context::detail;
 
 constexpr std::size_t kPage = 4096;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(STARLING_RACES)
 constexpr std::size_t kStack = 256 * 1024;  // frames are a few times as large
 #else
 constexpr std::size_t kStack = 64 * 1024;
@@ -39,13 +36,13 @@ Fiber::Fiber(void (*body)(void*), void* argument, std::size_t index)
   bytes_ = kStack - (index % kColours) * kColourBytes;
   bottom_ = memory_ + kPage;
   context_ = context::make_fcontext(memory_ + kPage + bytes_, bytes_, &Fiber::enter);
-#if defined(__SANITIZE_THREAD__)
+#if defined(STARLING_RACES)
   sanitizer_ = __tsan_create_fiber(0);
 #endif
 }
 
 Fiber::~Fiber() {
-#if defined(__SANITIZE_THREAD__)
+#if defined(STARLING_RACES)
   if (memory_ != nullptr) __tsan_destroy_fiber(sanitizer_);
 #endif
   if (memory_ != nullptr) munmap(memory_, kPage + kStack);
@@ -54,9 +51,9 @@ Fiber::~Fiber() {
 void Fiber::switch_to(Fiber& other) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&sanitizer_, other.bottom_, other.bytes_);
-#elif defined(__SANITIZE_THREAD__)
+#elif defined(STARLING_RACES)
   if (memory_ == nullptr) sanitizer_ = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(other.sanitizer_, 0);
+  __tsan_switch_to_fiber(other.sanitizer_, __tsan_switch_to_fiber_no_sync);
 #endif
   next_ = &other;
   arrived(context::jump_fcontext(other.context_, this));

@@ -1,10 +1,47 @@
 #pragma once
-// Fibers over Boost.Context's assembly, with what the sanitizers have to be told.
+// Fibers over Boost.Context's assembly, with what the sanitizers have to be told. What includes this is
+// compiled without -fsanitize=thread, and with STARLING_RACES where the rest has it (CMakeLists.txt): the
+// thread sanitizer shall follow kernels alone, not how they are run.
 
 #include <boost/context/detail/fcontext.hpp>
 #include <cstddef>
 
+#if defined(__SANITIZE_THREAD__)
+#error "this has to be compiled with -fno-sanitize=thread -DSTARLING_RACES"
+#endif
+#if defined(STARLING_RACES)
+#include <sanitizer/tsan_interface.h>
+extern "C" {
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
+#endif
+
 namespace starling::imitation {
+
+// What a fiber wrote before publish() is no race with what another one does after learn() of the same tag.
+// Switching alone orders nothing.
+#if defined(STARLING_RACES)
+inline constexpr bool kRaces = true;
+inline void publish(void* tag) {
+  __tsan_release(tag);
+}
+inline void learn(void* tag) {
+  __tsan_acquire(tag);
+}
+// Memory accesses in between are not those of kernels.
+inline void ignore_races(bool on) {
+  (on ? AnnotateIgnoreReadsBegin : AnnotateIgnoreReadsEnd)(__FILE__, __LINE__);
+  (on ? AnnotateIgnoreWritesBegin : AnnotateIgnoreWritesEnd)(__FILE__, __LINE__);
+}
+#else
+inline constexpr bool kRaces = false;
+inline void publish(void*) {}
+inline void learn(void*) {}
+inline void ignore_races(bool) {}
+#endif
 
 // A stack with a guard page below it, and where it goes on. Threads: one, that which made it.
 class Fiber {

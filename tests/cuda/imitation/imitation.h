@@ -35,6 +35,10 @@ class OrderScope {
 enum class Work : std::uint8_t { kAtOnce, kLate };
 void set_work(Work work);
 
+// Whether accesses of two threads of a block to one address, without a barrier in between, are reported:
+// where everything is compiled with -fsanitize=thread.
+bool finds_races();
+
 struct Launches {
   std::string kernel;  // as it is declared; its address where the program has no symbols
   std::uint64_t launches = 0, blocks = 0, threads = 0;

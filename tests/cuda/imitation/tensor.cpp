@@ -56,22 +56,20 @@ constexpr Operation kProduct{"mma_bf16", &complete_product};
 
 struct Load {
   std::uint32_t (&r)[4];
-  const void* row;
+  std::uint16_t row[8];  // as it was when the lane came
 };
 
 // Lane 4 g + t gets elements 2t and 2t + 1 of row g of every matrix; transposed, of column g.
 void complete_load(void* const* slots, bool transposed) {
-  std::uint16_t rows[kLanes][8];
-  for (unsigned lane = 0; lane < kLanes; ++lane)
-    std::memcpy(rows[lane], static_cast<const Load*>(slots[lane])->row, sizeof(rows[lane]));
   for (unsigned lane = 0; lane < kLanes; ++lane) {
-    const Load& load = *static_cast<const Load*>(slots[lane]);
     const unsigned g = lane / 4, t = lane % 4;
     for (unsigned i = 0; i < 4; ++i) {
-      const auto& matrix = rows + 8 * i;
-      const std::uint32_t first = transposed ? matrix[2 * t][g] : matrix[g][2 * t];
-      const std::uint32_t second = transposed ? matrix[2 * t + 1][g] : matrix[g][2 * t + 1];
-      load.r[i] = first | second << 16;
+      const auto element = [&](unsigned row, unsigned column) -> std::uint32_t {
+        return static_cast<const Load*>(slots[8 * i + row])->row[column];
+      };
+      const std::uint32_t first = transposed ? element(2 * t, g) : element(g, 2 * t);
+      const std::uint32_t second = transposed ? element(2 * t + 1, g) : element(g, 2 * t + 1);
+      static_cast<const Load*>(slots[lane])->r[i] = first | second << 16;
     }
   }
 }
@@ -97,7 +95,8 @@ void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&
 
 void load_matrix_x4(std::uint32_t (&r)[4], const void* shared, bool transposed) {
   check_shared("load_matrix_x4", shared);
-  Load load{r, shared};
+  Load load{r, {}};
+  std::memcpy(load.row, shared, sizeof(load.row));
   meet_in_warp(transposed ? kLoadTransposed : kLoad, kAll, &load);
 }
 
@@ -107,7 +106,12 @@ void copy_async_16(void* shared, const void* global) {
     fail("copy_async_16 from %p, no multiple of 16", global);
   if (place_of(global, 16).kind == Kind::kPageable)
     fail("copy_async_16 from %p, not the device's memory", global);
-  copy_later(shared, global);
+  std::memset(shared, 0xa5, 16);
+  copy_later({shared, global});
+}
+
+void make_copy(const LateCopy& copy) {
+  std::memcpy(copy.to, copy.from, 16);
 }
 
 }  // namespace starling::imitation

@@ -15,5 +15,7 @@ void load_matrix_x4(std::uint32_t (&r)[4], const void* shared, bool transposed);
 
 // 16 bytes, which are in shared memory after finish_copies() and hold a pattern until then.
 void copy_async_16(void* shared, const void* global);
+struct LateCopy;
+void make_copy(const LateCopy& copy);
 
 }  // namespace starling::imitation

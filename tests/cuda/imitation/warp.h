@@ -64,7 +64,7 @@ template <class T, Way kWay>
 void complete_shuffle(void* const* slots, std::uint32_t mask) {
   for_lanes(mask, [&](unsigned lane) {
     auto& slot = *static_cast<ShuffleSlot<T>*>(slots[lane]);
-    if (!std::has_single_bit(slot.width) || slot.width > 32)
+    if (slot.width == 0 || slot.width > 32 || (slot.width & (slot.width - 1)) != 0)
       fail("a shuffle of width %u", slot.width);
     const unsigned from = shuffle_source(kWay, lane, slot.by, slot.width);
     if ((mask >> from & 1) == 0)
@@ -144,7 +144,8 @@ unsigned match(const Operation& operation, std::uint32_t mask, T value) {
   return slot.lanes;
 }
 
-inline constexpr Operation kSyncWarp{"__syncwarp", [](void* const*, std::uint32_t) {}};
+inline constexpr Operation kSyncWarp{"__syncwarp", [](void* const*, std::uint32_t) {},
+                                     /*orders_memory=*/true};
 
 }  // namespace starling::imitation
 
