@@ -162,7 +162,7 @@ class LtProducts final : public Products {
   LtProducts(std::shared_ptr<const CublasLtLibrary> library, std::string device)
       : library_(std::move(library)), device_(std::move(device)), lt_(library_->functions) {}
 
-  // Of calls that fail only through a fault of ours.
+  // Of calls that fail only through a fault of ours or of the device.
   void expect(int status, const char* what) const {
     if (status != lt::kSuccess)
       stop(kExitInternal, std::string("cuBLASLt: ") + what + ": " + lt_.status_text(status));
@@ -240,7 +240,8 @@ class LtProducts final : public Products {
     const int status =
         lt_.candidates(handle_.get(), made.description.get(), made.a.get(), made.b.get(),
                        made.add.get(), made.c.get(), raw, kCandidates, proposals.data(), &got);
-    if (status != lt::kSuccess) return {};
+    if (status == lt::kNotSupported || status == lt::kInvalidValue) return {};
+    expect(status, "a proposal");
     std::vector<lt::Algorithm> algorithms;
     for (int i = 0; i < got; ++i)
       if (const lt::Candidate& c = proposals[static_cast<std::size_t>(i)];

@@ -75,11 +75,10 @@ __device__ void end(const Work& work, unsigned row, unsigned column, float (&x)[
     load_four_of(other, static_cast<const Out*>(p.add) + add_at, count, whole);
     for (unsigned i = 0; i < 4; ++i) x[i] += other[i];
   }
-  Out* const aux = static_cast<Out*>(p.aux) + at;
   const bool backward =
       p.epilogue == Epilogue::kGeluBackward || p.epilogue == Epilogue::kReluBackward;
-  if (backward) load_four_of(other, aux, count, whole);
-  if (p.epilogue == Epilogue::kGelu) store_four_of(aux, x, count, whole);
+  if (backward) load_four_of(other, static_cast<const Out*>(p.aux) + at, count, whole);
+  if (p.epilogue == Epilogue::kGelu) store_four_of(static_cast<Out*>(p.aux) + at, x, count, whole);
   for (unsigned i = 0; i < 4; ++i) {
     if (p.epilogue == Epilogue::kGelu) x[i] = gelu_of(x[i]);
     if (p.epilogue == Epilogue::kGeluBackward) x[i] *= gelu_slope(other[i]);
