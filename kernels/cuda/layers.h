@@ -78,7 +78,7 @@ struct Rows {
 };
 // Sums over rows are made of the sums of so many runs of rows; backward passes keep those in this many
 // floats for `width` columns.
-inline constexpr std::uint32_t kRowRuns = 64;
+inline constexpr std::uint32_t kRowRuns = 128;
 constexpr std::size_t partial_floats(std::size_t width) {
   return kRowRuns * width;
 }

@@ -103,8 +103,7 @@ TEST_CASE("a formatted job keeps awkward numbers and texts") {
   job.optimizer.peak_rate = 0.1 + 0.2;
   job.optimizer.epsilon = 5e-324;
   job.optimizer.clip = 0, job.isa = "emulated", job.precision = Precision::kBf16;
-  job.shares = ShareRule::kEqual, job.recompute = true;
-  job.offload = Offload::kMoments;
+  job.shares = ShareRule::kEqual, job.recompute = true, job.offload = Offload::kMoments;
   job.seal = SealRule::kOn;
   job.data.extensions = {"", ".\"\\\x01\xc3\xa9"};
   const auto again = parse_job(format_job(job), "");
@@ -466,8 +465,7 @@ TEST_CASE("the state hash is of what reaches a bit of the state") {
   CHECK(same_after([](Job& j) { j.checkpoint = {"/c", 5, 1}; }));
   CHECK(same_after([](Job& j) { j.digest_every = 3; }));
   CHECK(same_after([](Job& j) { j.replicas = 1; }));
-  CHECK(same_after([](Job& j) { j.recompute = true; }));
-  CHECK(same_after([](Job& j) { j.offload = Offload::kMoments; }));
+  CHECK(same_after([](Job& j) { j.recompute = true, j.offload = Offload::kMoments; }));
   CHECK(same_after([](Job& j) { j.lease_ms = 77; }));
   CHECK_FALSE(same_after([](Job& j) { j.seed = 2; }));
   CHECK_FALSE(same_after([](Job& j) { j.micro_batches = 4; }));

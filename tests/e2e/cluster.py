@@ -2,20 +2,10 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 
 from harness import STARLING, require, wait_until
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+from ports import free_ports
 
 
 class Cluster:

@@ -2,24 +2,14 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 
 from harness import STARLING, main, processes_naming, require, same, wait_until
+from ports import free_ports
 
 
 def starling(*arguments):
     return subprocess.run([STARLING, *arguments], capture_output=True, text=True)
-
-
-def free_ports(count):
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 def coordinators_of(run):

@@ -9,17 +9,12 @@ import subprocess
 import time
 
 from harness import STARLING, main, processes_naming, require, wait_until
+from ports import free_port
 
 
 def starling(*arguments, **options):
     return subprocess.run([STARLING, *map(str, arguments)], capture_output=True, text=True,
                           timeout=120, **options)
-
-
-def free_port(host="127.0.0.1"):
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
-        return probe.getsockname()[1]
 
 
 class Parts:

@@ -83,6 +83,8 @@ def kernels_of(m):
     F, B, H, E = "forward", "backward", "head", "tokens"  # the first two: of each layer
     return [
         # A row of wte (fp32) for each token, wpe once (then in the cache); rows out.
+        # The working parameters, each part when it has come.
+        Kernel(E, "to_bf16", 1, (FP32 + BF16) * m.parameters),
         Kernel(E, "embed", 1, R * C * (FP32 + BF16) + T * C * FP32),
         # x in, y out. Twice a layer.
         Kernel(F, "layer_norm", 2 * L, 2 * BF16 * R * C + statistics),
@@ -102,6 +104,9 @@ def kernels_of(m):
         product(H, "d_normed", 1, R, C, W),
         # x, dy in; dx out. Columns' sums of kRowRuns runs are small against it.
         Kernel(H, "layer_norm_backward", 1, 3 * BF16 * R * C + statistics),
+        # gelu(u) is not kept: it is made again of u. So is what ln_1 and ln_2 give.
+        Kernel(B, "gelu", L, 2 * BF16 * R * 4 * C),
+        Kernel(B, "layer_norm", 2 * L, 2 * BF16 * R * C + statistics),
         # The epilogue reads u and gives du = (d_out W^T) gelu'(u).
         product(B, "d_gelu: narrowing^T", L, R, 4 * C, C, beside=BF16),
         product(B, "d_narrowing", L, 4 * C, C, R, out=FP32),
@@ -142,7 +147,6 @@ def step_kernels_of(m):
         Kernel("step", "checksum of state", 1, 3 * FP32 * N),  # weights and moments in
         Kernel("step", "publish", 1, 2 * FP32 * N),  # weights in, working parameters out
         Kernel("step", "checksum of parameters", 1, FP32 * N),
-        Kernel("step", "to_bf16", 1, (FP32 + BF16) * N),
         Kernel("step", "clear the sums", 1, FP32 * N),
     ]
 
