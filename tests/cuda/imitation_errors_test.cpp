@@ -9,6 +9,7 @@
 
 #include <array>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 
@@ -92,8 +93,14 @@ __global__ void writes_past_array(int* out) {
   out[threadIdx.x + 1] = 1;
 }
 
+__global__ void writes_past_fixed(int* out) {
+  __shared__ int words[32];
+  words[threadIdx.x + 1] = 1;
+  *out = words[0];
+}
+
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool kOverruns = true;
+constexpr bool kOverruns = true;  // and of indices, with -fsanitize=undefined
 #else
 constexpr bool kOverruns = false;
 #endif
@@ -114,6 +121,12 @@ void run_vectors(int* memory) {
 }
 void run_half_a_warp(int* memory) {
   launch(nullptr, 1, 16, 0, not_in_the_block, memory);
+}
+void follow_hidden(int*) {
+  imitation::set_view(imitation::View::kHidden);
+  const DeviceArray<int> hidden(4);
+  launch(nullptr, 1, 1, 0, writes_one_place, hidden.data());
+  std::printf("read %d\n", hidden.data()[0]);
 }
 const Scenario kScenarios[] = {
     {"a lane returns", run<lane_has_returned>,
@@ -136,10 +149,12 @@ const Scenario kScenarios[] = {
     {"a copy from shared memory", run<copies_from_shared>, "not the device's memory"},
     {"a matrix in global memory", run_vectors<loads_matrix_of_global>, "not shared memory"},
     {"a launch in a kernel", run<launches>, "a kernel launches a kernel"},
+    {"the host follows an address", follow_hidden, "SIGSEGV"},
     {"a missing barrier", run<lacks_barrier>, "data race", imitation::finds_races()},
     {"a missing barrier of a warp", run<lacks_warp_barrier>, "data race", imitation::finds_races()},
     {"one place, many threads", run<writes_one_place>, "data race", imitation::finds_races()},
     {"past shared memory", run<writes_past_shared>, "heap-buffer-overflow", kOverruns},
+    {"past a fixed array", run<writes_past_fixed>, "out of bounds", kOverruns},
     {"past an array", run<writes_past_array>, "heap-buffer-overflow", kOverruns},
 };
 
@@ -150,6 +165,9 @@ TEST_CASE("imitation: one scenario that ends the process" * doctest::skip()) {
   const char* const name = std::getenv(kVariable);
   REQUIRE(name != nullptr);
   std::signal(SIGABRT, SIG_DFL);  // no report of a crashed test
+  imitation::set_order(imitation::Order::kAscending);
+  imitation::set_work(imitation::Work::kAtOnce);
+  imitation::set_view(imitation::View::kOpen);
   const DeviceArray<int> memory(32);
   for (const Scenario& scenario : kScenarios)
     if (scenario.name == std::string(name)) scenario.run(memory.data());

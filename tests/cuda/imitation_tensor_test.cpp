@@ -138,5 +138,31 @@ TEST_CASE("imitation: asynchronous copies are there when they were waited for, a
   });
 }
 
+// What shared memory holds while groups are on their way: kLeft of two may be.
+template <int kLeft>
+__global__ void look_early(const uint4* in, unsigned* out) {
+  STARLING_DYNAMIC_SHARED(uint4, tile);
+  for (unsigned i = 0; i < 2; ++i) {
+    tile[i] = make_uint4(9, 9, 9, 9);
+    copy_async_16(&tile[i], &in[i]);
+    copy_async_commit();
+  }
+  copy_async_wait<kLeft>();
+  for (unsigned i = 0; i < 2; ++i) out[i] = tile[i].x;
+}
+TEST_CASE("imitation: waiting for all but the latest groups") {
+  const unsigned kPattern = 0xa5a5a5a5;
+  const DeviceArray<uint4> in({make_uint4(1, 0, 0, 0), make_uint4(2, 0, 0, 0)});
+  const auto seen = [&](auto kernel) {
+    DeviceArray<unsigned> out(2);
+    launch(nullptr, 1, 1, 32, kernel, in.data(), out.data());
+    return out.host();
+  };
+  CHECK(seen(look_early<3>) == std::vector{kPattern, kPattern});
+  CHECK(seen(look_early<2>) == std::vector{kPattern, kPattern});
+  CHECK(seen(look_early<1>) == std::vector{1u, kPattern});
+  CHECK(seen(look_early<0>) == std::vector{1u, 2u});
+}
+
 }  // namespace
 }  // namespace starling::kernels::cuda

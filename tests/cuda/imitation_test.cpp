@@ -24,6 +24,9 @@ __attribute__((weak)) void device_lost(const char* what, cudaError_t error) {
 
 namespace {
 
+using imitation::Order;
+using imitation::OrderScope;
+
 // ---- indices ------------------------------------------------------------------------------------
 
 __global__ void write_indices(unsigned* out) {
@@ -55,6 +58,34 @@ TEST_CASE("imitation: every thread of a grid of three dimensions runs once, with
     }
     CHECK(all.size() == threads);
   });
+}
+
+// Who comes when.
+__global__ void queue_up(unsigned* next, unsigned* order) {
+  order[atomicAdd(next, 1u)] = blockIdx.x * blockDim.x + threadIdx.x;
+}
+std::vector<unsigned> order_of(Order order, std::uint64_t seed) {
+  const OrderScope scope(order, seed);
+  DeviceArray<unsigned> next(1), all(300);
+  next.zero();
+  launch(nullptr, 5, 60, 0, queue_up, next.data(), all.data());
+  return all.host();
+}
+TEST_CASE("imitation: blocks and threads run in the order that was chosen") {
+  std::vector<unsigned> ascending(300);
+  std::iota(ascending.begin(), ascending.end(), 0);
+  CHECK(order_of(Order::kAscending, 0) == ascending);
+  CHECK(order_of(Order::kDescending, 0) ==
+        std::vector<unsigned>(ascending.rbegin(), ascending.rend()));
+  std::set<std::vector<unsigned>> shuffled;
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    auto order = order_of(Order::kShuffled, seed);
+    CHECK(order == order_of(Order::kShuffled, seed));
+    shuffled.insert(order);
+    std::sort(order.begin(), order.end());
+    CHECK(order == ascending);
+  }
+  CHECK(shuffled.size() == 5);
 }
 
 // ---- barriers, shared memory --------------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "tests/cuda/imitation/errors.h"
+#include "tests/cuda/imitation/hidden.h"
 #include "tests/cuda/imitation/records.h"
 #include "tests/cuda/imitation/streams.h"
 
@@ -56,12 +57,14 @@ cudaError_t check(const cudaLaunchConfig_t& config, const void* kernel) {
 void run(const Grid& grid) {
   const std::uint64_t blocks = std::uint64_t{grid.blocks.x} * grid.blocks.y * grid.blocks.z;
   record_launch(grid.kernel, blocks, grid.threads.x * grid.threads.y * grid.threads.z);
+  const AtWork at_work;
   run_grid(grid);
 }
 
 }  // namespace
 
 cudaError_t launch(const cudaLaunchConfig_t& config, const Call& call) {
+  if (in_kernel()) fail("a kernel launches a kernel");
   CUstream_st* const stream = stream_of(config.stream);
   if (stream == nullptr) return told(cudaErrorInvalidResourceHandle);
   if (const cudaError_t error = check(config, call.kernel); error != cudaSuccess)

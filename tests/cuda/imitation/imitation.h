@@ -33,7 +33,14 @@ class OrderScope {
 // both; who reads a result without waiting for it has the old bytes with kLate. To be set while no stream
 // has work. At first it is that of STARLING_IMITATION_WORK: at_once (also if it is not set) or late.
 enum class Work : std::uint8_t { kAtOnce, kLate };
-void set_work(Work work);
+Work set_work(Work work);  // returns what it was
+
+// Whether the host can follow addresses of the device's memory, as it cannot with CUDA: hidden memory ends
+// with a segmentation fault who reads or writes it outside kernels, copies and sets. Of memory that is
+// taken from now on. A sanitizer does not see what a kernel writes beside hidden memory. At first it is that
+// of STARLING_IMITATION_MEMORY: open (also if it is not set) or hidden.
+enum class View : std::uint8_t { kOpen, kHidden };
+View set_view(View view);  // returns what it was
 
 // Whether accesses of two threads of a block to one address, without a barrier in between, are reported:
 // where everything is compiled with -fsanitize=thread.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/cuda/imitation/errors.h"
+#include "tests/cuda/imitation/hidden.h"
 #include "tests/cuda/imitation/streams.h"
 
 namespace imitation = starling::imitation;
@@ -24,6 +25,7 @@ constexpr int kPattern = 0xa5;  // what memory holds at first
 struct Piece {
   std::size_t bytes;
   Kind kind;
+  bool hidden;
 };
 struct Pieces {
   std::mutex mutex;
@@ -49,10 +51,14 @@ cudaError_t take(void** at, std::size_t bytes, Kind kind) {
   const std::lock_guard guard(all.mutex);
   if (bytes > total_bytes() - all.device_bytes) return cudaErrorMemoryAllocation;
   // Of that size and not rounded up, so that a sanitizer sees what lies outside.
-  void* const made = ::operator new(bytes, kBoundary, std::nothrow);
+  const bool hidden = kind == Kind::kDevice && hides();
+  void* const made = hidden ? take_hidden(bytes) : ::operator new(bytes, kBoundary, std::nothrow);
   if (made == nullptr) return cudaErrorMemoryAllocation;
-  std::memset(made, kPattern, bytes);
-  all.by_address[static_cast<const std::byte*>(made)] = {bytes, kind};
+  {
+    const AtWork at_work;
+    std::memset(made, kPattern, bytes);
+  }
+  all.by_address[static_cast<const std::byte*>(made)] = {bytes, kind, hidden};
   if (kind == Kind::kDevice) all.device_bytes += bytes;
   *at = made;
   return cudaSuccess;
@@ -66,9 +72,13 @@ cudaError_t give_back(void* at, Kind kind) {
   const std::lock_guard guard(all.mutex);
   const auto found = all.by_address.find(static_cast<const std::byte*>(at));
   if (found == all.by_address.end() || found->second.kind != kind) return cudaErrorInvalidValue;
-  if (kind == Kind::kDevice) all.device_bytes -= found->second.bytes;
+  const Piece piece = found->second;
+  if (kind == Kind::kDevice) all.device_bytes -= piece.bytes;
   all.by_address.erase(found);
-  ::operator delete(at, kBoundary);
+  if (piece.hidden)
+    give_back_hidden(at, piece.bytes);
+  else
+    ::operator delete(at, kBoundary);
   return cudaSuccess;
 }
 
@@ -94,6 +104,7 @@ cudaError_t check(const Copy& copy, Place from, Place to, cudaMemcpyKind kind) {
 }
 
 void run(const Copy& copy) {
+  const AtWork at_work;
   std::memmove(copy.to, copy.from, copy.bytes);
 }
 
@@ -199,7 +210,10 @@ cudaError_t cudaMemsetAsync(void* at, int value, std::size_t bytes, cudaStream_t
   if (!place.whole || place.kind == imitation::Kind::kPageable)
     return imitation::told(cudaErrorInvalidValue);
   const auto guard = imitation::lock(*of);
-  const auto set = [at, value, bytes] { std::memset(at, value, bytes); };
+  const auto set = [at, value, bytes] {
+    const imitation::AtWork at_work;
+    std::memset(at, value, bytes);
+  };
   imitation::do_or_add(*of, set, [&] { return set; });
   return cudaSuccess;
 }

@@ -38,6 +38,14 @@ Setting& setting() {
 
 }  // namespace
 
+bool second_chosen(const char* variable, const char* first, const char* second) {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr || std::strcmp(text, first) == 0) return false;
+  if (std::strcmp(text, second) == 0) return true;
+  std::fprintf(stderr, "%s must be %s or %s, is %s\n", variable, first, second, text);
+  std::abort();
+}
+
 void set_order(Order order, std::uint64_t seed) {
   const std::lock_guard lock(setting().mutex);
   setting().chosen = {order, seed};

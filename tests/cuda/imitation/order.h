@@ -1,5 +1,5 @@
 #pragma once
-// In which order blocks of a grid and threads of a block run.
+// In which order blocks of a grid and threads of a block run, and what else the environment chooses.
 
 #include <bit>
 #include <cstdint>
@@ -8,6 +8,10 @@
 #include "tests/cuda/imitation/imitation.h"
 
 namespace starling::imitation {
+
+// Whether a variable of the environment has the second of two values; it has the first one if it is not
+// set, and ends the process if it has another.
+bool second_chosen(const char* variable, const char* first, const char* second);
 
 // That of launches which begin now, and its seed. Threads: any.
 std::pair<Order, std::uint64_t> current_order();

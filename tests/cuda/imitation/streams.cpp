@@ -3,31 +3,22 @@
 #include <cuda_runtime.h>
 
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <set>
 #include <utility>
 
 #include "tests/cuda/imitation/errors.h"
 #include "tests/cuda/imitation/imitation.h"
+#include "tests/cuda/imitation/order.h"
 
 namespace starling::imitation {
 namespace {
-
-Work from_environment() {
-  const char* const text = std::getenv("STARLING_IMITATION_WORK");
-  if (text == nullptr || std::strcmp(text, "at_once") == 0) return Work::kAtOnce;
-  if (std::strcmp(text, "late") == 0) return Work::kLate;
-  std::fprintf(stderr, "STARLING_IMITATION_WORK must be at_once or late, is %s\n", text);
-  std::abort();
-}
 
 struct Streams {
   std::mutex mutex;
   std::set<CUstream_st*> all;
   CUstream_st legacy;  // the stream of null handles
-  std::atomic<Work> work = from_environment();
+  std::atomic<Work> work =
+      second_chosen("STARLING_IMITATION_WORK", "at_once", "late") ? Work::kLate : Work::kAtOnce;
   // Of all streams whose work is done late: it may go from one stream to another and back.
   std::recursive_mutex late_mutex;
 };
@@ -38,9 +29,9 @@ Streams& streams() {
 
 }  // namespace
 
-void set_work(Work work) {
+Work set_work(Work work) {
   finish_all();
-  streams().work = work;
+  return streams().work.exchange(work);
 }
 
 bool late() {

@@ -1,0 +1,28 @@
+#pragma once
+// Memory that can be read and written while the device works, and at no other time.
+
+#include <cstddef>
+
+namespace starling::imitation {
+
+// Whether memory is hidden that is taken now. Threads: any, also of the following.
+bool hides();
+
+// At a page's boundary; null if there is none. All that was ever taken is one range of addresses, which
+// is used once.
+void* take_hidden(std::size_t bytes);
+void give_back_hidden(void* at, std::size_t bytes);
+
+// The device works as long as one of these is there, in any thread.
+class AtWork {
+ public:
+  AtWork();
+  ~AtWork();
+  AtWork(const AtWork&) = delete;
+  AtWork& operator=(const AtWork&) = delete;
+
+ private:
+  const bool counted_;  // there was hidden memory
+};
+
+}  // namespace starling::imitation
