@@ -72,11 +72,13 @@ here=$(digest_in "$work/here")
 if [ -z "$there" ] || [ "$there" != "$here" ]; then fail "digest '$there' in the root, '$here' outside"; fi
 echo "digest $there in the root and outside"
 
-# Scripts' models need a Python, which is not there.
+# Scripts' models need a Python, which is not there; gpu_tests a GPU.
 for file in "$bundle"/bin/tests/*; do
-  name=${file##*/}
+  name=${file##*/} code=0
   inside /starling "/starling/bin/tests/$name" --source-file-exclude='*python_model_test.cpp' >"$work/$name.log" 2>&1 ||
-    { tail -n 30 "$work/$name.log" >&2; fail "$name failed in the root"; }
+    code=$?
+  if [ "$code" = 77 ] && [ "$name" = gpu_tests ]; then echo "$name starts in the root, and skips: no GPU"; continue; fi
+  if [ "$code" != 0 ]; then tail -n 30 "$work/$name.log" >&2; fail "$name failed in the root"; fi
   echo "$name: $(sed -n 's/.*test cases: *[0-9]* *| *\([0-9]*\) passed.*/\1/p' "$work/$name.log") cases passed in the root"
 done
 rm -rf "$work"
