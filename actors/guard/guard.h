@@ -32,7 +32,7 @@ struct GuardOptions {
 // with the worker's death.
 struct SharedLife {
   std::atomic<WorkPhase> phase{WorkPhase::kNone};  // what it is at; any thread
-  std::array<char, 256> reason{};  // with end; why it ends itself. Written by its main thread, last
+  std::array<char, 256> reason{};                  // with end; why it ends itself. Written last
 };
 
 // Forks; `worker` runs in the child and its result becomes the child's exit status. The guard

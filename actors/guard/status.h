@@ -4,8 +4,9 @@
 namespace starling::actors {
 
 // Its guard starts a new life. Between the two only.
-inline constexpr int kFencedStatus = 75;   // it was left out of a plan
-inline constexpr int kDamagedStatus = 76;  // its memory changed: a death, told to the coordinators
+inline constexpr int kFencedStatus = 75;  // it was left out of a plan
+inline constexpr int kDamagedStatus =
+    76;  // its memory changed, or its GPU failed: a death that is told
 // The job is done, and this worker does not have the model that it was to save. No death.
 inline constexpr int kNotHereStatus = 6;
 

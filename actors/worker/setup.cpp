@@ -28,31 +28,36 @@ Job with_fixed_schedule(Job job) {
   return job;
 }
 
+// What GPUs do not have.
+Result<> check_job_for(const kernels::Device& device, const Job& job) {
+  if (!device.has_arithmetic()) return ok();
+  if (std::holds_alternative<PythonSpec>(job.model))
+    return Error(Code::kBadInput,
+                 "isa is \"cuda\", but a script says itself where it computes, and its worker's "
+                 "state is the host's; [job].isa");
+  if (job.optimizer.kind == OptimizerKind::kOwn)
+    return Error(Code::kBadInput,
+                 "isa is \"cuda\", but the optimizer is the program's own: a GPU has adamw, adam "
+                 "and sgd; [optimizer].kind");
+  return ok();
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
                                                     std::shared_ptr<const kernels::Model> model,
                                                     BatchSource batches,
                                                     const Digest& data_identity, DataHash hash_data,
-                                                    std::uint32_t gpu) try {
+                                                    kernels::DeviceChoice choice) try {
   STARLING_TRY(validate_training(job));
   STARLING_TRY(check_schedule(job.optimizer));
   STARLING_TRY(kernels::check_optimizer(job.optimizer));
   auto setup = std::make_shared<TrainingSetup>();
   setup->job = job;
-  STARLING_TRY(device,
-               kernels::open_device(job.isa, {std::holds_alternative<PythonSpec>(job.model), gpu}));
+  choice.shares = std::holds_alternative<PythonSpec>(job.model);
+  STARLING_TRY(device, kernels::open_device(job.isa, choice));
+  STARLING_TRY(check_job_for(*device, job));
   setup->device = std::move(device);
-  if (setup->device->has_arithmetic() && std::holds_alternative<PythonSpec>(job.model))
-    return Error(
-        Code::kBadInput,
-        "isa is \"cuda\", but a script says itself where it computes, and its worker's state "
-        "is the host's; [job].isa");
-  if (setup->device->has_arithmetic() && job.optimizer.kind == OptimizerKind::kOwn)
-    return Error(
-        Code::kBadInput,
-        "isa is \"cuda\", but the optimizer is the program's own: a GPU has adamw, adam and "
-        "sgd; [optimizer].kind");
   setup->layout = std::make_shared<const Layout>(model->tensors());
   const Layout& layout = *setup->layout;
   auto parameters = kernels::Array<float>::shared(*setup->device, layout.elements());
@@ -113,7 +118,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
       job, std::move(model),
       [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); },
       data->identity(), [data](const std::function<bool()>& go_on) { return data->content(go_on); },
-      options.gpu);
+      std::move(options.device));
 }
 
 }  // namespace starling::actors

@@ -44,21 +44,19 @@ struct TrainingSetup {
   Result<std::vector<float>> initial_parameters(PartId part) const;
 };
 
-// Builds model and layout, runs the probe. `data_identity` goes into the fingerprint. gpu: which
-// of several a job for GPUs takes, counted around. Takes one forward and backward pass.
+// Builds model and layout, runs the probe. `data_identity` goes into the fingerprint; `device`: of
+// what the job's isa leaves open. Takes one forward and backward pass.
 // Errors: kBadInput as the device, the model and the batches give them.
-Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
-                                                    std::shared_ptr<const kernels::Model> model,
-                                                    BatchSource batches,
-                                                    const Digest& data_identity,
-                                                    DataHash hash_data = {}, std::uint32_t gpu = 0);
+Result<std::shared_ptr<const TrainingSetup>> set_up(
+    const Job& job, std::shared_ptr<const kernels::Model> model, BatchSource batches,
+    const Digest& data_identity, DataHash hash_data = {}, kernels::DeviceChoice device = {});
 
 struct SetupOptions {
   std::uint32_t threads = 1;  // that will compute
   // Told what has become of a process that computed for a script's model, whenever another one takes
   // its place; on the thread of the pass.
   std::function<void(const std::string& why)> child_lost;
-  std::uint32_t gpu = 0;
+  kernels::DeviceChoice device;
 };
 // The job file's own model and data.
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions options = {});

@@ -13,8 +13,23 @@
 
 namespace starling::kernels::cuda {
 
+namespace {
+
+std::function<void(const std::string& why)>& end_of_process() {
+  static std::function<void(const std::string& why)> end;
+  return end;
+}
+
+}  // namespace
+
+void when_lost(std::function<void(const std::string& why)> end) {
+  end_of_process() = std::move(end);
+}
+
 void device_lost(const char* what, cudaError_t error) {
-  std::fprintf(stderr, "starling: lost the GPU: %s: %s\n", what, cudaGetErrorString(error));
+  const std::string why = std::string("lost the GPU: ") + what + ": " + cudaGetErrorString(error);
+  if (end_of_process()) end_of_process()(why);
+  std::fprintf(stderr, "starling: %s\n", why.c_str());
   std::fflush(stderr);
   ::_exit(kExitInternal);
 }

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -13,6 +14,10 @@
 #include "kernels/device/device.h"
 
 namespace starling::kernels::cuda {
+
+// What device_lost() (kernels/cuda/launch.h) does in this process from now on, instead of a line and an
+// exit code; must not return. To be said before there are other threads.
+void when_lost(std::function<void(const std::string& why)> end);
 
 // Threads: any. What its memory costs does not depend on where it is touched, so advice on that is not
 // followed; what is released stays taken.

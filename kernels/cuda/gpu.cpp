@@ -58,8 +58,9 @@ Batch empty_batch(const MakerSpec& spec, const Input& input) {
 
 }  // namespace
 
-Result<std::shared_ptr<Device>> Gpu::open(std::uint32_t gpu) {
-  STARLING_TRY(index, usable_gpu(gpu));
+Result<std::shared_ptr<Device>> Gpu::open(const DeviceChoice& choice) {
+  STARLING_TRY(index, usable_gpu(choice.gpu));
+  if (choice.on_lost) when_lost(choice.on_lost);
   std::shared_ptr<Gpu> device(new Gpu(index));
   device->use();
   // A damaged table of plans is said now; a missing library is no error, as the name says what serves.

@@ -13,8 +13,8 @@ namespace starling::kernels::cuda {
 // Threads: as Device.
 class Gpu : public CudaDevice {
  public:
-  // gpu: counted around. Errors: kBadInput  there is none that the kernels were built for.
-  static Result<std::shared_ptr<Device>> open(std::uint32_t gpu);
+  // Errors: kBadInput  there is none that the kernels were built for.
+  static Result<std::shared_ptr<Device>> open(const DeviceChoice& choice);
 
   const std::string& name() const override { return name_; }
   bool has_arithmetic() const override { return true; }

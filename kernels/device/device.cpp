@@ -63,7 +63,7 @@ Result<> check_device(const std::string& isa) {
 }
 
 Result<std::shared_ptr<Device>> open_device(const std::string& isa, const DeviceChoice& choice) {
-  if (isa == kCuda) return open_plugin(choice.gpu);
+  if (isa == kCuda) return open_plugin(choice);
   if (isa == kEmulated) return std::shared_ptr<Device>(std::make_shared<EmulatedDevice>());
   if (choice.shares) return make_sharing_host();
   return std::shared_ptr<Device>(&host_device(), [](Device*) {});

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -131,6 +132,9 @@ Result<> check_device(const std::string& isa);
 struct DeviceChoice {
   bool shares = false;    // shared() memory can be mapped by other processes
   std::uint32_t gpu = 0;  // of several, counted from 0 and around
+  // Called when a GPU fails, with the reason, on the thread that noticed it; must end the process, as
+  // nothing that lies there can be believed. Empty: one line, and exit code 5.
+  std::function<void(const std::string& why)> on_lost;
 };
 // The device that a job's `isa` names: the host, what imitates another one, or a GPU.
 // Errors: kBadInput  there is none, and why.

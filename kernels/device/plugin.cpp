@@ -101,10 +101,10 @@ Result<> check_plugin() {
   return ok();
 }
 
-Result<std::shared_ptr<Device>> open_plugin(std::uint32_t gpu) {
+Result<std::shared_ptr<Device>> open_plugin(const DeviceChoice& choice) {
   const auto plugin = open_plugin_library();
   if (!plugin) return no_gpu(plugin.error());
-  auto device = plugin.value()->open(gpu);
+  auto device = plugin.value()->open(choice);
   if (!device) return no_gpu(device.error());
   return device;
 }

@@ -20,8 +20,8 @@ struct Plugin {
   std::string (*facts)();   // what was built and found, in one line for people; any thread
   // Whether open() has something to open; needs no memory of a GPU. Errors: as open().
   Result<> (*check)();
-  // gpu: counted around. Errors: kBadInput  there is none, or it lacks what the library needs.
-  Result<std::shared_ptr<Device>> (*open)(std::uint32_t gpu);
+  // Once in a process. Errors: kBadInput  there is none, or it lacks what the library needs.
+  Result<std::shared_ptr<Device>> (*open)(const DeviceChoice& choice);
 };
 inline constexpr const char* kPluginEntry = "starling_plugin";  // const Plugin* (), extern "C"
 
@@ -36,6 +36,6 @@ Result<const Plugin*> open_plugin_library();
 // Whether it has a device. Errors: as of open_plugin_library() and Plugin::check().
 Result<> check_plugin();
 // Its device. Errors: as of both.
-Result<std::shared_ptr<Device>> open_plugin(std::uint32_t gpu);
+Result<std::shared_ptr<Device>> open_plugin(const DeviceChoice& choice);
 
 }  // namespace starling::kernels

@@ -42,7 +42,7 @@ Batch batch_of(const ModelSpec& spec, std::uint32_t sequences, unsigned seed = 1
 struct Rig {
   explicit Rig(const ModelSpec& spec, Precision precision = Precision::kFp32,
                bool recompute = false)
-      : device(Gpu::open(0).value()),
+      : device(Gpu::open({}).value()),
         model(make_model(spec, "reference").value()),
         layout(model->tensors()),
         parameters(layout.elements()) {
@@ -208,7 +208,7 @@ TEST_CASE(
 }
 
 TEST_CASE("net: models that the device does not have are the host's to compute") {
-  const auto device = Gpu::open(0).value();
+  const auto device = Gpu::open({}).value();
   const auto model = make_model(SyntheticSpec{.parameters = 5000}, "auto").value();
   const Layout layout(model->tensors());
   const ModelSpec spec = SyntheticSpec{.parameters = 5000};

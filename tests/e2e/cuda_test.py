@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 
-from harness import STARLING, Failed, alive, main, require, same, wait_until
+from harness import STARLING, Failed, alive, environment, main, require, same, wait_until
 
 PLUGIN = os.path.join(os.path.dirname(STARLING), "tests", "cuda", "libstarling_cuda_imitated_plugin.so")
 os.environ["STARLING_PLUGIN"] = PLUGIN
@@ -51,6 +51,17 @@ def moments_in_the_hosts_memory_and_recomputing_change_no_bit(place):
     same(place.run(place.job(offload="moments", recompute="true", **SMALL), "--workers", 2).end(), quiet)
 
 
+def a_gpu_that_fails_costs_a_life_and_no_bit(place):
+    quiet = place.quiet(place.job(**LONGER))
+    with environment(STARLING_IMITATION_FAILURE=f"900:{place.path('failed')}"):
+        run = place.run(place.job(**LONGER), "--workers", 2)
+        same(run, quiet)
+    lost = run.workers("lost")
+    require(len(lost) == 1 and "lost the GPU: a launch: an illegal memory access" in (lost[0]["reason"] or ""), lost)
+    lives = [e for e in run.workers() if e["name"] == lost[0]["name"]]
+    require(len(lives) == 2, f"no new life: {lives}")
+
+
 def the_fixtures_hold(place):
     for fixture, options in (("gpt-micro", []), ("gpt-micro", ["--bf16"]), ("mlp-micro", []), ("mlp-micro", ["--bf16"])):
         checked = subprocess.run([STARLING, "check", os.path.join(FIXTURES, fixture + ".safetensors"), "--isa", "cuda",
@@ -73,4 +84,5 @@ def a_group_of_others_refuses_it(place):
 if not os.path.exists(PLUGIN):
     raise Failed(f"no {PLUGIN}")
 main(any_number_of_workers_and_threads_gives_the_same_bits, a_kill_a_join_a_leave_and_checkpoints_change_no_bit,
-     moments_in_the_hosts_memory_and_recomputing_change_no_bit, the_fixtures_hold, a_group_of_others_refuses_it)
+     moments_in_the_hosts_memory_and_recomputing_change_no_bit, a_gpu_that_fails_costs_a_life_and_no_bit,
+     the_fixtures_hold, a_group_of_others_refuses_it)

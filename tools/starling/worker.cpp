@@ -261,8 +261,16 @@ int work(const Life& life, actors::SharedLife& shared) {
     std::fprintf(stderr, "starling: %s: %s; another one takes its place\n", name.c_str(),
                  why.c_str());
   };
-  auto setup = actors::set_up(
-      job, {life.options.threads, child_lost, life.command.gpu.value_or(number_at_the_end(name))});
+  // Its guard begins a new life, as for memory that has changed.
+  const auto gpu_lost = [&name, &shared](const std::string& why) {
+    say_last_word(shared, name + ": " + why);
+    std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), why.c_str());
+    std::fflush(nullptr);
+    ::_exit(actors::kDamagedStatus);
+  };
+  const kernels::DeviceChoice device{.gpu = life.command.gpu.value_or(number_at_the_end(name)),
+                                     .on_lost = gpu_lost};
+  auto setup = actors::set_up(job, {life.options.threads, child_lost, device});
   if (!setup) {
     say_last_word(shared, setup.error().text());
     return fail(setup.error());

@@ -1,8 +1,12 @@
 // The imitated device: its bounds, and what a launch on it may be.
 
 #include <cuda_runtime.h>
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -61,6 +65,21 @@ void run(const Grid& grid) {
   run_grid(grid);
 }
 
+// STARLING_IMITATION_FAILURE = COUNT:FILE: the first process that has launched so many kernels, and so
+// makes the file, has lost its device.
+bool fails_now() {
+  static const char* const order = std::getenv("STARLING_IMITATION_FAILURE");
+  if (order == nullptr) return false;
+  static std::atomic<long> left = std::strtol(order, nullptr, 10);
+  static std::atomic<bool> failed = false;
+  const char* const file = std::strchr(order, ':');
+  if (failed || --left > 0 || file == nullptr) return failed;
+  const int made = ::open(file + 1, O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (made >= 0) ::close(made);
+  failed = made >= 0;
+  return failed;
+}
+
 }  // namespace
 
 cudaError_t launch(const cudaLaunchConfig_t& config, const Call& call) {
@@ -69,6 +88,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const Call& call) {
   if (stream == nullptr) return told(cudaErrorInvalidResourceHandle);
   if (const cudaError_t error = check(config, call.kernel); error != cudaSuccess)
     return told(error);
+  if (fails_now()) return told(cudaErrorIllegalAddress);
   const Grid grid{call.kernel, config.gridDim, config.blockDim, config.dynamicSmemBytes,
                   call.run,    call.arguments};
   const auto guard = lock(*stream);

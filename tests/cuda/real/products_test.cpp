@@ -9,7 +9,7 @@
 namespace starling::kernels::cuda {
 
 TEST_CASE("cuBLASLt's products are those of plain loops, twice the same") {
-  const auto gpu = Gpu::open(0);
+  const auto gpu = Gpu::open({});
   REQUIRE(gpu);
   const auto products = cublas_lt_products(gpu.value()->name());
   if (!products) {
