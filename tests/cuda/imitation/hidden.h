@@ -13,16 +13,4 @@ bool hides();
 void* take_hidden(std::size_t bytes);
 void give_back_hidden(void* at, std::size_t bytes);
 
-// The device works as long as one of these is there, in any thread.
-class AtWork {
- public:
-  AtWork();
-  ~AtWork();
-  AtWork(const AtWork&) = delete;
-  AtWork& operator=(const AtWork&) = delete;
-
- private:
-  const bool counted_;  // there was hidden memory
-};
-
 }  // namespace starling::imitation
