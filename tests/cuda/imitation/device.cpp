@@ -12,7 +12,7 @@
 #include <mutex>
 
 #include "tests/cuda/imitation/errors.h"
-#include "tests/cuda/imitation/hidden.h"
+#include "tests/cuda/imitation/imitation.h"
 #include "tests/cuda/imitation/records.h"
 #include "tests/cuda/imitation/streams.h"
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 
 #include "tests/cuda/imitation/imitation.h"
@@ -17,8 +18,10 @@ constexpr std::size_t kRange = std::size_t{1} << 38, kPage = 4096;
 
 struct Hidden {
   std::mutex mutex;
-  std::byte* range = nullptr;  // [kRange], reserved when the first piece is taken
-  std::atomic<std::size_t> used = 0;
+  std::byte* range = nullptr;                   // [kRange], reserved when the first piece is taken
+  std::atomic<std::size_t> used = 0;            // of the range, from its beginning
+  std::map<std::byte*, std::size_t> taken;      // pieces in use, to their bytes
+  std::multimap<std::size_t, std::byte*> free;  // the others, by bytes
   unsigned at_work = 0;
   std::atomic<View> view =
       second_chosen("STARLING_IMITATION_MEMORY", "open", "hidden") ? View::kHidden : View::kOpen;
@@ -32,15 +35,25 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
-void protect(std::byte* at, std::size_t bytes, int protection) {
-  if (bytes == 0 || mprotect(at, bytes, protection) == 0) return;
+void protect(std::byte* at, std::size_t bytes, bool open) {
+  if (bytes == 0 || mprotect(at, bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0) return;
   std::perror("imitated CUDA: hidden memory");
   std::abort();
 }
 
-// Everybody or nobody can read. Requires the mutex.
+// All pieces in use; neighbours with one call. Requires the mutex.
 void show(bool open) {
-  protect(hidden().range, hidden().used, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+  std::byte* begin = nullptr;
+  std::size_t bytes = 0;
+  for (const auto& [at, size] : hidden().taken) {
+    if (at != begin + bytes) {
+      protect(begin, bytes, open);
+      begin = at;
+      bytes = 0;
+    }
+    bytes += size;
+  }
+  protect(begin, bytes, open);
 }
 
 }  // namespace
@@ -55,6 +68,7 @@ bool hides() {
 
 void* take_hidden(std::size_t bytes) {
   Hidden& all = hidden();
+  bytes = whole_pages(bytes);
   const std::lock_guard guard(all.mutex);
   if (all.range == nullptr) {
     void* const range =
@@ -62,15 +76,28 @@ void* take_hidden(std::size_t bytes) {
     if (range == MAP_FAILED) return nullptr;
     all.range = static_cast<std::byte*>(range);
   }
-  if (whole_pages(bytes) > kRange - all.used) return nullptr;
-  std::byte* const at = all.range + all.used;
-  all.used += whole_pages(bytes);
-  if (all.at_work != 0) protect(at, whole_pages(bytes), PROT_READ | PROT_WRITE);
+  std::byte* at = all.range + all.used;
+  if (const auto found = all.free.find(bytes); found != all.free.end()) {
+    at = found->second;
+    all.free.erase(found);
+  } else if (bytes <= kRange - all.used) {
+    all.used += bytes;
+  } else {
+    return nullptr;
+  }
+  all.taken[at] = bytes;
+  if (all.at_work != 0) protect(at, bytes, true);
   return at;
 }
 
 void give_back_hidden(void* at, std::size_t bytes) {
-  madvise(at, whole_pages(bytes), MADV_DONTNEED);
+  bytes = whole_pages(bytes);
+  auto* const piece = static_cast<std::byte*>(at);
+  const std::lock_guard guard(hidden().mutex);
+  if (hidden().at_work != 0) protect(piece, bytes, false);
+  madvise(piece, bytes, MADV_DONTNEED);
+  hidden().taken.erase(piece);
+  hidden().free.emplace(bytes, piece);
 }
 
 AtWork::AtWork() : counted_(hidden().used != 0) {

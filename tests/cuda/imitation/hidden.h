@@ -8,21 +8,8 @@ namespace starling::imitation {
 // Whether memory is hidden that is taken now. Threads: any, also of the following.
 bool hides();
 
-// At a page's boundary; null if there is none. All that was ever taken is one range of addresses, which
-// is used once.
+// At a page's boundary; null if there is none. All lies in one range of addresses.
 void* take_hidden(std::size_t bytes);
 void give_back_hidden(void* at, std::size_t bytes);
-
-// The device works as long as one of these is there, in any thread.
-class AtWork {
- public:
-  AtWork();
-  ~AtWork();
-  AtWork(const AtWork&) = delete;
-  AtWork& operator=(const AtWork&) = delete;
-
- private:
-  const bool counted_;  // there was hidden memory
-};
 
 }  // namespace starling::imitation

@@ -42,6 +42,19 @@ Work set_work(Work work);  // returns what it was
 enum class View : std::uint8_t { kOpen, kHidden };
 View set_view(View view);  // returns what it was
 
+// The device works as long as one of these is there, in any thread: hidden memory can be followed. For what
+// stands for a library of the device's; launches, copies and sets have their own.
+class AtWork {
+ public:
+  AtWork();
+  ~AtWork();
+  AtWork(const AtWork&) = delete;
+  AtWork& operator=(const AtWork&) = delete;
+
+ private:
+  const bool counted_;  // there was hidden memory
+};
+
 // Whether accesses of two threads of a block to one address, without a barrier in between, are reported:
 // where everything is compiled with -fsanitize=thread.
 bool finds_races();

@@ -12,6 +12,7 @@
 
 #include "tests/cuda/imitation/errors.h"
 #include "tests/cuda/imitation/hidden.h"
+#include "tests/cuda/imitation/imitation.h"
 #include "tests/cuda/imitation/streams.h"
 
 namespace imitation = starling::imitation;

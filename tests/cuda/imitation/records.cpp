@@ -12,6 +12,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "tests/cuda/imitation/imitation.h"
@@ -58,23 +59,39 @@ T read_at(const std::string& file, std::size_t offset) {
   return value;
 }
 
-// Of a 64-bit ELF file: the function that begins at `value`; empty if it names none.
-std::string symbol_at(const std::string& file, std::uintptr_t value) {
+// The functions of a 64-bit ELF file, by where they begin.
+using Functions = std::unordered_map<std::uintptr_t, std::string>;
+Functions functions_of(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  const std::string file{std::istreambuf_iterator<char>(stream), {}};
   const auto head = read_at<Elf64_Ehdr>(file, 0);
   const auto section = [&](std::size_t i) {
     return read_at<Elf64_Shdr>(file, head.e_shoff + i * head.e_shentsize);
   };
+  Functions functions;
   for (std::size_t i = 0; i < head.e_shnum; ++i) {
     const auto table = section(i);
     if (table.sh_type != SHT_SYMTAB && table.sh_type != SHT_DYNSYM) continue;
     const auto names = section(table.sh_link);
     for (std::size_t at = 0; at + sizeof(Elf64_Sym) <= table.sh_size; at += sizeof(Elf64_Sym)) {
       const auto symbol = read_at<Elf64_Sym>(file, table.sh_offset + at);
-      if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_value != value) continue;
-      return file.c_str() + std::min(file.size(), names.sh_offset + symbol.st_name);
+      if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_value == 0) continue;
+      const std::size_t name = names.sh_offset + symbol.st_name;
+      functions.emplace(symbol.st_value, file.c_str() + std::min(file.size(), name));
     }
   }
-  return {};
+  return functions;
+}
+
+// A file is read once.
+std::string symbol_of(const Object& object) {
+  static std::mutex mutex;
+  static auto* const files = new std::map<std::string, Functions>;
+  const std::lock_guard guard(mutex);
+  auto found = files->find(object.path);
+  if (found == files->end()) found = files->emplace(object.path, functions_of(object.path)).first;
+  const auto function = found->second.find(object.address - object.base);
+  return function == found->second.end() ? std::string() : function->second;
 }
 
 }  // namespace
@@ -82,12 +99,7 @@ std::string symbol_at(const std::string& file, std::uintptr_t value) {
 std::string kernel_name(const void* kernel) {
   Object object{reinterpret_cast<std::uintptr_t>(kernel), {}, 0, false};
   dl_iterate_phdr(&look, &object);
-  std::string name;
-  if (object.found) {
-    std::ifstream stream(object.path, std::ios::binary);
-    const std::string file{std::istreambuf_iterator<char>(stream), {}};
-    name = symbol_at(file, object.address - object.base);
-  }
+  std::string name = object.found ? symbol_of(object) : std::string();
   if (name.empty()) {
     char text[32];
     std::snprintf(text, sizeof(text), "%p", kernel);
@@ -113,8 +125,9 @@ std::vector<Launches> launches() {
   {
     const std::lock_guard lock(records().mutex);
     for (auto& [kernel, counted] : records().by_kernel) {
+      if (counted.launches == 0) continue;
       if (counted.kernel.empty()) counted.kernel = kernel_name(kernel);
-      if (counted.launches != 0) all.push_back(counted);
+      all.push_back(counted);
     }
   }
   std::sort(all.begin(), all.end(),
