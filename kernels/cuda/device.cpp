@@ -94,9 +94,11 @@ std::byte* CudaDevice::take(std::size_t bytes, bool pinned) {
 void CudaDevice::give_back(std::byte* at, std::size_t) {
   use();
   const bool pinned = is_pinned(at);
+  {  // before it is free: then another thread may be given the same address
+    const std::lock_guard lock(mutex_);
+    STARLING_CHECK((pinned ? pinned_ : own_).erase(at) == 1);
+  }
   check(pinned ? cudaFreeHost(at) : cudaFree(at), "giving back memory");
-  const std::lock_guard lock(mutex_);
-  STARLING_CHECK((pinned ? pinned_ : own_).erase(at) == 1);
 }
 
 void CudaDevice::release(std::byte* at, std::size_t offset, std::size_t count) {
