@@ -11,7 +11,7 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE" DES
 foreach(room IN LISTS starling_rooms)
   install(TARGETS starling_${room} EXPORT StarlingTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/${room}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/starling"
-    FILES_MATCHING PATTERN "*.h" PATTERN "*.capnp")
+    FILES_MATCHING PATTERN "*.h" PATTERN "*.capnp" PATTERN "cuda" EXCLUDE)
 endforeach()
 # The whole command line for programs of one's own: #include <starling.h>, starling::program.
 install(TARGETS starling_program EXPORT StarlingTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
