@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(kThreads, 3)
     load(job.totals + element_of(b), total);
     float mean[kEach];
     const float largest_side = means.make(b, total, mean);
-    const float largest = __uint_as_float(largest_of_warp(mean));  // no lane needs the exponent now
+    const float largest = __uint_as_float(largest_of_warp(mean));
+    __syncwarp();  // all lanes have read the exponent
     if (lane_of_thread() == 0)
       job.exponents[b] = moved_exponent(job.limit_bits, job.headroom_bits, job.exponents[b],
                                         largest, largest_side, job.step);

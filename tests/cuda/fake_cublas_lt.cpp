@@ -17,6 +17,7 @@
 
 #include "kernels/cuda/cublas_lt_library.h"
 #include "kernels/device/element.h"
+#include "tests/cuda/imitation/imitation.h"
 
 namespace starling::kernels::cuda {
 namespace lt {
@@ -386,7 +387,10 @@ int cublasLtMatmul(lt::Handle handle, lt::Description description, const void* a
     if (!is_multiple(at, size) || (work.id == fake::kAligned && !aligned)) return lt::kNotSupported;
   }
   ++runs[work.id];
-  const auto run = [](void* data) { compute(*static_cast<const Work*>(data)); };
+  const auto run = [](void* data) {
+    const starling::imitation::AtWork at_work;
+    compute(*static_cast<const Work*>(data));
+  };
   const cudaError_t asked =
       cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), run, const_cast<Work*>(keep(work)));
   return asked == cudaSuccess ? lt::kSuccess : 13;  // execution failed

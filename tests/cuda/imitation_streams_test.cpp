@@ -298,5 +298,28 @@ TEST_CASE("imitation: two threads with a stream each do not disturb each other")
   CHECK(total.host()[0] == rounds * (2 * sums + 1001ull * n));
 }
 
+// Arrays of each thread's own, on both sides of a barrier.
+__global__ void rotate(int* out) {
+  __shared__ int all[64];
+  int mine[3] = {static_cast<int>(threadIdx.x), 2, 3};
+  all[threadIdx.x] = mine[threadIdx.x % 3];
+  mine[threadIdx.x % 3] = 7;
+  __syncthreads();
+  const int theirs[2] = {all[(threadIdx.x + 1) % 64], mine[threadIdx.x % 3]};
+  out[threadIdx.x] = theirs[0] + theirs[1];
+}
+TEST_CASE("imitation: threads that come and go") {
+  DeviceArray<int> out(64);
+  for (int round = 0; round < 20; ++round) {
+    std::thread([&] { launch(nullptr, 1, 64, 0, rotate, out.data()); }).join();
+    const auto got = out.host();
+    for (int i = 0; i < 64; ++i) {
+      const int next = (i + 1) % 64;
+      const int first = next % 3 == 0 ? next : next % 3 + 1;
+      CHECK(got[static_cast<std::size_t>(i)] == first + 7);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace starling::kernels::cuda

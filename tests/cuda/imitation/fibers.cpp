@@ -23,6 +23,13 @@ constexpr std::size_t kStack = 64 * 1024;
 #endif
 constexpr std::size_t kColours = 64, kColourBytes = 192;
 
+// What was mapped at an address before may have been a stack, too, whose frames were never left.
+void forget_frames([[maybe_unused]] void* stack) {
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_unpoison_memory_region(stack, kPage + kStack);
+#endif
+}
+
 }  // namespace
 
 Fiber::Fiber(void (*body)(void*), void* argument, std::size_t index)
@@ -34,6 +41,7 @@ Fiber::Fiber(void (*body)(void*), void* argument, std::size_t index)
     std::abort();
   }
   memory_ = static_cast<std::byte*>(at);
+  forget_frames(memory_);
   bytes_ = kStack - (index % kColours) * kColourBytes;
   bottom_ = memory_ + kPage;
   context_ = context::make_fcontext(memory_ + kPage + bytes_, bytes_, &Fiber::enter);
@@ -46,11 +54,9 @@ Fiber::~Fiber() {
 #if defined(STARLING_RACES)
   if (memory_ != nullptr) __tsan_destroy_fiber(sanitizer_);
 #endif
-#if defined(__SANITIZE_ADDRESS__)
-  // Frames that never returned: whoever is given these addresses next must not be told of them.
-  if (memory_ != nullptr) __asan_unpoison_memory_region(memory_ + kPage, kStack);
-#endif
-  if (memory_ != nullptr) munmap(memory_, kPage + kStack);
+  if (memory_ == nullptr) return;
+  forget_frames(memory_);
+  munmap(memory_, kPage + kStack);
 }
 
 void Fiber::switch_to(Fiber& other) {
