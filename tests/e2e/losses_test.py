@@ -33,7 +33,7 @@ def two_workers_killed_at_once_change_no_bit(place):
 
 
 def a_kill_is_noticed_at_once(place):
-    run = place.run(place.job(width=64, lease_ms=LONG_LEASE_MS), "--workers", 3)
+    run = place.run(place.job(width=64, steps=600, lease_ms=LONG_LEASE_MS), "--workers", 3)
     run.wait_for_step(30)
     run.kill(run.workers()[0])
     run.end()
