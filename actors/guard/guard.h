@@ -32,7 +32,9 @@ struct GuardOptions {
 // with the worker's death.
 struct SharedLife {
   std::atomic<WorkPhase> phase{WorkPhase::kNone};  // what it is at; any thread
-  std::array<char, 256> reason{};                  // with end; why it ends itself. Written last
+  // Why the worker ends itself, ending with a zero byte. Written by the thread that ends the process,
+  // as the last thing it does.
+  std::array<char, 256> reason{};
 };
 
 // Forks; `worker` runs in the child and its result becomes the child's exit status. The guard

@@ -5,8 +5,8 @@ namespace starling::actors {
 
 // Its guard starts a new life. Between the two only.
 inline constexpr int kFencedStatus = 75;  // it was left out of a plan
-inline constexpr int kDamagedStatus =
-    76;  // its memory changed, or its GPU failed: a death that is told
+// Its memory changed, or its GPU failed. A death: the guard tells the coordinators.
+inline constexpr int kDamagedStatus = 76;
 // The job is done, and this worker does not have the model that it was to save. No death.
 inline constexpr int kNotHereStatus = 6;
 

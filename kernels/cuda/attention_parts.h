@@ -35,7 +35,7 @@ struct AttentionForm {
   static constexpr unsigned kStride = kWidth + kChunk<T>;
 };
 
-// What all three kernels are told.
+// The argument of all three kernels.
 struct AttentionWork {
   AttentionShape shape;
   float scale;  // of scores: 1 / sqrt(head_width)

@@ -63,7 +63,8 @@ Result<std::shared_ptr<Device>> Gpu::open(const DeviceChoice& choice) {
   if (choice.on_lost) when_lost(choice.on_lost);
   std::shared_ptr<Gpu> device(new Gpu(index));
   device->use();
-  // A damaged table of plans is said now; a missing library is no error, as the name says what serves.
+  // A damaged table of plans is an error here, before training. A missing library is none: our own
+  // products serve then, and the device's name says so.
   auto products = cublas_lt_products(device->CudaDevice::name());
   if (!products && products.error().code() == Code::kBadInput) return std::move(products).error();
   device->name_ = device->CudaDevice::name() + ", " +

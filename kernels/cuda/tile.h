@@ -41,8 +41,8 @@ struct Part {
 };
 
 // The tile [kLines][kWidth] becomes the part, with zeros where the part ends. Columns from `used` on,
-// a multiple of a chunk, are left as they are. Whoever reads the tile waits for asynchronous copies
-// and for the other threads first.
+// a multiple of a chunk, are left as they are. Before a thread reads the tile, it has to wait for its
+// asynchronous copies and for the other threads.
 template <unsigned kLines, unsigned kWidth, unsigned kStride, unsigned kThreads, class T>
 __device__ inline void load_tile(T* tile, const Part<T>& from, unsigned used = kWidth) {
   constexpr unsigned kAcross = kWidth / kChunk<T>;

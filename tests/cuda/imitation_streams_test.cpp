@@ -59,7 +59,7 @@ TEST_CASE("imitation: copies, sets and kernels of a stream come in order, whenev
   }
 }
 
-// Goal: work that is done late shows who does not wait.
+// Goal: with late work, code that reads a result without waiting reads the old bytes.
 TEST_CASE("imitation: late work is not there before somebody waits") {
   const WorkScope scope(Work::kLate);
   const Stream stream;

@@ -60,7 +60,7 @@ TEST_CASE("imitation: every thread of a grid of three dimensions runs once, with
   });
 }
 
-// Who comes when.
+// order[i] = the thread that ran as number i of the grid.
 __global__ void queue_up(unsigned* next, unsigned* order) {
   order[atomicAdd(next, 1u)] = blockIdx.x * blockDim.x + threadIdx.x;
 }

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 
-from harness import STARLING, Failed, alive, environment, main, require, same, wait_until
+from harness import STARLING, Failed, environment, kill_join_and_leave, main, require, same, with_checkpoints
 
 PLUGIN = os.path.join(os.path.dirname(STARLING), "tests", "cuda", "libstarling_cuda_imitated_plugin.so")
 os.environ["STARLING_PLUGIN"] = PLUGIN
@@ -12,11 +12,6 @@ FIXTURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 # The imitation takes a tenth of a second for a micro-batch.
 SMALL = dict(isa="cuda", steps=6, width=16, lease_ms=10000)
 LONGER = SMALL | dict(steps=14, precision="bf16")
-CHECKPOINTS = """
-[checkpoint]
-dir = "{dir}"
-every = 5
-"""
 
 
 def any_number_of_workers_and_threads_gives_the_same_bits(place):
@@ -29,19 +24,8 @@ def any_number_of_workers_and_threads_gives_the_same_bits(place):
 def a_kill_a_join_a_leave_and_checkpoints_change_no_bit(place):
     quiet = place.quiet(place.job(**LONGER))
     folder = place.path("checkpoints")
-    job = place.job(**LONGER)
-    with open(job, "a") as file:
-        file.write(CHECKPOINTS.format(dir=folder))
-    run = place.run(job, "--workers", 3)
-    run.wait_for_step(2)
-    run.kill(run.workers()[0])
-    wait_until(lambda: run.workers("lost"), "the loss is noticed")
-    before = len(run.workers())
-    run.join("--save", "none")
-    wait_until(lambda: len(run.workers()) > before, "the join")
-    leaver = run.workers()[1]
-    run.kill(leaver, signal.SIGTERM)
-    wait_until(lambda: not alive(leaver["pid"]), "the leaver's end")
+    run = place.run(with_checkpoints(place.job(**LONGER), folder, every=5), "--workers", 3)
+    kill_join_and_leave(run, 2, "--save", "none")
     same(run, quiet)
     require(run.events("checkpoint"), "no checkpoint was written")
 

@@ -2,37 +2,21 @@
 import os
 import signal
 
-from harness import alive, main, require, same, wait_until
+from harness import kill_join_and_leave, main, require, same, wait_until, with_checkpoints
 
 STEPS = 400
-CHECKPOINTS = """
-[checkpoint]
-dir = "{dir}"
-every = 10
-"""
 
 
 def on_the_emulated_device(place, checkpoints=None, **changes):
     job = place.job(isa="emulated", **changes)
-    if checkpoints:
-        with open(job, "a") as file:
-            file.write(CHECKPOINTS.format(dir=checkpoints))
-    return job
+    return with_checkpoints(job, checkpoints, every=10) if checkpoints else job
 
 
 def a_kill_a_join_a_leave_and_checkpoints_give_the_bits_of_the_host(place):
     quiet = place.quiet(place.job(steps=STEPS))
     folder = place.path("checkpoints")
     run = place.run(on_the_emulated_device(place, folder, steps=STEPS), "--workers", 3)
-    run.wait_for_step(20)
-    run.kill(run.workers()[0])
-    wait_until(lambda: run.workers("lost"), "the loss is noticed")
-    before = len(run.workers())
-    run.join("--threads", "2")
-    wait_until(lambda: len(run.workers()) > before, "the join")
-    leaver = run.workers()[1]
-    run.kill(leaver, signal.SIGTERM)
-    wait_until(lambda: not alive(leaver["pid"]), "the leaver's end")
+    kill_join_and_leave(run, 20, "--threads", "2")
     same(run, quiet)
     require(run.events("checkpoint"), "no checkpoint was written")
     require(os.listdir(folder), "the folder of checkpoints is empty")

@@ -231,6 +231,26 @@ class Run:
         require(checked.returncode == 0, checked.stdout + checked.stderr)
 
 
+def with_checkpoints(job, folder, every):
+    """The job file, with a [checkpoint] section."""
+    with open(job, "a") as file:
+        file.write(f'\n[checkpoint]\ndir = "{folder}"\nevery = {every}\n')
+    return job
+
+
+def kill_join_and_leave(run, step, *join_options):
+    """From that step on: a worker is killed, another one joins, a third one announces its leave and goes."""
+    run.wait_for_step(step)
+    run.kill(run.workers()[0])
+    wait_until(lambda: run.workers("lost"), "the loss is noticed")
+    before = len(run.workers())
+    run.join(*join_options)
+    wait_until(lambda: len(run.workers()) > before, "the join")
+    leaver = run.workers()[1]
+    run.kill(leaver, signal.SIGTERM)
+    wait_until(lambda: not alive(leaver["pid"]), "the leaver's end")
+
+
 @contextlib.contextmanager
 def environment(**variables):
     """What is started within has these too; none of them is set already."""

@@ -81,7 +81,8 @@ constexpr Operation kLoadTransposed{
 
 void check_shared(const char* what, const void* at) {
   if (reinterpret_cast<std::uintptr_t>(at) % 16 != 0) fail("%s at %p, no multiple of 16", what, at);
-  // Dynamic shared memory is told at once; static shared memory is at least no memory of the device.
+  // The bounds of dynamic shared memory are known; of static shared memory the check can only see that
+  // it is no memory of the device.
   if (at >= dynamic_shared && at < dynamic_shared + dynamic_shared_bytes) return;
   if (place_of(at, 1).kind != Kind::kPageable) fail("%s at %p, not shared memory", what, at);
 }
