@@ -1,0 +1,76 @@
+#pragma once
+// The direct path of one epoch: bytes from device to device, without the hosts between them
+// (docs/design.md, section 4). A dumb pipe: what arrives is proven by whoever asked for it, with what
+// came over the epoch's connections, as the memory of a round that failed holds anything at all.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/ids.h"
+#include "core/base/result.h"
+#include "core/base/stream.h"
+
+namespace starling::collectives {
+
+// Bytes to or from one rank, in the device's memory.
+struct Transfer {
+  Rank peer = 0;
+  std::byte* at = nullptr;
+  std::size_t bytes = 0;
+};
+
+// One epoch's way from device to device; a new object for each attempt to make one.
+// Threads: the owner's, but for doom().
+class DevicePath {
+ public:
+  // Does not block: what is left, staging memory too, goes when the library has let go of it.
+  virtual ~DevicePath() = default;
+
+  // Memory of the device that belongs to the path, PathOptions::staging_bytes. Receives go nowhere
+  // else. Null before the path is ready.
+  virtual std::byte* staging() = 0;
+  // All transfers of one round. What two ranks ask of each other in their rounds, in order, must
+  // match: as many transfers, as large. One round at a time, from on_ready() on; its end is told by
+  // on_round(). What is sent must stay as it is until then or, after doom(), may be read a while longer.
+  virtual void exchange(std::vector<Transfer> sends, std::vector<Transfer> receives) = 0;
+  // Any thread, at once; nothing is told after it.
+  virtual void doom() = 0;
+};
+
+// Called on the path's own thread, and not after doom() has returned.
+struct PathEvents {
+  std::function<void()> on_ready;          // once, or
+  std::function<void(Error)> on_failed;    // once; before or after on_ready. Nothing more is told
+  std::function<void(Result<>)> on_round;  // one for each exchange(); an error: staging memory is
+                                           // garbage, and on_failed follows
+};
+
+struct PathOptions {
+  Rank self = 0;
+  std::uint32_t world = 2;
+  Bytes id;                       // make_id() of rank 0
+  std::size_t staging_bytes = 0;  // of this rank
+  // The device's memory, zeros; given back by the last owner, on any thread. Throws std::bad_alloc.
+  std::function<std::shared_ptr<std::byte>(std::size_t)> allocate;
+  std::shared_ptr<Stream> stream;
+  // Until it is ready, for a round, and what a library's own end may take before the process ends.
+  std::uint32_t connect_ms = 30'000, round_ms = 30'000, end_ms = 10'000;
+};
+
+// What makes paths: a library that was opened, and whether it fits this process's device. Threads: any.
+class PathLibrary {
+ public:
+  virtual ~PathLibrary() = default;
+  // For the members of one epoch to compare: equal names can be joined by a path. "nccl 2.28.9"
+  virtual const std::string& name() const = 0;
+  // A new path's, by rank 0; for one attempt of one epoch, and only while this process lives.
+  virtual Result<Bytes> make_id() = 0;
+  virtual std::unique_ptr<DevicePath> connect(PathOptions options, PathEvents events) = 0;
+};
+
+}  // namespace starling::collectives
