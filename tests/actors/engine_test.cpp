@@ -188,10 +188,10 @@ TEST_CASE("engine: a fresh start after a loss in the first step leaves running p
   std::uint64_t different = 0;
   std::thread pass([&] {
     do {
-      const auto [parameters, exponents] = bench->working();
-      different += !std::equal(initial.begin(), initial.end(), parameters);
+      const kernels::Working now = bench->working();
+      different += !std::equal(initial.begin(), initial.end(), now.parameters);
       different +=
-          !std::equal(pair.setup->exponents.begin(), pair.setup->exponents.end(), exponents);
+          !std::equal(pair.setup->exponents.begin(), pair.setup->exponents.end(), now.exponents);
       looks.fetch_add(1, std::memory_order_relaxed);
     } while (!pass_over.load(std::memory_order_relaxed));
   });
