@@ -20,7 +20,7 @@
 //                                hang               never ends, and says nothing
 //                                error              never ends, and an error is told
 //                                garbage            ends well, and what was received is not what was sent
-//                                error-later        ends well; then an error is told
+//                                error-later        ends well; an error is told when it is over
 //                                hang-call          ncclGroupEnd does not return
 //                                die                kill -9 of the process, with half of it sent
 //   at an abort                  slow-abort:MS, hang-abort
@@ -70,6 +70,10 @@ void sleep_ms(std::uint32_t ms) {
   for (;;) sleep_ms(1'000'000);
 }
 
+// So often somebody may look at a communicator to learn that a group has ended; who looks once more
+// is told the error.
+constexpr int kLooks = 3;
+
 // One ncclSend or ncclRecv: a length, so that peers that disagree are found, and the bytes.
 struct Operation {
   bool send = false;
@@ -96,7 +100,10 @@ class Comm {
 
   int rank() const { return rank_; }
   int world() const { return world_; }
-  int state() const { return state_; }
+  int state() {
+    if (looks_left_ > 0 && --looks_left_ == 0) state_ = abi::kRemoteError;
+    return state_;
+  }
   bool stands() const { return stands_; }
 
   // From the thread that calls NCCL.
@@ -189,11 +196,11 @@ class Comm {
     if (!group.hang && !group.error) transfer(group);
     if (group.hang || group.error) wait_for_alarm();
     spoil(group);
-    if (group.error_later) state_ = abi::kRemoteError;
     if (group.stream != nullptr)
       ++group.stream->done;
-    else if (!group.error_later)
+    else
       settle(abi::kSuccess);
+    if (group.error_later) looks_left_ = kLooks;
   }
 
   void settle(int state) {
@@ -273,6 +280,7 @@ class Comm {
   const int rank_, world_;
   std::atomic<int> state_{abi::kInProgress};
   std::atomic<bool> stands_{false};
+  std::atomic<int> looks_left_{0};  // at the communicator, until an error is told
   Alarm alarm_;
   std::vector<Socket> peers_;  // the thread's, from make() on
 
@@ -433,6 +441,9 @@ int ncclRecv(void* at, std::size_t count, int type, int peer, abi::Comm comm, vo
 
 void fake_nccl_orders(const char* text) {
   fake::set_orders(text);
+  begun = 0;
+  fake::revoked = 0;
+  fake::aborted = 0;
 }
 
 void fake_nccl_counts(FakeNcclCounts* counts) {

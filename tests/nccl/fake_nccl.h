@@ -5,7 +5,7 @@
 
 struct FakeNcclCounts {
   std::int64_t communicators, threads, roots;  // that there are now
-  std::int64_t begun, revoked, aborted;        // since the process began
+  std::int64_t begun, revoked, aborted;        // since the last orders
 };
 
 extern "C" {

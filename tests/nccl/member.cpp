@@ -38,7 +38,7 @@ std::size_t sum(const std::vector<std::size_t>& sizes) {
 
 template <class Function>
 Function in_fake(const char* name) {
-  static void* const library = dlopen(std::getenv("STARLING_NCCL"), RTLD_NOW | RTLD_LOCAL);
+  void* const library = dlopen(std::getenv("STARLING_NCCL"), RTLD_NOW | RTLD_LOCAL);
   STARLING_CHECK_MSG(library != nullptr, dlerror());
   const auto found = reinterpret_cast<Function>(dlsym(library, name));
   STARLING_CHECK(found != nullptr);
@@ -55,17 +55,14 @@ Table everybody_to_everybody(std::uint32_t world, std::size_t bytes) {
   return table;
 }
 
-Member::Member(kernels::EmulatedDevice& device, MemberOptions options, std::uint32_t rank,
-               std::uint32_t world)
+Member::Member(kernels::EmulatedDevice& device, MemberOptions options)
     : device_(options.place == Place::kHost ? kernels::host_device() : device),
       options_(options),
-      rank_(rank),
-      world_(world),
       make_stream_([&device, place = options.place]() -> std::shared_ptr<Stream> {
         if (place == Place::kHost) return std::make_shared<NoStream>();
         return device.make_stream();
       }) {
-  auto opened = open_nccl();
+  auto opened = open_nccl({options.on_stuck});
   STARLING_CHECK_MSG(opened.has_value(), opened.error().text());
   library_ = std::move(opened).value();
 }
@@ -79,17 +76,23 @@ void Member::await_end() {
   library_.reset();
 }
 
-void Member::connect(const Bytes& id, std::size_t staging_bytes) {
+void Member::connect(Seat seat, const Bytes& id, std::size_t staging_bytes) {
+  seat_ = seat;
+  staging_ = nullptr;
   staging_bytes_ = staging_bytes;
   const std::shared_ptr<kernels::Queue> queue = device_.make_queue();
   PathOptions options;
-  options.self = Rank(rank_);
-  options.world = world_;
+  options.self = Rank(seat.rank);
+  options.world = seat.world;
   options.id = id;
   options.staging_bytes = staging_bytes;
   options.allocate = [this](std::size_t bytes) {
     auto memory = std::make_shared<kernels::Memory>(device_.allocate(bytes));
-    return std::shared_ptr<std::byte>(memory, memory->data());
+    std::byte* const at = memory->data();
+    if (keeps_) kept_.push_back(memory);
+    return std::shared_ptr<std::byte>(at, [this, memory](std::byte*) {
+      if (on_release) on_release();
+    });
   };
   options.stream = make_stream_();
   options.copy_in = [queue](std::byte* to, ByteView from) {
@@ -121,20 +124,22 @@ void Member::connect(const Bytes& id, std::size_t staging_bytes) {
 void Member::exchange(const Table& table, std::uint64_t seed) {
   std::vector<Transfer> sends, receives;
   Bytes content;
-  for (std::size_t to = 0; to < world_; ++to)
-    for (std::size_t i = 0; i < sum(table[rank_][to]); ++i)
-      content.push_back(byte_of(seed, rank_, to, i));
-  sent_before_.push_back(std::exchange(sent_, device_.allocate(content.size())));
-  device_.make_queue()->copy_in(sent_.data(), content);
+  for (std::size_t to = 0; to < seat_.world; ++to)
+    for (std::size_t i = 0; i < sum(table[seat_.rank][to]); ++i)
+      content.push_back(byte_of(seed, seat_.rank, to, i));
+  sent_.push_back(device_.allocate(content.size()));
+  std::byte* const sent = sent_.back().data();
+  device_.make_queue()->copy_in(sent, content);
+  staging_ = path_->staging();
   std::size_t out = 0, in = 0;
-  for (std::size_t peer = 0; peer < world_; ++peer) {
+  for (std::size_t peer = 0; peer < seat_.world; ++peer) {
     const auto rank = Rank(static_cast<std::uint32_t>(peer));
-    for (const std::size_t bytes : table[rank_][peer]) {
-      sends.push_back({rank, sent_.data() + out, bytes});
+    for (const std::size_t bytes : table[seat_.rank][peer]) {
+      sends.push_back({rank, sent + out, bytes});
       out += bytes;
     }
-    for (const std::size_t bytes : table[peer][rank_]) {
-      receives.push_back({rank, receive_at(in), bytes});
+    for (const std::size_t bytes : table[peer][seat_.rank]) {
+      receives.push_back({rank, staging_ + in, bytes});
       in += bytes;
     }
   }
@@ -144,12 +149,12 @@ void Member::exchange(const Table& table, std::uint64_t seed) {
 
 bool Member::right(const Table& table, std::uint64_t seed) const {
   std::size_t at = 0;
-  for (std::size_t from = 0; from < world_; ++from) {
-    Bytes got(sum(table[from][rank_]));
+  for (std::size_t from = 0; from < seat_.world; ++from) {
+    Bytes got(sum(table[from][seat_.rank]));
     if (got.empty()) continue;
-    copy_out(got, receive_at(at));
+    copy_out(got, staging_ + at);
     for (std::size_t i = 0; i < got.size(); ++i)
-      if (got[i] != byte_of(seed, from, rank_, i)) return false;
+      if (got[i] != byte_of(seed, from, seat_.rank, i)) return false;
     at += got.size();
   }
   return true;
@@ -157,7 +162,7 @@ bool Member::right(const Table& table, std::uint64_t seed) const {
 
 bool Member::staging_is_zero() const {
   Bytes got(staging_bytes_);
-  copy_out(got, path_->staging());
+  copy_out(got, path_ ? path_->staging() : staging_);
   return std::all_of(got.begin(), got.end(), [](std::uint8_t b) { return b == 0; });
 }
 

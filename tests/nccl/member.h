@@ -29,27 +29,31 @@ enum class Place { kEmulated, kHost };
 struct MemberOptions {
   Place place = Place::kEmulated;
   std::uint32_t connect_ms = 120'000, round_ms = 120'000, end_ms = 120'000;
+  std::function<void(const std::string&)> on_stuck;
 };
 
 // Threads: one, the test's.
 class Member {
  public:
   // Opens the library that STARLING_NCCL names. `device` outlives it.
-  Member(kernels::EmulatedDevice& device, MemberOptions options, std::uint32_t rank,
-         std::uint32_t world);
+  explicit Member(kernels::EmulatedDevice& device, MemberOptions options = {});
   ~Member();  // waits until nothing of its paths is left
 
   PathLibrary& library() { return *library_; }
+  struct Seat {
+    std::uint32_t rank = 0, world = 2;
+  };
   // A new path, in place of the one before.
-  void connect(const Bytes& id, std::size_t staging_bytes);
+  void connect(Seat seat, const Bytes& id, std::size_t staging_bytes);
   // Asks for a round whose bytes are a function of `seed`.
   void exchange(const Table& table, std::uint64_t seed);
   // What was received is what the others were to send in that round.
   bool right(const Table& table, std::uint64_t seed) const;
   void doom() { path_->doom(); }
   void drop() { path_.reset(); }
+  // From here on the staging memory of new paths stays when they are gone, for right() to look at.
+  void keep_staging() { keeps_ = true; }
   bool staging_is_zero() const;
-  std::size_t staging_bytes() const { return staging_bytes_; }
 
   // What the path told next: "ready", "round", "round: TEXT" or "failed: TEXT". Waits for it; "nothing"
   // after two minutes.
@@ -60,18 +64,21 @@ class Member {
   void await_end();
   // Called by the path's thread with each event, before it is noted.
   std::function<void(const std::string&)> on_event;
+  // Called when a path's staging memory is given back, by whatever thread does it.
+  std::function<void()> on_release;
 
  private:
-  std::byte* receive_at(std::size_t offset) const { return path_->staging() + offset; }
   void copy_out(std::span<std::uint8_t> to, const std::byte* from) const;
 
   kernels::Device& device_;
   const MemberOptions options_;
-  const std::uint32_t rank_, world_;
+  bool keeps_ = false;
   const std::function<std::shared_ptr<Stream>()> make_stream_;
+  Seat seat_;
   std::size_t staging_bytes_ = 0;
-  kernels::Memory sent_;
-  std::vector<kernels::Memory> sent_before_;  // may be read until the library has let go
+  std::byte* staging_ = nullptr;
+  std::vector<kernels::Memory> sent_;  // may be read until the library has let go
+  std::vector<std::shared_ptr<kernels::Memory>> kept_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

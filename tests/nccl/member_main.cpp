@@ -1,9 +1,9 @@
 // A rank with a path over the library that STARLING_NCCL names, told line by line what to do:
 //
-//   nccl_member RANK WORLD [CONNECT_MS ROUND_MS END_MS]
+//   nccl_member [CONNECT_MS ROUND_MS END_MS]
 //
 //   id                      answers with a new id
-//   connect ID BYTES        a new path with so much staging memory, in place of the one before
+//   connect RANK WORLD ID BYTES   a new path with so much staging memory, in place of the one before
 //   next                    answers with what the path told next
 //   exchange BYTES SEED     asks for a round of everybody to everybody
 //   right BYTES SEED        answers whether what came is what was to come
@@ -24,9 +24,10 @@
 namespace starling::collectives {
 namespace {
 
-void serve(std::uint32_t rank, std::uint32_t world, const MemberOptions& options) {
+void serve(const MemberOptions& options) {
   kernels::EmulatedDevice device;
-  auto member = std::make_unique<Member>(device, options, rank, world);
+  Member::Seat seat;
+  auto member = std::make_unique<Member>(device, options);
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     std::string word, id;
@@ -36,22 +37,22 @@ void serve(std::uint32_t rank, std::uint32_t world, const MemberOptions& options
     if (word == "id") {
       std::cout << to_hex(member->library().make_id().value()) << std::endl;
     } else if (word == "connect") {
-      words >> id >> bytes;
-      member->connect(from_hex(id), bytes);
+      words >> seat.rank >> seat.world >> id >> bytes;
+      member->connect(seat, from_hex(id), bytes);
     } else if (word == "next") {
       std::cout << member->next() << std::endl;
     } else if (word == "exchange") {
       words >> bytes >> seed;
-      member->exchange(everybody_to_everybody(world, bytes), seed);
+      member->exchange(everybody_to_everybody(seat.world, bytes), seed);
     } else if (word == "right") {
       words >> bytes >> seed;
-      const bool right = member->right(everybody_to_everybody(world, bytes), seed);
+      const bool right = member->right(everybody_to_everybody(seat.world, bytes), seed);
       std::cout << (right ? "right" : "wrong") << std::endl;
     } else if (word == "drop") {
       member->drop();
     } else if (word == "rest") {
       member = nullptr;
-      member = std::make_unique<Member>(device, options, rank, world);
+      member = std::make_unique<Member>(device, options);
       std::cout << "rest" << std::endl;
     } else if (word == "figures") {
       const Figures f = figures();
@@ -68,15 +69,15 @@ void serve(std::uint32_t rank, std::uint32_t world, const MemberOptions& options
 
 int main(int argc, char** argv) {
   using starling::collectives::MemberOptions;
-  if (argc != 3 && argc != 6) return 2;
+  if (argc != 1 && argc != 4) return 2;
   const auto number = [&](int i) {
     return static_cast<std::uint32_t>(std::strtoul(argv[i], nullptr, 10));
   };
   MemberOptions options;
-  if (argc == 6) {
-    options.connect_ms = number(3);
-    options.round_ms = number(4);
-    options.end_ms = number(5);
+  if (argc == 4) {
+    options.connect_ms = number(1);
+    options.round_ms = number(2);
+    options.end_ms = number(3);
   }
-  starling::collectives::serve(number(1), number(2), options);
+  starling::collectives::serve(options);
 }

@@ -27,11 +27,11 @@ std::pair<int, int> make_pipe() {
 
 }  // namespace
 
-Process::Process(std::uint32_t rank, std::uint32_t world, const ProcessOptions& options) {
+Process::Process(const ProcessOptions& options) {
   const auto [in_read, in_write] = make_pipe();
   const auto [out_read, out_write] = make_pipe();
   const auto [errors_read, errors_write] = make_pipe();
-  std::vector<std::string> words{STARLING_NCCL_MEMBER, std::to_string(rank), std::to_string(world)};
+  std::vector<std::string> words{STARLING_NCCL_MEMBER};
   std::istringstream limits(options.limits);
   for (std::string word; limits >> word;) words.push_back(word);
   std::vector<char*> arguments;
@@ -56,7 +56,8 @@ Process::Process(std::uint32_t rank, std::uint32_t world, const ProcessOptions& 
 
 Process::~Process() {
   if (pid_ != 0) kill();
-  for (const int end : {in_, out_, errors_}) ::close(end);
+  for (const int end : {in_, out_, errors_})
+    if (end >= 0) ::close(end);
 }
 
 void Process::say(const std::string& line) {
@@ -85,6 +86,11 @@ std::string Process::hear() {
 void Process::kill() {
   ::kill(pid_, SIGKILL);
   status();
+}
+
+int Process::end() {
+  ::close(std::exchange(in_, -1));
+  return status();
 }
 
 int Process::status() {

@@ -3,7 +3,6 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <string>
 
 namespace starling::collectives {
@@ -16,7 +15,7 @@ struct ProcessOptions {
 // Threads: one.
 class Process {
  public:
-  Process(std::uint32_t rank, std::uint32_t world, const ProcessOptions& options = {});
+  explicit Process(const ProcessOptions& options = {});
   ~Process();  // kills it, if it is there
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -29,6 +28,8 @@ class Process {
     return hear();
   }
   void kill();
+  // The end of its input, and its end. Its exit status.
+  int end();
   // Waits for its end. Its exit status, or 128 + the signal that ended it.
   int status();
   // What it has written to stderr, once it has ended.

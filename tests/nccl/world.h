@@ -17,7 +17,7 @@ class World {
   explicit World(std::uint32_t size, MemberOptions options = {}, const std::string& orders = "") {
     give_orders(orders);
     for (std::uint32_t rank = 0; rank < size; ++rank)
-      members_.push_back(std::make_unique<Member>(device_, options, rank, size));
+      members_.push_back(std::make_unique<Member>(device_, options));
   }
   ~World() {
     // Whoever waits for a peer's end would wait for ever if that peer's path were there still.
@@ -27,7 +27,9 @@ class World {
   // A path for all, without waiting for it.
   void begin(std::size_t staging_bytes) {
     const Bytes id = members_[0]->library().make_id().value();
-    for (const auto& member : members_) member->connect(id, staging_bytes);
+    const auto world = static_cast<std::uint32_t>(members_.size());
+    for (std::uint32_t rank = 0; rank < world; ++rank)
+      members_[rank]->connect({rank, world}, id, staging_bytes);
   }
   void make(std::size_t staging_bytes) {
     begin(staging_bytes);
