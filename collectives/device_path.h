@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct Transfer {
 // Threads: the owner's, but for doom().
 class DevicePath {
  public:
-  // Does not block: what is left, staging memory too, goes when the library has let go of it.
+  // doom(). What is left, staging memory too, goes when the library has let go of it.
   virtual ~DevicePath() = default;
 
   // Memory of the device that belongs to the path, PathOptions::staging_bytes. Receives go nowhere
@@ -38,11 +39,13 @@ class DevicePath {
   // match: as many transfers, as large. One round at a time, from on_ready() on; its end is told by
   // on_round(). What is sent must stay as it is until then or, after doom(), may be read a while longer.
   virtual void exchange(std::vector<Transfer> sends, std::vector<Transfer> receives) = 0;
-  // Any thread, at once; nothing is told after it.
+  // Any thread, at once; nothing is told after it. Waits for a callback in progress, never for the
+  // library: not while holding a lock that a callback takes. A callback may call it, too.
   virtual void doom() = 0;
 };
 
-// Called on the path's own thread, and not after doom() has returned.
+// Called on the path's own thread, and not after doom() has returned. They may call exchange() and
+// doom(), and end the path.
 struct PathEvents {
   std::function<void()> on_ready;          // once, or
   std::function<void(Error)> on_failed;    // once; before or after on_ready. Nothing more is told
@@ -57,19 +60,30 @@ struct PathOptions {
   std::size_t staging_bytes = 0;  // of this rank
   // The device's memory, zeros; given back by the last owner, on any thread. Throws std::bad_alloc.
   std::function<std::shared_ptr<std::byte>(std::size_t)> allocate;
+  // Between host and device memory; the bytes are there when the call returns. On the path's thread.
+  std::function<void(std::byte* to, ByteView from)> copy_in;
+  std::function<void(std::span<std::uint8_t> to, const std::byte* from)> copy_out;
+  // Only the path uses it, on its thread.
   std::shared_ptr<Stream> stream;
+  // Called first on the path's thread, for a device that is chosen by thread. May be empty.
+  std::function<void()> enter_thread;
   // Until it is ready, for a round, and what a library's own end may take before the process ends.
   std::uint32_t connect_ms = 30'000, round_ms = 30'000, end_ms = 10'000;
 };
 
-// What makes paths: a library that was opened, and whether it fits this process's device. Threads: any.
+// What makes paths: a library that was opened, and whether it fits this process's device. Outlives
+// its paths. Threads: any.
 class PathLibrary {
  public:
+  // Waits until nothing of any path is left, which may take their end_ms: from then on the device,
+  // the streams and what was sent may go.
   virtual ~PathLibrary() = default;
   // For the members of one epoch to compare: equal names can be joined by a path. "nccl 2.28.9"
   virtual const std::string& name() const = 0;
   // A new path's, by rank 0; for one attempt of one epoch, and only while this process lives.
   virtual Result<Bytes> make_id() = 0;
+  // Does not block. A library that can have one path at a time makes the next one when the one before
+  // is gone; that time counts as connect_ms.
   virtual std::unique_ptr<DevicePath> connect(PathOptions options, PathEvents events) = 0;
 };
 

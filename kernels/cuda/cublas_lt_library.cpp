@@ -2,11 +2,11 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <sstream>
 #include <type_traits>
 #include <utility>
+
+#include "core/base/libraries.h"
 
 namespace starling::kernels::cuda {
 namespace {
@@ -28,23 +28,6 @@ fs::path own_folder() {
     return {};
   std::error_code ignored;
   return fs::absolute(info.dli_fname, ignored).parent_path();
-}
-
-// Folders with Python packages.
-std::vector<fs::path> python_folders() {
-  std::vector<fs::path> folders;
-  std::istringstream list(variable("STARLING_PYTHON_LIBS"));
-  for (std::string folder; std::getline(list, folder, ':');)
-    if (!folder.empty()) folders.emplace_back(folder);
-  const std::string environment = variable("VIRTUAL_ENV");
-  if (environment.empty()) return folders;
-  const std::size_t listed = folders.size();
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(environment + "/lib", error))
-    if (entry.path().filename().string().starts_with("python"))
-      folders.push_back(entry.path() / "site-packages");
-  std::sort(folders.begin() + static_cast<std::ptrdiff_t>(listed), folders.end());
-  return folders;
 }
 
 // The name of a function that is missing; empty if there is none.

@@ -77,12 +77,30 @@ class EmulatedQueue : public Queue {
   EmulatedDevice& device_;
 };
 
+namespace {
+
+class EmulatedStream : public Stream {
+ public:
+  bool idle() override { return counts.done == counts.asked; }
+  void* native() const override { return &counts; }
+
+  mutable StreamCounts counts;
+};
+
+}  // namespace
+
 EmulatedDevice::~EmulatedDevice() {
   STARLING_CHECK(pieces_.empty());
 }
 
 std::unique_ptr<Queue> EmulatedDevice::make_queue() {
   return std::make_unique<EmulatedQueue>(*this);
+}
+
+std::shared_ptr<Stream> EmulatedDevice::make_stream() {
+  auto stream = std::make_shared<EmulatedStream>();
+  stream->counts.real = [this](const void* at, std::size_t bytes) { return real(at, bytes); };
+  return stream;
 }
 
 std::byte* EmulatedDevice::take(std::size_t bytes, bool pinned) {

@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <shared_mutex>
 
+#include "core/base/stream.h"
 #include "kernels/device/device.h"
 
 namespace starling::kernels {
@@ -29,6 +31,9 @@ class EmulatedDevice : public Device {
   const std::string& name() const override { return name_; }
   bool host_memory() const override { return false; }
   std::unique_ptr<Queue> make_queue() override;
+  // A stream into which what stands for a library of the device's puts work: native() is a
+  // StreamCounts. Empty work is done at once.
+  std::shared_ptr<Stream> make_stream();
 
  private:
   friend class EmulatedQueue;

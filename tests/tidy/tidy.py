@@ -59,7 +59,7 @@ IMPURE_CALLS = re.compile(
 
 CAF_ROOMS = ("actors", "tools", "examples", "tests")
 GPU_INCLUDE = re.compile(r"^(cuda|cublas|cudnn|nccl|curand|cooperative_groups|nvtx|nvToolsExt)")
-GPU_PLACES = ("kernels/cuda/", "collectives/nccl/", "tests/cuda/", "tests/collectives/nccl/")
+GPU_PLACES = ("kernels/cuda/", "collectives/nccl/", "tests/cuda/", "tests/nccl/")
 
 SOURCE_ENDINGS = (".h", ".cpp", ".cu", ".cuh", ".inc")  # .inc: a piece of a source, for one place
 TEXT_ENDINGS = SOURCE_ENDINGS + (".capnp", ".cmake", ".txt", ".sh", ".py", ".md", ".toml", ".json")

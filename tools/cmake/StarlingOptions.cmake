@@ -37,8 +37,9 @@ endif()
 
 # starling_room(NAME): the library starling_NAME (alias starling::NAME) of all sources below this folder.
 function(starling_room name)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
-  list(FILTER sources EXCLUDE REGEX "/cuda/|/nccl/")
+  file(GLOB_RECURSE sources RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" CONFIGURE_DEPENDS
+    "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
+  list(FILTER sources EXCLUDE REGEX "^cuda/")  # a target of its own
   if(NOT sources)
     file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/empty.cpp" "")
     set(sources "${CMAKE_CURRENT_BINARY_DIR}/empty.cpp")

@@ -1,0 +1,54 @@
+#pragma once
+// One communicator of NCCL's, from its making to its end (decisions about time are path.h's).
+//
+// Every call returns soon, but end(), and begin() and launch() where CUDA itself blocks.
+// Threads: one makes all calls, as NCCL wants no two of them in one communicator.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/device_path.h"
+#include "collectives/nccl/abi.h"
+#include "core/base/bytes.h"
+#include "core/base/ids.h"
+#include "core/base/result.h"
+
+namespace starling::collectives::nccl {
+
+// Blocks of a GPU that NCCL's kernels take at most: some 6 % of a large one.
+inline constexpr int kBlocksMax = 8;
+
+class Communicator {
+ public:
+  explicit Communicator(const abi::Functions& nccl) : nccl_(nccl) {}
+  ~Communicator();  // end() was called, or begin() was not
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  // Errors of all: kPeerLost  NCCL reports one. What follows an error is end().
+
+  // `id`: of PathLibrary::make_id(). The communicator stands once settled() says so.
+  Result<> begin(ByteView id, Rank self, std::uint32_t world);
+  // All transfers in one group. They are in the stream once settled() says so, and not before.
+  Result<> launch(const std::vector<Transfer>& sends, const std::vector<Transfer>& receives,
+                  void* stream);
+  // What was begun last has been done, as far as the host is concerned.
+  Result<bool> settled();
+  // Stops the kernels, where NCCL can do that, and aborts. Blocks, at worst for ever. Afterwards NCCL
+  // uses no memory of ours.
+  void end();
+
+ private:
+  // EMPTY -> CREATING -> STANDING <-> LAUNCHING; any -> GONE
+  enum class Stage : std::uint8_t { kEmpty, kCreating, kStanding, kLaunching, kGone };
+
+  Error failed(const char* call, int result) const;
+
+  const abi::Functions& nccl_;
+  Stage stage_ = Stage::kEmpty;
+  bool stood_ = false;
+  abi::Comm comm_ = nullptr;
+};
+
+}  // namespace starling::collectives::nccl

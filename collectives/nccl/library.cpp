@@ -1,0 +1,149 @@
+#include "collectives/nccl/library.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+
+#include "collectives/nccl/abi.h"
+#include "collectives/nccl/path.h"
+#include "collectives/nccl/turns.h"
+#include "core/base/exit.h"
+#include "core/base/libraries.h"
+
+namespace starling::collectives {
+namespace {
+
+namespace fs = std::filesystem;
+namespace abi = nccl::abi;
+
+constexpr const char* kName = "libnccl.so.2";
+// Of ncclGetVersion(). Before it, communicators that do not block are too young; another major version
+// may have another binary interface.
+constexpr int kOldest = 21800, kTooNew = 30000;
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
+}
+
+[[noreturn]] void end_process(const std::string& why) {
+  std::fprintf(stderr, "%s; this process ends\n", why.c_str());
+  std::_Exit(kExitInternal);
+}
+
+// The name of a function that is missing; empty if there is none.
+std::string find_all(void* library, abi::Functions& f) {
+  std::string missing;
+  const auto find = [&](const char* name, auto& function) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    if (!function) missing = name;
+    return function != nullptr;
+  };
+  const bool found =
+      find("ncclGetVersion", f.version) && find("ncclGetUniqueId", f.unique_id) &&
+      find("ncclGetErrorString", f.error_text) && find("ncclGetLastError", f.last_error) &&
+      find("ncclCommInitRankConfig", f.init) && find("ncclCommGetAsyncError", f.async_error) &&
+      find("ncclCommAbort", f.abort) && find("ncclGroupStart", f.group_start) &&
+      find("ncclGroupEnd", f.group_end) && find("ncclSend", f.send) && find("ncclRecv", f.recv);
+  if (!found) return missing;
+  find("ncclCommRevoke", f.revoke);  // since 2.28.7
+  return {};
+}
+
+std::string version_text(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+class Nccl : public PathLibrary {
+ public:
+  Nccl(abi::Functions functions, std::string name, nccl::OnStuck on_stuck)
+      : functions_(functions), name_(std::move(name)), on_stuck_(std::move(on_stuck)) {}
+
+  const std::string& name() const override { return name_; }
+
+  Result<Bytes> make_id() override {
+    abi::UniqueId id;
+    if (const int result = functions_.unique_id(&id); result != abi::kSuccess)
+      return Error(Code::kUnavailable,
+                   std::string("ncclGetUniqueId: ") + functions_.error_text(result));
+    return Bytes(id.internal, id.internal + abi::kIdBytes);
+  }
+
+  std::unique_ptr<DevicePath> connect(PathOptions options, PathEvents events) override {
+    const std::lock_guard lock(mutex_);
+    threads_.remove_if([](const nccl::PathThread& t) { return t.over(); });
+    threads_.emplace_back(functions_, turns_, on_stuck_, std::move(options), std::move(events));
+    return threads_.back().path();
+  }
+
+ private:
+  const abi::Functions functions_;
+  const std::string name_;
+  const nccl::OnStuck on_stuck_;
+  nccl::Turns turns_;
+  std::mutex mutex_;
+  std::list<nccl::PathThread> threads_;  // joined when it goes
+};
+
+Result<std::shared_ptr<PathLibrary>> open_at(const fs::path& path, NcclOptions& options) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    return Error(Code::kUnavailable, std::string("NCCL cannot be opened: ") + dlerror());
+  abi::Functions functions{};
+  if (const std::string missing = find_all(library, functions); !missing.empty())
+    return Error(Code::kUnavailable, path.string() + " has no function " + missing);
+  int version = 0;
+  if (functions.version(&version) != abi::kSuccess || version < kOldest || version >= kTooNew)
+    return Error(Code::kUnavailable, path.string() + " is NCCL " + version_text(version) +
+                                         ", wanted is at least " + version_text(kOldest) +
+                                         " and below " + version_text(kTooNew));
+  auto on_stuck = options.on_stuck ? std::move(options.on_stuck) : end_process;
+  return std::shared_ptr<PathLibrary>(
+      std::make_shared<Nccl>(functions, "nccl " + version_text(version), std::move(on_stuck)));
+}
+
+}  // namespace
+
+std::vector<fs::path> nccl_places() {
+  if (const std::string told = variable("STARLING_NCCL"); !told.empty()) return {told};
+  std::vector<fs::path> places;
+  std::error_code error;
+  if (const fs::path program = fs::read_symlink("/proc/self/exe", error); !error)
+    places.push_back(program.parent_path().parent_path() / "lib" / kName);
+  places.emplace_back(kName);
+  for (const fs::path& folder : python_folders())
+    places.push_back(folder / "nvidia/nccl/lib" / kName);
+  return places;
+}
+
+Result<std::shared_ptr<PathLibrary>> open_nccl(NcclOptions options) {
+  if (!variable("NCCL_COMM_ID").empty())
+    return Error(Code::kBadInput,
+                 "NCCL_COMM_ID is set, with which all communicators of NCCL are one; unset it");
+  // NVLS cannot be stopped by an abort; NCCL's own watch over peers is slower than ours, and one more
+  // thread with sockets.
+  ::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
+  ::setenv("NCCL_RAS_ENABLE", "0", /*overwrite=*/0);
+  std::string tried;
+  for (const fs::path& place : nccl_places()) {
+    std::error_code ignored;
+    // A bare name is looked up by the loader.
+    if (!place.has_parent_path() || fs::exists(place, ignored)) {
+      auto opened = open_at(place, options);
+      if (opened || place.has_parent_path()) return opened;
+    }
+    tried += (tried.empty() ? "" : ", ") + place.string();
+  }
+  return Error(Code::kUnavailable, "NCCL is at none of: " + tried);
+}
+
+}  // namespace starling::collectives

@@ -1,0 +1,32 @@
+#pragma once
+// Where NCCL is found, and the paths that it makes.
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/device_path.h"
+#include "core/base/result.h"
+
+namespace starling::collectives {
+
+struct NcclOptions {
+  // Called, on a thread of its own, when a communicator does not end in time, with the reason. Nothing
+  // but the end of the process ends it then, so this must not return. Empty: one line, and exit code 5.
+  std::function<void(const std::string& why)> on_stuck;
+};
+
+// Where the library is looked for, in this order: STARLING_NCCL alone if that is set; in ../lib of
+// this program; where the system finds it; in Python's packages (core/base/libraries.h).
+std::vector<std::filesystem::path> nccl_places();
+
+// Opens NCCL, which stays in the process: a second opening costs nothing. Needs no GPU; paths do. Sets
+// NCCL_NVLS_ENABLE and NCCL_RAS_ENABLE to 0 where they are not set, so call it before other threads
+// read the environment. Its paths have their communicators one after the other.
+// Errors: kUnavailable  it is at none of these places, or that one cannot be used
+//         kBadInput     NCCL_COMM_ID is set, with which all communicators would be one
+Result<std::shared_ptr<PathLibrary>> open_nccl(NcclOptions options = {});
+
+}  // namespace starling::collectives

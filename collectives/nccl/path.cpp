@@ -1,0 +1,379 @@
+#include "collectives/nccl/path.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "collectives/nccl/communicator.h"
+#include "core/base/check.h"
+
+namespace starling::collectives::nccl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr std::size_t kWarmBytes = 256;  // of one peer's block in the warm-up
+constexpr milliseconds kQuietPoll{100};  // how often an error is looked for where nothing is asked
+constexpr Clock::time_point kEndless = Clock::time_point::max();
+constexpr const char* kGivenUp = "the path was given up";  // said to nobody
+
+// Between two looks at what may take 100 us or half a minute: an eighth more at worst.
+microseconds pause_after(Clock::duration waited) {
+  const auto eighth = std::chrono::duration_cast<microseconds>(waited / 8);
+  return std::clamp(eighth, microseconds(20), microseconds(1000));
+}
+
+std::size_t rounded_up(std::size_t bytes) {
+  return (bytes + kWarmBytes - 1) / kWarmBytes * kWarmBytes;
+}
+
+// What `from` sends to `to` in the warm-up; no two pairs, and no two paths, send the same.
+Bytes warm_block(ByteView id, std::uint32_t from, std::uint32_t to) {
+  Bytes block(kWarmBytes);
+  for (std::size_t i = 0; i < block.size(); ++i)
+    block[i] = static_cast<std::uint8_t>(id[i % id.size()] + 3 * from + 101 * to + i / id.size());
+  return block;
+}
+
+std::string in_ms(std::uint32_t ms) {
+  return std::to_string(ms) + " ms";
+}
+
+}  // namespace
+
+// Threads: run() is the path's own; other functions say which.
+class Attempt {
+ public:
+  Attempt(const abi::Functions& nccl, Turns& turns, OnStuck on_stuck, PathOptions options,
+          PathEvents events)
+      : turns_(turns),
+        ticket_(turns.ask()),
+        on_stuck_(std::move(on_stuck)),
+        connect_until_(Clock::now() + milliseconds(options.connect_ms)),
+        options_(std::move(options)),
+        events_(std::move(events)),
+        communicator_(nccl) {
+    STARLING_CHECK(options_.world >= 2);
+    STARLING_CHECK(options_.self < options_.world);
+    STARLING_CHECK(events_.on_ready && events_.on_failed && events_.on_round);
+  }
+
+  void run();
+
+  // Any thread.
+  void doom();
+  std::byte* staging();
+  void exchange(std::vector<Transfer> sends, std::vector<Transfer> receives);
+  bool over() const { return over_; }
+
+ private:
+  struct Round {
+    std::vector<Transfer> sends, receives;
+  };
+
+  Result<> serve();
+  Result<> prepare();
+  Result<> create();
+  Result<> warm_up();
+  Result<Round> next_round();
+  Result<> perform(const Round& round, Clock::time_point until, const std::string& what);
+  void end();
+  template <class Done>
+  Result<> poll(Clock::time_point until, const std::string& what, Done done);
+  template <class... Told, class... What>
+  void tell(const std::function<void(Told...)>& event, What&&... what);
+
+  // What the thread does from now on should end by itself by then; kEndless: it may wait for ever.
+  void expect_end(Clock::time_point by);
+  void watch();
+
+  Turns& turns_;
+  const Turns::Ticket ticket_;
+  const OnStuck on_stuck_;
+  const Clock::time_point connect_until_;
+
+  // The path's thread alone.
+  PathOptions options_;
+  PathEvents events_;
+  Communicator communicator_;
+  std::shared_ptr<std::byte> memory_;
+  std::thread watcher_;
+
+  std::atomic<bool> doomed_{false}, over_{false};
+  std::recursive_mutex telling_;  // held while an event is told
+
+  std::mutex mutex_;  // of all below
+  std::condition_variable asked_, expected_;
+  std::byte* staging_ = nullptr;
+  std::optional<Round> round_;
+  bool busy_ = false;  // a round was asked for, and its end not told
+  bool failed_ = false;
+  Clock::time_point end_by_ = kEndless;
+  bool gone_ = false;
+};
+
+void Attempt::run() {
+  if (auto served = serve(); !served) {
+    {
+      const std::lock_guard lock(mutex_);
+      failed_ = true;
+    }
+    tell(events_.on_failed, std::move(served).error());
+  }
+  end();
+  turns_.give_back(ticket_);
+  over_ = true;
+}
+
+Result<> Attempt::serve() {
+  if (!turns_.wait(ticket_, connect_until_, doomed_))
+    return Error(Code::kUnavailable,
+                 "NCCL: the path before did not end within " + in_ms(options_.connect_ms));
+  expect_end(connect_until_);
+  watcher_ = std::thread([this] { watch(); });
+  STARLING_TRY(prepare());
+  STARLING_TRY(create());
+  STARLING_TRY(warm_up());
+  {
+    const std::lock_guard lock(mutex_);
+    staging_ = memory_.get();
+  }
+  tell(events_.on_ready);
+  for (;;) {
+    expect_end(kEndless);
+    STARLING_TRY(round, next_round());
+    const auto until = Clock::now() + milliseconds(options_.round_ms);
+    expect_end(until);
+    auto performed = perform(round, until, "a round took longer than " + in_ms(options_.round_ms));
+    {
+      const std::lock_guard lock(mutex_);
+      busy_ = false;
+      failed_ = !performed.has_value();
+    }
+    if (!performed) {
+      Error error = std::move(performed).error();
+      tell(events_.on_round, Result<>(Error(error.code(), error.text())));
+      return error;
+    }
+    tell(events_.on_round, Result<>(ok()));
+  }
+}
+
+Result<> Attempt::prepare() {
+  if (options_.enter_thread) options_.enter_thread();
+  // The warm-up's blocks lie behind the owner's, so that these are zeros when the path is ready.
+  const std::size_t bytes = rounded_up(options_.staging_bytes) + 2 * options_.world * kWarmBytes;
+  try {
+    memory_ = options_.allocate(bytes);
+  } catch (const std::bad_alloc&) {
+    return Error(Code::kUnavailable,
+                 "NCCL: the device has no " + std::to_string(bytes) + " bytes left");
+  }
+  return ok();
+}
+
+Result<> Attempt::create() {
+  if (options_.id.size() != abi::kIdBytes)
+    return Error(Code::kCorrupt, "NCCL: an id of " + std::to_string(options_.id.size()) + " bytes");
+  STARLING_TRY(communicator_.begin(options_.id, options_.self, options_.world));
+  return poll(connect_until_,
+              "NCCL: no communicator of " + std::to_string(options_.world) + " within " +
+                  in_ms(options_.connect_ms),
+              [this] { return communicator_.settled(); });
+}
+
+// Every way that rounds will take is made, and seen to carry what was sent.
+Result<> Attempt::warm_up() {
+  std::byte* const out = memory_.get() + rounded_up(options_.staging_bytes);
+  std::byte* const in = out + options_.world * kWarmBytes;
+  Round round;
+  for (Rank peer = 0; peer < options_.world; ++peer) {
+    if (peer == options_.self) continue;
+    options_.copy_in(out + peer * kWarmBytes, warm_block(options_.id, options_.self, peer));
+    round.sends.push_back({peer, out + peer * kWarmBytes, kWarmBytes});
+    round.receives.push_back({peer, in + peer * kWarmBytes, kWarmBytes});
+  }
+  STARLING_TRY(
+      perform(round, connect_until_,
+              "NCCL: the first exchange was not over within " + in_ms(options_.connect_ms)));
+  for (const Transfer& t : round.receives) {
+    Bytes block(kWarmBytes);
+    options_.copy_out(block, t.at);
+    if (block != warm_block(options_.id, t.peer, options_.self))
+      return Error(Code::kCorrupt, "NCCL: the first block of rank " + std::to_string(t.peer) +
+                                       " is not what that rank sent");
+  }
+  return ok();
+}
+
+Result<Attempt::Round> Attempt::next_round() {
+  for (;;) {
+    {
+      std::unique_lock lock(mutex_);
+      asked_.wait_for(lock, kQuietPoll, [this] { return round_ || doomed_; });
+      if (doomed_) return Error(Code::kStale, kGivenUp);
+      if (round_) return *std::exchange(round_, std::nullopt);
+    }
+    STARLING_TRY(communicator_.settled());
+  }
+}
+
+Result<> Attempt::perform(const Round& round, Clock::time_point until, const std::string& what) {
+  if (round.sends.empty() && round.receives.empty()) return ok();
+  STARLING_TRY(communicator_.launch(round.sends, round.receives, options_.stream->native()));
+  // Not the stream before: while a launch is under way the kernel may not be in it yet.
+  STARLING_TRY(poll(until, what, [this] { return communicator_.settled(); }));
+  const auto done = [this]() -> Result<bool> {
+    const bool idle = options_.stream->idle();
+    // After the stream, as a kernel that was stopped ends like any other.
+    STARLING_TRY(settled, communicator_.settled());
+    return idle && settled;
+  };
+  return poll(until, what, done);
+}
+
+void Attempt::end() {
+  expect_end(Clock::now());
+  communicator_.end();
+  memory_.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    gone_ = true;
+    expected_.notify_all();
+  }
+  if (watcher_.joinable()) watcher_.join();
+  // What the owner lent goes now, whoever keeps the path.
+  options_.stream.reset();
+  options_.allocate = nullptr;
+  options_.copy_in = nullptr;
+  options_.copy_out = nullptr;
+  options_.enter_thread = nullptr;
+  events_ = {};
+}
+
+template <class Done>
+Result<> Attempt::poll(Clock::time_point until, const std::string& what, Done done) {
+  const auto since = Clock::now();
+  for (;;) {
+    if (doomed_) return Error(Code::kStale, kGivenUp);
+    STARLING_TRY(is_done, done());
+    if (is_done) return ok();
+    const auto now = Clock::now();
+    if (now >= until) return Error(Code::kPeerLost, what);
+    std::this_thread::sleep_for(pause_after(now - since));
+  }
+}
+
+template <class... Told, class... What>
+void Attempt::tell(const std::function<void(Told...)>& event, What&&... what) {
+  const std::lock_guard lock(telling_);
+  if (!doomed_) event(std::forward<What>(what)...);
+}
+
+void Attempt::doom() {
+  {
+    const std::lock_guard lock(mutex_);
+    doomed_ = true;
+    end_by_ = std::min(end_by_, Clock::now());
+    asked_.notify_all();
+    expected_.notify_all();
+  }
+  turns_.look();
+  const std::lock_guard told(telling_);
+}
+
+void Attempt::expect_end(Clock::time_point by) {
+  const std::lock_guard lock(mutex_);
+  end_by_ = doomed_ ? std::min(end_by_, by) : by;
+  expected_.notify_all();
+}
+
+void Attempt::watch() {
+  std::unique_lock lock(mutex_);
+  const milliseconds allowed(options_.end_ms);
+  while (!gone_) {
+    if (end_by_ == kEndless) {
+      expected_.wait(lock);
+    } else if (Clock::now() < end_by_ + allowed) {
+      expected_.wait_until(lock, end_by_ + allowed);
+    } else {
+      break;
+    }
+  }
+  if (gone_) return;
+  lock.unlock();
+  on_stuck_("NCCL: a communicator has not ended within " + in_ms(options_.end_ms));
+}
+
+std::byte* Attempt::staging() {
+  const std::lock_guard lock(mutex_);
+  return staging_;
+}
+
+void Attempt::exchange(std::vector<Transfer> sends, std::vector<Transfer> receives) {
+  const auto check = [this](std::vector<Transfer>& transfers) {
+    std::erase_if(transfers, [](const Transfer& t) { return t.bytes == 0; });
+    for (const Transfer& t : transfers) {
+      STARLING_CHECK(t.peer < options_.world);
+      STARLING_CHECK(t.peer != options_.self);
+    }
+  };
+  check(sends);
+  check(receives);
+  const std::lock_guard lock(mutex_);
+  if (doomed_ || failed_) return;
+  STARLING_CHECK(staging_ != nullptr);
+  STARLING_CHECK(!busy_);
+  for (const Transfer& t : receives) {
+    const auto offset = static_cast<std::size_t>(t.at - staging_);
+    STARLING_CHECK(offset <= options_.staging_bytes);
+    STARLING_CHECK(t.bytes <= options_.staging_bytes - offset);
+  }
+  busy_ = true;
+  round_ = Round{std::move(sends), std::move(receives)};
+  asked_.notify_all();
+}
+
+Path::~Path() {
+  attempt_->doom();
+}
+
+std::byte* Path::staging() {
+  return attempt_->staging();
+}
+
+void Path::exchange(std::vector<Transfer> sends, std::vector<Transfer> receives) {
+  attempt_->exchange(std::move(sends), std::move(receives));
+}
+
+void Path::doom() {
+  attempt_->doom();
+}
+
+PathThread::PathThread(const abi::Functions& nccl, Turns& turns, OnStuck on_stuck,
+                       PathOptions options, PathEvents events)
+    : attempt_(std::make_shared<Attempt>(nccl, turns, std::move(on_stuck), std::move(options),
+                                         std::move(events))),
+      thread_([attempt = attempt_] { attempt->run(); }) {}
+
+PathThread::~PathThread() {
+  if (thread_.joinable()) thread_.join();
+}
+
+std::unique_ptr<DevicePath> PathThread::path() const {
+  return std::make_unique<Path>(attempt_);
+}
+
+bool PathThread::over() const {
+  return attempt_->over();
+}
+
+}  // namespace starling::collectives::nccl

@@ -1,0 +1,278 @@
+// What a path makes of a library that fails, in one process. Whoever is to end by a time limit has one
+// that is short, and nothing else that could end it: how busy the machine is changes no outcome.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/nccl/world.h"
+
+namespace starling::collectives {
+namespace {
+
+constexpr std::uint32_t kShort = 300;  // ms
+
+const std::string kRemote =
+    "a communicator: remote process exited or there was a network error (details of it)";
+
+Table small() {
+  return everybody_to_everybody(2, 1000);
+}
+
+TEST_CASE("a communicator that never stands is given up in time, and the next one stands") {
+  World world(2, {.connect_ms = kShort}, "hang-init@1/1");
+  world.begin(1000);
+  for (const auto& member : world.members())
+    CHECK(member->next() == "failed: NCCL: no communicator of 2 within 300 ms");
+  for (const auto& member : world.members()) CHECK(member->told() == 0);
+  World next(2);
+  next.make(1000);
+  next.round_is_right(small(), 1);
+}
+
+TEST_CASE("a communicator that does not stand yet is aborted, never revoked") {
+  World world(2, {}, "hang-init@1/0");
+  world.begin(1000);
+  for (const auto& member : world.members()) member->doom();
+  for (const auto& member : world.members()) member->await_end();
+  for (const auto& member : world.members()) CHECK(member->told() == 0);
+  const Counts after = counts();
+  CHECK(after.communicators == 0);
+  CHECK(after.revoked == 0);
+  CHECK(after.aborted == after.begun);
+}
+
+TEST_CASE("one that stands is revoked first, so that its kernels end") {
+  World world(2);
+  world.make(1000);
+  const Counts before = counts();
+  for (const auto& member : world.members()) member->await_end();
+  CHECK(counts().revoked == before.revoked + 2);
+  CHECK(counts().aborted == before.aborted + 2);
+}
+
+TEST_CASE("errors of a communicator's making are told with NCCL's own words") {
+  struct Case {
+    std::string orders, told;
+  };
+  const Case cases[] = {
+      {"refuse-init@1/0",
+       "failed: ncclCommInitRankConfig: an error of the stand-in (details of it)"},
+      {"fail-init@1/0", "failed: making a communicator: an error of the stand-in (details of it)"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.orders);
+    World world(2, {}, c.orders);
+    world.begin(1000);
+    CHECK(world[0].next() == c.told);
+    CHECK(world[1].told() == 0);  // it waits for the other, as it would for a dead one
+  }
+}
+
+TEST_CASE("an id that is none is an error, not a crash") {
+  World world(2);
+  world[0].connect({0, 2}, Bytes(12), 1000);
+  CHECK(world[0].next() == "failed: NCCL: an id of 12 bytes");
+}
+
+TEST_CASE("a communicator that carries other bytes than were sent never gets ready") {
+  World world(2, {}, "garbage@1/0");
+  world.begin(1000);
+  CHECK(world[0].next() == "failed: NCCL: the first block of rank 1 is not what that rank sent");
+  CHECK(world[1].next() == "ready");
+}
+
+// What is received is proven by whoever asked for it.
+TEST_CASE("a path does not look at what a round carries") {
+  World world(2, {}, "garbage@2/0");
+  world.make(1000);
+  world.ask(small(), 1);
+  for (const auto& member : world.members()) CHECK(member->next() == "round");
+  CHECK(!world[0].right(small(), 1));
+  CHECK(world[1].right(small(), 1));
+  world.round_is_right(small(), 2);
+}
+
+// While a launch is under way nothing is in the stream, which is therefore idle.
+TEST_CASE("a stream that is idle before a round is in it is not taken for the round's end") {
+  for (const Place place : {Place::kEmulated, Place::kHost}) {
+    World world(2, {.place = place}, "late@2:100,late@3:100,late@4:100");
+    world.make(1000);
+    world.round_is_right(small(), 1);
+  }
+}
+
+TEST_CASE("an error during a round ends the round and the path; its peer waits") {
+  World world(2, {}, "error@2/0");
+  world.make(1000);
+  world.ask(small(), 1);
+  CHECK(world[0].next() == "round: " + kRemote);
+  CHECK(world[0].next() == "failed: " + kRemote);
+  CHECK(world[1].told() == 0);
+  world[0].exchange(small(), 2);  // too late, and harmless
+  for (const auto& member : world.members()) member->await_end();
+  for (const auto& member : world.members()) CHECK(member->told() == 0);
+}
+
+TEST_CASE("an error while nothing is asked for is told all the same") {
+  World world(2, {}, "error-later@1/1");
+  world.make(1000);
+  CHECK(world[1].next() == "failed: " + kRemote);
+  CHECK(world[0].told() == 0);
+}
+
+TEST_CASE("a group that NCCL refuses ends the path") {
+  World world(2, {}, "refuse@2/1");
+  world.make(1000);
+  world.ask(small(), 1);
+  CHECK(world[1].next() == "round: ncclGroupEnd: an error of the stand-in (details of it)");
+  CHECK(world[1].next() == "failed: ncclGroupEnd: an error of the stand-in (details of it)");
+}
+
+TEST_CASE("a round that does not end is given up in time, by everybody") {
+  World world(2, {.round_ms = kShort}, "hang@2/0");
+  world.make(1000);
+  world.ask(small(), 1);
+  for (const auto& member : world.members()) {
+    CHECK(member->next() == "round: a round took longer than 300 ms");
+    CHECK(member->next() == "failed: a round took longer than 300 ms");
+  }
+}
+
+// The stand-in's kernels that are stopped end well, with garbage in the staging memory.
+TEST_CASE("after doom() nothing is told, and the garbage of a stopped round goes unseen") {
+  World world(2);
+  world[0].keep_staging();
+  world.make(1000);
+  world[0].exchange(small(), 1);  // and its peer never does
+  world[0].doom();
+  const std::size_t told = world[0].told();
+  world[0].await_end();
+  CHECK(world[0].told() == told);
+  CHECK(told == 0);
+  CHECK(!world[0].right(small(), 1));
+  CHECK(!world[0].staging_is_zero());
+}
+
+// Goal: doom() is a border in every moment. Method: many rounds one after the other, asked for from
+// on_round() itself, and a doom from the test's thread at a time that is different each time.
+TEST_CASE("doom() at any moment lets nothing be told any more") {
+  for (int turn = 0; turn < 30; ++turn) {
+    World world(2);
+    std::atomic<std::uint64_t> rounds{0};
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      Member& member = world[rank];
+      member.on_event = [&, rank](const std::string& event) {
+        if (event == "ready" || event == "round")
+          member.exchange(small(), rank == 0 ? rounds++ : 0);
+      };
+    }
+    world.begin(1000);
+    while (rounds < static_cast<std::uint64_t>(turn)) std::this_thread::yield();
+    for (const auto& member : world.members()) {
+      member->doom();
+      const std::size_t told = member->told();
+      for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+      CHECK(member->told() == told);
+    }
+  }
+}
+
+TEST_CASE("a path may be given up by its own callback") {
+  World world(2);
+  world[0].on_event = [&](const std::string&) { world[0].doom(); };
+  world.begin(1000);
+  CHECK(world[0].next() == "ready");
+  CHECK(world[1].next() == "ready");
+  world[0].await_end();
+  CHECK(world[0].told() == 0);
+}
+
+// Goal: nothing of ours is freed while NCCL may use it, and a new communicator waits for the old one's
+// end. Method: an abort that takes its time; at the release of the first staging memory no
+// communicator is there, and connect() itself does not wait.
+TEST_CASE("the next path waits for the end of the one before, which keeps its memory until then") {
+  World world(2, {}, "hang-init@1/0,slow-abort@1/0:200");
+  Member& member = world[0];
+  std::atomic<int> released{0};
+  std::atomic<std::int64_t> communicators{-1};
+  member.on_release = [&] {
+    if (released++ == 0) communicators = counts().communicators;
+  };
+  member.connect({0, 2}, member.library().make_id().value(), 1000);
+  while (counts().begun == 0) std::this_thread::yield();
+  world.begin(1000);
+  CHECK(released == 0);
+  CHECK(world[0].next() == "ready");
+  CHECK(released == 1);
+  CHECK(communicators <= 1);  // that of the other rank, which did not have to wait
+  CHECK(world[1].next() == "ready");
+  world.round_is_right(small(), 1);
+}
+
+TEST_CASE("a path that does not get its turn in time fails, and the one before goes on") {
+  World world(2, {.connect_ms = 120'000});
+  world.make(1000);
+  kernels::EmulatedDevice device;
+  PathOptions options;
+  options.id = world[0].library().make_id().value();
+  options.stream = device.make_stream();
+  options.allocate = [](std::size_t) { return nullptr; };
+  options.connect_ms = kShort;
+  std::atomic<bool> failed{false};
+  std::string text;
+  PathEvents events;
+  events.on_ready = [] {};
+  events.on_round = [](Result<>) {};
+  events.on_failed = [&](Error error) {
+    text = error.text();
+    failed = true;
+  };
+  const auto path = world[0].library().connect(std::move(options), std::move(events));
+  while (!failed) std::this_thread::yield();
+  CHECK(text == "NCCL: the path before did not end within 300 ms");
+  world.round_is_right(small(), 1);
+}
+
+// The stand-in's abort ends at last, as otherwise the process would have to.
+TEST_CASE("whoever opened the library is told of a communicator that does not end, and why") {
+  std::atomic<bool> stuck{false};
+  std::string why;
+  MemberOptions options{.end_ms = kShort};
+  options.on_stuck = [&](const std::string& text) {
+    why = text;
+    stuck = true;
+  };
+  World world(2, options, "slow-abort@1/0:1000");
+  world.make(1000);
+  world[0].doom();
+  while (!stuck) std::this_thread::yield();
+  CHECK(why == "NCCL: a communicator has not ended within 300 ms");
+}
+
+TEST_CASE("a device without memory left is an error of the path") {
+  World world(2);
+  kernels::EmulatedDevice device;
+  PathOptions options;
+  options.id = world[0].library().make_id().value();
+  options.staging_bytes = 1000;
+  options.stream = device.make_stream();
+  options.allocate = [](std::size_t) -> std::shared_ptr<std::byte> { throw std::bad_alloc(); };
+  std::atomic<bool> failed{false};
+  std::string text;
+  PathEvents events{[] {},
+                    [&](Error error) {
+                      text = error.text();
+                      failed = true;
+                    },
+                    [](Result<>) {}};
+  const auto path = world[0].library().connect(std::move(options), std::move(events));
+  while (!failed) std::this_thread::yield();
+  CHECK(text == "NCCL: the device has no 2048 bytes left");
+}
+
+}  // namespace
+}  // namespace starling::collectives

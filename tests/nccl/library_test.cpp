@@ -1,0 +1,122 @@
+#include "collectives/nccl/library.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/cuda/environment.h"
+#include "tests/nccl/world.h"
+
+namespace starling::collectives {
+namespace {
+
+namespace fs = std::filesystem;
+using kernels::cuda::Folder;
+using kernels::cuda::Variable;
+
+TEST_CASE("NCCL is looked for where it was told, beside us, in the system, in Python's packages") {
+  const Variable python("STARLING_PYTHON_LIBS", "/a:/b");
+  const Variable environment("VIRTUAL_ENV", std::nullopt);
+  {
+    const Variable told("STARLING_NCCL", "/somewhere/lib.so");
+    CHECK(nccl_places() == std::vector<fs::path>{"/somewhere/lib.so"});
+  }
+  const Variable told("STARLING_NCCL", std::nullopt);
+  const fs::path own = fs::read_symlink("/proc/self/exe").parent_path().parent_path();
+  CHECK(nccl_places() == std::vector<fs::path>{own / "lib/libnccl.so.2", "libnccl.so.2",
+                                               "/a/nvidia/nccl/lib/libnccl.so.2",
+                                               "/b/nvidia/nccl/lib/libnccl.so.2"});
+}
+
+TEST_CASE(
+    "a library that is none, lacks a function or has another version is refused with a line") {
+  const Folder folder;
+  std::ofstream(folder.path + "/text.so") << "not a library";
+  struct Case {
+    std::string place;
+    std::optional<std::string> version;
+    std::string said;
+  };
+  const Case cases[] = {
+      {folder.path + "/none.so", {}, "NCCL is at none of: " + folder.path + "/none.so"},
+      {folder.path + "/text.so", {}, "NCCL cannot be opened: " + folder.path + "/text.so"},
+      {"libm.so.6", {}, "NCCL is at none of: libm.so.6"},
+      {STARLING_FAKE_NCCL, "21705", " is NCCL 2.17.5, wanted is at least 2.18.0 and below 3.0.0"},
+      {STARLING_FAKE_NCCL, "30000", " is NCCL 3.0.0, wanted is at least 2.18.0 and below 3.0.0"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.place);
+    const Variable told("STARLING_NCCL", c.place);
+    const Variable version("FAKE_NCCL_VERSION", c.version);
+    const auto opened = open_nccl();
+    REQUIRE(!opened.has_value());
+    CHECK(opened.error().code() == Code::kUnavailable);
+    CHECK(opened.error().text().find(c.said) != std::string::npos);
+    CHECK(opened.error().text().find('\n') == std::string::npos);
+  }
+}
+
+TEST_CASE("a library's name is its version, which members compare") {
+  for (const auto& [version, name] :
+       {std::pair{"21800", "nccl 2.18.0"}, {"22809", "nccl 2.28.9"}, {"23203", "nccl 2.32.3"}}) {
+    const Variable told("FAKE_NCCL_VERSION", version);
+    CHECK(open_nccl().value()->name() == name);
+  }
+}
+
+TEST_CASE("ids that would all be equal are refused") {
+  const Variable equal("NCCL_COMM_ID", "127.0.0.1:1234");
+  const auto opened = open_nccl();
+  REQUIRE(!opened.has_value());
+  CHECK(opened.error().code() == Code::kBadInput);
+  CHECK(opened.error().text().find("NCCL_COMM_ID") == 0);
+}
+
+TEST_CASE("what cannot be aborted is switched off, unless somebody wants it") {
+  const Variable nvls("NCCL_NVLS_ENABLE", std::nullopt);
+  const Variable ras("NCCL_RAS_ENABLE", "1");
+  REQUIRE(open_nccl().has_value());
+  CHECK(std::string(std::getenv("NCCL_NVLS_ENABLE")) == "0");
+  CHECK(std::string(std::getenv("NCCL_RAS_ENABLE")) == "1");
+}
+
+TEST_CASE("a library that is older than ncclCommRevoke serves as well") {
+  const Variable told("STARLING_NCCL", STARLING_FAKE_NCCL_OLD);
+  World world(2);
+  world.make(1000);
+  world.round_is_right(everybody_to_everybody(2, 1000), 1);
+  world[0].exchange(everybody_to_everybody(2, 1000), 2);
+  for (const auto& member : world.members()) member->await_end();
+  CHECK(counts().revoked == 0);
+  CHECK(counts().communicators == 0);
+}
+
+// Only where the library is: it opens, and says its version and makes ids without a GPU. Without one,
+// or with one and no peer, a path fails with one line.
+TEST_CASE("the real NCCL has what is used of it") {
+  const Variable told("STARLING_NCCL", std::nullopt);
+  const auto opened = open_nccl();
+  if (!opened) {
+    MESSAGE("not looked at: " << opened.error().text());
+    return;
+  }
+  MESSAGE(opened.value()->name());
+  const Bytes id = opened.value()->make_id().value();
+  CHECK(id.size() == 128);
+  CHECK(id != opened.value()->make_id().value());
+  kernels::EmulatedDevice unused;
+  Member member(unused, {.place = Place::kHost, .connect_ms = 5000});
+  member.connect({0, 2}, id, 1000);
+  const std::string event = member.next();
+  MESSAGE(event);
+  CHECK(event.find("failed: ") == 0);
+  CHECK(event.find('\n') == std::string::npos);
+}
+
+}  // namespace
+}  // namespace starling::collectives

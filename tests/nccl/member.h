@@ -1,0 +1,104 @@
+#pragma once
+// One rank with a path over the stand-in for NCCL, told what to do step by step.
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/device_path.h"
+#include "collectives/nccl/library.h"
+#include "kernels/device/device.h"
+#include "kernels/device/emulated.h"
+
+namespace starling::collectives {
+
+// bytes[from][to]: the transfers of one round, in their order.
+using Table = std::vector<std::vector<std::vector<std::size_t>>>;
+Table everybody_to_everybody(std::uint32_t world, std::size_t bytes);
+
+// Memory and streams of a rank: hidden from the host, or the host's own, where nothing is a stream.
+enum class Place { kEmulated, kHost };
+
+// The time limits are generous: no test waits for one that it does not mean.
+struct MemberOptions {
+  Place place = Place::kEmulated;
+  std::uint32_t connect_ms = 120'000, round_ms = 120'000, end_ms = 120'000;
+  std::function<void(const std::string&)> on_stuck;
+};
+
+// Threads: one, the test's.
+class Member {
+ public:
+  // Opens the library that STARLING_NCCL names. `device` outlives it.
+  explicit Member(kernels::EmulatedDevice& device, MemberOptions options = {});
+  ~Member();  // waits until nothing of its paths is left
+
+  PathLibrary& library() { return *library_; }
+  struct Seat {
+    std::uint32_t rank = 0, world = 2;
+  };
+  // A new path, in place of the one before.
+  void connect(Seat seat, const Bytes& id, std::size_t staging_bytes);
+  // Asks for a round whose bytes are a function of `seed`.
+  void exchange(const Table& table, std::uint64_t seed);
+  // What was received is what the others were to send in that round.
+  bool right(const Table& table, std::uint64_t seed) const;
+  void doom() { path_->doom(); }
+  void drop() { path_.reset(); }
+  // From here on the staging memory of new paths stays when they are gone, for right() to look at.
+  void keep_staging() { keeps_ = true; }
+  bool staging_is_zero() const;
+
+  // What the path told next: "ready", "round", "round: TEXT" or "failed: TEXT". Waits for it; "nothing"
+  // after two minutes.
+  std::string next();
+  // What was told and not yet asked for.
+  std::size_t told() const;
+  // Nothing of any path is left. Waits for it.
+  void await_end();
+  // Called by the path's thread with each event, before it is noted.
+  std::function<void(const std::string&)> on_event;
+  // Called when a path's staging memory is given back, by whatever thread does it.
+  std::function<void()> on_release;
+
+ private:
+  void copy_out(std::span<std::uint8_t> to, const std::byte* from) const;
+
+  kernels::Device& device_;
+  const MemberOptions options_;
+  bool keeps_ = false;
+  const std::function<std::shared_ptr<Stream>()> make_stream_;
+  Seat seat_;
+  std::size_t staging_bytes_ = 0;
+  std::byte* staging_ = nullptr;
+  std::vector<kernels::Memory> sent_;  // may be read until the library has let go
+  std::vector<std::shared_ptr<kernels::Memory>> kept_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::string> events_;
+
+  std::shared_ptr<PathLibrary> library_;
+  std::unique_ptr<DevicePath> path_;
+};
+
+// What the stand-in does wrong from now on. Empty: nothing.
+void give_orders(const std::string& orders);
+struct Counts {
+  std::int64_t communicators, threads, roots, begun, revoked, aborted;
+};
+Counts counts();
+
+// Of this process, as the kernel tells.
+struct Figures {
+  std::int64_t threads = 0, files = 0, rss_kb = 0;
+};
+Figures figures();
+
+}  // namespace starling::collectives
