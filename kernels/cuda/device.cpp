@@ -20,6 +20,39 @@ std::function<void(const std::string& why)>& end_of_process() {
   return end;
 }
 
+class CudaStream : public Stream {
+ public:
+  explicit CudaStream(CudaDevice& device) : device_(device) {
+    device_.use();
+    int least = 0, greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
+    check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest),
+          "making a stream");
+  }
+  ~CudaStream() override {
+    device_.use();
+    check(cudaStreamDestroy(stream_), "ending a stream");
+  }
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  bool idle() override {
+    device_.use();
+    const cudaError_t error = cudaStreamQuery(stream_);
+    if (error == cudaErrorNotReady) {
+      cudaGetLastError();  // an answer, not an error
+      return false;
+    }
+    check(error, "asking a stream");
+    return true;
+  }
+  void* native() const override { return stream_; }
+
+ private:
+  CudaDevice& device_;
+  cudaStream_t stream_ = nullptr;
+};
+
 }  // namespace
 
 void when_lost(std::function<void(const std::string& why)> end) {
@@ -71,6 +104,10 @@ void CudaDevice::use() const {
 
 std::unique_ptr<Queue> CudaDevice::make_queue() {
   return std::make_unique<CudaQueue>(*this);
+}
+
+std::shared_ptr<Stream> CudaDevice::make_stream() {
+  return std::make_shared<CudaStream>(*this);
 }
 
 std::byte* CudaDevice::take(std::size_t bytes, bool pinned) {

@@ -30,7 +30,9 @@ class CudaDevice : public Device {
   // "cuda 9.0, 132 SMs, NVIDIA H100 80GB HBM3"
   const std::string& name() const override { return name_; }
   bool host_memory() const override { return false; }
-  std::unique_ptr<Queue> make_queue() override;  // a CudaQueue (kernels/cuda/queue.h)
+  std::unique_ptr<Queue> make_queue() override;    // a CudaQueue (kernels/cuda/queue.h)
+  std::shared_ptr<Stream> make_stream() override;  // of the highest priority
+  void enter_thread() override { use(); }
 
   // What the calling thread asks CUDA from now on is asked of this device.
   void use() const;

@@ -80,6 +80,18 @@ __global__ void __launch_bounds__(kThreads)
   add_of_block(sum, &sums[chunk.at]);
 }
 
+// ---- sum ----------------------------------------------------------------------------------------
+
+__global__ void __launch_bounds__(kThreads) sum_kernel(SumJob job, std::uint64_t blocks) {
+  const std::uint64_t b = std::uint64_t{blockIdx.x} * kWarps + warp_of_thread();
+  if (b >= blocks) return;
+  std::int32_t mine[kEach], other[kEach];
+  load(job.a + b * kBlock, mine);
+  load(job.b + b * kBlock, other);
+  for (std::uint32_t i = 0; i < kEach; ++i) mine[i] += other[i];
+  store(job.sums + b * kBlock, mine);
+}
+
 // ---- wide means ---------------------------------------------------------------------------------
 
 // A thread block for each block with side entries, a thread for each of its elements.
@@ -215,6 +227,13 @@ void weigh(cudaStream_t stream, const WeighJob& job, const Listed& listed, Word*
   check(cudaMemcpyAsync(job.weighted, scratch, listed.count * sizeof(Word), cudaMemcpyDefault,
                         stream),
         "a copy of weighted sums");
+}
+
+void sum(cudaStream_t stream, const SumJob& job) {
+  const std::uint64_t blocks = job.elements / kBlock;
+  if (blocks == 0) return;
+  launch(stream, static_cast<std::uint32_t>((blocks + kWarps - 1) / kWarps), kThreads, 0,
+         sum_kernel, job, blocks);
 }
 
 void wide_means(cudaStream_t stream, const WideJob& job) {

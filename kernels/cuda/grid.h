@@ -31,6 +31,7 @@ std::size_t scratch_words(const DigestJob& job, const Listed& listed);
 // grid.cu. `outside` is in no order.
 void add(cudaStream_t stream, const AddJob& job, const Listed& listed, Word* scratch);
 void weigh(cudaStream_t stream, const WeighJob& job, const Listed& listed, Word* scratch);
+void sum(cudaStream_t stream, const SumJob& job);
 void wide_means(cudaStream_t stream, const WideJob& job);
 void squares(cudaStream_t stream, const SquaresJob& job, const Listed& listed, Word* scratch);
 // update.cu. Requires a job without an application's optimizer.

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kLanes, kAProcessor)
   for (std::uint32_t a = 0; a < 3; ++a) {
     const float* array = a == 0 ? job.arrays[0] : a == 1 ? job.arrays[1] : job.arrays[2];
     if (array != nullptr)
-      hash = xxh3::long64(Floats{array + element_of(s.first)},
+      hash = xxh3::long64(Floats{array + element_of(s.first - job.first_block)},
                           std::uint64_t{s.count} * kBlock * sizeof(float), hash);
   }
   if (lane_of_thread() == 0) job.checksums[i] = hash;

@@ -52,6 +52,12 @@ void CudaQueue::copy_out(std::span<std::uint8_t> to, const void* from) {
     check(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDefault, stream_), "copying out");
 }
 
+void CudaQueue::copy(void* to, const void* from, std::size_t bytes) {
+  device_.use();
+  if (bytes > 0)
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copying on the device");
+}
+
 void CudaQueue::add(const AddJob& job) {
   device_.use();
   const Listed listed = uploaded(job.segments);
@@ -62,6 +68,11 @@ void CudaQueue::weigh(const WeighJob& job) {
   device_.use();
   const Listed listed = uploaded(job.segments);
   cuda::weigh(stream_, job, listed, scratch(scratch_words(job, listed)));
+}
+
+void CudaQueue::sum(const SumJob& job) {
+  device_.use();
+  cuda::sum(stream_, job);
 }
 
 void CudaQueue::wide_means(const WideJob& job) {

@@ -27,9 +27,11 @@ class CudaQueue : public Queue {
   void zero(void* at, std::size_t bytes) override;
   void copy_in(void* to, ByteView from) override;
   void copy_out(std::span<std::uint8_t> to, const void* from) override;
+  void copy(void* to, const void* from, std::size_t bytes) override;
 
   void add(const AddJob& job) override;
   void weigh(const WeighJob& job) override;
+  void sum(const SumJob& job) override;
   void wide_means(const WideJob& job) override;
   void squares(const SquaresJob& job) override;
   void apply(const ApplyJob& job) override;  // without an application's optimizer

@@ -16,6 +16,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
+#include "core/base/stream.h"
 #include "kernels/device/jobs.h"
 
 namespace starling::kernels {
@@ -69,9 +70,12 @@ class Queue {
   virtual void zero(void* at, std::size_t bytes) = 0;
   virtual void copy_in(void* to, ByteView from) = 0;
   virtual void copy_out(std::span<std::uint8_t> to, const void* from) = 0;
+  // Within the device's memory; the two do not overlap.
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
 
   virtual void add(const AddJob& job) = 0;
   virtual void weigh(const WeighJob& job) = 0;
+  virtual void sum(const SumJob& job) = 0;
   virtual void wide_means(const WideJob& job) = 0;
   virtual void squares(const SquaresJob& job) = 0;
   virtual void apply(const ApplyJob& job) = 0;
@@ -100,6 +104,10 @@ class Device {
   // opened for that; else as pinned().
   Memory shared(std::size_t bytes);
   virtual std::unique_ptr<Queue> make_queue() = 0;
+  // For a library of others that works on this device; before anything is asked of it on a thread,
+  // enter_thread().
+  virtual std::shared_ptr<Stream> make_stream() = 0;
+  virtual void enter_thread() {}
   // What computes this model's gradients on the device; null: the device has no such model, and the
   // host computes (kernels/models/gradient_maker.h).
   virtual std::unique_ptr<GradientMaker> make_maker(const MakerSpec& spec);

@@ -30,10 +30,15 @@ class EmulatedQueue : public Queue {
     device_.out_ += to.size();
   }
 
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(device_.real(to, bytes), device_.real(from, bytes), bytes);
+  }
+
   void add(const AddJob& job) override {
     run_here(job, job.gradient, job.exponents, job.sums, job.weighted, job.outside, job.broken);
   }
   void weigh(const WeighJob& job) override { run_here(job, job.sums, job.weighted); }
+  void sum(const SumJob& job) override { run_here(job, job.sums, job.a, job.b); }
   void wide_means(const WideJob& job) override {
     run_here(job, job.totals, job.exponents, job.blocks, job.ends, job.entries, job.means,
              job.largest);

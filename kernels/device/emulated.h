@@ -31,9 +31,7 @@ class EmulatedDevice : public Device {
   const std::string& name() const override { return name_; }
   bool host_memory() const override { return false; }
   std::unique_ptr<Queue> make_queue() override;
-  // A stream into which what stands for a library of the device's puts work: native() is a
-  // StreamCounts. Empty work is done at once.
-  std::shared_ptr<Stream> make_stream();
+  std::shared_ptr<Stream> make_stream() override;  // its native() is a StreamCounts
 
  private:
   friend class EmulatedQueue;

@@ -19,8 +19,12 @@ class HostQueue : public Queue {
   void copy_out(std::span<std::uint8_t> to, const void* from) override {
     if (!to.empty()) std::memcpy(to.data(), from, to.size());
   }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
   void add(const AddJob& job) override { run(job); }
   void weigh(const WeighJob& job) override { run(job); }
+  void sum(const SumJob& job) override { run(job); }
   void wide_means(const WideJob& job) override { run(job); }
   void squares(const SquaresJob& job) override { run(job); }
   void apply(const ApplyJob& job) override { run(job); }
@@ -30,11 +34,18 @@ class HostQueue : public Queue {
   void wait() override {}
 };
 
+class HostStream : public Stream {
+ public:
+  bool idle() override { return true; }
+  void* native() const override { return nullptr; }
+};
+
 class HostDevice : public Device {
  public:
   const std::string& name() const override { return name_; }
   bool host_memory() const override { return true; }
   std::unique_ptr<Queue> make_queue() override { return std::make_unique<HostQueue>(); }
+  std::shared_ptr<Stream> make_stream() override { return std::make_shared<HostStream>(); }
 
  protected:
   std::byte* take(std::size_t bytes, bool) override { return take_pages(bytes); }

@@ -39,10 +39,12 @@ ByteView bytes_of(const T* values, std::size_t first, std::size_t count) {
 }
 
 std::uint64_t checksum_of(const SegmentBlocks& s, const std::int16_t* exponents,
-                          std::span<const float* const> arrays, std::uint64_t seed) {
+                          std::span<const float* const> arrays, std::uint64_t seed,
+                          std::uint32_t first_block = 0) {
   std::uint64_t hash = hash64(bytes_of(exponents, s.first, s.count), seed);
   for (const float* array : arrays)
-    if (array != nullptr) hash = hash64(bytes_of(array, element(s.first), element(s.count)), hash);
+    if (array != nullptr)
+      hash = hash64(bytes_of(array, element(s.first - first_block), element(s.count)), hash);
   return hash;
 }
 
@@ -141,9 +143,9 @@ void run(const AddJob& job) {
     job.weighted[i] = 0;
     std::uint32_t* outside = job.outside + 1 + missed;
     const float* const values = gradient(s.first, s.count);
-    const std::uint32_t here = kernels.add(values, job.exponents + s.first, job.limit,
-                                           static_cast<std::uint32_t>(at), s.count, job.sums + at,
-                                           &job.weighted[i], outside);
+    const std::uint32_t here =
+        kernels.add(values, job.exponents + s.first, job.limit, static_cast<std::uint32_t>(at),
+                    s.count, job.sums + at, &job.weighted[i], outside);
     std::uint32_t finite = 0;
     for (std::uint32_t k = 0; k < here; ++k) {
       const std::uint32_t block = s.first + outside[k];
@@ -160,6 +162,10 @@ void run(const AddJob& job) {
 void run(const WeighJob& job) {
   for (std::uint32_t i = 0; i < job.segments.count; ++i)
     job.weighted[i] = weighted(job.segments.list[i], job.sums);
+}
+
+void run(const SumJob& job) {
+  for (std::uint64_t i = 0; i < job.elements; ++i) job.sums[i] = job.a[i] + job.b[i];
 }
 
 void run(const WideJob& job) {
@@ -236,7 +242,8 @@ void run(const PublishJob& job) {
 
 void run(const ChecksumJob& job) {
   for (std::uint32_t i = 0; i < job.segments.count; ++i)
-    job.checksums[i] = checksum_of(job.segments.list[i], job.exponents, job.arrays, job.seeds[i]);
+    job.checksums[i] =
+        checksum_of(job.segments.list[i], job.exponents, job.arrays, job.seeds[i], job.first_block);
 }
 
 void run(const DigestJob& job) {

@@ -8,6 +8,7 @@ namespace starling::kernels {
 // Threads: any, if what they write is disjoint.
 void run(const AddJob& job);
 void run(const WeighJob& job);
+void run(const SumJob& job);
 void run(const WideJob& job);
 void run(const SquaresJob& job);
 void run(const ApplyJob& job);

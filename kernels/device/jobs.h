@@ -47,6 +47,14 @@ struct WeighJob {
   std::uint64_t* weighted;  // [each], written
 };
 
+// Sums of two workers, element by element. Requires that they fit (kernels/grid/quantise.h).
+struct SumJob {
+  std::int32_t* sums;      // [elements], written; may be one of the others
+  const std::int32_t* a;   // [elements]
+  const std::int32_t* b;   // [elements]
+  std::uint64_t elements;  // whole blocks
+};
+
 // What WideJob makes: the mean gradient of blocks with side entries.
 struct WideMeans {
   const std::uint32_t* blocks;  // [count], ascending
@@ -126,7 +134,8 @@ struct PublishJob {
 // hash64 of exponents, then of each array seeded with the hash before it.
 struct ChecksumJob {
   const std::int16_t* exponents;
-  const float* arrays[3];  // null: there are fewer
+  const float* arrays[3];     // of the blocks from first_block on; null: there are fewer
+  std::uint32_t first_block;  // not of the exponents
   Segments segments;
   const std::uint64_t* seeds;  // [each], host
   std::uint64_t* checksums;    // [each], written

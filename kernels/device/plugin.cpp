@@ -60,7 +60,7 @@ Result<const Plugin*> open_library() {
 }  // namespace
 
 std::uint64_t plugin_interface() {
-  constexpr std::array<std::uint64_t, 22> kSizes{1,  // of this list
+  constexpr std::array<std::uint64_t, 23> kSizes{1,  // of this list
                                                  sizeof(Plugin),
                                                  sizeof(Device),
                                                  sizeof(Queue),
@@ -76,6 +76,7 @@ std::uint64_t plugin_interface() {
                                                  sizeof(MicroBatchResult),
                                                  sizeof(AddJob),
                                                  sizeof(WeighJob),
+                                                 sizeof(SumJob),
                                                  sizeof(WideJob),
                                                  sizeof(SquaresJob),
                                                  sizeof(ApplyJob),

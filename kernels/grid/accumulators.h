@@ -105,6 +105,11 @@ class Accumulators {
   // Brings these segments to sums(). Needs no call, and costs nothing, where the host can read them.
   void mirror(SegmentRange segments);
 
+  // In the device's memory.
+  const std::int32_t* address(SegmentRange segments) const {
+    return sums_.data() + layout_.first_element(segments.first);
+  }
+
   std::span<const ProofLanes> lanes() const { return lanes_; }  // [layout.segments()]
   const std::vector<SideEntry>& side() const { return side_; }
   // Its entries of these segments, by block, micro-batch and use.

@@ -32,6 +32,7 @@ State::State(const Layout& layout, const Job& job, Device& device)
       parameters_(device.host_memory() ? Array<float>::shared(device, layout.elements())
                                        : Array<float>(device, layout.elements())),
       exponents_(device, layout.blocks()),
+      arriving_exponents_(device, layout.blocks()),
       weights_(device, layout.elements()),
       first_(moment(layout, job, device, 0)),
       second_(moment(layout, job, device, 1)),

@@ -131,6 +131,16 @@ class State {
   Result<std::vector<SegmentRange>> set_params(
       ByteView bytes,
       const std::function<bool(SegmentId)>& wanted = [](SegmentId) { return true; });
+  // Working parameters from device to device: where they are, [elements of the segments]; and what goes
+  // beside them through the host: published() and the exponents.
+  const float* parameters(SegmentRange segments) const {
+    return parameters_.data() + layout_.first_element(segments.first);
+  }
+  Bytes proofs(SegmentRange segments) const;
+  // Both from elsewhere, `staged` in the device's memory: all is compared before anything is written.
+  // Only those segments that are `wanted`. Errors: kCorrupt, it is not what was published there.
+  Result<> take_parameters(SegmentRange segments, const float* staged, ByteView proofs,
+                           const std::function<bool(SegmentId)>& wanted);
   Bytes state_bytes(SegmentRange range) const;  // all held, all of one label
   // Only segments that are held are taken; their label becomes that in the bytes, which must be
   // `label`.
@@ -161,7 +171,7 @@ class State {
   // Of working parameters in frames, which have What::kHalves where the job rounds them.
   What framed() const { return halves() ? What::kHalves : What::kParameters; }
   void put_parameters(ByteWriter& writer, Span span) const;
-  void take_parameters(Span span, ByteView framed);
+  void take_framed(Span span, ByteView framed);
   Rounding rounding() const { return rounding_of(job_.precision); }
   bool halves() const { return rounding() != Rounding::kNone; }
   Result<SegmentRange> read_range(ByteReader& reader) const;
@@ -178,6 +188,7 @@ class State {
 
   Array<float> parameters_;
   Array<std::int16_t> exponents_;
+  Array<std::int16_t> arriving_exponents_;  // of take_parameters()
 
   Array<float> weights_, first_, second_;
   Array<std::int16_t> held_exponents_;  // apart, since a copy may be a version ahead

@@ -56,7 +56,7 @@ void State::put_parameters(ByteWriter& writer, Span span) const {
 }
 
 // `framed` as put_parameters() wrote it. Frames do not align it.
-void State::take_parameters(Span span, ByteView framed) {
+void State::take_framed(Span span, ByteView framed) {
   if (!halves()) return queue_->copy_in(parameters_.data() + span.first(), framed);
   std::vector<float> copy;
   std::span<float> values;
@@ -178,7 +178,7 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes,
       };
       // As bytes, which frames do not align.
       queue_->copy_in(exponents_.data() + span.first_block, of(part.exponents, What::kExponents));
-      take_parameters(span, of(part.parameters, framed()));
+      take_framed(span, of(part.parameters, framed()));
       seal_parameters(segment_ids(run));
     };
     SegmentRange run{ranges[i].first, 0};
@@ -193,6 +193,52 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes,
     if (!run.empty()) take(run);
   }
   return ranges;
+}
+
+Bytes State::proofs(SegmentRange segments) const {
+  const Span span = span_of(segments);
+  ByteWriter writer;
+  for (const std::uint64_t checksum : published(segments)) writer.put(checksum);
+  put(writer, exponents_, span.first_block, span.blocks);
+  return std::move(writer).take();
+}
+
+Result<> State::take_parameters(SegmentRange segments, const float* staged, ByteView proofs,
+                                const std::function<bool(SegmentId)>& wanted) {
+  const Span span = span_of(segments);
+  ByteReader reader(proofs);
+  std::vector<std::uint64_t> checksums(segments.count);
+  for (std::uint64_t& checksum : checksums) checksum = reader.get<std::uint64_t>();
+  const ByteView exponents = reader.get_bytes(layout_.bytes_of(segments, What::kExponents));
+  if (!reader.done()) return corrupt("proofs of another length; " + name(segments));
+  STARLING_TRY(check_exponents(exponents));
+  queue_->copy_in(arriving_exponents_.data() + span.first_block, exponents);
+  const auto ids = segment_ids(segments);
+  const SegmentList list(layout_, ids);
+  const std::vector<std::uint64_t> seeds(ids.size());
+  const std::uint64_t* const there = results(ids);
+  queue_->checksum({.exponents = arriving_exponents_.data(),
+                    .arrays = {staged, nullptr, nullptr},
+                    .first_block = span.first_block,
+                    .segments = list,
+                    .seeds = seeds.data(),
+                    .checksums = results(ids)});
+  queue_->wait();
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (there[i] != checksums[i])
+      return corrupt("working parameters of segment " + std::to_string(ids[i]) +
+                     " are not what their owner published");
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (!wanted(ids[i])) continue;
+    const Span one = span_of(ids[i]);
+    queue_->copy(parameters_.data() + one.first(), staged + (one.first() - span.first()),
+                 one.count() * sizeof(float));
+    queue_->copy(exponents_.data() + one.first_block, arriving_exponents_.data() + one.first_block,
+                 one.blocks * sizeof(std::int16_t));
+    parameter_checksums_[ids[i]] = checksums[i];
+  }
+  queue_->wait();
+  return ok();
 }
 
 Bytes State::state_bytes(SegmentRange range) const {

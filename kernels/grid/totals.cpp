@@ -33,6 +33,7 @@ Totals::Totals(const Layout& layout, std::uint32_t micro_batches, Device& device
       micro_batches_(micro_batches),
       queue_(device.make_queue()),
       sums_(device, layout.elements()),
+      added_here_(layout.segments()),
       lanes_(layout.segments()),
       weighted_(Array<std::uint64_t>::pinned(device, layout.segments())) {
   STARLING_CHECK(micro_batches >= 1);
@@ -42,10 +43,30 @@ Totals::Totals(const Layout& layout, std::uint32_t micro_batches, Device& device
 void Totals::take(std::span<const SegmentId> segments) {
   if (sums_.host()) return;
   for (const SegmentId s : segments) {
+    if (added_here_[s]) continue;
     const std::uint64_t first = layout_.first_element(s);
     sums_.copy_in(*queue_, first, arriving_.part(first, layout_.elements(s)));
   }
   queue_->wait();
+}
+
+void Totals::add(SegmentRange segments, const std::int32_t* own,
+                 std::span<const std::int32_t* const> received) {
+  const std::uint64_t elements = layout_.elements(segments);
+  if (received.empty()) return copy(segments, own);
+  const std::int32_t* so_far = own;
+  for (const std::int32_t* more : received) {
+    queue_->sum({.sums = address(segments), .a = so_far, .b = more, .elements = elements});
+    so_far = address(segments);
+  }
+  queue_->wait();
+  for (const SegmentId s : segments) added_here_[s] = true;
+}
+
+void Totals::copy(SegmentRange segments, const std::int32_t* from) {
+  queue_->copy(address(segments), from, layout_.bytes_of(segments, What::kSums));
+  queue_->wait();
+  for (const SegmentId s : segments) added_here_[s] = true;
 }
 
 void Totals::expect(const std::vector<bool>& segments) {
@@ -169,6 +190,7 @@ void Totals::mean(std::uint32_t block, std::int16_t exponent, std::span<float> m
 }
 
 void Totals::clear() {
+  added_here_.assign(layout_.segments(), false);
   std::fill(lanes_.begin(), lanes_.end(), ProofLanes{});
   side_.clear();
   pending_.reset();

@@ -37,6 +37,12 @@ class Totals {
   // What was written to sums() of these segments is there from here on. Needs no call, and costs
   // nothing, where the host can read the sums.
   void take(std::span<const SegmentId> segments);
+  // The same without the host: the own sums and these of other workers, or what was added up
+  // elsewhere; all in the device's memory, [elements of the segments]. Until clear(), take() leaves
+  // these segments as they are.
+  void add(SegmentRange segments, const std::int32_t* own,
+           std::span<const std::int32_t* const> received);
+  void copy(SegmentRange segments, const std::int32_t* from);
 
   // As State::expect().
   void expect(const std::vector<bool>& segments);
@@ -57,6 +63,9 @@ class Totals {
   // For jobs: the sums, and the means of these segments' blocks that have side entries, with the
   // exponents [layout.blocks()] of the device; these until the next call.
   const std::int32_t* address() const { return sums_.data(); }
+  std::int32_t* address(SegmentRange segments) {
+    return sums_.data() + layout_.first_element(segments.first);
+  }
   WideMeans wide_means(Queue& queue, const std::int16_t* exponents,
                        std::span<const SegmentId> segments) const;
 
@@ -87,6 +96,7 @@ class Totals {
   const std::unique_ptr<Queue> queue_;
   Array<std::int32_t> sums_;
   Array<std::int32_t> arriving_;  // pinned; empty where the host can read the sums
+  std::vector<bool> added_here_;  // by segment: add() or copy() brought its sums
   std::vector<ProofLanes> lanes_;
   std::map<std::uint32_t, std::vector<SideEntry>> side_;  // by block
   std::optional<Version> pending_;

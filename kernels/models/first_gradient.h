@@ -30,7 +30,7 @@ class WholeGradients {
  private:
   const Layout& layout_;
   const std::unique_ptr<GradientMaker> maker_;
-  const bool here_;     // the device reads the host's memory
+  const bool here_;  // the device reads the host's memory
   const std::int32_t scale_;
   Array<float> there_;  // the parameters where it does not
 };

@@ -239,6 +239,33 @@ TEST_CASE("cuda checksum: of one to three arrays, each with its seed") {
   });
 }
 
+TEST_CASE("cuda checksum: of arrays that begin at a later block") {
+  CudaDevice device(0);
+  on_places([&](const Place& place) {
+    if (place.segments.size() < 2) return;
+    Random random(9);
+    Hashed hashed(device, place, random);
+    const SegmentList list(place.layout, std::span(place.segments).last(1));
+    const std::uint32_t first = place.layout.first_block(place.segments.back());
+    Twin<std::uint64_t> sums(device, std::vector<std::uint64_t>(1), In::kPinned);
+    const std::vector<std::uint64_t> seeds{0};
+    CudaQueue queue(device);
+    ChecksumJob job{.exponents = hashed.exponents.host(),
+                    .arrays = {hashed.a.host() + std::size_t{first} * kBlock, nullptr, nullptr},
+                    .first_block = first,
+                    .segments = list,
+                    .seeds = seeds.data(),
+                    .checksums = sums.host()};
+    run(job);
+    job.exponents = hashed.exponents.there();
+    job.arrays[0] = hashed.a.there() + std::size_t{first} * kBlock;
+    job.checksums = sums.there();
+    queue.checksum(job);
+    queue.wait();
+    STARLING_CHECK_TWIN(sums, device);
+  });
+}
+
 void check_digests(CudaDevice& device, const Place& place) {
   Random random(7);
   Hashed hashed(device, place, random);

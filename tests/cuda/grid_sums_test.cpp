@@ -136,6 +136,27 @@ TEST_CASE("cuda add: sums, weighted sums, what was left and what was broken are 
   });
 }
 
+TEST_CASE("cuda sum: element by element, also into one of the two") {
+  CudaDevice device(0);
+  on_places([&](const Place& place) {
+    Random random(4);
+    const std::uint64_t n = place.layout.elements();
+    const auto integers = [&] {
+      return made<std::int32_t>(n, [&] { return static_cast<std::int32_t>(random()) >> 1; });
+    };
+    Twin<std::int32_t> a(device, integers()), b(device, integers());
+    Twin<std::int32_t> sums(device, std::vector<std::int32_t>(n, 3));
+    CudaQueue queue(device);
+    run(SumJob{.sums = sums.host(), .a = a.host(), .b = b.host(), .elements = n});
+    queue.sum({.sums = sums.there(), .a = a.there(), .b = b.there(), .elements = n});
+    run(SumJob{.sums = a.host(), .a = a.host(), .b = b.host(), .elements = n});
+    queue.sum({.sums = a.there(), .a = a.there(), .b = b.there(), .elements = n});
+    queue.wait();
+    STARLING_CHECK_TWIN(sums, device);
+    STARLING_CHECK_TWIN(a, device);
+  });
+}
+
 TEST_CASE("cuda weigh: weighted sums of any integers") {
   CudaDevice device(0);
   on_places([&](const Place& place) {

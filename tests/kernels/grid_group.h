@@ -34,13 +34,17 @@ inline ProofLanes side_lanes(std::span<const SideEntry> entries, const Layout& l
   return lanes;
 }
 
+// By which way sums and parameters go: through the host's memory, or from one to the other within the
+// device's.
+enum class Way { kHost, kDirect };
+
 class Group {
  public:
   // Segment s is owned by rank s mod W and held by the next rank too. `shuffle` seeds who computes
   // what, in which order sums are added and side entries arrive.
   Group(const Layout& layout, const Job& job, Device& device, std::uint32_t world,
-        std::uint64_t shuffle)
-      : layout_(layout), job_(job), device_(device), random_(shuffle) {
+        std::uint64_t shuffle, Way way = Way::kHost)
+      : layout_(layout), job_(job), device_(device), way_(way), random_(shuffle) {
     for (Rank r = 0; r < world; ++r) {
       workers_.push_back(std::make_unique<Worker>(layout, job, device));
       for (SegmentId s = 0; s < layout.segments(); ++s) {
@@ -57,6 +61,7 @@ class Group {
 
   StepRecord step(const GradientOf& gradient_of) {
     compute(gradient_of);
+    for (auto& worker : workers_) add_up(*worker, worker->owned);
     for (auto& worker : workers_) reduce(*worker);
     ExactSum squares;
     for (auto& worker : workers_)
@@ -121,6 +126,18 @@ class Group {
     }
   }
 
+  // Totals of owned segments, over the direct way.
+  void add_up(Worker& to, std::span<const SegmentId> owned) {
+    if (way_ == Way::kHost) return;
+    for (const SegmentId s : owned) {
+      std::vector<const std::int32_t*> received;
+      for (auto& from : workers_)
+        if (from.get() != &to) received.push_back(from->accumulators.address({s, 1}));
+      std::shuffle(received.begin(), received.end(), random_);
+      to.totals.add({s, 1}, to.accumulators.address({s, 1}), received);
+    }
+  }
+
   void reduce(Worker& to) {
     for (auto& from : workers_) from->accumulators.mirror({0, layout_.segments()});
     std::vector<std::size_t> order(workers_.size());
@@ -131,15 +148,22 @@ class Group {
       const auto first = std::size_t{layout_.first_block(s)} * kBlock;
       const auto count = std::size_t{layout_.block_count(s)} * kBlock;
       const auto sums = to.totals.sums().subspan(first, count);
-      std::fill(sums.begin(), sums.end(), 0);
+      if (way_ == Way::kHost) std::fill(sums.begin(), sums.end(), 0);
       for (const std::size_t from : order) {
         const Accumulators& part = workers_[from]->accumulators;
-        for (std::size_t i = 0; i < count; ++i) sums[i] += part.sums()[first + i];
+        for (std::size_t i = 0; i < count && way_ == Way::kHost; ++i)
+          sums[i] += part.sums()[first + i];
         to.totals.lanes()[s] += part.lanes()[s];
         for (const SideEntry& entry : part.side_of({s, 1})) side.push_back(entry);
       }
     }
+    if (way_ == Way::kDirect)
+      for (const SegmentId s : to.held) {
+        Worker& owner = *workers_[s % workers_.size()];
+        if (&owner != &to) to.totals.copy({s, 1}, owner.totals.address({s, 1}));
+      }
     to.totals.take(to.held);
+    STARLING_CHECK(!to.totals.damaged(to.held));
     std::shuffle(side.begin(), side.end(), random_);
     for (const SideEntry& entry : side) STARLING_CHECK(to.totals.add_side(entry).has_value());
     const CompleteLanes complete(job_.seed, version_, job_.micro_batches, layout_.uses_max());
@@ -152,6 +176,17 @@ class Group {
 
   void gather() {
     for (const auto& from : workers_) {
+      if (way_ == Way::kDirect) {
+        for (const SegmentId s : from->owned)
+          for (auto& to : workers_)
+            STARLING_CHECK(to == from ||
+                           to->state
+                               .take_parameters({s, 1}, from->state.parameters({s, 1}),
+                                                from->state.proofs({s, 1}),
+                                                [](SegmentId) { return true; })
+                               .has_value());
+        continue;
+      }
       std::vector<SegmentRange> ranges;
       for (const SegmentId s : from->owned) ranges.push_back({s, 1});
       const Bytes bytes = from->state.params_bytes(ranges);
@@ -162,6 +197,7 @@ class Group {
   const Layout& layout_;
   const Job job_;
   Device& device_;
+  const Way way_;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<Worker>> workers_;
   Version version_ = 0;

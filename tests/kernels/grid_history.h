@@ -42,8 +42,8 @@ struct History {
 };
 
 inline History train(const Layout& layout, const Job& job, Device& device, std::uint32_t world,
-                     std::uint64_t shuffle) {
-  Group group(layout, job, device, world, shuffle);
+                     std::uint64_t shuffle, Way way = Way::kHost) {
+  Group group(layout, job, device, world, shuffle, way);
   const auto parameters = start_parameters(layout);
   group.start(parameters,
               start_exponents(layout, job.micro_batches, disturbed(layout, parameters, 0, 0)));

@@ -89,6 +89,7 @@ class CountingHost : public Device {
   const std::string& name() const override { return host_device().name(); }
   bool host_memory() const override { return true; }
   std::unique_ptr<Queue> make_queue() override { return host_device().make_queue(); }
+  std::shared_ptr<Stream> make_stream() override { return host_device().make_stream(); }
 
  private:
   std::byte* take(std::size_t bytes, bool) override {
