@@ -1,0 +1,149 @@
+#include "collectives/path_talk.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace starling::collectives {
+namespace {
+
+using namespace path_command;
+
+constexpr std::size_t kIdBytesMax = 1024, kTextBytesMax = 256;
+enum class Kind : std::uint8_t { kOffer = 1, kRefusal = 2 };
+
+ByteView text_bytes(const std::string& text) {
+  return as_bytes(std::span<const char>(text).first(std::min(text.size(), kTextBytesMax)));
+}
+
+std::string text_of(ByteView bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+Error malformed() {
+  return {Code::kCorrupt, "malformed word about a path"};
+}
+
+}  // namespace
+
+Bytes encode_path_word(const PathWord& word) {
+  ByteWriter out;
+  if (const auto* offer = std::get_if<PathOffer>(&word)) {
+    STARLING_CHECK(offer->id.size() <= kIdBytesMax);
+    out.put(Kind::kOffer);
+    out.put(offer->attempt);
+    out.put_sized(text_bytes(offer->library));
+    out.put_sized(offer->id);
+  } else {
+    const auto& refusal = std::get<PathRefusal>(word);
+    out.put(Kind::kRefusal);
+    out.put(refusal.attempt);
+    out.put(static_cast<std::uint8_t>(refusal.for_good));
+    out.put_sized(text_bytes(refusal.reason));
+  }
+  return std::move(out).take();
+}
+
+Result<PathWord> decode_path_word(ByteView bytes) {
+  ByteReader in(bytes);
+  const auto kind = in.get<Kind>();
+  if (kind == Kind::kOffer) {
+    PathOffer offer;
+    offer.attempt = in.get<std::uint32_t>();
+    const ByteView library = in.get_sized(), id = in.get_sized();
+    if (!in.done() || library.size() > kTextBytesMax || id.size() > kIdBytesMax) return malformed();
+    offer.library = text_of(library);
+    offer.id.assign(id.begin(), id.end());
+    return PathWord(std::move(offer));
+  }
+  if (kind != Kind::kRefusal) return malformed();
+  PathRefusal refusal;
+  refusal.attempt = in.get<std::uint32_t>();
+  refusal.for_good = in.get<std::uint8_t>() != 0;
+  const ByteView reason = in.get_sized();
+  if (!in.done() || reason.size() > kTextBytesMax) return malformed();
+  refusal.reason = text_of(reason);
+  return PathWord(std::move(refusal));
+}
+
+PathTalk::PathTalk(Rank self, std::uint32_t world, std::string library, std::string reason)
+    : self_(self), world_(world), library_(std::move(library)), reason_(std::move(reason)) {
+  STARLING_CHECK(self < world);
+}
+
+PathCommands PathTalk::begin() {
+  if (self_ != 0 || world_ == 1) return {};
+  if (!library_.empty()) return next_attempt();
+  over_ = true;
+  return {Say{false, reason_}};
+}
+
+PathCommands PathTalk::next_attempt() {
+  ++attempt_;
+  return {MakeId{attempt_}};
+}
+
+PathCommands PathTalk::id_made(std::uint32_t attempt, Bytes id) {
+  STARLING_CHECK(self_ == 0);
+  if (attempt != attempt_) return {};
+  PathCommands commands;
+  for (Rank to = 1; to < world_; ++to)
+    commands.push_back(Send{to, PathOffer{attempt, library_, id}});
+  commands.push_back(Connect{attempt, std::move(id)});
+  return commands;
+}
+
+PathCommands PathTalk::ready(std::uint32_t attempt) {
+  if (attempt != attempt_ || self_ != 0) return {};
+  return {Say{true, library_ + (attempt == 1 ? "" : ", attempt " + std::to_string(attempt))}};
+}
+
+PathCommands PathTalk::failed(std::uint32_t attempt, const std::string& reason) {
+  if (attempt != attempt_) return {};
+  if (self_ == 0) return lost(/*for_good=*/false, reason);
+  return {GiveUp{}, Send{0, PathRefusal{attempt, false, reason}}};
+}
+
+Result<PathCommands> PathTalk::on_word(Rank from, const PathWord& word) {
+  if (const auto* refusal = std::get_if<PathRefusal>(&word)) {
+    if (self_ != 0 || refusal->attempt == 0 || refusal->attempt > attempt_)
+      return Error(Code::kCorrupt, "a refusal of a path that was not offered");
+    if (refusal->attempt != attempt_) return PathCommands{};
+    return lost(refusal->for_good, "rank " + std::to_string(from) + ": " + refusal->reason);
+  }
+  const auto& offer = std::get<PathOffer>(word);
+  if (from != 0 || offer.attempt <= attempt_)
+    return Error(Code::kCorrupt, "an offer of a path that is not rank 0's next one");
+  attempt_ = offer.attempt;
+  if (offer.library == library_) return PathCommands{GiveUp{}, Connect{offer.attempt, offer.id}};
+  const std::string why = library_.empty() ? reason_ : "it has " + library_;
+  return PathCommands{GiveUp{}, Send{0, PathRefusal{offer.attempt, true, why}}};
+}
+
+// At rank 0. Of several members' words on one attempt the first counts.
+PathCommands PathTalk::lost(bool for_good, const std::string& reason) {
+  if (over_ || (waiting_ && !for_good)) return {};
+  const std::size_t tries = std::size(kRetryMs) + 1;
+  over_ = for_good || attempt_ >= tries;
+  PathCommands commands{GiveUp{}};
+  if (over_) {
+    waiting_ = false;
+    commands.push_back(Say{false, reason});
+    return commands;
+  }
+  waiting_ = true;
+  commands.push_back(
+      Say{false, reason + "; again in " + std::to_string(kRetryMs[attempt_ - 1] / 1000) + " s"});
+  commands.push_back(RetryIn{kRetryMs[attempt_ - 1]});
+  return commands;
+}
+
+PathCommands PathTalk::retry() {
+  if (!waiting_) return {};
+  waiting_ = false;
+  return next_attempt();
+}
+
+}  // namespace starling::collectives

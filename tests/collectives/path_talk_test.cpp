@@ -1,0 +1,161 @@
+#include "collectives/path_talk.h"
+
+#include <doctest/doctest.h>
+
+namespace starling::collectives {
+namespace {
+
+using namespace path_command;
+
+const std::string kLibrary = "nccl 2.28.9";
+const Bytes kId{1, 2, 3};
+
+template <class Command>
+const Command* among(const PathCommands& commands) {
+  for (const auto& command : commands)
+    if (const auto* found = std::get_if<Command>(&command)) return found;
+  return nullptr;
+}
+
+PathTalk member(Rank self, const std::string& library = kLibrary) {
+  return {self, 3, library, "no library was found"};
+}
+
+PathCommands answer(PathTalk& talk, const PathWord& word, Rank from = 0) {
+  auto commands = talk.on_word(from, word);
+  REQUIRE_MESSAGE(commands, commands.error().text());
+  return commands.value();
+}
+
+TEST_CASE("path talk: rank 0 offers an id, all connect with it") {
+  PathTalk first = member(0), other = member(2);
+  CHECK(other.begin().empty());
+  const auto begun = first.begin();
+  REQUIRE(among<MakeId>(begun));
+  CHECK(among<MakeId>(begun)->attempt == 1);
+  const auto offered = first.id_made(1, kId);
+  REQUIRE(offered.size() == 3);
+  CHECK(std::get<Send>(offered[0]).to == 1);
+  CHECK(std::get<Send>(offered[1]).to == 2);
+  CHECK(among<Connect>(offered)->id == kId);
+  const auto connected = answer(other, among<Send>(offered)->word);
+  CHECK(std::holds_alternative<GiveUp>(connected[0]));
+  CHECK(among<Connect>(connected)->id == kId);
+  CHECK(among<Connect>(connected)->attempt == 1);
+  const auto said = first.ready(1);
+  REQUIRE(among<Say>(said));
+  CHECK(among<Say>(said)->direct);
+  CHECK(among<Say>(said)->why == kLibrary);
+  CHECK(other.ready(1).empty());  // one tells
+}
+
+TEST_CASE("path talk: in a world of one nothing is said") {
+  PathTalk alone(0, 1, kLibrary, "");
+  CHECK(alone.begin().empty());
+}
+
+TEST_CASE("path talk: without a library at rank 0 there is no attempt, and it says why") {
+  PathTalk first = member(0, "");
+  const auto begun = first.begin();
+  REQUIRE(begun.size() == 1);
+  CHECK_FALSE(among<Say>(begun)->direct);
+  CHECK(among<Say>(begun)->why == "no library was found");
+}
+
+TEST_CASE("path talk: a member with another library, or none, refuses for good") {
+  for (const std::string& library : {std::string("nccl 2.30.7"), std::string()}) {
+    CAPTURE(library);
+    PathTalk first = member(0), other = member(1, library);
+    first.begin();
+    const auto offered = first.id_made(1, kId);
+    const auto refused = answer(other, among<Send>(offered)->word);
+    REQUIRE(among<Send>(refused));
+    CHECK_FALSE(among<Connect>(refused));
+    const auto lost = answer(first, among<Send>(refused)->word, 1);
+    CHECK(among<GiveUp>(lost));
+    CHECK_FALSE(among<RetryIn>(lost));
+    CHECK(among<Say>(lost)->why ==
+          std::string("rank 1: ") +
+              (library.empty() ? "no library was found" : "it has nccl 2.30.7"));
+    CHECK(first.retry().empty());
+    CHECK(first.failed(1, "later").empty());
+  }
+}
+
+TEST_CASE("path talk: a failed attempt is tried again after 1, 4 and 16 seconds, then no more") {
+  PathTalk first = member(0), other = member(1);
+  first.begin();
+  for (const std::uint32_t ms : {1000u, 4000u, 16000u}) {
+    const std::uint32_t attempt = first.attempt();
+    const auto offered = first.id_made(attempt, kId);
+    answer(other, among<Send>(offered)->word);
+    const auto told = other.failed(attempt, "init: no such device");
+    CHECK(among<GiveUp>(told));
+    const auto lost = answer(first, among<Send>(told)->word, 1);
+    CHECK(among<GiveUp>(lost));
+    REQUIRE(among<RetryIn>(lost));
+    CHECK(among<RetryIn>(lost)->ms == ms);
+    CHECK(first.failed(attempt, "here too").empty());  // the first word counts
+    const auto again = first.retry();
+    CHECK(among<MakeId>(again)->attempt == attempt + 1);
+    CHECK(first.retry().empty());
+  }
+  const auto end = first.failed(4, "init: no such device");
+  CHECK_FALSE(among<RetryIn>(end));
+  CHECK(among<Say>(end)->why == "init: no such device");
+  CHECK(first.retry().empty());
+}
+
+TEST_CASE("path talk: what is over is not heard") {
+  PathTalk first = member(0), other = member(1);
+  first.begin();
+  first.id_made(1, kId);
+  first.failed(1, "no");
+  first.retry();
+  CHECK(first.id_made(1, kId).empty());
+  CHECK(first.ready(1).empty());
+  CHECK(answer(first, PathRefusal{1, true, "late"}, 2).empty());
+  answer(other, PathOffer{2, kLibrary, kId});
+  CHECK(other.failed(1, "late").empty());
+}
+
+TEST_CASE("path talk: what a rank cannot have said is refused") {
+  PathTalk first = member(0), other = member(1);
+  first.begin();
+  CHECK(first.on_word(1, PathRefusal{2, false, ""}).has_error());
+  CHECK(first.on_word(1, PathOffer{3, kLibrary, kId}).has_error());
+  CHECK(other.on_word(2, PathOffer{1, kLibrary, kId}).has_error());
+  CHECK(other.on_word(0, PathRefusal{1, false, ""}).has_error());
+  answer(other, PathOffer{1, kLibrary, kId});
+  CHECK(other.on_word(0, PathOffer{1, kLibrary, kId}).has_error());
+}
+
+TEST_CASE("path talk: words come back as they were sent, and nothing else is read") {
+  const PathWord offer = PathOffer{7, kLibrary, kId}, refusal = PathRefusal{3, true, "because"};
+  const auto first = decode_path_word(encode_path_word(offer));
+  REQUIRE(first.has_value());
+  CHECK(std::get<PathOffer>(first.value()).attempt == 7);
+  CHECK(std::get<PathOffer>(first.value()).library == kLibrary);
+  CHECK(std::get<PathOffer>(first.value()).id == kId);
+  const auto second = decode_path_word(encode_path_word(refusal));
+  REQUIRE(second.has_value());
+  CHECK(std::get<PathRefusal>(second.value()).for_good);
+  CHECK(std::get<PathRefusal>(second.value()).reason == "because");
+  for (const PathWord& word : {offer, refusal}) {
+    const Bytes whole = encode_path_word(word);
+    for (std::size_t n = 0; n < whole.size(); ++n)
+      CHECK(decode_path_word(ByteView(whole).first(n)).has_error());
+    Bytes longer = whole;
+    longer.push_back(0);
+    CHECK(decode_path_word(longer).has_error());
+  }
+  PathOffer large{1, kLibrary, Bytes(1024)};
+  Bytes larger = encode_path_word(large);
+  CHECK(decode_path_word(larger).has_value());
+  const std::string text(1000, 'x');
+  const auto cut = decode_path_word(encode_path_word(PathRefusal{1, false, text}));
+  CHECK(std::get<PathRefusal>(cut.value()).reason.size() == 256);
+}
+
+}  // namespace
+}  // namespace starling::collectives
