@@ -35,7 +35,7 @@ struct Pass {
   TokenRows token_rows{};
 
   const float* parameters = nullptr;       // the working ones, [layout.elements()]
-  const std::uint16_t* rounded = nullptr;  // the same in bf16; null for fp32
+  const std::uint16_t* rounded = nullptr;  // the same in `type`; null for fp32
   float* gradient = nullptr;               // of one part, [layout.largest_part()]
   double* losses = nullptr;                // [rows]
   double* loss = nullptr;                  // pinned: their sum

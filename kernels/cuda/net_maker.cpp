@@ -83,7 +83,7 @@ void NetMaker::take_memory(Device& device) {
     pass_.losses = carver.take_array<double>(pass_.rows);
     pass_.gradient = carver.take_array<float>(layout().largest_part());
     pass_.rounded =
-        pass_.type == Type::kBf16 ? carver.take_array<std::uint16_t>(layout().elements()) : nullptr;
+        pass_.type != Type::kF32 ? carver.take_array<std::uint16_t>(layout().elements()) : nullptr;
     return carver.used();
   };
   memory_ = Array<std::byte>(device, carve(nullptr));
@@ -119,7 +119,8 @@ void NetMaker::load(const Batch& batch) {
     return;
   }
   put(std::span(batch.x), x_here_, x_);
-  if (x_rounded_.size() > 0) to_bf16(pass_.stream, batch.x.size(), x_.data(), x_rounded_.data());
+  if (x_rounded_.size() > 0)
+    to_halves(pass_.stream, pass_.type, batch.x.size(), x_.data(), x_rounded_.data());
 }
 
 const void* NetMaker::input_of(std::size_t layer) const {
@@ -130,8 +131,8 @@ bool NetMaker::open(PartId p) {
   if (!await(p)) return false;
   if (pass_.rounded == nullptr) return true;
   const Part& part = layout().parts()[p];
-  to_bf16(pass_.stream, part.elements(), pass_.parameters + part.first(),
-          const_cast<std::uint16_t*>(pass_.rounded) + part.first());
+  to_halves(pass_.stream, pass_.type, part.elements(), pass_.parameters + part.first(),
+            const_cast<std::uint16_t*>(pass_.rounded) + part.first());
   return true;
 }
 

@@ -13,8 +13,8 @@
 
 namespace starling::kernels::cuda {
 
-// For batches of exactly `sequences`. With bf16 all but vectors, statistics, losses and gradients of
-// parameters is bf16, and each part of the working parameters is rounded once a micro-batch, when it
+// For batches of exactly `sequences`. With bf16 or fp16 all but vectors, statistics, losses and gradients
+// of parameters has 16 bits, and each part of the working parameters is rounded once a micro-batch, when it
 // has come. recompute: of layers only what goes in is kept, and the backward pass computes the rest
 // again, the same bits. Threads: as GradientMaker.
 class NetMaker : public GradientMaker {

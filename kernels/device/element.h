@@ -1,6 +1,6 @@
 #pragma once
 // How a value of an array becomes another: gradients to integers of the grid, totals to means, fp32 to
-// bf16. A compiler for another processor reads this too.
+// bf16 and fp16. A compiler for another processor reads this too.
 
 #include <bit>
 #include <cmath>
@@ -24,6 +24,52 @@ STARLING_BOTH constexpr float from_bf16(std::uint16_t half) {
 // The fp32 with that value.
 STARLING_BOTH constexpr float rounded_to_bf16(float value) {
   return from_bf16(to_bf16(value));
+}
+
+// IEEE 754 binary16, by the same rules; its smallest magnitudes are subnormal.
+STARLING_BOTH constexpr std::uint16_t to_fp16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
+  std::uint32_t half = 0;
+  if (magnitude > 0x7f800000u) {
+    half = 0x7e00u | (magnitude >> 13 & 0x3ffu);
+  } else if (magnitude >= 0x47800000u) {  // 2^16
+    half = 0x7c00u;
+  } else if (magnitude <
+             0x38800000u) {  // 2^-14: the sum with 1/2 is rounded to a multiple of 2^-24
+    const float sum = std::bit_cast<float>(magnitude) + 0.5f;
+    half = std::bit_cast<std::uint32_t>(sum) - 0x3f000000u;
+  } else {
+    half = (magnitude + 0xfffu + (magnitude >> 13 & 1u) - 0x38000000u) >> 13;
+  }
+  return static_cast<std::uint16_t>(sign | half);
+}
+STARLING_BOTH constexpr float from_fp16(std::uint16_t half) {
+  const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16;
+  const std::uint32_t exponent = half >> 10 & 0x1fu, significand = half & 0x3ffu;
+  std::uint32_t magnitude = 0;
+  if (exponent == 0)
+    magnitude = std::bit_cast<std::uint32_t>(static_cast<float>(significand) * 0x1p-24f);
+  else
+    magnitude = (exponent == 31 ? 0xffu : exponent + 112) << 23 | significand << 13;
+  return std::bit_cast<float>(sign | magnitude);
+}
+
+// To what a working parameter is rounded, to the fp32 with that value.
+enum class Rounding : std::uint8_t { kNone, kBf16, kFp16 };
+STARLING_BOTH constexpr std::uint16_t to_half(float value, Rounding rounding) {
+  return rounding == Rounding::kBf16 ? to_bf16(value) : to_fp16(value);
+}
+STARLING_BOTH constexpr float from_half(std::uint16_t half, Rounding rounding) {
+  return rounding == Rounding::kBf16 ? from_bf16(half) : from_fp16(half);
+}
+STARLING_BOTH constexpr float rounded(float value, Rounding rounding) {
+  return rounding == Rounding::kNone ? value : from_half(to_half(value, rounding), rounding);
+}
+
+// 2^-x as a float, for 0 <= x <= 126.
+STARLING_BOTH constexpr float inverse_power_of_two(int x) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(127 - x) << 23);
 }
 
 // Bits of a magnitude: they ascend with it, NaN is above infinity, which is above what is finite.
