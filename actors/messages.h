@@ -21,10 +21,12 @@ struct LoadAhead {  // micro-batches that will be asked for; the oldest of what 
 struct LoadNow {
   Version version = 0;
   MicroBatch micro_batch = 0;
+  std::uint8_t scale = 0;  // ComputeOrder's, handed on
 };
 struct Loaded {  // answer to LoadNow, to whoever asked
   Version version = 0;
   MicroBatch micro_batch = 0;
+  std::uint8_t scale = 0;
   std::shared_ptr<const Batch> batch;  // null: `error` says why
   std::string error;
   Code error_code = Code::kBadInput;

@@ -26,6 +26,7 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.segments = setup.layout->segments();
   config.digest_every = setup.job.digest_every;
   config.checkpoint_every = setup.job.checkpoint.every;
+  config.loss_scale = loss_scale_rule(setup.job);
   config.heartbeat_ms = std::max<std::uint64_t>(10, heartbeat_ms(setup.job));
   config.coordinator_timeout_ms = setup.job.coordinator_timeout_ms;
   return config;
@@ -191,7 +192,7 @@ void Engine::execute(Compute& c) {
   if (options_.phase) *options_.phase = WorkPhase::kCompute;
   computing_ = {};
   if (options_.times) store_.post(store_order::ComputingBegun{c.version, worker_.world()});
-  calls_.compute({c.version, std::move(c.micro_batches)});
+  calls_.compute({c.version, std::move(c.micro_batches), c.scale.log2});
 }
 
 void Engine::execute(EndShare& c) {

@@ -30,9 +30,9 @@ class Loader : public caf::event_based_actor {
           wanted_.erase(key);
           load_soon();  // there is room for one more
           const auto it = ready_.find(key);
-          if (it == ready_.end()) return make(key);
-          Loaded loaded = std::move(it->second);
-          ready_.erase(it);
+          Loaded loaded = it == ready_.end() ? make(key) : std::move(it->second);
+          if (it != ready_.end()) ready_.erase(it);
+          loaded.scale = now.scale;
           return loaded;
         },
         [this](tick_atom) {
@@ -66,7 +66,9 @@ class Loader : public caf::event_based_actor {
   }
 
   Loaded make(const Key& key) const {
-    Loaded loaded{key.first, key.second, nullptr, {}};
+    Loaded loaded;
+    loaded.version = key.first;
+    loaded.micro_batch = key.second;
     auto batch = try_to_load(key);
     if (batch) {
       loaded.batch = std::make_shared<const Batch>(std::move(batch).value());

@@ -20,6 +20,7 @@ namespace starling::actors {
 struct ComputeOrder {
   Version version = 0;
   std::vector<MicroBatch> micro_batches;
+  std::uint8_t scale = 0;  // log2 of what their loss is multiplied by
 };
 
 // A shard to be written, and what came of it.

@@ -97,7 +97,7 @@ class Compute : public caf::event_based_actor {
       pace_->wait(from, now - from - waited, loaded.version, loaded.micro_batch, computed_part);
       waited += Pace::Clock::now() - now;
     };
-    auto result = maker_->make(bench.working(), *loaded.batch, adding, hooks);
+    auto result = maker_->make(bench.working(loaded.scale), *loaded.batch, adding, hooks);
     if (result)
       if (auto fits = setup.check(result.value()); !fits) result = std::move(fits).error();
     if (!result) {
@@ -168,7 +168,7 @@ class Trainer : public caf::event_based_actor {
       todo_.pop_front();
       begun_.insert({order_.version, m});
       // The loader answers whoever asks: that thread.
-      caf::send_as(idle_.back(), options_.loader, LoadNow{order_.version, m});
+      caf::send_as(idle_.back(), options_.loader, LoadNow{order_.version, m, order_.scale});
       idle_.pop_back();
     }
   }

@@ -32,7 +32,12 @@ class Workbench {
   // `told` runs on the thread that adds last to a part (Accumulators::tell). Once, before all else.
   void tell(std::function<void(PartId)> told) { accumulators_.tell(std::move(told)); }
 
-  kernels::Working working() const { return state_.working(); }
+  // scale: of the step's loss, log2.
+  kernels::Working working(std::uint8_t scale = 0) const {
+    kernels::Working working = state_.working();
+    working.scale = scale;
+    return working;
+  }
   // Before a part is read: see Arrivals.
   std::optional<std::chrono::nanoseconds> wait(PartId part, Version step) {
     return arrivals_.wait(part, step);

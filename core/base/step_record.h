@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/base/loss_scale.h"
 
 namespace starling {
 
@@ -25,12 +26,14 @@ struct StepRecord {
   // Means over micro-batches of what the model measures beside the loss, in the job's order; NaN if
   // one is not finite.
   std::vector<double> metrics{};
+  LossScale scale{};  // that it was computed with
   // By bits: the loss of a skipped step is NaN, the same one everywhere.
   bool operator==(const StepRecord& o) const {
     const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
     return version == o.version && bits(loss) == bits(o.loss) && bits(norm) == bits(o.norm) &&
            tokens == o.tokens && skipped == o.skipped && ledger_hash == o.ledger_hash &&
-           digest == o.digest && std::ranges::equal(metrics, o.metrics, {}, bits, bits);
+           digest == o.digest && scale == o.scale &&
+           std::ranges::equal(metrics, o.metrics, {}, bits, bits);
   }
 };
 

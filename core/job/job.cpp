@@ -80,6 +80,8 @@ std::string format_job(const Job& job) {
   if (job.on_nonfinite == NonFinite::kStop) out << "on_nonfinite = \"stop\"\n";
   if (job.precision != Precision::kFp32)
     out << "precision = \"" << word_of(kPrecisions, int(job.precision)) << "\"\n";
+  if (const LossScaleRule rule = loss_scale_rule(job); rule.on)
+    out << "loss_scale = " << (1u << rule.first) << "\nloss_scale_steps = " << rule.every << "\n";
   if (job.offload != Offload::kNone)
     out << "offload = \"" << word_of(kOffloads, int(job.offload)) << "\"\n";
   if (job.recompute) out << "recompute = true\n";

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/base/loss_scale.h"
 #include "core/base/result.h"
 
 namespace starling {
@@ -106,6 +107,7 @@ enum class ShareRule : std::uint8_t {
 enum class Precision : std::uint8_t {
   kFp32 = 1,
   kBf16,  // working parameters are the weights rounded to bf16: half the bytes of a gather
+  kFp16,  // rounded to fp16; where a device computes with fp16, its loss is scaled
 };
 
 // What of the state of a GPU's worker lies in the host's memory and is updated there. Changes no bits.
@@ -150,6 +152,8 @@ struct Job {
   std::uint32_t replicas = 2;  // r, wanted copies besides the owner's
   NonFinite on_nonfinite = NonFinite::kSkip;
   Precision precision = Precision::kFp32;
+  std::uint8_t loss_scale = LossScaleRule{}.first;  // of fp16: log2 of what the loss is multiplied by
+  std::uint32_t loss_scale_steps = LossScaleRule{}.every;  // until it is doubled
   Offload offload = Offload::kNone;
   bool recompute = false;    // passes keep the inputs of layers alone, and compute the rest twice
   std::string isa = "auto";  // auto, reference, avx2, avx512, cuda, emulated: docs/design.md, 5
@@ -209,6 +213,10 @@ std::vector<std::string> state_differences(const Job& a, const Job& b);
 // if their hashes are equal.
 std::string job_differences(const Job& here, const Job& there);
 
+// How the loss is scaled where gradients are computed in fp16; off with another precision.
+inline LossScaleRule loss_scale_rule(const Job& job) {
+  return {job.precision == Precision::kFp16, job.loss_scale, job.loss_scale_steps};
+}
 // Steps of warm-up and cosine.
 inline std::uint64_t schedule_of(const Job& job) {
   return job.optimizer.schedule_steps ? job.optimizer.schedule_steps : job.steps;

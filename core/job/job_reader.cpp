@@ -1,6 +1,7 @@
 // parse_job and load_job: from a job file to a checked Job.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -29,6 +30,20 @@ constexpr std::size_t kTensorsMax = 65536;
 constexpr const char* kTooLarge = "the model must have at most 2^36 parameters, has more";
 constexpr std::uint64_t kMicroBatchTokensMax = 1ull << 26;  // sequences * context
 
+void read_loss_scale(Section& s, Job& job) {
+  std::uint32_t scale = 1u << job.loss_scale;
+  s.integer("loss_scale", scale, 1, 1u << LossScaleRule::kMax);
+  s.integer("loss_scale_steps", job.loss_scale_steps, 1, 1'000'000'000);
+  if (!std::has_single_bit(scale))
+    s.wrong("loss_scale", "loss_scale must be a power of two, is " + std::to_string(scale));
+  job.loss_scale = static_cast<std::uint8_t>(std::bit_width(scale) - 1);
+  const Job usual;
+  const bool chosen =
+      job.loss_scale != usual.loss_scale || job.loss_scale_steps != usual.loss_scale_steps;
+  if (chosen && job.precision != Precision::kFp16)
+    s.wrong("loss_scale", "the loss is scaled with precision = \"fp16\" alone");
+}
+
 void read_job(Section s, Job& job) {
   s.text("name", job.name, 64, true);
   const auto plain = [](unsigned char c) {
@@ -45,6 +60,7 @@ void read_job(Section s, Job& job) {
   s.integer("replicas", job.replicas, 0, 16);
   s.choice("on_nonfinite", job.on_nonfinite, kNonFinite, false);
   s.choice("precision", job.precision, kPrecisions, false);
+  read_loss_scale(s, job);
   s.choice("offload", job.offload, kOffloads, false);
   s.boolean("recompute", job.recompute);
   int isa = 0;

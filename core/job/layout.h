@@ -65,7 +65,7 @@ struct Part {
 // What lies along the flat index, by what it takes in memory and in frames.
 enum class What : std::uint8_t {
   kParameters,  // working ones, fp32
-  kBf16,        // the same in frames of a job whose precision is bf16
+  kHalves,      // the same in frames of a job whose precision is bf16 or fp16
   kGradient,    // of a micro-batch, fp32
   kSums,        // of a worker or of all, int32
   kWeights,     // master weights, fp32
@@ -109,7 +109,7 @@ class Layout {
   }
   // Sizes in bytes: of a whole block, of segments, of everything.
   static constexpr std::uint64_t block_bytes(What what) {
-    return what == What::kExponents ? 2 : (what == What::kBf16 ? 2 : 4) * kBlock;
+    return what == What::kExponents ? 2 : (what == What::kHalves ? 2 : 4) * kBlock;
   }
   std::uint64_t bytes_of(SegmentId s, What what) const {
     return block_count(s) * block_bytes(what);

@@ -29,7 +29,8 @@ inline constexpr Choice kShares[] = {{"equal", static_cast<int>(ShareRule::kEqua
 inline constexpr Choice kNonFinite[] = {{"skip", static_cast<int>(NonFinite::kSkip)},
                                         {"stop", static_cast<int>(NonFinite::kStop)}};
 inline constexpr Choice kPrecisions[] = {{"fp32", static_cast<int>(Precision::kFp32)},
-                                         {"bf16", static_cast<int>(Precision::kBf16)}};
+                                         {"bf16", static_cast<int>(Precision::kBf16)},
+                                         {"fp16", static_cast<int>(Precision::kFp16)}};
 inline constexpr Choice kOffloads[] = {{"none", static_cast<int>(Offload::kNone)},
                                        {"moments", static_cast<int>(Offload::kMoments)}};
 inline constexpr Choice kSeals[] = {{"auto", static_cast<int>(SealRule::kAuto)},

@@ -175,6 +175,8 @@ void write(const StepRecord& in, schema::StepRecord::Builder out) {
   write(in.digest, out.initDigest());
   if (!in.metrics.empty())
     write(in.metrics, out.initMetrics(static_cast<unsigned>(in.metrics.size())));
+  out.setScale(in.scale.log2);
+  out.setScaleSteps(in.scale.steps);
 }
 
 EpochId read(schema::EpochId::Reader in) {
@@ -197,6 +199,7 @@ StepRecord read(schema::StepRecord::Reader in) {
   out.ledger_hash = in.getLedgerHash();
   out.digest = read(in.getDigest());
   out.metrics = read(in.getMetrics());
+  out.scale = {std::min(in.getScale(), LossScaleRule::kMax), in.getScaleSteps()};
   return out;
 }
 

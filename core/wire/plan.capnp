@@ -38,6 +38,8 @@ struct StepRecord {
   ledgerHash @5 :UInt64;
   digest @6 :Digest;   # of version `version`; zeros = none was due
   metrics @7 :List(Float64);  # means of what the model measures beside the loss
+  scale @8 :UInt8;            # log2 of what the loss was multiplied by
+  scaleSteps @9 :UInt32;      # steps in a row with that scale, this one counted; 0 = not scaled
 }
 
 # One row of a step's ledger: who computed a micro-batch, and what came out.

@@ -13,7 +13,7 @@ void put_metrics(ByteWriter& out, const std::vector<double>& metrics) {
   for (const double metric : metrics) out.put(metric);
 }
 
-// More than there may be make what is read no record.
+// What cannot be, here and below, makes what is read no record.
 std::vector<double> get_metrics(ByteReader& in) {
   const auto count = in.get<std::uint8_t>();
   std::vector<double> metrics;
@@ -31,6 +31,8 @@ void put_record(ByteWriter& out, const StepRecord& record) {
   out.put(record.ledger_hash);
   out.put(record.digest);
   put_metrics(out, record.metrics);
+  out.put(record.scale.log2);
+  out.put(record.scale.steps);
 }
 
 StepRecord get_record(ByteReader& in) {
@@ -43,6 +45,9 @@ StepRecord get_record(ByteReader& in) {
   record.ledger_hash = in.get<std::uint64_t>();
   record.digest = in.get<Digest>();
   record.metrics = get_metrics(in);
+  record.scale.log2 = in.get<std::uint8_t>();
+  record.scale.steps = in.get<std::uint32_t>();
+  if (record.scale.log2 > LossScaleRule::kMax) in.get_bytes(in.remaining() + 1);
   return record;
 }
 

@@ -32,6 +32,7 @@ struct Bugs {
   Planted share_overlap{};            // deals a member's kept micro-batches to others again
   Planted shares_by_some_votes{};     // deals the next step without what its own vote says
   Planted shares_not_of_plan{};       // who switches deals its first step equally
+  Planted scale_of_start{};           // who enters scales the loss as at the start
 };
 
 }  // namespace starling::elastic

@@ -35,6 +35,7 @@ struct WorkerConfig {
   // Votes for steps that are multiples of it carry digests; 0: none does.
   std::uint64_t digest_every = 0;
   std::uint64_t checkpoint_every = 0;  // versions that are multiples of it are written; 0: none is
+  LossScaleRule loss_scale;
   std::uint64_t heartbeat_ms = 100;
   std::uint64_t retry_ms = 100;  // joins, reports, steps and the end are said again until answered
   std::uint64_t coordinator_timeout_ms = 30000;
@@ -209,6 +210,7 @@ struct Stop {  // close everything of this epoch now; -> Stopped (also if it was
 struct Compute {
   Version version = 0;
   std::vector<MicroBatch> micro_batches;
+  LossScale scale{};  // of that step
 };
 // Frames of the current version that arrive before the command that wants them (OpenStep,
 // StartGather) wait for it.
@@ -410,6 +412,7 @@ class Worker {
   void pass_if_complete();
   void pass(const StepRecord& record);
   StepRecord make_record() const;
+  LossScale scale() const;
   void gather_and_compute();
   void write_checkpoint(const CheckpointTurn::Votes& votes);
   void say_untold(std::size_t at_once = 16);

@@ -86,7 +86,7 @@ void Worker::compute_step() {
     if (parameters_complete_) finish();
     return;
   }
-  emit(Compute{version_, work_.deal(run.shares, run.self)});
+  emit(Compute{version_, work_.deal(run.shares, run.self), scale()});
   if (parameters_complete_) send_moves();
   emit(StartReduce{run.plan->id, run.voting, work_.share_size(), what_to_measure()});
   end_share_if_done();
@@ -218,7 +218,13 @@ StepRecord Worker::make_record() const {
     record.digest = record.digest + vote.digest_part;
   }
   record.norm = std::sqrt(square.value());
+  record.scale = scale();
   return record;
+}
+
+// Of the step after record_: the same at every member, as each has that record before it computes.
+LossScale Worker::scale() const {
+  return next_scale(config_.loss_scale, record_.scale, record_.skipped);
 }
 
 // The commit: version v+1. R6, R7.
@@ -267,6 +273,7 @@ void Worker::on_event(const CheckpointWritten& e) {
 
 void Worker::learn(const StepRecord& record, bool with_ledger) {
   record_ = record;
+  if (config_.bugs.scale_of_start && !with_ledger) record_.scale = {};
   Progress progress{run_->plan->id, record, run_->world(), {}, 0};
   if (with_ledger) progress.ledger = work_.rows();
   untold_.add(progress, now_ms_);

@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(kThreads)
   for (std::uint32_t b = chunk.first + warp_of_thread(); b < chunk.end; b += kWarps) {
     float gradient[kEach];
     load(job.gradient + element_of(b - job.first_block), gradient);
+    for (float& value : gradient) value *= inverse_power_of_two(job.scale);
     const GridScale scale = scale_of(job.exponents[b]);
     std::int32_t q[kEach] = {};
     bool fits = true;

@@ -74,8 +74,7 @@ __global__ void __launch_bounds__(kThreads)
   for (std::uint32_t b = chunk.first + warp_of_thread(); b < chunk.end; b += kWarps) {
     float values[kEach];
     load(job.weights + element_of(b), values);
-    if (job.bf16)
-      for (float& value : values) value = rounded_to_bf16(value);
+    for (float& value : values) value = rounded(value, job.rounding);
     store(job.parameters + element_of(b), values);
     if (lane_of_thread() == 0) job.exponents[b] = job.held_exponents[b];
   }

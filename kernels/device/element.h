@@ -35,8 +35,7 @@ STARLING_BOTH constexpr std::uint16_t to_fp16(float value) {
     half = 0x7e00u | (magnitude >> 13 & 0x3ffu);
   } else if (magnitude >= 0x47800000u) {  // 2^16
     half = 0x7c00u;
-  } else if (magnitude <
-             0x38800000u) {  // 2^-14: the sum with 1/2 is rounded to a multiple of 2^-24
+  } else if (magnitude < 0x38800000u) {  // 2^-14: the sum with 1/2 is rounded to a multiple of 2^-24
     const float sum = std::bit_cast<float>(magnitude) + 0.5f;
     half = std::bit_cast<std::uint32_t>(sum) - 0x3f000000u;
   } else {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "core/base/check.h"
 #include "core/base/hash.h"
@@ -123,8 +124,14 @@ void update_run(const ApplyJob& job, const Grid& grid, const Means& means, std::
 
 void run(const AddJob& job) {
   const auto& kernels = block_kernels();
-  const auto gradient = [&](std::uint32_t block) {
-    return job.gradient + element(block - job.first_block);
+  std::vector<float> unscaled;
+  // Of blocks from this one on, as they count.
+  const auto gradient = [&](std::uint32_t block, std::uint32_t count) {
+    const float* const given = job.gradient + element(block - job.first_block);
+    if (job.scale == 0) return given;
+    unscaled.assign(given, given + element(count));
+    for (float& value : unscaled) value *= inverse_power_of_two(job.scale);
+    return static_cast<const float*>(unscaled.data());
   };
   std::uint32_t missed = 0;
   *job.broken = 0;
@@ -133,13 +140,14 @@ void run(const AddJob& job) {
     const std::size_t at = element(s.first);
     job.weighted[i] = 0;
     std::uint32_t* outside = job.outside + 1 + missed;
-    const std::uint32_t here = kernels.add(gradient(s.first), job.exponents + s.first, job.limit,
+    const float* const values = gradient(s.first, s.count);
+    const std::uint32_t here = kernels.add(values, job.exponents + s.first, job.limit,
                                            static_cast<std::uint32_t>(at), s.count, job.sums + at,
                                            &job.weighted[i], outside);
     std::uint32_t finite = 0;
     for (std::uint32_t k = 0; k < here; ++k) {
       const std::uint32_t block = s.first + outside[k];
-      if (all_finite({gradient(block), kBlock}))
+      if (all_finite({values + element(outside[k]), kBlock}))
         outside[finite++] = block;
       else
         ++*job.broken;
@@ -216,10 +224,11 @@ void run(const PublishJob& job) {
     const SegmentBlocks& s = job.segments.list[i];
     const std::span<const float> weights(job.weights + element(s.first), element(s.count));
     float* parameters = job.parameters + element(s.first);
-    if (job.bf16)
-      std::ranges::transform(weights, parameters, rounded_to_bf16);
-    else
+    if (job.rounding == Rounding::kNone)
       std::ranges::copy(weights, parameters);
+    else
+      std::ranges::transform(weights, parameters,
+                             [&](float w) { return rounded(w, job.rounding); });
     std::copy_n(job.held_exponents + s.first, s.count, job.exponents + s.first);
     job.checksums[i] = checksum_of(s, job.exponents, {&job.parameters, 1}, 0);
   }

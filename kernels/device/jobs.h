@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/element.h"
+
 namespace starling::kernels {
 
 // Which blocks a segment has.
@@ -26,6 +28,7 @@ struct Segments {
 // holds a NaN or an infinity, is left.
 struct AddJob {
   const float* gradient;  // of the blocks from first_block on
+  std::int32_t scale;     // of which each value counts times 2^-scale, rounded once: 0 to 126
   std::uint32_t first_block;
   const std::int16_t* exponents;  // [blocks]
   std::int32_t* sums;             // [elements], added to
@@ -114,7 +117,7 @@ struct PublishJob {
   const float* weights;
   const std::int16_t* held_exponents;
   float* parameters;
-  bool bf16;  // parameters are the weights rounded to bf16 (kernels/device/element.h)
+  Rounding rounding;  // of the weights on their way
   std::int16_t* exponents;
   Segments segments;
   std::uint64_t* checksums;  // [each], written as ChecksumJob does with seed 0

@@ -132,6 +132,7 @@ void Accumulators::add_stripe(Stripe& stripe, Adding& adding, const Part& part, 
   const Grid grid = Grid(static_cast<MicroBatch>(progress_.size())).with_uses(part.uses);
   const std::lock_guard lock(stripe.mutex);
   queue.add({.gradient = gradient,
+             .scale = adding.scale_,
              .first_block = part.first_block,
              .exponents = adding.exponents_,
              .sums = sums_.data(),
@@ -164,6 +165,7 @@ void Accumulators::add_stripe(Stripe& stripe, Adding& adding, const Part& part, 
   }
   if (!outside.empty()) queue.wait();
   for (std::size_t i = before; i < side.size(); ++i) {
+    for (float& value : side[i].values) value *= inverse_power_of_two(adding.scale_);
     ProofLanes& lanes = lanes_[layout_.segment_of(side[i].block)];
     lanes.side_entries += 1;
     lanes.side_hashes += side_entry_hash(side[i]);

@@ -44,6 +44,8 @@ class Accumulators {
     // an infinity adds nothing but to the lanes, so all have the same micro-batches. Reads the
     // gradient and the sums once.
     void add(PartId part, std::uint32_t use, const float* gradient);
+    // From here on, gradients are those of the loss times 2^scale, and count times 2^-scale.
+    void set_scale(std::int32_t scale) { scale_ = scale; }
     // Each use of each part was added.
     Added finish();
 
@@ -58,6 +60,7 @@ class Accumulators {
     const std::uint64_t seed_;
     const Version step_;
     const MicroBatch micro_batch_;
+    std::int32_t scale_ = 0;
     bool begun_ = false;
     std::uint32_t uses_left_ = 0;
     std::vector<std::uint32_t> uses_;  // by part: a bit for each that was added

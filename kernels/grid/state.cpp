@@ -122,12 +122,9 @@ void State::initialise_part(PartId p, std::span<const float> parameters,
   for (const SegmentId s : part.segments) {
     const Span span = span_of(s);
     const auto given = parameters.subspan(span.first() - part.first(), span.count());
-    std::vector<float> rounded;
-    if (bf16()) {
-      rounded.resize(given.size());
-      std::ranges::transform(given, rounded.begin(), rounded_to_bf16);
-    }
-    parameters_.copy_in(*queue_, span.first(), bf16() ? std::span<const float>(rounded) : given);
+    std::vector<float> values(given.begin(), given.end());
+    for (float& value : values) value = rounded(value, rounding());
+    parameters_.copy_in(*queue_, span.first(), values);
     exponents_.copy_in(*queue_, span.first_block, exponents.subspan(span.first_block, span.blocks));
     seal_parameters({&s, 1});
     if (holds(s)) {
@@ -298,7 +295,7 @@ void State::publish(std::span<const SegmentId> segments) {
   queue_->publish({.weights = weights_.data(),
                    .held_exponents = held_exponents_.data(),
                    .parameters = parameters_.data(),
-                   .bf16 = bf16(),
+                   .rounding = rounding(),
                    .exponents = exponents_.data(),
                    .segments = list,
                    .checksums = sums});

@@ -23,6 +23,7 @@
 #include "core/job/layout.h"
 #include "core/job/segment_values.h"
 #include "kernels/device/array.h"
+#include "kernels/device/rounding.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/grid/totals.h"
 
@@ -32,6 +33,8 @@ namespace starling::kernels {
 struct Working {
   const float* parameters = nullptr;        // [layout.elements()]
   const std::int16_t* exponents = nullptr;  // [layout.blocks()]
+  // A gradient of halves is that of the loss times 2^scale (core/base/loss_scale.h).
+  std::int32_t scale = 0;
 };
 
 // Threads: one at a time; but working() from any, and what it names is read by others as long as
@@ -108,7 +111,7 @@ class State {
   void apply(const Totals& totals, const StepRecord& record, std::span<const SegmentId> segments);
 
   // Copies weights and exponents of held segments (those owned) to the working ones; weights are
-  // rounded if the job's precision is bf16.
+  // rounded if the job's precision is that of halves.
   void publish(std::span<const SegmentId> segments);
   // Of working parameters and exponents as they were given: equal bits have equal ones.
   std::vector<std::uint64_t> published(SegmentRange segments) const;
@@ -155,11 +158,12 @@ class State {
              const Grid& grid);
   template <class T>
   void put(ByteWriter& writer, const Array<T>& array, std::size_t first, std::size_t n) const;
-  // Of working parameters in frames, which have What::kBf16 where the job rounds them.
-  What framed() const { return bf16() ? What::kBf16 : What::kParameters; }
+  // Of working parameters in frames, which have What::kHalves where the job rounds them.
+  What framed() const { return halves() ? What::kHalves : What::kParameters; }
   void put_parameters(ByteWriter& writer, Span span) const;
   void take_parameters(Span span, ByteView framed);
-  bool bf16() const { return job_.precision == Precision::kBf16; }
+  Rounding rounding() const { return rounding_of(job_.precision); }
+  bool halves() const { return rounding() != Rounding::kNone; }
   Result<SegmentRange> read_range(ByteReader& reader) const;
   Result<> check_exponents(ByteView bytes) const;
   // `blocks`: whole ones of this span, with elements as `what` has them.

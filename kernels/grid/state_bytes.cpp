@@ -1,7 +1,7 @@
 // Bytes of frames and shards of kernels/grid/state.h.
 //
 // Parameters: u32 number of ranges, then for each: u32 first, u32 count, exponents (i16 by block),
-// parameters (f32 by element of whole blocks; bf16 where that is the job's precision).
+// parameters (f32 by element of whole blocks; bf16 or fp16 where that is the job's precision).
 // State: u64 label, u32 first, u32 count, exponents, weights, then each moment that the optimizer
 // has.
 
@@ -38,7 +38,7 @@ void State::put(ByteWriter& writer, const Array<T>& array, std::size_t first, st
 }
 
 void State::put_parameters(ByteWriter& writer, Span span) const {
-  if (!bf16()) return put(writer, parameters_, span.first(), span.count());
+  if (!halves()) return put(writer, parameters_, span.first(), span.count());
   std::vector<float> copy;
   std::span<const float> values;
   if (parameters_.host()) {
@@ -50,13 +50,14 @@ void State::put_parameters(ByteWriter& writer, Span span) const {
     values = copy;
   }
   std::vector<std::uint16_t> halves(values.size());
-  std::ranges::transform(values, halves.begin(), to_bf16);
+  std::ranges::transform(values, halves.begin(),
+                         [this](float value) { return to_half(value, rounding()); });
   writer.put_bytes(as_bytes(std::span<const std::uint16_t>(halves)));
 }
 
 // `framed` as put_parameters() wrote it. Frames do not align it.
 void State::take_parameters(Span span, ByteView framed) {
-  if (!bf16()) return queue_->copy_in(parameters_.data() + span.first(), framed);
+  if (!halves()) return queue_->copy_in(parameters_.data() + span.first(), framed);
   std::vector<float> copy;
   std::span<float> values;
   if (parameters_.host()) {
@@ -69,7 +70,7 @@ void State::take_parameters(Span span, ByteView framed) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::uint16_t half;
     std::memcpy(&half, framed.data() + i * sizeof half, sizeof half);
-    values[i] = from_bf16(half);
+    values[i] = from_half(half, rounding());
   }
   if (parameters_.host()) return;
   parameters_.copy_in(*queue_, span.first(), copy);

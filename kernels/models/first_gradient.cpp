@@ -50,7 +50,8 @@ WholeGradients::WholeGradients(const Job& job, const Model& model, const Layout&
                                Device& device, std::uint32_t sequences)
     : layout_(layout),
       maker_(make_gradient_maker(job, model, layout, device, sequences)),
-      here_(device.host_memory()) {
+      here_(device.host_memory()),
+      scale_(next_scale(loss_scale_rule(job), {}, false).log2) {
   if (!here_) there_ = Array<float>(device, layout.elements());
 }
 
@@ -68,9 +69,10 @@ Result<MicroBatchResult> WholeGradients::compute(std::span<const float> paramete
     const std::span to(sink.begin(part, use), layout_.parts()[part].elements());
     queue.copy_out(writable_bytes(to), from);
     queue.wait();
+    for (float& value : to) value *= inverse_power_of_two(maker_->scale());
     sink.end(part, use);
   };
-  auto result = maker_->make({at, nullptr}, batch, hooks);
+  auto result = maker_->make({at, nullptr, scale_}, batch, hooks);
   queue.wait();  // the parameters are the caller's again, also after an error
   return result;
 }

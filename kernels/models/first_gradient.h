@@ -19,7 +19,8 @@ class WholeGradients {
   WholeGradients(const Job& job, const Model& model, const Layout& layout, Device& device,
                  std::uint32_t sequences);
 
-  // Overwrites `gradient` [layout.elements()]; the uses of each part are added up.
+  // Overwrites `gradient` [layout.elements()], that of the loss itself; the uses of each part are
+  // added up.
   //   parameters [layout.elements()]  in the host's memory, or in shared() memory of the device
   //                                   where processes beside this one compute
   // Errors: as Model::pass().
@@ -30,6 +31,7 @@ class WholeGradients {
   const Layout& layout_;
   const std::unique_ptr<GradientMaker> maker_;
   const bool here_;     // the device reads the host's memory
+  const std::int32_t scale_;
   Array<float> there_;  // the parameters where it does not
 };
 

@@ -26,7 +26,8 @@ Result<MicroBatchResult> GradientMaker::make(const Working& working, const Batch
 
 Result<MicroBatchResult> GradientMaker::make(const Working& working, const Batch& batch,
                                              Accumulators::Adding& adding, PassHooks hooks) {
-  hooks.take = [&adding](PartId part, std::uint32_t use, const float* gradient) {
+  hooks.take = [this, &adding](PartId part, std::uint32_t use, const float* gradient) {
+    adding.set_scale(scale());
     adding.add(part, use, gradient);
   };
   return make(working, batch, hooks);

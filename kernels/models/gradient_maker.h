@@ -45,6 +45,8 @@ class GradientMaker {
                                 Accumulators::Adding& adding, PassHooks hooks = {});
   // The gradient of the next batch is as if it were zero.
   void drop_gradient() { drop_ = true; }
+  // What the last make() handed over is the gradient of the loss times 2^scale().
+  virtual std::int32_t scale() const { return 0; }
   Queue& queue() { return *queue_; }
   // How long the last make() took to hand over what it had made.
   std::chrono::nanoseconds taking_took() const { return taking_took_; }

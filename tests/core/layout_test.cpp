@@ -124,7 +124,7 @@ TEST_CASE("layout: bytes of segments, ranges and everything add up") {
   // 3 + 1 + 12 + 1 blocks in segments of 4 blocks.
   const Layout layout({{"a", {20, 30}}, {"b", {30}}, {"c", {100, 30}}, {"d", {1}}}, 4);
   REQUIRE(layout.segments() == 5);
-  for (const What what : {What::kParameters, What::kBf16, What::kGradient, What::kSums,
+  for (const What what : {What::kParameters, What::kHalves, What::kGradient, What::kSums,
                           What::kWeights, What::kMoment, What::kExponents}) {
     std::uint64_t sum = 0;
     for (SegmentId s = 0; s < layout.segments(); ++s) {
@@ -132,7 +132,7 @@ TEST_CASE("layout: bytes of segments, ranges and everything add up") {
     }
     CHECK(sum == layout.bytes_of(what));
     const std::uint64_t block =
-        what == What::kExponents ? 2 : (what == What::kBf16 ? 2 : 4) * kBlock;
+        what == What::kExponents ? 2 : (what == What::kHalves ? 2 : 4) * kBlock;
     CHECK(sum == 17 * block);
   }
   CHECK(layout.first_element(4) == 16 * kBlock);

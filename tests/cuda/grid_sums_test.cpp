@@ -91,6 +91,7 @@ TEST_CASE("cuda add: sums, weighted sums, what was left and what was broken are 
     Twin<std::uint32_t> outside(device, std::vector<std::uint32_t>(1 + blocks), In::kPinned);
     Twin<std::uint32_t> broken(device, {77}, In::kPinned);
     std::uint32_t all_left = 0, all_broken = 0;
+    std::int32_t scale = 0;
     for (const int limit_bits : {27, 27, 30, 6}) {
       auto exponents = made<std::int16_t>(layout.blocks(), [&] {
         return static_cast<std::int16_t>(static_cast<int>(random() % 240) - 140);
@@ -100,6 +101,7 @@ TEST_CASE("cuda add: sums, weighted sums, what was left and what was broken are 
       Twin<std::int16_t> x(device, exponents);
       AddJob job{.gradient = gradient.host(),
                  .first_block = first_block,
+                 .scale = std::exchange(scale, scale + 9),
                  .exponents = x.host(),
                  .sums = sums.host(),
                  .limit = std::int32_t{1} << limit_bits,

@@ -35,11 +35,12 @@ void fill_side_entry(SideEntry& entry, Random& random, bool finite) {
 }  // namespace
 
 Numbers::Numbers(std::uint64_t seed, std::uint32_t micro_batches, std::uint64_t steps,
-                 std::uint32_t segments)
+                 std::uint32_t segments, const LossScaleRule& loss_scale)
     : seed_(seed),
       micro_batches_(micro_batches),
       steps_(steps),
-      layout_(toy(segments), /*segment_blocks=*/1, /*bucket_segments=*/2) {}
+      layout_(toy(segments), /*segment_blocks=*/1, /*bucket_segments=*/2),
+      loss_scale_(loss_scale) {}
 
 SegmentState Numbers::initial(SegmentId segment) const {
   return {mix64(mix64(seed_, segment), 1), mix64(mix64(seed_, segment), 2), 0};
@@ -55,8 +56,9 @@ std::uint64_t Numbers::hash_of(std::span<const SegmentParams> params) {
   return hash;
 }
 
-Contribution Numbers::contribution(Version step, MicroBatch m, std::uint64_t params_hash) const {
-  Random random(mix64(mix64(seed_, step), m), params_hash);
+Contribution Numbers::contribution(Version step, MicroBatch m, std::uint64_t params_hash,
+                                   LossScale scale) const {
+  Random random(mix64(mix64(seed_, step), m), params_hash + scale.log2);
   Contribution out;
   out.sums.resize(layout_.elements());
   out.row.micro_batch = m;
@@ -131,11 +133,14 @@ Reference::Reference(const Numbers& numbers) {
     std::vector<std::vector<SideEntry>> side(layout.segments());
     StepRecord record;
     record.version = v;
+    if (v > 0) record.scale = records_[v - 1].scale;
+    record.scale =
+        next_scale(numbers.loss_scale(), record.scale, v > 0 && records_[v - 1].skipped);
     ExactSum loss, norm;
     double sum_of_numbers = 0;
     rows_.emplace_back();
     for (MicroBatch m = 0; m < numbers.micro_batches(); ++m) {
-      const Contribution c = numbers.contribution(v, m, params_hashes_[v]);
+      const Contribution c = numbers.contribution(v, m, params_hashes_[v], record.scale);
       for (std::size_t i = 0; i < total.size(); ++i) total[i] += c.sums[i];
       for (const SideEntry& e : c.side) side[layout.segment_of(e.block)].push_back(e);
       if (c.row.finite) loss.add(c.row.loss);

@@ -42,17 +42,20 @@ struct Contribution {
 class Numbers {
  public:
   Numbers(std::uint64_t seed, std::uint32_t micro_batches, std::uint64_t steps,
-          std::uint32_t segments);
+          std::uint32_t segments, const LossScaleRule& loss_scale = {});
 
   std::uint64_t seed() const { return seed_; }
   std::uint32_t micro_batches() const { return micro_batches_; }
   std::uint64_t steps() const { return steps_; }
   const Layout& layout() const { return layout_; }
+  const LossScaleRule& loss_scale() const { return loss_scale_; }
 
   SegmentState initial(SegmentId segment) const;
   static SegmentParams params_of(const SegmentState& state);
   static std::uint64_t hash_of(std::span<const SegmentParams> params);
-  Contribution contribution(Version step, MicroBatch m, std::uint64_t params_hash) const;
+  // Other numbers with another scale of the loss.
+  Contribution contribution(Version step, MicroBatch m, std::uint64_t params_hash,
+                            LossScale scale) const;
   // `side`: the entries of this segment, any order.
   std::uint64_t total_hash(std::span<const std::int32_t> total, std::vector<SideEntry> side) const;
   void add_norm(ExactSum& norm, std::span<const std::int32_t> total) const;
@@ -65,6 +68,7 @@ class Numbers {
   std::uint32_t micro_batches_;
   Version steps_;
   Layout layout_;
+  LossScaleRule loss_scale_;
 };
 
 class Reference {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/ids.h"
+#include "core/base/loss_scale.h"
 #include "elastic/protocol/bugs.h"
 
 namespace starling::sim {
@@ -49,6 +50,7 @@ struct Settings {
   std::uint64_t steps = 8;
   std::uint32_t segments = 4;
   std::uint64_t digest_every = 2;
+  LossScaleRule loss_scale;
   // Checkpoints.
   std::uint64_t checkpoint_every = 0;
   std::uint32_t checkpoint_keep = 2;

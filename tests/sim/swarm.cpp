@@ -86,6 +86,15 @@ void draw_logs(Settings& s) {
   if (random.chance(0.5)) s.log_entries_max = static_cast<std::uint32_t>(random.range(1, 20));
 }
 
+// As above: from dice of its own.
+void draw_loss_scale(Settings& s) {
+  Random random(s.seed, /*purpose=*/4);
+  if (random.chance(0.5)) return;
+  s.loss_scale = {.on = true,
+                  .first = static_cast<std::uint8_t>(random.range(0, LossScaleRule::kMax)),
+                  .every = static_cast<std::uint32_t>(random.range(1, 6))};
+}
+
 }  // namespace
 
 Settings draw_settings(std::uint64_t seed) {
@@ -105,6 +114,7 @@ Settings draw_settings(std::uint64_t seed) {
   draw_checkpoints(s);
   draw_logs(s);
   draw_hangs(s);
+  draw_loss_scale(s);
   return s;
 }
 
@@ -124,6 +134,8 @@ std::string to_string(const Settings& s) {
       << " " << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
       << s.checkpoint_keep << ", resumed at " << s.resume_at << ", damage " << s.damage
       << ", disk full " << s.disk_full << ", asks " << f.checkpoint_asks;
+  if (s.loss_scale.on)
+    out << ", loss scale 2^" << int(s.loss_scale.first) << " for " << s.loss_scale.every;
   return out.str();
 }
 

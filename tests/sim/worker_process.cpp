@@ -24,6 +24,7 @@ elastic::WorkerConfig config_of(const Settings& s) {
   config.retry_ms = 40;
   config.coordinator_timeout_ms = s.coordinator_timeout_ms;
   config.probe_after = s.probe_after;
+  config.loss_scale = s.loss_scale;
   config.bugs = s.bugs;
   return config;
 }
@@ -290,6 +291,7 @@ void WorkerProcess::run(const Stop& c) {
 
 void WorkerProcess::run(const Compute& c) {
   queue_version_ = c.version;
+  queue_scale_ = c.scale;
   queue_.assign(c.micro_batches.begin(), c.micro_batches.end());
   if (computing_ && computing_->version == c.version)
     std::erase(queue_, computing_->m);  // it is finished and counts (R8)
@@ -304,6 +306,7 @@ void WorkerProcess::compute_next() {
   const auto parts = world_.numbers().layout().parts().size();
   computing_.emplace();
   computing_->version = queue_version_;
+  computing_->scale = queue_scale_;
   computing_->m = m;
   computing_->took = micro_batch_time();
   computing_->parts_left = PartId(parts);
@@ -341,7 +344,7 @@ void WorkerProcess::compute_parts() {
   const auto parts = now.parts_read;
   now.params = Numbers::hash_of(now.read);
   world_.oracle().computes(*this, now.version, now.m, now.params);
-  now.contribution = world_.numbers().contribution(now.version, now.m, now.params);
+  now.contribution = world_.numbers().contribution(now.version, now.m, now.params, now.scale);
   // The backward pass leaves the last part first, and some time lies between any two.
   std::vector<Micros> times;
   for (PartId p = 1; p < parts; ++p) times.push_back(random_.below(now.took + 1));

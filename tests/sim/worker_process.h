@@ -174,9 +174,11 @@ class WorkerProcess {
   std::uint64_t slowness_ = 1;  // until slowness_end_
   Micros slowness_end_ = 0;
   Version queue_version_ = 0;
+  LossScale queue_scale_{};
   std::deque<MicroBatch> queue_;
   struct Computing {
     Version version = 0;
+    LossScale scale{};
     MicroBatch m = 0;
     Micros took = 0;
     // The forward pass: what it has read, of the first parts, and the part at which it takes a

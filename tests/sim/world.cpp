@@ -25,7 +25,8 @@ std::string slot_name(std::uint32_t slot) {
 World::World(const Settings& settings, bool trace)
     : settings_(settings),
       trace_(trace),
-      numbers_(settings.seed, settings.micro_batches, settings.steps, settings.segments),
+      numbers_(settings.seed, settings.micro_batches, settings.steps, settings.segments,
+               settings.loss_scale),
       weather_(settings.seed, 31),
       bulk_(*this, settings.seed),
       oracle_(*this, numbers_),
