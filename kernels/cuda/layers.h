@@ -97,11 +97,12 @@ void column_sums(cudaStream_t stream, Type type, Rows shape, const void* x, floa
                  float* partials);
 
 // Cross entropy by row of logits [rows, ld], of which `classes` columns count: losses [rows], in
-// double. gradient: logits become their gradient times `scale`, and columns from `classes` to ld
-// become zero; else they stay.
+// double. Logits become their gradient times *scale, in fp32 before it is rounded, and columns from
+// `classes` to ld become zero; if scale is null they stay. It is read when the work is done, so that a
+// graph takes each scale anew.
 void cross_entropy(cudaStream_t stream, Type type, std::uint32_t rows, std::uint32_t classes,
-                   std::uint32_t ld, void* logits, const std::int32_t* targets, bool gradient,
-                   float scale, double* losses);
+                   std::uint32_t ld, void* logits, const std::int32_t* targets, const float* scale,
+                   double* losses);
 // *sum = all of them, in a fixed order. sum may be pinned memory.
 void sum_losses(cudaStream_t stream, std::uint32_t rows, const double* losses, double* sum);
 

@@ -33,6 +33,7 @@ struct Pass {
   const std::int32_t* targets = nullptr;  // [rows]
   const void* x = nullptr;                // [rows, features], of `type`
   TokenRows token_rows{};
+  const float* scale = nullptr;  // of the gradients of rows' losses: 2^Working::scale / rows
 
   const float* parameters = nullptr;       // the working ones, [layout.elements()]
   const std::uint16_t* rounded = nullptr;  // the same in `type`; null for fp32

@@ -100,8 +100,8 @@ TEST_CASE("cuda add: sums, weighted sums, what was left and what was broken are 
       Twin<float> gradient(device, {whole.begin() + first_block * kBlock, whole.end()});
       Twin<std::int16_t> x(device, exponents);
       AddJob job{.gradient = gradient.host(),
-                 .first_block = first_block,
                  .scale = std::exchange(scale, scale + 9),
+                 .first_block = first_block,
                  .exponents = x.host(),
                  .sums = sums.host(),
                  .limit = std::int32_t{1} << limit_bits,
