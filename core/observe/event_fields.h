@@ -110,6 +110,7 @@ void fields(F& f, Is<event::StepPassed> auto& e) {
   f.hex("ledger_hash", e.record.ledger_hash);
   f.due("digest", e.record.digest);
   f.due("metrics", e.record.metrics);
+  f.due("scale", e.record.scale);
 }
 
 template <class F>

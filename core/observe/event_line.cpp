@@ -26,6 +26,9 @@ class WrittenFields {
   void due(const char* name, const std::vector<double>& metrics) {
     if (!metrics.empty()) (*this)(name, metrics);
   }
+  void due(const char* name, LossScale scale) {
+    if (scale.steps != 0) line_[name] = 1u << scale.log2;
+  }
   void due(const char* name, const Digest& digest) {
     if (digest != Digest{}) line_[name] = form(digest);
   }

@@ -19,13 +19,11 @@ std::uint64_t bits_of(double value) {
 }
 
 std::uint64_t hash_of(const StepRecord& r) {
-  const std::uint64_t words[] = {r.version,
-                                 bits_of(r.loss),
-                                 bits_of(r.norm),
-                                 r.tokens,
-                                 r.skipped,
-                                 r.ledger_hash,
-                                 hash64(as_bytes(std::span<const Digest>(&r.digest, 1)))};
+  const std::uint64_t words[] = {
+      r.version,       bits_of(r.loss),
+      bits_of(r.norm), r.tokens,
+      r.skipped,       r.scale.log2,
+      r.ledger_hash,   hash64(as_bytes(std::span<const Digest>(&r.digest, 1)))};
   return hash64(as_bytes(std::span<const std::uint64_t>(words)));
 }
 

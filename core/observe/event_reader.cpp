@@ -50,6 +50,15 @@ class ReadFields {
   void due(const char* name, std::vector<double>& metrics) {
     if (find(name)) (*this)(name, metrics);
   }
+  // How many steps there were with it is not told.
+  void due(const char* name, LossScale& scale) {
+    std::uint64_t value = 0;
+    if (!find(name)) return;
+    (*this)(name, value);
+    if (!std::has_single_bit(value) || value > 1u << LossScaleRule::kMax)
+      return expected(name, "a power of two");
+    scale = {static_cast<std::uint8_t>(std::bit_width(value) - 1), 1};
+  }
   void due(const char* name, Digest& digest) {
     if (find(name)) (*this)(name, digest);
   }

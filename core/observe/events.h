@@ -25,7 +25,7 @@
 //             other from its stop; null if none)
 // step        version (of the step's begin: v takes version v to v+1), epoch (in which the member that told
 //             passed or learned it), loss, norm, tokens, ms, world, skipped, ledger_hash (hex),
-//             digest (hex, of `version`; where one was due)
+//             digest (hex, of `version`; where one was due), scale (of the loss, with fp16)
 // ledger      version, epoch (in which it passed), workers ([[micro-batch, worker id], ..])
 // leader      term, coordinator (its place in the group), pid (of its process on its host),
 //             election_ms (its group waits between this and twice this before it elects another):

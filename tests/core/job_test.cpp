@@ -111,6 +111,21 @@ TEST_CASE("a formatted job keeps awkward numbers and texts") {
   CHECK(again.value() == job);
 }
 
+TEST_CASE("the loss is scaled with fp16 alone, by a power of two") {
+  const auto job =
+      parse_job(replaced(kGood, "steps = ",
+                         "precision = \"fp16\"\nloss_scale = 1024\nloss_scale_steps = 7\nsteps = "),
+                ".");
+  REQUIRE_MESSAGE(job, job.error().text());
+  CHECK(loss_scale_rule(job.value()) == LossScaleRule{.on = true, .first = 10, .every = 7});
+  CHECK(parse_job(format_job(job.value()), "").value() == job.value());
+  CHECK_FALSE(loss_scale_rule(parse_job(kGood, ".").value()).on);
+  CHECK(error_of(replaced(kGood, "steps = ", "loss_scale = 1024\nsteps = "))
+            .find("the loss is scaled with precision = \"fp16\" alone") == 0);
+  CHECK(error_of(replaced(kGood, "steps = ", "precision = \"fp16\"\nloss_scale = 1000\nsteps = "))
+            .find("loss_scale must be a power of two, is 1000") == 0);
+}
+
 TEST_CASE("an unknown key is said before a missing one, which it may mean") {
   const std::string text = replaced(kGood, "peak_rate = 1e-3", "learning_rate = 1e-3");
   CHECK(error_of(text) ==
@@ -470,6 +485,8 @@ TEST_CASE("the state hash is of what reaches a bit of the state") {
   CHECK_FALSE(same_after([](Job& j) { j.seed = 2; }));
   CHECK_FALSE(same_after([](Job& j) { j.micro_batches = 4; }));
   CHECK_FALSE(same_after([](Job& j) { j.precision = Precision::kBf16; }));
+  CHECK_FALSE(same_after([](Job& j) { j.precision = Precision::kFp16; }));
+  CHECK(same_after([](Job& j) { j.loss_scale = 3; }));  // of no use without fp16
   CHECK_FALSE(same_after([](Job& j) { j.optimizer.clip = 2; }));
   // Without a schedule of its own, the learning rates depend on the number of steps.
   job.optimizer.schedule_steps = 0;

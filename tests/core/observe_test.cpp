@@ -173,6 +173,7 @@ TEST_CASE("events: the first record stays, an equal one is ignored, another is a
   CHECK(differs([](StepRecord& r) { r.skipped = false; }));
   CHECK(differs([](StepRecord& r) { r.ledger_hash = 78; }));
   CHECK(differs([](StepRecord& r) { r.digest = {0, 1}; }));
+  CHECK(differs([](StepRecord& r) { r.scale = {1, 1}; }));
   CHECK(lines_of(*writer).size() == 1);
 }
 

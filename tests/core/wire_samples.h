@@ -29,7 +29,8 @@ SAMPLE_FIELDS(EpochId, a, b)
 SAMPLE_FIELDS(Incarnation, a, b)
 SAMPLE_FIELDS(SegmentRange, a, b)
 SAMPLE_FIELDS(LedgerRow, a, b, c, d, e, f)
-SAMPLE_FIELDS(StepRecord, a, b, c, d, e, f, g, h)
+SAMPLE_FIELDS(LossScale, a, b)
+SAMPLE_FIELDS(StepRecord, a, b, c, d, e, f, g, h, i)
 SAMPLE_FIELDS(Vote, a, b, c, d, e, f, g, h)
 SAMPLE_FIELDS(Member, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(Move, a, b, c, d)
@@ -233,6 +234,10 @@ class Maker {
   void fill(SegmentDigest& d) {
     std::apply([this](auto&... field) { (fill(field), ...); }, fields(d));
     d.segment = SegmentId(d.segment % 65536);
+  }
+  void fill(LossScale& scale) {
+    scale.log2 = static_cast<std::uint8_t>(below(LossScaleRule::kMax + 1));
+    fill(scale.steps);
   }
   void fill(Pause& pause) {
     std::apply([this](auto&... ms) { ((ms = double(below(1 << 30)) / 1024), ...); }, fields(pause));

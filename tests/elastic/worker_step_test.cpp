@@ -278,5 +278,33 @@ TEST_CASE(
   }
 }
 
+// Goal: all compute a step with the scale that the record of the step before leads to.
+TEST_CASE("worker: the scale of the loss is halved by a skipped step, and is in the record") {
+  WorkerConfig config = OneWorker::config({});
+  config.loss_scale = {.on = true, .first = 10, .every = 2};
+  OneWorker one;
+  one.worker = Worker(config);
+  const auto scales = [&] {
+    std::vector<LossScale> all;
+    for (const auto& c : OneWorker::among<Compute>(one.all)) all.push_back(c.scale);
+    return all;
+  };
+  one.begin();
+  LedgerRow broken = OneWorker::row(0);
+  broken.finite = false;
+  one.on(MicroBatchDone{0, broken});
+  one.done(0, 1);
+  one.reduced(kFirst, 0);
+  for (Rank from : {Rank{1}, Rank{2}}) one.ledger(kFirst, 0, from);
+  for (Rank from : {Rank{1}, Rank{2}}) one.vote(kFirst, 0, from);
+  one.on(Gathered{kFirst, 1});
+  one.pass(kFirst, 1);
+  one.pass(kFirst, 2);
+  CHECK(scales() == std::vector<LossScale>{{10, 1}, {9, 1}, {9, 2}, {10, 1}});
+  const auto told = one.said<Progress>();
+  REQUIRE(told.size() == 3);
+  for (std::size_t v = 0; v < told.size(); ++v) CHECK(told[v].record.scale == scales()[v]);
+}
+
 }  // namespace
 }  // namespace starling::elastic

@@ -48,5 +48,43 @@ TEST_CASE("bf16: what is no finite number stays so, what is too large becomes in
   CHECK(rounded_to_bf16(std::numeric_limits<float>::denorm_min()) == 0);
 }
 
+// Goal: to_fp16() is what the processor's own conversion is.
+TEST_CASE("fp16: every one of its values is its own rounding") {
+  for (std::uint32_t half = 0; half <= 0xffff; ++half) {
+    const float value = from_fp16(static_cast<std::uint16_t>(half));
+    if (std::isnan(value)) {
+      REQUIRE(std::isnan(rounded(value, Rounding::kFp16)));
+      continue;
+    }
+    REQUIRE(to_fp16(value) == half);
+    REQUIRE(value == static_cast<float>(std::bit_cast<_Float16>(static_cast<std::uint16_t>(half))));
+  }
+}
+
+TEST_CASE("fp16: rounds as a compiler's own type does, ties and subnormals too") {
+  const auto same = [](float value) {
+    return to_fp16(value) == std::bit_cast<std::uint16_t>(static_cast<_Float16>(value));
+  };
+  std::mt19937 random(1);
+  for (int i = 0; i < 2'000'000; ++i) {
+    const auto value = std::bit_cast<float>(static_cast<std::uint32_t>(random()));
+    if (!std::isnan(value)) REQUIRE(same(value));
+  }
+  // All values that lie near one of its own, or near the middle of two.
+  for (std::uint32_t half = 0; half < 0x7c00; ++half) {
+    const float low = from_fp16(static_cast<std::uint16_t>(half));
+    const float high = half == 0x7bff ? 65536 : from_fp16(static_cast<std::uint16_t>(half + 1));
+    for (const float value : {low, (low + high) / 2})
+      for (const float to : {-1.0f, 1e9f}) {
+        REQUIRE(same(value));
+        REQUIRE(same(-value));
+        REQUIRE(same(std::nextafter(value, to)));
+      }
+  }
+  CHECK(std::isnan(rounded(std::nanf(""), Rounding::kFp16)));
+  CHECK(to_fp16(65519.0f) == 0x7bff);
+  CHECK(std::isinf(rounded(65520.0f, Rounding::kFp16)));
+}
+
 }  // namespace
 }  // namespace starling::kernels

@@ -462,5 +462,40 @@ TEST_CASE_TEMPLATE(
   }
 }
 
+// Goal: a scaled loss changes no bit of what is added, of what overflows neither here nor there.
+TEST_CASE_TEMPLATE("accumulators: a gradient times 2^scale counts as the gradient", On,
+                   STARLING_DEVICES) {
+  On on;
+  const Layout layout = small_layout();
+  constexpr std::uint32_t M = 2;
+  const auto exponents = fitted(layout, M, heavy_tailed(layout, kSeed, 0, 0));
+  const auto added = [&](std::int32_t scale, Accumulators& accumulators) {
+    auto gradient = heavy_tailed(layout, kSeed, kStep, 1);
+    gradient[3] = std::ldexp(1.0f, 20);  // does not fit the grid
+    for (float& g : gradient) g = std::ldexp(g, scale);
+    const auto queue = on.device.make_queue();
+    Array<float> there(on.device, gradient.size());
+    Array<std::int16_t> x(on.device, exponents.size());
+    there.copy_in(*queue, 0, gradient);
+    x.copy_in(*queue, 0, std::span(exponents));
+    auto adding = accumulators.begin(*queue, x.data(), kSeed, kStep, 1);
+    adding.set_scale(scale);
+    for (PartId p = 0; p < layout.parts().size(); ++p)
+      for (std::uint32_t use = 0; use < layout.parts()[p].uses; ++use)
+        adding.add(p, use, there.data() + layout.parts()[p].first());
+    const auto result = adding.finish();
+    CHECK(result.finite);
+    CHECK(result.side_entries > 0);
+    return outcome(layout, accumulators);
+  };
+  Accumulators plain(layout, M, on.device);
+  const Outcome wanted = added(0, plain);
+  for (const std::int32_t scale : {1, 16, LossScaleRule{}.kMax + 0}) {
+    CAPTURE(scale);
+    Accumulators accumulators(layout, M, on.device);
+    check_equal(added(scale, accumulators), wanted);
+  }
+}
+
 }  // namespace
 }  // namespace starling::kernels

@@ -151,5 +151,14 @@ TEST_CASE("rules: R14, a move's target votes only when the state is there") {
   shows<OneJoins>(s, {&Bugs::r14_vote_without_move}, "R4, R14: ");
 }
 
+// The scale of the loss. Method: it has been doubled when a worker joins, which learns it with the
+// record of the step before its first one.
+TEST_CASE("rules: who enters scales the loss as all others do") {
+  Settings s = calm(38);
+  s.steps = 40;
+  s.loss_scale = {.on = true, .first = 4, .every = 3};
+  shows<OneJoins>(s, {&Bugs::scale_of_start}, "P1: ");
+}
+
 }  // namespace
 }  // namespace starling::sim

@@ -66,6 +66,7 @@ std::optional<Difference> step_difference(const StepFact& a, const StepFact& b) 
     return differs("tokens", std::to_string(a.tokens), std::to_string(b.tokens));
   if (a.skipped != b.skipped)
     return differs("skipped", a.skipped ? "yes" : "no", b.skipped ? "yes" : "no");
+  if (a.scale != b.scale) return differs("scale", std::to_string(a.scale), std::to_string(b.scale));
   if (a.ledger_hash != b.ledger_hash) return differs("ledger_hash", a.ledger_hash, b.ledger_hash);
   return std::nullopt;
 }

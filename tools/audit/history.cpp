@@ -132,6 +132,7 @@ StepFact step_of(Fields& f) {
   step.tokens = f.whole("tokens");
   step.skipped = f.truth("skipped");
   step.ledger_hash = f.text("ledger_hash");
+  if (f.has("scale")) step.scale = f.whole("scale");
   if (f.has("digest")) step.digest = f.digest("digest");
   return step;
 }
@@ -271,7 +272,7 @@ bool same(double a, double b) {
 bool same(const StepFact& a, const StepFact& b) {
   return a.version == b.version && same(a.loss, b.loss) && same(a.norm, b.norm) &&
          a.tokens == b.tokens && a.skipped == b.skipped && a.ledger_hash == b.ledger_hash &&
-         a.digest == b.digest;
+         a.digest == b.digest && a.scale == b.scale;
 }
 bool same(const LedgerFact& a, const LedgerFact& b) {
   return a.version == b.version && a.rows == b.rows;

@@ -52,6 +52,7 @@ struct StepFact {
   double loss = 0, norm = 0;
   std::uint64_t tokens = 0;
   bool skipped = false;
+  std::uint64_t scale = 0;  // of the loss; 0: not scaled
   std::string ledger_hash;
   std::string digest;  // of `version`; empty: none
   Line line = 0;

@@ -86,7 +86,8 @@ void check_records(const Index& run, Case& p1) {
     if (&first == &step) continue;
     const bool same = same_bits(first.loss, step.loss) && same_bits(first.norm, step.norm) &&
                       first.tokens == step.tokens && first.skipped == step.skipped &&
-                      first.ledger_hash == step.ledger_hash && first.digest == step.digest;
+                      first.ledger_hash == step.ledger_hash && first.digest == step.digest &&
+                      first.scale == step.scale;
     p1.refute(step.line, same ? "step " + number(step.version) + " is told twice"
                               : "two records of step " + number(step.version) +
                                     " differ; the first is in " + line_text(first.line));

@@ -10,19 +10,24 @@
 namespace starling::kernels {
 namespace {
 
-// Goal: bf16 working parameters are another training, as reproducible as the first. Method: as above;
+// Goal: working parameters of two bytes are another training, as reproducible as the first. Method: as above;
 // every working parameter is the rounded weight of its owner, whoever received it in a frame.
 TEST_CASE_TEMPLATE(
-    "state: with bf16 all compute from the rounded weights, the same bits in any group", On,
+    "state: with halves all compute from the rounded weights, the same bits in any group", On,
     STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   Job job = small_job(8);
   const History fp32 = train(layout, job, host_device(), 1, 0);
-  job.precision = Precision::kBf16;
+  SUBCASE("bf16") {
+    job.precision = Precision::kBf16;
+  }
+  SUBCASE("fp16") {
+    job.precision = Precision::kFp16;
+  }
   const History alone = train(layout, job, host_device(), 1, 0);
   CHECK(alone.digests != fp32.digests);
-  for (const float x : alone.parameters) REQUIRE(rounded_to_bf16(x) == x);
+  for (const float x : alone.parameters) REQUIRE(rounded(x, rounding_of(job.precision)) == x);
   for (std::uint32_t world = 1; world <= 4; ++world) {
     const History shared = train(layout, job, on.device, world, world);
     CAPTURE(world);
@@ -32,12 +37,18 @@ TEST_CASE_TEMPLATE(
   }
 }
 
-TEST_CASE_TEMPLATE("state: with bf16 weights stay whole, working parameters go as two bytes", On,
+TEST_CASE_TEMPLATE("state: with halves weights stay whole, working parameters go as two bytes", On,
                    STARLING_DEVICES) {
   On on;
   const Layout layout = small_layout();
   Job job = small_job(8);
-  job.precision = Precision::kBf16;
+  SUBCASE("bf16") {
+    job.precision = Precision::kBf16;
+  }
+  SUBCASE("fp16") {
+    job.precision = Precision::kFp16;
+  }
+  const Rounding rounding = rounding_of(job.precision);
   Group group(layout, job, on.device, 1, 0);
   const auto start = start_parameters(layout);
   group.start(start, std::vector<std::int16_t>(layout.blocks(), -20));
@@ -45,15 +56,16 @@ TEST_CASE_TEMPLATE("state: with bf16 weights stay whole, working parameters go a
   Bytes scratch;
   const auto check = [&] {
     const auto working = state.copy_parameters();
-    bool rounded = false;
+    bool differs = false;
     for (SegmentId s = 0; s < layout.segments(); ++s) {
       const auto weights = state.values(s, scratch).weights;
       for (std::size_t i = 0; i < weights.size(); ++i) {
-        REQUIRE(working[layout.first_element(s) + i] == rounded_to_bf16(weights[i]));
-        rounded = rounded || rounded_to_bf16(weights[i]) != weights[i];
+        const float there = rounded(weights[i], rounding);
+        REQUIRE(working[layout.first_element(s) + i] == there);
+        differs = differs || there != weights[i];
       }
     }
-    CHECK(rounded);
+    CHECK(differs);
   };
   check();
   CHECK(std::ranges::equal(state.values(0, scratch).weights,
