@@ -30,6 +30,19 @@ def a_kill_a_join_a_leave_and_checkpoints_change_no_bit(place):
     require(run.events("checkpoint"), "no checkpoint was written")
 
 
+def a_scale_that_is_too_large_is_halved_until_steps_count_in_any_group(place):
+    job = LONGER | dict(precision="fp16", more="loss_scale = 16777216")
+    quiet = place.quiet(place.job(**job))
+    steps = quiet.events("step")
+    skipped = [e["version"] for e in steps if e["skipped"]]
+    require(1 < len(skipped) < 10 and skipped == list(range(len(skipped))), f"skipped steps: {skipped}")
+    scales = [2 ** (24 - min(e["version"], len(skipped))) for e in steps]
+    require([e["scale"] for e in steps] == scales, f"scales: {[e['scale'] for e in steps]}")
+    run = place.run(place.job(**job), "--workers", 3)
+    kill_join_and_leave(run, 1, "--save", "none")
+    same(run, quiet)
+
+
 def moments_in_the_hosts_memory_and_recomputing_change_no_bit(place):
     quiet = place.quiet(place.job(**SMALL))
     same(place.run(place.job(offload="moments", recompute="true", **SMALL), "--workers", 2).end(), quiet)
@@ -69,5 +82,6 @@ def a_group_of_others_refuses_it(place):
 if not os.path.exists(PLUGIN):
     raise Failed(f"no {PLUGIN}")
 main(any_number_of_workers_and_threads_gives_the_same_bits, a_kill_a_join_a_leave_and_checkpoints_change_no_bit,
+     a_scale_that_is_too_large_is_halved_until_steps_count_in_any_group,
      moments_in_the_hosts_memory_and_recomputing_change_no_bit, a_gpu_that_fails_costs_a_life_and_no_bit,
      the_fixtures_hold, a_group_of_others_refuses_it)
