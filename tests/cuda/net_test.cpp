@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/device/rounding.h"
+#include "kernels/grid/quantise.h"
 #include "kernels/models/first_gradient.h"
 #include "kernels/models/flat.h"
 #include "tests/cuda/orders.h"
@@ -201,6 +202,18 @@ TEST_CASE("net: in fp16 the device's gradient is near the reference's with any s
       CHECK(same_bits(times_power_of_two(scaled, -scale), got));
     }
   }
+}
+
+// Goal: a run's first exponents fit the steps that count. Method: the first scale that a job may have at
+// most, with which this gradient overflows.
+TEST_CASE("net: a first gradient is finite, whatever the job's first scale") {
+  Rig rig(kGpt, Precision::kFp16);
+  const Batch batch = batch_of(kGpt, 4);
+  rig.job.loss_scale = LossScaleRule::kMax;
+  CHECK_FALSE(all_finite(rig.on_device(batch, LossScaleRule::kMax).gradient));
+  const FirstGradient got = rig.on_device(batch);
+  REQUIRE(all_finite(got.gradient));
+  CHECK(distance(rig.layout, got.gradient, rig.on_host(batch).gradient) < 0.006);
 }
 
 // Goal: what a scale is for. Method: gradients as small as those of a large batch, for which the scale's
