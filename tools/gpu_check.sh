@@ -15,7 +15,7 @@ declare -A about=(
   [facts]="card, driver, versions; how fast the card copies and multiplies (the latter with PyTorch)"
   [grid]="gpu_tests: every kernel on the card against the host: equal bits, or within a tolerance"
   [sanitizer]="gpu_tests but the large cases under compute-sanitizer: memcheck, then racecheck"
-  [model]="starling check: losses, gradients and states against the reference files, fp32 and bf16"
+  [model]="starling check: losses, gradients and states against the reference files, fp32, bf16 and fp16"
   [same]="starling bench device --same: one gradient again and again, alone, beside others, as a graph"
   [speed]="starling bench device --speed: GPT-2 124M, tokens/s and the time of each kernel"
   [torch]="the same model in PyTorch (torch.compile, bf16, flash attention), deterministic or not"
@@ -161,12 +161,12 @@ stage_sanitizer() {
 stage_model() {
   local file precision option status count=0 failed=()
   for file in "$root"/tests/fixtures/*.safetensors; do
-    for precision in fp32 bf16; do
-      # With numbers of 8 bits some of a classifier's ReLUs change sides, and its gradient jumps.
+    for precision in fp32 bf16 fp16; do
+      # With numbers of 8 or 11 bits some of a classifier's ReLUs change sides, and its gradient jumps.
       [[ $precision = fp32 || ${file##*/} = gpt* ]] || continue
       echo "== $file, $precision"
       status=0 option=""
-      [ $precision = fp32 ] || option=--bf16
+      [ $precision = fp32 ] || option=--$precision
       # shellcheck disable=SC2086  # no argument at all if empty
       "$starling" check "$file" --isa cuda $option 2>&1 | tee "$work/output" || status=$?
       if [ $status -ne 0 ]; then

@@ -148,8 +148,7 @@ __global__ void __launch_bounds__(32 * kDotWarps)
   const unsigned lane = threadIdx.x % 32;
   float sum = 0;
   for (unsigned d = lane; d < s.head_width; d += 32)
-    sum =
-        __fmaf_rn(to_float(out[i * s.head_width + d]), to_float(d_out[i * s.head_width + d]), sum);
+    sum = __fmaf_rn(widen(out[i * s.head_width + d]), widen(d_out[i * s.head_width + d]), sum);
   for (unsigned apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0u, sum, apart);
   const std::size_t sequence = row / s.positions, position = row % s.positions;
   if (lane == 0) dots[(sequence * s.heads + head) * s.positions + position] = sum;
@@ -173,10 +172,7 @@ void attention_backward(cudaStream_t stream, Type type, const AttentionShape& sh
   AttentionWork work = work_of(type, shape, qkv, d_out, d_qkv);
   work.log_sums = const_cast<float*>(log_sums);
   work.dots = dots;
-  if (type == Type::kF32)
-    launch_dots<float>(stream, work, out, dots);
-  else
-    launch_dots<Bf16>(stream, work, out, dots);
+  with_element(type, [&]<class T>() { launch_dots<T>(stream, work, out, dots); });
   with_forms(type, shape, [&]<class Forms>() {
     using Keys = typename Forms::Keys;
     using Queries = typename Forms::Queries;

@@ -83,9 +83,9 @@ __device__ inline Part<T> d_out_of(const AttentionWork& w, const HeadPlace& p, u
 
 // sums[rows, columns] += left[rows, depth] right[columns, depth], both tiles in shared memory; depth
 // is a multiple of 16.
-template <unsigned kM, unsigned kN>
-__device__ inline void multiply_rows(float (&sums)[kM][kN][4], const Bf16* left, const Bf16* right,
-                                     unsigned stride, unsigned depth) {
+template <unsigned kM, unsigned kN, Type kType>
+__device__ inline void multiply_rows(float (&sums)[kM][kN][4], const Half<kType>* left,
+                                     const Half<kType>* right, unsigned stride, unsigned depth) {
 #pragma unroll 2
   for (unsigned d = 0; d < depth; d += 16) {
     std::uint32_t a[kM][4];
@@ -96,7 +96,8 @@ __device__ inline void multiply_rows(float (&sums)[kM][kN][4], const Bf16* left,
       std::uint32_t b[4];
       load_right<false>(b, right, stride, 8 * n, d);
 #pragma unroll
-      for (unsigned m = 0; m < kM; ++m) multiply_pair(sums[m][n], sums[m][n + 1], a[m], b);
+      for (unsigned m = 0; m < kM; ++m)
+        multiply_pair<Half<kType>>(sums[m][n], sums[m][n + 1], a[m], b);
     }
   }
 }
@@ -124,19 +125,19 @@ __device__ inline void multiply_rows(float (&sums)[kM][kN][4], const float* left
 
 // sums[rows, width] += left[rows, depth] right[depth, width]: left in accumulators, right in shared
 // memory; columns from `width` (a multiple of 16) on are not wanted.
-template <unsigned kM, unsigned kDepth, unsigned kN>
+template <unsigned kM, unsigned kDepth, unsigned kN, Type kType>
 __device__ inline void multiply_scores(float (&sums)[kM][kN][4], const float (&left)[kM][kDepth][4],
-                                       const Bf16* right, unsigned stride, unsigned width) {
+                                       const Half<kType>* right, unsigned stride, unsigned width) {
 #pragma unroll
   for (unsigned k = 0; k < kDepth; k += 2) {
     std::uint32_t a[kM][4];
 #pragma unroll
     for (unsigned m = 0; m < kM; ++m) {
       const auto &near = left[m][k], &far = left[m][k + 1];
-      a[m][0] = pack_bf16(near[0], near[1]);
-      a[m][1] = pack_bf16(near[2], near[3]);
-      a[m][2] = pack_bf16(far[0], far[1]);
-      a[m][3] = pack_bf16(far[2], far[3]);
+      a[m][0] = pack_two<Half<kType>>(near[0], near[1]);
+      a[m][1] = pack_two<Half<kType>>(near[2], near[3]);
+      a[m][2] = pack_two<Half<kType>>(far[0], far[1]);
+      a[m][3] = pack_two<Half<kType>>(far[2], far[3]);
     }
 #pragma unroll
     for (unsigned n = 0; n < kN; n += 2) {
@@ -144,7 +145,8 @@ __device__ inline void multiply_scores(float (&sums)[kM][kN][4], const float (&l
       std::uint32_t b[4];
       load_right<true>(b, right, stride, 8 * n, 8 * k);
 #pragma unroll
-      for (unsigned m = 0; m < kM; ++m) multiply_pair(sums[m][n], sums[m][n + 1], a[m], b);
+      for (unsigned m = 0; m < kM; ++m)
+        multiply_pair<Half<kType>>(sums[m][n], sums[m][n + 1], a[m], b);
     }
   }
 }
@@ -196,13 +198,14 @@ __device__ inline void store_pair(float* to, float x, float y, unsigned count, b
     if (count >= 2) to[1] = y;
   }
 }
-__device__ inline void store_pair(Bf16* to, float x, float y, unsigned count, bool pair) {
-  const ushort2 two = two_bf16(x, y);
+template <Type kType>
+__device__ inline void store_pair(Half<kType>* to, float x, float y, unsigned count, bool pair) {
+  const ushort2 two = two_halves<Half<kType>>(x, y);
   if (pair && count >= 2) {
     *reinterpret_cast<ushort2*>(to) = two;
   } else {
-    if (count >= 1) to[0] = two.x;
-    if (count >= 2) to[1] = two.y;
+    if (count >= 1) to[0].bits = two.x;
+    if (count >= 2) to[1].bits = two.y;
   }
 }
 
@@ -299,14 +302,14 @@ void launch_on(cudaStream_t stream, void (*kernel)(AttentionWork), const Attenti
 // Calls run.operator()<F>() with the forms for the type and the width of a head.
 template <class Run>
 void with_forms(Type type, const AttentionShape& s, const Run& run) {
-  const bool narrow = s.head_width <= 64;
-  if (type == Type::kF32 && narrow)
-    return run.template operator()<AttentionForms<float, 64, false>>();
-  if (type == Type::kF32) return run.template operator()<AttentionForms<float, 128, false>>();
-  if (s.head_width == 64) return run.template operator()<AttentionForms<Bf16, 64, true>>();
-  if (s.head_width == 128) return run.template operator()<AttentionForms<Bf16, 128, true>>();
-  if (narrow) return run.template operator()<AttentionForms<Bf16, 64, false>>();
-  run.template operator()<AttentionForms<Bf16, 128, false>>();
+  with_element(type, [&]<class T>() {
+    if constexpr (sizeof(T) == 2) {
+      if (s.head_width == 64) return run.template operator()<AttentionForms<T, 64, true>>();
+      if (s.head_width == 128) return run.template operator()<AttentionForms<T, 128, true>>();
+    }
+    if (s.head_width <= 64) return run.template operator()<AttentionForms<T, 64, false>>();
+    run.template operator()<AttentionForms<T, 128, false>>();
+  });
 }
 
 inline AttentionWork work_of(Type type, const AttentionShape& s, const void* qkv, const void* d_out,

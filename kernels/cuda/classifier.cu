@@ -69,7 +69,7 @@ __device__ Running block_total(Running running) {
 template <class T, bool kAligned>
 __global__ void __launch_bounds__(kThreads)
     classify(std::uint32_t classes, std::uint32_t ld, T* logits,
-             const std::int32_t* __restrict__ targets, bool gradient, float scale,
+             const std::int32_t* __restrict__ targets, const float* __restrict__ by,
              double* __restrict__ losses) {
   constexpr std::uint32_t n = kPack<T>, kStride = kThreads * kPacksAtOnce;
   T* const row = logits + static_cast<std::size_t>(blockIdx.x) * ld;
@@ -98,9 +98,9 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0)
     losses[blockIdx.x] = log(static_cast<double>(total.sum)) +
                          (static_cast<double>(total.top) - static_cast<double>(wanted));
-  if (!gradient) return;
+  if (by == nullptr) return;
 
-  const float factor = scale / total.sum;
+  const float scale = *by, factor = scale / total.sum;
   for (std::uint32_t first = threadIdx.x; first < whole; first += kStride) {
     Pack<T> packs[kPacksAtOnce];
 #pragma unroll
@@ -143,12 +143,12 @@ __global__ void __launch_bounds__(kSumThreads)
 }  // namespace
 
 void cross_entropy(cudaStream_t stream, Type type, std::uint32_t rows, std::uint32_t classes,
-                   std::uint32_t ld, void* logits, const std::int32_t* targets, bool gradient,
-                   float scale, double* losses) {
+                   std::uint32_t ld, void* logits, const std::int32_t* targets, const float* scale,
+                   double* losses) {
   if (rows == 0) return;
   with_packs(type, packs_fit(type, ld, {logits}), [&]<class T, bool kAligned>() {
     launch(stream, rows, kThreads, 0, classify<T, kAligned>, classes, ld, static_cast<T*>(logits),
-           targets, gradient, scale, losses);
+           targets, scale, losses);
   });
 }
 

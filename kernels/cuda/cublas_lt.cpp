@@ -61,15 +61,15 @@ struct Made {
 
 // Types of cublasLtMatmul() with sums in fp32.
 bool has_types(const Product& p) {
-  return p.k > 0 && (p.in == Type::kBf16 || p.out == Type::kF32);
+  return p.k > 0 && (p.out == Type::kF32 || p.out == p.in);
 }
 
 // The epilogue that means the same; none if there is none. The library's ReLU backwards wants a mask
-// of bits, and its aux is known for bf16, with a leading dimension that is a multiple of 8. Added is
+// of bits, and its aux is known for halves, with a leading dimension that is a multiple of 8. Added is
 // before an epilogue, which no document says of those with aux.
 std::optional<std::uint32_t> fused(const Product& p) {
-  const bool aux = p.in == Type::kBf16 && p.out == Type::kBf16 && p.ldc % 8 == 0 && !p.add;
-  if (!has_types(p) || (p.bias && p.out == Type::kBf16 && p.n > kBiasMax)) return std::nullopt;
+  const bool aux = p.out != Type::kF32 && p.ldc % 8 == 0 && !p.add;
+  if (!has_types(p) || (p.bias && p.out != Type::kF32 && p.n > kBiasMax)) return std::nullopt;
   switch (p.epilogue) {
     case Epilogue::kNone:
       return p.bias ? lt::kBias : lt::kNoEpilogue;
@@ -86,6 +86,11 @@ std::optional<std::uint32_t> fused(const Product& p) {
       return std::nullopt;
   }
   return std::nullopt;
+}
+
+int lt_type(Type type) {
+  if (type == Type::kF32) return lt::kF32;
+  return type == Type::kBf16 ? lt::kBf16 : lt::kF16;
 }
 
 bool possible(const Product& p, Way way) {
@@ -183,8 +188,7 @@ class LtProducts final : public Products {
   Owned<lt::LayoutBytes> layout(Type type, std::uint32_t rows, std::uint32_t columns,
                                 std::uint32_t ld) const {
     lt::Layout layout = nullptr;
-    expect(lt_.create_layout(&layout, type == Type::kF32 ? lt::kF32 : lt::kBf16, rows, columns, ld),
-           "a layout");
+    expect(lt_.create_layout(&layout, lt_type(type), rows, columns, ld), "a layout");
     return {layout, lt_.destroy_layout};
   }
 
@@ -295,7 +299,7 @@ class LtProducts final : public Products {
       cuda::multiply(stream, p);
       return lt::kSuccess;
     }
-    if (made.plan.way == Way::kFused && p.bias && p.out == Type::kBf16) {
+    if (made.plan.way == Way::kFused && p.bias && p.out != Type::kF32) {
       // A product of depth 0 is its bias, rounded.
       cuda::multiply(stream,
                      {.m = 1, .n = p.n, .out = p.out, .c = bias_, .ldc = p.n, .bias = p.bias});

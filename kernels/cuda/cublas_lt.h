@@ -23,7 +23,7 @@ class Products {
   // As cuda::multiply(). The first product with a key (plans.h) chooses how all of them are
   // computed; products with a known key only ask the stream, so that they can be captured. Takes no
   // memory on the device.
-  //   Where c is bf16, a bias may be rounded to bf16 and, if the epilogue has no equal in the
+  //   Where c is of halves, a bias may be rounded to them and, if the epilogue has no equal in the
   //   library, so may the result before it.
   virtual void multiply(cudaStream_t stream, const Product& product) = 0;
 

@@ -35,7 +35,7 @@ struct Candidate {  // cublasLtMatmulHeuristicResult_t
 };
 
 inline constexpr int kSuccess = 0, kInvalidValue = 7, kNotSupported = 15;
-inline constexpr int kF32 = 0, kBf16 = 14;  // cudaDataType
+inline constexpr int kF32 = 0, kF16 = 2, kBf16 = 14;  // cudaDataType
 inline constexpr int kComputeF32 = 68;
 inline constexpr int kAsIs = 0, kTransposed = 1;
 // Of a description.

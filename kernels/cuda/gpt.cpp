@@ -266,8 +266,7 @@ class DeviceHead : public DeviceLayer {
     p.out = pass.type, p.c = s.logits, p.ldc = stride();
     pass.products.multiply(pass.stream, p);
     cross_entropy(pass.stream, pass.type, pass.rows, spec_.vocabulary, stride(), s.logits,
-                  pass.targets, /*gradient=*/true, static_cast<float>(1.0 / pass.rows),
-                  pass.losses);
+                  pass.targets, pass.scale, pass.losses);
     sum_losses(pass.stream, pass.rows, pass.losses, pass.loss);
   }
   void backward(const Pass& pass, std::size_t piece, const void* in, void* saved, const void*,

@@ -14,7 +14,7 @@
 
 namespace starling::kernels::cuda {
 
-enum class Type : std::uint8_t { kF32, kBf16 };
+enum class Type : std::uint8_t { kF32, kBf16, kF16 };
 constexpr std::size_t bytes_of(Type type) {
   return type == Type::kF32 ? 4 : 2;
 }
@@ -39,7 +39,7 @@ struct Product {
   const void* b = nullptr;  // [k,n], or [n,k] if transposed
   std::uint32_t ldb = 0;
   bool b_transposed = false;
-  Type out = Type::kF32;  // of c, add and aux
+  Type out = Type::kF32;  // of c, add and aux; of products of halves it is fp32 or `in`
   void* c = nullptr;
   std::uint32_t ldc = 0;
   const float* bias = nullptr;
@@ -49,7 +49,7 @@ struct Product {
   void* aux = nullptr;  // [m,n] with ldc
 };
 // By our own kernel. Any sizes and leading dimensions; fp32 products are of fp32 (no tf32), those of
-// bf16 are exact and added in fp32.
+// halves are exact and added in fp32.
 void multiply(cudaStream_t stream, const Product& product);
 // Only what follows the sum of products: c holds that sum and becomes the result.
 void finish(cudaStream_t stream, const Product& product);
@@ -97,11 +97,12 @@ void column_sums(cudaStream_t stream, Type type, Rows shape, const void* x, floa
                  float* partials);
 
 // Cross entropy by row of logits [rows, ld], of which `classes` columns count: losses [rows], in
-// double. gradient: logits become their gradient times `scale`, and columns from `classes` to ld
-// become zero; else they stay.
+// double. Logits become their gradient times *scale, in fp32 before it is rounded, and columns from
+// `classes` to ld become zero; if scale is null they stay. It is read when the work is done, so that a
+// graph takes each scale anew.
 void cross_entropy(cudaStream_t stream, Type type, std::uint32_t rows, std::uint32_t classes,
-                   std::uint32_t ld, void* logits, const std::int32_t* targets, bool gradient,
-                   float scale, double* losses);
+                   std::uint32_t ld, void* logits, const std::int32_t* targets, const float* scale,
+                   double* losses);
 // *sum = all of them, in a fixed order. sum may be pinned memory.
 void sum_losses(cudaStream_t stream, std::uint32_t rows, const double* losses, double* sum);
 
@@ -131,7 +132,7 @@ void gelu(cudaStream_t stream, Type type, std::size_t n, const void* u, void* y)
 void relu_backward(cudaStream_t stream, Type type, std::size_t n, const void* y, const void* dy,
                    void* dx);
 
-// fp32 to bf16, to the nearest, ties to even.
-void to_bf16(cudaStream_t stream, std::size_t n, const float* from, std::uint16_t* to);
+// fp32 to a type of 16 bits, to the nearest, ties to even.
+void to_halves(cudaStream_t stream, Type type, std::size_t n, const float* from, std::uint16_t* to);
 
 }  // namespace starling::kernels::cuda

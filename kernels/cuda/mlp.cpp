@@ -70,7 +70,7 @@ class DeviceClassifierLoss : public DeviceLayer {
                           pass.stream),
           "a copy");
     cross_entropy(pass.stream, pass.type, pass.rows, classes_, classes_, saved, pass.targets,
-                  /*gradient=*/true, static_cast<float>(1.0 / pass.rows), pass.losses);
+                  pass.scale, pass.losses);
     sum_losses(pass.stream, pass.rows, pass.losses, pass.loss);
   }
   void backward(const Pass& pass, std::size_t, const void*, void* saved, const void*,

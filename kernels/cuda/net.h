@@ -33,9 +33,10 @@ struct Pass {
   const std::int32_t* targets = nullptr;  // [rows]
   const void* x = nullptr;                // [rows, features], of `type`
   TokenRows token_rows{};
+  const float* scale = nullptr;  // of the gradients of rows' losses: 2^Working::scale / rows
 
   const float* parameters = nullptr;       // the working ones, [layout.elements()]
-  const std::uint16_t* rounded = nullptr;  // the same in bf16; null for fp32
+  const std::uint16_t* rounded = nullptr;  // the same in `type`; null for fp32
   float* gradient = nullptr;               // of one part, [layout.largest_part()]
   double* losses = nullptr;                // [rows]
   double* loss = nullptr;                  // pinned: their sum

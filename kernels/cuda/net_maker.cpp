@@ -8,6 +8,21 @@
 #include "kernels/cuda/queue.h"
 
 namespace starling::kernels::cuda {
+namespace {
+
+Type type_of(Precision precision) {
+  switch (precision) {
+    case Precision::kFp32:
+      return Type::kF32;
+    case Precision::kBf16:
+      return Type::kBf16;
+    case Precision::kFp16:
+      return Type::kF16;
+  }
+  return Type::kF32;
+}
+
+}  // namespace
 
 NetMaker::NetMaker(const MakerSpec& spec, CudaDevice& device, std::unique_ptr<Products> products,
                    const Input& input, DeviceLayers layers)
@@ -22,7 +37,7 @@ NetMaker::NetMaker(const MakerSpec& spec, CudaDevice& device, std::unique_ptr<Pr
       recorder_(static_cast<CudaQueue&>(queue()).stream()),
       order_(static_cast<std::uint32_t>(input.vocabulary)) {
   pass_.stream = static_cast<CudaQueue&>(queue()).stream();
-  pass_.type = spec.precision == Precision::kBf16 ? Type::kBf16 : Type::kF32;
+  pass_.type = type_of(spec.precision);
   pass_.sequences = sequences_;
   pass_.rows = static_cast<std::uint32_t>(sequences_ * input.positions);
   take_batch_memory(device);
@@ -37,6 +52,8 @@ void NetMaker::take_batch_memory(Device& device) {
   };
   both(targets_here_, targets_, rows);
   pass_.targets = targets_.data();
+  both(scale_here_, scale_, 1);
+  pass_.scale = scale_.data();
   loss_ = Array<double>::pinned(device, 1);
   pass_.loss = loss_.data();
   if (input_.features == 0) {
@@ -83,7 +100,7 @@ void NetMaker::take_memory(Device& device) {
     pass_.losses = carver.take_array<double>(pass_.rows);
     pass_.gradient = carver.take_array<float>(layout().largest_part());
     pass_.rounded =
-        pass_.type == Type::kBf16 ? carver.take_array<std::uint16_t>(layout().elements()) : nullptr;
+        pass_.type != Type::kF32 ? carver.take_array<std::uint16_t>(layout().elements()) : nullptr;
     return carver.used();
   };
   memory_ = Array<std::byte>(device, carve(nullptr));
@@ -111,6 +128,8 @@ void NetMaker::load(const Batch& batch) {
     there.copy_in(queue(), first, here.part(first, values.size()));
   };
   put(std::span(batch.targets), targets_here_, targets_);
+  const auto scale = static_cast<float>(std::ldexp(1.0 / pass_.rows, working().scale));
+  put(std::span(&scale, 1), scale_here_, scale_);
   if (input_.features == 0) {
     put(std::span(batch.tokens), tokens_here_, tokens_);
     order_.sort(batch.tokens);
@@ -119,7 +138,8 @@ void NetMaker::load(const Batch& batch) {
     return;
   }
   put(std::span(batch.x), x_here_, x_);
-  if (x_rounded_.size() > 0) to_bf16(pass_.stream, batch.x.size(), x_.data(), x_rounded_.data());
+  if (x_rounded_.size() > 0)
+    to_halves(pass_.stream, pass_.type, batch.x.size(), x_.data(), x_rounded_.data());
 }
 
 const void* NetMaker::input_of(std::size_t layer) const {
@@ -130,8 +150,8 @@ bool NetMaker::open(PartId p) {
   if (!await(p)) return false;
   if (pass_.rounded == nullptr) return true;
   const Part& part = layout().parts()[p];
-  to_bf16(pass_.stream, part.elements(), pass_.parameters + part.first(),
-          const_cast<std::uint16_t*>(pass_.rounded) + part.first());
+  to_halves(pass_.stream, pass_.type, part.elements(), pass_.parameters + part.first(),
+            const_cast<std::uint16_t*>(pass_.rounded) + part.first());
   return true;
 }
 

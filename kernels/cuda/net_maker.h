@@ -13,8 +13,8 @@
 
 namespace starling::kernels::cuda {
 
-// For batches of exactly `sequences`. With bf16 all but vectors, statistics, losses and gradients of
-// parameters is bf16, and each part of the working parameters is rounded once a micro-batch, when it
+// For batches of exactly `sequences`. With bf16 or fp16 all but vectors, statistics, losses and gradients
+// of parameters has 16 bits, and each part of the working parameters is rounded once a micro-batch, when it
 // has come. recompute: of layers only what goes in is kept, and the backward pass computes the rest
 // again, the same bits. Threads: as GradientMaker.
 class NetMaker : public GradientMaker {
@@ -23,6 +23,7 @@ class NetMaker : public GradientMaker {
            const Input& input, DeviceLayers layers);
 
   const Input& input() const { return input_; }
+  std::int32_t scale() const override { return working().scale; }
 
  private:
   Result<MicroBatchResult> pass(const Batch& batch) override;
@@ -50,6 +51,7 @@ class NetMaker : public GradientMaker {
   Array<std::int32_t> tokens_here_, targets_here_, tokens_, targets_;
   Array<std::uint32_t> token_rows_here_, token_rows_;
   Array<float> x_here_, x_;
+  Array<float> scale_here_, scale_;
   Array<std::uint16_t> x_rounded_;
   Array<double> loss_;  // pinned
   // All else, in one piece.

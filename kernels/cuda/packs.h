@@ -9,12 +9,10 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "kernels/cuda/half.h"
 #include "kernels/cuda/layers.h"
-#include "kernels/device/element.h"
 
 namespace starling::kernels::cuda {
-
-using Bf16 = std::uint16_t;
 
 // Elements of a pack.
 template <class T>
@@ -25,22 +23,30 @@ struct [[gnu::may_alias]] alignas(16) Words {
   std::uint32_t at[4];
 };
 
+inline __device__ std::uint32_t bits_of(float value) {
+  return __float_as_uint(value);
+}
+template <Type kType>
+__device__ std::uint32_t bits_of(Half<kType> value) {
+  return value.bits;
+}
+
 // kPack neighbours of a row in registers.
 template <class T>
 struct Pack {
   Words words{};
 
   __device__ float operator[](int i) const {
-    if constexpr (sizeof(T) == 4) return __uint_as_float(words.at[i]);
-    const std::uint32_t pair = words.at[i / 2];
-    return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000u);
+    if constexpr (sizeof(T) == 4)
+      return __uint_as_float(words.at[i]);
+    else
+      return widen(T{static_cast<std::uint16_t>(words.at[i / 2] >> (i % 2 * 16))});
   }
   // Once for each element, in rising i.
   __device__ void put(int i, float value) {
-    if constexpr (sizeof(T) == 4)
-      put_bits(i, __float_as_uint(value));
-    else
-      put_bits(i, kernels::to_bf16(value));
+    T narrowed;
+    narrow(value, narrowed);
+    put_bits(i, bits_of(narrowed));
   }
   __device__ void put_bits(int i, std::uint32_t bits) {
     if constexpr (sizeof(T) == 4)
@@ -51,25 +57,6 @@ struct Pack {
       words.at[i / 2] |= bits << 16;
   }
 };
-
-inline __device__ float widen(float value) {
-  return value;
-}
-inline __device__ float widen(Bf16 value) {
-  return from_bf16(value);
-}
-inline __device__ void narrow(float value, float& to) {
-  to = value;
-}
-inline __device__ void narrow(float value, Bf16& to) {
-  to = kernels::to_bf16(value);
-}
-inline __device__ std::uint32_t bits_of(float value) {
-  return __float_as_uint(value);
-}
-inline __device__ std::uint32_t bits_of(Bf16 value) {
-  return value;
-}
 
 // How many elements of the row a pack that begins at `column` has. With aligned rows all or none.
 template <class T>
@@ -150,10 +137,9 @@ inline bool packs_fit(Type type, std::size_t width, std::initializer_list<const 
 // Calls run.operator()<T, kAligned>() for the type.
 template <class Run>
 void with_packs(Type type, bool aligned, const Run& run) {
-  if (type == Type::kF32)
-    return aligned ? run.template operator()<float, true>()
-                   : run.template operator()<float, false>();
-  return aligned ? run.template operator()<Bf16, true>() : run.template operator()<Bf16, false>();
+  with_element(type, [&]<class T>() {
+    aligned ? run.template operator()<T, true>() : run.template operator()<T, false>();
+  });
 }
 
 constexpr std::uint32_t divide_up(std::uint32_t n, std::uint32_t by) {

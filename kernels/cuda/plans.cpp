@@ -18,7 +18,7 @@ constexpr std::string_view kColumns =
     "algorithm\n";
 
 // Words by the number of an enumerator.
-constexpr std::array<const char*, 2> kTypes{"f32", "bf16"};
+constexpr std::array<const char*, 3> kTypes{"f32", "bf16", "f16"};
 constexpr std::array<const char*, 2> kTransposed{"n", "t"};
 constexpr std::array<const char*, 2> kBias{"-", "bias"};
 constexpr std::array<const char*, 5> kEpilogues{"none", "gelu", "gelu_backward", "relu",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/check.h"
 #include "kernels/cuda/gelu.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/layers.h"
@@ -35,13 +36,14 @@ __device__ void load_four_of(float (&x)[4], const float* at, unsigned count, boo
     for (unsigned i = 0; i < 4; ++i) x[i] = i < count ? at[i] : 0;
   }
 }
-__device__ void load_four_of(float (&x)[4], const Bf16* at, unsigned count, bool whole) {
+template <Type kType>
+__device__ void load_four_of(float (&x)[4], const Half<kType>* at, unsigned count, bool whole) {
   if (whole) {
     const ushort4 four = *reinterpret_cast<const ushort4*>(at);
-    x[0] = to_float(four.x), x[1] = to_float(four.y), x[2] = to_float(four.z),
-    x[3] = to_float(four.w);
+    const std::uint16_t bits[4] = {four.x, four.y, four.z, four.w};
+    for (unsigned i = 0; i < 4; ++i) x[i] = widen(Half<kType>{bits[i]});
   } else {
-    for (unsigned i = 0; i < 4; ++i) x[i] = i < count ? to_float(at[i]) : 0;
+    for (unsigned i = 0; i < 4; ++i) x[i] = i < count ? widen(at[i]) : 0;
   }
 }
 __device__ void store_four_of(float* at, const float (&x)[4], unsigned count, bool whole) {
@@ -51,12 +53,14 @@ __device__ void store_four_of(float* at, const float (&x)[4], unsigned count, bo
     for (unsigned i = 0; i < count; ++i) at[i] = x[i];
   }
 }
-__device__ void store_four_of(Bf16* at, const float (&x)[4], unsigned count, bool whole) {
+template <Type kType>
+__device__ void store_four_of(Half<kType>* at, const float (&x)[4], unsigned count, bool whole) {
+  using T = Half<kType>;
   if (whole) {
-    const ushort2 low = two_bf16(x[0], x[1]), high = two_bf16(x[2], x[3]);
+    const ushort2 low = two_halves<T>(x[0], x[1]), high = two_halves<T>(x[2], x[3]);
     *reinterpret_cast<ushort4*>(at) = make_ushort4(low.x, low.y, high.x, high.y);
   } else {
-    for (unsigned i = 0; i < count; ++i) at[i] = two_bf16(x[i], 0).x;
+    for (unsigned i = 0; i < count; ++i) at[i].bits = two_halves<T>(x[i], 0).x;
   }
 }
 
@@ -88,6 +92,19 @@ __device__ void end(const Work& work, unsigned row, unsigned column, float (&x)[
   store_four_of(static_cast<Out*>(p.c) + at, x, count, whole);
 }
 
+// Where operands are of T.
+template <class T>
+__device__ void end_as(const Work& work, unsigned row, unsigned column, float (&x)[4]) {
+  const Type out = work.product.out;
+  if (out == Type::kF32) return end<float>(work, row, column, x);
+  if constexpr (sizeof(T) == 2)
+    end<T>(work, row, column, x);
+  else if (out == Type::kBf16)
+    end<Bf16>(work, row, column, x);
+  else
+    end<F16>(work, row, column, x);
+}
+
 // ---- sums of products ---------------------------------------------------------------------------
 
 // How an operand's tile lies in shared memory: [depth][row] if its lines in memory run along the rows
@@ -101,30 +118,32 @@ struct Operand {
 };
 
 // Eight warps as 2 by 4; each has 64 rows and 32 columns of the tile.
-struct Bf16Math {
-  using Element = Bf16;
+template <class T>
+struct HalfMath {
+  using Element = T;
   static constexpr unsigned kDepth = 32;
   static constexpr unsigned kBlocks = 2;
 
   float sums[4][4][4] = {};
 
   template <bool kAByDepth, bool kBByDepth>
-  __device__ void step(const Bf16* a, const Bf16* b) {
+  __device__ void step(const T* a, const T* b) {
     const unsigned warp = threadIdx.x / 32, row = warp / 4 * 64, column = warp % 4 * 32;
 #pragma unroll
     for (unsigned depth = 0; depth < kDepth; depth += 16) {
       std::uint32_t left[4][4];
 #pragma unroll
       for (unsigned m = 0; m < 4; ++m)
-        load_left<kAByDepth>(left[m], a, Operand<Bf16Math, kAByDepth>::kStride, row + 16 * m,
+        load_left<kAByDepth>(left[m], a, Operand<HalfMath, kAByDepth>::kStride, row + 16 * m,
                              depth);
 #pragma unroll
       for (unsigned n = 0; n < 4; n += 2) {
         std::uint32_t right[4];
-        load_right<kBByDepth>(right, b, Operand<Bf16Math, kBByDepth>::kStride, column + 8 * n,
+        load_right<kBByDepth>(right, b, Operand<HalfMath, kBByDepth>::kStride, column + 8 * n,
                               depth);
 #pragma unroll
-        for (unsigned m = 0; m < 4; ++m) multiply_pair(sums[m][n], sums[m][n + 1], left[m], right);
+        for (unsigned m = 0; m < 4; ++m)
+          multiply_pair<T>(sums[m][n], sums[m][n + 1], left[m], right);
       }
     }
   }
@@ -283,10 +302,7 @@ __global__ void __launch_bounds__(kThreads, Math::kBlocks) product(Work work) {
       if (row + half * kHalf + line >= p.m || column + first >= p.n) continue;
       float x[4];
       load_four_of(x, results + line * kResultStride + first, 4, true);
-      if (p.out == Type::kF32)
-        end<float>(work, row + half * kHalf + line, column + first, x);
-      else
-        end<Bf16>(work, row + half * kHalf + line, column + first, x);
+      end_as<T>(work, row + half * kHalf + line, column + first, x);
     }
   }
 }
@@ -339,19 +355,23 @@ void multiply_with(cudaStream_t stream, const Product& p) {
 }  // namespace
 
 void multiply(cudaStream_t stream, const Product& p) {
+  STARLING_CHECK(p.in == Type::kF32 || p.out == Type::kF32 || p.in == p.out);
   if (p.m == 0 || p.n == 0) return;
-  if (p.in == Type::kF32)
-    multiply_with<Fp32Math>(stream, p);
-  else
-    multiply_with<Bf16Math>(stream, p);
+  with_element(p.in, [&]<class T>() {
+    if constexpr (sizeof(T) == 4)
+      multiply_with<Fp32Math>(stream, p);
+    else
+      multiply_with<HalfMath<T>>(stream, p);
+  });
 }
 
 void finish(cudaStream_t stream, const Product& p) {
   const std::size_t fours = static_cast<std::size_t>((p.n + 3) / 4) * p.m;
   if (fours == 0) return;
   const dim3 blocks(static_cast<unsigned>((fours + kThreads - 1) / kThreads));
-  launch(stream, blocks, dim3(kThreads), 0,
-         p.out == Type::kF32 ? finish_four<float> : finish_four<Bf16>, work_of(p));
+  with_element(p.out, [&]<class Out>() {
+    launch(stream, blocks, dim3(kThreads), 0, finish_four<Out>, work_of(p));
+  });
 }
 
 }  // namespace starling::kernels::cuda

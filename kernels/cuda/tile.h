@@ -1,30 +1,23 @@
 #pragma once
 // Tiles of row-major matrices in shared memory, and the pieces of them that a warp multiplies.
 //
-// An element is a float or a Bf16. Lines of a tile begin at multiples of 16 bytes, and 16 bytes
+// An element is a float or of 16 bits (half.h). Lines of a tile begin at multiples of 16 bytes, and 16 bytes
 // more than a power of two apart: the eight lines that ldmatrix reads at once lie in distinct banks.
 
 #include <cuda_runtime.h>
-#include <starling_ptx.h>
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/half.h"
+
 namespace starling::kernels::cuda {
 
-using Bf16 = std::uint16_t;
-
-__device__ inline float to_float(float value) {
-  return value;
-}
-__device__ inline float to_float(Bf16 value) {
-  return __uint_as_float(static_cast<std::uint32_t>(value) << 16);
-}
-
 // Rounded to the nearest, ties to even.
-__device__ inline ushort2 two_bf16(float x, float y) {
-  const std::uint32_t two = pack_bf16(x, y);
-  return make_ushort2(static_cast<Bf16>(two), static_cast<Bf16>(two >> 16));
+template <class T>
+__device__ ushort2 two_halves(float x, float y) {
+  const std::uint32_t two = pack_two<T>(x, y);
+  return make_ushort2(static_cast<std::uint16_t>(two), static_cast<std::uint16_t>(two >> 16));
 }
 
 // As many elements as one copy of 16 bytes moves.
@@ -69,8 +62,8 @@ __device__ inline void load_tile(T* tile, const Part<T>& from, unsigned used = k
 //
 // A warp's accumulators, in all of this folder: lane l holds, of 16 rows and 8 columns, elements
 // {0, 1} at row l / 4 and columns 2 (l % 4) + {0, 1}, and elements {2, 3} at row l / 4 + 8.
-template <bool kByDepth>
-__device__ inline void load_four(std::uint32_t (&four)[4], const Bf16* tile, unsigned stride,
+template <bool kByDepth, class T>
+__device__ inline void load_four(std::uint32_t (&four)[4], const T* tile, unsigned stride,
                                  unsigned row, unsigned depth) {
   const unsigned line = threadIdx.x % 8;
   if constexpr (kByDepth)
@@ -79,26 +72,27 @@ __device__ inline void load_four(std::uint32_t (&four)[4], const Bf16* tile, uns
     load_matrix_x4(four, tile + (row + line) * stride + depth);
 }
 // 16 rows of the left operand.
-template <bool kByDepth>
-__device__ inline void load_left(std::uint32_t (&left)[4], const Bf16* tile, unsigned stride,
+template <bool kByDepth, class T>
+__device__ inline void load_left(std::uint32_t (&left)[4], const T* tile, unsigned stride,
                                  unsigned row, unsigned depth) {
   const unsigned matrix = threadIdx.x % 32 / 8;
   load_four<kByDepth>(left, tile, stride, row + matrix % 2 * 8, depth + matrix / 2 * 8);
 }
 // 16 columns of the right operand: two fragments, one after the other.
-template <bool kByDepth>
-__device__ inline void load_right(std::uint32_t (&right)[4], const Bf16* tile, unsigned stride,
+template <bool kByDepth, class T>
+__device__ inline void load_right(std::uint32_t (&right)[4], const T* tile, unsigned stride,
                                   unsigned row, unsigned depth) {
   const unsigned matrix = threadIdx.x % 32 / 8;
   load_four<kByDepth>(right, tile, stride, row + matrix / 2 * 8, depth + matrix % 2 * 8);
 }
 // 16 rows by 16 columns: two accumulators, neighbours in columns.
+template <class T>
 __device__ inline void multiply_pair(float (&first)[4], float (&second)[4],
                                      const std::uint32_t (&left)[4],
                                      const std::uint32_t (&right)[4]) {
   const std::uint32_t to_first[2] = {right[0], right[1]}, to_second[2] = {right[2], right[3]};
-  mma_bf16(first, left, to_first);
-  mma_bf16(second, left, to_second);
+  mma<T>(first, left, to_first);
+  mma<T>(second, left, to_second);
 }
 
 }  // namespace starling::kernels::cuda

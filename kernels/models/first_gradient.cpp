@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "kernels/device/array.h"
+#include "kernels/grid/quantise.h"
 #include "kernels/models/flat.h"
 
 namespace starling::kernels {
@@ -63,6 +64,18 @@ Result<MicroBatchResult> WholeGradients::compute(std::span<const float> paramete
     there_.copy_in(queue, 0, parameters);
     at = there_.data();
   }
+  auto result = compute_once(at, batch, gradient);
+  while (result && result.value().finite && maker_->scale() > 0 && !all_finite(gradient)) {
+    --scale_;
+    result = compute_once(at, batch, gradient);
+  }
+  queue.wait();  // the parameters are the caller's again, also after an error
+  return result;
+}
+
+Result<MicroBatchResult> WholeGradients::compute_once(const float* parameters, const Batch& batch,
+                                                      std::span<float> gradient) {
+  Queue& queue = maker_->queue();
   FlatSink sink(layout_, gradient);
   PassHooks hooks;
   hooks.take = [&](PartId part, std::uint32_t use, const float* from) {
@@ -72,9 +85,7 @@ Result<MicroBatchResult> WholeGradients::compute(std::span<const float> paramete
     for (float& value : to) value *= inverse_power_of_two(maker_->scale());
     sink.end(part, use);
   };
-  auto result = maker_->make({at, nullptr, scale_}, batch, hooks);
-  queue.wait();  // the parameters are the caller's again, also after an error
-  return result;
+  return maker_->make({parameters, nullptr, scale_}, batch, hooks);
 }
 
 Result<FirstGradient> first_gradient(const Job& job, const Model& model, const Layout& layout,

@@ -20,7 +20,9 @@ class WholeGradients {
                  std::uint32_t sequences);
 
   // Overwrites `gradient` [layout.elements()], that of the loss itself; the uses of each part are
-  // added up.
+  // added up. Where the loss is scaled, the job's first scale is halved, now and for later calls,
+  // until the gradient is finite: exponents that are made of this gradient have to fit the steps
+  // that follow, whose scale is halved likewise.
   //   parameters [layout.elements()]  in the host's memory, or in shared() memory of the device
   //                                   where processes beside this one compute
   // Errors: as Model::pass().
@@ -28,10 +30,13 @@ class WholeGradients {
                                    std::span<float> gradient);
 
  private:
+  Result<MicroBatchResult> compute_once(const float* parameters, const Batch& batch,
+                                        std::span<float> gradient);
+
   const Layout& layout_;
   const std::unique_ptr<GradientMaker> maker_;
   const bool here_;  // the device reads the host's memory
-  const std::int32_t scale_;
+  std::int32_t scale_;
   Array<float> there_;  // the parameters where it does not
 };
 

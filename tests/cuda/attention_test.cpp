@@ -46,9 +46,9 @@ class Run {
     return (sequence * shape.heads + head) * shape.positions + position;
   }
   std::string text() const {
-    return std::string(type == Type::kF32 ? "f32" : "bf16") + " sequences " +
-           std::to_string(shape.sequences) + " positions " + std::to_string(shape.positions) +
-           " heads " + std::to_string(shape.heads) + " width " + std::to_string(shape.head_width);
+    return text_of(type) + std::string(" sequences ") + std::to_string(shape.sequences) +
+           " positions " + std::to_string(shape.positions) + " heads " +
+           std::to_string(shape.heads) + " width " + std::to_string(shape.head_width);
   }
 
   const Type type;
@@ -93,7 +93,7 @@ class Head {
   std::size_t row(std::size_t i) const { return sequence_ * t_ + i; }
 
   // Error bounds: fp32 sums of d products and of t weights, a unit or two in exp; a weight may be
-  // rounded to bf16 for its product.
+  // rounded to the type for its product.
   void compare_forward(const Doubles& out, const std::vector<float>& log_sums,
                        double& worst) const {
     for (std::size_t i = 0; i < t_; ++i) {
@@ -108,13 +108,16 @@ class Head {
       note(log_sums[run_.statistic(sequence_, head_, i)], log_sum,
            error + 0x1p-22 * std::abs(log_sum), worst);
       for (std::size_t d = 0; d < d_; ++d) {
-        double wanted = 0, sizes = 0;
+        double wanted = 0, sizes = 0, values = 0;
         for (std::size_t j = 0; j <= i; ++j) {
           wanted += std::exp(scores[j] - log_sum) * qkv(2, j, d);
           sizes += std::exp(scores[j] - log_sum) * std::abs(qkv(2, j, d));
+          values += std::abs(qkv(2, j, d));
         }
         note(out[row(i) * run_.width + head_ * d_ + d], wanted,
-             (error + rounding(run_.type)) * sizes + rounding(run_.type) * std::abs(wanted), worst);
+             (error + rounding(run_.type)) * sizes + rounding(run_.type) * std::abs(wanted) +
+                 underflow(run_.type) * (values + 1),
+             worst);
       }
     }
   }
@@ -145,12 +148,15 @@ class Head {
         }
         const double error = weight_error(magnitude) + 0x1p-22 * std::abs(log_sum);
         const double d_score = weight * (d_weight - dot) * scale_;
-        const double d_score_error = (error + sums) * std::abs(d_score) +
-                                     scale_ * weight * static_cast<double>(d_ + 8) * 0x1p-24 * size;
+        const double d_score_error =
+            (error + sums) * std::abs(d_score) +
+            scale_ * weight * static_cast<double>(d_ + 8) * 0x1p-24 * size +
+            scale_ * underflow(run_.type);
         for (std::size_t d = 0; d < d_; ++d) {
           add(0, i, d, d_score * qkv(1, j, d), d_score_error * std::abs(qkv(1, j, d)));
           add(1, j, d, d_score * qkv(0, i, d), d_score_error * std::abs(qkv(0, i, d)));
-          add(2, j, d, weight * d_out(i, d), (error + sums) * weight * std::abs(d_out(i, d)));
+          add(2, j, d, weight * d_out(i, d),
+              ((error + sums) * weight + underflow(run_.type)) * std::abs(d_out(i, d)));
         }
       }
     }
@@ -159,7 +165,8 @@ class Head {
         for (std::size_t d = 0; d < d_; ++d) {
           const std::size_t at = (which * t_ + i) * d_ + d;
           note(d_qkv[row(i) * 3 * run_.width + run_.column(which, head_, d)], wanted[at],
-               bound[at] + rounding(run_.type) * std::abs(wanted[at]), worst);
+               bound[at] + rounding(run_.type) * std::abs(wanted[at]) + underflow(run_.type),
+               worst);
         }
   }
 
@@ -199,8 +206,6 @@ void check_attention(const Run& run) {
   CHECK(worst_forward <= 1);
   CHECK(worst_backward <= 1);
 }
-
-constexpr Type kTypes[] = {Type::kF32, Type::kBf16};
 
 TEST_CASE("attention of all widths and lengths is that of plain loops, and so is its gradient") {
   unsigned seed = 0;

@@ -1,4 +1,5 @@
 #include <limits>
+#include <optional>
 
 #include "kernels/cpu/table.h"
 #include "tests/cuda/layers_rig.h"
@@ -20,12 +21,12 @@ struct Result {
 };
 
 Result run(Type type, const Table& table, const Floats& logits,
-           const std::vector<std::int32_t>& targets, bool gradient, float scale) {
+           const std::vector<std::int32_t>& targets, std::optional<float> scale) {
   const auto outputs = outputs_of([&](Calls& calls) {
     double* const losses = calls.out<double>(table.rows);
     void* const in_place = calls.in_out(type, logits);
     cross_entropy(calls.stream, type, table.rows, table.classes, table.ld, in_place,
-                  calls.in(targets), gradient, scale, losses);
+                  calls.in(targets), scale ? calls.in(Floats{*scale}) : nullptr, losses);
   });
   return {outputs[0].as<double>(), outputs[1].as(type)};
 }
@@ -53,7 +54,7 @@ TEST_CASE("cross entropy: the reference's losses and gradients for any number of
                           {2, 4097, 4104}, {2, 16384, 16384}, {3, 16411, 16411}, {4, 50257, 50304}};
   const auto scale = 0.125f;
   for (const Table& table : tables) {
-    for (const Type type : {Type::kF32, Type::kBf16}) {
+    for (const Type type : kTypes) {
       for (const float steepness : {0.05f, 1.0f, 30.0f}) {
         CAPTURE(table.classes);
         CAPTURE(table.ld);
@@ -69,13 +70,13 @@ TEST_CASE("cross entropy: the reference's losses and gradients for any number of
                                                              &targets[r], true, scale));
           std::copy(row.begin(), row.end(), gradient.begin() + begin);
         }
-        const Result got = run(type, table, logits, targets, true, scale);
+        const Result got = run(type, table, logits, targets, scale);
         for (std::uint32_t r = 0; r < table.rows; ++r)
           CHECK(std::fabs(got.losses[r] - losses[r]) < 1e-6);
         CHECK(off(got.logits, gradient, Tolerance{4e-7 * double{scale}, 1e-6}.of(type)) <= 1);
         for (std::size_t i = 0; i < got.logits.size(); ++i)
           if (i % table.ld >= table.classes) REQUIRE(got.logits[i] == 0);
-        const Result looked_at = run(type, table, logits, targets, false, scale);
+        const Result looked_at = run(type, table, logits, targets, std::nullopt);
         CHECK(looked_at.losses == got.losses);
         CHECK(looked_at.logits == logits);
       }
@@ -87,17 +88,17 @@ TEST_CASE("cross entropy: the reference's losses and gradients for any number of
 // logit among classes at each kind of place; -inf is a class of no probability, as in the reference.
 TEST_CASE("cross entropy: what is not finite gives a loss that is not") {
   const Table table{3, 8200, 8208};
-  for (const Type type : {Type::kF32, Type::kBf16}) {
+  for (const Type type : kTypes) {
     const Floats logits = some_logits(type, table, 1);
     const std::vector<std::int32_t> targets{5, 4100, 8199};
-    const Result whole = run(type, table, logits, targets, true, 1);
+    const Result whole = run(type, table, logits, targets, 1);
     for (const std::uint32_t column : {0u, 5u, 4100u, 8191u, 8199u}) {
       for (const float odd : {kNan, -kNan, kInfinity, -kInfinity}) {
         CAPTURE(column);
         CAPTURE(odd);
         Floats damaged = logits;
         damaged[table.ld + column] = odd;
-        const Result got = run(type, table, damaged, targets, true, 1);
+        const Result got = run(type, table, damaged, targets, 1);
         const bool harmless = odd == -kInfinity && column != 4100;
         CHECK(std::isfinite(got.losses[1]) == harmless);
         if (harmless) CHECK(got.logits[table.ld + column] == 0);
@@ -105,11 +106,11 @@ TEST_CASE("cross entropy: what is not finite gives a loss that is not") {
         CHECK(got.losses[2] == whole.losses[2]);
       }
     }
-    const Result none = run(type, {1, 9, 16}, Floats(16, -kInfinity), {3}, true, 1);
+    const Result none = run(type, {1, 9, 16}, Floats(16, -kInfinity), {3}, 1);
     CHECK_FALSE(std::isfinite(none.losses[0]));
     // The largest finite numbers do not overflow on the way.
     const Result large =
-        run(type, {1, 3, 8}, kept(type, {3e38f, -3e38f, 0, 0, 0, 0, 0, 0}), {0}, true, 1);
+        run(type, {1, 3, 8}, {largest(type), -largest(type), 0, 0, 0, 0, 0, 0}, {0}, 1);
     CHECK(large.losses[0] == 0);
     CHECK(large.logits == Floats(8));
   }

@@ -28,7 +28,7 @@ Floats sums_in_order(Rows shape, const Floats& x) {
 TEST_CASE("column sums: the bits of a fixed order") {
   for (const Rows shape : {Rows{1, 1}, Rows{1, 257}, Rows{7, 31}, Rows{63, 768}, Rows{64, 256},
                            Rows{65, 8}, Rows{1000, 97}, Rows{1366, 768}, Rows{4099, 1}}) {
-    for (const Type type : {Type::kF32, Type::kBf16}) {
+    for (const Type type : kTypes) {
       CAPTURE(shape.rows);
       CAPTURE(shape.width);
       const std::size_t n = std::size_t{shape.rows} * shape.width;
@@ -54,24 +54,31 @@ TEST_CASE("column sums: without rows they are zero") {
   CHECK(outputs[0].as<float>() == Floats(9));
 }
 
-// Goal: the device rounds as element.h does, subnormal numbers, infinities and every NaN included.
+// Goal: the device rounds as element.h does, subnormal numbers and infinities included; a NaN stays one.
 // Method: all upper halves of a float with the lower halves at which rounding changes.
-TEST_CASE("to_bf16: every upper half is rounded as on the host") {
+TEST_CASE("to_halves: every upper half is rounded as on the host") {
   Floats values;
   for (std::uint32_t upper = 0; upper < 0x10000; ++upper)
-    for (const std::uint32_t lower : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+    for (const std::uint32_t lower : {0u, 1u, 0xfffu, 0x1000u, 0x1001u, 0x2fffu, 0x3000u, 0x3001u,
+                                      0x7fffu, 0x8000u, 0x8001u, 0xffffu})
       values.push_back(std::bit_cast<float>(upper << 16 | lower));
   for (const std::size_t n :
        {values.size(), std::size_t{1}, std::size_t{7}, std::size_t{8}, std::size_t{9},
         std::size_t{2047}, std::size_t{2049}, std::size_t{0}}) {
     const Floats part(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(n));
-    const auto outputs = outputs_of([&](Calls& calls) {
-      to_bf16(calls.stream, n, calls.in(part), calls.out<std::uint16_t>(n));
-    });
-    const auto got = outputs[0].as<std::uint16_t>();
-    std::size_t wrong = 0;
-    for (std::size_t i = 0; i < n; ++i) wrong += got[i] != kernels::to_bf16(part[i]);
-    CHECK(wrong == 0);
+    for (const Type type : kHalves) {
+      CAPTURE(text_of(type));
+      const auto outputs = outputs_of([&](Calls& calls) {
+        to_halves(calls.stream, type, n, calls.in(part), calls.out<std::uint16_t>(n));
+      });
+      const auto got = outputs[0].as<std::uint16_t>();
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        const bool nan = std::isnan(part[i]) && std::isnan(value_of(type, got[i]));
+        wrong += !nan && got[i] != half_of(type, part[i]);
+      }
+      CHECK(wrong == 0);
+    }
   }
 }
 

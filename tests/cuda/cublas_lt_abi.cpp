@@ -21,6 +21,7 @@ static_assert(kSuccess == CUBLAS_STATUS_SUCCESS);
 static_assert(kInvalidValue == CUBLAS_STATUS_INVALID_VALUE);
 static_assert(kNotSupported == CUBLAS_STATUS_NOT_SUPPORTED);
 static_assert(kF32 == CUDA_R_32F);
+static_assert(kF16 == CUDA_R_16F);
 static_assert(lt::kBf16 == CUDA_R_16BF);
 static_assert(kComputeF32 == CUBLAS_COMPUTE_32F);
 static_assert(kAsIs == CUBLAS_OP_N);

@@ -85,8 +85,8 @@ Way way_of(Products& products, const ProductCase& c) {
   return plan_of(products, run.product()).way;
 }
 
-ProductCase bf16_case() {
-  return {.m = 24, .n = 40, .k = 16, .in = Type::kBf16, .out = Type::kBf16};
+ProductCase half_case(Type type = Type::kBf16) {
+  return {.m = 24, .n = 40, .k = 16, .in = type, .out = type};
 }
 
 // ---- products -----------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ TEST_CASE("products through cuBLASLt are those of plain loops, and none splits k
 TEST_CASE("cuBLASLt is told how each matrix is aligned") {
   const Fake fake;
   const auto products = open_fake();
-  ProductCase c = bf16_case();
+  ProductCase c = half_case();
   c.adds = Adds::kOther;
   c.offset = 8;
   const ProductRun run(c);
@@ -131,38 +131,40 @@ TEST_CASE("cuBLASLt is told how each matrix is aligned") {
 
 TEST_CASE("cuBLASLt does what follows a product where it has an equal") {
   const auto products = open_fake();
-  const auto with = [](auto change) {
-    ProductCase c = bf16_case();
-    change(c);
-    return c;
-  };
-  CHECK(way_of(*products, bf16_case()) == Way::kFused);
-  CHECK(way_of(*products, with([](auto& c) { c.adds = Adds::kItself, c.bias = true; })) ==
-        Way::kFused);
-  CHECK(way_of(*products, with([](auto& c) { c.epilogue = Epilogue::kGelu, c.bias = true; })) ==
-        Way::kFused);
-  CHECK(way_of(*products, with([](auto& c) { c.epilogue = Epilogue::kGeluBackward; })) ==
-        Way::kFused);
-  CHECK(way_of(*products, with([](auto& c) { c.epilogue = Epilogue::kRelu; })) == Way::kFused);
-  // A mask of bits instead of aux, lines of aux, a sum before aux, GELU of fp32.
-  CHECK(way_of(*products, with([](auto& c) { c.epilogue = Epilogue::kReluBackward; })) ==
-        Way::kPlain);
-  CHECK(way_of(*products, with([](auto& c) { c.epilogue = Epilogue::kGelu, c.pad = 4; })) ==
-        Way::kPlain);
-  CHECK(way_of(*products, with([](auto& c) {
-          c.epilogue = Epilogue::kGelu, c.adds = Adds::kOther;
-        })) == Way::kPlain);
-  CHECK(way_of(*products, with([](auto& c) {
-          c.in = c.out = Type::kF32;
-          c.epilogue = Epilogue::kGelu;
-        })) == Way::kPlain);
-  CHECK(way_of(*products, with([](auto& c) { c.in = Type::kF32; })) == Way::kOwn);
+  for (const Type type : kHalves) {
+    const auto way_with = [&](auto change) {
+      ProductCase c = half_case(type);
+      change(c);
+      return way_of(*products, c);
+    };
+    CHECK(way_with([](auto&) {}) == Way::kFused);
+    CHECK(way_with([](auto& c) { c.adds = Adds::kItself, c.bias = true; }) == Way::kFused);
+    CHECK(way_with([](auto& c) { c.epilogue = Epilogue::kGelu, c.bias = true; }) == Way::kFused);
+    CHECK(way_with([](auto& c) { c.epilogue = Epilogue::kGeluBackward; }) == Way::kFused);
+    CHECK(way_with([](auto& c) { c.epilogue = Epilogue::kRelu; }) == Way::kFused);
+    // A mask of bits instead of aux, lines of aux, a sum before aux, GELU of fp32.
+    CHECK(way_with([](auto& c) { c.epilogue = Epilogue::kReluBackward; }) == Way::kPlain);
+    CHECK(way_with([](auto& c) { c.epilogue = Epilogue::kGelu, c.pad = 4; }) == Way::kPlain);
+    CHECK(way_with([](auto& c) { c.epilogue = Epilogue::kGelu, c.adds = Adds::kOther; }) ==
+          Way::kPlain);
+    CHECK(way_with([](auto& c) {
+            c.in = c.out = Type::kF32;
+            c.epilogue = Epilogue::kGelu;
+          }) == Way::kPlain);
+    CHECK(way_with([](auto& c) { c.in = Type::kF32; }) == Way::kOwn);
+  }
+}
+
+TEST_CASE("products of bf16 and of fp16 have plans of their own") {
+  const auto products = open_fake();
+  for (const Type type : kHalves) CHECK(way_of(*products, half_case(type)) == Way::kFused);
+  CHECK(products->plans().plans.size() == 2);
 }
 
 TEST_CASE("an epilogue that this cuBLASLt lacks is computed by our own kernel") {
   const Fake fake;
   const auto products = open_fake();
-  ProductCase c = bf16_case();
+  ProductCase c = half_case();
   c.epilogue = Epilogue::kGeluBackward;
   fake.refuse(lt::kGeluBackward);
   CHECK(way_of(*products, c) == Way::kPlain);
@@ -176,7 +178,7 @@ TEST_CASE("a product is prepared once, and everything is given back") {
   REQUIRE(fake.living() == 0);
   {
     const auto products = open_fake();
-    const ProductRun run(bf16_case());
+    const ProductRun run(half_case());
     products->multiply(nullptr, run.product());
     const int living = fake.living();
     for (int i = 0; i < 3; ++i) products->multiply(nullptr, run.product());
@@ -190,7 +192,7 @@ TEST_CASE("a product is prepared once, and everything is given back") {
 // The first product is asked for before, as a model's first micro-batch is.
 TEST_CASE("products through cuBLASLt can be captured") {
   const auto products = open_fake();
-  ProductCase c = bf16_case();
+  ProductCase c = half_case();
   c.bias = true, c.epilogue = Epilogue::kGelu;
   const ProductRun run(c), again(c);
   cudaStream_t stream = nullptr;
@@ -264,7 +266,7 @@ std::string write_table(const Folder& folder, const Product& product, Plan plan,
 TEST_CASE("a table wins over what the library proposes") {
   const Fake fake;
   const Folder folder;
-  const ProductRun run(bf16_case());
+  const ProductRun run(half_case());
   const auto proposed = open_fake();
   proposed->multiply(nullptr, run.product());
   Plan plan = plan_of(*proposed, run.product());
@@ -287,7 +289,7 @@ TEST_CASE("a table wins over what the library proposes") {
 TEST_CASE("a table for another version or device is refused if it was named, else passed over") {
   const Variable place("STARLING_CUBLASLT", STARLING_FAKE_CUBLASLT);
   const Folder folder;
-  const ProductRun run(bf16_case());
+  const ProductRun run(half_case());
   for (const auto& [version, device] :
        {std::pair{fake::kVersion + 1, kDevice}, {fake::kVersion, "another GPU"}}) {
     const std::string path =
@@ -306,7 +308,7 @@ TEST_CASE("tables that lie beside the code are used where they fit") {
   const fs::path plans = fs::read_symlink("/proc/self/exe").parent_path() / "plans";
   REQUIRE(!fs::exists(plans));
   const Folder elsewhere;
-  const ProductRun run(bf16_case());
+  const ProductRun run(half_case());
   const Plan own{.way = Way::kOwn};
   for (const char* const device : {"another GPU", kDevice}) {
     const std::string table = write_table(elsewhere, run.product(), own, fake::kVersion, device);
@@ -349,7 +351,7 @@ Ending ending_of(const Work& work) {
 TEST_CASE("a pinned algorithm that fails ends the process with one line") {
   const Fake fake;
   const Folder folder;
-  const ProductRun run(bf16_case());
+  const ProductRun run(half_case());
   const auto proposed = open_fake();
   proposed->multiply(nullptr, run.product());
   const Plan plan = plan_of(*proposed, run.product());
@@ -379,7 +381,7 @@ TEST_CASE("a pinned algorithm that fails ends the process with one line") {
   fake.break_algorithm(-1);
 
   // The library has no such epilogue.
-  ProductCase c = bf16_case();
+  ProductCase c = half_case();
   c.epilogue = Epilogue::kReluBackward;
   const ProductRun backward(c);
   const auto impossible = open_fake(write_table(folder, backward.product(), plan));
@@ -390,7 +392,7 @@ TEST_CASE("a pinned algorithm that fails ends the process with one line") {
 TEST_CASE("tuning writes the fastest algorithms to a table that is then used") {
   const Fake fake;
   const Folder folder;
-  ProductCase gelu = bf16_case(), odd = bf16_case(), own = bf16_case();
+  ProductCase gelu = half_case(), odd = half_case(), own = half_case();
   gelu.bias = true, gelu.epilogue = Epilogue::kGelu;
   odd.pad = odd.offset = 1;
   own.in = Type::kF32;

@@ -11,15 +11,10 @@
 #include <vector>
 
 #include "kernels/cuda/layers.h"
-#include "kernels/device/element.h"
 #include "tests/cuda/device_array.h"
+#include "tests/cuda/types.h"
 
 namespace starling::kernels::cuda {
-
-// Largest relative error of a value that is rounded to the type.
-constexpr double rounding(Type type) {
-  return type == Type::kF32 ? 0x1p-24 : 0x1p-8;
-}
 
 // How a matrix lies: `offset` elements after a 256-byte boundary, lines `ld` elements apart.
 struct Lie {
@@ -35,12 +30,12 @@ class DeviceMatrix {
       : type_(type), lie_(lie), values_(std::move(values)), memory_(lie.size() * bytes_of(type)) {
     REQUIRE(values_.size() == lie_.rows * lie_.columns);
     std::vector<std::uint8_t> bytes(memory_.size());
-    for (std::size_t i = 0; i < lie_.size(); ++i) put(bytes, i, kNothing);
+    for (std::size_t i = 0; i < lie_.size(); ++i) put(bytes, i, nothing());
     for (std::size_t r = 0; r < lie_.rows; ++r)
       for (std::size_t c = 0; c < lie_.columns; ++c) {
         const auto single = static_cast<float>(at(r, c));
-        put(bytes, place(r, c), std::bit_cast<std::uint32_t>(single));
-        at(r, c) = type_ == Type::kF32 ? single : rounded_to_bf16(single);
+        put(bytes, place(r, c), bits_of(single));
+        at(r, c) = kept(type_, single);
       }
     check(cudaMemcpy(memory_.data(), bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "copy");
   }
@@ -70,12 +65,11 @@ class DeviceMatrix {
     for (std::size_t r = 0; r < lie_.rows; ++r)
       for (std::size_t c = 0; c < lie_.columns; ++c) {
         inside[place(r, c)] = true;
-        values[r * lie_.columns + c] = std::bit_cast<float>(get(bytes, place(r, c)));
+        values[r * lie_.columns + c] = value_of_bits(get(bytes, place(r, c)));
       }
     std::size_t spoilt = 0;
     for (std::size_t i = 0; i < lie_.size(); ++i)
-      spoilt +=
-          !inside[i] && get(bytes, i) != (type_ == Type::kF32 ? kNothing : kNothing >> 16 << 16);
+      spoilt += !inside[i] && get(bytes, i) != nothing();
     CHECK(spoilt == 0);
     return values;
   }
@@ -89,22 +83,27 @@ class DeviceMatrix {
   }
 
  private:
-  static constexpr std::uint32_t kNothing = 0x7fc1'2345;  // a NaN in both types
+  std::uint32_t nothing() const { return bits_of(std::bit_cast<float>(0x7fc1'2345)); }  // a NaN
 
   double& at(std::size_t row, std::size_t column) { return values_[row * lie_.columns + column]; }
   std::size_t place(std::size_t row, std::size_t column) const {
     return lie_.offset + row * lie_.ld + column;
   }
-  // Elements as the bits of a float.
+  // Bits of an element: the lower ones of the word.
+  std::uint32_t bits_of(float value) const {
+    return type_ == Type::kF32 ? std::bit_cast<std::uint32_t>(value) : half_of(type_, value);
+  }
+  float value_of_bits(std::uint32_t bits) const {
+    if (type_ == Type::kF32) return std::bit_cast<float>(bits);
+    return value_of(type_, static_cast<std::uint16_t>(bits));
+  }
   void put(std::vector<std::uint8_t>& bytes, std::size_t i, std::uint32_t bits) const {
-    const std::uint16_t half = kernels::to_bf16(std::bit_cast<float>(bits));
-    const void* const from = type_ == Type::kF32 ? static_cast<const void*>(&bits) : &half;
-    std::memcpy(&bytes[i * bytes_of(type_)], from, bytes_of(type_));
+    std::memcpy(&bytes[i * bytes_of(type_)], &bits, bytes_of(type_));  // the lower bytes come first
   }
   std::uint32_t get(const std::vector<std::uint8_t>& bytes, std::size_t i) const {
     std::uint32_t bits = 0;
     std::memcpy(&bits, &bytes[i * bytes_of(type_)], bytes_of(type_));
-    return type_ == Type::kF32 ? bits : bits << 16;
+    return bits;
   }
 
   Type type_;

@@ -4,8 +4,6 @@
 namespace starling::kernels::cuda {
 namespace {
 
-constexpr Type kTypes[] = {Type::kF32, Type::kBf16};
-
 // Goal: rows are the sum of a token's and a position's parameters, rounded once. Method: equal bits
 // with a plain loop over awkward shapes.
 TEST_CASE("embedding: a token's row and a position's row, added") {

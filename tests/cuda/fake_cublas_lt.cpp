@@ -70,6 +70,9 @@ int set(Value& to, const void* from, std::size_t bytes) {
   return lt::kSuccess;
 }
 
+bool is_half(int type) {
+  return type == lt::kBf16 || type == lt::kF16;
+}
 std::uint64_t bytes_of_type(int type) {
   return type == lt::kF32 ? 4 : 2;
 }
@@ -110,7 +113,8 @@ int support(const Product& p) {
   if (description.compute != lt::kComputeF32 || description.scale != lt::kF32)
     return lt::kNotSupported;
   const bool types = a.type == b.type && c.type == d.type &&
-                     (a.type == lt::kBf16 || (a.type == lt::kF32 && d.type == lt::kF32));
+                     (is_half(a.type) || a.type == lt::kF32) &&
+                     (d.type == a.type || d.type == lt::kF32);
   if (!types) return lt::kNotSupported;
   if (!fits(p)) return lt::kInvalidValue;
   const std::uint32_t epilogue = description.epilogue;
@@ -124,7 +128,7 @@ int support(const Product& p) {
       (!description.bias || !is_multiple(description.bias, bytes_of_type(d.type))))
     return lt::kInvalidValue;
   if (!has_aux(epilogue)) return lt::kSuccess;
-  if (d.type != lt::kBf16) return lt::kNotSupported;
+  if (!is_half(d.type)) return lt::kNotSupported;
   const bool aux = description.aux && description.aux_ld % 8 == 0 &&
                    description.aux_ld >= static_cast<std::int64_t>(d.rows);
   return aux ? lt::kSuccess : lt::kInvalidValue;
@@ -154,14 +158,15 @@ std::size_t workspace_of(int id) {
 
 double load(const void* from, int type, std::uint64_t at) {
   if (type == lt::kF32) return static_cast<const float*>(from)[at];
-  return from_bf16(static_cast<const std::uint16_t*>(from)[at]);
+  const std::uint16_t half = static_cast<const std::uint16_t*>(from)[at];
+  return type == lt::kBf16 ? from_bf16(half) : from_fp16(half);
 }
 void store(void* to, int type, std::uint64_t at, double value) {
   const auto single = static_cast<float>(value);
   if (type == lt::kF32)
     static_cast<float*>(to)[at] = single;
   else
-    static_cast<std::uint16_t*>(to)[at] = to_bf16(single);
+    static_cast<std::uint16_t*>(to)[at] = type == lt::kBf16 ? to_bf16(single) : to_fp16(single);
 }
 
 struct Work {

@@ -4,19 +4,23 @@
 #include <starling_ptx.h>
 #include <starling_shared.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cuda/half.h"
 #include "kernels/cuda/launch.h"
-#include "kernels/device/element.h"
 #include "tests/cuda/device_array.h"
 #include "tests/cuda/orders.h"
+#include "tests/cuda/types.h"
 
 namespace starling::kernels::cuda {
 namespace {
 
 // d = c + a b. a [16,16] and b [16,8] row-major, through shared memory as kernels load them; `plain`: each
 // lane picks its elements by the PTX ISA's formulas instead.
+template <Type kType>
 __global__ void product(const std::uint16_t* a, const std::uint16_t* b, const float* c, float* d,
                         bool plain) {
   __shared__ __align__(16) std::uint16_t left[16][24], right[16][8];
@@ -45,30 +49,92 @@ __global__ void product(const std::uint16_t* a, const std::uint16_t* b, const fl
   const std::uint32_t two[2] = {columns[0], columns[1]};
   float sums[4];
   for (unsigned i = 0; i < 4; ++i) sums[i] = c[(g + i / 2 * 8) * 8 + t * 2 + i % 2];
-  mma_bf16(sums, words, two);
+  mma<Half<kType>>(sums, words, two);
   for (unsigned i = 0; i < 4; ++i) d[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = sums[i];
 }
-TEST_CASE("imitation: mma_bf16 and load_matrix against plain loops") {
-  // Small whole numbers, which sums in any order give exactly.
-  std::vector<std::uint16_t> a(256), b(128);
-  std::vector<float> c(128), wanted(128);
-  for (int i = 0; i < 256; ++i) a[i] = to_bf16(static_cast<float>(i * 7 % 23 - 11));
-  for (int i = 0; i < 128; ++i) b[i] = to_bf16(static_cast<float>(i * 5 % 19 - 9));
-  for (int i = 0; i < 128; ++i) wanted[i] = c[i] = static_cast<float>(i % 13);
-  for (int m = 0; m < 16; ++m)
-    for (int n = 0; n < 8; ++n)
-      for (int k = 0; k < 16; ++k)
-        wanted[m * 8 + n] += from_bf16(a[m * 16 + k]) * from_bf16(b[k * 8 + n]);
-  const DeviceArray<std::uint16_t> left(a), right(b);
-  const DeviceArray<float> start(c);
-  in_every_order([&] {
-    for (const bool plain : {false, true}) {
-      CAPTURE(plain);
-      DeviceArray<float> d(128);
-      launch(nullptr, 1, 32, 0, product, left.data(), right.data(), start.data(), d.data(), plain);
-      CHECK(d.host() == wanted);
-    }
-  });
+TEST_CASE("imitation: mma_bf16, mma_f16 and load_matrix against plain loops") {
+  for (const Type type : kHalves) {
+    CAPTURE(text_of(type));
+    // Small whole numbers, which sums in any order give exactly.
+    std::vector<std::uint16_t> a(256), b(128);
+    std::vector<float> c(128), wanted(128);
+    for (int i = 0; i < 256; ++i) a[i] = half_of(type, static_cast<float>(i * 7 % 23 - 11));
+    for (int i = 0; i < 128; ++i) b[i] = half_of(type, static_cast<float>(i * 5 % 19 - 9));
+    for (int i = 0; i < 128; ++i) wanted[i] = c[i] = static_cast<float>(i % 13);
+    for (int m = 0; m < 16; ++m)
+      for (int n = 0; n < 8; ++n)
+        for (int k = 0; k < 16; ++k)
+          wanted[m * 8 + n] += value_of(type, a[m * 16 + k]) * value_of(type, b[k * 8 + n]);
+    const DeviceArray<std::uint16_t> left(a), right(b);
+    const DeviceArray<float> start(c);
+    in_every_order([&] {
+      for (const bool plain : {false, true}) {
+        CAPTURE(plain);
+        DeviceArray<float> d(128);
+        launch(nullptr, 1, 32, 0, type == Type::kBf16 ? product<Type::kBf16> : product<Type::kF16>,
+               left.data(), right.data(), start.data(), d.data(), plain);
+        CHECK(d.host() == wanted);
+      }
+    });
+  }
+}
+
+// What IEEE 754 says of binary16, in double.
+double value_of_f16(unsigned bits) {
+  const int exponent = static_cast<int>(bits >> 10 & 31),
+            significand = static_cast<int>(bits & 1023);
+  const double sign = bits >> 15 != 0 ? -1 : 1;
+  if (exponent == 31) return significand != 0 ? std::nan("") : sign * INFINITY;
+  return sign * (exponent == 0 ? std::ldexp(significand, -24)
+                               : std::ldexp(1024 + significand, exponent - 25));
+}
+double to_nearest_f16(double value) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const int unit = std::max(std::ilogb(value), -14) - 10;
+  const double rounded = std::ldexp(std::nearbyint(std::ldexp(value, -unit)), unit);
+  return std::fabs(rounded) > 65504 ? std::copysign(INFINITY, value) : rounded;
+}
+
+__global__ void convert(const std::uint16_t* halves, float* wide, const float* floats,
+                        std::uint32_t* packed, unsigned n, unsigned m) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) wide[i] = float_of_f16(halves[i]);
+  if (i < m) packed[i] = pack_f16(floats[i], -floats[i]);
+}
+TEST_CASE("imitation: every fp16 is the float with its value, and every float the nearest fp16") {
+  constexpr unsigned kAll = 0x10000;
+  std::vector<std::uint16_t> halves(kAll);
+  std::vector<float> floats;
+  for (unsigned i = 0; i < kAll; ++i) {
+    halves[i] = static_cast<std::uint16_t>(i);
+    const auto value = static_cast<float>(value_of_f16(i)),
+               next = static_cast<float>(value_of_f16(i + 1));
+    const float middle = (value + next) / 2;  // exact where both are finite
+    for (const float x :
+         {value, middle, std::nextafter(middle, value), std::nextafter(middle, next)})
+      floats.push_back(x);
+  }
+  for (const float x : {65520.0f, 65519.996f, 1e6f, 3e38f, 1e-8f, 1e-40f}) floats.push_back(x);
+  const auto m = static_cast<unsigned>(floats.size());
+  const DeviceArray<std::uint16_t> from(halves);
+  const DeviceArray<float> values(floats), wide(kAll);
+  const DeviceArray<std::uint32_t> packed(m);
+  launch(nullptr, (m + 255) / 256, 256, 0, convert, from.data(), wide.data(), values.data(),
+         packed.data(), kAll, m);
+  const auto same = [](double a, double b) {
+    return std::isnan(a) ? std::isnan(b) : a == b && std::signbit(a) == std::signbit(b);
+  };
+  const auto floats_there = wide.host();
+  const auto packed_there = packed.host();
+  std::size_t wrong = 0;
+  for (unsigned i = 0; i < kAll; ++i) wrong += !same(floats_there[i], value_of_f16(i));
+  CHECK(wrong == 0);
+  for (unsigned i = 0; i < m; ++i) {
+    const std::uint32_t two = packed_there[i];
+    const double wanted = to_nearest_f16(floats[i]);
+    wrong += !same(value_of_f16(two & 0xffff), wanted) || !same(value_of_f16(two >> 16), -wanted);
+  }
+  CHECK(wrong == 0);
 }
 
 // Every lane's registers of load_matrix_x4: element numbers.

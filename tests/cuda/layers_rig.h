@@ -14,8 +14,8 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/layers.h"
-#include "kernels/device/element.h"
 #include "tests/cuda/orders.h"
+#include "tests/cuda/types.h"
 
 namespace starling::kernels::cuda {
 
@@ -30,8 +30,7 @@ inline Floats normal(std::size_t n, unsigned seed, float scale = 1, float mean =
 }
 // What remains of values in an array of the type.
 inline Floats kept(Type type, Floats values) {
-  if (type == Type::kBf16)
-    for (float& v : values) v = rounded_to_bf16(v);
+  for (float& v : values) v = kept(type, v);
   return values;
 }
 
@@ -48,7 +47,7 @@ struct Output {
   Floats as(Type type) const {
     if (type == Type::kF32) return as<float>();
     Floats values;
-    for (const std::uint16_t half : as<std::uint16_t>()) values.push_back(from_bf16(half));
+    for (const std::uint16_t half : as<std::uint16_t>()) values.push_back(value_of(type, half));
     return values;
   }
   bool operator==(const Output&) const = default;
@@ -116,7 +115,7 @@ class Calls {
   void* typed(Type type, const Floats& values, bool out) {
     if (type == Type::kF32) return take(values.data(), 4, values.size(), out);
     std::vector<std::uint16_t> halves;
-    for (const float value : values) halves.push_back(kernels::to_bf16(value));
+    for (const float value : values) halves.push_back(half_of(type, value));
     return take(halves.data(), 2, halves.size(), out);
   }
   void* take(const void* from, std::size_t element, std::size_t n, bool out) {
@@ -154,13 +153,14 @@ inline std::vector<Output> outputs_of(const std::function<void(Calls&)>& calls) 
   return first;
 }
 
-// How far values may be from those that double arithmetic gives: absolute + relative |want|. Values of
-// bf16 may be rounded to a neighbour half a unit away, which is 2^-8 of them at most.
+// How far values may be from those that double arithmetic gives: absolute + relative |want|, and what
+// rounding to the type costs.
 struct Tolerance {
   double absolute, relative = 0;
 
   Tolerance of(Type type) const {
-    return {absolute, relative + (type == Type::kBf16 ? 0x1p-8 : 0)};
+    if (type == Type::kF32) return *this;
+    return {absolute + underflow(type), relative + rounding(type)};
   }
 };
 // The largest difference in units of what is allowed: at most 1.

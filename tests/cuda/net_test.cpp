@@ -9,6 +9,8 @@
 #include <random>
 
 #include "kernels/cuda/gpu.h"
+#include "kernels/device/rounding.h"
+#include "kernels/grid/quantise.h"
 #include "kernels/models/first_gradient.h"
 #include "kernels/models/flat.h"
 #include "tests/cuda/orders.h"
@@ -38,8 +40,13 @@ Batch batch_of(const ModelSpec& spec, std::uint32_t sequences, unsigned seed = 1
   return b;
 }
 
+constexpr Precision kPrecisions[] = {Precision::kFp32, Precision::kBf16, Precision::kFp16};
+
 // What one model gives on the device and on the host, with the same parameters.
 struct Rig {
+  // A compute thread's, which makes one micro-batch after another.
+  class Maker;
+
   explicit Rig(const ModelSpec& spec, Precision precision = Precision::kFp32,
                bool recompute = false)
       : device(Gpu::open({}).value()),
@@ -56,7 +63,7 @@ struct Rig {
       for (std::size_t i = 0; i < place.spec.elements(); ++i) {
         float& p = parameters[std::size_t{place.first_block} * kBlock + i];
         p += normal(random);
-        if (precision == Precision::kBf16) p = rounded_to_bf16(p);  // as State publishes them
+        p = rounded(p, rounding_of(precision));  // as State publishes them
       }
   }
 
@@ -65,6 +72,8 @@ struct Rig {
     REQUIRE(made);
     return std::move(made).value();
   }
+  // With a loss scale of the test's, whatever the precision.
+  FirstGradient on_device(const Batch& batch, std::int32_t scale) const;
   FirstGradient on_host(const Batch& batch) const {
     FirstGradient made;
     made.gradient.resize(layout.elements());
@@ -81,6 +90,50 @@ struct Rig {
   const Layout layout;
   std::vector<float> parameters;
 };
+
+class Rig::Maker {
+ public:
+  Maker(const Rig& rig, std::uint32_t sequences)
+      : layout_(rig.layout),
+        maker_(make_gradient_maker(rig.job, *rig.model, rig.layout, *rig.device, sequences)),
+        parameters_(*rig.device, rig.layout.elements()) {
+    parameters_.copy_in(maker_->queue(), 0, rig.parameters);
+    maker_->queue().wait();
+  }
+
+  // The gradient of the loss times 2^scale, as it is handed over.
+  FirstGradient make(const Batch& batch, std::int32_t scale) {
+    FirstGradient made;
+    made.gradient.resize(layout_.elements());
+    FlatSink sink(layout_, made.gradient);
+    PassHooks hooks;
+    hooks.take = [&](PartId part, std::uint32_t use, const float* gradient) {
+      const std::span to(sink.begin(part, use), layout_.parts()[part].elements());
+      maker_->queue().copy_out(writable_bytes(to), gradient);
+      maker_->queue().wait();
+      sink.end(part, use);
+    };
+    made.result = maker_->make(working(scale), batch, hooks).value();
+    CHECK(maker_->scale() == scale);
+    return made;
+  }
+  Working working(std::int32_t scale) const { return {parameters_.data(), nullptr, scale}; }
+  GradientMaker& get() { return *maker_; }
+
+ private:
+  const Layout& layout_;
+  const std::unique_ptr<GradientMaker> maker_;
+  Array<float> parameters_;
+};
+
+FirstGradient Rig::on_device(const Batch& batch, std::int32_t scale) const {
+  return Maker(*this, batch.sequences).make(batch, scale);
+}
+
+FirstGradient times_power_of_two(FirstGradient made, int power) {
+  for (float& value : made.gradient) value = std::ldexp(value, power);
+  return made;
+}
 
 // Of each tensor, the norm of the difference by that of the gradient; the largest.
 double distance(const Layout& layout, const std::vector<float>& got,
@@ -133,8 +186,103 @@ TEST_CASE("net: in bf16 the device's gradient is near the reference's") {
   }
 }
 
+// Activations have 11 bits, three more than those of bf16: an eighth of their error.
+TEST_CASE("net: in fp16 the device's gradient is near the reference's with any scale") {
+  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp)}) {
+    Rig rig(spec, Precision::kFp16);
+    const Batch batch = batch_of(spec, 4);
+    const FirstGradient want = rig.on_host(batch);
+    for (const std::uint8_t scale : {0, 10, 16}) {
+      CAPTURE(static_cast<int>(scale));
+      rig.job.loss_scale = scale;
+      const FirstGradient got = rig.on_device(batch);
+      CHECK(got.result.loss == doctest::Approx(want.result.loss).epsilon(1e-3));
+      CHECK(distance(rig.layout, got.gradient, want.gradient) < 0.006);
+      const FirstGradient scaled = rig.on_device(batch, scale);
+      CHECK(same_bits(times_power_of_two(scaled, -scale), got));
+    }
+  }
+}
+
+// Goal: a run's first exponents fit the steps that count. Method: the first scale that a job may have at
+// most, with which this gradient overflows.
+TEST_CASE("net: a first gradient is finite, whatever the job's first scale") {
+  Rig rig(kGpt, Precision::kFp16);
+  const Batch batch = batch_of(kGpt, 4);
+  rig.job.loss_scale = LossScaleRule::kMax;
+  CHECK_FALSE(all_finite(rig.on_device(batch, LossScaleRule::kMax).gradient));
+  const FirstGradient got = rig.on_device(batch);
+  REQUIRE(all_finite(got.gradient));
+  CHECK(distance(rig.layout, got.gradient, rig.on_host(batch).gradient) < 0.006);
+}
+
+// Goal: what a scale is for. Method: gradients as small as those of a large batch, for which the scale's
+// opposite stands.
+TEST_CASE("net: what fp16 would lose, a scale keeps") {
+  const Rig rig(kGpt, Precision::kFp16);
+  const Batch batch = batch_of(kGpt, 4);
+  const FirstGradient want = rig.on_host(batch);
+  const auto off = [&](std::int32_t scale) {
+    const FirstGradient got = times_power_of_two(rig.on_device(batch, scale), -scale);
+    return distance(rig.layout, got.gradient, want.gradient);
+  };
+  CHECK(off(-16) > 0.5);
+  CHECK(off(0) < 0.01);
+}
+
+// Numbers of fp32 and bf16 have room for it, so that no other bit changes.
+TEST_CASE("net: in fp32 and bf16 a scaled gradient is the gradient times the scale") {
+  for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp)})
+    for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+      const Rig rig(spec, precision);
+      const Batch batch = batch_of(spec, 2);
+      const FirstGradient plain = rig.on_device(batch, 0);
+      for (const std::int32_t scale : {10, 24})
+        CHECK(same_bits(rig.on_device(batch, scale), times_power_of_two(plain, scale)));
+    }
+}
+
+// The scale that is too large by far for 44 rows: gradients of logits are up to 2^24 / 44.
+TEST_CASE("net: a gradient that fp16 cannot hold breaks its blocks, and nothing of it is added") {
+  const Rig rig(kGpt, Precision::kFp16);
+  const Batch batch = batch_of(kGpt, 4);
+  Rig::Maker maker(rig, 4);
+  const std::vector<std::int16_t> all(rig.layout.blocks(), -20);
+  Array<std::int16_t> exponents(*rig.device, all.size());
+  exponents.copy_in(maker.get().queue(), 0, all);
+  maker.get().queue().wait();
+  Accumulators sums(rig.layout, 3, *rig.device);
+  const auto add = [&](std::int32_t scale, MicroBatch m) {
+    Accumulators::Adding adding = sums.begin(maker.get().queue(), exponents.data(), 1, 0, m);
+    const auto made = maker.get().make(maker.working(scale), batch, adding);
+    CHECK(made.value().finite);  // the loss: forward nothing overflowed
+    const auto added = adding.finish();
+    sums.mirror({0, rig.layout.segments()});
+    return added.finite;
+  };
+  const auto present = [&] {
+    return std::ranges::any_of(sums.sums(), [](auto q) { return q != 0; });
+  };
+  CHECK_FALSE(add(24, 0));
+  CHECK_FALSE(present());
+  CHECK(add(10, 1));
+  CHECK(present());
+  const std::vector<std::int32_t> before(sums.sums().begin(), sums.sums().end());
+  CHECK_FALSE(add(24, 2));
+  CHECK(std::ranges::equal(sums.sums(), before));
+}
+
+TEST_CASE("net: an activation that fp16 cannot hold gives a loss that is not finite") {
+  for (const Precision precision : kPrecisions) {
+    const Rig rig(kMlp, precision);
+    Batch batch = batch_of(kMlp, 3);
+    for (float& x : batch.x) x *= 1e5f;
+    CHECK(rig.on_device(batch, 0).result.finite == (precision != Precision::kFp16));
+  }
+}
+
 TEST_CASE("net: the order in which threads and blocks run changes no bit") {
-  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+  for (const Precision precision : kPrecisions) {
     const Rig rig(kGpt, precision);
     const Batch batch = batch_of(kGpt, 2);
     const FirstGradient first = rig.on_device(batch);
@@ -144,35 +292,24 @@ TEST_CASE("net: the order in which threads and blocks run changes no bit") {
 
 TEST_CASE("net: what the backward pass computes again has the same bits") {
   for (const ModelSpec& spec : {ModelSpec(kGpt), ModelSpec(kMlp)})
-    for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    for (const Precision precision : kPrecisions) {
       const Batch batch = batch_of(spec, 2);
       const FirstGradient kept = Rig(spec, precision).on_device(batch);
       CHECK(same_bits(Rig(spec, precision, /*recompute=*/true).on_device(batch), kept));
     }
 }
 
-// The first pass runs plain, the second is captured, the third runs its graphs: each with a batch of
-// its own, and each as a maker makes it that has seen no other batch.
-TEST_CASE("net: graphs take each batch anew") {
-  const Rig rig(kGpt, Precision::kBf16);
-  const auto maker = make_gradient_maker(rig.job, *rig.model, rig.layout, *rig.device, 2);
-  Array<float> parameters(*rig.device, rig.layout.elements());
-  parameters.copy_in(maker->queue(), 0, rig.parameters);
-  maker->queue().wait();
-  for (unsigned seed = 1; seed <= 4; ++seed) {
-    const Batch batch = batch_of(kGpt, 2, seed);
-    FirstGradient got;
-    got.gradient.resize(rig.layout.elements());
-    FlatSink sink(rig.layout, got.gradient);
-    PassHooks hooks;
-    hooks.take = [&](PartId part, std::uint32_t use, const float* gradient) {
-      const std::span to(sink.begin(part, use), rig.layout.parts()[part].elements());
-      maker->queue().copy_out(writable_bytes(to), gradient);
-      maker->queue().wait();
-      sink.end(part, use);
-    };
-    got.result = maker->make({parameters.data(), nullptr}, batch, hooks).value();
-    CHECK(same_bits(got, rig.on_device(batch)));
+// The first pass runs plain, the second is captured, the third runs its graphs: each with a batch and a
+// scale of its own, and each as a maker makes it that has seen no other batch.
+TEST_CASE("net: graphs take each batch and each scale anew") {
+  for (const Precision precision : {Precision::kBf16, Precision::kFp16}) {
+    const Rig rig(kGpt, precision);
+    Rig::Maker maker(rig, 2);
+    for (unsigned seed = 1; seed <= 4; ++seed) {
+      const Batch batch = batch_of(kGpt, 2, seed);
+      const auto scale = static_cast<std::int32_t>(seed * 5 % 13);
+      CHECK(same_bits(maker.make(batch, scale), rig.on_device(batch, scale)));
+    }
   }
 }
 

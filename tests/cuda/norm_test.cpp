@@ -31,11 +31,11 @@ Forward forward(Type type, Rows shape, const Floats& x, const Floats& gain, cons
   return {outputs[0].as(type), outputs[1].as<float>(), outputs[2].as<float>()};
 }
 
-// Goal: rows of any width are normed as the reference does it. Method: awkward shapes, both types,
+// Goal: rows of any width are normed as the reference does it. Method: awkward shapes, all types,
 // against sums in double. Tolerance: sums of fp32, 2^-24 for each of a few dozen additions in a row.
 TEST_CASE("layer norm: the reference's numbers at any width") {
   for (const Rows shape : kShapes) {
-    for (const Type type : {Type::kF32, Type::kBf16}) {
+    for (const Type type : kTypes) {
       CAPTURE(shape.rows);
       CAPTURE(shape.width);
       const std::size_t n = std::size_t{shape.rows} * shape.width;
@@ -70,7 +70,7 @@ enum class Add { kNone, kOther, kInPlace };
 // added and with dx itself. Method and tolerance as above.
 TEST_CASE("layer norm's gradient: the reference's numbers at any width") {
   for (const Rows shape : kShapes) {
-    for (const Type type : {Type::kF32, Type::kBf16}) {
+    for (const Type type : kTypes) {
       for (const Add way : {Add::kNone, Add::kOther, Add::kInPlace}) {
         // Another array is read as dx is, and 1 Mi elements take seconds: a part of the cases will do.
         if (way == Add::kOther && shape.width > 800) continue;

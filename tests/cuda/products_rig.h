@@ -33,12 +33,12 @@ struct ProductCase {
     const auto word = [](bool yes, const char* is, const char* is_not) {
       return yes ? is : is_not;
     };
-    return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) +
-           word(in == Type::kF32, " f32", " bf16") + word(out == Type::kF32, "-f32", "-bf16") +
-           word(a_transposed, " t", " n") + word(b_transposed, "t", "n") + " pad " +
-           std::to_string(pad) + word(even, " even", "") + " offset " + std::to_string(offset) +
-           " epilogue " + std::to_string(static_cast<int>(epilogue)) + word(bias, " bias", "") +
-           " adds " + std::to_string(static_cast<int>(adds)) + " seed " + std::to_string(seed);
+    return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " " +
+           text_of(in) + "-" + text_of(out) + word(a_transposed, " t", " n") +
+           word(b_transposed, "t", "n") + " pad " + std::to_string(pad) + word(even, " even", "") +
+           " offset " + std::to_string(offset) + " epilogue " +
+           std::to_string(static_cast<int>(epilogue)) + word(bias, " bias", "") + " adds " +
+           std::to_string(static_cast<int>(adds)) + " seed " + std::to_string(seed);
   }
 };
 
@@ -82,7 +82,7 @@ class ProductRun {
 
   // Compares what was computed. An error may be that of a sum of k products in fp32, that of rounding,
   // and a few units in the last place for the functions of an epilogue. twice: what is rounded to
-  // bf16 at the end may have been rounded before the epilogue as well, and so may the bias.
+  // halves at the end may have been rounded before the epilogue as well, and so may the bias.
   void compare(bool twice) const {
     const std::vector<double> c = c_.read(), aux = aux_.read();
     double worst = 0, worst_aux = 0;
@@ -100,13 +100,14 @@ class ProductRun {
         sum += bias + add;
         magnitude += std::abs(bias) + std::abs(add);
         double error = (case_.k + 3) * 0x1p-24 * magnitude;
-        if (twice) error += rounding(case_.out) * magnitude;
+        if (twice) error += rounding(case_.out) * magnitude + underflow(case_.out);
         const double u = backward() ? aux_(i, j) : sum;
         double wanted = sum, bound = error;
         if (case_.epilogue == Epilogue::kGelu) {
           wanted = gelu_in_double(u);
           bound = 1.13 * error + 1e-6 * std::abs(u);  // a slope of gelu is at most 1.13
-          const double bound_aux = 1e-30 + error + rounding(case_.out) * std::abs(u);
+          const double bound_aux =
+              1e-30 + error + rounding(case_.out) * std::abs(u) + underflow(case_.out);
           note(aux[i * case_.n + j], u, bound_aux, worst_aux);
         } else if (case_.epilogue == Epilogue::kGeluBackward) {
           wanted = sum * gelu_slope_in_double(u);
@@ -116,7 +117,7 @@ class ProductRun {
         } else if (case_.epilogue == Epilogue::kReluBackward) {
           wanted = u > 0 ? sum : 0;
         }
-        bound += 1e-30 + rounding(case_.out) * std::abs(wanted);
+        bound += 1e-30 + rounding(case_.out) * std::abs(wanted) + underflow(case_.out);
         note(c[i * case_.n + j], wanted, bound, worst);
       }
     CHECK(worst <= 1);
@@ -160,10 +161,10 @@ inline std::vector<ProductCase> awkward_products() {
   constexpr std::uint32_t kSizes[][3] = {
       {1, 1, 1},    {3, 1, 17},    {1, 3, 64},     {17, 65, 1},     {64, 64, 64},
       {65, 127, 3}, {127, 64, 65}, {128, 128, 32}, {130, 129, 100}, {8, 264, 96}};
-  constexpr Type kTypes[][2] = {{Type::kF32, Type::kF32},
-                                {Type::kF32, Type::kBf16},
-                                {Type::kBf16, Type::kF32},
-                                {Type::kBf16, Type::kBf16}};
+  constexpr Type kInOut[][2] = {{Type::kF32, Type::kF32},   {Type::kF32, Type::kBf16},
+                                {Type::kF32, Type::kF16},   {Type::kBf16, Type::kF32},
+                                {Type::kBf16, Type::kBf16}, {Type::kF16, Type::kF32},
+                                {Type::kF16, Type::kF16}};
   struct {
     std::size_t pad, offset;
     bool even;
@@ -171,7 +172,7 @@ inline std::vector<ProductCase> awkward_products() {
   std::mt19937 random(7);
   std::vector<ProductCase> cases;
   for (const auto& [m, n, k] : kSizes)
-    for (const auto& [in, out] : kTypes)
+    for (const auto& [in, out] : kInOut)
       for (const unsigned transposed : {0u, 1u, 2u, 3u})
         for (const auto& [pad, offset, even] : kLies)
           cases.push_back({.m = m,
@@ -193,7 +194,7 @@ inline std::vector<ProductCase> awkward_products() {
 // All that may follow a product.
 inline std::vector<ProductCase> followed_products() {
   std::vector<ProductCase> cases;
-  for (const Type type : {Type::kF32, Type::kBf16})
+  for (const Type type : kTypes)
     for (const unsigned epilogue : {0u, 1u, 2u, 3u, 4u})
       for (const bool bias : {false, true})
         for (const Adds adds : {Adds::kNothing, Adds::kOther, Adds::kItself})

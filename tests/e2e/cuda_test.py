@@ -15,7 +15,7 @@ LONGER = SMALL | dict(steps=14, precision="bf16")
 
 
 def any_number_of_workers_and_threads_gives_the_same_bits(place):
-    for precision in ("fp32", "bf16"):
+    for precision in ("fp32", "bf16", "fp16"):
         quiet = place.quiet(place.job(precision=precision, **SMALL))
         require(quiet.losses()[-1][1] < quiet.losses()[0][1], "the loss does not fall")
         same(place.run(place.job(precision=precision, **SMALL), "--workers", 3, "--threads", 2).end(), quiet)
@@ -28,6 +28,19 @@ def a_kill_a_join_a_leave_and_checkpoints_change_no_bit(place):
     kill_join_and_leave(run, 2, "--save", "none")
     same(run, quiet)
     require(run.events("checkpoint"), "no checkpoint was written")
+
+
+def a_scale_that_is_too_large_is_halved_until_steps_count_in_any_group(place):
+    job = LONGER | dict(precision="fp16", more="loss_scale = 16777216")
+    quiet = place.quiet(place.job(**job))
+    steps = quiet.events("step")
+    skipped = [e["version"] for e in steps if e["skipped"]]
+    require(1 < len(skipped) < 10 and skipped == list(range(len(skipped))), f"skipped steps: {skipped}")
+    scales = [2 ** (24 - min(e["version"], len(skipped))) for e in steps]
+    require([e["scale"] for e in steps] == scales, f"scales: {[e['scale'] for e in steps]}")
+    run = place.run(place.job(**job), "--workers", 3)
+    kill_join_and_leave(run, 1, "--save", "none")
+    same(run, quiet)
 
 
 def moments_in_the_hosts_memory_and_recomputing_change_no_bit(place):
@@ -47,10 +60,11 @@ def a_gpu_that_fails_costs_a_life_and_no_bit(place):
 
 
 def the_fixtures_hold(place):
-    for fixture, options in (("gpt-micro", []), ("gpt-micro", ["--bf16"]), ("mlp-micro", []), ("mlp-micro", ["--bf16"])):
-        checked = subprocess.run([STARLING, "check", os.path.join(FIXTURES, fixture + ".safetensors"), "--isa", "cuda",
-                                  *options], capture_output=True, text=True)
-        require(checked.returncode == 0 and "imitated GPU" in checked.stdout, checked.stdout + checked.stderr)
+    for fixture in ("gpt-micro", "mlp-micro"):
+        for options in ([], ["--bf16"], ["--fp16"]):
+            checked = subprocess.run([STARLING, "check", os.path.join(FIXTURES, fixture + ".safetensors"), "--isa",
+                                      "cuda", *options], capture_output=True, text=True)
+            require(checked.returncode == 0 and "imitated GPU" in checked.stdout, checked.stdout + checked.stderr)
 
 
 def a_group_of_others_refuses_it(place):
@@ -68,5 +82,6 @@ def a_group_of_others_refuses_it(place):
 if not os.path.exists(PLUGIN):
     raise Failed(f"no {PLUGIN}")
 main(any_number_of_workers_and_threads_gives_the_same_bits, a_kill_a_join_a_leave_and_checkpoints_change_no_bit,
+     a_scale_that_is_too_large_is_halved_until_steps_count_in_any_group,
      moments_in_the_hosts_memory_and_recomputing_change_no_bit, a_gpu_that_fails_costs_a_life_and_no_bit,
      the_fixtures_hold, a_group_of_others_refuses_it)

@@ -144,7 +144,7 @@ def all_stages_run_and_their_figures_arrive(place):
     wanted = {"facts": {"card": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "copy_gb_per_s": 3000.5, "nccl": "2.28.9"},
               "grid": {"cases": 12},
               "sanitizer": {"memcheck_errors": 0, "racecheck_hazards": 0, "racecheck_cases": 9},
-              "model": {"checks": 2, "device_bf16": "cuda 9.0, 132 SMs"}, "same": {"hash": "cafe01", "lines": 3}, "speed": {"tokens_per_s": 420000},
+              "model": {"checks": 3, "device_fp16": "cuda 9.0, 132 SMs"}, "same": {"hash": "cafe01", "lines": 3}, "speed": {"tokens_per_s": 420000},
               "torch": {"tokens_per_s": 400000, "deterministic_tokens_per_s": 350000},
               "train": {"steps": 300}, "kill": {"kills": 2}}
     for stage, figures in wanted.items():
@@ -287,7 +287,8 @@ def the_stage_model_reads_what_the_command_says(place):
         shutil.copy(os.path.join(FIXTURES, fixture), os.path.join(machine.bundle, "tests", "fixtures"))
     result = machine.check(0, "--limit", 170, "model")["model"]
     require(result["figures"]["checks"] > 20, f"{result}")
-    require(result["figures"]["device_bf16"].startswith("cuda "), f"{result}")
+    for precision in ("fp32", "bf16", "fp16"):
+        require(result["figures"]["device_" + precision].startswith("cuda "), f"{result}")
 
 
 main(all_stages_run_and_their_figures_arrive, stages_are_chosen_and_run_in_their_order,

@@ -78,6 +78,7 @@ precision = "{precision}"
 recompute = {recompute}
 isa = "{isa}"
 offload = "{offload}"
+{more}
 [model]
 kind = "gpt"
 layers = 2
@@ -116,7 +117,7 @@ class Place:
     def job(self, **changes):
         values = dict(steps=200, replicas=2, width=32, lease_ms=1000, start_timeout_ms=120000,
                       state_timeout_ms=60000, coordinator_timeout_ms=30000,
-                      precision="fp32", recompute="false", isa=ISA, offload="none")
+                      precision="fp32", recompute="false", isa=ISA, offload="none", more="")
         values.update(changes)
         self.count += 1
         path = self.path(f"job-{self.count}.toml")

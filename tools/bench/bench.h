@@ -7,6 +7,7 @@
 
 #include "core/base/ids.h"
 #include "core/base/result.h"
+#include "core/job/job.h"
 
 namespace starling::bench {
 
@@ -39,7 +40,7 @@ int bench_bridge(const BridgeOptions& options);
 struct DeviceOptions {
   std::string isa = "cuda";
   bool same_only = false, speed_only = false;
-  bool fp32 = false;  // instead of bf16
+  Precision precision = Precision::kBf16;
   std::string tune;  // measure which algorithms of products are fastest, into this file; else empty
   bool quick = false;  // a small model and few passes
   bool json = false;

@@ -1,6 +1,6 @@
 // Does a device compute the same gradient each time, and how fast?
 //
-// The model is GPT-2 124M in bf16, quick: a small one. Gradients go to accumulators on the device as in
+// The model is GPT-2 124M, in bf16 if nothing else is asked for; quick: a small one. Gradients go to accumulators on the device as in
 // a worker, so a device's figures are those of training alone.
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 #include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/base/philox.h"
-#include "kernels/device/element.h"
+#include "kernels/device/rounding.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/models/first_gradient.h"
 #include "tools/bench/bench.h"
@@ -53,12 +53,12 @@ struct Bench {
       : options(o), spec(o.quick ? kSmall : kGpt2), device(on) {
     job.model = spec;
     job.micro_batches = kMicroBatches;
-    job.precision = o.fp32 ? Precision::kFp32 : Precision::kBf16;
+    job.precision = o.precision;
     model = make_model(spec, "auto").value();
     layout.emplace(model->tensors());
     parameters.resize(layout->elements());
     STARLING_CHECK(model->initialise(1, *layout, parameters));
-    if (!o.fp32) std::ranges::transform(parameters, parameters.begin(), rounded_to_bf16);
+    for (float& p : parameters) p = rounded(p, rounding_of(o.precision));
   }
 
   const DeviceOptions& options;
@@ -123,7 +123,8 @@ Result<Speed> speed(const Bench& bench, std::uint32_t sequences, std::uint32_t t
   std::vector<std::unique_ptr<GradientMaker>> makers;
   for (std::uint32_t t = 0; t < threads; ++t)
     makers.push_back(make_gradient_maker(bench.job, *bench.model, layout, bench.device, sequences));
-  const Working working{parameters.data(), exponents.data()};
+  const Working working{parameters.data(), exponents.data(),
+                        next_scale(loss_scale_rule(bench.job), {}, false).log2};
   std::atomic<std::uint64_t> aside = 0;
   const auto work = [&](std::uint32_t t, std::uint32_t first, std::uint32_t count) {
     const Batch batch = batch_of(bench.spec, sequences, t);

@@ -27,6 +27,9 @@ constexpr Bounds kGpt{.gradient = 3e-6, .state = 1e-4, .moment = 1e-5};
 constexpr Bounds kGptBf16{.number = 5e-3, .gradient = 5e-2};
 // Where a sum changes its sign, a ReLU lets all of a sample's gradient through or nothing.
 constexpr Bounds kMlpBf16{.number = 5e-3, .gradient = 3e-1};
+// Numbers of 11 bits: an eighth.
+constexpr Bounds kGptFp16{.number = 6e-4, .gradient = 6e-3};
+constexpr Bounds kMlpFp16{.number = 6e-4, .gradient = 4e-2};
 constexpr Bounds kMlp{.gradient = 1e-6, .state = 2e-6, .moment = 2e-6};
 
 // The keys' biases have a gradient that is zero but for rounding, and Adam makes steps of up to the
@@ -38,6 +41,7 @@ bool key_bias(const std::string& tensor) {
 const Bounds& bounds_of(const std::string& kind, Precision precision) {
   const bool gpt = kind == "gpt2";
   if (precision == Precision::kBf16) return gpt ? kGptBf16 : kMlpBf16;
+  if (precision == Precision::kFp16) return gpt ? kGptFp16 : kMlpFp16;
   return gpt ? kGpt : kMlp;
 }
 
@@ -238,7 +242,7 @@ Result<CheckReport> check_fixture(const std::string& path, const std::string& is
   Checker checker(fixture, job, *model, *device);
   STARLING_TRY(checker.start());
   for (const FixtureRun& run : fixture.runs) {
-    if (precision == Precision::kBf16) break;
+    if (precision != Precision::kFp32) break;
     STARLING_TRY(checker.run(run));
   }
   const std::string arithmetic = device->has_arithmetic() ? device->name() : model->isa();

@@ -28,7 +28,7 @@ struct CheckReport {
   std::vector<std::string> lines() const;  // a table for people
 };
 
-// bf16: on a device that computes with it, of the first gradient alone.
+// bf16, fp16: on a device that computes with it, of the first gradient alone.
 // Errors: kBadInput  the file is not such a file, or lacks something; this machine lacks the isa.
 Result<CheckReport> check_fixture(const std::string& path, const std::string& isa,
                                   Precision precision = Precision::kFp32);

@@ -52,7 +52,7 @@ int bench(const BenchCommand& command) {
   if (command.what == "bridge")
     return bench::bench_bridge({command.job, command.steps, command.json, stdout});
   if (command.what == "device")
-    return bench::bench_device({command.isa, command.same, command.speed, command.fp32,
+    return bench::bench_device({command.isa, command.same, command.speed, command.precision,
                                 command.tune, command.quick, command.json, stdout});
   bench::Options options;
   options.json = command.json;

@@ -23,8 +23,7 @@ bool ends_with(const std::string& text, const std::string& end) {
 }
 
 int check_reference(const CheckCommand& command) {
-  const auto report = reference::check_fixture(command.file, command.isa,
-                                               command.bf16 ? Precision::kBf16 : Precision::kFp32);
+  const auto report = reference::check_fixture(command.file, command.isa, command.precision);
   if (!report) return fail(report.error());
   for (const std::string& line : report.value().lines()) std::printf("%s\n", line.c_str());
   return report.value().within() ? 0 : 1;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/job/job.h"
+
 namespace starling::tools {
 
 // Who is asked whether this machine will be taken away (actors/notices).
@@ -91,7 +93,7 @@ int keys(const KeysCommand& command);
 struct CheckCommand {
   std::string file;
   std::string isa = "auto";
-  bool bf16 = false;
+  Precision precision = Precision::kFp32;
 };
 int check(const CheckCommand& command);
 
@@ -109,7 +111,8 @@ struct BenchCommand {
   bool json = false, quick = false;
   // device:
   std::string isa = "cuda", tune;
-  bool same = false, speed = false, fp32 = false;
+  bool same = false, speed = false;
+  Precision precision = Precision::kBf16;
   // of whole runs:
   std::string job = "examples/synthetic/1m.toml";
   std::uint32_t workers = 8, losses = 200;

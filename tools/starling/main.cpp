@@ -390,8 +390,13 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
   sub->add_option("--isa", check.isa, "instruction set to compute with")
       ->check(CLI::IsMember({"auto", "reference", "avx2", "avx512", "cuda"}))
       ->capture_default_str();
-  sub->add_flag("--bf16", check.bf16,
-                "a GPU computes the first gradient of a reference file in bf16");
+  auto* bf16 = sub->add_flag_callback(
+      "--bf16", [&check] { check.precision = starling::Precision::kBf16; },
+      "a GPU computes the first gradient of a reference file in bf16");
+  sub->add_flag_callback(
+         "--fp16", [&check] { check.precision = starling::Precision::kFp16; },
+         "the same in fp16, with a scaled loss")
+      ->excludes(bf16);
 
   sub = subcommand(app, "bench", "Measures a part of Starling on this machine.",
                    "starling bench model --quick");
@@ -411,7 +416,13 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
       ->capture_default_str();
   auto* same = sub->add_flag("--same", bench.same, "device: whether it repeats itself, alone");
   sub->add_flag("--speed", bench.speed, "device: tokens a second, alone")->excludes(same);
-  sub->add_flag("--fp32", bench.fp32, "device: in fp32 instead of bf16");
+  auto* fp32 = sub->add_flag_callback(
+      "--fp32", [&bench] { bench.precision = starling::Precision::kFp32; },
+      "device: in fp32 instead of bf16");
+  sub->add_flag_callback(
+         "--fp16", [&bench] { bench.precision = starling::Precision::kFp16; },
+         "device: in fp16 instead of bf16")
+      ->excludes(fp32);
   sub->add_option(
       "--tune", bench.tune,
       "device: measure which algorithms of matrix products are fastest, into this file; "

@@ -1,8 +1,8 @@
 #pragma once
 // Instructions of tensor cores and asynchronous copies, which CUDA C++ has no functions for, from compute
-// capability 8.0 on. All lanes of a warp call mma_bf16() and load_matrix_x4() together.
+// capability 8.0 on. All lanes of a warp call mma_bf16(), mma_f16() and load_matrix_x4() together.
 //
-// Lane 4 g + t (g = lane / 4, t = lane % 4) has these elements, two bf16 in a word, the first one low
+// Lane 4 g + t (g = lane / 4, t = lane % 4) has these elements, two halves in a word, the first one low
 // (PTX ISA, "Matrix Fragments for mma.m16n8k16" and "ldmatrix"):
 //   a [16,16]  words: (g, 2t..), (g + 8, 2t..), (g, 2t + 8..), (g + 8, 2t + 8..), as (row, columns)
 //   b [16,8]   words: rows 2t, 2t + 1 of column g; rows 2t + 8, 2t + 9 of column g
@@ -22,14 +22,34 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const std::uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Two bf16 in a word, the first one low; each to the nearest, ties to even.
+__device__ __forceinline__ void mma_f16(float (&d)[4], const std::uint32_t (&a)[4],
+                                        const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Two halves in a word, the first one low; each to the nearest, ties to even.
 __device__ __forceinline__ std::uint32_t pack_bf16(float first, float second) {
   std::uint32_t packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(second), "f"(first));
   return packed;
 }
 
-// Four matrices of 8 rows of 8 bf16 (16 bytes at a multiple of 16). Lane i gives the address of row i % 8 of
+__device__ __forceinline__ std::uint32_t pack_f16(float first, float second) {
+  std::uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(second), "f"(first));
+  return packed;
+}
+__device__ __forceinline__ float float_of_f16(std::uint16_t half) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+  return value;
+}
+
+// Four matrices of 8 rows of 8 halves (16 bytes at a multiple of 16). Lane i gives the address of row i % 8 of
 // matrix i / 8 and gets, of matrix j, elements 2t and 2t + 1 of row g in r[j].
 __device__ __forceinline__ void load_matrix_x4(std::uint32_t (&r)[4], const void* shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

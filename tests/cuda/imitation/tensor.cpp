@@ -1,8 +1,8 @@
 #include "tests/cuda/imitation/tensor.h"
 
-#include <bit>
 #include <cstring>
 
+#include "kernels/device/element.h"
 #include "tests/cuda/imitation/engine.h"
 #include "tests/cuda/imitation/memory.h"
 
@@ -18,17 +18,15 @@ struct Product {
   const std::uint32_t (&b)[2];
 };
 
-float low(std::uint32_t pair) {
-  return std::bit_cast<float>(pair << 16);
-}
-float high(std::uint32_t pair) {
-  return std::bit_cast<float>(pair & 0xffff0000u);
-}
+using Widen = float (*)(std::uint16_t);
 
 // Lane 4 g + t has, of a, the pairs (row, column) of (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8);
 // of b, the pairs of column g from rows 2t and 2t + 8; of d, (g, 2t), (g, 2t + 1), (g + 8, 2t),
 // (g + 8, 2t + 1).
+template <Widen kWiden>
 void complete_product(void* const* slots, std::uint32_t) {
+  const auto low = [](std::uint32_t pair) { return kWiden(static_cast<std::uint16_t>(pair)); };
+  const auto high = [&](std::uint32_t pair) { return low(pair >> 16); };
   float a[16][16], b[16][8], d[16][8];
   for (unsigned lane = 0; lane < kLanes; ++lane) {
     const Product& p = *static_cast<const Product*>(slots[lane]);
@@ -52,7 +50,8 @@ void complete_product(void* const* slots, std::uint32_t) {
     for (unsigned i = 0; i < 4; ++i) p.d[i] = d[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2];
   }
 }
-constexpr Operation kProduct{"mma_bf16", &complete_product};
+constexpr Operation kBf16Product{"mma_bf16", &complete_product<kernels::from_bf16>};
+constexpr Operation kF16Product{"mma_f16", &complete_product<kernels::from_fp16>};
 
 struct Load {
   std::uint32_t (&r)[4];
@@ -91,7 +90,11 @@ void check_shared(const char* what, const void* at) {
 
 void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   Product product{d, a, b};
-  meet_in_warp(kProduct, kAll, &product);
+  meet_in_warp(kBf16Product, kAll, &product);
+}
+void mma_f16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  Product product{d, a, b};
+  meet_in_warp(kF16Product, kAll, &product);
 }
 
 void load_matrix_x4(std::uint32_t (&r)[4], const void* shared, bool transposed) {

@@ -15,8 +15,18 @@ inline void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint
   imitation::mma_bf16(d, a, b);
 }
 
+inline void mma_f16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  imitation::mma_f16(d, a, b);
+}
+
 inline std::uint32_t pack_bf16(float first, float second) {
   return kernels::to_bf16(first) | static_cast<std::uint32_t>(kernels::to_bf16(second)) << 16;
+}
+inline std::uint32_t pack_f16(float first, float second) {
+  return kernels::to_fp16(first) | static_cast<std::uint32_t>(kernels::to_fp16(second)) << 16;
+}
+inline float float_of_f16(std::uint16_t half) {
+  return kernels::from_fp16(half);
 }
 
 inline void load_matrix_x4(std::uint32_t (&r)[4], const void* shared) {

@@ -1,0 +1,41 @@
+#pragma once
+// Types of elements as tests see them, on the host.
+
+#include <cstdint>
+
+#include "kernels/cuda/layers.h"
+#include "kernels/device/element.h"
+
+namespace starling::kernels::cuda {
+
+inline constexpr Type kTypes[] = {Type::kF32, Type::kBf16, Type::kF16};
+inline constexpr Type kHalves[] = {Type::kBf16, Type::kF16};
+
+constexpr const char* text_of(Type type) {
+  return type == Type::kF32 ? "f32" : type == Type::kBf16 ? "bf16" : "f16";
+}
+// Of kHalves.
+constexpr std::uint16_t half_of(Type type, float value) {
+  return type == Type::kBf16 ? kernels::to_bf16(value) : kernels::to_fp16(value);
+}
+constexpr float value_of(Type type, std::uint16_t half) {
+  return type == Type::kBf16 ? from_bf16(half) : from_fp16(half);
+}
+// What remains of a value in an array of the type.
+constexpr float kept(Type type, float value) {
+  return type == Type::kF32 ? value : value_of(type, half_of(type, value));
+}
+
+// A value is rounded to a neighbour half a unit of its last place away: by no more than rounding() of
+// itself or, where it is small, than underflow().
+constexpr double rounding(Type type) {
+  return type == Type::kF32 ? 0x1p-24 : type == Type::kBf16 ? 0x1p-8 : 0x1p-11;
+}
+constexpr double underflow(Type type) {
+  return type == Type::kF16 ? 0x1p-25 : 0x1p-134;
+}
+constexpr float largest(Type type) {
+  return type == Type::kF16 ? 65504 : 3e38f;
+}
+
+}  // namespace starling::kernels::cuda
