@@ -44,8 +44,8 @@ class DevicePath {
   virtual void doom() = 0;
 };
 
-// Called on the path's own thread, and not after doom() has returned. They may call exchange() and
-// doom(), and end the path.
+// Called on the path's own thread, the first one perhaps before connect() has returned, and none after
+// doom() has returned. They may call exchange() and doom(), and end the path.
 struct PathEvents {
   std::function<void()> on_ready;          // once, or
   std::function<void(Error)> on_failed;    // once; before or after on_ready. Nothing more is told

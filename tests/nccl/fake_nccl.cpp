@@ -60,7 +60,7 @@ namespace {
 
 namespace abi = nccl::abi;
 
-std::atomic<std::int64_t> threads{0}, begun{0}, revoked{0}, aborted{0};
+std::atomic<std::int64_t> threads{0}, begun{0}, groups{0}, revoked{0}, aborted{0};
 
 void sleep_ms(std::uint32_t ms) {
   std::this_thread::sleep_for(std::chrono::milliseconds(ms));
@@ -426,6 +426,7 @@ int ncclGroupEnd() {
   group.garbage = order("garbage", rank);
   group.error_later = order("error-later", rank);
   group.die = order("die", rank);
+  ++fake::groups;
   if (hang_call) fake::sleep_for_ever();
   if (refuse) return abi::kInternalError;
   return call->launch(std::move(group));
@@ -442,6 +443,7 @@ int ncclRecv(void* at, std::size_t count, int type, int peer, abi::Comm comm, vo
 void fake_nccl_orders(const char* text) {
   fake::set_orders(text);
   begun = 0;
+  fake::groups = 0;
   fake::revoked = 0;
   fake::aborted = 0;
 }
@@ -452,6 +454,7 @@ void fake_nccl_counts(FakeNcclCounts* counts) {
              fake::threads,
              fake::roots(),
              begun,
+             fake::groups,
              fake::revoked,
              fake::aborted};
 }

@@ -148,6 +148,7 @@ TEST_CASE("after doom() nothing is told, and the garbage of a stopped round goes
   world[0].keep_staging();
   world.make(1000);
   world[0].exchange(small(), 1);  // and its peer never does
+  await(&Counts::groups, 3);      // with those of the warm-up
   world[0].doom();
   const std::size_t told = world[0].told();
   world[0].await_end();
@@ -203,7 +204,7 @@ TEST_CASE("the next path waits for the end of the one before, which keeps its me
     if (released++ == 0) communicators = counts().communicators;
   };
   member.connect({0, 2}, member.library().make_id().value(), 1000);
-  while (counts().begun == 0) std::this_thread::yield();
+  await(&Counts::begun, 1);
   world.begin(1000);
   CHECK(released == 0);
   CHECK(world[0].next() == "ready");

@@ -107,6 +107,7 @@ void Member::connect(Seat seat, const Bytes& id, std::size_t staging_bytes) {
   options.round_ms = options_.round_ms;
   options.end_ms = options_.end_ms;
   const auto note = [this](const std::string& event) {
+    { const std::lock_guard connected(connecting_); }
     if (on_event) on_event(event);
     const std::lock_guard lock(mutex_);
     events_.push_back(event);
@@ -118,6 +119,8 @@ void Member::connect(Seat seat, const Bytes& id, std::size_t staging_bytes) {
   events.on_round = [note](Result<> round) {
     note(round ? "round" : "round: " + round.error().text());
   };
+  path_.reset();
+  const std::lock_guard lock(connecting_);
   path_ = library_->connect(std::move(options), std::move(events));
 }
 
@@ -192,7 +195,15 @@ void give_orders(const std::string& orders) {
 Counts counts() {
   FakeNcclCounts c{};
   in_fake<decltype(&fake_nccl_counts)>("fake_nccl_counts")(&c);
-  return {c.communicators, c.threads, c.roots, c.begun, c.revoked, c.aborted};
+  return {c.communicators, c.threads, c.roots, c.begun, c.groups, c.revoked, c.aborted};
+}
+
+void await(std::int64_t Counts::*count, std::int64_t value) {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (counts().*count < value) {
+    STARLING_CHECK(std::chrono::steady_clock::now() < until);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 Figures figures() {

@@ -62,7 +62,7 @@ class Member {
   std::size_t told() const;
   // Nothing of any path is left. Waits for it.
   void await_end();
-  // Called by the path's thread with each event, before it is noted.
+  // Called by the path's thread with each event, after connect() and before it is noted.
   std::function<void(const std::string&)> on_event;
   // Called when a path's staging memory is given back, by whatever thread does it.
   std::function<void()> on_release;
@@ -80,6 +80,7 @@ class Member {
   std::vector<kernels::Memory> sent_;  // may be read until the library has let go
   std::vector<std::shared_ptr<kernels::Memory>> kept_;
 
+  std::mutex connecting_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::string> events_;
@@ -91,9 +92,11 @@ class Member {
 // What the stand-in does wrong from now on. Empty: nothing.
 void give_orders(const std::string& orders);
 struct Counts {
-  std::int64_t communicators, threads, roots, begun, revoked, aborted;
+  std::int64_t communicators, threads, roots, begun, groups, revoked, aborted;
 };
 Counts counts();
+// Waits until a count has got there; ends the process after two minutes.
+void await(std::int64_t Counts::*count, std::int64_t value);
 
 // Of this process, as the kernel tells.
 struct Figures {
