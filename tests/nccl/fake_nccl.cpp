@@ -60,7 +60,7 @@ namespace {
 
 namespace abi = nccl::abi;
 
-std::atomic<std::int64_t> threads{0}, begun{0}, groups{0}, revoked{0}, aborted{0};
+std::atomic<std::int64_t> threads{0}, begun{0}, groups{0}, hung{0}, revoked{0}, aborted{0};
 
 void sleep_ms(std::uint32_t ms) {
   std::this_thread::sleep_for(std::chrono::milliseconds(ms));
@@ -163,7 +163,10 @@ class Comm {
     const Order slow = order("slow-init", rank_), fail = order("fail-init", rank_);
     const bool hang = static_cast<bool>(order("hang-init", rank_));
     if (slow) sleep_ms(slow.ms);
-    if (hang) return;
+    if (hang) {
+      ++hung;
+      return;
+    }
     if (fail) {
       state_ = abi::kSystemError;
       return;
@@ -194,6 +197,7 @@ class Comm {
     }
     if (group.error) state_ = abi::kRemoteError;
     if (!group.hang && !group.error) transfer(group);
+    if (group.hang) ++hung;
     if (group.hang || group.error) wait_for_alarm();
     spoil(group);
     if (group.stream != nullptr)
@@ -444,6 +448,7 @@ void fake_nccl_orders(const char* text) {
   fake::set_orders(text);
   begun = 0;
   fake::groups = 0;
+  fake::hung = 0;
   fake::revoked = 0;
   fake::aborted = 0;
 }
@@ -455,6 +460,7 @@ void fake_nccl_counts(FakeNcclCounts* counts) {
              fake::roots(),
              begun,
              fake::groups,
+             fake::hung,
              fake::revoked,
              fake::aborted};
 }

@@ -51,15 +51,15 @@ class Member {
   bool right(const Table& table, std::uint64_t seed) const;
   void doom() { path_->doom(); }
   void drop() { path_.reset(); }
-  // From here on the staging memory of new paths stays when they are gone, for right() to look at.
-  void keep_staging() { keeps_ = true; }
   bool staging_is_zero() const;
 
   // What the path told next: "ready", "round", "round: TEXT" or "failed: TEXT". Waits for it; "nothing"
   // after two minutes.
   std::string next();
-  // What was told and not yet asked for.
+  // What was told and not yet asked for; the first of it, if there is one.
   std::size_t told() const;
+  std::string peek() const;
+  void forget();
   // Nothing of any path is left. Waits for it.
   void await_end();
   // Called by the path's thread with each event, after connect() and before it is noted.
@@ -72,13 +72,10 @@ class Member {
 
   kernels::Device& device_;
   const MemberOptions options_;
-  bool keeps_ = false;
   const std::function<std::shared_ptr<Stream>()> make_stream_;
   Seat seat_;
   std::size_t staging_bytes_ = 0;
-  std::byte* staging_ = nullptr;
   std::vector<kernels::Memory> sent_;  // may be read until the library has let go
-  std::vector<std::shared_ptr<kernels::Memory>> kept_;
 
   std::mutex connecting_;
   mutable std::mutex mutex_;
@@ -92,7 +89,7 @@ class Member {
 // What the stand-in does wrong from now on. Empty: nothing.
 void give_orders(const std::string& orders);
 struct Counts {
-  std::int64_t communicators, threads, roots, begun, groups, revoked, aborted;
+  std::int64_t communicators, threads, roots, begun, groups, hung, revoked, aborted;
 };
 Counts counts();
 // Waits until a count has got there; ends the process after two minutes.
