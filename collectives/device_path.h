@@ -29,11 +29,13 @@ struct Transfer {
 // Threads: the owner's, but for doom().
 class DevicePath {
  public:
-  // doom(). What is left, staging memory too, goes when the library has let go of it.
+  // doom(). What is left, staging memory too, goes when the library has let go of it: so the owner
+  // may read the staging memory until here, and never waits.
   virtual ~DevicePath() = default;
 
-  // Memory of the device that belongs to the path, PathOptions::staging_bytes. Receives go nowhere
-  // else. Null before the path is ready.
+  // Memory of the device that belongs to the path, PathOptions::staging_bytes, zeros at first. Receives
+  // go nowhere else. Null before the path is ready; there until the path is destroyed, as garbage
+  // after doom() or an error.
   virtual std::byte* staging() = 0;
   // All transfers of one round. What two ranks ask of each other in their rounds, in order, must
   // match: as many transfers, as large. One round at a time, from on_ready() on; its end is told by
@@ -44,8 +46,8 @@ class DevicePath {
   virtual void doom() = 0;
 };
 
-// Called on the path's own thread, and not after doom() has returned. They may call exchange() and
-// doom(), and end the path.
+// Called on the path's own thread, the first one perhaps before connect() has returned, and none after
+// doom() has returned. They may call exchange() and doom(), and end the path.
 struct PathEvents {
   std::function<void()> on_ready;          // once, or
   std::function<void(Error)> on_failed;    // once; before or after on_ready. Nothing more is told
@@ -55,7 +57,7 @@ struct PathEvents {
 
 struct PathOptions {
   Rank self = 0;
-  std::uint32_t world = 2;
+  std::uint32_t world = 2;        // at least 2
   Bytes id;                       // make_id() of rank 0
   std::size_t staging_bytes = 0;  // of this rank
   // The device's memory, zeros; given back by the last owner, on any thread. Throws std::bad_alloc.

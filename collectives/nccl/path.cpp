@@ -70,6 +70,7 @@ class Attempt {
 
   // Any thread.
   void doom();
+  void release();  // doom(), and the owner does not look at the staging memory any more
   std::byte* staging();
   void exchange(std::vector<Transfer> sends, std::vector<Transfer> receives);
   bool over() const { return over_; }
@@ -117,7 +118,8 @@ class Attempt {
   bool busy_ = false;  // a round was asked for, and its end not told
   bool failed_ = false;
   Clock::time_point end_by_ = kEndless;
-  bool gone_ = false;
+  bool gone_ = false;  // the communicator is
+  bool released_ = false;
 };
 
 void Attempt::run() {
@@ -243,13 +245,15 @@ Result<> Attempt::perform(const Round& round, Clock::time_point until, const std
 void Attempt::end() {
   expect_end(Clock::now());
   communicator_.end();
-  memory_.reset();
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     gone_ = true;
     expected_.notify_all();
+    asked_.wait(lock, [this] { return released_; });
   }
   if (watcher_.joinable()) watcher_.join();
+  // Here, as CUDA frees memory when all kernels have ended, and those of the next path may not.
+  memory_.reset();
   // What the owner lent goes now, whoever keeps the path.
   options_.stream.reset();
   options_.allocate = nullptr;
@@ -288,6 +292,13 @@ void Attempt::doom() {
   }
   turns_.look();
   const std::lock_guard told(telling_);
+}
+
+void Attempt::release() {
+  doom();
+  const std::lock_guard lock(mutex_);
+  released_ = true;
+  asked_.notify_all();
 }
 
 void Attempt::expect_end(Clock::time_point by) {
@@ -343,7 +354,7 @@ void Attempt::exchange(std::vector<Transfer> sends, std::vector<Transfer> receiv
 }
 
 Path::~Path() {
-  attempt_->doom();
+  attempt_->release();
 }
 
 std::byte* Path::staging() {

@@ -4,6 +4,9 @@
 //   EMPTY -> CREATING -> WARMING -> READY -> IN_USE <-> QUIET    the path's thread
 //     any -> DOOMED -> (revoked, from READY on) -> ABORTING -> GONE | the process ends
 //
+// The next communicator is begun when this one is GONE, its owner has destroyed the path, and its
+// staging memory is given back.
+//
 // NCCL cannot be believed to end: an abort may block for ever, and so may a launch behind a kernel
 // that waits for a dead peer. So nobody but the path's thread ever waits for it, and a second thread
 // looks at the clock: what should have ended by itself or been given up `end_ms` ago ends the process.

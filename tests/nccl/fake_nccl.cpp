@@ -60,7 +60,7 @@ namespace {
 
 namespace abi = nccl::abi;
 
-std::atomic<std::int64_t> threads{0}, begun{0}, revoked{0}, aborted{0};
+std::atomic<std::int64_t> threads{0}, begun{0}, groups{0}, hung{0}, revoked{0}, aborted{0};
 
 void sleep_ms(std::uint32_t ms) {
   std::this_thread::sleep_for(std::chrono::milliseconds(ms));
@@ -163,7 +163,10 @@ class Comm {
     const Order slow = order("slow-init", rank_), fail = order("fail-init", rank_);
     const bool hang = static_cast<bool>(order("hang-init", rank_));
     if (slow) sleep_ms(slow.ms);
-    if (hang) return;
+    if (hang) {
+      ++hung;
+      return;
+    }
     if (fail) {
       state_ = abi::kSystemError;
       return;
@@ -194,6 +197,7 @@ class Comm {
     }
     if (group.error) state_ = abi::kRemoteError;
     if (!group.hang && !group.error) transfer(group);
+    if (group.hang) ++hung;
     if (group.hang || group.error) wait_for_alarm();
     spoil(group);
     if (group.stream != nullptr)
@@ -426,6 +430,7 @@ int ncclGroupEnd() {
   group.garbage = order("garbage", rank);
   group.error_later = order("error-later", rank);
   group.die = order("die", rank);
+  ++fake::groups;
   if (hang_call) fake::sleep_for_ever();
   if (refuse) return abi::kInternalError;
   return call->launch(std::move(group));
@@ -442,6 +447,8 @@ int ncclRecv(void* at, std::size_t count, int type, int peer, abi::Comm comm, vo
 void fake_nccl_orders(const char* text) {
   fake::set_orders(text);
   begun = 0;
+  fake::groups = 0;
+  fake::hung = 0;
   fake::revoked = 0;
   fake::aborted = 0;
 }
@@ -452,6 +459,8 @@ void fake_nccl_counts(FakeNcclCounts* counts) {
              fake::threads,
              fake::roots(),
              begun,
+             fake::groups,
+             fake::hung,
              fake::revoked,
              fake::aborted};
 }

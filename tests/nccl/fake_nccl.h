@@ -4,8 +4,8 @@
 #include <cstdint>
 
 struct FakeNcclCounts {
-  std::int64_t communicators, threads, roots;  // that there are now
-  std::int64_t begun, revoked, aborted;        // since the last orders
+  std::int64_t communicators, threads, roots;          // that there are now
+  std::int64_t begun, groups, hung, revoked, aborted;  // since the last orders
 };
 
 extern "C" {

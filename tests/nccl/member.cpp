@@ -78,7 +78,6 @@ void Member::await_end() {
 
 void Member::connect(Seat seat, const Bytes& id, std::size_t staging_bytes) {
   seat_ = seat;
-  staging_ = nullptr;
   staging_bytes_ = staging_bytes;
   const std::shared_ptr<kernels::Queue> queue = device_.make_queue();
   PathOptions options;
@@ -89,7 +88,6 @@ void Member::connect(Seat seat, const Bytes& id, std::size_t staging_bytes) {
   options.allocate = [this](std::size_t bytes) {
     auto memory = std::make_shared<kernels::Memory>(device_.allocate(bytes));
     std::byte* const at = memory->data();
-    if (keeps_) kept_.push_back(memory);
     return std::shared_ptr<std::byte>(at, [this, memory](std::byte*) {
       if (on_release) on_release();
     });
@@ -107,6 +105,7 @@ void Member::connect(Seat seat, const Bytes& id, std::size_t staging_bytes) {
   options.round_ms = options_.round_ms;
   options.end_ms = options_.end_ms;
   const auto note = [this](const std::string& event) {
+    { const std::lock_guard connected(connecting_); }
     if (on_event) on_event(event);
     const std::lock_guard lock(mutex_);
     events_.push_back(event);
@@ -118,6 +117,8 @@ void Member::connect(Seat seat, const Bytes& id, std::size_t staging_bytes) {
   events.on_round = [note](Result<> round) {
     note(round ? "round" : "round: " + round.error().text());
   };
+  path_.reset();
+  const std::lock_guard lock(connecting_);
   path_ = library_->connect(std::move(options), std::move(events));
 }
 
@@ -130,7 +131,6 @@ void Member::exchange(const Table& table, std::uint64_t seed) {
   sent_.push_back(device_.allocate(content.size()));
   std::byte* const sent = sent_.back().data();
   device_.make_queue()->copy_in(sent, content);
-  staging_ = path_->staging();
   std::size_t out = 0, in = 0;
   for (std::size_t peer = 0; peer < seat_.world; ++peer) {
     const auto rank = Rank(static_cast<std::uint32_t>(peer));
@@ -139,7 +139,7 @@ void Member::exchange(const Table& table, std::uint64_t seed) {
       out += bytes;
     }
     for (const std::size_t bytes : table[peer][seat_.rank]) {
-      receives.push_back({rank, staging_ + in, bytes});
+      receives.push_back({rank, path_->staging() + in, bytes});
       in += bytes;
     }
   }
@@ -152,7 +152,7 @@ bool Member::right(const Table& table, std::uint64_t seed) const {
   for (std::size_t from = 0; from < seat_.world; ++from) {
     Bytes got(sum(table[from][seat_.rank]));
     if (got.empty()) continue;
-    copy_out(got, staging_ + at);
+    copy_out(got, path_->staging() + at);
     for (std::size_t i = 0; i < got.size(); ++i)
       if (got[i] != byte_of(seed, from, seat_.rank, i)) return false;
     at += got.size();
@@ -162,7 +162,7 @@ bool Member::right(const Table& table, std::uint64_t seed) const {
 
 bool Member::staging_is_zero() const {
   Bytes got(staging_bytes_);
-  copy_out(got, path_ ? path_->staging() : staging_);
+  copy_out(got, path_->staging());
   return std::all_of(got.begin(), got.end(), [](std::uint8_t b) { return b == 0; });
 }
 
@@ -185,6 +185,16 @@ std::size_t Member::told() const {
   return events_.size();
 }
 
+std::string Member::peek() const {
+  const std::lock_guard lock(mutex_);
+  return events_.empty() ? "" : events_.front();
+}
+
+void Member::forget() {
+  const std::lock_guard lock(mutex_);
+  events_.clear();
+}
+
 void give_orders(const std::string& orders) {
   in_fake<decltype(&fake_nccl_orders)>("fake_nccl_orders")(orders.c_str());
 }
@@ -192,7 +202,15 @@ void give_orders(const std::string& orders) {
 Counts counts() {
   FakeNcclCounts c{};
   in_fake<decltype(&fake_nccl_counts)>("fake_nccl_counts")(&c);
-  return {c.communicators, c.threads, c.roots, c.begun, c.revoked, c.aborted};
+  return {c.communicators, c.threads, c.roots, c.begun, c.groups, c.hung, c.revoked, c.aborted};
+}
+
+void await(std::int64_t Counts::*count, std::int64_t value) {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (counts().*count < value) {
+    STARLING_CHECK(std::chrono::steady_clock::now() < until);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 Figures figures() {

@@ -51,18 +51,18 @@ class Member {
   bool right(const Table& table, std::uint64_t seed) const;
   void doom() { path_->doom(); }
   void drop() { path_.reset(); }
-  // From here on the staging memory of new paths stays when they are gone, for right() to look at.
-  void keep_staging() { keeps_ = true; }
   bool staging_is_zero() const;
 
   // What the path told next: "ready", "round", "round: TEXT" or "failed: TEXT". Waits for it; "nothing"
   // after two minutes.
   std::string next();
-  // What was told and not yet asked for.
+  // What was told and not yet asked for; the first of it, if there is one.
   std::size_t told() const;
+  std::string peek() const;
+  void forget();
   // Nothing of any path is left. Waits for it.
   void await_end();
-  // Called by the path's thread with each event, before it is noted.
+  // Called by the path's thread with each event, after connect() and before it is noted.
   std::function<void(const std::string&)> on_event;
   // Called when a path's staging memory is given back, by whatever thread does it.
   std::function<void()> on_release;
@@ -72,14 +72,12 @@ class Member {
 
   kernels::Device& device_;
   const MemberOptions options_;
-  bool keeps_ = false;
   const std::function<std::shared_ptr<Stream>()> make_stream_;
   Seat seat_;
   std::size_t staging_bytes_ = 0;
-  std::byte* staging_ = nullptr;
   std::vector<kernels::Memory> sent_;  // may be read until the library has let go
-  std::vector<std::shared_ptr<kernels::Memory>> kept_;
 
+  std::mutex connecting_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::string> events_;
@@ -91,9 +89,11 @@ class Member {
 // What the stand-in does wrong from now on. Empty: nothing.
 void give_orders(const std::string& orders);
 struct Counts {
-  std::int64_t communicators, threads, roots, begun, revoked, aborted;
+  std::int64_t communicators, threads, roots, begun, groups, hung, revoked, aborted;
 };
 Counts counts();
+// Waits until a count has got there; ends the process after two minutes.
+void await(std::int64_t Counts::*count, std::int64_t value);
 
 // Of this process, as the kernel tells.
 struct Figures {

@@ -5,6 +5,7 @@
 //   id                      answers with a new id
 //   connect RANK WORLD ID BYTES   a new path with so much staging memory, in place of the one before
 //   next                    answers with what the path told next
+//   begun N, groups N       answers when so many communicators were begun, groups given to the library
 //   exchange BYTES SEED     asks for a round of everybody to everybody
 //   right BYTES SEED        answers whether what came is what was to come
 //   drop                    gives the path up
@@ -41,6 +42,10 @@ void serve(const MemberOptions& options) {
       member->connect(seat, from_hex(id), bytes);
     } else if (word == "next") {
       std::cout << member->next() << std::endl;
+    } else if (word == "begun" || word == "groups") {
+      words >> seed;
+      await(word == "begun" ? &Counts::begun : &Counts::groups, static_cast<std::int64_t>(seed));
+      std::cout << word << std::endl;
     } else if (word == "exchange") {
       words >> bytes >> seed;
       member->exchange(everybody_to_everybody(seat.world, bytes), seed);

@@ -7,8 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <chrono>
 #include <sstream>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -94,11 +95,20 @@ int Process::end() {
 }
 
 int Process::status() {
-  if (pid_ == 0) return status_;
-  int raw = 0;
-  while (::waitpid(pid_, &raw, 0) < 0) STARLING_CHECK(errno == EINTR);
-  pid_ = 0;
-  status_ = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+  for (int raw = 0; pid_ != 0;) {
+    const pid_t ended = ::waitpid(pid_, &raw, WNOHANG);
+    STARLING_CHECK(ended >= 0);
+    if (ended == pid_) {
+      pid_ = 0;
+      status_ = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+    } else if (std::chrono::steady_clock::now() > until) {
+      kill();
+      return status_ = kStays;
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   return status_;
 }
 

@@ -30,8 +30,10 @@ class Process {
   void kill();
   // The end of its input, and its end. Its exit status.
   int end();
-  // Waits for its end. Its exit status, or 128 + the signal that ended it.
+  // Waits for its end. Its exit status, or 128 + the signal that ended it; of one that does not end in
+  // two minutes, which is killed, kStays.
   int status();
+  static constexpr int kStays = -1;
   // What it has written to stderr, once it has ended.
   std::string complaints();
 

@@ -111,6 +111,9 @@ TEST_CASE("a communicator that does not end ends its process, with a line") {
     if (c.stands) {
       all_hear({&a, &b}, "next", "ready");
       all_say({&a, &b}, "exchange 1000 1");
+      CHECK(a.ask("groups 2") == "groups");
+    } else {
+      CHECK(a.ask("begun 1") == "begun");
     }
     if (c.given_up) a.say("drop");
     CHECK(a.status() == kExitInternal);
