@@ -7,6 +7,7 @@
 namespace starling::sim {
 
 using elastic::worker_command::Exit;
+using elastic::worker_command::OpenStep;
 
 Oracle::Oracle(World& world, const Numbers& numbers)
     : world_(world), numbers_(numbers), reference_(numbers) {
@@ -266,9 +267,12 @@ void Oracle::computed(const WorkerProcess& p, Version version, MicroBatch m, std
 }
 
 // Who computes what is decided by each member for itself.
-void Oracle::opens(const WorkerProcess& p, const EpochId& epoch, Version version) {
+void Oracle::opens(const WorkerProcess& p, const OpenStep& step) {
+  const EpochId& epoch = step.epoch;
+  const Version version = step.version;
   const auto& run = p.machine().run();
   if (!run || !(run->plan->id == epoch) || run->voting != version) return;
+  check_way(p, step);
   const auto [at, first] = shares_.emplace(std::pair{epoch, version}, run->shares);
   if (!first && at->second != run->shares)
     return violated("shares: " + name(p) + " shares step " + std::to_string(version) +
@@ -286,6 +290,34 @@ void Oracle::opens(const WorkerProcess& p, const EpochId& epoch, Version version
   if (!first_step) world_.count("unequal shares by votes");
   if (*least == 0 && counts.size() <= run->shares.size())
     world_.count("member left without a share");
+}
+
+// The way of a step, from what its members' votes for the step before have said.
+void Oracle::check_way(const WorkerProcess& p, const OpenStep& step) {
+  const Plan& plan = *p.machine().run()->plan;
+  const std::string what =
+      name(p) + ", step " + std::to_string(step.version) + " of epoch " + to_string(plan.id);
+  if (plan.members.size() == 1) {
+    if (step.direct == 0) violated("R17: alone, and not over the direct path: " + what);
+    return;
+  }
+  const bool prepared = plan.kind == PlanKind::kPrepared;
+  std::set<std::uint32_t> named;
+  if (step.version == (prepared ? first_.at(plan.id) : plan.base)) {
+    named.insert(0);
+  } else {
+    const auto& votes = ballots_[{plan.id, step.version - 1}].votes;
+    for (const Member& member : plan.members) {
+      const auto vote = votes.find(member.who.nonce);
+      named.insert(vote == votes.end() ? 0 : vote->second.direct);
+    }
+  }
+  const std::uint32_t way = named.size() == 1 ? *named.begin() : 0;
+  if (named.size() > 1) world_.count("path ready at some members");
+  if (way != 0) world_.count("direct step");
+  if (step.direct != way)
+    violated("R17: " + what + " goes by path " + std::to_string(step.direct) +
+             ", by the votes it is " + std::to_string(way));
 }
 
 void Oracle::votes(const WorkerProcess& p, const EpochId& epoch, const Vote& vote) {

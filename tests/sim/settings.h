@@ -28,6 +28,7 @@ struct Faults {
   double hangs = 0;        // a worker computes and loads nothing for a while; its heartbeats go on
   double partitions = 0;   // between two groups of processes, or in one direction only
   double bulk_breaks = 0;  // one connection
+  double path_losses = 0;  // one attempt's direct path, at one member and a while later at all
   double bulk_stalls = 0;  // one direction of a connection delivers nothing for a while
   double joins = 0;
   double checkpoint_asks = 0;  // a last one before the run is ended, which then goes on
@@ -79,6 +80,8 @@ struct Settings {
   std::uint32_t probe_after = 4;  // elastic::Speedometer
   Span control_delay{100, 1 * kMs};
   Span bulk_delay{50, 500};
+  // From an epoch's connections to its direct path, at each member; {0, 0}: there are no such paths.
+  Span path_ready{0, 0};
   Span persist{200, 2 * kMs};
   Span shard_write{1 * kMs, 20 * kMs};
   double loss = 0, duplicate = 0;  // of control messages

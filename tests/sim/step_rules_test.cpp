@@ -1,4 +1,4 @@
-// Directed schedules for the rules of a step: R1, R3, R6, R7, R8, R14.
+// Directed schedules for the rules of a step: R1, R3, R6, R7, R8, R14, R17.
 
 #include <doctest/doctest.h>
 
@@ -149,6 +149,24 @@ TEST_CASE("rules: R14, a move's target votes only when the state is there") {
   s.steps = 40;
   s.move_delay = 60 * kMs;
   shows<OneJoins>(s, {&Bugs::r14_vote_without_move}, "R4, R14: ");
+}
+
+// R17. Method: the path is ready a few steps later at some members than at others. Whoever leaves its
+// own vote out goes by a path that it does not have.
+struct PathsOneByOne : Schedule {
+  using Schedule::Schedule;
+  std::string missed() override {
+    if (world.counted("path ready at some members") == 0) return "some had a path, others none";
+    if (world.counted("direct step") == 0) return "a step went over the direct path";
+    return "";
+  }
+};
+
+TEST_CASE("rules: R17, a step takes the direct path if every vote has named it") {
+  Settings s = calm(37);
+  s.steps = 30;
+  s.path_ready = {20 * kMs, 200 * kMs};
+  shows<PathsOneByOne>(s, {&Bugs::r17_some_votes}, "R17: ");
 }
 
 }  // namespace

@@ -79,6 +79,14 @@ void draw_checkpoints(Settings& s) {
   if (asks.chance(0.5)) s.checkpoint_every = 1000;  // no other ones
 }
 
+// As above.
+void draw_paths(Settings& s) {
+  Random random(s.seed, /*purpose=*/4);
+  if (random.chance(0.5)) return;
+  s.path_ready = {random.range(1 * kMs, 20 * kMs), random.range(20 * kMs, 200 * kMs)};
+  s.faults.path_losses = rate(random, 8);
+}
+
 // As above: from dice of its own.
 void draw_logs(Settings& s) {
   Random random(s.seed, /*purpose=*/3);
@@ -105,6 +113,7 @@ Settings draw_settings(std::uint64_t seed) {
   draw_checkpoints(s);
   draw_logs(s);
   draw_hangs(s);
+  draw_paths(s);
   return s;
 }
 
@@ -116,8 +125,9 @@ std::string to_string(const Settings& s) {
       << s.replicas << ", budget " << s.move_budget << (s.codec ? ", codec" : "") << "; until "
       << f.until / kMs << " ms, kills " << f.kills << " (at most " << f.kills_max << "), bursts "
       << f.bursts << ", pauses " << f.pauses << ", hangs " << f.hangs << ", partitions "
-      << f.partitions << ", breaks " << f.bulk_breaks << ", stalls " << f.bulk_stalls << ", joins "
-      << f.joins << ", leaves " << f.leaves << ", crashes " << f.coordinator_crashes << " + "
+      << f.partitions << ", breaks " << f.bulk_breaks << ", stalls " << f.bulk_stalls << ", paths "
+      << s.path_ready.high / kMs << " ms, lost " << f.path_losses << ", joins " << f.joins
+      << ", leaves " << f.leaves << ", crashes " << f.coordinator_crashes << " + "
       << f.leader_and_worker << ", wipes " << f.wipes << ", snapshots after " << s.log_entries_max
       << ", slow " << s.slow_most << ", loss " << s.loss << ", guard loss " << f.guard_loss
       << ", targeted " << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing")

@@ -136,7 +136,28 @@ void WorkerProcess::on_up(const EpochId& epoch) {
   Link* l = link(epoch);
   if (!l || l->stopping || ++l->up < l->world() - 1 || l->connected) return;
   l->connected = true;
+  try_path(*l);
   handle(Connected{epoch});
+}
+
+void WorkerProcess::try_path(Link& l) {
+  const Span ready = world_.settings().path_ready;
+  if (ready.high == 0) return;
+  ++l.attempt;
+  const EpochId epoch = l.plan->id;
+  world_.after(World::draw(random_, ready), [this, epoch, attempt = l.attempt] {
+    submit([this, epoch, attempt] {
+      const Link* now = link(epoch);
+      if (now && !now->stopping && now->attempt == attempt) handle(PathReady{epoch, attempt});
+    });
+  });
+}
+
+void WorkerProcess::lose_path(const EpochId& epoch, std::uint32_t attempt) {
+  Link* l = link(epoch);
+  if (!l || l->stopping || l->attempt != attempt) return;
+  try_path(*l);
+  handle(PathLost{epoch, attempt});
 }
 
 void WorkerProcess::on_end_of_file(const EpochId& epoch, Nonce peer_nonce) {

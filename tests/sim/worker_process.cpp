@@ -421,7 +421,7 @@ void WorkerProcess::forget_work() {
 }
 
 void WorkerProcess::run(const OpenStep& c) {
-  world_.oracle().opens(*this, c.epoch, c.version);
+  world_.oracle().opens(*this, c);
   Link* l = link(c.epoch);
   if (!l) return;
   l->holders = c.holders;

@@ -37,6 +37,7 @@ struct Link : collectives::Transport, collectives::GatherSource {
   std::shared_ptr<const Plan> plan;
   Rank up = 0;  // connections that stand
   bool connected = false;
+  std::uint32_t attempt = 0;     // to make the direct path; 0: none yet
   bool stopping = false;         // Stop was asked, Stopped not yet answered
   bool left = false;             // LEFT was sent: nothing that arrives here counts any more (R1)
   std::vector<bool> peer_left;   // by rank
@@ -75,6 +76,9 @@ class WorkerProcess {
   void on_end_of_file(const EpochId& epoch, Nonce peer_nonce);
   void on_unreached(const EpochId& epoch, Nonce peer_nonce);
   void on_frame(const EpochId& epoch, Nonce from_nonce, const BulkFrame& frame);
+
+  // That attempt at the epoch's direct path is of no use any more; the next one begins.
+  void lose_path(const EpochId& epoch, std::uint32_t attempt);
 
   void pause(Micros duration);
   // Nothing is computed or loaded until then; what is begun does not end. All else goes on.
@@ -141,6 +145,7 @@ class WorkerProcess {
                const elastic::worker_command::Measure& owned);
   void load(const elastic::worker_command::Initialise& c);
   Link* link(const EpochId& epoch);
+  void try_path(Link& link);
   void broke(const EpochId& epoch, Nonce peer_nonce, bool stood);
   void arrive(Link& link, Rank from, const EpochId& sent_in, Frame frame);
   // What came of frames and orders becomes events of the machine, after what is being done.
