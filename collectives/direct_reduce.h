@@ -15,7 +15,7 @@ namespace starling::collectives {
 // Threads: one at a time; the caller serialises. Ownership: borrows layout and memory.
 class DirectReduce final : public RoundUser {
  public:
-  // Its first round may begin when the own sums are final.
+  // Its first round may begin when everybody's sums are final.
   DirectReduce(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
                DirectMemory& memory, std::size_t round_bytes = kRoundBytes);
 

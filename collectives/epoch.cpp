@@ -66,7 +66,8 @@ Result<> Epoch::deliver_one(const Arrival& arrival, EpochEvents& out) {
     // contribution may be there while the last step's reduction still is.
     if (!reduce_ || reduce_->version() != frame.header.version) return wait(waiting_, arrival);
     STARLING_TRY(reduce_->on_frame(arrival.from, frame, transport_));
-    reduced_if_done(out);
+    begin_rounds();
+    go(out);
     return ok();
   }
   if (Gather::takes(kind)) return on_gather(arrival, out);
@@ -153,6 +154,7 @@ void Epoch::open_step(Holders holders, std::uint32_t direct) {
   rounds_.clear();
   reduce_.reset();
   direct_reduce_.reset();
+  reducing_ = false;
   direct_ = direct;
   reduced_ = false;
 }
@@ -183,9 +185,16 @@ EpochEvents Epoch::end_share(std::span<const SideEntry> side) {
     wrong(options_.self, std::move(sent).error(), out);
     return out;
   }
-  if (direct_reduce_) rounds_.add(*direct_reduce_, direct_);
+  begin_rounds();
   go(out);
   return out;
+}
+
+// Not before everybody can: a round has a deadline, and whoever computes is waited for longer.
+void Epoch::begin_rounds() {
+  if (!direct_reduce_ || reducing_ || !reduce_->shares_ended()) return;
+  reducing_ = true;
+  rounds_.add(*direct_reduce_, direct_);
 }
 
 void Epoch::reduced_if_done(EpochEvents& out) {

@@ -139,6 +139,7 @@ class Epoch {
   Result<> wait(std::vector<Arrival>& where, Arrival arrival);
   EpochEvents release(bool (*wanted)(FrameKind));
   void wrong(Rank peer, Error error, EpochEvents& out);
+  void begin_rounds();
   void go(EpochEvents& out);
   void after_rounds(Result<> went, EpochEvents& out);
   void begin_gather(Version version, Holders holders, const StepRecord& record);
@@ -161,6 +162,7 @@ class Epoch {
   std::optional<DirectReduce> direct_reduce_;
   std::optional<DirectGather> direct_gather_;  // before the gather, whose source it is
   std::optional<Reduce> reduce_;
+  bool reducing_ = false;  // the rounds of direct_reduce_ have begun, or wait for the gather's
   bool reduced_ = false;
   std::optional<Gather> gather_;
   bool gathering_ = false;  // gather() was called for it

@@ -49,8 +49,8 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
         std::uint64_t{layout.block_count(s)} * layout.uses(s) * options.complete.micro_batches();
   }
   for (const Rank rank : others(options.self, options.world))
-    if (holds_any[rank]) side_targets_.push_back(rank);
-  sides_missing_ = holds_any[options.self] ? options.world - 1 : 0;
+    if (holds_any[rank] || options.direct) side_targets_.push_back(rank);
+  sides_missing_ = holds_any[options.self] || options.direct ? options.world - 1 : 0;
 }
 
 Result<> Reduce::start(std::span<const SideEntry> side, Transport& transport) {

@@ -55,6 +55,9 @@ class Reduce {
 
   // Own contribution sent, all totals of held segments accepted (R3), all side entries there.
   bool done() const { return done_; }
+  // Everybody's share has ended, own too. In a direct step each rank hears it from all others, also
+  // one that holds nothing.
+  bool shares_ended() const { return share_ended_ && sides_missing_ == 0; }
   Version version() const { return options_.version; }
 
  private:

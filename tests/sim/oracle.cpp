@@ -322,6 +322,10 @@ void Oracle::check_way(const WorkerProcess& p, const OpenStep& step) {
 
 void Oracle::votes(const WorkerProcess& p, const EpochId& epoch, const Vote& vote) {
   ballots_[{epoch, vote.version}].votes.emplace(p.nonce(), vote);
+  const auto link = p.links().find(epoch);
+  if (vote.direct != 0 &&
+      (link == p.links().end() || !link->second.path_ready || link->second.attempt != vote.direct))
+    violated("R17: " + name(p) + " names a path that it does not have");
   if (const auto before = ballots_.find({epoch, vote.version - 1}); before != ballots_.end()) {
     const auto said = before->second.votes.find(p.nonce());
     if (said != before->second.votes.end() && said->second.micro_batch_ns && !vote.micro_batch_ns)
@@ -390,6 +394,24 @@ void Oracle::gathers(const WorkerProcess& p, Version version, const StepRecord& 
 
 void Oracle::refused(const WorkerProcess& p, const std::string& text) {
   violated("R3: " + name(p) + " refuses what arrived: " + text);
+}
+
+// Only where the world has made it fail, or a member has ended its part of the epoch.
+void Oracle::path_failed(const WorkerProcess& p, const Plan& plan, const std::string& text) {
+  world_.count("direct step broken");
+  if (text.find("as large as") != std::string::npos)
+    return violated("R17: two members disagree on a round: " + text);
+  for (const char* fault : {"round failed", "round of garbage", "round that never ends",
+                            "round without a member who is gone", "path lost", "worker paused",
+                            "partition", "connection stalled", "connection broken"})
+    if (world_.counted(fault) > 0) return;
+  for (const Member& member : plan.members) {
+    const WorkerProcess* other = find(member.who.nonce);
+    if (!other || !other->alive()) return;
+    const auto link = other->links().find(plan.id);
+    if (link == other->links().end() || link->second.stopping) return;
+  }
+  violated("R17: the direct path of " + name(p) + " fails for no reason: " + text);
 }
 
 bool Oracle::plant_lost_contribution(const Frame& frame) {

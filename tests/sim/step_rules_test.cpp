@@ -158,14 +158,15 @@ struct PathsOneByOne : Schedule {
   std::string missed() override {
     if (world.counted("path ready at some members") == 0) return "some had a path, others none";
     if (world.counted("direct step") == 0) return "a step went over the direct path";
+    if (world.counted("direct step broken") != 0) return "no direct step broke";
     return "";
   }
 };
 
 TEST_CASE("rules: R17, a step takes the direct path if every vote has named it") {
   Settings s = calm(37);
-  s.steps = 30;
-  s.path_ready = {20 * kMs, 200 * kMs};
+  s.steps = 60;
+  s.path_ready = {10 * kMs, 100 * kMs};
   shows<PathsOneByOne>(s, {&Bugs::r17_some_votes}, "R17: ");
 }
 

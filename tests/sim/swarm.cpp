@@ -85,6 +85,9 @@ void draw_paths(Settings& s) {
   if (random.chance(0.5)) return;
   s.path_ready = {random.range(1 * kMs, 20 * kMs), random.range(20 * kMs, 200 * kMs)};
   s.faults.path_losses = rate(random, 8);
+  s.faults.bad_rounds = rate(random, 0.02);
+  s.path_ms = static_cast<std::uint32_t>(random.range(20, 400));
+  s.round_bytes = random.range(1, 16) * kBlock * sizeof(std::int32_t);
 }
 
 // As above: from dice of its own.
@@ -126,12 +129,13 @@ std::string to_string(const Settings& s) {
       << f.until / kMs << " ms, kills " << f.kills << " (at most " << f.kills_max << "), bursts "
       << f.bursts << ", pauses " << f.pauses << ", hangs " << f.hangs << ", partitions "
       << f.partitions << ", breaks " << f.bulk_breaks << ", stalls " << f.bulk_stalls << ", paths "
-      << s.path_ready.high / kMs << " ms, lost " << f.path_losses << ", joins " << f.joins
-      << ", leaves " << f.leaves << ", crashes " << f.coordinator_crashes << " + "
-      << f.leader_and_worker << ", wipes " << f.wipes << ", snapshots after " << s.log_entries_max
-      << ", slow " << s.slow_most << ", loss " << s.loss << ", guard loss " << f.guard_loss
-      << ", targeted " << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing")
-      << " " << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
+      << s.path_ready.high / kMs << " ms, lost " << f.path_losses << ", bad rounds " << f.bad_rounds
+      << ", joins " << f.joins << ", leaves " << f.leaves << ", crashes " << f.coordinator_crashes
+      << " + " << f.leader_and_worker << ", wipes " << f.wipes << ", snapshots after "
+      << s.log_entries_max << ", slow " << s.slow_most << ", loss " << s.loss << ", guard loss "
+      << f.guard_loss << ", targeted "
+      << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing") << " "
+      << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
       << s.checkpoint_keep << ", resumed at " << s.resume_at << ", damage " << s.damage
       << ", disk full " << s.disk_full << ", asks " << f.checkpoint_asks;
   return out.str();

@@ -75,6 +75,13 @@ constexpr const char* kMustHappen[] = {
     "direct step",
     "path ready at some members",
     "path lost",
+    "direct round",
+    "round failed",
+    "round of garbage",
+    "round that never ends",
+    "round without a member who is gone",
+    "direct step broken",
+    "garbage totals refused",
 };
 
 TEST_CASE("swarm: every seed keeps all promises and ends") {

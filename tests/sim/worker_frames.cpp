@@ -17,7 +17,12 @@ Link::Link(WorkerProcess& owner, const Connect& c)
     : process(owner),
       plan(c.plan),
       peer_left(c.plan->members.size()),
-      frames({.plan = c.plan, .self = c.self, .joiner = c.joiner, .version = c.version},
+      frames({.plan = c.plan,
+              .self = c.self,
+              .joiner = c.joiner,
+              .version = c.version,
+              .memory = owner.world().settings().path_ready.high == 0 ? nullptr : this,
+              .round_bytes = owner.world().settings().round_bytes},
              owner.world().numbers().layout(), *this, *this) {}
 
 void Link::send(Rank to, FrameHeader header, collectives::Payload payload) {
@@ -140,26 +145,6 @@ void WorkerProcess::on_up(const EpochId& epoch) {
   handle(Connected{epoch});
 }
 
-void WorkerProcess::try_path(Link& l) {
-  const Span ready = world_.settings().path_ready;
-  if (ready.high == 0) return;
-  ++l.attempt;
-  const EpochId epoch = l.plan->id;
-  world_.after(World::draw(random_, ready), [this, epoch, attempt = l.attempt] {
-    submit([this, epoch, attempt] {
-      const Link* now = link(epoch);
-      if (now && !now->stopping && now->attempt == attempt) handle(PathReady{epoch, attempt});
-    });
-  });
-}
-
-void WorkerProcess::lose_path(const EpochId& epoch, std::uint32_t attempt) {
-  Link* l = link(epoch);
-  if (!l || l->stopping || l->attempt != attempt) return;
-  try_path(*l);
-  handle(PathLost{epoch, attempt});
-}
-
 void WorkerProcess::on_end_of_file(const EpochId& epoch, Nonce peer_nonce) {
   broke(epoch, peer_nonce, /*stood=*/true);
 }
@@ -227,6 +212,12 @@ void WorkerProcess::take(Link& l, collectives::EpochEvents events) {
 }
 
 void WorkerProcess::take(Link& l, const collectives::epoch_event::Reduced& e) {
+  if (!world_.settings().plant_unweighed && !store_.weighs_right(*l.holders, l.self())) {
+    if (!l.frames.direct())
+      return world_.oracle().refused(*this, "a total that is not the sum of its parts");
+    world_.count("garbage totals refused");
+    return events_.push_back(Broken{l.plan->id, kNoRank});
+  }
   store_.accepted_version = e.version;
   for (SegmentId s = 0; s < store_.accepted.size(); ++s) {
     const auto& ranks = (*l.holders)[s];
@@ -273,7 +264,10 @@ void WorkerProcess::take(Link& l, const collectives::epoch_event::PeerReady& e) 
 
 // In a world whose connections corrupt nothing this can only be a fault of the protocol.
 void WorkerProcess::take(Link& l, const collectives::epoch_event::Wrong& e) {
-  world_.oracle().refused(*this, e.error.text());
+  if (e.peer == kNoRank)
+    world_.oracle().path_failed(*this, *l.plan, e.error.text());
+  else
+    world_.oracle().refused(*this, e.error.text());
   events_.push_back(Broken{l.plan->id, e.peer});
 }
 
