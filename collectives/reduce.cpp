@@ -35,7 +35,8 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
   STARLING_CHECK(sums.received != nullptr);
   check_holders(layout, *holders_, options.world);
   sums_.received->clear();
-  runs_ = equal_runs(layout, *holders_, kFrameBytes);
+  // Lanes alone are short: a bucket's go together.
+  runs_ = equal_runs(layout, *holders_, options.direct ? ~std::size_t{0} : kFrameBytes);
 
   std::vector<bool> holds_any(options.world);
   for (SegmentId s = 0; s < layout.segments(); ++s) {

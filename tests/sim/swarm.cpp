@@ -85,7 +85,7 @@ void draw_paths(Settings& s) {
   if (random.chance(0.5)) return;
   s.path_ready = {random.range(1 * kMs, 20 * kMs), random.range(20 * kMs, 200 * kMs)};
   s.faults.path_losses = rate(random, 8);
-  s.faults.bad_rounds = rate(random, 0.02);
+  s.faults.bad_rounds = rate(random, 0.05);
   s.path_ms = static_cast<std::uint32_t>(random.range(20, 400));
   s.round_bytes = random.range(1, 16) * kBlock * sizeof(std::int32_t);
 }

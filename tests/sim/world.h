@@ -15,8 +15,8 @@
 //
 // Simulated: lost, doubled, late and reordered control messages; one-way and group partitions; bulk
 // connections that break with a part of their data under way; killed, paused and fenced workers;
-// guards that report a death, or die too; announced leaves whose notice ends; joiners; slow disks;
-// coordinators that crash, losing what was not yet synced, and some of them all that was;
+// direct paths that fail, hang, bring garbage or are ready late; guards that report a death, or die
+// too; announced leaves whose notice ends; joiners; slow disks; coordinators that crash, losing what was not yet synced, and some of them all that was;
 // checkpoints on shared storage, some of them damaged, and what an earlier run left there. Not
 // simulated: bytes of bulk frames that flip (checksums are tested where they are), and bytes of
 // moved state, votes and ledgers (the actors').
