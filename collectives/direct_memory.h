@@ -13,7 +13,8 @@
 namespace starling::collectives {
 
 // Threads: the owner's of the operations that use it. Segments lie one after the other, so a range
-// is one piece of memory. What a call does is there, for the path too, when it returns.
+// is one piece of memory. What a call does, and what GatherSource::publish() has done, is there when
+// it returns, for the path too.
 class DirectMemory {
  public:
   virtual ~DirectMemory() = default;

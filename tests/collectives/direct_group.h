@@ -329,7 +329,7 @@ struct Group {
     end_share_if_due(r);
   }
   void end_share_if_due(Rank r) {
-    if (!nodes[r]->gathered || !nodes[r]->contributed) return;
+    if (!nodes[r]->gathered || !nodes[r]->contributed || computing == r) return;
     todo.push_back([this, r] { take(r, nodes[r]->frames->end_share(nodes[r]->own_side)); });
   }
   void take(Rank r, EpochEvents events) {
@@ -382,6 +382,11 @@ struct Group {
     return false;
   }
   void run() {
+    begin();
+    while (one_soon()) {
+    }
+  }
+  void begin() {
     std::vector<Rank> order;
     for (Rank r = 0; r < shape.world; ++r) order.push_back(r);
     std::shuffle(order.begin(), order.end(), random);
@@ -390,8 +395,6 @@ struct Group {
         begin_step(r);
         todo.push_back([this, r] { reduce(r); });
       });
-    }
-    while (one_soon()) {
     }
   }
   void time_passes() {
@@ -448,6 +451,7 @@ struct Group {
   std::vector<std::int32_t> sum;  // of all micro-batches, in one loop
   std::vector<std::function<void()>> soon, deadlines, todo;
   std::function<PathFault(Rank, bool)> fault;
+  std::optional<Rank> computing;                  // whose share does not end
   bool only_frames = false, only_rounds = false;  // before the others
   std::uint64_t rounds = 0;                       // that ended
   MemoryPaths paths;

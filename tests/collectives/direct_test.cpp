@@ -133,6 +133,7 @@ TEST_CASE("direct: a frame of the other path is refused, and its sender named") 
       fresh.take(1, fresh.nodes[1]->frames->on_frame(0, *frame));
       REQUIRE(fresh.nodes[1]->wrong.has_value());
       CHECK(fresh.nodes[1]->wrong->peer == 0);
+      CHECK(fresh.nodes[1]->wrong->error.text().find("of the other path") != std::string::npos);
     }
   }
 }
@@ -323,15 +324,60 @@ TEST_CASE(
   CHECK(between.nodes[0]->wrong.has_value());
 }
 
+// Its votes have named another one, so rounds of this one are not what the others are at.
+TEST_CASE("direct: a step goes over the path of its own attempt and no other") {
+  Group group(3, {.world = 3, .direct = kAttempt + 1});
+  group.begin_step(0);
+  REQUIRE(group.nodes[0]->wrong.has_value());
+  CHECK(group.nodes[0]->wrong->peer == kNoRank);
+  CHECK(group.nodes[0]->wrong->error.code() == Code::kUnavailable);
+}
+
+// A round has a deadline, and whoever computes has none.
+TEST_CASE("direct: a reduce's rounds begin when everybody's share has ended") {
+  for (std::uint32_t seed = 2; seed < 34; ++seed) {
+    CAPTURE(seed);
+    Shape shape = shape_of(seed);
+    if (shape.world == 1) continue;
+    Group group(seed, shape);
+    group.computing = static_cast<Rank>(seed % shape.world);
+    group.run();
+    group.time_passes();
+    for (const auto& node : group.nodes) {
+      const auto& totals = node->all_totals;
+      CHECK(std::ranges::count(totals, kUntouched) == std::ssize(totals));
+      CHECK(node->gathered);
+      CHECK(!node->reduced);
+      CHECK(!node->wrong);
+    }
+    const Rank late = *std::exchange(group.computing, std::nullopt);
+    group.end_share_if_due(late);
+    while (group.one_soon()) {
+    }
+    group.check_all();
+  }
+}
+
 TEST_CASE(
     "direct: what a path says after it was lost changes nothing, nor does another attempt's") {
   Group group(3, {.world = 3});
   for (Rank r = 0; r < 3; ++r) group.begin_step(r);
   Epoch& frames = *group.nodes[0]->frames;
-  CHECK(frames.on_round(kAttempt + 1, ok()).empty());
   CHECK(frames.lose_path(kAttempt + 1, Error(Code::kPeerLost, "of another")).empty());
   CHECK(frames.lose_path(kAttempt, Error(Code::kPeerLost, "lost")).size() == 1);
   CHECK(frames.on_round(kAttempt, ok()).empty());
+}
+
+TEST_CASE("direct: a round ends by the word of its own path, not by a late one of another") {
+  for (std::uint32_t seed = 1; seed < 24; ++seed) {
+    CAPTURE(seed);
+    Group group(seed, shape_of(seed));
+    group.begin();
+    while (group.one_soon())
+      for (Rank r = 0; r < group.shape.world; ++r)
+        group.take(r, group.nodes[r]->frames->on_round(kAttempt + 1, ok()));
+    group.check_all();
+  }
 }
 
 TEST_CASE("direct: two ranks that do not agree on a round's sizes fail both") {
