@@ -52,6 +52,7 @@ EpochEvents Epoch::set_version(Version version) {
 void Epoch::deliver(Result<std::vector<Arrival>> arrivals, EpochEvents& out) {
   if (!arrivals) return wrong(session_->culprit(), std::move(arrivals).error(), out);
   for (const Arrival& arrival : arrivals.value()) {
+    if (broken_) return;
     auto taken = deliver_one(arrival, out);
     if (!taken) return wrong(arrival.from, std::move(taken).error(), out);
   }
@@ -65,7 +66,8 @@ Result<> Epoch::deliver_one(const Arrival& arrival, EpochEvents& out) {
     // contribution may be there while the last step's reduction still is.
     if (!reduce_ || reduce_->version() != frame.header.version) return wait(waiting_, arrival);
     STARLING_TRY(reduce_->on_frame(arrival.from, frame, transport_));
-    reduced_if_done(out);
+    begin_rounds();
+    go(out);
     return ok();
   }
   if (Gather::takes(kind)) return on_gather(arrival, out);
@@ -94,7 +96,7 @@ Result<> Epoch::on_gather(const Arrival& arrival, EpochEvents& out) {
   }
   if (const auto segment = gather_->differs())
     out.push_back(epoch_event::CopyDiffers{arrival.from, *segment});
-  gathered_if_done(out);
+  go(out);
   return ok();
 }
 
@@ -140,20 +142,29 @@ EpochEvents Epoch::release(bool (*wanted)(FrameKind)) {
 
 void Epoch::wrong(Rank peer, Error error, EpochEvents& out) {
   broken_ = true;
+  rounds_.clear();
   out.push_back(epoch_event::Wrong{peer, std::move(error)});
 }
 
 // ---- Reduce -----------------------------------------------------------------------------------
 
-void Epoch::open_step(Holders holders) {
+void Epoch::open_step(Holders holders, std::uint32_t direct) {
+  STARLING_CHECK(direct == 0 || options_.memory != nullptr || world() == 1);
   holders_ = std::move(holders);
+  rounds_.clear();
   reduce_.reset();
+  direct_reduce_.reset();
+  reducing_ = false;
+  direct_ = direct;
   reduced_ = false;
 }
 
 EpochEvents Epoch::begin_reduce(Version step, const Sums& sums, const CompleteLanes& complete) {
   if (broken_) return {};
-  reduce_.emplace(sums, holders_, ReduceOptions{options_.self, world(), step, complete});
+  reduce_.emplace(sums, holders_, ReduceOptions{options_.self, world(), step, complete, direct()});
+  if (direct())
+    direct_reduce_.emplace(layout_, holders_, world(), options_.self, *options_.memory,
+                           options_.round_bytes);
   return release([](FrameKind kind) { return Reduce::takes(kind); });
 }
 
@@ -170,15 +181,25 @@ EpochEvents Epoch::contribute(std::uint32_t bucket) {
 EpochEvents Epoch::end_share(std::span<const SideEntry> side) {
   EpochEvents out;
   if (broken_) return out;
-  if (auto sent = reduce_->end_share(side, transport_); !sent)
+  if (auto sent = reduce_->end_share(side, transport_); !sent) {
     wrong(options_.self, std::move(sent).error(), out);
-  else
-    reduced_if_done(out);
+    return out;
+  }
+  begin_rounds();
+  go(out);
   return out;
 }
 
+// Not before everybody can: a round has a deadline, and whoever computes is waited for longer.
+void Epoch::begin_rounds() {
+  if (!direct_reduce_ || reducing_ || !reduce_->shares_ended()) return;
+  reducing_ = true;
+  rounds_.add(*direct_reduce_, direct_);
+}
+
 void Epoch::reduced_if_done(EpochEvents& out) {
-  if (reduced_ || !reduce_->done()) return;
+  if (reduced_ || !reduce_ || !reduce_->done()) return;
+  if (direct_reduce_ && !direct_reduce_->over()) return;
   reduced_ = true;
   out.push_back(epoch_event::Reduced{reduce_->version()});
 }
@@ -189,22 +210,69 @@ EpochEvents Epoch::gather(Version version, Holders holders, const StepRecord& re
   EpochEvents out;
   if (broken_) return out;
   const bool begun = options_.joiner && !gathering_;
-  if (!begun)
-    gather_.emplace(layout_, std::move(holders),
-                    GatherOptions{options_.self, world(), version, encode_record(record)}, source_);
+  STARLING_CHECK(!begun || !direct() || world() == 1);  // R17: a joiner's first step
+  if (!begun) begin_gather(version, std::move(holders), record);
   gathering_ = true;
   gathered_ = false;
   gather_->start(transport_);
-  gathered_if_done(out);
+  if (direct_gather_) rounds_.add(*direct_gather_, direct_);
+  go(out);
   EpochEvents more = release([](FrameKind kind) { return Gather::takes(kind); });
   std::move(more.begin(), more.end(), std::back_inserter(out));
   return out;
 }
 
+void Epoch::begin_gather(Version version, Holders holders, const StepRecord& record) {
+  gather_.reset();
+  direct_gather_.reset();
+  GatherOptions options{options_.self, world(), version, encode_record(record)};
+  if (direct()) {
+    options.direct = true;
+    options.frame_bytes = piece_bytes(options_.round_bytes, world());
+    direct_gather_.emplace(layout_, holders, world(), options_.self, version, source_,
+                           *options_.memory, options_.round_bytes);
+  }
+  GatherSource& source = direct_gather_ ? *direct_gather_ : source_;
+  gather_.emplace(layout_, std::move(holders), std::move(options), source);
+}
+
 void Epoch::gathered_if_done(EpochEvents& out) {
-  if (gathered_ || !gather_->done()) return;
+  if (gathered_ || !gathering_ || !gather_->done()) return;
+  if (direct_gather_ && !direct_gather_->over()) return;
   gathered_ = true;
   out.push_back(epoch_event::Gathered{gather_->version()});
+}
+
+// ---- Rounds -----------------------------------------------------------------------------------
+
+void Epoch::go(EpochEvents& out) {
+  if (!broken_) after_rounds(rounds_.go(), out);
+}
+
+// What goes wrong with a path names nobody: as a rule all of its members see it at once.
+void Epoch::after_rounds(Result<> went, EpochEvents& out) {
+  if (!went) return wrong(kNoRank, std::move(went).error(), out);
+  gathered_if_done(out);
+  reduced_if_done(out);
+}
+
+EpochEvents Epoch::on_round(std::uint32_t attempt, Result<> ended) {
+  EpochEvents out;
+  if (broken_ || !rounds_.waiting_for(attempt)) return out;
+  if (ended) ended = rounds_.ended();
+  after_rounds(std::move(ended), out);
+  return out;
+}
+
+EpochEvents Epoch::lose_path(std::uint32_t attempt, Error why) {
+  EpochEvents out;
+  if (attempt != rounds_.attempt()) return out;
+  rounds_.lose();
+  if (broken_ || direct_ != attempt || world() == 1) return out;
+  const bool gathering = direct_gather_ && !direct_gather_->over();
+  const bool reducing = direct_reduce_ && !direct_reduce_->over();
+  if (gathering || reducing) wrong(kNoRank, std::move(why), out);
+  return out;
 }
 
 // ---- Sending ----------------------------------------------------------------------------------

@@ -9,6 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "collectives/direct_gather.h"
+#include "collectives/direct_reduce.h"
 #include "collectives/gather.h"
 #include "collectives/reduce.h"
 #include "collectives/session.h"
@@ -52,7 +54,9 @@ struct VoteArrived {
 struct PeerReady {  // a joiner said ready
   Rank from = 0;
 };
-struct Wrong {  // what this rank sent cannot be; nothing of the epoch is delivered any more
+// What this rank sent cannot be; kNoRank: the direct path failed, or brought what cannot be. Nothing
+// of the epoch is delivered any more.
+struct Wrong {
   Rank peer = 0;
   Error error;
 };
@@ -72,6 +76,8 @@ struct EpochOptions {
   // set_version() all frames wait.
   Version version = kNoVersion;
   SessionLimits limits;
+  DirectMemory* memory = nullptr;  // none: no step is direct. Borrowed
+  std::size_t round_bytes = kRoundBytes;
 };
 
 // Threads: one at a time; the caller serialises. Ownership: borrows layout, source and transport;
@@ -88,8 +94,9 @@ class Epoch {
   EpochEvents set_version(Version version);
 
   // Totals of the step before have been applied: its reduction is over, and the next one's sums go
-  // to these holders.
-  void open_step(Holders holders);
+  // to these holders. `direct`: the attempt whose path takes this step's gather and then its reduce;
+  // 0: the epoch's connections (R17). In a world of one, any attempt.
+  void open_step(Holders holders, std::uint32_t direct = 0);
   // From here on frames of the step's sums are added. `complete`: see ReduceOptions.
   EpochEvents begin_reduce(Version step, const Sums& sums, const CompleteLanes& complete);
   // Sends the own sums of a bucket, each once, in any order.
@@ -99,6 +106,14 @@ class Epoch {
   // Publishes what this rank holds by `holders` (see Gather) and sends what it owns. A joiner's
   // gather that has begun with the first frame goes on.
   EpochEvents gather(Version version, Holders holders, const StepRecord& record);
+
+  // The path of an attempt is ready, and may be named by votes; nothing of an older one is used any
+  // more. Borrowed until lose_path().
+  void use(DevicePath& path, std::uint32_t attempt) { rounds_.use(path, attempt); }
+  // It failed. Events: the epoch is wrong if bytes of the open step are still to go over it.
+  EpochEvents lose_path(std::uint32_t attempt, Error why);
+  // What a path said of a round; of one that was lost: nothing follows.
+  EpochEvents on_round(std::uint32_t attempt, Result<> ended);
 
   void send_ready();
   void send_ledger(Version step, const std::vector<LedgerRow>& rows);
@@ -110,6 +125,8 @@ class Epoch {
   const Holders& holders() const { return holders_; }  // of the open step
   const Plan& plan() const { return *options_.plan; }
   Rank self() const { return options_.self; }
+  // Whether the open step's words go over the direct path; where there is no DirectMemory they do not.
+  bool direct() const { return direct_ != 0 && options_.memory != nullptr; }
   std::uint32_t world() const { return static_cast<std::uint32_t>(options_.plan->members.size()); }
   // kNoVersion: not entered yet.
   Version version() const { return session_ ? session_->version() : kNoVersion; }
@@ -122,6 +139,10 @@ class Epoch {
   Result<> wait(std::vector<Arrival>& where, Arrival arrival);
   EpochEvents release(bool (*wanted)(FrameKind));
   void wrong(Rank peer, Error error, EpochEvents& out);
+  void begin_rounds();
+  void go(EpochEvents& out);
+  void after_rounds(Result<> went, EpochEvents& out);
+  void begin_gather(Version version, Holders holders, const StepRecord& record);
   void reduced_if_done(EpochEvents& out);
   void gathered_if_done(EpochEvents& out);
   void send_all(FrameKind kind, Version version, Bytes payload);
@@ -136,7 +157,12 @@ class Epoch {
   std::vector<Arrival> waiting_;   // of the current version, for a collective to begin
   std::size_t waiting_bytes_ = 0;  // of both
   Holders holders_;                // of the open step
+  std::uint32_t direct_ = 0;
+  Rounds rounds_;
+  std::optional<DirectReduce> direct_reduce_;
+  std::optional<DirectGather> direct_gather_;  // before the gather, whose source it is
   std::optional<Reduce> reduce_;
+  bool reducing_ = false;  // the rounds of direct_reduce_ have begun, or wait for the gather's
   bool reduced_ = false;
   std::optional<Gather> gather_;
   bool gathering_ = false;  // gather() was called for it

@@ -18,7 +18,7 @@ Gather::Gather(const Layout& layout, Holders holders, GatherOptions options, Gat
   STARLING_CHECK(options_.self < options_.world);
   STARLING_CHECK(options_.record.size() <= kRecordBytesMax);
   check_holders(layout, *holders_, options_.world);
-  for (const SegmentRange& run : equal_runs(layout, *holders_, kFrameBytes)) {
+  for (const SegmentRange& run : equal_runs(layout, *holders_, options_.frame_bytes)) {
     if (held(run.first)) held_.push_back(run);
     if ((*holders_)[run.first].front() != options_.self) segments_missing_ += run.count;
   }
@@ -51,6 +51,7 @@ void Gather::send(SegmentRange run, Transport& transport) {
                 [&](Rank rank) { return std::ranges::find(replicas, rank) != replicas.end(); });
   FrameHeader header;
   header.kind = FrameKind::kGather;
+  header.flags = options_.direct ? kDirect : 0;
   header.version = options_.version;
   header.first = run.first;
   header.count = run.count;
@@ -74,6 +75,7 @@ Result<> Gather::on_frame(Rank from, const Frame& frame) {
   if (header.version != options_.version && options_.version != kNoVersion)
     return malformed(from, "of another version");
   if (header.version == kNoVersion) return malformed(from, "of no version");
+  if (header.flags != (options_.direct ? kDirect : 0)) return malformed(from, "of the other path");
   if (!fits(layout_, header.first, header.count)) return malformed(from, "of no segments");
   const SegmentRange run{header.first, header.count};
   for (const SegmentId s : run) {

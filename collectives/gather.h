@@ -32,6 +32,8 @@ struct GatherOptions {
   std::uint32_t world = 1;
   Version version = 0;  // kNoVersion: a joiner, who owns nothing; the first frame tells
   Bytes record;         // opaque, in front of every frame; at most kRecordBytesMax; equal on all
+  bool direct = false;  // frames say so: params() are proofs of what goes over the direct path
+  std::size_t frame_bytes = kFrameBytes;  // of sums, of the segments in one frame
 };
 
 // Threads: one at a time; the caller serialises. Ownership: borrows `layout` and `source`.

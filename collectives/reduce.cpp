@@ -28,14 +28,15 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
       buckets_missing_(sums.layout->buckets()) {
   const Layout& layout = *sums_.layout;
   STARLING_CHECK(options.self < options.world);
-  STARLING_CHECK(sums.accumulators.size() == layout.elements());
+  STARLING_CHECK(options.direct || sums.accumulators.size() == layout.elements());
   STARLING_CHECK(sums.accumulator_lanes.size() == layout.segments());
-  STARLING_CHECK(sums.totals.size() == layout.elements());
+  STARLING_CHECK(options.direct || sums.totals.size() == layout.elements());
   STARLING_CHECK(sums.total_lanes.size() == layout.segments());
   STARLING_CHECK(sums.received != nullptr);
   check_holders(layout, *holders_, options.world);
   sums_.received->clear();
-  runs_ = equal_runs(layout, *holders_, kFrameBytes);
+  // Lanes alone are short: a bucket's go together.
+  runs_ = equal_runs(layout, *holders_, options.direct ? ~std::size_t{0} : kFrameBytes);
 
   std::vector<bool> holds_any(options.world);
   for (SegmentId s = 0; s < layout.segments(); ++s) {
@@ -49,8 +50,8 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
         std::uint64_t{layout.block_count(s)} * layout.uses(s) * options.complete.micro_batches();
   }
   for (const Rank rank : others(options.self, options.world))
-    if (holds_any[rank]) side_targets_.push_back(rank);
-  sides_missing_ = holds_any[options.self] ? options.world - 1 : 0;
+    if (holds_any[rank] || options.direct) side_targets_.push_back(rank);
+  sides_missing_ = holds_any[options.self] || options.direct ? options.world - 1 : 0;
 }
 
 Result<> Reduce::start(std::span<const SideEntry> side, Transport& transport) {
@@ -111,43 +112,41 @@ Result<> Reduce::on_contribution(Rank from, const Frame& frame, Transport& trans
   ByteReader lanes(bytes.first(lanes_size));
   ByteReader sums(bytes.subspan(lanes_size));
   for (const SegmentId s : run) {
-    const std::size_t first = sums_.layout->first_element(s);
-    const std::size_t n = sums_.layout->elements(s);
-    const auto total = sums_.totals.subspan(first, n);
-    const ByteView in = sums.get_bytes(total.size_bytes());
-    ProofLanes& total_lanes = sums_.total_lanes[s];
-    const auto in_lanes = lanes.get<ProofLanes>();
-    if (segments_[s].begun) {
-      add_sums(total, total, in);
-      total_lanes += in_lanes;
-    } else if (contributed(s)) {
-      // The own sums join on the way: no copy of their own (add_own).
-      add_sums(total, sums_.accumulators.subspan(first, n), in);
-      total_lanes = sums_.accumulator_lanes[s];
-      total_lanes += in_lanes;
-    } else {
-      copy_sums(total, in);
-      total_lanes = in_lanes;
-    }
-    segments_[s].begun = true;
+    const std::size_t n = options_.direct ? 0 : sums_.layout->bytes_of(s, What::kSums);
+    add(s, sums.get_bytes(n), lanes.get<ProofLanes>());
   }
   return one_more(run, transport);
+}
+
+void Reduce::add(SegmentId s, ByteView in, const ProofLanes& lanes) {
+  ProofLanes& total_lanes = sums_.total_lanes[s];
+  const bool begun = std::exchange(segments_[s].begun, true);
+  // The own sums join on the way: no copy of their own (add_own).
+  const bool own_joins = !begun && contributed(s) && options_.world > 1;
+  if (own_joins) total_lanes = sums_.accumulator_lanes[s];
+  if (begun || own_joins)
+    total_lanes += lanes;
+  else
+    total_lanes = lanes;
+  if (options_.direct) return;
+  const std::size_t first = sums_.layout->first_element(s);
+  const auto total = sums_.totals.subspan(first, sums_.layout->elements(s));
+  if (begun)
+    add_sums(total, total, in);
+  else if (own_joins)
+    add_sums(total, sums_.accumulators.subspan(first, total.size()), in);
+  else
+    copy_sums(total, in);
 }
 
 // With nothing there to add to, the own sums wait in the accumulators for the first frame.
 Result<> Reduce::add_own(SegmentRange run, Transport& transport) {
   for (const SegmentId s : run) {
-    const std::size_t first = sums_.layout->first_element(s);
-    const std::size_t n = sums_.layout->elements(s);
-    const auto total = sums_.totals.subspan(first, n);
-    const auto own = sums_.accumulators.subspan(first, n);
-    if (segments_[s].begun) {
-      add_sums(total, total, as_bytes(own));
-      sums_.total_lanes[s] += sums_.accumulator_lanes[s];
-    } else if (options_.world == 1) {
-      copy_sums(total, as_bytes(own));
-      sums_.total_lanes[s] = sums_.accumulator_lanes[s];
-    }
+    std::span<const std::int32_t> own;
+    if (!options_.direct)
+      own = sums_.accumulators.subspan(sums_.layout->first_element(s), sums_.layout->elements(s));
+    if (segments_[s].begun || options_.world == 1)
+      add(s, as_bytes(own), sums_.accumulator_lanes[s]);
   }
   return one_more(run, transport);
 }
@@ -183,9 +182,10 @@ Result<> Reduce::on_total(Rank from, const Frame& frame) {
   const ByteView bytes = *frame.payload;
   const std::size_t lanes_size = run.count * sizeof(ProofLanes);
   std::memcpy(sums_.total_lanes.data() + run.first, bytes.data(), lanes_size);
-  copy_sums(
-      sums_.totals.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run)),
-      bytes.subspan(lanes_size));
+  if (!options_.direct)
+    copy_sums(
+        sums_.totals.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run)),
+        bytes.subspan(lanes_size));
   totals_missing_ -= run.count;
   return ok();
 }
@@ -197,8 +197,10 @@ Result<SegmentRange> Reduce::take_run(Rank from, const Frame& frame) {
   const Layout& layout = *sums_.layout;
   if (!fits(layout, header.first, header.count)) return malformed(from, "of no segments");
   const SegmentRange run{header.first, header.count};
-  const std::size_t length = run.count * sizeof(ProofLanes) + layout.bytes_of(run, What::kSums);
-  if (frame.payload->size() != length) return malformed(from, "not as long as its segments");
+  if ((header.flags & kDirect) != (options_.direct ? kDirect : 0))
+    return malformed(from, "of the other path");
+  if (frame.payload->size() != frame_bytes(run))
+    return malformed(from, "not as long as its segments");
   const bool total = header.kind == FrameKind::kTotal;
   for (const SegmentId s : run) {
     if (segments_[s].role != (total ? Role::kReplica : Role::kOwner))
@@ -208,6 +210,11 @@ Result<SegmentRange> Reduce::take_run(Rank from, const Frame& frame) {
     seen_[from][s] = true;
   }
   return run;
+}
+
+std::size_t Reduce::frame_bytes(SegmentRange run) const {
+  const std::size_t sums = options_.direct ? 0 : sums_.layout->bytes_of(run, What::kSums);
+  return run.count * sizeof(ProofLanes) + sums;
 }
 
 Result<> Reduce::on_side(Rank from, const Frame& frame) {
@@ -254,8 +261,11 @@ void Reduce::send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kin
   header.count = run.count;
   Payload payload;
   payload.append_borrowed(as_bytes(lanes.subspan(run.first, run.count)));
-  payload.append_borrowed(
-      as_bytes(sums.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run))));
+  if (options_.direct)
+    header.flags = kDirect;
+  else
+    payload.append_borrowed(as_bytes(
+        sums.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run))));
   transport.send_all(to, header, payload);
 }
 

@@ -3,7 +3,8 @@
 // (docs/design.md, section 5, step 2; why direct and no ring: docs/decisions/001-direct-reduce.md).
 //
 // Each rank sends its contribution for a segment to the owner, who adds integers and sends the
-// total to the replicas. Side entries go from their maker to every holder, in bounded frames. The
+// total to the replicas. In a direct step the sums go otherwise (direct_reduce.h), and the same frames
+// carry their lanes alone. Side entries go from their maker to every holder, in bounded frames. The
 // order of arrival does not matter. What is summed, and when, is decided in elastic/.
 
 #include <cstdint>
@@ -21,6 +22,7 @@ struct ReduceOptions {
   std::uint32_t world = 1;
   Version version = 0;     // the step
   CompleteLanes complete;  // what an accepted total shows (R3)
+  bool direct = false;     // sums go over the direct path: they are neither read nor written here
 };
 
 // Threads: one at a time; the caller serialises. Ownership: borrows what `sums` points at, until
@@ -53,6 +55,9 @@ class Reduce {
 
   // Own contribution sent, all totals of held segments accepted (R3), all side entries there.
   bool done() const { return done_; }
+  // Everybody's share has ended, own too. In a direct step each rank hears it from all others, also
+  // one that holds nothing.
+  bool shares_ended() const { return share_ended_ && sides_missing_ == 0; }
   Version version() const { return options_.version; }
 
  private:
@@ -69,6 +74,8 @@ class Reduce {
   Result<> on_total(Rank from, const Frame& frame);
   Result<> on_side(Rank from, const Frame& frame);
   Result<SegmentRange> take_run(Rank from, const Frame& frame);
+  void add(SegmentId segment, ByteView sums, const ProofLanes& lanes);
+  std::size_t frame_bytes(SegmentRange run) const;
   Result<> add_own(SegmentRange run, Transport& transport);
   Result<> one_more(SegmentRange run, Transport& transport);
   void take_side_entry(const SideEntry& entry);

@@ -8,6 +8,10 @@
 
 namespace starling {
 
+// Flag of kContribution, kTotal and kGather frames: the words that they are about go over the direct
+// path, and the frame has what proves them.
+inline constexpr std::uint8_t kDirect = 2;
+
 enum class FrameKind : std::uint8_t {
   kContribution = 1,  // sums and lanes of one worker for segments that the receiver owns
   kSide,              // side-list entries, to the holders of their segments

@@ -45,6 +45,7 @@ struct Vote {
   StepRecord record;
   bool writing = false;           // a checkpoint of an earlier version
   bool wants_checkpoint = false;  // of the version that this step makes: it was asked for one
+  std::uint32_t direct = 0;       // attempt whose direct path is ready here; 0: none is (R17)
 };
 
 // ---- Plans ------------------------------------------------------------------------------------

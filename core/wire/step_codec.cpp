@@ -1,6 +1,7 @@
 #include "core/wire/step_codec.h"
 
 #include "core/base/check.h"
+#include "core/wire/limits.h"
 
 namespace starling {
 namespace {
@@ -114,6 +115,7 @@ Bytes encode_vote(const Vote& vote) {
   put_record(out, vote.record);
   out.put(static_cast<std::uint8_t>(vote.writing));
   out.put(static_cast<std::uint8_t>(vote.wants_checkpoint));
+  out.put(vote.direct);
   return std::move(out).take();
 }
 
@@ -131,7 +133,8 @@ Result<Vote> decode_vote(ByteView bytes) {
   vote.record = get_record(in);
   vote.writing = in.get<std::uint8_t>() != 0;
   vote.wants_checkpoint = in.get<std::uint8_t>() != 0;
-  if (!in.done()) return malformed("vote");
+  vote.direct = in.get<std::uint32_t>();
+  if (!in.done() || vote.direct > limits::kAttempts) return malformed("vote");
   return vote;
 }
 

@@ -27,6 +27,7 @@ struct Bugs {
   Planted r14_vote_without_move{};    // a move's target votes before the state is there
   Planted r15_switch_early{};         // switches when it is ready itself
   Planted r16_obey_proposals{};       // leader sends plans before they are committed
+  Planted r17_some_votes{};           // takes a step's way from all votes but its own
   Planted prepared_holders_moving{};  // counts a move under way as a copy in a prepared plan
   Planted standstill_unseen{};        // who is heard is waited for, whether it gets on or not
   Planted share_overlap{};            // deals a member's kept micro-batches to others again

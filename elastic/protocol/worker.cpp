@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "core/base/exit.h"
+#include "core/wire/limits.h"
 #include "elastic/protocol/plan.h"
 
 namespace starling::elastic {
@@ -308,6 +309,16 @@ void Worker::on_event(const Connected& e) {
   begin_if_ready();
 }
 
+void Worker::on_event(const PathReady& e) {
+  STARLING_CHECK(e.attempt > 0 && e.attempt <= limits::kAttempts);
+  if (EpochRun* run = going(e.epoch)) run->path = e.attempt;
+}
+
+void Worker::on_event(const PathLost& e) {
+  EpochRun* run = going(e.epoch);
+  if (run && run->path == e.attempt) run->path = 0;
+}
+
 void Worker::on_event(const PeerReady& e) {
   if (next_ && next_->plan->id == e.epoch) next_->ready_joiners.insert(e.from);
 }
@@ -379,9 +390,10 @@ bool Worker::switch_epochs() {
 // ---- Stopping ---------------------------------------------------------------------------------
 
 void Worker::on_event(const Broken& e) {
-  const EpochRun* run = run_of(e.epoch);
-  if (!run && next_ && next_->plan->id == e.epoch) run = &*next_;
-  if (!run || e.peer >= run->world()) return;
+  const EpochRun* run = going(e.epoch);
+  if (!run) return;
+  if (e.peer == kNoRank) return stop({});
+  if (e.peer >= run->world()) return;
   stop({run->plan->members[e.peer].who}, /*unreached=*/!e.stood);
 }
 
@@ -467,6 +479,11 @@ std::vector<SegmentId> Worker::owned() const {
 
 EpochRun* Worker::run_of(const EpochId& epoch) {
   return run_ && run_->plan->id == epoch ? &*run_ : nullptr;
+}
+
+EpochRun* Worker::going(const EpochId& epoch) {
+  if (next_ && next_->plan->id == epoch) return &*next_;
+  return run_of(epoch);
 }
 
 }  // namespace starling::elastic

@@ -94,7 +94,7 @@ struct Connected {  // all W-1 connections of this epoch stand
 };
 struct Broken {  // a connection of this epoch broke, or did not stand in time
   EpochId epoch;
-  Rank peer = 0;
+  Rank peer = 0;  // kNoRank: none did; what they carry cannot be, or the direct path failed
   bool stood = true;
 };
 struct Stopped {  // answer to Stop: nothing is sent or received in this epoch any more
@@ -103,6 +103,16 @@ struct Stopped {  // answer to Stop: nothing is sent or received in this epoch a
 struct PeerReady {  // a joiner said ready over a connection of this epoch
   EpochId epoch;
   Rank from = 0;
+};
+// An attempt to make the epoch's direct path is ready here: votes may name it (R17). Attempts count
+// from 1 in each epoch.
+struct PathReady {
+  EpochId epoch;
+  std::uint32_t attempt = 0;
+};
+struct PathLost {  // that one is of no use any more: no later vote names it
+  EpochId epoch;
+  std::uint32_t attempt = 0;
 };
 struct MicroBatchDone {  // sums, side list, lanes and ledger row have it
   Version version = 0;
@@ -161,10 +171,10 @@ using WorkerEvent =
                  worker_event::NoticeGiven, worker_event::Initialised, worker_event::Loading,
                  worker_event::NotInitialised, worker_event::CheckpointWritten,
                  worker_event::Connected, worker_event::Broken, worker_event::Stopped,
-                 worker_event::PeerReady, worker_event::MicroBatchDone, worker_event::Reduced,
-                 worker_event::MovedIn, worker_event::LedgerArrived, worker_event::VoteArrived,
-                 worker_event::GatherBegun, worker_event::Gathered, worker_event::StepTimed,
-                 worker_event::DigestReady>;
+                 worker_event::PeerReady, worker_event::PathReady, worker_event::PathLost,
+                 worker_event::MicroBatchDone, worker_event::Reduced, worker_event::MovedIn,
+                 worker_event::LedgerArrived, worker_event::VoteArrived, worker_event::GatherBegun,
+                 worker_event::Gathered, worker_event::StepTimed, worker_event::DigestReady>;
 
 // ---- Commands ---------------------------------------------------------------------------------
 namespace worker_command {
@@ -214,10 +224,14 @@ struct Compute {
 };
 // Frames of the current version that arrive before the command that wants them (OpenStep,
 // StartGather) wait for it.
+//
+// `direct`, alike in all commands of a step: the attempt whose path takes its bytes; 0: the epoch's
+// connections do (R17).
 struct OpenStep {  // contributions and totals of this step may arrive from now on
   EpochId epoch;
   Version version = 0;
   Holders holders;
+  std::uint32_t direct = 0;
 };
 // What a vote says of owned segments: the exact sum of squares over their totals and, if it is
 // wanted, the digest of their state, which is at the step's label.
@@ -232,6 +246,7 @@ struct StartReduce {
   Version version = 0;
   std::uint32_t micro_batches = 0;
   Measure owned;
+  std::uint32_t direct = 0;
 };
 struct SendMove {  // state of these segments (label `version`) to a rank
   EpochId epoch;
@@ -269,6 +284,7 @@ struct StartGather {
   Version version = 0;
   StepRecord record;
   Holders holders;  // those with copies of this version
+  std::uint32_t direct = 0;
 };
 struct ComputeDigest {  // over these segments; -> DigestReady
   EpochId epoch;
@@ -317,9 +333,11 @@ struct EpochRun {
   bool connected = false;
   Version first = kNoVersion;  // first step of the epoch (moves count from it)
   std::set<Rank> ready_joiners;
+  std::uint32_t path = 0;  // attempt whose path is ready here; 0: none
   // The step in flight:
   Version voting = kNoVersion;  // the step whose vote is next
   std::vector<Rank> shares;     // of it: rank of each micro-batch
+  std::uint32_t direct = 0;     // its way (R17)
   bool share_ended = false;
   std::optional<ExactWords> norm;  // there with the totals
   Digest digest_part{};            // of the owned segments at label `voting`; comes with `norm`
@@ -364,6 +382,8 @@ class Worker {
   void on_event(const worker_event::Broken& e);
   void on_event(const worker_event::Stopped& e);
   void on_event(const worker_event::PeerReady& e);
+  void on_event(const worker_event::PathReady& e);
+  void on_event(const worker_event::PathLost& e);
   void on_event(const worker_event::MicroBatchDone& e);
   void on_event(const worker_event::Reduced& e);
   void on_event(const worker_event::MovedIn& e);
@@ -421,6 +441,7 @@ class Worker {
   void leave_before_joining();
   void learn(const StepRecord& record, bool with_ledger);
   std::vector<Rank> shares_of(Version version) const;
+  std::uint32_t way_of(Version version) const;
 
   // Stopping.
   void stop(std::vector<Incarnation> broken, bool unreached = false);
@@ -437,6 +458,7 @@ class Worker {
   Holders holders_with(const EpochRun& run, const std::function<bool(const Move&)>& moved) const;
   std::vector<SegmentId> owned() const;
   EpochRun* run_of(const EpochId& epoch);  // the current one, if it is that
+  EpochRun* going(const EpochId& epoch);   // or the one that is to follow
   void send(Message body) { emit(worker_command::ToCoordinators{std::move(body), {}}); }
   void emit(WorkerCommand command) { commands_.push_back(std::move(command)); }
 

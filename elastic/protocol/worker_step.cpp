@@ -14,9 +14,14 @@ namespace starling::elastic {
 using namespace worker_event;
 using namespace worker_command;
 
+namespace {
+constexpr std::uint32_t kAlone = 1;  // the way of a world of one, which needs no path
+}
+
 void Worker::open_step(Version version) {
   EpochRun& run = *run_;
   run.shares = shares_of(version);  // by the votes of the step before
+  run.direct = way_of(version);     // likewise
   run.voting = version;
   run.share_ended = false;
   run.norm.reset();
@@ -30,7 +35,7 @@ void Worker::open_step(Version version) {
       if (!run.moved_in.count(s)) run.moves_due.insert(s);
   }
   emit(SetVersion{run.plan->id, version});
-  emit(OpenStep{run.plan->id, version, holders_in(run, version)});
+  emit(OpenStep{run.plan->id, version, holders_in(run, version), run.direct});
 }
 
 // R14: the label-v state. Only when all parameters are here, as gathers would wait behind it.
@@ -80,6 +85,21 @@ std::vector<Rank> Worker::shares_of(Version version) const {
   return next_shares(run.shares, capacities);
 }
 
+// R17: the same at every member, so no step's bytes are sent one way and awaited another. An epoch's
+// first step follows no vote that all of its members have. Alone there are no bytes to carry.
+std::uint32_t Worker::way_of(Version version) const {
+  const EpochRun& run = *run_;
+  if (run.world() == 1) return kAlone;
+  if (version == run.first) return 0;
+  std::optional<std::uint32_t> named;
+  for (const auto& [rank, vote] : run.votes) {
+    if (config_.bugs.r17_some_votes && rank == run.self) continue;
+    if (named.value_or(vote.direct) != vote.direct) return 0;
+    named = vote.direct;
+  }
+  return named.value_or(0);
+}
+
 void Worker::compute_step() {
   EpochRun& run = *run_;
   if (version_ >= config_.steps) {
@@ -88,7 +108,7 @@ void Worker::compute_step() {
   }
   emit(Compute{version_, work_.deal(run.shares, run.self), scale()});
   if (parameters_complete_) send_moves();
-  emit(StartReduce{run.plan->id, run.voting, work_.share_size(), what_to_measure()});
+  emit(StartReduce{run.plan->id, run.voting, work_.share_size(), what_to_measure(), run.direct});
   end_share_if_done();
 }
 
@@ -175,6 +195,7 @@ void Worker::cast(Vote vote) {
   run.stage = EpochRun::Stage::kVoted;
   vote.writing = checkpoint_.writing();
   vote.wants_checkpoint = checkpoint_.wanted();
+  vote.direct = run.path;
   emit(SendVote{run.plan->id, vote});
   run.votes[run.self] = std::move(vote);
   pass_if_complete();
@@ -293,7 +314,7 @@ void Worker::say_untold(std::size_t at_once) {
 // there. A joiner that does not know its version yet begins when the first frame tells it.
 void Worker::gather_and_compute() {
   const Version version = run_->voting;
-  emit(StartGather{run_->plan->id, version, record_, copies_at(*run_, version)});
+  emit(StartGather{run_->plan->id, version, record_, copies_at(*run_, version), run_->direct});
   if (version_ == version) compute_step();
 }
 

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "core/wire/limits.h"
 #include "tests/core/wire_samples.h"
 
 namespace starling {
@@ -43,6 +44,11 @@ TEST_CASE("step codec: what is cut, longer or says a wrong size is refused") {
     Bytes longer = whole[kind];
     longer.push_back(0);
     CHECK(refused(kind, longer));
+  }
+  for (const std::uint32_t attempt : {limits::kAttempts, limits::kAttempts + 1, ~0u}) {
+    Bytes vote = whole[1];
+    std::memcpy(vote.data() + vote.size() - sizeof attempt, &attempt, sizeof attempt);
+    CHECK(refused(1, vote) == (attempt > limits::kAttempts));
   }
   for (const std::uint32_t count : {65u, 0x80000000u, 0xffffffffu}) {
     Bytes vote = whole[1], ledger = whole[2];

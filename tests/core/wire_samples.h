@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/wire/group_state.h"
+#include "core/wire/limits.h"
 #include "core/wire/messages.h"
 
 namespace starling::samples {
@@ -31,7 +32,7 @@ SAMPLE_FIELDS(SegmentRange, a, b)
 SAMPLE_FIELDS(LedgerRow, a, b, c, d, e, f)
 SAMPLE_FIELDS(LossScale, a, b)
 SAMPLE_FIELDS(StepRecord, a, b, c, d, e, f, g, h, i)
-SAMPLE_FIELDS(Vote, a, b, c, d, e, f, g, h)
+SAMPLE_FIELDS(Vote, a, b, c, d, e, f, g, h, i)
 SAMPLE_FIELDS(Member, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(Move, a, b, c, d)
 SAMPLE_FIELDS(Plan, a, b, c, d, e, f, g, h, i, j, k, l)
@@ -173,6 +174,7 @@ class Maker {
   Vote vote() {
     Vote vote;
     fill(vote);
+    vote.direct = static_cast<std::uint32_t>(below(limits::kAttempts + 1));
     return vote;
   }
   Plan plan(std::size_t members, std::size_t segments) {

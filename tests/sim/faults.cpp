@@ -18,6 +18,7 @@ void FaultInjector::start() {
   repeat(f.partitions, &FaultInjector::partition);
   repeat(f.bulk_breaks, &FaultInjector::break_connection);
   repeat(f.bulk_stalls, &FaultInjector::stall_connection);
+  repeat(f.path_losses, &FaultInjector::lose_path);
   repeat(f.joins, &FaultInjector::join);
   repeat(f.leaves, &FaultInjector::leave);
   repeat(f.coordinator_crashes, &FaultInjector::crash_coordinator);
@@ -110,6 +111,23 @@ void FaultInjector::break_connection() {
 void FaultInjector::stall_connection() {
   if (world_.bulk().stall_one(random_.range(5 * kMs, 300 * kMs)))
     world_.count("connection stalled");
+}
+
+// Whoever is first to find out; the others find out too, some after a step or two.
+void FaultInjector::lose_path() {
+  WorkerProcess* first = any_worker();
+  if (!first || !first->machine().run()) return;
+  const EpochId epoch = first->machine().run()->plan->id;
+  const auto link = first->links().find(epoch);
+  if (link == first->links().end() || link->second.attempt == 0) return;
+  const std::uint32_t attempt = link->second.attempt;
+  for (const auto& process : world_.workers()) {
+    const Micros delay = process.get() == first ? 0 : random_.range(0, 100 * kMs);
+    world_.after(delay, [p = process.get(), epoch, attempt] {
+      p->submit([p, epoch, attempt] { p->lose_path(epoch, attempt); });
+    });
+  }
+  world_.count("path lost");
 }
 
 void FaultInjector::join() {

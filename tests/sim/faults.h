@@ -30,6 +30,7 @@ class FaultInjector {
   void partition();
   void break_connection();
   void stall_connection();
+  void lose_path();
   void join();
   void leave();
   void crash_coordinator();

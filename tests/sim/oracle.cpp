@@ -7,6 +7,7 @@
 namespace starling::sim {
 
 using elastic::worker_command::Exit;
+using elastic::worker_command::OpenStep;
 
 Oracle::Oracle(World& world, const Numbers& numbers)
     : world_(world), numbers_(numbers), reference_(numbers) {
@@ -266,9 +267,12 @@ void Oracle::computed(const WorkerProcess& p, Version version, MicroBatch m, std
 }
 
 // Who computes what is decided by each member for itself.
-void Oracle::opens(const WorkerProcess& p, const EpochId& epoch, Version version) {
+void Oracle::opens(const WorkerProcess& p, const OpenStep& step) {
+  const EpochId& epoch = step.epoch;
+  const Version version = step.version;
   const auto& run = p.machine().run();
   if (!run || !(run->plan->id == epoch) || run->voting != version) return;
+  check_way(p, step);
   const auto [at, first] = shares_.emplace(std::pair{epoch, version}, run->shares);
   if (!first && at->second != run->shares)
     return violated("shares: " + name(p) + " shares step " + std::to_string(version) +
@@ -288,8 +292,40 @@ void Oracle::opens(const WorkerProcess& p, const EpochId& epoch, Version version
     world_.count("member left without a share");
 }
 
+// The way of a step, from what its members' votes for the step before have said.
+void Oracle::check_way(const WorkerProcess& p, const OpenStep& step) {
+  const Plan& plan = *p.machine().run()->plan;
+  const std::string what =
+      name(p) + ", step " + std::to_string(step.version) + " of epoch " + to_string(plan.id);
+  if (plan.members.size() == 1) {
+    if (step.direct == 0) violated("R17: alone, and not over the direct path: " + what);
+    return;
+  }
+  const bool prepared = plan.kind == PlanKind::kPrepared;
+  std::set<std::uint32_t> named;
+  if (step.version == (prepared ? first_.at(plan.id) : plan.base)) {
+    named.insert(0);
+  } else {
+    const auto& votes = ballots_[{plan.id, step.version - 1}].votes;
+    for (const Member& member : plan.members) {
+      const auto vote = votes.find(member.who.nonce);
+      named.insert(vote == votes.end() ? 0 : vote->second.direct);
+    }
+  }
+  const std::uint32_t way = named.size() == 1 ? *named.begin() : 0;
+  if (named.size() > 1) world_.count("path ready at some members");
+  if (way != 0) world_.count("direct step");
+  if (step.direct != way)
+    violated("R17: " + what + " goes by path " + std::to_string(step.direct) +
+             ", by the votes it is " + std::to_string(way));
+}
+
 void Oracle::votes(const WorkerProcess& p, const EpochId& epoch, const Vote& vote) {
   ballots_[{epoch, vote.version}].votes.emplace(p.nonce(), vote);
+  const auto link = p.links().find(epoch);
+  if (vote.direct != 0 &&
+      (link == p.links().end() || !link->second.path_ready || link->second.attempt != vote.direct))
+    violated("R17: " + name(p) + " names a path that it does not have");
   if (const auto before = ballots_.find({epoch, vote.version - 1}); before != ballots_.end()) {
     const auto said = before->second.votes.find(p.nonce());
     if (said != before->second.votes.end() && said->second.micro_batch_ns && !vote.micro_batch_ns)
@@ -358,6 +394,24 @@ void Oracle::gathers(const WorkerProcess& p, Version version, const StepRecord& 
 
 void Oracle::refused(const WorkerProcess& p, const std::string& text) {
   violated("R3: " + name(p) + " refuses what arrived: " + text);
+}
+
+// Only where the world has made it fail, or a member has ended its part of the epoch.
+void Oracle::path_failed(const WorkerProcess& p, const Plan& plan, const std::string& text) {
+  world_.count("direct step broken");
+  if (text.find("as large as") != std::string::npos)
+    return violated("R17: two members disagree on a round: " + text);
+  for (const char* fault : {"round failed", "round of garbage", "round that never ends",
+                            "round without a member who is gone", "path lost", "worker paused",
+                            "partition", "connection stalled", "connection broken"})
+    if (world_.counted(fault) > 0) return;
+  for (const Member& member : plan.members) {
+    const WorkerProcess* other = find(member.who.nonce);
+    if (!other || !other->alive()) return;
+    const auto link = other->links().find(plan.id);
+    if (link == other->links().end() || link->second.stopping) return;
+  }
+  violated("R17: the direct path of " + name(p) + " fails for no reason: " + text);
 }
 
 bool Oracle::plant_lost_contribution(const Frame& frame) {

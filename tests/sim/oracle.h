@@ -45,7 +45,7 @@ class Oracle {
   // From these parameters, all of which were read.
   void computes(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params);
   void computed(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params);
-  void opens(const WorkerProcess& p, const EpochId& epoch, Version version);
+  void opens(const WorkerProcess& p, const elastic::worker_command::OpenStep& step);
   void votes(const WorkerProcess& p, const EpochId& epoch, const Vote& vote);
   void applies(const WorkerProcess& p, const StepRecord& record);
   void applied(const WorkerProcess& p, Version version);
@@ -53,6 +53,8 @@ class Oracle {
   void gathers(const WorkerProcess& p, Version version, const StepRecord& record,
                const std::vector<std::vector<Rank>>& holders);
   void refused(const WorkerProcess& p, const std::string& text);
+  // Its direct path failed, or brought what is wrong.
+  void path_failed(const WorkerProcess& p, const Plan& plan, const std::string& text);
   void killed(const WorkerProcess& p);
   void exited(const WorkerProcess& p, const elastic::worker_command::Exit& exit);
 
@@ -96,6 +98,7 @@ class Oracle {
 
   void check_pass(const WorkerProcess& p, Life& life);
   void check_entry(const WorkerProcess& p, Life& life);
+  void check_way(const WorkerProcess& p, const elastic::worker_command::OpenStep& step);
   void check_record(const StepRecord& record, const char* where);
   Digest digest_due(Version v) const;  // what the record of step v has to say
   void check_report(const WorkerProcess& p, const Report& report);

@@ -7,6 +7,7 @@
 
 #include "core/base/ids.h"
 #include "core/base/loss_scale.h"
+#include "core/job/layout.h"
 #include "elastic/protocol/bugs.h"
 
 namespace starling::sim {
@@ -29,6 +30,9 @@ struct Faults {
   double hangs = 0;        // a worker computes and loads nothing for a while; its heartbeats go on
   double partitions = 0;   // between two groups of processes, or in one direction only
   double bulk_breaks = 0;  // one connection
+  double bad_rounds =
+      0;  // probability that a round of a direct path fails, brings garbage or never ends
+  double path_losses = 0;  // one attempt's direct path, at one member and a while later at all
   double bulk_stalls = 0;  // one direction of a connection delivers nothing for a while
   double joins = 0;
   double checkpoint_asks = 0;  // a last one before the run is ended, which then goes on
@@ -65,6 +69,7 @@ struct Settings {
   bool plant_early_bucket = false;       // sums are sent before the share's last micro-batch is in
   bool plant_stale_part = false;         // a pass waits for no part of the parameters (R4)
   bool plant_use_twice = false;          // a part of two uses gets one of them twice
+  bool plant_unweighed = false;          // nobody compares totals with their fifth lane
   bool plant_wrong_copy = false;         // a replica publishes other parameters than the owner
   std::uint32_t replicas = 2;
   std::uint32_t move_budget = 2;
@@ -81,6 +86,10 @@ struct Settings {
   std::uint32_t probe_after = 4;  // elastic::Speedometer
   Span control_delay{100, 1 * kMs};
   Span bulk_delay{50, 500};
+  // From an epoch's connections to its direct path, at each member; {0, 0}: there are no such paths.
+  Span path_ready{0, 0};
+  std::uint32_t path_ms = 300;  // until a path is ready, or for a round
+  std::size_t round_bytes = 8 * kBlock * sizeof(std::int32_t);
   Span persist{200, 2 * kMs};
   Span shard_write{1 * kMs, 20 * kMs};
   double loss = 0, duplicate = 0;  // of control messages

@@ -1,4 +1,4 @@
-// Directed schedules for the rules of a step: R1, R3, R6, R7, R8, R14.
+// Directed schedules for the rules of a step: R1, R3, R6, R7, R8, R14, R17.
 
 #include <doctest/doctest.h>
 
@@ -158,6 +158,62 @@ TEST_CASE("rules: who enters scales the loss as all others do") {
   s.steps = 40;
   s.loss_scale = {.on = true, .first = 4, .every = 3};
   shows<OneJoins>(s, {&Bugs::scale_of_start}, "P1: ");
+}
+
+// R17. Method: the path is ready a few steps later at some members than at others. Whoever leaves its
+// own vote out goes by a path that it does not have.
+struct PathsOneByOne : Schedule {
+  using Schedule::Schedule;
+  std::string missed() override {
+    if (world.counted("path ready at some members") == 0) return "some had a path, others none";
+    if (world.counted("direct step") == 0) return "a step went over the direct path";
+    if (world.counted("direct step broken") != 0) return "no direct step broke";
+    return "";
+  }
+};
+
+TEST_CASE("rules: R17, a step takes the direct path if every vote has named it") {
+  Settings s = calm(37);
+  s.steps = 60;
+  s.path_ready = {10 * kMs, 100 * kMs};
+  shows<PathsOneByOne>(s, {&Bugs::r17_some_votes}, "R17: ");
+}
+
+// R17. Method: as soon as a member has sent a vote that names its path, that path is lost there. The
+// step that follows it begins over the direct path at all others; it must end in a new epoch, whose
+// first step goes over the host path, and nobody is left out.
+struct LostAfterTheVote : Schedule {
+  using Schedule::Schedule;
+  void on_moment(WorkerProcess& p, Moment moment, Version) override {
+    if (lost || moment != Moment::kVoted || p.slot() != 1) return;
+    const EpochId epoch = p.machine().run()->plan->id;
+    const Link& link = p.links().at(epoch);
+    if (!link.path_ready || world.counted("direct step") == 0) return;
+    lost = true;
+    world.count("path lost");
+    world.after(0, [&p, epoch, attempt = link.attempt] {
+      p.submit([&p, epoch, attempt] { p.lose_path(epoch, attempt); });
+    });
+  }
+  std::string missed() override {
+    if (!lost) return "a path is lost after a vote";
+    if (world.counted("direct step broken") == 0) return "a direct step breaks";
+    const auto& chain = world.oracle().chain();
+    if (chain.size() != 2) return "one new epoch";
+    if (world.oracle().plan(chain.back()).members.size() != 3) return "nobody is left out";
+    return "";
+  }
+  bool lost = false;
+};
+
+TEST_CASE("rules: R17, a path that is lost between vote and step ends the epoch, and no more") {
+  Settings s = calm(38);
+  s.steps = 60;
+  s.path_ready = {5 * kMs, 20 * kMs};
+  const Verdict run =
+      run_schedule(s, [](World& world) { return std::make_unique<LostAfterTheVote>(world); });
+  CHECK(run.violation == "");
+  CHECK(run.exit_code == 0);
 }
 
 }  // namespace

@@ -2,7 +2,19 @@
 
 #include <algorithm>
 
+#include "core/base/weight.h"
+
 namespace starling::sim {
+namespace {
+std::uint64_t weigh(std::span<const std::int32_t> sums, SegmentId s) {
+  std::uint64_t sum = 0;
+  const std::size_t first = std::size_t{s} * kBlock;
+  for (std::size_t i = first; i < first + kBlock; ++i)
+    sum += weight_of(static_cast<std::uint32_t>(i)) *
+           static_cast<std::uint64_t>(std::int64_t{sums[i]});
+  return sum;
+}
+}  // namespace
 
 Store::Store(const Numbers& n) : numbers(n) {
   const Layout& layout = numbers.layout();
@@ -27,6 +39,7 @@ void Store::add(const Contribution& c, Version version, PartId p) {
   adding = version;
   for (std::uint64_t i = part.first(); i < part.first() + part.elements(); ++i)
     accumulators[i] += c.sums[i];
+  for (const SegmentId s : part.segments) lanes[s].weighted_sum += weigh(c.sums, s);
   for (const SegmentId s : part.segments)
     for (std::uint32_t use = 0; use < part.uses; ++use) {
       ++lanes[s].micro_batches;
@@ -90,6 +103,14 @@ std::vector<SideEntry> Store::side_of(SegmentId segment) const {
 
 std::span<const std::int32_t> Store::total_of(SegmentId segment) const {
   return std::span(totals).subspan(std::size_t{segment} * kBlock, kBlock);
+}
+
+bool Store::weighs_right(const std::vector<std::vector<Rank>>& holders, Rank self) const {
+  for (SegmentId s = 0; s < holders.size(); ++s)
+    if (std::ranges::find(holders[s], self) != holders[s].end() &&
+        weigh(totals, s) != total_lanes[s].weighted_sum)
+      return false;
+  return true;
 }
 
 std::uint64_t Store::total_hash(SegmentId segment) const {

@@ -79,6 +79,17 @@ void draw_checkpoints(Settings& s) {
   if (asks.chance(0.5)) s.checkpoint_every = 1000;  // no other ones
 }
 
+// As above.
+void draw_paths(Settings& s) {
+  Random random(s.seed, /*purpose=*/4);
+  if (random.chance(0.5)) return;
+  s.path_ready = {random.range(1 * kMs, 20 * kMs), random.range(20 * kMs, 200 * kMs)};
+  s.faults.path_losses = rate(random, 8);
+  s.faults.bad_rounds = rate(random, 0.05);
+  s.path_ms = static_cast<std::uint32_t>(random.range(20, 400));
+  s.round_bytes = random.range(1, 16) * kBlock * sizeof(std::int32_t);
+}
+
 // As above: from dice of its own.
 void draw_logs(Settings& s) {
   Random random(s.seed, /*purpose=*/3);
@@ -88,7 +99,7 @@ void draw_logs(Settings& s) {
 
 // As above: from dice of its own.
 void draw_loss_scale(Settings& s) {
-  Random random(s.seed, /*purpose=*/4);
+  Random random(s.seed, /*purpose=*/5);
   if (random.chance(0.5)) return;
   s.loss_scale = {.on = true,
                   .first = static_cast<std::uint8_t>(random.range(0, LossScaleRule::kMax)),
@@ -115,6 +126,7 @@ Settings draw_settings(std::uint64_t seed) {
   draw_logs(s);
   draw_hangs(s);
   draw_loss_scale(s);
+  draw_paths(s);
   return s;
 }
 
@@ -126,12 +138,14 @@ std::string to_string(const Settings& s) {
       << s.replicas << ", budget " << s.move_budget << (s.codec ? ", codec" : "") << "; until "
       << f.until / kMs << " ms, kills " << f.kills << " (at most " << f.kills_max << "), bursts "
       << f.bursts << ", pauses " << f.pauses << ", hangs " << f.hangs << ", partitions "
-      << f.partitions << ", breaks " << f.bulk_breaks << ", stalls " << f.bulk_stalls << ", joins "
-      << f.joins << ", leaves " << f.leaves << ", crashes " << f.coordinator_crashes << " + "
-      << f.leader_and_worker << ", wipes " << f.wipes << ", snapshots after " << s.log_entries_max
-      << ", slow " << s.slow_most << ", loss " << s.loss << ", guard loss " << f.guard_loss
-      << ", targeted " << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing")
-      << " " << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
+      << f.partitions << ", breaks " << f.bulk_breaks << ", stalls " << f.bulk_stalls << ", paths "
+      << s.path_ready.high / kMs << " ms, lost " << f.path_losses << ", bad rounds " << f.bad_rounds
+      << ", joins " << f.joins << ", leaves " << f.leaves << ", crashes " << f.coordinator_crashes
+      << " + " << f.leader_and_worker << ", wipes " << f.wipes << ", snapshots after "
+      << s.log_entries_max << ", slow " << s.slow_most << ", loss " << s.loss << ", guard loss "
+      << f.guard_loss << ", targeted "
+      << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing") << " "
+      << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
       << s.checkpoint_keep << ", resumed at " << s.resume_at << ", damage " << s.damage
       << ", disk full " << s.disk_full << ", asks " << f.checkpoint_asks;
   if (s.loss_scale.on)

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -72,6 +73,16 @@ constexpr const char* kMustHappen[] = {
     "worker hung",
     "hung worker left out",
     "sums sent while computing",
+    "direct step",
+    "path ready at some members",
+    "path lost",
+    "direct round",
+    "round failed",
+    "round of garbage",
+    "round that never ends",
+    "round without a member who is gone",
+    "direct step broken",
+    "garbage totals refused",
 };
 
 TEST_CASE("swarm: every seed keeps all promises and ends") {
@@ -157,6 +168,31 @@ TEST_CASE("swarm: wrong sums, parameters of another version and a wrong copy are
                 found->violation.c_str());
     CHECK(run_seeds(found->seed, 1, draw_settings).runs.front().violation == "");
   }
+}
+
+// Goal: why totals are weighed before the vote, where a direct path has brought them.
+TEST_CASE("swarm: garbage over a direct path is noticed if nobody weighs totals") {
+  const auto settings = [](std::uint64_t seed, bool planted) {
+    Settings s = draw_settings(seed);
+    s.workers = std::max(s.workers, 2u);
+    s.path_ready = {1 * kMs, 10 * kMs};
+    s.faults.bad_rounds = 0.2;
+    s.plant_unweighed = planted;
+    return s;
+  };
+  const auto broken = [&](std::uint64_t seed) { return settings(seed, true); };
+  const BatchResult batch = run_seeds(1, 50, broken, /*until_violation=*/true);
+  const Verdict* found = batch.violated();
+  REQUIRE(found != nullptr);
+  std::printf("noticed by seed %llu: %s\n", static_cast<unsigned long long>(found->seed),
+              found->violation.c_str());
+  const auto mended = [&](std::uint64_t seed) { return settings(seed, false); };
+  const BatchResult clean = run_seeds(1, 50, mended);
+  for (const Verdict& run : clean.runs) {
+    CAPTURE(run.seed);
+    CHECK(run.violation == "");
+  }
+  CHECK(clean.coverage.count("garbage totals refused") == 1);
 }
 
 TEST_CASE("swarm: the same seed gives the same events") {

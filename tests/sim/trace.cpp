@@ -120,6 +120,12 @@ struct EventText {
   std::string operator()(const PeerReady& e) const {
     return line("peer ready", e.epoch) << " from " << e.from;
   }
+  std::string operator()(const PathReady& e) const {
+    return line("path ready", e.epoch) << " attempt " << e.attempt;
+  }
+  std::string operator()(const PathLost& e) const {
+    return line("path lost", e.epoch) << " attempt " << e.attempt;
+  }
   std::string operator()(const MicroBatchDone& e) const {
     return line("micro-batch done v") << e.version << " m" << e.row.micro_batch;
   }
@@ -169,7 +175,9 @@ struct CommandText {
   std::string operator()(const Compute& c) const {
     return line("compute v") << version(c.version) << " " << list(c.micro_batches);
   }
-  std::string operator()(const OpenStep& c) const { return line("open step", c.epoch, c.version); }
+  std::string operator()(const OpenStep& c) const {
+    return line("open step", c.epoch, c.version) << " path " << c.direct;
+  }
   std::string operator()(const StartReduce& c) const {
     return line("start reduce", c.epoch, c.version) << " of " << c.micro_batches;
   }

@@ -17,7 +17,12 @@ Link::Link(WorkerProcess& owner, const Connect& c)
     : process(owner),
       plan(c.plan),
       peer_left(c.plan->members.size()),
-      frames({.plan = c.plan, .self = c.self, .joiner = c.joiner, .version = c.version},
+      frames({.plan = c.plan,
+              .self = c.self,
+              .joiner = c.joiner,
+              .version = c.version,
+              .memory = owner.world().settings().path_ready.high == 0 ? nullptr : this,
+              .round_bytes = owner.world().settings().round_bytes},
              owner.world().numbers().layout(), *this, *this) {}
 
 void Link::send(Rank to, FrameHeader header, collectives::Payload payload) {
@@ -136,6 +141,7 @@ void WorkerProcess::on_up(const EpochId& epoch) {
   Link* l = link(epoch);
   if (!l || l->stopping || ++l->up < l->world() - 1 || l->connected) return;
   l->connected = true;
+  try_path(*l);
   handle(Connected{epoch});
 }
 
@@ -206,6 +212,12 @@ void WorkerProcess::take(Link& l, collectives::EpochEvents events) {
 }
 
 void WorkerProcess::take(Link& l, const collectives::epoch_event::Reduced& e) {
+  if (!world_.settings().plant_unweighed && !store_.weighs_right(*l.holders, l.self())) {
+    if (!l.frames.direct())
+      return world_.oracle().refused(*this, "a total that is not the sum of its parts");
+    world_.count("garbage totals refused");
+    return events_.push_back(Broken{l.plan->id, kNoRank});
+  }
   store_.accepted_version = e.version;
   for (SegmentId s = 0; s < store_.accepted.size(); ++s) {
     const auto& ranks = (*l.holders)[s];
@@ -252,7 +264,10 @@ void WorkerProcess::take(Link& l, const collectives::epoch_event::PeerReady& e) 
 
 // In a world whose connections corrupt nothing this can only be a fault of the protocol.
 void WorkerProcess::take(Link& l, const collectives::epoch_event::Wrong& e) {
-  world_.oracle().refused(*this, e.error.text());
+  if (e.peer == kNoRank)
+    world_.oracle().path_failed(*this, *l.plan, e.error.text());
+  else
+    world_.oracle().refused(*this, e.error.text());
   events_.push_back(Broken{l.plan->id, e.peer});
 }
 

@@ -150,6 +150,8 @@ void WorkerProcess::kill(const char* why) {
 
 void WorkerProcess::end_life(bool guard_reports, Micros end_of_file) {
   alive_ = false;
+  for (auto& [epoch, l] : links_)
+    if (l.path) l.path->doom();
   world_.bulk().close_all(*this, end_of_file);
   if (!guard_reports) return;
   world_.after(random_.range(300, 6 * kMs), [this] { world_.guard_reports(slot_, who_); });
@@ -265,6 +267,7 @@ void WorkerProcess::run(const elastic::worker_command::Leave& c) {
   left.kind = FrameKind::kLeft;
   l->send_all(collectives::others(l->self(), l->world()), left, {});
   l->left = true;
+  if (l->path) l->path->doom();
   for (Rank r = 0; r < l->world(); ++r)
     if (l->peer_left[r]) world_.bulk().close_one(*this, c.epoch, l->plan->members[r].who.nonce);
   world_.moment(*this, Moment::kSwitched, machine_.version());
@@ -275,6 +278,7 @@ void WorkerProcess::run(const Stop& c) {
   const Micros delay = random_.range(50, 2 * kMs);
   if (at != links_.end()) {
     at->second.stopping = true;
+    if (at->second.path) at->second.path->doom();
     // The communication thread may handle a little more before it sees the request.
     if (random_.chance(0.5)) world_.bulk().close(*this, c.epoch, random_.range(100, 2 * kMs));
   }
@@ -424,12 +428,12 @@ void WorkerProcess::forget_work() {
 }
 
 void WorkerProcess::run(const OpenStep& c) {
-  world_.oracle().opens(*this, c.epoch, c.version);
+  world_.oracle().opens(*this, c);
   Link* l = link(c.epoch);
   if (!l) return;
   l->holders = c.holders;
   l->sent.clear();
-  l->frames.open_step(c.holders);
+  l->frames.open_step(c.holders, c.direct);
 }
 
 void WorkerProcess::measure(const EpochId& epoch, Version version, const Measure& owned) {

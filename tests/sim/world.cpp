@@ -31,6 +31,11 @@ World::World(const Settings& settings, bool trace)
       bulk_(*this, settings.seed),
       oracle_(*this, numbers_),
       storage_(settings_, oracle_.reference()),
+      path_dice_(settings.seed, 41),
+      paths_({[this](std::uint32_t ms, std::function<void()> what) {
+                after(ms == 0 ? draw(path_dice_, settings_.bulk_delay) : ms * kMs, std::move(what));
+              },
+              [this](Rank, bool peer_gone) { return path_fault(peer_gone); }}),
       left_(settings.checkpoint_every == 0 ? std::vector<Checkpoint>()
                                            : storage_.fill(settings.resume_at)),
       faults_(*this) {
@@ -38,7 +43,10 @@ World::World(const Settings& settings, bool trace)
     coordinators_.push_back(std::make_unique<CoordinatorProcess>(*this, i));
 }
 
-World::~World() = default;
+// Paths that end call it.
+World::~World() {
+  workers_.clear();
+}
 
 void World::trace(const std::string& who, const std::string& what) const {
   if (trace_)
@@ -100,6 +108,29 @@ void World::settle() {
     if (!coordinator->alive()) coordinator->start();
   // A group that lost its state before the first commit starts again, with as many as it wanted.
   while (!oracle_.end() && alive_workers() < settings_.workers) start_worker(slots_);
+}
+
+const Bytes& World::path_id(const EpochId& epoch, std::uint32_t attempt) {
+  Bytes& id = path_ids_[{epoch, attempt}];
+  if (id.empty()) id = paths_.make_id().value();
+  return id;
+}
+
+// Without a member who is gone a round ends somehow, or never.
+collectives::PathFault World::path_fault(bool peer_gone) {
+  using collectives::PathFault;
+  constexpr PathFault kHow[] = {PathFault::kFails, PathFault::kGarbage, PathFault::kNever};
+  if (peer_gone) {
+    count("round without a member who is gone");
+    return kHow[path_dice_.below(3)];
+  }
+  if (now_ >= settings_.faults.until || !path_dice_.chance(settings_.faults.bad_rounds))
+    return PathFault::kNone;
+  const PathFault how = kHow[path_dice_.below(3)];
+  count(how == PathFault::kFails     ? "round failed"
+        : how == PathFault::kGarbage ? "round of garbage"
+                                     : "round that never ends");
+  return how;
 }
 
 void World::heal() {

@@ -1,0 +1,56 @@
+#pragma once
+// The words of one gather over the direct path (docs/design.md, section 5, step 5): owners' working
+// parameters to all who hold no copy. It stands between a Gather and its source: frames carry
+// proofs instead of parameters (gather.h, GatherOptions::direct), and what the path brings is taken
+// when its proofs are there and hold.
+
+#include <map>
+
+#include "collectives/direct_memory.h"
+#include "collectives/gather.h"
+#include "collectives/rounds.h"
+
+namespace starling::collectives {
+
+// Threads: one at a time; the caller serialises. Ownership: borrows layout, source and memory.
+class DirectGather final : public RoundUser, public GatherSource {
+ public:
+  // Its first round may begin when the Gather has started.
+  DirectGather(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
+               Version version, GatherSource& source, DirectMemory& memory,
+               std::size_t round_bytes = kRoundBytes);
+
+  // RoundUser. A round begins when all of the one before is taken. Errors: what came does not hold.
+  Result<std::optional<Round>> next(std::byte* staging) override;
+  Result<> ended() override;
+  bool over() const override { return round_ == rounds_ && staged_.empty(); }
+
+  // GatherSource, for the Gather.
+  void publish(Version version, SegmentRange segments) override;
+  Bytes params(SegmentRange segments) override;
+  std::vector<std::uint64_t> checksums(SegmentRange segments) override;
+  Result<> set_params(Version version, SegmentRange segments, ByteView bytes) override;
+
+ private:
+  struct Staged {
+    SegmentRange run;
+    const std::byte* at;
+  };
+  bool held_by(Rank rank, SegmentRange run) const;
+  Result<> take();
+
+  const Holders holders_;
+  const std::uint32_t world_;
+  const Rank self_;
+  const Version version_;
+  GatherSource& source_;
+  DirectMemory& memory_;
+  const Cut cut_;
+  std::size_t round_ = 0, rounds_ = 0;
+  std::vector<Staged> receiving_,
+      staged_;  // of the round under way; of the last one, not taken yet
+  std::map<SegmentId, std::uint32_t> runs_;  // of others, not held here: first segment, how many
+  std::map<SegmentId, Bytes> proofs_;        // of runs, by the first segment
+};
+
+}  // namespace starling::collectives

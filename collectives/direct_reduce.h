@@ -1,0 +1,46 @@
+#pragma once
+// The words of one step's reduction over the direct path (docs/design.md, section 5, step 2): sums
+// to their owners, totals to the replicas. Lanes and side entries go in frames, and Reduce accepts
+// the totals by them (reduce.h, ReduceOptions::direct). What came is as wrong as the path is: whoever
+// weighs the totals before the vote finds it (design.md, section 8).
+//
+// Round k brings piece k of each owner's segments to the owner, who adds it up, and the totals of
+// piece k-1 to their replicas.
+
+#include "collectives/direct_memory.h"
+#include "collectives/rounds.h"
+
+namespace starling::collectives {
+
+// Threads: one at a time; the caller serialises. Ownership: borrows layout and memory.
+class DirectReduce final : public RoundUser {
+ public:
+  // Its first round may begin when everybody's sums are final.
+  DirectReduce(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
+               DirectMemory& memory, std::size_t round_bytes = kRoundBytes);
+
+  Result<std::optional<Round>> next(std::byte* staging) override;
+  Result<> ended() override;
+  bool over() const override { return round_ == rounds_; }
+
+ private:
+  // Of a run, from each of the other members, or from its owner.
+  struct Received {
+    SegmentRange run;
+    std::vector<const std::byte*> from;
+  };
+  const std::vector<SegmentRange>* piece(Rank owner, std::size_t round) const;
+  bool held_by(Rank rank, SegmentRange run) const;
+  std::size_t bytes(SegmentRange run) const { return layout_.bytes_of(run, What::kSums); }
+
+  const Layout& layout_;
+  const Holders holders_;
+  const std::uint32_t world_;
+  const Rank self_;
+  DirectMemory& memory_;
+  const Cut cut_;
+  std::size_t round_ = 0, rounds_ = 0;
+  std::vector<Received> to_add_, to_take_;  // of the round under way
+};
+
+}  // namespace starling::collectives

@@ -1,0 +1,87 @@
+#include "collectives/rounds.h"
+
+#include <algorithm>
+
+#include "collectives/runs.h"
+#include "core/base/check.h"
+
+namespace starling::collectives {
+
+std::size_t piece_bytes(std::size_t round_bytes, std::uint32_t world) {
+  return std::max<std::size_t>(1, round_bytes / world);
+}
+
+Cut cut_rounds(const Layout& layout, const std::vector<std::vector<Rank>>& holders,
+               std::uint32_t world, std::size_t round_bytes) {
+  const std::size_t most = piece_bytes(round_bytes, world);
+  Cut cut(world);
+  std::vector<std::size_t> last(world);  // bytes of each owner's last piece
+  for (const SegmentRange run : equal_runs(layout, holders, most)) {
+    const auto owner = holders[run.first].front().value();
+    const std::size_t bytes = layout.bytes_of(run, What::kSums);
+    if (cut[owner].empty() || last[owner] + bytes > most) {
+      cut[owner].emplace_back();
+      last[owner] = 0;
+    }
+    cut[owner].back().push_back(run);
+    last[owner] += bytes;
+  }
+  return cut;
+}
+
+// A round of a reduce brings a piece of this rank's from all others, and a piece of each of them; one
+// of a gather no more than the latter.
+std::size_t staging_bytes(const Layout& layout, const std::vector<std::vector<Rank>>& holders,
+                          std::uint32_t world, Rank self, std::size_t round_bytes) {
+  std::vector<std::size_t> owned(world);
+  std::size_t largest = 0;
+  for (SegmentId s = 0; s < layout.segments(); ++s) {
+    const std::size_t bytes = layout.bytes_of(s, What::kSums);
+    owned[holders[s].front().value()] += bytes;
+    largest = std::max(largest, bytes);
+  }
+  const std::size_t most = std::max(piece_bytes(round_bytes, world), largest);
+  std::size_t bytes = 0;
+  for (Rank r = 0; r < world; ++r)
+    bytes += std::min(most, owned[r.value()]) * (r == self ? world - 1 : 1);
+  return world == 1 ? 0 : bytes;
+}
+
+void Rounds::use(DevicePath& path, std::uint32_t attempt) {
+  STARLING_CHECK(path_ == nullptr);
+  STARLING_CHECK(attempt != 0);
+  path_ = &path;
+  attempt_ = attempt;
+}
+
+Result<> Rounds::go() {
+  while (!under_way_ && !users_.empty()) {
+    const Queued now = users_.front();
+    const bool there = path_ != nullptr && attempt_ == now.attempt;
+    STARLING_TRY(round, now.user->next(there ? path_->staging() : nullptr));
+    if (!round) {
+      if (!now.user->over()) return ok();
+      users_.pop_front();
+      continue;
+    }
+    if (round->sends.empty() && round->receives.empty()) {
+      STARLING_TRY(now.user->ended());
+      continue;
+    }
+    if (!there)
+      return Error(Code::kUnavailable,
+                   "the direct path of attempt " + std::to_string(now.attempt) + " is lost");
+    under_way_ = true;
+    path_->exchange(std::move(round->sends), std::move(round->receives));
+  }
+  return ok();
+}
+
+Result<> Rounds::ended() {
+  STARLING_CHECK(under_way_ && !users_.empty());
+  under_way_ = false;
+  STARLING_TRY(users_.front().user->ended());
+  return go();
+}
+
+}  // namespace starling::collectives

@@ -1,0 +1,97 @@
+#pragma once
+// Rounds over a direct path: which segments travel in which, how much memory a round needs, and one
+// round after the other. What a round carries is of direct_reduce.h and direct_gather.h.
+//
+// In every round each owner has a piece of its segments at work, so all members send and receive
+// all the time, and a round takes a bounded piece of staging memory. All ranks make the same rounds
+// of the same table, so what two of them ask of each other matches.
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "collectives/device_path.h"
+#include "collectives/sums.h"
+#include "core/base/result.h"
+
+namespace starling::collectives {
+
+// What a round's pieces are together, of all owners: as sums, in bytes. Alike at all ranks.
+inline constexpr std::size_t kRoundBytes = 64u << 20;
+
+// By owner and round its segments, in runs that have the same holders.
+using Cut = std::vector<std::vector<std::vector<SegmentRange>>>;
+
+// The runs of a piece have at most this many bytes of sums, or one segment.
+std::size_t piece_bytes(std::size_t round_bytes, std::uint32_t world);
+Cut cut_rounds(const Layout& layout, const std::vector<std::vector<Rank>>& holders,
+               std::uint32_t world, std::size_t round_bytes);
+
+// Staging memory that is enough for each round of `self`, whatever copies there are: it depends on
+// who owns what, which no move of an epoch changes.
+std::size_t staging_bytes(const Layout& layout, const std::vector<std::vector<Rank>>& holders,
+                          std::uint32_t world, Rank self, std::size_t round_bytes = kRoundBytes);
+
+struct Round {
+  std::vector<Transfer> sends, receives;
+};
+
+// Lays out what a round receives.
+class Staging {
+ public:
+  explicit Staging(std::byte* at) : at_(at) {}
+  std::byte* take(std::size_t bytes) {
+    std::byte* const taken = at_;
+    if (at_ != nullptr) at_ += bytes;
+    return taken;
+  }
+
+ private:
+  std::byte* at_;
+};
+
+// A reduce or a gather. Every error is of what came over the path, and names nobody.
+class RoundUser {
+ public:
+  virtual ~RoundUser() = default;
+  // The next round; nothing while a frame is still to come, or when over(). `staging` is null where
+  // there is no path, for a user whose rounds are all without a transfer.
+  virtual Result<std::optional<Round>> next(std::byte* staging) = 0;
+  // The round that next() gave has ended, and what it receives is there.
+  virtual Result<> ended() = 0;
+  virtual bool over() const = 0;
+};
+
+// One epoch's rounds, one at a time, in the order in which their users were added.
+// Threads: one at a time. Ownership: borrows path and users.
+class Rounds {
+ public:
+  // The path that was made by this attempt is ready.
+  void use(DevicePath& path, std::uint32_t attempt);
+  void lose() { path_ = nullptr, attempt_ = 0, under_way_ = false; }
+  std::uint32_t attempt() const { return attempt_; }
+
+  // Its rounds go over the path of that attempt.
+  void add(RoundUser& user, std::uint32_t attempt) { users_.push_back({&user, attempt}); }
+  void clear() { users_.clear(); }
+  bool waiting_for(std::uint32_t attempt) const { return under_way_ && attempt_ == attempt; }
+
+  // Begins what can begin. Errors: a user's; kUnavailable, the path is not there any more.
+  Result<> go();
+  // The end of the round under way, a good one; and goes on.
+  Result<> ended();
+
+ private:
+  struct Queued {
+    RoundUser* user;
+    std::uint32_t attempt;
+  };
+  DevicePath* path_ = nullptr;
+  std::uint32_t attempt_ = 0;
+  bool under_way_ = false;
+  std::deque<Queued> users_;
+};
+
+}  // namespace starling::collectives
