@@ -6,8 +6,8 @@
 // were to receive. A dead peer is no error: whoever waits for it waits on. A launch that is under way
 // is not in the stream. The thread of an id waits for all its ranks for ever. Where NCCL would crash
 // this ends the process with one line and status 70: a communicator that is used after its abort, by
-// two threads at once, or with another size than its peer's; a revoke before it stands; an abort during
-// a revoke.
+// two threads at once, or with another size than its peer's; a revoke before it stands; an abort of
+// one whose revoke was not seen to end.
 //
 // FAKE_NCCL=ORDER,...   what goes wrong; read at the first call (or fake_nccl_orders())
 // ORDER = NAME@N[/RANK][:MS]   at the N-th (1, 2, ...; * each) such event of this process, of that rank
@@ -126,20 +126,23 @@ class Comm {
     if (!stands_) misused("ncclCommRevoke before the communicator stands");
     if (stopped_) return abi::kInvalidArgument;
     const Order slow = order("slow-revoke", rank_), hang = order("hang-revoke", rank_);
-    state_ = abi::kInProgress;
-    in_revoke_ = true;
+    {
+      const std::lock_guard lock(mutex_);
+      in_revoke_ = true;
+      state_ = abi::kInProgress;
+    }
     revoking_ = std::thread([this, slow, hang] {
       if (slow) sleep_ms(slow.ms);
       if (hang) sleep_for_ever();
       stop();
-      in_revoke_ = false;
       state_ = abi::kSuccess;
     });
     return abi::kInProgress;
   }
 
   void abort() {
-    if (in_revoke_) misused("ncclCommAbort while ncclCommRevoke is in progress");
+    if (in_revoke_ && state_ == abi::kInProgress)
+      misused("ncclCommAbort before ncclCommRevoke was seen to have ended");
     const Order slow = order("slow-abort", rank_), hang = order("hang-abort", rank_);
     if (slow) sleep_ms(slow.ms);
     if (hang) sleep_for_ever();
@@ -220,7 +223,10 @@ class Comm {
     if (group.error_later) looks_left_ = kLooks;
   }
 
+  // A launch has been done; of a communicator that is being revoked nothing more is told.
   void settle(int state) {
+    const std::lock_guard lock(mutex_);
+    if (in_revoke_) return;
     int expected = abi::kInProgress;
     state_.compare_exchange_strong(expected, state);
   }
