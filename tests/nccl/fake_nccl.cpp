@@ -6,7 +6,8 @@
 // were to receive. A dead peer is no error: whoever waits for it waits on. A launch that is under way
 // is not in the stream. The thread of an id waits for all its ranks for ever. Where NCCL would crash
 // this ends the process with one line and status 70: a communicator that is used after its abort, by
-// two threads at once, or with another size than its peer's; a revoke before it stands.
+// two threads at once, or with another size than its peer's; a revoke before it stands; an abort of
+// one whose revoke was not seen to end.
 //
 // FAKE_NCCL=ORDER,...   what goes wrong; read at the first call (or fake_nccl_orders())
 // ORDER = NAME@N[/RANK][:MS]   at the N-th (1, 2, ...; * each) such event of this process, of that rank
@@ -17,6 +18,8 @@
 //                                refuse-init        is an error at once
 //   at a group of transfers      refuse             ncclGroupEnd fails
 //   (a warm-up is one)           late:MS            is in the stream only then
+//                                lazy:MS            is in the stream once somebody has looked at the
+//                                                   communicator, and takes so long there
 //                                hang               never ends, and says nothing
 //                                error              never ends, and an error is told
 //                                garbage            ends well, and what was received is not what was sent
@@ -89,7 +92,7 @@ struct Operation {
 struct Group {
   std::vector<Operation> operations;
   StreamCounts* stream = nullptr;
-  Order late, hang, error, garbage, error_later, die;
+  Order late, lazy, hang, error, garbage, error_later, die;
 };
 
 // A communicator. Its thread makes it, and is the stream that its groups run on.
@@ -101,6 +104,8 @@ class Comm {
   int rank() const { return rank_; }
   int world() const { return world_; }
   int state() {
+    if (wants_look_.exchange(false))
+      while (state_ == abi::kInProgress) std::this_thread::yield();
     if (looks_left_ > 0 && --looks_left_ == 0) state_ = abi::kRemoteError;
     return state_;
   }
@@ -121,7 +126,11 @@ class Comm {
     if (!stands_) misused("ncclCommRevoke before the communicator stands");
     if (stopped_) return abi::kInvalidArgument;
     const Order slow = order("slow-revoke", rank_), hang = order("hang-revoke", rank_);
-    state_ = abi::kInProgress;
+    {
+      const std::lock_guard lock(mutex_);
+      in_revoke_ = true;
+      state_ = abi::kInProgress;
+    }
     revoking_ = std::thread([this, slow, hang] {
       if (slow) sleep_ms(slow.ms);
       if (hang) sleep_for_ever();
@@ -132,6 +141,8 @@ class Comm {
   }
 
   void abort() {
+    if (in_revoke_ && state_ == abi::kInProgress)
+      misused("ncclCommAbort before ncclCommRevoke was seen to have ended");
     const Order slow = order("slow-abort", rank_), hang = order("hang-abort", rank_);
     if (slow) sleep_ms(slow.ms);
     if (hang) sleep_for_ever();
@@ -190,11 +201,16 @@ class Comm {
 
   void perform(Group& group) {
     if (group.late) sleep_ms(group.late.ms);
+    if (group.lazy) {
+      wants_look_ = true;
+      while (wants_look_ && !alarm_.rung()) std::this_thread::yield();
+    }
     // Without a stream nobody can see that the group ends, but by the communicator.
     if (group.stream != nullptr) {
       ++group.stream->asked;
       settle(abi::kSuccess);
     }
+    if (group.lazy) sleep_ms(group.lazy.ms);
     if (group.error) state_ = abi::kRemoteError;
     if (!group.hang && !group.error) transfer(group);
     if (group.hang) ++hung;
@@ -207,7 +223,10 @@ class Comm {
     if (group.error_later) looks_left_ = kLooks;
   }
 
+  // A launch has been done; of a communicator that is being revoked nothing more is told.
   void settle(int state) {
+    const std::lock_guard lock(mutex_);
+    if (in_revoke_) return;
     int expected = abi::kInProgress;
     state_.compare_exchange_strong(expected, state);
   }
@@ -284,6 +303,7 @@ class Comm {
   const int rank_, world_;
   std::atomic<int> state_{abi::kInProgress};
   std::atomic<bool> stands_{false};
+  std::atomic<bool> wants_look_{false}, in_revoke_{false};
   std::atomic<int> looks_left_{0};  // at the communicator, until an error is told
   Alarm alarm_;
   std::vector<Socket> peers_;  // the thread's, from make() on
@@ -425,6 +445,7 @@ int ncclGroupEnd() {
   const bool refuse = static_cast<bool>(order("refuse", rank));
   const bool hang_call = static_cast<bool>(order("hang-call", rank));
   group.late = order("late", rank);
+  group.lazy = order("lazy", rank);
   group.hang = order("hang", rank);
   group.error = order("error", rank);
   group.garbage = order("garbage", rank);
