@@ -105,7 +105,7 @@ struct PeerReady {  // a joiner said ready over a connection of this epoch
   Rank from = 0;
 };
 // An attempt to make the epoch's direct path is ready here: votes may name it (R17). Attempts count
-// from 1 in each epoch.
+// from 1 in each epoch; one beyond limits::kAttempts is never named.
 struct PathReady {
   EpochId epoch;
   std::uint32_t attempt = 0;

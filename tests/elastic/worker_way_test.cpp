@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "core/wire/limits.h"
 #include "tests/elastic/one_worker.h"
 
 namespace starling::elastic {
@@ -70,6 +71,7 @@ TEST_CASE("worker: a vote names the newest attempt that is ready here, and none 
   one.on(PathLost{kFirst, 1});  // late word of the one before it
   CHECK(next_way(one, kFirst, 1, 2, 2) == 2);
   CHECK(last_named(one) == 2);
+  one.on(PathReady{kFirst, limits::kAttempts + 1});
   one.on(PathReady{kSecond, 3});  // of no epoch that goes on here
   CHECK(next_way(one, kFirst, 2, 3, 3) == 0);
   CHECK(last_named(one) == 2);
