@@ -39,6 +39,7 @@ StoreOptions store_options(const EngineOptions& options) {
   store.who = options.join.who;
   store.name = options.join.name;
   store.connect_timeout = options.connect_timeout;
+  store.paths = options.paths;
   store.phase = options.phase;
   store.times = options.times;
   return store;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "actors/worker/orders.h"
+#include "actors/worker/paths.h"
 #include "actors/worker/pause_clock.h"
 #include "actors/worker/store.h"
 #include "core/observe/log.h"
@@ -43,6 +44,7 @@ struct EngineOptions {
   JobId job_id{};
   Join join;  // incarnation, host and port of `listener`
   std::chrono::milliseconds connect_timeout{5000};
+  Paths paths;
   std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set
   std::vector<StepTimes>* times = nullptr;  // of each step, if set
 };

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/worker/epoch_path.h"
 #include "collectives/epoch.h"
 #include "collectives/tcp/mesh.h"
 #include "core/wire/messages.h"
@@ -25,6 +26,7 @@ struct EpochIo {
   // Before the mesh: it must stop before what it sends from goes.
   std::optional<collectives::Epoch> frames;
   std::unique_ptr<collectives::Mesh> mesh;
+  std::unique_ptr<EpochPath> path;  // null in a world of one
 };
 
 // What an epoch's communication thread has to say.

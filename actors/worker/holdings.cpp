@@ -154,11 +154,11 @@ bool Holdings::added(SegmentRange segments) const {
   return true;
 }
 
-std::optional<Damage> Holdings::check_sums(SegmentRange segments, Version version) {
+std::optional<Damage> Holdings::check_sums(SegmentRange segments, Version version, bool direct) {
   if (segments.first == 0) sabotage::flip_sums(accumulators_, version, worker_);
   if (const auto s = accumulators_.damaged(kernels::segment_ids(segments)))
     return Damage{"the sums", *s};
-  accumulators_.mirror(segments);
+  if (!direct) accumulators_.mirror(segments);
   worked();
   return std::nullopt;
 }
@@ -278,6 +278,66 @@ Result<> Holdings::set_params(Version version, SegmentRange segments, ByteView b
     STARLING_TRY(ranges, state_.set_params(bytes, lacks));
     if (ranges.size() != 1 || !(ranges.front() == segments))
       return Error(Code::kCorrupt, "parameters of other segments than the frame's");
+  }
+  for (const SegmentId s : segments) arrivals_.note(s, version);
+  return ok();
+}
+
+// ---- From device to device --------------------------------------------------------------------
+
+namespace {
+
+// A path takes addresses to read from and to write to alike.
+template <class T>
+std::byte* bytes_at(const T* values) {
+  return reinterpret_cast<std::byte*>(const_cast<T*>(values));
+}
+
+template <class T>
+const T* values_at(const std::byte* bytes) {
+  return reinterpret_cast<const T*>(bytes);
+}
+
+}  // namespace
+
+std::byte* Holdings::sums(SegmentRange segments) {
+  return bytes_at(accumulators_.address(segments));
+}
+
+std::byte* Holdings::totals(SegmentRange segments) {
+  return bytes_at(totals_.address(segments));
+}
+
+void Holdings::add(SegmentRange segments, std::span<const std::byte* const> received) {
+  std::vector<const std::int32_t*> from;
+  for (const std::byte* bytes : received) from.push_back(values_at<std::int32_t>(bytes));
+  totals_.add(segments, accumulators_.address(segments), from);
+  worked();
+}
+
+void Holdings::take_totals(SegmentRange segments, const std::byte* staged) {
+  totals_.copy(segments, values_at<std::int32_t>(staged));
+  worked();
+}
+
+std::size_t Holdings::parameter_bytes(SegmentRange segments) const {
+  return layout_.bytes_of(segments, What::kParameters);
+}
+
+std::byte* Holdings::parameters(SegmentRange segments) {
+  return bytes_at(state_.parameters(segments));
+}
+
+Bytes Holdings::proofs(SegmentRange segments) {
+  return state_.proofs(segments);
+}
+
+Result<> Holdings::take_parameters(Version version, SegmentRange segments, const std::byte* staged,
+                                   ByteView proofs) {
+  worked();
+  if (!sabotage::keeps_stale_parameters(version, worker_)) {
+    const auto lacks = [&](SegmentId s) { return !arrivals_.has(s, version); };
+    STARLING_TRY(state_.take_parameters(segments, values_at<float>(staged), proofs, lacks));
   }
   for (const SegmentId s : segments) arrivals_.note(s, version);
   return ok();

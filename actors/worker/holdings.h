@@ -15,6 +15,7 @@
 #include "actors/worker/setup.h"
 #include "actors/worker/step_clock.h"
 #include "actors/worker/workbench.h"
+#include "collectives/direct_memory.h"
 #include "collectives/gather.h"
 #include "collectives/sums.h"
 #include "core/base/exact_sum.h"
@@ -33,7 +34,7 @@ struct Damage {
 
 // Threads: belongs to the store's (actors/worker/store.h), but for what says otherwise. All that
 // takes long counts in progress(), piece by piece.
-class Holdings : public collectives::GatherSource {
+class Holdings : public collectives::GatherSource, public collectives::DirectMemory {
  public:
   Holdings(std::shared_ptr<const TrainingSetup> setup, std::string worker);
   ~Holdings() override;
@@ -69,8 +70,8 @@ class Holdings : public collectives::GatherSource {
   CompleteLanes complete_lanes(Version version) const;  // of the totals of that step
   // Whether nothing is added to these segments any more.
   bool added(SegmentRange segments) const;
-  // Their sums before they leave: they are what was added.
-  std::optional<Damage> check_sums(SegmentRange segments, Version version);
+  // Their sums before they leave, through the host or not: they are what was added.
+  std::optional<Damage> check_sums(SegmentRange segments, Version version, bool direct);
   std::span<const SideEntry> side_entries() const { return accumulators_.side(); }
   // Before the vote: the working parameters that the step was computed from are what they were.
   std::optional<Damage> check_parameters(Version version);
@@ -114,6 +115,17 @@ class Holdings : public collectives::GatherSource {
   Bytes params(SegmentRange segments) override;
   std::vector<std::uint64_t> checksums(SegmentRange segments) override;
   Result<> set_params(Version version, SegmentRange segments, ByteView bytes) override;
+
+  // collectives::DirectMemory
+  std::byte* sums(SegmentRange segments) override;
+  std::byte* totals(SegmentRange segments) override;
+  void add(SegmentRange segments, std::span<const std::byte* const> received) override;
+  void take_totals(SegmentRange segments, const std::byte* staged) override;
+  std::size_t parameter_bytes(SegmentRange segments) const override;
+  std::byte* parameters(SegmentRange segments) override;
+  Bytes proofs(SegmentRange segments) override;
+  Result<> take_parameters(Version version, SegmentRange segments, const std::byte* staged,
+                           ByteView proofs) override;
 
  private:
   void worked() { ++progress_; }

@@ -37,7 +37,8 @@ class Store::Impl {
         say_(std::move(say)),
         log_(std::move(log)),
         holdings_(options_.setup, options_.name),
-        clock_(options_.times) {
+        clock_(options_.times),
+        paths_(options_.paths) {
     holdings_.workbench().tell([this](PartId) { queue_.post(store_order::PartAdded{}); });
   }
 
@@ -70,6 +71,10 @@ class Store::Impl {
     std::visit([this](auto& o) { execute(o); }, order);
   }
   void carry_out(MeshEvent& e);
+  void carry_out(PathSaid& e) {
+    if (const auto it = epochs_.find(e.epoch); it != epochs_.end() && it->second->path)
+      it->second->path->on_said(std::move(e));
+  }
 
   void tell(elastic::WorkerEvent e) { say_(std::move(e)); }
   void at(WorkPhase phase) {
@@ -124,6 +129,7 @@ class Store::Impl {
   std::optional<Holdings::Measured> measure(Version version, const Measure& owned);
   void give_up(EpochIo& io, Rank peer, const std::string& why, bool stood = true);
   bool contribute(EpochIo& io, Version version);
+  std::unique_ptr<EpochPath> make_path(EpochIo& io, const Plan& plan, Rank self);
   void close(const EpochId& epoch);
   void close_all() {
     while (!epochs_.empty()) close(epochs_.begin()->first);
@@ -143,6 +149,8 @@ class Store::Impl {
   // The thread's own:
   Holdings holdings_;
   StepClock clock_;
+  // Waits for what libraries have still to do with what is held; paths go before it.
+  const Paths paths_;
   std::map<EpochId, std::unique_ptr<EpochIo>> epochs_;
   bool halted_ = false;
 };
@@ -164,6 +172,7 @@ void Store::Impl::halt(int status, std::string reason) {
   halted_ = true;
   for (const auto& [epoch, io] : epochs_) {
     io->given_up = true;
+    if (io->path) io->path->give_up();
     io->mesh->stop();
   }
   tell(event::Failed{status, std::move(reason)});
@@ -255,14 +264,50 @@ void Store::Impl::execute(const Connect& o) {
   io->mesh = std::make_unique<collectives::Mesh>(std::move(mesh), std::move(events), listener_);
   io->frames.emplace(
       collectives::EpochOptions{
-          .plan = o.plan, .self = o.self, .joiner = o.joiner, .version = o.version},
+          .plan = o.plan,
+          .self = o.self,
+          .joiner = o.joiner,
+          .version = o.version,
+          .memory = options_.setup->device->host_memory() ? nullptr : &holdings_},
       layout_, static_cast<collectives::GatherSource&>(holdings_), *io->mesh);
+  if (o.plan->members.size() > 1) io->path = make_path(*io, *o.plan, o.self);
   holdings_.prepare(*o.plan, o.self);
   log_.info("connecting",
             {{"epoch", to_string(epoch)}, {"rank", o.self}, {"world", o.plan->members.size()}});
   collectives::Mesh& started = *io->mesh;
   epochs_[epoch] = std::move(io);
   started.start();
+}
+
+std::unique_ptr<EpochPath> Store::Impl::make_path(EpochIo& io, const Plan& plan, Rank self) {
+  PathUse use;
+  use.send = [&io](Rank to, Bytes word) {
+    FrameHeader header;
+    header.kind = FrameKind::kPath;
+    io.mesh->send(to, header, collectives::Payload(share(std::move(word))));
+  };
+  use.ready = [this, &io](collectives::DevicePath& path, std::uint32_t attempt) {
+    io.frames->use(path, attempt);
+    tell(event::PathReady{io.frames->plan().id, attempt});
+  };
+  use.lost = [this, &io](std::uint32_t attempt, const Error& why) {
+    tell(event::PathLost{io.frames->plan().id, attempt});
+    take(io, io.frames->lose_path(attempt, Error(why.code(), why.text())));
+  };
+  use.round = [this, &io](std::uint32_t attempt, Result<> ended) {
+    take(io, io.frames->on_round(attempt, std::move(ended)));
+  };
+  use.told = [this, &io](bool direct, const std::string& why) {
+    const EpochId epoch = io.frames->plan().id;
+    log_.info("path", {{"epoch", to_string(epoch)}, {"direct", direct}, {"why", why}});
+    tell(event::PathTold{epoch, direct, why});
+  };
+  const auto staging =
+      paths_.library ? collectives::staging_bytes(layout_, plan.holders, io.frames->world(), self)
+                     : 0;
+  return std::make_unique<EpochPath>(paths_, *options_.setup->device, plan, self, staging,
+                                     std::move(use),
+                                     [this](PathSaid said) { queue_.post(std::move(said)); });
 }
 
 void Store::Impl::execute(const Stop& o) {
@@ -280,7 +325,11 @@ void Store::Impl::close(const EpochId& epoch) {
 }
 
 void Store::Impl::execute(const elastic::worker_command::Leave& o) {
-  if (const auto it = epochs_.find(o.epoch); it != epochs_.end()) it->second->mesh->leave();
+  const auto it = epochs_.find(o.epoch);
+  if (it == epochs_.end()) return;
+  it->second->mesh->leave();
+  // All members have voted, so no round is under way.
+  if (it->second->path) it->second->path->give_up();
 }
 
 void Store::Impl::execute(const SayReady& o) {
@@ -297,7 +346,7 @@ void Store::Impl::execute(const SetVersion& o) {
 void Store::Impl::execute(const OpenStep& o) {
   EpochIo& io = io_of(o.epoch);
   io.sent.reset();
-  io.frames->open_step(o.holders);
+  io.frames->open_step(o.holders, o.direct);
 }
 
 void Store::Impl::execute(const StartReduce& o) {
@@ -321,7 +370,7 @@ bool Store::Impl::contribute(EpochIo& io, Version version) {
   for (std::uint32_t b = 0; b < layout_.buckets() && !io.given_up; ++b) {
     const SegmentRange segments = layout_.bucket(b);
     if ((*io.sent)[b] || !holdings_.added(segments)) continue;
-    if (const auto damage = holdings_.check_sums(segments, version)) {
+    if (const auto damage = holdings_.check_sums(segments, version, io.frames->direct())) {
       damaged(*damage);
       return false;
     }
@@ -370,9 +419,16 @@ void Store::Impl::carry_out(MeshEvent& e) {
   EpochIo& io = *it->second;
   switch (e.kind) {
     case MeshEvent::Kind::kConnected:
-      return tell(event::Connected{e.epoch});
+      tell(event::Connected{e.epoch});
+      if (io.path) io.path->begin();
+      return;
     case MeshEvent::Kind::kFrame:
       if (io.given_up) return;
+      if (e.frame.header.kind == FrameKind::kPath) {
+        if (auto heard = io.path->on_word(e.peer, *e.frame.payload); !heard)
+          give_up(io, e.peer, heard.error().text());
+        return;
+      }
       return take(io, io.frames->on_frame(e.peer, std::move(e.frame)));
     case MeshEvent::Kind::kBroken:
       return give_up(io, e.peer, e.why);
@@ -399,7 +455,7 @@ void Store::Impl::take(EpochIo& io, const epoch_event::Reduced& e) {
   // Not a life's end: what was added up is whole at its makers (R2), and is added up anew.
   if (const auto wrong = measured->wrong_total)
     return give_up(
-        io, (*io.frames->holders())[*wrong].front(),
+        io, io.frames->direct() ? kNoRank : (*io.frames->holders())[*wrong].front(),
         "the total of segment " + std::to_string(*wrong) + " is not the sum of its parts");
   tell(event::Reduced{io.frames->plan().id, e.version, measured->norm, measured->digest});
 }
@@ -443,6 +499,7 @@ void Store::Impl::take(EpochIo& io, const epoch_event::Wrong& e) {
 
 void Store::Impl::give_up(EpochIo& io, Rank peer, const std::string& why, bool stood) {
   io.given_up = true;
+  if (io.path) io.path->give_up();
   const EpochId epoch = io.frames->plan().id;
   log_.info("epoch broken", {{"epoch", to_string(epoch)}, {"peer", peer}, {"cause", why}});
   tell(event::Broken{epoch, peer, stood});

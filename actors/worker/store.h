@@ -17,6 +17,7 @@
 
 #include "actors/worker/holdings.h"
 #include "actors/worker/orders.h"
+#include "actors/worker/paths.h"
 #include "actors/worker/step_clock.h"
 #include "collectives/tcp/listener.h"
 #include "core/observe/log.h"
@@ -73,6 +74,7 @@ struct StoreOptions {
   Incarnation who;
   std::string name;
   std::chrono::milliseconds connect_timeout{5000};
+  Paths paths;
   std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set; outlives the thread
   std::vector<StepTimes>* times = nullptr;  // of each step, if set; outlives the thread
 };

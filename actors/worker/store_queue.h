@@ -19,7 +19,7 @@ namespace starling::actors {
 // Threads: next() and done() are the store's; the rest any.
 class StoreQueue {
  public:
-  using Work = std::variant<StoreOrder, MeshEvent>;
+  using Work = std::variant<StoreOrder, MeshEvent, PathSaid>;
 
   // Of frames that the store has not looked at. Beyond it peers wait, as memory is worth more than
   // their time; what the store has looked at waits for the protocol, which bounds it.

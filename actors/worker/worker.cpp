@@ -95,6 +95,7 @@ class Worker : public caf::event_based_actor {
     EngineOptions engine;
     engine.setup = options_.setup;
     engine.job_id = options_.job_id;
+    engine.paths = options_.paths;
     engine.phase = options_.phase;
     engine.times = options_.times;
     engine.join.who = options_.self;

@@ -22,7 +22,7 @@ constexpr const char* kForged =
     "the way";
 
 bool known(FrameKind kind) {
-  return kind >= FrameKind::kContribution && kind <= FrameKind::kLeft;
+  return kind >= FrameKind::kContribution && kind <= FrameKind::kPath;
 }
 }  // namespace
 

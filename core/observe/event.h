@@ -99,6 +99,14 @@ struct EpochFormed {
   bool operator==(const EpochFormed&) const = default;
 };
 
+struct PathChosen {
+  static constexpr const char* kKind = "path";
+  EpochId epoch;
+  bool direct = false;
+  std::string why;
+  bool operator==(const PathChosen&) const = default;
+};
+
 struct StepPassed {
   static constexpr const char* kKind = "step";
   StepRecord record;
@@ -185,9 +193,9 @@ struct Failed {
 
 using Event =
     std::variant<event::Started, event::Continued, event::Dropped, event::WorkerChanged,
-                 event::EpochFormed, event::StepPassed, event::LedgerPassed, event::LeaderElected,
-                 event::Exposed, event::CheckpointWritten, event::Restarted, event::NoticeGiven,
-                 event::Warning, event::Done, event::Failed>;
+                 event::EpochFormed, event::PathChosen, event::StepPassed, event::LedgerPassed,
+                 event::LeaderElected, event::Exposed, event::CheckpointWritten, event::Restarted,
+                 event::NoticeGiven, event::Warning, event::Done, event::Failed>;
 
 // The value of the event's kKind.
 const char* kind_of(const Event& event);

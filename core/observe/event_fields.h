@@ -98,6 +98,13 @@ void fields(F& f, Is<event::EpochFormed> auto& e) {
 }
 
 template <class F>
+void fields(F& f, Is<event::PathChosen> auto& e) {
+  f("epoch", e.epoch);
+  f("direct", e.direct);
+  f("why", e.why);
+}
+
+template <class F>
 void fields(F& f, Is<event::StepPassed> auto& e) {
   f("version", e.record.version);
   f("epoch", e.epoch);

@@ -59,6 +59,9 @@ EventMemory::Told EventMemory::take(const Event& event) {
             return once("worker " + std::to_string(e.id) + " " + to_string(e.what));
           },
           [&](const event::EpochFormed& e) { return once("epoch " + to_string(e.id)); },
+          [&](const event::PathChosen& e) {
+            return once("path " + to_string(e.epoch) + (e.direct ? " direct " : " host ") + e.why);
+          },
           [&](const event::Done&) { return early_.empty() ? Told::kFirst : Told::kOther; },
           [](const OneOf<event::Started, event::Continued, event::Dropped, event::LeaderElected,
                          event::Exposed, event::CheckpointWritten, event::NoticeGiven,

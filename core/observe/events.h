@@ -23,6 +23,8 @@
 //             detect_ms, form_ms, resume_ms (null if not known), pause (at the member that passed
 //             first after a loss: report, plan, connect, compute, reduce, vote; ms one after the
 //             other from its stop; null if none)
+// path        epoch, direct (its bytes go from device to device as soon as all members are ready;
+//             false: through the hosts), why (the library; or what is missing, or failed)
 // step        version (of the step's begin: v takes version v to v+1), epoch (in which the member that told
 //             passed or learned it), loss, norm, tokens, ms, world, skipped, ledger_hash (hex),
 //             digest (hex, of `version`; where one was due), scale (of the loss, with fp16)

@@ -82,6 +82,8 @@ struct Heartbeat {
   data @6 :Plan.Digest;       # of all data files as they are read here; zeros = not known yet
   ordersLeft @7 :UInt32;      # work on state and with the others that is still to be done here
   progress @8 :UInt64;        # grows with everything that this worker's threads have done
+  direct @9 :Bool;            # from rank 0: bytes of the epoch go from device to device
+  pathWhy @10 :Text;          # and why, or why not; empty = no word yet
 }
 
 # Member -> coordinators, for each version that it passes or learns, and again until one has noted it.

@@ -48,6 +48,8 @@ void write_body(const Heartbeat& in, Body::Builder out) {
   body.setOrdersLeft(in.orders_left);
   body.setProgress(in.progress);
   write(in.data, body.initData());
+  body.setDirect(in.direct);
+  body.setPathWhy(text(in.path_why, limits::kLineBytes));
 }
 
 void write_body(const Progress& in, Body::Builder out) {
@@ -261,10 +263,18 @@ Notice read_body(Reading& r, schema::Notice::Reader in) {
           in.getLeave()};
 }
 
-Heartbeat read_body(schema::Heartbeat::Reader in) {
-  return {read(in.getEntered()), Version(in.getVersion()), read(in.getReadyFor()),
-          in.getMicroBatchNs(),  in.getShareLeft(),        in.getLoadLeft(),
-          in.getOrdersLeft(),    in.getProgress(),         read(in.getData())};
+Heartbeat read_body(Reading& r, schema::Heartbeat::Reader in) {
+  return {read(in.getEntered()),
+          Version(in.getVersion()),
+          read(in.getReadyFor()),
+          in.getMicroBatchNs(),
+          in.getShareLeft(),
+          in.getLoadLeft(),
+          in.getOrdersLeft(),
+          in.getProgress(),
+          read(in.getData()),
+          in.getDirect(),
+          r.text(in.getPathWhy(), limits::kLineBytes, "path's reason")};
 }
 
 Finished read_body(schema::Finished::Reader in) {
@@ -318,7 +328,7 @@ void read(Reading& r, Body::Reader in, Message& out) {
       out = read_body(r, in.getReport());
       return;
     case Body::HEARTBEAT:
-      out = read_body(in.getHeartbeat());
+      out = read_body(r, in.getHeartbeat());
       return;
     case Body::PROGRESS:
       out = read_body(r, in.getProgress());

@@ -22,6 +22,7 @@ enum class FrameKind : std::uint8_t {
   kMove,              // state of segments with label v, source -> target
   kRecord,            // outside the step loop: a joiner says that it is ready; tests, benches
   kLeft,              // last frame on a connection: the sender has left the epoch by a switch (R1)
+  kPath,              // outside the step loop: how a direct path comes about
 };
 
 struct FrameHeader {

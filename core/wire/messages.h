@@ -169,6 +169,9 @@ struct Heartbeat {
   std::uint32_t orders_left = 0;  // work on its state and with the others that it has still to do
   std::uint64_t progress = 0;     // grows with everything that its threads have done
   Digest data{};                  // of all data files as they are read here; zeros: not known yet
+  // From rank 0 of the epoch: which way its bytes go when votes name it, and why. Empty: no word yet.
+  bool direct = false;
+  std::string path_why;
 };
 
 // Where the time from stopping to the first pass of a forced epoch went at one member; each part

@@ -241,6 +241,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Heartb
   if (roster_.works(from, m)) review_due_ = true;
   if (m.version != kNoVersion) {
     if (group_.plan() && m.entered == group_.plan()->id) course_.entered_at(m.version);
+    if (!m.path_why.empty()) note_path({m.entered, m.direct, m.path_why});
     reached(from, m.version);
   }
   send(from, LeaderHint{0, term_, {}});
@@ -249,6 +250,12 @@ void Leader::said(const Incarnation& from, const std::string& name, const Heartb
   // One that was silent while others with another fingerprint became the group.
   if (!roster_.waits(from)) return;
   if (auto why = other_bits(group_.find(from)->join)) send(from, Refused{*std::move(why)});
+}
+
+void Leader::note_path(event::PathChosen path) {
+  if (!group_.plan() || path.epoch != group_.plan()->id || path == path_) return;
+  path_ = path;
+  tell(std::move(path));
 }
 
 void Leader::said(const Incarnation& from, const std::string&, const Progress& m) {

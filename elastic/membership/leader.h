@@ -115,6 +115,7 @@ class Leader {
   std::string newest_checkpoint() const;  // for a message
 
   void note_skipped(const StepRecord& record);
+  void note_path(event::PathChosen path);
   void ask_checkpoint();
   template <class Command>
   void take(std::vector<Command> commands) {
@@ -170,6 +171,7 @@ class Leader {
   Forming forming_;
   Proposals proposals_;
   std::optional<StepRecord> last_record_;
+  event::PathChosen path_;  // the last that was told
   Skips skips_;
   std::optional<event::EpochFormed> epoch_;  // to be announced with its resume_ms
   std::uint64_t committed_ms_ = 0;

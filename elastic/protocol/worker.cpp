@@ -75,6 +75,10 @@ Heartbeat Worker::heartbeat() const {
   beat.orders_left = working_.orders_left;
   beat.progress = working_.progress;
   beat.data = data_;
+  if (run_ && run_->plan->id == entered_) {
+    beat.direct = run_->told.direct;
+    beat.path_why = run_->told.why;
+  }
   return beat;
 }
 
@@ -319,6 +323,10 @@ void Worker::on_event(const PathReady& e) {
 void Worker::on_event(const PathLost& e) {
   EpochRun* run = going(e.epoch);
   if (run && run->path == e.attempt) run->path = 0;
+}
+
+void Worker::on_event(const PathTold& e) {
+  if (EpochRun* run = going(e.epoch)) run->told = e;
 }
 
 void Worker::on_event(const PeerReady& e) {

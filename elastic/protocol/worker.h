@@ -114,6 +114,11 @@ struct PathLost {  // that one is of no use any more: no later vote names it
   EpochId epoch;
   std::uint32_t attempt = 0;
 };
+struct PathTold {  // at rank 0, for people: which way the epoch's bytes go, and why
+  EpochId epoch;
+  bool direct = false;
+  std::string why;
+};
 struct MicroBatchDone {  // sums, side list, lanes and ledger row have it
   Version version = 0;
   LedgerRow row;
@@ -172,9 +177,10 @@ using WorkerEvent =
                  worker_event::NotInitialised, worker_event::CheckpointWritten,
                  worker_event::Connected, worker_event::Broken, worker_event::Stopped,
                  worker_event::PeerReady, worker_event::PathReady, worker_event::PathLost,
-                 worker_event::MicroBatchDone, worker_event::Reduced, worker_event::MovedIn,
-                 worker_event::LedgerArrived, worker_event::VoteArrived, worker_event::GatherBegun,
-                 worker_event::Gathered, worker_event::StepTimed, worker_event::DigestReady>;
+                 worker_event::PathTold, worker_event::MicroBatchDone, worker_event::Reduced,
+                 worker_event::MovedIn, worker_event::LedgerArrived, worker_event::VoteArrived,
+                 worker_event::GatherBegun, worker_event::Gathered, worker_event::StepTimed,
+                 worker_event::DigestReady>;
 
 // ---- Commands ---------------------------------------------------------------------------------
 namespace worker_command {
@@ -338,6 +344,7 @@ struct EpochRun {
   Version voting = kNoVersion;  // the step whose vote is next
   std::vector<Rank> shares;     // of it: rank of each micro-batch
   std::uint32_t direct = 0;     // its way (R17)
+  worker_event::PathTold told;  // for heartbeats
   bool share_ended = false;
   std::optional<ExactWords> norm;  // there with the totals
   Digest digest_part{};            // of the owned segments at label `voting`; comes with `norm`
@@ -384,6 +391,7 @@ class Worker {
   void on_event(const worker_event::PeerReady& e);
   void on_event(const worker_event::PathReady& e);
   void on_event(const worker_event::PathLost& e);
+  void on_event(const worker_event::PathTold& e);
   void on_event(const worker_event::MicroBatchDone& e);
   void on_event(const worker_event::Reduced& e);
   void on_event(const worker_event::MovedIn& e);

@@ -92,7 +92,7 @@ void add_event(Story& story, const Event& event, double t) {
           },
           // Nothing is judged by them.
           [](const OneOf<event::Continued, event::Dropped, event::CheckpointWritten,
-                         event::NoticeGiven> auto&) {},
+                         event::NoticeGiven, event::PathChosen> auto&) {},
       },
       event);
 }

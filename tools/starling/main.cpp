@@ -46,6 +46,16 @@ void add_log(CLI::App* sub, Command& command) {
       ->capture_default_str();
 }
 
+void add_path(CLI::App* sub, std::string& path) {
+  sub->add_option(
+         "--path", path,
+         "which way a step's bytes go: auto, from GPU to GPU (NCCL) as soon as all members "
+         "are ready, else through the hosts; host; direct, as auto, but a worker without "
+         "NCCL does not begin. Changes no bits")
+      ->check(CLI::IsMember({"auto", "host", "direct"}))
+      ->capture_default_str();
+}
+
 void add_notices(CLI::App* sub, CloudNotices& o) {
   sub->add_option(
          "--notices", o.cloud,
@@ -98,6 +108,7 @@ void add_run(CLI::App& app, RunOptions& o) {
       "go on from the newest complete checkpoint of the job's [checkpoint] folder, with any "
       "number of workers");
   sub->add_option("--checkpoints", o.checkpoints, "folder, instead of the job file's");
+  add_path(sub, o.path);
   add_log(sub, o);
 }
 
@@ -149,6 +160,7 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
   sub->add_option("--notice", o.notice_s, "seconds to hand over after SIGTERM")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
+  add_path(sub, o.path);
   add_notices(sub, o.notices);
   sub->add_flag("--acknowledge", o.acknowledge,
                 "when the state is handed over, tell the cloud that it need not wait (Azure); not "

@@ -238,11 +238,26 @@ class Run {
     const bool fixed = options_.port != 0;
     const std::string place =
         fixed ? to_string(Address{options_.host, static_cast<std::uint16_t>(port)}) : options_.host;
-    return children_.spawn({"worker", "--quiet", "--join", coordinators_->address(), "--keys",
-                            run_.keys(), fixed ? "--listen" : "--host", place, "--threads",
-                            std::to_string(options_.threads), "--save", run_.path(kModel),
-                            "--notices", options_.notices.cloud, "--metadata",
-                            options_.notices.metadata, "--log", options_.log});
+    return children_.spawn({"worker",
+                            "--quiet",
+                            "--join",
+                            coordinators_->address(),
+                            "--keys",
+                            run_.keys(),
+                            fixed ? "--listen" : "--host",
+                            place,
+                            "--threads",
+                            std::to_string(options_.threads),
+                            "--save",
+                            run_.path(kModel),
+                            "--notices",
+                            options_.notices.cloud,
+                            "--metadata",
+                            options_.notices.metadata,
+                            "--path",
+                            options_.path,
+                            "--log",
+                            options_.log});
   }
 
   // Until the job's end, a signal, or nobody is left who could go on.

@@ -37,6 +37,9 @@ void Spectator::show(const Event& event) {
           [&](const event::NoticeGiven& e) {
             say(e.name + " has notice from " + e.source + (e.text.empty() ? "" : ": " + e.text));
           },
+          [&](const event::PathChosen& e) {
+            if (e.direct) say("bytes go from device to device (" + e.why + ")");
+          },
           [&](const event::Warning& e) { say("warning: " + e.text); },
           [&](const event::Dropped& e) {
             say("warning: " + std::to_string(e.lines) + " events are missing, as " + e.why);

@@ -270,6 +270,14 @@ int work(const Life& life, actors::SharedLife& shared) {
   };
   const kernels::DeviceChoice device{.gpu = life.command.gpu.value_or(number_at_the_end(name)),
                                      .on_lost = gpu_lost};
+  const actors::PathRule rule = life.command.path == "host"     ? actors::PathRule::kHost
+                                : life.command.path == "direct" ? actors::PathRule::kDirect
+                                                                : actors::PathRule::kAuto;
+  auto paths = actors::open_paths(job, rule, gpu_lost);
+  if (!paths) {
+    say_last_word(shared, paths.error().text());
+    return fail(paths.error());
+  }
   auto setup = actors::set_up(job, {life.options.threads, child_lost, device});
   if (!setup) {
     say_last_word(shared, setup.error().text());
@@ -282,6 +290,7 @@ int work(const Life& life, actors::SharedLife& shared) {
   const auto loader = actors::spawn_loader(system, setup.value()->batches);
   auto options = life.options;
   options.setup = setup.value();
+  options.paths = std::move(paths).value();
   options.slowness = life.command.slow.value_or(slowness(job, options.key.name));
   options.pid = static_cast<std::uint64_t>(::getpid());
   options.phase = &shared.phase;

@@ -1,0 +1,145 @@
+#include "actors/worker/epoch_path.h"
+
+#include <chrono>
+#include <utility>
+#include <variant>
+
+#include "core/base/check.h"
+
+namespace starling::actors {
+
+using namespace collectives::path_command;
+
+EpochPath::EpochPath(const Paths& paths, kernels::Device& device, const Plan& plan, Rank self,
+                     std::size_t staging_bytes, PathUse use, std::function<void(PathSaid)> say)
+    : library_(paths.library.get()),
+      device_(device),
+      epoch_(plan.id),
+      self_(self),
+      world_(static_cast<std::uint32_t>(plan.members.size())),
+      staging_bytes_(staging_bytes),
+      use_(std::move(use)),
+      say_(std::move(say)),
+      talk_(self, world_, library_ ? library_->name() : "", paths.why) {}
+
+EpochPath::~EpochPath() = default;
+
+void EpochPath::begin() {
+  carry_out(talk_.begin());
+}
+
+Result<> EpochPath::on_word(Rank from, ByteView word) {
+  STARLING_TRY(decoded, collectives::decode_path_word(word));
+  STARLING_TRY(commands, talk_.on_word(from, decoded));
+  if (const auto* refusal = std::get_if<collectives::PathRefusal>(&decoded))
+    why_ = Error(Code::kUnavailable, refusal->reason);
+  carry_out(std::move(commands));
+  return ok();
+}
+
+void EpochPath::on_said(PathSaid said) {
+  if (over_) return;
+  if (said.kind == PathSaid::Kind::kRetry) return carry_out(talk_.retry());
+  if (!path_ || said.attempt != attempt_) return;
+  switch (said.kind) {
+    case PathSaid::Kind::kReady:
+      use_.ready(*path_, attempt_);
+      return carry_out(talk_.ready(attempt_));
+    case PathSaid::Kind::kRound:
+      return use_.round(attempt_, said.error ? Result<>(*std::move(said.error)) : ok());
+    case PathSaid::Kind::kFailed:
+      why_ = std::move(said.error);
+      return carry_out(talk_.failed(attempt_, why_->text()));
+    case PathSaid::Kind::kRetry:
+      return;
+  }
+}
+
+void EpochPath::give_up() {
+  over_ = true;
+  clock_ = {};
+  drop(Error(Code::kUnavailable, "the epoch is over"));
+}
+
+void EpochPath::drop(const Error& why) {
+  const auto path = std::move(path_);
+  if (!path) return;
+  path->doom();
+  use_.lost(attempt_, why);
+}
+
+void EpochPath::carry_out(collectives::PathCommands commands) {
+  for (auto& command : commands) {
+    if (over_) return;
+    std::visit([this](auto& c) { carry_out(c); }, command);
+  }
+}
+
+void EpochPath::carry_out(Send& c) {
+  use_.send(c.to, collectives::encode_path_word(c.word));
+}
+
+void EpochPath::carry_out(MakeId& c) {
+  auto id = library_->make_id();
+  carry_out(id ? talk_.id_made(c.attempt, std::move(id).value())
+               : talk_.failed(c.attempt, id.error().text()));
+}
+
+void EpochPath::carry_out(GiveUp&) {
+  const std::optional<Error> why = std::exchange(why_, std::nullopt);
+  if (!why) return drop(Error(Code::kUnavailable, "another attempt follows"));
+  drop(*why);
+}
+
+void EpochPath::carry_out(Say& c) {
+  use_.told(c.direct, c.why);
+}
+
+void EpochPath::carry_out(RetryIn& c) {
+  clock_ = std::jthread([say = say_, epoch = epoch_, ms = c.ms](const std::stop_token& stop) {
+    std::mutex mutex;
+    std::condition_variable_any over;
+    std::unique_lock lock(mutex);
+    over.wait_for(lock, stop, std::chrono::milliseconds(ms), [] { return false; });
+    if (!stop.stop_requested()) say({.epoch = epoch});
+  });
+}
+
+void EpochPath::carry_out(Connect& c) {
+  const auto says = [say = say_, epoch = epoch_, attempt = c.attempt](PathSaid::Kind kind,
+                                                                      std::optional<Error> error) {
+    say({epoch, attempt, kind, std::move(error)});
+  };
+  using Kind = PathSaid::Kind;
+  collectives::PathEvents events;
+  events.on_ready = [=] { says(Kind::kReady, std::nullopt); };
+  events.on_failed = [=](Error error) { says(Kind::kFailed, std::move(error)); };
+  events.on_round = [=](Result<> ended) {
+    says(Kind::kRound, ended ? std::nullopt : std::optional(std::move(ended).error()));
+  };
+  const auto queue = std::shared_ptr<kernels::Queue>(device_.make_queue());
+  collectives::PathOptions options;
+  options.self = self_;
+  options.world = world_;
+  options.id = std::move(c.id);
+  options.staging_bytes = staging_bytes_;
+  options.allocate = [device = &device_](std::size_t bytes) {
+    auto memory = std::make_shared<kernels::Memory>(device->allocate(bytes));
+    std::byte* const at = memory->data();
+    return std::shared_ptr<std::byte>(std::move(memory), at);
+  };
+  options.copy_in = [queue](std::byte* to, ByteView from) {
+    queue->copy_in(to, from);
+    queue->wait();
+  };
+  options.copy_out = [queue](std::span<std::uint8_t> to, const std::byte* from) {
+    queue->copy_out(to, from);
+    queue->wait();
+  };
+  options.stream = device_.make_stream();
+  options.enter_thread = [device = &device_] { device->enter_thread(); };
+  attempt_ = c.attempt;
+  path_ = library_->connect(std::move(options), std::move(events));
+}
+
+}  // namespace starling::actors

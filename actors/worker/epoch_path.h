@@ -1,0 +1,83 @@
+#pragma once
+// One epoch's direct path at a worker: what its members say of it (collectives/path_talk.h), the path
+// that comes of it, and when to try again. For store.cpp; decides nothing.
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "actors/worker/paths.h"
+#include "collectives/path_talk.h"
+#include "core/base/ids.h"
+#include "core/wire/messages.h"
+#include "kernels/device/device.h"
+
+namespace starling::actors {
+
+// What a path's thread, or the clock, has to say.
+struct PathSaid {
+  enum class Kind : std::uint8_t { kReady, kFailed, kRound, kRetry };
+  EpochId epoch;
+  std::uint32_t attempt = 0;
+  Kind kind = Kind::kRetry;
+  std::optional<Error> error;  // kFailed, and a round that failed
+};
+
+// What it has done by those who own frames and events. On the store's thread.
+struct PathUse {
+  std::function<void(Rank to, Bytes word)> send;
+  std::function<void(collectives::DevicePath&, std::uint32_t attempt)> ready;
+  std::function<void(std::uint32_t attempt, const Error& why)> lost;  // nothing uses it after this
+  std::function<void(std::uint32_t attempt, Result<> ended)> round;
+  std::function<void(bool direct, const std::string& why)> told;  // for people
+};
+
+// Threads: the store's; `say` runs on any. Borrows library and device, which must outlive it.
+class EpochPath {
+ public:
+  EpochPath(const Paths& paths, kernels::Device& device, const Plan& plan, Rank self,
+            std::size_t staging_bytes, PathUse use, std::function<void(PathSaid)> say);
+  ~EpochPath();
+  EpochPath(const EpochPath&) = delete;
+  EpochPath& operator=(const EpochPath&) = delete;
+
+  void begin();  // all connections of the epoch stand
+  // Errors: kCorrupt, and nothing was done.
+  Result<> on_word(Rank from, ByteView word);
+  void on_said(PathSaid said);
+  // No round follows in this epoch: another one's path may be made.
+  void give_up();
+
+ private:
+  void carry_out(collectives::PathCommands commands);
+  void carry_out(collectives::path_command::Send& c);
+  void carry_out(collectives::path_command::MakeId& c);
+  void carry_out(collectives::path_command::Connect& c);
+  void carry_out(collectives::path_command::GiveUp& c);
+  void carry_out(collectives::path_command::RetryIn& c);
+  void carry_out(collectives::path_command::Say& c);
+  void drop(const Error& why);
+
+  collectives::PathLibrary* const library_;  // null: none
+  kernels::Device& device_;
+  const EpochId epoch_;
+  const Rank self_;
+  const std::uint32_t world_;
+  const std::size_t staging_bytes_;
+  const PathUse use_;
+  const std::function<void(PathSaid)> say_;
+  collectives::PathTalk talk_;
+  std::unique_ptr<collectives::DevicePath> path_;
+  std::uint32_t attempt_ = 0;  // of path_
+  std::optional<Error> why_;   // path_ is to go, because of this
+  bool over_ = false;
+  std::jthread clock_;  // waits for the next attempt
+};
+
+}  // namespace starling::actors
