@@ -113,6 +113,7 @@ struct StepPassed {
   EpochId epoch;
   std::uint32_t world = 0;
   double ms = 0;
+  bool direct = false;
   bool operator==(const StepPassed&) const = default;
 };
 

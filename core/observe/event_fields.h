@@ -4,7 +4,7 @@
 //   f(name, value)         in the form of its type (event_line.cpp, event_reader.cpp)
 //   f.hex(name, value)     16 hex digits
 //   f.or_null(name, text)  null instead of an empty text
-//   f.due(name, digest)    left out instead of zeros
+//   f.due(name, digest)    left out instead of zeros, nothing or false
 // Inside core/observe only. A kind without its function here compiles nowhere.
 
 #include <concepts>
@@ -118,6 +118,7 @@ void fields(F& f, Is<event::StepPassed> auto& e) {
   f.due("digest", e.record.digest);
   f.due("metrics", e.record.metrics);
   f.due("scale", e.record.scale);
+  f.due("direct", e.direct);
 }
 
 template <class F>

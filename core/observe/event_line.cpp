@@ -26,6 +26,9 @@ class WrittenFields {
   void due(const char* name, const std::vector<double>& metrics) {
     if (!metrics.empty()) (*this)(name, metrics);
   }
+  void due(const char* name, bool truth) {
+    if (truth) line_[name] = true;
+  }
   void due(const char* name, LossScale scale) {
     if (scale.steps != 0) line_[name] = 1u << scale.log2;
   }

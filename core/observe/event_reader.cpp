@@ -50,6 +50,9 @@ class ReadFields {
   void due(const char* name, std::vector<double>& metrics) {
     if (find(name)) (*this)(name, metrics);
   }
+  void due(const char* name, bool& truth) {
+    if (find(name)) (*this)(name, truth);
+  }
   // How many steps there were with it is not told.
   void due(const char* name, LossScale& scale) {
     std::uint64_t value = 0;

@@ -27,7 +27,8 @@
 //             false: through the hosts), why (the library; or what is missing, or failed)
 // step        version (of the step's begin: v takes version v to v+1), epoch (in which the member that told
 //             passed or learned it), loss, norm, tokens, ms, world, skipped, ledger_hash (hex),
-//             digest (hex, of `version`; where one was due), scale (of the loss, with fp16)
+//             digest (hex, of `version`; where one was due), scale (of the loss, with fp16),
+//             direct (true: its bytes went from device to device)
 // ledger      version, epoch (in which it passed), workers ([[micro-batch, worker id], ..])
 // leader      term, coordinator (its place in the group), pid (of its process on its host),
 //             election_ms (its group waits between this and twice this before it elects another):

@@ -70,6 +70,7 @@ void write_body(const Progress& in, Body::Builder out) {
       write(row.metrics, ledger[m].initMetrics(static_cast<unsigned>(row.metrics.size())));
   }
   body.setStepMs(in.step_ms);
+  body.setDirect(in.direct);
   if (!in.pause) return;
   auto pause = body.initPause();
   pause.setReportMs(in.pause->report_ms);
@@ -246,6 +247,7 @@ Progress read_body(Reading& r, schema::Progress::Reader in) {
            "a micro-batch of a ledger is out of range");
   }
   out.step_ms = in.getStepMs();
+  out.direct = in.getDirect();
   if (in.hasPause()) out.pause = read_pause(r, in.getPause());
   return out;
 }

@@ -205,6 +205,7 @@ struct Progress {
   std::vector<LedgerRow> ledger;  // empty unless this worker has all M rows
   double step_ms = 0;
   std::optional<Pause> pause{};  // with the first pass of a forced epoch
+  bool direct = false;           // its bytes went over the direct path
 };
 
 struct Leave {  // announced leave

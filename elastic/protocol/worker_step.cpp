@@ -297,6 +297,7 @@ void Worker::learn(const StepRecord& record, bool with_ledger) {
   if (config_.bugs.scale_of_start && !with_ledger) record_.scale = {};
   Progress progress{run_->plan->id, record, run_->world(), {}, 0};
   if (with_ledger) progress.ledger = work_.rows();
+  progress.direct = with_ledger && run_->direct != 0 && run_->world() > 1;
   untold_.add(progress, now_ms_);
   send(std::move(progress));
 }
