@@ -152,7 +152,7 @@ struct Job {
   std::uint32_t replicas = 2;  // r, wanted copies besides the owner's
   NonFinite on_nonfinite = NonFinite::kSkip;
   Precision precision = Precision::kFp32;
-  std::uint8_t loss_scale = LossScaleRule{}.first;  // of fp16: log2 of what the loss is multiplied by
+  std::uint8_t loss_scale = LossScaleRule{}.first;         // of fp16: log2 of the first scale
   std::uint32_t loss_scale_steps = LossScaleRule{}.every;  // until it is doubled
   Offload offload = Offload::kNone;
   bool recompute = false;    // passes keep the inputs of layers alone, and compute the rest twice

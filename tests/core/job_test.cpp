@@ -8,44 +8,9 @@
 #include <limits>
 #include <string>
 
+#include "tests/core/job_text.h"
+
 namespace starling {
-namespace {
-
-// A correct job file; every test changes one thing. Tests run in the repository's root.
-const std::string kGood = R"([job]
-name = "t"
-steps = 60
-[model]
-kind = "gpt"
-layers = 2
-heads = 4
-width = 64
-context = 32
-vocabulary = 256
-[optimizer]
-kind = "adamw"
-peak_rate = 1e-3
-warmup_steps = 10
-[data]
-kind = "text"
-path = "core"
-)";
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  const auto at = text.find(from);
-  REQUIRE(at != std::string::npos);
-  return text.replace(at, from.size(), to);
-}
-
-std::string error_of(const std::string& toml) {
-  const auto job = parse_job(toml, ".");
-  if (job) return "no error";
-  CHECK(job.error().code() == Code::kBadInput);
-  CHECK(job.error().text().find('\n') == std::string::npos);
-  return job.error().text();
-}
-
-}  // namespace
 
 TEST_CASE("the examples are what they say") {
   const auto tiny = load_job("examples/gpt/tiny.toml");
@@ -150,28 +115,6 @@ TEST_CASE("a job that a program has made is checked as a file is, without lines 
   job.optimizer.clip = std::numeric_limits<double>::quiet_NaN();
   const std::string why = validate_training(job).error().text();
   CHECK_MESSAGE(why.find("clip must be a number from 0") == 0, why);
-}
-
-TEST_CASE("jobs whose states differ: the keys are named, and a changed rate can be accepted") {
-  const Job job = parse_job(kGood, ".").value();
-  Job other = job;
-  CHECK(state_differences(job, other).empty());
-  other.steps += 1;
-  other.lease_ms += 1;
-  other.optimizer.schedule_steps = job.steps;
-  CHECK(state_differences(job, other).empty());
-  other.optimizer.peak_rate = 2e-3;
-  other.seed = 7;
-  CHECK(state_differences(job, other) ==
-        std::vector<std::string>{"[job].seed is 1 and 7",
-                                 "[optimizer].peak_rate is 0.001 and 0.002"});
-  CHECK(!may_go_on_from(other, state_hash(job)));
-  other.checkpoint = {"/somewhere", 10, 2, state_hash(job)};
-  CHECK(may_go_on_from(other, state_hash(job)));
-  CHECK(may_go_on_from(other, state_hash(other)));
-  const Job again = parse_job(format_job(other), "/").value();
-  CHECK(again == other);
-  CHECK(job_hash(again) == job_hash(other));
 }
 
 TEST_CASE("bad job files: the message says what, where and what was expected") {
@@ -366,41 +309,6 @@ TEST_CASE("job files that cannot be read") {
   std::filesystem::remove(path);
 }
 
-TEST_CASE("the hash is of what reaches the result, and of what all must agree on") {
-  const Job job = parse_job(kGood, ".").value();
-  const auto hash = job_hash(job);
-  const auto with = [&](auto change) {
-    Job other = job;
-    change(other);
-    return job_hash(other);
-  };
-  CHECK(with([](Job& j) { j.name = "other"; }) == hash);
-  CHECK(with([](Job& j) { j.data.path = "/elsewhere"; }) == hash);
-  CHECK(with([](Job& j) { j.replicas = 1; }) == hash);
-  CHECK(with([](Job& j) { j.start_timeout_ms = 78, j.coordinator_timeout_ms = 79; }) == hash);
-  CHECK(with([](Job& j) { j.standstill_ms = 77, j.standstill_steps = 78; }) == hash);
-  CHECK(with([](Job& j) { j.ledger_events = false; }) == hash);
-  CHECK(with([](Job& j) { j.shares = ShareRule::kEqual; }) == hash);
-  CHECK(with([](Job& j) { j.seal = SealRule::kOff; }) == hash);
-  CHECK(with([](Job& j) { j.optimizer.schedule_steps = j.steps; }) == hash);
-  CHECK(with([](Job& j) { j.seed = 2; }) != hash);
-  CHECK(with([](Job& j) { j.steps = 61; }) != hash);
-  CHECK(with([](Job& j) { j.micro_batches = 4; }) != hash);
-  CHECK(with([](Job& j) { j.micro_batch_sequences = 2; }) != hash);
-  CHECK(with([](Job& j) { j.isa = "avx2"; }) != hash);
-  CHECK(with([](Job& j) { std::get<GptSpec>(j.model).layers = 3; }) != hash);
-  CHECK(with([](Job& j) { j.optimizer.beta2 = 0.96; }) != hash);
-  CHECK(with([](Job& j) { j.data.extensions = {".h"}; }) != hash);
-  CHECK(with([](Job& j) { j.digest_every = 3; }) != hash);  // all members add at the same steps
-  // A worker with a longer lease is heard too rarely by a leader with a shorter one.
-  CHECK(with([](Job& j) { j.lease_ms = 10 * j.lease_ms; }) != hash);
-  // Parts of other versions than the leader's would never be completed.
-  const auto checkpointed = with([](Job& j) { j.checkpoint = {"/c", 5, 1}; });
-  CHECK(checkpointed != hash);
-  CHECK(with([](Job& j) { j.checkpoint = {"/c", 6, 1}; }) != checkpointed);
-  CHECK(with([](Job& j) { j.checkpoint = {"/elsewhere/c", 5, 3}; }) == checkpointed);
-}
-
 TEST_CASE("the learning rate's formula") {
   OptimizerSpec o;
   o.peak_rate = 1e-3, o.floor = 0.1, o.warmup_steps = 2;
@@ -465,53 +373,6 @@ TEST_CASE("[checkpoint]: off without the section, and checked with it") {
   }
   CHECK(error_of(kGood + "[checkpoints]\n").find("did you mean `checkpoint`?") !=
         std::string::npos);
-}
-
-// Goal: a job goes on from checkpoints of jobs with the same state at every version, and of no
-// other.
-TEST_CASE("the state hash is of what reaches a bit of the state") {
-  Job job = parse_job(replaced(kGood, "warmup_steps = 10", "schedule_steps = 60"), ".").value();
-  const auto same_after = [&](auto change) {
-    Job other = job;
-    change(other);
-    return state_hash(other) == state_hash(job);
-  };
-  CHECK(same_after([](Job& j) { j.steps = 500; }));
-  CHECK(same_after([](Job& j) { j.checkpoint = {"/c", 5, 1}; }));
-  CHECK(same_after([](Job& j) { j.digest_every = 3; }));
-  CHECK(same_after([](Job& j) { j.replicas = 1; }));
-  CHECK(same_after([](Job& j) { j.recompute = true, j.offload = Offload::kMoments; }));
-  CHECK(same_after([](Job& j) { j.lease_ms = 77; }));
-  CHECK_FALSE(same_after([](Job& j) { j.seed = 2; }));
-  CHECK_FALSE(same_after([](Job& j) { j.micro_batches = 4; }));
-  CHECK_FALSE(same_after([](Job& j) { j.precision = Precision::kBf16; }));
-  CHECK_FALSE(same_after([](Job& j) { j.precision = Precision::kFp16; }));
-  CHECK(same_after([](Job& j) { j.loss_scale = 3; }));  // of no use without fp16
-  CHECK_FALSE(same_after([](Job& j) { j.optimizer.clip = 2; }));
-  // Without a schedule of its own, the learning rates depend on the number of steps.
-  job.optimizer.schedule_steps = 0;
-  CHECK_FALSE(same_after([](Job& j) { j.steps = 500; }));
-  CHECK(same_after([](Job& j) { j.checkpoint = {"/c", 5, 1}; }));
-}
-
-TEST_CASE("which keys make two jobs different is named, and nothing that does not") {
-  const Job job = parse_job(kGood, ".").value();
-  Job other = job;
-  other.name = "other";
-  other.data.path = "/elsewhere";
-  other.lease_ms = 77;
-  CHECK(job_differences(job, other).empty());
-  other.seed = job.seed + 1;
-  other.optimizer.peak_rate = 0.5;
-  const std::string differences = job_differences(job, other);
-  CHECK(differences.find("job.seed is " + std::to_string(job.seed) + " here and " +
-                         std::to_string(other.seed) + " there") != std::string::npos);
-  CHECK(differences.find("optimizer.peak_rate is ") != std::string::npos);
-  CHECK(differences.find("0.5 there") != std::string::npos);
-  CHECK(differences.find("lease") == std::string::npos);
-  other = job;
-  other.optimizer = {.kind = OptimizerKind::kSgd};
-  CHECK(job_differences(job, other).find("not set") != std::string::npos);
 }
 
 }  // namespace starling

@@ -8,6 +8,7 @@ from harness import STARLING, Failed, environment, kill_join_and_leave, main, re
 
 PLUGIN = os.path.join(os.path.dirname(STARLING), "tests", "cuda", "libstarling_cuda_imitated_plugin.so")
 os.environ["STARLING_PLUGIN"] = PLUGIN
+os.environ["STARLING_CUBLASLT"] = "none"  # a real one cannot work on an imitated device
 FIXTURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fixtures")
 # The imitation takes a tenth of a second for a micro-batch.
 SMALL = dict(isa="cuda", steps=6, width=16, lease_ms=10000)

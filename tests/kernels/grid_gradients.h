@@ -1,14 +1,17 @@
 #pragma once
-// Gradients for the tests of the grid: heavy-tailed, of widely different scales, drawn from a seed.
+// Gradients for the tests of the grid: heavy-tailed, of widely different scales, drawn from a seed;
+// and the exponents that fit them.
 
 #include <cmath>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "core/base/hash.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
+#include "kernels/grid/quantise.h"
 
 namespace starling::kernels {
 
@@ -56,6 +59,14 @@ inline std::vector<float> heavy_tailed(const Layout& layout, std::uint64_t seed,
           static_cast<float>(scale * (heavy(common) + noise * heavy(own)));
   }
   return gradient;
+}
+
+// The exponents of a job of M micro-batches whose first gradient this is.
+inline std::vector<std::int16_t> fitted(const Layout& layout, std::uint32_t M,
+                                        std::span<const float> gradient) {
+  std::vector<std::int16_t> exponents(layout.blocks());
+  initial_exponents(Grid(M), layout, gradient, exponents);
+  return exponents;
 }
 
 }  // namespace starling::kernels

@@ -134,8 +134,7 @@ Reference::Reference(const Numbers& numbers) {
     StepRecord record;
     record.version = v;
     if (v > 0) record.scale = records_[v - 1].scale;
-    record.scale =
-        next_scale(numbers.loss_scale(), record.scale, v > 0 && records_[v - 1].skipped);
+    record.scale = next_scale(numbers.loss_scale(), record.scale, v > 0 && records_[v - 1].skipped);
     ExactSum loss, norm;
     double sum_of_numbers = 0;
     rows_.emplace_back();
