@@ -29,10 +29,13 @@ void Untold::timed(Version version, double step_ms, const std::optional<Pause>& 
 bool Untold::noted(Version version) {
   const auto at = steps_.find(version);
   if (at == steps_.end()) return false;
-  if (at->second.again > 0)
-    for (auto& [unused, said] : steps_) said.doubled = 0;
+  if (at->second.again > 0) heard();
   steps_.erase(at);
   return true;
+}
+
+void Untold::heard() {
+  for (auto& [version, said] : steps_) said.doubled = 0;
 }
 
 std::vector<Untold::Due> Untold::due(std::uint64_t now_ms, std::uint64_t retry_ms,

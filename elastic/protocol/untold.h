@@ -23,6 +23,8 @@ class Untold {
   // False if it was noted before. Of one that had to be said again it shows that somebody listens,
   // so that the others need not wait longer.
   bool noted(Version version);
+  // Coordinators listen again: the times between two words begin anew.
+  void heard();
   bool empty() const { return steps_.empty(); }
 
   struct Due {

@@ -15,9 +15,8 @@ using namespace worker_command;
 
 namespace {
 constexpr std::uint64_t kNoticeMsMax = 7 * 24 * 3600 * 1000ull;
-constexpr std::size_t kUnsaidMax = 16;  // hints before the welcome; more say nothing new
-// Most that counts of the time between two looks at the clock when coordinators are to be heard.
-constexpr std::uint64_t kLookMs = 100;
+constexpr std::size_t kUnsaidMax = 16;       // hints before the welcome; more say nothing new
+constexpr std::uint64_t kSilentRetries = 4;  // so many without a word: no coordinator listened
 }  // namespace
 
 Worker::Worker(WorkerConfig config)
@@ -33,7 +32,10 @@ Worker::Worker(WorkerConfig config)
 
 WorkerCommands Worker::on(const WorkerEvent& event) {
   commands_.clear();
-  if (!gone_) std::visit([this](const auto& e) { on_event(e); }, event);
+  if (last_)
+    say_last_words(event);
+  else if (!gone_)
+    std::visit([this](const auto& e) { on_event(e); }, event);
   check_invariants();
   return std::exchange(commands_, {});
 }
@@ -76,8 +78,8 @@ Heartbeat Worker::heartbeat() const {
   beat.progress = working_.progress;
   beat.data = data_;
   if (run_ && run_->plan->id == entered_) {
-    beat.direct = run_->told.direct;
-    beat.path_why = run_->told.why;
+    beat.direct = run_->says_direct;
+    beat.path_why = run_->says_why;
   }
   return beat;
 }
@@ -90,6 +92,7 @@ std::uint32_t Worker::share_left() const {
 }
 
 void Worker::on_event(const Received& e) {
+  if (unheard_ms_ >= kSilentRetries * config_.retry_ms) untold_.heard();
   unheard_ms_ = 0;
   std::visit([this](const auto& m) { on_message(m); }, e.body);
 }
@@ -165,31 +168,8 @@ void Worker::on_message(const Committed& m) {
   enter(std::make_shared<const Plan>(plan), self);
 }
 
-void Worker::on_message(const Fenced&) {
-  exit(kExitDone, "left out of the group: starting a new life", /*fenced=*/true);
-}
-
-void Worker::on_message(const Released&) {
-  exit(kExitDone, "left as announced");
-}
-
-void Worker::on_message(const Ended& m) {
-  exit(m.exit_code, m.reason);
-  Exit& last = std::get<Exit>(commands_.back());
-  last.end = m;
-  // Everybody is told of the end: who was left out, who has left and who comes late as well.
-  last.trained = m.exit_code == 0 && version_ == config_.steps && parameters_complete_;
-  last.leaving = leave_until_ms_.has_value();
-}
-
 void Worker::on_message(const CheckpointAsked& m) {
   checkpoint_.ask(m.above);
-}
-
-void Worker::on_message(const Noted& m) {
-  if (!untold_.noted(m.version)) return;
-  say_untold(/*at_once=*/1);  // one more for each that is taken
-  if (finished_) say_finished();
 }
 
 // ---- Epochs -----------------------------------------------------------------------------------
@@ -326,7 +306,10 @@ void Worker::on_event(const PathLost& e) {
 }
 
 void Worker::on_event(const PathTold& e) {
-  if (EpochRun* run = going(e.epoch)) run->told = e;
+  EpochRun* run = going(e.epoch);
+  if (!run) return;
+  run->says_direct = e.direct;
+  run->says_why = e.why;
 }
 
 void Worker::on_event(const PeerReady& e) {
@@ -448,13 +431,6 @@ void Worker::report_if_stopped() {
   report.micro_batch_ns = speed_.micro_batch_ns();
   report.may_have_begun = may_have_begun_;
   send(std::move(report));
-}
-
-void Worker::exit(int code, const std::string& reason, bool fenced) {
-  gone_ = true;
-  for (auto* run : {&run_, &next_})
-    if (*run && (*run)->self != kNoRank) emit(Stop{(*run)->plan->id});
-  emit(Exit{code, fenced, reason, std::nullopt, false, false});
 }
 
 // ---- Who holds what ---------------------------------------------------------------------------

@@ -20,6 +20,7 @@
 #include "core/wire/messages.h"
 #include "elastic/protocol/bugs.h"
 #include "elastic/protocol/checkpoint_turn.h"
+#include "elastic/protocol/epoch_run.h"
 #include "elastic/protocol/joining.h"
 #include "elastic/protocol/shares.h"
 #include "elastic/protocol/step_work.h"
@@ -39,6 +40,8 @@ struct WorkerConfig {
   std::uint64_t heartbeat_ms = 100;
   std::uint64_t retry_ms = 100;  // joins, reports, steps and the end are said again until answered
   std::uint64_t coordinator_timeout_ms = 30000;
+  // Most that the end of a life waits for coordinators to note the steps that it knows.
+  std::uint64_t last_words_ms = 2000;
   std::uint32_t probe_after = 32;  // see Speedometer
   Bugs bugs;
 };
@@ -324,38 +327,6 @@ using WorkerCommand = std::variant<
 
 using WorkerCommands = std::vector<WorkerCommand>;
 
-// What one epoch looks like from inside, from Connect to Stop or Leave.
-struct EpochRun {
-  enum class Stage : std::uint8_t {
-    kConnecting,  // connections, or the state of a life that joins, are not there yet
-    kStep,        // gathering, computing, reducing: whatever the vote still needs
-    kVoted,
-    kFinished,  // at the last version
-  };
-
-  std::shared_ptr<const Plan> plan;
-  Rank self = 0;
-  Stage stage = Stage::kConnecting;
-  bool connected = false;
-  Version first = kNoVersion;  // first step of the epoch (moves count from it)
-  std::set<Rank> ready_joiners;
-  std::uint32_t path = 0;  // attempt whose path is ready here; 0: none
-  // The step in flight:
-  Version voting = kNoVersion;  // the step whose vote is next
-  std::vector<Rank> shares;     // of it: rank of each micro-batch
-  std::uint32_t direct = 0;     // its way (R17)
-  worker_event::PathTold told;  // for heartbeats
-  bool share_ended = false;
-  std::optional<ExactWords> norm;  // there with the totals
-  Digest digest_part{};            // of the owned segments at label `voting`; comes with `norm`
-  std::set<SegmentId> moves_due;   // segments whose state must arrive in this step
-  std::set<SegmentId> moved_in;    // arrived in this epoch
-  std::map<Rank, Vote> votes;
-
-  std::uint32_t world() const { return static_cast<std::uint32_t>(plan->members.size()); }
-  bool joiner() const { return plan->members[self].joiner; }
-};
-
 class Worker {
  public:
   explicit Worker(WorkerConfig config);
@@ -455,6 +426,10 @@ class Worker {
   void stop(std::vector<Incarnation> broken, bool unreached = false);
   void report_if_stopped();
   void exit(int code, const std::string& reason, bool fenced = false);
+  void exit(worker_command::Exit last);
+  void exit_when_told(worker_command::Exit last);
+  void say_last_words(const WorkerEvent& event);
+  void end_if_told();
 
   std::uint32_t share_left() const;
   void check_invariants() const;
@@ -470,14 +445,20 @@ class Worker {
   void send(Message body) { emit(worker_command::ToCoordinators{std::move(body), {}}); }
   void emit(WorkerCommand command) { commands_.push_back(std::move(command)); }
 
+  // Most that counts of the time between two looks at the clock while something is waited for.
+  static constexpr std::uint64_t kLookMs = 100;
+
   WorkerConfig config_;
   WorkerCommands commands_;  // of the event being handled
 
   Joining joining_;
   bool gone_ = false;
+  // It is to end so, when the steps that it knows are noted, and has waited for that so long.
+  std::optional<worker_command::Exit> last_;
+  std::uint64_t last_ms_ = 0;
   std::uint64_t now_ms_ = 0;
-  std::uint64_t unheard_ms_ =
-      0;                       // since any coordinator was heard, as far as this worker could hear
+  // Since any coordinator was heard, as far as this worker could hear.
+  std::uint64_t unheard_ms_ = 0;
   std::uint64_t sent_ms_ = 0;  // last retry
   std::uint64_t heartbeat_ms_ = 0;
   std::optional<std::uint64_t> leave_until_ms_;  // the earliest that a notice named

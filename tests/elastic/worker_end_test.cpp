@@ -21,7 +21,9 @@ OneWorker one_of_two_steps() {
   return one;
 }
 
+// Of a job whose steps coordinators have noted: else it waits (worker_told_test.cpp).
 Exit end(OneWorker& one) {
+  for (Version v = 0; v < kSteps; ++v) one.receive(Noted{v});
   const auto exits = OneWorker::among<Exit>(one.receive(Ended{0, "done", {1, 2}, 0.5, {3, 4}}));
   REQUIRE(exits.size() == 1);
   CHECK(exits[0].code == 0);
@@ -100,7 +102,10 @@ TEST_CASE("worker: the last parameters count when all of them have arrived") {
 
 TEST_CASE("worker: a job that has failed leaves no model") {
   OneWorker one = one_of_two_steps();
-  for (Version v = 0; v < kSteps; ++v) one.pass(kFirst, v);
+  for (Version v = 0; v < kSteps; ++v) {
+    one.pass(kFirst, v);
+    one.receive(Noted{v});
+  }
   const auto exits = OneWorker::among<Exit>(one.receive(Ended{4, "state lost", {}, 0, {}}));
   REQUIRE(exits.size() == 1);
   CHECK_FALSE(exits[0].trained);

@@ -72,6 +72,126 @@ TEST_CASE("worker: it says that it has finished when every step is noted") {
   CHECK(one.said<Finished>().size() == 1);
 }
 
+// Coordinators do not answer for so long, looked at every retry.
+void silence(OneWorker& one, std::uint64_t& now, std::uint64_t ms) {
+  for (const std::uint64_t until = now + ms; now < until;) one.on(Tick{now += kRetry});
+  one.forget();
+}
+
+TEST_CASE("worker: what was said in vain is said again soon when a coordinator is heard again") {
+  for (const bool heard : {false, true}) {
+    CAPTURE(heard);
+    OneWorker one;
+    std::uint64_t now = 1;
+    one.on(Tick{now});
+    one.begin();
+    for (const Version v : {Version{0}, Version{1}}) one.pass(kFirst, v);
+    silence(one, now, 3200);  // the next words are due after 6.3 s
+    if (heard) one.receive(LeaderHint{});
+    one.on(Tick{now += kRetry});
+    CHECK(steps_said(one) == (heard ? std::vector<Version>{0, 1} : std::vector<Version>{}));
+  }
+}
+
+TEST_CASE("worker: a coordinator that answers all the time, but notes nothing, is not told more") {
+  OneWorker one;
+  std::uint64_t now = 1;
+  one.on(Tick{now});
+  one.begin();
+  one.pass(kFirst, 0);
+  one.forget();
+  for (int i = 0; i < 60; ++i) {
+    one.on(Tick{now += kRetry});
+    one.receive(LeaderHint{});
+  }
+  CHECK(steps_said(one).size() == 5);  // after 100, 300, 700, 1500 and 3100 ms
+}
+
+using worker_command::Exit;
+
+// Released, as it may be after a switch, and told of the end.
+const Message kWhyToGo[] = {Released{}, Ended{0, "done", {1, 2}, 0.5, {3, 4}},
+                            Ended{4, "state lost", {}, 0, {}}};
+
+// It has passed steps 0 and 1 and then stopped, and is told to go.
+struct ToldToGo : OneWorker {
+  explicit ToldToGo(const Message& why) {
+    on(Tick{now});
+    begin();
+    for (const Version v : {Version{0}, Version{1}}) pass(kFirst, v);
+    on(Broken{kFirst, 1});
+    on(Stopped{kFirst});
+    silence(*this, now, kRetry);
+    receive(why);
+  }
+  std::uint64_t now = 1;
+};
+
+TEST_CASE("worker: who is told to go says its steps first, and goes when they are noted") {
+  for (const Message& why : kWhyToGo) {
+    CAPTURE(why.index());
+    ToldToGo one(why);
+    one.on(Tick{one.now += kRetry});
+    CHECK(steps_said(one) == std::vector<Version>{0, 1});
+    one.receive(Noted{1});
+    one.receive(why);  // it is told again as long as it speaks
+    CHECK(one.count<Exit>() == 0);
+    one.receive(Noted{0});
+    REQUIRE(one.count<Exit>() == 1);
+    const Exit exit = OneWorker::among<Exit>(one.all)[0];
+    const auto* end = std::get_if<Ended>(&why);
+    CHECK(exit.code == (end ? end->exit_code : 0));
+    CHECK(exit.end.has_value() == (end != nullptr));
+    CHECK_FALSE(exit.fenced);
+  }
+}
+
+TEST_CASE("worker: who is told to go and has nothing to tell goes at once") {
+  for (const Message& why : kWhyToGo) {
+    OneWorker one;
+    one.begin();
+    one.pass(kFirst, 0);
+    one.receive(Noted{0});
+    CHECK(OneWorker::among<Exit>(one.receive(why)).size() == 1);
+  }
+}
+
+TEST_CASE("worker: who goes does nothing but tell") {
+  ToldToGo one(Released{});
+  one.forget();
+  one.receive(Freeze{{1, 9}});
+  one.receive(Fenced{});
+  one.receive(Committed{OneWorker::plan(PlanKind::kForced, {1, 9}, kFirst, 2, BeginAt::kGather)});
+  CHECK(one.all.empty());
+}
+
+TEST_CASE("worker: who goes waits no longer than it may, as far as it could hear") {
+  constexpr std::uint64_t kMost = WorkerConfig{}.last_words_ms;
+  ToldToGo one(Released{});
+  one.on(Tick{one.now += 3'600'000});  // it was frozen: so much counts as one look
+  CHECK(one.count<Exit>() == 0);
+  silence(one, one.now, kMost - 2 * kRetry);
+  CHECK_FALSE(one.worker.gone());
+  one.on(Tick{one.now += kRetry});
+  CHECK(one.worker.gone());
+  CHECK(one.count<Exit>() == 1);
+}
+
+TEST_CASE("worker: who has left goes as such when its notice ends") {
+  OneWorker one;
+  std::uint64_t now = 1;
+  one.on(Tick{now});
+  one.begin();
+  one.pass(kFirst, 0);
+  one.on(NoticeGiven{Notice{"SIGTERM", "", /*notice_ms=*/3 * kRetry, true}});
+  one.receive(Released{});
+  silence(one, now, 2 * kRetry);
+  CHECK_FALSE(one.worker.gone());
+  one.on(Tick{now += kRetry});
+  REQUIRE(one.count<Exit>() == 1);
+  CHECK(OneWorker::among<Exit>(one.all)[0].code == 0);
+}
+
 TEST_CASE("untold: of many steps the oldest are due, a few at once and each once in a while") {
   Untold untold;
   Progress progress;

@@ -329,20 +329,31 @@ void Oracle::take_end(const JobEnded& end) {
   check_told();
 }
 
-// At the good end every step has been told. A step that only dead workers knew may have died with
-// them; the same of a worker that was left out, lives on, and was never heard again.
+// At the good end whoever takes part in it has told all that it knows; who has left may do so later.
+// A step that only dead workers knew may have died with them; the same of a worker that was left
+// out, lives on, and was never heard again.
 void Oracle::check_told() {
   for (const auto& [v, lives] : said_) {
     if (told_.count(v)) continue;
-    world_.count("a step that died with its members");
+    bool died = true;
     for (const WorkerProcess* p : lives) {
+      if (!p->alive()) continue;
+      died = false;
       const auto life = lives_.find(p->nonce());
       const bool cut_off = life != lives_.end() && life->second.left_out;
-      if (p->alive() && !cut_off)
+      if (p->machine().run() && !cut_off)
         return violated("P2: " + name(*p) + " passed step " + std::to_string(v) +
                         ", and no observer was told of it");
     }
+    world_.count(died ? "a step that died with its members" : "the end before a step was told");
   }
+}
+
+// It goes because it was told to, so coordinators hear it.
+void Oracle::check_last_words(const WorkerProcess& p) {
+  for (const auto& [v, lives] : said_)
+    if (!told_.count(v) && std::ranges::find(lives, &p) != lives.end())
+      violated("P2: " + name(p) + " goes, and no observer was told of step " + std::to_string(v));
 }
 
 void Oracle::told(const Event& event) {

@@ -123,6 +123,12 @@ TEST_CASE("swarm: a pass that ends in the instant in which a hang does has nothi
   CHECK(run_seeds(1056142, 1, draw_settings).runs.front().violation == "");
 }
 
+// It was cut off when it passed these steps, all others who had passed them died, and the job ended
+// without it soon after it was heard again.
+TEST_CASE("swarm: what a leaver alone knows is told") {
+  CHECK(run_seeds(20199, 1, draw_settings).runs.front().violation == "");
+}
+
 // Goal: an empty folder that counts as a first life would be noticed. Method: many wipes, and the
 // same seed without the fault.
 TEST_CASE("swarm: a wiped coordinator that votes at once is noticed") {

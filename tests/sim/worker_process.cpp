@@ -23,6 +23,7 @@ elastic::WorkerConfig config_of(const Settings& s) {
   config.heartbeat_ms = s.lease_ms / 10;
   config.retry_ms = 40;
   config.coordinator_timeout_ms = s.coordinator_timeout_ms;
+  config.last_words_ms = 10'000;  // longer than the weather lasts
   config.probe_after = s.probe_after;
   config.loss_scale = s.loss_scale;
   config.bugs = s.bugs;

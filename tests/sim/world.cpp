@@ -251,6 +251,7 @@ Message World::through_codec(const Incarnation& from, const Incarnation& to, con
 
 void World::worker_says(const WorkerProcess& from, const Message& body,
                         std::optional<std::uint32_t> turn) {
+  if (loses && loses(from, body)) return;
   const auto message = std::make_shared<const Message>(through_codec(from.who(), {}, body));
   for (auto& c : coordinators_) {
     CoordinatorProcess* coordinator = c.get();

@@ -91,6 +91,8 @@ class World {
   std::function<void(WorkerProcess&, Moment, Version)> on_moment;
   // Called after every event.
   std::function<void()> on_event;
+  // Whether a worker's word to coordinators is lost.
+  std::function<bool(const WorkerProcess&, const Message&)> loses;
   WorkerProcess& start_worker(std::uint32_t slot);
   void announce_leave(WorkerProcess& worker, Micros notice);
   void crash_coordinator(std::uint32_t index, Micros down);
