@@ -40,6 +40,9 @@ inline void hang_store(Version, std::string_view /*worker*/) {}
 constexpr bool keeps_stale_parameters(Version, std::string_view /*worker*/) {
   return false;
 }
+constexpr bool accepts_any_total(std::string_view /*worker*/) {
+  return false;
+}
 constexpr bool ignores_fence(std::string_view /*worker*/) {
   return false;
 }

@@ -129,6 +129,8 @@ class Holdings : public collectives::GatherSource, public collectives::DirectMem
 
  private:
   void worked() { ++progress_; }
+  // Of a total whose fifth lane does not hold.
+  std::optional<SegmentId> wrong_total(std::optional<SegmentId> found) const;
   void publish(std::span<const SegmentId> segments, Version version);
 
   const std::shared_ptr<const TrainingSetup> setup_;

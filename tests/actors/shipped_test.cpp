@@ -17,6 +17,7 @@ TEST_CASE("shipped: no rule has a switch and no promise a saboteur") {
   static_assert(!sabotage::accepts_strangers());
   static_assert(!sabotage::ignores_fence("worker-0"));
   static_assert(!sabotage::keeps_stale_parameters(0, "worker-0"));
+  static_assert(!sabotage::accepts_any_total("worker-0"));
 }
 
 }  // namespace starling::actors

@@ -9,10 +9,11 @@
 namespace starling::actors::sabotage {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Kind>, 13> kNames{{
+constexpr std::array<std::pair<std::string_view, Kind>, 14> kNames{{
     {"drop-micro-batch", Kind::kDropMicroBatch},
     {"double-total", Kind::kDoubleTotal},
     {"stale-parameters", Kind::kStaleParameters},
+    {"accept-any-total", Kind::kAcceptAnyTotal},
     {"flip-state", Kind::kFlipState},
     {"flip-sums", Kind::kFlipSums},
     {"flip-total", Kind::kFlipTotal},

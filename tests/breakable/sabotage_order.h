@@ -24,6 +24,7 @@ enum class Kind : std::uint8_t {
   kIgnoreFence,      // a worker that was left out stays
   kHangComputing,    // a compute thread never returns from its pass
   kHangStore,        // the store's thread never goes on
+  kAcceptAnyTotal,   // totals are not weighed: their fifth lane says nothing
   kLeaveProcess,     // a worker's end leaves a process behind
   kAcceptStranger,   // coordinators let in a peer without a key of the job
 };

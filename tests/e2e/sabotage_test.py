@@ -1,5 +1,9 @@
 """Memory that changes, and a copy that was computed wrongly, is found, named and made good."""
-from harness import environment, main, require, sabotage, same
+import os
+
+from harness import STARLING, environment, main, require, sabotage, same
+
+FAKE_NCCL = os.path.join(os.path.dirname(STARLING), "tests", "nccl", "libfake_nccl.so")
 
 
 def a_flipped_bit_or_a_wrong_copy_is_found_named_and_made_good(place):
@@ -67,6 +71,18 @@ def a_worker_whose_threads_hang_is_left_out_and_comes_back(place):
         require(any(c.startswith("worker-1 got nowhere for") for c in causes), f"{kind}: {causes}")
 
 
+def garbage_of_a_direct_path_is_found_by_the_weight_of_totals_alone(place):
+    """The third group of transfers of a communicator has the sums of its first step: after the warm-up and a gather."""
+    quiet = place.quiet(place.job(steps=60))
+    job = place.job(steps=60, isa="emulated")
+    with environment(STARLING_NCCL=FAKE_NCCL, FAKE_NCCL="garbage@3"):
+        same(place.run(job, "--workers", 3), quiet)
+        with sabotage("accept-any-total"):
+            blind = place.run(job, "--workers", 3)
+        require(blind.digest() != quiet.digest(), "garbage did not get through, so nothing was shown")
+
+
 main(a_flipped_bit_or_a_wrong_copy_is_found_named_and_made_good,
      the_last_to_end_its_share_tells_of_a_flipped_bit_too, without_other_copies_it_ends_the_job,
-     a_worker_whose_threads_hang_is_left_out_and_comes_back)
+     a_worker_whose_threads_hang_is_left_out_and_comes_back,
+     garbage_of_a_direct_path_is_found_by_the_weight_of_totals_alone)

@@ -85,6 +85,10 @@ inline bool keeps_stale_parameters(Version version, std::string_view worker) {
   return due(Kind::kStaleParameters, version, worker);
 }
 
+inline bool accepts_any_total(std::string_view worker) {
+  return ordered(Kind::kAcceptAnyTotal, worker);
+}
+
 inline bool ignores_fence(std::string_view worker) {
   return ordered(Kind::kIgnoreFence, worker);
 }
