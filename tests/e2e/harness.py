@@ -226,9 +226,9 @@ class Run:
     def losses(self):
         return sorted((e["version"], e["loss"], e["norm"]) for e in self.events("step"))
 
-    def verify_ledger(self):
+    def verify_ledger(self, *options):
         checked = subprocess.run([sys.executable, os.path.join(SOURCE, "tools", "verify_ledger.py"),
-                                  self.out], capture_output=True, text=True)
+                                  self.out, *options], capture_output=True, text=True)
         require(checked.returncode == 0, checked.stdout + checked.stderr)
 
 
@@ -273,6 +273,19 @@ def same(run, quiet):
     require(digest == expected, f"digest {digest}, undisturbed {expected}:\n{run.text()[-2000:]}")
     require(run.losses() == quiet.losses(), "losses or norms of steps differ")
     run.verify_ledger()
+
+
+def same_so_far(run, quiet):
+    """P1 and P2 of two runs that both go on, for what no number of steps is sure to outlast. Ends them."""
+    steps = run.steps()
+    quiet.wait_for_step(steps)
+    for ended in (run, quiet):
+        ended.process.send_signal(signal.SIGINT)
+        ended.end(code=130)
+    both = min(run.steps(), quiet.steps())
+    require(both >= steps, f"{both} steps in both files, {steps} were there")
+    require(run.losses()[:both] == quiet.losses()[:both], "losses or norms of steps differ")
+    run.verify_ledger("--partial")
 
 
 def main(*tests):
