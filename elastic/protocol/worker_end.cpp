@@ -11,6 +11,7 @@ namespace starling::elastic {
 using namespace worker_event;
 using namespace worker_command;
 
+// At once: the group may wait for its new life.
 void Worker::on_message(const Fenced&) {
   exit(kExitDone, "left out of the group: starting a new life", /*fenced=*/true);
 }
@@ -29,7 +30,7 @@ void Worker::on_message(const Ended& m) {
 void Worker::on_message(const Noted& m) {
   if (!untold_.noted(m.version)) return;
   say_untold(/*at_once=*/1);  // one more for each that is taken
-  if (finished_) say_finished();
+  if (finished_ && !last_) say_finished();
 }
 
 // Whoever leaves, or was not there at the end, may be the only one that knows of a step.

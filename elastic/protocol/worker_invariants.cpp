@@ -9,9 +9,11 @@ namespace starling::elastic {
 //   outside   no run_, not stopped: it joins, or waits for a plan
 //   running   run_, not stopped; next_ is the prepared plan that may follow it
 //   stopped   no run_: it reports, or keeps its copies after its leave
+//   last      whatever it was before: it only tells steps that nobody has noted
 // and it has a state (version_) or none. What r9_keep_sending breaks is not checked with it on.
 void Worker::check_invariants() const {
   if (gone_ || config_.bugs.r9_keep_sending) return;
+  if (last_) STARLING_CHECK(!untold_.empty());
   if (run_) STARLING_CHECK(!stopping_.stopped());
   if (run_) STARLING_CHECK(!joining_.outside());
   if (!run_) STARLING_CHECK(joining_.outside() || joining_.over());

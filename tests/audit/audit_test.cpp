@@ -198,6 +198,18 @@ TEST_CASE("audit: P1 refuted") {
   refuted([](Lines& l) { std::swap(l[22], l[4]); }, "line 6: something follows `done`");
 }
 
+TEST_CASE("audit: a step may be told after the end") {
+  const History late = changed([](Lines& l) {
+    const Lines told(l.begin() + 8, l.begin() + 10);
+    l.erase(l.begin() + 8, l.begin() + 10);
+    l.insert(l.end(), told.begin(), told.end());
+  });
+  for (const Finding& finding : audit(late)) {
+    CAPTURE(finding.text);
+    CHECK(finding.verdict == Verdict::kHeld);
+  }
+}
+
 TEST_CASE("audit: P1 is not shown by a run that did not end well") {
   check_only(changed([](Lines& l) { l.pop_back(); }), "P1", Verdict::kUnproven,
              "the run ended at version 6 without `done`");

@@ -19,9 +19,9 @@ struct OneKnowsAndLeaves : Schedule {
   explicit OneKnowsAndLeaves(World& w) : Schedule(w) {
     world.loses = [this](const WorkerProcess& from, const Message& body) {
       const auto* progress = std::get_if<Progress>(&body);
-      const bool lost = progress && progress->record.version == 0 && !listens;
+      const bool lost = !listens && from.slot() == 0 && progress && progress->record.version == 0;
       words_lost += lost ? 1 : 0;
-      return lost && from.slot() == 0;
+      return lost;
     };
   }
 

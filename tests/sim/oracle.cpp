@@ -439,7 +439,8 @@ void Oracle::killed(const WorkerProcess& p) {
 
 void Oracle::exited(const WorkerProcess& p, const Exit& exit) {
   if (exit.fenced) return world_.count("fenced worker starts a new life");
-  if (exit.end || exit.code == 0) check_last_words(p);
+  const bool notice_over = p.notice_end && world_.now() >= *p.notice_end;
+  if ((exit.end || exit.code == 0) && !notice_over) check_last_words(p);
   if (exit.end) {
     if (!end_) return violated(name(p) + " was told of an end that is not committed");
     if (exit.end->exit_code != end_->exit_code || exit.end->digest != end_->digest)

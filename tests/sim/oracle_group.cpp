@@ -349,7 +349,7 @@ void Oracle::check_told() {
   }
 }
 
-// It goes because it was told to, so coordinators hear it.
+// It goes because it was told to, and has the time to tell.
 void Oracle::check_last_words(const WorkerProcess& p) {
   for (const auto& [v, lives] : said_)
     if (!told_.count(v) && std::ranges::find(lives, &p) != lives.end())

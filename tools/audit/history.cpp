@@ -238,7 +238,10 @@ Result<> HistoryReader::take(std::string_view text) {
   if (fields.wrong().empty()) {
     if (first != (kind == "start"))
       return bad(first ? "is not `start`, which comes first" : "is a second `start`");
-    if (!history_.done.empty() && !history_.after_done) history_.after_done = history_.lines;
+    // Whoever left before the end may tell a step after it.
+    const bool late = kind == "step" || kind == "ledger";
+    if (!history_.done.empty() && !history_.after_done && !late)
+      history_.after_done = history_.lines;
     take_kind(kind, fields, history_);
   }
   if (!fields.wrong().empty())

@@ -105,7 +105,7 @@ struct History {
   std::vector<RestartFact> restarts;
   std::vector<DoneFact> done;
   std::optional<FailedFact> failed;
-  std::optional<Line> after_done;              // first line that follows a `done`
+  std::optional<Line> after_done;  // first line of another kind than a step's after `done`
   std::map<std::uint64_t, std::string> names;  // of workers
   std::set<std::uint64_t> lost, left;          // workers
   std::vector<std::string> gaps;               // lines that are known to be missing, and why
