@@ -1,3 +1,5 @@
+// Long because each order and each event has its few lines here: one thread owns all that they touch.
+
 #include "actors/worker/store.h"
 
 #include <algorithm>

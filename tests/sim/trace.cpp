@@ -126,6 +126,9 @@ struct EventText {
   std::string operator()(const PathLost& e) const {
     return line("path lost", e.epoch) << " attempt " << e.attempt;
   }
+  std::string operator()(const PathTold& e) const {
+    return line("path told", e.epoch) << (e.direct ? " direct" : " host");
+  }
   std::string operator()(const MicroBatchDone& e) const {
     return line("micro-batch done v") << e.version << " m" << e.row.micro_batch;
   }
