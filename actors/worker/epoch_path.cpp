@@ -10,6 +10,14 @@ namespace starling::actors {
 
 using namespace collectives::path_command;
 
+namespace {
+
+// Of a round, once all have come to it: at most kRoundBytes and a replica's totals over any network
+// that is worth a direct path. Beyond it the epoch ends, and no more.
+constexpr std::uint32_t kRoundMs = 10'000;
+
+}  // namespace
+
 EpochPath::EpochPath(const Paths& paths, kernels::Device& device, const Plan& plan, Rank self,
                      std::size_t staging_bytes, PathUse use, std::function<void(PathSaid)> say)
     : library_(paths.library.get()),
@@ -123,6 +131,7 @@ void EpochPath::carry_out(Connect& c) {
   options.world = world_;
   options.id = std::move(c.id);
   options.staging_bytes = staging_bytes_;
+  options.round_ms = kRoundMs;
   options.allocate = [device = &device_](std::size_t bytes) {
     auto memory = std::make_shared<kernels::Memory>(device->allocate(bytes));
     std::byte* const at = memory->data();
