@@ -330,14 +330,15 @@ TEST_CASE("mesh: P8, with another key or epoch it does not stand, and says why")
   epoch.options.connect_timeout = std::chrono::milliseconds(4000);
   epoch.options.handshake_timeout = std::chrono::milliseconds(1500);
   MeshOptions other = epoch.of(1);
-  const char* says = nullptr;
+  std::vector<const char*> says;
   SUBCASE("key") {
     other.key[0] ^= 1;
-    says = "it does not know the epoch's key";
+    says = {"it does not know the epoch's key"};
   }
   SUBCASE("epoch") {
     ++other.epoch.counter;
-    says = "no answer in time";
+    // Both ends have the same patience: on a busy machine the other one's is over first.
+    says = {"no answer in time", "it closed during the handshake"};
   }
   Node a(epoch.of(0), *epoch.listeners[0]), b(other, *epoch.listeners[1]);
   a.mesh->start();
@@ -346,7 +347,10 @@ TEST_CASE("mesh: P8, with another key or epoch it does not stand, and says why")
     node->wait([](const Told& t) { return t.broken.has_value(); });
     CHECK(!node->told().connected);
   }
-  CHECK_MESSAGE(a.told().broken->second.find(says) != std::string::npos, a.told().broken->second);
+  const std::string why = a.told().broken->second;
+  CHECK_MESSAGE(std::ranges::any_of(
+                    says, [&](const char* said) { return why.find(said) != std::string::npos; }),
+                why);
 }
 
 // Behind the handshake the peer is a member, but its bytes are still checked.

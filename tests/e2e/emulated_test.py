@@ -4,7 +4,7 @@ import signal
 
 from harness import kill_join_and_leave, main, require, same, wait_until, with_checkpoints
 
-STEPS = 400
+STEPS, LONG = 400, 2000  # long: somebody joins
 
 
 def on_the_emulated_device(place, checkpoints=None, **changes):
@@ -13,9 +13,9 @@ def on_the_emulated_device(place, checkpoints=None, **changes):
 
 
 def a_kill_a_join_a_leave_and_checkpoints_give_the_bits_of_the_host(place):
-    quiet = place.quiet(place.job(steps=STEPS))
+    quiet = place.quiet(place.job(steps=LONG))
     folder = place.path("checkpoints")
-    run = place.run(on_the_emulated_device(place, folder, steps=STEPS), "--workers", 3)
+    run = place.run(on_the_emulated_device(place, folder, steps=LONG), "--workers", 3)
     kill_join_and_leave(run, 20, "--threads", "2")
     same(run, quiet)
     require(run.events("checkpoint"), "no checkpoint was written")

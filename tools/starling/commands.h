@@ -56,7 +56,7 @@ struct WorkerCommand {
   std::uint32_t threads = 1;
   std::optional<double> slow;        // none: as the job file says
   std::optional<std::uint32_t> gpu;  // none: the number at the end of its name
-  std::string path = "auto";  // which way a step's bytes go: auto, host, direct
+  std::string path = "auto";         // which way a step's bytes go: auto, host, direct
   double notice_s = 30;
   CloudNotices notices;
   bool acknowledge = false;  // tell the cloud when the state is handed over
