@@ -9,6 +9,9 @@ from chaos_of import chaos, findings, report_of
 from harness import STARLING, main, require, same, wait_until
 
 STEPS = 400  # enough for some checkpoints on a slow disk
+# A job that is stopped by hand, whatever the disk takes, and its schedule; how many steps it has, who resumes it says.
+ENDLESS = dict(steps=100000, schedule_steps=STEPS)
+MORE = 50  # steps after the newest checkpoint
 SECTION = """
 [checkpoint]
 dir = "{dir}"
@@ -60,9 +63,7 @@ def again(run):
 
 
 def a_job_goes_on_from_its_newest_checkpoint_at_another_world_size(place):
-    job, folder = with_checkpoints(place)
-    quiet = place.run(place.job(steps=STEPS), "--workers", 1)
-    quiet.end()
+    job, folder = with_checkpoints(place, **ENDLESS)
     first = place.run(job, "--workers", 4)
     wait_until(lambda: len(first.events("checkpoint")) >= 4, "four checkpoints")
     first.process.send_signal(signal.SIGINT)
@@ -70,7 +71,9 @@ def a_job_goes_on_from_its_newest_checkpoint_at_another_world_size(place):
     told = [e["version"] for e in first.events("checkpoint")]
     there = complete(folder)
     require(told[-1] in there and len(there) <= 3, f"told {told}, there are {there}")
-    second = place.run(job, "--workers", 2, "--resume")
+    steps = there[-1] + MORE
+    quiet = place.quiet(place.job(**ENDLESS | dict(steps=steps)))
+    second = place.run(job, "--workers", 2, "--resume", "--steps", steps)
     digest = second.digest()
     require(digest == quiet.digest(), f"digest {digest}, undisturbed {quiet.digest()}")
     start = second.events("start")[0]["from"]
@@ -131,16 +134,16 @@ def both_holders_of_a_segment_killed_is_a_restart(place):
 
 
 def of_a_damaged_checkpoint_the_one_before_it_is_used(place):
-    job, folder = with_checkpoints(place, keep=3)
-    quiet = place.run(place.job(steps=STEPS), "--workers", 1)
-    quiet.end()
+    job, folder = with_checkpoints(place, keep=3, **ENDLESS)
     first = place.run(job, "--workers", 3)
     wait_until(lambda: len(first.events("checkpoint")) >= 3, "three checkpoints")
     first.process.send_signal(signal.SIGINT)
     first.end(code=130)
     there = complete(folder)
     flip_a_bit(shards(folder, there[-1])[0])
-    second = place.run(job, "--workers", 2, "--resume")
+    steps = there[-1] + MORE
+    quiet = place.quiet(place.job(**ENDLESS | dict(steps=steps)))
+    second = place.run(job, "--workers", 2, "--resume", "--steps", steps)
     require(second.digest() == quiet.digest(), "another digest")
     warnings = [w["text"] for w in second.events("warning")]
     require(any(f"step {there[-1]} cannot be used" in w and "shard-" in w for w in warnings),

@@ -2,6 +2,7 @@
 import os
 import signal
 
+from checkpoints_test import complete
 from harness import kill_join_and_leave, main, require, same, wait_until, with_checkpoints
 
 STEPS, LONG = 400, 2000  # long: somebody joins
@@ -31,13 +32,15 @@ def moments_in_the_hosts_memory_change_no_bit(place):
 
 
 def a_job_goes_on_from_a_checkpoint(place):
-    quiet = place.quiet(place.job(steps=STEPS))
-    job = on_the_emulated_device(place, place.path("checkpoints"), steps=STEPS)
+    endless = dict(steps=100000, schedule_steps=STEPS)  # until it is told to end
+    job = on_the_emulated_device(place, place.path("checkpoints"), **endless)
     first = place.run(job, "--workers", 2)
     wait_until(lambda: len(first.events("checkpoint")) >= 2, "two checkpoints")
     first.process.send_signal(signal.SIGINT)
     first.end(code=130)
-    again = place.run(job, "--workers", 3, "--resume")
+    steps = complete(place.path("checkpoints"))[-1] + 50
+    quiet = place.quiet(place.job(**endless | dict(steps=steps)))
+    again = place.run(job, "--workers", 3, "--resume", "--steps", steps)
     require(again.digest() == quiet.digest(), "another digest than that of the host")
 
 

@@ -90,6 +90,7 @@ vocabulary = 256
 kind = "adamw"
 peak_rate = 1e-3
 warmup_steps = 5
+schedule_steps = {schedule_steps}
 [data]
 kind = "text"
 path = "text.txt"
@@ -115,7 +116,7 @@ class Place:
         return os.path.join(self.folder, name)
 
     def job(self, **changes):
-        values = dict(steps=200, replicas=2, width=32, lease_ms=1000, start_timeout_ms=120000,
+        values = dict(steps=200, schedule_steps=0, replicas=2, width=32, lease_ms=1000, start_timeout_ms=120000,
                       state_timeout_ms=60000, coordinator_timeout_ms=30000,
                       precision="fp32", recompute="false", isa=ISA, offload="none", more="")
         values.update(changes)
