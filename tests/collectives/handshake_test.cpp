@@ -7,11 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "collectives/tcp/socket.h"
 #include "tests/collectives/node.h"

@@ -111,4 +111,21 @@ struct PriceOptions {
 // computing, and the bytes of replicas against what placement predicts. Returns the exit code.
 int bench_price(const PriceOptions& options);
 
+struct PathOptions {
+  std::string job;           // its isa and steps are not used
+  std::string isa = "cuda";  // or emulated, with STARLING_NCCL
+  std::uint32_t workers = 3;
+  std::uint32_t rounds = 3;   // of a join, a leave and a kill
+  std::uint64_t steps = 300;  // of the quiet runs
+  std::uint64_t seed = 1;     // draws whom and when
+  bool json = false;
+  std::FILE* out = stdout;
+};
+
+// What does it change that a step's bytes go from device to device? The same job over the hosts and
+// over direct paths: steps, bytes by TCP, until a path is made, a kill until the next commit, the
+// longest steps around joins and leaves. Both end with the same digest, or it is an error. Returns
+// the exit code: 2 where there is no library of direct paths.
+int bench_path(const PathOptions& options);
+
 }  // namespace starling::bench

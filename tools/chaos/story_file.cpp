@@ -64,9 +64,9 @@ void add_event(Story& story, const Event& event, double t) {
           [&](const event::EpochFormed& e) { story.epochs.push_back(epoch_of(e, t)); },
           [&](const event::StepPassed& e) {
             if (!std::isfinite(e.ms)) story.oddities.push_back("a step whose time is no number");
-            story.step_lines.emplace_back(e.record.version,
-                                          StepSeen{t, to_string(e.epoch), if_finite(e.record.loss),
-                                                   if_finite(e.record.norm), e.ms, e.world});
+            story.step_lines.emplace_back(
+                e.record.version, StepSeen{t, to_string(e.epoch), if_finite(e.record.loss),
+                                           if_finite(e.record.norm), e.ms, e.world, e.direct});
           },
           [&](const event::LedgerPassed& e) {
             std::vector<LedgerRowSeen> rows;

@@ -109,7 +109,7 @@ struct AuditCommand {
 int audit(const AuditCommand& command);
 
 struct BenchCommand {
-  std::string what;  // model, grid, allreduce, recovery, changes, price, bridge, device
+  std::string what;  // model, grid, allreduce, recovery, changes, price, bridge, device, path
   bool json = false, quick = false;
   // device:
   std::string isa = "cuda", tune;

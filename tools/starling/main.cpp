@@ -412,18 +412,20 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
 
   sub = subcommand(app, "bench", "Measures a part of Starling on this machine.",
                    "starling bench model --quick");
-  sub->add_option("what", bench.what,
-                  "model: forward and backward; grid: the integer sums; allreduce: the mesh; "
-                  "recovery: how long a run pauses when a worker is lost; changes: what joins and "
-                  "announced leaves cost the others; price: what a step of a quiet run costs; "
-                  "bridge: what a micro-batch of a script's model costs beside the script; device: "
-                  "whether a GPU repeats itself to the bit, and its tokens a second")
+  sub->add_option(
+         "what", bench.what,
+         "model: forward and backward; grid: the integer sums; allreduce: the mesh; "
+         "recovery: how long a run pauses when a worker is lost; changes: what joins and "
+         "announced leaves cost the others; price: what a step of a quiet run costs; "
+         "bridge: what a micro-batch of a script's model costs beside the script; device: "
+         "whether a GPU repeats itself to the bit, and its tokens a second; path: the same job "
+         "over the hosts and from device to device")
       ->required()
-      ->check(CLI::IsMember(
-          {"model", "grid", "allreduce", "recovery", "changes", "price", "bridge", "device"}));
+      ->check(CLI::IsMember({"model", "grid", "allreduce", "recovery", "changes", "price", "bridge",
+                             "device", "path"}));
   sub->add_flag("--json", bench.json, "one JSON object a line");
   sub->add_flag("--quick", bench.quick, "a few repetitions, to see that it runs");
-  sub->add_option("--isa", bench.isa, "device: which; auto is the processor")
+  sub->add_option("--isa", bench.isa, "device, path: which; auto is the processor")
       ->check(CLI::IsMember({"cuda", "auto", "emulated"}))
       ->capture_default_str();
   auto* same = sub->add_flag("--same", bench.same, "device: whether it repeats itself, alone");
@@ -447,7 +449,8 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
   sub->add_option("--losses", bench.losses, "recovery: workers lost, one after the other")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  sub->add_option("--seed", bench.seed, "recovery: draws whom and when")->capture_default_str();
+  sub->add_option("--seed", bench.seed, "recovery, path: draws whom and when")
+      ->capture_default_str();
   auto* freeze = sub->add_flag("--freeze", bench.freeze, "recovery: SIGSTOP instead of SIGKILL");
   auto* cut = sub->add_flag("--cut", bench.cut,
                             "recovery: no packet passes to or from the worker (needs root)")
@@ -457,10 +460,10 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
                 "instant")
       ->excludes(freeze)
       ->excludes(cut);
-  sub->add_option("--rounds", bench.rounds, "changes: of joins and leaves")
+  sub->add_option("--rounds", bench.rounds, "changes: of joins and leaves; path: and a kill")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  sub->add_option("--steps", bench.steps, "price: of each of the two runs")
+  sub->add_option("--steps", bench.steps, "price, path: of each of the two quiet runs")
       ->check(CLI::Range(10, 100000))
       ->capture_default_str();
 
