@@ -6,7 +6,7 @@ import sys
 
 from harness import STARLING, environment, kill_join_and_leave, main, require, same, wait_until
 
-STEPS, LONG = 300, 2000  # long: somebody joins
+STEPS, LONG = 300, 1500  # long: somebody joins
 # The first group of transfers of each communicator is its warm-up.
 FAULTS = ("garbage@9", "error@9", "die@9/2", "fail-init@1/0", "slow-init@*:300")
 if os.environ.get("STARLING_FAULTS") == "all":
@@ -16,7 +16,7 @@ REAL = ("libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2", "/usr/local/cuda/l
 
 
 def emulated(place, **changes):
-    return place.job(isa="emulated", **changes)
+    return place.job(isa="emulated", lease_ms=10000, **changes)
 
 
 def over_the_library(place, *options, orders="", job=None, steps=STEPS):
