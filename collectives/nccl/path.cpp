@@ -81,8 +81,8 @@ class Attempt {
   };
 
   Result<> serve();
-  Result<> prepare();
   Result<> create();
+  Result<> allocate();
   Result<> warm_up();
   Result<Round> next_round();
   Result<> perform(const Round& round, Clock::time_point until, const std::string& what);
@@ -99,9 +99,9 @@ class Attempt {
   Turns& turns_;
   const Turns::Ticket ticket_;
   const OnStuck on_stuck_;
-  const Clock::time_point connect_until_;
 
   // The path's thread alone.
+  Clock::time_point connect_until_;  // the present part of making a path
   PathOptions options_;
   PathEvents events_;
   Communicator communicator_;
@@ -136,13 +136,18 @@ void Attempt::run() {
 }
 
 Result<> Attempt::serve() {
-  if (!turns_.wait(ticket_, connect_until_, doomed_))
+  if (!turns_.wait_to_make(ticket_, connect_until_, doomed_))
     return Error(Code::kUnavailable,
-                 "NCCL: the path before did not end within " + in_ms(options_.connect_ms));
+                 "NCCL: the paths before did not end within " + in_ms(options_.connect_ms));
+  if (options_.enter_thread) options_.enter_thread();
   expect_end(connect_until_);
   watcher_ = std::thread([this] { watch(); });
-  STARLING_TRY(prepare());
   STARLING_TRY(create());
+  expect_end(kEndless);
+  if (!turns_.wait_to_use(ticket_, doomed_)) return Error(Code::kStale, kGivenUp);
+  connect_until_ = Clock::now() + milliseconds(options_.connect_ms);
+  expect_end(connect_until_);
+  STARLING_TRY(allocate());
   STARLING_TRY(warm_up());
   {
     const std::lock_guard lock(mutex_);
@@ -169,8 +174,7 @@ Result<> Attempt::serve() {
   }
 }
 
-Result<> Attempt::prepare() {
-  if (options_.enter_thread) options_.enter_thread();
+Result<> Attempt::allocate() {
   // The warm-up's blocks lie behind the owner's, so that these are zeros when the path is ready.
   const std::size_t bytes = rounded_up(options_.staging_bytes) + 2 * options_.world * kWarmBytes;
   try {
@@ -244,6 +248,7 @@ Result<> Attempt::perform(const Round& round, Clock::time_point until, const std
 
 void Attempt::end() {
   expect_end(Clock::now());
+  turns_.ends(ticket_);
   communicator_.end();
   {
     std::unique_lock lock(mutex_);
@@ -290,7 +295,7 @@ void Attempt::doom() {
     asked_.notify_all();
     expected_.notify_all();
   }
-  turns_.look();
+  turns_.ends(ticket_);
   const std::lock_guard told(telling_);
 }
 

@@ -1,11 +1,12 @@
 #pragma once
 // A direct path over NCCL: one communicator, and one thread that owns it.
 //
-//   EMPTY -> CREATING -> WARMING -> READY -> IN_USE <-> QUIET    the path's thread
+//   EMPTY -> CREATING -> CREATED -> WARMING -> READY -> IN_USE <-> QUIET    the path's thread
 //     any -> DOOMED -> (revoked, from READY on) -> ABORTING -> GONE | the process ends
 //
-// The next communicator is begun when this one is GONE, its owner has destroyed the path, and its
-// staging memory is given back.
+// The next communicator is made beside one that is not DOOMED, or else once that is GONE. CREATED, it
+// waits until the one before is GONE, its owner has destroyed the path, and its staging memory is given
+// back.
 //
 // NCCL cannot be believed to end: an abort may block for ever, and so may a launch behind a kernel
 // that waits for a dead peer. So nobody but the path's thread ever waits for it, and a second thread

@@ -1,31 +1,44 @@
 #include "collectives/nccl/turns.h"
 
+#include <iterator>
+
 #include "core/base/check.h"
 
 namespace starling::collectives::nccl {
 
 Turns::Ticket Turns::ask() {
   const std::lock_guard lock(mutex_);
-  tickets_.insert(next_);
+  ends_.emplace(next_, false);
   return next_++;
 }
 
-bool Turns::wait(Ticket ticket, std::chrono::steady_clock::time_point deadline,
-                 const std::atomic<bool>& given_up) {
+bool Turns::wait_to_make(Ticket ticket, std::chrono::steady_clock::time_point deadline,
+                         const std::atomic<bool>& given_up) {
   std::unique_lock lock(mutex_);
-  const auto first = [&] { return *tickets_.begin() == ticket; };
-  changed_.wait_until(lock, deadline, [&] { return first() || given_up; });
-  return first() && !given_up;
+  const auto may = [&] {
+    const auto first = ends_.begin();
+    return first->first == ticket || (std::next(first)->first == ticket && !first->second);
+  };
+  changed_.wait_until(lock, deadline, [&] { return may() || given_up; });
+  return may() && !given_up;
 }
 
-void Turns::look() {
+bool Turns::wait_to_use(Ticket ticket, const std::atomic<bool>& given_up) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return ends_.begin()->first == ticket || given_up; });
+  return !given_up;
+}
+
+void Turns::ends(Ticket ticket) {
   const std::lock_guard lock(mutex_);
+  // The owner may give a path up that is gone.
+  if (const auto it = ends_.find(ticket); it != ends_.end()) it->second = true;
   changed_.notify_all();
 }
 
 void Turns::give_back(Ticket ticket) {
   const std::lock_guard lock(mutex_);
-  const auto erased = tickets_.erase(ticket);
+  const auto erased = ends_.erase(ticket);
   STARLING_CHECK(erased == 1);
   changed_.notify_all();
 }

@@ -1,13 +1,15 @@
 #pragma once
-// Who may have a communicator: one at a time, in the order of asking. NCCL's memory of one that ends
-// is given back by CUDA only when the kernels of all others of the device have ended, too.
+// Who may have a communicator, in the order of asking: one in use, and beside it the next epoch's, which
+// is being made. Only the first may have kernels: those of two could wait for each other's places on the
+// device. Beside one that ends none is begun: CUDA gives that one's memory back when the kernels of all
+// others of the device have ended, and what making one allocates waits for kernels that hang.
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <set>
+#include <map>
 
 namespace starling::collectives::nccl {
 
@@ -17,11 +19,15 @@ class Turns {
   using Ticket = std::uint64_t;
 
   Ticket ask();
-  // Until all who asked before have given theirs back. False: `deadline` is over or `given_up` is
-  // true; whoever sets it calls look() then.
-  bool wait(Ticket ticket, std::chrono::steady_clock::time_point deadline,
-            const std::atomic<bool>& given_up);
-  void look();
+  // Until a communicator may be made: nobody who asked before has a ticket, or one whose communicator
+  // does not end. False: `deadline` is over or `given_up` is true.
+  bool wait_to_make(Ticket ticket, std::chrono::steady_clock::time_point deadline,
+                    const std::atomic<bool>& given_up);
+  // Until all who asked before have given their tickets back: kernels may run. However long the epoch
+  // before goes on. False: `given_up` is true.
+  bool wait_to_use(Ticket ticket, const std::atomic<bool>& given_up);
+  // Its communicator ends from now on. Whoever makes `given_up` of a ticket true calls this then.
+  void ends(Ticket ticket);
   // Once for every ticket, whether it had its turn or not.
   void give_back(Ticket ticket);
 
@@ -29,7 +35,7 @@ class Turns {
   std::mutex mutex_;
   std::condition_variable changed_;
   Ticket next_ = 0;
-  std::set<Ticket> tickets_;
+  std::map<Ticket, bool> ends_;  // of each ticket that is out
 };
 
 }  // namespace starling::collectives::nccl

@@ -8,7 +8,7 @@ from chaos_of import chaos, findings, report_of
 from harness import MINUTE, STARLING, main, processes_naming, require, wait_until
 
 
-STEPS = 700  # long enough for whoever was cut off to be back
+STEPS = 3000  # long enough for whoever was cut off to be back, on a fast machine too
 
 
 def interfaces():

@@ -2,13 +2,16 @@
 import contextlib
 import ctypes
 import os
+import platform
 import signal
 
 from harness import Failed, main, require, same, wait_until
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 0x4206, 0x4207, 17
+PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH, PTRACE_CONT = 0x4206, 0x4207, 17, 7
 WALL = 0x40000000
+FUTEX = {"x86_64": 202, "aarch64": 98}[platform.machine()]
+FUTEX_WAIT_BITSET, FUTEX_COMMAND = 9, 0x7f
 
 
 def ptrace(request, thread):
@@ -27,17 +30,43 @@ def compute_threads(pid):
     return found
 
 
+def waits_for_work(thread):
+    """A stopped thread is in a wait on a condition variable, so that it holds no lock."""
+    with open(f"/proc/{thread}/syscall") as file:
+        fields = file.read().split()
+    return (len(fields) > 2 and int(fields[0]) == FUTEX and
+            int(fields[2], 16) & FUTEX_COMMAND == FUTEX_WAIT_BITSET)
+
+
+def stop_without_lock(thread):
+    """Or it has ended by itself."""
+    def stopped():
+        try:
+            ptrace(PTRACE_INTERRUPT, thread)
+            os.waitpid(thread, WALL)
+            if waits_for_work(thread):
+                return True
+            ptrace(PTRACE_CONT, thread)
+            return False
+        except (Failed, OSError):
+            if os.path.exists(f"/proc/{thread}"):
+                raise
+            return True
+
+    ptrace(PTRACE_SEIZE, thread)
+    wait_until(stopped, f"thread {thread} waits for work")
+
+
 @contextlib.contextmanager
 def held(threads):
     """These threads of another process do nothing, as if in a file system that does not answer. All
-    others of it go on."""
+    others of that process go on: a held thread has no lock that another thread would wait for, such
+    as that of the heap."""
     seized = []
     try:
         for thread in threads:
-            ptrace(PTRACE_SEIZE, thread)
             seized.append(thread)
-            ptrace(PTRACE_INTERRUPT, thread)
-            os.waitpid(thread, WALL)
+            stop_without_lock(thread)
         yield
     finally:
         for thread in seized:

@@ -193,31 +193,71 @@ TEST_CASE("a path may be given up by its own callback") {
   CHECK(world[0].told() == 0);
 }
 
-// Goal: nothing of ours is freed while NCCL may use it, and a new communicator waits for the old one's
-// end. Method: an abort that takes its time; at the release of the first staging memory no
-// communicator is there, and connect() itself does not wait.
-TEST_CASE("the next path waits for the end of the one before, which keeps its memory until then") {
-  World world(2, {}, "hang-init@1/0,slow-abort@1/0:200");
+// Goal: nothing of ours is freed while NCCL may use it, and the kernels of a new communicator wait for
+// the old one's end. Method: an abort that takes its time; when the staging memory is released that
+// abort is over, and nothing was launched since. connect() itself does not wait.
+TEST_CASE("a path keeps its staging memory until its end, for which the next one's kernels wait") {
+  World world(2, {}, "slow-abort@1/0:200");
+  world.make(1000);
   Member& member = world[0];
   std::atomic<int> released{0};
-  std::atomic<std::int64_t> communicators{-1};
+  std::atomic<std::int64_t> communicators{-1}, groups{-1};
   member.on_release = [&] {
-    if (released++ == 0) communicators = counts().communicators;
+    communicators = counts().communicators;
+    groups = counts().groups;
+    ++released;
   };
-  member.connect({0, 2}, member.library().make_id().value(), 1000);
-  await(&Counts::begun, 1);
-  world.begin(1000);
+  const Bytes id = member.library().make_id().value();
+  member.connect({0, 2}, id, 1000);
   CHECK(released == 0);
-  CHECK(world[0].next() == "ready");
-  CHECK(released == 1);
-  CHECK(communicators <= 1);  // that of the other rank, which did not have to wait
+  while (released == 0) std::this_thread::yield();
+  CHECK(communicators == 1);  // that of the other rank: nothing is made beside one that ends
+  CHECK(groups == 2);         // the first paths' warm-up
+  world[1].connect({1, 2}, id, 1000);
+  CHECK(member.next() == "ready");
   CHECK(world[1].next() == "ready");
+  CHECK(released == 1);
   world.round_is_right(small(), 1);
 }
 
-TEST_CASE("a path that does not get its turn in time fails, and the one before goes on") {
+TEST_CASE("the next communicator is made while rounds go on, and is used when the path before is gone") {
+  const Table table = everybody_to_everybody(3, 400);
+  World world(3);
+  world.make(1000);
+  world.round_is_right(table, 1);
+  world.begin_beside();
+  await(&Counts::begun, 6);
+  for (std::uint64_t round = 2; round < 20; ++round) world.round_is_right(table, round);
+  for (const auto& member : world.members()) CHECK(member->told() == 0);
+  for (const auto& member : world.members()) member->change_over();
+  for (const auto& member : world.members()) CHECK(member->next() == "ready");
+  CHECK(counts().begun == 6);
+  world.round_is_right(table, 20);
+}
+
+TEST_CASE("a path made beside one that breaks is used all the same") {
+  World world(2, {}, "error@3/1");
+  world.make(1000);
+  world.begin_beside();
+  await(&Counts::begun, 4);
+  world.ask(small(), 1);
+  for (const auto& member : world.members()) CHECK(member->next() == "round");
+  world.ask(small(), 2);
+  CHECK(world[1].next().starts_with("round: "));
+  CHECK(world[1].next().starts_with("failed: "));
+  for (const auto& member : world.members()) member->change_over();
+  for (const auto& member : world.members()) {
+    std::string said = member->next();
+    while (said.starts_with("round")) said = member->next();
+    CHECK(said == "ready");
+  }
+  world.round_is_right(small(), 3);
+}
+
+TEST_CASE("whoever has two paths that do not end gets no third in time, and the first goes on") {
   World world(2, {.connect_ms = 120'000});
   world.make(1000);
+  world[0].connect_beside(world[0].library().make_id().value());  // whose other rank does not come
   kernels::EmulatedDevice device;
   PathOptions options;
   options.id = world[0].library().make_id().value();
@@ -235,7 +275,7 @@ TEST_CASE("a path that does not get its turn in time fails, and the one before g
   };
   const auto path = world[0].library().connect(std::move(options), std::move(events));
   while (!failed) std::this_thread::yield();
-  CHECK(text == "NCCL: the path before did not end within 300 ms");
+  CHECK(text == "NCCL: the paths before did not end within 300 ms");
   world.round_is_right(small(), 1);
 }
 
@@ -271,6 +311,8 @@ TEST_CASE("a device without memory left is an error of the path") {
                       failed = true;
                     },
                     [](Result<>) {}};
+  options.world = 2;
+  world[1].connect({1, 2}, options.id, 1000);
   const auto path = world[0].library().connect(std::move(options), std::move(events));
   while (!failed) std::this_thread::yield();
   CHECK(text == "NCCL: the device has no 2048 bytes left");

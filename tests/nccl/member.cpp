@@ -72,19 +72,30 @@ Member::~Member() {
 }
 
 void Member::await_end() {
-  path_.reset();
+  drop();
   library_.reset();
 }
 
 void Member::connect(Seat seat, const Bytes& id, std::size_t staging_bytes) {
   seat_ = seat;
   staging_bytes_ = staging_bytes;
+  drop();
+  const std::lock_guard lock(connecting_);
+  path_ = make_path(id);
+}
+
+void Member::connect_beside(const Bytes& id) {
+  const std::lock_guard lock(connecting_);
+  next_path_ = make_path(id);
+}
+
+std::unique_ptr<DevicePath> Member::make_path(const Bytes& id) {
   const std::shared_ptr<kernels::Queue> queue = device_.make_queue();
   PathOptions options;
-  options.self = Rank(seat.rank);
-  options.world = seat.world;
+  options.self = Rank(seat_.rank);
+  options.world = seat_.world;
   options.id = id;
-  options.staging_bytes = staging_bytes;
+  options.staging_bytes = staging_bytes_;
   options.allocate = [this](std::size_t bytes) {
     auto memory = std::make_shared<kernels::Memory>(device_.allocate(bytes));
     std::byte* const at = memory->data();
@@ -117,9 +128,7 @@ void Member::connect(Seat seat, const Bytes& id, std::size_t staging_bytes) {
   events.on_round = [note](Result<> round) {
     note(round ? "round" : "round: " + round.error().text());
   };
-  path_.reset();
-  const std::lock_guard lock(connecting_);
-  path_ = library_->connect(std::move(options), std::move(events));
+  return library_->connect(std::move(options), std::move(events));
 }
 
 void Member::exchange(const Table& table, std::uint64_t seed) {

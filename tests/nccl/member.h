@@ -45,12 +45,18 @@ class Member {
   };
   // A new path, in place of the one before.
   void connect(Seat seat, const Bytes& id, std::size_t staging_bytes);
+  // The same path's next: that before goes on until change_over().
+  void connect_beside(const Bytes& id);
+  void change_over() { path_ = std::move(next_path_); }
   // Asks for a round whose bytes are a function of `seed`.
   void exchange(const Table& table, std::uint64_t seed);
   // What was received is what the others were to send in that round.
   bool right(const Table& table, std::uint64_t seed) const;
   void doom() { path_->doom(); }
-  void drop() { path_.reset(); }
+  void drop() {
+    path_.reset();
+    next_path_.reset();
+  }
   bool staging_is_zero() const;
 
   // What the path told next: "ready", "round", "round: TEXT" or "failed: TEXT". Waits for it; "nothing"
@@ -68,6 +74,7 @@ class Member {
   std::function<void()> on_release;
 
  private:
+  std::unique_ptr<DevicePath> make_path(const Bytes& id);
   void copy_out(std::span<std::uint8_t> to, const std::byte* from) const;
 
   kernels::Device& device_;
@@ -83,7 +90,7 @@ class Member {
   std::deque<std::string> events_;
 
   std::shared_ptr<PathLibrary> library_;
-  std::unique_ptr<DevicePath> path_;
+  std::unique_ptr<DevicePath> path_, next_path_;
 };
 
 // What the stand-in does wrong from now on. Empty: nothing.

@@ -35,6 +35,10 @@ class World {
     begin(staging_bytes);
     for (const auto& member : members_) CHECK(member->next() == "ready");
   }
+  void begin_beside() {
+    const Bytes id = members_[0]->library().make_id().value();
+    for (const auto& member : members_) member->connect_beside(id);
+  }
   void ask(const Table& table, std::uint64_t seed) {
     for (const auto& member : members_) member->exchange(table, seed);
   }
