@@ -310,6 +310,8 @@ void Worker::on_event(const PathTold& e) {
   if (!run) return;
   run->says_direct = e.direct;
   run->says_why = e.why;
+  // At once: the run may be over before the next one is due.
+  if (run_of(e.epoch) && joining_.welcomed()) send(heartbeat());
 }
 
 void Worker::on_event(const PeerReady& e) {
