@@ -8,8 +8,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <map>
+#include <mutex>
 
 namespace starling::collectives::nccl {
 

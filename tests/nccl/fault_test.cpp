@@ -220,7 +220,8 @@ TEST_CASE("a path keeps its staging memory until its end, for which the next one
   world.round_is_right(small(), 1);
 }
 
-TEST_CASE("the next communicator is made while rounds go on, and is used when the path before is gone") {
+TEST_CASE(
+    "the next communicator is made while rounds go on, and is used when the path before is gone") {
   const Table table = everybody_to_everybody(3, 400);
   World world(3);
   world.make(1000);
