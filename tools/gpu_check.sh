@@ -9,8 +9,9 @@ root=${self%/tools/*}
 readonly no_gpu=77
 
 # ---- The stages: seconds at most, what they show, and the figures without which a stage has not run --------
-stages=(facts grid sanitizer model same speed torch train kill)
-declare -A limit_of=([facts]=15 [grid]=45 [sanitizer]=80 [model]=30 [same]=40 [speed]=70 [torch]=110 [train]=55 [kill]=45)
+stages=(facts grid sanitizer model same speed torch train kill nccl direct)
+declare -A limit_of=([facts]=15 [grid]=40 [sanitizer]=65 [model]=25 [same]=35 [speed]=60 [torch]=100 [train]=40 [kill]=40 [nccl]=20
+  [direct]=45)
 declare -A about=(
   [facts]="card, driver, versions; how fast the card copies and multiplies (the latter with PyTorch)"
   [grid]="gpu_tests: every kernel on the card against the host: equal bits, or within a tolerance"
@@ -21,11 +22,13 @@ declare -A about=(
   [torch]="the same model in PyTorch (torch.compile, bf16, flash attention), deterministic or not"
   [train]="300 steps of a small GPT by one worker and by three on the one card: the same digest"
   [kill]="the same run while one of three workers is killed (kill -9): who notices when; the same digest"
+  [nccl]="path_times: communicators of two processes on the one card, made, used, given up: times, and nothing is left"
+  [direct]="three workers, bytes over NCCL, one is killed (kill -9): change-over, and again after it; the host path's digest"
 )
 declare -A needed=(
   [facts]="card driver starling" [grid]="cases" [sanitizer]="memcheck_errors racecheck_hazards"
   [model]="checks" [same]="lines" [speed]="lines" [torch]="tokens_per_s" [train]="digest steps"
-  [kill]="kills guard_ms commit_ms"
+  [kill]="kills guard_ms commit_ms" [nccl]="making_ms cycles" [direct]="kills direct_steps commit_ms"
 )
 
 usage() {
@@ -38,14 +41,18 @@ other from running.
   --build FOLDER   programs of a build tree (default: those of the bundle that this script lies in, else of
                    build/release)
   --limit SECONDS  of every stage, instead of its own
-  --rehearse       without a GPU: train and kill on the emulated device, all else is skipped. Shows that this
-                   script works, and nothing of a GPU; every line says so
+  --rehearse       without a GPU: train, kill, and nccl and direct with a stand-in for NCCL that only a build
+                   tree has, on the emulated device; all else is skipped. Shows that this script works, and
+                   nothing of a GPU; every line says so
   --list           the stages, with their limits, and nothing else
 Environment: PYTHON  the interpreter that has PyTorch (default: python3)
 
+In nccl and direct several processes share the card, each a host of its own to NCCL: nothing of NCCL's speed
+shows there.
+
 status  ok       ran to its end and gave the figures that it is there for, and they are right
         failed   did not; the table says why, and FOLDER/STAGE.log has all that was printed
-        skipped  something is not there that Starling does not bring (PyTorch, compute-sanitizer)
+        skipped  something is not there that Starling does not bring (PyTorch, compute-sanitizer, NCCL)
 Exit code: 0 nothing failed, 1 something did, 2 bad arguments, 77 no GPU, or all stages were skipped.
 
   tools/gpu_check.sh                      everything
@@ -311,6 +318,61 @@ stage_kill() {
   say "the guard's word after $(field guard_ms "$kills" | round) ms, the next commit after $(field commit_ms "$kills" | round) ms; the same digest"
 }
 
+nccl_or_skip() {
+  export STARLING_NCCL_SHARED_GPU=1
+  [ "$isa" != cuda ] || return 0
+  STARLING_NCCL=${starling%/*}/tests/nccl/libfake_nccl.so
+  [ -e "$STARLING_NCCL" ] || skip "a rehearsal: the stand-in for NCCL is not there, $STARLING_NCCL"
+  export STARLING_NCCL
+}
+
+stage_nccl() {
+  nccl_or_skip
+  local program=$tests/path_times name lines plugin
+  [ -x "$program" ] || program=${starling%/*}/tests/nccl/path_times
+  [ -x "$program" ] || give_up "path_times is not there"
+  # A program of the tests lies elsewhere than what the plugin is looked for beside.
+  for plugin in "$root/lib/starling/libstarling_cuda.so" "${starling%/*}/kernels/cuda/libstarling_cuda.so"; do
+    [[ -n ${STARLING_PLUGIN:-} || ! -e $plugin ]] || export STARLING_PLUGIN=$plugin
+  done
+  if ! json_of "$program" --isa "$isa" --cycles 50; then
+    ! grep -q "NCCL is at none of" "$work/output" || skip "$(last_line "$work/output")"
+    give_up "$(last_line "$work/output")"
+  fi
+  for name in making round revoke abort; do
+    lines=$(grep "\"name\":\"$name\"" "$work/lines" || true)
+    figure "${name}_first_ms" "$(field first_ms "$lines")"
+    figure "${name}_second_ms" "$(field second_ms "$lines")"
+    figure "${name}_ms" "$(field median_ms "$lines")"
+  done
+  lines=$(cat "$work/lines")
+  figure cycles "$(field cycles "$lines")"
+  lines=$(grep '"name":"making"' <<<"$lines" || true)
+  say "made in $(field first_ms "$lines" | round) ms, then in $(field median_ms "$lines" | round) ms; nothing is left"
+}
+
+stage_direct() {
+  python_or_skip
+  nccl_or_skip
+  write_job "$work/job.toml"
+  local name kills path
+  "$python" "$root/tools/bench/kill_times.py" "$starling" "$work/job.toml" --workers 3 --kills 2 --steps 100 \
+    --quiet-path host --json "$work/lines" ||
+    give_up "kill_times.py: exit code $?: a digest or a ledger is not as it should be"
+  [ -s "$work/lines" ] || give_up "kill_times.py gave no figures"
+  kills=$(cat "$work/lines")
+  cat "$work/lines" >>"$GPU_CHECK_OUT/$GPU_CHECK_STAGE.lines"
+  for name in kills digest direct_steps direct_again path guard_ms peers_ms commit_ms step_ms; do
+    figure $name "$(field $name "$kills")"
+  done
+  path=$(field path "$kills")
+  [[ $path != *"NCCL is at none of"* ]] || skip "$path"
+  [ "$(field direct_steps "$kills")" -gt 0 ] || give_up "no step went over NCCL: $path"
+  [ "$(field direct_again "$kills")" -gt 0 ] || give_up "no step went over NCCL after a kill: $path"
+  say "$(field direct_steps "$kills") steps over $path, also after $(field direct_again "$kills") of $(field kills "$kills") kills"
+  say "the next commit after $(field commit_ms "$kills" | round) ms; the digest of the host path"
+}
+
 # ---- One stage, in this script's second life ---------------------------------------------------------------
 if [ -n "${GPU_CHECK_STAGE:-}" ]; then
   starling=$GPU_CHECK_STARLING tests=$GPU_CHECK_TESTS isa=$GPU_CHECK_ISA python=${PYTHON:-python3}
@@ -411,7 +473,7 @@ trap interrupted INT TERM
 run_stage() {  # STAGE: sets status, text, seconds
   local stage=$1 most=${limit:-${limit_of[$1]}} code=0 begun name left
   begun=$(date +%s.%N)
-  if [ "$isa" != cuda ] && [[ " train kill " != *" $stage "* ]]; then
+  if [ "$isa" != cuda ] && [[ " train kill nccl direct " != *" $stage "* ]]; then
     status=skipped text="a rehearsal: it needs a GPU" seconds=0
     return
   fi
@@ -438,7 +500,7 @@ run_stage() {  # STAGE: sets status, text, seconds
       fi
     done
     # A run that ends leaves nothing behind (P6).
-    if [ "$left" -gt 0 ] && [[ " train kill " == *" $stage "* ]]; then
+    if [ "$left" -gt 0 ] && [[ " train kill nccl direct " == *" $stage "* ]]; then
       status=failed text="$left processes were left behind; $text"
     fi
   fi

@@ -69,10 +69,12 @@ Result<bool> Communicator::settled() {
   return true;
 }
 
-void Communicator::end() {
-  if (stage_ == Stage::kGone) return;
+Communicator::Ended Communicator::end() {
+  Ended took;
+  if (stage_ == Stage::kGone) return took;
   stage_ = Stage::kGone;
-  if (comm_ == nullptr) return;
+  if (comm_ == nullptr) return took;
+  const auto begun = std::chrono::steady_clock::now();
   // Before it stands NCCL's revoke looks at what is not there yet.
   if (stood_ && nccl_.revoke != nullptr) {
     int state = nccl_.revoke(comm_, 0);
@@ -81,8 +83,12 @@ void Communicator::end() {
       if (nccl_.async_error(comm_, &state) != abi::kSuccess) break;
     }
   }
+  const auto revoked = std::chrono::steady_clock::now();
   // What it says changes nothing: a second call would end the process.
   nccl_.abort(std::exchange(comm_, nullptr));
+  took.revoke = revoked - begun;
+  took.abort = std::chrono::steady_clock::now() - revoked;
+  return took;
 }
 
 Error Communicator::failed(const char* call, int result) const {

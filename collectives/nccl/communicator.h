@@ -4,6 +4,7 @@
 // Every call returns soon, but end(), and begin() and launch() where CUDA itself blocks.
 // Threads: one makes all calls, as NCCL wants no two of them in one communicator.
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -36,8 +37,11 @@ class Communicator {
   // What was begun last has been done, as far as the host is concerned.
   Result<bool> settled();
   // Stops the kernels, where NCCL can do that, and aborts. Blocks, at worst for ever. Afterwards NCCL
-  // uses no memory of ours.
-  void end();
+  // uses no memory of ours. What the two took.
+  struct Ended {
+    std::chrono::nanoseconds revoke{}, abort{};
+  };
+  Ended end();
 
  private:
   // EMPTY -> CREATING -> STANDING <-> LAUNCHING; any -> GONE

@@ -65,8 +65,8 @@ std::string version_text(int version) {
 
 class Nccl : public PathLibrary {
  public:
-  Nccl(abi::Functions functions, std::string name, nccl::OnStuck on_stuck)
-      : functions_(functions), name_(std::move(name)), on_stuck_(std::move(on_stuck)) {}
+  Nccl(abi::Functions functions, std::string name, nccl::Calls calls)
+      : functions_(functions), name_(std::move(name)), calls_(std::move(calls)) {}
 
   const std::string& name() const override { return name_; }
 
@@ -81,14 +81,14 @@ class Nccl : public PathLibrary {
   std::unique_ptr<DevicePath> connect(PathOptions options, PathEvents events) override {
     const std::lock_guard lock(mutex_);
     threads_.remove_if([](const nccl::PathThread& t) { return t.over(); });
-    threads_.emplace_back(functions_, turns_, on_stuck_, std::move(options), std::move(events));
+    threads_.emplace_back(functions_, turns_, calls_, std::move(options), std::move(events));
     return threads_.back().path();
   }
 
  private:
   const abi::Functions functions_;
   const std::string name_;
-  const nccl::OnStuck on_stuck_;
+  const nccl::Calls calls_;
   nccl::Turns turns_;
   std::mutex mutex_;
   std::list<nccl::PathThread> threads_;  // joined when it goes
@@ -106,9 +106,22 @@ Result<std::shared_ptr<PathLibrary>> open_at(const fs::path& path, NcclOptions& 
     return Error(Code::kUnavailable, path.string() + " is NCCL " + version_text(version) +
                                          ", wanted is at least " + version_text(kOldest) +
                                          " and below " + version_text(kTooNew));
-  auto on_stuck = options.on_stuck ? std::move(options.on_stuck) : end_process;
+  nccl::Calls calls{options.on_stuck ? std::move(options.on_stuck) : end_process,
+                    std::move(options.on_end)};
   return std::shared_ptr<PathLibrary>(
-      std::make_shared<Nccl>(functions, "nccl " + version_text(version), std::move(on_stuck)));
+      std::make_shared<Nccl>(functions, "nccl " + version_text(version), std::move(calls)));
+}
+
+// NCCL refuses two ranks of one host on one GPU, and those of two hosts find each other by sockets.
+void share_gpu() {
+  ::setenv("NCCL_HOSTID", ("starling-" + std::to_string(::getpid())).c_str(), /*overwrite=*/1);
+  for (const auto& [name, value] : {std::pair{"NCCL_NET", "Socket"},
+                                    {"NCCL_SOCKET_IFNAME", "lo"},
+                                    {"NCCL_IB_DISABLE", "1"},
+                                    {"NCCL_P2P_DISABLE", "1"},
+                                    {"NCCL_SHM_DISABLE", "1"},
+                                    {"NCCL_MAX_CTAS", "1"}})
+    ::setenv(name, value, /*overwrite=*/0);
 }
 
 }  // namespace
@@ -133,6 +146,7 @@ Result<std::shared_ptr<PathLibrary>> open_nccl(NcclOptions options) {
   // thread with sockets.
   ::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
   ::setenv("NCCL_RAS_ENABLE", "0", /*overwrite=*/0);
+  if (variable("STARLING_NCCL_SHARED_GPU") == "1") share_gpu();
   std::string tried;
   for (const fs::path& place : nccl_places()) {
     std::error_code ignored;

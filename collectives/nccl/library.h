@@ -1,6 +1,7 @@
 #pragma once
 // Where NCCL is found, and the paths that it makes.
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -16,6 +17,9 @@ struct NcclOptions {
   // Called, on a thread of its own, when a communicator does not end in time, with the reason. Nothing
   // but the end of the process ends it then, so this must not return. Empty: one line, and exit code 5.
   std::function<void(const std::string& why)> on_stuck;
+  // Called, on a thread of its own, for each communicator that is gone, with what its revoke (0 if it
+  // never stood) and its abort took. May be empty.
+  std::function<void(std::chrono::nanoseconds revoke, std::chrono::nanoseconds abort)> on_end;
 };
 
 // Where the library is looked for, in this order: STARLING_NCCL alone if that is set; in ../lib of
@@ -24,7 +28,9 @@ std::vector<std::filesystem::path> nccl_places();
 
 // Opens NCCL, which stays in the process: a second opening costs nothing. Needs no GPU; paths do. Sets
 // NCCL_NVLS_ENABLE and NCCL_RAS_ENABLE to 0 where they are not set, so call it before other threads
-// read the environment. Its paths have their communicators one after the other.
+// read the environment. With STARLING_NCCL_SHARED_GPU=1 each process is a host of its own to NCCL, so
+// that several of one machine may share a GPU, slowly: for tests. Of its paths one is in use and another
+// one is being made, at most.
 // Errors: kUnavailable  it is at none of these places, or that one cannot be used
 //         kBadInput     NCCL_COMM_ID is set, with which all communicators would be one
 Result<std::shared_ptr<PathLibrary>> open_nccl(NcclOptions options = {});

@@ -52,11 +52,11 @@ std::string in_ms(std::uint32_t ms) {
 // Threads: run() is the path's own; other functions say which.
 class Attempt {
  public:
-  Attempt(const abi::Functions& nccl, Turns& turns, OnStuck on_stuck, PathOptions options,
+  Attempt(const abi::Functions& nccl, Turns& turns, Calls calls, PathOptions options,
           PathEvents events)
       : turns_(turns),
         ticket_(turns.ask()),
-        on_stuck_(std::move(on_stuck)),
+        calls_(std::move(calls)),
         connect_until_(Clock::now() + milliseconds(options.connect_ms)),
         options_(std::move(options)),
         events_(std::move(events)),
@@ -98,7 +98,7 @@ class Attempt {
 
   Turns& turns_;
   const Turns::Ticket ticket_;
-  const OnStuck on_stuck_;
+  const Calls calls_;
 
   // The path's thread alone.
   Clock::time_point connect_until_;  // the present part of making a path
@@ -249,7 +249,8 @@ Result<> Attempt::perform(const Round& round, Clock::time_point until, const std
 void Attempt::end() {
   expect_end(Clock::now());
   turns_.ends(ticket_);
-  communicator_.end();
+  const auto took = communicator_.end();
+  if (calls_.on_end && took.abort.count() > 0) calls_.on_end(took.revoke, took.abort);
   {
     std::unique_lock lock(mutex_);
     gone_ = true;
@@ -326,7 +327,7 @@ void Attempt::watch() {
   }
   if (gone_) return;
   lock.unlock();
-  on_stuck_("NCCL: a communicator has not ended within " + in_ms(options_.end_ms));
+  calls_.on_stuck("NCCL: a communicator has not ended within " + in_ms(options_.end_ms));
 }
 
 std::byte* Attempt::staging() {
@@ -374,9 +375,9 @@ void Path::doom() {
   attempt_->doom();
 }
 
-PathThread::PathThread(const abi::Functions& nccl, Turns& turns, OnStuck on_stuck,
-                       PathOptions options, PathEvents events)
-    : attempt_(std::make_shared<Attempt>(nccl, turns, std::move(on_stuck), std::move(options),
+PathThread::PathThread(const abi::Functions& nccl, Turns& turns, Calls calls, PathOptions options,
+                       PathEvents events)
+    : attempt_(std::make_shared<Attempt>(nccl, turns, std::move(calls), std::move(options),
                                          std::move(events))),
       thread_([attempt = attempt_] { attempt->run(); }) {}
 

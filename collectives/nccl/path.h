@@ -12,6 +12,7 @@
 // that waits for a dead peer. So nobody but the path's thread ever waits for it, and a second thread
 // looks at the clock: what should have ended by itself or been given up `end_ms` ago ends the process.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -24,8 +25,12 @@
 
 namespace starling::collectives::nccl {
 
-// Must end the process. Called on a thread of the path's.
-using OnStuck = std::function<void(const std::string& why)>;
+// Called on threads of the path's.
+struct Calls {
+  std::function<void(const std::string& why)> on_stuck;  // must end the process
+  // A communicator was made and is gone; may be empty.
+  std::function<void(std::chrono::nanoseconds revoke, std::chrono::nanoseconds abort)> on_end;
+};
 
 class Attempt;
 
@@ -44,7 +49,7 @@ class Path : public DevicePath {
 // A path's thread. All that it was given, `nccl` and `turns` too, is used until it is over().
 class PathThread {
  public:
-  PathThread(const abi::Functions& nccl, Turns& turns, OnStuck on_stuck, PathOptions options,
+  PathThread(const abi::Functions& nccl, Turns& turns, Calls calls, PathOptions options,
              PathEvents events);
   ~PathThread();  // waits until it is over
   PathThread(PathThread&&) = default;

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import time
 
-from harness import SOURCE, STARLING, main, processes_naming, require, wait_until
+from harness import SOURCE, STARLING, environment, main, processes_naming, require, wait_until
 
-PLUGIN = os.path.join(os.path.dirname(STARLING), "tests", "cuda", "libstarling_cuda_imitated_plugin.so")
+BUILD = os.path.dirname(STARLING)
+FAKE_NCCL = os.path.join(BUILD, "tests", "nccl", "libfake_nccl.so")
+PLUGIN = os.path.join(BUILD, "tests", "cuda", "libstarling_cuda_imitated_plugin.so")
 FIXTURES = os.path.join(SOURCE, "tests", "fixtures")
-STAGES = ["facts", "grid", "sanitizer", "model", "same", "speed", "torch", "train", "kill"]
+STAGES = ["facts", "grid", "sanitizer", "model", "same", "speed", "torch", "train", "kill", "nccl", "direct"]
 
 # ---- Stand-ins, each a shell script -------------------------------------------------------------------------
 NVIDIA_SMI = """
@@ -43,7 +45,14 @@ RUN = """
 job=$2
 sed -i 's/isa = "cuda"/isa = "emulated"/; s/^layers = .*/layers = 2/; s/^width = .*/width = 32/; s/^heads = .*/heads = 2/
   s/^context = .*/context = 32/; s/^sequences = .*/sequences = 2/' "$job"
+export STARLING_NCCL={nccl}
 exec {starling} "$@"
+"""
+PATH_TIMES = """
+for name in making round revoke abort; do
+  echo "{\\"name\\":\\"$name\\",\\"n\\":50,\\"first_ms\\":900.5,\\"second_ms\\":310.25,\\"median_ms\\":305.0,\\"worst_ms\\":901.0}"
+done
+echo '{"name":"left","cycles":50,"threads_before":4,"threads":4}'
 """
 STARLING_THERE = f"""
 case "$1 ${{3:-}}" in
@@ -51,7 +60,7 @@ case "$1 ${{3:-}}" in
   check*) echo "model gpt2, isa cuda 9.0, 132 SMs"; echo "loss      off  5.3e-08  bound  5.0e-07  ok    micro_loss" ;;
   "bench --same") for way in alone busy graph; do echo "{{\\"name\\":\\"$way\\",\\"hash\\":\\"cafe01\\",\\"runs\\":20}}"; done ;;
   "bench --speed") echo '{{"name":"gpt2-124m","sequences":16,"tokens_per_s":420000}}' ;;
-  run*) {RUN.format(starling=STARLING)} ;;
+  run*) {RUN.format(starling=STARLING, nccl=FAKE_NCCL)} ;;
 esac
 """
 
@@ -70,12 +79,14 @@ class Machine:
         shutil.copy(place.path("text.txt"), os.path.join(self.bundle, "docs", "text.md"))
         open(os.path.join(self.bundle, "tests", "fixtures", "gpt-micro.safetensors"), "w").close()
         for name, text in {"nvidia_smi": NVIDIA_SMI, "compute_sanitizer": SANITIZER, "python": PYTHON,
-                           "starling": STARLING_THERE, "gpu_tests": GPU_TESTS, **programs}.items():
+                           "starling": STARLING_THERE, "gpu_tests": GPU_TESTS,
+                           "path_times": PATH_TIMES, **programs}.items():
             if text is not None:
                 self.write(name, text)
 
     def write(self, name, text):
-        folder = {"starling": self.bundle + "/bin", "gpu_tests": self.bundle + "/bin/tests"}.get(name, self.path)
+        folder = {"starling": self.bundle + "/bin", "gpu_tests": self.bundle + "/bin/tests",
+                  "path_times": self.bundle + "/bin/tests"}.get(name, self.path)
         os.makedirs(folder, exist_ok=True)
         file = os.path.join(folder, name.replace("_", "-") if folder == self.path else name)
         with open(file, "w") as stream:
@@ -146,7 +157,9 @@ def all_stages_run_and_their_figures_arrive(place):
               "sanitizer": {"memcheck_errors": 0, "racecheck_hazards": 0, "racecheck_cases": 9},
               "model": {"checks": 3, "device_fp16": "cuda 9.0, 132 SMs"}, "same": {"hash": "cafe01", "lines": 3}, "speed": {"tokens_per_s": 420000},
               "torch": {"tokens_per_s": 400000, "deterministic_tokens_per_s": 350000},
-              "train": {"steps": 300}, "kill": {"kills": 2}}
+              "train": {"steps": 300}, "kill": {"kills": 2},
+              "nccl": {"making_first_ms": 900.5, "making_ms": 305.0, "abort_ms": 305.0, "cycles": 50},
+              "direct": {"kills": 2, "path": "nccl 2.28.9"}}
     for stage, figures in wanted.items():
         there = results[stage]["figures"]
         require(figures.items() <= there.items(), f"figures of {stage}: {there}")
@@ -156,7 +169,9 @@ def all_stages_run_and_their_figures_arrive(place):
     train, kill = results["train"]["figures"], results["kill"]["figures"]
     require(train["digest"] == kill["digest"], f"digests {train} {kill}")
     require(0 < kill["guard_ms"] <= kill["commit_ms"] + 50 and train["loss_last_w1"] < train["loss_first_w1"], f"{kill}")
-    require("9 ok, 0 failed, 0 skipped" in machine.text(), machine.text())
+    direct = results["direct"]["figures"]
+    require(direct["direct_steps"] > 50 and direct["direct_again"] > 0 and direct["digest"] != kill["digest"], f"{direct}")
+    require("11 ok, 0 failed, 0 skipped" in machine.text(), machine.text())
 
 
 def stages_are_chosen_and_run_in_their_order(place):
@@ -195,7 +210,7 @@ def one_that_hangs_is_ended_at_its_limit(place):
 
 def nothing_that_did_not_run_is_ok(place):
     # All end with 0 and say nothing.
-    silent = dict.fromkeys(("compute_sanitizer", "starling", "gpu_tests", "python"), "exit 0")
+    silent = dict.fromkeys(("compute_sanitizer", "starling", "gpu_tests", "path_times", "python"), "exit 0")
     silent["nvidia_smi"] = 'case "$*" in *memory.total*) ;; *) echo "A card, 1.0" ;; esac'
     results = Machine(place, **silent).check(1)
     require(list(results) == STAGES, f"stages {list(results)}")
@@ -275,6 +290,21 @@ def a_rehearsal_trains_and_kills_on_the_emulated_device(place):
     for stage, result in results.items():
         require(result["status"] == ("ok" if stage in ("train", "kill") else "skipped"), f"{stage}: {result}")
         require(result["rehearsal"] is True and "imitated" in result["card"], f"{result}")
+    for stage in ("nccl", "direct"):
+        require("the stand-in for NCCL is not there" in results[stage]["text"], f"{results[stage]}")
+
+
+def a_rehearsal_in_a_build_tree_goes_over_the_stand_in_for_nccl(place):
+    machine = Machine(place, nvidia_smi=None, python='exec python3 "$@"')
+    results = machine.check(0, "--rehearse", "--build", BUILD, "--limit", 170, "nccl", "direct")
+    for stage, result in results.items():
+        require(result["status"] == "ok" and result["rehearsal"] is True, f"{stage}: {result}\n{machine.log(stage)}")
+    require(results["nccl"]["figures"]["cycles"] == 50, f"{results['nccl']}")
+    require(results["direct"]["figures"]["direct_again"] > 0, f"{results['direct']}")
+    # A library that makes no communicator is a failure, and says why.
+    with environment(FAKE_NCCL="refuse-init@*"):
+        results = machine.check(1, "--rehearse", "--build", BUILD, "--limit", 170, "direct")
+    failed(results, "direct", "no step went over NCCL: ")
 
 
 def the_stage_model_reads_what_the_command_says(place):
@@ -295,4 +325,5 @@ main(all_stages_run_and_their_figures_arrive, stages_are_chosen_and_run_in_their
      what_the_command_does_not_know_is_a_failure_with_its_text, one_that_hangs_is_ended_at_its_limit,
      nothing_that_did_not_run_is_ok, what_is_wrong_is_seen, what_runs_leave_behind_is_a_failure_and_ended,
      what_is_not_there_is_skipped, without_a_gpu_it_says_so_and_ends_with_77, a_signal_ends_it_and_all_it_started,
-     a_rehearsal_trains_and_kills_on_the_emulated_device, the_stage_model_reads_what_the_command_says)
+     a_rehearsal_trains_and_kills_on_the_emulated_device, a_rehearsal_in_a_build_tree_goes_over_the_stand_in_for_nccl,
+     the_stage_model_reads_what_the_command_says)

@@ -99,7 +99,7 @@ TEST_CASE("a path does not look at what a round carries") {
 // While a launch is under way nothing is in the stream, which is therefore idle; and it may get there
 // between a look at the stream and one at the communicator.
 TEST_CASE("a stream that is idle before a round is in it is not taken for the round's end") {
-  for (const Place place : {Place::kEmulated, Place::kHost}) {
+  for (const Place place : {Place::kDevice, Place::kHost}) {
     World world(2, {.place = place}, "late@3:100,late@4:100,lazy@5:100,lazy@6:100");
     world.make(1000);
     world.round_is_right(small(), 1);

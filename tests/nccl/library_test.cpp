@@ -1,6 +1,7 @@
 #include "collectives/nccl/library.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -83,6 +84,28 @@ TEST_CASE("what cannot be aborted is switched off, unless somebody wants it") {
   REQUIRE(open_nccl().has_value());
   CHECK(std::string(std::getenv("NCCL_NVLS_ENABLE")) == "0");
   CHECK(std::string(std::getenv("NCCL_RAS_ENABLE")) == "1");
+}
+
+TEST_CASE("processes that share a GPU are hosts of their own to NCCL, over local sockets") {
+  const Variable host("NCCL_HOSTID", std::nullopt);
+  const Variable net("NCCL_NET", std::nullopt);
+  const Variable blocks("NCCL_MAX_CTAS", "2");
+  REQUIRE(open_nccl().has_value());
+  CHECK(std::getenv("NCCL_HOSTID") == nullptr);
+  CHECK(std::getenv("NCCL_NET") == nullptr);
+  {
+    const Variable shared("STARLING_NCCL_SHARED_GPU", "1");
+    const Variable interface("NCCL_SOCKET_IFNAME", std::nullopt);
+    const Variable infiniband("NCCL_IB_DISABLE", std::nullopt);
+    const Variable peers("NCCL_P2P_DISABLE", std::nullopt);
+    const Variable memory("NCCL_SHM_DISABLE", std::nullopt);
+    REQUIRE(open_nccl().has_value());
+    CHECK(std::string(std::getenv("NCCL_HOSTID")) == "starling-" + std::to_string(::getpid()));
+    CHECK(std::string(std::getenv("NCCL_NET")) == "Socket");
+    CHECK(std::string(std::getenv("NCCL_SOCKET_IFNAME")) == "lo");
+    CHECK(std::string(std::getenv("NCCL_SHM_DISABLE")) == "1");
+  }
+  CHECK(std::string(std::getenv("NCCL_MAX_CTAS")) == "2");
 }
 
 TEST_CASE("a library that is older than ncclCommRevoke serves as well") {

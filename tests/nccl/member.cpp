@@ -55,14 +55,14 @@ Table everybody_to_everybody(std::uint32_t world, std::size_t bytes) {
   return table;
 }
 
-Member::Member(kernels::EmulatedDevice& device, MemberOptions options)
+Member::Member(kernels::Device& device, MemberOptions options)
     : device_(options.place == Place::kHost ? kernels::host_device() : device),
       options_(options),
       make_stream_([&device, place = options.place]() -> std::shared_ptr<Stream> {
         if (place == Place::kHost) return std::make_shared<NoStream>();
         return device.make_stream();
       }) {
-  auto opened = open_nccl({options.on_stuck});
+  auto opened = open_nccl({options.on_stuck, options.on_end});
   STARLING_CHECK_MSG(opened.has_value(), opened.error().text());
   library_ = std::move(opened).value();
 }
@@ -103,6 +103,7 @@ std::unique_ptr<DevicePath> Member::make_path(const Bytes& id) {
       if (on_release) on_release();
     });
   };
+  options.enter_thread = [this] { device_.enter_thread(); };
   options.stream = make_stream_();
   options.copy_in = [queue](std::byte* to, ByteView from) {
     queue->copy_in(to, from);

@@ -14,7 +14,6 @@
 #include "collectives/device_path.h"
 #include "collectives/nccl/library.h"
 #include "kernels/device/device.h"
-#include "kernels/device/emulated.h"
 
 namespace starling::collectives {
 
@@ -22,21 +21,22 @@ namespace starling::collectives {
 using Table = std::vector<std::vector<std::vector<std::size_t>>>;
 Table everybody_to_everybody(std::uint32_t world, std::size_t bytes);
 
-// Memory and streams of a rank: hidden from the host, or the host's own, where nothing is a stream.
-enum class Place { kEmulated, kHost };
+// Memory and streams of a rank: the device's, or the host's own, where nothing is a stream.
+enum class Place { kDevice, kHost };
 
 // The time limits are generous: no test waits for one that it does not mean.
 struct MemberOptions {
-  Place place = Place::kEmulated;
+  Place place = Place::kDevice;
   std::uint32_t connect_ms = 120'000, round_ms = 120'000, end_ms = 120'000;
   std::function<void(const std::string&)> on_stuck;
+  std::function<void(std::chrono::nanoseconds revoke, std::chrono::nanoseconds abort)> on_end;
 };
 
 // Threads: one, the test's.
 class Member {
  public:
   // Opens the library that STARLING_NCCL names. `device` outlives it.
-  explicit Member(kernels::EmulatedDevice& device, MemberOptions options = {});
+  explicit Member(kernels::Device& device, MemberOptions options = {});
   ~Member();  // waits until nothing of its paths is left
 
   PathLibrary& library() { return *library_; }

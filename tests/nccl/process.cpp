@@ -32,13 +32,17 @@ Process::Process(const ProcessOptions& options) {
   const auto [in_read, in_write] = make_pipe();
   const auto [out_read, out_write] = make_pipe();
   const auto [errors_read, errors_write] = make_pipe();
-  std::vector<std::string> words{STARLING_NCCL_MEMBER};
-  std::istringstream limits(options.limits);
-  for (std::string word; limits >> word;) words.push_back(word);
+  std::vector<std::string> words = options.command;
+  if (words.empty()) {
+    words = {STARLING_NCCL_MEMBER};
+    std::istringstream limits(options.limits);
+    for (std::string word; limits >> word;) words.push_back(word);
+  }
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  ::setenv("FAKE_NCCL", options.orders.c_str(), 1);
+  // Of a command of its own: what this process was given.
+  if (options.command.empty()) ::setenv("FAKE_NCCL", options.orders.c_str(), 1);
   pid_ = ::fork();
   STARLING_CHECK(pid_ >= 0);
   if (pid_ == 0) {
@@ -48,7 +52,7 @@ Process::Process(const ProcessOptions& options) {
     ::execv(arguments[0], arguments.data());
     ::_exit(127);
   }
-  ::unsetenv("FAKE_NCCL");
+  if (options.command.empty()) ::unsetenv("FAKE_NCCL");
   for (const int end : {in_read, out_write, errors_write}) ::close(end);
   in_ = in_write;
   out_ = out_read;

@@ -4,12 +4,14 @@
 #include <sys/types.h>
 
 #include <string>
+#include <vector>
 
 namespace starling::collectives {
 
 struct ProcessOptions {
-  std::string orders;  // for the stand-in
-  std::string limits;  // "CONNECT_MS ROUND_MS END_MS"; empty: generous
+  std::string orders;                // for the stand-in
+  std::string limits;                // "CONNECT_MS ROUND_MS END_MS"; empty: generous
+  std::vector<std::string> command;  // whose process it is; empty: nccl_member, with `limits`
 };
 
 // Threads: one.

@@ -156,7 +156,8 @@ Seen figures_of(Process& process) {
   CHECK(process.ask("rest") == "rest");
   std::istringstream words(process.ask("figures"));
   Seen seen;
-  words >> seen.threads >> seen.files >> seen.rss_kb >> seen.roots;
+  words >> seen.threads >> seen.files >> seen.rss_kb;
+  seen.roots = std::stol(process.ask("roots"));
   return seen;
 }
 

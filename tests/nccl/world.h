@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device/emulated.h"
 #include "tests/nccl/member.h"
 
 namespace starling::collectives {

@@ -39,9 +39,9 @@ def of_kind(folder, kind):
     return [e for e in events(folder) if e["ev"] == kind]
 
 
-def start(args, folder, workers):
+def start(args, folder, workers, *more):
     command = [args.starling, "run", args.job, "--workers", str(workers), "--steps",
-               str(args.steps), "--threads", "1", "--out", str(folder)]
+               str(args.steps), "--threads", "1", "--out", str(folder), *more]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
@@ -52,6 +52,12 @@ def digest(folder):
 
 def steps_committed(folder):
     return len(of_kind(folder, "step"))
+
+
+def direct_steps(folder, killed_at):
+    """Before and after the kill: steps whose bytes went from device to device."""
+    direct = [e["t"] > killed_at for e in of_kind(folder, "step") if e.get("direct")]
+    return len(direct) - sum(direct), sum(direct)
 
 
 def ledger_holds(folder):
@@ -113,14 +119,16 @@ def main():
     parser.add_argument("--kills", type=int, default=20, help="runs with a kill")
     parser.add_argument("--at-once", type=int, default=1, help="workers killed in one instant")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quiet-path", choices=("auto", "host", "direct"), default="auto",
+                        help="starling run --path of the undisturbed run")
     parser.add_argument("--json", metavar="FILE", help="the figures as one JSON object as well")
     args = parser.parse_args()
     work = pathlib.Path(tempfile.mkdtemp(prefix="starling-kills-"))
     draw = random.Random(args.seed)
     draw.steps = args.steps
-    bad, rows = 0, []
+    bad, rows, direct, paths = 0, [], [], []
     try:
-        quiet = start(args, work / "quiet", args.workers)
+        quiet = start(args, work / "quiet", args.workers, "--path", args.quiet_path)
         if quiet.wait() != 0:
             print(quiet.stderr.read(), file=sys.stderr)
             return 2
@@ -136,6 +144,8 @@ def main():
             same = digest(folder) == expected
             whole = ledger_holds(folder)
             row = measure(folder, killed_at)
+            direct.append(direct_steps(folder, killed_at))
+            paths += of_kind(folder, "path")[-1:]
             held = run.returncode == 0 and same and whole
             bad += not held
             if row:
@@ -147,7 +157,10 @@ def main():
             if not held:
                 print(errors, file=sys.stderr)
             shutil.rmtree(folder, ignore_errors=True)
-        figures = {"kills": args.kills, "held": args.kills - bad, "digest": expected}
+        figures = {"kills": args.kills, "held": args.kills - bad, "digest": expected,
+                   "direct_steps": sum(before + after for before, after in direct),
+                   "direct_again": sum(before > 0 < after for before, after in direct),
+                   "path": paths[-1]["why"] if paths else ""}
         if rows:
             print(f"{'ms':8} {'median':>8} {'worst':>8}   ({len(rows)} kills)")
             for row in rows:
