@@ -12,6 +12,7 @@ readonly no_gpu=77
 stages=(facts grid sanitizer model same speed torch train kill nccl direct)
 declare -A limit_of=([facts]=15 [grid]=40 [sanitizer]=65 [model]=25 [same]=35 [speed]=60 [torch]=100 [train]=40 [kill]=40 [nccl]=20
   [direct]=45)
+readonly rehearsable=" train kill nccl direct "  # without a GPU, too; each starts processes, of which none may be left
 declare -A about=(
   [facts]="card, driver, versions; how fast the card copies and multiplies (the latter with PyTorch)"
   [grid]="gpu_tests: every kernel on the card against the host: equal bits, or within a tolerance"
@@ -303,18 +304,23 @@ stage_train() {
   say "digest $first of 1 and 3 workers; loss $(head -n 1 <<<"$losses" | cut -c 1-4) to $(tail -n 1 <<<"$losses" | cut -c 1-4)"
 }
 
-stage_kill() {
+# kill_times.py with three workers, two runs with a kill; leaves its JSON object in `kills`.
+kill_runs() {  # ARGUMENTS...
   python_or_skip
   write_job "$work/job.toml"
-  local name kills
-  "$python" "$root/tools/bench/kill_times.py" "$starling" "$work/job.toml" --workers 3 --kills 2 --steps 300 \
-    --json "$work/lines" || give_up "kill_times.py: exit code $?: a digest or a ledger is not as it should be"
+  "$python" "$root/tools/bench/kill_times.py" "$starling" "$work/job.toml" --workers 3 --kills 2 --json "$work/lines" "$@" ||
+    give_up "kill_times.py: exit code $?: a digest or a ledger is not as it should be"
   [ -s "$work/lines" ] || give_up "kill_times.py gave no figures"
   kills=$(cat "$work/lines")
   cat "$work/lines" >>"$GPU_CHECK_OUT/$GPU_CHECK_STAGE.lines"
+  local name
   for name in kills digest guard_ms peers_ms detect_ms form_ms resume_ms commit_ms step_ms; do
-    [ -z "$(field $name "$kills")" ] || figure "$name" "$(field $name "$kills")"
+    figure $name "$(field $name "$kills")"
   done
+}
+
+stage_kill() {
+  kill_runs --steps 300
   say "the guard's word after $(field guard_ms "$kills" | round) ms, the next commit after $(field commit_ms "$kills" | round) ms; the same digest"
 }
 
@@ -352,19 +358,10 @@ stage_nccl() {
 }
 
 stage_direct() {
-  python_or_skip
   nccl_or_skip
-  write_job "$work/job.toml"
-  local name kills path
-  "$python" "$root/tools/bench/kill_times.py" "$starling" "$work/job.toml" --workers 3 --kills 2 --steps 100 \
-    --quiet-path host --json "$work/lines" ||
-    give_up "kill_times.py: exit code $?: a digest or a ledger is not as it should be"
-  [ -s "$work/lines" ] || give_up "kill_times.py gave no figures"
-  kills=$(cat "$work/lines")
-  cat "$work/lines" >>"$GPU_CHECK_OUT/$GPU_CHECK_STAGE.lines"
-  for name in kills digest direct_steps direct_again path guard_ms peers_ms commit_ms step_ms; do
-    figure $name "$(field $name "$kills")"
-  done
+  kill_runs --steps 100 --quiet-path host
+  local name path
+  for name in direct_steps direct_again path; do figure $name "$(field $name "$kills")"; done
   path=$(field path "$kills")
   [[ $path != *"NCCL is at none of"* ]] || skip "$path"
   [ "$(field direct_steps "$kills")" -gt 0 ] || give_up "no step went over NCCL: $path"
@@ -473,7 +470,7 @@ trap interrupted INT TERM
 run_stage() {  # STAGE: sets status, text, seconds
   local stage=$1 most=${limit:-${limit_of[$1]}} code=0 begun name left
   begun=$(date +%s.%N)
-  if [ "$isa" != cuda ] && [[ " train kill nccl direct " != *" $stage "* ]]; then
+  if [ "$isa" != cuda ] && [[ $rehearsable != *" $stage "* ]]; then
     status=skipped text="a rehearsal: it needs a GPU" seconds=0
     return
   fi
@@ -500,7 +497,7 @@ run_stage() {  # STAGE: sets status, text, seconds
       fi
     done
     # A run that ends leaves nothing behind (P6).
-    if [ "$left" -gt 0 ] && [[ " train kill nccl direct " == *" $stage "* ]]; then
+    if [ "$left" -gt 0 ] && [[ $rehearsable == *" $stage "* ]]; then
       status=failed text="$left processes were left behind; $text"
     fi
   fi

@@ -19,14 +19,15 @@ class Turns {
   using Ticket = std::uint64_t;
 
   Ticket ask();
-  // Until a communicator may be made: nobody who asked before has a ticket, or one whose communicator
-  // does not end. False: `deadline` is over or `given_up` is true.
+  // Until a communicator may be made: of the tickets from before none is out, or a single one whose
+  // communicator is not ending. False: `deadline` is over or `given_up` is true.
   bool wait_to_make(Ticket ticket, std::chrono::steady_clock::time_point deadline,
                     const std::atomic<bool>& given_up);
   // Until all who asked before have given their tickets back: kernels may run. However long the epoch
   // before goes on. False: `given_up` is true.
   bool wait_to_use(Ticket ticket, const std::atomic<bool>& given_up);
-  // Its communicator ends from now on. Whoever makes `given_up` of a ticket true calls this then.
+  // The ticket's communicator is ending from now on. All waits look again: a caller that sets the
+  // `given_up` of a ticket calls ends() for that ticket afterwards.
   void ends(Ticket ticket);
   // Once for every ticket, whether it had its turn or not.
   void give_back(Ticket ticket);
@@ -35,7 +36,7 @@ class Turns {
   std::mutex mutex_;
   std::condition_variable changed_;
   Ticket next_ = 0;
-  std::map<Ticket, bool> ends_;  // of each ticket that is out
+  std::map<Ticket, bool> ends_;  // of each ticket that is out: whether its communicator is ending
 };
 
 }  // namespace starling::collectives::nccl

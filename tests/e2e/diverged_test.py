@@ -45,7 +45,7 @@ def on_nonfinite_stop_ends_it(place):
     require(len(failed) == 1 and failed[0]["code"] == 1 and 'on_nonfinite is "stop"' in failed[0]["reason"],
             str(failed))
     require(not run.events("done"), "it is done")
-    require([e for e in run.events("step") if e["skipped"]], "no step was skipped")
+    require(0 < sum(e["skipped"] for e in run.events("step")) < 10, "no step was skipped, or it went on")
 
 
 main(a_diverged_run_does_not_look_perfect, on_nonfinite_stop_ends_it)

@@ -41,7 +41,7 @@ Process::Process(const ProcessOptions& options) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  // Of a command of its own: what this process was given.
+  // A process of another command has the orders that this process was given.
   if (options.command.empty()) ::setenv("FAKE_NCCL", options.orders.c_str(), 1);
   pid_ = ::fork();
   STARLING_CHECK(pid_ >= 0);

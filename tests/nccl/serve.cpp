@@ -10,6 +10,7 @@
 #include "tests/nccl/hex.h"
 
 namespace starling::collectives {
+
 void serve(kernels::Device& device, MemberOptions options) {
   std::atomic<std::int64_t> revoke_us{0}, abort_us{0};
   options.on_end = [&](std::chrono::nanoseconds revoke, std::chrono::nanoseconds abort) {

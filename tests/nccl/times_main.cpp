@@ -4,14 +4,12 @@
 //   path_times [--isa cuda|emulated] [--cycles N] [--bytes N]
 //
 // Over the library that STARLING_NCCL names, or NCCL as workers find it. Exit code 0; 1 if something is not
-// as it should be; 2 for bad arguments, or without that device.
+// as it should be, or there is no such device or library; 2 for bad arguments.
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
-#include <numeric>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -60,7 +58,7 @@ class Pair {
         a_({.command = {"/proc/self/exe", "--member", "--isa", options.isa}}),
         b_({.command = {"/proc/self/exe", "--member", "--isa", options.isa}}) {}
 
-  // A path for both, a round or more over it, and its end; every third in the middle of a round.
+  // A path for both, a round over it, and its end; of every third path in the middle of another round.
   void cycle(int number) {
     auto begun = Clock::now();
     const std::string id = a_.ask("id");
@@ -86,7 +84,7 @@ class Pair {
     rest(begun);
   }
 
-  // Nobody else comes.
+  // The other process does not come.
   void give_up_while_making() {
     connect(a_, 0, a_.ask("id"));
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -96,9 +94,7 @@ class Pair {
     given_up_.push_back(ms_since(begun));
   }
 
-  struct Figures {
-    std::int64_t threads = 0, files = 0, rss_kb = 0;
-  };
+  // Of both processes together.
   Figures figures() {
     Figures sum;
     for (Process* process : {&a_, &b_}) {
@@ -205,7 +201,7 @@ int main(int argc, char** argv) {
   }
   // Two of one GPU are two hosts to NCCL.
   ::setenv("STARLING_NCCL_SHARED_GPU", "1", /*overwrite=*/0);
-  // The parent opens none: it would share the GPU's time.
+  // The parent opens no device, as that would take a part of the GPU's time.
   if (!options.member) return collectives::measure(options);
   auto device = kernels::open_device(options.isa);
   if (!device) {
