@@ -1,0 +1,53 @@
+"""Workers that are all told to leave (a zone is reclaimed) write a last checkpoint, from which the job goes on."""
+import os
+import signal
+
+from cluster import Cluster
+from harness import PATIENCE, require, wait_until, with_checkpoints
+
+MORE = 50  # steps after that checkpoint
+ENDLESS = dict(steps=100000, schedule_steps=400)
+
+
+def last_checkpoint(folder):
+    """Version of the newest complete one, or None."""
+    found = [int(name[5:]) for name in (os.listdir(folder) if os.path.isdir(folder) else ())
+             if os.path.exists(os.path.join(folder, name, "manifest.json"))]
+    return max(found, default=None)
+
+
+def goes_on_to_the_undisturbed_digest(place, job, folder, after):
+    """From the newest checkpoint of the folder, which has at least so many steps."""
+    version = last_checkpoint(folder)
+    require(version is not None and version >= after, f"newest checkpoint {version}, {after} steps were done")
+    steps = version + MORE
+    quiet = place.quiet(place.job(**ENDLESS | dict(steps=steps)))
+    run = place.run(job, "--workers", 2, "--resume", "--steps", steps)
+    require(run.digest() == quiet.digest(), f"digest {run.digest()}, undisturbed {quiet.digest()}")
+
+
+def all_workers_of_a_group_are_told(place):
+    folder = place.path("checkpoints")
+    job = with_checkpoints(place.job(**ENDLESS), folder, every=1000000)
+    with Cluster(place, job, coordinators=1, workers=2) as cluster:
+        cluster.start_all()
+        cluster.wait_for_step(0, 40)
+        told = cluster.steps(0)
+        for worker in cluster.workers:
+            worker.send_signal(signal.SIGTERM)
+        for worker in cluster.workers:
+            worker.wait(PATIENCE)
+        wait_until(lambda: last_checkpoint(folder) or cluster.events(0, "failed"), f"an end:\n{cluster.text()}")
+    goes_on_to_the_undisturbed_digest(place, job, folder, told)
+
+
+def all_workers_of_a_run_are_told(place):
+    folder = place.path("checkpoints")
+    job = with_checkpoints(place.job(**ENDLESS), folder, every=1000000)
+    run = place.run(job, "--workers", 2)
+    run.wait_for_step(40)
+    told = run.steps()
+    for worker in run.workers():
+        run.kill(worker, signal.SIGTERM)
+    run.process.wait(PATIENCE)
+    goes_on_to_the_undisturbed_digest(place, job, folder, told)

@@ -1,0 +1,40 @@
+"""The command that a script's run prints when it is ended goes on from its last checkpoint."""
+import os
+import shlex
+import signal
+import subprocess
+
+from harness import PATIENCE, require, wait_until
+from scripts import HEAD, PATHS, events, started, written
+
+END = """
+train(steps=int(os.environ.get("STEPS", 1000000)), out=sys.argv[1], checkpoint=sys.argv[2], checkpoint_every=1000000,
+      resume="resume" in sys.argv)
+"""
+
+
+def what_is_printed_can_be_run(place):
+    script = written(place, "train.py", HEAD + END)
+    out = place.path("out")
+    run = started(script, out, place.path("checkpoints"))
+    wait_until(lambda: len(events(out, "step")) > 20 or run.poll() is not None, "twenty steps")
+    run.send_signal(signal.SIGTERM)
+    said = "".join(run.communicate(timeout=PATIENCE))
+    require(run.returncode == 143, f"exit code {run.returncode}: {said}")
+    lines = said.splitlines()
+    at = next((i for i, line in enumerate(lines) if "goes on from the checkpoint of step" in line), None)
+    require(at is not None, f"no way to go on: {said}")
+    command = shlex.split(lines[at + 1])
+    named = [word for word in command if "/" in word and (word.endswith(".toml") or word.endswith(".py"))]
+    require(all(map(os.path.exists, named)), f"what is gone is named: {command}")
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
+    again = subprocess.Popen(command, env=variables, cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             text=True)
+    shown = []
+    for line in again.stdout:  # it has no end
+        shown.append(line)
+        if "goes on from" in line or "step " in line and len(shown) > 5:
+            break
+    again.send_signal(signal.SIGINT)
+    again.communicate(timeout=PATIENCE)
+    require(any("goes on from the checkpoint of step" in line for line in shown), "".join(shown))

@@ -1,0 +1,76 @@
+"""Scripts over the starling package itself, with the stand-in for torch (tests/stand_in/torch)."""
+import json
+import os
+import subprocess
+import sys
+
+from harness import PATIENCE, SOURCE, STARLING, require
+
+PATHS = [os.path.join(SOURCE, "tools", "python"), os.path.join(SOURCE, "tests", "stand_in")]
+
+# A net, data and a loss; what a case adds comes after it.
+HEAD = """
+import os, sys
+import torch, starling
+from torch.utils.data import TensorDataset
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(4))
+        self.bias = torch.nn.Parameter(torch.zeros(1))
+    def forward(self, x):
+        return (self.weight * x).sum(-1) + self.bias
+
+def build():
+    draw = torch.Generator().manual_seed(7)
+    x = torch.randn(64, 4, generator=draw)
+    return Net(), TensorDataset(x, x.sum(-1) + 1.0)
+
+def loss(net, batch):
+    wrong = net(batch[0]) - batch[1]
+    return (wrong * wrong).mean()
+
+def train(loss=loss, build=build, **options):
+    options = dict(steps=8, micro_batches=4, batch_size=4, workers=1, lease_ms=10000, seed=5) | options
+    print("RESULT", starling.train(build, loss, **options).digest)
+"""
+
+
+def written(place, name, text):
+    os.makedirs(os.path.dirname(place.path(name)), exist_ok=True)
+    with open(place.path(name), "w") as file:
+        file.write(text)
+    return place.path(name)
+
+
+def started(*arguments, folder=None):
+    """`python ARGUMENTS`, in the background, as a person starts it."""
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "STARLING": STARLING,
+                 "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.Popen([sys.executable, *map(str, arguments)], env=variables, cwd=folder, text=True,
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def ended(*arguments, folder=None):
+    """Exit code, and all that was said."""
+    process = started(*arguments, folder=folder)
+    said = "".join(process.communicate(timeout=PATIENCE))
+    return process.returncode, said
+
+
+def result(*arguments, folder=None):
+    """The digest that a script ends with."""
+    code, said = ended(*arguments, folder=folder)
+    lines = [line.split()[1] for line in said.splitlines() if line.startswith("RESULT ")]
+    require(code == 0 and len(lines) == 1, f"exit code {code}: {said[-3000:]}")
+    return lines[0]
+
+
+def events(out, kind):
+    try:
+        with open(os.path.join(out, "events.jsonl")) as file:
+            found = [json.loads(line) for line in file.read().split("\n")[:-1]]
+    except OSError:
+        return []
+    return [e for e in found if e["ev"] == kind]

@@ -1,0 +1,4 @@
+class cpu:
+    @staticmethod
+    def get_cpu_capability():
+        return "plain"

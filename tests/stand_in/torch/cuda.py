@@ -1,0 +1,5 @@
+def is_initialized():
+    return False
+
+
+is_available = is_initialized
