@@ -169,6 +169,26 @@ struct NoticeGiven {
   bool operator==(const NoticeGiven&) const = default;
 };
 
+struct Tainted {
+  static constexpr const char* kKind = "tainted";
+  std::uint64_t id = 0;
+  std::string name;
+  Version first = 0;
+  std::optional<Version> last{};
+  std::string reason;
+  bool operator==(const Tainted&) const = default;
+};
+
+struct Mismatch {
+  static constexpr const char* kKind = "mismatch";
+  Version version = 0;
+  MicroBatch micro_batch = 0;
+  std::uint64_t worker = 0;
+  std::uint64_t by = 0;
+  std::optional<std::uint64_t> wrong{};
+  bool operator==(const Mismatch&) const = default;
+};
+
 struct Warning {
   static constexpr const char* kKind = "warning";
   std::string text;
@@ -196,7 +216,8 @@ using Event =
     std::variant<event::Started, event::Continued, event::Dropped, event::WorkerChanged,
                  event::EpochFormed, event::PathChosen, event::StepPassed, event::LedgerPassed,
                  event::LeaderElected, event::Exposed, event::CheckpointWritten, event::Restarted,
-                 event::NoticeGiven, event::Warning, event::Done, event::Failed>;
+                 event::NoticeGiven, event::Tainted, event::Mismatch, event::Warning, event::Done,
+                 event::Failed>;
 
 // The value of the event's kKind.
 const char* kind_of(const Event& event);

@@ -168,6 +168,24 @@ void fields(F& f, Is<event::NoticeGiven> auto& e) {
 }
 
 template <class F>
+void fields(F& f, Is<event::Tainted> auto& e) {
+  f("id", e.id);
+  f("name", e.name);
+  f("first", e.first);
+  f("last", e.last);
+  f("reason", e.reason);
+}
+
+template <class F>
+void fields(F& f, Is<event::Mismatch> auto& e) {
+  f("version", e.version);
+  f("micro_batch", e.micro_batch);
+  f("worker", e.worker);
+  f("by", e.by);
+  f("wrong", e.wrong);
+}
+
+template <class F>
 void fields(F& f, Is<event::Warning> auto& e) {
   f("text", e.text);
 }

@@ -62,6 +62,14 @@ EventMemory::Told EventMemory::take(const Event& event) {
           [&](const event::PathChosen& e) {
             return once("path " + to_string(e.epoch) + (e.direct ? " direct " : " host ") + e.why);
           },
+          [&](const event::Tainted& e) {
+            return once("tainted " + std::to_string(e.id) + " " + e.reason);
+          },
+          [&](const event::Mismatch& e) {
+            return once("mismatch " + std::to_string(e.version) + " " +
+                        std::to_string(e.micro_batch.value()) + " " + std::to_string(e.worker) +
+                        " " + std::to_string(e.by));
+          },
           [&](const event::Done&) { return early_.empty() ? Told::kFirst : Told::kOther; },
           [](const OneOf<event::Started, event::Continued, event::Dropped, event::LeaderElected,
                          event::Exposed, event::CheckpointWritten, event::NoticeGiven,

@@ -41,6 +41,12 @@
 // notice      id, name (of a worker), source (who told it that its machine will go: SIGTERM,
 //             aws, gcp, azure, ..), leave (it leaves; false: a hint, and it stays), seconds (until
 //             the machine goes; null of a hint), text
+// tainted     id, name (of a worker), first (version: of the first step that it may have computed in; the
+//             result is in doubt from there on), last (version: of the last one when this is told;
+//             null: none is known), reason: what it has computed need not be what the job says
+// mismatch    version, micro_batch, worker (its id: whose contribution was added), by (id: who computed
+//             the micro-batch again, to another contribution), wrong (id of the one that is known to
+//             be wrong; null: one of the two)
 // warning     text
 // done        version, digest (hex), loss
 // failed      code (exit code), reason: the job cannot go on

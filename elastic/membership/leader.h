@@ -145,6 +145,8 @@ class Leader {
   void check_invariants() const;
   void tell_left_out(const Incarnation& who);
   void refuse_other_data(const Incarnation& who, const std::string& name);
+  // What this worker has computed need not be what the job says; `what` as in "reads other data".
+  void taint(const Incarnation& who, const std::string& name, const std::string& what);
   void tell_who_is_gone(const Plan& plan);
   void announce_epoch(std::optional<double> resume_ms = {}, std::optional<Pause> pause = {});
   void tell_of(const Incarnation& who, WorkerChange what);

@@ -48,7 +48,8 @@ void Leader::applied(const Damaged& e) {
   warn("checkpoint of step " + std::to_string(e.version) + " cannot be used: " + e.reason);
 }
 
-void Leader::applied(const Restarted&) {
+void Leader::applied(const Restarted& e) {
+  roster_.restarted(e.version);
   if (epoch_) announce_epoch();
   forming_.restarts();
   drafts_.forget();

@@ -22,8 +22,18 @@ void Leader::refuse_other_data(const Incarnation& who, const std::string& name) 
   send(who, Refused{"the data files here are others than the group's: their digest is " +
                     to_string(here) + ", the group's " + to_string(*data)});
   if (!roster_.other_data_is_due(who)) return;
-  warn(name + " reads other data than the group, digest " + to_string(here) + " and not " +
-       to_string(*data) + ", and is told to go; what it has computed is in the result");
+  const std::string what =
+      "reads other data than the group, digest " + to_string(here) + " and not " + to_string(*data);
+  if (roster_.waits(who)) return warn(name + " " + what + ", and is told to go");  // not begun yet
+  taint(who, name, what);
+  warn(name + " " + what + ", and is told to go; what it has computed is in the result");
+}
+
+void Leader::taint(const Incarnation& who, const std::string& name, const std::string& what) {
+  const Contact& c = roster_.at(who);
+  event::Tainted tainted{who.counter, name, c.first, {}, what};
+  if (c.version != kNoVersion) tainted.last = c.version;
+  tell(std::move(tainted));
 }
 
 }  // namespace starling::elastic

@@ -109,7 +109,17 @@ void Roster::died(const Incarnation& who, WorkPhase at, const std::string& of) {
 void Roster::joined(const Incarnation& who) {
   STARLING_CHECK(ranks_.count(who.nonce) == 0);
   waiting_.insert(who.nonce);
-  contact(who).welcomed_ms = now_ms_;
+  Contact& c = contact(who);
+  c.welcomed_ms = now_ms_;
+  if (group_.restart()) c.first = group_.restart()->version;
+  for (const Member* m : running_members()) {
+    const Contact* member = group_.restart() ? nullptr : find(m->who);
+    if (member && member->version != kNoVersion) c.first = std::max(c.first, member->version);
+  }
+}
+
+void Roster::restarted(Version version) {
+  for (auto& [nonce, c] : contacts_) c.first = std::min(c.first, version);
 }
 
 void Roster::leaves(const Incarnation& who) {

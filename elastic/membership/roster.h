@@ -35,6 +35,7 @@ struct Contact {
   std::uint64_t leave_by_ms = 0;  // end of its notice; 0 = none announced
   std::uint64_t leaving_ms = 0;   // since when that is in the log; 0: before this term
   std::uint64_t welcomed_ms = 0;
+  Version first = 0;  // it has computed in no step before this one; 0: it joined before this term
   std::uint64_t micro_batch_ns = 0;  // 0: not known
   Headway headway;
   // The last plan that was sent to it, when, and how long until that plan is sent again.
@@ -74,6 +75,7 @@ class Roster {
 
   // ---- What Raft committed ----
   void joined(const Incarnation& who);
+  void restarted(Version version);  // steps are done again from this one on
   void leaves(const Incarnation& who);
   void lost(const Incarnation& who);
   void follow(const Plan& plan);  // the group's last

@@ -218,6 +218,33 @@ TEST_CASE("audit: P1 is not shown by a run that did not end well") {
   check_only(failed, "P1", Verdict::kUnproven, "failed at version 6 with exit code 4 (state lost)");
 }
 
+// Goal: a run that says itself that its bits are in doubt is not acquitted, whatever else is right.
+TEST_CASE("audit: P1 is not held by a run that says that a worker's work is in doubt") {
+  const auto with = [](const char* line) {
+    return changed([=](Lines& l) { l.insert(l.begin() + 8, line); });
+  };
+  check_only(
+      with(R"({"t":1,"ev":"tainted","id":2,"name":"w2","first":1,"last":4,"reason":"other data"})"),
+      "P1", Verdict::kUnproven, "w2: other data; the result is in doubt from step 1 on");
+  check_only(with(R"({"t":1,"ev":"tainted","id":2,"name":"","first":0,"last":null,"reason":"x"})"),
+             "P1", Verdict::kUnproven, "worker 2: x");
+  const auto mismatch = [&](const char* wrong) {
+    return with(
+        (R"({"t":1,"ev":"mismatch","version":1,"micro_batch":0,"worker":1,"by":2,"wrong":)" +
+         std::string(wrong) + "}")
+            .c_str());
+  };
+  check_only(mismatch("1"), "P1", Verdict::kRefuted,
+             "line 9: step 1, micro-batch 0: worker 2 computes another gradient than worker 1");
+  check_only(mismatch("2"), "P1", Verdict::kUnproven, "worker 2 is wrong");
+  check_only(mismatch("null"), "P1", Verdict::kUnproven, "step 1, micro-batch 0");
+  // Coordinators' files together do not lose it.
+  const auto together =
+      merge({good(), with(R"({"t":1,"ev":"tainted","id":2,"name":"w2","first":1,"reason":"y"})")});
+  REQUIRE(together);
+  CHECK(finding_of(together.value(), "P1").verdict == Verdict::kUnproven);
+}
+
 // Goal: a file that is known to lack lines does not accuse the run, and does not acquit it.
 TEST_CASE("audit: what is missing in a file that says so is not shown, what is wrong is refuted") {
   const char* gaps[] = {R"({"t":1,"ev":"dropped","lines":2,"why":"no space"})",

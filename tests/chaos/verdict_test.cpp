@@ -75,6 +75,23 @@ TEST_CASE("P1: a given digest alone is compared, too") {
   CHECK_FINDING(e, "P1", Finding::kNotTested);
 }
 
+TEST_CASE("P1: a run that says itself that its bits are in doubt is no evidence of them") {
+  const char* lines[] = {
+      R"({"t":1.2,"ev":"tainted","id":3,"name":"c","first":0,"last":2,"reason":"other data"})",
+      R"({"t":1.2,"ev":"mismatch","version":2,"micro_batch":0,"worker":1,"by":2,"wrong":1})"};
+  for (const char* line : lines) {
+    Evidence e = good();
+    e.loud.add(line);
+    CHECK_FINDING(e, "P1", Finding::kNotTested);
+    Evidence before = good();
+    before.quiet->add(line);
+    CHECK_FINDING(before, "P1", Finding::kNotTested);
+    Evidence other = evidence_of(disturbed_tale().done('e'));
+    other.loud.add(line);
+    CHECK_FINDING(other, "P1", Finding::kBroken);
+  }
+}
+
 TEST_CASE("P2: a micro-batch missing, twice, of nobody, or of no step") {
   const struct {
     const char* rows;

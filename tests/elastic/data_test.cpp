@@ -35,8 +35,10 @@ struct OneLeader : LeaderRig {
     sent.clear();
   }
   void take(const LeaderCommand& command) override {
-    if (const auto* event = std::get_if<Event>(&command))
+    if (const auto* event = std::get_if<Event>(&command)) {
       if (const auto* e = std::get_if<event::Warning>(event)) warnings.push_back(e->text);
+      if (const auto* e = std::get_if<event::Tainted>(event)) taints.push_back(*e);
+    }
   }
   void beat(std::uint64_t nonce, const Digest& data) {
     Heartbeat beat{group.plan()->id, 1, {}};
@@ -49,6 +51,7 @@ struct OneLeader : LeaderRig {
     });
   }
   std::vector<std::string> warnings;
+  std::vector<event::Tainted> taints;
 };
 
 TEST_CASE("leader: a member whose data differ from those of most members is told to go") {
@@ -65,6 +68,11 @@ TEST_CASE("leader: a member whose data differ from those of most members is told
   REQUIRE(one.warnings.size() == 1);  // once
   CHECK(one.warnings[0].find("2 reads other data than the group, digest " + to_string(kOther)) ==
         0);
+  REQUIRE(one.taints.size() == 1);
+  CHECK(one.taints[0].id == 2);
+  CHECK(one.taints[0].first == 0);
+  CHECK(one.taints[0].last == Version{1});
+  CHECK(one.warnings[0].find(one.taints[0].name + " " + one.taints[0].reason) == 0);
 }
 
 TEST_CASE("leader: where as many members say one thing as the other, the lowest rank is right") {
@@ -84,6 +92,8 @@ TEST_CASE("leader: who joins and reads other data than the members is told to go
   one.beat(4, kOther);
   CHECK(one.refused(4));
   for (std::uint64_t nonce : {1, 2, 3}) CHECK(!one.refused(nonce));
+  CHECK(one.warnings.size() == 1);
+  CHECK(one.taints.empty());  // it has computed nothing
 }
 
 TEST_CASE("worker: its heartbeats say what its data are when it has read them") {

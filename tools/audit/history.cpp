@@ -5,6 +5,7 @@
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 namespace starling::audit {
 namespace {
@@ -168,6 +169,27 @@ EpochFact epoch_of(Fields& f) {
   return epoch;
 }
 
+TaintFact taint_of(Fields& f) {
+  TaintFact taint;
+  taint.worker = f.whole("id");
+  taint.name = f.text("name");
+  taint.first = Version(f.whole("first", kVersionMax));
+  if (f.has("last")) taint.last = Version(f.whole("last", kVersionMax));
+  taint.reason = f.text("reason");
+  return taint;
+}
+
+MismatchFact mismatch_of(Fields& f) {
+  MismatchFact mismatch;
+  mismatch.version = Version(f.whole("version", kVersionMax));
+  mismatch.micro_batch =
+      MicroBatch(static_cast<std::uint32_t>(f.whole("micro_batch", kMicroBatchesMax)));
+  mismatch.worker = f.whole("worker");
+  mismatch.by = f.whole("by");
+  if (f.has("wrong")) mismatch.wrong = f.whole("wrong");
+  return mismatch;
+}
+
 template <class Fact>
 Fact at(Line line, Fact fact) {
   fact.line = line;
@@ -199,6 +221,10 @@ void take_kind(const std::string& kind, Fields& f, History& h) {
         {f.epoch("epoch"), f.whole("segments"), f.whole("copies_min"), f.whole("wanted")});
   else if (kind == "restart")
     h.restarts.push_back({Version(f.whole("version", kVersionMax)), f.epoch("lost"), line});
+  else if (kind == "tainted")
+    h.taints.push_back(at(line, taint_of(f)));
+  else if (kind == "mismatch")
+    h.mismatches.push_back(at(line, mismatch_of(f)));
   else if (kind == "done")
     h.done.push_back(
         {Version(f.whole("version", kVersionMax)), f.digest("digest"), f.number("loss"), line});
@@ -289,6 +315,13 @@ bool same(const ExposureFact& a, const ExposureFact& b) {
 bool same(const RestartFact& a, const RestartFact& b) {
   return a.lost == b.lost;
 }
+bool same(const TaintFact& a, const TaintFact& b) {
+  return a.worker == b.worker && a.reason == b.reason;
+}
+bool same(const MismatchFact& a, const MismatchFact& b) {
+  return a.version == b.version && a.micro_batch == b.micro_batch && a.worker == b.worker &&
+         a.by == b.by;
+}
 bool same(const DoneFact& a, const DoneFact& b) {
   return a.version == b.version && a.digest == b.digest && same(a.loss, b.loss);
 }
@@ -343,6 +376,8 @@ Result<History> merge(std::vector<History> histories) {
     append(all.epochs, std::move(h.epochs), file);
     append(all.exposures, std::move(h.exposures), file);
     append(all.restarts, std::move(h.restarts), file);
+    append(all.taints, std::move(h.taints), file);
+    append(all.mismatches, std::move(h.mismatches), file);
     append(all.done, std::move(h.done), file);
     if (h.failed) all.failed = h.failed;
     if (h.after_done && histories.size() == 1) all.after_done = h.after_done;
@@ -358,6 +393,9 @@ Result<History> merge(std::vector<History> histories) {
   unite(all.epochs, [](const EpochFact& e) { return e.id; });
   unite(all.exposures, [](const ExposureFact& e) { return e.epoch; });
   unite(all.restarts, [](const RestartFact& r) { return r.lost; });
+  unite(all.taints, [](const TaintFact& t) { return std::pair(t.worker, t.reason); });
+  unite(all.mismatches,
+        [](const MismatchFact& m) { return std::tuple(m.version, m.micro_batch, m.worker, m.by); });
   unite(all.done, [](const DoneFact& d) { return std::pair(d.version, d.digest); });
   return all;
 }

@@ -84,6 +84,23 @@ struct RestartFact {
   Line line = 0;
 };
 
+struct TaintFact {
+  std::uint64_t worker = 0;
+  std::string name;
+  Version first = 0;
+  std::optional<Version> last;  // when it was told
+  std::string reason;
+  Line line = 0;
+};
+
+struct MismatchFact {
+  Version version = 0;
+  MicroBatch micro_batch = 0;
+  std::uint64_t worker = 0, by = 0;    // who computed it, and who did so again
+  std::optional<std::uint64_t> wrong;  // none: one of the two
+  Line line = 0;
+};
+
 struct DoneFact {
   Version version = 0;
   std::string digest;
@@ -103,6 +120,8 @@ struct History {
   std::vector<EpochFact> epochs;
   std::vector<ExposureFact> exposures;
   std::vector<RestartFact> restarts;
+  std::vector<TaintFact> taints;
+  std::vector<MismatchFact> mismatches;
   std::vector<DoneFact> done;
   std::optional<FailedFact> failed;
   std::optional<Line> after_done;  // first line of another kind than a step's after `done`

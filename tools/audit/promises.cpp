@@ -131,8 +131,29 @@ void check_end(const Index& run, Case& p1) {
     p1.refute(done.line, "the loss of `done` is not that of the last step");
 }
 
+// What the run says of itself. Micro-batches of a worker whose work is in doubt may be right, so a
+// taint refutes nothing; a contribution that others compute otherwise was added, and is wrong unless
+// the one who computed it again is.
+void check_doubts(const Index& run, Case& p1) {
+  const History& h = run.h;
+  for (const MismatchFact& m : h.mismatches) {
+    const auto name = [&](std::uint64_t id) { return "worker " + number(id); };
+    const std::string text =
+        "step " + number(m.version) + ", micro-batch " + number(m.micro_batch.value()) + ": " +
+        name(m.by) + " computes another gradient than " + name(m.worker) + ", whose is in the sum";
+    if (m.wrong == m.worker)
+      p1.refute(m.line, text + " and is wrong");
+    else
+      p1.doubt(text + (m.wrong ? "; " + name(*m.wrong) + " is wrong" : ""));
+  }
+  for (const TaintFact& t : h.taints)
+    p1.doubt((t.name.empty() ? "worker " + number(t.worker) : t.name) + ": " + t.reason +
+             "; the result is in doubt from step " + number(t.first) + " on");
+}
+
 Finding same_bits_promise(const Index& run) {
   Case p1;
+  check_doubts(run, p1);
   check_records(run, p1);
   check_end(run, p1);
   std::uint64_t digests = 0;

@@ -26,7 +26,8 @@ struct Finding {
 
 // P1, P2, P3 in this order.
 //   P1  what one run can show: steps 0, 1, .. (or from its checkpoint on) without a gap, one record
-//       each, a digest wherever one is due, one end
+//       each, a digest wherever one is due, one end. A run that says of a worker that its work is in
+//       doubt does not show it, and one in which a wrong gradient was added refutes it
 //   P2  every committed step has one ledger with all M micro-batches once, each by a worker that
 //       was a member of the epoch in which it was voted for; and every sample of a complete pass
 //       is used exactly once

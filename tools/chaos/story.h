@@ -114,6 +114,7 @@ struct Story {
   std::vector<std::pair<Version, StepSeen>> step_lines;
   std::vector<std::pair<Version, std::vector<LedgerRowSeen>>> ledger_lines;
   std::vector<RestartSeen> restarts;
+  std::vector<std::string> doubts;  // what the run says of itself that speaks against its bits
   std::vector<std::string> warnings;
   std::optional<DoneSeen> done;
   std::optional<FailedSeen> failed;

@@ -83,6 +83,16 @@ void add_event(Story& story, const Event& event, double t) {
           [&](const event::Restarted& e) {
             story.restarts.push_back({t, e.version, to_string(e.lost)});
           },
+          [&](const event::Tainted& e) {
+            story.doubts.push_back("worker " + std::to_string(e.id) + " is tainted from step " +
+                                   std::to_string(e.first) + " on (" + e.reason + ")");
+          },
+          [&](const event::Mismatch& e) {
+            story.doubts.push_back("step " + std::to_string(e.version) + ", micro-batch " +
+                                   std::to_string(e.micro_batch.value()) + ": workers " +
+                                   std::to_string(e.worker) + " and " + std::to_string(e.by) +
+                                   " compute different gradients");
+          },
           [&](const event::Warning& e) { story.warnings.push_back(e.text); },
           [&](const event::Done& e) {
             story.done = DoneSeen{t, e.version, to_string(e.digest)};

@@ -126,6 +126,10 @@ Verdict same_bits(const Evidence& e) {
   if (e.reference_digest.empty()) return not_tested("there is no digest to compare with");
   if (e.loud.done->digest != e.reference_digest)
     return broken("digest " + e.loud.done->digest + ", undisturbed " + e.reference_digest);
+  // Equal digests of two runs that both say that their bits are in doubt show nothing.
+  for (const Story* story : {&e.loud, e.quiet ? &*e.quiet : nullptr})
+    if (story && !story->doubts.empty())
+      return not_tested((story == &e.loud ? "" : "the undisturbed run: ") + story->doubts.front());
   return held("digest " + e.reference_digest +
               (e.quiet ? ", losses and norms of " + steps : " as given"));
 }

@@ -44,10 +44,11 @@ void Spectator::show(const Event& event) {
           [&](const event::Dropped& e) {
             say("warning: " + std::to_string(e.lines) + " events are missing, as " + e.why);
           },
-          // Files are told of these; of an end whoever waits for it.
-          [](const OneOf<event::Started, event::Continued, event::LedgerPassed,
-                         event::LeaderElected, event::Exposed, event::CheckpointWritten,
-                         event::Done, event::Failed> auto&) {},
+          // Files are told of these; a warning says the same of two of them, and of an end hears
+          // whoever waits for it.
+          [](const OneOf<event::Tainted, event::Mismatch, event::Started, event::Continued,
+                         event::LedgerPassed, event::LeaderElected, event::Exposed,
+                         event::CheckpointWritten, event::Done, event::Failed> auto&) {},
       },
       event);
 }
