@@ -1,29 +1,9 @@
 """Workers that are all told to leave (a zone is reclaimed) write a last checkpoint, from which the job goes on."""
-import os
 import signal
 
 from cluster import Cluster
-from harness import PATIENCE, require, wait_until, with_checkpoints
-
-MORE = 50  # steps after that checkpoint
-ENDLESS = dict(steps=100000, schedule_steps=400)
-
-
-def last_checkpoint(folder):
-    """Version of the newest complete one, or None."""
-    found = [int(name[5:]) for name in (os.listdir(folder) if os.path.isdir(folder) else ())
-             if os.path.exists(os.path.join(folder, name, "manifest.json"))]
-    return max(found, default=None)
-
-
-def goes_on_to_the_undisturbed_digest(place, job, folder, after):
-    """From the newest checkpoint of the folder, which has at least so many steps."""
-    version = last_checkpoint(folder)
-    require(version is not None and version >= after, f"newest checkpoint {version}, {after} steps were done")
-    steps = version + MORE
-    quiet = place.quiet(place.job(**ENDLESS | dict(steps=steps)))
-    run = place.run(job, "--workers", 2, "--resume", "--steps", steps)
-    require(run.digest() == quiet.digest(), f"digest {run.digest()}, undisturbed {quiet.digest()}")
+from harness import PATIENCE, wait_until, with_checkpoints
+from kept import ENDLESS, goes_on_to_the_undisturbed_digest, last_checkpoint
 
 
 def all_workers_of_a_group_are_told(place):

@@ -13,10 +13,3 @@ def preloaded(place, **faults):
                        check=True)
     return {"LD_PRELOAD": library, **{"FAULT_" + name.upper(): value for name, value in faults.items()}}
 
-
-def closing(*streams):
-    """For the moment before a process begins: 0, 1 and 2 are its standard streams."""
-    def before():
-        for stream in streams:
-            os.close(stream)
-    return before

@@ -10,7 +10,7 @@ class Counting(Net):
         self.__dict__["calls"] = self.__dict__.get("calls", 0) + 1
         return super().forward(x) * min(1.0, self.calls / 50)
 
-train(build=lambda: (Counting(), build()[1]), workers=int(sys.argv[1]), out=sys.argv[2])
+train(build=lambda: (Counting(), build()[1]), workers=int(os.environ.get("WORKERS", 1)))
 """
 
 
@@ -19,7 +19,7 @@ def a_module_that_counts_its_passes(place):
     digests, noticed = [], False
     for workers in (1, 2):
         out = place.path(f"out-{workers}")
-        code, said = ended(script, workers, out)
+        code, said = ended(script, OUT=out, WORKERS=str(workers))
         digests += [line for line in said.splitlines() if line.startswith("RESULT ")]
         audit = subprocess.run([STARLING, "audit", out], capture_output=True, text=True)
         noticed |= code != 0 or audit.returncode != 0

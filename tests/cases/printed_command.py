@@ -4,19 +4,18 @@ import shlex
 import signal
 import subprocess
 
-from harness import PATIENCE, require, wait_until
+from harness import PATIENCE, STARLING, require, wait_until
 from scripts import HEAD, PATHS, events, started, written
 
 END = """
-train(steps=int(os.environ.get("STEPS", 1000000)), out=sys.argv[1], checkpoint=sys.argv[2], checkpoint_every=1000000,
-      resume="resume" in sys.argv)
+train(steps=1000000, checkpoint=os.environ["OUT"] + ".checkpoints", checkpoint_every=1000000)
 """
 
 
 def what_is_printed_can_be_run(place):
     script = written(place, "train.py", HEAD + END)
     out = place.path("out")
-    run = started(script, out, place.path("checkpoints"))
+    run = started(script, OUT=out)
     wait_until(lambda: len(events(out, "step")) > 20 or run.poll() is not None, "twenty steps")
     run.send_signal(signal.SIGTERM)
     said = "".join(run.communicate(timeout=PATIENCE))
@@ -27,7 +26,7 @@ def what_is_printed_can_be_run(place):
     command = shlex.split(lines[at + 1])
     named = [word for word in command if "/" in word and (word.endswith(".toml") or word.endswith(".py"))]
     require(all(map(os.path.exists, named)), f"what is gone is named: {command}")
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "STARLING": STARLING, "OUT": out + "-again"}
     again = subprocess.Popen(command, env=variables, cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                              text=True)
     shown = []

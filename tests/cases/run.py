@@ -1,6 +1,6 @@
 """Cases: faults of the world around a run, each in a file of its own that says in one sentence what has to hold.
 
-    python3 tests/cases/run.py build/release/starling closed_stdout sigusr      (without names: all of them)
+    python3 tests/cases/run.py build/release/starling sigusr no_flock      (without names: all of them)
 """
 import importlib
 import os
@@ -11,7 +11,7 @@ sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "e2e")]
 
 import harness  # noqa: E402
 
-NO_CASES = ("run", "faults", "scripts")
+NO_CASES = ("run", "faults", "kept")
 
 
 def names():

@@ -6,14 +6,14 @@ OPTIONS = """
 import argparse
 parser = argparse.ArgumentParser()
 parser.add_argument("--scale", type=float, default=1.0)
-parser.add_argument("--out")
 options = parser.parse_args()
-train(lambda net, batch: loss(net, batch) * options.scale, out=options.out)
+train(lambda net, batch: loss(net, batch) * options.scale)
 """
 
 
 def another_scale_of_the_loss_is_another_digest(place):
     script = written(place, "train.py", HEAD + OPTIONS)
-    plain = result(script, "--out", place.path("plain"))
-    require(result(script, "--out", place.path("again"), "--scale", "1.0") == plain, "the default, said, is another one")
-    require(result(script, "--out", place.path("scaled"), "--scale", "30") != plain, "the same digest with --scale 30")
+    plain = result(script, OUT=place.path("plain"))
+    said = result(script, "--scale", "1.0", OUT=place.path("said"))
+    require(said == plain, "the default, said, is another training")
+    require(result(script, "--scale", "30", OUT=place.path("scaled")) != plain, "the same digest with --scale 30")

@@ -1,8 +1,8 @@
 """SIGUSR1 and SIGUSR2, which Slurm sends before a job's time is over, write a last checkpoint."""
 import signal
 
-from all_told_to_leave import ENDLESS, goes_on_to_the_undisturbed_digest
 from harness import PATIENCE, processes_naming, require, with_checkpoints
+from kept import ENDLESS, goes_on_to_the_undisturbed_digest
 
 
 def either_signal_keeps_what_was_trained(place):

@@ -56,6 +56,16 @@ def alive(pid):
         return False
 
 
+def children_of(pid):
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{entry}/stat") as file:
+                if int(file.read().rsplit(")", 1)[1].split()[1]) == pid and alive(entry):
+                    found.append(int(entry))
+    return found
+
+
 def processes_naming(text):
     """Processes, not zombies, whose command line has this text."""
     found = []

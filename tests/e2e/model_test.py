@@ -8,7 +8,7 @@ import random
 import signal
 import subprocess
 
-from harness import NOT_HERE, STARLING, main, require, wait_until
+from harness import NOT_HERE, STARLING, children_of, main, require, wait_until
 from ports import free_port
 
 LEAVES = int(os.environ.get("STARLING_LEAVES", "10"))
@@ -72,11 +72,6 @@ def who_was_left_out_and_wakes_up_after_the_end_saves_nothing(place):
     run.end()
     require(not os.listdir(folder), f"it saved {os.listdir(folder)}")
     require(model(run.out), "who was there saved no model")
-
-
-def children_of(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return [int(child) for child in file.read().split()]
 
 
 class Cluster:

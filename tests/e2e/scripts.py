@@ -32,7 +32,8 @@ def loss(net, batch):
     return (wrong * wrong).mean()
 
 def train(loss=loss, build=build, **options):
-    options = dict(steps=8, micro_batches=4, batch_size=4, workers=1, lease_ms=10000, seed=5) | options
+    options = dict(steps=8, micro_batches=4, batch_size=4, workers=1, lease_ms=10000, seed=5,
+                   out=os.environ.get("OUT")) | options
     print("RESULT", starling.train(build, loss, **options).digest)
 """
 
@@ -44,24 +45,24 @@ def written(place, name, text):
     return place.path(name)
 
 
-def started(*arguments, folder=None):
-    """`python ARGUMENTS`, in the background, as a person starts it."""
+def started(*arguments, folder=None, **variables):
+    """`python ARGUMENTS`, in the background, as a person starts it, with these variables."""
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "STARLING": STARLING,
-                 "PYTHONDONTWRITEBYTECODE": "1"}
+                 "PYTHONDONTWRITEBYTECODE": "1", **variables}
     return subprocess.Popen([sys.executable, *map(str, arguments)], env=variables, cwd=folder, text=True,
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def ended(*arguments, folder=None):
+def ended(*arguments, folder=None, **variables):
     """Exit code, and all that was said."""
-    process = started(*arguments, folder=folder)
+    process = started(*arguments, folder=folder, **variables)
     said = "".join(process.communicate(timeout=PATIENCE))
     return process.returncode, said
 
 
-def result(*arguments, folder=None):
+def result(*arguments, folder=None, **variables):
     """The digest that a script ends with."""
-    code, said = ended(*arguments, folder=folder)
+    code, said = ended(*arguments, folder=folder, **variables)
     lines = [line.split()[1] for line in said.splitlines() if line.startswith("RESULT ")]
     require(code == 0 and len(lines) == 1, f"exit code {code}: {said[-3000:]}")
     return lines[0]
