@@ -42,7 +42,7 @@ build() {  # PRESET BUILD-ARGUMENTS...
   shift
   echo "== build/$preset =="
   log=$(mktemp)
-  if ! cmake --preset "$preset" >"$log" 2>&1; then
+  if ! tools/configure.sh "$preset" >"$log" 2>&1; then
     cat "$log" >&2
     rm -f "$log"
     exit 1
@@ -69,7 +69,8 @@ if $pytorch; then
   venv=${STARLING_VENV:-build/pytorch}
   [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
   "$venv/bin/python" -c 'import torch, transformers' 2>/dev/null || "$venv/bin/pip" install --quiet torch numpy transformers
-  "$venv/bin/pip" install --quiet --force-reinstall --no-deps build/wheel/starling-*.whl
+  "$venv/bin/pip" uninstall --quiet --yes starling 2>/dev/null || true  # it would lie in the same folder
+  "$venv/bin/pip" install --quiet --force-reinstall --no-deps build/wheel/starling_elastic-*.whl
   unset PYTHONPATH STARLING
   command=$("$venv/bin/python" -c 'import starling.job; print(starling.job.program())')
   log=$(mktemp)

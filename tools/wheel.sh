@@ -7,8 +7,11 @@ usage() {
   cat <<'TEXT'
 Usage: tools/wheel.sh [--help]
 
-Builds build/release and from it build/wheel/starling-VERSION-py3-none-manylinux_*.whl:
-  python3 -m venv mine && mine/bin/pip install torch build/wheel/starling-*.whl
+Builds build/release and from it build/wheel/starling_elastic-VERSION-py3-none-manylinux_*.whl:
+  python3 -m venv mine
+  mine/bin/pip install torch --index-url https://download.pytorch.org/whl/cpu   (its CPU variant is enough)
+  mine/bin/pip install build/wheel/starling_elastic-*.whl
+`pip install starling` installs another project's package.
 Environment: JOBS  compilers at a time (default: number of cores)
 TEXT
 }
@@ -21,7 +24,7 @@ esac
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tools/setup.sh
-cmake --preset release >/dev/null
+tools/configure.sh release >/dev/null
 cmake --build --preset release -j "${JOBS:-$(nproc)}" --target starling
 
 root=$PWD/build/wheel
@@ -48,7 +51,9 @@ platform=manylinux_$(newest "$glibc" 2.35 | tr . _)_x86_64
 # Tools of the wheel alone, in a folder of their own that stays for the next time.
 tools=$PWD/build/wheel-tools
 [[ -x $tools/bin/pip ]] || python3 -m venv "$tools"
-"$tools/bin/python" -c 'import wheel, setuptools' 2>/dev/null || "$tools/bin/pip" install --quiet 'setuptools>=68' wheel
-"$tools/bin/pip" wheel --quiet --no-deps --no-build-isolation --wheel-dir "$root" \
+# Not bin/pip: that names the folder in which it was made.
+pip=("$tools/bin/python" -m pip)
+"$tools/bin/python" -c 'import wheel, setuptools' 2>/dev/null || "${pip[@]}" install --quiet 'setuptools>=68' wheel
+"${pip[@]}" wheel --quiet --no-deps --no-build-isolation --wheel-dir "$root" \
   "--config-settings=--build-option=--plat-name=$platform" "$root/source"
 ls -l "$root"/*.whl

@@ -37,11 +37,21 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
-std::optional<json> object(std::string_view body) {
+std::optional<json> value_of(std::string_view body) {
   if (body.size() > kAnswerBytesMax) return std::nullopt;
   json value = json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (!value.is_object()) return std::nullopt;
+  if (!value.is_object() && !value.is_array()) return std::nullopt;
   return value;
+}
+
+std::optional<json> object(std::string_view body) {
+  auto value = value_of(body);
+  return value && value->is_object() ? std::move(value) : std::nullopt;
+}
+
+bool equal_but_for_case(std::string_view a, std::string_view b) {
+  const auto small = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::ranges::equal(a, b, {}, small, small);
 }
 
 // Null: it is not there, or no text.
@@ -111,6 +121,11 @@ std::uint64_t notice_ms(sys_seconds end, sys_seconds now) {
   return static_cast<std::uint64_t>(std::chrono::milliseconds(left).count());
 }
 
+// As it may be said to the service again; empty: it may not.
+std::string usable_id(const std::string* id) {
+  return id != nullptr && id->size() <= kIdMax && printable(*id) ? *id : "";
+}
+
 constexpr auto kUnknownMs = static_cast<std::uint64_t>(kNoticeUnknown.count()) * 1000;
 
 }  // namespace
@@ -140,10 +155,10 @@ std::optional<sys_seconds> parse_rfc1123(std::string_view text) {
                                                            "Fri", "Sat", "Sun"};
   static constexpr std::array<std::string_view, 12> months = {
       "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-  const auto weekday = std::find(days.begin(), days.end(), text.substr(0, 3));
-  if (weekday == days.end()) return std::nullopt;
-  text.remove_prefix(3);
-  if (!skip(text, ", ")) return std::nullopt;
+  if (std::find(days.begin(), days.end(), text.substr(0, 3)) != days.end()) {
+    text.remove_prefix(3);
+    if (!skip(text, ", ")) return std::nullopt;
+  }
   const auto day = number(text, 2);
   if (!day || !skip(text, " ")) return std::nullopt;
   const auto month = std::find(months.begin(), months.end(), text.substr(0, 3));
@@ -157,25 +172,60 @@ std::optional<sys_seconds> parse_rfc1123(std::string_view text) {
   return time_of(*year, static_cast<int>(month - months.begin()) + 1, *day, *clock);
 }
 
+namespace {
+
+// Whichever of the forms it has.
+std::optional<sys_seconds> parse_time(const std::string* text) {
+  if (text == nullptr) return std::nullopt;
+  const auto read = parse_rfc3339(*text);
+  return read ? read : parse_rfc1123(*text);
+}
+
+}  // namespace
+
 Result<Notice> parse_aws_action(std::string_view body, sys_seconds now) {
   const auto value = object(body);
-  const std::string* action = value ? text_at(*value, "action") : nullptr;
-  if (action == nullptr) return not_an("an instance action");
-  Notice notice{"aws", "instance action " + shown(*action), kUnknownMs, true};
-  if (value->find("time") == value->end()) return notice;
+  if (!value) return not_an("an instance action");
+  const std::string* action = text_at(*value, "action");
+  Notice notice{"aws", "instance action " + (action ? shown(*action) : "of no known kind"),
+                kUnknownMs, true};
   const std::string* time = text_at(*value, "time");
-  const auto end = time != nullptr ? parse_rfc3339(*time) : std::nullopt;
-  if (!end) return not_an("an instance action: its time is not as RFC 3339 writes it");
-  notice.text += " at " + shown(*time);
-  notice.notice_ms = notice_ms(*end, now);
+  if (time != nullptr) notice.text += " at " + shown(*time);
+  if (const auto end = parse_time(time)) notice.notice_ms = notice_ms(*end, now);
   return notice;
 }
 
 Result<Notice> parse_aws_rebalance(std::string_view body) {
   const auto value = object(body);
-  const std::string* time = value ? text_at(*value, "noticeTime") : nullptr;
-  if (time == nullptr || !parse_rfc3339(*time)) return not_an("a rebalance recommendation");
-  return Notice{"aws", "rebalance recommendation of " + shown(*time), 0, false};
+  if (!value) return not_an("a rebalance recommendation");
+  const std::string* time = text_at(*value, "noticeTime");
+  return Notice{"aws", "rebalance recommendation" + (time ? " of " + shown(*time) : ""), 0, false};
+}
+
+Result<MachineEvents> parse_aws_maintenance(std::string_view body, sys_seconds now) {
+  const auto value = value_of(body);
+  if (!value || !value->is_array() || value->size() > kEventsMax)
+    return not_an("a list of maintenance events");
+  MachineEvents out;
+  for (const json& event : *value) {
+    if (!event.is_object()) {
+      ++out.unreadable;
+      continue;
+    }
+    const std::string *state = text_at(event, "State"), *code = text_at(event, "Code"),
+                      *time = text_at(event, "NotBefore");
+    if (state != nullptr &&
+        (equal_but_for_case(*state, "completed") || equal_but_for_case(*state, "canceled")))
+      continue;
+    const auto begin = parse_time(time);
+    const bool leave = !begin || *begin <= now + kAwsMaintenanceLead;
+    MachineEvent& one = out.events.emplace_back();
+    one.id = usable_id(text_at(event, "EventId"));
+    one.notice = {"aws", "maintenance " + (code ? shown(*code) : "of no known kind"), 0, leave};
+    if (time != nullptr) one.notice.text += " not before " + shown(*time);
+    if (leave) one.notice.notice_ms = begin ? notice_ms(*begin, now) : kUnknownMs;
+  }
+  return out;
 }
 
 Result<std::string> parse_aws_token(std::string_view body) {
@@ -186,9 +236,22 @@ Result<std::string> parse_aws_token(std::string_view body) {
 
 Result<bool> parse_gcp_preempted(std::string_view body) {
   const auto word = trimmed(body);
-  if (word == "TRUE") return true;
-  if (word == "FALSE") return false;
+  if (equal_but_for_case(word, "TRUE")) return true;
+  if (equal_but_for_case(word, "FALSE")) return false;
   return not_an("TRUE or FALSE");
+}
+
+Result<std::optional<Notice>> parse_gcp_maintenance(std::string_view body) {
+  const auto word = trimmed(body);
+  const bool is_word = std::all_of(word.begin(), word.end(), [](char c) {
+    return c == '_' || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+  });
+  if (word.empty() || word.size() > kIdMax || !is_word) return not_an("a maintenance event");
+  if (equal_but_for_case(word, "NONE")) return std::optional<Notice>();
+  const bool leave = !equal_but_for_case(word, "MIGRATE_ON_HOST_MAINTENANCE");
+  constexpr auto ms = std::chrono::milliseconds(kGcpMaintenance).count();
+  return std::optional<Notice>(Notice{"gcp", "maintenance event " + shown(word),
+                                      leave ? static_cast<std::uint64_t>(ms) : 0, leave});
 }
 
 Result<std::string> parse_azure_name(std::string_view body) {
@@ -199,47 +262,55 @@ Result<std::string> parse_azure_name(std::string_view body) {
 
 namespace {
 
-bool names(const json& event, const std::string& name) {
-  const auto resources = event.find("Resources");
-  if (resources == event.end() || !resources->is_array()) return false;
-  return std::any_of(resources->begin(), resources->end(),
-                     [&](const json& resource) { return resource == name; });
+// Names of machines are equal whatever the case of their letters; early versions of the service put a
+// line before them.
+bool names(const json& resource, const std::string& name) {
+  const std::string* text = resource.get_ptr<const std::string*>();
+  if (text == nullptr) return false;
+  const std::string_view given(*text);
+  return equal_but_for_case(given, name) ||
+         (given.starts_with('_') && equal_but_for_case(given.substr(1), name));
 }
 
-Result<AzureEvent> azure_event(const json& event, sys_seconds now) {
-  const std::string* id = text_at(event, "EventId");
+bool concerns(const json& event, const std::string& name) {
+  const auto resources = event.find("Resources");
+  if (resources == event.end()) return false;
+  if (!resources->is_array()) return names(*resources, name);
+  return std::any_of(resources->begin(), resources->end(),
+                     [&](const json& resource) { return names(resource, name); });
+}
+
+MachineEvent azure_event(const json& event, sys_seconds now) {
   const std::string* type = text_at(event, "EventType");
-  if (id == nullptr || id->empty() || id->size() > kIdMax || !printable(*id) || type == nullptr)
-    return not_an("an event");
-  AzureEvent out;
-  out.id = *id;
-  const bool leave = *type != "Freeze";
-  out.notice = {"azure", "event " + shown(*type), leave ? kUnknownMs : 0, leave};
+  MachineEvent out;
+  out.id = usable_id(text_at(event, "EventId"));
+  const bool leave = type == nullptr || !equal_but_for_case(*type, "Freeze");
+  out.notice = {"azure", "event " + (type ? shown(*type) : "of no known kind"),
+                leave ? kUnknownMs : 0, leave};
   // Empty once it has begun.
   const std::string* before = text_at(event, "NotBefore");
   if (before == nullptr || before->empty()) return out;
-  const auto end = parse_rfc1123(*before);
-  if (!end) return not_an("an event: its NotBefore is not as RFC 1123 writes it");
-  out.notice.text += " not before " + *before;
-  if (leave) out.notice.notice_ms = notice_ms(*end, now);
+  out.notice.text += " not before " + shown(*before);
+  const auto end = parse_time(before);
+  if (leave && end) out.notice.notice_ms = notice_ms(*end, now);
   return out;
 }
 
 }  // namespace
 
-Result<std::vector<AzureEvent>> parse_azure_events(std::string_view body, const std::string& name,
-                                                   sys_seconds now) {
+Result<MachineEvents> parse_azure_events(std::string_view body, const std::string& name,
+                                         sys_seconds now) {
   const auto value = object(body);
   if (!value) return not_an("a list of events");
   const auto events = value->find("Events");
   if (events == value->end() || !events->is_array() || events->size() > kEventsMax)
     return not_an("a list of events");
-  std::vector<AzureEvent> out;
+  MachineEvents out;
   for (const json& event : *events) {
-    if (!event.is_object()) return not_an("a list of events");
-    if (!names(event, name)) continue;
-    STARLING_TRY(one, azure_event(event, now));
-    out.push_back(std::move(one));
+    if (!event.is_object())
+      ++out.unreadable;
+    else if (concerns(event, name))
+      out.events.push_back(azure_event(event, now));
   }
   return out;
 }

@@ -19,6 +19,32 @@ std::string status_of(const HttpAnswer& answer) {
   return "answered " + std::to_string(answer.status);
 }
 
+// A service's list of events, of which each is given once, and once more when a hint becomes a leave.
+class EventList {
+ public:
+  Heard take(Result<MachineEvents> answered) {
+    if (!answered) return {{}, answered.error().text()};
+    Heard heard;
+    for (const MachineEvent& event : answered.value().events)
+      if (!known(event)) heard.notices.push_back(event.notice);
+    if (answered.value().unreadable > 0) heard.warning = "a list with entries that are no events";
+    events_ = std::move(answered).value().events;
+    return heard;
+  }
+  const std::vector<MachineEvent>& events() const { return events_; }
+
+ private:
+  bool known(const MachineEvent& event) const {
+    return std::any_of(events_.begin(), events_.end(), [&](const MachineEvent& other) {
+      const bool same =
+          event.id.empty() ? other.notice.text == event.notice.text : other.id == event.id;
+      return same && other.notice.leave == event.notice.leave;
+    });
+  }
+
+  std::vector<MachineEvent> events_;  // of the last answer
+};
+
 // ---- AWS --------------------------------------------------------------------------------------
 
 class Aws : public NoticeSource {
@@ -30,8 +56,7 @@ class Aws : public NoticeSource {
       request.target = "/latest/api/token";
       request.headers = {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}};
     } else {
-      request.target = asking_action_ ? "/latest/meta-data/spot/instance-action"
-                                      : "/latest/meta-data/events/recommendations/rebalance";
+      request.target = kTargets[asking_];
       request.headers = {{"X-aws-ec2-metadata-token", token_}};
     }
     return {after_, std::move(request)};
@@ -39,17 +64,19 @@ class Aws : public NoticeSource {
 
   Heard hear(const HttpAnswer* answer, sys_seconds now) override {
     after_ = kPoll;
-    if (answer == nullptr) return {};
-    if (token_.empty()) return take_token(*answer);
-    if (answer->status == 401) {
+    if (token_.empty()) return answer != nullptr ? take_token(*answer) : Heard{};
+    if (answer != nullptr && answer->status == 401) {
       token_.clear();  // it ran out
       return {};
     }
-    const bool action = std::exchange(asking_action_, !asking_action_);
-    if (action) after_ = 0s;
+    const std::size_t asked = std::exchange(asking_, (asking_ + 1) % std::size(kTargets));
+    if (answer == nullptr) return {};  // what does not answer holds up no other
+    if (asking_ != 0) after_ = 0s;
     if (answer->status == 404) return {};  // nothing is planned
     if (answer->status != 200) return {{}, status_of(*answer)};
-    return action ? take_action(*answer, now) : take_rebalance(*answer);
+    if (asked == 0) return take_one(given_action_, *answer, parse_aws_action(answer->body, now));
+    if (asked == 1) return take_one(given_rebalance_, *answer, parse_aws_rebalance(answer->body));
+    return maintenance_.take(parse_aws_maintenance(answer->body, now));
   }
 
  private:
@@ -62,24 +89,20 @@ class Aws : public NoticeSource {
     return {};
   }
 
-  Heard take_action(const HttpAnswer& answer, sys_seconds now) {
-    auto notice = parse_aws_action(answer.body, now);
+  static Heard take_one(std::string& given, const HttpAnswer& answer, Result<Notice> notice) {
     if (!notice) return {{}, notice.error().text()};
-    if (std::exchange(given_action_, answer.body) == answer.body) return {};
+    if (std::exchange(given, answer.body) == answer.body) return {};
     return {{std::move(notice).value()}, {}};
   }
 
-  Heard take_rebalance(const HttpAnswer& answer) {
-    auto hint = parse_aws_rebalance(answer.body);
-    if (!hint) return {{}, hint.error().text()};
-    if (std::exchange(given_rebalance_, answer.body) == answer.body) return {};
-    return {{std::move(hint).value()}, {}};
-  }
-
+  static constexpr const char* kTargets[] = {"/latest/meta-data/spot/instance-action",
+                                             "/latest/meta-data/events/recommendations/rebalance",
+                                             "/latest/meta-data/events/maintenance/scheduled"};
   std::string token_;
-  bool asking_action_ = true;
+  std::size_t asking_ = 0;  // of the targets
   milliseconds after_{0};
   std::string given_action_, given_rebalance_;
+  EventList maintenance_;
 };
 
 // ---- GCP --------------------------------------------------------------------------------------
@@ -88,18 +111,27 @@ class Gcp : public NoticeSource {
  public:
   Ask next() const override {
     HttpRequest request;
-    request.target = "/computeMetadata/v1/instance/preempted";
     request.headers = {{"Metadata-Flavor", "Google"}};
+    if (asking_maintenance_) {
+      request.target = "/computeMetadata/v1/instance/maintenance-event";
+      return {after_, std::move(request)};
+    }
+    request.target = "/computeMetadata/v1/instance/preempted";
     if (!etag_.empty()) {
       // Answers when the value differs from the one with this tag, or the time is over.
-      request.target += "?wait_for_change=true&timeout_sec=60&last_etag=" + etag_;
-      request.timeout = 65s;
+      request.target += "?wait_for_change=true&timeout_sec=10&last_etag=" + etag_;
+      request.timeout = 15s;
     }
     return {after_, std::move(request)};
   }
 
   Heard hear(const HttpAnswer* answer, sys_seconds) override {
     after_ = kPoll;
+    if (std::exchange(asking_maintenance_, false)) {
+      // A service that does not wait is not asked in a loop.
+      if (!etag_.empty()) after_ = kGap;
+      return answer != nullptr ? take_maintenance(*answer) : Heard{};
+    }
     if (answer == nullptr || answer->status != 200) {
       etag_.clear();
       return {{}, answer ? status_of(*answer) : ""};
@@ -110,15 +142,26 @@ class Gcp : public NoticeSource {
       return {{}, preempted.error().text()};
     }
     etag_ = tag_of(answer->etag);
-    if (!etag_.empty()) after_ = kGap;  // a service that does not wait is not asked in a loop
+    asking_maintenance_ = true;
+    after_ = 0s;
     if (!preempted.value() || std::exchange(given_, true)) return {};
-    // Up to 30 s from the signal, less what may have passed between two asks.
-    const auto left = std::chrono::duration_cast<milliseconds>(30s - kGap);
-    return {{{"gcp", "preempted", static_cast<std::uint64_t>(left.count()), true}}, {}};
+    constexpr auto left = milliseconds(kGcpPreemption).count();
+    return {{{"gcp", "preempted", static_cast<std::uint64_t>(left), true}}, {}};
   }
 
  private:
   static constexpr seconds kGap{1};
+
+  Heard take_maintenance(const HttpAnswer& answer) {
+    if (answer.status == 404) return {};  // a service without this value
+    if (answer.status != 200) return {{}, status_of(answer)};
+    auto due = parse_gcp_maintenance(answer.body);
+    if (!due) return {{}, due.error().text()};
+    std::optional<Notice> notice = std::move(due).value();
+    const std::string text = notice ? notice->text : "";
+    if (std::exchange(given_maintenance_, text) == text || !notice) return {};
+    return {{*std::move(notice)}, {}};
+  }
 
   // What may stand in a query as it is; else empty, and there is no long poll.
   static std::string tag_of(const std::string& etag) {
@@ -130,7 +173,9 @@ class Gcp : public NoticeSource {
   }
 
   std::string etag_;
+  bool asking_maintenance_ = false;
   bool given_ = false;
+  std::string given_maintenance_;  // its text
   milliseconds after_{0};
 };
 
@@ -163,19 +208,13 @@ class Azure : public NoticeSource {
       after_ = 0s;
       return {};
     }
-    auto events = parse_azure_events(answer->body, name_, now);
-    if (!events) return {{}, events.error().text()};
-    Heard heard;
-    for (const AzureEvent& event : events.value())
-      if (!known(event.id)) heard.notices.push_back(event.notice);
-    events_ = std::move(events).value();
-    return heard;
+    return events_.take(parse_azure_events(answer->body, name_, now));
   }
 
   std::optional<HttpRequest> handed_over() const override {
     nlohmann::json ids = nlohmann::json::array();
-    for (const AzureEvent& event : events_)
-      if (event.notice.leave) ids.push_back({{"EventId", event.id}});
+    for (const MachineEvent& event : events_.events())
+      if (event.notice.leave && !event.id.empty()) ids.push_back({{"EventId", event.id}});
     if (ids.empty()) return std::nullopt;
     HttpRequest request;
     request.method = "POST";
@@ -188,15 +227,10 @@ class Azure : public NoticeSource {
  private:
   static constexpr const char* kEvents = "/metadata/scheduledevents?api-version=2020-07-01";
 
-  bool known(const std::string& id) const {
-    return std::any_of(events_.begin(), events_.end(),
-                       [&](const AzureEvent& event) { return event.id == id; });
-  }
-
   std::string name_;
   bool answered_ = false;  // when asked for events
   milliseconds after_{0};
-  std::vector<AzureEvent> events_;  // of the last answer
+  EventList events_;
 };
 
 }  // namespace

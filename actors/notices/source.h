@@ -4,8 +4,10 @@
 // starling::Notice, as SIGTERM is one: whoever gives a worker notice says the same to it.
 //
 //   aws    a token (IMDSv2), then spot/instance-action: a leave; events/recommendations/rebalance:
-//          a hint, the notice itself follows. Every 5 s, as the vendor advises.
-//   gcp    instance/preempted, as a long poll: a leave within 30 s.
+//          a hint, the notice itself follows; events/maintenance/scheduled: a hint, and a leave when its
+//          time is near. Every 5 s, as the vendor advises.
+//   gcp    instance/preempted, as a long poll: a leave at once; after each answer
+//          instance/maintenance-event: a leave, or a hint if the machine is moved as it runs.
 //   azure  scheduledevents, every 5 s; those of all machines of a set are shown, so the own name is
 //          asked for first. Freeze (the machine stands still for seconds) is a hint, all others end
 //          the process: leave.

@@ -1,6 +1,7 @@
 """A classifier with dropout, trained by workers that may come and go:
 
-    pip install starling torch
+    tools/wheel.sh                                       # docs/pytorch.md; `pip install starling` is not it
+    pip install torch build/wheel/starling_elastic-*.whl
     python train.py --workers 4 --out out
 
 The digest that is printed at the end is the same for any number of workers, and whatever happens to them."""

@@ -48,6 +48,8 @@ TEST_CASE("notices: times are read as RFC 3339 and RFC 1123 write them, and no o
       {"Thu, 29 Feb 2024 00:00:00 GMT", -58177200},
       {"Fri, 2 Jan 2026 08:22:00 GMT", {}},
       {"Fri, 02 Jan 2026 08:22:00 CET", {}},
+      {"02 Jan 2026 08:22:00 GMT", 120},
+      {"Fri 02 Jan 2026 08:22:00 GMT", {}},
       {"Fri, 02 Jan 2026 08:22:00", {}},
       {"Fri, 02 January 2026 08:22:00 GMT", {}},
       {"Sun, 31 Nov 2026 08:22:00 GMT", {}},
@@ -76,10 +78,14 @@ TEST_CASE("notices: AWS's instance action is a leave until its time") {
       {"a time long ago: this clock is wrong", R"({"action":"stop","time":"1999-01-01T00:00:00Z"})",
        5000},
       {"a time far away", R"({"action":"stop","time":"9999-01-01T00:00:00Z"})", 86400000},
-      {"a time of another form", R"({"action":"stop","time":"in two minutes"})", {}},
-      {"a time that is no text", R"({"action":"stop","time":5})", {}},
-      {"no action", R"({"time":"2026-01-02T08:22:00Z"})", {}},
-      {"an action that is no text", R"({"action":["stop"]})", {}},
+      {"two seconds", R"({"action":"stop","time":"2026-01-02T08:20:02Z"})", 2000},
+      {"eleven seconds", R"({"action":"stop","time":"2026-01-02T08:20:11Z"})", 11000},
+      {"a time as others write it", R"({"action":"stop","time":"Fri, 02 Jan 2026 08:22:00 GMT"})",
+       120000},
+      {"a time of another form", R"({"action":"stop","time":"in two minutes"})", 30000},
+      {"a time that is no text", R"({"action":"stop","time":5})", 30000},
+      {"no action", R"({"time":"2026-01-02T08:22:00Z"})", 120000},
+      {"an action that is no text", R"({"action":["stop"]})", 30000},
       {"a list", R"(["terminate"])", {}},
       {"cut short", R"({"action":"terminate","time":"2026-)", {}},
       {"not JSON", "<html>busy</html>", {}},
@@ -112,8 +118,66 @@ TEST_CASE("notices: a rebalance recommendation is a hint") {
   REQUIRE(hint);
   CHECK_FALSE(hint.value().leave);
   CHECK(hint.value().text == "rebalance recommendation of 2026-01-02T08:10:00Z");
-  CHECK_FALSE(parse_aws_rebalance(R"({"noticeTime":"soon"})"));
-  CHECK_FALSE(parse_aws_rebalance("{}"));
+  CHECK_FALSE(parse_aws_rebalance(R"({"noticeTime":"soon"})").value().leave);
+  CHECK(parse_aws_rebalance("{}").value().text == "rebalance recommendation");
+  CHECK_FALSE(parse_aws_rebalance("[]"));
+}
+
+TEST_CASE("notices: AWS's maintenance is a hint until its time is near, then a leave") {
+  struct Case {
+    const char* name;
+    std::string fields;
+    int events;
+    bool leave;
+    std::uint64_t notice_ms;
+  };
+  const Case cases[] = {
+      {"next week", R"("Code":"system-reboot","NotBefore":"9 Jan 2026 08:20:00 GMT")", 1, true,
+       30000},  // no time that can be read
+      {"next week", R"("Code":"system-reboot","NotBefore":"09 Jan 2026 08:20:00 GMT")", 1, false,
+       0},
+      {"in five minutes", R"("Code":"instance-stop","NotBefore":"02 Jan 2026 08:25:00 GMT")", 1,
+       true, 300000},
+      {"begun", R"("Code":"instance-retirement","NotBefore":"02 Jan 2026 08:19:00 GMT")", 1, true,
+       5000},
+      {"no time", R"("Code":"instance-stop")", 1, true, 30000},
+      {"no code", R"("NotBefore":"02 Jan 2026 08:25:00 GMT")", 1, true, 300000},
+      {"over", R"("Code":"instance-stop","State":"Completed")", 0, false, 0},
+      {"not to come", R"("Code":"instance-stop","State":"canceled")", 0, false, 0},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.fields);
+    const auto read = parse_aws_maintenance(
+        R"([5,{"EventId":"instance-event-0d59937288b749b32","State":"active",)" + c.fields + "}]",
+        kNow);
+    REQUIRE(read);
+    CHECK(read.value().unreadable == 1);
+    REQUIRE(static_cast<int>(read.value().events.size()) == c.events);
+    if (c.events == 0) continue;
+    CHECK(read.value().events[0].id == "instance-event-0d59937288b749b32");
+    CHECK(read.value().events[0].notice.leave == c.leave);
+    CHECK(read.value().events[0].notice.notice_ms == c.notice_ms);
+  }
+  CHECK(parse_aws_maintenance("[]", kNow).value().events.empty());
+  for (const char* other : {"", "{}", "<html>", "[1"})
+    CHECK_FALSE(parse_aws_maintenance(other, kNow));
+}
+
+TEST_CASE("notices: GCP's maintenance is a hint if the machine goes on elsewhere, else a leave") {
+  CHECK_FALSE(parse_gcp_maintenance("NONE\n").value());
+  CHECK_FALSE(parse_gcp_maintenance("none").value());
+  const auto moved = parse_gcp_maintenance("MIGRATE_ON_HOST_MAINTENANCE").value();
+  REQUIRE(moved);
+  CHECK_FALSE(moved->leave);
+  for (const char* word :
+       {"TERMINATE_ON_HOST_MAINTENANCE", "terminate_on_host_maintenance", "SOON"}) {
+    const auto notice = parse_gcp_maintenance(word).value();
+    REQUIRE(notice);
+    CHECK(notice->leave);
+    CHECK(notice->notice_ms == 45000);
+    CHECK(notice->text == std::string("maintenance event ") + word);
+  }
+  for (const char* other : {"", "NO NE", "<html>", "{}"}) CHECK_FALSE(parse_gcp_maintenance(other));
 }
 
 TEST_CASE("notices: a token goes into a header, so it is printable and short") {
@@ -128,7 +192,8 @@ TEST_CASE("notices: a token goes into a header, so it is printable and short") {
 TEST_CASE("notices: GCP says TRUE or FALSE") {
   CHECK(parse_gcp_preempted("TRUE").value());
   CHECK_FALSE(parse_gcp_preempted("FALSE\n").value());
-  for (const char* other : {"", "true", "TRUE FALSE", "1", "<html>"})
+  CHECK(parse_gcp_preempted("true").value());
+  for (const char* other : {"", "TRUE FALSE", "1", "<html>"})
     CHECK_FALSE(parse_gcp_preempted(other));
 }
 
@@ -152,25 +217,52 @@ TEST_CASE("notices: of Azure's events, those count that name this machine") {
       {"one not known", azure(mine + R"("EventType":"Recycle",)" + in_a_minute), 1, true, 60000},
       {"freeze is a hint", azure(mine + R"("EventType":"Freeze",)" + in_a_minute), 1, false, 0},
       {"begun", azure(mine + R"("EventType":"Preempt","NotBefore":"")"), 1, true, 30000},
+      {"two seconds", azure(mine + R"("EventType":"Preempt","NotBefore":"2026-01-02T08:20:02Z")"),
+       1, true, 2000},
+      {"other letters' case", azure(R"("Resources":["VM_3"],"EventType":"PREEMPT",)" + in_a_minute),
+       1, true, 60000},
+      {"freeze in other letters", azure(mine + R"("EventType":"freeze",)" + in_a_minute), 1, false,
+       0},
+      {"a line before the name", azure(R"("Resources":["_vm_3"],"EventType":"Preempt")"), 1, true,
+       30000},
+      {"no list of names", azure(R"("Resources":"Vm_3","EventType":"Preempt")"), 1, true, 30000},
       {"another machine's", azure(R"("Resources":["vm_30"],"EventType":"Preempt")"), 0, false, 0},
       {"nobody's", azure(R"("EventType":"Preempt")"), 0, false, 0},
       {"none", R"({"DocumentIncarnation":1,"Events":[]})", 0, false, 0},
-      {"time of another form", azure(mine + R"("EventType":"Preempt","NotBefore":"soon")"), -1,
-       false, 0},
-      {"no type", azure(mine + in_a_minute), -1, false, 0},
+      {"time of another form", azure(mine + R"("EventType":"Preempt","NotBefore":"soon")"), 1, true,
+       30000},
+      {"time that is no text", azure(mine + R"("EventType":"Preempt","NotBefore":5)"), 1, true,
+       30000},
+      {"no type", azure(mine + in_a_minute), 1, true, 60000},
       {"no list", R"({"Events":{}})", -1, false, 0},
-      {"events that are none", R"({"Events":[1]})", -1, false, 0},
+      {"events that are none", R"({"Events":[1]})", 0, false, 0},
+      {"one that is none before one", R"({"Events":[1,{"EventId":"e-1","Resources":["vm_3"]}]})", 1,
+       true, 30000},
       {"no events", "{}", -1, false, 0},
       {"not JSON", "Bad request", -1, false, 0},
   };
   for (const Case& c : cases) {
     CAPTURE(c.name);
     const auto events = parse_azure_events(c.body, "vm_3", kNow);
-    REQUIRE((events ? static_cast<int>(events.value().size()) : -1) == c.events);
+    REQUIRE((events ? static_cast<int>(events.value().events.size()) : -1) == c.events);
     if (c.events <= 0) continue;
-    CHECK(events.value()[0].id == "e-1");
-    CHECK(events.value()[0].notice.leave == c.leave);
-    CHECK(events.value()[0].notice.notice_ms == c.notice_ms);
+    CHECK(events.value().events[0].id == "e-1");
+    CHECK(events.value().events[0].notice.leave == c.leave);
+    CHECK(events.value().events[0].notice.notice_ms == c.notice_ms);
+  }
+}
+
+// What cannot be said again is not said again, and the notice counts all the same.
+TEST_CASE("notices: an event without an id that can be said is a notice") {
+  for (const char* id : {R"("EventId":"a b",)", R"("EventId":7,)", ""}) {
+    CAPTURE(id);
+    const auto events = parse_azure_events(
+        std::string(R"({"Events":[{)") + id + R"("EventType":"Preempt","Resources":["vm_3"]}]})",
+        "vm_3", kNow);
+    REQUIRE(events);
+    REQUIRE(events.value().events.size() == 1);
+    CHECK(events.value().events[0].id.empty());
+    CHECK(events.value().events[0].notice.leave);
   }
 }
 
@@ -181,6 +273,8 @@ TEST_CASE("notices: mutated answers never crash and stay within bounds") {
       R"({"action":"terminate","time":"2026-01-02T08:22:00.5+01:00"})",
       R"({"noticeTime":"2026-01-02T08:10:00Z"})",
       "TRUE",
+      "TERMINATE_ON_HOST_MAINTENANCE",
+      R"([{"Code":"system-reboot","NotBefore":"02 Jan 2026 08:21:00 GMT","EventId":"e-2"}])",
       azure(R"("Resources":["vm_3"],"EventType":"Preempt",)"
             R"("NotBefore":"Fri, 02 Jan 2026 08:21:00 GMT")"),
   };
@@ -214,8 +308,11 @@ TEST_CASE("notices: mutated answers never crash and stay within bounds") {
     if (const auto n = parse_aws_action(body, kNow)) bounded(n.value());
     if (const auto n = parse_aws_rebalance(body)) bounded(n.value());
     if (const auto p = parse_gcp_preempted(body)) ++accepted;
+    if (const auto m = parse_gcp_maintenance(body); m && m.value()) bounded(*m.value());
+    if (const auto e = parse_aws_maintenance(body, kNow))
+      for (const auto& event : e.value().events) bounded(event.notice);
     if (const auto e = parse_azure_events(body, "vm_3", kNow))
-      for (const auto& event : e.value()) bounded(event.notice);
+      for (const auto& event : e.value().events) bounded(event.notice);
   }
   CHECK(accepted > 1000);  // the mutations are mild enough to get past the first checks
 }

@@ -139,13 +139,15 @@ class Aws(Service):
 
 
 class Gcp(Service):
-    """notice: true."""
+    """notice: true. hint: a word about maintenance of the host."""
 
     cloud = "gcp"
 
     def handle(self, request, url, _):
         if request.headers.get("Metadata-Flavor") != "Google":
             return self.answer(request, 403)
+        if url.path == "/computeMetadata/v1/instance/maintenance-event":
+            return self.answer(request, 200, self.hint or "NONE", kind="maintenance")
         if url.path != "/computeMetadata/v1/instance/preempted":
             return self.answer(request, 404)
         if self.fault(request):
@@ -193,7 +195,7 @@ class Azure(Service):
         if self.hint:
             events.append(self.event("e-hint", "Freeze", "set_7", 900))
         if self.notice:
-            events.append(self.event("e-mine", "Preempt", "set_7", self.notice))
+            events.append(self.event("e-mine", "Preempt", "SET_7", self.notice))  # names have no case
         return self.answer(request, 200, json.dumps({"DocumentIncarnation": len(events),
                                                      "Events": events}),
                            kind="notice" if self.notice else "none")

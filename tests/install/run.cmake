@@ -14,6 +14,21 @@ function(step)
 endfunction()
 
 step("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${work}/prefix")
+step("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${work}/command" --component command)
+file(GLOB installed RELATIVE "${work}/command" "${work}/command/*" "${work}/command/*/*")
+list(REMOVE_ITEM installed lib lib/starling)  # the GPU plugin's
+list(SORT installed)
+if(NOT installed STREQUAL "bin;bin/starling")
+  message(FATAL_ERROR "the component `command` has ${installed}")
+endif()
+# Whoever has built the command alone installs it without the plugin.
+if(EXISTS "${BUILD}/kernels/cuda/cmake_install.cmake")
+  file(READ "${BUILD}/kernels/cuda/cmake_install.cmake" script)
+  if(script MATCHES "libstarling_cuda" AND NOT script MATCHES "OPTIONAL")
+    message(FATAL_ERROR "without the plugin nothing can be installed")
+  endif()
+endif()
+
 step("${CMAKE_COMMAND}" -S "${SOURCE}" -B "${work}/build" -G "${GENERATOR}"
   "-DCMAKE_CXX_COMPILER=${CXX}" "-DCMAKE_BUILD_TYPE=${BUILD_TYPE}" "-DCMAKE_PREFIX_PATH=${work}/prefix")
 step("${CMAKE_COMMAND}" --build "${work}/build")

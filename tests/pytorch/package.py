@@ -121,11 +121,23 @@ def what_ends_the_script_ends_the_job(folder):
         assert not same_bits.left_behind(), same_bits.left_behind()
 
 
+def the_distribution_has_a_name_of_its_own(_):
+    from importlib import metadata
+
+    import starling
+
+    if "site-packages" in starling.__file__:  # else it is no wheel's
+        assert metadata.version("starling-elastic") == starling.__version__
+        owners = metadata.packages_distributions().get("starling") if sys.version_info >= (3, 10) else ["starling-elastic"]
+        assert set(owners) == {"starling-elastic"}, owners
+
+
 def main():
     failed = 0
     cases = (a_loop_of_ones_own_gives_the_same_bits, options_of_train_do_what_they_say,
              metrics_are_the_same_whoever_computes, resume_goes_on_from_a_checkpoint_to_the_same_bits, load_gives_what_was_trained,
-             a_machine_joins_with_its_own_copy_of_the_script, what_ends_the_script_ends_the_job)
+             a_machine_joins_with_its_own_copy_of_the_script, what_ends_the_script_ends_the_job,
+             the_distribution_has_a_name_of_its_own)
     for case in cases:
         try:
             with tempfile.TemporaryDirectory() as folder:

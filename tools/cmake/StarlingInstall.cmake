@@ -1,7 +1,9 @@
 # Headers, libraries and the CMake package `Starling` with the targets starling::core, ::kernels,
 # ::collectives, ::elastic, ::actors and ::program. An installed header is included by the same path as in the
-# sources: #include "core/base/bytes.h". tests/install shows a user of the package.
+# sources: #include "core/base/bytes.h". tests/install shows a user of the package. Components: `command` is
+# bin/starling and the GPU plugin, if that was built; `development` all else.
 include(CMakePackageConfigHelpers)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 
 set(starling_rooms core kernels collectives elastic actors)
 set(starling_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Starling")

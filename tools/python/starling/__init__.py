@@ -16,6 +16,7 @@ train() runs the whole job on this machine; join() makes this machine a worker o
 elsewhere; Job is for those who keep their own loop; load() gives the trained parameters.
 """
 
+from . import _strangers  # before torch: what is said has nothing to do with it
 from .job import SGD, Adam, AdamW, Failed, Job, MicroBatch, Step, Trained, join, load, train
 
 __version__ = "0.1.0"
