@@ -32,8 +32,8 @@ def loss(net, batch):
     return (wrong * wrong).mean()
 
 def train(loss=loss, build=build, **options):
-    options = dict(steps=8, micro_batches=4, batch_size=4, workers=1, lease_ms=10000, seed=5,
-                   out=os.environ.get("OUT")) | options
+    options = dict(steps=8, micro_batches=4, batch_size=4, lease_ms=10000, seed=5,
+                   workers=int(os.environ.get("WORKERS", 1)), out=os.environ.get("OUT")) | options
     print("RESULT", starling.train(build, loss, **options).digest)
 """
 
