@@ -112,7 +112,7 @@ class Follower {
  public:
   Follower(const CoordinatorCommand& command, const Job& job, EventWriter& events)
       : command_(command), job_(job), events_(events) {
-    if (!command.child) spectator_.emplace(job.steps);
+    if (!command.child) spectator_.emplace(job);
   }
 
   void say(const std::string& text) {

@@ -167,7 +167,7 @@ Result<std::string> host_of(const std::string& host) {
 class Run {
  public:
   Run(RunOptions options, Prepared prepared)
-      : options_(std::move(options)), run_(std::move(prepared)), spectator_(run_.job.steps) {}
+      : options_(std::move(options)), run_(std::move(prepared)), spectator_(run_.job) {}
 
   // They are of no use to anybody any more.
   void remove_keys() {
@@ -211,6 +211,10 @@ class Run {
           (from == 0 ? "no checkpoint yet: begins at step 0, will write to "
                      : "goes on from the checkpoint of step " + std::to_string(from) + " in ") +
           run_.job.checkpoint.dir);
+    spectator_.say(std::to_string(started_here()) + (started_here() == 1 ? " worker" : " workers") +
+                   " of " + std::to_string(options_.workers) +
+                   " begin here; training begins when " +
+                   (options_.workers == 1 ? "it has joined" : "all have joined"));
     for (std::uint32_t i = 0; i < started_here(); ++i) {
       STARLING_TRY(pid, start_worker(i));
       workers_.push_back(pid);
