@@ -1,7 +1,10 @@
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -133,6 +136,11 @@ TEST_CASE("a folder is its files in the order of their paths; links are not foll
   CHECK(text({".h"}) == "AAzzBB");
   CHECK(text({".txt", ""}) == "CCDD");
   CHECK(text({".none"}).empty());
+  // What is left out is said.
+  const auto set = Dataset::open(job_for(DataKind::kText, folder.path() + "/t", 3, 256)).value();
+  CHECK(has(set->remark(), "not followed, 3 left out: " + folder.path() + "/t/broken"));
+  const auto one = Dataset::open(job_for(DataKind::kText, folder.path() + "/outside", 1, 256));
+  CHECK(one.value()->remark().empty());
 }
 
 TEST_CASE("a pattern is the files that match, links to files too") {
@@ -433,6 +441,89 @@ TEST_CASE("a mapped file that is cut while in use is an error, not a crash") {
   const auto batch = set->micro_batch(0, 0);
   REQUIRE_FALSE(batch);
   CHECK(has(batch.error().text(), "was cut to 10 bytes while in use, had 100000"));
+}
+
+// Goal: no sample of other bytes than the job began with is computed, and no run is ended for a file
+// that was only touched. Method: files that are written to after they were opened; their times are
+// set back first, as a clock of files has ticks of milliseconds.
+TEST_CASE("a mapped file that is written to while in use is refused, one that is touched is not") {
+  const Folder folder;
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  const auto job_of = [&](const std::string& name) {
+    const auto path = folder.write(name, std::string(100000, 'a'));
+    fs::last_write_time(path, old);
+    return job_for(DataKind::kText, path, 4, 256);
+  };
+  const auto write_over = [](const Job& job, std::size_t at) {
+    std::fstream file(job.data.path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(at));
+    file << "b";
+  };
+
+  const Job touched = job_of("touched");
+  const auto same = Dataset::open(touched).value();
+  fs::last_write_time(touched.data.path, old + std::chrono::minutes(1));
+  CHECK(same->micro_batch(0, 0));
+  fs::permissions(touched.data.path, fs::perms::owner_read | fs::perms::owner_write);
+  CHECK(same->micro_batch(1, 0).value().tokens.size() ==
+        4 * std::size_t{touched.micro_batch_sequences});
+  write_over(touched, 50000);
+  CHECK_FALSE(same->micro_batch(2, 0));
+
+  const Job written = job_of("written");
+  const auto set = Dataset::open(written).value();
+  const std::uint64_t wanted[] = {0};
+  CHECK(set->fill(wanted));
+  write_over(written, 99999);  // no byte of that sample
+  const auto refused = set->fill(wanted);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code() == Code::kBadInput);
+  CHECK(has(refused.error().text(), "was changed while it was in use"));
+  CHECK(has(refused.error().text(), written.data.path));
+}
+
+// As a write through a mapping, or to a network file system, that the times do not show in time.
+TEST_CASE("a mapped file that was written to without a trace is refused in the last step") {
+  const Folder folder;
+  Job job = job_for(DataKind::kText, folder.write("t", std::string(100000, 'a')), 4, 256);
+  job.steps = 3;
+  const auto set = Dataset::open(job).value();
+  const int fd = ::open(job.data.path.c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(fd >= 0);
+  void* all = ::mmap(nullptr, 100000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  REQUIRE(all != MAP_FAILED);
+  static_cast<char*>(all)[99999] = 'b';
+  const auto last = set->micro_batch(2, 0);
+  ::munmap(all, 100000);
+  ::close(fd);
+  REQUIRE_FALSE(last);
+  CHECK(has(last.error().text(), "was changed while it was in use"));
+}
+
+TEST_CASE("raw tokens of 32 or 64 bits are refused, and what they look like is said") {
+  const Folder folder;
+  const auto error = [&](const auto& numbers, std::uint32_t vocabulary = 50257) {
+    const std::string bytes(reinterpret_cast<const char*>(numbers.data()),
+                            numbers.size() * sizeof numbers[0]);
+    return error_of(job_for(DataKind::kTokens, folder.write("t.bin", bytes), 2, vocabulary));
+  };
+  std::vector<std::uint16_t> narrow;
+  for (int i = 0; i < 500; ++i) narrow.push_back(static_cast<std::uint16_t>(i * 7919 % 50257));
+  CHECK(error(narrow) == "no error");
+  const std::vector<std::uint32_t> unsigned_32(narrow.begin(), narrow.end());
+  const std::vector<std::int64_t> signed_64(narrow.begin(), narrow.end());
+  std::vector<std::uint32_t> other_end = unsigned_32, large = unsigned_32;
+  for (auto& token : other_end) token <<= 16;
+  for (std::size_t i = 0; i < large.size(); ++i) large[i] += i % 2 * 0x10000;
+  CHECK(has(error(unsigned_32), "every second 16-bit number is 0"));
+  CHECK(has(error(signed_64), "every second 16-bit number is 0"));
+  CHECK(has(error(other_end), "every second 16-bit number is 0"));
+  CHECK(has(error(large), "every second 16-bit number is below 16"));
+  // Tokens of a small vocabulary, and one token alone, are what they are.
+  std::vector<std::uint16_t> small(500), one(500, 7);
+  for (std::size_t i = 0; i < small.size(); ++i) small[i] = static_cast<std::uint16_t>(i % 3);
+  CHECK(error(small, 8) == "no error");
+  CHECK(error(one, 8) == "no error");
 }
 
 TEST_CASE("after open no file is needed any more") {
