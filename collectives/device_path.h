@@ -3,10 +3,13 @@
 // (docs/design.md, section 4). A dumb pipe: what arrives is proven by whoever asked for it, with what
 // came over the epoch's connections, as the memory of a round that failed holds anything at all.
 
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,13 +49,37 @@ class DevicePath {
   virtual void doom() = 0;
 };
 
-// Called on the path's own thread, the first one perhaps before connect() has returned, and none after
-// doom() has returned. They may call exchange() and doom(), and end the path.
+// Opened by the owner of a path when the kernels of all its other members have ended, so that what they
+// may work on can be taken apart. Threads: any.
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  bool wait_until(std::chrono::steady_clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(lock, deadline, [this] { return open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+};
+
+// Called on a thread of the path's, one at a time, the first one perhaps before connect() has returned,
+// and none but on_left() after doom() has returned. They may call exchange() and doom(), and end the
+// path.
 struct PathEvents {
   std::function<void()> on_ready;          // once, or
   std::function<void(Error)> on_failed;    // once; before or after on_ready. Nothing more is told
   std::function<void(Result<>)> on_round;  // one for each exchange(); an error: staging memory is
                                            // garbage, and on_failed follows
+  // Once in the end, after doom() as well, so that it outlives the path's owner; may be empty. The
+  // path's kernels have ended here; false: that could not be seen to. Not told if the library hangs.
+  std::function<void(bool revoked)> on_left;
 };
 
 struct PathOptions {
@@ -69,19 +96,30 @@ struct PathOptions {
   std::shared_ptr<Stream> stream;
   // Called first on the path's thread, for a device that is chosen by thread. May be empty.
   std::function<void()> enter_thread;
-  // Until it is ready, for a round, and what a library's own end may take before the process ends.
-  std::uint32_t connect_ms = 30'000, round_ms = 30'000, end_ms = 10'000;
+  // Called before the first kernel; what it returns goes when the library has let go, and never if it
+  // hangs. May be empty. See kernels::Device::keep_memory().
+  std::function<std::shared_ptr<void>()> keep_memory;
+  // Waited for between the end of the kernels and that of the path, for `leave_ms` at most. Null: not.
+  std::shared_ptr<Gate> others_left;
+  // Until it is ready, for a round, and what each part of a library's own end may take before the
+  // path stays as it is for ever (PathLibrary::closed()).
+  std::uint32_t connect_ms = 30'000, round_ms = 30'000, end_ms = 10'000, leave_ms = 2'000;
 };
 
 // What makes paths: a library that was opened, and whether it fits this process's device. Outlives
 // its paths. Threads: any.
 class PathLibrary {
  public:
-  // Waits until nothing of any path is left, which may take their end_ms: from then on the device,
-  // the streams and what was sent may go.
+  // Waits until nothing of any path is left, which may take their leave_ms and end_ms: from then on the
+  // device, the streams and what was sent may go. What hangs is not waited for; it keeps its staging
+  // memory, uses nothing else of its owner's, and ends with the process.
   virtual ~PathLibrary() = default;
   // For the members of one epoch to compare: equal names can be joined by a path. "nccl 2.28.9"
   virtual const std::string& name() const = 0;
+  // For people: how it is set up.
+  virtual std::string settings() const { return {}; }
+  // Why this process can have no path any more, as one hangs; empty: it can.
+  virtual std::string closed() const { return {}; }
   // A new path's, by rank 0; for one attempt of one epoch, and only while this process lives.
   virtual Result<Bytes> make_id() = 0;
   // Does not block. A library that can have one path at a time makes the next one when the one before

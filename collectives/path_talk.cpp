@@ -12,7 +12,7 @@ namespace {
 using namespace path_command;
 
 constexpr std::size_t kIdBytesMax = 1024, kTextBytesMax = 256;
-enum class Kind : std::uint8_t { kOffer = 1, kRefusal = 2 };
+enum class Kind : std::uint8_t { kOffer = 1, kRefusal = 2, kLeft = 3 };
 
 ByteView text_bytes(const std::string& text) {
   return as_bytes(std::span<const char>(text).first(std::min(text.size(), kTextBytesMax)));
@@ -36,6 +36,12 @@ Bytes encode_path_word(const PathWord& word) {
     out.put(offer->attempt);
     out.put_sized(text_bytes(offer->library));
     out.put_sized(offer->id);
+  } else if (const auto* left = std::get_if<PathLeft>(&word)) {
+    out.put(Kind::kLeft);
+    out.put(left->epoch.term);
+    out.put(left->epoch.counter);
+    out.put(left->attempt);
+    out.put(static_cast<std::uint8_t>(left->revoked));
   } else {
     const auto& refusal = std::get<PathRefusal>(word);
     out.put(Kind::kRefusal);
@@ -57,6 +63,15 @@ Result<PathWord> decode_path_word(ByteView bytes) {
     offer.library = text_of(library);
     offer.id.assign(id.begin(), id.end());
     return PathWord(std::move(offer));
+  }
+  if (kind == Kind::kLeft) {
+    PathLeft left;
+    left.epoch.term = in.get<std::uint64_t>();
+    left.epoch.counter = in.get<std::uint64_t>();
+    left.attempt = in.get<std::uint32_t>();
+    left.revoked = in.get<std::uint8_t>() != 0;
+    if (!in.done()) return malformed();
+    return PathWord(left);
   }
   if (kind != Kind::kRefusal) return malformed();
   PathRefusal refusal;
@@ -100,10 +115,10 @@ PathCommands PathTalk::ready(std::uint32_t attempt) {
   return {Say{true, library_ + (attempt == 1 ? "" : ", attempt " + std::to_string(attempt))}};
 }
 
-PathCommands PathTalk::failed(std::uint32_t attempt, const std::string& reason) {
+PathCommands PathTalk::failed(std::uint32_t attempt, const std::string& reason, bool for_good) {
   if (attempt != attempt_) return {};
-  if (self_ == 0) return lost(/*for_good=*/false, reason);
-  return {GiveUp{}, Send{0, PathRefusal{attempt, false, reason}}};
+  if (self_ == 0) return lost(for_good, reason);
+  return {GiveUp{}, Send{0, PathRefusal{attempt, for_good, reason}}};
 }
 
 Result<PathCommands> PathTalk::on_word(Rank from, const PathWord& word) {
@@ -113,6 +128,7 @@ Result<PathCommands> PathTalk::on_word(Rank from, const PathWord& word) {
     if (refusal->attempt != attempt_) return PathCommands{};
     return lost(refusal->for_good, "rank " + std::to_string(from) + ": " + refusal->reason);
   }
+  STARLING_CHECK(std::holds_alternative<PathOffer>(word));
   const auto& offer = std::get<PathOffer>(word);
   if (from != 0 || offer.attempt <= attempt_)
     return Error(Code::kCorrupt, "an offer of a path that is not rank 0's next one");

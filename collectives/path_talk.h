@@ -28,7 +28,14 @@ struct PathRefusal {
   bool for_good = false;  // no other attempt can succeed in this epoch
   std::string reason;     // for people
 };
-using PathWord = std::variant<PathOffer, PathRefusal>;
+// To those who were members of a path that is over, over the connections of any later epoch
+// (collectives/path_ends.h).
+struct PathLeft {
+  EpochId epoch;
+  std::uint32_t attempt = 0;
+  bool revoked = false;  // its kernels were stopped at the sender; false: that could not be seen to
+};
+using PathWord = std::variant<PathOffer, PathRefusal, PathLeft>;
 
 Bytes encode_path_word(const PathWord& word);
 // Errors: kCorrupt. Bounded: ids of at most 1 KiB, texts of at most 256 bytes.
@@ -69,9 +76,9 @@ class PathTalk {
   PathCommands begin();  // all connections of the epoch stand
   PathCommands id_made(std::uint32_t attempt, Bytes id);
   PathCommands ready(std::uint32_t attempt);
-  // Here, while it was made or later.
-  PathCommands failed(std::uint32_t attempt, const std::string& reason);
-  // Errors: kCorrupt, of what this rank cannot have said.
+  // Here, while it was made or later. `for_good`: no other attempt can succeed here.
+  PathCommands failed(std::uint32_t attempt, const std::string& reason, bool for_good = false);
+  // Of an offer or a refusal. Errors: kCorrupt, of what this rank cannot have said.
   Result<PathCommands> on_word(Rank from, const PathWord& word);
   PathCommands retry();
 

@@ -19,16 +19,17 @@ constexpr std::uint32_t kRoundMs = 10'000;
 }  // namespace
 
 EpochPath::EpochPath(const Paths& paths, kernels::Device& device, const Plan& plan, Rank self,
-                     std::size_t staging_bytes, PathUse use, std::function<void(PathSaid)> say)
+                     PathLimits limits, PathUse use, std::function<void(PathSaid)> say)
     : library_(paths.library.get()),
       device_(device),
       epoch_(plan.id),
       self_(self),
       world_(static_cast<std::uint32_t>(plan.members.size())),
-      staging_bytes_(staging_bytes),
+      limits_(limits),
       use_(std::move(use)),
       say_(std::move(say)),
-      talk_(self, world_, library_ ? library_->name() : "", paths.why) {}
+      talk_(self, world_, library_ && !for_good() ? library_->name() : "",
+            library_ ? library_->closed() : paths.why) {}
 
 EpochPath::~EpochPath() = default;
 
@@ -38,6 +39,10 @@ void EpochPath::begin() {
 
 Result<> EpochPath::on_word(Rank from, ByteView word) {
   STARLING_TRY(decoded, collectives::decode_path_word(word));
+  if (const auto* left = std::get_if<collectives::PathLeft>(&decoded)) {
+    use_.others_left(from, *left);
+    return ok();
+  }
   STARLING_TRY(commands, talk_.on_word(from, decoded));
   if (const auto* refusal = std::get_if<collectives::PathRefusal>(&decoded))
     why_ = Error(Code::kUnavailable, refusal->reason);
@@ -57,8 +62,9 @@ void EpochPath::on_said(PathSaid said) {
       return use_.round(attempt_, said.error ? Result<>(*std::move(said.error)) : ok());
     case PathSaid::Kind::kFailed:
       why_ = std::move(said.error);
-      return carry_out(talk_.failed(attempt_, why_->text()));
+      return carry_out(talk_.failed(attempt_, why_->text(), for_good()));
     case PathSaid::Kind::kRetry:
+    case PathSaid::Kind::kLeft:
       return;
   }
 }
@@ -90,7 +96,7 @@ void EpochPath::carry_out(Send& c) {
 void EpochPath::carry_out(MakeId& c) {
   auto id = library_->make_id();
   carry_out(id ? talk_.id_made(c.attempt, std::move(id).value())
-               : talk_.failed(c.attempt, id.error().text()));
+               : talk_.failed(c.attempt, id.error().text(), for_good()));
 }
 
 void EpochPath::carry_out(GiveUp&) {
@@ -100,7 +106,8 @@ void EpochPath::carry_out(GiveUp&) {
 }
 
 void EpochPath::carry_out(Say& c) {
-  use_.told(c.direct, c.why);
+  const std::string settings = c.direct ? library_->settings() : "";
+  use_.told(c.direct, settings.empty() ? c.why : c.why + ", " + settings);
 }
 
 void EpochPath::carry_out(RetryIn& c) {
@@ -116,7 +123,7 @@ void EpochPath::carry_out(RetryIn& c) {
 void EpochPath::carry_out(Connect& c) {
   const auto says = [say = say_, epoch = epoch_, attempt = c.attempt](PathSaid::Kind kind,
                                                                       std::optional<Error> error) {
-    say({epoch, attempt, kind, std::move(error)});
+    say({epoch, attempt, kind, std::move(error), false});
   };
   using Kind = PathSaid::Kind;
   collectives::PathEvents events;
@@ -130,8 +137,11 @@ void EpochPath::carry_out(Connect& c) {
   options.self = self_;
   options.world = world_;
   options.id = std::move(c.id);
-  options.staging_bytes = staging_bytes_;
+  options.staging_bytes = limits_.staging_bytes;
   options.round_ms = kRoundMs;
+  options.leave_ms = limits_.leave_ms;
+  options.others_left = std::make_shared<collectives::Gate>();
+  options.keep_memory = [device = &device_] { return device->keep_memory(); };
   options.allocate = [device = &device_](std::size_t bytes) {
     auto memory = std::make_shared<kernels::Memory>(device->allocate(bytes));
     std::byte* const at = memory->data();
@@ -147,7 +157,11 @@ void EpochPath::carry_out(Connect& c) {
   };
   options.stream = device_.make_stream();
   options.enter_thread = [device = &device_] { device->enter_thread(); };
+  events.on_left = [say = say_, epoch = epoch_, attempt = c.attempt](bool revoked) {
+    say({epoch, attempt, Kind::kLeft, std::nullopt, revoked});
+  };
   attempt_ = c.attempt;
+  use_.made(attempt_, options.others_left);
   path_ = library_->connect(std::move(options), std::move(events));
 }
 

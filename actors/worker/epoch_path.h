@@ -22,27 +22,38 @@ namespace starling::actors {
 
 // What a path's thread, or the clock, has to say.
 struct PathSaid {
-  enum class Kind : std::uint8_t { kReady, kFailed, kRound, kRetry };
+  enum class Kind : std::uint8_t { kReady, kFailed, kRound, kRetry, kLeft };
   EpochId epoch;
   std::uint32_t attempt = 0;
   Kind kind = Kind::kRetry;
   std::optional<Error> error;  // kFailed, and a round that failed
+  bool revoked = false;        // kLeft, which is said of a path whose epoch is over, too
 };
 
 // What it has done by those who own frames and events. On the store's thread.
 struct PathUse {
   std::function<void(Rank to, Bytes word)> send;
   std::function<void(collectives::DevicePath&, std::uint32_t attempt)> ready;
+  // A path is made, whose end waits for this gate.
+  std::function<void(std::uint32_t attempt, std::shared_ptr<collectives::Gate>)> made;
   std::function<void(std::uint32_t attempt, const Error& why)> lost;  // nothing uses it after this
   std::function<void(std::uint32_t attempt, Result<> ended)> round;
   std::function<void(bool direct, const std::string& why)> told;  // for people
+  std::function<void(Rank from, const collectives::PathLeft& word)> others_left;
 };
 
-// Threads: the store's; `say` runs on any. Borrows library and device, which must outlive it.
+struct PathLimits {
+  std::size_t staging_bytes = 0;
+  // How long the end of a path waits for the others'. In a lease, members that are silent are left out.
+  std::uint32_t leave_ms = 2'000;
+};
+
+// Threads: the store's; `say` runs on any, and after the end of this. Borrows library and device, which
+// must outlive it.
 class EpochPath {
  public:
   EpochPath(const Paths& paths, kernels::Device& device, const Plan& plan, Rank self,
-            std::size_t staging_bytes, PathUse use, std::function<void(PathSaid)> say);
+            PathLimits limits, PathUse use, std::function<void(PathSaid)> say);
   ~EpochPath();
   EpochPath(const EpochPath&) = delete;
   EpochPath& operator=(const EpochPath&) = delete;
@@ -63,13 +74,14 @@ class EpochPath {
   void carry_out(collectives::path_command::RetryIn& c);
   void carry_out(collectives::path_command::Say& c);
   void drop(const Error& why);
+  bool for_good() const { return !library_->closed().empty(); }
 
   collectives::PathLibrary* const library_;  // null: none
   kernels::Device& device_;
   const EpochId epoch_;
   const Rank self_;
   const std::uint32_t world_;
-  const std::size_t staging_bytes_;
+  const PathLimits limits_;
   const PathUse use_;
   const std::function<void(PathSaid)> say_;
   collectives::PathTalk talk_;

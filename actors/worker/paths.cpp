@@ -22,7 +22,7 @@ std::string why_none(const Job& job, PathRule rule) {
 }  // namespace
 
 Result<Paths> open_paths(const Job& job, PathRule rule,
-                         std::function<void(const std::string& why)> on_stuck) {
+                         std::function<void(const std::string& why, Rank self)> on_stuck) {
   Paths paths;
   paths.why = why_none(job, rule);
   if (paths.why.empty()) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "collectives/device_path.h"
+#include "core/base/ids.h"
 #include "core/base/result.h"
 #include "core/job/job.h"
 #include "kernels/device/device.h"
@@ -28,6 +29,6 @@ struct Paths {
 // it before other threads read the environment. `on_stuck`: see collectives::NcclOptions.
 // Errors: kBadInput  a direct path was asked for, and there can be none here.
 Result<Paths> open_paths(const Job& job, PathRule rule,
-                         std::function<void(const std::string& why)> on_stuck = {});
+                         std::function<void(const std::string& why, Rank self)> on_stuck = {});
 
 }  // namespace starling::actors

@@ -12,6 +12,7 @@
 
 #include "actors/guard/status.h"
 #include "actors/worker/epoch_io.h"
+#include "actors/worker/leaving.h"
 #include "actors/worker/store_queue.h"
 #include "core/base/check.h"
 #include "core/base/exception.h"
@@ -40,9 +41,17 @@ class Store::Impl {
         log_(std::move(log)),
         holdings_(options_.setup, options_.name),
         clock_(options_.times),
-        paths_(options_.paths) {
+        paths_(options_.paths),
+        ear_(std::make_shared<PathEar>([this](PathSaid said) { queue_.post(std::move(said)); })),
+        leaving_([this](const EpochId& over, Rank to, Bytes word) {
+          const auto it = epochs_.find(over);
+          if (it != epochs_.end() && !it->second->given_up)
+            send_word(*it->second, to, std::move(word));
+        }) {
     holdings_.workbench().tell([this](PartId) { queue_.post(store_order::PartAdded{}); });
   }
+
+  ~Impl() { ear_->close(); }
 
   // ---- Threads: any ---------------------------------------------------------------------------
   StoreQueue& queue() { return queue_; }
@@ -74,6 +83,7 @@ class Store::Impl {
   }
   void carry_out(MeshEvent& e);
   void carry_out(PathSaid& e) {
+    if (e.kind == PathSaid::Kind::kLeft) return leaving_.left(e);
     if (const auto it = epochs_.find(e.epoch); it != epochs_.end() && it->second->path)
       it->second->path->on_said(std::move(e));
   }
@@ -132,9 +142,11 @@ class Store::Impl {
   void give_up(EpochIo& io, Rank peer, const std::string& why, bool stood = true);
   bool contribute(EpochIo& io, Version version);
   std::unique_ptr<EpochPath> make_path(EpochIo& io, const Plan& plan, Rank self);
+  static void send_word(EpochIo& io, Rank to, Bytes word);
   void close(const EpochId& epoch);
   void close_all() {
     while (!epochs_.empty()) close(epochs_.begin()->first);
+    leaving_.open_all();
   }
 
   const StoreOptions options_;
@@ -154,6 +166,8 @@ class Store::Impl {
   // Waits for what libraries have still to do with what is held; paths go before it.
   const Paths paths_;
   std::map<EpochId, std::unique_ptr<EpochIo>> epochs_;
+  const std::shared_ptr<PathEar> ear_;
+  Leaving leaving_;
   bool halted_ = false;
 };
 
@@ -174,6 +188,7 @@ void Store::Impl::halt(int status, std::string reason) {
   halted_ = true;
   for (const auto& [epoch, io] : epochs_) {
     io->given_up = true;
+    leaving_.over(epoch);
     if (io->path) io->path->give_up();
     io->mesh->stop();
   }
@@ -283,10 +298,12 @@ void Store::Impl::execute(const Connect& o) {
 
 std::unique_ptr<EpochPath> Store::Impl::make_path(EpochIo& io, const Plan& plan, Rank self) {
   PathUse use;
-  use.send = [&io](Rank to, Bytes word) {
-    FrameHeader header;
-    header.kind = FrameKind::kPath;
-    io.mesh->send(to, header, collectives::Payload(share(std::move(word))));
+  use.send = [&io](Rank to, Bytes word) { send_word(io, to, std::move(word)); };
+  use.made = [this, &io](std::uint32_t attempt, std::shared_ptr<collectives::Gate> gate) {
+    leaving_.made(io.frames->plan(), attempt, std::move(gate));
+  };
+  use.others_left = [this, &io](Rank from, const collectives::PathLeft& word) {
+    leaving_.others_left(io.frames->plan().members[from].who, word);
   };
   use.ready = [this, &io](collectives::DevicePath& path, std::uint32_t attempt) {
     io.frames->use(path, attempt);
@@ -304,12 +321,20 @@ std::unique_ptr<EpochPath> Store::Impl::make_path(EpochIo& io, const Plan& plan,
     log_.info("path", {{"epoch", to_string(epoch)}, {"direct", direct}, {"why", why}});
     tell(event::PathTold{epoch, direct, why});
   };
-  const auto staging =
-      paths_.library ? collectives::staging_bytes(layout_, plan.holders, io.frames->world(), self)
-                     : 0;
-  return std::make_unique<EpochPath>(paths_, *options_.setup->device, plan, self, staging,
+  PathLimits limits;
+  limits.leave_ms = static_cast<std::uint32_t>(2 * options_.setup->job.lease_ms);
+  if (paths_.library)
+    limits.staging_bytes =
+        collectives::staging_bytes(layout_, plan.holders, io.frames->world(), self);
+  return std::make_unique<EpochPath>(paths_, *options_.setup->device, plan, self, limits,
                                      std::move(use),
-                                     [this](PathSaid said) { queue_.post(std::move(said)); });
+                                     [ear = ear_](PathSaid said) { ear->say(std::move(said)); });
+}
+
+void Store::Impl::send_word(EpochIo& io, Rank to, Bytes word) {
+  FrameHeader header;
+  header.kind = FrameKind::kPath;
+  io.mesh->send(to, header, collectives::Payload(share(std::move(word))));
 }
 
 void Store::Impl::execute(const Stop& o) {
@@ -322,6 +347,7 @@ void Store::Impl::execute(const Stop& o) {
 void Store::Impl::close(const EpochId& epoch) {
   const auto it = epochs_.find(epoch);
   if (it == epochs_.end()) return;
+  leaving_.over(epoch);
   it->second->mesh->stop();
   epochs_.erase(it);
 }
@@ -329,6 +355,7 @@ void Store::Impl::close(const EpochId& epoch) {
 void Store::Impl::execute(const elastic::worker_command::Leave& o) {
   const auto it = epochs_.find(o.epoch);
   if (it == epochs_.end()) return;
+  leaving_.over(o.epoch);
   it->second->mesh->leave();
   // All members have voted, so no round is under way.
   if (it->second->path) it->second->path->give_up();
@@ -422,6 +449,7 @@ void Store::Impl::carry_out(MeshEvent& e) {
   switch (e.kind) {
     case MeshEvent::Kind::kConnected:
       tell(event::Connected{e.epoch});
+      leaving_.stands(io.frames->plan(), io.frames->self());
       if (io.path) io.path->begin();
       return;
     case MeshEvent::Kind::kFrame:
@@ -501,6 +529,7 @@ void Store::Impl::take(EpochIo& io, const epoch_event::Wrong& e) {
 
 void Store::Impl::give_up(EpochIo& io, Rank peer, const std::string& why, bool stood) {
   io.given_up = true;
+  leaving_.over(io.frames->plan().id);
   if (io.path) io.path->give_up();
   const EpochId epoch = io.frames->plan().id;
   log_.info("epoch broken", {{"epoch", to_string(epoch)}, {"peer", peer}, {"cause", why}});

@@ -52,7 +52,7 @@ struct Functions {
   int (*init)(Comm*, int world, UniqueId, int rank, Config*);
   int (*async_error)(Comm, int*);
   int (*abort)(Comm);
-  int (*revoke)(Comm, int flags);  // null before 2.28.7
+  int (*revoke)(Comm, int flags);  // since 2.28.7
   int (*group_start)();
   int (*group_end)();
   int (*send)(const void*, std::size_t count, int type, int peer, Comm, void* stream);

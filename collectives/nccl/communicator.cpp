@@ -56,8 +56,8 @@ Result<> Communicator::launch(const std::vector<Transfer>& sends,
 }
 
 Result<bool> Communicator::settled() {
-  STARLING_CHECK(stage_ != Stage::kEmpty);
-  STARLING_CHECK(stage_ != Stage::kGone);
+  STARLING_CHECK(stage_ == Stage::kCreating || stage_ == Stage::kStanding ||
+                 stage_ == Stage::kLaunching);
   int state = abi::kSuccess;
   if (const int result = nccl_.async_error(comm_, &state); result != abi::kSuccess)
     return failed("ncclCommGetAsyncError", result);
@@ -69,26 +69,25 @@ Result<bool> Communicator::settled() {
   return true;
 }
 
-Communicator::Ended Communicator::end() {
-  Ended took;
-  if (stage_ == Stage::kGone) return took;
-  stage_ = Stage::kGone;
-  if (comm_ == nullptr) return took;
-  const auto begun = std::chrono::steady_clock::now();
+bool Communicator::revoke() {
+  stage_ = Stage::kRevoked;
   // Before it stands NCCL's revoke looks at what is not there yet.
-  if (stood_ && nccl_.revoke != nullptr) {
-    int state = nccl_.revoke(comm_, 0);
-    while (state == abi::kInProgress) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (nccl_.async_error(comm_, &state) != abi::kSuccess) break;
-    }
+  if (!stood_) return false;
+  int state = nccl_.revoke(comm_, 0);
+  while (state == abi::kInProgress) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (nccl_.async_error(comm_, &state) != abi::kSuccess) return false;
   }
-  const auto revoked = std::chrono::steady_clock::now();
+  return state == abi::kSuccess;
+}
+
+bool Communicator::abort() {
+  STARLING_CHECK(stage_ == Stage::kRevoked);
+  stage_ = Stage::kGone;
+  if (comm_ == nullptr) return false;
   // What it says changes nothing: a second call would end the process.
   nccl_.abort(std::exchange(comm_, nullptr));
-  took.revoke = revoked - begun;
-  took.abort = std::chrono::steady_clock::now() - revoked;
-  return took;
+  return true;
 }
 
 Error Communicator::failed(const char* call, int result) const {

@@ -1,10 +1,9 @@
 #pragma once
 // One communicator of NCCL's, from its making to its end (decisions about time are path.h's).
 //
-// Every call returns soon, but end(), and begin() and launch() where CUDA itself blocks.
+// Every call returns soon, but revoke() and abort(), and begin() and launch() where CUDA itself blocks.
 // Threads: one makes all calls, as NCCL wants no two of them in one communicator.
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,11 +22,11 @@ inline constexpr int kBlocksMax = 8;
 class Communicator {
  public:
   explicit Communicator(const abi::Functions& nccl) : nccl_(nccl) {}
-  ~Communicator();  // end() was called, or begin() was not
+  ~Communicator();  // abort() was called, or begin() was not
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // Errors of all: kPeerLost  NCCL reports one. What follows an error is end().
+  // Errors of all: kPeerLost  NCCL reports one. What follows an error is revoke() and abort().
 
   // `id`: of PathLibrary::make_id(). The communicator stands once settled() says so.
   Result<> begin(ByteView id, Rank self, std::uint32_t world);
@@ -36,16 +35,18 @@ class Communicator {
                   void* stream);
   // What was begun last has been done, as far as the host is concerned.
   Result<bool> settled();
-  // Stops the kernels, where NCCL can do that, and aborts. Blocks, at worst for ever. Afterwards NCCL
-  // uses no memory of ours. What the two took.
-  struct Ended {
-    std::chrono::nanoseconds revoke{}, abort{};
-  };
-  Ended end();
+  // Stops the kernels of one that stands: nothing of ours is worked on by NCCL here any more, and no
+  // other call follows but abort(). False: they could not be stopped, or it does not stand. Blocks, at
+  // worst for ever.
+  bool revoke();
+  // Gives everything back; kernels of peers may still work on what lies there. Blocks, at worst for
+  // ever. False: there was nothing.
+  bool abort();
+  bool stood() const { return stood_; }
 
  private:
-  // EMPTY -> CREATING -> STANDING <-> LAUNCHING; any -> GONE
-  enum class Stage : std::uint8_t { kEmpty, kCreating, kStanding, kLaunching, kGone };
+  // EMPTY -> CREATING -> STANDING <-> LAUNCHING; any -> REVOKED -> GONE
+  enum class Stage : std::uint8_t { kEmpty, kCreating, kStanding, kLaunching, kRevoked, kGone };
 
   Error failed(const char* call, int result) const;
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <list>
@@ -15,7 +14,6 @@
 #include "collectives/nccl/abi.h"
 #include "collectives/nccl/path.h"
 #include "collectives/nccl/turns.h"
-#include "core/base/exit.h"
 #include "core/base/libraries.h"
 
 namespace starling::collectives {
@@ -25,18 +23,14 @@ namespace fs = std::filesystem;
 namespace abi = nccl::abi;
 
 constexpr const char* kName = "libnccl.so.2";
-// Of ncclGetVersion(). Before it, communicators that do not block are too young; another major version
-// may have another binary interface.
-constexpr int kOldest = 21800, kTooNew = 30000;
+// Of ncclGetVersion(). The first one with ncclCommRevoke, without which the kernels that wait for a dead
+// peer are stopped only by giving back what other peers' kernels may use; another major version may have
+// another binary interface.
+constexpr int kOldest = 22807, kTooNew = 30000;
 
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
   return value ? value : "";
-}
-
-[[noreturn]] void end_process(const std::string& why) {
-  std::fprintf(stderr, "%s; this process ends\n", why.c_str());
-  std::_Exit(kExitInternal);
 }
 
 // The name of a function that is missing; empty if there is none.
@@ -52,10 +46,9 @@ std::string find_all(void* library, abi::Functions& f) {
       find("ncclGetErrorString", f.error_text) && find("ncclGetLastError", f.last_error) &&
       find("ncclCommInitRankConfig", f.init) && find("ncclCommGetAsyncError", f.async_error) &&
       find("ncclCommAbort", f.abort) && find("ncclGroupStart", f.group_start) &&
-      find("ncclGroupEnd", f.group_end) && find("ncclSend", f.send) && find("ncclRecv", f.recv);
-  if (!found) return missing;
-  find("ncclCommRevoke", f.revoke);  // since 2.28.7
-  return {};
+      find("ncclGroupEnd", f.group_end) && find("ncclSend", f.send) && find("ncclRecv", f.recv) &&
+      find("ncclCommRevoke", f.revoke);
+  return found ? "" : missing;
 }
 
 std::string version_text(int version) {
@@ -63,33 +56,50 @@ std::string version_text(int version) {
          std::to_string(version % 100);
 }
 
+// What of NCCL is on, of that which matters to who ends: as it reads it, from the environment.
+std::string settings_here() {
+  const auto on = [](const char* name, const std::string& off) {
+    return variable(name) == off ? "off" : "on";
+  };
+  const std::string memory = variable("NCCL_CUMEM_ENABLE"),
+                    host = variable("NCCL_CUMEM_HOST_ENABLE");
+  return std::string("NVLS ") + on("NCCL_NVLS_ENABLE", "0") + ", RAS " +
+         on("NCCL_RAS_ENABLE", "0") + ", PXN " + on("NCCL_PXN_DISABLE", "1") + ", cuMem " +
+         (memory.empty() ? "by default" : memory) + ", cuMem host " +
+         (host.empty() ? "by default" : host);
+}
+
 class Nccl : public PathLibrary {
  public:
   Nccl(abi::Functions functions, std::string name, nccl::Calls calls)
-      : functions_(functions), name_(std::move(name)), calls_(std::move(calls)) {}
+      : name_(std::move(name)),
+        shared_(new nccl::Shared{functions, std::move(calls), {}}),
+        settings_(settings_here()) {}
 
   const std::string& name() const override { return name_; }
+  std::string settings() const override { return settings_; }
+  std::string closed() const override { return shared_->turns.closed(); }
 
   Result<Bytes> make_id() override {
+    if (const std::string why = closed(); !why.empty()) return Error(Code::kUnavailable, why);
     abi::UniqueId id;
-    if (const int result = functions_.unique_id(&id); result != abi::kSuccess)
+    if (const int result = shared_->functions.unique_id(&id); result != abi::kSuccess)
       return Error(Code::kUnavailable,
-                   std::string("ncclGetUniqueId: ") + functions_.error_text(result));
+                   std::string("ncclGetUniqueId: ") + shared_->functions.error_text(result));
     return Bytes(id.internal, id.internal + abi::kIdBytes);
   }
 
   std::unique_ptr<DevicePath> connect(PathOptions options, PathEvents events) override {
     const std::lock_guard lock(mutex_);
     threads_.remove_if([](const nccl::PathThread& t) { return t.over(); });
-    threads_.emplace_back(functions_, turns_, calls_, std::move(options), std::move(events));
+    threads_.emplace_back(shared_, std::move(options), std::move(events));
     return threads_.back().path();
   }
 
  private:
-  const abi::Functions functions_;
   const std::string name_;
-  const nccl::Calls calls_;
-  nccl::Turns turns_;
+  const std::shared_ptr<nccl::Shared> shared_;
+  const std::string settings_;
   std::mutex mutex_;
   std::list<nccl::PathThread> threads_;  // joined when it goes
 };
@@ -106,8 +116,7 @@ Result<std::shared_ptr<PathLibrary>> open_at(const fs::path& path, NcclOptions& 
     return Error(Code::kUnavailable, path.string() + " is NCCL " + version_text(version) +
                                          ", wanted is at least " + version_text(kOldest) +
                                          " and below " + version_text(kTooNew));
-  nccl::Calls calls{options.on_stuck ? std::move(options.on_stuck) : end_process,
-                    std::move(options.on_end)};
+  nccl::Calls calls{std::move(options.on_stuck), std::move(options.on_end)};
   return std::shared_ptr<PathLibrary>(
       std::make_shared<Nccl>(functions, "nccl " + version_text(version), std::move(calls)));
 }
@@ -142,10 +151,19 @@ Result<std::shared_ptr<PathLibrary>> open_nccl(NcclOptions options) {
   if (!variable("NCCL_COMM_ID").empty())
     return Error(Code::kBadInput,
                  "NCCL_COMM_ID is set, with which all communicators of NCCL are one; unset it");
+  // Then a rank's memory is mapped by its peers in a way that does not outlive the rank, and the thread
+  // that serves them ends only when all of them have gone.
+  for (const char* name : {"NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE"})
+    if (const std::string set = variable(name); !set.empty() && std::atoi(set.c_str()) == 0)
+      return Error(Code::kBadInput,
+                   std::string(name) +
+                       " is 0, with which a worker that ends takes memory away from kernels of "
+                       "others; unset it, or --path host");
   // NVLS cannot be stopped by an abort; NCCL's own watch over peers is slower than ours, and one more
-  // thread with sockets.
+  // thread with sockets; with PXN a rank's end waits for ranks that went through its GPU.
   ::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
   ::setenv("NCCL_RAS_ENABLE", "0", /*overwrite=*/0);
+  ::setenv("NCCL_PXN_DISABLE", "1", /*overwrite=*/0);
   if (variable("STARLING_NCCL_SHARED_GPU") == "1") share_gpu();
   std::string tried;
   for (const fs::path& place : nccl_places()) {

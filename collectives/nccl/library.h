@@ -14,9 +14,10 @@
 namespace starling::collectives {
 
 struct NcclOptions {
-  // Called, on a thread of its own, when a communicator does not end in time, with the reason. Nothing
-  // but the end of the process ends it then, so this must not return. Empty: one line, and exit code 5.
-  std::function<void(const std::string& why)> on_stuck;
+  // Called, on a thread of its own, when a communicator does not end in time, with the reason and this
+  // process's rank in its epoch; may block. The communicator stays as it is until the process ends, and
+  // the library is closed(). May be empty.
+  std::function<void(const std::string& why, Rank self)> on_stuck;
   // Called, on a thread of its own, for each communicator that is gone, with what its revoke (0 if it
   // never stood) and its abort took. May be empty.
   std::function<void(std::chrono::nanoseconds revoke, std::chrono::nanoseconds abort)> on_end;
@@ -27,12 +28,14 @@ struct NcclOptions {
 std::vector<std::filesystem::path> nccl_places();
 
 // Opens NCCL, which stays in the process: a second opening costs nothing. Needs no GPU; paths do. Sets
-// NCCL_NVLS_ENABLE and NCCL_RAS_ENABLE to 0 where they are not set, so call it before other threads
-// read the environment. With STARLING_NCCL_SHARED_GPU=1 each process is a host of its own to NCCL, so
+// NCCL_NVLS_ENABLE and NCCL_RAS_ENABLE to 0 and NCCL_PXN_DISABLE to 1 where they are not set, so call it
+// before other threads read the environment. With STARLING_NCCL_SHARED_GPU=1 each process is a host of its own to NCCL, so
 // that several of one machine may share a GPU, slowly: for tests. Of its paths one is in use and another
 // one is being made, at most.
 // Errors: kUnavailable  it is at none of these places, or that one cannot be used
-//         kBadInput     NCCL_COMM_ID is set, with which all communicators would be one
+//         kBadInput     the environment sets what makes paths wrong: NCCL_COMM_ID, with which all
+//                       communicators would be one; NCCL_CUMEM_ENABLE=0 or NCCL_CUMEM_HOST_ENABLE=0,
+//                       with which who ends takes memory away from peers that still use it
 Result<std::shared_ptr<PathLibrary>> open_nccl(NcclOptions options = {});
 
 }  // namespace starling::collectives

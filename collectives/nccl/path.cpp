@@ -50,17 +50,17 @@ std::string in_ms(std::uint32_t ms) {
 }  // namespace
 
 // Threads: run() is the path's own; other functions say which.
-class Attempt {
+class Attempt : public std::enable_shared_from_this<Attempt> {
  public:
-  Attempt(const abi::Functions& nccl, Turns& turns, Calls calls, PathOptions options,
-          PathEvents events)
-      : turns_(turns),
-        ticket_(turns.ask()),
-        calls_(std::move(calls)),
+  Attempt(std::shared_ptr<Shared> shared, PathOptions options, PathEvents events)
+      : shared_(std::move(shared)),
+        turns_(shared_->turns),
+        ticket_(turns_.ask()),
+        self_(options.self),
         connect_until_(Clock::now() + milliseconds(options.connect_ms)),
         options_(std::move(options)),
         events_(std::move(events)),
-        communicator_(nccl) {
+        communicator_(shared_->functions) {
     STARLING_CHECK(options_.world >= 2);
     STARLING_CHECK(options_.self < options_.world);
     STARLING_CHECK(events_.on_ready && events_.on_failed && events_.on_round);
@@ -74,6 +74,7 @@ class Attempt {
   std::byte* staging();
   void exchange(std::vector<Transfer> sends, std::vector<Transfer> receives);
   bool over() const { return over_; }
+  bool wait_for_end();  // false: it is stuck
 
  private:
   struct Round {
@@ -87,6 +88,8 @@ class Attempt {
   Result<Round> next_round();
   Result<> perform(const Round& round, Clock::time_point until, const std::string& what);
   void end();
+  void leave();
+  Error turned_away(const std::string& otherwise) const;
   template <class Done>
   Result<> poll(Clock::time_point until, const std::string& what, Done done);
   template <class... Told, class... What>
@@ -95,30 +98,37 @@ class Attempt {
   // What the thread does from now on should end by itself by then; kEndless: it may wait for ever.
   void expect_end(Clock::time_point by);
   void watch();
+  void get_stuck();
+  [[noreturn]] void stay();
 
+  const std::shared_ptr<Shared> shared_;
   Turns& turns_;
   const Turns::Ticket ticket_;
-  const Calls calls_;
+  const Rank self_;
 
   // The path's thread alone.
   Clock::time_point connect_until_;  // the present part of making a path
   PathOptions options_;
   PathEvents events_;
   Communicator communicator_;
+  std::shared_ptr<void> keeping_;
   std::shared_ptr<std::byte> memory_;
   std::thread watcher_;
 
   std::atomic<bool> doomed_{false}, over_{false};
   std::recursive_mutex telling_;  // held while an event is told
+  bool silent_ = false;           // guarded by telling_: the watching thread had the last word
 
   std::mutex mutex_;  // of all below
-  std::condition_variable asked_, expected_;
+  std::condition_variable asked_, expected_, ended_;
   std::byte* staging_ = nullptr;
   std::optional<Round> round_;
   bool busy_ = false;  // a round was asked for, and its end not told
   bool failed_ = false;
   Clock::time_point end_by_ = kEndless;
-  bool gone_ = false;  // the communicator is
+  bool ending_ = false;
+  bool gone_ = false;   // the communicator is
+  bool stuck_ = false;  // it will never be
   bool released_ = false;
 };
 
@@ -132,19 +142,27 @@ void Attempt::run() {
   }
   end();
   turns_.give_back(ticket_);
+  const std::lock_guard lock(mutex_);
   over_ = true;
+  ended_.notify_all();
+}
+
+bool Attempt::wait_for_end() {
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [this] { return over_ || stuck_; });
+  return over_;
 }
 
 Result<> Attempt::serve() {
   if (!turns_.wait_to_make(ticket_, connect_until_, doomed_))
-    return Error(Code::kUnavailable,
-                 "NCCL: the paths before did not end within " + in_ms(options_.connect_ms));
+    return turned_away("NCCL: the paths before did not end within " + in_ms(options_.connect_ms));
   if (options_.enter_thread) options_.enter_thread();
   expect_end(connect_until_);
-  watcher_ = std::thread([this] { watch(); });
+  watcher_ = std::thread([self = shared_from_this()] { self->watch(); });
   STARLING_TRY(create());
   expect_end(kEndless);
-  if (!turns_.wait_to_use(ticket_, doomed_)) return Error(Code::kStale, kGivenUp);
+  if (!turns_.wait_to_use(ticket_, doomed_)) return turned_away(kGivenUp);
+  if (options_.keep_memory) keeping_ = options_.keep_memory();
   connect_until_ = Clock::now() + milliseconds(options_.connect_ms);
   expect_end(connect_until_);
   STARLING_TRY(allocate());
@@ -172,6 +190,11 @@ Result<> Attempt::serve() {
     }
     tell(events_.on_round, Result<>(ok()));
   }
+}
+
+Error Attempt::turned_away(const std::string& otherwise) const {
+  const std::string closed = turns_.closed();
+  return {Code::kUnavailable, closed.empty() ? otherwise : closed};
 }
 
 Result<> Attempt::allocate() {
@@ -247,18 +270,23 @@ Result<> Attempt::perform(const Round& round, Clock::time_point until, const std
 }
 
 void Attempt::end() {
-  expect_end(Clock::now());
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
   turns_.ends(ticket_);
-  const auto took = communicator_.end();
-  if (calls_.on_end && took.abort.count() > 0) calls_.on_end(took.revoke, took.abort);
+  leave();
   {
     std::unique_lock lock(mutex_);
+    if (stuck_) stay();
     gone_ = true;
     expected_.notify_all();
     asked_.wait(lock, [this] { return released_; });
   }
   if (watcher_.joinable()) watcher_.join();
-  // Here, as CUDA frees memory when all kernels have ended, and those of the next path may not.
+  // What others gave back meanwhile, then the staging memory: CUDA frees when all kernels have ended, and
+  // those of the next path may not.
+  keeping_.reset();
   memory_.reset();
   // What the owner lent goes now, whoever keeps the path.
   options_.stream.reset();
@@ -266,7 +294,28 @@ void Attempt::end() {
   options_.copy_in = nullptr;
   options_.copy_out = nullptr;
   options_.enter_thread = nullptr;
+  options_.keep_memory = nullptr;
+  options_.others_left.reset();
   events_ = {};
+}
+
+void Attempt::leave() {
+  expect_end(Clock::now());
+  const auto begun = Clock::now();
+  const bool revoked = communicator_.revoke();
+  const auto left = Clock::now();
+  {
+    const std::lock_guard lock(telling_);
+    if (!silent_ && events_.on_left) events_.on_left(revoked);
+  }
+  if (options_.others_left && communicator_.stood()) {
+    expect_end(kEndless);
+    options_.others_left->wait_until(left + milliseconds(options_.leave_ms));
+  }
+  const auto aborting = Clock::now();
+  expect_end(aborting);
+  const bool there = communicator_.abort();
+  if (there && shared_->calls.on_end) shared_->calls.on_end(left - begun, Clock::now() - aborting);
 }
 
 template <class Done>
@@ -285,14 +334,14 @@ Result<> Attempt::poll(Clock::time_point until, const std::string& what, Done do
 template <class... Told, class... What>
 void Attempt::tell(const std::function<void(Told...)>& event, What&&... what) {
   const std::lock_guard lock(telling_);
-  if (!doomed_) event(std::forward<What>(what)...);
+  if (!doomed_ && !silent_) event(std::forward<What>(what)...);
 }
 
 void Attempt::doom() {
   {
     const std::lock_guard lock(mutex_);
     doomed_ = true;
-    end_by_ = std::min(end_by_, Clock::now());
+    if (!ending_) end_by_ = std::min(end_by_, Clock::now());
     asked_.notify_all();
     expected_.notify_all();
   }
@@ -309,7 +358,7 @@ void Attempt::release() {
 
 void Attempt::expect_end(Clock::time_point by) {
   const std::lock_guard lock(mutex_);
-  end_by_ = doomed_ ? std::min(end_by_, by) : by;
+  end_by_ = doomed_ && !ending_ ? std::min(end_by_, by) : by;
   expected_.notify_all();
 }
 
@@ -326,8 +375,37 @@ void Attempt::watch() {
     }
   }
   if (gone_) return;
+  stuck_ = true;
+  ended_.notify_all();
   lock.unlock();
-  calls_.on_stuck("NCCL: a communicator has not ended within " + in_ms(options_.end_ms));
+  get_stuck();
+}
+
+// Nothing of it is touched any more, as the path's thread may be at it. The owner is told what that
+// thread did not tell.
+void Attempt::get_stuck() {
+  const std::string why = "NCCL: a communicator has not ended within " + in_ms(options_.end_ms) +
+                          ", so this process has no direct path any more";
+  turns_.close(why);
+  {
+    const std::lock_guard lock(telling_);
+    bool busy = false, failed = false;
+    {
+      const std::lock_guard state(mutex_);
+      busy = std::exchange(busy_, false);
+      failed = std::exchange(failed_, true);
+    }
+    if (!doomed_ && busy) events_.on_round(Result<>(Error(Code::kPeerLost, why)));
+    if (!doomed_ && !failed) events_.on_failed(Error(Code::kPeerLost, why));
+    silent_ = true;
+  }
+  if (shared_->calls.on_stuck) shared_->calls.on_stuck(why, self_);
+}
+
+// The device may be gone by the time that a library which hung returns: what is held is never given
+// back.
+void Attempt::stay() {
+  for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
 std::byte* Attempt::staging() {
@@ -375,14 +453,16 @@ void Path::doom() {
   attempt_->doom();
 }
 
-PathThread::PathThread(const abi::Functions& nccl, Turns& turns, Calls calls, PathOptions options,
-                       PathEvents events)
-    : attempt_(std::make_shared<Attempt>(nccl, turns, std::move(calls), std::move(options),
-                                         std::move(events))),
+PathThread::PathThread(std::shared_ptr<Shared> shared, PathOptions options, PathEvents events)
+    : attempt_(std::make_shared<Attempt>(std::move(shared), std::move(options), std::move(events))),
       thread_([attempt = attempt_] { attempt->run(); }) {}
 
 PathThread::~PathThread() {
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  if (attempt_->wait_for_end())
+    thread_.join();
+  else
+    thread_.detach();
 }
 
 std::unique_ptr<DevicePath> PathThread::path() const {

@@ -2,18 +2,22 @@
 // A direct path over NCCL: one communicator, and one thread that owns it.
 //
 //   EMPTY -> CREATING -> CREATED -> WARMING -> READY -> IN_USE <-> QUIET    the path's thread
-//     any -> DOOMED -> (revoked, from READY on) -> ABORTING -> GONE | the process ends
+//     any -> DOOMED -> (REVOKED -> the gate, from READY on) -> ABORTING -> GONE
+//     any -> STUCK                                                        the watching thread
 //
 // The next communicator is made beside one that is not DOOMED, or else once that is GONE. CREATED, it
 // waits until the one before is GONE, its owner has destroyed the path, and its staging memory is given
 // back.
 //
-// NCCL cannot be believed to end: an abort may block for ever, and so may a launch behind a kernel
-// that waits for a dead peer. So nobody but the path's thread ever waits for it, and a second thread
-// looks at the clock: what should have ended by itself or been given up `end_ms` ago ends the process.
+// REVOKED, no kernel of NCCL's runs here; ABORTING gives memory back that kernels of other GPUs of the
+// machine may work on, and so waits for its gate (collectives/path_ends.h).
+//
+// NCCL cannot be believed to end: a revoke or an abort may block for ever, and so may a launch behind a
+// kernel that waits for a dead peer. So nobody but the path's thread ever waits for it, and a second
+// thread looks at the clock. What should have ended by itself or been given up `end_ms` ago is STUCK:
+// its thread, its memory and its ticket stay until the process ends, and no path is made any more.
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,11 +29,17 @@
 
 namespace starling::collectives::nccl {
 
-// Called on threads of the path's.
+// Called on threads of the path's; either may be empty (NcclOptions).
 struct Calls {
-  std::function<void(const std::string& why)> on_stuck;  // must end the process
-  // A communicator was made and is gone; may be empty.
+  std::function<void(const std::string& why, Rank self)> on_stuck;
   std::function<void(std::chrono::nanoseconds revoke, std::chrono::nanoseconds abort)> on_end;
+};
+
+// What the paths of one library share. One that is stuck keeps it.
+struct Shared {
+  const abi::Functions functions{};
+  const Calls calls;
+  Turns turns;
 };
 
 class Attempt;
@@ -46,12 +56,11 @@ class Path : public DevicePath {
   const std::shared_ptr<Attempt> attempt_;
 };
 
-// A path's thread. All that it was given, `nccl` and `turns` too, is used until it is over().
+// A path's thread.
 class PathThread {
  public:
-  PathThread(const abi::Functions& nccl, Turns& turns, Calls calls, PathOptions options,
-             PathEvents events);
-  ~PathThread();  // waits until it is over
+  PathThread(std::shared_ptr<Shared> shared, PathOptions options, PathEvents events);
+  ~PathThread();  // waits until it is over or stuck
   PathThread(PathThread&&) = default;
   PathThread& operator=(PathThread&&) = delete;
 

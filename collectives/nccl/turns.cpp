@@ -19,14 +19,15 @@ bool Turns::wait_to_make(Ticket ticket, std::chrono::steady_clock::time_point de
     const auto first = ends_.begin();
     return first->first == ticket || (std::next(first)->first == ticket && !first->second);
   };
-  changed_.wait_until(lock, deadline, [&] { return may() || given_up; });
-  return may() && !given_up;
+  changed_.wait_until(lock, deadline, [&] { return may() || given_up || !closed_.empty(); });
+  return may() && !given_up && closed_.empty();
 }
 
 bool Turns::wait_to_use(Ticket ticket, const std::atomic<bool>& given_up) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return ends_.begin()->first == ticket || given_up; });
-  return !given_up;
+  changed_.wait(lock,
+                [&] { return ends_.begin()->first == ticket || given_up || !closed_.empty(); });
+  return !given_up && closed_.empty();
 }
 
 void Turns::ends(Ticket ticket) {
@@ -41,6 +42,17 @@ void Turns::give_back(Ticket ticket) {
   const auto erased = ends_.erase(ticket);
   STARLING_CHECK(erased == 1);
   changed_.notify_all();
+}
+
+void Turns::close(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (closed_.empty()) closed_ = why;
+  changed_.notify_all();
+}
+
+std::string Turns::closed() const {
+  const std::lock_guard lock(mutex_);
+  return closed_;
 }
 
 }  // namespace starling::collectives::nccl

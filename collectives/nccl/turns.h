@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <string>
 
 namespace starling::collectives::nccl {
 
@@ -20,21 +21,25 @@ class Turns {
 
   Ticket ask();
   // Until a communicator may be made: of the tickets from before none is out, or a single one whose
-  // communicator is not ending. False: `deadline` is over or `given_up` is true.
+  // communicator is not ending. False: `deadline` is over, `given_up` is true, or it is closed.
   bool wait_to_make(Ticket ticket, std::chrono::steady_clock::time_point deadline,
                     const std::atomic<bool>& given_up);
   // Until all who asked before have given their tickets back: kernels may run. However long the epoch
-  // before goes on. False: `given_up` is true.
+  // before goes on. False: `given_up` is true, or it is closed.
   bool wait_to_use(Ticket ticket, const std::atomic<bool>& given_up);
   // The ticket's communicator is ending from now on. All waits look again: a caller that sets the
   // `given_up` of a ticket calls ends() for that ticket afterwards.
   void ends(Ticket ticket);
   // Once for every ticket, whether it had its turn or not.
   void give_back(Ticket ticket);
+  // Nobody has a turn any more, as a ticket will not come back. The first reason stays.
+  void close(const std::string& why);
+  std::string closed() const;  // why; empty: it is not
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
+  std::string closed_;
   Ticket next_ = 0;
   std::map<Ticket, bool> ends_;  // of each ticket that is out: whether its communicator is ending
 };

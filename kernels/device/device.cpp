@@ -8,7 +8,7 @@
 namespace starling::kernels {
 
 Memory::~Memory() {
-  if (at_ != nullptr) device_->give_back(at_, bytes_);
+  if (at_ != nullptr) device_->dismiss(at_, bytes_);
 }
 
 Memory& Memory::operator=(Memory&& o) noexcept {
@@ -55,6 +55,32 @@ Memory Device::pinned(std::size_t bytes) {
 
 Memory Device::shared(std::size_t bytes) {
   return {this, bytes == 0 ? nullptr : take_shared(bytes), bytes, true};
+}
+
+std::shared_ptr<void> Device::keep_memory() {
+  const std::lock_guard lock(keeping_);
+  ++keepers_;
+  return {static_cast<void*>(this), [this](void*) { let_go(); }};
+}
+
+bool Device::keeps_memory() const {
+  const std::lock_guard lock(keeping_);
+  return keepers_ > 0;
+}
+
+void Device::dismiss(std::byte* at, std::size_t bytes) {
+  const std::lock_guard lock(keeping_);
+  if (keepers_ > 0)
+    kept_.push_back({at, bytes});
+  else
+    give_back(at, bytes);
+}
+
+void Device::let_go() {
+  const std::lock_guard lock(keeping_);
+  if (--keepers_ > 0) return;
+  for (const Kept& piece : kept_) give_back(piece.at, piece.bytes);
+  kept_.clear();
 }
 
 Result<> check_device(const std::string& isa) {

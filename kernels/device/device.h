@@ -9,10 +9,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <stop_token>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
@@ -103,6 +105,10 @@ class Device {
   // Pinned memory that another process can map (kernels/device/shared_pages.h), if the device was
   // opened for that; else as pinned().
   Memory shared(std::size_t bytes);
+  // While one of these is held, memory that its owner gives back stays taken; it goes with the last of
+  // them. For the time in which kernels of a library run that may wait for a peer for ever: a GPU frees
+  // memory when all kernels have ended, and the thread that frees would wait with them.
+  std::shared_ptr<void> keep_memory();
   virtual std::unique_ptr<Queue> make_queue() = 0;
   // For a library of others that works on this device; before anything is asked of it on a thread,
   // enter_thread().
@@ -126,6 +132,20 @@ class Device {
   virtual void prepare(std::byte* at, std::size_t offset, std::size_t count,
                        const std::stop_token& stop) = 0;
   virtual void release(std::byte* at, std::size_t offset, std::size_t count) = 0;
+  bool keeps_memory() const;
+
+ private:
+  struct Kept {
+    std::byte* at = nullptr;
+    std::size_t bytes = 0;
+  };
+  void dismiss(std::byte* at, std::size_t bytes);  // give_back(), now or when nobody keeps memory
+  void let_go();
+
+  mutable std::mutex
+      keeping_;  // held while memory is given back, so that no keeper begins meanwhile
+  std::uint32_t keepers_ = 0;
+  std::vector<Kept> kept_;
 };
 
 // The memory and the processor of this process.

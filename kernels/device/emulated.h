@@ -21,12 +21,13 @@ inline constexpr const char* kEmulated = "emulated";  // as a job's `isa`
 class EmulatedDevice : public Device {
  public:
   EmulatedDevice() = default;
-  ~EmulatedDevice() override;  // all memory was given back
+  ~EmulatedDevice() override;  // all memory was given back, unless somebody keeps it still
 
   struct Copies {                   // between host and device
     std::uint64_t in = 0, out = 0;  // bytes
   };
   Copies copies() const { return {in_, out_}; }
+  std::size_t pieces() const;  // of memory that is taken, what keep_memory() keeps included
 
   const std::string& name() const override { return name_; }
   bool host_memory() const override { return false; }

@@ -23,17 +23,17 @@ def what_is_printed_can_be_run(place):
     lines = said.splitlines()
     at = next((i for i, line in enumerate(lines) if "goes on from the checkpoint of step" in line), None)
     require(at is not None, f"no way to go on: {said}")
-    command = shlex.split(lines[at + 1])
-    named = [word for word in command if "/" in word and (word.endswith(".toml") or word.endswith(".py"))]
+    command = lines[at + 1].strip()
+    named = [word for word in shlex.split(command) if "/" in word and word.endswith((".toml", ".py"))]
     require(all(map(os.path.exists, named)), f"what is gone is named: {command}")
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "STARLING": STARLING, "OUT": out + "-again"}
-    again = subprocess.Popen(command, env=variables, cwd=place.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                             text=True)
+    again = subprocess.Popen(command, shell=True, env=variables, cwd=place.folder, start_new_session=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     shown = []
     for line in again.stdout:  # it has no end
         shown.append(line)
-        if "goes on from" in line or "step " in line and len(shown) > 5:
+        if "goes on from the checkpoint of step" in line or line.startswith("step "):
             break
-    again.send_signal(signal.SIGINT)
+    os.killpg(again.pid, signal.SIGTERM)
     again.communicate(timeout=PATIENCE)
-    require(any("goes on from the checkpoint of step" in line for line in shown), "".join(shown))
+    require("goes on from the checkpoint of step" in shown[-1], "".join(shown))

@@ -130,6 +130,22 @@ TEST_CASE("path talk: what a rank cannot have said is refused") {
   CHECK(other.on_word(0, PathOffer{1, kLibrary, kId}).has_error());
 }
 
+TEST_CASE("path talk: whoever can have no path any more says so once, and nobody tries again") {
+  PathTalk first = member(0), other = member(1), alone = member(0);
+  first.begin();
+  const auto offered = first.id_made(1, kId);
+  answer(other, among<Send>(offered)->word);
+  const auto refused = other.failed(1, "it hangs", /*for_good=*/true);
+  REQUIRE(among<Send>(refused));
+  const auto lost = answer(first, among<Send>(refused)->word, 1);
+  CHECK(among<Say>(lost)->why == "rank 1: it hangs");
+  CHECK_FALSE(among<RetryIn>(lost));
+  alone.begin();
+  const auto own = alone.failed(1, "it hangs", /*for_good=*/true);
+  CHECK(among<Say>(own)->why == "it hangs");
+  CHECK_FALSE(among<RetryIn>(own));
+}
+
 TEST_CASE("path talk: words come back as they were sent, and nothing else is read") {
   const PathWord offer = PathOffer{7, kLibrary, kId}, refusal = PathRefusal{3, true, "because"};
   const auto first = decode_path_word(encode_path_word(offer));
@@ -141,7 +157,13 @@ TEST_CASE("path talk: words come back as they were sent, and nothing else is rea
   REQUIRE(second.has_value());
   CHECK(std::get<PathRefusal>(second.value()).for_good);
   CHECK(std::get<PathRefusal>(second.value()).reason == "because");
-  for (const PathWord& word : {offer, refusal}) {
+  const PathWord left = PathLeft{{5, 6}, 2, true};
+  const auto third = decode_path_word(encode_path_word(left));
+  REQUIRE(third.has_value());
+  CHECK(std::get<PathLeft>(third.value()).epoch == EpochId{5, 6});
+  CHECK(std::get<PathLeft>(third.value()).attempt == 2);
+  CHECK(std::get<PathLeft>(third.value()).revoked);
+  for (const PathWord& word : {offer, refusal, left}) {
     const Bytes whole = encode_path_word(word);
     for (std::size_t n = 0; n < whole.size(); ++n)
       CHECK(decode_path_word(ByteView(whole).first(n)).has_error());

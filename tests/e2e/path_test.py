@@ -1,6 +1,7 @@
 """Steps whose bytes go from device to device: by a library that behaves as NCCL does, and fails as it does, on
 the device whose memory the host cannot read. Same bits as through the hosts, whatever happens to paths."""
 import os
+import signal
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ STEPS, LONG = 300, 1500  # long: somebody joins
 # The first group of transfers of each communicator is its warm-up.
 FAULTS = ("garbage@9", "error@9", "die@9/2", "fail-init@1/0", "slow-init@*:300")
 if os.environ.get("STARLING_FAULTS") == "all":
-    FAULTS += ("hang@9/1", "hang-init@1/1", "refuse@5", "lazy@*:5", "slow-abort@*:300", "garbage@1")
+    FAULTS += ("hang@9/1", "hang-call@9/1", "abort-waits-for-peers@*", "fault@*", "hang-init@1/1", "refuse@5", "lazy@*:5", "slow-abort@*:300", "garbage@1")
 FAKE = os.path.join(os.path.dirname(STARLING), "tests", "nccl", "libfake_nccl.so")
 REAL = ("libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2", "/usr/local/cuda/lib/libnccl.so.2")
 
@@ -50,8 +51,9 @@ def a_kill_a_join_and_a_leave_on_direct_steps_give_the_bits_of_the_host(place):
     same(run, quiet)
     epochs_begin_over_the_hosts(run)
     paths = run.events("path")
-    require(paths and paths[0]["direct"] and paths[0]["why"].startswith("nccl 2.28.9"), f"{paths}")
-    require("bytes go from device to device (nccl 2.28.9)" in run.text(), run.text())
+    require(paths and paths[0]["direct"], f"{paths}")
+    require(paths[0]["why"].startswith("nccl 2.28.9, NVLS off, RAS off, PXN off, cuMem by default"), f"{paths}")
+    require("bytes go from device to device (nccl 2.28.9, " in run.text(), run.text())
 
 
 def halves_go_from_device_to_device(place):
@@ -70,6 +72,76 @@ def whatever_the_library_does_the_bits_stay(place):
             same(run, quiet)
         except Exception as error:
             raise Exception(f"{orders}: {error}") from error
+
+
+# A step takes a while, whatever the machine, so that a run lasts longer than what hangs is waited for.
+SLOW = """
+[job]
+name = "hangs"
+steps = {steps}
+micro_batches = 4
+isa = "emulated"
+[model]
+kind = "synthetic"
+parameters = 100_000
+compute_ms = {compute_ms}
+[optimizer]
+kind = "adamw"
+peak_rate = 1e-3
+[elastic]
+lease_ms = {lease_ms}
+start_timeout_ms = 120000
+"""
+STUCK = "NCCL: a communicator has not ended within 10000 ms"
+
+
+def slow(place, steps, compute_ms, lease_ms=10000):
+    place.count += 1
+    path = place.path(f"slow-{place.count}.toml")
+    with open(path, "w") as file:
+        file.write(SLOW.format(steps=steps, compute_ms=compute_ms, lease_ms=lease_ms))
+    return path
+
+
+def is_stuck(run):
+    return any(not p["direct"] and STUCK in p["why"] for p in run.events("path"))
+
+
+# Goal: a library that hangs at every survivor of a kill ends none of them. Method: three workers each, all
+# runs at once as they mostly wait; of the survivors all hang in the same call.
+def only_the_killed_end_whatever_hangs_at_the_survivors(place):
+    steps = 900
+    quiet = place.run(slow(place, steps, 0), "--workers", 1).end()
+    orders = ["hang-abort@*", "hang-revoke@*", "fault@*", "slow-revoke@*:300,slow-abort@*:300"]
+    runs = {o: over_the_library(place, "--workers", 3, orders=o, job=slow(place, steps, 20)) for o in orders}
+    frozen = over_the_library(place, "--workers", 3, orders="abort-waits-for-peers@*",
+                              job=slow(place, steps, 25, lease_ms=3000))
+    for run in [*runs.values(), frozen]:
+        wait_for_direct_steps(run)
+    for run in runs.values():
+        run.kill(run.workers()[0])
+    still = frozen.workers()[0]["pid"]
+    os.kill(still, signal.SIGSTOP)
+    for order, run in runs.items():
+        hangs = order.startswith("hang")
+        if hangs:
+            wait_until(lambda r=run: is_stuck(r), f"{order}: the word that a communicator has not ended")
+        same(run, quiet)
+        require(len(run.workers("lost")) == 1, f"{order}: others than the killed one ended:\n{run.text()}")
+        require(is_stuck(run) == hangs, f"{order}: {run.events('path')}")
+        require(any(e["world"] == 2 and e.get("direct") for e in run.events("step")) != hangs,
+                f"{order}: steps after the kill went the wrong way")
+    wait_until(lambda: is_stuck(frozen), "the word that an abort waits for the frozen one")
+    os.kill(still, signal.SIGCONT)
+    same(frozen, quiet)
+    require({e["id"] for e in frozen.workers("lost")} <= {frozen.workers()[0]["id"]}, frozen.text())
+
+
+def what_makes_paths_wrong_is_refused(place):
+    with environment(STARLING_NCCL=FAKE, NCCL_CUMEM_ENABLE="0"):
+        run = place.run(emulated(place, steps=40), "--workers", 2).end(code=2)
+        require("NCCL_CUMEM_ENABLE is 0, with which" in run.text(), run.text())
+        same(place.run(emulated(place, steps=40), "--workers", 2, "--path", "host"), place.quiet(place.job(steps=40)))
 
 
 def the_rule_of_a_run_is_obeyed(place):
@@ -125,6 +197,7 @@ def loads(path):
 
 
 main(a_kill_a_join_and_a_leave_on_direct_steps_give_the_bits_of_the_host, halves_go_from_device_to_device,
-     whatever_the_library_does_the_bits_stay, the_rule_of_a_run_is_obeyed,
+     whatever_the_library_does_the_bits_stay, only_the_killed_end_whatever_hangs_at_the_survivors,
+     what_makes_paths_wrong_is_refused, the_rule_of_a_run_is_obeyed,
      a_member_without_the_library_keeps_the_group_on_the_host_path,
      nccl_itself_says_that_there_is_no_gpu_and_training_goes_on)

@@ -95,6 +95,26 @@ TEST_CASE_TEMPLATE("what is released or zeroed is zeros, and nothing beside it",
   CHECK(copy_of(array, on.device) == wanted);
 }
 
+// For kernels of a library that may never end: a GPU would make whoever gives memory back wait for them.
+TEST_CASE("memory that is given back while somebody keeps memory goes with the last who does") {
+  EmulatedDevice device;
+  auto first = device.keep_memory(), second = device.keep_memory();
+  { Array<int> array(device, 100); }
+  { const auto pinned = Array<int>::pinned(device, 100); }
+  CHECK(device.pieces() == 2);
+  first.reset();
+  CHECK(device.pieces() == 2);
+  second.reset();
+  CHECK(device.pieces() == 0);
+  { Array<int> array(device, 100); }
+  CHECK(device.pieces() == 0);
+  auto never = std::make_unique<EmulatedDevice>();
+  new std::shared_ptr<void>(never->keep_memory());
+  { Array<int> array(*never, 100); }
+  CHECK(never->pieces() == 1);
+  never.reset();  // the kernel takes it back with the process
+}
+
 TEST_CASE("the host cannot read memory of the emulated device, pinned memory it can") {
   EmulatedDevice device;
   Array<int> own(device, 100);

@@ -7,28 +7,10 @@
 // is not in the stream. The thread of an id waits for all its ranks for ever. Where NCCL would crash
 // this ends the process with one line and status 70: a communicator that is used after its abort, by
 // two threads at once, or with another size than its peer's; a revoke before it stands; an abort of
-// one whose revoke was not seen to end.
+// one whose revoke was not seen to end. A communicator that is aborted gives memory back that its peers'
+// kernels may be using, which is found by the order `fault`.
 //
-// FAKE_NCCL=ORDER,...   what goes wrong; read at the first call (or fake_nccl_orders())
-// ORDER = NAME@N[/RANK][:MS]   at the N-th (1, 2, ...; * each) such event of this process, of that rank
-//
-//   at a communicator's making   hang-init          never stands, until it is aborted
-//                                slow-init:MS
-//                                fail-init          is an error, after a while
-//                                refuse-init        is an error at once
-//   at a group of transfers      refuse             ncclGroupEnd fails
-//   (a warm-up is one)           late:MS            is in the stream only then
-//                                lazy:MS            is in the stream once somebody has looked at the
-//                                                   communicator, and takes so long there
-//                                hang               never ends, and says nothing
-//                                error              never ends, and an error is told
-//                                garbage            ends well, and what was received is not what was sent
-//                                error-later        ends well; an error is told when it is over
-//                                hang-call          ncclGroupEnd does not return
-//                                die                kill -9 of the process, with half of it sent
-//   at an abort                  slow-abort:MS, hang-abort
-//   at a revoke                  slow-revoke:MS, hang-revoke
-//
+// FAKE_NCCL=ORDER,...        what goes wrong: fake_orders.h
 // FAKE_NCCL_VERSION=NUMBER   what ncclGetVersion says, in place of 22809
 
 #include "tests/nccl/fake_nccl.h"
@@ -92,7 +74,7 @@ struct Operation {
 struct Group {
   std::vector<Operation> operations;
   StreamCounts* stream = nullptr;
-  Order late, lazy, hang, error, garbage, error_later, die;
+  Order late, lazy, hang, error, garbage, error_later, die, fault;
 };
 
 // A communicator. Its thread makes it, and is the stream that its groups run on.
@@ -148,6 +130,7 @@ class Comm {
     if (hang) sleep_for_ever();
     if (revoking_.joinable()) revoking_.join();
     stop();
+    if (order("abort-waits-for-peers", rank_)) wait_for_peers();
   }
 
   std::atomic<bool> in_a_call{false};
@@ -161,6 +144,21 @@ class Comm {
       changed_.notify_all();
     }
     if (thread_.joinable()) thread_.join();
+  }
+
+  // As a thread that serves its peers' requests until they have all gone.
+  void wait_for_peers() {
+    for (const Socket& peer : peers_)
+      if (peer.file() >= 0) ::shutdown(peer.file(), SHUT_WR);
+    for (const Socket& peer : peers_) {
+      char rest[4096];
+      while (peer.file() >= 0) {
+        pollfd file{peer.file(), POLLIN, 0};
+        ::poll(&file, 1, -1);
+        const ssize_t n = ::recv(peer.file(), rest, sizeof rest, 0);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) break;
+      }
+    }
   }
 
   void run(const abi::UniqueId& id) {
@@ -256,8 +254,10 @@ class Comm {
       std::vector<std::size_t> who{0};
       bool left = false;
       for (std::size_t peer = 0; peer < peers_.size(); ++peer) {
-        if (out[peer].empty() && in[peer].empty()) continue;
-        left = true;
+        const bool over = out[peer].empty() && in[peer].empty();
+        // A kernel looks at all of its peers' memory until its end.
+        if (over && !(group.fault && peers_[peer].file() >= 0)) continue;
+        left = left || !over;
         const auto events =
             static_cast<short>((out[peer].empty() ? 0 : POLLOUT) | (in[peer].empty() ? 0 : POLLIN));
         if (dead[peer]) continue;
@@ -273,6 +273,10 @@ class Comm {
         // It is gone, and there is nothing more to read. NCCL does not notice it.
         if ((files[i].revents & (POLLERR | POLLHUP)) && !(files[i].revents & POLLIN))
           dead[peer] = true;
+        // A dead process's memory stays where it is mapped.
+        if (dead[peer] && group.fault && !alarm_.rung() && peers_[peer].other_end_lives())
+          faulted("rank " + std::to_string(peer) + " freed what a kernel of rank " +
+                  std::to_string(rank_) + " works on");
       }
     }
   }
@@ -451,6 +455,7 @@ int ncclGroupEnd() {
   group.garbage = order("garbage", rank);
   group.error_later = order("error-later", rank);
   group.die = order("die", rank);
+  group.fault = order("fault", rank);
   ++fake::groups;
   if (hang_call) fake::sleep_for_ever();
   if (refuse) return abi::kInternalError;

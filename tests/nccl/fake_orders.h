@@ -1,5 +1,29 @@
 #pragma once
-// What the stand-in for NCCL does wrong, and when. See fake_nccl.cpp for the language.
+// What the stand-in for NCCL does wrong, and when.
+//
+// FAKE_NCCL=ORDER,...   what goes wrong; read at the first call (or fake_nccl_orders())
+// ORDER = NAME@N[/RANK][:MS]   at the N-th (1, 2, ...; * each) such event of this process, of that rank
+//
+//   at a communicator's making   hang-init          never stands, until it is aborted
+//                                slow-init:MS
+//                                fail-init          is an error, after a while
+//                                refuse-init        is an error at once
+//   at a group of transfers      refuse             ncclGroupEnd fails
+//   (a warm-up is one)           late:MS            is in the stream only then
+//                                lazy:MS            is in the stream once somebody has looked at the
+//                                                   communicator, and takes so long there
+//                                hang               never ends, and says nothing
+//                                error              never ends, and an error is told
+//                                garbage            ends well, and what was received is not what was sent
+//                                error-later        ends well; an error is told when it is over
+//                                hang-call          ncclGroupEnd does not return
+//                                die                kill -9 of the process, with half of it sent
+//                                fault              a peer's abort before its end is an illegal memory
+//                                                   access, which ends the process with status 71
+//   at an abort                  slow-abort:MS, hang-abort
+//                                abort-waits-for-peers   does not return before all peers have aborted,
+//                                                   or are dead
+//   at a revoke                  slow-revoke:MS, hang-revoke
 
 #include <cstdint>
 #include <string>
@@ -21,5 +45,8 @@ void set_orders(const std::string& text);
 // One line, and the end of the process with kMisusedStatus: what NCCL itself answers with a crash.
 [[noreturn]] void misused(const std::string& why);
 inline constexpr int kMisusedStatus = 70;
+// The same for what a GPU answers with an error that stays.
+[[noreturn]] void faulted(const std::string& why);
+inline constexpr int kFaultStatus = 71;
 
 }  // namespace starling::collectives::fake

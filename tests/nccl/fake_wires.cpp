@@ -9,7 +9,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <set>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -159,6 +162,25 @@ void Alarm::ring() {
 
 Socket::~Socket() {
   if (file_ >= 0) ::close(file_);
+}
+
+bool Socket::other_end_lives() const {
+  ucred other{};
+  socklen_t size = sizeof other;
+  need(::getsockopt(file_, SOL_SOCKET, SO_PEERCRED, &other, &size) == 0, "getsockopt");
+  std::ifstream stat("/proc/" + std::to_string(other.pid) + "/stat");
+  std::string text;
+  std::getline(stat, text);
+  // After the name, which ends with the last bracket: the state, five numbers, the kernel's flags.
+  const std::size_t name = text.rfind(')');
+  if (name == std::string::npos) return false;
+  std::istringstream words(text.substr(name + 1));
+  std::string skipped;
+  unsigned flags = 0;
+  for (int i = 0; i < 6; ++i) words >> skipped;
+  words >> flags;
+  constexpr unsigned kExiting = 0x4;  // PF_EXITING: set before the process's files are closed
+  return (flags & kExiting) == 0;
 }
 
 abi::UniqueId make_root() {

@@ -39,6 +39,8 @@ class Socket {
     return *this;
   }
   int file() const { return file_; }
+  // The process at the other end is there, and does not end: it has closed its end because it wanted to.
+  bool other_end_lives() const;
 
  private:
   int file_;

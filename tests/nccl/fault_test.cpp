@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -280,20 +281,97 @@ TEST_CASE("whoever has two paths that do not end gets no third in time, and the 
   world.round_is_right(small(), 1);
 }
 
-// The stand-in's abort ends at last, as otherwise the process would have to.
-TEST_CASE("whoever opened the library is told of a communicator that does not end, and why") {
-  std::atomic<bool> stuck{false};
+const std::string kStuck =
+    "NCCL: a communicator has not ended within 300 ms, so this process has no direct path any more";
+
+// The stand-in's abort ends at last, so that its counts are right again.
+TEST_CASE("whoever opened the library is told of a communicator that does not end, and goes on") {
+  std::atomic<std::uint32_t> stuck{0};
   std::string why;
   MemberOptions options{.end_ms = kShort};
-  options.on_stuck = [&](const std::string& text) {
+  options.on_stuck = [&](const std::string& text, Rank self) {
     why = text;
-    stuck = true;
+    stuck = 1 + self.value();
   };
-  World world(2, options, "slow-abort@1/0:1000");
+  World world(2, options, "slow-abort@1/1:2000");
+  std::atomic<bool> released{false};
+  world[1].on_release = [&] { released = true; };
   world.make(1000);
-  world[0].doom();
-  while (!stuck) std::this_thread::yield();
-  CHECK(why == "NCCL: a communicator has not ended within 300 ms");
+  CHECK(world[1].library().closed().empty());
+  world[1].drop();
+  while (stuck == 0) std::this_thread::yield();
+  CHECK(stuck == 2);
+  CHECK(why == kStuck);
+  CHECK(world[1].library().closed() == kStuck);
+  // No other path is made or waited for, and what hangs keeps its memory, also when the library goes.
+  CHECK(world[1].library().make_id().error().text() == kStuck);
+  world[1].connect({0, 2}, world[0].library().make_id().value(), 1000);
+  CHECK(world[1].next() == "failed: " + kStuck);
+  world[1].await_end();
+  CHECK(!released);
+  CHECK(world[0].library().closed().empty());
+  world[0].await_end();
+  while (counts().communicators > 0) std::this_thread::yield();
+  CHECK(!released);
+}
+
+TEST_CASE("a path that waits for its turn fails when the one before hangs") {
+  World world(2, {.end_ms = kShort}, "slow-revoke@1/1:2000");
+  world.make(1000);
+  world.begin_beside();
+  await(&Counts::begun, 4);
+  world[1].change_over();
+  CHECK(world[1].next() == "failed: " + kStuck);
+  for (const auto& member : world.members()) member->await_end();
+  while (counts().communicators > 0) std::this_thread::yield();
+}
+
+// Goal: nobody's memory goes while a peer's kernel may work on it. Method: the stand-in ends a process
+// whose kernel works on what a peer has given back (here, this one); of three ranks in a round one never
+// comes, and the others give up one after the other.
+TEST_CASE("a path is taken apart only when the others' kernels have ended") {
+  World world(3, {}, "fault@*");
+  std::atomic<int> left{0};
+  for (const auto& member : world.members()) {
+    member->gate = std::make_shared<Gate>();
+    member->on_left = [&](bool revoked) { left += revoked ? 1 : 100; };
+  }
+  world.make(600'000);
+  const Table table = everybody_to_everybody(3, 300'000);
+  world[0].exchange(table, 1);
+  world[1].exchange(table, 1);
+  await(&Counts::groups, 5);
+  world[0].drop();
+  while (left < 1) std::this_thread::yield();
+  for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+  CHECK(counts().aborted == 0);
+  world[1].drop();
+  world[2].drop();
+  while (left < 3) std::this_thread::yield();
+  CHECK(counts().aborted == 0);
+  for (const auto& member : world.members()) member->gate->open();
+  await(&Counts::aborted, 3);
+  CHECK(left == 3);
+}
+
+TEST_CASE("whoever does not hear of the others takes its path apart after a while") {
+  World world(2, {.connect_ms = 120'000, .leave_ms = kShort});
+  world[0].gate = std::make_shared<Gate>();
+  world.make(1000);
+  world[0].await_end();
+  CHECK(counts().aborted == 1);
+}
+
+// A thread that gives memory back would wait for kernels that only it can end.
+TEST_CASE("while kernels may run nothing is given back, and all of it when they have ended") {
+  World world(2);
+  world.make(1000);
+  std::optional<kernels::Memory> memory = world.device().allocate(1000);
+  const std::size_t taken = world.device().pieces();
+  memory.reset();
+  CHECK(world.device().pieces() == taken);
+  for (const auto& member : world.members()) member->await_end();
+  CHECK(world.device().pieces() == taken - 3);  // with two paths' staging memory
 }
 
 TEST_CASE("a device without memory left is an error of the path") {

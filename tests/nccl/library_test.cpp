@@ -47,8 +47,9 @@ TEST_CASE(
       {folder.path + "/none.so", {}, "NCCL is at none of: " + folder.path + "/none.so"},
       {folder.path + "/text.so", {}, "NCCL cannot be opened: " + folder.path + "/text.so"},
       {"libm.so.6", {}, "NCCL is at none of: libm.so.6"},
-      {STARLING_FAKE_NCCL, "21705", " is NCCL 2.17.5, wanted is at least 2.18.0 and below 3.0.0"},
-      {STARLING_FAKE_NCCL, "30000", " is NCCL 3.0.0, wanted is at least 2.18.0 and below 3.0.0"},
+      {STARLING_FAKE_NCCL, "22806", " is NCCL 2.28.6, wanted is at least 2.28.7 and below 3.0.0"},
+      {STARLING_FAKE_NCCL, "30000", " is NCCL 3.0.0, wanted is at least 2.28.7 and below 3.0.0"},
+      {STARLING_FAKE_NCCL_OLD, {}, " has no function ncclCommRevoke"},
   };
   for (const Case& c : cases) {
     CAPTURE(c.place);
@@ -64,7 +65,7 @@ TEST_CASE(
 
 TEST_CASE("a library's name is its version, which members compare") {
   for (const auto& [version, name] :
-       {std::pair{"21800", "nccl 2.18.0"}, {"22809", "nccl 2.28.9"}, {"23203", "nccl 2.32.3"}}) {
+       {std::pair{"22807", "nccl 2.28.7"}, {"22809", "nccl 2.28.9"}, {"23203", "nccl 2.32.3"}}) {
     const Variable told("FAKE_NCCL_VERSION", version);
     CHECK(open_nccl().value()->name() == name);
   }
@@ -78,10 +79,29 @@ TEST_CASE("ids that would all be equal are refused") {
   CHECK(opened.error().text().find("NCCL_COMM_ID") == 0);
 }
 
-TEST_CASE("what cannot be aborted is switched off, unless somebody wants it") {
+TEST_CASE("memory that does not outlive who maps it to its peers is refused") {
+  for (const char* name : {"NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE"}) {
+    const Variable off(name, "0");
+    const auto opened = open_nccl();
+    REQUIRE(!opened.has_value());
+    CHECK(opened.error().code() == Code::kBadInput);
+    CHECK(opened.error().text().find(std::string(name) + " is 0, ") == 0);
+    CHECK(opened.error().text().find('\n') == std::string::npos);
+  }
+  const Variable on("NCCL_CUMEM_ENABLE", "1");
+  CHECK(open_nccl().has_value());
+}
+
+TEST_CASE("what cannot be aborted is switched off, unless somebody wants it, and it is said") {
   const Variable nvls("NCCL_NVLS_ENABLE", std::nullopt);
   const Variable ras("NCCL_RAS_ENABLE", "1");
-  REQUIRE(open_nccl().has_value());
+  const Variable pxn("NCCL_PXN_DISABLE", std::nullopt);
+  const Variable memory("NCCL_CUMEM_ENABLE", std::nullopt);
+  const Variable host("NCCL_CUMEM_HOST_ENABLE", "1");
+  const auto opened = open_nccl();
+  REQUIRE(opened.has_value());
+  CHECK(opened.value()->settings() == "NVLS off, RAS on, PXN off, cuMem by default, cuMem host 1");
+  CHECK(std::string(std::getenv("NCCL_PXN_DISABLE")) == "1");
   CHECK(std::string(std::getenv("NCCL_NVLS_ENABLE")) == "0");
   CHECK(std::string(std::getenv("NCCL_RAS_ENABLE")) == "1");
 }
@@ -106,17 +126,6 @@ TEST_CASE("processes that share a GPU are hosts of their own to NCCL, over local
     CHECK(std::string(std::getenv("NCCL_SHM_DISABLE")) == "1");
   }
   CHECK(std::string(std::getenv("NCCL_MAX_CTAS")) == "2");
-}
-
-TEST_CASE("a library that is older than ncclCommRevoke serves as well") {
-  const Variable told("STARLING_NCCL", STARLING_FAKE_NCCL_OLD);
-  World world(2);
-  world.make(1000);
-  world.round_is_right(everybody_to_everybody(2, 1000), 1);
-  world[0].exchange(everybody_to_everybody(2, 1000), 2);
-  for (const auto& member : world.members()) member->await_end();
-  CHECK(counts().revoked == 0);
-  CHECK(counts().communicators == 0);
 }
 
 // Only where the library is: it opens, and says its version and makes ids without a GPU. Without one,

@@ -116,6 +116,9 @@ std::unique_ptr<DevicePath> Member::make_path(const Bytes& id) {
   options.connect_ms = options_.connect_ms;
   options.round_ms = options_.round_ms;
   options.end_ms = options_.end_ms;
+  options.leave_ms = options_.leave_ms;
+  options.others_left = gate;
+  options.keep_memory = [this] { return device_.keep_memory(); };
   const auto note = [this](const std::string& event) {
     { const std::lock_guard connected(connecting_); }
     if (on_event) on_event(event);
@@ -128,6 +131,9 @@ std::unique_ptr<DevicePath> Member::make_path(const Bytes& id) {
   events.on_failed = [note](Error error) { note("failed: " + error.text()); };
   events.on_round = [note](Result<> round) {
     note(round ? "round" : "round: " + round.error().text());
+  };
+  events.on_left = [this](bool revoked) {
+    if (on_left) on_left(revoked);
   };
   return library_->connect(std::move(options), std::move(events));
 }

@@ -27,8 +27,8 @@ enum class Place { kDevice, kHost };
 // The time limits are generous: no test waits for one that it does not mean.
 struct MemberOptions {
   Place place = Place::kDevice;
-  std::uint32_t connect_ms = 120'000, round_ms = 120'000, end_ms = 120'000;
-  std::function<void(const std::string&)> on_stuck;
+  std::uint32_t connect_ms = 120'000, round_ms = 120'000, end_ms = 120'000, leave_ms = 120'000;
+  std::function<void(const std::string&, Rank)> on_stuck;
   std::function<void(std::chrono::nanoseconds revoke, std::chrono::nanoseconds abort)> on_end;
 };
 
@@ -72,6 +72,10 @@ class Member {
   std::function<void(const std::string&)> on_event;
   // Called when a path's staging memory is given back, by whatever thread does it.
   std::function<void()> on_release;
+  // Called by the path's thread when its kernels have ended; the end of paths that are made from now on
+  // waits for the gate.
+  std::function<void(bool revoked)> on_left;
+  std::shared_ptr<Gate> gate;
 
  private:
   std::unique_ptr<DevicePath> make_path(const Bytes& id);

@@ -93,6 +93,10 @@ void Process::kill() {
   status();
 }
 
+void Process::freeze() {
+  ::kill(pid_, SIGSTOP);
+}
+
 int Process::end() {
   ::close(std::exchange(in_, -1));
   return status();

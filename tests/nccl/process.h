@@ -30,6 +30,7 @@ class Process {
     return hear();
   }
   void kill();
+  void freeze();  // until it is killed
   // The end of its input, and its end. Its exit status.
   int end();
   // Waits for its end. Its exit status, or 128 + the signal that ended it; of one that does not end in

@@ -6,6 +6,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "tests/nccl/hex.h"
 
@@ -49,6 +50,11 @@ void serve(kernels::Device& device, MemberOptions options) {
       member = nullptr;
       member = std::make_unique<Member>(device, options);
       std::cout << "rest" << std::endl;
+    } else if (word == "closed") {
+      std::string why;
+      while ((why = member->library().closed()).empty())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::cout << why << std::endl;
     } else if (word == "figures") {
       const Figures f = figures();
       std::cout << f.threads << " " << f.files << " " << f.rss_kb << std::endl;

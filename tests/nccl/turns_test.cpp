@@ -26,6 +26,24 @@ TEST_CASE("two make something at a time, in the order of asking, and the first o
   CHECK(turns.wait_to_use(third, never));
 }
 
+TEST_CASE("when turns are closed nobody waits for one any more") {
+  Turns turns;
+  const std::atomic<bool> never{false};
+  turns.ask();
+  const auto second = turns.ask(), third = turns.ask();
+  std::atomic<int> woken{0};
+  std::thread to_use([&] { woken += turns.wait_to_use(second, never) ? 100 : 1; });
+  std::thread to_make([&] { woken += turns.wait_to_make(third, kLater, never) ? 100 : 1; });
+  CHECK(turns.closed().empty());
+  turns.close("why");
+  turns.close("another one");
+  to_use.join();
+  to_make.join();
+  CHECK(woken == 2);
+  CHECK(turns.closed() == "why");
+  CHECK(!turns.wait_to_make(turns.ask(), kLater, never));
+}
+
 TEST_CASE("nothing is made beside what ends, but what was made before may be used after") {
   Turns turns;
   const std::atomic<bool> never{false};

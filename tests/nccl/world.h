@@ -51,6 +51,7 @@ class World {
     }
   }
 
+  kernels::EmulatedDevice& device() { return device_; }
   Member& operator[](std::size_t rank) { return *members_[rank]; }
   const std::vector<std::unique_ptr<Member>>& members() const { return members_; }
 

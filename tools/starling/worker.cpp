@@ -20,6 +20,7 @@
 #include "actors/system.h"
 #include "actors/worker/ask.h"
 #include "actors/worker/loader.h"
+#include "actors/worker/stuck.h"
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
 #include "core/base/join_token.h"
@@ -274,7 +275,12 @@ int work(const Life& life, actors::SharedLife& shared) {
   const actors::PathRule rule = life.command.path == "host"     ? actors::PathRule::kHost
                                 : life.command.path == "direct" ? actors::PathRule::kDirect
                                                                 : actors::PathRule::kAuto;
-  auto paths = actors::open_paths(job, rule, gpu_lost);
+  const auto say_stuck = [name](const std::string& line) {
+    std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), line.c_str());
+  };
+  const auto stuck = std::make_shared<actors::Stuck>(gpu_lost, say_stuck);  // what hangs keeps it
+  auto paths = actors::open_paths(
+      job, rule, [stuck](const std::string& why, Rank self) { stuck->on_stuck(why, self); });
   if (!paths) {
     say_last_word(shared, paths.error().text());
     return fail(paths.error());
@@ -284,6 +290,7 @@ int work(const Life& life, actors::SharedLife& shared) {
     say_last_word(shared, setup.error().text());
     return fail(setup.error());
   }
+  if (paths.value().library) stuck->watch(setup.value()->device);
   std::vector<actors::StepTimes> times;  // outlives the worker's actor
   actors::LatestStep latest;             // too
   auto config = actors::make_system_config();

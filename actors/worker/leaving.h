@@ -1,0 +1,89 @@
+#pragma once
+// The direct paths of all epochs of a worker while they are taken down: who has still to say that its
+// kernels have ended (collectives/path_ends.h), and the gates that wait for it. For store.cpp.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "actors/worker/epoch_path.h"
+#include "collectives/path_ends.h"
+#include "core/wire/messages.h"
+
+namespace starling::actors {
+
+// Where paths say what they have to say. Their threads may outlive whom they say it to.
+// Threads: any.
+class PathEar {
+ public:
+  explicit PathEar(std::function<void(PathSaid)> hear) : hear_(std::move(hear)) {}
+  void say(PathSaid said) {
+    const std::lock_guard lock(mutex_);
+    if (hear_) hear_(std::move(said));
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    hear_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::function<void(PathSaid)> hear_;
+};
+
+// Threads: the store's.
+class Leaving {
+ public:
+  using Send = std::function<void(const EpochId& over, Rank to, Bytes word)>;
+  explicit Leaving(Send send) : send_(std::move(send)) {}
+
+  void made(const Plan& plan, std::uint32_t attempt, std::shared_ptr<collectives::Gate> gate) {
+    // Of those whose paths are gone nobody waits for the gate.
+    std::erase_if(gates_, [](const auto& entry) { return entry.second.use_count() == 1; });
+    gates_[{plan.id, attempt}] = std::move(gate);
+    ends_.made({plan.id, attempt}, lives_of(plan));
+  }
+  void left(const PathSaid& said) {
+    carry_out(ends_.left({said.epoch, said.attempt}, said.revoked));
+  }
+  void stands(const Plan& plan, Rank self) {
+    carry_out(ends_.stands(plan.id, lives_of(plan), self));
+  }
+  void over(const EpochId& epoch) { ends_.over(epoch); }
+  void others_left(Incarnation from, const collectives::PathLeft& word) {
+    carry_out(ends_.on_word(from, word));
+  }
+  // This process ends: nobody waits for anybody any more.
+  void open_all() {
+    for (const auto& [path, gate] : gates_) gate->open();
+    gates_.clear();
+  }
+
+ private:
+  static collectives::PathEnds::Members lives_of(const Plan& plan) {
+    collectives::PathEnds::Members lives;
+    for (const Member& m : plan.members) lives.push_back(m.who);
+    return lives;
+  }
+  void carry_out(const collectives::PathEndCommands& commands) {
+    for (const auto& command : commands) {
+      if (const auto* send = std::get_if<collectives::path_end::Send>(&command)) {
+        send_(send->epoch, send->to, collectives::encode_path_word(send->word));
+        continue;
+      }
+      const auto gate = gates_.find(std::get<collectives::path_end::Open>(command).path);
+      if (gate == gates_.end()) continue;
+      gate->second->open();
+      gates_.erase(gate);
+    }
+  }
+
+  collectives::PathEnds ends_;
+  const Send send_;
+  std::map<collectives::PathName, std::shared_ptr<collectives::Gate>> gates_;
+};
+
+}  // namespace starling::actors

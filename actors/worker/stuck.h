@@ -1,0 +1,64 @@
+#pragma once
+// What becomes of a worker whose direct path hangs (collectives::NcclOptions::on_stuck).
+//
+// It trains on: its bytes go through the hosts, and what hangs stays as it is. But a library that
+// hangs may hold up the device as well. A device that does no work any more holds up the worker's threads,
+// and with it the group; that worker's process has to end. Everybody who was in that epoch may be in this place
+// at once, and together they may hold the last copies of the state. So one goes at a time, in the order of
+// their ranks there: each looks again when its turn has come, and between two turns the group has made new
+// copies of what it lost with the one before. Nothing is asked for this: the coordinators would have to
+// wait for words of the very threads that hang.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "core/base/ids.h"
+#include "kernels/device/device.h"
+
+namespace starling::actors {
+
+struct StuckTimes {
+  std::chrono::milliseconds answer{5'000};  // what a device may take for a word of its own
+  std::chrono::milliseconds turn{60'000};   // of one rank
+};
+
+// Does some work on a device, to see whether it does any. Takes what it needs when it is made, as a
+// device that is held up may give nothing. Threads: any, one at a time.
+class DeviceProbe {
+ public:
+  explicit DeviceProbe(std::shared_ptr<kernels::Device> device);
+  // False: it did not within this time; a thread of its own waits on for it.
+  bool answers(std::chrono::milliseconds time);
+
+ private:
+  struct Work;
+  std::shared_ptr<Work> work_;
+};
+
+class Stuck {
+ public:
+  // `lost` must end the process. `told`: one line for people.
+  Stuck(std::function<void(const std::string& why)> lost,
+        std::function<void(const std::string& line)> told, StuckTimes times = {})
+      : lost_(std::move(lost)), told_(std::move(told)), times_(times) {}
+
+  // Before any path is made.
+  void watch(std::shared_ptr<kernels::Device> device);
+  // Blocks until the device answers, or the process has ended. `self`: the rank in the epoch whose path
+  // it is. Threads: any, several at once.
+  void on_stuck(const std::string& why, Rank self);
+
+ private:
+  bool answers();
+
+  const std::function<void(const std::string& why)> lost_;
+  const std::function<void(const std::string& line)> told_;
+  const StuckTimes times_;
+  std::mutex mutex_;  // held while the device is asked
+  std::unique_ptr<DeviceProbe> probe_;
+};
+
+}  // namespace starling::actors

@@ -1,0 +1,82 @@
+#pragma once
+// In which order the members of a path that is over take their part of it down: kernels are stopped
+// first, everybody says so, and memory is taken apart when all others who live have said it, as a
+// kernel may work on the memory of another GPU of its machine. A pure machine, as elastic/ has them.
+// Says nothing about time: a path waits for its gate for a bounded time (collectives/device_path.h).
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "collectives/path_talk.h"
+#include "core/base/ids.h"
+#include "core/wire/messages.h"
+
+namespace starling::collectives {
+
+struct PathName {
+  EpochId epoch;
+  std::uint32_t attempt = 0;
+  auto operator<=>(const PathName&) const = default;
+};
+
+namespace path_end {
+struct Send {  // over the connections of this epoch
+  EpochId epoch;
+  Rank to = 0;
+  PathLeft word;
+};
+struct Open {  // the gate of this path: all others who live have left it
+  PathName path;
+};
+}  // namespace path_end
+using PathEndCommand = std::variant<path_end::Send, path_end::Open>;
+using PathEndCommands = std::vector<PathEndCommand>;
+
+// Of all epochs of one process. Threads: one at a time.
+class PathEnds {
+ public:
+  // By rank; a process is known by its life.
+  using Members = std::vector<Incarnation>;
+
+  // A path is made here, of an epoch with these members.
+  void made(const PathName& path, Members members);
+  // No kernel of it runs here any more; `revoked` false: this process could not see to that, and
+  // nobody gains by waiting for it.
+  PathEndCommands left(const PathName& path, bool revoked);
+  // All connections of an epoch with these members stand. Who lives is who is in the newest of them.
+  PathEndCommands stands(const EpochId& epoch, Members members, Rank self);
+  // Nothing is sent over that epoch's connections any more.
+  void over(const EpochId& epoch) { standing_.erase(epoch); }
+  PathEndCommands on_word(Incarnation from, const PathLeft& word);
+
+  // How many paths are known, those that nobody has left here not counted: words about older ones are
+  // not repeated, as their gates have opened by the clock.
+  static constexpr std::size_t kKept = 4;
+
+ private:
+  struct End {
+    Members members;
+    bool left = false, revoked = false, opened = false;
+    std::set<Incarnation> said;
+  };
+
+  void open_if_all_left(const PathName& path, End& end, PathEndCommands& out) const;
+  void tell(const PathName& path, const End& end, PathEndCommands& out) const;
+
+  struct Standing {
+    Members members;
+    Rank self = 0;
+  };
+  // What of the newest epoch that stands concerns the path: those other than this process.
+  std::vector<Rank> others_of(const End& end) const;
+
+  std::map<EpochId, Standing> standing_;
+  std::map<PathName, End> ends_;
+};
+
+}  // namespace starling::collectives
