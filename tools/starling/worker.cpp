@@ -241,9 +241,15 @@ std::uint32_t number_at_the_end(const std::string& name) {
   return number;
 }
 
-// Why this life ends, for the guard to tell the coordinators.
-void say_last_word(actors::SharedLife& shared, const std::string& reason) {
+// Why this life ends, and with which exit code, for the guard to tell the coordinators. Returns the code.
+int say_last_word(actors::SharedLife& shared, int status, const std::string& reason) {
   reason.copy(shared.reason.data(), shared.reason.size() - 1);
+  if (status > 0 && status <= kExitInternal) shared.exit_code = static_cast<std::uint8_t>(status);
+  return status;
+}
+
+int end_of(actors::SharedLife& shared, const Error& error) {
+  return say_last_word(shared, fail(error), error.text());
 }
 
 // In the child process of the guard.
@@ -263,7 +269,7 @@ int work(const Life& life, actors::SharedLife& shared) {
   };
   // Its guard begins a new life, as for memory that has changed.
   const auto gpu_lost = [&name, &shared](const std::string& why) {
-    say_last_word(shared, name + ": " + why);
+    say_last_word(shared, actors::kDamagedStatus, name + ": " + why);
     std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), why.c_str());
     std::fflush(nullptr);
     ::_exit(actors::kDamagedStatus);
@@ -274,15 +280,9 @@ int work(const Life& life, actors::SharedLife& shared) {
                                 : life.command.path == "direct" ? actors::PathRule::kDirect
                                                                 : actors::PathRule::kAuto;
   auto paths = actors::open_paths(job, rule, gpu_lost);
-  if (!paths) {
-    say_last_word(shared, paths.error().text());
-    return fail(paths.error());
-  }
+  if (!paths) return end_of(shared, paths.error());
   auto setup = actors::set_up(job, {life.options.threads, child_lost, device});
-  if (!setup) {
-    say_last_word(shared, setup.error().text());
-    return fail(setup.error());
-  }
+  if (!setup) return end_of(shared, setup.error());
   std::vector<actors::StepTimes> times;  // outlives the worker's actor
   actors::LatestStep latest;             // too
   auto config = actors::make_system_config();
@@ -316,7 +316,7 @@ int work(const Life& life, actors::SharedLife& shared) {
     self->send_exit(loader, caf::exit_reason::user_shutdown);
   }
   status = finish(life, *setup.value(), over, times, status);
-  if (status != 0 && status != actors::kFencedStatus) say_last_word(shared, over.reason);
+  if (status != 0 && status != actors::kFencedStatus) say_last_word(shared, status, over.reason);
   actors::sabotage::leave_process(life.options.key.name);
   end_within(kThreadsEnd, status);
   return status;
