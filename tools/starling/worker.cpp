@@ -22,6 +22,7 @@
 #include "actors/worker/loader.h"
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
+#include "core/base/exit.h"
 #include "core/base/join_token.h"
 #include "core/base/mac.h"
 #include "tools/bench/step_times.h"
