@@ -133,7 +133,8 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child) {
     const auto begun = Clock::now();
     const auto patience = [&] { return ending ? kTellingAtTheEnd : kTelling; };
     while (!gone || Clock::now() - begun < patience()) {
-      door->broadcast_to_servers(Death{options.worker, lock.life().phase, lock.reason()});
+      door->broadcast_to_servers(
+          Death{options.worker, lock.life().phase, lock.reason(), lock.life().exit_code});
       std::this_thread::sleep_for(kRepeat);
     }
   });

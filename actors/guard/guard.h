@@ -35,6 +35,9 @@ struct SharedLife {
   // Why the worker ends itself, ending with a zero byte. Written by the thread that ends the process,
   // as the last thing it does.
   std::array<char, 256> reason{};
+  // With which exit code, where that is the end of the worker and not of this life alone; else 0. Set
+  // after the reason.
+  std::atomic<std::uint8_t> exit_code{0};
 };
 
 // Forks; `worker` runs in the child and its result becomes the child's exit status. The guard

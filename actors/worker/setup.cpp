@@ -42,6 +42,22 @@ Result<> check_job_for(const kernels::Device& device, const Job& job) {
   return ok();
 }
 
+// What lies behind a tensor in its last block counts for the block's exponent: with a large value there
+// the tensor's own elements would be rounded to nothing.
+Result<> check_between_tensors(const Layout& layout, std::span<const float> gradient) {
+  for (std::uint32_t block = 0; block < layout.blocks(); ++block)
+    for (std::uint64_t i = layout.used(block); i < kBlock; ++i) {
+      const std::uint64_t at = std::uint64_t{block} * kBlock + i;
+      if (gradient[at] == 0) continue;
+      return Error(Code::kBadInput,
+                   "the gradient must be 0 between tensors, element " + std::to_string(at) +
+                       ", behind tensor " + layout.tensors()[layout.tensor_of(block)].spec.name +
+                       ", is " + std::to_string(gradient[at]) + "; tensors begin at multiples of " +
+                       std::to_string(kBlock));
+    }
+  return ok();
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
@@ -64,9 +80,11 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   STARLING_TRY(model->initialise(job.seed, layout, parameters.all()));
 
   STARLING_TRY(batch, batches(0, 0));
+  batch.draw = {job.seed, 0, 0};
   STARLING_TRY(
       probe, kernels::first_gradient(job, *model, layout, *setup->device, parameters.all(), batch));
   STARLING_TRY(setup->check(probe.result));
+  STARLING_TRY(check_between_tensors(layout, probe.gradient));
   setup->exponents.resize(layout.blocks());
   kernels::initial_exponents(kernels::Grid(job.micro_batches), layout, probe.gradient,
                              setup->exponents);

@@ -97,7 +97,7 @@ class Compute : public caf::event_based_actor {
       pace_->wait(from, now - from - waited, loaded.version, loaded.micro_batch, computed_part);
       waited += Pace::Clock::now() - now;
     };
-    auto result = maker_->make(bench.working(loaded.scale), *loaded.batch, adding, hooks);
+    auto result = maker_->make(bench.working(loaded.scale), *drawn(loaded), adding, hooks);
     if (result)
       if (auto fits = setup.check(result.value()); !fits) result = std::move(fits).error();
     if (!result) {
@@ -111,6 +111,15 @@ class Compute : public caf::event_based_actor {
     computed.row.metrics = std::move(result.value().metrics);
     computed.took = Pace::Clock::now() - begun - lacked;
     return computed;
+  }
+
+  // What its random numbers are drawn from is the job's matter, also where the application makes batches.
+  std::shared_ptr<const Batch> drawn(const Loaded& loaded) const {
+    const DrawKey key{options_.setup->job.seed, loaded.version, loaded.micro_batch};
+    if (loaded.batch->draw == key) return loaded.batch;
+    auto batch = std::make_shared<Batch>(*loaded.batch);
+    batch->draw = key;
+    return batch;
   }
 
   const TrainerOptions options_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "core/base/named.h"
 #include "core/base/result.h"
@@ -15,14 +16,16 @@ namespace starling {
 // how many there are and what each is. Alike on every worker.
 struct OwnData {
   std::uint64_t samples = 0;
-  Digest identity{};  // of size and content; part of the fingerprint
-  // Appends sample i < samples to the batch. Any thread.
+  // Of size and content; part of the fingerprint. Without one a worker with other data is let in, as
+  // long as the first micro-batch is the same.
+  Digest identity{};
+  // Appends sample i < samples to the batch, of each kind as much as sample 0. Any thread.
   std::function<Result<>(std::uint64_t i, Batch& batch)> append;
 };
 
-// By the model's name.
+// By the model's name. path: [data] path, where this machine has the data; empty: the job names none.
 struct OwnDataSource {
-  std::function<Result<OwnData>(const OwnSpec& spec)> open;
+  std::function<Result<OwnData>(const OwnSpec& spec, const std::string& path)> open;
 };
 
 }  // namespace starling

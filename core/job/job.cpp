@@ -147,6 +147,8 @@ std::string format_job(const Job& job) {
       for (const auto& e : job.data.extensions) out << std::exchange(comma, ", ") << quoted(e);
       out << "]\n";
     }
+  } else if (!job.data.path.empty()) {
+    out << "\n[data]\npath = " << quoted(job.data.path) << "\n";
   }
   out << "\n[elastic]\nlease_ms = " << job.lease_ms
       << "\nstate_timeout_ms = " << job.state_timeout_ms

@@ -177,7 +177,8 @@ void read_own(Section& s, OwnSpec& own) {
   if (!options) return;
   for (const auto& [key, node] : *options) {
     const auto value = node.is_number() ? node.value<double>() : std::nullopt;
-    if (!value || !std::isfinite(*value)) return s.expected("options", node, "a table of numbers");
+    if (!value || !std::isfinite(*value))
+      return s.expected("options", node, "a table of numbers (files: [data] path)");
     own.options.emplace(key.str(), *value);
   }
 }
@@ -281,6 +282,15 @@ void resolve_path(Section& s, const std::string& base, DataSpec& data) {
                    "path must be a file for kind \"classified\", is not: " + shown(data.path));
 }
 
+// Of an application's data: what lies there is its matter.
+void read_own_data(Section s, const std::string& base, DataSpec& data) {
+  if (!s.there()) return;
+  s.refuse({"kind", "extensions"}, "to a model of kind \"own\"");
+  s.text("path", data.path, 4096, true);
+  if (s.good()) resolve_path(s, base, data);
+  s.finish();
+}
+
 void read_data(Section s, const std::string& base, const ModelSpec& model, DataSpec& data) {
   s.choice("kind", data.kind, kData, true);
   s.text("path", data.path, 4096, true);
@@ -378,6 +388,8 @@ Result<Job> parse_job(const std::string& toml, const std::string& base) {
   read_optimizer(Section(root, "optimizer", true, failure), job, job.optimizer);
   if (takes_data(job.model)) {
     read_data(Section(root, "data", true, failure), base, job.model, job.data);
+  } else if (std::holds_alternative<OwnSpec>(job.model)) {
+    read_own_data(Section(root, "data", false, failure), base, job.data);
   } else if (const toml::node* data = root.get("data"); data && !failure) {
     failure.emplace(Code::kBadInput, "section does not apply to a model of kind \"" +
                                          std::string(word_of(kModels, int(job.model.index()))) +

@@ -128,6 +128,7 @@ struct Death {
   who @0 :Plan.Incarnation;
   phase @1 :WorkPhase;  # what it was at, for people
   reason @2 :Text;      # why it ended itself, if it did, for people
+  exitCode @3 :UInt8;   # with which it ended itself; 0: it did not, or has not said
 }
 
 enum WorkPhase {

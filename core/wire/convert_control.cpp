@@ -101,6 +101,7 @@ void write_body(const Death& in, Body::Builder out) {
   body.setPhase(static_cast<schema::WorkPhase>(in.phase));
   const auto reason = cut(in.reason, limits::kLineBytes);
   body.setReason(text(reason, limits::kLineBytes));
+  body.setExitCode(in.exit_code);
 }
 
 void write_body(const Finished& in, Body::Builder out) {
@@ -256,7 +257,7 @@ Death read_body(Reading& r, schema::Death::Reader in) {
   const auto phase = static_cast<std::uint16_t>(in.getPhase());
   r.need(phase <= static_cast<std::uint16_t>(WorkPhase::kEnd), "phase of a death is out of range");
   return {read(in.getWho()), static_cast<WorkPhase>(phase),
-          r.text(in.getReason(), limits::kLineBytes, "reason of a death")};
+          r.text(in.getReason(), limits::kLineBytes, "reason of a death"), in.getExitCode()};
 }
 
 Notice read_body(Reading& r, schema::Notice::Reader in) {

@@ -224,7 +224,8 @@ struct Notice {
 struct Death {  // the word of a guard, or the last one of a joiner: certain
   Incarnation who;
   WorkPhase phase = WorkPhase::kNone;
-  std::string reason;  // why it ended itself, if it did
+  std::string reason;          // why it ended itself, if it did
+  std::uint8_t exit_code = 0;  // with which it ended itself; 0: it did not, or has not said
 };
 
 struct Finished {

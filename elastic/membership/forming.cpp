@@ -383,9 +383,29 @@ void Forming::lose_state(const std::vector<Reporter>& reporters, Version base) {
       names += (names.empty() ? "" : "; ") + name + " (held by " + holders + ")";
   }
   const std::string why = "no living worker has a current copy of " + names;
-  if (restart(reporters, why)) return;
+  const auto own = own_end();
+  const bool for_good = own && own->code == kExitBadInput && reporters.empty();
+  if (!for_good && restart(reporters, why)) return;
+  if (own) return end(own->code, own->reason);
   end(kExitStateLost,
       "state lost: " + why + "; " + newest_checkpoint(group_, config_.checkpoint_dir));
+}
+
+// The end of a job whose workers have ended themselves, all with the same exit code: their code and
+// reason, as the state is gone for no other. After bad input that all of them met there is no restart,
+// which would meet it again.
+std::optional<End> Forming::own_end() {
+  if (!group_.plan()) return std::nullopt;
+  std::optional<End> found;
+  for (const Member& m : group_.plan()->members) {
+    if (!roster_.certainly_dead(m.who)) return std::nullopt;
+    const Contact& c = roster_.meet(m.who);
+    if (c.died_with == 0 || (found && found->code != c.died_with)) return std::nullopt;
+    found =
+        End{c.died_with, "every worker has ended itself, the last one " + m.name + ": " +
+                             c.died_of + "; " + newest_checkpoint(group_, config_.checkpoint_dir)};
+  }
+  return found;
 }
 
 // With the state gone for good, and nobody who could still run an epoch with it (R11): all of the

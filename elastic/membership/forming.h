@@ -117,6 +117,7 @@ class Forming {
   void leave_out_bad_links(std::vector<Reporter>& reporters, Version base);
   void propose(std::vector<Reporter> reporters, const Resume& old);
   void lose_state(const std::vector<Reporter>& reporters, Version base);
+  std::optional<forming_command::End> own_end();
   bool restart(const std::vector<Reporter>& reporters, const std::string& why);
   void no_newcomer();
   void end(std::uint8_t code, std::string reason);

@@ -301,7 +301,7 @@ void Leader::said(const Incarnation&, const std::string& name, const Death& m) {
   const bool its_own = worker ? worker->join.name == name : joining && *joining == name;
   if (!its_own) return;
   review_due_ = true;
-  roster_.died(m.who, m.phase, m.reason);
+  roster_.died(m);
   if (roster_.member_now(m.who)) forming_.notice(now_ms_);
   if (!(worker && worker->dead) && !proposals_.losing(m.who))
     propose(Lost{m.who, /*certain=*/true});

@@ -97,11 +97,12 @@ void Roster::noticed(const Incarnation& who, std::uint64_t notice_ms) {
   contact(who).leave_by_ms = now_ms_ + notice_ms;
 }
 
-void Roster::died(const Incarnation& who, WorkPhase at, const std::string& of) {
-  Contact& c = contact(who);
+void Roster::died(const Death& death) {
+  Contact& c = contact(death.who);
   c.dead = true;
-  c.died_at = at;
-  c.died_of = of;
+  c.died_at = death.phase;
+  c.died_of = death.reason;
+  c.died_with = death.exit_code;
 }
 
 // ---- What Raft committed ----------------------------------------------------------------------

@@ -27,7 +27,8 @@ struct Contact {
   bool dead = false;  // its guard said so
   WorkPhase died_at = WorkPhase::kNone;
   std::string died_of;
-  EpochId entered;  // never falls
+  std::uint8_t died_with = 0;  // the exit code with which it ended itself; 0: it did not
+  EpochId entered;             // never falls
   EpochId ready_for;
   Version version = kNoVersion;  // never falls
   std::optional<Report> report;  // its promise never falls
@@ -71,7 +72,7 @@ class Roster {
   bool works(const Incarnation& who, const Heartbeat& beat);
   void finished(const Incarnation& who, const Finished& finished);
   void noticed(const Incarnation& who, std::uint64_t notice_ms);
-  void died(const Incarnation& who, WorkPhase at, const std::string& of);
+  void died(const Death& death);
 
   // ---- What Raft committed ----
   void joined(const Incarnation& who);

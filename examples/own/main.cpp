@@ -50,11 +50,13 @@ Result<std::unique_ptr<kernels::Model>> make_line(const OwnSpec& spec) {
   return std::unique_ptr<kernels::Model>(new Line(std::size_t(inputs)));
 }
 
-// Points whose target is the inputs' sum and three. A real program would open a file here.
-Result<OwnData> open_points(const OwnSpec& spec) {
+// Points whose target is the inputs' sum and three. A real program would open what [data] path names
+// here, and make `identity` of its bytes, so that a worker with another copy is refused.
+Result<OwnData> open_points(const OwnSpec& spec, const std::string& /*path*/) {
   const auto inputs = std::size_t(spec.option("inputs", 8));
   OwnData data;
   data.samples = 10000;
+  data.identity = hash128(as_bytes(std::span<const std::size_t>(&inputs, 1)));
   data.append = [inputs](std::uint64_t i, Batch& batch) -> Result<> {
     std::int32_t sum = 3;
     for (std::size_t k = 0; k < inputs; ++k) {

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -142,6 +143,12 @@ Result<std::unique_ptr<PythonChild>> PythonChild::start(const std::string& scrip
   return std::unique_ptr<PythonChild>(new PythonChild(pid, fds.keep(0), fds.keep(3)));
 }
 
+PythonChild::PythonChild(pid_t pid, int socket, int lifeline)
+    : pid_(pid),
+      socket_(socket),
+      lifeline_(lifeline),
+      end_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}  // glibc has it from 2.36 on
+
 PythonChild::~PythonChild() {
   ::kill(-pid_, SIGKILL);
   if (!reaped_) {
@@ -150,6 +157,7 @@ PythonChild::~PythonChild() {
   }
   ::close(socket_);
   ::close(lifeline_);
+  if (end_ >= 0) ::close(end_);
 }
 
 // The socket is closed at the other end, which a process may also do itself.
@@ -176,18 +184,20 @@ Error PythonChild::ended() {
 Result<> PythonChild::wait(short events, Clock::time_point until) {
   for (;;) {
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
-    pollfd poll{socket_, events, 0};
-    const int ready = ::poll(&poll, 1, left < 0 ? 0 : static_cast<int>(left));
-    if (ready > 0) return ok();
-    if (ready < 0 && errno != EINTR) return ended();
+    std::array<pollfd, 2> polls{pollfd{socket_, events, 0}, pollfd{end_, POLLIN, 0}};
+    const int ready = ::poll(polls.data(), polls.size(), left < 0 ? 0 : static_cast<int>(left));
+    if (ready > 0 && polls[0].revents != 0) return ok();  // what it has said before its end counts
+    if (ready > 0 || (ready < 0 && errno != EINTR)) return ended();
     if (left <= 0) return Error(Code::kUnavailable, "the script's process did not answer in time");
   }
 }
 
 Result<> PythonChild::send(ByteView request, std::span<const int> files, Clock::time_point until) {
   STARLING_CHECK(files.size() <= kFilesMax);
-  ByteWriter frame(request.size() + sizeof(std::uint32_t));
-  frame.put_sized(request);
+  ByteWriter frame(request.size() + 2 * sizeof(std::uint32_t));
+  frame.put(static_cast<std::uint32_t>(request.size()));
+  frame.put(++asked_);
+  frame.put_bytes(request);
   const Bytes bytes = std::move(frame).take();
   std::size_t sent = 0;
   while (sent < bytes.size()) {
@@ -232,10 +242,15 @@ Result<Bytes> PythonChild::ask(ByteView request, std::span<const int> files,
                                milliseconds patience) {
   const auto until = Clock::now() + patience;
   STARLING_TRY(send(request, files, until));
-  std::uint32_t length = 0;
-  STARLING_TRY(receive({reinterpret_cast<std::uint8_t*>(&length), sizeof length}, until));
+  std::uint32_t head[2]{};
+  STARLING_TRY(receive({reinterpret_cast<std::uint8_t*>(head), sizeof head}, until));
+  const auto [length, number] = head;
   if (length > kReplyMax)
     return Error(Code::kUnavailable, "the script's process answered with what is no frame");
+  if (number != asked_)
+    return Error(Code::kUnavailable, "the script's process answered request " +
+                                         std::to_string(number) + " when asked request " +
+                                         std::to_string(asked_));
   Bytes reply(length);
   STARLING_TRY(receive(reply, until));
   return reply;

@@ -17,8 +17,8 @@
 
 namespace starling::kernels {
 
-// Frames both ways: a length (u32), then so many bytes. Numbers are little-endian. Threads: one at a
-// time.
+// Frames both ways: a length (u32), the request's number (u32), which its reply repeats, then so many
+// bytes. Numbers are little-endian. Threads: one at a time.
 class PythonChild {
  public:
   static constexpr std::uint32_t kReplyMax = 16u << 20;
@@ -33,13 +33,13 @@ class PythonChild {
   PythonChild& operator=(const PythonChild&) = delete;
 
   // Sends a request, with at most two files, and waits for the reply. Errors: kUnavailable, the
-  // process has ended, did not answer in time, or answered with what is no frame; it is of no use then.
+  // process has ended, did not answer in time, or answered with what is no frame or no answer to this
+  // request; it is of no use then.
   Result<Bytes> ask(ByteView request, std::span<const int> files,
                     std::chrono::milliseconds patience);
 
  private:
-  PythonChild(pid_t pid, int socket, int lifeline)
-      : pid_(pid), socket_(socket), lifeline_(lifeline) {}
+  PythonChild(pid_t pid, int socket, int lifeline);
   Result<> send(ByteView request, std::span<const int> files,
                 std::chrono::steady_clock::time_point until);
   Result<> receive(std::span<std::uint8_t> bytes, std::chrono::steady_clock::time_point until);
@@ -48,6 +48,10 @@ class PythonChild {
 
   const pid_t pid_;
   const int socket_, lifeline_;
+  // Readable when the process has ended, which its end of the socket does not say while a fork of the
+  // script's has it. -1: a kernel without it.
+  const int end_;
+  std::uint32_t asked_ = 0;  // number of the last request
   bool reaped_ = false;
 };
 

@@ -24,8 +24,8 @@ using std::chrono::milliseconds;
 
 constexpr int kTries = 4;                   // children for one request
 constexpr milliseconds kPatienceMin{1500};  // for a pass, once some have been seen,
-constexpr int kPatienceFactor = 20;         // and so many times as long as the longest of them
-constexpr std::uint32_t kBridgeVersion = 1;
+constexpr int kPatienceFactor = 20;         // and so many times as long as the longest of them took
+constexpr std::uint32_t kBridgeVersion = 2;
 
 // First byte of a request.
 enum class Ask : std::uint8_t {
@@ -114,6 +114,7 @@ class Bridge : public PythonModel {
     return times_;
   }
 
+  milliseconds patience() const override { return patience(/*pass=*/true, /*attempt=*/0); }
   Result<> prepare(std::uint32_t processes) const override;
   void give_back(Helper helper) const;
 
@@ -128,13 +129,16 @@ class Bridge : public PythonModel {
   Result<Bytes> try_to_ask(PythonChild& child, ByteView request, std::span<const int> files,
                            milliseconds patience) const;
   milliseconds patience(bool pass, int attempt) const;
+  void took(Clock::duration pass) const;
 
   const PythonSpec spec_;
   const std::string isa_;
   const std::vector<TensorSpec> tensors_;
   ChildLost told_;
   mutable std::atomic<std::uint64_t> copied_ = 0;
-  mutable std::atomic<std::int64_t> longest_ms_ = 0;  // of passes; 0: none was seen
+  // Of passes that were answered at the first attempt, what the process itself took: neither attempts
+  // that were lost nor the start of another process. 0: none was seen.
+  mutable std::atomic<std::int64_t> longest_ms_ = 0;
   mutable std::mutex mutex_;
   mutable Times times_;
   mutable std::vector<Helper> idle_;
@@ -158,6 +162,12 @@ milliseconds Bridge::patience(bool pass, int attempt) const {
   // A machine may be busy with something else: the next child is given twice as long.
   return std::min(first,
                   std::max(kPatienceMin, milliseconds(longest * kPatienceFactor)) * (1 << attempt));
+}
+
+void Bridge::took(Clock::duration pass) const {
+  const auto ms = std::chrono::ceil<milliseconds>(pass).count();
+  std::int64_t longest = longest_ms_;
+  while (ms > longest && !longest_ms_.compare_exchange_weak(longest, ms)) continue;
 }
 
 // Splits what the script raised from what was lost with the process.
@@ -270,7 +280,10 @@ Result<Bytes> Bridge::ask(Helper& helper, ByteView request, std::span<const int>
         helper = std::move(other);
       }
       STARLING_TRY(prepare(helper));
-      return try_to_ask(*helper.child, request, files, patience(pass, attempt));
+      const auto begun = Clock::now();
+      auto reply = try_to_ask(*helper.child, request, files, patience(pass, attempt));
+      if (reply && pass && attempt == 0) took(Clock::now() - begun);
+      return reply;
     };
     auto reply = once();
     if (reply || reply.error().code() == Code::kBadInput) return reply;
@@ -342,9 +355,6 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
   const auto begun = Clock::now();
   STARLING_TRY(reply, ask(space.helper, std::move(request).take(), {}, map, /*pass=*/true));
   const auto all = Clock::now() - begun;
-  const auto took = std::chrono::ceil<milliseconds>(all).count();
-  std::int64_t longest = longest_ms_;
-  while (took > longest && !longest_ms_.compare_exchange_weak(longest, took)) continue;
 
   ByteReader reader(reply);
   MicroBatchResult result;

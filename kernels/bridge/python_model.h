@@ -32,6 +32,8 @@ class PythonModel : public Model {
     std::chrono::nanoseconds all{}, script{};
   };
   virtual Times times() const = 0;
+  // How long a pass is waited for at the first attempt, before its process is lost.
+  virtual std::chrono::milliseconds patience() const = 0;
   // Bytes of parameters and gradients that were copied as they lay in memory that no other process
   // can map.
   virtual std::uint64_t copied() const = 0;

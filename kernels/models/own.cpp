@@ -35,6 +35,11 @@ class Elsewhere : public Model {
 
 }  // namespace
 
+Result<> check_own_model(const OwnSpec& spec) {
+  if (Named<OwnModel>::find(spec.name) == nullptr) return not_here(spec);
+  return ok();
+}
+
 Result<std::vector<TensorSpec>> tensors_of(const std::vector<std::string>& texts) {
   std::vector<TensorSpec> tensors;
   for (const std::string& text : texts) {

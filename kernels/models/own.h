@@ -16,6 +16,9 @@ struct OwnModel {
   std::function<Result<std::unique_ptr<Model>>(const OwnSpec& spec)> make;
 };
 
+// Errors: kBadInput  this program has no model of that name.
+Result<> check_own_model(const OwnSpec& spec);
+
 // Tensors as job files spell them. Errors: kBadInput  a text that is none.
 Result<std::vector<TensorSpec>> tensors_of(const std::vector<std::string>& texts);
 

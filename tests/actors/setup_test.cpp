@@ -69,6 +69,27 @@ TEST_CASE("setup: the first exponents let the first step's gradients onto the gr
 }
 
 // What a job file would be refused for.
+// Goal: values behind a tensor are told, before they spoil the exponent of its last block.
+TEST_CASE("setup: a gradient that is not zero between tensors is refused") {
+  class Untidy : public Noise {
+    Result<kernels::MicroBatchResult> forward_backward(std::span<const float> parameters,
+                                                       const Batch& batch,
+                                                       kernels::Workspace& space,
+                                                       std::span<float> gradient) const override {
+      STARLING_TRY(result, Noise::forward_backward(parameters, batch, space, gradient));
+      gradient[kWidth] = 1e30f;
+      return std::move(result);
+    }
+  };
+  Job job;
+  job.steps = 1;
+  const auto refused = set_up(job, std::make_shared<Untidy>(), source, Digest{});
+  REQUIRE(!refused);
+  CHECK(refused.error().code() == Code::kBadInput);
+  CHECK(refused.error().text().find("the gradient must be 0 between tensors, element 3000, behind "
+                                    "tensor w, is ") == 0);
+}
+
 TEST_CASE("setup: a job that a program has made keeps the rules of job files") {
   const auto why = [](const Job& job) {
     const auto setup = set_up(job, std::make_shared<Noise>(), source, Digest{});

@@ -375,4 +375,29 @@ TEST_CASE("[checkpoint]: off without the section, and checked with it") {
         std::string::npos);
 }
 
+TEST_CASE("[data] of an application's model is a path of this machine, and no part of the hash") {
+  const auto text = [](const std::string& data) {
+    return "[job]\nname = \"own\"\nsteps = 5\n[model]\nkind = \"own\"\nname = "
+           "\"line\"\n[optimizer]\nkind = "
+           "\"sgd\"\npeak_rate = 0.1\n" +
+           data;
+  };
+  const auto with = parse_job(text("[data]\npath = \"examples\"\n"), ".");
+  REQUIRE_MESSAGE(with, with.error().text());
+  CHECK(with.value().data.path == (std::filesystem::current_path() / "examples").string());
+  CHECK(parse_job(format_job(with.value()), "/").value() == with.value());
+  CHECK(job_hash(with.value()) == job_hash(parse_job(text(""), ".").value()));
+  const std::pair<const char*, const char*> cases[] = {
+      {"[data]\nkind = \"text\"\npath = \"examples\"\n",
+       "kind does not apply to a model of kind \"own\""},
+      {"[data]\npath = \"no such thing\"\n", "path must be a file or folder that can be read"},
+      {"[data]\n", "is missing"},
+  };
+  for (const auto& [data, why] : cases) {
+    const auto refused = parse_job(text(data), ".");
+    REQUIRE(!refused);
+    CHECK_MESSAGE(refused.error().text().find(why) != std::string::npos, refused.error().text());
+  }
+}
+
 }  // namespace starling

@@ -102,6 +102,13 @@ def what_a_script_raises_ends_one_worker_and_is_in_the_events(place):
     require(len(lost) == 1 and lost[0]["reason"] == "ValueError: no such colour; train.py:3, in loss", f"told: {lost}")
 
 
+def what_the_scripts_of_all_workers_raise_is_the_end(place):
+    run = place.run(job(place, "all-raise", "raises 15"), "--workers", 2).end(2)
+    last = [line for line in run.text().splitlines() if line.strip()][-1]
+    require(last.startswith("starling: ") and "ValueError: as the script says" in last, last)
+    require(all(e["code"] == 2 for e in run.events("failed")), run.events("failed"))
+
+
 def another_model_is_refused_before_anything_begins(place):
     run = place.run(job(place, "other", "samples 41"), "--workers", 2).end(2)
     require("the number of samples is 41 here and 40 in the job" in run.text(), run.text())
@@ -137,6 +144,7 @@ main(any_number_of_workers_and_threads_gives_the_same_bits,
      kills_of_workers_and_of_their_processes_change_no_bit,
      a_hanging_process_ends_with_its_worker,
      what_a_script_raises_ends_one_worker_and_is_in_the_events,
+     what_the_scripts_of_all_workers_raise_is_the_end,
      another_model_is_refused_before_anything_begins,
      a_worker_without_the_script_says_how_to_name_it,
      a_script_is_a_job_where_a_job_is_wanted)

@@ -215,6 +215,28 @@ def the_data(place):
     ])
 
 
+def names_that_are_not_here(place):
+    """`check` refuses what `run` does, and `run` makes no folder before."""
+    job = place.job(steps=20)
+    own = "[job]\nname = 'own'\nsteps = 5\n[model]\nkind = 'own'\nname = 'lines'\ntensors = ['w:8']\nsamples = 5\n" \
+          "[optimizer]\nkind = 'adamw'\npeak_rate = 0.1\n"
+    script = own.replace("'own'\nname = 'lines'", "'python'\nscript = 'none.py'")
+    rows, outs = [], []
+    for name, path, text in (
+            ("schedule", edited(place, job, (r"\[optimizer\]", '[optimizer]\nschedule = "halvin"')),
+             'this program has no schedule "halvin", it has none; [optimizer].schedule'),
+            ("optimizer", written(place, "optimizer.toml", own.replace("'adamw'", "'own'\nname = 'adagard'")),
+             'this program has no optimizer "adagard", it has none; [optimizer].name'),
+            ("model", written(place, "model.toml", own), 'this program has no model "lines", it has none; [model].name'),
+            ("script", written(place, "script.toml", script), f"no script {place.path('none.py')} here; [model].script")):
+        outs.append(place.path("out-of-" + name))
+        rows += [Row(f"check: {name}", ["check", path], 2, text),
+                 Row(f"run: {name}", ["run", path, "--out", outs[-1]], 2, text)]
+    check(rows)
+    left = [out for out in outs if os.path.exists(out)]
+    require(not left, f"left behind: {left}")
+
+
 def files_and_folders(place):
     job = place.job(steps=20)
     full = place.run(job, "--workers", 1).end()
@@ -275,4 +297,4 @@ def too_few_of_something(place):
     ])
 
 
-main(the_command_line, the_job_file, the_data, files_and_folders, too_few_of_something)
+main(the_command_line, the_job_file, the_data, names_that_are_not_here, files_and_folders, too_few_of_something)

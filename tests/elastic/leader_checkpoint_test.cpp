@@ -249,6 +249,32 @@ TEST_CASE("leader: without a checkpoint the job ends with exit code 4") {
   CHECK(one.group.end()->reason.find("there is no checkpoint to start from") != std::string::npos);
 }
 
+// Goal: a job is not said to have lost its state when its workers have ended themselves. Method: both
+// members end, with these exit codes (0: killed), with a checkpoint and without one.
+TEST_CASE("leader: what has ended every worker is the end of the job") {
+  const auto end_of = [](std::uint8_t first, std::uint8_t second, bool checkpoint) {
+    OneLeader one;
+    if (checkpoint) one.publish(10);
+    const auto dies = [&](std::uint64_t nonce, std::uint8_t code) {
+      one.say(nonce, Death{{nonce, Nonce(nonce)}, {}, "bad record 7", code});
+      one.commit();
+    };
+    dies(1, first);
+    dies(2, second);
+    if (one.group.restart()) return std::string("restart");
+    REQUIRE(one.group.end().has_value());
+    return std::to_string(one.group.end()->exit_code) + " " + one.group.end()->reason;
+  };
+  const std::string said = "every worker has ended itself, the last one 2: bad record 7; ";
+  CHECK(end_of(2, 2, false) == "2 " + said + "there is no checkpoint to start from");
+  CHECK(end_of(2, 2, true) == "2 " + said + "the newest checkpoint is of step 10 in /shared");
+  CHECK(end_of(3, 3, false) == "3 " + said + "there is no checkpoint to start from");
+  CHECK(end_of(3, 3, true) == "restart");  // memory may be there the next time
+  CHECK(end_of(0, 2, false).substr(0, 14) == "4 state lost: ");
+  CHECK(end_of(2, 3, false).substr(0, 14) == "4 state lost: ");
+  CHECK(end_of(2, 0, true) == "restart");
+}
+
 TEST_CASE("leader: who has some state when the rest of it is gone begins a new life") {
   OneLeader one;
   one.publish(10);

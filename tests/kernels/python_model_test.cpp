@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -146,6 +147,61 @@ TEST_CASE("a process that hangs is replaced when it takes many times as long as 
   REQUIRE(rig.pass(1));
   REQUIRE(rig.lost.size() == 1);
   CHECK(rig.lost[0] == "the script's process did not answer in time");
+}
+
+// Method: the process dies in its second pass, and a fork of it in another session, which has the
+// process's end of the socket, lives on.
+TEST_CASE("a process that dies is noticed though a fork of it lives on") {
+  const Script script;
+  script.say("forks-and-dies 2\nfork-is " + script.beside("fork"));
+  Rig rig(spec_of(script));
+  REQUIRE(rig.initialise());
+  REQUIRE(rig.pass(0));
+  REQUIRE(rig.pass(1));
+  REQUIRE(rig.lost.size() == 1);
+  CHECK(rig.lost[0] == "the script's process was ended by signal 9 (Killed)");
+  pid_t fork = 0;
+  std::ifstream(script.beside("fork")) >> fork;
+  REQUIRE(fork > 0);
+  CHECK(::kill(fork, SIGKILL) == 0);
+}
+
+// Goal: one hang does not make the worker patient with the next. Method: two processes hang, one after
+// the other; only passes that were answered count.
+TEST_CASE("what a lost process and the start of another took is no measure of passes") {
+  const Script script;
+  script.say("hangs-once " + script.beside("first") + "," + script.beside("second"));
+  Rig rig(spec_of(script));
+  REQUIRE(rig.initialise());
+  CHECK(rig.python().patience() == std::chrono::seconds(60));  // nothing is known yet
+  std::chrono::milliseconds longest{0};
+  for (std::uint64_t step = 0; step < 6; ++step) {
+    const auto lost = rig.lost.size();
+    const auto begun = std::chrono::steady_clock::now();
+    REQUIRE(rig.pass(step));
+    const auto took =
+        std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun);
+    if (rig.lost.size() == lost) longest = std::max(longest, took);
+    CHECK(rig.python().patience() <= std::max(std::chrono::milliseconds(1500), 20 * longest));
+  }
+  CHECK(rig.lost == std::vector<std::string>(2, "the script's process did not answer in time"));
+}
+
+// Goal: no gradient is taken that is still being computed. Method: the reply to the second pass comes
+// twice; the third pass finds the second of them.
+TEST_CASE("a reply that answers another request is no reply") {
+  const Script good, script("answers-twice 2");
+  Rig undisturbed(spec_of(good)), rig(spec_of(script));
+  REQUIRE(undisturbed.initialise());
+  REQUIRE(rig.initialise());
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    const auto result = rig.pass(step), wanted = undisturbed.pass(step);
+    REQUIRE(result);
+    CHECK(result.value().loss == wanted.value().loss);
+    CHECK(std::ranges::equal(rig.gradient.all(), undisturbed.gradient.all()));
+  }
+  REQUIRE(rig.lost.size() == 1);
+  CHECK(rig.lost[0].find("the script's process answered request ") == 0);
 }
 
 TEST_CASE("processes that were started before are there for as many threads") {

@@ -181,6 +181,8 @@ def misbehave(net):
     if WRONG == "parameter":
         with torch.no_grad():
             next(net.parameters()).mul_(0.5)
+    if WRONG == "data":
+        next(net.parameters()).data.clamp_(-0.01, 0.01)
     if WRONG == "optimizer":
         torch.optim.SGD(net.parameters(), lr=0.1).step()
     if WRONG == "no-gradient":

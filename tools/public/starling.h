@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "core/base/hash.h"
 #include "core/base/philox.h"
 #include "core/base/result.h"
 #include "core/data/batch.h"
@@ -35,12 +36,12 @@ namespace starling {
 class Registry {
  public:
   using MakeModel = std::function<Result<std::unique_ptr<kernels::Model>>(const OwnSpec& spec)>;
-  using OpenData = std::function<Result<OwnData>(const OwnSpec& spec)>;
+  using OpenData = std::function<Result<OwnData>(const OwnSpec& spec, const std::string& path)>;
   using Rate = std::function<double(const OptimizerSpec&, std::uint64_t step, std::uint64_t steps)>;
 
   // [model] kind = "own", name = NAME. Without `data` a batch has the numbers of its samples, of
-  // which the job file says how many there are. What either throws is
-  // told as an error.
+  // which the job file says how many there are; `data` is given [data] path, where this machine has
+  // them, or an empty text. What either throws is told as an error.
   Registry& model(const std::string& name, MakeModel make, OpenData data = {});
   // [optimizer] kind = "own", name = NAME. Elementwise: kernels/optim/own.h.
   Registry& optimizer(const std::string& name, kernels::OwnOptimizer optimizer);

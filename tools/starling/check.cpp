@@ -14,6 +14,7 @@
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/memory.h"
+#include "tools/starling/names.h"
 
 namespace starling::tools {
 namespace {
@@ -41,6 +42,7 @@ int check_keys(const std::string& file) {
 int check_job(const std::string& file) {
   const auto job = load_job(file);
   if (!job) return fail(job.error());
+  if (const auto here = check_names(job.value()); !here) return fail(here.error());
   const auto model = kernels::make_model(job.value().model, job.value().isa);
   if (!model) return fail(model.error());
   const auto data = Dataset::open(job.value());

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <initializer_list>
 
@@ -544,9 +545,13 @@ int starling::main(int argc, char** argv, const Registry& registry) {
     return fail(Error(Code::kBadInput, "this program brings the " + registry.taken() + " twice"));
   starling::actors::run_promptly();
   starling::actors::raise_open_files();
+  const std::string program = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "";
+  const bool own = !program.empty() && !program.starts_with("starling");
   CLI::App app{
-      "Starling trains neural networks on machines that come and go, with the same bits as an\n"
-      "undisturbed run. `starling SUBCOMMAND --help` says more."};
+      (own ? program + ", a program with Starling in it, trains" : "Starling trains") +
+      " neural networks on machines that come and go,\nwith the same bits as an undisturbed "
+      "run. `" +
+      (own ? program : "starling") + " SUBCOMMAND --help` says more."};
   app.footer(
       "\nExit codes: 0 done, 1 a comparison did not hold, 2 bad input, 3 no quorum or too few\n"
       "workers, 4 state lost, 5 internal error, 6 done and the model is not here, 129, 130 and "

@@ -1,6 +1,7 @@
 #include "tools/starling/memory.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -81,10 +82,12 @@ std::uint64_t memory_here() {
 }
 
 std::string memory_text(std::uint64_t bytes) {
-  constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
+  constexpr double kKiB = 1 << 10, kMiB = 1 << 20, kGiB = 1 << 30;
   const auto b = static_cast<double>(bytes);
   char text[32];
-  if (b < kGiB)
+  if (b < 10 * kMiB)
+    std::snprintf(text, sizeof text, "%.0f KiB", std::ceil(b / kKiB));
+  else if (b < kGiB)
     std::snprintf(text, sizeof text, "%.0f MiB", b / kMiB);
   else
     std::snprintf(text, sizeof text, "%.1f GiB", b / kGiB);

@@ -20,6 +20,7 @@
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
 #include "tools/starling/memory.h"
+#include "tools/starling/names.h"
 #include "tools/starling/resume.h"
 #include "tools/starling/spectator.h"
 
@@ -123,6 +124,7 @@ Result<Prepared> prepare(const RunOptions& options) {
     return Error(Code::kBadInput, std::move(why));
   STARLING_TRY(job, job_to_run(options));
   run.job = std::move(job);
+  STARLING_TRY(check_names(run.job));
   STARLING_TRY(model, kernels::make_model(run.job.model, run.job.isa));
   STARLING_TRY(kernels::check_device(run.job.isa));
   run.layout = std::make_shared<const Layout>(model->tensors());

@@ -23,6 +23,7 @@
 #include "actors/worker/stuck.h"
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
+#include "core/base/exit.h"
 #include "core/base/join_token.h"
 #include "core/base/mac.h"
 #include "tools/bench/step_times.h"
@@ -243,9 +244,15 @@ std::uint32_t number_at_the_end(const std::string& name) {
   return number;
 }
 
-// Why this life ends, for the guard to tell the coordinators.
-void say_last_word(actors::SharedLife& shared, const std::string& reason) {
+// Why this life ends, and with which exit code, for the guard to tell the coordinators. Returns the code.
+int say_last_word(actors::SharedLife& shared, int status, const std::string& reason) {
   reason.copy(shared.reason.data(), shared.reason.size() - 1);
+  if (status > 0 && status <= kExitInternal) shared.exit_code = static_cast<std::uint8_t>(status);
+  return status;
+}
+
+int end_of(actors::SharedLife& shared, const Error& error) {
+  return say_last_word(shared, fail(error), error.text());
 }
 
 // In the child process of the guard.
@@ -265,7 +272,7 @@ int work(const Life& life, actors::SharedLife& shared) {
   };
   // Its guard begins a new life, as for memory that has changed.
   const auto gpu_lost = [&name, &shared](const std::string& why) {
-    say_last_word(shared, name + ": " + why);
+    say_last_word(shared, actors::kDamagedStatus, name + ": " + why);
     std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), why.c_str());
     std::fflush(nullptr);
     ::_exit(actors::kDamagedStatus);
@@ -281,15 +288,9 @@ int work(const Life& life, actors::SharedLife& shared) {
   const auto stuck = std::make_shared<actors::Stuck>(gpu_lost, say_stuck);  // what hangs keeps it
   auto paths = actors::open_paths(
       job, rule, [stuck](const std::string& why, Rank self) { stuck->on_stuck(why, self); });
-  if (!paths) {
-    say_last_word(shared, paths.error().text());
-    return fail(paths.error());
-  }
+  if (!paths) return end_of(shared, paths.error());
   auto setup = actors::set_up(job, {life.options.threads, child_lost, device});
-  if (!setup) {
-    say_last_word(shared, setup.error().text());
-    return fail(setup.error());
-  }
+  if (!setup) return end_of(shared, setup.error());
   if (paths.value().library) stuck->watch(setup.value()->device);
   std::vector<actors::StepTimes> times;  // outlives the worker's actor
   actors::LatestStep latest;             // too
@@ -329,7 +330,7 @@ int work(const Life& life, actors::SharedLife& shared) {
   if (status == 2 || status == actors::kNotHereStatus)
     if (const std::string line = older.move_aside(); !line.empty())
       std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), line.c_str());
-  if (status != 0 && status != actors::kFencedStatus) say_last_word(shared, over.reason);
+  if (status != 0 && status != actors::kFencedStatus) say_last_word(shared, status, over.reason);
   actors::sabotage::leave_process(life.options.key.name);
   end_within(kThreadsEnd, status);
   return status;

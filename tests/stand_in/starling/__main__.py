@@ -1,7 +1,8 @@
 """In place of the starling package where there is no torch: the same frames over the same channel, with a
 model of two tensors, a [3, 2] and b [], whose gradient is plain arithmetic. What it does wrong is what the
-script says: a word for each line, "dies 3" for the third pass of this process, "hangs-once PATH", which leaves
-a file there; "pace 0.01" takes so many seconds for a pass."""
+script says: a word for each line, "dies 3" for the third pass of this process, "hangs-once PATH,PATH", in the
+second pass of as many processes, each of which leaves a file; "forks-and-dies 2" with "fork-is PATH", which is to
+have the fork's number; "answers-twice 2"; "pace 0.01" takes so many seconds for a pass."""
 
 import importlib.util
 import mmap
@@ -76,6 +77,9 @@ class Model:
             return self.channel.raised("ValueError: as the script says")
         if self.orders.get("dies") == turn:
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.orders.get("forks-and-dies") == turn:
+            self.leave_a_fork()
+            os.kill(os.getpid(), signal.SIGKILL)
         if self.orders.get("exits") == turn:
             os._exit(3)
         if self.orders.get("babbles") == turn:
@@ -85,9 +89,22 @@ class Model:
         time.sleep(float(self.orders.get("pace", "0")))
         if self.passes > 20 and first_to_make(self.orders.get("raises-once")):
             return self.channel.raised("ValueError: no such colour; train.py:3, in loss")
-        if turn == "2" and first_to_make(self.orders.get("hangs-once")):
-            time.sleep(3600)
+        for path in self.orders.get("hangs-once", "").split(","):
+            if turn == "2" and first_to_make(path):
+                time.sleep(3600)
         return None
+
+    def leave_a_fork(self):
+        """One in a session of its own, that has what this process has open, the worker's socket too."""
+        os.dup(child.SOCKET)
+        reading, writing = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            with open(self.orders["fork-is"], "w") as file:
+                file.write(str(os.getpid()))
+            os.write(writing, b".")
+            time.sleep(3600)
+        os.read(reading, 1)
 
     def compute(self, request):
         _, step, m, count = struct.unpack_from("<QQII", request)
@@ -105,6 +122,9 @@ class Model:
                 loss += error * error
                 self.gradient[i] = 2 * error
         self.channel.reply(struct.pack("<dQQB", loss, count, 1000, 0))
+        if self.orders.get("answers-twice") == str(self.passes):
+            self.channel.asked = True
+            self.channel.reply(struct.pack("<dQQB", -1.0, count, 1000, 0))
 
     def serve(self):
         while True:

@@ -1,5 +1,6 @@
 """The process that computes for a worker: requests come over a socket, parameters and gradients lie in
-memory that both map. kernels/bridge/ has the other end; a frame is a length (u32) and so many bytes."""
+memory that both map. kernels/bridge/ has the other end; a frame is a length (u32), the request's number
+(u32), which its reply repeats, and so many bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ import traceback
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 SOCKET, LIFELINE = 3, 4
-VERSION = 1
+VERSION = 2
 REQUEST_MAX = 1 << 24
 DONE, RAISED = b"\0", b"\1"
 TEXT_MAX = 1500
@@ -31,13 +32,19 @@ _channel: "Channel | None" = None  # of this process, if it computes for a worke
 
 
 class Channel:
-    """Frames from and to the worker."""
+    """Frames from and to the worker. A request has one reply."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(fileno=SOCKET)
         self._process = os.getpid()
         self._files: list[int] = []
+        self._number = 0  # of the last request
         self.asked = False  # a request waits for its reply
+        # A fork of the script's may outlive this process, whose end the worker sees by the end of its socket. The
+        # lifeline stays: it ends forks that are in this process's group with the worker.
+        for file in (SOCKET, LIFELINE):
+            os.set_inheritable(file, False)
+        os.register_at_fork(after_in_child=self._socket.close)
 
     def _own(self) -> None:
         if os.getpid() != self._process:  # a fork of the script's: it has nothing to say here
@@ -60,9 +67,10 @@ class Channel:
 
     def request(self) -> bytearray:
         self._own()
-        (size,) = struct.unpack("<I", self._read(4))
-        if not 0 < size <= REQUEST_MAX:
+        size, number = struct.unpack("<II", self._read(8))
+        if not 0 < size <= REQUEST_MAX or self.asked:
             os._exit(1)
+        self._number = number
         data = self._read(size)
         self.asked = True
         return data
@@ -81,8 +89,10 @@ class Channel:
 
     def _send(self, body: bytes) -> None:
         self._own()
+        if not self.asked:
+            raise RuntimeError("a reply to no request")
         self.asked = False
-        self._socket.sendall(struct.pack("<I", len(body)) + body)
+        self._socket.sendall(struct.pack("<II", len(body), self._number) + body)
 
 
 def channel() -> "Channel | None":
@@ -113,11 +123,11 @@ class Server:
                  init: "dict[str, Any] | None", metrics: Sequence[str]) -> None:
         import torch
 
-        from . import module
+        from . import memory, module
 
         assert _channel is not None
         self._channel = _channel
-        self._torch, self._module = torch, module
+        self._torch, self._module, self._mapping = torch, module, memory
         self._collate = collate or torch.utils.data.default_collate
         self._build, self._init, self._metrics = build, init, tuple(metrics)
         torch.set_num_threads(1)
@@ -129,10 +139,13 @@ class Server:
         self._trained = module.parameters_of(self.net)
         self._parameters = [p for _, p in self._trained]
         self._shapes = [p.shape for _, p in self._trained]  # while it has no memory it has none
-        self._buffers = module.Buffers(self.net)
+        self._kept = module.Kept(self.net)
         self._block = 1
         self._gradient: Any = None  # [elements], in the worker's memory
-        self._weights: Any = None
+        self._weights: Any = None  # memory.Weights
+        self._memory: list[int] = []  # where each parameter lies
+        self._open = False  # a pass is being computed: gradients belong to it
+        self._looked = False  # all parameters were compared once, after the first pass
         self._views: list[tuple[Any, Any]] = []  # of weights and gradient, by parameter
         self._away = any(p.device.type != "cpu" for _, p in self._trained)
         self._step: "tuple[int, int] | None" = None  # whose weights the device has
@@ -152,12 +165,15 @@ class Server:
         net, data = made
         if self._init is not None:
             net.load_state_dict(self._init)
-        net.train()
         return net, data
 
     def _counted(self) -> list[int]:
         """How often torch has changed each parameter in place."""
         return list(map(operator.attrgetter("_version"), self._parameters))
+
+    def _placed(self) -> list[int]:
+        """Where each parameter lies in memory."""
+        return list(map(operator.methodcaller("data_ptr"), self._parameters))
 
     def _places(self) -> Iterator[tuple[int, int]]:
         """First element and number of elements of each parameter."""
@@ -182,16 +198,13 @@ class Server:
         self._channel.reply(b"".join(parts))
 
     def _map(self, file: int, offset: int, size: int) -> Any:
-        """float32 elements of the worker's memory."""
-        page = mmap.ALLOCATIONGRANULARITY
-        start = offset // page * page
+        """float32 elements of the worker's memory, to write into."""
         try:
-            memory = mmap.mmap(file, size + offset - start, offset=start)
+            memory, first = self._mapping.mapped(file, offset, size)
         finally:
             os.close(file)
         memory.madvise(mmap.MADV_DONTFORK)  # a fork of the script's would compute into it too
-        return self._torch.frombuffer(memory, dtype=self._torch.float32, offset=offset - start,
-                                      count=size // 4)
+        return self._mapping.floats(self._torch, memory, first, size)
 
     def _initialise(self, request: memoryview) -> None:
         seed, offset, size = struct.unpack("<QQQ", request)
@@ -207,15 +220,17 @@ class Server:
     def _take_memory(self, request: memoryview) -> None:
         offset, gradient_offset, size = struct.unpack("<QQQ", request)
         weights, gradient = self._channel.files()
-        self._weights = self._map(weights, offset, size)
+        self._weights = self._mapping.Weights(self._torch, weights, offset, size)
         self._gradient = self._map(gradient, gradient_offset, size)
         self._views = []
+        self._looked = False
         for (_, p), shape, (first, n) in zip(self._trained, self._shapes, self._places()):
-            weight = self._weights[first:first + n].view(shape)
+            weight = self._weights.flat[first:first + n].view(shape)
             grad = self._gradient[first:first + n].view(shape)
             self._views.append((weight, grad))
             if not self._away:
                 p.data = weight
+        self._memory = self._placed()
         self._gradient.zero_()  # what lies between parameters stays so
         self._step = None
         self._channel.reply()
@@ -233,9 +248,15 @@ class Server:
         of its own, which goes at once."""
 
         def keep(p: Any) -> None:
+            if p.grad is None:
+                return  # of a parameter whose requires_grad was taken away meanwhile, which is told after the pass
             given, p.grad = p.grad.detach(), None
             if not self._views:
                 return  # a backward of build()'s
+            if not self._open:
+                raise self._module.Refused(
+                    "a gradient was computed (backward()) that belongs to no micro-batch: all of a micro-batch's loss"
+                    " goes into one done(), which computes it")
             grad = self._views[i][1]
             if i in self._written:
                 grad.add_(given)
@@ -279,21 +300,42 @@ class Server:
                 for (_, p), (weight, _) in zip(self._trained, self._views):
                     p.copy_(weight)
         self._step = (seed, step)
+        self._open = True
         self._versions = self._counted()
         self._begun = time.perf_counter()
+
+    def refused(self, why: str) -> Exception:
+        return self._module.Refused(why)
 
     def batch(self, samples: Sequence[int]) -> Any:
         return self._collate([self.data[i] for i in samples])
 
     def _after(self) -> None:
         """What the pass has not used has a gradient too; what it may not change is as it was."""
-        if self._versions != self._counted():
-            name = next(name for (name, p), version in zip(self._trained, self._versions) if p._version != version)
-            raise self._module.Refused(f"the loss has changed parameter {name}; only the job's optimizer may")
+        self._open = False
+        self._compare_parameters()
+        self._kept.check()
         if len(self._written) != len(self._views):
             for i in set(range(len(self._views))) - self._written:
                 self._views[i][1].zero_()
-        self._buffers.check()
+
+    def _compare_parameters(self) -> None:
+        def changed(i: int, how: str) -> Exception:
+            return self._module.Refused(f"the loss has changed parameter {self._trained[i][0]}{how}; only the job's"
+                                        " optimizer may")
+
+        for before, now, how in ((self._versions, self._counted(), ""),
+                                 (self._memory, self._placed(), " by giving it other memory (.data = ..)")):
+            if before != now:
+                raise changed(next(i for i, (a, b) in enumerate(zip(before, now)) if a != b), how)
+        first, self._looked = not self._looked, True
+        if self._away and first:  # a copy, renewed at each step
+            for i, (p, (weight, _)) in enumerate(zip(self._parameters, self._views)):
+                if not self._torch.equal(p.detach().cpu(), weight):
+                    raise changed(i, " through .data")
+        at = self._weights.changed(everything=first)
+        if at is not None:
+            raise changed(max(i for i, (begin, _) in enumerate(self._places()) if begin <= at), " through .data")
 
     def done(self, loss: Any, metrics: Mapping[str, Any], samples: Sequence[int]) -> float:
         torch = self._torch
@@ -305,6 +347,10 @@ class Server:
             found = f"a tensor {tuple(loss.shape)} of {loss.dtype}" if isinstance(loss, torch.Tensor) \
                 else f"a {type(loss).__name__}"
             raise self._module.Refused(f"the loss must be one floating-point number with a gradient, is {found}")
+        if self._written:
+            raise self._module.Refused(
+                "the loss has computed a gradient itself (backward()), which done() does; add up all that is to be"
+                " trained on and give the sum")
         if not loss.requires_grad:
             raise self._module.Refused("the loss has no gradient: does it come from the net that it was given?")
         loss.backward()
@@ -331,6 +377,10 @@ class Pass:
 
     def done(self, loss: Any, metrics: Mapping[str, Any]) -> float:
         """Computes the gradient of the mean loss [] and hands it to the worker; returns the loss."""
+        if self.over:
+            raise self._server.refused(
+                f"micro-batch {self.number} of step {self.step} was given its loss already: add losses up and call"
+                " done() once")
         value = self._server.done(loss, metrics, self.samples)
         self.over = True
         return value

@@ -190,6 +190,7 @@ class _Options:
     lease_ms: int
     metrics: "Sequence[str]"
     isa: str
+    threads: int
     command: "Sequence[str]"
 
     def job(self, net: Any, data: Any, script: str) -> str:
@@ -234,7 +235,7 @@ def _run(options: _Options, build: Build, init: "Optional[Mapping[str, Any]]",
         job = Path(folder) / f"{Path(script).stem}.toml"
         job.write_text(text, encoding="utf-8")
         arguments = [program(), "run", str(job), "--workers", str(options.workers), "--out", out,
-                     "--threads", "1", *(["--resume"] if options.resume else []), *options.command]
+                     "--threads", str(options.threads), *(["--resume"] if options.resume else []), *options.command]
         code = _call(arguments)
     if code != 0:
         raise Failed(code)
@@ -271,7 +272,8 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
           seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
           init: "Optional[Mapping[str, Any]]" = None, evaluate: "Optional[Callable[[Any], Any]]" = None,
           checkpoint: Optional[str] = None, checkpoint_every: int = 100, resume: bool = False,
-          metrics: "Sequence[str]" = (), lease_ms: int = 1000, isa: str = "auto", command: "Sequence[str]" = ()) -> Trained:
+          metrics: "Sequence[str]" = (), lease_ms: int = 1000, isa: str = "auto", threads: int = 1,
+          command: "Sequence[str]" = ()) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
@@ -288,6 +290,7 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
     checkpoint  folder on storage that all workers reach: the state every `checkpoint_every` steps, from
                 which resume=True goes on with any number of workers
     isa         "avx2" keeps CPUs with and without AVX-512 in one job; "auto": each its best, and all alike
+    threads     processes that compute for each worker, one thread each
     command     further options of `starling run`
 
     Raises Failed (a SystemExit) with the command's exit code; what went wrong was said in one line.
@@ -299,7 +302,7 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
             value, measured = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
             one.done(value, measured)
     return _run(_Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
-                         checkpoint_every, resume, lease_ms, metrics, isa, command), build, init, evaluate)
+                         checkpoint_every, resume, lease_ms, metrics, isa, threads, command), build, init, evaluate)
 
 
 class MicroBatch:
@@ -364,10 +367,10 @@ class Job:
                  seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
                  init: "Optional[Mapping[str, Any]]" = None, checkpoint: Optional[str] = None,
                  checkpoint_every: int = 100, resume: bool = False, metrics: "Sequence[str]" = (),
-                 lease_ms: int = 1000, isa: str = "auto", command: "Sequence[str]" = ()) -> None:
+                 lease_ms: int = 1000, isa: str = "auto", threads: int = 1, command: "Sequence[str]" = ()) -> None:
         self._build, self._init = build, init
         self._options = _Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
-                                 checkpoint, checkpoint_every, resume, lease_ms, metrics, isa, command)
+                                 checkpoint, checkpoint_every, resume, lease_ms, metrics, isa, threads, command)
         self._server: "Optional[child.Server]" = None
         self.trained: Optional[Trained] = None
         if child.channel() is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 import struct
 import sys
 from typing import Any
@@ -12,6 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+
+NAME = re.compile(r'[!#-9;-~]{1,512}')  # of a tensor, in a job file
+DIMENSIONS_MAX = 8
+WHOLE_BYTES, SAMPLE = 1 << 14, 256  # of buffers: up to so many bytes all are compared, else so many elements
 
 
 class Refused(Exception):
@@ -63,35 +69,120 @@ def check(net: Any, data: Any) -> None:
             raise Refused(f"parameter {name} is {p.dtype}; expected torch.float32 (net.float())")
         if p.is_sparse or p.numel() == 0:
             raise Refused(f"parameter {name} is sparse or empty; expected a dense one")
+        if not NAME.fullmatch(name):
+            module, _, own = name.rpartition(".")
+            raise Refused(
+                f"parameter {own!r} of {module_text(net, module)} has a name that a job cannot have; expected up to"
+                " 512 printable ASCII characters without blanks, colons and quotes")
+        if p.dim() > DIMENSIONS_MAX:
+            raise Refused(f"parameter {name} has {p.dim()} dimensions; expected at most {DIMENSIONS_MAX}")
+    _refuse_shared_memory(net, trained)
     for name, module in net.named_modules():
         running = isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats
-        if running and module.running_mean is not None:
+        if running and module.training and module.running_mean is not None:
             raise Refused(
-                f"{name} is a {type(module).__name__}, whose running statistics depend on which worker"
-                " computes; use GroupNorm or LayerNorm, or track_running_stats=False")
+                f"{module_text(net, name)} is a {type(module).__name__}, whose running statistics depend on which"
+                " worker computes; use GroupNorm or LayerNorm, track_running_stats=False, or eval() in build()")
 
 
-class Buffers:
-    """Notices buffers that a pass has changed: they would differ from worker to worker."""
+def module_text(net: nn.Module, name: str) -> str:
+    """How a refusal names one of the net's modules."""
+    return f'module "{name}"' if name else f"the {type(net).__name__}"
+
+
+def _refuse_shared_memory(net: nn.Module, trained: list[tuple[str, nn.Parameter]]) -> None:
+    """Each trained parameter is given memory of the worker's: what lay in the same memory before would not follow."""
+    def extent(t: Any) -> tuple[int, int]:
+        last = sum((size - 1) * stride for size, stride in zip(t.shape, t.stride()))
+        return t.data_ptr(), t.data_ptr() + (last + 1) * t.element_size()
+
+    kinds = {id(p): f"parameter {name}" for name, p in trained}
+    others = [(p, f"parameter {name}") for name, p in net.named_parameters() if id(p) not in kinds]
+    others += [(b, f"buffer {name}") for name, b in net.named_buffers()]
+    places = []
+    for t, text in [(p, kinds[id(p)]) for _, p in trained] + others:
+        if t.layout == torch.strided and t.numel() > 0 and t.device.type != "meta":
+            begin, end = extent(t)
+            if id(t) in kinds and end - begin < t.numel() * t.element_size():
+                raise Refused(f"elements of {text} share memory; make it one of its own (.clone())")
+            places.append((str(t.device), begin, end, id(t) in kinds, text))
+    furthest: Any = None  # of those before, the one that reaches furthest, and of the trained ones
+    furthest_trained: Any = None
+    for place in sorted(places):
+        device, begin, end, is_trained, text = place
+        for before in (furthest if is_trained else None, furthest_trained):
+            if before is not None and before[0] == device and begin < before[2]:
+                raise Refused(
+                    f"{before[4]} and {text} share memory, and would not after the first step; make them one"
+                    " nn.Parameter, or give each its own (.clone())")
+        if furthest is None or furthest[0] != device or end > furthest[2]:
+            furthest = place
+        if is_trained and (furthest_trained is None or furthest_trained[0] != device or end > furthest_trained[2]):
+            furthest_trained = place
+
+
+def _content(t: Any) -> Any:
+    """A copy of a tensor's bytes, of a large one of a sample of them; None where there is no looking at them."""
+    if t is None or t.layout != torch.strided or t.device.type == "meta":
+        return None
+    flat = t.detach().reshape(-1)
+    if flat.numel() * flat.element_size() > WHOLE_BYTES:
+        flat = flat[::max(1, flat.numel() // SAMPLE)]
+    return flat.contiguous().cpu().clone().view(torch.uint8)
+
+
+class Kept:
+    """What a net keeps from one pass to the next beside the parameters that are trained: buffers, parameters that are
+    not trained, train() and eval(), which parameters there are and which are trained. A pass that has changed any of
+    it would give the next one, which may be computed elsewhere, another begin."""
 
     def __init__(self, net: nn.Module) -> None:
-        self._places = [(module._buffers, key, f"{name}.{key}" if name else key, name or type(net).__name__)
-                        for name, module in net.named_modules() for key in module._buffers]
+        self._net = net
+        self._modules = list(net.named_modules())
+        self._modes = self._training()
+        self._parameters = [(module._parameters, key, p, p is not None and p.requires_grad, f"{name}.{key}" if name else key)
+                            for name, module in self._modules for key, p in module._parameters.items()]
+        self._places = [(places, key, f"{kind} {name}.{key}" if name else f"{kind} {key}", name)
+                        for name, module in self._modules
+                        for kind, places in (("buffer", module._buffers), ("parameter", module._parameters))
+                        for key, t in places.items()
+                        if kind == "buffer" or (t is not None and not t.requires_grad)]
+        self._tensors = [places[key] for places, key, _, _ in self._places]  # held, so that no other has its id
         self._known = self._versions()
+        self._contents = [_content(t) for t in self._tensors]
+
+    def _training(self) -> list[bool]:
+        return [module.training for _, module in self._modules]
 
     def _versions(self) -> list[tuple[int, int]]:
-        return [(id(b), b._version) if b is not None else (0, 0)
-                for b in (buffers.get(key) for buffers, key, _, _ in self._places)]
+        return [(id(t), t._version) if t is not None else (0, 0)
+                for t in (places.get(key) for places, key, _, _ in self._places)]
+
+    def _same_content(self, i: int) -> bool:
+        known, now = self._contents[i], _content(self._tensors[i])
+        return known is None or (known.shape == now.shape and torch.equal(known, now))
 
     def check(self) -> None:
-        now = self._versions()
-        if now == self._known:
-            return
-        for (_, _, name, module), before, after in zip(self._places, self._known, now):
-            if before != after:
+        """Raises Refused for what differs from what build() has made."""
+        for places, key, p, trained, name in self._parameters:
+            now = places.get(key)
+            if now is not p:
+                raise Refused(f"the loss has put another tensor in the place of parameter {name}; only the job's"
+                              " optimizer may change it")
+            if p is not None and p.requires_grad != trained:
+                raise Refused(f"the loss has set requires_grad of parameter {name} to {p.requires_grad}, which would"
+                              " differ from worker to worker; say in build() what is trained")
+        for i, (before, after) in enumerate(zip(self._known, self._versions())):
+            if before != after or not self._same_content(i):
+                _, _, what, module = self._places[i]
                 raise Refused(
-                    f"the loss has changed buffer {name} of {module}, which would differ from worker to"
-                    " worker; compute with what is constant, or make it a parameter")
+                    f"the loss has changed {what} of {module_text(self._net, module)}, which would differ from worker"
+                    " to worker; compute with what is constant, or make it a parameter that is trained")
+        for (name, module), before, now in zip(self._modules, self._modes, self._training()):
+            if before != now:
+                raise Refused(
+                    f"the loss has left {module_text(self._net, name)} in {'train' if now else 'eval'}() mode, which"
+                    " would differ from worker to worker; set modes in build(), or back before the loss ends")
 
 
 def refuse_other_optimizers() -> None:

@@ -1,0 +1,174 @@
+"""What a script does to parameters, buffers and modes beside the job's optimizer, or says twice, is refused in one line
+that names it; what it puts back changes nothing. The package itself computes, for worker.py."""
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE] + [os.path.join(os.path.dirname(HERE), name) for name in ("cases", "e2e")]
+
+from harness import main, require  # noqa: E402
+from scripts import HEAD, written  # noqa: E402
+from worker import Raised, passes_of  # noqa: E402
+
+# What a loss does, and what is said of it.
+IN_A_LOSS = {
+    "clamped": ("""
+def wrong(net, batch):
+    net.weight.data.fill_(0.5)
+    return loss(net, batch)
+""", "the loss has changed parameter weight through .data; only the job's optimizer may"),
+    "replaced": ("""
+def wrong(net, batch):
+    net.bias.data = torch.zeros(1)
+    return loss(net, batch)
+""", "the loss has changed parameter bias by giving it other memory (.data = ..)"),
+    "exchanged": ("""
+def wrong(net, batch):
+    net._parameters["bias"] = torch.nn.Parameter(torch.zeros(1))
+    return loss(net, batch)
+""", "the loss has put another tensor in the place of parameter bias"),
+    "buffer": ("""
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(1))
+def wrong(net, batch):
+    net.seen.data.add_(1.0)
+    return loss(net, batch)
+""", "the loss has changed buffer seen of the Net, which would differ from worker to worker"),
+    "teacher": ("""
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.teacher = torch.nn.Parameter(torch.zeros(4), requires_grad=False)
+def wrong(net, batch):
+    net.teacher.data.add_(1.0)
+    return loss(net, batch)
+""", "the loss has changed parameter teacher of the Net, which would differ from worker to worker"),
+    "frozen": ("""
+def wrong(net, batch):
+    value = loss(net, batch)
+    net.bias.requires_grad_(False)
+    return value
+""", "the loss has set requires_grad of parameter bias to False"),
+    "mode": ("""
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Module()
+def wrong(net, batch):
+    net.body.eval()
+    return loss(net, batch)
+""", 'the loss has left module "body" in eval() mode'),
+    "backward": ("""
+def wrong(net, batch):
+    loss(net, batch).backward()
+    return loss(net, batch)
+""", "the loss has computed a gradient itself (backward()), which done() does"),
+}
+IN_A_LOOP = {
+    "twice": ("mb.done(loss(job.net, mb.batch()))", "was given its loss already: add losses up and call done() once"),
+    "late": ("loss(job.net, mb.batch()).backward()", "a gradient was computed (backward()) that belongs to no micro-batch"),
+}
+IN_BUILD = {
+    "tied": ("""
+def build():
+    net, data = Net(), globals()["data"]
+    net.other = torch.nn.Parameter(torch.zeros(4))
+    net.other.data = net.weight.data
+    return net, data
+""", "share memory, and would not after the first step; make them one nn.Parameter"),
+    "named": ("""
+def build():
+    net = Net()
+    net.p = torch.nn.Module()
+    net.p._parameters["a:2"] = torch.nn.Parameter(torch.zeros(4))
+    return net, globals()["data"]
+""", "parameter 'a:2' of module \"p\" has a name that a job cannot have"),
+}
+
+
+def computed(place, name, text):
+    return passes_of(written(place, name + ".py", HEAD + text))
+
+
+def refused(place, name, text, line):
+    try:
+        found = computed(place, name, text)
+    except Raised as why:
+        require(line in str(why), f"{name}: {why}")
+    else:
+        raise AssertionError(f"{name}: nothing was said, losses {[loss for loss, _, _ in found]}")
+
+
+def what_a_loss_leaves_changed_is_named(place):
+    for name, (wrong, line) in IN_A_LOSS.items():
+        refused(place, name, wrong + "train(wrong)\n", line)
+
+
+def what_a_loop_says_twice_is_refused(place):
+    for name, (wrong, line) in IN_A_LOOP.items():
+        refused(place, name, f"""
+job = starling.Job(build, steps=8)
+for step in job:
+    for mb in step.mine:
+        mb.done(loss(job.net, mb.batch()))
+        if step.number >= 1:
+            {wrong}
+""", line)
+
+
+def what_cannot_be_trained_is_named(place):
+    for name, (wrong, line) in IN_BUILD.items():
+        refused(place, name, "data = build()[1]\n" + wrong + "train(build=build)\n", line)
+
+
+def what_is_put_back_changes_no_bit(place):
+    swaps = """
+def swaps(net, batch):
+    before = net.weight.data.clone()
+    net.weight.data.fill_(0.0)
+    net.weight.data.copy_(before)
+    net.eval()
+    net.train()
+    return loss(net, batch)
+train(swaps)
+"""
+    require(computed(place, "swaps", swaps) == computed(place, "plain", "train()\n"), "other losses or gradients")
+
+
+def modes_are_as_build_has_left_them(place):
+    found = computed(place, "modes", """
+def built():
+    net, data = build()
+    net.body = torch.nn.Module()
+    net.body.eval()
+    return net, data
+def measured(net, batch):
+    return loss(net, batch), {"net": float(net.training), "body": float(net.body.training)}
+train(measured, built, metrics=["net", "body"])
+""")
+    require([metrics for _, metrics, _ in found] == [(1.0, 0.0)] * 4, found)
+
+
+def a_fork_of_the_script_does_not_hold_the_workers_socket(place):
+    found = computed(place, "forks", """
+def forks(net, batch):
+    fork = os.fork()
+    if fork == 0:
+        held = [os.readlink(f"/proc/self/fd/{n}") for n in range(64) if os.path.lexists(f"/proc/self/fd/{n}")]
+        os._exit(sum(name.startswith("socket:") for name in held))
+    held = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
+    return loss(net, batch), {"held": float(held)}
+train(forks, metrics=["held"])
+""")
+    require([metrics for _, metrics, _ in found] == [(0.0,)] * 4, [metrics for _, metrics, _ in found])
+
+
+if __name__ == "__main__":
+    main(what_a_loss_leaves_changed_is_named,
+         what_a_loop_says_twice_is_refused,
+         what_cannot_be_trained_is_named,
+         what_is_put_back_changes_no_bit,
+         modes_are_as_build_has_left_them,
+         a_fork_of_the_script_does_not_hold_the_workers_socket)

@@ -1,0 +1,108 @@
+"""The worker's end of the bridge (kernels/bridge), in the place of a worker: it starts the process that computes for a
+script and asks it for passes, so that what the package does is seen without a group. With STARLING_TEST_TORCH=1 the
+package computes with torch itself, else with the stand-in for it."""
+import array
+import contextlib
+import mmap
+import os
+import socket
+import struct
+import subprocess
+import sys
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BLOCK = 256
+DEADLINE = 180  # seconds; only a failing test waits so long
+
+
+class Raised(Exception):
+    """What the process has told that the script raised."""
+
+
+class Process:
+    """One that computes for a script. `elements`: of parameters and gradient, padding included."""
+
+    def __init__(self, script, elements=3 * BLOCK):
+        ours, theirs = socket.socketpair()
+        reading, self._lifeline = os.pipe()
+        paths = [os.path.join(SOURCE, "tools", "python")]
+        if not os.environ.get("STARLING_TEST_TORCH"):
+            paths.append(os.path.join(SOURCE, "tests", "stand_in"))
+        variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+
+        def in_child():
+            os.setpgid(0, 0)
+            files = []
+            for file in (theirs.fileno(), reading):
+                while file <= 4:  # where the package looks for them
+                    file = os.dup(file)
+                files.append(file)
+            for file, number in zip(files, (3, 4)):
+                os.dup2(file, number)
+
+        self.process = subprocess.Popen([sys.executable, "-u", "-m", "starling", script], env=variables,
+                                        preexec_fn=in_child, close_fds=False, stderr=subprocess.PIPE, text=True)
+        theirs.close()
+        os.close(reading)
+        ours.settimeout(DEADLINE)
+        self._socket, self._number = ours, 0
+        size = 4 * elements
+        self._files = [os.memfd_create("parameters"), os.memfd_create("gradient")]
+        for file in self._files:
+            os.ftruncate(file, size)
+        self.parameters, self.gradient = (memoryview(mmap.mmap(file, size)).cast("f") for file in self._files)
+        self.greeting = self.ask(b"h" + struct.pack("<II", 2, BLOCK))
+        self.ask(b"i" + struct.pack("<QQQ", 5, 0, size), self._files[:1])
+        self.ask(b"m" + struct.pack("<QQQ", 0, 0, size), self._files)
+
+    def _receive(self, size):
+        data = b""
+        while len(data) < size:
+            more = self._socket.recv(size - len(data))
+            if not more:
+                raise EOFError(f"it has ended with {self.process.wait()}: {self.process.stderr.read()}")
+            data += more
+        return data
+
+    def ask(self, request, files=()):
+        """Its reply. Raises Raised, and EOFError if the process has ended."""
+        self._number += 1
+        message = struct.pack("<II", len(request), self._number) + request
+        socket.send_fds(self._socket, [message], files) if files else self._socket.sendall(message)
+        size, number = struct.unpack("<II", self._receive(8))
+        reply = self._receive(size)
+        assert number == self._number, f"reply {number} to request {self._number}"
+        if reply[0] == 1:
+            raise Raised(reply[5:].decode())
+        return reply[1:]
+
+    def passes(self, count, samples=(1, 2, 3, 4)):
+        """Of so many steps, each with one micro-batch and then a step of plain descent: for each the loss, its metrics
+        and the gradient."""
+        found = []
+        for step in range(count):
+            reply = self.ask(b"p" + struct.pack("<QQII", 5, step, 0, len(samples))
+                             + struct.pack(f"<{len(samples)}Q", *samples))
+            loss, _, _, metrics = struct.unpack_from("<dQQB", reply)
+            found.append((loss, struct.unpack_from(f"<{metrics}d", reply, 25), list(self.gradient)))
+            for i, value in enumerate(self.gradient):
+                self.parameters[i] -= array.array("f", [0.01 * value])[0]
+        return found
+
+    def close(self):
+        self._socket.close()
+        os.close(self._lifeline)
+        with contextlib.suppress(OSError):
+            os.killpg(self.process.pid, 9)
+        self.process.wait()
+        self.process.stderr.close()
+        for file in self._files:
+            os.close(file)
+
+
+def passes_of(script, count=4):
+    process = Process(script)
+    try:
+        return process.passes(count)
+    finally:
+        process.close()
