@@ -272,14 +272,13 @@ void Leader::said(const Incarnation& from, const std::string&, const Progress& m
 
 void Leader::note_skipped(const StepRecord& record) {
   const auto in_a_row = skips_.take(record);
-  if (!in_a_row) return;
   const std::string what = "step " + std::to_string(record.version) +
                            " is skipped: a micro-batch of it is not finite (NaN or infinity)";
-  if (config_.stop_on_nonfinite) {
-    if (!proposals_.end())
-      end_job(1, what + ", and on_nonfinite is \"stop\"; " + newest_checkpoint());
-    return;
-  }
+  // The members have stopped by themselves, and say the record until they hear of the end; so it
+  // does not matter which leader hears it first.
+  if (config_.stop_on_nonfinite && record.skipped && !proposals_.end())
+    return end_job(1, what + ", and on_nonfinite is \"stop\"; " + newest_checkpoint());
+  if (!in_a_row || config_.stop_on_nonfinite) return;
   warn(*in_a_row == 1 ? what + "; its update is left out"
                       : what + ", as the " + std::to_string(*in_a_row - 1) +
                             " before it; the training has diverged");

@@ -159,6 +159,29 @@ def the_end_is_a_line_of_its_own_on_a_terminal(place):
     require(b"\r\ndone: version 20" in text, f"the end is glued to the live line: {text[-300:]!r}")
 
 
+def closed_streams_take_nothing_from_files(place):
+    """A process that is started without them (`>&-`) would give their numbers to its first files."""
+    job = place.job(steps=60)
+    closed = lambda: [os.close(fd) for fd in (0, 1, 2)]
+    out = place.path("closed")
+    ended = subprocess.Popen([STARLING, "run", job, "--workers", "2", "--coordinators", "3", "--out", out],
+                             preexec_fn=closed).wait(300)
+    require(ended == 0, f"exit code {ended}")
+    audit = starling("audit", out)
+    require(audit.returncode == 0, audit.stdout + audit.stderr)
+    require(not processes_naming(out), "processes are left")
+    # The log of a coordinator that is started so can be read again.
+    keys, state, listen = place.path("closed-keys"), place.path("closed-state"), f"127.0.0.1:{free_port()}"
+    starling("keys", "--out", keys)
+    command = [STARLING, "coordinator", "--job", job, "--keys", keys, "--listen", listen, "--workers", "1",
+               "--state", state]
+    first = subprocess.Popen([*command, "--new"], preexec_fn=closed)
+    worker = starling("worker", "--join", listen, "--keys", keys, "--save", "none")
+    require(worker.returncode == 0 and first.wait(300) == 0, worker.stderr)
+    again = starling(*command[1:])
+    require(again.returncode == 0 and "damaged" not in again.stderr, again.stderr)
+
+
 def help_teaches(place):
     for sub in ("run", "worker", "coordinator", "keys", "check", "bench", "audit", "chaos", "replay",
                 "version"):
@@ -172,4 +195,5 @@ def help_teaches(place):
 main(bad_input_is_one_line_and_exit_code_2, an_output_directory_is_used_once,
      ctrl_c_leaves_nothing_behind, a_killed_launcher_or_guard_leaves_nothing_behind,
      too_few_workers_is_exit_code_3, nobody_gets_in_with_another_key,
-     parts_started_by_hand_train_as_run_does, the_end_is_a_line_of_its_own_on_a_terminal, help_teaches)
+     parts_started_by_hand_train_as_run_does, the_end_is_a_line_of_its_own_on_a_terminal,
+     closed_streams_take_nothing_from_files, help_teaches)

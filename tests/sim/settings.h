@@ -55,6 +55,7 @@ struct Settings {
   std::uint32_t segments = 4;
   std::uint64_t digest_every = 2;
   LossScaleRule loss_scale;
+  bool stop_on_nonfinite = false;
   // Checkpoints.
   std::uint64_t checkpoint_every = 0;
   std::uint32_t checkpoint_keep = 2;

@@ -10,6 +10,7 @@
 
 #include "actors/files.h"
 #include "actors/scheduling.h"
+#include "core/base/standard_streams.h"
 #include "core/job/job.h"
 #include "tools/chaos/faults/table.h"
 #include "tools/public/starling.h"
@@ -522,6 +523,7 @@ std::string misunderstood(const CLI::App& app, const CLI::ParseError& error, int
 }  // namespace
 
 int starling::main(int argc, char** argv, const Registry& registry) {
+  starling::open_closed_streams();
   end_with_a_line_on_exceptions();
   if (!registry.taken().empty())
     return fail(Error(Code::kBadInput, "this program brings the " + registry.taken() + " twice"));
