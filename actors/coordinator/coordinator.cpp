@@ -187,6 +187,9 @@ class Coordinator : public caf::event_based_actor {
         [this](ask_checkpoint_atom) {
           if (machine_) handle(input::AskCheckpoint{});
         },
+        [this](const EndRun& end) {
+          if (machine_) handle(input::EndRun{end.signal, end.reason});
+        },
         [this](stop_atom) { shut_down(caf::exit_reason::normal); },
     };
   }
@@ -314,6 +317,7 @@ class Coordinator : public caf::event_based_actor {
     });
     if (std::holds_alternative<event::LeaderElected>(seen->event)) leads_ = seen;
     if (std::holds_alternative<event::Done>(seen->event) ||
+        std::holds_alternative<event::Ended>(seen->event) ||
         std::holds_alternative<event::Failed>(seen->event))
       ended_ = seen;
     for (const auto& follower : followers_) send(follower, seen);

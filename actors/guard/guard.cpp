@@ -18,6 +18,7 @@
 
 #include "core/base/check.h"
 #include "core/base/mac.h"
+#include "core/base/signals.h"
 
 namespace starling::actors {
 namespace {
@@ -82,9 +83,8 @@ class LifeLock {
 };
 
 sigset_t guarded_signals() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  for (const int s : {SIGTERM, SIGINT, SIGCHLD}) ::sigaddset(&set, s);
+  sigset_t set = blocked_in_children();
+  ::sigaddset(&set, SIGCHLD);
   return set;
 }
 
@@ -95,7 +95,9 @@ sigset_t guarded_signals() {
   ::close(ready);
   const int status = told ? worker(lock.life()) : 5;
   // Any other end is a death to be told: peers need not wait for the lease.
-  if (status == 0 || status == kFencedStatus || status == kNotHereStatus) lock.let_go();
+  const bool no_death =
+      status == 0 || status == kFencedStatus || status == kNotHereStatus || lock.life().over;
+  if (no_death) lock.let_go();
   std::fflush(nullptr);
   ::_exit(status);
 }
@@ -110,9 +112,12 @@ int attend(pid_t child, std::atomic<bool>& ending) {
     STARLING_CHECK(gone == 0 || errno == EINTR);
     siginfo_t info{};
     const int signal = ::sigwaitinfo(&set, &info);
-    if (signal != SIGTERM && signal != SIGINT) continue;
+    if (signal < 0 || signal == SIGCHLD) continue;
     ending = true;
-    ::kill(child, signal);
+    if (signal == order_signal())
+      ::sigqueue(child, signal, info.si_value);
+    else
+      ::kill(child, signal);
   }
 }
 

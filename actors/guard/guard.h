@@ -32,16 +32,18 @@ struct GuardOptions {
 // with the worker's death.
 struct SharedLife {
   std::atomic<WorkPhase> phase{WorkPhase::kNone};  // what it is at; any thread
+  // The coordinators have told it that the job is over: its end, whatever the status, is no death.
+  std::atomic<bool> over{false};
   // Why the worker ends itself, ending with a zero byte. Written by the thread that ends the process,
   // as the last thing it does.
   std::array<char, 256> reason{};
 };
 
 // Forks; `worker` runs in the child and its result becomes the child's exit status. The guard
-// passes SIGTERM and SIGINT on to it, and returns how it ended: its exit status, or 128 + the
-// signal that killed it. Every end but 0, kFencedStatus and kNotHereStatus has then been told to
-// the coordinators. Both processes run with SIGTERM, SIGINT and SIGCHLD blocked: the child is to
-// wait for them. Must be called before the process has threads (ZeroMQ and CAF do not survive a
+// passes ending signals and orders (core/base/signals.h) on to it, and returns how it ended: its exit
+// status, or 128 + the signal that killed it. Every end but 0, kFencedStatus, kNotHereStatus and one
+// after the job's own has then been told to the coordinators. Both processes run with these signals
+// and SIGCHLD blocked: the child is to wait for them. Must be called before the process has threads (ZeroMQ and CAF do not survive a
 // fork). Errors: kUnavailable  no memory or process to be had.
 Result<int> run_guard(const GuardOptions& options, const std::function<int(SharedLife&)>& worker);
 

@@ -369,6 +369,8 @@ void Forming::propose(std::vector<Reporter> reporters, const Resume& old) {
 // ---- When state is gone -----------------------------------------------------------------------
 
 void Forming::lose_state(const std::vector<Reporter>& reporters, Version base) {
+  const bool left = group_.plan() && everybody_leaves(*group_.plan(), group_);
+  if (left && !group_.checkpoints().empty()) return all_have_left(reporters);
   std::string names, last;
   for (SegmentId s = 0; s < config_.segments; ++s) {
     if (copied(reporters, s, base)) continue;
@@ -386,6 +388,17 @@ void Forming::lose_state(const std::vector<Reporter>& reporters, Version base) {
   if (restart(reporters, why)) return;
   end(kExitStateLost,
       "state lost: " + why + "; " + newest_checkpoint(group_, config_.checkpoint_dir));
+}
+
+// They had notice and have written a checkpoint. Whoever comes goes on from there; if nobody does,
+// the run has ended in order.
+void Forming::all_have_left(const std::vector<Reporter>& reporters) {
+  const std::string why = "every worker has left as announced";
+  if (!roster_.waiting_joiners().empty() && restart(reporters, why)) return;
+  if (roster_.now_ms() - question_->begun_ms <= config_.start_timeout_ms) return;
+  end(kExitTerminated, why + ", and nobody has come for " +
+                           std::to_string(config_.start_timeout_ms) + " ms; " +
+                           newest_checkpoint(group_, config_.checkpoint_dir));
 }
 
 // With the state gone for good, and nobody who could still run an epoch with it (R11): all of the
@@ -410,6 +423,17 @@ void Forming::no_newcomer() {
 
 void Forming::end(std::uint8_t code, std::string reason) {
   commands_.push_back(End{code, std::move(reason)});
+}
+
+bool everybody_leaves(const Plan& plan, const Group& group) {
+  bool leaves = false;
+  for (const Member& m : plan.members) {
+    if (m.joiner) continue;
+    const auto* worker = group.find(m.who);
+    if (!worker || (!worker->leaving && !worker->dead)) return false;
+    leaves = leaves || worker->leaving;
+  }
+  return leaves;
 }
 
 std::string newest_checkpoint(const Group& group, const std::string& folder) {

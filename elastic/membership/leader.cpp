@@ -112,6 +112,7 @@ void Leader::propose(Entry entry) {
 void Leader::end_job(std::uint8_t code, std::string reason) {
   JobEnded end;
   end.exit_code = code;
+  end.version = last_record_ ? last_record_->version + 1 : group_.start();
   end.reason = std::move(reason);
   propose(std::move(end));
 }
@@ -408,6 +409,7 @@ void Leader::applied(const JobEnded& e) {
 // Everything that matters is sent until its effect is seen.
 void Leader::resend() {
   if (group_.end()) return;
+  keep_what_leaves();
   ask_checkpoint();
   take(forming_.ask_again());
   if (!group_.plan()) return;

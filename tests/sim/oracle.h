@@ -106,6 +106,7 @@ class Oracle {
   void check_report(const WorkerProcess& p, const Report& report);
   void check_progress(const WorkerProcess& p, const Progress& progress);
   void check_told();
+  void check_ended(const JobEnded& end);
   void check_last_words(const WorkerProcess& p);
   void check_committed(Version reached, const EpochId& epoch);
   bool held_in(const Plan& plan, Rank rank, SegmentId segment, Version version) const;

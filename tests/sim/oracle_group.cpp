@@ -316,6 +316,7 @@ void Oracle::take_end(const JobEnded& end) {
   }
   if (end.exit_code == 3 && chain_.empty() && world_.alive_workers() < world_.settings().workers)
     return world_.count("too few workers at the start");
+  if (end.exit_code == 128 + kEndSignal) return check_ended(end);
   const bool stops = world_.settings().stop_on_nonfinite && reached_ > 0 &&
                      reference_.record(reached_ - 1).skipped;
   if (stops && end.exit_code == 1) return world_.count("stopped by a skipped step");
@@ -329,6 +330,21 @@ void Oracle::take_end(const JobEnded& end) {
   if (steps > 0 && !same_bits(end.loss, reference_.record(steps - 1).loss))
     violated("P1: the final loss differs");
   check_told();
+}
+
+// In order: as it was told to, or since nobody is left who could go on, all had notice of it, and a
+// checkpoint is there.
+void Oracle::check_ended(const JobEnded& end) {
+  if (end.reason == "told to end" && world_.counted("told to end") > 0)
+    return world_.count("run ended in order");
+  world_.count("every worker has left");
+  if (checkpoints_.empty()) violated("P5: every worker has left, and there is no checkpoint");
+  if (!state_lost()) violated("P3: an end, but every segment has a current copy; " + end.reason);
+  for (const Member& m : valid_.at(chain_.back()).members) {
+    const WorkerProcess* p = find(m.who.nonce);
+    if (p && p->alive() && !p->notice_end && !m.joiner)
+      violated("P3: an end as all have left, but " + name(*p) + " lives and has no notice");
+  }
 }
 
 // At the good end whoever takes part in it has told all that it knows; who has left may do so later.

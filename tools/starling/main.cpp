@@ -108,6 +108,11 @@ void add_run(CLI::App& app, RunOptions& o) {
       "--resume", o.resume,
       "go on from the newest complete checkpoint of the job's [checkpoint] folder, with any "
       "number of workers");
+  sub->add_option("--respawn", o.respawn,
+                  "a worker that dies is started again, unless so many in a row died in the same "
+                  "way before they had worked at ten steps; 0: none is")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
   sub->add_option("--checkpoints", o.checkpoints, "folder, instead of the job file's");
   add_path(sub, o.path);
   add_log(sub, o);
@@ -172,6 +177,7 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
   sub->add_option("--times", o.times,
                   "after a good end, write where the time of each step went to this file (CSV)");
   sub->add_flag("--quiet", o.quiet, "print nothing but errors");
+  sub->add_flag("--child", o.child)->group("");
   add_log(sub, o);
 }
 

@@ -47,7 +47,7 @@ void Spectator::show(const Event& event) {
           // Files are told of these; of an end whoever waits for it.
           [](const OneOf<event::Started, event::Continued, event::LedgerPassed,
                          event::LeaderElected, event::Exposed, event::CheckpointWritten,
-                         event::Done, event::Failed> auto&) {},
+                         event::Done, event::Ended, event::Failed> auto&) {},
       },
       event);
 }

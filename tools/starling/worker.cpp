@@ -22,8 +22,10 @@
 #include "actors/worker/loader.h"
 #include "collectives/tcp/socket.h"
 #include "core/base/address.h"
+#include "core/base/exit.h"
 #include "core/base/join_token.h"
 #include "core/base/mac.h"
+#include "core/base/signals.h"
 #include "tools/bench/step_times.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
@@ -49,15 +51,24 @@ struct Life {
   actors::WorkerOptions options;  // all but the setup and what the job says
 };
 
-// A signal that has arrived, or 0.
-int pending_signal() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, SIGTERM);
-  ::sigaddset(&set, SIGINT);
+// What a signal that has arrived asks of this worker.
+struct Asked {
+  int signal = 0;  // 0: none has arrived
+  bool leaves = false;
+  bool ends = false;  // now
+};
+
+// SIGTERM, SIGUSR1 and SIGUSR2 announce its leave, SIGINT and SIGHUP end it. A worker of `run` takes
+// all of them for notice, as a signal may have gone to every process of the run, and ends by order.
+Asked asked_by_signal(const WorkerCommand& command) {
+  const sigset_t set = blocked_in_children();
   const timespec now{};
-  const int signal = ::sigtimedwait(&set, nullptr, &now);
-  return signal > 0 ? signal : 0;
+  siginfo_t info{};
+  const int signal = ::sigtimedwait(&set, &info, &now);
+  if (signal <= 0) return {};
+  if (signal == order_signal()) return {SIGTERM, false, order_of(info).order == Order::kStop};
+  const bool leaves = command.child || (signal != SIGINT && signal != SIGHUP);
+  return {signal, leaves, !leaves};
 }
 
 // Until the worker is over, or a signal ends it: then there is no WorkerOver.
@@ -76,16 +87,17 @@ int wait_for_end(caf::scoped_actor& self, const caf::actor& worker, const Life& 
                   },
                   caf::after(kPoll) >> [] {});
     if (const auto step = latest.take(); step && line) line->step(*step);
-    const int signal = done ? 0 : pending_signal();
-    if (signal == SIGINT ||
-        (signal == SIGTERM && leaving && Clock::now() - *leaving > kSameSignal)) {
+    const Asked asked = done ? Asked{} : asked_by_signal(life.command);
+    const bool again = asked.leaves && leaving && Clock::now() - *leaving > kSameSignal;
+    if (asked.ends || (again && !life.command.child)) {
       self->send_exit(worker, caf::exit_reason::user_shutdown);
-      return 128 + signal;
+      return kExitSignal + asked.signal;
     }
-    if (signal == SIGTERM && !leaving) {
+    if (asked.leaves && !leaving) {
       leaving = Clock::now();
       const double notice_ms = 1000 * life.command.notice_s;
-      self->send(worker, Notice{"SIGTERM", "", static_cast<std::uint64_t>(notice_ms), true});
+      self->send(worker, Notice{signal_name(asked.signal), "",
+                                static_cast<std::uint64_t>(notice_ms), true});
     }
   }
   return over.fenced ? actors::kFencedStatus : over.code;
@@ -199,14 +211,14 @@ Result<Told> hear_of_job(const Life& life) {
   ask.key = life.options.key;
   ask.coordinators = life.options.coordinators;
   ask.patience = patience_of(life);
-  int signal = 0;
-  ask.give_up = [&] { return (signal = pending_signal()) != 0; };
+  Asked asked_to;
+  ask.give_up = [&] { return (asked_to = asked_by_signal(life.command)).signal != 0; };
   if (!life.command.quiet)
     ask.waiting = [](const std::string& line) {
       std::fprintf(stderr, "starling: %s\n", line.c_str());
     };
   auto asked = actors::ask_for_job(ask);
-  if (signal != 0) return Told{{}, signal == SIGTERM ? 0 : 128 + signal};
+  if (asked_to.signal != 0) return Told{{}, asked_to.leaves ? 0 : kExitSignal + asked_to.signal};
   if (!asked) return std::move(asked).error();
   if (!asked.value().ended) return job_of_group(life, asked.value().job_text);
   const Ended& end = asked.value().end;
@@ -315,6 +327,7 @@ int work(const Life& life, actors::SharedLife& shared) {
     }
     self->send_exit(loader, caf::exit_reason::user_shutdown);
   }
+  shared.over = over.told;
   status = finish(life, *setup.value(), over, times, status);
   if (status != 0 && status != actors::kFencedStatus) say_last_word(shared, over.reason);
   actors::sabotage::leave_process(life.options.key.name);
