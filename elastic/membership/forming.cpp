@@ -371,19 +371,24 @@ void Forming::propose(std::vector<Reporter> reporters, const Resume& old) {
 void Forming::lose_state(const std::vector<Reporter>& reporters, Version base) {
   const bool left = group_.plan() && everybody_leaves(*group_.plan(), group_);
   if (left && !group_.checkpoints().empty()) return all_have_left(reporters);
-  std::string names, last;
+  std::string first, last, holders;
+  std::size_t others = 0;
   for (SegmentId s = 0; s < config_.segments; ++s) {
     if (copied(reporters, s, base)) continue;
     const std::string name = s < config_.tensors.size() ? config_.tensors[s] : "segment";
     if (name == last) continue;
     last = name;
-    std::string holders;
+    if (!first.empty()) {
+      ++others;
+      continue;
+    }
+    first = name;
     if (group_.plan())
       for (Rank r : group_.plan()->holders[s])
         holders += (holders.empty() ? "" : ", ") + group_.plan()->members[r].name;
-    if (names.size() < 400)
-      names += (names.empty() ? "" : "; ") + name + " (held by " + holders + ")";
   }
+  std::string names = first + " (held by " + holders + ")";
+  if (others > 0) names += " and of " + std::to_string(others) + " more";
   const std::string why = "no living worker has a current copy of " + names;
   if (restart(reporters, why)) return;
   end(kExitStateLost,

@@ -42,6 +42,9 @@ struct EndRun {           // now, in order: no death that follows is one
   std::uint8_t signal = 0;
   std::string reason;
 };
+struct Revoked {  // who has one of these keys is let in no longer, and cannot say anything
+  std::vector<std::string> names;
+};
 struct Stored {  // answer to Store
   Version version = 0;
   std::string error;  // empty: the manifest is there
