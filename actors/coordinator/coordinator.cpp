@@ -176,7 +176,11 @@ class Coordinator : public caf::event_based_actor {
           gateway_->allow(keys.allowed);
           const std::string changes = changes_of(allowed_, keys.allowed);
           if (!changes.empty()) warn(changes);
+          input::Revoked revoked;
+          for (const auto& [key, name] : allowed_)
+            if (!keys.allowed.contains(key)) revoked.names.push_back(name);
           allowed_ = keys.allowed;
+          if (machine_ && !revoked.names.empty()) handle(revoked);
         },
         [this](follow_atom, const caf::actor& follower) {
           followers_.push_back(follower);

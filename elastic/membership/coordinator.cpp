@@ -122,6 +122,10 @@ void Coordinator::on_event(const EndRun& e) {
   if (leader_) take(leader_->on(e));
 }
 
+void Coordinator::on_event(const Revoked& e) {
+  if (leader_) take(leader_->on(e));
+}
+
 void Coordinator::drain() {
   review_leadership();
   while (!waiting_ && !failed_ && !refused_ && raft_.has_ready()) {

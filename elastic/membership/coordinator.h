@@ -39,6 +39,7 @@ struct WorkerSaid {  // a worker or its guard; the name is that of its key
 struct Persisted {};      // everything that Persist asked for is synced
 struct AskCheckpoint {};  // a last one, before the run is ended
 using EndRun = leader_event::EndRun;
+using Revoked = leader_event::Revoked;
 struct Stored {  // answer to StoreCheckpoint; an empty error: it is there
   Version version = 0;
   std::string error;
@@ -48,7 +49,7 @@ struct Stored {  // answer to StoreCheckpoint; an empty error: it is there
 using CoordinatorEvent = std::variant<coordinator_event::Tick, coordinator_event::RaftArrived,
                                       coordinator_event::WorkerSaid, coordinator_event::Persisted,
                                       coordinator_event::Stored, coordinator_event::AskCheckpoint,
-                                      coordinator_event::EndRun>;
+                                      coordinator_event::EndRun, coordinator_event::Revoked>;
 
 namespace coordinator_command {
 // Write and sync, then answer Persisted. What must not be said before comes only after that answer;
@@ -121,6 +122,7 @@ class Coordinator {
   void note_step(const Incarnation& from, const Progress& progress);
   void on_event(const coordinator_event::AskCheckpoint& e);
   void on_event(const coordinator_event::EndRun& e);
+  void on_event(const coordinator_event::Revoked& e);
   void tell(Event event) { commands_.push_back(coordinator_command::Tell{std::move(event)}); }
   void tell_all(const Entry& entry);
   event::Ended ended_event(const JobEnded& end) const;

@@ -50,9 +50,9 @@ struct Stored {  // answer to Store
   std::string error;  // empty: the manifest is there
 };
 }  // namespace leader_event
-using LeaderEvent =
-    std::variant<leader_event::Tick, leader_event::Applied, leader_event::Said,
-                 leader_event::Stored, leader_event::AskCheckpoint, leader_event::EndRun>;
+using LeaderEvent = std::variant<leader_event::Tick, leader_event::Applied, leader_event::Said,
+                                 leader_event::Stored, leader_event::AskCheckpoint,
+                                 leader_event::EndRun, leader_event::Revoked>;
 
 namespace leader_command {
 struct Propose {
@@ -87,6 +87,7 @@ class Leader {
   void on_event(const leader_event::Stored& e);
   void on_event(const leader_event::AskCheckpoint& e);
   void on_event(const leader_event::EndRun& e);
+  void on_event(const leader_event::Revoked& e);
 
   void said(const Incarnation& from, const std::string& name, const Join& m);
   void said(const Incarnation& from, const std::string& name, const Report& m);
