@@ -31,6 +31,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kRepeat{50};
 constexpr milliseconds kTelling{1000};
 constexpr milliseconds kTellingAtTheEnd{300};
+constexpr milliseconds kAskForEnd{500};
 
 Error system_error(const char* what) {
   return Error(Code::kUnavailable, std::string(what) + ": " + std::strerror(errno));
@@ -128,13 +129,28 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child) {
   gateway.key = options.key;
   gateway.servers = options.coordinators;
   std::atomic<bool> ending = false;
-  auto started = Gateway::start(std::move(gateway), [](Arrival) {});
+  std::atomic<int> too_late{-1};  // the status, if the job was over before the worker listened
+  const auto hear = [&](const Arrival& arrival) {
+    const auto* end = std::get_if<Ended>(&arrival.body);
+    if (!end || !options.too_late || lock.life().listens || too_late >= 0) return;
+    too_late = options.too_late(*end);
+    lock.life().over = true;
+    ::kill(child, SIGKILL);
+  };
+  auto started = Gateway::start(std::move(gateway), hear);
   // Without it deaths are noticed later; the worker itself says what is wrong with the address.
   const auto door = started ? std::move(started).value() : nullptr;
 
   std::atomic<bool> gone = false;
+  // Any word of somebody whom they do not know is answered with the end, when there is one.
+  std::thread asker([&] {
+    while (door && !gone && !lock.life().listens) {
+      door->broadcast_to_servers(Heartbeat{});
+      for (int i = 0; i < 10 && !gone; ++i) std::this_thread::sleep_for(kAskForEnd / 10);
+    }
+  });
   std::thread watcher([&] {
-    if (!lock.wait() || !door) return;
+    if (!lock.wait() || !door || lock.life().over) return;
     const auto begun = Clock::now();
     const auto patience = [&] { return ending ? kTellingAtTheEnd : kTelling; };
     while (!gone || Clock::now() - begun < patience()) {
@@ -145,7 +161,8 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child) {
   const int status = attend(child, ending);
   gone = true;
   watcher.join();
-  return status;
+  asker.join();
+  return too_late >= 0 ? too_late.load() : status;
 }
 
 }  // namespace

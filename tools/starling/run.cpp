@@ -415,7 +415,7 @@ class Run {
     const bool others_go_on = started_here() < options_.workers || workers_.size() == 0 ||
                               spectator_.world() > started_here();
     int worst = wait_for_workers(done_ || failed_ ? kEndGrace : kSignalGrace);
-    if (over() && others_go_on) linger();
+    if (over()) linger(others_go_on);
     spectator_.close();
     coordinators_.reset();
     say_what_is_missing();
@@ -445,11 +445,19 @@ class Run {
     return diverged.empty() ? 0 : fail(1, diverged);
   }
 
-  // Workers that others have started still hear of the end.
-  void linger() {
+  // Workers that others have started still hear of the end, also those that load what they need and
+  // have not joined.
+  void linger(bool others_go_on) {
     const auto until = Clock::now() + kLastWord;
-    while (Clock::now() < until && pending_signal() == 0)
+    while (Clock::now() < until && pending_signal() == 0 && (others_go_on || keys_in_use()))
       if (auto seen = coordinators_->wait(kPoll); !seen) return;
+  }
+
+  bool keys_in_use() const {
+    const auto pairs = run_.ring.numbered("worker");
+    return std::any_of(pairs.begin(), pairs.end(), [this](const KeyPair& pair) {
+      return !TakenKey::take(run_.keys(), pair.name);
+    });
   }
 
   // Workers save the model and go. Returns what a failed one ended with after a good end, else 0.

@@ -204,6 +204,20 @@ Result<Told> job_of_group(const Life& life, const std::string& text) {
   return Told{std::move(job), std::nullopt};
 }
 
+// The job was over before this worker had joined. Returns its status.
+int came_too_late(const Life& life, const Ended& end) {
+  if (end.exit_code != 0)  // `run` says it for those that it has started
+    return life.command.quiet ? int{end.exit_code} : fail(end.exit_code, end.reason);
+  if (!life.command.save.empty())
+    return fail(actors::kNotHereStatus,
+                "the job is done, digest " + to_string(end.digest) +
+                    ", and the model is not here: this worker has computed none");
+  if (!life.command.quiet)
+    std::printf("%s came after the end: digest %s\n", life.options.key.name.c_str(),
+                to_string(end.digest).c_str());
+  return 0;
+}
+
 Result<Told> hear_of_job(const Life& life) {
   actors::AskOptions ask;
   ask.job_id = life.options.job_id;
@@ -221,18 +235,7 @@ Result<Told> hear_of_job(const Life& life) {
   if (asked_to.signal != 0) return Told{{}, asked_to.leaves ? 0 : kExitSignal + asked_to.signal};
   if (!asked) return std::move(asked).error();
   if (!asked.value().ended) return job_of_group(life, asked.value().job_text);
-  const Ended& end = asked.value().end;
-  if (end.exit_code != 0)  // `run` says it for those that it has started
-    return Told{{}, life.command.quiet ? int{end.exit_code} : fail(end.exit_code, end.reason)};
-  if (!life.command.save.empty())
-    return Told{{},
-                fail(actors::kNotHereStatus, "the job is done, digest " + to_string(end.digest) +
-                                                 ", and the model is not here: this worker has "
-                                                 "computed none")};
-  if (!life.command.quiet)
-    std::printf("%s came after the end: digest %s\n", life.options.key.name.c_str(),
-                to_string(end.digest).c_str());
-  return Told{{}, 0};
+  return Told{{}, came_too_late(life, asked.value().end)};
 }
 
 // This life is over. A thread that hangs, in a file system or in a model, would keep its process,
@@ -315,6 +318,7 @@ int work(const Life& life, actors::SharedLife& shared) {
     auto worker =
         actors::spawn_worker(system, std::move(options), loader, caf::actor_cast<caf::actor>(self));
     if (worker) {
+      shared.listens = true;
       self->monitor(worker.value());
       if (watch.value())
         watch.value()->start([to = worker.value()](const Notice& n) { caf::anon_send(to, n); });
@@ -435,6 +439,7 @@ Result<int> live(const WorkerCommand& command) {
   guard.worker = life.options.self;
   guard.key = life.options.key;
   guard.coordinators = life.options.coordinators;
+  guard.too_late = [&life](const Ended& end) { return came_too_late(life, end); };
   const std::uint64_t kills = kills_for_memory();
   STARLING_TRY(status, actors::run_guard(guard, [&life](actors::SharedLife& shared) {
                  return work(life, shared);
