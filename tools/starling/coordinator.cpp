@@ -181,8 +181,13 @@ class Follower {
     if (last_step_seen_ && held_) return take_end();
     if (const auto* failed = std::get_if<event::Failed>(&seen->event))
       end(failed->code, failed->reason);
-    if (const auto* ended = std::get_if<event::Ended>(&seen->event))
+    if (const auto* ended = std::get_if<event::Ended>(&seen->event)) {
+      if (ended->checkpoint)
+        say("ended; a new group goes on from the checkpoint of step " +
+            std::to_string(*ended->checkpoint) +
+            ": this command with --resume --new, another --state and another --out");
       end(kExitSignal + ended->signal, ended->reason);
+    }
     if (done) end_well(*done);
     return ok();
   }

@@ -540,8 +540,7 @@ int starling::main(int argc, char** argv, const Registry& registry) {
       "undisturbed run. `starling SUBCOMMAND --help` says more."};
   app.footer(
       "\nExit codes: 0 done, 1 a comparison did not hold, 2 bad input, 3 no quorum or too few\n"
-      "workers, 4 state lost, 5 internal error, 6 done and the model is not here, 129, 130 and "
-      "143\n"
+      "workers, 4 state lost, 5 internal error, 6 done and the model is not here, 128 and more\n"
       "ended by a signal.");
   app.require_subcommand(1);
   app.get_formatter()->column_width(30);
