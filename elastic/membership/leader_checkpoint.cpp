@@ -27,7 +27,8 @@ void Leader::on_event(const leader_event::AskCheckpoint&) {
 // before is complete and a lease is over, until somebody comes or the last notice ends.
 void Leader::keep_what_leaves() {
   const auto& plan = group_.plan();
-  if (!plan || proposals_.end() || now_ms_ - kept_ms_ < config_.lease_ms) return;
+  const bool too_soon = kept_ms_ != 0 && now_ms_ - kept_ms_ < config_.lease_ms;
+  if (!plan || proposals_.end() || too_soon) return;
   if (!everybody_leaves(*plan, group_) || !drafts_.ask()) return;
   kept_ms_ = now_ms_;
   ask_checkpoint();
