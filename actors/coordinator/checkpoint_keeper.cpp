@@ -1,10 +1,36 @@
 #include "actors/coordinator/checkpoint_keeper.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/formats/checkpoint.h"
+#include "core/formats/checkpoint_owner.h"
 
 namespace starling::actors {
+namespace {
+
+// The folder may have been emptied since the run began, and be another job's by now.
+Result<> publish(const CheckpointSpec& spec, const Manifest& manifest) {
+  STARLING_TRY(claim_checkpoints(spec.dir, manifest.state_hash, spec.accepts, manifest.job));
+  return publish_checkpoint(spec.dir, manifest);
+}
+
+// Each is told once.
+CheckpointsGone gone_of(const CheckpointSpec& spec,
+                        const elastic::coordinator_command::TidyCheckpoints& order,
+                        std::set<Version>& told) {
+  CheckpointsGone gone;
+  const auto there = list_checkpoints(spec.dir);
+  if (!there) return gone;  // what cannot be read says nothing of what is there
+  for (const Version version : order.kept)
+    if (std::find(there.value().begin(), there.value().end(), version) == there.value().end() &&
+        told.insert(version).second)
+      gone.versions.push_back(version);
+  return gone;
+}
+
+}  // namespace
 
 caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job,
                                    const Layout& layout) {
@@ -14,19 +40,22 @@ caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job,
   form.segments = layout.segments();
   form.segment_blocks = layout.segment_blocks();
   return system.spawn<caf::detached>(
-      [form = std::move(form), dir = job.checkpoint.dir](caf::event_based_actor*) -> caf::behavior {
+      [form = std::move(form), spec = job.checkpoint](caf::event_based_actor*) -> caf::behavior {
         using namespace elastic::coordinator_command;
         return {
-            [form, dir](const StoreCheckpoint& store) {
+            [form, spec](const StoreCheckpoint& store) {
               Manifest manifest = form;
               manifest.checkpoint = store.checkpoint;
               manifest.record = store.record;
               manifest.shards = store.shards;
-              auto stored = publish_checkpoint(dir, manifest);
+              auto stored = publish(spec, manifest);
               return elastic::coordinator_event::Stored{store.checkpoint.version,
                                                         stored ? "" : stored.error().text()};
             },
-            [dir](const TidyCheckpoints& tidy) { remove_checkpoints(dir, tidy.below, tidy.kept); },
+            [form, spec, told = std::set<Version>()](const TidyCheckpoints& order) mutable {
+              remove_own_checkpoints(spec.dir, form.state_hash, order.below, order.kept);
+              return gone_of(spec, order, told);
+            },
         };
       });
 }

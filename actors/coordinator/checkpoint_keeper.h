@@ -3,6 +3,7 @@
 // own: shared storage may be slow, elections are not.
 
 #include <caf/all.hpp>
+#include <vector>
 
 #include "actors/messages.h"
 #include "core/job/job.h"
@@ -10,7 +11,14 @@
 
 namespace starling::actors {
 
-// Understands StoreCheckpoint, answers Stored; understands TidyCheckpoints.
+struct CheckpointsGone {  // published ones that are not in the folder any more
+  std::vector<Version> versions;
+};
+
+// Understands StoreCheckpoint, answers Stored; understands TidyCheckpoints, answers CheckpointsGone.
+// Writes and removes nothing in a folder that belongs to another job (core/formats/checkpoint_owner.h).
 caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job, const Layout& layout);
 
 }  // namespace starling::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::CheckpointsGone)

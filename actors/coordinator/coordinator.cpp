@@ -9,6 +9,7 @@
 
 #include "actors/coordinator/checkpoint_keeper.h"
 #include "actors/coordinator/door.h"
+#include "actors/coordinator/first_start.h"
 #include "actors/coordinator/journal.h"
 #include "actors/coordinator/other_job.h"
 #include "actors/files.h"
@@ -25,6 +26,7 @@ using namespace elastic::coordinator_command;
 namespace input = elastic::coordinator_event;
 
 constexpr std::chrono::milliseconds kTick{10}, kTimeAtOnce{100};
+constexpr std::chrono::milliseconds kAskAgain{50};
 constexpr std::chrono::seconds kSlowDisk{5};  // a longer write of the log is worth a warning
 // Of what followers have not looked at yet, in rows of ledgers and as many for any event.
 // Beyond it steps are not told, which the next one that is says: some 40 MiB.
@@ -115,7 +117,21 @@ class Coordinator : public caf::event_based_actor {
         door_(std::move(door)),
         log_(options_.log, {{"coordinator", options_.self}}),
         allowed_(options_.allowed),
-        looked_(std::chrono::steady_clock::now()) {
+        raft_log_(std::move(raft_log)),
+        begun_(std::move(begun)) {
+    const auto size = static_cast<std::uint32_t>(options_.group.size());
+    if (raft_log_->cut_bytes() != 0)
+      log_.warn(raft_log_->name() + " ended in a record that was never completed; the last " +
+                std::to_string(raft_log_->cut_bytes()) + " bytes are kept in " + raft_log_->name() +
+                ".torn");
+    if (options_.first_start && size > 1)
+      first_.emplace(options_.self, size, random_value<std::uint64_t>() >> 1);
+    else
+      begin();
+  }
+
+  // Takes part from here on.
+  void begin() {
     elastic::CoordinatorConfig config;
     config.raft.self = options_.self;
     config.raft.size = static_cast<std::uint32_t>(options_.group.size());
@@ -127,15 +143,12 @@ class Coordinator : public caf::event_based_actor {
     config.leader = leader_config(options_);
     config.job = {options_.job_id, config.leader.job_hash, options_.checkpoints};
     config.secret = random_value<EpochKey>();
+    looked_ = std::chrono::steady_clock::now();
     machine_ =
-        std::make_unique<elastic::Coordinator>(std::move(config), hard_state_of(raft_log->term()),
-                                               std::move(begun.entries), begun.snapshot);
-    if (raft_log->cut_bytes() != 0)
-      log_.warn(raft_log->name() + " ended in a record that was never completed; the last " +
-                std::to_string(raft_log->cut_bytes()) + " bytes are kept in " + raft_log->name() +
-                ".torn");
+        std::make_unique<elastic::Coordinator>(std::move(config), hard_state_of(raft_log_->term()),
+                                               std::move(begun_.entries), begun_.snapshot);
     const caf::actor me = caf::actor_cast<caf::actor>(this);
-    journal_ = std::make_unique<Journal>(std::move(*raft_log), [me](Result<> saved) {
+    journal_ = std::make_unique<Journal>(std::move(*raft_log_), [me](Result<> saved) {
       caf::anon_send(me, LogSaved{saved ? "" : saved.error().text()});
     });
   }
@@ -145,19 +158,22 @@ class Coordinator : public caf::event_based_actor {
     return {
         [this](std::shared_ptr<Gateway> gateway) {
           gateway_ = std::move(gateway);
+          asks_since_ = std::chrono::steady_clock::now();
           send(this, tick_atom_v);
         },
         [this](tick_atom) {
-          if (!machine_) return;
-          feed_time();
+          if (first_) ask_the_others();
+          if (machine_) feed_time();
           if (machine_) tell_what_is_slow();
-          delayed_send(this, kTick, tick_atom_v);
+          if (gateway_) delayed_send(this, kTick, tick_atom_v);
         },
         [this](const Arrival& arrival) {
           door_->leave(arrival);
           // The gateway's thread may be faster than the message that brings the gateway; whoever
           // wants an answer asks again.
-          if (!machine_ || !gateway_) return;
+          if (!gateway_) return;
+          if (first_) return hear_at_first(arrival);
+          if (!machine_) return;
           feed_time();
           if (machine_) on_arrival(arrival);
         },
@@ -165,6 +181,11 @@ class Coordinator : public caf::event_based_actor {
           if (!machine_) return;
           feed_time();
           if (machine_) handle(stored);
+        },
+        [this](const CheckpointsGone& gone) {
+          for (const Version version : gone.versions)
+            warn("the checkpoint of step " + std::to_string(version) + " is gone; " +
+                 checkpoint_folder(options_.job.checkpoint.dir, version));
         },
         [this](const LogSaved& saved) {
           if (!machine_) return;
@@ -209,10 +230,47 @@ class Coordinator : public caf::event_based_actor {
     handle(input::Tick{1 + static_cast<std::uint64_t>(ms)});
   }
 
+  // What is told in Raft's words, with the place of its sender, which its key says.
+  std::optional<input::RaftArrived> raft_of(const Arrival& arrival) const {
+    const auto* raft = std::get_if<RaftMessage>(&arrival.body);
+    for (std::uint32_t i = 0; raft && i < options_.group.size(); ++i)
+      if (options_.group[i].name == arrival.sender) return input::RaftArrived{i, *raft};
+    return std::nullopt;
+  }
+
+  void hear_at_first(const Arrival& arrival) {
+    const auto said = raft_of(arrival);
+    if (!said || said->message.from != said->from) return;
+    if (said->message.kind == RaftKind::kRecall)
+      send_raft(first_->answer(said->message));
+    else
+      first_->take(said->message);
+  }
+
+  // The log is that of a member which has lost its own until all is known: so it is after a crash,
+  // and after a refusal, when this member comes back without --new.
+  void ask_the_others() {
+    const auto now = std::chrono::steady_clock::now();
+    if (const auto begun = first_->begun()) {
+      first_.reset();
+      return end_alone(2, options_.key.name + " is started with --new, but the group has begun: " +
+                              options_.group[*begun].name +
+                              " has its log; leave out --new, and the others repair this one");
+    }
+    if (first_->over(std::chrono::duration_cast<std::chrono::milliseconds>(now - asks_since_))) {
+      first_.reset();
+      if (auto saved = raft_log_->save(RaftTerm{}, {}); !saved)
+        return end_alone(3, options_.key.name + " cannot write its log: " + saved.error().text());
+      return begin();
+    }
+    if (now < asks_next_) return;
+    asks_next_ = now + kAskAgain;
+    for (RaftMessage& question : first_->questions()) send_raft(std::move(question));
+  }
+
   void on_arrival(const Arrival& arrival) {
-    if (const auto* raft = std::get_if<RaftMessage>(&arrival.body)) {
-      for (std::uint32_t i = 0; i < options_.group.size(); ++i)
-        if (options_.group[i].name == arrival.sender) handle(input::RaftArrived{i, *raft});
+    if (std::holds_alternative<RaftMessage>(arrival.body)) {
+      if (const auto said = raft_of(arrival)) handle(*said);
       return;
     }
     if (arrival.server) return;  // another coordinator's answer
@@ -270,16 +328,19 @@ class Coordinator : public caf::event_based_actor {
     machine_.reset();
     gateway_.reset();
     journal_.reset();
+    raft_log_.reset();
     gone_ = CoordinatorOver{code, std::move(reason)};
     for (const auto& follower : followers_) send(follower, *gone_);
   }
 
   void execute(Fail& c) { end_alone(3, options_.key.name + " ends, " + c.reason); }
 
-  void execute(SendRaft& c) {
+  void execute(SendRaft& c) { send_raft(std::move(c.message)); }
+
+  void send_raft(RaftMessage message) {
     // Servers of our gateway are the others, in order.
-    const std::uint32_t to = c.message.to;
-    gateway_->send_to_server(to < options_.self ? to : to - 1, std::move(c.message));
+    const std::uint32_t to = message.to;
+    gateway_->send_to_server(to < options_.self ? to : to - 1, std::move(message));
   }
 
   void execute(SendWorker& c) { gateway_->send_to(c.to, std::move(c.body)); }
@@ -340,6 +401,10 @@ class Coordinator : public caf::event_based_actor {
   const std::shared_ptr<Door> door_;
   const Log log_;
   AllowList allowed_;
+  std::shared_ptr<RaftLog> raft_log_;  // the journal's once it takes part
+  Begun begun_;
+  std::optional<FirstStart> first_;  // while it asks whether the group has begun
+  std::chrono::steady_clock::time_point asks_since_, asks_next_;
   std::chrono::steady_clock::time_point looked_;  // at the clock
   std::chrono::nanoseconds passed_{};             // as the machine knows it
   std::shared_ptr<Gateway> gateway_;
@@ -368,9 +433,12 @@ Result<CoordinatorHandle> spawn_coordinator(caf::actor_system& system, Coordinat
   const std::size_t files = files_of_coordinator(workers);
   if (auto why = too_many_files(workers, "coordinator", files); !why.empty())
     return Error(Code::kBadInput, std::move(why));
-  STARLING_TRY(raft_log,
-               RaftLog::open(options.state_dir, options.job_id, options.self,
-                             options.first_start ? RaftLog::Life::kFirst : RaftLog::Life::kLater));
+  const bool first = options.first_start && options.group.size() == 1;
+  STARLING_TRY(raft_log, RaftLog::open(options.state_dir, options.job_id, options.self,
+                                       first ? RaftLog::Life::kFirst : RaftLog::Life::kLater));
+  if (options.first_start) {
+    STARLING_TRY(raft_log.has_promised_nothing());
+  }
   Begun log;
   log.entries = raft_log.take_entries();
   const RaftLogSnapshot snapshot = raft_log.take_snapshot();

@@ -48,16 +48,24 @@ bool is_pattern(const std::string& path) {
   return fs::path(path).filename().string().find_first_of("*?[") != std::string::npos;
 }
 
-Result<std::vector<std::string>> data_files(const std::string& path,
-                                            const std::vector<std::string>& extensions) {
+Result<DataFiles> data_files(const std::string& path, const std::vector<std::string>& extensions) {
   std::error_code error;
   const auto status = fs::status(path, error);
-  if (fs::is_regular_file(status)) return std::vector<std::string>{path};
-  if (fs::is_directory(status))
-    return listed<fs::recursive_directory_iterator>(path, path, [&](const auto& entry, auto& why) {
-      return entry.symlink_status(why).type() == fs::file_type::regular &&
-             wanted(entry.path(), extensions);
-    });
+  if (fs::is_regular_file(status)) return DataFiles{{path}, {}};
+  if (fs::is_directory(status)) {
+    DataFiles found;
+    const auto take = [&](const auto& entry, auto& why) {
+      const auto type = entry.symlink_status(why).type();
+      if (type == fs::file_type::symlink && wanted(entry.path(), extensions) &&
+          found.links.size() < kFilesMax)
+        found.links.push_back(entry.path().string());
+      return type == fs::file_type::regular && wanted(entry.path(), extensions);
+    };
+    STARLING_TRY(files, listed<fs::recursive_directory_iterator>(path, path, take));
+    found.files = std::move(files);
+    std::sort(found.links.begin(), found.links.end());
+    return found;
+  }
   if (status.type() != fs::file_type::not_found || !is_pattern(path))
     return bad(error ? error.message() : "neither a regular file nor a folder", path);
   const std::string pattern = fs::path(path).filename();
@@ -70,7 +78,7 @@ Result<std::vector<std::string>> data_files(const std::string& path,
                         fs::is_regular_file(entry.path(), ignored);
                }));
   if (files.empty()) return bad("no file matches the pattern", path);
-  return std::move(files);
+  return DataFiles{std::move(files), {}};
 }
 
 }  // namespace starling

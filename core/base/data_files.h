@@ -17,7 +17,10 @@ bool is_pattern(const std::string& path);
 // that folder. Several come in the order of their paths' bytes. `extensions`: of a folder, only
 // these (".h"; "" = files without one); empty = all. Errors (kBadInput): nothing there, neither a
 // regular file nor a folder, unreadable, no file matches the pattern, more than 2^20 files.
-Result<std::vector<std::string>> data_files(const std::string& path,
-                                            const std::vector<std::string>& extensions);
+struct DataFiles {
+  std::vector<std::string> files;
+  std::vector<std::string> links;  // of a folder: symbolic links that are left out
+};
+Result<DataFiles> data_files(const std::string& path, const std::vector<std::string>& extensions);
 
 }  // namespace starling

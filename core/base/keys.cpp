@@ -17,7 +17,8 @@
 namespace starling {
 namespace {
 
-constexpr const char* kHeader = "starling-keys 1";
+constexpr const char* kHeader = "starling-keys 2";
+constexpr const char* kEnd = "end";  // and the number of keys; no key has such a name
 constexpr std::size_t kFileBytes = 4u << 20;
 constexpr std::size_t kPairs = 8192;
 constexpr std::size_t kNameLength = 64;
@@ -46,6 +47,11 @@ class File {
   const int fd_;
 };
 
+// The last line of a file with so many keys: one that is still being copied has another, or none.
+std::string end_of(std::size_t keys) {
+  return std::string(kEnd) + " " + std::to_string(keys);
+}
+
 Result<> check_pair(const KeyPair& pair) {
   const auto fine = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
@@ -53,6 +59,7 @@ Result<> check_pair(const KeyPair& pair) {
   if (pair.name.empty() || pair.name.size() > kNameLength ||
       !std::all_of(pair.name.begin(), pair.name.end(), fine))
     return bad("a key's name must be 1 to 64 of a-z, 0-9, '-' and '.'");
+  if (pair.name == kEnd) return bad("no key can be named " + pair.name);
   STARLING_TRY(public_key, z85_decode(pair.public_key));
   if (public_key.size() != crypto_box_PUBLICKEYBYTES)
     return bad("public key of " + pair.name + " must have 40 characters");
@@ -228,13 +235,20 @@ Result<KeyRing> KeyRing::parse(const std::string& text) {
   if (!std::getline(lines, line) || line != kHeader)
     return bad(std::string("line 1 must be \"") + kHeader + "\"");
   KeyRing ring;
+  bool whole = false;
   for (std::size_t number = 2; std::getline(lines, line); ++number) {
     if (line.empty() || line[0] == '#') continue;
     const std::string where = "line " + std::to_string(number);
+    if (whole) return bad("nothing may follow the last line, \"end\"; " + where);
     std::istringstream words(line);
     KeyPair pair;
     std::string rest;
     words >> pair.name >> pair.public_key >> pair.secret_key >> rest;
+    if (pair.name == kEnd) {
+      whole = line == end_of(ring.pairs_.size());
+      if (!whole) break;
+      continue;
+    }
     if (pair.public_key.empty() || !rest.empty())
       return bad(where + " must have a name, a public key and perhaps a secret key");
     if (ring.pairs_.size() >= kPairs)
@@ -242,6 +256,10 @@ Result<KeyRing> KeyRing::parse(const std::string& text) {
     auto added = ring.add(std::move(pair));
     if (!added) return std::move(added).error().in(where);
   }
+  if (!whole)
+    return bad("it is not whole, or was changed by hand: it has " +
+               std::to_string(ring.pairs_.size()) + " keys, and its last line must be \"" +
+               end_of(ring.pairs_.size()) + "\"");
   return ring;
 }
 
@@ -292,7 +310,7 @@ std::string KeyRing::format() const {
     if (!pair.secret_key.empty()) text += " " + pair.secret_key;
     text += "\n";
   }
-  return text;
+  return text + end_of(pairs_.size()) + "\n";
 }
 
 Result<> KeyRing::add(KeyPair pair) {

@@ -6,10 +6,13 @@
 //
 // The file is text, one key a line, so that a person can see what is in it:
 //
-//   starling-keys 1
+//   starling-keys 2
 //   coordinator-0 PUBLIC SECRET
 //   worker-0 PUBLIC
+//   end 2
 //
+// The last line says how many keys there are, so that a file that is still being copied is not taken
+// for one of fewer keys.
 // A line without a secret is a public half. A file with secrets has mode 0600, and one that others
 // can read is refused. Nothing in here prints a secret; error texts name lines and names only.
 //
@@ -59,7 +62,7 @@ class KeyRing {
   // coordinator-0.., worker-0.., and one named `client`.
   static KeyRing generate(std::size_t coordinators, std::size_t workers);
   // A file, or everything in a folder of split keys. Errors (kBadInput): cannot be read, not a key
-  // file (says which line), a secret that does not belong to its public half, a name or key twice,
+  // file (says which line), not whole, a secret that does not belong to its public half, a name or key twice,
   // or secrets that others than the owner can read.
   static Result<KeyRing> load(const std::string& path);
   // What the process of this name needs: its file of such a folder, or the file that `path` is.

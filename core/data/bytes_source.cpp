@@ -56,9 +56,10 @@ Result<std::unique_ptr<BytesSource>> BytesSource::open(const std::string& path,
                                                        const std::vector<std::string>& extensions,
                                                        const Payload& payload) {
   std::unique_ptr<BytesSource> source(new BytesSource);
-  STARLING_TRY(files, data_files(path, extensions));
-  source->parts_.reserve(files.size());
-  for (const auto& file : files) {
+  STARLING_TRY(found, data_files(path, extensions));
+  source->parts_.reserve(found.files.size());
+  source->links_ = std::move(found.links);
+  for (const auto& file : found.files) {
     STARLING_TRY(source->add(file, payload));
   }
   return source;
@@ -89,6 +90,8 @@ Result<> BytesSource::add(const std::string& path, const Payload& payload) {
     ++mapped_;
     part.file = {static_cast<const std::uint8_t*>(mapped), bytes};
     part.fd = file.release();
+    STARLING_TRY(stamp, stamp_of(part));
+    part.stamp = stamp;
   }
   part.bytes = part.file;
   if (payload) {
@@ -129,6 +132,39 @@ Result<> BytesSource::intact(const Part& part) {
     return bad("was cut to " + std::to_string(status.st_size) + " bytes while in use, had " +
                    std::to_string(part.file.size()),
                part.path);
+  return ok();
+}
+
+Result<BytesSource::Stamp> BytesSource::stamp_of(const Part& part) {
+  struct stat status {};
+  if (::fstat(part.fd, &status) != 0) return failed(part.path);
+  return Stamp{status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec, status.st_ctim.tv_sec,
+               status.st_ctim.tv_nsec};
+}
+
+Result<std::optional<BytesSource::Touched>> BytesSource::touched(std::uint64_t at,
+                                                                 std::uint64_t count) const {
+  auto part = std::partition_point(parts_.begin(), parts_.end(),
+                                   [&](const Part& p) { return p.end() <= at; });
+  for (; part != parts_.end() && part->begin < at + count; ++part) {
+    if (part->fd < 0) continue;
+    STARLING_TRY(now, stamp_of(*part));
+    const std::lock_guard lock(stamps_);
+    if (now == part->stamp) continue;
+    now.changed_s = part->stamp.changed_s;
+    now.changed_ns = part->stamp.changed_ns;
+    return std::optional<Touched>({part->path, !(now == part->stamp)});
+  }
+  return std::optional<Touched>();
+}
+
+Result<> BytesSource::accept() const {
+  for (const Part& part : parts_) {
+    if (part.fd < 0) continue;
+    STARLING_TRY(now, stamp_of(part));
+    const std::lock_guard lock(stamps_);
+    part.stamp = now;
+  }
   return ok();
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,7 +19,7 @@ namespace starling {
 // kernel's memory, and data may be larger than that. Smaller ones, and those after the first 4096
 // mapped ones, are read into memory of this process.
 //
-// Immutable after it was opened; any thread.
+// Any thread. Its bytes are immutable after it was opened, unless somebody writes to a mapped file.
 class BytesSource {
  public:
   // The part of a file that is data: what follows its header.
@@ -36,19 +37,38 @@ class BytesSource {
 
   std::uint64_t size() const { return size_; }
   std::size_t files() const { return parts_.size(); }
+  // Of a folder: symbolic links in it, which are not followed.
+  const std::vector<std::string>& links() const { return links_; }
 
   // `count` bytes from `at`, at + count <= size(): where they lie, or gathered in `room` if in more
   // than one file. kBadInput if a mapped file was cut since it was opened (reading past the cut
   // would raise SIGBUS).
   Result<ByteView> read(std::uint64_t at, std::size_t count, Bytes& room) const;
 
+  // The file among those of these bytes that somebody may have written to since it was opened or
+  // accept() was called: its size or a time of its inode is another one. Asked after the bytes were
+  // copied, no is a proof on a local file system, since a write sets the times before it changes a
+  // byte. kBadInput if a file cannot be looked at.
+  struct Touched {
+    std::string path;
+    bool written = false;  // false: the inode alone has changed (mode, name, owner)
+  };
+  Result<std::optional<Touched>> touched(std::uint64_t at, std::uint64_t count) const;
+  // All files are as they are to be from here on.
+  Result<> accept() const;
+
  private:
+  struct Stamp {  // of a mapped file
+    std::int64_t size = 0, modified_s = 0, modified_ns = 0, changed_s = 0, changed_ns = 0;
+    bool operator==(const Stamp&) const = default;
+  };
   struct Part {
     std::string path;
     ByteView file;
     ByteView bytes;           // of the file, its payload
     std::uint64_t begin = 0;  // of `bytes` in all bytes
     int fd = -1;              // of a mapped file
+    mutable Stamp stamp{};    // guarded by stamps_
     std::uint64_t end() const { return begin + bytes.size(); }
   };
 
@@ -56,8 +76,11 @@ class BytesSource {
   Result<> add(const std::string& path, const Payload& payload);
   Result<ByteView> in_memory(int fd, std::size_t bytes, const std::string& path);
   static Result<> intact(const Part& part);
+  static Result<Stamp> stamp_of(const Part& part);
 
+  mutable std::mutex stamps_;
   std::vector<Part> parts_;
+  std::vector<std::string> links_;
   std::uint64_t size_ = 0;
   std::size_t mapped_ = 0;
   // Of small files. Blocks do not move, since parts point into them.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,16 +40,70 @@ Result<std::uint64_t> sequences_in(std::uint64_t tokens, std::uint32_t context, 
 // Data whose bytes stay where they are: samples are read as they are asked for.
 class MappedDataset : public Dataset {
  protected:
-  Result<> take(std::unique_ptr<BytesSource> source, std::uint64_t samples) {
+  Result<> take(std::unique_ptr<BytesSource> source, std::uint64_t samples,
+                const std::string& path) {
     source_ = std::move(source);
+    path_ = path;
     samples_ = samples;
     STARLING_TRY(identity, identity_of(source_->size(), reader()));
     identity_ = identity;
+    STARLING_TRY(touched, source_->touched(0, source_->size()));
+    if (touched) return changed(touched->path, "");
     return ok();
   }
-  const BytesSource& source() const { return *source_; }
+
+  // `take` copies these bytes into the batch, again where somebody has touched their file meanwhile.
+  // Errors: kBadInput  they are not those that the identity is of, or may not be.
+  template <class Take>
+  Result<> copy(std::uint64_t at, std::size_t count, Batch& batch, const Take& take) const {
+    const std::size_t tokens = batch.tokens.size(), targets = batch.targets.size();
+    for (;;) {
+      Bytes room;
+      STARLING_TRY(bytes, source_->read(at, count, room));
+      take(bytes);
+      STARLING_TRY(touched, source_->touched(at, count));
+      if (!touched) return ok();
+      STARLING_TRY(look_again());
+      batch.tokens.resize(tokens);
+      batch.targets.resize(targets);
+    }
+  }
+  Result<> unchanged_all() const override { return look_again(); }
+
+ public:
+  std::string remark() const override {
+    const auto& links = source_->links();
+    if (links.empty()) return {};
+    return "symbolic links in the folder of data are not followed, " +
+           std::to_string(links.size()) + " left out: " + links.front() +
+           (links.size() > 1 ? ", .." : "") + " (a pattern such as \"" + path_ +
+           "/*\" takes links to files)";
+  }
 
  private:
+  // Of a file that somebody has touched, what the identity covers is read again.
+  Result<> look_again() const {
+    const std::lock_guard lock(looking_);
+    // What is found is of the time between these two looks.
+    STARLING_TRY(before, source_->touched(0, source_->size()));
+    if (before) {
+      const bool known_whole = is_known_whole(source_->size());
+      if (before->written && !known_whole) return changed(before->path, " (its time says so)");
+      STARLING_TRY(source_->accept());
+    }
+    STARLING_TRY(identity, identity_of(source_->size(), reader()));
+    STARLING_TRY(after, source_->touched(0, source_->size()));
+    if (after) return changed(after->path, "");
+    if (identity != identity_) return changed(before ? before->path : path_, "");
+    return ok();
+  }
+
+  static Error changed(const std::string& path, const char* how) {
+    return bad(std::string("was changed while it was in use") + how +
+                   ", expected the bytes that the job began with",
+               path);
+  }
+
   ReadAt reader() const {
     return [this, room = Bytes()](std::uint64_t at, std::size_t count) mutable {
       return source_->read(at, count, room);
@@ -60,6 +115,8 @@ class MappedDataset : public Dataset {
   }
 
   std::unique_ptr<BytesSource> source_;
+  std::string path_;
+  mutable std::mutex looking_;
 };
 
 class TextDataset : public MappedDataset {
@@ -69,21 +126,45 @@ class TextDataset : public MappedDataset {
     STARLING_TRY(source, BytesSource::open(spec.path, spec.extensions));
     STARLING_TRY(samples, sequences_in(source->size(), gpt.context, "bytes", spec.path));
     set->context_ = gpt.context;
-    STARLING_TRY(set->take(std::move(source), samples));
+    STARLING_TRY(set->take(std::move(source), samples, spec.path));
     return std::unique_ptr<Dataset>(std::move(set));
   }
 
  private:
   Result<> append(std::uint64_t i, Batch& batch) const override {
-    Bytes room;
-    STARLING_TRY(bytes, source().read(i * context_, context_ + 1, room));
-    batch.tokens.insert(batch.tokens.end(), bytes.begin(), bytes.end() - 1);
-    batch.targets.insert(batch.targets.end(), bytes.begin() + 1, bytes.end());
-    return ok();
+    return copy(i * context_, context_ + 1, batch, [&](ByteView bytes) {
+      batch.tokens.insert(batch.tokens.end(), bytes.begin(), bytes.end() - 1);
+      batch.targets.insert(batch.targets.end(), bytes.begin() + 1, bytes.end());
+    });
   }
 
   std::size_t context_ = 0;
 };
+
+std::uint16_t token_at(ByteView tokens, std::uint64_t i) {
+  std::uint16_t token;
+  std::memcpy(&token, tokens.data() + i * 2, 2);
+  return token;
+}
+
+// Numbers of 32 or 64 bits, read as 16-bit tokens, have their upper halves at every second place: 0,
+// or hardly more where the others are as large as tokens get.
+Result<> check_width(ByteView file, const std::string& path) {
+  constexpr std::uint64_t kEnough = 16;  // of fewer nothing can be said
+  constexpr std::uint16_t kUpper = 16, kLower = 4096;
+  std::array<std::uint16_t, 2> largest{};
+  const std::uint64_t count = file.size() / 2;
+  for (std::uint64_t i = 0; i < count; ++i)
+    largest[i % 2] = std::max(largest[i % 2], token_at(file, i));
+  const auto [lower, upper] = std::minmax(largest[0], largest[1]);
+  const bool wide = (lower == 0 && upper != 0) || (lower < kUpper && upper >= kLower);
+  if (count < kEnough || !wide) return ok();
+  return bad("every second 16-bit number is " +
+                 (lower == 0 ? std::string("0") : "below " + std::to_string(kUpper)) +
+                 ", as in a file of 32-bit or 64-bit numbers; expected tokens of 16 bits "
+                 "(numpy: tokens.astype(\"uint16\").tofile(..))",
+             path);
+}
 
 // The tokens of a file: what follows llm.c's header, or everything.
 Result<ByteView> token_bytes(ByteView file, const std::string& path) {
@@ -99,6 +180,7 @@ Result<ByteView> token_bytes(ByteView file, const std::string& path) {
       return bad(
           "must have an even number of bytes (uint16 tokens), has " + std::to_string(file.size()),
           path);
+    STARLING_TRY(check_width(file, path));
     return file;
   }
   if (version != 1)
@@ -110,12 +192,6 @@ Result<ByteView> token_bytes(ByteView file, const std::string& path) {
                    " bytes",
                path);
   return file.subspan(kLlmcHeader);
-}
-
-std::uint16_t token_at(ByteView tokens, std::uint64_t i) {
-  std::uint16_t token;
-  std::memcpy(&token, tokens.data() + i * 2, 2);
-  return token;
 }
 
 // An embedding has a row for each token of the vocabulary and no more.
@@ -146,19 +222,18 @@ class TokenDataset : public MappedDataset {
     STARLING_TRY(source, BytesSource::open(spec.path, extensions, payload));
     STARLING_TRY(samples, sequences_in(source->size() / 2, gpt.context, "tokens", spec.path));
     set->context_ = gpt.context;
-    STARLING_TRY(set->take(std::move(source), samples));
+    STARLING_TRY(set->take(std::move(source), samples, spec.path));
     return std::unique_ptr<Dataset>(std::move(set));
   }
 
  private:
   Result<> append(std::uint64_t i, Batch& batch) const override {
-    Bytes room;
-    STARLING_TRY(tokens, source().read(i * context_ * 2, (context_ + 1) * 2, room));
-    for (std::size_t t = 0; t < context_; ++t) {
-      batch.tokens.push_back(token_at(tokens, t));
-      batch.targets.push_back(token_at(tokens, t + 1));
-    }
-    return ok();
+    return copy(i * context_ * 2, (context_ + 1) * 2, batch, [&](ByteView tokens) {
+      for (std::size_t t = 0; t < context_; ++t) {
+        batch.tokens.push_back(token_at(tokens, t));
+        batch.targets.push_back(token_at(tokens, t + 1));
+      }
+    });
   }
 
   std::size_t context_ = 0;
@@ -273,6 +348,7 @@ Result<std::unique_ptr<Dataset>> Dataset::open(const Job& job) {
   set->seed_ = job.seed;
   set->micro_batches_ = job.micro_batches;
   set->sequences_ = job.micro_batch_sequences;
+  set->steps_ = job.steps;
   return std::move(set);
 }
 
@@ -288,6 +364,11 @@ Result<Batch> Dataset::micro_batch(std::uint64_t step, MicroBatch m) const {
   std::vector<std::uint64_t> samples(sequences_);
   for (std::uint32_t b = 0; b < sequences_; ++b) samples[b] = sample_of(step, m, b);
   STARLING_TRY(batch, fill(samples));
+  // Whatever was written without a trace, through a mapping or on a network file system, is seen
+  // before the job is done.
+  if (step + 1 == steps_ && !seen_at_end_.exchange(true)) {
+    STARLING_TRY(unchanged_all());
+  }
   batch.draw = {seed_, step, m};
   return std::move(batch);
 }

@@ -9,11 +9,13 @@
 // Threads: after open() everything is const and may be called from any thread. No file is opened
 // after open(): files are mapped, small ones read into memory.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "core/base/bytes.h"
 #include "core/base/ids.h"
@@ -40,6 +42,8 @@ class Dataset {
   virtual ~Dataset() = default;
 
   std::uint64_t samples() const { return samples_; }
+  // What people should know of the data, in one line; empty: nothing.
+  virtual std::string remark() const { return {}; }
   // Of size and content: equal on every worker of a job. All bytes of data up to 64 MiB; of larger
   // data the size, the first and last MiB, and 64 pieces of 64 KiB at fixed places.
   const Digest& identity() const { return identity_; }
@@ -52,7 +56,7 @@ class Dataset {
   // The sample at place `sequence` of micro-batch m of a step.
   std::uint64_t sample_of(std::uint64_t step, MicroBatch m, std::uint32_t sequence) const;
   // Micro-batch m of a step, with what it draws from. kBadInput if a mapped file that it reads was
-  // cut short since it was opened.
+  // changed since it was opened; in the job's last step also if any was, as far as identity() sees.
   Result<Batch> micro_batch(std::uint64_t step, MicroBatch m) const;
   // Exactly these samples, in this order.
   Result<Batch> fill(std::span<const std::uint64_t> samples) const;
@@ -61,6 +65,8 @@ class Dataset {
   Dataset() = default;
   // Appends sample i < samples() to the batch.
   virtual Result<> append(std::uint64_t i, Batch& batch) const = 0;
+  // Whether identity() is still that of the data. Errors: kBadInput  it is not.
+  virtual Result<> unchanged_all() const { return ok(); }
 
   std::uint64_t samples_ = 0;
   Digest identity_{};
@@ -69,6 +75,8 @@ class Dataset {
   std::uint64_t seed_ = 0;
   std::uint32_t micro_batches_ = 0;  // M
   std::uint32_t sequences_ = 0;      // B
+  std::uint64_t steps_ = 0;
+  mutable std::atomic<bool> seen_at_end_ = false;
 };
 
 // Steps that one pass over the data lasts, as a fraction.

@@ -301,6 +301,9 @@ Result<Manifest> read_manifest(const std::string& dir, Version version) {
 
 Result<> publish_checkpoint(const std::string& dir, const Manifest& manifest) {
   const std::string folder = checkpoint_folder(dir, manifest.checkpoint.version);
+  const auto there = read_manifest(dir, manifest.checkpoint.version);
+  if (there && there.value().state_hash != manifest.state_hash)
+    return Error(Code::kBadInput, "expected no checkpoint of another job; " + folder);
   for (const Shard& shard : manifest.shards) {
     const std::string path = folder + "/" + shard.file;
     struct stat status {};
@@ -314,18 +317,25 @@ Result<> publish_checkpoint(const std::string& dir, const Manifest& manifest) {
   return write_synced_file(folder + "/" + kManifest, std::span<const ByteView>(&bytes, 1));
 }
 
-void remove_checkpoints(const std::string& dir, Version below, const std::vector<Version>& kept) {
+void remove_checkpoints(const std::string& dir, Version below, const std::vector<Version>& kept,
+                        const std::vector<std::uint64_t>& mine) {
+  const auto in = [](const auto& values, auto value) {
+    return std::find(values.begin(), values.end(), value) != values.end();
+  };
   std::error_code error;
   std::vector<fs::path> old;
   for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
     const auto version = version_of(it->path().filename().string());
-    if (!version || *version >= below ||
-        std::find(kept.begin(), kept.end(), *version) != kept.end())
-      continue;
+    if (!version || *version >= below || in(kept, *version)) continue;
     std::error_code ignored;
-    const bool newer_kept =
-        std::any_of(kept.begin(), kept.end(), [&](Version k) { return k > *version; });
-    if (newer_kept || !fs::exists(it->path() / kManifest, ignored)) old.push_back(it->path());
+    if (fs::exists(it->path() / kManifest, ignored)) {
+      const bool newer_kept =
+          std::any_of(kept.begin(), kept.end(), [&](Version k) { return k > *version; });
+      if (!newer_kept) continue;
+      const auto manifest = read_manifest(dir, *version);
+      if (!manifest || !in(mine, manifest.value().state_hash)) continue;
+    }
+    old.push_back(it->path());
   }
   for (const fs::path& folder : old) {
     fs::remove(folder / kManifest, error);  // first, so that nobody takes the rest for one

@@ -4,6 +4,7 @@
 //   DIR/step-000000040/manifest.json     written last: without it there is no checkpoint
 //   DIR/step-000000040/<shard files>     core/formats/shard.h; those the manifest does not name are
 //                                        left over and mean nothing
+//   DIR/owner.json                       whose folder it is (core/formats/checkpoint_owner.h)
 //
 // A checkpoint is made by many processes and belongs to none: any number of workers can load it.
 // The manifest names every shard with size and the digest of every segment; the sum of those is the
@@ -52,13 +53,15 @@ Result<std::vector<Version>> list_checkpoints(const std::string& dir);
 Result<Manifest> read_manifest(const std::string& dir, Version version);
 
 // The checkpoint exists from here on, whoever looks. Its shards must be there: their sizes are
-// looked at. Blocks for the disk. Errors: kBadInput  a shard is missing, or the manifest cannot be
-// written.
+// looked at. Blocks for the disk. Errors: kBadInput  a shard is missing, a checkpoint of another
+// job is there, or the manifest cannot be written.
 Result<> publish_checkpoint(const std::string& dir, const Manifest& manifest);
 
 // Removes the folders of versions below `below` that are not `kept`: those that are not complete,
 // and complete ones while a newer one is kept, so that nobody who is out of date removes what
-// others have published since. What cannot be removed stays.
-void remove_checkpoints(const std::string& dir, Version below, const std::vector<Version>& kept);
+// others have published since. A complete one whose manifest has none of the state hashes `mine`, or
+// cannot be read, is not touched. What cannot be removed stays.
+void remove_checkpoints(const std::string& dir, Version below, const std::vector<Version>& kept,
+                        const std::vector<std::uint64_t>& mine);
 
 }  // namespace starling

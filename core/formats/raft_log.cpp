@@ -98,10 +98,9 @@ Result<RaftLog> RaftLog::open_on(std::unique_ptr<RaftLogFile> file, const JobId&
   if (!all_zero(bytes)) {
     STARLING_TRY(log.load(bytes));
     STARLING_TRY(log.check_mark());
-    const bool promised = log.term_.term != 0 || log.last_index() != 0;
-    if (life == Life::kFirst && promised)
-      return Error(Code::kBadInput, "a member that begins for the first time has a log already; " +
-                                        log.file_->name());
+    if (life == Life::kFirst) {
+      STARLING_TRY(log.has_promised_nothing());
+    }
     if (life == Life::kFirst && log.term_.lost) {
       STARLING_TRY(log.save(RaftTerm{}, {}));
     }
@@ -111,6 +110,14 @@ Result<RaftLog> RaftLog::open_on(std::unique_ptr<RaftLogFile> file, const JobId&
   log.term_.lost = life == Life::kLater;
   STARLING_TRY(log.create());
   return log;
+}
+
+Result<> RaftLog::has_promised_nothing() const {
+  if (term_.term == 0 && last_index() == 0) return ok();
+  return Error(Code::kBadInput,
+               "a coordinator that begins for the first time has a log already; leave out --new to "
+               "go on with it, or remove its folder to begin anew; " +
+                   file_->name());
 }
 
 // The header of a file of the present generation; records follow.

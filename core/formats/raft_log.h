@@ -112,6 +112,9 @@ class RaftLog {
   std::uint64_t bytes() const { return end_; }
   std::string name() const { return file_->name(); }
 
+  // Errors: kBadInput  the log is not that of a member that begins.
+  Result<> has_promised_nothing() const;
+
   // Makes `term` (if given), `snapshot` (if given) and `append` durable, in one write and one sync.
   // With a snapshot the log is that snapshot and `append` alone, in a new file. Else
   // append[0].index may be at most last_index() + 1; what the log holds from there on is void. A

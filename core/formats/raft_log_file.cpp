@@ -1,7 +1,6 @@
 #include "core/formats/raft_log_file.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +10,8 @@
 #include <filesystem>
 #include <thread>
 #include <utility>
+
+#include "core/base/file_system.h"
 
 namespace starling {
 
@@ -50,7 +51,7 @@ Result<> write_all(int fd, std::uint64_t offset, ByteView bytes, const std::stri
 Result<> sync_directory(const std::filesystem::path& dir) {
   const auto name = dir.empty() ? std::string(".") : dir.string();
   const Descriptor fd(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() < 0 || ::fsync(fd.get()) != 0) return failed("cannot sync directory", name);
+  if (fd.get() < 0 || !sync_folder(fd.get())) return failed("cannot sync directory", name);
   return ok();
 }
 
@@ -123,7 +124,8 @@ class PosixRaftLogFile final : public RaftLogFile {
     Descriptor next(::open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     if (next.get() < 0) return failed("cannot create", name);
     // Locked before it has the name by which another process would find it.
-    if (::flock(next.get(), LOCK_EX | LOCK_NB) != 0) return failed("cannot lock", name);
+    STARLING_TRY(locked, lock_file(next.get(), name));
+    if (!locked) return Error(Code::kUnavailable, "another process has locked " + name);
     STARLING_TRY(write_all(next.get(), 0, bytes, name));
     if (::fsync(next.get()) != 0) return failed("cannot sync", name);
     STARLING_TRY(check());
@@ -166,10 +168,8 @@ Result<std::unique_ptr<PosixRaftLogFile>> lock_raft_log(const std::filesystem::p
   if (fd < 0) return failed("cannot open", name);
   auto file = std::make_unique<PosixRaftLogFile>(fd, path);
   // Two processes with one identity would vote twice.
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return failed("cannot lock", name);
-    return std::unique_ptr<PosixRaftLogFile>();
-  }
+  STARLING_TRY(locked, lock_file(fd, name));
+  if (!locked) return std::unique_ptr<PosixRaftLogFile>();
   // Its last owner may have put a new file in its place between the two calls.
   if (!same_file(fd, name)) return std::unique_ptr<PosixRaftLogFile>();
   return file;

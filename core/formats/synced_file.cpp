@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "core/base/file_system.h"
+
 namespace starling {
 namespace {
 
@@ -38,7 +40,7 @@ Result<> sync_folder_of(const std::string& path) {
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file < 0) return failed("cannot open", folder);
-  const bool synced = ::fsync(file) == 0;
+  const bool synced = sync_folder(file);
   const int reason = errno;
   ::close(file);
   errno = reason;

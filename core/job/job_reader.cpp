@@ -182,13 +182,24 @@ void read_own(Section& s, OwnSpec& own) {
   }
 }
 
+// Whether it is one; else the section is wrong. `what`: "a file or folder".
+bool path_of_this_machine(Section& s, const char* key, const std::string& path, const char* what) {
+  if (path.find("://") != std::string::npos)
+    s.wrong(key, std::string(key) + " must be " + what + " of this machine, is the address " +
+                     shown(path) + ", which nothing here understands");
+  else if (path.starts_with("~"))
+    s.wrong(key, std::string(key) + " is " + shown(path) +
+                     ", and ~ means no folder here: write the whole path");
+  return s.good();
+}
+
 void read_python(Section& s, const std::string& base, PythonSpec& python) {
   s.text("script", python.script, 4096, true);
   s.integer("samples", python.samples, 1, kSamplesMax, true);
   s.integer("patience_s", python.patience_s, 1, 86400);
   python.tensors = read_tensors(s, true);
   python.metrics = read_metrics(s);
-  if (!s.good()) return;
+  if (!s.good() || !path_of_this_machine(s, "script", python.script, "a file")) return;
   std::error_code error;
   const fs::path path = fs::absolute(fs::path(base.empty() ? "." : base) / python.script, error);
   if (!error) python.script = path.lexically_normal().string();
@@ -252,12 +263,7 @@ void read_optimizer(Section s, const Job& job, OptimizerSpec& o) {
 }
 
 void resolve_path(Section& s, const std::string& base, DataSpec& data) {
-  if (data.path.find("://") != std::string::npos)
-    return s.wrong("path", "path must be a file or folder of this machine, is the address " +
-                               shown(data.path) + "; fetch it first");
-  if (data.path.starts_with("~"))
-    return s.wrong("path", "path is " + shown(data.path) +
-                               ", and ~ means no folder here: write the whole path");
+  if (!path_of_this_machine(s, "path", data.path, "a file or folder")) return;
   std::error_code error;
   fs::path path = fs::path(base.empty() ? "." : base) / data.path;  // an absolute one stays
   path = fs::absolute(path, error).lexically_normal();
@@ -341,7 +347,7 @@ void read_checkpoint(Section s, const std::string& base, CheckpointSpec& checkpo
   s.integer("keep", checkpoint.keep, 1, 1000);
   s.hex("accepts", checkpoint.accepts);
   s.finish();
-  if (!s.good()) return;
+  if (!s.good() || !path_of_this_machine(s, "dir", checkpoint.dir, "a folder")) return;
   std::error_code error;
   const fs::path path = fs::absolute(fs::path(base.empty() ? "." : base) / checkpoint.dir, error);
   if (!error) checkpoint.dir = path.lexically_normal().string();

@@ -1,7 +1,6 @@
 // Where events go: a folder that is new, or one that is gone on with; a pipe.
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <fstream>
 #include <utility>
 
+#include "core/base/file_system.h"
 #include "core/observe/event_line.h"
 #include "core/observe/event_reader.h"
 #include "core/observe/events.h"
@@ -52,7 +52,9 @@ Result<std::unique_ptr<EventWriter>> EventWriter::open(const std::string& folder
   };
   if (!S_ISREG(status.st_mode))
     return close_and(refused("has an events.jsonl that is not a regular file"));
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0)
+  auto locked = lock_file(fd, folder);
+  if (!locked) return close_and(std::move(locked).error());
+  if (!locked.value())
     return close_and(refused("is in use by another run, expected one of its own"));
   // Asked again under the lock: a run may have written and ended in between.
   const bool there = ::fstat(fd, &status) != 0 || status.st_size != 0;

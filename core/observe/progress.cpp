@@ -12,7 +12,8 @@ namespace {
 
 constexpr auto kLivePause = std::chrono::milliseconds(100);
 constexpr auto kPlainPause = std::chrono::seconds(2);
-constexpr double kSmoothing = 0.1;  // weight of the newest step
+constexpr std::uint64_t kStay = 20;  // live lines that stay, of a run of so many steps or more
+constexpr double kSmoothing = 0.1;   // weight of the newest step
 
 constexpr const char* kClear = "\r\x1b[K";
 constexpr const char* kBold = "\x1b[1m";
@@ -29,8 +30,9 @@ ProgressStyle ProgressStyle::of(std::FILE* out) {
   return style;
 }
 
-ProgressLine::ProgressLine(std::FILE* out, ProgressStyle style, std::uint64_t steps)
-    : out_(out), style_(style), steps_(steps) {}
+ProgressLine::ProgressLine(std::FILE* out, ProgressStyle style, std::uint64_t steps,
+                           const char* unit)
+    : out_(out), style_(style), steps_(steps), unit_(unit) {}
 
 ProgressLine::~ProgressLine() {
   close();
@@ -51,13 +53,16 @@ void ProgressLine::step(const ProgressStep& step, Clock::time_point now) {
   last_step_ = now;
   const bool last = step.version + 1 >= steps_;
   const auto pause = style_.live ? Clock::duration(kLivePause) : Clock::duration(kPlainPause);
-  const bool due = !began_ || last || now - last_shown_ >= pause;
+  const bool stays =
+      style_.live && !last && steps_ >= kStay && (step.version + 1) % (steps_ / kStay) == 0;
+  const bool due = !began_ || last || stays || now - last_shown_ >= pause;
   began_ = true;
   if (!due) return;
   last_shown_ = now;
   std::fprintf(out_, style_.live ? "%s%s" : "%s%s\n", style_.live ? kClear : "",
                line(step).c_str());
   shown_ = style_.live;
+  if (stays) close();
   std::fflush(out_);
 }
 
@@ -77,8 +82,8 @@ std::string ProgressLine::line(const ProgressStep& step) const {
   std::string out = text;
   if (skipped_ > 0) out += "  skipped, " + std::to_string(skipped_) + " in a row";
   if (step_seconds_ > 0) {
-    std::snprintf(text, sizeof text, "  %.0f tokens/s",
-                  static_cast<double>(step.tokens) / step_seconds_);
+    std::snprintf(text, sizeof text, "  %.0f %s/s",
+                  static_cast<double>(step.tokens) / step_seconds_, unit_);
     out += text;
   }
   if (step.epoch) out += "  epoch " + to_string(step.epoch);

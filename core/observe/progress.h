@@ -27,12 +27,15 @@ struct ProgressStyle {
 };
 
 // Threads: belongs to one thread. Borrows `out`. Plain lines: the first step, the last, and at most
-// one in two seconds between them; live: ten a second.
+// one in two seconds between them; live: ten a second, and every twentieth of the steps leaves its
+// line behind.
 class ProgressLine {
  public:
   using Clock = std::chrono::steady_clock;
 
-  ProgressLine(std::FILE* out, ProgressStyle style, std::uint64_t steps);
+  // `unit`: of what a step's number of tokens counts.
+  ProgressLine(std::FILE* out, ProgressStyle style, std::uint64_t steps,
+               const char* unit = "tokens");
   ~ProgressLine();  // leaves the cursor at the start of a line
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
@@ -50,6 +53,7 @@ class ProgressLine {
   std::FILE* const out_;
   const ProgressStyle style_;
   const std::uint64_t steps_;
+  const char* const unit_;
   bool shown_ = false;  // a live line is on the terminal
   bool began_ = false;
   Clock::time_point last_shown_{};

@@ -103,7 +103,9 @@ void Drafts::store_if_complete(Version version, const Join* standard) {
   commands_.push_back(Store{draft.checkpoint, draft.record, draft.shards});
 }
 
-// What was written of it is removed when the next one is complete, or given up.
+// What was written of it is removed when the next one is complete, or given up. A member that skips a
+// version says so while it, and others, still write one before; nobody begins a version before all
+// before it are over. So only below one of which a part is there nobody writes any more.
 void Drafts::give_up(Version version, const std::string& why) {
   const auto it = drafts_.find(version);
   STARLING_CHECK(it != drafts_.end());
@@ -113,10 +115,15 @@ void Drafts::give_up(Version version, const std::string& why) {
   if (asked_above_) asked_above_ = std::max(*asked_above_, version);  // then another one
   commands_.push_back(
       Warn{"checkpoint of step " + std::to_string(version) + " is given up: " + why});
-  Tidy tidy = tidy_below(version);
+  Tidy tidy = tidy_below(0);
+  for (const auto& [other, draft] : drafts_) {
+    const bool begun =
+        std::find(draft.segments.begin(), draft.segments.end(), true) != draft.segments.end();
+    if (begun) tidy.below = std::max(tidy.below, std::min(other, version));
+  }
   for (const auto& [other, draft] : drafts_)
     if (draft.state != State::kGivenUp) tidy.below = std::min(tidy.below, other);
-  commands_.push_back(std::move(tidy));
+  if (tidy.below != 0) commands_.push_back(std::move(tidy));
 }
 
 DraftCommands Drafts::stored(Version version, const std::string& error) {

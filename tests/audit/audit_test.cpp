@@ -620,6 +620,14 @@ TEST_CASE("difference: runs of different jobs are not compared") {
                 edit(0, "steps = 6", "steps = 7")(l);
               }));
   CHECK(scheduled.other_job.empty());
+  // A job that went on with --steps names the schedule that it had from its steps before.
+  const Comparison went_on = compare(good(), changed([](Lines& l) {
+                                       edit(0, "schedule_steps = 0", "schedule_steps = 6")(l);
+                                       edit(0, "\\nsteps = 6", "\\nsteps = 9")(l);
+                                     }));
+  CHECK(went_on.other_job.empty());
+  CHECK(other(edit(0, "schedule_steps = 0", "schedule_steps = 9")) ==
+        "the schedule's length is 6 and 9");
   const Comparison isa = compare(good(), changed(edit(0, "isa avx2", "isa avx512")));
   CHECK(isa.other_job.empty());
   CHECK(isa.notes.size() == 1);

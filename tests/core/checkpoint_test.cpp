@@ -193,13 +193,15 @@ TEST_CASE("checkpoint: a manifest in the folder of another version is refused") 
   CHECK(read.error().code() == Code::kCorrupt);
 }
 
+const std::vector<std::uint64_t> kMine{sample().state_hash};
+
 TEST_CASE("checkpoint: old ones go, whole or not, and nothing else does") {
   const Folder folder;
   for (const Version version : std::vector<Version>{10, 20, 30, 40}) publish(folder.path, version);
   put(checkpoint_folder(folder.path, 25) + "/shard-left", "x");  // never complete
   put(folder.path + "/notes.txt", "mine");
   put(folder.path + "/step-x/notes.txt", "mine");
-  remove_checkpoints(folder.path, 40, {30, 40});
+  remove_checkpoints(folder.path, 40, {30, 40}, kMine);
   CHECK(list_checkpoints(folder.path).value() == std::vector<Version>{30, 40});
   CHECK_FALSE(fs::exists(checkpoint_folder(folder.path, 25)));
   CHECK(fs::exists(folder.path + "/notes.txt"));
@@ -211,10 +213,10 @@ TEST_CASE("checkpoint: who is out of date removes nothing that was published sin
   const Folder folder;
   for (const Version version : std::vector<Version>{10, 20, 30}) publish(folder.path, version);
   put(checkpoint_folder(folder.path, 35) + "/shard-left", "x");
-  remove_checkpoints(folder.path, 40, {10, 20});
+  remove_checkpoints(folder.path, 40, {10, 20}, kMine);
   CHECK(list_checkpoints(folder.path).value() == std::vector<Version>{10, 20, 30});
   CHECK_FALSE(fs::exists(checkpoint_folder(folder.path, 35)));
-  remove_checkpoints(folder.path, 40, {});
+  remove_checkpoints(folder.path, 40, {}, kMine);
   CHECK(list_checkpoints(folder.path).value() == std::vector<Version>{10, 20, 30});
 }
 

@@ -1,7 +1,10 @@
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -14,40 +17,12 @@
 
 #include "core/data/bytes_source.h"
 #include "core/data/dataset.h"
+#include "tests/core/data_folder.h"
 
 namespace starling {
 namespace {
 
 namespace fs = std::filesystem;
-
-class Folder {
- public:
-  Folder() : path_(fs::temp_directory_path() / ("starling_data_" + std::to_string(::getpid()))) {
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-  }
-  ~Folder() { fs::remove_all(path_); }
-  std::string write(const std::string& name, const std::string& content) const {
-    fs::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << content;
-    return path_ / name;
-  }
-  std::string path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-Job job_for(DataKind kind, const std::string& path, std::uint32_t context,
-            std::uint32_t vocabulary) {
-  Job job;
-  job.steps = 10;
-  job.micro_batches = 3;
-  job.micro_batch_sequences = 2;
-  job.model = GptSpec{1, 1, 8, context, vocabulary};
-  job.data = {kind, path, {}};
-  return job;
-}
 
 std::string error_of(const Job& job) {
   const auto set = Dataset::open(job);
@@ -61,10 +36,6 @@ std::string text_of(const BytesSource& source) {
   Bytes room;
   const auto all = source.read(0, source.size(), room).value();
   return {all.begin(), all.end()};
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 std::string tokens(const std::vector<std::uint16_t>& all) {
@@ -133,6 +104,11 @@ TEST_CASE("a folder is its files in the order of their paths; links are not foll
   CHECK(text({".h"}) == "AAzzBB");
   CHECK(text({".txt", ""}) == "CCDD");
   CHECK(text({".none"}).empty());
+  // What is left out is said.
+  const auto set = Dataset::open(job_for(DataKind::kText, folder.path() + "/t", 3, 256)).value();
+  CHECK(has(set->remark(), "not followed, 3 left out: " + folder.path() + "/t/broken"));
+  const auto one = Dataset::open(job_for(DataKind::kText, folder.path() + "/outside", 1, 256));
+  CHECK(one.value()->remark().empty());
 }
 
 TEST_CASE("a pattern is the files that match, links to files too") {
@@ -379,60 +355,30 @@ TEST_CASE("a micro-batch is its samples, and the seed decides which") {
   CHECK(Dataset::open(job).value()->micro_batch(5, 2).value().tokens != batch.tokens);
 }
 
-// What the identity of large data does not see.
-TEST_CASE("the content of large data sees every byte") {
-  Bytes large((64u << 20) + 4096);
-  CHECK(!is_known_whole(large.size()));
-  CHECK(is_known_whole(64u << 20));
-  const ReadAt read = [&](std::uint64_t at, std::size_t count) {
-    return Result<ByteView>(ByteView(large).subspan(at, count));
+TEST_CASE("raw tokens of 32 or 64 bits are refused, and what they look like is said") {
+  const Folder folder;
+  const auto error = [&](const auto& numbers, std::uint32_t vocabulary = 50257) {
+    const std::string bytes(reinterpret_cast<const char*>(numbers.data()),
+                            numbers.size() * sizeof numbers[0]);
+    return error_of(job_for(DataKind::kTokens, folder.write("t.bin", bytes), 2, vocabulary));
   };
-  const auto yes = [] { return true; };
-  const auto content = [&] { return content_of(large.size(), read, yes).value(); };
-  const Digest identity = identity_of(large), before = content();
-  const std::size_t unseen = (1u << 20) + (65u << 10);  // between the first MiB and the next piece
-  large[unseen] ^= 1;
-  CHECK(identity_of(large) == identity);
-  CHECK(content() != before);
-  large[unseen] ^= 1;
-  CHECK(content() == before);
-  CHECK(content_of(large.size() - 1, read, yes) != before);
-  int pieces = 0;
-  CHECK(!content_of(large.size(), read, [&] { return ++pieces < 3; }).has_value());
-  CHECK(pieces == 3);
-}
-
-TEST_CASE("the identity sees content and size") {
-  const Folder folder;
-  std::map<Digest, std::string> seen;
-  for (const std::string content : {"abcd", "abce", "abcda", "bacd"}) {
-    const auto set =
-        Dataset::open(job_for(DataKind::kText, folder.write("t", content), 3, 256)).value();
-    CHECK(seen.emplace(set->identity(), content).second);
-  }
-  // Above 64 MiB: ends and fixed pieces.
-  Bytes large(65 << 20, 1);
-  const Digest before = identity_of(large);
-  large.front() = 2;
-  CHECK(identity_of(large) != before);
-  large.front() = 1, large.back() = 2;
-  CHECK(identity_of(large) != before);
-  large.back() = 1;
-  CHECK(identity_of(large) == before);
-  large[large.size() / 2] = 2;
-  large.push_back(1);
-  CHECK(identity_of(large) != before);
-}
-
-TEST_CASE("a mapped file that is cut while in use is an error, not a crash") {
-  const Folder folder;
-  const auto path = folder.write("t", std::string(100000, 'a'));
-  const auto set = Dataset::open(job_for(DataKind::kText, path, 4, 256)).value();
-  CHECK(set->micro_batch(0, 0));
-  fs::resize_file(path, 10);
-  const auto batch = set->micro_batch(0, 0);
-  REQUIRE_FALSE(batch);
-  CHECK(has(batch.error().text(), "was cut to 10 bytes while in use, had 100000"));
+  std::vector<std::uint16_t> narrow;
+  for (int i = 0; i < 500; ++i) narrow.push_back(static_cast<std::uint16_t>(i * 7919 % 50257));
+  CHECK(error(narrow) == "no error");
+  const std::vector<std::uint32_t> unsigned_32(narrow.begin(), narrow.end());
+  const std::vector<std::int64_t> signed_64(narrow.begin(), narrow.end());
+  std::vector<std::uint32_t> other_end = unsigned_32, large = unsigned_32;
+  for (auto& token : other_end) token <<= 16;
+  for (std::size_t i = 0; i < large.size(); ++i) large[i] += i % 2 * 0x10000;
+  CHECK(has(error(unsigned_32), "every second 16-bit number is 0"));
+  CHECK(has(error(signed_64), "every second 16-bit number is 0"));
+  CHECK(has(error(other_end), "every second 16-bit number is 0"));
+  CHECK(has(error(large), "every second 16-bit number is below 16"));
+  // Tokens of a small vocabulary, and one token alone, are what they are.
+  std::vector<std::uint16_t> small(500), one(500, 7);
+  for (std::size_t i = 0; i < small.size(); ++i) small[i] = static_cast<std::uint16_t>(i % 3);
+  CHECK(error(small, 8) == "no error");
+  CHECK(error(one, 8) == "no error");
 }
 
 TEST_CASE("after open no file is needed any more") {

@@ -173,11 +173,29 @@ TEST_CASE("keys: no file is replaced, and an exposed one is refused") {
   CHECK(!KeyRing::load(folder / "."));  // a folder without key files
 }
 
+// Goal: who copies a key file in place revokes nobody meanwhile. Method: every beginning of a file,
+// those that end with a line among them.
+TEST_CASE("keys: a file is whole or not taken") {
+  const std::string text = KeyRing::generate(3, 12).public_part().format();
+  REQUIRE(KeyRing::parse(text));
+  for (std::size_t n = 0; n + 1 < text.size(); ++n) {
+    CAPTURE(n);
+    CHECK_FALSE(KeyRing::parse(text.substr(0, n)));
+  }
+  const auto cut = KeyRing::parse(text.substr(0, text.find("worker-3 ")));
+  REQUIRE_FALSE(cut);
+  CHECK(cut.error().text().find("it is not whole") != std::string::npos);
+  CHECK_FALSE(KeyRing::parse(text + text.substr(text.find('\n') + 1)));
+  std::string without = text;
+  without.erase(text.find("worker-3 "), text.find("worker-4 ") - text.find("worker-3 "));
+  CHECK_FALSE(KeyRing::parse(without));
+}
+
 TEST_CASE("keys: a wrong file is named with its line, and no secret is printed") {
   const KeyRing ring = KeyRing::generate(1, 1);
   const KeyPair& a = ring.pairs()[0];
   const KeyPair& b = ring.pairs()[1];
-  const std::string head = "starling-keys 1\n";
+  const std::string head = "starling-keys 2\n";
   struct Case {
     const char* name;
     std::string text;
@@ -185,7 +203,7 @@ TEST_CASE("keys: a wrong file is named with its line, and no secret is printed")
   };
   const Case cases[] = {
       {"empty", "", "line 1"},
-      {"another version", "starling-keys 2\n", "line 1"},
+      {"another version", "starling-keys 1\n", "line 1"},
       {"no key", head + "worker-0\n", "line 2"},
       {"too many words", head + "w " + a.public_key + " " + a.secret_key + " x\n", "line 2"},
       {"bad name", head + "Worker_0 " + a.public_key + "\n", "name"},

@@ -48,6 +48,23 @@ TEST_CASE("progress: live, one line that is rewritten; colours only when wanted"
   }
 }
 
+TEST_CASE(
+    "progress: on a terminal a twentieth of the lines stays, and a unit is what it is called") {
+  std::FILE* out = std::tmpfile();
+  const ProgressLine::Clock::time_point start{};
+  {
+    ProgressLine progress(out, {true, false}, 100, "samples");
+    for (Version v = 0; v < 100; ++v)
+      progress.step({v, 2.5, 64, {1, 1}, 2}, start + std::chrono::milliseconds(v + 1));
+  }
+  const std::string text = text_of(out);
+  std::fclose(out);
+  CHECK(std::count(text.begin(), text.end(), '\n') == 20);
+  CHECK(has(text, "step 5/100  loss 2.5000  64000 samples/s"));
+  CHECK(has(text, "step 95/100"));
+  CHECK_FALSE(has(text, "tokens"));
+}
+
 // What comes after it, on whatever stream, begins at the start of a line.
 TEST_CASE("progress: a live line that is left is ended once") {
   std::FILE* out = std::tmpfile();

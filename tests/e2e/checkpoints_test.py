@@ -172,6 +172,50 @@ def a_checkpoint_of_another_job_is_refused(place):
     refused("checkpoint folder cannot be made", job=other)
 
 
+def a_folder_belongs_to_one_job(place):
+    """Others are refused before the first checkpoint is there and after the last, by `run` and by `coordinator`."""
+    job, folder = with_checkpoints(place, every=1000000, **ENDLESS)
+    first = place.run(job, "--workers", 1)
+    wait_until(lambda: first.events("epoch"), "the first run goes")
+
+    def refused(*command):
+        said = subprocess.run([STARLING, *map(str, command)], capture_output=True, text=True, timeout=300)
+        require(said.returncode == 2 and len(said.stderr.splitlines()) == 1 and
+                "is of another job: [job].seed is 1 and 2" in said.stderr, f"{said.returncode}: {said.stdout}{said.stderr}")
+    other, _ = with_checkpoints(place, dir=folder, seed=2, **ENDLESS)
+    out = place.path("refused")
+    refused("run", other, "--out", out, "--workers", 1)
+    first.process.send_signal(signal.SIGINT)
+    first.end(code=130)
+    there = complete(folder)
+    require(len(there) == 1, f"a last checkpoint, there are {there}")
+    keys = place.path("owner.keys")
+    subprocess.run([STARLING, "keys", "--out", keys], check=True, stdout=subprocess.DEVNULL)
+    refused("coordinator", "--job", other, "--keys", keys, "--listen", "127.0.0.1:0", "--state", out, "--new")
+    require(not os.path.exists(out) and complete(folder) == there, "a refused job left or removed something")
+    # A run that wrote no checkpoint leaves the folder to the next job.
+    shutil.rmtree(folder)
+    third = place.run(other, "--workers", 1)
+    owner = os.path.join(folder, "owner.json")
+    wait_until(lambda: os.path.exists(owner), "the folder is the third run's")
+    third.process.send_signal(signal.SIGINT)
+    third.end(code=130)
+    require(complete(folder) or not os.path.exists(owner), "a folder without checkpoints is still owned")
+
+
+def a_checkpoint_that_others_remove_is_a_warning(place):
+    job, folder = with_checkpoints(place, **ENDLESS)
+    run = place.run(job, "--workers", 1)
+
+    def warned():
+        for version in complete(folder):
+            shutil.rmtree(os.path.join(folder, f"step-{version:09}"), ignore_errors=True)
+        return any("is gone" in w["text"] for w in run.events("warning"))
+    wait_until(warned, "a warning that a checkpoint is gone")
+    run.process.send_signal(signal.SIGINT)
+    run.end(code=130)
+
+
 def a_folder_that_cannot_be_written_any_more_costs_a_warning(place):
     job, folder = with_checkpoints(place)
     quiet = place.run(place.job(steps=STEPS), "--workers", 1)
@@ -247,6 +291,8 @@ if __name__ == "__main__":
          both_holders_of_a_segment_killed_is_a_restart,
          of_a_damaged_checkpoint_the_one_before_it_is_used,
          a_checkpoint_of_another_job_is_refused,
+         a_folder_belongs_to_one_job,
+         a_checkpoint_that_others_remove_is_a_warning,
          a_folder_that_cannot_be_written_any_more_costs_a_warning,
          a_coordinator_of_three_is_killed_and_checkpoints_go_on,
          chaos_tells_a_loss_of_all_copies_from_one_that_leaves_some)

@@ -97,7 +97,11 @@ def a_job_file_edited_in_mid_run_is_refused(place):
         require("job.steps is 600 here and 400 there" in cluster.text(), cluster.text()[-2000:])
         # A folder of its own does not help: the others' log is of that job.
         shutil.rmtree(cluster.folder(1))
+        # Nor is the group new, whatever is said of it; afterwards the folder is that of a lost log still.
+        code, said = said_by(*cluster.command(1), "--new")
+        require(code == 2 and "leave out --new" in said, f"{code}: {said}")
         cluster.start_coordinator(1)
+        wait_until(lambda: "its log is repaired by the others" in cluster.text(), "it is repaired")
         cluster.end()
 
 

@@ -106,7 +106,7 @@ def a_stolen_file_is_that_worker_and_nothing_else(place):
     parts = Parts(place, place.job(steps=100000), workers=1)
     stolen = parts.path("keys/worker-1")
     with open(stolen) as file:
-        lines = [line.split() for line in file.read().splitlines()[1:]]
+        lines = [line.split() for line in file.read().splitlines()[1:-1]]
     require(sorted(line[0] for line in lines) == ["coordinator-0", "worker-1"], lines)
     require([line[0] for line in lines if len(line) == 3] == ["worker-1"], "another one's secret")
     job = place.job()
@@ -140,7 +140,7 @@ def a_refused_key_is_said_at_once_on_both_sides(place):
     with open(other + "/worker-0") as file:
         pair = [line for line in file.read().splitlines() if line.startswith("worker-")][0]
     with open(stranger, "w") as file:
-        file.write("\n".join(lines + [pair]) + "\n")
+        file.write("\n".join(lines[:-1] + [pair, lines[-1]]) + "\n")  # the last line has their number
     os.chmod(stranger, 0o600)
     for keys, word in ((stranger, "this key is not on the coordinators' list"),
                        (other, "is not coordinator-0 of these keys")):
@@ -161,14 +161,27 @@ def a_revoked_worker_is_shut_out_while_the_job_runs(place):
     job = place.job(steps=1500)
     quiet = place.quiet(job)
     parts = Parts(place, job, workers=3)
+    elsewhere = place.path("of-an-earlier-job")
+    os.mkdir(elsewhere)
+    older = os.path.join(elsewhere, "model.safetensors")
+    open(older, "w").close()
     for i in range(3):
-        parts.worker("--join", parts.token(i))
+        parts.worker("--join", parts.token(i), **({"cwd": elsewhere} if i == 1 else {}))
     wait_until(lambda: parts.steps() > 20, "steps")
+    # Half a file, as a slow copy in place has it for a while, revokes nobody.
+    with open(parts.path("keys/coordinator-0"), "r+") as file:
+        text = file.read()
+        file.truncate(text.index("worker-1 "))
+        wait_until(lambda: any("it is not whole" in text for text in parts.warnings()), "the half file is noticed")
+        file.seek(0)
+        file.write(text)
+    require(not any("revoked" in text for text in parts.warnings()), parts.warnings())
     revoked = starling("keys", "--revoke", "worker-1", "--keys", parts.keys)
     require(revoked.returncode == 0, revoked.stderr)
     out = parts.workers.pop(1)
     _, said = out.communicate(timeout=300)
     require(out.returncode == 2 and "no longer let in" in said, f"{out.returncode} {said}")
+    require(os.listdir(elsewhere) == ["model.safetensors.old"], "an older model is left under the job's name")
     require(any("worker-1 revoked" in text for text in parts.warnings()), parts.warnings())
     again = starling("worker", "--join", parts.at, "--keys", parts.path("keys/worker-1"))
     require(again.returncode == 2, again.stderr)  # its file is gone

@@ -19,10 +19,15 @@ while [ $# -gt 1 ]; do cp -p "$1" "@HOME@/$host/${last#*:}" || exit 1; shift; do
 """
 
 
+STEPS = 600  # instead of the page's, which last until somebody has found the plug
+
+
 def blocks_of(page):
     """(machine, commands) of each code block that is introduced with "On machine N:"."""
     with open(page) as file:
         text = file.read()
+    require(text.count("\nsteps = 20000\n") == 1, "the page's number of steps was changed")
+    text = text.replace("\nsteps = 20000\n", f"\nsteps = {STEPS}\n")
     return [(int(n), body) for n, body in
             re.findall(r"On machine ([123]):\n\n```\n(.*?)\n```\n", text, re.DOTALL)]
 

@@ -99,6 +99,11 @@ def the_command_line(place):
             "--start 5 is more than all workers, --workers 2"),
         Row("no host of this machine", ["run", job, "--out", place.path("elsewhere"), "--host", "10.1.2.3"], 2, "Cannot assign requested address"),
         Row("--resume without checkpoints", [*run, "--resume"], 2, "--resume needs a [checkpoint] section"),
+        Row("an address for a folder", ["run", job, "--out", "s3://bucket/out"], 2, "--out must be a path of this machine, is the address s3://bucket/out"),
+        Row("an address for a job file", ["run", "https://a.b/job.toml", "--out", out], 2, "job must be a path of this machine"),
+        Row("an address for checkpoints", [*run, "--checkpoints=gs://bucket/c"], 2, "--checkpoints must be a path of this machine"),
+        Row("an address for the model", ["worker", "--join", "127.0.0.1:1", "--keys", job, "--save", "hdfs://a/m"], 2, "--save must be a path of this machine"),
+        Row("an address for the log", ["coordinator", "--job", job, "--keys", job, "--state", "file:///state"], 2, "--state must be a path of this machine"),
         Row("unknown", ["generate"], 2, "unknown subcommand generate"),
     ])
     require(not os.path.exists(out) or not os.listdir(out), "a refused run left something in its folder")
@@ -178,7 +183,9 @@ def the_data(place):
     folder = place.path("shards")
     os.mkdir(folder)
     check([
-        Row("an address", with_("s3://bucket/x"), 2, "is the address s3://bucket/x; fetch it first"),
+        Row("an address", with_("s3://bucket/x"), 2, "is the address s3://bucket/x, which nothing here understands"),
+        Row("an address for checkpoints", ["run", written(place, "s3.toml", open(job).read() + '[checkpoint]\ndir = "s3://b/ck"\nevery = 5\n'), "--out", out], 2, "dir must be a folder of this machine, is the address s3://b/ck"),
+        Row("a home for checkpoints", ["run", written(place, "home.toml", open(job).read() + '[checkpoint]\ndir = "~/ck"\nevery = 5\n'), "--out", out], 2, "~ means no folder here"),
         Row("a home", with_("~/x"), 2, "~ means no folder here"),
         Row("missing", with_("missing.txt"), 2, "path must be a file or folder that can be read", "missing.txt"),
         Row("/dev/zero", with_("/dev/zero"), 2, "path must be a regular file or a folder"),

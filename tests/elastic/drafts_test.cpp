@@ -121,6 +121,22 @@ TEST_CASE("drafts: one that is given up is over, and is removed up to what is st
   CHECK(w.tidied == std::vector<Version>{10});  // whose parts still come in
 }
 
+// A member that is too slow says that it skips a version, while it and all others write the one
+// before: of that, nobody has said anything yet.
+TEST_CASE("drafts: a version that was skipped takes no folder from who writes") {
+  Writing w;
+  w.publish(10);
+  w.tidied.clear();
+  w.take(w.failed(30));
+  CHECK(w.tidied.empty());
+  w.all_parts(20);
+  w.vote(20, {kSegments, 0});
+  CHECK(w.stores == std::vector<Version>{10, 20});
+  w.take(w.part(40, {0}));  // begun, so nobody writes anything before it
+  w.take(w.failed(50));
+  CHECK(w.tidied == std::vector<Version>{20});  // which is being stored
+}
+
 TEST_CASE("drafts: a manifest that cannot be written gives up its checkpoint") {
   Writing w;
   w.keep(w.drafts.stored(10, ""));  // nobody was asked to store it

@@ -7,11 +7,25 @@
 namespace starling::audit {
 namespace {
 
-// Of the job's keys, those that reach no bit of the result.
-bool neutral(const std::string& key, const StartFact& a) {
+constexpr const char* kSteps = "job.steps";
+constexpr const char* kSchedule = "optimizer.schedule_steps";
+
+// Of the job's keys, those that reach no bit of a step that both runs have. The length of the
+// schedule does, and that of the job where the schedule has none of its own: other_job().
+bool neutral(const std::string& key) {
   if (key == "job.name" || key == "job.replicas" || key == "data.path") return true;
-  if (key == "job.steps") return a.job_number("optimizer.schedule_steps").value_or(0) != 0;
+  if (key == kSteps || key == kSchedule) return true;
   return key.rfind("elastic.", 0) == 0 || key.rfind("checkpoint.", 0) == 0;
+}
+
+// Steps of warm-up and cosine: 0 means the job's.
+std::string schedule_of(const StartFact& start) {
+  const auto text = [&](const char* key) {
+    const auto it = start.job.find(key);
+    return it == start.job.end() ? std::string("0") : it->second;
+  };
+  const std::string own = text(kSchedule);
+  return own == "0" ? text(kSteps) : own;
 }
 
 std::vector<std::string> other_job(const StartFact& a, const StartFact& b) {
@@ -23,8 +37,13 @@ std::vector<std::string> other_job(const StartFact& a, const StartFact& b) {
   std::map<std::string, std::string> keys = a.job;
   keys.insert(b.job.begin(), b.job.end());
   for (const auto& [key, unused] : keys)
-    if (!neutral(key, a) && value(a, key) != value(b, key))
+    if (!neutral(key) && value(a, key) != value(b, key))
       other.push_back(key + " is " + value(a, key) + " and " + value(b, key));
+  if (schedule_of(a) != schedule_of(b)) {
+    const bool both_of_job = value(a, kSchedule) == value(b, kSchedule);
+    other.push_back(std::string(both_of_job ? kSteps : "the schedule's length") + " is " +
+                    schedule_of(a) + " and " + schedule_of(b));
+  }
   const std::string unknown(32, '0');
   if (a.data != b.data && a.data != unknown && b.data != unknown)
     other.push_back("the data differ: " + a.data + " and " + b.data);

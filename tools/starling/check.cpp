@@ -55,6 +55,8 @@ int check_job(const std::string& file) {
       job.value().micro_batches, static_cast<unsigned long long>(parameters),
       static_cast<unsigned long long>(samples), passes(job.value(), samples),
       model.value()->isa().c_str());
+  if (const std::string remark = data.value()->remark(); !remark.empty())
+    std::printf("warning: %s\n", remark.c_str());
   const Layout layout(model.value()->tensors());
   const std::uint64_t there = memory_here();
   std::printf(

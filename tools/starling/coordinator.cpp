@@ -66,6 +66,10 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
     STARLING_TRY(checkpoints, checkpoints_to_resume(options.job, *options.layout));
     options.checkpoints = std::move(checkpoints);
   }
+  // One that comes back does not wait for storage that may not answer.
+  if (command.first || command.resume) {
+    STARLING_TRY(claim_folder(options.job));
+  }
   STARLING_TRY(ring, KeyRing::load_for(command.keys, command.name));
   STARLING_TRY(group, coordinators_at(ring, addresses_of(command)));
   options.group = std::move(group);
@@ -112,7 +116,7 @@ class Follower {
  public:
   Follower(const CoordinatorCommand& command, const Job& job, EventWriter& events)
       : command_(command), job_(job), events_(events) {
-    if (!command.child) spectator_.emplace(job.steps);
+    if (!command.child) spectator_.emplace(job);
   }
 
   void say(const std::string& text) {

@@ -45,14 +45,17 @@ int take_name(const std::string& public_key, bool& taken) {
 
 Result<KeyLock> KeyLock::take(const std::string& path, std::size_t place,
                               const std::string& public_key) {
-  const int file = path.empty() ? -1 : ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) {
-    const bool readable = path.empty() || ::access(path.c_str(), R_OK) == 0;
-    if (!readable) return bad("cannot open key file", path);
+  const auto named = [&]() -> Result<KeyLock> {
     bool taken = false;
     KeyLock lock(take_name(public_key, taken));
     if (!lock) return bad("cannot lock a key of", path.empty() ? "the join token" : path);
     return taken ? KeyLock() : std::move(lock);
+  };
+  const int file = path.empty() ? -1 : ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) {
+    const bool readable = path.empty() || ::access(path.c_str(), R_OK) == 0;
+    if (!readable) return bad("cannot open key file", path);
+    return named();
   }
   KeyLock lock(file);
   struct flock wanted {};
@@ -62,6 +65,8 @@ Result<KeyLock> KeyLock::take(const std::string& path, std::size_t place,
   wanted.l_len = 1;
   if (::fcntl(file, F_OFD_SETLK, &wanted) == 0) return lock;
   if (errno == EAGAIN || errno == EACCES) return KeyLock();
+  const bool no_locks = errno == ENOSYS || errno == ENOLCK || errno == EOPNOTSUPP;
+  if (no_locks) return named();  // of this file system
   return bad("cannot lock key file", path);
 }
 

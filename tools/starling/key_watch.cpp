@@ -34,9 +34,12 @@ std::optional<Result<AllowList>> KeyWatch::changed() {
   if (Clock::now() < next_) return std::nullopt;
   next_ = Clock::now() + kBetweenLooks;
   const auto now = look();
-  if (!now || now == seen_) return std::nullopt;
+  if (!now || (now == seen_ && !half_)) return std::nullopt;
+  const bool changes = now != seen_;
   seen_ = now;
   auto ring = KeyRing::load(file_);
+  half_ = !ring && changes;
+  if (half_) return std::nullopt;
   if (!ring) return std::move(ring).error().in("the keys that were let in before are let in on");
   if (job_id_of(ring.value()) != job_)
     return Error(Code::kBadInput, "the coordinators' keys in " + file_ +

@@ -19,7 +19,8 @@ class KeyWatch {
   KeyWatch(const std::string& path, const std::string& name, const JobId& job);
 
   // The new allow list, once for each change. Looks at the file at most once a second. Errors:
-  // kBadInput  the file has changed and cannot be used; the list that was there holds.
+  // kBadInput  the file has changed and cannot be used; the list that was there holds. One that
+  // still changes may be under way: nothing is said of it.
   std::optional<Result<AllowList>> changed();
 
  private:
@@ -33,6 +34,7 @@ class KeyWatch {
   const std::string file_;
   const JobId job_;
   std::optional<Seen> seen_;
+  bool half_ = false;  // what was seen last cannot be used, and has only just changed
   std::chrono::steady_clock::time_point next_;
 };
 

@@ -501,6 +501,23 @@ void add_audit(CLI::App& app, AuditCommand& o) {
       "Digests are as close as digest_every in the job file says (10 steps).");
 }
 
+// Empty: none of what was said is an address where a path of this machine is meant.
+std::string address_for_a_path(const CLI::App& sub) {
+  static constexpr const char* kAddresses[] = {
+      "--join",  "--host",   "--listen",   "--at",      "--advertise",
+      "--peers", "--attach", "--metadata", "--command", "--failure-domain"};
+  for (const CLI::Option* option : sub.get_options()) {
+    const std::string name = option->get_name();
+    if (std::find(std::begin(kAddresses), std::end(kAddresses), name) != std::end(kAddresses))
+      continue;
+    for (const std::string& said : option->results())
+      if (said.find("://") != std::string::npos)
+        return name + " must be a path of this machine, is the address " + said +
+               ", which nothing here understands";
+  }
+  return {};
+}
+
 // One line.
 std::string misunderstood(const CLI::App& app, const CLI::ParseError& error, int argc,
                           char** argv) {
@@ -577,6 +594,8 @@ int starling::main(int argc, char** argv, const Registry& registry) {
     std::fprintf(stderr, "starling: %s\n", misunderstood(app, error, argc, argv).c_str());
     return 2;
   }
+  if (auto wrong = address_for_a_path(*app.get_subcommands().front()); !wrong.empty())
+    return fail(Error(Code::kBadInput, std::move(wrong)));
   chaos_options.named = chaos_options.job;
   ScriptJobs scripts;
   for (std::string* job : {&run_options.job, &chaos_options.job, &coordinator_options.job,

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -73,6 +74,21 @@ Result<> move_aside(const std::string& path) {
 }
 
 }  // namespace
+
+OlderModel::OlderModel(std::string path) : path_(std::move(path)), seen_(now()) {}
+
+std::string OlderModel::now() const {
+  struct stat status {};
+  if (path_.empty() || ::stat(path_.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+  return std::to_string(status.st_ino) + " " + std::to_string(status.st_mtim.tv_sec) + "." +
+         std::to_string(status.st_mtim.tv_nsec);
+}
+
+std::string OlderModel::move_aside() const {
+  if (seen_.empty() || now() != seen_) return {};
+  if (auto moved = starling::tools::move_aside(path_); !moved) return moved.error().text();
+  return path_ + " is not this job's, it is now " + path_ + ".old";
+}
 
 Result<std::string> save_model(const std::string& path, const Job& job, const Layout& layout,
                                const Trained& model) {

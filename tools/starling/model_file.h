@@ -24,4 +24,19 @@ struct Trained {
 Result<std::string> save_model(const std::string& path, const Job& job, const Layout& layout,
                                const Trained& model);
 
+// The file that is at `path` before a worker takes part in a job. If the worker ends without the
+// job's model, what is there still is an older one of the same name.
+class OlderModel {
+ public:
+  explicit OlderModel(std::string path);
+  // Moves it aside, if nobody has written the path since. Says so in one line; empty: nothing was
+  // there, or it has been written.
+  std::string move_aside() const;
+
+ private:
+  std::string now() const;  // its inode and time; empty: there is none
+
+  std::string path_, seen_;
+};
+
 }  // namespace starling::tools

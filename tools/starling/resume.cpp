@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/formats/checkpoint_owner.h"
 #include "core/job/words.h"
 #include "tools/chaos/command_line.h"
 
@@ -11,9 +12,8 @@ namespace {
 
 using job_words::number_text;
 
-// The job of a manifest; its data may lie elsewhere now.
-Result<Job> job_of(const Manifest& manifest, const Job& now) {
-  std::string text = manifest.job;
+// The job of a manifest or an owner; its data may lie elsewhere now.
+Result<Job> job_of(std::string text, const Job& now) {
   const auto data = text.find("\n[data]");
   const auto begin = data == std::string::npos ? data : text.find("\npath = ", data);
   const std::string here = format_job(now);
@@ -24,18 +24,24 @@ Result<Job> job_of(const Manifest& manifest, const Job& now) {
   return parse_job(text, "/");
 }
 
-std::string difference(const Manifest& manifest, const Job& job) {
+// "[job].seed is 1 and 2", of the first few keys.
+std::string keys_that_differ(const Job& was, const Job& job) {
   constexpr std::size_t kShown = 3;
-  const auto was = job_of(manifest, job);
-  const std::string see = "(its manifest.json has the job)";
-  if (!was) return "expected one of the same model, optimizer, data and seed " + see;
-  const auto differences = state_differences(was.value(), job);
-  if (differences.empty()) return "it is cut into other segments " + see;
+  const auto differences = state_differences(was, job);
   std::string all;
   for (std::size_t i = 0; i < std::min(kShown, differences.size()); ++i)
     all += (i == 0 ? "" : "; ") + differences[i];
   if (differences.size() > kShown)
     all += "; and " + std::to_string(differences.size() - kShown) + " more";
+  return all;
+}
+
+std::string difference(const Manifest& manifest, const Job& job) {
+  const auto was = job_of(manifest.job, job);
+  const std::string see = "(its manifest.json has the job)";
+  if (!was) return "expected one of the same model, optimizer, data and seed " + see;
+  std::string all = keys_that_differ(was.value(), job);
+  if (all.empty()) return "it is cut into other segments " + see;
   Job same_rate = job;
   same_rate.optimizer.peak_rate = was.value().optimizer.peak_rate;
   if (state_hash(same_rate) == state_hash(was.value()))
@@ -55,7 +61,7 @@ Result<Job> job_to_go_on(Job job, const ResumeOptions& options) {
   for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
     const auto manifest = read_manifest(job.checkpoint.dir, *version);
     if (!manifest) continue;  // checkpoints_to_resume() says why
-    const auto was = job_of(manifest.value(), job);
+    const auto was = job_of(manifest.value().job, job);
     if (!was) return job;
     if (options.steps && job.optimizer.schedule_steps == 0)
       job.optimizer.schedule_steps = schedule_of(was.value());
@@ -115,20 +121,44 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
   return found;
 }
 
-Result<std::vector<Checkpoint>> open_checkpoints(const Job& job, const Layout& layout,
-                                                 bool resume) {
-  if (!job.checkpoint.on() && !resume) return std::vector<Checkpoint>();
-  if (job.checkpoint.on()) {
-    STARLING_TRY(open_checkpoint_dir(job.checkpoint.dir));
+CheckpointClaim::~CheckpointClaim() {
+  if (dir_.empty()) return;
+  const auto there = list_checkpoints(dir_);
+  if (there && there.value().empty()) give_up_checkpoints(dir_);
+}
+
+Result<bool> claim_folder(const Job& job) {
+  if (!job.checkpoint.on()) return false;
+  const std::string& dir = job.checkpoint.dir;
+  STARLING_TRY(open_checkpoint_dir(dir));
+  auto claimed = claim_checkpoints(dir, state_hash(job), job.checkpoint.accepts, format_job(job));
+  if (claimed) return claimed;
+  const auto owner = read_checkpoint_owner(dir);
+  if (!owner || !owner.value() || owner.value()->has(state_hash(job))) return claimed;
+  const auto was = job_of(owner.value()->job, job);
+  return Error(Code::kBadInput, "the checkpoint folder " + dir + " is of another job" +
+                                    (was ? ": " + keys_that_differ(was.value(), job) : "") +
+                                    " (its owner.json has the job; once that one is over and has "
+                                    "no checkpoint there, the file may be removed)");
+}
+
+Result<OpenedCheckpoints> open_checkpoints(const Job& job, const Layout& layout, bool resume) {
+  OpenedCheckpoints opened;
+  if (!job.checkpoint.on() && !resume) return opened;
+  if (resume) {
+    STARLING_TRY(found, checkpoints_to_resume(job, layout));
+    opened.to_go_on_from = std::move(found);
+  } else {
+    STARLING_TRY(versions, list_checkpoints(job.checkpoint.dir));
+    if (!versions.empty())
+      return Error(Code::kBadInput,
+                   "checkpoint folder already has one of step " + std::to_string(versions.back()) +
+                       ", expected an empty folder, or --resume to go on from it; " +
+                       job.checkpoint.dir);
   }
-  if (resume) return checkpoints_to_resume(job, layout);
-  STARLING_TRY(versions, list_checkpoints(job.checkpoint.dir));
-  if (!versions.empty())
-    return Error(Code::kBadInput, "checkpoint folder already has one of step " +
-                                      std::to_string(versions.back()) +
-                                      ", expected an empty folder, or --resume to go on from it; " +
-                                      job.checkpoint.dir);
-  return std::vector<Checkpoint>();
+  STARLING_TRY(was_nobodys, claim_folder(job));
+  if (was_nobodys) opened.claim = CheckpointClaim(job.checkpoint.dir);
+  return opened;
 }
 
 }  // namespace starling::tools

@@ -2,6 +2,7 @@
 // From which checkpoints a job can go on.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/result.h"
@@ -31,8 +32,35 @@ Result<Job> job_to_go_on(Job job, const ResumeOptions& options);
 // The command line that does what this one did in a new folder, from the newest checkpoint on.
 std::string resume_line(int argc, char** argv);
 
-// Before a run: the folder can be written, and is empty of checkpoints unless the run is to go on
-// from them. Nothing to do for a job without. Errors: kBadInput.
-Result<std::vector<Checkpoint>> open_checkpoints(const Job& job, const Layout& layout, bool resume);
+// Ends the claim that a run has laid to a folder which is still without a checkpoint, so that an
+// edited job can be started there. Movable.
+class CheckpointClaim {
+ public:
+  CheckpointClaim() = default;
+  explicit CheckpointClaim(std::string dir) : dir_(std::move(dir)) {}
+  CheckpointClaim(CheckpointClaim&& other) noexcept : dir_(std::exchange(other.dir_, {})) {}
+  CheckpointClaim& operator=(CheckpointClaim&& other) noexcept {
+    std::swap(dir_, other.dir_);
+    return *this;
+  }
+  ~CheckpointClaim();
+
+ private:
+  std::string dir_;  // empty: no claim
+};
+
+struct OpenedCheckpoints {
+  std::vector<Checkpoint> to_go_on_from;  // oldest first
+  CheckpointClaim claim;
+};
+
+// Before a run: the folder can be written, is this job's from here on, and is empty of checkpoints
+// unless the run is to go on from them. Nothing to do for a job without. Errors: kBadInput.
+Result<OpenedCheckpoints> open_checkpoints(const Job& job, const Layout& layout, bool resume);
+
+// The folder can be written and is this job's from here on. Nothing to do for a job without.
+// Value: whether it was nobody's. Errors: kBadInput  it cannot, or is another job's; the text names
+// the keys that differ.
+Result<bool> claim_folder(const Job& job);
 
 }  // namespace starling::tools

@@ -11,6 +11,8 @@
 #include "actors/guard/status.h"
 #include "core/base/exit.h"
 #include "core/data/dataset.h"
+#include "core/formats/checkpoint.h"
+#include "core/formats/checkpoint_owner.h"
 #include "kernels/device/device.h"
 #include "kernels/models/model.h"
 #include "tools/processes/signals.h"
@@ -54,6 +56,8 @@ struct Prepared {
   std::string isa;
   Digest data{};
   std::uint64_t samples = 0;
+  std::string data_remark;              // empty: none
+  CheckpointClaim claim;                // outlives everything that writes one
   std::vector<Checkpoint> checkpoints;  // to go on from
   KeyRing ring;
   std::unique_ptr<EventWriter> events;
@@ -92,9 +96,11 @@ Result<Prepared> prepare(const RunOptions& options) {
   STARLING_TRY(data, Dataset::open(run.job));
   run.data = data->identity();
   run.samples = data->samples();
+  run.data_remark = data->remark();
 
-  STARLING_TRY(checkpoints, open_checkpoints(run.job, *run.layout, options.resume));
-  run.checkpoints = std::move(checkpoints);
+  STARLING_TRY(opened, open_checkpoints(run.job, *run.layout, options.resume));
+  run.checkpoints = std::move(opened.to_go_on_from);
+  run.claim = std::move(opened.claim);
 
   const std::string folder = options.out.empty() ? default_folder(run.job) : options.out;
   std::error_code error;
@@ -135,7 +141,7 @@ class Run {
   Run(RunOptions options, Prepared prepared)
       : options_(std::move(options)),
         run_(std::move(prepared)),
-        spectator_(run_.job.steps),
+        spectator_(run_.job),
         children_(blocked_in_children()),
         workers_(
             children_, [this](std::uint32_t i) { return start_worker(i); }, options_.respawn) {}
@@ -172,12 +178,21 @@ class Run {
     start.address = coordinators_->address();
     start.keys = run_.keys();
     STARLING_TRY(run_.events->start(std::move(start)));
+    if (!run_.data_remark.empty()) {
+      const event::Warning warning{run_.data_remark};
+      STARLING_TRY(run_.events->write(warning));
+      spectator_.show(warning);
+    }
     if (options_.resume)
       spectator_.say(
           (from == 0 ? "no checkpoint yet: begins at step 0, will write to "
                      : "goes on from the checkpoint of step " + std::to_string(from) + " in ") +
           run_.job.checkpoint.dir);
     for (const std::string& note : run_.notes) spectator_.say(note);
+    spectator_.say(std::to_string(started_here()) + (started_here() == 1 ? " worker" : " workers") +
+                   " of " + std::to_string(options_.workers) +
+                   " begin here; training begins when " +
+                   (options_.workers == 1 ? "it has joined" : "all have joined"));
     STARLING_TRY(workers_.start(started_here()));
     STARLING_TRY(code, follow());
     return finish(code);
@@ -330,11 +345,23 @@ class Run {
     return ok();
   }
 
+  // Others may have removed what was written.
+  void say_if_gone() {
+    if (!checkpoint_) return;
+    const std::string folder = checkpoint_folder(run_.job.checkpoint.dir, *checkpoint_);
+    const auto there = list_checkpoints(run_.job.checkpoint.dir);
+    if (there &&
+        std::find(there.value().begin(), there.value().end(), *checkpoint_) == there.value().end())
+      spectator_.say("warning: the checkpoint of step " + std::to_string(*checkpoint_) +
+                     " is gone; " + folder);
+  }
+
   // How to go on after a signal, or what is lost with it.
   void say_how_to_go_on() {
     if (!run_.job.checkpoint.on())
       return spectator_.say("ended; nothing of it is kept, as the job file has no [checkpoint]");
     if (!newest_checkpoint()) return spectator_.say("ended before there was a checkpoint");
+    say_if_gone();
     spectator_.say("ended; this goes on from the checkpoint of step " +
                    std::to_string(*newest_checkpoint()) + ":");
     spectator_.say("  " + options_.again);
@@ -384,13 +411,15 @@ class Run {
       worst = fail(curve.error());
     // Of a checkpoint that was under way; nobody writes any more.
     if (run_.job.checkpoint.on())
-      remove_checkpoints(run_.job.checkpoint.dir, kNoVersion, /*kept=*/{});
+      remove_own_checkpoints(run_.job.checkpoint.dir, state_hash(run_.job), kNoVersion,
+                             /*kept=*/{});
     if (ended_) say_how_to_go_on();
     if (ended_ || !over()) return code;
     if (failed_) {
       if (failed_->code == kExitStateLost && newest_checkpoint()) say_how_to_go_on();
       return fail(failed_->code, failed_->reason);
     }
+    say_if_gone();
     spectator_.say(done_text(*done_));
     const std::string diverged = spectator_.diverged();
     if (worst != 0) return worst;

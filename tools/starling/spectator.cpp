@@ -22,13 +22,22 @@ std::string done_text(const event::Done& done) {
   return text;
 }
 
+const char* unit_of(const Job& job) {
+  return std::holds_alternative<GptSpec>(job.model) ? "tokens" : "samples";
+}
+
+Spectator::Spectator(const Job& job)
+    : line_(stdout, ProgressStyle::of(stdout), job.steps, unit_of(job)) {}
+
 void Spectator::show(const Event& event) {
   std::visit(
       Overloaded{
           [&](const event::StepPassed& e) { show_step(e); },
           [&](const event::EpochFormed& e) { show_epoch(e); },
           [&](const event::WorkerChanged& e) {
-            if (e.what != WorkerChange::kJoined) say(e.name + " " + to_string(e.what));
+            // Later the epoch says who has come.
+            if (e.what != WorkerChange::kJoined || !epoch_seen())
+              say(e.name + " " + to_string(e.what));
           },
           [&](const event::Restarted& e) {
             say("restart from the checkpoint of step " + std::to_string(e.version) + " (" +
@@ -58,9 +67,10 @@ void Spectator::show_epoch(const event::EpochFormed& epoch) {
   // A prepared plan has no base: it begins about where we are.
   const Version about = last_ ? *last_ + 1 : Version{0};
   const Version base = epoch.base.value_or(0);
-  EpochMark mark{base != 0 ? base : about, to_string(epoch.id) + " " + to_string(epoch.kind) +
-                                               ", " + std::to_string(epoch.members.size()) +
-                                               " workers"};
+  EpochMark mark{base != 0 ? base : about,
+                 to_string(epoch.id) + " " + to_string(epoch.kind) + ", " +
+                     std::to_string(epoch.members.size()) +
+                     (epoch.members.size() == 1 ? " worker" : " workers")};
   say("epoch " + mark.label + (epoch.cause.empty() ? "" : " (" + epoch.cause + ")"));
   if (epochs_.size() < kEpochsMax) epochs_.push_back(std::move(mark));
 }

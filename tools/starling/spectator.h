@@ -7,11 +7,16 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/job/job.h"
 #include "core/observe/event.h"
 #include "core/observe/loss_svg.h"
 #include "core/observe/progress.h"
 
 namespace starling::tools {
+
+// What a step's number of tokens counts: of a script or an application samples, unless it says
+// otherwise.
+const char* unit_of(const Job& job);
 
 // "done: version 60, loss 2.75, digest e57a.."
 std::string done_text(const event::Done& done);
@@ -19,7 +24,7 @@ std::string done_text(const event::Done& done);
 // Shows what happens as it comes, and keeps the losses. Threads: belongs to one thread.
 class Spectator {
  public:
-  explicit Spectator(std::uint64_t steps) : line_(stdout, ProgressStyle::of(stdout), steps) {}
+  explicit Spectator(const Job& job);
   void show(const Event& event);
   void say(const std::string& text) { line_.say(text); }
   void close() { line_.close(); }  // the live line stays; what others print begins below it

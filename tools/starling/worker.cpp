@@ -33,6 +33,7 @@
 #include "tools/starling/group.h"
 #include "tools/starling/memory.h"
 #include "tools/starling/model_file.h"
+#include "tools/starling/spectator.h"
 
 namespace starling::tools {
 namespace {
@@ -74,9 +75,9 @@ Asked asked_by_signal(const WorkerCommand& command) {
 
 // Until the worker is over, or a signal ends it: then there is no WorkerOver.
 int wait_for_end(caf::scoped_actor& self, const caf::actor& worker, const Life& life,
-                 actors::LatestStep& latest, std::uint64_t steps, actors::WorkerOver& over) {
+                 actors::LatestStep& latest, const Job& job, actors::WorkerOver& over) {
   std::optional<ProgressLine> line;
-  if (!life.command.quiet) line.emplace(stdout, ProgressStyle::of(stdout), steps);
+  if (!life.command.quiet) line.emplace(stdout, ProgressStyle::of(stdout), job.steps, unit_of(job));
   std::optional<Clock::time_point> leaving;
   bool done = false;
   while (!done) {
@@ -320,6 +321,7 @@ int work(const Life& life, actors::SharedLife& shared) {
   if (!life.command.times.empty()) options.times = &times;
   int status = 0;
   actors::WorkerOver over;
+  const OlderModel older(life.command.save);
   {
     caf::scoped_actor self(system);
     auto worker =
@@ -329,7 +331,7 @@ int work(const Life& life, actors::SharedLife& shared) {
       self->monitor(worker.value());
       if (watch.value())
         watch.value()->start([to = worker.value()](const Notice& n) { caf::anon_send(to, n); });
-      status = wait_for_end(self, worker.value(), life, latest, job.steps, over);
+      status = wait_for_end(self, worker.value(), life, latest, job, over);
       const bool handed_over = status == 0 && !over.job_done;
       if (watch.value() && handed_over && life.command.acknowledge) watch.value()->handed_over();
       watch.value().reset();
@@ -340,6 +342,10 @@ int work(const Life& life, actors::SharedLife& shared) {
   }
   shared.over = over.told;
   status = finish(life, *setup.value(), over, times, status);
+  // Whoever looks here for the job's model finds no other one under its name.
+  if (status == 2 || status == actors::kNotHereStatus)
+    if (const std::string line = older.move_aside(); !line.empty())
+      std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), line.c_str());
   if (status != 0 && status != actors::kFencedStatus) say_last_word(shared, over.reason);
   actors::sabotage::leave_process(life.options.key.name);
   end_within(kThreadsEnd, status);

@@ -208,7 +208,9 @@ class _Options:
             "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000},
         }
         if self.checkpoint:
-            sections["checkpoint"] = {"dir": os.path.abspath(self.checkpoint), "every": self.checkpoint_every}
+            # An address is refused by the program, which has to see it as it was given.
+            folder = self.checkpoint if "://" in self.checkpoint else os.path.abspath(self.checkpoint)
+            sections["checkpoint"] = {"dir": folder, "every": self.checkpoint_every}
         return _job_text(sections)
 
 

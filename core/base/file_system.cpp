@@ -1,0 +1,39 @@
+#include "core/base/file_system.h"
+
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace starling {
+
+Result<bool> lock_of(int error, const std::string& path) {
+  if (error == 0) return true;
+  if (error == EWOULDBLOCK) return false;
+  const std::string why = std::string("flock: ") + std::strerror(error);
+  if (error == ENOSYS || error == ENOLCK || error == EOPNOTSUPP || error == EINVAL)
+    return Error(Code::kBadInput, "this file system has no file locks (" + why +
+                                      "), expected one that has: a local disk, Lustre mounted with "
+                                      "-o flock, NFS with its lock service; " +
+                                      path);
+  return Error(Code::kBadInput, "cannot be locked (" + why + "); " + path);
+}
+
+Result<bool> lock_file(int fd, const std::string& path) {
+  int error = 0;
+  do {
+    error = ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  return lock_of(error, path);
+}
+
+bool folders_are_not_synced(int error) {
+  return error == EINVAL || error == EOPNOTSUPP;
+}
+
+bool sync_folder(int fd) {
+  return ::fsync(fd) == 0 || folders_are_not_synced(errno);
+}
+
+}  // namespace starling

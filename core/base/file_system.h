@@ -1,0 +1,23 @@
+#pragma once
+// What file systems do in different ways: locks, and the sync of a folder.
+
+#include <string>
+
+#include "core/base/result.h"
+
+namespace starling {
+
+// Takes the lock (flock) of an open file without waiting; it is held until the file is closed.
+// False: another process has it. Errors: kBadInput  this file system has no locks, or the call
+// failed; the text names `path`.
+Result<bool> lock_file(int fd, const std::string& path);
+// The same of what flock() gave: 0, or its errno. Pure.
+Result<bool> lock_of(int error, const std::string& path);
+
+// Makes the names in an open folder durable. True also where a file system does not sync folders
+// (EINVAL, ENOTSUP): there a name is as durable as it gets. False: errno says why.
+bool sync_folder(int fd);
+// Whether that error of fsync() means so. Pure.
+bool folders_are_not_synced(int error);
+
+}  // namespace starling

@@ -1,0 +1,52 @@
+#pragma once
+// Whose checkpoints a folder has: DIR/owner.json, made before the first shard is written. Another
+// job's folder is refused, and nothing of another job's is written over or removed.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/ids.h"
+#include "core/base/result.h"
+
+namespace starling {
+
+struct CheckpointOwner {
+  // state_hash() of the job (core/job/job.h), behind those of the jobs that it has gone on from.
+  std::vector<std::uint64_t> state_hashes;
+  std::string job;  // canonical text, for people
+
+  // Whether a checkpoint of a job with this hash is the owner's.
+  bool has(std::uint64_t state_hash) const;
+  bool operator==(const CheckpointOwner&) const = default;
+};
+
+// JSON, the same bytes for the same owner.
+std::string format_checkpoint_owner(const CheckpointOwner& owner);
+// Pure. Errors: kCorrupt  it is not what format_checkpoint_owner() writes.
+Result<CheckpointOwner> parse_checkpoint_owner(std::string_view text);
+
+std::string checkpoint_owner_file(const std::string& dir);
+
+// None if the folder has no owner. Waits some seconds for one that is being written.
+// Errors: kBadInput  it cannot be read, or not understood; the text names the file.
+Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const std::string& dir);
+
+// Makes the folder that job's, if it is nobody's: of several that do so at once one succeeds.
+// `accepts`: the hash of a job that this one goes on from; 0: none. Where that one or this one
+// already is an owner, this one becomes the last. Blocks for the disk.
+// Value: whether the file was made by this call.
+// Errors: kBadInput  it is another job's, or the file cannot be read or written.
+Result<bool> claim_checkpoints(const std::string& dir, std::uint64_t state_hash,
+                               std::uint64_t accepts, const std::string& job);
+
+// remove_checkpoints(), if the job with that hash is the last owner of the folder; else nothing.
+void remove_own_checkpoints(const std::string& dir, std::uint64_t state_hash, Version below,
+                            const std::vector<Version>& kept);
+
+// The folder is nobody's again. What cannot be removed stays.
+void give_up_checkpoints(const std::string& dir);
+
+}  // namespace starling
