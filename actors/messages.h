@@ -70,6 +70,10 @@ struct WorkerOver {  // a worker's last message
   Digest parameters_digest{};
   std::string why_not;
 };
+struct EndRun {  // to a coordinator: end the job's run in order, as this signal says
+  std::uint8_t signal = 0;
+  std::string reason;
+};
 struct CoordinatorOver {  // a coordinator's last message, if it ends and the job does not
   int code = 0;
   std::string reason;
@@ -112,6 +116,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::Notice)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::WorkerOver)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::LogSaved)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::Observed)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::EndRun)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::CoordinatorOver)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::ShardOrder)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::ShardDone)

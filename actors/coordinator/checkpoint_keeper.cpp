@@ -16,13 +16,6 @@ Result<> publish(const CheckpointSpec& spec, const Manifest& manifest) {
   return publish_checkpoint(spec.dir, manifest);
 }
 
-void tidy(const CheckpointSpec& spec, std::uint64_t state_hash,
-          const elastic::coordinator_command::TidyCheckpoints& order) {
-  const auto owner = read_checkpoint_owner(spec.dir);
-  if (!owner || !owner.value() || owner.value()->state_hashes.back() != state_hash) return;
-  remove_checkpoints(spec.dir, order.below, order.kept, owner.value()->state_hashes);
-}
-
 // Each is told once.
 CheckpointsGone gone_of(const CheckpointSpec& spec,
                         const elastic::coordinator_command::TidyCheckpoints& order,
@@ -60,7 +53,7 @@ caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job,
                                                         stored ? "" : stored.error().text()};
             },
             [form, spec, told = std::set<Version>()](const TidyCheckpoints& order) mutable {
-              tidy(spec, form.state_hash, order);
+              remove_own_checkpoints(spec.dir, form.state_hash, order.below, order.kept);
               return gone_of(spec, order, told);
             },
         };

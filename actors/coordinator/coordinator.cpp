@@ -197,7 +197,11 @@ class Coordinator : public caf::event_based_actor {
           gateway_->allow(keys.allowed);
           const std::string changes = changes_of(allowed_, keys.allowed);
           if (!changes.empty()) warn(changes);
+          input::Revoked revoked;
+          for (const auto& [key, name] : allowed_)
+            if (!keys.allowed.contains(key)) revoked.names.push_back(name);
           allowed_ = keys.allowed;
+          if (machine_ && !revoked.names.empty()) handle(revoked);
         },
         [this](follow_atom, const caf::actor& follower) {
           followers_.push_back(follower);
@@ -207,6 +211,9 @@ class Coordinator : public caf::event_based_actor {
         },
         [this](ask_checkpoint_atom) {
           if (machine_) handle(input::AskCheckpoint{});
+        },
+        [this](const EndRun& end) {
+          if (machine_) handle(input::EndRun{end.signal, end.reason});
         },
         [this](stop_atom) { shut_down(caf::exit_reason::normal); },
     };
@@ -375,6 +382,7 @@ class Coordinator : public caf::event_based_actor {
     });
     if (std::holds_alternative<event::LeaderElected>(seen->event)) leads_ = seen;
     if (std::holds_alternative<event::Done>(seen->event) ||
+        std::holds_alternative<event::Ended>(seen->event) ||
         std::holds_alternative<event::Failed>(seen->event))
       ended_ = seen;
     for (const auto& follower : followers_) send(follower, seen);

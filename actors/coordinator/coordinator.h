@@ -45,6 +45,7 @@ struct CoordinatorHandle {
 //                             before all others. The job's end comes also if it was over before;
 //                             only steps that workers report late follow it
 //   ask_checkpoint_atom       has the members write a checkpoint now, if the job has any
+//   EndRun                    ends the run in order: an `ended` event, and workers that were told
 //   KeysChanged               revokes the keys that are not in it, and lets in those that are
 //   stop_atom                 ends it. After the job's end it goes on answering until then.
 // A log that cannot be written (it must not be tried again) or that turns out to be another job's

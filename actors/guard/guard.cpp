@@ -18,6 +18,7 @@
 
 #include "core/base/check.h"
 #include "core/base/mac.h"
+#include "core/base/signals.h"
 
 namespace starling::actors {
 namespace {
@@ -30,6 +31,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kRepeat{50};
 constexpr milliseconds kTelling{1000};
 constexpr milliseconds kTellingAtTheEnd{300};
+constexpr milliseconds kAskForEnd{500};
 
 Error system_error(const char* what) {
   return Error(Code::kUnavailable, std::string(what) + ": " + std::strerror(errno));
@@ -82,9 +84,8 @@ class LifeLock {
 };
 
 sigset_t guarded_signals() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  for (const int s : {SIGTERM, SIGINT, SIGCHLD}) ::sigaddset(&set, s);
+  sigset_t set = blocked_in_children();
+  ::sigaddset(&set, SIGCHLD);
   return set;
 }
 
@@ -95,7 +96,9 @@ sigset_t guarded_signals() {
   ::close(ready);
   const int status = told ? worker(lock.life()) : 5;
   // Any other end is a death to be told: peers need not wait for the lease.
-  if (status == 0 || status == kFencedStatus || status == kNotHereStatus) lock.let_go();
+  const bool no_death =
+      status == 0 || status == kFencedStatus || status == kNotHereStatus || lock.life().over;
+  if (no_death) lock.let_go();
   std::fflush(nullptr);
   ::_exit(status);
 }
@@ -110,9 +113,12 @@ int attend(pid_t child, std::atomic<bool>& ending) {
     STARLING_CHECK(gone == 0 || errno == EINTR);
     siginfo_t info{};
     const int signal = ::sigwaitinfo(&set, &info);
-    if (signal != SIGTERM && signal != SIGINT) continue;
+    if (signal < 0 || signal == SIGCHLD) continue;
     ending = true;
-    ::kill(child, signal);
+    if (signal == order_signal())
+      ::sigqueue(child, signal, info.si_value);
+    else
+      ::kill(child, signal);
   }
 }
 
@@ -123,13 +129,28 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child) {
   gateway.key = options.key;
   gateway.servers = options.coordinators;
   std::atomic<bool> ending = false;
-  auto started = Gateway::start(std::move(gateway), [](Arrival) {});
+  std::atomic<int> too_late{-1};  // the status, if the job was over before the worker listened
+  const auto hear = [&](const Arrival& arrival) {
+    const auto* end = std::get_if<Ended>(&arrival.body);
+    if (!end || !options.too_late || lock.life().listens || too_late >= 0) return;
+    too_late = options.too_late(*end);
+    lock.life().over = true;
+    ::kill(child, SIGKILL);
+  };
+  auto started = Gateway::start(std::move(gateway), hear);
   // Without it deaths are noticed later; the worker itself says what is wrong with the address.
   const auto door = started ? std::move(started).value() : nullptr;
 
   std::atomic<bool> gone = false;
+  // Any word of somebody whom they do not know is answered with the end, when there is one.
+  std::thread asker([&] {
+    while (door && !gone && !lock.life().listens) {
+      door->broadcast_to_servers(Heartbeat{});
+      for (int i = 0; i < 10 && !gone; ++i) std::this_thread::sleep_for(kAskForEnd / 10);
+    }
+  });
   std::thread watcher([&] {
-    if (!lock.wait() || !door) return;
+    if (!lock.wait() || !door || lock.life().over) return;
     const auto begun = Clock::now();
     const auto patience = [&] { return ending ? kTellingAtTheEnd : kTelling; };
     while (!gone || Clock::now() - begun < patience()) {
@@ -141,7 +162,8 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child) {
   const int status = attend(child, ending);
   gone = true;
   watcher.join();
-  return status;
+  asker.join();
+  return too_late >= 0 ? too_late.load() : status;
 }
 
 }  // namespace

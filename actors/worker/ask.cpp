@@ -99,7 +99,9 @@ Result<Asked> ask_for_job(const AskOptions& options) {
     if (waited > options.patience)
       return Error(Code::kUnavailable,
                    "no coordinator answered for " + std::to_string(options.patience.count()) +
-                       " ms: " + silence + "; check that one is running and reachable");
+                       " ms: " + silence +
+                       "; check that one is running and reachable; when a job is over they end as "
+                       "well");
     if (options.give_up && options.give_up())
       return Error(Code::kUnavailable, "told to end before a coordinator had answered");
   }

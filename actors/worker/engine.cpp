@@ -26,6 +26,7 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.segments = setup.layout->segments();
   config.digest_every = setup.job.digest_every;
   config.checkpoint_every = setup.job.checkpoint.every;
+  config.stop_on_nonfinite = setup.job.on_nonfinite == NonFinite::kStop;
   config.loss_scale = loss_scale_rule(setup.job);
   config.heartbeat_ms = std::max<std::uint64_t>(10, heartbeat_ms(setup.job));
   config.coordinator_timeout_ms = setup.job.coordinator_timeout_ms;

@@ -199,6 +199,13 @@ Result<bool> claim_checkpoints(const std::string& dir, std::uint64_t state_hash,
   return false;
 }
 
+void remove_own_checkpoints(const std::string& dir, std::uint64_t state_hash, Version below,
+                            const std::vector<Version>& kept) {
+  const auto owner = read_checkpoint_owner(dir);
+  if (!owner || !owner.value() || owner.value()->state_hashes.back() != state_hash) return;
+  remove_checkpoints(dir, below, kept, owner.value()->state_hashes);
+}
+
 void give_up_checkpoints(const std::string& dir) {
   std::error_code ignored;
   fs::remove(checkpoint_owner_file(dir), ignored);

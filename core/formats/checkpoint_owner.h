@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/ids.h"
 #include "core/base/result.h"
 
 namespace starling {
@@ -40,6 +41,10 @@ Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const std::string& 
 // Errors: kBadInput  it is another job's, or the file cannot be read or written.
 Result<bool> claim_checkpoints(const std::string& dir, std::uint64_t state_hash,
                                std::uint64_t accepts, const std::string& job);
+
+// remove_checkpoints(), if the job with that hash is the last owner of the folder; else nothing.
+void remove_own_checkpoints(const std::string& dir, std::uint64_t state_hash, Version below,
+                            const std::vector<Version>& kept);
 
 // The folder is nobody's again. What cannot be removed stays.
 void give_up_checkpoints(const std::string& dir);

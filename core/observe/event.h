@@ -203,6 +203,16 @@ struct Done {
   bool operator==(const Done&) const = default;
 };
 
+// The run was ended in order before the job was done; another one may go on.
+struct Ended {
+  static constexpr const char* kKind = "ended";
+  int signal = 0;
+  Version version = 0;
+  std::optional<Version> checkpoint{};
+  std::string reason;
+  bool operator==(const Ended&) const = default;
+};
+
 struct Failed {
   static constexpr const char* kKind = "failed";
   int code = 0;
@@ -217,7 +227,7 @@ using Event =
                  event::EpochFormed, event::PathChosen, event::StepPassed, event::LedgerPassed,
                  event::LeaderElected, event::Exposed, event::CheckpointWritten, event::Restarted,
                  event::NoticeGiven, event::Tainted, event::Mismatch, event::Warning, event::Done,
-                 event::Failed>;
+                 event::Ended, event::Failed>;
 
 // The value of the event's kKind.
 const char* kind_of(const Event& event);

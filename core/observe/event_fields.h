@@ -198,6 +198,14 @@ void fields(F& f, Is<event::Done> auto& e) {
 }
 
 template <class F>
+void fields(F& f, Is<event::Ended> auto& e) {
+  f("signal", e.signal);
+  f("version", e.version);
+  f("checkpoint", e.checkpoint);
+  f("reason", e.reason);
+}
+
+template <class F>
 void fields(F& f, Is<event::Failed> auto& e) {
   f("code", e.code);
   f("reason", e.reason);

@@ -73,7 +73,9 @@ EventMemory::Told EventMemory::take(const Event& event) {
           [&](const event::Done&) { return early_.empty() ? Told::kFirst : Told::kOther; },
           [](const OneOf<event::Started, event::Continued, event::Dropped, event::LeaderElected,
                          event::Exposed, event::CheckpointWritten, event::NoticeGiven,
-                         event::Warning, event::Failed> auto&) { return Told::kFirst; },
+                         event::Warning, event::Ended, event::Failed> auto&) {
+            return Told::kFirst;
+          },
       },
       event);
 }

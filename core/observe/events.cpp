@@ -24,7 +24,9 @@ bool of_step(const Event& event) {
 }
 
 bool end(const Event& event) {
-  return std::holds_alternative<event::Done>(event) || std::holds_alternative<event::Failed>(event);
+  return std::holds_alternative<event::Done>(event) ||
+         std::holds_alternative<event::Ended>(event) ||
+         std::holds_alternative<event::Failed>(event);
 }
 
 }  // namespace

@@ -49,6 +49,9 @@
 //             be wrong; null: one of the two)
 // warning     text
 // done        version, digest (hex), loss
+// ended       signal (its number; 15 as well where every worker has left), version (that was reached,
+//             as far as the leader knew), checkpoint (version of the newest, from which --resume goes
+//             on; null: there is none), reason: the run was ended in order before the job was done
 // failed      code (exit code), reason: the job cannot go on
 //
 // Doubles are written so that they read back as the same bits; NaN and infinities become null.
@@ -128,7 +131,7 @@ class EventWriter {
   std::string path_;
   std::unique_ptr<LineFile> file_;          // null while an older file is read
   std::int64_t opened_ns_ = 0;              // of the monotonic clock, where t is 0
-  bool over_ = false;                       // `done` or `failed` is written
+  bool over_ = false;                       // `done`, `ended` or `failed` is written
   std::optional<std::uint64_t> cut_bytes_;  // set: the file is gone on with
   EventMemory memory_;
 };

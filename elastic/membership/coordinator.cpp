@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/exit.h"
 #include "core/base/mac.h"
 #include "core/wire/codec.h"
 #include "elastic/membership/chronicle.h"
@@ -114,6 +115,15 @@ void Coordinator::on_event(const Stored& e) {
 void Coordinator::on_event(const AskCheckpoint&) {
   checkpoint_asked_ = true;
   if (leader_) take(leader_->on(leader_event::AskCheckpoint{}));
+}
+
+void Coordinator::on_event(const EndRun& e) {
+  end_asked_ = e;
+  if (leader_) take(leader_->on(e));
+}
+
+void Coordinator::on_event(const Revoked& e) {
+  if (leader_) take(leader_->on(e));
 }
 
 void Coordinator::drain() {
@@ -236,6 +246,12 @@ void Coordinator::apply(const RaftEntry& raft_entry) {
   if (valid && end) tell_all(entry.value());  // the last word
 }
 
+event::Ended Coordinator::ended_event(const JobEnded& end) const {
+  event::Ended told{end.exit_code - kExitSignal, end.version, std::nullopt, end.reason};
+  if (!group_.checkpoints().empty()) told.checkpoint = group_.checkpoints().back().version;
+  return told;
+}
+
 // What every coordinator tells, since the one that leads may be lost before it does.
 void Coordinator::tell_all(const Entry& entry) {
   // Of the other entries the leader tells; a coordinator that does not lead tells what told_of() says.
@@ -244,6 +260,8 @@ void Coordinator::tell_all(const Entry& entry) {
   if (const auto* end = std::get_if<JobEnded>(&entry)) {
     if (end->exit_code == 0)
       tell(event::Done{end->version, end->digest, end->loss});
+    else if (end->exit_code > kExitSignal)
+      tell(ended_event(*end));
     else
       tell(event::Failed{end->exit_code, end->reason});
   } else if (const auto* published = std::get_if<Published>(&entry)) {
@@ -273,6 +291,7 @@ void Coordinator::review_leadership() {
   tell(event::LeaderElected{raft_.term(), config_.raft.self, 0, config_.raft.election_ms});
   take(leader_->announce());
   if (checkpoint_asked_) take(leader_->on(leader_event::AskCheckpoint{}));
+  if (end_asked_) take(leader_->on(*end_asked_));
 }
 
 void Coordinator::take(LeaderCommands commands) {

@@ -38,7 +38,9 @@ struct WorkerSaid {  // a worker or its guard; the name is that of its key
 };
 struct Persisted {};      // everything that Persist asked for is synced
 struct AskCheckpoint {};  // a last one, before the run is ended
-struct Stored {           // answer to StoreCheckpoint; an empty error: it is there
+using EndRun = leader_event::EndRun;
+using Revoked = leader_event::Revoked;
+struct Stored {  // answer to StoreCheckpoint; an empty error: it is there
   Version version = 0;
   std::string error;
 };
@@ -46,7 +48,8 @@ struct Stored {           // answer to StoreCheckpoint; an empty error: it is th
 
 using CoordinatorEvent = std::variant<coordinator_event::Tick, coordinator_event::RaftArrived,
                                       coordinator_event::WorkerSaid, coordinator_event::Persisted,
-                                      coordinator_event::Stored, coordinator_event::AskCheckpoint>;
+                                      coordinator_event::Stored, coordinator_event::AskCheckpoint,
+                                      coordinator_event::EndRun, coordinator_event::Revoked>;
 
 namespace coordinator_command {
 // Write and sync, then answer Persisted. What must not be said before comes only after that answer;
@@ -118,8 +121,11 @@ class Coordinator {
   void on_event(const coordinator_event::Stored& e);
   void note_step(const Incarnation& from, const Progress& progress);
   void on_event(const coordinator_event::AskCheckpoint& e);
+  void on_event(const coordinator_event::EndRun& e);
+  void on_event(const coordinator_event::Revoked& e);
   void tell(Event event) { commands_.push_back(coordinator_command::Tell{std::move(event)}); }
   void tell_all(const Entry& entry);
+  event::Ended ended_event(const JobEnded& end) const;
 
   bool of_other_job();
   void drain();  // carries Raft's duties out as far as they go without the disk
@@ -147,6 +153,7 @@ class Coordinator {
   bool restored_ = false;                        // nothing of the snapshot is told yet
   bool failed_ = false;
   bool checkpoint_asked_ = false;
+  std::optional<coordinator_event::EndRun> end_asked_;  // also of a later leader
   std::uint64_t now_ms_ = 0;
   std::uint64_t recall_told_ms_ = 0;  // 0: not yet
   std::uint64_t no_log_ms_ = 0;       // since when nobody has a log; 0: somebody may have one

@@ -369,19 +369,26 @@ void Forming::propose(std::vector<Reporter> reporters, const Resume& old) {
 // ---- When state is gone -----------------------------------------------------------------------
 
 void Forming::lose_state(const std::vector<Reporter>& reporters, Version base) {
-  std::string names, last;
+  const bool left = group_.plan() && everybody_leaves(*group_.plan(), group_);
+  if (left && !group_.checkpoints().empty()) return all_have_left(reporters);
+  std::string first, last, holders;
+  std::size_t others = 0;
   for (SegmentId s = 0; s < config_.segments; ++s) {
     if (copied(reporters, s, base)) continue;
     const std::string name = s < config_.tensors.size() ? config_.tensors[s] : "segment";
     if (name == last) continue;
     last = name;
-    std::string holders;
+    if (!first.empty()) {
+      ++others;
+      continue;
+    }
+    first = name;
     if (group_.plan())
       for (Rank r : group_.plan()->holders[s])
         holders += (holders.empty() ? "" : ", ") + group_.plan()->members[r].name;
-    if (names.size() < 400)
-      names += (names.empty() ? "" : "; ") + name + " (held by " + holders + ")";
   }
+  std::string names = first + " (held by " + holders + ")";
+  if (others > 0) names += " and of " + std::to_string(others) + " more";
   const std::string why = "no living worker has a current copy of " + names;
   const auto own = own_end();
   const bool for_good = own && own->code == kExitBadInput && reporters.empty();
@@ -408,6 +415,17 @@ std::optional<End> Forming::own_end() {
   return found;
 }
 
+// They had notice and have written a checkpoint. Whoever comes goes on from there; if nobody does,
+// the run has ended in order.
+void Forming::all_have_left(const std::vector<Reporter>& reporters) {
+  const std::string why = "every worker has left as announced";
+  if (!roster_.waiting_joiners().empty() && restart(reporters, why)) return;
+  if (roster_.now_ms() - question_->begun_ms <= config_.start_timeout_ms) return;
+  end(kExitTerminated, why + ", and nobody has come for " +
+                           std::to_string(config_.start_timeout_ms) + " ms; " +
+                           newest_checkpoint(group_, config_.checkpoint_dir));
+}
+
 // With the state gone for good, and nobody who could still run an epoch with it (R11): all of the
 // last plan begin anew, whatever they have.
 bool Forming::restart(const std::vector<Reporter>& reporters, const std::string& why) {
@@ -430,6 +448,17 @@ void Forming::no_newcomer() {
 
 void Forming::end(std::uint8_t code, std::string reason) {
   commands_.push_back(End{code, std::move(reason)});
+}
+
+bool everybody_leaves(const Plan& plan, const Group& group) {
+  bool leaves = false;
+  for (const Member& m : plan.members) {
+    if (m.joiner) continue;
+    const auto* worker = group.find(m.who);
+    if (!worker || (!worker->leaving && !worker->dead)) return false;
+    leaves = leaves || worker->leaving;
+  }
+  return leaves;
 }
 
 std::string newest_checkpoint(const Group& group, const std::string& folder) {

@@ -118,6 +118,7 @@ class Forming {
   void propose(std::vector<Reporter> reporters, const Resume& old);
   void lose_state(const std::vector<Reporter>& reporters, Version base);
   std::optional<forming_command::End> own_end();
+  void all_have_left(const std::vector<Reporter>& reporters);
   bool restart(const std::vector<Reporter>& reporters, const std::string& why);
   void no_newcomer();
   void end(std::uint8_t code, std::string reason);
@@ -135,6 +136,9 @@ class Forming {
   std::uint64_t restarted_ms_;    // since when newcomers are waited for
   Links links_;
 };
+
+// All of its members that may have state have announced their leave, as far as they are not lost.
+bool everybody_leaves(const Plan& plan, const Group& group);
 
 // For messages about a job that cannot go on.
 std::string newest_checkpoint(const Group& group, const std::string& folder);

@@ -112,6 +112,7 @@ void Leader::propose(Entry entry) {
 void Leader::end_job(std::uint8_t code, std::string reason) {
   JobEnded end;
   end.exit_code = code;
+  end.version = last_record_ ? last_record_->version + 1 : group_.start();
   end.reason = std::move(reason);
   propose(std::move(end));
 }
@@ -272,14 +273,13 @@ void Leader::said(const Incarnation& from, const std::string&, const Progress& m
 
 void Leader::note_skipped(const StepRecord& record) {
   const auto in_a_row = skips_.take(record);
-  if (!in_a_row) return;
   const std::string what = "step " + std::to_string(record.version) +
                            " is skipped: a micro-batch of it is not finite (NaN or infinity)";
-  if (config_.stop_on_nonfinite) {
-    if (!proposals_.end())
-      end_job(1, what + ", and on_nonfinite is \"stop\"; " + newest_checkpoint());
-    return;
-  }
+  // The members have stopped by themselves, and say the record until they hear of the end; so it
+  // does not matter which leader hears it first.
+  if (config_.stop_on_nonfinite && record.skipped && !proposals_.end())
+    return end_job(1, what + ", and on_nonfinite is \"stop\"; " + newest_checkpoint());
+  if (!in_a_row || config_.stop_on_nonfinite) return;
   warn(*in_a_row == 1 ? what + "; its update is left out"
                       : what + ", as the " + std::to_string(*in_a_row - 1) +
                             " before it; the training has diverged");
@@ -409,6 +409,7 @@ void Leader::applied(const JobEnded& e) {
 // Everything that matters is sent until its effect is seen.
 void Leader::resend() {
   if (group_.end()) return;
+  keep_what_leaves();
   ask_checkpoint();
   take(forming_.ask_again());
   if (!group_.plan()) return;

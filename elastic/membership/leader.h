@@ -38,13 +38,21 @@ struct Said {
   Message body;
 };
 struct AskCheckpoint {};  // of the next version that can be had: the run is about to be ended
-struct Stored {           // answer to Store
+struct EndRun {           // now, in order: no death that follows is one
+  std::uint8_t signal = 0;
+  std::string reason;
+};
+struct Revoked {  // who has one of these keys is let in no longer, and cannot say anything
+  std::vector<std::string> names;
+};
+struct Stored {  // answer to Store
   Version version = 0;
   std::string error;  // empty: the manifest is there
 };
 }  // namespace leader_event
 using LeaderEvent = std::variant<leader_event::Tick, leader_event::Applied, leader_event::Said,
-                                 leader_event::Stored, leader_event::AskCheckpoint>;
+                                 leader_event::Stored, leader_event::AskCheckpoint,
+                                 leader_event::EndRun, leader_event::Revoked>;
 
 namespace leader_command {
 struct Propose {
@@ -78,6 +86,8 @@ class Leader {
   void on_event(const leader_event::Said& e);
   void on_event(const leader_event::Stored& e);
   void on_event(const leader_event::AskCheckpoint& e);
+  void on_event(const leader_event::EndRun& e);
+  void on_event(const leader_event::Revoked& e);
 
   void said(const Incarnation& from, const std::string& name, const Join& m);
   void said(const Incarnation& from, const std::string& name, const Report& m);
@@ -117,6 +127,7 @@ class Leader {
   void note_skipped(const StepRecord& record);
   void note_path(event::PathChosen path);
   void ask_checkpoint();
+  void keep_what_leaves();
   template <class Command>
   void take(std::vector<Command> commands) {
     for (Command& command : commands)
@@ -177,6 +188,7 @@ class Leader {
   Skips skips_;
   std::optional<event::EpochFormed> epoch_;  // to be announced with its resume_ms
   std::uint64_t committed_ms_ = 0;
+  std::uint64_t kept_ms_ = 0;  // since when no checkpoint was asked for because all leave
   Drafts drafts_;
 };
 

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "core/base/exit.h"
 #include "elastic/membership/leader.h"
 
 // Checkpoints: who may write one (drafts.h has the rest), and the restart from it when state is gone.
@@ -22,10 +23,27 @@ void Leader::on_event(const leader_event::AskCheckpoint&) {
   if (drafts_.ask()) ask_checkpoint();
 }
 
+// With every member goes what was trained: each next checkpoint is asked for as soon as the one
+// before is complete and a lease is over, until somebody comes or the last notice ends.
+void Leader::keep_what_leaves() {
+  const auto& plan = group_.plan();
+  const bool too_soon = kept_ms_ != 0 && now_ms_ - kept_ms_ < config_.lease_ms;
+  if (!plan || proposals_.end() || too_soon) return;
+  if (!everybody_leaves(*plan, group_) || !drafts_.ask()) return;
+  kept_ms_ = now_ms_;
+  ask_checkpoint();
+}
+
 void Leader::ask_checkpoint() {
   const auto& above = drafts_.asked_above();
   if (!above || !group_.plan()) return;
   for (const Member& m : group_.plan()->members) send(m.who, CheckpointAsked{*above});
+}
+
+// Whoever dies from here on was told to: the log has the end first, and nothing counts after it.
+void Leader::on_event(const leader_event::EndRun& e) {
+  if (group_.end() || proposals_.end()) return;
+  end_job(static_cast<std::uint8_t>(kExitSignal + e.signal), e.reason);
 }
 
 void Leader::on_event(const leader_event::Stored& e) {

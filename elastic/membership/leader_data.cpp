@@ -1,6 +1,8 @@
 // Who computes the group's bits, from the group's data files (docs/design.md, section 5, Fingerprint
 // and Data).
 
+#include <algorithm>
+
 #include "elastic/membership/leader.h"
 
 namespace starling::elastic {
@@ -34,6 +36,22 @@ void Leader::taint(const Incarnation& who, const std::string& name, const std::s
   event::Tainted tainted{who.counter, name, c.first, {}, what};
   if (c.version != kNoVersion) tainted.last = c.version;
   tell(std::move(tainted));
+}
+
+// Nobody hears from them any more, neither a death nor a report, so they are not waited for: the
+// others would name whoever stops first because of it.
+void Leader::on_event(const leader_event::Revoked& e) {
+  if (group_.end() || !group_.plan() || forming_.active() || proposals_.deciding()) return;
+  std::vector<Incarnation> who;
+  std::string cause;
+  for (const Member& m : group_.plan()->members) {
+    if (std::find(e.names.begin(), e.names.end(), m.name) == e.names.end()) continue;
+    who.push_back(m.who);
+    cause += (cause.empty() ? "" : ", ") + m.name;
+  }
+  if (who.empty()) return;
+  review_due_ = true;
+  take(forming_.leave_out(who, now_ms_, cause + " revoked", /*at_any_price=*/false));
 }
 
 }  // namespace starling::elastic

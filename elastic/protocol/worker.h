@@ -36,6 +36,7 @@ struct WorkerConfig {
   // Votes for steps that are multiples of it carry digests; 0: none does.
   std::uint64_t digest_every = 0;
   std::uint64_t checkpoint_every = 0;  // versions that are multiples of it are written; 0: none is
+  bool stop_on_nonfinite = false;      // no step follows one that is skipped
   LossScaleRule loss_scale;
   std::uint64_t heartbeat_ms = 100;
   std::uint64_t retry_ms = 100;  // joins, reports, steps and the end are said again until answered
@@ -412,6 +413,7 @@ class Worker {
   void pass(const StepRecord& record);
   StepRecord make_record() const;
   LossScale scale() const;
+  bool at_the_end() const;
   void gather_and_compute();
   void write_checkpoint(const CheckpointTurn::Votes& votes);
   void say_untold(std::size_t at_once = 16);

@@ -53,7 +53,7 @@ void Worker::check_run(const EpochRun& run) const {
   // The vote in flight is for this version, or begins the epoch with the record of the one before.
   STARLING_CHECK(run.voting == version_ || run.voting + 1 == version_);
   if (run.stage == Stage::kVoted) STARLING_CHECK(run.votes.count(run.self) == 1);
-  if (run.stage == Stage::kFinished) STARLING_CHECK(version_ >= config_.steps);
+  if (run.stage == Stage::kFinished) STARLING_CHECK(at_the_end());
   if (pending_) STARLING_CHECK(run.voting == version_);
 }
 

@@ -102,7 +102,7 @@ std::uint32_t Worker::way_of(Version version) const {
 
 void Worker::compute_step() {
   EpochRun& run = *run_;
-  if (version_ >= config_.steps) {
+  if (at_the_end()) {
     if (parameters_complete_) finish();
     return;
   }
@@ -110,6 +110,14 @@ void Worker::compute_step() {
   if (parameters_complete_) send_moves();
   emit(StartReduce{run.plan->id, run.voting, work_.share_size(), what_to_measure(), run.direct});
   end_share_if_done();
+}
+
+// No step follows: it is the job's last version, or the step before was skipped where that ends the
+// job. The same at every member, by the record of that step (R5), so nobody waits for the votes of
+// one that has stopped, whatever becomes of the leader.
+bool Worker::at_the_end() const {
+  const bool stops = config_.stop_on_nonfinite && !config_.bugs.stop_by_leader;
+  return version_ >= config_.steps || (stops && record_.skipped);
 }
 
 // At the last version.
@@ -274,7 +282,7 @@ void Worker::pass(const StepRecord& record) {
   } else {
     may_have_begun_ = {};
   }
-  if (checkpoint_.due(version_, checkpoint)) write_checkpoint(checkpoint);
+  if (!at_the_end() && checkpoint_.due(version_, checkpoint)) write_checkpoint(checkpoint);
   run_->stage = EpochRun::Stage::kStep;
   open_step(version_);
   gather_and_compute();
@@ -343,7 +351,7 @@ void Worker::on_event(const Gathered& e) {
   EpochRun* run = run_of(e.epoch);
   if (!run || e.version != version_ || run->voting != version_ || parameters_complete_) return;
   parameters_complete_ = true;
-  if (version_ >= config_.steps) return finish();
+  if (at_the_end()) return finish();
   send_moves();
   end_share_if_done();
 }

@@ -10,6 +10,7 @@
 #include "actors/worker/worker.h"
 #include "core/base/mac.h"
 #include "core/base/philox.h"
+#include "core/base/standard_streams.h"
 
 using namespace starling;
 // y = w . x, mean squared error: any model that can give a gradient will do.
@@ -50,6 +51,7 @@ Result<Batch> make_batch(std::uint64_t step, MicroBatch m) {  // the target is t
 }
 
 int main() {
+  open_closed_streams();
   Job job;
   job.steps = 100;
   job.optimizer.peak_rate = 0.1;

@@ -297,6 +297,48 @@ TEST_CASE("audit: files of one run are taken together") {
   CHECK(has(merge({late, other}).error().text(), "file 2 is of another job"));
 }
 
+// Goal: who ends a run and goes on with it takes no step back. Method: the good run is ended in step
+// 5 with a checkpoint of step 4; another run goes on from there, whose epochs and workers have the
+// numbers of the first.
+TEST_CASE("audit: a run that was ended in order and the one that went on from it are one") {
+  const json ended{{"t", 2},       {"ev", "ended"},   {"signal", 15},
+                   {"version", 5}, {"checkpoint", 4}, {"reason", "ended by SIGTERM"}};
+  const auto first = [&](bool in_order) {
+    return changed([&](Lines& l) {
+      l.resize(20);  // step 4 and its ledger are the last
+      if (in_order) l.push_back(ended.dump());
+    });
+  };
+  History second = changed([&](Lines& l) {
+    l.erase(l.begin() + 1, l.begin() + 18);
+    l.insert(l.begin() + 1, epoch_line("1.1", "0.0", {member(1), member(2)}, 4, "gather").dump());
+    for (std::size_t i = 2; i < l.size(); ++i) {
+      for (std::size_t at; (at = l[i].find("\"1.3\"")) != std::string::npos;)
+        l[i].replace(at, 5, "\"1.1\"");
+      for (std::size_t at; (at = l[i].find("[0,3],[1,1]")) != std::string::npos;)
+        l[i].replace(at, 11, "[0,2],[1,1]");
+    }
+    edit(0, "\"data\"", "\"from\":4,\"data\"")(l);
+  });
+  const History alone = first(true);
+  CHECK(finding_of(alone, "P1").verdict == Verdict::kUnproven);
+  CHECK(has(finding_of(alone, "P1").text, "ended in order at version 5"));
+  for (const std::vector<History>& files : {std::vector<History>{alone, second}, {second, alone}}) {
+    const auto both = merge(files);
+    REQUIRE(both);
+    for (const Finding& finding : audit(both.value())) {
+      CAPTURE(finding.text);
+      CHECK(finding.verdict == Verdict::kHeld);
+    }
+    CHECK(has(finding_of(both.value(), "P2").text, "by 5 workers"));
+    CHECK(has(finding_of(both.value(), "P3").text, "ended in order and gone on with"));
+  }
+  // Without the word of an end the state was lost.
+  const auto killed = merge({first(false), second});
+  REQUIRE(killed);
+  CHECK(finding_of(killed.value(), "P3").verdict == Verdict::kUnproven);
+}
+
 TEST_CASE("audit: P2 refuted") {
   const auto refuted = [](const std::function<void(Lines&)>& change, const char* why) {
     check_only(changed(change), "P2", Verdict::kRefuted, why);

@@ -117,6 +117,8 @@ inline std::vector<Event> events() {
       event::Warning{""},
       event::Dropped{kMax, "they could not be written"},
       event::Done{5, {3, 4}, nan},
+      event::Ended{15, 5, Version{4}, "ended by SIGTERM"},
+      event::Ended{2, 0, std::nullopt, ""},
       event::Failed{4, "state lost: segment 3 (\"w\")"},
       event::Continued{"coordinator-1", 12345, 17},
   };

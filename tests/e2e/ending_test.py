@@ -3,7 +3,7 @@ import os
 import signal
 import subprocess
 
-from harness import STARLING, main, processes_naming, require, wait_until
+from harness import STARLING, alive, main, processes_naming, require, wait_until
 
 
 def starling(*arguments):
@@ -77,6 +77,11 @@ def a_killed_launcher_or_guard_leaves_nothing_behind(place):
     run.process.kill()
     run.process.wait(120)
     wait_until(lambda: not processes_naming(run.out), "workers give up", 120)
+    # Nobody was there to remove its keys; the next run beside it does, and says so.
+    require(os.path.isdir(run.out + ".keys"), "the keys of a killed run are gone")
+    other = place.run(place.job(steps=5)).end()
+    require(not os.path.exists(run.out + ".keys") and "removed the keys of a run that was killed" in other.text(),
+            other.text())
 
 
 def parent_of(pid):
@@ -159,6 +164,58 @@ def the_end_is_a_line_of_its_own_on_a_terminal(place):
     require(b"\r\ndone: version 20" in text, f"the end is glued to the live line: {text[-300:]!r}")
 
 
+def closed_streams_take_nothing_from_files(place):
+    """A process that is started without them (`>&-`) would give their numbers to its first files."""
+    job = place.job(steps=60)
+    closed = lambda: [os.close(fd) for fd in (0, 1, 2)]
+    out = place.path("closed")
+    ended = subprocess.Popen([STARLING, "run", job, "--workers", "2", "--coordinators", "3", "--out", out],
+                             preexec_fn=closed).wait(300)
+    require(ended == 0, f"exit code {ended}")
+    audit = starling("audit", out)
+    require(audit.returncode == 0, audit.stdout + audit.stderr)
+    require(not processes_naming(out), "processes are left")
+    # The log of a coordinator that is started so can be read again.
+    keys, state, listen = place.path("closed-keys"), place.path("closed-state"), f"127.0.0.1:{free_port()}"
+    starling("keys", "--out", keys)
+    command = [STARLING, "coordinator", "--job", job, "--keys", keys, "--listen", listen, "--workers", "1",
+               "--state", state]
+    first = subprocess.Popen([*command, "--new"], preexec_fn=closed)
+    worker = starling("worker", "--join", listen, "--keys", keys, "--save", "none")
+    require(worker.returncode == 0 and first.wait(300) == 0, worker.stderr)
+    again = starling(*command[1:])
+    require(again.returncode == 0 and "damaged" not in again.stderr, again.stderr)
+
+
+def who_still_loads_when_the_job_is_over_ends(place):
+    """Its process is stopped before it listens to the coordinators, as one that imports for a minute."""
+    for _ in range(10):
+        run = place.run(place.job(steps=1000), "--workers", 1)
+        run.wait_for_step(1)
+        start = run.events("start")[0]
+        guard = subprocess.Popen([STARLING, "worker", "--join", start["address"], "--keys", start["keys"],
+                                  "--save", "none"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        worker = wait_until(lambda: children_of(guard.pid), "its process")[0]
+        os.kill(worker, signal.SIGSTOP)
+        run.end()
+        late = len(run.workers()) == 1
+        if not late:  # it was faster than this test
+            os.kill(worker, signal.SIGCONT)
+        ended = guard.wait(120)
+        require(not alive(worker), "its process is left")
+        if late:
+            return require(ended == 0, f"exit code {ended}")
+    require(False, "each one had joined before it was stopped")
+
+
+def children_of(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:
+        return []
+
+
 def help_teaches(place):
     for sub in ("run", "worker", "coordinator", "keys", "check", "bench", "audit", "chaos", "replay",
                 "version"):
@@ -172,4 +229,5 @@ def help_teaches(place):
 main(bad_input_is_one_line_and_exit_code_2, an_output_directory_is_used_once,
      ctrl_c_leaves_nothing_behind, a_killed_launcher_or_guard_leaves_nothing_behind,
      too_few_workers_is_exit_code_3, nobody_gets_in_with_another_key,
-     parts_started_by_hand_train_as_run_does, the_end_is_a_line_of_its_own_on_a_terminal, help_teaches)
+     parts_started_by_hand_train_as_run_does, the_end_is_a_line_of_its_own_on_a_terminal,
+     closed_streams_take_nothing_from_files, who_still_loads_when_the_job_is_over_ends, help_teaches)

@@ -160,7 +160,9 @@ class Run:
         self.out = out
         self.log = open(out + ".log", "w+")
         self.joiners = []
-        self.process = subprocess.Popen([STARLING, "run", job, "--out", out, *map(str, options)],
+        # A test that kills a worker has one less, unless it says otherwise.
+        keeps = () if "--respawn" in options else ("--respawn", 0)
+        self.process = subprocess.Popen([STARLING, "run", job, "--out", out, *map(str, (*keeps, *options))],
                                         stdout=self.log, stderr=subprocess.STDOUT,
                                         stdin=subprocess.DEVNULL, start_new_session=True,
                                         preexec_fn=before)

@@ -52,6 +52,13 @@ def a_signal_writes_a_last_checkpoint_and_says_how_to_go_on(place):
         require("--resume" in command and "--out" not in command, command)
         again = subprocess.run([*command, "--out", run.out + "-again"], capture_output=True, text=True, timeout=120)
         require(again.returncode == 0 and f"digest {quiet.digest()}" in again.stdout, again.stdout + again.stderr)
+        # An end in order is no loss, and who goes on takes no step back.
+        ended = run.events("ended")
+        require(len(ended) == 1 and ended[0]["signal"] == number and ended[0]["checkpoint"] == versions[0], f"{ended}")
+        require(not run.events("restart") and not run.events("failed") and not run.workers("lost"), run.text())
+        audit = subprocess.run([STARLING, "audit", run.out, run.out + "-again", "--together"],
+                               capture_output=True, text=True)
+        require(audit.returncode == 0 and "ended in order" in audit.stdout, audit.stdout + audit.stderr)
         require(not processes_naming(run.out), "processes are left")
 
 

@@ -94,6 +94,18 @@ TEST_CASE("coordinator: who does not know the job is told it, whoever leads") {
   CHECK(one.coordinator->group().workers().empty());
 }
 
+// Goal: an end by a signal reaches the log whoever leads when it comes. Method: it is told before
+// this coordinator leads.
+TEST_CASE("coordinator: a run that is told to end has ended in order, and says so") {
+  Alone one;
+  one.on(coordinator_event::EndRun{2, "ended by SIGINT"});
+  for (std::uint64_t now = 0; now < 1000; now += 10) one.on(coordinator_event::Tick{now});
+  const auto ended = one.events<event::Ended>();
+  REQUIRE(ended.size() == 1);
+  CHECK(*ended[0] == event::Ended{2, 0, std::nullopt, "ended by SIGINT"});
+  CHECK(one.events<event::Failed>().empty());
+}
+
 // Goal: of coordinators without a log none waits for one that has ended. Method: two others ask, as
 // those do that have lost theirs; the first goes on answering for a while.
 TEST_CASE("coordinator: where nobody has a log each one ends, and answers before") {

@@ -74,5 +74,24 @@ TEST_CASE("leader: the next life of a worker that is dead, or was left out, wait
   CHECK(one.first_proposed<Joined>() != nullptr);
 }
 
+// Goal: people read who was shut out, and not who stopped first because of it.
+TEST_CASE("leader: a member whose key is revoked is left out, and is the cause") {
+  OneLeader one;
+  one.begin(5);
+  one.on(leader_event::Revoked{{"2", "9"}});
+  for (std::uint64_t nonce : {1, 3}) one.report(nonce, one.asked(), one.group.plan()->id, 5);
+  const Plan* plan = one.proposed();
+  REQUIRE(plan != nullptr);
+  CHECK(members_of(*plan) == "13");
+  CHECK(plan->cause == "2 revoked");
+}
+
+TEST_CASE("leader: a key that no member has is revoked without an epoch") {
+  OneLeader one;
+  one.begin(5);
+  one.on(leader_event::Revoked{{"9"}});
+  CHECK(one.asked() == EpochId{});
+}
+
 }  // namespace
 }  // namespace starling::elastic

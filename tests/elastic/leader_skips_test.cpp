@@ -56,5 +56,23 @@ TEST_CASE("leader: with on_nonfinite = \"stop\" a skipped step is the end, exit 
         }) == 1);
 }
 
+// Goal: the end does not depend on what this leader has heard before.
+TEST_CASE("leader: a skipped step that is told after a later one is the end too") {
+  Telling rig;
+  rig.begin(1);
+  LeaderConfig config;
+  config.micro_batches = 6;
+  config.steps = 100;
+  config.segments = kSegments;
+  config.stop_on_nonfinite = true;
+  rig.lead(config, 2);
+  rig.step(3, false);
+  CHECK(rig.first_proposed<JobEnded>() == nullptr);
+  rig.step(2, true);
+  const auto* end = rig.first_proposed<JobEnded>();
+  REQUIRE(end != nullptr);
+  CHECK(end->reason.find("step 2 is skipped") == 0);
+}
+
 }  // namespace
 }  // namespace starling::elastic

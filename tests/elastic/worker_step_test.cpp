@@ -278,6 +278,39 @@ TEST_CASE(
   }
 }
 
+// Goal: nobody goes on because the leader has not heard of it.
+TEST_CASE("worker: a skipped step is the last where the job stops at one") {
+  WorkerConfig config = OneWorker::config({});
+  config.stop_on_nonfinite = true;
+  config.checkpoint_every = 2;
+  OneWorker one;
+  one.worker = Worker(config);
+  one.begin();
+  one.pass(kFirst, 0);
+  LedgerRow broken = OneWorker::row(0);
+  broken.finite = false;
+  one.on(MicroBatchDone{1, broken});
+  one.done(1, 1);
+  one.reduced(kFirst, 1);
+  for (Rank from : {Rank{1}, Rank{2}}) one.ledger(kFirst, 1, from);
+  one.forget();
+  for (Rank from : {Rank{1}, Rank{2}}) one.vote(kFirst, 1, from);
+  CHECK(one.worker.version() == 2);
+  one.on(Gathered{kFirst, 2});
+  CHECK(one.count<Compute>() == 0);
+  CHECK(one.count<StartReduce>() == 0);
+  CHECK(one.count<WriteCheckpoint>() == 0);
+  CHECK(one.count<ComputeDigest>() == 1);
+  // It says the record until it hears of the end: a new leader has heard none.
+  for (Version v : {Version{0}, Version{1}}) one.receive(Noted{v});
+  one.forget();
+  one.on(DigestReady{kFirst, 2, {}, {}});
+  const auto told = one.said<Progress>();
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].record.skipped);
+  CHECK(one.said<Finished>().size() == 1);
+}
+
 // Goal: all compute a step with the scale that the record of the step before leads to.
 TEST_CASE("worker: the scale of the loss is halved by a skipped step, and is in the record") {
   WorkerConfig config = OneWorker::config({});

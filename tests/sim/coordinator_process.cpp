@@ -40,6 +40,7 @@ void CoordinatorProcess::start() {
   leader.restart_window_ms = s.restart_window_ms;
   leader.checkpoint_every = s.checkpoint_every;
   leader.checkpoint_keep = s.checkpoint_keep;
+  leader.stop_on_nonfinite = s.stop_on_nonfinite;
   leader.digest_every = s.digest_every;
   leader.job_hash = s.seed;
   leader.tensors.assign(s.segments, "toy");

@@ -25,6 +25,7 @@ void FaultInjector::start() {
   repeat(f.leader_and_worker, &FaultInjector::crash_leader_and_worker);
   repeat(f.false_starts, &FaultInjector::false_start);
   repeat(f.checkpoint_asks, &FaultInjector::ask_checkpoint);
+  if (f.end_at != 0) world_.after(f.end_at, [this] { end_run(); });
 }
 
 void FaultInjector::repeat(double rate, void (FaultInjector::*action)()) {
@@ -140,6 +141,19 @@ void FaultInjector::ask_checkpoint() {
     process.submit([&process] { process.handle(elastic::coordinator_event::AskCheckpoint{}); });
   }
   world_.count("asked for a checkpoint");
+}
+
+// All coordinators are told, and again, as one that begins again has forgotten it.
+void FaultInjector::end_run() {
+  if (world_.job_end()) return;
+  world_.count("told to end");
+  for (std::uint32_t i = 0; i < world_.settings().coordinators; ++i) {
+    CoordinatorProcess& process = world_.coordinator(i);
+    process.submit([&process] {
+      process.handle(elastic::coordinator_event::EndRun{kEndSignal, "told to end"});
+    });
+  }
+  world_.after(100 * kMs, [this] { end_run(); });
 }
 
 void FaultInjector::false_start() {

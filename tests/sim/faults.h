@@ -38,6 +38,7 @@ class FaultInjector {
   void wipe(std::uint32_t index);
   void false_start();
   void ask_checkpoint();
+  void end_run();
   bool kill(WorkerProcess& process, const char* why);
   WorkerProcess* any_worker();
   Micros burst_delay() { return random_.range(0, 20 * kMs); }

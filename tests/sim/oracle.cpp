@@ -139,7 +139,7 @@ void Oracle::says(const WorkerProcess& p, const Message& body) {
   if (const auto* report = std::get_if<Report>(&body)) check_report(p, *report);
   if (const auto* progress = std::get_if<Progress>(&body)) check_progress(p, *progress);
   if (const auto* finished = std::get_if<Finished>(&body))
-    if (finished->version != numbers_.steps())
+    if (!last(finished->version))
       violated(name(p) + " finished at version " + std::to_string(finished->version));
 }
 
@@ -178,6 +178,12 @@ void Oracle::check_record(const StepRecord& record, const char* where) {
   if (!same || hash->second != record.ledger_hash)
     violated("P1: the record of step " + std::to_string(record.version) + " in " + where +
              " differs from the undisturbed run's");
+}
+
+bool Oracle::last(Version version) const {
+  if (version >= numbers_.steps()) return true;
+  return world_.settings().stop_on_nonfinite && version > 0 &&
+         reference_.record(version - 1).skipped;
 }
 
 // Every second version, or as the settings say: the same in every history.
@@ -234,7 +240,7 @@ void Oracle::computes(const WorkerProcess& p, Version version, MicroBatch, std::
 }
 
 void Oracle::begins(const WorkerProcess& p, Version version, MicroBatch m) {
-  if (version >= numbers_.steps()) return violated("a step beyond the last is computed");
+  if (last(version)) return violated("a step beyond the last is computed");
   if (lives_[p.nonce()].left_out) return;  // it does not know yet; nobody will ask for its work
   auto& begun = begun_[{version, m}];
   const auto lost = std::count_if(begun.begin(), begun.end(), [this](Nonce nonce) {

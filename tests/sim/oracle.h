@@ -101,9 +101,12 @@ class Oracle {
   void check_way(const WorkerProcess& p, const elastic::worker_command::OpenStep& step);
   void check_record(const StepRecord& record, const char* where);
   Digest digest_due(Version v) const;  // what the record of step v has to say
+  // No step follows this version: the job's last, or one that a skipped step made where that ends it.
+  bool last(Version version) const;
   void check_report(const WorkerProcess& p, const Report& report);
   void check_progress(const WorkerProcess& p, const Progress& progress);
   void check_told();
+  void check_ended(const JobEnded& end);
   void check_last_words(const WorkerProcess& p);
   void check_committed(Version reached, const EpochId& epoch);
   bool held_in(const Plan& plan, Rank rank, SegmentId segment, Version version) const;

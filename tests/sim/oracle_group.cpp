@@ -59,8 +59,7 @@ void Oracle::take_checkpoint(const Published& published) {
   if (end_) return;
   const Version version = published.checkpoint.version;
   world_.count("checkpoint");
-  if (version == 0 || version >= numbers_.steps() ||
-      published.checkpoint.digest != reference_.digest(version))
+  if (version == 0 || last(version) || published.checkpoint.digest != reference_.digest(version))
     violated("P1: the checkpoint of step " + std::to_string(version) + " has another digest");
   checkpoints_[version] = published.checkpoint.digest;
   std::erase_if(checkpoints_, [&](const auto& c) { return c.first < published.oldest; });
@@ -317,16 +316,35 @@ void Oracle::take_end(const JobEnded& end) {
   }
   if (end.exit_code == 3 && chain_.empty() && world_.alive_workers() < world_.settings().workers)
     return world_.count("too few workers at the start");
-  if (end.exit_code != 0)
+  if (end.exit_code == 128 + kEndSignal) return check_ended(end);
+  const bool stops = world_.settings().stop_on_nonfinite && reached_ > 0 &&
+                     reference_.record(reached_ - 1).skipped;
+  if (stops && end.exit_code == 1) return world_.count("stopped by a skipped step");
+  if (stops || end.exit_code != 0)
     return violated("the job ends with code " + std::to_string(end.exit_code) + ": " + end.reason);
-  const Version last(numbers_.steps());
-  if (end.version != last) violated("P3: the job ends at version " + std::to_string(end.version));
-  if (end.digest != reference_.digest(last)) violated("P1: the final digest differs");
-  if (end.parameters != reference_.parameters(last))
+  const Version steps(numbers_.steps());
+  if (end.version != steps) violated("P3: the job ends at version " + std::to_string(end.version));
+  if (end.digest != reference_.digest(steps)) violated("P1: the final digest differs");
+  if (end.parameters != reference_.parameters(steps))
     violated("P1: the final parameters' digest differs");
-  if (last > 0 && !same_bits(end.loss, reference_.record(last - 1).loss))
+  if (steps > 0 && !same_bits(end.loss, reference_.record(steps - 1).loss))
     violated("P1: the final loss differs");
   check_told();
+}
+
+// In order: as it was told to, or since nobody is left who could go on, all had notice of it, and a
+// checkpoint is there.
+void Oracle::check_ended(const JobEnded& end) {
+  if (end.reason == "told to end" && world_.counted("told to end") > 0)
+    return world_.count("run ended in order");
+  world_.count("every worker has left");
+  if (checkpoints_.empty()) violated("P5: every worker has left, and there is no checkpoint");
+  if (!state_lost()) violated("P3: an end, but every segment has a current copy; " + end.reason);
+  for (const Member& m : valid_.at(chain_.back()).members) {
+    const WorkerProcess* p = find(m.who.nonce);
+    if (p && p->alive() && !p->notice_end && !m.joiner)
+      violated("P3: an end as all have left, but " + name(*p) + " lives and has no notice");
+  }
 }
 
 // At the good end whoever takes part in it has told all that it knows; who has left may do so later.

@@ -21,6 +21,8 @@ struct Span {
   Micros low = 0, high = 0;
 };
 
+inline constexpr std::uint8_t kEndSignal = 15;
+
 // What happens between start and `until`; a rate is the mean number of events a second.
 struct Faults {
   Micros until = 0;   // then everything heals: partitions, loss, crashed coordinators
@@ -36,6 +38,7 @@ struct Faults {
   double bulk_stalls = 0;  // one direction of a connection delivers nothing for a while
   double joins = 0;
   double checkpoint_asks = 0;  // a last one before the run is ended, which then goes on
+  Micros end_at = 0;           // the run is told to end, in order; 0: it is not
   double leaves = 0;
   double coordinator_crashes = 0;
   double leader_and_worker = 0;
@@ -55,6 +58,7 @@ struct Settings {
   std::uint32_t segments = 4;
   std::uint64_t digest_every = 2;
   LossScaleRule loss_scale;
+  bool stop_on_nonfinite = false;
   // Checkpoints.
   std::uint64_t checkpoint_every = 0;
   std::uint32_t checkpoint_keep = 2;

@@ -106,6 +106,13 @@ void draw_loss_scale(Settings& s) {
                   .every = static_cast<std::uint32_t>(random.range(1, 6))};
 }
 
+// As above: from dice of its own.
+void draw_end(Settings& s) {
+  Random random(s.seed, /*purpose=*/6);
+  s.stop_on_nonfinite = random.chance(0.125);
+  if (random.chance(0.0625)) s.faults.end_at = random.range(50 * kMs, 2 * kSecond);
+}
+
 }  // namespace
 
 Settings draw_settings(std::uint64_t seed) {
@@ -127,6 +134,7 @@ Settings draw_settings(std::uint64_t seed) {
   draw_hangs(s);
   draw_loss_scale(s);
   draw_paths(s);
+  draw_end(s);
   return s;
 }
 
@@ -150,6 +158,8 @@ std::string to_string(const Settings& s) {
       << ", disk full " << s.disk_full << ", asks " << f.checkpoint_asks;
   if (s.loss_scale.on)
     out << ", loss scale 2^" << int(s.loss_scale.first) << " for " << s.loss_scale.every;
+  if (f.end_at != 0) out << ", told to end after " << f.end_at / kMs << " ms";
+  if (s.stop_on_nonfinite) out << ", stops at a skipped step";
   return out.str();
 }
 

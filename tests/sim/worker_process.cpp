@@ -26,6 +26,7 @@ elastic::WorkerConfig config_of(const Settings& s) {
   config.last_words_ms = 10'000;  // longer than the weather lasts
   config.probe_after = s.probe_after;
   config.loss_scale = s.loss_scale;
+  config.stop_on_nonfinite = s.stop_on_nonfinite;
   config.bugs = s.bugs;
   return config;
 }

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "tools/audit/runs.h"
+
 namespace starling::audit {
 namespace {
 
@@ -119,6 +121,7 @@ StartFact start_of(Fields& f) {
   start.tokens_per_step = f.whole("tokens_per_step");
   if (f.has("from")) start.from = Version(f.whole("from", kVersionMax));
   if (f.has("coordinator")) start.coordinator = f.text("coordinator");
+  if (f.has("address")) start.address = f.text("address");
   if (start.micro_batches == 0) f.expected("micro_batches", "at least 1");
   if (start.sequences == 0) f.expected("sequences", "at least 1");
   return start;
@@ -233,6 +236,12 @@ void take_kind(const std::string& kind, Fields& f, History& h) {
                      std::to_string(line) + " are missing (" + f.text("why") + ")");
   else if (kind == "continued")
     h.gaps.push_back(f.text("coordinator") + " was away before line " + std::to_string(line));
+  else if (kind == "ended")
+    h.ended =
+        EndedFact{f.text("reason"), Version(f.whole("version", kVersionMax)),
+                  f.has("checkpoint") ? std::optional(Version(f.whole("checkpoint", kVersionMax)))
+                                      : std::nullopt,
+                  line};
   else if (kind == "failed")
     h.failed = FailedFact{f.whole("code"), f.text("reason")};
 }
@@ -347,6 +356,7 @@ void append(std::vector<Fact>& to, std::vector<Fact> facts, Line file) {
 }  // namespace
 
 Result<History> merge(std::vector<History> histories) {
+  one_after_the_other(histories);
   History all;
   const auto bad = [](const std::string& text) { return Error(Code::kBadInput, text); };
   if (histories.empty()) return bad("nothing to merge");
@@ -380,6 +390,7 @@ Result<History> merge(std::vector<History> histories) {
     append(all.mismatches, std::move(h.mismatches), file);
     append(all.done, std::move(h.done), file);
     if (h.failed) all.failed = h.failed;
+    if (h.ended) all.ended = h.ended;
     if (h.after_done && histories.size() == 1) all.after_done = h.after_done;
     all.names.merge(h.names);
     all.lost.merge(h.lost);

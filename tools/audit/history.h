@@ -39,6 +39,7 @@ struct StartFact {
   std::uint64_t samples = 0;  // 0: not told
   std::uint64_t tokens_per_step = 0;
   Version from = 0;         // above 0: it went on from a checkpoint
+  std::string address;      // of its coordinators; empty: not told
   std::string coordinator;  // whose view it is; empty: of the whole run
   Line line = 0;
 
@@ -82,6 +83,14 @@ struct RestartFact {
   Version version = 0;  // the steps from here on are done again
   EpochId lost;         // in epochs after this one
   Line line = 0;
+  bool by_people = false;  // they ended the run in order and went on from this checkpoint
+};
+
+struct EndedFact {  // in order, before the job was done
+  std::string reason;
+  Version version = 0;
+  std::optional<Version> checkpoint;
+  Line line = 0;
 };
 
 struct TaintFact {
@@ -123,6 +132,7 @@ struct History {
   std::vector<TaintFact> taints;
   std::vector<MismatchFact> mismatches;
   std::vector<DoneFact> done;
+  std::optional<EndedFact> ended;
   std::optional<FailedFact> failed;
   std::optional<Line> after_done;  // first line of another kind than a step's after `done`
   std::map<std::uint64_t, std::string> names;  // of workers
@@ -135,7 +145,9 @@ struct History {
 std::string why_incomplete(const History& history);
 
 // What several files tell of one run, as of one: what all of them tell alike once, and what they
-// tell differently as often. kBadInput: they are of different jobs.
+// tell differently as often. Files of runs that went on one after the other from checkpoints, by
+// where they begin and in the order given, are one as well: the epochs and workers of a later run
+// come after those of the one before. kBadInput: they are of different jobs.
 Result<History> merge(std::vector<History> histories);
 
 class HistoryReader {

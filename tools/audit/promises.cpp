@@ -113,6 +113,12 @@ void check_end(const Index& run, Case& p1) {
   const History& h = run.h;
   if (h.done.empty()) {
     const std::string at = " at version " + number(run.end());
+    if (h.ended && !h.failed)
+      return p1.doubt(
+          "the run ended in order" + at + " before the job was done (" + h.ended->reason + ")" +
+          (h.ended->checkpoint ? ", with a checkpoint of step " + number(*h.ended->checkpoint) +
+                                     " from which --resume goes on"
+                               : ""));
     return p1.doubt(h.failed ? "the run failed" + at + " with exit code " + number(h.failed->code) +
                                    " (" + h.failed->reason + ")"
                              : "the run ended" + at + " without `done`");
@@ -372,16 +378,23 @@ Finding no_way_back_promise(const Index& run) {
   Case p3;
   check_order(run, p3);
   check_bases(run, p3);
-  if (!h.restarts.empty())
+  std::uint64_t lost = 0, resumed = 0;
+  const RestartFact* first = nullptr;
+  for (const RestartFact& restart : h.restarts) {
+    (restart.by_people ? resumed : lost) += 1;
+    if (!restart.by_people && !first) first = &restart;
+  }
+  if (first)
     p3.doubt("all copies of some segment were lost and the run began again from a checkpoint, " +
-             count(h.restarts.size(), "time") + ", first at version " +
-             number(h.restarts.front().version));
+             count(lost, "time") + ", first at version " + number(first->version));
   if (h.epochs.empty()) p3.doubt("no epoch is told");
   std::uint64_t forced = 0;
   for (const EpochFact& epoch : h.epochs) forced += epoch.base.has_value() && *epoch.base > 0;
   std::string shown = count(h.epochs.size(), "epoch") + ", " + number(forced) +
                       " of them after a loss, each from the last committed version";
   if (h.restarts.empty()) shown += "; no checkpoint was read";
+  if (resumed != 0)
+    shown += "; ended in order and gone on with from a checkpoint, " + count(resumed, "time");
   const auto least =
       std::min_element(h.exposures.begin(), h.exposures.end(),
                        [](const auto& a, const auto& b) { return a.copies_min < b.copies_min; });

@@ -124,7 +124,7 @@ class Starling:
         job = os.path.join(self.folder, "job.toml")
         with open(job, "w", encoding="utf-8") as file:
             file.write(JOB)
-        self._spawn("run", job, "--workers", str(WORKERS), "--out", self.out)
+        self._spawn("run", job, "--workers", str(WORKERS), "--respawn", "0", "--out", self.out)
 
     def _spawn(self, *arguments):
         with open(os.path.join(self.folder, "log"), "a", encoding="utf-8") as log:

@@ -41,7 +41,7 @@ def of_kind(folder, kind):
 
 def start(args, folder, workers, *more):
     command = [args.starling, "run", args.job, "--workers", str(workers), "--steps",
-               str(args.steps), "--threads", "1", "--out", str(folder), *more]
+               str(args.steps), "--threads", "1", "--respawn", "0", "--out", str(folder), *more]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 

@@ -55,7 +55,8 @@ Result<> LiveRun::start(const std::string& job, std::uint32_t workers, std::uint
   std::vector<std::string> arguments{"run",       job,
                                      "--out",     folder_ + "/run",
                                      "--steps",   std::to_string(steps),
-                                     "--workers", std::to_string(workers)};
+                                     "--workers", std::to_string(workers),
+                                     "--respawn", "0"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   if (const auto at = std::find(more.begin(), more.end(), "--coordinators");
       at != more.end() && at + 1 != more.end() && *(at + 1) != "1")

@@ -91,7 +91,7 @@ Result<pid_t> Stage::start_run(const std::string& name, std::uint64_t steps, con
   const Plan& plan = options_.plan;
   Strings arguments = {"run",     options_.job_path,     "--out",     path(name),
                        "--steps", std::to_string(steps), "--workers", std::to_string(plan.workers),
-                       "--log",   options_.log};
+                       "--log",   options_.log,          "--respawn", "0"};
   const auto add = [&](const char* option, const std::string& value) {
     arguments.insert(arguments.end(), {option, value});
   };

@@ -97,6 +97,9 @@ void add_event(Story& story, const Event& event, double t) {
           [&](const event::Done& e) {
             story.done = DoneSeen{t, e.version, to_string(e.digest)};
           },
+          [&](const event::Ended& e) {
+            story.failed = FailedSeen{t, 128 + e.signal, e.reason};
+          },
           [&](const event::Failed& e) {
             story.failed = FailedSeen{t, e.code, e.reason};
           },

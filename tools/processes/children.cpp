@@ -43,7 +43,13 @@ std::vector<pid_t> children_of_this_process() {
 
 }  // namespace
 
-Children::Children() {
+sigset_t Children::no_signals() {
+  sigset_t none;
+  ::sigemptyset(&none);
+  return none;
+}
+
+Children::Children(const sigset_t& blocked) : blocked_(blocked) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
@@ -54,15 +60,15 @@ Children::~Children() {
 Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out_fd, int err_fd) {
   std::vector<std::string> words{"starling"};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  return start("/proc/self/exe", words, out_fd, err_fd);
+  return start("/proc/self/exe", words, out_fd, err_fd, blocked_);
 }
 
 Result<pid_t> Children::spawn_command(const std::string& command, int out_fd, int err_fd) {
-  return start("/bin/sh", {"sh", "-c", "exec " + command}, out_fd, err_fd);
+  return start("/bin/sh", {"sh", "-c", "exec " + command}, out_fd, err_fd, no_signals());
 }
 
 Result<pid_t> Children::start(const char* program, const std::vector<std::string>& words,
-                              int out_fd, int err_fd) {
+                              int out_fd, int err_fd, const sigset_t& blocked) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -75,10 +81,9 @@ Result<pid_t> Children::start(const char* program, const std::vector<std::string
   ::posix_spawn_file_actions_addclosefrom_np(&files, 3);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
-  sigset_t none, all;
-  ::sigemptyset(&none);
+  sigset_t all;
   ::sigfillset(&all);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setsigmask(&attributes, &blocked);
   ::posix_spawnattr_setsigdefault(&attributes, &all);
   ::posix_spawnattr_setpgroup(&attributes, 0);
   ::posix_spawnattr_setflags(
@@ -102,6 +107,18 @@ std::vector<ChildEnd> Children::reap() {
     ended.push_back({pid, code, std::erase(running_, pid) > 0});
   }
   return ended;
+}
+
+std::vector<pid_t> Children::adopted() const {
+  std::vector<pid_t> others = children_of_this_process();
+  std::erase_if(others, [this](pid_t pid) {
+    return std::find(running_.begin(), running_.end(), pid) != running_.end();
+  });
+  return others;
+}
+
+void Children::order_all(Order order) const {
+  for (const pid_t pid : running_) give_order(pid, order);
 }
 
 void Children::signal_all(int signal) const {

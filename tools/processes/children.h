@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/base/signals.h"
 
 namespace starling::tools {
 
@@ -21,8 +22,9 @@ struct ChildEnd {
 // Threads: belongs to one thread. One object a process: it waits for every child.
 class Children {
  public:
-  // Makes this process the parent of descendants whose own parents die.
-  Children();
+  // Makes this process the parent of descendants whose own parents die. What spawn() starts begins
+  // with these signals blocked.
+  explicit Children(const sigset_t& blocked = no_signals());
   ~Children();  // kills what is left
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
@@ -39,16 +41,21 @@ class Children {
   // Those that have ended since the last call. Never waits.
   std::vector<ChildEnd> reap();
   std::size_t running() const { return running_.size(); }
+  // What has become our child, as its parent has died.
+  std::vector<pid_t> adopted() const;
   void signal_all(int signal) const;
+  void order_all(Order order) const;  // those that heed orders only (core/base/signals.h)
   // True: nothing that descends from us is left.
   bool wait_all(std::chrono::milliseconds time);
   // Kills every descendant that is left; returns how many there were.
   std::size_t kill_rest();
 
  private:
+  static sigset_t no_signals();
   Result<pid_t> start(const char* program, const std::vector<std::string>& words, int out_fd,
-                      int err_fd);
+                      int err_fd, const sigset_t& blocked);
 
+  const sigset_t blocked_;
   std::vector<pid_t> running_;
 };
 

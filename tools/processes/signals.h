@@ -1,25 +1,10 @@
 #pragma once
-// SIGTERM, SIGINT and SIGHUP end a command in order: it blocks them and looks for them between
-// other things. One that was ignored when the command began (nohup) stays so.
+// A command that ends in order blocks the signals that end it and looks for them between other
+// things.
 
-#include <signal.h>
-
-#include <ctime>
-#include <initializer_list>
+#include "core/base/signals.h"
 
 namespace starling::tools {
-
-inline sigset_t ending_signals() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  for (const int s : {SIGTERM, SIGINT, SIGHUP}) {
-    // A blocked signal would be queued although it is ignored.
-    struct sigaction now {};
-    if (::sigaction(s, nullptr, &now) == 0 && now.sa_handler == SIG_IGN) continue;
-    ::sigaddset(&set, s);
-  }
-  return set;
-}
 
 // Of the calling thread and those that it starts.
 inline void block_ending_signals() {

@@ -31,6 +31,8 @@ struct RunOptions {
   std::optional<double> peak_rate;
   CloudNotices notices;
   bool resume = false;
+  std::uint32_t respawn =
+      3;                    // lives of a worker in a row that get nowhere; 0: none is started again
   std::string checkpoints;  // folder, instead of the job file's
   std::string path = "auto";
   std::string log = "warn";
@@ -62,6 +64,7 @@ struct WorkerCommand {
   bool acknowledge = false;  // tell the cloud when the state is handed over
   std::string log = "warn";
   bool quiet = false;
+  bool child = false;  // of `starling run`, by whose orders it ends
 };
 // `arguments` as main got them: a fenced worker begins a new life with the same ones.
 int worker(const WorkerCommand& command, char** arguments);

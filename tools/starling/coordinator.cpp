@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "actors/system.h"
+#include "core/base/exit.h"
 #include "kernels/models/model.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/commands.h"
@@ -100,9 +101,12 @@ Result<std::unique_ptr<EventWriter>> open_events(const CoordinatorCommand& comma
                            EventWriter::Owner{job_hash(job), job.name, command.name});
 }
 
-sigset_t heeded_signals() {
-  sigset_t set = ending_signals();
-  ::sigaddset(&set, kAskCheckpoint);
+// One of `run` ends by its orders alone; the signals that end others stay blocked.
+sigset_t heeded_signals(const CoordinatorCommand& command) {
+  if (!command.child) return ending_signals();
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, order_signal());
   return set;
 }
 
@@ -120,7 +124,7 @@ class Follower {
   }
 
   Result<int> follow(caf::scoped_actor& self, const caf::actor& coordinator, KeyWatch& keys) {
-    const sigset_t set = heeded_signals();
+    const sigset_t set = heeded_signals(command_);
     for (;;) {
       Result<> taken = ok();
       self->receive([&](const actors::Observed& seen) { taken = take(seen); },
@@ -139,11 +143,15 @@ class Follower {
       }
       if (const auto news = events_.news()) say("warning: " + *news);
       const timespec now{};
-      const int signal = ::sigtimedwait(&set, nullptr, &now);
-      if (signal == kAskCheckpoint)
+      siginfo_t info{};
+      const int signal = ::sigtimedwait(&set, &info, &now);
+      const Ordered ordered = order_of(info);
+      if (signal == order_signal() && ordered.order == Order::kAskCheckpoint)
         self->send(coordinator, actors::ask_checkpoint_atom_v);
+      else if (signal == order_signal() && ordered.order == Order::kEndRun)
+        self->send(coordinator, end_of_run(ordered.value));
       else if (gone_ || signal > 0)
-        return ended_ || gone_ ? code_ : 128 + signal;
+        return ended_ || gone_ ? code_ : kExitSignal + (command_.child ? SIGTERM : signal);
       if (!command_.child && ended_ && Clock::now() - *ended_ > kLinger) return code_;
     }
   }
@@ -177,6 +185,13 @@ class Follower {
     if (last_step_seen_ && held_) return take_end();
     if (const auto* failed = std::get_if<event::Failed>(&seen->event))
       end(failed->code, failed->reason);
+    if (const auto* ended = std::get_if<event::Ended>(&seen->event)) {
+      if (ended->checkpoint)
+        say("ended; a new group goes on from the checkpoint of step " +
+            std::to_string(*ended->checkpoint) +
+            ": this command with --resume --new, another --state and another --out");
+      end(kExitSignal + ended->signal, ended->reason);
+    }
     if (done) end_well(*done);
     return ok();
   }
@@ -264,8 +279,8 @@ Result<int> coordinate(const CoordinatorCommand& command) {
 int coordinator(CoordinatorCommand command) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, as a full disk is
-  if (command.child) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  const sigset_t set = heeded_signals();
+  if (command.child) ::prctl(PR_SET_PDEATHSIG, order_signal());
+  const sigset_t set = command.child ? blocked_in_children() : ending_signals();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   auto name = own_name(command);
   if (!name) return fail(name.error());

@@ -82,7 +82,7 @@ class Processes : public Coordinators {
     // Another coordinator may be behind with the last steps: a good end is told after them.
     const bool last = last_step_ + 1 == options_.job.steps;
     if (end_ && !ended_ &&
-        (last || std::holds_alternative<event::Failed>(*end_) ||
+        (last || !std::holds_alternative<event::Done>(*end_) ||
          Clock::now() - end_at_ > kLastSteps)) {
       ended_ = true;
       STARLING_TRY(events_.copy(*end_));
@@ -94,7 +94,12 @@ class Processes : public Coordinators {
   // Whichever of them leads hears it; one that begins again or is elected later is told again.
   void ask_checkpoint() override {
     for (const Place& place : places_)
-      if (place.pid > 0) ::kill(place.pid, kAskCheckpoint);
+      if (place.pid > 0) give_order(place.pid, Order::kAskCheckpoint);
+  }
+
+  void end_run(int signal) override {
+    for (const Place& place : places_)
+      if (place.pid > 0) give_order(place.pid, Order::kEndRun, signal);
   }
 
   Result<bool> child_ended(pid_t pid) override {
@@ -195,7 +200,7 @@ class Processes : public Coordinators {
     if (!line) return no_event(line.error().text());
     if (!line.value().event) return no_event("nobody knows the kind `" + line.value().kind + "`");
     Event event = *std::move(line.value().event);
-    if (std::holds_alternative<event::Done>(event) ||
+    if (std::holds_alternative<event::Done>(event) || std::holds_alternative<event::Ended>(event) ||
         std::holds_alternative<event::Failed>(event)) {
       if (end_) return ok();
       end_at_ = Clock::now();

@@ -1,14 +1,14 @@
 #pragma once
 // The coordinators of `starling run`: one inside this process, or processes of their own.
 
-#include <signal.h>
-
 #include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "actors/messages.h"
 #include "core/base/keys.h"
+#include "core/base/signals.h"
 #include "core/job/job.h"
 #include "core/observe/events.h"
 #include "core/observe/log.h"
@@ -16,8 +16,10 @@
 
 namespace starling::tools {
 
-// To the process of a coordinator: have the members write a checkpoint now.
-inline constexpr int kAskCheckpoint = SIGUSR1;
+// What ends a run that has got this signal.
+inline actors::EndRun end_of_run(int signal) {
+  return {static_cast<std::uint8_t>(signal), "ended by " + signal_name(signal)};
+}
 
 struct CoordinatorsOptions {
   Job job;
@@ -43,6 +45,8 @@ class Coordinators {
   virtual Result<std::vector<Event>> wait(std::chrono::milliseconds time) = 0;
   // Has the members write a checkpoint now, if the job has any; an event tells of it.
   virtual void ask_checkpoint() = 0;
+  // Ends the run in order, as this signal says; an `ended` event tells of it.
+  virtual void end_run(int signal) = 0;
   // A child has ended: true if it was one of ours, which begins again.
   virtual Result<bool> child_ended(pid_t pid) = 0;
 };

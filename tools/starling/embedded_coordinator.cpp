@@ -87,6 +87,8 @@ class Embedded : public Coordinators {
 
   void ask_checkpoint() override { (*self_)->send(coordinator_, actors::ask_checkpoint_atom_v); }
 
+  void end_run(int signal) override { (*self_)->send(coordinator_, end_of_run(signal)); }
+
   Result<bool> child_ended(pid_t) override { return false; }
 
  private:

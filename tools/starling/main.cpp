@@ -11,6 +11,7 @@
 
 #include "actors/files.h"
 #include "actors/scheduling.h"
+#include "core/base/standard_streams.h"
 #include "core/job/job.h"
 #include "tools/chaos/faults/table.h"
 #include "tools/public/starling.h"
@@ -108,6 +109,11 @@ void add_run(CLI::App& app, RunOptions& o) {
       "--resume", o.resume,
       "go on from the newest complete checkpoint of the job's [checkpoint] folder, with any "
       "number of workers");
+  sub->add_option("--respawn", o.respawn,
+                  "a worker that dies is started again, unless so many in a row died in the same "
+                  "way before they had worked at ten steps; 0: none is")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
   sub->add_option("--checkpoints", o.checkpoints, "folder, instead of the job file's");
   add_path(sub, o.path);
   add_log(sub, o);
@@ -172,6 +178,7 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
   sub->add_option("--times", o.times,
                   "after a good end, write where the time of each step went to this file (CSV)");
   sub->add_flag("--quiet", o.quiet, "print nothing but errors");
+  sub->add_flag("--child", o.child)->group("");
   add_log(sub, o);
 }
 
@@ -540,6 +547,7 @@ std::string misunderstood(const CLI::App& app, const CLI::ParseError& error, int
 }  // namespace
 
 int starling::main(int argc, char** argv, const Registry& registry) {
+  starling::open_closed_streams();
   end_with_a_line_on_exceptions();
   if (!registry.taken().empty())
     return fail(Error(Code::kBadInput, "this program brings the " + registry.taken() + " twice"));
@@ -554,8 +562,7 @@ int starling::main(int argc, char** argv, const Registry& registry) {
       (own ? program : "starling") + " SUBCOMMAND --help` says more."};
   app.footer(
       "\nExit codes: 0 done, 1 a comparison did not hold, 2 bad input, 3 no quorum or too few\n"
-      "workers, 4 state lost, 5 internal error, 6 done and the model is not here, 129, 130 and "
-      "143\n"
+      "workers, 4 state lost, 5 internal error, 6 done and the model is not here, 128 and more\n"
       "ended by a signal.");
   app.require_subcommand(1);
   app.get_formatter()->column_width(30);

@@ -4,24 +4,28 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <tuple>
 
 #include "actors/files.h"
 #include "actors/guard/status.h"
+#include "core/base/exit.h"
 #include "core/data/dataset.h"
+#include "core/formats/checkpoint.h"
+#include "core/formats/checkpoint_owner.h"
 #include "kernels/device/device.h"
 #include "kernels/models/model.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/coordinators.h"
+#include "tools/starling/earlier_run.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
+#include "tools/starling/local_workers.h"
 #include "tools/starling/memory.h"
 #include "tools/starling/names.h"
 #include "tools/starling/resume.h"
+#include "tools/starling/run_job.h"
 #include "tools/starling/spectator.h"
 
 namespace starling::tools {
@@ -32,9 +36,10 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{50};
-constexpr milliseconds kSignalGrace{3000};      // after Ctrl-C, before what is left is killed
+constexpr milliseconds kSignalGrace{3000};   // after an order to end, before what is left is killed
+constexpr milliseconds kEndCommitted{3000};  // the coordinators' word that the run has ended
 constexpr milliseconds kLastCheckpoint{25000};  // Slurm and Kubernetes kill 30 s after SIGTERM
-constexpr milliseconds kAskAgain{1000};
+constexpr milliseconds kAskAgain{1000}, kEndAgain{200};
 constexpr milliseconds kSameSignal{300};
 constexpr milliseconds kEndGrace{60000};   // after the job's end: the model is being saved
 constexpr milliseconds kStartFailed{500};  // a coordinator may have told the end and its reason
@@ -43,48 +48,6 @@ constexpr std::uint32_t kSpareKeys = 64;   // for workers that join later
 constexpr const char* kModel = "model.safetensors";
 constexpr int kNotHere =
     actors::kNotHereStatus;  // also of a worker that was left out and comes late
-
-// "steps must be .., is 0; [job].steps" of --steps 0.
-std::string named_as_option(std::string text, const RunOptions& options) {
-  const std::tuple<bool, const char*, const char*> given[] = {
-      {options.steps.has_value(), "[job].steps", "--steps"},
-      {options.seed.has_value(), "[job].seed", "--seed"},
-      {options.replicas.has_value(), "[job].replicas", "--replicas"},
-      {options.lease_ms.has_value(), "[elastic].lease_ms", "--lease-ms"},
-      {options.peak_rate.has_value(), "[optimizer].peak_rate", "--peak-rate"},
-  };
-  for (const auto& [said, key, option] : given)
-    if (said && text.ends_with(std::string("; ") + key))
-      return text.substr(0, text.size() - std::string(key).size()) + option;
-  return text;
-}
-
-Result<Job> job_to_run(const RunOptions& options) {
-  STARLING_TRY(job, load_job(options.job));
-  if (options.steps) job.steps = *options.steps;
-  if (options.seed) job.seed = *options.seed;
-  if (options.lease_ms) job.lease_ms = *options.lease_ms;
-  if (options.replicas) job.replicas = *options.replicas;
-  if (options.peak_rate) job.optimizer.peak_rate = *options.peak_rate;
-  if (!options.checkpoints.empty() && !job.checkpoint.on())
-    return Error(Code::kBadInput, "--checkpoints needs a [checkpoint] section in " + options.job);
-  if (!options.checkpoints.empty()) job.checkpoint.dir = fs::absolute(options.checkpoints);
-  // An option's value is checked as the file's is, and named as the option it is.
-  if (auto valid = validate(job); !valid)
-    return Error(Code::kBadInput, named_as_option(valid.error().text(), options));
-  if (options.resume)
-    return job_to_go_on(std::move(job), {options.steps.has_value(), options.peak_rate.has_value()});
-  return job;
-}
-
-std::string default_folder(const Job& job) {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &utc);
-  return "runs/" + job.name + "-" + text;
-}
 
 // Everything that is there before a process is started.
 struct Prepared {
@@ -99,6 +62,7 @@ struct Prepared {
   std::vector<Checkpoint> checkpoints;  // to go on from
   KeyRing ring;
   std::unique_ptr<EventWriter> events;
+  std::vector<std::string> notes;  // for people
 
   std::string path(const char* name) const { return (fs::path(folder) / name).string(); }
   // Beside the folder, which is what people copy and publish; gone when the run has ended.
@@ -146,10 +110,18 @@ Result<Prepared> prepare(const RunOptions& options) {
   if (fs::exists(run.path(kModel), error))
     return Error(Code::kBadInput, run.folder + " already has a model, expected a new folder; " +
                                       std::string(kModel));
+  std::string aside;
+  if (options.resume) {
+    STARLING_TRY(moved, put_aside_earlier_run(run.folder, run.job));
+    aside = std::move(moved);
+  }
   STARLING_TRY(events, EventWriter::open(run.folder));
   run.events = std::move(events);
-  // Left by a run that ended before its first event; with events it would have been refused.
+  // Left by a run that is over, as nobody else writes into this folder.
   fs::remove_all(run.keys(), error);
+  if (!aside.empty()) run.notes.push_back("the files of the run before are in " + aside);
+  if (const std::string keys = remove_keys_of_dead_runs(run.folder); !keys.empty())
+    run.notes.push_back("removed the keys of a run that was killed: " + keys);
   run.ring = KeyRing::generate(options.coordinators, options.workers + kSpareKeys);
   STARLING_TRY(run.ring.split(run.keys(), /*synced=*/false));
   STARLING_TRY(write_job(run));
@@ -169,7 +141,12 @@ Result<std::string> host_of(const std::string& host) {
 class Run {
  public:
   Run(RunOptions options, Prepared prepared)
-      : options_(std::move(options)), run_(std::move(prepared)), spectator_(run_.job) {}
+      : options_(std::move(options)),
+        run_(std::move(prepared)),
+        spectator_(run_.job),
+        children_(blocked_in_children()),
+        workers_(
+            children_, [this](std::uint32_t i) { return start_worker(i); }, options_.respawn) {}
 
   // They are of no use to anybody any more.
   void remove_keys() {
@@ -213,14 +190,12 @@ class Run {
           (from == 0 ? "no checkpoint yet: begins at step 0, will write to "
                      : "goes on from the checkpoint of step " + std::to_string(from) + " in ") +
           run_.job.checkpoint.dir);
+    for (const std::string& note : run_.notes) spectator_.say(note);
     spectator_.say(std::to_string(started_here()) + (started_here() == 1 ? " worker" : " workers") +
                    " of " + std::to_string(options_.workers) +
                    " begin here; training begins when " +
                    (options_.workers == 1 ? "it has joined" : "all have joined"));
-    for (std::uint32_t i = 0; i < started_here(); ++i) {
-      STARLING_TRY(pid, start_worker(i));
-      workers_.push_back(pid);
-    }
+    STARLING_TRY(workers_.start(started_here()));
     STARLING_TRY(code, follow());
     return finish(code);
   }
@@ -230,7 +205,7 @@ class Run {
     (void)run_.events->write(event::Failed{exit_code(error.code()), error.text()});
     say_what_is_missing();
     coordinators_.reset();
-    children_.signal_all(SIGINT);
+    children_.order_all(Order::kStop);
     children_.wait_all(kSignalGrace);
     children_.kill_rest();
     return fail(error);
@@ -255,6 +230,7 @@ class Run {
         fixed ? to_string(Address{options_.host, static_cast<std::uint16_t>(port)}) : options_.host;
     return children_.spawn({"worker",
                             "--quiet",
+                            "--child",
                             "--join",
                             coordinators_->address(),
                             "--keys",
@@ -279,15 +255,19 @@ class Run {
   Result<int> follow() {
     for (;;) {
       STARLING_TRY(look());
-      if (over()) return failed_ ? failed_->code : 0;
+      if (over()) return code_of_end();
       if (const int signal = pending_signal()) {
-        signal_ = signal;
         STARLING_TRY(last_checkpoint());
-        if (over()) return failed_ ? failed_->code : 0;
-        return 128 + signal;
+        STARLING_TRY(end_in_order(signal));
+        return code_of_end();
       }
-      STARLING_TRY(stuck, look_after_children());
+      STARLING_TRY(stuck, look_after_children(/*again=*/true));
       if (stuck) return *stuck;
+      // Its machine goes, and with it all who had the state.
+      if (all_left_here()) {
+        STARLING_TRY(end_in_order(SIGTERM));
+        return code_of_end();
+      }
     }
   }
 
@@ -296,14 +276,52 @@ class Run {
     STARLING_TRY(events, coordinators_->wait(kPoll));
     for (const Event& event : events) {
       spectator_.show(event);
+      workers_.told(event);
+      if (const auto* e = std::get_if<event::StepPassed>(&event)) reached_ = e->record.version + 1;
       if (const auto* e = std::get_if<event::CheckpointWritten>(&event)) checkpoint_ = e->version;
       if (const auto* e = std::get_if<event::Done>(&event)) done_ = *e;
+      if (const auto* e = std::get_if<event::Ended>(&event)) ended_ = *e;
       if (const auto* e = std::get_if<event::Failed>(&event)) failed_ = *e;
     }
     return ok();
   }
 
-  bool over() const { return done_ || failed_; }
+  bool over() const { return done_ || failed_ || ended_; }
+
+  int code_of_end() const {
+    if (ended_) return kExitSignal + ended_->signal;
+    return failed_ ? failed_->code : 0;
+  }
+
+  // The coordinators commit the end before anybody dies of it. Where they do not answer, its workers
+  // are told all the same.
+  Result<> end_in_order(int signal) {
+    const auto began = Clock::now();
+    std::optional<Clock::time_point> told_at;
+    spectator_.say("ending");
+    while (!over() && Clock::now() - began < kEndCommitted) {
+      if (!told_at || Clock::now() - *told_at > kEndAgain) {
+        coordinators_->end_run(signal);
+        told_at = Clock::now();
+      }
+      STARLING_TRY(look());
+    }
+    if (over()) return ok();
+    ended_ = event::Ended{signal, reached_, newest_checkpoint(), end_of_run(signal).reason};
+    STARLING_TRY(run_.events->write(*ended_));
+    children_.order_all(Order::kStop);
+    return ok();
+  }
+
+  std::optional<Version> newest_checkpoint() const {
+    if (checkpoint_ || run_.checkpoints.empty()) return checkpoint_;
+    return run_.checkpoints.back().version;
+  }
+
+  bool all_left_here() const {
+    return last_left_ && alone_at_ && Clock::now() - *alone_at_ > kLastWord &&
+           spectator_.world() <= started_here();
+  }
 
   // Before a signal ends the run: what was trained since the newest checkpoint is in memory still.
   // Not for longer than whoever sent the signal waits; a second one ends it at once.
@@ -313,7 +331,7 @@ class Run {
     const auto asked_at = Clock::now();
     const std::optional<Version> before = checkpoint_;
     std::optional<Clock::time_point> told_at;
-    while (Clock::now() - asked_at < kLastCheckpoint && !workers_.empty()) {
+    while (Clock::now() - asked_at < kLastCheckpoint && !workers_.none()) {
       if (!told_at || Clock::now() - *told_at > kAskAgain) {
         coordinators_->ask_checkpoint();
         told_at = Clock::now();
@@ -322,7 +340,7 @@ class Run {
       if (over() || checkpoint_ != before) return ok();
       // The same one may come twice, to the process and to its group.
       if (pending_signal() != 0 && Clock::now() - asked_at > kSameSignal) return ok();
-      STARLING_TRY(stuck, look_after_children());
+      STARLING_TRY(stuck, look_after_children(/*again=*/false));
       if (stuck) return ok();
     }
     spectator_.say("the last checkpoint was not complete in time");
@@ -344,26 +362,33 @@ class Run {
   void say_how_to_go_on() {
     if (!run_.job.checkpoint.on())
       return spectator_.say("ended; nothing of it is kept, as the job file has no [checkpoint]");
-    if (!checkpoint_ && !run_.checkpoints.empty()) checkpoint_ = run_.checkpoints.back().version;
-    if (!checkpoint_) return spectator_.say("ended before there was a checkpoint");
+    if (!newest_checkpoint()) return spectator_.say("ended before there was a checkpoint");
     say_if_gone();
     spectator_.say("ended; this goes on from the checkpoint of step " +
-                   std::to_string(*checkpoint_) + ":");
+                   std::to_string(*newest_checkpoint()) + ":");
     spectator_.say("  " + options_.again);
   }
 
   // The exit code if the job cannot begin or go on: all workers have ended by themselves and no end
   // is told. (Workers that were killed are the coordinators' business.)
-  Result<std::optional<int>> look_after_children() {
+  // `again`: a worker that has died is followed by another one, once the run has begun.
+  Result<std::optional<int>> look_after_children(bool again) {
     for (const ChildEnd& child : children_.reap()) {
       STARLING_TRY(coordinator, coordinators_->child_ended(child.pid));
-      if (coordinator || std::erase(workers_, child.pid) == 0) continue;
-      if (child.status == 2 && !spectator_.epoch_seen()) return std::optional<int>(2);
-      if (child.status < 128) last_status_ = std::max(last_status_, child.status);
+      if (coordinator) continue;
+      const auto status = workers_.ended(child, again && spectator_.epoch_seen());
+      if (!status) continue;
+      if (*status == 2 && !spectator_.epoch_seen()) return std::optional<int>(2);
+      if (*status < kExitSignal) last_status_ = std::max(last_status_, *status);
+      last_left_ = *status == kExitTerminated;
       // It has said why; nobody else will come in its place, so the first epoch never begins.
-      if (child.status == 3 && !spectator_.epoch_seen() && !failed_at_) failed_at_ = Clock::now();
-      if (workers_.empty()) alone_at_ = Clock::now();
+      if (*status == 3 && !spectator_.epoch_seen() && !failed_at_) failed_at_ = Clock::now();
+      if (workers_.none()) alone_at_ = Clock::now();
     }
+    if (again) {
+      STARLING_TRY(workers_.start_due());
+    }
+    if (const auto news = workers_.news()) spectator_.say("warning: " + *news);
     if (failed_at_ && !spectator_.epoch_seen() && Clock::now() - *failed_at_ > kStartFailed)
       return std::optional<int>(3);
     const bool over = alone_at_ && Clock::now() - *alone_at_ > kLastWord;
@@ -372,24 +397,30 @@ class Run {
   }
 
   int finish(int code) {
-    if (signal_ != 0 && !over()) spectator_.say("ending");
-    if (!over()) children_.signal_all(SIGINT);
-    const bool others_go_on = started_here() < options_.workers || workers_.empty() ||
+    if (!over()) children_.order_all(Order::kStop);
+    const bool others_go_on = started_here() < options_.workers || workers_.size() == 0 ||
                               spectator_.world() > started_here();
-    int worst = wait_for_workers(over() ? kEndGrace : kSignalGrace);
-    if (over() && others_go_on) linger();
+    int worst = wait_for_workers(done_ || failed_ ? kEndGrace : kSignalGrace);
+    if (over()) linger(others_go_on);
     spectator_.close();
     coordinators_.reset();
     say_what_is_missing();
-    children_.signal_all(SIGTERM);  // coordinator processes
+    children_.order_all(Order::kStop);  // coordinator processes
     children_.wait_all(kSignalGrace);
     if (const auto killed = children_.kill_rest(); killed > 0)
       fail(5, std::to_string(killed) + " processes did not end and were killed");
     if (const auto curve = spectator_.save_curve(run_.path("loss.svg"), run_.job.name); !curve)
       worst = fail(curve.error());
-    if (!over() && signal_ != 0) say_how_to_go_on();
-    if (!over()) return code;
-    if (failed_) return fail(failed_->code, failed_->reason);
+    // Of a checkpoint that was under way; nobody writes any more.
+    if (run_.job.checkpoint.on())
+      remove_own_checkpoints(run_.job.checkpoint.dir, state_hash(run_.job), kNoVersion,
+                             /*kept=*/{});
+    if (ended_) say_how_to_go_on();
+    if (ended_ || !over()) return code;
+    if (failed_) {
+      if (failed_->code == kExitStateLost && newest_checkpoint()) say_how_to_go_on();
+      return fail(failed_->code, failed_->reason);
+    }
     say_if_gone();
     spectator_.say(done_text(*done_));
     const std::string diverged = spectator_.diverged();
@@ -402,23 +433,31 @@ class Run {
     return diverged.empty() ? 0 : fail(1, diverged);
   }
 
-  // Workers that others have started still hear of the end.
-  void linger() {
+  // Workers that others have started still hear of the end, also those that load what they need and
+  // have not joined.
+  void linger(bool others_go_on) {
     const auto until = Clock::now() + kLastWord;
-    while (Clock::now() < until && pending_signal() == 0)
+    while (Clock::now() < until && pending_signal() == 0 && (others_go_on || keys_in_use()))
       if (auto seen = coordinators_->wait(kPoll); !seen) return;
+  }
+
+  bool keys_in_use() const {
+    const auto pairs = run_.ring.numbered("worker");
+    return std::any_of(pairs.begin(), pairs.end(), [this](const KeyPair& pair) {
+      return !TakenKey::take(run_.keys(), pair.name);
+    });
   }
 
   // Workers save the model and go. Returns what a failed one ended with after a good end, else 0.
   int wait_for_workers(milliseconds grace) {
     const auto deadline = Clock::now() + grace;
     int worst = 0;
-    while (!workers_.empty() && Clock::now() < deadline) {
+    while (workers_.size() > 0 && Clock::now() < deadline) {
       auto seen = coordinators_->wait(milliseconds(10));
       for (const ChildEnd& child : children_.reap()) {
-        if (std::erase(workers_, child.pid) == 0) continue;
-        const bool failed = child.status > 0 && child.status < 128 && child.status != kNotHere;
-        if (failed) worst = std::max(worst, child.status);
+        const int status = workers_.ended(child, /*again=*/false).value_or(0);
+        const bool failed = status > 0 && status < kExitSignal && status != kNotHere;
+        if (failed) worst = std::max(worst, status);
       }
       if (pending_signal() != 0) break;
     }
@@ -430,12 +469,14 @@ class Run {
   Spectator spectator_;
   Children children_;  // before what starts processes: it outlives them
   std::unique_ptr<Coordinators> coordinators_;
-  std::vector<pid_t> workers_;  // their guards
+  LocalWorkers workers_;
   std::optional<event::Done> done_;
+  std::optional<event::Ended> ended_;
   std::optional<event::Failed> failed_;
   std::optional<Version> checkpoint_;  // the newest that this run has completed
-  int signal_ = 0;
-  int last_status_ = 0;                         // the worst of workers that ended by themselves
+  Version reached_ = 0;
+  bool last_left_ = false;  // whoever ended last did so when its notice was over
+  int last_status_ = 0;     // the worst of workers that ended by themselves
   std::optional<Clock::time_point> failed_at_;  // when one of ours could not begin
   std::optional<Clock::time_point> alone_at_;   // since when no worker of ours is left
 };

@@ -57,7 +57,8 @@ void Spectator::show(const Event& event) {
           // whoever waits for it.
           [](const OneOf<event::Tainted, event::Mismatch, event::Started, event::Continued,
                          event::LedgerPassed, event::LeaderElected, event::Exposed,
-                         event::CheckpointWritten, event::Done, event::Failed> auto&) {},
+                         event::CheckpointWritten, event::Done, event::Ended,
+                         event::Failed> auto&) {},
       },
       event);
 }

@@ -26,6 +26,7 @@
 #include "core/base/exit.h"
 #include "core/base/join_token.h"
 #include "core/base/mac.h"
+#include "core/base/signals.h"
 #include "tools/bench/step_times.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
@@ -52,15 +53,24 @@ struct Life {
   actors::WorkerOptions options;  // all but the setup and what the job says
 };
 
-// A signal that has arrived, or 0.
-int pending_signal() {
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, SIGTERM);
-  ::sigaddset(&set, SIGINT);
+// What a signal that has arrived asks of this worker.
+struct Asked {
+  int signal = 0;  // 0: none has arrived
+  bool leaves = false;
+  bool ends = false;  // now
+};
+
+// SIGTERM, SIGUSR1 and SIGUSR2 announce its leave, SIGINT and SIGHUP end it. A worker of `run` takes
+// all of them for notice, as a signal may have gone to every process of the run, and ends by order.
+Asked asked_by_signal(const WorkerCommand& command) {
+  const sigset_t set = blocked_in_children();
   const timespec now{};
-  const int signal = ::sigtimedwait(&set, nullptr, &now);
-  return signal > 0 ? signal : 0;
+  siginfo_t info{};
+  const int signal = ::sigtimedwait(&set, &info, &now);
+  if (signal <= 0) return {};
+  if (signal == order_signal()) return {SIGTERM, false, order_of(info).order == Order::kStop};
+  const bool leaves = command.child || (signal != SIGINT && signal != SIGHUP);
+  return {signal, leaves, !leaves};
 }
 
 // Until the worker is over, or a signal ends it: then there is no WorkerOver.
@@ -79,16 +89,17 @@ int wait_for_end(caf::scoped_actor& self, const caf::actor& worker, const Life& 
                   },
                   caf::after(kPoll) >> [] {});
     if (const auto step = latest.take(); step && line) line->step(*step);
-    const int signal = done ? 0 : pending_signal();
-    if (signal == SIGINT ||
-        (signal == SIGTERM && leaving && Clock::now() - *leaving > kSameSignal)) {
+    const Asked asked = done ? Asked{} : asked_by_signal(life.command);
+    const bool again = asked.leaves && leaving && Clock::now() - *leaving > kSameSignal;
+    if (asked.ends || (again && !life.command.child)) {
       self->send_exit(worker, caf::exit_reason::user_shutdown);
-      return 128 + signal;
+      return kExitSignal + asked.signal;
     }
-    if (signal == SIGTERM && !leaving) {
+    if (asked.leaves && !leaving) {
       leaving = Clock::now();
       const double notice_ms = 1000 * life.command.notice_s;
-      self->send(worker, Notice{"SIGTERM", "", static_cast<std::uint64_t>(notice_ms), true});
+      self->send(worker, Notice{signal_name(asked.signal), "",
+                                static_cast<std::uint64_t>(notice_ms), true});
     }
   }
   return over.fenced ? actors::kFencedStatus : over.code;
@@ -195,6 +206,20 @@ Result<Told> job_of_group(const Life& life, const std::string& text) {
   return Told{std::move(job), std::nullopt};
 }
 
+// The job was over before this worker had joined. Returns its status.
+int came_too_late(const Life& life, const Ended& end) {
+  if (end.exit_code != 0)  // `run` says it for those that it has started
+    return life.command.quiet ? int{end.exit_code} : fail(end.exit_code, end.reason);
+  if (!life.command.save.empty())
+    return fail(actors::kNotHereStatus,
+                "the job is done, digest " + to_string(end.digest) +
+                    ", and the model is not here: this worker has computed none");
+  if (!life.command.quiet)
+    std::printf("%s came after the end: digest %s\n", life.options.key.name.c_str(),
+                to_string(end.digest).c_str());
+  return 0;
+}
+
 Result<Told> hear_of_job(const Life& life) {
   actors::AskOptions ask;
   ask.job_id = life.options.job_id;
@@ -202,28 +227,17 @@ Result<Told> hear_of_job(const Life& life) {
   ask.key = life.options.key;
   ask.coordinators = life.options.coordinators;
   ask.patience = patience_of(life);
-  int signal = 0;
-  ask.give_up = [&] { return (signal = pending_signal()) != 0; };
+  Asked asked_to;
+  ask.give_up = [&] { return (asked_to = asked_by_signal(life.command)).signal != 0; };
   if (!life.command.quiet)
     ask.waiting = [](const std::string& line) {
       std::fprintf(stderr, "starling: %s\n", line.c_str());
     };
   auto asked = actors::ask_for_job(ask);
-  if (signal != 0) return Told{{}, signal == SIGTERM ? 0 : 128 + signal};
+  if (asked_to.signal != 0) return Told{{}, asked_to.leaves ? 0 : kExitSignal + asked_to.signal};
   if (!asked) return std::move(asked).error();
   if (!asked.value().ended) return job_of_group(life, asked.value().job_text);
-  const Ended& end = asked.value().end;
-  if (end.exit_code != 0)  // `run` says it for those that it has started
-    return Told{{}, life.command.quiet ? int{end.exit_code} : fail(end.exit_code, end.reason)};
-  if (!life.command.save.empty())
-    return Told{{},
-                fail(actors::kNotHereStatus, "the job is done, digest " + to_string(end.digest) +
-                                                 ", and the model is not here: this worker has "
-                                                 "computed none")};
-  if (!life.command.quiet)
-    std::printf("%s came after the end: digest %s\n", life.options.key.name.c_str(),
-                to_string(end.digest).c_str());
-  return Told{{}, 0};
+  return Told{{}, came_too_late(life, asked.value().end)};
 }
 
 // This life is over. A thread that hangs, in a file system or in a model, would keep its process,
@@ -249,10 +263,6 @@ int say_last_word(actors::SharedLife& shared, int status, const std::string& rea
   reason.copy(shared.reason.data(), shared.reason.size() - 1);
   if (status > 0 && status <= kExitInternal) shared.exit_code = static_cast<std::uint8_t>(status);
   return status;
-}
-
-int end_of(actors::SharedLife& shared, const Error& error) {
-  return say_last_word(shared, fail(error), error.text());
 }
 
 // In the child process of the guard.
@@ -288,9 +298,9 @@ int work(const Life& life, actors::SharedLife& shared) {
   const auto stuck = std::make_shared<actors::Stuck>(gpu_lost, say_stuck);  // what hangs keeps it
   auto paths = actors::open_paths(
       job, rule, [stuck](const std::string& why, Rank self) { stuck->on_stuck(why, self); });
-  if (!paths) return end_of(shared, paths.error());
+  if (!paths) return say_last_word(shared, fail(paths.error()), paths.error().text());
   auto setup = actors::set_up(job, {life.options.threads, child_lost, device});
-  if (!setup) return end_of(shared, setup.error());
+  if (!setup) return say_last_word(shared, fail(setup.error()), setup.error().text());
   if (paths.value().library) stuck->watch(setup.value()->device);
   std::vector<actors::StepTimes> times;  // outlives the worker's actor
   actors::LatestStep latest;             // too
@@ -313,6 +323,7 @@ int work(const Life& life, actors::SharedLife& shared) {
     auto worker =
         actors::spawn_worker(system, std::move(options), loader, caf::actor_cast<caf::actor>(self));
     if (worker) {
+      shared.listens = true;
       self->monitor(worker.value());
       if (watch.value())
         watch.value()->start([to = worker.value()](const Notice& n) { caf::anon_send(to, n); });
@@ -325,6 +336,7 @@ int work(const Life& life, actors::SharedLife& shared) {
     }
     self->send_exit(loader, caf::exit_reason::user_shutdown);
   }
+  shared.over = over.told;
   status = finish(life, *setup.value(), over, times, status);
   // Whoever looks here for the job's model finds no other one under its name.
   if (status == 2 || status == actors::kNotHereStatus)
@@ -436,6 +448,7 @@ Result<int> live(const WorkerCommand& command) {
   guard.worker = life.options.self;
   guard.key = life.options.key;
   guard.coordinators = life.options.coordinators;
+  guard.too_late = [&life](const Ended& end) { return came_too_late(life, end); };
   const std::uint64_t kills = kills_for_memory();
   STARLING_TRY(status, actors::run_guard(guard, [&life](actors::SharedLife& shared) {
                  return work(life, shared);

@@ -1,0 +1,80 @@
+#include "tools/audit/runs.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace starling::audit {
+namespace {
+
+// The highest of what a run has numbered.
+struct Highest {
+  EpochId epoch;
+  std::uint64_t worker = 0;
+};
+
+void look(const History& h, Highest& highest) {
+  for (const EpochFact& epoch : h.epochs) {
+    highest.epoch = std::max(highest.epoch, epoch.id);
+    for (const std::uint64_t id : epoch.members) highest.worker = std::max(highest.worker, id);
+  }
+  for (const StepFact& step : h.steps) highest.epoch = std::max(highest.epoch, step.epoch);
+  for (const auto& [id, name] : h.names) highest.worker = std::max(highest.worker, id);
+}
+
+void move_above(const Highest& before, History& h) {
+  const auto epoch = [&](EpochId& id) {
+    if (id) id.term += before.epoch.term;
+  };
+  for (StepFact& step : h.steps) epoch(step.epoch);
+  for (LedgerFact& ledger : h.ledgers) {
+    epoch(ledger.epoch);
+    for (auto& [m, worker] : ledger.rows) worker += before.worker;
+  }
+  for (EpochFact& e : h.epochs) {
+    epoch(e.id);
+    epoch(e.predecessor);
+    for (std::uint64_t& id : e.members) id += before.worker;
+  }
+  for (ExposureFact& exposure : h.exposures) epoch(exposure.epoch);
+  for (RestartFact& restart : h.restarts) epoch(restart.lost);
+  std::map<std::uint64_t, std::string> names;
+  for (auto& [id, name] : h.names) names.emplace(id + before.worker, std::move(name));
+  h.names = std::move(names);
+  for (auto* ids : {&h.lost, &h.left}) {
+    std::set<std::uint64_t> moved;
+    for (const std::uint64_t id : *ids) moved.insert(id + before.worker);
+    *ids = std::move(moved);
+  }
+}
+
+bool of_one_run(const History& a, const History& b) {
+  const bool views = !a.start.coordinator.empty() && !b.start.coordinator.empty();
+  return a.start.from == b.start.from && views && a.start.address == b.start.address;
+}
+
+}  // namespace
+
+void one_after_the_other(std::vector<History>& histories) {
+  std::stable_sort(histories.begin(), histories.end(),
+                   [](const History& a, const History& b) { return a.start.from < b.start.from; });
+  Highest before, now;
+  bool in_order = false;  // the run before ended so
+  for (std::size_t i = 0; i < histories.size(); ++i) {
+    History& h = histories[i];
+    if (i > 0 && !of_one_run(histories[i - 1], h)) {
+      before = now;
+      h.restarts.insert(h.restarts.begin(), RestartFact{h.start.from, before.epoch, h.start.line,
+                                                        /*by_people=*/in_order});
+      in_order = false;
+    }
+    move_above(before, h);
+    // Only the last of them was the end.
+    look(h, now);
+    in_order = in_order || h.ended.has_value();
+  }
+}
+
+}  // namespace starling::audit

@@ -1,0 +1,16 @@
+#pragma once
+// Runs of one job that went on one after the other, each from a checkpoint of the one before.
+
+#include <vector>
+
+#include "tools/audit/history.h"
+
+namespace starling::audit {
+
+// Puts the files of later runs behind those of earlier ones, by the version at which they begin, and
+// makes one story of them: ids of epochs and of workers begin anew in every run, so those of a later
+// run are moved above those before it, and what it does again is told as a restart. Files of one run
+// begin at one version, at the same coordinators.
+void one_after_the_other(std::vector<History>& histories);
+
+}  // namespace starling::audit

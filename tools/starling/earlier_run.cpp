@@ -1,0 +1,105 @@
+#include "tools/starling/earlier_run.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "core/observe/event_reader.h"
+
+namespace starling::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kEvents = "events.jsonl";
+constexpr std::size_t kLookedAt = 10'000;  // entries of a folder
+
+// Holds the events of a run that nobody writes any more. Threads: a value.
+class DeadRun {
+ public:
+  explicit DeadRun(const fs::path& folder) {
+    fd_ = ::open((folder / kEvents).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) != 0) return;
+    std::ifstream file(folder / kEvents, std::ios::binary);
+    std::string text;
+    if (!std::getline(file, text)) return;
+    auto line = read_event(text);
+    if (!line || !line.value().event) return;
+    if (const auto* started = std::get_if<event::Started>(&*line.value().event)) start_ = *started;
+  }
+  ~DeadRun() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  DeadRun(const DeadRun&) = delete;
+  DeadRun& operator=(const DeadRun&) = delete;
+
+  // None: there is no run, it goes on, or what is there is something else.
+  const std::optional<event::Started>& start() const { return start_; }
+
+ private:
+  int fd_ = -1;
+  std::optional<event::Started> start_;
+};
+
+bool of_run(const std::string& name) {
+  return name == kEvents || name == "job.toml" || name == "loss.svg" ||
+         name.starts_with("coordinator-");
+}
+
+fs::path free_name(const fs::path& folder) {
+  for (std::size_t i = 1;; ++i) {
+    fs::path name = folder / ("run-" + std::to_string(i));
+    std::error_code ignored;
+    if (!fs::exists(fs::symlink_status(name, ignored))) return name;
+  }
+}
+
+}  // namespace
+
+Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& job) {
+  const DeadRun run(folder);
+  if (!run.start() || !run.start()->coordinator.empty()) return std::string();
+  const auto was = parse_job(run.start()->job, "/");
+  if (!was || was.value().name != job.name ||
+      !(may_go_on_from(job, state_hash(was.value())) ||
+        may_go_on_from(was.value(), state_hash(job))))
+    return std::string();
+  const fs::path aside = free_name(folder);
+  std::error_code error;
+  fs::create_directory(aside, error);
+  std::vector<fs::path> files;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (of_run(at->path().filename())) files.push_back(at->path());
+  for (std::size_t i = 0; !error && i < files.size(); ++i)
+    fs::rename(files[i], aside / files[i].filename(), error);
+  if (error)
+    return Error(Code::kBadInput, "cannot move the files of the run before to " + aside.string() +
+                                      ": " + error.message());
+  return aside.string();
+}
+
+std::string remove_keys_of_dead_runs(const std::string& folder) {
+  constexpr std::string_view kEnd = ".keys";
+  std::string removed;
+  std::size_t looked_at = 0;
+  std::error_code error;
+  for (fs::directory_iterator at(fs::path(folder).parent_path(), error), end;
+       !error && at != end && looked_at < kLookedAt; at.increment(error), ++looked_at) {
+    const std::string path = at->path();
+    std::error_code ignored;
+    if (!path.ends_with(kEnd) || !fs::is_directory(at->symlink_status(ignored))) continue;
+    const DeadRun run(path.substr(0, path.size() - kEnd.size()));
+    if (!run.start() || run.start()->keys != path) continue;
+    fs::remove_all(path, ignored);
+    removed += (removed.empty() ? "" : ", ") + path;
+  }
+  return removed;
+}
+
+}  // namespace starling::tools

@@ -1,0 +1,77 @@
+#pragma once
+// The workers that `starling run` has started: one is started again when it dies, unless it dies
+// again and again before it gets anywhere.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/observe/event.h"
+#include "tools/processes/children.h"
+
+namespace starling::tools {
+
+// Threads: belongs to one thread. Borrows `children`.
+class LocalWorkers {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // Starts the worker of this place, 0 and up; the result is its guard.
+  using Start = std::function<Result<pid_t>(std::uint32_t place)>;
+
+  // tries: so many lives in a row that end in the same way, before they have worked at kLived steps,
+  // are followed by another one; 0: none is started again.
+  LocalWorkers(Children& children, Start start, std::uint32_t tries)
+      : children_(children), start_(std::move(start)), tries_(tries) {}
+
+  static constexpr std::uint64_t kLived = 10;  // steps
+
+  Result<> start(std::uint32_t workers);
+  // Events say which of them are members, what they have worked at, and why they died.
+  void told(const Event& event);
+
+  // How a worker ended that nobody follows for now: an exit status, or 128 + the signal that killed
+  // it. None: the child was no worker, or only the guard of one that goes on.
+  // `again`: one that died is followed by another one, when start_due() comes to it.
+  std::optional<int> ended(const ChildEnd& child, bool again);
+  Result<> start_due();
+  // What people should know, once.
+  std::optional<std::string> news();
+
+  std::size_t size() const { return lives_.size(); }
+  // Nobody is there, and nobody will be started.
+  bool none() const { return lives_.empty() && due_.empty(); }
+
+ private:
+  struct Life {
+    pid_t pid = 0;  // its guard; its worker once the guard has died
+    std::uint32_t place = 0;
+    pid_t worker = 0;                    // 0: has not joined
+    std::uint64_t id = 0;                // likewise
+    std::optional<std::uint64_t> since;  // steps that had passed when it became a member
+    std::string reason;                  // why it ended itself, as its guard told
+  };
+  struct Due {
+    std::uint32_t place = 0;
+    Clock::time_point at;
+  };
+
+  bool goes_on(Life& life, int status) const;
+  void plan_another(const Life& life, int status);
+  void joined(const event::WorkerChanged& worker);
+
+  Children& children_;
+  const Start start_;
+  const std::uint32_t tries_;
+  std::vector<Life> lives_;
+  std::vector<Due> due_;
+  std::map<std::string, std::uint32_t> short_lives_;  // in a row, by how they ended
+  std::uint64_t steps_ = 0;                           // that have passed
+  std::optional<std::string> news_;
+};
+
+}  // namespace starling::tools

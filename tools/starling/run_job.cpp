@@ -1,0 +1,58 @@
+#include "tools/starling/run_job.h"
+
+#include <ctime>
+#include <filesystem>
+#include <tuple>
+
+#include "tools/starling/resume.h"
+
+namespace starling::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "steps must be .., is 0; [job].steps" of --steps 0.
+std::string named_as_option(std::string text, const RunOptions& options) {
+  const std::tuple<bool, const char*, const char*> given[] = {
+      {options.steps.has_value(), "[job].steps", "--steps"},
+      {options.seed.has_value(), "[job].seed", "--seed"},
+      {options.replicas.has_value(), "[job].replicas", "--replicas"},
+      {options.lease_ms.has_value(), "[elastic].lease_ms", "--lease-ms"},
+      {options.peak_rate.has_value(), "[optimizer].peak_rate", "--peak-rate"},
+  };
+  for (const auto& [said, key, option] : given)
+    if (said && text.ends_with(std::string("; ") + key))
+      return text.substr(0, text.size() - std::string(key).size()) + option;
+  return text;
+}
+
+}  // namespace
+
+Result<Job> job_to_run(const RunOptions& options) {
+  STARLING_TRY(job, load_job(options.job));
+  if (options.steps) job.steps = *options.steps;
+  if (options.seed) job.seed = *options.seed;
+  if (options.lease_ms) job.lease_ms = *options.lease_ms;
+  if (options.replicas) job.replicas = *options.replicas;
+  if (options.peak_rate) job.optimizer.peak_rate = *options.peak_rate;
+  if (!options.checkpoints.empty() && !job.checkpoint.on())
+    return Error(Code::kBadInput, "--checkpoints needs a [checkpoint] section in " + options.job);
+  if (!options.checkpoints.empty()) job.checkpoint.dir = fs::absolute(options.checkpoints);
+  // An option's value is checked as the file's is, and named as the option it is.
+  if (auto valid = validate(job); !valid)
+    return Error(Code::kBadInput, named_as_option(valid.error().text(), options));
+  if (options.resume)
+    return job_to_go_on(std::move(job), {options.steps.has_value(), options.peak_rate.has_value()});
+  return job;
+}
+
+std::string default_folder(const Job& job) {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &utc);
+  return "runs/" + job.name + "-" + text;
+}
+
+}  // namespace starling::tools

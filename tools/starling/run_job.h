@@ -1,0 +1,18 @@
+#pragma once
+// The job of `starling run`, as its file and its command line say.
+
+#include <string>
+
+#include "core/base/result.h"
+#include "core/job/job.h"
+#include "tools/starling/commands.h"
+
+namespace starling::tools {
+
+// Errors: kBadInput  the file, or the option that names what is wrong.
+Result<Job> job_to_run(const RunOptions& options);
+
+// A new folder below runs/, by the job's name and the time.
+std::string default_folder(const Job& job);
+
+}  // namespace starling::tools
