@@ -23,7 +23,6 @@
 #include "tools/starling/group.h"
 #include "tools/starling/local_workers.h"
 #include "tools/starling/memory.h"
-#include "tools/starling/names.h"
 #include "tools/starling/resume.h"
 #include "tools/starling/run_job.h"
 #include "tools/starling/spectator.h"
@@ -88,7 +87,6 @@ Result<Prepared> prepare(const RunOptions& options) {
     return Error(Code::kBadInput, std::move(why));
   STARLING_TRY(job, job_to_run(options));
   run.job = std::move(job);
-  STARLING_TRY(check_names(run.job));
   STARLING_TRY(model, kernels::make_model(run.job.model, run.job.isa));
   STARLING_TRY(kernels::check_device(run.job.isa));
   run.layout = std::make_shared<const Layout>(model->tensors());

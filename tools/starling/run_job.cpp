@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <tuple>
 
+#include "tools/starling/names.h"
 #include "tools/starling/resume.h"
 
 namespace starling::tools {
@@ -41,6 +42,7 @@ Result<Job> job_to_run(const RunOptions& options) {
   // An option's value is checked as the file's is, and named as the option it is.
   if (auto valid = validate(job); !valid)
     return Error(Code::kBadInput, named_as_option(valid.error().text(), options));
+  STARLING_TRY(check_names(job));
   if (options.resume)
     return job_to_go_on(std::move(job), {options.steps.has_value(), options.peak_rate.has_value()});
   return job;
