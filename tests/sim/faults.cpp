@@ -25,6 +25,7 @@ void FaultInjector::start() {
   repeat(f.leader_and_worker, &FaultInjector::crash_leader_and_worker);
   repeat(f.false_starts, &FaultInjector::false_start);
   repeat(f.checkpoint_asks, &FaultInjector::ask_checkpoint);
+  repeat(f.flips, &FaultInjector::flip_one);
 }
 
 void FaultInjector::repeat(double rate, void (FaultInjector::*action)()) {
@@ -128,6 +129,12 @@ void FaultInjector::lose_path() {
     });
   }
   world_.count("path lost");
+}
+
+void FaultInjector::flip_one() {
+  WorkerProcess* process = any_worker();
+  const auto segment = SegmentId(random_.below(world_.settings().segments));
+  if (process) process->submit([process, segment] { process->flip(segment); });
 }
 
 void FaultInjector::join() {

@@ -106,6 +106,14 @@ void draw_loss_scale(Settings& s) {
                   .every = static_cast<std::uint32_t>(random.range(1, 6))};
 }
 
+// As above: from dice of its own.
+void draw_flips(Settings& s) {
+  Random random(s.seed, /*purpose=*/6);
+  if (random.chance(0.7)) return;
+  s.faults.flips = rate(random, 4);
+  s.compare = {random.range(0, 1 * kMs), random.range(1 * kMs, 40 * kMs)};
+}
+
 }  // namespace
 
 Settings draw_settings(std::uint64_t seed) {
@@ -127,6 +135,7 @@ Settings draw_settings(std::uint64_t seed) {
   draw_hangs(s);
   draw_loss_scale(s);
   draw_paths(s);
+  draw_flips(s);
   return s;
 }
 
@@ -148,6 +157,7 @@ std::string to_string(const Settings& s) {
       << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
       << s.checkpoint_keep << ", resumed at " << s.resume_at << ", damage " << s.damage
       << ", disk full " << s.disk_full << ", asks " << f.checkpoint_asks;
+  if (f.flips > 0) out << ", flips " << f.flips << ", compares " << s.compare.high / kMs << " ms";
   if (s.loss_scale.on)
     out << ", loss scale 2^" << int(s.loss_scale.first) << " for " << s.loss_scale.every;
   return out.str();
