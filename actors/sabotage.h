@@ -12,6 +12,7 @@
 
 #include "core/base/ids.h"
 #include "core/job/layout.h"
+#include "core/wire/messages.h"
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/state.h"
 #include "kernels/grid/totals.h"
@@ -23,6 +24,12 @@ namespace starling::actors::sabotage {
 inline void drop_gradient(kernels::GradientMaker&, Version, std::string_view /*worker*/) {}
 inline void double_totals(kernels::Totals&, Version, std::string_view /*worker*/) {}
 inline void flip_parameters(kernels::State&, Version, std::string_view /*worker*/) {}
+// Of these segments, which were published as parameters of this version and were not read yet.
+inline void flip_published(kernels::State&, std::span<const SegmentId>, Version,
+                           std::string_view /*worker*/) {}
+inline void compare_late(Version, std::string_view /*worker*/) {}
+// Of which placement the kinds above speak.
+inline void follow(const Plan&, Rank, std::string_view /*worker*/) {}
 inline void flip_sums(kernels::Accumulators&, Version, std::string_view /*worker*/) {}
 // In the first of these segments, if there is one.
 inline void flip_state(kernels::State&, std::span<const SegmentId>, Version,

@@ -94,6 +94,7 @@ Result<> Holdings::take_loaded(const SegmentStates& states, Version version) {
 }
 
 void Holdings::prepare(const Plan& plan, Rank self) {
+  sabotage::follow(plan, self, worker_);
   std::vector<bool> held(layout_.segments());
   for (SegmentId s = 0; s < layout_.segments(); ++s)
     held[s] = std::ranges::find(plan.holders[s], self) != plan.holders[s].end();
@@ -136,10 +137,28 @@ Result<> Holdings::take_move(SegmentRange segments, Version version, ByteView st
 std::optional<Damage> Holdings::check_parameters(Version version) {
   sabotage::hang_store(version, worker_);
   sabotage::flip_parameters(state_, version, worker_);
+  sabotage::compare_late(version, worker_);
   for (const auto& part : parts_) {
     if (const auto s = state_.parameters_damaged(part)) return Damage{"the working parameters", *s};
     worked();
   }
+  return std::nullopt;
+}
+
+std::optional<Damage> Holdings::begin_gather(Version version) {
+  if (version == kNoVersion || std::exchange(gathering_, version) != version) return std::nullopt;
+  for (const auto& part : parts_) {
+    std::vector<SegmentId> here;
+    std::ranges::copy_if(part, std::back_inserter(here),
+                         [&](SegmentId s) { return arrivals_.has(s, version); });
+    if (const auto s = state_.parameters_damaged(here)) return Damage{"the working parameters", *s};
+    worked();
+  }
+  return std::nullopt;
+}
+
+std::optional<Damage> Holdings::check_state(std::span<const SegmentId> segments) const {
+  if (const auto s = state_.damaged(segments)) return Damage{"the state", *s};
   return std::nullopt;
 }
 
@@ -190,7 +209,13 @@ Holdings::Measured Holdings::measure(std::span<const SegmentId> owned, Version v
   sabotage::corrupt_replicas(state_, owned, version, worker_);
   sabotage::double_totals(totals_, version, worker_);
   Measured measured;
-  if (digest) measured.digest = state_.digest_part(owned);
+  // What leaves with a vote is not taken back by the compare before the apply.
+  if (digest) {
+    measured.damage = check_state(owned);
+    measured.digest = state_.digest_part(owned);
+  } else if (const auto s = state_.exponents_differ(owned)) {
+    measured.damage = Damage{"the exponents", *s};
+  }
   worked();
   clock.mark(StepMark::kDigested);
   std::vector<SegmentId> arrived, copies;
@@ -263,6 +288,7 @@ void Holdings::publish(Version version, SegmentRange segments) {
 
 void Holdings::publish(std::span<const SegmentId> segments, Version version) {
   state_.publish(segments);
+  sabotage::flip_published(state_, segments, version, worker_);
   for (const SegmentId s : segments) arrivals_.note(s, version);
 }
 

@@ -73,17 +73,25 @@ class Holdings : public collectives::GatherSource, public collectives::DirectMem
   // Their sums before they leave, through the host or not: they are what was added.
   std::optional<Damage> check_sums(SegmentRange segments, Version version, bool direct);
   std::span<const SideEntry> side_entries() const { return accumulators_.side(); }
-  // Before the vote: the working parameters that the step was computed from are what they were.
+  // R4: before the rows of a share leave, the working parameters that it was computed from are what
+  // they were.
   std::optional<Damage> check_parameters(Version version);
+  // Before anybody else is given state or its digest: it is what it was.
+  std::optional<Damage> check_state(std::span<const SegmentId> segments) const;
+  // A gather of this version begins. Once more, in another epoch than before: what was published a
+  // while ago, and was refused where it arrived maybe, is compared.
+  std::optional<Damage> begin_gather(Version version);
   // All totals are there. Errors: kCorrupt, of a side entry that cannot be.
   Result<> take_side_entries();
   // What a vote says of owned segments, which are at label `version`: the exact sum of squares of
   // their mean gradient and, where it is wanted, the digest of their state. And the first held
-  // segment whose total is not the sum of its parts.
+  // segment whose total is not the sum of its parts; and whether what was measured is not what it
+  // was.
   struct Measured {
     ExactWords norm;
     Digest digest{};
     std::optional<SegmentId> wrong_total;
+    std::optional<Damage> damage;
   };
   Measured measure(std::span<const SegmentId> owned, Version version, bool digest,
                    StepClock& clock);
@@ -146,7 +154,8 @@ class Holdings : public collectives::GatherSource, public collectives::DirectMem
   Workbench workbench_;
   std::vector<SideEntry> side_received_;  // of the step that is reduced
   std::shared_ptr<SegmentStates> staged_;
-  bool prepared_ = false;  // once: what every step writes
+  Version gathering_ = kNoVersion;  // of the last gather
+  bool prepared_ = false;           // once: what every step writes
   std::atomic<bool> is_preparing_ = false;
   std::jthread preparing_;
 };

@@ -19,8 +19,8 @@ namespace starling::actors {
 enum class StepMark : std::uint8_t {
   kBegun,     // the micro-batches were ordered, which may wait for parameters that come
   kComputed,  // the last of the share is done
-  kReduced,   // all totals of held segments are there
   kChecked,   // the working parameters are what they were
+  kReduced,   // all totals of held segments are there
   kDigested,  // the digest's part, where one is due
   kNormed,    // the partial norm; each total is the sum of its parts (the fifth proof lane)
   kPassed,    // the vote

@@ -236,12 +236,10 @@ void Store::Impl::execute(const ClearAccumulators&) {
 }
 
 std::optional<Holdings::Measured> Store::Impl::measure(Version version, const Measure& owned) {
-  if (const auto damage = holdings_.check_parameters(version)) {
-    damaged(*damage);
-    return std::nullopt;
-  }
-  clock_.mark(StepMark::kChecked);
-  return holdings_.measure(owned.segments, version, owned.digest, clock_);
+  auto measured = holdings_.measure(owned.segments, version, owned.digest, clock_);
+  if (!measured.damage) return measured;
+  damaged(*measured.damage);
+  return std::nullopt;
 }
 
 void Store::Impl::execute(const ComputeNorm& o) {
@@ -254,6 +252,8 @@ void Store::Impl::execute(const ComputeNorm& o) {
 
 void Store::Impl::execute(const ComputeDigest& o) {
   at(WorkPhase::kEnd);
+  if (const auto damage = holdings_.check_state(o.segments)) return damaged(*damage);
+  if (const auto damage = holdings_.check_parameters(o.version)) return damaged(*damage);
   tell(event::DigestReady{o.epoch, o.version, holdings_.state_part(o.segments),
                           holdings_.parameters_part(o.segments)});
 }
@@ -413,9 +413,14 @@ void Store::Impl::execute(const EndShare& o) {
   EpochIo& io = io_of(o.epoch);
   at(WorkPhase::kReduce);
   clock_.mark(StepMark::kComputed);
+  // Sums travel while it is compared; nobody has all that a vote needs without the rows.
+  io.mesh->hold();
+  if (!contribute(io, o.version)) return;
+  io.mesh->flush();
+  if (const auto damage = holdings_.check_parameters(o.version)) return damaged(*damage);
+  clock_.mark(StepMark::kChecked);
   io.mesh->hold();
   if (!o.rows.empty()) io.frames->send_ledger(o.version, o.rows);
-  if (!contribute(io, o.version)) return;
   if (!io.given_up) {
     STARLING_CHECK(std::ranges::find(*io.sent, false) == io.sent->end());
     take(io, io.frames->end_share(holdings_.side_entries()));
@@ -432,10 +437,13 @@ void Store::Impl::execute(const StartGather& o) {
   EpochIo& io = io_of(o.epoch);
   at(WorkPhase::kGather);
   clock_.mark(StepMark::kTold);
+  if (const auto damage = holdings_.begin_gather(o.version)) return damaged(*damage);
   take(io, io.frames->gather(o.version, o.holders, o.record));
 }
 
 void Store::Impl::execute(const SendMove& o) {
+  if (const auto damage = holdings_.check_state(kernels::segment_ids(o.segments)))
+    return damaged(*damage);
   io_of(o.epoch).frames->send_move(o.target, o.version, o.record, o.segments,
                                    share(holdings_.state_bytes(o.segments)));
 }

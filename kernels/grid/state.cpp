@@ -209,6 +209,25 @@ std::optional<SegmentId> State::damaged(std::span<const SegmentId> segments) con
   return std::nullopt;
 }
 
+std::optional<SegmentId> State::exponents_differ(std::span<const SegmentId> segments) const {
+  const std::vector<std::uint64_t> seeds(segments.size());
+  const SegmentList list(layout_, segments);
+  const auto checksums = [&](const Array<std::int16_t>& exponents) {
+    std::uint64_t* sums = results(segments);
+    queue_->checksum({.exponents = exponents.data(),
+                      .arrays = {nullptr, nullptr, nullptr},
+                      .segments = list,
+                      .seeds = seeds.data(),
+                      .checksums = sums});
+    queue_->wait();
+    return std::vector<std::uint64_t>(sums, sums + segments.size());
+  };
+  const auto held = checksums(held_exponents_), working = checksums(exponents_);
+  const auto [first, other] = std::ranges::mismatch(held, working);
+  if (first == held.end()) return std::nullopt;
+  return segments[static_cast<std::size_t>(first - held.begin())];
+}
+
 std::optional<SegmentId> State::parameters_damaged(std::span<const SegmentId> segments) const {
   const auto now = parameter_checksums(segments);
   for (std::size_t i = 0; i < segments.size(); ++i)

@@ -92,7 +92,10 @@ class State {
   // but surely.
   std::optional<SegmentId> damaged(std::span<const SegmentId> segments) const;
   bool intact(SegmentId segment) const { return !damaged({&segment, 1}); }
-  // The same of the working parameters and exponents.
+  // The first of these held segments whose exponents, from which the norm is computed, are not the
+  // working ones, which are a copy of their own. Both are of the same version.
+  std::optional<SegmentId> exponents_differ(std::span<const SegmentId> segments) const;
+  // As damaged(), of the working parameters and exponents.
   std::optional<SegmentId> parameters_damaged(std::span<const SegmentId> segments) const;
   bool parameters_intact(SegmentId segment) const { return !parameters_damaged({&segment, 1}); }
 
@@ -123,9 +126,11 @@ class State {
   Digest parameters_part(std::span<const SegmentId> segments) const;
 
   // ---- Bytes ------------------------------------------------------------------------------------
-  // Working parameters and exponents for a gather frame, full state for a move frame. Decoders
-  // check everything before they write anything: error kCorrupt leaves the state as it was. They
-  // return the segments that the bytes were about.
+  // Working parameters and exponents for a gather frame, full state for a move frame, each with the
+  // checksums that were noted here. Decoders check everything but those before they write anything:
+  // error kCorrupt leaves the state as it was. What does not have its checksums, because it changed
+  // in memory or on its way, is kCorrupt as well; it was written, but is nothing: working parameters
+  // of no version, held segments without a label. They return the segments that the bytes were about.
   Bytes params_bytes(std::span<const SegmentRange> ranges) const;
   // Writes those segments alone that are `wanted`.
   Result<std::vector<SegmentRange>> set_params(

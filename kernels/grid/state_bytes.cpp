@@ -1,9 +1,10 @@
 // Bytes of frames and shards of kernels/grid/state.h.
 //
-// Parameters: u32 number of ranges, then for each: u32 first, u32 count, exponents (i16 by block),
-// parameters (f32 by element of whole blocks; bf16 or fp16 where that is the job's precision).
-// State: u64 label, u32 first, u32 count, exponents, weights, then each moment that the optimizer
-// has.
+// Parameters: u32 number of ranges, then for each: u32 first, u32 count, checksums (u64 by segment, as
+// published), exponents (i16 by block), parameters (f32 by element of whole blocks; bf16 or fp16
+// where that is the job's precision).
+// State: u64 label, u32 first, u32 count, checksums (u64 by segment), exponents, weights, then each
+// moment that the optimizer has.
 
 #include <algorithm>
 #include <bit>
@@ -23,6 +24,17 @@ Error corrupt(const std::string& what) {
 
 std::string name(SegmentRange range) {
   return "segments " + std::to_string(range.first) + " and " + std::to_string(range.count) + " on";
+}
+
+Error not_published(SegmentId segment) {
+  return corrupt("working parameters of segment " + std::to_string(segment) +
+                 " are not what their owner published");
+}
+
+std::vector<std::uint64_t> read_checksums(ByteReader& reader, SegmentRange segments) {
+  std::vector<std::uint64_t> checksums(segments.count);
+  for (std::uint64_t& checksum : checksums) checksum = reader.get<std::uint64_t>();
+  return checksums;
 }
 
 }  // namespace
@@ -131,11 +143,15 @@ Bytes State::params_bytes(std::span<const SegmentRange> ranges) const {
   std::uint64_t blocks = 0;
   for (const SegmentRange range : ranges) blocks += layout_.block_count(range);
   const std::uint64_t each = Layout::block_bytes(What::kExponents) + Layout::block_bytes(framed());
-  ByteWriter writer(sizeof(std::uint32_t) + ranges.size_bytes() + blocks * each);
+  std::uint64_t segments = 0;
+  for (const SegmentRange range : ranges) segments += range.count;
+  ByteWriter writer(sizeof(std::uint32_t) + ranges.size_bytes() + segments * sizeof(std::uint64_t) +
+                    blocks * each);
   writer.put(static_cast<std::uint32_t>(ranges.size()));
   for (const SegmentRange range : ranges) {
     const Span span = span_of(range);
     writer.put(range);
+    for (const std::uint64_t checksum : published(range)) writer.put(checksum);
     put(writer, exponents_, span.first_block, span.blocks);
     put_parameters(writer, span);
   }
@@ -146,6 +162,7 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes,
                                                     const std::function<bool(SegmentId)>& wanted) {
   struct Part {
     Span span;
+    std::vector<std::uint64_t> checksums;  // by segment, as their owner published them
     ByteView exponents, parameters;
   };
   std::vector<SegmentRange> ranges;
@@ -159,6 +176,7 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes,
     STARLING_TRY(range, read_range(reader));
     Part part;
     part.span = span_of(range);
+    part.checksums = read_checksums(reader, range);
     part.exponents = reader.get_bytes(layout_.bytes_of(range, What::kExponents));
     part.parameters = reader.get_bytes(layout_.bytes_of(range, framed()));
     if (!reader.good()) return corrupt("parameters end early; " + name(range));
@@ -170,7 +188,7 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes,
   if (!reader.done()) return corrupt("parameters are longer than their ranges, or empty");
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     const Part& part = parts[i];
-    const auto take = [&](SegmentRange run) {
+    const auto take = [&](SegmentRange run) -> Result<> {
       const Span span = span_of(run);
       const auto of = [&](ByteView all, What what) {
         return all.subspan((span.first_block - part.span.first_block) * Layout::block_bytes(what),
@@ -180,6 +198,9 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes,
       queue_->copy_in(exponents_.data() + span.first_block, of(part.exponents, What::kExponents));
       take_framed(span, of(part.parameters, framed()));
       seal_parameters(segment_ids(run));
+      for (const SegmentId s : run)
+        if (parameter_checksums_[s] != part.checksums[s - ranges[i].first]) return not_published(s);
+      return ok();
     };
     SegmentRange run{ranges[i].first, 0};
     for (const SegmentId s : ranges[i]) {
@@ -187,10 +208,14 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes,
         ++run.count;
         continue;
       }
-      if (!run.empty()) take(run);
+      if (!run.empty()) {
+        STARLING_TRY(take(run));
+      }
       run = {s + 1, 0};
     }
-    if (!run.empty()) take(run);
+    if (!run.empty()) {
+      STARLING_TRY(take(run));
+    }
   }
   return ranges;
 }
@@ -207,8 +232,7 @@ Result<> State::take_parameters(SegmentRange segments, const float* staged, Byte
                                 const std::function<bool(SegmentId)>& wanted) {
   const Span span = span_of(segments);
   ByteReader reader(proofs);
-  std::vector<std::uint64_t> checksums(segments.count);
-  for (std::uint64_t& checksum : checksums) checksum = reader.get<std::uint64_t>();
+  const std::vector<std::uint64_t> checksums = read_checksums(reader, segments);
   const ByteView exponents = reader.get_bytes(layout_.bytes_of(segments, What::kExponents));
   if (!reader.done()) return corrupt("proofs of another length; " + name(segments));
   STARLING_TRY(check_exponents(exponents));
@@ -225,9 +249,7 @@ Result<> State::take_parameters(SegmentRange segments, const float* staged, Byte
                     .checksums = results(ids)});
   queue_->wait();
   for (std::size_t i = 0; i < ids.size(); ++i)
-    if (there[i] != checksums[i])
-      return corrupt("working parameters of segment " + std::to_string(ids[i]) +
-                     " are not what their owner published");
+    if (there[i] != checksums[i]) return not_published(ids[i]);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (!wanted(ids[i])) continue;
     const Span one = span_of(ids[i]);
@@ -248,11 +270,13 @@ Bytes State::state_bytes(SegmentRange range) const {
     STARLING_CHECK(labels_[s] == labels_[range.first]);
     STARLING_CHECK(labels_[s] != kNoVersion);
   }
-  ByteWriter writer(
-      sizeof(Version) + sizeof(SegmentRange) + layout_.bytes_of(range, What::kExponents) +
-      layout_.bytes_of(range, What::kWeights) + moments_ * layout_.bytes_of(range, What::kMoment));
+  ByteWriter writer(sizeof(Version) + sizeof(SegmentRange) + range.count * sizeof(std::uint64_t) +
+                    layout_.bytes_of(range, What::kExponents) +
+                    layout_.bytes_of(range, What::kWeights) +
+                    moments_ * layout_.bytes_of(range, What::kMoment));
   writer.put(labels_[range.first]);
   writer.put(range);
+  for (const SegmentId s : range) writer.put(checksums_[s]);
   put(writer, held_exponents_, span.first_block, span.blocks);
   put(writer, weights_, span.first(), span.count());
   put(writer, first_, span.first(), span.count());
@@ -270,6 +294,7 @@ Result<SegmentRange> State::set_state(ByteView bytes, Version label) {
   for (const SegmentId s : range)
     if (!holds(s)) return corrupt("state of segment " + std::to_string(s) + ", which is not held");
   const Span span = span_of(range);
+  const std::vector<std::uint64_t> checksums = read_checksums(reader, range);
   const auto exponents = reader.get_bytes(layout_.bytes_of(range, What::kExponents));
   Array<float>* arrays[] = {&weights_, &first_, &second_};
   ByteView views[3];
@@ -286,6 +311,11 @@ Result<SegmentRange> State::set_state(ByteView bytes, Version label) {
     queue_->copy_in(arrays[i]->data() + span.first(), views[i]);
   for (const SegmentId s : range) labels_[s] = label;
   seal(segment_ids(range));
+  for (const SegmentId s : range) {
+    if (checksums_[s] == checksums[s - range.first]) continue;
+    for (const SegmentId none : range) labels_[none] = kNoVersion;
+    return corrupt("state of segment " + std::to_string(s) + " is not what its holder had");
+  }
   return range;
 }
 

@@ -9,7 +9,7 @@
 namespace starling::actors::sabotage {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Kind>, 14> kNames{{
+constexpr std::array<std::pair<std::string_view, Kind>, 16> kNames{{
     {"drop-micro-batch", Kind::kDropMicroBatch},
     {"double-total", Kind::kDoubleTotal},
     {"stale-parameters", Kind::kStaleParameters},
@@ -18,6 +18,8 @@ constexpr std::array<std::pair<std::string_view, Kind>, 14> kNames{{
     {"flip-sums", Kind::kFlipSums},
     {"flip-total", Kind::kFlipTotal},
     {"flip-parameters", Kind::kFlipParameters},
+    {"flip-owned", Kind::kFlipOwned},
+    {"flip-copy", Kind::kFlipCopy},
     {"corrupt-replica", Kind::kCorruptReplica},
     {"ignore-fence", Kind::kIgnoreFence},
     {"hang-computing", Kind::kHangComputing},
@@ -60,9 +62,13 @@ bool ordered(Kind kind, std::string_view worker) {
   return order().kind == kind && (order().worker.empty() || order().worker == worker);
 }
 
+bool ordered_at(Kind kind, Version version, std::string_view worker) {
+  return ordered(kind, worker) && version == order().version;
+}
+
 bool due(Kind kind, Version version, std::string_view worker) {
   static std::atomic<bool> done = false;
-  return ordered(kind, worker) && version == order().version && !done.exchange(true);
+  return ordered_at(kind, version, worker) && !done.exchange(true);
 }
 
 }  // namespace starling::actors::sabotage

@@ -20,13 +20,17 @@ enum class Kind : std::uint8_t {
   kFlipSums,         // a bit of what was added up, before it is sent
   kFlipTotal,        // a bit of a total, between reduce and apply
   kFlipParameters,   // a bit of the working parameters, while micro-batches are computed
-  kCorruptReplica,   // weights of all segments held as a replica, as if computed so
-  kIgnoreFence,      // a worker that was left out stays
-  kHangComputing,    // a compute thread never returns from its pass
-  kHangStore,        // the store's thread never goes on
-  kAcceptAnyTotal,   // totals are not weighed: their fifth lane says nothing
-  kLeaveProcess,     // a worker's end leaves a process behind
-  kAcceptStranger,   // coordinators let in a peer without a key of the job
+  // As above, of a segment that the worker owns or holds a copy of: published, and not read yet; and
+  // the worker compares 100 ms later than all others.
+  kFlipOwned,
+  kFlipCopy,
+  kCorruptReplica,  // weights of all segments held as a replica, as if computed so
+  kIgnoreFence,     // a worker that was left out stays
+  kHangComputing,   // a compute thread never returns from its pass
+  kHangStore,       // the store's thread never goes on
+  kAcceptAnyTotal,  // totals are not weighed: their fifth lane says nothing
+  kLeaveProcess,    // a worker's end leaves a process behind
+  kAcceptStranger,  // coordinators let in a peer without a key of the job
 };
 
 struct Order {
@@ -41,6 +45,8 @@ std::optional<Order> parse_order(std::string_view text);
 
 // Once, in its step: what STARLING_SABOTAGE orders. Any thread.
 bool due(Kind kind, Version version, std::string_view worker);
+// As due(), as often as it is asked.
+bool ordered_at(Kind kind, Version version, std::string_view worker);
 // At any time, for what has no step.
 bool ordered(Kind kind, std::string_view worker = {});
 

@@ -13,13 +13,25 @@
 namespace starling::kernels {
 
 struct StateTamper {
+  static constexpr std::uint32_t kLowBit = 1, kHighBit = 1u << 22;
+
   // A bit of the first moment of a held segment, or of its first working parameter.
   static void flip_held_bit(State& state, SegmentId segment) {
     STARLING_CHECK(state.holds(segment));
     flip(*state.queue_, state.first_, state.span_of(segment).first(), kLowBit);
   }
-  static void flip_parameter_bit(State& state, SegmentId segment) {
-    flip(*state.queue_, state.parameters_, state.span_of(segment).first(), kLowBit);
+  static void flip_parameter_bit(State& state, SegmentId segment, std::uint32_t bit = kLowBit) {
+    flip(*state.queue_, state.parameters_, state.span_of(segment).first(), bit);
+  }
+
+  static void flip_exponent_bit(State& state, SegmentId segment) {
+    const std::size_t at = state.span_of(segment).first_block;
+    std::int16_t exponent;
+    state.held_exponents_.copy_out(*state.queue_, at, {&exponent, 1});
+    state.queue_->wait();
+    exponent ^= 1;
+    state.held_exponents_.copy_in(*state.queue_, at, {&exponent, 1});
+    state.queue_->wait();
   }
 
   static void flip_sum_bit(Accumulators& accumulators, std::uint64_t element, std::uint32_t bit) {
@@ -41,8 +53,6 @@ struct StateTamper {
   }
 
  private:
-  static constexpr std::uint32_t kLowBit = 1, kHighBit = 1u << 22;
-
   template <class T>
   static void flip(Queue& queue, Array<T>& array, std::uint64_t at, std::uint32_t bit) {
     T value;

@@ -74,7 +74,7 @@ TEST_CASE_TEMPLATE("state: with halves weights stay whole, working parameters go
   check();
 
   const std::vector<SegmentRange> all{{0, layout.segments()}};
-  const std::size_t head = 4 + 8;
+  const std::size_t head = 4 + 8 + layout.segments() * sizeof(std::uint64_t);
   CHECK(state.params_bytes(all).size() ==
         head + layout.bytes_of(What::kExponents) + layout.elements() * 2);
   State fp32(layout, small_job(8), on.device);

@@ -390,22 +390,22 @@ TEST_CASE_TEMPLATE("state: bytes that do not hold are refused and change nothing
     Bytes longer = good;
     longer.push_back(0);
     CHECK(refused(is_params, longer));
-    // Fields: first and count of the range, then an exponent, then padding of block 2.
-    const std::size_t range = is_params ? 4 : 8;
+    // Fields: first and count of the range, its checksum, then an exponent, then padding of block 2.
+    const std::size_t range = is_params ? 4 : 8, exponents = range + 8 + 8;
     struct Spoil {
       const char* name;
       std::size_t at;
       std::uint32_t value;
     };
-    const std::size_t floats = range + 8 + 4 * sizeof(std::int16_t);
+    const std::size_t floats = exponents + 4 * sizeof(std::int16_t);
     const Spoil spoils[] = {
         {"first segment beyond the layout", range, 5},
         {"first segment far beyond", range, ~0u},
         {"no segments", range + 4, 0},
         {"too many segments", range + 4, 6},
         {"segments that wrap around", range + 4, ~0u},
-        {"exponent above", range + 8, 101},
-        {"exponent below", range + 8, std::uint32_t(std::uint16_t(-141))},
+        {"exponent above", exponents, 101},
+        {"exponent below", exponents, std::uint32_t(std::uint16_t(-141))},
         {"padding", floats + (2 * kBlock + 88) * (is_params ? framed : sizeof(float)), 1},
     };
     for (const Spoil& spoil : spoils) {
@@ -434,15 +434,17 @@ TEST_CASE_TEMPLATE("state: the digest sees every weight, moment, exponent and se
   state.initialise(start_parameters(layout), std::vector<std::int16_t>(layout.blocks(), -9));
   const Digest before = state.digest_part(worker.all);
   const Bytes good = state.state_bytes({1, 1});
-  const std::size_t exponents = 16, floats = exponents + 2 * layout.block_count(1);
+  const std::size_t exponents = 24, floats = exponents + 2 * layout.block_count(1);
   const std::size_t array = std::size_t{layout.block_count(1)} * kBlock * 4;
   for (const std::size_t at : {exponents, floats, floats + array, floats + 2 * array}) {
     Bytes flipped = good;
     flipped[at] ^= 1;
-    REQUIRE(state.set_state(flipped, 0).has_value());
+    REQUIRE(state.set_state(flipped, 0).has_error());
+    CHECK(state.label(1) == kNoVersion);
     CHECK(state.digest_part(worker.all) != before);
     REQUIRE(state.set_state(good, 0).has_value());
     CHECK(state.digest_part(worker.all) == before);
+    CHECK(state.intact(1));
   }
   const std::vector<SegmentId> some{4, 0, 2}, others{1, 3};
   CHECK(state.digest_part(some) + state.digest_part(others) == before);

@@ -26,6 +26,7 @@ void FaultInjector::start() {
   repeat(f.false_starts, &FaultInjector::false_start);
   repeat(f.checkpoint_asks, &FaultInjector::ask_checkpoint);
   if (f.end_at != 0) world_.after(f.end_at, [this] { end_run(); });
+  repeat(f.flips, &FaultInjector::flip_one);
 }
 
 void FaultInjector::repeat(double rate, void (FaultInjector::*action)()) {
@@ -129,6 +130,12 @@ void FaultInjector::lose_path() {
     });
   }
   world_.count("path lost");
+}
+
+void FaultInjector::flip_one() {
+  WorkerProcess* process = any_worker();
+  const auto segment = SegmentId(random_.below(world_.settings().segments));
+  if (process) process->submit([process, segment] { process->flip(segment); });
 }
 
 void FaultInjector::join() {

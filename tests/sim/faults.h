@@ -31,6 +31,7 @@ class FaultInjector {
   void break_connection();
   void stall_connection();
   void lose_path();
+  void flip_one();
   void join();
   void leave();
   void crash_coordinator();

@@ -156,7 +156,7 @@ void Oracle::check_report(const WorkerProcess& p, const Report& report) {
          (report.pending && (store.accepted_version != report.version || !store.accepted[s]))))
       violated("R13: " + name(p) + " reports a copy of segment " + std::to_string(s) +
                " that it does not have");
-  if (report.parameters_complete &&
+  if (report.parameters_complete && !p.flipped() &&
       Numbers::hash_of(store.params) != reference_.params_hash(report.version))
     violated("T9: " + name(p) + " reports complete parameters, but they are not those of version " +
              std::to_string(report.version));
@@ -234,7 +234,7 @@ void Oracle::connects(const WorkerProcess&, const Plan& plan) {
 // ---- The step ---------------------------------------------------------------------------------
 
 void Oracle::computes(const WorkerProcess& p, Version version, MicroBatch, std::uint64_t params) {
-  if (params != reference_.params_hash(version))
+  if (params != reference_.params_hash(version) && !p.flipped())
     violated("T9: " + name(p) + " computes step " + std::to_string(version) +
              " with other parameters");
 }
@@ -265,7 +265,7 @@ std::uint64_t Oracle::begun_by(const WorkerProcess& p, Version version) const {
 }
 
 void Oracle::computed(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params) {
-  if (Numbers::hash_of(p.store().params) != params)
+  if (Numbers::hash_of(p.store().params) != params && !p.flipped())
     violated("T9: the parameters of " + name(p) + " changed under a micro-batch");
   if (p.store().adding != kNoVersion && p.store().adding != version)
     violated("P2: " + name(p) + " adds work of two steps");
@@ -453,7 +453,7 @@ void Oracle::exited(const WorkerProcess& p, const Exit& exit) {
       violated(name(p) + " was told of another end");
     if (exit.trained && end_->exit_code != 0)
       violated("P5: " + name(p) + " saves a model of a job that has failed");
-    if (exit.trained &&
+    if (exit.trained && !p.flipped() &&
         Numbers::hash_of(p.store().params) != reference_.params_hash(Version(numbers_.steps())))
       violated("P5: what " + name(p) + " saves is not the trained model");
     if (end_->exit_code == 0)

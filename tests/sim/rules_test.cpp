@@ -73,6 +73,8 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
       settings.checkpoint_every = 0;
       settings.log_entries_max = 1024;
       settings.faults.wipes = 0;
+      settings.faults.flips = 0;
+      settings.compare = {0, 0};
       if (std::string(b.rule).find("R17") == std::string::npos) {
         settings.path_ready = {0, 0};
         settings.faults.path_losses = 0;

@@ -34,6 +34,7 @@ struct Faults {
   double bulk_breaks = 0;  // one connection
   double bad_rounds =
       0;  // probability that a round of a direct path fails, brings garbage or never ends
+  double flips = 0;        // of a bit of the working parameters of a worker
   double path_losses = 0;  // one attempt's direct path, at one member and a while later at all
   double bulk_stalls = 0;  // one direction of a connection delivers nothing for a while
   double joins = 0;
@@ -74,6 +75,8 @@ struct Settings {
   bool plant_stale_part = false;         // a pass waits for no part of the parameters (R4)
   bool plant_use_twice = false;          // a part of two uses gets one of them twice
   bool plant_unweighed = false;          // nobody compares totals with their fifth lane
+  bool plant_rows_first = false;         // a share's rows leave before the compare (R4)
+  bool plant_unproven_words = false;     // parameters count as they come, whatever their owner says
   bool plant_wrong_copy = false;         // a replica publishes other parameters than the owner
   std::uint32_t replicas = 2;
   std::uint32_t move_budget = 2;
@@ -88,6 +91,7 @@ struct Settings {
   // for some time. 0: nobody measures, and shares stay equal.
   std::uint64_t slow_most = 0;
   std::uint32_t probe_after = 4;  // elastic::Speedometer
+  Span compare{0, 0};  // what comparing the working parameters takes before a share's rows leave
   Span control_delay{100, 1 * kMs};
   Span bulk_delay{50, 500};
   // From an epoch's connections to its direct path, at each member; {0, 0}: there are no such paths.

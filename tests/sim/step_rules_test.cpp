@@ -55,6 +55,71 @@ TEST_CASE("rules: R3, a lost contribution is refused") {
   CHECK(clean.exit_code == 0);
 }
 
+// R4. Method: a bit of worker 1's parameters changes when they have been published, before anybody
+// reads them, and its compare takes longer than the others need to vote.
+struct OneIsDamaged : Schedule {
+  using Schedule::Schedule;
+  void on_moment(WorkerProcess& p, Moment moment, Version version) override {
+    if (done || moment != Moment::kApplied || version != kStep || p.slot() != 1) return;
+    done = true;
+    p.compare_takes = 60 * kMs;
+    p.flip(which(p));
+  }
+  virtual SegmentId which(const WorkerProcess& p) const {
+    return first_held(p, /*owned=*/false);  // no words of it leave
+  }
+  static SegmentId first_held(const WorkerProcess& p, bool owned) {
+    const Plan& plan = *p.machine().run()->plan;
+    const Rank self = p.machine().run()->self;
+    for (SegmentId s = 0; s < plan.holders.size(); ++s)
+      if (p.store().held[s] && (plan.holders[s].front() == self) == owned) return s;
+    return 0;
+  }
+  std::string missed() override {
+    if (!done) return "a worker's parameters change";
+    const auto& chain = world.oracle().chain();
+    if (chain.size() < 2 || world.oracle().plan(chain[1]).members.size() != 2)
+      return "the damaged worker ends, and the others go on";
+    return "";
+  }
+  bool done = false;
+};
+
+template <class Script>
+void shows_planted(Settings s, bool Settings::*plant, const std::string& notice) {
+  const auto script = [](World& world) { return std::make_unique<Script>(world); };
+  const Verdict clean = run_schedule(s, script);
+  CHECK(clean.violation == "");
+  CHECK(clean.exit_code == 0);
+  s.*plant = true;
+  const Verdict planted = run_schedule(s, script);
+  INFO(planted.violation);
+  CHECK(planted.violation.find(notice) == 0);
+}
+
+TEST_CASE("rules: R4, no row leaves before what it was computed from has been compared") {
+  Settings s = calm(39);
+  s.replicas = 1;
+  shows_planted<OneIsDamaged>(s, &Settings::plant_rows_first, "P1: ");
+}
+
+// Method: as above, of a segment that worker 1 owns and one other has no copy of: the words that leave
+// are not those that were published.
+struct OwnerIsDamaged : OneIsDamaged {
+  using OneIsDamaged::OneIsDamaged;
+  SegmentId which(const WorkerProcess& p) const override { return first_held(p, /*owned=*/true); }
+  std::string missed() override {
+    if (world.counted("damaged parameters refused") == 0) return "somebody refuses the words";
+    return OneIsDamaged::missed();
+  }
+};
+
+TEST_CASE("rules: an owner's words count only if they are what it published") {
+  Settings s = calm(40);
+  s.replicas = 1;
+  shows_planted<OwnerIsDamaged>(s, &Settings::plant_unproven_words, "T9: ");
+}
+
 // R6, R7. A vote that was cast and never passed: its step is done again from what the voter has.
 // Method: what workers 1 and 2 send each other is stuck, so that only worker 0 gets all totals and
 // votes (there are no replicas: it needs nobody's total); then it loses a connection and the epoch

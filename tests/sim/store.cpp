@@ -26,6 +26,7 @@ Store::Store(const Numbers& n) : numbers(n) {
   held.resize(layout.segments());
   states.resize(layout.segments());
   params.resize(layout.segments());
+  params_sums.resize(layout.segments());
   params_versions.assign(layout.segments(), kNoVersion);
 }
 
@@ -71,12 +72,22 @@ bool Store::added_to(SegmentRange segments, std::uint32_t micro_batches) const {
 void Store::set_params(SegmentId s, const SegmentParams& p, Version version) {
   if (params_versions[s] == version) return;
   params[s] = p;
+  params_sums[s] = Numbers::hash_of({&p, 1});
   params_versions[s] = version;
 }
 
 bool Store::has_params(SegmentRange segments, Version version) const {
   return std::all_of(segments.begin(), segments.end(),
                      [&](SegmentId s) { return params_versions[s] == version; });
+}
+
+bool Store::params_intact(Version version) const {
+  for (SegmentId s = 0; s < params.size(); ++s) {
+    const bool counts =
+        version == kNoVersion ? params_versions[s] != kNoVersion : params_versions[s] == version;
+    if (counts && Numbers::hash_of({&params[s], 1}) != params_sums[s]) return false;
+  }
+  return true;
 }
 
 void Store::clear_accumulators() {

@@ -25,6 +25,10 @@ struct Store {
   // Working parameters of one segment; what is there at that version is not written again.
   void set_params(SegmentId segment, const SegmentParams& p, Version version);
   bool has_params(SegmentRange segments, Version version) const;
+  // A bit of the working parameters changes, and nothing notes it.
+  void flip(SegmentId segment) { params[segment].weights ^= 1; }
+  // What is there of this version, or of any, is as it was set.
+  bool params_intact(Version version = kNoVersion) const;
   void clear_accumulators();
   void clear_totals();
   // The entries of one segment among those that arrived.
@@ -49,7 +53,8 @@ struct Store {
   std::vector<bool> held;
   std::vector<SegmentState> states;
   std::vector<SegmentParams> params;
-  std::vector<Version> params_versions;  // kNoVersion: nothing came yet
+  std::vector<std::uint64_t> params_sums;  // checksums, as they were set
+  std::vector<Version> params_versions;    // kNoVersion: nothing came yet
 };
 
 }  // namespace starling::sim

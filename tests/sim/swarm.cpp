@@ -113,6 +113,13 @@ void draw_end(Settings& s) {
   if (random.chance(0.0625)) s.faults.end_at = random.range(50 * kMs, 2 * kSecond);
 }
 
+void draw_flips(Settings& s) {
+  Random random(s.seed, /*purpose=*/7);
+  if (random.chance(0.7)) return;
+  s.faults.flips = rate(random, 4);
+  s.compare = {random.range(0, 1 * kMs), random.range(1 * kMs, 40 * kMs)};
+}
+
 }  // namespace
 
 Settings draw_settings(std::uint64_t seed) {
@@ -135,6 +142,7 @@ Settings draw_settings(std::uint64_t seed) {
   draw_loss_scale(s);
   draw_paths(s);
   draw_end(s);
+  draw_flips(s);
   return s;
 }
 
@@ -156,6 +164,7 @@ std::string to_string(const Settings& s) {
       << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
       << s.checkpoint_keep << ", resumed at " << s.resume_at << ", damage " << s.damage
       << ", disk full " << s.disk_full << ", asks " << f.checkpoint_asks;
+  if (f.flips > 0) out << ", flips " << f.flips << ", compares " << s.compare.high / kMs << " ms";
   if (s.loss_scale.on)
     out << ", loss scale 2^" << int(s.loss_scale.first) << " for " << s.loss_scale.every;
   if (f.end_at != 0) out << ", told to end after " << f.end_at / kMs << " ms";

@@ -38,19 +38,17 @@ void Link::publish(Version version, SegmentRange segments) {
 }
 
 Bytes Link::params(SegmentRange segments) {
-  Bytes bytes;
+  ByteWriter bytes;
   for (const SegmentId s : segments) {
-    const SegmentParams p = Numbers::params_of(process.store().states[s]);
-    const ByteView view = as_bytes(std::span<const SegmentParams>(&p, 1));
-    bytes.insert(bytes.end(), view.begin(), view.end());
+    bytes.put(process.store().params[s]);
+    bytes.put(process.store().params_sums[s]);
   }
-  return bytes;
+  return std::move(bytes).take();
 }
 
 std::vector<std::uint64_t> Link::checksums(SegmentRange segments) {
   std::vector<std::uint64_t> sums;
-  for (const SegmentId s : segments)
-    sums.push_back(Numbers::hash_of(std::span(&process.store().params[s], 1)));
+  for (const SegmentId s : segments) sums.push_back(process.store().params_sums[s]);
   return sums;
 }
 
@@ -58,6 +56,9 @@ Result<> Link::set_params(Version version, SegmentRange segments, ByteView bytes
   ByteReader reader(bytes);
   for (const SegmentId s : segments) {
     const auto p = reader.get<SegmentParams>();
+    const auto sum = reader.get<std::uint64_t>();
+    if (sum != Numbers::hash_of({&p, 1}) && !process.world().settings().plant_unproven_words)
+      return Error(Code::kCorrupt, "parameters that are not as they were published");
     process.store().set_params(s, p, version);
   }
   if (!reader.done()) return Error(Code::kCorrupt, "parameters of the wrong size");
@@ -101,13 +102,46 @@ void WorkerProcess::contribute(Link& l) {
 void WorkerProcess::run(const EndShare& c) {
   Link* l = link(c.epoch);
   if (!l) return;
-  if (!c.rows.empty()) l->frames.send_ledger(c.version, c.rows);
   contribute(*l);
   if (!alive_) return;
   if (std::find(l->sent.begin(), l->sent.end(), false) != l->sent.end())
     return world_.oracle().refused(*this, "sums that do not have the micro-batches of the share");
-  take(*l, l->frames.end_share(store_.side));
+  if (world_.settings().plant_rows_first) {
+    send_rows(*l, c);
+    compare([] {});
+    return;
+  }
+  compare([this, c] {
+    Link* now = link(c.epoch);
+    if (now && !now->stopping && now->frames.version() == c.version) send_rows(*now, c);
+  });
+}
+
+// R4: what the share was computed from is what it was, or this life is over.
+void WorkerProcess::compare(std::function<void()> then) {
+  const auto done = [this, then = std::move(then)] {
+    if (store_.params_intact()) return then();
+    world_.count("damage found before the rows left");
+    kill("its working parameters changed");
+  };
+  const Micros takes = compare_takes + World::draw(compare_dice_, world_.settings().compare);
+  if (takes == 0) return done();
+  world_.after(takes, [this, done] { submit(done); });
+}
+
+void WorkerProcess::send_rows(Link& l, const EndShare& c) {
+  if (!c.rows.empty()) l.frames.send_ledger(c.version, c.rows);
+  take(l, l.frames.end_share(store_.side));
   world_.moment(*this, Moment::kReducing, c.version);
+}
+
+void WorkerProcess::flip(SegmentId segment) {
+  if (!alive_ || store_.params_versions[segment] == kNoVersion) return;
+  world_.trace("worker " + to_string(who_),
+               "a parameter flips, segment " + std::to_string(segment));
+  world_.count("parameter flipped");
+  store_.flip(segment);
+  flipped_ = true;
 }
 
 void WorkerProcess::run(const SendMove& c) {
@@ -130,6 +164,8 @@ void WorkerProcess::run(const StartGather& c) {
   Link* l = link(c.epoch);
   if (!l) return;
   world_.oracle().gathers(*this, c.version, c.record, *c.holders);
+  if (std::exchange(gathering_, c.version) == c.version && !store_.params_intact(c.version))
+    return kill("its working parameters changed");
   take(*l, l->frames.gather(c.version, c.holders, c.record));
   read_parts();
   world_.moment(*this, Moment::kGathering, c.version);
@@ -264,7 +300,10 @@ void WorkerProcess::take(Link& l, const collectives::epoch_event::PeerReady& e) 
 
 // In a world whose connections corrupt nothing this can only be a fault of the protocol.
 void WorkerProcess::take(Link& l, const collectives::epoch_event::Wrong& e) {
-  if (e.peer == kNoRank)
+  if (e.error.text().find("not as they were published") != std::string::npos &&
+      world_.counted("parameter flipped") > 0)
+    world_.count("damaged parameters refused");
+  else if (e.peer == kNoRank)
     world_.oracle().path_failed(*this, *l.plan, e.error.text());
   else
     world_.oracle().refused(*this, e.error.text());

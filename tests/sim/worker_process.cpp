@@ -37,6 +37,7 @@ WorkerProcess::WorkerProcess(World& world, std::uint32_t slot, Nonce nonce)
       slot_(slot),
       who_{0, nonce},
       random_(world.settings().seed, mix64(1000 + slot, nonce)),
+      compare_dice_(world.settings().seed, mix64(2000 + slot, nonce)),
       machine_(config_of(world.settings())),
       store_(world.numbers()) {}
 
@@ -473,6 +474,7 @@ void WorkerProcess::run(const DropTotals&) {
 }
 
 void WorkerProcess::run(const ComputeDigest& c) {
+  if (!store_.params_intact()) return kill("its working parameters changed");
   Digest digest{}, parameters{};
   for (SegmentId s : c.segments) {
     digest = digest + Numbers::digest_of(s, store_.states[s]);

@@ -98,6 +98,10 @@ class WorkerProcess {
   // For how long it has been so; 0 if it has not been so for longer than `lately`.
   Micros hung_for(Micros lately = 0) const;
   void kill(const char* why);
+  // A bit of its working parameters changes.
+  void flip(SegmentId segment);
+  bool flipped() const { return flipped_; }  // once in this life
+  Micros compare_takes = 0;                  // longer than the weather says; set by scripts
 
   std::uint32_t slot() const { return slot_; }
   std::uint32_t place() const;  // in the network
@@ -152,6 +156,8 @@ class WorkerProcess {
   void add_parts(PartId from);
   void finish_micro_batch();
   void contribute(Link& link);
+  void compare(std::function<void()> then);
+  void send_rows(Link& link, const elastic::worker_command::EndShare& c);
   // What the vote says of totals that are all there; takes a while.
   void measure(const EpochId& epoch, Version version,
                const elastic::worker_command::Measure& owned);
@@ -179,7 +185,9 @@ class WorkerProcess {
   World& world_;
   const std::uint32_t slot_;
   Incarnation who_;
-  Random random_;
+  Random random_, compare_dice_;
+  bool flipped_ = false;
+  Version gathering_ = kNoVersion;  // of the last gather
   elastic::Worker machine_;
   Store store_;
   std::map<EpochId, Link> links_;

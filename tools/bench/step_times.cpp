@@ -21,8 +21,8 @@ constexpr auto kTold = static_cast<std::size_t>(StepMark::kTold);
 constexpr auto kGathered = static_cast<std::size_t>(StepMark::kGathered);
 
 constexpr const char* kHead =
-    "version,world,begun,computed,reduced,checked,digested,normed,passed,applied,told,"
-    "gathered,begun_work,computed_work,reduced_work,checked_work,digested_work,"
+    "version,world,begun,computed,checked,reduced,digested,normed,passed,applied,told,"
+    "gathered,begun_work,computed_work,checked_work,reduced_work,digested_work,"
     "normed_work,passed_work,applied_work,told_work,gathered_work,computing,state_check,"
     "totals_check,sent_bytes";
 constexpr std::size_t kColumns = 2 * kStepMarks + 6;

@@ -4,11 +4,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 #include "core/base/ids.h"
 #include "core/job/layout.h"
+#include "core/wire/messages.h"
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/state.h"
 #include "kernels/grid/totals.h"
@@ -17,6 +25,30 @@
 #include "tests/breakable/state_tamper.h"
 
 namespace starling::actors::sabotage {
+
+// Which segments a worker owns, by its last plan. Any thread.
+class Placement {
+ public:
+  static Placement& of(std::string_view worker) {
+    static std::mutex mutex;
+    static std::map<std::string, Placement, std::less<>> all;
+    const std::lock_guard lock(mutex);
+    return all[std::string(worker)];
+  }
+  void set(const Plan& plan, Rank self) {
+    const std::lock_guard lock(mutex_);
+    owned_.clear();
+    for (const auto& ranks : plan.holders) owned_.push_back(ranks.front() == self);
+  }
+  bool owns(SegmentId segment) {
+    const std::lock_guard lock(mutex_);
+    return segment < owned_.size() && owned_[segment];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<bool> owned_;
+};
 
 // As a system call that never returns.
 [[noreturn]] inline void hang() {
@@ -50,6 +82,26 @@ inline void flip_total(kernels::Totals& totals, const Layout& layout,
 inline void flip_parameters(kernels::State& state, Version version, std::string_view worker) {
   if (due(Kind::kFlipParameters, version, worker))
     kernels::StateTamper::flip_parameter_bit(state, 0);
+}
+
+inline void follow(const Plan& plan, Rank self, std::string_view worker) {
+  Placement::of(worker).set(plan, self);
+}
+
+inline void flip_published(kernels::State& state, std::span<const SegmentId> segments,
+                           Version version, std::string_view worker) {
+  for (const Kind kind : {Kind::kFlipOwned, Kind::kFlipCopy}) {
+    if (!ordered(kind, worker)) continue;
+    for (const SegmentId s : segments)
+      if (Placement::of(worker).owns(s) == (kind == Kind::kFlipOwned) && due(kind, version, worker))
+        return kernels::StateTamper::flip_parameter_bit(state, s, kernels::StateTamper::kHighBit);
+  }
+}
+
+inline void compare_late(Version version, std::string_view worker) {
+  for (const Kind kind : {Kind::kFlipOwned, Kind::kFlipCopy})
+    if (ordered_at(kind, version, worker))
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
 inline void flip_sums(kernels::Accumulators& accumulators, Version version,
