@@ -41,6 +41,34 @@ TEST_CASE("a plan is a function of its seed") {
   CHECK(draw_faults(all_kinds(7)) != draw_faults(all_kinds(8)));
 }
 
+TEST_CASE("fewer faults than the rate has are spread over the same time") {
+  const Draw draw = all_kinds(3);  // 200 in 100 s
+  const auto few = draw_faults(spread(draw, 5));
+  REQUIRE(few.size() == 5);
+  for (std::size_t i = 0; i < few.size(); ++i) {
+    CHECK(few[i].at_s >= 20 * double(i));
+    CHECK(few[i].at_s <= 20 * double(i + 1));
+  }
+  CHECK(draw_faults(spread(draw, 1000)) == draw_faults(draw));
+}
+
+TEST_CASE("a plan of which no fault can be done is known before its run") {
+  const std::vector<const FaultKind*> kill{&faults::kKill}, both{&faults::kKill, &faults::kJoin};
+  CHECK(impossible(kill, {.workers = 2, .workers_min = 2}) ==
+        "kill: of 2 workers 2 are always left (--keep)");
+  CHECK(impossible(kill, {.workers = 3, .workers_min = 2}).empty());
+  CHECK(impossible(kill, {.workers = 2, .workers_min = 2, .last_copies = true}).empty());
+  CHECK(impossible(both, {.workers = 2, .workers_min = 2}).empty());
+  const std::vector<const FaultKind*> stop{&faults::kStop};
+  CHECK(impossible(stop, {.workers = 2, .workers_min = 2}).empty());
+  CHECK_FALSE(impossible(stop, {.workers = 2, .workers_min = 2, .all_awake = true}).empty());
+  const std::vector<const FaultKind*> others{&faults::kCoordinatorKill, &faults::kCheckpointFull};
+  CHECK(impossible(others, {.coordinators = 1}) ==
+        "coordinator-kill: it needs three coordinators (--coordinators); checkpoint-full: the job "
+        "writes no checkpoints");
+  CHECK(impossible(others, {.coordinators = 3}).empty());
+}
+
 TEST_CASE("one fault in each interval, of every kind, with what its kind needs") {
   const auto faults = draw_faults(all_kinds(1));
   REQUIRE(faults.size() == 200);

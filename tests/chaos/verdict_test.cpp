@@ -225,6 +225,16 @@ TEST_CASE("P7: a long pause after a kill that stood alone") {
   CHECK_FINDING(late, "P7", Finding::kNotTested);
 }
 
+TEST_CASE("P7: joins stopped nobody, and no kill stood alone") {
+  Evidence e = good();
+  e.deeds.push_back(deed(&faults::kStop, 1.25, 1, 1.8));
+  e.deeds.push_back(deed(&faults::kJoin, 1.9, 4));
+  CHECK_FINDING(e, "P7", Finding::kHeld);
+  CHECK(verdict_on(e, "P7").why ==
+        "for joins and leaves: 1 joins and leaves stopped nobody; kills are not tested, as none of "
+        "1 stood alone");
+}
+
 TEST_CASE("P7: a join that forces an epoch") {
   Evidence e = good();
   e.deeds = {deed(&faults::kJoin, 1.1, 4)};
@@ -255,7 +265,9 @@ TEST_CASE("a run to which nothing was done shows nothing") {
   e.deeds.front().outcome = Deed::Outcome::kHeldBack;
   e.deeds.push_back(Deed{});  // not reached
   CHECK(verdict_on(e, "faults").why == "none done, 1 held back, 1 not reached");
-  CHECK_FINDING(e, "faults", Finding::kBroken);
+  CHECK_FINDING(e, "faults", Finding::kNotTested);
+  CHECK_FALSE(anything_done(e));
+  CHECK(anything_done(good()));
   e.deeds.clear();  // a replayed stretch in which nothing changes
   CHECK_FINDING(e, "faults", Finding::kNotTested);
 }

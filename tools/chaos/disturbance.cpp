@@ -14,7 +14,8 @@ std::vector<Player*> Disturbance::choose(const std::vector<Player*>& among) {
 void Disturbance::hold_back(const std::string& why) {
   deed_.outcome = Deed::Outcome::kHeldBack;
   deed_.why = why;
-  say_at(run_.first_step_t + fault().at_s, std::string(fault().kind->word) + " held back: " + why);
+  deed_.t = deed_.until_t = run_.now;
+  say(std::string(fault().kind->word) + " held back: " + why);
 }
 
 void Disturbance::hit(const std::string& what, std::vector<Target> targets) {
@@ -46,12 +47,8 @@ void Disturbance::later(double after_s, std::function<void()> then) {
 }
 
 void Disturbance::say(const std::string& text) {
-  say_at(run_.now, text);
-}
-
-void Disturbance::say_at(double t, const std::string& text) {
   char time[32];
-  std::snprintf(time, sizeof time, "%8.2f s  ", t - run_.first_step_t);
+  std::snprintf(time, sizeof time, "%8.2f s  ", run_.now - run_.first_step_t);
   run_.calls.say(time + text);
 }
 

@@ -84,7 +84,6 @@ class Disturbance {
   void say(const std::string& text);  // to whoever watches
 
  private:
-  void say_at(double t, const std::string& text);
   DisturbedRun& run_;
   Deed& deed_;
 };

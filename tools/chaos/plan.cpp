@@ -32,6 +32,22 @@ bool disturbs_links(const Plan& plan) {
   });
 }
 
+std::string impossible(const std::vector<const FaultKind*>& kinds, const Beginning& run) {
+  std::string why;
+  for (const FaultKind* kind : kinds) {
+    const std::string reason = kind->impossible ? kind->impossible(run) : std::string();
+    if (reason.empty()) return {};
+    const std::string text = std::string(kind->word) + ": " + reason;
+    if (why.find(text) == std::string::npos) why += (why.empty() ? "" : "; ") + text;
+  }
+  return why;
+}
+
+Draw spread(Draw draw, std::size_t faults) {
+  if (draw.seconds > 0) draw.rate = std::min(draw.rate, static_cast<double>(faults) / draw.seconds);
+  return draw;
+}
+
 std::vector<Fault> draw_faults(const Draw& draw) {
   std::vector<Fault> faults;
   if (draw.kinds.empty() || !(draw.rate > 0)) return faults;

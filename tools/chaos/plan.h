@@ -47,6 +47,9 @@ const FaultKind* kind_with(const Plan& plan, FaultKind::Link change);
 // Whether the plan disturbs links (links.h).
 bool disturbs_links(const Plan& plan);
 
+// Why none of these can be done in a run that begins so; empty: one can.
+std::string impossible(const std::vector<const FaultKind*>& kinds, const Beginning& run);
+
 struct Draw {
   std::uint64_t seed = 1;
   double rate = 1;  // faults a second
@@ -54,6 +57,8 @@ struct Draw {
   std::vector<const FaultKind*> kinds;  // each as likely as another
   double lease_s = 1;                   // of the job: how long a stop must last to matter
 };
+// The same, at most `faults` of them, over all of the time.
+Draw spread(Draw draw, std::size_t faults);
 // A function of its argument alone: one fault in each interval of 1/rate, at a drawn moment of it.
 std::vector<Fault> draw_faults(const Draw& draw);
 

@@ -88,11 +88,12 @@ std::string fault_table(const Report& report) {
   for (std::size_t i = 0; i < std::min(deeds.size(), kRowsMax); ++i) {
     const Deed& deed = deeds[i];
     const bool done = deed.outcome == Deed::Outcome::kDone;
+    const bool reached = deed.outcome != Deed::Outcome::kNotReached;
     std::string whom = deed.outcome == Deed::Outcome::kHeldBack ? "held back" : "not reached";
     if (done) whom.clear();
     for (const Target& target : deed.targets)
       whom += (whom.empty() ? "" : ", ") + target.name + " (" + std::to_string(target.pid) + ")";
-    out += "<tr>" + number(done ? deed.t : deed.fault.at_s, 2) + cell(deed.fault.kind->word) +
+    out += "<tr>" + (reached ? number(deed.t, 2) : cell("")) + cell(deed.fault.kind->word) +
            cell(whom) + cell(effects_text(deed)) + "</tr>\n";
   }
   return out + "</table>\n";

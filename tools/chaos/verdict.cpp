@@ -313,7 +313,13 @@ Verdict short_pauses(const Evidence& e) {
   const std::string quietly =
       announced > 0 ? "; " + std::to_string(announced) + " joins and leaves stopped nobody" : "";
   if (over.empty() && announced == 0) return not_tested("no kill, join or leave stood alone");
-  if (over.empty()) return held(quietly.substr(2));
+  const auto kills = std::count_if(e.deeds.begin(), e.deeds.end(), [](const Deed& d) {
+    return d.outcome == Deed::Outcome::kDone && d.fault.kind->judged.timed;
+  });
+  if (over.empty() && kills == 0) return held(quietly.substr(2));
+  if (over.empty())
+    return held("for joins and leaves: " + quietly.substr(2) +
+                "; kills are not tested, as none of " + std::to_string(kills) + " stood alone");
   const double typical = median(over);
   const std::string text = "median of " + count_of(over.size(), "kill") + ": " + ms_text(typical) +
                            " beyond the lost work (worst " + ms_text(worst) + ")";
@@ -345,7 +351,7 @@ Verdict faults_had_effect(const Evidence& e) {
       done > 0 ? count_of(done, "fault") + " done and each effect seen" : "none done";
   if (held_back > 0) text += ", " + std::to_string(held_back) + " held back";
   if (not_reached > 0) text += ", " + std::to_string(not_reached) + " not reached";
-  return done > 0 ? held(text) : broken(text);  // nothing was put to the test
+  return done > 0 ? held(text) : not_tested(text);
 }
 
 }  // namespace
@@ -389,6 +395,12 @@ std::vector<Verdict> judge(const Evidence& evidence) {
 bool all_held(const std::vector<Verdict>& verdicts) {
   return std::none_of(verdicts.begin(), verdicts.end(),
                       [](const Verdict& v) { return v.finding == Finding::kBroken; });
+}
+
+bool anything_done(const Evidence& evidence) {
+  return evidence.deeds.empty() ||
+         std::any_of(evidence.deeds.begin(), evidence.deeds.end(),
+                     [](const Deed& d) { return d.outcome == Deed::Outcome::kDone; });
 }
 
 std::string conclusion(const std::vector<Verdict>& verdicts) {

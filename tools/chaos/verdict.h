@@ -23,6 +23,8 @@ struct Verdict {
 std::vector<Verdict> judge(const Evidence& evidence);
 bool all_held(const std::vector<Verdict>& verdicts);  // none is broken
 // "every promise held", "every promise that was tested held; not tested: P4, P5", or "BROKEN".
+// False: of the faults that the plan has none was done, so nothing was put to the test.
+bool anything_done(const Evidence& evidence);
 std::string conclusion(const std::vector<Verdict>& verdicts);
 
 // If the run ended for lack of state: which segment had all its copies at workers that were killed,

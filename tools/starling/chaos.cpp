@@ -104,10 +104,23 @@ class ChaosRun {
       STARLING_TRY(plan, chaos::load_plan(command_.plan));
       plan_ = std::move(plan);
       if (plan_.faults.empty()) return bad("a plan without a fault; reading " + command_.plan);
+      std::vector<const chaos::FaultKind*> kinds;
+      for (const auto& fault : plan_.faults) kinds.push_back(fault.kind);
+      STARLING_TRY(check_possible(kinds));
     } else {
       STARLING_TRY(draw_plan());
     }
     return write_file(path("plan.toml"), chaos::format_plan(plan_));
+  }
+
+  // What is known before a process is started is said before.
+  Result<> check_possible(const std::vector<const chaos::FaultKind*>& kinds) const {
+    const auto options = stage_options();
+    const std::string why = chaos::impossible(
+        kinds, {plan_.workers, options.disturber.workers_min, false, plan_.coordinators,
+                options.disturber.checkpoints, options.disturber.last_copies});
+    if (why.empty()) return ok();
+    return bad("no fault of the plan can be done, " + why);
   }
 
   Result<> draw_plan() {
@@ -122,6 +135,7 @@ class ChaosRun {
     STARLING_TRY(kinds, chaos::parse_kinds(command_.kinds.empty()
                                                ? chaos::kinds_that(&chaos::FaultKind::usual)
                                                : command_.kinds));
+    STARLING_TRY(check_possible(kinds));
     draw.kinds = std::move(kinds);
     draw.seed = command_.seed;
     draw.rate = command_.rate;
@@ -139,8 +153,7 @@ class ChaosRun {
       STARLING_TRY(pace, measure_pace());
       plan_.steps = std::max(kPaceSteps, std::uint64_t(std::ceil(draw.seconds / pace)));
     }
-    plan_.faults = chaos::draw_faults(draw);
-    if (plan_.faults.size() > command_.max_faults) plan_.faults.resize(command_.max_faults);
+    plan_.faults = chaos::draw_faults(spread(draw, command_.max_faults));
     if (plan_.faults.empty())
       return bad("a plan without a fault: about " + std::to_string(draw.seconds) + " s at --rate " +
                  std::to_string(draw.rate) + "; expected more of one or the other");

@@ -44,8 +44,7 @@ Result<chaos::Plan> draw_plan(const ChaosCommand& command, const std::string& ru
   plan.seed = command.seed;
   plan.lease_ms = job ? job.value().lease_ms : Job{}.lease_ms;
   draw.lease_s = double(*plan.lease_ms) / 1000;
-  plan.faults = chaos::draw_faults(draw);
-  if (plan.faults.size() > command.max_faults) plan.faults.resize(command.max_faults);
+  plan.faults = chaos::draw_faults(chaos::spread(std::move(draw), command.max_faults));
   for (auto& fault : plan.faults) fault.back_s = 0;  // nobody is started
   if (plan.faults.empty()) return bad("a plan without a fault; expected more --duration or --rate");
   return plan;
@@ -87,6 +86,10 @@ Result<int> chaos_attached(const ChaosCommand& command) {
     std::fflush(stdout);
   });
   STARLING_TRY(attached.find());
+  const chaos::Beginning beginning{
+      .workers = attached.workers(), .workers_min = command.keep, .all_awake = true};
+  if (const std::string why = chaos::impossible(kinds, beginning); !why.empty())
+    return bad("no fault can be done, " + why);
   STARLING_TRY(plan, draw_plan(command, run, std::move(kinds)));
   STARLING_TRY(folder, fresh_folder(command.out));
   chaos::Report report;

@@ -22,8 +22,11 @@ Result<int> conclude(chaos::Report report, const std::string& folder) {
     std::printf("  %s\n", chaos::line_of(verdict).c_str());
   const bool held = chaos::all_held(report.verdicts);
   if (!held) std::printf("to do this again: %s\n", report.repeat.c_str());
-  std::printf("%s; report in %s\n", chaos::conclusion(report.verdicts).c_str(), folder.c_str());
-  return held ? 0 : 1;
+  const bool tested = chaos::anything_done(report.evidence);
+  const std::string conclusion =
+      held && !tested ? "NOTHING TESTED" : chaos::conclusion(report.verdicts);
+  std::printf("%s; report in %s\n", conclusion.c_str(), folder.c_str());
+  return held && tested ? 0 : 1;
 }
 
 }  // namespace starling::tools

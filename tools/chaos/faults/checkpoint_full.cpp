@@ -79,6 +79,10 @@ constinit const FaultKind faults::kCheckpointFull{
     .word = "checkpoint-full",
     .keys = {.for_s = true},
     .draw = draw,
+    .impossible =
+        [](const Beginning& run) {
+          return std::string(run.checkpoints ? "" : "the job writes no checkpoints");
+        },
     .begin = begin,
     .end = end,
     .judged = {.forces_epochs = false},

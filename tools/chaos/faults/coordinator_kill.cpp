@@ -23,6 +23,7 @@ void begin(Disturbance& it) {
 constinit const FaultKind faults::kCoordinatorKill{
     .word = "coordinator-kill",
     .keys = {.count = false},
+    .impossible = too_few_coordinators,
     .begin = begin,
     .shown = {.style = "hurt", .sign = "x", .meaning = "killed", .on_coordinators = true},
 };

@@ -14,6 +14,11 @@ std::vector<Target> whole_coordinators(Disturbance& it) {
   return {};
 }
 
+std::string too_few_coordinators(const Beginning& run) {
+  if (run.coordinators >= 3) return {};
+  return "it needs three coordinators (--coordinators)";
+}
+
 void expect_again(Disturbance& it, const Target& target) {
   it.expect(
       kSoon_s, target.name + " is there again",

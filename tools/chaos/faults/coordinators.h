@@ -12,4 +12,7 @@ std::vector<Target> whole_coordinators(Disturbance& it);
 // A new process of that name.
 void expect_again(Disturbance& it, const Target& target);
 
+// FaultKind::impossible of what takes one coordinator while the others go on.
+std::string too_few_coordinators(const Beginning& run);
+
 }  // namespace starling::chaos

@@ -75,6 +75,7 @@ constinit const FaultKind faults::kDiskFull{
     .word = "disk-full",
     .keys = {.for_s = true},
     .draw = draw,
+    .impossible = too_few_coordinators,
     .begin = begin,
     .end = end,
     .shown = {.style = "stopped", .meaning = "without space", .on_coordinators = true},

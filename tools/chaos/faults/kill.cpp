@@ -36,6 +36,8 @@ constinit const FaultKind faults::kKill{
     .usual = true,
     .attached = true,
     .draw = draw,
+    .impossible =
+        [](const Beginning& run) { return run.last_copies ? std::string() : too_few_workers(run); },
     .begin = begin,
     .judged = {.takes = true, .timed = true},
     .shown = {.style = "hurt", .sign = "x", .meaning = "killed"},

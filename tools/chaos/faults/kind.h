@@ -2,13 +2,24 @@
 // What is known of a kind of fault: all that plans, the disturber, the judge and reports ask about
 // one. A kind is one file of this folder and one line of table.h; nobody else tells kinds apart.
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace starling::chaos {
 
 struct Fault;
 class Numbers;
 class Disturbance;
+
+// A run at its beginning, as far as it says which faults can be done.
+struct Beginning {
+  std::size_t workers = 0, workers_min = 0;  // fewer than the latter are never left
+  bool all_awake = false;                    // nor fewer that are not stopped
+  std::uint32_t coordinators = 0;
+  bool checkpoints = false;  // the job writes some
+  bool last_copies = false;  // the last worker with some state may be killed
+};
 
 struct FaultKind {
   const char* word;  // in plans, reports and --kinds
@@ -27,6 +38,9 @@ struct FaultKind {
 
   // Fills in what a drawn fault has beyond time and target; null: nothing. Pure.
   void (*draw)(Fault& fault, Numbers& numbers, double lease_s) = nullptr;
+  // Why no fault of the kind can be done in a run that begins so, nobody joining; empty: one can.
+  // Null: one always can. Pure.
+  std::string (*impossible)(const Beginning& run) = nullptr;
   // Does the fault, or holds it back, and says what must be seen of it. Never null.
   void (*begin)(Disturbance& it) = nullptr;
   // The job is over, perhaps while the fault lasts: what the fault took is given back. Null: it took

@@ -56,6 +56,7 @@ constinit const FaultKind faults::kLeave{
     .usual = true,
     .attached = true,
     .draw = draw,
+    .impossible = too_few_workers,
     .begin = begin,
     .judged = {.takes = true, .forces_epochs = false, .announced = true},
     .shown = {.style = "kind", .sign = "-", .meaning = "told to leave"},

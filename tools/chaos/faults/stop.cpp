@@ -62,6 +62,8 @@ constinit const FaultKind faults::kStop{
     .usual = true,
     .attached = true,
     .draw = draw,
+    .impossible =
+        [](const Beginning& run) { return run.all_awake ? too_few_workers(run) : std::string(); },
     .begin = begin,
     .end = let_go_on,
     .judged = {.silences = true},

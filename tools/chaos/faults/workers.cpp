@@ -19,6 +19,12 @@ bool taken(const Player& player) {
   return player.over || player.killed || player.leaving;
 }
 
+std::string too_few_workers(const Beginning& run) {
+  if (run.workers > run.workers_min) return {};
+  return "of " + std::to_string(run.workers) + " workers " + std::to_string(run.workers_min) +
+         " are always left (--keep)";
+}
+
 std::vector<Player*> to_be_gone(Disturbance& it) {
   Cast& cast = it.run().cast;
   const auto& nodes = it.fault().nodes;

@@ -29,4 +29,7 @@ void expect_gone(Disturbance& it, const Target& target, std::function<void()> th
 // An epoch without that life of it, told after the deed.
 void expect_left_out(Disturbance& it, const Target& target);
 
+// FaultKind::impossible of what needs one worker more than are always left.
+std::string too_few_workers(const Beginning& run);
+
 }  // namespace starling::chaos
