@@ -174,7 +174,7 @@ TEST_CASE("forming: who holds up all others is left out if the others have what 
 
 TEST_CASE("forming: a start that too few come to ends the job") {
   Two two;
-  two.roster.died({2, 2}, WorkPhase::kNone, "");
+  two.roster.died(Death{{2, 2}});
   two.at(2 + two.job.start_timeout_ms);
   two.review();
   two.report(1, two.id);

@@ -119,7 +119,7 @@ TEST_CASE("roster: who joins waits until a plan has it, it leaves, or it is lost
   k.roster.lost(k.who(2));
   k.plan(kFirst, PlanKind::kFresh, {3});
   CHECK(k.joiners() == "4");
-  k.roster.died(k.who(4), WorkPhase::kCompute, "why");
+  k.roster.died(Death{k.who(4), WorkPhase::kCompute, "why"});
   CHECK(k.joiners().empty());
   CHECK(k.roster.certainly_dead(k.who(4)));
   CHECK(k.roster.at(k.who(4)).died_of == "why");

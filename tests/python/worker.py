@@ -51,9 +51,13 @@ class Process:
         for file in self._files:
             os.ftruncate(file, size)
         self.parameters, self.gradient = (memoryview(mmap.mmap(file, size)).cast("f") for file in self._files)
-        self.greeting = self.ask(b"h" + struct.pack("<II", 2, BLOCK))
-        self.ask(b"i" + struct.pack("<QQQ", 5, 0, size), self._files[:1])
-        self.ask(b"m" + struct.pack("<QQQ", 0, 0, size), self._files)
+        try:
+            self.greeting = self.ask(b"h" + struct.pack("<II", 2, BLOCK))
+            self.ask(b"i" + struct.pack("<QQQ", 5, 0, size), self._files[:1])
+            self.ask(b"m" + struct.pack("<QQQ", 0, 0, size), self._files)
+        except BaseException:
+            self.close()
+            raise
 
     def _receive(self, size):
         data = b""

@@ -249,10 +249,6 @@ int say_last_word(actors::SharedLife& shared, int status, const std::string& rea
   return status;
 }
 
-int end_of(actors::SharedLife& shared, const Error& error) {
-  return say_last_word(shared, fail(error), error.text());
-}
-
 // In the child process of the guard.
 int work(const Life& life, actors::SharedLife& shared) {
   keep_memory_small();
@@ -281,9 +277,9 @@ int work(const Life& life, actors::SharedLife& shared) {
                                 : life.command.path == "direct" ? actors::PathRule::kDirect
                                                                 : actors::PathRule::kAuto;
   auto paths = actors::open_paths(job, rule, gpu_lost);
-  if (!paths) return end_of(shared, paths.error());
+  if (!paths) return say_last_word(shared, fail(paths.error()), paths.error().text());
   auto setup = actors::set_up(job, {life.options.threads, child_lost, device});
-  if (!setup) return end_of(shared, setup.error());
+  if (!setup) return say_last_word(shared, fail(setup.error()), setup.error().text());
   std::vector<actors::StepTimes> times;  // outlives the worker's actor
   actors::LatestStep latest;             // too
   auto config = actors::make_system_config();
