@@ -92,13 +92,16 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   const Digest initial = hash128(as_bytes(std::span<const float>(parameters.all())));
   const Digest first = hash128(as_bytes(std::span<const float>(probe.gradient)));
   const Digest steps = kernels::probe_steps(with_fixed_schedule(job));
+  const auto* const python = dynamic_cast<const kernels::PythonModel*>(model.get());
   ByteWriter writer;
   writer.put(std::array{first, initial, data_identity, steps});
+  if (python != nullptr) writer.put(python->identity().text);
   writer.put(probe.result.loss);
   setup->fingerprint = hash128(std::move(writer).take());
   const auto brief = [](const Digest& part) { return to_string(part).substr(0, 8); };
   const bool here = setup->device->host_memory();
   setup->fingerprint_text = "isa " + model->isa() + (here ? "" : " on " + setup->device->name()) +
+                            (python ? ", script " + brief(python->identity().text) : "") +
                             ", data " + brief(data_identity) + ", weights " + brief(initial) +
                             ", first gradient " + brief(first) + ", probe of steps " +
                             brief(steps) + ", " + build_text();
@@ -126,16 +129,20 @@ Result<std::vector<float>> TrainingSetup::initial_parameters(PartId part) const 
 
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions options) {
   STARLING_TRY(model, kernels::make_model(job.model, job.isa, job.recompute));
-  if (auto* python = dynamic_cast<kernels::PythonModel*>(model.get())) {
-    python->on_child_lost(std::move(options.child_lost));
-    STARLING_TRY(python->prepare(options.threads));
-  }
   STARLING_TRY(opened, Dataset::open(job));
   std::shared_ptr<const Dataset> data = std::move(opened);
+  Digest identity = data->identity();
+  if (auto* python = dynamic_cast<kernels::PythonModel*>(model.get())) {
+    STARLING_TRY(first, data->micro_batch(0, 0));
+    python->on_child_lost(std::move(options.child_lost));
+    python->begin_with(first);
+    STARLING_TRY(python->prepare(options.threads));
+    identity = python->identity().data;
+  }
   return set_up(
       job, std::move(model),
-      [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); },
-      data->identity(), [data](const std::function<bool()>& go_on) { return data->content(go_on); },
+      [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); }, identity,
+      [data](const std::function<bool()>& go_on) { return data->content(go_on); },
       std::move(options.device));
 }
 

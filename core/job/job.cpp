@@ -1,5 +1,6 @@
 #include "core/job/job.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <numbers>
@@ -54,11 +55,20 @@ double cos_pi(double x) {
 }
 
 // Only where there are some.
-std::string metrics_line(const std::vector<std::string>& metrics) {
+std::string texts_line(const std::string& key, const std::vector<std::string>& texts) {
   std::string line;
-  for (const std::string& name : metrics)
-    line += (line.empty() ? "metrics = [" : ", ") + quoted(name);
+  for (const std::string& text : texts) line += (line.empty() ? key + " = [" : ", ") + quoted(text);
   return line.empty() ? line : line + "]\n";
+}
+
+// What a script's model has beside its tensors; only where it is chosen.
+std::string script_lines(const PythonSpec& python) {
+  std::string lines = texts_line("metrics", python.metrics);
+  if (!python.module.empty()) lines += "module = " + quoted(python.module) + "\n";
+  lines += texts_line("arguments", python.arguments) + texts_line("text", python.text);
+  if (python.call != 1) lines += "call = " + std::to_string(python.call) + "\n";
+  if (!python.at.empty()) lines += "at = " + quoted(python.at) + "\n";
+  return lines + texts_line("earlier", python.earlier);
 }
 
 }  // namespace
@@ -100,7 +110,7 @@ std::string format_job(const Job& job) {
         << "\nsamples = " << python->samples << "\ntensors = [";
     const char* comma = "";
     for (const auto& tensor : python->tensors) out << std::exchange(comma, ", ") << quoted(tensor);
-    out << "]\npatience_s = " << python->patience_s << "\n" << metrics_line(python->metrics);
+    out << "]\npatience_s = " << python->patience_s << "\n" << script_lines(*python);
   } else if (const auto* own = std::get_if<OwnSpec>(&job.model)) {
     out << "kind = \"own\"\nname = " << quoted(own->name) << "\ntensors = [";
     const char* comma = "";
@@ -109,7 +119,7 @@ std::string format_job(const Job& job) {
     comma = " ";
     for (const auto& [key, value] : own->options)
       out << std::exchange(comma, ", ") << quoted(key) << " = " << number_text(value);
-    out << " }\n" << metrics_line(own->metrics);
+    out << " }\n" << texts_line("metrics", own->metrics);
   } else {
     const auto& synthetic = std::get<SyntheticSpec>(job.model);
     out << "kind = \"synthetic\"\nparameters = " << synthetic.parameters
@@ -232,6 +242,13 @@ Job state_essence_of(const Job& job) {
   Job essence = essence_of(job);
   essence.steps = 0;
   essence.digest_every = 0;
+  if (auto* python = std::get_if<PythonSpec>(&essence.model)) {
+    python->module.clear();
+    python->arguments.clear();
+    python->text.clear();
+    python->at.clear();
+    python->earlier.clear();
+  }
   return essence;
 }
 
@@ -266,6 +283,42 @@ std::vector<std::string> state_differences(const Job& a, const Job& b) {
   for (const auto& [key, unused] : all)
     if (value(in_a, key) != value(in_b, key))
       differences.push_back(key + " is " + value(in_a, key) + " and " + value(in_b, key));
+  return differences;
+}
+
+std::string script_differences(const Job& was, const Job& now) {
+  const auto* before = std::get_if<PythonSpec>(&was.model);
+  const auto* after = std::get_if<PythonSpec>(&now.model);
+  if (before == nullptr || after == nullptr) return {};
+  const auto hashes = [](const std::vector<std::string>& text) {
+    std::map<std::string, std::string> by_file;
+    for (const std::string& entry : text) {
+      const auto colon = std::min(entry.rfind(':'), entry.size());
+      by_file[entry.substr(0, colon)] = entry.substr(colon);
+    }
+    return by_file;
+  };
+  const auto then = hashes(before->text), here = hashes(after->text);
+  std::map<std::string, std::string> all = then;
+  all.insert(here.begin(), here.end());
+  std::string differences;
+  const auto add = [&](const std::string& what) {
+    differences += (differences.empty() ? "" : ", ") + what;
+  };
+  for (const auto& [file, unused] : all) {
+    const auto a = then.find(file), b = here.find(file);
+    if (a == then.end() || b == here.end())
+      add(file + (a == then.end() ? " is new" : " is not there any more"));
+    else if (a->second != b->second)
+      add(file + " has another text");
+  }
+  if (before->arguments != after->arguments) {
+    const auto shown = [](const std::vector<std::string>& arguments) {
+      const std::string line = texts_line("", arguments);
+      return line.empty() ? "[]" : line.substr(3, line.size() - 4);
+    };
+    add("the arguments are " + shown(after->arguments) + " and were " + shown(before->arguments));
+  }
   return differences;
 }
 

@@ -44,6 +44,14 @@ struct PythonSpec {
   std::vector<std::string> tensors;  // parameters in their order: "encoder.weight:64x128", "scale:"
   std::vector<std::string> metrics;  // names of what the loss gives beside it
   std::uint64_t patience_s = 300;    // for a pass before anything is known of how long one takes
+  // What makes the script compute what it computes (tools/python/starling/script.py).
+  std::string module;                  // its name if it is run as `python -m NAME`; empty: a file
+  std::vector<std::string> arguments;  // sys.argv[1:] in every process
+  std::vector<std::string>
+      text;                // files in its folder and their hashes: "train.py:0123456789abcdef"
+  std::uint32_t call = 1;  // which of its calls of starling.train() or starling.Job is meant,
+  std::string at;          // and where that is: "train.py:31"
+  std::vector<std::string> earlier;  // what the calls before it came to, JSON
   bool operator==(const PythonSpec&) const = default;
 };
 
@@ -199,8 +207,12 @@ std::string format_job(const Job& job);
 std::uint64_t job_hash(const Job& job);
 // Of what reaches a bit of the state alone, without the number of steps: jobs with equal hashes and
 // data have the same state at every version that both reach, so one can go on from a checkpoint of
-// the other.
+// the other. Without a script's text and arguments too, which say where to write and whether to go on
+// as well as what to compute: script_differences() says where they differ.
 std::uint64_t state_hash(const Job& job);
+// Where two jobs differ in their scripts' texts and arguments: "train.py has another text"; empty:
+// nowhere.
+std::string script_differences(const Job& was, const Job& now);
 // Whether a checkpoint of a job with that hash is one to go on from.
 inline bool may_go_on_from(const Job& job, std::uint64_t hash) {
   return hash == state_hash(job) || (job.checkpoint.accepts != 0 && hash == job.checkpoint.accepts);

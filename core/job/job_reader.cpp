@@ -168,6 +168,23 @@ std::vector<std::string> read_metrics(Section& s) {
   return names;
 }
 
+// Texts that the Python package has written, and people may have.
+std::vector<std::string> read_texts(Section& s, const char* key, std::size_t count_max,
+                                    std::size_t bytes_max) {
+  std::vector<std::string> texts;
+  const toml::array* array = s.array(key, false, count_max);
+  if (!array) return texts;
+  for (const toml::node& node : *array) {
+    const auto* value = node.as_string();
+    if (!value || value->get().size() > bytes_max || value->get().find('\0') != std::string::npos) {
+      s.expected(key, node, "texts of at most " + std::to_string(bytes_max) + " bytes");
+      return {};
+    }
+    texts.push_back(value->get());
+  }
+  return texts;
+}
+
 void read_own(Section& s, OwnSpec& own) {
   s.text("name", own.name, 64, true);
   own.tensors = read_tensors(s, false);
@@ -200,7 +217,17 @@ void read_python(Section& s, const std::string& base, PythonSpec& python) {
   s.integer("patience_s", python.patience_s, 1, 86400);
   python.tensors = read_tensors(s, true);
   python.metrics = read_metrics(s);
+  s.text("module", python.module, 512, false);
+  python.arguments = read_texts(s, "arguments", 1024, 4096);
+  python.text = read_texts(s, "text", 4096, 1024);
+  s.integer("call", python.call, 1, 65536);
+  s.text("at", python.at, 512, false);
+  python.earlier = read_texts(s, "earlier", 65536, 65536);
   if (!s.good() || !path_of_this_machine(s, "script", python.script, "a file")) return;
+  if (!python.earlier.empty() && python.earlier.size() + 1 != python.call)
+    return s.wrong("earlier", "earlier must be what the calls before call " +
+                                  std::to_string(python.call) + " came to, has " +
+                                  std::to_string(python.earlier.size()));
   std::error_code error;
   const fs::path path = fs::absolute(fs::path(base.empty() ? "." : base) / python.script, error);
   if (!error) python.script = path.lexically_normal().string();
@@ -214,7 +241,8 @@ void read_model(Section s, const std::string& base, Job& job) {
   if (kind != kGpt) s.refuse({"layers", "heads", "width", "context", "vocabulary"}, why);
   if (kind != kMlp) s.refuse({"sizes"}, why);
   if (kind != kSynthetic) s.refuse({"parameters", "compute_ms", "jitter", "slow"}, why);
-  if (kind != kPython) s.refuse({"script", "patience_s"}, why);
+  if (kind != kPython)
+    s.refuse({"script", "patience_s", "module", "arguments", "text", "call", "at", "earlier"}, why);
   if (kind != kOwn) s.refuse({"name", "options"}, why);
   if (kind != kPython && kind != kOwn) s.refuse({"samples", "tensors", "metrics"}, why);
   if (kind == kGpt) read_gpt(s, job, job.model.emplace<GptSpec>());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "elastic/membership/fingerprint.h"
 #include "elastic/membership/placement.h"
 #include "elastic/membership/preparing.h"
 #include "elastic/membership/standstill.h"
@@ -182,8 +183,8 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
   for (const Checkpoint& checkpoint : group_.checkpoints())
     if (checkpoint.fingerprint != m.fingerprint) {
       send(from, Refused{"this worker computes other bits than the checkpoint of step " +
-                         std::to_string(checkpoint.version) + ": it has " + m.fingerprint_text +
-                         ", the checkpoint has " + checkpoint.fingerprint_text});
+                         std::to_string(checkpoint.version) + ": " +
+                         fingerprint_differences(m.fingerprint_text, checkpoint.fingerprint_text)});
       return;
     }
   if (auto why = other_bits(m)) return send(from, Refused{*std::move(why)});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "elastic/membership/fingerprint.h"
 #include "elastic/membership/leader.h"
 
 namespace starling::elastic {
@@ -11,8 +12,8 @@ namespace starling::elastic {
 std::optional<std::string> Leader::other_bits(const Join& m) const {
   const Join* group = roster_.standard();
   if (!group || group->fingerprint == m.fingerprint) return std::nullopt;
-  return "this worker computes other bits than the group: it has " + m.fingerprint_text +
-         ", the group has " + group->fingerprint_text + " (" + group->name + ")";
+  return "this worker computes other bits than the group (" + group->name +
+         "): " + fingerprint_differences(m.fingerprint_text, group->fingerprint_text);
 }
 
 // P1: the fingerprint has seen a sample of large files only.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,7 @@ enum class Ask : std::uint8_t {
   kInitialise = 'i',
   kMap = 'm',
   kPass = 'p',
+  kProve = 'v',
   kForget = 'f'
 };
 // First byte of a reply.
@@ -72,6 +74,31 @@ struct Mapped {
   bool operator==(const Mapped&) const = default;
 };
 
+// As tools/python/starling/child.py reads it.
+void put_script(ByteWriter& writer, const PythonSpec& spec) {
+  const auto put_texts = [&writer](const std::vector<std::string>& texts) {
+    writer.put(static_cast<std::uint32_t>(texts.size()));
+    for (const std::string& text : texts) writer.put_text(text);
+  };
+  writer.put_text(spec.module);
+  put_texts(spec.arguments);
+  put_texts(spec.text);
+  writer.put(spec.call);
+  writer.put_text(spec.at);
+  put_texts(spec.earlier);
+}
+
+Bytes pass_request(Ask kind, const Batch& batch) {
+  ByteWriter request;
+  request.put(kind);
+  request.put(batch.draw.seed);
+  request.put(batch.draw.step);
+  request.put(std::uint32_t{batch.draw.micro_batch});
+  request.put(std::uint32_t{batch.sequences});
+  for (const std::uint64_t sample : batch.samples) request.put(sample);
+  return std::move(request).take();
+}
+
 struct Helper {
   std::unique_ptr<PythonChild> child;
   Mapped mapped;
@@ -108,6 +135,7 @@ class Bridge : public PythonModel {
                                             Workspace& workspace,
                                             std::span<float> gradient) const override;
   void on_child_lost(ChildLost told) override { told_ = std::move(told); }
+  void begin_with(const Batch& first) override { first_ = first; }
   std::uint64_t copied() const override { return copied_; }
   Times times() const override {
     const std::scoped_lock lock(mutex_);
@@ -115,6 +143,11 @@ class Bridge : public PythonModel {
   }
 
   milliseconds patience() const override { return patience(/*pass=*/true, /*attempt=*/0); }
+  Identity identity() const override {
+    const std::scoped_lock lock(mutex_);
+    return identity_;
+  }
+
   Result<> prepare(std::uint32_t processes) const override;
   void give_back(Helper helper) const;
 
@@ -122,6 +155,9 @@ class Bridge : public PythonModel {
   Result<Helper> helper() const;
   Result<Helper> start() const;
   Result<> greet(PythonChild& child) const;
+  Result<> prove(PythonChild& child) const;
+  Error unlike(const std::string& what, const Digest& before, const Digest& now,
+               const std::string& rule) const;
   // Sends it to the helper, and to another one if that is lost. `prepare`: what a new one needs first.
   template <class Prepare>
   Result<Bytes> ask(Helper& helper, ByteView request, std::span<const int> files,
@@ -135,6 +171,7 @@ class Bridge : public PythonModel {
   const std::string isa_;
   const std::vector<TensorSpec> tensors_;
   ChildLost told_;
+  Batch first_;
   mutable std::atomic<std::uint64_t> copied_ = 0;
   // Of passes that were answered at the first attempt, what the process itself took: neither attempts
   // that were lost nor the start of another process. 0: none was seen.
@@ -142,7 +179,9 @@ class Bridge : public PythonModel {
   mutable std::mutex mutex_;
   mutable Times times_;
   mutable std::vector<Helper> idle_;
-  mutable std::string versions_;  // of the first child, and so of all
+  mutable std::string versions_;  // of the first child, and so of all, as is what follows
+  mutable Identity identity_;
+  mutable std::optional<Digest> proof_;  // of the first gradient
 };
 
 PythonWorkspace::~PythonWorkspace() {
@@ -191,9 +230,13 @@ Result<> Bridge::greet(PythonChild& child) const {
   hello.put(Ask::kHello);
   hello.put(kBridgeVersion);
   hello.put(std::uint32_t{kBlock});
+  hello.put(first_.draw.seed);
+  hello.put(first_.sequences);
+  put_script(hello, spec_);
   STARLING_TRY(reply, try_to_ask(child, std::move(hello).take(), {}, patience(false, 0)));
   ByteReader reader(reply);
   const auto samples = reader.get<std::uint64_t>();
+  const auto data = reader.get<Digest>();
   std::string versions = reader.get_text();
   const auto count = reader.get<std::uint32_t>();
   std::vector<std::string> tensors;
@@ -205,19 +248,64 @@ Result<> Bridge::greet(PythonChild& child) const {
     return Error(Code::kBadInput, "the script's model is not the job's: " + what + " is " + here +
                                       " here and " + there + " in the job; " + spec_.script);
   };
-  for (std::size_t i = 0; i < std::max(tensors.size(), tensors_.size()); ++i) {
+  std::vector<std::string> wanted;
+  for (const TensorSpec& tensor : tensors_) wanted.push_back(tensor_text(tensor));
+  if (tensors != wanted && std::ranges::is_permutation(tensors, wanted))
+    return Error(Code::kBadInput,
+                 "the script's parameters have another order in each process: modules that are "
+                 "registered from a set have none, use a list; " +
+                     spec_.script);
+  for (std::size_t i = 0; i < std::max(tensors.size(), wanted.size()); ++i) {
     const std::string here = i < tensors.size() ? tensors[i] : "not there";
-    const std::string there = i < tensors_.size() ? tensor_text(tensors_[i]) : "not there";
+    const std::string there = i < wanted.size() ? wanted[i] : "not there";
     if (here != there) return differs("parameter " + std::to_string(i), here, there);
   }
   if (samples != spec_.samples)
     return differs("the number of samples", std::to_string(samples), std::to_string(spec_.samples));
   const std::scoped_lock lock(mutex_);
-  if (versions_.empty()) versions_ = versions;
+  if (versions_.empty()) {
+    versions_ = versions;
+    identity_.data = data;
+  }
   if (versions_ != versions)
     return Error(Code::kBadInput,
                  "the script's process was " + versions_ + " before and is " + versions + " now");
+  if (identity_.data != data)
+    return unlike("other data", identity_.data, data,
+                  "what the script reads, and what it draws before build(), has to be the same in "
+                  "every process");
   return ok();
+}
+
+// The first gradient, and which modules were there to compute it.
+Result<> Bridge::prove(PythonChild& child) const {
+  if (first_.sequences == 0) return ok();
+  STARLING_TRY(reply, try_to_ask(child, pass_request(Ask::kProve, first_), {}, patience(false, 0)));
+  ByteReader reader(reply);
+  const auto gradient = reader.get<Digest>();
+  const auto text = reader.get<Digest>();
+  if (!reader.good())
+    return Error(Code::kUnavailable, "the script's process said what is no proof");
+  const std::scoped_lock lock(mutex_);
+  if (!proof_) {
+    proof_ = gradient;
+    identity_.text = text;
+  }
+  if (identity_.text != text)
+    return unlike("other modules, or other texts of them", identity_.text, text,
+                  "every process has to run the script as it was when the job began");
+  if (*proof_ != gradient)
+    return unlike("another first gradient", *proof_, gradient,
+                  "what the script reads and draws has to be the same in every process");
+  return ok();
+}
+
+Error Bridge::unlike(const std::string& what, const Digest& before, const Digest& now,
+                     const std::string& rule) const {
+  const auto brief = [](const Digest& digest) { return to_string(digest).substr(0, 8); };
+  return Error(Code::kBadInput, "a process of the script has " + what +
+                                    " than the one before it (" + brief(now) + " and " +
+                                    brief(before) + "): " + rule + "; " + spec_.script);
 }
 
 Result<Helper> Bridge::helper() const {
@@ -235,6 +323,7 @@ Result<Helper> Bridge::helper() const {
 Result<Helper> Bridge::start() const {
   STARLING_TRY(child, PythonChild::start(spec_.script, isa_));
   STARLING_TRY(greet(*child));
+  STARLING_TRY(prove(*child));
   Helper helper;
   helper.child = std::move(child);
   return helper;
@@ -345,15 +434,8 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
     helper.mapped = wanted;
     return ok();
   };
-  ByteWriter request;
-  request.put(Ask::kPass);
-  request.put(batch.draw.seed);
-  request.put(batch.draw.step);
-  request.put(std::uint32_t{batch.draw.micro_batch});
-  request.put(std::uint32_t{batch.sequences});
-  for (const std::uint64_t sample : batch.samples) request.put(sample);
   const auto begun = Clock::now();
-  STARLING_TRY(reply, ask(space.helper, std::move(request).take(), {}, map, /*pass=*/true));
+  STARLING_TRY(reply, ask(space.helper, pass_request(Ask::kPass, batch), {}, map, /*pass=*/true));
   const auto all = Clock::now() - begun;
 
   ByteReader reader(reply);

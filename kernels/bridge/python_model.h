@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "core/base/ids.h"
 #include "core/base/result.h"
 #include "kernels/models/model.h"
 
@@ -22,6 +23,16 @@ using ChildLost = std::function<void(const std::string& why)>;
 class PythonModel : public Model {
  public:
   virtual void on_child_lost(ChildLost told) = 0;
+  // Micro-batch 0 of step 0: every process makes its net from its seed, and computes it before anything
+  // else. A process that comes to other bits than the first one did, or has other data or another
+  // text, is refused. Set before processes start.
+  virtual void begin_with(const Batch& first) = 0;
+  // Of the script's data, and of the texts of all modules beside it that were imported when the first
+  // micro-batch was computed: what the first process has said.
+  struct Identity {
+    Digest data{}, text{};
+  };
+  virtual Identity identity() const = 0;
   // Starts processes until so many wait for passes, all at once: a start takes seconds, which else the
   // first step of each compute thread would wait for. Errors: as of passes.
   virtual Result<> prepare(std::uint32_t processes) const = 0;

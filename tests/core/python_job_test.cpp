@@ -50,6 +50,54 @@ TEST_CASE(
   CHECK(job_hash(measures) != job_hash(job));
 }
 
+// What decides what a script computes, all of it.
+const std::string kWhole = R"(samples = 100
+module = "package.train"
+arguments = ["--name", "a \"b\" = c", ""]
+text = ["package/parts.py:0123456789abcdef", "package/train.py:1123456789abcdef"]
+call = 3
+at = "train.py:31"
+earlier = ["{\"at\": \"train.py:9\"}", "{\"at\": \"train.py:12\"}"])";
+
+TEST_CASE("a script's model: text, arguments and call are in its job, as they were said") {
+  const Job job = parse_job(with("samples = 100", kWhole), "/folder").value();
+  const auto& python = std::get<PythonSpec>(job.model);
+  CHECK(python.module == "package.train");
+  CHECK(python.arguments == std::vector<std::string>{"--name", "a \"b\" = c", ""});
+  CHECK(python.text.size() == 2);
+  CHECK(python.call == 3);
+  CHECK(python.at == "train.py:31");
+  CHECK(python.earlier[1] == "{\"at\": \"train.py:12\"}");
+  CHECK(parse_job(format_job(job), "/").value() == job);
+}
+
+TEST_CASE(
+    "a script's model: another text, argument or call is another job; a checkpoint is of a call, "
+    "whatever its script's text") {
+  const Job job = parse_job(with("samples = 100", kWhole), "/folder").value();
+  const auto changed = [&](auto change) {
+    Job other = job;
+    change(std::get<PythonSpec>(other.model));
+    return other;
+  };
+  const Job text = changed([](PythonSpec& p) { p.text[1] = "package/train.py:2"; });
+  const Job file = changed([](PythonSpec& p) { p.text.pop_back(); });
+  const Job argument = changed([](PythonSpec& p) { p.arguments[0] = "--names"; });
+  const Job call = changed([](PythonSpec& p) { p.call = 4; });
+  for (const Job* other : {&text, &file, &argument, &call})
+    CHECK(job_hash(*other) != job_hash(job));
+  for (const Job* other : {&text, &file, &argument}) CHECK(state_hash(*other) == state_hash(job));
+  CHECK(state_hash(call) != state_hash(job));
+  CHECK(script_differences(job, job).empty());
+  CHECK(script_differences(job, text) == "package/train.py has another text");
+  CHECK(script_differences(job, file) == "package/train.py is not there any more");
+  CHECK(script_differences(file, job) == "package/train.py is new");
+  CHECK(
+      script_differences(job, argument) ==
+      R"(the arguments are ["--names", "a \"b\" = c", ""] and were ["--name", "a \"b\" = c", ""])");
+  CHECK(job_differences(job, argument).starts_with("model.arguments is [\"--name\", "));
+}
+
 TEST_CASE("bad job files of a script's model: the message says what, where and what was expected") {
   struct Row {
     const char *from, *to, *message;
@@ -71,6 +119,10 @@ TEST_CASE("bad job files of a script's model: the message says what, where and w
       {"samples = 100",
        "samples = 100\nmetrics = [\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]",
        "metrics must be an array of at most 8 entries"},
+      {"samples = 100", "samples = 100\ncall = 3\nearlier = [\"\"]",
+       "earlier must be what the calls before call 3 came to, has 1"},
+      {"samples = 100", "samples = 100\narguments = [1]",
+       "arguments must be texts of at most 4096 bytes, is 1"},
       {"samples = 100", "samples = 100\npatience_s = 0", "patience_s must be an integer from 1"},
       {"[optimizer]", "[data]\nkind = \"text\"\npath = \"core\"\n[optimizer]",
        "section does not apply to a model of kind \"python\"; [data], line 10"},

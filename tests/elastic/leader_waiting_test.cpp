@@ -378,7 +378,7 @@ TEST_CASE("leader: who came first and is gone does not say what bits the group c
   one.come(1, /*fingerprint=*/66);
   one.come(2, 7);
   CHECK(one.refused(2) ==
-        "this worker computes other bits than the group: it has data 7, the group has data 66 (1)");
+        "this worker computes other bits than the group (1): data 7 here, 66 there: other data");
   SUBCASE("it died") {
     one.die(1);
   }
@@ -404,7 +404,7 @@ TEST_CASE("leader: who came first and is gone does not say what bits the group c
   REQUIRE(one.group.plan().has_value());
   CHECK(members_of(*one.group.plan()) == "34");
   one.come(5, 66);
-  CHECK(one.refused(5).find("the group has data 7 (3)") != std::string::npos);
+  CHECK(one.refused(5).find("than the group (3): data 66 here, 7 there") != std::string::npos);
   one.come(6, 7);
   CHECK(one.refused(6) == "");
 }
@@ -415,7 +415,7 @@ TEST_CASE("leader: whose bits differ and who is heard again is told that it cann
   one.pass_time_hearing({}, 2 * kLease);
   for (const std::uint64_t nonce : {3, 4}) one.come(nonce, 7);
   one.say(1, Heartbeat{});
-  CHECK(one.refused(1).find("the group has data 7 (3)") != std::string::npos);
+  CHECK(one.refused(1).find("than the group (3): data 66 here, 7 there") != std::string::npos);
 }
 
 TEST_CASE("leader: who is not in the log has no say, and a life that was forgotten is fenced") {

@@ -265,6 +265,17 @@ TEST_CASE("a script whose model is not the job's is refused, and what differs is
   }
 }
 
+TEST_CASE("parameters in another order than the job's are refused, and why is said") {
+  const Script script("reversed");
+  Rig rig(spec_of(script));
+  const auto refused = rig.initialise();
+  REQUIRE(!refused);
+  CHECK(refused.error().text() ==
+        "the script's parameters have another order in each process: modules that are registered "
+        "from a set have none, use a list; " +
+            script.path());
+}
+
 TEST_CASE("another version of what computes, in the middle of a run, is refused") {
   const Script script("dies 2");
   Rig rig(spec_of(script));
@@ -275,6 +286,32 @@ TEST_CASE("another version of what computes, in the middle of a run, is refused"
   const auto refused = rig.pass();
   REQUIRE(!refused);
   CHECK(refused.error().text() == "the script's process was stand-in 1 before and is other now");
+}
+
+// Goal: who takes a lost process's place is compared as the first one was, before its first pass.
+TEST_CASE("a process that has other data, texts or bits than the one before it computes nothing") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"data other", "other data"},
+      {"text other", "other modules, or other texts of them"},
+      {"gradient other", "another first gradient"},
+  };
+  for (const auto& [orders, what] : cases) {
+    CAPTURE(orders);
+    const Script script("dies 1");
+    Rig rig(spec_of(script));
+    Batch first;
+    first.sequences = 2;
+    first.samples = {0, 1};
+    rig.python().begin_with(first);
+    REQUIRE(rig.initialise());
+    script.say(orders);
+    const auto refused = rig.pass();
+    REQUIRE(!refused);
+    CHECK(refused.error().code() == Code::kBadInput);
+    CHECK(refused.error().text().starts_with(std::string("a process of the script has ") + what +
+                                             " than the one before it ("));
+    CHECK(rig.lost.size() == 1);
+  }
 }
 
 TEST_CASE("an interpreter that is not there is an error that names it") {

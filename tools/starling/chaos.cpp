@@ -190,7 +190,10 @@ class ChaosRun {
     if (command_.last_copies) line.add({"--last-copies"});
     if (command_.pause_ms_max != usual.pause_ms_max)
       line.add({"--pause-ms-max", job_words::number_text(command_.pause_ms_max)});
-    return line.add({"--out", folder_ + "-again"}).text();
+    line.add({"--out", folder_ + "-again"});
+    if (!command_.arguments.empty()) line.add({"--"});
+    for (const std::string& argument : command_.arguments) line.add({argument});
+    return line.text();
   }
 
   const ChaosCommand command_;

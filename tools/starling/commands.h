@@ -46,7 +46,8 @@ struct WorkerCommand {
   std::string job;     // compared with what coordinators hand over; empty: nothing is
   std::string data;    // where the data lies here; empty: as the job says
   std::string script;  // where the script of a Python model lies here; empty: as the job says
-  std::string name;    // of a key; empty: the first free one
+  std::vector<std::string> arguments;  // of the script, compared with the job's; empty: nothing is
+  std::string name;                    // of a key; empty: the first free one
   // Where other workers reach this one, at any free port; empty: as coordinators do.
   std::string host;
   std::string listen;     // host:port instead; empty: any free port of `host`
@@ -130,7 +131,8 @@ int bench(const BenchCommand& command);
 
 struct ChaosCommand {
   std::string job, out;
-  std::string named;    // the job as it was given: a file or a script
+  std::string named;                   // the job as it was given: a file or a script
+  std::vector<std::string> arguments;  // of that script
   std::string command;  // of a worker, with {join} and {keys}; empty: `worker` of this program
   std::string attach;   // folder of a run that is there already, instead of a job
   std::string keys;     // of that run; empty: as its events say

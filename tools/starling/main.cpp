@@ -71,7 +71,9 @@ void add_notices(CLI::App* sub, CloudNotices& o) {
 void add_run(CLI::App& app, RunOptions& o) {
   auto* sub = subcommand(app, "run", "Trains on this machine: coordinator and workers in one go.",
                          "starling run examples/gpt/tiny.toml --workers 4 --steps 60 --out out");
-  sub->add_option("job", o.job, "job file (TOML); examples/gpt/tiny.toml explains every key")
+  sub->add_option("job", o.job,
+                  "job file (TOML; examples/gpt/tiny.toml explains every key), or a script (.py), "
+                  "whose arguments follow --")
       ->required();
   sub->add_option("-w,--workers", o.workers, "worker processes")
       ->check(CLI::Range(1, 64))
@@ -139,7 +141,8 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
       "data lies here");
   sub->add_option("--data", o.data, "where the data lies here (default: as the job file says)");
   sub->add_option("--script", o.script,
-                  "where the script of a Python model lies here (default: as the job file says)");
+                  "where the script of a Python model lies here (default: as the job file says); "
+                  "arguments that follow -- are compared with the job's");
   sub->add_option("--name", o.name, "use this worker key (default: the first free one)");
   auto* host = sub->add_option("--host", o.host,
                                "address of this machine, as other workers reach it (default: the "
@@ -240,7 +243,8 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
       "outside its epochs, pauses, and an end for lack of state (P2, P3, P4, P5, P7), not whether\n"
       "the bits are those of an undisturbed run, what is left, or whether strangers get in (P1,\n"
       "P6, P8). Ctrl-C lets whoever is stopped go on; kill -9 does not.");
-  sub->add_option("job", o.job, "job file; not with --attach");
+  sub->add_option("job", o.job,
+                  "job file, or a script, whose arguments follow --; not with --attach");
   sub->add_option(
          "--attach", o.attach,
          "folder, or coordinator's address, of a run on this machine that is disturbed instead")
@@ -590,6 +594,12 @@ int starling::main(int argc, char** argv, const Registry& registry) {
     arguments.push_back("--help");
   }
   run_options.again = resume_line(argc, argv);
+  std::vector<std::string> of_script;
+  if (const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
+      dashes != arguments.end()) {
+    of_script.assign(dashes + 1, arguments.end());
+    arguments.erase(dashes, arguments.end());
+  }
   try {
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
     app.parse(std::move(arguments));
@@ -602,10 +612,12 @@ int starling::main(int argc, char** argv, const Registry& registry) {
   if (auto wrong = address_for_a_path(*app.get_subcommands().front()); !wrong.empty())
     return fail(Error(Code::kBadInput, std::move(wrong)));
   chaos_options.named = chaos_options.job;
-  ScriptJobs scripts;
+  chaos_options.arguments = worker_options.arguments = of_script;
+  ScriptJobs scripts(std::move(of_script));
   for (std::string* job : {&run_options.job, &chaos_options.job, &coordinator_options.job,
                            &worker_options.job, &bench_options.job, &check_options.file})
     if (auto written = scripts.take(*job); !written) return fail(written.error());
+  if (auto given = scripts.given(worker_options.script); !given) return fail(given.error());
   const std::string chosen = app.get_subcommands().front()->get_name();
   if (chosen == "run") return tools::run(std::move(run_options));
   if (chosen == "worker") return tools::worker(worker_options, argv);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "core/formats/checkpoint_owner.h"
 #include "core/job/words.h"
@@ -53,6 +54,21 @@ std::string difference(const Manifest& manifest, const Job& job) {
   return all + " " + see;
 }
 
+// A script may have been mended meanwhile, and is told where to write by its arguments, so another one
+// goes on; its first gradient has to be the same (design.md, section 5).
+void warn_of_another_script(const Job& job, Version from) {
+  const auto manifest = read_manifest(job.checkpoint.dir, from);
+  if (!manifest) return;
+  const auto was = job_of(manifest.value(), job);
+  const std::string differences = was ? script_differences(was.value(), job) : "";
+  if (!differences.empty())
+    std::fprintf(
+        stderr,
+        "starling: warning: since the checkpoint of step %llu the script has changed (%s); "
+        "the steps from there on are those of the script as it is now\n",
+        static_cast<unsigned long long>(from), differences.c_str());
+}
+
 }  // namespace
 
 Result<Job> job_to_go_on(Job job, const ResumeOptions& options) {
@@ -76,9 +92,15 @@ Result<Job> job_to_go_on(Job job, const ResumeOptions& options) {
 }
 
 std::string resume_line(int argc, char** argv) {
+  if (const char* const again = std::getenv("STARLING_AGAIN")) return again;
   std::vector<std::string_view> words{argv[0]};
+  std::vector<std::string_view> of_script;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
+    if (word == "--") {
+      of_script.assign(argv + i, argv + argc);
+      break;
+    }
     if (word == "--resume" || word.starts_with("--out=") || word.starts_with("-o=")) continue;
     if (word == "--out" || word == "-o")
       ++i;
@@ -86,6 +108,7 @@ std::string resume_line(int argc, char** argv) {
       words.push_back(word);
   }
   words.push_back("--resume");
+  words.insert(words.end(), of_script.begin(), of_script.end());
   return chaos::CommandLine(words).text();
 }
 
@@ -118,6 +141,7 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
   }
   if (found.empty() && !versions.empty())
     return Error(Code::kBadInput, "no checkpoint in " + dir + " can be read: " + last);
+  if (!found.empty()) warn_of_another_script(job, found.back().version);
   return found;
 }
 

@@ -31,9 +31,14 @@ Result<> ScriptJobs::take(std::string& path) {
   ::setenv("STARLING_WRITE_JOB", file.c_str(), 1);
   const char* const named = std::getenv("STARLING_PYTHON");
   std::string python = named != nullptr && *named != '\0' ? named : "python3";
-  char* const arguments[] = {python.data(), path.data(), nullptr};
+  std::vector<std::string> words = {python, path};
+  words.insert(words.end(), arguments_.begin(), arguments_.end());
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
   pid_t pid = 0;
-  const int failed = ::posix_spawnp(&pid, python.c_str(), nullptr, nullptr, arguments, environ);
+  const int failed =
+      ::posix_spawnp(&pid, python.c_str(), nullptr, nullptr, arguments.data(), environ);
   ::unsetenv("STARLING_WRITE_JOB");
   if (failed != 0)
     return Error(Code::kBadInput, "cannot start " + python + ": " + std::strerror(failed));
@@ -46,6 +51,12 @@ Result<> ScriptJobs::take(std::string& path) {
                      path);
   path = file;
   return ok();
+}
+
+Result<> ScriptJobs::given(const std::string& script) const {
+  if (arguments_.empty() || !folders_.empty() || !script.empty()) return ok();
+  return Error(Code::kBadInput,
+               "what follows -- are the arguments of a script (.py), and none is named");
 }
 
 }  // namespace starling::tools

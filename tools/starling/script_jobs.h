@@ -3,6 +3,7 @@
 // (tools/python/starling/job.py), which is a file as long as the command runs.
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/result.h"
@@ -11,7 +12,8 @@ namespace starling::tools {
 
 class ScriptJobs {
  public:
-  ScriptJobs() = default;
+  // arguments: of the script, sys.argv[1:].
+  explicit ScriptJobs(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
   ~ScriptJobs();  // removes the files
   ScriptJobs(const ScriptJobs&) = delete;
   ScriptJobs& operator=(const ScriptJobs&) = delete;
@@ -20,8 +22,12 @@ class ScriptJobs {
   // Runs the script with STARLING_PYTHON or python3. Errors: kBadInput  the script ended without a
   // job; it has said why.
   Result<> take(std::string& path);
+  // Whether there was a script for the arguments: one that was taken, or `script` (empty: none).
+  // Errors: kBadInput  arguments for nobody.
+  Result<> given(const std::string& script) const;
 
  private:
+  const std::vector<std::string> arguments_;
   std::vector<std::string> folders_;
 };
 

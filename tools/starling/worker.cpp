@@ -200,6 +200,13 @@ Result<Told> job_of_group(const Life& life, const std::string& text) {
     return Error(Code::kBadInput, "--script is of a Python model, the job has none");
   if (!life.command.script.empty())
     python->script = std::filesystem::absolute(life.command.script, error).string();
+  if (const auto& given = life.command.arguments; !given.empty() && python != nullptr) {
+    Job mine = job;
+    std::get<PythonSpec>(mine.model).arguments = given;
+    if (const std::string differences = job_differences(mine, job); !differences.empty())
+      return Error(Code::kBadInput,
+                   "every process of a job has the arguments of its script: " + differences);
+  }
   if (python != nullptr && !std::filesystem::is_regular_file(python->script, error))
     return Error(Code::kBadInput, "no script " + python->script +
                                       " here; --script says where the job's script lies");

@@ -4,7 +4,6 @@ script says: a word for each line, "dies 3" for the third pass of this process, 
 second pass of as many processes, each of which leaves a file; "forks-and-dies 2" with "fork-is PATH", which is to
 have the fork's number; "answers-twice 2"; "pace 0.01" takes so many seconds for a pass."""
 
-import importlib.util
 import mmap
 import os
 import signal
@@ -12,10 +11,7 @@ import struct
 import sys
 import time
 
-TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "tools", "python", "starling")
-found = importlib.util.spec_from_file_location("bridge_child", os.path.join(TOOLS, "child.py"))
-child = importlib.util.module_from_spec(found)
-found.loader.exec_module(child)
+from . import child
 
 SIZES = (6, 1)
 TENSORS = (b"a:3x2", b"b:")
@@ -35,7 +31,8 @@ class Model:
         with open(script) as file:
             self.orders = dict((line.split() + [""])[:2] for line in file if line.strip())
         self.channel = child.Channel()
-        self.block = 1
+        self.channel.hear(script)
+        self.block = self.channel.block
         self.passes = 0
         self.weights = self.gradient = None
 
@@ -50,12 +47,13 @@ class Model:
         os.close(file)
         return memoryview(memory)[offset:offset + size].cast("f")
 
-    def hello(self, request):
-        version, self.block = struct.unpack("<II", request)
-        assert version == child.VERSION
+    def hello(self):
         text = self.orders.get("versions", "stand-in 1").encode()
-        parts = [struct.pack("<QI", int(self.orders.get("samples", SAMPLES)), len(text)), text]
+        data = self.orders.get("data", "").encode().ljust(16)
+        parts = [struct.pack("<Q16sI", int(self.orders.get("samples", SAMPLES)), data, len(text)), text]
         tensors = TENSORS[: int(self.orders.get("tensors", len(TENSORS)))]
+        if "reversed" in self.orders:
+            tensors = tensors[::-1]
         parts.append(struct.pack("<I", len(tensors)))
         for tensor in tensors:
             parts += [struct.pack("<I", len(tensor)), tensor]
@@ -127,12 +125,11 @@ class Model:
             self.channel.reply(struct.pack("<dQQB", -1.0, count, 1000, 0))
 
     def serve(self):
+        self.hello()
         while True:
             request = self.channel.request()
             kind, rest = bytes(request[:1]), memoryview(request)[1:]
-            if kind == b"h":
-                self.hello(rest)
-            elif kind == b"i":
+            if kind == b"i":
                 self.initialise(rest)
             elif kind == b"m":
                 offset, gradient_offset, size = struct.unpack("<QQQ", rest)
@@ -142,6 +139,9 @@ class Model:
                 self.channel.reply()
             elif kind == b"p":
                 self.compute(rest)
+            elif kind == b"v":
+                words = (self.orders.get("gradient", ""), self.orders.get("text", ""))
+                self.channel.reply(b"".join(word.encode().ljust(16) for word in words))
             else:
                 assert kind == b"f"
                 self.weights = self.gradient = None

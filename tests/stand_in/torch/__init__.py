@@ -250,8 +250,9 @@ def equal(a, b):
     return a.shape == b.shape and bytes(a._memory) == bytes(b._memory)
 
 
-def frombuffer(memory, *, dtype, count, offset=0):
+def frombuffer(memory, *, dtype, count=None, offset=0):
     assert dtype == float32
+    count = (len(memory) - offset) // 4 if count is None else count
     return Tensor(memoryview(memory)[offset:offset + 4 * count].cast("f"), (count,))
 
 

@@ -14,7 +14,14 @@
 
 train() runs the whole job on this machine; join() makes this machine a worker of a job that runs
 elsewhere; Job is for those who keep their own loop; load() gives the trained parameters.
+
+Importing it seeds random, numpy and torch with 0, as every worker's process does before it runs the script: what the
+top of a script draws afterwards is the same everywhere.
 """
+
+import contextlib
+import os
+import sys
 
 from . import _strangers  # before torch: what is said has nothing to do with it
 from .job import SGD, Adam, AdamW, Failed, Job, MicroBatch, Step, Trained, join, load, train
@@ -23,3 +30,15 @@ __version__ = "0.1.0"
 __all__ = [
     "Adam", "AdamW", "Failed", "Job", "MicroBatch", "SGD", "Step", "Trained", "join", "load", "train",
 ]
+
+
+def _begin_alike() -> None:
+    command = os.path.basename(sys.argv[0] if sys.argv else "") == "starling"  # which need not wait for torch
+    if not command and getattr(sys, "orig_argv", [])[-3:-1] != ["-m", "starling"]:
+        with contextlib.suppress(ImportError):
+            from .module import seed_everything_to_begin_with
+
+            seed_everything_to_begin_with()
+
+
+_begin_alike()

@@ -21,6 +21,8 @@ import time
 import traceback
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
+from .script import Reader, Refused, Script, check_texts
+
 SOCKET, LIFELINE = 3, 4
 VERSION = 2
 REQUEST_MAX = 1 << 24
@@ -45,6 +47,9 @@ class Channel:
         for file in (SOCKET, LIFELINE):
             os.set_inheritable(file, False)
         os.register_at_fork(after_in_child=self._socket.close)
+        self.script = Script("")  # it and the next: as the worker has said in its first request
+        self.version = self.block = self.seed = 0
+        self.size = 1  # samples of a micro-batch
 
     def _own(self) -> None:
         if os.getpid() != self._process:  # a fork of the script's: it has nothing to say here
@@ -75,6 +80,19 @@ class Channel:
         self.asked = True
         return data
 
+    def hear(self, path: str) -> None:
+        """Takes the worker's first request, which waits for its reply until the script has made its net."""
+        request = self.request()
+        if request[:1] != b"h":
+            raise RuntimeError(f"request {bytes(request[:1])!r} is none to begin with")
+        said = Reader(memoryview(request)[1:])
+        self.version, self.block = said.number("I"), said.number("I")
+        if self.version != VERSION:
+            raise Refused(f"the starling package speaks version {VERSION} of the bridge, the worker {self.version}:"
+                          " install the same release of both")
+        self.seed, self.size = said.number("Q"), max(1, said.number("I"))
+        self.script = Script(path, said.text(), said.texts(), said.texts(), said.number("I"), said.text(), said.texts())
+
     def files(self) -> list[int]:
         """Those that came with the request; the caller closes them."""
         files, self._files = self._files, []
@@ -101,8 +119,6 @@ def channel() -> "Channel | None":
 
 def one_line(error: BaseException, script: str) -> str:
     """What was raised and where in the user's own files."""
-    from .module import Refused
-
     text = " ".join(str(error).split())
     if isinstance(error, Refused):
         return f"{text}; {script}"
@@ -123,24 +139,26 @@ class Server:
                  init: "dict[str, Any] | None", metrics: Sequence[str]) -> None:
         import torch
 
-        from . import memory, module
+        from . import memory, module, proof
 
         assert _channel is not None
         self._channel = _channel
-        self._torch, self._module, self._mapping = torch, module, memory
+        self._torch, self._module, self._mapping, self._proof = torch, module, memory, proof
         self._collate = collate or torch.utils.data.default_collate
         self._build, self._init, self._metrics = build, init, tuple(metrics)
         torch.set_num_threads(1)
         torch.set_num_interop_threads(1)
         torch.use_deterministic_algorithms(True, warn_only=True)
         module.refuse_other_optimizers()
-        self.net, self.data = self._made(0)
+        check_texts(self._channel.script)  # of those that the script has imported meanwhile
+        self.net, self.data = self._made(self._channel.seed)
+        self._fresh = True  # its parameters are still the first ones
         module.check(self.net, self.data)
         self._trained = module.parameters_of(self.net)
         self._parameters = [p for _, p in self._trained]
         self._shapes = [p.shape for _, p in self._trained]  # while it has no memory it has none
         self._kept = module.Kept(self.net)
-        self._block = 1
+        self._block = self._channel.block
         self._gradient: Any = None  # [elements], in the worker's memory
         self._weights: Any = None  # memory.Weights
         self._memory: list[int] = []  # where each parameter lies
@@ -152,6 +170,8 @@ class Server:
         self._versions: list[int] = []
         gc.collect()
         gc.freeze()  # what is there now stays: no pass is to wait for a look at all of it
+        self._first: "dict[int, bytes] | None" = None  # digests of gradients, by parameter, of a pass that is a proof
+        self._given: list[bytes] = []  # digests of the parameters before it
         self._written: set[int] = set()  # parameters whose gradient has come in this pass
         self._begun = 0.0
         for i, (_, p) in enumerate(self._trained):
@@ -182,14 +202,11 @@ class Server:
             yield first, shape.numel()
             first += -(-shape.numel() // self._block) * self._block
 
-    def _hello(self, request: memoryview) -> None:
-        version, self._block = struct.unpack("<II", request)
-        if version != VERSION:
-            raise self._module.Refused(
-                f"the starling package speaks version {VERSION} of the bridge, the worker {version}:"
-                " install the same release of both")
+    def _hello(self) -> None:
         texts = self._module.tensor_texts(self.net)
-        parts = [struct.pack("<Q", len(self.data))]
+        data = self._proof.of_data(self.data, self._collate, self._channel.size,
+                                   lambda number: self._module.seed_everything(0, number))
+        parts = [struct.pack("<Q", len(self.data)), data]
         versions = self._module.versions_text().encode()
         parts += [struct.pack("<I", len(versions)), versions, struct.pack("<I", len(texts))]
         for text in texts:
@@ -210,7 +227,7 @@ class Server:
         seed, offset, size = struct.unpack("<QQQ", request)
         (file,) = self._channel.files()
         flat = self._map(file, offset, size)
-        net, _ = self._made(seed)
+        net = self.net if self._fresh and seed == self._channel.seed else self._made(seed)[0]
         with self._torch.no_grad():
             flat.zero_()
             for (_, p), (first, n) in zip(self._module.parameters_of(net), self._places()):
@@ -220,6 +237,7 @@ class Server:
     def _take_memory(self, request: memoryview) -> None:
         offset, gradient_offset, size = struct.unpack("<QQQ", request)
         weights, gradient = self._channel.files()
+        self._fresh = False
         self._weights = self._mapping.Weights(self._torch, weights, offset, size)
         self._gradient = self._map(gradient, gradient_offset, size)
         self._views = []
@@ -239,7 +257,7 @@ class Server:
         self._views = []
         self._weights = self._gradient = None
         for _, p in self._trained:
-            if not self._away:
+            if not self._away and not self._fresh:
                 p.data = self._torch.empty(0)
         self._channel.reply()
 
@@ -251,6 +269,8 @@ class Server:
             if p.grad is None:
                 return  # of a parameter whose requires_grad was taken away meanwhile, which is told after the pass
             given, p.grad = p.grad.detach(), None
+            if self._first is not None:
+                self._first[i] = self._first.get(i, b"") + self._proof.Digest().take(given).bytes()
             if not self._views:
                 return  # a backward of build()'s
             if not self._open:
@@ -268,10 +288,12 @@ class Server:
 
     def micro_batches(self) -> "Iterator[Pass]":
         """Every pass that is asked for, until the worker has no more."""
+        self._hello()
         while True:
             request = self._channel.request()
             kind, rest = bytes(request[:1]), memoryview(request)[1:]
-            if kind == b"p":
+            if kind in (b"p", b"v"):
+                self._first = {} if kind == b"v" else None  # of the net as build() made it, before it has memory
                 seed, step, m, count = struct.unpack_from("<QQII", rest)
                 samples = struct.unpack_from(f"<{count}Q", rest, 24)
                 self._before(seed, step, m)
@@ -279,8 +301,6 @@ class Server:
                 yield one
                 if not one.over:
                     raise RuntimeError(f"micro-batch {m} of step {step} was not given a loss: mb.done(loss)")
-            elif kind == b"h":
-                self._hello(rest)
             elif kind == b"i":
                 self._initialise(rest)
             elif kind == b"m":
@@ -291,7 +311,7 @@ class Server:
                 raise RuntimeError(f"request {kind!r} is none of the bridge's")
 
     def _before(self, seed: int, step: int, m: int) -> None:
-        if self._gradient is None:
+        if self._gradient is None and self._first is None:
             raise RuntimeError("a pass without memory")
         self._module.seed_everything(seed, step, m)
         self._written.clear()
@@ -302,6 +322,8 @@ class Server:
         self._step = (seed, step)
         self._open = True
         self._versions = self._counted()
+        if self._first is not None:
+            self._given = self._contents()
         self._begun = time.perf_counter()
 
     def refused(self, why: str) -> Exception:
@@ -319,11 +341,12 @@ class Server:
             for i in set(range(len(self._views))) - self._written:
                 self._views[i][1].zero_()
 
-    def _compare_parameters(self) -> None:
-        def changed(i: int, how: str) -> Exception:
-            return self._module.Refused(f"the loss has changed parameter {self._trained[i][0]}{how}; only the job's"
-                                        " optimizer may")
+    def _changed(self, i: int, how: str) -> Exception:
+        return self._module.Refused(f"the loss has changed parameter {self._trained[i][0]}{how}; only the job's"
+                                    " optimizer may")
 
+    def _compare_parameters(self) -> None:
+        changed = self._changed
         for before, now, how in ((self._versions, self._counted(), ""),
                                  (self._memory, self._placed(), " by giving it other memory (.data = ..)")):
             if before != now:
@@ -357,10 +380,28 @@ class Server:
         value = float(loss.detach())
         measured = [float(metrics[name]) for name in self._metrics]
         took = time.perf_counter() - self._begun
+        if self._first is not None:
+            return self._proven(value, measured)
         self._after()
         self._channel.reply(struct.pack(f"<dQQB{len(measured)}d", value, len(samples), int(took * 1e9),
                                         len(measured), *measured))
         return value
+
+    def _contents(self) -> "list[bytes]":
+        return [self._proof.Digest().take(p).bytes() for p in self._parameters]
+
+    def _proven(self, loss: float, metrics: Sequence[float]) -> float:
+        gradients = [self._first.get(i) for i in range(len(self._trained))]
+        self._first = self._step = None
+        self._open = False
+        now = self._contents()  # the worker's first parameters may still be taken from this net
+        for i, (before, after) in enumerate(zip(self._given, now)):
+            if before != after:
+                raise self._changed(i, "" if self._versions[i] != self._parameters[i]._version else " through .data")
+        self._kept.check()
+        self._channel.reply(self._proof.of_gradient(loss, metrics, gradients)
+                            + self._proof.of_texts(self._channel.script))
+        return loss
 
 
 class Pass:
@@ -395,7 +436,19 @@ def _die_with_the_worker() -> None:
         os._exit(0)
 
 
-def main(script: str) -> None:
+def _run(script: Script) -> None:
+    """As Python itself would, to the script's end."""
+    sys.argv = [script.path, *script.arguments]
+    if sys.path[:1] == [os.getcwd()]:
+        del sys.path[0]  # that of `python -m starling`
+    sys.path.insert(0, script.root())
+    if script.module:
+        runpy.run_module(script.module, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(script.path, run_name="__main__")
+
+
+def main(path: str) -> None:
     """Runs the script, whose train() or Job finds the channel and serves it."""
     global _channel
     _die_with_the_worker()
@@ -403,21 +456,21 @@ def main(script: str) -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("500")  # if memory is short the kernel takes this process and not the worker
     _channel = Channel()
-    sys.argv = [script]
-    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     try:
-        runpy.run_path(script, run_name="__main__")
-        from .module import Refused
+        _channel.hear(path)
+        check_texts(_channel.script)
+        from .module import seed_everything_to_begin_with
 
-        raise Refused("the script has ended without starling.train() or a loop over starling.Job")
+        seed_everything_to_begin_with()
+        _run(_channel.script)
+        raise Refused(f"the script has ended without call {_channel.script.call} of starling.train(), or of a loop over"
+                      " starling.Job, which the job is")
     except SystemExit as end:
         if end.code in (None, 0) and not _channel.asked:
             os._exit(0)
         failure: BaseException = RuntimeError(f"the script called exit({end.code!r})")
     except BaseException as error:  # whatever the script raises is told to the worker
         failure = error
-        from .module import Refused
-
         if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
             traceback.print_exc()
             os._exit(OUT_OF_MEMORY)  # of this process alone: another one may have it
@@ -429,4 +482,4 @@ def main(script: str) -> None:
             _channel.request()
         for file in _channel.files():
             os.close(file)
-        _channel.raised(one_line(failure, script))
+        _channel.raised(one_line(failure, path))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
+import shlex
 import shutil
 import signal
 import struct
@@ -11,19 +14,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from . import child
+from .calls import Call, Failed, Trained
+from .script import Refused, Script, of_main, texts
 
 Build = Callable[[], "tuple[Any, Any]"]
 Loss = Callable[[Any, Any], Any]
-
-
-class Failed(SystemExit):
-    """A job that did not end well. The command has said why, in one line on stderr; `code` is its exit
-    code: 1 diverged, 2 bad input, 3 too few workers, 4 state lost, 5 internal error."""
 
 
 @dataclass(frozen=True)
@@ -82,18 +83,6 @@ class SGD:
                 "weight_decay": float(self.weight_decay), "clip": float(self.clip)}
 
 
-@dataclass(frozen=True)
-class Trained:
-    """What a job came to."""
-
-    out: str      # its folder: events.jsonl, loss.svg, model.safetensors
-    digest: str   # of the final state: equal for equal jobs, whatever happened
-    loss: float   # of the last step
-    steps: int
-    metrics: "Mapping[str, float]" = field(default_factory=dict)  # of the last step
-    evaluation: Any = None  # what evaluate(net) returned
-
-
 def program() -> str:
     """The `starling` command: STARLING says where, else the wheel's own, else that of PATH."""
     named = os.environ.get("STARLING")
@@ -119,10 +108,26 @@ def _environment() -> "dict[str, str]":
     return {**os.environ, "STARLING_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def _call(arguments: "Sequence[str]") -> int:
+def _again(script: Script) -> str:
+    """A command line for people that runs this script again and goes on."""
+    words = getattr(sys, "orig_argv", None) or [
+        sys.executable, *(["-m", script.module] if script.module else [script.path]), *script.arguments]
+    return shlex.join(["env", "STARLING_RESUME=1", *words])
+
+
+def _folder(name: str) -> str:
+    """A new one below runs/, as the command has it."""
+    first = os.path.join("runs", f"{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+    numbered = (f"{first}-{i}" for i in itertools.count(2))
+    return next(folder for folder in itertools.chain([first], numbered) if not os.path.exists(folder))
+
+
+def _call(arguments: "Sequence[str]", again: Optional[str] = None) -> int:
     """Runs a command to its end. What asks this process to end asks the command, which then ends in its own way:
-    Ctrl-C reaches both, SIGTERM is passed on. Returns its exit code, or 128 + the signal that ended it."""
-    with subprocess.Popen(arguments, env=_environment()) as process:
+    Ctrl-C reaches both, SIGTERM is passed on. Returns its exit code, or 128 + the signal that ended it.
+    again: what people are told to run if that was a signal."""
+    told = {} if again is None else {"STARLING_AGAIN": again}
+    with subprocess.Popen(arguments, env={**_environment(), **told}) as process:
         answers = {signal.SIGTERM: lambda number, _: process.send_signal(number), signal.SIGINT: lambda *_: None}
         before = {}
         if threading.current_thread() is threading.main_thread():  # which alone is told of signals
@@ -151,13 +156,6 @@ def _job_text(sections: "Mapping[str, Mapping[str, Any]]") -> str:
     for section, fields in sections.items():
         lines += [f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in fields.items()), ""]
     return "\n".join(lines)
-
-
-def _script() -> str:
-    main = getattr(sys.modules.get("__main__"), "__file__", None)
-    if not main:
-        raise Failed("starling: a job needs a script in a file, which every worker runs; this is none")
-    return os.path.abspath(main)
 
 
 def _made(build: Build, init: "Optional[Mapping[str, Any]]") -> "tuple[Any, Any]":
@@ -193,17 +191,17 @@ class _Options:
     threads: int
     command: "Sequence[str]"
 
-    def job(self, net: Any, data: Any, script: str) -> str:
+    def job(self, net: Any, data: Any, script: Script) -> str:
         from . import module
 
-        stem = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in Path(script).stem)
         sections: "dict[str, dict[str, Any]]" = {
-            "job": {"name": stem[:64], "seed": self.seed, "steps": self.steps,
+            "job": {"name": _name_of(script), "seed": self.seed, "steps": self.steps,
                     "micro_batches": self.micro_batches, "sequences": self.batch_size,
                     "replicas": self.replicas, "isa": self.isa},
-            "model": {"kind": "python", "script": script, "samples": len(data),
+            "model": {"kind": "python", "script": script.path, "samples": len(data),
                       "tensors": module.tensor_texts(net),
-                      **({"metrics": list(self.metrics)} if self.metrics else {})},
+                      **_chosen(metrics=list(self.metrics), module=script.module, arguments=script.arguments,
+                                text=script.text, call=script.call, at=script.at, earlier=script.earlier)},
             "optimizer": self.optimizer._fields(),
             # Importing what a script needs takes workers of one machine their time.
             "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000},
@@ -215,28 +213,52 @@ class _Options:
         return _job_text(sections)
 
 
-def _run(options: _Options, build: Build, init: "Optional[Mapping[str, Any]]",
+def _chosen(**fields: Any) -> "dict[str, Any]":
+    return {key: value for key, value in fields.items() if value}
+
+
+def _name_of(script: Script) -> str:
+    stem = script.module.removesuffix(".__main__").rpartition(".")[2] or Path(script.path).stem
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in stem)[:64]
+
+
+def _run(call: Call, options: _Options, build: Build, init: "Optional[Mapping[str, Any]]",
+         evaluate: "Optional[Callable[[Any], Any]]") -> Trained:
+    try:
+        call.trained = _trained(call, options, build, init, evaluate)
+    except Failed as failed:
+        call.failed = failed.code if isinstance(failed.code, int) else 2
+        raise
+    return call.trained
+
+
+def _trained(call: Call, options: _Options, build: Build, init: "Optional[Mapping[str, Any]]",
          evaluate: "Optional[Callable[[Any], Any]]") -> Trained:
     """In the process that the user has started: the command does the work."""
     from . import module
 
-    script = _script()
+    where = ""
     try:
+        script = of_main()
+        where = f"; {script.path}"
         net, data = _made(build, init)
-    except module.Refused as why:
-        raise Failed(_said(2, f"{why}; {script}")) from None
+        script = replace(script, text=texts(script), call=call.number, at=call.at,
+                         earlier=tuple(one.record() for one in Call.made[:call.number - 1]))
+    except Refused as why:
+        raise Failed(_said(2, f"{why}{where}")) from None
     text = options.job(net, data, script)
     wanted = os.environ.get("STARLING_WRITE_JOB")
     if wanted:  # a command wants the job, and runs it in its own way
         Path(wanted).write_text(text, encoding="utf-8")
         raise SystemExit(0)
     with tempfile.TemporaryDirectory(prefix="starling-") as folder:
-        out = options.out or os.path.join(tempfile.mkdtemp(prefix="starling-run-"), "out")
-        job = Path(folder) / f"{Path(script).stem}.toml"
+        out = options.out or _folder(_name_of(script))
+        resume = options.resume or bool(options.checkpoint and os.environ.get("STARLING_RESUME") == "1")
+        job = Path(folder) / f"{_name_of(script)}.toml"
         job.write_text(text, encoding="utf-8")
         arguments = [program(), "run", str(job), "--workers", str(options.workers), "--out", out,
-                     "--threads", str(options.threads), *(["--resume"] if options.resume else []), *options.command]
-        code = _call(arguments)
+                     "--threads", str(options.threads), *(["--resume"] if resume else []), *options.command]
+        code = _call(arguments, _again(script))
     if code != 0:
         raise Failed(code)
     end = _end_of(out)
@@ -245,8 +267,13 @@ def _run(options: _Options, build: Build, init: "Optional[Mapping[str, Any]]",
         load(out, net)
         net.eval()
         evaluation = evaluate(net)
-    measured = dict(zip(options.metrics, end.get("metrics", [])))
-    return Trained(out, end["digest"], float(end["loss"]), int(end["version"]), measured, evaluation)
+    measured = dict(zip(options.metrics, map(_number, end.get("metrics", []))))
+    return Trained(out, end["digest"], _number(end["loss"]), int(end["version"]), measured, evaluation)
+
+
+def _number(value: "Optional[float]") -> float:
+    """Events have null for what is not finite, as of a step that was skipped."""
+    return math.nan if value is None else float(value)
 
 
 def _said(code: int, text: str) -> int:
@@ -287,21 +314,26 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
     evaluate    (net) -> anything; called here at the end with the trained net in eval mode
     metrics     names of what the loss measures beside it, at most 8: their means over each step are in its
                 `step` event, in this order, and those of the last step in the result
+    out         folder of the run; default: a new one, runs/NAME-TIME
     checkpoint  folder on storage that all workers reach: the state every `checkpoint_every` steps, from
-                which resume=True goes on with any number of workers
+                which resume=True (or STARLING_RESUME=1 in the environment) goes on with any number of workers
     isa         "avx2" keeps CPUs with and without AVX-512 in one job; "auto": each its best, and all alike
     threads     processes that compute for each worker, one thread each
     command     further options of `starling run`
 
     Raises Failed (a SystemExit) with the command's exit code; what went wrong was said in one line.
     """
-    if child.channel() is not None:
+    call = Call()
+    worker = child.channel()
+    if worker is not None:
+        if not call.is_the_jobs(worker.script):
+            return call.result()
         server = child.Server(build, collate, dict(init) if init is not None else None, metrics)
         for one in server.micro_batches():
             given = loss(server.net, one.batch())
             value, measured = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
             one.done(value, measured)
-    return _run(_Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
+    return _run(call, _Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
                          checkpoint_every, resume, lease_ms, metrics, isa, threads, command), build, init, evaluate)
 
 
@@ -368,12 +400,12 @@ class Job:
                  init: "Optional[Mapping[str, Any]]" = None, checkpoint: Optional[str] = None,
                  checkpoint_every: int = 100, resume: bool = False, metrics: "Sequence[str]" = (),
                  lease_ms: int = 1000, isa: str = "auto", threads: int = 1, command: "Sequence[str]" = ()) -> None:
-        self._build, self._init = build, init
+        self._build, self._init, self._call = build, init, Call()
         self._options = _Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
                                  checkpoint, checkpoint_every, resume, lease_ms, metrics, isa, threads, command)
         self._server: "Optional[child.Server]" = None
-        self.trained: Optional[Trained] = None
-        if child.channel() is not None:
+        worker = child.channel()
+        if worker is not None and self._call.is_the_jobs(worker.script):
             self._server = child.Server(build, collate, dict(init) if init is not None else None, metrics)
 
     @property
@@ -382,9 +414,17 @@ class Job:
         assert self._server is not None, "only workers have the net; starling.load() gives the trained one"
         return self._server.net
 
+    @property
+    def trained(self) -> Optional[Trained]:
+        """What the job came to; None before its loop is over."""
+        return self._call.trained
+
     def __iter__(self) -> "Iterator[Step]":
         if self._server is None:
-            self.trained = _run(self._options, self._build, self._init, None)
+            if child.channel() is None:
+                _run(self._call, self._options, self._build, self._init, None)
+            else:
+                self._call.result()
             return
         passes = self._server.micro_batches()
         one: "Optional[child.Pass]" = next(passes, None)

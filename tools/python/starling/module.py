@@ -3,6 +3,7 @@ seeds of random numbers."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
 import re
@@ -14,14 +15,11 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from .script import Refused
 
 NAME = re.compile(r'[!#-9;-~]{1,512}')  # of a tensor, in a job file
 DIMENSIONS_MAX = 8
 WHOLE_BYTES, SAMPLE = 1 << 14, 256  # of buffers: up to so many bytes all are compared, else so many elements
-
-
-class Refused(Exception):
-    """What would break the promise of equal bits, in one line that says what to do."""
 
 
 def seed_everything(*key: int) -> None:
@@ -35,6 +33,13 @@ def seed_everything(*key: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed & 0xFFFFFFFF)
+
+
+def seed_everything_to_begin_with() -> None:
+    """Whatever a script draws before build() is the same in every process."""
+    with contextlib.suppress(ImportError):
+        import numpy  # noqa: F401  seeded with the others
+    seed_everything(0)
 
 
 def parameters_of(net: nn.Module) -> list[tuple[str, nn.Parameter]]:

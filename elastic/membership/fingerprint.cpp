@@ -1,0 +1,69 @@
+#include "elastic/membership/fingerprint.h"
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+namespace starling::elastic {
+namespace {
+
+struct Part {
+  std::string_view name, meaning;
+};
+// A part that explains others comes before them.
+constexpr std::array kParts = {
+    Part{"isa", "another instruction set, or another version of what computes"},
+    Part{"script", "other modules beside the script, or other texts of them"},
+    Part{"data", "other data"},
+    Part{"weights", "other first parameters: another build(), or another library"},
+    Part{"first gradient",
+         "another script or other data, or a processor or library that computes otherwise"},
+    Part{"probe of steps", "the update is computed otherwise: another build or processor"},
+    Part{"starling", "another build of this program"},
+};
+
+// By kParts; empty where the text has none. A part goes on to the next one's name.
+std::array<std::string_view, kParts.size()> split(std::string_view text) {
+  std::array<std::string_view, kParts.size()> values;
+  std::string_view* open = nullptr;
+  const char* begin = text.data();
+  const auto close = [&](const char* end) {
+    if (open != nullptr) *open = {begin, static_cast<std::size_t>(end - begin)};
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    for (std::size_t i = 0; i < kParts.size(); ++i) {
+      const std::string_view rest = text.substr(at);
+      if (!rest.starts_with(kParts[i].name) || rest.substr(kParts[i].name.size(), 1) != " ")
+        continue;
+      if (at > 0) close(text.data() + at - 2);
+      open = &values[i];
+      begin = rest.data() + kParts[i].name.size() + 1;
+      break;
+    }
+    const auto comma = text.find(", ", at);
+    at = comma == std::string_view::npos ? text.size() : comma + 2;
+  }
+  close(text.data() + text.size());
+  return values;
+}
+
+}  // namespace
+
+std::string fingerprint_differences(const std::string& here, const std::string& there) {
+  const auto mine = split(here), theirs = split(there);
+  const auto shown = [](std::string_view value) {
+    return value.empty() ? std::string("none") : std::string(value);
+  };
+  std::string text;
+  std::string_view meaning;
+  for (std::size_t i = 0; i < kParts.size(); ++i) {
+    if (mine[i] == theirs[i]) continue;
+    if (meaning.empty()) meaning = kParts[i].meaning;
+    text += (text.empty() ? "" : "; ") + std::string(kParts[i].name) + " " + shown(mine[i]) +
+            " here, " + shown(theirs[i]) + " there";
+  }
+  if (text.empty()) return "the loss of the first micro-batch; all else is equal, " + here;
+  return text + ": " + std::string(meaning);
+}
+
+}  // namespace starling::elastic

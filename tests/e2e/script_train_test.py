@@ -1,0 +1,201 @@
+"""Scripts over the starling package itself, with the stand-in for torch (tests/stand_in/torch): what a script
+computes is the same in every process, or said to be another thing."""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+from harness import PATIENCE, STARLING, main, require, wait_until
+from scripts import HEAD, PATHS, ended, events, result, started, written
+
+VARIABLES = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "STARLING_PYTHON": sys.executable,
+             "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def command(*words):
+    done = subprocess.run([STARLING, *map(str, words)], env=VARIABLES, capture_output=True, text=True, timeout=PATIENCE)
+    return done.returncode, done.stdout + done.stderr
+
+
+def run_script(place, script, workers, threads, *arguments):
+    out = place.path("-".join(map(str, (workers, threads, *arguments))))
+    return command("run", script, "--workers", workers, "--threads", threads, "--out", out, "--", *arguments)
+
+
+def digest_of(out):
+    return events(out, "done")[0]["digest"]
+
+
+def children_named(text):
+    """Processes that compute, by their script."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        if b"-m" in words and b"starling" in words and text.encode() in words:
+            found.append(int(entry))
+    return found
+
+
+def each_call_is_a_training_of_its_own(place):
+    single = HEAD + "\ntrain(lambda net, batch: loss(net, batch) * float(sys.argv[1]), out=sys.argv[2])\n"
+    script = written(place, "single.py", single)
+    alone = [result(script, scale, place.path(f"alone-{scale}")) for scale in ("1.0", "30.0")]
+    sweep = written(place, "sweep.py", HEAD + """
+found = []
+for scale in (1.0, 30.0):
+    found.append(starling.train(build, lambda net, batch: loss(net, batch) * scale, steps=8, micro_batches=4,
+                                batch_size=4, workers=2, lease_ms=10000, seed=5, out=f"{sys.argv[1]}-{scale}",
+                                evaluate=lambda net: float(net.bias.detach())))
+    assert abs(found[-1].evaluation) > 0 and found[0].steps == 8
+print("RESULT", *(one.digest for one in found))
+""")
+    code, said = ended(sweep, place.path("sweep"))
+    require(code == 0 and said.splitlines()[-1] == "RESULT " + " ".join(alone), f"{code}, expected {alone}: {said}")
+
+
+def a_call_that_is_left_out_in_a_worker_is_said(place):
+    script = written(place, "skips.py", HEAD + """
+if not os.path.exists(sys.argv[1]):
+    train(out=sys.argv[1])
+train(lambda net, batch: loss(net, batch) * 2.0, out=sys.argv[2])
+""")
+    code, said = ended(script, place.path("first"), place.path("second"))
+    wanted = "every process has to make the same calls, also those that are over"
+    require(code == 2 and "call 1 of starling.train() or starling.Job is at script:" in said and wanted in said,
+            f"{code}: {said}")
+
+
+PACED = """
+import time, parts
+def paced(net, batch):
+    time.sleep(0.02)
+    return loss(net, batch) * parts.factor()
+train(paced, steps=40, workers=2, out=sys.argv[1])
+"""
+
+
+def a_script_that_is_edited_meanwhile_computes_nothing(place):
+    parts = written(place, "parts.py", "def factor():\n    return 1.0\n")
+    script = written(place, "edited.py", HEAD + PACED)
+    quiet = result(script, place.path("quiet"))
+    run = started(script, place.path("out"))
+    wait_until(lambda: events(place.path("out"), "step"), "the first step")
+    with open(parts, "w") as file:
+        file.write("def factor():\n    return 3.0\n")
+    os.kill(children_named(script)[0], signal.SIGKILL)
+    said = "".join(run.communicate(timeout=PATIENCE))
+    lost = [e for e in events(place.path("out"), "worker") if e["what"] == "lost"]
+    require(len(lost) == 1 and "parts.py is not the job's: the hash of its text is" in lost[0]["reason"], f"{lost} {said}")
+    require(digest_of(place.path("out")) == quiet, "another digest after an edit")
+
+
+def what_the_top_of_a_script_draws_is_the_same_everywhere(place):
+    script = written(place, "shuffles.py", HEAD.replace("import torch, starling", "import torch, starling, random") + """
+order = list(range(64))
+random.shuffle(order)
+def shuffled():
+    net, data = build()
+    return net, TensorDataset(*(torch.stack([t[i] for i in order]) for t in data.tensors))
+train(build=shuffled)
+""")
+    digests = []
+    for workers, threads in ((1, 1), (2, 1), (1, 2)):
+        code, said = run_script(place, script, workers, threads)
+        require(code == 0, said)
+        digests.append(digest_of(place.path(f"{workers}-{threads}")))
+    require(len(set(digests)) == 1, f"another order with more workers or threads: {digests}")
+
+
+UNLIKE = """
+factor = 1.0 + int.from_bytes(os.urandom(4), "little")
+def drawn():
+    net, data = build()
+    if sys.argv[1] == "data":
+        data.tensors[1].mul_(factor)
+    return net, data
+train(lambda net, batch: loss(net, batch) * (factor if sys.argv[1] == "loss" else 1.0), build=drawn)
+"""
+
+
+def a_process_with_bits_of_its_own_is_refused(place):
+    script = written(place, "unlike.py", HEAD + UNLIKE)
+    for what, workers, threads, wanted in (
+            ("data", 1, 2, "a process of the script has other data than the one before it"),
+            ("loss", 1, 2, "a process of the script has another first gradient than the one before it"),
+            ("data", 2, 1, " there: other data"),
+            ("loss", 2, 1, "this worker computes other bits than the group")):
+        code, said = run_script(place, script, workers, threads, what)
+        require(code == 2 and wanted in said, f"{what}, {threads} threads: {code}: {said}")
+
+
+def another_machines_data_are_told(place):
+    script = written(place, "data.py", HEAD + """
+import time
+def other():
+    net, data = build()
+    for i in range(64):
+        if os.environ.get("WRONG") and i % 13 == 12:
+            data.tensors[1][i].fill_(9.0)
+    return net, data
+def paced(net, batch):
+    time.sleep(0.02)
+    return loss(net, batch)
+train(paced, build=other, steps=200, workers=1, out=sys.argv[1])
+""")
+    run = started(script, place.path("out"))
+    wait_until(lambda: events(place.path("out"), "step"), "the first step")
+    start = events(place.path("out"), "start")[0]
+    copy = shutil.copy(script, place.path("copy.py"))
+    join = [STARLING, "worker", "--join", start["address"], "--keys", start["keys"], "--save", "none", "--script", copy]
+    refused = subprocess.run(join, env={**VARIABLES, "WRONG": "1"}, capture_output=True, text=True, timeout=PATIENCE)
+    require(refused.returncode == 2 and "this worker computes other bits than the group (worker-0): data " in refused.stderr
+            and " there" in refused.stderr and ": other data" in refused.stderr, refused.stderr)
+    other = subprocess.run([*join, "--", "elsewhere"], env=VARIABLES, capture_output=True, text=True, timeout=PATIENCE)
+    require(other.returncode == 2 and 'model.arguments is ["elsewhere"] here and ["' in other.stderr, other.stderr)
+    with open(copy, "a") as file:
+        file.write("# edited\n")
+    edited = subprocess.run(join, env=VARIABLES, capture_output=True, text=True, timeout=PATIENCE)
+    require(edited.returncode == 2 and "data.py is not the job's: the hash of its text is" in edited.stderr, edited.stderr)
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=PATIENCE)
+
+
+def a_command_gives_a_script_its_arguments(place):
+    script = written(place, "scaled.py", HEAD + """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--scale", type=float, default=1.0)
+parser.add_argument("--out", default="unused")
+options = parser.parse_args()
+train(lambda net, batch: loss(net, batch) * options.scale, out=options.out)
+""")
+    scaled = result(script, "--out", place.path("scaled"), "--scale", "30")
+    code, said = command("run", script, "--workers", 2, "--out", place.path("run"), "--", "--scale", "30")
+    require(code == 0 and digest_of(place.path("run")) == scaled, said)
+    code, said = command("run", place.job(), "--", "--scale", "30")
+    require(code == 2 and "what follows -- are the arguments of a script (.py), and none is named" in said, said)
+
+
+def a_run_without_a_folder_lies_below_runs_and_a_refused_one_nowhere(place):
+    script = written(place, "plain.py", HEAD + "\ntrain()\n")
+    result(script, folder=place.folder)
+    (run,) = os.listdir(place.path("runs"))
+    require(run.startswith("plain-") and os.path.exists(os.path.join(place.path("runs"), run, "model.safetensors")), run)
+    refused = written(place, "none.py", HEAD + "\ntrain(build=lambda: (Net(), []))\n")
+    code, said = ended(refused, folder=place.folder)
+    require(code == 2 and "the Dataset is empty" in said and len(os.listdir(place.path("runs"))) == 1, f"{code}: {said}")
+
+
+main(each_call_is_a_training_of_its_own,
+     a_call_that_is_left_out_in_a_worker_is_said,
+     a_script_that_is_edited_meanwhile_computes_nothing,
+     what_the_top_of_a_script_draws_is_the_same_everywhere,
+     a_process_with_bits_of_its_own_is_refused,
+     another_machines_data_are_told,
+     a_command_gives_a_script_its_arguments,
+     a_run_without_a_folder_lies_below_runs_and_a_refused_one_nowhere)

@@ -1,0 +1,43 @@
+#include "elastic/membership/fingerprint.h"
+
+#include <doctest/doctest.h>
+
+namespace starling::elastic {
+namespace {
+
+// Goal: a worker that is refused hears what differs first, and what it means; nothing that is equal.
+TEST_CASE("fingerprints: the parts that differ are named, and the first says what it means") {
+  const std::string group =
+      "isa python 3.11.7, torch 2.15.0, AVX2, script 1f2e, data 3a, weights 4b, first gradient 5c, "
+      "probe of steps 6d, starling 0.1.0, gcc 12.2.0, glibc 2.36";
+  struct Row {
+    const char *from, *to, *text;
+  };
+  const Row rows[] = {
+      {"5c", "81",
+       "first gradient 81 here, 5c there: another script or other data, or a processor or library "
+       "that computes otherwise"},
+      {"data 3a", "data 9f", "data 9f here, 3a there: other data"},
+      {"AVX2", "AVX512",
+       "isa python 3.11.7, torch 2.15.0, AVX512 here, python 3.11.7, torch 2.15.0, AVX2 there: "
+       "another instruction set, or another version of what computes"},
+      {"glibc 2.36", "glibc 2.39",
+       "starling 0.1.0, gcc 12.2.0, glibc 2.39 here, 0.1.0, gcc 12.2.0, glibc 2.36 there: another "
+       "build of this program"},
+      {"data 3a, weights 4b", "data 9f, weights 7",
+       "data 9f here, 3a there; weights 7 here, 4b there: other data"},
+      {"script 1f2e, ", "",
+       "script none here, 1f2e there: other modules beside the script, or other texts of them"},
+  };
+  for (const Row& row : rows) {
+    std::string here = group;
+    here.replace(here.find(row.from), std::string(row.from).size(), row.to);
+    CHECK(fingerprint_differences(here, group) == row.text);
+  }
+  CHECK(fingerprint_differences(group, group) ==
+        "the loss of the first micro-batch; all else is equal, " + group);
+  CHECK(fingerprint_differences("", "data 1") == "data none here, 1 there: other data");
+}
+
+}  // namespace
+}  // namespace starling::elastic

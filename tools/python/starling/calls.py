@@ -1,0 +1,103 @@
+"""Which calls of train() and Job a script has made, and what they came to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Optional
+
+from .script import Refused, Script, caller
+
+
+class Failed(SystemExit):
+    """A job that did not end well. The command has said why, in one line on stderr; `code` is its exit
+    code: 1 diverged, 2 bad input, 3 too few workers, 4 state lost, 5 internal error."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a job came to."""
+
+    out: str      # its folder: events.jsonl, loss.svg, model.safetensors
+    digest: str   # of the final state: equal for equal jobs, whatever happened
+    loss: float   # of the last step
+    steps: int
+    metrics: "Mapping[str, float]" = field(default_factory=dict)  # of the last step
+    evaluation: Any = None  # what evaluate(net) returned
+
+
+class _NotHere(Trained):
+    """In a worker's process, an earlier call's result whose evaluation is no plain value."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "evaluation":
+            raise Refused("what evaluate() returned is known to workers only if it is a number, a text, or a list or dict"
+                          " of such")
+        return super().__getattribute__(name)
+
+    def __repr__(self) -> str:
+        return f"Trained(out={self.out!r}, digest={self.digest!r}, loss={self.loss}, steps={self.steps})"
+
+
+_PLAIN_MAX = 32768  # bytes of an evaluation that workers are told
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, (list, dict)):
+        keys = all(type(key) is str for key in value) if isinstance(value, dict) else True
+        return keys and all(_plain(v) for v in (value.values() if isinstance(value, dict) else value))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+class Call:
+    """A call of train() or Job. They are counted in the order in which a script makes them, which is the same in
+    every process: a worker's process computes for the one that the job is of, and those before it return what
+    they came to in the process that a person has started."""
+
+    made: "list[Call]" = []
+
+    def __init__(self) -> None:
+        Call.made.append(self)
+        self.number = len(Call.made)
+        self.at = caller()
+        self.trained: Optional[Trained] = None
+        self.failed: Optional[int] = None  # exit code
+
+    def record(self) -> str:
+        """For processes that pass this call by."""
+        said: "dict[str, Any]" = {"at": self.at}
+        if self.failed is not None:
+            said["failed"] = self.failed
+        if self.trained is not None:
+            trained = self.trained
+            said["trained"] = {"out": trained.out, "digest": trained.digest, "loss": trained.loss,
+                               "steps": trained.steps, "metrics": dict(trained.metrics)}
+            text = json.dumps(trained.evaluation) if _plain(trained.evaluation) else ""
+            if 0 < len(text) <= _PLAIN_MAX:
+                said["trained"]["evaluation"] = trained.evaluation
+        return json.dumps(said)
+
+    def is_the_jobs(self, script: Script) -> bool:
+        """In a worker's process: whether it is to compute for this call. If not, `trained` and `failed` are what the
+        call came to. Raises Refused where the script has not come here as it did in the process that a person
+        has started."""
+        if self.number > script.call:
+            raise Refused(f"the script has come to call {self.number} of starling.train() or starling.Job before it has"
+                          f" come to a loop over call {script.call}, which the job is")
+        said = json.loads(script.earlier[self.number - 1]) if self.number <= len(script.earlier) else {"at": script.at}
+        if said["at"] and said["at"] != self.at:
+            raise Refused(f"call {self.number} of starling.train() or starling.Job is at {self.at} here and at"
+                          f" {said['at']} in the job: every process has to make the same calls, also those that are over")
+        self.failed = said.get("failed")
+        if "trained" in said:
+            kind = Trained if "evaluation" in said["trained"] else _NotHere
+            self.trained = kind(**said["trained"])
+        return self.number == script.call
+
+    def result(self) -> Trained:
+        """Of an earlier call, in a worker's process."""
+        if self.failed is not None:
+            raise Failed(self.failed)
+        if self.trained is None:
+            raise Refused(f"call {self.number} of starling.train() or starling.Job has come to nothing yet in the job")
+        return self.trained
