@@ -37,6 +37,7 @@ struct Contact {
   std::uint64_t welcomed_ms = 0;
   std::uint64_t micro_batch_ns = 0;  // 0: not known
   Headway headway;
+  std::vector<Rank> missed;  // of `entered`: for whom it waits
   // The last plan that was sent to it, when, and how long until that plan is sent again.
   EpochId plan_sent;
   std::uint64_t plan_sent_ms = 0, plan_wait_ms = 0;

@@ -83,6 +83,10 @@ constexpr const char* kMustHappen[] = {
     "round without a member who is gone",
     "direct step broken",
     "garbage totals refused",
+    "pair of workers cut",
+    "connection fell silent",
+    "worker of the start unreachable",
+    "coordinators late",
 };
 
 TEST_CASE("swarm: every seed keeps all promises and ends") {
