@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "actors/guard/guard.h"
+#include "actors/inbox.h"
 #include "actors/notices/watch.h"
 #include "actors/sabotage.h"
 #include "actors/system.h"
@@ -60,32 +61,36 @@ int pending_signal() {
   return signal > 0 ? signal : 0;
 }
 
+using Inbox = actors::ThreadInbox<actors::WorkerOver>;
+
 // Until the worker is over, or a signal ends it: then there is no WorkerOver.
-int wait_for_end(caf::scoped_actor& self, const caf::actor& worker, const Life& life,
+int wait_for_end(Inbox& inbox, const caf::actor& worker, const Life& life,
                  actors::LatestStep& latest, std::uint64_t steps, actors::WorkerOver& over) {
   std::optional<ProgressLine> line;
   if (!life.command.quiet) line.emplace(stdout, ProgressStyle::of(stdout), steps);
   std::optional<Clock::time_point> leaving;
   bool done = false;
   while (!done) {
-    self->receive([&](const actors::WorkerOver& end) { over = end, done = true; },
-                  [&](const caf::down_msg&) {  // it has said WorkerOver before, so never
-                    over.code = 5;
-                    over.reason = "the worker's actor ended without a word";
-                    done = true;
-                  },
-                  caf::after(kPoll) >> [] {});
+    if (const auto word = inbox.take(kPoll)) {
+      done = true;
+      if (const auto* end = std::get_if<actors::WorkerOver>(&*word)) {
+        over = *end;
+      } else {  // it has said WorkerOver before, so never
+        over.code = 5;
+        over.reason = "the worker's actor ended without a word";
+      }
+    }
     if (const auto step = latest.take(); step && line) line->step(*step);
     const int signal = done ? 0 : pending_signal();
     if (signal == SIGINT ||
         (signal == SIGTERM && leaving && Clock::now() - *leaving > kSameSignal)) {
-      self->send_exit(worker, caf::exit_reason::user_shutdown);
+      caf::anon_send_exit(worker, caf::exit_reason::user_shutdown);
       return 128 + signal;
     }
     if (signal == SIGTERM && !leaving) {
       leaving = Clock::now();
       const double notice_ms = 1000 * life.command.notice_s;
-      self->send(worker, Notice{"SIGTERM", "", static_cast<std::uint64_t>(notice_ms), true});
+      caf::anon_send(worker, Notice{"SIGTERM", "", static_cast<std::uint64_t>(notice_ms), true});
     }
   }
   return over.fenced ? actors::kFencedStatus : over.code;
@@ -104,6 +109,8 @@ Result<std::unique_ptr<actors::NoticeWatch>> cloud_watch(const WorkerCommand& co
 
 int finish(const Life& life, const actors::TrainingSetup& setup, const actors::WorkerOver& over,
            const std::vector<actors::StepTimes>& times, int status) {
+  if (status == actors::kFencedStatus && !life.command.quiet)
+    std::fprintf(stderr, "starling: %s: %s\n", life.options.key.name.c_str(), over.reason.c_str());
   if (status != 0 && status != actors::kFencedStatus && !over.reason.empty())
     return over.told && life.command.quiet ? status : fail(status, over.reason);
   const std::string& name = life.options.key.name;
@@ -299,21 +306,20 @@ int work(const Life& life, actors::SharedLife& shared) {
   int status = 0;
   actors::WorkerOver over;
   {
-    caf::scoped_actor self(system);
-    auto worker =
-        actors::spawn_worker(system, std::move(options), loader, caf::actor_cast<caf::actor>(self));
+    Inbox inbox(system);
+    auto worker = actors::spawn_worker(system, std::move(options), loader, inbox.address());
     if (worker) {
-      self->monitor(worker.value());
+      inbox.watch(worker.value());
       if (watch.value())
         watch.value()->start([to = worker.value()](const Notice& n) { caf::anon_send(to, n); });
-      status = wait_for_end(self, worker.value(), life, latest, job.steps, over);
+      status = wait_for_end(inbox, worker.value(), life, latest, job.steps, over);
       const bool handed_over = status == 0 && !over.job_done;
       if (watch.value() && handed_over && life.command.acknowledge) watch.value()->handed_over();
       watch.value().reset();
     } else {
       status = fail(worker.error());
     }
-    self->send_exit(loader, caf::exit_reason::user_shutdown);
+    caf::anon_send_exit(loader, caf::exit_reason::user_shutdown);
   }
   status = finish(life, *setup.value(), over, times, status);
   if (status != 0 && status != actors::kFencedStatus) say_last_word(shared, over.reason);
