@@ -25,6 +25,7 @@ constexpr int kQueueFrames = 128;  // libzmq's, per connection and direction
 // To one client of a server: as much as the largest message, which cannot be sent in two parts.
 constexpr int kQueueFramesToClient = static_cast<int>(limits::kMessageBytes / kPieceBytes) + 128;
 constexpr int kHandshakeMs = 3000;
+constexpr long kDialLookMs = 100;      // between two looks at links that are dialled
 constexpr std::size_t kFilesLeft = 4;  // newcomers get one of so many files that may be open
 constexpr std::size_t kOutgoingMessages = 65536;  // from other threads to ours
 constexpr std::size_t kLinesMax = 256;            // about other versions
@@ -68,6 +69,12 @@ std::size_t newcomers_max(const GatewayOptions& options) {
   return std::min<std::size_t>(options.newcomers_max, limit.rlim_cur / kFilesLeft);
 }
 
+std::vector<std::string> addresses_of(const std::vector<GatewayOptions::Server>& servers) {
+  std::vector<std::string> addresses;
+  for (const auto& server : servers) addresses.push_back(server.address);
+  return addresses;
+}
+
 PieceLimits piece_limits(const GatewayOptions& options) {
   PieceLimits limits;
   limits.message_bytes = options.message_bytes_max;
@@ -91,7 +98,8 @@ Gateway::Impl::Impl(GatewayOptions o, ArrivalHandler handler, Context context)
       handler_(std::move(handler)),
       context_(std::move(context)),
       newcomers_(newcomers_max(options), std::chrono::milliseconds(kHandshakeMs)),
-      pieces_(piece_limits(options)) {
+      pieces_(piece_limits(options)),
+      lookups_(addresses_of(options.servers)) {
   for (auto& state : link_states) state = LinkState::kConnecting;
 }
 
@@ -166,7 +174,9 @@ Result<> Gateway::Impl::open_link(const GatewayOptions::Server& server) {
   STARLING_TRY(secure_client(socket, options.key, server.public_key));
   STARLING_TRY(monitor, Monitor::make(context_, socket));
   STARLING_TRY(socket.connect(server.address));
-  links_.emplace_back(std::move(socket), std::move(monitor));
+  Link& link = links_.emplace_back(std::move(socket), std::move(monitor));
+  link.at = server.address;
+  link.dialled_at = Clock::now();
   return ok();
 }
 
@@ -191,6 +201,7 @@ void Gateway::Impl::run() {
     // Ends of connections before messages to send: what waited for a dead peer must not reach the
     // next.
     for (std::size_t place = 0; place < links_.size(); ++place) watch(place);
+    if (lookups_.any()) dial_in_turn();
     if (router_) watch_newcomers();
     take_outgoing();
     for (auto& link : links_) send_backlog(link);
@@ -213,7 +224,10 @@ void Gateway::Impl::wait() {
     items.push_back({link.monitor.handle(), 0, ZMQ_POLLIN, 0});
     items.push_back({link.socket.handle(), 0, static_cast<short>(ZMQ_POLLIN | out), 0});
   }
-  const int n = zmq_poll(items.data(), static_cast<int>(items.size()), -1);
+  const auto down = [](const std::atomic<LinkState>& state) { return state != LinkState::kUp; };
+  const bool dials = lookups_.any() && std::any_of(link_states.begin(), link_states.end(), down);
+  const long time = dials ? kDialLookMs : -1;
+  const int n = zmq_poll(items.data(), static_cast<int>(items.size()), time);
   STARLING_CHECK_MSG(n >= 0 || zmq_errno() == EINTR, zmq_strerror(zmq_errno()));
   wakeup_.clear();
 }
@@ -224,15 +238,20 @@ void Gateway::Impl::watch(std::size_t place) {
   while (const auto event = link.monitor.next()) {
     if (*event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
       state = LinkState::kUp;
+      link.dialled = 0;
     } else if (*event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
       state = LinkState::kRefused;
     } else if (*event != ZMQ_EVENT_DISCONNECTED) {
       const auto now = Clock::now();
       link.broken_off = now - link.broken_off_at < kAtOnce ? link.broken_off + 1 : 1;
       link.broken_off_at = now;
+      // Of several addresses another may be the server's.
+      const std::size_t addresses = lookups_.found(place).size();
+      if (addresses > 1 && link.dialled < addresses) continue;
       if (link.broken_off >= kBrokenOffMax) state = LinkState::kWrongPeer;
     } else if (state == LinkState::kUp || state == LinkState::kOtherVersion) {
       state = LinkState::kConnecting;
+      link.dialled_at = Clock::now();
       link.peer = {};
       link.sent = 0;
       pieces_.forget(options.servers[place].name);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "actors/gateway/gateway.h"
+#include "actors/gateway/lookups.h"
 #include "actors/gateway/pieces.h"
 #include "actors/gateway/routes.h"
 #include "actors/gateway/socket.h"
@@ -38,6 +39,10 @@ struct Link {
   // Handshakes in a row that broke off within kAtOnce of the one before.
   unsigned broken_off = 0;
   std::chrono::steady_clock::time_point broken_off_at;
+  std::string at;           // the address that is dialled
+  std::size_t next = 0;     // which of the server's addresses is dialled after it
+  std::size_t dialled = 0;  // addresses, since the link was up last
+  std::chrono::steady_clock::time_point dialled_at;
   Bytes front;           // the first of them encoded, once a part of it is sent
   std::size_t sent = 0;  // pieces of it
 };
@@ -73,6 +78,8 @@ class Gateway::Impl {
   void run();
   void wait();
   void watch(std::size_t place);
+  void dial_in_turn();
+  void dial_next(std::size_t place);
   void watch_newcomers();
   void take_outgoing();
   void send_backlog(Link& link);
@@ -109,6 +116,7 @@ class Gateway::Impl {
   Pieces pieces_;
   std::set<std::string> told_versions_;
   std::deque<Link> links_;
+  Lookups lookups_;
   std::thread thread_;
 };
 

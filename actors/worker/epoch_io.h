@@ -31,12 +31,13 @@ struct EpochIo {
 
 // What an epoch's communication thread has to say.
 struct MeshEvent {
-  enum class Kind : std::uint8_t { kConnected, kFrame, kBroken, kUnreached, kDrained };
+  enum class Kind : std::uint8_t { kConnected, kFrame, kBroken, kDrained };
   EpochId epoch;
   Kind kind = Kind::kFrame;
   Rank peer = 0;
   Frame frame;
   std::string why;
+  LinkFault fault = LinkFault::kEnded;
 };
 
 // `say` runs on the communication thread.
@@ -48,8 +49,8 @@ inline collectives::MeshEvents events_of(const EpochId& epoch,
   events.on_frame = [=](Rank from, Frame frame) {
     say({epoch, Kind::kFrame, from, std::move(frame), {}});
   };
-  events.on_broken = [=](Rank peer, std::string why, bool stood) {
-    say({epoch, stood ? Kind::kBroken : Kind::kUnreached, peer, {}, std::move(why)});
+  events.on_broken = [=](Rank peer, std::string why, LinkFault fault) {
+    say({epoch, Kind::kBroken, peer, {}, std::move(why), fault});
   };
   events.on_drained = [=] { say({epoch, Kind::kDrained, 0, {}, {}}); };
   return events;

@@ -27,6 +27,9 @@ namespace epoch_event = collectives::epoch_event;
 namespace {
 
 constexpr std::chrono::seconds kEnds{5};  // what a thread's present work may take at its end
+// Who is silent for everybody is missed by the leader after one lease: a connection waits longer, so
+// that it speaks of what the leader cannot see.
+constexpr int kSilenceLeases = 3;
 
 }  // namespace
 
@@ -139,7 +142,7 @@ class Store::Impl {
   void take(EpochIo& io, const epoch_event::Wrong& e);
   // Nothing: this life is over.
   std::optional<Holdings::Measured> measure(Version version, const Measure& owned);
-  void give_up(EpochIo& io, Rank peer, const std::string& why, bool stood = true);
+  void give_up(EpochIo& io, Rank peer, const std::string& why, LinkFault fault = LinkFault::kEnded);
   bool contribute(EpochIo& io, Version version);
   std::unique_ptr<EpochPath> make_path(EpochIo& io, const Plan& plan, Rank self);
   static void send_word(EpochIo& io, Rank to, Bytes word);
@@ -274,6 +277,7 @@ void Store::Impl::execute(const Connect& o) {
   collectives::MeshOptions mesh = mesh_of(*o.plan, o.self);
   mesh.job = options_.job_id;
   mesh.connect_timeout = options_.connect_timeout;
+  mesh.silence = kSilenceLeases * std::chrono::milliseconds(options_.setup->job.lease_ms);
   mesh.seal = options_.setup->job.seal;
   mesh.may_read = [this] { return queue_.may_read(); };
   const EpochId epoch = o.plan->id;
@@ -469,9 +473,7 @@ void Store::Impl::carry_out(MeshEvent& e) {
       }
       return take(io, io.frames->on_frame(e.peer, std::move(e.frame)));
     case MeshEvent::Kind::kBroken:
-      return give_up(io, e.peer, e.why);
-    case MeshEvent::Kind::kUnreached:
-      return give_up(io, e.peer, e.why, /*stood=*/false);
+      return give_up(io, e.peer, e.why, e.fault);
     case MeshEvent::Kind::kDrained:
       return close(e.epoch);
   }
@@ -535,13 +537,13 @@ void Store::Impl::take(EpochIo& io, const epoch_event::Wrong& e) {
   give_up(io, e.peer, e.error.text());
 }
 
-void Store::Impl::give_up(EpochIo& io, Rank peer, const std::string& why, bool stood) {
+void Store::Impl::give_up(EpochIo& io, Rank peer, const std::string& why, LinkFault fault) {
   io.given_up = true;
   leaving_.over(io.frames->plan().id);
   if (io.path) io.path->give_up();
   const EpochId epoch = io.frames->plan().id;
   log_.info("epoch broken", {{"epoch", to_string(epoch)}, {"peer", peer}, {"cause", why}});
-  tell(event::Broken{epoch, peer, stood});
+  tell(event::Broken{epoch, peer, fault});
 }
 
 // ---- The owner's side -------------------------------------------------------------------------

@@ -41,16 +41,21 @@ void Dialler::dial(Clock::time_point now) {
   if (std::exchange(try_local_, target_.local && !try_local_)) socket_ = dial_local(target_.port);
   at_local_ = static_cast<bool>(socket_);
   if (!socket_) {
-    auto dialled = dial_tcp(target_.host, target_.port);
-    if (!dialled) {
-      refused_ = dialled.error().code() == Code::kPeerLost;
-      return give_up(dialled.error().text(), now);
+    if (next_ >= addresses_.size()) {
+      addresses_ = numeric_addresses(target_.host);
+      next_ = 0;
+      listens_ = false;
     }
+    const bool known = next_ < addresses_.size();
+    auto dialled = dial_tcp(known ? addresses_[next_++] : target_.host, target_.port);
+    if (!dialled)
+      return give_up(dialled.error().text(), now, dialled.error().code() == Code::kPeerLost);
     socket_ = std::move(dialled.value());
   }
   have_ = 0;
   phase_ = Phase::kConnecting;
-  wake_at_ = now + timeout_;
+  // One that does not answer leaves time for the others.
+  wake_at_ = now + timeout_ / std::max<std::size_t>(1, addresses_.size());
   watch(EPOLL_CTL_ADD, EPOLLOUT);
 }
 
@@ -58,8 +63,10 @@ std::optional<Stood> Dialler::on_event(Clock::time_point now) {
   if (phase_ == Phase::kIdle) return {};
   if (phase_ == Phase::kConnecting) {
     if (!on_connected()) {
-      refused_ = errno == ECONNREFUSED;
-      give_up(std::string("connecting, ") + strerror(errno), now);
+      const int error = errno;
+      give_up(std::string("connecting, ") + strerror(error), now, error == ECONNREFUSED);
+    } else if (addresses_.size() > 1) {
+      wake_at_ = now + timeout_;  // somebody is there
     }
     return {};
   }
@@ -139,10 +146,18 @@ bool Dialler::on_answer(Clock::time_point now) {
   return true;
 }
 
-void Dialler::give_up(std::string why, Clock::time_point now) {
+void Dialler::give_up(std::string why, Clock::time_point now, bool nobody_listens) {
   failure_ = std::move(why);
   socket_.reset();
   phase_ = Phase::kIdle;
+  if (!at_local_) {
+    listens_ = listens_ || !nobody_listens;
+    if (next_ < addresses_.size()) {  // the next one at once
+      wake_at_ = now;
+      return;
+    }
+    refused_ = refused_ || !listens_;
+  }
   wake_at_ = now + backoff_;
   backoff_ = std::min(2 * backoff_, kBackoffMax);
 }

@@ -1,12 +1,14 @@
 #pragma once
 // The dialling side of one connection until it stands: connect, handshake, and again after a while
-// when either fails, since the peer may not listen or not know the plan yet.
+// when either fails, since the peer may not listen or not know the plan yet. A name may have several
+// addresses: all are tried, one after the other, and then it is looked up again.
 
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collectives/tcp/handshake.h"
 #include "collectives/tcp/socket.h"
@@ -44,8 +46,8 @@ class Dialler {
 
   // Why the last attempt failed; empty if none has.
   const std::string& failure() const { return failure_; }
-  // Trying again is of no use: nobody listens there (ECONNREFUSED; a worker listens before it
-  // joins, so it is gone, or was never there), or what listens there speaks another version.
+  // Trying again is of no use: nobody listens at any address (ECONNREFUSED; a worker listens before
+  // it joins, so it is gone, or was never there), or what listens there speaks another version.
   bool refused() const { return refused_; }
 
  private:
@@ -55,7 +57,7 @@ class Dialler {
   bool on_connected();
   void on_prefix(Clock::time_point now);
   bool on_answer(Clock::time_point now);
-  void give_up(std::string why, Clock::time_point now);
+  void give_up(std::string why, Clock::time_point now, bool nobody_listens = false);
   void watch(int operation, std::uint32_t events);
 
   const EpochSecret& secret_;
@@ -67,6 +69,9 @@ class Dialler {
   bool try_local_;
   Clock::time_point wake_at_{};
   std::chrono::milliseconds backoff_{5};
+  std::vector<std::string> addresses_;  // of the name, those not tried yet last
+  std::size_t next_ = 0;                // of them
+  bool listens_ = false;                // one of this round may have somebody who listens
   Fd socket_;
   Hello hello_;
   Answer answer_;

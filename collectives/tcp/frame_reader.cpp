@@ -22,7 +22,7 @@ constexpr const char* kForged =
     "the way";
 
 bool known(FrameKind kind) {
-  return kind >= FrameKind::kContribution && kind <= FrameKind::kPath;
+  return kind >= FrameKind::kContribution && kind <= FrameKind::kAlive;
 }
 }  // namespace
 

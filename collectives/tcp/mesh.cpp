@@ -15,12 +15,14 @@
 #include "collectives/tcp/listener.h"
 #include "collectives/tcp/outbox.h"
 #include "core/base/check.h"
+#include "core/base/silence.h"
 
 namespace starling::collectives {
 
 namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kWakeTag = ~std::uint64_t{0};
+constexpr int kWordsInSilence = 3;  // an end speaks so often in the least that it may be silent
 }  // namespace
 
 class Mesh::Impl {
@@ -50,6 +52,8 @@ class Mesh::Impl {
     FrameReader reader;
     bool left = false;    // its LEFT has come
     bool paused = false;  // nothing of it is read: may_read() was false
+    Silence silence;
+    std::uint64_t judged_ms = 0;  // since when its silence counts: all stand, and it is read
   };
 
   FrameHeader complete(const FrameHeader& header, const Payload& payload) const;
@@ -63,11 +67,15 @@ class Mesh::Impl {
   void go_on_reading();
   void read(Peer& peer);
   bool deliver(Peer& peer, Frame frame);
-  void gone(Peer& peer, const std::string& why);
-  void broke(Peer& peer, const std::string& why);
+  void gone(Peer& peer, const std::string& why, LinkFault fault = LinkFault::kEnded);
+  void broke(Peer& peer, const std::string& why, LinkFault fault);
   void close(Peer& peer);
   void check_outboxes();
   void check_time();
+  void look();
+  void say_alive();
+  void check_silence();
+  std::uint64_t word_ms() const;
   void close_drained();
 
   MeshEvents events_;
@@ -86,6 +94,11 @@ class Mesh::Impl {
   Rank standing_ = 0;
   bool broken_ = false;
   bool drained_ = false;
+  // The clock by which silences are judged, from 1. It counts no more of the time between two looks
+  // than a word may take, so a thread that was late reads what waits for it before it judges.
+  std::uint64_t now_ms_ = 1;
+  Clock::time_point looked_ = Clock::now();
+  std::uint64_t said_ms_ = 0;
 
   mutable std::mutex mutex_;
   std::vector<std::pair<Rank, Stood>> adopted_;    // guarded by mutex_
@@ -208,6 +221,7 @@ void Mesh::Impl::run() {
     take_adopted();
     go_on_reading();
     check_outboxes();
+    look();
     if (leaving_) close_drained();
   }
   for (const auto& peer : peers_)
@@ -215,8 +229,10 @@ void Mesh::Impl::run() {
 }
 
 int Mesh::Impl::timeout_ms() const {
-  if (connected || broken_ || leaving_) return -1;
+  const bool speaks = options.silence.count() > 0 && standing_ > 0 && !broken_;
+  if (connected || broken_ || leaving_) return speaks ? static_cast<int>(word_ms()) : -1;
   auto at = connect_deadline_;
+  if (speaks) at = std::min(at, Clock::now() + std::chrono::milliseconds(word_ms()));
   for (const auto& peer : peers_)
     if (peer && peer->dialler) at = std::min(at, peer->dialler->wake_at());
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(at - Clock::now());
@@ -232,6 +248,8 @@ void Mesh::Impl::on_event(Peer& peer, std::uint32_t events) {
   if (events & EPOLLOUT) peer.outbox.on_writable();
   if (connected) {
     const bool ended = (events & (EPOLLHUP | EPOLLERR)) != 0;
+    if ((events & EPOLLIN) != 0 && !peer.paused)
+      peer.silence.hear(now_ms_, static_cast<std::uint64_t>(options.silence.count()));
     if (ended || ((events & EPOLLIN) != 0 && !pause(peer))) read(peer);
   } else if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
     gone(peer, "it closed before all connections stood");
@@ -262,8 +280,11 @@ void Mesh::Impl::stand(Peer& peer, Stood stood) {
 void Mesh::Impl::all_stand() {
   connected = true;
   if (events_.on_connected) events_.on_connected();
-  for (const auto& peer : peers_)
-    if (peer && peer->state == State::kStands) peer->outbox.start_reading();
+  for (const auto& peer : peers_) {
+    if (!peer || peer->state != State::kStands) continue;
+    peer->judged_ms = now_ms_;
+    peer->outbox.start_reading();
+  }
 }
 
 // False: it may be read.
@@ -279,6 +300,7 @@ void Mesh::Impl::go_on_reading() {
     if (!peer || !peer->paused || peer->state != State::kStands) continue;
     if (!options.may_read()) return;
     peer->paused = false;
+    peer->judged_ms = now_ms_;
     peer->outbox.start_reading();
   }
 }
@@ -294,6 +316,8 @@ void Mesh::Impl::read(Peer& peer) {
 bool Mesh::Impl::deliver(Peer& peer, Frame frame) {
   if (peer.left) {
     gone(peer, "it sent a frame after LEFT");
+  } else if (frame.header.kind == FrameKind::kAlive) {
+    if (frame.header.length > 0) gone(peer, "it sent a word that it is there and more with it");
   } else if (frame.header.kind == FrameKind::kLeft) {
     peer.left = true;
     if (events_.on_left) events_.on_left(peer.rank);
@@ -304,14 +328,13 @@ bool Mesh::Impl::deliver(Peer& peer, Frame frame) {
 }
 
 // R1: end of file after LEFT, or after we have left, is no break.
-void Mesh::Impl::gone(Peer& peer, const std::string& why) {
+void Mesh::Impl::gone(Peer& peer, const std::string& why, LinkFault fault) {
   if (leaving_ || peer.left) return close(peer);
-  broke(peer, why);
+  broke(peer, why, fault);
 }
 
-void Mesh::Impl::broke(Peer& peer, const std::string& why) {
+void Mesh::Impl::broke(Peer& peer, const std::string& why, LinkFault fault) {
   broken_ = true;
-  const bool stood = peer.state != State::kAwaited;
   std::vector<Rank> ranks;
   for (const auto& other : peers_)
     if (other && (other->rank == peer.rank || other->state == State::kAwaited))
@@ -322,7 +345,7 @@ void Mesh::Impl::broke(Peer& peer, const std::string& why) {
   }
   for (const auto& other : peers_)
     if (other) close(*other);
-  if (events_.on_broken) events_.on_broken(peer.rank, why, stood);
+  if (events_.on_broken) events_.on_broken(peer.rank, why, fault);
 }
 
 void Mesh::Impl::close(Peer& peer) {
@@ -351,7 +374,7 @@ void Mesh::Impl::check_time() {
     peer->dialler->on_time(now);
     if (!peer->dialler->refused()) continue;
     const std::string why = peer->dialler->failure();  // a copy: broke() ends the dialler
-    return broke(*peer, why);
+    return broke(*peer, why, LinkFault::kUnreached);
   }
   if (now < connect_deadline_ || missing == nullptr) return;
   std::string why =
@@ -359,7 +382,54 @@ void Mesh::Impl::check_time() {
   const std::string cause =
       missing->dialler ? missing->dialler->failure() : listener_.counters().last_refusal;
   if (!cause.empty()) why += "; " + cause;
-  broke(*missing, why);
+  broke(*missing, why, LinkFault::kUnreached);
+}
+
+// ---- Silence ----------------------------------------------------------------------------------
+
+std::uint64_t Mesh::Impl::word_ms() const {
+  return std::max<std::uint64_t>(
+      1, static_cast<std::uint64_t>(options.silence.count()) / kWordsInSilence);
+}
+
+void Mesh::Impl::look() {
+  if (options.silence.count() == 0) return;
+  const auto passed = std::chrono::floor<std::chrono::milliseconds>(Clock::now() - looked_);
+  looked_ += passed;
+  now_ms_ += std::min(static_cast<std::uint64_t>(passed.count()), word_ms());
+  if (now_ms_ - said_ms_ >= word_ms()) say_alive();
+  if (connected && !broken_) check_silence();
+}
+
+void Mesh::Impl::say_alive() {
+  said_ms_ = now_ms_;
+  FrameHeader header;
+  header.kind = FrameKind::kAlive;
+  const FrameHeader word = complete(header, {});
+  for (const auto& peer : peers_)
+    if (peer && peer->state == State::kStands) peer->outbox.push_if_idle(word);
+}
+
+// One that has left has nothing more to say; one that is not read may have said anything.
+void Mesh::Impl::check_silence() {
+  const auto least = static_cast<std::uint64_t>(options.silence.count());
+  const auto judged = [](const std::unique_ptr<Peer>& peer) {
+    return peer && peer->state == State::kStands && !peer->left && !peer->paused;
+  };
+  std::vector<std::uint64_t> longest;
+  for (const auto& peer : peers_)
+    if (judged(peer)) longest.push_back(peer->silence.longest_ms(now_ms_, peer->judged_ms, least));
+  const std::uint64_t tolerance = tolerance_ms(std::move(longest), least);
+  Peer* latest = nullptr;
+  std::uint64_t silent_ms = tolerance;
+  for (const auto& peer : peers_) {
+    if (!judged(peer)) continue;
+    const std::uint64_t open = peer->silence.open_ms(now_ms_, peer->judged_ms);
+    if (open > silent_ms) latest = peer.get(), silent_ms = open;
+  }
+  if (latest == nullptr) return;
+  gone(*latest, "nothing came from it for " + std::to_string(silent_ms) + " ms, though it stands",
+       LinkFault::kSilent);
 }
 
 void Mesh::Impl::close_drained() {

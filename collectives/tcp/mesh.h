@@ -7,6 +7,10 @@
 // listened before. Frames are delivered in the order of each connection, once, as they were sent:
 // on the way they are sealed as handshake.h says, and a connection with a frame that does not hold
 // is given up. Which versions are welcome is session.h's matter, not this one's.
+//
+// A connection may stand and carry nothing: a switch drops what goes between two machines alone, or
+// the peer's communication thread hangs. So both ends say something on each connection, and one
+// over which nothing comes for the tolerance (core/base/silence.h) breaks as if it had ended.
 
 #include <chrono>
 #include <cstdint>
@@ -38,8 +42,11 @@ struct MeshOptions {
   std::vector<MeshPeer> peers;                        // index = rank, self included
   std::chrono::milliseconds connect_timeout{5000};    // until all connections stand
   std::chrono::milliseconds handshake_timeout{2000};  // of one attempt
-  SealRule seal = SealRule::kAuto;                    // the same at all ranks
-  bool local_sockets = true;  // instead of TCP, to peers at a loopback address (socket.h)
+  // Least that a connection may be silent, which begins when all stand; longer where the others are
+  // silent as well. 0: for ever. Every third of that each end says that it is there.
+  std::chrono::milliseconds silence{0};
+  SealRule seal = SealRule::kAuto;  // the same at all ranks
+  bool local_sockets = true;        // instead of TCP, to peers at a loopback address (socket.h)
   std::size_t frame_bytes_max = kFrameBytesMax;
   std::size_t queue_bytes_max = std::size_t{8} << 30;  // to one peer and not yet written; beyond it
                                                        // the connection breaks
@@ -53,9 +60,8 @@ struct MeshEvents {
   std::function<void()> on_connected;  // all W-1 connections stand; before any frame
   std::function<void(Rank, Frame)> on_frame;
   // The first break, or a peer that did not stand in time. All connections of the epoch are closed
-  // by then, so that everybody else stops within a round trip; nothing is delivered after it. The
-  // last word: whether that connection had stood.
-  std::function<void(Rank, std::string, bool)> on_broken;
+  // by then, so that everybody else stops within a round trip; nothing is delivered after it.
+  std::function<void(Rank, std::string, LinkFault)> on_broken;
   std::function<void(Rank)> on_left;  // the peer's LEFT: its last frame
   std::function<void()> on_drained;   // after leave(): the last connection has closed
 };

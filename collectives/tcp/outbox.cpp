@@ -28,6 +28,11 @@ void Outbox::push(const FrameHeader& whole, const Payload& payload, bool held) {
   push_locked(whole, payload, held);
 }
 
+void Outbox::push_if_idle(const FrameHeader& whole) {
+  const std::lock_guard lock(mutex_);
+  if (empty_locked()) push_locked(whole, {}, false);
+}
+
 void Outbox::flush() {
   const std::lock_guard lock(mutex_);
   if (socket_ && !writing_ && !empty_locked()) flush_locked();

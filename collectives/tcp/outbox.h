@@ -25,7 +25,8 @@ namespace starling::collectives {
 // written from where they lie; encrypted ones go through a buffer of fixed size, so that the bytes
 // in hand are few, whatever waits.
 //
-// Threads: push(), push_last() and flush() from any; the rest belongs to the communication thread.
+// Threads: push(), push_if_idle(), push_last() and flush() from any; the rest belongs to the
+// communication thread.
 class Outbox {
  public:
   // Events of the socket carry `tag`; `failed` is woken when pushing finds an error.
@@ -35,6 +36,8 @@ class Outbox {
   // Queues a whole frame and writes what the socket takes at once; if `held` only when much has
   // gathered. Dropped after push_last() and close().
   void push(const FrameHeader& whole, const Payload& payload, bool held = false);
+  // The same if nothing waits to be written; else the peer is about to hear of this end anyway.
+  void push_if_idle(const FrameHeader& whole);
   // Writes what was held.
   void flush();
   // The same, and nothing can follow it.

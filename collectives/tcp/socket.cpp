@@ -4,12 +4,14 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -26,6 +28,7 @@ namespace {
 constexpr int kBufferBytes = 4 << 20;
 // A full backlog drops a peer's SYN, and its retry comes a second later.
 constexpr int kBacklog = 1024;
+constexpr int kListensMs = 500;  // to find out whether somebody listens at one of several addresses
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -41,6 +44,23 @@ Addresses resolve(const std::string& host, std::uint16_t port, int flags) {
     found = nullptr;
   }
   return {found, &freeaddrinfo};
+}
+
+// Empty: it has none.
+std::string numbers_of(const sockaddr* address, socklen_t size) {
+  std::array<char, NI_MAXHOST> text{};
+  if (getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+    return {};
+  return text.data();
+}
+
+bool somebody_listens(const addrinfo& at) {
+  const Fd fd(socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd) return false;
+  if (connect(fd.get(), at.ai_addr, at.ai_addrlen) == 0) return true;
+  if (errno != EINPROGRESS) return false;
+  pollfd stands{fd.get(), POLLOUT, 0};
+  return poll(&stands, 1, kListensMs) == 1 && connect_error(fd) == 0;
 }
 
 std::string where(const std::string& host, std::uint16_t port) {
@@ -115,6 +135,17 @@ Result<Bound> listen_tcp(const std::string& host, std::uint16_t port) {
   return Bound{std::move(fd), ntohs(number)};
 }
 
+std::vector<std::string> numeric_addresses(const std::string& host) {
+  std::vector<std::string> all;
+  const Addresses found = resolve(host, 0, 0);
+  for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
+    std::string text = numbers_of(one->ai_addr, one->ai_addrlen);
+    if (!text.empty() && std::find(all.begin(), all.end(), text) == all.end())
+      all.push_back(std::move(text));
+  }
+  return all;
+}
+
 Result<Fd> dial_tcp(const std::string& host, std::uint16_t port) {
   const auto refuse = [&](const char* why, Code code = Code::kUnavailable) {
     return Error(code, std::string("cannot connect, ") + why + "; address " + where(host, port));
@@ -134,11 +165,9 @@ Result<std::string> numeric_address(const std::string& host) {
   const addrinfo* at = found.get();
   for (const addrinfo* one = at; one != nullptr; one = one->ai_next)
     if (one->ai_family == AF_INET6 && at->ai_family != AF_INET6) at = one;
-  std::array<char, NI_MAXHOST> text{};
-  if (at == nullptr || getnameinfo(at->ai_addr, at->ai_addrlen, text.data(), text.size(), nullptr,
-                                   0, NI_NUMERICHOST) != 0)
-    return Error(Code::kBadInput, "the host " + host + " is not known");
-  return std::string(text.data());
+  std::string text = at == nullptr ? "" : numbers_of(at->ai_addr, at->ai_addrlen);
+  if (text.empty()) return Error(Code::kBadInput, "the host " + host + " is not known");
+  return text;
 }
 
 Result<std::string> address_towards(const std::string& host, std::uint16_t port) {
@@ -147,17 +176,23 @@ Result<std::string> address_towards(const std::string& host, std::uint16_t port)
   };
   const Addresses found = resolve(host, port, 0);
   if (!found) return refuse("the host is not known");
-  const Fd fd(socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  // Of several addresses the first at which somebody listens counts, else the first of all.
+  const addrinfo* at = found.get();
+  for (const addrinfo* one = at; found->ai_next != nullptr && one != nullptr; one = one->ai_next)
+    if (somebody_listens(*one)) {
+      at = one;
+      break;
+    }
+  const Fd fd(socket(at->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage own{};
   socklen_t size = sizeof own;
   auto* address = reinterpret_cast<sockaddr*>(&own);
-  std::array<char, NI_MAXHOST> text{};
-  if (!fd || connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+  if (!fd || connect(fd.get(), at->ai_addr, at->ai_addrlen) != 0 ||
       getsockname(fd.get(), address, &size) != 0)
     return refuse(strerror(errno));
-  if (getnameinfo(address, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0)
-    return refuse("its route has no address of this machine");
-  return std::string(text.data());
+  std::string text = numbers_of(address, size);
+  if (text.empty()) return refuse("its route has no address of this machine");
+  return text;
 }
 
 Fd listen_local(std::uint16_t tcp_port) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/result.h"
 
@@ -39,12 +40,16 @@ struct Bound {
   Fd socket;
   std::uint16_t port = 0;
 };
-// The address of this machine that packets to `host` bear; nothing is sent.
+// The address of this machine that packets to `host` bear. Nothing is sent, unless the name has
+// several addresses: then each is dialled, and the first at which somebody listens counts.
 // Errors: kUnavailable  the host cannot be resolved, or there is no route to it
 Result<std::string> address_towards(const std::string& host, std::uint16_t port);
 // The address that a host's name stands for, in numbers; its IPv6 one if it has both, since ZeroMQ
 // dials that. Errors: kBadInput  the host is not known
 Result<std::string> numeric_address(const std::string& host);
+// All addresses of a host, in numbers, in the order in which they are to be tried. Empty: it is not
+// known, now. May block for as long as the name service takes.
+std::vector<std::string> numeric_addresses(const std::string& host);
 // A listening, non-blocking socket. Errors: kBadInput, naming the address.
 Result<Bound> listen_tcp(const std::string& host, std::uint16_t port);
 // A non-blocking socket whose connect has begun; writable when it stands or has failed.

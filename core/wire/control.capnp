@@ -51,6 +51,7 @@ struct Envelope {
     # -- coordinator -> worker
     noted @23 :Noted;
     checkpointAsked @24 :CheckpointAsked;
+    fencedFor @25 :FencedFor;  # as `fenced`, with the reason
   }
 }
 
@@ -69,6 +70,7 @@ struct Report {
   microBatchNs @9 :UInt64;   # what a micro-batch takes here, ns; 0 = not known
   mayHaveBegun @10 :Plan.EpochId;  # the prepared epoch that its last vote was ready for
   unreached @11 :Bool;       # the connections with `broken` never stood
+  silent @12 :Bool;          # they stood, and nothing came over them for too long
 }
 
 # Worker -> leader, every tenth of a lease.
@@ -84,6 +86,7 @@ struct Heartbeat {
   progress @8 :UInt64;        # grows with everything that this worker's threads have done
   direct @9 :Bool;            # from rank 0: bytes of the epoch go from device to device
   pathWhy @10 :Text;          # and why, or why not; empty = no word yet
+  missed @11 :List(UInt32);   # ranks of `entered` whose sums, parameters, rows or votes it waits for
 }
 
 # Member -> coordinators, for each version that it passes or learns, and again until one has noted it.
@@ -176,6 +179,10 @@ struct Welcome {
 # Leader -> worker: this join cannot be taken, and why, in one line. The worker exits 2.
 struct Refused {
   reason @0 :Text;
+}
+
+struct FencedFor {
+  reason @0 :Text;  # for people
 }
 
 # Leader -> worker: stop your epoch, then report with this promise (R8, R9).

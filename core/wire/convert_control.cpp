@@ -34,7 +34,8 @@ void write_body(const Report& in, Body::Builder out) {
   for (unsigned i = 0; i < broken.size(); ++i) write(in.broken[i], broken[i]);
   body.setMicroBatchNs(in.micro_batch_ns);
   write(in.may_have_begun, body.initMayHaveBegun());
-  body.setUnreached(in.unreached);
+  body.setUnreached(in.fault == LinkFault::kUnreached);
+  body.setSilent(in.fault == LinkFault::kSilent);
 }
 
 void write_body(const Heartbeat& in, Body::Builder out) {
@@ -50,6 +51,9 @@ void write_body(const Heartbeat& in, Body::Builder out) {
   write(in.data, body.initData());
   body.setDirect(in.direct);
   body.setPathWhy(text(in.path_why, limits::kLineBytes));
+  STARLING_CHECK(in.missed.size() <= limits::kMissed);
+  auto missed = body.initMissed(static_cast<unsigned>(in.missed.size()));
+  for (unsigned i = 0; i < missed.size(); ++i) missed.set(i, in.missed[i].value());
 }
 
 void write_body(const Progress& in, Body::Builder out) {
@@ -129,8 +133,10 @@ void write_body(const Freeze& in, Body::Builder out) {
 void write_body(const Committed& in, Body::Builder out) {
   write(in.plan, out.initCommitted());
 }
-void write_body(const Fenced&, Body::Builder out) {
-  out.setFenced();
+void write_body(const Fenced& in, Body::Builder out) {
+  if (in.reason.empty()) return out.setFenced();
+  const auto reason = cut(in.reason, limits::kLineBytes);
+  out.initFencedFor().setReason(text(reason, limits::kLineBytes));
 }
 void write_body(const Released&, Body::Builder out) {
   out.setReleased();
@@ -213,7 +219,9 @@ Report read_body(Reading& r, schema::Report::Reader in) {
   for (unsigned i = 0; i < out.broken.size(); ++i) out.broken[i] = read(broken[i]);
   out.micro_batch_ns = in.getMicroBatchNs();
   out.may_have_begun = read(in.getMayHaveBegun());
-  out.unreached = in.getUnreached();
+  out.fault = in.getUnreached() ? LinkFault::kUnreached
+              : in.getSilent()  ? LinkFault::kSilent
+                                : LinkFault::kEnded;
   for (const auto* list : {&out.share, &out.done})
     for (MicroBatch m : *list)
       r.need(m < limits::kMicroBatches, "a micro-batch of a report is out of range");
@@ -267,17 +275,22 @@ Notice read_body(Reading& r, schema::Notice::Reader in) {
 }
 
 Heartbeat read_body(Reading& r, schema::Heartbeat::Reader in) {
-  return {read(in.getEntered()),
-          Version(in.getVersion()),
-          read(in.getReadyFor()),
-          in.getMicroBatchNs(),
-          in.getShareLeft(),
-          in.getLoadLeft(),
-          in.getOrdersLeft(),
-          in.getProgress(),
-          read(in.getData()),
-          in.getDirect(),
-          r.text(in.getPathWhy(), limits::kLineBytes, "path's reason")};
+  Heartbeat out{read(in.getEntered()),
+                Version(in.getVersion()),
+                read(in.getReadyFor()),
+                in.getMicroBatchNs(),
+                in.getShareLeft(),
+                in.getLoadLeft(),
+                in.getOrdersLeft(),
+                in.getProgress(),
+                read(in.getData()),
+                in.getDirect(),
+                r.text(in.getPathWhy(), limits::kLineBytes, "path's reason"),
+                {}};
+  const auto missed = in.getMissed();
+  out.missed.resize(r.bounded(missed, limits::kMissed, "heartbeat's missed members"));
+  for (unsigned i = 0; i < out.missed.size(); ++i) out.missed[i] = Rank(missed[i]);
+  return out;
 }
 
 Finished read_body(schema::Finished::Reader in) {
@@ -359,6 +372,10 @@ void read(Reading& r, Body::Reader in, Message& out) {
       return;
     case Body::FENCED:
       out = Fenced{};
+      return;
+    case Body::FENCED_FOR:
+      out = Fenced{
+          r.text(in.getFencedFor().getReason(), limits::kLineBytes, "reason of being left out")};
       return;
     case Body::RELEASED:
       out = Released{};

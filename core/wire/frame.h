@@ -23,6 +23,15 @@ enum class FrameKind : std::uint8_t {
   kRecord,            // outside the step loop: a joiner says that it is ready; tests, benches
   kLeft,              // last frame on a connection: the sender has left the epoch by a switch (R1)
   kPath,              // outside the step loop: how a direct path comes about
+  kAlive,             // nothing: its sender is there. For the other end of the connection alone
+};
+
+// How a connection ended, as one of its ends saw it.
+enum class LinkFault : std::uint8_t {
+  kEnded =
+      0,    // by end of file or an error: perhaps because the peer stopped for a third one's sake
+  kSilent,  // it stands, and nothing came over it for too long
+  kUnreached,  // it never stood
 };
 
 struct FrameHeader {

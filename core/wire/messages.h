@@ -15,6 +15,7 @@
 #include "core/base/kinds.h"
 #include "core/base/step_record.h"
 #include "core/job/layout.h"
+#include "core/wire/frame.h"
 
 namespace starling {
 
@@ -154,7 +155,7 @@ struct Report {
   // The prepared epoch that has begun if the last vote of its sender has passed anywhere: it was
   // ready for it. Of who is not pending: the one for which it was left behind. {0,0}: none.
   EpochId may_have_begun;
-  bool unreached = false;  // the connections with `broken` never stood
+  LinkFault fault = LinkFault::kEnded;  // how the connections with `broken` ended
 };
 
 // Every tenth of a lease, from the thread that obeys the protocol: threads that compute or read may
@@ -172,6 +173,9 @@ struct Heartbeat {
   // From rank 0 of the epoch: which way its bytes go when votes name it, and why. Empty: no word yet.
   bool direct = false;
   std::string path_why;
+  // Members of `entered` whose sums, parameters, rows or votes it waits for, while it has nothing to
+  // do itself: the lowest ranks, at most limits::kMissed. Empty: it waits for nobody.
+  std::vector<Rank> missed;
 };
 
 // Where the time from stopping to the first pass of a forced epoch went at one member; each part
@@ -268,7 +272,9 @@ struct Committed {  // a committed plan (R16)
   Plan plan;
 };
 
-struct Fenced {};    // you were left out of a plan: start a new life
+struct Fenced {        // you were left out of a plan: start a new life
+  std::string reason;  // why, for people; empty: the group had not heard of you, or knows no more
+};
 struct Released {};  // your announced leave is complete: exit
 struct Ended {       // the job is over, or cannot go on
   std::uint8_t exit_code = 0;

@@ -288,7 +288,7 @@ void Coordinator::review_leadership() {
     return;
   }
   leader_ = std::make_unique<Leader>(config_.leader, group_, raft_.term(), now_ms_);
-  tell(event::LeaderElected{raft_.term(), config_.raft.self, 0, config_.raft.election_ms});
+  tell(event::LeaderElected{raft_.term(), config_.raft.self, 0, raft_.patience_ms()});
   take(leader_->announce());
   if (checkpoint_asked_) take(leader_->on(leader_event::AskCheckpoint{}));
   if (end_asked_) take(leader_->on(*end_asked_));

@@ -245,9 +245,9 @@ void Forming::decide() {
     return;
   }
   if (all->lost || !all->missing.empty())
-    links_.forget();
-  else if (!resume.value().fresh)
-    leave_out_bad_links(reporters, base);
+    forget_links(all->missing, reporters);
+  else
+    leave_out_bad_links(reporters, resume.value());
   propose(std::move(reporters), resume.value());
 }
 
@@ -299,14 +299,24 @@ bool Forming::died_with_its_steps(const std::vector<Reporter>& reporters) const 
          });
 }
 
-void Forming::leave_out_bad_links(std::vector<Reporter>& reporters, Version base) {
+void Forming::forget_links(const std::vector<Incarnation>& missing,
+                           const std::vector<Reporter>& reporters) {
   std::vector<std::string> warnings;
-  const bool joiners = links_.leave_out_joiners(reporters, warnings);
+  links_.tell_silent(missing, reporters, warnings);
+  links_.forget();
   for (std::string& text : warnings) commands_.push_back(Warn{std::move(text)});
-  if (joiners) return;
-  links_.leave_out_one(reporters, [&](const std::vector<Reporter>& others) {
-    return suffice(others) && resume_rule(others, group_, config_.bugs).value().base == base;
-  });
+}
+
+void Forming::leave_out_bad_links(std::vector<Reporter>& reporters, const Resume& resume) {
+  std::vector<std::string> warnings;
+  const auto suffices = [&](const std::vector<Reporter>& others) {
+    return suffice(others) && resume_rule(others, group_, config_.bugs).value().base == resume.base;
+  };
+  if (resume.fresh)
+    links_.leave_out_unreached(reporters, warnings);
+  else if (!links_.leave_out_joiners(reporters, warnings))
+    links_.leave_out_one(reporters, suffices, warnings);
+  for (std::string& text : warnings) commands_.push_back(Warn{std::move(text)});
 }
 
 // ---- The plan ---------------------------------------------------------------------------------

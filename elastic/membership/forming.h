@@ -114,7 +114,9 @@ class Forming {
   bool suffice(const std::vector<Reporter>& reporters) const;
   bool fenced(const std::vector<Reporter>& reporters) const;
   bool died_with_its_steps(const std::vector<Reporter>& reporters) const;
-  void leave_out_bad_links(std::vector<Reporter>& reporters, Version base);
+  void forget_links(const std::vector<Incarnation>& missing,
+                    const std::vector<Reporter>& reporters);
+  void leave_out_bad_links(std::vector<Reporter>& reporters, const Resume& resume);
   void propose(std::vector<Reporter> reporters, const Resume& old);
   void lose_state(const std::vector<Reporter>& reporters, Version base);
   std::optional<forming_command::End> own_end();

@@ -321,7 +321,7 @@ void Leader::tell_left_out(const Incarnation& who) {
   if (worker->leaving)
     send(who, Released{});
   else
-    send(who, Fenced{});
+    send(who, Fenced{forming_.links().reason(who)});
 }
 
 // ---- What Raft committed ----------------------------------------------------------------------

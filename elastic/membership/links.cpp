@@ -1,60 +1,160 @@
 #include "elastic/membership/links.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace starling::elastic {
 namespace {
+
 constexpr std::size_t kUnreachedMax = 3;  // lives of one name
+constexpr std::size_t kReasonsMax = 64;   // lives that can be told why
+
+using Pair = std::pair<Nonce, Nonce>;
+
+std::size_t place_of(const std::vector<Reporter>& reporters, Nonce nonce) {
+  const auto at = std::find_if(reporters.begin(), reporters.end(),
+                               [&](const Reporter& r) { return r.who.nonce == nonce; });
+  return static_cast<std::size_t>(at - reporters.begin());
 }
+
+// One end of file follows from the other, all over the group: it says something only where no link
+// is known to be bad at first hand, by one of its own ends.
+bool at_first_hand(const Reporter& r) {
+  return r.report.fault != LinkFault::kEnded && !r.report.broken.empty();
+}
+bool some_at_first_hand(const std::vector<Reporter>& reporters) {
+  return std::any_of(reporters.begin(), reporters.end(), at_first_hand);
+}
+
+// Broken links between reporters, each once, and how many each of them has.
+struct Broken {
+  std::set<Pair> links;
+  std::map<Nonce, int> count;
+};
+template <class Counts>
+Broken broken_links(const std::vector<Reporter>& reporters, const Counts& counts) {
+  Broken broken;
+  for (const Reporter& r : reporters) {
+    if (!counts(r)) continue;
+    for (const Incarnation& peer : r.report.broken)
+      if (place_of(reporters, peer.nonce) < reporters.size() &&
+          broken.links.insert(std::minmax(r.who.nonce, peer.nonce)).second) {
+        ++broken.count[r.who.nonce];
+        ++broken.count[peer.nonce];
+      }
+  }
+  return broken;
+}
+
+// The one of a link that has more broken ones, else the one of the higher rank.
+Nonce worse_of(const Pair& link, const Broken& broken, const std::vector<Reporter>& reporters) {
+  Nonce low = link.first, high = link.second;
+  if (place_of(reporters, low) > place_of(reporters, high)) std::swap(low, high);
+  return broken.count.at(low) > broken.count.at(high) ? low : high;
+}
+
+}  // namespace
 
 bool Links::leave_out_joiners(std::vector<Reporter>& reporters,
                               std::vector<std::string>& warnings) {
-  std::set<Nonce> broken, unreached;
-  for (const Reporter& r : reporters)
-    for (const Incarnation& who : r.report.broken) {
-      broken.insert(who.nonce);
-      if (r.report.unreached) unreached.insert(who.nonce);
-    }
-  const auto goes = [&](const Reporter& r) {
-    return r.report.version == kNoVersion && broken.count(r.who.nonce);
+  const bool first_hand = some_at_first_hand(reporters);
+  const auto joins = [&](Nonce nonce) {
+    const std::size_t place = place_of(reporters, nonce);
+    return place < reporters.size() && reporters[place].report.version == kNoVersion;
+  };
+  std::map<Nonce, LinkFault> broken;
+  const auto name = [&](Nonce nonce, LinkFault fault) {
+    const auto [at, fresh] = broken.emplace(nonce, fault);
+    if (!fresh) at->second = std::max(at->second, fault);
   };
   for (const Reporter& r : reporters) {
-    if (!goes(r) || !unreached.count(r.who.nonce)) continue;
-    const Member joiner = roster_.member_of(r.who);
-    if (unreached_[joiner.name].insert(r.who.nonce).second)
-      warnings.push_back(joiner.name + " is left out: others cannot connect to it at " +
-                         joiner.host + ":" + std::to_string(joiner.port));
+    if (first_hand && !at_first_hand(r)) continue;
+    for (const Incarnation& peer : r.report.broken) {
+      name(peer.nonce, r.report.fault);
+      if (first_hand && joins(r.who.nonce) && !joins(peer.nonce)) name(r.who.nonce, r.report.fault);
+    }
   }
-  return std::erase_if(reporters, goes) > 0;
+  std::vector<Nonce> leave;
+  for (const Reporter& r : reporters)
+    if (joins(r.who.nonce) && broken.count(r.who.nonce)) leave.push_back(r.who.nonce);
+  for (const Nonce nonce : leave) leave_out(reporters, nonce, broken.at(nonce), warnings);
+  return !leave.empty();
 }
 
-void Links::leave_out_one(std::vector<Reporter>& reporters, const Suffice& suffice) {
-  std::set<std::pair<Nonce, Nonce>> links;
-  std::map<Nonce, int> count;
-  const auto place = [&](Nonce nonce) {
-    return std::find_if(reporters.begin(), reporters.end(),
-                        [&, same = nonce](const Reporter& r) { return r.who.nonce == same; });
+void Links::leave_out_unreached(std::vector<Reporter>& reporters,
+                                std::vector<std::string>& warnings) {
+  const auto never_stood = [](const Reporter& r) {
+    return r.report.fault == LinkFault::kUnreached;
   };
-  for (const Reporter& r : reporters)
-    for (const Incarnation& peer : r.report.broken)
-      if (place(peer.nonce) != reporters.end() &&
-          links.insert(std::minmax(r.who.nonce, peer.nonce)).second) {
-        ++count[r.who.nonce];
-        ++count[peer.nonce];
-      }
-  for (const auto& link : links) {
+  for (;;) {
+    const Broken broken = broken_links(reporters, never_stood);
+    if (broken.links.empty()) return;
+    // First the one of all that has most: it may be what is wrong with all the links.
+    const auto worst = std::max_element(broken.count.begin(), broken.count.end(),
+                                        [&](const auto& a, const auto& b) {
+                                          return std::pair(a.second, place_of(reporters, a.first)) <
+                                                 std::pair(b.second, place_of(reporters, b.first));
+                                        });
+    leave_out(reporters, worst->first, LinkFault::kUnreached, warnings);
+  }
+}
+
+void Links::leave_out_one(std::vector<Reporter>& reporters, const Suffice& suffice,
+                          std::vector<std::string>& warnings) {
+  const bool first_hand = some_at_first_hand(reporters);
+  Broken broken =
+      broken_links(reporters, [&](const Reporter& r) { return !first_hand || at_first_hand(r); });
+  for (const Pair& link : broken.links) {
     if (!broken_.count(link)) continue;
-    auto a = place(link.first), b = place(link.second);
-    if (a == reporters.end() || b == reporters.end()) continue;
-    if (a > b) std::swap(a, b);  // b has the higher rank
-    const auto victim = count[a->who.nonce] > count[b->who.nonce] ? a : b;
+    const Nonce victim = worse_of(link, broken, reporters);
     std::vector<Reporter> others = reporters;
-    others.erase(others.begin() + (victim - reporters.begin()));
+    std::erase_if(others, [&](const Reporter& r) { return r.who.nonce == victim; });
     if (!suffice(others)) continue;
-    reporters = std::move(others);
+    LinkFault fault = LinkFault::kEnded;
+    for (const Reporter& r : reporters)
+      if (first_hand && (r.who.nonce == link.first || r.who.nonce == link.second))
+        fault = std::max(fault, r.report.fault);
+    leave_out(reporters, victim, fault, warnings);
     break;
   }
-  broken_ = std::move(links);
+  broken_ = std::move(broken.links);
+}
+
+void Links::leave_out(std::vector<Reporter>& reporters, Nonce nonce, LinkFault fault,
+                      std::vector<std::string>& warnings) {
+  const std::size_t place = place_of(reporters, nonce);
+  const Member member = roster_.member_of(reporters[place].who);
+  const bool joins = reporters[place].report.version == kNoVersion;
+  reporters.erase(reporters.begin() + static_cast<std::ptrdiff_t>(place));
+  std::string why = "a connection between it and another worker breaks again and again";
+  if (fault == LinkFault::kSilent) why = "nothing comes over a connection between it and another";
+  if (fault == LinkFault::kUnreached)
+    why = "others cannot connect to it at " + member.host + ":" + std::to_string(member.port);
+  const bool is_new = give_reason(nonce, why);
+  if (fault != LinkFault::kEnded && is_new)
+    warnings.push_back(member.name + " is left out: " + why);
+  if (fault == LinkFault::kUnreached && joins) unreached_[member.name].insert(nonce);
+}
+
+// Whether it had none.
+bool Links::give_reason(Nonce nonce, const std::string& why) {
+  while (reasons_.size() >= kReasonsMax) reasons_.erase(reasons_.begin());
+  return reasons_.emplace(nonce, why).second;
+}
+
+void Links::tell_silent(const std::vector<Incarnation>& missing,
+                        const std::vector<Reporter>& reporters,
+                        std::vector<std::string>& warnings) {
+  for (const Incarnation& who : missing) {
+    const bool silent = std::any_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
+      const auto& broken = r.report.broken;
+      return r.report.fault == LinkFault::kSilent &&
+             std::find(broken.begin(), broken.end(), who) != broken.end();
+    });
+    const std::string why = "nothing comes over its connections, and it does not report";
+    if (silent && give_reason(who.nonce, why))
+      warnings.push_back(roster_.member_of(who).name + " is left out: " + why);
+  }
 }
 
 bool Links::hopeless(const std::string& name) {
@@ -62,6 +162,11 @@ bool Links::hopeless(const std::string& name) {
   if (it == unreached_.end() || it->second.size() < kUnreachedMax) return false;
   unreached_.erase(it);
   return true;
+}
+
+std::string Links::reason(const Incarnation& who) const {
+  const auto it = reasons_.find(who.nonce);
+  return it == reasons_.end() ? "" : it->second;
 }
 
 }  // namespace starling::elastic

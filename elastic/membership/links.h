@@ -1,7 +1,7 @@
 #pragma once
 // Links that do not stand (docs/design.md, section 6, "Links that do not stand"): whom the next
-// plan leaves out although nobody is lost. It owns the links that broke the last forming, and the
-// lives that nobody could connect to.
+// plan leaves out although nobody is lost. It owns the links that broke the last forming, the lives
+// that nobody could connect to, and why lives were left out.
 //
 // Threads: none; a value that belongs to its leader. Borrows the roster.
 
@@ -25,13 +25,23 @@ class Links {
 
   explicit Links(const Roster& roster) : roster_(roster) {}
 
+  // In all three, people are to be told of what is added to `warnings`. Reporters are by rank.
+  //
   // A joiner holds nothing, so the first broken link with one is enough: it would hold up everybody
-  // again. Its own word does not count, as a worker that stops closes the links with it too. Returns
-  // whether there was one to leave out; what people are to be told of it is added to `warnings`.
+  // again. Its own word counts only of a link that never stood or fell silent, as a worker that stops
+  // closes the links with it too. Returns whether there was one to leave out.
   bool leave_out_joiners(std::vector<Reporter>& reporters, std::vector<std::string>& warnings);
+  // Of a fresh plan's members nobody holds anything, so it is the same for them, whoever says so:
+  // of each link that never stood one is left out, the one with more such links, else the higher
+  // rank, which is the one that is dialled.
+  void leave_out_unreached(std::vector<Reporter>& reporters, std::vector<std::string>& warnings);
   // If two successive plans break on the same pair and lose nobody, the next leaves one of the two
-  // out: the one with more broken links, else the higher rank. Reporters are by rank.
-  void leave_out_one(std::vector<Reporter>& reporters, const Suffice& suffice);
+  // out: the one with more broken links, else the higher rank.
+  void leave_out_one(std::vector<Reporter>& reporters, const Suffice& suffice,
+                     std::vector<std::string>& warnings);
+  // Of those who are left out as they did not report: what their peers know of it.
+  void tell_silent(const std::vector<Incarnation>& missing, const std::vector<Reporter>& reporters,
+                   std::vector<std::string>& warnings);
   // A worker that loses a peer closes its other connections as well, so once somebody is lost the
   // broken links say nothing.
   void forget() { broken_.clear(); }
@@ -41,11 +51,19 @@ class Links {
   // Whether so many lives of this name were left out, one after another, that the next one is to be
   // refused. The one after that is let in again: its address may have been mended.
   bool hopeless(const std::string& name);
+  // Why this life was left out, for people; empty if it was not, or for another reason.
+  std::string reason(const Incarnation& who) const;
 
  private:
+  using Pair = std::pair<Nonce, Nonce>;  // the lower one first
+  void leave_out(std::vector<Reporter>& reporters, Nonce nonce, LinkFault fault,
+                 std::vector<std::string>& warnings);
+  bool give_reason(Nonce nonce, const std::string& why);
+
   const Roster& roster_;
-  std::set<std::pair<Nonce, Nonce>> broken_;          // the lower one first
+  std::set<Pair> broken_;
   std::map<std::string, std::set<Nonce>> unreached_;  // of a name's lives
+  std::map<Nonce, std::string> reasons_;              // of the lives that were left out last
 };
 
 }  // namespace starling::elastic

@@ -5,10 +5,6 @@
 namespace starling::elastic {
 namespace {
 
-constexpr std::uint64_t kWindowLeases = 10;  // how long a silence that ended is remembered
-constexpr std::uint64_t kTimesMedian = 4;    // the latest of many is later than the median
-constexpr std::uint64_t kLeasesMax = 10;     // where most are gone at once, they must be missed too
-
 // Since when the last of those who wait does; 0: nobody waits.
 std::uint64_t waited_since(std::span<const Standing> members) {
   std::uint64_t since = 0;
@@ -18,37 +14,6 @@ std::uint64_t waited_since(std::span<const Standing> members) {
 }
 
 }  // namespace
-
-void Silence::hear(std::uint64_t now_ms, std::uint64_t lease_ms) {
-  const std::uint64_t window = now_ms / (kWindowLeases * std::max<std::uint64_t>(1, lease_ms));
-  if (window != window_) {
-    ended_ms_ = {0, window == window_ + 1 ? ended_ms_[0] : 0};
-    window_ = window;
-  }
-  if (heard_ms_ != 0) ended_ms_[0] = std::max(ended_ms_[0], now_ms - heard_ms_);
-  heard_ms_ = now_ms;
-}
-
-std::uint64_t Silence::open_ms(std::uint64_t now_ms, std::uint64_t began_ms) const {
-  return now_ms - std::max(heard_ms_, began_ms);
-}
-
-std::uint64_t Silence::longest_ms(std::uint64_t now_ms, std::uint64_t began_ms,
-                                  std::uint64_t lease_ms) const {
-  const std::uint64_t window = now_ms / (kWindowLeases * std::max<std::uint64_t>(1, lease_ms));
-  std::uint64_t longest = open_ms(now_ms, began_ms);
-  if (window - window_ <= 1) longest = std::max(longest, ended_ms_[0]);
-  if (window == window_) longest = std::max(longest, ended_ms_[1]);
-  return longest;
-}
-
-std::uint64_t tolerance_ms(std::vector<std::uint64_t> longest, std::uint64_t lease_ms) {
-  if (longest.size() < 2) return lease_ms;  // there are no others
-  // Whoever is asked about is the latest of all, so the lower median of the others is this one.
-  const auto middle = longest.begin() + static_cast<std::ptrdiff_t>((longest.size() - 2) / 2);
-  std::nth_element(longest.begin(), middle, longest.end());
-  return std::clamp(kTimesMedian * *middle, lease_ms, kLeasesMax * lease_ms);
-}
 
 void StepTimes::epoch_begins(std::uint64_t now_ms) {
   known_ = false;

@@ -1,7 +1,7 @@
 #pragma once
 // How long the leader waits for whom (docs/design.md, section 6, "Whom to wait for"): pure
-// functions of when it heard its workers and of how long their steps took. All times are
-// milliseconds of the leader's clock.
+// functions of when it heard its workers (core/base/silence.h) and of how long their steps took. All
+// times are milliseconds of the leader's clock.
 
 #include <array>
 #include <cstddef>
@@ -10,29 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/silence.h"
+
 namespace starling::elastic {
-
-// When one worker was heard, and the longest that it was not, of late. A value.
-class Silence {
- public:
-  void hear(std::uint64_t now_ms, std::uint64_t lease_ms);
-  // Since it was heard; a new leader counts from when it began.
-  std::uint64_t open_ms(std::uint64_t now_ms, std::uint64_t began_ms) const;
-  // The longest of those that ended within the last ten to twenty leases, and of the open one.
-  std::uint64_t longest_ms(std::uint64_t now_ms, std::uint64_t began_ms,
-                           std::uint64_t lease_ms) const;
-
- private:
-  std::uint64_t heard_ms_ = 0;                      // 0: not yet
-  std::uint64_t window_ = 0;                        // in which it was heard last
-  std::array<std::uint64_t, 2> ended_ms_ = {0, 0};  // longest in that window and in the one before
-};
-
-// How long a worker may be silent before it counts as lost: the lease, and longer where the others
-// are late as well, for lateness that all share is that of the machine, the network or the leader.
-// `longest`: the longest silence of every worker that is asked about, in any order. Four times the
-// median of the others', at least the lease and at most ten of them.
-std::uint64_t tolerance_ms(std::vector<std::uint64_t> longest, std::uint64_t lease_ms);
 
 // How long the last steps took. A value.
 class StepTimes {

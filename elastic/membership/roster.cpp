@@ -81,6 +81,7 @@ bool Roster::works(const Incarnation& who, const Heartbeat& beat) {
   Contact& c = contact(who);
   c.headway.says({beat.share_left, beat.load_left, beat.orders_left}, beat.progress, now_ms_);
   c.ready_for = beat.ready_for;
+  c.missed = beat.missed;
   c.micro_batch_ns = beat.micro_batch_ns;
   if (beat.data != Digest{} && beat.data != c.data) {
     c.data = beat.data;

@@ -39,6 +39,7 @@ struct Contact {
   Version first = 0;  // it has computed in no step before this one; 0: it joined before this term
   std::uint64_t micro_batch_ns = 0;  // 0: not known
   Headway headway;
+  std::vector<Rank> missed;  // of `entered`: for whom it waits
   // The last plan that was sent to it, when, and how long until that plan is sent again.
   EpochId plan_sent;
   std::uint64_t plan_sent_ms = 0, plan_wait_ms = 0;

@@ -36,6 +36,27 @@ Members members_of(const Group& group, const Roster& roster) {
   return all;
 }
 
+// Where nobody owes anything and all wait, something is lost between two of them: named is the one
+// whose frames most of the others miss, of equals the one of the highest rank. If nobody is missed,
+// nobody is named.
+void name_the_missed(Members& all, const Plan& plan, const Roster& roster) {
+  const auto owes = [](const Standing& s) { return s.owes; };
+  if (std::any_of(all.standing.begin(), all.standing.end(), owes)) return;
+  std::vector<std::size_t> times(all.who.size());
+  for (const Incarnation& who : all.who) {
+    const Contact* c = roster.find(who);
+    if (!c || c->entered != plan.id) continue;
+    for (const Rank missed : c->missed) {
+      if (missed >= plan.members.size()) continue;
+      const auto at = std::find(all.who.begin(), all.who.end(), plan.members[missed].who);
+      if (at != all.who.end()) ++times[static_cast<std::size_t>(at - all.who.begin())];
+    }
+  }
+  const auto most = std::max_element(times.rbegin(), times.rend());
+  if (most == times.rend() || *most == 0) return;
+  all.standing[static_cast<std::size_t>(times.rend() - most) - 1].owes = true;
+}
+
 // Whether the others have current copies of everything.
 bool can_be_spared(const std::vector<Incarnation>& by, const Plan& plan, bool moved) {
   const auto copies = copies_of(plan, moved);
@@ -56,7 +77,8 @@ Standstill standstill(const LeaderConfig& config, const Group& group, const Rost
   Standstill still;
   if (config.standstill_ms == 0 || config.bugs.standstill_unseen) return still;
   if (!group.plan() || group.restart() || group.end()) return still;
-  const Members members = members_of(group, roster);
+  Members members = members_of(group, roster);
+  name_the_missed(members, *group.plan(), roster);
   still.patience_ms =
       patience_ms(members.standing, course.steps(), config.standstill_steps, config.standstill_ms);
   const HeldUp held = held_up(members.standing, roster.now_ms(), still.patience_ms / kWarnings);
@@ -76,6 +98,7 @@ std::string warning_of(const Standstill& still, const Incarnation& who, const Gr
   const Headway::Left& left = c.headway.left();
   std::string at = "what it does for step " + std::to_string(c.version) + " with state and sums (" +
                    std::to_string(left.orders) + " orders left)";
+  if (left == Headway::Left{}) at = "what it was to send for step " + std::to_string(c.version);
   if (left.share != 0)
     at = "its share of step " + std::to_string(c.version) + " (" + std::to_string(left.share) +
          " micro-batches left)";

@@ -44,6 +44,7 @@ struct EpochRun {
   std::set<SegmentId> moves_due;   // segments whose state must arrive in this step
   std::set<SegmentId> moved_in;    // arrived in this epoch
   std::map<Rank, Vote> votes;
+  std::set<Rank> rows_of;  // whose rows have come: with its share it has ended what it sends before
 
   std::uint32_t world() const { return static_cast<std::uint32_t>(plan->members.size()); }
   bool joiner() const { return plan->members[self].joiner; }

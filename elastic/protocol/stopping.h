@@ -17,6 +17,7 @@
 
 #include "core/base/check.h"
 #include "core/base/ids.h"
+#include "core/wire/frame.h"
 
 namespace starling::elastic {
 
@@ -36,18 +37,18 @@ class Stopping {
   void enters() {
     joins();
     broken_.clear();
-    unreached_ = false;
+    fault_ = LinkFault::kEnded;
   }
   void joins() {
     STARLING_CHECK(closing_.empty());
     state_ = State::kGoing;
   }
   void leaves() { state_ = State::kLeft; }
-  // Nothing of the epoch goes on; broken: the peers whose connections ended it.
-  void stop(std::vector<Incarnation> broken, bool unreached) {
+  // Nothing of the epoch goes on; broken: the peers whose connections ended it, and how.
+  void stop(std::vector<Incarnation> broken, LinkFault fault) {
     state_ = State::kReporting;
     broken_ = std::move(broken);
-    unreached_ = unreached;
+    fault_ = fault;
   }
   // It is not in an epoch, and was asked for a report.
   void report() { state_ = State::kReporting; }
@@ -61,11 +62,11 @@ class Stopping {
     return promised_;
   }
   const std::vector<Incarnation>& broken() const { return broken_; }
-  bool unreached() const { return unreached_; }  // broken() never stood
+  LinkFault fault() const { return fault_; }  // of broken()
 
   void check_invariants() const {
     if (!closing_.empty()) STARLING_CHECK(stopped());
-    if (unreached_) STARLING_CHECK(!broken_.empty());
+    if (fault_ != LinkFault::kEnded) STARLING_CHECK(!broken_.empty());
   }
 
  private:
@@ -77,7 +78,7 @@ class Stopping {
   EpochId asked_;         // by the last Freeze
   std::set<EpochId> closing_;
   std::vector<Incarnation> broken_;
-  bool unreached_ = false;
+  LinkFault fault_ = LinkFault::kEnded;
 };
 
 }  // namespace starling::elastic

@@ -77,6 +77,8 @@ Heartbeat Worker::heartbeat() const {
   beat.orders_left = working_.orders_left;
   beat.progress = working_.progress;
   beat.data = data_;
+  const bool waits = beat.share_left == 0 && beat.load_left == 0 && beat.orders_left == 0;
+  if (waits) beat.missed = missed();
   if (run_ && run_->plan->id == entered_) {
     beat.direct = run_->says_direct;
     beat.path_why = run_->says_why;
@@ -389,10 +391,10 @@ void Worker::on_event(const Broken& e) {
   if (!run) return;
   if (e.peer == kNoRank) return stop({});
   if (e.peer >= run->world()) return;
-  stop({run->plan->members[e.peer].who}, /*unreached=*/!e.stood);
+  stop({run->plan->members[e.peer].who}, e.fault);
 }
 
-void Worker::stop(std::vector<Incarnation> broken, bool unreached) {
+void Worker::stop(std::vector<Incarnation> broken, LinkFault fault) {
   for (auto* run : {&run_, &next_}) {
     if (!*run || (*run)->self == kNoRank) continue;
     emit(Stop{(*run)->plan->id});
@@ -402,7 +404,7 @@ void Worker::stop(std::vector<Incarnation> broken, bool unreached) {
   next_.reset();
   finished_.reset();
   joining_.stop();
-  stopping_.stop(std::move(broken), unreached);
+  stopping_.stop(std::move(broken), fault);
   if (config_.bugs.r8_forget_work && !pending_) {
     work_.clear();
     emit(Compute{version_, {}});  // the caller aborts what is in progress and forgets the sums
@@ -429,7 +431,7 @@ void Worker::report_if_stopped() {
   report.done = work_.done();
   report.copies = copies_;
   report.broken = stopping_.broken();
-  report.unreached = stopping_.unreached();
+  report.fault = stopping_.fault();
   report.micro_batch_ns = speed_.micro_batch_ns();
   report.may_have_begun = may_have_begun_;
   send(std::move(report));

@@ -99,7 +99,7 @@ struct Connected {  // all W-1 connections of this epoch stand
 struct Broken {  // a connection of this epoch broke, or did not stand in time
   EpochId epoch;
   Rank peer = 0;  // kNoRank: none did; what they carry cannot be, or the direct path failed
-  bool stood = true;
+  LinkFault fault = LinkFault::kEnded;
 };
 struct Stopped {  // answer to Stop: nothing is sent or received in this epoch any more
   EpochId epoch;
@@ -425,7 +425,7 @@ class Worker {
   std::uint32_t way_of(Version version) const;
 
   // Stopping.
-  void stop(std::vector<Incarnation> broken, bool unreached = false);
+  void stop(std::vector<Incarnation> broken, LinkFault fault = LinkFault::kEnded);
   void report_if_stopped();
   void exit(int code, const std::string& reason, bool fenced = false);
   void exit(worker_command::Exit last);
@@ -434,6 +434,7 @@ class Worker {
   void end_if_told();
 
   std::uint32_t share_left() const;
+  std::vector<Rank> missed() const;
   void check_invariants() const;
   void check_run(const EpochRun& run) const;
   // The ranks that get the totals of step `version`.

@@ -12,8 +12,9 @@ using namespace worker_event;
 using namespace worker_command;
 
 // At once: the group may wait for its new life.
-void Worker::on_message(const Fenced&) {
-  exit(kExitDone, "left out of the group: starting a new life", /*fenced=*/true);
+void Worker::on_message(const Fenced& m) {
+  const std::string why = m.reason.empty() ? "" : ", as " + m.reason;
+  exit(kExitDone, "left out of the group" + why + ": starting a new life", /*fenced=*/true);
 }
 
 void Worker::on_message(const Released&) {

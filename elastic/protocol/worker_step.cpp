@@ -5,6 +5,7 @@
 #include "core/base/check.h"
 #include "core/base/exact_sum.h"
 #include "core/base/exit.h"
+#include "core/wire/limits.h"
 #include "elastic/protocol/worker.h"
 
 // One step of the loop, from its opening to the vote that passes it: R3 to R7, R14.
@@ -26,6 +27,7 @@ void Worker::open_step(Version version) {
   run.share_ended = false;
   run.norm.reset();
   run.votes.clear();
+  run.rows_of.clear();
   work_.open();
   // R14: the target is a holder from here on.
   run.moves_due.clear();
@@ -172,7 +174,22 @@ void Worker::on_event(const LedgerArrived& e) {
   EpochRun* run = run_of(e.epoch);
   if (!run || e.version != run->voting) return;
   if (!work_.arrived(e.rows)) return stop({run->plan->members[e.from].who});
+  run->rows_of.insert(e.from);
   vote_if_ready();
+}
+
+// Whose rows, or whose votes, are not here, when nothing is left to be done here. Frames of a
+// connection keep their order: with the rows everything has come that is sent before them.
+std::vector<Rank> Worker::missed() const {
+  std::vector<Rank> ranks;
+  if (!run_ || run_->plan->id != entered_ || run_->voting != version_) return ranks;
+  const bool voted = run_->stage == EpochRun::Stage::kVoted;
+  if (!voted && (run_->stage != EpochRun::Stage::kStep || !run_->share_ended)) return ranks;
+  for (Rank r = 0; r < run_->world() && ranks.size() < limits::kMissed; ++r) {
+    const bool here = voted ? run_->votes.count(r) != 0 : run_->rows_of.count(r) != 0;
+    if (r != run_->self && !here) ranks.push_back(r);
+  }
+  return ranks;
 }
 
 // R4

@@ -88,13 +88,13 @@ void Raft::tick(std::uint64_t now_ms) {
 std::uint64_t Raft::next_deadline() const {
   if (!started_) return 0;
   if (role_ != RaftRole::kLeader) return election_at_ms_;
-  return std::min(heartbeat_at_ms_, contact_of_quorum_ms() + config_.election_ms);
+  return std::min(heartbeat_at_ms_, contact_of_quorum_ms() + patience_ms());
 }
 
 void Raft::reset_election_timer() {
   // The member's number is mixed in: equal seeds must not mean equal timeouts.
-  const auto draw = mix64(mix64(config_.seed, config_.self), draws_++) % config_.election_ms;
-  election_at_ms_ = now_ms_ + config_.election_ms + draw;
+  const auto draw = mix64(mix64(config_.seed, config_.self), draws_++) % patience_ms();
+  election_at_ms_ = now_ms_ + patience_ms() + draw;
 }
 
 // ---- Election ---------------------------------------------------------------------------------
@@ -103,10 +103,11 @@ void Raft::reset_election_timer() {
 void Raft::campaign() {
   if (last_position() < hard_.floor) return reset_election_timer();  // it would not vote for itself
   role_ = RaftRole::kPreCandidate;
-  leader_.reset();
+  lose_leader();
   peers_.clear();
   votes_.assign(config_.size, false);
-  ++try_;
+  tried_ms_[++try_ % tried_ms_.size()] = now_ms_;
+  ++tries_;
   reset_election_timer();
   for (std::uint32_t to = 0; to < config_.size; ++to) {
     if (to == config_.self) continue;
@@ -160,6 +161,7 @@ void Raft::lead() {
 void Raft::follow(std::uint64_t term, std::optional<std::uint32_t> leader) {
   const bool led = role_ == RaftRole::kLeader;
   role_ = RaftRole::kFollower;
+  lose_leader();
   leader_ = leader;
   peers_.clear();
   if (led) reset_election_timer();
@@ -243,6 +245,7 @@ void Raft::on_pre_vote(const RaftMessage& m) {
 }
 
 void Raft::on_pre_vote_reply(const RaftMessage& m) {
+  note_answer(m);
   if (!m.granted) {
     if (m.term > hard_.term) follow(m.term, {});
     return;
@@ -272,6 +275,7 @@ void Raft::on_vote(const RaftMessage& m) {
 }
 
 void Raft::on_vote_reply(const RaftMessage& m) {
+  note_answer(m);
   if (m.term > hard_.term) return follow(m.term, {});
   if (m.term != hard_.term || role_ != RaftRole::kCandidate || !m.granted) return;
   if (m.round != try_) return;  // asked by an earlier life, which lost its log
@@ -356,11 +360,11 @@ bool Raft::up_to_date(const RaftMessage& m) const {
 bool Raft::hears_leader() const {
   if (has(RaftBug::kNoStickiness)) return false;
   if (role_ == RaftRole::kLeader) return in_quorum_contact();
-  return leader_ && now_ms_ - heard_ms_ < config_.election_ms;
+  return leader_ && now_ms_ - heard_ms_ < patience_ms();
 }
 
 bool Raft::in_quorum_contact() const {
-  return now_ms_ - contact_of_quorum_ms() < config_.election_ms;
+  return now_ms_ - contact_of_quorum_ms() < patience_ms();
 }
 
 std::uint64_t Raft::contact_of_quorum_ms() const {

@@ -43,6 +43,7 @@
 //                  floor if that is higher; not granted: has lost its log too
 
 #include <algorithm>
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -99,15 +100,16 @@ enum class RaftBug : std::uint8_t {
   kNoCheckQuorum,        // leads on without its group
   kWipedVotes,           // takes an empty log for that of a first life
   kNoFloor,              // votes by its own log alone after it was lost
+  kImpatient,            // waits no longer than T, however late the others are
 };
 
 struct RaftConfig {
   std::uint32_t self = 0;
-  std::uint32_t size = 1;                    // members 0 .. size-1
-  std::uint64_t election_ms = 150;           // T: timeouts are drawn from [T, 2T)
-  std::uint64_t heartbeat_ms = 50;           // < T
-  std::uint64_t seed = 0;                    // differs from member to member, and from life to life
-  std::size_t batch_entries_max = 64;        // per append
+  std::uint32_t size = 1;              // members 0 .. size-1
+  std::uint64_t election_ms = 150;     // T: timeouts are drawn from [T, 2T); see patience_ms()
+  std::uint64_t heartbeat_ms = 50;     // < T
+  std::uint64_t seed = 0;              // differs from member to member, and from life to life
+  std::size_t batch_entries_max = 64;  // per append
   std::size_t batch_bytes_max = 256 * 1024;  // per append, but always one entry
   std::size_t entry_bytes_max = 8 * 1024 * 1024;
   std::size_t uncommitted_max = 1024;    // entries; propose() refuses beyond
@@ -187,6 +189,11 @@ class Raft {
   // here on, everything that any earlier leader committed has been handed out too.
   bool leads_with_own_entry_committed() const;
 
+  // In place of T, how long this member waits: for its leader's word, for a majority's answers as
+  // leader, for votes. It is T, and longer while others are late: four times the longest that a word
+  // or an answer of theirs was late of late, at most ten T. A term more brings nobody's word sooner.
+  std::uint64_t patience_ms() const;
+
   // When tick() has something to do next, on tick()'s clock; 0 before the first tick.
   std::uint64_t next_deadline() const;
 
@@ -251,6 +258,9 @@ class Raft {
   void truncate_from(std::uint64_t index);
   void append_own(Bytes data);
   void reset_election_timer();
+  void note_late(std::uint64_t late_ms);
+  void note_answer(const RaftMessage& reply_to_try);
+  void lose_leader();
 
   void check_invariants() const;
 
@@ -294,6 +304,14 @@ class Raft {
   std::uint64_t election_at_ms_ = 0;
   std::uint64_t heartbeat_at_ms_ = 0;
   std::uint64_t draws_ = 0;  // timeouts drawn so far
+  // How late others were at most, in the present window of time and in the one before.
+  std::array<std::uint64_t, 2> late_ms_{};
+  std::uint64_t late_window_ = 0;
+  // Whom this member followed last, and when it was heard: if it speaks again it was only late.
+  std::optional<std::uint32_t> followed_;
+  std::uint64_t followed_ms_ = 0;
+  std::array<std::uint64_t, 8> tried_ms_{};  // when, by the number of a try; the last ones
+  std::uint64_t tries_ = 0;                  // of this life
 
   std::vector<RaftMessage> messages_;
   bool hard_changed_ = false;

@@ -13,11 +13,15 @@ namespace starling::elastic {
 // Whether an append or a piece of a snapshot comes from whom this member follows from here on.
 bool Raft::hears(const RaftMessage& m) {
   if (m.term < hard_.term) {
+    if (followed_ == m.from) note_late(now_ms_ - followed_ms_);
     answer(m, RaftKind::kAppendReply, hard_.term, false);
     return false;
   }
   if (m.term == hard_.term && leader_ && *leader_ != m.from) return false;  // impossible
-  if (m.term > hard_.term || leader_ != m.from) follow(m.term, m.from);
+  const bool same = m.term == hard_.term && leader_ == m.from;
+  if (same && now_ms_ - heard_ms_ > config_.heartbeat_ms)
+    note_late(now_ms_ - heard_ms_ - config_.heartbeat_ms);
+  if (!same) follow(m.term, m.from);
   heard_ms_ = now_ms_;
   reset_election_timer();
   return true;
@@ -111,7 +115,9 @@ Raft::Peer* Raft::answering(const RaftMessage& m) {
   if (m.term != hard_.term || role_ != RaftRole::kLeader) return nullptr;
   Peer& peer = peers_[m.from];
   const bool of_this_life = m.round >= peer.since_ms && m.round <= now_ms_;
-  return of_this_life ? &peer : nullptr;
+  if (!of_this_life) return nullptr;
+  note_late(now_ms_ - m.round);
+  return &peer;
 }
 
 // ---- Replication ------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <future>
 #include <random>
 #include <thread>
 
@@ -139,6 +140,24 @@ TEST_CASE("mesh: a peer that does not stand in time is named") {
   CHECK(told.broken->second.find("did not stand within 150 ms") != std::string::npos);
 }
 
+// On most machines this name is ::1 first, at which nobody listens here, and 127.0.0.1 then.
+TEST_CASE("mesh: all addresses of a name are dialled, and it is refused when all refuse") {
+  MeshGroup epoch(2);
+  epoch.options.connect_timeout = std::chrono::hours(1);
+  epoch.options.local_sockets = false;
+  epoch.options.peers[1].host = "localhost";
+  SUBCASE("one listens") {
+    epoch.connect();
+  }
+  SUBCASE("none does") {
+    epoch.listeners[1].reset();
+    Node first(epoch.of(0), *epoch.listeners[0]);
+    first.mesh->start();
+    first.wait([](const Told& t) { return t.broken.has_value(); });
+    CHECK(first.told().fault == LinkFault::kUnreached);
+  }
+}
+
 TEST_CASE("mesh: a peer where nobody listens is named at once") {
   MeshGroup epoch(3);
   epoch.options.connect_timeout = std::chrono::hours(1);
@@ -155,6 +174,40 @@ TEST_CASE("mesh: a peer where nobody listens is named at once") {
   const Told told = first.told();
   CHECK(told.broken->first == 1);
   CHECK(told.broken->second.find("Connection refused") != std::string::npos);
+}
+
+// The thread of rank 2 hangs in what it was given; ranks 0 and 1 have nothing to say to each other,
+// and what rank 1 has said waits at rank 0, which does not read. Only the one that hangs is silent.
+TEST_CASE(
+    "mesh: a connection over which nothing comes breaks, one that is idle or not read does not") {
+  MeshGroup epoch(3);
+  epoch.options.silence = std::chrono::milliseconds(1500);
+  epoch.options.local_sockets = false;
+  std::promise<void> over;
+  std::atomic<bool> may_read{true};
+  std::shared_future<void> hangs = over.get_future().share();
+  for (Rank r = 0; r < 3; ++r) {
+    MeshOptions options = epoch.of(r);
+    if (r == 0) options.may_read = [&] { return may_read.load(); };
+    epoch.nodes.push_back(
+        std::make_unique<Node>(options, *epoch.listeners[r], [hangs](Node& node, Rank, Frame&) {
+          if (node.mesh->self() == 2) hangs.wait();
+        }));
+  }
+  epoch.connect();
+  may_read = false;
+  epoch.nodes[1]->mesh->send(0, record_header(1), pattern(1, 1, 100));
+  epoch.nodes[1]->mesh->send(2, record_header(1), pattern(1, 1, 100));
+  for (const Rank r : {Rank{0}, Rank{1}}) {
+    epoch.nodes[r]->wait([](const Told& t) { return t.broken.has_value(); });
+    const Told told = epoch.nodes[r]->told();
+    if (told.fault == LinkFault::kEnded) continue;  // the other one was quicker, and has closed
+    CHECK(told.broken->first == 2);
+    CHECK(told.fault == LinkFault::kSilent);
+    CHECK(told.broken->second.find("nothing came from it for ") == 0);
+  }
+  CHECK((epoch.nodes[0]->told().broken->first == 2 || epoch.nodes[1]->told().broken->first == 2));
+  over.set_value();
 }
 
 // R9 rests on this: when stop() has returned no callback runs and nothing more is sent. Every rank

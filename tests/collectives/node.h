@@ -35,6 +35,7 @@ class Node {
     std::vector<std::pair<Rank, Frame>> frames;
     std::vector<Rank> left;
     std::optional<std::pair<Rank, std::string>> broken;
+    LinkFault fault = LinkFault::kEnded;
     int breaks = 0;
     int callbacks = 0;
   };
@@ -45,9 +46,10 @@ class Node {
     events.on_connected = [this] { tell([](Told& t) { t.connected = true; }); };
     events.on_drained = [this] { tell([](Told& t) { t.drained = true; }); };
     events.on_left = [this](Rank r) { tell([&](Told& t) { t.left.push_back(r); }); };
-    events.on_broken = [this](Rank r, const std::string& why, bool) {
+    events.on_broken = [this](Rank r, const std::string& why, LinkFault fault) {
       tell([&](Told& t) {
         t.broken = {r, why};
+        t.fault = fault;
         ++t.breaks;
       });
     };

@@ -38,7 +38,7 @@ SAMPLE_FIELDS(Move, a, b, c, d)
 SAMPLE_FIELDS(Plan, a, b, c, d, e, f, g, h, i, j, k, l)
 SAMPLE_FIELDS(Join, a, b, c, d, e, f, g, h, i)
 SAMPLE_FIELDS(Report, a, b, c, d, e, f, g, h, i, j, k, l)
-SAMPLE_FIELDS(Heartbeat, a, b, c, d, e, f, g, h, i, j, k)
+SAMPLE_FIELDS(Heartbeat, a, b, c, d, e, f, g, h, i, j, k, l)
 SAMPLE_FIELDS(Pause, a, b, c, d, e, f)
 SAMPLE_FIELDS(Progress, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(Leave, a)
@@ -47,6 +47,7 @@ SAMPLE_FIELDS(Death, a, b, c, d)
 SAMPLE_FIELDS(Finished, a, b, c, d)
 SAMPLE_FIELDS(Welcome, a, b)
 SAMPLE_FIELDS(Refused, a)
+SAMPLE_FIELDS(Fenced, a)
 SAMPLE_FIELDS(Freeze, a)
 SAMPLE_FIELDS(Committed, a)
 SAMPLE_FIELDS(Ended, a, b, c, d, e)
@@ -73,10 +74,6 @@ SAMPLE_FIELDS(GroupState::Life, a, b, c, d, e)
 SAMPLE_FIELDS(GroupState::EpochMembers, a, b)
 SAMPLE_FIELDS(GroupState, a, b, c, d, e, f, g, h, i, j, k, l, m)
 #undef SAMPLE_FIELDS
-template <class Self>
-std::tuple<> fields_of(Self&, Fenced*) {
-  return {};
-}
 template <class Self>
 std::tuple<> fields_of(Self&, Released*) {
   return {};
@@ -244,6 +241,11 @@ class Maker {
   void fill(Pause& pause) {
     std::apply([this](auto&... ms) { ((ms = double(below(1 << 30)) / 1024), ...); }, fields(pause));
   }
+  void fill(Heartbeat& beat) {
+    std::apply([this](auto&... field) { (fill(field), ...); }, fields(beat));
+    beat.missed.resize(std::min(beat.missed.size(), limits::kMissed));
+  }
+  void fill(LinkFault& fault) { fault = static_cast<LinkFault>(below(3)); }
   void fill(WorkPhase& phase) { phase = static_cast<WorkPhase>(below(8)); }
   template <class T>
   void fill(std::optional<T>& value) {

@@ -12,6 +12,7 @@ PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH, PTRACE_CONT = 0x4206, 0x4207, 17,
 WALL = 0x40000000
 FUTEX = {"x86_64": 202, "aarch64": 98}[platform.machine()]
 FUTEX_WAIT_BITSET, FUTEX_COMMAND = 9, 0x7f
+EPOLL_WAIT = {"x86_64": (232, 281), "aarch64": (22,)}[platform.machine()]
 
 
 def ptrace(request, thread):
@@ -38,13 +39,28 @@ def waits_for_work(thread):
             int(fields[2], 16) & FUTEX_COMMAND == FUTEX_WAIT_BITSET)
 
 
-def stop_without_lock(thread):
+def waits_for_frames(thread):
+    """A stopped thread waits for events of its sockets."""
+    with open(f"/proc/{thread}/syscall") as file:
+        return file.read().split()[0] in map(str, EPOLL_WAIT)
+
+
+def communication_thread(pid):
+    """That of the present epoch: of those that wait for events of sockets the last one."""
+    for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task")), reverse=True):
+        with contextlib.suppress(OSError):
+            if waits_for_frames(thread):
+                return thread
+    return None
+
+
+def stop_without_lock(thread, waits=waits_for_work):
     """Or it has ended by itself."""
     def stopped():
         try:
             ptrace(PTRACE_INTERRUPT, thread)
             os.waitpid(thread, WALL)
-            if waits_for_work(thread):
+            if waits(thread):
                 return True
             ptrace(PTRACE_CONT, thread)
             return False
@@ -58,7 +74,7 @@ def stop_without_lock(thread):
 
 
 @contextlib.contextmanager
-def held(threads):
+def held(threads, waits=waits_for_work):
     """These threads of another process do nothing, as if in a file system that does not answer. All
     others of that process go on: a held thread has no lock that another thread would wait for, such
     as that of the heap."""
@@ -66,7 +82,7 @@ def held(threads):
     try:
         for thread in threads:
             seized.append(thread)
-            stop_without_lock(thread)
+            stop_without_lock(thread, waits)
         yield
     finally:
         for thread in seized:
@@ -104,6 +120,27 @@ def a_worker_whose_compute_threads_hang_is_left_out_and_comes_back(place):
     require(any(c.startswith(f"{victim['name']} got nowhere for") for c in causes), f"{causes}")
 
 
+def a_worker_whose_communication_thread_hangs_is_left_out_and_comes_back(place):
+    job = place.job(steps=1500, lease_ms=2000)  # a connection is silent after three leases
+    quiet = place.run(job, "--workers", 3)
+    quiet.end()
+    run = place.run(job, "--workers", 3)
+    run.wait_for_step(30)
+    victim = run.workers()[1]
+    thread = wait_until(lambda: communication_thread(victim["pid"]), "a communication thread")
+    with held([thread], waits_for_frames):
+        at = run.events()[-1]["t"]
+        wait_until(lambda: run.workers("fenced"), "it is left out")
+        print(f"left out {run.workers('fenced')[0]['t'] - at:.1f} s after its thread hung", flush=True)
+        before = run.steps()
+        wait_until(lambda: run.steps() > before + 20, "the others go on")
+    wait_until(lambda: len(run.workers()) >= 4, "it begins a new life")
+    same(run, quiet)
+    warnings = [w["text"] for w in run.events("warning")]
+    require(any(w.startswith(f"{victim['name']} is left out: nothing comes over its connections")
+                for w in warnings), f"no warning names it: {warnings}")
+
+
 def a_worker_frozen_for_longer_than_it_waits_for_coordinators_comes_back(place):
     job = place.job(steps=4000, lease_ms=2000, coordinator_timeout_ms=6000)
     quiet = place.run(job, "--workers", 3)
@@ -123,4 +160,5 @@ def a_worker_frozen_for_longer_than_it_waits_for_coordinators_comes_back(place):
 
 
 main(a_worker_whose_compute_threads_hang_is_left_out_and_comes_back,
+     a_worker_whose_communication_thread_hangs_is_left_out_and_comes_back,
      a_worker_frozen_for_longer_than_it_waits_for_coordinators_comes_back)

@@ -77,7 +77,8 @@ struct Unreachable4 {
     std::string members = members_of(*one.group.plan()) + " ";
     const EpochId running = one.group.predecessor()->id;
     const auto report_all = [&](EpochId promise) {
-      one.report(1, promise, running, 5, {{4, Nonce(nonce)}}, {}, /*unreached=*/!stood_);
+      one.report(1, promise, running, 5, {{4, Nonce(nonce)}}, {},
+                 stood_ ? LinkFault::kEnded : LinkFault::kUnreached);
       one.report(2, promise, running, 5, {{1, 1}});  // closed because it stopped
       one.report(3, promise, running, 5, {{1, 1}});
       one.report(nonce, promise, {}, kNoVersion, {{2, 2}});
@@ -125,6 +126,33 @@ TEST_CASE("leader: after three lives whose connections stood and broke it is sti
     CHECK(joiner.breaks(nonce) == "12" + std::to_string(nonce) + "3 123");
   }
   CHECK(joiner.refused() == "");
+}
+
+// The first plan's members hold nothing, as joiners do.
+TEST_CASE("leader: the first plan goes on without a worker that nobody can connect to") {
+  OneLeader one;
+  one.apply(JobStarted{});
+  for (const std::uint64_t nonce : {1, 2, 3}) one.join(nonce);
+  for (const std::uint64_t nonce : {1, 2, 3}) one.report(nonce, one.asked(), {}, kNoVersion);
+  one.commit();
+  const EpochId first = one.group.plan()->id;
+  REQUIRE(members_of(*one.group.plan()) == "123");
+  const auto report_all = [&](EpochId promise) {
+    one.report(1, promise, first, kNoVersion, {{2, 2}}, {}, LinkFault::kUnreached);
+    one.report(2, promise, first, kNoVersion, {{3, 3}});
+    one.report(3, promise, first, kNoVersion, {{1, 1}});
+  };
+  report_all(first.next());
+  report_all(one.asked());
+  one.commit();
+  CHECK(members_of(*one.group.plan()) == "13");
+  CHECK(one.group.plan()->kind == PlanKind::kFresh);
+  one.sent.clear();
+  one.say(2, Heartbeat{first, kNoVersion, {}});
+  std::string told;
+  for (const auto& send : one.sent)
+    if (const auto* fenced = std::get_if<Fenced>(&send.body)) told = fenced->reason;
+  CHECK(told.find("others cannot connect to it at ") != std::string::npos);
 }
 
 TEST_CASE("leader: who dies while its join is being committed is in no plan") {

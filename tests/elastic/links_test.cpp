@@ -12,12 +12,12 @@ namespace {
 
 // What worker `from` reports: at version 5, or without a state.
 Reporter reporter(std::uint64_t from, std::vector<std::uint64_t> broken, bool joiner = false,
-                  bool unreached = false) {
+                  LinkFault fault = LinkFault::kEnded) {
   Reporter r;
   r.who = {from, Nonce(from)};
   r.report.version = joiner ? kNoVersion : Version{5};
   for (const std::uint64_t n : broken) r.report.broken.push_back({n, Nonce(n)});
-  r.report.unreached = unreached;
+  r.report.fault = fault;
   return r;
 }
 
@@ -40,13 +40,15 @@ struct Known {
     }
   }
   std::string leave_out_one(std::vector<Reporter> reporters, bool suffice = true) {
-    links.leave_out_one(reporters, [&](const std::vector<Reporter>&) { return suffice; });
+    links.leave_out_one(
+        reporters, [&](const std::vector<Reporter>&) { return suffice; }, warnings);
     return names(reporters);
   }
 
   Group group;
   Roster roster{{}, group, 1};
   Links links{roster};
+  std::vector<std::string> warnings;
 };
 
 TEST_CASE("links: one of a pair that breaks two plans in a row is left out") {
@@ -92,11 +94,82 @@ TEST_CASE("links: a joiner that somebody names is left out at once, by nobody's 
   CHECK(names(names_others) == "13");
 }
 
+// Two that a switch keeps apart say so; what the others saw end followed from it.
+TEST_CASE("links: ends of file say nothing beside a link that is known to be bad") {
+  for (const LinkFault fault : {LinkFault::kSilent, LinkFault::kUnreached}) {
+    Known k;
+    const std::vector<Reporter> apart{reporter(1, {4}), reporter(2, {3}, false, fault),
+                                      reporter(3, {2}, false, fault), reporter(4, {1})};
+    k.leave_out_one(apart);
+    CHECK(k.leave_out_one(apart) == "124");
+    REQUIRE(k.warnings.size() == 1);
+    CHECK(k.warnings[0].find("w is left out: ") == 0);
+    CHECK(k.links.reason({3, Nonce(3)}) == k.warnings[0].substr(15));
+    CHECK(k.links.reason({2, Nonce(2)}).empty());
+  }
+}
+
+TEST_CASE("links: one that does not report is told of if its connections were silent") {
+  Known k;
+  const std::vector<Reporter> reporters{reporter(1, {3}, false, LinkFault::kSilent),
+                                        reporter(2, {1})};
+  const std::vector<Incarnation> missing{{3, Nonce(3)}, {4, Nonce(4)}};
+  k.links.tell_silent(missing, reporters, k.warnings);
+  k.links.tell_silent(missing, reporters, k.warnings);  // once
+  REQUIRE(k.warnings.size() == 1);
+  CHECK(k.warnings[0].find("nothing comes over its connections") != std::string::npos);
+  CHECK_FALSE(k.links.reason({3, Nonce(3)}).empty());
+  CHECK(k.links.reason({4, Nonce(4)}).empty());
+}
+
+TEST_CASE("links: a joiner's own word counts of a link that never stood") {
+  Known k;
+  std::vector<Reporter> reporters{reporter(1, {}), reporter(2, {}),
+                                  reporter(3, {2}, /*joiner=*/true, LinkFault::kUnreached)};
+  CHECK(k.links.leave_out_joiners(reporters, k.warnings));
+  CHECK(names(reporters) == "12");
+  // Of two joiners the one that is named.
+  std::vector<Reporter> both{reporter(1, {}), reporter(2, {}, /*joiner=*/true),
+                             reporter(3, {2}, /*joiner=*/true, LinkFault::kUnreached)};
+  CHECK(k.links.leave_out_joiners(both, k.warnings));
+  CHECK(names(both) == "13");
+}
+
+TEST_CASE("links: of a fresh plan whoever cannot be reached is left out, and nobody else") {
+  struct Case {
+    const char* name;
+    std::vector<Reporter> reporters;
+    std::string left;
+  };
+  const auto never = [](std::uint64_t from, std::vector<std::uint64_t> peers) {
+    return reporter(from, std::move(peers), /*joiner=*/true, LinkFault::kUnreached);
+  };
+  const auto ended = [](std::uint64_t from, std::vector<std::uint64_t> peers) {
+    return reporter(from, std::move(peers), /*joiner=*/true);
+  };
+  const Case cases[] = {
+      {"nothing is known", {ended(1, {}), ended(2, {}), ended(3, {})}, "123"},
+      {"connections ended", {ended(1, {2}), ended(2, {1}), ended(3, {1})}, "123"},
+      {"the second one's address is wrong", {never(1, {2}), ended(2, {3}), ended(3, {1})}, "13"},
+      {"the third one does not answer", {never(1, {3}), never(2, {3}), never(3, {1})}, "12"},
+      {"two", {never(1, {2}), ended(2, {}), never(3, {4}), ended(4, {})}, "13"},
+      {"nobody reaches anybody", {never(1, {2}), never(2, {3}), never(3, {1})}, "1"},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.name);
+    Known k;
+    std::vector<Reporter> reporters = c.reporters;
+    k.links.leave_out_unreached(reporters, k.warnings);
+    CHECK(names(reporters) == c.left);
+    CHECK(k.warnings.size() == c.reporters.size() - c.left.size());
+  }
+}
+
 TEST_CASE("links: after three lives that nobody could connect to the next is refused, once") {
   Known k;
   std::vector<std::string> warnings;
   const auto unreached = [&](std::uint64_t joiner) {
-    std::vector<Reporter> reporters{reporter(1, {joiner}, /*joiner=*/false, /*unreached=*/true),
+    std::vector<Reporter> reporters{reporter(1, {joiner}, /*joiner=*/false, LinkFault::kUnreached),
                                     reporter(joiner, {}, /*joiner=*/true)};
     k.links.leave_out_joiners(reporters, warnings);
   };

@@ -45,10 +45,10 @@ struct OneLeader : LeaderRig {
   }
   void report(std::uint64_t nonce, EpochId promise, EpochId entered, Version version,
               std::vector<Incarnation> broken = {}, EpochId may_have_begun = {},
-              bool unreached = false) {
+              LinkFault fault = LinkFault::kEnded) {
     Report report;
     report.broken = std::move(broken);
-    report.unreached = unreached;
+    report.fault = fault;
     report.may_have_begun = may_have_begun;
     report.promise = promise;
     report.entered = entered;

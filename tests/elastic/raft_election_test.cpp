@@ -309,5 +309,70 @@ TEST_CASE("raft: a flapping link moves leadership at most once") {  // Q8
   CHECK(group.members[*group.leader()].term() <= term + 1);
 }
 
+// ---- Patience ---------------------------------------------------------------------------------
+
+// A follower of member 1 in term 1, heard at 1 ms; words are due every 30 ms.
+struct Follower {
+  explicit Follower(RaftBug bug = RaftBug::kNone) : raft(config(0, 3, bug), {1, {}}, {}) {
+    raft.tick(1);
+    hear(1, 1, 1);
+  }
+  void hear(std::uint64_t now, std::uint32_t from, std::uint64_t term) {
+    raft.tick(now);
+    raft.receive(append(from, term, 0, 0, {}));
+    drain(raft);
+  }
+  Raft raft;
+};
+
+TEST_CASE("raft: a follower is as patient as its leader is late, for a while") {
+  Follower late;
+  CHECK(late.raft.patience_ms() == kT);
+  late.hear(91, 1, 1);  // 60 ms late
+  CHECK(late.raft.patience_ms() == 240);
+  late.raft.tick(91 + 239);
+  CHECK(late.raft.role() == RaftRole::kFollower);
+  for (std::uint64_t now = 91 + 239; now < 30000; now += 30) late.hear(now, 1, 1);
+  CHECK(late.raft.patience_ms() == kT);  // it is in time again
+  Follower impatient(RaftBug::kImpatient);
+  impatient.hear(91, 1, 1);
+  impatient.raft.tick(91 + 239);
+  CHECK(impatient.raft.role() == RaftRole::kPreCandidate);
+}
+
+TEST_CASE("raft: a leader that speaks again after it was given up was late, unless it was away") {
+  for (const bool away : {false, true}) {
+    Follower follower;
+    follower.raft.tick(1 + 2 * kT);
+    REQUIRE(follower.raft.role() == RaftRole::kPreCandidate);
+    drain(follower.raft);
+    follower.hear(210, 2, 2);  // another leads
+    CHECK(follower.raft.patience_ms() == kT);
+    const std::uint64_t again = away ? 1 + 10 * kT + 1 : 1 + 220;
+    for (std::uint64_t now = 220; now < again; now += 30) follower.hear(now, 2, 2);
+    const std::uint64_t before = follower.raft.patience_ms();
+    follower.hear(std::max<std::uint64_t>(again, 221), 1, 1);  // of the term before
+    CHECK(follower.raft.patience_ms() == (away ? before : 4 * 220));
+  }
+}
+
+TEST_CASE("raft: answers that come after a try was given up make the next one longer") {
+  Raft raft(config(0, 3), {}, {});
+  raft.tick(1);
+  raft.tick(1 + 2 * kT);
+  const auto first = last_of(raft);
+  REQUIRE(first.kind == RaftKind::kPreVote);
+  raft.tick(1 + 4 * kT);
+  const auto second = last_of(raft);
+  REQUIRE(second.round == first.round + 1);
+  CHECK(raft.patience_ms() == kT);
+  raft.tick(2 + 4 * kT);
+  raft.receive(reply(RaftKind::kPreVoteReply, 1, 1, true, first.round));
+  CHECK(raft.patience_ms() == 4 * (2 * kT + 1));
+  CHECK(raft.role() == RaftRole::kPreCandidate);  // it is no vote in the second try
+  raft.receive(reply(RaftKind::kPreVoteReply, 1, 1, true, first.round - 100));  // of nobody's try
+  CHECK(raft.patience_ms() == 4 * (2 * kT + 1));
+}
+
 }  // namespace
 }  // namespace starling::elastic

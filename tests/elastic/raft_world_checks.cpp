@@ -236,7 +236,7 @@ void RaftWorld::check_contact(std::uint32_t i) {
   auto contact = m.contact;
   contact[i] = clock_of(m);
   std::sort(contact.begin(), contact.end(), std::greater<>());
-  if (clock_of(m) - contact[quorum() - 1] >= config_.election_ms) {
+  if (clock_of(m) - contact[quorum() - 1] >= m.raft->patience_ms()) {
     fail("I20: leads on without its group", i);
   }
 }

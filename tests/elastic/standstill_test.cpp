@@ -130,6 +130,38 @@ TEST_CASE("standstill: people are told what it gets nowhere with") {
   CHECK(stores.warning(3).find("state and sums (4 orders left)") != std::string::npos);
 }
 
+// All wait, and nobody has anything left to do: what two had sent each other is lost.
+TEST_CASE("standstill: where nobody owes anything, whoever most of the others miss is named") {
+  Three three;
+  const auto miss = [&](std::uint64_t n, std::vector<Rank> ranks) {
+    Heartbeat beat{kFirst, 5, {}};
+    beat.missed = std::move(ranks);
+    three.say(n, beat);
+  };
+  miss(1, {1});
+  miss(2, {2});
+  miss(3, {1});
+  CHECK(names(three.after(kPatience / 4)).empty());
+  CHECK(names(three.after(kPatience / 4 + 1)) == "2");
+  CHECK(three.warning(2).find("gets nowhere with what it was to send for step 5") !=
+        std::string::npos);
+  CHECK(three.after(kPatience + 1).too_long);
+  miss(3, {});  // of equals the higher rank
+  CHECK(names(three.after(kPatience + 1)) == "3");
+  miss(1, {Rank{7}});  // there is no such member
+  miss(2, {});
+  CHECK(names(three.after(kPatience + 1)).empty());
+}
+
+TEST_CASE("standstill: who owes something is named before who is missed") {
+  Three three;
+  Heartbeat misses{kFirst, 5, {}};
+  misses.missed = {1};
+  three.say(1, misses);
+  three.owe(3, /*share=*/2);
+  CHECK(names(three.after(kPatience + 1)) == "3");
+}
+
 TEST_CASE("standstill: a plan without them names them all") {
   Three three;
   three.owe(2, /*share=*/1);

@@ -13,7 +13,7 @@ TEST_CASE("stopping: R9, a report is due when everything of the epoch is closed"
   Stopping stopping;
   stopping.seen(kRun);
   CHECK_FALSE(stopping.promise().has_value());  // it goes on
-  stopping.stop({}, false);
+  stopping.stop({}, LinkFault::kEnded);
   stopping.close(kRun);
   stopping.close({1, 5});
   CHECK_FALSE(stopping.promise().has_value());
@@ -72,12 +72,12 @@ TEST_CASE("stopping: who has left by a switch reports when it is asked to, not b
 
 TEST_CASE("stopping: broken links are told until the next plan is entered") {
   Stopping stopping;
-  stopping.stop({{3, 3}}, /*unreached=*/true);
+  stopping.stop({{3, 3}}, LinkFault::kUnreached);
   CHECK(stopping.broken().size() == 1);
-  CHECK(stopping.unreached());
+  CHECK(stopping.fault() == LinkFault::kUnreached);
   stopping.enters();
   CHECK(stopping.broken().empty());
-  CHECK_FALSE(stopping.unreached());
+  CHECK(stopping.fault() == LinkFault::kEnded);
 }
 
 }  // namespace

@@ -30,6 +30,31 @@ TEST_CASE("worker: heartbeats say how much of its share others wait for") {
   CHECK(one.worker.heartbeat().share_left == 0);  // nobody waits for one that has stopped
 }
 
+// Goal: where something is lost on the way, the leader can tell from whom.
+TEST_CASE(
+    "worker: heartbeats say whose rows and whose votes it waits for, with nothing left to do") {
+  using Ranks = std::vector<Rank>;
+  OneWorker one;
+  one.begin();
+  const auto missed = [&] { return one.worker.heartbeat().missed; };
+  CHECK(missed() == Ranks{});  // its own share is to be done
+  one.own_share(0);
+  CHECK(missed() == Ranks{1, 2});
+  one.ledger(kFirst, 0, 1);
+  CHECK(missed() == Ranks{2});
+  one.on(Working{/*orders_left=*/1, /*progress=*/1});
+  CHECK(missed() == Ranks{});
+  one.on(Working{/*orders_left=*/0, /*progress=*/2});
+  one.ledger(kFirst, 0, 2);
+  CHECK(missed() == Ranks{});  // the totals are still to come, from whom is not known
+  one.reduced(kFirst, 0);
+  CHECK(missed() == Ranks{1, 2});  // now their votes
+  one.vote(kFirst, 0, 2);
+  CHECK(missed() == Ranks{1});
+  one.receive(Freeze{{1, 2}});
+  CHECK(missed() == Ranks{});
+}
+
 TEST_CASE("worker: heartbeats say how much it has still to load") {
   OneWorker one;
   Join join;

@@ -196,6 +196,27 @@ void Bulk::break_between(const WorkerProcess& a, const WorkerProcess& b) {
       break_pair(key, pair);
 }
 
+void Bulk::on_cut() {
+  for (auto& [key, pair] : pairs_) {
+    if (!pair.up || pair.broken) continue;
+    for (int side : {0, 1}) {
+      if (!blocked(pair, side)) continue;
+      world_.after(random_.range(20 * kMs, world_.settings().partition_noticed),
+                   [this, key = key, side] { fall_silent(key, side); });
+    }
+  }
+}
+
+void Bulk::fall_silent(const Key& key, int side) {
+  Pair& pair = pairs_.at(key);
+  if (!pair.up || pair.broken || !pair.ends[side].open || !blocked(pair, side)) return;
+  const auto [epoch, low, high] = key;
+  const Nonce peer = side == 0 ? high : low;
+  WorkerProcess* process = pair.ends[side].process;
+  process->submit([process, epoch = epoch, peer] { process->on_silent(epoch, peer); });
+  world_.count("connection fell silent");
+}
+
 void Bulk::on_partition() {
   for (auto& [key, pair] : pairs_) {
     if (!pair.up || pair.broken || (!blocked(pair, 0) && !blocked(pair, 1))) continue;

@@ -39,6 +39,9 @@ class Bulk {
   void break_between(const WorkerProcess& a, const WorkerProcess& b);
   // A partition began: connections across it break if it lasts.
   void on_partition();
+  // Two workers were cut off from each other alone: if it lasts, each end of their connections that
+  // hears nothing breaks it, as one that is silent.
+  void on_cut();
 
   // Whether a connection with this life was not made in time.
   bool unreached(Nonce nonce) const { return unreached_.count(nonce) != 0; }
@@ -73,6 +76,7 @@ class Bulk {
   void connect_deadline(const Key& key, int side);
   void close_end(const Key& key, Pair& pair, int side, Micros end_of_file);
   void break_pair(const Key& key, Pair& pair);
+  void fall_silent(const Key& key, int side);
   void put(const Key& key, Pair& pair, int towards, Item item);
   void pump(const Key& key, int towards);
   bool blocked(const Pair& pair, int towards) const;

@@ -22,6 +22,7 @@ void CoordinatorProcess::start() {
   config.raft.seed = random_.next();
   config.log_entries_max = s.log_entries_max;
   if (s.plant_wiped_vote) config.raft.bug = elastic::RaftBug::kWipedVotes;
+  if (s.plant_impatient) config.raft.bug = elastic::RaftBug::kImpatient;
   elastic::LeaderConfig& leader = config.leader;
   leader.micro_batches = s.micro_batches;
   leader.steps = s.steps;

@@ -7,7 +7,10 @@
 namespace starling::sim {
 
 FaultInjector::FaultInjector(World& world)
-    : world_(world), random_(world.settings().seed, 21), wipes_(world.settings().seed, 22) {}
+    : world_(world),
+      random_(world.settings().seed, 21),
+      wipes_(world.settings().seed, 22),
+      cuts_(world.settings().seed, 23) {}
 
 void FaultInjector::start() {
   const Faults& f = world_.settings().faults;
@@ -16,6 +19,9 @@ void FaultInjector::start() {
   repeat(f.pauses, &FaultInjector::pause_one);
   repeat(f.hangs, &FaultInjector::hang_one);
   repeat(f.partitions, &FaultInjector::partition);
+  repeat(f.cuts, &FaultInjector::cut_pair);
+  if (cuts_.chance(f.loners)) seclude_one();
+  repeat(f.lateness, &FaultInjector::make_coordinators_late);
   repeat(f.bulk_breaks, &FaultInjector::break_connection);
   repeat(f.bulk_stalls, &FaultInjector::stall_connection);
   repeat(f.path_losses, &FaultInjector::lose_path);
@@ -104,6 +110,40 @@ void FaultInjector::partition() {
     }
   world_.bulk().on_partition();
   world_.count("partition");
+}
+
+// Both are heard by the coordinators and by everybody else.
+void FaultInjector::cut_pair() {
+  const std::uint32_t slots = world_.slots();
+  if (slots < 2) return;
+  const auto a = static_cast<std::uint32_t>(cuts_.below(slots));
+  const auto b = static_cast<std::uint32_t>((a + 1 + cuts_.below(slots - 1)) % slots);
+  const Micros until =
+      std::min(world_.now() + cuts_.range(5 * kMs, 3 * kSecond), world_.settings().faults.until);
+  world_.block(world_.place_of_worker(a), world_.place_of_worker(b), until);
+  if (cuts_.chance(0.7)) world_.block(world_.place_of_worker(b), world_.place_of_worker(a), until);
+  world_.bulk().on_cut();
+  world_.count("pair of workers cut");
+}
+
+// From before the first plan on.
+void FaultInjector::seclude_one() {
+  const std::uint32_t slots = world_.settings().workers;
+  if (slots < 2) return;
+  const auto loner = static_cast<std::uint32_t>(cuts_.below(slots));
+  const Micros until =
+      std::min(cuts_.range(300 * kMs, 3 * kSecond), world_.settings().faults.until);
+  for (std::uint32_t other = 0; other < slots + 4; ++other)
+    if (other != loner)
+      world_.block(world_.place_of_worker(other), world_.place_of_worker(loner), until);
+  world_.count("worker of the start unreachable");
+}
+
+void FaultInjector::make_coordinators_late() {
+  const Micros most = cuts_.range(20 * kMs, 800 * kMs);
+  world_.make_late({0, most}, std::min(world_.now() + cuts_.range(100 * kMs, 2 * kSecond),
+                                       world_.settings().faults.until));
+  world_.count("coordinators late");
 }
 
 void FaultInjector::break_connection() {

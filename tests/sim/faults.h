@@ -28,6 +28,9 @@ class FaultInjector {
   void pause_one();
   void hang_one();
   void partition();
+  void cut_pair();
+  void seclude_one();
+  void make_coordinators_late();
   void break_connection();
   void stall_connection();
   void lose_path();
@@ -45,7 +48,7 @@ class FaultInjector {
   Micros burst_delay() { return random_.range(0, 20 * kMs); }
 
   World& world_;
-  Random random_, wipes_;
+  Random random_, wipes_, cuts_;
   std::uint32_t kills_ = 0;
 };
 

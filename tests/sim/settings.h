@@ -29,8 +29,10 @@ struct Faults {
   double kills = 0;   // of a worker; the guard dies with it with probability guard_loss
   double bursts = 0;  // of several workers within 20 ms
   double pauses = 0;
-  double hangs = 0;        // a worker computes and loads nothing for a while; its heartbeats go on
-  double partitions = 0;   // between two groups of processes, or in one direction only
+  double hangs = 0;       // a worker computes and loads nothing for a while; its heartbeats go on
+  double partitions = 0;  // between two groups of processes, or in one direction only
+  double cuts = 0;        // between two workers alone, or in one direction of these
+  double loners = 0;  // probability that nobody can connect to a worker of the start for a while
   double bulk_breaks = 0;  // one connection
   double bad_rounds =
       0;  // probability that a round of a direct path fails, brings garbage or never ends
@@ -42,6 +44,7 @@ struct Faults {
   Micros end_at = 0;           // the run is told to end, in order; 0: it is not
   double leaves = 0;
   double coordinator_crashes = 0;
+  double lateness = 0;  // for a while what coordinators say to each other comes late
   double leader_and_worker = 0;
   double wipes = 0;  // probability that a crashed coordinator comes back with an empty folder
   double false_starts = 0;      // a joiner that is killed a moment after its start
@@ -71,6 +74,7 @@ struct Settings {
   std::uint32_t coordinators = 1;
   std::uint32_t log_entries_max = 1024;  // of a coordinator, until it makes a snapshot
   bool plant_wiped_vote = false;         // an empty folder counts as that of a first life
+  bool plant_impatient = false;          // coordinators elect however late all of them are
   bool plant_early_bucket = false;       // sums are sent before the share's last micro-batch is in
   bool plant_stale_part = false;         // a pass waits for no part of the parameters (R4)
   bool plant_use_twice = false;          // a part of two uses gets one of them twice
@@ -104,6 +108,7 @@ struct Settings {
   Micros connect_timeout = 200 * kMs;
   Micros end_of_file = 5 * kMs;  // until a peer sees a killed process's connections close
   Micros partition_noticed = 200 * kMs;
+  Span raft_late{0, 0};  // what coordinators say to each other comes later by this
   // Timeouts of the machines, ms.
   std::uint64_t lease_ms = 300;
   std::uint64_t report_deadline_ms = 300;

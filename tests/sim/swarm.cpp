@@ -58,6 +58,14 @@ void draw_faults(Faults& f, Random& random) {
 }
 
 // From dice of its own, as checkpoints are.
+void draw_cuts(Settings& s) {
+  Random random(s.seed, /*purpose=*/8);
+  s.faults.cuts = rate(random, 4);
+  if (random.chance(0.2)) s.faults.loners = 1;
+  if (s.coordinators > 1) s.faults.lateness = rate(random, 1);
+}
+
+// From dice of its own, as checkpoints are.
 void draw_hangs(Settings& s) {
   Random random(s.seed, /*purpose=*/3);
   if (random.chance(0.5)) s.faults.hangs = rate(random, 3);
@@ -143,6 +151,7 @@ Settings draw_settings(std::uint64_t seed) {
   draw_paths(s);
   draw_end(s);
   draw_flips(s);
+  draw_cuts(s);
   return s;
 }
 
@@ -154,12 +163,13 @@ std::string to_string(const Settings& s) {
       << s.replicas << ", budget " << s.move_budget << (s.codec ? ", codec" : "") << "; until "
       << f.until / kMs << " ms, kills " << f.kills << " (at most " << f.kills_max << "), bursts "
       << f.bursts << ", pauses " << f.pauses << ", hangs " << f.hangs << ", partitions "
-      << f.partitions << ", breaks " << f.bulk_breaks << ", stalls " << f.bulk_stalls << ", paths "
-      << s.path_ready.high / kMs << " ms, lost " << f.path_losses << ", bad rounds " << f.bad_rounds
-      << ", joins " << f.joins << ", leaves " << f.leaves << ", crashes " << f.coordinator_crashes
-      << " + " << f.leader_and_worker << ", wipes " << f.wipes << ", snapshots after "
-      << s.log_entries_max << ", slow " << s.slow_most << ", loss " << s.loss << ", guard loss "
-      << f.guard_loss << ", targeted "
+      << f.partitions << ", cuts " << f.cuts << ", loners " << f.loners << ", breaks "
+      << f.bulk_breaks << ", stalls " << f.bulk_stalls << ", paths " << s.path_ready.high / kMs
+      << " ms, lost " << f.path_losses << ", bad rounds " << f.bad_rounds << ", joins " << f.joins
+      << ", leaves " << f.leaves << ", crashes " << f.coordinator_crashes << " + "
+      << f.leader_and_worker << ", late " << f.lateness << ", wipes " << f.wipes
+      << ", snapshots after " << s.log_entries_max << ", slow " << s.slow_most << ", loss "
+      << s.loss << ", guard loss " << f.guard_loss << ", targeted "
       << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing") << " "
       << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
       << s.checkpoint_keep << ", resumed at " << s.resume_at << ", damage " << s.damage

@@ -85,6 +85,10 @@ constexpr const char* kMustHappen[] = {
     "garbage totals refused",
     "stopped by a skipped step",
     "run ended in order",
+    "pair of workers cut",
+    "connection fell silent",
+    "worker of the start unreachable",
+    "coordinators late",
 };
 
 TEST_CASE("swarm: every seed keeps all promises and ends") {

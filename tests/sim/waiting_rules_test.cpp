@@ -95,5 +95,103 @@ TEST_CASE("rules: nobody is left out for a lateness that all share") {
   CHECK(run.exit_code == 0);
 }
 
+// What coordinators say to each other takes up to four times their election's time; then the leader
+// is lost.
+struct LateCoordinators : Schedule {
+  using Schedule::Schedule;
+  std::uint64_t terms() const {
+    std::uint64_t term = 0;
+    for (const auto& c : world.coordinators())
+      if (c->alive()) term = std::max(term, c->machine().raft().term());
+    return term;
+  }
+  void on_event() override {
+    if (world.now() < 10 * kSecond || crashed) return;
+    CoordinatorProcess* leader = world.leader();
+    if (!leader) return;
+    before = terms();
+    crashed = true;
+    world.crash_coordinator(leader->index(), 5 * kSecond);
+  }
+  std::string missed() override {
+    // The first one is by chance: nobody knows yet how late the others are.
+    const std::string all = std::to_string(before) + " before, " + std::to_string(terms());
+    if (!crashed || before > 3) return "few elections without a fault, not " + all;
+    return terms() <= before + 2 ? "" : "few elections for a fault, not " + all;
+  }
+  bool crashed = false;
+  std::uint64_t before = 0;
+};
+
+TEST_CASE("rules: coordinators that are all late elect when one is lost, and hardly else") {
+  for (const std::uint64_t seed : {65, 66, 67, 68}) {
+    CAPTURE(seed);
+    Settings s = calm(seed);
+    s.coordinators = 3;
+    s.steps = 150;
+    s.compute = {60 * kMs, 100 * kMs};
+    s.raft_late = {0, 600 * kMs};
+    s.deadline = 300 * kSecond;
+    const auto make = [](World& w) { return std::make_unique<LateCoordinators>(w); };
+    const Verdict run = run_schedule(s, make);
+    CHECK(run.violation == "");
+    CHECK(run.exit_code == 0);
+    s.plant_impatient = true;
+    const Verdict impatient = run_schedule(s, make);
+    CAPTURE(impatient.violation);
+    CHECK(impatient.violation.substr(0, 10) == "P5: no end");
+  }
+}
+
+// Nobody can connect to the first worker of a job that begins: it is told, and the others begin.
+struct LonelyFirst : Schedule {
+  explicit LonelyFirst(World& w) : Schedule(w) {
+    for (std::uint32_t other = 1; other < 8; ++other)
+      world.block(world.place_of_worker(other), world.place_of_worker(0), kForEver);
+  }
+  std::string missed() override {
+    if (world.counted("fenced worker starts a new life") == 0) return "it is told";
+    const std::size_t epochs = world.oracle().chain().size();
+    return epochs <= 10 ? "" : "few epochs, not " + std::to_string(epochs);
+  }
+};
+
+TEST_CASE("rules: a job begins without a worker that nobody can connect to") {
+  Settings s = calm(70);
+  s.steps = 60;
+  s.faults.until = 60 * kSecond;
+  const Verdict run = run_schedule(s, [](World& w) { return std::make_unique<LonelyFirst>(w); });
+  CHECK(run.violation == "");
+  CHECK(run.exit_code == 0);
+}
+
+// Two of five hear nothing of each other from some step on, and everybody else hears both.
+struct PairApart : Schedule {
+  using Schedule::Schedule;
+  void on_moment(WorkerProcess&, Moment moment, Version version) override {
+    if (cut || moment != Moment::kVoted || version < kStep) return;
+    cut = true;
+    world.block(world.place_of_worker(1), world.place_of_worker(2), kForEver);
+    world.block(world.place_of_worker(2), world.place_of_worker(1), kForEver);
+    world.bulk().on_cut();
+  }
+  std::string missed() override {
+    if (!cut || world.counted("connection fell silent") == 0) return "a connection falls silent";
+    const std::size_t epochs = world.oracle().chain().size();
+    return epochs <= 12 ? "" : "few epochs, not " + std::to_string(epochs);
+  }
+  bool cut = false;
+};
+
+TEST_CASE("rules: of two who cannot hear each other one is left out, and the others go on") {
+  Settings s = calm(71);
+  s.workers = 5;
+  s.steps = 60;
+  s.faults.until = 60 * kSecond;
+  const Verdict run = run_schedule(s, [](World& w) { return std::make_unique<PairApart>(w); });
+  CHECK(run.violation == "");
+  CHECK(run.exit_code == 0);
+}
+
 }  // namespace
 }  // namespace starling::sim

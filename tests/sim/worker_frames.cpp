@@ -182,19 +182,23 @@ void WorkerProcess::on_up(const EpochId& epoch) {
 }
 
 void WorkerProcess::on_end_of_file(const EpochId& epoch, Nonce peer_nonce) {
-  broke(epoch, peer_nonce, /*stood=*/true);
+  broke(epoch, peer_nonce, LinkFault::kEnded);
 }
 
 void WorkerProcess::on_unreached(const EpochId& epoch, Nonce peer_nonce) {
-  broke(epoch, peer_nonce, /*stood=*/false);
+  broke(epoch, peer_nonce, LinkFault::kUnreached);
 }
 
-void WorkerProcess::broke(const EpochId& epoch, Nonce peer_nonce, bool stood) {
+void WorkerProcess::on_silent(const EpochId& epoch, Nonce peer_nonce) {
+  broke(epoch, peer_nonce, LinkFault::kSilent);
+}
+
+void WorkerProcess::broke(const EpochId& epoch, Nonce peer_nonce, LinkFault fault) {
   Link* l = link(epoch);
   if (!l || l->stopping) return;
   const Rank peer = Oracle::rank_of(*l->plan, peer_nonce);
   if (l->peer_left[peer]) return;  // R1: end of file after LEFT is no break
-  handle(Broken{epoch, peer, stood});
+  handle(Broken{epoch, peer, fault});
 }
 
 void WorkerProcess::on_frame(const EpochId& epoch, Nonce from_nonce, const BulkFrame& frame) {

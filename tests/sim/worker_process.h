@@ -87,6 +87,7 @@ class WorkerProcess {
   void on_up(const EpochId& epoch);
   void on_end_of_file(const EpochId& epoch, Nonce peer_nonce);
   void on_unreached(const EpochId& epoch, Nonce peer_nonce);
+  void on_silent(const EpochId& epoch, Nonce peer_nonce);
   void on_frame(const EpochId& epoch, Nonce from_nonce, const BulkFrame& frame);
 
   // That attempt at the epoch's direct path is of no use any more; the next one begins.
@@ -166,7 +167,7 @@ class WorkerProcess {
   void try_path(Link& link);
   void connect_path(const EpochId& epoch, std::uint32_t attempt);
   Link* link_of_path(const EpochId& epoch, std::uint32_t attempt);
-  void broke(const EpochId& epoch, Nonce peer_nonce, bool stood);
+  void broke(const EpochId& epoch, Nonce peer_nonce, LinkFault fault);
   void arrive(Link& link, Rank from, const EpochId& sent_in, Frame frame);
   // What came of frames and orders becomes events of the machine, after what is being done.
   void take(Link& link, collectives::EpochEvents events);

@@ -28,6 +28,9 @@ World::World(const Settings& settings, bool trace)
       numbers_(settings.seed, settings.micro_batches, settings.steps, settings.segments,
                settings.loss_scale),
       weather_(settings.seed, 31),
+      late_dice_(settings.seed, 32),
+      late_(settings.raft_late),
+      late_until_(settings.raft_late.high > 0 ? settings.deadline : 0),
       bulk_(*this, settings.seed),
       oracle_(*this, numbers_),
       storage_(settings_, oracle_.reference()),
@@ -282,11 +285,15 @@ void World::raft_says(const RaftMessage& message) {
   CoordinatorProcess* to = coordinators_[message.to].get();
   const auto sent =
       through_codec({1, Nonce(message.from + 1)}, {1, Nonce(message.to + 1)}, Message{message});
-  transmit(message.from, message.to, [to, sent] {
+  const auto deliver = [to, sent] {
     to->submit([to, sent] {
       const auto& raft = std::get<RaftMessage>(sent);
       to->handle(elastic::coordinator_event::RaftArrived{raft.from, raft});
     });
+  };
+  if (now_ >= late_until_) return transmit(message.from, message.to, deliver);
+  after(draw(late_dice_, late_), [this, from = message.from, place = message.to, deliver] {
+    transmit(from, place, deliver);
   });
 }
 

@@ -98,6 +98,8 @@ class World {
   void crash_coordinator(std::uint32_t index, Micros down);
   void block(std::uint32_t from_place, std::uint32_t to_place, Micros until);
   void heal();
+  // What coordinators say to each other comes later by this, until then.
+  void make_late(const Span& by, Micros until) { late_ = by, late_until_ = until; }
   WorkerProcess* worker_in(std::uint32_t slot);  // the living one, or null
   CoordinatorProcess* leader();
   CoordinatorProcess& coordinator(std::uint32_t index) { return *coordinators_[index]; }
@@ -167,7 +169,9 @@ class World {
   const Settings settings_;
   const bool trace_;
   Numbers numbers_;
-  Random weather_;
+  Random weather_, late_dice_;
+  Span late_;
+  Micros late_until_ = 0;
   Bulk bulk_;
   Oracle oracle_;
   SharedStorage storage_;

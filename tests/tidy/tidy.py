@@ -59,6 +59,9 @@ IMPURE_CALLS = re.compile(
 
 CAF_ROOMS = ("actors", "tools", "examples", "tests")
 GPU_INCLUDE = re.compile(r"^(cuda|cublas|cudnn|nccl|curand|cooperative_groups|nvtx|nvToolsExt)")
+WALL_CLOCK_WAIT = re.compile(
+    r"\bcaf::after\b|_until\(.*\bsystem_clock\b|\b(sem|mq|pthread)_\w*timed\w*\(|\bstd::\w*timed_mutex\b"
+)
 GPU_PLACES = ("kernels/cuda/", "collectives/nccl/", "tests/cuda/", "tests/nccl/")
 
 SOURCE_ENDINGS = (".h", ".cpp", ".cu", ".cuh", ".inc")  # .inc: a piece of a source, for one place
@@ -190,6 +193,16 @@ def check_gpu_stays_in_its_place(tree):
                     yield name, line, f"<{path}>: only kernels/cuda and collectives/nccl may"
 
 
+def check_waits_by_the_monotonic_clock(tree):
+    """A wall clock that is set back makes a wait by it longer: also CAF's `receive` with a time-out."""
+    for name, text in tree.items():
+        if not name.endswith(SOURCE_ENDINGS) or name.startswith("tests/"):
+            continue
+        for line, code in code_lines(text):
+            if WALL_CLOCK_WAIT.search(code):
+                yield name, line, "waits by the wall clock (actors/inbox.h, std::chrono::steady_clock)"
+
+
 def check_pragma_once(tree):
     """Every header begins with #pragma once."""
     for name, text in tree.items():
@@ -269,6 +282,7 @@ CHECKS = (
     check_judges_stand_apart,
     check_caf_stays_up,
     check_gpu_stays_in_its_place,
+    check_waits_by_the_monotonic_clock,
     check_pragma_once,
     check_finished,
     check_no_machine_paths,
@@ -329,6 +343,10 @@ BAD = (
     ("check_judges_stand_apart", "tools/chaos/seen.h", '#pragma once\n#include "core/job/job.h"\n'),
     ("check_caf_stays_up", "kernels/bad.cpp", "#include <caf/all.hpp>\n"),
     ("check_caf_stays_up", "collectives/bad.h", "#pragma once\n#include <caf/actor.hpp>\n"),
+    ("check_waits_by_the_monotonic_clock", "actors/bad.cpp", "self->receive(x, caf::after(s) >> y);\n"),
+    ("check_waits_by_the_monotonic_clock", "core/bad.cpp",
+     "changed.wait_until(lock, std::chrono::system_clock::now() + s);\n"),
+    ("check_waits_by_the_monotonic_clock", "tools/bad.cpp", "sem_timedwait(&s, &until);\n"),
     ("check_gpu_stays_in_its_place", "kernels/cpu/bad.cpp", "#include <cuda_runtime.h>\n"),
     ("check_gpu_stays_in_its_place", "collectives/tcp/bad.cpp", "#include <nccl.h>\n"),
     ("check_pragma_once", "core/bad.h", "// no guard\n"),

@@ -150,7 +150,7 @@ class Runner {
   MeshEvents events() {
     MeshEvents events;
     events.on_connected = [this] { set(connected_); };
-    events.on_broken = [this](Rank, const std::string&, bool) { fail(); };
+    events.on_broken = [this](Rank, const std::string&, LinkFault) { fail(); };
     events.on_frame = [this](Rank from, Frame frame) {
       const std::lock_guard lock(mutex_);
       auto now = session_.on_frame(from, std::move(frame));

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "actors/inbox.h"
 #include "actors/system.h"
 #include "core/base/exit.h"
 #include "kernels/models/model.h"
@@ -110,6 +111,8 @@ sigset_t heeded_signals(const CoordinatorCommand& command) {
   return set;
 }
 
+using Inbox = actors::ThreadInbox<actors::Observed, actors::CoordinatorOver>;
+
 // Writes and shows what its coordinator tells, until a signal or, unless it is a child, some time
 // after the job's end. Threads: belongs to one thread.
 class Follower {
@@ -123,21 +126,22 @@ class Follower {
     if (spectator_) spectator_->say(text);
   }
 
-  Result<int> follow(caf::scoped_actor& self, const caf::actor& coordinator, KeyWatch& keys) {
+  Result<int> follow(Inbox& inbox, const caf::actor& coordinator, KeyWatch& keys) {
     const sigset_t set = heeded_signals(command_);
     for (;;) {
-      Result<> taken = ok();
-      self->receive([&](const actors::Observed& seen) { taken = take(seen); },
-                    [&](const actors::CoordinatorOver& over) { taken = take_over(over); },
-                    caf::after(kPoll) >> [] {});
-      STARLING_TRY(std::move(taken));
+      const auto word = inbox.take(kPoll);
+      if (const auto* seen = word ? std::get_if<actors::Observed>(&*word) : nullptr) {
+        STARLING_TRY(take(*seen));
+      } else if (const auto* over = word ? std::get_if<actors::CoordinatorOver>(&*word) : nullptr) {
+        STARLING_TRY(take_over(*over));
+      }
       if (command_.child && events_.closed()) return code_;  // the `run` that read them has ended
       if (held_ && Clock::now() - held_at_ > kLastSteps) {
         STARLING_TRY(take_end());
       }
       if (auto list = keys.changed()) {
         if (*list)
-          self->send(coordinator, actors::KeysChanged{std::move(*list).value()});
+          caf::anon_send(coordinator, actors::KeysChanged{std::move(*list).value()});
         else
           say("warning: " + list->error().text());
       }
@@ -147,9 +151,9 @@ class Follower {
       const int signal = ::sigtimedwait(&set, &info, &now);
       const Ordered ordered = order_of(info);
       if (signal == order_signal() && ordered.order == Order::kAskCheckpoint)
-        self->send(coordinator, actors::ask_checkpoint_atom_v);
+        caf::anon_send(coordinator, actors::ask_checkpoint_atom_v);
       else if (signal == order_signal() && ordered.order == Order::kEndRun)
-        self->send(coordinator, end_of_run(ordered.value));
+        caf::anon_send(coordinator, end_of_run(ordered.value));
       else if (gone_ || signal > 0)
         return ended_ || gone_ ? code_ : kExitSignal + (command_.child ? SIGTERM : signal);
       if (!command_.child && ended_ && Clock::now() - *ended_ > kLinger) return code_;
@@ -250,8 +254,8 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   std::filesystem::create_directories(std::filesystem::path(command.state).parent_path(), ignored);
   // The log first: it says whether this is the job that it is of.
   STARLING_TRY(coordinator, actors::spawn_coordinator(system, std::move(options)));
-  caf::scoped_actor self(system);
-  self->send(coordinator.actor, actors::follow_atom_v, caf::actor_cast<caf::actor>(self));
+  Inbox inbox(system);
+  caf::anon_send(coordinator.actor, actors::follow_atom_v, inbox.address());
   const auto go = [&]() -> Result<int> {
     STARLING_TRY(events, open_events(command, job));
     if (!command.child) {
@@ -265,12 +269,12 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     Follower follower(command, job, *events);
     follower.say(command.name + " listens at port " + std::to_string(coordinator.port) +
                  ", events go to " + events->path());
-    auto code = follower.follow(self, coordinator.actor, keys);
+    auto code = follower.follow(inbox, coordinator.actor, keys);
     follower.finish();
     return code;
   };
   auto code = go();
-  self->send(coordinator.actor, actors::stop_atom_v);
+  caf::anon_send(coordinator.actor, actors::stop_atom_v);
   return code;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "actors/coordinator/coordinator.h"
+#include "actors/inbox.h"
 #include "actors/system.h"
 #include "tools/starling/coordinators.h"
 #include "tools/starling/group.h"
@@ -17,15 +18,17 @@ namespace {
 constexpr std::size_t kBatch = 256;  // events taken at once, so that signals are looked after
 
 class Embedded : public Coordinators {
+  using Inbox = actors::ThreadInbox<actors::Observed, actors::CoordinatorOver>;
+
  public:
   explicit Embedded(EventWriter& events)
       : events_(events),
         config_(actors::make_system_config()),
         system_(std::make_unique<caf::actor_system>(config_)),
-        self_(std::make_unique<caf::scoped_actor>(*system_)) {}
+        inbox_(std::make_unique<Inbox>(*system_)) {}
 
   ~Embedded() override {
-    (*self_)->send(coordinator_, actors::stop_atom_v);
+    caf::anon_send(coordinator_, actors::stop_atom_v);
     coordinator_ = nullptr;
   }
 
@@ -49,7 +52,7 @@ class Embedded : public Coordinators {
     coordinator_ = handle.actor;
     address_ = "tcp://" + to_string(Address{options.host, handle.port});
     keys_.emplace(options.keys, "coordinator-0", job_id_of(*options.ring));
-    (*self_)->send(coordinator_, actors::follow_atom_v, caf::actor_cast<caf::actor>(*self_));
+    caf::anon_send(coordinator_, actors::follow_atom_v, inbox_->address());
     return ok();
   }
 
@@ -58,7 +61,7 @@ class Embedded : public Coordinators {
   Result<std::vector<Event>> wait(std::chrono::milliseconds time) override {
     if (auto list = keys_->changed()) {
       if (*list)
-        (*self_)->send(coordinator_, actors::KeysChanged{std::move(*list).value()});
+        caf::anon_send(coordinator_, actors::KeysChanged{std::move(*list).value()});
       else
         std::fprintf(stderr, "starling: %s\n", list->error().text().c_str());
     }
@@ -69,12 +72,11 @@ class Embedded : public Coordinators {
       written = events_.write(seen->event);
       if (written && written.value()) happened.push_back(seen->event);
     };
-    bool more = true;
-    for (std::size_t taken = 0; more && written && !over && taken < kBatch; ++taken) {
-      const auto patience = taken == 0 ? time : std::chrono::milliseconds(0);
-      (*self_)->receive(
-          take, [&](const actors::CoordinatorOver& gone) { over = gone; },
-          caf::after(patience) >> [&] { more = false; });
+    for (std::size_t taken = 0; written && !over && taken < kBatch; ++taken) {
+      const auto word = inbox_->take(taken == 0 ? time : std::chrono::milliseconds(0));
+      if (!word) break;
+      if (const auto* seen = std::get_if<actors::Observed>(&*word)) take(*seen);
+      if (const auto* gone = std::get_if<actors::CoordinatorOver>(&*word)) over = *gone;
     }
     if (!written) return std::move(written).error();
     if (auto news = events_.news()) happened.push_back(event::Warning{*news});
@@ -85,9 +87,9 @@ class Embedded : public Coordinators {
     return happened;
   }
 
-  void ask_checkpoint() override { (*self_)->send(coordinator_, actors::ask_checkpoint_atom_v); }
+  void ask_checkpoint() override { caf::anon_send(coordinator_, actors::ask_checkpoint_atom_v); }
 
-  void end_run(int signal) override { (*self_)->send(coordinator_, end_of_run(signal)); }
+  void end_run(int signal) override { caf::anon_send(coordinator_, end_of_run(signal)); }
 
   Result<bool> child_ended(pid_t) override { return false; }
 
@@ -95,7 +97,7 @@ class Embedded : public Coordinators {
   EventWriter& events_;
   caf::actor_system_config config_;
   std::unique_ptr<caf::actor_system> system_;
-  std::unique_ptr<caf::scoped_actor> self_;
+  std::unique_ptr<Inbox> inbox_;
   caf::actor coordinator_;
   std::string address_;
   std::optional<KeyWatch> keys_;

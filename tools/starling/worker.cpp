@@ -34,6 +34,7 @@
 #include "tools/starling/memory.h"
 #include "tools/starling/model_file.h"
 #include "tools/starling/spectator.h"
+#include "tools/starling/worker_life.h"
 
 namespace starling::tools {
 namespace {
@@ -43,8 +44,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{50};
 constexpr const char* kModel = "model.safetensors";
-// A terminal or a process group's signal may reach worker and guard alike, which passes it on.
-constexpr milliseconds kSameSignal{500};
 constexpr std::chrono::seconds kThreadsEnd{5};  // for threads of a life that is over
 
 struct Life {
@@ -52,58 +51,6 @@ struct Life {
   std::optional<Job> own_job;     // the file that the command names
   actors::WorkerOptions options;  // all but the setup and what the job says
 };
-
-// What a signal that has arrived asks of this worker.
-struct Asked {
-  int signal = 0;  // 0: none has arrived
-  bool leaves = false;
-  bool ends = false;  // now
-};
-
-// SIGTERM, SIGUSR1 and SIGUSR2 announce its leave, SIGINT and SIGHUP end it. A worker of `run` takes
-// all of them for notice, as a signal may have gone to every process of the run, and ends by order.
-Asked asked_by_signal(const WorkerCommand& command) {
-  const sigset_t set = blocked_in_children();
-  const timespec now{};
-  siginfo_t info{};
-  const int signal = ::sigtimedwait(&set, &info, &now);
-  if (signal <= 0) return {};
-  if (signal == order_signal()) return {SIGTERM, false, order_of(info).order == Order::kStop};
-  const bool leaves = command.child || (signal != SIGINT && signal != SIGHUP);
-  return {signal, leaves, !leaves};
-}
-
-// Until the worker is over, or a signal ends it: then there is no WorkerOver.
-int wait_for_end(caf::scoped_actor& self, const caf::actor& worker, const Life& life,
-                 actors::LatestStep& latest, const Job& job, actors::WorkerOver& over) {
-  std::optional<ProgressLine> line;
-  if (!life.command.quiet) line.emplace(stdout, ProgressStyle::of(stdout), job.steps, unit_of(job));
-  std::optional<Clock::time_point> leaving;
-  bool done = false;
-  while (!done) {
-    self->receive([&](const actors::WorkerOver& end) { over = end, done = true; },
-                  [&](const caf::down_msg&) {  // it has said WorkerOver before, so never
-                    over.code = 5;
-                    over.reason = "the worker's actor ended without a word";
-                    done = true;
-                  },
-                  caf::after(kPoll) >> [] {});
-    if (const auto step = latest.take(); step && line) line->step(*step);
-    const Asked asked = done ? Asked{} : asked_by_signal(life.command);
-    const bool again = asked.leaves && leaving && Clock::now() - *leaving > kSameSignal;
-    if (asked.ends || (again && !life.command.child)) {
-      self->send_exit(worker, caf::exit_reason::user_shutdown);
-      return kExitSignal + asked.signal;
-    }
-    if (asked.leaves && !leaving) {
-      leaving = Clock::now();
-      const double notice_ms = 1000 * life.command.notice_s;
-      self->send(worker, Notice{signal_name(asked.signal), "",
-                                static_cast<std::uint64_t>(notice_ms), true});
-    }
-  }
-  return over.fenced ? actors::kFencedStatus : over.code;
-}
 
 // Of the cloud that the command names or the firmware; null: of none.
 Result<std::unique_ptr<actors::NoticeWatch>> cloud_watch(const WorkerCommand& command,
@@ -118,6 +65,8 @@ Result<std::unique_ptr<actors::NoticeWatch>> cloud_watch(const WorkerCommand& co
 
 int finish(const Life& life, const actors::TrainingSetup& setup, const actors::WorkerOver& over,
            const std::vector<actors::StepTimes>& times, int status) {
+  if (status == actors::kFencedStatus && !life.command.quiet)
+    std::fprintf(stderr, "starling: %s: %s\n", life.options.key.name.c_str(), over.reason.c_str());
   if (status != 0 && status != actors::kFencedStatus && !over.reason.empty())
     return over.told && life.command.quiet ? status : fail(status, over.reason);
   const std::string& name = life.options.key.name;
@@ -326,22 +275,21 @@ int work(const Life& life, actors::SharedLife& shared) {
   actors::WorkerOver over;
   const OlderModel older(life.command.save);
   {
-    caf::scoped_actor self(system);
-    auto worker =
-        actors::spawn_worker(system, std::move(options), loader, caf::actor_cast<caf::actor>(self));
+    WorkerInbox inbox(system);
+    auto worker = actors::spawn_worker(system, std::move(options), loader, inbox.address());
     if (worker) {
       shared.listens = true;
-      self->monitor(worker.value());
+      inbox.watch(worker.value());
       if (watch.value())
         watch.value()->start([to = worker.value()](const Notice& n) { caf::anon_send(to, n); });
-      status = wait_for_end(self, worker.value(), life, latest, job, over);
+      status = wait_for_end(inbox, worker.value(), life.command, latest, job, over);
       const bool handed_over = status == 0 && !over.job_done;
       if (watch.value() && handed_over && life.command.acknowledge) watch.value()->handed_over();
       watch.value().reset();
     } else {
       status = fail(worker.error());
     }
-    self->send_exit(loader, caf::exit_reason::user_shutdown);
+    caf::anon_send_exit(loader, caf::exit_reason::user_shutdown);
   }
   shared.over = over.told;
   status = finish(life, *setup.value(), over, times, status);

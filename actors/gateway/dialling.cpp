@@ -1,0 +1,55 @@
+#include <zmq.h>
+
+#include <algorithm>
+
+#include "actors/gateway/poller.h"
+
+// Servers that are known by a name with several addresses (lookups.h).
+
+namespace starling::actors {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kDialFor{1000};  // at one of several addresses, at first
+constexpr std::size_t kDoublings = 3;
+
+}  // namespace
+
+// ZeroMQ dials the first address of a name alone. A server that is not reached there is dialled at
+// the name's other addresses, each for a while, which grows with every round of them: a busy server
+// lets a handshake wait.
+void Gateway::Impl::dial_in_turn() {
+  const auto now = Clock::now();
+  bool missing = false;
+  for (std::size_t place = 0; place < links_.size(); ++place) {
+    const LinkState state = link_states[place];
+    if (state == LinkState::kUp || state == LinkState::kOtherVersion) continue;
+    missing = true;
+    const Link& link = links_[place];
+    const std::size_t addresses = lookups_.found(place).size();
+    const auto rounds =
+        std::min<std::size_t>(addresses == 0 ? 0 : link.dialled / addresses, kDoublings);
+    if (now - link.dialled_at >= (1 << rounds) * kDialFor) dial_next(place);
+  }
+  if (missing) lookups_.ask();
+}
+
+void Gateway::Impl::dial_next(std::size_t place) {
+  Link& link = links_[place];
+  link.dialled_at = Clock::now();
+  const std::vector<std::string> addresses = lookups_.found(place);
+  const bool by_name = link.at == options.servers[place].address;
+  // Of one address alone the library takes care, which looks the name up for each connection.
+  if (addresses.size() < (by_name ? 2 : 1)) return;
+  if (by_name) link.next = 1;  // the name has stood for the first one
+  const std::string next = addresses[link.next++ % addresses.size()];
+  ++link.dialled;
+  if (next == link.at) return;
+  zmq_disconnect(link.socket.handle(), link.at.c_str());
+  link.at = next;
+  // An address in numbers cannot be malformed; what else may fail is tried again in the next turn.
+  if (!link.socket.connect(next)) link.at = options.servers[place].address;
+}
+
+}  // namespace starling::actors

@@ -1,0 +1,86 @@
+#include "actors/gateway/lookups.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "collectives/tcp/socket.h"
+#include "core/base/address.h"
+
+namespace starling::actors {
+namespace {
+
+constexpr const char* kScheme = "tcp://";
+constexpr std::chrono::milliseconds kApart{1000};  // of two lookups
+
+// Only digits and dots, or with colons: no service has to be asked for it.
+bool is_number(const std::string& host) {
+  return host.find(':') != std::string::npos ||
+         host.find_first_not_of("0123456789.") == std::string::npos;
+}
+
+}  // namespace
+
+struct Lookups::Shared {
+  struct Server {
+    Address address;  // no host: a number, which is not looked up
+    std::vector<std::string> found;
+  };
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Server> servers;  // all below guarded by mutex; the addresses never change
+  bool asked = true;
+  bool over = false;
+};
+
+Lookups::Lookups(const std::vector<std::string>& servers) : shared_(std::make_shared<Shared>()) {
+  for (const std::string& server : servers) {
+    Shared::Server& known = shared_->servers.emplace_back();
+    const std::string scheme(kScheme);
+    if (server.rfind(scheme, 0) != 0) continue;
+    auto address = parse_address(server.substr(scheme.size()));
+    if (!address || is_number(address.value().host)) continue;
+    known.address = std::move(address).value();
+    any_ = true;
+  }
+  if (any_) std::thread([shared = shared_] { run(shared); }).detach();
+}
+
+Lookups::~Lookups() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->over = true;
+  shared_->changed.notify_all();
+}
+
+void Lookups::ask() {
+  const std::lock_guard lock(shared_->mutex);
+  shared_->asked = true;
+  shared_->changed.notify_all();
+}
+
+std::vector<std::string> Lookups::found(std::size_t server) const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->servers.at(server).found;
+}
+
+void Lookups::run(const std::shared_ptr<Shared>& shared) {
+  std::unique_lock lock(shared->mutex);
+  while (!shared->over) {
+    shared->changed.wait(lock, [&] { return shared->asked || shared->over; });
+    shared->asked = false;
+    for (std::size_t i = 0; i < shared->servers.size() && !shared->over; ++i) {
+      const Address address = shared->servers[i].address;
+      if (address.host.empty()) continue;
+      lock.unlock();
+      std::vector<std::string> found;
+      for (std::string& host : collectives::numeric_addresses(address.host))
+        found.push_back(kScheme + to_string(Address{std::move(host), address.port}));
+      lock.lock();
+      if (!found.empty()) shared->servers[i].found = std::move(found);
+    }
+    shared->changed.wait_for(lock, kApart, [&] { return shared->over; });
+  }
+}
+
+}  // namespace starling::actors

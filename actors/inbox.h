@@ -1,0 +1,75 @@
+#pragma once
+// What actors say to a thread that is none of theirs, such as main(), which looks after signals
+// between two words.
+//
+// A blocking actor of CAF 0.17 waits until a time of the system clock (`receive` with
+// `caf::after`): set back by an hour while it waits, the thread sleeps for an hour. An inbox waits by
+// the monotonic clock.
+
+#include <caf/all.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <variant>
+
+namespace starling::actors {
+
+// Another actor that was watched has ended.
+struct WatchedEnded {};
+
+// Takes words of the kinds `Said`, in the order of each sender.
+//
+// Threads: take() and watch() belong to one; actors may send at any time. Ownership: the actor
+// system must outlive it. Words that come after its end are dropped.
+template <class... Said>
+class ThreadInbox {
+ public:
+  using Word = std::variant<WatchedEnded, Said...>;
+
+  explicit ThreadInbox(caf::actor_system& system)
+      : address_(system.spawn(&ThreadInbox::behavior_of, words_)) {}
+  ~ThreadInbox() { caf::anon_send_exit(address_, caf::exit_reason::user_shutdown); }
+  ThreadInbox(const ThreadInbox&) = delete;
+  ThreadInbox& operator=(const ThreadInbox&) = delete;
+
+  const caf::actor& address() const { return address_; }
+  // The end of this actor is a word, too, after all that it has said before.
+  void watch(const caf::actor& other) { caf::anon_send(address_, other); }
+
+  // The next word; nothing if none comes within `patience`.
+  std::optional<Word> take(std::chrono::milliseconds patience) {
+    std::unique_lock lock(words_->mutex);
+    const bool any =
+        words_->came.wait_for(lock, patience, [&] { return !words_->waiting.empty(); });
+    if (!any) return std::nullopt;
+    Word word = std::move(words_->waiting.front());
+    words_->waiting.pop_front();
+    return word;
+  }
+
+ private:
+  struct Words {
+    void put(Word word) {
+      const std::lock_guard lock(mutex);
+      waiting.push_back(std::move(word));
+      came.notify_one();
+    }
+    std::mutex mutex;
+    std::condition_variable came;
+    std::deque<Word> waiting;  // guarded by mutex
+  };
+  static caf::behavior behavior_of(caf::event_based_actor* self, std::shared_ptr<Words> words) {
+    self->set_down_handler([words](const caf::down_msg&) { words->put(WatchedEnded{}); });
+    return {[self](const caf::actor& other) { self->monitor(other); },
+            [words](const Said& said) { words->put(said); }...};
+  }
+
+  const std::shared_ptr<Words> words_ = std::make_shared<Words>();
+  const caf::actor address_;
+};
+
+}  // namespace starling::actors
