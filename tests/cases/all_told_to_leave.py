@@ -29,5 +29,8 @@ def all_workers_of_a_run_are_told(place):
     told = run.steps()
     for worker in run.workers():
         run.kill(worker, signal.SIGTERM)
+    # It would end by itself when nobody has come for the job's `start_timeout`.
+    wait_until(lambda: last_checkpoint(folder) or run.process.poll() is not None, "a last checkpoint")
+    run.process.send_signal(signal.SIGINT)
     run.process.wait(PATIENCE)
     goes_on_to_the_undisturbed_digest(place, job, folder, told)

@@ -12,6 +12,7 @@ import sys
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BLOCK = 256
+SAMPLES = (1, 2, 3, 4)  # of a micro-batch
 DEADLINE = 180  # seconds; only a failing test waits so long
 
 
@@ -52,12 +53,19 @@ class Process:
             os.ftruncate(file, size)
         self.parameters, self.gradient = (memoryview(mmap.mmap(file, size)).cast("f") for file in self._files)
         try:
-            self.greeting = self.ask(b"h" + struct.pack("<II", 2, BLOCK))
+            # Version, block, seed, samples of a micro-batch, and a script without module, arguments, texts or earlier calls.
+            self.greeting = self.ask(b"h" + struct.pack("<IIQI", 2, BLOCK, 5, 4) + struct.pack("<IIIIII", 0, 0, 0, 1, 0, 0))
+            self.proof = self.ask(self._pass(b"v", 0, SAMPLES))
             self.ask(b"i" + struct.pack("<QQQ", 5, 0, size), self._files[:1])
             self.ask(b"m" + struct.pack("<QQQ", 0, 0, size), self._files)
         except BaseException:
             self.close()
             raise
+
+    @staticmethod
+    def _pass(kind, step, samples):
+        """Micro-batch 0 of a step."""
+        return kind + struct.pack(f"<QQII{len(samples)}Q", 5, step, 0, len(samples), *samples)
 
     def _receive(self, size):
         data = b""
@@ -80,13 +88,12 @@ class Process:
             raise Raised(reply[5:].decode())
         return reply[1:]
 
-    def passes(self, count, samples=(1, 2, 3, 4)):
+    def passes(self, count, samples=SAMPLES):
         """Of so many steps, each with one micro-batch and then a step of plain descent: for each the loss, its metrics
         and the gradient."""
         found = []
         for step in range(count):
-            reply = self.ask(b"p" + struct.pack("<QQII", 5, step, 0, len(samples))
-                             + struct.pack(f"<{len(samples)}Q", *samples))
+            reply = self.ask(self._pass(b"p", step, samples))
             loss, _, _, metrics = struct.unpack_from("<dQQB", reply)
             found.append((loss, struct.unpack_from(f"<{metrics}d", reply, 25), list(self.gradient)))
             for i, value in enumerate(self.gradient):

@@ -59,7 +59,7 @@ std::string difference(const Manifest& manifest, const Job& job) {
 void warn_of_another_script(const Job& job, Version from) {
   const auto manifest = read_manifest(job.checkpoint.dir, from);
   if (!manifest) return;
-  const auto was = job_of(manifest.value(), job);
+  const auto was = job_of(manifest.value().job, job);
   const std::string differences = was ? script_differences(was.value(), job) : "";
   if (!differences.empty())
     std::fprintf(
