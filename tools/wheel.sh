@@ -9,7 +9,7 @@ Usage: tools/wheel.sh [--help]
 
 Builds build/release and from it build/wheel/starling_elastic-VERSION-py3-none-manylinux_*.whl:
   python3 -m venv mine
-  mine/bin/pip install torch --index-url https://download.pytorch.org/whl/cpu   (its CPU variant is enough)
+  mine/bin/pip install torch   (its CPU variant is enough)
   mine/bin/pip install build/wheel/starling_elastic-*.whl
 `pip install starling` installs another project's package.
 Environment: JOBS  compilers at a time (default: number of cores)

@@ -3,6 +3,7 @@
 // which `starling run` orders the processes that it has started.
 
 #include <signal.h>
+#include <string.h>
 
 #include <cstring>
 #include <ctime>

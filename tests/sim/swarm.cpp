@@ -116,7 +116,7 @@ void draw_loss_scale(Settings& s) {
 
 // As above: from dice of its own.
 void draw_end(Settings& s) {
-  Random random(s.seed, /*purpose=*/6);
+  Random random(s.seed, /*purpose=*/8);
   s.stop_on_nonfinite = random.chance(0.125);
   if (random.chance(0.0625)) s.faults.end_at = random.range(50 * kMs, 2 * kSecond);
 }
