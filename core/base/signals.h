@@ -4,6 +4,7 @@
 
 #include <signal.h>
 
+#include <cstring>
 #include <ctime>
 #include <string>
 
