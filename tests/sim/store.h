@@ -25,8 +25,8 @@ struct Store {
   // Working parameters of one segment; what is there at that version is not written again.
   void set_params(SegmentId segment, const SegmentParams& p, Version version);
   bool has_params(SegmentRange segments, Version version) const;
-  // A bit of the working parameters changes, and nothing notes it.
-  void flip(SegmentId segment) { params[segment].weights ^= 1; }
+  // The working parameters change, and nothing notes it. A second change never undoes a first one.
+  void flip(SegmentId segment) { ++params[segment].weights; }
   // What is there of this version, or of any, is as it was set.
   bool params_intact(Version version = kNoVersion) const;
   void clear_accumulators();

@@ -182,32 +182,30 @@ TEST_CASE("swarm: wrong sums, parameters of another version and a wrong copy are
   }
 }
 
-// Goal: what R4's compare, and checksums beside words, are for. Method: bits flip often, and a compare
-// may take as long as a vote.
-TEST_CASE("swarm: damage that is compared too late, or not where its words arrive, is noticed") {
-  for (bool Settings::*plant : {&Settings::plant_rows_first, &Settings::plant_unproven_words}) {
-    const auto settings = [plant](std::uint64_t seed, bool planted) {
-      Settings s = draw_settings(seed);
-      s.workers = std::max(s.workers, 3u);
-      s.replicas = 1;
-      s.faults.flips = 8;
-      s.compare = {0, 40 * kMs};
-      s.*plant = planted;
-      return s;
-    };
-    const auto broken = [&](std::uint64_t seed) { return settings(seed, true); };
-    const BatchResult batch = run_seeds(1, 500, broken, /*until_violation=*/true);
-    const Verdict* found = batch.violated();
-    REQUIRE(found != nullptr);
-    std::printf("noticed by seed %llu: %s\n", static_cast<unsigned long long>(found->seed),
-                found->violation.c_str());
-    const auto mended = [&](std::uint64_t seed) { return settings(seed, false); };
-    CHECK(run_seeds(found->seed, 1, mended).runs.front().violation == "");
-    const BatchResult clean = run_seeds(1, 50, mended);
-    for (const Verdict& run : clean.runs) {
-      CAPTURE(run.seed);
-      CHECK(run.violation == "");
-    }
+// Goal: what R4's compare is for. Method: parameters change often, and a compare may take as long as a
+// vote. Words that change between publishing and sending are a directed schedule (step_rules_test.cpp):
+// here both are one event.
+TEST_CASE("swarm: damage that is compared after the rows have left is noticed") {
+  const auto settings = [](std::uint64_t seed, bool planted) {
+    Settings s = draw_settings(seed);
+    s.workers = std::max(s.workers, 3u);
+    s.replicas = 1;
+    s.faults.flips = 8;
+    s.compare = {0, 40 * kMs};
+    s.plant_rows_first = planted;
+    return s;
+  };
+  const auto broken = [&](std::uint64_t seed) { return settings(seed, true); };
+  const BatchResult batch = run_seeds(1, 50, broken, /*until_violation=*/true);
+  const Verdict* found = batch.violated();
+  REQUIRE(found != nullptr);
+  std::printf("noticed by seed %llu: %s\n", static_cast<unsigned long long>(found->seed),
+              found->violation.c_str());
+  const auto mended = [&](std::uint64_t seed) { return settings(seed, false); };
+  const BatchResult clean = run_seeds(1, 50, mended);
+  for (const Verdict& run : clean.runs) {
+    CAPTURE(run.seed);
+    CHECK(run.violation == "");
   }
 }
 
