@@ -39,6 +39,12 @@ void move_above(const Highest& before, History& h) {
     for (std::uint64_t& id : e.members) id += before.worker;
   }
   for (ExposureFact& exposure : h.exposures) epoch(exposure.epoch);
+  for (TaintFact& taint : h.taints) taint.worker += before.worker;
+  for (MismatchFact& mismatch : h.mismatches) {
+    mismatch.worker += before.worker;
+    mismatch.by += before.worker;
+    if (mismatch.wrong) *mismatch.wrong += before.worker;
+  }
   for (RestartFact& restart : h.restarts) epoch(restart.lost);
   std::map<std::uint64_t, std::string> names;
   for (auto& [id, name] : h.names) names.emplace(id + before.worker, std::move(name));

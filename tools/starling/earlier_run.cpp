@@ -86,16 +86,18 @@ Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& 
 
 std::string remove_keys_of_dead_runs(const std::string& folder) {
   constexpr std::string_view kEnd = ".keys";
-  std::string removed;
+  std::vector<std::string> found;
   std::size_t looked_at = 0;
   std::error_code error;
   for (fs::directory_iterator at(fs::path(folder).parent_path(), error), end;
-       !error && at != end && looked_at < kLookedAt; at.increment(error), ++looked_at) {
-    const std::string path = at->path();
-    std::error_code ignored;
-    if (!path.ends_with(kEnd) || !fs::is_directory(at->symlink_status(ignored))) continue;
+       !error && at != end && looked_at < kLookedAt; at.increment(error), ++looked_at)
+    if (at->path().extension() == kEnd) found.push_back(at->path());
+  std::string removed;
+  for (const std::string& path : found) {
     const DeadRun run(path.substr(0, path.size() - kEnd.size()));
-    if (!run.start() || run.start()->keys != path) continue;
+    std::error_code ignored;
+    const bool folder_of_keys = fs::is_directory(fs::symlink_status(path, ignored));
+    if (!folder_of_keys || !run.start() || run.start()->keys != path) continue;
     fs::remove_all(path, ignored);
     removed += (removed.empty() ? "" : ", ") + path;
   }
