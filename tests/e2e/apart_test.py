@@ -19,9 +19,9 @@ def why_impossible():
         return "no `ip`, `bridge`, `nsenter` or `unshare` here"
     tried = subprocess.run(["unshare", "--net", "sh", "-ec", """
         ip link add name probe type bridge
-        ip link add a type veth peer name b
-        ip link set a master probe
-        bridge link set dev a isolated on"""], capture_output=True, text=True)
+        ip link add name port type veth peer name end
+        ip link set port master probe
+        bridge link set dev port isolated on"""], capture_output=True, text=True)
     return "" if tried.returncode == 0 else tried.stderr.strip() or "not permitted"
 
 
