@@ -182,7 +182,7 @@ def a_folder_belongs_to_one_job(place):
         said = subprocess.run([STARLING, *map(str, command)], capture_output=True, text=True, timeout=300)
         require(said.returncode == 2 and len(said.stderr.splitlines()) == 1 and
                 "is of another job: [job].seed is 1 and 2" in said.stderr, f"{said.returncode}: {said.stdout}{said.stderr}")
-    other, _ = with_checkpoints(place, dir=folder, seed=2, **ENDLESS)
+    other, _ = with_checkpoints(place, dir=folder, more="seed = 2", **ENDLESS)
     out = place.path("refused")
     refused("run", other, "--out", out, "--workers", 1)
     first.process.send_signal(signal.SIGINT)
