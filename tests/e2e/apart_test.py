@@ -125,7 +125,7 @@ def of_two_who_cannot_hear_each_other_one_is_left_out_and_the_others_go_on(place
         out = wait_until(left_out, "one of them is left out")
         epoch = [e for e in machines.events("epoch") if e["t"] > cut][-1]
         print(f"left out {out[0]['t'] - cut:.1f} s after the cut; steps go on after "
-              f"{out[0]['t'] - cut + epoch.get('resume_ms', 0) / 1000:.1f} s", flush=True)
+              f"{out[0]['t'] - cut + (epoch.get('resume_ms') or 0) / 1000:.1f} s", flush=True)
         before = machines.steps()
         wait_until(lambda: machines.steps() > before + 20, "the others go on")
         if SECONDS_APART:

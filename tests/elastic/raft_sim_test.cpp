@@ -46,7 +46,7 @@ TEST_CASE("raft: random schedules keep every rule and end in agreement") {
   if (only) return;
   // The schedules must reach what they are for.
   CHECK(committed > 20 * runs);
-  CHECK(leaders > 3 * runs);
+  CHECK(leaders > 2 * runs);  // few more than faults, as members wait for one that is late
   CHECK(crashes > runs);
   CHECK(wipes > runs / 4);
   CHECK(restores > runs / 4);

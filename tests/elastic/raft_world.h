@@ -107,7 +107,7 @@ class RaftWorld {
   void check_durable_quorum(std::uint64_t from_index);
   void check_applied(std::uint32_t i, const std::vector<RaftEntry>& committed);
   void check_contact(std::uint32_t i);
-  void check_agreement();
+  void check_agreement(std::size_t committed);
   Bytes state_at(std::uint64_t index) const;
   const RaftEntry& entry_of(const Raft& raft, std::uint64_t index) const;
   bool raft_holds(const Raft& raft, const RaftEntry& e) const;

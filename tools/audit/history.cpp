@@ -122,6 +122,7 @@ StartFact start_of(Fields& f) {
   if (f.has("from")) start.from = Version(f.whole("from", kVersionMax));
   if (f.has("coordinator")) start.coordinator = f.text("coordinator");
   if (f.has("address")) start.address = f.text("address");
+  if (f.has("monotonic_ns")) start.monotonic_ns = f.whole("monotonic_ns");
   if (start.micro_batches == 0) f.expected("micro_batches", "at least 1");
   if (start.sequences == 0) f.expected("sequences", "at least 1");
   return start;

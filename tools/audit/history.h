@@ -38,9 +38,10 @@ struct StartFact {
   std::uint32_t micro_batches = 0, sequences = 0;
   std::uint64_t samples = 0;  // 0: not told
   std::uint64_t tokens_per_step = 0;
-  Version from = 0;         // above 0: it went on from a checkpoint
-  std::string address;      // of its coordinators; empty: not told
-  std::string coordinator;  // whose view it is; empty: of the whole run
+  Version from = 0;                // above 0: it went on from a checkpoint
+  std::string address;             // of its coordinators; empty: not told
+  std::uint64_t monotonic_ns = 0;  // when it began, by its machine's clock
+  std::string coordinator;         // whose view it is; empty: of the whole run
   Line line = 0;
 
   // A whole number of the job; nothing if it is not there.

@@ -56,9 +56,11 @@ void move_above(const Highest& before, History& h) {
   }
 }
 
+// Files of a run's coordinators, or of one of them and of `starling run`; or copies of one file.
 bool of_one_run(const History& a, const History& b) {
-  const bool views = !a.start.coordinator.empty() && !b.start.coordinator.empty();
-  return a.start.from == b.start.from && views && a.start.address == b.start.address;
+  const bool view = !a.start.coordinator.empty() || !b.start.coordinator.empty();
+  return a.start.from == b.start.from && a.start.address == b.start.address &&
+         (view || a.start.monotonic_ns == b.start.monotonic_ns);
 }
 
 }  // namespace
@@ -70,13 +72,14 @@ void one_after_the_other(std::vector<History>& histories) {
   bool in_order = false;  // the run before ended so
   for (std::size_t i = 0; i < histories.size(); ++i) {
     History& h = histories[i];
-    if (i > 0 && !of_one_run(histories[i - 1], h)) {
-      before = now;
+    const bool later = i > 0 && !of_one_run(histories[i - 1], h);
+    if (later) before = now;
+    move_above(before, h);
+    if (later) {
       h.restarts.insert(h.restarts.begin(), RestartFact{h.start.from, before.epoch, h.start.line,
                                                         /*by_people=*/in_order});
       in_order = false;
     }
-    move_above(before, h);
     // Only the last of them was the end.
     look(h, now);
     in_order = in_order || h.ended.has_value();
