@@ -8,14 +8,14 @@ from harness import PATIENCE, STARLING, require, wait_until
 from scripts import HEAD, PATHS, events, started, written
 
 END = """
-train(steps=1000000, checkpoint=os.environ["OUT"] + ".checkpoints", checkpoint_every=1000000)
+train(steps=1000000, checkpoint=os.environ["CHECKPOINTS"], checkpoint_every=1000000)
 """
 
 
 def what_is_printed_can_be_run(place):
     script = written(place, "train.py", HEAD + END)
     out = place.path("out")
-    run = started(script, OUT=out)
+    run = started(script, OUT=out, CHECKPOINTS=out + ".checkpoints")
     wait_until(lambda: len(events(out, "step")) > 20 or run.poll() is not None, "twenty steps")
     run.send_signal(signal.SIGTERM)
     said = "".join(run.communicate(timeout=PATIENCE))
@@ -26,7 +26,8 @@ def what_is_printed_can_be_run(place):
     command = lines[at + 1].strip()
     named = [word for word in shlex.split(command) if "/" in word and word.endswith((".toml", ".py"))]
     require(all(map(os.path.exists, named)), f"what is gone is named: {command}")
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "STARLING": STARLING, "OUT": out + "-again"}
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS), "STARLING": STARLING, "OUT": out + "-again",
+                 "CHECKPOINTS": out + ".checkpoints"}
     again = subprocess.Popen(command, shell=True, env=variables, cwd=place.folder, start_new_session=True,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     shown = []

@@ -269,10 +269,10 @@ class Server:
             if p.grad is None:
                 return  # of a parameter whose requires_grad was taken away meanwhile, which is told after the pass
             given, p.grad = p.grad.detach(), None
-            if self._first is not None:
+            if self._first is not None and self._open:
                 self._first[i] = self._first.get(i, b"") + self._proof.Digest().take(given).bytes()
             if not self._views:
-                return  # a backward of build()'s
+                return  # of a proof, or a backward of build()'s
             if not self._open:
                 raise self._module.Refused(
                     "a gradient was computed (backward()) that belongs to no micro-batch: all of a micro-batch's loss"
@@ -370,7 +370,7 @@ class Server:
             found = f"a tensor {tuple(loss.shape)} of {loss.dtype}" if isinstance(loss, torch.Tensor) \
                 else f"a {type(loss).__name__}"
             raise self._module.Refused(f"the loss must be one floating-point number with a gradient, is {found}")
-        if self._written:
+        if self._written or self._first:
             raise self._module.Refused(
                 "the loss has computed a gradient itself (backward()), which done() does; add up all that is to be"
                 " trained on and give the sum")
