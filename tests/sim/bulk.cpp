@@ -52,7 +52,8 @@ void Bulk::connect_deadline(const Key& key, int side) {
   const auto [epoch, low, high] = key;
   const Nonce peer = side == 0 ? high : low;
   pair.broken = true;
-  unreached_.insert(peer);
+  // Of two between whom no connection stands a joiner is left out, whichever of them names the other.
+  unreached_.insert({low, high});
   process->submit([process, epoch = epoch, peer] { process->on_unreached(epoch, peer); });
 }
 
