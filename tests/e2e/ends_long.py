@@ -28,8 +28,15 @@ from harness import PATIENCE, Failed, Place, processes_naming, require, with_che
 
 MORE = 10  # steps after the last checkpoint
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-# Digests of every version, so that a run that goes on to any of them can be compared.
-ENDLESS = dict(schedule_steps=400, more="digest_every = 1")
+ENDLESS = 1000000  # steps
+
+
+def job_of(place, steps):
+    """With digests of every version, so that a run that goes on to any of them can be compared."""
+    job = place.job(steps=steps, schedule_steps=400)
+    with open(job, "a") as file:  # its last section is [elastic]
+        file.write("digest_every = 1\n")
+    return job
 
 
 def tree(pid):
@@ -51,7 +58,7 @@ class Undisturbed:
     def digest(self, version):
         if version not in self.digests:
             steps = max(2 * version, 400)
-            run = self.place.run(self.place.job(steps=steps, **ENDLESS), "--workers", 1).end()
+            run = self.place.run(job_of(self.place, steps), "--workers", 1).end()
             self.digests = {e["version"]: e["digest"] for e in run.events("step")}
         return self.digests[version]
 
@@ -69,7 +76,7 @@ def one(place, undisturbed, dice):
     number, step = dice.choice(SIGNALS), dice.randint(1, 120)
     what = f"{coordinators} coordinators, {workers} workers, {number.name} at step {step}"
     folder = place.path(f"checkpoints-{place.count}")
-    job = with_checkpoints(place.job(steps=1000000, **ENDLESS), folder, every=1000000)
+    job = with_checkpoints(job_of(place, ENDLESS), folder, every=ENDLESS)
     run = place.run(job, "--workers", workers, "--coordinators", coordinators)
     run.wait_for_step(step)
     for pid in tree(run.process.pid):
@@ -87,7 +94,7 @@ def one(place, undisturbed, dice):
             f"{what}: {ended}")
     require(not run.events("restart") and not run.events("failed"), f"{what}: it has lost its state")
     out = run.out + "-again"
-    again = subprocess.run([*command, "--out", out, "--steps", str(version + MORE), "--respawn", "0"],
+    again = subprocess.run([*command, "--out", out, "--steps", str(version + MORE)],
                            capture_output=True, text=True, timeout=PATIENCE)
     require(again.returncode == 0, f"{what}: going on: {again.returncode} {again.stdout[-2000:]}{again.stderr}")
     with open(os.path.join(out, "events.jsonl")) as file:
