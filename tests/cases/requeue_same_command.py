@@ -3,12 +3,12 @@ import signal
 
 from harness import processes_naming, require, wait_until, with_checkpoints, Run
 
-STEPS = 1500
+STEPS = 400
 
 
 def the_same_command_goes_on_in_the_same_folder(place):
     quiet = place.quiet(place.job(steps=STEPS))
-    job = with_checkpoints(place.job(steps=STEPS, coordinator_timeout_ms=1000), place.path("checkpoints"), every=50)
+    job = with_checkpoints(place.job(steps=STEPS, coordinator_timeout_ms=1000), place.path("checkpoints"), every=10)
     command = (job, place.path("out"), ("--workers", 2, "--resume"))
     first = Run(*command)
     wait_until(lambda: len(first.events("checkpoint")) >= 2, "two checkpoints")
