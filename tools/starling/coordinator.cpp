@@ -140,10 +140,11 @@ class Follower {
         STARLING_TRY(take_end());
       }
       if (auto list = keys.changed()) {
-        if (*list)
+        if (*list) {
           caf::anon_send(coordinator, actors::KeysChanged{std::move(*list).value()});
-        else
-          say("warning: " + list->error().text());
+        } else {
+          STARLING_TRY(warn(list->error().text()));
+        }
       }
       if (const auto news = events_.news()) say("warning: " + *news);
       const timespec now{};
@@ -172,6 +173,13 @@ class Follower {
   }
 
  private:
+  // To people and to the file.
+  Result<> warn(const std::string& text) {
+    say("warning: " + text);
+    STARLING_TRY(events_.write(event::Warning{text}));
+    return ok();
+  }
+
   Result<> take(const actors::Observed& seen) {
     // `run` gets the word of the coordinator that leads, which has measured what it tells.
     if (command_.child && seen->of_log) return ok();

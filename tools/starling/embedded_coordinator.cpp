@@ -1,6 +1,5 @@
 // The coordinator of `starling run --coordinators 1`: an actor inside the launcher.
 
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -59,13 +58,16 @@ class Embedded : public Coordinators {
   const std::string& address() const override { return address_; }
 
   Result<std::vector<Event>> wait(std::chrono::milliseconds time) override {
-    if (auto list = keys_->changed()) {
-      if (*list)
-        caf::anon_send(coordinator_, actors::KeysChanged{std::move(*list).value()});
-      else
-        std::fprintf(stderr, "starling: %s\n", list->error().text().c_str());
-    }
     std::vector<Event> happened;
+    if (auto list = keys_->changed()) {
+      if (*list) {
+        caf::anon_send(coordinator_, actors::KeysChanged{std::move(*list).value()});
+      } else {
+        const event::Warning warning{list->error().text()};
+        STARLING_TRY(events_.write(warning));
+        happened.push_back(warning);
+      }
+    }
     Result<bool> written = false;
     std::optional<actors::CoordinatorOver> over;
     const auto take = [&](const actors::Observed& seen) {
