@@ -79,7 +79,7 @@ def a_killed_launcher_or_guard_leaves_nothing_behind(place):
     wait_until(lambda: not processes_naming(run.out), "workers give up", 120)
     # Nobody was there to remove its keys; the next run beside it does, and says so.
     require(os.path.isdir(run.out + ".keys"), "the keys of a killed run are gone")
-    other = place.run(place.job(steps=5)).end()
+    other = place.run(place.job(steps=10)).end()
     require(not os.path.exists(run.out + ".keys") and "removed the keys of a run that was killed" in other.text(),
             other.text())
 
