@@ -159,7 +159,8 @@ def all_stages_run_and_their_figures_arrive(place):
               "torch": {"tokens_per_s": 400000, "deterministic_tokens_per_s": 350000},
               "train": {"steps": 300}, "kill": {"kills": 2},
               "nccl": {"making_first_ms": 900.5, "making_ms": 305.0, "abort_ms": 305.0, "cycles": 50},
-              "direct": {"kills": 2, "path": "nccl 2.28.9"}}
+              "direct": {"kills": 2, "path": "nccl 2.28.9, NVLS off, RAS off, PXN off, cuMem by default, "
+                                             "cuMem host by default"}}
     for stage, figures in wanted.items():
         there = results[stage]["figures"]
         require(figures.items() <= there.items(), f"figures of {stage}: {there}")
