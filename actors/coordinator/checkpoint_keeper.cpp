@@ -16,7 +16,7 @@ Result<> publish(const CheckpointSpec& spec, const Manifest& manifest) {
   return publish_checkpoint(spec.dir, manifest);
 }
 
-// Each is told once.
+// Published versions whose folders are gone. `told` keeps a version from being named twice.
 CheckpointsGone gone_of(const CheckpointSpec& spec,
                         const elastic::coordinator_command::TidyCheckpoints& order,
                         std::set<Version>& told) {

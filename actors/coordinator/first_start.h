@@ -44,7 +44,7 @@ class FirstStart {
     return reply;
   }
 
-  // `m.from` is who has sent it.
+  // `m.from` is the sender.
   void take(const RaftMessage& m) {
     if (m.kind != RaftKind::kRecallReply || m.round != round_ || m.from >= answered_.size()) return;
     if (answered_[m.from]) return;

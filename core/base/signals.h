@@ -3,7 +3,6 @@
 // which `starling run` orders the processes that it has started.
 
 #include <signal.h>
-#include <string.h>
 
 #include <cstring>
 #include <ctime>

@@ -34,8 +34,8 @@ class LocalWorkers {
   // Events say which of them are members, what they have worked at, and why they died.
   void told(const Event& event);
 
-  // How a worker ended that nobody follows for now: an exit status, or 128 + the signal that killed
-  // it. None: the child was no worker, or only the guard of one that goes on.
+  // How a worker ended that is not started again: an exit status, or 128 + the signal that killed it.
+  // None: the child was no worker, or only the guard of one that goes on.
   // `again`: one that died is followed by another one, when start_due() comes to it.
   std::optional<int> ended(const ChildEnd& child, bool again);
   Result<> start_due();
