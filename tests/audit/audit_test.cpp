@@ -333,6 +333,21 @@ TEST_CASE("audit: a run that was ended in order and the one that went on from it
     CHECK(has(finding_of(both.value(), "P2").text, "by 5 workers"));
     CHECK(has(finding_of(both.value(), "P3").text, "ended in order and gone on with"));
   }
+  // The one that went on has fewer steps, and the schedule that both have.
+  const auto with_steps = [&](const char* schedule) {
+    return changed([&](Lines& l) {
+      l.resize(20);
+      l.push_back(ended.dump());
+      edit(0, "\\nsteps = 6", "\\nsteps = 9")(l);
+      edit(0, "schedule_steps = 0", schedule)(l);
+    });
+  };
+  const auto shortened = merge({with_steps("schedule_steps = 6"), second});
+  REQUIRE(shortened);
+  CHECK(finding_of(shortened.value(), "P1").verdict == Verdict::kHeld);
+  const auto slower = merge({with_steps("schedule_steps = 9"), second});
+  REQUIRE(!slower);
+  CHECK(slower.error().text() == "file 2 is of another job: the schedule's length is 9 and 6");
   // Without the word of an end the state was lost.
   const auto killed = merge({first(false), second});
   REQUIRE(killed);

@@ -31,6 +31,8 @@ std::string schedule_of(const StartFact& start) {
   return own == "0" ? text(kSteps) : own;
 }
 
+}  // namespace
+
 std::vector<std::string> other_job(const StartFact& a, const StartFact& b) {
   std::vector<std::string> other;
   const auto value = [](const StartFact& start, const std::string& key) {
@@ -52,6 +54,8 @@ std::vector<std::string> other_job(const StartFact& a, const StartFact& b) {
     other.push_back("the data differ: " + a.data + " and " + b.data);
   return other;
 }
+
+namespace {
 
 struct State {
   std::map<Version, const StepFact*> steps;

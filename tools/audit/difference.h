@@ -17,6 +17,10 @@ struct Difference {
   std::string a, b;
 };
 
+// What of job and data differs between two runs, so that steps that both have may differ too; empty:
+// nothing. The length of a job is no difference, that of its schedule is.
+std::vector<std::string> other_job(const StartFact& a, const StartFact& b);
+
 struct Comparison {
   // Why the two cannot be compared: what of job and data differs. Empty: they can.
   std::vector<std::string> other_job;

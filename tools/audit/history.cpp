@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "tools/audit/difference.h"
 #include "tools/audit/runs.h"
 
 namespace starling::audit {
@@ -370,10 +371,19 @@ Result<History> merge(std::vector<History> histories) {
     job.erase("checkpoint.dir");
     return job;
   };
-  const auto job = job_of(histories.front());
+  auto job = job_of(histories.front());
   for (Line file = 0; file < histories.size(); ++file) {
     History& h = histories[file];
     const std::string number = std::to_string(file + 1);
+    if (file > 0 && !of_one_run(histories[file - 1], h)) {
+      // It went on, perhaps with more steps; what was done before is a version on its way.
+      if (const auto other = other_job(all.start, h.start); !other.empty())
+        return bad("file " + number + " is of another job: " + other.front());
+      job = job_of(h);
+      all.start.job = h.start.job;
+      all.start.steps = h.start.steps;
+      std::erase_if(all.done, [&](const DoneFact& d) { return d.version <= h.start.from; });
+    }
     if (job_of(h) != job) return bad("file " + number + " is of another job");
     const std::string& name = h.start.coordinator;
     if (!name.empty()) all.start.coordinator += (all.start.coordinator.empty() ? "" : ", ") + name;

@@ -56,14 +56,13 @@ void move_above(const Highest& before, History& h) {
   }
 }
 
-// Files of a run's coordinators, or of one of them and of `starling run`; or copies of one file.
+}  // namespace
+
 bool of_one_run(const History& a, const History& b) {
   const bool view = !a.start.coordinator.empty() || !b.start.coordinator.empty();
   return a.start.from == b.start.from && a.start.address == b.start.address &&
          (view || a.start.monotonic_ns == b.start.monotonic_ns);
 }
-
-}  // namespace
 
 void one_after_the_other(std::vector<History>& histories) {
   std::stable_sort(histories.begin(), histories.end(),

@@ -7,6 +7,9 @@
 
 namespace starling::audit {
 
+// Files of a run's coordinators, or of one of them and of `starling run`; or copies of one file.
+bool of_one_run(const History& a, const History& b);
+
 // Puts the files of later runs behind those of earlier ones, by the version at which they begin, and
 // makes one story of them: ids of epochs and of workers begin anew in every run, so those of a later
 // run are moved above those before it, and what it does again is told as a restart. Files of one run
