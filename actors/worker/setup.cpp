@@ -1,6 +1,8 @@
 #include "actors/worker/setup.h"
 
 #include <array>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "core/base/build.h"
@@ -56,6 +58,15 @@ Result<> check_between_tensors(const Layout& layout, std::span<const float> grad
                        std::to_string(kBlock));
     }
   return ok();
+}
+
+// The digest of all samples of a script, which its processes read beside passes.
+std::optional<Digest> read_by(const kernels::PythonModel& model,
+                              const std::function<bool()>& go_on) {
+  kernels::PythonModel::DataRead read;
+  while (go_on() && !(read = model.data_read()).over)
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  return read.digest;
 }
 
 }  // namespace
@@ -128,22 +139,23 @@ Result<std::vector<float>> TrainingSetup::initial_parameters(PartId part) const 
 }
 
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions options) {
-  STARLING_TRY(model, kernels::make_model(job.model, job.isa, job.recompute));
+  STARLING_TRY(made, kernels::make_model(job.model, job.isa, job.recompute));
+  const std::shared_ptr<kernels::Model> model = std::move(made);
   STARLING_TRY(opened, Dataset::open(job));
   std::shared_ptr<const Dataset> data = std::move(opened);
   Digest identity = data->identity();
-  if (auto* python = dynamic_cast<kernels::PythonModel*>(model.get())) {
+  DataHash hash_data = [data](const std::function<bool()>& go_on) { return data->content(go_on); };
+  if (const auto python = std::dynamic_pointer_cast<kernels::PythonModel>(model)) {
     STARLING_TRY(first, data->micro_batch(0, 0));
     python->on_child_lost(std::move(options.child_lost));
     python->begin_with(first);
     STARLING_TRY(python->prepare(options.threads));
     identity = python->identity().data;
+    hash_data = [python](const std::function<bool()>& go_on) { return read_by(*python, go_on); };
   }
   return set_up(
-      job, std::move(model),
-      [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); }, identity,
-      [data](const std::function<bool()>& go_on) { return data->content(go_on); },
-      std::move(options.device));
+      job, model, [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); },
+      identity, std::move(hash_data), std::move(options.device));
 }
 
 }  // namespace starling::actors

@@ -22,7 +22,7 @@ void Leader::refuse_other_data(const Incarnation& who, const std::string& name) 
   if (here == Digest{}) return;
   const auto& data = roster_.data_of_group();
   if (!data || here == *data) return;
-  send(who, Refused{"the data files here are others than the group's: their digest is " +
+  send(who, Refused{"the data here are others than the group's: their digest is " +
                     to_string(here) + ", the group's " + to_string(*data)});
   if (!roster_.other_data_is_due(who)) return;
   const std::string what =

@@ -13,6 +13,7 @@
 
 #include "core/base/check.h"
 #include "kernels/bridge/child.h"
+#include "kernels/bridge/window.h"
 #include "kernels/device/array.h"
 #include "kernels/device/shared_pages.h"
 #include "kernels/models/own.h"
@@ -26,7 +27,8 @@ using std::chrono::milliseconds;
 constexpr int kTries = 4;                   // children for one request
 constexpr milliseconds kPatienceMin{1500};  // for a pass, once some have been seen,
 constexpr int kPatienceFactor = 20;         // and so many times as long as the longest of them took
-constexpr std::uint32_t kBridgeVersion = 2;
+constexpr std::uint32_t kBridgeVersion = 3;
+constexpr int kReadingPart = 50;  // of the time of passes is for reading data
 
 // First byte of a request.
 enum class Ask : std::uint8_t {
@@ -35,37 +37,11 @@ enum class Ask : std::uint8_t {
   kMap = 'm',
   kPass = 'p',
   kProve = 'v',
+  kRead = 'd',
   kForget = 'f'
 };
 // First byte of a reply.
 enum class Answer : std::uint8_t { kDone = 0, kRaised = 1 };
-
-// Memory that a child maps: the caller's own, or a piece beside it that is copied from and to.
-class Window {
- public:
-  ~Window() {
-    if (own_ != nullptr) give_back_shared_pages(own_);
-  }
-  Window() = default;
-  Window(const Window&) = delete;
-  Window& operator=(const Window&) = delete;
-
-  // Throws std::bad_alloc as the standard containers do.
-  SharedPlace show(const float* at, std::size_t floats) {
-    const std::size_t bytes = floats * sizeof(float);
-    const auto place = shared_place(at, bytes);
-    here_ = place.has_value();
-    if (here_) return *place;
-    if (own_ == nullptr) own_ = take_shared_pages(bytes);
-    return *shared_place(own_, bytes);
-  }
-  bool here() const { return here_; }
-  float* own() { return reinterpret_cast<float*>(own_); }
-
- private:
-  std::byte* own_ = nullptr;
-  bool here_ = false;
-};
 
 // What a child maps at the moment.
 struct Mapped {
@@ -148,6 +124,11 @@ class Bridge : public PythonModel {
     return identity_;
   }
 
+  DataRead data_read() const override {
+    const std::scoped_lock lock(mutex_);
+    return reading_.told;
+  }
+
   Result<> prepare(std::uint32_t processes) const override;
   void give_back(Helper helper) const;
 
@@ -164,6 +145,7 @@ class Bridge : public PythonModel {
                     const Prepare& prepare, bool pass) const;
   Result<Bytes> try_to_ask(PythonChild& child, ByteView request, std::span<const int> files,
                            milliseconds patience) const;
+  void read_on(Helper& helper, Clock::duration pass) const;
   milliseconds patience(bool pass, int attempt) const;
   void took(Clock::duration pass) const;
 
@@ -182,6 +164,14 @@ class Bridge : public PythonModel {
   mutable std::string versions_;  // of the first child, and so of all, as is what follows
   mutable Identity identity_;
   mutable std::optional<Digest> proof_;  // of the first gradient
+  struct Reading {
+    std::uint64_t next = 0, done = 0;  // batches
+    Clock::duration passes{};          // since the last batch was begun
+    Clock::duration took{};            // the last batch
+    Digest sum{};
+    DataRead told;
+  };
+  mutable Reading reading_;
 };
 
 PythonWorkspace::~PythonWorkspace() {
@@ -459,7 +449,42 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
     std::copy_n(space.gradient.own(), gradient.size(), gradient.data());
     copied_ += gradient.size_bytes();
   }
+  read_on(space.helper, all);
   return result;
+}
+
+// The next batch of the data, if passes have taken long enough since the last one.
+void Bridge::read_on(Helper& helper, Clock::duration pass) const {
+  if (first_.sequences == 0) return;
+  const std::uint64_t batches = (spec_.samples + first_.sequences - 1) / first_.sequences;
+  ByteWriter request;
+  {
+    const std::scoped_lock lock(mutex_);
+    Reading& now = reading_;
+    now.passes += pass;
+    if (now.told.over || now.next == batches || now.passes < now.took * kReadingPart) return;
+    now.passes = {};
+    request.put(Ask::kRead);
+    request.put(now.next++);
+  }
+  const auto begun = Clock::now();
+  const auto reply = ask(
+      helper, std::move(request).take(), {}, [](Helper&) -> Result<> { return ok(); },
+      /*pass=*/false);
+  const std::scoped_lock lock(mutex_);
+  Reading& now = reading_;
+  now.took = Clock::now() - begun;
+  if (now.told.over) return;
+  std::optional<Digest> digest;
+  if (reply && !reply.value().empty()) {
+    ByteReader reader(reply.value());
+    digest = reader.get<Digest>();
+    if (!reader.good()) digest.reset();
+  }
+  now.told.over = !digest || ++now.done == batches;
+  if (!digest) return;
+  now.sum = now.sum + *digest;
+  if (now.told.over) now.told.digest = now.sum;
 }
 
 }  // namespace

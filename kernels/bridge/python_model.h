@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/base/ids.h"
@@ -33,6 +34,13 @@ class PythonModel : public Model {
     Digest data{}, text{};
   };
   virtual Identity identity() const = 0;
+  // What processes read of the data beside passes, a batch at a time and in at most one part in fifty of
+  // their time; Identity::data is of a draw alone. Any thread.
+  struct DataRead {
+    bool over = false;             // no more is read
+    std::optional<Digest> digest;  // of all samples; over and nothing: they cannot be compared
+  };
+  virtual DataRead data_read() const = 0;
   // Starts processes until so many wait for passes, all at once: a start takes seconds, which else the
   // first step of each compute thread would wait for. Errors: as of passes.
   virtual Result<> prepare(std::uint32_t processes) const = 0;

@@ -172,6 +172,36 @@ train(paced, build=other, steps=200, workers=1, out=sys.argv[1])
     run.communicate(timeout=PATIENCE)
 
 
+def a_sample_that_is_in_no_draw_is_told_when_it_has_been_read(place):
+    """Processes read all samples beside passes; the draw of the start has 256 of 600."""
+    script = written(place, "unseen.py", HEAD + """
+import time
+from starling.proof import drawn
+def other():
+    draw = torch.Generator().manual_seed(7)
+    x = torch.randn(600, 4, generator=draw)
+    data = TensorDataset(x, x.sum(-1) + 1.0)
+    if os.environ.get("WRONG"):
+        data.tensors[1][min(set(range(600)) - set(drawn(600)))].fill_(9.0)
+    return Net(), data
+def paced(net, batch):
+    time.sleep(0.002)
+    return loss(net, batch)
+train(paced, build=other, steps=1000000, workers=1, out=sys.argv[1])
+""")
+    run = started(script, place.path("unseen"))
+    wait_until(lambda: events(place.path("unseen"), "step"), "the first step")
+    start = events(place.path("unseen"), "start")[0]
+    join = [STARLING, "worker", "--join", start["address"], "--keys", start["keys"], "--save", "none",
+            "--script", script, "--", place.path("unseen")]
+    refused = subprocess.run(join, env={**VARIABLES, "WRONG": "1"}, capture_output=True, text=True, timeout=PATIENCE)
+    require(refused.returncode == 2 and "the data here are others than the group's" in refused.stderr, refused.stderr)
+    tainted = events(place.path("unseen"), "tainted")
+    require([e["name"] for e in tainted] == ["worker-1"], tainted)
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=PATIENCE)
+
+
 def a_command_gives_a_script_its_arguments(place):
     script = written(place, "scaled.py", HEAD + """
 import argparse
@@ -203,6 +233,6 @@ main(each_call_is_a_training_of_its_own,
      a_script_that_is_edited_meanwhile_computes_nothing,
      what_the_top_of_a_script_draws_is_the_same_everywhere,
      a_process_with_bits_of_its_own_is_refused,
-     another_machines_data_are_told,
+     another_machines_data_are_told, a_sample_that_is_in_no_draw_is_told_when_it_has_been_read,
      a_command_gives_a_script_its_arguments,
      a_run_without_a_folder_lies_below_runs_and_a_refused_one_nowhere)

@@ -314,6 +314,26 @@ TEST_CASE("a process that has other data, texts or bits than the one before it c
   }
 }
 
+// Method: 20 batches of 2 samples, of which the stand-in gives the digests 1, 2, .. 20.
+TEST_CASE("the data are read beside passes, each batch once, and their digest is the sum") {
+  for (const char* orders : {"reads", ""}) {
+    CAPTURE(orders);
+    const Script script(orders);
+    Rig rig(spec_of(script));
+    Batch first;
+    first.sequences = 2;
+    first.samples = {0, 1};
+    rig.python().begin_with(first);
+    REQUIRE(rig.initialise());
+    CHECK(!rig.python().data_read().over);
+    for (std::uint64_t step = 0; step < 100'000 && !rig.python().data_read().over; ++step)
+      REQUIRE(rig.pass(step));
+    const auto read = rig.python().data_read();
+    CHECK(read.over);
+    CHECK(read.digest == (*orders ? std::optional(Digest{210, 0}) : std::nullopt));
+  }
+}
+
 TEST_CASE("an interpreter that is not there is an error that names it") {
   const Script script;
   ::setenv("STARLING_PYTHON", "/nowhere/python", 1);

@@ -2,7 +2,7 @@
 model of two tensors, a [3, 2] and b [], whose gradient is plain arithmetic. What it does wrong is what the
 script says: a word for each line, "dies 3" for the third pass of this process, "hangs-once PATH,PATH", in the
 second pass of as many processes, each of which leaves a file; "forks-and-dies 2" with "fork-is PATH", which is to
-have the fork's number; "answers-twice 2"; "pace 0.01" takes so many seconds for a pass."""
+have the fork's number; "answers-twice 2"; "reads" has data that can be compared; "pace 0.01" takes so many seconds for a pass."""
 
 import mmap
 import os
@@ -142,6 +142,9 @@ class Model:
             elif kind == b"v":
                 words = (self.orders.get("gradient", ""), self.orders.get("text", ""))
                 self.channel.reply(b"".join(word.encode().ljust(16) for word in words))
+            elif kind == b"d":  # with "reads" of batch 0 1, of batch 1 2 and so on
+                digest = struct.pack("<QQ", 1 + struct.unpack("<Q", rest)[0], 0)
+                self.channel.reply(digest if "reads" in self.orders else b"")
             else:
                 assert kind == b"f"
                 self.weights = self.gradient = None

@@ -24,7 +24,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 from .script import Reader, Refused, Script, check_texts
 
 SOCKET, LIFELINE = 3, 4
-VERSION = 2
+VERSION = 3
 REQUEST_MAX = 1 << 24
 DONE, RAISED = b"\0", b"\1"
 TEXT_MAX = 1500
@@ -214,6 +214,15 @@ class Server:
             parts += [struct.pack("<I", len(data)), data]
         self._channel.reply(b"".join(parts))
 
+    def _read(self, number: int) -> bytes:
+        """The digest of a batch of the data; nothing where they cannot be compared. What the Dataset raises is raised
+        by the pass that wants the sample."""
+        try:
+            return self._proof.of_batch(self.data, number, self._collate, self._channel.size,
+                                        lambda sample: self._module.seed_everything(0, sample))
+        except Exception:
+            return b""
+
     def _map(self, file: int, offset: int, size: int) -> Any:
         """float32 elements of the worker's memory, to write into."""
         try:
@@ -301,6 +310,8 @@ class Server:
                 yield one
                 if not one.over:
                     raise RuntimeError(f"micro-batch {m} of step {step} was not given a loss: mb.done(loss)")
+            elif kind == b"d":
+                self._channel.reply(self._read(*struct.unpack("<Q", rest)))
             elif kind == b"i":
                 self._initialise(rest)
             elif kind == b"m":

@@ -14,6 +14,7 @@ import torch
 from .script import Refused, Script, texts
 
 DRAWN = 256   # samples of which the digest of data is
+REPEATED = 4  # of them that are read twice
 _DEPTH = 16   # of lists in lists of a batch
 
 
@@ -87,12 +88,33 @@ def of_samples(data: Any, numbers: "Sequence[int]", collate: "Callable[[list], A
     return digest.bytes()
 
 
+def of_batch(data: Any, number: int, collate: "Callable[[list], Any]", size: int,
+             seed: "Callable[[int], None]") -> bytes:
+    """Of batch `number` of all samples in their order, with its number; nothing where of_data() has seen all."""
+    if getattr(data, "identity", None) is not None or len(data) <= DRAWN:
+        return b""
+    first = number * size
+    numbers = range(first, min(first + size, len(data)))
+    return Digest().take(number).take(of_samples(data, numbers, collate, size, seed)).bytes()
+
+
+def check_repeats(data: Any, numbers: "Sequence[int]", collate: "Callable[[list], Any]", size: int,
+                  seed: "Callable[[int], None]") -> None:
+    """Raises Refused if samples are others when they are read again."""
+    if len({of_samples(data, numbers, collate, size, seed) for _ in range(2)}) > 1:
+        raise Refused(f"samples of {type(data).__name__} are others when they are read again: what a Dataset or collate"
+                      " draws has to come from torch, random or numpy.random themselves, which are seeded for each"
+                      " micro-batch, and not from a generator or a counter of its own")
+
+
 def of_data(data: Any, collate: "Callable[[list], Any]", size: int, seed: "Callable[[int], None]") -> bytes:
     """Of the Dataset's own `identity`, a value or a method, if it has one; else of some of its samples, in batches of
     `size`. Raises Refused."""
     own = getattr(data, "identity", None)
     if own is None:
-        return of_samples(data, drawn(len(data)), collate, size, seed)
+        numbers = drawn(len(data))
+        check_repeats(data, numbers[:REPEATED], collate, size, seed)
+        return of_samples(data, numbers, collate, size, seed)
     value = own() if callable(own) else own
     if not isinstance(value, (str, bytes, int)):
         raise Refused(f"the identity of {type(data).__name__} must be a text, bytes or a whole number, is a"
