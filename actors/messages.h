@@ -22,11 +22,13 @@ struct LoadNow {
   Version version = 0;
   MicroBatch micro_batch = 0;
   std::uint8_t scale = 0;  // ComputeOrder's, handed on
+  bool again = false;      // ComputeOrder's: one of ComputeOrder::again
 };
 struct Loaded {  // answer to LoadNow, to whoever asked
   Version version = 0;
   MicroBatch micro_batch = 0;
   std::uint8_t scale = 0;
+  bool again = false;
   std::shared_ptr<const Batch> batch;  // null: `error` says why
   std::string error;
   Code error_code = Code::kBadInput;
@@ -37,6 +39,8 @@ struct MicroBatchComputed {
   Version version = 0;
   LedgerRow row;
   std::chrono::nanoseconds took{};  // from the beginning of the pass until its sums were added
+  bool again = false;               // of ComputeOrder::again: nothing was added
+  bool begun = true;                // false: one of those that another order came before
   std::string error;                // not empty: the data or the model failed
   Code error_code = Code::kBadInput;
 };

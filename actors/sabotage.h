@@ -22,6 +22,9 @@ namespace starling::actors::sabotage {
 
 // `worker`: the name of the worker that asks. `version`: of the step in which it asks.
 inline void drop_gradient(kernels::GradientMaker&, Version, std::string_view /*worker*/) {}
+// One product in 1,000 of those that made this gradient of so many elements was another one.
+inline void multiply_wrongly(kernels::Queue&, const float* /*gradient*/, std::uint64_t /*elements*/,
+                             std::string_view /*worker*/) {}
 inline void double_totals(kernels::Totals&, Version, std::string_view /*worker*/) {}
 inline void flip_parameters(kernels::State&, Version, std::string_view /*worker*/) {}
 // Of these segments, which were published as parameters of this version and were not read yet.

@@ -19,6 +19,9 @@ std::uint64_t heartbeat_ms(const Job& job) {
   return std::min<std::uint64_t>(job.lease_ms / 10, 100);
 }
 
+// Steps at the job's start in which models that may keep state are rechecked by every worker.
+constexpr Version kWatchedSteps{32};
+
 elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   elastic::WorkerConfig config;
   config.micro_batches = setup.job.micro_batches;
@@ -28,6 +31,9 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   config.checkpoint_every = setup.job.checkpoint.every;
   config.stop_on_nonfinite = setup.job.on_nonfinite == NonFinite::kStop;
   config.loss_scale = loss_scale_rule(setup.job);
+  config.recheck = {setup.job.recheck,
+                    model_may_keep_state(setup.job.model) ? kWatchedSteps : Version{0},
+                    setup.job.seed};
   config.heartbeat_ms = std::max<std::uint64_t>(10, heartbeat_ms(setup.job));
   config.coordinator_timeout_ms = setup.job.coordinator_timeout_ms;
   return config;
@@ -115,6 +121,12 @@ void Engine::on_micro_batch(Version version, const LedgerRow& row, std::chrono::
   handle(event::MicroBatchDone{version, row, told ? ns : 0});
 }
 
+void Engine::on_again(Version version, const LedgerRow& row, bool begun) {
+  event::Rechecked over{version, row.micro_batch, std::nullopt};
+  if (begun) over.contribution = row.contribution;
+  handle(over);
+}
+
 void Engine::on_store(StoreSaid said) {
   if (over_) return;
   if (auto* shard = std::get_if<ShardOrder>(&said)) return calls_.write_shard(std::move(*shard));
@@ -191,10 +203,13 @@ void Engine::execute(Stop& c) {
 }
 
 void Engine::execute(Compute& c) {
-  if (options_.phase) *options_.phase = WorkPhase::kCompute;
-  computing_ = {};
-  if (options_.times) store_.post(store_order::ComputingBegun{c.version, worker_.world()});
-  calls_.compute({c.version, std::move(c.micro_batches), c.scale.log2});
+  const bool once_more = c.micro_batches.empty() && !c.again.empty();  // in the middle of a step
+  if (!once_more) {
+    if (options_.phase) *options_.phase = WorkPhase::kCompute;
+    computing_ = {};
+    if (options_.times) store_.post(store_order::ComputingBegun{c.version, worker_.world()});
+  }
+  calls_.compute({c.version, std::move(c.micro_batches), c.scale.log2, std::move(c.again)});
 }
 
 void Engine::execute(EndShare& c) {

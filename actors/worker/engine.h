@@ -62,6 +62,8 @@ class Engine {
   void on_store(StoreSaid said);
   // `took`: a micro-batch's part of the time of all compute threads.
   void on_micro_batch(Version version, const LedgerRow& row, std::chrono::nanoseconds took);
+  // One of ComputeOrder::again is over, or was dropped before it was begun.
+  void on_again(Version version, const LedgerRow& row, bool begun);
   void on_notice(const Notice& notice);
   void on_data(const Digest& data);
   void on_shard(ShardDone done);

@@ -33,6 +33,7 @@ class Loader : public caf::event_based_actor {
           Loaded loaded = it == ready_.end() ? make(key) : std::move(it->second);
           if (it != ready_.end()) ready_.erase(it);
           loaded.scale = now.scale;
+          loaded.again = now.again;
           return loaded;
         },
         [this](tick_atom) {

@@ -21,6 +21,8 @@ struct ComputeOrder {
   Version version = 0;
   std::vector<MicroBatch> micro_batches;
   std::uint8_t scale = 0;  // log2 of what their loss is multiplied by
+  // After them: elastic::worker_command::Compute::again.
+  std::vector<MicroBatch> again{};
 };
 
 // A shard to be written, and what came of it.

@@ -119,6 +119,7 @@ class Store::Impl {
   void execute(const StartReduce& o);
   void execute(const store_order::PartAdded& o);
   void execute(const EndShare& o);
+  void execute(const Compare& o);
   void execute(const SendMove& o);
   void execute(const ComputeNorm& o);
   void execute(const SendVote& o);
@@ -430,6 +431,11 @@ void Store::Impl::execute(const EndShare& o) {
     take(io, io.frames->end_share(holdings_.side_entries()));
   }
   io.mesh->flush();
+}
+
+void Store::Impl::execute(const Compare& o) {
+  if (const auto damage = holdings_.check_parameters(o.version)) return damaged(*damage);
+  tell(event::Compared{o.epoch, o.version});
 }
 
 void Store::Impl::execute(const SendVote& o) {

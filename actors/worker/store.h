@@ -60,10 +60,11 @@ using StoreOrder =
                  elastic::worker_command::Leave, elastic::worker_command::Stop,
                  elastic::worker_command::OpenStep, elastic::worker_command::StartReduce,
                  elastic::worker_command::SendMove, elastic::worker_command::EndShare,
-                 elastic::worker_command::ComputeNorm, elastic::worker_command::SendVote,
-                 elastic::worker_command::Apply, elastic::worker_command::ClearAccumulators,
-                 elastic::worker_command::DropTotals, elastic::worker_command::StartGather,
-                 elastic::worker_command::ComputeDigest, elastic::worker_command::WriteCheckpoint>;
+                 elastic::worker_command::Compare, elastic::worker_command::ComputeNorm,
+                 elastic::worker_command::SendVote, elastic::worker_command::Apply,
+                 elastic::worker_command::ClearAccumulators, elastic::worker_command::DropTotals,
+                 elastic::worker_command::StartGather, elastic::worker_command::ComputeDigest,
+                 elastic::worker_command::WriteCheckpoint>;
 
 // Runs on the store's thread. The states of a ShardOrder come back as GiveBack.
 using StoreSays = std::function<void(StoreSaid)>;

@@ -1,8 +1,12 @@
 #include "actors/worker/trainer.h"
 
+#include <bit>
+#include <cmath>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "actors/sabotage.h"
@@ -10,9 +14,18 @@
 #include "actors/worker/pace.h"
 #include "core/base/check.h"
 #include "core/base/exception.h"
+#include "core/base/hash.h"
 
 namespace starling::actors {
 namespace {
+
+// Of what was added, the loss and the tokens; a loss that is none has many bits.
+std::uint64_t contribution_of(const LedgerRow& row, std::uint64_t added) {
+  const double loss = std::isfinite(row.loss) ? row.loss : std::numeric_limits<double>::quiet_NaN();
+  const std::uint64_t words[] = {added, std::bit_cast<std::uint64_t>(loss), row.tokens,
+                                 std::uint64_t{row.finite}};
+  return hash64(as_bytes(std::span<const std::uint64_t>(words)));
+}
 
 // One thread of computing. Gets a Loaded batch, tells worker and trainer MicroBatchComputed.
 // Batches come straight from the loader and results go straight to the worker: on a busy machine a
@@ -52,6 +65,7 @@ class Compute : public caf::event_based_actor {
       MicroBatchComputed failed;
       failed.version = loaded.version;
       failed.row.micro_batch = loaded.micro_batch;
+      failed.again = loaded.again;
       set_error(failed,
                 error_of_exception("computing micro-batch " + std::to_string(loaded.micro_batch) +
                                    " of step " + std::to_string(loaded.version)));
@@ -68,6 +82,7 @@ class Compute : public caf::event_based_actor {
     MicroBatchComputed computed;
     computed.version = loaded.version;
     computed.row.micro_batch = loaded.micro_batch;
+    computed.again = loaded.again;
     if (!loaded.batch) {
       computed.error = loaded.error;
       computed.error_code = loaded.error_code;
@@ -82,7 +97,9 @@ class Compute : public caf::event_based_actor {
     const auto begun = Pace::Clock::now();
     Workbench& bench = *options_.workbench;
     sabotage::hang_computing(loaded.version, bench.worker());
-    auto adding = bench.begin(maker_->queue(), loaded.version, loaded.micro_batch);
+    auto adding = loaded.again
+                      ? bench.begin_again(maker_->queue(), loaded.version, loaded.micro_batch)
+                      : bench.begin(maker_->queue(), loaded.version, loaded.micro_batch);
     sabotage::drop_gradient(*maker_, loaded.version, bench.worker());
     // Adding, and waiting for parameters, come on top of what computing is to take.
     std::chrono::nanoseconds waited{}, lacked{};
@@ -97,6 +114,10 @@ class Compute : public caf::event_based_actor {
       pace_->wait(from, now - from - waited, loaded.version, loaded.micro_batch, computed_part);
       waited += Pace::Clock::now() - now;
     };
+    hooks.take = [&](PartId part, std::uint32_t, const float* gradient) {
+      sabotage::multiply_wrongly(maker_->queue(), gradient, setup.layout->parts()[part].elements(),
+                                 bench.worker());
+    };
     auto result = maker_->make(bench.working(loaded.scale), *drawn(loaded), adding, hooks);
     if (result)
       if (auto fits = setup.check(result.value()); !fits) result = std::move(fits).error();
@@ -109,6 +130,7 @@ class Compute : public caf::event_based_actor {
     computed.row.tokens = result.value().tokens;
     computed.row.finite = result.value().finite && added.finite;
     computed.row.metrics = std::move(result.value().metrics);
+    computed.row.contribution = contribution_of(computed.row, added.contribution);
     computed.took = Pace::Clock::now() - begun - lacked;
     return computed;
   }
@@ -144,13 +166,17 @@ class Trainer : public caf::event_based_actor {
     }
     return {
         [this](const ComputeOrder& order) {
+          drop_again();
           order_ = order;
+          again_.assign(order.again.begin(), order.again.end());
           todo_.assign(order.micro_batches.begin(), order.micro_batches.end());
           // P2: what was begun is not begun again, even if word of its end and this order, which
           // still asks for it, passed each other on the way.
           std::erase_if(begun_, [&](const auto& b) { return b.first < order.version; });
           for (const auto& [version, m] : begun_)
             if (version == order.version) std::erase(todo_, m);
+          // An order of second contributions alone is of a step whose share is done.
+          if (order.micro_batches.empty() && !order.again.empty()) return deal();
           // The same places of the next step are likely to be ours too.
           this->send(options_.loader, LoadAhead{order.version, {todo_.begin(), todo_.end()}});
           this->send(options_.loader, LoadAhead{order.version + 1, order.micro_batches});
@@ -180,13 +206,31 @@ class Trainer : public caf::event_based_actor {
       caf::send_as(idle_.back(), options_.loader, LoadNow{order_.version, m, order_.scale});
       idle_.pop_back();
     }
+    while (!idle_.empty() && !again_.empty()) {
+      const MicroBatch m = again_.front();
+      again_.pop_front();
+      caf::send_as(idle_.back(), options_.loader, LoadNow{order_.version, m, order_.scale, true});
+      idle_.pop_back();
+    }
+  }
+
+  void drop_again() {
+    for (const MicroBatch m : again_) {
+      MicroBatchComputed dropped;
+      dropped.version = order_.version;
+      dropped.row.micro_batch = m;
+      dropped.again = true;
+      dropped.begun = false;
+      send(worker_, dropped);
+    }
+    again_.clear();
   }
 
   const TrainerOptions options_;
   const caf::actor worker_;
   const std::shared_ptr<Pace> pace_;
   ComputeOrder order_;
-  std::deque<MicroBatch> todo_;
+  std::deque<MicroBatch> todo_, again_;
   std::set<std::pair<Version, MicroBatch>> begun_;  // of the last order's version
   std::vector<caf::actor> idle_;
 };

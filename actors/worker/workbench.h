@@ -49,6 +49,10 @@ class Workbench {
   kernels::Accumulators::Adding begin(kernels::Queue& queue, Version step, MicroBatch m) {
     return accumulators_.begin(queue, working().exponents, seed_, step, m);
   }
+  // For its contribution alone: nothing is added.
+  kernels::Accumulators::Adding begin_again(kernels::Queue& queue, Version step, MicroBatch m) {
+    return accumulators_.begin_again(queue, working().exponents, seed_, step, m);
+  }
   // All of it is there.
   kernels::Accumulators::Added finish(kernels::Accumulators::Adding& adding) {
     const auto added = adding.finish();

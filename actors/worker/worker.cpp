@@ -64,6 +64,8 @@ class Worker : public caf::event_based_actor {
           if (!computed.error.empty())
             return fail(computed.error_code == Code::kUnavailable ? 3 : 2, computed.error);
           drive([&](Engine& engine) {
+            if (computed.again)
+              return engine.on_again(computed.version, computed.row, computed.begun);
             engine.on_micro_batch(computed.version, computed.row, computed.took / options_.threads);
           });
         },

@@ -172,6 +172,8 @@ std::string format_job(const Job& job) {
       << word_of(kSeals, int(job.seal)) << "\""
       << "\nledger_events = " << (job.ledger_events ? "true" : "false")
       << "\ndigest_every = " << job.digest_every << "\n";
+  if (job.recheck != Job{}.recheck) out << "recheck = " << job.recheck << "\n";
+  if (job.on_mismatch == OnMismatch::kStop) out << "on_mismatch = \"stop\"\n";
   if (job.checkpoint.on())
     out << "\n[checkpoint]\ndir = " << quoted(job.checkpoint.dir)
         << "\nevery = " << job.checkpoint.every << "\nkeep = " << job.checkpoint.keep << "\n";
@@ -211,6 +213,8 @@ Job essence_of(const Job& job) {
   essence.shares = neutral.shares;
   essence.seal = neutral.seal;
   essence.ledger_events = neutral.ledger_events;
+  essence.recheck = neutral.recheck;
+  essence.on_mismatch = neutral.on_mismatch;
   essence.checkpoint = neutral.checkpoint;
   if (essence.optimizer.schedule_steps == 0) essence.optimizer.schedule_steps = job.steps;
   return essence;

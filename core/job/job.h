@@ -130,6 +130,11 @@ enum class NonFinite : std::uint8_t {
   kSkip = 1,  // the next one, and a warning
   kStop,      // the end of the job, exit code 1
 };
+// What follows when a micro-batch that is computed again gives another contribution.
+enum class OnMismatch : std::uint8_t {
+  kWarn = 1,  // a warning and an event; a worker known to compute wrongly leaves
+  kStop,      // the end of the job, exit code 1
+};
 // How bulk connections keep what they carry from whoever sits between their ends.
 enum class SealRule : std::uint8_t {
   kAuto = 1,  // on, except between two ends on one machine: there authenticated only
@@ -175,6 +180,8 @@ struct Job {
   SealRule seal = SealRule::kAuto;
   bool ledger_events = true;        // write `ledger` events
   std::uint64_t digest_every = 10;  // steps between two digests of the state; 0 = none
+  std::uint32_t recheck = 256;      // one micro-batch in so many is computed again; 0 = none
+  OnMismatch on_mismatch = OnMismatch::kWarn;
   CheckpointSpec checkpoint;
   bool operator==(const Job&) const = default;
 };
@@ -185,6 +192,12 @@ const std::vector<std::string>& metric_names(const ModelSpec& model);
 // Whether a job with this model has a [data] section.
 inline bool takes_data(const ModelSpec& model) {
   return std::holds_alternative<GptSpec>(model) || std::holds_alternative<MlpSpec>(model);
+}
+
+// Whether a gradient of this model may depend on more than step, micro-batch and parameters: a script
+// or an application may keep state from one pass to the next.
+inline bool model_may_keep_state(const ModelSpec& model) {
+  return std::holds_alternative<PythonSpec>(model) || std::holds_alternative<OwnSpec>(model);
 }
 
 // Reads, checks and resolves a job file. Errors (kBadInput) name key, value and what was expected;

@@ -375,6 +375,8 @@ void read_elastic(Section s, Job& job) {
   s.choice("seal", job.seal, kSeals, false);
   s.boolean("ledger_events", job.ledger_events);
   s.integer("digest_every", job.digest_every, 0, kStepsMax);
+  s.integer("recheck", job.recheck, 0, 1'000'000);
+  s.choice("on_mismatch", job.on_mismatch, kMismatches, false);
   s.finish();
 }
 

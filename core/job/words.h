@@ -26,6 +26,8 @@ inline constexpr Choice kData[] = {{"text", static_cast<int>(DataKind::kText)},
                                    {"classified", static_cast<int>(DataKind::kClassified)}};
 inline constexpr Choice kShares[] = {{"equal", static_cast<int>(ShareRule::kEqual)},
                                      {"speed", static_cast<int>(ShareRule::kSpeed)}};
+inline constexpr Choice kMismatches[] = {{"warn", static_cast<int>(OnMismatch::kWarn)},
+                                         {"stop", static_cast<int>(OnMismatch::kStop)}};
 inline constexpr Choice kNonFinite[] = {{"skip", static_cast<int>(NonFinite::kSkip)},
                                         {"stop", static_cast<int>(NonFinite::kStop)}};
 inline constexpr Choice kPrecisions[] = {{"fp32", static_cast<int>(Precision::kFp32)},

@@ -54,6 +54,17 @@ void write_body(const Heartbeat& in, Body::Builder out) {
   STARLING_CHECK(in.missed.size() <= limits::kMissed);
   auto missed = body.initMissed(static_cast<unsigned>(in.missed.size()));
   for (unsigned i = 0; i < missed.size(); ++i) missed.set(i, in.missed[i].value());
+  STARLING_CHECK(in.differences.size() <= limits::kDifferences);
+  auto differences = body.initDifferences(static_cast<unsigned>(in.differences.size()));
+  for (unsigned i = 0; i < differences.size(); ++i) {
+    const Difference& d = in.differences[i];
+    differences[i].setVersion(d.version);
+    differences[i].setMicroBatch(d.micro_batch);
+    differences[i].setWorker(d.worker);
+    differences[i].setRow(d.row);
+    differences[i].setFirst(d.first);
+    differences[i].setSecond(d.second);
+  }
 }
 
 void write_body(const Progress& in, Body::Builder out) {
@@ -70,6 +81,7 @@ void write_body(const Progress& in, Body::Builder out) {
     ledger[m].setLoss(row.loss);
     ledger[m].setTokens(row.tokens);
     ledger[m].setFinite(row.finite);
+    ledger[m].setContribution(row.contribution);
     if (!row.metrics.empty())
       write(row.metrics, ledger[m].initMetrics(static_cast<unsigned>(row.metrics.size())));
   }
@@ -251,7 +263,8 @@ Progress read_body(Reading& r, schema::Progress::Reader in) {
                      ledger[m].getLoss(),
                      ledger[m].getTokens(),
                      ledger[m].getFinite(),
-                     read(ledger[m].getMetrics())};
+                     read(ledger[m].getMetrics()),
+                     ledger[m].getContribution()};
     r.need(out.ledger[m].micro_batch < limits::kMicroBatches,
            "a micro-batch of a ledger is out of range");
   }
@@ -274,6 +287,19 @@ Notice read_body(Reading& r, schema::Notice::Reader in) {
           in.getLeave()};
 }
 
+std::vector<Difference> read_differences(Reading& r, schema::Heartbeat::Reader heartbeat) {
+  const auto in = heartbeat.getDifferences();
+  std::vector<Difference> out(r.bounded(in, limits::kDifferences, "differences"));
+  for (unsigned i = 0; i < out.size(); ++i)
+    out[i] = {Version(in[i].getVersion()),
+              MicroBatch(in[i].getMicroBatch()),
+              in[i].getWorker(),
+              in[i].getRow(),
+              in[i].getFirst(),
+              in[i].getSecond()};
+  return out;
+}
+
 Heartbeat read_body(Reading& r, schema::Heartbeat::Reader in) {
   Heartbeat out{read(in.getEntered()),
                 Version(in.getVersion()),
@@ -286,7 +312,8 @@ Heartbeat read_body(Reading& r, schema::Heartbeat::Reader in) {
                 read(in.getData()),
                 in.getDirect(),
                 r.text(in.getPathWhy(), limits::kLineBytes, "path's reason"),
-                {}};
+                {},
+                read_differences(r, in)};
   const auto missed = in.getMissed();
   out.missed.resize(r.bounded(missed, limits::kMissed, "heartbeat's missed members"));
   for (unsigned i = 0; i < out.missed.size(); ++i) out.missed[i] = Rank(missed[i]);

@@ -21,6 +21,7 @@ inline constexpr std::size_t kLives = 4 * kMembers;          // that the group r
 inline constexpr std::size_t kCheckpoints = 4096;            // that a job goes on from
 inline constexpr std::uint32_t kAttempts = 1u << 16;         // to make one epoch's direct path
 inline constexpr std::size_t kMissed = 4;                    // ranks that a heartbeat names
+inline constexpr std::size_t kDifferences = 16;              // in a heartbeat
 inline constexpr std::size_t kNameBytes = 256;               // names, hosts, failure domains
 inline constexpr std::size_t kLineBytes = 4096;              // reasons, causes, fingerprints' text
 inline constexpr std::size_t kJobTextBytes = 1u << 20;

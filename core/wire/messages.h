@@ -29,6 +29,9 @@ struct LedgerRow {
   std::uint64_t tokens = 0;
   bool finite = true;
   std::vector<double> metrics{};  // what the model measured beside the loss, in the job's order
+  // Hash of the added integers, the loss and the tokens: the same for every worker that computes the
+  // micro-batch from the same parameters.
+  std::uint64_t contribution = 0;
   bool operator==(const LedgerRow&) const = default;
 };
 
@@ -158,6 +161,16 @@ struct Report {
   LinkFault fault = LinkFault::kEnded;  // how the connections with `broken` ended
 };
 
+// A micro-batch whose contribution, computed again, differs from its ledger row; computed once more then.
+struct Difference {
+  Version version = 0;
+  MicroBatch micro_batch = 0;
+  std::uint64_t worker = 0;  // counter of the incarnation whose row it is
+  std::uint64_t row = 0;     // LedgerRow::contribution
+  std::uint64_t first = 0, second = 0;
+  bool operator==(const Difference&) const = default;
+};
+
 // Every tenth of a lease, from the thread that obeys the protocol: threads that compute or read may
 // stand still while it goes on, so it says what others wait for at its sender.
 struct Heartbeat {
@@ -176,6 +189,9 @@ struct Heartbeat {
   // Members of `entered` whose sums, parameters, rows or votes it waits for, while it has nothing to
   // do itself: the lowest ranks, at most limits::kMissed. Empty: it waits for nobody.
   std::vector<Rank> missed;
+  // Found in this life: the newest, at most limits::kDifferences. Sent with every heartbeat, so that a
+  // new leader learns of them too.
+  std::vector<Difference> differences{};
 };
 
 // Where the time from stopping to the first pass of a forced epoch went at one member; each part

@@ -50,6 +50,7 @@ struct LedgerRow {
   tokens @3 :UInt64;
   finite @4 :Bool;
   metrics @5 :List(Float64);  # what the model measured beside the loss
+  contribution @6 :UInt64;    # hash of what was added, of loss and tokens
 }
 
 # Worker -> coordinators, and again in the log as `joined`. "I want to be a member; I run this job, my

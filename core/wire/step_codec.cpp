@@ -81,12 +81,13 @@ Bytes encode_ledger(const std::vector<LedgerRow>& rows) {
     out.put(row.tokens);
     out.put(static_cast<std::uint8_t>(row.finite));
     put_metrics(out, row.metrics);
+    out.put(row.contribution);
   }
   return std::move(out).take();
 }
 
 Result<std::vector<LedgerRow>> decode_ledger(ByteView bytes) {
-  constexpr std::size_t kRowBytes = 4 + 8 + 8 + 8 + 1 + 1;  // without metrics
+  constexpr std::size_t kRowBytes = 4 + 8 + 8 + 8 + 1 + 1 + 8;  // without metrics
   ByteReader in(bytes);
   const auto count = in.get<std::uint32_t>();
   if (!in.good() || in.remaining() < count * kRowBytes) return malformed("ledger");
@@ -98,6 +99,7 @@ Result<std::vector<LedgerRow>> decode_ledger(ByteView bytes) {
     row.tokens = in.get<std::uint64_t>();
     row.finite = in.get<std::uint8_t>() != 0;
     row.metrics = get_metrics(in);
+    row.contribution = in.get<std::uint64_t>();
   }
   if (!in.done()) return malformed("ledger");
   return rows;

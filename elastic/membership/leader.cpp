@@ -249,6 +249,8 @@ void Leader::said(const Incarnation& from, const std::string& name, const Heartb
   send(from, LeaderHint{0, term_, {}});
   tell_left_out(from);
   refuse_other_data(from, name);
+  review_differences(from, m.differences);
+  expel(from, name);
   // One that was silent while others with another fingerprint became the group.
   if (!roster_.waits(from)) return;
   if (auto why = other_bits(group_.find(from)->join)) send(from, Refused{*std::move(why)});

@@ -4,6 +4,7 @@
 // when an entry of that term is applied (R10).
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -20,6 +21,7 @@
 #include "elastic/membership/proposals.h"
 #include "elastic/membership/roster.h"
 #include "elastic/membership/skips.h"
+#include "elastic/membership/suspicions.h"
 #include "elastic/protocol/bugs.h"
 
 namespace starling::elastic {
@@ -158,6 +160,11 @@ class Leader {
   void refuse_other_data(const Incarnation& who, const std::string& name);
   // What this worker has computed need not be what the job says; `what` as in "reads other data".
   void taint(const Incarnation& who, const std::string& name, const std::string& what);
+  void review_differences(const Incarnation& by, const std::vector<Difference>& differences);
+  void tell_difference(const Incarnation& by, const Difference& difference,
+                       std::optional<std::uint64_t> wrong);
+  void expel(const Incarnation& who, const std::string& name);
+  bool others_have_all_of(const Incarnation& who) const;
   void tell_who_is_gone(const Plan& plan);
   void announce_epoch(std::optional<double> resume_ms = {}, std::optional<Pause> pause = {});
   void tell_of(const Incarnation& who, WorkerChange what);
@@ -186,6 +193,9 @@ class Leader {
   std::optional<StepRecord> last_record_;
   event::PathChosen path_;  // the last that was told
   Skips skips_;
+  Suspicions suspicions_;
+  std::map<std::uint64_t, std::string>
+      wrong_;  // by counter: lives that compute wrongly, and the proof
   std::optional<event::EpochFormed> epoch_;  // to be announced with its resume_ms
   std::uint64_t committed_ms_ = 0;
   std::uint64_t kept_ms_ = 0;  // since when no checkpoint was asked for because all leave

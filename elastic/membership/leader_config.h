@@ -31,7 +31,11 @@ struct LeaderConfig {
   std::uint32_t checkpoint_keep = 2;       // complete ones
   std::string checkpoint_dir;              // for messages
   bool stop_on_nonfinite = false;          // a skipped step ends the job
-  std::uint64_t digest_every = 0;          // versions whose digest the votes carry; 0: none
+  bool stop_on_mismatch = false;           // a difference between contributions does
+  // The model's gradient is a function of step, micro-batch and parameters alone, so a worker that
+  // computes another one is wrong, and is left out. False: the model may keep state.
+  bool pure_model = false;
+  std::uint64_t digest_every = 0;  // versions whose digest the votes carry; 0: none
   std::uint64_t job_hash = 0;
   std::string job_text;
   std::vector<std::string> tensors;  // name of each segment's first tensor, for messages

@@ -7,13 +7,14 @@
 namespace starling::elastic {
 
 struct Bugs {
-  Planted r1_accept_other_epochs{};   // frames of a left epoch reach the worker
-  Planted r4_vote_without_totals{};   // votes before its totals are accepted
-  Planted r5_pass_without_all{};      // passes with one vote missing
-  Planted r6_apply_at_vote{};         // applies when it votes
-  Planted r7_clear_at_vote{};         // clears the accumulators when it votes
-  Planted r8_forget_work{};           // keeps and reports nothing of the step in flight
-  Planted r9_keep_sending{};          // reports without stopping the epoch
+  Planted r1_accept_other_epochs{};  // frames of a left epoch reach the worker
+  Planted r4_vote_without_totals{};  // votes before its totals are accepted
+  Planted recheck_unawaited{};    // votes while a pass reads parameters for a second contribution
+  Planted r5_pass_without_all{};  // passes with one vote missing
+  Planted r6_apply_at_vote{};     // applies when it votes
+  Planted r7_clear_at_vote{};     // clears the accumulators when it votes
+  Planted r8_forget_work{};       // keeps and reports nothing of the step in flight
+  Planted r9_keep_sending{};      // reports without stopping the epoch
   Planted r9_enter_below_promise{};   // enters plans below its promise
   Planted r10_ignore_predecessor{};   // a plan is valid whatever its predecessor
   Planted r10_form_early{};           // a leader forms before an entry of its term is applied

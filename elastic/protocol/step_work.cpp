@@ -97,6 +97,7 @@ StepRecord StepWork::record(Version version) const {
     bytes.put(row.loss);
     bytes.put(row.tokens);
     bytes.put(static_cast<std::uint8_t>(row.finite));
+    bytes.put(row.contribution);
     if (row.metrics.size() > metrics.size()) {
       metrics.resize(row.metrics.size());
       measured.resize(row.metrics.size(), true);

@@ -79,6 +79,7 @@ Heartbeat Worker::heartbeat() const {
   beat.data = data_;
   const bool waits = beat.share_left == 0 && beat.load_left == 0 && beat.orders_left == 0;
   if (waits) beat.missed = missed();
+  beat.differences = differences_;
   if (run_ && run_->plan->id == entered_) {
     beat.direct = run_->says_direct;
     beat.path_why = run_->says_why;
@@ -89,7 +90,8 @@ Heartbeat Worker::heartbeat() const {
 // Micro-batches that nobody but this worker can finish, and that it could: others wait for them.
 std::uint32_t Worker::share_left() const {
   if (!run_ || run_->stage != EpochRun::Stage::kStep || run_->voting != version_) return 0;
-  if (run_->share_ended || !parameters_complete_) return 0;
+  if (run_->share_ended) return rechecks_.unanswered();
+  if (!parameters_complete_) return 0;
   return work_.left();
 }
 

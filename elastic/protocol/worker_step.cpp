@@ -108,7 +108,9 @@ void Worker::compute_step() {
     if (parameters_complete_) finish();
     return;
   }
-  emit(Compute{version_, work_.deal(run.shares, run.self), scale()});
+  comparing_ = false;
+  rechecks_.open(due_rechecks());
+  emit(Compute{version_, work_.deal(run.shares, run.self), scale(), rechecks_.wanted()});
   if (parameters_complete_) send_moves();
   emit(StartReduce{run.plan->id, run.voting, work_.share_size(), what_to_measure(), run.direct});
   end_share_if_done();
@@ -139,6 +141,50 @@ void Worker::on_event(const MicroBatchDone& e) {
   if (!run_ || run_->voting != version_) return;
   work_.enter(row);
   if (run_->stage == EpochRun::Stage::kStep) end_share_if_done();
+}
+
+// A forced epoch repeats a step that others wait for already: it rechecks nothing.
+std::vector<MicroBatch> Worker::due_rechecks() const {
+  const EpochRun& run = *run_;
+  if (run.plan->kind == PlanKind::kForced && run.first == version_) return {};
+  return rechecks_of(config_.recheck, version_, run.shares, run.self);
+}
+
+void Worker::on_event(const Rechecked& e) {
+  rechecks_.answered(e.micro_batch, e.version == version_ ? e.contribution : std::nullopt);
+  if (run_) vote_if_ready();
+}
+
+// Needs the whole ledger. False: the vote waits for passes that read the step's parameters, or for the
+// second pass and the compare of a difference. A wrong contribution stays in the sum: all members
+// have the same rows, and accepted it.
+bool Worker::rechecked() {
+  EpochRun& run = *run_;
+  if (config_.bugs.recheck_unawaited) return true;
+  if (rechecks_.unanswered() > 0 || comparing_) return false;
+  const auto rows = work_.rows();
+  if (auto again = rechecks_.once_more(rows); !again.empty()) {
+    emit(Compute{version_, {}, scale(), std::move(again)});
+    return false;
+  }
+  if (rechecks_.differences(version_, rows).empty()) return true;
+  comparing_ = true;
+  emit(Compare{run.plan->id, version_});
+  return false;
+}
+
+void Worker::on_event(const Compared& e) {
+  EpochRun* run = run_of(e.epoch);
+  if (!run || e.version != version_ || !comparing_) return;
+  comparing_ = false;
+  for (Difference& d : rechecks_.differences(version_, work_.rows()))
+    differences_.push_back(std::move(d));
+  if (differences_.size() > limits::kDifferences)
+    differences_.erase(differences_.begin(),
+                       differences_.end() - std::ptrdiff_t{limits::kDifferences});
+  rechecks_.open({});
+  send(heartbeat());
+  vote_if_ready();
 }
 
 void Worker::end_share_if_done() {
@@ -198,6 +244,7 @@ void Worker::vote_if_ready() {
   if (run.stage != EpochRun::Stage::kStep || run.voting != version_ || pending_) return;
   if (!run.norm || !work_.complete()) return;
   if (!run.moves_due.empty() && !config_.bugs.r14_vote_without_move) return;
+  if (!rechecked()) return;
   Vote vote{run.voting};
   vote.partial_norm = *run.norm;
   vote.digest_part = run.digest_part;
@@ -290,6 +337,8 @@ void Worker::pass(const StepRecord& record) {
   emit(ClearAccumulators{});
   if (!config_.bugs.r6_apply_at_vote) emit(Apply{record});
   work_.clear();
+  STARLING_CHECK(rechecks_.unanswered() == 0 || config_.bugs.recheck_unawaited);
+  rechecks_.open({});
   version_ = run.voting + 1;
   pending_ = false;
   parameters_complete_ = false;

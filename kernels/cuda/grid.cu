@@ -39,10 +39,12 @@ __global__ void __launch_bounds__(kThreads)
     for (std::uint32_t i = 0; i < kEach; ++i)
       fits = quantise(gradient[i], scale, job.limit, q[i]) && fits;
     if (__all_sync(kAllLanes, fits)) {
-      std::int32_t total[kEach];
-      load(job.sums + element_of(b), total);
-      for (std::uint32_t i = 0; i < kEach; ++i) total[i] += q[i];
-      store(job.sums + element_of(b), total);
+      if (job.sums != nullptr) {
+        std::int32_t total[kEach];
+        load(job.sums + element_of(b), total);
+        for (std::uint32_t i = 0; i < kEach; ++i) total[i] += q[i];
+        store(job.sums + element_of(b), total);
+      }
       sum += weighted(b, q);
       continue;
     }

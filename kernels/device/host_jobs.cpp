@@ -143,9 +143,9 @@ void run(const AddJob& job) {
     job.weighted[i] = 0;
     std::uint32_t* outside = job.outside + 1 + missed;
     const float* const values = gradient(s.first, s.count);
-    const std::uint32_t here =
-        kernels.add(values, job.exponents + s.first, job.limit, static_cast<std::uint32_t>(at),
-                    s.count, job.sums + at, &job.weighted[i], outside);
+    const std::uint32_t here = kernels.add(
+        values, job.exponents + s.first, job.limit, static_cast<std::uint32_t>(at), s.count,
+        job.sums == nullptr ? nullptr : job.sums + at, &job.weighted[i], outside);
     std::uint32_t finite = 0;
     for (std::uint32_t k = 0; k < here; ++k) {
       const std::uint32_t block = s.first + outside[k];

@@ -31,7 +31,7 @@ struct AddJob {
   std::int32_t scale;     // of which each value counts times 2^-scale, rounded once: 0 to 126
   std::uint32_t first_block;
   const std::int16_t* exponents;  // [blocks]
-  std::int32_t* sums;             // [elements], added to
+  std::int32_t* sums;             // [elements], added to; null: all else is written, nothing added
   std::int32_t limit;             // Grid::limit()
   Segments segments;
   std::uint64_t* weighted;  // [each], written: weighted sum of what was added

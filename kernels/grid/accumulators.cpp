@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <tuple>
 
+#include "core/base/bytes.h"
 #include "core/base/check.h"
+#include "core/base/hash.h"
 
 namespace starling::kernels {
 namespace {
@@ -50,20 +52,27 @@ void Accumulators::cut_stripes(Device& device) {
 }
 
 Accumulators::Adding::Adding(Accumulators& sums, Queue& queue, const std::int16_t* exponents,
-                             std::uint64_t seed, Version step, MicroBatch m)
+                             std::uint64_t seed, Version step, MicroBatch m, bool counts)
     : sums_(sums),
       queue_(queue),
       exponents_(exponents),
       seed_(seed),
       step_(step),
       micro_batch_(m),
+      counts_(counts),
       uses_(sums.layout_.parts().size()) {
   for (const Part& part : sums.layout_.parts()) uses_left_ += part.uses;
 }
 
 Accumulators::Adding Accumulators::begin(Queue& queue, const std::int16_t* exponents,
                                          std::uint64_t seed, Version step, MicroBatch m) {
-  return {*this, queue, exponents, seed, step, m};
+  return {*this, queue, exponents, seed, step, m, /*counts=*/true};
+}
+
+Accumulators::Adding Accumulators::begin_again(Queue& queue, const std::int16_t* exponents,
+                                               std::uint64_t seed, Version step, MicroBatch m) {
+  STARLING_CHECK(m < progress_.size());
+  return {*this, queue, exponents, seed, step, m, /*counts=*/false};
 }
 
 void Accumulators::note_begun(Version step, MicroBatch m) {
@@ -76,7 +85,7 @@ void Accumulators::note_begun(Version step, MicroBatch m) {
 }
 
 void Accumulators::Adding::add(PartId p, std::uint32_t use, const float* gradient) {
-  if (!begun_) sums_.note_begun(step_, micro_batch_);
+  if (!begun_ && counts_) sums_.note_begun(step_, micro_batch_);
   begun_ = true;
   const Part& part = sums_.layout_.parts()[p];
   STARLING_CHECK(use < part.uses);
@@ -88,7 +97,7 @@ void Accumulators::Adding::add(PartId p, std::uint32_t use, const float* gradien
   const std::size_t start = std::uint64_t{micro_batch_} * stripes.size() / sums_.progress_.size();
   for (std::size_t i = 0; i < stripes.size(); ++i)
     sums_.add_stripe(*stripes[(start + i) % stripes.size()], *this, part, use, gradient);
-  sums_.note_added(p);
+  if (counts_) sums_.note_added(p);
 }
 
 void Accumulators::note_added(PartId part) {
@@ -111,10 +120,12 @@ bool Accumulators::complete(PartId part) const {
 Accumulators::Added Accumulators::Adding::finish() {
   STARLING_CHECK(uses_left_ == 0);
   queue_.wait();
+  const Added added{finite_, static_cast<std::uint32_t>(side_.size()), contribution_};
+  if (!counts_) return added;
   const std::lock_guard lock(sums_.mutex_);
   sums_.side_.insert(sums_.side_.end(), side_.begin(), side_.end());
   sums_.progress_[micro_batch_] = Progress::kDone;
-  return {finite_, static_cast<std::uint32_t>(side_.size())};
+  return added;
 }
 
 Accumulators::Added Accumulators::add(Queue& queue, const float* gradient,
@@ -135,7 +146,7 @@ void Accumulators::add_stripe(Stripe& stripe, Adding& adding, const Part& part, 
              .scale = adding.scale_,
              .first_block = part.first_block,
              .exponents = adding.exponents_,
-             .sums = sums_.data(),
+             .sums = adding.counts_ ? sums_.data() : nullptr,
              .limit = grid.limit(),
              .segments = stripe.list,
              .weighted = stripe.weighted,
@@ -145,6 +156,9 @@ void Accumulators::add_stripe(Stripe& stripe, Adding& adding, const Part& part, 
   adding.finite_ = adding.finite_ && *stripe.broken == 0;
   const std::uint64_t hash = micro_batch_hash(adding.seed_, adding.step_, adding.micro_batch_, use);
   for (std::uint32_t i = 0; i < stripe.segments.count; ++i) {
+    const std::uint64_t words[] = {stripe.segments.first + i, use, stripe.weighted[i]};
+    adding.contribution_ += hash64(as_bytes(std::span<const std::uint64_t>(words)));
+    if (!adding.counts_) continue;
     ProofLanes& lanes = lanes_[stripe.segments.first + i];
     lanes.weighted_sum += stripe.weighted[i];
     lanes.micro_batches += 1;
@@ -166,9 +180,12 @@ void Accumulators::add_stripe(Stripe& stripe, Adding& adding, const Part& part, 
   if (!outside.empty()) queue.wait();
   for (std::size_t i = before; i < side.size(); ++i) {
     for (float& value : side[i].values) value *= inverse_power_of_two(adding.scale_);
+    const std::uint64_t entry_hash = side_entry_hash(side[i]);
+    adding.contribution_ += entry_hash;
+    if (!adding.counts_) continue;
     ProofLanes& lanes = lanes_[layout_.segment_of(side[i].block)];
     lanes.side_entries += 1;
-    lanes.side_hashes += side_entry_hash(side[i]);
+    lanes.side_hashes += entry_hash;
   }
 }
 

@@ -34,6 +34,9 @@ class Accumulators {
   struct Added {
     bool finite = true;              // false: some block holds a NaN or an infinity
     std::uint32_t side_entries = 0;  // finite blocks that did not fit the grid
+    // Of the integers and side entries, whatever the order of parts and the device: the weighted sum
+    // of each use of each segment, hashed, and the hashes of the entries, added up.
+    std::uint64_t contribution = 0;
   };
 
   // A micro-batch on its way into the sums, part by part. Threads: belongs to one thread.
@@ -52,7 +55,7 @@ class Accumulators {
    private:
     friend class Accumulators;
     Adding(Accumulators& sums, Queue& queue, const std::int16_t* exponents, std::uint64_t seed,
-           Version step, MicroBatch m);
+           Version step, MicroBatch m, bool counts);
 
     Accumulators& sums_;
     Queue& queue_;
@@ -60,8 +63,10 @@ class Accumulators {
     const std::uint64_t seed_;
     const Version step_;
     const MicroBatch micro_batch_;
+    const bool counts_;  // false: nothing is added
     std::int32_t scale_ = 0;
     bool begun_ = false;
+    std::uint64_t contribution_ = 0;
     std::uint32_t uses_left_ = 0;
     std::vector<std::uint32_t> uses_;  // by part: a bit for each that was added
     std::vector<SideEntry> side_;
@@ -76,6 +81,10 @@ class Accumulators {
   // side().
   Adding begin(Queue& queue, const std::int16_t* exponents, std::uint64_t seed, Version step,
                MicroBatch m);
+  // The same, but nothing is added, neither to sums nor to lanes nor to what is done: for
+  // Added::contribution alone, of any micro-batch as often as is wanted.
+  Adding begin_again(Queue& queue, const std::int16_t* exponents, std::uint64_t seed, Version step,
+                     MicroBatch m);
   // All of it at once, of a layout whose parts have one use each: gradient [layout.elements()].
   Added add(Queue& queue, const float* gradient, const std::int16_t* exponents, std::uint64_t seed,
             Version step, MicroBatch m);

@@ -24,7 +24,7 @@ bool add_block(const float* gradient, GridScale scale, std::int32_t limit, std::
   for (std::uint32_t i = 0; i < kBlock; ++i) {
     if (!quantise(gradient[i], scale, limit, q[i])) return false;
   }
-  for (std::uint32_t i = 0; i < kBlock; ++i) sums[i] += q[i];
+  for (std::uint32_t i = 0; sums != nullptr && i < kBlock; ++i) sums[i] += q[i];
   *weighted += weigh_plain(first, 1, q);
   return true;
 }
@@ -35,8 +35,8 @@ std::uint32_t add_plain(const float* gradient, const std::int16_t* exponents, st
   std::uint32_t missed = 0;
   for (std::uint32_t b = 0; b < blocks; ++b) {
     const std::size_t at = std::size_t{b} * kBlock;
-    if (!add_block(gradient + at, grid_scale(exponents[b]), limit, first + b * kBlock, sums + at,
-                   weighted))
+    if (!add_block(gradient + at, grid_scale(exponents[b]), limit, first + b * kBlock,
+                   sums == nullptr ? nullptr : sums + at, weighted))
       outside[missed++] = b;
   }
   return missed;

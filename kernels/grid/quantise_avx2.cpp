@@ -75,9 +75,10 @@ bool add_block(const float* gradient, GridScale scale, std::int32_t limit,
   if (!_mm256_testz_si256(outside, outside)) return false;
   weighing.go_to(first_element);
   for (unsigned i = 0; i < kBlock; i += 8) {
-    auto* sum = reinterpret_cast<__m256i*>(sums + i);
     const __m256i part = _mm256_load_si256(reinterpret_cast<const __m256i*>(q + i));
     weighing.add(part);
+    if (sums == nullptr) continue;
+    auto* sum = reinterpret_cast<__m256i*>(sums + i);
     _mm256_storeu_si256(sum, _mm256_add_epi32(_mm256_loadu_si256(sum), part));
   }
   return true;
@@ -90,8 +91,8 @@ std::uint32_t add_avx2(const float* gradient, const std::int16_t* exponents, std
   std::uint32_t missed = 0;
   for (std::uint32_t b = 0; b < blocks; ++b) {
     const std::size_t at = std::size_t{b} * kBlock;
-    if (!add_block(gradient + at, grid_scale(exponents[b]), limit, first + b * kBlock, sums + at,
-                   weighing))
+    if (!add_block(gradient + at, grid_scale(exponents[b]), limit, first + b * kBlock,
+                   sums == nullptr ? nullptr : sums + at, weighing))
       outside[missed++] = b;
   }
   *weighted += weighing.sum();

@@ -26,7 +26,9 @@ Result<MicroBatchResult> GradientMaker::make(const Working& working, const Batch
 
 Result<MicroBatchResult> GradientMaker::make(const Working& working, const Batch& batch,
                                              Accumulators::Adding& adding, PassHooks hooks) {
-  hooks.take = [this, &adding](PartId part, std::uint32_t use, const float* gradient) {
+  hooks.take = [this, &adding, before = std::move(hooks.take)](PartId part, std::uint32_t use,
+                                                               const float* gradient) {
+    if (before) before(part, use, gradient);
     adding.set_scale(scale());
     adding.add(part, use, gradient);
   };

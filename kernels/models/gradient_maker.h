@@ -40,7 +40,7 @@ class GradientMaker {
   // The gradient of the batch's mean loss, part by part, each use of each part once.
   // Errors: as Model::pass(), nothing was taken then. kUnavailable  a part did not come.
   Result<MicroBatchResult> make(const Working& working, const Batch& batch, const PassHooks& hooks);
-  // The same into `adding`; finish() is left to the caller.
+  // The same into `adding`, each use after hooks.take, if there is one; finish() is left to the caller.
   Result<MicroBatchResult> make(const Working& working, const Batch& batch,
                                 Accumulators::Adding& adding, PassHooks hooks = {});
   // The gradient of the next batch is as if it were zero.

@@ -9,7 +9,7 @@
 namespace starling::actors::sabotage {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Kind>, 16> kNames{{
+constexpr std::array<std::pair<std::string_view, Kind>, 17> kNames{{
     {"drop-micro-batch", Kind::kDropMicroBatch},
     {"double-total", Kind::kDoubleTotal},
     {"stale-parameters", Kind::kStaleParameters},
@@ -21,6 +21,7 @@ constexpr std::array<std::pair<std::string_view, Kind>, 16> kNames{{
     {"flip-owned", Kind::kFlipOwned},
     {"flip-copy", Kind::kFlipCopy},
     {"corrupt-replica", Kind::kCorruptReplica},
+    {"multiply-wrongly", Kind::kMultiplyWrongly},
     {"ignore-fence", Kind::kIgnoreFence},
     {"hang-computing", Kind::kHangComputing},
     {"hang-store", Kind::kHangStore},

@@ -24,13 +24,14 @@ enum class Kind : std::uint8_t {
   // the worker compares 100 ms later than all others.
   kFlipOwned,
   kFlipCopy,
-  kCorruptReplica,  // weights of all segments held as a replica, as if computed so
-  kIgnoreFence,     // a worker that was left out stays
-  kHangComputing,   // a compute thread never returns from its pass
-  kHangStore,       // the store's thread never goes on
-  kAcceptAnyTotal,  // totals are not weighed: their fifth lane says nothing
-  kLeaveProcess,    // a worker's end leaves a process behind
-  kAcceptStranger,  // coordinators let in a peer without a key of the job
+  kCorruptReplica,   // weights of all segments held as a replica, as if computed so
+  kMultiplyWrongly,  // one product in 1,000 of each gradient is another one
+  kIgnoreFence,      // a worker that was left out stays
+  kHangComputing,    // a compute thread never returns from its pass
+  kHangStore,        // the store's thread never goes on
+  kAcceptAnyTotal,   // totals are not weighed: their fifth lane says nothing
+  kLeaveProcess,     // a worker's end leaves a process behind
+  kAcceptStranger,   // coordinators let in a peer without a key of the job
 };
 
 struct Order {

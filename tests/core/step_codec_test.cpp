@@ -32,7 +32,7 @@ TEST_CASE("step codec: what is cut, longer or says a wrong size is refused") {
   Maker random(1);
   const Bytes whole[] = {
       encode_record(random.progress().record), encode_vote(random.vote()),
-      encode_ledger({LedgerRow{1, 2, 3, 4, true}, LedgerRow{5, 6, 7, 8, false}})};
+      encode_ledger({LedgerRow{1, 2, 3, 4, true, {}, 9}, LedgerRow{5, 6, 7, 8, false, {}, 10}})};
   const auto refused = [](std::size_t kind, ByteView bytes) {
     if (kind == 0) return !decode_record(bytes);
     return kind == 1 ? !decode_vote(bytes) : !decode_ledger(bytes);

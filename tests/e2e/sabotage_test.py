@@ -42,6 +42,27 @@ def damage_is_never_in_a_step(place):
         require(again, f"{kind}: step 40 was not done again: {[e['base'] for e in run.events('epoch')]}")
 
 
+def a_worker_that_multiplies_wrongly_is_named_and_leaves(place):
+    job = place.job(steps=400)
+    with open(job, "a") as file:
+        file.write('recheck = 16\nshares = "equal"\n')
+    quiet = place.quiet(job)
+    require(not quiet.events("mismatch"), "a sound run has differences")
+    with sabotage("multiply-wrongly@0@worker-1"):
+        run = place.run(job, "--workers", 3)
+        run.end()
+    wrong = {w["id"] for w in run.workers("joined") if w["name"] == "worker-1"}
+    found = run.events("mismatch")
+    require(found and found[0]["version"] < 64, f"not found within 64 steps: {found[:3]}")
+    require(all(wrong & {m["worker"], m["by"]} for m in found), f"others are accused: {found}")
+    told = [m["wrong"] for m in found if m["wrong"] is not None]
+    require(told and set(told) <= wrong, f"who is wrong: {told}, is {wrong}")
+    taints = run.events("tainted")
+    require(taints and taints[0]["name"] == "worker-1" and taints[0]["first"] == 0, taints)
+    lost = run.workers("lost")
+    require(lost and lost[0]["name"] == "worker-1", f"lost {lost}")
+
+
 def the_last_to_end_its_share_tells_of_a_flipped_bit_too(place):
     """Without replicas its own share completes its totals: the bit is found while it sends."""
     job = place.job(steps=1200, lease_ms=10000, replicas=0)
@@ -99,7 +120,7 @@ def garbage_of_a_direct_path_is_found_by_the_weight_of_totals_alone(place):
         require(blind.digest() != quiet.digest(), "garbage did not get through, so nothing was shown")
 
 
-main(damage_is_never_in_a_step,
+main(damage_is_never_in_a_step, a_worker_that_multiplies_wrongly_is_named_and_leaves,
      a_flipped_bit_or_a_wrong_copy_is_found_named_and_made_good,
      the_last_to_end_its_share_tells_of_a_flipped_bit_too, without_other_copies_it_ends_the_job,
      a_worker_whose_threads_hang_is_left_out_and_comes_back,

@@ -14,8 +14,10 @@ constexpr Digest kData{1, 2}, kOther{3, 4};
 
 // Three workers in an epoch.
 struct OneLeader : LeaderRig {
-  OneLeader() {
+  explicit OneLeader(bool pure = false, bool stop = false) {
     LeaderConfig config;
+    config.pure_model = pure;
+    config.stop_on_mismatch = stop;
     config.micro_batches = 6;
     config.steps = 100;
     config.segments = 3;
@@ -38,6 +40,7 @@ struct OneLeader : LeaderRig {
     if (const auto* event = std::get_if<Event>(&command)) {
       if (const auto* e = std::get_if<event::Warning>(event)) warnings.push_back(e->text);
       if (const auto* e = std::get_if<event::Tainted>(event)) taints.push_back(*e);
+      if (const auto* e = std::get_if<event::Mismatch>(event)) mismatches.push_back(*e);
     }
   }
   void beat(std::uint64_t nonce, const Digest& data) {
@@ -52,6 +55,7 @@ struct OneLeader : LeaderRig {
   }
   std::vector<std::string> warnings;
   std::vector<event::Tainted> taints;
+  std::vector<event::Mismatch> mismatches;
 };
 
 TEST_CASE("leader: a member whose data differ from those of most members is told to go") {
@@ -94,6 +98,59 @@ TEST_CASE("leader: who joins and reads other data than the members is told to go
   for (std::uint64_t nonce : {1, 2, 3}) CHECK(!one.refused(nonce));
   CHECK(one.warnings.size() == 1);
   CHECK(one.taints.empty());  // it has computed nothing
+}
+
+// ---- Contributions that differ ----------------------------------------------------------------
+
+namespace {
+
+Heartbeat beat_with(const OneLeader& one, Version v, std::uint64_t worker, std::uint64_t first,
+                    std::uint64_t second) {
+  Heartbeat beat{one.group.plan()->id, 1, {}};
+  beat.differences = {{v, 0, worker, 100, first, second}};
+  return beat;
+}
+
+}  // namespace
+
+TEST_CASE("leader: of two who compute different gradients both are named; with a third one goes") {
+  OneLeader one(/*pure=*/true);
+  one.say(2, beat_with(one, 0, 1, 5, 5));
+  one.say(2, beat_with(one, 0, 1, 5, 5));  // again and again
+  REQUIRE(one.mismatches.size() == 1);
+  CHECK(one.mismatches[0] == event::Mismatch{0, 0, 1, 2, {}});
+  CHECK(one.taints.empty());
+  for (std::uint64_t nonce : {1, 2, 3}) CHECK(!one.refused(nonce));
+  one.say(3, beat_with(one, 1, 1, 5, 5));
+  REQUIRE(one.mismatches.size() == 2);
+  CHECK(one.mismatches[1].wrong == std::uint64_t{1});
+  REQUIRE(one.taints.size() == 1);
+  CHECK(one.taints[0].id == 1);
+  one.beat(1, {});
+  CHECK(one.refused(1));
+  for (std::uint64_t nonce : {2, 3}) CHECK(!one.refused(nonce));
+}
+
+TEST_CASE("leader: a model that may keep state accuses no worker") {
+  OneLeader one(/*pure=*/false);
+  one.say(2, beat_with(one, 0, 1, 5, 6));
+  REQUIRE(one.mismatches.size() == 1);
+  CHECK(!one.mismatches[0].wrong);
+  CHECK(one.taints.empty());
+  one.beat(2, {});
+  CHECK(!one.refused(2));
+  REQUIRE(one.warnings.size() == 1);
+  CHECK(one.warnings[0].find("keep something from one micro-batch to the next") !=
+        std::string::npos);
+}
+
+TEST_CASE("leader: with on_mismatch = \"stop\" a difference is the end, exit code 1") {
+  OneLeader one(/*pure=*/true, /*stop=*/true);
+  one.say(2, beat_with(one, 0, 1, 5, 5));
+  REQUIRE(one.proposals.size() == 1);
+  const auto* end = std::get_if<JobEnded>(&one.proposals.front());
+  REQUIRE(end != nullptr);
+  CHECK(end->exit_code == 1);
 }
 
 TEST_CASE("worker: its heartbeats say what its data are when it has read them") {

@@ -16,14 +16,15 @@ inline constexpr std::uint32_t kMicroBatches = 6;  // two each
 inline constexpr EpochId kFirst{1, 1};
 
 struct OneWorker {
-  explicit OneWorker(Bugs bugs = {}) : worker(config(bugs)) {}
+  explicit OneWorker(Bugs bugs = {}, RecheckRule recheck = {}) : worker(config(bugs, recheck)) {}
 
-  static WorkerConfig config(const Bugs& bugs) {
+  static WorkerConfig config(const Bugs& bugs, const RecheckRule& recheck = {}) {
     WorkerConfig c;
     c.micro_batches = kMicroBatches;
     c.steps = 10;
     c.segments = 3;
     c.bugs = bugs;
+    c.recheck = recheck;
     return c;
   }
   static Member member(std::uint64_t nonce) {

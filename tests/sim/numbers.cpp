@@ -86,6 +86,8 @@ Contribution Numbers::contribution(Version step, MicroBatch m, std::uint64_t par
           block[i + k] += static_cast<std::int16_t>(bits >> (16 * k));
       }
     }
+  out.row.contribution = hash64(as_bytes(std::span<const SideEntry>(out.side)),
+                                hash64(as_bytes(std::span<const std::int32_t>(out.sums))));
   return out;
 }
 

@@ -138,6 +138,8 @@ void Oracle::after_commands(const WorkerProcess& p) {
 void Oracle::says(const WorkerProcess& p, const Message& body) {
   if (const auto* report = std::get_if<Report>(&body)) check_report(p, *report);
   if (const auto* progress = std::get_if<Progress>(&body)) check_progress(p, *progress);
+  if (const auto* beat = std::get_if<Heartbeat>(&body); beat && !beat->differences.empty())
+    violated(name(p) + " computes another contribution than others do");
   if (const auto* finished = std::get_if<Finished>(&body))
     if (!last(finished->version))
       violated(name(p) + " finished at version " + std::to_string(finished->version));
@@ -204,7 +206,8 @@ void Oracle::check_progress(const WorkerProcess& p, const Progress& progress) {
                       std::to_string(row.micro_batch) + " twice, or it does not exist");
     const LedgerRow& expected = reference_.row(v, row.micro_batch);
     if (!same_bits(row.loss, expected.loss) || row.tokens != expected.tokens ||
-        row.finite != expected.finite || row.metrics != expected.metrics)
+        row.finite != expected.finite || row.metrics != expected.metrics ||
+        row.contribution != expected.contribution)
       violated("P1: the ledger of step " + std::to_string(v) + " differs");
     bool by_it = false;
     for (const Nonce nonce : computers_[{v, row.micro_batch}])
@@ -270,6 +273,11 @@ void Oracle::computed(const WorkerProcess& p, Version version, MicroBatch m, std
   if (p.store().adding != kNoVersion && p.store().adding != version)
     violated("P2: " + name(p) + " adds work of two steps");
   computers_[{version, m}].insert(p.nonce());
+}
+
+void Oracle::computed_again(const WorkerProcess& p, std::uint64_t params) {
+  if (Numbers::hash_of(p.store().params) != params && !p.flipped())
+    violated("T9: the parameters of " + name(p) + " changed under a second contribution");
 }
 
 // Who computes what is decided by each member for itself.

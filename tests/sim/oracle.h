@@ -45,6 +45,7 @@ class Oracle {
   // From these parameters, all of which were read.
   void computes(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params);
   void computed(const WorkerProcess& p, Version version, MicroBatch m, std::uint64_t params);
+  void computed_again(const WorkerProcess& p, std::uint64_t params);
   void opens(const WorkerProcess& p, const elastic::worker_command::OpenStep& step);
   void votes(const WorkerProcess& p, const EpochId& epoch, const Vote& vote);
   void applies(const WorkerProcess& p, const StepRecord& record);

@@ -64,6 +64,7 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
       {"shares by some votes", {&Bugs::shares_by_some_votes}, 1},
       {"shares not of plan", {&Bugs::shares_not_of_plan}, 7},
       {"scale of start", {&Bugs::scale_of_start}, 2},
+      {"recheck unawaited", {&Bugs::recheck_unawaited}, 1},
   };
   const char* only = std::getenv("STARLING_SIM_RULE");
   for (const Broken& b : table) {

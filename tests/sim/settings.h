@@ -63,6 +63,8 @@ struct Settings {
   std::uint64_t digest_every = 2;
   LossScaleRule loss_scale;
   bool stop_on_nonfinite = false;
+  std::uint32_t recheck = 0;  // elastic::RecheckRule
+  Version recheck_first = 0;
   // Checkpoints.
   std::uint64_t checkpoint_every = 0;
   std::uint32_t checkpoint_keep = 2;

@@ -20,6 +20,7 @@ StepRecord record_of(const Reference& reference, Version v, const Settings& sett
     rows.put(row.loss);
     rows.put(row.tokens);
     rows.put(static_cast<std::uint8_t>(row.finite));
+    rows.put(row.contribution);
     for (const double metric : row.metrics) rows.put(metric);
   }
   const Bytes bytes = std::move(rows).take();

@@ -1,4 +1,4 @@
-// Directed schedules for the rules of a step: R1, R3, R6, R7, R8, R14, R17.
+// Directed schedules for the rules of a step: R1, R3, R6, R7, R8, R14, R17, and rechecks.
 
 #include <doctest/doctest.h>
 
@@ -224,6 +224,24 @@ TEST_CASE("rules: who enters scales the loss as all others do") {
   s.steps = 40;
   s.loss_scale = {.on = true, .first = 4, .every = 3};
   shows<OneJoins>(s, {&Bugs::scale_of_start}, "P1: ");
+}
+
+// Rechecks. Method: in each step each member computes a micro-batch again, which takes longer than
+// everything else that a vote needs. A vote that does not wait lets new parameters come under it.
+struct EveryStepRechecks : Schedule {
+  using Schedule::Schedule;
+  std::string missed() override {
+    if (world.counted("micro-batch computed a second time") < 3 * 12) return "all compute again";
+    return "";
+  }
+};
+
+TEST_CASE("rules: a vote waits for the passes that compute micro-batches again") {
+  Settings s = calm(39);
+  s.recheck = 1000;
+  s.recheck_first = 12;
+  s.compute = {20 * kMs, 150 * kMs};
+  shows<EveryStepRechecks>(s, {&Bugs::recheck_unawaited}, "T9: ");
 }
 
 // R17. Method: the path is ready a few steps later at some members than at others. Whoever leaves its

@@ -128,6 +128,14 @@ void draw_flips(Settings& s) {
   s.compare = {random.range(0, 1 * kMs), random.range(1 * kMs, 40 * kMs)};
 }
 
+// As above: from dice of its own.
+void draw_rechecks(Settings& s) {
+  Random random(s.seed, /*purpose=*/7);
+  if (random.chance(0.7)) return;
+  s.recheck = static_cast<std::uint32_t>(random.range(1, 30));
+  s.recheck_first = Version(random.range(0, 10));
+}
+
 }  // namespace
 
 Settings draw_settings(std::uint64_t seed) {
@@ -152,6 +160,7 @@ Settings draw_settings(std::uint64_t seed) {
   draw_end(s);
   draw_flips(s);
   draw_cuts(s);
+  draw_rechecks(s);
   return s;
 }
 
@@ -175,6 +184,7 @@ std::string to_string(const Settings& s) {
       << s.checkpoint_keep << ", resumed at " << s.resume_at << ", damage " << s.damage
       << ", disk full " << s.disk_full << ", asks " << f.checkpoint_asks;
   if (f.flips > 0) out << ", flips " << f.flips << ", compares " << s.compare.high / kMs << " ms";
+  if (s.recheck > 0) out << ", recheck " << s.recheck << ", first " << s.recheck_first;
   if (s.loss_scale.on)
     out << ", loss scale 2^" << int(s.loss_scale.first) << " for " << s.loss_scale.every;
   if (f.end_at != 0) out << ", told to end after " << f.end_at / kMs << " ms";

@@ -132,6 +132,11 @@ struct EventText {
   std::string operator()(const MicroBatchDone& e) const {
     return line("micro-batch done v") << e.version << " m" << e.row.micro_batch;
   }
+  std::string operator()(const Rechecked& e) const {
+    return line("rechecked v") << e.version << " m" << e.micro_batch
+                               << (e.contribution ? "" : ", not begun");
+  }
+  std::string operator()(const Compared& e) const { return line("compared", e.epoch, e.version); }
   std::string operator()(const Reduced& e) const { return line("reduced", e.epoch, e.version); }
   std::string operator()(const MovedIn& e) const {
     return line("moved in", e.epoch, e.version)
@@ -176,8 +181,10 @@ struct CommandText {
   }
   std::string operator()(const Stop& c) const { return line("stop", c.epoch); }
   std::string operator()(const Compute& c) const {
-    return line("compute v") << version(c.version) << " " << list(c.micro_batches);
+    return line("compute v") << version(c.version) << " " << list(c.micro_batches) << " again "
+                             << list(c.again);
   }
+  std::string operator()(const Compare& c) const { return line("compare", c.epoch, c.version); }
   std::string operator()(const OpenStep& c) const {
     return line("open step", c.epoch, c.version) << " path " << c.direct;
   }

@@ -144,6 +144,10 @@ void WorkerProcess::flip(SegmentId segment) {
   flipped_ = true;
 }
 
+void WorkerProcess::run(const Compare& c) {
+  compare([this, c] { handle(Compared{c.epoch, c.version}); });
+}
+
 void WorkerProcess::run(const SendMove& c) {
   Link* l = link(c.epoch);
   if (!l) return;

@@ -129,6 +129,7 @@ class WorkerProcess {
   void run(const elastic::worker_command::Leave& c);
   void run(const elastic::worker_command::Stop& c);
   void run(const elastic::worker_command::Compute& c);
+  void run(const elastic::worker_command::Compare& c);
   void run(const elastic::worker_command::OpenStep& c);
   void run(const elastic::worker_command::StartReduce& c);
   void run(const elastic::worker_command::SendMove& c);
@@ -156,6 +157,7 @@ class WorkerProcess {
   void later_in_pass(Micros when, std::function<void()> action);
   void add_parts(PartId from);
   void finish_micro_batch();
+  void finish_again();
   void contribute(Link& link);
   void compare(std::function<void()> then);
   void send_rows(Link& link, const elastic::worker_command::EndShare& c);
@@ -203,11 +205,13 @@ class WorkerProcess {
   Micros slowness_end_ = 0;
   Version queue_version_ = 0;
   LossScale queue_scale_{};
-  std::deque<MicroBatch> queue_;
+  std::deque<MicroBatch> queue_, again_;
+  Version again_version_ = 0;
   struct Computing {
     Version version = 0;
     LossScale scale{};
     MicroBatch m = 0;
+    bool again = false;  // for its contribution alone
     Micros took = 0;
     // The forward pass: what it has read, of the first parts, and the part at which it takes a
     // while, if there is one.

@@ -189,6 +189,8 @@ class _Options:
     metrics: "Sequence[str]"
     isa: str
     threads: int
+    recheck: int
+    on_mismatch: str
     command: "Sequence[str]"
 
     def job(self, net: Any, data: Any, script: Script) -> str:
@@ -204,7 +206,8 @@ class _Options:
                                 text=script.text, call=script.call, at=script.at, earlier=script.earlier)},
             "optimizer": self.optimizer._fields(),
             # Importing what a script needs takes workers of one machine their time.
-            "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000},
+            "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000, "recheck": self.recheck,
+                        "on_mismatch": self.on_mismatch},
         }
         if self.checkpoint:
             # An address is refused by the program, which has to see it as it was given.
@@ -300,7 +303,7 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
           init: "Optional[Mapping[str, Any]]" = None, evaluate: "Optional[Callable[[Any], Any]]" = None,
           checkpoint: Optional[str] = None, checkpoint_every: int = 100, resume: bool = False,
           metrics: "Sequence[str]" = (), lease_ms: int = 1000, isa: str = "auto", threads: int = 1,
-          command: "Sequence[str]" = ()) -> Trained:
+          recheck: int = 256, on_mismatch: str = "warn", command: "Sequence[str]" = ()) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
     out/events.jsonl says how).
 
@@ -319,6 +322,10 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
                 which resume=True (or STARLING_RESUME=1 in the environment) goes on with any number of workers
     isa         "avx2" keeps CPUs with and without AVX-512 in one job; "auto": each its best, and all alike
     threads     processes that compute for each worker, one thread each
+    recheck     one micro-batch in so many is computed again by another worker, and the gradients are compared,
+                as one of each worker's is in each of the first 32 steps; 0: none
+    on_mismatch where they differ, the script keeps state or a machine computes wrongly: "warn" goes on with a
+                warning and a `mismatch` event, "stop" ends the run, exit code 1
     command     further options of `starling run`
 
     Raises Failed (a SystemExit) with the command's exit code; what went wrong was said in one line.
@@ -333,8 +340,9 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
             given = loss(server.net, one.batch())
             value, measured = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
             one.done(value, measured)
-    return _run(call, _Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
-                         checkpoint_every, resume, lease_ms, metrics, isa, threads, command), build, init, evaluate)
+    options = _Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
+                       checkpoint_every, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command)
+    return _run(call, options, build, init, evaluate)
 
 
 class MicroBatch:
@@ -357,7 +365,7 @@ class MicroBatch:
         """The samples, put together."""
         return self._pass.batch()
 
-    def done(self, loss: Any, **metrics: Any) -> float:
+    def done(self, loss: Any, /, **metrics: Any) -> float:
         """Computes the gradient of the mean loss, a tensor with one element; returns the loss. metrics: those that
         the job names, each one number."""
         return self._pass.done(loss, metrics)
@@ -399,10 +407,12 @@ class Job:
                  seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
                  init: "Optional[Mapping[str, Any]]" = None, checkpoint: Optional[str] = None,
                  checkpoint_every: int = 100, resume: bool = False, metrics: "Sequence[str]" = (),
-                 lease_ms: int = 1000, isa: str = "auto", threads: int = 1, command: "Sequence[str]" = ()) -> None:
+                 lease_ms: int = 1000, isa: str = "auto", threads: int = 1, recheck: int = 256,
+                 on_mismatch: str = "warn", command: "Sequence[str]" = ()) -> None:
         self._build, self._init, self._call = build, init, Call()
         self._options = _Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
-                                 checkpoint, checkpoint_every, resume, lease_ms, metrics, isa, threads, command)
+                                 checkpoint, checkpoint_every, resume, lease_ms, metrics, isa, threads, recheck,
+                                 on_mismatch, command)
         self._server: "Optional[child.Server]" = None
         worker = child.channel()
         if worker is not None and self._call.is_the_jobs(worker.script):

@@ -59,6 +59,20 @@ inline void drop_gradient(kernels::GradientMaker& maker, Version version, std::s
   if (due(Kind::kDropMicroBatch, version, worker)) maker.drop_gradient();
 }
 
+inline void multiply_wrongly(kernels::Queue& queue, const float* gradient, std::uint64_t elements,
+                             std::string_view worker) {
+  constexpr std::uint64_t kOneIn = 1000;
+  if (!ordered(Kind::kMultiplyWrongly, worker)) return;
+  std::vector<float> values(elements);
+  const auto bytes =
+      std::span(reinterpret_cast<std::uint8_t*>(values.data()), elements * sizeof(float));
+  queue.copy_out(bytes, gradient);
+  queue.wait();
+  for (std::uint64_t i = kOneIn - 1; i < elements; i += kOneIn) values[i] *= 1 + 0x1p-8f;
+  queue.copy_in(const_cast<float*>(gradient), bytes);
+  queue.wait();
+}
+
 inline void double_totals(kernels::Totals& totals, Version version, std::string_view worker) {
   if (!due(Kind::kDoubleTotal, version, worker)) return;
   for (std::int32_t& sum : totals.sums()) sum *= 2;

@@ -1,0 +1,83 @@
+// The leader tells of contributions that differ when they are computed again, and leaves out a worker
+// that is known to compute wrongly (docs/design.md, section 8).
+
+#include <algorithm>
+
+#include "elastic/membership/leader.h"
+
+namespace starling::elastic {
+namespace {
+
+// The first, the tenth, the hundredth and so on.
+bool is_due(std::uint64_t count) {
+  while (count % 10 == 0) count /= 10;
+  return count == 1;
+}
+
+const Group::Worker* with_counter(const Group& group, std::uint64_t counter) {
+  for (const auto& [nonce, worker] : group.workers())
+    if (worker.join.who.counter == counter) return &worker;
+  return nullptr;
+}
+
+std::string name_of(const Group& group, std::uint64_t counter) {
+  const auto* worker = with_counter(group, counter);
+  return worker ? worker->join.name : "worker " + std::to_string(counter);
+}
+
+std::string place_of(const Difference& d) {
+  return "micro-batch " + std::to_string(d.micro_batch) + " of step " + std::to_string(d.version);
+}
+
+}  // namespace
+
+void Leader::review_differences(const Incarnation& by, const std::vector<Difference>& differences) {
+  for (const Difference& d : differences) {
+    if (d.micro_batch >= config_.micro_batches) continue;
+    if (const auto found = suspicions_.take(by.counter, d))
+      tell_difference(by, d, config_.pure_model ? found->wrong : std::nullopt);
+  }
+}
+
+void Leader::tell_difference(const Incarnation& by, const Difference& d,
+                             std::optional<std::uint64_t> wrong) {
+  tell(event::Mismatch{d.version, d.micro_batch, d.worker, by.counter, wrong});
+  const std::string worker = name_of(group_, d.worker), finder = name_of(group_, by.counter);
+  std::string text = place_of(d) + ": " + finder + " computes another gradient than ";
+  text += by.counter == d.worker ? "it did before" : worker + ", whose is in the sum";
+  if (wrong)
+    text += "; " + name_of(group_, *wrong) + " is wrong";
+  else if (!config_.pure_model)
+    text +=
+        "; model or data keep something from one micro-batch to the next, or a processor or "
+        "memory is wrong";
+  else
+    text += "; which of the two is wrong cannot be told";
+  if (is_due(suspicions_.count())) warn(text);
+  const auto* life = wrong ? with_counter(group_, *wrong) : nullptr;
+  if (life && wrong_.emplace(*wrong, text).second && roster_.find(life->join.who))
+    taint(life->join.who, life->join.name, "computes wrong gradients, as seen in " + place_of(d));
+  if (config_.stop_on_mismatch && !proposals_.end())
+    end_job(1, text + ", and on_mismatch is \"stop\"; " + newest_checkpoint());
+}
+
+// Once other members hold copies of all segments of this life, so that no state is lost with it.
+void Leader::expel(const Incarnation& who, const std::string& name) {
+  const auto found = wrong_.find(who.counter);
+  if (found == wrong_.end() || !others_have_all_of(who)) return;
+  send(who, Refused{name + " computes wrong gradients: " + found->second});
+}
+
+bool Leader::others_have_all_of(const Incarnation& who) const {
+  if (!group_.plan()) return true;
+  const Plan& plan = *group_.plan();
+  return std::ranges::all_of(plan.holders, [&](const std::vector<Rank>& ranks) {
+    return std::ranges::any_of(ranks, [&](Rank rank) {
+      const Incarnation& other = plan.members[rank].who;
+      return other.nonce != who.nonce && !roster_.certainly_dead(other) &&
+             !wrong_.count(other.counter);
+    });
+  });
+}
+
+}  // namespace starling::elastic
