@@ -68,7 +68,9 @@ std::string script_lines(const PythonSpec& python) {
   lines += texts_line("arguments", python.arguments) + texts_line("text", python.text);
   if (python.call != 1) lines += "call = " + std::to_string(python.call) + "\n";
   if (!python.at.empty()) lines += "at = " + quoted(python.at) + "\n";
-  return lines + texts_line("earlier", python.earlier);
+  lines += texts_line("earlier", python.earlier);
+  if (!python.started.empty()) lines += "started = " + quoted(python.started) + "\n";
+  return lines;
 }
 
 }  // namespace
@@ -199,6 +201,7 @@ Job essence_of(const Job& job) {
   if (auto* python = std::get_if<PythonSpec>(&essence.model)) {
     python->script.clear();
     python->patience_s = PythonSpec{}.patience_s;
+    python->started.clear();
   }
   essence.replicas = neutral.replicas;
   essence.on_nonfinite = neutral.on_nonfinite;

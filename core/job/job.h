@@ -52,6 +52,8 @@ struct PythonSpec {
   std::uint32_t call = 1;  // which of its calls of starling.train() or starling.Job is meant,
   std::string at;          // and where that is: "train.py:31"
   std::vector<std::string> earlier;  // what the calls before it came to, JSON
+  std::string
+      started;  // what only the process knows that a person has started, JSON; no part of hashes
   bool operator==(const PythonSpec&) const = default;
 };
 

@@ -223,6 +223,7 @@ void read_python(Section& s, const std::string& base, PythonSpec& python) {
   s.integer("call", python.call, 1, 65536);
   s.text("at", python.at, 512, false);
   python.earlier = read_texts(s, "earlier", 65536, 65536);
+  s.text("started", python.started, 4096, false);
   if (!s.good() || !path_of_this_machine(s, "script", python.script, "a file")) return;
   if (!python.earlier.empty() && python.earlier.size() + 1 != python.call)
     return s.wrong("earlier", "earlier must be what the calls before call " +
@@ -242,7 +243,9 @@ void read_model(Section s, const std::string& base, Job& job) {
   if (kind != kMlp) s.refuse({"sizes"}, why);
   if (kind != kSynthetic) s.refuse({"parameters", "compute_ms", "jitter", "slow"}, why);
   if (kind != kPython)
-    s.refuse({"script", "patience_s", "module", "arguments", "text", "call", "at", "earlier"}, why);
+    s.refuse(
+        {"script", "patience_s", "module", "arguments", "text", "call", "at", "earlier", "started"},
+        why);
   if (kind != kOwn) s.refuse({"name", "options"}, why);
   if (kind != kPython && kind != kOwn) s.refuse({"samples", "tensors", "metrics"}, why);
   if (kind == kGpt) read_gpt(s, job, job.model.emplace<GptSpec>());

@@ -62,6 +62,7 @@ void put_script(ByteWriter& writer, const PythonSpec& spec) {
   writer.put(spec.call);
   writer.put_text(spec.at);
   put_texts(spec.earlier);
+  writer.put_text(spec.started);
 }
 
 Bytes pass_request(Ask kind, const Batch& batch) {

@@ -92,6 +92,12 @@ class Disturbed:
             raise Over()
         return self.draw.choice(there)
 
+    def with_state(self):
+        """How many have a copy of the state that stay: a joiner has none until an epoch says so."""
+        members = {m["id"] for m in self.story.read("epoch")[-1]["members"] if not m["joiner"]}
+        return len([w for w in self.story.there()
+                    if w["id"] in members and w["id"] not in self.going and alive(w["pid"])])
+
     def disturb(self, groups):
         with_losses = min(self.sections["job"]["replicas"], 2)
         try:
@@ -101,7 +107,7 @@ class Disturbed:
                 losses, frozen = 0, []
                 for kind in kinds:
                     if kind in LOSING:
-                        if losses == with_losses or len(self.story.there()) - losses < 2:
+                        if losses == with_losses or self.with_state() < 2:
                             kind = "join"
                         else:
                             losses += 1
@@ -254,6 +260,7 @@ def main():
     parser.add_argument("--faults", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, help="this run alone")
+    parser.add_argument("--first", type=int, default=0, help="begin with this run")
     parser.add_argument("--minutes", type=float, help="no new run after so long")
     parser.add_argument("--json", help="every run with its keys and faults")
     parser.add_argument("--keep", help="folder for what failed runs leave")
@@ -262,7 +269,7 @@ def main():
     options = parser.parse_args()
     rows = models(os.path.abspath(options.own), options.python)
     runs, begun = [], time.monotonic()
-    number = options.only or 0
+    number = options.only or options.first
     while options.only is not None and not runs or options.only is None and \
             sum(len(run["faults"]) for run in runs) < options.faults and \
             not (options.minutes and time.monotonic() - begun > 60 * options.minutes):

@@ -1,4 +1,5 @@
 """`starling run` keeps its workers alive: one that dies is started again, unless it dies again and again."""
+import os
 import signal
 
 from harness import alive, main, processes_naming, require, same, wait_until, with_checkpoints
@@ -47,13 +48,35 @@ def who_dies_again_and_again_is_let_go(place):
     run.end(code=130)
 
 
+def guard_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[1])
+
+
+def a_worker_without_its_guard_that_is_left_out_comes_back(place):
+    """Also where no worker that dies is started again: it has not died."""
+    job = place.job(steps=1500, lease_ms=1000)
+    quiet = place.quiet(job)
+    run = place.run(job, "--workers", 1)
+    run.wait_for_step(5)
+    first = run.workers()[0]
+    joiner = run.join("--save", "none")
+    wait_until(lambda: [m["joiner"] for m in run.events("epoch")[-1]["members"]] == [False, False],
+               "the other has the state")
+    run.kill({"pid": guard_of(first["pid"])})
+    os.kill(first["pid"], signal.SIGSTOP)
+    wait_until(lambda: run.workers("fenced"), "it is left out")
+    os.kill(first["pid"], signal.SIGCONT)
+    wait_until(lambda: len(run.workers()) == 3, "a new life of it joins")
+    same(run, quiet)
+    joiner.wait(60)
+
+
 def a_worker_whose_guard_is_killed_is_not_doubled(place):
     run = place.run(place.job(steps=1000000), "--workers", 2, "--respawn", 3)
     run.wait_for_step(5)
     first = run.workers()[0]
-    with open(f"/proc/{first['pid']}/stat") as file:
-        guard = int(file.read().rsplit(")", 1)[1].split()[1])
-    run.kill({"pid": guard})
+    run.kill({"pid": guard_of(first["pid"])})
     now = run.steps()
     wait_until(lambda: run.steps() > now + 50, "it goes on without its guard")
     require(len(run.workers()) == 2 and alive(first["pid"]), f"{run.workers()}")
@@ -65,4 +88,5 @@ def a_worker_whose_guard_is_killed_is_not_doubled(place):
 
 
 main(a_killed_worker_is_started_again, all_killed_at_once_go_on_from_the_checkpoint,
-     who_dies_again_and_again_is_let_go, a_worker_whose_guard_is_killed_is_not_doubled)
+     who_dies_again_and_again_is_let_go, a_worker_without_its_guard_that_is_left_out_comes_back,
+     a_worker_whose_guard_is_killed_is_not_doubled)

@@ -16,7 +16,8 @@ bool neutral(const std::string& key) {
   if (key == "job.name" || key == "job.replicas" || key == "data.path") return true;
   if (key == kSteps || key == kSchedule) return true;
   // Of a script: arguments say where to write as well as what to compute, which the steps show.
-  for (const char* of_script : {"script", "module", "arguments", "text", "at", "earlier"})
+  for (const char* of_script :
+       {"script", "module", "arguments", "text", "at", "earlier", "started"})
     if (key == std::string("model.") + of_script) return true;
   return key.rfind("elastic.", 0) == 0 || key.rfind("checkpoint.", 0) == 0;
 }

@@ -4,12 +4,14 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 #include <variant>
 #include <vector>
 
+#include "core/base/exit.h"
 #include "core/observe/event_reader.h"
 
 namespace starling::tools {
@@ -18,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEvents = "events.jsonl";
+constexpr const char* kModel = "model.safetensors";
 constexpr std::size_t kLookedAt = 10'000;  // entries of a folder
 
 // Holds the events of a run that nobody writes any more. Threads: a value.
@@ -82,6 +85,29 @@ Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& 
     return Error(Code::kBadInput, "cannot move the files of the run before to " + aside.string() +
                                       ": " + error.message());
   return aside.string();
+}
+
+std::optional<event::Done> finished_run(const std::string& folder, const Job& job) {
+  const DeadRun run(folder);
+  std::error_code error;
+  if (!run.start() || !run.start()->coordinator.empty() || run.start()->job_hash != job_hash(job) ||
+      !fs::is_regular_file(fs::path(folder) / kModel, error))
+    return std::nullopt;
+  std::optional<event::Done> done;
+  std::ifstream file(fs::path(folder) / kEvents, std::ios::binary);
+  for (std::string text; std::getline(file, text);) {
+    const auto line = read_event(text);
+    if (!line || !line.value().event) continue;
+    if (const auto* end = std::get_if<event::Done>(&*line.value().event)) done = *end;
+  }
+  return done;
+}
+
+int tell_finished(const event::Done& done, const std::string& folder) {
+  std::printf("done before: version %llu, digest %s, in %s\n",
+              static_cast<unsigned long long>(done.version.value()), to_string(done.digest).c_str(),
+              folder.c_str());
+  return kExitDone;
 }
 
 std::string remove_keys_of_dead_runs(const std::string& folder) {

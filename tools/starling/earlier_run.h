@@ -1,10 +1,12 @@
 #pragma once
 // What runs that are over have left beside a new one.
 
+#include <optional>
 #include <string>
 
 #include "core/base/result.h"
 #include "core/job/job.h"
+#include "core/observe/event.h"
 
 namespace starling::tools {
 
@@ -14,6 +16,12 @@ namespace starling::tools {
 // the events says.
 // Errors: kBadInput  they cannot be moved.
 Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& job);
+
+// What that folder's run of this very job has ended with, if it is done and has saved its model: a
+// command that is started again has nothing left to do.
+std::optional<event::Done> finished_run(const std::string& folder, const Job& job);
+// Says so to people. Returns the exit code.
+int tell_finished(const event::Done& done, const std::string& folder);
 
 // A run that was killed could not remove its keys: removes those of such runs whose output folders
 // lie beside this one. Returns them, for people; empty: none were there.

@@ -88,6 +88,15 @@ Result<std::string> address_to_listen(const std::string& text) {
   return kScheme + to_string(Address{std::move(host), address.port});
 }
 
+Result<std::string> host_of(const std::string& host) {
+  if (means_everywhere(host))
+    return Error(Code::kBadInput,
+                 "--host must be an address at which others reach this machine, is " + host);
+  STARLING_TRY(listens, address_to_listen(to_string(Address{host, 0})));
+  STARLING_TRY(address, parse_address(listens));
+  return address.host;
+}
+
 std::string address_to_tell(const Address& listens) {
   if (!means_everywhere(listens.host)) return to_string(listens);
   // The route to an address of the documentation's: nothing is sent there.

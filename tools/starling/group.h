@@ -29,6 +29,8 @@ Result<std::vector<actors::GatewayOptions::Server>> coordinators_at(const KeyRin
 // Where to listen, as libzmq wants it: "tcp://" and the number of an address of this machine.
 // Errors: kBadInput  no address, or a host that is not known.
 Result<std::string> address_to_listen(const std::string& text);
+// Of --host: a name is looked up once, so that all processes of a run mean the same.
+Result<std::string> host_of(const std::string& host);
 
 // Where others on this machine or outside reach who listens there: where that is everywhere, the
 // address of the interface that leads out of the machine.

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <utility>
 
+#include "actors/guard/status.h"
 #include "core/base/exit.h"
 #include "core/base/signals.h"
 
@@ -39,6 +40,11 @@ bool died(int status) {
                               status == kExitSignal + SIGINT || status == kExitSignal + SIGHUP;
   return !ended_in_order &&
          (status > kExitSignal || status == kExitAlone || status == kExitInternal);
+}
+
+// Left out of a plan, or damaged.
+bool begins_anew(int status) {
+  return status == actors::kFencedStatus || status == actors::kDamagedStatus;
 }
 
 }  // namespace
@@ -93,6 +99,8 @@ std::optional<int> LocalWorkers::ended(const ChildEnd& child, bool again) {
   const Life life = std::move(*at);
   lives_.erase(at);
   const std::size_t due = due_.size();
+  // What its guard would do, if that were alive.
+  if (again && begins_anew(child.status)) due_.push_back({life.place, Clock::now()});
   if (again && died(child.status)) plan_another(life, child.status);
   if (due_.size() > due) return std::nullopt;
   return child.status;

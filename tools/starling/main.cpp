@@ -14,6 +14,7 @@
 #include "core/base/standard_streams.h"
 #include "core/job/job.h"
 #include "tools/chaos/faults/table.h"
+#include "tools/processes/signals.h"
 #include "tools/public/starling.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
@@ -552,6 +553,7 @@ std::string misunderstood(const CLI::App& app, const CLI::ParseError& error, int
 
 int starling::main(int argc, char** argv, const Registry& registry) {
   starling::open_closed_streams();
+  starling::tools::end_with_the_script();
   end_with_a_line_on_exceptions();
   if (!registry.taken().empty())
     return fail(Error(Code::kBadInput, "this program brings the " + registry.taken() + " twice"));

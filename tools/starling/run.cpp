@@ -62,6 +62,8 @@ struct Prepared {
   KeyRing ring;
   std::unique_ptr<EventWriter> events;
   std::vector<std::string> notes;  // for people
+  std::optional<event::Done>
+      finished;  // the folder has this run's end already: no process is started
 
   std::string path(const char* name) const { return (fs::path(folder) / name).string(); }
   // Beside the folder, which is what people copy and publish; gone when the run has ended.
@@ -87,6 +89,10 @@ Result<Prepared> prepare(const RunOptions& options) {
     return Error(Code::kBadInput, std::move(why));
   STARLING_TRY(job, job_to_run(options));
   run.job = std::move(job);
+  const std::string folder = options.out.empty() ? default_folder(run.job) : options.out;
+  std::error_code error;
+  run.folder = fs::absolute(folder, error).lexically_normal().string();
+  if (options.resume && (run.finished = finished_run(run.folder, run.job))) return run;
   STARLING_TRY(model, kernels::make_model(run.job.model, run.job.isa));
   STARLING_TRY(kernels::check_device(run.job.isa));
   run.layout = std::make_shared<const Layout>(model->tensors());
@@ -102,9 +108,6 @@ Result<Prepared> prepare(const RunOptions& options) {
   run.checkpoints = std::move(opened.to_go_on_from);
   run.claim = std::move(opened.claim);
 
-  const std::string folder = options.out.empty() ? default_folder(run.job) : options.out;
-  std::error_code error;
-  run.folder = fs::absolute(folder, error).lexically_normal().string();
   if (fs::exists(run.path(kModel), error))
     return Error(Code::kBadInput, run.folder + " already has a model, expected a new folder; " +
                                       std::string(kModel));
@@ -124,16 +127,6 @@ Result<Prepared> prepare(const RunOptions& options) {
   STARLING_TRY(run.ring.split(run.keys(), /*synced=*/false));
   STARLING_TRY(write_job(run));
   return run;
-}
-
-// A name is looked up once, so that all processes of the run mean the same.
-Result<std::string> host_of(const std::string& host) {
-  if (means_everywhere(host))
-    return Error(Code::kBadInput,
-                 "--host must be an address at which others reach this machine, is " + host);
-  STARLING_TRY(listens, address_to_listen(to_string(Address{host, 0})));
-  STARLING_TRY(address, parse_address(listens));
-  return address.host;
 }
 
 class Run {
@@ -490,6 +483,8 @@ int run(RunOptions options) {
   options.host = std::move(host).value();
   auto prepared = prepare(options);
   if (!prepared) return fail(prepared.error());
+  if (const auto& done = prepared.value().finished)
+    return tell_finished(*done, prepared.value().folder);
   Run whole(std::move(options), std::move(prepared).value());
   auto code = whole.go();
   whole.remove_keys();

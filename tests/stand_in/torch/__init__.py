@@ -203,6 +203,8 @@ class Tensor:
             for parent, back in tensor._parents:
                 gradients[id(parent)] = [a + b for a, b in zip(back(gradient), gradients.get(id(parent), [0.0] * parent.numel()))]
             if not tensor._parents:
+                if tensor.grad is not None:  # as autograd does
+                    gradient = [a + b for a, b in zip(gradient, tensor.grad.reshape(-1).tolist())]
                 tensor.grad = Tensor(_memory(gradient), tensor.shape)
                 for hook in tensor._hooks:
                     hook(tensor)

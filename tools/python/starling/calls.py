@@ -39,7 +39,8 @@ class _NotHere(Trained):
         return f"Trained(out={self.out!r}, digest={self.digest!r}, loss={self.loss}, steps={self.steps})"
 
 
-_PLAIN_MAX = 32768  # bytes of an evaluation that workers are told
+_PLAIN_MAX = 32768   # bytes of an evaluation that workers are told,
+_ALL_MAX = 1 << 18   # and of all that they are told of earlier calls; of the oldest evaluations nothing then
 
 
 def _plain(value: Any) -> bool:
@@ -63,8 +64,18 @@ class Call:
         self.trained: Optional[Trained] = None
         self.failed: Optional[int] = None  # exit code
 
-    def record(self) -> str:
-        """For processes that pass this call by."""
+    @classmethod
+    def records(cls, count: int) -> "tuple[str, ...]":
+        """Of the first calls, for processes that pass them by."""
+        told: "list[str]" = []
+        left = _ALL_MAX
+        for call in reversed(cls.made[:count]):
+            told.append(call.record(left))
+            left -= len(told[-1])
+        return tuple(reversed(told))
+
+    def record(self, most: int) -> str:
+        """For processes that pass this call by; its evaluation if that takes at most so many bytes."""
         said: "dict[str, Any]" = {"at": self.at}
         if self.failed is not None:
             said["failed"] = self.failed
@@ -73,7 +84,7 @@ class Call:
             said["trained"] = {"out": trained.out, "digest": trained.digest, "loss": trained.loss,
                                "steps": trained.steps, "metrics": dict(trained.metrics)}
             text = json.dumps(trained.evaluation) if _plain(trained.evaluation) else ""
-            if 0 < len(text) <= _PLAIN_MAX:
+            if 0 < len(text) <= min(_PLAIN_MAX, most):
                 said["trained"]["evaluation"] = trained.evaluation
         return json.dumps(said)
 

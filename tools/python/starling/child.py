@@ -8,6 +8,7 @@ import array
 import contextlib
 import fcntl
 import gc
+import io
 import mmap
 import operator
 import os
@@ -21,7 +22,7 @@ import time
 import traceback
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from .script import Reader, Refused, Script, check_texts
+from .script import Reader, Refused, Script, Start, check_ages, check_start, check_texts
 
 SOCKET, LIFELINE = 3, 4
 VERSION = 3
@@ -91,7 +92,8 @@ class Channel:
             raise Refused(f"the starling package speaks version {VERSION} of the bridge, the worker {self.version}:"
                           " install the same release of both")
         self.seed, self.size = said.number("Q"), max(1, said.number("I"))
-        self.script = Script(path, said.text(), said.texts(), said.texts(), said.number("I"), said.text(), said.texts())
+        self.script = Script(path, said.text(), said.texts(), said.texts(), said.number("I"), said.text(), said.texts(),
+                             said.text())
 
     def files(self) -> list[int]:
         """Those that came with the request; the caller closes them."""
@@ -154,6 +156,7 @@ class Server:
         self.net, self.data = self._made(self._channel.seed)
         self._fresh = True  # its parameters are still the first ones
         module.check(self.net, self.data)
+        check_start(self._channel.script, Start(proof.of_state(init), module.outline(self.net)))
         self._trained = module.parameters_of(self.net)
         self._parameters = [p for _, p in self._trained]
         self._shapes = [p.shape for _, p in self._trained]  # while it has no memory it has none
@@ -174,6 +177,7 @@ class Server:
         self._given: list[bytes] = []  # digests of the parameters before it
         self._written: set[int] = set()  # parameters whose gradient has come in this pass
         self._begun = 0.0
+        self._imported = 0  # modules, when their files were last looked at
         for i, (_, p) in enumerate(self._trained):
             p.register_post_accumulate_grad_hook(self._keep(i))
 
@@ -326,6 +330,8 @@ class Server:
             raise RuntimeError("a pass without memory")
         self._module.seed_everything(seed, step, m)
         self._written.clear()
+        for p in self._parameters:
+            p.grad = None  # autograd would add to what build() or a loop has left there
         if self._away and self._step != (seed, step):
             with self._torch.no_grad():
                 for (_, p), (weight, _) in zip(self._trained, self._views):
@@ -348,6 +354,9 @@ class Server:
         self._open = False
         self._compare_parameters()
         self._kept.check()
+        if len(sys.modules) != self._imported:
+            check_ages(self._channel.script)
+            self._imported = len(sys.modules)
         if len(self._written) != len(self._views):
             for i in set(range(len(self._views))) - self._written:
                 self._views[i][1].zero_()
@@ -410,6 +419,7 @@ class Server:
             if before != after:
                 raise self._changed(i, "" if self._versions[i] != self._parameters[i]._version else " through .data")
         self._kept.check()
+        check_ages(self._channel.script)
         self._channel.reply(self._proof.of_gradient(loss, metrics, gradients)
                             + self._proof.of_texts(self._channel.script))
         return loss
@@ -447,8 +457,26 @@ def _die_with_the_worker() -> None:
         os._exit(0)
 
 
+class _NoInput(io.TextIOBase):
+    """In the place of standard input, which only the process has that a person has started."""
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 0
+
+    def _refuse(self, *_: Any) -> Any:
+        raise Refused("the script reads standard input, which only the process has that was started by hand: give what"
+                      " it reads as an argument or in a file")
+
+    read = readline = readlines = __next__ = _refuse  # type: ignore[assignment]
+    buffer = property(_refuse)
+
+
 def _run(script: Script) -> None:
     """As Python itself would, to the script's end."""
+    sys.stdin = _NoInput()  # type: ignore[assignment]
     sys.argv = [script.path, *script.arguments]
     if sys.path[:1] == [os.getcwd()]:
         del sys.path[0]  # that of `python -m starling`

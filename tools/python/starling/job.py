@@ -21,7 +21,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from . import child
 from .calls import Call, Failed, Trained
-from .script import Refused, Script, of_main, texts
+from .script import FOLDER, Refused, Script, environment, of_main, started, texts
 
 Build = Callable[[], "tuple[Any, Any]"]
 Loss = Callable[[Any, Any], Any]
@@ -104,8 +104,10 @@ def command() -> None:
 def _environment() -> "dict[str, str]":
     """Of commands whose workers run scripts: this interpreter, and this package where it finds it."""
     package = str(Path(__file__).resolve().parent.parent)
-    paths = [package] + [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
-    return {**os.environ, "STARLING_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(paths)}
+    began = environment()
+    paths = [package] + [p for p in began.get("PYTHONPATH", "").split(os.pathsep) if p]
+    flags = {"PYTHONOPTIMIZE": str(sys.flags.optimize)} if sys.flags.optimize else {}
+    return {**began, **flags, "STARLING_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def _again(script: Script) -> str:
@@ -122,21 +124,37 @@ def _folder(name: str) -> str:
     return next(folder for folder in itertools.chain([first], numbered) if not os.path.exists(folder))
 
 
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
 def _call(arguments: "Sequence[str]", again: Optional[str] = None) -> int:
-    """Runs a command to its end. What asks this process to end asks the command, which then ends in its own way:
-    Ctrl-C reaches both, SIGTERM is passed on. Returns its exit code, or 128 + the signal that ended it.
+    """Runs a command to its end. The signals that end a process are passed on to it, and it ends in its own way; of
+    two that come at once, as after Ctrl-C, it heeds one. Returns its exit code, or 128 + the signal that ended it.
     again: what people are told to run if that was a signal."""
-    told = {} if again is None else {"STARLING_AGAIN": again}
-    with subprocess.Popen(arguments, env={**_environment(), **told}) as process:
-        answers = {signal.SIGTERM: lambda number, _: process.send_signal(number), signal.SIGINT: lambda *_: None}
-        before = {}
-        if threading.current_thread() is threading.main_thread():  # which alone is told of signals
-            before = {number: signal.signal(number, answer) for number, answer in answers.items()}
-        try:
+    told = {"STARLING_PARENT": str(os.getpid())} | ({} if again is None else {"STARLING_AGAIN": again})
+    early: "list[int]" = []  # signals that come before the command is there
+    running: "list[subprocess.Popen[bytes]]" = []
+
+    def pass_on(number: int, _: Any) -> None:
+        if running:
+            running[0].send_signal(number)
+        else:
+            early.append(number)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # which alone is told of signals
+        before = {number: signal.signal(number, pass_on) for number in _ENDING
+                  if signal.getsignal(number) not in (signal.SIG_IGN, None)}
+    try:
+        folder = FOLDER if os.path.isdir(FOLDER) else None
+        with subprocess.Popen(arguments, env={**_environment(), **told}, cwd=folder) as process:
+            running.append(process)
+            for number in early:
+                process.send_signal(number)
             code = process.wait()
-        finally:
-            for number, answer in before.items():
-                signal.signal(number, answer)
+    finally:
+        for number, answer in before.items():
+            signal.signal(number, answer)
     return code if code >= 0 else 128 - code
 
 
@@ -158,10 +176,11 @@ def _job_text(sections: "Mapping[str, Mapping[str, Any]]") -> str:
     return "\n".join(lines)
 
 
-def _made(build: Build, init: "Optional[Mapping[str, Any]]") -> "tuple[Any, Any]":
+def _made(build: Build, init: "Optional[Mapping[str, Any]]", seed: int) -> "tuple[Any, Any]":
     from . import module
 
-    module.seed_everything(0)
+    module.seed_everything_to_begin_with()
+    module.seed_everything(seed)
     made = build()
     if not isinstance(made, tuple) or len(made) != 2:
         raise module.Refused("build() must return (nn.Module, Dataset)")
@@ -203,7 +222,8 @@ class _Options:
             "model": {"kind": "python", "script": script.path, "samples": len(data),
                       "tensors": module.tensor_texts(net),
                       **_chosen(metrics=list(self.metrics), module=script.module, arguments=script.arguments,
-                                text=script.text, call=script.call, at=script.at, earlier=script.earlier)},
+                                text=script.text, call=script.call, at=script.at, earlier=script.earlier,
+                                started=script.started)},
             "optimizer": self.optimizer._fields(),
             # Importing what a script needs takes workers of one machine their time.
             "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000, "recheck": self.recheck,
@@ -238,15 +258,16 @@ def _run(call: Call, options: _Options, build: Build, init: "Optional[Mapping[st
 def _trained(call: Call, options: _Options, build: Build, init: "Optional[Mapping[str, Any]]",
          evaluate: "Optional[Callable[[Any], Any]]") -> Trained:
     """In the process that the user has started: the command does the work."""
-    from . import module
+    from . import module, proof
 
     where = ""
     try:
         script = of_main()
         where = f"; {script.path}"
-        net, data = _made(build, init)
+        net, data = _made(build, init, options.seed)
+        start = started(proof.of_state(init), module.outline(net))
         script = replace(script, text=texts(script), call=call.number, at=call.at,
-                         earlier=tuple(one.record() for one in Call.made[:call.number - 1]))
+                         earlier=Call.records(call.number - 1), started=start.text())
     except Refused as why:
         raise Failed(_said(2, f"{why}{where}")) from None
     text = options.job(net, data, script)
@@ -256,10 +277,14 @@ def _trained(call: Call, options: _Options, build: Build, init: "Optional[Mappin
         raise SystemExit(0)
     with tempfile.TemporaryDirectory(prefix="starling-") as folder:
         out = options.out or _folder(_name_of(script))
-        resume = options.resume or bool(options.checkpoint and os.environ.get("STARLING_RESUME") == "1")
+        # A call that was done before is found to be so, whether it has checkpoints or not.
+        done = options.out is not None and os.path.exists(os.path.join(out, "model.safetensors"))
+        resume = options.resume or os.environ.get("STARLING_RESUME") == "1" and bool(options.checkpoint or done)
         job = Path(folder) / f"{_name_of(script)}.toml"
         job.write_text(text, encoding="utf-8")
-        arguments = [program(), "run", str(job), "--workers", str(options.workers), "--out", out,
+        moved = os.getcwd() != FOLDER  # the command begins where this process began
+        arguments = [program(), "run", str(job), "--workers", str(options.workers), "--out",
+                     os.path.abspath(out) if moved else out,
                      "--threads", str(options.threads), *(["--resume"] if resume else []), *options.command]
         code = _call(arguments, _again(script))
     if code != 0:
@@ -464,7 +489,7 @@ def join(where: str, script: str, *, keys: Optional[str] = None, threads: int = 
 
 def load(out: str, net: Any = None) -> "dict[str, Any]":
     """The trained parameters by name, torch tensors float32, of a job's folder or a model file. With a net they
-    are put into it, and what was not trained there stays as it is.
+    are put into it; parameters without requires_grad and buffers stay as they are.
 
     Raises ValueError for a file that is no such model."""
     import torch
@@ -489,7 +514,9 @@ def load(out: str, net: Any = None) -> "dict[str, Any]":
         flat = torch.frombuffer(bytearray(raw[begin:end]), dtype=torch.float32)
         tensors[name] = flat.reshape(place["shape"])
     if net is not None:
-        unexpected = net.load_state_dict(tensors, strict=False).unexpected_keys
-        if unexpected:
-            raise ValueError(f"the net has no parameter {unexpected[0]}; {path}")
+        wanted = {name for name, p in net.named_parameters() if p.requires_grad}
+        for name in sorted(wanted - set(tensors)):
+            raise ValueError(f"parameter {name}, which the net trains, is not in the model; {path}")
+        for name in net.load_state_dict(tensors, strict=False).unexpected_keys:
+            raise ValueError(f"the net has no parameter {name}; {path}")
     return tensors

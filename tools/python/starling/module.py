@@ -19,6 +19,7 @@ from .script import Refused
 
 NAME = re.compile(r'[!#-9;-~]{1,512}')  # of a tensor, in a job file
 DIMENSIONS_MAX = 8
+OUTLINED = 64  # elements of a parameter
 WHOLE_BYTES, SAMPLE = 1 << 14, 256  # of buffers: up to so many bytes all are compared, else so many elements
 
 
@@ -52,6 +53,18 @@ def tensor_texts(net: nn.Module) -> list[str]:
     return [f"{name}:{'x'.join(str(n) for n in p.shape)}" for name, p in parameters_of(net)]
 
 
+def outline(net: nn.Module) -> "tuple[float, float]":
+    """Of some elements of each trained parameter: the sum of their sizes, and their sum with signs by place. Processes
+    that round otherwise have nearly the same two."""
+    sizes = signed = 0.0
+    for number, (_, p) in enumerate(parameters_of(net)):
+        every = max(1, p.numel() // OUTLINED)
+        for i, value in enumerate(p.detach().reshape(-1)[::every].tolist()):
+            sizes += abs(value)
+            signed += value if (i * 2654435761 + number * 40503) >> 7 & 1 else -value
+    return sizes, signed
+
+
 def check(net: Any, data: Any) -> None:
     """Raises Refused for what cannot be trained with the same bits everywhere."""
     if not isinstance(net, nn.Module):
@@ -70,6 +83,8 @@ def check(net: Any, data: Any) -> None:
     if not trained:
         raise Refused(f"{type(net).__name__} has no parameter that is trained")
     for name, p in trained:
+        if torch.nn.parameter.is_lazy(p):
+            raise Refused(f"parameter {name} has no shape yet; build() must run the net once, so that it has one")
         if p.dtype != torch.float32:
             raise Refused(f"parameter {name} is {p.dtype}; expected torch.float32 (net.float())")
         if p.is_sparse or p.numel() == 0:

@@ -45,11 +45,20 @@ class Digest:
             self._bytes(b"list %d" % len(value))
             for one in value:
                 self.take(one, depth + 1)
+        elif hasattr(value, "tobytes") and getattr(getattr(value, "dtype", None), "hasobject", False):
+            self._bytes(f"objects {getattr(value, 'shape', ())}".encode())
+            self.take(value.tolist(), depth + 1)  # their bytes are addresses
         elif hasattr(value, "tobytes") and hasattr(value, "dtype"):  # numpy's
             self._bytes(f"{value.dtype} {getattr(value, 'shape', ())}".encode())
             self._bytes(value.tobytes())
+        elif isinstance(value, (set, frozenset)):
+            self._bytes(b"set %d" % len(value))
+            for one in sorted(Digest().take(one, depth + 1).bytes() for one in value):
+                self._bytes(one)
         else:
             self._bytes(type(value).__name__.encode())
+            slots = [name for kind in type(value).__mro__ for name in _names(getattr(kind, "__slots__", ()))]
+            self.take({name: getattr(value, name) for name in slots if hasattr(value, name)}, depth + 1)
             self.take(getattr(value, "__dict__", None), depth + 1)
         return self
 
@@ -59,6 +68,16 @@ class Digest:
 
     def bytes(self) -> "bytes":
         return self._hash.digest()
+
+
+def _names(slots: Any) -> "tuple[str, ...]":
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
+
+
+def of_state(state: "Optional[Mapping[str, Any]]") -> str:
+    """Hexadecimal, of a state that a job begins with; "" of none."""
+    return "" if state is None else Digest().take(dict(sorted(state.items()))).bytes().hex()
 
 
 def drawn(count: int) -> "list[int]":
