@@ -60,7 +60,7 @@ struct Prepared {
   std::string isa;
   Digest data{};
   std::uint64_t samples = 0;
-  std::string data_remark;              // empty: none
+  std::vector<std::string> remarks;     // warnings, of data and script
   CheckpointClaim claim;                // outlives everything that writes one
   std::vector<Checkpoint> checkpoints;  // to go on from
   KeyRing ring;
@@ -92,11 +92,12 @@ Result<Prepared> prepare(const RunOptions& options) {
   STARLING_TRY(data, Dataset::open(run.job));
   run.data = data->identity();
   run.samples = data->samples();
-  run.data_remark = data->remark();
+  if (auto remark = data->remark(); !remark.empty()) run.remarks.push_back(std::move(remark));
 
   STARLING_TRY(opened, open_checkpoints(run.job, *run.layout, options.resume));
   run.checkpoints = std::move(opened.to_go_on_from);
   run.claim = std::move(opened.claim);
+  if (!opened.remark.empty()) run.remarks.push_back(std::move(opened.remark));
 
   const std::string folder = options.out.empty() ? default_folder(run.job) : options.out;
   std::error_code error;
@@ -174,8 +175,8 @@ class Run {
     start.address = coordinators_->address();
     start.keys = run_.keys();
     STARLING_TRY(run_.events->start(std::move(start)));
-    if (!run_.data_remark.empty()) {
-      const event::Warning warning{run_.data_remark};
+    for (const std::string& remark : run_.remarks) {
+      const event::Warning warning{remark};
       STARLING_TRY(run_.events->write(warning));
       spectator_.show(warning);
     }
