@@ -1,6 +1,7 @@
 #include "core/base/file_system.h"
 
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,6 +27,13 @@ Result<bool> lock_file(int fd, const std::string& path) {
     error = ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
   } while (error == EINTR);
   return lock_of(error, path);
+}
+
+Result<> is_file(const std::string& path, const std::string& expected) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode)) return ok();
+  return Error(Code::kBadInput,
+               "no such file or not a regular file, expected " + expected + "; reading " + path);
 }
 
 bool folders_are_not_synced(int error) {

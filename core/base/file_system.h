@@ -14,6 +14,11 @@ Result<bool> lock_file(int fd, const std::string& path);
 // The same of what flock() gave: 0, or its errno. Pure.
 Result<bool> lock_of(int error, const std::string& path);
 
+// What a path that somebody named is, before it is opened: opening a pipe would wait for a writer.
+// Errors: kBadInput  no such file, or not a regular one; "no such file or not a regular file,
+// expected a plan; ..".
+Result<> is_file(const std::string& path, const std::string& expected);
+
 // Makes the names in an open folder durable. True also where a file system does not sync folders
 // (EINVAL, ENOTSUP): there a name is as durable as it gets. False: errno says why.
 bool sync_folder(int fd);

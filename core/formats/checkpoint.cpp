@@ -277,10 +277,14 @@ Result<Manifest> read_manifest(const std::string& dir, Version version) {
   // Not blocking: opening a pipe would wait for a writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status {};
-  if (fd < 0 || ::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+  if (fd < 0 || ::fstat(fd, &status) != 0) {
     auto error = failed("cannot read", path);
     if (fd >= 0) ::close(fd);
     return error;
+  }
+  if (!S_ISREG(status.st_mode)) {
+    ::close(fd);
+    return Error(Code::kBadInput, "not a regular file; " + path);
   }
   std::string text;
   std::array<char, 65536> buffer;

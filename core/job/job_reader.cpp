@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/data_files.h"
+#include "core/base/file_system.h"
 #include "core/base/step_record.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
@@ -437,12 +438,7 @@ Result<Job> parse_job(const std::string& toml, const std::string& base) {
 
 Result<Job> load_job(const std::string& path) {
   const std::string where = "reading " + path;
-  std::error_code error;
-  const auto status = fs::status(path, error);
-  if (error || !fs::is_regular_file(status))
-    return Error(
-        Code::kBadInput,
-        std::string("no such file or not a regular file, expected a job file (TOML); ") + where);
+  STARLING_TRY(is_file(path, "a job file (TOML)"));
   std::ifstream file(path, std::ios::binary);
   std::string text(kJobFileBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));

@@ -66,4 +66,20 @@ std::string fingerprint_differences(const std::string& here, const std::string& 
   return text + ": " + std::string(meaning);
 }
 
+bool other_script_alone(const std::string& here, const std::string& there) {
+  const auto mine = split(here), theirs = split(there);
+  bool other_script = false;
+  for (std::size_t i = 0; i < kParts.size(); ++i) {
+    const auto& [name, meaning] = kParts[i];
+    const bool equal = mine[i] == theirs[i];
+    if (name == "isa" || name == "starling") continue;  // said, and no part of the fingerprint
+    if (mine[i].empty() || theirs[i].empty()) return false;
+    if (name == "script")
+      other_script = !equal;
+    else if (!equal)
+      return false;
+  }
+  return other_script;
+}
+
 }  // namespace starling::elastic

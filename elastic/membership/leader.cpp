@@ -180,13 +180,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
     send(from, Refused{"this worker's job file differs from the group's"});
     return;
   }
-  for (const Checkpoint& checkpoint : group_.checkpoints())
-    if (checkpoint.fingerprint != m.fingerprint) {
-      send(from, Refused{"this worker computes other bits than the checkpoint of step " +
-                         std::to_string(checkpoint.version) + ": " +
-                         fingerprint_differences(m.fingerprint_text, checkpoint.fingerprint_text)});
-      return;
-    }
+  if (auto why = other_checkpoint(m)) return send(from, Refused{*std::move(why)});
   if (auto why = other_bits(m)) return send(from, Refused{*std::move(why)});
   Joined joined{m};
   joined.join.who = from;

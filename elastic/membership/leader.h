@@ -154,6 +154,7 @@ class Leader {
   bool refused_as_unreachable(const Incarnation& from, const std::string& name, const Join& m);
   bool key_in_use(const Incarnation& from, const std::string& name, const Join& m);
   std::optional<std::string> other_bits(const Join& m) const;
+  std::optional<std::string> other_checkpoint(const Join& m) const;
   void resend();
   void check_invariants() const;
   void tell_left_out(const Incarnation& who);

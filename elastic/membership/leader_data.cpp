@@ -16,6 +16,21 @@ std::optional<std::string> Leader::other_bits(const Join& m) const {
          "): " + fingerprint_differences(m.fingerprint_text, group->fingerprint_text);
 }
 
+// Why one with this fingerprint cannot go on from the checkpoints; none: it can. The newest is what
+// the group goes on from. A script may have been changed since, which whoever resumes is told.
+std::optional<std::string> Leader::other_checkpoint(const Join& m) const {
+  const auto& all = group_.checkpoints();
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    if (it->fingerprint == m.fingerprint ||
+        other_script_alone(m.fingerprint_text, it->fingerprint_text))
+      continue;
+    return "this worker computes other bits than the checkpoint of step " +
+           std::to_string(it->version) + ": " +
+           fingerprint_differences(m.fingerprint_text, it->fingerprint_text);
+  }
+  return std::nullopt;
+}
+
 // P1: the fingerprint has seen a sample of large files only.
 void Leader::refuse_other_data(const Incarnation& who, const std::string& name) {
   const Digest here = roster_.at(who).data;

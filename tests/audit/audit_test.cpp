@@ -245,6 +245,20 @@ TEST_CASE("audit: P1 is not held by a run that says that a worker's work is in d
   CHECK(finding_of(together.value(), "P1").verdict == Verdict::kUnproven);
 }
 
+TEST_CASE("audit: P1 is not held by a run that went on with another script") {
+  const char* line =
+      R"({"t":1,"ev":"warning","text":"since the checkpoint of step 1 the script has changed (other arguments); so"})";
+  const auto with = [&] { return changed([&](Lines& l) { l.insert(l.begin() + 1, line); }); };
+  check_only(with(), "P1", Verdict::kUnproven, "the script has changed (other arguments)");
+  check_only(changed([](Lines& l) {
+               l.insert(l.begin() + 1, R"({"t":1,"ev":"warning","text":"small data"})");
+             }),
+             "P1", Verdict::kHeld, "");
+  const auto together = merge({good(), with()});
+  REQUIRE(together);
+  CHECK(finding_of(together.value(), "P1").verdict == Verdict::kUnproven);
+}
+
 // Goal: a file that is known to lack lines does not accuse the run, and does not acquit it.
 TEST_CASE("audit: what is missing in a file that says so is not shown, what is wrong is refuted") {
   const char* gaps[] = {R"({"t":1,"ev":"dropped","lines":2,"why":"no space"})",
@@ -464,6 +478,18 @@ TEST_CASE("audit: a run that went on from a checkpoint begins there") {
                edit(5, "\"base\":0", "\"base\":1")(l);
              }),
              "P1", Verdict::kHeld, "5 steps");  // and P2 and P3 hold as well
+  const History later = changed([](Lines& l) {
+    l.erase(l.begin() + 6, l.begin() + 8);
+    edit(0, "\"ev\":\"start\"", "\"ev\":\"start\",\"from\":1")(l);
+    edit(5, "\"base\":0", "\"base\":1")(l);
+  });
+  const std::string p3 = finding_of(later, "P3").text;
+  CHECK(has(p3, "3 epochs, 1 of them after a loss"));  // the first one is after none
+  CHECK(has(p3, "begun from the checkpoint of step 1"));
+  CHECK_FALSE(has(p3, "no checkpoint was read"));
+  CHECK(has(finding_of(later, "P2").text,
+            "all 5 samples once in each of 3 complete passes, and 1 of 5 samples once in pass 0, 4 "
+            "of 5 samples once in pass 4"));
   const History hidden = changed([](Lines& l) { l.erase(l.begin() + 6, l.begin() + 8); });
   CHECK(has(finding_of(hidden, "P1").text, "step 0 is not there"));
 }

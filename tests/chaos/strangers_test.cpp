@@ -64,6 +64,7 @@ TEST_CASE("who is closed on has been refused, who is talked to has not") {
       const bool nobody_there = stranger.how.find("local socket") != std::string::npos;
       CHECK_MESSAGE(stranger.refused == (nobody_there || !talks),
                     stranger.how << ": " << stranger.seen);
+      CHECK(stranger.met == !nobody_there);
     }
   }
 }

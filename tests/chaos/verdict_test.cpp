@@ -125,6 +125,13 @@ TEST_CASE("P3: an epoch that begins before a committed step, or before an earlie
   CHECK_FINDING(evidence_of(falling), "P3", Finding::kBroken);
 }
 
+TEST_CASE("P3: a forced epoch in which no step followed shows nothing") {
+  Evidence e = evidence_of(disturbed_tale().done());
+  CHECK_FINDING(e, "P3", Finding::kHeld);
+  e.loud.epochs.back().resume_ms.reset();
+  CHECK_FINDING(e, "P3", Finding::kNotTested);
+}
+
 TEST_CASE("P3: a restart although somebody had a copy") {
   const Tale restarted = disturbed_tale().restart(1.6, 2, "1.2").done();
   CHECK_FINDING(evidence_of(restarted), "P3", Finding::kBroken);
@@ -143,12 +150,42 @@ TEST_CASE("P4: an evicted worker that computes, or lives on") {
   Evidence e = good();
   e.revenants = {{{"worker-3", 3, 103}, "1.2", 1.4, 1.45}};
   CHECK_FINDING(e, "P4", Finding::kHeld);
+  e.loud.done->t = 120;
   e.revenants.front().gone_t = e.revenants.front().woken_t + 60;  // with the run
   CHECK_FINDING(e, "P4", Finding::kBroken);
   e.stalls = {{e.revenants.front().woken_t, e.revenants.front().woken_t + 58}};  // of the machine
   CHECK_FINDING(e, "P4", Finding::kHeld);
   e.revenants.front().gone_t.reset();
   CHECK_FINDING(e, "P4", Finding::kBroken);
+}
+
+TEST_CASE("P4: a life that goes on until the job's end, or ends with it, tells of no fence") {
+  Evidence e = good();  // done at t = 2
+  const Revenant fenced{{"worker-2", 2, 102}, "1.2", 1.4, 1.5};
+  Revenant r{{"worker-3", 3, 103}, "1.2", 0, std::nullopt};
+  for (const double woken : {1.9, 2.3, 60.0})  // shortly before the end, and after it
+    for (const std::optional<double> gone :
+         {std::optional<double>(), std::optional<double>(woken + 0.2), std::optional<double>(99)}) {
+      r.woken_t = woken;
+      r.gone_t = gone;
+      e.revenants = {r};
+      CHECK_FINDING(e, "P4", Finding::kNotTested);
+    }
+  CHECK(conclusion(judge(e)).find("P4") != std::string::npos);
+
+  e.revenants.push_back(fenced);
+  CHECK_FINDING(e, "P4", Finding::kHeld);
+  CHECK(verdict_on(e, "P4").why.rfind("1 worker woke up left out", 0) == 0);
+
+  e.loud.done->t = 9;  // there was time enough
+  r.woken_t = 1.4;
+  r.gone_t = 9.1;
+  e.revenants = {fenced, r};
+  CHECK_FINDING(e, "P4", Finding::kBroken);
+  e.watched_until_t = 3;  // and nobody looked for so long
+  CHECK_FINDING(e, "P4", Finding::kHeld);
+  e.loud.done.reset();
+  CHECK_FINDING(e, "P4", Finding::kHeld);
 }
 
 TEST_CASE("P5: state is lost with exit code 4 and one line, and only when no copy was left") {
@@ -235,6 +272,15 @@ TEST_CASE("P7: joins stopped nobody, and no kill stood alone") {
         "1 stood alone");
 }
 
+TEST_CASE("P7: a join that the job's end overtook shows nothing") {
+  Evidence e = good();
+  e.loud = quiet_story();
+  e.deeds = {deed(&faults::kJoin, 1.9, 4)};
+  CHECK_FINDING(e, "P7", Finding::kHeld);
+  e.deeds.front().effects.front() = {"worker-4 is a member of an epoch", false, true, 0};
+  CHECK_FINDING(e, "P7", Finding::kNotTested);
+}
+
 TEST_CASE("P7: a join that forces an epoch") {
   Evidence e = good();
   e.deeds = {deed(&faults::kJoin, 1.1, 4)};
@@ -252,12 +298,24 @@ TEST_CASE("P8: a stranger that was not refused") {
   CHECK_FINDING(e, "P8", Finding::kBroken);
 }
 
+TEST_CASE("P8: who met nobody was refused by nobody") {
+  Evidence e = good();
+  e.strangers = {{"garbage", true, "no connection", /*met=*/false}};
+  CHECK_FINDING(e, "P8", Finding::kNotTested);
+  e.strangers.push_back({"a hello", true, "closed"});
+  CHECK(verdict_on(e, "P8").why == "1 attempt without a key, each refused");
+}
+
 TEST_CASE("a fault without its effect is no fault") {
   Evidence e = good();
   e.deeds.front().effects.front().seen = false;
   CHECK_FINDING(e, "faults", Finding::kBroken);
-  e.deeds.front().effects.front().overtaken = true;
+  e.deeds.front().effects.front().overtaken = true;  // the job ended before anything was seen
+  CHECK_FINDING(e, "faults", Finding::kNotTested);
+  e.deeds.push_back(deed(&faults::kKill, 1.25, 2));
   CHECK_FINDING(e, "faults", Finding::kHeld);
+  CHECK(verdict_on(e, "faults").why ==
+        "2 faults done and each effect seen, but for 1 that the job's end overtook");
 }
 
 TEST_CASE("a run to which nothing was done shows nothing") {

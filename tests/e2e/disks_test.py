@@ -5,7 +5,7 @@ import resource
 import subprocess
 
 from cluster import Cluster
-from harness import SOURCE, main, processes_naming, require, same, wait_until
+from harness import NOT_HERE, SOURCE, main, processes_naming, require, same, wait_until
 
 MIB = 1 << 20
 
@@ -119,6 +119,17 @@ def events_on_a_full_disk_do_not_end_the_run(place):
     run.events()  # every line is whole
 
 
+def a_model_that_cannot_be_written_is_not_here(place):
+    job = place.job(steps=10, width=128)
+    with files_up_to(1 << 20):  # the model is larger, all else is smaller
+        run = place.run(job, "--workers", 2)
+    run.end(code=NOT_HERE)
+    require(len(run.events("done")) == 1 and "File too large" in run.text(), run.text()[-2000:])
+    require("could not save it" in run.text(), run.text()[-2000:])
+    require(not os.path.exists(os.path.join(run.out, "model.safetensors")), "a part of a model")
+
+
 main(a_log_whose_disk_hangs_costs_no_step_and_a_bounded_memory,
      a_log_whose_disk_is_full_ends_the_run_cleanly,
-     events_on_a_full_disk_do_not_end_the_run)
+     events_on_a_full_disk_do_not_end_the_run,
+     a_model_that_cannot_be_written_is_not_here)

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import time
 
-from harness import STARLING, main, require
+from harness import STARLING, main, require, with_checkpoints
 from ports import free_port
 
 AT_ONCE = 20.0  # seconds on the busiest machine; what is waited for takes 30 and more
@@ -247,7 +247,29 @@ def files_and_folders(place):
     os.chmod(loose, 0o644)
     a_file = written(place, "a-file", "x")
     worker = ["worker", "--job", job]
+    pipe = place.path("pipe")
+    os.mkfifo(pipe)
+    checkpoints = place.path("checkpoints")
+    saved = with_checkpoints(place.job(steps=20), checkpoints, every=10)
+    place.run(saved, "--workers", 1).end()
+    check([Row("check of checkpoints", ["check", checkpoints], 0, "whole")])
+    owner = os.path.join(checkpoints, "owner.json")
+    with open(owner) as file:
+        text = file.read()
+    written(place, "checkpoints/owner.json", text[:len(text) // 2])
+    cut = [Row("check of checkpoints of nobody", ["check", checkpoints], 1, "owner.json")]
+    check(cut)
+    written(place, "checkpoints/owner.json", text)
+    manifest = os.path.join(checkpoints, "step-000000010", "manifest.json")
+    os.remove(manifest)
+    os.mkfifo(manifest)
     check([
+        Row("a pipe for a manifest", ["check", checkpoints], 1, "not a regular file", "manifest.json"),
+        Row("check of a pipe", ["check", pipe], 2, "not a regular file"),
+        Row("a pipe for a job", ["run", pipe, "--out", place.path("p1")], 2, "not a regular file"),
+        Row("a pipe for a plan", ["chaos", job, "--plan", pipe, "--out", place.path("p2")], 2, "not a regular file"),
+        Row("a pipe for a trace", ["replay", job, "--trace", pipe, "--out", place.path("p3")], 2, "not a regular file"),
+        Row("a pipe for events", ["audit", pipe], 2, "pipe"),
         Row("a used folder", ["run", job, "--out", full.out], 2, "already"),
         Row("a file for a folder", ["run", job, "--out", a_file], 2, "a-file"),
         Row("nowhere", ["run", job, "--out", "/proc/nowhere"], 2, "/proc/nowhere"),

@@ -39,5 +39,34 @@ TEST_CASE("fingerprints: the parts that differ are named, and the first says wha
   CHECK(fingerprint_differences("", "data 1") == "data none here, 1 there: other data");
 }
 
+TEST_CASE("fingerprints: another script alone, whatever the build is called") {
+  const std::string before =
+      "isa torch 2.15.0, AVX2, script 1f, data 3a, weights 4b, first gradient 5c, probe of steps "
+      "6d, starling 0.1.0, gcc 12.2.0";
+  struct Row {
+    const char *from, *to;
+    bool alone;
+  };
+  const Row rows[] = {{"script 1f", "script 2f", true},
+                      {"1f, data 3a", "2f, data 3b", false},
+                      {"1f, data 3a, weights 4b", "2f, data 3a, weights 4c", false},
+                      {"weights 4b, first gradient 5c", "weights 4b, first gradient 5d", false},
+                      {"steps 6d", "steps 6e", false},
+                      {"script 1f, ", "", false},
+                      {"script 1f, data 3a, ", "script 2f, ", false},
+                      {"gcc 12.2.0", "gcc 13", false},
+                      {"AVX2, script 1f", "AVX512, script 2f", true}};
+  for (const Row& row : rows) {
+    CAPTURE(row.to);
+    std::string here = before;
+    here.replace(here.find(row.from), std::string(row.from).size(), row.to);
+    CHECK(other_script_alone(here, before) == row.alone);
+    CHECK(other_script_alone(before, here) == row.alone);
+  }
+  CHECK_FALSE(other_script_alone(before, before));
+  CHECK_FALSE(other_script_alone("", ""));
+  CHECK_FALSE(other_script_alone("script 1", "script 2"));
+}
+
 }  // namespace
 }  // namespace starling::elastic

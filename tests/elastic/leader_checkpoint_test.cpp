@@ -70,6 +70,13 @@ struct OneLeader : LeaderRig {
     });
   }
 
+  std::string refusal_of(std::uint64_t nonce) const {  // empty: none
+    for (const leader_command::Send& send : sent)
+      if (const auto* refused = std::get_if<Refused>(&send.body))
+        if (send.to.nonce == nonce) return refused->reason;
+    return {};
+  }
+
   // The part that one worker owns, with digest 1 for each of its segments.
   ShardWritten part(std::uint64_t nonce, Version version) const {
     ShardWritten written{version, {}, {"shard-" + std::to_string(nonce), 10, {}}, {}};
@@ -388,13 +395,39 @@ TEST_CASE("leader: a job that goes on from checkpoints begins at the newest, wit
   other.fingerprint = {9, 9};
   other.fingerprint_text = "isa b";
   one.say(8, other);
-  CHECK(one.sent_to<Refused>(8));
+  CHECK(one.refusal_of(8).find("the checkpoint of step 30: ") != std::string::npos);  // the newest
   for (std::uint64_t nonce : {1, 2}) one.join(nonce);
   for (std::uint64_t nonce : {1, 2}) one.report(nonce, kNoVersion);
   one.commit();
   REQUIRE(one.group.plan().has_value());
   CHECK(one.group.plan()->kind == PlanKind::kFresh);
   CHECK(one.group.plan()->base == 30);
+}
+
+TEST_CASE("leader: a job goes on from a checkpoint with another script, not with other gradients") {
+  const auto text = [](const char* script, const char* gradient) {
+    return std::string("isa a, script ") + script + ", data 3a, weights 4b, first gradient " +
+           gradient + ", probe of steps 6d, starling 0.1.0";
+  };
+  OneLeader one;
+  one.group = Group();
+  one.elect(1);
+  JobStarted job;
+  job.checkpoints = {{10, {1, 1}, {6, 6}, text("1e", "5c")},
+                     {30, {2, 2}, {7, 7}, text("1f", "5c")}};
+  one.apply(job);
+  const auto refused = [&](std::uint64_t nonce, std::uint64_t hash, const std::string& of) {
+    Join join;
+    join.who = {0, Nonce(nonce)};
+    join.fingerprint = {hash, hash};
+    join.fingerprint_text = of;
+    one.sent.clear();
+    one.say(nonce, join);
+    one.commit();
+    return !one.refusal_of(nonce).empty();
+  };
+  CHECK(refused(8, 9, text("2f", "5d")));
+  CHECK_FALSE(refused(9, 10, text("2f", "5c")));
 }
 
 // ---- The log ----------------------------------------------------------------------------------

@@ -209,6 +209,12 @@ void take_worker(Fields& f, History& h) {
   if (what == "left") h.left.insert(id);
 }
 
+// Of a run that went on from a checkpoint (tools/starling/resume.cpp).
+void take_warning(Fields& f, History& h) {
+  const std::string text = f.text("text");
+  if (text.find("the script has changed (") != std::string::npos) h.other_scripts.push_back(text);
+}
+
 void take_kind(const std::string& kind, Fields& f, History& h) {
   const Line line = h.lines;
   if (kind == "start")
@@ -230,6 +236,8 @@ void take_kind(const std::string& kind, Fields& f, History& h) {
     h.taints.push_back(at(line, taint_of(f)));
   else if (kind == "mismatch")
     h.mismatches.push_back(at(line, mismatch_of(f)));
+  else if (kind == "warning")
+    take_warning(f, h);
   else if (kind == "done")
     h.done.push_back(
         {Version(f.whole("version", kVersionMax)), f.digest("digest"), f.number("loss"), line});
@@ -407,6 +415,10 @@ Result<History> merge(std::vector<History> histories) {
     all.lost.merge(h.lost);
     all.left.merge(h.left);
     all.lines += h.lines;
+    for (std::string& script : h.other_scripts)
+      if (std::find(all.other_scripts.begin(), all.other_scripts.end(), script) ==
+          all.other_scripts.end())
+        all.other_scripts.push_back(std::move(script));
     for (const std::string& gap : h.gaps) all.gaps.push_back("file " + number + ": " + gap);
   }
   // A step may be told in the epoch in which it passed or where it was learned later: the first.

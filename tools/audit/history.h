@@ -138,6 +138,7 @@ struct History {
   std::optional<Line> after_done;  // first line of another kind than a step's after `done`
   std::map<std::uint64_t, std::string> names;  // of workers
   std::set<std::uint64_t> lost, left;          // workers
+  std::vector<std::string> other_scripts;      // warnings that the script was another one before
   std::vector<std::string> gaps;               // lines that are known to be missing, and why
   Line lines = 0;
 };

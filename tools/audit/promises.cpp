@@ -152,6 +152,7 @@ void check_doubts(const Index& run, Case& p1) {
     else
       p1.doubt(text + (m.wrong ? "; " + name(*m.wrong) + " is wrong" : ""));
   }
+  for (const std::string& script : h.other_scripts) p1.doubt(script);
   for (const TaintFact& t : h.taints)
     p1.doubt((t.name.empty() ? "worker " + number(t.worker) : t.name) + ": " + t.reason +
              "; the result is in doubt from step " + number(t.first) + " on");
@@ -286,13 +287,13 @@ std::string passes_text(const std::map<std::uint64_t, std::uint64_t>& uses, std:
     if (n == samples)
       ++complete;
     else
-      rest = (complete != 0 ? ", and " : "") + number(n) + " of " + count(samples, "sample") +
-             " once in pass " + number(pass);
+      rest += (rest.empty() ? "" : ", ") + number(n) + " of " + count(samples, "sample") +
+              " once in pass " + number(pass);
   }
   if (complete == 0) return rest;
   return "all " + count(samples, "sample") + " once in " +
          (complete == 1 ? "1 complete pass" : "each of " + number(complete) + " complete passes") +
-         rest;
+         (rest.empty() ? "" : ", and ") + rest;
 }
 
 Finding exactly_once_promise(const Index& run) {
@@ -389,10 +390,13 @@ Finding no_way_back_promise(const Index& run) {
              count(lost, "time") + ", first at version " + number(first->version));
   if (h.epochs.empty()) p3.doubt("no epoch is told");
   std::uint64_t forced = 0;
-  for (const EpochFact& epoch : h.epochs) forced += epoch.base.has_value() && *epoch.base > 0;
+  for (const EpochFact& epoch : h.epochs) forced += epoch.base.has_value() && epoch.predecessor;
   std::string shown = count(h.epochs.size(), "epoch") + ", " + number(forced) +
                       " of them after a loss, each from the last committed version";
-  if (h.restarts.empty()) shown += "; no checkpoint was read";
+  if (h.start.from > 0)
+    shown += "; begun from the checkpoint of step " + number(h.start.from);
+  else if (h.restarts.empty())
+    shown += "; no checkpoint was read";
   if (resumed != 0)
     shown += "; ended in order and gone on with from a checkpoint, " + count(resumed, "time");
   const auto least =

@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 
+#include "core/base/file_system.h"
 #include "tools/bench/figures.h"
 
 namespace starling::bench {
@@ -172,6 +173,7 @@ Result<> save_step_times(const std::string& path, const std::vector<StepTimes>& 
 }
 
 Result<std::vector<StepTimes>> load_step_times(const std::string& path) {
+  STARLING_TRY(is_file(path, "a file of step times"));
   std::ifstream file(path);
   std::string line;
   if (!std::getline(file, line) || line != kHead)

@@ -140,6 +140,7 @@ Result<Evidence> Attached::disturb(const Plan& plan) {
   evidence.attached = true;
   evidence.run_status = story_.failed ? story_.failed->code : 0;
   evidence.deeds = disturber.deeds();
+  evidence.watched_until_t = story_.now();
   evidence.revenants = revenants_of(story_, evidence.deeds, cast_.gone());
   evidence.loud = without_loose_end(std::move(story_));
   return evidence;

@@ -2,6 +2,7 @@
 // What was done to a run, and what was seen of it from outside: all that a verdict rests on besides
 // the run's own events. Values only.
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +50,12 @@ struct Deed {
       if (!e.seen && !e.overtaken) return false;
     return true;
   }
+  bool all_seen() const {  // it was done, and the job did not end too early to show it
+    if (outcome != Outcome::kDone) return false;
+    for (const Effect& e : effects)
+      if (!e.seen) return false;
+    return true;
+  }
 };
 
 // A worker that was left out of an epoch while it could not act, and then woke up.
@@ -77,6 +84,7 @@ struct Stranger {
   std::string how;
   bool refused = false;
   std::string seen;  // "closed after 3 ms, 0 bytes"
+  bool met = true;   // by somebody of the running job, who could have let it in
 };
 
 struct Evidence {
@@ -92,6 +100,8 @@ struct Evidence {
   std::vector<std::string> leftovers;
   std::vector<Stranger> strangers;
   std::vector<Stall> stalls;
+  // When the processes were looked at for the last time while the job went on.
+  double watched_until_t = std::numeric_limits<double>::infinity();
   double pause_ms_max = 250;  // above the lost work; P7
 };
 

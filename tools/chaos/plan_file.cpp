@@ -12,6 +12,7 @@
 #include <limits>
 #include <sstream>
 
+#include "core/base/file_system.h"
 #include "core/job/words.h"
 #include "tools/chaos/plan.h"
 
@@ -235,6 +236,7 @@ Result<Plan> parse_plan(const std::string& text) {
 }
 
 Result<Plan> load_plan(const std::string& path) {
+  STARLING_TRY(is_file(path, "a plan"));
   const std::string where = "reading " + path;
   std::ifstream file(path, std::ios::binary);
   std::string text(kFileBytesMax + 1, '\0');

@@ -100,7 +100,8 @@ std::string report_json(const Report& report) {
         {{"name", end.name}, {"pid", end.pid}, {"status", end.status}, {"expected", end.expected}});
   out["strangers"] = Json::array();
   for (const Stranger& s : e.strangers)
-    out["strangers"].push_back({{"how", s.how}, {"refused", s.refused}, {"seen", s.seen}});
+    out["strangers"].push_back(
+        {{"how", s.how}, {"refused", s.refused}, {"seen", s.seen}, {"met", s.met}});
   out["leftovers"] = e.leftovers;
   return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -207,6 +207,7 @@ Result<Evidence> Stage::disturbed() {
     evidence.ends.push_back(end);
   }
   evidence.stalls = stalls_;
+  evidence.watched_until_t = run_over_t_;
   evidence.revenants = revenants_of(story_, evidence.deeds, cast_.gone());
   evidence.strangers = strangers();
   find_leftovers(evidence);
@@ -268,9 +269,13 @@ void Stage::take_ends() {
   for (const auto& end : children_.reap()) {
     if (end.pid == run_) {
       run_status_ = end.status;
+      run_over_t_ = now();
       continue;
     }
-    if (end.pid == stranger_) stranger_status_ = end.status;
+    if (end.pid == stranger_) {
+      stranger_status_ = end.status;
+      stranger_met_ = !run_status_ && !story_.over();
+    }
     const auto it = process_names_.find(end.pid);
     if (it != process_names_.end())
       ends_.push_back({{it->second->name, end.pid, end.status, true}, it->second});
@@ -435,7 +440,8 @@ std::vector<Stranger> Stage::strangers() {
   if (stranger_ == 0) return tried;
   Stranger worker{"a worker with a key of its own", true,
                   stranger_status_ ? "exit code " + std::to_string(*stranger_status_)
-                                   : std::string("still there")};
+                                   : std::string("still there"),
+                  stranger_met_};
   for (const WorkerSeen& seen : story_.workers)
     if (stranger_pids_.count(seen.pid) && seen.what == "joined") {
       worker.refused = false;

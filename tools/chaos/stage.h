@@ -94,6 +94,7 @@ class Stage {
 
   pid_t run_ = 0;
   std::optional<int> run_status_;
+  double run_over_t_ = 0;
   Story story_;
   Cast cast_;
   std::map<int, Player*> process_names_;  // whose every process was, guards too
@@ -102,6 +103,7 @@ class Stage {
   pid_t stranger_ = 0;  // a worker with keys of its own
   std::set<int> stranger_pids_;
   std::optional<int> stranger_status_;
+  bool stranger_met_ = false;  // it gave up while the job went on
   std::uint32_t next_name_ = 0;
   std::size_t told_workers_ = 0, told_epochs_ = 0, told_warnings_ = 0;
   double told_step_t_ = -10, next_traces_t_ = 0, followed_t_ = 0;

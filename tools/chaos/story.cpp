@@ -29,6 +29,11 @@ std::map<Version, StepSeen> Story::committed() const {
   return steps_seen;
 }
 
+std::optional<double> Story::end_t() const {
+  if (done) return done->t;
+  return failed ? std::optional<double>(failed->t) : std::nullopt;
+}
+
 double Story::now() const {
   using std::chrono::nanoseconds;
   const auto since = std::chrono::steady_clock::now().time_since_epoch();

@@ -126,7 +126,8 @@ struct Story {
   std::map<Version, StepSeen> committed() const;  // the first line of each version
   const EpochSeen* last_epoch() const { return epochs.empty() ? nullptr : &epochs.back(); }
   bool over() const { return done || failed; }
-  double now() const;  // the run's clock now; 0 before its start was read
+  std::optional<double> end_t() const;  // when the job ended; none: no event tells of an end
+  double now() const;                   // the run's clock now; 0 before its start was read
   // Milliseconds, of all steps but the first two; 0 if there are none.
   double median_step_ms() const;
 };

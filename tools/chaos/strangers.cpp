@@ -138,6 +138,7 @@ Stranger judge(std::string how, const Connection& door, const std::string& said,
   Stranger stranger{std::move(how), false, ""};
   if (!door) {
     stranger.refused = true;
+    stranger.met = false;
     stranger.seen = "no connection";
     return stranger;
   }

@@ -37,6 +37,8 @@ Verdict not_tested(std::string why) {
   return {{}, {}, Finding::kNotTested, std::move(why)};
 }
 
+constexpr double kClock_s = 0.05;  // between two processes that tell what they saw
+
 // The first step whose loss or norm is not the undisturbed run's.
 struct Difference {
   Version version = 0;
@@ -151,7 +153,7 @@ Verdict no_way_back(const Evidence& e) {
     if (!copies_taken_before(e, restart))
       return broken("steps from " + std::to_string(restart.version) +
                     " on were done again although their state was not gone");
-  std::size_t forced = 0;
+  std::size_t forced = 0, compared = 0;
   Version last_base = 0;
   for (const EpochSeen& epoch : s.epochs) {
     if (!epoch.base || epoch.kind != "forced") continue;
@@ -162,18 +164,18 @@ Verdict no_way_back(const Evidence& e) {
       return broken(where + "an earlier one at " + std::to_string(last_base));
     last_base = std::max(last_base, *epoch.base);
     if (!epoch.resume_ms || !s.restarts.empty()) continue;  // its commit's time is not known
-    constexpr double kClock_s = 0.05;  // of two processes that tell what they saw
+    ++compared;
     const double formed = committed_at(epoch) - epoch.form_ms.value_or(0) / 1000 - kClock_s;
     for (const auto& [version, step] : s.step_lines)
       if (step.t < formed && version >= *epoch.base)
         return broken(where + "after step " + std::to_string(version) + " had been committed");
   }
-  if (forced == 0 && s.restarts.empty()) return not_tested("no epoch was forced");
-  return held(count_of(forced, "forced epoch") +
-              ", each begins where the last step was committed; " +
-              (s.restarts.empty()
-                   ? "no checkpoint was read"
-                   : count_of(s.restarts.size(), "restart") + ", each after some state was gone"));
+  if (!s.restarts.empty())
+    return held(count_of(s.restarts.size(), "restart") + ", each after some state was gone");
+  if (forced == 0) return not_tested("no epoch was forced");
+  if (compared == 0) return not_tested("no step followed in an epoch that was forced");
+  return held(count_of(compared, "forced epoch") +
+              ", each begins where the last step was committed; no checkpoint was read");
 }
 
 // ---- P4 ---------------------------------------------------------------------------------------
@@ -223,19 +225,32 @@ double stalled(const Evidence& e, double from, double to) {
   return seconds;
 }
 
+// A life that ends after this may have ended because the job did.
+double watched_until(const Evidence& e) {
+  return std::min(e.watched_until_t, e.loud.end_t().value_or(e.watched_until_t));
+}
+
 Verdict fenced(const Evidence& e) {
   if (auto outside = computed_outside(e.loud)) return broken(*outside);
+  const double end = watched_until(e) - kClock_s;
+  std::size_t tested = 0;
   for (const Revenant& r : e.revenants) {
     const std::string who = r.who.name + " (process " + std::to_string(r.who.pid) + ")";
-    if (!r.gone_t || *r.gone_t - r.woken_t - stalled(e, r.woken_t, *r.gone_t) > kLastsS)
+    const bool ended = r.gone_t && *r.gone_t < end;
+    const double until = ended ? *r.gone_t : end;
+    if (until - r.woken_t - stalled(e, r.woken_t, until) > kLastsS)
       return broken(who + ", left out of epoch " + r.epoch + ", woke up and lives on");
     for (const EpochSeen& epoch : e.loud.epochs)
       if (epoch.t > r.woken_t + 1 && r.who.id != 0 && epoch.has(r.who.id))
         return broken(who + ", left out of epoch " + r.epoch + ", is a member of epoch " +
                       epoch.id + " with its old life");
+    tested += ended;
   }
   if (e.revenants.empty()) return not_tested("nobody was left out while it could not act");
-  return held(count_of(e.revenants.size(), "worker") +
+  if (tested == 0)
+    return not_tested(count_of(e.revenants.size(), "worker") +
+                      " woke up left out, each too late to end before the job did");
+  return held(count_of(tested, "worker") +
               " woke up left out and ended that life; nobody computed outside its epochs");
 }
 
@@ -307,8 +322,9 @@ Verdict short_pauses(const Evidence& e) {
     over.push_back(std::max(0.0, pause.over_ms));
     worst = std::max(worst, over.back());
   }
+  // One that the job's end overtook would have stopped nobody in any case.
   const auto announced = std::count_if(e.deeds.begin(), e.deeds.end(), [&](const Deed& d) {
-    return !e.attached && d.outcome == Deed::Outcome::kDone && d.fault.kind->judged.announced;
+    return !e.attached && d.fault.kind->judged.announced && d.all_seen();
   });
   const std::string quietly =
       announced > 0 ? "; " + std::to_string(announced) + " joins and leaves stopped nobody" : "";
@@ -328,16 +344,21 @@ Verdict short_pauses(const Evidence& e) {
 }
 
 Verdict nobody_gets_in(const Evidence& e) {
-  for (const Stranger& stranger : e.strangers)
+  std::size_t met = 0;
+  for (const Stranger& stranger : e.strangers) {
     if (!stranger.refused) return broken(stranger.how + ": " + stranger.seen);
+    met += stranger.met;
+  }
   if (e.strangers.empty()) return not_tested("nobody tried");
-  return held(count_of(e.strangers.size(), "attempt") + " without a key, each refused");
+  if (met == 0) return not_tested("of those who tried none met anybody");
+  return held(count_of(met, "attempt") + " without a key, each refused");
 }
 
 Verdict faults_had_effect(const Evidence& e) {
-  std::size_t done = 0, held_back = 0, not_reached = 0;
+  std::size_t done = 0, seen = 0, held_back = 0, not_reached = 0;
   for (const Deed& deed : e.deeds) {
     done += deed.outcome == Deed::Outcome::kDone;
+    seen += deed.all_seen();
     held_back += deed.outcome == Deed::Outcome::kHeldBack;
     not_reached += deed.outcome == Deed::Outcome::kNotReached;
     if (deed.outcome != Deed::Outcome::kDone || deed.verified()) continue;
@@ -348,10 +369,14 @@ Verdict faults_had_effect(const Evidence& e) {
   }
   if (e.deeds.empty()) return not_tested("there was none");
   std::string text =
-      done > 0 ? count_of(done, "fault") + " done and each effect seen" : "none done";
+      done == 0     ? "none done"
+      : seen == 0   ? count_of(done, "fault") + " done, and the job ended before an effect was seen"
+      : seen < done ? count_of(done, "fault") + " done and each effect seen, but for " +
+                          std::to_string(done - seen) + " that the job's end overtook"
+                    : count_of(done, "fault") + " done and each effect seen";
   if (held_back > 0) text += ", " + std::to_string(held_back) + " held back";
   if (not_reached > 0) text += ", " + std::to_string(not_reached) + " not reached";
-  return done > 0 ? held(text) : not_tested(text);
+  return seen > 0 ? held(text) : not_tested(text);
 }
 
 }  // namespace

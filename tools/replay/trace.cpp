@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "core/base/file_system.h"
 #include "core/base/philox.h"
 
 namespace starling::replay {
@@ -160,6 +161,7 @@ Result<Trace> parse_trace(const std::string& text, std::uint64_t seed) {
 }
 
 Result<Trace> load_trace(const std::string& path, std::uint64_t seed) {
+  STARLING_TRY(is_file(path, "a trace"));
   std::ifstream file(path, std::ios::binary);
   std::string text(kTraceBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/base/file_system.h"
 #include "core/base/keys.h"
 #include "core/data/dataset.h"
 #include "core/job/job.h"
@@ -76,6 +77,8 @@ int check(const CheckCommand& command) {
   if (ends_with(command.file, ".safetensors"))
     return is_trained_model(command.file) ? check_trained_model(command.file)
                                           : check_reference(command);
+  if (const auto there = is_file(command.file, "a job file, keys or a model"); !there)
+    return fail(there.error());
   std::ifstream file(command.file);
   std::string first;
   if (std::getline(file, first) && first.rfind("starling-keys", 0) == 0)

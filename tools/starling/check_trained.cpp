@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/formats/checkpoint.h"
+#include "core/formats/checkpoint_owner.h"
 #include "core/formats/safetensors.h"
 #include "core/formats/shard.h"
 #include "core/job/layout.h"
@@ -115,6 +116,9 @@ int check_checkpoints(const std::string& dir) {
     return fail(
         2, "no checkpoint here, expected folders like step-000000040 with a manifest.json; " + dir);
   int code = 0;
+  if (const auto owner = read_checkpoint_owner(dir); !owner)
+    code = fail(1, "whose checkpoints they are is not known, no run takes the folder: " +
+                       owner.error().text());
   for (const Version version : versions.value()) {
     const std::string which = "checkpoint of step " + std::to_string(version);
     const auto manifest = read_manifest(dir, version);

@@ -254,6 +254,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   KeyWatch keys(command.keys, command.name, options.job_id);
   const Version from =
       options.checkpoints.empty() ? Version{0} : options.checkpoints.back().version;
+  const std::string remark = script_remark(job, options.checkpoints);
   const std::string addresses = addresses_of(command);
   auto config = actors::make_system_config();
   caf::actor_system system(config);
@@ -275,6 +276,10 @@ Result<int> coordinate(const CoordinatorCommand& command) {
       STARLING_TRY(events->start(std::move(started)));
     }
     Follower follower(command, job, *events);
+    if (!remark.empty()) {
+      STARLING_TRY(events->write(event::Warning{remark}));
+      follower.say("warning: " + remark);
+    }
     follower.say(command.name + " listens at port " + std::to_string(coordinator.port) +
                  ", events go to " + events->path());
     auto code = follower.follow(inbox, coordinator.actor, keys);

@@ -1,7 +1,12 @@
 #include "tools/starling/exit.h"
 
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <new>
 
@@ -29,6 +34,18 @@ int exit_code(Code code) {
 int fail(int code, const std::string& text) {
   std::fprintf(stderr, "starling: %s\n", text.c_str());
   return code;
+}
+
+int end_of_output(int code) {
+  errno = 0;
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  const int error = errno;  // 0: of an earlier write, whose error is not known any more
+  pollfd polled{STDOUT_FILENO, POLLOUT, 0};
+  const bool reader_gone = ::poll(&polled, 1, 0) == 1 && (polled.revents & POLLERR) != 0;
+  if (written || error == EPIPE || reader_gone || code > kExitRefuted) return code;
+  fail(kExitBadInput, std::string("cannot write to standard output") +
+                          (error != 0 ? std::string(": ") + std::strerror(error) : ""));
+  return code == kExitDone ? kExitBadInput : code;
 }
 
 void end_with_a_line_on_exceptions() {

@@ -77,10 +77,13 @@ void LocalWorkers::told(const Event& event) {
       if (worker->what == WorkerChange::kLost && life.id == worker->id && life.id != 0)
         life.reason = worker->reason;
   }
-  if (const auto* epoch = std::get_if<event::EpochFormed>(&event))
-    for (const event::EpochMember& member : epoch->members)
-      for (Life& life : lives_)
-        if (life.id == member.id && life.id != 0 && !life.since) life.since = steps_;
+  const auto* epoch = std::get_if<event::EpochFormed>(&event);
+  if (!epoch) return;
+  members_.clear();
+  for (const event::EpochMember& member : epoch->members) members_.insert(member.id);
+  for (const event::EpochMember& member : epoch->members)
+    for (Life& life : lives_)
+      if (life.id == member.id && life.id != 0 && !life.since) life.since = steps_;
 }
 
 // A killed guard leaves its worker to this process.
@@ -116,6 +119,12 @@ void LocalWorkers::plan_another(const Life& life, int status) {
     return;
   }
   due_.push_back({life.place, Clock::now() + (times - 1) * kBetweenTries});
+}
+
+bool LocalWorkers::is_member(pid_t child) const {
+  return std::any_of(lives_.begin(), lives_.end(), [&](const Life& life) {
+    return life.pid == child && members_.count(life.id) > 0;
+  });
 }
 
 Result<> LocalWorkers::start_due() {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ class LocalWorkers {
   // What people should know, once.
   std::optional<std::string> news();
 
+  // Whether the worker of this child is a member of the last epoch that was told.
+  bool is_member(pid_t child) const;
   std::size_t size() const { return lives_.size(); }
   // Nobody is there, and nobody will be started.
   bool none() const { return lives_.empty() && due_.empty(); }
@@ -69,6 +72,7 @@ class LocalWorkers {
   const std::uint32_t tries_;
   std::vector<Life> lives_;
   std::vector<Due> due_;
+  std::set<std::uint64_t> members_;                   // of the last epoch
   std::map<std::string, std::uint32_t> short_lives_;  // in a row, by how they ended
   std::uint64_t steps_ = 0;                           // that have passed
   std::optional<std::string> news_;

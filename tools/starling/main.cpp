@@ -551,9 +551,10 @@ std::string misunderstood(const CLI::App& app, const CLI::ParseError& error, int
 
 }  // namespace
 
-int starling::main(int argc, char** argv, const Registry& registry) {
-  starling::open_closed_streams();
-  starling::tools::end_with_the_script();
+namespace starling {
+namespace {
+
+int command(int argc, char** argv, const Registry& registry) {
   end_with_a_line_on_exceptions();
   if (!registry.taken().empty())
     return fail(Error(Code::kBadInput, "this program brings the " + registry.taken() + " twice"));
@@ -631,4 +632,13 @@ int starling::main(int argc, char** argv, const Registry& registry) {
   if (chosen == "bench") return tools::bench(bench_options);
   if (chosen == "audit") return tools::audit(audit_options);
   return tools::version();
+}
+
+}  // namespace
+}  // namespace starling
+
+int starling::main(int argc, char** argv, const Registry& registry) {
+  starling::open_closed_streams();
+  starling::tools::end_with_the_script();
+  return end_of_output(command(argc, argv, registry));
 }

@@ -54,22 +54,21 @@ std::string difference(const Manifest& manifest, const Job& job) {
   return all + " " + see;
 }
 
+}  // namespace
+
 // A script may have been mended meanwhile, and is told where to write by its arguments, so another one
 // goes on; its first gradient has to be the same (design.md, section 5).
-void warn_of_another_script(const Job& job, Version from) {
+std::string script_remark(const Job& job, const std::vector<Checkpoint>& to_go_on_from) {
+  if (to_go_on_from.empty()) return {};
+  const Version from = to_go_on_from.back().version;
   const auto manifest = read_manifest(job.checkpoint.dir, from);
-  if (!manifest) return;
+  if (!manifest) return {};
   const auto was = job_of(manifest.value().job, job);
   const std::string differences = was ? script_differences(was.value(), job) : "";
-  if (!differences.empty())
-    std::fprintf(
-        stderr,
-        "starling: warning: since the checkpoint of step %llu the script has changed (%s); "
-        "the steps from there on are those of the script as it is now\n",
-        static_cast<unsigned long long>(from), differences.c_str());
+  if (differences.empty()) return {};
+  return "since the checkpoint of step " + std::to_string(from) + " the script has changed (" +
+         differences + "); the steps from there on are those of the script as it is now";
 }
-
-}  // namespace
 
 Result<Job> job_to_go_on(Job job, const ResumeOptions& options) {
   if (!job.checkpoint.on()) return job;
@@ -141,7 +140,6 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
   }
   if (found.empty() && !versions.empty())
     return Error(Code::kBadInput, "no checkpoint in " + dir + " can be read: " + last);
-  if (!found.empty()) warn_of_another_script(job, found.back().version);
   return found;
 }
 
@@ -172,6 +170,7 @@ Result<OpenedCheckpoints> open_checkpoints(const Job& job, const Layout& layout,
   if (resume) {
     STARLING_TRY(found, checkpoints_to_resume(job, layout));
     opened.to_go_on_from = std::move(found);
+    opened.remark = script_remark(job, opened.to_go_on_from);
   } else {
     STARLING_TRY(versions, list_checkpoints(job.checkpoint.dir));
     if (!versions.empty())

@@ -18,6 +18,10 @@ namespace starling::tools {
 // do, or there are some and none can be read.
 Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layout& layout);
 
+// A warning if the job's script has changed since the newest of them; empty: it has not.
+// `starling audit` knows it by "the script has changed (" (tools/audit/history.cpp).
+std::string script_remark(const Job& job, const std::vector<Checkpoint>& to_go_on_from);
+
 // What the command line says otherwise than the job file.
 struct ResumeOptions {
   bool steps = false, peak_rate = false;
@@ -52,6 +56,7 @@ class CheckpointClaim {
 struct OpenedCheckpoints {
   std::vector<Checkpoint> to_go_on_from;  // oldest first
   CheckpointClaim claim;
+  std::string remark;  // script_remark()
 };
 
 // Before a run: the folder can be written, is this job's from here on, and is empty of checkpoints

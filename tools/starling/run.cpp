@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "actors/files.h"
 #include "actors/guard/status.h"
@@ -45,6 +44,11 @@ constexpr milliseconds kStartFailed{500};  // a coordinator may have told the en
 constexpr milliseconds kLastWord{2000};    // of coordinators, when all workers have ended
 constexpr std::uint32_t kSpareKeys = 64;   // for workers that join later
 constexpr const char* kModel = "model.safetensors";
+constexpr const char* kNotSaved =
+    "the model is not here: the workers that were there at the last step could not save it";
+constexpr const char* kElsewhere =
+    "the model is not here: none of the workers started here was there at the last step; whoever "
+    "was has it where its --save says";
 constexpr int kNotHere =
     actors::kNotHereStatus;  // also of a worker that was left out and comes late
 
@@ -56,7 +60,7 @@ struct Prepared {
   std::string isa;
   Digest data{};
   std::uint64_t samples = 0;
-  std::string data_remark;              // empty: none
+  std::vector<std::string> remarks;     // warnings, of data and script
   CheckpointClaim claim;                // outlives everything that writes one
   std::vector<Checkpoint> checkpoints;  // to go on from
   KeyRing ring;
@@ -69,14 +73,6 @@ struct Prepared {
   // Beside the folder, which is what people copy and publish; gone when the run has ended.
   std::string keys() const { return folder + ".keys"; }
 };
-
-Result<> write_job(const Prepared& run) {
-  std::ofstream file(run.path("job.toml"));
-  file << format_job(run.job);
-  file.close();
-  if (!file) return Error(Code::kBadInput, "cannot write " + run.path("job.toml"));
-  return ok();
-}
 
 Result<Prepared> prepare(const RunOptions& options) {
   Prepared run;
@@ -102,11 +98,12 @@ Result<Prepared> prepare(const RunOptions& options) {
   STARLING_TRY(data, Dataset::open(run.job));
   run.data = data->identity();
   run.samples = data->samples();
-  run.data_remark = data->remark();
+  if (auto remark = data->remark(); !remark.empty()) run.remarks.push_back(std::move(remark));
 
   STARLING_TRY(opened, open_checkpoints(run.job, *run.layout, options.resume));
   run.checkpoints = std::move(opened.to_go_on_from);
   run.claim = std::move(opened.claim);
+  if (!opened.remark.empty()) run.remarks.push_back(std::move(opened.remark));
 
   if (fs::exists(run.path(kModel), error))
     return Error(Code::kBadInput, run.folder + " already has a model, expected a new folder; " +
@@ -125,7 +122,7 @@ Result<Prepared> prepare(const RunOptions& options) {
     run.notes.push_back("removed the keys of a run that was killed: " + keys);
   run.ring = KeyRing::generate(options.coordinators, options.workers + kSpareKeys);
   STARLING_TRY(run.ring.split(run.keys(), /*synced=*/false));
-  STARLING_TRY(write_job(run));
+  STARLING_TRY(write_job(run.job, run.path("job.toml")));
   return run;
 }
 
@@ -171,8 +168,8 @@ class Run {
     start.address = coordinators_->address();
     start.keys = run_.keys();
     STARLING_TRY(run_.events->start(std::move(start)));
-    if (!run_.data_remark.empty()) {
-      const event::Warning warning{run_.data_remark};
+    for (const std::string& remark : run_.remarks) {
+      const event::Warning warning{remark};
       STARLING_TRY(run_.events->write(warning));
       spectator_.show(warning);
     }
@@ -418,9 +415,7 @@ class Run {
     if (worst != 0) return worst;
     // Whoever was there at the end has saved it. None of those may have been started here.
     if (started_here() > 0 && !fs::exists(run_.path(kModel)))
-      return fail(kNotHere,
-                  "the model is not here: none of the workers started here was there at "
-                  "the last step; whoever was has it where its --save says");
+      return fail(kNotHere, not_saved_ ? kNotSaved : kElsewhere);
     return diverged.empty() ? 0 : fail(1, diverged);
   }
 
@@ -439,16 +434,19 @@ class Run {
     });
   }
 
-  // Workers save the model and go. Returns what a failed one ended with after a good end, else 0.
+  // Workers save the model and go. Returns what a failed one ended with after a good end, else 0;
+  // who was not there at the last step has no part in it.
   int wait_for_workers(milliseconds grace) {
     const auto deadline = Clock::now() + grace;
     int worst = 0;
     while (workers_.size() > 0 && Clock::now() < deadline) {
       auto seen = coordinators_->wait(milliseconds(10));
       for (const ChildEnd& child : children_.reap()) {
+        const bool member = workers_.is_member(child.pid);
         const int status = workers_.ended(child, /*again=*/false).value_or(0);
-        const bool failed = status > 0 && status < kExitSignal && status != kNotHere;
-        if (failed) worst = std::max(worst, status);
+        if (!member || status >= kExitSignal) continue;
+        not_saved_ = not_saved_ || status == kNotHere;
+        if (status != kNotHere) worst = std::max(worst, status);
       }
       if (pending_signal() != 0) break;
     }
@@ -467,6 +465,7 @@ class Run {
   std::optional<Version> checkpoint_;  // the newest that this run has completed
   Version reached_ = 0;
   bool last_left_ = false;  // whoever ended last did so when its notice was over
+  bool not_saved_ = false;  // one that was there at the last step has no model
   int last_status_ = 0;     // the worst of workers that ended by themselves
   std::optional<Clock::time_point> failed_at_;  // when one of ours could not begin
   std::optional<Clock::time_point> alone_at_;   // since when no worker of ours is left

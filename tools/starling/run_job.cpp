@@ -2,6 +2,7 @@
 
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <tuple>
 
 #include "tools/starling/names.h"
@@ -55,6 +56,14 @@ std::string default_folder(const Job& job) {
   char text[32];
   std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &utc);
   return "runs/" + job.name + "-" + text;
+}
+
+Result<> write_job(const Job& job, const std::string& path) {
+  std::ofstream file(path);
+  file << format_job(job);
+  file.close();
+  if (!file) return Error(Code::kBadInput, "cannot write " + path);
+  return ok();
 }
 
 }  // namespace starling::tools

@@ -15,4 +15,7 @@ Result<Job> job_to_run(const RunOptions& options);
 // A new folder below runs/, by the job's name and the time.
 std::string default_folder(const Job& job);
 
+// Errors: kBadInput  it cannot be written.
+Result<> write_job(const Job& job, const std::string& path);
+
 }  // namespace starling::tools

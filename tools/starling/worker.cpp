@@ -73,7 +73,10 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
   if (over.job_done && over.parameters && !life.command.save.empty()) {
     const Trained model{*over.parameters, over.parameters_digest};
     const auto saved = save_model(life.command.save, setup.job, *setup.layout, model);
-    if (!saved) return fail(saved.error());
+    if (!saved)
+      return fail(actors::kNotHereStatus,
+                  "the job is done, digest " + to_string(over.digest) +
+                      ", and the model is not here: " + saved.error().text());
     if (!saved.value().empty())
       std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), saved.value().c_str());
   }
