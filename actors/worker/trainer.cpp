@@ -100,7 +100,7 @@ class Compute : public caf::event_based_actor {
     auto adding = loaded.again
                       ? bench.begin_again(maker_->queue(), loaded.version, loaded.micro_batch)
                       : bench.begin(maker_->queue(), loaded.version, loaded.micro_batch);
-    sabotage::drop_gradient(*maker_, loaded.version, bench.worker());
+    if (!loaded.again) sabotage::drop_gradient(*maker_, loaded.version, bench.worker());
     // Adding, and waiting for parameters, come on top of what computing is to take.
     std::chrono::nanoseconds waited{}, lacked{};
     kernels::PassHooks hooks;
