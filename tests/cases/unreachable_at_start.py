@@ -6,7 +6,7 @@ from harness import require, wait_until
 
 
 def the_others_begin_without_it(place):
-    with Cluster(place, place.job(steps=60), coordinators=1, workers=4) as cluster, socket.socket() as nobody:
+    with Cluster(place, place.job(steps=1_000_000), coordinators=1, workers=4) as cluster, socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         wrong = f"127.0.0.1:{nobody.getsockname()[1]}"
         cluster.start_coordinator(0)
@@ -15,10 +15,7 @@ def the_others_begin_without_it(place):
         # Of two workers one dials the other: one of these two is dialled in vain, whatever their ranks.
         unheard = [cluster.start_worker("--save", "none", "--advertise", wrong) for _ in range(2)]
         wait_until(lambda: any(worker.poll() is not None for worker in unheard), "the end of one that is not reached")
-        for worker in unheard:
-            require(worker.wait(180) in (0, 2), f"exit code {worker.returncode}:\n{cluster.text()[-3000:]}")
-            cluster.workers.remove(worker)
-        require(2 in [worker.returncode for worker in unheard], f"nobody was told:\n{cluster.text()[-3000:]}")
+        ended = next(worker for worker in unheard if worker.poll() is not None)
+        require(ended.returncode == 2, f"exit code {ended.returncode}:\n{cluster.text()[-3000:]}")
         require("the other workers cannot connect to" in cluster.text(), cluster.text()[-3000:])
-        cluster.end()
-        require(cluster.events(0, "done"), cluster.text()[-3000:])
+        cluster.wait_for_step(0, cluster.steps(0) + 5)
