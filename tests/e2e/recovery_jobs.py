@@ -1,4 +1,5 @@
 """Jobs of recovery_long.py: five models, each with keys that are drawn."""
+import json
 import os
 import subprocess
 import sys
@@ -128,7 +129,7 @@ def _value(value):
         return "[" + ", ".join(map(_value, value)) + "]"
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_value(one)}" for key, one in value.items()) + " }"
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def text_of(sections):
