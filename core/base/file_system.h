@@ -14,7 +14,7 @@ Result<bool> lock_file(int fd, const std::string& path);
 // The same of what flock() gave: 0, or its errno. Pure.
 Result<bool> lock_of(int error, const std::string& path);
 
-// What a path that somebody named is, before it is opened: opening a pipe would wait for a writer.
+// The kind of a path that people name, before it is opened: opening a pipe would wait for a writer.
 // Errors: kBadInput  no such file, or not a regular one; "no such file or not a regular file,
 // expected a plan; ..".
 Result<> is_file(const std::string& path, const std::string& expected);

@@ -17,7 +17,7 @@ std::optional<std::string> Leader::other_bits(const Join& m) const {
 }
 
 // Why one with this fingerprint cannot go on from the checkpoints; none: it can. The newest is what
-// the group goes on from. A script may have been changed since, which whoever resumes is told.
+// the group goes on from. A script may have been changed since: the command that resumes warns of it.
 std::optional<std::string> Leader::other_checkpoint(const Join& m) const {
   const auto& all = group_.checkpoints();
   for (auto it = all.rbegin(); it != all.rend(); ++it) {

@@ -57,6 +57,12 @@ struct Rig {
     python().on_child_lost([this](const std::string& why) { lost.push_back(why); });
   }
   PythonModel& python() { return dynamic_cast<PythonModel&>(*model); }
+  void begin_with_two_samples() {
+    Batch first;
+    first.sequences = 2;
+    first.samples = {0, 1};
+    python().begin_with(first);
+  }
   Result<> initialise() { return model->initialise(5, layout, parameters.all()); }
   Result<MicroBatchResult> pass(std::uint64_t step = 0) {
     Batch batch;
@@ -299,10 +305,7 @@ TEST_CASE("a process that has other data, texts or bits than the one before it c
     CAPTURE(orders);
     const Script script("dies 1");
     Rig rig(spec_of(script));
-    Batch first;
-    first.sequences = 2;
-    first.samples = {0, 1};
-    rig.python().begin_with(first);
+    rig.begin_with_two_samples();
     REQUIRE(rig.initialise());
     script.say(orders);
     const auto refused = rig.pass();
@@ -320,10 +323,7 @@ TEST_CASE("the data are read beside passes, each batch once, and their digest is
     CAPTURE(orders);
     const Script script(orders);
     Rig rig(spec_of(script));
-    Batch first;
-    first.sequences = 2;
-    first.samples = {0, 1};
-    rig.python().begin_with(first);
+    rig.begin_with_two_samples();
     REQUIRE(rig.initialise());
     CHECK(!rig.python().data_read().over);
     for (std::uint64_t step = 0; step < 100'000 && !rig.python().data_read().over; ++step)

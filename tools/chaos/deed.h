@@ -84,7 +84,7 @@ struct Stranger {
   std::string how;
   bool refused = false;
   std::string seen;  // "closed after 3 ms, 0 bytes"
-  bool met = true;   // by somebody of the running job, who could have let it in
+  bool met = true;   // by a process of the running job, which could have let it in
 };
 
 struct Evidence {

@@ -10,7 +10,7 @@ int exit_code(Code code);
 int fail(const Error& error);
 int fail(int code, const std::string& text);
 // Writes out what was printed. Its result is `code`, or 2 with a line on stderr where a command that
-// ends well has printed what nobody can read. Who closes the other end of a pipe wants no more.
+// ends well has printed lines that are lost. A reader that closes its end of a pipe wants no more.
 int end_of_output(int code);
 // What is thrown and caught nowhere is one line, too: memory that is not to be had (3), or a bug
 // (5).

@@ -435,7 +435,7 @@ class Run {
   }
 
   // Workers save the model and go. Returns what a failed one ended with after a good end, else 0;
-  // who was not there at the last step has no part in it.
+  // a worker that was no member at the last step has no part in it.
   int wait_for_workers(milliseconds grace) {
     const auto deadline = Clock::now() + grace;
     int worst = 0;
