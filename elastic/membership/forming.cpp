@@ -286,8 +286,8 @@ bool Forming::fenced(const std::vector<Reporter>& reporters) const {
 }
 
 // Whether the steps of the last plan's epoch went with all of its members. A worker that was left
-// behind by it has older state; only if one of them did not vote for the change has that epoch never
-// begun.
+// behind by it has older state; that epoch never began only if a member of the one before did not
+// vote for the change, for instance because its first state was not there yet.
 bool Forming::died_with_its_steps(const std::vector<Reporter>& reporters) const {
   if (!group_.plan() || group_.restart() || group_.plan()->kind != PlanKind::kPrepared)
     return false;
@@ -295,7 +295,7 @@ bool Forming::died_with_its_steps(const std::vector<Reporter>& reporters) const 
   return std::all_of(last.members.begin(), last.members.end(),
                      [&](const Member& m) { return roster_.certainly_dead(m.who); }) &&
          std::all_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
-           return r.report.version == kNoVersion || r.report.may_have_begun == last.id;
+           return r.report.entered != last.predecessor || r.report.may_have_begun == last.id;
          });
 }
 

@@ -248,6 +248,30 @@ TEST_CASE("leader: R11, steps that died with their epoch are not done again from
   CHECK(end_with_a_leaver_of_old_state(broken(&Bugs::r11_revive_leaver)) == "3");
 }
 
+// Method: no member of the start has its first state yet when worker 3 leaves, and the others die.
+TEST_CASE("leader: R11, a leaver that never had its first state begins it anew") {
+  OneLeader one;
+  one.begin(kNoVersion);
+  const EpochId first = one.group.plan()->id;
+  one.leave(3, 60000);
+  REQUIRE(members_of(*one.group.plan()) == "12");
+  one.pass_time_hearing({3}, 2 * kLease);
+  SUBCASE("nobody passed a vote without its state") {
+    one.report(3, one.asked(), first, kNoVersion);
+    for (std::uint64_t nonce : {1, 2}) one.die(nonce);
+    REQUIRE_FALSE(one.group.end());
+    CHECK(one.group.plan()->kind == PlanKind::kFresh);
+    CHECK(members_of(*one.group.plan()) == "3");
+  }
+  SUBCASE("a joiner was in no epoch and is no witness") {
+    one.join(4);
+    one.report(4, one.asked(), {}, kNoVersion);
+    for (std::uint64_t nonce : {1, 2, 3}) one.die(nonce);
+    REQUIRE(one.group.end());
+    CHECK(one.group.end()->exit_code == 4);
+  }
+}
+
 // R13. Method: a joiner waits when worker 3 dies.
 bool joiner_holds(const Bugs& bugs) {
   OneLeader one(bugs);
