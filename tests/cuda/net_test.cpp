@@ -314,7 +314,7 @@ TEST_CASE("net: graphs take each batch and each scale anew") {
 }
 
 // A table of more than 32 MiB lies in two parts; all logits are one product all the same.
-TEST_CASE("net: a token table that lies in several parts") {
+TEST_CASE("net: a token table that lies in several parts" * doctest::test_suite("long")) {
   const GptSpec spec{.layers = 1, .heads = 1, .width = 96, .context = 4, .vocabulary = 88000};
   const Rig rig(spec);
   REQUIRE(rig.layout.tensors()[0].parts == 2);

@@ -10,8 +10,8 @@ PLUGIN = os.path.join(os.path.dirname(STARLING), "tests", "cuda", "libstarling_c
 os.environ["STARLING_PLUGIN"] = PLUGIN
 os.environ["STARLING_CUBLASLT"] = "none"  # a real one cannot work on an imitated device
 FIXTURES = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "fixtures")
-# The imitation takes a tenth of a second for a micro-batch.
-SMALL = dict(isa="cuda", steps=6, width=16, lease_ms=10000)
+# The imitation takes milliseconds for a token.
+SMALL = dict(isa="cuda", steps=6, width=16, context=12, sequences=1, micro_batches=4, lease_ms=10000)
 LONGER = SMALL | dict(steps=14, precision="bf16")
 
 

@@ -81,8 +81,8 @@ JOB = """
 [job]
 name = "e2e"
 steps = {steps}
-micro_batches = 8
-sequences = 2
+micro_batches = {micro_batches}
+sequences = {sequences}
 replicas = {replicas}
 precision = "{precision}"
 recompute = {recompute}
@@ -94,7 +94,7 @@ kind = "gpt"
 layers = 2
 heads = 2
 width = {width}
-context = 32
+context = {context}
 vocabulary = 256
 [optimizer]
 kind = "adamw"
@@ -126,7 +126,8 @@ class Place:
         return os.path.join(self.folder, name)
 
     def job(self, **changes):
-        values = dict(steps=200, schedule_steps=0, replicas=2, width=32, lease_ms=1000, start_timeout_ms=120000,
+        values = dict(steps=200, schedule_steps=0, micro_batches=8, sequences=2, context=32,
+                      replicas=2, width=32, lease_ms=1000, start_timeout_ms=120000,
                       state_timeout_ms=60000, coordinator_timeout_ms=30000,
                       precision="fp32", recompute="false", isa=ISA, offload="none", more="")
         values.update(changes)
