@@ -174,7 +174,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
     return;
   }
   if (group_.forgotten(from)) return send(from, Fenced{});
-  if (proposals_.joining(from) || refused_as_unreachable(from, name, m)) return;
+  if (proposals_.joining(from) || kept_out_as_unreachable(from, name, m)) return;
   if (key_in_use(from, name, m)) return;
   if (m.job_hash != 0 && m.job_hash != config_.job_hash) {
     send(from, Refused{"this worker's job file differs from the group's"});
@@ -189,9 +189,14 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
 }
 
 // Every life of it stops the others for a moment, so it is not let in for ever.
-bool Leader::refused_as_unreachable(const Incarnation& from, const std::string& name,
-                                    const Join& m) {
-  if (!forming_.links().hopeless(name)) return false;
+bool Leader::kept_out_as_unreachable(const Incarnation& from, const std::string& name,
+                                     const Join& m) {
+  const Links::Entry entry = forming_.links().entry(name);
+  if (entry == Links::Entry::kFree) return false;
+  if (entry == Links::Entry::kLater) {
+    send(from, LeaderHint{0, term_, {}});  // so that it asks again
+    return true;
+  }
   send(from, Refused{"the other workers cannot connect to " + name + " at " + m.host + ":" +
                      std::to_string(m.port) +
                      "; say an address of its machine that they reach with --host, or with "

@@ -151,7 +151,7 @@ class Leader {
   void end_job(std::uint8_t code, std::string reason);
 
   void reached(const Incarnation& who, Version version);
-  bool refused_as_unreachable(const Incarnation& from, const std::string& name, const Join& m);
+  bool kept_out_as_unreachable(const Incarnation& from, const std::string& name, const Join& m);
   bool key_in_use(const Incarnation& from, const std::string& name, const Join& m);
   std::optional<std::string> other_bits(const Join& m) const;
   std::optional<std::string> other_checkpoint(const Join& m) const;

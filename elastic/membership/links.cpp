@@ -7,6 +7,8 @@ namespace starling::elastic {
 namespace {
 
 constexpr std::size_t kUnreachedMax = 3;  // lives of one name
+constexpr std::uint64_t kLater_ms = 10000;
+constexpr std::size_t kDoublingsMax = 5;
 constexpr std::size_t kReasonsMax = 64;   // lives that can be told why
 
 using Pair = std::pair<Nonce, Nonce>;
@@ -133,7 +135,11 @@ void Links::leave_out(std::vector<Reporter>& reporters, Nonce nonce, LinkFault f
   const bool is_new = give_reason(nonce, why);
   if (fault != LinkFault::kEnded && is_new)
     warnings.push_back(member.name + " is left out: " + why);
-  if (fault == LinkFault::kUnreached && joins) unreached_[member.name].insert(nonce);
+  if (fault != LinkFault::kUnreached || !joins) return;
+  Unreached& unreached = unreached_[member.name];
+  if (!unreached.lives.insert(nonce).second || unreached.lives.size() < kUnreachedMax) return;
+  const std::size_t doublings = std::min(unreached.lives.size() - kUnreachedMax, kDoublingsMax);
+  unreached.until_ms = roster_.now_ms() + (kLater_ms << doublings);
 }
 
 // Whether it had none.
@@ -157,11 +163,18 @@ void Links::tell_silent(const std::vector<Incarnation>& missing,
   }
 }
 
-bool Links::hopeless(const std::string& name) {
+void Links::reached(const std::string& name) {
+  unreached_.erase(name);
+  once_reached_.insert(name);
+}
+
+Links::Entry Links::entry(const std::string& name) {
   const auto it = unreached_.find(name);
-  if (it == unreached_.end() || it->second.size() < kUnreachedMax) return false;
+  if (it == unreached_.end() || it->second.lives.size() < kUnreachedMax) return Entry::kFree;
+  if (once_reached_.count(name))
+    return roster_.now_ms() < it->second.until_ms ? Entry::kLater : Entry::kFree;
   unreached_.erase(it);
-  return true;
+  return Entry::kRefused;
 }
 
 std::string Links::reason(const Incarnation& who) const {

@@ -47,10 +47,19 @@ class Links {
   void forget() { broken_.clear(); }
 
   // A life of this name has a state, so others have connected to it.
-  void reached(const std::string& name) { unreached_.erase(name); }
-  // Whether so many lives of this name were left out, one after another, that the next one is to be
-  // refused. The one after that is let in again: its address may have been mended.
-  bool hopeless(const std::string& name);
+  void reached(const std::string& name);
+  // What comes of the next life of a name of which so many lives in a row were left out, as others
+  // could not connect to them: each of them stops the others for a moment.
+  enum class Entry : std::uint8_t {
+    kFree = 1,
+    // The address of this name was good, so what is between may heal: the life waits, 10 s at first,
+    // and twice as long after each further one, up to 320 s.
+    kLater,
+    // Nobody ever connected to it. The life after the refused one is free again: the address may
+    // have been mended.
+    kRefused,
+  };
+  Entry entry(const std::string& name);
   // Why this life was left out, for people; empty if it was not, or for another reason.
   std::string reason(const Incarnation& who) const;
 
@@ -62,7 +71,12 @@ class Links {
 
   const Roster& roster_;
   std::set<Pair> broken_;
-  std::map<std::string, std::set<Nonce>> unreached_;  // of a name's lives
+  struct Unreached {
+    std::set<Nonce> lives;
+    std::uint64_t until_ms = 0;  // the next one waits
+  };
+  std::map<std::string, Unreached> unreached_;  // by name
+  std::set<std::string> once_reached_;          // names; no more than there are keys
   std::map<Nonce, std::string> reasons_;              // of the lives that were left out last
 };
 

@@ -118,6 +118,22 @@ TEST_CASE("leader: after three lives that nobody could connect to it is told so"
   CHECK(joiner.refused().find("cannot connect to 4 at 10.1.2.3:77") != std::string::npos);
 }
 
+TEST_CASE("leader: a worker whose link was cut is let in after the cut, however long it was") {
+  Unreachable4 joiner;
+  joiner.join(4);
+  joiner.one.say(4, Heartbeat{{}, 5, {}});  // it has had a state: its address is good
+  for (const std::uint64_t nonce : {4, 5, 6}) {
+    if (nonce != 4) joiner.join(nonce);
+    joiner.breaks(nonce);
+  }
+  joiner.join(7);
+  CHECK(joiner.refused() == "");
+  CHECK(joiner.one.group.workers().size() == 6);
+  joiner.one.pass_time_hearing({1, 2, 3}, 10001);
+  joiner.join(7);
+  CHECK(joiner.one.group.workers().size() == 7);
+}
+
 // A network that breaks connections now and then says nothing of the joiner's address.
 TEST_CASE("leader: after three lives whose connections stood and broke it is still let in") {
   Unreachable4 joiner(/*stood=*/true);

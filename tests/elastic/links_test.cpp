@@ -30,7 +30,7 @@ std::string names(const std::vector<Reporter>& reporters) {
 struct Known {
   Known() {
     group.apply(JobStarted{});
-    for (const std::uint64_t n : {1, 2, 3, 4}) {
+    for (const std::uint64_t n : {1, 2, 3, 4, 5}) {
       Joined joined;
       joined.join.who = {0, Nonce(n)};
       joined.join.name = "w";
@@ -165,24 +165,46 @@ TEST_CASE("links: of a fresh plan whoever cannot be reached is left out, and nob
   }
 }
 
-TEST_CASE("links: after three lives that nobody could connect to the next is refused, once") {
-  Known k;
-  std::vector<std::string> warnings;
-  const auto unreached = [&](std::uint64_t joiner) {
+struct Unreached : Known {
+  // A joining life of "w" is left out, as worker 1 could not connect to it.
+  void left_out(std::uint64_t joiner) {
     std::vector<Reporter> reporters{reporter(1, {joiner}, /*joiner=*/false, LinkFault::kUnreached),
                                     reporter(joiner, {}, /*joiner=*/true)};
-    k.links.leave_out_joiners(reporters, warnings);
-  };
-  for (const std::uint64_t joiner : {2, 3, 3}) unreached(joiner);  // 3 is one life
-  CHECK(warnings ==
+    links.leave_out_joiners(reporters, warnings);
+  }
+};
+
+TEST_CASE("links: after three lives that nobody could connect to the next is refused, once") {
+  Unreached k;
+  for (const std::uint64_t joiner : {2, 3, 3}) k.left_out(joiner);  // 3 is one life
+  CHECK(k.warnings ==
         std::vector<std::string>(2, "w is left out: others cannot connect to it at host:9"));
-  CHECK_FALSE(k.links.hopeless("w"));
-  unreached(4);
-  CHECK(k.links.hopeless("w"));
-  CHECK_FALSE(k.links.hopeless("w"));
-  for (const std::uint64_t joiner : {2, 3, 4}) unreached(joiner);
-  k.links.reached("w");  // one came through
-  CHECK_FALSE(k.links.hopeless("w"));
+  CHECK(k.links.entry("w") == Links::Entry::kFree);
+  k.left_out(4);
+  CHECK(k.links.entry("w") == Links::Entry::kRefused);
+  CHECK(k.links.entry("w") == Links::Entry::kFree);
+}
+
+TEST_CASE("links: a name that others once connected to is not refused, it waits") {
+  Unreached k;
+  k.links.reached("w");
+  for (const std::uint64_t joiner : {2, 3}) k.left_out(joiner);
+  CHECK(k.links.entry("w") == Links::Entry::kFree);
+  k.left_out(4);
+  SUBCASE("each time longer") {
+    CHECK(k.links.entry("w") == Links::Entry::kLater);
+    k.roster.look(10001);
+    CHECK(k.links.entry("w") == Links::Entry::kFree);
+    k.left_out(5);
+    k.roster.look(30000);
+    CHECK(k.links.entry("w") == Links::Entry::kLater);
+    k.roster.look(30001);
+    CHECK(k.links.entry("w") == Links::Entry::kFree);
+  }
+  SUBCASE("until one comes through") {
+    k.links.reached("w");
+    CHECK(k.links.entry("w") == Links::Entry::kFree);
+  }
 }
 
 }  // namespace
