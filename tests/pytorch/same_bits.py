@@ -53,7 +53,7 @@ def sample_of(seed, place, n, purpose):
 class Run:
     """One job, in a process of its own, whose events are read as they come."""
 
-    def __init__(self, model, workers, steps, **environment):
+    def __init__(self, model, workers, steps, arguments=(), **environment):
         self.folder = tempfile.mkdtemp(prefix="starling-pytorch-")
         self.out = os.path.join(self.folder, "out")
         self.extra = []  # workers that have joined
@@ -61,7 +61,7 @@ class Run:
         self.log = open(os.path.join(self.folder, "log"), "w+", encoding="utf-8")
         self.environment = {**os.environ, "MODEL": model, "WORKERS": str(workers), "STEPS": str(steps), "OUT": self.out,
                             **environment}
-        self.process = subprocess.Popen([sys.executable, SCRIPT], env=self.environment, stdout=self.log,
+        self.process = subprocess.Popen([sys.executable, SCRIPT, *arguments], env=self.environment, stdout=self.log,
                                         stderr=subprocess.STDOUT)
 
     def look(self):
