@@ -120,19 +120,21 @@ Shard shard_of(Reading& r, const Json& json) {
 Json json_of(const Manifest& m) {
   Json shards = Json::array();
   for (const Shard& shard : m.shards) shards.push_back(json_of(shard));
-  return {{"format", kFormat},
-          {"version", kFormatVersion},
-          {"step", m.checkpoint.version},
-          {"digest", to_string(m.checkpoint.digest)},
-          {"fingerprint", to_string(m.checkpoint.fingerprint)},
-          {"fingerprint_text", m.checkpoint.fingerprint_text},
-          {"state_hash", hex(m.state_hash)},
-          {"loss", m.record.loss},
-          {"record", hex(encode_record(m.record))},
-          {"job", m.job},
-          {"segments", m.segments},
-          {"segment_blocks", m.segment_blocks},
-          {"shards", std::move(shards)}};
+  Json json = {{"format", kFormat},
+               {"version", kFormatVersion},
+               {"step", m.checkpoint.version},
+               {"digest", to_string(m.checkpoint.digest)},
+               {"fingerprint", to_string(m.checkpoint.fingerprint)},
+               {"fingerprint_text", m.checkpoint.fingerprint_text},
+               {"state_hash", hex(m.state_hash)},
+               {"loss", m.record.loss},
+               {"record", hex(encode_record(m.record))},
+               {"job", m.job},
+               {"segments", m.segments},
+               {"segment_blocks", m.segment_blocks},
+               {"shards", std::move(shards)}};
+  if (m.checkpoint.data != Digest{}) json["data"] = to_string(m.checkpoint.data);
+  return json;
 }
 
 // Names and texts that are not UTF-8 are replaced, and then differ from what was meant: the texts
@@ -147,6 +149,8 @@ Manifest manifest_of(Reading& r, const Json& json) {
   m.checkpoint.digest = r.digest(json.at("digest").get<std::string>(), "digest");
   m.checkpoint.fingerprint = r.digest(json.at("fingerprint").get<std::string>(), "fingerprint");
   m.checkpoint.fingerprint_text = json.at("fingerprint_text").get<std::string>();
+  if (json.contains("data"))
+    m.checkpoint.data = r.digest(json.at("data").get<std::string>(), "data");
   m.state_hash = r.hex_number(json.at("state_hash").get<std::string>(), "state_hash");
   m.job = json.at("job").get<std::string>();
   const auto bytes = unhex(json.at("record").get<std::string>());

@@ -302,11 +302,13 @@ void write(const Checkpoint& in, schema::Checkpoint::Builder out) {
   write(in.fingerprint, out.initFingerprint());
   const auto line = cut(in.fingerprint_text, limits::kLineBytes);
   out.setFingerprintText(text(line, limits::kLineBytes));
+  write(in.data, out.initData());
 }
 
 Checkpoint read(Reading& r, schema::Checkpoint::Reader in) {
   return {Version(in.getVersion()), read(in.getDigest()), read(in.getFingerprint()),
-          r.text(in.getFingerprintText(), limits::kLineBytes, "checkpoint's fingerprint")};
+          r.text(in.getFingerprintText(), limits::kLineBytes, "checkpoint's fingerprint"),
+          read(in.getData())};
 }
 
 }  // namespace starling::wire

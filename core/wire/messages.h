@@ -120,6 +120,7 @@ struct Checkpoint {
   Digest digest{};       // of that version
   Digest fingerprint{};  // of the workers that computed it
   std::string fingerprint_text;
+  Digest data{};  // of all data that these workers had read; {}: they had not read them to the end
   bool operator==(const Checkpoint&) const = default;
 };
 

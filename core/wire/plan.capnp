@@ -133,4 +133,5 @@ struct Checkpoint {
   digest @1 :Digest;
   fingerprint @2 :Digest;  # of the workers that computed it
   fingerprintText @3 :Text;
+  data @4 :Digest;  # of all data; 0, 0: not known
 }

@@ -26,7 +26,7 @@ bool Drafts::wanted(Version version) const {
 
 // Parts of one version are the same bits, whichever worker writes them, in whichever epoch.
 DraftCommands Drafts::take(const std::string& name, const ShardWritten& part,
-                           const Join* standard) {
+                           const Origin& origin) {
   Draft* draft = draft_of(part);
   if (!draft || draft->state != State::kOpen) return std::exchange(commands_, {});
   if (!part.error.empty()) {
@@ -41,7 +41,7 @@ DraftCommands Drafts::take(const std::string& name, const ShardWritten& part,
     shard.segments.push_back(s);
   }
   if (!shard.segments.empty()) draft->shards.push_back(std::move(shard));
-  store_if_complete(part.version, standard);
+  store_if_complete(part.version, origin);
   return std::exchange(commands_, {});
 }
 
@@ -72,17 +72,17 @@ void Drafts::make_room(Version version) {
   drafts_.erase(oldest);
 }
 
-DraftCommands Drafts::passed(const StepRecord& record, const Join* standard) {
+DraftCommands Drafts::passed(const StepRecord& record, const Origin& origin) {
   if (config_.digest_every == 0 || record.version % config_.digest_every != 0) return {};
   if (!wanted(record.version)) return {};
   digests_[record.version] = record.digest;
   if (digests_.size() > kDigestsMax) digests_.erase(digests_.begin());
-  store_if_complete(record.version, standard);
+  store_if_complete(record.version, origin);
   return std::exchange(commands_, {});
 }
 
 // What was written is what was voted for, where votes carry a digest.
-void Drafts::store_if_complete(Version version, const Join* standard) {
+void Drafts::store_if_complete(Version version, const Origin& origin) {
   const auto it = drafts_.find(version);
   if (it == drafts_.end() || it->second.state != State::kOpen) return;
   Draft& draft = it->second;
@@ -96,10 +96,11 @@ void Drafts::store_if_complete(Version version, const Join* standard) {
       return give_up(version, "its shards have digest " + to_string(draft.checkpoint.digest) +
                                   ", the votes for that step " + to_string(voted->second));
   }
-  if (!standard) return;
+  if (!origin.standard) return;
   draft.state = State::kStoring;
-  draft.checkpoint.fingerprint = standard->fingerprint;
-  draft.checkpoint.fingerprint_text = standard->fingerprint_text;
+  draft.checkpoint.fingerprint = origin.standard->fingerprint;
+  draft.checkpoint.fingerprint_text = origin.standard->fingerprint_text;
+  draft.checkpoint.data = origin.data;
   commands_.push_back(Store{draft.checkpoint, draft.record, draft.shards});
 }
 

@@ -53,11 +53,14 @@ class Drafts {
  public:
   Drafts(DraftsConfig config, const Group& group) : config_(config), group_(group) {}
 
-  // A member's shard, or why there is none; `name` is the member's. `standard`: whose fingerprint
-  // is the group's; null if nobody's is, then nothing is stored.
-  DraftCommands take(const std::string& name, const ShardWritten& part, const Join* standard);
+  struct Origin {
+    const Join* standard;  // has the group's fingerprint; null: no worker has, nothing is stored
+    Digest data;           // Checkpoint's
+  };
+  // A member's shard, or why there is none; `name` is the member's.
+  DraftCommands take(const std::string& name, const ShardWritten& part, const Origin& origin);
   // What the votes of a step that has passed say.
-  DraftCommands passed(const StepRecord& record, const Join* standard);
+  DraftCommands passed(const StepRecord& record, const Origin& origin);
   // The manifest of this version is written, or why it is not.
   DraftCommands stored(Version version, const std::string& error);
   DraftCommands published(Version version);
@@ -86,7 +89,7 @@ class Drafts {
   Draft* draft_of(const ShardWritten& part);
   void make_room(Version version);
   bool wanted(Version version) const;
-  void store_if_complete(Version version, const Join* standard);
+  void store_if_complete(Version version, const Origin& origin);
   void give_up(Version version, const std::string& why);
   draft_command::Tidy tidy_below(Version version) const;
 

@@ -265,7 +265,7 @@ void Leader::said(const Incarnation& from, const std::string&, const Progress& m
   if (roster_.entered(from, m.epoch)) review_due_ = true;
   reached(from, m.record.version + 1);
   if (!last_record_ || last_record_->version <= m.record.version) last_record_ = m.record;
-  take(drafts_.passed(m.record, roster_.standard()));
+  take(drafts_.passed(m.record, origin()));
   note_skipped(m.record);
   if (epoch_ && m.epoch == epoch_->id) announce_epoch(double(now_ms_ - committed_ms_), m.pause);
   tell(event::step_of(m));

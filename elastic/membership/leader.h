@@ -158,6 +158,12 @@ class Leader {
   void resend();
   void check_invariants() const;
   void tell_left_out(const Incarnation& who);
+  struct JobData {
+    Digest digest;                      // {}: not known
+    std::optional<Version> checkpoint;  // that says so; none: the group does
+  };
+  JobData data_of_job();
+  Drafts::Origin origin();
   void refuse_other_data(const Incarnation& who, const std::string& name);
   // What this worker has computed need not be what the job says; `what` as in "reads other data".
   void taint(const Incarnation& who, const std::string& name, const std::string& what);

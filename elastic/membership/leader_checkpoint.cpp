@@ -14,7 +14,11 @@ void Leader::warn(std::string text) {
 // ---- Writing ----------------------------------------------------------------------------------
 
 void Leader::said(const Incarnation& from, const std::string& name, const ShardWritten& m) {
-  if (roster_.member_now(from)) take(drafts_.take(name, m, roster_.standard()));
+  if (roster_.member_now(from)) take(drafts_.take(name, m, origin()));
+}
+
+Drafts::Origin Leader::origin() {
+  return {roster_.standard(), data_of_job().digest};
 }
 
 // Members vote for it, so that all write the same version; what is lost of it with an epoch is

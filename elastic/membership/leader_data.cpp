@@ -31,20 +31,34 @@ std::optional<std::string> Leader::other_checkpoint(const Join& m) const {
   return std::nullopt;
 }
 
+// The newest checkpoint that knows the data says what they are, also when the whole group has
+// others: a run that goes on from it would come to another result. Each next one says the same.
+Leader::JobData Leader::data_of_job() {
+  const auto& all = group_.checkpoints();
+  const auto known = std::find_if(all.rbegin(), all.rend(),
+                                  [](const Checkpoint& c) { return c.data != Digest{}; });
+  const auto& group = roster_.data_of_group();
+  if (known == all.rend() || group == known->data) return {group.value_or(Digest{}), {}};
+  return {known->data, known->version};
+}
+
 // P1: the fingerprint has seen a sample of large files only.
 void Leader::refuse_other_data(const Incarnation& who, const std::string& name) {
   const Digest here = roster_.at(who).data;
   if (here == Digest{}) return;
-  const auto& data = roster_.data_of_group();
-  if (!data || here == *data) return;
-  send(who, Refused{"the data here are others than the group's: their digest is " +
-                    to_string(here) + ", the group's " + to_string(*data)});
+  const auto [data, checkpoint] = data_of_job();
+  if (data == Digest{} || here == data) return;
+  const std::string whose =
+      checkpoint ? "the checkpoint of step " + std::to_string(*checkpoint) : "the group";
+  send(who, Refused{"the data here are others than those of " + whose + ": their digest is " +
+                    to_string(here) + ", and not " + to_string(data)});
   if (!roster_.other_data_is_due(who)) return;
-  const std::string what =
-      "reads other data than the group, digest " + to_string(here) + " and not " + to_string(*data);
+  const std::string what = "reads other data than " + whose + ", digest " + to_string(here) +
+                           " and not " + to_string(data);
   if (roster_.waits(who)) return warn(name + " " + what + ", and is told to go");  // not begun yet
   taint(who, name, what);
-  warn(name + " " + what + ", and is told to go; what it has computed is in the result");
+  warn(name + " " + what + ", and is told to go; what it has computed is in the result" +
+       (group_.checkpoints().empty() ? "" : " and in the checkpoints that followed"));
 }
 
 void Leader::taint(const Incarnation& who, const std::string& name, const std::string& what) {

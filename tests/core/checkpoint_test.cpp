@@ -28,7 +28,7 @@ struct Folder {
 // Two shards of three segments.
 Manifest sample() {
   Manifest m;
-  m.checkpoint = {40, {111, 222}, {3, 4}, "isa reference"};
+  m.checkpoint = {40, {111, 222}, {3, 4}, "isa reference", {5, 6}};
   m.record = {39, 1.25, 0.5, 800, false, 77, {}};
   m.state_hash = 0xfeedfacecafebeef;
   m.job = "[job]\nname = \"a\\\"b\"\n";
@@ -49,6 +49,16 @@ TEST_CASE("manifest: what was written reads back") {
   REQUIRE_MESSAGE(read, read.error().text());
   CHECK(same(read.value(), sample()));
   CHECK(read.value().job == sample().job);
+}
+
+TEST_CASE("manifest: data that were not known have no line") {
+  Manifest m = sample();
+  m.checkpoint.data = {};
+  const std::string text = format_manifest(m);
+  CHECK(text.find("\"data\"") == std::string::npos);
+  const auto read = parse_manifest(text);
+  REQUIRE_MESSAGE(read, read.error().text());
+  CHECK(same(read.value(), m));
 }
 
 // Goal: nothing that changed since it was written is believed. Method: every bit of it.

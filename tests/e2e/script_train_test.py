@@ -187,7 +187,8 @@ def other():
 def paced(net, batch):
     time.sleep(0.002)
     return loss(net, batch)
-train(paced, build=other, steps=1000000, workers=1, out=sys.argv[1])
+train(paced, build=other, steps=1000000, workers=1, out=sys.argv[1], checkpoint=sys.argv[1] + "-checkpoints",
+      checkpoint_every=1000000, resume="RESUME" in os.environ)
 """)
     run = started(script, place.path("unseen"))
     wait_until(lambda: events(place.path("unseen"), "step"), "the first step")
@@ -195,11 +196,17 @@ train(paced, build=other, steps=1000000, workers=1, out=sys.argv[1])
     join = [STARLING, "worker", "--join", start["address"], "--keys", start["keys"], "--save", "none",
             "--script", script, "--", place.path("unseen")]
     refused = subprocess.run(join, env={**VARIABLES, "WRONG": "1"}, capture_output=True, text=True, timeout=PATIENCE)
-    require(refused.returncode == 2 and "the data here are others than the group's" in refused.stderr, refused.stderr)
+    require(refused.returncode == 2 and "the data here are others than those of the group" in refused.stderr, refused.stderr)
     tainted = events(place.path("unseen"), "tainted")
     require([e["name"] for e in tainted] == ["worker-1"], tainted)
     run.send_signal(signal.SIGTERM)
     run.communicate(timeout=PATIENCE)
+    # The checkpoint says what the data were: a run that goes on from it with others is refused.
+    other = subprocess.run([sys.executable, script, place.path("unseen")], capture_output=True, text=True,
+                           env={**VARIABLES, "STARLING": STARLING, "WRONG": "1", "RESUME": "1"}, timeout=PATIENCE)
+    require(other.returncode == 2 and "the data here are others than those of the checkpoint of step" in other.stderr,
+            f"{other.returncode} {other.stderr}")
+    require(events(place.path("unseen"), "tainted"), "the steps done until then are not in doubt")
 
 
 def a_command_gives_a_script_its_arguments(place):

@@ -14,7 +14,7 @@ constexpr Digest kData{1, 2}, kOther{3, 4};
 
 // Three workers in an epoch.
 struct OneLeader : LeaderRig {
-  explicit OneLeader(bool pure = false, bool stop = false) {
+  explicit OneLeader(bool pure = false, bool stop = false, std::vector<Checkpoint> from = {}) {
     LeaderConfig config;
     config.pure_model = pure;
     config.stop_on_mismatch = stop;
@@ -23,7 +23,7 @@ struct OneLeader : LeaderRig {
     config.segments = 3;
     config.wanted_workers = 3;
     lead(config, 1);
-    apply(JobStarted{});
+    apply(JobStarted{{}, from.empty() ? 0 : from.back().version, from});
     for (std::uint64_t nonce : {1, 2, 3}) join(nonce);
     for (std::uint64_t nonce : {1, 2, 3}) {
       Report report;
@@ -98,6 +98,23 @@ TEST_CASE("leader: who joins and reads other data than the members is told to go
   for (std::uint64_t nonce : {1, 2, 3}) CHECK(!one.refused(nonce));
   CHECK(one.warnings.size() == 1);
   CHECK(one.taints.empty());  // it has computed nothing
+}
+
+TEST_CASE("leader: data that are not those of the checkpoint are told, whoever has them") {
+  OneLeader one(false, false, {{40, {}, {7, 7}, "", kData}, {50, {}, {7, 7}, "", {}}});
+  SUBCASE("all members have others") {
+    for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kOther);
+    for (std::uint64_t nonce : {1, 2, 3}) CHECK(one.refused(nonce));
+    REQUIRE(one.taints.size() == 3);
+    CHECK(one.warnings[0].find("reads other data than the checkpoint of step 40") !=
+          std::string::npos);
+    CHECK(one.warnings[0].find("in the checkpoints that followed") != std::string::npos);
+  }
+  SUBCASE("all members have the same") {
+    for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kData);
+    for (std::uint64_t nonce : {1, 2, 3}) CHECK(!one.refused(nonce));
+    CHECK(one.warnings.empty());
+  }
 }
 
 // ---- Contributions that differ ----------------------------------------------------------------

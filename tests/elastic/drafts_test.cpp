@@ -14,6 +14,7 @@ namespace {
 using namespace draft_command;
 
 constexpr std::uint32_t kSegments = 3;
+constexpr Digest kData{8, 9};
 
 // Drafts, and the group whose log says which checkpoints are complete.
 struct Writing {
@@ -46,10 +47,10 @@ struct Writing {
     }
     drafts.check_invariants();
   }
-  void take(const ShardWritten& written) { keep(drafts.take("w", written, &standard)); }
+  void take(const ShardWritten& written) { keep(drafts.take("w", written, {&standard, kData})); }
   void all_parts(Version version) { take(part(version, {0, 1, 2})); }
   void vote(Version version, Digest digest) {
-    keep(drafts.passed(record(version, digest), &standard));
+    keep(drafts.passed(record(version, digest), {&standard, kData}));
   }
   void publish(Version version) {
     all_parts(version);
@@ -80,7 +81,7 @@ TEST_CASE("drafts: one is stored once, when every segment is there") {
   CHECK(w.stores.size() == 1);
   w.keep(w.drafts.stored(10, ""));
   REQUIRE(w.proposed.size() == 1);
-  CHECK(w.proposed[0].checkpoint == Checkpoint{10, {kSegments, 0}, {7, 7}, ""});
+  CHECK(w.proposed[0].checkpoint == Checkpoint{10, {kSegments, 0}, {7, 7}, "", kData});
 }
 
 TEST_CASE("drafts: nobody wants a version that is not due, or that there is already") {
