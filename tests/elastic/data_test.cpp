@@ -23,7 +23,7 @@ struct OneLeader : LeaderRig {
     config.segments = 3;
     config.wanted_workers = 3;
     lead(config, 1);
-    apply(JobStarted{{}, from.empty() ? 0 : from.back().version, from});
+    apply(JobStarted{{}, from.empty() ? Version{0} : from.back().version, from});
     for (std::uint64_t nonce : {1, 2, 3}) join(nonce);
     for (std::uint64_t nonce : {1, 2, 3}) {
       Report report;

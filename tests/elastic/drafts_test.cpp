@@ -170,7 +170,7 @@ TEST_CASE("drafts: as many complete ones stay as are to be kept") {
 
 TEST_CASE("drafts: without anybody whose bits are the group's nothing is stored") {
   Writing w;
-  w.keep(w.drafts.take("w", w.part(10, {0, 1, 2}), nullptr));
+  w.keep(w.drafts.take("w", w.part(10, {0, 1, 2}), {nullptr, {}}));
   CHECK(w.stores.empty());
   w.take(w.part(10, {}));
   CHECK(w.stores == std::vector<Version>{10});
