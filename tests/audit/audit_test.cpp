@@ -345,7 +345,7 @@ TEST_CASE("audit: a run that was ended in order and the one that went on from it
       CHECK(finding.verdict == Verdict::kHeld);
     }
     CHECK(has(finding_of(both.value(), "P2").text, "by 5 workers"));
-    CHECK(has(finding_of(both.value(), "P3").text, "ended in order and gone on with"));
+    CHECK(has(finding_of(both.value(), "P3").text, "ended in order or done, and gone on with"));
   }
   // The one that went on has fewer steps, and the schedule that both have.
   const auto with_steps = [&](const char* schedule) {
@@ -366,6 +366,53 @@ TEST_CASE("audit: a run that was ended in order and the one that went on from it
   const auto killed = merge({first(false), second});
   REQUIRE(killed);
   CHECK(finding_of(killed.value(), "P3").verdict == Verdict::kUnproven);
+}
+
+// Goal: who goes on with a run that was done, with more steps, takes no step back. Method: the good run
+// is done after 6 steps; another run of 9 goes on from its checkpoint of step 4, and does 4 and 5 again.
+TEST_CASE("audit: a run that was done and the one that went on from it are one") {
+  const auto later = [](const std::string& digest) {
+    return changed([&](Lines& l) {
+      l.resize(1);
+      edit(0, "schedule_steps = 0", "schedule_steps = 6")(l);
+      edit(0, "\\nsteps = 6", "\\nsteps = 9")(l);
+      edit(0, "\"steps\":6", "\"steps\":9,\"from\":4")(l);
+      const auto put = [&](const json& line) { l.push_back(line.dump()); };
+      put(epoch_line("1.1", "0.0", {member(1), member(2)}, 4, "gather"));
+      for (Version v = 4; v < 9; ++v) {
+        json step = step_line(v, "1.1");
+        if (v == 6) step["digest"] = digest;
+        put(step), put(ledger_line(v, "1.1", v == 4 ? 2 : 1, v == 4 ? 1 : 2));
+      }
+      put({{"t", 1}, {"ev", "done"}, {"version", 9}, {"digest", digest_of(9)}, {"loss", 4.2}});
+    });
+  };
+  const History first = good(), second = later(digest_of(6));
+  for (const std::vector<History>& files : {std::vector<History>{first, second}, {second, first}}) {
+    const auto both = merge(files);
+    REQUIRE_MESSAGE(both, both.error().text());
+    for (const Finding& finding : audit(both.value())) {
+      CAPTURE(finding.text);
+      CHECK(finding.verdict == Verdict::kHeld);
+    }
+    CHECK(has(finding_of(both.value(), "P1").text, "9 steps"));
+    CHECK(has(finding_of(both.value(), "P3").text,
+              "done, and gone on with from a checkpoint, 1 time"));
+  }
+  // What was done before is still compared with what went on.
+  const auto other = merge({first, later(std::string(32, 'e'))});
+  REQUIRE(other);
+  CHECK(finding_of(other.value(), "P1").text ==
+        "line 23: the digest of `done` at version 6 is not that of the run that went on "
+        "from there");
+  // The later run was killed: that the earlier one was done, ended or failed is no end of both.
+  History cut = later(digest_of(6));
+  cut.done.clear();
+  const auto killed = merge({first, cut});
+  REQUIRE(killed);
+  CHECK(finding_of(killed.value(), "P1").text ==
+        "the run ended at version 9 without `done`; as far as it goes: 9 steps, one record each, 5 "
+        "digests on the way");
 }
 
 TEST_CASE("audit: P2 refuted") {

@@ -390,7 +390,13 @@ Result<History> merge(std::vector<History> histories) {
       job = job_of(h);
       all.start.job = h.start.job;
       all.start.steps = h.start.steps;
-      std::erase_if(all.done, [&](const DoneFact& d) { return d.version <= h.start.from; });
+      std::erase_if(all.done, [&](const DoneFact& d) {
+        const bool on_the_way = d.version < h.start.steps;
+        if (on_the_way) all.earlier_ends.push_back(d);
+        return on_the_way;
+      });
+      all.ended.reset();
+      all.failed.reset();
     }
     if (job_of(h) != job) return bad("file " + number + " is of another job");
     const std::string& name = h.start.coordinator;

@@ -133,6 +133,8 @@ struct History {
   std::vector<TaintFact> taints;
   std::vector<MismatchFact> mismatches;
   std::vector<DoneFact> done;
+  std::vector<DoneFact>
+      earlier_ends;  // `done` of runs that a later run went on from, with more steps
   std::optional<EndedFact> ended;
   std::optional<FailedFact> failed;
   std::optional<Line> after_done;  // first line of another kind than a step's after `done`

@@ -111,6 +111,15 @@ void check_records(const Index& run, Case& p1) {
 
 void check_end(const Index& run, Case& p1) {
   const History& h = run.h;
+  for (const DoneFact& end : h.earlier_ends) {
+    const auto step = run.steps.find(end.version), last = run.steps.find(end.version - 1);
+    const bool other_digest = step != run.steps.end() && !step->second->digest.empty() &&
+                              step->second->digest != end.digest;
+    if (other_digest || (last != run.steps.end() && !same_bits(last->second->loss, end.loss)))
+      p1.refute(end.line, std::string(other_digest ? "the digest" : "the loss") +
+                              " of `done` at version " + number(end.version) +
+                              " is not that of the run that went on from there");
+  }
   if (h.done.empty()) {
     const std::string at = " at version " + number(run.end());
     if (h.ended && !h.failed)
@@ -398,7 +407,8 @@ Finding no_way_back_promise(const Index& run) {
   else if (h.restarts.empty())
     shown += "; no checkpoint was read";
   if (resumed != 0)
-    shown += "; ended in order and gone on with from a checkpoint, " + count(resumed, "time");
+    shown +=
+        "; ended in order or done, and gone on with from a checkpoint, " + count(resumed, "time");
   const auto least =
       std::min_element(h.exposures.begin(), h.exposures.end(),
                        [](const auto& a, const auto& b) { return a.copies_min < b.copies_min; });
