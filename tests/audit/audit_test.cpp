@@ -719,6 +719,10 @@ TEST_CASE("difference: runs of different jobs are not compared") {
   const Comparison isa = compare(good(), changed(edit(0, "isa avx2", "isa avx512")));
   CHECK(isa.other_job.empty());
   CHECK(isa.notes.size() == 1);
+  // A coordinator that was started by hand does not tell.
+  const History view = changed(edit(0, "isa avx2", ""));
+  CHECK(compare(good(), view).notes.empty());
+  CHECK(compare(view, good()).notes.empty());
 }
 
 }  // namespace starling::audit
