@@ -227,16 +227,17 @@ TEST_CASE("audit: P1 is not held by a run that says that a worker's work is in d
       with(R"({"t":1,"ev":"tainted","id":2,"name":"w2","first":1,"last":4,"reason":"other data"})"),
       "P1", Verdict::kUnproven, "w2: other data; the result is in doubt from step 1 on");
   check_only(with(R"({"t":1,"ev":"tainted","id":2,"name":"","first":0,"last":null,"reason":"x"})"),
-             "P1", Verdict::kUnproven, "worker 2: x");
+             "P1", Verdict::kUnproven, "worker 2 (w): x");
   const auto mismatch = [&](const char* wrong) {
     return with(
         (R"({"t":1,"ev":"mismatch","version":1,"micro_batch":0,"worker":1,"by":2,"wrong":)" +
          std::string(wrong) + "}")
             .c_str());
   };
-  check_only(mismatch("1"), "P1", Verdict::kRefuted,
-             "line 9: step 1, micro-batch 0: worker 2 computes another gradient than worker 1");
-  check_only(mismatch("2"), "P1", Verdict::kUnproven, "worker 2 is wrong");
+  check_only(
+      mismatch("1"), "P1", Verdict::kRefuted,
+      "line 9: step 1, micro-batch 0: worker 2 (w) computes another gradient than worker 1 (w)");
+  check_only(mismatch("2"), "P1", Verdict::kUnproven, "worker 2 (w) is wrong");
   check_only(mismatch("null"), "P1", Verdict::kUnproven, "step 1, micro-batch 0");
   // Coordinators' files together do not lose it.
   const auto together =
@@ -280,6 +281,18 @@ TEST_CASE("audit: what is missing in a file that says so is not shown, what is w
     for (const Finding& finding : audit(with([](Lines&) {})))
       CHECK(finding.verdict == Verdict::kHeld);  // nothing was lost that anybody needs
   }
+}
+
+TEST_CASE("audit: workers are counted by how they went") {
+  CHECK(workers_text(good()) == "3 workers, 1 lost, 0 left out, 0 left");
+  const auto fenced = changed(edit(10, "\"lost\"", "\"fenced\""));
+  CHECK(workers_text(fenced) == "3 workers, 0 lost, 1 left out, 0 left");
+  History later = changed(edit(0, "\"data\"", "\"from\":6,\"data\""));
+  later.lost.clear();
+  later.left_out = {2};
+  const auto both = merge({fenced, later});
+  REQUIRE(both);
+  CHECK(workers_text(both.value()) == "6 workers, 0 lost, 2 left out, 0 left");
 }
 
 // Goal: what no coordinator was told alone, all of them show together.
@@ -421,13 +434,13 @@ TEST_CASE("audit: P2 refuted") {
   };
   refuted(edit(9, ",[1,2]", ""), "line 10: micro-batch 1 of step 1 (samples ");
   refuted(edit(9, ",[1,2]", ""), ") is missing");
-  refuted(edit(9, "[1,2]", "[1,2],[1,1]"), ") is counted twice, for workers 2 and 1");
+  refuted(edit(9, "[1,2]", "[1,2],[1,1]"), ") is counted twice, for worker 2 (w) and worker 1 (w)");
   refuted(edit(9, "[1,2]", "[0,2]"), "micro-batch 0 of step 1");
   refuted(edit(9, "[1,2]", "[1,2],[2,2]"), "micro-batch 2 of step 1 does not exist");
   refuted(edit(9, "[1,2]", "[1,7]"), "by worker 7, no member of epoch 1.1");
   // Worker 3 joined later; worker 2 was lost before.
-  refuted(edit(9, "[1,2]", "[1,3]"), "by worker 3, no member of epoch 1.1");
-  refuted(edit(16, "[1,3]", "[1,2]"), "by worker 2, no member of epoch 1.2");
+  refuted(edit(9, "[1,2]", "[1,3]"), "by worker 3 (w), no member of epoch 1.1");
+  refuted(edit(16, "[1,3]", "[1,2]"), "by worker 2 (w), no member of epoch 1.2");
   refuted([](Lines& l) { l.erase(l.begin() + 9); }, "line 9: step 1 has no ledger");
   refuted([](Lines& l) { l.insert(l.begin() + 10, l[9]); },
           "line 11: a second ledger of step 1; the first is in line 10");

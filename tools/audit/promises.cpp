@@ -152,7 +152,7 @@ void check_end(const Index& run, Case& p1) {
 void check_doubts(const Index& run, Case& p1) {
   const History& h = run.h;
   for (const MismatchFact& m : h.mismatches) {
-    const auto name = [&](std::uint64_t id) { return "worker " + number(id); };
+    const auto name = [&](std::uint64_t id) { return worker_text(h, id); };
     const std::string text =
         "step " + number(m.version) + ", micro-batch " + number(m.micro_batch.value()) + ": " +
         name(m.by) + " computes another gradient than " + name(m.worker) + ", whose is in the sum";
@@ -163,7 +163,7 @@ void check_doubts(const Index& run, Case& p1) {
   }
   for (const std::string& script : h.other_scripts) p1.doubt(script);
   for (const TaintFact& t : h.taints)
-    p1.doubt((t.name.empty() ? "worker " + number(t.worker) : t.name) + ": " + t.reason +
+    p1.doubt((t.name.empty() ? worker_text(h, t.worker) : t.name) + ": " + t.reason +
              "; the result is in doubt from step " + number(t.first) + " on");
 }
 
@@ -242,14 +242,14 @@ void check_rows(const Index& run, const LedgerFact& ledger, Case& p2) {
     if (!first)
       return p2.refute(ledger.line, "micro-batch " + number(m) + step +
                                         samples_text(run.h.start, ledger.version, m) +
-                                        " is counted twice, for workers " + number(it->second) +
-                                        " and " + number(worker));
+                                        " is counted twice, for " + worker_text(run.h, it->second) +
+                                        " and " + worker_text(run.h, worker));
     switch (membership(run, ledger, worker)) {
       case Membership::kMember:
         break;
       case Membership::kStranger:
-        return p2.refute(ledger.line, "micro-batch " + number(m) + step + " is by worker " +
-                                          number(worker) + ", no member of epoch " +
+        return p2.refute(ledger.line, "micro-batch " + number(m) + step + " is by " +
+                                          worker_text(run.h, worker) + ", no member of epoch " +
                                           to_string(ledger.epoch));
       case Membership::kNotTold:
         p2.doubt("the members of epoch " + to_string(ledger.epoch) + ", in which step " +

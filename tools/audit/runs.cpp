@@ -49,7 +49,7 @@ void move_above(const Highest& before, History& h) {
   std::map<std::uint64_t, std::string> names;
   for (auto& [id, name] : h.names) names.emplace(id + before.worker, std::move(name));
   h.names = std::move(names);
-  for (auto* ids : {&h.lost, &h.left}) {
+  for (auto* ids : {&h.lost, &h.left_out, &h.left}) {
     std::set<std::uint64_t> moved;
     for (const std::uint64_t id : *ids) moved.insert(id + before.worker);
     *ids = std::move(moved);
