@@ -639,6 +639,6 @@ int command(int argc, char** argv, const Registry& registry) {
 
 int starling::main(int argc, char** argv, const Registry& registry) {
   starling::open_closed_streams();
-  starling::tools::end_with_the_script();
+  starling::tools::end_with_the_parent();
   return end_of_output(command(argc, argv, registry));
 }
