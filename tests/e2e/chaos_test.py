@@ -134,6 +134,39 @@ for_s = 0.1
             report_of(out)["woken_up_left_out"])
 
 
+def two_that_are_apart_behind_a_proxy_change_no_bit(place):
+    plan = place.path("plan.toml")
+    with open(plan, "w") as file:
+        file.write("""
+[run]
+steps = 1500
+workers = 4
+lease_ms = 500
+[[fault]]
+at_s = 0.5
+kind = "apart"
+target = 0.3
+for_s = 1.2
+[[fault]]
+at_s = 0.9
+kind = "apart"
+for_s = 1
+""")
+    ended, out = chaos(place, place.job(), "--plan", plan, "--links", "proxy")
+    require(ended.returncode == 0, ended.stdout + ended.stderr)
+    report = report_of(out)
+    one, other = report["faults"]
+    require(one["outcome"] == "done" and all(e["seen"] for e in one["effects"]), one)
+    require(len(one["targets"]) == 2, one)
+    require(any(e["what"].endswith("are held back") for e in one["effects"]), one)
+    require(other["outcome"] == "held back" and "other workers are apart" in ended.stdout, other)
+    for promise in ("P1", "P2", "P6", "faults"):
+        require(findings(report)[promise] == "held", f"{promise}: {report['verdicts']}")
+    alone, _ = chaos(place, place.job(), "--random", "--kinds", "apart", "--duration", 2, "--workers", 2)
+    require(alone.returncode == 2 and "apart: it needs three workers" in alone.stderr,
+            alone.stdout + alone.stderr)
+
+
 def a_coordinator_without_space_ends_and_comes_back(place):
     plan = place.path("plan.toml")
     with open(plan, "w") as file:
@@ -277,6 +310,7 @@ back_s = 0.2
 
 main(every_promise_holds_under_random_faults, a_plan_repeats_its_faults_and_takes_a_reference,
      the_loss_of_the_last_copies_is_a_clear_end, links_that_are_cut_damaged_and_slow_change_no_bit,
+     two_that_are_apart_behind_a_proxy_change_no_bit,
      a_coordinator_without_space_ends_and_comes_back,
      a_checkpoint_without_space_is_given_up_and_training_goes_on,
      a_run_that_is_there_already_is_disturbed_within_limits, bad_input_is_one_line,

@@ -282,7 +282,7 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
                   "digest of an undisturbed run (default: there is one first)");
   sub->add_option(
          "--links", o.links,
-         "how partition and slow-link are made: namespaces (each worker in a network "
+         "how partition, apart and slow-link are made: namespaces (each worker in a network "
          "namespace of its own; needs root), proxy; auto: namespaces where they can be had")
       ->check(CLI::IsMember({"auto", "namespaces", "proxy"}))
       ->capture_default_str();
