@@ -55,6 +55,8 @@ back_s = 0.2
     judged = ("--reference", "0" * 32, "--keep", 1, "--workers-max", 5, "--last-copies",
               "--pause-ms-max", 300.5)
     other, out = chaos(place, job, "--plan", plan, *judged)
+    require("undisturbed" not in other.stdout.splitlines()[0]
+            and "a step takes" not in other.stdout, f"there was no undisturbed run:\n{other.stdout}")
     require(other.returncode == 1, other.stdout + other.stderr)
     require(findings(report_of(out))["P1"] == "broken", "another digest is not the same bits")
     again = " ".join(map(str, (f"{job} --plan {out}/plan.toml", *judged, f"--out {out}-again")))
@@ -251,6 +253,9 @@ def bad_input_is_one_line(place):
                           (("--plan", nothing), "nothing.toml"),
                           (("--random", "--kinds", "kill,sing"), "sing"),
                           (("--random", "--duration", "soon"), "soon"),
+                          (("--plan", plan, "--reference", "abc"), "--reference"),
+                          (("--plan", plan, "--reference", "G" * 32), "--reference"),
+                          (("--random", "--command", "x {join} {keys}", "--kinds", "apart"), "--command"),
                           (("--random", "--plan", plan), "--random"),
                           (("--plan", plan, "--rate", 1), "--rate"),
                           (("--plan", plan, "--workers", 3), "--workers"),

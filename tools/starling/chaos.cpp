@@ -47,9 +47,6 @@ class ChaosRun {
           "workers of --command cannot be put behind links: --kinds without partition, "
           "slow-link and corrupt");
     if (links_) std::printf("links: %s\n", links_->text().c_str());
-    std::printf("undisturbed: %u workers, %llu steps\n", plan_.workers,
-                static_cast<unsigned long long>(plan_.steps));
-    std::fflush(stdout);
     chaos::Report report;
     std::optional<chaos::Story> quiet;
     std::string reference = command_.reference;
@@ -62,13 +59,20 @@ class ChaosRun {
       return std::move(error);
     };
     if (reference.empty()) {
+      std::printf("undisturbed: %u workers, %llu steps\n", plan_.workers,
+                  static_cast<unsigned long long>(plan_.steps));
+      std::fflush(stdout);
       auto story = stage.quiet("quiet", plan_.steps);
       if (!story) return ended(std::move(story).error());
       quiet = std::move(story).value();
       reference = quiet->done->digest;
+      std::printf("digest %s, a step takes %.1f ms\n", reference.c_str(), quiet->median_step_ms());
+    } else {
+      std::printf("digest %s, as told\n", reference.c_str());
     }
-    std::printf("digest %s, a step takes %.1f ms\ndisturbed: %zu faults\n", reference.c_str(),
-                quiet ? quiet->median_step_ms() : 0, plan_.faults.size());
+    std::printf("disturbed: %u workers, %llu steps, %zu faults\n", plan_.workers,
+                static_cast<unsigned long long>(plan_.steps), plan_.faults.size());
+    std::fflush(stdout);
     auto evidence = stage.disturbed();
     if (!evidence) return ended(std::move(evidence).error());
     report.evidence = std::move(evidence).value();
