@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "core/base/exit.h"
 #include "core/job/words.h"
 #include "tools/chaos/command_line.h"
 #include "tools/chaos/stage.h"
@@ -39,7 +40,9 @@ class ChaosRun {
     // Making the plan may take a run to find the pace: whoever may not is told before.
     if (choice == chaos::LinkChoice::kNamespaces)
       if (auto tried = chaos::Links::make(choice, plan_); !tried) return std::move(tried).error();
-    STARLING_TRY(make_plan());
+    auto made = make_plan();
+    if (signal_ != 0) return 128 + signal_;
+    if (!made) return std::move(made).error();
     STARLING_TRY(links, chaos::Links::make(choice, plan_));
     links_ = std::move(links);
     if (links_ && !command_.command.empty())
@@ -168,8 +171,10 @@ class ChaosRun {
   Result<double> measure_pace() {
     const std::uint64_t steps = std::min(kPaceSteps, job_.steps);
     chaos::Stage stage(stage_options(), [](const std::string&) {});
-    STARLING_TRY(story, stage.quiet("pace", steps));
-    const double ms = story.median_step_ms();
+    auto story = stage.quiet("pace", steps);
+    signal_ = stage.signal();
+    if (!story) return std::move(story).error();
+    const double ms = story.value().median_step_ms();
     return ms > 0 ? ms / 1000 : 1.0;
   }
 
@@ -204,6 +209,7 @@ class ChaosRun {
   const std::string folder_;
   Job job_;
   chaos::Plan plan_;
+  int signal_ = 0;                       // that ended the run for the pace
   std::unique_ptr<chaos::Links> links_;  // outlives every process that uses them; null: left alone
 };
 
@@ -222,8 +228,9 @@ Result<int> chaos_command(const ChaosCommand& command) {
 }  // namespace
 
 int chaos(const ChaosCommand& command) {
+  // An error keeps it from a verdict: what was asked cannot be tested.
   auto code = chaos_command(command);
-  return code ? code.value() : fail(code.error());
+  return code ? code.value() : fail(kExitBadInput, code.error().text());
 }
 
 }  // namespace starling::tools

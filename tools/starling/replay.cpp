@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "core/base/exit.h"
 #include "core/job/words.h"
 #include "tools/chaos/command_line.h"
 #include "tools/chaos/stage.h"
@@ -287,8 +288,9 @@ Result<int> replay_command(const ReplayCommand& command) {
 }  // namespace
 
 int replay(const ReplayCommand& command) {
+  // An error keeps it from a verdict: what was asked cannot be tested.
   auto code = replay_command(command);
-  return code ? code.value() : fail(code.error());
+  return code ? code.value() : fail(kExitBadInput, code.error().text());
 }
 
 }  // namespace starling::tools
