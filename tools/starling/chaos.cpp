@@ -45,10 +45,8 @@ class ChaosRun {
     if (!made) return std::move(made).error();
     STARLING_TRY(links, chaos::Links::make(choice, plan_));
     links_ = std::move(links);
-    if (links_ && !command_.command.empty())
-      return bad(
-          "workers of --command cannot be put behind links: --kinds without partition, "
-          "slow-link and corrupt");
+    if (links_ && !command_.command.empty()) return behind_no_links();
+    STARLING_TRY(write_file(path("plan.toml"), chaos::format_plan(plan_)));
     if (links_) std::printf("links: %s\n", links_->text().c_str());
     chaos::Report report;
     std::optional<chaos::Story> quiet;
@@ -117,11 +115,20 @@ class ChaosRun {
     } else {
       STARLING_TRY(draw_plan());
     }
-    return write_file(path("plan.toml"), chaos::format_plan(plan_));
+    return ok();
+  }
+
+  static Error behind_no_links() {
+    return bad(
+        "workers of --command cannot be put behind links: --kinds without partition, apart, "
+        "slow-link and corrupt");
   }
 
   // What is known before a process is started is said before.
   Result<> check_possible(const std::vector<const chaos::FaultKind*>& kinds) const {
+    for (const auto* kind : kinds)
+      if (!command_.command.empty() && kind->link != chaos::FaultKind::Link::kNothing)
+        return behind_no_links();
     const auto options = stage_options();
     const std::string why = chaos::impossible(
         kinds, {plan_.workers, options.disturber.workers_min, false, plan_.coordinators,
@@ -221,8 +228,8 @@ Result<int> chaos_command(const ChaosCommand& command) {
       return bad(std::string("--command must have ") + word + ", is " + command.command);
   if (command.plan.empty() == !command.random)
     return bad("expected either --plan FILE or --random");
-  STARLING_TRY(folder, fresh_folder(command.out));
-  return ChaosRun(command, std::move(folder)).go();
+  STARLING_TRY(folder, ReportFolder::make(command.out));
+  return ChaosRun(command, folder.path()).go();
 }
 
 }  // namespace
