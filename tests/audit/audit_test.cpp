@@ -227,16 +227,17 @@ TEST_CASE("audit: P1 is not held by a run that says that a worker's work is in d
       with(R"({"t":1,"ev":"tainted","id":2,"name":"w2","first":1,"last":4,"reason":"other data"})"),
       "P1", Verdict::kUnproven, "w2: other data; the result is in doubt from step 1 on");
   check_only(with(R"({"t":1,"ev":"tainted","id":2,"name":"","first":0,"last":null,"reason":"x"})"),
-             "P1", Verdict::kUnproven, "worker 2: x");
+             "P1", Verdict::kUnproven, "worker 2 (w): x");
   const auto mismatch = [&](const char* wrong) {
     return with(
         (R"({"t":1,"ev":"mismatch","version":1,"micro_batch":0,"worker":1,"by":2,"wrong":)" +
          std::string(wrong) + "}")
             .c_str());
   };
-  check_only(mismatch("1"), "P1", Verdict::kRefuted,
-             "line 9: step 1, micro-batch 0: worker 2 computes another gradient than worker 1");
-  check_only(mismatch("2"), "P1", Verdict::kUnproven, "worker 2 is wrong");
+  check_only(
+      mismatch("1"), "P1", Verdict::kRefuted,
+      "line 9: step 1, micro-batch 0: worker 2 (w) computes another gradient than worker 1 (w)");
+  check_only(mismatch("2"), "P1", Verdict::kUnproven, "worker 2 (w) is wrong");
   check_only(mismatch("null"), "P1", Verdict::kUnproven, "step 1, micro-batch 0");
   // Coordinators' files together do not lose it.
   const auto together =
@@ -280,6 +281,18 @@ TEST_CASE("audit: what is missing in a file that says so is not shown, what is w
     for (const Finding& finding : audit(with([](Lines&) {})))
       CHECK(finding.verdict == Verdict::kHeld);  // nothing was lost that anybody needs
   }
+}
+
+TEST_CASE("audit: workers are counted by how they went") {
+  CHECK(workers_text(good()) == "3 workers, 1 lost, 0 left out, 0 left");
+  const auto fenced = changed(edit(10, "\"lost\"", "\"fenced\""));
+  CHECK(workers_text(fenced) == "3 workers, 0 lost, 1 left out, 0 left");
+  History later = changed(edit(0, "\"data\"", "\"from\":6,\"data\""));
+  later.lost.clear();
+  later.left_out = {2};
+  const auto both = merge({fenced, later});
+  REQUIRE(both);
+  CHECK(workers_text(both.value()) == "6 workers, 0 lost, 2 left out, 0 left");
 }
 
 // Goal: what no coordinator was told alone, all of them show together.
@@ -345,7 +358,7 @@ TEST_CASE("audit: a run that was ended in order and the one that went on from it
       CHECK(finding.verdict == Verdict::kHeld);
     }
     CHECK(has(finding_of(both.value(), "P2").text, "by 5 workers"));
-    CHECK(has(finding_of(both.value(), "P3").text, "ended in order and gone on with"));
+    CHECK(has(finding_of(both.value(), "P3").text, "ended in order or done, and gone on with"));
   }
   // The one that went on has fewer steps, and the schedule that both have.
   const auto with_steps = [&](const char* schedule) {
@@ -368,19 +381,66 @@ TEST_CASE("audit: a run that was ended in order and the one that went on from it
   CHECK(finding_of(killed.value(), "P3").verdict == Verdict::kUnproven);
 }
 
+// Goal: who goes on with a run that was done, with more steps, takes no step back. Method: the good run
+// is done after 6 steps; another run of 9 goes on from its checkpoint of step 4, and does 4 and 5 again.
+TEST_CASE("audit: a run that was done and the one that went on from it are one") {
+  const auto later = [](const std::string& digest) {
+    return changed([&](Lines& l) {
+      l.resize(1);
+      edit(0, "schedule_steps = 0", "schedule_steps = 6")(l);
+      edit(0, "\\nsteps = 6", "\\nsteps = 9")(l);
+      edit(0, "\"steps\":6", "\"steps\":9,\"from\":4")(l);
+      const auto put = [&](const json& line) { l.push_back(line.dump()); };
+      put(epoch_line("1.1", "0.0", {member(1), member(2)}, 4, "gather"));
+      for (Version v = 4; v < 9; ++v) {
+        json step = step_line(v, "1.1");
+        if (v == 6) step["digest"] = digest;
+        put(step), put(ledger_line(v, "1.1", v == 4 ? 2 : 1, v == 4 ? 1 : 2));
+      }
+      put({{"t", 1}, {"ev", "done"}, {"version", 9}, {"digest", digest_of(9)}, {"loss", 4.2}});
+    });
+  };
+  const History first = good(), second = later(digest_of(6));
+  for (const std::vector<History>& files : {std::vector<History>{first, second}, {second, first}}) {
+    const auto both = merge(files);
+    REQUIRE_MESSAGE(both, both.error().text());
+    for (const Finding& finding : audit(both.value())) {
+      CAPTURE(finding.text);
+      CHECK(finding.verdict == Verdict::kHeld);
+    }
+    CHECK(has(finding_of(both.value(), "P1").text, "9 steps"));
+    CHECK(has(finding_of(both.value(), "P3").text,
+              "done, and gone on with from a checkpoint, 1 time"));
+  }
+  // What was done before is still compared with what went on.
+  const auto other = merge({first, later(std::string(32, 'e'))});
+  REQUIRE(other);
+  CHECK(finding_of(other.value(), "P1").text ==
+        "line 23: the digest of `done` at version 6 is not that of the run that went on "
+        "from there");
+  // The later run was killed: that the earlier one was done, ended or failed is no end of both.
+  History cut = later(digest_of(6));
+  cut.done.clear();
+  const auto killed = merge({first, cut});
+  REQUIRE(killed);
+  CHECK(finding_of(killed.value(), "P1").text ==
+        "the run ended at version 9 without `done`; as far as it goes: 9 steps, one record each, 5 "
+        "digests on the way");
+}
+
 TEST_CASE("audit: P2 refuted") {
   const auto refuted = [](const std::function<void(Lines&)>& change, const char* why) {
     check_only(changed(change), "P2", Verdict::kRefuted, why);
   };
   refuted(edit(9, ",[1,2]", ""), "line 10: micro-batch 1 of step 1 (samples ");
   refuted(edit(9, ",[1,2]", ""), ") is missing");
-  refuted(edit(9, "[1,2]", "[1,2],[1,1]"), ") is counted twice, for workers 2 and 1");
+  refuted(edit(9, "[1,2]", "[1,2],[1,1]"), ") is counted twice, for worker 2 (w) and worker 1 (w)");
   refuted(edit(9, "[1,2]", "[0,2]"), "micro-batch 0 of step 1");
   refuted(edit(9, "[1,2]", "[1,2],[2,2]"), "micro-batch 2 of step 1 does not exist");
   refuted(edit(9, "[1,2]", "[1,7]"), "by worker 7, no member of epoch 1.1");
   // Worker 3 joined later; worker 2 was lost before.
-  refuted(edit(9, "[1,2]", "[1,3]"), "by worker 3, no member of epoch 1.1");
-  refuted(edit(16, "[1,3]", "[1,2]"), "by worker 2, no member of epoch 1.2");
+  refuted(edit(9, "[1,2]", "[1,3]"), "by worker 3 (w), no member of epoch 1.1");
+  refuted(edit(16, "[1,3]", "[1,2]"), "by worker 2 (w), no member of epoch 1.2");
   refuted([](Lines& l) { l.erase(l.begin() + 9); }, "line 9: step 1 has no ledger");
   refuted([](Lines& l) { l.insert(l.begin() + 10, l[9]); },
           "line 11: a second ledger of step 1; the first is in line 10");
@@ -672,6 +732,10 @@ TEST_CASE("difference: runs of different jobs are not compared") {
   const Comparison isa = compare(good(), changed(edit(0, "isa avx2", "isa avx512")));
   CHECK(isa.other_job.empty());
   CHECK(isa.notes.size() == 1);
+  // A coordinator that was started by hand does not tell.
+  const History view = changed(edit(0, "isa avx2", ""));
+  CHECK(compare(good(), view).notes.empty());
+  CHECK(compare(view, good()).notes.empty());
 }
 
 }  // namespace starling::audit

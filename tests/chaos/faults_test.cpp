@@ -69,7 +69,7 @@ TEST_CASE("what is drawn if nobody says what, and what may be done to a run that
 TEST_CASE("a report's legend names signs once, and bars by their colour") {
   CHECK(legend() ==
         "x killed, g guard killed, + joined, - told to leave, ~ a bit flipped, grey stopped, cut "
-        "off or without space, yellow slow or late");
+        "off or without space, yellow slow, late or apart");
 }
 
 // Goal: adding a kind of fault is one file and one line of the table.

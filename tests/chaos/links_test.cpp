@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <string>
 #include <vector>
 
 namespace starling::chaos {
@@ -17,8 +19,15 @@ Plan plan_of(const std::vector<const FaultKind*>& kinds) {
   return plan;
 }
 
-constexpr auto kCut = &faults::kPartition, kSlow = &faults::kSlowLink, kFlip = &faults::kCorrupt,
-               kKill = &faults::kKill;
+constexpr auto kCut = &faults::kPartition, kApart = &faults::kApart, kSlow = &faults::kSlowLink,
+               kFlip = &faults::kCorrupt, kKill = &faults::kKill;
+
+bool soon_heard(const Links& links, const std::vector<std::string>& workers) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!links.hear_one_another(workers))
+    if (std::chrono::steady_clock::now() > end) return false;
+  return true;
+}
 
 }  // namespace
 
@@ -38,6 +47,16 @@ TEST_CASE("links: a network where it is of use and can be had, the proxy for the
       {automatic, {kKill, kCut}, "", "", true, false, true, "network namespaces"},
       {automatic, {kCut}, "", "no netem", true, false, false, "network namespaces"},
       {automatic, {kCut}, "not root", "", false, true, false, "proxy (not root)"},
+      {automatic, {kApart}, "", "no netem", true, false, false, "network namespaces"},
+      {automatic, {kApart}, "not root", "", false, true, false, "proxy (not root)"},
+      {automatic,
+       {kApart, kFlip},
+       "",
+       "",
+       true,
+       true,
+       true,
+       "network namespaces, proxy for corrupt"},
       {automatic, {kCut, kSlow}, "", "", true, false, true, "network namespaces"},
       {automatic,
        {kCut, kSlow},
@@ -77,6 +96,31 @@ TEST_CASE("links are left alone by a plan that has no fault of them") {
   auto links = Links::make(LinkChoice::kAuto, plan_of({kKill}));
   REQUIRE(links);
   CHECK((links.value() == nullptr));
+}
+
+TEST_CASE("links: workers are apart until each is mended") {
+  for (const LinkChoice choice : {LinkChoice::kProxy, LinkChoice::kAuto}) {
+    auto made = Links::make(choice, plan_of({kApart}));
+    REQUIRE(made);
+    Links& links = *made.value();
+    const std::vector<std::string> coordinators{links.host() + ":7777"}, both{"one", "two"};
+    for (const std::string& worker : both) REQUIRE(links.place(worker, coordinators));
+    CHECK(soon_heard(links, both));
+    const Witness witness = links.set_apart(both);
+    CHECK(links.some_are_apart());
+    CHECK_FALSE(links.hear_one_another(both));
+    const bool lost = links.text().find("namespaces") != std::string::npos;
+    CHECK(witness.seen() == lost);  // the proxy has nothing to hold back yet
+    CHECK(bool(witness.tight) == lost);
+    if (lost) CHECK(witness.tight());
+    links.mend("one");
+    CHECK(links.some_are_apart());
+    // The next worker of a name has links as they should be.
+    REQUIRE(links.place("two", coordinators));
+    CHECK_FALSE(links.some_are_apart());
+    CHECK(soon_heard(links, both));
+    CHECK(links.close().empty());
+  }
 }
 
 TEST_CASE("a choice of links is one of three words") {

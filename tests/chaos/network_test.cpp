@@ -10,6 +10,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tools/chaos/program.h"
 
@@ -92,6 +93,23 @@ TEST_CASE("who is cut off in a network loses packets, not connections, and is he
   CHECK(loss.lost >= 3);
   CHECK(loss.passed == 0);
   CHECK(network->close().empty());
+}
+
+TEST_CASE("workers that are apart hear nothing of one another, and all others hear them") {
+  const auto network = network_or_skip();
+  if (!network) return;
+  const std::vector<std::string> all{"one", "two", "three"}, apart{"one", "two"};
+  for (const std::string& worker : all) REQUIRE(network->home(worker));
+  const auto heard = [&](const std::vector<std::string>& workers) {
+    return network->heard(workers, std::chrono::milliseconds(150)).value();
+  };
+  CHECK(within_seconds([&] { return heard(all) == 6; }));
+  for (const std::string& worker : apart) REQUIRE(network->set_apart(worker, true));
+  CHECK(heard(apart) == 0);
+  CHECK(within_seconds([&] { return heard(all) == 4; }));  // each with the third
+  const auto one = network->home("one");                   // of the next worker of that name
+  REQUIRE(one);
+  CHECK(within_seconds([&] { return heard(all) == 6; }));
 }
 
 TEST_CASE("the next worker of a name has its home, and links as they should be") {

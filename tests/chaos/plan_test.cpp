@@ -101,6 +101,20 @@ TEST_CASE("some cuts are shorter than a lease, most are longer") {
   CHECK(longer < faults.size());
 }
 
+TEST_CASE("at least two workers are apart, and a third one is there") {
+  const std::string run = "[run]\nsteps = 5\nworkers = 4\n";
+  const std::string apart = run + "[[fault]]\nat_s = 1\nkind = \"apart\"\nfor_s = 1\n";
+  CHECK(parse_plan(apart).value().faults.front().count == 2);
+  CHECK(parse_plan(apart + "count = 3\n").value().faults.front().count == 3);
+  CHECK(refusal(apart + "count = 1\n").find("count must be an integer from 2 to 1000") == 0);
+  Draw draw = all_kinds(5);
+  draw.kinds = {&faults::kApart};
+  for (const Fault& fault : draw_faults(draw)) CHECK(fault.count == 2);
+  CHECK(impossible({&faults::kApart}, {.workers = 2}) ==
+        "apart: it needs three workers (--workers)");
+  CHECK(impossible({&faults::kApart}, {.workers = 3}).empty());
+}
+
 TEST_CASE("workers are behind a proxy only where a fault is one of links") {
   for (const FaultKind* kind : fault_kinds()) {
     Plan plan;
@@ -108,7 +122,7 @@ TEST_CASE("workers are behind a proxy only where a fault is one of links") {
     const std::string word = kind->word;
     CAPTURE(word);
     CHECK(disturbs_links(plan) ==
-          (word == "partition" || word == "corrupt" || word == "slow-link"));
+          (word == "partition" || word == "apart" || word == "corrupt" || word == "slow-link"));
   }
 }
 
@@ -117,6 +131,7 @@ TEST_CASE("workers are behind a proxy only where a fault is one of links") {
 TEST_CASE("a seed draws what it has always drawn") {
   for (const std::uint64_t seed : {1, 2407}) {
     Draw draw = all_kinds(seed);
+    std::erase(draw.kinds, &faults::kApart);  // the fixtures are older
     draw.seconds = 15;
     draw.lease_s = 0.5;
     const std::string path = "tests/fixtures/chaos-plan-" + std::to_string(seed) + ".toml";

@@ -142,6 +142,31 @@ TEST_CASE("a bulk connection belongs to the worker that dialled it, too") {
   CHECK(proxy->counts("dialler").connections == 1);
 }
 
+TEST_CASE("bulk connections of two that are apart are held back, and no others") {
+  const auto proxy = Proxy::start().value();
+  proxy->add("dialler", 1, true).value();
+  proxy->set_id("dialler", 7);
+  proxy->add("third", 1, true).value();
+  proxy->set_id("third", 8);
+  Pair between(*proxy, /*bulk=*/true, "owner"), of_third(*proxy, /*bulk=*/true, "owner"),
+      to_third(*proxy, /*bulk=*/true, "third"), control(*proxy, /*bulk=*/false, "owner");
+  for (const char* worker : {"owner", "dialler"}) proxy->set(worker, {.apart = true});
+  between.near.say(hello_of(7) + "frames");
+  of_third.near.say(hello_of(8) + "frames");
+  to_third.near.say(hello_of(7) + "frames");
+  control.near.say("a word");
+  const std::size_t all = hello_of(7).size() + 6;
+  CHECK(of_third.far.hear(all) == hello_of(8) + "frames");
+  CHECK(to_third.far.hear(all) == hello_of(7) + "frames");
+  CHECK(control.far.hear(6) == "a word");
+  for (const char* worker : {"owner", "dialler"})
+    CHECK(eventually([&] { return proxy->counts(worker).held == all; }));
+  CHECK(proxy->counts("third").held == 0);
+  CHECK(between.far.hear(1, /*ms=*/1).empty());
+  proxy->set("dialler", {});  // the owner is apart from nobody now
+  CHECK(between.far.hear(all) == hello_of(7) + "frames");
+}
+
 TEST_CASE("nothing passes a cut, whenever the dialler's name comes") {
   const auto proxy = Proxy::start().value();
   proxy->add("dialler", 1, true).value();

@@ -1,10 +1,12 @@
 """`starling bench` of whole runs: the measurements themselves, with real kills, joins and leaves."""
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 
-from harness import SOURCE, STARLING, environment, main, require
+from harness import MINUTE, SOURCE, STARLING, environment, main, processes_naming, require, wait_until
 
 
 FAKE_NCCL = os.path.join(os.path.dirname(STARLING), "tests", "nccl", "libfake_nccl.so")
@@ -48,6 +50,17 @@ def a_cut_lasts_at_least_the_lease(place):
         return
     rows = rows_of(done)
     require(rows["cut off"]["median_ms"] > 200, f"{rows}")
+
+
+def nothing_runs_on_when_a_bench_is_killed(place):
+    process = subprocess.Popen([STARLING, "bench", "recovery", "--job", place.job(), "--workers", "3",
+                                "--losses", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    folder = os.path.join(tempfile.gettempdir(), f"starling-recovery-{process.pid}")
+    wait_until(lambda: len(processes_naming(folder)) >= 4, "a run and its workers")
+    process.kill()
+    process.wait(MINUTE)
+    wait_until(lambda: not processes_naming(folder), "the end of the run")
+    shutil.rmtree(folder)
 
 
 def the_leader_is_killed_with_a_worker(place):
@@ -115,7 +128,7 @@ def without_a_library_of_direct_paths_there_is_one_line(place):
 
 
 main(each_kill_is_measured_and_its_parts_add_up, a_freeze_lasts_at_least_the_lease,
-     a_cut_lasts_at_least_the_lease, the_leader_is_killed_with_a_worker,
+     a_cut_lasts_at_least_the_lease, nothing_runs_on_when_a_bench_is_killed, the_leader_is_killed_with_a_worker,
      joins_and_leaves_are_compared_with_undisturbed_steps,
      parts_of_a_step_are_measured_and_replicas_cost_no_bytes,
      kills_and_joins_are_measured_as_of_other_systems, both_ways_of_a_steps_bytes_are_measured,

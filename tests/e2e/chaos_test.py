@@ -1,9 +1,25 @@
 """`starling chaos`: a run under random faults keeps every promise, and chaos says so from outside."""
 import os
 import shlex
+import subprocess
 
 from chaos_of import attach, chaos, findings, report_of
-from harness import STARLING, main, processes_naming, require, same
+from harness import MINUTE, STARLING, main, processes_naming, require, same, wait_until
+
+
+def run_chaos(*arguments):
+    return subprocess.run([STARLING, "chaos", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=MINUTE)
+
+
+def diverging(place):
+    job = place.job(steps=60)
+    with open(job) as file:
+        text = file.read()
+    with open(job, "w") as file:
+        file.write(text.replace('kind = "adamw"', 'kind = "sgd"\nclip = 0.0\nweight_decay = 0.0')
+                   .replace("peak_rate = 1e-3", "peak_rate = 900.0").replace("warmup_steps = 5\n", ""))
+    return job
 
 
 def every_promise_holds_under_random_faults(place):
@@ -55,6 +71,8 @@ back_s = 0.2
     judged = ("--reference", "0" * 32, "--keep", 1, "--workers-max", 5, "--last-copies",
               "--pause-ms-max", 300.5)
     other, out = chaos(place, job, "--plan", plan, *judged)
+    require("undisturbed" not in other.stdout.splitlines()[0]
+            and "a step takes" not in other.stdout, f"there was no undisturbed run:\n{other.stdout}")
     require(other.returncode == 1, other.stdout + other.stderr)
     require(findings(report_of(out))["P1"] == "broken", "another digest is not the same bits")
     again = " ".join(map(str, (f"{job} --plan {out}/plan.toml", *judged, f"--out {out}-again")))
@@ -132,6 +150,39 @@ for_s = 0.1
     require(f"{name} is back as a new life" in ended.stdout, f"not left out:\n{ended.stdout}")
     require([r["name"] for r in report_of(out)["woken_up_left_out"]] == [name],
             report_of(out)["woken_up_left_out"])
+
+
+def two_that_are_apart_behind_a_proxy_change_no_bit(place):
+    plan = place.path("plan.toml")
+    with open(plan, "w") as file:
+        file.write("""
+[run]
+steps = 1500
+workers = 4
+lease_ms = 500
+[[fault]]
+at_s = 0.5
+kind = "apart"
+target = 0.3
+for_s = 1.2
+[[fault]]
+at_s = 0.9
+kind = "apart"
+for_s = 1
+""")
+    ended, out = chaos(place, place.job(), "--plan", plan, "--links", "proxy")
+    require(ended.returncode == 0, ended.stdout + ended.stderr)
+    report = report_of(out)
+    one, other = report["faults"]
+    require(one["outcome"] == "done" and all(e["seen"] for e in one["effects"]), one)
+    require(len(one["targets"]) == 2, one)
+    require(any(e["what"].endswith("are held back") for e in one["effects"]), one)
+    require(other["outcome"] == "held back" and "other workers are apart" in ended.stdout, other)
+    for promise in ("P1", "P2", "P6", "faults"):
+        require(findings(report)[promise] == "held", f"{promise}: {report['verdicts']}")
+    alone, _ = chaos(place, place.job(), "--random", "--kinds", "apart", "--duration", 2, "--workers", 2)
+    require(alone.returncode == 2 and "apart: it needs three workers" in alone.stderr,
+            alone.stdout + alone.stderr)
 
 
 def a_coordinator_without_space_ends_and_comes_back(place):
@@ -218,16 +269,70 @@ def bad_input_is_one_line(place):
                           (("--plan", nothing), "nothing.toml"),
                           (("--random", "--kinds", "kill,sing"), "sing"),
                           (("--random", "--duration", "soon"), "soon"),
+                          (("--plan", plan, "--reference", "abc"), "--reference"),
+                          (("--plan", plan, "--reference", "G" * 32), "--reference"),
+                          (("--random", "--command", "x {join} {keys}", "--kinds", "apart"), "--command"),
                           (("--random", "--plan", plan), "--random"),
                           (("--plan", plan, "--rate", 1), "--rate"),
                           (("--plan", plan, "--workers", 3), "--workers"),
                           (("--plan", plan, "--duration", 5), "--duration"),
                           (("--random", "--keys", "keys"), "--attach"),
                           (("--attach", place.folder, "--duration", 1), "--attach")):
-        ended, _ = chaos(place, job, *options)
+        ended, out = chaos(place, job, *options)
         lines = ended.stderr.strip().splitlines()
         require(ended.returncode == 2 and len(lines) == 1 and word in lines[0],
                 f"{options}: {ended.returncode} {ended.stderr}")
+        require(not os.path.exists(out), f"{options}: {out} is left")
+    empty = place.path("empty")  # of somebody else
+    os.mkdir(empty)
+    for out, left in ((os.path.join(place.path("new"), "folder"), place.path("new")), (empty, "")):
+        require(run_chaos(job, "--random", "--kinds", "sing", "--out", out).returncode == 2, "not refused")
+        require(not (left and os.path.exists(left)), f"{left} is left")
+    require(os.listdir(empty) == [], "the folder that was there is gone")
+
+
+def what_cannot_be_tested_is_one_line(place):
+    """The undisturbed run fails: it diverges."""
+    job = diverging(place)
+    plan = place.path("plan.toml")
+    with open(plan, "w") as file:
+        file.write("[run]\nsteps = 60\nworkers = 2\n[[fault]]\nat_s = 0.1\nkind = 'join'\n")
+    for options in (("--plan", plan), ("--random", "--workers", 2, "--duration", 1)):
+        ended, _ = chaos(place, job, *options)
+        lines = ended.stderr.strip().splitlines()
+        require(ended.returncode == 2 and len(lines) == 1
+                and "the undisturbed run ended with exit code 1: diverged" in lines[0],
+                f"{options}: {ended.returncode} {ended.stdout}{ended.stderr}")
+
+
+def nothing_is_left_when_chaos_is_killed(place):
+    plan = place.path("plan.toml")
+    with open(plan, "w") as file:
+        file.write("""
+[run]
+steps = 100000
+workers = 3
+[[fault]]
+at_s = 0.1
+kind = "corrupt"
+[[fault]]
+at_s = 1
+kind = "slow-link"
+delay_s = 0.001
+for_s = 60
+""")
+    for name, options in (("disturbed", ("--links", "proxy", "--reference", "0" * 32)), ("quiet", ())):
+        out = place.path(f"out-{name}")
+        process = subprocess.Popen([STARLING, "chaos", place.job(steps=100000), "--plan", plan, "--out", out,
+                                    *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        events = os.path.join(out, name, "events.jsonl")
+        wait_until(lambda: os.path.exists(events) and '"ev":"step"' in open(events).read(), "steps")
+        if name == "disturbed":  # a stranger tries to get in
+            wait_until(lambda: processes_naming("stranger.toml") or os.path.exists(
+                os.path.join(out, "stranger.toml")), "a stranger")
+        process.kill()
+        process.wait(MINUTE)
+        wait_until(lambda: not processes_naming(out), f"the end of all of {name}")
 
 
 def a_run_that_is_not_there_cannot_be_disturbed(place):
@@ -277,7 +382,9 @@ back_s = 0.2
 
 main(every_promise_holds_under_random_faults, a_plan_repeats_its_faults_and_takes_a_reference,
      the_loss_of_the_last_copies_is_a_clear_end, links_that_are_cut_damaged_and_slow_change_no_bit,
+     two_that_are_apart_behind_a_proxy_change_no_bit,
      a_coordinator_without_space_ends_and_comes_back,
      a_checkpoint_without_space_is_given_up_and_training_goes_on,
      a_run_that_is_there_already_is_disturbed_within_limits, bad_input_is_one_line,
+     what_cannot_be_tested_is_one_line, nothing_is_left_when_chaos_is_killed,
      a_run_that_is_not_there_cannot_be_disturbed, workers_of_any_command_are_disturbed)

@@ -33,8 +33,8 @@ def plan_with(place, name, faults, steps=STEPS, workers=4):
     return path
 
 
-def quiet_digest(place):
-    return place.run(place.job(steps=STEPS), "--workers", 1).digest()
+def quiet_digest(place, steps=STEPS):
+    return place.run(place.job(steps=steps), "--workers", 1).digest()
 
 
 CUT = """
@@ -89,6 +89,38 @@ def a_worker_that_is_cut_off_in_a_network_is_left_out_and_comes_back(place):
         require(findings(report)[promise] == "held", f"{promise}: {report['verdicts']}")
     require(any("a hello" in s["how"] and s["seen"].startswith("closed")
                 for s in report["strangers"]), report["strangers"])
+
+
+APART = """
+[[fault]]
+at_s = 0.5
+kind = "apart"
+target = 0.3
+for_s = 2
+"""
+
+
+def two_that_are_apart_in_a_network_are_one_group_again(place):
+    if skips(place, "two_that_are_apart_in_a_network_are_one_group_again"):
+        return
+    plan = plan_with(place, "plan.toml", APART, steps=1500)
+    ended, out = chaos(place, place.job(), "--plan", plan, "--links", "namespaces", "--reference",
+                       quiet_digest(place, 1500))
+    require(ended.returncode == 0, ended.stdout + ended.stderr)
+    report = report_of(out)
+    fault, = report["faults"]
+    require(fault["outcome"] == "done" and all(e["seen"] for e in fault["effects"]), fault)
+    names = [t["name"] for t in fault["targets"]]
+    require(len(names) == 2, names)
+    seen = [e["what"] for e in fault["effects"]]
+    for what in (f"no packet passes between {names[0]}, {names[1]}",
+                 "nothing had passed between them until the end of that", "they hear one another again"):
+        require(what in seen, seen)
+    # How soon one of the two is left out, the machine decides.
+    for name in names:
+        require(re.search(f"{name} (goes on|is back as a new life)", ended.stdout), ended.stdout)
+    for promise in ("P1", "P2", "P6", "P8", "faults"):
+        require(findings(report)[promise] == "held", f"{promise}: {report['verdicts']}")
 
 
 def damaged_and_slow_links_go_with_namespaces(place):
@@ -153,11 +185,8 @@ def nothing_is_left_however_chaos_ends(place):
         require(len(inside) >= 5, f"four workers and we are in {inside}")
         process.send_signal(number)
         require(process.wait(MINUTE) == code, process.returncode)
-        # After kill -9 nobody is there to remove anything but the kernel. The processes of the run
-        # end by themselves when they have waited for coordinators in vain; here they are ended.
-        for pid in processes_naming(out):
-            require(number == signal.SIGKILL, f"process {pid} is left")
-            os.kill(pid, signal.SIGKILL)
+        # After kill -9 the kernel removes the network, and tells the processes of the run to end.
+        require(number == signal.SIGKILL or not processes_naming(out), "a process is left")
         wait_until(lambda: not processes_naming(out), "the end of all processes")
         wait_until(lambda: mine not in interfaces(), f"removal of {mine}")
         own = os.readlink("/proc/self/ns/net")
@@ -183,5 +212,6 @@ def namespaces_without_the_privilege_are_one_line(place):
 
 
 main(a_worker_that_is_cut_off_in_a_network_is_left_out_and_comes_back,
+     two_that_are_apart_in_a_network_are_one_group_again,
      damaged_and_slow_links_go_with_namespaces, nothing_is_left_however_chaos_ends,
      namespaces_without_the_privilege_are_one_line)

@@ -162,11 +162,13 @@ def bad_input_is_one_line(place):
                                  (("--notice", "0"), TRACE, "--notice"),
                                  (("--speedup", "0"), TRACE, "speedup"),
                                  (("--micro-batches", "0"), TRACE, "micro_batches"),
+                                 (("--reference", "abc"), TRACE, "--reference"),
                                  ((), "0,65\n9,1\n", "--scale 2")):
-        ended, _ = replay(place, *options, trace=trace)
+        ended, out = replay(place, *options, trace=trace)
         lines = ended.stderr.strip().splitlines()
         require(ended.returncode == 2 and len(lines) == 1 and word in lines[0],
                 f"{options} {trace}: {ended.returncode} {ended.stderr}")
+        require(not os.path.exists(out), f"{options}: {out} is left")
 
 
 main(announced_removals_lose_nothing, unannounced_removals_lose_nothing, counts_are_a_trace_too,

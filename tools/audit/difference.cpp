@@ -103,9 +103,10 @@ std::optional<Difference> step_difference(const StepFact& a, const StepFact& b) 
 Comparison compare(const History& a, const History& b) {
   Comparison result;
   result.other_job = other_job(a.start, b.start);
-  if (a.start.fingerprint != b.start.fingerprint)
-    result.notes.push_back("they ran on different arithmetic: " + a.start.fingerprint + " and " +
-                           b.start.fingerprint);
+  // A coordinator that was started by hand computes nothing, and tells no arithmetic.
+  const std::string &of_run_a = a.start.fingerprint, &of_run_b = b.start.fingerprint;
+  if (!of_run_a.empty() && !of_run_b.empty() && of_run_a != of_run_b)
+    result.notes.push_back("they ran on different arithmetic: " + of_run_a + " and " + of_run_b);
   if (!result.other_job.empty()) return result;
   const State of_a = state_of(a), of_b = state_of(b);
 

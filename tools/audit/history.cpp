@@ -206,6 +206,7 @@ void take_worker(Fields& f, History& h) {
   const std::string what = f.text("what");
   h.names[id] = f.text("name");
   if (what == "lost") h.lost.insert(id);
+  if (what == "fenced") h.left_out.insert(id);
   if (what == "left") h.left.insert(id);
 }
 
@@ -306,6 +307,19 @@ std::string line_text(Line line) {
          (file == 0 ? "" : " of file " + std::to_string(file + 1));
 }
 
+std::string worker_text(const History& history, std::uint64_t id) {
+  const auto name = history.names.find(id);
+  return "worker " + std::to_string(id) +
+         (name == history.names.end() ? "" : " (" + name->second + ")");
+}
+
+std::string workers_text(const History& history) {
+  const std::size_t workers = history.names.size();
+  return std::to_string(workers) + " worker" + (workers == 1 ? "" : "s") + ", " +
+         std::to_string(history.lost.size()) + " lost, " + std::to_string(history.left_out.size()) +
+         " left out, " + std::to_string(history.left.size()) + " left";
+}
+
 std::string why_incomplete(const History& history) {
   if (!history.gaps.empty()) return history.gaps.front();
   const std::string& name = history.start.coordinator;
@@ -390,7 +404,13 @@ Result<History> merge(std::vector<History> histories) {
       job = job_of(h);
       all.start.job = h.start.job;
       all.start.steps = h.start.steps;
-      std::erase_if(all.done, [&](const DoneFact& d) { return d.version <= h.start.from; });
+      std::erase_if(all.done, [&](const DoneFact& d) {
+        const bool on_the_way = d.version < h.start.steps;
+        if (on_the_way) all.earlier_ends.push_back(d);
+        return on_the_way;
+      });
+      all.ended.reset();
+      all.failed.reset();
     }
     if (job_of(h) != job) return bad("file " + number + " is of another job");
     const std::string& name = h.start.coordinator;
@@ -413,6 +433,7 @@ Result<History> merge(std::vector<History> histories) {
     if (h.after_done && histories.size() == 1) all.after_done = h.after_done;
     all.names.merge(h.names);
     all.lost.merge(h.lost);
+    all.left_out.merge(h.left_out);
     all.left.merge(h.left);
     all.lines += h.lines;
     for (std::string& script : h.other_scripts)

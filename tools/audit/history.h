@@ -133,15 +133,23 @@ struct History {
   std::vector<TaintFact> taints;
   std::vector<MismatchFact> mismatches;
   std::vector<DoneFact> done;
+  std::vector<DoneFact>
+      earlier_ends;  // `done` of runs that a later run went on from, with more steps
   std::optional<EndedFact> ended;
   std::optional<FailedFact> failed;
   std::optional<Line> after_done;  // first line of another kind than a step's after `done`
-  std::map<std::uint64_t, std::string> names;  // of workers
-  std::set<std::uint64_t> lost, left;          // workers
-  std::vector<std::string> other_scripts;      // warnings that the script was another one before
-  std::vector<std::string> gaps;               // lines that are known to be missing, and why
+  std::map<std::uint64_t, std::string> names;    // of workers
+  std::set<std::uint64_t> lost, left_out, left;  // workers
+  std::vector<std::string> other_scripts;        // warnings that the script was another one before
+  std::vector<std::string> gaps;                 // lines that are known to be missing, and why
   Line lines = 0;
 };
+
+// "worker 2 (worker-1)", or without a name that no event tells.
+std::string worker_text(const History& history, std::uint64_t id);
+
+// "3 workers, 1 lost, 0 left out, 1 left"
+std::string workers_text(const History& history);
 
 // Why what is not there need not be missing from the run; empty: it would be.
 std::string why_incomplete(const History& history);

@@ -111,6 +111,15 @@ void check_records(const Index& run, Case& p1) {
 
 void check_end(const Index& run, Case& p1) {
   const History& h = run.h;
+  for (const DoneFact& end : h.earlier_ends) {
+    const auto step = run.steps.find(end.version), last = run.steps.find(end.version - 1);
+    const bool other_digest = step != run.steps.end() && !step->second->digest.empty() &&
+                              step->second->digest != end.digest;
+    if (other_digest || (last != run.steps.end() && !same_bits(last->second->loss, end.loss)))
+      p1.refute(end.line, std::string(other_digest ? "the digest" : "the loss") +
+                              " of `done` at version " + number(end.version) +
+                              " is not that of the run that went on from there");
+  }
   if (h.done.empty()) {
     const std::string at = " at version " + number(run.end());
     if (h.ended && !h.failed)
@@ -143,7 +152,7 @@ void check_end(const Index& run, Case& p1) {
 void check_doubts(const Index& run, Case& p1) {
   const History& h = run.h;
   for (const MismatchFact& m : h.mismatches) {
-    const auto name = [&](std::uint64_t id) { return "worker " + number(id); };
+    const auto name = [&](std::uint64_t id) { return worker_text(h, id); };
     const std::string text =
         "step " + number(m.version) + ", micro-batch " + number(m.micro_batch.value()) + ": " +
         name(m.by) + " computes another gradient than " + name(m.worker) + ", whose is in the sum";
@@ -154,7 +163,7 @@ void check_doubts(const Index& run, Case& p1) {
   }
   for (const std::string& script : h.other_scripts) p1.doubt(script);
   for (const TaintFact& t : h.taints)
-    p1.doubt((t.name.empty() ? "worker " + number(t.worker) : t.name) + ": " + t.reason +
+    p1.doubt((t.name.empty() ? worker_text(h, t.worker) : t.name) + ": " + t.reason +
              "; the result is in doubt from step " + number(t.first) + " on");
 }
 
@@ -233,14 +242,14 @@ void check_rows(const Index& run, const LedgerFact& ledger, Case& p2) {
     if (!first)
       return p2.refute(ledger.line, "micro-batch " + number(m) + step +
                                         samples_text(run.h.start, ledger.version, m) +
-                                        " is counted twice, for workers " + number(it->second) +
-                                        " and " + number(worker));
+                                        " is counted twice, for " + worker_text(run.h, it->second) +
+                                        " and " + worker_text(run.h, worker));
     switch (membership(run, ledger, worker)) {
       case Membership::kMember:
         break;
       case Membership::kStranger:
-        return p2.refute(ledger.line, "micro-batch " + number(m) + step + " is by worker " +
-                                          number(worker) + ", no member of epoch " +
+        return p2.refute(ledger.line, "micro-batch " + number(m) + step + " is by " +
+                                          worker_text(run.h, worker) + ", no member of epoch " +
                                           to_string(ledger.epoch));
       case Membership::kNotTold:
         p2.doubt("the members of epoch " + to_string(ledger.epoch) + ", in which step " +
@@ -398,7 +407,8 @@ Finding no_way_back_promise(const Index& run) {
   else if (h.restarts.empty())
     shown += "; no checkpoint was read";
   if (resumed != 0)
-    shown += "; ended in order and gone on with from a checkpoint, " + count(resumed, "time");
+    shown +=
+        "; ended in order or done, and gone on with from a checkpoint, " + count(resumed, "time");
   const auto least =
       std::min_element(h.exposures.begin(), h.exposures.end(),
                        [](const auto& a, const auto& b) { return a.copies_min < b.copies_min; });

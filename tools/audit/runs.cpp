@@ -49,7 +49,7 @@ void move_above(const Highest& before, History& h) {
   std::map<std::uint64_t, std::string> names;
   for (auto& [id, name] : h.names) names.emplace(id + before.worker, std::move(name));
   h.names = std::move(names);
-  for (auto* ids : {&h.lost, &h.left}) {
+  for (auto* ids : {&h.lost, &h.left_out, &h.left}) {
     std::set<std::uint64_t> moved;
     for (const std::uint64_t id : *ids) moved.insert(id + before.worker);
     *ids = std::move(moved);
@@ -68,7 +68,7 @@ void one_after_the_other(std::vector<History>& histories) {
   std::stable_sort(histories.begin(), histories.end(),
                    [](const History& a, const History& b) { return a.start.from < b.start.from; });
   Highest before, now;
-  bool in_order = false;  // the run before ended so
+  bool in_order = false;  // the run before ended so, or was done
   for (std::size_t i = 0; i < histories.size(); ++i) {
     History& h = histories[i];
     const bool later = i > 0 && !of_one_run(histories[i - 1], h);
@@ -81,7 +81,7 @@ void one_after_the_other(std::vector<History>& histories) {
     }
     // Only the last of them was the end.
     look(h, now);
-    in_order = in_order || h.ended.has_value();
+    in_order = in_order || h.ended || !h.done.empty();
   }
 }
 

@@ -39,6 +39,7 @@ LiveRun::LiveRun(const std::string& name)
       log_(::open((folder_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)),
       tail_(folder_ + "/run/events.jsonl") {
   tools::block_ending_signals();
+  children_.end_with_us();
 }
 
 LiveRun::~LiveRun() {

@@ -1,11 +1,19 @@
 #include "tools/chaos/links.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "tools/chaos/fronts.h"
 
 namespace starling::chaos {
 namespace {
+
+constexpr std::chrono::milliseconds kProbe{150};  // for a packet to arrive that can
+
+// A plan has faults that a network makes better than the proxy.
+bool loses_packets(const Plan& plan) {
+  return kind_with(plan, FaultKind::Link::kCut) || kind_with(plan, FaultKind::Link::kApart);
+}
 
 Witness not_done(const std::string& what, const Error& error) {
   return {what + " (" + error.text() + ")", [] { return false; }, {}};
@@ -23,8 +31,8 @@ Result<LinkChoice> parse_link_choice(const std::string& word) {
 LinkMeans link_means(LinkChoice choice, const Plan& plan, const std::string& why_none,
                      const std::string& why_no_delay) {
   using enum FaultKind::Link;
-  const FaultKind *cuts = kind_with(plan, kCut), *delays = kind_with(plan, kDelay),
-                  *flips = kind_with(plan, kFlip);
+  const FaultKind *delays = kind_with(plan, kDelay), *flips = kind_with(plan, kFlip);
+  const bool cuts = loses_packets(plan);
   LinkMeans means;
   const bool there = choice != LinkChoice::kProxy && why_none.empty();
   const bool of_use = cuts || (delays && why_no_delay.empty());
@@ -52,8 +60,7 @@ Result<std::unique_ptr<Links>> Links::make(LinkChoice choice, const Plan& plan) 
   auto links = std::make_unique<Links>();
   std::string why_none, why_no_delay;
   const bool asked = choice == LinkChoice::kNamespaces;
-  const bool of_use =
-      kind_with(plan, FaultKind::Link::kCut) || kind_with(plan, FaultKind::Link::kDelay);
+  const bool of_use = loses_packets(plan) || kind_with(plan, FaultKind::Link::kDelay);
   if (!asked && !disturbs_links(plan)) return std::unique_ptr<Links>();
   if (asked || (choice == LinkChoice::kAuto && of_use)) {
     auto network = Network::make();
@@ -83,6 +90,7 @@ std::string Links::host() const {
 
 Result<Links::Place> Links::place(const std::string& worker,
                                   const std::vector<std::string>& coordinators) {
+  apart_.erase(worker);
   Network::Home home;
   if (network_) {
     STARLING_TRY(made, network_->home(worker));
@@ -123,6 +131,45 @@ Witness Links::cut(const std::string& worker) {
   return {"bytes from or for " + worker + " are held back", [=] { return held() > before; }, {}};
 }
 
+Witness Links::set_apart(const std::vector<std::string>& workers) {
+  std::string names;
+  for (const std::string& worker : workers) names += (names.empty() ? "" : ", ") + worker;
+  apart_.insert(workers.begin(), workers.end());
+  if (network_) {
+    const std::string what = "no packet passes between " + names;
+    for (const std::string& worker : workers)
+      if (auto done = network_->set_apart(worker, true); !done) return not_done(what, done.error());
+    const auto silent = [this, workers] {
+      const auto heard = network_->heard(workers, kProbe);
+      return heard && heard.value() == 0;
+    };
+    return {what, [first = silent()] { return first; }, silent};
+  }
+  const auto held = [this, workers] {
+    std::vector<std::uint64_t> bytes;
+    for (const std::string& worker : workers) bytes.push_back(counts(worker).held);
+    return bytes;
+  };
+  const auto before = held();
+  for (const std::string& worker : workers) proxy_->set(worker, {.apart = true});
+  return {"bytes between " + names + " are held back",
+          [=] {
+            const auto now = held();
+            for (std::size_t i = 0; i < now.size(); ++i)
+              if (now[i] <= before[i]) return false;
+            return true;
+          },
+          {}};
+}
+
+bool Links::hear_one_another(const std::vector<std::string>& workers) const {
+  if (!network_)
+    return std::none_of(workers.begin(), workers.end(),
+                        [&](const std::string& worker) { return apart_.count(worker) > 0; });
+  const auto heard = network_->heard(workers, kProbe);
+  return heard && heard.value() == workers.size() * (workers.size() - 1);
+}
+
 Witness Links::delay(const std::string& worker, double seconds) {
   if (means_.network_delays) {
     const std::string what = "packets for " + worker + " are late";
@@ -136,6 +183,7 @@ Witness Links::delay(const std::string& worker, double seconds) {
 }
 
 void Links::mend(const std::string& worker) {
+  apart_.erase(worker);
   // What the kernel would not undo is seen: the worker neither goes on nor comes back.
   if (network_) static_cast<void>(network_->home(worker));
   if (proxy_) proxy_->set(worker, {});

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,13 @@ class Links {
   void set_id(const std::string& worker, std::uint64_t id);  // under which it dials
 
   Witness cut(const std::string& worker);
+  // These workers hear nothing of one another until mend() was called for each of them; all others
+  // hear them. One set at a time.
+  Witness set_apart(const std::vector<std::string>& workers);
+  bool some_are_apart() const { return !apart_.empty(); }
+  // A packet of each of these workers arrives at each other one. With the proxy, which loses nothing,
+  // none of them is apart any more.
+  bool hear_one_another(const std::vector<std::string>& workers) const;
   Witness delay(const std::string& worker, double seconds);  // each way
   void mend(const std::string& worker);                      // as it should be
   void flip(const std::string& worker);                      // a bit; wants a plan that flips some
@@ -74,6 +82,7 @@ class Links {
   LinkMeans means_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Proxy> proxy_;
+  std::set<std::string> apart_;
 };
 
 }  // namespace starling::chaos

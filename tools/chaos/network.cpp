@@ -16,6 +16,7 @@
 #include <cstring>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/mac.h"
@@ -32,6 +33,7 @@ constexpr const char* kOwnNamespace = "/proc/thread-self/ns/net";
 constexpr int kDraws = 64;                  // of a name and a subnet
 constexpr std::uint32_t kHomesMax = 250;    // of a subnet's 254 addresses
 constexpr milliseconds kFirstPacket{5000};  // to arrive, on a busy machine too
+constexpr int kAgain_ms = 25;               // a datagram is sent again, as one may be lost
 constexpr milliseconds kRemoval{3000};
 
 Error unavailable(const std::string& what) {
@@ -85,23 +87,38 @@ sockaddr_in at(std::uint32_t address, std::uint16_t port) {
   return to;
 }
 
+Result<Fd> socket_in(int netns) {
+  const Inside inside(netns);
+  Fd made(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!made) return unavailable("no socket in a network namespace");
+  return made;
+}
+
+// Hears datagrams in a namespace where somebody has this address.
+struct Listener {
+  Fd socket;
+  sockaddr_in at{};
+};
+Result<Listener> listener_in(int netns, std::uint32_t address) {
+  STARLING_TRY(socket, socket_in(netns));
+  Listener made{std::move(socket), at(address, 0)};
+  socklen_t size = sizeof made.at;
+  auto* generic = reinterpret_cast<sockaddr*>(&made.at);
+  if (::bind(made.socket.get(), generic, size) != 0 ||
+      ::getsockname(made.socket.get(), generic, &size) != 0)
+    return unavailable("no socket in a network namespace");
+  return made;
+}
+
 // A datagram from one namespace arrives in another, where somebody has this address.
 Result<> arrives(int from, int to, std::uint32_t address) {
-  const auto socket_in = [](int netns) {
-    const Inside inside(netns);
-    return Fd(::socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  };
-  const Fd speaker = socket_in(from), listener = socket_in(to);
-  sockaddr_in there = at(address, 0);
-  socklen_t size = sizeof there;
-  auto* generic = reinterpret_cast<sockaddr*>(&there);
-  if (!speaker || !listener || ::bind(listener.get(), generic, size) != 0 ||
-      ::getsockname(listener.get(), generic, &size) != 0)
-    return unavailable("no socket in a network namespace");
+  STARLING_TRY(speaker, socket_in(from));
+  STARLING_TRY(listener, listener_in(to, address));
   for (const auto end = Clock::now() + kFirstPacket; Clock::now() < end;) {
-    ::sendto(speaker.get(), "?", 1, 0, generic, size);
-    pollfd polled{listener.get(), POLLIN, 0};
-    if (::poll(&polled, 1, 50) > 0) return ok();
+    ::sendto(speaker.get(), "?", 1, 0, reinterpret_cast<const sockaddr*>(&listener.at),
+             sizeof listener.at);
+    pollfd polled{listener.socket.get(), POLLIN, 0};
+    if (::poll(&polled, 1, kAgain_ms) > 0) return ok();
   }
   return Error(Code::kUnavailable, "packets between network namespaces are filtered");
 }
@@ -148,6 +165,9 @@ Result<> Network::set_up() {
                   "link set root addrgenmode none\n"
                   "link set root master hub\n"
                   "link set root up\n"));
+  for (const char* isolated : {"on", "off"}) {  // an old kernel cannot
+    STARLING_TRY(in_hub(hub_, {"bridge", "link", "set", "dev", "root", "isolated", isolated}));
+  }
   if (auto netem =
           in_hub(hub_, {"tc", "qdisc", "add", "dev", "root", "root", "netem", "delay", "1ms"});
       !netem) {
@@ -196,6 +216,9 @@ Result<Network::Home> Network::home(const std::string& worker) {
     STARLING_TRY(mend(worker));
     if (it->second.slow) {
       STARLING_TRY(delay(worker, 0));
+    }
+    if (it->second.apart) {
+      STARLING_TRY(set_apart(worker, false));
     }
     return Home{address_text(it->second.address), it->second.netns.get()};
   }
@@ -269,6 +292,42 @@ Result<> Network::mend(const std::string& worker) {
   place.loss = loss_now(place);
   place.is_cut = false;
   return in_hub(hub_, {"bridge", "link", "set", "dev", place.port, "state", "3"});
+}
+
+Result<> Network::set_apart(const std::string& worker, bool apart) {
+  Place& place = places_.at(worker);
+  STARLING_TRY(
+      in_hub(hub_, {"bridge", "link", "set", "dev", place.port, "isolated", apart ? "on" : "off"}));
+  place.apart = apart;
+  return ok();
+}
+
+Result<std::size_t> Network::heard(const std::vector<std::string>& workers,
+                                   milliseconds time) const {
+  std::vector<Listener> ears;
+  for (const std::string& worker : workers) {
+    const Place& place = places_.at(worker);
+    STARLING_TRY(ear, listener_in(place.netns.get(), place.address));
+    ears.push_back(std::move(ear));
+  }
+  std::set<std::pair<std::size_t, std::size_t>> ways;  // speaker, hearer
+  const std::size_t all = ears.size() * (ears.size() - 1);
+  for (const auto end = Clock::now() + time; ways.size() < all && Clock::now() < end;) {
+    for (std::size_t from = 0; from < ears.size(); ++from)
+      for (const Listener& to : ears) {
+        const auto word = static_cast<char>(from);
+        if (&to != &ears[from])
+          ::sendto(ears[from].socket.get(), &word, 1, 0, reinterpret_cast<const sockaddr*>(&to.at),
+                   sizeof to.at);
+      }
+    std::vector<pollfd> polled;
+    for (const Listener& ear : ears) polled.push_back({ear.socket.get(), POLLIN, 0});
+    ::poll(polled.data(), polled.size(), kAgain_ms);
+    for (std::size_t to = 0; to < ears.size(); ++to)
+      for (char from = 0; ::recv(ears[to].socket.get(), &from, 1, 0) == 1;)
+        ways.emplace(static_cast<std::size_t>(from), to);
+  }
+  return ways.size();
 }
 
 Network::Loss Network::loss_now(const Place& place) const {

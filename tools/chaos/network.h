@@ -7,12 +7,13 @@
 //   eth0 10.1.2.4/24  ------  w1 --+
 //
 // A port of the bridge that is disabled drops what comes in and is given nothing: both sides send
-// again and again, and nothing is closed. In our own namespace there is one interface. Namespaces
-// have no names: they live as long as this object and the processes in them, so that the kernel
-// removes all of it if we are killed.
+// again and again, and nothing is closed. Isolated ports pass nothing to one another. In our own
+// namespace there is one interface. Namespaces have no names: they live as long as this object and
+// the processes in them, so that the kernel removes all of it if we are killed.
 //
 // Threads: belongs to one thread, which goes into other namespaces for moments.
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -65,6 +66,14 @@ class Network {
   Result<> mend(const std::string& worker);
   Result<> delay(const std::string& worker, double seconds);  // each way; 0: no more
 
+  // Workers that are apart hear nothing of one another.
+  Result<> set_apart(const std::string& worker, bool apart);
+
+  // The number of ways between these workers, of all n(n-1), in which a datagram arrives. The call
+  // returns as soon as all are found, else after `time`. Errors: kUnavailable  no socket.
+  Result<std::size_t> heard(const std::vector<std::string>& workers,
+                            std::chrono::milliseconds time) const;
+
   struct Loss {
     std::uint64_t lost = 0;    // packets that it has sent since it was cut, until it was mended
     std::uint64_t passed = 0;  // packets that it was given in that time
@@ -80,7 +89,7 @@ class Network {
     Fd netns;
     std::string port;  // of the bridge
     std::uint32_t address = 0;
-    bool is_cut = false, slow = false;
+    bool is_cut = false, apart = false, slow = false;
     Packets at_cut;
     Loss loss;
   };

@@ -140,11 +140,12 @@ Result<Fault> read_fault(const toml::node& node) {
   Reader reader(*node.as_table(), where);
   reader.number("at_s", fault.at_s, kSecondsMax, true);
   reader.kind("kind", fault.kind);
+  const FaultKind::Keys& keys = fault.kind->keys;
+  fault.count = keys.count_min;
   reader.number("target", fault.target, 0.999999);
-  reader.integer("count", fault.count, 1, 1000);
+  reader.integer("count", fault.count, keys.count_min, 1000);
   reader.names("nodes", fault.nodes);
   for (const NumberKey& key : kNumberKeys) reader.number(key.name, fault.*key.value, key.max);
-  const FaultKind::Keys& keys = fault.kind->keys;
   reader.only_if(keys.count, "count", *fault.kind);
   reader.only_if(keys.nodes, "nodes", *fault.kind);
   for (const NumberKey& key : kNumberKeys) reader.only_if(keys.*key.of_use, key.name, *fault.kind);

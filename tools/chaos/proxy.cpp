@@ -268,19 +268,23 @@ class Running : public Proxy {
     return found;
   }
 
+  static bool are_apart(const std::array<Link*, 2>& links) {
+    return links[0] && links[1] && links[0]->state.apart && links[1]->state.apart;
+  }
+
   void move_all(Connection& c, Clock::time_point now) {
     // As long as one side gives and the other takes; edges are told once. What is heard may say who
     // dialled, so the links are looked at anew before it is told.
     for (bool moved = true; moved && !c.broken;) {
-      bool cut = false;
       double delay_s = 0;
       const auto links = links_of(c);
+      bool held = are_apart(links);
       for (const Link* link : links)
         if (link) {
-          cut = cut || link->state.cut;
+          held = held || link->state.cut;
           delay_s += link->state.delay_s;
         }
-      if (cut) return hold(c, links);  // not even an end is told
+      if (held) return hold(c, links);  // not even an end is told
       c.waiting = 0;
       const auto due =
           now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(delay_s));
@@ -299,7 +303,7 @@ class Running : public Proxy {
     }
     if (waiting <= c.waiting) return;
     for (Link* link : links)
-      if (link && link->state.cut) link->counts.held += waiting - c.waiting;
+      if (link && (link->state.cut || are_apart(links))) link->counts.held += waiting - c.waiting;
     c.waiting = waiting;
   }
 

@@ -19,13 +19,14 @@ namespace starling::chaos {
 // How the links of one worker are. Both directions alike.
 struct LinkState {
   bool cut = false;    // nothing passes; nothing is closed either, as on a broken network
+  bool apart = false;  // the same of bulk connections with another worker that is apart
   double delay_s = 0;  // added to every byte, each way
   bool operator==(const LinkState&) const = default;
 };
 
 struct LinkCounts {
   std::uint64_t passed = 0;       // bytes to and from this worker
-  std::uint64_t held = 0;         // bytes that came while it was cut, and waited
+  std::uint64_t held = 0;         // bytes that came while it was cut or apart, and waited
   std::uint64_t delayed = 0;      // bytes that were told later than they were heard, by a delay
   std::uint64_t flipped = 0;      // bits
   std::uint64_t given_up = 0;     // connections in which a bit was flipped and that were closed

@@ -69,6 +69,7 @@ std::vector<std::string> error_lines(const std::string& path) {
 Stage::Stage(StageOptions options, std::function<void(const std::string&)> say)
     : options_(std::move(options)), say_(std::move(say)), mark_(fresh_mark()) {
   tools::block_ending_signals();
+  children_.end_with_us();
   ::setenv(kMark, mark_.c_str(), 1);
 }
 

@@ -15,10 +15,14 @@
 #include <sstream>
 #include <thread>
 
+#include "tools/processes/signals.h"
+
 extern char** environ;
 
 namespace starling::tools {
 namespace {
+
+using namespace std::string_literals;
 
 // Processes whose parent we are: also those that spawn() does not know.
 std::vector<pid_t> children_of_this_process() {
@@ -57,18 +61,31 @@ Children::~Children() {
   kill_rest();
 }
 
+void Children::end_with_us() {
+  end_with_us_ = true;
+}
+
 Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out_fd, int err_fd) {
   std::vector<std::string> words{"starling"};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  return start("/proc/self/exe", words, out_fd, err_fd, blocked_);
+  if (!end_with_us_) return start("/proc/self/exe", words, out_fd, err_fd, blocked_, environ);
+  std::string parent = kParentVariable;
+  for (const std::string& part : {"="s, std::to_string(::getpid()), " "s, std::to_string(SIGINT)})
+    parent += part;
+  std::vector<char*> environment;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    environment.push_back(*variable);
+  environment.insert(environment.end(), {parent.data(), nullptr});
+  return start("/proc/self/exe", words, out_fd, err_fd, blocked_, environment.data());
 }
 
 Result<pid_t> Children::spawn_command(const std::string& command, int out_fd, int err_fd) {
-  return start("/bin/sh", {"sh", "-c", "exec " + command}, out_fd, err_fd, no_signals());
+  return start("/bin/sh", {"sh", "-c", "exec " + command}, out_fd, err_fd, no_signals(), environ);
 }
 
 Result<pid_t> Children::start(const char* program, const std::vector<std::string>& words,
-                              int out_fd, int err_fd, const sigset_t& blocked) {
+                              int out_fd, int err_fd, const sigset_t& blocked,
+                              char* const* environment) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -89,7 +106,7 @@ Result<pid_t> Children::start(const char* program, const std::vector<std::string
   ::posix_spawnattr_setflags(
       &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   pid_t pid = 0;
-  const int error = ::posix_spawn(&pid, program, &files, &attributes, argv.data(), environ);
+  const int error = ::posix_spawn(&pid, program, &files, &attributes, argv.data(), environment);
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&files);
   if (error != 0)

@@ -29,6 +29,11 @@ class Children {
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
 
+  // What spawn() starts from now on gets SIGINT when this process has died, however that came
+  // (STARLING_PARENT, signals.h): a run ends in order, a worker at once. For a thread that lives as
+  // long as the process: the kernel tells of the end of the thread that started a child.
+  void end_with_us();
+
   // Starts this very program with these arguments; stdin is /dev/null, stdout
   // `out_fd` and stderr `err_fd` if >= 0.
   // Errors: kUnavailable  no process to be had.
@@ -53,9 +58,10 @@ class Children {
  private:
   static sigset_t no_signals();
   Result<pid_t> start(const char* program, const std::vector<std::string>& words, int out_fd,
-                      int err_fd, const sigset_t& blocked);
+                      int err_fd, const sigset_t& blocked, char* const* environment);
 
   const sigset_t blocked_;
+  bool end_with_us_ = false;
   std::vector<pid_t> running_;
 };
 

@@ -6,21 +6,25 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <string>
 
 #include "core/base/signals.h"
 
 namespace starling::tools {
 
-// STARLING_PARENT has the pid of a script that has started this command and waits for it: SIGTERM comes
-// when that process ends, however it does. Threads: before others are started.
-inline void end_with_the_script() {
-  const char* const named = std::getenv("STARLING_PARENT");
+// STARLING_PARENT has the pid of the process that has started this command and waits for it, a
+// script or a command that runs others; after a space the number of the signal that ends this
+// command, if not SIGTERM.
+inline constexpr const char* kParentVariable = "STARLING_PARENT";
+
+// That signal comes when that process ends, however it does. Threads: before others are started.
+inline void end_with_the_parent() {
+  const char* const named = std::getenv(kParentVariable);
   if (named == nullptr) return;
-  const std::string parent = named;
-  ::unsetenv("STARLING_PARENT");
-  if (::prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && std::to_string(::getppid()) != parent)
-    ::raise(SIGTERM);
+  char* end = nullptr;
+  const long parent = std::strtol(named, &end, 10);
+  const int signal = *end == ' ' ? std::atoi(end) : SIGTERM;
+  ::unsetenv(kParentVariable);
+  if (::prctl(PR_SET_PDEATHSIG, signal) == 0 && ::getppid() != parent) ::raise(signal);
 }
 
 // Of the calling thread and those that it starts.

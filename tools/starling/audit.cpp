@@ -81,12 +81,6 @@ std::string counted(std::uint64_t n, const char* what) {
   return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
 }
 
-std::string worker_text(const History& history, std::uint64_t id) {
-  const auto name = history.names.find(id);
-  return "worker " + std::to_string(id) +
-         (name == history.names.end() ? "" : " (" + name->second + ")");
-}
-
 Result<Json> show_sample(const History& history, std::uint64_t sample) {
   const std::uint64_t samples = history.start.samples;
   if (samples == 0)
@@ -131,12 +125,10 @@ Result<int> audit_one(const AuditCommand& command) {
   const auto name = start.job.find("job.name");
   std::string runs;
   for (const std::string& run : command.runs) runs += (runs.empty() ? "" : " + ") + run;
-  std::printf(
-      "%s: job %s, %s of %u micro-batches of %u, %s, %s, %s lost, %s left\n", runs.c_str(),
-      name == start.job.end() ? "?" : name->second.c_str(), counted(start.steps, "step").c_str(),
-      start.micro_batches, start.sequences, counted(start.samples, "sample").c_str(),
-      counted(history.names.size(), "worker").c_str(), std::to_string(history.lost.size()).c_str(),
-      std::to_string(history.left.size()).c_str());
+  std::printf("%s: job %s, %s of %u micro-batches of %u, %s, %s\n", runs.c_str(),
+              name == start.job.end() ? "?" : name->second.c_str(),
+              counted(start.steps, "step").c_str(), start.micro_batches, start.sequences,
+              counted(start.samples, "sample").c_str(), audit::workers_text(history).c_str());
   bool held = true;
   Json promises = Json::array();
   for (const audit::Finding& finding : audit::audit(history)) {

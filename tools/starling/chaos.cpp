@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "core/base/exit.h"
 #include "core/job/words.h"
 #include "tools/chaos/command_line.h"
 #include "tools/chaos/stage.h"
@@ -39,17 +40,14 @@ class ChaosRun {
     // Making the plan may take a run to find the pace: whoever may not is told before.
     if (choice == chaos::LinkChoice::kNamespaces)
       if (auto tried = chaos::Links::make(choice, plan_); !tried) return std::move(tried).error();
-    STARLING_TRY(make_plan());
+    auto made = make_plan();
+    if (signal_ != 0) return 128 + signal_;
+    if (!made) return std::move(made).error();
     STARLING_TRY(links, chaos::Links::make(choice, plan_));
     links_ = std::move(links);
-    if (links_ && !command_.command.empty())
-      return bad(
-          "workers of --command cannot be put behind links: --kinds without partition, "
-          "slow-link and corrupt");
+    if (links_ && !command_.command.empty()) return behind_no_links();
+    STARLING_TRY(write_file(path("plan.toml"), chaos::format_plan(plan_)));
     if (links_) std::printf("links: %s\n", links_->text().c_str());
-    std::printf("undisturbed: %u workers, %llu steps\n", plan_.workers,
-                static_cast<unsigned long long>(plan_.steps));
-    std::fflush(stdout);
     chaos::Report report;
     std::optional<chaos::Story> quiet;
     std::string reference = command_.reference;
@@ -62,13 +60,20 @@ class ChaosRun {
       return std::move(error);
     };
     if (reference.empty()) {
+      std::printf("undisturbed: %u workers, %llu steps\n", plan_.workers,
+                  static_cast<unsigned long long>(plan_.steps));
+      std::fflush(stdout);
       auto story = stage.quiet("quiet", plan_.steps);
       if (!story) return ended(std::move(story).error());
       quiet = std::move(story).value();
       reference = quiet->done->digest;
+      std::printf("digest %s, a step takes %.1f ms\n", reference.c_str(), quiet->median_step_ms());
+    } else {
+      std::printf("digest %s, as told\n", reference.c_str());
     }
-    std::printf("digest %s, a step takes %.1f ms\ndisturbed: %zu faults\n", reference.c_str(),
-                quiet ? quiet->median_step_ms() : 0, plan_.faults.size());
+    std::printf("disturbed: %u workers, %llu steps, %zu faults\n", plan_.workers,
+                static_cast<unsigned long long>(plan_.steps), plan_.faults.size());
+    std::fflush(stdout);
     auto evidence = stage.disturbed();
     if (!evidence) return ended(std::move(evidence).error());
     report.evidence = std::move(evidence).value();
@@ -110,11 +115,20 @@ class ChaosRun {
     } else {
       STARLING_TRY(draw_plan());
     }
-    return write_file(path("plan.toml"), chaos::format_plan(plan_));
+    return ok();
+  }
+
+  static Error behind_no_links() {
+    return bad(
+        "workers of --command cannot be put behind links: --kinds without partition, apart, "
+        "slow-link and corrupt");
   }
 
   // What is known before a process is started is said before.
   Result<> check_possible(const std::vector<const chaos::FaultKind*>& kinds) const {
+    for (const auto* kind : kinds)
+      if (!command_.command.empty() && kind->link != chaos::FaultKind::Link::kNothing)
+        return behind_no_links();
     const auto options = stage_options();
     const std::string why = chaos::impossible(
         kinds, {plan_.workers, options.disturber.workers_min, false, plan_.coordinators,
@@ -164,8 +178,10 @@ class ChaosRun {
   Result<double> measure_pace() {
     const std::uint64_t steps = std::min(kPaceSteps, job_.steps);
     chaos::Stage stage(stage_options(), [](const std::string&) {});
-    STARLING_TRY(story, stage.quiet("pace", steps));
-    const double ms = story.median_step_ms();
+    auto story = stage.quiet("pace", steps);
+    signal_ = stage.signal();
+    if (!story) return std::move(story).error();
+    const double ms = story.value().median_step_ms();
     return ms > 0 ? ms / 1000 : 1.0;
   }
 
@@ -200,6 +216,7 @@ class ChaosRun {
   const std::string folder_;
   Job job_;
   chaos::Plan plan_;
+  int signal_ = 0;                       // that ended the run for the pace
   std::unique_ptr<chaos::Links> links_;  // outlives every process that uses them; null: left alone
 };
 
@@ -211,15 +228,16 @@ Result<int> chaos_command(const ChaosCommand& command) {
       return bad(std::string("--command must have ") + word + ", is " + command.command);
   if (command.plan.empty() == !command.random)
     return bad("expected either --plan FILE or --random");
-  STARLING_TRY(folder, fresh_folder(command.out));
-  return ChaosRun(command, std::move(folder)).go();
+  STARLING_TRY(folder, ReportFolder::make(command.out));
+  return ChaosRun(command, folder.path()).go();
 }
 
 }  // namespace
 
 int chaos(const ChaosCommand& command) {
+  // An error keeps it from a verdict: what was asked cannot be tested.
   auto code = chaos_command(command);
-  return code ? code.value() : fail(code.error());
+  return code ? code.value() : fail(kExitBadInput, code.error().text());
 }
 
 }  // namespace starling::tools

@@ -91,14 +91,15 @@ Result<int> chaos_attached(const ChaosCommand& command) {
   if (const std::string why = chaos::impossible(kinds, beginning); !why.empty())
     return bad("no fault can be done, " + why);
   STARLING_TRY(plan, draw_plan(command, run, std::move(kinds)));
-  STARLING_TRY(folder, fresh_folder(command.out));
+  STARLING_TRY(folder, ReportFolder::make(command.out));
   chaos::Report report;
   report.job = attached.story().name;
   report.plan = std::move(plan);
   report.plan.steps = attached.story().steps;
   report.plan.workers = static_cast<std::uint32_t>(attached.workers());
   report.repeat = repeat_of(command);
-  STARLING_TRY(write_file((fs::path(folder) / "plan.toml").string(), format_plan(report.plan)));
+  STARLING_TRY(
+      write_file((fs::path(folder.path()) / "plan.toml").string(), format_plan(report.plan)));
   std::printf("%s: %zu workers are here, at least %u are left alone\ndisturbed: %zu faults\n",
               report.job.c_str(), attached.workers(), command.keep, report.plan.faults.size());
   std::fflush(stdout);
@@ -109,7 +110,7 @@ Result<int> chaos_attached(const ChaosCommand& command) {
   report.evidence = std::move(evidence).value();
   report.evidence.pause_ms_max = command.pause_ms_max;
   report.seconds = report.evidence.loud.now() - begun;
-  return conclude(std::move(report), folder);
+  return conclude(std::move(report), folder.path());
 }
 
 }  // namespace starling::tools

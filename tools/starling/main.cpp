@@ -35,6 +35,14 @@ const CLI::Validator kWhole(
     },
     "NUMBER", "whole");
 
+const CLI::Validator kDigest(
+    [](std::string& text) {
+      const bool digest =
+          text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+      return digest ? std::string() : "must be a digest, 32 digits of 0-9 and a-f, is " + text;
+    },
+    "DIGEST", "digest");
+
 // "Example:" below the options, as every subcommand has it.
 CLI::App* subcommand(CLI::App& app, const char* name, const char* what, const char* example) {
   CLI::App* sub = app.add_subcommand(name, what);
@@ -279,10 +287,11 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
       "of the faults: seconds, or like 10m; the job's steps are as many as take so long");
   sub->add_option("--steps", o.steps, "of the job, instead of the job file's")->check(kWhole);
   sub->add_option("--reference", o.reference,
-                  "digest of an undisturbed run (default: there is one first)");
+                  "digest of an undisturbed run (default: there is one first)")
+      ->check(kDigest);
   sub->add_option(
          "--links", o.links,
-         "how partition and slow-link are made: namespaces (each worker in a network "
+         "how partition, apart and slow-link are made: namespaces (each worker in a network "
          "namespace of its own; needs root), proxy; auto: namespaces where they can be had")
       ->check(CLI::IsMember({"auto", "namespaces", "proxy"}))
       ->capture_default_str();
@@ -355,7 +364,8 @@ void add_replay(CLI::App& app, ReplayCommand& o) {
   sub->add_option("--steps", o.steps, "of the job (default: a little more than can be done)")
       ->check(kWhole);
   sub->add_option("--reference", o.reference,
-                  "digest of an undisturbed run of so many steps (default: there is one after)");
+                  "digest of an undisturbed run of so many steps (default: there is one after)")
+      ->check(kDigest);
   sub->add_option("-t,--threads", o.threads, "compute threads of each worker")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -639,6 +649,6 @@ int command(int argc, char** argv, const Registry& registry) {
 
 int starling::main(int argc, char** argv, const Registry& registry) {
   starling::open_closed_streams();
-  starling::tools::end_with_the_script();
+  starling::tools::end_with_the_parent();
   return end_of_output(command(argc, argv, registry));
 }

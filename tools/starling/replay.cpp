@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "core/base/exit.h"
 #include "core/job/words.h"
 #include "tools/chaos/command_line.h"
 #include "tools/chaos/stage.h"
@@ -80,9 +81,9 @@ class ReplayRun {
     job_.start_timeout_ms = std::max(job_.start_timeout_ms, kStart_ms);
     STARLING_TRY(checked, parse_job(format_job(job_), "/"));  // as the file's values are
     job_ = std::move(checked);
-    STARLING_TRY(write_file(path("job.toml"), format_job(job_)));
     STARLING_TRY(trace, replay::load_trace(command_.trace, command_.seed));
-    return choose_stretch(replay::thinned(trace, command_.scale));
+    STARLING_TRY(choose_stretch(replay::thinned(trace, command_.scale)));
+    return write_file(path("job.toml"), format_job(job_));
   }
 
   Result<> choose_stretch(const replay::Trace& trace) {
@@ -280,15 +281,16 @@ class ReplayRun {
 };
 
 Result<int> replay_command(const ReplayCommand& command) {
-  STARLING_TRY(folder, fresh_folder(command.out));
-  return ReplayRun(command, std::move(folder)).go();
+  STARLING_TRY(folder, ReportFolder::make(command.out));
+  return ReplayRun(command, folder.path()).go();
 }
 
 }  // namespace
 
 int replay(const ReplayCommand& command) {
+  // An error keeps it from a verdict: what was asked cannot be tested.
   auto code = replay_command(command);
-  return code ? code.value() : fail(code.error());
+  return code ? code.value() : fail(kExitBadInput, code.error().text());
 }
 
 }  // namespace starling::tools

@@ -15,14 +15,25 @@ Error bad(std::string text) {
 
 }  // namespace
 
-Result<std::string> fresh_folder(const std::string& out) {
+Result<ReportFolder> ReportFolder::make(const std::string& out) {
   std::error_code error;
-  const fs::path folder = fs::absolute(out, error).lexically_normal();
-  if (fs::exists(folder, error) && !fs::is_empty(folder, error))
+  const fs::path path = fs::absolute(out, error).lexically_normal();
+  if (fs::exists(path, error) && !fs::is_empty(path, error))
     return bad("--out must be a new or empty folder, is " + out);
-  fs::create_directories(folder, error);
+  ReportFolder folder;
+  folder.path_ = path.string();
+  for (fs::path above = path; above.has_relative_path() && !fs::exists(above, error);
+       above = above.parent_path())
+    folder.made_.push_back(above.string());
+  fs::create_directories(path, error);
   if (error) return bad("cannot make " + out + " (" + error.message() + ")");
-  return folder.string();
+  return folder;
+}
+
+ReportFolder::~ReportFolder() {
+  std::error_code error;
+  for (const std::string& made : made_)
+    if (fs::exists(made, error) && !fs::remove(made, error)) return;  // something is in it
 }
 
 Result<> write_file(const std::string& path, const std::string& text) {

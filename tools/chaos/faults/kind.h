@@ -27,13 +27,14 @@ struct FaultKind {
   // The keys of [[fault]] that the kind has a use for, beside at_s, kind and target.
   struct Keys {
     bool count = true, nodes = false, for_s = false, back_s = false, share = false, delay_s = false;
+    std::uint32_t count_min = 1;  // also what a plan need not say
   };
   Keys keys;
   bool usual = false;     // drawn if --kinds does not say what
   bool attached = false;  // can be done to a run that others have started
 
   // The change of a link that the kind needs somebody to make (links.h).
-  enum class Link : std::uint8_t { kNothing, kCut, kDelay, kFlip };
+  enum class Link : std::uint8_t { kNothing, kCut, kApart, kDelay, kFlip };
   Link link = Link::kNothing;
 
   // Fills in what a drawn fault has beyond time and target; null: nothing. Pure.

@@ -1,5 +1,9 @@
 #include "tools/chaos/faults/link_changes.h"
 
+#include <string>
+
+#include "tools/chaos/faults/workers.h"
+
 namespace starling::chaos {
 
 std::vector<Player*> with_whole_links(Disturbance& it) {
@@ -16,6 +20,36 @@ std::vector<Player*> with_whole_links(Disturbance& it) {
 void mend(DisturbedRun& run, Player& player) {
   player.link_disturbed = false;
   if (run.cast.find(player.name) == &player) run.calls.links->mend(player.name);
+}
+
+Linked linked(DisturbedRun& run, Player* player) {
+  return {player, player->id, run.story.epochs.size()};
+}
+
+void expect_back(Disturbance& it, const Linked& worker) {
+  const Story& story = it.run().story;
+  const auto left_out = [&story, worker] {
+    for (std::size_t i = worker.epochs; i < story.epochs.size(); ++i)
+      if (!story.epochs[i].has(worker.id)) return true;
+    return false;
+  };
+  const auto back = [&story, worker] {  // as a new life
+    const EpochSeen* last = story.last_epoch();
+    return worker.player->id > worker.id && last && last->has(worker.player->id);
+  };
+  const auto goes_on = [&story, worker, steps = story.step_lines.size()] {
+    const EpochSeen* last = story.last_epoch();
+    return last && last->has(worker.id) && story.step_lines.size() > steps &&
+           story.step_lines.back().second.epoch == last->id;
+  };
+  const std::string name = worker.player->name;
+  it.expect(
+      kEpoch_s, name + " goes on, or was left out and is back as a new life",
+      [=] { return taken(*worker.player) || (left_out() ? back() : goes_on()); },
+      [=, &it] {
+        if (!taken(*worker.player))
+          it.say("  " + name + (left_out() ? " is back as a new life" : " goes on"));
+      });
 }
 
 void mend_all(Disturbance& it) {

@@ -21,7 +21,8 @@
   KIND(kCorrupt)                   \
   KIND(kSlowLink)                  \
   KIND(kDiskFull)                  \
-  KIND(kCheckpointFull)
+  KIND(kCheckpointFull)            \
+  KIND(kApart)
 
 namespace starling::chaos {
 
