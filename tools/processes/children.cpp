@@ -57,18 +57,19 @@ Children::~Children() {
   kill_rest();
 }
 
-Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out_fd, int err_fd) {
+Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out_fd, int err_fd,
+                              int more_fd) {
   std::vector<std::string> words{"starling"};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  return start("/proc/self/exe", words, out_fd, err_fd, blocked_);
+  return start("/proc/self/exe", words, out_fd, err_fd, more_fd, blocked_);
 }
 
 Result<pid_t> Children::spawn_command(const std::string& command, int out_fd, int err_fd) {
-  return start("/bin/sh", {"sh", "-c", "exec " + command}, out_fd, err_fd, no_signals());
+  return start("/bin/sh", {"sh", "-c", "exec " + command}, out_fd, err_fd, -1, no_signals());
 }
 
 Result<pid_t> Children::start(const char* program, const std::vector<std::string>& words,
-                              int out_fd, int err_fd, const sigset_t& blocked) {
+                              int out_fd, int err_fd, int more_fd, const sigset_t& blocked) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -78,7 +79,8 @@ Result<pid_t> Children::start(const char* program, const std::vector<std::string
   ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   if (out_fd >= 0) ::posix_spawn_file_actions_adddup2(&files, out_fd, 1);
   if (err_fd >= 0) ::posix_spawn_file_actions_adddup2(&files, err_fd, 2);
-  ::posix_spawn_file_actions_addclosefrom_np(&files, 3);
+  if (more_fd >= 0) ::posix_spawn_file_actions_adddup2(&files, more_fd, kMore);
+  ::posix_spawn_file_actions_addclosefrom_np(&files, more_fd >= 0 ? kMore + 1 : kMore);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t all;

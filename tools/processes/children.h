@@ -30,9 +30,11 @@ class Children {
   Children& operator=(const Children&) = delete;
 
   // Starts this very program with these arguments; stdin is /dev/null, stdout
-  // `out_fd` and stderr `err_fd` if >= 0.
+  // `out_fd`, stderr `err_fd` and kMore `more_fd` if >= 0.
   // Errors: kUnavailable  no process to be had.
-  Result<pid_t> spawn(const std::vector<std::string>& arguments, int out_fd = -1, int err_fd = -1);
+  Result<pid_t> spawn(const std::vector<std::string>& arguments, int out_fd = -1, int err_fd = -1,
+                      int more_fd = -1);
+  static constexpr int kMore = 3;
 
   // The same of a program with its arguments as one types them; a shell reads them, and is that program
   // then. Errors: as spawn(); what is no program ends with 127.
@@ -53,7 +55,7 @@ class Children {
  private:
   static sigset_t no_signals();
   Result<pid_t> start(const char* program, const std::vector<std::string>& words, int out_fd,
-                      int err_fd, const sigset_t& blocked);
+                      int err_fd, int more_fd, const sigset_t& blocked);
 
   const sigset_t blocked_;
   std::vector<pid_t> running_;

@@ -183,6 +183,7 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
                   "after a good end, write where the time of each step went to this file (CSV)");
   sub->add_flag("--quiet", o.quiet, "print nothing but errors");
   sub->add_flag("--child", o.child)->group("");
+  sub->add_option("--words", o.words)->group("");
   add_log(sub, o);
 }
 

@@ -2,6 +2,7 @@
 
 #include "actors/worker/worker.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
@@ -443,11 +444,14 @@ int worker(const WorkerCommand& command, char** arguments) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, as a full disk is
   const std::vector<char*> again_with = without_token(command, arguments);
+  if (command.words >= 0 && ::fcntl(command.words, F_SETFD, FD_CLOEXEC) == 0)
+    fail_into(command.words);
   auto ended = live(command);
   if (!ended) return fail(ended.error());
   const bool again =
       ended.value() == actors::kFencedStatus || ended.value() == actors::kDamagedStatus;
   if (!again) return ended.value();
+  if (command.words >= 0) ::fcntl(command.words, F_SETFD, 0);
   // Only a new image can fork a worker again: this process has had threads.
   ::execv("/proc/self/exe", again_with.data());
   return fail(5, "cannot begin a worker's new life");
