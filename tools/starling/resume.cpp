@@ -100,11 +100,7 @@ std::string resume_line(int argc, char** argv) {
       of_script.assign(argv + i, argv + argc);
       break;
     }
-    if (word == "--resume" || word.starts_with("--out=") || word.starts_with("-o=")) continue;
-    if (word == "--out" || word == "-o")
-      ++i;
-    else
-      words.push_back(word);
+    if (word != "--resume") words.push_back(word);
   }
   words.push_back("--resume");
   words.insert(words.end(), of_script.begin(), of_script.end());
