@@ -28,6 +28,7 @@
 #include "core/base/join_token.h"
 #include "core/base/mac.h"
 #include "core/base/signals.h"
+#include "core/job/script_words.h"
 #include "tools/bench/step_times.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
@@ -138,7 +139,7 @@ Result<Told> job_of_group(const Life& life, const std::string& text) {
     const std::string differences = job_differences(*life.own_job, job);
     if (!differences.empty())
       return Error(Code::kBadInput, "this worker's job file differs from the group's: " +
-                                        differences + "; " + life.command.job);
+                                        differences + "; " + name_of_job(life.command.job, job));
     job.data.path = life.own_job->data.path;
     if (auto* python = std::get_if<PythonSpec>(&job.model))
       python->script = std::get<PythonSpec>(life.own_job->model).script;
