@@ -101,8 +101,9 @@ Result<Asked> ask_for_job(const AskOptions& options) {
     if (!why.empty() && (!asks_on || waited > options.patience)) return Error(Code::kBadInput, why);
     const std::string silence = (up ? "the coordinators at " : "nobody listens yet at ") +
                                 list_of(options.coordinators) + (up ? " do not answer yet" : "");
-    if (!said && waited > kSilence && options.waiting) options.waiting(silence + ", waiting");
-    said = said || waited > kSilence;
+    const bool silent = !refused_since && waited > kSilence;
+    if (!said && silent && options.waiting) options.waiting(silence + ", waiting");
+    said = said || silent;
     if (waited > options.patience)
       return Error(Code::kUnavailable,
                    "no coordinator answered for " + std::to_string(options.patience.count()) +

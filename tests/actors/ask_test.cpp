@@ -79,7 +79,9 @@ TEST_CASE("a key that is put on the list while its worker asks is let in") {
 TEST_CASE("a key that is not on the list for some seconds is said so, with its public half") {
   const Server server(ring().allow_list());
   const KeyPair unknown = make_key_pair("worker-0");
-  const auto asked = ask_for_job(asking(server.gateway->port(), unknown, server_key()));
+  auto options = asking(server.gateway->port(), unknown, server_key());
+  options.waiting = [](const std::string& line) { FAIL("nobody is silent: " << line); };
+  const auto asked = ask_for_job(options);
   REQUIRE(!asked);
   CHECK(asked.error().code() == Code::kBadInput);
   CHECK(asked.error().text().find("not on the coordinators' list") != std::string::npos);
