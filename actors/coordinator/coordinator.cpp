@@ -356,7 +356,8 @@ class Coordinator : public caf::event_based_actor {
   }
 
   void execute(Tell& c) {
-    if (const auto* warning = std::get_if<event::Warning>(&c.event)) log_.warn(warning->text);
+    const auto* warning = std::get_if<event::Warning>(&c.event);
+    if (warning && followers_.empty()) log_.warn(warning->text);  // else followers show it
     if (auto* leads = std::get_if<event::LeaderElected>(&c.event))
       leads->pid = static_cast<std::uint64_t>(::getpid());
     if (auto* written = std::get_if<event::CheckpointWritten>(&c.event))

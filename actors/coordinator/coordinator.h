@@ -43,7 +43,8 @@ struct CoordinatorHandle {
 // Opens log and gateway and spawns the actor. It understands
 //   follow_atom, caf::actor   that actor gets every Observed from now on, the last LeaderElected
 //                             before all others. The job's end comes also if it was over before;
-//                             only steps that workers report late follow it
+//                             only steps that workers report late follow it. Warnings are logged
+//                             only while nobody follows
 //   ask_checkpoint_atom       has the members write a checkpoint now, if the job has any
 //   EndRun                    ends the run in order: an `ended` event, and workers that were told
 //   KeysChanged               revokes the keys that are not in it, and lets in those that are

@@ -4,7 +4,7 @@
 
 #include "actors/gateway/poller.h"
 
-// Servers that are known by a name with several addresses (lookups.h).
+// Servers that are known by a name with several addresses (lookups.h), and those that refuse our key.
 
 namespace starling::actors {
 namespace {
@@ -13,6 +13,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kDialFor{1000};  // at one of several addresses, at first
 constexpr std::size_t kDoublings = 3;
+constexpr std::chrono::milliseconds kRefusedAgain{500};
 
 }  // namespace
 
@@ -33,6 +34,19 @@ void Gateway::Impl::dial_in_turn() {
     if (now - link.dialled_at >= (1 << rounds) * kDialFor) dial_next(place);
   }
   if (missing) lookups_.ask();
+}
+
+// The library gives up an address that has refused the key; the list there may change.
+void Gateway::Impl::dial_refused() {
+  const auto now = Clock::now();
+  for (std::size_t place = 0; place < links_.size(); ++place) {
+    Link& link = links_[place];
+    if (link_states[place] != LinkState::kRefused || now - link.refused_at < kRefusedAgain)
+      continue;
+    link.refused_at = now;
+    zmq_disconnect(link.socket.handle(), link.at.c_str());
+    (void)link.socket.connect(link.at);  // what fails is tried again in the next turn
+  }
 }
 
 void Gateway::Impl::dial_next(std::size_t place) {

@@ -77,7 +77,7 @@ struct GatewayOptions {
 enum class LinkState : std::uint8_t {
   kConnecting,  // no connection yet, or it broke; dialled again every 10 to 200 ms
   kUp,
-  kRefused,  // the server does not know our key
+  kRefused,  // the server does not know our key; dialled again twice a second
   // What listens there breaks off every handshake, at once: it has not the server's key, or does
   // not speak our protocol.
   kWrongPeer,

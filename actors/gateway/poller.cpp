@@ -202,6 +202,7 @@ void Gateway::Impl::run() {
     // next.
     for (std::size_t place = 0; place < links_.size(); ++place) watch(place);
     if (lookups_.any()) dial_in_turn();
+    dial_refused();
     if (router_) watch_newcomers();
     take_outgoing();
     for (auto& link : links_) send_backlog(link);
@@ -224,8 +225,12 @@ void Gateway::Impl::wait() {
     items.push_back({link.monitor.handle(), 0, ZMQ_POLLIN, 0});
     items.push_back({link.socket.handle(), 0, static_cast<short>(ZMQ_POLLIN | out), 0});
   }
+  const auto refused = [](const std::atomic<LinkState>& state) {
+    return state == LinkState::kRefused;
+  };
   const auto down = [](const std::atomic<LinkState>& state) { return state != LinkState::kUp; };
-  const bool dials = lookups_.any() && std::any_of(link_states.begin(), link_states.end(), down);
+  const bool dials = std::any_of(link_states.begin(), link_states.end(), refused) ||
+                     (lookups_.any() && std::any_of(link_states.begin(), link_states.end(), down));
   const long time = dials ? kDialLookMs : -1;
   const int n = zmq_poll(items.data(), static_cast<int>(items.size()), time);
   STARLING_CHECK_MSG(n >= 0 || zmq_errno() == EINTR, zmq_strerror(zmq_errno()));
@@ -241,6 +246,7 @@ void Gateway::Impl::watch(std::size_t place) {
       link.dialled = 0;
     } else if (*event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
       state = LinkState::kRefused;
+      link.refused_at = Clock::now();
     } else if (*event != ZMQ_EVENT_DISCONNECTED) {
       const auto now = Clock::now();
       link.broken_off = now - link.broken_off_at < kAtOnce ? link.broken_off + 1 : 1;

@@ -43,6 +43,7 @@ struct Link {
   std::size_t next = 0;     // which of the server's addresses is dialled after it
   std::size_t dialled = 0;  // addresses, since the link was up last
   std::chrono::steady_clock::time_point dialled_at;
+  std::chrono::steady_clock::time_point refused_at;  // or dialled since
   Bytes front;           // the first of them encoded, once a part of it is sent
   std::size_t sent = 0;  // pieces of it
 };
@@ -80,6 +81,7 @@ class Gateway::Impl {
   void watch(std::size_t place);
   void dial_in_turn();
   void dial_next(std::size_t place);
+  void dial_refused();
   void watch_newcomers();
   void take_outgoing();
   void send_backlog(Link& link);

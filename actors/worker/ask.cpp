@@ -83,19 +83,27 @@ Result<Asked> ask_for_job(const AskOptions& options) {
   question.name = options.key.name;
   const auto begun = Clock::now();
   bool said = false;
+  std::optional<Clock::time_point> refused_since;
   while (true) {
     door->broadcast_to_servers(question);
     if (auto asked = answer.wait(kAgain)) return std::move(*asked);
     const auto waited = Clock::now() - begun;
     std::vector<LinkState> links;
     for (std::size_t i = 0; i < options.coordinators.size(); ++i) links.push_back(door->link(i));
-    const std::string why = hopeless(links, options, waited > kSettled);
-    if (!why.empty()) return Error(Code::kBadInput, why);
     const bool up = std::count(links.begin(), links.end(), LinkState::kUp) > 0;
+    const bool refused = std::count(links.begin(), links.end(), LinkState::kRefused) > 0;
+    if (up || !refused)
+      refused_since.reset();
+    else if (!refused_since)
+      refused_since = Clock::now();
+    const std::string why = hopeless(links, options, waited > kSettled);
+    const bool asks_on = refused_since && Clock::now() - *refused_since < kTurnedAway;
+    if (!why.empty() && (!asks_on || waited > options.patience)) return Error(Code::kBadInput, why);
     const std::string silence = (up ? "the coordinators at " : "nobody listens yet at ") +
                                 list_of(options.coordinators) + (up ? " do not answer yet" : "");
-    if (!said && waited > kSilence && options.waiting) options.waiting(silence + ", waiting");
-    said = said || waited > kSilence;
+    const bool silent = !refused_since && waited > kSilence;
+    if (!said && silent && options.waiting) options.waiting(silence + ", waiting");
+    said = said || silent;
     if (waited > options.patience)
       return Error(Code::kUnavailable,
                    "no coordinator answered for " + std::to_string(options.patience.count()) +

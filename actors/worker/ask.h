@@ -14,6 +14,10 @@
 
 namespace starling::actors {
 
+// A worker that every coordinator turns away asks on for so long: a key file is being copied, or has
+// just been changed (`starling keys --add`), and coordinators look at it once a second.
+inline constexpr std::chrono::milliseconds kTurnedAway{5000};
+
 struct AskOptions {
   JobId job_id{};
   Incarnation self;  // nonce != 0, of this life

@@ -110,9 +110,14 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   writer.put(probe.result.loss);
   setup->fingerprint = hash128(std::move(writer).take());
   const auto brief = [](const Digest& part) { return to_string(part).substr(0, 8); };
+  // Half of it is of the script itself, half of the modules beside it (tools/python/starling/proof.py).
+  const auto brief_texts = [](const Digest& both) {
+    const std::string text = to_string(both);
+    return text.substr(text.size() / 2, 8) + "/" + text.substr(0, 8);  // the first half comes last
+  };
   const bool here = setup->device->host_memory();
   setup->fingerprint_text = "isa " + model->isa() + (here ? "" : " on " + setup->device->name()) +
-                            (python ? ", script " + brief(python->identity().text) : "") +
+                            (python ? ", script " + brief_texts(python->identity().text) : "") +
                             ", data " + brief(data_identity) + ", weights " + brief(initial) +
                             ", first gradient " + brief(first) + ", probe of steps " +
                             brief(steps) + ", " + build_text();

@@ -6,6 +6,7 @@
 
 #include "actors/scheduling.h"
 #include "actors/worker/archive.h"
+#include "actors/worker/ask.h"
 #include "actors/worker/engine.h"
 #include "actors/worker/trainer.h"
 #include "core/base/exception.h"
@@ -14,9 +15,6 @@ namespace starling::actors {
 namespace {
 
 constexpr std::chrono::milliseconds kTick{10};
-constexpr std::chrono::milliseconds kTurnedAway{1000};
-// Of one that was let in before: a coordinator may have begun again while its key file was copied.
-constexpr std::chrono::milliseconds kTurnedAwayLater{5000};
 
 class Worker : public caf::event_based_actor {
  public:
@@ -169,13 +167,12 @@ class Worker : public caf::event_based_actor {
       refused = refused || gateway_->link(i) == LinkState::kRefused;
       up = up || gateway_->link(i) == LinkState::kUp;
     }
-    was_let_in_ = was_let_in_ || up;
     const auto now = std::chrono::steady_clock::now();
     if (up || !refused)
       refused_since_.reset();
     else if (!refused_since_)
       refused_since_ = now;
-    return refused_since_ && now - *refused_since_ > (was_let_in_ ? kTurnedAwayLater : kTurnedAway);
+    return refused_since_ && now - *refused_since_ > kTurnedAway;
   }
 
   // Why no coordinator can be talked to, where that is their version; else empty.
@@ -264,7 +261,6 @@ class Worker : public caf::event_based_actor {
   std::optional<elastic::worker_command::Exit> over_;
   const std::shared_ptr<std::atomic<bool>> over_flag_ = std::make_shared<std::atomic<bool>>(false);
   std::optional<std::chrono::steady_clock::time_point> refused_since_;
-  bool was_let_in_ = false;  // by a coordinator, in this life
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "core/base/step_record.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
+#include "core/job/script_words.h"
 #include "core/job/section.h"
 
 namespace starling {
@@ -437,7 +438,8 @@ Result<Job> parse_job(const std::string& toml, const std::string& base) {
 }
 
 Result<Job> load_job(const std::string& path) {
-  const std::string where = "reading " + path;
+  const bool described = is_described_by_script(path);
+  const std::string where = described ? "the job that the script describes" : "reading " + path;
   STARLING_TRY(is_file(path, "a job file (TOML)"));
   std::ifstream file(path, std::ios::binary);
   std::string text(kJobFileBytesMax + 1, '\0');
@@ -447,8 +449,13 @@ Result<Job> load_job(const std::string& path) {
   if (text.size() > kJobFileBytesMax)
     return Error(Code::kBadInput, "a job file has at most 1 MiB; " + where);
   auto job = parse_job(text, fs::path(path).parent_path().string());
-  if (!job) return std::move(job).error().in(where);
-  return job;
+  if (job) return job;
+  if (!described) return std::move(job).error().in(where);
+  const auto parsed = toml::parse(std::string_view(text));
+  const auto script =
+      parsed ? parsed.table()["model"]["script"].value<std::string>() : std::nullopt;
+  return Error(job.error().code(), in_words_of_script(job.error().text()))
+      .in(script.value_or(where));
 }
 
 }  // namespace starling

@@ -46,15 +46,15 @@ void ProgressLine::close() {
 
 void ProgressLine::step(const ProgressStep& step, Clock::time_point now) {
   skipped_ = step.skipped ? skipped_ + 1 : 0;
-  const double seconds = std::chrono::duration<double>(now - last_step_).count();
-  if (began_)
-    step_seconds_ =
-        step_seconds_ > 0 ? (1 - kSmoothing) * step_seconds_ + kSmoothing * seconds : seconds;
+  const std::uint64_t before = began_ ? std::uint64_t{version_} + 1 : 0;
+  const std::uint64_t done = step.version + 1;
+  if (began_ && done > before) measure(done - before, now - last_step_);
+  version_ = step.version;
   last_step_ = now;
-  const bool last = step.version + 1 >= steps_;
+  const bool last = done >= steps_;
   const auto pause = style_.live ? Clock::duration(kLivePause) : Clock::duration(kPlainPause);
-  const bool stays =
-      style_.live && !last && steps_ >= kStay && (step.version + 1) % (steps_ / kStay) == 0;
+  const std::uint64_t part = std::max<std::uint64_t>(1, steps_ / kStay);
+  const bool stays = style_.live && !last && steps_ >= kStay && done / part > before / part;
   const bool due = !began_ || last || stays || now - last_shown_ >= pause;
   began_ = true;
   if (!due) return;
@@ -64,6 +64,14 @@ void ProgressLine::step(const ProgressStep& step, Clock::time_point now) {
   shown_ = style_.live;
   if (stays) close();
   std::fflush(out_);
+}
+
+// A worker's own line is told of the newest step alone, and of none between two looks.
+void ProgressLine::measure(std::uint64_t steps, Clock::duration time) {
+  const auto n = static_cast<double>(steps);
+  const double seconds = std::chrono::duration<double>(time).count() / n;
+  const double old = step_seconds_ > 0 ? std::pow(1 - kSmoothing, n) : 0;
+  step_seconds_ = old * step_seconds_ + (1 - old) * seconds;
 }
 
 void ProgressLine::say(const std::string& text) {

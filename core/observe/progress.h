@@ -40,6 +40,7 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
+  // Steps between two calls may be left out: they count in the rate and in the time that is left.
   void step(const ProgressStep& step, Clock::time_point now = Clock::now());
   // A line of its own that stays: "worker 3 lost".
   void say(const std::string& text);
@@ -49,6 +50,7 @@ class ProgressLine {
 
  private:
   std::string line(const ProgressStep& step) const;
+  void measure(std::uint64_t steps, Clock::duration time);
 
   std::FILE* const out_;
   const ProgressStyle style_;
@@ -58,6 +60,7 @@ class ProgressLine {
   bool began_ = false;
   Clock::time_point last_shown_{};
   Clock::time_point last_step_{};
+  Version version_ = 0;        // of the last step
   double step_seconds_ = 0;    // smoothed; 0 = not known
   std::uint64_t skipped_ = 0;  // steps in a row, up to the last
 };

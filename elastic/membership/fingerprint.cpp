@@ -13,7 +13,7 @@ struct Part {
 // A part that explains others comes before them.
 constexpr std::array kParts = {
     Part{"isa", "another instruction set, or another version of what computes"},
-    Part{"script", "other modules beside the script, or other texts of them"},
+    Part{"script", ""},  // meaning_of_script()
     Part{"data", "other data"},
     Part{"weights", "other first parameters: another build(), or another library"},
     Part{"first gradient",
@@ -47,7 +47,26 @@ std::array<std::string_view, kParts.size()> split(std::string_view text) {
   return values;
 }
 
+// The script's own text is before the stroke, those of modules beside it are behind.
+std::string_view meaning_of_script(std::string_view here, std::string_view there) {
+  const auto stroke = here.find('/'), other = there.find('/');
+  if (stroke == std::string_view::npos || other == std::string_view::npos)
+    return "another text of the script, or other modules beside it, or other texts of them";
+  const bool own = here.substr(0, stroke) != there.substr(0, other);
+  const bool modules = here.substr(stroke) != there.substr(other);
+  if (own && modules) return "another text of the script itself, and of modules beside it";
+  return own ? "another text of the script itself"
+             : "other modules beside the script, or other texts of them";
+}
+
 }  // namespace
+
+bool other_script(const std::string& here, const std::string& there) {
+  constexpr std::size_t kScript = 1;
+  static_assert(kParts[kScript].name == "script");
+  const auto mine = split(here), theirs = split(there);
+  return !mine[kScript].empty() && !theirs[kScript].empty() && mine[kScript] != theirs[kScript];
+}
 
 std::string fingerprint_differences(const std::string& here, const std::string& there) {
   const auto mine = split(here), theirs = split(there);
@@ -58,7 +77,9 @@ std::string fingerprint_differences(const std::string& here, const std::string& 
   std::string_view meaning;
   for (std::size_t i = 0; i < kParts.size(); ++i) {
     if (mine[i] == theirs[i]) continue;
-    if (meaning.empty()) meaning = kParts[i].meaning;
+    if (meaning.empty())
+      meaning =
+          kParts[i].name == "script" ? meaning_of_script(mine[i], theirs[i]) : kParts[i].meaning;
     text += (text.empty() ? "" : "; ") + std::string(kParts[i].name) + " " + shown(mine[i]) +
             " here, " + shown(theirs[i]) + " there";
   }

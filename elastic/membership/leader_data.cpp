@@ -26,7 +26,10 @@ std::optional<std::string> Leader::other_checkpoint(const Join& m) const {
       continue;
     return "this worker computes other bits than the checkpoint of step " +
            std::to_string(it->version) + ": " +
-           fingerprint_differences(m.fingerprint_text, it->fingerprint_text);
+           fingerprint_differences(m.fingerprint_text, it->fingerprint_text) +
+           (other_script(m.fingerprint_text, it->fingerprint_text)
+                ? "; put the text back as it was, or begin anew in another folder of checkpoints"
+                : "");
   }
   return std::nullopt;
 }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <thread>
 
 namespace starling::actors {
 namespace {
@@ -59,10 +60,28 @@ TEST_CASE("a worker is told the job by whoever coordinates it") {
   CHECK(asked.value().job_text == "the job");
 }
 
-TEST_CASE("a key that is not on the list is said so at once, with its public half") {
+TEST_CASE("a key that is put on the list while its worker asks is let in") {
+  const KeyPair added = make_key_pair("worker-9");
+  const Server server(ring().allow_list());
+  std::thread adder([&] {
+    while (server.gateway->refused_handshakes() == 0) std::this_thread::sleep_for(5ms);
+    std::this_thread::sleep_for(300ms);  // the refusal has come; asked for again in any case
+    AllowList more = ring().allow_list();
+    more.emplace(added.public_key, added.name);
+    server.gateway->allow(std::move(more));
+  });
+  const auto asked = ask_for_job(asking(server.gateway->port(), added, server_key()));
+  adder.join();
+  REQUIRE_MESSAGE(asked, asked.error().text());
+  CHECK(asked.value().job_text == "the job");
+}
+
+TEST_CASE("a key that is not on the list for some seconds is said so, with its public half") {
   const Server server(ring().allow_list());
   const KeyPair unknown = make_key_pair("worker-0");
-  const auto asked = ask_for_job(asking(server.gateway->port(), unknown, server_key()));
+  auto options = asking(server.gateway->port(), unknown, server_key());
+  options.waiting = [](const std::string& line) { FAIL("nobody is silent: " << line); };
+  const auto asked = ask_for_job(options);
   REQUIRE(!asked);
   CHECK(asked.error().code() == Code::kBadInput);
   CHECK(asked.error().text().find("not on the coordinators' list") != std::string::npos);

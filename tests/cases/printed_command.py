@@ -38,3 +38,27 @@ def what_is_printed_can_be_run(place):
     os.killpg(again.pid, signal.SIGTERM)
     again.communicate(timeout=PATIENCE)
     require("goes on from the checkpoint of step" in shown[-1], "".join(shown))
+
+
+def of_a_job_file_it_keeps_the_folder(place):
+    job = place.job(steps=1000000, more="")
+    with open(job, "a") as file:
+        file.write(f'[checkpoint]\ndir = "{place.path("checkpoints")}"\nevery = 1000000\n')
+    for words in (["--out", place.path("out-1")], [f"--out={place.path('out-2')}"], ["-o", place.path("out-3")]):
+        out = words[-1].rpartition("=")[2]
+        run = subprocess.Popen([STARLING, "run", job, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               start_new_session=True)
+        wait_until(lambda: len(events(out, "step")) > 3 or run.poll() is not None, "some steps")
+        run.send_signal(signal.SIGTERM)
+        said = run.communicate(timeout=PATIENCE)[0].splitlines()
+        at = next((i for i, line in enumerate(said) if "goes on from the checkpoint of step" in line), None)
+        require(at is not None, f"no way to go on: {said}")
+        command = shlex.split(said[at + 1])
+        require(command[1:] == ["run", job, *words, "--resume"], f"{command}")
+        again = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        wait_until(lambda: events(os.path.join(out, "run-1"), "ended") and events(out, "step") or again.poll() is not None,
+                   "it goes on in the same folder")
+        again.send_signal(signal.SIGTERM)
+        said = again.communicate(timeout=PATIENCE)[0]
+        require(again.returncode == 143 and events(out, "start")[0]["from"] > 0, said[-2000:])
+        subprocess.run(["rm", "-rf", place.path("checkpoints")], check=True)

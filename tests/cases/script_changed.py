@@ -46,3 +46,5 @@ def another_gradient_is_refused_by_the_checkpoint_that_it_goes_on_from(place):
     code, said = ended(script, folder=place.folder, OUT=place.path("again"), STARLING_RESUME="1")
     require(code == 2 and f"computes other bits than the checkpoint of step {newest}: " in said,
             f"exit code {code}: {said[-2000:]}")
+    require("another text of the script itself; put the text back as it was, or begin anew in another folder" in said,
+            said[-2000:])

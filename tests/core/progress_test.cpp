@@ -65,6 +65,41 @@ TEST_CASE(
   CHECK_FALSE(has(text, "tokens"));
 }
 
+// A worker looks at its newest step twenty times a second, however many there were in between.
+TEST_CASE("progress: steps that were not told count in the rate and in the time that is left") {
+  for (const bool live : {false, true}) {
+    std::FILE* out = std::tmpfile();
+    const ProgressLine::Clock::time_point start{};
+    {
+      ProgressLine progress(out, {live, false}, 4000);
+      for (Version v = 3; v < 4000; v += 7)
+        progress.step({v, 2.5, 4096, {3, 2}, 4}, start + std::chrono::milliseconds(10 * (v + 1)));
+    }
+    const std::string text = text_of(out);
+    std::fclose(out);
+    CHECK(has(text, "  409600 tokens/s"));
+    CHECK(has(
+        text,
+        live ? "step 3602/4000  loss 2.5000  409600 tokens/s  epoch 3.2  4 workers  0:04 left\n"
+             : "step 207/4000  loss 2.5000  409600 tokens/s  epoch 3.2  4 workers  0:38 left\n"));
+    CHECK(std::count(text.begin(), text.end(), '\n') == 20);
+  }
+}
+
+TEST_CASE("progress: a restart from a checkpoint goes back, and the rate stays") {
+  std::FILE* out = std::tmpfile();
+  const ProgressLine::Clock::time_point start{};
+  {
+    ProgressLine progress(out, {}, 100);
+    progress.step({49, 2.5, 4096, {1, 1}, 4}, start);
+    progress.step({50, 2.5, 4096, {1, 1}, 4}, start + std::chrono::seconds(1));
+    progress.step({9, 2.5, 4096, {2, 1}, 4}, start + std::chrono::seconds(60));
+  }
+  const std::string text = text_of(out);
+  std::fclose(out);
+  CHECK(has(text, "step 10/100  loss 2.5000  4096 tokens/s  epoch 2.1  4 workers  1:30 left\n"));
+}
+
 // What comes after it, on whatever stream, begins at the start of a line.
 TEST_CASE("progress: a live line that is left is ended once") {
   std::FILE* out = std::tmpfile();

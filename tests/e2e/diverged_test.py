@@ -34,8 +34,11 @@ def a_diverged_run_does_not_look_perfect(place):
     require(run.events("done")[0]["loss"] is None, "the end has a loss")
     with open(os.path.join(run.out, "loss.svg")) as file:
         require("nan" not in file.read(), "loss.svg")
-    alone = place.run(job, "--workers", 1).end(1)  # P1 holds all the same
+    alone = place.run(job, "--workers", 1, "--coordinators", 3).end(1)  # P1 holds all the same
     require(alone.losses() == run.losses(), "losses differ")
+    for one in run, alone:
+        for warning in one.events("warning"):
+            require(one.text().count(warning["text"]) == 1, f"{warning['text']} is said more than once:\n{one.text()}")
 
 
 def on_nonfinite_stop_ends_it(place):

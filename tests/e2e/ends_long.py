@@ -93,15 +93,15 @@ def one(place, undisturbed, dice):
     require(len(ended) == 1 and ended[0]["checkpoint"] == version and ended[0]["signal"] == number,
             f"{what}: {ended}")
     require(not run.events("restart") and not run.events("failed"), f"{what}: it has lost its state")
-    out = run.out + "-again"
-    again = subprocess.run([*command, "--out", out, "--steps", str(version + MORE)],
+    out = run.out  # where the parts lie together
+    again = subprocess.run([*command, "--steps", str(version + MORE)],
                            capture_output=True, text=True, timeout=PATIENCE)
     require(again.returncode == 0, f"{what}: going on: {again.returncode} {again.stdout[-2000:]}{again.stderr}")
     with open(os.path.join(out, "events.jsonl")) as file:
         done = [json.loads(line) for line in file if '"ev":"done"' in line]
     expected = undisturbed.digest(version + MORE)
     require(done and done[0]["digest"] == expected, f"{what}: {done}, undisturbed {expected}")
-    audit = subprocess.run([OPTIONS.starling, "audit", run.out, out, "--together"], capture_output=True, text=True)
+    audit = subprocess.run([OPTIONS.starling, "audit", os.path.join(out, "run-1"), out, "--together"], capture_output=True, text=True)
     return f"{what}, checkpoint {version}; audit {audit.returncode}"
 
 

@@ -129,7 +129,7 @@ def a_stolen_file_is_that_worker_and_nothing_else(place):
     parts.stop()
 
 
-def a_refused_key_is_said_at_once_on_both_sides(place):
+def a_refused_key_is_said_on_both_sides(place):
     parts = Parts(place, place.job(steps=100000), workers=1)
     wait_until(lambda: parts.events("start"), "the coordinator")
     stranger = place.path("stranger")
@@ -319,7 +319,7 @@ def addresses_that_lead_nowhere_are_refused_at_once(place):
 
 
 main(a_worker_needs_one_line_and_nothing_else, a_stolen_file_is_that_worker_and_nothing_else,
-     a_refused_key_is_said_at_once_on_both_sides, a_revoked_worker_is_shut_out_while_the_job_runs,
+     a_refused_key_is_said_on_both_sides, a_revoked_worker_is_shut_out_while_the_job_runs,
      a_key_that_two_machines_have_is_told_to_both, keys_on_a_read_only_file_system_are_taken,
      a_job_file_that_differs_is_refused_by_its_keys, the_folder_of_a_run_has_no_key, addresses_are_taken_as_people_write_them,
      addresses_that_lead_nowhere_are_refused_at_once)

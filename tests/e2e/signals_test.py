@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from harness import STARLING, main, processes_naming, require, wait_until
+from harness import PATIENCE, STARLING, main, processes_naming, require, wait_until
 
 SECTION = """
 [checkpoint]
@@ -49,14 +49,14 @@ def a_signal_writes_a_last_checkpoint_and_says_how_to_go_on(place):
         what = f"goes on from the checkpoint of step {versions[0]}"
         require(what in run.text(), run.text())
         command = shlex.split(line_after(run.text(), what))
-        require("--resume" in command and "--out" not in command, command)
-        again = subprocess.run([*command, "--out", run.out + "-again"], capture_output=True, text=True, timeout=120)
-        require(again.returncode == 0 and f"digest {quiet.digest()}" in again.stdout, again.stdout + again.stderr)
+        require("--resume" in command and command[command.index("--out") + 1] == run.out, command)
         # An end in order is no loss, and who goes on takes no step back.
         ended = run.events("ended")
         require(len(ended) == 1 and ended[0]["signal"] == number and ended[0]["checkpoint"] == versions[0], f"{ended}")
         require(not run.events("restart") and not run.events("failed") and not run.workers("lost"), run.text())
-        audit = subprocess.run([STARLING, "audit", run.out, run.out + "-again", "--together"],
+        again = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        require(again.returncode == 0 and f"digest {quiet.digest()}" in again.stdout, again.stdout + again.stderr)
+        audit = subprocess.run([STARLING, "audit", os.path.join(run.out, "run-1"), run.out, "--together"],
                                capture_output=True, text=True)
         require(audit.returncode == 0 and "ended in order" in audit.stdout, audit.stdout + audit.stderr)
         require(not processes_naming(run.out), "processes are left")

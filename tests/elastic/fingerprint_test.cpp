@@ -27,7 +27,9 @@ TEST_CASE("fingerprints: the parts that differ are named, and the first says wha
       {"data 3a, weights 4b", "data 9f, weights 7",
        "data 9f here, 3a there; weights 7 here, 4b there: other data"},
       {"script 1f2e, ", "",
-       "script none here, 1f2e there: other modules beside the script, or other texts of them"},
+       "script none here, 1f2e there: another text of the script, or other modules beside it, or "
+       "other "
+       "texts of them"},
   };
   for (const Row& row : rows) {
     std::string here = group;
@@ -37,6 +39,28 @@ TEST_CASE("fingerprints: the parts that differ are named, and the first says wha
   CHECK(fingerprint_differences(group, group) ==
         "the loss of the first micro-batch; all else is equal, " + group);
   CHECK(fingerprint_differences("", "data 1") == "data none here, 1 there: other data");
+}
+
+TEST_CASE("fingerprints: the script's own text is told from those of the modules beside it") {
+  struct Row {
+    const char *here, *there, *meaning;
+  };
+  const Row rows[] = {
+      {"1a/2b", "1c/2b", ": another text of the script itself"},
+      {"1a/2b", "1a/2c", ": other modules beside the script, or other texts of them"},
+      {"1a/2b", "1c/2c", ": another text of the script itself, and of modules beside it"},
+      {"1a/2b", "1a",
+       ": another text of the script, or other modules beside it, or other texts of them"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.here);
+    const std::string here = std::string("isa AVX2, script ") + row.here + ", first gradient 5c";
+    const std::string there = std::string("isa AVX2, script ") + row.there + ", first gradient 5d";
+    CHECK(fingerprint_differences(here, there).ends_with(row.meaning));
+    CHECK(other_script(here, there));
+    CHECK_FALSE(other_script(here, here));
+    CHECK_FALSE(other_script(here, "isa AVX2"));
+  }
 }
 
 TEST_CASE("fingerprints: another script alone, whatever the build is called") {

@@ -65,10 +65,12 @@ void Children::end_with_us() {
   end_with_us_ = true;
 }
 
-Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out_fd, int err_fd) {
+Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out_fd, int err_fd,
+                              int more_fd) {
   std::vector<std::string> words{"starling"};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  if (!end_with_us_) return start("/proc/self/exe", words, out_fd, err_fd, blocked_, environ);
+  if (!end_with_us_)
+    return start("/proc/self/exe", words, out_fd, err_fd, more_fd, blocked_, environ);
   std::string parent = kParentVariable;
   for (const std::string& part : {"="s, std::to_string(::getpid()), " "s, std::to_string(SIGINT)})
     parent += part;
@@ -76,15 +78,16 @@ Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out
   for (char** variable = environ; *variable != nullptr; ++variable)
     environment.push_back(*variable);
   environment.insert(environment.end(), {parent.data(), nullptr});
-  return start("/proc/self/exe", words, out_fd, err_fd, blocked_, environment.data());
+  return start("/proc/self/exe", words, out_fd, err_fd, more_fd, blocked_, environment.data());
 }
 
 Result<pid_t> Children::spawn_command(const std::string& command, int out_fd, int err_fd) {
-  return start("/bin/sh", {"sh", "-c", "exec " + command}, out_fd, err_fd, no_signals(), environ);
+  return start("/bin/sh", {"sh", "-c", "exec " + command}, out_fd, err_fd, -1, no_signals(),
+               environ);
 }
 
 Result<pid_t> Children::start(const char* program, const std::vector<std::string>& words,
-                              int out_fd, int err_fd, const sigset_t& blocked,
+                              int out_fd, int err_fd, int more_fd, const sigset_t& blocked,
                               char* const* environment) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
@@ -95,7 +98,8 @@ Result<pid_t> Children::start(const char* program, const std::vector<std::string
   ::posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
   if (out_fd >= 0) ::posix_spawn_file_actions_adddup2(&files, out_fd, 1);
   if (err_fd >= 0) ::posix_spawn_file_actions_adddup2(&files, err_fd, 2);
-  ::posix_spawn_file_actions_addclosefrom_np(&files, 3);
+  if (more_fd >= 0) ::posix_spawn_file_actions_adddup2(&files, more_fd, kMore);
+  ::posix_spawn_file_actions_addclosefrom_np(&files, more_fd >= 0 ? kMore + 1 : kMore);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t all;

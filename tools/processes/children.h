@@ -35,9 +35,11 @@ class Children {
   void end_with_us();
 
   // Starts this very program with these arguments; stdin is /dev/null, stdout
-  // `out_fd` and stderr `err_fd` if >= 0.
+  // `out_fd`, stderr `err_fd` and kMore `more_fd` if >= 0.
   // Errors: kUnavailable  no process to be had.
-  Result<pid_t> spawn(const std::vector<std::string>& arguments, int out_fd = -1, int err_fd = -1);
+  Result<pid_t> spawn(const std::vector<std::string>& arguments, int out_fd = -1, int err_fd = -1,
+                      int more_fd = -1);
+  static constexpr int kMore = 3;
 
   // The same of a program with its arguments as one types them; a shell reads them, and is that program
   // then. Errors: as spawn(); what is no program ends with 127.
@@ -58,7 +60,7 @@ class Children {
  private:
   static sigset_t no_signals();
   Result<pid_t> start(const char* program, const std::vector<std::string>& words, int out_fd,
-                      int err_fd, const sigset_t& blocked, char* const* environment);
+                      int err_fd, int more_fd, const sigset_t& blocked, char* const* environment);
 
   const sigset_t blocked_;
   bool end_with_us_ = false;

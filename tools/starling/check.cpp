@@ -10,6 +10,7 @@
 #include "core/base/keys.h"
 #include "core/data/dataset.h"
 #include "core/job/job.h"
+#include "core/job/script_words.h"
 #include "kernels/models/model.h"
 #include "tools/starling/check_trained.h"
 #include "tools/starling/commands.h"
@@ -54,10 +55,10 @@ int check_job(const std::string& file) {
   std::printf(
       "%s: job %s, %llu steps of %u micro-batches, %llu parameters, %llu samples (%.3g passes), "
       "isa %s\n",
-      file.c_str(), job.value().name.c_str(), static_cast<unsigned long long>(job.value().steps),
-      job.value().micro_batches, static_cast<unsigned long long>(parameters),
-      static_cast<unsigned long long>(samples), passes(job.value(), samples),
-      model.value()->isa().c_str());
+      name_of_job(file, job.value()).c_str(), job.value().name.c_str(),
+      static_cast<unsigned long long>(job.value().steps), job.value().micro_batches,
+      static_cast<unsigned long long>(parameters), static_cast<unsigned long long>(samples),
+      passes(job.value(), samples), model.value()->isa().c_str());
   if (const std::string remark = data.value()->remark(); !remark.empty())
     std::printf("warning: %s\n", remark.c_str());
   const Layout layout(model.value()->tensors());

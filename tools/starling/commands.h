@@ -66,6 +66,7 @@ struct WorkerCommand {
   std::string log = "warn";
   bool quiet = false;
   bool child = false;  // of `starling run`, by whose orders it ends
+  int words = -1;      // a descriptor of `run`'s for what fail() says; -1: none
 };
 // `arguments` as main got them: a fenced worker begins a new life with the same ones.
 int worker(const WorkerCommand& command, char** arguments);

@@ -13,6 +13,11 @@
 #include "core/base/exit.h"
 
 namespace starling::tools {
+namespace {
+
+int also_into = -1;  // set once, before there are threads
+
+}  // namespace
 
 int exit_code(Code code) {
   switch (code) {
@@ -33,7 +38,14 @@ int exit_code(Code code) {
 
 int fail(int code, const std::string& text) {
   std::fprintf(stderr, "starling: %s\n", text.c_str());
+  if (also_into < 0) return code;
+  const std::string line = std::to_string(code) + " " + text + "\n";
+  [[maybe_unused]] const auto written = ::write(also_into, line.data(), line.size());
   return code;
+}
+
+void fail_into(int fd) {
+  also_into = fd;
 }
 
 int end_of_output(int code) {

@@ -191,6 +191,7 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
                   "after a good end, write where the time of each step went to this file (CSV)");
   sub->add_flag("--quiet", o.quiet, "print nothing but errors");
   sub->add_flag("--child", o.child)->group("");
+  sub->add_option("--words", o.words)->group("");
   add_log(sub, o);
 }
 
@@ -548,13 +549,19 @@ std::string misunderstood(const CLI::App& app, const CLI::ParseError& error, int
     return "unknown option " + word + ", expected a subcommand: " + all;
   }
   const CLI::App* sub = app.get_subcommands().front();
+  std::string script;
+  for (int i = 2; i < argc && std::string(argv[i]) != "--"; ++i)
+    if (std::string(argv[i]).ends_with(".py") && script.empty()) script = argv[i];
   for (const std::string& extra : sub->remaining()) {
     if (extra.empty() || extra.front() != '-') continue;
     std::vector<std::string> options;
     for (const CLI::Option* option : sub->get_options())
       for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
-    return unknown_option(extra, sub->get_name(), options);
+    return unknown_option(extra, sub->get_name(), options, script);
   }
+  if (const auto rest = sub->remaining(); !rest.empty() && !script.empty())
+    return "unknown word " + rest.front() + "; arguments of the script follow --, as in starling " +
+           sub->get_name() + " .. " + script + " -- " + rest.front();
   return std::string(error.what()) + "; starling " + sub->get_name() +
          " --help lists what there is";
 }

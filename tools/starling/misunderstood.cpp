@@ -52,11 +52,16 @@ std::string unknown_subcommand(const std::string& word, const std::vector<std::s
 }
 
 std::string unknown_option(const std::string& word, const std::string& subcommand,
-                           const std::vector<std::string>& options) {
+                           const std::vector<std::string>& options, const std::string& script) {
   const std::string name = word.substr(0, word.find('='));
   std::string meant = synonym(kOptions, name);
   if (meant.empty() || !among(meant, options)) meant = nearest(name, options);
-  const std::string what = "unknown option " + name + " of " + subcommand + "; ";
+  std::string what = "unknown option " + name + " of " + subcommand + "; ";
+  if (!script.empty()) {
+    what += "arguments of the script follow --, as in starling " + subcommand + " .. " + script +
+            " -- " + name;
+    return what + (meant.empty() ? "" : "; or did you mean " + meant + "?");
+  }
   if (!meant.empty()) return what + "did you mean " + meant + "?";
   return what + "starling " + subcommand + " --help lists what there is";
 }

@@ -37,6 +37,21 @@ std::string keys_that_differ(const Job& was, const Job& job) {
   return all;
 }
 
+// How this is said to a run of the job: scripts start theirs themselves.
+std::string as_option(const Job& job, const std::string& option, const std::string& value) {
+  const auto* python = std::get_if<PythonSpec>(&job.model);
+  if (python == nullptr) return option + " " + value;
+  chaos::CommandLine line({"starling", "run", python->script, "--resume", option, value});
+  if (!python->arguments.empty()) line.add({"--"});
+  for (const std::string& argument : python->arguments) line.add({argument});
+  return "command=(\"" + option + "\", \"" + value + "\") in starling.train(), or " + line.text() +
+         ",";
+}
+
+std::string more_steps(const Job& job) {
+  return as_option(job, "--steps", std::to_string(job.steps));
+}
+
 std::string difference(const Manifest& manifest, const Job& job) {
   const auto was = job_of(manifest.job, job);
   const std::string see = "(its manifest.json has the job)";
@@ -46,11 +61,12 @@ std::string difference(const Manifest& manifest, const Job& job) {
   Job same_rate = job;
   same_rate.optimizer.peak_rate = was.value().optimizer.peak_rate;
   if (state_hash(same_rate) == state_hash(was.value()))
-    all += "; --peak-rate " + number_text(job.optimizer.peak_rate) + " goes on with it";
+    all += "; " + as_option(job, "--peak-rate", number_text(job.optimizer.peak_rate)) +
+           " goes on with it";
   Job same_schedule = job;
   same_schedule.optimizer.schedule_steps = schedule_of(was.value());
   if (state_hash(same_schedule) == state_hash(was.value()))
-    all += "; --steps " + std::to_string(job.steps) + " goes on and leaves the schedule as it was";
+    all += "; " + more_steps(job) + " goes on and leaves the schedule as it was";
   return all + " " + see;
 }
 
@@ -100,11 +116,7 @@ std::string resume_line(int argc, char** argv) {
       of_script.assign(argv + i, argv + argc);
       break;
     }
-    if (word == "--resume" || word.starts_with("--out=") || word.starts_with("-o=")) continue;
-    if (word == "--out" || word == "-o")
-      ++i;
-    else
-      words.push_back(word);
+    if (word != "--resume") words.push_back(word);
   }
   words.push_back("--resume");
   words.insert(words.end(), of_script.begin(), of_script.end());
@@ -113,7 +125,10 @@ std::string resume_line(int argc, char** argv) {
 
 Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layout& layout) {
   if (!job.checkpoint.on())
-    return Error(Code::kBadInput, "--resume needs a [checkpoint] section in the job file");
+    return Error(Code::kBadInput,
+                 std::holds_alternative<PythonSpec>(job.model)
+                     ? "resume needs checkpoint= in starling.train(), the folder to go on from"
+                     : "--resume needs a [checkpoint] section in the job file");
   const std::string& dir = job.checkpoint.dir;
   STARLING_TRY(versions, list_checkpoints(dir));
   std::vector<Checkpoint> found;
@@ -135,7 +150,11 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
     }
     if (version >= job.steps)
       return Error(Code::kBadInput, which + " leaves nothing to do, the job has " +
-                                        std::to_string(job.steps) + " steps; --steps says more");
+                                        std::to_string(job.steps) + " steps; " +
+                                        (std::holds_alternative<PythonSpec>(job.model)
+                                             ? "command=(\"--steps\", \"..\") in starling.train()"
+                                             : "--steps") +
+                                        " says more");
     found.push_back(m.checkpoint);
   }
   if (found.empty() && !versions.empty())

@@ -33,7 +33,8 @@ struct ResumeOptions {
 // Errors: kBadInput  the folder cannot be read.
 Result<Job> job_to_go_on(Job job, const ResumeOptions& options);
 
-// The command line that does what this one did in a new folder, from the newest checkpoint on.
+// The command line that does what this one did from the newest checkpoint on, in the folder that it
+// names, where what this one has left is put aside, or a new one.
 std::string resume_line(int argc, char** argv);
 
 // Ends the claim that a run has laid to a folder which is still without a checkpoint, so that an

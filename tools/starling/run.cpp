@@ -6,30 +6,25 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "actors/files.h"
 #include "actors/guard/status.h"
 #include "core/base/exit.h"
-#include "core/data/dataset.h"
 #include "core/formats/checkpoint.h"
 #include "core/formats/checkpoint_owner.h"
-#include "kernels/device/device.h"
-#include "kernels/models/model.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/coordinators.h"
 #include "tools/starling/earlier_run.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/group.h"
+#include "tools/starling/last_words.h"
 #include "tools/starling/local_workers.h"
-#include "tools/starling/memory.h"
+#include "tools/starling/prepared_run.h"
 #include "tools/starling/resume.h"
-#include "tools/starling/run_job.h"
 #include "tools/starling/spectator.h"
 
 namespace starling::tools {
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
@@ -42,8 +37,6 @@ constexpr milliseconds kSameSignal{300};
 constexpr milliseconds kEndGrace{60000};   // after the job's end: the model is being saved
 constexpr milliseconds kStartFailed{500};  // a coordinator may have told the end and its reason
 constexpr milliseconds kLastWord{2000};    // of coordinators, when all workers have ended
-constexpr std::uint32_t kSpareKeys = 64;   // for workers that join later
-constexpr const char* kModel = "model.safetensors";
 constexpr const char* kNotSaved =
     "the model is not here: the workers that were there at the last step could not save it";
 constexpr const char* kElsewhere =
@@ -52,83 +45,9 @@ constexpr const char* kElsewhere =
 constexpr int kNotHere =
     actors::kNotHereStatus;  // also of a worker that was left out and comes late
 
-// Everything that is there before a process is started.
-struct Prepared {
-  Job job;
-  std::string folder;  // absolute
-  std::shared_ptr<const Layout> layout;
-  std::string isa;
-  Digest data{};
-  std::uint64_t samples = 0;
-  std::vector<std::string> remarks;     // warnings, of data and script
-  CheckpointClaim claim;                // outlives everything that writes one
-  std::vector<Checkpoint> checkpoints;  // to go on from
-  KeyRing ring;
-  std::unique_ptr<EventWriter> events;
-  std::vector<std::string> notes;  // for people
-  std::optional<event::Done>
-      finished;  // the folder has this run's end already: no process is started
-
-  std::string path(const char* name) const { return (fs::path(folder) / name).string(); }
-  // Beside the folder, which is what people copy and publish; gone when the run has ended.
-  std::string keys() const { return folder + ".keys"; }
-};
-
-Result<Prepared> prepare(const RunOptions& options) {
-  Prepared run;
-  if (options.start && *options.start > options.workers)
-    return Error(Code::kBadInput, "--start " + std::to_string(*options.start) +
-                                      " is more than all workers, --workers " +
-                                      std::to_string(options.workers));
-  const std::size_t files = actors::files_of_worker(options.workers);
-  if (auto why = actors::too_many_files(options.workers, "worker", files); !why.empty())
-    return Error(Code::kBadInput, std::move(why));
-  STARLING_TRY(job, job_to_run(options));
-  run.job = std::move(job);
-  const std::string folder = options.out.empty() ? default_folder(run.job) : options.out;
-  std::error_code error;
-  run.folder = fs::absolute(folder, error).lexically_normal().string();
-  if (options.resume && (run.finished = finished_run(run.folder, run.job))) return run;
-  STARLING_TRY(model, kernels::make_model(run.job.model, run.job.isa));
-  STARLING_TRY(kernels::check_device(run.job.isa));
-  run.layout = std::make_shared<const Layout>(model->tensors());
-  run.isa = model->isa();
-  const std::uint32_t here = std::min(options.start.value_or(options.workers), options.workers);
-  STARLING_TRY(enough_memory(run.job, *run.layout, options.workers, here, options.threads));
-  STARLING_TRY(data, Dataset::open(run.job));
-  run.data = data->identity();
-  run.samples = data->samples();
-  if (auto remark = data->remark(); !remark.empty()) run.remarks.push_back(std::move(remark));
-
-  STARLING_TRY(opened, open_checkpoints(run.job, *run.layout, options.resume));
-  run.checkpoints = std::move(opened.to_go_on_from);
-  run.claim = std::move(opened.claim);
-  if (!opened.remark.empty()) run.remarks.push_back(std::move(opened.remark));
-
-  if (fs::exists(run.path(kModel), error))
-    return Error(Code::kBadInput, run.folder + " already has a model, expected a new folder; " +
-                                      std::string(kModel));
-  std::string aside;
-  if (options.resume) {
-    STARLING_TRY(moved, put_aside_earlier_run(run.folder, run.job));
-    aside = std::move(moved);
-  }
-  STARLING_TRY(events, EventWriter::open(run.folder));
-  run.events = std::move(events);
-  // Left by a run that is over, as nobody else writes into this folder.
-  fs::remove_all(run.keys(), error);
-  if (!aside.empty()) run.notes.push_back("the files of the run before are in " + aside);
-  if (const std::string keys = remove_keys_of_dead_runs(run.folder); !keys.empty())
-    run.notes.push_back("removed the keys of a run that was killed: " + keys);
-  run.ring = KeyRing::generate(options.coordinators, options.workers + kSpareKeys);
-  STARLING_TRY(run.ring.split(run.keys(), /*synced=*/false));
-  STARLING_TRY(write_job(run.job, run.path("job.toml")));
-  return run;
-}
-
 class Run {
  public:
-  Run(RunOptions options, Prepared prepared)
+  Run(RunOptions options, PreparedRun prepared)
       : options_(std::move(options)),
         run_(std::move(prepared)),
         spectator_(run_.job),
@@ -139,7 +58,7 @@ class Run {
   // They are of no use to anybody any more.
   void remove_keys() {
     std::error_code ignored;
-    fs::remove_all(run_.keys(), ignored);
+    std::filesystem::remove_all(run_.keys(), ignored);
   }
 
   Result<int> go() {
@@ -228,7 +147,7 @@ class Run {
                             "--threads",
                             std::to_string(options_.threads),
                             "--save",
-                            run_.path(kModel),
+                            run_.path(kModelFile),
                             "--notices",
                             options_.notices.cloud,
                             "--metadata",
@@ -236,7 +155,10 @@ class Run {
                             "--path",
                             options_.path,
                             "--log",
-                            options_.log});
+                            options_.log,
+                            "--words",
+                            std::to_string(Children::kMore)},
+                           -1, -1, words_.fd());
   }
 
   // Until the job's end, a signal, or nobody is left who could go on.
@@ -349,7 +271,10 @@ class Run {
   // How to go on after a signal, or what is lost with it.
   void say_how_to_go_on() {
     if (!run_.job.checkpoint.on())
-      return spectator_.say("ended; nothing of it is kept, as the job file has no [checkpoint]");
+      return spectator_.say(
+          std::holds_alternative<PythonSpec>(run_.job.model)
+              ? "ended; nothing of it is kept, as the script names no checkpoint="
+              : "ended; nothing of it is kept, as the job file has no [checkpoint]");
     if (!newest_checkpoint()) return spectator_.say("ended before there was a checkpoint");
     say_if_gone();
     spectator_.say("ended; this goes on from the checkpoint of step " +
@@ -384,7 +309,18 @@ class Run {
     return std::optional<int>();
   }
 
+  // Of all workers none is left, and the coordinators have told no end.
+  void tell_failed(int code) {
+    std::string why = words_.last_with(code);
+    if (why.empty()) why = "the last one ended with exit code " + std::to_string(code);
+    const std::string all = spectator_.epoch_seen()
+                                ? "every worker that was started here has ended: "
+                                : "no worker could begin: ";
+    (void)run_.events->write(event::Failed{code, all + why});
+  }
+
   int finish(int code) {
+    if (!over()) tell_failed(code);
     if (!over()) children_.order_all(Order::kStop);
     const bool others_go_on = started_here() < options_.workers || workers_.size() == 0 ||
                               spectator_.world() > started_here();
@@ -414,7 +350,7 @@ class Run {
     const std::string diverged = spectator_.diverged();
     if (worst != 0) return worst;
     // Whoever was there at the end has saved it. None of those may have been started here.
-    if (started_here() > 0 && !fs::exists(run_.path(kModel)))
+    if (started_here() > 0 && !std::filesystem::exists(run_.path(kModelFile)))
       return fail(kNotHere, not_saved_ ? kNotSaved : kElsewhere);
     return diverged.empty() ? 0 : fail(1, diverged);
   }
@@ -454,10 +390,11 @@ class Run {
   }
 
   const RunOptions options_;
-  Prepared run_;
+  PreparedRun run_;
   Spectator spectator_;
   Children children_;  // before what starts processes: it outlives them
   std::unique_ptr<Coordinators> coordinators_;
+  LastWords words_;
   LocalWorkers workers_;
   std::optional<event::Done> done_;
   std::optional<event::Ended> ended_;
@@ -480,7 +417,7 @@ int run(RunOptions options) {
   auto host = host_of(options.host);
   if (!host) return fail(host.error());
   options.host = std::move(host).value();
-  auto prepared = prepare(options);
+  auto prepared = prepare_run(options);
   if (!prepared) return fail(prepared.error());
   if (const auto& done = prepared.value().finished)
     return tell_finished(*done, prepared.value().folder);

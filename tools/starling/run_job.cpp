@@ -5,6 +5,7 @@
 #include <fstream>
 #include <tuple>
 
+#include "core/job/script_words.h"
 #include "tools/starling/names.h"
 #include "tools/starling/resume.h"
 
@@ -37,12 +38,18 @@ Result<Job> job_to_run(const RunOptions& options) {
   if (options.lease_ms) job.lease_ms = *options.lease_ms;
   if (options.replicas) job.replicas = *options.replicas;
   if (options.peak_rate) job.optimizer.peak_rate = *options.peak_rate;
+  const bool of_script = std::holds_alternative<PythonSpec>(job.model);
   if (!options.checkpoints.empty() && !job.checkpoint.on())
-    return Error(Code::kBadInput, "--checkpoints needs a [checkpoint] section in " + options.job);
+    return Error(Code::kBadInput,
+                 of_script ? "--checkpoints needs checkpoint= in the script's starling.train()"
+                           : "--checkpoints needs a [checkpoint] section in " + options.job);
   if (!options.checkpoints.empty()) job.checkpoint.dir = fs::absolute(options.checkpoints);
   // An option's value is checked as the file's is, and named as the option it is.
-  if (auto valid = validate(job); !valid)
-    return Error(Code::kBadInput, named_as_option(valid.error().text(), options));
+  if (auto valid = validate(job); !valid) {
+    const std::string text = named_as_option(valid.error().text(), options);
+    return Error(Code::kBadInput,
+                 is_described_by_script(options.job) ? in_words_of_script(text) : text);
+  }
   STARLING_TRY(check_names(job));
   if (options.resume)
     return job_to_go_on(std::move(job), {options.steps.has_value(), options.peak_rate.has_value()});

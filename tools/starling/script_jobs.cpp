@@ -1,6 +1,8 @@
 #include "tools/starling/script_jobs.h"
 
 #include <spawn.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,8 +16,7 @@ namespace starling::tools {
 namespace fs = std::filesystem;
 
 ScriptJobs::~ScriptJobs() {
-  std::error_code ignored;
-  for (const std::string& folder : folders_) fs::remove_all(folder, ignored);
+  for (const int fd : files_) ::close(fd);
 }
 
 Result<> ScriptJobs::take(std::string& path) {
@@ -23,11 +24,12 @@ Result<> ScriptJobs::take(std::string& path) {
   if (!path.ends_with(".py")) return ok();
   if (!fs::is_regular_file(path, error))
     return Error(Code::kBadInput, "no such script; reading " + path);
-  std::string folder = (fs::temp_directory_path(error) / "starling-job-XXXXXX").string();
-  if (::mkdtemp(folder.data()) == nullptr)
-    return Error(Code::kBadInput, "cannot make " + folder + ": " + std::strerror(errno));
-  folders_.push_back(folder);
-  const std::string file = (fs::path(folder) / (fs::path(path).stem().string() + ".toml")).string();
+  const int fd = ::memfd_create("starling-job", MFD_CLOEXEC);
+  if (fd < 0)
+    return Error(Code::kUnavailable, std::string("no memory for a job: ") + std::strerror(errno));
+  files_.push_back(fd);
+  // For processes of ours too.
+  const std::string file = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd);
   ::setenv("STARLING_WRITE_JOB", file.c_str(), 1);
   const char* const named = std::getenv("STARLING_PYTHON");
   std::string python = named != nullptr && *named != '\0' ? named : "python3";
@@ -44,7 +46,8 @@ Result<> ScriptJobs::take(std::string& path) {
     return Error(Code::kBadInput, "cannot start " + python + ": " + std::strerror(failed));
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
-  if (!fs::is_regular_file(file, error))
+  struct stat written {};
+  if (::fstat(fd, &written) != 0 || written.st_size == 0)
     return Error(Code::kBadInput,
                  "the script has described no job: expected a call of starling.train(), or a loop "
                  "over starling.Job; " +
@@ -54,7 +57,7 @@ Result<> ScriptJobs::take(std::string& path) {
 }
 
 Result<> ScriptJobs::given(const std::string& script) const {
-  if (arguments_.empty() || !folders_.empty() || !script.empty()) return ok();
+  if (arguments_.empty() || !files_.empty() || !script.empty()) return ok();
   return Error(Code::kBadInput,
                "what follows -- are the arguments of a script (.py), and none is named");
 }

@@ -1,6 +1,7 @@
 #pragma once
 // Python scripts where a command wants a job file: the script says what its job is
-// (tools/python/starling/job.py), which is a file as long as the command runs.
+// (tools/python/starling/job.py), into memory that has no name, so that nothing of it is left
+// however the command ends.
 
 #include <string>
 #include <utility>
@@ -14,11 +15,11 @@ class ScriptJobs {
  public:
   // arguments: of the script, sys.argv[1:].
   explicit ScriptJobs(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
-  ~ScriptJobs();  // removes the files
+  ~ScriptJobs();
   ScriptJobs(const ScriptJobs&) = delete;
   ScriptJobs& operator=(const ScriptJobs&) = delete;
 
-  // Puts the name of its job file into `path` if that names a script (".py"); else does nothing.
+  // Puts the place of its job into `path` if that names a script (".py"); else does nothing.
   // Runs the script with STARLING_PYTHON or python3. Errors: kBadInput  the script ended without a
   // job; it has said why.
   Result<> take(std::string& path);
@@ -28,7 +29,7 @@ class ScriptJobs {
 
  private:
   const std::vector<std::string> arguments_;
-  std::vector<std::string> folders_;
+  std::vector<int> files_;
 };
 
 }  // namespace starling::tools

@@ -2,6 +2,7 @@
 
 #include "actors/worker/worker.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@
 #include "core/base/join_token.h"
 #include "core/base/mac.h"
 #include "core/base/signals.h"
+#include "core/job/script_words.h"
 #include "tools/bench/step_times.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
@@ -137,7 +139,7 @@ Result<Told> job_of_group(const Life& life, const std::string& text) {
     const std::string differences = job_differences(*life.own_job, job);
     if (!differences.empty())
       return Error(Code::kBadInput, "this worker's job file differs from the group's: " +
-                                        differences + "; " + life.command.job);
+                                        differences + "; " + name_of_job(life.command.job, job));
     job.data.path = life.own_job->data.path;
     if (auto* python = std::get_if<PythonSpec>(&job.model))
       python->script = std::get<PythonSpec>(life.own_job->model).script;
@@ -443,11 +445,14 @@ int worker(const WorkerCommand& command, char** arguments) {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, as a full disk is
   const std::vector<char*> again_with = without_token(command, arguments);
+  if (command.words >= 0 && ::fcntl(command.words, F_SETFD, FD_CLOEXEC) == 0)
+    fail_into(command.words);
   auto ended = live(command);
   if (!ended) return fail(ended.error());
   const bool again =
       ended.value() == actors::kFencedStatus || ended.value() == actors::kDamagedStatus;
   if (!again) return ended.value();
+  if (command.words >= 0) ::fcntl(command.words, F_SETFD, 0);
   // Only a new image can fork a worker again: this process has had threads.
   ::execv("/proc/self/exe", again_with.data());
   return fail(5, "cannot begin a worker's new life");

@@ -15,72 +15,18 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from . import child
 from .calls import Call, Failed, Trained
+from .optimizers import SGD, Adam, AdamW, Optimizer
+from .options import Options, name_of
 from .script import FOLDER, Refused, Script, environment, of_main, started, texts
 
 Build = Callable[[], "tuple[Any, Any]"]
 Loss = Callable[[Any, Any], Any]
-
-
-@dataclass(frozen=True)
-class AdamW:
-    """Loshchilov and Hutter, 2019, "Decoupled Weight Decay Regularization". The rate rises for `warmup` steps
-    to `rate` and falls along a cosine to `floor` times that. `weight_decay` is for parameters of two or more
-    dimensions; `clip` bounds the norm of the whole gradient, 0 does not."""
-
-    rate: float = 1e-3
-    warmup: int = 0
-    floor: float = 0.1
-    betas: "tuple[float, float]" = (0.9, 0.95)
-    epsilon: float = 1e-8
-    weight_decay: float = 0.1
-    clip: float = 1.0
-
-    def _fields(self) -> "dict[str, Any]":
-        return {"kind": "adamw", "peak_rate": float(self.rate), "warmup_steps": self.warmup,
-                "floor": float(self.floor), "beta1": float(self.betas[0]), "beta2": float(self.betas[1]),
-                "epsilon": float(self.epsilon), "weight_decay": float(self.weight_decay),
-                "clip": float(self.clip)}
-
-
-@dataclass(frozen=True)
-class Adam:
-    """Kingma and Ba, 2015, "Adam: A Method for Stochastic Optimization"; rate and clip as of AdamW."""
-
-    rate: float = 1e-3
-    warmup: int = 0
-    floor: float = 0.1
-    betas: "tuple[float, float]" = (0.9, 0.999)
-    epsilon: float = 1e-8
-    clip: float = 1.0
-
-    def _fields(self) -> "dict[str, Any]":
-        fields = AdamW(self.rate, self.warmup, self.floor, self.betas, self.epsilon, 0.0, self.clip)._fields()
-        del fields["weight_decay"]
-        return {**fields, "kind": "adam"}
-
-
-@dataclass(frozen=True)
-class SGD:
-    """Stochastic gradient descent with momentum, of Nesterov's kind or not; rate and clip as of AdamW."""
-
-    rate: float = 0.1
-    warmup: int = 0
-    floor: float = 0.1
-    momentum: float = 0.9
-    nesterov: bool = True
-    weight_decay: float = 0.0
-    clip: float = 0.0
-
-    def _fields(self) -> "dict[str, Any]":
-        return {"kind": "sgd", "peak_rate": float(self.rate), "warmup_steps": self.warmup,
-                "floor": float(self.floor), "momentum": float(self.momentum), "nesterov": self.nesterov,
-                "weight_decay": float(self.weight_decay), "clip": float(self.clip)}
 
 
 def program() -> str:
@@ -127,10 +73,10 @@ def _folder(name: str) -> str:
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def _call(arguments: "Sequence[str]", again: Optional[str] = None) -> int:
+def _call(arguments: "Sequence[str]", again: Optional[str] = None, *files: int) -> int:
     """Runs a command to its end. The signals that end a process are passed on to it, and it ends in its own way; of
     two that come at once, as after Ctrl-C, it heeds one. Returns its exit code, or 128 + the signal that ended it.
-    again: what people are told to run if that was a signal."""
+    again: what people are told to run if that was a signal. files: open ones that it has as well."""
     told = {"STARLING_PARENT": str(os.getpid())} | ({} if again is None else {"STARLING_AGAIN": again})
     early: "list[int]" = []  # signals that come before the command is there
     running: "list[subprocess.Popen[bytes]]" = []
@@ -147,7 +93,7 @@ def _call(arguments: "Sequence[str]", again: Optional[str] = None) -> int:
                   if signal.getsignal(number) not in (signal.SIG_IGN, None)}
     try:
         folder = FOLDER if os.path.isdir(FOLDER) else None
-        with subprocess.Popen(arguments, env={**_environment(), **told}, cwd=folder) as process:
+        with subprocess.Popen(arguments, env={**_environment(), **told}, cwd=folder, pass_fds=files) as process:
             running.append(process)
             for number in early:
                 process.send_signal(number)
@@ -156,24 +102,6 @@ def _call(arguments: "Sequence[str]", again: Optional[str] = None) -> int:
         for number, answer in before.items():
             signal.signal(number, answer)
     return code if code >= 0 else 128 - code
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        text = repr(value)
-        return text if any(c in text for c in ".en") else text + ".0"
-    if isinstance(value, (int, str)):
-        return json.dumps(value, ensure_ascii=False)
-    return "[" + ", ".join(_toml(v) for v in value) + "]"
-
-
-def _job_text(sections: "Mapping[str, Mapping[str, Any]]") -> str:
-    lines = []
-    for section, fields in sections.items():
-        lines += [f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in fields.items()), ""]
-    return "\n".join(lines)
 
 
 def _made(build: Build, init: "Optional[Mapping[str, Any]]", seed: int) -> "tuple[Any, Any]":
@@ -191,72 +119,18 @@ def _made(build: Build, init: "Optional[Mapping[str, Any]]", seed: int) -> "tupl
     return net, data
 
 
-@dataclass
-class _Options:
-    steps: int
-    micro_batches: int
-    batch_size: int
-    optimizer: "Union[AdamW, Adam, SGD]"
-    workers: int
-    out: Optional[str]
-    seed: int
-    replicas: int
-    checkpoint: Optional[str]
-    checkpoint_every: int
-    resume: bool
-    lease_ms: int
-    metrics: "Sequence[str]"
-    isa: str
-    threads: int
-    recheck: int
-    on_mismatch: str
-    command: "Sequence[str]"
-
-    def job(self, net: Any, data: Any, script: Script) -> str:
-        from . import module
-
-        sections: "dict[str, dict[str, Any]]" = {
-            "job": {"name": _name_of(script), "seed": self.seed, "steps": self.steps,
-                    "micro_batches": self.micro_batches, "sequences": self.batch_size,
-                    "replicas": self.replicas, "isa": self.isa},
-            "model": {"kind": "python", "script": script.path, "samples": len(data),
-                      "tensors": module.tensor_texts(net),
-                      **_chosen(metrics=list(self.metrics), module=script.module, arguments=script.arguments,
-                                text=script.text, call=script.call, at=script.at, earlier=script.earlier,
-                                started=script.started)},
-            "optimizer": self.optimizer._fields(),
-            # Importing what a script needs takes workers of one machine their time.
-            "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000, "recheck": self.recheck,
-                        "on_mismatch": self.on_mismatch},
-        }
-        if self.checkpoint:
-            # An address is refused by the program, which has to see it as it was given.
-            folder = self.checkpoint if "://" in self.checkpoint else os.path.abspath(self.checkpoint)
-            sections["checkpoint"] = {"dir": folder, "every": self.checkpoint_every}
-        return _job_text(sections)
-
-
-def _chosen(**fields: Any) -> "dict[str, Any]":
-    return {key: value for key, value in fields.items() if value}
-
-
-def _name_of(script: Script) -> str:
-    stem = script.module.removesuffix(".__main__").rpartition(".")[2] or Path(script.path).stem
-    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in stem)[:64]
-
-
-def _run(call: Call, options: _Options, build: Build, init: "Optional[Mapping[str, Any]]",
-         evaluate: "Optional[Callable[[Any], Any]]") -> Trained:
+def _run(call: Call, options: Options, build: Build, init: "Optional[Mapping[str, Any]]",
+         evaluate: "Optional[Callable[[Any], Any]]" = None, **calls: "Optional[Callable[..., Any]]") -> Trained:
     try:
-        call.trained = _trained(call, options, build, init, evaluate)
+        call.trained = _trained(call, options, build, init, evaluate, calls)
     except Failed as failed:
         call.failed = failed.code if isinstance(failed.code, int) else 2
         raise
     return call.trained
 
 
-def _trained(call: Call, options: _Options, build: Build, init: "Optional[Mapping[str, Any]]",
-         evaluate: "Optional[Callable[[Any], Any]]") -> Trained:
+def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping[str, Any]]",
+         evaluate: "Optional[Callable[[Any], Any]]", calls: "Mapping[str, Any]") -> Trained:
     """In the process that the user has started: the command does the work."""
     from . import module, proof
 
@@ -264,6 +138,8 @@ def _trained(call: Call, options: _Options, build: Build, init: "Optional[Mappin
     try:
         script = of_main()
         where = f"; {script.path}"
+        functions = {name: function for name, function in {**calls, "evaluate": evaluate}.items() if function is not None}
+        options.check(init, build=build, **functions)
         net, data = _made(build, init, options.seed)
         start = started(proof.of_state(init), module.outline(net))
         script = replace(script, text=texts(script), call=call.number, at=call.at,
@@ -275,18 +151,18 @@ def _trained(call: Call, options: _Options, build: Build, init: "Optional[Mappin
     if wanted:  # a command wants the job, and runs it in its own way
         Path(wanted).write_text(text, encoding="utf-8")
         raise SystemExit(0)
-    with tempfile.TemporaryDirectory(prefix="starling-") as folder:
-        out = options.out or _folder(_name_of(script))
-        # A call that was done before is found to be so, whether it has checkpoints or not.
-        done = options.out is not None and os.path.exists(os.path.join(out, "model.safetensors"))
-        resume = options.resume or os.environ.get("STARLING_RESUME") == "1" and bool(options.checkpoint or done)
-        job = Path(folder) / f"{_name_of(script)}.toml"
-        job.write_text(text, encoding="utf-8")
-        moved = os.getcwd() != FOLDER  # the command begins where this process began
-        arguments = [program(), "run", str(job), "--workers", str(options.workers), "--out",
+    out = options.out or _folder(name_of(script))
+    # A call that was done before is found to be so, whether it has checkpoints or not.
+    done = options.out is not None and os.path.exists(os.path.join(out, "model.safetensors"))
+    resume = options.resume or os.environ.get("STARLING_RESUME") == "1" and bool(options.checkpoint or done)
+    moved = os.getcwd() != FOLDER  # the command begins where this process began
+    with tempfile.TemporaryFile() as job:  # without a name: nothing is left however this process ends
+        job.write(text.encode())
+        job.flush()
+        arguments = [program(), "run", f"/proc/self/fd/{job.fileno()}", "--workers", str(options.workers), "--out",
                      os.path.abspath(out) if moved else out,
                      "--threads", str(options.threads), *(["--resume"] if resume else []), *options.command]
-        code = _call(arguments, _again(script))
+        code = _call(arguments, _again(script), job.fileno())
     if code != 0:
         raise Failed(code)
     end = _end_of(out)
@@ -323,7 +199,7 @@ def _end_of(out: str) -> "dict[str, Any]":
 
 
 def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch_size: int = 8,
-          optimizer: "Union[AdamW, Adam, SGD]" = AdamW(), workers: int = 2, out: Optional[str] = None,
+          optimizer: Optimizer = AdamW(), workers: int = 2, out: Optional[str] = None,
           seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
           init: "Optional[Mapping[str, Any]]" = None, evaluate: "Optional[Callable[[Any], Any]]" = None,
           checkpoint: Optional[str] = None, checkpoint_every: int = 100, resume: bool = False,
@@ -337,6 +213,15 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
                 the numbers that `metrics` names
     steps       a step is the sum of exactly `micro_batches` micro-batches of `batch_size` samples,
                 whatever the number of workers
+    optimizer   starling.AdamW(..), starling.Adam(..) or starling.SGD(..), with warm-up and cosine (their help says
+                more): its state is sharded over the workers, so none of torch's
+    workers     processes that begin here, 1 to 64
+    seed        a whole number from 0 to 2**63 - 1: of build(), of the order of the samples, and of what is drawn in
+                each micro-batch; another one is another training
+    replicas    of each piece of the state, beside its owner's, 0 to 16, as many as there are other workers at most: so
+                many workers may be lost at once and no checkpoint is read; changes no bits
+    lease_ms    milliseconds from 10 to 60000: a worker that is not heard for so long is left out, later where all are
+                late; more where machines stall for seconds; changes no bits
     collate     list of samples -> batch; torch's default_collate
     init        a state_dict to begin with
     evaluate    (net) -> anything; called here at the end with the trained net in eval mode
@@ -365,9 +250,9 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
             given = loss(server.net, one.batch())
             value, measured = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
             one.done(value, measured)
-    options = _Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
+    options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
                        checkpoint_every, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command)
-    return _run(call, options, build, init, evaluate)
+    return _run(call, options, build, init, evaluate, loss=loss, collate=collate)
 
 
 class MicroBatch:
@@ -428,14 +313,14 @@ class Job:
     waits for the job's end, whose result is `trained` then."""
 
     def __init__(self, build: Build, *, steps: int, micro_batches: int = 8, batch_size: int = 8,
-                 optimizer: "Union[AdamW, Adam, SGD]" = AdamW(), workers: int = 2, out: Optional[str] = None,
+                 optimizer: Optimizer = AdamW(), workers: int = 2, out: Optional[str] = None,
                  seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
                  init: "Optional[Mapping[str, Any]]" = None, checkpoint: Optional[str] = None,
                  checkpoint_every: int = 100, resume: bool = False, metrics: "Sequence[str]" = (),
                  lease_ms: int = 1000, isa: str = "auto", threads: int = 1, recheck: int = 256,
                  on_mismatch: str = "warn", command: "Sequence[str]" = ()) -> None:
-        self._build, self._init, self._call = build, init, Call()
-        self._options = _Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
+        self._build, self._init, self._collate, self._call = build, init, collate, Call()
+        self._options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
                                  checkpoint, checkpoint_every, resume, lease_ms, metrics, isa, threads, recheck,
                                  on_mismatch, command)
         self._server: "Optional[child.Server]" = None
@@ -457,7 +342,7 @@ class Job:
     def __iter__(self) -> "Iterator[Step]":
         if self._server is None:
             if child.channel() is None:
-                _run(self._call, self._options, self._build, self._init, None)
+                _run(self._call, self._options, self._build, self._init, collate=self._collate)
             else:
                 self._call.result()
             return

@@ -142,9 +142,10 @@ def of_data(data: Any, collate: "Callable[[list], Any]", size: int, seed: "Calla
 
 
 def of_texts(script: Script) -> bytes:
-    """Of the script and all modules beside it that are imported by now; the script's own name does not count."""
-    found = texts(script)
-    return Digest().take([found[0].rpartition(":")[2], *found[1:]]).bytes()
+    """Of the script, the first half, and of all modules beside it that are imported by now, the second; the script's
+    own name does not count."""
+    own, *modules = texts(script)
+    return bytes.fromhex(own.rpartition(":")[2]) + Digest().take(modules).bytes()[:8]
 
 
 def of_gradient(loss: float, metrics: "Sequence[float]", gradients: "Iterable[Optional[bytes]]") -> bytes:

@@ -1,0 +1,112 @@
+"""What train() and Job are told is looked at before anything begins: one line, by the argument's name, exit code 2."""
+import contextlib
+import io
+import os
+import sys
+from pathlib import Path
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(os.path.dirname(HERE), "e2e")]
+
+from harness import SOURCE, main, require  # noqa: E402
+
+sys.path[:0] = [os.path.join(SOURCE, "tools", "python"), os.path.join(SOURCE, "tests", "stand_in")]
+
+import starling  # noqa: E402
+
+
+def never(*_):
+    raise AssertionError("something has begun")
+
+
+class Theirs:
+    """As an optimizer of torch."""
+
+    def __init__(self, module, name):
+        self.kind = type(name, (), {"__module__": module})
+
+
+ADAM = Theirs("torch.optim.adam", "Adam").kind
+WRONG = [
+    ({"batch_size": 0}, "batch_size must be a whole number from 1 to 65536, is 0"),
+    ({"steps": 10.0}, "steps must be a whole number from 1 to 4294967295, is 10.0"),
+    ({"steps": "10"}, "steps must be a whole number from 1 to 4294967295, is '10'"),
+    ({"micro_batches": True}, "micro_batches must be a whole number from 1 to 4096, is True"),
+    ({"workers": 65}, "workers must be a whole number from 1 to 64, is 65"),
+    ({"threads": 0}, "threads must be a whole number from 1 to 256, is 0"),
+    ({"seed": -1}, "seed must be a whole number from 0 to"),
+    ({"replicas": None}, "replicas must be a whole number from 0 to 16, is None"),
+    ({"lease_ms": 1}, "lease_ms must be a whole number from 10 to 60000, is 1"),
+    ({"recheck": -1}, "recheck must be a whole number from 0 to 1000000, is -1"),
+    ({"checkpoint_every": 0}, "checkpoint_every must be a whole number from 1 to"),
+    ({"isa": "sse"}, "isa must be one of auto, reference, avx2, avx512, cuda, is 'sse'"),
+    ({"on_mismatch": True}, "on_mismatch must be one of warn, stop, is True"),
+    ({"resume": "yes"}, "resume must be True or False, is 'yes'"),
+    ({"out": 3}, "out must be a folder, is 3"),
+    ({"checkpoint": ["c"]}, "checkpoint must be a folder, is ['c']"),
+    ({"metrics": "accuracy"}, "metrics must be a list of names, is 'accuracy'"),
+    ({"metrics": [1.5, None]}, "metrics must be a list of names, is [1.5, None]"),
+    ({"metrics": list("123456789")}, "metrics must be at most 8 names"),
+    ({"command": "--coordinators 3"}, "command must be a list of words"),
+    ({"init": [1]}, "init must be a state_dict, is [1]"),
+    ({"optimizer": ADAM}, "is the class torch.optim.adam.Adam: starling.Adam(..) makes one"),
+    ({"optimizer": ADAM()}, "is a torch.optim.adam.Adam: starling.Adam(..) makes one"),
+    ({"optimizer": Theirs("torch.optim.rmsprop", "RMSprop").kind}, "is the class torch.optim.rmsprop.RMSprop; "),
+    ({"optimizer": starling.SGD}, "SGD: starling.SGD(..) makes one"),
+    ({"optimizer": "sgd"}, "optimizer must be starling.AdamW(..), starling.Adam(..) or starling.SGD(..), whose state"),
+    ({"optimizer": None}, "workers share; is None"),
+    ({"optimizer": starling.SGD(-1.0)}, "optimizer's rate must be a number above 0 and at most 1000, is -1.0"),
+    ({"optimizer": starling.SGD("1")}, "optimizer's rate must be a number above 0 and at most 1000, is '1'"),
+    ({"optimizer": starling.SGD(momentum=1)}, "optimizer's momentum must be a number from 0 to 0.999999, is 1"),
+    ({"optimizer": starling.SGD(nesterov=1)}, "optimizer's nesterov must be True or False, is 1"),
+    ({"optimizer": starling.Adam(betas=0.9)}, "optimizer's betas must be two numbers, is 0.9"),
+    ({"optimizer": starling.Adam(betas=(0.9, 1.5))}, "optimizer's betas must be a number from 0 to 0.999999, is 1.5"),
+    ({"optimizer": starling.AdamW(warmup=10)}, "optimizer's warmup must be below the job's 10 steps, is 10"),
+    ({"optimizer": starling.AdamW(epsilon=0)}, "optimizer's epsilon must be a number above 0 and at most 1, is 0"),
+    ({"optimizer": starling.AdamW(clip=float("nan"))}, "optimizer's clip must be a number from 0 to 1e+30, is nan"),
+]
+
+
+def _said(begin):
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            begin()
+    except starling.Failed as failed:
+        require(failed.code == 2, f"exit code {failed.code}")
+        return said.getvalue()
+    raise AssertionError("it has begun")
+
+
+def wrong_arguments_are_named_before_anything_begins(place):
+    for options, line in WRONG:
+        options = {"steps": 10, **options}
+        for begin in (lambda: starling.train(never, never, **options), lambda: list(starling.Job(never, **options))):
+            said = _said(begin)
+            require(said.startswith("starling: ") and said.count("\n") == 1 and line in said, f"{options}: {said}")
+            require(said.endswith(f"; {os.path.abspath(__file__)}\n"), said)
+
+
+def what_is_no_function_is_named(place):
+    require("build must be a function, is 3" in _said(lambda: starling.train(3, never, steps=1)), "build")
+    require("loss must be a function, is 'mse'" in _said(lambda: starling.train(never, "mse", steps=1)), "loss")
+    for name in "collate", "evaluate":
+        said = _said(lambda: starling.train(never, never, steps=1, **{name: 5}))
+        require(f"{name} must be a function, is 5" in said, said)
+
+
+def what_is_meant_gets_its_plain_type(place):
+    from starling.options import Options
+
+    class Number:
+        def __index__(self):
+            return 7
+
+    options = Options(Number(), 1, 1, starling.AdamW(1, 0), 1, Path("out"), 1, 2, "", 100, False, 1000, ("a",), "auto", 1,
+                      256, "warn", ["--steps", 120, Path("x")])
+    options.check(None)
+    require((options.steps, options.out, options.checkpoint) == (7, "out", None), f"{options}")
+    require(type(options.steps) is int and options.command == ["--steps", "120", "x"], f"{options}")
+
+
+main(wrong_arguments_are_named_before_anything_begins, what_is_no_function_is_named, what_is_meant_gets_its_plain_type)

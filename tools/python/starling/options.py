@@ -1,0 +1,201 @@
+"""What train() and Job are told: looked at in one place, before anything begins, and made the text of a job file.
+Needs no torch."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+from .optimizers import SGD, Adam, AdamW, Optimizer
+from .script import Refused, Script
+
+# What job files and the command allow (core/job/job_reader.cpp, tools/starling/main.cpp).
+_WHOLE = {"steps": (1, 2**32 - 1), "micro_batches": (1, 4096), "batch_size": (1, 65536), "workers": (1, 64),
+          "seed": (0, 2**63 - 1), "replicas": (0, 16), "checkpoint_every": (1, 2**32 - 1), "lease_ms": (10, 60000),
+          "threads": (1, 256), "recheck": (0, 1000000)}
+_WORDS = {"isa": ("auto", "reference", "avx2", "avx512", "cuda"), "on_mismatch": ("warn", "stop")}
+_PATHS = ("out", "checkpoint")
+_METRICS_MAX, _METRIC_BYTES_MAX = 8, 64
+_BELOW_ONE = 0.999999
+_OF_OPTIMIZERS = {"rate": (0.0, 1000.0), "floor": (0.0, 1.0), "epsilon": (0.0, 1.0), "weight_decay": (0.0, 1000.0),
+                  "clip": (0.0, 1e30), "momentum": (0.0, _BELOW_ONE)}
+_ABOVE_ZERO = ("rate", "epsilon")
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split()) if not isinstance(value, type) else f"the class {value.__qualname__}"
+    return text if len(text) <= 64 else text[:61] + "..."
+
+
+def _wrong(name: str, expected: str, value: Any) -> Refused:
+    return Refused(f"{name} must be {expected}, is {_shown(value)}")
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or not least <= number <= most:
+        raise _wrong(name, f"a whole number from {least} to {most}", value)
+    return number
+
+
+def _number(name: str, value: Any, least: float, most: float, above: bool = False) -> float:
+    try:
+        number = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not least <= number <= most or above and number == least:
+        raise _wrong(name, f"a number {'above' if above else 'from'} {least:g} {'and at most' if above else 'to'}"
+                           f" {most:g}", value)
+    return number
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(name, "True or False", value)
+    return value
+
+
+def _texts(name: str, value: Any, what: str) -> "list[str]":
+    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+        raise _wrong(name, f"a list of {what}", value)
+    words = [os.fspath(w) if isinstance(w, os.PathLike) else str(w) if isinstance(w, (int, float)) else w for w in value]
+    if not all(isinstance(word, str) for word in words):
+        raise _wrong(name, f"a list of {what}", value)
+    return words
+
+
+def _optimizer(value: Any, steps: int) -> "dict[str, Any]":
+    """As a job file has it."""
+    if not isinstance(value, (AdamW, Adam, SGD)):
+        kind = value if isinstance(value, type) else type(value)
+        own = f"{kind.__module__}.{kind.__qualname__}"
+        torchs = kind.__module__.startswith("torch.")
+        like = kind.__name__ if kind.__name__ in ("AdamW", "Adam", "SGD") else ""
+        made = isinstance(value, type) and issubclass(value, (AdamW, Adam, SGD))
+        cure = f": starling.{like}(..) makes one" if like and (made or torchs) else ""
+        given = f"the class {own}" if isinstance(value, type) else f"a {own}" if torchs else _shown(value)
+        raise Refused("optimizer must be starling.AdamW(..), starling.Adam(..) or starling.SGD(..), whose state the"
+                      f" workers share; is {given}{cure}")
+    for field in fields(value):
+        name, given = f"optimizer's {field.name}", getattr(value, field.name)
+        if field.name == "nesterov":
+            _flag(name, given)
+        elif field.name == "betas":
+            if isinstance(given, (str, bytes)) or not hasattr(given, "__len__") or len(given) != 2:
+                raise _wrong(name, "two numbers", given)
+            for beta in given:
+                _number(name, beta, 0.0, _BELOW_ONE)
+        elif field.name == "warmup":
+            if _whole(name, given, 0, 2**32 - 1) >= steps:
+                raise _wrong(name, f"below the job's {steps} steps", given)
+        else:
+            _number(name, given, *_OF_OPTIMIZERS[field.name], above=field.name in _ABOVE_ZERO)
+    return value._fields()
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        text = repr(value)
+        return text if any(c in text for c in ".en") else text + ".0"
+    if isinstance(value, (int, str)):
+        return json.dumps(value, ensure_ascii=False)
+    return "[" + ", ".join(_toml(v) for v in value) + "]"
+
+
+def _job_text(sections: "Mapping[str, Mapping[str, Any]]") -> str:
+    lines = []
+    for section, keys in sections.items():
+        lines += [f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in keys.items()), ""]
+    return "\n".join(lines)
+
+
+def _chosen(**keys: Any) -> "dict[str, Any]":
+    return {key: value for key, value in keys.items() if value}
+
+
+def name_of(script: Script) -> str:
+    """Of its job."""
+    stem = script.module.removesuffix(".__main__").rpartition(".")[2] or Path(script.path).stem
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in stem)[:64]
+
+
+@dataclass
+class Options:
+    """What was said of a job, by the names of the arguments."""
+
+    steps: int
+    micro_batches: int
+    batch_size: int
+    optimizer: Optimizer
+    workers: int
+    out: Optional[str]
+    seed: int
+    replicas: int
+    checkpoint: Optional[str]
+    checkpoint_every: int
+    resume: bool
+    lease_ms: int
+    metrics: "Sequence[str]"
+    isa: str
+    threads: int
+    recheck: int
+    on_mismatch: str
+    command: "Sequence[str]"
+
+    def check(self, init: Any, **calls: "Optional[Callable[..., Any]]") -> None:
+        """Raises Refused, with the argument's name, where something cannot be; what is meant gets its plain type."""
+        for name, call in calls.items():
+            if not callable(call):
+                raise _wrong(name, "a function", call)
+        if init is not None and not isinstance(init, Mapping):
+            raise _wrong("init", "a state_dict", init)
+        for name, (least, most) in _WHOLE.items():
+            setattr(self, name, _whole(name, getattr(self, name), least, most))
+        for name, words in _WORDS.items():
+            if getattr(self, name) not in words:
+                raise _wrong(name, f"one of {', '.join(words)}", getattr(self, name))
+        for name in _PATHS:
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, (str, os.PathLike)):
+                raise _wrong(name, "a folder", value)
+            setattr(self, name, None if value is None else os.fspath(value) or None)
+        self.resume = _flag("resume", self.resume)
+        self.metrics = _texts("metrics", self.metrics, "names")
+        if len(self.metrics) > _METRICS_MAX or not all(0 < len(m.encode()) <= _METRIC_BYTES_MAX for m in self.metrics):
+            raise _wrong("metrics", f"at most {_METRICS_MAX} names of 1 to {_METRIC_BYTES_MAX} bytes", self.metrics)
+        self.command = _texts("command", self.command, "words, as (\"--coordinators\", \"3\")")
+        _optimizer(self.optimizer, self.steps)
+
+    def job(self, net: Any, data: Any, script: Script) -> str:
+        """The text of a job file."""
+        from . import module
+
+        sections: "dict[str, dict[str, Any]]" = {
+            "job": {"name": name_of(script), "seed": self.seed, "steps": self.steps,
+                    "micro_batches": self.micro_batches, "sequences": self.batch_size,
+                    "replicas": self.replicas, "isa": self.isa},
+            "model": {"kind": "python", "script": script.path, "samples": len(data),
+                      "tensors": module.tensor_texts(net),
+                      **_chosen(metrics=list(self.metrics), module=script.module, arguments=script.arguments,
+                                text=script.text, call=script.call, at=script.at, earlier=script.earlier,
+                                started=script.started)},
+            "optimizer": self.optimizer._fields(),
+            # Importing what a script needs takes workers of one machine their time.
+            "elastic": {"lease_ms": self.lease_ms, "start_timeout_ms": 120000, "recheck": self.recheck,
+                        "on_mismatch": self.on_mismatch},
+        }
+        if self.checkpoint:
+            # An address is refused by the program, which has to see it as it was given.
+            folder = self.checkpoint if "://" in self.checkpoint else os.path.abspath(self.checkpoint)
+            sections["checkpoint"] = {"dir": folder, "every": self.checkpoint_every}
+        return _job_text(sections)

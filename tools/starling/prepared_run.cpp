@@ -1,0 +1,76 @@
+#include "tools/starling/prepared_run.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "actors/files.h"
+#include "core/data/dataset.h"
+#include "kernels/device/device.h"
+#include "kernels/models/model.h"
+#include "tools/starling/earlier_run.h"
+#include "tools/starling/memory.h"
+#include "tools/starling/run_job.h"
+
+namespace starling::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint32_t kSpareKeys = 64;  // for workers that join later
+
+}  // namespace
+
+Result<PreparedRun> prepare_run(const RunOptions& options) {
+  PreparedRun run;
+  if (options.start && *options.start > options.workers)
+    return Error(Code::kBadInput, "--start " + std::to_string(*options.start) +
+                                      " is more than all workers, --workers " +
+                                      std::to_string(options.workers));
+  const std::size_t files = actors::files_of_worker(options.workers);
+  if (auto why = actors::too_many_files(options.workers, "worker", files); !why.empty())
+    return Error(Code::kBadInput, std::move(why));
+  STARLING_TRY(job, job_to_run(options));
+  run.job = std::move(job);
+  const std::string folder = options.out.empty() ? default_folder(run.job) : options.out;
+  std::error_code error;
+  run.folder = fs::absolute(folder, error).lexically_normal().string();
+  if (options.resume && (run.finished = finished_run(run.folder, run.job))) return run;
+  STARLING_TRY(model, kernels::make_model(run.job.model, run.job.isa));
+  STARLING_TRY(kernels::check_device(run.job.isa));
+  run.layout = std::make_shared<const Layout>(model->tensors());
+  run.isa = model->isa();
+  const std::uint32_t here = std::min(options.start.value_or(options.workers), options.workers);
+  STARLING_TRY(enough_memory(run.job, *run.layout, options.workers, here, options.threads));
+  STARLING_TRY(data, Dataset::open(run.job));
+  run.data = data->identity();
+  run.samples = data->samples();
+  if (auto remark = data->remark(); !remark.empty()) run.remarks.push_back(std::move(remark));
+
+  STARLING_TRY(opened, open_checkpoints(run.job, *run.layout, options.resume));
+  run.checkpoints = std::move(opened.to_go_on_from);
+  run.claim = std::move(opened.claim);
+  if (!opened.remark.empty()) run.remarks.push_back(std::move(opened.remark));
+
+  if (fs::exists(run.path(kModelFile), error))
+    return Error(Code::kBadInput, run.folder + " already has a model, expected a new folder; " +
+                                      std::string(kModelFile));
+  std::string aside;
+  if (options.resume) {
+    STARLING_TRY(moved, put_aside_earlier_run(run.folder, run.job));
+    aside = std::move(moved);
+  }
+  STARLING_TRY(events, EventWriter::open(run.folder));
+  run.events = std::move(events);
+  // Left by a run that is over, as nobody else writes into this folder.
+  fs::remove_all(run.keys(), error);
+  if (!aside.empty()) run.notes.push_back("the files of the run before are in " + aside);
+  if (const std::string keys = remove_keys_of_dead_runs(run.folder); !keys.empty())
+    run.notes.push_back("removed the keys of a run that was killed: " + keys);
+  run.ring = KeyRing::generate(options.coordinators, options.workers + kSpareKeys);
+  STARLING_TRY(run.ring.split(run.keys(), /*synced=*/false));
+  STARLING_TRY(write_job(run.job, run.path("job.toml")));
+  return run;
+}
+
+}  // namespace starling::tools
