@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kUnreachedMax = 3;  // lives of one name
 constexpr std::uint64_t kLater_ms = 10000;
 constexpr std::size_t kDoublingsMax = 5;
-constexpr std::size_t kReasonsMax = 64;   // lives that can be told why
+constexpr std::size_t kReasonsMax = 64;  // lives that can be told why
 
 using Pair = std::pair<Nonce, Nonce>;
 

@@ -77,7 +77,7 @@ class Links {
   };
   std::map<std::string, Unreached> unreached_;  // by name
   std::set<std::string> once_reached_;          // names; no more than there are keys
-  std::map<Nonce, std::string> reasons_;              // of the lives that were left out last
+  std::map<Nonce, std::string> reasons_;        // of the lives that were left out last
 };
 
 }  // namespace starling::elastic

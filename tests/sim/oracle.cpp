@@ -415,9 +415,10 @@ void Oracle::path_failed(const WorkerProcess& p, const Plan& plan, const std::st
   world_.count("direct step broken");
   if (text.find("as large as") != std::string::npos)
     return violated("R17: two members disagree on a round: " + text);
-  for (const char* fault : {"round failed", "round of garbage", "round that never ends",
-                            "round without a member who is gone", "path lost", "worker paused",
-                            "partition", "pair of workers cut", "connection stalled", "connection broken"})
+  for (const char* fault :
+       {"round failed", "round of garbage", "round that never ends",
+        "round without a member who is gone", "path lost", "worker paused", "partition",
+        "pair of workers cut", "connection stalled", "connection broken"})
     if (world_.counted(fault) > 0) return;
   for (const Member& member : plan.members) {
     const WorkerProcess* other = find(member.who.nonce);
