@@ -122,7 +122,17 @@ int attend(pid_t child, std::atomic<bool>& ending) {
   }
 }
 
-int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child) {
+// Whether the child holds its lock; end of file: it died before. Blocks: a child may be stopped there.
+bool is_held(int ready) {
+  char byte = 0;
+  while (::read(ready, &byte, 1) < 0 && errno == EINTR) {
+  }
+  ::close(ready);
+  return byte == 1;
+}
+
+// `ready`: the end of a pipe that is_held() reads, and closes.
+int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child, int ready) {
   GatewayOptions gateway;
   gateway.job = options.job;
   gateway.self.nonce = fresh_nonce();
@@ -150,7 +160,7 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child) {
     }
   });
   std::thread watcher([&] {
-    if (!lock.wait() || !door || lock.life().over) return;
+    if (!is_held(ready) || !lock.wait() || !door || lock.life().over) return;
     const auto begun = Clock::now();
     const auto patience = [&] { return ending ? kTellingAtTheEnd : kTelling; };
     while (!gone || Clock::now() - begun < patience()) {
@@ -182,13 +192,7 @@ Result<int> run_guard(const GuardOptions& options, const std::function<int(Share
     live(*lock, ready[1], worker);
   }
   ::close(ready[1]);
-  char byte = 0;  // end of file: it died before it held the lock, which is not waited for then
-  while (::read(ready[0], &byte, 1) < 0 && errno == EINTR) {
-  }
-  ::close(ready[0]);
-  if (byte == 1) return keep_watch(options, *lock, child);
-  std::atomic<bool> ending = false;
-  return attend(child, ending);
+  return keep_watch(options, *lock, child, ready[0]);
 }
 
 }  // namespace starling::actors
