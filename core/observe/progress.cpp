@@ -74,6 +74,14 @@ void ProgressLine::measure(std::uint64_t steps, Clock::duration time) {
   step_seconds_ = old * step_seconds_ + (1 - old) * seconds;
 }
 
+void ProgressLine::warn(const std::string& text) {
+  if (shown_) std::fputs(kClear, out_);
+  shown_ = false;
+  last_shown_ = {};
+  std::fflush(out_);
+  std::fprintf(stderr, "warning: %s\n", text.c_str());
+}
+
 void ProgressLine::say(const std::string& text) {
   std::fprintf(out_, "%s%s\n", shown_ ? kClear : "", text.c_str());
   shown_ = false;  // the next step draws the live line again

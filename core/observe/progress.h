@@ -44,6 +44,8 @@ class ProgressLine {
   void step(const ProgressStep& step, Clock::time_point now = Clock::now());
   // A line of its own that stays: "worker 3 lost".
   void say(const std::string& text);
+  // "warning: .." on stderr, so that what reads the errors alone has it; a live line goes away before.
+  void warn(const std::string& text);
   // The line that is shown stays, and what others print begins below it.
   void close();
   std::uint64_t skipped_in_a_row() const { return skipped_; }

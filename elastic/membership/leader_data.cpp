@@ -66,7 +66,7 @@ void Leader::refuse_other_data(const Incarnation& who, const std::string& name) 
 
 void Leader::taint(const Incarnation& who, const std::string& name, const std::string& what) {
   const Contact& c = roster_.at(who);
-  event::Tainted tainted{who.counter, name, c.first, {}, what};
+  event::Tainted tainted{who.counter, name, std::max(c.first, group_.start()), {}, what};
   if (c.version != kNoVersion) tainted.last = c.version;
   tell(std::move(tainted));
 }

@@ -1,8 +1,9 @@
 """A run whose loss becomes infinite says so: in its events, on its terminal and with its exit code."""
 import os
 import re
+import subprocess
 
-from harness import main, require
+from harness import STARLING, main, require
 
 
 def diverging(place, steps=60, **changes):
@@ -41,6 +42,13 @@ def a_diverged_run_does_not_look_perfect(place):
             require(one.text().count(warning["text"]) == 1, f"{warning['text']} is said more than once:\n{one.text()}")
 
 
+def warnings_are_errors_output(place):
+    done = subprocess.run([STARLING, "run", diverging(place), "--out", place.path("apart"), "--steps", "30"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    require(re.search(r"^warning: step \d+ is skipped", done.stderr, re.M), done.stderr)
+    require("warning: " not in done.stdout, done.stdout)
+
+
 def on_nonfinite_stop_ends_it(place):
     job = diverging(place, steps=1_000_000, on_nonfinite='"stop"')
     run = place.run(job, "--workers", 2).end(1)
@@ -51,4 +59,4 @@ def on_nonfinite_stop_ends_it(place):
     require(0 < sum(e["skipped"] for e in run.events("step")) < 10, "no step was skipped, or it went on")
 
 
-main(a_diverged_run_does_not_look_perfect, on_nonfinite_stop_ends_it)
+main(a_diverged_run_does_not_look_perfect, warnings_are_errors_output, on_nonfinite_stop_ends_it)

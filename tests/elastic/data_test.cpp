@@ -106,6 +106,7 @@ TEST_CASE("leader: data that are not those of the checkpoint are told, whoever h
     for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kOther);
     for (std::uint64_t nonce : {1, 2, 3}) CHECK(one.refused(nonce));
     REQUIRE(one.taints.size() == 3);
+    CHECK(one.taints[0].first == Version{50});  // from where it goes on
     CHECK(one.warnings[0].find("reads other data than the checkpoint of step 40") !=
           std::string::npos);
     CHECK(one.warnings[0].find("in the checkpoints that followed") != std::string::npos);

@@ -125,6 +125,9 @@ class Follower {
   void say(const std::string& text) {
     if (spectator_) spectator_->say(text);
   }
+  void show_warning(const std::string& text) {
+    if (spectator_) spectator_->warn(text);
+  }
 
   Result<int> follow(Inbox& inbox, const caf::actor& coordinator, KeyWatch& keys) {
     const sigset_t set = heeded_signals(command_);
@@ -146,7 +149,7 @@ class Follower {
           STARLING_TRY(warn(list->error().text()));
         }
       }
-      if (const auto news = events_.news()) say("warning: " + *news);
+      if (const auto news = events_.news()) show_warning(*news);
       const timespec now{};
       siginfo_t info{};
       const int signal = ::sigtimedwait(&set, &info, &now);
@@ -163,7 +166,7 @@ class Follower {
 
   void finish() {
     const std::string missing = events_.finish();
-    if (!missing.empty()) say("warning: " + missing);
+    if (!missing.empty()) show_warning(missing);
     if (!spectator_) return;
     spectator_->close();
     if (const auto curve = spectator_->save_curve(
@@ -175,7 +178,7 @@ class Follower {
  private:
   // To people and to the file.
   Result<> warn(const std::string& text) {
-    say("warning: " + text);
+    show_warning(text);
     STARLING_TRY(events_.write(event::Warning{text}));
     return ok();
   }
@@ -278,7 +281,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
     Follower follower(command, job, *events);
     if (!remark.empty()) {
       STARLING_TRY(events->write(event::Warning{remark}));
-      follower.say("warning: " + remark);
+      follower.show_warning(remark);
     }
     follower.say(command.name + " listens at port " + std::to_string(coordinator.port) +
                  ", events go to " + events->path());

@@ -120,8 +120,7 @@ class Run {
 
  private:
   void say_what_is_missing() {
-    if (const auto missing = run_.events->finish(); !missing.empty())
-      spectator_.say("warning: " + missing);
+    if (const auto missing = run_.events->finish(); !missing.empty()) spectator_.warn(missing);
     spectator_.close();
   }
 
@@ -264,8 +263,8 @@ class Run {
     const auto there = list_checkpoints(run_.job.checkpoint.dir);
     if (there &&
         std::find(there.value().begin(), there.value().end(), *checkpoint_) == there.value().end())
-      spectator_.say("warning: the checkpoint of step " + std::to_string(*checkpoint_) +
-                     " is gone; " + folder);
+      spectator_.warn("the checkpoint of step " + std::to_string(*checkpoint_) + " is gone; " +
+                      folder);
   }
 
   // How to go on after a signal, or what is lost with it.
@@ -301,7 +300,7 @@ class Run {
     if (again) {
       STARLING_TRY(workers_.start_due());
     }
-    if (const auto news = workers_.news()) spectator_.say("warning: " + *news);
+    if (const auto news = workers_.news()) spectator_.warn(*news);
     if (failed_at_ && !spectator_.epoch_seen() && Clock::now() - *failed_at_ > kStartFailed)
       return std::optional<int>(3);
     const bool over = alone_at_ && Clock::now() - *alone_at_ > kLastWord;

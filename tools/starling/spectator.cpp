@@ -49,9 +49,9 @@ void Spectator::show(const Event& event) {
           [&](const event::PathChosen& e) {
             if (e.direct) say("bytes go from device to device (" + e.why + ")");
           },
-          [&](const event::Warning& e) { say("warning: " + e.text); },
+          [&](const event::Warning& e) { warn(e.text); },
           [&](const event::Dropped& e) {
-            say("warning: " + std::to_string(e.lines) + " events are missing, as " + e.why);
+            warn(std::to_string(e.lines) + " events are missing, as " + e.why);
           },
           // Files are told of these; a warning says the same of two of them, and of an end hears
           // whoever waits for it.

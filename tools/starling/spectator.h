@@ -27,6 +27,7 @@ class Spectator {
   explicit Spectator(const Job& job);
   void show(const Event& event);
   void say(const std::string& text) { line_.say(text); }
+  void warn(const std::string& text) { line_.warn(text); }
   void close() { line_.close(); }  // the live line stays; what others print begins below it
   bool epoch_seen() const { return !epochs_.empty(); }
   std::size_t world() const { return world_; }  // members that the last step shown had
