@@ -66,7 +66,8 @@ void ProgressLine::step(const ProgressStep& step, Clock::time_point now) {
   std::fflush(out_);
 }
 
-// A worker's own line is told of the newest step alone, and of none between two looks.
+// Takes `steps` steps of the same length: a worker looks at its newest step now and then, and step()
+// is not called for those between two looks.
 void ProgressLine::measure(std::uint64_t steps, Clock::duration time) {
   const auto n = static_cast<double>(steps);
   const double seconds = std::chrono::duration<double>(time).count() / n;

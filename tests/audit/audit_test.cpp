@@ -381,8 +381,8 @@ TEST_CASE("audit: a run that was ended in order and the one that went on from it
   CHECK(finding_of(killed.value(), "P3").verdict == Verdict::kUnproven);
 }
 
-// Goal: who goes on with a run that was done, with more steps, takes no step back. Method: the good run
-// is done after 6 steps; another run of 9 goes on from its checkpoint of step 4, and does 4 and 5 again.
+// Goal: a run that goes on with more steps after one that was done takes no step back. Method: the good
+// run is done after 6 steps; another run of 9 goes on from its checkpoint of step 4, and does 4 and 5 again.
 TEST_CASE("audit: a run that was done and the one that went on from it are one") {
   const auto later = [](const std::string& digest) {
     return changed([&](Lines& l) {

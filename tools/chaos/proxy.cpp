@@ -284,7 +284,7 @@ class Running : public Proxy {
           held = held || link->state.cut;
           delay_s += link->state.delay_s;
         }
-      if (held) return hold(c, links);  // not even an end is told
+      if (held) return hold(c, links);  // the ends of connections wait too
       c.waiting = 0;
       const auto due =
           now + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(delay_s));

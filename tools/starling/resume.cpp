@@ -37,7 +37,8 @@ std::string keys_that_differ(const Job& was, const Job& job) {
   return all;
 }
 
-// How this is said to a run of the job: scripts start theirs themselves.
+// The words that give a run of the job this option: for a script the whole command, as the script starts
+// its run itself.
 std::string as_option(const Job& job, const std::string& option, const std::string& value) {
   const auto* python = std::get_if<PythonSpec>(&job.model);
   if (python == nullptr) return option + " " + value;
