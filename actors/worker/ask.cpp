@@ -70,6 +70,16 @@ std::string hopeless(const std::vector<LinkState>& links, const AskOptions& opti
          " of these keys: it has another key, or is no coordinator";
 }
 
+void TurnedAway::look(const std::vector<LinkState>& links, Clock::time_point now) {
+  const auto any = [&](LinkState state) {
+    return std::find(links.begin(), links.end(), state) != links.end();
+  };
+  if (any(LinkState::kUp) || !any(LinkState::kRefused))
+    since_.reset();
+  else if (!since_)
+    since_ = now;
+}
+
 Result<Asked> ask_for_job(const AskOptions& options) {
   GatewayOptions gateway;
   gateway.job = options.job_id;
@@ -83,7 +93,7 @@ Result<Asked> ask_for_job(const AskOptions& options) {
   question.name = options.key.name;
   const auto begun = Clock::now();
   bool said = false;
-  std::optional<Clock::time_point> refused_since;
+  TurnedAway turned_away;
   while (true) {
     door->broadcast_to_servers(question);
     if (auto asked = answer.wait(kAgain)) return std::move(*asked);
@@ -91,17 +101,13 @@ Result<Asked> ask_for_job(const AskOptions& options) {
     std::vector<LinkState> links;
     for (std::size_t i = 0; i < options.coordinators.size(); ++i) links.push_back(door->link(i));
     const bool up = std::count(links.begin(), links.end(), LinkState::kUp) > 0;
-    const bool refused = std::count(links.begin(), links.end(), LinkState::kRefused) > 0;
-    if (up || !refused)
-      refused_since.reset();
-    else if (!refused_since)
-      refused_since = Clock::now();
+    turned_away.look(links, Clock::now());
     const std::string why = hopeless(links, options, waited > kSettled);
-    const bool asks_on = refused_since && Clock::now() - *refused_since < kTurnedAway;
+    const bool asks_on = turned_away.now() && !turned_away.for_too_long(Clock::now());
     if (!why.empty() && (!asks_on || waited > options.patience)) return Error(Code::kBadInput, why);
     const std::string silence = (up ? "the coordinators at " : "nobody listens yet at ") +
                                 list_of(options.coordinators) + (up ? " do not answer yet" : "");
-    const bool silent = !refused_since && waited > kSilence;
+    const bool silent = !turned_away.now() && waited > kSilence;
     if (!said && silent && options.waiting) options.waiting(silence + ", waiting");
     said = said || silent;
     if (waited > options.patience)

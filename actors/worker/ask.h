@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,21 @@
 
 namespace starling::actors {
 
-// A worker that every coordinator turns away asks on for so long: a key file is being copied, or has
-// just been changed (`starling keys --add`), and coordinators look at it once a second.
-inline constexpr std::chrono::milliseconds kTurnedAway{5000};
+// How long every coordinator has turned a worker away: one refuses its key, and none is up.
+class TurnedAway {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // A worker asks on for so long: a key file is being copied, or has just been changed
+  // (`starling keys --add`), and coordinators look at it once a second.
+  static constexpr std::chrono::milliseconds kPatience{5000};
+
+  void look(const std::vector<LinkState>& links, Clock::time_point now);
+  bool now() const { return since_.has_value(); }
+  bool for_too_long(Clock::time_point now) const { return since_ && now - *since_ > kPatience; }
+
+ private:
+  std::optional<Clock::time_point> since_;
+};
 
 struct AskOptions {
   JobId job_id{};

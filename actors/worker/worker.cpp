@@ -162,17 +162,12 @@ class Worker : public caf::event_based_actor {
   // Its key was revoked: for some seconds no coordinator has let it in, and one has refused it.
   bool turned_away() {
     if (!engine_) return false;
-    bool refused = false, up = false;
-    for (std::size_t i = 0; i < options_.coordinators.size(); ++i) {
-      refused = refused || gateway_->link(i) == LinkState::kRefused;
-      up = up || gateway_->link(i) == LinkState::kUp;
-    }
-    const auto now = std::chrono::steady_clock::now();
-    if (up || !refused)
-      refused_since_.reset();
-    else if (!refused_since_)
-      refused_since_ = now;
-    return refused_since_ && now - *refused_since_ > kTurnedAway;
+    std::vector<LinkState> links;
+    for (std::size_t i = 0; i < options_.coordinators.size(); ++i)
+      links.push_back(gateway_->link(i));
+    const auto now = TurnedAway::Clock::now();
+    turned_away_.look(links, now);
+    return turned_away_.for_too_long(now);
   }
 
   // Why no coordinator can be talked to, where that is their version; else empty.
@@ -260,7 +255,7 @@ class Worker : public caf::event_based_actor {
   caf::actor archive_;  // null: nothing was to be written or loaded yet
   std::optional<elastic::worker_command::Exit> over_;
   const std::shared_ptr<std::atomic<bool>> over_flag_ = std::make_shared<std::atomic<bool>>(false);
-  std::optional<std::chrono::steady_clock::time_point> refused_since_;
+  TurnedAway turned_away_;
 };
 
 }  // namespace
