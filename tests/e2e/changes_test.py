@@ -79,7 +79,7 @@ def a_joiner_that_nobody_can_connect_to_is_told_so(place):
     require(joiner.returncode == 2, f"exit code {joiner.returncode}:\n{run.text()}")
     require("the other workers cannot connect to" in run.text(), run.text())
     require(run.process.poll() is None, "it was told only when the job ended")
-    same_so_far(run, place.run(job, "--workers", 1))
+    same_so_far(place, run, job)
     require(not [w for w in run.workers("fenced") if w["id"] in first],
             f"a worker was left out for it:\n{run.text()}")
 
