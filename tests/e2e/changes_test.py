@@ -45,8 +45,7 @@ def a_leaving_worker_hands_over_and_goes(place):
 
 
 def a_worker_that_joins_while_another_dies_enters_with_the_forced_plan(place):
-    job = place.job(steps=1500, lease_ms=LONG_LEASE_MS)
-    quiet = place.quiet(job)
+    job = place.job(steps=100000, lease_ms=LONG_LEASE_MS)
     run = place.run(job, "--workers", 4)
     run.wait_for_step(20)
 
@@ -62,7 +61,7 @@ def a_worker_that_joins_while_another_dies_enters_with_the_forced_plan(place):
         run.wait_for_step(step + 2)
         if entered_with_it():
             break
-    same(run, quiet)
+    same_so_far(place, run, job)
     require(entered_with_it(), f"no joiner was in a forced plan:\n{run.text()}")
 
 

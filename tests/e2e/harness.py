@@ -266,6 +266,17 @@ def kill_join_and_leave(run, step, *join_options):
     wait_until(lambda: not alive(leaver["pid"]), "the leaver's end")
 
 
+def left_out_and_back(run, world):
+    """Waits until a worker was left out of this many, and as many compute again."""
+    wait_until(lambda: run.workers("fenced"), "a worker is left out")
+
+    def back():
+        events = run.events()
+        fenced = next(i for i, e in enumerate(events) if e["ev"] == "worker" and e["what"] == "fenced")
+        return any(e["ev"] == "step" and e["world"] == world for e in events[fenced:])
+    wait_until(back, f"{world} workers compute again")
+
+
 @contextlib.contextmanager
 def environment(**variables):
     """What is started within has these too; none of them is set already."""
@@ -294,6 +305,8 @@ def same_so_far(place, run, job):
     undisturbed run of as many."""
     run.process.send_signal(signal.SIGINT)
     run.end(code=130)
+    for joiner in run.joiners:
+        require(joiner.wait(PATIENCE) == 130, f"a joiner ended with {joiner.returncode}:\n{run.text()}")
     quiet = place.run(job, "--workers", 1)
     quiet.wait_for_step(run.steps())
     quiet.process.send_signal(signal.SIGINT)

@@ -1,7 +1,8 @@
 """Memory that changes, and a copy that was computed wrongly, is found, named and made good."""
 import os
 
-from harness import STARLING, environment, main, require, sabotage, same
+from harness import (STARLING, environment, left_out_and_back, main, require, sabotage, same,
+                     same_so_far)
 
 FAKE_NCCL = os.path.join(os.path.dirname(STARLING), "tests", "nccl", "libfake_nccl.so")
 
@@ -89,16 +90,16 @@ def without_other_copies_it_ends_the_job(place):
 
 
 def a_worker_whose_threads_hang_is_left_out_and_comes_back(place):
-    job = place.job(steps=800, lease_ms=10000)  # on a busy machine, too, only this rule leaves it out
+    job = place.job(steps=1000000, lease_ms=10000)  # on a busy machine, too, only this rule leaves it out
     with open(job, "a") as file:
         file.write("standstill_ms = 2000\nstandstill_steps = 5\n")
         file.write('shares = "equal"\n')  # by speed it may have nothing to compute in that step
-    quiet = place.quiet(job)
     for kind, what in (("hang-computing", "its share of step 40 ("),
                        ("hang-store", "what it does for step 40 with state and sums (")):
         with sabotage(f"{kind}@40@worker-1"):
             run = place.run(job, "--workers", 3, "--threads", 1)
-        same(run, quiet)
+        left_out_and_back(run, 3)
+        same_so_far(place, run, job)
         left_out = [w["name"] for w in run.workers("fenced")]
         require(left_out == ["worker-1"], f"{kind}: left out {left_out}")
         warnings = [w["text"] for w in run.events("warning")]

@@ -5,7 +5,7 @@ import os
 import platform
 import signal
 
-from harness import Failed, main, require, same_so_far, wait_until
+from harness import Failed, left_out_and_back, main, require, same_so_far, wait_until
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH, PTRACE_CONT = 0x4206, 0x4207, 17, 7
@@ -98,10 +98,6 @@ def job_of(place, **changes):
     return job
 
 
-def comes_back(run):
-    wait_until(lambda: run.events("step")[-1]["world"] == 3, "it computes again")
-
-
 def a_worker_whose_compute_threads_hang_is_left_out_and_comes_back(place):
     job = job_of(place, lease_ms=10000)  # on a busy machine, too, only this rule leaves it out
     run = place.run(job, "--workers", 3, "--threads", 1)
@@ -114,7 +110,7 @@ def a_worker_whose_compute_threads_hang_is_left_out_and_comes_back(place):
         wait_until(lambda: run.steps() > before + 20, "the others go on")
         require(run.process.poll() is None, f"the run ended:\n{run.text()}")
     wait_until(lambda: len(run.workers()) == 4, "it begins a new life")
-    comes_back(run)
+    left_out_and_back(run, 3)
     same_so_far(place, run, job)
     require([w["name"] for w in run.workers("fenced")] == [victim["name"]], "another was left out")
     warnings = [w["text"] for w in run.events("warning")]
@@ -137,7 +133,7 @@ def a_worker_whose_communication_thread_hangs_is_left_out_and_comes_back(place):
         before = run.steps()
         wait_until(lambda: run.steps() > before + 20, "the others go on")
     wait_until(lambda: len(run.workers()) >= 4, "it begins a new life")
-    comes_back(run)
+    left_out_and_back(run, 3)
     same_so_far(place, run, job)
     warnings = [w["text"] for w in run.events("warning")]
     require(any(w.startswith(f"{victim['name']} is left out: nothing comes over its connections")
@@ -157,7 +153,7 @@ def a_worker_frozen_for_longer_than_it_waits_for_coordinators_comes_back(place):
     finally:
         run.kill(frozen, signal.SIGCONT)
     wait_until(lambda: len(run.workers()) == 4, "its guard begins a new life")
-    comes_back(run)
+    left_out_and_back(run, 3)
     same_so_far(place, run, job)
 
 
