@@ -206,9 +206,9 @@ bool Leader::kept_out_as_unreachable(const Incarnation& from, const std::string&
 
 // Two workers that use one key are both told so. True also while the answer is not known yet.
 bool Leader::key_in_use(const Incarnation& from, const std::string& name, const Join& m) {
-  const Claims::Ruling ruling = claims_.ask(from, name);
-  if (ruling.answer == Claims::Answer::kFree) return false;
-  if (ruling.answer == Claims::Answer::kAskAgain) {
+  const KeyClaims::Ruling ruling = claims_.ask(from, name);
+  if (ruling.answer == KeyClaims::Answer::kFree) return false;
+  if (ruling.answer == KeyClaims::Answer::kAskAgain) {
     send(from, LeaderHint{0, term_, {}});  // so that it asks again
     return true;
   }

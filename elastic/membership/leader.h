@@ -12,11 +12,11 @@
 
 #include "core/observe/event.h"
 #include "core/wire/messages.h"
-#include "elastic/membership/claims.h"
 #include "elastic/membership/course.h"
 #include "elastic/membership/drafts.h"
 #include "elastic/membership/forming.h"
 #include "elastic/membership/group.h"
+#include "elastic/membership/key_claims.h"
 #include "elastic/membership/leader_config.h"
 #include "elastic/membership/proposals.h"
 #include "elastic/membership/roster.h"
@@ -193,7 +193,7 @@ class Leader {
   std::uint64_t resent_ms_ = 0;
   bool review_due_ = false;
   Roster roster_;
-  Claims claims_;
+  KeyClaims claims_;
   Course course_;
   Forming forming_;
   Proposals proposals_;

@@ -1,4 +1,4 @@
-#include "elastic/membership/claims.h"
+#include "elastic/membership/key_claims.h"
 
 #include "core/base/check.h"
 #include "elastic/protocol/plan.h"
@@ -6,7 +6,7 @@
 namespace starling::elastic {
 
 // A life with this key that may go on: neither dead for certain nor left out of the plans that run.
-const Join* Claims::other_life(const Incarnation& who, const std::string& name) const {
+const Join* KeyClaims::other_life(const Incarnation& who, const std::string& name) const {
   for (const auto& [nonce, worker] : group_.workers()) {
     if (nonce == who.nonce || worker.dead || worker.join.name != name) continue;
     bool runs = !worker.planned;
@@ -20,13 +20,13 @@ const Join* Claims::other_life(const Incarnation& who, const std::string& name) 
 // A worker that ended without a word, with its guard, may be started again at once: for a lease it
 // is not known whether the life before it goes on. What was under way when the new one asked proves
 // nothing.
-void Claims::heard(const Incarnation& who) {
+void KeyClaims::heard(const Incarnation& who) {
   for (auto& [nonce, claim] : claims_)
     if (claim.other == who.nonce && roster_.now_ms() > claim.asked_ms + lease_ms_ / 2)
       claim.other_lives = true;
 }
 
-Claims::Ruling Claims::ask(const Incarnation& who, const std::string& name) {
+KeyClaims::Ruling KeyClaims::ask(const Incarnation& who, const std::string& name) {
   const Join* other = other_life(who, name);
   if (!other) {
     claims_.erase(who.nonce);
@@ -43,7 +43,7 @@ Claims::Ruling Claims::ask(const Incarnation& who, const std::string& name) {
   return lives ? Ruling{Answer::kInUse, other} : Ruling{};
 }
 
-void Claims::check_invariants() const {
+void KeyClaims::check_invariants() const {
   STARLING_CHECK(claims_.size() <= kMax);
   for (const auto& [nonce, claim] : claims_) {
     STARLING_CHECK(nonce != claim.other);

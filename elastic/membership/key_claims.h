@@ -1,6 +1,6 @@
 #pragma once
 // One key, two workers: a worker's key is its name, so a second life that has it is not let in while
-// the first one lives (docs/design.md, section 4, "One life at a time"). Claims owns the lives that
+// the first one lives (docs/design.md, section 4, "One life at a time"). KeyClaims owns the lives that
 // asked with a key of another life, and what was heard of that other life since.
 //
 // Threads: none; a value that belongs to its leader. Borrows the group, and the roster, whose
@@ -17,11 +17,11 @@
 
 namespace starling::elastic {
 
-class Claims {
+class KeyClaims {
  public:
   static constexpr std::size_t kMax = 64;
 
-  Claims(std::uint64_t lease_ms, const Group& group, Roster& roster)
+  KeyClaims(std::uint64_t lease_ms, const Group& group, Roster& roster)
       : lease_ms_(lease_ms), group_(group), roster_(roster) {}
 
   // A life that the log has was heard.

@@ -1,14 +1,14 @@
 // A key that two lives use, by itself: life n has nonce n, all have the key "w". The warnings
 // about such a key are shown with a whole leader in leader_keys_test.cpp.
 
-#include "elastic/membership/claims.h"
+#include "elastic/membership/key_claims.h"
 
 #include <doctest/doctest.h>
 
 namespace starling::elastic {
 namespace {
 
-using Answer = Claims::Answer;
+using Answer = KeyClaims::Answer;
 
 constexpr std::uint64_t kLease = 1000;
 
@@ -32,7 +32,7 @@ struct OneKey {
     claims.heard({n, Nonce(n)});
   }
   Answer ask(std::uint64_t n, const std::string& key = "w") {
-    const Claims::Ruling ruling = claims.ask({0, Nonce(n)}, key);
+    const KeyClaims::Ruling ruling = claims.ask({0, Nonce(n)}, key);
     claims.check_invariants();
     CHECK((ruling.user == nullptr) == (ruling.answer == Answer::kFree));
     return ruling.answer;
@@ -40,7 +40,7 @@ struct OneKey {
 
   Group group;
   Roster roster{{kLease, 50}, group, 1};
-  Claims claims{kLease, group, roster};
+  KeyClaims claims{kLease, group, roster};
 };
 
 TEST_CASE("claims: a key that nobody else has is free") {
@@ -53,7 +53,7 @@ TEST_CASE("claims: the key of a life that is heard after the question is in use"
   OneKey one;
   CHECK(one.ask(2) == Answer::kAskAgain);
   one.hear(1, 600);
-  const Claims::Ruling ruling = one.claims.ask({0, 2}, "w");
+  const KeyClaims::Ruling ruling = one.claims.ask({0, 2}, "w");
   CHECK(ruling.answer == Answer::kInUse);
   REQUIRE(ruling.user != nullptr);
   CHECK(ruling.user->who.nonce == 1);
@@ -122,7 +122,8 @@ TEST_CASE("claims: where another life takes the key, the question begins anew") 
 
 TEST_CASE("claims: however many lives ask, few are remembered") {
   OneKey one;
-  for (std::uint64_t n = 2; n < 2 + 3 * Claims::kMax; ++n) CHECK(one.ask(n) == Answer::kAskAgain);
+  for (std::uint64_t n = 2; n < 2 + 3 * KeyClaims::kMax; ++n)
+    CHECK(one.ask(n) == Answer::kAskAgain);
 }
 
 }  // namespace
