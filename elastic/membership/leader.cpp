@@ -24,7 +24,7 @@ Leader::Leader(LeaderConfig config, const Group& group, std::uint64_t term, std:
       drafts_({config_.steps, config_.segments, config_.checkpoint_every, config_.checkpoint_keep,
                config_.digest_every},
               group) {
-  if (group_.plan()) course_.follow(*group_.plan());
+  if (group_.plan()) progress_.follow(*group_.plan());
 }
 
 LeaderCommands Leader::announce() {
@@ -120,7 +120,7 @@ void Leader::end_job(std::uint8_t code, std::string reason) {
 
 void Leader::watch_progress() {
   if (forming_.active() || proposals_.plan() || proposals_.end()) return;
-  const Standstill still = standstill(config_, group_, roster_, course_);
+  const Standstill still = standstill(config_, group_, roster_, progress_);
   for (const Incarnation& who : still.by)
     if (roster_.warning_is_due(who, still.since_ms)) warn(warning_of(still, who, group_, roster_));
   if (!still.too_long) return;
@@ -128,7 +128,7 @@ void Leader::watch_progress() {
 }
 
 void Leader::try_prepare() {
-  auto plan = prepare(config_, group_, roster_, course_);
+  auto plan = prepare(config_, group_, roster_, progress_);
   if (!plan) return;
   plan->id = forming_.fresh_id();
   propose_plan(*std::move(plan));
@@ -234,14 +234,14 @@ void Leader::said(const Incarnation& from, const std::string&, const Report& m) 
 }
 
 void Leader::reached(const Incarnation& who, Version version) {
-  if (roster_.reached(who, version) && course_.seen_at(version, now_ms_)) review_due_ = true;
+  if (roster_.reached(who, version) && progress_.seen_at(version, now_ms_)) review_due_ = true;
 }
 
 void Leader::said(const Incarnation& from, const std::string& name, const Heartbeat& m) {
   if (m.version != kNoVersion) forming_.links().reached(name);
   if (roster_.works(from, m)) review_due_ = true;
   if (m.version != kNoVersion) {
-    if (group_.plan() && m.entered == group_.plan()->id) course_.entered_at(m.version);
+    if (group_.plan() && m.entered == group_.plan()->id) progress_.entered_at(m.version);
     if (!m.path_why.empty()) note_path({m.entered, m.direct, m.path_why});
     reached(from, m.version);
   }
@@ -369,8 +369,8 @@ void Leader::applied(const Plan& plan) {
   tell_who_is_gone(plan);
   tell_exposure(plan);
   roster_.follow(plan);
-  course_.follow(plan);
-  course_.begins(now_ms_);
+  progress_.follow(plan);
+  progress_.begins(now_ms_);
   resent_ms_ = now_ms_;
   resend();
 }
@@ -426,7 +426,7 @@ void Leader::resend() {
 void Leader::check_invariants() const {
   roster_.check_invariants();
   claims_.check_invariants();
-  course_.check_invariants();
+  progress_.check_invariants();
   forming_.check_invariants();
   drafts_.check_invariants();
   STARLING_CHECK(now_ms_ >= began_ms_);

@@ -12,8 +12,8 @@
 
 #include "core/observe/event.h"
 #include "core/wire/messages.h"
-#include "elastic/membership/course.h"
 #include "elastic/membership/drafts.h"
+#include "elastic/membership/epoch_progress.h"
 #include "elastic/membership/forming.h"
 #include "elastic/membership/group.h"
 #include "elastic/membership/key_claims.h"
@@ -194,7 +194,7 @@ class Leader {
   bool review_due_ = false;
   Roster roster_;
   KeyClaims claims_;
-  Course course_;
+  EpochProgress progress_;
   Forming forming_;
   Proposals proposals_;
   std::optional<StepRecord> last_record_;

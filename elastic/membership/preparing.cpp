@@ -15,13 +15,14 @@ namespace {
 
 class Preparing {
  public:
-  Preparing(const LeaderConfig& config, const Group& group, Roster& roster, const Course& course)
+  Preparing(const LeaderConfig& config, const Group& group, Roster& roster,
+            const EpochProgress& progress)
       : config_(config),
         group_(group),
         roster_(roster),
         now_(*group.plan()),
-        promotes_(!now_.moves.empty() && course.moves_done()),
-        moved_(course.moves_done() || config.bugs.prepared_holders_moving) {}
+        promotes_(!now_.moves.empty() && progress.moves_done()),
+        moved_(progress.moves_done() || config.bugs.prepared_holders_moving) {}
 
   bool nothing_to_do() const;
   bool at_the_end() const;
@@ -185,9 +186,9 @@ std::vector<Rank> Preparing::shares_for(const std::vector<Member>& members) cons
 }  // namespace
 
 std::optional<Plan> prepare(const LeaderConfig& config, const Group& group, Roster& roster,
-                            const Course& course) {
+                            const EpochProgress& progress) {
   if (!roster.all_entered()) return std::nullopt;
-  Preparing preparing(config, group, roster, course);
+  Preparing preparing(config, group, roster, progress);
   // Cheap so far, as it is asked with every message of every worker.
   if (preparing.nothing_to_do() || preparing.at_the_end()) return std::nullopt;
   return preparing.plan();

@@ -3,12 +3,12 @@
 // "Prepared changes stop nobody"; R15): the joiners that the plan lets in, the leavers that it drains
 // or releases, the segments that it moves, and whether moved copies now become the owners' copies.
 //
-// A function of what the log, the roster and the course of the epoch say; nothing is kept.
+// A function of what the log, the roster and the progress of the epoch say; nothing is kept.
 
 #include <optional>
 
 #include "core/wire/messages.h"
-#include "elastic/membership/course.h"
+#include "elastic/membership/epoch_progress.h"
 #include "elastic/membership/group.h"
 #include "elastic/membership/leader_config.h"
 #include "elastic/membership/roster.h"
@@ -19,6 +19,6 @@ namespace starling::elastic {
 // give. None: there is nothing to change, it is not time for it yet, or nobody else can hold what a
 // leaver has.
 std::optional<Plan> prepare(const LeaderConfig& config, const Group& group, Roster& roster,
-                            const Course& course);
+                            const EpochProgress& progress);
 
 }  // namespace starling::elastic

@@ -3,13 +3,13 @@
 // others"). A worker's heartbeats come from the thread that obeys the protocol. Its threads that
 // compute, read or keep the state may hang meanwhile, in a file system or a device say.
 //
-// Functions of what the roster and the course of the epoch say; they own nothing.
+// Functions of what the roster and the progress of the epoch say; they own nothing.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "elastic/membership/course.h"
+#include "elastic/membership/epoch_progress.h"
 #include "elastic/membership/group.h"
 #include "elastic/membership/leader_config.h"
 #include "elastic/membership/roster.h"
@@ -28,7 +28,7 @@ struct Standstill {
 
 // While an epoch runs and nothing is formed or proposed.
 Standstill standstill(const LeaderConfig& config, const Group& group, const Roster& roster,
-                      const Course& course);
+                      const EpochProgress& progress);
 
 // The warning about one of `still.by`, and the cause of a plan that leaves all of these workers out.
 std::string warning_of(const Standstill& still, const Incarnation& who, const Group& group,

@@ -1,5 +1,5 @@
 #pragma once
-// What a leader goes by, without a leader: a group, the roster of its lives, and the course of its
+// What a leader goes by, without a leader: a group, the roster of its lives, and the progress of its
 // epoch. Worker n is called "n" and has nonce n.
 
 #include <doctest/doctest.h>
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "elastic/membership/course.h"
+#include "elastic/membership/epoch_progress.h"
 #include "elastic/membership/group.h"
 #include "elastic/membership/leader_config.h"
 #include "elastic/membership/roster.h"
@@ -51,15 +51,15 @@ struct KnownGroup {
   void follow(const Plan& p) {
     REQUIRE(group.apply(p));
     roster.follow(p);
-    course.follow(p);
-    course.begins(roster.now_ms());
+    progress.follow(p);
+    progress.begins(roster.now_ms());
   }
   void say(std::uint64_t n, const Heartbeat& beat) {
     roster.heard(who(n));
     roster.works(who(n), beat);
     if (beat.version == kNoVersion) return;
-    if (beat.entered == group.plan()->id) course.entered_at(beat.version);
-    if (roster.reached(who(n), beat.version)) course.seen_at(beat.version, roster.now_ms());
+    if (beat.entered == group.plan()->id) progress.entered_at(beat.version);
+    if (roster.reached(who(n), beat.version)) progress.seen_at(beat.version, roster.now_ms());
   }
   // All members of the last plan are in it, at this version, and owe nothing.
   void enter(Version version) {
@@ -70,7 +70,7 @@ struct KnownGroup {
   LeaderConfig config;
   Group group;
   Roster roster{{kLeaseMs, 50}, group, 1};
-  Course course;
+  EpochProgress progress;
 };
 
 }  // namespace starling::elastic

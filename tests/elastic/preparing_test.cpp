@@ -27,7 +27,7 @@ struct Three : KnownGroup {
     roster.noticed(who(n), notice_ms);
     roster.leaves(who(n));
   }
-  std::optional<Plan> now() { return prepare(config, group, roster, course); }
+  std::optional<Plan> now() { return prepare(config, group, roster, progress); }
   std::optional<Plan> after(std::uint64_t ms) {
     at(roster.now_ms() + ms);
     return now();

@@ -30,7 +30,7 @@ struct Three : KnownGroup {
   }
   Standstill after(std::uint64_t ms) {
     at(1 + ms);
-    return standstill(config, group, roster, course);
+    return standstill(config, group, roster, progress);
   }
   std::string warning(std::uint64_t n) {
     return warning_of(after(kPatience), who(n), group, roster);

@@ -14,7 +14,7 @@
 
 namespace starling::elastic {
 
-class Course {
+class EpochProgress {
  public:
   // The plan of the epoch that is to be followed from now on.
   void follow(const Plan& plan) {
