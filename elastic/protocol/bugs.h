@@ -35,7 +35,7 @@ struct Bugs {
   Planted shares_by_some_votes{};     // deals the next step without what its own vote says
   Planted shares_not_of_plan{};       // who switches deals its first step equally
   Planted scale_of_start{};           // who enters scales the loss as at the start
-  Planted leave_untold{};             // goes with steps that no coordinator has noted
+  Planted leave_unacknowledged{};     // goes with steps that no coordinator has noted
   Planted stop_by_leader{};           // goes on after a skipped step that ends the job
 };
 

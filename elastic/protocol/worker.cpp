@@ -59,7 +59,7 @@ void Worker::on_event(const Tick& e) {
     sent_ms_ = now_ms_;
     if (const Join* question = joining_.question()) send(*question);
     if (leave_until_ms_) send(starling::Leave{*leave_until_ms_ - now_ms_});
-    say_untold();
+    send_unacknowledged();
     if (finished_) say_finished();
     report_if_stopped();
   }
@@ -96,7 +96,7 @@ std::uint32_t Worker::share_left() const {
 }
 
 void Worker::on_event(const Received& e) {
-  if (unheard_ms_ >= kSilentRetries * config_.retry_ms) untold_.heard();
+  if (unheard_ms_ >= kSilentRetries * config_.retry_ms) unacknowledged_.restart_retries();
   unheard_ms_ = 0;
   std::visit([this](const auto& m) { on_message(m); }, e.body);
 }

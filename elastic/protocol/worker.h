@@ -24,7 +24,7 @@
 #include "elastic/protocol/shares.h"
 #include "elastic/protocol/step_work.h"
 #include "elastic/protocol/stopping.h"
-#include "elastic/protocol/untold.h"
+#include "elastic/protocol/unacknowledged_steps.h"
 #include "elastic/protocol/worker_io.h"
 
 namespace starling::elastic {
@@ -140,7 +140,7 @@ class Worker {
   bool at_the_end() const;
   void gather_and_compute();
   void write_checkpoint(const CheckpointTurn::Votes& votes);
-  void say_untold(std::size_t at_once = 16);
+  void send_unacknowledged(std::size_t at_once = 16);
   void say_finished();
   void say_notices();
   void leave_before_joining();
@@ -153,9 +153,9 @@ class Worker {
   void report_if_stopped();
   void exit(int code, const std::string& reason, bool fenced = false);
   void exit(worker_command::Exit last);
-  void exit_when_told(worker_command::Exit last);
+  void exit_when_acknowledged(worker_command::Exit last);
   void say_last_words(const WorkerEvent& event);
-  void end_if_told();
+  void end_if_acknowledged();
 
   std::uint32_t share_left() const;
   std::vector<Rank> missed() const;
@@ -197,7 +197,7 @@ class Worker {
   EpochId may_have_begun_;  // Report's
   bool parameters_complete_ = false;
   StepRecord record_;  // of step version_-1
-  Untold untold_;
+  UnacknowledgedSteps unacknowledged_;
   std::vector<bool> copies_;  // label version_ (and its total, if pending)
   StepWork work_;             // of step version_
   Rechecks rechecks_;         // of step version_

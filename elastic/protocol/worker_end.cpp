@@ -18,28 +18,28 @@ void Worker::on_message(const Fenced& m) {
 }
 
 void Worker::on_message(const Released&) {
-  exit_when_told({kExitDone, false, "left as announced", std::nullopt, false, false});
+  exit_when_acknowledged({kExitDone, false, "left as announced", std::nullopt, false, false});
 }
 
 void Worker::on_message(const Ended& m) {
   Exit last{m.exit_code, false, m.reason, m, false, leave_until_ms_.has_value()};
   // Everybody is told of the end: who was left out, who has left and who comes late as well.
   last.trained = m.exit_code == 0 && version_ == config_.steps && parameters_complete_;
-  exit_when_told(std::move(last));
+  exit_when_acknowledged(std::move(last));
 }
 
 void Worker::on_message(const Noted& m) {
-  if (!untold_.noted(m.version)) return;
-  say_untold(/*at_once=*/1);  // one more for each that is taken
+  if (!unacknowledged_.acknowledge(m.version)) return;
+  send_unacknowledged(/*at_once=*/1);  // one more for each that is taken
   if (finished_ && !last_) say_finished();
 }
 
 // Whoever leaves, or was not there at the end, may be the only one that knows of a step.
-void Worker::exit_when_told(Exit exit) {
+void Worker::exit_when_acknowledged(Exit exit) {
   last_ = std::move(exit);
-  untold_.heard();
-  say_untold();
-  end_if_told();
+  unacknowledged_.restart_retries();
+  send_unacknowledged();
+  end_if_acknowledged();
 }
 
 // It takes part in nothing any more.
@@ -49,18 +49,19 @@ void Worker::say_last_words(const WorkerEvent& event) {
     now_ms_ = tick->now_ms;
     if (now_ms_ - sent_ms_ >= config_.retry_ms) {
       sent_ms_ = now_ms_;
-      say_untold();
+      send_unacknowledged();
     }
   } else if (const auto* received = std::get_if<Received>(&event)) {
     if (const auto* noted = std::get_if<Noted>(&received->body)) on_message(*noted);
   }
-  end_if_told();
+  end_if_acknowledged();
 }
 
-void Worker::end_if_told() {
+void Worker::end_if_acknowledged() {
   const bool too_late =
       last_ms_ >= config_.last_words_ms || (leave_until_ms_ && now_ms_ >= *leave_until_ms_);
-  if (untold_.empty() || too_late || config_.bugs.leave_untold) exit(*std::exchange(last_, {}));
+  if (unacknowledged_.empty() || too_late || config_.bugs.leave_unacknowledged)
+    exit(*std::exchange(last_, {}));
 }
 
 void Worker::exit(int code, const std::string& reason, bool fenced) {

@@ -13,7 +13,7 @@ namespace starling::elastic {
 // and it has a state (version_) or none. What r9_keep_sending breaks is not checked with it on.
 void Worker::check_invariants() const {
   if (gone_ || config_.bugs.r9_keep_sending) return;
-  if (last_) STARLING_CHECK(!untold_.empty());
+  if (last_) STARLING_CHECK(!unacknowledged_.empty());
   if (run_) STARLING_CHECK(!stopping_.stopped());
   if (run_) STARLING_CHECK(!joining_.outside());
   if (!run_) STARLING_CHECK(joining_.outside() || joining_.over());

@@ -372,16 +372,16 @@ void Worker::learn(const StepRecord& record, bool with_ledger) {
   Progress progress{run_->plan->id, record, run_->world(), {}, 0};
   if (with_ledger) progress.ledger = work_.rows();
   progress.direct = with_ledger && run_->direct != 0 && run_->world() > 1;
-  untold_.add(progress, now_ms_);
+  unacknowledged_.add(progress, now_ms_);
   send(std::move(progress));
 }
 
 void Worker::on_event(const StepTimed& e) {
-  untold_.timed(e.version, e.step_ms, e.pause);
+  unacknowledged_.timed(e.version, e.step_ms, e.pause);
 }
 
-void Worker::say_untold(std::size_t at_once) {
-  for (Untold::Due& due : untold_.due(now_ms_, config_.retry_ms, at_once))
+void Worker::send_unacknowledged(std::size_t at_once) {
+  for (UnacknowledgedSteps::Due& due : unacknowledged_.due(now_ms_, config_.retry_ms, at_once))
     emit(ToCoordinators{std::move(due.progress), due.turn});
 }
 
@@ -432,7 +432,7 @@ void Worker::on_event(const DigestReady& e) {
 // The last word, so every step is told before. With the last step's record: a leader that came
 // after it needs the loss for the job's end.
 void Worker::say_finished() {
-  if (!untold_.empty()) return;
+  if (!unacknowledged_.empty()) return;
   if (record_.version != kNoVersion)
     send(Progress{finished_->epoch, record_, run_->world(), {}, 0});
   send(Finished{finished_->epoch, finished_->version, finished_->part, finished_->parameters_part});

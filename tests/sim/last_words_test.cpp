@@ -73,7 +73,7 @@ TEST_CASE("last words: who may leave tells first what it alone knows") {
   Settings s = calm(71);
   s.workers = 1;
   s.steps = 200;
-  shows<ReleasedBefore>(s, {&Bugs::leave_untold}, "P2: ");
+  shows<ReleasedBefore>(s, {&Bugs::leave_unacknowledged}, "P2: ");
 }
 
 // No word reaches it between the switch and the end of the job.
@@ -99,7 +99,7 @@ TEST_CASE("last words: who has left tells what it alone knows when the job is ov
   s.workers = 1;
   s.steps = 40;
   s.faults.until = 5 * kSecond;
-  shows<EndsBefore>(s, {&Bugs::leave_untold}, "P2: ");
+  shows<EndsBefore>(s, {&Bugs::leave_unacknowledged}, "P2: ");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "elastic/protocol/untold.h"
+#include "elastic/protocol/unacknowledged_steps.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,45 +12,47 @@ constexpr std::uint32_t kDoubledMax = 5;   // 32 times the first wait
 constexpr std::size_t kRowsMax = std::size_t{1} << 19;
 }  // namespace
 
-void Untold::add(Progress progress, std::uint64_t now_ms) {
+void UnacknowledgedSteps::add(Progress progress, std::uint64_t now_ms) {
   const std::size_t rows = std::max<std::size_t>(1, progress.ledger.size());
   while (!steps_.empty() && (steps_.size() + 1) * rows > kRowsMax) steps_.erase(steps_.begin());
   const Version version = progress.record.version;
   steps_[version] = {std::move(progress), now_ms, 0, 0};
 }
 
-void Untold::timed(Version version, double step_ms, const std::optional<Pause>& pause) {
+void UnacknowledgedSteps::timed(Version version, double step_ms,
+                                const std::optional<Pause>& pause) {
   const auto at = steps_.find(version);
   if (at == steps_.end()) return;
   at->second.progress.step_ms = step_ms;
   at->second.progress.pause = pause;
 }
 
-bool Untold::noted(Version version) {
+bool UnacknowledgedSteps::acknowledge(Version version) {
   const auto at = steps_.find(version);
   if (at == steps_.end()) return false;
-  if (at->second.again > 0) heard();
+  if (at->second.again > 0) restart_retries();
   steps_.erase(at);
   return true;
 }
 
-void Untold::heard() {
-  for (auto& [version, said] : steps_) said.doubled = 0;
+void UnacknowledgedSteps::restart_retries() {
+  for (auto& [version, report] : steps_) report.doubled = 0;
 }
 
-std::vector<Untold::Due> Untold::due(std::uint64_t now_ms, std::uint64_t retry_ms,
-                                     std::size_t at_once) {
+std::vector<UnacknowledgedSteps::Due> UnacknowledgedSteps::due(std::uint64_t now_ms,
+                                                               std::uint64_t retry_ms,
+                                                               std::size_t at_once) {
   std::vector<Due> found;
   std::size_t rows = 0;
-  for (auto& [version, said] : steps_) {
+  for (auto& [version, report] : steps_) {
     if (found.size() == at_once) break;
-    if (now_ms - said.at_ms < retry_ms << said.doubled) continue;
-    const std::size_t more = said.progress.ledger.size();
+    if (now_ms - report.at_ms < retry_ms << report.doubled) continue;
+    const std::size_t more = report.progress.ledger.size();
     if (!found.empty() && rows + more > kRowsAtOnce) break;
     rows += more;
-    said.at_ms = now_ms;
-    if (said.doubled < kDoubledMax) ++said.doubled;
-    found.push_back({said.progress, said.again++});
+    report.at_ms = now_ms;
+    if (report.doubled < kDoubledMax) ++report.doubled;
+    found.push_back({report.progress, report.again++});
   }
   return found;
 }

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "elastic/protocol/untold.h"
+#include "elastic/protocol/unacknowledged_steps.h"
 #include "tests/elastic/one_worker.h"
 
 namespace starling::elastic {
@@ -43,7 +43,7 @@ TEST_CASE("worker: a step is told again, with its times, until a coordinator has
   CHECK(steps_said(one).empty());
 }
 
-TEST_CASE("worker: who stops with an untold step tells it all the same") {
+TEST_CASE("worker: who stops with an unacknowledged step reports it all the same") {
   OneWorker one;
   one.on(Tick{1});
   one.begin();
@@ -192,34 +192,36 @@ TEST_CASE("worker: who has left goes as such when its notice ends") {
   CHECK(OneWorker::among<Exit>(one.all)[0].code == 0);
 }
 
-TEST_CASE("untold: of many steps the oldest are due, a few at once and each once in a while") {
-  Untold untold;
+TEST_CASE(
+    "unacknowledged steps: of many steps the oldest are due, a few at once and each once in a "
+    "while") {
+  UnacknowledgedSteps steps;
   Progress progress;
   for (Version v = 0; v < 40; ++v) {
     progress.record.version = v;
-    untold.add(progress, /*now_ms=*/10);
+    steps.add(progress, /*now_ms=*/10);
   }
-  CHECK(untold.due(10 + kRetry - 1, kRetry).empty());
+  CHECK(steps.due(10 + kRetry - 1, kRetry).empty());
   std::vector<Version> said;
   for (int i = 0; i < 4; ++i)
-    for (const Untold::Due& due : untold.due(10 + kRetry, kRetry))
+    for (const UnacknowledgedSteps::Due& due : steps.due(10 + kRetry, kRetry))
       said.push_back(due.progress.record.version);
   REQUIRE(said.size() == 40);
   for (Version v = 0; v < 40; ++v) CHECK(said[v] == v);
-  CHECK(untold.noted(7));
-  CHECK_FALSE(untold.noted(7));
+  CHECK(steps.acknowledge(7));
+  CHECK_FALSE(steps.acknowledge(7));
 }
 
-TEST_CASE("untold: it keeps no more rows than a bounded memory holds, the newest") {
-  Untold untold;
+TEST_CASE("unacknowledged steps: it keeps no more rows than a bounded memory holds, the newest") {
+  UnacknowledgedSteps steps;
   Progress progress;
   progress.ledger.resize(std::size_t{1} << 17);
   for (Version v = 0; v < 9; ++v) {
     progress.record.version = v;
-    untold.add(progress, 0);
+    steps.add(progress, 0);
   }
   std::vector<Version> kept;
-  for (auto due = untold.due(kRetry, kRetry); !due.empty(); due = untold.due(kRetry, kRetry)) {
+  for (auto due = steps.due(kRetry, kRetry); !due.empty(); due = steps.due(kRetry, kRetry)) {
     REQUIRE(due.size() == 1);  // they are large
     kept.push_back(due.front().progress.record.version);
   }
@@ -228,15 +230,17 @@ TEST_CASE("untold: it keeps no more rows than a bounded memory holds, the newest
 
 // Goal: a coordinator that does not answer is not told more because of that.
 // Method: 25 s without an answer, at a look every 100 ms; one step, and a thousand of them.
-TEST_CASE("untold: the time until the next word doubles, and each goes to another coordinator") {
-  Untold untold;
+TEST_CASE(
+    "unacknowledged steps: the time until the next report doubles, and each goes to another "
+    "coordinator") {
+  UnacknowledgedSteps steps;
   Progress progress;
   progress.record.version = 3;
-  untold.add(progress, 0);
+  steps.add(progress, 0);
   std::vector<std::uint64_t> at;
   std::vector<std::uint32_t> turns;
   for (std::uint64_t now = 0; now < 25'000; now += kRetry)
-    for (const Untold::Due& due : untold.due(now, kRetry)) {
+    for (const UnacknowledgedSteps::Due& due : steps.due(now, kRetry)) {
       at.push_back(now);
       turns.push_back(due.turn);
     }
@@ -246,22 +250,24 @@ TEST_CASE("untold: the time until the next word doubles, and each goes to anothe
 }
 
 TEST_CASE(
-    "untold: of a thousand steps of many rows a few are said at a time, more when some are taken") {
-  Untold untold;
+    "unacknowledged steps: of a thousand steps of many rows a few are said at a time, more when "
+    "some are taken") {
+  UnacknowledgedSteps steps;
   Progress progress;
   progress.ledger.resize(1024);
   for (Version v = 0; v < 400; ++v) {
     progress.record.version = v;
-    untold.add(progress, 0);
+    steps.add(progress, 0);
   }
   std::size_t said = 0;
   std::uint64_t now = 0;
-  for (; now < 25'000; now += kRetry) said += untold.due(now, kRetry).size();
+  for (; now < 25'000; now += kRetry) said += steps.due(now, kRetry).size();
   CHECK(said <= 2 * 250);  // it was 16 each time, to each coordinator
-  // Somebody listens again: one for one.
+  // A coordinator listens again: one for one.
   std::size_t answers = 0;
-  for (auto due = untold.due(now, kRetry); !due.empty(); due = untold.due(now, kRetry, 1))
-    for (const Untold::Due& d : due) answers += untold.noted(d.progress.record.version);
+  for (auto due = steps.due(now, kRetry); !due.empty(); due = steps.due(now, kRetry, 1))
+    for (const UnacknowledgedSteps::Due& d : due)
+      answers += steps.acknowledge(d.progress.record.version);
   CHECK(answers > 300);
 }
 
