@@ -76,7 +76,7 @@ class Engine {
   const elastic::Worker& worker() const { return worker_; }
   // When the engine is over: what is there, unless the store's thread hangs. Exit::trained says
   // whether the working parameters are those of the last version.
-  Holdings* holdings() { return stopped_ ? &store_.holdings() : nullptr; }
+  WorkerMemory* memory() { return stopped_ ? &store_.memory() : nullptr; }
 
  private:
   void handle(elastic::WorkerEvent event);

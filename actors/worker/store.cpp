@@ -42,7 +42,7 @@ class Store::Impl {
         listener_(listener),
         say_(std::move(say)),
         log_(std::move(log)),
-        holdings_(options_.setup, options_.name),
+        memory_(options_.setup, options_.name),
         clock_(options_.times),
         paths_(options_.paths),
         ear_(std::make_shared<PathEar>([this](PathSaid said) { queue_.post(std::move(said)); })),
@@ -51,14 +51,14 @@ class Store::Impl {
           if (it != epochs_.end() && !it->second->given_up)
             send_word(*it->second, to, std::move(word));
         }) {
-    holdings_.workbench().tell([this](PartId) { queue_.post(store_order::PartAdded{}); });
+    memory_.workbench().tell([this](PartId) { queue_.post(store_order::PartAdded{}); });
   }
 
   ~Impl() { ear_->close(); }
 
   // ---- Threads: any ---------------------------------------------------------------------------
   StoreQueue& queue() { return queue_; }
-  Holdings& holdings() { return holdings_; }
+  WorkerMemory& memory() { return memory_; }
   bool wait_for_end() {
     std::unique_lock lock(mutex_);
     return ended_changed_.wait_for(lock, kEnds, [this] { return ended_; });
@@ -104,11 +104,11 @@ class Store::Impl {
 
   void execute(const store_order::Initialise& o);
   void execute(const store_order::TakeLoaded& o);
-  void execute(store_order::GiveBack& o) { holdings_.give_back(std::move(o.states)); }
+  void execute(store_order::GiveBack& o) { memory_.give_back(std::move(o.states)); }
   void execute(const store_order::ComputingBegun& o) { clock_.begin(o.version, o.world); }
   void execute(const store_order::ComputingEnded& o) { clock_.computed(o.version, o.took); }
   void execute(const Hold& o) {
-    if (auto held = holdings_.hold(o.segments, o.fresh); !held) cannot_begin(held.error());
+    if (auto held = memory_.hold(o.segments, o.fresh); !held) cannot_begin(held.error());
   }
   void execute(const Connect& o);
   void execute(const SetVersion& o);
@@ -125,7 +125,7 @@ class Store::Impl {
   void execute(const SendVote& o);
   void execute(const Apply& o);
   void execute(const ClearAccumulators&);
-  void execute(const DropTotals&) { holdings_.drop_totals(); }
+  void execute(const DropTotals&) { memory_.drop_totals(); }
   void execute(const StartGather& o);
   void execute(const ComputeDigest& o);
   void execute(const WriteCheckpoint& o);
@@ -142,7 +142,7 @@ class Store::Impl {
   void take(EpochIo& io, const epoch_event::PeerReady& e);
   void take(EpochIo& io, const epoch_event::Wrong& e);
   // Nothing: this life is over.
-  std::optional<Holdings::Measured> measure(Version version, const Measure& owned);
+  std::optional<WorkerMemory::Measured> measure(Version version, const Measure& owned);
   void give_up(EpochIo& io, Rank peer, const std::string& why, LinkFault fault = LinkFault::kEnded);
   bool contribute(EpochIo& io, Version version);
   std::unique_ptr<EpochPath> make_path(EpochIo& io, const Plan& plan, Rank self);
@@ -165,7 +165,7 @@ class Store::Impl {
   bool ended_ = false;  // guarded by mutex_
 
   // The thread's own:
-  Holdings holdings_;
+  WorkerMemory memory_;
   StepClock clock_;
   // Waits for what libraries have still to do with what is held; paths go before it.
   const Paths paths_;
@@ -216,31 +216,31 @@ std::string Store::Impl::of_segment(const char* what, SegmentId segment) const {
 }
 
 void Store::Impl::execute(const store_order::Initialise& o) {
-  if (auto made = holdings_.initialise(o.segments); !made) return cannot_begin(made.error());
+  if (auto made = memory_.initialise(o.segments); !made) return cannot_begin(made.error());
   tell(event::Initialised{o.epoch});
 }
 
 void Store::Impl::execute(const store_order::TakeLoaded& o) {
   const LoadDone& loaded = o.loaded;
   if (!epochs_.count(loaded.epoch)) return;  // that plan is over
-  if (auto taken = holdings_.take_loaded(*loaded.states, loaded.version); !taken)
+  if (auto taken = memory_.take_loaded(*loaded.states, loaded.version); !taken)
     return tell(event::NotInitialised{loaded.epoch, taken.error().text(), false});
   tell(event::Initialised{loaded.epoch, loaded.record});
 }
 
 void Store::Impl::execute(const Apply& o) {
-  if (const auto damage = holdings_.apply(o.record, clock_)) return damaged(*damage);
+  if (const auto damage = memory_.apply(o.record, clock_)) return damaged(*damage);
   clock_.mark(StepMark::kApplied);
 }
 
 void Store::Impl::execute(const ClearAccumulators&) {
   at(WorkPhase::kApply);
   clock_.mark(StepMark::kPassed);
-  holdings_.clear_accumulators();
+  memory_.clear_accumulators();
 }
 
-std::optional<Holdings::Measured> Store::Impl::measure(Version version, const Measure& owned) {
-  auto measured = holdings_.measure(owned.segments, version, owned.digest, clock_);
+std::optional<WorkerMemory::Measured> Store::Impl::measure(Version version, const Measure& owned) {
+  auto measured = memory_.measure(owned.segments, version, owned.digest, clock_);
   if (!measured.damage) return measured;
   damaged(*measured.damage);
   return std::nullopt;
@@ -256,17 +256,17 @@ void Store::Impl::execute(const ComputeNorm& o) {
 
 void Store::Impl::execute(const ComputeDigest& o) {
   at(WorkPhase::kEnd);
-  if (const auto damage = holdings_.check_state(o.segments)) return damaged(*damage);
-  if (const auto damage = holdings_.check_parameters(o.version)) return damaged(*damage);
-  tell(event::DigestReady{o.epoch, o.version, holdings_.state_part(o.segments),
-                          holdings_.parameters_part(o.segments)});
+  if (const auto damage = memory_.check_state(o.segments)) return damaged(*damage);
+  if (const auto damage = memory_.check_parameters(o.version)) return damaged(*damage);
+  tell(event::DigestReady{o.epoch, o.version, memory_.state_part(o.segments),
+                          memory_.parameters_part(o.segments)});
 }
 
 // The state has label `version` between Apply and the next one: a plain copy is consistent.
 void Store::Impl::execute(const WriteCheckpoint& o) {
-  if (const auto damage = holdings_.stage(o.segments, o.version)) return damaged(*damage);
+  if (const auto damage = memory_.stage(o.segments, o.version)) return damaged(*damage);
   // Nobody else ever writes a file of this name, so one that was left out disturbs nobody.
-  ShardOrder order{o.version, o.record, {}, holdings_.take_staged()};
+  ShardOrder order{o.version, o.record, {}, memory_.take_staged()};
   order.file = "shard-" + to_string(o.epoch) + "-" + to_string(options_.who) + ".safetensors";
   say_(std::move(order));
 }
@@ -290,10 +290,10 @@ void Store::Impl::execute(const Connect& o) {
           .self = o.self,
           .joiner = o.joiner,
           .version = o.version,
-          .memory = options_.setup->device->host_memory() ? nullptr : &holdings_},
-      layout_, static_cast<collectives::GatherSource&>(holdings_), *io->mesh);
+          .memory = options_.setup->device->host_memory() ? nullptr : &memory_},
+      layout_, static_cast<collectives::GatherSource&>(memory_), *io->mesh);
   if (o.plan->members.size() > 1) io->path = make_path(*io, *o.plan, o.self);
-  holdings_.prepare(*o.plan, o.self);
+  memory_.prepare(*o.plan, o.self);
   log_.info("connecting",
             {{"epoch", to_string(epoch)}, {"rank", o.self}, {"world", o.plan->members.size()}});
   collectives::Mesh& started = *io->mesh;
@@ -387,9 +387,9 @@ void Store::Impl::execute(const StartReduce& o) {
   EpochIo& io = io_of(o.epoch);
   io.sent.emplace(layout_.buckets());
   io.owned = o.owned;
-  const collectives::Sums sums = holdings_.begin_reduce(o.micro_batches);
+  const collectives::Sums sums = memory_.begin_reduce(o.micro_batches);
   io.mesh->hold();
-  take(io, io.frames->begin_reduce(o.version, sums, holdings_.complete_lanes(o.version)));
+  take(io, io.frames->begin_reduce(o.version, sums, memory_.complete_lanes(o.version)));
   if (contribute(io, o.version)) io.mesh->flush();
 }
 
@@ -403,8 +403,8 @@ void Store::Impl::execute(const store_order::PartAdded&) {
 bool Store::Impl::contribute(EpochIo& io, Version version) {
   for (std::uint32_t b = 0; b < layout_.buckets() && !io.given_up; ++b) {
     const SegmentRange segments = layout_.bucket(b);
-    if ((*io.sent)[b] || !holdings_.added(segments)) continue;
-    if (const auto damage = holdings_.check_sums(segments, version, io.frames->direct())) {
+    if ((*io.sent)[b] || !memory_.added(segments)) continue;
+    if (const auto damage = memory_.check_sums(segments, version, io.frames->direct())) {
       damaged(*damage);
       return false;
     }
@@ -422,19 +422,19 @@ void Store::Impl::execute(const EndShare& o) {
   io.mesh->hold();
   if (!contribute(io, o.version)) return;
   io.mesh->flush();
-  if (const auto damage = holdings_.check_parameters(o.version)) return damaged(*damage);
+  if (const auto damage = memory_.check_parameters(o.version)) return damaged(*damage);
   clock_.mark(StepMark::kChecked);
   io.mesh->hold();
   if (!o.rows.empty()) io.frames->send_ledger(o.version, o.rows);
   if (!io.given_up) {
     STARLING_CHECK(std::ranges::find(*io.sent, false) == io.sent->end());
-    take(io, io.frames->end_share(holdings_.side_entries()));
+    take(io, io.frames->end_share(memory_.side_entries()));
   }
   io.mesh->flush();
 }
 
 void Store::Impl::execute(const Compare& o) {
-  if (const auto damage = holdings_.check_parameters(o.version)) return damaged(*damage);
+  if (const auto damage = memory_.check_parameters(o.version)) return damaged(*damage);
   tell(event::Compared{o.epoch, o.version});
 }
 
@@ -447,15 +447,15 @@ void Store::Impl::execute(const StartGather& o) {
   EpochIo& io = io_of(o.epoch);
   at(WorkPhase::kGather);
   clock_.mark(StepMark::kTold);
-  if (const auto damage = holdings_.begin_gather(o.version)) return damaged(*damage);
+  if (const auto damage = memory_.begin_gather(o.version)) return damaged(*damage);
   take(io, io.frames->gather(o.version, o.holders, o.record));
 }
 
 void Store::Impl::execute(const SendMove& o) {
-  if (const auto damage = holdings_.check_state(kernels::segment_ids(o.segments)))
+  if (const auto damage = memory_.check_state(kernels::segment_ids(o.segments)))
     return damaged(*damage);
   io_of(o.epoch).frames->send_move(o.target, o.version, o.record, o.segments,
-                                   share(holdings_.state_bytes(o.segments)));
+                                   share(memory_.state_bytes(o.segments)));
 }
 
 // ---- What arrives -----------------------------------------------------------------------------
@@ -493,7 +493,7 @@ void Store::Impl::take(EpochIo& io, collectives::EpochEvents events) {
 }
 
 void Store::Impl::take(EpochIo& io, const epoch_event::Reduced& e) {
-  if (auto taken = holdings_.take_side_entries(); !taken)
+  if (auto taken = memory_.take_side_entries(); !taken)
     return give_up(io, io.frames->self(), taken.error().text());
   clock_.mark(StepMark::kReduced);
   const auto measured = measure(e.version, io.owned);
@@ -522,7 +522,7 @@ void Store::Impl::take(EpochIo&, const epoch_event::CopyDiffers& e) {
 }
 
 void Store::Impl::take(EpochIo& io, const epoch_event::MoveArrived& e) {
-  if (auto taken = holdings_.take_move(e.segments, e.version, e.states); !taken)
+  if (auto taken = memory_.take_move(e.segments, e.version, e.states); !taken)
     return give_up(io, e.from, taken.error().text());
   tell(event::MovedIn{io.frames->plan().id, e.version, e.segments});
 }
@@ -582,15 +582,15 @@ std::uint32_t Store::waiting() const {
 }
 
 std::uint64_t Store::progress() const {
-  return impl_->holdings().progress();
+  return impl_->memory().progress();
 }
 
 std::shared_ptr<Workbench> Store::workbench() const {
-  return {impl_, &impl_->holdings().workbench()};
+  return {impl_, &impl_->memory().workbench()};
 }
 
-Holdings& Store::holdings() {
-  return impl_->holdings();
+WorkerMemory& Store::memory() {
+  return impl_->memory();
 }
 
 }  // namespace starling::actors

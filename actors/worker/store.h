@@ -15,10 +15,10 @@
 #include <variant>
 #include <vector>
 
-#include "actors/worker/holdings.h"
 #include "actors/worker/orders.h"
 #include "actors/worker/paths.h"
 #include "actors/worker/step_clock.h"
+#include "actors/worker/worker_memory.h"
 #include "collectives/tcp/listener.h"
 #include "core/observe/log.h"
 #include "elastic/protocol/worker.h"
@@ -101,7 +101,7 @@ class Store {
   // its connections until the process ends.
   bool stop();
   // After stop() was true: what is there.
-  Holdings& holdings();
+  WorkerMemory& memory();
 
  private:
   class Impl;

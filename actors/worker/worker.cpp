@@ -215,7 +215,7 @@ class Worker : public caf::event_based_actor {
                                                  std::to_string(version);
       return;
     }
-    Holdings* const held = engine_->holdings();
+    WorkerMemory* const held = engine_->memory();
     if (!held) {
       over.why_not = "the thread that has the parameters hangs";
       return;

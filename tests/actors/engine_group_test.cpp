@@ -137,7 +137,7 @@ class Run {
     }
   }
   std::vector<float> parameters(std::size_t i) const {
-    return workers_[i]->rig.engine->holdings()->state().copy_parameters();
+    return workers_[i]->rig.engine->memory()->state().copy_parameters();
   }
 
   Gate gate;

@@ -163,7 +163,7 @@ TEST_CASE("engine: what comes behind a frame that breaks its epoch does not coun
   pair.connect_peer(next, /*self=*/0);
   pair.peer->wait([](const auto& told) { return told.connected; });
   pair.rig.engine->stop();
-  CHECK_FALSE(pair.rig.engine->holdings()->state().holds(0));
+  CHECK_FALSE(pair.rig.engine->memory()->state().holds(0));
 }
 
 // ThreadSanitizer tells if the engine writes what is being read.
@@ -221,7 +221,7 @@ TEST_CASE("engine: a fresh start after a loss in the first step leaves running p
 
   CHECK(different == 0);
   pair.rig.engine->stop();
-  const kernels::State& state = pair.rig.engine->holdings()->state();
+  const kernels::State& state = pair.rig.engine->memory()->state();
   PeerState alone(*pair.setup);
   alone.state.initialise(initial, pair.setup->exponents);
   CHECK(state.digest_part(alone.all) == alone.state.digest_part(alone.all));
@@ -363,7 +363,7 @@ TEST_CASE(
   pass.join();
   CHECK(different == 0);
   pair.rig.engine->stop();
-  const kernels::State& mine = pair.rig.engine->holdings()->state();
+  const kernels::State& mine = pair.rig.engine->memory()->state();
   CHECK(mine.parameters_part(state.all) == state.state.parameters_part(state.all));
 }
 

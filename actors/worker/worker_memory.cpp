@@ -1,4 +1,4 @@
-#include "actors/worker/holdings.h"
+#include "actors/worker/worker_memory.h"
 
 #include <algorithm>
 #include <iterator>
@@ -26,7 +26,7 @@ std::uint32_t segments_at_once(const Layout& layout, const kernels::Device& devi
 
 }  // namespace
 
-Holdings::Holdings(std::shared_ptr<const TrainingSetup> setup, std::string worker)
+WorkerMemory::WorkerMemory(std::shared_ptr<const TrainingSetup> setup, std::string worker)
     : setup_(std::move(setup)),
       layout_(*setup_->layout),
       worker_(std::move(worker)),
@@ -40,11 +40,11 @@ Holdings::Holdings(std::shared_ptr<const TrainingSetup> setup, std::string worke
     parts_.push_back(kernels::segment_ids({s, std::min(at_once_, layout_.segments() - s)}));
 }
 
-Holdings::~Holdings() = default;
+WorkerMemory::~WorkerMemory() = default;
 
 // ---- Segments ---------------------------------------------------------------------------------
 
-Result<> Holdings::hold(const std::vector<bool>& segments, bool fresh) {
+Result<> WorkerMemory::hold(const std::vector<bool>& segments, bool fresh) {
   for (PartId p = 0; p < layout_.parts().size(); ++p) {
     std::vector<float> initial;
     for (const SegmentId s : layout_.parts()[p].segments) {
@@ -64,7 +64,7 @@ Result<> Holdings::hold(const std::vector<bool>& segments, bool fresh) {
   return ok();
 }
 
-std::vector<float> Holdings::trained_parameters() {
+std::vector<float> WorkerMemory::trained_parameters() {
   for (SegmentId s = 0; s < layout_.segments(); ++s)
     if (state_.holds(s)) state_.drop(s);
   worked();
@@ -72,7 +72,7 @@ std::vector<float> Holdings::trained_parameters() {
   return state_.copy_parameters();
 }
 
-Result<> Holdings::initialise(const std::vector<bool>& segments) {
+Result<> WorkerMemory::initialise(const std::vector<bool>& segments) {
   for (PartId p = 0; p < layout_.parts().size(); ++p) {
     for (const SegmentId s : layout_.parts()[p].segments)
       if (segments[s]) state_.hold(s);
@@ -84,7 +84,7 @@ Result<> Holdings::initialise(const std::vector<bool>& segments) {
   return ok();
 }
 
-Result<> Holdings::take_loaded(const SegmentStates& states, Version version) {
+Result<> WorkerMemory::take_loaded(const SegmentStates& states, Version version) {
   for (const SegmentValues& values : states.all()) {
     state_.hold(values.id);
     STARLING_TRY(state_.set_values(values, version));
@@ -93,7 +93,7 @@ Result<> Holdings::take_loaded(const SegmentStates& states, Version version) {
   return ok();
 }
 
-void Holdings::prepare(const Plan& plan, Rank self) {
+void WorkerMemory::prepare(const Plan& plan, Rank self) {
   sabotage::follow(plan, self, worker_);
   std::vector<bool> held(layout_.segments());
   for (SegmentId s = 0; s < layout_.segments(); ++s)
@@ -124,7 +124,7 @@ void Holdings::prepare(const Plan& plan, Rank self) {
   });
 }
 
-Result<> Holdings::take_move(SegmentRange segments, Version version, ByteView states) {
+Result<> WorkerMemory::take_move(SegmentRange segments, Version version, ByteView states) {
   for (const SegmentId s : segments) state_.hold(s);
   STARLING_TRY(taken, state_.set_state(states, version));
   worked();
@@ -134,7 +134,7 @@ Result<> Holdings::take_move(SegmentRange segments, Version version, ByteView st
 
 // ---- A step -----------------------------------------------------------------------------------
 
-std::optional<Damage> Holdings::check_parameters(Version version) {
+std::optional<Damage> WorkerMemory::check_parameters(Version version) {
   sabotage::hang_store(version, worker_);
   sabotage::flip_parameters(state_, version, worker_);
   sabotage::compare_late(version, worker_);
@@ -145,7 +145,7 @@ std::optional<Damage> Holdings::check_parameters(Version version) {
   return std::nullopt;
 }
 
-std::optional<Damage> Holdings::begin_gather(Version version) {
+std::optional<Damage> WorkerMemory::begin_gather(Version version) {
   if (version == kNoVersion || std::exchange(gathering_, version) != version) return std::nullopt;
   for (const auto& part : parts_) {
     std::vector<SegmentId> here;
@@ -157,23 +157,24 @@ std::optional<Damage> Holdings::begin_gather(Version version) {
   return std::nullopt;
 }
 
-std::optional<Damage> Holdings::check_state(std::span<const SegmentId> segments) const {
+std::optional<Damage> WorkerMemory::check_state(std::span<const SegmentId> segments) const {
   if (const auto s = state_.damaged(segments)) return Damage{"the state", *s};
   return std::nullopt;
 }
 
-CompleteLanes Holdings::complete_lanes(Version version) const {
+CompleteLanes WorkerMemory::complete_lanes(Version version) const {
   const Job& job = setup_->job;
   return {job.seed, version, job.micro_batches, layout_.uses_max()};
 }
 
-bool Holdings::added(SegmentRange segments) const {
+bool WorkerMemory::added(SegmentRange segments) const {
   for (const SegmentId s : segments)
     if (!accumulators_.complete(layout_.part_of(s))) return false;
   return true;
 }
 
-std::optional<Damage> Holdings::check_sums(SegmentRange segments, Version version, bool direct) {
+std::optional<Damage> WorkerMemory::check_sums(SegmentRange segments, Version version,
+                                               bool direct) {
   if (segments.first == 0) sabotage::flip_sums(accumulators_, version, worker_);
   if (const auto s = accumulators_.damaged(kernels::segment_ids(segments)))
     return Damage{"the sums", *s};
@@ -182,7 +183,7 @@ std::optional<Damage> Holdings::check_sums(SegmentRange segments, Version versio
   return std::nullopt;
 }
 
-collectives::Sums Holdings::begin_reduce(std::uint32_t micro_batches) {
+collectives::Sums WorkerMemory::begin_reduce(std::uint32_t micro_batches) {
   accumulators_.expect(micro_batches);
   totals_.clear();
   side_received_.clear();
@@ -196,15 +197,15 @@ collectives::Sums Holdings::begin_reduce(std::uint32_t micro_batches) {
   return sums;
 }
 
-Result<> Holdings::take_side_entries() {
+Result<> WorkerMemory::take_side_entries() {
   for (const SideEntry& entry : side_received_) {
     STARLING_TRY(totals_.add_side(entry));
   }
   return ok();
 }
 
-Holdings::Measured Holdings::measure(std::span<const SegmentId> owned, Version version, bool digest,
-                                     StepClock& clock) {
+WorkerMemory::Measured WorkerMemory::measure(std::span<const SegmentId> owned, Version version,
+                                             bool digest, StepClock& clock) {
   sabotage::flip_state(state_, owned, version, worker_);
   sabotage::corrupt_replicas(state_, owned, version, worker_);
   sabotage::double_totals(totals_, version, worker_);
@@ -231,11 +232,11 @@ Holdings::Measured Holdings::measure(std::span<const SegmentId> owned, Version v
   return measured;
 }
 
-std::optional<SegmentId> Holdings::wrong_total(std::optional<SegmentId> found) const {
+std::optional<SegmentId> WorkerMemory::wrong_total(std::optional<SegmentId> found) const {
   return sabotage::accepts_any_total(worker_) ? std::nullopt : found;
 }
 
-std::optional<Damage> Holdings::apply(const StepRecord& record, StepClock& clock) {
+std::optional<Damage> WorkerMemory::apply(const StepRecord& record, StepClock& clock) {
   totals_.set_pending(record.version);
   std::vector<SegmentId> segments;
   for (SegmentId s = 0; s < layout_.segments(); ++s)
@@ -259,7 +260,7 @@ std::optional<Damage> Holdings::apply(const StepRecord& record, StepClock& clock
 
 // ---- Copies -----------------------------------------------------------------------------------
 
-std::optional<Damage> Holdings::stage(std::span<const SegmentId> segments, Version version) {
+std::optional<Damage> WorkerMemory::stage(std::span<const SegmentId> segments, Version version) {
   if (!staged_)
     staged_ =
         std::make_shared<SegmentStates>(layout_, kernels::moments(setup_->job.optimizer) == 2);
@@ -276,7 +277,7 @@ std::optional<Damage> Holdings::stage(std::span<const SegmentId> segments, Versi
 
 // ---- Gather -----------------------------------------------------------------------------------
 
-void Holdings::publish(Version version, SegmentRange segments) {
+void WorkerMemory::publish(Version version, SegmentRange segments) {
   for (const SegmentId s : segments) {
     STARLING_CHECK_MSG(state_.label(s) == version,
                        "segment " << s << " at " << state_.label(s) << ", to be at " << version);
@@ -286,22 +287,22 @@ void Holdings::publish(Version version, SegmentRange segments) {
   }
 }
 
-void Holdings::publish(std::span<const SegmentId> segments, Version version) {
+void WorkerMemory::publish(std::span<const SegmentId> segments, Version version) {
   state_.publish(segments);
   sabotage::flip_published(state_, segments, version, worker_);
   for (const SegmentId s : segments) arrivals_.note(s, version);
 }
 
-std::vector<std::uint64_t> Holdings::checksums(SegmentRange segments) {
+std::vector<std::uint64_t> WorkerMemory::checksums(SegmentRange segments) {
   return state_.published(segments);
 }
 
-Bytes Holdings::params(SegmentRange segments) {
+Bytes WorkerMemory::params(SegmentRange segments) {
   worked();
   return state_.params_bytes(std::span<const SegmentRange>(&segments, 1));
 }
 
-Result<> Holdings::set_params(Version version, SegmentRange segments, ByteView bytes) {
+Result<> WorkerMemory::set_params(Version version, SegmentRange segments, ByteView bytes) {
   worked();
   if (!sabotage::keeps_stale_parameters(version, worker_)) {
     const auto lacks = [&](SegmentId s) { return !arrivals_.has(s, version); };
@@ -330,40 +331,40 @@ const T* values_at(const std::byte* bytes) {
 
 }  // namespace
 
-std::byte* Holdings::sums(SegmentRange segments) {
+std::byte* WorkerMemory::sums(SegmentRange segments) {
   return bytes_at(accumulators_.address(segments));
 }
 
-std::byte* Holdings::totals(SegmentRange segments) {
+std::byte* WorkerMemory::totals(SegmentRange segments) {
   return bytes_at(totals_.address(segments));
 }
 
-void Holdings::add(SegmentRange segments, std::span<const std::byte* const> received) {
+void WorkerMemory::add(SegmentRange segments, std::span<const std::byte* const> received) {
   std::vector<const std::int32_t*> from;
   for (const std::byte* bytes : received) from.push_back(values_at<std::int32_t>(bytes));
   totals_.add(segments, accumulators_.address(segments), from);
   worked();
 }
 
-void Holdings::take_totals(SegmentRange segments, const std::byte* staged) {
+void WorkerMemory::take_totals(SegmentRange segments, const std::byte* staged) {
   totals_.copy(segments, values_at<std::int32_t>(staged));
   worked();
 }
 
-std::size_t Holdings::parameter_bytes(SegmentRange segments) const {
+std::size_t WorkerMemory::parameter_bytes(SegmentRange segments) const {
   return layout_.bytes_of(segments, What::kParameters);
 }
 
-std::byte* Holdings::parameters(SegmentRange segments) {
+std::byte* WorkerMemory::parameters(SegmentRange segments) {
   return bytes_at(state_.parameters(segments));
 }
 
-Bytes Holdings::proofs(SegmentRange segments) {
+Bytes WorkerMemory::proofs(SegmentRange segments) {
   return state_.proofs(segments);
 }
 
-Result<> Holdings::take_parameters(Version version, SegmentRange segments, const std::byte* staged,
-                                   ByteView proofs) {
+Result<> WorkerMemory::take_parameters(Version version, SegmentRange segments,
+                                       const std::byte* staged, ByteView proofs) {
   worked();
   if (!sabotage::keeps_stale_parameters(version, worker_)) {
     const auto lacks = [&](SegmentId s) { return !arrivals_.has(s, version); };

@@ -34,10 +34,10 @@ struct Damage {
 
 // Threads: belongs to the store's (actors/worker/store.h), but for what says otherwise. All that
 // takes long counts in progress(), piece by piece.
-class Holdings : public collectives::GatherSource, public collectives::DirectMemory {
+class WorkerMemory : public collectives::GatherSource, public collectives::DirectMemory {
  public:
-  Holdings(std::shared_ptr<const TrainingSetup> setup, std::string worker);
-  ~Holdings() override;
+  WorkerMemory(std::shared_ptr<const TrainingSetup> setup, std::string worker);
+  ~WorkerMemory() override;
 
   // Threads: any.
   Workbench& workbench() { return workbench_; }
