@@ -1,5 +1,5 @@
 #pragma once
-// What a worker's engine asks of the threads around it, and what they answer.
+// What a worker's loop asks of the threads around it, and what they answer.
 
 #include <atomic>
 #include <cstdint>

@@ -3,7 +3,7 @@
 // epochs, and does all work that is proportional to the model. Orders go in, one after the other;
 // what came of them, and of the frames that arrive, comes out as events of elastic::Worker.
 //
-// The engine (actors/worker/engine.h) never waits for this thread and never touches its memory, so
+// The loop (actors/worker/worker_loop.h) never waits for this thread and never touches its memory, so
 // coordinators hear a worker however long its work takes. What the thread has done and has still to
 // do is counted: the leader sees a store that gets nowhere.
 

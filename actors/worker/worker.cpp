@@ -7,8 +7,8 @@
 #include "actors/scheduling.h"
 #include "actors/worker/archive.h"
 #include "actors/worker/ask.h"
-#include "actors/worker/engine.h"
 #include "actors/worker/trainer.h"
+#include "actors/worker/worker_loop.h"
 #include "core/base/exception.h"
 
 namespace starling::actors {
@@ -47,36 +47,36 @@ class Worker : public caf::event_based_actor {
                            std::nullopt});
           if (const auto why = other_version(); !why.empty())
             return finish({2, false, why, std::nullopt});
-          drive([](Engine& engine) { engine.tick(); });
-          if (engine_) delayed_send(this, kTick, tick_atom_v);
+          drive([](WorkerLoop& loop) { loop.tick(); });
+          if (loop_) delayed_send(this, kTick, tick_atom_v);
         },
         [this](const Arrival& arrival) {
           const auto* hint = std::get_if<LeaderHint>(&arrival.body);
           if (hint && !hint->note.empty()) log_.warn(hint->note);
-          drive([&](Engine& engine) { engine.on_message(arrival.body); });
+          drive([&](WorkerLoop& loop) { loop.on_message(arrival.body); });
         },
         [this](StoreSaid& said) {
-          drive([&](Engine& engine) { engine.on_store(std::move(said)); });
+          drive([&](WorkerLoop& loop) { loop.on_store(std::move(said)); });
         },
         [this](const MicroBatchComputed& computed) {
           if (!computed.error.empty())
             return fail(computed.error_code == Code::kUnavailable ? 3 : 2, computed.error);
-          drive([&](Engine& engine) {
+          drive([&](WorkerLoop& loop) {
             if (computed.again)
-              return engine.on_again(computed.version, computed.row, computed.begun);
-            engine.on_micro_batch(computed.version, computed.row, computed.took / options_.threads);
+              return loop.on_again(computed.version, computed.row, computed.begun);
+            loop.on_micro_batch(computed.version, computed.row, computed.took / options_.threads);
           });
         },
         [this](ShardDone& shard) {
-          drive([&](Engine& engine) { engine.on_shard(std::move(shard)); });
+          drive([&](WorkerLoop& loop) { loop.on_shard(std::move(shard)); });
         },
         [this](const DataHashed& hashed) {
-          drive([&](Engine& engine) { engine.on_data(hashed.data); });
+          drive([&](WorkerLoop& loop) { loop.on_data(hashed.data); });
         },
         [this](LoadDone& loaded) {
-          drive([&](Engine& engine) { engine.on_loaded(std::move(loaded)); });
+          drive([&](WorkerLoop& loop) { loop.on_loaded(std::move(loaded)); });
         },
-        [this](const Notice& notice) { drive([&](Engine& engine) { engine.on_notice(notice); }); },
+        [this](const Notice& notice) { drive([&](WorkerLoop& loop) { loop.on_notice(notice); }); },
     };
   }
 
@@ -94,22 +94,24 @@ class Worker : public caf::event_based_actor {
       return fail(started.error().code() == Code::kUnavailable ? 3 : 2, started.error().text());
     gateway_ = std::move(started).value();
 
-    EngineOptions engine;
-    engine.setup = options_.setup;
-    engine.job_id = options_.job_id;
-    engine.paths = options_.paths;
-    engine.phase = options_.phase;
-    engine.times = options_.times;
-    engine.join.who = options_.self;
-    engine.join.name = options_.key.name;
-    engine.join.host = options_.advertised_host.empty() ? options_.host : options_.advertised_host;
-    engine.join.port = options_.advertised_port == 0 ? listener_->port() : options_.advertised_port;
-    engine.join.failure_domain = options_.failure_domain;
-    engine.join.job_hash = job_hash(options_.setup->job);
-    engine.join.fingerprint = options_.setup->fingerprint;
-    engine.join.fingerprint_text = options_.setup->fingerprint_text;
-    engine.join.pid = options_.pid;
-    EngineCalls calls;
+    WorkerLoopOptions loop_options;
+    loop_options.setup = options_.setup;
+    loop_options.job_id = options_.job_id;
+    loop_options.paths = options_.paths;
+    loop_options.phase = options_.phase;
+    loop_options.times = options_.times;
+    loop_options.join.who = options_.self;
+    loop_options.join.name = options_.key.name;
+    loop_options.join.host =
+        options_.advertised_host.empty() ? options_.host : options_.advertised_host;
+    loop_options.join.port =
+        options_.advertised_port == 0 ? listener_->port() : options_.advertised_port;
+    loop_options.join.failure_domain = options_.failure_domain;
+    loop_options.join.job_hash = job_hash(options_.setup->job);
+    loop_options.join.fingerprint = options_.setup->fingerprint;
+    loop_options.join.fingerprint_text = options_.setup->fingerprint_text;
+    loop_options.join.pid = options_.pid;
+    WorkerLoopCalls calls;
     calls.to_coordinators = [this](const Message& body, std::optional<std::uint32_t> turn) {
       const auto* told = std::get_if<Progress>(&body);
       if (told && options_.latest)
@@ -124,17 +126,18 @@ class Worker : public caf::event_based_actor {
     calls.set_counter = [this](std::uint64_t counter) { gateway_->set_counter(counter); };
     calls.write_shard = [this](ShardOrder order) { this->send(archive(), std::move(order)); };
     calls.load = [this](LoadOrder order) { this->send(archive(), std::move(order)); };
-    engine_ = std::make_unique<Engine>(std::move(engine), *listener_, std::move(calls), log_);
+    loop_ =
+        std::make_unique<WorkerLoop>(std::move(loop_options), *listener_, std::move(calls), log_);
 
     TrainerOptions trainer;
     trainer.setup = options_.setup;
     trainer.threads = options_.threads;
     trainer.loader = loader_;
-    trainer.workbench = engine_->workbench();
+    trainer.workbench = loop_->workbench();
     trainer.slowness = options_.slowness;
     trainer_ = spawn_trainer(home_system(), std::move(trainer), me);
     hash_data(me);
-    engine_->start();
+    loop_->start();
     delayed_send(this, kTick, tick_atom_v);
   }
 
@@ -161,7 +164,7 @@ class Worker : public caf::event_based_actor {
 
   // Its key was revoked: for some seconds no coordinator has let it in, and one has refused it.
   bool turned_away() {
-    if (!engine_) return false;
+    if (!loop_) return false;
     std::vector<LinkState> links;
     for (std::size_t i = 0; i < options_.coordinators.size(); ++i)
       links.push_back(gateway_->link(i));
@@ -182,8 +185,8 @@ class Worker : public caf::event_based_actor {
 
   template <class Call>
   void drive(Call call) {
-    if (!engine_) return;
-    call(*engine_);
+    if (!loop_) return;
+    call(*loop_);
     if (over_) finish(*over_);
   }
 
@@ -208,14 +211,14 @@ class Worker : public caf::event_based_actor {
   // memory has changed since, are not the trained model.
   void take_model(const elastic::worker_command::Exit& exit, WorkerOver& over) {
     if (!exit.trained) {
-      const Version version = engine_->worker().version();
+      const Version version = loop_->worker().version();
       over.why_not = version == kNoVersion ? "this worker has computed none of it"
                                            : "this worker was not there at the last step, only up "
                                              "to step " +
                                                  std::to_string(version);
       return;
     }
-    WorkerMemory* const held = engine_->memory();
+    WorkerMemory* const held = loop_->memory();
     if (!held) {
       over.why_not = "the thread that has the parameters hangs";
       return;
@@ -238,8 +241,8 @@ class Worker : public caf::event_based_actor {
     trainer_ = nullptr;
     if (archive_) this->send_exit(archive_, caf::exit_reason::user_shutdown);
     archive_ = nullptr;
-    if (engine_) engine_->stop();
-    engine_.reset();
+    if (loop_) loop_->stop();
+    loop_.reset();
     gateway_.reset();
     quit(std::move(reason));
   }
@@ -250,7 +253,7 @@ class Worker : public caf::event_based_actor {
   const caf::actor follower_;
   const Log log_;
   std::unique_ptr<Gateway> gateway_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<WorkerLoop> loop_;
   caf::actor trainer_;
   caf::actor archive_;  // null: nothing was to be written or loaded yet
   std::optional<elastic::worker_command::Exit> over_;

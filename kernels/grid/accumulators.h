@@ -1,6 +1,6 @@
 #pragma once
 // What a worker has added up in a step: int32 sums, side list and proof lanes (docs/design.md,
-// section 5). Its part of the ledger is kept by the step engine.
+// section 5). elastic::StepWork keeps its part of the ledger.
 //
 // Reducing only reads them (R2); they are cleared after the vote passed (R7).
 

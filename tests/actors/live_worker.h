@@ -1,5 +1,5 @@
 #pragma once
-// A worker without actors and control network, for tests: a real engine with real connections, a
+// A worker without actors and control network, for tests: a real loop with real connections, a
 // thread that drives it, and one that computes. Nothing here or below uses CAF or ZeroMQ, so
 // ThreadSanitizer sees every hand-over.
 
@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/worker/engine.h"
+#include "actors/worker/worker_loop.h"
 #include "kernels/models/model.h"
 
 namespace starling::actors {
@@ -78,15 +78,15 @@ inline std::vector<float> initial_parameters(const TrainingSetup& setup) {
   return parameters;
 }
 
-// The engine, and what it said and was told. Threads: post() from any; the rest belongs to whoever
+// The loop, and what it said and was told. Threads: post() from any; the rest belongs to whoever
 // drives it.
-class EngineRig {
+class LoopRig {
  public:
-  using Task = std::function<void(Engine&)>;
+  using Task = std::function<void(WorkerLoop&)>;
 
-  EngineRig(std::shared_ptr<const TrainingSetup> setup, JobId job, std::uint64_t nonce)
+  LoopRig(std::shared_ptr<const TrainingSetup> setup, JobId job, std::uint64_t nonce)
       : who{0, Nonce(nonce)}, listener(collectives::Listener::open({}).value()) {
-    EngineOptions options;
+    WorkerLoopOptions options;
     options.setup = setup;
     options.job_id = job;
     options.connect_timeout = std::chrono::milliseconds(kPatience);
@@ -96,23 +96,23 @@ class EngineRig {
     options.join.port = listener->port();
     options.join.job_hash = job_hash(setup->job);
     options.join.fingerprint = setup->fingerprint;
-    EngineCalls calls;
+    WorkerLoopCalls calls;
     calls.to_coordinators = [this](const Message& m, std::optional<std::uint32_t>) { on_said(m); };
     calls.compute = [this](ComputeOrder order) { on_order(std::move(order)); };
     calls.post = [this](StoreSaid said) {
       before_post();
-      post([said = std::move(said)](Engine& driven) { driven.on_store(said); });
+      post([said = std::move(said)](WorkerLoop& driven) { driven.on_store(said); });
     };
     calls.over = [this](const elastic::worker_command::Exit& exit) { over = exit; };
     calls.set_counter = [this](std::uint64_t counter) { who.counter = counter; };
-    engine = std::make_unique<Engine>(options, *listener, std::move(calls), Log(LogLevel::kOff));
+    loop = std::make_unique<WorkerLoop>(options, *listener, std::move(calls), Log(LogLevel::kOff));
   }
 
   void post(Task task) { inbox_.put(std::move(task)); }
   // Hands over the next that comes.
   bool drive(std::chrono::milliseconds patience) {
     const auto task = inbox_.take(patience);
-    if (task) (*task)(*engine);
+    if (task) (*task)(*loop);
     return task.has_value();
   }
   // Drives it until `what` holds.
@@ -129,22 +129,22 @@ class EngineRig {
   std::optional<elastic::worker_command::Exit> over;
 
  private:
-  Mailbox<Task> inbox_;  // before the engine, whose connections post until it is gone
+  Mailbox<Task> inbox_;  // before the loop, whose connections post until it is gone
 
  public:
-  std::unique_ptr<Engine> engine;
+  std::unique_ptr<WorkerLoop> loop;
 };
 
 // Computes what it is ordered, as the trainer does (actors/worker/trainer.h). Threads: owns one.
 class Computer {
  public:
   // `before` is called before each pass, with its step.
-  Computer(std::shared_ptr<const TrainingSetup> setup, EngineRig& rig,
+  Computer(std::shared_ptr<const TrainingSetup> setup, LoopRig& rig,
            std::function<void(Version)> before)
       : setup_(std::move(setup)),
         rig_(rig),
         before_(std::move(before)),
-        bench_(rig_.engine->workbench()),
+        bench_(rig_.loop->workbench()),
         thread_([this] { run(); }) {}
   ~Computer() {
     {
@@ -182,7 +182,7 @@ class Computer {
       row.loss = result.value().loss;
       row.tokens = result.value().tokens;
       row.finite = result.value().finite && finite;
-      rig_.post([version = version, row](Engine& e) {
+      rig_.post([version = version, row](WorkerLoop& e) {
         e.on_micro_batch(version, row, std::chrono::milliseconds(1));
       });
     }
@@ -199,7 +199,7 @@ class Computer {
   }
 
   const std::shared_ptr<const TrainingSetup> setup_;
-  EngineRig& rig_;
+  LoopRig& rig_;
   const std::function<void(Version)> before_;
   const std::shared_ptr<Workbench> bench_;
   std::mutex mutex_;

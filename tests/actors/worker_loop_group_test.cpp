@@ -1,4 +1,4 @@
-// Whole workers in one process, without actors and control network: real engines, connections and
+// Whole workers in one process, without actors and control network: real loops, connections and
 // passes, and a real coordinator with its log in memory. What ThreadSanitizer sees of a run.
 
 #include <doctest/doctest.h>
@@ -58,31 +58,31 @@ class LiveWorker {
     if (thread_.joinable()) kill();
   }
   void hear(const Message& message) {
-    rig.post([message](Engine& engine) { engine.on_message(message); });
+    rig.post([message](WorkerLoop& loop) { loop.on_message(message); });
   }
   // Returns when it is dead.
   void kill() {
-    rig.post([this](Engine& engine) {
-      engine.stop();
+    rig.post([this](WorkerLoop& loop) {
+      loop.stop();
       over_ = true;
     });
     thread_.join();
   }
   bool over() const { return over_; }
 
-  EngineRig rig;  // the thread's until it is over
+  LoopRig rig;  // the thread's until it is over
   const std::string name;
 
  private:
   void run() {
-    rig.engine->start();
+    rig.loop->start();
     auto tick = std::chrono::steady_clock::now();
     while (!over_) {
       rig.drive(kTick);
       if (rig.over) over_ = true;
       if (std::chrono::steady_clock::now() < tick) continue;
       tick += kTick;
-      rig.engine->tick();
+      rig.loop->tick();
     }
   }
 
@@ -137,7 +137,7 @@ class Run {
     }
   }
   std::vector<float> parameters(std::size_t i) const {
-    return workers_[i]->rig.engine->memory()->state().copy_parameters();
+    return workers_[i]->rig.loop->memory()->state().copy_parameters();
   }
 
   Gate gate;
@@ -177,7 +177,7 @@ class Run {
 
 // Two workers; a third joins at step 4 by a prepared switch; one of the first two is killed while
 // all compute step 8. Gates make each happen in that step, on every machine.
-TEST_CASE("engines: a join and a loss leave every bit as in an undisturbed run (P1)") {
+TEST_CASE("worker loop: a join and a loss leave every bit as in an undisturbed run (P1)") {
   const auto setup = synthetic_setup(20'000, kSteps);
   Run alone(setup, 1);
   alone.gate.open(kSteps);

@@ -1,4 +1,4 @@
-// The engine against a peer that is the test itself, over real connections.
+// The loop against a peer that is the test itself, over real connections.
 
 #include <doctest/doctest.h>
 
@@ -18,7 +18,7 @@ namespace {
 const JobId kJob{{1}};
 const Incarnation kPeer{1, 100};
 
-// An engine that has joined, and the other end of its connections.
+// A loop that has joined, and the other end of its connections.
 struct Pair {
   explicit Pair(std::uint64_t parameters = 1000)
       : setup(synthetic_setup(parameters, /*steps=*/10)) {
@@ -26,15 +26,15 @@ struct Pair {
       if (const auto* r = std::get_if<Report>(&m)) report = *r;
     };
     rig.on_order = [this](ComputeOrder order) { ordered = std::move(order); };
-    rig.engine->start();
+    rig.loop->start();
   }
   Member engine_member() const {
-    return {rig.who, "engine", "127.0.0.1", rig.listener->port(), {}, false, false};
+    return {rig.who, "loop", "127.0.0.1", rig.listener->port(), {}, false, false};
   }
   Member peer_member() const {
     return {kPeer, "peer", "127.0.0.1", listener->port(), {}, false, false};
   }
-  void commit(const Plan& plan) { rig.engine->on_message(Committed{plan}); }
+  void commit(const Plan& plan) { rig.loop->on_message(Committed{plan}); }
   // The peer's end of this plan's connections.
   void connect_peer(const Plan& plan, Rank self) {
     collectives::MeshOptions options;
@@ -49,7 +49,7 @@ struct Pair {
 
   const std::shared_ptr<const TrainingSetup> setup;
   const Layout& layout = *setup->layout;
-  EngineRig rig{setup, kJob, 200};
+  LoopRig rig{setup, kJob, 200};
   std::unique_ptr<collectives::Listener> listener = collectives::open_listener();
   std::optional<collectives::Node> peer;
   std::optional<Report> report;
@@ -113,7 +113,7 @@ FrameHeader header(FrameKind kind, Version version, SegmentRange segments = {}) 
 // Frames wait for a joiner's first gather frame and are then delivered at one go: of these the
 // second vote breaks the epoch. The move behind it may be taken before the store hears that; the
 // worker must not say that it has the copy, and does not have it in the next epoch.
-TEST_CASE("engine: what comes behind a frame that breaks its epoch does not count (R1)") {
+TEST_CASE("worker loop: what comes behind a frame that breaks its epoch does not count (R1)") {
   Pair pair;
   REQUIRE(pair.layout.segments() > 1);
   const SegmentRange moved{0, 1};
@@ -162,12 +162,12 @@ TEST_CASE("engine: what comes behind a frame that breaks its epoch does not coun
   pair.commit(next);
   pair.connect_peer(next, /*self=*/0);
   pair.peer->wait([](const auto& told) { return told.connected; });
-  pair.rig.engine->stop();
-  CHECK_FALSE(pair.rig.engine->memory()->state().holds(0));
+  pair.rig.loop->stop();
+  CHECK_FALSE(pair.rig.loop->memory()->state().holds(0));
 }
 
-// ThreadSanitizer tells if the engine writes what is being read.
-TEST_CASE("engine: a fresh start after a loss in the first step leaves running passes alone") {
+// ThreadSanitizer tells if the loop writes what is being read.
+TEST_CASE("worker loop: a fresh start after a loss in the first step leaves running passes alone") {
   Pair pair;
   Plan first;
   first.id = {1, 1};
@@ -180,8 +180,8 @@ TEST_CASE("engine: a fresh start after a loss in the first step leaves running p
   CHECK(pair.ordered->micro_batches == std::vector<MicroBatch>{0, 1});
 
   // A pass that goes on for as long as the test wants, without any lock or fence that would order
-  // it with what the engine does.
-  const auto bench = pair.rig.engine->workbench();
+  // it with what the loop does.
+  const auto bench = pair.rig.loop->workbench();
   const std::vector<float> initial = initial_parameters(*pair.setup);
   std::atomic<bool> pass_over{false};
   std::atomic<std::uint64_t> looks{0};
@@ -220,8 +220,8 @@ TEST_CASE("engine: a fresh start after a loss in the first step leaves running p
   pass.join();
 
   CHECK(different == 0);
-  pair.rig.engine->stop();
-  const kernels::State& state = pair.rig.engine->memory()->state();
+  pair.rig.loop->stop();
+  const kernels::State& state = pair.rig.loop->memory()->state();
   PeerState alone(*pair.setup);
   alone.state.initialise(initial, pair.setup->exponents);
   CHECK(state.digest_part(alone.all) == alone.state.digest_part(alone.all));
@@ -231,7 +231,7 @@ TEST_CASE("engine: a fresh start after a loss in the first step leaves running p
 // Goal: what is final is sent while the rest is computed, and nothing else is. Method: the peer owns
 // everything; of the last micro-batch of the share the test adds one part after the other, from the
 // last on, and waits until the buckets that are complete have come.
-TEST_CASE("engine: the sums of a bucket leave when the share has been added to all of it") {
+TEST_CASE("worker loop: the sums of a bucket leave when the share has been added to all of it") {
   Pair pair(3'500'000);
   const Layout& layout = pair.layout;
   REQUIRE(layout.buckets() > 2);
@@ -245,7 +245,7 @@ TEST_CASE("engine: the sums of a bucket leave when the share has been added to a
   pair.rig.until([&] { return pair.ordered.has_value(); });
   REQUIRE(pair.ordered->micro_batches == std::vector<MicroBatch>{0, 1});
 
-  const auto bench = pair.rig.engine->workbench();
+  const auto bench = pair.rig.loop->workbench();
   const auto queue = pair.setup->device->make_queue();
   const std::vector<float> zeros(layout.largest_part());
   const auto parts = static_cast<std::uint32_t>(layout.parts().size());
@@ -285,7 +285,7 @@ TEST_CASE("engine: the sums of a bucket leave when the share has been added to a
   for (const MicroBatch m : {MicroBatch(0), MicroBatch(1)}) {
     LedgerRow row;
     row.micro_batch = m;
-    pair.rig.engine->on_micro_batch(0, row, std::chrono::milliseconds(1));
+    pair.rig.loop->on_micro_batch(0, row, std::chrono::milliseconds(1));
   }
   pair.peer->wait(ended);
 }
@@ -294,7 +294,8 @@ TEST_CASE("engine: the sums of a bucket leave when the share has been added to a
 // peer owns all; it sends half of the buckets, breaks the epoch, and sends everything in the next.
 // ThreadSanitizer tells if what a pass may read is written again.
 TEST_CASE(
-    "engine: parameters that are there are read while others come, and are not written again") {
+    "worker loop: parameters that are there are read while others come, and are not written "
+    "again") {
   Pair pair(3'500'000);
   const Layout& layout = pair.layout;
   const std::uint32_t half = layout.buckets() / 2;
@@ -323,7 +324,7 @@ TEST_CASE(
   pair.rig.until([&] { return pair.ordered.has_value(); });
   CHECK(pair.ordered->version == 1);
 
-  const auto bench = pair.rig.engine->workbench();
+  const auto bench = pair.rig.loop->workbench();
   bench->wait(0, 1);
   const std::span expected = state.state.parameters().subspan(first.first(), first.elements());
   std::atomic<bool> pass_over{false};
@@ -362,19 +363,19 @@ TEST_CASE(
   pass_over = true;
   pass.join();
   CHECK(different == 0);
-  pair.rig.engine->stop();
-  const kernels::State& mine = pair.rig.engine->memory()->state();
+  pair.rig.loop->stop();
+  const kernels::State& mine = pair.rig.loop->memory()->state();
   CHECK(mine.parameters_part(state.all) == state.state.parameters_part(state.all));
 }
 
 // The store is held while it says that the first state is there, as in a work that takes long or
 // hangs.
-TEST_CASE("engine: a worker whose store is busy is heard, and says that it gets nowhere") {
+TEST_CASE("worker loop: a worker whose store is busy is heard, and says that it gets nowhere") {
   auto setup = std::make_shared<TrainingSetup>(*synthetic_setup(40000, /*steps=*/10));
   setup->job.lease_ms = 1;
   const std::uint32_t segments = setup->layout->segments();
   std::mutex gate;
-  EngineRig rig{setup, kJob, 200};
+  LoopRig rig{setup, kJob, 200};
   rig.before_post = [&] { const std::lock_guard lock(gate); };
   Computer computer(setup, rig, [](Version) {});
   std::vector<Heartbeat> heard;
@@ -384,14 +385,14 @@ TEST_CASE("engine: a worker whose store is busy is heard, and says that it gets 
     if (const auto* progress = std::get_if<Progress>(&m)) passed = *progress;
   };
   rig.on_order = [&](ComputeOrder order) { computer.order(std::move(order)); };
-  rig.engine->start();
+  rig.loop->start();
   std::unique_lock busy(gate);
   Plan plan;
   plan.id = {1, 1};
-  plan.members = {{rig.who, "engine", "127.0.0.1", rig.listener->port(), {}, false, false}};
+  plan.members = {{rig.who, "loop", "127.0.0.1", rig.listener->port(), {}, false, false}};
   plan.holders.assign(segments, {0});
   plan.shares = {0, 0, 0, 0};
-  rig.engine->on_message(Committed{plan});
+  rig.loop->on_message(Committed{plan});
   const auto stands_still = [&] {
     const std::size_t n = heard.size();
     return n > 2 && heard[n - 1].orders_left > 0 &&
@@ -399,7 +400,7 @@ TEST_CASE("engine: a worker whose store is busy is heard, and says that it gets 
            heard[n - 1].progress == heard[n - 3].progress;
   };
   while (!stands_still()) {
-    rig.engine->tick();
+    rig.loop->tick();
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   const std::uint64_t before = heard.back().progress;
@@ -407,7 +408,7 @@ TEST_CASE("engine: a worker whose store is busy is heard, and says that it gets 
   busy.unlock();
   rig.until([&] { return passed.has_value(); });
   while (heard.back().orders_left > 0 || heard.back().progress == before) {
-    rig.engine->tick();
+    rig.loop->tick();
     rig.drive(std::chrono::milliseconds(2));
   }
   CHECK(heard.back().progress - before >= segments / 4);  // it counts pieces, not orders

@@ -6,7 +6,7 @@
 // Nothing here takes long, so a worker is heard whatever it works at.
 //
 // Threads: everything runs in one thread, the owner's. What the store has to say comes from its
-// thread and goes through EngineCalls::post.
+// thread and goes through WorkerLoopCalls::post.
 
 #include <atomic>
 #include <chrono>
@@ -27,7 +27,7 @@
 
 namespace starling::actors {
 
-struct EngineCalls {
+struct WorkerLoopCalls {
   // To all, or to one: its number, modulo how many there are.
   std::function<void(const Message&, std::optional<std::uint32_t>)> to_coordinators;
   std::function<void(ComputeOrder)> compute;
@@ -39,7 +39,7 @@ struct EngineCalls {
   std::function<void(LoadOrder)> load;
 };
 
-struct EngineOptions {
+struct WorkerLoopOptions {
   std::shared_ptr<const TrainingSetup> setup;
   JobId job_id{};
   Join join;  // incarnation, host and port of `listener`
@@ -49,12 +49,13 @@ struct EngineOptions {
   std::vector<StepTimes>* times = nullptr;  // of each step, if set
 };
 
-class Engine {
+class WorkerLoop {
  public:
-  Engine(EngineOptions options, collectives::Listener& listener, EngineCalls calls, Log log);
-  ~Engine();
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
+  WorkerLoop(WorkerLoopOptions options, collectives::Listener& listener, WorkerLoopCalls calls,
+             Log log);
+  ~WorkerLoop();
+  WorkerLoop(const WorkerLoop&) = delete;
+  WorkerLoop& operator=(const WorkerLoop&) = delete;
 
   void start();
   void tick();
@@ -71,10 +72,10 @@ class Engine {
   // Closes all connections, without a word to anybody. Nothing happens after it.
   void stop();
 
-  // For compute threads, which may be busy at it for longer than the engine is there.
+  // For compute threads, which may be busy at it for longer than the loop is there.
   std::shared_ptr<Workbench> workbench() const { return store_.workbench(); }
   const elastic::Worker& worker() const { return worker_; }
-  // When the engine is over: what is there, unless the store's thread hangs. Exit::trained says
+  // When the loop is over: what is there, unless the store's thread hangs. Exit::trained says
   // whether the working parameters are those of the last version.
   WorkerMemory* memory() { return stopped_ ? &store_.memory() : nullptr; }
 
@@ -95,8 +96,8 @@ class Engine {
     store_.post(std::move(c));
   }
 
-  const EngineOptions options_;
-  const EngineCalls calls_;
+  const WorkerLoopOptions options_;
+  const WorkerLoopCalls calls_;
   const Log log_;
 
   elastic::Worker worker_;

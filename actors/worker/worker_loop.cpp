@@ -1,4 +1,4 @@
-#include "actors/worker/engine.h"
+#include "actors/worker/worker_loop.h"
 
 #include <algorithm>
 #include <utility>
@@ -39,7 +39,7 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   return config;
 }
 
-StoreOptions store_options(const EngineOptions& options) {
+StoreOptions store_options(const WorkerLoopOptions& options) {
   StoreOptions store;
   store.setup = options.setup;
   store.job_id = options.job_id;
@@ -54,7 +54,8 @@ StoreOptions store_options(const EngineOptions& options) {
 
 }  // namespace
 
-Engine::Engine(EngineOptions options, collectives::Listener& listener, EngineCalls calls, Log log)
+WorkerLoop::WorkerLoop(WorkerLoopOptions options, collectives::Listener& listener,
+                       WorkerLoopCalls calls, Log log)
     : options_(std::move(options)),
       calls_(std::move(calls)),
       log_(std::move(log)),
@@ -63,30 +64,30 @@ Engine::Engine(EngineOptions options, collectives::Listener& listener, EngineCal
       passed_(began_),
       store_(store_options(options_), listener, calls_.post, log_) {}
 
-Engine::~Engine() {
+WorkerLoop::~WorkerLoop() {
   stop();
 }
 
-void Engine::stop() {
+void WorkerLoop::stop() {
   over_ = true;
   stopped_ = store_.stop();
 }
 
 // ---- Events -----------------------------------------------------------------------------------
 
-void Engine::start() {
+void WorkerLoop::start() {
   feed_time();
   handle(event::Start{options_.join});
 }
 
-void Engine::feed_time() {
+void WorkerLoop::feed_time() {
   const auto now = std::chrono::steady_clock::now() - began_;
   // From 1 on: 0 is the machine's "no time yet".
   handle(event::Tick{1 + static_cast<std::uint64_t>(
                              std::chrono::duration_cast<std::chrono::milliseconds>(now).count())});
 }
 
-void Engine::tick() {
+void WorkerLoop::tick() {
   if (loading_) {
     const auto all = static_cast<std::uint32_t>(loading_->segments.size());
     handle(event::Loading{loading_->epoch, all - std::min<std::uint32_t>(all, *loading_->read)});
@@ -95,7 +96,7 @@ void Engine::tick() {
   feed_time();
 }
 
-void Engine::on_message(const Message& message) {
+void WorkerLoop::on_message(const Message& message) {
   if (std::holds_alternative<Fenced>(message) && sabotage::ignores_fence(options_.join.name))
     return;
   if (const auto* welcome = std::get_if<Welcome>(&message))
@@ -104,16 +105,17 @@ void Engine::on_message(const Message& message) {
   handle(event::Received{message});
 }
 
-void Engine::on_notice(const Notice& notice) {
+void WorkerLoop::on_notice(const Notice& notice) {
   feed_time();
   handle(event::NoticeGiven{notice});
 }
 
-void Engine::on_data(const Digest& data) {
+void WorkerLoop::on_data(const Digest& data) {
   handle(event::DataHashed{data});
 }
 
-void Engine::on_micro_batch(Version version, const LedgerRow& row, std::chrono::nanoseconds took) {
+void WorkerLoop::on_micro_batch(Version version, const LedgerRow& row,
+                                std::chrono::nanoseconds took) {
   computing_ += took;
   // Whoever does not say how fast it is counts like everybody else.
   const bool told = options_.setup->job.shares == ShareRule::kSpeed;
@@ -121,13 +123,13 @@ void Engine::on_micro_batch(Version version, const LedgerRow& row, std::chrono::
   handle(event::MicroBatchDone{version, row, told ? ns : 0});
 }
 
-void Engine::on_again(Version version, const LedgerRow& row, bool begun) {
+void WorkerLoop::on_again(Version version, const LedgerRow& row, bool begun) {
   event::Rechecked over{version, row.micro_batch, std::nullopt};
   if (begun) over.contribution = row.contribution;
   handle(over);
 }
 
-void Engine::on_store(StoreSaid said) {
+void WorkerLoop::on_store(StoreSaid said) {
   if (over_) return;
   if (auto* shard = std::get_if<ShardOrder>(&said)) return calls_.write_shard(std::move(*shard));
   auto& e = std::get<elastic::WorkerEvent>(said);
@@ -136,7 +138,7 @@ void Engine::on_store(StoreSaid said) {
   handle(std::move(e));
 }
 
-void Engine::on_shard(ShardDone done) {
+void WorkerLoop::on_shard(ShardDone done) {
   if (!done.written.error.empty())
     log_.warn("checkpoint not written",
               {{"version", done.written.version}, {"cause", done.written.error}});
@@ -144,14 +146,14 @@ void Engine::on_shard(ShardDone done) {
   handle(event::CheckpointWritten{std::move(done.written)});
 }
 
-void Engine::on_loaded(LoadDone done) {
+void WorkerLoop::on_loaded(LoadDone done) {
   if (loading_ && loading_->epoch == done.epoch) loading_.reset();
   if (over_) return;
   if (!done.states) return handle(event::NotInitialised{done.epoch, done.error, done.here});
   store_.post(store_order::TakeLoaded{std::move(done)});
 }
 
-void Engine::handle(elastic::WorkerEvent e) {
+void WorkerLoop::handle(elastic::WorkerEvent e) {
   events_.push_back(std::move(e));
   if (handling_) return;
   handling_ = true;
@@ -166,7 +168,7 @@ void Engine::handle(elastic::WorkerEvent e) {
 
 // ---- Commands that are not the store's alone --------------------------------------------------
 
-void Engine::execute(ToCoordinators& c) {
+void WorkerLoop::execute(ToCoordinators& c) {
   if (const auto* progress = std::get_if<Progress>(&c.body); progress && progress->step_ms == 0) {
     Progress timed = *progress;
     const auto now = std::chrono::steady_clock::now();
@@ -180,7 +182,7 @@ void Engine::execute(ToCoordinators& c) {
   calls_.to_coordinators(c.body, c.turn);
 }
 
-void Engine::execute(Initialise& c) {
+void WorkerLoop::execute(Initialise& c) {
   if (c.version == 0) return store_.post(store_order::Initialise{c.epoch, std::move(c.segments)});
   LoadOrder order{c.epoch, c.version, {}, std::make_shared<std::atomic<std::uint32_t>>(0)};
   for (SegmentId s = 0; s < c.segments.size(); ++s)
@@ -189,7 +191,7 @@ void Engine::execute(Initialise& c) {
   calls_.load(std::move(order));
 }
 
-void Engine::execute(Connect& c) {
+void WorkerLoop::execute(Connect& c) {
   const std::size_t members = c.plan->members.size();
   if (auto why = too_many_files(members, "worker", files_of_worker(members)); !why.empty())
     return handle(event::Failed{kExitBadInput, std::move(why)});
@@ -197,12 +199,12 @@ void Engine::execute(Connect& c) {
   store_.post(std::move(c));
 }
 
-void Engine::execute(Stop& c) {
+void WorkerLoop::execute(Stop& c) {
   pause_.stopped();
   store_.post(std::move(c));
 }
 
-void Engine::execute(Compute& c) {
+void WorkerLoop::execute(Compute& c) {
   const bool once_more = c.micro_batches.empty() && !c.again.empty();  // in the middle of a step
   if (!once_more) {
     if (options_.phase) *options_.phase = WorkPhase::kCompute;
@@ -212,13 +214,13 @@ void Engine::execute(Compute& c) {
   calls_.compute({c.version, std::move(c.micro_batches), c.scale.log2, std::move(c.again)});
 }
 
-void Engine::execute(EndShare& c) {
+void WorkerLoop::execute(EndShare& c) {
   pause_.mark(PauseClock::kComputed);
   if (options_.times) store_.post(store_order::ComputingEnded{c.version, computing_});
   store_.post(std::move(c));
 }
 
-void Engine::execute(Exit& c) {
+void WorkerLoop::execute(Exit& c) {
   stop();
   calls_.over(c);
 }
