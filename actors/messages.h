@@ -107,7 +107,7 @@ inline constexpr follow_atom follow_atom_v{};
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::Arrival)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(std::shared_ptr<starling::actors::Gateway>)
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::StoreSaid)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::DataPlaneEvent)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::ComputeOrder)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::KeyRefused)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(starling::actors::KeysChanged)

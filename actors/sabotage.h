@@ -45,7 +45,7 @@ inline void corrupt_replicas(kernels::State&, std::span<const SegmentId> /*owned
 inline void leave_process(std::string_view /*worker*/) {}
 // The thread that asks never goes on.
 inline void hang_computing(Version, std::string_view /*worker*/) {}
-inline void hang_store(Version, std::string_view /*worker*/) {}
+inline void hang_data_plane(Version, std::string_view /*worker*/) {}
 
 constexpr bool keeps_stale_parameters(Version, std::string_view /*worker*/) {
   return false;

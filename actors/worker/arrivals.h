@@ -1,6 +1,6 @@
 #pragma once
-// Which working parameters are there, and of which version: the store notes segments as they come,
-// and a pass waits for the part that it is to read.
+// Which working parameters are there, and of which version: the data plane notes segments as they
+// come, and a pass waits for the part that it is to read.
 
 #include <atomic>
 #include <chrono>
@@ -20,7 +20,7 @@ class Arrivals {
  public:
   explicit Arrivals(const Layout& layout);
 
-  // ---- Threads: the store's alone --------------------------------------------------------------
+  // ---- Threads: the data plane's alone ---------------------------------------------------------
   // At this version the segment is not to be written again: passes may read it.
   bool has(SegmentId segment, Version version) const { return versions_[segment] == version; }
   // Its working parameters and exponents are those of this version from now on.

@@ -1,6 +1,6 @@
 #pragma once
-// One epoch at one worker: its frames and the connections on which they go. For store.cpp; decides
-// nothing.
+// One epoch at one worker: its frames and the connections on which they go. For data_plane.cpp;
+// decides nothing.
 
 #include <cstdint>
 #include <functional>

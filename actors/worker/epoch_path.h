@@ -1,6 +1,6 @@
 #pragma once
 // One epoch's direct path at a worker: what its members say of it (collectives/path_talk.h), the path
-// that comes of it, and when to try again. For store.cpp; decides nothing.
+// that comes of it, and when to try again. For data_plane.cpp; decides nothing.
 
 #include <condition_variable>
 #include <cstddef>
@@ -30,7 +30,7 @@ struct PathSaid {
   bool revoked = false;        // kLeft, which is said of a path whose epoch is over, too
 };
 
-// What it has done by those who own frames and events. On the store's thread.
+// What it has done by those who own frames and events. On the data plane's thread.
 struct PathUse {
   std::function<void(Rank to, Bytes word)> send;
   std::function<void(collectives::DevicePath&, std::uint32_t attempt)> ready;
@@ -48,8 +48,8 @@ struct PathLimits {
   std::uint32_t leave_ms = 2'000;
 };
 
-// Threads: the store's; `say` runs on any, and after the end of this. Borrows library and device, which
-// must outlive it.
+// Threads: the data plane's; `say` runs on any, and after the end of this. Borrows library and
+// device, which must outlive it.
 class EpochPath {
  public:
   EpochPath(const Paths& paths, kernels::Device& device, const Plan& plan, Rank self,

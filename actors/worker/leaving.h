@@ -1,6 +1,6 @@
 #pragma once
 // The direct paths of all epochs of a worker while they are taken down: who has still to say that its
-// kernels have ended (collectives/path_ends.h), and the gates that wait for it. For store.cpp.
+// kernels have ended (collectives/path_ends.h), and the gates that wait for it. For data_plane.cpp.
 
 #include <cstdint>
 #include <functional>
@@ -34,7 +34,7 @@ class PathEar {
   std::function<void(PathSaid)> hear_;
 };
 
-// Threads: the store's.
+// Threads: the data plane's.
 class Leaving {
  public:
   using Send = std::function<void(const EpochId& over, Rank to, Bytes word)>;

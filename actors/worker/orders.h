@@ -37,8 +37,8 @@ struct ShardDone {
   std::shared_ptr<SegmentStates> states;  // back: the memory of the next one
 };
 
-// What the store's thread has to say (actors/worker/store.h).
-using StoreSaid = std::variant<elastic::WorkerEvent, ShardOrder>;
+// What the data plane's thread has to say (actors/worker/data_plane.h).
+using DataPlaneEvent = std::variant<elastic::WorkerEvent, ShardOrder>;
 
 // State to be loaded from the checkpoint of `version`, and what came of it.
 struct LoadOrder {

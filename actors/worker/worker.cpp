@@ -55,8 +55,8 @@ class Worker : public caf::event_based_actor {
           if (hint && !hint->note.empty()) log_.warn(hint->note);
           drive([&](WorkerLoop& loop) { loop.on_message(arrival.body); });
         },
-        [this](StoreSaid& said) {
-          drive([&](WorkerLoop& loop) { loop.on_store(std::move(said)); });
+        [this](DataPlaneEvent& said) {
+          drive([&](WorkerLoop& loop) { loop.on_data_plane(std::move(said)); });
         },
         [this](const MicroBatchComputed& computed) {
           if (!computed.error.empty())
@@ -121,7 +121,7 @@ class Worker : public caf::event_based_actor {
       gateway_->send_to_server(*turn % options_.coordinators.size(), body);
     };
     calls.compute = [this](ComputeOrder order) { this->send(trainer_, std::move(order)); };
-    calls.post = [me](StoreSaid said) { caf::anon_send(me, std::move(said)); };
+    calls.post = [me](DataPlaneEvent said) { caf::anon_send(me, std::move(said)); };
     calls.over = [this](const elastic::worker_command::Exit& exit) { over_ = exit; };
     calls.set_counter = [this](std::uint64_t counter) { gateway_->set_counter(counter); };
     calls.write_shard = [this](ShardOrder order) { this->send(archive(), std::move(order)); };

@@ -39,17 +39,17 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
   return config;
 }
 
-StoreOptions store_options(const WorkerLoopOptions& options) {
-  StoreOptions store;
-  store.setup = options.setup;
-  store.job_id = options.job_id;
-  store.who = options.join.who;
-  store.name = options.join.name;
-  store.connect_timeout = options.connect_timeout;
-  store.paths = options.paths;
-  store.phase = options.phase;
-  store.times = options.times;
-  return store;
+DataPlaneOptions data_plane_options(const WorkerLoopOptions& options) {
+  DataPlaneOptions data_plane;
+  data_plane.setup = options.setup;
+  data_plane.job_id = options.job_id;
+  data_plane.who = options.join.who;
+  data_plane.name = options.join.name;
+  data_plane.connect_timeout = options.connect_timeout;
+  data_plane.paths = options.paths;
+  data_plane.phase = options.phase;
+  data_plane.times = options.times;
+  return data_plane;
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ WorkerLoop::WorkerLoop(WorkerLoopOptions options, collectives::Listener& listene
       worker_(worker_config(*options_.setup)),
       began_(std::chrono::steady_clock::now()),
       passed_(began_),
-      store_(store_options(options_), listener, calls_.post, log_) {}
+      data_plane_(data_plane_options(options_), listener, calls_.post, log_) {}
 
 WorkerLoop::~WorkerLoop() {
   stop();
@@ -70,7 +70,7 @@ WorkerLoop::~WorkerLoop() {
 
 void WorkerLoop::stop() {
   over_ = true;
-  stopped_ = store_.stop();
+  stopped_ = data_plane_.stop();
 }
 
 // ---- Events -----------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ void WorkerLoop::tick() {
     const auto all = static_cast<std::uint32_t>(loading_->segments.size());
     handle(event::Loading{loading_->epoch, all - std::min<std::uint32_t>(all, *loading_->read)});
   }
-  handle(event::Working{store_.waiting(), store_.progress()});
+  handle(event::Working{data_plane_.waiting(), data_plane_.progress()});
   feed_time();
 }
 
@@ -129,7 +129,7 @@ void WorkerLoop::on_again(Version version, const LedgerRow& row, bool begun) {
   handle(over);
 }
 
-void WorkerLoop::on_store(StoreSaid said) {
+void WorkerLoop::on_data_plane(DataPlaneEvent said) {
   if (over_) return;
   if (auto* shard = std::get_if<ShardOrder>(&said)) return calls_.write_shard(std::move(*shard));
   auto& e = std::get<elastic::WorkerEvent>(said);
@@ -142,7 +142,7 @@ void WorkerLoop::on_shard(ShardDone done) {
   if (!done.written.error.empty())
     log_.warn("checkpoint not written",
               {{"version", done.written.version}, {"cause", done.written.error}});
-  store_.post(store_order::GiveBack{std::move(done.states)});
+  data_plane_.post(data_plane_order::GiveBack{std::move(done.states)});
   handle(event::CheckpointWritten{std::move(done.written)});
 }
 
@@ -150,7 +150,7 @@ void WorkerLoop::on_loaded(LoadDone done) {
   if (loading_ && loading_->epoch == done.epoch) loading_.reset();
   if (over_) return;
   if (!done.states) return handle(event::NotInitialised{done.epoch, done.error, done.here});
-  store_.post(store_order::TakeLoaded{std::move(done)});
+  data_plane_.post(data_plane_order::TakeLoaded{std::move(done)});
 }
 
 void WorkerLoop::handle(elastic::WorkerEvent e) {
@@ -166,7 +166,7 @@ void WorkerLoop::handle(elastic::WorkerEvent e) {
   handling_ = false;
 }
 
-// ---- Commands that are not the store's alone --------------------------------------------------
+// ---- Commands that are not the data plane's alone ---------------------------------------------
 
 void WorkerLoop::execute(ToCoordinators& c) {
   if (const auto* progress = std::get_if<Progress>(&c.body); progress && progress->step_ms == 0) {
@@ -183,7 +183,8 @@ void WorkerLoop::execute(ToCoordinators& c) {
 }
 
 void WorkerLoop::execute(Initialise& c) {
-  if (c.version == 0) return store_.post(store_order::Initialise{c.epoch, std::move(c.segments)});
+  if (c.version == 0)
+    return data_plane_.post(data_plane_order::Initialise{c.epoch, std::move(c.segments)});
   LoadOrder order{c.epoch, c.version, {}, std::make_shared<std::atomic<std::uint32_t>>(0)};
   for (SegmentId s = 0; s < c.segments.size(); ++s)
     if (c.segments[s]) order.segments.push_back(s);
@@ -196,12 +197,12 @@ void WorkerLoop::execute(Connect& c) {
   if (auto why = too_many_files(members, "worker", files_of_worker(members)); !why.empty())
     return handle(event::Failed{kExitBadInput, std::move(why)});
   if (c.plan->kind == PlanKind::kForced) pause_.mark(PauseClock::kPlanned);
-  store_.post(std::move(c));
+  data_plane_.post(std::move(c));
 }
 
 void WorkerLoop::execute(Stop& c) {
   pause_.stopped();
-  store_.post(std::move(c));
+  data_plane_.post(std::move(c));
 }
 
 void WorkerLoop::execute(Compute& c) {
@@ -209,15 +210,16 @@ void WorkerLoop::execute(Compute& c) {
   if (!once_more) {
     if (options_.phase) *options_.phase = WorkPhase::kCompute;
     computing_ = {};
-    if (options_.times) store_.post(store_order::ComputingBegun{c.version, worker_.world()});
+    if (options_.times)
+      data_plane_.post(data_plane_order::ComputingBegun{c.version, worker_.world()});
   }
   calls_.compute({c.version, std::move(c.micro_batches), c.scale.log2, std::move(c.again)});
 }
 
 void WorkerLoop::execute(EndShare& c) {
   pause_.mark(PauseClock::kComputed);
-  if (options_.times) store_.post(store_order::ComputingEnded{c.version, computing_});
-  store_.post(std::move(c));
+  if (options_.times) data_plane_.post(data_plane_order::ComputingEnded{c.version, computing_});
+  data_plane_.post(std::move(c));
 }
 
 void WorkerLoop::execute(Exit& c) {

@@ -1,12 +1,12 @@
 #pragma once
 // A worker without its actor: lets elastic::Worker decide, and hands what it decides to those who
-// carry it out: the store (state, sums, connections), the coordinators, compute threads, the
+// carry it out: the data plane (state, sums, connections), the coordinators, compute threads, the
 // archive. The worker actor owns one and feeds it (actors/worker/worker.h).
 //
 // Nothing here takes long, so a worker is heard whatever it works at.
 //
-// Threads: everything runs in one thread, the owner's. What the store has to say comes from its
-// thread and goes through WorkerLoopCalls::post.
+// Threads: everything runs in one thread, the owner's. Events of the data plane come from its thread
+// and go through WorkerLoopCalls::post.
 
 #include <atomic>
 #include <chrono>
@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
+#include "actors/worker/data_plane.h"
 #include "actors/worker/orders.h"
 #include "actors/worker/paths.h"
 #include "actors/worker/pause_clock.h"
-#include "actors/worker/store.h"
 #include "core/observe/log.h"
 #include "elastic/protocol/worker.h"
 
@@ -31,7 +31,7 @@ struct WorkerLoopCalls {
   // To all, or to one: its number, modulo how many there are.
   std::function<void(const Message&, std::optional<std::uint32_t>)> to_coordinators;
   std::function<void(ComputeOrder)> compute;
-  std::function<void(StoreSaid)> post;                             // from any thread
+  std::function<void(DataPlaneEvent)> post;                        // from any thread
   std::function<void(const elastic::worker_command::Exit&)> over;  // once, last
   std::function<void(std::uint64_t)> set_counter;  // the incarnation got its counter
   // On some other thread; come back through on_shard() and on_loaded().
@@ -60,7 +60,7 @@ class WorkerLoop {
   void start();
   void tick();
   void on_message(const Message& message);
-  void on_store(StoreSaid said);
+  void on_data_plane(DataPlaneEvent said);
   // `took`: a micro-batch's part of the time of all compute threads.
   void on_micro_batch(Version version, const LedgerRow& row, std::chrono::nanoseconds took);
   // One of ComputeOrder::again is over, or was dropped before it was begun.
@@ -73,11 +73,11 @@ class WorkerLoop {
   void stop();
 
   // For compute threads, which may be busy at it for longer than the loop is there.
-  std::shared_ptr<Workbench> workbench() const { return store_.workbench(); }
+  std::shared_ptr<Workbench> workbench() const { return data_plane_.workbench(); }
   const elastic::Worker& worker() const { return worker_; }
-  // When the loop is over: what is there, unless the store's thread hangs. Exit::trained says
+  // When the loop is over: what is there, unless the data plane's thread hangs. Exit::trained says
   // whether the working parameters are those of the last version.
-  WorkerMemory* memory() { return stopped_ ? &store_.memory() : nullptr; }
+  WorkerMemory* memory() { return stopped_ ? &data_plane_.memory() : nullptr; }
 
  private:
   void handle(elastic::WorkerEvent event);
@@ -90,10 +90,10 @@ class WorkerLoop {
   void execute(elastic::worker_command::Compute& c);
   void execute(elastic::worker_command::EndShare& c);
   void execute(elastic::worker_command::Exit& c);
-  // All others are the store's; a command that nobody carries out does not compile.
+  // All others are the data plane's; a command that nobody carries out does not compile.
   template <class Command>
   void execute(Command& c) {
-    store_.post(std::move(c));
+    data_plane_.post(std::move(c));
   }
 
   const WorkerLoopOptions options_;
@@ -104,14 +104,14 @@ class WorkerLoop {
   std::deque<elastic::WorkerEvent> events_;
   bool handling_ = false;
   bool over_ = false;
-  bool stopped_ = false;  // and the store's thread has ended
+  bool stopped_ = false;  // and the data plane's thread has ended
 
   const std::chrono::steady_clock::time_point began_;
   PauseClock pause_;
   std::chrono::steady_clock::time_point passed_;
   std::chrono::nanoseconds computing_{};  // what the micro-batches of the step took together
   std::optional<LoadOrder> loading_;
-  Store store_;  // last: its thread calls until it is gone
+  DataPlane data_plane_;  // last: its thread calls until it is gone
 };
 
 }  // namespace starling::actors

@@ -135,7 +135,7 @@ Result<> WorkerMemory::take_move(SegmentRange segments, Version version, ByteVie
 // ---- A step -----------------------------------------------------------------------------------
 
 std::optional<Damage> WorkerMemory::check_parameters(Version version) {
-  sabotage::hang_store(version, worker_);
+  sabotage::hang_data_plane(version, worker_);
   sabotage::flip_parameters(state_, version, worker_);
   sabotage::compare_late(version, worker_);
   for (const auto& part : parts_) {

@@ -32,7 +32,7 @@ struct Damage {
   SegmentId segment = 0;
 };
 
-// Threads: belongs to the store's (actors/worker/store.h), but for what says otherwise. All that
+// Threads: the data plane's (actors/worker/data_plane.h), unless a function says otherwise. All that
 // takes long counts in progress(), piece by piece.
 class WorkerMemory : public collectives::GatherSource, public collectives::DirectMemory {
  public:

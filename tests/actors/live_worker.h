@@ -99,9 +99,9 @@ class LoopRig {
     WorkerLoopCalls calls;
     calls.to_coordinators = [this](const Message& m, std::optional<std::uint32_t>) { on_said(m); };
     calls.compute = [this](ComputeOrder order) { on_order(std::move(order)); };
-    calls.post = [this](StoreSaid said) {
+    calls.post = [this](DataPlaneEvent said) {
       before_post();
-      post([said = std::move(said)](WorkerLoop& driven) { driven.on_store(said); });
+      post([said = std::move(said)](WorkerLoop& driven) { driven.on_data_plane(said); });
     };
     calls.over = [this](const elastic::worker_command::Exit& exit) { over = exit; };
     calls.set_counter = [this](std::uint64_t counter) { who.counter = counter; };
@@ -125,7 +125,8 @@ class LoopRig {
   const std::unique_ptr<collectives::Listener> listener;
   std::function<void(const Message&)> on_said = [](const Message&) {};
   std::function<void(ComputeOrder)> on_order = [](const ComputeOrder&) {};
-  std::function<void()> before_post = [] {};  // on the store's thread, before it has said something
+  std::function<void()> before_post = [] {
+  };  // on the data plane's thread, before it has said something
   std::optional<elastic::worker_command::Exit> over;
 
  private:

@@ -45,7 +45,7 @@ TEST_CASE("pause clock: a second stop before the pass lengthens the first part")
 }
 
 // Goal: no part is negative, which coordinators would refuse with the step and so with the end of
-// the run. Method: the store tells of the stopped epoch's sums when its report is out already.
+// the run. Method: the data plane tells of the stopped epoch's sums when its report is out already.
 TEST_CASE("pause clock: the word of the epoch that was stopped does not count") {
   PauseClock clock;
   const PauseClock::Clock::time_point t{};

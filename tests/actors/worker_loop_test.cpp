@@ -111,7 +111,7 @@ FrameHeader header(FrameKind kind, Version version, SegmentRange segments = {}) 
 }  // namespace
 
 // Frames wait for a joiner's first gather frame and are then delivered at one go: of these the
-// second vote breaks the epoch. The move behind it may be taken before the store hears that; the
+// second vote breaks the epoch. The data plane may take the move behind it before it hears that; the
 // worker must not say that it has the copy, and does not have it in the next epoch.
 TEST_CASE("worker loop: what comes behind a frame that breaks its epoch does not count (R1)") {
   Pair pair;
@@ -329,7 +329,7 @@ TEST_CASE(
   const std::span expected = state.state.parameters().subspan(first.first(), first.elements());
   std::atomic<bool> pass_over{false};
   std::uint64_t different = 0;
-  std::thread pass([&] {  // without a lock or fence that would order it with the store
+  std::thread pass([&] {  // without a lock or fence that would order it with the data plane
     do
       different += !std::equal(expected.begin(), expected.end(),
                                bench->working().parameters + first.first());
@@ -368,9 +368,10 @@ TEST_CASE(
   CHECK(mine.parameters_part(state.all) == state.state.parameters_part(state.all));
 }
 
-// The store is held while it says that the first state is there, as in a work that takes long or
+// The data plane is held while it says that the first state is there, as by work that takes long or
 // hangs.
-TEST_CASE("worker loop: a worker whose store is busy is heard, and says that it gets nowhere") {
+TEST_CASE(
+    "worker loop: a worker whose data plane is busy is heard, and says that it gets nowhere") {
   auto setup = std::make_shared<TrainingSetup>(*synthetic_setup(40000, /*steps=*/10));
   setup->job.lease_ms = 1;
   const std::uint32_t segments = setup->layout->segments();

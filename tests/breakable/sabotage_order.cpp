@@ -24,7 +24,7 @@ constexpr std::array<std::pair<std::string_view, Kind>, 17> kNames{{
     {"multiply-wrongly", Kind::kMultiplyWrongly},
     {"ignore-fence", Kind::kIgnoreFence},
     {"hang-computing", Kind::kHangComputing},
-    {"hang-store", Kind::kHangStore},
+    {"hang-data-plane", Kind::kHangDataPlane},
     {"leave-process", Kind::kLeaveProcess},
     {"accept-stranger", Kind::kAcceptStranger},
 }};

@@ -28,7 +28,7 @@ enum class Kind : std::uint8_t {
   kMultiplyWrongly,  // one product in 1,000 of each gradient is another one
   kIgnoreFence,      // a worker that was left out stays
   kHangComputing,    // a compute thread never returns from its pass
-  kHangStore,        // the store's thread never goes on
+  kHangDataPlane,    // the data plane's thread never goes on
   kAcceptAnyTotal,   // totals are not weighed: their fifth lane says nothing
   kLeaveProcess,     // a worker's end leaves a process behind
   kAcceptStranger,   // coordinators let in a peer without a key of the job

@@ -95,7 +95,7 @@ def a_worker_whose_threads_hang_is_left_out_and_comes_back(place):
         file.write("standstill_ms = 2000\nstandstill_steps = 5\n")
         file.write('shares = "equal"\n')  # by speed it may have nothing to compute in that step
     for kind, what in (("hang-computing", "its share of step 40 ("),
-                       ("hang-store", "what it does for step 40 with state and sums (")):
+                       ("hang-data-plane", "what it does for step 40 with state and sums (")):
         with sabotage(f"{kind}@40@worker-1"):
             run = place.run(job, "--workers", 3, "--threads", 1)
         left_out_and_back(run, 3)

@@ -7,7 +7,7 @@ from harness import STARLING, main, require, sabotage, same
 
 BREAKABLE = os.path.join(os.path.dirname(STARLING), "starling-breakable")
 KINDS = ("drop-micro-batch", "double-total", "stale-parameters", "accept-any-total", "flip-state", "flip-sums", "flip-total",
-         "flip-parameters", "flip-owned", "flip-copy", "multiply-wrongly", "corrupt-replica", "hang-computing", "hang-store", "ignore-fence",
+         "flip-parameters", "flip-owned", "flip-copy", "multiply-wrongly", "corrupt-replica", "hang-computing", "hang-data-plane", "ignore-fence",
          "leave-process", "accept-stranger")
 
 

@@ -143,8 +143,8 @@ inline void hang_computing(Version version, std::string_view worker) {
   if (due(Kind::kHangComputing, version, worker)) hang();
 }
 
-inline void hang_store(Version version, std::string_view worker) {
-  if (due(Kind::kHangStore, version, worker)) hang();
+inline void hang_data_plane(Version version, std::string_view worker) {
+  if (due(Kind::kHangDataPlane, version, worker)) hang();
 }
 
 inline bool keeps_stale_parameters(Version version, std::string_view worker) {

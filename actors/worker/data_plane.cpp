@@ -1,6 +1,6 @@
 // Long because each order and each event has its few lines here: one thread owns all that they touch.
 
-#include "actors/worker/store.h"
+#include "actors/worker/data_plane.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "actors/guard/status.h"
+#include "actors/worker/data_plane_queue.h"
 #include "actors/worker/epoch_io.h"
 #include "actors/worker/leaving.h"
-#include "actors/worker/store_queue.h"
 #include "core/base/check.h"
 #include "core/base/exception.h"
 #include "core/base/exit.h"
@@ -34,9 +34,9 @@ constexpr int kSilenceLeases = 3;
 }  // namespace
 
 // Both the owner and the thread have it: one that hangs keeps what it is at.
-class Store::Impl {
+class DataPlane::Impl {
  public:
-  Impl(StoreOptions options, collectives::Listener& listener, StoreSays say, Log log)
+  Impl(DataPlaneOptions options, collectives::Listener& listener, OnDataPlaneEvent say, Log log)
       : options_(std::move(options)),
         layout_(*options_.setup->layout),
         listener_(listener),
@@ -51,13 +51,13 @@ class Store::Impl {
           if (it != epochs_.end() && !it->second->given_up)
             send_word(*it->second, to, std::move(word));
         }) {
-    memory_.workbench().tell([this](PartId) { queue_.post(store_order::PartAdded{}); });
+    memory_.workbench().tell([this](PartId) { queue_.post(data_plane_order::PartAdded{}); });
   }
 
   ~Impl() { ear_->close(); }
 
   // ---- Threads: any ---------------------------------------------------------------------------
-  StoreQueue& queue() { return queue_; }
+  DataPlaneQueue& queue() { return queue_; }
   WorkerMemory& memory() { return memory_; }
   bool wait_for_end() {
     std::unique_lock lock(mutex_);
@@ -80,8 +80,8 @@ class Store::Impl {
   }
 
  private:
-  void try_to_do(StoreQueue::Work& work);
-  void carry_out(StoreOrder& order) {
+  void try_to_do(DataPlaneQueue::Work& work);
+  void carry_out(DataPlaneOrder& order) {
     std::visit([this](auto& o) { execute(o); }, order);
   }
   void carry_out(MeshEvent& e);
@@ -102,11 +102,11 @@ class Store::Impl {
   std::string of_segment(const char* what, SegmentId segment) const;  // for people
   EpochIo& io_of(const EpochId& epoch) { return *epochs_.at(epoch); }
 
-  void execute(const store_order::Initialise& o);
-  void execute(const store_order::TakeLoaded& o);
-  void execute(store_order::GiveBack& o) { memory_.give_back(std::move(o.states)); }
-  void execute(const store_order::ComputingBegun& o) { clock_.begin(o.version, o.world); }
-  void execute(const store_order::ComputingEnded& o) { clock_.computed(o.version, o.took); }
+  void execute(const data_plane_order::Initialise& o);
+  void execute(const data_plane_order::TakeLoaded& o);
+  void execute(data_plane_order::GiveBack& o) { memory_.give_back(std::move(o.states)); }
+  void execute(const data_plane_order::ComputingBegun& o) { clock_.begin(o.version, o.world); }
+  void execute(const data_plane_order::ComputingEnded& o) { clock_.computed(o.version, o.took); }
   void execute(const Hold& o) {
     if (auto held = memory_.hold(o.segments, o.fresh); !held) cannot_begin(held.error());
   }
@@ -117,7 +117,7 @@ class Store::Impl {
   void execute(const Stop& o);
   void execute(const OpenStep& o);
   void execute(const StartReduce& o);
-  void execute(const store_order::PartAdded& o);
+  void execute(const data_plane_order::PartAdded& o);
   void execute(const EndShare& o);
   void execute(const Compare& o);
   void execute(const SendMove& o);
@@ -153,13 +153,13 @@ class Store::Impl {
     leaving_.open_all();
   }
 
-  const StoreOptions options_;
+  const DataPlaneOptions options_;
   const Layout& layout_;
   collectives::Listener& listener_;
-  const StoreSays say_;
+  const OnDataPlaneEvent say_;
   const Log log_;
 
-  StoreQueue queue_;
+  DataPlaneQueue queue_;
   std::mutex mutex_;
   std::condition_variable ended_changed_;
   bool ended_ = false;  // guarded by mutex_
@@ -177,7 +177,7 @@ class Store::Impl {
 
 // ---- What is asked for ------------------------------------------------------------------------
 
-void Store::Impl::try_to_do(StoreQueue::Work& work) {
+void DataPlane::Impl::try_to_do(DataPlaneQueue::Work& work) {
   try {
     std::visit([this](auto& w) { carry_out(w); }, work);
   } catch (...) {
@@ -188,7 +188,7 @@ void Store::Impl::try_to_do(StoreQueue::Work& work) {
 
 // What is at hand may still be using an epoch: that is given up and silent now, and goes when this
 // work is over.
-void Store::Impl::halt(int status, std::string reason) {
+void DataPlane::Impl::halt(int status, std::string reason) {
   halted_ = true;
   for (const auto& [epoch, io] : epochs_) {
     io->given_up = true;
@@ -200,27 +200,27 @@ void Store::Impl::halt(int status, std::string reason) {
 }
 
 // The first parameters are not to be had here.
-void Store::Impl::cannot_begin(const Error& error) {
+void DataPlane::Impl::cannot_begin(const Error& error) {
   halt(error.code() == Code::kBadInput ? kExitBadInput : kExitAlone, error.text());
 }
 
 // The copies of others are whole: a new life is given theirs.
-void Store::Impl::damaged(const Damage& damage) {
+void DataPlane::Impl::damaged(const Damage& damage) {
   halt(kDamagedStatus, of_segment(damage.what, damage.segment) + " changed in memory");
 }
 
-std::string Store::Impl::of_segment(const char* what, SegmentId segment) const {
+std::string DataPlane::Impl::of_segment(const char* what, SegmentId segment) const {
   const auto& tensor = layout_.tensors()[layout_.tensor_of(layout_.first_block(segment))].spec;
   return options_.name + ": " + what + " of segment " + std::to_string(segment) + " (" +
          tensor.name + ")";
 }
 
-void Store::Impl::execute(const store_order::Initialise& o) {
+void DataPlane::Impl::execute(const data_plane_order::Initialise& o) {
   if (auto made = memory_.initialise(o.segments); !made) return cannot_begin(made.error());
   tell(event::Initialised{o.epoch});
 }
 
-void Store::Impl::execute(const store_order::TakeLoaded& o) {
+void DataPlane::Impl::execute(const data_plane_order::TakeLoaded& o) {
   const LoadDone& loaded = o.loaded;
   if (!epochs_.count(loaded.epoch)) return;  // that plan is over
   if (auto taken = memory_.take_loaded(*loaded.states, loaded.version); !taken)
@@ -228,25 +228,26 @@ void Store::Impl::execute(const store_order::TakeLoaded& o) {
   tell(event::Initialised{loaded.epoch, loaded.record});
 }
 
-void Store::Impl::execute(const Apply& o) {
+void DataPlane::Impl::execute(const Apply& o) {
   if (const auto damage = memory_.apply(o.record, clock_)) return damaged(*damage);
   clock_.mark(StepMark::kApplied);
 }
 
-void Store::Impl::execute(const ClearAccumulators&) {
+void DataPlane::Impl::execute(const ClearAccumulators&) {
   at(WorkPhase::kApply);
   clock_.mark(StepMark::kPassed);
   memory_.clear_accumulators();
 }
 
-std::optional<WorkerMemory::Measured> Store::Impl::measure(Version version, const Measure& owned) {
+std::optional<WorkerMemory::Measured> DataPlane::Impl::measure(Version version,
+                                                               const Measure& owned) {
   auto measured = memory_.measure(owned.segments, version, owned.digest, clock_);
   if (!measured.damage) return measured;
   damaged(*measured.damage);
   return std::nullopt;
 }
 
-void Store::Impl::execute(const ComputeNorm& o) {
+void DataPlane::Impl::execute(const ComputeNorm& o) {
   const auto measured = measure(o.version, o.owned);
   if (!measured) return;
   // It was the sum of its parts when it was accepted.
@@ -254,7 +255,7 @@ void Store::Impl::execute(const ComputeNorm& o) {
   tell(event::Reduced{o.epoch, o.version, measured->norm, measured->digest});
 }
 
-void Store::Impl::execute(const ComputeDigest& o) {
+void DataPlane::Impl::execute(const ComputeDigest& o) {
   at(WorkPhase::kEnd);
   if (const auto damage = memory_.check_state(o.segments)) return damaged(*damage);
   if (const auto damage = memory_.check_parameters(o.version)) return damaged(*damage);
@@ -263,7 +264,7 @@ void Store::Impl::execute(const ComputeDigest& o) {
 }
 
 // The state has label `version` between Apply and the next one: a plain copy is consistent.
-void Store::Impl::execute(const WriteCheckpoint& o) {
+void DataPlane::Impl::execute(const WriteCheckpoint& o) {
   if (const auto damage = memory_.stage(o.segments, o.version)) return damaged(*damage);
   // Nobody else ever writes a file of this name, so one that was left out disturbs nobody.
   ShardOrder order{o.version, o.record, {}, memory_.take_staged()};
@@ -273,7 +274,7 @@ void Store::Impl::execute(const WriteCheckpoint& o) {
 
 // ---- Epochs -----------------------------------------------------------------------------------
 
-void Store::Impl::execute(const Connect& o) {
+void DataPlane::Impl::execute(const Connect& o) {
   auto io = std::make_unique<EpochIo>();
   collectives::MeshOptions mesh = mesh_of(*o.plan, o.self);
   mesh.job = options_.job_id;
@@ -301,7 +302,7 @@ void Store::Impl::execute(const Connect& o) {
   started.start();
 }
 
-std::unique_ptr<EpochPath> Store::Impl::make_path(EpochIo& io, const Plan& plan, Rank self) {
+std::unique_ptr<EpochPath> DataPlane::Impl::make_path(EpochIo& io, const Plan& plan, Rank self) {
   PathUse use;
   use.send = [&io](Rank to, Bytes word) { send_word(io, to, std::move(word)); };
   use.made = [this, &io](std::uint32_t attempt, std::shared_ptr<collectives::Gate> gate) {
@@ -336,20 +337,20 @@ std::unique_ptr<EpochPath> Store::Impl::make_path(EpochIo& io, const Plan& plan,
                                      [ear = ear_](PathSaid said) { ear->say(std::move(said)); });
 }
 
-void Store::Impl::send_word(EpochIo& io, Rank to, Bytes word) {
+void DataPlane::Impl::send_word(EpochIo& io, Rank to, Bytes word) {
   FrameHeader header;
   header.kind = FrameKind::kPath;
   io.mesh->send(to, header, collectives::Payload(share(std::move(word))));
 }
 
-void Store::Impl::execute(const Stop& o) {
+void DataPlane::Impl::execute(const Stop& o) {
   at(WorkPhase::kChange);
   close(o.epoch);
   tell(event::Stopped{o.epoch});
 }
 
 // R9: when it returns, nothing of that epoch is sent or received any more.
-void Store::Impl::close(const EpochId& epoch) {
+void DataPlane::Impl::close(const EpochId& epoch) {
   const auto it = epochs_.find(epoch);
   if (it == epochs_.end()) return;
   leaving_.over(epoch);
@@ -357,7 +358,7 @@ void Store::Impl::close(const EpochId& epoch) {
   epochs_.erase(it);
 }
 
-void Store::Impl::execute(const elastic::worker_command::Leave& o) {
+void DataPlane::Impl::execute(const elastic::worker_command::Leave& o) {
   const auto it = epochs_.find(o.epoch);
   if (it == epochs_.end()) return;
   leaving_.over(o.epoch);
@@ -366,24 +367,24 @@ void Store::Impl::execute(const elastic::worker_command::Leave& o) {
   if (it->second->path) it->second->path->give_up();
 }
 
-void Store::Impl::execute(const SayReady& o) {
+void DataPlane::Impl::execute(const SayReady& o) {
   io_of(o.epoch).frames->send_ready();
 }
 
-void Store::Impl::execute(const SetVersion& o) {
+void DataPlane::Impl::execute(const SetVersion& o) {
   EpochIo& io = io_of(o.epoch);
   take(io, io.frames->set_version(o.version));
 }
 
 // ---- A step -----------------------------------------------------------------------------------
 
-void Store::Impl::execute(const OpenStep& o) {
+void DataPlane::Impl::execute(const OpenStep& o) {
   EpochIo& io = io_of(o.epoch);
   io.sent.reset();
   io.frames->open_step(o.holders, o.direct);
 }
 
-void Store::Impl::execute(const StartReduce& o) {
+void DataPlane::Impl::execute(const StartReduce& o) {
   EpochIo& io = io_of(o.epoch);
   io.sent.emplace(layout_.buckets());
   io.owned = o.owned;
@@ -393,14 +394,14 @@ void Store::Impl::execute(const StartReduce& o) {
   if (contribute(io, o.version)) io.mesh->flush();
 }
 
-void Store::Impl::execute(const store_order::PartAdded&) {
+void DataPlane::Impl::execute(const data_plane_order::PartAdded&) {
   for (auto& [epoch, io] : epochs_)
     if (io->sent && !contribute(*io, io->frames->version())) return;
 }
 
 // Sends what of the own sums is final and has not been sent. False: it is not what was added, and
 // this life is over.
-bool Store::Impl::contribute(EpochIo& io, Version version) {
+bool DataPlane::Impl::contribute(EpochIo& io, Version version) {
   for (std::uint32_t b = 0; b < layout_.buckets() && !io.given_up; ++b) {
     const SegmentRange segments = layout_.bucket(b);
     if ((*io.sent)[b] || !memory_.added(segments)) continue;
@@ -414,7 +415,7 @@ bool Store::Impl::contribute(EpochIo& io, Version version) {
   return true;
 }
 
-void Store::Impl::execute(const EndShare& o) {
+void DataPlane::Impl::execute(const EndShare& o) {
   EpochIo& io = io_of(o.epoch);
   at(WorkPhase::kReduce);
   clock_.mark(StepMark::kComputed);
@@ -433,17 +434,17 @@ void Store::Impl::execute(const EndShare& o) {
   io.mesh->flush();
 }
 
-void Store::Impl::execute(const Compare& o) {
+void DataPlane::Impl::execute(const Compare& o) {
   if (const auto damage = memory_.check_parameters(o.version)) return damaged(*damage);
   tell(event::Compared{o.epoch, o.version});
 }
 
-void Store::Impl::execute(const SendVote& o) {
+void DataPlane::Impl::execute(const SendVote& o) {
   at(WorkPhase::kVote);
   io_of(o.epoch).frames->send_vote(o.vote);
 }
 
-void Store::Impl::execute(const StartGather& o) {
+void DataPlane::Impl::execute(const StartGather& o) {
   EpochIo& io = io_of(o.epoch);
   at(WorkPhase::kGather);
   clock_.mark(StepMark::kTold);
@@ -451,7 +452,7 @@ void Store::Impl::execute(const StartGather& o) {
   take(io, io.frames->gather(o.version, o.holders, o.record));
 }
 
-void Store::Impl::execute(const SendMove& o) {
+void DataPlane::Impl::execute(const SendMove& o) {
   if (const auto damage = memory_.check_state(kernels::segment_ids(o.segments)))
     return damaged(*damage);
   io_of(o.epoch).frames->send_move(o.target, o.version, o.record, o.segments,
@@ -460,7 +461,7 @@ void Store::Impl::execute(const SendMove& o) {
 
 // ---- What arrives -----------------------------------------------------------------------------
 
-void Store::Impl::carry_out(MeshEvent& e) {
+void DataPlane::Impl::carry_out(MeshEvent& e) {
   const auto it = epochs_.find(e.epoch);
   if (it == epochs_.end()) return;  // R1: that epoch was stopped
   EpochIo& io = *it->second;
@@ -485,14 +486,14 @@ void Store::Impl::carry_out(MeshEvent& e) {
   }
 }
 
-void Store::Impl::take(EpochIo& io, collectives::EpochEvents events) {
+void DataPlane::Impl::take(EpochIo& io, collectives::EpochEvents events) {
   for (auto& e : events) {
     if (io.given_up) return;
     std::visit([&](auto& one) { take(io, one); }, e);
   }
 }
 
-void Store::Impl::take(EpochIo& io, const epoch_event::Reduced& e) {
+void DataPlane::Impl::take(EpochIo& io, const epoch_event::Reduced& e) {
   if (auto taken = memory_.take_side_entries(); !taken)
     return give_up(io, io.frames->self(), taken.error().text());
   clock_.mark(StepMark::kReduced);
@@ -506,44 +507,44 @@ void Store::Impl::take(EpochIo& io, const epoch_event::Reduced& e) {
   tell(event::Reduced{io.frames->plan().id, e.version, measured->norm, measured->digest});
 }
 
-void Store::Impl::take(EpochIo& io, epoch_event::GatherBegun& e) {
+void DataPlane::Impl::take(EpochIo& io, epoch_event::GatherBegun& e) {
   tell(event::GatherBegun{io.frames->plan().id, e.version, e.record});
 }
 
-void Store::Impl::take(EpochIo& io, const epoch_event::Gathered& e) {
+void DataPlane::Impl::take(EpochIo& io, const epoch_event::Gathered& e) {
   clock_.end(io.mesh->sent_bytes());
   at(WorkPhase::kCompute);  // which was begun, but for at the last version
   tell(event::Gathered{io.frames->plan().id, e.version});
 }
 
 // Whichever of the two was computed wrongly: the owner's is what all others have.
-void Store::Impl::take(EpochIo&, const epoch_event::CopyDiffers& e) {
+void DataPlane::Impl::take(EpochIo&, const epoch_event::CopyDiffers& e) {
   halt(kDamagedStatus, of_segment("the copy", e.segment) + " is not as its owner's");
 }
 
-void Store::Impl::take(EpochIo& io, const epoch_event::MoveArrived& e) {
+void DataPlane::Impl::take(EpochIo& io, const epoch_event::MoveArrived& e) {
   if (auto taken = memory_.take_move(e.segments, e.version, e.states); !taken)
     return give_up(io, e.from, taken.error().text());
   tell(event::MovedIn{io.frames->plan().id, e.version, e.segments});
 }
 
-void Store::Impl::take(EpochIo& io, epoch_event::LedgerArrived& e) {
+void DataPlane::Impl::take(EpochIo& io, epoch_event::LedgerArrived& e) {
   tell(event::LedgerArrived{io.frames->plan().id, e.from, e.version, std::move(e.rows)});
 }
 
-void Store::Impl::take(EpochIo& io, epoch_event::VoteArrived& e) {
+void DataPlane::Impl::take(EpochIo& io, epoch_event::VoteArrived& e) {
   tell(event::VoteArrived{io.frames->plan().id, e.from, std::move(e.vote)});
 }
 
-void Store::Impl::take(EpochIo& io, const epoch_event::PeerReady& e) {
+void DataPlane::Impl::take(EpochIo& io, const epoch_event::PeerReady& e) {
   tell(event::PeerReady{io.frames->plan().id, e.from});
 }
 
-void Store::Impl::take(EpochIo& io, const epoch_event::Wrong& e) {
+void DataPlane::Impl::take(EpochIo& io, const epoch_event::Wrong& e) {
   give_up(io, e.peer, e.error.text());
 }
 
-void Store::Impl::give_up(EpochIo& io, Rank peer, const std::string& why, LinkFault fault) {
+void DataPlane::Impl::give_up(EpochIo& io, Rank peer, const std::string& why, LinkFault fault) {
   io.given_up = true;
   leaving_.over(io.frames->plan().id);
   if (io.path) io.path->give_up();
@@ -554,15 +555,16 @@ void Store::Impl::give_up(EpochIo& io, Rank peer, const std::string& why, LinkFa
 
 // ---- The owner's side -------------------------------------------------------------------------
 
-Store::Store(StoreOptions options, collectives::Listener& listener, StoreSays say, Log log)
+DataPlane::DataPlane(DataPlaneOptions options, collectives::Listener& listener,
+                     OnDataPlaneEvent say, Log log)
     : impl_(std::make_shared<Impl>(std::move(options), listener, std::move(say), std::move(log))),
       thread_([impl = impl_] { impl->run(); }) {}
 
-Store::~Store() {
+DataPlane::~DataPlane() {
   stop();
 }
 
-bool Store::stop() {
+bool DataPlane::stop() {
   if (!thread_.joinable()) return ended_;
   impl_->queue().stop();
   ended_ = impl_->wait_for_end();
@@ -573,23 +575,23 @@ bool Store::stop() {
   return ended_;
 }
 
-void Store::post(StoreOrder order) {
+void DataPlane::post(DataPlaneOrder order) {
   impl_->queue().post(std::move(order));
 }
 
-std::uint32_t Store::waiting() const {
+std::uint32_t DataPlane::waiting() const {
   return impl_->queue().waiting();
 }
 
-std::uint64_t Store::progress() const {
+std::uint64_t DataPlane::progress() const {
   return impl_->memory().progress();
 }
 
-std::shared_ptr<Workbench> Store::workbench() const {
+std::shared_ptr<Workbench> DataPlane::workbench() const {
   return {impl_, &impl_->memory().workbench()};
 }
 
-WorkerMemory& Store::memory() {
+WorkerMemory& DataPlane::memory() {
   return impl_->memory();
 }
 

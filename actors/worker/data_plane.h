@@ -5,7 +5,7 @@
 //
 // The loop (actors/worker/worker_loop.h) never waits for this thread and never touches its memory, so
 // coordinators hear a worker however long its work takes. What the thread has done and has still to
-// do is counted: the leader sees a store that gets nowhere.
+// do is counted: the leader sees a data plane that gets nowhere.
 
 #include <atomic>
 #include <chrono>
@@ -25,7 +25,7 @@
 
 namespace starling::actors {
 
-namespace store_order {
+namespace data_plane_order {
 // The first parameters and exponents, and those of these segments, which are held from now on.
 // -> Initialised
 struct Initialise {
@@ -49,12 +49,13 @@ struct ComputingEnded {
   Version version = 0;
   std::chrono::nanoseconds took{};
 };
-}  // namespace store_order
+}  // namespace data_plane_order
 
 // Most are commands of elastic::Worker as they are.
-using StoreOrder =
-    std::variant<store_order::Initialise, store_order::TakeLoaded, store_order::GiveBack,
-                 store_order::PartAdded, store_order::ComputingBegun, store_order::ComputingEnded,
+using DataPlaneOrder =
+    std::variant<data_plane_order::Initialise, data_plane_order::TakeLoaded,
+                 data_plane_order::GiveBack, data_plane_order::PartAdded,
+                 data_plane_order::ComputingBegun, data_plane_order::ComputingEnded,
                  elastic::worker_command::Hold, elastic::worker_command::Connect,
                  elastic::worker_command::SetVersion, elastic::worker_command::SayReady,
                  elastic::worker_command::Leave, elastic::worker_command::Stop,
@@ -66,10 +67,10 @@ using StoreOrder =
                  elastic::worker_command::StartGather, elastic::worker_command::ComputeDigest,
                  elastic::worker_command::WriteCheckpoint>;
 
-// Runs on the store's thread. The states of a ShardOrder come back as GiveBack.
-using StoreSays = std::function<void(StoreSaid)>;
+// Runs on the data plane's thread. The states of a ShardOrder come back as GiveBack.
+using OnDataPlaneEvent = std::function<void(DataPlaneEvent)>;
 
-struct StoreOptions {
+struct DataPlaneOptions {
   std::shared_ptr<const TrainingSetup> setup;
   JobId job_id{};
   Incarnation who;
@@ -81,15 +82,16 @@ struct StoreOptions {
 };
 
 // Threads: post(), waiting() and workbench() any; the rest belongs to the owner.
-class Store {
+class DataPlane {
  public:
   // `listener` must outlive the thread.
-  Store(StoreOptions options, collectives::Listener& listener, StoreSays say, Log log);
-  ~Store();  // stop()
-  Store(const Store&) = delete;
-  Store& operator=(const Store&) = delete;
+  DataPlane(DataPlaneOptions options, collectives::Listener& listener, OnDataPlaneEvent say,
+            Log log);
+  ~DataPlane();  // stop()
+  DataPlane(const DataPlane&) = delete;
+  DataPlane& operator=(const DataPlane&) = delete;
 
-  void post(StoreOrder order);
+  void post(DataPlaneOrder order);
   // Orders and frames that are not done yet.
   std::uint32_t waiting() const;
   // Grows with every piece of work that is done, here and at the workbench.

@@ -1,5 +1,5 @@
 #pragma once
-// What the store's thread has still to do: orders, and the frames of its epochs. For store.cpp.
+// Orders and frames that the data plane's thread has still to carry out. For data_plane.cpp.
 
 #include <atomic>
 #include <condition_variable>
@@ -11,18 +11,18 @@
 #include <utility>
 #include <variant>
 
+#include "actors/worker/data_plane.h"
 #include "actors/worker/epoch_io.h"
-#include "actors/worker/store.h"
 
 namespace starling::actors {
 
-// Threads: next() and done() are the store's; the rest any.
-class StoreQueue {
+// Threads: next() and done() are the data plane's; the rest any.
+class DataPlaneQueue {
  public:
-  using Work = std::variant<StoreOrder, MeshEvent, PathSaid>;
+  using Work = std::variant<DataPlaneOrder, MeshEvent, PathSaid>;
 
-  // Of frames that the store has not looked at. Beyond it peers wait, as memory is worth more than
-  // their time; what the store has looked at waits for the protocol, which bounds it.
+  // Bytes of frames that the data plane has not looked at. Beyond it peers wait, as memory is worth
+  // more than their time. The protocol bounds the frames that the data plane has looked at.
   static constexpr std::size_t kUnreadMax = 8u << 20;
 
   void post(Work work) {
@@ -71,7 +71,7 @@ class StoreQueue {
   bool stopping_ = false;   // guarded by mutex_
   std::atomic<std::uint32_t> waiting_ = 0;
   std::atomic<std::size_t> unread_ = 0;  // bytes of frames, with what is at hand
-  std::size_t at_hand_ = 0;              // the store's thread's
+  std::size_t at_hand_ = 0;              // the data plane's thread's
 };
 
 }  // namespace starling::actors
