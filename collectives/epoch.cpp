@@ -24,7 +24,7 @@ EpochEvents Epoch::on_frame(Rank from, Frame frame) {
   STARLING_CHECK(from < world() && from != options_.self);
   EpochEvents out;
   if (broken_) return out;
-  if (frame.header.kind == FrameKind::kRecord) {
+  if (frame.header.kind == FrameKind::kReady) {
     out.push_back(epoch_event::PeerReady{from});
   } else if (session_) {
     deliver(session_->on_frame(from, std::move(frame)), out);
@@ -285,7 +285,7 @@ void Epoch::send_all(FrameKind kind, Version version, Bytes payload) {
 }
 
 void Epoch::send_ready() {
-  send_all(FrameKind::kRecord, /*version=*/0, {});
+  send_all(FrameKind::kReady, /*version=*/0, {});
 }
 
 void Epoch::send_ledger(Version step, const std::vector<LedgerRow>& rows) {

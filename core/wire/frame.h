@@ -20,7 +20,7 @@ enum class FrameKind : std::uint8_t {
   kVote,              // to everybody
   kGather,            // working parameters and exponents of version v, owner -> everybody
   kMove,              // state of segments with label v, source -> target
-  kRecord,            // outside the step loop: a joiner says that it is ready; tests, benches
+  kReady,             // outside the step loop: a joiner is ready to be switched to; tests, benches
   kLeft,              // last frame on a connection: the sender has left the epoch by a switch (R1)
   kPath,              // outside the step loop: how a direct path comes about
   kAlive,             // nothing: its sender is there. For the other end of the connection alone
@@ -36,7 +36,7 @@ enum class LinkFault : std::uint8_t {
 
 struct FrameHeader {
   std::uint32_t magic = kMagic;
-  FrameKind kind = FrameKind::kRecord;
+  FrameKind kind = FrameKind::kReady;
   std::uint8_t flags = 0;
   // Of all before `checksum`, this one as 0: a flipped bit in the length would otherwise be waited
   // for, by a receiver who hears no more before its own answer.

@@ -237,7 +237,7 @@ void WorkerProcess::redirect(const BulkFrame& frame, Nonce from_nonce) {
 }
 
 void WorkerProcess::arrive(Link& l, Rank from, const EpochId& sent_in, Frame frame) {
-  if (frame.header.kind != FrameKind::kRecord) world_.oracle().takes(*this, sent_in, l.plan->id);
+  if (frame.header.kind != FrameKind::kReady) world_.oracle().takes(*this, sent_in, l.plan->id);
   if (world_.oracle().plant_lost_contribution(frame))  // arrives, and adds nothing
     frame = collectives::make_frame(frame.header,
                                     collectives::Payload(share(Bytes(frame.payload->size(), 0))));
