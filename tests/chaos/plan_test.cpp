@@ -182,7 +182,7 @@ TEST_CASE("what is wrong in a plan is named") {
       {run + "[[fault]]\nat_s = 1\nkind = \"kill\"\nnodes = [\"a b\"]\n", "nodes must be"},
       {run + "nodes = \"a\"\n", "nodes must be"},
       {run + "[[fault]]\nat_s = 1\nkind = \"slow-link\"\ndelay_s = 11\n", "delay_s must be"},
-      {run + "[[fault]]\nat_s = 1\nkind = \"kill\"\nshare = 0.5\n", "share is of no use to a kill"},
+      {run + "[[fault]]\nat_s = 1\nkind = \"kill\"\nshare = 0.5\n", "share is of no use to a fault of kind kill"},
       {run + "[[fault]]\nat_s = 1\nkind = \"stop\"\nback_s = 1\n", "back_s is of no use"},
       {run + "[[fault]]\nat_s = 1\nkind = \"coordinator-kill\"\ncount = 2\n", "count is of no use"},
       {"fault = 3\n" + run, "[[fault]]"},

@@ -419,6 +419,14 @@ Result<History> merge(std::vector<History> histories) {
     if (all.start.data == unknown) all.start.data = h.start.data;
     if (h.start.data != unknown && h.start.data != all.start.data)
       return bad("file " + number + " is of other data");
+    const std::string &first = all.start.fingerprint, &here = h.start.fingerprint;
+    if (first.empty()) all.start.fingerprint = here;
+    if (!first.empty() && !here.empty() && here != first)
+      all.other_arithmetic.push_back("file " + number + " is of other arithmetic: " + here +
+                                     " and " + first);
+    if (h.start.seed != all.start.seed)
+      return bad("file " + number + " is of seed " + std::to_string(h.start.seed) + ", file 1 of " +
+                 std::to_string(all.start.seed));
     all.start.samples = std::max(all.start.samples, h.start.samples);
     append(all.steps, std::move(h.steps), file);
     append(all.ledgers, std::move(h.ledgers), file);
@@ -448,7 +456,7 @@ Result<History> merge(std::vector<History> histories) {
   unite(all.epochs, [](const EpochFact& e) { return e.id; });
   unite(all.exposures, [](const ExposureFact& e) { return e.epoch; });
   unite(all.restarts, [](const RestartFact& r) { return r.lost; });
-  unite(all.taints, [](const TaintFact& t) { return std::pair(t.worker, t.reason); });
+  unite(all.taints, [](const TaintFact& t) { return std::tuple(t.worker, t.name, t.reason); });
   unite(all.mismatches,
         [](const MismatchFact& m) { return std::tuple(m.version, m.micro_batch, m.worker, m.by); });
   unite(all.done, [](const DoneFact& d) { return std::pair(d.version, d.digest); });

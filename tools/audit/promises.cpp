@@ -133,6 +133,9 @@ void check_end(const Index& run, Case& p1) {
                              : "the run ended" + at + " without `done`");
   }
   const DoneFact& done = h.done.front();
+  if (h.failed)
+    p1.refute(done.line, "`done` in a run that failed with exit code " + number(h.failed->code) +
+                             " (" + h.failed->reason + ")");
   if (h.done.size() > 1) p1.refute(h.done[1].line, "a second `done`");
   if (h.after_done) p1.refute(*h.after_done, "something follows `done`");
   if (done.version == h.start.steps && run.end() < done.version)
@@ -162,6 +165,7 @@ void check_doubts(const Index& run, Case& p1) {
       p1.doubt(text + (m.wrong ? "; " + name(*m.wrong) + " is wrong" : ""));
   }
   for (const std::string& script : h.other_scripts) p1.doubt(script);
+  for (const std::string& other : h.other_arithmetic) p1.doubt(other);
   for (const TaintFact& t : h.taints)
     p1.doubt((t.name.empty() ? worker_text(h, t.worker) : t.name) + ": " + t.reason +
              "; the result is in doubt from step " + number(t.first) + " on");

@@ -92,7 +92,7 @@ class Reader {
   // The table is a fault of this kind, which has a use for the key or has not.
   void only_if(bool of_use, const char* key, const FaultKind& kind) {
     if (!of_use && failure_.empty() && table_.contains(key))
-      failure_ = std::string(key) + " is of no use to a " + kind.word;
+      failure_ = std::string(key) + " is of no use to a fault of kind " + kind.word;
   }
 
   Result<> finish() {

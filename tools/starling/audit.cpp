@@ -7,6 +7,7 @@
 
 #include "core/base/exit.h"
 #include "core/data/dataset.h"
+#include "core/job/section.h"
 #include "tools/audit/difference.h"
 #include "tools/audit/promises.h"
 #include "tools/starling/commands.h"
@@ -19,6 +20,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using audit::History;
 using audit::Verdict;
+using job_words::shown;
+
+constexpr std::size_t kTextBytes = 4096;  // of a line for people, which has texts from the file
 
 // True: something follows the last line, as if who wrote it had ended within it.
 Result<bool> read_lines(std::ifstream& file, audit::HistoryReader& reader) {
@@ -56,7 +60,8 @@ Result<History> read_history(const std::string& run) {
   const std::string where = "reading " + path;
   if (!fs::is_regular_file(path, error))
     return Error(Code::kBadInput,
-                 "no such file, expected a run's folder or its events.jsonl; " + where);
+                 std::string(fs::exists(path, error) ? "no regular file" : "no such file") +
+                     ", expected a run's folder or its events.jsonl; " + where);
   std::ifstream file(path, std::ios::binary);
   if (!file) return Error(Code::kBadInput, "cannot be opened; " + where);
   audit::HistoryReader reader;
@@ -134,7 +139,7 @@ Result<int> audit_one(const AuditCommand& command) {
   for (const audit::Finding& finding : audit::audit(history)) {
     held = held && finding.verdict == Verdict::kHeld;
     std::printf("%s %-13s %-9s  %s\n", finding.promise.c_str(), finding.name.c_str(),
-                to_string(finding.verdict), finding.text.c_str());
+                to_string(finding.verdict), shown(finding.text, kTextBytes).c_str());
     promises.push_back({{"promise", finding.promise},
                         {"verdict", to_string(finding.verdict)},
                         {"text", finding.text}});
@@ -167,12 +172,30 @@ void show_comparison(const audit::Comparison& c) {
     std::printf("final digests: not compared, the runs do not both end at one version\n");
 }
 
+// Of a file that is compared: false where what it says of itself cannot be. What is in doubt is a note.
+bool show_faults(const std::string& run, const History& history) {
+  bool sound = true;
+  for (const audit::Finding& finding : audit::audit(history)) {
+    if (finding.verdict != Verdict::kRefuted) continue;
+    sound = false;
+    std::printf("%s is refuted: %s, %s\n", run.c_str(), finding.promise.c_str(),
+                shown(finding.text, kTextBytes).c_str());
+  }
+  for (const audit::TaintFact& taint : history.taints)
+    std::printf("note: %s is in doubt from step %llu on: %s: %s\n", run.c_str(),
+                static_cast<unsigned long long>(taint.first), shown(taint.name).c_str(),
+                shown(taint.reason, kTextBytes).c_str());
+  return sound;
+}
+
 Result<int> audit_two(const AuditCommand& command) {
   if (command.sample) return Error(Code::kBadInput, "--sample asks about one run, two are given");
   STARLING_TRY(a, read_history(command.runs[0]));
   STARLING_TRY(b, read_history(command.runs[1]));
   const audit::Comparison c = audit::compare(a, b);
-  for (const std::string& note : c.notes) std::printf("note: %s\n", note.c_str());
+  for (const std::string& note : c.notes)
+    std::printf("note: %s\n", shown(note, kTextBytes).c_str());
+  const bool sound = show_faults(command.runs[0], a) && show_faults(command.runs[1], b);
   Json json{{"a", command.runs[0]},
             {"b", command.runs[1]},
             {"comparable", c.other_job.empty()},
@@ -189,7 +212,8 @@ Result<int> audit_two(const AuditCommand& command) {
     fail(kExitBadInput, "not comparable: there is no step that both runs have");
   } else {
     show_comparison(c);
-    code = c.first ? 1 : 0;
+    code = c.first || !sound ? 1 : 0;
+    json["sound"] = sound;
     json["same"] = !c.first;
     json["steps"] = c.steps;
     json["digests"] = c.digests;

@@ -282,7 +282,9 @@ void add_chaos(CLI::App& app, ChaosCommand& o) {
   sub->add_option("--keep", o.keep, "so many workers are always left; --attach: and never stopped")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  sub->add_option("--seed", o.seed, "of the plan; the job has its own")->capture_default_str();
+  sub->add_option("--seed", o.seed, "of the plan; the job has its own")
+      ->capture_default_str()
+      ->check(kWhole);
   sub->add_option(
       "--duration", o.duration,
       "of the faults: seconds, or like 10m; the job's steps are as many as take so long");
@@ -346,7 +348,8 @@ void add_replay(CLI::App& app, ReplayCommand& o) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   sub->add_option("--seed", o.seed, "draws who goes where the trace has counts only")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(kWhole);
   sub->add_flag("--unannounced", o.unannounced, "nodes go without notice");
   sub->add_option("--notice", o.notice,
                   "of a removal, in the trace's time: AWS gives 120 s, GCP and Azure 30 s")
@@ -474,7 +477,8 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   sub->add_option("--seed", bench.seed, "recovery, path: draws whom and when")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(kWhole);
   auto* freeze = sub->add_flag("--freeze", bench.freeze, "recovery: SIGSTOP instead of SIGKILL");
   auto* cut = sub->add_flag("--cut", bench.cut,
                             "recovery: no packet passes to or from the worker (needs root)")
@@ -509,7 +513,8 @@ void add_audit(CLI::App& app, AuditCommand& o) {
       ->required();
   sub->add_flag("--together", o.together,
                 "the files are what the coordinators of one run wrote on their machines");
-  sub->add_option("--sample", o.sample, "also show in which steps and by whom it was used");
+  sub->add_option("--sample", o.sample, "also show in which steps and by whom it was used")
+      ->check(kWhole);
   sub->add_option("--json", o.json, "write what is found to this file, too");
   sub->footer(
       sub->get_footer() +
