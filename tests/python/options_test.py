@@ -26,6 +26,17 @@ class Theirs:
         self.kind = type(name, (), {"__module__": module})
 
 
+class Raising:
+    def __index__(self):
+        raise RuntimeError("no index")
+
+    def __float__(self):
+        raise RuntimeError("no number")
+
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+
 ADAM = Theirs("torch.optim.adam", "Adam").kind
 WRONG = [
     ({"batch_size": 0}, "batch_size must be a whole number from 1 to 65536, is 0"),
@@ -47,6 +58,17 @@ WRONG = [
     ({"metrics": "accuracy"}, "metrics must be a list of names, is 'accuracy'"),
     ({"metrics": [1.5, None]}, "metrics must be a list of names, is [1.5, None]"),
     ({"metrics": list("123456789")}, "metrics must be at most 8 names"),
+    ({"metrics": {"a", "b"}}, "metrics must be a list of names, is {"),  # in another order in each process
+    ({"metrics": ["a", "a"]}, "metrics must be names that differ, is ['a', 'a']"),
+    ({"metrics": ["\ud800"]}, "metrics must be UTF-8, is '\\ud800'"),
+    ({"out": "a\0b"}, "out must be without a character 0, is 'a\\x00b'"),
+    ({"checkpoint": "\ud800"}, "checkpoint must be UTF-8, is '\\ud800'"),
+    ({"command": ["a\0"]}, "command must be without a character 0"),
+    ({"isa": ["auto"]}, "isa must be one of auto, reference, avx2, avx512, cuda, is ['auto']"),
+    ({"workers": Raising()}, "workers must be a whole number from 1 to 64, is a Raising"),
+    ({"optimizer": starling.SGD(Raising())}, "optimizer's rate must be a number above 0 and at most 1000, is a Raising"),
+    ({"optimizer": starling.Adam(betas={0.9: 1, 0.99: 2})}, "optimizer's betas must be two numbers, is {0.9"),
+    ({"optimizer": starling.Adam(betas={0.9, 0.99})}, "optimizer's betas must be two numbers, is {"),
     ({"command": "--coordinators 3"}, "command must be a list of words"),
     ({"init": [1]}, "init must be a state_dict, is [1]"),
     ({"optimizer": ADAM}, "is the class torch.optim.adam.Adam: starling.Adam(..) makes one"),
@@ -83,13 +105,14 @@ def wrong_arguments_are_named_before_anything_begins(place):
         options = {"steps": 10, **options}
         for begin in (lambda: starling.train(never, never, **options), lambda: list(starling.Job(never, **options))):
             said = _said(begin)
-            require(said.startswith("starling: ") and said.count("\n") == 1 and line in said, f"{options}: {said}")
+            require(said.startswith("starling: ") and said.count("\n") == 1 and line in said, f"{line}: {said}")
             require(said.endswith(f"; {os.path.abspath(__file__)}\n"), said)
 
 
 def what_is_no_function_is_named(place):
     require("build must be a function, is 3" in _said(lambda: starling.train(3, never, steps=1)), "build")
     require("loss must be a function, is 'mse'" in _said(lambda: starling.train(never, "mse", steps=1)), "loss")
+    require("loss must be a function, is None" in _said(lambda: starling.train(never, None, steps=1)), "no loss")
     for name in "collate", "evaluate":
         said = _said(lambda: starling.train(never, never, steps=1, **{name: 5}))
         require(f"{name} must be a function, is 5" in said, said)

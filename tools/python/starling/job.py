@@ -115,7 +115,10 @@ def _made(build: Build, init: "Optional[Mapping[str, Any]]", seed: int) -> "tupl
     net, data = made
     module.check(net, data)
     if init is not None:
-        net.load_state_dict(init)
+        try:
+            net.load_state_dict(init)
+        except Exception as why:
+            raise module.Refused(f"init does not fit the net: {' '.join(str(why).split())[:400]}") from None
     return net, data
 
 
@@ -138,8 +141,7 @@ def _trained(call: Call, options: Options, build: Build, init: "Optional[Mapping
     try:
         script = of_main()
         where = f"; {script.path}"
-        functions = {name: function for name, function in {**calls, "evaluate": evaluate}.items() if function is not None}
-        options.check(init, build=build, **functions)
+        options.check(init, build=build, evaluate=evaluate, **calls)
         net, data = _made(build, init, options.seed)
         start = started(proof.of_state(init), module.outline(net))
         script = replace(script, text=texts(script), call=call.number, at=call.at,
@@ -188,7 +190,11 @@ def _said(code: int, text: str) -> int:
 def _end_of(out: str) -> "dict[str, Any]":
     end: "dict[str, Any]" = {}
     metrics: "list[float]" = []
-    with open(os.path.join(out, "events.jsonl"), encoding="utf-8") as events:
+    try:
+        events = open(os.path.join(out, "events.jsonl"), encoding="utf-8")
+    except OSError as why:
+        raise Failed(_said(2, f"the command has ended and left no run, see command=: {why}")) from None
+    with events:
         for line in events:
             event = json.loads(line)
             if event.get("ev") == "step":

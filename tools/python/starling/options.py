@@ -9,7 +9,7 @@ import operator
 import os
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence, Set
 
 from .optimizers import SGD, Adam, AdamW, Optimizer
 from .script import Refused, Script
@@ -24,11 +24,15 @@ _METRICS_MAX, _METRIC_BYTES_MAX = 8, 64
 _BELOW_ONE = 0.999999
 _OF_OPTIMIZERS = {"rate": (0.0, 1000.0), "floor": (0.0, 1.0), "epsilon": (0.0, 1.0), "weight_decay": (0.0, 1000.0),
                   "clip": (0.0, 1e30), "momentum": (0.0, _BELOW_ONE)}
+_NEEDED = ("build", "loss")  # of the functions; the others may be left out
 _ABOVE_ZERO = ("rate", "epsilon")
 
 
 def _shown(value: Any) -> str:
-    text = " ".join(repr(value).split()) if not isinstance(value, type) else f"the class {value.__qualname__}"
+    try:
+        text = f"the class {value.__qualname__}" if isinstance(value, type) else " ".join(repr(value).split())
+    except Exception:  # the value's own __repr__ may raise anything
+        text = f"a {type(value).__name__}"
     return text if len(text) <= 64 else text[:61] + "..."
 
 
@@ -39,7 +43,7 @@ def _wrong(name: str, expected: str, value: Any) -> Refused:
 def _whole(name: str, value: Any, least: int, most: int) -> int:
     try:
         number = operator.index(value)
-    except TypeError:
+    except Exception:  # the value's own __index__ may raise anything
         number = least - 1
     if isinstance(value, bool) or not least <= number <= most:
         raise _wrong(name, f"a whole number from {least} to {most}", value)
@@ -49,7 +53,7 @@ def _whole(name: str, value: Any, least: int, most: int) -> int:
 def _number(name: str, value: Any, least: float, most: float, above: bool = False) -> float:
     try:
         number = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # the value's own __float__ may raise anything
         number = math.nan
     if not least <= number <= most or above and number == least:
         raise _wrong(name, f"a number {'above' if above else 'from'} {least:g} {'and at most' if above else 'to'}"
@@ -63,13 +67,25 @@ def _flag(name: str, value: Any) -> bool:
     return value
 
 
+def _text(name: str, value: str) -> str:
+    """What a process can be told as an argument, and a job file has."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _wrong(name, "UTF-8", value) from None
+    if "\0" in value:
+        raise _wrong(name, "without a character 0", value)
+    return value
+
+
 def _texts(name: str, value: Any, what: str) -> "list[str]":
-    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
+    # A set has another order in each process.
+    if isinstance(value, (str, bytes, Mapping, Set)) or not hasattr(value, "__iter__"):
         raise _wrong(name, f"a list of {what}", value)
     words = [os.fspath(w) if isinstance(w, os.PathLike) else str(w) if isinstance(w, (int, float)) else w for w in value]
     if not all(isinstance(word, str) for word in words):
         raise _wrong(name, f"a list of {what}", value)
-    return words
+    return [_text(name, word) for word in words]
 
 
 def _optimizer(value: Any, steps: int) -> "dict[str, Any]":
@@ -89,7 +105,7 @@ def _optimizer(value: Any, steps: int) -> "dict[str, Any]":
         if field.name == "nesterov":
             _flag(name, given)
         elif field.name == "betas":
-            if isinstance(given, (str, bytes)) or not hasattr(given, "__len__") or len(given) != 2:
+            if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or len(given) != 2:
                 raise _wrong(name, "two numbers", given)
             for beta in given:
                 _number(name, beta, 0.0, _BELOW_ONE)
@@ -108,7 +124,7 @@ def _toml(value: Any) -> str:
         text = repr(value)
         return text if any(c in text for c in ".en") else text + ".0"
     if isinstance(value, (int, str)):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return "[" + ", ".join(_toml(v) for v in value) + "]"
 
 
@@ -155,24 +171,26 @@ class Options:
     def check(self, init: Any, **calls: "Optional[Callable[..., Any]]") -> None:
         """Raises Refused, with the argument's name, where something cannot be; what is meant gets its plain type."""
         for name, call in calls.items():
-            if not callable(call):
+            if not callable(call) and (call is not None or name in _NEEDED):
                 raise _wrong(name, "a function", call)
         if init is not None and not isinstance(init, Mapping):
             raise _wrong("init", "a state_dict", init)
         for name, (least, most) in _WHOLE.items():
             setattr(self, name, _whole(name, getattr(self, name), least, most))
         for name, words in _WORDS.items():
-            if getattr(self, name) not in words:
+            if not isinstance(getattr(self, name), str) or getattr(self, name) not in words:
                 raise _wrong(name, f"one of {', '.join(words)}", getattr(self, name))
         for name in _PATHS:
             value = getattr(self, name)
             if value is not None and not isinstance(value, (str, os.PathLike)):
                 raise _wrong(name, "a folder", value)
-            setattr(self, name, None if value is None else os.fspath(value) or None)
+            setattr(self, name, None if value is None else _text(name, os.fsdecode(value)) or None)
         self.resume = _flag("resume", self.resume)
         self.metrics = _texts("metrics", self.metrics, "names")
         if len(self.metrics) > _METRICS_MAX or not all(0 < len(m.encode()) <= _METRIC_BYTES_MAX for m in self.metrics):
             raise _wrong("metrics", f"at most {_METRICS_MAX} names of 1 to {_METRIC_BYTES_MAX} bytes", self.metrics)
+        if len(set(self.metrics)) != len(self.metrics):
+            raise _wrong("metrics", "names that differ", self.metrics)
         self.command = _texts("command", self.command, "words, as (\"--coordinators\", \"3\")")
         _optimizer(self.optimizer, self.steps)
 

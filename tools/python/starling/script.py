@@ -91,6 +91,8 @@ def of_main() -> Script:
         raise Refused(
             "a job needs a script in a file, which every worker runs; what is typed, piped in, or in a notebook is in"
             " none: write it to train.py and run `python train.py`")
+    if not _is_utf8(os.fsencode(os.path.abspath(path))):
+        raise Refused(f"the path of a script must be UTF-8, is {ascii(os.path.abspath(path))}")
     module = "" if spec is None or spec.name == "__main__" else spec.name
     arguments = tuple(_arguments(path, module))
     if len(arguments) > ARGUMENTS_MAX:
