@@ -109,7 +109,8 @@ TEST_CASE("memory that is given back while somebody keeps memory goes with the l
   { Array<int> array(device, 100); }
   CHECK(device.pieces() == 0);
   auto never = std::make_unique<EmulatedDevice>();
-  new std::shared_ptr<void>(never->keep_memory());
+  static std::vector<std::shared_ptr<void>> kept;  // reachable until the process ends, and not taken back before
+  kept.push_back(never->keep_memory());
   { Array<int> array(*never, 100); }
   CHECK(never->pieces() == 1);
   never.reset();  // the kernel takes it back with the process

@@ -321,7 +321,8 @@ class Comm {
 };
 
 std::mutex living_mutex;
-std::set<Comm*> living;
+// Never destroyed: a thread that hangs in a call goes on while the process ends.
+std::set<Comm*>& living = *new std::set<Comm*>;
 
 // A communicator for the time of one call.
 class Call {
