@@ -39,25 +39,28 @@ caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job,
   form.job = format_job(job);
   form.segments = layout.segments();
   form.segment_blocks = layout.segment_blocks();
-  return system.spawn<caf::detached>(
-      [form = std::move(form), spec = job.checkpoint](caf::event_based_actor*) -> caf::behavior {
-        using namespace elastic::coordinator_command;
-        return {
-            [form, spec](const StoreCheckpoint& store) {
-              Manifest manifest = form;
-              manifest.checkpoint = store.checkpoint;
-              manifest.record = store.record;
-              manifest.shards = store.shards;
-              auto stored = publish(spec, manifest);
-              return elastic::coordinator_event::Stored{store.checkpoint.version,
-                                                        stored ? "" : stored.error().text()};
-            },
-            [form, spec, told = std::set<Version>()](const TidyCheckpoints& order) mutable {
-              remove_own_checkpoints(spec.dir, form.state_hash, order.below, order.kept);
-              return gone_of(spec, order, told);
-            },
-        };
-      });
+  return system.spawn<caf::detached>([form = std::move(form), spec = job.checkpoint](
+                                         caf::event_based_actor* self) -> caf::behavior {
+    using namespace elastic::coordinator_command;
+    return {
+        [form, spec](const StoreCheckpoint& store) {
+          Manifest manifest = form;
+          manifest.checkpoint = store.checkpoint;
+          manifest.record = store.record;
+          manifest.shards = store.shards;
+          auto stored = publish(spec, manifest);
+          return elastic::coordinator_event::Stored{store.checkpoint.version,
+                                                    stored ? "" : stored.error().text()};
+        },
+        [form, spec, told = std::set<Version>()](const TidyCheckpoints& order) mutable {
+          if (order.above != kNoVersion)
+            withdraw_own_checkpoints(spec.dir, form.state_hash, order.above);
+          remove_own_checkpoints(spec.dir, form.state_hash, order.below, order.kept);
+          return gone_of(spec, order, told);
+        },
+        [self](stop_atom) { self->quit(); },
+    };
+  });
 }
 
 }  // namespace starling::actors

@@ -15,7 +15,8 @@ struct CheckpointsGone {  // published ones that are not in the folder any more
   std::vector<Version> versions;
 };
 
-// Understands StoreCheckpoint, answers Stored; understands TidyCheckpoints, answers CheckpointsGone.
+// Understands StoreCheckpoint, answers Stored; TidyCheckpoints, answers CheckpointsGone; stop_atom, after
+// which it ends, when it has done what came before.
 // Writes and removes nothing in a folder that belongs to another job (core/formats/checkpoint_owner.h).
 caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job, const Layout& layout);
 

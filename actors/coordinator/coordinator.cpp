@@ -395,7 +395,7 @@ class Coordinator : public caf::event_based_actor {
     machine_.reset();
     gateway_.reset();
     journal_.reset();
-    if (keeper_) send_exit(keeper_, caf::exit_reason::user_shutdown);
+    if (keeper_) send(keeper_, stop_atom_v);  // after what it was told before
     keeper_ = nullptr;
     quit(std::move(reason));
   }

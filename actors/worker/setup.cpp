@@ -66,7 +66,7 @@ std::optional<Digest> read_by(const kernels::PythonModel& model,
   kernels::PythonModel::DataRead read;
   while (go_on() && !(read = model.data_read()).over)
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  return read.digest;
+  return read.over && !read.digest ? model.identity().data : read.digest;
 }
 
 }  // namespace
@@ -123,7 +123,10 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
                             brief(steps) + ", " + build_text();
   setup->model = std::move(model);
   setup->batches = std::move(batches);
-  setup->hash_data = std::move(hash_data);
+  setup->reads_without_passes = python == nullptr;
+  setup->hash_data = hash_data ? std::move(hash_data) : [data_identity](const auto&) {
+    return std::optional(data_identity);
+  };
   return std::shared_ptr<const TrainingSetup>(std::move(setup));
 } catch (...) {  // the model and the batches may be the application's
   return error_of_exception("setting up the model");

@@ -143,11 +143,12 @@ class Worker : public caf::event_based_actor {
 
   // In a thread of its own that nobody waits for: storage may hang.
   void hash_data(const caf::actor& me) {
-    if (!options_.setup->hash_data) return;
     std::thread([weak = caf::actor_cast<caf::weak_actor_ptr>(me), setup = options_.setup,
                  over = over_flag_] {
       run_behind();
-      const auto data = setup->hash_data([&] { return !*over; });
+      auto data = setup->hash_data([&] { return !*over; });
+      if (data == Digest{})
+        data = hash128(ByteView());  // zeros stand for data that are not read yet
       const auto worker = caf::actor_cast<caf::actor>(weak);
       if (data && worker && !*over) caf::anon_send(worker, DataHashed{*data});
     }).detach();

@@ -110,7 +110,7 @@ class MappedDataset : public Dataset {
     };
   }
   std::optional<Digest> content(const std::function<bool()>& go_on) const override {
-    if (is_known_whole(source_->size())) return std::nullopt;
+    if (is_known_whole(source_->size())) return identity();
     return content_of(source_->size(), reader(), go_on);
   }
 

@@ -48,10 +48,10 @@ class Dataset {
   // data the size, the first and last MiB, and 64 pieces of 64 KiB at fixed places.
   const Digest& identity() const { return identity_; }
 
-  // Of every byte, where identity() has not seen them all; else, or if `go_on` says no, nothing.
-  // Reads all of the data: minutes, or for ever where the storage hangs. Not while the process may
-  // not wait.
-  virtual std::optional<Digest> content(const std::function<bool()>&) const { return std::nullopt; }
+  // Of every byte: identity(), where that has seen them all. Nothing if `go_on` says no or the data
+  // cannot be read. Reads all of the data: minutes, or for ever where the storage hangs. Not while
+  // the process may not wait.
+  virtual std::optional<Digest> content(const std::function<bool()>&) const { return identity_; }
 
   // The sample at place `sequence` of micro-batch m of a step.
   std::uint64_t sample_of(std::uint64_t step, MicroBatch m, std::uint32_t sequence) const;

@@ -134,6 +134,7 @@ Json json_of(const Manifest& m) {
                {"segment_blocks", m.segment_blocks},
                {"shards", std::move(shards)}};
   if (m.checkpoint.data != Digest{}) json["data"] = to_string(m.checkpoint.data);
+  if (m.checkpoint.doubted_from != kNoVersion) json["doubted_from"] = m.checkpoint.doubted_from;
   return json;
 }
 
@@ -151,6 +152,9 @@ Manifest manifest_of(Reading& r, const Json& json) {
   m.checkpoint.fingerprint_text = json.at("fingerprint_text").get<std::string>();
   if (json.contains("data"))
     m.checkpoint.data = r.digest(json.at("data").get<std::string>(), "data");
+  if (json.contains("doubted_from"))
+    m.checkpoint.doubted_from =
+        Version(r.whole(json.at("doubted_from"), m.checkpoint.version, "doubted_from"));
   m.state_hash = r.hex_number(json.at("state_hash").get<std::string>(), "state_hash");
   m.job = json.at("job").get<std::string>();
   const auto bytes = unhex(json.at("record").get<std::string>());
@@ -347,6 +351,22 @@ void remove_checkpoints(const std::string& dir, Version below, const std::vector
   }
   for (const fs::path& folder : old) {
     fs::remove(folder / kManifest, error);  // first, so that nobody takes the rest for one
+    fs::remove_all(folder, error);
+  }
+}
+
+void withdraw_checkpoints(const std::string& dir, Version above,
+                          const std::vector<std::uint64_t>& mine) {
+  const auto there = list_checkpoints(dir);
+  if (!there) return;
+  std::error_code error;
+  for (const Version version : there.value()) {
+    if (version <= above) continue;
+    const auto manifest = read_manifest(dir, version);
+    if (!manifest) continue;
+    if (std::find(mine.begin(), mine.end(), manifest.value().state_hash) == mine.end()) continue;
+    const fs::path folder = checkpoint_folder(dir, version);
+    fs::remove(folder / kManifest, error);
     fs::remove_all(folder, error);
   }
 }

@@ -57,6 +57,11 @@ Result<Manifest> read_manifest(const std::string& dir, Version version);
 // job is there, or the manifest cannot be written.
 Result<> publish_checkpoint(const std::string& dir, const Manifest& manifest);
 
+// Removes complete checkpoints of versions above `above` whose manifest has one of these state hashes: they
+// were computed from what is not the job's. What cannot be read or removed stays.
+void withdraw_checkpoints(const std::string& dir, Version above,
+                          const std::vector<std::uint64_t>& mine);
+
 // Removes the folders of versions below `below` that are not `kept`: those that are not complete,
 // and complete ones while a newer one is kept, so that nobody who is out of date removes what
 // others have published since. A complete one whose manifest has none of the state hashes `mine`, or

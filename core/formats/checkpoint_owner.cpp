@@ -206,6 +206,12 @@ void remove_own_checkpoints(const std::string& dir, std::uint64_t state_hash, Ve
   remove_checkpoints(dir, below, kept, owner.value()->state_hashes);
 }
 
+void withdraw_own_checkpoints(const std::string& dir, std::uint64_t state_hash, Version above) {
+  const auto owner = read_checkpoint_owner(dir);
+  if (!owner || !owner.value() || owner.value()->state_hashes.back() != state_hash) return;
+  withdraw_checkpoints(dir, above, owner.value()->state_hashes);
+}
+
 void give_up_checkpoints(const std::string& dir) {
   std::error_code ignored;
   fs::remove(checkpoint_owner_file(dir), ignored);

@@ -42,6 +42,9 @@ Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const std::string& 
 Result<bool> claim_checkpoints(const std::string& dir, std::uint64_t state_hash,
                                std::uint64_t accepts, const std::string& job);
 
+// withdraw_checkpoints(), if the job with that hash is the last owner of the folder; else nothing.
+void withdraw_own_checkpoints(const std::string& dir, std::uint64_t state_hash, Version above);
+
 // remove_checkpoints(), if the job with that hash is the last owner of the folder; else nothing.
 void remove_own_checkpoints(const std::string& dir, std::uint64_t state_hash, Version below,
                             const std::vector<Version>& kept);

@@ -303,12 +303,16 @@ void write(const Checkpoint& in, schema::Checkpoint::Builder out) {
   const auto line = cut(in.fingerprint_text, limits::kLineBytes);
   out.setFingerprintText(text(line, limits::kLineBytes));
   write(in.data, out.initData());
+  out.setDoubtedFrom(in.doubted_from);
 }
 
 Checkpoint read(Reading& r, schema::Checkpoint::Reader in) {
-  return {Version(in.getVersion()), read(in.getDigest()), read(in.getFingerprint()),
+  return {Version(in.getVersion()),
+          read(in.getDigest()),
+          read(in.getFingerprint()),
           r.text(in.getFingerprintText(), limits::kLineBytes, "checkpoint's fingerprint"),
-          read(in.getData())};
+          read(in.getData()),
+          Version(in.getDoubtedFrom())};
 }
 
 }  // namespace starling::wire

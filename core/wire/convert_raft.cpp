@@ -102,6 +102,7 @@ void write_body(const Published& in, schema::Entry::Builder out) {
   auto body = out.initPublished();
   write(in.checkpoint, body.initCheckpoint());
   body.setOldest(in.oldest);
+  body.setSpared(in.spared);
 }
 void write_body(const Damaged& in, schema::Entry::Builder out) {
   auto body = out.initDamaged();
@@ -136,7 +137,7 @@ JobStarted read_body(Reading& r, schema::JobStarted::Reader in) {
 }
 
 Published read_body(Reading& r, schema::Published::Reader in) {
-  return {read(r, in.getCheckpoint()), Version(in.getOldest())};
+  return {read(r, in.getCheckpoint()), Version(in.getOldest()), Version(in.getSpared())};
 }
 
 Damaged read_body(Reading& r, schema::Damaged::Reader in) {

@@ -121,6 +121,9 @@ struct Checkpoint {
   Digest fingerprint{};  // of the workers that computed it
   std::string fingerprint_text;
   Digest data{};  // of all data that these workers had read; {}: they had not read them to the end
+  // The first step that is in doubt, as a worker had not read all its data, had others, or computed
+  // wrongly; kNoVersion: there is none.
+  Version doubted_from = kNoVersion;
   bool operator==(const Checkpoint&) const = default;
 };
 
@@ -382,9 +385,10 @@ struct JobEnded {
   Digest parameters{};  // Ended's
 };
 
-struct Published {  // this checkpoint is complete; those before `oldest` are removed
+struct Published {  // this checkpoint is complete; those before `oldest` are removed, but `spared`
   Checkpoint checkpoint;
   Version oldest = 0;
+  Version spared = kNoVersion;
 };
 struct Damaged {  // this checkpoint cannot be read
   Version version = 0;

@@ -134,4 +134,7 @@ struct Checkpoint {
   fingerprint @2 :Digest;  # of the workers that computed it
   fingerprintText @3 :Text;
   data @4 :Digest;  # of all data; 0, 0: not known
+  # The first step that is in doubt: data that were not read to the end, or a tainted worker.
+  # 2^64 - 1: there is none.
+  doubtedFrom @5 :UInt64 = 0xffffffffffffffff;
 }

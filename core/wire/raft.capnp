@@ -133,10 +133,11 @@ struct JobEnded {
   parameters @5 :Plan.Digest;  # of the working parameters of that version
 }
 
-# This checkpoint is complete; those of versions below `oldest` are removed.
+# This checkpoint is complete; those of versions below `oldest` are removed, but `spared`.
 struct Published {
   checkpoint @0 :Plan.Checkpoint;
   oldest @1 :UInt64;
+  spared @2 :UInt64 = 0xffffffffffffffff;
 }
 
 # The checkpoint of this version cannot be read.

@@ -101,6 +101,7 @@ void Drafts::store_if_complete(Version version, const Origin& origin) {
   draft.checkpoint.fingerprint = origin.standard->fingerprint;
   draft.checkpoint.fingerprint_text = origin.standard->fingerprint_text;
   draft.checkpoint.data = origin.data;
+  draft.checkpoint.doubted_from = origin.doubted_from;
   commands_.push_back(Store{draft.checkpoint, draft.record, draft.shards});
 }
 
@@ -134,13 +135,17 @@ DraftCommands Drafts::stored(Version version, const std::string& error) {
     give_up(version, error);
     return std::exchange(commands_, {});
   }
-  Published published{it->second.checkpoint, 0};
+  Published published{it->second.checkpoint};
   std::vector<Version> versions{version};
   for (const Checkpoint& c : group_.checkpoints())
     if (c.version != version) versions.push_back(c.version);
   std::sort(versions.begin(), versions.end());
   const std::size_t keep = std::min<std::size_t>(config_.keep, versions.size());
   published.oldest = versions[versions.size() - keep];
+  // Until the data are compared, the run may turn out to be another job's from its start on.
+  if (published.checkpoint.doubted_from != kNoVersion)
+    for (const Checkpoint& c : group_.checkpoints())
+      if (c.doubted_from == kNoVersion) published.spared = c.version;
   return {Propose{std::move(published)}};
 }
 
@@ -171,6 +176,11 @@ void Drafts::epoch_begins() {
 void Drafts::forget() {
   drafts_.clear();
   digests_.clear();
+}
+
+DraftCommands Drafts::withdraw_above(Version version) {
+  forget();
+  return {Tidy{0, {}, version}};
 }
 
 void Drafts::check_invariants() const {

@@ -34,9 +34,10 @@ struct Store {  // all shards are there: write the manifest; -> Drafts::stored()
   StepRecord record;  // of step version-1
   std::vector<Shard> shards;
 };
-struct Tidy {  // remove the folders of versions below `below` but these
+struct Tidy {  // remove the folders of versions below `below` but these, and all above `above`
   Version below = 0;
   std::vector<Version> kept;
+  Version above = kNoVersion;
 };
 struct Propose {  // the manifest is there: it exists when this is committed
   Published published;
@@ -56,6 +57,7 @@ class Drafts {
   struct Origin {
     const Join* standard;  // has the group's fingerprint; null: no worker has, nothing is stored
     Digest data;           // Checkpoint's
+    Version doubted_from = kNoVersion;  // Checkpoint's
   };
   // A member's shard, or why there is none; `name` is the member's.
   DraftCommands take(const std::string& name, const ShardWritten& part, const Origin& origin);
@@ -73,6 +75,8 @@ class Drafts {
   // Parts of what is open may have died with the epoch before: what is asked for is a later one.
   void epoch_begins();
   void forget();  // the versions that come are written anew
+  // Checkpoints above this version are the group's no more: their folders go, with all drafts.
+  DraftCommands withdraw_above(Version version);
 
   void check_invariants() const;
 

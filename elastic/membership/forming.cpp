@@ -241,7 +241,7 @@ void Forming::decide() {
       end(kExitStateLost, "state lost: epoch " + to_string(group_.plan()->id) +
                               " may still run, but none of its members has reported for " +
                               std::to_string(config_.state_timeout_ms) + " ms; " +
-                              newest_checkpoint(group_, config_.checkpoint_dir));
+                              newest_checkpoint());
     return;
   }
   if (all->lost || !all->missing.empty())
@@ -404,8 +404,7 @@ void Forming::lose_state(const std::vector<Reporter>& reporters, Version base) {
   const bool for_good = own && own->code == kExitBadInput && reporters.empty();
   if (!for_good && restart(reporters, why)) return;
   if (own) return end(own->code, own->reason);
-  end(kExitStateLost,
-      "state lost: " + why + "; " + newest_checkpoint(group_, config_.checkpoint_dir));
+  end(kExitStateLost, "state lost: " + why + "; " + newest_checkpoint());
 }
 
 // The end of a job whose workers have ended themselves, all with the same exit code: their code and
@@ -418,9 +417,8 @@ std::optional<End> Forming::own_end() {
     if (!roster_.certainly_dead(m.who)) return std::nullopt;
     const Contact& c = roster_.meet(m.who);
     if (c.died_with == 0 || (found && found->code != c.died_with)) return std::nullopt;
-    found =
-        End{c.died_with, "every worker has ended itself, the last one " + m.name + ": " +
-                             c.died_of + "; " + newest_checkpoint(group_, config_.checkpoint_dir)};
+    found = End{c.died_with, "every worker has ended itself, the last one " + m.name + ": " +
+                                 c.died_of + "; " + newest_checkpoint()};
   }
   return found;
 }
@@ -433,7 +431,7 @@ void Forming::all_have_left(const std::vector<Reporter>& reporters) {
   if (roster_.now_ms() - question_->begun_ms <= config_.start_timeout_ms) return;
   end(kExitTerminated, why + ", and nobody has come for " +
                            std::to_string(config_.start_timeout_ms) + " ms; " +
-                           newest_checkpoint(group_, config_.checkpoint_dir));
+                           newest_checkpoint());
 }
 
 // With the state gone for good, and nobody who could still run an epoch with it (R11): all of the
@@ -453,7 +451,7 @@ void Forming::no_newcomer() {
   if (roster_.now_ms() - restarted_ms_ <= config_.start_timeout_ms) return;
   end(kExitStateLost, "state lost: " + group_.restart()->cause + "; no worker came within " +
                           std::to_string(config_.start_timeout_ms) + " ms to go on; " +
-                          newest_checkpoint(group_, config_.checkpoint_dir));
+                          newest_checkpoint());
 }
 
 void Forming::end(std::uint8_t code, std::string reason) {
@@ -471,10 +469,13 @@ bool everybody_leaves(const Plan& plan, const Group& group) {
   return leaves;
 }
 
-std::string newest_checkpoint(const Group& group, const std::string& folder) {
-  if (group.checkpoints().empty()) return "there is no checkpoint to start from";
-  return "the newest checkpoint is of step " + std::to_string(group.checkpoints().back().version) +
-         " in " + folder;
+std::string Forming::newest_checkpoint() const {
+  const Checkpoint* newest = nullptr;
+  for (const Checkpoint& c : group_.checkpoints())
+    if (!withdrawn_ || c.version <= group_.start()) newest = &c;
+  if (newest == nullptr) return "there is no checkpoint to start from";
+  return "the newest checkpoint is of step " + std::to_string(newest->version) + " in " +
+         config_.checkpoint_dir;
 }
 
 void Forming::check_invariants() const {

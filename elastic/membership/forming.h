@@ -73,7 +73,10 @@ class Forming {
     std::uint64_t detect_ms = 0, form_ms = 0;
   };
   std::optional<Cost> committed(const Plan& plan);
-  void restarts();  // from a checkpoint, with newcomers
+  void restarts();                                     // from a checkpoint, with newcomers
+  void checkpoints_withdrawn() { withdrawn_ = true; }  // those above the group's start are gone
+  // For messages about a job that cannot go on.
+  std::string newest_checkpoint() const;
 
   EpochId fresh_id() { return EpochId{term_, ++counter_}; }  // of this term (R10)
   Links& links() { return links_; }
@@ -136,13 +139,11 @@ class Forming {
   std::optional<Question> question_;
   std::uint64_t noticed_ms_ = 0;  // first notice of what ends the running epoch; 0 = none
   std::uint64_t restarted_ms_;    // since when newcomers are waited for
+  bool withdrawn_ = false;
   Links links_;
 };
 
 // All of its members that may have state have announced their leave, as far as they are not lost.
 bool everybody_leaves(const Plan& plan, const Group& group);
-
-// For messages about a job that cannot go on.
-std::string newest_checkpoint(const Group& group, const std::string& folder);
 
 }  // namespace starling::elastic

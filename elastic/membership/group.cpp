@@ -186,7 +186,9 @@ bool Group::take(const Published& published) {
   checkpoints_.push_back(published.checkpoint);
   std::sort(checkpoints_.begin(), checkpoints_.end(),
             [](const auto& a, const auto& b) { return a.version < b.version; });
-  std::erase_if(checkpoints_, [&](const auto& c) { return c.version < published.oldest; });
+  std::erase_if(checkpoints_, [&](const auto& c) {
+    return c.version < published.oldest && c.version != published.spared;
+  });
   return true;
 }
 

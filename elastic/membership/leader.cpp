@@ -138,8 +138,12 @@ void Leader::try_prepare() {
 
 // Of one epoch: a prepared plan that comes after the last vote is never entered.
 void Leader::try_end() {
-  for (const Plan* plan : roster_.running_plans())
-    if (const auto end = end_of_finished(*plan)) return end_well(*end);
+  for (const Plan* plan : roster_.running_plans()) {
+    const auto end = end_of_finished(*plan);
+    const bool others_data = std::any_of(plan->members.begin(), plan->members.end(),
+                                         [&](const Member& m) { return reads_other_data(m.who); });
+    if (end && !others_data) return end_well(*plan, *end);
+  }
 }
 
 // The parts of all members add up to the digests of the last version.
@@ -156,12 +160,13 @@ std::optional<JobEnded> Leader::end_of_finished(const Plan& plan) const {
   return end;
 }
 
-void Leader::end_well(JobEnded end) {
+void Leader::end_well(const Plan& plan, JobEnded end) {
   // The last step's record comes with every Finished, so that a new leader has it too.
   if (config_.steps > 0 && (!last_record_ || last_record_->version + 1 != config_.steps)) return;
   end.version = Version(config_.steps);
   end.reason = "done";
   if (last_record_) end.loss = last_record_->loss;
+  tell_doubts(plan);
   propose(std::move(end));
 }
 

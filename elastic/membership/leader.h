@@ -123,7 +123,7 @@ class Leader {
   void try_prepare();
   void try_end();
   std::optional<JobEnded> end_of_finished(const Plan& plan) const;
-  void end_well(JobEnded end);
+  void end_well(const Plan& plan, JobEnded end);
   std::string newest_checkpoint() const;  // for a message
 
   void note_skipped(const StepRecord& record);
@@ -163,7 +163,16 @@ class Leader {
     std::optional<Version> checkpoint;  // that says so; none: the group does
   };
   JobData data_of_job();
+  // The first step of this run that a member of the last plan may have computed from data which the
+  // member has not read to the end yet; of one member.
+  std::optional<Version> unread() const;
+  std::optional<Version> unread_by(const Incarnation& who) const;
+  std::optional<Version> doubted_before() const;  // this run's start; Checkpoint::doubted_from
+  Version doubted_from() const;
+  void tell_doubts(const Plan& plan);
+  void withdraw_checkpoints();
   Drafts::Origin origin();
+  bool reads_other_data(const Incarnation& who);
   void refuse_other_data(const Incarnation& who, const std::string& name);
   // What this worker has computed need not be what the job says; `what` as in "reads other data".
   void taint(const Incarnation& who, const std::string& name, const std::string& what);
@@ -201,6 +210,7 @@ class Leader {
   event::PathChosen path_;  // the last that was told
   Skips skips_;
   Suspicions suspicions_;
+  std::optional<Version> tainted_from_;  // in this term
   std::map<std::uint64_t, std::string>
       wrong_;  // by counter: lives that compute wrongly, and the proof
   std::optional<event::EpochFormed> epoch_;  // to be announced with its resume_ms

@@ -18,7 +18,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const ShardW
 }
 
 Drafts::Origin Leader::origin() {
-  return {roster_.standard(), data_of_job().digest};
+  return {roster_.standard(), data_of_job().digest, doubted_from()};
 }
 
 // Members vote for it, so that all write the same version; what is lost of it with an epoch is
@@ -81,7 +81,7 @@ void Leader::applied(const Restarted& e) {
 }
 
 std::string Leader::newest_checkpoint() const {
-  return elastic::newest_checkpoint(group_, config_.checkpoint_dir);
+  return forming_.newest_checkpoint();
 }
 
 }  // namespace starling::elastic

@@ -42,7 +42,61 @@ Leader::JobData Leader::data_of_job() {
                                   [](const Checkpoint& c) { return c.data != Digest{}; });
   const auto& group = roster_.data_of_group();
   if (known == all.rend() || group == known->data) return {group.value_or(Digest{}), {}};
-  return {known->data, known->version};
+  return {known->data, std::min(known->version, group_.start())};
+}
+
+std::optional<Version> Leader::unread() const {
+  std::optional<Version> first;
+  if (!group_.plan()) return first;
+  for (const Member& m : group_.plan()->members)
+    if (const auto from = unread_by(m.who)) first = std::min(first.value_or(*from), *from);
+  return first;
+}
+
+std::optional<Version> Leader::unread_by(const Incarnation& who) const {
+  const Contact* c = roster_.find(who);
+  if (c && c->data != Digest{}) return std::nullopt;
+  return std::max(c ? c->first : Version{0}, group_.start());
+}
+
+// What an earlier run left in doubt stays so: its workers are gone, or must be taken for it.
+std::optional<Version> Leader::doubted_before() const {
+  const auto& all = group_.checkpoints();
+  if (all.empty() || all.back().doubted_from >= group_.start()) return std::nullopt;
+  return all.back().doubted_from;
+}
+
+// Checkpoint::doubted_from.
+Version Leader::doubted_from() const {
+  const auto before = doubted_before();
+  return before ? *before : tainted_from_ ? *tainted_from_ : unread().value_or(kNoVersion);
+}
+
+// Before the end is proposed. One worker alone that began the job has nobody to be compared with.
+void Leader::tell_doubts(const Plan& plan) {
+  if (const auto first = doubted_before()) {
+    const std::string name = "the checkpoint of step " + std::to_string(group_.start());
+    const std::string what =
+        "steps before it are in doubt: a worker had not read all its data, had others, or computed "
+        "wrongly";
+    tell(event::Tainted{0, name, *first, group_.start(), what});
+    warn(name + ": " + what + "; from step " + std::to_string(*first) + " on");
+  }
+  if (plan.members.size() == 1 && group_.start() == 0) return;
+  for (const Member& m : plan.members) {
+    const auto first = unread_by(m.who);
+    if (!first) continue;
+    const std::string what =
+        "has not read all its data before the job was done, so they were compared in part";
+    tell(event::Tainted{m.who.counter, m.name, *first, Version(config_.steps), what});
+    warn(m.name + " " + what);
+  }
+}
+
+bool Leader::reads_other_data(const Incarnation& who) {
+  const Contact* c = roster_.find(who);
+  const Digest data = data_of_job().digest;
+  return c && c->data != Digest{} && data != Digest{} && c->data != data;
 }
 
 // P1: the fingerprint has seen a sample of large files only.
@@ -60,14 +114,27 @@ void Leader::refuse_other_data(const Incarnation& who, const std::string& name) 
                            " and not " + to_string(data);
   if (roster_.waits(who)) return warn(name + " " + what + ", and is told to go");  // not begun yet
   taint(who, name, what);
+  const bool all_differ = checkpoint && roster_.data_of_group().value_or(data) != data;
+  if (all_differ) withdraw_checkpoints();
   warn(name + " " + what + ", and is told to go; what it has computed is in the result" +
-       (group_.checkpoints().empty() ? "" : " and in the checkpoints that followed"));
+       (all_differ || group_.checkpoints().empty() ? "" : " and in the checkpoints that followed"));
+}
+
+// The whole group reads other data than those that its run goes on from, so nobody can go on.
+void Leader::withdraw_checkpoints() {
+  forming_.checkpoints_withdrawn();
+  const auto& all = group_.checkpoints();
+  if (!all.empty() && all.back().version > group_.start())
+    warn("checkpoints above step " + std::to_string(group_.start()) +
+         " are removed: they were computed from other data");
+  take(drafts_.withdraw_above(group_.start()));
 }
 
 void Leader::taint(const Incarnation& who, const std::string& name, const std::string& what) {
   const Contact& c = roster_.at(who);
   event::Tainted tainted{who.counter, name, std::max(c.first, group_.start()), {}, what};
   if (c.version != kNoVersion) tainted.last = c.version;
+  tainted_from_ = std::min(tainted_from_.value_or(tainted.first), tainted.first);
   tell(std::move(tainted));
 }
 

@@ -44,6 +44,8 @@ struct WorkerConfig {
   std::uint64_t coordinator_timeout_ms = 30000;
   // Most that the end of a life waits for coordinators to note the steps that it knows.
   std::uint64_t last_words_ms = 2000;
+  // Most that a worker whose data are to be compared waits, at the end, for them to be read.
+  std::uint64_t data_wait_ms = 0;
   std::uint32_t probe_after = 32;  // see Speedometer
   Bugs bugs;
 };
@@ -72,7 +74,7 @@ class Worker {
   void on_event(const worker_event::Failed& e) { exit(e.code, e.reason); }
   void on_event(const worker_event::Received& e);
   void on_event(const worker_event::NoticeGiven& e);
-  void on_event(const worker_event::DataHashed& e) { data_ = e.data; }
+  void on_event(const worker_event::DataHashed& e);
   void on_event(const worker_event::Initialised& e);
   void on_event(const worker_event::Loading& e);
   void on_event(const worker_event::NotInitialised& e);
@@ -205,6 +207,7 @@ class Worker {
   std::vector<Difference> differences_;  // that this life has found, the newest last
   Speedometer speed_;
   Digest data_{};  // zeros: not known yet
+  std::uint64_t finished_ms_ = 0;
   worker_event::Working working_;
 
   // Epochs.

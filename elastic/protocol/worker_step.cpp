@@ -426,15 +426,24 @@ void Worker::on_event(const DigestReady& e) {
   EpochRun* run = run_of(e.epoch);
   if (!run || run->stage != EpochRun::Stage::kFinished || finished_) return;
   finished_ = e;
+  finished_ms_ = now_ms_;
   say_finished();
+}
+
+void Worker::on_event(const DataHashed& e) {
+  data_ = e.data;
+  if (finished_) say_finished();
 }
 
 // The last word, so every step is told before. With the last step's record: a leader that came
 // after it needs the loss for the job's end.
 void Worker::say_finished() {
   if (!unacknowledged_.empty()) return;
+  // The leader says which data were not compared when the job ends.
+  if (data_ == Digest{} && now_ms_ - finished_ms_ < config_.data_wait_ms) return;
   if (record_.version != kNoVersion)
     send(Progress{finished_->epoch, record_, run_->world(), {}, 0});
+  send(heartbeat());  // the leader knows that the data were read, before it ends the job
   send(Finished{finished_->epoch, finished_->version, finished_->part, finished_->parameters_part});
 }
 

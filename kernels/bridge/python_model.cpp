@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <future>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -28,7 +31,10 @@ constexpr int kTries = 4;                   // children for one request
 constexpr milliseconds kPatienceMin{1500};  // for a pass, once some have been seen,
 constexpr int kPatienceFactor = 20;         // and so many times as long as the longest of them took
 constexpr std::uint32_t kBridgeVersion = 3;
-constexpr int kReadingPart = 50;  // of the time of passes is for reading data
+// Of the time of passes one part in so many is for reading data: of the first seconds of reading, in which
+// small data are read whole, and of the rest.
+constexpr int kFirstReadingPart = 5, kReadingPart = 50;
+constexpr auto kFirstReading = std::chrono::seconds(2);
 
 // First byte of a request.
 enum class Ask : std::uint8_t {
@@ -136,6 +142,7 @@ class Bridge : public PythonModel {
  private:
   Result<Helper> helper() const;
   Result<Helper> start() const;
+  boost::asio::thread_pool& starter() const;
   Result<> greet(PythonChild& child) const;
   Result<> prove(PythonChild& child) const;
   Error unlike(const std::string& what, const Digest& before, const Digest& now,
@@ -155,6 +162,7 @@ class Bridge : public PythonModel {
   const std::vector<TensorSpec> tensors_;
   ChildLost told_;
   Batch first_;
+  mutable std::unique_ptr<boost::asio::thread_pool> starter_;
   mutable std::atomic<std::uint64_t> copied_ = 0;
   // Of passes that were answered at the first attempt, what the process itself took: neither attempts
   // that were lost nor the start of another process. 0: none was seen.
@@ -167,8 +175,8 @@ class Bridge : public PythonModel {
   mutable std::optional<Digest> proof_;  // of the first gradient
   struct Reading {
     std::uint64_t next = 0, done = 0;  // batches
-    Clock::duration passes{};          // since the last batch was begun
-    Clock::duration took{};            // the last batch
+    Clock::duration left{};            // of the time that is for reading
+    Clock::duration took{}, all{};     // the last batch, and all of them
     Digest sum{};
     DataRead told;
   };
@@ -311,8 +319,20 @@ Result<Helper> Bridge::helper() const {
   return start();
 }
 
+// A process has the priority of the thread that starts it. A pass may run behind other threads, and the
+// process that takes the place of a lost one in it must not: so the thread that prepare() needs first starts
+// all of them.
+boost::asio::thread_pool& Bridge::starter() const {
+  const std::scoped_lock lock(mutex_);
+  if (!starter_) starter_ = std::make_unique<boost::asio::thread_pool>(1);
+  return *starter_;
+}
+
 Result<Helper> Bridge::start() const {
-  STARLING_TRY(child, PythonChild::start(spec_.script, isa_));
+  std::packaged_task<Result<std::unique_ptr<PythonChild>>()> starting(
+      [this] { return PythonChild::start(spec_.script, isa_); });
+  boost::asio::post(starter(), [&starting] { starting(); });
+  STARLING_TRY(child, starting.get_future().get());
   STARLING_TRY(greet(*child));
   STARLING_TRY(prove(*child));
   Helper helper;
@@ -458,34 +478,39 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
 void Bridge::read_on(Helper& helper, Clock::duration pass) const {
   if (first_.sequences == 0) return;
   const std::uint64_t batches = (spec_.samples + first_.sequences - 1) / first_.sequences;
-  ByteWriter request;
   {
     const std::scoped_lock lock(mutex_);
+    reading_.left += pass / (reading_.all < kFirstReading ? kFirstReadingPart : kReadingPart);
+  }
+  for (;;) {
+    ByteWriter request;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (reading_.told.over || reading_.next == batches || reading_.left < reading_.took) return;
+      request.put(Ask::kRead);
+      request.put(reading_.next++);
+    }
+    const auto begun = Clock::now();
+    const auto reply = ask(
+        helper, std::move(request).take(), {}, [](Helper&) -> Result<> { return ok(); },
+        /*pass=*/false);
+    const std::scoped_lock lock(mutex_);
     Reading& now = reading_;
-    now.passes += pass;
-    if (now.told.over || now.next == batches || now.passes < now.took * kReadingPart) return;
-    now.passes = {};
-    request.put(Ask::kRead);
-    request.put(now.next++);
+    now.took = Clock::now() - begun;
+    now.all += now.took;
+    now.left -= now.took;
+    if (now.told.over) return;
+    std::optional<Digest> digest;
+    if (reply && !reply.value().empty()) {
+      ByteReader reader(reply.value());
+      digest = reader.get<Digest>();
+      if (!reader.good()) digest.reset();
+    }
+    now.told.over = !digest || ++now.done == batches;
+    if (!digest) return;
+    now.sum = now.sum + *digest;
+    if (now.told.over) now.told.digest = now.sum;
   }
-  const auto begun = Clock::now();
-  const auto reply = ask(
-      helper, std::move(request).take(), {}, [](Helper&) -> Result<> { return ok(); },
-      /*pass=*/false);
-  const std::scoped_lock lock(mutex_);
-  Reading& now = reading_;
-  now.took = Clock::now() - begun;
-  if (now.told.over) return;
-  std::optional<Digest> digest;
-  if (reply && !reply.value().empty()) {
-    ByteReader reader(reply.value());
-    digest = reader.get<Digest>();
-    if (!reader.good()) digest.reset();
-  }
-  now.told.over = !digest || ++now.done == batches;
-  if (!digest) return;
-  now.sum = now.sum + *digest;
-  if (now.told.over) now.told.digest = now.sum;
 }
 
 }  // namespace

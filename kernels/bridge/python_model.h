@@ -34,8 +34,8 @@ class PythonModel : public Model {
     Digest data{}, text{};
   };
   virtual Identity identity() const = 0;
-  // What processes read of the data beside passes, a batch at a time and in at most one part in fifty of
-  // their time; Identity::data is of a draw alone. Any thread.
+  // What processes read of the data beside passes, a batch at a time and in a small part of their time;
+  // Identity::data is of a draw alone. Any thread.
   struct DataRead {
     bool over = false;             // no more is read
     std::optional<Digest> digest;  // of all samples; over and nothing: they cannot be compared

@@ -230,6 +230,15 @@ TEST_CASE("checkpoint: who is out of date removes nothing that was published sin
   CHECK(list_checkpoints(folder.path).value() == std::vector<Version>{10, 20, 30});
 }
 
+TEST_CASE("checkpoint: those that are withdrawn are removed, another job's are not") {
+  const Folder folder;
+  for (const Version version : std::vector<Version>{10, 20, 30}) publish(folder.path, version);
+  withdraw_checkpoints(folder.path, 10, {kMine.front() + 1});
+  CHECK(list_checkpoints(folder.path).value() == std::vector<Version>{10, 20, 30});
+  withdraw_checkpoints(folder.path, 10, kMine);
+  CHECK(list_checkpoints(folder.path).value() == std::vector<Version>{10});
+}
+
 TEST_CASE("checkpoint: a folder that cannot be written is refused at once") {
   const Folder folder;
   CHECK(open_checkpoint_dir(folder.path + "/a/b"));

@@ -37,6 +37,7 @@ struct OneLeader : LeaderRig {
     sent.clear();
   }
   void take(const LeaderCommand& command) override {
+    if (const auto* tidy = std::get_if<leader_command::Tidy>(&command)) tidied.push_back(*tidy);
     if (const auto* event = std::get_if<Event>(&command)) {
       if (const auto* e = std::get_if<event::Warning>(event)) warnings.push_back(e->text);
       if (const auto* e = std::get_if<event::Tainted>(event)) taints.push_back(*e);
@@ -53,6 +54,7 @@ struct OneLeader : LeaderRig {
       return send.to.nonce == nonce && std::holds_alternative<Refused>(send.body);
     });
   }
+  std::vector<leader_command::Tidy> tidied;
   std::vector<std::string> warnings;
   std::vector<event::Tainted> taints;
   std::vector<event::Mismatch> mismatches;
@@ -110,12 +112,67 @@ TEST_CASE("leader: data that are not those of the checkpoint are told, whoever h
     CHECK(one.warnings[0].find("reads other data than the checkpoint of step 40") !=
           std::string::npos);
     CHECK(one.warnings[0].find("in the checkpoints that followed") != std::string::npos);
+    REQUIRE(!one.tidied.empty());  // those that this run has written go
+    CHECK(one.tidied.back().above == Version{50});
   }
   SUBCASE("all members have the same") {
     for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kData);
     for (std::uint64_t nonce : {1, 2, 3}) CHECK(!one.refused(nonce));
     CHECK(one.warnings.empty());
   }
+}
+
+// ---- Data that were not read to the end --------------------------------------------------------
+
+namespace {
+
+// Every member has made all steps.
+void finish(OneLeader& one) {
+  Progress last{one.group.plan()->id, {}, 3, {}, 0};
+  last.record.version = 99;
+  for (std::uint64_t nonce : {1, 2, 3}) {
+    one.say(nonce, last);
+    one.say(nonce, Finished{one.group.plan()->id, 100, {}, {}});
+  }
+}
+
+}  // namespace
+
+TEST_CASE("leader: a job that ends before a member has read its data is in doubt") {
+  OneLeader one;
+  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kData);
+  SUBCASE("one member has not") {
+    finish(one);
+    REQUIRE(one.taints.size() == 1);
+    CHECK(one.taints[0].id == 3);
+    CHECK(one.taints[0].first == Version{0});
+  }
+  SUBCASE("all have") {
+    one.beat(3, kData);
+    finish(one);
+    CHECK(one.taints.empty());
+  }
+  CHECK(one.first_proposed<JobEnded>() != nullptr);
+}
+
+TEST_CASE("leader: a job does not end with a member that reads other data") {
+  OneLeader one;
+  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kData);
+  one.beat(3, kOther);
+  finish(one);
+  CHECK(one.refused(3));
+  CHECK(one.first_proposed<JobEnded>() == nullptr);
+}
+
+TEST_CASE("leader: what an earlier run left in doubt stays in doubt") {
+  Checkpoint from{50, {}, {7, 7}, "", kData};
+  from.doubted_from = 30;
+  OneLeader one(false, false, {from});
+  for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kData);
+  finish(one);
+  REQUIRE(one.taints.size() == 1);
+  CHECK(one.taints[0].name == "the checkpoint of step 50");
+  CHECK(one.taints[0].first == Version{30});
 }
 
 // ---- Contributions that differ ----------------------------------------------------------------

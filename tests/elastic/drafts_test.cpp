@@ -41,16 +41,22 @@ struct Writing {
   void keep(DraftCommands commands) {
     for (DraftCommand& command : commands) {
       if (auto* store = std::get_if<Store>(&command)) stores.push_back(store->checkpoint.version);
-      if (auto* tidy = std::get_if<Tidy>(&command)) tidied.push_back(tidy->below);
+      if (auto* tidy = std::get_if<Tidy>(&command)) {
+        tidied.push_back(tidy->below);
+        kept = tidy->kept;
+        above = tidy->above;
+      }
       if (auto* propose = std::get_if<Propose>(&command)) proposed.push_back(propose->published);
       if (auto* warning = std::get_if<Warn>(&command)) warnings.push_back(warning->text);
     }
     drafts.check_invariants();
   }
-  void take(const ShardWritten& written) { keep(drafts.take("w", written, {&standard, kData})); }
+  void take(const ShardWritten& written) {
+    keep(drafts.take("w", written, {&standard, kData, doubted_from}));
+  }
   void all_parts(Version version) { take(part(version, {0, 1, 2})); }
   void vote(Version version, Digest digest) {
-    keep(drafts.passed(record(version, digest), {&standard, kData}));
+    keep(drafts.passed(record(version, digest), {&standard, kData, doubted_from}));
   }
   void publish(Version version) {
     all_parts(version);
@@ -65,7 +71,8 @@ struct Writing {
   Group group;
   Join standard;
   Drafts drafts{{/*steps=*/100, kSegments, /*every=*/10, /*keep=*/2, /*digest_every=*/20}, group};
-  std::vector<Version> stores, tidied;
+  Version doubted_from = kNoVersion, above = kNoVersion;
+  std::vector<Version> stores, tidied, kept;
   std::vector<Published> proposed;
   std::vector<std::string> warnings;
 };
@@ -82,6 +89,31 @@ TEST_CASE("drafts: one is stored once, when every segment is there") {
   w.keep(w.drafts.stored(10, ""));
   REQUIRE(w.proposed.size() == 1);
   CHECK(w.proposed[0].checkpoint == Checkpoint{10, {kSegments, 0}, {7, 7}, "", kData});
+}
+
+// The run may turn out to be another job's since its start; keep = 2.
+TEST_CASE("drafts: the newest checkpoint that is not in doubt stays until one after it is not") {
+  Writing w;
+  w.publish(10);
+  w.doubted_from = 10;
+  for (const Version version : std::vector<Version>{20, 30, 40}) w.publish(version);
+  CHECK(w.kept == std::vector<Version>{10, 30, 40});
+  CHECK(w.group.checkpoints().back().doubted_from == Version{10});
+  w.doubted_from = kNoVersion;
+  w.publish(50);
+  CHECK(w.kept == std::vector<Version>{40, 50});
+}
+
+TEST_CASE("drafts: checkpoints that are withdrawn are removed, with what is being written") {
+  Writing w;
+  w.publish(10);
+  w.doubted_from = 10;
+  w.publish(20);
+  w.take(w.part(30, {0}));
+  w.keep(w.drafts.withdraw_above(10));
+  CHECK(w.above == Version{10});
+  w.take(w.part(30, {1, 2}));
+  CHECK(w.stores == std::vector<Version>{10, 20});
 }
 
 TEST_CASE("drafts: nobody wants a version that is not due, or that there is already") {

@@ -12,6 +12,7 @@ namespace starling::elastic {
 namespace {
 
 constexpr std::uint32_t kSegments = 4;
+constexpr Digest kData{1, 2};
 constexpr std::uint64_t kLease = 1000, kWindow = 2000, kStart = 30000;  // ms
 
 // Two workers 1 and 2 in an epoch of term 1; 1 owns and holds segments 0 and 1, 2 the others.
@@ -60,8 +61,9 @@ struct OneLeader : LeaderRig {
     say(nonce, report);
   }
   void enter(Version version) {
-    for (const Member& m : group.plan()->members)
-      say(m.who.nonce, Heartbeat{group.plan()->id, version, {}});
+    Heartbeat beat{group.plan()->id, version, {}};
+    beat.data = data;
+    for (const Member& m : group.plan()->members) say(m.who.nonce, beat);
   }
   template <class T>
   bool sent_to(std::uint64_t nonce) const {
@@ -108,6 +110,7 @@ struct OneLeader : LeaderRig {
     return versions;
   }
 
+  Digest data = kData;  // as all members have read them
   std::vector<leader_command::Store> stores;
   std::vector<leader_command::Tidy> tidied;
   std::vector<std::string> warnings;
@@ -121,7 +124,7 @@ TEST_CASE("leader: a checkpoint is stored when every segment is there, and exist
   CHECK(one.stores.empty());
   one.say(2, one.part(2, 10));
   REQUIRE(one.stores.size() == 1);
-  CHECK(one.stores[0].checkpoint == Checkpoint{10, {kSegments, 0}, {7, 7}, ""});
+  CHECK(one.stores[0].checkpoint == Checkpoint{10, {kSegments, 0}, {7, 7}, "", kData});
   CHECK(one.stores[0].record.version == 9);
   CHECK(one.first_proposed<Published>() == nullptr);  // the manifest may still fail
   one.on(leader_event::Stored{10, ""});

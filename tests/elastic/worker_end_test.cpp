@@ -111,5 +111,29 @@ TEST_CASE("worker: a job that has failed leaves no model") {
   CHECK_FALSE(exits[0].trained);
 }
 
+TEST_CASE(
+    "worker: it finishes when its data are read, or after data_wait_ms, and says them before") {
+  WorkerConfig config = OneWorker::config({});
+  config.steps = kSteps;
+  config.data_wait_ms = 1000;
+  OneWorker one;
+  one.worker = Worker(config);
+  one.on(Tick{1});
+  one.begin();
+  for (Version v = 0; v < kSteps; ++v) one.pass(kFirst, v);
+  for (Version v = 0; v < kSteps; ++v) one.receive(Noted{v});
+  one.on(DigestReady{kFirst, kSteps, {1, 2}, {3, 4}});
+  one.on(Tick{500});
+  CHECK(one.said<Finished>().empty());
+  SUBCASE("they are read") {
+    one.on(DataHashed{{5, 6}});
+    CHECK(one.said<Heartbeat>().back().data == Digest{5, 6});
+  }
+  SUBCASE("they take longer") {
+    one.on(Tick{1100});
+  }
+  CHECK(one.said<Finished>().size() == 1);
+}
+
 }  // namespace
 }  // namespace starling::elastic

@@ -57,7 +57,10 @@ void WorkerProcess::start() {
   join.host = join.name;
   join.port = 7000;
   join.job_hash = world_.settings().seed;
-  submit([this, join] { handle(Start{join}); });
+  submit([this, join] {
+    handle(Start{join});
+    handle(DataHashed{{1, 1}});
+  });
 }
 
 // ---- The inbox --------------------------------------------------------------------------------
