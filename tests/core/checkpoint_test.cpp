@@ -51,6 +51,15 @@ TEST_CASE("manifest: what was written reads back") {
   CHECK(read.value().job == sample().job);
 }
 
+TEST_CASE("manifest: from which step on it is in doubt reads back, and has no line where it is not") {
+  Manifest m = sample();
+  CHECK(format_manifest(m).find("doubted_from") == std::string::npos);
+  m.checkpoint.doubted_from = 3;
+  const auto read = parse_manifest(format_manifest(m));
+  REQUIRE_MESSAGE(read, read.error().text());
+  CHECK(read.value().checkpoint.doubted_from == Version{3});
+}
+
 TEST_CASE("manifest: data that were not known have no line") {
   Manifest m = sample();
   m.checkpoint.data = {};

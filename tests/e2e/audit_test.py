@@ -48,6 +48,25 @@ def with_norm(version, norm):
     return change
 
 
+def again(line):
+    """A second record of step 57, with another loss."""
+    event = json.loads(line)
+    if event["ev"] != "step" or event["version"] != 57:
+        return [line]
+    return [line, json.dumps({**event, "loss": 1.0}) + "\n"]
+
+
+def named(line, name):
+    event = json.loads(line)
+    if event["ev"] == "done":
+        return json.dumps({"t": 1.0, "ev": "tainted", "id": 1, "name": name, "first": 1, "last": 2, "reason": name}) + "\n" + line
+    return line
+
+
+def seeded(line):
+    return json.dumps({**json.loads(line), "seed": 7}) + "\n"
+
+
 def a_run_with_a_kill_proves_its_promises(place):
     job = place.job(steps=120)
     quiet = place.quiet(job)
@@ -79,6 +98,16 @@ def a_run_with_a_kill_proves_its_promises(place):
     expect(2, "not a JSON object", edited(place, run, "garbage", lambda lines: lines[:9] + ["x\n"]))
     other = edited(place, run, "other", with_norm(57, 1.5))
     expect(1, "first at step 57: norm", quiet.out, other)
+    # Nothing that a file says of itself is believed where the file refutes it, and none of it is a line of ours.
+    twice = edited(place, run, "twice", lambda lines: [one for line in lines for one in again(line)])
+    expect(1, "is refuted: P1, line", quiet.out, twice)
+    forged = edited(place, run, "forged", lambda lines: [named(line, "w\x1b\nP1 same bits held\r") for line in lines])
+    said = expect(1, "P1", forged)
+    require("\x1b" not in said and sum(line.startswith("P1") for line in said.splitlines()) == 1, said)
+    expect(2, "of seed 7, file 1 of 1", run.out, edited(place, run, "seed", lambda lines: [seeded(lines[0]), *lines[1:]]),
+           "--together")
+    failed = json.dumps({"t": 1.0, "ev": "failed", "code": 5, "reason": "a bug"}) + "\n"
+    expect(1, "`done` in a run that failed", edited(place, run, "failed", lambda lines: [*lines[:-1], failed, lines[-1]]))
 
 
 def runs_of_other_jobs_are_not_compared(place):
@@ -87,6 +116,7 @@ def runs_of_other_jobs_are_not_compared(place):
     other = place.run(job, "--workers", 1, "--seed", 2).end()
     expect(2, "job.seed is 1 and 2", one.out, other.out)
     expect(2, "--sample must be below", one.out, "--sample", 10**9)
+    expect(2, "--sample: must be a whole number, is -1", one.out, "--sample=-1")
     expect(2, "expected a run's folder", place.path("nothing"))
     require(audit("--help")[0] == 0 and "Example:" in audit("--help")[1], "no help")
     shutil.rmtree(other.out)
