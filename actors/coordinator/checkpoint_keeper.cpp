@@ -10,19 +10,19 @@
 namespace starling::actors {
 namespace {
 
-// The folder may have been emptied since the run began, and be another job's by now.
+// The folder may have been emptied since the run began and belong to another job by now.
 Result<> publish(const CheckpointSpec& spec, const Manifest& manifest) {
   STARLING_TRY(claim_checkpoints(spec.dir, manifest.state_hash, spec.accepts, manifest.job));
   return publish_checkpoint(spec.dir, manifest);
 }
 
-// Published versions whose folders are gone. `told` keeps a version from being named twice.
+// Returns the published versions whose folders are gone. `told` keeps one from being named twice.
 CheckpointsGone gone_of(const CheckpointSpec& spec,
                         const elastic::coordinator_command::TidyCheckpoints& order,
                         std::set<Version>& told) {
   CheckpointsGone gone;
   const auto there = list_checkpoints(spec.dir);
-  if (!there) return gone;  // what cannot be read says nothing of what is there
+  if (!there) return gone;  // an unreadable folder says nothing of what is there
   for (const Version version : order.kept)
     if (std::find(there.value().begin(), there.value().end(), version) == there.value().end() &&
         told.insert(version).second)

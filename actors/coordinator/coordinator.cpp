@@ -28,8 +28,8 @@ namespace input = elastic::coordinator_event;
 constexpr std::chrono::milliseconds kTick{10}, kTimeAtOnce{100};
 constexpr std::chrono::milliseconds kAskAgain{50};
 constexpr std::chrono::seconds kSlowDisk{5};  // a longer write of the log is worth a warning
-// Of what followers have not looked at yet, in rows of ledgers and as many for any event.
-// Beyond it steps are not told, which the next one that is says: some 40 MiB.
+// Bounds the events that followers have not looked at yet, in ledger rows (some 40 MiB);
+// another event counts as kEventRows. Beyond it steps are dropped, and the next event says so.
 constexpr std::size_t kBehindMax = std::size_t{1} << 20;
 constexpr std::size_t kEventRows = 16;
 
@@ -44,15 +44,15 @@ elastic::HardState hard_state_of(const RaftTerm& term) {
   return {term.term, term.vote, term.lost, {term.floor_term, term.floor_index}};
 }
 
-// What the log said when it was opened.
+// The log's content when it was opened.
 struct Begun {
   elastic::RaftSnapshot snapshot;
   std::vector<RaftEntry> entries;
 };
 
-// Segments of state (weights and two moments) from one source in one step: a sixteenth of all,
-// about a tenth of what it sends in a step anyway. At least 4 MiB, as every step of moving costs;
-// at most 32 MiB, which a frame holds.
+// Returns how many segments of state (weights and two moments) one source sends in
+// one step: a sixteenth of all, about a tenth of what it sends in a step anyway. At
+// least 4 MiB, as every step of moving costs; at most 32 MiB, which a frame holds.
 std::uint32_t move_budget(const Layout& layout) {
   const std::uint64_t bytes = layout.segment_blocks() * (Layout::block_bytes(What::kWeights) +
                                                          2 * Layout::block_bytes(What::kMoment));
@@ -92,7 +92,7 @@ elastic::LeaderConfig leader_config(const CoordinatorOptions& options) {
   return config;
 }
 
-// "keys: worker-3 revoked, worker-9 let in"; empty: they are the same.
+// Returns "keys: worker-3 revoked, worker-9 let in"; empty: the lists are the same.
 std::string changes_of(const AllowList& before, const AllowList& after) {
   constexpr std::size_t kNamed = 8;
   std::string text;
@@ -132,13 +132,13 @@ class Coordinator : public caf::event_based_actor {
       begin();
   }
 
-  // Takes part from here on.
+  // The coordinator takes part from here on.
   void begin() {
     elastic::CoordinatorConfig config;
     config.raft.self = options_.self;
     config.raft.size = static_cast<std::uint32_t>(options_.group.size());
-    // A busy machine may keep a process from its core for 100 ms, and one sync of the log may take
-    // 10 ms; an election that nobody needs is harmless but noisy.
+    // A busy machine may keep a process from its core for 100 ms, and one sync
+    // of the log may take 10 ms; a needless election is harmless but noisy.
     config.raft.election_ms = 300;
     config.raft.heartbeat_ms = 60;
     config.raft.seed = random_value<std::uint64_t>();
@@ -171,8 +171,8 @@ class Coordinator : public caf::event_based_actor {
         },
         [this](const Arrival& arrival) {
           door_->leave(arrival);
-          // The gateway's thread may be faster than the message that brings the gateway; whoever
-          // wants an answer asks again.
+          // The gateway's thread may be faster than the message that
+          // brings the gateway; a sender that wants an answer asks again.
           if (!gateway_) return;
           if (first_) return hear_at_first(arrival);
           if (!machine_) return;
@@ -222,8 +222,8 @@ class Coordinator : public caf::event_based_actor {
   }
 
  private:
-  // Whoever was held up hears what waits for it before it finds that nobody has said anything: at
-  // most kTimeAtOnce passes between two looks at the clock. No decision rests on the difference.
+  // Advances time by at most kTimeAtOnce, so that a coordinator that was held up reads what
+  // waits for it before it finds its peers silent. No decision rests on the difference.
   void feed_time() {
     const auto now = std::chrono::steady_clock::now();
     passed_ += std::min<std::chrono::nanoseconds>(now - looked_, kTimeAtOnce);
@@ -232,7 +232,7 @@ class Coordinator : public caf::event_based_actor {
     handle(input::Tick{1 + static_cast<std::uint64_t>(ms)});
   }
 
-  // What is told in Raft's words, with the place of its sender, which its key says.
+  // Returns a Raft message with the place of its sender in the group, which its key says.
   std::optional<input::RaftArrived> raft_of(const Arrival& arrival) const {
     const auto* raft = std::get_if<RaftMessage>(&arrival.body);
     for (std::uint32_t i = 0; raft && i < options_.group.size(); ++i)
@@ -249,8 +249,8 @@ class Coordinator : public caf::event_based_actor {
       first_->take(said->message);
   }
 
-  // The log is that of a member which has lost its own until all is known: so it is after a crash,
-  // and after a refusal, when this member comes back without --new.
+  // FirstStart treats this member as one that has lost its log until all is known: so it
+  // is after a crash, and after a refusal, when this member comes back without --new.
   void ask_the_others() {
     const auto now = std::chrono::steady_clock::now();
     if (const auto begun = first_->begun()) {
@@ -290,7 +290,7 @@ class Coordinator : public caf::event_based_actor {
   }
 
   void on_saved(const LogSaved& saved) {
-    // What it has decided may not be on the disk, so it says nothing any more. The others go on.
+    // The machine's decisions may not be on the disk, so it falls silent. The others go on.
     if (!saved.error.empty())
       return end_alone(3, options_.key.name + " cannot write its log: " + saved.error);
     const auto took = std::chrono::steady_clock::now() - *std::exchange(saving_since_, {});
@@ -301,7 +301,7 @@ class Coordinator : public caf::event_based_actor {
     if (machine_) handle(input::Persisted{});
   }
 
-  // Once each time: steps go on, but nobody can join, leave or be replaced meanwhile.
+  // Warns once each time: steps go on, but no worker can join, leave or be replaced meanwhile.
   void tell_what_is_slow() {
     const auto now = std::chrono::steady_clock::now();
     if (saving_since_ && !told_slow_ && now - *saving_since_ > kSlowDisk) {
@@ -340,7 +340,7 @@ class Coordinator : public caf::event_based_actor {
   void execute(SendRaft& c) { send_raft(std::move(c.message)); }
 
   void send_raft(RaftMessage message) {
-    // Servers of our gateway are the others, in order.
+    // Our gateway's servers are the other coordinators, in order.
     const std::uint32_t to = message.to;
     gateway_->send_to_server(to < options_.self ? to : to - 1, std::move(message));
   }
@@ -404,12 +404,12 @@ class Coordinator : public caf::event_based_actor {
   const std::shared_ptr<Door> door_;
   const Log log_;
   AllowList allowed_;
-  std::shared_ptr<RaftLog> raft_log_;  // the journal's once it takes part
+  std::shared_ptr<RaftLog> raft_log_;  // the journal's log once this coordinator takes part
   Begun begun_;
-  std::optional<FirstStart> first_;  // while it asks whether the group has begun
+  std::optional<FirstStart> first_;  // set while this one asks whether the group has begun
   std::chrono::steady_clock::time_point asks_since_, asks_next_;
   std::chrono::steady_clock::time_point looked_;  // at the clock
-  std::chrono::nanoseconds passed_{};             // as the machine knows it
+  std::chrono::nanoseconds passed_{};             // the time that the machine was told
   std::shared_ptr<Gateway> gateway_;
   std::unique_ptr<elastic::Coordinator> machine_;
   std::unique_ptr<Journal> journal_;
@@ -417,12 +417,12 @@ class Coordinator : public caf::event_based_actor {
   bool told_slow_ = false;
   std::uint64_t turned_told_ = 1;  // the next warning comes at so many messages turned away
   std::vector<caf::actor> followers_;
-  Observed leads_;                       // what was told of its last lead; null: it has not led
+  Observed leads_;                       // the event of its last lead; null: it has not led
   std::optional<CoordinatorOver> gone_;  // why it has ended by itself; none: it has not
-  Observed ended_;  // the job's end, which a log may bring before anybody follows
+  Observed ended_;  // the job's end, which a log may bring before there is a follower
   const std::shared_ptr<std::atomic<std::size_t>> behind_ =
       std::make_shared<std::atomic<std::size_t>>(0);
-  std::uint64_t dropped_ = 0;  // events of steps that were not told, and nobody knows yet
+  std::uint64_t dropped_ = 0;  // events of steps that were dropped and not reported yet
   caf::actor keeper_;          // null: there was nothing to keep yet
 };
 

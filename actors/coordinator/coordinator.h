@@ -1,6 +1,6 @@
 #pragma once
-// The coordinator actor: one member of the Raft group that decides epochs, with its log on disk and
-// its gateway.
+// The coordinator actor is one member of the Raft group that
+// decides epochs, with its log on disk and its gateway.
 
 #include <caf/all.hpp>
 #include <memory>
@@ -26,8 +26,8 @@ struct CoordinatorOptions {
   std::string address = "tcp://127.0.0.1:0";  // to listen on
   AllowList allowed;
   std::string state_dir;  // of its log; made if it is not there
-  // The group begins, and this member has never run. Never guessed from an empty folder: a member
-  // whose folder was emptied may have promised something, and asks the others first.
+  // The group begins, and this member has never run. An empty folder does not prove it: a
+  // member whose folder was emptied may have voted or promised, and asks the others first.
   bool first_start = false;
   std::uint32_t wanted_workers = 1;     // the first epoch waits for them
   std::vector<Checkpoint> checkpoints;  // a new group goes on from the last; oldest first
@@ -44,7 +44,7 @@ struct CoordinatorHandle {
 //   follow_atom, caf::actor   that actor gets every Observed from now on, the last LeaderElected
 //                             before all others. The job's end comes also if it was over before;
 //                             only steps that workers report late follow it. Warnings are logged
-//                             only while nobody follows
+//                             only while there is no follower
 //   ask_checkpoint_atom       has the members write a checkpoint now, if the job has any
 //   EndRun                    ends the run in order: an `ended` event, and workers that were told
 //   KeysChanged               revokes the keys that are not in it, and lets in those that are

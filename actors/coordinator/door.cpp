@@ -3,9 +3,9 @@
 namespace starling::actors {
 namespace {
 
-constexpr std::size_t kMessageBytes = 512;  // of any: names, its place in a mailbox
+constexpr std::size_t kMessageBytes = 512;  // of any message: names, its place in a mailbox
 
-// What a message has beside that.
+// Bytes of a message beside kMessageBytes.
 struct Extra {
   std::size_t operator()(const Progress& m) const { return m.ledger.size() * sizeof(LedgerRow); }
   std::size_t operator()(const Report& m) const {
@@ -23,7 +23,7 @@ struct Extra {
   std::size_t operator()(const Small&) const {
     return 0;
   }
-  // Another coordinator's answer: nobody looks at it.
+  // Another coordinator's answer is dropped without being read.
   template <SaidByCoordinators Answer>
   std::size_t operator()(const Answer&) const {
     return 0;
@@ -41,7 +41,7 @@ bool Door::enter(const Arrival& arrival) {
   const auto* step = std::get_if<Progress>(&arrival.body);
   const std::lock_guard lock(mutex_);
   if (step && steps_.count({arrival.from.nonce, step->record.version})) return false;
-  // One message is let in whatever its size: frames have a limit of their own.
+  // An empty door lets in one message of any size: frames have a limit of their own.
   const bool full = bytes_ != 0 && bytes_ + bytes > kBytesMax;
   const bool full_of_steps = step && step_bytes_ != 0 && step_bytes_ + bytes > kStepBytesMax;
   if (full || full_of_steps) {

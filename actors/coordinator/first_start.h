@@ -1,9 +1,9 @@
 #pragma once
-// A coordinator that is started with --new asks the others whether the group has begun already: a
-// voter that has lost its log and believes itself new could vote twice in a term
-// (docs/decisions/016-a-wiped-coordinator-asks.md). Until it knows it takes part in nothing.
+// A coordinator that is started with --new asks the others whether the group has begun
+// already: a voter that lost its log and believes itself new could vote twice in a term
+// (docs/decisions/016-a-wiped-coordinator-asks.md). Until it knows, it takes part in nothing.
 //
-// Threads: none; a value. Time is the caller's.
+// Threads: none; FirstStart is a value. Time is the caller's.
 
 #include <chrono>
 #include <cstdint>
@@ -22,7 +22,7 @@ class FirstStart {
     answered_[self] = true;
   }
 
-  // To those that have not answered.
+  // Returns a question for each member that has not answered.
   std::vector<RaftMessage> questions() const {
     std::vector<RaftMessage> all;
     for (std::uint32_t to = 0; to < answered_.size(); ++to) {
@@ -34,9 +34,9 @@ class FirstStart {
     return all;
   }
 
-  // To a member that asks meanwhile: nothing is known here yet, as of a log that was lost. Nor has
-  // the one that asks a log; and it cannot begin before it has this answer, so what it has later
-  // says nothing.
+  // Answers a member that asks meanwhile: this member knows nothing yet, like
+  // one whose log was lost. The asker has no log either, and it cannot begin
+  // before it has this answer, so a log that it gets later proves nothing.
   RaftMessage answer(const RaftMessage& question) {
     if (question.from < answered_.size()) answered_[question.from] = true;
     RaftMessage reply{RaftKind::kRecallReply, self_, question.from, /*term=*/0};
@@ -49,15 +49,15 @@ class FirstStart {
     if (m.kind != RaftKind::kRecallReply || m.round != round_ || m.from >= answered_.size()) return;
     if (answered_[m.from]) return;
     answered_[m.from] = true;
-    // One without its log knows nothing of the group; one without an entry has been led by nobody.
+    // A member without its log knows nothing of the group; one without an entry never had a leader.
     if (m.granted && m.last_index > 0) begun_ = m.from;
   }
 
-  // A member that has the group's log; none: nobody has said so.
+  // A member that has the group's log; none: no member has said so.
   const std::optional<std::uint32_t>& begun() const { return begun_; }
 
-  // Whether it may begin as new. A member that does not answer is waited for, but not for ever: a
-  // group may begin without it.
+  // Returns whether this member may begin as new. It waits for members
+  // that do not answer, but not for ever: a group may begin without them.
   bool over(std::chrono::milliseconds waited) const {
     if (begun_) return false;
     for (const bool answered : answered_)

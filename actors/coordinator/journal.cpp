@@ -8,7 +8,7 @@
 namespace starling::actors {
 namespace {
 
-constexpr std::chrono::seconds kPatience{2};  // at the end, with a write under way
+constexpr std::chrono::seconds kPatience{2};  // at the end, for a write under way
 
 constexpr std::chrono::seconds kLogChecks{1};
 
@@ -67,7 +67,7 @@ void Journal::work(const std::shared_ptr<Shared>& shared) {
     const bool asked = shared->changed.wait_for(lock, kLogChecks,
                                                 [&] { return shared->stopped || shared->order; });
     if (shared->stopped) break;
-    if (!asked) {  // saving notices it as well, but there may be nothing to save for long
+    if (!asked) {  // save() would notice it too, but there may be nothing to save for long
       lock.unlock();
       auto there = shared->log.check();
       lock.lock();
@@ -80,7 +80,7 @@ void Journal::work(const std::shared_ptr<Shared>& shared) {
     auto saved = write(shared->log, order);
     lock.lock();
     shared->order.reset();
-    // Under the lock, so that no answer comes after the destructor.
+    // Calls `saved` under the lock, so that no answer comes after the destructor.
     if (!shared->stopped) shared->saved(std::move(saved));
   }
   shared->over = true;

@@ -1,6 +1,6 @@
 #pragma once
-// A coordinator's log on a thread of its own: a disk may take seconds for one sync, and workers are
-// answered meanwhile.
+// A Journal writes a coordinator's log on a thread of its own: one
+// sync of a disk may take seconds, and workers are answered meanwhile.
 
 #include <condition_variable>
 #include <functional>
@@ -14,21 +14,21 @@
 
 namespace starling::actors {
 
-// Threads: belongs to one thread, which must be another than the one that `saved` is called on.
+// Threads: belongs to one thread, which must not be the one on which `saved` is called.
 class Journal {
  public:
-  // The answer to save(): ok, or why what was asked for is not on the disk. It must not be asked
-  // again then (RaftLog::save). An error comes unasked if somebody removed or replaced the file.
+  // The answer to save(): ok, or why the order is not on the disk; then save() must not be
+  // called again (RaftLog::save). An error comes unasked if the file was removed or replaced.
   using Saved = std::function<void(Result<>)>;
 
   Journal(RaftLog log, Saved saved);
-  // No answer comes after it. A write under way is waited for, but not for ever: then its thread,
-  // and the log's lock with it, stay until the disk answers or the process ends.
+  // No answer comes after it. It waits for a write under way, but not for ever: then the write's
+  // thread, and the log's lock with it, stay until the disk answers or the process ends.
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  // One at a time: the next after the answer to this one.
+  // Takes one order at a time: the next one after the answer to this one.
   void save(elastic::coordinator_command::Persist order);
 
  private:

@@ -14,15 +14,15 @@
 
 namespace starling::actors {
 
-// The job with which a log began, as far as its snapshot and the entries after that say.
+// Returns the job with which a log began, as far as its snapshot and entries say it.
 std::optional<JobStarted> job_of(const elastic::RaftSnapshot& snapshot,
                                  const std::vector<RaftEntry>& log);
 
-// Leaves the job file beside a log that does not say yet what it is of. What fails, fails: the copy
-// is for people.
+// Leaves the job file beside a log that does not say yet which
+// job it belongs to. Errors are ignored: the copy is for people.
 void leave_job_file(const std::string& state_dir, const Job& job);
 
-// kBadInput, in one line: which folder, which job, what to do.
+// Returns kBadInput, in one line: which folder, which job, what to do.
 Error other_job(const std::string& state_dir, std::uint64_t of_log, const Job& job);
 
 }  // namespace starling::actors
