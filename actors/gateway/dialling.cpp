@@ -4,7 +4,7 @@
 
 #include "actors/gateway/poller.h"
 
-// Servers that are known by a name with several addresses (lookups.h), and those that refuse our key.
+// Dials servers whose name has several addresses (lookups.h), and those that refuse our key.
 
 namespace starling::actors {
 namespace {
@@ -17,9 +17,9 @@ constexpr std::chrono::milliseconds kRefusedAgain{500};
 
 }  // namespace
 
-// ZeroMQ dials the first address of a name alone. A server that is not reached there is dialled at
-// the name's other addresses, each for a while, which grows with every round of them: a busy server
-// lets a handshake wait.
+// Dials the other addresses of a name, each for a while that
+// grows with every round of them: a busy server lets a handshake
+// wait. ZeroMQ by itself dials the first address of a name alone.
 void Gateway::Impl::dial_in_turn() {
   const auto now = Clock::now();
   bool missing = false;
@@ -36,7 +36,7 @@ void Gateway::Impl::dial_in_turn() {
   if (missing) lookups_.ask();
 }
 
-// The library gives up an address that has refused the key; the list there may change.
+// Dials refusing servers again: libzmq gives up such an address, but the server's list may change.
 void Gateway::Impl::dial_refused() {
   const auto now = Clock::now();
   for (std::size_t place = 0; place < links_.size(); ++place) {
@@ -45,7 +45,7 @@ void Gateway::Impl::dial_refused() {
       continue;
     link.refused_at = now;
     zmq_disconnect(link.socket.handle(), link.at.c_str());
-    (void)link.socket.connect(link.at);  // what fails is tried again in the next turn
+    (void)link.socket.connect(link.at);  // an error: the next turn tries again
   }
 }
 
@@ -54,7 +54,7 @@ void Gateway::Impl::dial_next(std::size_t place) {
   link.dialled_at = Clock::now();
   const std::vector<std::string> addresses = lookups_.found(place);
   const bool by_name = link.at == options.servers[place].address;
-  // Of one address alone the library takes care, which looks the name up for each connection.
+  // libzmq takes care of a single address; it looks the name up for each connection.
   if (addresses.size() < (by_name ? 2 : 1)) return;
   if (by_name) link.next = 1;  // the name has stood for the first one
   const std::string next = addresses[link.next++ % addresses.size()];
@@ -62,7 +62,7 @@ void Gateway::Impl::dial_next(std::size_t place) {
   if (next == link.at) return;
   zmq_disconnect(link.socket.handle(), link.at.c_str());
   link.at = next;
-  // An address in numbers cannot be malformed; what else may fail is tried again in the next turn.
+  // An address in numbers cannot be malformed; after any other error the next turn tries again.
   if (!link.socket.connect(next)) link.at = options.servers[place].address;
 }
 

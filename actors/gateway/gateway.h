@@ -3,13 +3,13 @@
 //
 // One thread owns all sockets: a ROUTER where the process is a server (coordinators), and one
 // DEALER per server that it talks to (workers, guards, clients, and coordinators among each other).
-// Knows nothing of actors: arrivals go to a function, which for an actor is `[self](Arrival a) {
-// anon_send(self, ...); }`. A process may have several gateways; each has a ZeroMQ context of its
-// own.
+// The gateway knows nothing of actors: it gives arrivals to a function,
+// for an actor `[self](Arrival a) { anon_send(self, ...); }`. A process
+// may have several gateways; each has a ZeroMQ context of its own.
 //
-// Delivery: a message arrives at most once per connection, in order, or not at all. What waits for
-// a connection when it breaks is dropped, so that nothing meant for a dead process reaches its
-// successor; whoever needs an answer asks again.
+// Delivery: a message arrives at most once per connection, in order, or not at all.
+// What waits for a connection when it breaks is dropped, so that nothing meant for
+// a dead process reaches its successor; a sender that needs an answer asks again.
 
 #include <chrono>
 #include <cstddef>
@@ -46,15 +46,15 @@ struct GatewayOptions {
   Incarnation self;  // nonce != 0
   KeyPair key;       // own pair, with its secret
 
-  // Being a server.
+  // Makes this process a server.
   struct Listen {
     std::string address;  // "tcp://127.0.0.1:0": port 0 = any free one
-    AllowList allowed;    // whoever else dials is refused in the handshake
-    // A line for people about a peer that was refused; few lines, however many peers try. Called on a
-    // thread of the gateway, must not block. May be empty.
+    AllowList allowed;    // any other peer that dials is refused in the handshake
+    // Gets a line for people about a refused peer; few lines, however many peers
+    // try. Called on a thread of the gateway, must not block. May be empty.
     std::function<void(const std::string&)> refused{};
-    // A line for people about a client of another version, once each, on the gateway's thread. May
-    // be empty.
+    // Gets a line for people about a client of another version,
+    // once each, on the gateway's thread. May be empty.
     std::function<void(const std::string&)> other_version{};
   };
   std::optional<Listen> listen;
@@ -68,7 +68,7 @@ struct GatewayOptions {
   std::vector<Server> servers;
 
   std::size_t message_bytes_max = limits::kMessageBytes;
-  std::size_t newcomers_max = 1024;     // connections that have not shown who they are, of a server
+  std::size_t newcomers_max = 1024;     // a server's connections whose peers have shown no key yet
   std::size_t backlog_messages = 1024;  // per server, while it cannot take them; then the oldest go
   std::chrono::milliseconds heartbeat{250};
   std::chrono::milliseconds heartbeat_timeout{1000};  // of silence, then the connection is over
@@ -78,8 +78,8 @@ enum class LinkState : std::uint8_t {
   kConnecting,  // no connection yet, or it broke; dialled again every 10 to 200 ms
   kUp,
   kRefused,  // the server does not know our key; dialled again twice a second
-  // What listens there breaks off every handshake, at once: it has not the server's key, or does
-  // not speak our protocol.
+  // The peer that listens there breaks off every handshake at once:
+  // it has not the server's key, or does not speak our protocol.
   kWrongPeer,
   kOtherVersion,  // the server speaks another version of our protocol: other_version() says which
 };
@@ -93,20 +93,20 @@ enum class Drop : std::uint8_t {
   kOtherVersion,  // of another version of the protocol; the gateway answers with its own version
   kWrongKey,      // an incarnation that belongs to another key
   kRevoked,       // of a key that is no longer on the allow list
-  kWrongRole,     // what the owner of this key may not say
+  kWrongRole,     // a message that the role of this key may not send
   kNoRoute,       // sending: the peer has no connection
   kQueueFull,     // sending: the peer or we cannot take more
   kLinkBroken,    // sending: waited for a connection that ended
-  kNewcomer,      // no message: a connection that had to go before it showed who it is
+  kNewcomer,      // no message: a connection that was closed before its peer showed a key
   kCount,
 };
 
 // Threads: all functions from any thread; stop() and the destructor not from the handler.
 class Gateway {
  public:
-  // Returns when the server listens and has found its own door closed to strangers; connections to
-  // servers are made in the background. Errors: kBadInput an address or key cannot be used;
-  // kInternal the library does not keep strangers out.
+  // Returns when the server listens and has proved that it refuses strangers;
+  // connections to servers are made in the background. Errors: kBadInput an
+  // address or key cannot be used; kInternal libzmq does not keep strangers out.
   static Result<std::unique_ptr<Gateway>> start(GatewayOptions options, ArrivalHandler handler);
   ~Gateway();
   Gateway(const Gateway&) = delete;
@@ -114,26 +114,26 @@ class Gateway {
 
   std::uint16_t port() const;  // where the server listens; 0 without one
 
-  // To a server, by its place in GatewayOptions::servers (checked). Waits in a bounded backlog
-  // while the first connection is being made.
+  // Sends to a server, by its place in GatewayOptions::servers (checked). The
+  // message waits in a bounded backlog while the first connection is being made.
   void send_to_server(std::size_t server, Message body);
   void broadcast_to_servers(Message body);
 
-  // To a client that has spoken to us. False: this life has never been heard here. True promises
-  // nothing beyond an attempt.
+  // Sends to a client that has spoken to us. False: this life has
+  // never been heard here. True promises nothing beyond an attempt.
   bool send_to(const Incarnation& to, Message body);
-  // The name of the key of a client that has spoken to us.
+  // Returns the name of the key of a client that has spoken to us.
   std::optional<std::string> name_of(const Incarnation& who) const;
 
-  // Of a server: lets in these and nobody else from now on. Whoever is left out is not heard any
-  // more, and its connections are closed.
+  // Lets only these keys in from now on; for a server. A key that is
+  // left out is not heard any more, and its connections are closed.
   void allow(AllowList allowed);
 
-  // The counter that the leader gave to this life; part of every later message.
+  // The leader gave this counter to this life; every later message carries it.
   void set_counter(std::uint64_t counter);
 
   LinkState link(std::size_t server) const;
-  // "coordinator-0 speaks version 3 of the protocol, this one 2", of a link in kOtherVersion.
+  // Returns "coordinator-0 speaks version 3 of the protocol, this one 2"; in kOtherVersion.
   std::string other_version(std::size_t server) const;
   std::uint64_t dropped(Drop reason) const;
   std::uint64_t refused_handshakes() const;  // by the server: keys that are not on the allow list

@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kScheme = "tcp://";
 constexpr std::chrono::milliseconds kApart{1000};  // of two lookups
 
-// Only digits and dots, or with colons: no service has to be asked for it.
+// True for digits and dots, or colons: no name service has to be asked for such a host.
 bool is_number(const std::string& host) {
   return host.find(':') != std::string::npos ||
          host.find_first_not_of("0123456789.") == std::string::npos;
@@ -29,7 +29,7 @@ struct Lookups::Shared {
   };
   mutable std::mutex mutex;
   std::condition_variable changed;
-  std::vector<Server> servers;  // all below guarded by mutex; the addresses never change
+  std::vector<Server> servers;  // this and all below: guarded by mutex; addresses never change
   bool asked = true;
   bool over = false;
 };

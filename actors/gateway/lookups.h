@@ -1,9 +1,9 @@
 #pragma once
-// The addresses of servers that are known by name, looked up again and again while one of them is
-// not reached: a name may have several addresses, get others later, or not be known yet.
+// Lookups finds the addresses of servers that are known by name, again and again while one of
+// them is not reached: a name may have several addresses, get others later, or not be known yet.
 //
-// A name service may take minutes to answer, so nobody waits for it: a thread of its own asks, and
-// at the end it is left to what it waits for; it holds nothing but what is below.
+// A name service may take minutes to answer, so a thread of its own asks and no caller
+// waits. At the end this thread is left to its wait; it holds nothing but what is below.
 
 #include <chrono>
 #include <memory>
@@ -15,7 +15,7 @@ namespace starling::actors {
 // Threads: all functions from any thread.
 class Lookups {
  public:
-  // "tcp://host:port", one of each server. Those whose host is no name are not looked up.
+  // Takes "tcp://host:port", one of each server. Hosts that are numbers are not looked up.
   explicit Lookups(const std::vector<std::string>& servers);
   ~Lookups();
   Lookups(const Lookups&) = delete;
@@ -25,8 +25,8 @@ class Lookups {
   bool any() const { return any_; }
   // Asks once more, soon.
   void ask();
-  // "tcp://number:port", all of that server as they were found last; empty: none are known, or its
-  // host is a number.
+  // Returns "tcp://number:port", all addresses of that server as
+  // last found; empty: none are known, or its host is a number.
   std::vector<std::string> found(std::size_t server) const;
 
  private:

@@ -1,8 +1,8 @@
 #pragma once
-// Large messages in pieces. libzmq takes a frame of any size that its bound allows before it knows
-// who sends it, so the bound is small, and what is larger goes as several frames, one ZeroMQ
-// message each. A receiver puts them together only for a peer that has been let in, and no more of
-// them than its quotas allow.
+// Large messages go in pieces. libzmq takes a frame of any size that its bound
+// allows before it knows who sends it, so the bound is small, and a larger message
+// goes as several frames, one ZeroMQ message each. A receiver joins them only for
+// a peer that has been let in, and no more of them than its quotas allow.
 //
 //   u32 magic   u32 place   u64 bytes of the whole message   up to kPieceBytes of it
 //
@@ -19,20 +19,20 @@
 namespace starling::actors {
 
 inline constexpr std::size_t kPieceBytes = 16 * 1024;
-// What ZeroMQ may be asked to take in one frame: a piece, its head and the cipher's addition.
+// The largest frame that ZeroMQ must take: a piece, its head and the cipher's addition.
 inline constexpr std::size_t kFrameBytes = kPieceBytes + 256;
 
-// In how many frames a message goes, and the n-th of them.
+// The number of frames that a message goes in, and the n-th of them.
 std::size_t pieces_of(ByteView message);
 Bytes piece_of(ByteView message, std::size_t n);
 
 struct PieceLimits {
   std::size_t message_bytes = 0;       // of one message
   std::size_t key_bytes = 64u << 20;   // unfinished, from all connections of one key
-  std::size_t all_bytes = 512u << 20;  // unfinished, from everybody
+  std::size_t all_bytes = 512u << 20;  // unfinished, from all keys
 };
 
-// What has come of messages that are not complete. Threads: one.
+// Pieces holds the frames of messages that are not complete. Threads: one.
 class Pieces {
  public:
   explicit Pieces(PieceLimits limits) : limits_(limits) {}
@@ -40,15 +40,15 @@ class Pieces {
   enum class Outcome : std::uint8_t {
     kWhole,      // `message` is one, valid until the next call
     kMore,       // a piece; others follow
-    kMisplaced,  // no piece that was due: its message is forgotten
+    kMisplaced,  // not the piece that was due: its message is forgotten
     kOversize,
   };
   struct Taken {
     Outcome outcome;
     ByteView message;
   };
-  // A frame that came over a connection of the owner of a key. Above a quota the message that has
-  // waited longest gives way.
+  // Takes a frame from a connection of the owner of `key`. Above
+  // a quota the message that has waited longest is dropped.
   Taken take(const std::string& connection, const std::string& key, ByteView frame);
   void forget(const std::string& connection);
   std::size_t bytes() const { return bytes_; }

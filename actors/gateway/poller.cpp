@@ -22,20 +22,20 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kQueueFrames = 128;  // libzmq's, per connection and direction
-// To one client of a server: as much as the largest message, which cannot be sent in two parts.
+// Per client of a server: as many as the largest message has, which must go in one turn.
 constexpr int kQueueFramesToClient = static_cast<int>(limits::kMessageBytes / kPieceBytes) + 128;
 constexpr int kHandshakeMs = 3000;
 constexpr long kDialLookMs = 100;      // between two looks at links that are dialled
-constexpr std::size_t kFilesLeft = 4;  // newcomers get one of so many files that may be open
+constexpr std::size_t kFilesLeft = 4;  // newcomers get one in so many of the files that may be open
 constexpr std::size_t kOutgoingMessages = 65536;  // from other threads to ours
 constexpr std::size_t kLinesMax = 256;            // about other versions
 constexpr int kReceivedAtOnce = 256;              // per socket, before the others get their turn
-// A busy server lets a handshake wait, for up to 3 s; what has another key breaks it off each time.
+// A busy server delays a handshake by up to 3 s; a peer with another key breaks it off each time.
 constexpr std::chrono::milliseconds kAtOnce{1000};
 constexpr unsigned kBrokenOffMax = 5;
 
-// Never equal for two sockets, so that no connection can take another's place at a server; the
-// nonce is in it for whoever looks at a trace.
+// The id is never equal for two sockets, so that no connection can take another's
+// place at a server; it contains the nonce for people who read a trace.
 std::string make_routing_id(const Incarnation& self) {
   std::string id(17, 'S');
   randombytes_buf(id.data() + 1, 16);
@@ -50,8 +50,8 @@ Result<> check_public_key(const std::string& name, const std::string& key) {
   return Error(Code::kBadInput, "public key of " + name + " is not a CURVE key");
 }
 
-// Receives one whole message after the frames before it; false if there were more frames than
-// expected.
+// Receives one whole message after the frames before
+// it; false if there were more frames than expected.
 bool receive_last(Socket& socket, Frame& body) {
   if (!body.receive(socket)) return false;
   if (!body.more()) return true;
@@ -62,7 +62,7 @@ bool receive_last(Socket& socket, Frame& body) {
   return false;
 }
 
-// Strangers must leave files for those who have been let in.
+// Strangers must leave files for peers that have been let in.
 std::size_t newcomers_max(const GatewayOptions& options) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return options.newcomers_max;
@@ -135,19 +135,19 @@ Result<> Gateway::Impl::set_common(Socket& socket) const {
   for (const auto& [option, value] : settings) {
     STARLING_TRY(socket.set(option, value));
   }
-  // Also of what comes before the handshake is over, from anybody.
+  // This bounds frames from before the end of the handshake, too, whoever sends them.
   return socket.set_bytes_max(kFrameBytes);
 }
 
-// The handler comes first: until it answers nobody is let in.
+// The handler comes first: until it answers no peer is let in.
 Result<> Gateway::Impl::open_server() {
   STARLING_TRY(zap, ZapHandler::start(context_, options.listen->allowed, refused_handshakes));
   zap_ = std::move(zap);
   STARLING_TRY(router, Socket::make(context_, ZMQ_ROUTER));
   STARLING_TRY(set_common(router));
   STARLING_TRY(router.set(ZMQ_ROUTER_MANDATORY, 1));
-  // Only for a half-open connection of the same process: routing ids are random and not shown to
-  // others.
+  // Handover is only for a half-open connection of the same
+  // process: routing ids are random and not shown to others.
   STARLING_TRY(router.set(ZMQ_ROUTER_HANDOVER, 1));
   STARLING_TRY(router.set(ZMQ_BACKLOG, 1024));
   STARLING_TRY(router.set(ZMQ_SNDHWM, kQueueFramesToClient));
@@ -157,7 +157,7 @@ Result<> Gateway::Impl::open_server() {
   if (!sabotage::accepts_strangers()) {
     STARLING_TRY(check_admission(context_, endpoint, options.key.public_key, *zap_));
   }
-  refused_handshakes = 0;  // without our own stranger
+  refused_handshakes = 0;  // the self-check's stranger does not count
   if (options.listen->refused) zap_->tell(options.listen->refused);
   STARLING_TRY(monitor, Monitor::make(context_, router));
   router_monitor_.emplace(std::move(monitor));
@@ -198,8 +198,8 @@ void Gateway::Impl::stop() {
 void Gateway::Impl::run() {
   while (!stopping_) {
     wait();
-    // Ends of connections before messages to send: what waited for a dead peer must not reach the
-    // next.
+    // Handles ends of connections before messages to send:
+    // what waited for a dead peer must not reach the next.
     for (std::size_t place = 0; place < links_.size(); ++place) watch(place);
     if (lookups_.any()) dial_in_turn();
     dial_refused();
@@ -251,7 +251,7 @@ void Gateway::Impl::watch(std::size_t place) {
       const auto now = Clock::now();
       link.broken_off = now - link.broken_off_at < kAtOnce ? link.broken_off + 1 : 1;
       link.broken_off_at = now;
-      // Of several addresses another may be the server's.
+      // The server may be at another of several addresses.
       const std::size_t addresses = lookups_.found(place).size();
       if (addresses > 1 && link.dialled < addresses) continue;
       if (link.broken_off >= kBrokenOffMax) state = LinkState::kWrongPeer;
@@ -272,7 +272,7 @@ void Gateway::Impl::allow(AllowList allowed) {
   routes.forget_all_but(allowed);
 }
 
-// Whoever is let in is not asked here, only by ZapHandler; this is about how many may be unknown.
+// ZapHandler decides which keys are let in; this bounds how many peers may be without a key.
 void Gateway::Impl::watch_newcomers() {
   while (const auto event = router_monitor_->next()) {
     const int number = router_monitor_->value();
@@ -280,7 +280,7 @@ void Gateway::Impl::watch_newcomers() {
     if (*event != ZMQ_EVENT_ACCEPTED) continue;
     const auto gone = newcomers_.came({number, collectives::peer_of(number)}, Clock::now());
     if (!gone) continue;
-    // The library has no call that ends one connection. Its number may be another's by now.
+    // libzmq has no call that ends one connection. The number may be another file's by now.
     if (!gone->from.host.empty() && collectives::peer_of(gone->number) == gone->from)
       ::shutdown(gone->number, SHUT_RDWR);
     drop(Drop::kNewcomer);
@@ -326,8 +326,8 @@ void Gateway::Impl::send_backlog(Link& link) {
   }
 }
 
-// The next piece of the first message. False: the connection has just ended, or is full after all;
-// the next turn decides.
+// Sends the next piece of the first message. False: the connection
+// has just ended, or is full after all; the next turn decides.
 bool Gateway::Impl::send_front(Link& link) {
   if (link.sent == 0) link.front = encode(options.job, self(), link.peer, *link.backlog.front());
   const bool oversize = link.front.size() > options.message_bytes_max;
@@ -402,8 +402,8 @@ void Gateway::Impl::receive_from_clients() {
     newcomers_.settled(body.source_fd());
     const Sender sender = sender_of(body.user_id());
     if (!sender.name.empty() && !zap_->admits(sender)) {
-      // ZeroMQ cannot close one connection of a ROUTER; its peer's end can be made to look gone.
-      // Should the number be another connection's by now, that one is dialled again.
+      // ZeroMQ cannot close one connection of a ROUTER, so this makes its peer's end look
+      // gone. Should the number be another connection's by now, that one is dialled again.
       ::shutdown(body.source_fd(), SHUT_RDWR);
       drop(Drop::kRevoked);
       continue;
@@ -423,7 +423,7 @@ std::optional<ByteView> Gateway::Impl::whole(const std::string& connection, cons
   return std::nullopt;
 }
 
-// So that a worker of another version ends with a line instead of waiting for an answer.
+// Lets a worker of another version end with a line instead of waiting for an answer.
 void Gateway::Impl::answer_version(const std::string& routing_id, const std::string& sender,
                                    ByteView bytes) {
   std::string line = version_line(sender, *seal_version(bytes));

@@ -1,6 +1,6 @@
 #pragma once
-// The thread of a gateway: owns the sockets, moves messages between them and the outside. For
-// gateway.cpp only; see gateway.h for what it promises.
+// The thread of a gateway owns the sockets and moves messages between them and
+// the rest of the process. For gateway.cpp only; see gateway.h for the promises.
 
 #include <array>
 #include <atomic>
@@ -33,10 +33,10 @@ struct Link {
   Link(Socket s, Monitor m) : socket(std::move(s)), monitor(std::move(m)) {}
   Socket socket;
   Monitor monitor;
-  // Whom the other end said to be since this connection stands; nonce 0 before its first message.
+  // The life that the other end said to be on this connection; nonce 0 before its first message.
   Incarnation peer;
   std::deque<SharedMessage> backlog;
-  // Handshakes in a row that broke off within kAtOnce of the one before.
+  // Counts handshakes in a row that broke off within kAtOnce of the one before.
   unsigned broken_off = 0;
   std::chrono::steady_clock::time_point broken_off_at;
   std::string at;           // the address that is dialled
@@ -48,7 +48,7 @@ struct Link {
   std::size_t sent = 0;  // pieces of it
 };
 
-// What people are told about a peer of another version.
+// Returns a line for people about a peer of another version.
 std::string version_line(const std::string& name, std::uint16_t version);
 
 class Gateway::Impl {
@@ -87,15 +87,15 @@ class Gateway::Impl {
   void send_backlog(Link& link);
   bool send_front(Link& link);
   void send_on_route(const Route& route, const Message& body);
-  // One frame to the client at the other end of a connection; false: dropped.
+  // Sends one frame to the client at the other end of a connection; false: dropped.
   bool send_frame(const std::string& routing_id, ByteView frame);
   void receive_from_clients();
   void receive_from_server(std::size_t place);
   void admit_client(const std::string& routing_id, const Sender& sender, ByteView bytes);
-  // Reads an envelope and says why it is not for us, if so; `out.from` is then as far as it was
-  // read.
+  // Reads an envelope; returns why it is not for us,
+  // if so. `out.from` is then as far as it was read.
   std::optional<Drop> fault_of(ByteView bytes, Envelope& out) const;
-  // The message that a frame completes, if it does.
+  // Returns the message that a frame completes, if it does.
   std::optional<ByteView> whole(const std::string& connection, const std::string& key,
                                 ByteView frame);
   void answer_version(const std::string& routing_id, const std::string& sender, ByteView bytes);
@@ -108,8 +108,8 @@ class Gateway::Impl {
   std::deque<Outgoing> outgoing_;  // guarded by mutex_
   std::mutex stop_mutex_;          // held while the thread is joined
 
-  // Belong to the poller's thread while it runs. The order matters: a context ends after its
-  // sockets.
+  // These belong to the poller's thread while it runs.
+  // The order matters: a context ends after its sockets.
   Context context_;
   std::unique_ptr<ZapHandler> zap_;
   std::optional<Socket> router_;

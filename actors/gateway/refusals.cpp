@@ -7,7 +7,7 @@ const std::string kV4 = "::ffff:";  // an IPv4 peer of a socket that takes both
 
 std::optional<std::string> Refusals::line(const Refusal& refusal, Clock::time_point now) {
   std::erase_if(said_, [&](const auto& said) { return now - said.second >= kAgain; });
-  if (said_.count(refusal.public_key) > 0) return std::nullopt;  // it tries again and again
+  if (said_.count(refusal.public_key) > 0) return std::nullopt;  // the peer tries again and again
   if (said_.size() >= kLinesMax) {
     ++unsaid_;
     return std::nullopt;

@@ -1,6 +1,6 @@
 #pragma once
-// What a server says about those whom it did not let in: one line each, and not more than somebody
-// wants to read, however many try.
+// Refusals makes a server's lines about peers that it did not let in: one
+// line per key, and few enough for a person to read, however many try.
 
 #include <chrono>
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace starling::actors {
 
 struct Refusal {
-  std::string public_key;  // Z85; empty: the question was none
+  std::string public_key;  // Z85; empty: the ZAP question held none
   std::string name;        // that the key had before it was revoked; empty: never known
   std::string address;     // of the peer, as libzmq tells it
 };
@@ -23,7 +23,7 @@ class Refusals {
   static constexpr std::chrono::seconds kAgain{60};  // the same key is named once in that time
   static constexpr std::size_t kLinesMax = 8;        // of all keys in that time
 
-  // The line to say, if it is to be said now.
+  // Returns the line to log, if one is due now.
   std::optional<std::string> line(const Refusal& refusal, Clock::time_point now);
 
  private:

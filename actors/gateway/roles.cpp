@@ -13,7 +13,7 @@ struct Speaker {
   bool operator()(const Kind&) const {
     return role == Role::kCoordinator;
   }
-  // Answers travel the other way.
+  // A coordinator sends these answers; no client may send them.
   template <SaidByCoordinators Kind>
   bool operator()(const Kind&) const {
     return false;

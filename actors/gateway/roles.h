@@ -1,6 +1,6 @@
 #pragma once
-// Who may say what to a coordinator (P8): a key lets its owner say what its role needs and nothing
-// else, whatever the message itself claims.
+// Roles decide which messages a key may send to a coordinator (P8): a key lets its
+// owner say what its role needs and nothing else, whatever the message itself claims.
 
 #include "core/base/keys.h"
 #include "core/wire/messages.h"

@@ -1,6 +1,6 @@
 #pragma once
-// Where a server finds a peer: the connection that its last message came over, and whose key that
-// was.
+// Routes tells a server where a peer is: the connection that its
+// last message came over, and the name of the key that proved it.
 
 #include <cstdint>
 #include <map>
@@ -23,12 +23,12 @@ struct Route {
 // Threads: any.
 class Routes {
  public:
-  // A message of `who` came over `routing_id`. False: this incarnation belongs to another key, so
-  // the sender is not who it says. A key keeps its 16 latest incarnations (a worker, its guard and
-  // their former lives), so that the table is bounded by the allow list.
+  // Notes that a message of `who` came over `routing_id`. False: this incarnation belongs to
+  // another key; the sender is not `who`. A key keeps its 16 latest incarnations (a worker,
+  // its guard and their former lives), so that the table is bounded by the allow list.
   bool learn(const Incarnation& who, const std::string& routing_id, const std::string& name,
              const std::string& public_key);
-  // Nothing goes to whoever is not on this list any more.
+  // Forgets the routes of all keys that are not on this list: nothing is sent to them any more.
   void forget_all_but(const AllowList& allowed);
   std::optional<Route> find(const Incarnation& who) const;
   std::size_t size() const;

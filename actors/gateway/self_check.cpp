@@ -9,7 +9,7 @@ constexpr auto kTimeout = std::chrono::seconds(5);
 
 enum class Answer { kAdmitted, kRefused, kNone };
 
-// What a server that listens everywhere is dialled at.
+// Returns the local address at which to dial a server that listens on all addresses.
 std::string dialled(std::string endpoint) {
   for (const auto& [any, local] :
        {std::pair<std::string, std::string>{"//0.0.0.0:", "//127.0.0.1:"},

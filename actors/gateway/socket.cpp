@@ -12,11 +12,11 @@
 namespace starling::actors {
 namespace {
 
-// Draft names of libzmq 4.3, hidden in distributions' headers but accepted by number.
+// Draft options of libzmq 4.3, hidden in distributions' headers but accepted by number.
 constexpr int kZeroCopyRecv = 10;
 constexpr int kZapEnforceDomain = 93;
 
-// Descriptors and memory that are not to be had are no bug of ours.
+// A lack of descriptors or memory is no bug of ours.
 Error library_error(const std::string& what, Code code = Code::kInternal) {
   const int error = zmq_errno();
   if (error == EMFILE || error == ENFILE || error == ENOMEM) code = Code::kUnavailable;
@@ -133,7 +133,7 @@ std::optional<unsigned> Monitor::next() {
 Result<> secure_server(Socket& socket, const KeyPair& own) {
   STARLING_TRY(socket.set(ZMQ_CURVE_SERVER, 1));
   STARLING_TRY(socket.set(ZMQ_CURVE_SECRETKEY, own.secret_key));
-  // Without a domain, or without enforcing it, libzmq admits everybody when no handler answers.
+  // Without a domain, or without enforcing it, libzmq admits all peers when no handler answers.
   STARLING_TRY(socket.set(ZMQ_ZAP_DOMAIN, std::string(kZapDomain)));
   return socket.set(kZapEnforceDomain, 1);
 }
@@ -153,7 +153,7 @@ Wakeup::~Wakeup() {
 
 void Wakeup::signal() const {
   const std::uint64_t one = 1;
-  // Fails only when the counter is full, and then the other side is awake already.
+  // write() fails only when the counter is full, and then the other side is awake already.
   [[maybe_unused]] const auto n = ::write(fd_, &one, sizeof one);
 }
 

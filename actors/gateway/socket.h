@@ -17,7 +17,7 @@
 
 namespace starling::actors {
 
-// How long the last messages may take to leave after their socket was closed.
+// The time that the last messages may take to leave after their socket was closed.
 inline constexpr int kLingerMs = 200;
 inline constexpr const char* kZapDomain = "starling";
 
@@ -78,9 +78,9 @@ class Frame {
     const auto view = bytes();
     return {view.begin(), view.end()};
   }
-  // The connection that it came over; -1 where it came over none.
+  // Returns the file of the connection that it came over; -1 where it came over none.
   int source_fd() { return zmq_msg_get(&message_, ZMQ_SRCFD); }
-  // The name that our ZAP handler gave to the key of the connection; empty if there is none.
+  // Returns the name that our ZAP handler gave to the connection's key; empty if there is none.
   std::string user_id() {
     const char* name = zmq_msg_gets(&message_, "User-Id");
     return name != nullptr ? name : "";
@@ -90,20 +90,20 @@ class Frame {
   zmq_msg_t message_;
 };
 
-// Watches connections of one socket (handshakes, ends). Same thread as its socket, and gone before
-// it.
+// A Monitor watches connections of one socket (handshakes, ends). It
+// belongs to the thread of its socket, and must be destroyed before it.
 class Monitor {
  public:
   static Result<Monitor> make(const Context& context, const Socket& watched);
-  // The next event (ZMQ_EVENT_...), if there is one.
+  // Returns the next event (ZMQ_EVENT_...), if there is one.
   std::optional<unsigned> next();
-  // What that event tells besides: of ZMQ_EVENT_ACCEPTED and _DISCONNECTED which connection.
+  // The value of that event: the connection, for ZMQ_EVENT_ACCEPTED and _DISCONNECTED.
   int value() const { return value_; }
   void* handle() const { return socket_.handle(); }
   Monitor(Monitor&& o) noexcept;
   Monitor& operator=(Monitor&&) = delete;
-  // Ends the watching before its reader goes: the library's I/O thread would wait forever for
-  // somebody to take the next event, and with it every connection of the context.
+  // Ends the watching before its reader goes: else the library's I/O thread would wait
+  // forever for a reader of the next event, and with it every connection of the context.
   ~Monitor();
 
  private:
@@ -113,12 +113,12 @@ class Monitor {
   int value_ = 0;
 };
 
-// Sets what makes a socket the server of an encrypted connection that asks our ZAP handler, or its
-// client.
+// Makes a socket the server of an encrypted connection
+// that asks our ZAP handler, or its client.
 Result<> secure_server(Socket& socket, const KeyPair& own);
 Result<> secure_client(Socket& socket, const KeyPair& own, const std::string& server_public_key);
 
-// Ends a zmq_poll of another thread.
+// Wakeup ends a zmq_poll of another thread.
 class Wakeup {
  public:
   Wakeup();

@@ -7,7 +7,7 @@
 
 namespace starling::actors {
 namespace {
-constexpr std::size_t kFormerMax = 16384;  // names that are remembered of keys that were revoked
+constexpr std::size_t kFormerMax = 16384;  // names that are kept of revoked keys
 }
 
 Sender sender_of(const std::string& user_id) {
@@ -82,7 +82,7 @@ void ZapHandler::run() {
   while (!stopping_) {
     zmq_pollitem_t items[] = {{socket_.handle(), 0, ZMQ_POLLIN, 0},
                               {nullptr, stop_.fd(), ZMQ_POLLIN, 0}};
-    if (zmq_poll(items, 2, -1) < 0 && zmq_errno() != EINTR) return;  // nobody is let in any more
+    if (zmq_poll(items, 2, -1) < 0 && zmq_errno() != EINTR) return;  // no peer is let in any more
     if ((items[0].revents & ZMQ_POLLIN) != 0) answer();
   }
 }

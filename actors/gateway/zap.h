@@ -1,10 +1,10 @@
 #pragma once
-// Who is let in: the answer to libzmq's question about every new connection (ZAP, ZeroMQ RFC 27).
+// ZapHandler answers libzmq's question about every new connection (ZAP, ZeroMQ RFC 27).
 //
-// Only keys of the allow list get a yes, and name and key become the User-Id of every message of
-// that connection: the list may change while it stands. Anything odd in a question gets a no; if
-// the handler's thread ended, libzmq would refuse everybody, since the domain is enforced
-// (secure_server).
+// Only keys of the allow list get a yes, and name and key become the User-Id
+// of every message of that connection: the list may change while it stands.
+// Anything odd in a question gets a no; if the handler's thread ended, libzmq
+// would refuse all peers, since the domain is enforced (secure_server).
 
 #include <atomic>
 #include <cstdint>
@@ -21,19 +21,19 @@
 
 namespace starling::actors {
 
-// The owner of a connection, proven by CURVE.
+// Sender is the owner of a connection, proven by CURVE.
 struct Sender {
-  std::string name;  // empty: nobody
+  std::string name;  // empty: no key was proven
   std::string public_key;
 };
-// Of a User-Id.
+// Reads a User-Id.
 Sender sender_of(const std::string& user_id);
 
 // Threads: owns one thread; all functions may be called from any other.
 class ZapHandler {
  public:
-  // Has to be there before the first server socket of the context binds, and to go after the last.
-  // `refused` counts those that were not let in, and outlives the handler.
+  // Call start() before the first server socket of the context binds; destroy the handler
+  // after the last. `refused` counts peers that were not let in, and outlives the handler.
   static Result<std::unique_ptr<ZapHandler>> start(const Context& context, AllowList allowed,
                                                    std::atomic<std::uint64_t>& refused);
   ~ZapHandler();
@@ -42,10 +42,10 @@ class ZapHandler {
 
   void allow(const std::string& public_key, const std::string& name);
   void forbid(const std::string& public_key);
-  // From now on these and nobody else. Connections that stand are not asked again: admits() tells.
+  // Lets in only these from now on. Standing connections are not asked again: see admits().
   void replace(AllowList allowed);
   bool admits(const Sender& sender) const;
-  // Called on the handler's thread with the lines of Refusals, from now on; must not block.
+  // `refused` gets the lines of Refusals from now on, on the handler's thread; must not block.
   void tell(std::function<void(const std::string&)> refused);
 
  private:
