@@ -1,6 +1,6 @@
 #pragma once
-// The archive actor of a worker: writes shards of checkpoints and loads state from them, on a
-// thread of its own, one after the other.
+// The archive actor of a worker writes shards of checkpoints and
+// loads state from them, on a thread of its own, one after the other.
 
 #include <caf/all.hpp>
 
@@ -9,8 +9,8 @@
 
 namespace starling::actors {
 
-// Understands ShardOrder, answers ShardDone; understands LoadOrder, answers LoadDone. Both answers
-// come whatever happens. `setup->job.checkpoint` says where.
+// The actor answers ShardOrder with ShardDone and LoadOrder with
+// LoadDone, whatever happens. `setup->job.checkpoint` says where.
 caf::actor spawn_archive(caf::actor_system& system, std::shared_ptr<const TrainingSetup> setup);
 
 }  // namespace starling::actors

@@ -23,7 +23,7 @@ void Arrivals::note(SegmentId segment, Version version) {
   }
   versions_[segment] = version;
   if (--coming.lacking != 0) return;
-  // Under the lock, so that a pass that has just looked does not miss it.
+  // Stores under the lock, so that a pass that has just looked does not miss it.
   const std::lock_guard lock(mutex_);
   there_[part].store(version, std::memory_order_release);
   changed_.notify_all();

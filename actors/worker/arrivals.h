@@ -1,6 +1,6 @@
 #pragma once
-// Which working parameters are there, and of which version: the data plane notes segments as they
-// come, and a pass waits for the part that it is to read.
+// Arrivals says which working parameters are there, and of which version: the data
+// plane notes segments as they come, and a pass waits for the part that it is to read.
 
 #include <atomic>
 #include <chrono>
@@ -15,22 +15,22 @@
 
 namespace starling::actors {
 
-// Borrows `layout`, which must outlive it.
+// Arrivals borrows `layout`, which must outlive it.
 class Arrivals {
  public:
   explicit Arrivals(const Layout& layout);
 
   // ---- Threads: the data plane's alone ---------------------------------------------------------
-  // At this version the segment is not to be written again: passes may read it.
+  // True: the segment is not written again at this version, and passes may read it.
   bool has(SegmentId segment, Version version) const { return versions_[segment] == version; }
-  // Its working parameters and exponents are those of this version from now on.
+  // The segment's working parameters and exponents are those of this version from now on.
   void note(SegmentId segment, Version version);
 
   // ---- Threads: any -----------------------------------------------------------------------------
-  // Returns when all of the part is there at this version, with how long that took: 0 if it was
-  // there. What was written before note() is seen after. Nothing: cancelled before that.
+  // Returns when all of the part is there at this version, with how long that took: 0 if it
+  // was there. Memory written before note() is seen after. Nothing: cancelled before that.
   std::optional<std::chrono::nanoseconds> wait(PartId part, Version version);
-  // Ends all waits, those to come too.
+  // Ends all waits, present and future ones.
   void cancel();
 
  private:

@@ -13,12 +13,12 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kAgain{100};
-// Links to coordinators that listen are made within this time; those that are missing then are not
-// waited for if the others have refused.
+// Links to coordinators that listen are made within this time; after it the
+// links that are missing are not waited for if the others have refused.
 constexpr milliseconds kSettled{1000};
 constexpr milliseconds kSilence{2000};
 
-// The first answer.
+// Answer holds the first answer of a coordinator.
 class Answer {
  public:
   ArrivalHandler handler() {

@@ -1,6 +1,6 @@
 #pragma once
-// The first word of a worker to the coordinators: what is the job? And what is wrong, if nobody
-// answers, which a person wants to read at once and not after a timeout.
+// A new worker asks the coordinators for the job. If none answers, a
+// person wants to read the reason at once and not after a timeout.
 
 #include <chrono>
 #include <functional>
@@ -15,12 +15,12 @@
 
 namespace starling::actors {
 
-// How long every coordinator has turned a worker away: one refuses its key, and none is up.
+// TurnedAway measures how long every link has failed: one coordinator refuses the key, none is up.
 class TurnedAway {
  public:
   using Clock = std::chrono::steady_clock;
-  // A worker asks on for so long: a key file is being copied, or has just been changed
-  // (`starling keys --add`), and coordinators look at it once a second.
+  // The worker keeps asking for this time: a key file is being copied, or has just
+  // been changed (`starling keys --add`), and coordinators look at it once a second.
   static constexpr std::chrono::milliseconds kPatience{5000};
 
   void look(const std::vector<LinkState>& links, Clock::time_point now);
@@ -37,7 +37,7 @@ struct AskOptions {
   KeyPair key;
   std::vector<GatewayOptions::Server> coordinators;
   std::chrono::milliseconds patience{30000};
-  // Called once when nobody has answered for two seconds, with a line that says why. May be empty.
+  // Called once after two seconds without an answer, with a line that says why. May be empty.
   std::function<void(const std::string&)> waiting{};
   std::function<bool()> give_up{};  // looked at often; may be empty
 };
@@ -48,13 +48,13 @@ struct Asked {
   Ended end{};
 };
 
-// Blocks until a coordinator answers. Errors: kBadInput  the coordinators do not know this key, or
-// what listens there is none of this job; kUnavailable  nobody answered in time, or it was given
-// up.
+// Blocks until a coordinator answers. Errors: kBadInput  the coordinators
+// do not know this key, or the process that listens there is none of this
+// job; kUnavailable  no coordinator answered in time, or `give_up` said so.
 Result<Asked> ask_for_job(const AskOptions& options);
 
-// Why a worker cannot go on with these links; empty while one stands or may still be made.
-// `settled`: time enough has passed for links to be made where somebody listens.
+// Says why a worker cannot go on with these links; empty while one stands or may still
+// be made. `settled`: links to all coordinators that listen have had time to be made.
 std::string hopeless(const std::vector<LinkState>& links, const AskOptions& options, bool settled);
 
 }  // namespace starling::actors

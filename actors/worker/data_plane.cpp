@@ -1,4 +1,4 @@
-// Long because each order and each event has its few lines here: one thread owns all that they touch.
+// This file is long, as each order and event has a few lines here: one thread owns all they touch.
 
 #include "actors/worker/data_plane.h"
 
@@ -27,13 +27,13 @@ namespace epoch_event = collectives::epoch_event;
 namespace {
 
 constexpr std::chrono::seconds kEnds{5};  // what a thread's present work may take at its end
-// Who is silent for everybody is missed by the leader after one lease: a connection waits longer, so
-// that it speaks of what the leader cannot see.
+// The leader misses a worker that is silent to all after one lease. A connection
+// waits longer, so that it reports only a silence that the leader cannot see.
 constexpr int kSilenceLeases = 3;
 
 }  // namespace
 
-// Both the owner and the thread have it: one that hangs keeps what it is at.
+// Owner and thread share it, so that a thread that hangs keeps its memory.
 class DataPlane::Impl {
  public:
   Impl(DataPlaneOptions options, collectives::Listener& listener, OnDataPlaneEvent say, Log log)
@@ -95,7 +95,7 @@ class DataPlane::Impl {
   void at(WorkPhase phase) {
     if (options_.phase) *options_.phase = phase;
   }
-  // This life is over: from now on nothing is sent, and nothing is done.
+  // Ends this life: from now on nothing is sent, and nothing is done.
   void cannot_begin(const Error& error);
   void halt(int status, std::string reason);
   void damaged(const Damage& damage);
@@ -130,7 +130,7 @@ class DataPlane::Impl {
   void execute(const ComputeDigest& o);
   void execute(const WriteCheckpoint& o);
 
-  // Until one of them gives the epoch up (R1).
+  // Takes the events in order, until one of them gives the epoch up (R1).
   void take(EpochIo& io, collectives::EpochEvents events);
   void take(EpochIo& io, const epoch_event::Reduced& e);
   void take(EpochIo& io, epoch_event::GatherBegun& e);
@@ -141,7 +141,7 @@ class DataPlane::Impl {
   void take(EpochIo& io, epoch_event::VoteArrived& e);
   void take(EpochIo& io, const epoch_event::PeerReady& e);
   void take(EpochIo& io, const epoch_event::Wrong& e);
-  // Nothing: this life is over.
+  // Returns nothing if this life is over.
   std::optional<WorkerMemory::Measured> measure(Version version, const Measure& owned);
   void give_up(EpochIo& io, Rank peer, const std::string& why, LinkFault fault = LinkFault::kEnded);
   bool contribute(EpochIo& io, Version version);
@@ -164,10 +164,10 @@ class DataPlane::Impl {
   std::condition_variable ended_changed_;
   bool ended_ = false;  // guarded by mutex_
 
-  // The thread's own:
+  // These belong to the thread:
   WorkerMemory memory_;
   StepClock clock_;
-  // Waits for what libraries have still to do with what is held; paths go before it.
+  // The library waits, at its end, for its work on memory_; paths_ is destroyed before memory_.
   const Paths paths_;
   std::map<EpochId, std::unique_ptr<EpochIo>> epochs_;
   const std::shared_ptr<PathEar> ear_;
@@ -186,8 +186,8 @@ void DataPlane::Impl::try_to_do(DataPlaneQueue::Work& work) {
   }
 }
 
-// What is at hand may still be using an epoch: that is given up and silent now, and goes when this
-// work is over.
+// The running order may still use an epoch. Give up and silence
+// all epochs now; the thread closes them when the order returns.
 void DataPlane::Impl::halt(int status, std::string reason) {
   halted_ = true;
   for (const auto& [epoch, io] : epochs_) {
@@ -199,12 +199,12 @@ void DataPlane::Impl::halt(int status, std::string reason) {
   tell(event::Failed{status, std::move(reason)});
 }
 
-// The first parameters are not to be had here.
+// This worker cannot get the first parameters.
 void DataPlane::Impl::cannot_begin(const Error& error) {
   halt(error.code() == Code::kBadInput ? kExitBadInput : kExitAlone, error.text());
 }
 
-// The copies of others are whole: a new life is given theirs.
+// The copies of other workers are whole: a new life is given theirs.
 void DataPlane::Impl::damaged(const Damage& damage) {
   halt(kDamagedStatus, of_segment(damage.what, damage.segment) + " changed in memory");
 }
@@ -222,7 +222,7 @@ void DataPlane::Impl::execute(const data_plane_order::Initialise& o) {
 
 void DataPlane::Impl::execute(const data_plane_order::TakeLoaded& o) {
   const LoadDone& loaded = o.loaded;
-  if (!epochs_.count(loaded.epoch)) return;  // that plan is over
+  if (!epochs_.count(loaded.epoch)) return;  // the plan of that epoch is over
   if (auto taken = memory_.take_loaded(*loaded.states, loaded.version); !taken)
     return tell(event::NotInitialised{loaded.epoch, taken.error().text(), false});
   tell(event::Initialised{loaded.epoch, loaded.record});
@@ -250,7 +250,7 @@ std::optional<WorkerMemory::Measured> DataPlane::Impl::measure(Version version,
 void DataPlane::Impl::execute(const ComputeNorm& o) {
   const auto measured = measure(o.version, o.owned);
   if (!measured) return;
-  // It was the sum of its parts when it was accepted.
+  // The total was the sum of its parts when it was accepted, so it has changed in memory.
   if (measured->wrong_total) return damaged({"the total", *measured->wrong_total});
   tell(event::Reduced{o.epoch, o.version, measured->norm, measured->digest});
 }
@@ -266,7 +266,7 @@ void DataPlane::Impl::execute(const ComputeDigest& o) {
 // The state has label `version` between Apply and the next one: a plain copy is consistent.
 void DataPlane::Impl::execute(const WriteCheckpoint& o) {
   if (const auto damage = memory_.stage(o.segments, o.version)) return damaged(*damage);
-  // Nobody else ever writes a file of this name, so one that was left out disturbs nobody.
+  // No other life writes a file of this name, so a worker that was left out disturbs none.
   ShardOrder order{o.version, o.record, {}, memory_.take_staged()};
   order.file = "shard-" + to_string(o.epoch) + "-" + to_string(options_.who) + ".safetensors";
   say_(std::move(order));
@@ -349,7 +349,7 @@ void DataPlane::Impl::execute(const Stop& o) {
   tell(event::Stopped{o.epoch});
 }
 
-// R9: when it returns, nothing of that epoch is sent or received any more.
+// R9: when close() returns, nothing of that epoch is sent or received any more.
 void DataPlane::Impl::close(const EpochId& epoch) {
   const auto it = epochs_.find(epoch);
   if (it == epochs_.end()) return;
@@ -399,8 +399,8 @@ void DataPlane::Impl::execute(const data_plane_order::PartAdded&) {
     if (io->sent && !contribute(*io, io->frames->version())) return;
 }
 
-// Sends what of the own sums is final and has not been sent. False: it is not what was added, and
-// this life is over.
+// Sends the buckets of the own sums that are final and not sent yet.
+// False: the sums differ from what was added, and this life is over.
 bool DataPlane::Impl::contribute(EpochIo& io, Version version) {
   for (std::uint32_t b = 0; b < layout_.buckets() && !io.given_up; ++b) {
     const SegmentRange segments = layout_.bucket(b);
@@ -419,7 +419,7 @@ void DataPlane::Impl::execute(const EndShare& o) {
   EpochIo& io = io_of(o.epoch);
   at(WorkPhase::kReduce);
   clock_.mark(StepMark::kComputed);
-  // Sums travel while it is compared; nobody has all that a vote needs without the rows.
+  // Sums travel during the compare; without the rows no owner has all that a vote needs.
   io.mesh->hold();
   if (!contribute(io, o.version)) return;
   io.mesh->flush();
@@ -499,7 +499,7 @@ void DataPlane::Impl::take(EpochIo& io, const epoch_event::Reduced& e) {
   clock_.mark(StepMark::kReduced);
   const auto measured = measure(e.version, io.owned);
   if (!measured) return;
-  // Not a life's end: what was added up is whole at its makers (R2), and is added up anew.
+  // This life goes on: the sums are whole at their makers (R2), and are added up anew.
   if (const auto wrong = measured->wrong_total)
     return give_up(
         io, io.frames->direct() ? kNoRank : (*io.frames->holders())[*wrong].front(),
@@ -513,11 +513,11 @@ void DataPlane::Impl::take(EpochIo& io, epoch_event::GatherBegun& e) {
 
 void DataPlane::Impl::take(EpochIo& io, const epoch_event::Gathered& e) {
   clock_.end(io.mesh->sent_bytes());
-  at(WorkPhase::kCompute);  // which was begun, but for at the last version
+  at(WorkPhase::kCompute);  // compute had begun already, except at the last version
   tell(event::Gathered{io.frames->plan().id, e.version});
 }
 
-// Whichever of the two was computed wrongly: the owner's is what all others have.
+// The owner's copy is the one that all others have, so this worker ends whichever copy is wrong.
 void DataPlane::Impl::take(EpochIo&, const epoch_event::CopyDiffers& e) {
   halt(kDamagedStatus, of_segment("the copy", e.segment) + " is not as its owner's");
 }

@@ -1,11 +1,11 @@
 #pragma once
-// A worker's data plane: the thread that owns what the worker holds and the connections of its
-// epochs, and does all work that is proportional to the model. Orders go in, one after the other;
-// what came of them, and of the frames that arrive, comes out as events of elastic::Worker.
+// The data plane of a worker is the thread that owns what the worker holds and the connections of
+// its epochs, and does all work that is proportional to the model. It carries out orders one after
+// the other; their results, and those of frames that arrive, come out as events of elastic::Worker.
 //
-// The loop (actors/worker/worker_loop.h) never waits for this thread and never touches its memory, so
-// coordinators hear a worker however long its work takes. What the thread has done and has still to
-// do is counted: the leader sees a data plane that gets nowhere.
+// The loop (actors/worker/worker_loop.h) never waits for this thread and never touches
+// its memory, so coordinators hear a worker however long its work takes. progress() and
+// waiting() count its work, so that the leader sees a data plane that makes no progress.
 
 #include <atomic>
 #include <chrono>
@@ -26,13 +26,13 @@
 namespace starling::actors {
 
 namespace data_plane_order {
-// The first parameters and exponents, and those of these segments, which are held from now on.
-// -> Initialised
+// Makes the first parameters and exponents, and the state of
+// these segments, which are held from now on. -> Initialised
 struct Initialise {
   EpochId epoch;
   std::vector<bool> segments;
 };
-// State that was read from a checkpoint. -> Initialised or NotInitialised
+// Takes state that was read from a checkpoint. -> Initialised or NotInitialised
 struct TakeLoaded {
   LoadDone loaded;
 };
@@ -40,7 +40,7 @@ struct PartAdded {};  // a compute thread was the last to add to some part
 struct GiveBack {     // the memory of a shard that was written
   std::shared_ptr<SegmentStates> states;
 };
-// For the step clock: the micro-batches were ordered, and what those of the share took together.
+// For the step clock: micro-batches were ordered; the time that the share's took together.
 struct ComputingBegun {
   Version version = 0;
   std::uint32_t world = 0;
@@ -51,7 +51,7 @@ struct ComputingEnded {
 };
 }  // namespace data_plane_order
 
-// Most are commands of elastic::Worker as they are.
+// Most orders are commands of elastic::Worker as they are.
 using DataPlaneOrder =
     std::variant<data_plane_order::Initialise, data_plane_order::TakeLoaded,
                  data_plane_order::GiveBack, data_plane_order::PartAdded,
@@ -92,17 +92,17 @@ class DataPlane {
   DataPlane& operator=(const DataPlane&) = delete;
 
   void post(DataPlaneOrder order);
-  // Orders and frames that are not done yet.
+  // Counts orders and frames that are not done yet.
   std::uint32_t waiting() const;
   // Grows with every piece of work that is done, here and at the workbench.
   std::uint64_t progress() const;
   std::shared_ptr<Workbench> workbench() const;
 
-  // Closes all connections without a word, forgets all orders and ends the thread, but for what it
-  // is doing now. No event comes after it. False: that work hangs; the thread keeps its memory and
-  // its connections until the process ends.
+  // Closes all connections without a word, forgets all orders and ends the thread
+  // after its present work. No event comes after it. False: that work hangs; the
+  // thread keeps its memory and its connections until the process ends.
   bool stop();
-  // After stop() was true: what is there.
+  // Valid after stop() returned true: the memory as the thread left it.
   WorkerMemory& memory();
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Orders and frames that the data plane's thread has still to carry out. For data_plane.cpp.
+// DataPlaneQueue holds orders and frames for the data plane's thread. For data_plane.cpp.
 
 #include <atomic>
 #include <condition_variable>
@@ -21,8 +21,8 @@ class DataPlaneQueue {
  public:
   using Work = std::variant<DataPlaneOrder, MeshEvent, PathSaid>;
 
-  // Bytes of frames that the data plane has not looked at. Beyond it peers wait, as memory is worth
-  // more than their time. The protocol bounds the frames that the data plane has looked at.
+  // Bounds the bytes of frames that the data plane has not looked at. Beyond it peers wait,
+  // as memory is worth more than their time. The protocol bounds the frames after that.
   static constexpr std::size_t kUnreadMax = 8u << 20;
 
   void post(Work work) {
@@ -33,7 +33,7 @@ class DataPlaneQueue {
     ++waiting_;
     changed_.notify_one();
   }
-  // Waits for it. Nothing: stop() was called. done() follows when it is done.
+  // Waits for work. Nothing: stop() was called. The caller calls done() after the work.
   std::optional<Work> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
@@ -43,7 +43,7 @@ class DataPlaneQueue {
     at_hand_ = bytes_of(*work);
     return work;
   }
-  // Whether peers that had to wait may go on.
+  // Returns whether peers that had to wait may go on.
   bool done() {
     --waiting_;
     const std::size_t before = unread_.fetch_sub(at_hand_);
@@ -55,7 +55,7 @@ class DataPlaneQueue {
     queue_.clear();
     changed_.notify_one();
   }
-  // With what is at hand.
+  // Counts the work under way, too.
   std::uint32_t waiting() const { return waiting_; }
   bool may_read() const { return unread_ < kUnreadMax; }
 
@@ -70,8 +70,8 @@ class DataPlaneQueue {
   std::deque<Work> queue_;  // guarded by mutex_
   bool stopping_ = false;   // guarded by mutex_
   std::atomic<std::uint32_t> waiting_ = 0;
-  std::atomic<std::size_t> unread_ = 0;  // bytes of frames, with what is at hand
-  std::size_t at_hand_ = 0;              // the data plane's thread's
+  std::atomic<std::size_t> unread_ = 0;  // of frames, with the work under way
+  std::size_t at_hand_ = 0;              // of the work under way; the data plane's thread's
 };
 
 }  // namespace starling::actors

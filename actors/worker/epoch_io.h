@@ -1,6 +1,6 @@
 #pragma once
-// One epoch at one worker: its frames and the connections on which they go. For data_plane.cpp;
-// decides nothing.
+// EpochIo is one epoch at one worker: its frames and the connections
+// on which they go. For data_plane.cpp; it decides nothing.
 
 #include <cstdint>
 #include <functional>
@@ -20,16 +20,16 @@ namespace starling::actors {
 
 struct EpochIo {
   bool given_up = false;  // Broken was told: nothing is delivered any more
-  // While a step is reduced: by bucket, whether its own sums were sent.
+  // Set while a step is reduced: by bucket, whether its own sums were sent.
   std::optional<std::vector<bool>> sent;
   elastic::worker_command::Measure owned;  // for the vote, when all totals are there
-  // Before the mesh: it must stop before what it sends from goes.
+  // `frames` comes before the mesh, which must stop before the memory that it sends from goes.
   std::optional<collectives::Epoch> frames;
   std::unique_ptr<collectives::Mesh> mesh;
   std::unique_ptr<EpochPath> path;  // null in a world of one
 };
 
-// What an epoch's communication thread has to say.
+// An epoch's communication thread reports a MeshEvent.
 struct MeshEvent {
   enum class Kind : std::uint8_t { kConnected, kFrame, kBroken, kDrained };
   EpochId epoch;
@@ -56,7 +56,7 @@ inline collectives::MeshEvents events_of(const EpochId& epoch,
   return events;
 }
 
-// Whom this rank of the plan has connections with.
+// Returns the peers with which this rank of the plan has connections.
 inline collectives::MeshOptions mesh_of(const Plan& plan, Rank self) {
   collectives::MeshOptions mesh;
   mesh.epoch = plan.id;

@@ -12,8 +12,8 @@ using namespace collectives::path_command;
 
 namespace {
 
-// Of a round, once all have come to it: at most kRoundBytes and a replica's totals over any network
-// that is worth a direct path. Beyond it the epoch ends, and no more.
+// Limits a round once all have come to it: at most kRoundBytes and a replica's totals over
+// any network that is worth a direct path. Beyond it the epoch ends, and nothing else.
 constexpr std::uint32_t kRoundMs = 10'000;
 
 }  // namespace

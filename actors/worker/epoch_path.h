@@ -1,6 +1,6 @@
 #pragma once
-// One epoch's direct path at a worker: what its members say of it (collectives/path_talk.h), the path
-// that comes of it, and when to try again. For data_plane.cpp; decides nothing.
+// EpochPath is one epoch's direct path at a worker, with its members' talk about it
+// (collectives/path_talk.h) and the clock for a new attempt. For data_plane.cpp; decides nothing.
 
 #include <condition_variable>
 #include <cstddef>
@@ -20,23 +20,23 @@
 
 namespace starling::actors {
 
-// What a path's thread, or the clock, has to say.
+// A path's thread, or the clock, reports PathSaid.
 struct PathSaid {
   enum class Kind : std::uint8_t { kReady, kFailed, kRound, kRetry, kLeft };
   EpochId epoch;
   std::uint32_t attempt = 0;
   Kind kind = Kind::kRetry;
   std::optional<Error> error;  // kFailed, and a round that failed
-  bool revoked = false;        // kLeft, which is said of a path whose epoch is over, too
+  bool revoked = false;        // kLeft only, which also comes for a path whose epoch is over
 };
 
-// What it has done by those who own frames and events. On the data plane's thread.
+// The data plane carries out these calls for EpochPath, on its thread: it has frames and events.
 struct PathUse {
   std::function<void(Rank to, Bytes word)> send;
   std::function<void(collectives::DevicePath&, std::uint32_t attempt)> ready;
-  // A path is made, whose end waits for this gate.
+  // A path was made; its end waits for this gate.
   std::function<void(std::uint32_t attempt, std::shared_ptr<collectives::Gate>)> made;
-  std::function<void(std::uint32_t attempt, const Error& why)> lost;  // nothing uses it after this
+  std::function<void(std::uint32_t attempt, const Error& why)> lost;  // nothing uses it any more
   std::function<void(std::uint32_t attempt, Result<> ended)> round;
   std::function<void(bool direct, const std::string& why)> told;  // for people
   std::function<void(Rank from, const collectives::PathLeft& word)> others_left;
@@ -44,12 +44,12 @@ struct PathUse {
 
 struct PathLimits {
   std::size_t staging_bytes = 0;
-  // How long the end of a path waits for the others'. In a lease, members that are silent are left out.
+  // A path's end waits this long for the others' ends. In a lease, silent members are left out.
   std::uint32_t leave_ms = 2'000;
 };
 
-// Threads: the data plane's; `say` runs on any, and after the end of this. Borrows library and
-// device, which must outlive it.
+// Threads: the data plane's; `say` runs on any thread, and may after
+// this object's end. Borrows library and device, which must outlive it.
 class EpochPath {
  public:
   EpochPath(const Paths& paths, kernels::Device& device, const Plan& plan, Rank self,
@@ -59,10 +59,10 @@ class EpochPath {
   EpochPath& operator=(const EpochPath&) = delete;
 
   void begin();  // all connections of the epoch stand
-  // Errors: kCorrupt, and nothing was done.
+  // Errors: kCorrupt; then nothing was done.
   Result<> on_word(Rank from, ByteView word);
   void on_said(PathSaid said);
-  // No round follows in this epoch: another one's path may be made.
+  // No round follows in this epoch: another epoch's path may be made.
   void give_up();
 
  private:
@@ -87,7 +87,7 @@ class EpochPath {
   collectives::PathTalk talk_;
   std::unique_ptr<collectives::DevicePath> path_;
   std::uint32_t attempt_ = 0;  // of path_
-  std::optional<Error> why_;   // path_ is to go, because of this
+  std::optional<Error> why_;   // path_ must go, because of this
   bool over_ = false;
   std::jthread clock_;  // waits for the next attempt
 };

@@ -1,6 +1,6 @@
 #pragma once
-// The direct paths of all epochs of a worker while they are taken down: who has still to say that its
-// kernels have ended (collectives/path_ends.h), and the gates that wait for it. For data_plane.cpp.
+// Leaving takes down the direct paths of all of a worker's epochs: the ends of other members'
+// kernels (collectives/path_ends.h), and the gates that wait for them. For data_plane.cpp.
 
 #include <cstdint>
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace starling::actors {
 
-// Where paths say what they have to say. Their threads may outlive whom they say it to.
+// Paths report to a PathEar, as their threads may outlive the data plane that hears them.
 // Threads: any.
 class PathEar {
  public:
@@ -41,7 +41,7 @@ class Leaving {
   explicit Leaving(Send send) : send_(std::move(send)) {}
 
   void made(const Plan& plan, std::uint32_t attempt, std::shared_ptr<collectives::Gate> gate) {
-    // Of those whose paths are gone nobody waits for the gate.
+    // Only gates_ holds the gate of a path that is gone: no path waits for it.
     std::erase_if(gates_, [](const auto& entry) { return entry.second.use_count() == 1; });
     gates_[{plan.id, attempt}] = std::move(gate);
     ends_.made({plan.id, attempt}, lives_of(plan));
@@ -56,7 +56,7 @@ class Leaving {
   void others_left(Incarnation from, const collectives::PathLeft& word) {
     carry_out(ends_.on_word(from, word));
   }
-  // This process ends: nobody waits for anybody any more.
+  // This process ends: no path has to wait for another member any more.
   void open_all() {
     for (const auto& [path, gate] : gates_) gate->open();
     gates_.clear();

@@ -51,7 +51,7 @@ class Loader : public caf::event_based_actor {
     ready_.erase(ready_.begin(), ready_.lower_bound(oldest));
   }
 
-  // One at a time, so that a LoadNow never waits for more than one that is being made.
+  // Loads one at a time, so that a LoadNow waits for one load under way at most.
   void load_soon() {
     if (scheduled_) return;
     scheduled_ = true;
@@ -93,7 +93,7 @@ class Loader : public caf::event_based_actor {
   const BatchSource source_;
   const std::size_t ahead_max_;
   std::set<Key> wanted_;         // oldest first
-  std::map<Key, Loaded> ready_;  // none of them is wanted
+  std::map<Key, Loaded> ready_;  // by micro-batch; none of these keys is in wanted_
   bool scheduled_ = false;
 };
 

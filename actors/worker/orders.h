@@ -1,5 +1,5 @@
 #pragma once
-// What a worker's loop asks of the threads around it, and what they answer.
+// A worker's loop sends these orders to the threads around it, and gets these answers.
 
 #include <atomic>
 #include <cstdint>
@@ -16,16 +16,16 @@
 
 namespace starling::actors {
 
-// Micro-batches to compute, in this order; replaces what has not begun.
+// Orders micro-batches to compute, in this order; replaces those that have not begun.
 struct ComputeOrder {
   Version version = 0;
   std::vector<MicroBatch> micro_batches;
   std::uint8_t scale = 0;  // log2 of what their loss is multiplied by
-  // After them: elastic::worker_command::Compute::again.
+  // Computed after `micro_batches`: elastic::worker_command::Compute::again.
   std::vector<MicroBatch> again{};
 };
 
-// A shard to be written, and what came of it.
+// Orders a shard to be written; ShardDone says how that ended.
 struct ShardOrder {
   Version version = 0;
   StepRecord record;  // of step version-1
@@ -34,18 +34,18 @@ struct ShardOrder {
 };
 struct ShardDone {
   ShardWritten written;
-  std::shared_ptr<SegmentStates> states;  // back: the memory of the next one
+  std::shared_ptr<SegmentStates> states;  // given back: the memory of the next shard
 };
 
-// What the data plane's thread has to say (actors/worker/data_plane.h).
+// The data plane's thread reports these events (actors/worker/data_plane.h).
 using DataPlaneEvent = std::variant<elastic::WorkerEvent, ShardOrder>;
 
-// State to be loaded from the checkpoint of `version`, and what came of it.
+// Orders state to be loaded from the checkpoint of `version`; LoadDone says how that ended.
 struct LoadOrder {
   EpochId epoch;
   Version version = 0;
   std::vector<SegmentId> segments;
-  // How many of them have been read so far: whoever reads counts, whoever waits looks.
+  // Counts the segments read so far: the reader raises it, the waiting loop looks at it.
   std::shared_ptr<std::atomic<std::uint32_t>> read;
 };
 struct LoadDone {
@@ -54,7 +54,7 @@ struct LoadDone {
   StepRecord record;                      // of step version-1
   std::shared_ptr<SegmentStates> states;  // null: `error` says why
   std::string error;
-  bool here = false;  // the folder cannot be reached from here; else what is in it is damaged
+  bool here = false;  // true: this worker cannot reach the folder; false: the checkpoint is damaged
 };
 
 }  // namespace starling::actors

@@ -1,6 +1,6 @@
 #pragma once
-// How long a micro-batch takes, beyond the time that computing it needs: the compute time of a
-// synthetic model, and of any model on a worker that is to be slow. It is waited, not burnt.
+// Pace makes a micro-batch take longer than computing it needs: by the compute time of a synthetic
+// model, or on a worker that is to be slow. The thread sleeps for this time; it does not spin.
 
 #include <chrono>
 #include <condition_variable>
@@ -10,9 +10,9 @@
 
 namespace starling::actors {
 
-// From the beginning of micro-batch m of `step` until `done` of it, 0 to 1, are computed, which
-// itself needed `needed`: never less, and `slowness` times that or this part of the synthetic
-// model's compute time, whichever is longer.
+// Returns the time from the beginning of micro-batch m of `step` until `done` of
+// it, 0 to 1, is computed: `slowness` times `needed` (the compute time itself)
+// or times this part of the synthetic model's compute time, whichever is longer.
 std::chrono::nanoseconds micro_batch_time(const Job& job, double slowness, Version step,
                                           MicroBatch m, std::chrono::nanoseconds needed,
                                           double done = 1);
@@ -25,12 +25,12 @@ class Pace {
   // 1 <= slowness <= kSlownessMax
   Pace(const Job& job, double slowness);
 
-  // Called when `done` of it, 0 to 1, are computed; returns when that of the micro-batch that was
-  // begun at `begun` has taken its time.
-  // `needed`: what computing it took, without such waits.
+  // Call it when `done` of the micro-batch, 0 to 1, is computed; returns
+  // when that much of the micro-batch begun at `begun` has taken its
+  // time. `needed`: the time that computing it took, without such waits.
   void wait(Clock::time_point begun, std::chrono::nanoseconds needed, Version step, MicroBatch m,
             double done = 1);
-  // Ends all waits, those to come too.
+  // Ends all waits, present and future ones.
   void cancel();
 
  private:

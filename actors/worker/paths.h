@@ -1,5 +1,5 @@
 #pragma once
-// Whether this process can have direct paths, and the library that makes them.
+// Paths says whether this process can have direct paths, and has the library that makes them.
 
 #include <functional>
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace starling::actors {
 
-// Which way a step's bytes go.
+// A PathRule says which way a step's bytes go.
 enum class PathRule : std::uint8_t {
   kAuto = 1,  // from device to device where all members can, else through the hosts
   kHost,
@@ -25,9 +25,9 @@ struct Paths {
   std::string why;
 };
 
-// On GPUs, and on the emulated device if STARLING_NCCL says where something is that knows it; call
-// it before other threads read the environment. `on_stuck`: see collectives::NcclOptions.
-// Errors: kBadInput  a direct path was asked for, and there can be none here.
+// Opens the library on GPUs, and on the emulated device if STARLING_NCCL names a library that knows
+// it; call it before other threads read the environment. `on_stuck`: see collectives::NcclOptions.
+// Errors: kBadInput  the rule demands a direct path, and none is possible here.
 Result<Paths> open_paths(const Job& job, PathRule rule,
                          std::function<void(const std::string& why, Rank self)> on_stuck = {});
 

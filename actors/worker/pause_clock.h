@@ -1,5 +1,5 @@
 #pragma once
-// Where the time between a worker's stop and its next pass goes (core/wire/messages.h, Pause).
+// PauseClock splits the time from a worker's stop to its next pass (core/wire/messages.h, Pause).
 
 #include <array>
 #include <chrono>
@@ -9,10 +9,10 @@
 
 namespace starling::actors {
 
-// Marks are taken in this order, each once; one that comes before an earlier one, as the word of an
-// epoch that was stopped meanwhile may, does not count. A second stop before the pass throws away
-// what was marked since the first, which stays in force: the time of the attempt that failed counts
-// as the first part. Threads: belongs to one thread.
+// Marks are taken in this order, each once; a new mark removes those after it,
+// which can only be of an epoch that was stopped meanwhile. A second stop before
+// the pass throws away the marks since the first, which stays in force: the time of
+// the attempt that failed counts as the first part. Threads: belongs to one thread.
 class PauseClock {
  public:
   using Clock = std::chrono::steady_clock;
@@ -27,7 +27,7 @@ class PauseClock {
     marks_[mark] = now;
     for (std::size_t later = mark + 1; later < marks_.size(); ++later) marks_[later].reset();
   }
-  // Ends the pause, if there was one. What was not marked took no time; nothing took less.
+  // Ends the pause, if there was one. A part without a mark took no time, and no part less.
   std::optional<Pause> passed(Clock::time_point now = Clock::now()) {
     if (!marks_[kStopped]) return std::nullopt;
     std::array<double, kReduced + 1> parts{};

@@ -20,8 +20,8 @@
 namespace starling::actors {
 namespace {
 
-// How long and how fast a job trains may be said anew when it is resumed. How its steps are
-// computed may not.
+// A resumed job may change how long and how fast
+// it trains, but not how its steps are computed.
 Job with_fixed_schedule(Job job) {
   job.steps = 1000;
   job.optimizer.peak_rate = 1e-3;
@@ -30,7 +30,7 @@ Job with_fixed_schedule(Job job) {
   return job;
 }
 
-// What GPUs do not have.
+// Refuses jobs that need what GPUs do not have.
 Result<> check_job_for(const kernels::Device& device, const Job& job) {
   if (!device.has_arithmetic()) return ok();
   if (std::holds_alternative<PythonSpec>(job.model))
@@ -44,8 +44,8 @@ Result<> check_job_for(const kernels::Device& device, const Job& job) {
   return ok();
 }
 
-// What lies behind a tensor in its last block counts for the block's exponent: with a large value there
-// the tensor's own elements would be rounded to nothing.
+// The elements behind a tensor in its last block count for the block's exponent:
+// a large value there would round the tensor's own elements to nothing.
 Result<> check_between_tensors(const Layout& layout, std::span<const float> gradient) {
   for (std::uint32_t block = 0; block < layout.blocks(); ++block)
     for (std::uint64_t i = layout.used(block); i < kBlock; ++i) {
@@ -60,7 +60,7 @@ Result<> check_between_tensors(const Layout& layout, std::span<const float> grad
   return ok();
 }
 
-// The digest of all samples of a script, which its processes read beside passes.
+// Returns the digest of all samples of a script, which its processes read beside passes.
 std::optional<Digest> read_by(const kernels::PythonModel& model,
                               const std::function<bool()>& go_on) {
   kernels::PythonModel::DataRead read;
@@ -110,7 +110,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   writer.put(probe.result.loss);
   setup->fingerprint = hash128(std::move(writer).take());
   const auto brief = [](const Digest& part) { return to_string(part).substr(0, 8); };
-  // Half of it is of the script itself, half of the modules beside it (tools/python/starling/proof.py).
+  // One half is of the script, one of the modules beside it (tools/python/starling/proof.py).
   const auto brief_texts = [](const Digest& both) {
     const std::string text = to_string(both);
     return text.substr(text.size() / 2, 8) + "/" + text.substr(0, 8);  // the first half comes last

@@ -1,7 +1,7 @@
 #pragma once
-// What a worker has before it joins: the job, its model, the first parameters and exponents, and
-// the fingerprint that says whether it computes the same bits as the group: the model's first
-// gradient, and a few steps of a small state through grid and optimizer.
+// TrainingSetup is what a worker has before it joins: the job, its model, the first parameters
+// and exponents, and the fingerprint that says whether it computes the same bits as the group:
+// the model's first gradient, and a few steps of a small state through grid and optimizer.
 
 #include <cstdint>
 #include <functional>
@@ -19,11 +19,11 @@
 
 namespace starling::actors {
 
-// Micro-batch m of a step; any thread. The same on every worker of a job.
+// Returns micro-batch m of a step; any thread. The same on every worker of a job.
 using BatchSource = std::function<Result<Batch>(std::uint64_t step, MicroBatch m)>;
 
-// Digest of all data, as far as they can be compared; nothing if `go_on` says no or the data cannot be
-// read. Takes as long as reading the data, where the fingerprint has seen a sample of them only.
+// Returns the digest of all data, as far as they can be compared; nothing if `go_on` says no or
+// reading fails. Takes as long as reading the data; the fingerprint sees only a sample of them.
 using DataHash = std::function<std::optional<Digest>(const std::function<bool()>& go_on)>;
 
 struct TrainingSetup {
@@ -33,34 +33,34 @@ struct TrainingSetup {
   std::shared_ptr<const Layout> layout;
   BatchSource batches;
   DataHash hash_data;
-  // Reading goes on while no pass is computed, so that waiting for its end at the job's end helps.
+  // True: reading goes on without passes, so that the job's end may wait for the end of reading.
   bool reads_without_passes = true;
-  // Of version 0, [layout.blocks()], from the gradient of micro-batch 0 of step 0.
+  // Exponents of version 0, [layout.blocks()], from the gradient of micro-batch 0 of step 0.
   std::vector<std::int16_t> exponents;
   Digest fingerprint{};
   std::string fingerprint_text;
 
-  // Whether it has what the job says that a model measures. Errors: kBadInput.
+  // Checks that `result` has what the job says that a model measures. Errors: kBadInput.
   Result<> check(const kernels::MicroBatchResult& result) const;
-  // Parameters of version 0, [elements of the part], from the seed. Errors: as the model's.
+  // Makes parameters of version 0, [elements of the part], from the seed. Errors: the model's.
   Result<std::vector<float>> initial_parameters(PartId part) const;
 };
 
-// Builds model and layout, runs the probe. `data_identity` goes into the fingerprint; `device`: of
-// what the job's isa leaves open. Takes one forward and backward pass.
-// Errors: kBadInput as the device, the model and the batches give them.
+// Builds model and layout, runs the probe. `data_identity` goes into the
+// fingerprint; `device` chooses what the job's isa leaves open. Takes one forward
+// and backward pass. Errors: kBadInput, from the device, the model and the batches.
 Result<std::shared_ptr<const TrainingSetup>> set_up(
     const Job& job, std::shared_ptr<const kernels::Model> model, BatchSource batches,
     const Digest& data_identity, DataHash hash_data = {}, kernels::DeviceChoice device = {});
 
 struct SetupOptions {
   std::uint32_t threads = 1;  // that will compute
-  // Told what has become of a process that computed for a script's model, whenever another one takes
-  // its place; on the thread of the pass.
+  // Called whenever another process takes the place of one that computed
+  // for a script's model, with the reason; on the thread of the pass.
   std::function<void(const std::string& why)> child_lost;
   kernels::DeviceChoice device;
 };
-// The job file's own model and data.
+// Sets up with the job file's own model and data.
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions options = {});
 
 }  // namespace starling::actors

@@ -1,6 +1,6 @@
 #pragma once
-// Where the time of every step of a quiet run goes at one worker, for whoever asks (`starling
-// worker --times`): a few looks at the clock a step.
+// StepClock measures where the time of every step of a quiet run goes at
+// one worker (`starling worker --times`): a few looks at the clock a step.
 
 #include <time.h>
 
@@ -15,19 +15,19 @@
 
 namespace starling::actors {
 
-// Passed in this order in each step.
+// A step passes these marks in this order.
 enum class StepMark : std::uint8_t {
-  kBegun,     // the micro-batches were ordered, which may wait for parameters that come
+  kBegun,     // the micro-batches were ordered; they may wait for parameters that come
   kComputed,  // the last of the share is done
-  kChecked,   // the working parameters are what they were
+  kChecked,   // the working parameters are unchanged
   kReduced,   // all totals of held segments are there
   kDigested,  // the digest's part, where one is due
   kNormed,    // the partial norm; each total is the sum of its parts (the fifth proof lane)
-  kPassed,    // the vote
-  kApplied,   // the accumulators are empty, the held segments at the next version and published
-  kTold,      // the coordinators are told, the next step is open
-  // The working parameters of the next version are there, with checksums; the next step has begun
-  // by then.
+  kPassed,
+  kApplied,  // the accumulators are empty, the held segments at the next version and published
+  kTold,     // the coordinators are told, the next step is open
+  // The working parameters of the next version are there,
+  // with checksums; the next step has begun by then.
   kGathered,
 };
 inline constexpr std::size_t kStepMarks = 10;
@@ -36,19 +36,19 @@ struct StepTimes {
   Version version = 0;
   std::uint32_t world = 0;
   std::array<std::int64_t, kStepMarks> at_ns{};  // of the machine's monotonic clock
-  // Processor time of the marking thread until then.
+  // Processor time of the marking thread until the mark.
   std::array<std::int64_t, kStepMarks> work_ns{};
   std::int64_t computing_ns = 0;  // the sum of what the own micro-batches took
-  // Before kApplied: comparing checksums of held state; noting the new ones reads as many bytes once
-  // more.
+  // Time before kApplied of comparing checksums of held
+  // state; noting the new ones reads as many bytes once more.
   std::int64_t state_check_ns = 0;
   std::int64_t totals_check_ns = 0;  // before kApplied: comparing those of the totals
   std::uint64_t sent_bytes = 0;      // to other members since the epoch began, until kGathered
   bool operator==(const StepTimes&) const = default;
 };
 
-// Does nothing, and reads no clock, unless it has a place to keep what it finds. A step in which a
-// mark is missing (its epoch began or ended in it) is not kept. Threads: belongs to one thread.
+// StepClock does nothing and reads no clock without a place for its results. It does not keep a
+// step in which a mark is missing (its epoch began or ended in it). Threads: belongs to one thread.
 class StepClock {
  public:
   using Clock = std::chrono::steady_clock;
@@ -75,12 +75,12 @@ class StepClock {
   void computed(Version version, std::chrono::nanoseconds took) {
     if (version == step_.version) step_.computing_ns += took.count();
   }
-  // From `begun` to `between` state was compared, from there until now totals.
+  // Counts `begun` to `between` as comparing state, and from there until now as comparing totals.
   void checked(Clock::time_point begun, Clock::time_point between) {
     step_.state_check_ns += std::chrono::nanoseconds(between - begun).count();
     step_.totals_check_ns += std::chrono::nanoseconds(now() - between).count();
   }
-  // Of the step before the one that has begun, or of that one if none has.
+  // Ends the step before the one that has begun, or the last one if none has.
   void end(std::uint64_t sent_bytes) {
     if (!kept_) return;
     if (next_ == std::size_t(StepMark::kGathered)) {
@@ -105,8 +105,8 @@ class StepClock {
 
   std::vector<StepTimes>* const kept_;
   StepTimes step_;
-  std::size_t next_ = kStepMarks;       // mark of it that is due; past the last: no step has begun
-  std::optional<StepTimes> gathering_;  // the step before, whose last mark is due
+  std::size_t next_ = kStepMarks;       // its next mark; past the last: no step has begun
+  std::optional<StepTimes> gathering_;  // the step before, which lacks only its last mark
 };
 
 }  // namespace starling::actors

@@ -17,7 +17,7 @@ struct DeviceProbe::Work {
 
   void run() {
     device->enter_thread();
-    // A kernel, not a copy: that would be another part of the device.
+    // Uses a kernel, not a copy: that would be another part of the device.
     queue->sum({.sums = words.data(), .a = words.data(), .b = words.data(), .elements = kWords});
     queue->wait();
     const std::lock_guard lock(mutex);
@@ -32,7 +32,7 @@ struct DeviceProbe::Work {
 
   std::mutex mutex;
   std::condition_variable changed;
-  bool busy = false;  // of the work that was begun last
+  bool busy = false;  // the work that was begun last is not done
 };
 
 DeviceProbe::DeviceProbe(std::shared_ptr<kernels::Device> device)

@@ -1,5 +1,5 @@
 #pragma once
-// What becomes of a worker whose direct path hangs (collectives::NcclOptions::on_stuck).
+// Stuck handles a worker whose direct path hangs (collectives::NcclOptions::on_stuck).
 //
 // It trains on: its bytes go through the hosts, and what hangs stays as it is. But a library that
 // hangs may hold up the device as well. A device that does no work any more holds up the worker's threads,
@@ -21,16 +21,16 @@
 namespace starling::actors {
 
 struct StuckTimes {
-  std::chrono::milliseconds answer{5'000};  // what a device may take for a word of its own
+  std::chrono::milliseconds answer{5'000};  // limit of a device for one small work
   std::chrono::milliseconds turn{60'000};   // of one rank
 };
 
-// Does some work on a device, to see whether it does any. Takes what it needs when it is made, as a
-// device that is held up may give nothing. Threads: any, one at a time.
+// DeviceProbe does some work on a device, to see whether it does any. It takes what it needs
+// when it is made, as a device that is held up may give nothing. Threads: any, one at a time.
 class DeviceProbe {
  public:
   explicit DeviceProbe(std::shared_ptr<kernels::Device> device);
-  // False: it did not within this time; a thread of its own waits on for it.
+  // False: the device did not answer in this time; a thread of its own waits on for it.
   bool answers(std::chrono::milliseconds time);
 
  private:
@@ -45,10 +45,10 @@ class Stuck {
         std::function<void(const std::string& line)> told, StuckTimes times = {})
       : lost_(std::move(lost)), told_(std::move(told)), times_(times) {}
 
-  // Before any path is made.
+  // Must be called before any path is made.
   void watch(std::shared_ptr<kernels::Device> device);
-  // Blocks until the device answers, or the process has ended. `self`: the rank in the epoch whose path
-  // it is. Threads: any, several at once.
+  // Blocks until the device answers, or the process has ended. `self`: this
+  // worker's rank in the epoch of the path. Threads: any, several at once.
   void on_stuck(const std::string& why, Rank self);
 
  private:

@@ -19,7 +19,7 @@
 namespace starling::actors {
 namespace {
 
-// Of what was added, the loss and the tokens; a loss that is none has many bits.
+// Hashes the sums, the loss and the tokens; a NaN has many bit patterns, so one stands for all.
 std::uint64_t contribution_of(const LedgerRow& row, std::uint64_t added) {
   const double loss = std::isfinite(row.loss) ? row.loss : std::numeric_limits<double>::quiet_NaN();
   const std::uint64_t words[] = {added, std::bit_cast<std::uint64_t>(loss), row.tokens,
@@ -27,9 +27,9 @@ std::uint64_t contribution_of(const LedgerRow& row, std::uint64_t added) {
   return hash64(as_bytes(std::span<const std::uint64_t>(words)));
 }
 
-// One thread of computing. Gets a Loaded batch, tells worker and trainer MicroBatchComputed.
-// Batches come straight from the loader and results go straight to the worker: on a busy machine a
-// hop from thread to thread takes as long as the whole vote.
+// Compute is one thread of computing. It gets a Loaded batch, and tells worker and trainer
+// MicroBatchComputed. Batches come straight from the loader and results go straight to the
+// worker: on a busy machine a hop from thread to thread takes as long as the whole vote.
 class Compute : public caf::event_based_actor {
  public:
   Compute(caf::actor_config& config, TrainerOptions options, std::shared_ptr<Pace> pace,
@@ -101,7 +101,7 @@ class Compute : public caf::event_based_actor {
                       ? bench.begin_again(maker_->queue(), loaded.version, loaded.micro_batch)
                       : bench.begin(maker_->queue(), loaded.version, loaded.micro_batch);
     if (!loaded.again) sabotage::drop_gradient(*maker_, loaded.version, bench.worker());
-    // Adding, and waiting for parameters, come on top of what computing is to take.
+    // Adding, and waiting for parameters, come on top of the computing time that Pace sets.
     std::chrono::nanoseconds waited{}, lacked{};
     kernels::PassHooks hooks;
     hooks.before_reading = [&](PartId part) {
@@ -135,7 +135,7 @@ class Compute : public caf::event_based_actor {
     return computed;
   }
 
-  // What its random numbers are drawn from is the job's matter, also where the application makes batches.
+  // The job sets the key of a batch's random numbers, also where the application makes batches.
   std::shared_ptr<const Batch> drawn(const Loaded& loaded) const {
     const DrawKey key{options_.setup->job.seed, loaded.version, loaded.micro_batch};
     if (loaded.batch->draw == key) return loaded.batch;
@@ -170,12 +170,12 @@ class Trainer : public caf::event_based_actor {
           order_ = order;
           again_.assign(order.again.begin(), order.again.end());
           todo_.assign(order.micro_batches.begin(), order.micro_batches.end());
-          // P2: what was begun is not begun again, even if word of its end and this order, which
-          // still asks for it, passed each other on the way.
+          // P2: a micro-batch that was begun is not begun again, even if the news of its
+          // end and this order, which still asks for it, passed each other on the way.
           std::erase_if(begun_, [&](const auto& b) { return b.first < order.version; });
           for (const auto& [version, m] : begun_)
             if (version == order.version) std::erase(todo_, m);
-          // An order of second contributions alone is of a step whose share is done.
+          // An order of second contributions alone belongs to a step whose share is done.
           if (order.micro_batches.empty() && !order.again.empty()) return deal();
           // The same places of the next step are likely to be ours too.
           this->send(options_.loader, LoadAhead{order.version, {todo_.begin(), todo_.end()}});
@@ -189,7 +189,7 @@ class Trainer : public caf::event_based_actor {
     };
   }
 
-  // Threads that wait for a micro-batch's time, or for parameters, have nothing to wait for any more.
+  // Wakes threads that wait for a micro-batch's time or for parameters; both are pointless now.
   void on_exit() override {
     pace_->cancel();
     options_.workbench->cancel();
@@ -202,7 +202,7 @@ class Trainer : public caf::event_based_actor {
       const MicroBatch m = todo_.front();
       todo_.pop_front();
       begun_.insert({order_.version, m});
-      // The loader answers whoever asks: that thread.
+      // The loader answers the sender: that thread.
       caf::send_as(idle_.back(), options_.loader, LoadNow{order_.version, m, order_.scale});
       idle_.pop_back();
     }

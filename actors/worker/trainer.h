@@ -1,6 +1,6 @@
 #pragma once
-// The trainer actor: deals the micro-batches of a share to compute actors, each of which owns a
-// thread, a workspace and a gradient, and adds what it computed to the accumulators.
+// The trainer actor deals the micro-batches of a share to compute actors, each of which
+// owns a thread, a workspace and a gradient, and adds what it computed to the accumulators.
 
 #include <caf/all.hpp>
 
@@ -18,8 +18,8 @@ struct TrainerOptions {
   double slowness = 1;  // see actors/worker/pace.h
 };
 
-// Understands ComputeOrder; sends MicroBatchComputed to `worker`. A micro-batch in progress is
-// always finished and counts (R8), in its full time unless the trainer is told to exit.
+// The actor understands ComputeOrder; it sends MicroBatchComputed to `worker`. A micro-batch in
+// progress is always finished and counts (R8), in its full time unless the trainer is told to exit.
 caf::actor spawn_trainer(caf::actor_system& system, TrainerOptions options, caf::actor worker);
 
 }  // namespace starling::actors

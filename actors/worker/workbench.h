@@ -1,6 +1,6 @@
 #pragma once
-// What a compute thread works at: the working parameters that it reads, and the place for the
-// gradients that it makes. Nothing else of a worker's memory can be reached from here.
+// A Workbench gives a compute thread the working parameters that it reads, and a place for
+// the gradients that it makes. It cannot reach anything else of a worker's memory from here.
 
 #include <atomic>
 #include <chrono>
@@ -16,8 +16,8 @@
 
 namespace starling::actors {
 
-// Threads: any number. What is read does not change while anything that was ordered is computed: a
-// part that is there at a version is not written before that version's step has passed.
+// Threads: any number. Memory that passes read does not change while an ordered micro-batch is
+// computed: a part that is there at a version is not written before that version's step has passed.
 class Workbench {
  public:
   Workbench(const kernels::State& state, Arrivals& arrivals, kernels::Accumulators& accumulators,
@@ -29,31 +29,31 @@ class Workbench {
         seed_(seed),
         worker_(std::move(worker)) {}
 
-  // `told` runs on the thread that adds last to a part (Accumulators::tell). Once, before all else.
+  // `told` runs on the thread that adds last to a part (Accumulators::tell). Call it once, first.
   void tell(std::function<void(PartId)> told) { accumulators_.tell(std::move(told)); }
 
-  // scale: of the step's loss, log2.
+  // scale: log2 of the factor of the step's loss.
   kernels::Working working(std::uint8_t scale = 0) const {
     kernels::Working working = state_.working();
     working.scale = scale;
     return working;
   }
-  // Before a part is read: see Arrivals.
+  // Call it before a part is read: see Arrivals.
   std::optional<std::chrono::nanoseconds> wait(PartId part, Version step) {
     return arrivals_.wait(part, step);
   }
   void cancel() { arrivals_.cancel(); }
-  const std::string& worker() const { return worker_; }  // whose it is
+  const std::string& worker() const { return worker_; }  // the owner's name
 
-  // Where the gradient of micro-batch m of `step` goes, once (P2).
+  // Returns the place for the gradient of micro-batch m of `step`, once (P2).
   kernels::Accumulators::Adding begin(kernels::Queue& queue, Version step, MicroBatch m) {
     return accumulators_.begin(queue, working().exponents, seed_, step, m);
   }
-  // For its contribution alone: nothing is added.
+  // Returns a place for its contribution alone: nothing is added.
   kernels::Accumulators::Adding begin_again(kernels::Queue& queue, Version step, MicroBatch m) {
     return accumulators_.begin_again(queue, working().exponents, seed_, step, m);
   }
-  // All of it is there.
+  // Ends `adding`: all of its gradient is there.
   kernels::Accumulators::Added finish(kernels::Accumulators::Adding& adding) {
     const auto added = adding.finish();
     ++progress_;

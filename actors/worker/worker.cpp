@@ -141,7 +141,7 @@ class Worker : public caf::event_based_actor {
     delayed_send(this, kTick, tick_atom_v);
   }
 
-  // In a thread of its own that nobody waits for: storage may hang.
+  // Hashes in a thread of its own that no other thread waits for: storage may hang.
   void hash_data(const caf::actor& me) {
     std::thread([weak = caf::actor_cast<caf::weak_actor_ptr>(me), setup = options_.setup,
                  over = over_flag_] {
@@ -163,7 +163,7 @@ class Worker : public caf::event_based_actor {
     finish({code, false, reason, std::nullopt, false, false});
   }
 
-  // Its key was revoked: for some seconds no coordinator has let it in, and one has refused it.
+  // True if the key was revoked: for some seconds no coordinator let it in, and one refused it.
   bool turned_away() {
     if (!loop_) return false;
     std::vector<LinkState> links;
@@ -174,7 +174,7 @@ class Worker : public caf::event_based_actor {
     return turned_away_.for_too_long(now);
   }
 
-  // Why no coordinator can be talked to, where that is their version; else empty.
+  // Says why no coordinator can be talked to, if their version is the reason; else empty.
   std::string other_version() const {
     std::string why;
     for (std::size_t i = 0; gateway_ && i < options_.coordinators.size(); ++i) {
@@ -208,8 +208,8 @@ class Worker : public caf::event_based_actor {
     shut_down(caf::exit_reason::normal);
   }
 
-  // Everybody is told of the end; the parameters of who was not at the last version, or whose
-  // memory has changed since, are not the trained model.
+  // Every worker is told of the end; the parameters of one that was not at the
+  // last version, or whose memory has changed since, are not the trained model.
   void take_model(const elastic::worker_command::Exit& exit, WorkerOver& over) {
     if (!exit.trained) {
       const Version version = loop_->worker().version();
@@ -235,7 +235,7 @@ class Worker : public caf::event_based_actor {
     over.parameters = std::make_shared<const std::vector<float>>(held->trained_parameters());
   }
 
-  // The last messages leave first; what compute threads work at goes when the last of them lets go.
+  // The last messages leave first; the last compute thread that lets go of the workbench frees it.
   void shut_down(caf::error reason) {
     *over_flag_ = true;
     if (trainer_) this->send_exit(trainer_, caf::exit_reason::user_shutdown);

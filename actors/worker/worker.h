@@ -1,6 +1,6 @@
 #pragma once
-// The worker actor: one worker of a job, with its trainer and gateway. The entry point for
-// applications that embed Starling (examples/embed).
+// The worker actor is one worker of a job, with its trainer and gateway. It
+// is the entry point for applications that embed Starling (examples/embed).
 
 #include <atomic>
 #include <caf/all.hpp>
@@ -17,8 +17,8 @@
 
 namespace starling::actors {
 
-// The last step that a worker has told of, for whoever shows it to a person; steps that nobody has
-// taken are replaced. Threads: any.
+// LatestStep holds the last step that a worker has told of, for a thread that shows
+// it to a person; a newer step replaces one that was not taken. Threads: any.
 class LatestStep {
  public:
   void put(const ProgressStep& step) {
@@ -45,9 +45,9 @@ struct WorkerOptions {
   Incarnation self;  // nonce != 0, of this life
   KeyPair key;       // one of the job's ring, with its secret
   std::vector<GatewayOptions::Server> coordinators;
-  std::string host = "127.0.0.1";  // where it listens for other workers
+  std::string host = "127.0.0.1";  // where this worker listens for other workers
   std::uint16_t port = 0;          // 0: any free one
-  // Where they reach it, if that is not where it listens (a port is forwarded).
+  // The address at which other workers reach this one, if not host:port (a port is forwarded).
   std::string advertised_host;        // empty: host
   std::uint16_t advertised_port = 0;  // 0: the one that it listens at
   std::string failure_domain;
@@ -55,15 +55,15 @@ struct WorkerOptions {
   double slowness = 1;                      // by how much a micro-batch takes longer
   std::uint64_t pid = 0;                    // shown in events
   std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set; outlives the actor
-  // Where the time of each step went goes here if set; complete when WorkerOver is there.
+  // Gets the times of each step if set; complete when WorkerOver is there.
   std::vector<StepTimes>* times = nullptr;
-  LatestStep* latest = nullptr;  // told of every step if set; outlives the actor
+  LatestStep* latest = nullptr;  // gets every step if set; outlives the actor
   LogLevel log = LogLevel::kWarn;
 };
 
-// Opens the bulk listener and the gateway, spawns worker and trainer. The worker joins, trains, and
-// ends by itself; `follower` gets WorkerOver then, whatever ended it but an exit message. The
-// worker understands
+// Opens the bulk listener and the gateway, spawns worker and trainer. The
+// worker joins, trains, and ends by itself; `follower` gets WorkerOver
+// then, whatever ended it but an exit message. The worker understands
 //   Notice                    announced leave, or a hint
 //   exit messages             ends at once
 // Errors: kBadInput  an address or key cannot be used.

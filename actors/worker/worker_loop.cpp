@@ -14,15 +14,15 @@ namespace event = elastic::worker_event;
 
 namespace {
 
-// Ten in a lease; a long lease is for machines that are late, and no reason to hear of progress late.
+// Ten in a lease, and ten a second at least: a long lease is no reason to hear of progress late.
 std::uint64_t heartbeat_ms(const Job& job) {
   return std::min<std::uint64_t>(job.lease_ms / 10, 100);
 }
 
-// Most of the time that the end of a job waits for large files to be read.
+// Limits the wait of the job's end for the reading of large files.
 constexpr std::uint64_t kDataWaitMs = 3000;
 
-// Steps at the job's start in which models that may keep state are rechecked by every worker.
+// In the job's first steps, models that may keep state are rechecked by every worker.
 constexpr Version kWatchedSteps{32};
 
 elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
@@ -86,7 +86,7 @@ void WorkerLoop::start() {
 
 void WorkerLoop::feed_time() {
   const auto now = std::chrono::steady_clock::now() - began_;
-  // From 1 on: 0 is the machine's "no time yet".
+  // Time starts at 1: 0 is the machine's "no time yet".
   handle(event::Tick{1 + static_cast<std::uint64_t>(
                              std::chrono::duration_cast<std::chrono::milliseconds>(now).count())});
 }
@@ -121,7 +121,7 @@ void WorkerLoop::on_data(const Digest& data) {
 void WorkerLoop::on_micro_batch(Version version, const LedgerRow& row,
                                 std::chrono::nanoseconds took) {
   computing_ += took;
-  // Whoever does not say how fast it is counts like everybody else.
+  // A worker that does not report its speed counts like all others.
   const bool told = options_.setup->job.shares == ShareRule::kSpeed;
   const auto ns = static_cast<std::uint64_t>(std::max<std::int64_t>(1, took.count()));
   handle(event::MicroBatchDone{version, row, told ? ns : 0});

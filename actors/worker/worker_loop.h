@@ -1,12 +1,12 @@
 #pragma once
-// A worker without its actor: lets elastic::Worker decide, and hands what it decides to those who
-// carry it out: the data plane (state, sums, connections), the coordinators, compute threads, the
-// archive. The worker actor owns one and feeds it (actors/worker/worker.h).
+// WorkerLoop is a worker without its actor: it lets elastic::Worker decide, and hands the
+// decisions to the data plane (state, sums, connections), the coordinators, compute threads
+// and the archive. The worker actor owns one and feeds it (actors/worker/worker.h).
 //
-// Nothing here takes long, so a worker is heard whatever it works at.
+// No call here takes long, so coordinators hear a worker whatever it works at.
 //
-// Threads: everything runs in one thread, the owner's. Events of the data plane come from its thread
-// and go through WorkerLoopCalls::post.
+// Threads: all runs in one thread, the owner's. Events of the data
+// plane come from its thread and go through WorkerLoopCalls::post.
 
 #include <atomic>
 #include <chrono>
@@ -28,13 +28,13 @@
 namespace starling::actors {
 
 struct WorkerLoopCalls {
-  // To all, or to one: its number, modulo how many there are.
+  // Sends to all, or to one: its number, modulo how many there are.
   std::function<void(const Message&, std::optional<std::uint32_t>)> to_coordinators;
   std::function<void(ComputeOrder)> compute;
   std::function<void(DataPlaneEvent)> post;                        // from any thread
   std::function<void(const elastic::worker_command::Exit&)> over;  // once, last
-  std::function<void(std::uint64_t)> set_counter;  // the incarnation got its counter
-  // On some other thread; come back through on_shard() and on_loaded().
+  std::function<void(std::uint64_t)> set_counter;  // called when the incarnation got its counter
+  // These run on some other thread; results come back through on_shard() and on_loaded().
   std::function<void(ShardOrder)> write_shard;
   std::function<void(LoadOrder)> load;
 };
@@ -61,22 +61,22 @@ class WorkerLoop {
   void tick();
   void on_message(const Message& message);
   void on_data_plane(DataPlaneEvent said);
-  // `took`: a micro-batch's part of the time of all compute threads.
+  // `took`: a micro-batch's share of the time of all compute threads.
   void on_micro_batch(Version version, const LedgerRow& row, std::chrono::nanoseconds took);
-  // One of ComputeOrder::again is over, or was dropped before it was begun.
+  // Tells that one of ComputeOrder::again is over, or was dropped before it was begun.
   void on_again(Version version, const LedgerRow& row, bool begun);
   void on_notice(const Notice& notice);
   void on_data(const Digest& data);
   void on_shard(ShardDone done);
   void on_loaded(LoadDone done);
-  // Closes all connections, without a word to anybody. Nothing happens after it.
+  // Closes all connections, without a word to the other ends. Nothing happens after it.
   void stop();
 
-  // For compute threads, which may be busy at it for longer than the loop is there.
+  // Shared with compute threads, which may work at it for longer than the loop is there.
   std::shared_ptr<Workbench> workbench() const { return data_plane_.workbench(); }
   const elastic::Worker& worker() const { return worker_; }
-  // When the loop is over: what is there, unless the data plane's thread hangs. Exit::trained says
-  // whether the working parameters are those of the last version.
+  // Valid when the loop is over: the memory, unless the data plane's thread hangs (null).
+  // Exit::trained says whether the working parameters are those of the last version.
   WorkerMemory* memory() { return stopped_ ? &data_plane_.memory() : nullptr; }
 
  private:
@@ -90,7 +90,7 @@ class WorkerLoop {
   void execute(elastic::worker_command::Compute& c);
   void execute(elastic::worker_command::EndShare& c);
   void execute(elastic::worker_command::Exit& c);
-  // All others are the data plane's; a command that nobody carries out does not compile.
+  // The data plane gets all other commands; a command that neither takes does not compile.
   template <class Command>
   void execute(Command& c) {
     data_plane_.post(std::move(c));
@@ -104,12 +104,12 @@ class WorkerLoop {
   std::deque<elastic::WorkerEvent> events_;
   bool handling_ = false;
   bool over_ = false;
-  bool stopped_ = false;  // and the data plane's thread has ended
+  bool stopped_ = false;  // true also means: the data plane's thread has ended
 
   const std::chrono::steady_clock::time_point began_;
   PauseClock pause_;
   std::chrono::steady_clock::time_point passed_;
-  std::chrono::nanoseconds computing_{};  // what the micro-batches of the step took together
+  std::chrono::nanoseconds computing_{};  // the time of all micro-batches of the step together
   std::optional<LoadOrder> loading_;
   DataPlane data_plane_;  // last: its thread calls until it is gone
 };

@@ -103,7 +103,7 @@ void WorkerMemory::prepare(const Plan& plan, Rank self) {
       if (move.target == self) held[s] = true;
   state_.expect(held);
   totals_.expect(held);
-  if (is_preparing_) return;  // no harm: it is found when it is written
+  if (is_preparing_) return;  // harmless: the kernel finds memory at the first write
   std::vector<SegmentId> segments;
   for (SegmentId s = 0; s < layout_.segments(); ++s)
     if (held[s] && !state_.holds(s)) segments.push_back(s);
@@ -210,7 +210,7 @@ WorkerMemory::Measured WorkerMemory::measure(std::span<const SegmentId> owned, V
   sabotage::corrupt_replicas(state_, owned, version, worker_);
   sabotage::double_totals(totals_, version, worker_);
   Measured measured;
-  // What leaves with a vote is not taken back by the compare before the apply.
+  // A vote that has left cannot be taken back, so compare state here and not only before apply.
   if (digest) {
     measured.damage = check_state(owned);
     measured.digest = state_.digest_part(owned);
@@ -318,7 +318,7 @@ Result<> WorkerMemory::set_params(Version version, SegmentRange segments, ByteVi
 
 namespace {
 
-// A path takes addresses to read from and to write to alike.
+// DirectMemory hands out writable addresses, also of memory that a path only reads.
 template <class T>
 std::byte* bytes_at(const T* values) {
   return reinterpret_cast<std::byte*>(const_cast<T*>(values));
