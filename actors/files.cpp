@@ -14,7 +14,7 @@ void raise_open_files() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);  // else it stays as it is, and is enough or said not to be
+  setrlimit(RLIMIT_NOFILE, &limit);  // error: it stays; too_many_files() tells if it is too low
 }
 
 std::size_t open_files_max() {

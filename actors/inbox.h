@@ -1,6 +1,6 @@
 #pragma once
-// What actors say to a thread that is none of theirs, such as main(), which looks after signals
-// between two words.
+// An inbox takes messages of actors for a thread that is no actor,
+// such as main(), which looks after signals between two messages.
 //
 // A blocking actor of CAF 0.17 waits until a time of the system clock (`receive` with
 // `caf::after`): set back by an hour while it waits, the thread sleeps for an hour. An inbox waits by
@@ -18,13 +18,13 @@
 
 namespace starling::actors {
 
-// Another actor that was watched has ended.
+// An actor that was watched has ended.
 struct WatchedEnded {};
 
-// Takes words of the kinds `Said`, in the order of each sender.
+// ThreadInbox takes messages of the kinds `Said`, in the order of each sender.
 //
-// Threads: take() and watch() belong to one; actors may send at any time. Ownership: the actor
-// system must outlive it. Words that come after its end are dropped.
+// Threads: take() and watch() belong to one; actors may send at any time. Ownership:
+// the actor system must outlive it. Messages that come after its end are dropped.
 template <class... Said>
 class ThreadInbox {
  public:
@@ -37,10 +37,10 @@ class ThreadInbox {
   ThreadInbox& operator=(const ThreadInbox&) = delete;
 
   const caf::actor& address() const { return address_; }
-  // The end of this actor is a word, too, after all that it has said before.
+  // Makes the end of this actor a message (WatchedEnded), after all that the actor sent before.
   void watch(const caf::actor& other) { caf::anon_send(address_, other); }
 
-  // The next word; nothing if none comes within `patience`.
+  // Returns the next message; nothing if none comes within `patience`.
   std::optional<Word> take(std::chrono::milliseconds patience) {
     std::unique_lock lock(words_->mutex);
     const bool any =

@@ -1,5 +1,5 @@
 #pragma once
-// What actors say to each other inside one process: immutable values, cheap to copy.
+// Actors of one process send each other these messages: immutable values, cheap to copy.
 
 #include <caf/all.hpp>
 #include <chrono>
@@ -14,7 +14,7 @@
 namespace starling::actors {
 
 // -- to a data loader, and back
-struct LoadAhead {  // micro-batches that will be asked for; the oldest of what is kept may go
+struct LoadAhead {  // micro-batches that will be asked for; the oldest kept ones may be dropped
   Version version = 0;
   std::vector<MicroBatch> micro_batches;
 };
@@ -24,7 +24,7 @@ struct LoadNow {
   std::uint8_t scale = 0;  // ComputeOrder's, handed on
   bool again = false;      // ComputeOrder's: one of ComputeOrder::again
 };
-struct Loaded {  // answer to LoadNow, to whoever asked
+struct Loaded {  // answer to LoadNow, to its sender
   Version version = 0;
   MicroBatch micro_batch = 0;
   std::uint8_t scale = 0;
@@ -40,11 +40,11 @@ struct MicroBatchComputed {
   LedgerRow row;
   std::chrono::nanoseconds took{};  // from the beginning of the pass until its sums were added
   bool again = false;               // of ComputeOrder::again: nothing was added
-  bool begun = true;                // false: one of those that another order came before
+  bool begun = true;                // false: another order came before it
   std::string error;                // not empty: the data or the model failed
   Code error_code = Code::kBadInput;
 };
-// starling::Notice: by a signal, a cloud (actors/notices) or the application: leave, or a hint.
+// starling::Notice: a leave or a hint, from a signal, a cloud (actors/notices) or the application.
 
 struct DataHashed {  // all data files have been read
   Digest data{};
@@ -54,7 +54,7 @@ struct DataHashed {  // all data files have been read
 struct KeyRefused {  // by its gateway; the line says which and from where
   std::string line;
 };
-struct KeysChanged {  // from now on these are let in and nobody else
+struct KeysChanged {  // from now on these keys are let in, and no others
   AllowList allowed;
 };
 
@@ -63,13 +63,13 @@ struct WorkerOver {  // a worker's last message
   int code = 0;
   bool fenced = false;
   std::string reason;
-  bool told = false;  // the coordinators said so: they know the reason already
+  bool told = false;  // the coordinators ended it: they know the reason already
   bool left = false;  // as it had announced
   bool job_done = false;
   Digest digest{};
   double loss = 0;
-  // The trained model, flat in the job's layout, compared with the digest of the end, and that
-  // digest; null: it is not here, and `why_not` says why.
+  // The trained model, flat in the job's layout, whose digest equals that of the job's
+  // end, and that digest; null: this worker does not have it, and `why_not` says why.
   std::shared_ptr<const std::vector<float>> parameters;
   Digest parameters_digest{};
   std::string why_not;
@@ -85,17 +85,17 @@ struct CoordinatorOver {  // a coordinator's last message, if it ends and the jo
 
 // -- from a coordinator's journal to itself
 struct LogSaved {
-  std::string error;  // empty: what was asked for is on the disk
+  std::string error;  // empty: the order is on the disk
 };
 
-// What a coordinator tells its followers: `seen->event`.
+// A coordinator sends its followers Observed: `seen->event`.
 using Observed = std::shared_ptr<const elastic::coordinator_command::Tell>;
 
 using tick_atom = caf::atom_constant<caf::atom("tick")>;
 using start_atom = caf::atom_constant<caf::atom("start")>;
 using stop_atom = caf::atom_constant<caf::atom("stop")>;
 using ask_checkpoint_atom = caf::atom_constant<caf::atom("askcheckp")>;
-// To a coordinator, with the follower as caf::actor.
+// Sent to a coordinator, with the follower as caf::actor.
 using follow_atom = caf::atom_constant<caf::atom("follow")>;
 inline constexpr tick_atom tick_atom_v{};
 inline constexpr start_atom start_atom_v{};

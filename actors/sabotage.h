@@ -1,11 +1,11 @@
 #pragma once
-// The places at which the breakable build breaks a promise on purpose, so that tests see whoever
-// judges a run notice it.
+// At these places the breakable build breaks a promise on purpose,
+// so that tests see whether the checks of a run notice it.
 //
-// This header is that of the shipped build: nothing is ever broken, and the compiler drops every
-// call. The breakable build puts tests/breakable/include/ before the root of the sources and so
-// finds actors/sabotage.h there, with the same functions (docs/testing.md). A source that includes
-// this header stands in the list of tests/breakable/CMakeLists.txt.
+// This header is that of the shipped build: nothing is ever broken, and the compiler drops
+// every call. The breakable build puts tests/breakable/include/ before the root of the
+// sources and so finds actors/sabotage.h there, with the same functions (docs/testing.md).
+// A source that includes this header stands in the list of tests/breakable/CMakeLists.txt.
 
 #include <span>
 #include <string_view>
@@ -20,26 +20,26 @@
 
 namespace starling::actors::sabotage {
 
-// `worker`: the name of the worker that asks. `version`: of the step in which it asks.
+// `worker`: the name of the worker that asks. `version`: that of the step in which it asks.
 inline void drop_gradient(kernels::GradientMaker&, Version, std::string_view /*worker*/) {}
-// One product in 1,000 of those that made this gradient of so many elements was another one.
+// Makes the gradient as if one product in 1,000 of those of so many elements was another one.
 inline void multiply_wrongly(kernels::Queue&, const float* /*gradient*/, std::uint64_t /*elements*/,
                              std::string_view /*worker*/) {}
 inline void double_totals(kernels::Totals&, Version, std::string_view /*worker*/) {}
 inline void flip_parameters(kernels::State&, Version, std::string_view /*worker*/) {}
-// Of these segments, which were published as parameters of this version and were not read yet.
+// Flips parameters of segments that were published at this version and were not read yet.
 inline void flip_published(kernels::State&, std::span<const SegmentId>, Version,
                            std::string_view /*worker*/) {}
 inline void compare_late(Version, std::string_view /*worker*/) {}
-// Of which placement the kinds above speak.
+// Sets the placement that the functions above refer to.
 inline void follow(const Plan&, Rank, std::string_view /*worker*/) {}
 inline void flip_sums(kernels::Accumulators&, Version, std::string_view /*worker*/) {}
-// In the first of these segments, if there is one.
+// Flips state in the first of these segments, if there is one.
 inline void flip_state(kernels::State&, std::span<const SegmentId>, Version,
                        std::string_view /*worker*/) {}
 inline void flip_total(kernels::Totals&, const Layout&, std::span<const SegmentId>, Version,
                        std::string_view /*worker*/) {}
-// Of all copies held at this version those that are not `owned`.
+// Corrupts all copies held at this version but those that are `owned`.
 inline void corrupt_replicas(kernels::State&, std::span<const SegmentId> /*owned*/, Version,
                              std::string_view /*worker*/) {}
 inline void leave_process(std::string_view /*worker*/) {}

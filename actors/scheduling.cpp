@@ -10,7 +10,7 @@
 namespace starling::actors {
 namespace {
 
-// As <linux/sched/types.h> has it, which cannot be included beside <sched.h>.
+// SchedAttributes is as in <linux/sched/types.h>, which cannot be included beside <sched.h>.
 struct SchedAttributes {
   std::uint32_t size = sizeof(SchedAttributes);
   std::uint32_t policy = SCHED_OTHER;
@@ -26,7 +26,7 @@ void set(int nice, std::chrono::nanoseconds slice) {
   SchedAttributes attributes;
   attributes.nice = nice;
   attributes.runtime_ns = static_cast<std::uint64_t>(slice.count());
-  // Where it is not allowed or not known, everything works as before, only later.
+  // Where the kernel does not allow or know it, everything works as before, only later.
   ::syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 

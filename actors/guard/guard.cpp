@@ -26,8 +26,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A death is told again this often for this long: a leader may be being elected. Shorter if this
-// process was itself told to end: then all of the run ends.
+// The guard repeats a death this often for this long: a leader may be being
+// elected. Shorter if the guard itself was told to end: then all of the run ends.
 constexpr milliseconds kRepeat{50};
 constexpr milliseconds kTelling{1000};
 constexpr milliseconds kTellingAtTheEnd{300};
@@ -37,8 +37,8 @@ Error system_error(const char* what) {
   return Error(Code::kUnavailable, std::string(what) + ": " + std::strerror(errno));
 }
 
-// Memory shared with the child: a mutex, held by the child's main thread while it lives, and what
-// the child is at.
+// LifeLock is memory shared with the child: a mutex, held by the child's
+// main thread while it lives, and the SharedLife that the child writes.
 class LifeLock {
  public:
   static Result<std::unique_ptr<LifeLock>> make() {
@@ -61,11 +61,11 @@ class LifeLock {
   void hold() { STARLING_CHECK(::pthread_mutex_lock(&page_->mutex) == 0); }
   void let_go() { ::pthread_mutex_unlock(&page_->mutex); }
   SharedLife& life() { return page_->life; }
-  std::string reason() const {  // once the holder has died
+  std::string reason() const {  // valid once the holder has died
     const auto& text = page_->life.reason;
     return {text.data(), ::strnlen(text.data(), text.size())};
   }
-  // Waits for the holder's end. True: it died holding the lock.
+  // Waits for the holder's end. True: the holder died with the lock.
   bool wait() {
     const bool died = ::pthread_mutex_lock(&page_->mutex) == EOWNERDEAD;
     if (died) ::pthread_mutex_consistent(&page_->mutex);
@@ -95,7 +95,7 @@ sigset_t guarded_signals() {
   const bool told = ::write(ready, &byte, 1) == 1;
   ::close(ready);
   const int status = told ? worker(lock.life()) : 5;
-  // Any other end is a death to be told: peers need not wait for the lease.
+  // Any other end is a death that the guard tells: peers need not wait for the lease.
   const bool no_death =
       status == 0 || status == kFencedStatus || status == kNotHereStatus || lock.life().over;
   if (no_death) lock.let_go();
@@ -103,7 +103,7 @@ sigset_t guarded_signals() {
   ::_exit(status);
 }
 
-// Waits until the child is gone; passes signals on to it, and sets `ending` then.
+// Waits until the child is gone; passes signals on to it, and sets `ending` when one came.
 int attend(pid_t child, std::atomic<bool>& ending) {
   const sigset_t set = guarded_signals();
   for (;;) {
@@ -122,7 +122,7 @@ int attend(pid_t child, std::atomic<bool>& ending) {
   }
 }
 
-// Whether the child holds its lock; end of file: it died before. Blocks: a child may be stopped there.
+// Returns whether the child got its lock; on end of file it died before. Blocks: it may be stopped.
 bool is_held(int ready) {
   char byte = 0;
   while (::read(ready, &byte, 1) < 0 && errno == EINTR) {
@@ -131,7 +131,7 @@ bool is_held(int ready) {
   return byte == 1;
 }
 
-// `ready`: the end of a pipe that is_held() reads, and closes.
+// `ready`: the end of a pipe that is_held() reads and closes.
 int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child, int ready) {
   GatewayOptions gateway;
   gateway.job = options.job;
@@ -148,11 +148,11 @@ int keep_watch(const GuardOptions& options, LifeLock& lock, pid_t child, int rea
     ::kill(child, SIGKILL);
   };
   auto started = Gateway::start(std::move(gateway), hear);
-  // Without it deaths are noticed later; the worker itself says what is wrong with the address.
+  // Without a gateway, deaths are noticed later; the worker itself reports a wrong address.
   const auto door = started ? std::move(started).value() : nullptr;
 
   std::atomic<bool> gone = false;
-  // Any word of somebody whom they do not know is answered with the end, when there is one.
+  // Coordinators answer any message of an unknown sender with the job's end, when there is one.
   std::thread asker([&] {
     while (door && !gone && !lock.life().listens) {
       door->broadcast_to_servers(Heartbeat{});

@@ -19,7 +19,7 @@ Error not_an(const char* what) {
   return Error(Code::kBadInput, std::string("not ") + what);
 }
 
-// For people and files: printable, short.
+// Makes a text fit for people and files: printable, short.
 std::string shown(std::string_view text) {
   std::string out(text.substr(0, 64));
   std::replace_if(
@@ -54,7 +54,7 @@ bool equal_but_for_case(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, {}, small, small);
 }
 
-// Null: it is not there, or no text.
+// Returns null if the member is missing or no text.
 const std::string* text_at(const json& value, const char* key) {
   const auto it = value.find(key);
   return it == value.end() ? nullptr : it->get_ptr<const std::string*>();
@@ -121,7 +121,7 @@ std::uint64_t notice_ms(sys_seconds end, sys_seconds now) {
   return static_cast<std::uint64_t>(std::chrono::milliseconds(left).count());
 }
 
-// As it may be said to the service again; empty: it may not.
+// Returns the id if it may be sent back to the service; empty: it may not.
 std::string usable_id(const std::string* id) {
   return id != nullptr && id->size() <= kIdMax && printable(*id) ? *id : "";
 }
@@ -174,7 +174,7 @@ std::optional<sys_seconds> parse_rfc1123(std::string_view text) {
 
 namespace {
 
-// Whichever of the forms it has.
+// Reads a time in any of the forms.
 std::optional<sys_seconds> parse_time(const std::string* text) {
   if (text == nullptr) return std::nullopt;
   const auto read = parse_rfc3339(*text);
@@ -262,8 +262,8 @@ Result<std::string> parse_azure_name(std::string_view body) {
 
 namespace {
 
-// Names of machines are equal whatever the case of their letters; early versions of the service put a
-// line before them.
+// Machine names are equal whatever the case of their letters;
+// early versions of the service put a line before them.
 bool names(const json& resource, const std::string& name) {
   const std::string* text = resource.get_ptr<const std::string*>();
   if (text == nullptr) return false;
@@ -287,7 +287,7 @@ MachineEvent azure_event(const json& event, sys_seconds now) {
   const bool leave = type == nullptr || !equal_but_for_case(*type, "Freeze");
   out.notice = {"azure", "event " + (type ? shown(*type) : "of no known kind"),
                 leave ? kUnknownMs : 0, leave};
-  // Empty once it has begun.
+  // NotBefore is empty once the event has begun.
   const std::string* before = text_at(event, "NotBefore");
   if (before == nullptr || before->empty()) return out;
   out.notice.text += " not before " + shown(*before);

@@ -59,7 +59,7 @@ struct HttpClient::Impl {
   std::string host;
   std::atomic<bool> cancelled = false;
   asio::io_context io{1};
-  // In the asking thread only:
+  // Used by the asking thread only:
   asio::steady_timer timer{io};
   beast::tcp_stream* stream = nullptr;  // of the request under way
 
@@ -147,7 +147,7 @@ bool HttpClient::wait(std::chrono::milliseconds time) {
 
 void HttpClient::cancel() {
   impl_->cancelled = true;
-  // Whatever runs or is run next ends: what is under way completes with an error.
+  // Cancels the request under way and all later ones: each completes with an error.
   asio::post(impl_->io, [impl = impl_.get()] {
     impl->timer.cancel();
     if (impl->stream != nullptr) impl->stream->close();

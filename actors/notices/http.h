@@ -1,7 +1,7 @@
 #pragma once
-// Asks a metadata service over plain HTTP/1.1: one request at a time, a fresh connection for each.
-// No names are resolved, no proxy is used, no redirect followed, answers are bounded, and every
-// wait has an end: 1 s to connect, then the request's own.
+// HttpClient asks a metadata service over plain HTTP/1.1: one request at a time, a fresh
+// connection for each. It resolves no names, uses no proxy, follows no redirect, bounds
+// answers, and ends every wait: after 1 s to connect, then after the request's own timeout.
 //
 // Threads: ask() and wait() belong to one thread; cancel() may be called from any other.
 
@@ -16,17 +16,17 @@ namespace starling::actors {
 
 class HttpClient {
  public:
-  // `base`: http://ADDRESS or http://ADDRESS:PORT; ADDRESS is numeric, IPv6 in brackets.
-  // Errors: kBadInput  it is not.
+  // `base`: http://ADDRESS or http://ADDRESS:PORT; ADDRESS is numeric,
+  // IPv6 in brackets. Errors: kBadInput  `base` has another form.
   static Result<std::unique_ptr<HttpClient>> make(const std::string& base);
   ~HttpClient();
 
-  // Errors: kUnavailable  nobody there, or no whole answer in time, or cancelled; kCorrupt  what
-  // came is not HTTP, or above kAnswerBytesMax.
+  // Errors: kUnavailable  no service there, no whole answer in time, or
+  // cancelled; kCorrupt  the answer is not HTTP, or above kAnswerBytesMax.
   Result<HttpAnswer> ask(const HttpRequest& request);
-  // False: cancelled.
+  // Waits for this time. False: cancelled.
   bool wait(std::chrono::milliseconds time);
-  // What is under way ends at once, and everything from now on.
+  // Ends the request or wait under way, and every later one, at once.
   void cancel();
 
  private:

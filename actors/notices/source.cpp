@@ -19,7 +19,7 @@ std::string status_of(const HttpAnswer& answer) {
   return "answered " + std::to_string(answer.status);
 }
 
-// A service's list of events, of which each is given once, and once more when a hint becomes a leave.
+// EventList gives each event of a service once, and once more when a hint becomes a leave.
 class EventList {
  public:
   Heard take(Result<MachineEvents> answered) {
@@ -70,7 +70,7 @@ class Aws : public NoticeSource {
       return {};
     }
     const std::size_t asked = std::exchange(asking_, (asking_ + 1) % std::size(kTargets));
-    if (answer == nullptr) return {};  // what does not answer holds up no other
+    if (answer == nullptr) return {};  // a target without an answer holds up no other
     if (asking_ != 0) after_ = 0s;
     if (answer->status == 404) return {};  // nothing is planned
     if (answer->status != 200) return {{}, status_of(*answer)};
@@ -118,7 +118,7 @@ class Gcp : public NoticeSource {
     }
     request.target = "/computeMetadata/v1/instance/preempted";
     if (!etag_.empty()) {
-      // Answers when the value differs from the one with this tag, or the time is over.
+      // GCP answers when the value differs from the one with this tag, or the time is over.
       request.target += "?wait_for_change=true&timeout_sec=10&last_etag=" + etag_;
       request.timeout = 15s;
     }
@@ -128,7 +128,7 @@ class Gcp : public NoticeSource {
   Heard hear(const HttpAnswer* answer, sys_seconds) override {
     after_ = kPoll;
     if (std::exchange(asking_maintenance_, false)) {
-      // A service that does not wait is not asked in a loop.
+      // Leaves a gap, so that a service that does not wait is not asked in a loop.
       if (!etag_.empty()) after_ = kGap;
       return answer != nullptr ? take_maintenance(*answer) : Heard{};
     }
@@ -163,7 +163,7 @@ class Gcp : public NoticeSource {
     return {{*std::move(notice)}, {}};
   }
 
-  // What may stand in a query as it is; else empty, and there is no long poll.
+  // Returns the tag if it may stand in a query as it is; else empty, and there is no long poll.
   static std::string tag_of(const std::string& etag) {
     const bool plain = etag.size() <= 128 && std::all_of(etag.begin(), etag.end(), [](char c) {
                          return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
@@ -190,7 +190,7 @@ class Azure : public NoticeSource {
       request.target = "/metadata/instance/compute/name?api-version=2021-02-01&format=text";
     } else {
       request.target = kEvents;
-      // The first one ever makes the service start, which may take two minutes.
+      // The first request ever makes the service start, which may take two minutes.
       if (!answered_) request.timeout = 130s;
     }
     return {after_, std::move(request)};

@@ -1,7 +1,7 @@
 #pragma once
-// What a cloud says about the end of a machine: a conversation with its metadata service. A source
-// says what to ask next and what an answer means; watch.h asks. What it finds is a
-// starling::Notice, as SIGTERM is one: whoever gives a worker notice says the same to it.
+// A NoticeSource asks a cloud's metadata service about the end of the machine: it says
+// what to ask next and what an answer means; watch.h asks. It returns starling::Notices,
+// the same as SIGTERM makes: the worker does not see where a notice comes from.
 //
 //   aws    a token (IMDSv2), then spot/instance-action: a leave; events/recommendations/rebalance:
 //          a hint, the notice itself follows; events/maintenance/scheduled: a hint, and a leave when its
@@ -12,7 +12,7 @@
 //          asked for first. Freeze (the machine stands still for seconds) is a hint, all others end
 //          the process: leave.
 //
-// Threads: none; a value that belongs to whoever asks. No clock, no socket.
+// Threads: none; a value that belongs to the caller. No clock, no socket.
 
 #include <chrono>
 #include <memory>
@@ -56,10 +56,10 @@ class NoticeSource {
  public:
   virtual ~NoticeSource() = default;
   virtual Ask next() const = 0;
-  // The answer to next(); null: there was none. `now` by the wall clock, as clouds name times by
-  // it. Each notice is given once.
+  // Takes the answer to next(); null: there was none. `now` by the wall
+  // clock, as clouds give times by it. Each notice is returned once.
   virtual Heard hear(const HttpAnswer* answer, std::chrono::sys_seconds now) = 0;
-  // Tells the cloud that it need not wait for the end of the notice; none: nothing to tell.
+  // Returns the request that tells the cloud not to wait for the end of the notice; none: no need.
   virtual std::optional<HttpRequest> handed_over() const { return std::nullopt; }
 };
 

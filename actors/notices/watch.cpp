@@ -20,7 +20,7 @@ std::chrono::sys_seconds wall_clock() {
 
 }  // namespace
 
-// The same facts as cloud-init goes by.
+// cloud-init goes by the same facts.
 std::optional<Cloud> cloud_here(const std::string& folder) {
   if (fact(folder, "sys_vendor") == "Amazon EC2" ||
       fact(folder, "bios_version").find("amazon") != std::string::npos)
@@ -62,7 +62,7 @@ void NoticeWatch::listen(const Given& given) {
     const Ask ask = source_->next();
     if (!client_->wait(ask.after)) return;
     const auto answer = client_->ask(ask.request);
-    if (!client_->wait({})) return;  // what was cut off by the end is no answer
+    if (!client_->wait({})) return;  // a request that cancel() cut off is no answer
     hear(answer, given);
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Listens for a cloud's notice in a thread of its own, far from the step path.
+// NoticeWatch listens for a cloud's notice in a thread of its own, far from the step path.
 
 #include <functional>
 #include <memory>
@@ -16,8 +16,8 @@ namespace starling::actors {
 
 inline constexpr const char* kMetadataBase = "http://169.254.169.254";  // of all three clouds
 
-// The cloud whose machine this is, by what the firmware says of it; nothing is sent to find out.
-// `folder`: where the kernel shows that. None: no cloud that is known here.
+// Returns the cloud of this machine, by its firmware's data; nothing is sent to find
+// out. `folder`: where the kernel shows these data. None: no cloud that is known here.
 std::optional<Cloud> cloud_here(const std::string& folder = "/sys/class/dmi/id");
 
 // Threads: make, start, handed_over and destruction belong to one thread.
@@ -29,8 +29,8 @@ class NoticeWatch {
   static Result<std::unique_ptr<NoticeWatch>> make(Cloud cloud, const std::string& base, Log log);
   ~NoticeWatch();  // at once, whatever it waits for
 
-  // A service that does not answer is asked again, for ever; the first time, and the first time
-  // that it answers what cannot be read, there is a line in the log.
+  // Asks a service that does not answer again, for ever; the log gets a
+  // line the first time, and the first time that an answer cannot be read.
   void start(Given given);
   // Stops listening and tells the cloud that it need not wait. Blocks for 2 s at most.
   void handed_over();
