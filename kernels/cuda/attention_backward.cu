@@ -5,7 +5,7 @@
 namespace starling::kernels::cuda {
 namespace {
 
-// dQ: a block has queries and walks over keys and values.
+// This kernel makes dQ: a block has queries and walks over keys and values.
 template <class F>
 __global__ void __launch_bounds__(F::kThreads, 2) backward_queries(AttentionWork w) {
   using T = typename F::Element;
@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(F::kThreads, 2) backward_queries(AttentionWork
              w.pairs);
 }
 
-// dK and dV: a block has keys and values and walks over queries. Accumulators are transposed scores:
-// rows are keys, columns queries.
+// This kernel makes dK and dV: a block has keys and values and walks over
+// queries. Accumulators are transposed scores: rows are keys, columns queries.
 template <class F>
 __global__ void __launch_bounds__(F::kThreads, 2) backward_keys(AttentionWork w) {
   using T = typename F::Element;
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(F::kThreads, 2) backward_keys(AttentionWork w)
 
 constexpr unsigned kDotWarps = 8;
 
-// One warp per row and head: the sum of out times d_out.
+// One warp sums out times d_out for each row and head.
 template <class T>
 __global__ void __launch_bounds__(32 * kDotWarps)
     rows_dots(AttentionShape s, const T* out, const T* d_out, float* dots) {

@@ -1,12 +1,12 @@
 #pragma once
-// What the kernels of attention have in common (attention.cu, attention_backward.cu).
+// The kernels of attention share this code (attention.cu, attention_backward.cu).
 //
-// Three kernels of one form. A block has a fixed run of rows of one head (queries, or keys in the pass
-// that makes dK and dV) and walks over tiles of the other kind; a warp has 16 kM of the fixed rows
-// and all columns of a tile. Scores live in the accumulators of mma.m16n8k16 (tile.h) and go from
-// there into the second product without passing through memory. For floats the same accumulators
-// are filled by fused multiply-adds, so that everything between two products is written once.
-// Tiles are walked in rising order, and no two blocks write the same element.
+// The three kernels have one form. A block has a fixed run of rows of one head (queries, or keys
+// in the pass that makes dK and dV) and walks over tiles of the other kind; a warp has 16 kM of
+// the fixed rows and all columns of a tile. Scores live in the accumulators of mma.m16n8k16
+// (tile.h) and go from there into the second product without passing through memory. For floats
+// the same accumulators are filled by fused multiply-adds, so that all code between two products
+// is written once. Tiles are walked in rising order, and no two blocks write the same element.
 
 #include <cmath>
 #include <cstddef>
@@ -20,8 +20,8 @@ namespace starling::kernels::cuda {
 
 inline constexpr float kLog2E = 1.44269504f;
 
-// kWidth: as many elements of a head as there is room for. kWhole: and as many as it has, so that loops
-// over them are unrolled. kM: 16 kM rows a warp. kColumns: of a tile that a block walks over.
+// kWidth: the largest head width that fits. kWhole: the head has exactly that width, so that
+// loops over it are unrolled. kM: 16 kM rows a warp. kColumns: of a tile that a block walks over.
 template <class T, unsigned kWidth_, bool kWhole_, unsigned kM_, unsigned kColumns_>
 struct AttentionForm {
   using Element = T;
@@ -35,7 +35,7 @@ struct AttentionForm {
   static constexpr unsigned kStride = kWidth + kChunk<T>;
 };
 
-// The argument of all three kernels.
+// All three kernels take this argument.
 struct AttentionWork {
   AttentionShape shape;
   float scale;  // of scores: 1 / sqrt(head_width)
@@ -48,7 +48,7 @@ struct AttentionWork {
   const float* dots;
 };
 
-// Where the rows of the block's head lie.
+// HeadPlace says where the rows of the block's head lie.
 struct HeadPlace {
   std::size_t first_row;   // of the sequence
   std::size_t statistic;   // of log_sums and dots, where the head's begin
@@ -65,7 +65,7 @@ __device__ inline HeadPlace place_of(const AttentionShape& s) {
   return p;
 }
 
-// Rows of queries (0), keys (1) or values (2) from `row` on.
+// Returns the rows of queries (0), keys (1) or values (2) from `row` on.
 template <class T>
 __device__ inline Part<T> part_of(const AttentionWork& w, const HeadPlace& p, unsigned which,
                                   unsigned row) {
@@ -180,7 +180,7 @@ __device__ inline void multiply_scores(float (&sums)[kM][kN][4], const float (&l
 
 // ---- parts of the kernels -----------------------------------------------------------------------
 
-// Over the four lanes that share a row of accumulators; the same bits in each.
+// Sums over the four lanes that share a row of accumulators; the same bits in each.
 __device__ inline float quad_sum(float x) {
   x += __shfl_xor_sync(~0u, x, 1);
   return x + __shfl_xor_sync(~0u, x, 2);
@@ -209,7 +209,7 @@ __device__ inline void store_pair(Half<kType>* to, float x, float y, unsigned co
   }
 }
 
-// A warp's rows times factor[row] to memory: `rows` rows and `width` columns of them are there.
+// Stores a warp's rows times factor[row]: `rows` rows and `width` columns of them exist.
 template <class T, unsigned kM, unsigned kN>
 __device__ inline void store_rows(const float (&sums)[kM][kN][4], const float (&factor)[kM][2],
                                   T* to, std::size_t ld, unsigned rows, unsigned width,
@@ -230,8 +230,8 @@ __device__ inline void store_rows(const float (&sums)[kM][kN][4], const float (&
     }
 }
 
-// What a block walks over: pairs of tiles, of which the next is on its way while one is used, if there
-// is room for two.
+// A block walks over TilePairs, of which the next is on
+// its way while one is used, if there is room for two.
 template <class F, unsigned kFixed>
 struct TilePairs {
   using T = typename F::Element;
@@ -245,7 +245,7 @@ struct TilePairs {
   T* shared;
   unsigned width;  // of a head
 
-  // Columns of a tile that are not only zeros: a multiple of 16.
+  // Counts the columns of a tile that are not only zeros: a multiple of 16.
   __device__ unsigned used() const { return F::kWhole ? F::kWidth : (width + 15) / 16 * 16; }
   __device__ T* fixed(unsigned which) const { return shared + which * F::kRows * F::kStride; }
   __device__ T* first(unsigned tile) const {
@@ -280,8 +280,8 @@ struct TilePairs {
 
 // ---- launching ----------------------------------------------------------------------------------
 
-// Sizes are bounded by registers, which hold the accumulators of scores and of results, and by shared
-// memory for floats. With twice the rows a warp reads half as much of shared memory for a product.
+// Registers, which hold the accumulators of scores and of results, bound the sizes, and for floats
+// shared memory. With twice the rows a warp reads half as much of shared memory for a product.
 template <class T, unsigned kWidth, bool kWhole>
 struct AttentionForms {
   static constexpr unsigned kM = sizeof(T) * kWidth > 128 ? 1 : 2;

@@ -1,9 +1,9 @@
 #pragma once
-// Device code that the jobs of the grid share: which blocks a thread block works on, and a block's
-// elements in a warp, which are means of totals for some of them.
+// The jobs of the grid share this device code: which blocks a thread block works
+// on, and a block's elements in a warp, which are means of totals for some of them.
 //
-// A warp takes a block of kBlock elements: lane l has elements 4 l to 4 l + 3, and the same of the
-// second half.
+// A warp takes a block of kBlock elements: lane l has elements 4 l
+// to 4 l + 3 of the first half, and the same of the second half.
 
 #include <cuda_runtime.h>
 
@@ -26,7 +26,7 @@ inline constexpr std::uint32_t kEach = kBlock / kLanes;  // elements of a lane
 inline constexpr std::uint32_t kHalf = kBlock / 2;
 static_assert(kEach == 8);
 
-// Blocks of a segment that a thread block takes, four for each of its warps.
+// A thread block takes this many blocks of a segment, four for each of its warps.
 inline constexpr std::uint32_t kChunk = 4 * kWarps;
 constexpr std::uint32_t chunks_of(const Listed& listed) {
   return (listed.largest + kChunk - 1) / kChunk;
@@ -38,7 +38,7 @@ inline bool empty(const Listed& listed) {
 inline dim3 grid_of(const Listed& listed) {
   return listed.count * chunks_of(listed);
 }
-// How many of kThreads threads each it takes for so many threads.
+// Returns how many thread blocks of kThreads it takes for so many threads.
 constexpr std::uint32_t thread_blocks(std::uint32_t threads) {
   return (threads + kThreads - 1) / kThreads;
 }
@@ -50,8 +50,8 @@ __device__ inline std::uint32_t warp_of_thread() {
   return threadIdx.x / kLanes;
 }
 
-// The thread block's part: [first, end) of the blocks of segment `at` of the list. Empty if the segment
-// is smaller than others.
+// A Chunk is the thread block's part: [first, end) of the blocks of
+// segment `at` of the list. Empty if the segment is smaller than others.
 struct Chunk {
   std::uint32_t at, first, end;
 
@@ -67,12 +67,12 @@ struct Chunk {
 __device__ inline std::size_t element_of(std::uint32_t block) {
   return std::size_t{block} * kBlock;
 }
-// Which element of its block a lane's i-th one is.
+// Returns which element of its block a lane's i-th one is.
 __device__ inline std::uint32_t place(std::uint32_t i) {
   return i / 4 * kHalf + 4 * lane_of_thread() + i % 4;
 }
 
-// The lane's elements of a block that begins at `at`, a multiple of 16 bytes.
+// Loads the lane's elements of a block that begins at `at`, a multiple of 16 bytes.
 __device__ inline void load(const float* at, float (&values)[kEach]) {
   for (std::uint32_t half = 0; half < 2; ++half) {
     const auto v = reinterpret_cast<const float4*>(at + half * kHalf)[lane_of_thread()];
@@ -102,13 +102,13 @@ __device__ inline void store(std::int32_t* at, const std::int32_t (&values)[kEac
         values[4 * half], values[4 * half + 1], values[4 * half + 2], values[4 * half + 3]);
 }
 
-// Of all lanes, in each of them.
+// Sums over all lanes, with the result in each.
 __device__ inline Word warp_sum(Word value) {
   for (int by = kLanes / 2; by > 0; by /= 2) value += __shfl_xor_sync(kAllLanes, value, by);
   return value;
 }
 
-// Adds what all threads of the block have to *sum. All have to call it.
+// Adds the values of all threads of the block to *sum. All threads must call it.
 __device__ inline void add_of_block(Word value, Word* sum) {
   __shared__ Word of_warps[kWarps];
   value = warp_sum(value);
@@ -120,7 +120,7 @@ __device__ inline void add_of_block(Word value, Word* sum) {
   if (all != 0) atomicAdd(sum, all);
 }
 
-// Largest magnitude of all lanes' values, as magnitude_bits().
+// Returns the largest magnitude of all lanes' values, as magnitude_bits().
 __device__ inline std::uint32_t largest_of_warp(const float (&values)[kEach]) {
   unsigned largest = 0;
   for (const float value : values) {
@@ -130,14 +130,14 @@ __device__ inline std::uint32_t largest_of_warp(const float (&values)[kEach]) {
   return __reduce_max_sync(kAllLanes, largest);
 }
 
-// Mean gradients of blocks. Every lane of a warp asks for the same block.
+// Means makes mean gradients of blocks. Every lane of a warp asks for the same block.
 class Means {
  public:
   __device__ Means(const std::int16_t* exponents, const WideMeans& wide,
                    std::uint32_t micro_batches)
       : exponents_(exponents), wide_(wide), micro_batches_(micro_batches) {}
 
-  // The lane's values; the largest magnitude among the block's side entries, 0 without any.
+  // Makes the lane's values; returns the largest magnitude of the block's side entries, or 0.
   __device__ float make(std::uint32_t block, const std::int32_t (&totals)[kEach],
                         float (&mean)[kEach]) const {
     if (wide_.count > 0) {
@@ -148,7 +148,7 @@ class Means {
       }
     }
     const double scale = power_of_two(exponents_[block]);
-    if ((micro_batches_ & (micro_batches_ - 1)) == 0) {  // whose quotient is a product
+    if ((micro_batches_ & (micro_batches_ - 1)) == 0) {  // a quotient is a product then
       const double factor = scale / micro_batches_;
       for (std::uint32_t i = 0; i < kEach; ++i) mean[i] = mean_of(totals[i], factor, 1);
     } else {
@@ -158,7 +158,7 @@ class Means {
   }
 
  private:
-  // Where a block with side entries stands, or the count of those.
+  // Returns the index of a block with side entries, or their count if it has none.
   __device__ std::uint32_t find(std::uint32_t block) const {
     std::uint32_t first = 0, end = wide_.count;
     while (first < end) {
@@ -176,8 +176,8 @@ class Means {
   const std::uint32_t micro_batches_;
 };
 
-// Every warp looks for its block in the list of those with side entries, which may lie in pinned memory:
-// copies of list and magnitudes in scratch.
+// Every warp looks for its block in the list of those with side entries, which
+// may lie in pinned memory: so list and magnitudes are copied to scratch.
 constexpr std::size_t copied_words(const WideMeans& wide) {
   return wide.count;
 }

@@ -1,5 +1,5 @@
-// Softmax with cross entropy over long rows. One block for each row: its logits are read once for
-// their largest and the sum of exponentials and, for the gradient, once more, then out of a cache.
+// These kernels compute softmax with cross entropy over long rows. A row's block reads its logits
+// once for the largest and the sum of exponentials; for the gradient, once more, from a cache.
 
 #include <cfloat>
 
@@ -10,16 +10,16 @@ namespace starling::kernels::cuda {
 namespace {
 
 constexpr std::uint32_t kThreads = 512;
-constexpr std::uint32_t kPacksAtOnce = 4;  // of a thread: so many loads are under way
+constexpr std::uint32_t kPacksAtOnce = 4;  // per thread: so many loads are under way
 
-// e^x for x <= 0 within some 2e-7 of it; infinities and NaN as expf. log2(e) is rounded, which
-// matters where e^x is small only.
+// Computes e^x for x <= 0 within some 2e-7 of it; infinities and NaN
+// as expf. log2(e) is rounded, which matters only where e^x is small.
 __device__ float exponential(float x) {
   return exp2f(x * 1.44269504f);
 }
 
-// The sum of exp(x - top) over what was taken. Begins below every finite number, so that rows of
-// -inf alone give a sum of 0; a NaN or +inf makes the sum a NaN.
+// Running is the sum of exp(x - top) over the values taken so far. It begins below every finite
+// number, so that rows of -inf alone give a sum of 0; a NaN or +inf makes the sum a NaN.
 struct Running {
   float top = -FLT_MAX, sum = 0;
 
@@ -50,7 +50,7 @@ __device__ float warp_max(float value) {
   return value;
 }
 
-// All threads' sums as one, the same in each thread, added in the order of threads.
+// Joins all threads' sums, in the order of threads; every thread gets the result.
 __device__ Running block_total(Running running) {
   constexpr std::uint32_t kWarps = kThreads / 32;
   __shared__ float tops[kWarps], sums[kWarps];

@@ -6,17 +6,17 @@ namespace starling::kernels::cuda {
 namespace {
 
 constexpr std::uint32_t kWarps = 8;
-constexpr int kRowsAtOnce = 4;  // of a warp: so many loads are under way
+constexpr int kRowsAtOnce = 4;  // per warp: so many loads are under way
 
-// What the columns of a LayerNorm's gain need besides dy.
+// The columns of a LayerNorm's gain need Normed besides dy.
 template <class T>
 struct Normed {
   const T* x;  // null: plain sums
   const float *mean, *rstd;
 };
 
-// Sums of one run of rows over 32 packs' columns. Warp w adds rows w, w + kWarps, ... of the run;
-// the warps' sums are added in their order.
+// Sums one run of rows over 32 packs' columns. Warp w adds rows w, w
+// + kWarps, ... of the run; the warps' sums are added in their order.
 template <class T, bool kAligned, bool kNormed>
 __global__ void __launch_bounds__(kWarps * 32)
     run_sums(Rows shape, const T* __restrict__ x, Normed<T> normed, float* __restrict__ partials) {
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     for (int k = 0; k < (kNormed ? 2 : 1); ++k) {
       float sum = sums[k][0][c];
       for (std::uint32_t w = 1; w < kWarps; ++w) sum += sums[k][w][c];
-      // Normed: those of the gain come first.
+      // Normed: the gain's sums come first.
       to[kNormed && k == 0 ? partial_floats(shape.width) : 0] = sum;
     }
   }

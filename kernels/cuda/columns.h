@@ -1,5 +1,5 @@
 #pragma once
-// Sums over the rows of a matrix, made of the sums of kRowRuns runs of rows.
+// Sums over the rows of a matrix are made of the sums of kRowRuns runs of rows.
 
 #include <cuda_runtime.h>
 
@@ -12,20 +12,20 @@ namespace starling::kernels::cuda {
 struct RowRun {
   std::uint32_t begin, end;
 };
-// Run `index` of kRowRuns: runs follow one another, the last ones may be shorter or empty.
+// Returns run `index` of kRowRuns: runs follow one another; the last may be shorter or empty.
 inline __device__ RowRun row_run(std::uint32_t index, std::uint32_t rows) {
   const std::uint32_t length = rows / kRowRuns + (rows % kRowRuns != 0);
   const std::uint32_t begin = min(index * length, rows);
   return {begin, min(begin + length, rows)};
 }
 
-// sums[n] = partials [kRowRuns, n] added up in order of runs, for both of two such arrays that lie
-// one behind the other if `second` is given.
+// Adds up sums[n] = partials [kRowRuns, n] in order of runs; if
+// `second` is given, for both of two such arrays, one behind the other.
 void add_runs(cudaStream_t stream, std::uint32_t n, const float* partials, float* sums,
               float* second = nullptr);
 
-// Partial sums of dy and of dy times the normed x: partials [kRowRuns, width] of the first for the
-// bias lie behind those of the second for the gain.
+// Makes partial sums of dy and of dy times the normed x: partials [kRowRuns,
+// width] of the first, for the bias, lie behind those of the second, for the gain.
 void norm_column_partials(cudaStream_t stream, Type type, Rows shape, const void* x,
                           const float* mean, const float* rstd, const void* dy, float* partials);
 

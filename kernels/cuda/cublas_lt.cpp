@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Fixed, as another size may mean another algorithm; what NVIDIA recommends for Hopper.
+// The workspace is fixed, as another size may mean another algorithm; NVIDIA's value for Hopper.
 constexpr std::size_t kWorkspace = 32 * 1024 * 1024;
 constexpr std::uint32_t kBiasMax = 256 * 1024;  // columns of a bias that is rounded
 constexpr int kCandidates = 16;
@@ -47,8 +47,8 @@ struct Freer {
 template <class Bytes>
 using Owned = std::unique_ptr<Bytes, int (*)(Bytes*)>;
 
-// What a product is for the library, which counts by columns: c transposed is b transposed times a
-// transposed, so that its first operand is our b, and its rows are our columns.
+// Made describes a product for the library, which counts by columns: c transposed is b
+// transposed times a transposed, so its first operand is our b, and its rows are our columns.
 struct Made {
   Plan plan;
   bool pinned = false;  // by a table
@@ -59,14 +59,14 @@ struct Made {
 
 // ---- what the library has -----------------------------------------------------------------------
 
-// Types of cublasLtMatmul() with sums in fp32.
+// Tells whether cublasLtMatmul() has these types with sums in fp32.
 bool has_types(const Product& p) {
   return p.k > 0 && (p.out == Type::kF32 || p.out == p.in);
 }
 
-// The epilogue that means the same; none if there is none. The library's ReLU backwards wants a mask
-// of bits, and its aux is known for halves, with a leading dimension that is a multiple of 8. Added is
-// before an epilogue, which no document says of those with aux.
+// Returns the epilogue that means the same; none if there is none. The library's ReLU backwards
+// wants a mask of bits, and its aux is known for halves, with a leading dimension that is a
+// multiple of 8. Added is before an epilogue, which no document says of those with aux.
 std::optional<std::uint32_t> fused(const Product& p) {
   const bool aux = p.out != Type::kF32 && p.ldc % 8 == 0 && !p.add;
   if (!has_types(p) || (p.bias && p.out != Type::kF32 && p.n > kBiasMax)) return std::nullopt;
@@ -145,7 +145,7 @@ class LtProducts final : public Products {
            ", " + std::to_string(pinned_.size()) + " products pinned";
   }
 
-  // The fastest of all proposals.
+  // Returns the fastest of all proposals.
   Plan fastest(cudaStream_t stream, const Product& product) {
     Plan best;
     double least = std::numeric_limits<double>::infinity();
@@ -167,7 +167,7 @@ class LtProducts final : public Products {
   LtProducts(std::shared_ptr<const CublasLtLibrary> library, std::string device)
       : library_(std::move(library)), device_(std::move(device)), lt_(library_->functions) {}
 
-  // Of calls that fail only through a fault of ours or of the device.
+  // Checks calls that fail only through a fault of ours or of the device.
   void expect(int status, const char* what) const {
     if (status != lt::kSuccess)
       stop(kExitInternal, std::string("cuBLASLt: ") + what + ": " + lt_.status_text(status));
@@ -192,7 +192,7 @@ class LtProducts final : public Products {
     return {layout, lt_.destroy_layout};
   }
 
-  // All but the algorithm.
+  // Describes all but the algorithm.
   Made describe(const Product& p, Way way) const {
     Made made;
     made.plan.way = way;
@@ -211,7 +211,7 @@ class LtProducts final : public Products {
     return made;
   }
 
-  // Algorithms depend on how these are aligned, so they are set before one is asked for, too.
+  // Algorithms depend on the alignment of these, so they are set before asking for one, too.
   void set_addresses(const Product& p, const Made& made) const {
     if (made.plan.way != Way::kFused) return;
     // The library wants the bias in the type of c.
@@ -224,7 +224,7 @@ class LtProducts final : public Products {
     }
   }
 
-  // The library's proposals, the best first, without those that split k.
+  // Returns the library's proposals, the best first, without those that split k.
   std::vector<lt::Algorithm> candidates(const Product& p, const Made& made) const {
     lt::Preference raw = nullptr;
     expect(lt_.create_preference(&raw), "a preference");
@@ -254,7 +254,7 @@ class LtProducts final : public Products {
     return algorithms;
   }
 
-  // Whether each element is one sum: no part of k is added apart.
+  // Returns whether each element is one sum: no part of k is added apart.
   bool in_one_piece(const lt::Algorithm& algorithm) const {
     std::int32_t parts = 0;
     std::uint32_t reduction = 0;
@@ -317,7 +317,7 @@ class LtProducts final : public Products {
     return status;
   }
 
-  // Seconds for one; infinite if it fails.
+  // Returns the seconds for one product; infinite if it fails.
   double time(cudaStream_t stream, const Product& p, const Made& made) const {
     constexpr int kRounds = 5, kAtOnce = 10;
     double least = std::numeric_limits<double>::infinity();

@@ -21,7 +21,7 @@ std::string variable(const char* name) {
   return value ? value : "";
 }
 
-// The folder of the file that this code was loaded from.
+// Returns the folder of the file that this code was loaded from.
 fs::path own_folder() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&open_cublas_lt), &info) == 0 || !info.dli_fname)
@@ -30,7 +30,7 @@ fs::path own_folder() {
   return fs::absolute(info.dli_fname, ignored).parent_path();
 }
 
-// The name of a function that is missing; empty if there is none.
+// Returns the name of a function that is missing; empty if there is none.
 std::string find_all(void* library, lt::Functions& f) {
   std::string missing;
   const auto find = [&](const char* name, auto& function) {
@@ -91,7 +91,7 @@ Result<std::shared_ptr<const CublasLtLibrary>> open_cublas_lt() {
   std::string tried;
   for (const fs::path& place : cublas_lt_places()) {
     std::error_code ignored;
-    // A bare name is looked up by the loader.
+    // The loader looks up a bare name.
     if (place.has_parent_path() && !fs::exists(place, ignored)) {
       tried += (tried.empty() ? "" : ", ") + place.string();
       continue;

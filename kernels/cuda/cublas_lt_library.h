@@ -1,7 +1,7 @@
 #pragma once
-// cuBLASLt as this program sees it: its binary interface as far as it is used, and where the library is
-// found. Nothing of it is linked, so that a program without it starts, and no header of it is needed.
-// Where there is one, tests/cuda/cublas_lt_abi.cpp compares the two.
+// CublasLtLibrary is cuBLASLt as this program sees it: the part of its binary interface that is
+// used, and how the library is found. Nothing of it is linked, so that a program without it starts,
+// and no header is needed. Where there is one, tests/cuda/cublas_lt_abi.cpp compares the two.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace starling::kernels::cuda {
 
-// Names are cublasLt.h's, in our style. Enumerators are ints, as they are for the machine.
+// Names are those of cublasLt.h, in our style. Enumerators are ints, as in the binary interface.
 namespace lt {
 
 using Handle = struct Context*;
@@ -22,7 +22,7 @@ using Description = struct DescriptionBytes*;  // cublasLtMatmulDesc_t
 using Layout = struct LayoutBytes*;
 using Preference = struct PreferenceBytes*;
 
-// May be kept and used again with the same version of the library.
+// An Algorithm may be kept and used again with the same version of the library.
 struct Algorithm {
   std::uint64_t data[8];
 };
@@ -38,15 +38,15 @@ inline constexpr int kSuccess = 0, kInvalidValue = 7, kNotSupported = 15;
 inline constexpr int kF32 = 0, kF16 = 2, kBf16 = 14;  // cudaDataType
 inline constexpr int kComputeF32 = 68;
 inline constexpr int kAsIs = 0, kTransposed = 1;
-// Of a description.
+// These are attributes of a description.
 inline constexpr int kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8,
                      kAuxPointer = 11, kAuxLd = 12;
 inline constexpr std::uint32_t kNoEpilogue = 1, kRelu = 2, kBias = 4, kReluBias = 6, kGeluAux = 160,
                                kGeluAuxBias = 164, kGeluBackward = 192;
-// Of a preference.
+// These are attributes of a preference.
 inline constexpr int kWorkspaceMax = 1, kReductionMask = 3, kAlignA = 5, kAlignB = 6, kAlignC = 7,
                      kAlignD = 8;
-// Of an algorithm.
+// These are attributes of an algorithm.
 inline constexpr int kAlgorithmId = 0, kSplitK = 2, kReduction = 3;
 
 struct Functions {
@@ -75,18 +75,18 @@ struct Functions {
 
 }  // namespace lt
 
-// An open library. It stays in the process: a second opening costs nothing.
+// An open CublasLtLibrary stays in the process: a second opening costs nothing.
 struct CublasLtLibrary {
   std::filesystem::path path;  // as it was opened
   std::size_t version = 0;     // 130100 is 13.1.0
   lt::Functions functions{};
 };
 
-// Where the library is looked for, in this order: STARLING_CUBLASLT alone if that is set; beside this
-// program's part and one folder up; where the system finds it; in Python's packages, below the
-// folders of STARLING_PYTHON_LIBS (with ':' between them) and of $VIRTUAL_ENV.
+// Lists where the library is looked for, in this order: STARLING_CUBLASLT alone if that is set;
+// beside this program's part and one folder up; where the system finds it; in Python's packages,
+// below the folders of STARLING_PYTHON_LIBS (with ':' between them) and of $VIRTUAL_ENV.
 std::vector<std::filesystem::path> cublas_lt_places();
-// Errors: kUnavailable  it is at none of these places, or that one cannot be used
+// Errors: kUnavailable  no place has the library, or the one found cannot be used
 Result<std::shared_ptr<const CublasLtLibrary>> open_cublas_lt();
 
 }  // namespace starling::kernels::cuda

@@ -40,7 +40,7 @@ class CudaStream : public Stream {
     device_.use();
     const cudaError_t error = cudaStreamQuery(stream_);
     if (error == cudaErrorNotReady) {
-      cudaGetLastError();  // an answer, not an error
+      cudaGetLastError();  // the error is an answer
       return false;
     }
     check(error, "asking a stream");
@@ -117,7 +117,7 @@ std::byte* CudaDevice::take(std::size_t bytes, bool pinned) {
       pinned ? cudaHostAlloc(&taken, bytes, cudaHostAllocPortable | cudaHostAllocMapped)
              : cudaMalloc(&taken, bytes);
   if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // an answer, which no later call is to have
+    cudaGetLastError();  // the error is an answer, which no later call may get
     throw std::bad_alloc();
   }
   check(error, "taking memory");

@@ -1,5 +1,5 @@
 #pragma once
-// A GPU as a device: its memory, its queues.
+// CudaDevice is a GPU as a device: its memory, its queues.
 
 #include <cuda_runtime.h>
 
@@ -15,15 +15,15 @@
 
 namespace starling::kernels::cuda {
 
-// What device_lost() (kernels/cuda/launch.h) does in this process from now on, instead of a line and an
-// exit code; must not return. To be said before there are other threads.
+// Sets what device_lost() (kernels/cuda/launch.h) does in this process from now on, instead
+// of a line and an exit code; `end` must not return. Call it before there are other threads.
 void when_lost(std::function<void(const std::string& why)> end);
 
-// Threads: any. What its memory costs does not depend on where it is touched, so advice on that is not
-// followed; what is released stays taken.
+// Threads: any. Its memory costs the same wherever it is touched,
+// so advice on that is ignored; released memory stays taken.
 class CudaDevice : public Device {
  public:
-  // index: CUDA's number of the device. Requires that there is one.
+  // index: CUDA's number of the device, which must exist.
   explicit CudaDevice(int index);
   ~CudaDevice() override;  // all memory was given back
 
@@ -34,7 +34,7 @@ class CudaDevice : public Device {
   std::shared_ptr<Stream> make_stream() override;  // of the highest priority
   void enter_thread() override { use(); }
 
-  // What the calling thread asks CUDA from now on is asked of this device.
+  // Directs the CUDA calls of the calling thread to this device from now on.
   void use() const;
 
  private:
@@ -52,8 +52,8 @@ class CudaDevice : public Device {
   std::set<const std::byte*> own_, pinned_;  // guarded by mutex_: where pieces begin
 };
 
-// Until the stream has done what it was asked for. Does not spin: others need the processor. `event` was
-// made with cudaEventBlockingSync.
+// Waits until the stream has done what it was asked for. Does not spin:
+// others need the processor. `event` was made with cudaEventBlockingSync.
 void wait_for(cudaStream_t stream, cudaEvent_t event);
 cudaEvent_t make_event();
 

@@ -4,7 +4,7 @@
 namespace starling::kernels::cuda {
 namespace {
 
-constexpr std::uint32_t kWarps = 8;  // of a block; of embed, a row each
+constexpr std::uint32_t kWarps = 8;  // per block; in embed, each has a row
 
 template <class T, bool kAligned>
 __global__ void __launch_bounds__(kWarps * 32)
@@ -30,12 +30,12 @@ __global__ void __launch_bounds__(kWarps * 32)
   }
 }
 
-constexpr std::uint32_t kListWarps = 16;  // of a block; a token each
-constexpr std::uint32_t kPieceRows = 64;  // of a list, added by one warp
-constexpr std::uint32_t kRowsAtOnce = 4;  // of a warp: so many loads are under way
+constexpr std::uint32_t kListWarps = 16;  // per block; a token each
+constexpr std::uint32_t kPieceRows = 64;  // rows of a list that one warp adds
+constexpr std::uint32_t kRowsAtOnce = 4;  // per warp: so many loads are under way
 
-// sum = the lane's columns of rows[0..n), added in rising order; n <= kPieceRows. All lanes come
-// here. `columns` is d_out from the lane's first column on, of which `count` are the lane's.
+// Sets sum to the lane's columns of rows[0..n), added in rising order; n <= kPieceRows. All lanes
+// come here. `columns` is d_out from the lane's first column on, of which `count` are the lane's.
 template <class T, bool kAligned>
 __device__ void add_piece(float (&sum)[kPack<T>], const std::uint32_t* rows, std::uint32_t n,
                           const T* columns, std::size_t width, std::uint32_t count) {
@@ -62,9 +62,9 @@ __device__ void add_piece(float (&sum)[kPack<T>], const std::uint32_t* rows, std
   }
 }
 
-// 32 packs' columns of the gradients of kListWarps tokens, a warp each. A list of more than one piece
-// is left to all warps of the block, a piece each at a time, whose sums are added in order. A
-// block's tokens are far apart: frequent ones have neighbouring numbers.
+// Makes 32 packs' columns of the gradients of kListWarps tokens, a warp each. All warps of
+// the block share a list of more than one piece, a piece each at a time, and its sums are
+// added in order. A block's tokens are far apart: frequent ones have neighbouring numbers.
 template <class T, bool kAligned>
 __global__ void __launch_bounds__(kListWarps * 32, 2)
     add_token_rows(std::uint32_t width, TokenRows where, std::uint32_t first, std::uint32_t tokens,
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kListWarps * 32, 2)
 
 constexpr std::uint32_t kPositionThreads = 256;
 
-// One pack of [positions, width] for each thread.
+// Each thread makes one pack of [positions, width].
 template <class T, bool kAligned>
 __global__ void __launch_bounds__(kPositionThreads)
     add_sequences(std::uint32_t sequences, std::size_t elements, const T* __restrict__ d_out,

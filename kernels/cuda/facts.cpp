@@ -7,8 +7,8 @@
 namespace starling::kernels::cuda {
 namespace {
 
-// As CMAKE_CUDA_ARCHITECTURES has them: "80-real,90-real". Machine code alone, as the driver's own
-// compiler would give other bits from one driver to the next.
+// CMAKE_CUDA_ARCHITECTURES has this form: "80-real,90-real". Machine code alone,
+// as the driver's own compiler would give other bits from one driver to the next.
 constexpr std::string_view kBuiltFor = STARLING_CUDA_ARCHITECTURES;
 
 int attribute(cudaDeviceAttr which, int index) {

@@ -1,4 +1,4 @@
-// The layers of GPT-2 on a device: kernels/layers/gpt.h says what each computes. x is [rows, width].
+// These are GPT-2's layers on a device (see kernels/layers/gpt.h). x is [rows, width].
 
 #include <string>
 
@@ -26,7 +26,7 @@ class DeviceEmbedding : public DeviceLayer {
     parts.push_back(positions_part_);
     return parts;
   }
-  // The second use of wte, whose first is the head's; then the positions.
+  // Gives the second use of wte, whose first is the head's; then the positions.
   std::vector<Use> pieces() const override {
     std::vector<Use> uses;
     for (const kernels::Rows& run : runs_) uses.push_back({run.part, /*use=*/1});
@@ -230,8 +230,8 @@ class DeviceFeedForward : public DeviceLayer {
   const PartId part_;
 };
 
-// The mean cross entropy of ln_f(x) wte^T. The table's rows lie one after the other whatever parts they
-// are cut into, so all logits are one product; its gradient is given part by part.
+// Computes the mean cross entropy of ln_f(x) wte^T. The table's rows lie one after the other
+// in any cut into parts, so all logits are one product; its gradient is given part by part.
 class DeviceHead : public DeviceLayer {
  public:
   DeviceHead(const GptSpec& spec, const Layout& layout)

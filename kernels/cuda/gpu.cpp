@@ -11,13 +11,13 @@
 namespace starling::kernels::cuda {
 namespace {
 
-// Products of this device, for one stream.
+// Returns the products of this device, for one stream.
 std::unique_ptr<Products> products_of(const std::string& device) {
   auto library = cublas_lt_products(device);
   return library ? std::move(library).value() : own_products();
 }
 
-// Notes which products are asked for.
+// NotedProducts notes which products are asked for.
 class NotedProducts : public Products {
  public:
   explicit NotedProducts(std::vector<Product>& noted) : noted_(noted) {}
@@ -45,7 +45,7 @@ std::unique_ptr<NetMaker> make_net(const MakerSpec& spec, CudaDevice& device,
   return nullptr;
 }
 
-// Of the right size, and of zeros.
+// Makes a batch of the right size, of zeros.
 Batch empty_batch(const MakerSpec& spec, const Input& input) {
   Batch batch;
   batch.sequences = spec.sequences;
@@ -63,8 +63,8 @@ Result<std::shared_ptr<Device>> Gpu::open(const DeviceChoice& choice) {
   if (choice.on_lost) when_lost(choice.on_lost);
   std::shared_ptr<Gpu> device(new Gpu(index));
   device->use();
-  // A damaged table of plans is an error here, before training. A missing library is none: our own
-  // products serve then, and the device's name says so.
+  // A damaged table of plans is an error here, before training. A missing library
+  // is no error: our own products serve then, and the device's name says so.
   auto products = cublas_lt_products(device->CudaDevice::name());
   if (!products && products.error().code() == Code::kBadInput) return std::move(products).error();
   device->name_ = device->CudaDevice::name() + ", " +

@@ -1,5 +1,5 @@
 #pragma once
-// A GPU as a device that has models of its own.
+// A Gpu is a device that has models of its own.
 
 #include <cstdint>
 #include <memory>
@@ -13,20 +13,20 @@ namespace starling::kernels::cuda {
 // Threads: as Device.
 class Gpu : public CudaDevice {
  public:
-  // Errors: kBadInput  there is none that the kernels were built for.
+  // Errors: kBadInput  there is no GPU that the kernels were built for.
   static Result<std::shared_ptr<Device>> open(const DeviceChoice& choice);
 
   const std::string& name() const override { return name_; }
   bool has_arithmetic() const override { return true; }
-  // GPT and MLP.
+  // Computes GPT and MLP.
   std::unique_ptr<GradientMaker> make_maker(const MakerSpec& spec) override;
-  // Of its products, where cuBLASLt is.
+  // Tunes its products, where cuBLASLt is.
   Result<> tune(const MakerSpec& spec, const std::string& file) override;
 
  private:
   explicit Gpu(int index);
 
-  std::string name_;  // the device, and whose products it computes with
+  std::string name_;  // the device, and the library of its products
 };
 
 }  // namespace starling::kernels::cuda

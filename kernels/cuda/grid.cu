@@ -7,7 +7,7 @@
 namespace starling::kernels::cuda {
 namespace {
 
-// What elements of a block add to its segment's weighted sum.
+// Returns what elements of a block add to its segment's weighted sum.
 __device__ Word weighted(std::uint32_t block, const std::int32_t (&values)[kEach]) {
   Word sum = 0;
   for (std::uint32_t i = 0; i < kEach; ++i) {
@@ -19,7 +19,7 @@ __device__ Word weighted(std::uint32_t block, const std::int32_t (&values)[kEach
 
 // ---- add ----------------------------------------------------------------------------------------
 
-// What blocks that were left count, beside the weighted sums.
+// Left counts the blocks that were not added, beside the weighted sums.
 struct Left {
   unsigned outside, broken;
 };
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
   add_of_block(sum, &sums[chunk.at]);
 }
 
-// What is counted with atomics is counted in the device's memory; here it goes to where the job says.
+// Copies the results to where the job wants them: atomics count in the device's own memory.
 __global__ void __launch_bounds__(kThreads)
     finish_add_kernel(AddJob job, std::uint32_t count, const Word* sums, const Left* left) {
   const std::uint32_t i = blockIdx.x * kThreads + threadIdx.x;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) sum_kernel(SumJob job, std::uint64_t
 
 // ---- wide means ---------------------------------------------------------------------------------
 
-// A thread block for each block with side entries, a thread for each of its elements.
+// Each block with side entries has a thread block, and each of its elements a thread.
 __global__ void __launch_bounds__(kBlock) wide_kernel(WideJob job) {
   const std::uint32_t i = blockIdx.x, block = job.blocks[i];
   const std::uint32_t begin = i > 0 ? job.ends[i - 1] : 0, end = job.ends[i];
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kBlock) wide_kernel(WideJob job) {
 constexpr std::uint32_t kBins =
     256;  // of SquareSum (kernels/grid/exact_mean.h), by biased exponent
 
-// Sums of lower and of upper halves of words: neither carries, for 2^32 words.
+// A Bin has sums of lower and of upper halves of words: neither carries, for 2^32 words.
 struct Bin {
   Word low, high;
 };
@@ -134,9 +134,9 @@ __device__ void add_to_bin(Bin* bin, Word sum) {
   atomicAdd(&bin->high, sum >> 32);
 }
 
-// Squares of a block's means to the bins. Squares of neighbouring exponents, which are multiples of
-// each other's units, go to the lowest one's bin together: few rounds for a block, whose means mostly
-// lie within a few powers of two.
+// Adds squares of a block's means to the bins. Squares of neighbouring exponents,
+// which are multiples of each other's units, go to the lowest one's bin together:
+// few rounds for a block, whose means mostly lie within a few powers of two.
 __device__ void add_squares(float (&mean)[kEach], Bin* bins) {
   constexpr int kTogether = 5;  // 256 squares of 48 bits and 2 (5 - 1) more fit a word
   while (true) {

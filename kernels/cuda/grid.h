@@ -1,8 +1,8 @@
 #pragma once
-// The jobs of the grid (kernels/device/jobs.h) on a device: each call only asks, work is done in the
-// order of the stream. The results have the bits of kernels/device/host_jobs.cpp: sums and hashes are
-// integers, so no order of threads shows in them, and every floating point operation is one IEEE
-// operation. Threads: any, of distinct streams; scratch belongs to one stream.
+// These functions do the jobs of the grid (kernels/device/jobs.h) on a device: each call only asks;
+// the stream works in order. The results have the bits of kernels/device/host_jobs.cpp: sums and
+// hashes are integers, so the order of threads does not matter, and every floating point operation
+// is one IEEE operation. Threads: any, of distinct streams; scratch belongs to one stream.
 
 #include <cuda_runtime.h>
 
@@ -13,14 +13,14 @@
 
 namespace starling::kernels::cuda {
 
-// A job's segments, which the job itself names in the host's memory, where kernels find them.
+// Listed is a job's list of segments (in the host's memory) where kernels can read it.
 struct Listed {
   const SegmentBlocks* list = nullptr;  // [count]
   std::uint32_t count = 0;
   std::uint32_t largest = 0;  // blocks of the largest of them
 };
 
-// Memory that a call needs besides; what it holds before and after says nothing.
+// Scratch is extra memory for one call; its content before and after has no meaning.
 using Word = unsigned long long;  // of 64 bits, as atomics have it
 std::size_t scratch_words(const AddJob& job, const Listed& listed);
 std::size_t scratch_words(const WeighJob& job, const Listed& listed);
@@ -28,16 +28,16 @@ std::size_t scratch_words(const SquaresJob& job, const Listed& listed);
 std::size_t scratch_words(const ApplyJob& job, const Listed& listed);
 std::size_t scratch_words(const DigestJob& job, const Listed& listed);
 
-// grid.cu. `outside` is in no order.
+// These are in grid.cu. `outside` is in no order.
 void add(cudaStream_t stream, const AddJob& job, const Listed& listed, Word* scratch);
 void weigh(cudaStream_t stream, const WeighJob& job, const Listed& listed, Word* scratch);
 void sum(cudaStream_t stream, const SumJob& job);
 void wide_means(cudaStream_t stream, const WideJob& job);
 void squares(cudaStream_t stream, const SquaresJob& job, const Listed& listed, Word* scratch);
-// update.cu. Requires a job without an application's optimizer.
+// These are in update.cu. Requires a job without an application's optimizer.
 void apply(cudaStream_t stream, const ApplyJob& job, const Listed& listed, Word* scratch);
 void publish(cudaStream_t stream, const PublishJob& job, const Listed& listed);
-// hash.cu. seeds [listed.count] are where kernels find them, as the job's are not; null: all are `seed`.
+// This is in hash.cu. seeds [listed.count] lie in memory that kernels read; null: all are `seed`.
 void checksum(cudaStream_t stream, const ChecksumJob& job, const Listed& listed,
               const std::uint64_t* seeds, std::uint64_t seed = 0);
 void digest(cudaStream_t stream, const DigestJob& job, const Listed& listed, Word* scratch);

@@ -1,6 +1,6 @@
 #pragma once
-// Types of elements: floats, and numbers of 16 bits as they lie in memory, with what differs between
-// these. All else is written once for each size.
+// Elements are floats, or numbers of 16 bits as they lie in memory; here
+// is what differs between these. All else is written once for each size.
 
 #include <cuda_runtime.h>
 #include <starling_ptx.h>
@@ -38,7 +38,7 @@ __device__ inline float widen(F16 value) {
   return float_of_f16(value.bits);
 }
 
-// To the nearest, ties to even.
+// Rounds to the nearest, ties to even.
 __device__ inline void narrow(float value, float& to) {
   to = value;
 }
@@ -49,7 +49,7 @@ __device__ inline void narrow(float value, F16& to) {
   to.bits = static_cast<std::uint16_t>(pack_f16(value, 0));
 }
 
-// Two halves in a word, the first one low; rounded as narrow() does, but that a NaN may be another one.
+// Packs two halves, the first one low; rounded as narrow() does, but a NaN may become another NaN.
 template <class T>
 __device__ std::uint32_t pack_two(float first, float second);
 template <>
@@ -61,7 +61,7 @@ __device__ inline std::uint32_t pack_two<F16>(float first, float second) {
   return pack_f16(first, second);
 }
 
-// A product of tensor cores (starling_ptx.h): d += a b.
+// Multiplies on tensor cores (starling_ptx.h): d += a b.
 template <class T>
 __device__ void mma(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
 template <>

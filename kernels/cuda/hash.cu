@@ -9,14 +9,14 @@
 namespace starling::kernels::cuda {
 namespace {
 
-// A warp for each segment, in a thread block of its own: hashes are made from the front to the back, and
-// so segments go to all processors of the device. Most of a warp's registers hold what it has read
-// ahead, so few thread blocks are to share a processor.
+// Each segment has a warp, in a thread block of its own: a hash is made from front
+// to back, so segments go to all processors of the device. Most of a warp's
+// registers hold what it has read ahead, so few thread blocks may share a processor.
 constexpr std::uint32_t kAProcessor = 8;
 
 // ---- checksum -------------------------------------------------------------------------------------
 
-// Bytes of floats that begin at a block.
+// Floats reads the bytes of floats that begin at a block.
 struct Floats {
   static constexpr std::uint32_t kAhead = 8;
   const float* values;
@@ -34,7 +34,7 @@ struct Floats {
   }
 };
 
-// Bytes of exponents, which begin anywhere.
+// Exponents reads the bytes of exponents, which begin anywhere.
 struct Exponents {
   static constexpr std::uint32_t kAhead = 1;  // there are few
   const std::int16_t* values;
@@ -73,11 +73,11 @@ __global__ void __launch_bounds__(kLanes, kAProcessor)
 
 // ---- digest ---------------------------------------------------------------------------------------
 
-// What segment_digest() (core/job/segment_values.h) hashes is, in words of 32 bits, the segment's number
-// and the real elements of each array; then the exponents. Real elements are runs of whole blocks,
-// of which only the last may be shorter: mostly one run for the whole segment.
+// segment_digest() (core/job/segment_values.h) hashes, in words of 32 bits, the segment's
+// number and the real elements of each array; then the exponents. Real elements are runs of
+// whole blocks, of which only the last may be shorter: mostly one run for the whole segment.
 struct Run {
-  std::uint32_t word;  // with which it begins, of an array's real elements
+  std::uint32_t word;  // its first word, counted in an array's real elements
   std::uint32_t gap;   // elements before it that are not real
 };
 static_assert(sizeof(Run) == sizeof(Word));
@@ -88,16 +88,16 @@ struct Runs {
   std::uint32_t words;  // of an array's real elements
 };
 
-// Writes the runs of a segment of at least one block to list, one for each of its blocks at most. Of all
-// lanes.
+// Writes the runs of a segment of at least one block to list,
+// one for each of its blocks at most. All lanes call it.
 __device__ Runs find_runs(const std::uint16_t* used, std::uint32_t blocks, Run* list) {
   const std::uint32_t lane = lane_of_thread();
   std::uint32_t count = 0, words = 0;
-  bool after_gap = true;  // the block before the next 32 is followed by elements that are not real
+  bool after_gap = true;  // the elements before the next 32 blocks are not all real
   for (std::uint32_t first = 0; first < blocks; first += kLanes) {
     const std::uint32_t b = first + lane;
     const std::uint32_t own = b < blocks ? used[b] : 0;
-    std::uint32_t until = own;  // words up to and with this block, from the first of the 32
+    std::uint32_t until = own;  // words from the first of the 32 up to and with this block
     for (std::uint32_t by = 1; by < kLanes; by *= 2) {
       const std::uint32_t before = __shfl_up_sync(kAllLanes, until, by);
       if (lane >= by) until += before;
@@ -113,11 +113,11 @@ __device__ Runs find_runs(const std::uint16_t* used, std::uint32_t blocks, Run* 
     words += __shfl_sync(kAllLanes, until, kLanes - 1);
     after_gap = gaps >> (kLanes - 1) != 0;
   }
-  __syncwarp();  // what one lane wrote, others read
+  __syncwarp();  // lanes read what other lanes wrote
   return {list, count, words};
 }
 
-// Arrays that are given come before those that are null.
+// Content requires that null arrays come last.
 class Content {
  public:
   static constexpr std::uint32_t kAhead = 4;
@@ -167,7 +167,7 @@ class Content {
  private:
   static constexpr std::uint32_t kBlockWords = xxh3::kBlockBytes / sizeof(float);
 
-  // Words of an array's run, up to end: array[word + offset].
+  // A Piece has the words of an array's run, up to end: array[word + offset].
   struct Piece {
     const float* array = nullptr;
     std::uint64_t offset = 0, end = 0;
@@ -177,7 +177,7 @@ class Content {
     }
   };
 
-  // The w-th word. Of all, if it is one of the exponents.
+  // Returns the w-th word; a word of exponents must be whole.
   __device__ std::uint32_t half(std::uint64_t w) const {
     if (w == 0) return id_;
     const std::uint64_t at = w * sizeof(float);
@@ -186,7 +186,7 @@ class Content {
                                       exponents_.half(at - exponents_at_ + 2) << 16);
   }
 
-  // That which has the w-th word; an empty one for number and exponents.
+  // Returns the piece that has the w-th word; an empty one for number and exponents.
   __device__ Piece piece_at(std::uint64_t w) const {
     if (w == 0 || w * sizeof(float) >= exponents_at_) return {};
     Piece piece;
@@ -217,7 +217,7 @@ class Content {
   const Runs runs_;
   const Exponents exponents_;
   std::uint64_t exponents_at_ = 0, length_ = 0;  // in bytes
-  Piece here_;                                   // where the last block that was read ends
+  Piece here_;  // the piece where the last block that was read ends
 };
 
 __global__ void __launch_bounds__(kLanes, kAProcessor)

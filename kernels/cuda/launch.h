@@ -1,6 +1,6 @@
 #pragma once
-// How kernels are launched, and what an error of CUDA's means. Every launch is a plain function call and
-// not `<<<>>>`, so that a compiler without CUDA reads these sources too (tests/cuda/imitation).
+// launch() starts kernels, and check() handles CUDA's errors. Every launch is a plain function call
+// and not `<<<>>>`, so that a compiler without CUDA reads these sources too (tests/cuda/imitation).
 
 #include <cuda_runtime.h>
 
@@ -9,8 +9,8 @@
 
 namespace starling::kernels::cuda {
 
-// Ends the process with one line, "starling: lost the GPU: WHAT: CUDA's words", and kExitInternal: after
-// an error that is not an answer to a question, nothing that lies on the device can be believed.
+// Ends the process with one line, "starling: lost the GPU: WHAT: CUDA's words", and kExitInternal:
+// after an error that is no answer to a question, memory on the device cannot be trusted.
 [[noreturn]] void device_lost(const char* what, cudaError_t error);
 
 inline void check(cudaError_t error, const char* what) {

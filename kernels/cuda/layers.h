@@ -1,11 +1,11 @@
 #pragma once
-// What the layers of a model do on a device, each as one call that only asks: work is done in the
-// order of the stream, and pointers are of the device's memory. Every result is a function of its
-// inputs alone: no float is added by an atomic, and no grid depends on how many processors there are.
+// These functions do the work of a model's layers on a device. Each call only asks: the stream
+// works in order, and pointers are of the device's memory. Every result depends on its inputs
+// alone: no float is added by an atomic, and no grid depends on the number of processors.
 //
-// Matrices are row-major. Activations and their gradients are of a Type; sums, statistics, losses and
-// gradients of parameters are fp32 (losses double), whatever the type. Sums are made in fp32 in an order
-// that is fixed by the sizes. Threads: any, of distinct streams; scratch belongs to one stream.
+// Matrices are row-major. Activations and their gradients are of a Type; sums, statistics, losses
+// and gradients of parameters are fp32 (losses double), whatever the type. Sums are made in fp32 in
+// an order that the sizes fix. Threads: any, of distinct streams; scratch belongs to one stream.
 
 #include <cuda_runtime.h>
 
@@ -48,10 +48,10 @@ struct Product {
   Epilogue epilogue = Epilogue::kNone;
   void* aux = nullptr;  // [m,n] with ldc
 };
-// By our own kernel. Any sizes and leading dimensions; fp32 products are of fp32 (no tf32), those of
-// halves are exact and added in fp32.
+// Multiplies by our own kernel. Any sizes and leading dimensions; fp32
+// products are of fp32 (no tf32), those of halves are exact and added in fp32.
 void multiply(cudaStream_t stream, const Product& product);
-// Only what follows the sum of products: c holds that sum and becomes the result.
+// Does only what follows the sum of products: c holds that sum and becomes the result.
 void finish(cudaStream_t stream, const Product& product);
 
 // ---- attention.cu: causal attention -------------------------------------------------------------
@@ -65,19 +65,19 @@ struct AttentionShape {
 // Algorithm: Dao, 2023, "FlashAttention-2", section 3.
 void attention(cudaStream_t stream, Type type, const AttentionShape& shape, const void* qkv,
                void* out, float* log_sums);
-// d_out -> d_qkv, all of it written. dots [sequences][heads][positions] is scratch. Two passes, one
-// by keys and one by queries, instead of atomics.
+// Makes d_qkv from d_out and writes all of it. dots [sequences][heads][positions]
+// is scratch. Two passes, one by keys and one by queries, replace atomics.
 void attention_backward(cudaStream_t stream, Type type, const AttentionShape& shape,
                         const void* qkv, const void* out, const float* log_sums, const void* d_out,
                         void* d_qkv, float* dots);
 
-// ---- layers.cu: everything else -----------------------------------------------------------------
+// ---- norm.cu, columns.cu, classifier.cu, embedding.cu -------------------------------------------
 
 struct Rows {
   std::uint32_t rows, width;
 };
-// Sums over rows are made of the sums of so many runs of rows; backward passes keep those in this many
-// floats for `width` columns.
+// Sums over rows are made of the sums of so many runs of rows;
+// backward passes keep those in this many floats for `width` columns.
 inline constexpr std::uint32_t kRowRuns = 128;
 constexpr std::size_t partial_floats(std::size_t width) {
   return kRowRuns * width;
@@ -92,31 +92,31 @@ void layer_norm_backward(cudaStream_t stream, Type type, Rows shape, const void*
                          const float* gain, const float* mean, const float* rstd, const void* dy,
                          const void* add, void* dx, float* d_gain, float* d_bias, float* partials);
 
-// sums[width] of x [rows, width], overwritten. partials [partial_floats(width)].
+// Sets sums[width] of x [rows, width]. partials [partial_floats(width)].
 void column_sums(cudaStream_t stream, Type type, Rows shape, const void* x, float* sums,
                  float* partials);
 
-// Cross entropy by row of logits [rows, ld], of which `classes` columns count: losses [rows], in
-// double. Logits become their gradient times *scale, in fp32 before it is rounded, and columns from
-// `classes` to ld become zero; if scale is null they stay. It is read when the work is done, so that a
-// graph takes each scale anew.
+// Computes the cross entropy by row of logits [rows, ld], of which `classes` columns
+// count: losses [rows], in double. Logits become their gradient times *scale, in fp32
+// before it is rounded, and columns from `classes` to ld become zero; if scale is null
+// they stay. *scale is read when the work is done, so that a graph takes each scale anew.
 void cross_entropy(cudaStream_t stream, Type type, std::uint32_t rows, std::uint32_t classes,
                    std::uint32_t ld, void* logits, const std::int32_t* targets, const float* scale,
                    double* losses);
-// *sum = all of them, in a fixed order. sum may be pinned memory.
+// Sets *sum to the sum of all losses, in a fixed order. sum may be pinned memory.
 void sum_losses(cudaStream_t stream, std::uint32_t rows, const double* losses, double* sum);
 
 // out[r] = wte[tokens[r]] + wpe[r % positions], [rows, width].
 void embed(cudaStream_t stream, Type type, Rows shape, std::uint32_t positions,
            const std::int32_t* tokens, const float* wte, const float* wpe, void* out);
-// Where each token of a batch stands: rows with token t, ascending, are rows[begins[t]] to
-// rows[begins[t + 1]] (exclusive).
+// TokenRows says where each token of a batch stands: rows with token t,
+// ascending, are rows[begins[t]] to rows[begins[t + 1]] (exclusive).
 struct TokenRows {
   const std::uint32_t* begins;  // [vocabulary + 1]
   const std::uint32_t* rows;    // [rows of the batch]
 };
-// gradient[count, width] of tokens `first` to first + count, overwritten: d_out's rows of each, added
-// in ascending order (zeros where there is none).
+// Overwrites gradient[count, width] of tokens `first` to first + count: each is
+// the sum of its rows of d_out in ascending order (zeros where there is none).
 void embed_backward(cudaStream_t stream, Type type, std::uint32_t width, TokenRows where,
                     std::uint32_t first, std::uint32_t count, const void* d_out, float* gradient);
 // gradient[positions, width] = d_out [sequences, positions, width] added up in order of sequences.
@@ -132,7 +132,7 @@ void gelu(cudaStream_t stream, Type type, std::size_t n, const void* u, void* y)
 void relu_backward(cudaStream_t stream, Type type, std::size_t n, const void* y, const void* dy,
                    void* dx);
 
-// fp32 to a type of 16 bits, to the nearest, ties to even.
+// Converts fp32 to a type of 16 bits, to the nearest, ties to even.
 void to_halves(cudaStream_t stream, Type type, std::size_t n, const float* from, std::uint16_t* to);
 
 }  // namespace starling::kernels::cuda

@@ -1,4 +1,4 @@
-// The layers of the classifier on a device: kernels/layers/dense.h says what each computes.
+// The layers of the classifier on a device; kernels/layers/dense.h says what each computes.
 
 #include <string>
 
@@ -54,7 +54,7 @@ class DeviceDense : public DeviceLayer {
   const PartId part_;
 };
 
-// The mean cross entropy of x as logits. Its own gradient is made with the loss.
+// Computes the mean cross entropy of x as logits. Its own gradient is made with the loss.
 class DeviceClassifierLoss : public DeviceLayer {
  public:
   explicit DeviceClassifierLoss(std::uint32_t classes) : classes_(classes) {}

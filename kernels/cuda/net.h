@@ -1,7 +1,7 @@
 #pragma once
-// A network on a device: layers as the host has them (kernels/layers/), each asked for as a few kernels
-// in the order of a stream. Which tensors there are and how they lie is the host's model's to say; the
-// layers find theirs by name.
+// A network on a device has the layers of the host (kernels/layers/), each
+// asked for as a few kernels in the order of a stream. The host's model decides
+// which tensors there are and how they lie; the layers find theirs by name.
 
 #include <cuda_runtime.h>
 
@@ -20,7 +20,7 @@
 
 namespace starling::kernels::cuda {
 
-// What belongs to one micro-batch after another of a maker; pointers are of the device's memory.
+// A Pass has what a maker keeps from one micro-batch to the next; pointers are the device's.
 struct Pass {
   const Layout& layout;
   cudaStream_t stream = nullptr;
@@ -43,13 +43,13 @@ struct Pass {
   void* scratch = nullptr;                 // the largest scratch() of any layer
   float* partials = nullptr;               // 2 * partial_floats() of the widest row
 
-  // Vectors are read as they are, matrices in the type of the activations.
+  // vector() gives a vector as it is, matrix() a matrix in the type of the activations.
   const float* vector(std::size_t tensor) const { return parameters + element(tensor); }
   const void* matrix(std::size_t tensor) const {
     return rounded != nullptr ? static_cast<const void*>(rounded + element(tensor))
                               : static_cast<const void*>(parameters + element(tensor));
   }
-  // Where a tensor's gradient goes in that of its part.
+  // Returns where a tensor's gradient goes in that of its part.
   float* d_parameter(std::size_t tensor) const {
     const PartId part = layout.tensors()[tensor].first_part;
     return gradient + (element(tensor) - layout.parts()[part].first());
@@ -60,7 +60,7 @@ struct Pass {
   PartId part_of(std::size_t tensor) const { return layout.tensors()[tensor].first_part; }
 };
 
-// Memory in pieces at 256-byte boundaries; base null: only counts.
+// A Carver cuts memory into pieces at 256-byte boundaries; base null: only counts.
 class Carver {
  public:
   explicit Carver(void* base) : base_(static_cast<std::byte*>(base)) {}
@@ -80,35 +80,35 @@ class Carver {
   std::size_t used_ = 0;
 };
 
-// What a piece of a backward pass gives.
+// A Use is what a piece of a backward pass gives.
 struct Use {
   PartId part = 0;
   std::uint32_t use = 0;
 };
 
-// A link of the chain. Const after construction. All functions but those that describe only ask the
-// stream of the pass.
+// A DeviceLayer is a link of the chain. Const after construction. All
+// functions but those that describe only ask the stream of the pass.
 class DeviceLayer {
  public:
   virtual ~DeviceLayer() = default;
 
   virtual std::size_t width() const = 0;  // of a row of `out`; 0 for the last layer
-  // Bytes that live from forward to backward, and that only one call needs.
+  // Bytes that live from forward to backward, and bytes that only one call needs.
   virtual std::size_t saved(const Pass& pass) const = 0;
   virtual std::size_t scratch(const Pass& pass) const = 0;
-  // What forward() reads.
+  // Returns the parts that forward() reads.
   virtual std::vector<PartId> parts() const = 0;
-  // The backward pass in pieces, in this order; each writes the gradient of one use. Of a layer
-  // without parameters it is one piece that gives nothing.
+  // Lists the backward pass in pieces, in this order; each writes the gradient
+  // of one use. A layer without parameters has one piece that gives nothing.
   virtual std::vector<Use> pieces() const = 0;
 
   virtual void forward(const Pass& pass, const void* in, void* out, void* saved) const = 0;
-  // Piece i. d_in, null for the first layer, is written when the last piece was.
+  // Runs piece i. The last piece writes d_in, which is null for the first layer.
   virtual void backward(const Pass& pass, std::size_t piece, const void* in, void* saved,
                         const void* d_out, void* d_in) const = 0;
 };
 
-// The number of the tensor of that name, which the layout has.
+// Returns the number of the tensor of that name, which the layout must have.
 std::size_t tensor_named(const Layout& layout, const std::string& name);
 using DeviceLayers = std::vector<std::unique_ptr<DeviceLayer>>;
 DeviceLayers make_layers(const GptSpec& spec, const Layout& layout);
@@ -116,7 +116,7 @@ DeviceLayers make_layers(const MlpSpec& spec, const Layout& layout);
 
 // ---- What several layers have --------------------------------------------------------------------
 
-// y = x W + b, W [in, out].
+// DeviceLinear computes y = x W + b, W [in, out].
 struct DeviceLinear {
   std::uint32_t in = 0, out = 0;
   std::size_t weight = 0, bias = 0;  // tensors

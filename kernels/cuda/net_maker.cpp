@@ -165,7 +165,7 @@ bool NetMaker::forward() {
 }
 
 void NetMaker::backward() {
-  std::size_t piece = layers_.size();  // as the recorder counts, after the forward pass
+  std::size_t piece = layers_.size();  // counts as the recorder does, after the forward pass
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const DeviceLayer& layer = *layers_[i];
     const std::vector<Use> uses = layer.pieces();
@@ -184,7 +184,7 @@ void NetMaker::backward() {
   }
 }
 
-// Of each tensor's last block in that part.
+// Clears the padding of each tensor's last block in that part.
 void NetMaker::clear_padding(PartId p) {
   const Part& part = layout().parts()[p];
   for (std::uint32_t b = part.first_block; b < part.first_block + part.blocks; ++b) {

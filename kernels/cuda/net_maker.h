@@ -1,5 +1,5 @@
 #pragma once
-// Gradients of micro-batches that a device computes itself: its memory, and the pass in order.
+// NetMaker makes gradients of micro-batches on a device: its memory, and the pass in order.
 
 #include <memory>
 #include <vector>
@@ -13,10 +13,10 @@
 
 namespace starling::kernels::cuda {
 
-// For batches of exactly `sequences`. With bf16 or fp16 all but vectors, statistics, losses and gradients
-// of parameters has 16 bits, and each part of the working parameters is rounded once a micro-batch, when it
-// has come. recompute: of layers only what goes in is kept, and the backward pass computes the rest
-// again, the same bits. Threads: as GradientMaker.
+// A NetMaker takes batches of exactly `sequences`. With bf16 or fp16 all but vectors, statistics,
+// losses and gradients of parameters has 16 bits, and each arrived part of the working parameters
+// is rounded once a micro-batch. recompute: only the inputs of layers are kept, and the backward
+// pass computes the rest again, with the same bits. Threads: as GradientMaker.
 class NetMaker : public GradientMaker {
  public:
   NetMaker(const MakerSpec& spec, CudaDevice& device, std::unique_ptr<Products> products,
@@ -30,7 +30,7 @@ class NetMaker : public GradientMaker {
   void take_batch_memory(Device& device);
   void take_memory(Device& device);
   void load(const Batch& batch);
-  // False: a part did not come.
+  // Returns false if a part did not come.
   bool forward();
   void backward();
   bool open(PartId part);
@@ -47,14 +47,14 @@ class NetMaker : public GradientMaker {
   Recorder recorder_;
   TokenOrder order_;
 
-  // The batch, pinned and as the device reads it.
+  // These hold the batch, pinned and as the device reads it.
   Array<std::int32_t> tokens_here_, targets_here_, tokens_, targets_;
   Array<std::uint32_t> token_rows_here_, token_rows_;
   Array<float> x_here_, x_;
   Array<float> scale_here_, scale_;
   Array<std::uint16_t> x_rounded_;
   Array<double> loss_;  // pinned
-  // All else, in one piece.
+  // memory_ has all else, in one piece.
   Array<std::byte> memory_;
   std::vector<void*> outs_, saved_;  // by layer
   void* d_[2] = {nullptr, nullptr};  // gradients of rows, in turns

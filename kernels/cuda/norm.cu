@@ -1,5 +1,5 @@
-// LayerNorm. Rows of up to kHeldMax elements are held in registers by one or more warps, and every byte
-// is read and written once; wider ones are read again for each pass over them.
+// These kernels compute LayerNorm. One or more warps hold rows of up to kHeldMax elements in
+// registers, and every byte is read and written once; wider rows are read again in each pass.
 
 #include <starling_shared.h>
 
@@ -11,19 +11,19 @@ namespace starling::kernels::cuda {
 namespace {
 
 constexpr float kEpsilon = 1e-5f;
-// Of a row, held by a lane: GPT-2's 768 are one warp's. With more warps there are fewer, as sums over
-// warps need registers as well.
+// Returns how many elements of a row a lane holds: GPT-2's 768 are one warp's.
+// With more warps it holds fewer, as sums over warps need registers as well.
 constexpr std::uint32_t lane_elements(bool one_warp) {
   return one_warp ? 24 : 16;
 }
 constexpr std::uint32_t kOneWarpMax = 32 * lane_elements(true);
 constexpr std::uint32_t kBlockWarps = 12;
 constexpr std::uint32_t kHeldMax = kBlockWarps * 32 * lane_elements(false);
-constexpr std::uint32_t kForwardRows = 8;  // of a block, where a row has one warp
+constexpr std::uint32_t kForwardRows = 8;  // per block, where a row has one warp
 constexpr std::uint32_t kWideThreads = 512;
 
-// The part of rows that a lane has: pack i of the lane begins at column((i * warps + warp) * 32 + lane).
-// `warp` counts within the row's warps.
+// A Lane is the part of rows that a lane has: its pack i begins at column((i
+// * warps + warp) * 32 + lane). `warp` counts within the row's warps.
 template <class T, bool kOneWarp>
 struct Lane {
   static constexpr int kPacks = static_cast<int>(lane_elements(kOneWarp)) / kPack<T>;
@@ -39,8 +39,8 @@ constexpr std::uint32_t warps_of_row(std::uint32_t width) {
   return width <= kOneWarpMax ? 1 : divide_up(width, 32 * lane_elements(false));
 }
 
-// A row's sum from its warps' sums, in their order. slots: one for each warp of the block, not used by the
-// call before. With more warps than one, all of the block come here.
+// Adds a row's sum from its warps' sums, in their order. slots: one for each warp of the
+// block, not used by the call before. With more warps than one, all of the block come here.
 template <bool kOneWarp>
 __device__ float row_sum(float value, std::uint32_t warps, float* slots) {
   value = warp_sum(value);
@@ -54,7 +54,7 @@ __device__ float row_sum(float value, std::uint32_t warps, float* slots) {
   return sum;
 }
 
-// Two sums at once.
+// Makes two sums at once.
 template <bool kOneWarp>
 __device__ float2 row_sums(float a, float b, std::uint32_t warps, float2* slots) {
   float2 sums = make_float2(warp_sum(a), warp_sum(b));
@@ -72,7 +72,7 @@ __device__ float inverse_deviation(float variance) {
   return __fdiv_rn(1, __fsqrt_rn(variance + kEpsilon));
 }
 
-// One row for each `warps` warps of a block.
+// Each row has `warps` warps of a block.
 template <class T, bool kAligned, bool kOneWarp>
 __global__ void __launch_bounds__(kBlockWarps * 32, 2)
     norm_held(Rows shape, std::uint32_t warps, const T* __restrict__ x,
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kBlockWarps * 32, 2)
   __shared__ float slots[2][kBlockWarps];
   const std::uint32_t warp = threadIdx.x / 32;
   const std::uint32_t row = kOneWarp ? blockIdx.x * kForwardRows + warp : blockIdx.x;
-  if (row >= shape.rows) return;  // of a row's warps all or none
+  if (row >= shape.rows) return;  // all warps of a row, or none
   const Lane<T, kOneWarp> own{kOneWarp ? 1 : warps, kOneWarp ? 0 : warp, threadIdx.x % 32,
                               shape.width};
   const std::size_t begin = static_cast<std::size_t>(row) * shape.width;
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kBlockWarps * 32, 2)
   }
 }
 
-// The sum over a block's threads, the same bits in each. slots: one for each warp, not used before.
+// Sums over a block's threads; the same bits in each. slots: one for each warp, not used before.
 __device__ float block_sum(float value, float* slots) {
   return row_sum<false>(value, kWideThreads / 32, slots);
 }
@@ -151,14 +151,14 @@ __global__ void __launch_bounds__(kWideThreads)
     narrow(__fmaf_rn((widen(x[begin + c]) - mean) * rstd, gain[c], bias[c]), y[begin + c]);
 }
 
-// dx of one element; sum and along: the row's means of d = dy gain and of d times the normed x.
+// Returns dx of one element; sum and along: the row's means of d = dy gain and of d * normed x.
 __device__ float through_norm(float d, float normed, float rstd, float sum, float along,
                               float add) {
   return __fmaf_rn(rstd, __fmaf_rn(-along, normed, d - sum), add);
 }
 
-// One run of rows for each block, one row for each `warps` of its warps at a time. A lane keeps the
-// sums of its columns over its rows; at the end the teams of warps are added up in their order.
+// Each block has one run of rows, and `warps` of its warps take one row at a time. A lane keeps
+// the sums of its columns over its rows; at the end the teams of warps are added up in order.
 template <class T, bool kAligned, bool kOneWarp>
 __global__ void __launch_bounds__(kBlockWarps * 32, 1)
     norm_backward_held(Rows shape, std::uint32_t row_warps, const T* __restrict__ x,
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kBlockWarps * 32, 1)
 
   for (std::uint32_t first = run.begin, turn = 0; first < run.end; first += teams, turn ^= 1) {
     const std::uint32_t row = first + team;
-    const bool present = row < run.end;  // a row's warps wait for the others' even without a row
+    const bool present = row < run.end;  // a row's warps wait for the others even without a row
     if (kOneWarp && !present) break;
     const std::size_t begin = static_cast<std::size_t>(row) * shape.width;
     Pack<T> inputs[kPacks], outer[kPacks], adds[kPacks];
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kBlockWarps * 32, 1)
     }
   __syncthreads();
   for (std::uint32_t c = threadIdx.x; c < shape.width; c += blockDim.x) {
-    // The place of column c, as Lane::column() has it.
+    // Finds the place of column c, as Lane::column() has it.
     const std::uint32_t pack = c / n, lane = pack % 32, warp = pack / 32 % warps;
     const std::uint32_t element = pack / 32 / warps * n + c % n;
     const float* from = columns + (element * warps + warp) * 32 + lane;

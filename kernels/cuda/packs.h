@@ -1,7 +1,7 @@
 #pragma once
-// Sixteen bytes of a row at a time, for kernels that are bound by memory. Which elements a thread has
-// depends on sizes alone: where a row does not lie on 16-byte boundaries, the same elements are
-// read one by one, and the bits of a result are the same.
+// A Pack is sixteen bytes of a row, for kernels that are bound by memory. Which elements
+// a thread has depends on sizes alone: where a row does not lie on 16-byte boundaries,
+// the same elements are read one by one, and the bits of a result are the same.
 
 #include <cuda_runtime.h>
 
@@ -14,11 +14,11 @@
 
 namespace starling::kernels::cuda {
 
-// Elements of a pack.
+// The number of elements of a pack.
 template <class T>
 inline constexpr int kPack = 16 / sizeof(T);
 
-// What 16 bytes of memory are read and written as, whatever their type is.
+// Words reads and writes 16 bytes of memory, whatever their type is.
 struct [[gnu::may_alias]] alignas(16) Words {
   std::uint32_t at[4];
 };
@@ -31,7 +31,7 @@ __device__ std::uint32_t bits_of(Half<kType> value) {
   return value.bits;
 }
 
-// kPack neighbours of a row in registers.
+// A Pack has kPack neighbours of a row in registers.
 template <class T>
 struct Pack {
   Words words{};
@@ -42,7 +42,7 @@ struct Pack {
     else
       return widen(T{static_cast<std::uint16_t>(words.at[i / 2] >> (i % 2 * 16))});
   }
-  // Once for each element, in rising i.
+  // Call it once for each element, in rising i.
   __device__ void put(int i, float value) {
     T narrowed;
     narrow(value, narrowed);
@@ -58,19 +58,19 @@ struct Pack {
   }
 };
 
-// How many elements of the row a pack that begins at `column` has. With aligned rows all or none.
+// Returns how many elements of a pack at `column` the row has. With aligned rows all or none.
 template <class T>
 __device__ std::uint32_t pack_count(std::uint32_t column, std::uint32_t width) {
   constexpr std::uint32_t n = kPack<T>;
   return column < width ? min(n, width - column) : 0;
 }
-// Whether a pack of `count` elements has element i.
+// Returns whether a pack of `count` elements has element i.
 template <bool kAligned>
 __device__ bool has(std::uint32_t count, int i) {
   return kAligned ? count != 0 : static_cast<std::uint32_t>(i) < count;
 }
 
-// The first `count` elements at `from`; what is beyond them is zero.
+// Loads the first `count` elements at `from`; the elements beyond are zero.
 template <bool kAligned, class T>
 __device__ Pack<T> load(const T* from, std::uint32_t count) {
   Pack<T> pack;
@@ -95,7 +95,7 @@ __device__ void store(const Pack<T>& pack, T* to, std::uint32_t count) {
   }
 }
 
-// As many floats as a pack of another type has elements: parameters beside activations.
+// Loads as many floats as a pack of another type has elements: parameters beside activations.
 template <bool kAligned, int n>
 __device__ void load_floats(const float* from, std::uint32_t count, float (&values)[n]) {
 #pragma unroll
@@ -118,7 +118,7 @@ __device__ void store_floats(const float (&values)[n], float* to, std::uint32_t 
   }
 }
 
-// The sum over a warp's lanes, the same bits in each lane.
+// Returns the sum over a warp's lanes, the same bits in each lane.
 inline __device__ float warp_sum(float value) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
@@ -126,7 +126,7 @@ inline __device__ float warp_sum(float value) {
   return value;
 }
 
-// Whether rows of so many elements, one after another from each of `from`, are whole packs.
+// Returns whether rows of `width` elements, one after another from each of `from`, are whole packs.
 inline bool packs_fit(Type type, std::size_t width, std::initializer_list<const void*> from) {
   if (width * bytes_of(type) % 16 != 0) return false;
   for (const void* pointer : from)

@@ -17,7 +17,7 @@ constexpr std::string_view kColumns =
     "# m n k in out a b lda ldb ldc ldadd bias epilogue, alignment of a b c add bias aux, way, "
     "algorithm\n";
 
-// Words by the number of an enumerator.
+// These are words by the number of an enumerator.
 constexpr std::array<const char*, 3> kTypes{"f32", "bf16", "f16"};
 constexpr std::array<const char*, 2> kTransposed{"n", "t"};
 constexpr std::array<const char*, 2> kBias{"-", "bias"};
@@ -40,7 +40,7 @@ std::string hex(const lt::Algorithm& algorithm) {
   return text;
 }
 
-// Reads a line word by word; what is wrong shows in ok().
+// Reads a line word by word; ok() is false after an error.
 class Words {
  public:
   explicit Words(const std::string& line) : line_(line) {}

@@ -1,9 +1,9 @@
 #pragma once
-// Which algorithm of cuBLASLt a matrix product takes, as a table that can be kept in a file.
+// A PlanTable says which algorithm of cuBLASLt a matrix product takes, and can be kept in a file.
 //
-// An algorithm that is chosen anew in every process may be another one each time; so it is chosen
-// once, by measuring (tune() in cublas_lt.h), and written down. A table holds for one version of the
-// library and one kind of device.
+// An algorithm that is chosen anew in every process may be another one each
+// time; so tune() in cublas_lt.h chooses it once, by measuring, and writes it
+// down. A table holds for one version of the library and one kind of device.
 
 #include <compare>
 #include <cstddef>
@@ -18,19 +18,19 @@
 
 namespace starling::kernels::cuda {
 
-// What decides which algorithms are possible.
+// A PlanKey decides which algorithms are possible.
 struct PlanKey {
   std::uint32_t m, n, k, lda, ldb, ldc, ldadd;  // ldadd: 0 if nothing is added
   Type in, out;
   bool a_transposed, b_transposed, bias;
   Epilogue epilogue;
-  // Of what each address is a multiple: a power of two up to 256 bytes.
+  // Each address is a multiple of this: a power of two up to 256 bytes.
   std::uint16_t align_a, align_b, align_c, align_add, align_bias, align_aux;
 
   auto operator<=>(const PlanKey&) const = default;
 };
 PlanKey key_of(const Product& product);
-// One line, as in a file.
+// Writes one line, as in a file.
 std::string text_of(const PlanKey& key);
 
 enum class Way : std::uint8_t {
@@ -48,11 +48,11 @@ struct PlanTable {
   std::string device;       // its name
   std::map<PlanKey, Plan> plans;
 };
-// A head and a line for each product, in order of keys.
+// Writes a head and a line for each product, in order of keys.
 std::string text_of(const PlanTable& table);
-// Errors: kBadInput  not such a text
+// Errors: kBadInput  the text is no table
 Result<PlanTable> parse_plans(const std::string& text);
-// Errors: kUnavailable  the file cannot be read; kBadInput
+// Errors: kUnavailable  the file cannot be read; kBadInput  it holds no table
 Result<PlanTable> read_plans(const std::filesystem::path& path);
 
 }  // namespace starling::kernels::cuda

@@ -1,4 +1,4 @@
-// The library's one entry: kernels/device/plugin.h.
+// This file has the library's one entry: kernels/device/plugin.h.
 
 #include "kernels/device/plugin.h"
 

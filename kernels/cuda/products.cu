@@ -11,8 +11,8 @@
 namespace starling::kernels::cuda {
 namespace {
 
-// A block makes a tile of kTile by kTile elements of the result, from tiles of both operands that
-// arrive kStages - 1 steps ahead. Every element is one chain of sums in rising k.
+// A block makes a tile of kTile by kTile elements of the result, from tiles of both operands
+// that arrive kStages - 1 steps ahead. Every element is one chain of sums in rising k.
 constexpr unsigned kTile = 128;
 constexpr unsigned kThreads = 256;
 constexpr unsigned kStages = 3;
@@ -64,7 +64,7 @@ __device__ void store_four_of(Half<kType>* at, const float (&x)[4], unsigned cou
   }
 }
 
-// Four neighbours of a row, from the sum of products in x to c.
+// Ends four neighbours of a row, from the sum of products in x to c.
 template <class Out>
 __device__ void end(const Work& work, unsigned row, unsigned column, float (&x)[4]) {
   const Product& p = work.product;
@@ -92,7 +92,7 @@ __device__ void end(const Work& work, unsigned row, unsigned column, float (&x)[
   store_four_of(static_cast<Out*>(p.c) + at, x, count, whole);
 }
 
-// Where operands are of T.
+// Ends them where operands are of T.
 template <class T>
 __device__ void end_as(const Work& work, unsigned row, unsigned column, float (&x)[4]) {
   const Type out = work.product.out;
@@ -107,8 +107,8 @@ __device__ void end_as(const Work& work, unsigned row, unsigned column, float (&
 
 // ---- sums of products ---------------------------------------------------------------------------
 
-// How an operand's tile lies in shared memory: [depth][row] if its lines in memory run along the rows
-// (an a that is transposed, a b that is not), else [row][depth].
+// An Operand's tile lies in shared memory as [depth][row] if its lines in memory run
+// along the rows (an a that is transposed, a b that is not), else as [row][depth].
 template <class Math, bool kByDepth>
 struct Operand {
   static constexpr unsigned kLines = kByDepth ? Math::kDepth : kTile;
@@ -117,7 +117,7 @@ struct Operand {
   static constexpr unsigned kElements = kLines * kStride;
 };
 
-// Eight warps as 2 by 4; each has 64 rows and 32 columns of the tile.
+// HalfMath has eight warps as 2 by 4; each has 64 rows and 32 columns of the tile.
 template <class T>
 struct HalfMath {
   using Element = T;
@@ -147,7 +147,7 @@ struct HalfMath {
       }
     }
   }
-  // Half a tile of sums, from row 0 or from row kHalf of the tile.
+  // Puts half a tile of sums, from row 0 or from row kHalf of the tile.
   __device__ void put(unsigned half, float* results) const {
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (warp / 4 != half) return;
@@ -163,8 +163,8 @@ struct HalfMath {
   }
 };
 
-// 16 by 16 threads; each has eight rows and eight columns of the tile, in pairs of neighbours that lie 32
-// apart.
+// Fp32Math has 16 by 16 threads; each has eight rows and eight
+// columns of the tile, in pairs of neighbours that lie 32 apart.
 struct Fp32Math {
   using Element = float;
   static constexpr unsigned kDepth = 16;
@@ -175,7 +175,7 @@ struct Fp32Math {
   __device__ static unsigned place(unsigned thread, unsigned i) {
     return i / 2 * 32 + thread * 2 + i % 2;
   }
-  // Eight rows of an operand at four depths.
+  // Loads eight rows of an operand at four depths.
   template <bool kByDepth>
   __device__ static void load(float (&x)[8][4], const float* tile, unsigned thread,
                               unsigned depth) {
@@ -228,7 +228,7 @@ struct Fp32Math {
   }
 };
 
-// The part of an operand from (row, depth) on.
+// Returns the part of an operand from (row, depth) on.
 template <class T>
 __device__ Part<T> part_of(const void* matrix, std::size_t ld, bool by_depth, bool chunks,
                            unsigned row, unsigned rows, unsigned depth, unsigned depths) {
@@ -237,8 +237,8 @@ __device__ Part<T> part_of(const void* matrix, std::size_t ld, bool by_depth, bo
   return {at + row * ld + depth, ld, rows - row, depths - depth, chunks};
 }
 
-// Which tile is a block's: eight rows of tiles are walked column by column, so that blocks that run
-// at the same time share lines of both operands.
+// Finds the block's tile: eight rows of tiles are walked column by column,
+// so that blocks that run at the same time share lines of both operands.
 __device__ void place_of_tile(const Product& p, unsigned& row, unsigned& column) {
   constexpr unsigned kTogether = 8;
   const unsigned down = (p.m + kTile - 1) / kTile, across = (p.n + kTile - 1) / kTile;

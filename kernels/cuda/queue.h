@@ -1,5 +1,5 @@
 #pragma once
-// Work of the grid on a GPU, in the order of a stream.
+// CudaQueue works on the grid on a GPU, in the order of a stream.
 
 #include <cuda_runtime.h>
 
@@ -21,7 +21,7 @@ class CudaQueue : public Queue {
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
 
-  // For what is no job: work that is asked for here comes between the calls of this queue.
+  // For work that is no job: it comes between the calls of this queue.
   cudaStream_t stream() const { return stream_; }
 
   void zero(void* at, std::size_t bytes) override;
@@ -42,9 +42,9 @@ class CudaQueue : public Queue {
   void wait() override;
 
  private:
-  // For so many bytes of uploads, padded to room_of() each: until they are all there, none waits.
+  // Makes room for so many bytes of uploads, padded to room_of() each: none of them waits then.
   void make_room(std::size_t bytes);
-  // A copy in the device's memory, of bytes that may be gone when the call returns.
+  // Copies to the device's memory; the host's bytes may be gone when the call returns.
   const std::byte* uploaded(const void* from, std::size_t bytes);
   Listed uploaded(const Segments& segments);
   Word* scratch(std::size_t words);
@@ -52,11 +52,11 @@ class CudaQueue : public Queue {
   CudaDevice& device_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t event_ = nullptr;
-  // What was uploaded since the last wait(): the host writes it to pinned memory, from where it goes to
-  // the same place of the device's.
+  // upload_ has what was uploaded since the last wait(): the host writes to this
+  // pinned memory, from where it goes to the same place of uploads_ on the device.
   Memory upload_, uploads_;
   std::size_t upload_end_ = 0;
-  Memory scratch_;  // of one job after the other
+  Memory scratch_;  // used by one job after the other
 };
 
 }  // namespace starling::kernels::cuda

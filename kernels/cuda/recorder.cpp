@@ -11,7 +11,7 @@ void Recorder::run(std::size_t number, const std::function<void()>& ask) {
   Piece& piece = pieces_[number];
   if (!std::exchange(piece.ran, true)) return ask();
   if (piece.graph == nullptr) {
-    // Of this thread: others may go on asking the device for what a capture forbids.
+    // The capture is this thread's: others may go on asking for what a capture forbids.
     check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "a capture");
     ask();
     cudaGraph_t graph = nullptr;

@@ -1,6 +1,6 @@
 #pragma once
-// Work that is asked for again and again, as graphs: launching a hundred kernels costs the host more
-// than a small device takes to run them.
+// A Recorder makes graphs of work that is asked for again and again: launching
+// a hundred kernels costs the host more than a small device takes to run them.
 
 #include <cuda_runtime.h>
 
@@ -9,10 +9,10 @@
 
 namespace starling::kernels::cuda {
 
-// Runs numbered pieces of work on a stream. The first time each runs as it is asked for (that also
-// loads its kernels), the second time it is captured, and from then on its graph runs. A piece always
-// asks for the same, of the same addresses, until forget(). Threads: those of the stream, one at a
-// time.
+// A Recorder runs numbered pieces of work on a stream. The first time each runs as
+// it is asked for (that also loads its kernels), the second time it is captured,
+// and from then on its graph runs. Until forget(), a piece always asks for the
+// same, of the same addresses. Threads: those of the stream, one at a time.
 class Recorder {
  public:
   explicit Recorder(cudaStream_t stream) : stream_(stream) {}

@@ -1,5 +1,5 @@
 #pragma once
-// The rows of a batch by their token, for embed_backward().
+// TokenOrder sorts the rows of a batch by their token, for embed_backward().
 
 #include <cstdint>
 #include <span>
@@ -12,11 +12,11 @@ class TokenOrder {
  public:
   explicit TokenOrder(std::uint32_t vocabulary);
 
-  // Tokens must lie in [0, vocabulary). A counting sort: linear in rows and vocabulary.
+  // Tokens must lie in [0, vocabulary). This counting sort is linear in rows and vocabulary.
   void sort(std::span<const std::int32_t> tokens);
 
-  // What TokenRows points to, on the host, until the next sort(): rows with token t, ascending, are
-  // rows()[begins()[t]] to rows()[begins()[t + 1]] (exclusive).
+  // TokenRows points to these, on the host, until the next sort(): rows with token
+  // t, ascending, are rows()[begins()[t]] to rows()[begins()[t + 1]] (exclusive).
   std::span<const std::uint32_t> begins() const { return begins_; }  // [vocabulary + 1]
   std::span<const std::uint32_t> rows() const { return rows_; }      // [tokens.size()]
 

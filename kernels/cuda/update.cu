@@ -9,13 +9,13 @@
 namespace starling::kernels::cuda {
 namespace {
 
-// Where infinities meet, a result is no number, and the host's processors write another one than a
-// device does: theirs, so that states that are lost are lost alike.
+// Where infinities meet, a result is no number, and the host's processors write another
+// one than a device does: this writes the host's, so that lost states are lost alike.
 __device__ float as_on_host(float x) {
   return x != x ? __uint_as_float(0xffc00000u) : x;
 }
 
-// Real elements alone: the others stay as they are.
+// Updates real elements alone: the others stay as they are.
 __device__ void update_block(const ApplyJob& job, std::uint32_t block,
                              const float (&gradient)[kEach]) {
   const bool decays = job.decays[block] != 0;
@@ -49,7 +49,7 @@ __device__ void update_block(const ApplyJob& job, std::uint32_t block,
   store(job.first + at, first);
 }
 
-// Three thread blocks to a processor: more would have registers in memory.
+// Three thread blocks share a processor: more would have registers in memory.
 __global__ void __launch_bounds__(kThreads, 3)
     apply_kernel(ApplyJob job, Listed listed, std::uint32_t chunks) {
   const Chunk chunk(listed, chunks);

@@ -1,7 +1,7 @@
 #pragma once
-// XXH3 of 64 bits with a seed and of 128 bits without one, on a device: the values of hash64() and
-// hash128() (core/base/hash.h), of bytes that a source gives. A thread block of one warp makes one hash at
-// a time: all lanes call a function together, and all have the result.
+// These functions compute XXH3 of 64 bits with a seed and of 128 bits without one, on a device:
+// the values of hash64() and hash128() (core/base/hash.h), of bytes that a source gives. One warp,
+// a thread block, makes a hash at a time: all lanes call a function and get the result together.
 // Algorithm: Collet, XXH3; https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md.
 //
 // A long input is blocks of 16 stripes of 64 bytes. What a stripe adds to the eight accumulators does not
@@ -37,7 +37,7 @@ __device__ inline std::uint32_t accumulator_of_lane() {
 __device__ inline std::uint32_t stripe_of_lane(std::uint32_t round) {
   return round * kAtOnce + lane_of_thread() / kAccumulators;
 }
-// Byte of a block at which the lane's word begins.
+// Returns the byte of a block at which the lane's word begins.
 __device__ inline std::uint32_t lane_word(std::uint32_t round) {
   return stripe_of_lane(round) * kStripe +
          accumulator_of_lane() * static_cast<std::uint32_t>(sizeof(Word));
@@ -61,11 +61,11 @@ __device__ const Word kSecret[kSecretBytes / 8] = {
     0xfca1477d58be162bu, 0xce31d07ad1b8f88fu, 0x280416958f3acb45u, 0x7e404bbbcafbd7afu,
 };
 
-// What the accumulators are at first.
+// The accumulators start with these.
 __device__ const Word kFirst[kAccumulators] = {kPrime32_3, kPrime64_1, kPrime64_2, kPrime64_3,
                                                kPrime64_4, kPrime32_2, kPrime64_5, kPrime32_1};
 
-// 8 bytes of the secret, as the seed changes them for long inputs: word j is added to or taken from.
+// Returns 8 bytes of the secret as the seed changes them for long inputs: word j plus or minus it.
 __device__ inline Word secret_word(std::uint32_t j, Word seed) {
   return j % 2 == 0 ? kSecret[j] + seed : kSecret[j] - seed;
 }
@@ -92,7 +92,7 @@ __device__ inline Word avalanche(Word h) {
   h = (h ^ h >> 37) * kMix1;
   return h ^ h >> 32;
 }
-// That of XXH64.
+// This is the avalanche of XXH64.
 __device__ inline Word avalanche64(Word h) {
   h = (h ^ h >> 33) * kPrime64_2;
   h = (h ^ h >> 29) * kPrime64_3;
@@ -107,7 +107,7 @@ struct Hash128 {
 
 inline constexpr std::uint32_t kShort = 240;
 
-// Bytes of a source in shared memory, for all lanes.
+// Copies bytes of a source to shared memory, for all lanes.
 template <class Source>
 __device__ const std::uint8_t* staged(const Source& source, std::uint64_t from,
                                       std::uint32_t count) {
@@ -133,7 +133,7 @@ __device__ inline Word mixed16(const std::uint8_t* bytes, std::uint32_t at, std:
   return folded_product(read64(bytes, at) ^ (secret_at(secret) + seed),
                         read64(bytes, at + 8) ^ (secret_at(secret + 8) - seed));
 }
-// The bytes of an input of 1 to 3.
+// Returns the bytes of an input of 1 to 3 bytes.
 __device__ inline std::uint32_t few_bytes(const std::uint8_t* bytes, std::uint32_t length) {
   return bytes[0] << 16 | std::uint32_t{bytes[length / 2]} << 24 | bytes[length - 1] | length << 8;
 }
@@ -232,16 +232,16 @@ __device__ inline Hash128 short128(const std::uint8_t* bytes, std::uint32_t leng
 
 // ---- Long inputs ----------------------------------------------------------------------------------
 
-// Lane l has what is added to accumulator l mod 8 by stripes l / 8, l / 8 + 4 and so on.
+// Sums: lane l has what stripes l / 8, l / 8 + 4 and so on add to accumulator l mod 8.
 class Sums {
  public:
-  // secret: the 8 bytes of it that the stripe has for this accumulator.
+  // secret: its 8 bytes that the stripe has for this accumulator.
   __device__ void add(Word data, Word secret) {
     const Word key = data ^ secret;
     products_ += (key & 0xffffffffu) * (key >> 32);
     data_ += data;
   }
-  // Of all lanes: data goes to the accumulator beside.
+  // All lanes call it: data goes to the neighbouring accumulator.
   __device__ Word of_accumulator() const {
     Word sum = products_ + __shfl_xor_sync(kAllLanes, data_, 1);
     for (int by = kAccumulators; by < static_cast<int>(kLanes); by *= 2)
@@ -253,7 +253,7 @@ class Sums {
   Word products_ = 0, data_ = 0;
 };
 
-// Each lane's accumulator in the end. Requires more than kShort bytes.
+// Returns each lane's accumulator at the end. Requires more than kShort bytes.
 template <class Source>
 __device__ Word accumulated(Source& source, std::uint64_t length, Word seed) {
   const std::uint32_t a = accumulator_of_lane();
@@ -281,7 +281,7 @@ __device__ Word accumulated(Source& source, std::uint64_t length, Word seed) {
     }
   }
 
-  // Whole stripes of the last block, without its end; then the last 64 bytes, whatever was read of them.
+  // First whole stripes of the last block, without its end; then the last 64 bytes, even if read.
   const std::uint64_t rest = blocks * kBlockBytes;
   const auto stripes = static_cast<std::uint32_t>((length - 1 - rest) / kStripe);
   Sums sums;
@@ -295,7 +295,7 @@ __device__ Word accumulated(Source& source, std::uint64_t length, Word seed) {
   return accumulator + sums.of_accumulator();
 }
 
-// All accumulators to one word.
+// Merges all accumulators to one word.
 __device__ inline Word merged(Word accumulator, std::uint32_t secret, Word seed, Word start) {
   const Word keyed = accumulator ^ secret_at(secret + accumulator_of_lane() * sizeof(Word), seed);
   Word sum = folded_product(keyed, __shfl_xor_sync(kAllLanes, keyed, 1));  // of two, in both
@@ -308,7 +308,7 @@ __device__ inline Word merged(Word accumulator, std::uint32_t secret, Word seed,
 
 inline constexpr std::uint32_t kMerge = 11;  // where the secret of a merge begins, from either end
 
-// Of more than kShort bytes.
+// Hashes more than kShort bytes.
 template <class Source>
 __device__ Word long64(Source source, std::uint64_t length, Word seed) {
   return merged(accumulated(source, length, seed), kMerge, seed, length * kPrime64_1);

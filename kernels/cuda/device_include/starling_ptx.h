@@ -1,6 +1,6 @@
 #pragma once
-// Instructions of tensor cores and asynchronous copies, which CUDA C++ has no functions for, from compute
-// capability 8.0 on. All lanes of a warp call mma_bf16(), mma_f16() and load_matrix_x4() together.
+// These instructions of tensor cores and asynchronous copies have no functions in CUDA C++;
+// from compute capability 8.0 on. A warp's lanes call mma_*() and load_matrix_x4() together.
 //
 // Lane 4 g + t (g = lane / 4, t = lane % 4) has these elements, two halves in a word, the first one low
 // (PTX ISA, "Matrix Fragments for mma.m16n8k16" and "ldmatrix"):
@@ -31,7 +31,7 @@ __device__ __forceinline__ void mma_f16(float (&d)[4], const std::uint32_t (&a)[
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Two halves in a word, the first one low; each to the nearest, ties to even.
+// Packs two halves in a word, the first one low; each to the nearest, ties to even.
 __device__ __forceinline__ std::uint32_t pack_bf16(float first, float second) {
   std::uint32_t packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(second), "f"(first));
@@ -49,15 +49,15 @@ __device__ __forceinline__ float float_of_f16(std::uint16_t half) {
   return value;
 }
 
-// Four matrices of 8 rows of 8 halves (16 bytes at a multiple of 16). Lane i gives the address of row i % 8 of
-// matrix i / 8 and gets, of matrix j, elements 2t and 2t + 1 of row g in r[j].
+// Loads four 8 by 8 matrices of halves (a row: 16 bytes at a multiple of 16). Lane i gives row i
+// % 8 of matrix i / 8's address and gets, of matrix j, elements 2t and 2t + 1 of row g in r[j].
 __device__ __forceinline__ void load_matrix_x4(std::uint32_t (&r)[4], const void* shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(shared)))
                : "memory");
 }
-// The same, but elements 2t and 2t + 1 of column g.
+// Loads the same, but elements 2t and 2t + 1 of column g.
 __device__ __forceinline__ void load_matrix_x4_transposed(std::uint32_t (&r)[4],
                                                           const void* shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -66,8 +66,8 @@ __device__ __forceinline__ void load_matrix_x4_transposed(std::uint32_t (&r)[4],
                : "memory");
 }
 
-// 16 bytes from global to shared memory, both at a multiple of 16, past the first cache. The thread that asked
-// sees them after copy_async_wait(); others of its block after a barrier too.
+// Copies 16 bytes from global to shared memory, both at a multiple of 16, past the first cache.
+// The asking thread sees them after copy_async_wait(); others of its block after a barrier too.
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                :
@@ -79,7 +79,7 @@ __device__ __forceinline__ void copy_async_16(void* shared, const void* global) 
 __device__ __forceinline__ void copy_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Until at most the kLeft latest groups of this thread are not there.
+// Waits until at most the kLeft latest groups of this thread are missing.
 template <int kLeft>
 __device__ __forceinline__ void copy_async_wait() {
   static_assert(kLeft >= 0);
