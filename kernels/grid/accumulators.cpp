@@ -10,8 +10,8 @@
 namespace starling::kernels {
 namespace {
 
-// Of the host's memory: enough that a few threads seldom meet, few enough that a lock covers much
-// work. Elsewhere each stripe would be one more wait, for threads that only ask.
+// Limits stripes of the host's memory: enough that a few threads seldom meet, few enough that a
+// lock covers much work. Elsewhere a stripe would be one more wait for threads that only ask.
 constexpr std::uint32_t kStripesMax = 64;
 
 }  // namespace
@@ -93,7 +93,7 @@ void Accumulators::Adding::add(PartId p, std::uint32_t use, const float* gradien
   uses_[p] |= 1u << use;
   --uses_left_;
   auto& stripes = sums_.stripes_[p];
-  // Threads that add neighbouring micro-batches at once start apart.
+  // Threads that add neighbouring micro-batches at once start at different stripes.
   const std::size_t start = std::uint64_t{micro_batch_} * stripes.size() / sums_.progress_.size();
   for (std::size_t i = 0; i < stripes.size(); ++i)
     sums_.add_stripe(*stripes[(start + i) % stripes.size()], *this, part, use, gradient);
@@ -168,7 +168,7 @@ void Accumulators::add_stripe(Stripe& stripe, Adding& adding, const Part& part, 
   const std::span<std::uint32_t> outside(stripe.outside + 1, stripe.outside[0]);
   std::vector<SideEntry>& side = adding.side_;
   const std::size_t before = side.size();
-  side.reserve(before + outside.size());  // entries stay where they are until they are filled
+  side.reserve(before + outside.size());  // entries must not move until they are filled
   for (const std::uint32_t b : outside) {
     SideEntry& entry = side.emplace_back();
     entry.block = b;

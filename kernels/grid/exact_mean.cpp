@@ -63,7 +63,7 @@ void SquareSum::add_to(std::span<std::uint64_t, kWords> words) {
 void SquareSum::add_sum(std::span<const std::uint64_t, 2> sum, int unit) {
   STARLING_CHECK(unit >= kLowest);
   STARLING_CHECK(unit - kLowest + 1 < 256);
-  const auto e = static_cast<std::size_t>(unit - kLowest + 1);  // whose unit it is
+  const auto e = static_cast<std::size_t>(unit - kLowest + 1);  // the one with this unit
   add_to_pair(&flushed_[2 * e], sum[0]);
   flushed_[2 * e + 1] += sum[1];
 }
@@ -79,7 +79,7 @@ ExactSum SquareSum::sum_of(std::span<const std::uint64_t, kWords> words) {
   ExactSum sum;
   for (int e = 0; e < 256; ++e) {
     const int unit = 2 * (std::max(e, 1) - 1 + kLowest);
-    // Halves of 32 bits are doubles without rounding.
+    // 32-bit halves are doubles without rounding.
     for (int half = 0; half < 4; ++half) {
       const std::uint64_t word = words[2 * static_cast<std::size_t>(e) + half / 2];
       const std::uint64_t bits = half % 2 == 0 ? word & 0xffffffffu : word >> 32;

@@ -1,6 +1,6 @@
 #pragma once
-// How the exponents of the grid move, as a function of plain numbers (kernels/grid/quantise.h has it
-// with checks). A compiler for another processor reads this too.
+// These functions move the exponents of the grid, as functions of plain numbers (with
+// checks in kernels/grid/quantise.h). A compiler for another processor reads this too.
 
 #include <bit>
 #include <cstdint>
@@ -15,8 +15,8 @@ inline constexpr int kExponentMax = 100;
 // An exponent falls by at most one bit in this many steps.
 inline constexpr std::uint64_t kDecaySteps = 8;
 
-// The smallest exponent, clamped, with which `largest` is below 2^bits units. Requires 0 < largest <
-// infinity.
+// Returns the smallest exponent, clamped, with which `largest`
+// is below 2^bits units. Requires 0 < largest < infinity.
 STARLING_BOTH constexpr std::int16_t fitting(float largest, int bits) {
   const bool subnormal = std::bit_cast<std::uint32_t>(largest) < 0x800000u;
   const auto normal = std::bit_cast<std::uint32_t>(subnormal ? largest * 0x1p24f : largest);
@@ -28,7 +28,7 @@ STARLING_BOTH constexpr std::int16_t fitting(float largest, int bits) {
   return static_cast<std::int16_t>(clamped);
 }
 
-// next_exponent() of kernels/grid/quantise.h; limit_bits and headroom_bits are the Grid's.
+// This is next_exponent() of kernels/grid/quantise.h; limit_bits, headroom_bits are the Grid's.
 STARLING_BOTH constexpr std::int16_t moved_exponent(int limit_bits, int headroom_bits,
                                                     std::int16_t exponent, float largest_mean,
                                                     float largest_side, std::uint64_t step) {

@@ -108,7 +108,7 @@ void initial_exponents(const Grid& grid, const Layout& layout, std::span<const f
     for (std::uint32_t b = tensor.first_block; b < end; ++b) {
       const std::uint32_t bits = kernels.largest(gradient.data() + std::uint64_t{b} * kBlock);
       const bool usable = bits != 0 && bits < kInfinityBits;
-      // Below every exponent: replaced in the second pass.
+      // INT16_MIN is below every exponent: the second pass replaces it.
       exponents[b] = usable ? fit_exponent(of_tensor, std::bit_cast<float>(bits)) : INT16_MIN;
       largest = std::max(largest, exponents[b]);
     }

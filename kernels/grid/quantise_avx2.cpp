@@ -16,12 +16,12 @@ namespace {
 
 static_assert(kBlock % 8 == 0);
 
-// The weighted sum of consecutive elements, eight at a time: weights of the even ones and of the odd
-// ones, each multiplied to 64 bits. One for a whole run of blocks, as the four parts are added up
-// only in the end.
+// Weighing makes the weighted sum of consecutive elements, eight at a time: weights
+// of the even ones and of the odd ones, each multiplied to 64 bits. One object
+// serves a whole run of blocks, as the four parts are added up only at the end.
 class Weighing {
  public:
-  // What follows begins with this element.
+  // The next elements begin with this one.
   void go_to(std::uint32_t first) {
     product_ = _mm256_mullo_epi32(_mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(first)),
                                                    _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
@@ -65,7 +65,7 @@ bool add_block(const float* gradient, GridScale scale, std::int32_t limit,
   __m256i outside = _mm256_setzero_si256();
   for (unsigned i = 0; i < kBlock; i += 8) {
     const __m256 p = _mm256_mul_ps(_mm256_mul_ps(_mm256_loadu_ps(gradient + i), first), second);
-    // Not less than: true for NaN as well.
+    // NLT means not less than: true for NaN as well.
     const __m256 large = _mm256_cmp_ps(_mm256_and_ps(p, magnitude), bound, _CMP_NLT_UQ);
     const __m256i rounded = _mm256_cvtps_epi32(p);  // half to even, the mode of the program
     const __m256i above = _mm256_cmpgt_epi32(_mm256_abs_epi32(rounded), most);
@@ -130,7 +130,7 @@ void squares_avx2(const std::int32_t* totals, std::uint64_t* sum) {
   };
   for (unsigned i = 0; i < kBlock; i += 8) {
     const __m256i t = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(totals + i));
-    // 2^31, which the largest totals are rounded to, becomes -2^31: its square is the same.
+    // The largest totals round to 2^31, which becomes -2^31: its square is the same.
     const __m256i rounded = _mm256_cvtps_epi32(_mm256_cvtepi32_ps(t));
     add(rounded);
     add(_mm256_srli_epi64(rounded, 32));

@@ -1,5 +1,5 @@
 #pragma once
-// Segments as a job names them (kernels/device/jobs.h).
+// A SegmentList names segments as a job does (kernels/device/jobs.h).
 
 #include <span>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace starling::kernels {
 
-// Threads: none; a value. What a job takes borrows it.
+// Threads: none; a value. A job borrows its list.
 class SegmentList {
  public:
   SegmentList(const Layout& layout, std::span<const SegmentId> segments) {
@@ -30,7 +30,7 @@ class SegmentList {
   std::vector<SegmentBlocks> list_;
 };
 
-// An array [layout.elements()], of which these segments are used and no others (Memory::expect).
+// Advises that these segments of an array [layout.elements()] are used and no others.
 template <class T>
 void expect_segments(Array<T>& array, const Layout& layout, const std::vector<bool>& segments) {
   array.expect(0, array.size(), /*used=*/false);
@@ -43,7 +43,7 @@ void expect_segments(Array<T>& array, const Layout& layout, const std::vector<bo
   }
 }
 
-// The segments of a range, or all of them.
+// Returns the segments of a range, or all of them.
 inline std::vector<SegmentId> segment_ids(SegmentRange range) {
   return {range.begin(), range.end()};
 }

@@ -14,8 +14,8 @@ namespace starling::kernels {
 namespace {
 constexpr std::size_t kNormAtOnce = 64;  // segments: bounds the memory for side entries
 
-// The optimizer's moment number i. Pinned memory is the host's, and the device reads and writes it
-// where it lies.
+// Makes the optimizer's moment number i. Pinned memory is
+// the host's, and the device reads and writes it there.
 Array<float> moment(const Layout& layout, const Job& job, Device& device, unsigned i) {
   if (i >= moments(job.optimizer)) return {};
   if (job.offload == Offload::kMoments) return Array<float>::pinned(device, layout.elements());

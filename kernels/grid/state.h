@@ -1,7 +1,7 @@
 #pragma once
-// What training changes: the working parameters and exponents that every worker has, and the master
-// weights, moments and exponents of the segments that this worker holds (docs/design.md, sections
-// 1 and 5, steps 4 and 5).
+// State is what training changes: the working parameters and exponents that every
+// worker has, and the master weights, moments and exponents of the segments that
+// this worker holds (docs/design.md, sections 1 and 5, steps 4 and 5).
 //
 // The arithmetic of apply() is the same on owner and replica and for every cut into segments, so
 // all copies of a segment have the same bits. Bytes for frames and digests are in state_bytes.cpp.
@@ -29,7 +29,7 @@
 
 namespace starling::kernels {
 
-// What every worker computes from, in its device's memory.
+// Every worker computes from Working, in its device's memory.
 struct Working {
   const float* parameters = nullptr;        // [layout.elements()]
   const std::int16_t* exponents = nullptr;  // [layout.blocks()]
@@ -37,19 +37,19 @@ struct Working {
   std::int32_t scale = 0;
 };
 
-// Threads: one at a time; but working() from any, and what it names is read by others as long as
-// nothing is called that writes it. What a call does is there when it returns. Borrows `layout` and
-// `device`, which must outlive it.
+// Threads: one at a time; but working() from any, and others may read
+// what it names while no call writes it. A call's results are there when
+// it returns. Borrows `layout` and `device`, which must outlive it.
 class State {
  public:
   State(const Layout& layout, const Job& job, Device& device = host_device());
 
   // ---- What every worker has ------------------------------------------------------------------
   Working working() const { return {parameters_.data(), exponents_.data()}; }
-  // The same for the host, only where it can read the device's memory.
+  // These are the same for the host, only where it can read the device's memory.
   std::span<const float> parameters() const { return parameters_.all(); }
   std::span<const std::int16_t> exponents() const { return exponents_.all(); }
-  // Copies, whatever the device.
+  // These copy, whatever the device.
   std::vector<float> copy_parameters() const;
   std::vector<std::int16_t> copy_exponents() const;
 
@@ -58,97 +58,97 @@ class State {
   // Holding a segment again changes nothing. drop() gives its memory back.
   void hold(SegmentId segment);
   void drop(SegmentId segment);
-  // These are going to be held, and no others: where the memory of what is not held between them is
-  // worth more than large pages.
+  // These segments are going to be held, and no others: call it where
+  // the memory of the gaps between them is worth more than large pages.
   void expect(const std::vector<bool>& segments);
-  // Memory for what is about to be written, before it is needed (Memory::prepare): the working
-  // parameters, and these segments as if they were held. Threads: any, whatever others do.
+  // Finds memory before it is written (Memory::prepare): for the working parameters,
+  // and for these segments as if they were held. Threads: any, whatever others do.
   void prepare_parameters(const std::stop_token& stop) const;
   void prepare(SegmentId segment, const std::stop_token& stop) const;
   bool holds(SegmentId segment) const { return held_[segment] != 0; }
   Version label(SegmentId segment) const { return labels_[segment]; }
 
-  // Of one held segment: the state itself or, where the host cannot read it, copies in `scratch`,
-  // which is overwritten. set_values() checks everything before it writes anything (kCorrupt) and
-  // gives a held segment that label.
+  // Values of one held segment: the state itself or, where the host cannot read
+  // it, copies in `scratch`, which is overwritten. set_values() checks everything
+  // before it writes anything (kCorrupt) and gives a held segment that label.
   SegmentValues values(SegmentId segment, Bytes& scratch) const;
   Result<> set_values(const SegmentValues& values, Version label);
 
-  // The start of a job, part by part: working parameters (rounded as publish() does) and exponents
-  // of version 0, and weights and exponents with zero moments in the part's held segments.
-  // `parameters` are those of the part, padding zero; `exponents` those of all blocks.
+  // Starts a job, part by part: makes working parameters (rounded as publish() does) and
+  // exponents of version 0, and weights and exponents with zero moments in the part's held
+  // segments. `parameters` are those of the part, padding zero; `exponents` those of all blocks.
   void initialise_part(PartId part, std::span<const float> parameters,
                        std::span<const std::int16_t> exponents);
-  // The same for one of the part's held segments that has no label yet, and for nothing else:
-  // micro-batches may be computed from the working parameters meanwhile.
+  // Starts one of the part's held segments that has no label yet, and nothing
+  // else: micro-batches may be computed from the working parameters meanwhile.
   void initialise_segment(SegmentId segment, std::span<const float> parameters,
                           std::span<const std::int16_t> exponents);
-  // All parts, from parameters of all.
+  // Starts all parts, from parameters of all.
   void initialise(std::span<const float> parameters, std::span<const std::int16_t> exponents);
 
   // ---- Integrity (docs/design.md, section 8) ----------------------------------------------------
-  // The first of these held segments with labels that does not have the bits that it was given last:
-  // everything that writes one notes a checksum. 64 bits: a flipped one is always found, worse all
-  // but surely.
+  // Returns the first of these held segments with labels whose bits have
+  // changed since the last write: all code that writes one notes a checksum.
+  // 64 bits: a flipped bit is always found, worse damage all but surely.
   std::optional<SegmentId> damaged(std::span<const SegmentId> segments) const;
   bool intact(SegmentId segment) const { return !damaged({&segment, 1}); }
-  // The first of these held segments whose exponents, from which the norm is computed, are not the
-  // working ones, which are a copy of their own. Both are of the same version.
+  // Returns the first of these held segments whose exponents, from which the norm is computed,
+  // differ from the working ones, which are a separate copy. Both are of the same version.
   std::optional<SegmentId> exponents_differ(std::span<const SegmentId> segments) const;
-  // As damaged(), of the working parameters and exponents.
+  // Does what damaged() does, for the working parameters and exponents.
   std::optional<SegmentId> parameters_damaged(std::span<const SegmentId> segments) const;
   bool parameters_intact(SegmentId segment) const { return !parameters_damaged({&segment, 1}); }
 
   // ---- A step -----------------------------------------------------------------------------------
-  // Exact sum of squares of the mean gradient over the real elements of these held segments; with
-  // the owner's part from every worker it gives the norm. `damaged`: as Totals::damaged, which reads
-  // what is read here anyway.
+  // Exact sum of squares of the mean gradient over the real elements of
+  // these held segments; the owners' sums of all workers add up to the
+  // norm. `damaged`: as Totals::damaged, which reads the same memory.
   struct Norm {
     ExactSum squares;
     std::optional<SegmentId> damaged;
   };
   Norm partial_norm(const Totals& totals, std::span<const SegmentId> segments) const;
 
-  // R6: takes held segments from label v = record.version to v + 1. Requires that the totals are
-  // pending for v. A skipped step changes exponents and label alone.
+  // R6: takes held segments from label v = record.version to v + 1. Requires that
+  // the totals are pending for v. A skipped step changes exponents and label alone.
   void apply(const Totals& totals, const StepRecord& record, std::span<const SegmentId> segments);
 
-  // Copies weights and exponents of held segments (those owned) to the working ones; weights are
-  // rounded if the job's precision is that of halves.
+  // Copies weights and exponents of held segments (those owned) to the
+  // working ones; weights are rounded if the job's precision has halves.
   void publish(std::span<const SegmentId> segments);
-  // Of working parameters and exponents as they were given: equal bits have equal ones.
+  // Returns checksums of working parameters and exponents as written: equal for equal bits.
   std::vector<std::uint64_t> published(SegmentRange segments) const;
 
-  // 128-bit sum over these held segments of the hash of (id, weights, moments, exponents), real
-  // elements only: parts of all owners add up to the digest of the version, whatever the placement.
+  // Returns the 128-bit sum, over these held segments, of hashes of (id, weights, moments,
+  // exponents), real elements only; owners' sums add up to the version's digest in any placement.
   Digest digest_part(std::span<const SegmentId> segments) const;
-  // The same of the working parameters alone, of any segments: real elements only.
+  // Returns the same of the working parameters alone, of any segments: real elements only.
   Digest parameters_part(std::span<const SegmentId> segments) const;
 
   // ---- Bytes ------------------------------------------------------------------------------------
   // Working parameters and exponents for a gather frame, full state for a move frame, each with the
-  // checksums that were noted here. Decoders check everything but those before they write anything:
-  // error kCorrupt leaves the state as it was. What does not have its checksums, because it changed
-  // in memory or on its way, is kCorrupt as well; it was written, but is nothing: working parameters
-  // of no version, held segments without a label. They return the segments that the bytes were about.
+  // checksums noted here. Decoders check all but those before they write: error kCorrupt leaves the
+  // state as it was. Data without their checksums, because they changed in memory or on their way,
+  // are kCorrupt as well; they were written, but count as nothing: working parameters of no
+  // version, held segments without a label. Decoders return the segments that the bytes were about.
   Bytes params_bytes(std::span<const SegmentRange> ranges) const;
-  // Writes those segments alone that are `wanted`.
+  // Writes only the segments that are `wanted`.
   Result<std::vector<SegmentRange>> set_params(
       ByteView bytes,
       const std::function<bool(SegmentId)>& wanted = [](SegmentId) { return true; });
-  // Working parameters from device to device: where they are, [elements of the segments]; and what goes
-  // beside them through the host: published() and the exponents.
+  // Gives the address of working parameters for copies from device to device, [elements of
+  // the segments]; proofs go beside them through the host: published() and the exponents.
   const float* parameters(SegmentRange segments) const {
     return parameters_.data() + layout_.first_element(segments.first);
   }
   Bytes proofs(SegmentRange segments) const;
-  // Both from elsewhere, `staged` in the device's memory: all is compared before anything is written.
-  // Only those segments that are `wanted`. Errors: kCorrupt, it is not what was published there.
+  // Takes both from elsewhere, `staged` in the device's memory: compares all before it writes, and
+  // only segments that are `wanted`. Errors: kCorrupt, they differ from what was published there.
   Result<> take_parameters(SegmentRange segments, const float* staged, ByteView proofs,
                            const std::function<bool(SegmentId)>& wanted);
   Bytes state_bytes(SegmentRange range) const;  // all held, all of one label
-  // Only segments that are held are taken; their label becomes that in the bytes, which must be
-  // `label`.
+  // Takes only segments that are held; their label
+  // becomes that in the bytes, which must be `label`.
   Result<SegmentRange> set_state(ByteView bytes, Version label);
 
  private:
@@ -161,10 +161,10 @@ class State {
   };
   Span span_of(SegmentId segment) const { return span_of({segment, 1}); }
   Span span_of(SegmentRange range) const;
-  // Checksums of the held state or of the working parameters, in results_.
+  // Return checksums of the held state or of the working parameters, in results_.
   std::span<const std::uint64_t> checksums(std::span<const SegmentId> segments) const;
   std::span<const std::uint64_t> parameter_checksums(std::span<const SegmentId> segments) const;
-  // Takes what is there now for good.
+  // Notes the checksums of the present bits.
   void seal(std::span<const SegmentId> segments);
   void seal_parameters(std::span<const SegmentId> segments);
   std::uint64_t* results(std::span<const SegmentId> segments) const;
@@ -173,7 +173,7 @@ class State {
              const Grid& grid);
   template <class T>
   void put(ByteWriter& writer, const Array<T>& array, std::size_t first, std::size_t n) const;
-  // Of working parameters in frames, which have What::kHalves where the job rounds them.
+  // Working parameters in frames have What::kHalves where the job rounds them.
   What framed() const { return halves() ? What::kHalves : What::kParameters; }
   void put_parameters(ByteWriter& writer, Span span) const;
   void take_framed(Span span, ByteView framed);
@@ -196,13 +196,13 @@ class State {
   Array<std::int16_t> arriving_exponents_;  // of take_parameters()
 
   Array<float> weights_, first_, second_;
-  Array<std::int16_t> held_exponents_;  // apart, since a copy may be a version ahead
+  Array<std::int16_t> held_exponents_;  // a separate copy, since it may be a version ahead
 
-  // Of the layout, for jobs: real elements of a block, and whether its tensor decays.
+  // Jobs read these of the layout: real elements of a block, and whether its tensor decays.
   Array<std::uint16_t> used_;
   Array<std::uint8_t> decays_;
-  // Pinned, where jobs write: two words for each segment, or the bins of a norm and
-  // the weighted sums of some segments.
+  // Jobs write to this pinned memory: two words for each segment,
+  // or the bins of a norm and the weighted sums of some segments.
   mutable Array<std::uint64_t> results_;
 
   std::vector<std::uint8_t> held_;  // by segment

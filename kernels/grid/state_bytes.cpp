@@ -1,4 +1,4 @@
-// Bytes of frames and shards of kernels/grid/state.h.
+// This file makes the bytes of frames and shards of kernels/grid/state.h.
 //
 // Parameters: u32 number of ranges, then for each: u32 first, u32 count, checksums (u64 by segment, as
 // published), exponents (i16 by block), parameters (f32 by element of whole blocks; bf16 or fp16
@@ -39,7 +39,7 @@ std::vector<std::uint64_t> read_checksums(ByteReader& reader, SegmentRange segme
 
 }  // namespace
 
-// Bytes of an array for a frame, straight from where they are if the host can read them.
+// Writes an array's bytes for a frame, straight from their place if the host can read them.
 template <class T>
 void State::put(ByteWriter& writer, const Array<T>& array, std::size_t first, std::size_t n) const {
   if (array.host()) return writer.put_bytes(as_bytes(array.part(first, n)));
@@ -67,7 +67,7 @@ void State::put_parameters(ByteWriter& writer, Span span) const {
   writer.put_bytes(as_bytes(std::span<const std::uint16_t>(halves)));
 }
 
-// `framed` as put_parameters() wrote it. Frames do not align it.
+// Reads `framed` as put_parameters() wrote it. Frames do not align it.
 void State::take_framed(Span span, ByteView framed) {
   if (!halves()) return queue_->copy_in(parameters_.data() + span.first(), framed);
   std::vector<float> copy;
@@ -194,7 +194,7 @@ Result<std::vector<SegmentRange>> State::set_params(ByteView bytes,
         return all.subspan((span.first_block - part.span.first_block) * Layout::block_bytes(what),
                            span.blocks * Layout::block_bytes(what));
       };
-      // As bytes, which frames do not align.
+      // Copied as bytes, which frames do not align.
       queue_->copy_in(exponents_.data() + span.first_block, of(part.exponents, What::kExponents));
       take_framed(span, of(part.parameters, framed()));
       seal_parameters(segment_ids(run));
@@ -341,7 +341,7 @@ Result<> State::check_exponents(ByteView bytes) const {
   return ok();
 }
 
-// Padding stays zero on all workers, or sums over whole blocks would differ between them.
+// Padding must be zero on all workers, or sums over whole blocks would differ between them.
 Result<> State::check_padding(Span span, ByteView blocks, What what) const {
   const std::size_t bytes = Layout::block_bytes(what) / kBlock;
   for (std::uint32_t b = 0; b < span.blocks; ++b) {

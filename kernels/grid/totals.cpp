@@ -19,7 +19,7 @@ Error corrupt(const SideEntry& entry, const std::string& what) {
                                    std::to_string(entry.use) + ": " + what);
 }
 
-// Pinned memory costs a device dearly to get: doubled when it is too small.
+// Doubles an array that is too small: pinned memory costs a device dearly to get.
 template <class T>
 void make_room(Device& device, Array<T>& array, std::size_t size) {
   if (array.size() < size) array = Array<T>::pinned(device, std::max(size, 2 * array.size()));

@@ -1,6 +1,6 @@
 #pragma once
-// The integer in which totals and raw side-list values are summed, and its rounding
-// (kernels/grid/exact_mean.h has it with checks). A compiler for another processor reads this too: every
+// WideBits is the integer in which totals and raw side-list values are summed and rounded (with
+// checks in kernels/grid/exact_mean.h). A compiler for another processor reads this too: every
 // loop has constant bounds and, unrolled, constant indices, so that the words stay in registers.
 
 #include <bit>
@@ -11,10 +11,10 @@
 
 namespace starling::kernels {
 
-// Exponent of the smallest subnormal float.
+// The exponent of the smallest subnormal float.
 inline constexpr int kLowest = -149;
 
-// |x| = significand * 2^(unit() + kLowest), if x is finite.
+// FloatParts: |x| = significand * 2^(unit() + kLowest), if x is finite.
 struct FloatParts {
   std::uint32_t significand = 0;
   std::uint32_t exponent = 0;  // biased
@@ -26,13 +26,13 @@ struct FloatParts {
     significand = (bits & 0x7fffffu) | (exponent != 0 ? 0x800000u : 0);
     negative = bits >> 31;
   }
-  // Exponents 0 and 1 have the same one.
+  // Exponents 0 and 1 have the same unit.
   STARLING_BOTH constexpr int unit() const {
     return exponent > 0 ? static_cast<int>(exponent) - 1 : 0;
   }
 };
 
-// An integer in units of 2^kLowest, wide enough for kMicroBatchesMax floats and one grid total.
+// WideBits has units of 2^kLowest, and room for kMicroBatchesMax floats and one grid total.
 class WideBits {
  public:
   // Requires a finite x.
@@ -40,14 +40,14 @@ class WideBits {
     const FloatParts p(x);
     add_at(p.significand, p.unit(), p.negative);
   }
-  // total * 2^exponent. Requires an exponent from kLowest to 128.
+  // Adds total * 2^exponent. Requires an exponent from kLowest to 128.
   STARLING_BOTH constexpr void add_total(std::int32_t total, std::int16_t exponent) {
     const auto bits = static_cast<std::uint32_t>(total);
     add_at(total < 0 ? 0u - bits : bits, exponent - kLowest, total < 0);
   }
 
-  // fp32(sum / micro_batches), rounded once, half to even; infinity if too large for a float.
-  // Requires micro_batches of 1 to kMicroBatchesMax.
+  // Returns fp32(sum / micro_batches), rounded once, half to even; infinity if
+  // too large for a float. Requires micro_batches of 1 to kMicroBatchesMax.
   STARLING_BOTH constexpr float mean(std::uint32_t micro_batches) const {
     const bool negative = words_[kWords - 1] >> 63;
     std::uint64_t magnitude[kWords] = {};
@@ -57,8 +57,8 @@ class WideBits {
       magnitude[i] = (negative ? ~words_[i] : words_[i]) + (carry ? 1 : 0);
       carry = carry && magnitude[i] == 0;
     }
-    // Long division. What is left over in the end only tells that the quotient is not exact; it cannot
-    // decide a tie, since a tie's bit is among those computed.
+    // This is long division. The rest at the end only tells that the quotient is
+    // not exact; it cannot decide a tie, since a tie's bit is among those computed.
     Quotient quotient;
     std::uint64_t rest = 0;  // below 2^24
     STARLING_UNROLL
@@ -75,12 +75,12 @@ class WideBits {
   }
 
  private:
-  // 24 + 128 bits above the point, 149 below, a sign: 302 bits.
+  // This is room for 24 + 128 bits above the point, 149 below, a sign: 302 bits.
   static constexpr int kWords = 6;
-  // Of 32 bits, two of them behind the unit.
+  // A digit has 32 bits; two digits are behind the unit.
   static constexpr int kDigits = 2 * kWords + 2, kUnitDigit = 2;
 
-  // Digits from the highest down: the first that counts, two more, and whether any other is not zero.
+  // A Quotient has the first digit that counts, two more, and whether any other is not zero.
   struct Quotient {
     int first = -1;
     std::uint32_t high = 0, middle = 0, low = 0;
@@ -98,13 +98,13 @@ class WideBits {
         beyond = beyond || digit != 0;
     }
 
-    // The float nearest to it, or to a bit more if there is a rest.
+    // Returns the float nearest to it, or to a bit more if there is a rest.
     STARLING_BOTH constexpr float rounded(bool rest) const {
-      // Of `high`, the highest of 24 bits that are kept: the first that is set, unless the last would
-      // then be below the unit.
+      // `top` is the highest of 24 bits of `high` that are kept: the
+      // first that is set, unless the last would then be below the unit.
       int top = 31 - std::countl_zero(high);
       if (first == kUnitDigit && top < 23) top = 23;
-      // 63 bits from there down, of which the last 39 decide how the others are rounded.
+      // `bits` has 63 bits from there down; the last 39 decide how the others are rounded.
       const std::uint64_t lower = std::uint64_t{middle} << 32 | low;
       const std::uint64_t bits = std::uint64_t{high} << (62 - top) | lower >> (top + 2);
       const bool more = rest || beyond || (lower & ((std::uint64_t{1} << (top + 2)) - 1)) != 0;
@@ -112,8 +112,8 @@ class WideBits {
       const std::uint64_t behind = bits & ((std::uint64_t{1} << 39) - 1);
       constexpr std::uint64_t kTie = std::uint64_t{1} << 38;
       if (behind > kTie || (behind == kTie && (more || (significand & 1) != 0))) ++significand;
-      // Adding the exponent to a significand that has its own highest bit, or none if it is subnormal,
-      // makes the float, also where rounding has carried into the next power of two.
+      // Adding the exponent to a significand that has its own highest bit, or none if it is
+      // subnormal, makes the float, also where rounding has carried into the next power of two.
       const int exponent = 32 * (first - kUnitDigit) + top - 23;
       const std::uint32_t float_bits = (static_cast<std::uint32_t>(exponent) << 23) + significand;
       const std::uint32_t infinity = kInfinityBits;
