@@ -1,13 +1,13 @@
 #pragma once
 // Stuck handles a worker whose direct path hangs (collectives::NcclOptions::on_stuck).
 //
-// It trains on: its bytes go through the hosts, and what hangs stays as it is. But a library that
-// hangs may hold up the device as well. A device that does no work any more holds up the worker's threads,
-// and with it the group; that worker's process has to end. Everybody who was in that epoch may be in this place
-// at once, and together they may hold the last copies of the state. So one goes at a time, in the order of
-// their ranks there: each looks again when its turn has come, and between two turns the group has made new
-// copies of what it lost with the one before. Nothing is asked for this: the coordinators would have to
-// wait for words of the very threads that hang.
+// The worker trains on: its bytes go through the hosts, and the hanging threads stay as they are.
+// But a library that hangs may hold up the device as well. A device that does no work holds up
+// the worker's threads, and with it the group; that worker's process has to end. All members of
+// that epoch may be in this state, and together they may hold the last copies of the state. So
+// one goes at a time, in the order of their ranks there: each looks again when its turn has come,
+// and between two turns the group has made new copies of what it lost with the one before. No
+// worker asks for its turn: coordinators would have to wait for messages of the hanging threads.
 
 #include <chrono>
 #include <functional>

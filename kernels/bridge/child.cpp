@@ -34,7 +34,7 @@ Error no_process(const char* what) {
                std::string("no process for the script, ") + what + ": " + std::strerror(errno));
 }
 
-// Closed on return, and above what the child's own are numbered as.
+// Fds closes its files on return, and numbers them above those that the child uses itself.
 class Fds {
  public:
   ~Fds() {
@@ -57,8 +57,8 @@ class Fds {
   std::vector<int> all_;
 };
 
-// What would change a bit from one process to the next: threads, and which instructions a library
-// chooses. MKL_CBWR: else MKL's first calls may race for its choice.
+// Sets what would change a bit from one process to the next: threads, and the instructions
+// that a library chooses. MKL_CBWR: else MKL's first calls may race for its choice.
 std::vector<std::string> environment(const std::string& isa) {
   std::map<std::string, std::string> values;
   for (char** at = environ; *at != nullptr; ++at) {
@@ -117,7 +117,7 @@ Result<std::unique_ptr<PythonChild>> PythonChild::start(const std::string& scrip
   ::posix_spawn_file_actions_adddup2(&actions, fds.at(2), kLifelineOfChild);
   ::posix_spawnattr_init(&attributes);
   ::posix_spawnattr_setpgroup(&attributes, 0);
-  // Signals as any program expects them: this process blocks and ignores some.
+  // The child gets signals as any program expects them: this process blocks and ignores some.
   sigset_t none, defaults;
   ::sigemptyset(&none);
   ::sigemptyset(&defaults);
@@ -152,7 +152,7 @@ PythonChild::PythonChild(pid_t pid, int socket, int lifeline)
 PythonChild::~PythonChild() {
   ::kill(-pid_, SIGKILL);
   if (!reaped_) {
-    ::kill(pid_, SIGKILL);  // before it has a group of its own
+    ::kill(pid_, SIGKILL);  // the child may not have a group of its own yet
     while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
   }
   ::close(socket_);
@@ -160,7 +160,7 @@ PythonChild::~PythonChild() {
   if (end_ >= 0) ::close(end_);
 }
 
-// The socket is closed at the other end, which a process may also do itself.
+// Says how the child ended: its end of the socket is closed, which a living process can do, too.
 Error PythonChild::ended() {
   constexpr int kTries = 200;  // a second: a process closes its files before it can be waited for
   int status = 0;
@@ -186,7 +186,7 @@ Result<> PythonChild::wait(short events, Clock::time_point until) {
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
     std::array<pollfd, 2> polls{pollfd{socket_, events, 0}, pollfd{end_, POLLIN, 0}};
     const int ready = ::poll(polls.data(), polls.size(), left < 0 ? 0 : static_cast<int>(left));
-    if (ready > 0 && polls[0].revents != 0) return ok();  // what it has said before its end counts
+    if (ready > 0 && polls[0].revents != 0) return ok();  // what it said before its end counts
     if (ready > 0 || (ready < 0 && errno != EINTR)) return ended();
     if (left <= 0) return Error(Code::kUnavailable, "the script's process did not answer in time");
   }

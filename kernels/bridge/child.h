@@ -1,9 +1,9 @@
 #pragma once
-// A Python process that computes for this one, and the frames between the two.
+// PythonChild is a Python process that computes for this one, with the frames between the two.
 //
-// The child has its own process group, so that what a script forks ends with it. A pipe that nobody
-// writes to is its lifeline: when this process dies, however it does, the kernel signals the whole
-// group (tools/python/starling/child.py asks for that).
+// The child has its own process group, so that what a script forks ends with it. Its
+// lifeline is a pipe that no process writes to: when this process dies, however it does,
+// the kernel signals the whole group (tools/python/starling/child.py asks for that).
 
 #include <sys/types.h>
 
@@ -17,24 +17,24 @@
 
 namespace starling::kernels {
 
-// Frames both ways: a length (u32), the request's number (u32), which its reply repeats, then so many
-// bytes. Numbers are little-endian. Threads: one at a time.
+// Frames both ways have a length (u32), the request's number (u32), which its reply
+// repeats, then so many bytes. Numbers are little-endian. Threads: one at a time.
 class PythonChild {
  public:
   static constexpr std::uint32_t kReplyMax = 16u << 20;
 
-  // Starts `python3 -u -m starling SCRIPT`, or another interpreter that STARLING_PYTHON names, with
-  // one thread for every library and the instruction set that `isa` names. Errors: kUnavailable, no
-  // process to be had.
+  // Starts `python3 -u -m starling SCRIPT`, or another interpreter that
+  // STARLING_PYTHON names, with one thread for every library and the instruction
+  // set that `isa` names. Errors: kUnavailable, no process could be started.
   static Result<std::unique_ptr<PythonChild>> start(const std::string& script,
                                                     const std::string& isa);
   ~PythonChild();  // kills the group
   PythonChild(const PythonChild&) = delete;
   PythonChild& operator=(const PythonChild&) = delete;
 
-  // Sends a request, with at most two files, and waits for the reply. Errors: kUnavailable, the
-  // process has ended, did not answer in time, or answered with what is no frame or no answer to this
-  // request; it is of no use then.
+  // Sends a request, with at most two files, and waits for the reply. Errors: kUnavailable,
+  // the process has ended, did not answer in time, or answered with something that is no
+  // frame or no answer to this request; it cannot be used any more then.
   Result<Bytes> ask(ByteView request, std::span<const int> files,
                     std::chrono::milliseconds patience);
 
@@ -48,8 +48,8 @@ class PythonChild {
 
   const pid_t pid_;
   const int socket_, lifeline_;
-  // Readable when the process has ended, which its end of the socket does not say while a fork of the
-  // script's has it. -1: a kernel without it.
+  // Readable when the process has ended; its end of the socket does not say
+  // that while a fork of the script has it. -1: the kernel has no pidfd_open.
   const int end_;
   std::uint32_t asked_ = 0;  // number of the last request
   bool reaped_ = false;

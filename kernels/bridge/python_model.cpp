@@ -31,12 +31,12 @@ constexpr int kTries = 4;                   // children for one request
 constexpr milliseconds kPatienceMin{1500};  // for a pass, once some have been seen,
 constexpr int kPatienceFactor = 20;         // and so many times as long as the longest of them took
 constexpr std::uint32_t kBridgeVersion = 3;
-// Of the time of passes one part in so many is for reading data: of the first seconds of reading, in which
-// small data are read whole, and of the rest.
+// Reading data gets one part in so many of the passes' time: kFirstReadingPart for the
+// first seconds of reading, in which small data are read whole, kReadingPart for the rest.
 constexpr int kFirstReadingPart = 5, kReadingPart = 50;
 constexpr auto kFirstReading = std::chrono::seconds(2);
 
-// First byte of a request.
+// Ask is the first byte of a request.
 enum class Ask : std::uint8_t {
   kHello = 'h',
   kInitialise = 'i',
@@ -46,17 +46,17 @@ enum class Ask : std::uint8_t {
   kRead = 'd',
   kForget = 'f'
 };
-// First byte of a reply.
+// Answer is the first byte of a reply.
 enum class Answer : std::uint8_t { kDone = 0, kRaised = 1 };
 
-// What a child maps at the moment.
+// Mapped says which shared places a child maps at the moment.
 struct Mapped {
   std::uint64_t parameters = 0, gradient = 0;  // ids of shared places
   std::uint64_t parameters_offset = 0, gradient_offset = 0;
   bool operator==(const Mapped&) const = default;
 };
 
-// As tools/python/starling/child.py reads it.
+// tools/python/starling/child.py reads this form.
 void put_script(ByteWriter& writer, const PythonSpec& spec) {
   const auto put_texts = [&writer](const std::vector<std::string>& texts) {
     writer.put(static_cast<std::uint32_t>(texts.size()));
@@ -147,7 +147,7 @@ class Bridge : public PythonModel {
   Result<> prove(PythonChild& child) const;
   Error unlike(const std::string& what, const Digest& before, const Digest& now,
                const std::string& rule) const;
-  // Sends it to the helper, and to another one if that is lost. `prepare`: what a new one needs first.
+  // Asks the helper, or another one if that is lost. `prepare`: what a new one needs first.
   template <class Prepare>
   Result<Bytes> ask(Helper& helper, ByteView request, std::span<const int> files,
                     const Prepare& prepare, bool pass) const;
@@ -164,18 +164,18 @@ class Bridge : public PythonModel {
   Batch first_;
   mutable std::unique_ptr<boost::asio::thread_pool> starter_;
   mutable std::atomic<std::uint64_t> copied_ = 0;
-  // Of passes that were answered at the first attempt, what the process itself took: neither attempts
-  // that were lost nor the start of another process. 0: none was seen.
+  // The longest time that a process took for a pass, of passes that were answered at the first
+  // attempt: without lost attempts and without the start of another process. 0: none was seen.
   mutable std::atomic<std::int64_t> longest_ms_ = 0;
   mutable std::mutex mutex_;
   mutable Times times_;
   mutable std::vector<Helper> idle_;
-  mutable std::string versions_;  // of the first child, and so of all, as is what follows
+  mutable std::string versions_;  // the first child's, and so all children's, as the next ones
   mutable Identity identity_;
   mutable std::optional<Digest> proof_;  // of the first gradient
   struct Reading {
     std::uint64_t next = 0, done = 0;  // batches
-    Clock::duration left{};            // of the time that is for reading
+    Clock::duration left{};            // of the time that reading may take
     Clock::duration took{}, all{};     // the last batch, and all of them
     Digest sum{};
     DataRead told;
@@ -197,7 +197,7 @@ milliseconds Bridge::patience(bool pass, int attempt) const {
   const milliseconds first = std::chrono::seconds(spec_.patience_s);
   const std::int64_t longest = longest_ms_;
   if (!pass || longest == 0) return first;
-  // A machine may be busy with something else: the next child is given twice as long.
+  // A machine may be busy with other work: the next child is given twice as long.
   return std::min(first,
                   std::max(kPatienceMin, milliseconds(longest * kPatienceFactor)) * (1 << attempt));
 }
@@ -208,7 +208,7 @@ void Bridge::took(Clock::duration pass) const {
   while (ms > longest && !longest_ms_.compare_exchange_weak(longest, ms)) continue;
 }
 
-// Splits what the script raised from what was lost with the process.
+// Tells an error that the script raised from one of a lost process.
 Result<Bytes> Bridge::try_to_ask(PythonChild& child, ByteView request, std::span<const int> files,
                                  milliseconds patience) const {
   STARLING_TRY(reply, child.ask(request, files, patience));
@@ -276,7 +276,7 @@ Result<> Bridge::greet(PythonChild& child) const {
   return ok();
 }
 
-// The first gradient, and which modules were there to compute it.
+// Compares the first gradient, and the modules that computed it, with the first child's.
 Result<> Bridge::prove(PythonChild& child) const {
   if (first_.sequences == 0) return ok();
   STARLING_TRY(reply, try_to_ask(child, pass_request(Ask::kProve, first_), {}, patience(false, 0)));
@@ -319,9 +319,9 @@ Result<Helper> Bridge::helper() const {
   return start();
 }
 
-// A process has the priority of the thread that starts it. A pass may run behind other threads, and the
-// process that takes the place of a lost one in it must not: so the thread that prepare() needs first starts
-// all of them.
+// The thread that prepare() needs first starts all processes: a process has
+// the priority of the thread that starts it. A pass may run behind other
+// threads, and the process that takes the place of a lost one in it must not.
 boost::asio::thread_pool& Bridge::starter() const {
   const std::scoped_lock lock(mutex_);
   if (!starter_) starter_ = std::make_unique<boost::asio::thread_pool>(1);
@@ -360,7 +360,7 @@ Result<> Bridge::prepare(std::uint32_t processes) const {
   return all;
 }
 
-// Without what it has mapped: that memory may go.
+// Has the helper forget what it has mapped, so that this memory may go, and keeps it for later.
 void Bridge::give_back(Helper helper) const {
   const std::uint8_t forget = static_cast<std::uint8_t>(Ask::kForget);
   if (!try_to_ask(*helper.child, {&forget, 1}, {}, kPatienceMin)) return;
@@ -474,7 +474,7 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
   return result;
 }
 
-// The next batch of the data, if passes have taken long enough since the last one.
+// Reads the next batches of the data, as far as passes have taken long enough for them.
 void Bridge::read_on(Helper& helper, Clock::duration pass) const {
   if (first_.sequences == 0) return;
   const std::uint64_t batches = (spec_.samples + first_.sequences - 1) / first_.sequences;

@@ -1,8 +1,8 @@
 #pragma once
-// A model of a Python script: passes are computed by a child process that maps the worker's own
-// parameters and gradient (kernels/device/shared_pages.h), so nothing that grows with the model is
-// copied. A child that dies, hangs or babbles is replaced: passes have the same bits in every
-// process.
+// PythonModel is a model of a Python script: a child process computes passes, and
+// maps the worker's own parameters and gradient (kernels/device/shared_pages.h),
+// so nothing that grows with the model is copied. A child that dies, hangs or
+// sends nonsense is replaced: passes have the same bits in every process.
 
 #include <chrono>
 #include <cstdint>
@@ -17,50 +17,50 @@
 
 namespace starling::kernels {
 
-// Told when a child was lost and another one takes its place: why, in one line. Called on the thread
-// of the pass. Set before passes begin.
+// ChildLost hears, in one line, why a child was lost whose place another
+// one takes. Called on the thread of the pass. Set before passes begin.
 using ChildLost = std::function<void(const std::string& why)>;
 
 class PythonModel : public Model {
  public:
   virtual void on_child_lost(ChildLost told) = 0;
-  // Micro-batch 0 of step 0: every process makes its net from its seed, and computes it before anything
-  // else. A process that comes to other bits than the first one did, or has other data or another
-  // text, is refused. Set before processes start.
+  // Sets micro-batch 0 of step 0: every process makes its net from its seed, and
+  // computes it before anything else. A process that comes to other bits than the first
+  // one, or has other data or another text, is refused. Set before processes start.
   virtual void begin_with(const Batch& first) = 0;
-  // Of the script's data, and of the texts of all modules beside it that were imported when the first
-  // micro-batch was computed: what the first process has said.
+  // The first process reports this Identity: digests of the script's data, and of the texts
+  // of all modules beside it that were imported when the first micro-batch was computed.
   struct Identity {
     Digest data{}, text{};
   };
   virtual Identity identity() const = 0;
-  // What processes read of the data beside passes, a batch at a time and in a small part of their time;
-  // Identity::data is of a draw alone. Any thread.
+  // DataRead says what processes have read of the data beside passes, a batch at a time and in
+  // a small part of their time; Identity::data covers only samples that are drawn. Any thread.
   struct DataRead {
     bool over = false;             // no more is read
     std::optional<Digest> digest;  // of all samples; over and nothing: they cannot be compared
   };
   virtual DataRead data_read() const = 0;
-  // Starts processes until so many wait for passes, all at once: a start takes seconds, which else the
-  // first step of each compute thread would wait for. Errors: as of passes.
+  // Starts processes until so many wait for passes, all at once: a start takes seconds, for
+  // which the first step of each compute thread would wait otherwise. Errors: those of passes.
   virtual Result<> prepare(std::uint32_t processes) const = 0;
-  // Of all passes: how many, how long they took, and how much of that the script's batches, losses and
-  // gradients took. The rest is the bridge's.
+  // Times counts all passes, how long they took, and how much of that the
+  // script's batches, losses and gradients took. The rest is the bridge's.
   struct Times {
     std::uint64_t passes = 0;
     std::chrono::nanoseconds all{}, script{};
   };
   virtual Times times() const = 0;
-  // How long a pass is waited for at the first attempt, before its process is lost.
+  // Returns how long a pass is waited for at the first attempt, before its process counts as lost.
   virtual std::chrono::milliseconds patience() const = 0;
-  // Bytes of parameters and gradients that were copied as they lay in memory that no other process
-  // can map.
+  // Counts bytes of parameters and gradients that were copied,
+  // as they lay in memory that no other process can map.
   virtual std::uint64_t copied() const = 0;
 };
 
-// Starts no process yet. isa: as of PythonChild::start(). What the model's functions report:
-// kBadInput  what the script has raised, and a model that is not the job's; kUnavailable  several
-// children in a row were lost.
+// Makes the model; starts no process yet. isa: as for PythonChild::start().
+// Errors of the model's functions: kBadInput  the script raised it, or its
+// model is not the job's; kUnavailable  several children in a row were lost.
 Result<std::unique_ptr<Model>> make_python_model(const PythonSpec& spec, const std::string& isa);
 
 }  // namespace starling::kernels

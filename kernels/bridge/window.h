@@ -1,5 +1,5 @@
 #pragma once
-// Memory of a worker as a child process maps it.
+// A Window is memory of a worker that a child process maps.
 
 #include <cstddef>
 
@@ -7,7 +7,7 @@
 
 namespace starling::kernels {
 
-// Memory that a child maps: the caller's own, or a piece beside it that is copied from and to.
+// A child maps the caller's own memory, or a piece beside it that is copied from and to.
 // Threads: one at a time.
 class Window {
  public:

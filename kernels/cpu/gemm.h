@@ -1,5 +1,5 @@
 #pragma once
-// The fast matrix products; which CPU may call which is decided in table.cpp.
+// These are the fast matrix products; table.cpp decides which CPU may call which.
 
 #include "kernels/cpu/table.h"
 

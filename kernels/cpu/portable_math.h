@@ -1,7 +1,7 @@
 #pragma once
-// exp, log, cos and sin of double from additions, multiplications and divisions alone: the C
-// library's own differ in the last bit between its versions and between CPUs. Within about 2 units
-// in the last place, which is far below what float keeps of them.
+// These functions compute exp, log, cos and sin of double from additions, multiplications
+// and divisions alone: the C library's own differ in the last bit between its versions and
+// between CPUs. Within about 2 units in the last place, far below what float keeps of them.
 
 #include <bit>
 #include <cmath>

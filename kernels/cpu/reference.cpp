@@ -1,4 +1,4 @@
-// The kernels as the formulae say them, sums in double: slow, and the measure of the others.
+// These kernels follow the formulae, with sums in double: slow, and the measure of the others.
 
 #include <algorithm>
 #include <cmath>

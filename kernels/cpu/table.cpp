@@ -24,7 +24,7 @@ bool cpu_has(const std::string& isa) {
 }
 
 Result<const KernelTable*> kernel_table(const std::string& isa) {
-  // What a device does not compute itself, the host computes for it (kernels/device/device.h).
+  // The host computes for a device what that does not compute itself (kernels/device/device.h).
   if (isa == "auto" || isa == "emulated" || isa == "cuda")
     return kernel_table(cpu_has("avx512") ? "avx512" : cpu_has("avx2") ? "avx2" : "reference");
   if (isa != "reference" && isa != "avx2" && isa != "avx512")

@@ -1,6 +1,6 @@
 #pragma once
-// The kernels of one instruction set, as a table of functions on memory of this process. Layers call
-// these and nothing else, so a new instruction set is a new table.
+// A KernelTable has the kernels of one instruction set, as functions on memory of this
+// process. Layers call these and nothing else, so a new instruction set is a new table.
 //
 // All matrices are row-major float. No function allocates, keeps state or looks at alignment: the
 // same numbers in give the same bits out, wherever the buffers lie.
@@ -13,9 +13,9 @@
 
 namespace starling::kernels {
 
-// Which part of a product is known to be zero or not wanted, for causal attention. Tiles outside
-// are skipped; inside a tile on the diagonal the zeros must be there (as A) or the results are
-// unspecified (as C).
+// Trim says which part of a product is known to be zero or not wanted, for
+// causal attention. Tiles outside are skipped; inside a tile on the diagonal
+// the zeros must be there (as A) or the results are unspecified (as C).
 enum class Trim : std::uint8_t {
   kNone,
   kLowerC,  // only c[i][j], j <= i, is wanted
@@ -43,7 +43,7 @@ struct Gemm {
   float* scratch = nullptr;  // kGemmScratch floats, at a 64-byte boundary
 };
 inline constexpr std::size_t kGemmChunk = 256;
-// One chunk of packed B (up to kGemmPackedB columns of it) and of packed A.
+// Floats of one chunk of packed B (up to kGemmPackedB columns of it) and of packed A.
 inline constexpr std::size_t kGemmPackedB = 2048;
 inline constexpr std::size_t kGemmPackedA = 384;
 inline constexpr std::size_t kGemmScratch = kGemmChunk * (kGemmPackedB + kGemmPackedA + 64);
@@ -64,8 +64,8 @@ struct KernelTable {
                               const float* rstd, const float* dy, const float* add, float* dx,
                               float* dgain, float* dbias);
 
-  // GELU in its tanh form. The backward pass turns dg into du in place and gives g once more, so
-  // that it need not be kept.
+  // GELU is in its tanh form. The backward pass turns dg into du
+  // in place and gives g once more, so that g need not be kept.
   void (*gelu)(std::size_t n, const float* u, float* g);
   void (*gelu_backward)(std::size_t n, const float* u, float* dg_du, float* g);
 
@@ -79,8 +79,8 @@ struct KernelTable {
   void (*softmax_causal_backward)(std::size_t t, float scale, const float* p, float* dp_ds,
                                   std::size_t ld);
 
-  // Sum over rows of the cross entropy. Turns logits into their gradient times `scale` if
-  // `gradient`; else they are left as they are.
+  // Sums the cross entropy over rows. Turns logits into their gradient
+  // times `scale` if `gradient`; else they are left as they are.
   double (*cross_entropy)(std::size_t rows, std::size_t classes, float* logits,
                           const std::int32_t* targets, bool gradient, float scale);
 
@@ -93,7 +93,7 @@ const KernelTable& avx2_kernels();    // call these two only if cpu_has() says s
 const KernelTable& avx512_kernels();  // as avx2 with wider products; the same bits
 
 bool cpu_has(const std::string& isa);
-// "auto" is the best that the CPU has. Errors: kBadInput  unknown name, or the CPU lacks it.
+// Resolves "auto" to the CPU's best. Errors: kBadInput  unknown name, or the CPU lacks it.
 Result<const KernelTable*> kernel_table(const std::string& isa);
 
 }  // namespace starling::kernels

@@ -1,5 +1,5 @@
 #pragma once
-// Kernels that are not matrix products, completed with a product to a table.
+// These kernels are not matrix products; a product completes them to a table.
 
 #include "kernels/cpu/table.h"
 

@@ -1,8 +1,8 @@
-// Everything but matrix products for CPUs with AVX2 and FMA. Also what the AVX-512 table uses, so
-// that both have the same bits.
+// This file has all kernels but matrix products for CPUs with AVX2 and FMA.
+// The AVX-512 table uses them as well, so that both have the same bits.
 //
-// A row's sums are kept in 8 lanes and folded in one fixed order; what is left of a row after whole
-// vectors is one vector under a mask.
+// A row's sums are kept in 8 lanes and folded in one fixed order;
+// the rest of a row after whole vectors is one vector under a mask.
 
 #include <immintrin.h>
 
@@ -37,7 +37,7 @@ F mul(F a, F b) {
   return _mm256_mul_ps(a, b);
 }
 
-// The first n lanes, n < 8.
+// Masks the first n lanes, n < 8.
 __m256i mask_of(std::size_t n) {
   alignas(32) static constexpr std::int32_t kMask[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMask + kLanes - n));
@@ -55,8 +55,8 @@ float fold_max(F x) {
   return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
 }
 
-// Within 2 ulp; below -87.3 it stays at exp(-87.3), about 1e-38. NaN stays NaN: min and max give
-// their second operand then. Polynomial of Cephes' expf.
+// Computes e^x within 2 ulp; below -87.3 it stays at exp(-87.3), about 1e-38. NaN
+// stays NaN: min and max give their second operand then. Polynomial of Cephes' expf.
 F exp(F x) {
   x = _mm256_max_ps(all(-87.3f), _mm256_min_ps(all(88.3f), x));
   const F n =
@@ -74,7 +74,7 @@ F exp(F x) {
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), e));
 }
 
-// How a body reads and writes a vector: whole, or under a mask. Lanes past the end read as `fill`.
+// A body reads and writes a vector whole or under a mask. Lanes past the end read as `fill`.
 struct Whole {
   F operator()(const float* p, float = 0) const { return load(p); }
   void store(float* p, F x) const { _mm256_storeu_ps(p, x); }
@@ -89,7 +89,7 @@ struct Part {
   F keep(F x) const { return _mm256_and_ps(x, _mm256_castsi256_ps(mask)); }
 };
 
-// Calls body(offset, io) for whole vectors, then once under a mask for what is left.
+// Calls body(offset, io) for whole vectors, then once under a mask for the rest.
 template <class Body>
 inline __attribute__((always_inline)) void each(std::size_t n, Body&& body) {
   std::size_t i = 0;
@@ -120,8 +120,8 @@ void layer_norm(LayerNormShape shape, const float* x, const float* gain, const f
   }
 }
 
-// Gradients of gain and bias, one vector of columns at a time, in partial sums of 32 rows: a single
-// chain over thousands of rows would lose a digit.
+// Makes gradients of gain and bias, one vector of columns at a time, in partial
+// sums of 32 rows: a single chain over thousands of rows would lose a digit.
 constexpr std::size_t kPartialRows = 32;
 
 void layer_norm_parameters(LayerNormShape shape, const float* x, const float* mean,
@@ -200,7 +200,7 @@ void gelu_backward(std::size_t n, const float* u, float* dg_du, float* g) {
 }
 
 void relu(std::size_t n, float* y) {
-  // max gives its second operand if one is NaN.
+  // _mm256_max_ps gives its second operand if one is NaN.
   each(n, [&](std::size_t i, auto io) { io.store(y + i, _mm256_max_ps(zero(), io(y + i))); });
 }
 

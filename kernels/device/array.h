@@ -1,5 +1,5 @@
 #pragma once
-// Memory of a device as an array of plain values.
+// An Array is memory of a device as plain values.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace starling::kernels {
 
-// The bytes of values, to be written.
+// Returns the bytes of values, to be written.
 template <class T>
 std::span<std::uint8_t> writable_bytes(std::span<T> values) {
   static_assert(std::is_trivially_copyable_v<T>);
   return {reinterpret_cast<std::uint8_t*>(values.data()), values.size_bytes()};
 }
 
-// Starts as zeros. Threads: none; different elements may be used by different threads.
+// An Array starts as zeros. Threads: none; different threads may use different elements.
 template <class T>
 class Array {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -28,7 +28,7 @@ class Array {
   Array() = default;
   Array(Device& device, std::size_t size)
       : memory_(device.allocate(size * sizeof(T))), size_(size) {}
-  // In memory that both the host and the device follow.
+  // Makes an array in memory that both the host and the device read and write.
   static Array pinned(Device& device, std::size_t size) {
     Array array;
     array.memory_ = device.pinned(size * sizeof(T));
@@ -36,7 +36,7 @@ class Array {
     return array;
   }
 
-  // The same, which other processes can map where the device shares memory.
+  // Makes a pinned one that other processes can map, where the device shares memory.
   static Array shared(Device& device, std::size_t size) {
     Array array;
     array.memory_ = device.shared(size * sizeof(T));
@@ -45,7 +45,7 @@ class Array {
   }
 
   std::size_t size() const { return size_; }
-  // For jobs and copies; the host follows it only if host().
+  // Jobs and copies take this address; the host may follow it only if host().
   T* data() { return reinterpret_cast<T*>(memory_.data()); }
   const T* data() const { return reinterpret_cast<const T*>(memory_.data()); }
   bool host() const { return memory_.host(); }

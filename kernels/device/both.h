@@ -1,6 +1,6 @@
 #pragma once
-// Functions of one element, block or sum that the host and a device call alike: a compiler for another
-// processor reads the headers that include this one, and they include nothing that it cannot read.
+// The host and a device call these functions of an element, block or sum alike: compilers for
+// other processors read the headers that include this one; they include only what those can read.
 
 #ifdef __CUDACC__
 #define STARLING_BOTH __host__ __device__
@@ -8,7 +8,7 @@
 #define STARLING_BOTH
 #endif
 
-// Before a loop of constant bounds, whose array then lies in registers; before one that is to stay a loop.
+// UNROLL: before a loop of constant bounds, for an array in registers; ROLL: a loop stays one.
 #ifdef __CUDA_ARCH__
 #define STARLING_UNROLL _Pragma("unroll")
 #define STARLING_ROLL _Pragma("unroll 1")

@@ -1,9 +1,9 @@
 #pragma once
-// Where a worker's arrays live, and the work on them. All that touches each parameter goes through
-// a Queue, so that the arrays may lie where the host cannot read them.
+// A Device is where a worker's arrays live, and does the work on them. All work on each
+// parameter goes through a Queue, so that the arrays may lie where the host cannot read them.
 //
-// Three kinds of memory: a device's own; pinned memory, which host and device both follow; and the
-// host's, which a device only sees in copies.
+// Memory has three kinds: a device's own; pinned memory, which host and device
+// both read and write; and the host's, which a device only sees in copies.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,8 +27,8 @@ class Device;
 class GradientMaker;
 struct MakerSpec;
 
-// A piece of a device's memory, given back in the end. Starts as zeros, at a 256-byte boundary.
-// Threads: none; different bytes may be used by different threads.
+// Memory is a piece of a device's memory, given back at its end. It starts as zeros,
+// at a 256-byte boundary. Threads: none; different threads may use different bytes.
 class Memory {
  public:
   Memory() = default;
@@ -40,13 +40,13 @@ class Memory {
   std::size_t size() const { return bytes_; }
   bool host() const { return host_; }  // the host may follow data()
 
-  // used: all of [offset, offset + count) is going to be written, so large pages may lie within it.
-  // Not used: only parts of the range are, and large pages would cost memory for the gaps. The last
-  // call counts. Changes no byte; advice only.
+  // Advises on [offset, offset + count). used: all of it is going to be written,
+  // so large pages may lie within it. Not used: only parts of it are, and large
+  // pages would cost memory for the gaps. The last call counts. Changes no byte.
   void expect(std::size_t offset, std::size_t count, bool used);
-  // Has the memory of [offset, offset + count) found now, by and by, and not when it is first
-  // written. Changes no byte: any thread may ask while others read and write. Ends early once
-  // `stop` is asked for; advice only.
+  // Has the memory of [offset, offset + count) found now, bit by bit, and
+  // not when it is first written. Changes no byte: any thread may ask while
+  // others read and write. Ends early once `stop` is asked for; advice only.
   void prepare(std::size_t offset, std::size_t count, const std::stop_token& stop) const;
   // Makes [offset, offset + count) zeros, which cost no memory until they are written. No queue may
   // have work with them.
@@ -63,8 +63,8 @@ class Memory {
   bool host_ = false;
 };
 
-// Work in order on one device. The host's memory that a call names must stay until wait(). A queue
-// that works on the host's memory has done everything when a call returns. Threads: one at a time.
+// A Queue does work in order on one device. Host memory that a call names must stay until wait().
+// A queue over the host's memory has done all when a call returns. Threads: one at a time.
 class Queue {
  public:
   virtual ~Queue() = default;
@@ -72,7 +72,7 @@ class Queue {
   virtual void zero(void* at, std::size_t bytes) = 0;
   virtual void copy_in(void* to, ByteView from) = 0;
   virtual void copy_out(std::span<std::uint8_t> to, const void* from) = 0;
-  // Within the device's memory; the two do not overlap.
+  // Copies within the device's memory; the two do not overlap.
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
 
   virtual void add(const AddJob& job) = 0;
@@ -85,40 +85,40 @@ class Queue {
   virtual void checksum(const ChecksumJob& job) = 0;
   virtual void digest(const DigestJob& job) = 0;
 
-  // Until all of the above is done. A device that is lost ends the process.
+  // Waits until all work above is done. A device that is lost ends the process.
   virtual void wait() = 0;
 };
 
-// Threads: any. Outlives all that was made from it.
+// Threads: any. A Device outlives all that was made from it.
 class Device {
  public:
   virtual ~Device() = default;
 
   virtual const std::string& name() const = 0;
   virtual bool host_memory() const = 0;  // the host may follow addresses of this device
-  // Gradients of its makers may have other bits than the host's.
+  // True: gradients of its makers may have other bits than the host's.
   virtual bool has_arithmetic() const { return false; }
-  // Costs memory only where it is touched, if the device can do that. Throws std::bad_alloc as the
-  // standard containers do.
+  // The memory costs something only where it is touched, if the device
+  // can do that. Throws std::bad_alloc as the standard containers do.
   Memory allocate(std::size_t bytes);
   Memory pinned(std::size_t bytes);
-  // Pinned memory that another process can map (kernels/device/shared_pages.h), if the device was
-  // opened for that; else as pinned().
+  // Takes pinned memory that another process can map (kernels/device/shared_pages.h),
+  // if the device was opened for that; else as pinned().
   Memory shared(std::size_t bytes);
-  // While one of these is held, memory that its owner gives back stays taken; it goes with the last of
-  // them. For the time in which kernels of a library run that may wait for a peer for ever: a GPU frees
-  // memory when all kernels have ended, and the thread that frees would wait with them.
+  // While a caller holds one of these, memory that its owner gives back stays taken; the last one
+  // frees it. Hold one while kernels of a library run that may wait for a peer for ever: a GPU
+  // frees memory when all kernels have ended, and the thread that frees would wait with them.
   std::shared_ptr<void> keep_memory();
   virtual std::unique_ptr<Queue> make_queue() = 0;
-  // For a library of others that works on this device; before anything is asked of it on a thread,
-  // enter_thread().
+  // Makes a stream for another library that works on this device; a
+  // thread calls enter_thread() before it asks the stream for anything.
   virtual std::shared_ptr<Stream> make_stream() = 0;
   virtual void enter_thread() {}
-  // What computes this model's gradients on the device; null: the device has no such model, and the
-  // host computes (kernels/models/gradient_maker.h).
+  // Returns the maker that computes this model's gradients on the device; null: the
+  // device has no such model, and the host computes (kernels/models/gradient_maker.h).
   virtual std::unique_ptr<GradientMaker> make_maker(const MakerSpec& spec);
-  // Measures which ways of computing this model's gradients are the fastest, and writes them to a
-  // file for others to take. Errors: kBadInput  there is nothing to choose; kUnavailable.
+  // Measures which ways of computing this model's gradients are the fastest, and writes them to
+  // a file that others may use. Errors: kBadInput  there is nothing to choose; kUnavailable.
   virtual Result<> tune(const MakerSpec& spec, const std::string& file);
 
  protected:
@@ -126,7 +126,7 @@ class Device {
   virtual std::byte* take(std::size_t bytes, bool pinned) = 0;
   virtual std::byte* take_shared(std::size_t bytes) { return take(bytes, /*pinned=*/true); }
   virtual void give_back(std::byte* at, std::size_t bytes) = 0;
-  // Of a piece that was taken and begins at `at`.
+  // Advises on a piece that was taken and begins at `at`: Memory::expect().
   virtual void expect(std::byte* /*at*/, std::size_t /*offset*/, std::size_t /*count*/,
                       bool /*used*/) {}
   virtual void prepare(std::byte* at, std::size_t offset, std::size_t count,
@@ -139,7 +139,7 @@ class Device {
     std::byte* at = nullptr;
     std::size_t bytes = 0;
   };
-  void dismiss(std::byte* at, std::size_t bytes);  // give_back(), now or when nobody keeps memory
+  void dismiss(std::byte* at, std::size_t bytes);  // give_back(), now or after the last keeper
   void let_go();
 
   mutable std::mutex
@@ -148,24 +148,24 @@ class Device {
   std::vector<Kept> kept_;
 };
 
-// The memory and the processor of this process.
+// Returns the device that is the memory and the processor of this process.
 Device& host_device();
 
-// The same, with shared() memory that other processes can map.
+// Makes such a device whose shared() memory other processes can map.
 std::shared_ptr<Device> make_sharing_host();
 
-// Whether this machine has the device that a job's `isa` names, without taking any of it.
-// Errors: kBadInput  it has none, and why.
+// Checks that this machine has the device that a job's `isa` names, without
+// taking any of it. Errors: kBadInput  it has none; the text says why.
 Result<> check_device(const std::string& isa);
 struct DeviceChoice {
-  bool shares = false;    // shared() memory can be mapped by other processes
+  bool shares = false;    // other processes can map shared() memory
   std::uint32_t gpu = 0;  // of several, counted from 0 and around
-  // Called when a GPU fails, with the reason, on the thread that noticed it; must end the process, as
-  // nothing that lies there can be believed. Empty: one line, and exit code 5.
+  // Called when a GPU fails, with the reason, on the thread that noticed it; must end the
+  // process, as the GPU's memory cannot be trusted. Empty: one line, and exit code 5.
   std::function<void(const std::string& why)> on_lost;
 };
-// The device that a job's `isa` names: the host, what imitates another one, or a GPU.
-// Errors: kBadInput  there is none, and why.
+// Opens the device that a job's `isa` names: the host, an imitation of another
+// device, or a GPU. Errors: kBadInput  there is none; the text says why.
 Result<std::shared_ptr<Device>> open_device(const std::string& isa,
                                             const DeviceChoice& choice = {});
 

@@ -64,7 +64,7 @@ class EmulatedQueue : public Queue {
   void wait() override {}
 
  private:
-  // Runs a copy of the job whose addresses, which are fields of it, are the real ones.
+  // Runs a copy of the job whose fields `addresses` are replaced by the real addresses.
   template <class Job, class... Address>
   void run_here(const Job& job, const Address&... addresses) {
     Job here = job;

@@ -1,8 +1,8 @@
 #pragma once
-// A device without hardware: the host's loops over memory that the host cannot read at the
-// addresses that it is given. Code that follows one ends with a segmentation fault, code that gives a
-// queue an address of the host's ends by a check: so every test over this device shows that
-// nothing was taken for the host's memory.
+// EmulatedDevice needs no hardware: the host's loops run over memory that the host
+// cannot read at the addresses that it is given. Code that follows one ends with a
+// segmentation fault, code that gives a queue an address of the host ends by a check:
+// so every test over this device shows that no code took its memory for the host's.
 
 #include <atomic>
 #include <cstddef>
@@ -21,13 +21,13 @@ inline constexpr const char* kEmulated = "emulated";  // as a job's `isa`
 class EmulatedDevice : public Device {
  public:
   EmulatedDevice() = default;
-  ~EmulatedDevice() override;  // all memory was given back, unless somebody keeps it still
+  ~EmulatedDevice() override;  // all memory was given back, unless a keeper still holds it
 
   struct Copies {                   // between host and device
     std::uint64_t in = 0, out = 0;  // bytes
   };
   Copies copies() const { return {in_, out_}; }
-  std::size_t pieces() const;  // of memory that is taken, what keep_memory() keeps included
+  std::size_t pieces() const;  // of taken memory, with what keep_memory() keeps
 
   const std::string& name() const override { return name_; }
   bool host_memory() const override { return false; }
@@ -36,7 +36,7 @@ class EmulatedDevice : public Device {
 
  private:
   friend class EmulatedQueue;
-  struct Piece {  // by the address that the host is given
+  struct Piece {  // by the address that the host gets
     std::size_t bytes = 0;
     std::byte* real = nullptr;  // the same address: pinned
   };
@@ -47,7 +47,7 @@ class EmulatedDevice : public Device {
   void prepare(std::byte* at, std::size_t offset, std::size_t count,
                const std::stop_token& stop) override;
   void release(std::byte* at, std::size_t offset, std::size_t count) override;
-  // Where that memory really is. Requires that it is this device's.
+  // Returns where that memory really is. Requires that it is this device's.
   std::byte* real(const void* at, std::size_t bytes) const;
 
   const std::string name_ = kEmulated;

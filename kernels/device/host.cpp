@@ -1,4 +1,4 @@
-// The host as a device: jobs run at once, in the calling thread.
+// This is the host as a device: jobs run at once, in the calling thread.
 
 #include <cstring>
 
@@ -65,7 +65,7 @@ class HostDevice : public Device {
   const std::string name_ = "host";
 };
 
-// Large pages are advice for memory of the process alone, so expect() says nothing of shared memory.
+// Large pages need private memory, so expect() does nothing for shared memory.
 class SharingHost : public HostDevice {
  protected:
   std::byte* take_shared(std::size_t bytes) override { return take_shared_pages(bytes); }

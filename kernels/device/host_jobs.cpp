@@ -20,7 +20,7 @@
 namespace starling::kernels {
 namespace {
 
-// Blocks updated together: few calls of the optimizer, gradient still in the first-level cache.
+// Blocks are updated together: few optimizer calls, gradient still in the first-level cache.
 constexpr std::uint32_t kRunBlocks = 16;
 
 constexpr std::size_t element(std::uint32_t block) {
@@ -32,7 +32,7 @@ std::uint64_t weighted(const SegmentBlocks& s, const std::int32_t* sums) {
                                sums + element(s.first));
 }
 
-// Of a segment's part of a flat array.
+// Returns the bytes of a segment's part of a flat array.
 template <class T>
 ByteView bytes_of(const T* values, std::size_t first, std::size_t count) {
   return as_bytes(std::span<const T>(values + first, count));
@@ -48,15 +48,15 @@ std::uint64_t checksum_of(const SegmentBlocks& s, const std::int16_t* exponents,
   return hash;
 }
 
-// The mean gradients of blocks in ascending order.
+// Means makes the mean gradients of blocks in ascending order.
 class Means {
  public:
   Means(const std::int32_t* totals, const std::int16_t* exponents, const WideMeans& wide,
         std::uint32_t micro_batches)
       : totals_(totals), exponents_(exponents), wide_(wide), micro_batches_(micro_batches) {}
 
-  // If there is one, the x with which each mean of the block is its total, rounded to a float,
-  // times 2^x: where M is a power of two, without side entries and far from the smallest floats.
+  // Returns the x with which each mean of the block is its total, rounded to a float, times 2^x, if
+  // there is one: where M is a power of two, without side entries and far from the smallest floats.
   std::optional<int> unit(std::uint32_t block) const {
     if (!std::has_single_bit(micro_batches_) || find(block) != nullptr) return std::nullopt;
     const int x = exponents_[block] - std::countr_zero(micro_batches_);
@@ -64,7 +64,7 @@ class Means {
     return x;
   }
 
-  // Writes mean[kBlock]; the largest magnitude among the block's side entries, 0 without any.
+  // Writes mean[kBlock]; returns the largest magnitude of the block's side entries, or 0.
   float make(std::uint32_t block, float* mean) const {
     if (const std::uint32_t* const found = find(block)) {
       const std::ptrdiff_t i = found - wide_.blocks;
@@ -93,7 +93,7 @@ class Means {
   const std::uint32_t micro_batches_;
 };
 
-// Blocks of one tensor as far as decay goes; only the last of them may have padding.
+// Counts the blocks from here that decay alike; only the last of them may have padding.
 std::uint32_t run_from(const ApplyJob& job, std::uint32_t block, std::uint32_t end) {
   std::uint32_t n = 1;
   while (n < kRunBlocks && block + n < end && job.used[block + n - 1] == kBlock &&
@@ -127,7 +127,7 @@ void update_run(const ApplyJob& job, const Grid& grid, const Means& means, std::
 void run(const AddJob& job) {
   const auto& kernels = block_kernels();
   std::vector<float> unscaled;
-  // Of blocks from this one on, as they count.
+  // Returns the gradient of blocks from this one on, as they count.
   const auto gradient = [&](std::uint32_t block, std::uint32_t count) {
     const float* const given = job.gradient + element(block - job.first_block);
     if (job.scale == 0) return given;

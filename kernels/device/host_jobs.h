@@ -1,11 +1,11 @@
 #pragma once
-// The loops of every job (kernels/device/jobs.h) over memory that the host can read.
+// These are the loops of every job (kernels/device/jobs.h) over memory that the host can read.
 
 #include "kernels/device/jobs.h"
 
 namespace starling::kernels {
 
-// Threads: any, if what they write is disjoint.
+// Threads: any, if they write to disjoint memory.
 void run(const AddJob& job);
 void run(const WeighJob& job);
 void run(const SumJob& job);

@@ -1,10 +1,10 @@
 #pragma once
-// What a queue can be asked to do with whole arrays of the grid (kernels/device/device.h). Plain
-// addresses and numbers, so that a compiler for another processor reads them too.
+// A queue can be asked to do these jobs with whole arrays of the grid (kernels/device/device.h).
+// They are plain addresses and numbers, so that a compiler for another processor reads them too.
 //
-// Addresses are of the queue's device or pinned memory. What is marked "host" is read before the
-// call returns. Arrays are flat over the layout (core/job/layout.h), [elements] or [blocks], and those of
-// elements begin at a multiple of 16 bytes.
+// Addresses are of the queue's device or pinned memory. Arrays marked "host" are
+// read before the call returns. Arrays are flat over the layout (core/job/layout.h),
+// [elements] or [blocks], and those of elements begin at a multiple of 16 bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,25 +13,25 @@
 
 namespace starling::kernels {
 
-// Which blocks a segment has.
+// SegmentBlocks says which blocks a segment has.
 struct SegmentBlocks {
   std::uint32_t id, first, count;
 };
-// The segments that a job works on, in the host's memory. An array marked [each] has one entry for
-// each of them, in the order of this list.
+// Segments lists the segments that a job works on, in the host's memory. An
+// array marked [each] has one entry for each of them, in the order of this list.
 struct Segments {
   const SegmentBlocks* list;
   std::uint32_t count;
 };
 
-// A micro-batch's gradient to the sums, block by block; a block that does not fit the grid, or
-// holds a NaN or an infinity, is left.
+// Adds a micro-batch's gradient to the sums, block by block; leaves out
+// a block that does not fit the grid, or holds a NaN or an infinity.
 struct AddJob {
   const float* gradient;  // of the blocks from first_block on
-  std::int32_t scale;     // of which each value counts times 2^-scale, rounded once: 0 to 126
+  std::int32_t scale;     // each value counts times 2^-scale, rounded once: 0 to 126
   std::uint32_t first_block;
   const std::int16_t* exponents;  // [blocks]
-  std::int32_t* sums;             // [elements], added to; null: all else is written, nothing added
+  std::int32_t* sums;             // [elements], added to; null: only the rest is written
   std::int32_t limit;             // Grid::limit()
   Segments segments;
   std::uint64_t* weighted;  // [each], written: weighted sum of what was added
@@ -40,14 +40,14 @@ struct AddJob {
   std::uint32_t* broken;    // [1], written: how many were not finite
 };
 
-// Weighted sums of segments of sums (core/base/proof.h).
+// Makes weighted sums of segments of sums (core/base/proof.h).
 struct WeighJob {
   const std::int32_t* sums;  // [elements]
   Segments segments;
   std::uint64_t* weighted;  // [each], written
 };
 
-// Sums of two workers, element by element. Requires that they fit (kernels/grid/quantise.h).
+// Adds sums of two workers, by element. Requires that they fit (kernels/grid/quantise.h).
 struct SumJob {
   std::int32_t* sums;      // [elements], written; may be one of the others
   const std::int32_t* a;   // [elements]
@@ -55,7 +55,7 @@ struct SumJob {
   std::uint64_t elements;  // whole blocks
 };
 
-// What WideJob makes: the mean gradient of blocks with side entries.
+// WideJob makes these: the mean gradient of blocks with side entries.
 struct WideMeans {
   const std::uint32_t* blocks;  // [count], ascending
   const float* means;           // [count][kBlock]
@@ -63,7 +63,7 @@ struct WideMeans {
   std::uint32_t count;
 };
 
-// Means of blocks with side entries: exact sum of total and entries, rounded once.
+// Makes means of blocks with side entries: exact sum of total and entries, rounded once.
 struct WideJob {
   const std::int32_t* totals;     // [elements]
   const std::int16_t* exponents;  // [blocks]
@@ -76,8 +76,8 @@ struct WideJob {
   float* largest;  // [count], written
 };
 
-// Squares of the mean gradient's real elements, exactly: significands' squares (integers below
-// 2^48) by biased exponent. What WeighJob makes of the totals comes with them, in one reading.
+// Adds squares of the mean gradient's real elements, exactly: significands' squares (integers
+// below 2^48) by biased exponent. Weighs the totals as WeighJob does, in the same reading.
 struct SquaresJob {
   const std::int32_t* totals;
   const std::int16_t* exponents;
@@ -91,8 +91,8 @@ struct SquaresJob {
 
 struct OwnOptimizer;  // kernels/optim/own.h
 
-// What one element's update needs, rounded to float (kernels/optim/optimizer.h). Pairs: without
-// and with decay.
+// One element's update needs these numbers, rounded to float
+// (kernels/optim/optimizer.h). Pairs: without and with decay.
 struct UpdateNumbers {
   float clip;
   float b1, c1, b2, c2, eps, step, root, keep[2];  // AdamW, Adam
@@ -103,7 +103,7 @@ struct UpdateNumbers {
   std::uint64_t t;
 };
 
-// A step of held segments (R6): means to weights, moments and exponents.
+// Makes a step of held segments (R6): means to weights, moments and exponents.
 struct ApplyJob {
   const std::int32_t* totals;
   const std::uint16_t* used;   // [blocks]
@@ -120,7 +120,7 @@ struct ApplyJob {
   std::uint64_t* checksums;  // [each], written as ChecksumJob does with seed step + 1
 };
 
-// Weights and exponents of held segments to the working ones.
+// Copies weights and exponents of held segments to the working ones.
 struct PublishJob {
   const float* weights;
   const std::int16_t* held_exponents;
@@ -131,7 +131,7 @@ struct PublishJob {
   std::uint64_t* checksums;  // [each], written as ChecksumJob does with seed 0
 };
 
-// hash64 of exponents, then of each array seeded with the hash before it.
+// Hashes exponents with hash64, then each array, seeded with the hash before it.
 struct ChecksumJob {
   const std::int16_t* exponents;
   const float* arrays[3];     // of the blocks from first_block on; null: there are fewer
@@ -141,8 +141,8 @@ struct ChecksumJob {
   std::uint64_t* checksums;    // [each], written
 };
 
-// hash128 of id, real elements of the arrays and, if not null, exponents: segment_digest() of
-// core/job/segment_values.h.
+// Makes hash128 of id, real elements of the arrays and, if not null,
+// exponents: the segment_digest() of core/job/segment_values.h.
 struct DigestJob {
   const std::int16_t* exponents;
   const float* arrays[3];  // null: there are fewer

@@ -45,7 +45,7 @@ void expect_pages(std::byte* at, std::size_t offset, std::size_t count, bool use
 void prepare_pages(std::byte* at, std::size_t offset, std::size_t count,
                    const std::stop_token& stop) {
   const std::size_t end = offset + count;
-  // A huge page a call: the address space is locked meanwhile.
+  // Each call takes one huge page: the address space is locked meanwhile.
   for (std::size_t from = offset / page_bytes() * page_bytes();
        from < end && !stop.stop_requested(); from = (from / kHugePage + 1) * kHugePage) {
     const std::size_t next = std::min(end, (from / kHugePage + 1) * kHugePage);

@@ -1,8 +1,8 @@
 #pragma once
-// Zeroed memory of the host that costs something only where it is touched.
+// Lazy pages are zeroed memory of the host that costs something only where it is touched.
 //
 // State and totals are indexed by the flat index of core/job/layout.h on every worker, although a
-// worker holds only some segments: what it does not hold is address space, not memory.
+// worker holds only some segments: segments that it does not hold are address space, not memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace starling::kernels {
 
-// Anonymous memory from the kernel, huge pages advised from 2 MiB on. Starts as zeros, at a page's
-// boundary. These are functions of the range, as its owner keeps the address alone.
+// Takes anonymous memory from the kernel, huge pages advised from 2 MiB on. Starts as zeros, at
+// a page's boundary. These are functions of the range, as its owner keeps the address alone.
 std::byte* take_pages(std::size_t bytes);  // throws std::bad_alloc as the standard containers do
 void give_back_pages(std::byte* at, std::size_t bytes);
 // See Memory::expect(): huge pages within the range, and nowhere else where it overlaps one.

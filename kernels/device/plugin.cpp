@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kFile = "libstarling_cuda.so";
 
-// Where the library is looked for, best first.
+// Lists where the library is looked for, best first.
 std::vector<std::string> places() {
   if (const char* named = std::getenv("STARLING_PLUGIN"); named != nullptr && *named != '\0')
     return {named};

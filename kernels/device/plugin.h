@@ -1,6 +1,6 @@
 #pragma once
-// The device of a GPU, in a library that is opened when a job asks for it: the command needs nothing of
-// CUDA's to start, and one binary serves machines with and without a GPU.
+// The device of a GPU lies in a library that is opened when a job asks for it: the command
+// needs no part of CUDA to start, and one binary serves machines with and without a GPU.
 
 #include <cstdint>
 #include <memory>
@@ -13,29 +13,29 @@ namespace starling::kernels {
 
 inline constexpr const char* kCuda = "cuda";  // as a job's `isa`
 
-// What the library gives. Both sides are of one build: classes pass between them.
+// The library gives a Plugin. Both sides are of one build: classes pass between them.
 struct Plugin {
   std::uint64_t interface;  // plugin_interface() as the library has it
   std::string (*build)();   // build_text() likewise
   std::string (*facts)();   // what was built and found, in one line for people; any thread
-  // Whether open() has something to open; needs no memory of a GPU. Errors: as open().
+  // Checks that open() has a device to open; needs no GPU memory. Errors: as open().
   Result<> (*check)();
-  // Once in a process. Errors: kBadInput  there is none, or it lacks what the library needs.
+  // Call it once in a process. Errors: kBadInput  no GPU, or one without what the library needs.
   Result<std::shared_ptr<Device>> (*open)(const DeviceChoice& choice);
 };
 inline constexpr const char* kPluginEntry = "starling_plugin";  // const Plugin* (), extern "C"
 
-// Changes with the sizes of all that passes between command and library.
+// The value changes with the sizes of all that passes between command and library.
 std::uint64_t plugin_interface();
 
-// The library: STARLING_PLUGIN's value if that is set; else lib/starling/libstarling_cuda.so beside
-// the folder of the running program, where it was installed; else where the build leaves it.
-// Never closed once it is open. Threads: any.
+// Opens the library: STARLING_PLUGIN's value if that is set; else
+// lib/starling/libstarling_cuda.so beside the folder of the running program, where it
+// was installed; else where the build leaves it. It is never closed. Threads: any.
 // Errors: kBadInput  not found, not to be opened, or of another build.
 Result<const Plugin*> open_plugin_library();
-// Whether it has a device. Errors: as of open_plugin_library() and Plugin::check().
+// Checks that it has a device. Errors: as of open_plugin_library() and Plugin::check().
 Result<> check_plugin();
-// Its device. Errors: as of both.
+// Opens its device. Errors: as of both.
 Result<std::shared_ptr<Device>> open_plugin(const DeviceChoice& choice);
 
 }  // namespace starling::kernels

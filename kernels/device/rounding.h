@@ -1,5 +1,5 @@
 #pragma once
-// What a job's precision makes of a working parameter.
+// Says how a job's precision rounds a working parameter.
 
 #include "core/job/job.h"
 #include "kernels/device/element.h"

@@ -22,7 +22,7 @@ struct Pieces {
   std::uint64_t next_id = 1;
 };
 
-// Never destroyed: memory is given back until the very end of the process.
+// pieces() is never destroyed: memory is given back until the very end of the process.
 Pieces& pieces() {
   static Pieces* const all = new Pieces;
   return *all;

@@ -1,6 +1,6 @@
 #pragma once
-// Zeroed memory of the host that other processes can map: anonymous files. Like lazy_pages.h it costs
-// something only where it is touched; the kernel frees it when the last process has let go.
+// Shared pages are zeroed memory of the host that other processes can map: anonymous files. They
+// cost something only where touched; the kernel frees them when the last process has let go.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,16 +10,16 @@ namespace starling::kernels {
 
 // Threads of all: any.
 std::byte* take_shared_pages(std::size_t bytes);  // throws std::bad_alloc as the containers do
-// False: no such piece begins there, nothing is done.
+// Returns false if no such piece begins there; nothing is done then.
 bool give_back_shared_pages(std::byte* at);
 
-// Where other processes find memory: mmap() of the file at `offset`.
+// Other processes map the memory with mmap() of this file at `offset`.
 struct SharedPlace {
   int file = -1;  // valid until the memory is given back
   std::uint64_t offset = 0;
   std::uint64_t id = 0;  // of the piece; never used again
 };
-// Nothing: [at, at + bytes) does not lie in one piece that was taken here.
+// Returns nothing if [at, at + bytes) does not lie in one piece that was taken here.
 std::optional<SharedPlace> shared_place(const void* at, std::size_t bytes);
 
 }  // namespace starling::kernels

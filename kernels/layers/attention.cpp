@@ -91,7 +91,7 @@ void AttentionBlock::backward(Pass& pass, const float* in, const float*, float* 
       head_backward(pass, kept, d_attended, d_qkv, d_scores, s, h);
   norm_.forward(pass, in, normed, kept.norm);
   qkv_.backward_parameters(pass, normed, d_qkv);
-  float* const d_normed = d_attended;  // no longer needed as such
+  float* const d_normed = d_attended;  // this memory is free by now
   qkv_.backward_input(pass, d_qkv, d_normed);
   norm_.backward(pass, in, kept.norm, d_normed, /*add=*/d_out, d_in);
   d_open.end();

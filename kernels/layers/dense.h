@@ -1,5 +1,5 @@
 #pragma once
-// The layers of the classifier. Rows are samples.
+// These are the layers of the classifier. Rows are samples.
 
 #include "kernels/layers/layer.h"
 
@@ -23,7 +23,7 @@ class Dense : public Layer {
   bool relu_;
 };
 
-// loss = mean cross entropy of x as logits
+// Computes loss = mean cross entropy of x as logits.
 class ClassifierLoss : public Layer {
  public:
   explicit ClassifierLoss(std::size_t classes) : classes_(classes) {}

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kDeviation = 0.02;
 
-// The residual stream adds 2 layers contributions; their start is scaled down accordingly.
+// The residual stream adds 2 * layers contributions; their first values are scaled down for that.
 Initial residual_initial(const GptSpec& spec) {
   return {.deviation = kDeviation / std::sqrt(2.0 * spec.layers)};
 }

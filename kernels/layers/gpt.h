@@ -1,5 +1,5 @@
 #pragma once
-// The layers of GPT-2. x is [rows, width], rows = sequences * context.
+// These are the layers of GPT-2. x is [rows, width], rows = sequences * context.
 
 #include "core/job/job.h"
 #include "kernels/layers/layer.h"
@@ -15,7 +15,7 @@ class Embedding : public Layer {
   std::size_t saved(std::size_t, std::size_t) const override { return 0; }
   std::size_t scratch(std::size_t) const override { return 0; }
   void forward(Pass& pass, const float* in, float* out, float* saved) const override;
-  // The second use of wte; the first is the head's.
+  // Writes the second use of wte; the first is the head's.
   void backward(Pass& pass, const float* in, const float* out, float* saved, const float* d_out,
                 float* d_in) const override;
 
@@ -66,7 +66,7 @@ class FeedForwardBlock : public Layer {
   Linear widen_, project_;
 };
 
-// loss = mean cross entropy of ln_f(x) wte^T
+// Computes loss = mean cross entropy of ln_f(x) wte^T.
 class LanguageHead : public Layer {
  public:
   LanguageHead(const GptSpec& spec, std::size_t tokens_tensor, Parameters& parameters);

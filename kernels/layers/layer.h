@@ -1,5 +1,5 @@
 #pragma once
-// A link of a model's chain: rows of numbers in, rows of numbers out, parameters of its own.
+// A Layer is a link of a model's chain: rows of numbers in and out, parameters of its own.
 
 #include <cstddef>
 #include <memory>
@@ -13,24 +13,24 @@
 
 namespace starling::kernels {
 
-// Where a tensor's first values come from: normal(0, deviation), or `constant` if deviation is 0.
+// Initial makes a tensor's first values: normal(0, deviation), or `constant` if deviation is 0.
 struct Initial {
   double deviation = 0;
   float constant = 0;
 };
 
-// The model's tensors in the order in which layers declare them; a layer keeps the numbers it is
-// given.
+// Parameters lists the model's tensors in the order in which
+// layers declare them; a layer keeps the numbers that it gets.
 class Parameters {
  public:
-  // What is added from here on lies in another part than what was added before.
+  // Tensors that are added from here on lie in another part than those before.
   void begin_part() { ++layer_; }
   std::size_t add(std::string name, std::vector<std::uint64_t> shape, Initial initial) {
     specs_.push_back({.name = std::move(name), .shape = std::move(shape), .layer = layer_});
     initials_.push_back(initial);
     return specs_.size() - 1;
   }
-  // A matrix in a part of its own, or by rows in several: the table of a tied embedding.
+  // Adds a matrix in a part of its own, or by rows in several: the table of a tied embedding.
   std::size_t add_table(std::string name, std::vector<std::uint64_t> shape, Initial initial,
                         std::uint32_t uses) {
     begin_part();
@@ -49,7 +49,7 @@ class Parameters {
   std::uint32_t layer_ = 0;
 };
 
-// What all layers of one pass have in common. Threads: belongs to the pass.
+// All layers of one pass share a Pass. Threads: belongs to the pass.
 struct Pass {
   const KernelTable& kernels;
   const Layout& layout;
@@ -62,12 +62,12 @@ struct Pass {
   float* scratch;       // the largest scratch() of any layer; nothing survives between layers
   double loss = 0;      // set by the last layer: mean over rows
 
-  // The parts that are open: OpenPart, OpenGradient.
+  // The open parts: OpenPart, OpenGradient.
   PartId part = 0, d_part = 0;
   const float* parameters = nullptr;
   float* gradient = nullptr;
 
-  // Of a tensor in the open part.
+  // These return the place of a tensor in the open part.
   const float* parameter(std::size_t tensor) const { return parameters + place(tensor, part); }
   float* d_parameter(std::size_t tensor) const { return gradient + place(tensor, d_part); }
   PartId part_of(std::size_t tensor) const { return layout.tensors()[tensor].first_part; }
@@ -81,7 +81,7 @@ struct Pass {
   }
 };
 
-// The parameters of a part, as long as this lives; one at a time in a pass.
+// OpenPart holds the parameters of a part as long as it lives; one at a time in a pass.
 class OpenPart {
  public:
   OpenPart(Pass& pass, PartId part) : pass_(pass) {
@@ -99,15 +99,15 @@ class OpenPart {
   Pass& pass_;
 };
 
-// The gradient of a use of a part, to be written before end(), but for its padding; one at a time
-// in a pass.
+// OpenGradient is the gradient of a use of a part, to be written
+// before end(), but for its padding; one at a time in a pass.
 class OpenGradient {
  public:
   OpenGradient(Pass& pass, PartId part, std::uint32_t use) : pass_(pass), use_(use) {
     pass.d_part = part;
     pass.gradient = pass.sink->begin(part, use);
   }
-  // Gives it to the sink. A pass that ends with an exception gives nothing that is half written.
+  // Gives it to the sink. A pass that ends with an exception gives nothing half-written.
   void end();
   OpenGradient(const OpenGradient&) = delete;
   OpenGradient& operator=(const OpenGradient&) = delete;
@@ -119,7 +119,7 @@ class OpenGradient {
   const std::uint32_t use_;
 };
 
-// A run of rows of a tensor that may lie in several parts.
+// Rows is a run of rows of a tensor that may lie in several parts.
 struct Rows {
   PartId part = 0;
   std::size_t first = 0, count = 0;
@@ -132,13 +132,13 @@ class Layer {
  public:
   virtual ~Layer() = default;
   virtual std::size_t width() const = 0;  // floats per row of `out`; 0 for the last layer
-  // What lives from forward to backward, and what only one call needs.
+  // Floats that live from forward to backward, and floats that only one call needs.
   virtual std::size_t saved(std::size_t sequences, std::size_t rows) const = 0;
   virtual std::size_t scratch(std::size_t rows) const = 0;
 
   virtual void forward(Pass& pass, const float* in, float* out, float* saved) const = 0;
-  // Writes its use of the gradients of its parts, and d_in, which is null for the first layer. Not
-  // aliased.
+  // Writes its use of the gradients of its parts, and d_in, which
+  // is null for the first layer. The buffers do not overlap.
   virtual void backward(Pass& pass, const float* in, const float* out, float* saved,
                         const float* d_out, float* d_in) const = 0;
 };
@@ -147,7 +147,7 @@ constexpr std::size_t aligned_floats(std::size_t n) {
   return (n + 15) / 16 * 16;
 }
 
-// Cuts one buffer into aligned parts.
+// A Carver cuts one buffer into aligned parts.
 class Carver {
  public:
   explicit Carver(float* base) : at_(base) {}
@@ -161,7 +161,7 @@ class Carver {
   float* at_;
 };
 
-// y = x W + b with W [in, out]: shared by the layers.
+// Linear computes y = x W + b with W [in, out]; several layers have one.
 struct Linear {
   std::size_t in = 0, out = 0;
   std::size_t weight = 0, bias = 0;  // tensor numbers
@@ -174,14 +174,14 @@ struct Linear {
   void backward_input(const Pass& pass, const float* dy, float* dx) const;  // dx = dy W^T
 };
 
-// LayerNorm's tensors and its two numbers per row.
+// Norm has LayerNorm's tensors and its two numbers per row.
 struct Norm {
   std::size_t width = 0;
   std::size_t gain = 0, bias = 0;  // tensor numbers
 
   static Norm declare(Parameters& parameters, const std::string& name, std::size_t width);
   static std::size_t saved(std::size_t rows) { return 2 * aligned_floats(rows); }
-  // Cheap enough to be run again in the backward pass instead of keeping y.
+  // The backward pass runs forward() again: that is cheap enough not to keep y.
   void forward(const Pass& pass, const float* x, float* y, float* saved) const;
   // dx = gradient (+ add)
   void backward(const Pass& pass, const float* x, const float* saved, const float* dy,

@@ -1,5 +1,5 @@
 #pragma once
-// Where a pass finds parameters and leaves gradients, part by part (core/job/layout.h).
+// A pass finds parameters and leaves gradients here, part by part (core/job/layout.h).
 
 #include "core/base/ids.h"
 
@@ -9,21 +9,21 @@ namespace starling::kernels {
 class PartSource {
  public:
   virtual ~PartSource() = default;
-  // The part's parameters, [elements of the part], which do not change before the same thread
-  // releases it; a pass has one part at a time. Blocks until they are there.
+  // Returns the part's parameters, [elements of the part], which do not change before the
+  // same thread releases it; a pass has one part at a time. Blocks until they are there.
   virtual const float* acquire(PartId part) = 0;
   virtual void release(PartId part) = 0;
 };
 
-// Of one micro-batch. Threads: that of the pass.
+// A GradientSink takes the gradient of one micro-batch. Threads: that of the pass.
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  // Memory for what use `use` (0 .. Part::uses - 1) gives of the part's gradient, [elements of the
-  // part], with anything in it. One at a time: end() comes before the next begin().
+  // Returns memory for what use `use` (0 .. Part::uses - 1) gives of the part's gradient,
+  // [elements of the part], with any content. One at a time: end() comes before the next begin().
   virtual float* begin(PartId part, std::uint32_t use) = 0;
-  // All of it is written, padding with zeros. Each use of each part comes once in a pass, in any
-  // order.
+  // Takes it: the pass has written all of it, padding with zeros.
+  // Each use of each part comes once in a pass, in any order.
   virtual void end(PartId part, std::uint32_t use) = 0;
 };
 

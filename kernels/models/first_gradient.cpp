@@ -22,7 +22,7 @@ bool same_bits(const FirstGradient& a, const FirstGradient& b) {
          std::memcmp(bytes(a).data(), bytes(b).data(), bytes(a).size()) == 0;
 }
 
-// Work on a queue of its own, for as long as this lives.
+// BusyQueue keeps a queue of its own at work for as long as it lives.
 class BusyQueue {
  public:
   explicit BusyQueue(Device& device)
@@ -69,7 +69,7 @@ Result<MicroBatchResult> WholeGradients::compute(std::span<const float> paramete
     --scale_;
     result = compute_once(at, batch, gradient);
   }
-  queue.wait();  // the parameters are the caller's again, also after an error
+  queue.wait();  // the caller may change the parameters now, also after an error
   return result;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Parameters and gradients of all parts in flat arrays, for passes part by part.
+// These keep parameters and gradients of all parts in flat arrays, for passes part by part.
 
 #include <cstdint>
 #include <span>
@@ -23,7 +23,7 @@ class FlatSource : public PartSource {
   const float* const parameters_;  // [layout.elements()]
 };
 
-// Adds the uses of each part up. Overwrites `gradient` [layout.elements()]. Borrows both.
+// Adds up the uses of each part. Overwrites `gradient` [layout.elements()]. Borrows both.
 class FlatSink : public GradientSink {
  public:
   FlatSink(const Layout& layout, std::span<float> gradient);

@@ -1,5 +1,5 @@
 #pragma once
-// Gradients of micro-batches on a device, part by part: what a compute thread has.
+// A compute thread has a GradientMaker: gradients of micro-batches on a device, part by part.
 
 #include <chrono>
 #include <cstdint>
@@ -17,38 +17,38 @@
 
 namespace starling::kernels {
 
-// What is called in a pass, on its thread.
+// A pass calls these, on its thread.
 struct PassHooks {
-  // Before a part is read; returns when it is there. False: it will not come. Then the pass ends
-  // with an error and gives nothing more.
+  // Called before a part is read; returns when it is there. False: it will
+  // not come. Then the pass ends with an error and gives nothing more.
   std::function<bool(PartId)> before_reading = [](PartId) { return true; };
-  // Before each use's gradient is taken, with how much of the passes is over, 0 to 1, if the
-  // forward pass takes a third and the rest goes by elements.
+  // Called before each use's gradient is taken, with how much of the passes is
+  // over, 0 to 1, if the forward pass takes a third and the rest goes by elements.
   std::function<void(double)> before_taking = [](double) {};
-  // What use `use` gives of the part's gradient, [elements of the part] in the device's memory,
-  // padding is zero; the maker's queue() has been asked to write it, and it stays until this
-  // returns.
+  // Takes what use `use` gives of the part's gradient, [elements of the
+  // part] in the device's memory, padding is zero; the maker's queue()
+  // has been asked to write it, and it stays until this returns.
   std::function<void(PartId, std::uint32_t use, const float* gradient)> take;
 };
 
-// Activations, memory for the gradient of the largest part, and a queue. Threads: one at a time; one
-// maker for each compute thread.
+// A GradientMaker has activations, memory for the gradient of the largest part,
+// and a queue. Threads: one at a time; one maker for each compute thread.
 class GradientMaker {
  public:
   virtual ~GradientMaker() = default;
 
-  // The gradient of the batch's mean loss, part by part, each use of each part once.
+  // Makes the gradient of the batch's mean loss, part by part, each use of each part once.
   // Errors: as Model::pass(), nothing was taken then. kUnavailable  a part did not come.
   Result<MicroBatchResult> make(const Working& working, const Batch& batch, const PassHooks& hooks);
-  // The same into `adding`, each use after hooks.take, if there is one; finish() is left to the caller.
+  // Makes it into `adding`, each use after hooks.take, if set; finish() is left to the caller.
   Result<MicroBatchResult> make(const Working& working, const Batch& batch,
                                 Accumulators::Adding& adding, PassHooks hooks = {});
-  // The gradient of the next batch is as if it were zero.
+  // Makes the gradient of the next batch count as zero.
   void drop_gradient() { drop_ = true; }
-  // What the last make() handed over is the gradient of the loss times 2^scale().
+  // The last make() handed over the gradient of the loss times 2^scale().
   virtual std::int32_t scale() const { return 0; }
   Queue& queue() { return *queue_; }
-  // How long the last make() took to hand over what it had made.
+  // Returns how long the last make() took to hand over what it had made.
   std::chrono::nanoseconds taking_took() const { return taking_took_; }
 
  protected:
@@ -56,24 +56,24 @@ class GradientMaker {
   GradientMaker(const Layout& layout, Device& device);
 
   const Layout& layout() const { return layout_; }
-  // Of the batch at hand.
+  // Returns the numbers of the batch at hand.
   const Working& working() const { return working_; }
 
-  // Calls await() before it reads a part, give() for each use of each part. Between await() of a
-  // part that will not come and the end it may compute anything. Errors: as Model::pass().
+  // Makes the gradient; calls await() before it reads a part, give() for each use of each part.
+  // Once await() says that a part will not come, it may compute anything. Errors: as Model::pass().
   virtual Result<MicroBatchResult> pass(const Batch& batch) = 0;
-  // False: the part will not come.
+  // Returns false if the part will not come.
   bool await(PartId part);
   bool lacking() const { return lacking_; }
-  // [elements of the part] in the device's memory, which queue() has been asked to write; it may be
-  // written again when give() returns.
+  // Hands over [elements of the part] in the device's memory, which queue()
+  // has been asked to write; it may be written again when give() returns.
   void give(PartId part, std::uint32_t use, float* gradient);
 
  private:
   const Layout& layout_;
   std::uint64_t elements_ = 0;  // of a pass's gradients, each use of a part counts
   const std::unique_ptr<Queue> queue_;
-  // Of the batch at hand.
+  // These are of the batch at hand.
   Working working_;
   const PassHooks* hooks_ = nullptr;
   bool lacking_ = false;              // a part did not come
@@ -82,7 +82,7 @@ class GradientMaker {
   bool drop_ = false;
 };
 
-// What a device that has models of its own needs to know of one.
+// MakerSpec tells a device that has models of its own about one.
 struct MakerSpec {
   const ModelSpec& model;
   const Layout& layout;
@@ -90,7 +90,7 @@ struct MakerSpec {
   bool recompute = false;
   std::uint32_t sequences = 1;  // of each batch
 };
-// The device's own, or, where it has none for this model, the host's. Borrows all but the numbers.
+// Makes the device's own maker, or the host's. Borrows all but the numbers.
 std::unique_ptr<GradientMaker> make_gradient_maker(const Job& job, const Model& model,
                                                    const Layout& layout, Device& device,
                                                    std::uint32_t sequences);

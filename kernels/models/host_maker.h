@@ -1,5 +1,5 @@
 #pragma once
-// Gradients of micro-batches for a device, computed by the host with any Model.
+// HostMaker makes gradients of micro-batches for a device on the host, with any Model.
 
 #include <memory>
 #include <vector>
@@ -9,12 +9,12 @@
 
 namespace starling::kernels {
 
-// Where the host cannot read the device's memory, the working parameters are copied out and the
-// gradient is copied in, part by part. Where a part does not come, the pass goes on with zeros.
-// Borrows `model`, which must outlive it.
+// Where the host cannot read the device's memory, HostMaker copies the working
+// parameters out and the gradient in, part by part. Where a part does not
+// come, the pass goes on with zeros. Borrows `model`, which must outlive it.
 class HostMaker : public GradientMaker, private PartSource, private GradientSink {
  public:
-  // For batches of exactly `sequences`.
+  // Takes batches of exactly `sequences`.
   HostMaker(const Model& model, const Layout& layout, Device& device, std::uint32_t sequences);
 
  private:
@@ -27,11 +27,11 @@ class HostMaker : public GradientMaker, private PartSource, private GradientSink
   const Model& model_;
   const bool here_;  // the host reads and writes the device's memory
   const std::unique_ptr<Workspace> workspace_;
-  // Of the part at hand; pinned.
+  // These hold the part at hand; pinned.
   Array<float> gradient_;
-  Array<float> parameters_;  // empty: the host reads those of the device
-  Array<float> there_;       // the gradient on the device; empty: the device reads that of the host
-  std::vector<float> zeros_;  // of the largest part; empty: never lacking
+  Array<float> parameters_;   // empty: the host reads those of the device
+  Array<float> there_;        // the gradient on the device; empty: the device reads the host's
+  std::vector<float> zeros_;  // for the largest part; empty: never lacking
 };
 
 }  // namespace starling::kernels

@@ -1,5 +1,5 @@
 #pragma once
-// What a network wants of its batches: the same on every device.
+// A network's Input says what its batches must have: the same on every device.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Input {
 Input input_of(const GptSpec& spec);
 Input input_of(const MlpSpec& spec);
 
-// Errors: kBadInput  other sizes than of `sequences`, or a token or target out of range.
+// Errors: kBadInput  sizes do not fit `sequences`, or a token or target is out of range.
 Result<> check(const Input& input, const Batch& batch, std::uint32_t sequences);
 
 }  // namespace starling::kernels

@@ -44,7 +44,7 @@ class Chain : public Model {
                                     Workspace& workspace) const override;
 
  private:
-  // The parts of a workspace, for `sequences`; base may be null to learn the size.
+  // Memory is the parts of a workspace, for `sequences`; base may be null to learn the size.
   struct Memory {
     std::vector<float*> outs, saved;  // by layer; with recompute_ all `saved` are one
     float* d[2];                      // gradients of rows, in turns
@@ -199,7 +199,7 @@ Result<MicroBatchResult> Chain::evaluate(std::span<const float> parameters, cons
   return run(source, batch, workspace, nullptr);
 }
 
-// Far above any model that one process holds; keeps every size below within 64 bits.
+// These limits are far above any model of one process; they keep all sizes below within 64 bits.
 constexpr std::uint32_t kDimensionMax = 1u << 24, kContextMax = 1u << 16, kLayersMax = 1024;
 constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 36;
 

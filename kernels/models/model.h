@@ -1,5 +1,5 @@
 #pragma once
-// A model: named tensors, and forward and backward over one micro-batch. What happens inside is a
+// A Model has named tensors, and computes forward and backward over one micro-batch: a
 // chain of layers (kernels/layers/) over the kernels of one instruction set (kernels/cpu/).
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct MicroBatchResult {
   double loss = 0;           // mean cross entropy, nats
   std::uint64_t tokens = 0;  // predictions made: tokens or samples
   bool finite = true;        // the loss
-  // What else was measured, as many as the job names and in its order; their means over the
-  // micro-batches of a step stand in its record (`step` event, `metrics`).
+  // Other measured values, as many as the job names and in its order; their means
+  // over the micro-batches of a step stand in its record (`step` event, `metrics`).
   std::vector<double> metrics{};
 };
 
-// Memory for one pass at a time: activations and scratch. Taken once, from huge pages where the
-// kernel gives them (a killed process frees these fifty times faster). Threads: one thread at a
-// time; one per compute thread.
+// A Workspace is memory for one pass at a time: activations and scratch. It is
+// taken once, from huge pages where the kernel gives them (a killed process frees
+// these fifty times faster). Threads: one thread at a time; one per compute thread.
 class Workspace {
  public:
   // Throws std::bad_alloc as the standard containers do.
@@ -55,19 +55,19 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const std::vector<TensorSpec>& tensors() const = 0;
-  // The resolved instruction set, never "auto"; a part of the fingerprint.
+  // Returns the resolved instruction set, never "auto"; a part of the fingerprint.
   virtual const std::string& isa() const;  // "portable"
 
-  // For batches of exactly `sequences` sequences or samples. Default: nothing to work in.
+  // Makes it for batches of exactly `sequences` sequences or samples. Default: an empty one.
   virtual std::unique_ptr<Workspace> make_workspace(std::uint32_t sequences) const;
 
-  // Every element of `parameters`, padding included, from Philox: the same bits on every machine.
-  // `layout` is a Layout of tensors(); parameters.size() == layout.elements(). Errors: as the model's
-  // own source of them has; none of those that are built in.
+  // Sets all elements of `parameters`, padding included, from Philox: the same bits on every
+  // machine. `layout` is a Layout of tensors(); parameters.size() == layout.elements().
+  // Errors: as the model's own source of values has them; the built-in models have none.
   virtual Result<> initialise(std::uint64_t seed, const Layout& layout,
                               std::span<float> parameters) const = 0;
-  // The same of one part, [elements of the part]. Default: initialise(), for a model whose tensors
-  // are one part.
+  // Sets the elements of one part, [elements of the part].
+  // Default: initialise(), for a model whose tensors are one part.
   virtual Result<> initialise_part(std::uint64_t seed, const Layout& layout, PartId part,
                                    std::span<float> parameters) const;
 
@@ -78,23 +78,23 @@ class Model {
                                                     const Batch& batch, Workspace& workspace,
                                                     std::span<float> gradient) const = 0;
 
-  // The same, part by part: takes every part from `parameters` and gives each use of its gradient
-  // to `gradient`. `layout` is a Layout of tensors(). Default: forward_backward(), for a model
-  // whose tensors are one part. Nothing is given if there is an error.
-  // Errors: as forward_backward(); kBadInput  several parts, and this was not overridden.
+  // Computes the same, part by part: takes every part from `parameters` and gives each use of
+  // its gradient to `gradient`. `layout` is a Layout of tensors(). Default: forward_backward(),
+  // for a model whose tensors are one part. Nothing is given if there is an error. Errors: as
+  // forward_backward(); kBadInput  several parts, and this was not overridden.
   virtual Result<MicroBatchResult> pass(const Layout& layout, PartSource& parameters,
                                         const Batch& batch, Workspace& workspace,
                                         GradientSink& gradient) const;
 
-  // The loss alone; the same bits as forward_backward's. Default: does that, gradient and all.
+  // Computes the loss alone; same bits as forward_backward's. Default: that, gradient and all.
   virtual Result<MicroBatchResult> evaluate(std::span<const float> parameters, const Batch& batch,
                                             Workspace& workspace) const;
 };
 
-// isa: "reference", "avx2", "avx512", or "auto" for the best that this CPU has. recompute: a workspace
-// keeps the inputs of layers alone, and the backward pass computes again what else it needs of each
-// layer: the same bits, with one forward pass more (Chen et al., 2016, "Training Deep Nets with
-// Sublinear Memory Cost", section 4).
+// Makes a model. isa: "reference", "avx2", "avx512", or "auto" for the best of this
+// CPU. recompute: a workspace keeps only the inputs of layers, and the backward pass
+// computes again what else it needs of each layer: the same bits, with one forward pass
+// more (Chen et al., 2016, "Training Deep Nets with Sublinear Memory Cost", section 4).
 // Errors: kBadInput  the specification makes no model, or the CPU lacks the instruction set.
 Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const std::string& isa,
                                           bool recompute = false);

@@ -1,13 +1,13 @@
 #pragma once
-// Normal numbers from Philox, the same bits on every machine.
+// These are normal numbers from Philox, the same bits on every machine.
 
 #include <cstdint>
 #include <span>
 
 namespace starling::kernels {
 
-// out[i] = deviation * normal(seed, stream, first + i), by Box and Muller's method. `first` is a
-// multiple of 4.
+// Sets out[i] = deviation * normal(seed, stream, first + i),
+// by Box and Muller's method. `first` is a multiple of 4.
 void fill_normal(std::uint64_t seed, std::uint32_t stream, double deviation, std::uint64_t first,
                  std::span<float> out);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Models that an application brings: `kind = "own"` in a job file's [model].
+// An application can bring its own models: `kind = "own"` in a job file's [model].
 
 #include <functional>
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace starling::kernels {
 
-// By the model's name. isa: resolved, as of kernel_table().
+// The registry has these by the model's name. isa: resolved, as of kernel_table().
 struct OwnModel {
   std::function<Result<std::unique_ptr<Model>>(const OwnSpec& spec)> make;
 };
@@ -19,12 +19,12 @@ struct OwnModel {
 // Errors: kBadInput  this program has no model of that name.
 Result<> check_own_model(const OwnSpec& spec);
 
-// Tensors as job files spell them. Errors: kBadInput  a text that is none.
+// Reads tensors as job files spell them. Errors: kBadInput  a text that is none.
 Result<std::vector<TensorSpec>> tensors_of(const std::vector<std::string>& texts);
 
-// The application's, or, where it is not here but the job lists its tensors, one that has tensors
-// and cannot compute: enough for coordinators. Errors: kBadInput  neither; other tensors than the
-// job's; what the application's reports or throws.
+// Makes the application's model, or, where it is not here but the job lists its tensors,
+// one that has tensors and cannot compute: enough for coordinators. Errors: kBadInput
+// neither; other tensors than the job's; an error or exception of the application's.
 Result<std::unique_ptr<Model>> make_own_model(const OwnSpec& spec);
 
 }  // namespace starling::kernels

@@ -19,10 +19,10 @@ namespace starling::kernels {
 namespace {
 
 constexpr std::uint64_t kSteps = 3;
-constexpr std::uint32_t kMicroBatches = 3;  // of which a step adds up so many, if the job has them
+constexpr std::uint32_t kMicroBatches = 3;  // one step adds up so many, if the job has them
 constexpr std::uint32_t kUses = 2;          // of the matrix
 
-// The same on every machine: from integers, by exact operations.
+// Gives the same on every machine: from integers, by exact operations.
 float noise(std::uint64_t i, std::uint64_t step, std::uint64_t m) {
   const std::uint64_t bits = mix64(mix64(i, step), m);
   const auto value = static_cast<float>(static_cast<std::int32_t>(bits >> 40) - (1 << 23));

@@ -69,7 +69,7 @@ class Synthetic : public Model {
 
   const std::vector<TensorSpec>& tensors() const override { return tensors_; }
 
-  // Matrices uniform with the deviation of a GPT's, vectors zero.
+  // Sets matrices uniform with the deviation of a GPT's, vectors zero.
   Result<> initialise(std::uint64_t seed, const Layout& layout,
                       std::span<float> parameters) const override {
     STARLING_CHECK(parameters.size() == layout_.elements());
@@ -105,7 +105,7 @@ class Synthetic : public Model {
     return pass(layout_, source, batch, workspace, sink);
   }
 
-  // As a network would: all parts forward, for the loss, and backward, for the gradient.
+  // Passes as a network would: all parts forward, for the loss, and backward, for the gradient.
   Result<MicroBatchResult> pass(const Layout& layout, PartSource& parameters, const Batch& batch,
                                 Workspace&, GradientSink& gradient) const override {
     STARLING_CHECK(layout.elements() == layout_.elements());
@@ -143,7 +143,7 @@ class Synthetic : public Model {
   }
 
   double loss_of(double sum, const DrawKey& draw) const {
-    // An index that no block has.
+    // This index belongs to no block.
     const auto bits = random4(draw.seed, Purpose::kSyntheticGradient, draw.step, draw.micro_batch,
                               layout_.blocks());
     return 4 + sum / layout_.blocks() + (2 * uniform(bits[0]) - 1) / 16;

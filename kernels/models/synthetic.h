@@ -1,7 +1,7 @@
 #pragma once
-// The synthetic model: real parameters and a gradient that costs next to nothing, so that what is
-// measured is everything but arithmetic. How long its micro-batches take is waited by whoever
-// computes them (compute_time()).
+// The synthetic model has real parameters and a gradient that costs next
+// to nothing, so that a measurement covers everything but arithmetic. The
+// caller waits for the time that its micro-batches take (compute_time()).
 //
 // Element j of block b (256 elements of tensor t, core/job/layout.h) of a micro-batch has
 //
@@ -11,7 +11,7 @@
 //   n_j  in [-1, 1): 32 bits mixed from j and a number drawn for (seed, step, micro-batch, b)
 //   s    2^-8 to 2^-14 by tensor, and 32 times that in one block of 4096, which is drawn as well:
 //        it does not fit the grid and goes to the side list
-//   w_j  the parameter, so whoever computes with others than this version's has other bits
+//   w_j  the parameter, so a worker with parameters of another version gets other bits
 //
 // with the mean over the first elements of all blocks, and n' in (-1, 1) drawn for (seed, step,
 // micro-batch). All operations are integer or IEEE ones in a fixed order: the same bits on every
@@ -24,12 +24,12 @@
 
 namespace starling::kernels {
 
-// Of `spec.parameters` (at least kSyntheticParametersMin) elements: three layers of the shapes of a
-// GPT's, an embedding, and a rest; 25 or 26 tensors. Takes batches of any number of sequences and
-// looks at `draw` only.
+// Makes a model of `spec.parameters` (at least kSyntheticParametersMin) elements:
+// three layers of the shapes of a GPT's, an embedding, and a rest; 25 or 26
+// tensors. Takes batches of any number of sequences and looks at `draw` only.
 std::unique_ptr<Model> make_synthetic(const SyntheticSpec& spec);
 
-// How long micro-batch m of a step takes: compute_ms, up to `jitter` of it more or less.
+// Returns how long micro-batch m takes: compute_ms, up to `jitter` of it more or less.
 std::chrono::nanoseconds compute_time(const SyntheticSpec& spec, std::uint64_t seed,
                                       std::uint64_t step, MicroBatch m);
 

@@ -1,13 +1,13 @@
 #pragma once
-// The gradient of one block of the synthetic model. Compiled twice, once for AVX2, and for the same
-// bits: every operation is exact or rounds once. What is here is static, since the linker could
-// take another file's copy for the whole program.
+// This makes the gradient of one block of the synthetic model. It is compiled twice,
+// once for AVX2, for the same bits: every operation is exact or rounds once. All is
+// static here, since the linker could take another file's copy for the whole program.
 
 namespace starling::kernels::synthetic {
 
 inline constexpr unsigned kBlockElements = 256;
 
-// In [-1/2, 1/2). MurmurHash3's finaliser (Appleby) over a Weyl sequence.
+// Returns a value in [-1/2, 1/2): MurmurHash3's finaliser (Appleby) over a Weyl sequence.
 [[maybe_unused]] static inline float half_noise(unsigned key, unsigned j) {
   unsigned x = key + j * 0x9E3779B9u;
   x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
@@ -20,7 +20,7 @@ inline constexpr unsigned kBlockElements = 256;
   return static_cast<float>(static_cast<int>(j)) * 0x1p-7f - 1.0f;
 }
 
-// `used` elements are real.
+// Writes a block's gradient; `used` elements are real.
 [[maybe_unused]] static void block_gradient(unsigned key, float scale, const float* __restrict w,
                                             float* __restrict gradient, unsigned used) {
   for (unsigned j = 0; j < kBlockElements; ++j)
@@ -28,7 +28,7 @@ inline constexpr unsigned kBlockElements = 256;
   for (unsigned j = used; j < kBlockElements; ++j) gradient[j] = 0.0f;
 }
 
-// Null if not compiled in or this CPU has no AVX2.
+// Returns null if not compiled in or this CPU has no AVX2.
 void (*avx2_block_gradient())(unsigned key, float scale, const float* w, float* gradient,
                               unsigned used);
 

@@ -10,8 +10,8 @@ constexpr std::size_t kHugePage = 2u << 20;
 
 Workspace::Workspace(std::size_t floats, std::uint32_t sequences)
     : floats_(floats), sequences_(sequences) {
-  // One page more than needed, so that a huge-page boundary lies inside; what is never touched
-  // takes no memory.
+  // The mapping has one page more than needed, so that a huge-page
+  // boundary lies inside; untouched pages take no memory.
   mapped_ = (floats * sizeof(float) + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping_ == MAP_FAILED) throw std::bad_alloc();

@@ -16,12 +16,12 @@ double clip_factor(double norm, double clip) {
 
 namespace {
 
-// An unevaluated sum of two doubles.
+// A Pair is an unevaluated sum of two doubles.
 struct Pair {
   double high = 0, low = 0;
 };
 
-// Exact (Dekker, Numerische Mathematik 18, 1971), but for what lies below the smallest double.
+// Is exact (Dekker, Numerische Mathematik 18, 1971), but for what lies below the smallest double.
 Pair product(double a, double b) {
   constexpr double kSplit = 134217729;  // 2^27 + 1
   const auto upper = [](double x) {

@@ -1,7 +1,7 @@
 #pragma once
-// Optimizers as functions over spans: one element's result depends on that element alone, and every
-// operation is a correctly rounded IEEE one in a fixed order. So the bits are the same however the
-// spans are cut, on every CPU, on the owner of a segment and on its replicas.
+// Optimizers are functions over spans: one element's result depends on that element alone, and
+// every operation is a correctly rounded IEEE one in a fixed order. So the bits are the same
+// however the spans are cut, on every CPU, on the owner of a segment and on its replicas.
 
 #include <cstdint>
 #include <span>
@@ -12,7 +12,7 @@
 
 namespace starling::kernels {
 
-// What one step has for all elements alike.
+// A StepScale is the same for all elements of one step.
 struct StepScale {
   double rate = 0;        // learning rate of the step
   double clip_scale = 1;  // clip_factor() of the gradient's global norm
@@ -22,24 +22,24 @@ struct StepScale {
 // min(1, clip / (norm + 1e-6)); 1 if clip is 0, which means no clipping.
 double clip_factor(double norm, double clip);
 
-// base^exponent in twice a double's precision, rounded once: the same bits whatever mathematical
-// library a machine has. base is in [0, 1].
+// Returns base^exponent in twice a double's precision, rounded once: the
+// same bits whatever mathematical library a machine has. base is in [0, 1].
 double power(double base, std::uint64_t exponent);
 
-// Arrays of moments that the optimizer keeps per parameter: 2 (Adam, AdamW: m, v), 1 (SGD: buf), or
-// as an application's says (2 where it is not known). All start at zero.
+// Returns how many moments the optimizer keeps per parameter: 2 (Adam, AdamW: m, v), 1
+// (SGD: buf), or as an application's says (2 where it is not known). All start at zero.
 unsigned moments(const OptimizerSpec& spec);
 
-// Errors: kBadInput  the job names an optimizer that nobody has brought, or one that is none.
+// Errors: kBadInput  the job names an own optimizer that was not registered, or an invalid one.
 Result<> check_optimizer(const OptimizerSpec& spec);
 
-// The numbers of a step, computed in double and rounded once; everything below them is float.
+// Returns the numbers of a step, computed in double and rounded once; all below are float.
 UpdateNumbers update_numbers(const OptimizerSpec& spec, const StepScale& scale);
 
-// `gradient` is before clipping. `decay`: the tensor has two or more dimensions; decoupled (AdamW),
-// none (Adam), or coupled, added to the clipped gradient and not clipped (SGD). All spans of a call
-// have the same length; none may overlap another. `second` is not touched if there is one moment
-// (it may be empty).
+// Updates the spans; `gradient` is before clipping. `decay`: the tensor has two or
+// more dimensions; decoupled (AdamW), none (Adam), or coupled, added to the clipped
+// gradient and not clipped (SGD). All spans of a call have the same length; none
+// may overlap another. With one moment `second` is not touched (it may be empty).
 void update(const UpdateNumbers& numbers, bool decay, std::span<const float> gradient,
             std::span<float> w, std::span<float> first, std::span<float> second);
 void update(const OptimizerSpec& spec, const StepScale& scale, bool decay,

@@ -1,6 +1,6 @@
 #pragma once
-// One element's step of each optimizer: correctly rounded operations in a fixed order, so that the bits
-// are the same wherever they are made. A compiler for another processor reads this too.
+// These functions make one element's step of each optimizer: correctly rounded operations in
+// a fixed order, the same bits everywhere. A compiler for another processor reads this too.
 
 #include <cmath>
 
@@ -9,7 +9,7 @@
 
 namespace starling::kernels {
 
-// Of UpdateNumbers, what blocks with and without decay each need.
+// These are the UpdateNumbers that blocks with and without decay each need.
 struct AdamNumbers {
   float clip, b1, c1, b2, c2, eps, step, root, keep;
 };
@@ -23,7 +23,7 @@ STARLING_BOTH constexpr SgdNumbers sgd_numbers(const UpdateNumbers& n, bool deca
   return {n.clip, n.mu, n.rate, n.decay[decay ? 1 : 0], n.own, n.ahead};
 }
 
-// AdamW and Adam: gradient, weight and both moments.
+// Makes a step of AdamW and Adam: gradient, weight and both moments.
 STARLING_BOTH inline void adam(const AdamNumbers& n, float gradient, float& w, float& m, float& v) {
   const float g = gradient * n.clip;
   const float mi = n.b1 * m + n.c1 * g;
@@ -33,7 +33,7 @@ STARLING_BOTH inline void adam(const AdamNumbers& n, float gradient, float& w, f
   w = w * n.keep - n.step * (mi / (std::sqrt(vi) * n.root + n.eps));
 }
 
-// SGD: gradient, weight and momentum.
+// Makes a step of SGD: gradient, weight and momentum.
 STARLING_BOTH inline void sgd(const SgdNumbers& n, float gradient, float& w, float& momentum) {
   const float g = gradient * n.clip + n.decay * w;
   const float b = n.mu * momentum + g;
