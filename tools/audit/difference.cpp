@@ -10,19 +10,19 @@ namespace {
 constexpr const char* kSteps = "job.steps";
 constexpr const char* kSchedule = "optimizer.schedule_steps";
 
-// Of the job's keys, those that reach no bit of a step that both runs have. The length of the
-// schedule does, and that of the job where the schedule has none of its own: other_job().
+// Returns whether a key of the job reaches no bit of a step that both runs have. The length of
+// the schedule does, and that of the job where the schedule has none of its own: other_job().
 bool neutral(const std::string& key) {
   if (key == "job.name" || key == "job.replicas" || key == "data.path") return true;
   if (key == kSteps || key == kSchedule) return true;
-  // Of a script: arguments say where to write as well as what to compute, which the steps show.
+  // A script's arguments say where to write as well as what to compute, which the steps show.
   for (const char* of_script :
        {"script", "module", "arguments", "text", "at", "earlier", "started"})
     if (key == std::string("model.") + of_script) return true;
   return key.rfind("elastic.", 0) == 0 || key.rfind("checkpoint.", 0) == 0;
 }
 
-// Steps of warm-up and cosine: 0 means the job's.
+// Returns the steps of warm-up and cosine: 0 means the job's.
 std::string schedule_of(const StartFact& start) {
   const auto text = [&](const char* key) {
     const auto it = start.job.find(key);
@@ -103,7 +103,7 @@ std::optional<Difference> step_difference(const StepFact& a, const StepFact& b) 
 Comparison compare(const History& a, const History& b) {
   Comparison result;
   result.other_job = other_job(a.start, b.start);
-  // A coordinator that was started by hand computes nothing, and tells no arithmetic.
+  // A coordinator that was started by hand computes nothing, and tells no fingerprint.
   const std::string &of_run_a = a.start.fingerprint, &of_run_b = b.start.fingerprint;
   if (!of_run_a.empty() && !of_run_b.empty() && of_run_a != of_run_b)
     result.notes.push_back("they ran on different arithmetic: " + of_run_a + " and " + of_run_b);

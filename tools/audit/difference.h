@@ -1,6 +1,6 @@
 #pragma once
-// Where two runs of one job part: the first version at which loss, norm or digest are not the same
-// bits (P1). Pure.
+// A Comparison says where two runs of one job part: the first version
+// at which loss, norm or digest are not the same bits (P1). Pure.
 
 #include <cstdint>
 #include <optional>
@@ -17,23 +17,23 @@ struct Difference {
   std::string a, b;
 };
 
-// What of job and data differs between two runs, so that steps that both have may differ too; empty:
-// nothing. The length of a job is no difference, that of its schedule is.
+// Lists what differs in job and data of two runs, so that steps that both have may differ
+// too; empty: no difference. The length of a job is no difference, that of its schedule is.
 std::vector<std::string> other_job(const StartFact& a, const StartFact& b);
 
 struct Comparison {
-  // Why the two cannot be compared: what of job and data differs. Empty: they can.
+  // The differences of job and data that forbid a comparison. Empty: the two can be compared.
   std::vector<std::string> other_job;
   std::vector<std::string> notes;
   std::uint64_t steps = 0;            // compared: told by both
   std::uint64_t digests = 0;          // compared: of the same version, final ones among them
   std::optional<Version> same_state;  // the last version whose digests are equal before `first`
   std::optional<Difference> first;
-  std::optional<bool> same_end;  // final digests; none: not both runs have one of one version
+  std::optional<bool> same_end;  // final digests; none: not both have one of one version
 };
 
-// The digest of version v, then what step v made of it, is compared for each version in turn: a
-// digest that differs where the step before had the same loss and norm points at that step's apply.
+// Compares, for each version v in turn, its digest, then what step v made of it: a digest
+// that differs where the step before had the same loss and norm points at that step's apply.
 Comparison compare(const History& a, const History& b);
 
 }  // namespace starling::audit

@@ -16,11 +16,11 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::uint64_t kWholeMax = std::uint64_t{1} << 60;
-// A job's limits, so that places in the order of the samples stay below 2^60.
+// These bound a job, so that places in the order of the samples stay below 2^60.
 constexpr std::uint64_t kVersionMax = std::uint64_t{1} << 32;
 constexpr std::uint64_t kMicroBatchesMax = 4096, kSequencesMax = 65536;
 
-// Asks one line for its fields; the first thing that is wrong stays.
+// Fields asks one line for its fields, and keeps the first error.
 class Fields {
  public:
   explicit Fields(const Json& line) : line_(line) {}
@@ -31,7 +31,7 @@ class Fields {
       return value->get<std::uint64_t>();
     return expected(key, "a whole number of at most " + std::to_string(max)), 0;
   }
-  // null is how a number that is not finite was written.
+  // The writer writes a number that is not finite as null.
   double number(const char* key) {
     const Json* value = find(key);
     if (value && value->is_number()) return value->get<double>();
@@ -91,7 +91,7 @@ class Fields {
   std::string wrong_;
 };
 
-// The canonical job text: "[section]" lines, then "key = value" lines.
+// Reads the canonical job text: "[section]" lines, then "key = value" lines.
 std::map<std::string, std::string> keys_of(const std::string& job) {
   std::map<std::string, std::string> keys;
   std::string section;
@@ -210,7 +210,7 @@ void take_worker(Fields& f, History& h) {
   if (what == "left") h.left.insert(id);
 }
 
-// Of a run that went on from a checkpoint (tools/starling/resume.cpp).
+// Takes warnings of a run that went on from a checkpoint (tools/starling/resume.cpp).
 void take_warning(Fields& f, History& h) {
   const std::string text = f.text("text");
   if (text.find("the script has changed (") != std::string::npos) h.other_scripts.push_back(text);
@@ -284,7 +284,7 @@ Result<> HistoryReader::take(std::string_view text) {
   if (fields.wrong().empty()) {
     if (first != (kind == "start"))
       return bad(first ? "is not `start`, which comes first" : "is a second `start`");
-    // Whoever left before the end may tell a step after it.
+    // A worker that left before the end may tell a step after it.
     const bool late = kind == "step" || kind == "ledger";
     if (!history_.done.empty() && !history_.after_done && !late)
       history_.after_done = history_.lines;
@@ -359,7 +359,7 @@ bool same(const DoneFact& a, const DoneFact& b) {
   return a.version == b.version && a.digest == b.digest && same(a.loss, b.loss);
 }
 
-// In the order of `key`, then of the files; of neighbours that are the same the first.
+// Sorts by `key`, then by file; keeps the first of neighbours that are the same.
 template <class Fact, class Key>
 void unite(std::vector<Fact>& facts, Key key) {
   std::stable_sort(facts.begin(), facts.end(),
@@ -386,7 +386,7 @@ Result<History> merge(std::vector<History> histories) {
   if (histories.empty()) return bad("nothing to merge");
   all.start = histories.front().start;
   all.start.coordinator.clear();
-  // Where things lie may differ from machine to machine.
+  // Data and other files may lie elsewhere from machine to machine.
   const auto job_of = [](const History& h) {
     auto job = h.start.job;
     job.erase("data.path");
@@ -398,7 +398,7 @@ Result<History> merge(std::vector<History> histories) {
     History& h = histories[file];
     const std::string number = std::to_string(file + 1);
     if (file > 0 && !of_one_run(histories[file - 1], h)) {
-      // It went on, perhaps with more steps; what was done before is a version on its way.
+      // This run went on, perhaps with more steps; the earlier end is a version on its way.
       if (const auto other = other_job(all.start, h.start); !other.empty())
         return bad("file " + number + " is of another job: " + other.front());
       job = job_of(h);
@@ -450,7 +450,7 @@ Result<History> merge(std::vector<History> histories) {
         all.other_scripts.push_back(std::move(script));
     for (const std::string& gap : h.gaps) all.gaps.push_back("file " + number + ": " + gap);
   }
-  // A step may be told in the epoch in which it passed or where it was learned later: the first.
+  // A step may be told in the epoch in which it passed or where it was learned: take the first.
   unite(all.steps, [](const StepFact& s) { return std::pair(s.version, s.epoch); });
   unite(all.ledgers, [](const LedgerFact& l) { return std::pair(l.version, l.epoch); });
   unite(all.epochs, [](const EpochFact& e) { return e.id; });

@@ -1,10 +1,10 @@
 #pragma once
-// What events.jsonl says of a run, as facts: the lines of which the promises speak, in order.
+// A History is what events.jsonl says of a run: the lines that the promises need, in order.
 //
-// Knows the format (core/observe/events.h) and reads it anew on purpose: it shares no code with the
-// writer, nor with the reader that all others use (core/observe/event_reader.h), so that an error
-// there is not repeated here. Pure: lines in, facts or the first wrong line out. Memory: some
-// hundred bytes for a step, 16 for each row of its ledger, whatever the length of the lines.
+// This code knows the format (core/observe/events.h) and reads it by itself on purpose: it shares
+// no code with the writer, nor with the other tools' reader (core/observe/event_reader.h), so that
+// an error there is not repeated here. Pure: lines in, facts or the first wrong line out. Memory:
+// some hundred bytes for a step, 16 for each row of its ledger, whatever the length of the lines.
 //
 // Threads: none; values.
 
@@ -22,8 +22,8 @@
 
 namespace starling::audit {
 
-// Of a file, from 1; of histories that were merged with the number of the file, from 0, above
-// kFileShift.
+// A Line counts from 1 in a file; in merged histories the
+// number of the file, from 0, stands above kFileShift.
 using Line = std::uint64_t;
 inline constexpr int kFileShift = 48;
 std::string line_text(Line line);  // "line 7", "line 7 of file 2"
@@ -38,19 +38,19 @@ struct StartFact {
   std::uint32_t micro_batches = 0, sequences = 0;
   std::uint64_t samples = 0;  // 0: not told
   std::uint64_t tokens_per_step = 0;
-  Version from = 0;                // above 0: it went on from a checkpoint
+  Version from = 0;                // above 0: the run went on from a checkpoint
   std::string address;             // of its coordinators; empty: not told
-  std::uint64_t monotonic_ns = 0;  // when it began, by its machine's clock
-  std::string coordinator;         // whose view it is; empty: of the whole run
+  std::uint64_t monotonic_ns = 0;  // the run's begin by its machine's clock
+  std::string coordinator;         // the one that wrote this; empty: of the whole run
   Line line = 0;
 
-  // A whole number of the job; nothing if it is not there.
+  // Returns a whole number of the job; nothing if it is not there.
   std::optional<std::uint64_t> job_number(const std::string& key) const;
 };
 
 struct StepFact {
   Version version = 0;
-  EpochId epoch;  // in which who told of it passed or learned it
+  EpochId epoch;  // in which the reporting worker passed or learned it
   double loss = 0, norm = 0;
   std::uint64_t tokens = 0;
   bool skipped = false;
@@ -84,7 +84,7 @@ struct RestartFact {
   Version version = 0;  // the steps from here on are done again
   EpochId lost;         // in epochs after this one
   Line line = 0;
-  bool by_people = false;  // they ended the run in order and went on from this checkpoint
+  bool by_people = false;  // they ended the run in order and went on from here
 };
 
 struct EndedFact {  // in order, before the job was done
@@ -106,7 +106,7 @@ struct TaintFact {
 struct MismatchFact {
   Version version = 0;
   MicroBatch micro_batch = 0;
-  std::uint64_t worker = 0, by = 0;    // who computed it, and who did so again
+  std::uint64_t worker = 0, by = 0;    // the one that computed it, and the one that repeated it
   std::optional<std::uint64_t> wrong;  // none: one of the two
   Line line = 0;
 };
@@ -137,7 +137,7 @@ struct History {
       earlier_ends;  // `done` of runs that a later run went on from, with more steps
   std::optional<EndedFact> ended;
   std::optional<FailedFact> failed;
-  std::optional<Line> after_done;  // first line of another kind than a step's after `done`
+  std::optional<Line> after_done;  // first line after `done` of another kind than a step's
   std::map<std::uint64_t, std::string> names;    // of workers
   std::set<std::uint64_t> lost, left_out, left;  // workers
   std::vector<std::string> other_scripts;        // warnings that the script was another one before
@@ -146,26 +146,26 @@ struct History {
   Line lines = 0;
 };
 
-// "worker 2 (worker-1)", or without a name that no event tells.
+// Returns "worker 2 (worker-1)", or without a name that no event tells.
 std::string worker_text(const History& history, std::uint64_t id);
 
 // "3 workers, 1 lost, 0 left out, 1 left"
 std::string workers_text(const History& history);
 
-// Why what is not there need not be missing from the run; empty: it would be.
+// Says why the run may have what this history lacks; empty: it may not.
 std::string why_incomplete(const History& history);
 
-// What several files tell of one run, as of one: what all of them tell alike once, and what they
-// tell differently as often. Files of runs that went on one after the other from checkpoints, by
-// where they begin and in the order given, are one as well: the epochs and workers of a later run
-// come after those of the one before. kBadInput: they are of different jobs.
+// Joins what several files tell of one run: equal facts once, different ones as often
+// as told. Files of runs that went on one after the other from checkpoints, by where
+// they begin and in the order given, are one run as well: the epochs and workers of a
+// later run come after those of the one before. kBadInput: they are of different jobs.
 Result<History> merge(std::vector<History> histories);
 
 class HistoryReader {
  public:
-  // One line, without its end. Errors: kBadInput  names the line and what was expected in it.
+  // Takes one line, without its end. Errors: kBadInput  the line, and what was expected in it.
   Result<> take(std::string_view line);
-  // `cut`: something follows the last line, with no end. kBadInput: there was no `start`.
+  // `cut`: text without an end follows the last line. kBadInput: there was no `start`.
   Result<History> finish(bool cut = false) &&;
 
  private:

@@ -15,7 +15,7 @@ bool same_bits(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
 
-// What speaks against a promise: the first place in the file, and what is only not shown.
+// A Case collects what speaks against a promise: the first place in the file, and mere doubts.
 class Case {
  public:
   void refute(Line line, const std::string& text) {
@@ -26,13 +26,13 @@ class Case {
   void doubt(const std::string& text) {
     if (doubt_.empty()) doubt_ = text;
   }
-  // Something is not there: that speaks against the run only if the file is whole.
+  // Notes that a fact is missing: that refutes the run only if the file is whole.
   void missing(const History& history, Line line, const std::string& text) {
     const std::string why = why_incomplete(history);
     if (why.empty()) return refute(line, text);
     doubt("incomplete: " + text + "; " + why);
   }
-  // `shown`: what holds, if nothing speaks against it.
+  // `shown`: what holds, if no fact speaks against it.
   Finding finding(const char* promise, const char* name, const std::string& shown) const {
     if (refuted_ != 0) return {promise, name, Verdict::kRefuted, why_};
     if (!doubt_.empty())
@@ -53,7 +53,7 @@ std::string count(std::uint64_t n, const char* what) {
   return number(n) + " " + what + (n == 1 ? "" : "s");
 }
 
-// The facts by what they are about. Of several steps or ledgers of one version the first.
+// An Index finds the facts by version or epoch. Of several for one version it has the first.
 struct Index {
   explicit Index(const History& history) : h(history) {
     for (const StepFact& step : h.steps) steps.emplace(step.version, &step);
@@ -63,7 +63,7 @@ struct Index {
     begin = h.start.from;
     for (const RestartFact& restart : h.restarts) begin = std::min(begin, restart.version);
   }
-  // Whether what passed in epoch `before` from `version` on was done again before epoch `after`.
+  // Returns whether steps from `version` on, passed in `before`, were done again before `after`.
   bool done_again(const EpochId& before, const EpochId& after, Version version) const {
     return std::any_of(h.restarts.begin(), h.restarts.end(), [&](const RestartFact& restart) {
       return before <= restart.lost && restart.lost < after && restart.version <= version;
@@ -74,7 +74,7 @@ struct Index {
   const History& h;
   std::map<Version, const StepFact*> steps;
   std::map<EpochId, const EpochFact*> epochs;
-  std::set<EpochId> entered;  // epochs in which somebody told of a step
+  std::set<EpochId> entered;  // epochs in which a worker told of a step
   Version begin = 0;          // first step of all
 };
 
@@ -149,9 +149,9 @@ void check_end(const Index& run, Case& p1) {
     p1.refute(done.line, "the loss of `done` is not that of the last step");
 }
 
-// What the run says of itself. Micro-batches of a worker whose work is in doubt may be right, so a
-// taint refutes nothing; a contribution that others compute otherwise was added, and is wrong unless
-// the one who computed it again is.
+// Judges the run's own doubts. Micro-batches of a worker whose work is in doubt
+// may be right, so a taint refutes nothing; a contribution that others compute
+// otherwise was added, and is wrong unless the worker that computed it again is.
 void check_doubts(const Index& run, Case& p1) {
   const History& h = run.h;
   for (const MismatchFact& m : h.mismatches) {
@@ -186,7 +186,7 @@ Finding same_bits_promise(const Index& run) {
 
 // ---- P2 ---------------------------------------------------------------------------------------
 
-// The ledgers that count: one for each version, the last one where a restart allows two.
+// Returns the ledgers that count: one per version, the last one where a restart allows two.
 std::map<Version, const LedgerFact*> ledgers_of(const Index& run, Case& p2) {
   std::map<Version, const LedgerFact*> ledgers;
   for (const LedgerFact& ledger : run.h.ledgers) {
@@ -203,9 +203,9 @@ std::map<Version, const LedgerFact*> ledgers_of(const Index& run, Case& p2) {
   return ledgers;
 }
 
-// Whose rows may stand in a ledger: members of the epoch in which it passed; and if that epoch
-// began at the vote of this very step, those of the epochs before it, back to the last one that is
-// known to have been entered: there the votes were cast, and by some who may be lost since.
+// Returns whether a worker's rows may stand in a ledger: members of the epoch in which it passed
+// may; and if that epoch began at the vote of this very step, those of the epochs before it, back
+// to the last one known to have been entered: members voted there, and some may be lost since.
 enum class Membership { kMember, kStranger, kNotTold };
 Membership membership(const Index& run, const LedgerFact& ledger, std::uint64_t worker) {
   EpochId id = ledger.epoch;
@@ -268,8 +268,8 @@ void check_rows(const Index& run, const LedgerFact& ledger, Case& p2) {
                                         " is missing");
 }
 
-// Uses of samples by pass. That places of one pass have different samples is shown for each place:
-// the inverse of the order leads back from its sample to it alone.
+// Counts uses of samples by pass. It shows for each place that places of one pass have
+// different samples: the inverse of the order leads back from its sample to it alone.
 std::map<std::uint64_t, std::uint64_t> count_uses(
     const Index& run, const std::map<Version, const LedgerFact*>& ledgers, Case& p2) {
   const StartFact& start = run.h.start;
@@ -329,7 +329,7 @@ Finding exactly_once_promise(const Index& run) {
   }
   for (const auto& [version, step] : run.steps) {
     if (ledgers.count(version)) continue;
-    // The two lines are written one after the other: a run that was ended in between lacks one.
+    // The two lines are written one after the other: a run that ended in between lacks one.
     if (h.done.empty() && version + 1 == run.end())
       p2.doubt("the last step, " + number(version) + ", has no ledger");
     else
@@ -361,8 +361,8 @@ void check_order(const Index& run, Case& p3) {
   }
 }
 
-// Every step told in an epoch before a forced plan is below its base; none told in it or later is,
-// but for the step before its base, at whose vote it may begin and whose record joiners learn.
+// Checks that each step told before a forced plan's epoch is below its base, and each told later
+// is not, but for the step before the base: the epoch may begin at its vote, and joiners learn it.
 void check_bases(const Index& run, Case& p3) {
   struct Range {
     const StepFact* low;
@@ -444,8 +444,8 @@ std::vector<Use> uses_of(const History& history, std::uint64_t sample) {
     use.step = micro_batch / start.micro_batches;
     use.micro_batch = static_cast<MicroBatch>(micro_batch % start.micro_batches);
     use.place = static_cast<std::uint32_t>(place % start.sequences);
-    // Not the last place of all is in the first pass that ends too early, so look on until a pass
-    // begins beyond the end.
+    // The first pass that ends too early need not lack this
+    // sample's place, so go on until a pass begins beyond the end.
     if (pass * start.samples >= end * start.micro_batches * start.sequences) return uses;
     if (use.step >= end) continue;
     for (const LedgerFact* ledger : ledgers[Version(use.step)])

@@ -1,7 +1,7 @@
 #pragma once
-// Whether a run kept the promises P1, P2 and P3 (docs/design.md, section 2), from what its events
-// say. Pure. Nothing of the run is believed that the file shows twice: who used which sample is
-// computed again from seed, sizes and ledger.
+// An audit says whether a run kept the promises P1, P2 and P3 (docs/design.md,
+// section 2), by its events. Pure. It believes no fact that the file shows twice:
+// it computes again, from seed, sizes and ledger, which worker used which sample.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@ namespace starling::audit {
 enum class Verdict : std::uint8_t {
   kHeld,
   kRefuted,   // `text` names the first place
-  kUnproven,  // nothing speaks against it, but the file does not show it
+  kUnproven,  // no fact speaks against it, but the file does not show it
 };
 
 struct Finding {
@@ -24,7 +24,7 @@ struct Finding {
   std::string text;
 };
 
-// P1, P2, P3 in this order.
+// audit() returns P1, P2, P3 in this order.
 //   P1  what one run can show: steps 0, 1, .. (or from its checkpoint on) without a gap, one record
 //       each, a digest wherever one is due, one end. A run that says of a worker that its work is in
 //       doubt does not show it, and one in which a wrong gradient was added refutes it
@@ -34,17 +34,17 @@ struct Finding {
 //   P3  versions rise from epoch to epoch, no forced plan begins below what was committed before
 //       it, and no checkpoint was read
 //
-// What is not there refutes a promise only where the file is known to be whole (why_incomplete).
-// Cost: about a microsecond for each sample that was used.
+// A missing fact refutes a promise only where the file is known to be whole (why_incomplete).
+// This costs about a microsecond for each sample that was used.
 std::vector<Finding> audit(const History& history);
 
-// Where a sample stood: one use for each pass that reached it.
+// A Use is a place where a sample stood: one for each pass that reached it.
 struct Use {
   std::uint64_t pass = 0;
   std::uint64_t step = 0;
   MicroBatch micro_batch = 0;
   std::uint32_t place = 0;             // in the micro-batch
-  std::vector<std::uint64_t> workers;  // as the ledgers say: one, if P2 holds
+  std::vector<std::uint64_t> workers;  // by the ledgers: one, if P2 holds
 };
 // `sample` < start.samples.
 std::vector<Use> uses_of(const History& history, std::uint64_t sample);

@@ -9,7 +9,7 @@
 namespace starling::audit {
 namespace {
 
-// The highest of what a run has numbered.
+// Highest has the highest numbers of a run.
 struct Highest {
   EpochId epoch;
   std::uint64_t worker = 0;
@@ -68,7 +68,7 @@ void one_after_the_other(std::vector<History>& histories) {
   std::stable_sort(histories.begin(), histories.end(),
                    [](const History& a, const History& b) { return a.start.from < b.start.from; });
   Highest before, now;
-  bool in_order = false;  // the run before ended so, or was done
+  bool in_order = false;  // the run before ended in order, or was done
   for (std::size_t i = 0; i < histories.size(); ++i) {
     History& h = histories[i];
     const bool later = i > 0 && !of_one_run(histories[i - 1], h);
@@ -79,7 +79,7 @@ void one_after_the_other(std::vector<History>& histories) {
                                                         /*by_people=*/in_order});
       in_order = false;
     }
-    // Only the last of them was the end.
+    // Only the last run's end was the end.
     look(h, now);
     in_order = in_order || h.ended || !h.done.empty();
   }
