@@ -1,12 +1,12 @@
-// How fast is an all-reduce of int32 over the TCP mesh, between processes on one machine, and would
-// a ring be faster than the direct way (docs/decisions/001-direct-reduce.md)?
+// This measures how fast an all-reduce of int32 over the TCP mesh is, between processes on
+// one machine, and whether a ring beats the direct way (docs/decisions/001-direct-reduce.md).
 //
 // Bus bandwidth is 2 (W-1)/W times the array's bytes over the median time: what each rank must send
 // and receive at least. The bound is loopback TCP: 2.5 to 3 GB/s for one pair of threads, shared by
 // all ranks that have no core of their own.
 //
-// The same for connections whose frames are encrypted (`_sealed`) and have a checksum only
-// (`_plain`), beside the tags of one machine, and what the cipher alone does.
+// It measures the same for connections whose frames are encrypted (`_sealed`) or have
+// a checksum only (`_plain`), beside the tags of one machine, and the cipher alone.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,8 +40,8 @@ using Clock = std::chrono::steady_clock;
 
 // ---- A ring, for comparison --------------------------------------------------------------------
 
-// Reduce-scatter and all-gather around the ring r -> r+1, in pieces, each forwarded as it comes:
-// 2 (W-1) hops (Patarasuk and Yuan, JPDC 69, 2009).
+// A Ring does reduce-scatter and all-gather around r -> r+1, in pieces, each
+// forwarded as it comes: 2 (W-1) hops (Patarasuk and Yuan, JPDC 69, 2009).
 class Ring {
  public:
   Ring(std::span<const std::int32_t> in, std::span<std::int32_t> out, const AllReduceOptions& o)
@@ -58,7 +58,7 @@ class Ring {
     for (std::size_t at = 0; at < n; at += step) {
       FrameHeader header;
       header.kind = FrameKind::kContribution;
-      header.first = SegmentId(at);  // elements go by the field of segments
+      header.first = SegmentId(at);  // the field of segments counts elements here
       header.count = 0;              // hops so far
       const auto piece = in_.subspan(first_of(options_.self) + at, std::min(step, n - at));
       forward(header, Payload().append_borrowed(as_bytes(piece)), transport);
@@ -113,7 +113,7 @@ class Ring {
 
 // ---- One rank ---------------------------------------------------------------------------------
 
-// Runs one operation after the other on a mesh; the version counts them.
+// A Runner runs one operation after the other on a mesh; the version counts them.
 class Runner {
  public:
   Runner(const MeshOptions& options, Listener& listener)
@@ -216,7 +216,7 @@ std::vector<Case> cases(bool quick) {
           {"ring", 16u << 20, times(40)}};
 }
 
-// Times every repetition in milliseconds; empty if a sum is wrong or the epoch broke.
+// Times each repetition in milliseconds; empty if a sum is wrong or the epoch broke.
 template <class Operation>
 std::vector<double> measure(Runner& rank, Rank self, std::uint32_t world, std::size_t n,
                             std::uint32_t count) {
@@ -227,7 +227,7 @@ std::vector<double> measure(Runner& rank, Rank self, std::uint32_t world, std::s
   const std::uint32_t warm_up = 3 + count / 10;
   for (std::uint32_t k = 0; k < count + warm_up; ++k) {
     const auto begin = Clock::now();
-    // Two results in turn: the totals sent last may still be on their way to a slower rank, but
+    // Two results take turns: the totals sent last may still be on their way to a slower rank, but
     // those before have arrived, since every rank has contributed to the operation after them.
     const bool fine = rank.template run<Operation>([&](Version version) {
       AllReduceOptions options;
@@ -244,7 +244,7 @@ std::vector<double> measure(Runner& rank, Rank self, std::uint32_t world, std::s
   for (std::size_t i = 0; i < n; ++i)
     for (const auto& o : out)
       if (static_cast<std::uint32_t>(o[i]) != static_cast<std::uint32_t>(i) * factor) return {};
-  // Nobody may free what a slower rank still waits for.
+  // No rank may free memory that a slower rank still waits for.
   const std::int32_t nothing = 0;
   std::int32_t sum = 0;
   rank.template run<AllReduce>([&](Version version) {
@@ -257,7 +257,7 @@ std::vector<double> measure(Runner& rank, Rank self, std::uint32_t world, std::s
   return samples;
 }
 
-// A forked process: tells its port, learns all, and, if rank 0, tells the samples.
+// Runs a forked process: it tells its port, learns all ports, and, as rank 0, tells the samples.
 int child(Rank self, std::uint32_t world, std::span<const Case> cases, const EpochKey& key,
           SealRule seal, int from_parent, int to_parent) {
   auto listener = Listener::open({});
@@ -328,7 +328,7 @@ bool start(Process& process, Rank self, std::uint32_t world, std::span<const Cas
   return true;
 }
 
-// One group of processes through all cases: `told` hears the samples of each, milliseconds.
+// Runs one group of processes through all cases: `told` gets each one's samples, milliseconds.
 bool run_group(std::uint32_t world, std::span<const Case> cases, SealRule seal,
                const std::function<void(const Case&, std::vector<double>)>& told) {
   EpochKey key{};
@@ -360,7 +360,7 @@ bool run_group(std::uint32_t world, std::span<const Case> cases, SealRule seal,
   return fine;
 }
 
-// One line of bytes a second: the fastest of some rounds over a frame's bytes.
+// Prints bytes a second on one line: the fastest of some rounds over a frame's bytes.
 void print_rate(const Options& options, const char* name,
                 const std::function<void(ByteView, std::uint8_t*)>& pass) {
   const Bytes in(kFrameBytes, 0x5a);

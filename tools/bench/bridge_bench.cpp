@@ -1,4 +1,4 @@
-// What does a micro-batch of a script's model cost beside the script?
+// This measures what a micro-batch of a script's model costs beside the script.
 //
 // One process computes, as in a worker, in memory that both map. Passes follow one another with the
 // samples that the job's first steps have.

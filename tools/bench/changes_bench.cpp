@@ -1,4 +1,4 @@
-// What joins and announced leaves cost the others: W workers, twice as many, W again, on one run.
+// This measures what joins and announced leaves cost: W workers, twice as many, W again, in a run.
 
 #include <signal.h>
 #include <unistd.h>
@@ -83,7 +83,7 @@ class Changes {
     return guards;
   }
 
-  // Until so many workers are there and nothing moves any more, and the steps after it.
+  // Waits until so many workers are there and all moves are over, then measures the steps after.
   Result<> change(Named& changing, Named& after, std::uint32_t workers) {
     const std::size_t from = told();
     STARLING_TRY(settled, run_.settle(workers, options_.after_steps));

@@ -1,7 +1,7 @@
-// Does a device compute the same gradient each time, and how fast?
+// This checks that a device computes the same gradient each time, and how fast.
 //
-// The model is GPT-2 124M, in bf16 if nothing else is asked for; quick: a small one. Gradients go to accumulators on the device as in
-// a worker, so a device's figures are those of training alone.
+// The model is GPT-2 124M, in bf16 by default; quick: a small one. Gradients go to accumulators
+// on the device as in a worker, so a device's figures are those of training alone.
 
 #include <algorithm>
 #include <atomic>
@@ -47,7 +47,7 @@ Batch batch_of(const GptSpec& spec, std::uint32_t sequences, std::uint64_t numbe
   return batch;
 }
 
-// A model with its first parameters, on the device and here.
+// A Bench is a model with its first parameters, on the device and here.
 struct Bench {
   Bench(const DeviceOptions& o, Device& on)
       : options(o), spec(o.quick ? kSmall : kGpt2), device(on) {
@@ -70,7 +70,7 @@ struct Bench {
   std::vector<float> parameters;
 };
 
-// Hashes of one gradient, and how many times each came.
+// Prints hashes of one gradient, and how many times each came.
 Result<int> same(const Bench& bench, std::uint32_t sequences) {
   const Batch batch = batch_of(bench.spec, sequences, 0);
   WholeGradients gradients(bench.job, *bench.model, *bench.layout, bench.device, sequences);
@@ -79,7 +79,7 @@ Result<int> same(const Bench& bench, std::uint32_t sequences) {
   std::map<Digest, std::uint32_t> hashes;
   const std::uint32_t times = bench.options.quick ? 4 : 20;
   for (std::uint32_t i = 0; i < times; ++i) {
-    // Every second time another maker works on the same device meanwhile.
+    // Every second time another maker works on the same device.
     std::jthread beside;
     if (i % 2 == 1)
       beside = std::jthread([&] {
@@ -97,8 +97,8 @@ Result<int> same(const Bench& bench, std::uint32_t sequences) {
   return hashes.size() == 1 ? 0 : 1;
 }
 
-// Seconds of a micro-batch, by so many compute threads, and how many of a thousand blocks went to the
-// side list.
+// Speed has the seconds of a micro-batch, with so many compute
+// threads, and how many of a thousand blocks went to the side list.
 struct Speed {
   double seconds = 0;
   double aside = 0;
@@ -148,8 +148,8 @@ Result<Speed> speed(const Bench& bench, std::uint32_t sequences, std::uint32_t t
   return s;
 }
 
-// Floating point operations of a token: 6 for each weight of a product, and for attention's two products
-// 6 for each width and visible position.
+// Returns the floating point operations of a token: 6 for each weight of a
+// product, and for attention's two products 6 for each width and visible position.
 double operations(const GptSpec& s) {
   const double c = s.width, weights = s.layers * 12 * c * c + s.vocabulary * c;
   return 6 * weights + s.layers * 2 * 6 * c * (s.context + 1) / 2;

@@ -10,7 +10,7 @@ double distance_ms(const chaos::Story& story, std::size_t i) {
   return 1000 * (story.step_lines[i].second.t - story.step_lines[i - 1].second.t);
 }
 
-// Those that have a step before them.
+// Returns the part of a stretch whose steps have a step before them.
 Stretch measurable(const chaos::Story& story, const Stretch& stretch) {
   return {std::max<std::size_t>(stretch.first, 1), std::min(stretch.last, story.step_lines.size())};
 }

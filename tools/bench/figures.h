@@ -1,5 +1,5 @@
 #pragma once
-// What the benchmarks of whole runs read off a run's events. Pure.
+// The benchmarks of whole runs read these figures off a run's events. Pure.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace starling::bench {
 
-// The smallest value that at least the part q of them does not exceed; 0 of none.
+// Returns the least value that at least the part q of them does not exceed; 0 if there are none.
 double quantile(std::vector<double> values, double q);
 
-// Median distance of two commits, milliseconds, of undisturbed steps: those whose two predecessors
-// had the same world size. 0: there is none.
+// Returns the median distance of two commits, milliseconds, of undisturbed
+// steps: those whose two predecessors had the same world size. 0: there is none.
 double median_step_ms(const chaos::Story& story, std::uint32_t world);
 
-// Distances of commits around an instant, milliseconds.
+// A Gap has distances of commits around an instant, milliseconds.
 struct Gap {
   double to_world = 0;  // before the first step with `world` members that was told after it
   double longest = 0;   // of the first `steps` that were told after it
@@ -27,19 +27,19 @@ Gap gap_after(const chaos::Story& story, double t, std::uint32_t world, std::siz
 
 // ---- Changes that stop nobody -------------------------------------------------------------------
 
-// Step lines [first, last) of a story.
+// A Stretch is the step lines [first, last) of a story.
 struct Stretch {
   std::size_t first = 0, last = 0;
   std::size_t size() const { return last - first; }
 };
 
-// What an undisturbed step takes by the number of workers, milliseconds.
+// QuietSteps says what an undisturbed step takes by the number of workers, milliseconds.
 class QuietSteps {
  public:
-  // Medians of the distances of commits in these stretches, of each number by itself.
+  // Takes medians of the distances of commits in these stretches, for each number by itself.
   QuietSteps(const chaos::Story& story, const std::vector<Stretch>& quiet);
-  // Where no such number was measured, from the line through the two nearest that were, over how
-  // many micro-batches the busiest worker gets at least. 0: fewer than two were measured.
+  // A number that was not measured is taken from the line through the two nearest that were, over
+  // how many micro-batches the busiest worker gets at least. 0: fewer than two were measured.
   double ms(std::uint32_t world) const;
   const std::map<std::uint32_t, double>& measured() const { return medians_; }
 
@@ -49,7 +49,7 @@ class QuietSteps {
   std::map<std::uint32_t, double> medians_;
 };
 
-// Steps while something changes, against undisturbed ones of as many workers.
+// ChangeFigures compares steps during a change with undisturbed ones of as many workers.
 struct ChangeFigures {
   std::vector<double> ms;              // distances of commits
   std::vector<double> ratios;          // each by what an undisturbed step of as many workers takes

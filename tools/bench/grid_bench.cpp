@@ -1,4 +1,4 @@
-// How exact is the integer grid, how much goes to the side list, and what does a step cost?
+// This measures how exact the integer grid is, the share of the side list, and a step's cost.
 //
 // Gradients are synthetic but shaped like those of training: per element a signal common to all
 // micro-batches and heavy-tailed noise (a normal times a log-normal number), per block a signal to
@@ -81,7 +81,7 @@ class Gradients {
       scales_[b] += 0.12 * normal(2, step * blocks() + b) - 0.03;
   }
 
-  // Block b of micro-batch m of this step; false and untouched if it is zero.
+  // Makes block b of micro-batch m of this step; returns false, without writing, if it is zero.
   bool block(std::uint32_t b, MicroBatch m, float* g) const {
     const bool sparse = b % 4 == 3;
     const std::uint64_t key = mix64(mix64(step_, b), m);
@@ -209,8 +209,8 @@ std::vector<float> flat_gradient(const Layout& layout, MicroBatch m) {
   return flat;
 }
 
-// Per 2^20 parameters; bytes are those that must move: add reads the gradient twice and the sums
-// once and writes them, 16 a parameter.
+// Measures per 2^20 parameters; counts only bytes that must move: add reads
+// the gradient twice and the sums once and writes them, 16 a parameter.
 void bench_time(const Options& options) {
   constexpr std::uint32_t M = 8;
   const Layout layout({{"w", {16, 1u << 20}}});  // 64 MiB of gradient: beyond the caches

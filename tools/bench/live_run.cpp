@@ -20,9 +20,9 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{2};
-constexpr std::chrono::seconds kPatience{60};  // for anything that must come,
+constexpr std::chrono::seconds kPatience{60};  // limit of each wait,
 constexpr double kPatienceSteps = 60;          // or so many steps if they take longer
-constexpr milliseconds kGrace{5000};           // of processes that were told to end
+constexpr milliseconds kGrace{5000};           // for processes that were told to end
 
 std::string fresh_folder(const std::string& name) {
   const fs::path path =
@@ -98,7 +98,7 @@ Result<> LiveRun::go_on(const std::string& what, std::chrono::steady_clock::dura
   for (const tools::ChildEnd& end : children_.reap())
     if (end.pid == run_) run_ = 0;
   if (run_ == 0) {
-    if (!std::exchange(ended_, true)) return ok();  // what it wrote last is still to be read
+    if (!std::exchange(ended_, true)) return ok();  // its last lines are still to be read
     return Error(Code::kInternal,
                  "the run ended before " + what +
                      (story_.failed ? ": " + story_.failed->reason : last_words()));
@@ -113,7 +113,7 @@ Result<> LiveRun::go_on(const std::string& what, std::chrono::steady_clock::dura
   return ok();
 }
 
-// Of a process of ours that said why it ended; empty: none did.
+// Returns the line with which a process of ours said why it ended; empty: none did.
 std::string LiveRun::last_words() const {
   std::ifstream file(folder_ + "/log");
   std::string words;

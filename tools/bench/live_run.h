@@ -1,5 +1,5 @@
 #pragma once
-// A `starling run` that a benchmark starts, watches through its events, and disturbs.
+// A LiveRun is a `starling run` that a benchmark starts, watches through events, and disturbs.
 
 #include <unistd.h>
 
@@ -13,8 +13,8 @@
 
 namespace starling::bench {
 
-// Its folder below the temporary one, and all processes, go with it. Threads: belongs to one
-// thread; one object a process (Children).
+// Its end removes its folder below the temporary one, and all processes.
+// Threads: belongs to one thread; one object a process (Children).
 class LiveRun {
  public:
   explicit LiveRun(const std::string& name);
@@ -22,17 +22,17 @@ class LiveRun {
   LiveRun(const LiveRun&) = delete;
   LiveRun& operator=(const LiveRun&) = delete;
 
-  // Returns at once. `more`: further options of `starling run`.
+  // Starts it and returns at once. `more`: further options of `starling run`.
   Result<> start(const std::string& job, std::uint32_t workers, std::uint64_t steps,
                  const std::vector<std::string>& more = {});
-  // Another worker, by its guard's process. Needs the run's first event. `more`: options.
+  // Starts another worker; returns its guard. Needs the run's first event. `more`: options.
   Result<pid_t> join(const std::vector<std::string>& more = {});
 
   const chaos::Story& story() const { return story_; }
   const std::string& folder() const { return folder_; }  // there before the run is
-  // Of coordinators in processes of their own; the one of the highest term. Null: none was told.
+  // Returns the coordinator process of the highest term that led. Null: none was told.
   const chaos::LeaderSeen* leader() const;
-  // What the events told last of this life; nothing told is a life without a process.
+  // Returns the last event of this worker's life; without one, a life without a process.
   chaos::WorkerSeen seen(std::uint64_t id, const std::string& what) const;
 
   // Reads events until the condition holds. Errors: kUnavailable  not within a minute and 60
@@ -46,15 +46,15 @@ class LiveRun {
       STARLING_TRY(go_on(what, std::chrono::steady_clock::now() - begun));
     }
   }
-  // So many workers are there, every segment has enough copies, and nothing was under way for
-  // `steps` steps. Returns how many steps had been told when that began.
+  // Waits until so many workers are there, every segment has enough copies, and no change
+  // was under way for `steps` steps. Returns how many steps had been told when that began.
   Result<std::size_t> settle(std::uint32_t workers, std::size_t steps = 5);
-  // So many more steps.
+  // Waits for so many more steps.
   Result<> steps(std::size_t more);
-  // The run has ended well, and no process of it is left.
+  // Waits until the run has ended well, and no process of it is left.
   Result<> end();
-  // P2: each micro-batch of each committed step once. Steps whose ledger is still to come are not
-  // judged.
+  // Checks P2: each micro-batch of each committed step once.
+  // Steps whose ledger is still to come are not judged.
   Result<> each_once();
 
  private:
@@ -65,7 +65,7 @@ class LiveRun {
   std::string last_words() const;
 
   const std::string folder_;
-  const int log_;  // where the processes' words go; events.jsonl has all that counts
+  const int log_;  // the processes' output goes here; events.jsonl has all that counts
   tools::Children children_;
   chaos::Tail tail_;
   chaos::Story story_;

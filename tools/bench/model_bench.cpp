@@ -1,4 +1,4 @@
-// How fast is one forward and backward pass, on one core and with several compute threads?
+// This measures one forward and backward pass, on one core and with several compute threads.
 //
 // The models are the small GPT and GPT-2 124M with a context of 256. Each
 // thread works on micro-batches of its own, as in a worker.
@@ -41,15 +41,15 @@ Batch random_batch(const GptSpec& spec, std::uint32_t sequences) {
   return b;
 }
 
-// Floating point operations of a pass: 6 per token and weight of a product (2 forward, 4 backward),
-// and 6 per token, width and visible position for each of attention's two products.
+// Returns the floating point operations of a pass: 6 per token and weight of a product (2 forward,
+// 4 backward), and 6 per token, width and visible position for each of attention's two products.
 double operations(const GptSpec& s, std::uint32_t sequences) {
   const double c = s.width, tokens = double{1} * sequences * s.context;
   const double weights = s.layers * 12 * c * c + s.vocabulary * c;
   return tokens * (6 * weights + s.layers * 2 * 6 * c * (s.context + 1) / 2);
 }
 
-// Seconds of each pass of one thread. Empty if a pass failed.
+// Returns the seconds of each pass of one thread. Empty if a pass failed.
 std::vector<double> time_passes(const Model& model, const Case& c, std::span<const float> p) {
   const auto workspace = model.make_workspace(c.sequences);
   const Batch batch = random_batch(c.spec, c.sequences);
@@ -59,7 +59,7 @@ std::vector<double> time_passes(const Model& model, const Case& c, std::span<con
     const auto start = Clock::now();
     const auto result = model.forward_backward(p, batch, *workspace, gradient);
     if (!result || !result.value().finite) return {};
-    // The first one touches the memory.
+    // The first pass touches the memory.
     if (i > 0) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
   return seconds;

@@ -1,5 +1,5 @@
-// The same job with its bytes over the hosts and from device to device: four runs, a quiet and a
-// disturbed one each way.
+// This runs one job with its bytes over the hosts and from device
+// to device: four runs, a quiet and a disturbed one each way.
 
 #include <signal.h>
 #include <unistd.h>
@@ -27,7 +27,7 @@ constexpr std::size_t kCalm = 12;    // steps that are measured before each dist
 constexpr std::size_t kSettled = 5;  // steps, direct ones on a direct path, until it is calm
 constexpr std::uint64_t kStart_ms = 180'000;  // for many processes on few cores to join
 
-// What was measured one way.
+// A Way has the figures of one way.
 struct Way {
   const char* rule;  // of --path
   std::string digest;
@@ -35,7 +35,7 @@ struct Way {
   double tcp_bytes = 0;                  // a step, all workers together
   double direct_share = 0;               // of the quiet run's steps
   std::vector<double> made_ms;           // from an epoch's first step to its first direct one
-  std::vector<double> made_steps;        // that went over the hosts until then
+  std::vector<double> made_steps;        // steps over the hosts until then
   std::vector<double> kill_ms;           // the distance of commits around a kill, minus a step
   std::vector<double> joining, leaving;  // steps by an undisturbed one of as many workers
 
@@ -59,7 +59,7 @@ Result<std::string> write_job(const Job& job, const LiveRun& run) {
   return path;
 }
 
-// Epochs of several workers: how long until the first direct step, and how many steps that were.
+// Notes, of epochs of several workers, how long the first direct step took, in time and steps.
 void note_paths(const chaos::Story& story, Way& way) {
   for (const chaos::EpochSeen& epoch : story.epochs) {
     std::optional<double> begun;
@@ -116,7 +116,7 @@ Result<> measure_quiet(const PathOptions& options, const Job& job, Way& way) {
   return ok();
 }
 
-// A run that is disturbed one thing after the other, each from calm to calm.
+// A Disturbed run has one disturbance after the other, each from calm to calm.
 class Disturbed {
  public:
   Disturbed(const PathOptions& options, const Job& job, Way& way)
@@ -154,7 +154,7 @@ class Disturbed {
   std::size_t told() const { return run_.story().step_lines.size(); }
   Result<pid_t> join() { return run_.join({"--path", way_.rule}); }
 
-  // So many are there, nothing moves, and the last steps went the way that is measured.
+  // Waits until so many workers are there, no state moves, and the last steps went this way.
   Result<> settle(std::uint32_t workers) {
     STARLING_TRY(run_.settle(workers, kSettled));
     if (!way_.direct()) return ok();
@@ -217,7 +217,7 @@ class Disturbed {
   std::vector<Stretch> quiet_, joins_, leaves_;
 };
 
-// A figure of both ways; none: it says nothing of that way.
+// A Row is a figure of both ways; none: it does not apply to that way.
 struct Row {
   const char* what;
   const char* unit;

@@ -1,5 +1,5 @@
-// The price of fault tolerance where nothing happens: where the time of a step goes beyond
-// computing, and how many bytes are sent.
+// This measures the price of fault tolerance in an undisturbed run: where
+// the time of a step goes beyond computing, and how many bytes are sent.
 
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ constexpr std::uint64_t kStart_ms = 180'000;  // for many processes on few cores
 
 using WorkersTimes = std::vector<std::vector<actors::StepTimes>>;
 
-// One micro-batch of the same length for everybody, so that nobody waits for whoever has more.
+// Gives each worker one micro-batch of the same length, so that none waits for a busier one.
 Result<Job> job_of(const PriceOptions& options) {
   STARLING_TRY(job, load_job(options.job));
   auto* synthetic = std::get_if<SyntheticSpec>(&job.model);
@@ -38,7 +38,7 @@ Result<Job> job_of(const PriceOptions& options) {
   return parse_job(format_job(job), "/");
 }
 
-// A whole run with so many replicas; each worker's times.
+// Makes a whole run with so many replicas; returns each worker's times.
 Result<WorkersTimes> times_of_run(const Job& job, const PriceOptions& options,
                                   std::uint32_t replicas) {
   LiveRun run("price");
@@ -65,7 +65,7 @@ Result<WorkersTimes> times_of_run(const Job& job, const PriceOptions& options,
   return times;
 }
 
-// Of a frame's tags, bytes a second: the fastest of some rounds, as nothing else runs.
+// Returns the bytes a second of a frame's tags: the fastest of some rounds, as no process disturbs.
 double tag_rate() {
   const std::vector<std::uint8_t> bytes(kTagged, 0x5a);
   Aead aead(AeadKey{}, Aead::Way::kSeal);
@@ -144,7 +144,7 @@ class Report {
                    100 * typical / step_ms_, work);
   }
 
-  // Every frame gets its tags from who sends it, and who gets it computes them again.
+  // The sender of a frame makes its tags, and the receiver computes them again.
   void write_bytes() const {
     const double rate = tag_rate();
     const double frames_ms = rate > 0 ? 1000 * 2 * bytes_with_ / options_.workers / rate : 0;

@@ -1,5 +1,5 @@
-// How long a run pauses when a worker is killed or frozen, by what the worker was at, and where the
-// time goes. One run, disturbed again and again; each loss is made good by a new worker.
+// This measures how long a run pauses when a worker is killed or frozen, by the worker's phase,
+// and where the time goes. A run is disturbed again and again; a new worker makes each loss good.
 
 #include <signal.h>
 #include <unistd.h>
@@ -21,12 +21,12 @@
 namespace starling::bench {
 namespace {
 
-constexpr double kBeyondElection_ms = 200;  // that a loss of leader and worker may cost
+constexpr double kBeyondElection_ms = 200;  // a loss of leader and worker may cost so much more
 
 struct KindWords {
   const char* one;
   const char* many;
-  const char* phase;  // of the lost worker; null: what its guard told
+  const char* phase;  // of the lost worker; null: as its guard told
 };
 KindWords words_of(LossKind kind) {
   switch (kind) {
@@ -42,7 +42,7 @@ KindWords words_of(LossKind kind) {
   return {};
 }
 
-// One loss, and what it cost. Milliseconds.
+// A Loss is one loss of a worker, and its cost. Milliseconds.
 struct Loss {
   std::string phase;       // what the worker was at
   double gap = 0;          // from the last commit with the worker to the first without it
@@ -52,13 +52,13 @@ struct Loss {
   std::optional<chaos::PauseSeen> pause;
 };
 
-// What the wire itself needs: a step's sums to their owners, as many bytes of parameters back.
+// A Wire is the network's own time: a step's sums to their owners, as many bytes back.
 struct Wire {
   double megabytes = 0;  // of sums
   double ms = 0;
 };
 
-// Forks: before there are threads.
+// Forks: call it before there are threads.
 Result<Wire> measure_wire(const Job& job, std::uint32_t workers) {
   STARLING_TRY(model, kernels::make_model(job.model, job.isa));
   std::uint64_t bytes = 0;
@@ -69,7 +69,7 @@ Result<Wire> measure_wire(const Job& job, std::uint32_t workers) {
 
 class Bench {
  public:
-  // `network`: of cuts, where the workers live.
+  // `network`: where the workers of cuts live.
   Bench(const RecoveryOptions& options, std::uint64_t lease_ms, const Wire& wire,
         std::unique_ptr<chaos::Network> network)
       : options_(options),
@@ -119,7 +119,7 @@ class Bench {
     return ok();
   }
 
-  // One that was frozen or cut off is fenced, and its guard starts a new life, which joins.
+  // A frozen or cut worker is fenced, and its guard starts a new life, which joins.
   Result<> make_good(const chaos::MemberSeen& victim, pid_t pid) {
     if (network_) return network_->mend(victim.name);
     if (options_.kind == LossKind::kFreeze) {

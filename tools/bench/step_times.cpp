@@ -53,7 +53,7 @@ StepTimes times_of(const std::array<std::int64_t, kColumns>& columns) {
   return times;
 }
 
-// False: it has other than these columns, or one is no number from 0 on.
+// Returns false if the line has other columns, or one that is no number from 0 on.
 bool read_columns(const std::string& line, std::array<std::int64_t, kColumns>& columns) {
   const char* at = line.data();
   const char* const end = at + line.size();
@@ -71,7 +71,7 @@ double ms(std::int64_t ns) {
   return static_cast<double>(ns) / 1e6;
 }
 
-// Of each version that all workers tell, everybody's times.
+// Returns all workers' times of each version that all of them tell.
 std::map<Version, std::vector<const StepTimes*>> by_version(
     const std::vector<std::vector<StepTimes>>& workers, std::size_t skipped) {
   std::map<Version, std::vector<const StepTimes*>> versions;
@@ -82,17 +82,17 @@ std::map<Version, std::vector<const StepTimes*>> by_version(
   return versions;
 }
 
-// From what each stage took, how much of it was computing and checking checksums. A step is from
-// where the one before was told, so that it begins with the gather of its own parameters: `first`,
-// until the last micro-batch was computed, of which `gather` until the parameters were there. What
-// was computed meanwhile is computing.
+// Splits a step's stages into computing, checking checksums and the rest. A step
+// begins when the one before was told, so with the gather of its own parameters:
+// `first` is the time until the last micro-batch was computed, `gather` that
+// until the parameters were there. Computing meanwhile counts as computing.
 template <class Stage>
 StepParts parts_of(Stage stage, std::int64_t first, std::int64_t gather, std::int64_t computing,
                    std::int64_t checking) {
   StepParts parts;
   computing = std::min(computing, first);
   gather = std::min(gather, first - computing);
-  // Noting the parameters' checksums reads what comparing them reads.
+  // Noting the parameters' checksums reads as much as comparing them.
   const std::int64_t noted = std::min(stage(StepMark::kChecked), gather);
   parts.compute = ms(computing);
   parts.gather = ms(gather - noted);
