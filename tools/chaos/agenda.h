@@ -1,5 +1,5 @@
 #pragma once
-// What is still to be done and to be seen. Time is an argument, so it is tested without waiting.
+// An Agenda has the things to do and to see later. Time is an argument: tests need not wait.
 
 #include <algorithm>
 #include <functional>
@@ -9,22 +9,22 @@
 
 namespace starling::chaos {
 
-// Threads: belongs to one thread. Calls may add to the agenda they are on.
+// Threads: belongs to one thread. A call of the agenda may add to it.
 class Agenda {
  public:
-  // `then` is called by the first advance() at or after `at`; those of one time in their order.
+  // The first advance() at or after `at` calls `then`; those of one time in their order.
   void later(double at, std::function<void(double)> then) {
     timers_.push_back({at, std::move(then)});
   }
-  // `seen` is asked by every advance() until it says yes, then `outcome(true, now)`, or until
-  // `deadline` is over, then `outcome(false, now)`.
+  // Every advance() asks `seen` until it says yes, then calls `outcome(true,
+  // now)`, or until `deadline` is over, then `outcome(false, now)`.
   void expect(double deadline, std::function<bool()> seen,
               std::function<void(bool, double)> outcome) {
     watches_.push_back({deadline, std::move(seen), std::move(outcome)});
   }
 
   void advance(double now) {
-    // What a call adds is due at the next advance() at the earliest.
+    // Entries that a call adds are due at the next advance() at the earliest.
     std::vector<Timer> due, rest;
     std::stable_sort(timers_.begin(), timers_.end(),
                      [](const Timer& a, const Timer& b) { return a.at < b.at; });
@@ -41,7 +41,7 @@ class Agenda {
     }
   }
 
-  // The rest is not done; what is still waited for was overtaken.
+  // Drops the rest; effects that are still waited for were overtaken.
   void drop() {
     timers_.clear();
     watches_.clear();

@@ -14,13 +14,13 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kLastWord{5};  // for the epoch of the last step to be told
+constexpr std::chrono::seconds kLastWord{5};  // for the last step's epoch to be told
 
 Error bad(std::string text) {
   return Error(Code::kBadInput, std::move(text));
 }
 
-// The value of an option of a process; empty: it has none.
+// Returns the value of an option of a process; empty: it has none.
 std::string option_of(const std::vector<std::string>& line, const std::string& option) {
   const auto it = std::find(line.begin(), line.end(), option);
   return it != line.end() && it + 1 != line.end() ? *(it + 1) : std::string();
@@ -35,7 +35,7 @@ fs::path in_folder_of(int pid, const std::string& path) {
   return fs::read_symlink("/proc/" + std::to_string(pid) + "/cwd", error) / path;
 }
 
-// As `starling worker --join` may name it, with its scheme or without.
+// Tells whether `starling worker --join` names this address, with its scheme or without.
 bool joins(const std::vector<std::string>& line, const std::string& address) {
   std::istringstream all(option_of(line, "--join"));
   for (std::string one; std::getline(all, one, ',');)
@@ -58,7 +58,7 @@ Result<std::string> run_joined_at(const std::string& address) {
   for (const int pid : all_processes()) {
     const auto line = command_line(pid);
     if (!is_worker(line) || !joins(line, address)) continue;
-    // `starling run --out DIR` has its keys in DIR.keys.
+    // A run of `starling run --out DIR` has its keys in DIR.keys.
     const fs::path keys = in_folder_of(pid, option_of(line, "--keys"));
     fs::path run = keys;
     if (keys.extension() == ".keys") run.replace_extension();
@@ -146,7 +146,7 @@ Result<Evidence> Attached::disturb(const Plan& plan) {
   return evidence;
 }
 
-// An epoch is told when its first step is committed.
+// Waits: an epoch is told when its first step is committed.
 void Attached::wait_for_the_story() {
   const auto end = Clock::now() + kLastWord;
   const auto told = [&] {

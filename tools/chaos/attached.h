@@ -1,10 +1,10 @@
 #pragma once
-// Disturbs a run that somebody else has started on this machine, and gathers what can be seen of it
-// from outside: its events, and the processes of its workers that are here.
+// Attached disturbs a run of another owner on this machine, and gathers what can be
+// seen of it from outside: its events, and the processes of its workers that are here.
 //
-// It starts nothing, so it does not know exit codes, and finds workers by the process ids that
-// events.jsonl tells: one counts if there is such a process here, of `starling worker`, whose key
-// file has the run's coordinators. Workers elsewhere are left alone, and count as copies.
+// Attached starts no process, so it does not know exit codes, and finds workers by process ids
+// of events.jsonl: one counts if there is such a process here, of `starling worker`, whose key
+// file has the run's coordinators. It leaves workers elsewhere alone, and counts them as copies.
 
 #include <chrono>
 #include <functional>
@@ -18,14 +18,14 @@
 
 namespace starling::chaos {
 
-// The folder of the run that a worker on this machine has joined at this address of a coordinator
-// ("tcp://host:port"): its keys are beside it or in it. Errors: kBadInput  there is no such worker,
-// or there are no events there.
+// Returns the folder of the run that a worker on this machine has joined at
+// this coordinator's address ("tcp://host:port"): its keys are beside it or in
+// it. Errors: kBadInput  there is no such worker, or there are no events there.
 Result<std::string> run_joined_at(const std::string& address);
 
 struct AttachOptions {
   std::string run;   // folder of its events.jsonl and job.toml
-  std::string keys;  // empty: what its `start` event names
+  std::string keys;  // empty: those that its `start` event names
   DisturberOptions disturber;
   std::chrono::milliseconds poll{3};
 };
@@ -35,16 +35,16 @@ class Attached {
  public:
   Attached(AttachOptions options, std::function<void(const std::string&)> say);
 
-  // Reads what has happened so far. Errors: kBadInput  no run, one that has ended, no key file.
+  // Reads the events so far. Errors: kBadInput  no run, one that has ended, no key file.
   Result<> find();
-  // Of its workers, those on this machine.
+  // Counts its workers on this machine.
   std::size_t workers() const { return cast_.living(); }
   const Story& story() const { return story_; }
 
   // `plan`: kills, stops and leaves; its time begins now.
-  // Until the plan is done and each effect was seen or not, the run ends, or a signal comes; then
-  // whoever is stopped goes on. Fills of the evidence: loud, attached, run_status, deeds,
-  // revenants. Errors: kUnavailable  ended by a signal (see signal()).
+  // Works until the plan is done and each effect was seen or not, the run ends, or a
+  // signal comes; then stopped processes go on. Fills of the evidence: loud, attached,
+  // run_status, deeds, revenants. Errors: kUnavailable  ended by a signal (see signal()).
   Result<Evidence> disturb(const Plan& plan);
   int signal() const { return signal_; }
 
@@ -64,7 +64,7 @@ class Attached {
   int signal_ = 0;
 };
 
-// A running job's story ends anywhere: without what has been told of a last step only in part.
+// Returns a running job's story, which ends anywhere, without its partly told last step.
 Story without_loose_end(Story story);
 
 }  // namespace starling::chaos

@@ -53,7 +53,7 @@ void Cast::learn(const WorkerSeen& seen) {
 
 void Cast::learn(const EpochSeen& epoch) {
   epoch_ = epoch;
-  // The event of its joining may have been lost with a coordinator.
+  // The event of a worker's joining may have been lost with a coordinator.
   for (const MemberSeen& m : epoch.members)
     if (Player* player = find(m.name); player && player->is_older_than(m.id)) player->id = m.id;
 }
@@ -127,7 +127,7 @@ bool explained(const ProcessEnd& end, const Player& player, int run_status) {
   if (end.status == 0 || end.status == run_status) return true;
   if (end.status == kKilled) return player.killed || end.pid == player.killed_guard;
   if (end.status == 128 + SIGTERM) return player.leaving;
-  if (end.status == kFenced) return player.killed_guard != 0;  // else it begins a new life
+  if (end.status == kFenced) return player.killed_guard != 0;  // else its guard begins a new life
   return end.status == 3 && run_status == 0;  // it was out of touch when the job ended
 }
 
@@ -146,7 +146,7 @@ std::vector<Revenant> revenants_of(const Story& story, const std::vector<Deed>& 
         const auto it =
             std::find_if(first, last, [&](const auto& g) { return g.second >= deed.t; });
         if (it != last) {
-          if (it->second < deed.until_t) break;  // it was killed in its sleep
+          if (it->second < deed.until_t) break;  // the worker was killed in its sleep
           revenant.gone_t = it->second;
         }
         revenants.push_back(std::move(revenant));

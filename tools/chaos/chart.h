@@ -1,5 +1,5 @@
 #pragma once
-// Strips of an SVG that share one axis of time: what reports are drawn with. Pure.
+// A Chart draws strips of an SVG that share one axis of time, for reports. Pure.
 
 #include <string>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace starling::chaos {
 
-// Seconds to pixels. A long run is wider, so that a fault a second stays apart.
+// TimeAxis maps seconds to pixels. A long run is wider: one fault a second must stay visible.
 struct TimeAxis {
   double from = 0, to = 1;
   double left = 90, width = 1000;
@@ -21,19 +21,19 @@ struct Point {
   double t = 0, value = 0;
 };
 
-// Grows downwards, strip by strip.
+// A Chart grows downwards, strip by strip.
 class Chart {
  public:
   explicit Chart(TimeAxis axis) : axis_(axis) {}
   const TimeAxis& axis() const { return axis_; }
 
-  // Begins a strip so high, with its name at the left; returns the y of its top.
+  // Begins a strip of this height, with its name at the left; returns the y of its top.
   double strip(const std::string& name, double height);
-  // A line through the points, or steps; the scale is that of all values and `low`, if given.
-  // Values that are not finite are gaps. `style`: a class of the style sheet below.
+  // Draws a line through the points, or steps; the scale covers all values and `low`, if
+  // given. Values that are not finite are gaps. `style`: a class of the style sheet below.
   void curve(const std::vector<Point>& points, double top, double height, double low, double high,
              bool steps, const std::string& style);
-  // Labels of low and high at the left of a strip.
+  // Draws labels of low and high at the left of a strip.
   void scale(double top, double height, double low, double high, const std::string& unit);
   void bar(double from, double to, double y, double height, const std::string& style,
            const std::string& tip);
@@ -50,7 +50,7 @@ class Chart {
   std::string body_;
 };
 
-// Of each run of neighbours the lowest and the highest, so that at most about `most` stay.
+// Keeps the lowest and highest of each run of neighbours, so that at most about `most` stay.
 std::vector<Point> thinned(const std::vector<Point>& points, std::size_t most);
 std::string fixed(double value, int digits);
 const char* chart_style();  // CSS

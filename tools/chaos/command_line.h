@@ -1,5 +1,5 @@
 #pragma once
-// A command as a person types it, for reports that say how to do something again.
+// A CommandLine is a command as a person types it, for reports that say how to repeat a run.
 
 #include <string>
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace starling::chaos {
 
-// A POSIX shell reads it as these words again: what it would split or change is in quotes.
+// A POSIX shell reads these words again: a word that it would split or change is in quotes.
 class CommandLine {
  public:
   explicit CommandLine(const std::vector<std::string_view>& words) { add(words); }

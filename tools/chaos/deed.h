@@ -1,6 +1,6 @@
 #pragma once
-// What was done to a run, and what was seen of it from outside: all that a verdict rests on besides
-// the run's own events. Values only.
+// A Deed says what was done to a run, and what was seen of it from outside:
+// with the run's own events, all that a verdict rests on. Values only.
 
 #include <limits>
 #include <optional>
@@ -34,23 +34,23 @@ inline std::string process_text(const Target& target) {
 struct Deed {
   enum class Outcome : std::uint8_t {
     kDone = 1,
-    kHeldBack,    // nobody to hit, or it would have taken a last copy
+    kHeldBack,    // no target, or it would have taken a last copy
     kNotReached,  // the job ended first
   };
   Fault fault;
   Outcome outcome = Outcome::kNotReached;
   double t = 0;
-  double until_t = 0;  // when what it disturbed was as before (SIGCONT, ...); t if at once
+  double until_t = 0;  // when its target was as before (SIGCONT, ...); t if at once
   std::vector<Target> targets;
   std::string why;  // held back
   std::vector<Effect> effects;
 
-  bool verified() const {  // every effect was seen, or could not be any more
+  bool verified() const {  // every effect was seen, or came too late
     for (const Effect& e : effects)
       if (!e.seen && !e.overtaken) return false;
     return true;
   }
-  bool all_seen() const {  // it was done, and the job did not end too early to show it
+  bool all_seen() const {  // it was done, and the job lasted long enough to show it
     if (outcome != Outcome::kDone) return false;
     for (const Effect& e : effects)
       if (!e.seen) return false;
@@ -58,12 +58,12 @@ struct Deed {
   }
 };
 
-// A worker that was left out of an epoch while it could not act, and then woke up.
+// A Revenant is a worker that was left out of an epoch while it could not act, and then woke up.
 struct Revenant {
   Target who;
   std::string epoch;  // the first without it
   double woken_t = 0;
-  std::optional<double> gone_t;  // when that life of it was over
+  std::optional<double> gone_t;  // when that life was over
 };
 
 struct ProcessEnd {
@@ -73,13 +73,13 @@ struct ProcessEnd {
   bool expected = true;  // a status that its life explains
 };
 
-// A time in which this process was not run although it wanted to: nor may others have been, so what
-// they did not hear in it proves nothing.
+// A Stall is a time in which this process did not run although it wanted
+// to: nor may others have run, so their silence in it proves nothing.
 struct Stall {
   double from = 0, to = 0;
 };
 
-// An attempt to get in without a key of the job.
+// A Stranger is an attempt to get in without a key of the job.
 struct Stranger {
   std::string how;
   bool refused = false;
@@ -89,9 +89,9 @@ struct Stranger {
 
 struct Evidence {
   std::optional<Story> quiet;    // the undisturbed run
-  std::string reference_digest;  // its digest, or the one that was given; empty: none
+  std::string reference_digest;  // its digest, or the given one; empty: none
   Story loud;                    // the disturbed run
-  bool attached = false;         // the run was there before and goes on after us
+  bool attached = false;         // the run was there before us and goes on after
   int run_status = 0;
   std::vector<std::string> run_errors;  // its lines "starling: ..." on stderr
   std::vector<Deed> deeds;
@@ -100,7 +100,7 @@ struct Evidence {
   std::vector<std::string> leftovers;
   std::vector<Stranger> strangers;
   std::vector<Stall> stalls;
-  // When the processes were looked at for the last time while the job went on.
+  // The time of the last look at the processes while the job went on.
   double watched_until_t = std::numeric_limits<double>::infinity();
   double pause_ms_max = 250;  // above the lost work; P7
 };

@@ -1,8 +1,8 @@
 #pragma once
-// One fault on its way: what the file of its kind (faults/) may look at, do, expect and wait for.
+// A Disturbance is a fault on its way: what its kind's file (faults/) may see, do and expect.
 //
-// Threads: belongs to one thread; nothing in here waits. A kind's functions may keep a reference to
-// the disturbance in what they leave on the agenda: both live as long as the disturber.
+// Threads: belongs to one thread; no function here waits. A kind's functions may keep a reference
+// to the disturbance in the calls that they put on the agenda: both live as long as the disturber.
 
 #include <algorithm>
 #include <functional>
@@ -22,34 +22,34 @@ inline constexpr double kEpoch_s = 60;  // for an epoch to be formed, on a busy 
 inline constexpr double kJoin_s = 60;   // a process to start, join and become a member
 
 struct DisturberOptions {
-  std::size_t workers_min = 2;  // fewer are never left
-  bool all_awake = false;       // nor fewer that are not stopped
+  std::size_t workers_min = 2;  // fewer never stay
+  bool all_awake = false;       // workers_min counts only workers that are not stopped
   std::size_t workers_max = 8;  // joins beyond are held back
   bool checkpoints = false;     // the job writes some
   bool last_copies = false;     // may kill the last worker with some state
-  double notice_s = 30;         // seconds from a worker's notice of a leave to the end of its time
+  double notice_s = 30;         // seconds from a worker's notice of a leave to its end
 };
 
-// What it needs done and told.
+// The disturber needs these calls from its owner.
 struct DisturberCalls {
   std::function<void(const std::string& line)> say;
   std::function<Player*(double now)> start_worker;    // null: no key is free, or no process
   std::function<std::vector<Target>()> coordinators;  // processes that can be killed
-  // How many lines with this text the processes of `starling run` have said.
+  // Counts lines with this text from the processes of `starling run`.
   std::function<std::size_t(const std::string& text)> said;
   Links* links = nullptr;  // between all workers; null: they cannot be disturbed
 };
 
-// The run that is disturbed, as all its faults find it.
+// All faults share the DisturbedRun.
 struct DisturbedRun {
   const DisturberOptions options;
   const DisturberCalls calls;
   Cast& cast;                       // its workers, and what is done to each right now
-  const Story& story;               // what its events have told so far
+  const Story& story;               // its events so far
   std::vector<Deed> deeds;          // one for each fault of the plan; addresses stay
   std::set<int> full_coordinators;  // processes that we keep from writing
   Agenda agenda;
-  double now = 0, first_step_t = 0;  // of this look; when the plan's time began
+  double now = 0, first_step_t = 0;  // this look's time; when the plan's time began
 };
 
 class Disturbance {
@@ -60,7 +60,7 @@ class Disturbance {
   const Fault& fault() const { return deed_.fault; }
   const Deed& deed() const { return deed_; }
 
-  // `count` of these from the target's place on, and round.
+  // Picks `count` of these from the target's place on, and round.
   template <class T>
   std::vector<T> pick(const std::vector<T>& among) const {
     const auto first = static_cast<std::size_t>(fault().target * static_cast<double>(among.size()));
@@ -69,19 +69,19 @@ class Disturbance {
       picked.push_back(among[(first + i) % among.size()]);
     return picked;
   }
-  // The same; none after it was held back since there was nobody.
+  // Picks players; none after it held the fault back for want of players.
   std::vector<Player*> choose(const std::vector<Player*>& among);
-  // It is not done, and why.
+  // Notes that the fault is not done, and why.
   void hold_back(const std::string& why);
-  // It is done, to these: "kill -9 worker-1 (process 7)".
+  // Notes that it is done, to these targets: "kill -9 worker-1 (process 7)".
   void hit(const std::string& what, std::vector<Target> targets);
-  // What it disturbed will be, or was, as before at this time.
+  // Notes when its targets will be, or were, as before.
   void lasts_until(double t) { deed_.until_t = t; }
-  // An effect that must be seen in this time; `then` is called when it is.
+  // Expects an effect in this time; `then` is called when it is seen.
   void expect(double within_s, const std::string& what, std::function<bool()> seen,
               std::function<void()> then = {});
   void later(double after_s, std::function<void()> then);
-  void say(const std::string& text);  // to whoever watches
+  void say(const std::string& text);  // to the person who watches
 
  private:
   DisturbedRun& run_;

@@ -1,8 +1,8 @@
 #pragma once
-// Carries out a plan on the processes of a run, from outside: begins each fault when its time has
-// come. What is done then, and what must be seen of it, is its kind's (faults/).
+// A Disturber carries out a plan on the processes of a run, from outside: it begins each
+// fault when its time has come. The fault's kind (faults/) acts and says what must be seen.
 //
-// Threads: belongs to one thread; nothing in here waits.
+// Threads: belongs to one thread; no function here waits.
 
 #include <vector>
 
@@ -20,7 +20,7 @@ class Disturber {
   // `now` on the clock of the run's events. `first_step_t`: when the plan's time begins.
   void advance(double now, double first_step_t);
   bool finished() const { return next_ == disturbances_.size() && run_.agenda.empty(); }
-  // The job is over: nothing more is done, whoever is stopped goes on.
+  // Ends the job's part: no fault begins any more, and stopped processes go on.
   void end(double now);
 
   const std::vector<Deed>& deeds() const { return run_.deeds; }

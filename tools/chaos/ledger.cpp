@@ -46,7 +46,7 @@ class Counter {
     if (!out_.wrong) out_.wrong = std::move(text);
   }
 
-  // Steps from a restart's version on may have been done so many times more.
+  // A step may be done once more for each restart from its version or an earlier one.
   std::map<Version, const Rows*> ledgers_that_count(const std::set<Version>& steps) {
     std::map<Version, const Rows*> last;
     std::map<Version, std::size_t> times;

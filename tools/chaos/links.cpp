@@ -8,9 +8,9 @@
 namespace starling::chaos {
 namespace {
 
-constexpr std::chrono::milliseconds kProbe{150};  // for a packet to arrive that can
+constexpr std::chrono::milliseconds kProbe{150};  // for a packet to arrive, if it can
 
-// A plan has faults that a network makes better than the proxy.
+// Returns whether the plan has faults that a network makes better than the proxy.
 bool loses_packets(const Plan& plan) {
   return kind_with(plan, FaultKind::Link::kCut) || kind_with(plan, FaultKind::Link::kApart);
 }
@@ -184,7 +184,7 @@ Witness Links::delay(const std::string& worker, double seconds) {
 
 void Links::mend(const std::string& worker) {
   apart_.erase(worker);
-  // What the kernel would not undo is seen: the worker neither goes on nor comes back.
+  // An error here shows later: the worker neither goes on nor comes back.
   if (network_) static_cast<void>(network_->home(worker));
   if (proxy_) proxy_->set(worker, {});
 }

@@ -46,7 +46,7 @@ std::uint64_t draw() {
   return number;
 }
 
-// As long as somebody has it open or lives in it.
+// Makes a namespace that lives while a process has it open or lives in it.
 Result<Fd> new_namespace() {
   Fd made;
   int error = 0;
@@ -59,12 +59,12 @@ Result<Fd> new_namespace() {
   return made;
 }
 
-// As another process finds this file.
+// Returns the path at which another process finds this file.
 std::string path_of(const Fd& file) {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file.get());
 }
 
-// Commands of `ip`, a line each, in this namespace.
+// Runs commands of `ip`, a line each, in this namespace.
 Result<> ip(int netns, const std::string& lines) {
   const Inside inside(netns);
   STARLING_TRY(said, run_program({"ip", "-batch", "-"}, lines));
@@ -94,7 +94,7 @@ Result<Fd> socket_in(int netns) {
   return made;
 }
 
-// Hears datagrams in a namespace where somebody has this address.
+// A Listener hears datagrams in a namespace where a process has this address.
 struct Listener {
   Fd socket;
   sockaddr_in at{};
@@ -110,7 +110,7 @@ Result<Listener> listener_in(int netns, std::uint32_t address) {
   return made;
 }
 
-// A datagram from one namespace arrives in another, where somebody has this address.
+// Sends a datagram from one namespace until it arrives in another, which has this address.
 Result<> arrives(int from, int to, std::uint32_t address) {
   STARLING_TRY(speaker, socket_in(from));
   STARLING_TRY(listener, listener_in(to, address));
@@ -150,7 +150,7 @@ Network::~Network() {
 Result<> Network::set_up() {
   STARLING_TRY(hub, new_namespace());
   hub_ = std::move(hub);
-  // No link-local addresses anywhere: nothing is sent but what somebody wants to say.
+  // There are no link-local addresses: the kernel sends nothing by itself.
   STARLING_TRY(ip(hub_.get(),
                   "link add hub type bridge stp_state 0\n"
                   "link set hub addrgenmode none\n"
@@ -178,8 +178,8 @@ Result<> Network::set_up() {
   return carries();
 }
 
-// A name and addresses that nobody has. Somebody else who looked at the same moment is seen when
-// ours is there.
+// Takes a name and addresses that are free. Another process
+// that looked at the same moment is seen when ours are there.
 Result<> Network::take_subnet() {
   for (int i = 0; i < kDraws; ++i) {
     const std::uint64_t number = draw();
@@ -253,7 +253,7 @@ std::string Network::address_of(const std::string& worker) const {
   return it == places_.end() ? std::string() : address_text(it->second.address);
 }
 
-// A firewall may look at bridges, too: what cannot pass is better known before workers need it.
+// A firewall may look at bridges, too: test it before workers need the network.
 Result<> Network::carries() {
   std::vector<Home> homes;
   for (const char* name : {"first", "second"}) {
@@ -331,7 +331,7 @@ Result<std::size_t> Network::heard(const std::vector<std::string>& workers,
 }
 
 Network::Loss Network::loss_now(const Place& place) const {
-  const Packets now = packets(place);  // as the bridge's end sees them
+  const Packets now = packets(place);  // as the bridge's end counts them
   return {now.received - place.at_cut.received, now.sent - place.at_cut.sent};
 }
 
@@ -348,7 +348,7 @@ Result<> Network::delay(const std::string& worker, double seconds) {
                                    "dev", device,  "root"};
     char delay[32];
     std::snprintf(delay, sizeof delay, "%.0fus", 1e6 * seconds);
-    // A queue that is long enough for all that a worker says in that time.
+    // This queue is long enough for all that a worker sends in that time.
     if (seconds > 0) words.insert(words.end(), {"netem", "delay", delay, "limit", "100000"});
     const Inside inside(netns);
     STARLING_TRY(said, run_program(std::move(words)));
@@ -370,7 +370,7 @@ std::uint64_t Network::delayed(const std::string& worker) const {
 std::vector<std::string> Network::close() {
   std::vector<std::string> left;
   if (interface_.empty()) return left;
-  std::set<std::string> namespaces;  // as processes have them
+  std::set<std::string> namespaces;  // processes have these inside
   const auto note = [&](const Fd& netns) {
     struct stat found {};
     if (::fstat(netns.get(), &found) == 0)

@@ -1,15 +1,15 @@
 #pragma once
-// A network of a run's own, for faults of links that a network makes: every worker lives in a
+// A Network is a run's own, for faults of links that a network makes: every worker lives in a
 // network namespace with an address of its own, and packets to and from it can be lost. Needs root.
 //
 //   worker's namespace        namespace `hub`               ours
 //   eth0 10.1.2.3/24  ------  w0 --+-- bridge --- root ---  starling1234567 10.1.2.1/24
 //   eth0 10.1.2.4/24  ------  w1 --+
 //
-// A port of the bridge that is disabled drops what comes in and is given nothing: both sides send
-// again and again, and nothing is closed. Isolated ports pass nothing to one another. In our own
-// namespace there is one interface. Namespaces have no names: they live as long as this object and
-// the processes in them, so that the kernel removes all of it if we are killed.
+// A disabled port of the bridge drops what comes in and gets nothing: both sides send again
+// and again, and no connection closes. Isolated ports pass nothing to one another. In our
+// own namespace there is one interface. Namespaces have no names: they live as long as this
+// object and the processes in them, so that the kernel removes all of it if we are killed.
 //
 // Threads: belongs to one thread, which goes into other namespaces for moments.
 
@@ -27,7 +27,7 @@
 
 namespace starling::chaos {
 
-// The calling thread, and what it starts, is in this network namespace as long as this lives.
+// Inside puts the calling thread, and what it starts, in this network namespace while it lives.
 class Inside {
  public:
   explicit Inside(int netns);  // -1: stays where it is
@@ -41,8 +41,8 @@ class Inside {
 
 class Network {
  public:
-  // Seen to carry a packet between two namespaces and us. Errors: kUnavailable  why there is none:
-  // not permitted, no `ip` command, packets are filtered.
+  // Makes a network that was seen to carry a packet between two namespaces and us.
+  // Errors: kUnavailable  not permitted, no `ip` command, or packets are filtered.
   static Result<std::unique_ptr<Network>> make();
   ~Network();
   Network(const Network&) = delete;
@@ -56,12 +56,12 @@ class Network {
     std::string address;
     int netns = -1;  // open as long as the network
   };
-  // Where a worker of this name lives, whose links are as they should be. The same for the next
-  // worker of that name. Errors: kUnavailable.
+  // Makes a home for a worker of this name, with whole links; a
+  // later worker of the name gets the same. Errors: kUnavailable.
   Result<Home> home(const std::string& worker);
   std::string address_of(const std::string& worker) const;  // empty: it has no home
 
-  // These want a worker with a home. Errors: kUnavailable  what the kernel says.
+  // These need a worker with a home. Errors: kUnavailable, with the kernel's reason.
   Result<> cut(const std::string& worker);  // loses all packets from and to it
   Result<> mend(const std::string& worker);
   Result<> delay(const std::string& worker, double seconds);  // each way; 0: no more
@@ -75,13 +75,13 @@ class Network {
                             std::chrono::milliseconds time) const;
 
   struct Loss {
-    std::uint64_t lost = 0;    // packets that it has sent since it was cut, until it was mended
-    std::uint64_t passed = 0;  // packets that it was given in that time
+    std::uint64_t lost = 0;    // packets that it sent while it was cut
+    std::uint64_t passed = 0;  // packets that it got in that time
   };
   Loss loss(const std::string& worker) const;
   std::uint64_t delayed(const std::string& worker) const;  // packets, since that began
 
-  // Removes everything. Returns what is there nevertheless after some seconds.
+  // Removes everything. Returns what is still there after some seconds.
   std::vector<std::string> close();
 
  private:

@@ -8,7 +8,7 @@ namespace {
 constexpr double kNear_s = 1.0;      // faults so near to each other share a pause
 constexpr double kAftermath_s = 10;  // a fault may force an epoch so long after it is over
 
-// Commit times in order, with the step's duration.
+// Returns commit times in order, with the step's duration.
 std::vector<StepSeen> in_time(const Story& story) {
   std::vector<StepSeen> steps;
   for (const auto& [version, step] : story.step_lines) steps.push_back(step);
@@ -17,7 +17,7 @@ std::vector<StepSeen> in_time(const Story& story) {
   return steps;
 }
 
-// The commits around t; false if there is none on one side.
+// Measures the commits around t; false if there is none on one side.
 bool measure(const std::vector<StepSeen>& steps, double t, Pause& pause) {
   const auto after = std::upper_bound(steps.begin(), steps.end(), t,
                                       [](double at, const StepSeen& s) { return at < s.t; });

@@ -1,4 +1,4 @@
-// Plans as TOML.
+// This file reads and writes plans as TOML.
 
 #undef TOML_SHARED_LIB
 #undef TOML_HEADER_ONLY
@@ -25,7 +25,7 @@ constexpr double kSecondsMax = 86'400 * 30;
 constexpr std::size_t kNodesMax = 1000;  // of one fault
 constexpr std::size_t kNameMax = 64;
 
-// Of a fault; each from 0 to its `max`.
+// A NumberKey is a number of a fault, from 0 to its `max`.
 struct NumberKey {
   const char* name;
   double Fault::*value;
@@ -38,7 +38,7 @@ constexpr NumberKey kNumberKeys[] = {
     {"share", &Fault::share, 0.95, &FaultKind::Keys::share},
     {"delay_s", &Fault::delay_s, 10, &FaultKind::Keys::delay_s}};
 
-// One table of the file; remembers the first thing that is wrong with it.
+// A Reader reads one table of the file, and keeps its first error.
 class Reader {
  public:
   Reader(const toml::table& table, std::string where) : table_(table), where_(std::move(where)) {}
@@ -89,7 +89,7 @@ class Reader {
     for (const toml::node& n : *list) out.push_back(n.as_string()->get());
   }
   void known(const char* key) { known_.push_back(key); }
-  // The table is a fault of this kind, which has a use for the key or has not.
+  // Refuses the key in a fault of this kind if the kind has no use for it.
   void only_if(bool of_use, const char* key, const FaultKind& kind) {
     if (!of_use && failure_.empty() && table_.contains(key))
       failure_ = std::string(key) + " is of no use to a fault of kind " + kind.word;

@@ -59,7 +59,7 @@ bool in_a_place(const std::string& path) {
                      [&](const char* place) { return below(path, place); });
 }
 
-// Top-level entries of /tmp and /dev/shm.
+// Lists the top-level entries of /tmp and /dev/shm.
 std::vector<std::string> entries() {
   std::vector<std::string> found;
   for (const char* place : kPlaces) {
@@ -70,7 +70,7 @@ std::vector<std::string> entries() {
   return found;
 }
 
-// The entry of one of the places that this path is below.
+// Returns the entry of one of these places that contains this path.
 std::string top_of(const std::string& path) {
   for (const char* place : kPlaces) {
     const std::string folder = std::string(place) + "/";
@@ -91,7 +91,7 @@ std::vector<std::string> open_files(int pid) {
   return paths;
 }
 
-// The number in "socket:[123]", or 0.
+// Returns the number in "socket:[123]", or 0.
 std::uint64_t socket_inode(const std::string& link) {
   constexpr const char* kStart = "socket:[";
   if (link.rfind(kStart, 0) != 0) return 0;
@@ -103,7 +103,7 @@ struct TcpListener {
   std::uint64_t inode = 0;
 };
 
-// Of one dump; false: there is more to come.
+// Takes listeners from one dump; false: there is more to come.
 bool take_listeners(const char* bytes, std::size_t size, std::vector<TcpListener>& found) {
   auto left = static_cast<unsigned>(size);
   for (auto* message = reinterpret_cast<const nlmsghdr*>(bytes); NLMSG_OK(message, left);
@@ -117,7 +117,7 @@ bool take_listeners(const char* bytes, std::size_t size, std::vector<TcpListener
   return false;
 }
 
-// That asks of the network of this process. None: it is gone, or in one that we may not enter.
+// Makes a socket that asks of this process's network. None: it is gone, or we may not enter.
 Fd diagnosis_socket(int pid) {
   const auto make = [] {
     return Fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
@@ -133,8 +133,8 @@ Fd diagnosis_socket(int pid) {
   return made;
 }
 
-// Those of a process's network, asked of the kernel: /proc/PID/net/tcp goes through the tables of
-// all networks of the machine, which takes a tenth of a second.
+// Asks the kernel for a process's TCP listeners: /proc/PID/net/tcp goes through
+// the tables of all networks of the machine, which takes a tenth of a second.
 std::vector<TcpListener> tcp_listeners(int pid) {
   std::vector<TcpListener> found;
   const Fd link = diagnosis_socket(pid);
@@ -164,7 +164,7 @@ std::vector<TcpListener> tcp_listeners(int pid) {
 
 std::optional<ProcessSeen> look_at(int pid) {
   const std::string text = whole(proc(pid, "stat"));
-  const auto end = text.rfind(')');  // of the program's name, which may hold anything
+  const auto end = text.rfind(')');  // ends the program's name, which may hold anything
   if (end == std::string::npos) return std::nullopt;
   std::istringstream rest(text.substr(end + 1));
   ProcessSeen seen;
@@ -203,7 +203,7 @@ std::vector<int> all_processes() {
 }
 
 std::vector<int> children_of(int pid) {
-  // A kernel may be built without the first; the second looks at every process.
+  // A kernel may be built without the first file; the second way looks at every process.
   std::vector<int> candidates, children;
   const std::string number = std::to_string(pid);
   if (std::ifstream list(proc(pid, ("task/" + number + "/children").c_str())); list)
@@ -305,7 +305,7 @@ void Traces::look(const std::vector<int>& pids) {
 std::vector<std::string> Traces::left(const std::string& mine) const {
   std::vector<std::string> found;
   auto listening = listening_sockets(::getpid());
-  for (const int pid : pids_)  // in a namespace of its own
+  for (const int pid : pids_)  // it may be in a namespace of its own
     if (alive(pid)) listening.merge(listening_sockets(pid));
   for (const auto& [inode, name] : sockets_)
     if (listening.count(inode)) found.push_back(name + " still listens");

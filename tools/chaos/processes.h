@@ -1,6 +1,6 @@
 #pragma once
-// Other processes as /proc shows them, and what a run leaves behind. Changes nothing but
-// let_write_files().
+// These functions show other processes by /proc, and what a run
+// leaves behind. They change nothing but let_write_files().
 
 #include <cstdint>
 #include <map>
@@ -25,35 +25,35 @@ bool stopped(int pid);                        // state T
 std::vector<int> all_processes();
 std::vector<int> children_of(int pid);  // zombies left out
 std::vector<std::string> command_line(int pid);
-// Processes, not zombies, whose environment has `name=value`.
+// Returns processes, not zombies, whose environment has `name=value`.
 std::vector<int> with_environment(const std::string& name, const std::string& value);
 
-// Whether this process may write to files; if not, each write fails as on a full disk does (EFBIG,
-// RLIMIT_FSIZE). Pipes and sockets stay as they are. False: there is no such process, or it is not
-// ours.
+// Sets whether this process may write to files; if not, each write
+// fails as on a full disk (EFBIG, RLIMIT_FSIZE). Pipes and sockets stay
+// as they are. False: there is no such process, or it is not ours.
 bool let_write_files(int pid, bool may);
 
-// "net:[123]"; empty: there is no such process, or it is not ours.
+// Returns "net:[123]"; empty: there is no such process, or it is not ours.
 std::string network_namespace(int pid);
 
-// Inodes of the sockets that listen on TCP or have a name in the file system or the abstract space,
-// in the network namespace of this process.
+// Returns the sockets, by inode, that listen on TCP or have a name in the file
+// system or the abstract space, in the network namespace of this process.
 std::map<std::uint64_t, std::string> listening_sockets(int pid);
 std::set<std::uint64_t> sockets_of(int pid);
-// TCP ports of this process's listening sockets.
+// Returns TCP ports of this process's listening sockets.
 std::vector<std::uint16_t> listening_ports(int pid);
 
-// What a run leaves behind: looks at its processes while they live, so that it knows afterwards
-// what was theirs. Threads: belongs to one thread.
+// Traces finds what a run leaves behind: it looks at the run's processes while they
+// live, so that it knows afterwards what was theirs. Threads: belongs to one thread.
 class Traces {
  public:
-  // Takes stock of /tmp and /dev/shm; whatever is there already is not the run's.
+  // Takes stock of /tmp and /dev/shm; files that are there already are not the run's.
   Traces();
-  // Call now and then with the run's processes.
+  // Call it regularly with the run's processes.
   void look(const std::vector<int>& pids);
-  // Once the run is over: its sockets that still listen, and its files that are there. A file is
-  // the run's if it is new and was open in, or mapped by, one of its processes, or has the pid of
-  // one in its name. `mine`: below this folder nothing counts.
+  // Returns, once the run is over, its sockets that still listen, and its files that are
+  // there. A file is the run's if it is new and was open in, or mapped by, one of its
+  // processes, or has the pid of one in its name. `mine`: below this folder nothing counts.
   std::vector<std::string> left(const std::string& mine) const;
 
  private:

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kAnswerBytesMax = 16u << 20;
 
-// In memory: neither side ever waits for the other, as with a pipe that is full.
+// Makes a file in memory: neither side ever waits for the other, as with a full pipe.
 Fd memory() {
   return Fd(::memfd_create("starling-program", MFD_CLOEXEC));
 }
@@ -36,7 +36,7 @@ std::string contents(const Fd& file) {
   return text;
 }
 
-// With a slash in it: as a PATH without /usr/sbin is what many have who are not root.
+// Finds a path with a slash: PATH of many users lacks /usr/sbin.
 std::string found(const std::string& program) {
   const char* path = std::getenv("PATH");
   std::istringstream folders(std::string(path ? path : "") + ":/usr/sbin:/sbin:/usr/bin:/bin");

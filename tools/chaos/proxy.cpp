@@ -23,8 +23,8 @@
 #include <thread>
 #include <vector>
 
-// The layout of a hello, which says whose connection this is. A wrong one shows: what is told to be cut
-// or flipped is then not seen to be.
+// A hello says which worker dialled this connection. A wrong
+// layout shows: a cut or flip then has no effect that is seen.
 #include "collectives/tcp/handshake.h"
 #include "core/base/check.h"
 
@@ -35,7 +35,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kChunkBytes = 128 * 1024;
 constexpr std::size_t kQueueBytesMax = 4u << 20;  // of one direction; then it is not read further
-constexpr std::uint64_t kHandshakeBytes = 512;  // nothing is flipped in a connection's first bytes
+constexpr std::uint64_t kHandshakeBytes = 512;    // no flips in a connection's first bytes
 
 sockaddr_in address_of(const std::string& host, std::uint16_t port) {
   sockaddr_in address{};
@@ -56,7 +56,7 @@ struct Chunk {
   bool delayed = false;
 };
 
-// What one end of a connection has said and the other has not yet heard.
+// A Direction has what one end of a connection has said and the other has not yet heard.
 struct Direction {
   std::deque<Chunk> chunks;
   std::size_t bytes = 0;
@@ -65,7 +65,7 @@ struct Direction {
   bool told = false;   // and the listener knows
 };
 
-// What an event of the loop is about.
+// Watched says what an event of the loop is about.
 struct Watched {
   enum class What : std::uint8_t { kFront, kConnection, kWake };
   What what;
@@ -76,12 +76,12 @@ struct Front : Watched {
   Fd socket;
   sockaddr_in target{};
   bool bulk = false;
-  std::optional<QuietPort> kept;  // the target, where it is ours to keep
+  std::optional<QuietPort> kept;  // the target, if it is ours to keep
   bool closed = false;
 };
 
 struct Connection : Watched {
-  std::string owner;  // whose front it is
+  std::string owner;  // the worker of the front
   // Incarnation that dialled; 0: not a bulk connection, or not known yet.
   std::uint64_t dialler = 0;
   bool bulk = false;
@@ -89,10 +89,10 @@ struct Connection : Watched {
   Fd near, far;             // the dialler's end and the target's
   Direction out, back;      // from near to far, and back
   std::size_t waiting = 0;  // bytes that a cut keeps from going on
-  std::string damaged;      // worker on whose behalf a bit was flipped in here; empty: none
+  std::string damaged;      // worker for which a bit was flipped in here; empty: none
   bool broken = false;
 
-  // One side that closes ends it, since the other has no more to say to it either.
+  // True if one side has closed: the other has no more to say to it either.
   bool given_up() const { return broken || out.ended || back.ended; }
 };
 
@@ -192,8 +192,8 @@ class Running : public Proxy {
     [[maybe_unused]] const auto n = ::write(wake_.get(), &one, sizeof one);
   }
 
-  // What an event is about is looked at; after a command or a delay, everything. Things go at the
-  // end of a round only, so that no event is about something that is not there any more.
+  // Looks at what an event is about; after a command or a delay, at all. Removes fronts and
+  // connections only at the end of a round, so that no event is about one that is gone.
   void run() {
     std::array<epoll_event, 64> events;
     int timeout_ms = -1;
@@ -258,7 +258,7 @@ class Running : public Proxy {
     }
   }
 
-  // The links that this connection goes over: the owner's, and the dialler's if it is known.
+  // Returns the links that this connection goes over: the owner's, and the dialler's if known.
   std::array<Link*, 2> links_of(const Connection& c) {
     std::array<Link*, 2> found{};
     if (const auto it = links_.find(c.owner); it != links_.end()) found[0] = &it->second;
@@ -273,8 +273,8 @@ class Running : public Proxy {
   }
 
   void move_all(Connection& c, Clock::time_point now) {
-    // As long as one side gives and the other takes; edges are told once. What is heard may say who
-    // dialled, so the links are looked at anew before it is told.
+    // Moves as long as one side gives and the other takes; edges are told once. Bytes
+    // may say which worker dialled, so look at the links anew before passing them on.
     for (bool moved = true; moved && !c.broken;) {
       double delay_s = 0;
       const auto links = links_of(c);
@@ -333,7 +333,7 @@ class Running : public Proxy {
 
   bool tell(Connection& c, Direction& d, const Fd& listener, Clock::time_point now,
             const std::array<Link*, 2>& links) {
-    // Whose hello is not whole is not known, and might be cut off.
+    // Without a whole hello the dialling worker is not known, and might be cut off.
     if (c.bulk && &d == &c.out && c.hello.size() < sizeof(collectives::Hello) && !d.ended)
       return false;
     bool moved = false;
@@ -415,7 +415,7 @@ Result<QuietPort> QuietPort::take() {
     if (!taken.fd_ ||
         ::bind(taken.fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
       continue;
-    // Only now: bound without it nobody had the port, and with it the listener may have it as well.
+    // Set after bind(), which proves without it that the port was free; a listener may share it.
     const int on = 1;
     ::setsockopt(taken.fd_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     return taken;

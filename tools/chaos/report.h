@@ -1,6 +1,6 @@
 #pragma once
-// What is left of a chaos run for people and programs: report.json, junit.xml. Pure: values in,
-// text out.
+// A Report is what a chaos run leaves for people and programs:
+// report.json, junit.xml. Pure: values in, text out.
 
 #include <string>
 #include <vector>
@@ -23,10 +23,10 @@ struct Report {
 };
 
 std::string report_json(const Report& report);
-// One test case for each promise; broken is a failure, not tested is skipped.
+// Writes one test case for each promise; broken is a failure, not tested is skipped.
 std::string report_junit(const Report& report);
 
-// "P1 same bits        held: ..."
+// Writes "P1 same bits        held: ..."
 std::string line_of(const Verdict& verdict);
 
 }  // namespace starling::chaos

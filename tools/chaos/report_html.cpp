@@ -8,7 +8,7 @@
 namespace starling::chaos {
 namespace {
 
-constexpr std::size_t kRowsMax = 2000;  // of a table; report.json has them all
+constexpr std::size_t kRowsMax = 2000;  // in a table; report.json has them all
 
 std::string cell(const std::string& text) {
   return "<td>" + xml_text(text) + "</td>";

@@ -1,5 +1,5 @@
 #pragma once
-// report.html: one file that needs neither server nor script to be read. Pure.
+// This writes report.html: one file that needs neither server nor script to be read. Pure.
 
 #include <string>
 
@@ -9,12 +9,12 @@ namespace starling::chaos {
 
 std::string report_html(const Report& report);
 
-// Parts of it.
+// These are parts of it.
 std::string verdict_table(const Report& report);
 std::string pause_table(const Report& report);
 std::string fault_table(const Report& report);
 
-// The frame of a page; `body` is HTML.
+// Writes the frame of a page; `body` is HTML.
 std::string html_page(const std::string& title, const std::string& body);
 
 }  // namespace starling::chaos

@@ -32,9 +32,9 @@ constexpr double kStart_s = 60;       // to the first event of a run
 constexpr double kStrangers_s = 0.5;  // after the first step, strangers try to get in
 constexpr std::uint64_t kStrangerPatience_ms = 3000;
 constexpr double kLastProcess_s = 10;  // beyond the job's own timeouts, for workers to end
-constexpr double kQuiet = 9;           // times as long as it looked at things, it looks at none
+constexpr double kQuiet = 9;           // after a look of t seconds, kQuiet * t pass without one
 constexpr milliseconds kPollMax{20};
-constexpr std::uint32_t kSpareKeys = 64;  // that `starling run` makes for workers that join
+constexpr std::uint32_t kSpareKeys = 64;  // that `starling run` makes for joining workers
 constexpr const char* kMark = "STARLING_CHAOS_RUN";
 
 double clock_s() {
@@ -55,7 +55,7 @@ int open_log(const std::string& path) {
   return ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 }
 
-// Lines with which a process of ours says why it ended.
+// Returns the lines with which a process of ours says why it ended.
 std::vector<std::string> error_lines(const std::string& path) {
   std::ifstream file(path);
   std::vector<std::string> lines;
@@ -86,7 +86,7 @@ double Stage::now() const {
   return story_.now();
 }
 
-// `listen`: what it says comes to us first.
+// `listen`: we get its output first.
 Result<pid_t> Stage::start_run(const std::string& name, std::uint64_t steps, const Strings& more,
                                bool listen) {
   const Plan& plan = options_.plan;
@@ -98,7 +98,7 @@ Result<pid_t> Stage::start_run(const std::string& name, std::uint64_t steps, con
   };
   add("--coordinators", std::to_string(plan.coordinators));
   add("--threads", std::to_string(plan.threads));
-  // Each run has its own, or the second would find those of the first.
+  // Each run has its own folder, or the second would find the checkpoints of the first.
   if (options_.job.checkpoint.on()) add("--checkpoints", path(name + "-checkpoints"));
   if (plan.lease_ms) add("--lease-ms", std::to_string(*plan.lease_ms));
   if (plan.replicas) add("--replicas", std::to_string(*plan.replicas));
@@ -198,7 +198,7 @@ Result<Evidence> Stage::disturbed() {
   Evidence evidence;
   evidence.run_status = *run_status_;
   evidence.run_errors = error_lines(path(name + ".log"));
-  // The last words of coordinators that could not write, and were started again.
+  // These are last words of coordinators that could not write, and were started again.
   std::erase_if(evidence.run_errors, [](const std::string& line) {
     return line.find("/raft.log") != std::string::npos;
   });
@@ -216,8 +216,8 @@ Result<Evidence> Stage::disturbed() {
   return evidence;
 }
 
-// News of the run, its processes and its traces. Takes a moment, and less than a tenth of the time:
-// what it takes from the workers is no fault that anybody planned.
+// Reads news of the run, its processes and its traces. Takes less than
+// a tenth of the time: a slower look would be a fault that no plan has.
 bool Stage::follow(Tail& tail) {
   const std::size_t workers = story_.workers.size(), epochs = story_.epochs.size();
   for (const std::string& line : tail.lines()) story_.add(line);
@@ -325,7 +325,7 @@ void Stage::tell_news() {
   tell(text);
 }
 
-// One program with its arguments, as a shell reads them.
+// Starts one program with its arguments, as a shell reads them.
 Result<pid_t> Stage::start_by_command(const std::string& join, const std::string& keys,
                                       const std::string& name) {
   std::string command = options_.command;
@@ -416,8 +416,8 @@ void Stage::let_strangers_try() {
   if (auto started = start_stranger(); !started) tell("no stranger: " + started.error().text());
 }
 
-// A real worker that knows all that is public and has a key of its own. Its job file differs in
-// nothing that the group compares.
+// Starts a real worker that knows all that is public and has a key of
+// its own. Its job file differs in nothing that the group compares.
 Result<> Stage::start_stranger() {
   STARLING_TRY(ring, KeyRing::load(story_.keys));
   STARLING_TRY(keys, stranger_keys(ring));
@@ -455,7 +455,7 @@ std::vector<Stranger> Stage::strangers() {
 // ---- The end ----------------------------------------------------------------------------------
 
 void Stage::wait_for_workers() {
-  for (Player& player : cast_.players())  // there is nothing to join any more
+  for (Player& player : cast_.players())  // a player has nothing to join any more
     if (!player.over && player.id == 0 && player.guard != 0) {
       player.leaving = true;
       ::kill(player.guard, SIGTERM);

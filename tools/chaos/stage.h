@@ -1,9 +1,9 @@
 #pragma once
-// Runs a job twice, undisturbed and disturbed, as processes of their own, and gathers the evidence.
+// A Stage runs a job twice, undisturbed and disturbed, as processes, and gathers the evidence.
 //
-// The disturbed run is `starling run --start 0`: coordinators and events there, every worker
-// started here, so that guards and their exit statuses are seen without asking the program under
-// test.
+// The disturbed run is `starling run --start 0`: it has coordinators
+// and events, and the stage starts every worker, so that it sees guards
+// and their exit statuses without asking the program under test.
 
 #include <functional>
 #include <future>
@@ -27,14 +27,14 @@ struct StageOptions {
   std::string job_path;
   Job job;
   Plan plan;
-  // Of a worker: a program with its arguments, in which {join} is the coordinators' addresses and
-  // {keys} the file of its key. Empty: this program's own.
+  // Command of a worker: a program with its arguments, in which {join} is the
+  // coordinators' addresses and {keys} the file of its key. Empty: this program's own.
   std::string command;
   std::string folder;  // absolute, there
   DisturberOptions disturber;
   Links* links = nullptr;             // of the disturbed run, which ends them; null: left alone
-  bool strangers = true;              // try to get in
-  std::chrono::milliseconds poll{3};  // between two looks at events and processes
+  bool strangers = true;              // between two looks at events and processes
+  std::chrono::milliseconds poll{3};  // between two looks at the processes' files
   double traces_s = 0.2;              // between two looks at the processes' files
   std::string log = "warn";           // of the processes
 };
@@ -47,16 +47,16 @@ class Stage {
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  // An undisturbed run of so many steps below this name. Errors: kInternal  it did not end well;
-  // kUnavailable  a signal ended it (see signal()).
+  // Makes an undisturbed run of so many steps below this name. Errors: kInternal
+  // it did not end well; kUnavailable  a signal ended it (see signal()).
   Result<Story> quiet(const std::string& name, std::uint64_t steps);
 
-  // The disturbed run, from its first process to its last trace. Everything of the evidence is
-  // filled but `quiet` and `reference_digest`. Errors: as quiet() when it cannot begin or a signal
-  // ended it; whatever the run itself does is evidence.
+  // Makes the disturbed run, from its first process to its last trace. Fills all
+  // of the evidence but `quiet` and `reference_digest`. Errors: as quiet() when it
+  // cannot begin or a signal ended it; whatever the run itself does is evidence.
   Result<Evidence> disturbed();
 
-  int signal() const { return signal_; }  // that ended it; 0: none
+  int signal() const { return signal_; }  // the one that ended it; 0: none
 
  private:
   using Strings = std::vector<std::string>;
@@ -87,7 +87,7 @@ class Stage {
   const std::string mark_;
   Traces traces_;
   tools::Children children_;
-  int said_pipe_ = -1;  // what the disturbed run's processes say
+  int said_pipe_ = -1;  // the output of the disturbed run's processes
   std::string said_;    // so far
   int run_log_ = -1, worker_log_ = -1;
   int signal_ = 0;
@@ -97,7 +97,7 @@ class Stage {
   double run_over_t_ = 0;
   Story story_;
   Cast cast_;
-  std::map<int, Player*> process_names_;  // whose every process was, guards too
+  std::map<int, Player*> process_names_;  // all processes with their players, guards too
   std::vector<std::pair<ProcessEnd, const Player*>> ends_;
   std::future<std::vector<Stranger>> knocking_;
   pid_t stranger_ = 0;  // a worker with keys of its own

@@ -1,7 +1,7 @@
 #pragma once
-// What events.jsonl says of a run, line by line, for whoever judges it from outside: nothing is
-// dropped, corrected or believed on the writer's word. Values, but for the clock of now(); lines and
-// files are read in story_file.cpp.
+// A Story is what events.jsonl says of a run, line by line, for judges
+// outside: it drops, corrects and believes nothing on the writer's word.
+// Values, but for the clock of now(); story_file.cpp reads lines and files.
 
 #include <cstdint>
 #include <map>
@@ -16,7 +16,7 @@ namespace starling::chaos {
 
 struct StepSeen {
   double t = 0;
-  std::string epoch;                 // in which who told of it passed or learned it
+  std::string epoch;                 // in which the reporting worker passed or learned it
   std::optional<double> loss, norm;  // none: not finite
   double ms = 0;
   std::uint32_t world = 0;
@@ -29,7 +29,7 @@ struct WorkerSeen {
   std::string what;  // joined, left, lost, fenced
   std::string name;
   int pid = 0;
-  std::string phase;  // lost: what it was at, as its guard told; empty: not known
+  std::string phase;  // lost: its phase, as its guard told; empty: not known
 };
 
 struct MemberSeen {
@@ -38,8 +38,8 @@ struct MemberSeen {
   bool draining = false;  // announced its leave
 };
 
-// Where the time from stopping to the first pass of a forced epoch went, in milliseconds; each part
-// begins where the one before ends.
+// PauseSeen says where the time from stopping to the first pass of a forced
+// epoch went, in milliseconds; each part begins where the one before ends.
 struct PauseSeen {
   double report = 0;   // stopped; to the report sent
   double plan = 0;     // to the plan received
@@ -60,7 +60,7 @@ struct EpochSeen {
   std::optional<PauseSeen> pause;  // of the member that passed first after a loss
 
   bool has(std::uint64_t worker) const;
-  // Of each segment, the ids of its holders.
+  // Returns, of each segment, the ids of its holders.
   std::vector<std::vector<std::uint64_t>> holders_by_segment() const;
 };
 
@@ -88,7 +88,7 @@ struct DoneSeen {
   std::string digest;
 };
 
-// Steps from this version on were done again, from a checkpoint.
+// RestartSeen: steps from this version on were done again, from a checkpoint.
 struct RestartSeen {
   double t = 0;
   Version version = 0;
@@ -110,17 +110,17 @@ struct Story {
   std::vector<EpochSeen> epochs;
   std::vector<ExposureSeen> exposures;
   std::vector<LeaderSeen> leaders;
-  // In the order of the file; a version may stand there twice, which is judged, not repaired.
+  // These are in file order; a version may stand there twice, which is judged, not repaired.
   std::vector<std::pair<Version, StepSeen>> step_lines;
   std::vector<std::pair<Version, std::vector<LedgerRowSeen>>> ledger_lines;
   std::vector<RestartSeen> restarts;
-  std::vector<std::string> doubts;  // what the run says of itself that speaks against its bits
+  std::vector<std::string> doubts;  // what the run itself says against its bits
   std::vector<std::string> warnings;
   std::optional<DoneSeen> done;
   std::optional<FailedSeen> failed;
-  std::vector<std::string> oddities;  // lines that are no event, or not at their place
+  std::vector<std::string> oddities;  // lines that are no event, or out of place
 
-  // One line, without its end. Any text may come.
+  // Takes one line, without its end. Any text may come.
   void add(const std::string& line);
 
   std::map<Version, StepSeen> committed() const;  // the first line of each version
@@ -128,20 +128,20 @@ struct Story {
   bool over() const { return done || failed; }
   std::optional<double> end_t() const;  // when the job ended; none: no event tells of an end
   double now() const;                   // the run's clock now; 0 before its start was read
-  // Milliseconds, of all steps but the first two; 0 if there are none.
+  // Returns milliseconds, of all steps but the first two; 0 if there are none.
   double median_step_ms() const;
 };
 
-// Both from the start or both not there, else this much of a file has been read.
+// Reads a file to its end; without one the story is empty. A cut last line is an oddity.
 Story read_story(const std::string& path);
 
-// Reads a file that grows. Threads: belongs to one thread.
+// A Tail reads a file that grows. Threads: belongs to one thread.
 class Tail {
  public:
   explicit Tail(std::string path) : path_(std::move(path)) {}
-  // Lines that have been finished since the last call; none if there is no such file yet.
+  // Returns lines finished since the last call; none if there is no such file yet.
   std::vector<std::string> lines();
-  // Text after the last finished line.
+  // Returns the text after the last finished line.
   const std::string& rest() const { return rest_; }
   const std::string& path() const { return path_; }
 

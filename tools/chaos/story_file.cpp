@@ -1,5 +1,5 @@
-// From the lines of events.jsonl to the judge's own words for them. Of what is judged this knows the
-// format alone, and the judge knows nothing of this.
+// This file turns lines of events.jsonl into the judge's own types. Of the program
+// under test it knows the format alone, and the judge knows nothing of it.
 
 #include <cmath>
 #include <fstream>
@@ -17,7 +17,7 @@ std::optional<double> if_finite(double value) {
   return std::isfinite(value) ? std::optional(value) : std::nullopt;
 }
 
-// Of a process of this machine; 0: none can have it.
+// Returns the id of a process of this machine; 0: none can have it.
 int pid_of(std::uint64_t pid) {
   return pid <= std::uint64_t(std::numeric_limits<int>::max()) ? static_cast<int>(pid) : 0;
 }
@@ -103,7 +103,7 @@ void add_event(Story& story, const Event& event, double t) {
           [&](const event::Failed& e) {
             story.failed = FailedSeen{t, e.code, e.reason};
           },
-          // Nothing is judged by them.
+          // The judge uses none of these.
           [](const OneOf<event::Continued, event::Dropped, event::CheckpointWritten,
                          event::NoticeGiven, event::PathChosen> auto&) {},
       },

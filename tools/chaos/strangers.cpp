@@ -15,8 +15,8 @@
 #include <memory>
 #include <utility>
 
-// The layout of a hello: a stranger who could not say one would be refused for that, and not for want
-// of the key. Whether it was refused is seen by what it hears.
+// This has the layout of a hello: a stranger without a correct one would be refused
+// for that, and not for want of the key. Its answer shows whether it was refused.
 #include "collectives/tcp/handshake.h"
 #include "core/base/philox.h"
 
@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPatience{4000};
-// Of ZMTP 3; a server says it before it knows who called.
+// ZMTP 3 has this greeting; a server sends it before it knows its caller.
 constexpr std::size_t kGreetingBytes = 64;
 
 class Connection {
@@ -40,7 +40,7 @@ class Connection {
     const int fd = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     return connected(fd, found->ai_addr, found->ai_addrlen);
   }
-  // The socket for peers of one machine (collectives/tcp/socket.h).
+  // Connects to the socket for peers of one machine (collectives/tcp/socket.h).
   static Connection local(std::uint16_t port) {
     const std::string name = "starling-bulk-" + std::to_string(port);
     sockaddr_un address{};
@@ -109,7 +109,7 @@ std::string garbage(std::uint64_t seed, std::size_t bytes) {
   return out;
 }
 
-// A greeting of ZMTP 3.0 that asks for no security, and the READY of a DEALER (RFC 23).
+// Returns a greeting of ZMTP 3.0 without security, and the READY of a DEALER (RFC 23).
 std::string open_greeting() {
   std::string text("\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL", 16);
   text.resize(kGreetingBytes, '\0');
@@ -122,7 +122,7 @@ std::string open_greeting() {
   return text + ready;
 }
 
-// What a peer of the epoch would begin with, but for what only members know; then a proof made up.
+// Returns the first bytes of an epoch's peer, but for members' secrets; then an invented proof.
 std::string guessed_hello(const Doors& doors) {
   collectives::Hello hello;
   hello.epoch = doors.epoch;

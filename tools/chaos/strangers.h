@@ -1,5 +1,5 @@
 #pragma once
-// Attempts to get into a job without a key of it (P8), over real connections.
+// Strangers attempt to get into a job without a key of it (P8), over real connections.
 //
 // Blocks for seconds: call from a thread of its own. Shares nothing.
 
@@ -18,19 +18,19 @@ struct Doors {
   std::vector<std::string> coordinators;  // "host:port"
   std::vector<std::uint16_t> bulk;        // ports of workers at 127.0.0.1
   std::vector<std::string> workers;       // "host:port" of workers elsewhere
-  EpochId epoch;                          // that runs, as anybody can guess
+  EpochId epoch;                          // the running one, which is no secret
   std::uint64_t seed = 1;                 // of the garbage
 };
 
-// Garbage, a well-formed greeting without encryption, and a hello without the epoch's key. Refused
-// is whoever is closed on, or hears nothing beyond what anybody may hear, within some seconds.
+// Tries garbage, a well-formed greeting without encryption, and a hello without the epoch's key. A
+// stranger is refused if its connection closes, or it hears only public bytes, within some seconds.
 std::vector<Stranger> knock(const Doors& doors);
 
-// The keys of a stranger who knows everything that is public: the coordinators' public halves, and
-// a pair of its own under a worker's name.
+// Makes the keys of a stranger who knows all that is public: the
+// coordinators' public halves, and a pair of its own under a worker's name.
 Result<KeyRing> stranger_keys(const KeyRing& ring);
 
-// "tcp://host:port,host:port" as a list without the scheme.
+// Turns "tcp://host:port,host:port" into a list without the scheme.
 std::vector<std::string> addresses_in(const std::string& text);
 
 }  // namespace starling::chaos

@@ -14,7 +14,7 @@ std::uint32_t mask(unsigned prefix) {
   return prefix == 0 ? 0 : ~std::uint32_t{0} << (32 - prefix);
 }
 
-// The entries of a list; none of anything else.
+// Returns the entries of a list; none of anything else.
 std::vector<Json> entries_of(const Json& list) {
   if (!list.is_array()) return {};
   std::vector<Json> found;

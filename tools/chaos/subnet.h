@@ -1,5 +1,5 @@
 #pragma once
-// IPv4 networks: drawn for a run of chaos among those that this machine does not use. Pure.
+// A Subnet is an IPv4 network, drawn for a run among those that this machine does not use. Pure.
 
 #include <cstdint>
 #include <optional>
@@ -14,18 +14,18 @@ struct Subnet {
   bool operator==(const Subnet&) const = default;
 };
 
-// "10.1.2.0/24" or "10.1.2.3" (one address). None: it is neither.
+// Reads "10.1.2.0/24" or "10.1.2.3" (one address). None: it is neither.
 std::optional<Subnet> parse_subnet(const std::string& text);
 bool overlap(const Subnet& a, const Subnet& b);
 std::string address_text(std::uint32_t address);  // "10.1.2.3"
 
-// One of the private networks (RFC 1918) with 254 addresses: of 10.0.0.0/8 mostly, every eighth
-// time of 172.16.0.0/12 or 192.168.0.0/16, as somebody may use the whole of one.
+// Returns a private network (RFC 1918) with 254 addresses: of 10.0.0.0/8 mostly, every
+// eighth time of 172.16.0.0/12 or 192.168.0.0/16, as a site may use the whole of one.
 Subnet subnet_of(std::uint64_t number);
 
-// What this machine uses: addresses from `ip -j -4 addr show`, routes but the default one from
-// `ip -j -4 route show table all`; those of the interface `but` left out. What is no such text
-// counts as nothing.
+// Returns the networks that this machine uses: addresses from `ip -j -4
+// addr show`, routes but the default one from `ip -j -4 route show table
+// all`; without those of the interface `but`. Other text counts as nothing.
 std::vector<Subnet> subnets_in_use(const std::string& addresses, const std::string& routes,
                                    const std::string& but);
 

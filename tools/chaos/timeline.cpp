@@ -110,7 +110,7 @@ std::vector<Life> lives_of(const Story& story, double end) {
     life.to = seen.t;
     life.end = seen.what;
   }
-  // Who is told of in epochs alone, and who is in no epoch any more.
+  // Adds the lives that only epochs tell of.
   for (const EpochSeen& epoch : story.epochs)
     for (const MemberSeen& m : epoch.members) life_of(m.id, m.name, committed_at(epoch));
   std::sort(lives.begin(), lives.end(),

@@ -1,6 +1,6 @@
 #pragma once
-// The timeline of a run for a report: workers as lanes, faults on them, epochs, world size, loss,
-// exposure. Pure.
+// The timeline of a run for a report shows workers as lanes,
+// faults on them, epochs, world size, loss, exposure. Pure.
 
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace starling::chaos {
 
-// One life of a worker, as the run's events tell.
+// A Life is one life of a worker, as the run's events tell.
 struct Life {
   std::uint64_t id = 0;
   std::string name;
@@ -18,13 +18,13 @@ struct Life {
   std::string end;  // lost, left, fenced; empty: there at the end
   std::size_t lane = 0;
 };
-// Each in the lowest lane that is free.
+// Puts each life in the lowest free lane.
 std::vector<Life> lives_of(const Story& story, double end);
 
-void draw_epochs(Chart& chart, const Story& story);  // a strip of ticks
+void draw_epochs(Chart& chart, const Story& story);  // draws a strip of ticks
 
-std::string legend();  // "x killed, ..., grey stopped or cut off, ..."
-// From the first step to the last event.
+std::string legend();  // returns "x killed, ..., grey stopped or cut off, ..."
+// Draws from the first step to the last event.
 Chart timeline(const Story& story, const std::vector<Deed>& deeds);
 
 }  // namespace starling::chaos

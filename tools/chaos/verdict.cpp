@@ -39,7 +39,7 @@ Verdict not_tested(std::string why) {
 
 constexpr double kClock_s = 0.05;  // between two processes that tell what they saw
 
-// The first step whose loss or norm is not the undisturbed run's.
+// A Difference is the first step whose loss or norm is not the undisturbed run's.
 struct Difference {
   Version version = 0;
   bool norm_only = false;  // the same parameters, another sum of gradients
@@ -72,7 +72,7 @@ std::string end_of(const Evidence& e) {
 
 // ---- P1 to P3 ---------------------------------------------------------------------------------
 
-// Whether what was done until then took every copy of some segment that the epoch began with.
+// Says whether the deeds until t took every copy of some segment of the epoch's first placement.
 std::optional<std::string> copies_taken(const Evidence& e, const EpochSeen& epoch, double t) {
   std::set<std::uint64_t> gone;
   std::set<int> gone_pids;
@@ -128,7 +128,7 @@ Verdict same_bits(const Evidence& e) {
   if (e.reference_digest.empty()) return not_tested("there is no digest to compare with");
   if (e.loud.done->digest != e.reference_digest)
     return broken("digest " + e.loud.done->digest + ", undisturbed " + e.reference_digest);
-  // Equal digests of two runs that both say that their bits are in doubt show nothing.
+  // Equal digests of two runs that both doubt their own bits prove nothing.
   for (const Story* story : {&e.loud, e.quiet ? &*e.quiet : nullptr})
     if (story && !story->doubts.empty())
       return not_tested((story == &e.loud ? "" : "the undisturbed run: ") + story->doubts.front());
@@ -180,8 +180,8 @@ Verdict no_way_back(const Evidence& e) {
 
 // ---- P4 ---------------------------------------------------------------------------------------
 
-// Who may have computed in step v: members of the epochs from the last forced one that begins at or
-// before v to the first that begins after it. None: the story has a gap there.
+// Returns workers that may have computed in step v: members of the epochs from the last forced
+// one that begins at or before v to the first that begins after it. None: the story has a gap.
 std::optional<std::set<std::uint64_t>> may_compute(const Story& s, Version version) {
   std::size_t from = 0;
   for (std::size_t i = 0; i < s.epochs.size(); ++i)
@@ -196,8 +196,8 @@ std::optional<std::set<std::uint64_t>> may_compute(const Story& s, Version versi
   return members;
 }
 
-// After a restart the last ledger of a step counts; those of a run that failed before it did its
-// steps again are judged by nobody.
+// Judges the last ledger of a step, after a restart; a run
+// that failed before it did its steps again is not judged.
 std::optional<std::string> computed_outside(const Story& s) {
   if (!s.restarts.empty() && !s.done) return std::nullopt;
   std::map<Version, const std::vector<LedgerRowSeen>*> last;
@@ -214,8 +214,8 @@ std::optional<std::string> computed_outside(const Story& s) {
   return std::nullopt;
 }
 
-// Seconds in which who wakes up left out has to find it out, on a machine that has much to do;
-// those in which the machine ran nobody do not count.
+// A worker that wakes up left out has so many seconds to find it out, on
+// a busy machine; seconds in which the machine stood still do not count.
 constexpr double kLastsS = 3;
 
 double stalled(const Evidence& e, double from, double to) {
@@ -256,7 +256,7 @@ Verdict fenced(const Evidence& e) {
 
 // ---- P5 to P8 ---------------------------------------------------------------------------------
 
-// Its exit code is its parent's to see; the event tells it, too.
+// Only its parent sees the run's exit code; an event tells it, too.
 Verdict clear_end_attached(const Evidence& e) {
   if (!e.loud.over()) return not_tested("the job goes on");
   if (e.loud.done) return not_tested("no state was lost");
@@ -298,7 +298,7 @@ Verdict nothing_left(const Evidence& e) {
   return held("no process, socket or file of the run is there");
 }
 
-// The machine, at or shortly before this epoch was formed.
+// Returns whether the machine stood still when this epoch was formed, or shortly before.
 bool stood_still(const Evidence& e, const EpochSeen& epoch) {
   constexpr double kAftermath_s = 3;  // a lease and an election
   const double at = committed_at(epoch);
@@ -308,7 +308,7 @@ bool stood_still(const Evidence& e, const EpochSeen& epoch) {
 }
 
 Verdict short_pauses(const Evidence& e) {
-  // Of a run that is not ours others may have disturbed, too.
+  // A run that is not ours may have been disturbed by others, too.
   const auto epochs = e.attached ? std::vector<const EpochSeen*>() : unexplained(e.loud, e.deeds);
   for (const EpochSeen* epoch : epochs) {
     if (stood_still(e, *epoch)) continue;
@@ -322,7 +322,7 @@ Verdict short_pauses(const Evidence& e) {
     over.push_back(std::max(0.0, pause.over_ms));
     worst = std::max(worst, over.back());
   }
-  // One that the job's end overtook would have stopped nobody in any case.
+  // A deed that the job's end overtook could not have stopped a worker.
   const auto announced = std::count_if(e.deeds.begin(), e.deeds.end(), [&](const Deed& d) {
     return !e.attached && d.fault.kind->judged.announced && d.all_seen();
   });

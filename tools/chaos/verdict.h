@@ -1,6 +1,6 @@
 #pragma once
-// The verdict on each promise of docs/design.md, section 2, from evidence gathered outside the
-// processes that made them. Pure.
+// A Verdict judges a promise of docs/design.md, section 2, from
+// evidence gathered outside the processes that made it. Pure.
 
 #include <string>
 #include <vector>
@@ -16,19 +16,19 @@ struct Verdict {
   std::string promise;  // "P1"
   std::string title;    // "same bits"
   Finding finding = Finding::kNotTested;
-  std::string why;  // what it rests on, what is wrong, or why nothing can be said
+  std::string why;  // what it rests on, what is wrong, or why it was not tested
 };
 
-// P1 to P8, in order, then one of whether every fault had its effect.
+// Judges P1 to P8, in order, then whether every fault had its effect.
 std::vector<Verdict> judge(const Evidence& evidence);
 bool all_held(const std::vector<Verdict>& verdicts);  // none is broken
-// "every promise held", "every promise that was tested held; not tested: P4, P5", or "BROKEN".
-// False: of the faults that the plan has none was done, so nothing was put to the test.
+// Returns false if none of the plan's faults was done, so that no promise was tested.
 bool anything_done(const Evidence& evidence);
+// Says "every promise held", "every promise that was tested held; not tested: P4, P5", or "BROKEN".
 std::string conclusion(const std::vector<Verdict>& verdicts);
 
-// If the run ended for lack of state: which segment had all its copies at workers that were killed,
-// as far as the placement that was told last goes. None: somebody should have had a copy.
+// Says, if the run ended for lack of state, which segment had all its copies at killed
+// workers, by the last placement that was told. None: some worker should have had a copy.
 std::optional<std::string> last_copies_taken(const Evidence& evidence);
 
 }  // namespace starling::chaos

@@ -1,4 +1,4 @@
-// `count` workers hear nothing of one another for `for_s`; coordinators and all others reach them.
+// This fault: `count` workers hear nothing of one another for `for_s`; all other links are whole.
 
 #include <algorithm>
 #include <string>

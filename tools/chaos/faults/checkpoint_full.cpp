@@ -1,4 +1,4 @@
-// Workers that can write no file for `for_s`, when a checkpoint is due.
+// This fault: workers can write no file for `for_s`, when a checkpoint is due.
 
 #include "tools/chaos/faults/numbers.h"
 #include "tools/chaos/faults/workers.h"
@@ -7,23 +7,23 @@
 namespace starling::chaos {
 namespace {
 
-constexpr double kLook_s = 0.01;  // between two looks at what has become of it
-// For a checkpoint to be due, which is a matter of steps, and these of everything else that is done.
+constexpr double kLook_s = 0.01;  // between two looks at the outcome
+// Limit for a checkpoint to be due, which depends on steps, and these on all other faults.
 constexpr double kCheckpoint_s = 600;
 
 void draw(Fault& fault, Numbers& numbers, double) {
   fault.for_s = numbers.seconds(0.5, 3);
 }
 
-// A worker's process without space.
+// A Full is a worker's process without space.
 struct Full {
   Player* player;
   int pid;
-  std::size_t warnings;  // that had been given
+  std::size_t warnings;  // given before
 };
 
-// Whether nothing is to be expected any more of the process that was hit: it is over, by another
-// fault perhaps, or a checkpoint was given up for it.
+// Returns whether the hit process has no more to show: it is over,
+// by another fault perhaps, or a checkpoint was given up for it.
 bool over(const Story& story, const Full& full) {
   if (taken(*full.player) || full.player->pid != full.pid || !alive(full.pid)) return true;
   for (std::size_t i = full.warnings; i < story.warnings.size(); ++i)
@@ -37,7 +37,7 @@ void give_back(Player& player) {
   player.full = 0;
 }
 
-// At the end of the time, if by then a checkpoint was due.
+// Ends the fault when its time is over and a checkpoint was due.
 void keep_full(Disturbance& it, const Full& full) {
   const DisturbedRun& run = it.run();
   const double t = it.deed().t;

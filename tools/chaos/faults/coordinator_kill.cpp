@@ -1,4 +1,4 @@
-// SIGKILL to a coordinator; `starling run` starts it again.
+// This fault: SIGKILL to a coordinator; `starling run` starts it again.
 
 #include <signal.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// What faults of coordinators share.
+// Faults of coordinators share these functions.
 
 #include <vector>
 
@@ -7,12 +7,12 @@
 
 namespace starling::chaos {
 
-// Those that can be hit, by name; none after it was held back since not all are as they should be.
+// Returns targets by name; none after it held the fault back, as not all are as they should be.
 std::vector<Target> whole_coordinators(Disturbance& it);
-// A new process of that name.
+// Expects a new process of that name.
 void expect_again(Disturbance& it, const Target& target);
 
-// FaultKind::impossible of what takes one coordinator while the others go on.
+// FaultKind::impossible for a fault that takes one coordinator while the others go on.
 std::string too_few_coordinators(const Beginning& run);
 
 }  // namespace starling::chaos

@@ -1,4 +1,4 @@
-// One bit on its way in a bulk connection of a worker.
+// This fault flips one bit on its way in a bulk connection of a worker.
 
 #include <algorithm>
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kFlipsMore = 3;  // that may meet an epoch which is being left
 
-// At a switch it may be a connection of the epoch that is being left, which nobody needs any more
-// (R1): then another bit is flipped, up to `more` times.
+// At a switch the bit may be in a connection of the epoch that is being left,
+// which is not used any more (R1): then flip another bit, up to `more` times.
 void flip(Disturbance& it, const Player* player, int more) {
   Links& links = *it.run().calls.links;
   const Story& story = it.run().story;

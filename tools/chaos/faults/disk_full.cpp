@@ -1,5 +1,5 @@
-// Coordinators that can write no file for `for_s`. A coordinator writes when there is something to
-// decide, so a worker comes, and goes when the space is back.
+// This fault: coordinators can write no file for `for_s`. A coordinator writes
+// only when it has a decision, so a worker comes, and goes when the space is back.
 
 #include <signal.h>
 
@@ -12,14 +12,14 @@
 namespace starling::chaos {
 namespace {
 
-constexpr double kLook_s = 0.01;  // between two looks at what has become of it
+constexpr double kLook_s = 0.01;  // between two looks at the outcome
 
 void draw(Fault& fault, Numbers& numbers, double) {
   fault.for_s = numbers.seconds(0.5, 3);
 }
 
-// Whoever comes in its place finds the disk full, too. At the end of the time, if by then each has
-// had something to write, there is space again.
+// A process that takes a coordinator's place finds the disk full, too. When
+// the time is over and each has had something to write, there is space again.
 void keep_full(Disturbance& it, int guest) {
   DisturbedRun& run = it.run();
   const Deed& deed = it.deed();

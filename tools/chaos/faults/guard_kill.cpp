@@ -1,4 +1,4 @@
-// SIGKILL to the guards of workers, which go on.
+// This fault: SIGKILL to the guards of workers, which go on.
 
 #include <signal.h>
 
@@ -10,12 +10,12 @@
 namespace starling::chaos {
 namespace {
 
-constexpr double kStillThere_s = 0.3;  // after which who was not hit must still be there
+constexpr double kStillThere_s = 0.3;  // after it, every process that was not hit must be there
 constexpr double kNews_s = 1;          // for the event that tells why a process has ended
 constexpr double kAftermath_s = 10;    // a fault may end a life so long after it is over
 
-// Whether something besides this deed ends that life: another deed, a restart (it fences all who
-// live), the end of the job.
+// Returns whether another cause may end that life: another deed,
+// a restart (it fences all living workers), the end of the job.
 bool has_other_end(const DisturbedRun& run, const Deed& deed, const Target& target) {
   const double since = deed.t - kAftermath_s;
   const auto hit_it = [&](const Deed& other) {

@@ -1,4 +1,4 @@
-// `count` new workers.
+// This fault starts `count` new workers.
 
 #include "tools/chaos/faults/workers.h"
 

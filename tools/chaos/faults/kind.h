@@ -1,6 +1,6 @@
 #pragma once
-// What is known of a kind of fault: all that plans, the disturber, the judge and reports ask about
-// one. A kind is one file of this folder and one line of table.h; nobody else tells kinds apart.
+// A FaultKind answers all that plans, the disturber, the judge and reports ask about one kind:
+// it is one file of this folder and one line of table.h; no other code tells kinds apart.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,10 +12,10 @@ struct Fault;
 class Numbers;
 class Disturbance;
 
-// A run at its beginning, as far as it says which faults can be done.
+// A Beginning is a run at its start, as far as it says which faults can be done.
 struct Beginning {
-  std::size_t workers = 0, workers_min = 0;  // fewer than the latter are never left
-  bool all_awake = false;                    // nor fewer that are not stopped
+  std::size_t workers = 0, workers_min = 0;  // fewer than the latter never stay
+  bool all_awake = false;                    // workers_min counts only workers that are not stopped
   std::uint32_t coordinators = 0;
   bool checkpoints = false;  // the job writes some
   bool last_copies = false;  // the last worker with some state may be killed
@@ -24,31 +24,31 @@ struct Beginning {
 struct FaultKind {
   const char* word;  // in plans, reports and --kinds
 
-  // The keys of [[fault]] that the kind has a use for, beside at_s, kind and target.
+  // These keys of [[fault]] the kind can use, beside at_s, kind and target.
   struct Keys {
     bool count = true, nodes = false, for_s = false, back_s = false, share = false, delay_s = false;
-    std::uint32_t count_min = 1;  // also what a plan need not say
+    std::uint32_t count_min = 1;  // also the plan's default
   };
   Keys keys;
-  bool usual = false;     // drawn if --kinds does not say what
-  bool attached = false;  // can be done to a run that others have started
+  bool usual = false;     // drawn without --kinds
+  bool attached = false;  // can be done to a run of another owner
 
-  // The change of a link that the kind needs somebody to make (links.h).
+  // The change of a link that the kind needs (links.h).
   enum class Link : std::uint8_t { kNothing, kCut, kApart, kDelay, kFlip };
   Link link = Link::kNothing;
 
-  // Fills in what a drawn fault has beyond time and target; null: nothing. Pure.
+  // Fills in what a drawn fault has beyond time and target; null: no more. Pure.
   void (*draw)(Fault& fault, Numbers& numbers, double lease_s) = nullptr;
-  // Why no fault of the kind can be done in a run that begins so, nobody joining; empty: one can.
-  // Null: one always can. Pure.
+  // Says why no fault of the kind can be done in a run that begins
+  // so, without joins; empty: one can. Null: one always can. Pure.
   std::string (*impossible)(const Beginning& run) = nullptr;
   // Does the fault, or holds it back, and says what must be seen of it. Never null.
   void (*begin)(Disturbance& it) = nullptr;
-  // The job is over, perhaps while the fault lasts: what the fault took is given back. Null: it took
-  // nothing.
+  // The job is over, perhaps during the fault: this gives
+  // back what the fault took. Null: it took nothing.
   void (*end)(Disturbance& it) = nullptr;
 
-  // What the judge may expect of the run after the fault.
+  // The judge may expect this of the run after the fault.
   struct Judged {
     bool takes = false;         // its targets do not come back, nor do their copies (P5)
     bool silences = false;      // its targets cannot act as long as it lasts (P4)
@@ -58,7 +58,7 @@ struct FaultKind {
   };
   Judged judged;
 
-  // In reports: a sign at its time or, without one, a bar for as long as it lasts.
+  // Reports show a sign at its time or, without one, a bar for as long as it lasts.
   struct Shown {
     const char* style;  // of the chart: hurt, kind; of a bar: stopped, slow
     const char* sign = nullptr;

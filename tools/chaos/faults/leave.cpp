@@ -1,4 +1,4 @@
-// SIGTERM to workers: an announced leave. With `for_s` SIGKILL to who is there after it.
+// This fault: SIGTERM to workers, an announced leave. With `for_s`, SIGKILL to those still there.
 
 #include <signal.h>
 
@@ -13,7 +13,7 @@ void draw(Fault& fault, Numbers& numbers, double) {
   fault.back_s = numbers.seconds(0.3, 3);
 }
 
-// The notice is over: who is still there is killed.
+// Ends the notice: kills the processes that are still there.
 void take_away(Disturbance& it) {
   it.lasts_until(it.run().now);
   Cast& cast = it.run().cast;

@@ -16,7 +16,7 @@ std::vector<Player*> with_whole_links(Disturbance& it) {
   return it.choose(members);
 }
 
-// The name may be another's by now, who began with links as they should be.
+// Mends the links; a new player of that name may have whole links already.
 void mend(DisturbedRun& run, Player& player) {
   player.link_disturbed = false;
   if (run.cast.find(player.name) == &player) run.calls.links->mend(player.name);

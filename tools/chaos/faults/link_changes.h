@@ -1,5 +1,5 @@
 #pragma once
-// What faults of links share: a worker's links are disturbed by one at a time.
+// Faults of links share these: only one fault at a time disturbs a worker's links.
 
 #include <cstdint>
 #include <vector>
@@ -8,22 +8,22 @@
 
 namespace starling::chaos {
 
-// Members to hit, whose links are as they should be; none after it was held back.
+// Returns members to hit, with whole links; none after it held the fault back.
 std::vector<Player*> with_whole_links(Disturbance& it);
 void mend(DisturbedRun& run, Player& player);
 
-// A worker as it was when its links were disturbed.
+// A Linked is a worker as it was when its links were disturbed.
 struct Linked {
   Player* player;
   std::uint64_t id;    // its life
-  std::size_t epochs;  // that had been told of
+  std::size_t epochs;  // told by then
 };
 Linked linked(DisturbedRun& run, Player* player);
-// The worker's links are as they should be: its life goes on, or the worker was left out and is back
-// as a new one.
+// Expects whole links: the worker's life goes on, or
+// the worker was left out and is back as a new one.
 void expect_back(Disturbance& it, const Linked& worker);
 
-// FaultKind::end of what disturbs links for some time.
+// FaultKind::end for faults that disturb links for some time.
 void mend_all(Disturbance& it);
 
 }  // namespace starling::chaos

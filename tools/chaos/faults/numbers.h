@@ -1,5 +1,5 @@
 #pragma once
-// Random numbers of one fault: a function of a plan's seed and the number of the fault in it.
+// Numbers draws one fault's random numbers: a function of a plan's seed and the fault's number.
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@ class Numbers {
   std::uint32_t below(std::size_t n) {
     return static_cast<std::uint32_t>(std::min<double>(uniform() * double(n), double(n) - 1));
   }
-  // Uniform on a logarithmic scale, to milliseconds.
+  // Draws uniformly on a logarithmic scale, to milliseconds.
   double seconds(double low, double high) { return round(low * std::pow(high / low, uniform())); }
   static double round(double seconds) { return std::round(seconds * 1000) / 1000; }
 

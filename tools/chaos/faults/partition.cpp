@@ -1,4 +1,4 @@
-// Every link of a worker, and of its guard, passes nothing for `for_s`.
+// This fault: every link of a worker, and of its guard, passes nothing for `for_s`.
 
 #include "tools/chaos/faults/link_changes.h"
 #include "tools/chaos/faults/numbers.h"
@@ -7,7 +7,7 @@
 namespace starling::chaos {
 namespace {
 
-// Most are left out, some are back in time.
+// Draws for_s so that most workers are left out, and some are back in time.
 void draw(Fault& fault, Numbers& numbers, double lease_s) {
   fault.for_s = numbers.seconds(0.5 * lease_s, 4 * lease_s);
 }

@@ -1,4 +1,4 @@
-// Workers that are stopped for `share` of every pulse, for `for_s`.
+// This fault: workers are stopped for `share` of every pulse, for `for_s`.
 
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-// Every link of a worker takes `delay_s` longer each way, for `for_s`.
+// This fault: every link of a worker takes `delay_s` longer each way, for `for_s`.
 
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// SIGSTOP to workers, SIGCONT after `for_s`.
+// This fault: SIGSTOP to workers, SIGCONT after `for_s`.
 
 #include <signal.h>
 
@@ -11,13 +11,13 @@
 namespace starling::chaos {
 namespace {
 
-// From a hiccup to an eviction.
+// Draws for_s, from a hiccup to an eviction.
 void draw(Fault& fault, Numbers& numbers, double lease_s) {
   fault.for_s = numbers.seconds(0.05 * lease_s, 3 * lease_s);
 }
 
-// On a busy machine a process may get its first moment to stop in only after a short stop should be
-// over, and a SIGCONT that comes before takes the stop back.
+// Waits for the stop, then wakes: on a busy machine a process may get its first moment to stop
+// in only after a short stop should be over, and a SIGCONT before that takes the stop back.
 void wake(Disturbance& it, const Target& target, const std::function<bool()>& was_stopped) {
   const double now = it.run().now;
   if (!was_stopped() && now < it.deed().t + kSoon_s)

@@ -1,5 +1,5 @@
 #pragma once
-// Every kind of fault, in the order in which people are told of them.
+// The table has every kind of fault, in the order in which people see them.
 
 #include <span>
 #include <string>
@@ -8,7 +8,7 @@
 #include "core/base/result.h"
 #include "tools/chaos/faults/kind.h"
 
-// A line for each, which faults/WORD.cpp defines.
+// Each kind has a line here, and faults/WORD.cpp defines it.
 #define STARLING_FAULT_KINDS(KIND) \
   KIND(kKill)                      \
   KIND(kStop)                      \
@@ -34,9 +34,9 @@ STARLING_FAULT_KINDS(STARLING_DECLARE_KIND)
 
 std::span<const FaultKind* const> fault_kinds();
 std::string known_kinds();  // "kill, stop, ..."
-// Those of which this is true: kinds_that(&FaultKind::usual) is "kill,stop,...".
+// Lists the kinds for which this is true: kinds_that(&FaultKind::usual) is "kill,stop,...".
 std::string kinds_that(bool FaultKind::*what);
-// "kill,stop"; each at most once. Errors: kBadInput  names the word and what is known.
+// Reads "kill,stop"; each at most once. Errors: kBadInput  the word, and what is known.
 Result<std::vector<const FaultKind*>> parse_kinds(const std::string& words);
 
 }  // namespace starling::chaos

@@ -1,5 +1,5 @@
 #pragma once
-// What faults of worker processes share.
+// Faults of worker processes share these functions.
 
 #include <functional>
 #include <vector>
@@ -8,28 +8,28 @@
 
 namespace starling::chaos {
 
-inline constexpr double kPulse_s = 0.1;  // of what is done to a process again and again
+inline constexpr double kPulse_s = 0.1;  // between two repeated acts on a process
 
 std::vector<Target> targets_of(const std::vector<Player*>& players);
 bool taken(const Player& player);  // another fault took it
-// Whom a kill or a leave is for: by name wherever they are, also on their way in; none after it was
-// held back.
+// Returns the players for a kill or a leave: by name wherever they
+// are, also on their way in; none after it held the fault back.
 std::vector<Player*> to_be_gone(Disturbance& it);
-std::size_t that_count(const DisturbedRun& run);  // as workers that are left
+std::size_t that_count(const DisturbedRun& run);  // workers that count as left
 
-// The process that computes. Before it is known it may be born between a look and a kill, so the
-// guard is stopped first and goes with it.
+// Kills the process that computes. Before it is known it may be born between
+// a look and a kill, so the guard is stopped first and goes with it.
 void kill_process(Player& player);
-// So long after a kill or leave that says so, a new worker comes for one that went.
+// Starts a new worker for each that went, so long after a kill or leave that says so.
 void bring_back(Disturbance& it);
-// Whoever of these is stopped by us goes on. FaultKind::end of what stops workers.
+// Lets stopped processes of these go on. FaultKind::end of faults that stop workers.
 void let_go_on(Disturbance& it);
 
 void expect_gone(Disturbance& it, const Target& target, std::function<void()> then = {});
-// An epoch without that life of it, told after the deed.
+// Expects an epoch without that life, told after the deed.
 void expect_left_out(Disturbance& it, const Target& target);
 
-// FaultKind::impossible of what needs one worker more than are always left.
+// FaultKind::impossible for faults that need one worker more than always stay.
 std::string too_few_workers(const Beginning& run);
 
 }  // namespace starling::chaos
