@@ -1,4 +1,4 @@
-// `starling audit`: what the events of a run prove, and where two runs part.
+// `starling audit` says what the events of a run prove, and where two runs part.
 
 #include <cstdio>
 #include <filesystem>
@@ -24,7 +24,7 @@ using job_words::shown;
 
 constexpr std::size_t kTextBytes = 4096;  // of a line for people, which has texts from the file
 
-// True: something follows the last line, as if who wrote it had ended within it.
+// Returns true if text follows the last line, as if its writer had ended within it.
 Result<bool> read_lines(std::ifstream& file, audit::HistoryReader& reader) {
   std::string text;
   std::vector<char> buffer(1 << 20);
@@ -44,7 +44,7 @@ Result<bool> read_lines(std::ifstream& file, audit::HistoryReader& reader) {
   return !text.empty();
 }
 
-// A coordinator that was started by hand has no data; whoever has them can count.
+// A coordinator that was started by hand has no data; this machine, if it has them, can count.
 void count_samples(History& history) {
   if (history.start.samples != 0) return;
   const auto job = parse_job(history.start.job_text, "/");
@@ -172,7 +172,7 @@ void show_comparison(const audit::Comparison& c) {
     std::printf("final digests: not compared, the runs do not both end at one version\n");
 }
 
-// Of a file that is compared: false where what it says of itself cannot be. What is in doubt is a note.
+// Shows a compared file's faults: false if it refutes itself. A doubt is a note.
 bool show_faults(const std::string& run, const History& history) {
   bool sound = true;
   for (const audit::Finding& finding : audit::audit(history)) {

@@ -1,4 +1,4 @@
-// `starling chaos`: a job undisturbed and disturbed, and the verdict on each promise.
+// `starling chaos` runs a job undisturbed and disturbed, and judges each promise.
 
 #include <chrono>
 #include <cmath>
@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kPaceSteps = 30;  // that tell how long a step takes
+constexpr std::uint64_t kPaceSteps = 30;  // steps that tell how long a step takes
 
 Error bad(std::string text) {
   return Error(Code::kBadInput, std::move(text));
@@ -37,7 +37,7 @@ class ChaosRun {
     STARLING_TRY(job, load_job(command_.job));
     job_ = std::move(job);
     STARLING_TRY(choice, chaos::parse_link_choice(command_.links));
-    // Making the plan may take a run to find the pace: whoever may not is told before.
+    // Making the plan may take a run to find the pace: a user without the right is told before.
     if (choice == chaos::LinkChoice::kNamespaces)
       if (auto tried = chaos::Links::make(choice, plan_); !tried) return std::move(tried).error();
     auto made = make_plan();
@@ -124,7 +124,7 @@ class ChaosRun {
         "slow-link and corrupt");
   }
 
-  // What is known before a process is started is said before.
+  // Tells what is known before a process is started.
   Result<> check_possible(const std::vector<const chaos::FaultKind*>& kinds) const {
     for (const auto* kind : kinds)
       if (!command_.command.empty() && kind->link != chaos::FaultKind::Link::kNothing)
@@ -163,7 +163,7 @@ class ChaosRun {
       STARLING_TRY(pace, measure_pace());
       draw.seconds = double(plan_.steps) * pace;
     } else if (!command_.steps) {
-      // So many that the job outlasts the faults; they only slow it down.
+      // The job must outlast the faults, which only slow it down.
       STARLING_TRY(pace, measure_pace());
       plan_.steps = std::max(kPaceSteps, std::uint64_t(std::ceil(draw.seconds / pace)));
     }
@@ -174,7 +174,7 @@ class ChaosRun {
     return ok();
   }
 
-  // Seconds of a step, undisturbed.
+  // Returns the seconds of an undisturbed step.
   Result<double> measure_pace() {
     const std::uint64_t steps = std::min(kPaceSteps, job_.steps);
     chaos::Stage stage(stage_options(), [](const std::string&) {});
@@ -193,7 +193,7 @@ class ChaosRun {
     return tools::conclude(std::move(report), folder_);
   }
 
-  // With all that the plan does not say.
+  // Returns a command line with all that the plan does not say.
   std::string repeat() const {
     chaos::CommandLine line({"starling", "chaos", command_.named, "--plan", path("plan.toml")});
     const ChaosCommand usual;
@@ -216,7 +216,7 @@ class ChaosRun {
   const std::string folder_;
   Job job_;
   chaos::Plan plan_;
-  int signal_ = 0;                       // that ended the run for the pace
+  int signal_ = 0;                       // the one that ended the run for the pace
   std::unique_ptr<chaos::Links> links_;  // outlives every process that uses them; null: left alone
 };
 
@@ -235,7 +235,7 @@ Result<int> chaos_command(const ChaosCommand& command) {
 }  // namespace
 
 int chaos(const ChaosCommand& command) {
-  // An error keeps it from a verdict: what was asked cannot be tested.
+  // An error is no verdict: the demand cannot be tested.
   auto code = chaos_command(command);
   return code ? code.value() : fail(kExitBadInput, code.error().text());
 }

@@ -1,4 +1,4 @@
-// `starling chaos --attach`: a run that somebody else has started.
+// `starling chaos --attach` disturbs a run that another command has started.
 
 #include "tools/starling/chaos_attach.h"
 
@@ -45,7 +45,7 @@ Result<chaos::Plan> draw_plan(const ChaosCommand& command, const std::string& ru
   plan.lease_ms = job ? job.value().lease_ms : Job{}.lease_ms;
   draw.lease_s = double(*plan.lease_ms) / 1000;
   plan.faults = chaos::draw_faults(chaos::spread(std::move(draw), command.max_faults));
-  for (auto& fault : plan.faults) fault.back_s = 0;  // nobody is started
+  for (auto& fault : plan.faults) fault.back_s = 0;  // an attached run gets no new workers
   if (plan.faults.empty()) return bad("a plan without a fault; expected more --duration or --rate");
   return plan;
 }
@@ -62,7 +62,7 @@ std::string repeat_of(const ChaosCommand& command) {
   return line.text() + ", on such a run";
 }
 
-// `--attach` names a folder, or a coordinator's address.
+// Reads `--attach`, which names a folder or a coordinator's address.
 Result<std::string> run_of(const std::string& attach) {
   if (fs::is_directory(attach)) return attach;
   const auto address = parse_address(attach);

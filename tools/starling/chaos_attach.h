@@ -1,13 +1,13 @@
 #pragma once
-// `starling chaos --attach DIR`: disturbs a run that is there already, and judges what can be
-// judged without knowing how it would have been undisturbed.
+// `starling chaos --attach DIR` disturbs a run that is there
+// already, and judges what can be judged without an undisturbed run.
 
 #include "core/base/result.h"
 #include "tools/starling/commands.h"
 
 namespace starling::tools {
 
-// The exit code: 0, 1, or 128 and a signal. Errors: kBadInput.
+// Returns the exit code: 0, 1, or 128 and a signal. Errors: kBadInput.
 Result<int> chaos_attached(const ChaosCommand& command);
 
 }  // namespace starling::tools

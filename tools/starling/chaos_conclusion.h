@@ -1,5 +1,5 @@
 #pragma once
-// What `starling chaos` says and writes in the end.
+// conclude() makes the output and files at the end of `starling chaos`.
 
 #include <string>
 
@@ -8,9 +8,9 @@
 
 namespace starling::tools {
 
-// Judges the evidence, writes report.json, report.html and junit.xml to the folder and prints the
-// verdict. The exit code: 0 or 1. `repeat` may be empty. Errors: kBadInput  a file cannot be
-// written.
+// Judges the evidence, writes report.json, report.html and junit.xml
+// to the folder and prints the verdict. Returns the exit code: 0 or 1.
+// `repeat` may be empty. Errors: kBadInput  a file cannot be written.
 Result<int> conclude(chaos::Report report, const std::string& folder);
 
 }  // namespace starling::tools

@@ -1,4 +1,4 @@
-// `starling check`: reads a file as a run would, and computes reference files again.
+// `starling check` reads a file as a run would, and computes reference files again.
 
 #include "tools/reference/check.h"
 

@@ -65,7 +65,7 @@ Result<Trained> read_model(const SafetensorsFile& file) {
   return trained;
 }
 
-// Every segment of every shard, against the digests in the manifest.
+// Reads every segment of every shard, and compares it with the digests in the manifest.
 Result<> read_shards(const std::string& dir, const Manifest& manifest) {
   STARLING_TRY(job, parse_job(manifest.job, "/"));
   STARLING_TRY(model, kernels::make_model(job.model, job.isa));

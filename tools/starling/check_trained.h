@@ -1,20 +1,20 @@
 #pragma once
-// `starling check` of what training leaves: a model file, a folder of checkpoints.
+// `starling check` can read what training leaves: a model file, a folder of checkpoints.
 
 #include <string>
 
 namespace starling::tools {
 
-// In a model file's metadata: the digest of its parameters, and the names of its tensors in the
-// order in which the job cuts them into segments, with commas.
+// A model file's metadata have these keys: the digest of its parameters, and the names
+// of its tensors in the order in which the job cuts them into segments, with commas.
 inline constexpr const char* kParametersKey = "starling_parameters";
 inline constexpr const char* kOrderKey = "starling_order";
 
-// Whether it is a model file that a worker has saved.
+// Returns whether it is a model file that a worker has saved.
 bool is_trained_model(const std::string& path);
 // Reads all of it; compares its digest with the one in it. Returns the exit code.
 int check_trained_model(const std::string& path);
-// Every checkpoint in the folder, shards and digests included. Returns the exit code.
+// Checks all checkpoints in the folder, shards and digests included. Returns the exit code.
 int check_checkpoints(const std::string& dir);
 
 }  // namespace starling::tools

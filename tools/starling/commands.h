@@ -1,6 +1,6 @@
 #pragma once
-// The subcommands of `starling`: what each is told, and its function, which returns the exit code
-// (docs/design.md, section 9). main.cpp fills these from the command line.
+// Each subcommand of `starling` has a struct of its options, and a function that returns the
+// exit code (docs/design.md, section 9). main.cpp fills the structs from the command line.
 
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace starling::tools {
 
-// Who is asked whether this machine will be taken away (actors/notices).
+// CloudNotices says which cloud to ask whether it will take this machine (actors/notices).
 struct CloudNotices {
   std::string cloud = "auto";  // none, auto, aws, gcp, azure
   std::string metadata = "http://169.254.169.254";
@@ -20,12 +20,12 @@ struct CloudNotices {
 struct RunOptions {
   std::string job;
   std::uint32_t workers = 1;
-  std::optional<std::uint32_t> start;  // of them here; the others join. None: all
+  std::optional<std::uint32_t> start;  // workers started here; the others join. None: all
   std::uint32_t threads = 1;
   std::uint32_t coordinators = 1;
   std::string host = "127.0.0.1";  // where coordinators and workers are reached
-  std::uint16_t port = 0;  // of the first coordinator; the others and workers follow. 0: any
-  std::string out;         // empty: a new folder below runs/
+  std::uint16_t port = 0;          // of the first coordinator; others and workers follow. 0: any
+  std::string out;                 // empty: a new folder below runs/
   std::optional<std::uint64_t> steps, seed, lease_ms;
   std::optional<std::uint32_t> replicas;
   std::optional<double> peak_rate;
@@ -43,19 +43,19 @@ int run(RunOptions options);
 struct WorkerCommand {
   std::string join;    // addresses of coordinator-0.. of the ring, a join token, or a file with one
   std::string keys;    // a file or a folder of split keys; none with a token
-  std::string job;     // compared with what coordinators hand over; empty: nothing is
-  std::string data;    // where the data lies here; empty: as the job says
-  std::string script;  // where the script of a Python model lies here; empty: as the job says
-  std::vector<std::string> arguments;  // of the script, compared with the job's; empty: nothing is
+  std::string job;     // compared with the coordinators' job; empty: not compared
+  std::string data;    // where the data are here; empty: as the job says
+  std::string script;  // where a Python model's script is here; empty: as the job says
+  std::vector<std::string> arguments;  // of the script, compared with the job's; empty: no check
   std::string name;                    // of a key; empty: the first free one
-  // Where other workers reach this one, at any free port; empty: as coordinators do.
+  // The host where other workers reach this one, at any free port; empty: the coordinators' view.
   std::string host;
   std::string listen;     // host:port instead; empty: any free port of `host`
   std::string advertise;  // host:port that they are told; empty: where it listens
   std::string failure_domain;
   std::string
       save;  // the trained model, safetensors; none: nowhere; empty: model.safetensors here, unless quiet
-  std::string times;  // where each step's time went, CSV; empty: not measured
+  std::string times;  // file for each step's times, CSV; empty: not measured
   std::uint32_t threads = 1;
   std::optional<double> slow;        // none: as the job file says
   std::optional<std::uint32_t> gpu;  // none: the number at the end of its name
@@ -65,10 +65,10 @@ struct WorkerCommand {
   bool acknowledge = false;  // tell the cloud when the state is handed over
   std::string log = "warn";
   bool quiet = false;
-  bool child = false;  // of `starling run`, by whose orders it ends
-  int words = -1;      // a descriptor of `run`'s for what fail() says; -1: none
+  bool child = false;  // started by `starling run`, whose orders end it
+  int words = -1;      // a descriptor of `run` for lines of fail(); -1: none
 };
-// `arguments` as main got them: a fenced worker begins a new life with the same ones.
+// `arguments` are main's: a fenced worker begins a new life with the same ones.
 int worker(const WorkerCommand& command, char** arguments);
 
 struct CoordinatorCommand {
@@ -77,12 +77,12 @@ struct CoordinatorCommand {
   std::string listen = "tcp://127.0.0.1:0";
   std::string peers;  // addresses of all coordinators of the ring, in order; own one included
   std::string state = "coordinator-state";
-  std::string out;  // events.jsonl and loss.svg go here; empty: the state folder
+  std::string out;  // folder of events.jsonl and loss.svg; empty: the state folder
   std::uint32_t workers = 1;
   std::string log = "warn";
   bool first = false;  // --new: the group begins, and this member has never run
   bool resume = false;
-  bool child = false;  // of `starling run`: event lines go to stdout, ends with its parent
+  bool child = false;  // started by `run`: event lines go to stdout, ends with its parent
 };
 int coordinator(CoordinatorCommand command);
 
@@ -90,8 +90,8 @@ struct KeysCommand {
   std::string out;    // makes all keys: in one file,
   std::string split;  // or a folder with a file for each process
   std::uint32_t coordinators = 1, workers = 64;
-  std::string at;  // addresses of the coordinators: join tokens are written for them
-  // Or changes those that are there:
+  std::string at;  // addresses of the coordinators, to write join tokens for them
+  // These change existing keys:
   std::string keys;                // a file or such a folder
   std::string token, revoke, add;  // names
 };
@@ -105,10 +105,10 @@ struct CheckCommand {
 int check(const CheckCommand& command);
 
 struct AuditCommand {
-  // Folders of runs, or their events.jsonl: one; two, of which is asked where they part.
+  // Folders of runs, or their events.jsonl: one, or two to compare.
   std::vector<std::string> runs;
   bool together = false;                // they are of the coordinators of one run
-  std::string json;                     // what is found goes to this file too
+  std::string json;                     // file for the findings too
   std::optional<std::uint64_t> sample;  // show where it was used
 };
 int audit(const AuditCommand& command);
@@ -116,11 +116,11 @@ int audit(const AuditCommand& command);
 struct BenchCommand {
   std::string what;  // model, grid, allreduce, recovery, changes, price, bridge, device, path
   bool json = false, quick = false;
-  // device:
+  // These are for `device`:
   std::string isa = "cuda", tune;
   bool same = false, speed = false;
   Precision precision = Precision::kBf16;
-  // of whole runs:
+  // These are for benchmarks of whole runs:
   std::string job = "examples/synthetic/1m.toml";
   std::uint32_t workers = 8, losses = 200;
   std::uint64_t seed = 1;
@@ -132,17 +132,17 @@ int bench(const BenchCommand& command);
 
 struct ChaosCommand {
   std::string job, out;
-  std::string named;                   // the job as it was given: a file or a script
+  std::string named;                   // the given job: a file or a script
   std::vector<std::string> arguments;  // of that script
   std::string command;  // of a worker, with {join} and {keys}; empty: `worker` of this program
-  std::string attach;   // folder of a run that is there already, instead of a job
+  std::string attach;   // folder of an existing run, instead of a job
   std::string keys;     // of that run; empty: as its events say
   std::string plan;     // a file; empty: drawn
   bool random = false;
   double rate = 1;    // faults a second
   std::string kinds;  // empty: some
   std::uint32_t max_faults = 200'000;
-  std::uint32_t keep = 2;  // workers that are always left
+  std::uint32_t keep = 2;  // workers that always stay
   std::uint64_t seed = 1;
   std::string duration;  // "90", "10m"; empty: as long as the job takes undisturbed
   std::optional<std::uint64_t> steps, lease_ms;
@@ -162,7 +162,7 @@ struct ReplayCommand {
   double speedup = 60;
   std::string from = "0", to;  // of the trace; empty: its end
   std::uint32_t scale = 1;     // one node in so many
-  std::uint64_t seed = 1;      // of who goes, where the trace has counts only
+  std::uint64_t seed = 1;      // draws the leavers, where the trace has counts only
   bool unannounced = false;
   std::string notice = "120";
   double goodput_min = 0;                  // 0 to 1

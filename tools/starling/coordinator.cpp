@@ -1,4 +1,4 @@
-// `starling coordinator`: one member of the Raft group as a process of its own.
+// `starling coordinator` is one member of the Raft group as a process of its own.
 
 #include "actors/coordinator/coordinator.h"
 
@@ -33,14 +33,14 @@ constexpr milliseconds kPoll{50};
 constexpr milliseconds kLastSteps{1000};    // waited for when the end is told before them
 constexpr std::chrono::seconds kLinger{5};  // after the job's end: late workers still hear of it
 
-// Of all coordinators, as others reach them.
+// Returns the addresses of all coordinators, as others reach them.
 std::string addresses_of(const CoordinatorCommand& command) {
   if (!command.peers.empty()) return command.peers;
   const auto listens = parse_address(command.listen);
   return listens ? address_to_tell(listens.value()) : command.listen;
 }
 
-// Of whom the keys are, where the command does not say so.
+// Returns the name of the keys' owner, where the command does not say it.
 Result<std::string> own_name(const CoordinatorCommand& command) {
   if (!command.name.empty()) return command.name;
   STARLING_TRY(ring, KeyRing::load(command.keys));
@@ -67,7 +67,7 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
     STARLING_TRY(checkpoints, checkpoints_to_resume(options.job, *options.layout));
     options.checkpoints = std::move(checkpoints);
   }
-  // One that comes back does not wait for storage that may not answer.
+  // A coordinator that comes back does not wait for storage that may not answer.
   if (command.first || command.resume) {
     STARLING_TRY(claim_folder(options.job));
   }
@@ -93,8 +93,8 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
   return options;
 }
 
-// What has been told before the process began again is remembered, so the same command line goes on
-// with the same folders.
+// Opens the file of events, which remembers what was told before the process
+// began again, so the same command line goes on with the same folders.
 Result<std::unique_ptr<EventWriter>> open_events(const CoordinatorCommand& command,
                                                  const Job& job) {
   if (command.child) return EventWriter::into(::dup(STDOUT_FILENO));
@@ -102,7 +102,7 @@ Result<std::unique_ptr<EventWriter>> open_events(const CoordinatorCommand& comma
                            EventWriter::Owner{job_hash(job), job.name, command.name});
 }
 
-// One of `run` ends by its orders alone; the signals that end others stay blocked.
+// Returns the signals to heed: a child of `run` ends by its orders alone; the rest stay blocked.
 sigset_t heeded_signals(const CoordinatorCommand& command) {
   if (!command.child) return ending_signals();
   sigset_t set;
@@ -113,8 +113,8 @@ sigset_t heeded_signals(const CoordinatorCommand& command) {
 
 using Inbox = actors::ThreadInbox<actors::Observed, actors::CoordinatorOver>;
 
-// Writes and shows what its coordinator tells, until a signal or, unless it is a child, some time
-// after the job's end. Threads: belongs to one thread.
+// A Follower writes and shows its coordinator's events, until a signal or, unless
+// it is a child, some time after the job's end. Threads: belongs to one thread.
 class Follower {
  public:
   Follower(const CoordinatorCommand& command, const Job& job, EventWriter& events)
@@ -176,7 +176,7 @@ class Follower {
   }
 
  private:
-  // To people and to the file.
+  // Warns people and the file.
   Result<> warn(const std::string& text) {
     show_warning(text);
     STARLING_TRY(events_.write(event::Warning{text}));
@@ -184,7 +184,7 @@ class Follower {
   }
 
   Result<> take(const actors::Observed& seen) {
-    // `run` gets the word of the coordinator that leads, which has measured what it tells.
+    // `run` gets the events of the coordinator that leads, which has measured what it tells.
     if (command_.child && seen->of_log) return ok();
     const auto* done = std::get_if<event::Done>(&seen->event);
     if (done && !last_step_seen_) {
@@ -261,10 +261,10 @@ Result<int> coordinate(const CoordinatorCommand& command) {
   const std::string addresses = addresses_of(command);
   auto config = actors::make_system_config();
   caf::actor_system system(config);
-  // Its folder may lie in another that is new as well; what cannot be made the log says.
+  // The folder may lie in another new one; if it cannot be made, opening the log reports it.
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(command.state).parent_path(), ignored);
-  // The log first: it says whether this is the job that it is of.
+  // Open the log first: it says whether it belongs to this job.
   STARLING_TRY(coordinator, actors::spawn_coordinator(system, std::move(options)));
   Inbox inbox(system);
   caf::anon_send(coordinator.actor, actors::follow_atom_v, inbox.address());
@@ -298,7 +298,7 @@ Result<int> coordinate(const CoordinatorCommand& command) {
 
 int coordinator(CoordinatorCommand command) {
   ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, as a full disk is
+  ::signal(SIGXFSZ, SIG_IGN);  // a full file size limit becomes a write error, as a full disk
   if (command.child) ::prctl(PR_SET_PDEATHSIG, order_signal());
   const sigset_t set = command.child ? blocked_in_children() : ending_signals();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);

@@ -1,6 +1,6 @@
-// The coordinators of `starling run --coordinators 3`: processes that are restarted when they die.
-// Each writes the events that it sees to a pipe; the first to tell of something is believed, and
-// records that differ are a bug.
+// These are the coordinators of `starling run --coordinators 3`: processes that
+// are restarted when they die. Each writes the events that it sees to a pipe;
+// the first to report an event is believed, and reports that differ are a bug.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -27,11 +27,11 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLastSteps{1000};  // waited for when the end is told before them
-// Of one coordinator: one that ends as soon as it has begun, say for want of disk, tries once a
-// second.
+// Between two starts of one coordinator: one that ends as soon
+// as it has begun, say for want of disk, tries once a second.
 constexpr milliseconds kBetweenStarts{1000};
 
-// A port of this address that is free now, and likely still when a coordinator takes it.
+// Returns a port of this address that is free now, and likely still when a coordinator takes it.
 Result<std::uint16_t> free_port(const std::string& host) {
   STARLING_TRY(bound, collectives::listen_tcp(host, 0));
   return bound.port;
@@ -91,7 +91,7 @@ class Processes : public Coordinators {
     return happened;
   }
 
-  // Whichever of them leads hears it; one that begins again or is elected later is told again.
+  // The leader hears it; a coordinator that begins again or is elected later is told again.
   void ask_checkpoint() override {
     for (const Place& place : places_)
       if (place.pid > 0) give_order(place.pid, Order::kAskCheckpoint);
@@ -105,7 +105,7 @@ class Processes : public Coordinators {
   Result<bool> child_ended(pid_t pid) override {
     for (std::size_t i = 0; i < places_.size(); ++i) {
       if (places_[i].pid != pid) continue;
-      // What it told before it died is told by nobody else for certain.
+      // No other coordinator is certain to tell what this one told before it died.
       while (places_[i].pipe >= 0) {
         STARLING_TRY(more, read(places_[i], late_));
         if (!more) break;
@@ -171,12 +171,12 @@ class Processes : public Coordinators {
     return ok();
   }
 
-  // Whether there may be more.
+  // Reads events; returns whether there may be more.
   Result<bool> read(Place& place, std::vector<Event>& happened) {
     char buffer[65536];
     const ssize_t n = ::read(place.pipe, buffer, sizeof buffer);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return errno == EINTR;
-    if (n <= 0) {  // it has died; the line that it was writing is told by others
+    if (n <= 0) {  // it has died; others tell its unfinished line
       ::close(place.pipe);
       place.pipe = -1;
       return false;

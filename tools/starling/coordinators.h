@@ -1,5 +1,5 @@
 #pragma once
-// The coordinators of `starling run`: one inside this process, or processes of their own.
+// Coordinators of `starling run` are one inside this process, or processes of their own.
 
 #include <chrono>
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace starling::tools {
 
-// What ends a run that has got this signal.
+// Returns the order that ends a run which has got this signal.
 inline actors::EndRun end_of_run(int signal) {
   return {static_cast<std::uint8_t>(signal), "ended by " + signal_name(signal)};
 }
@@ -39,15 +39,15 @@ struct CoordinatorsOptions {
 class Coordinators {
  public:
   virtual ~Coordinators() = default;               // ends them
-  virtual const std::string& address() const = 0;  // what workers are told to join
-  // Waits up to `time` for something to happen and writes it; the job's end comes last.
+  virtual const std::string& address() const = 0;  // workers join this address
+  // Waits up to `time` for events and writes them; the job's end comes last.
   // Errors: kInternal  coordinators or workers tell different stories (P1).
   virtual Result<std::vector<Event>> wait(std::chrono::milliseconds time) = 0;
   // Has the members write a checkpoint now, if the job has any; an event tells of it.
   virtual void ask_checkpoint() = 0;
   // Ends the run in order, as this signal says; an `ended` event tells of it.
   virtual void end_run(int signal) = 0;
-  // A child has ended: true if it was one of ours, which begins again.
+  // Notes that a child has ended: true if it was one of ours, which begins again.
   virtual Result<bool> child_ended(pid_t pid) = 0;
 };
 

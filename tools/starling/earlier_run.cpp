@@ -23,7 +23,7 @@ constexpr const char* kEvents = "events.jsonl";
 constexpr const char* kModel = "model.safetensors";
 constexpr std::size_t kLookedAt = 10'000;  // entries of a folder
 
-// Holds the events of a run that nobody writes any more. Threads: a value.
+// A DeadRun holds the events of a run that no process writes any more. Threads: a value.
 class DeadRun {
  public:
   explicit DeadRun(const fs::path& folder) {
@@ -42,7 +42,7 @@ class DeadRun {
   DeadRun(const DeadRun&) = delete;
   DeadRun& operator=(const DeadRun&) = delete;
 
-  // None: there is no run, it goes on, or what is there is something else.
+  // Returns none if there is no run, it goes on, or the file is something else.
   const std::optional<event::Started>& start() const { return start_; }
 
  private:

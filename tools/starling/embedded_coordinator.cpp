@@ -1,4 +1,4 @@
-// The coordinator of `starling run --coordinators 1`: an actor inside the launcher.
+// This is the coordinator of `starling run --coordinators 1`: an actor inside the launcher.
 
 #include <filesystem>
 #include <optional>
@@ -14,7 +14,7 @@
 namespace starling::tools {
 namespace {
 
-constexpr std::size_t kBatch = 256;  // events taken at once, so that signals are looked after
+constexpr std::size_t kBatch = 256;  // events taken at once; then signals get their turn
 
 class Embedded : public Coordinators {
   using Inbox = actors::ThreadInbox<actors::Observed, actors::CoordinatorOver>;

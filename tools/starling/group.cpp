@@ -25,7 +25,7 @@ Error bad(std::string text) {
   return Error(Code::kBadInput, std::move(text));
 }
 
-// The workers' files of a folder of split keys, worker-2 before worker-10.
+// Lists the workers' files of a folder of split keys, worker-2 before worker-10.
 Result<std::vector<std::string>> worker_files(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -56,7 +56,7 @@ JobId job_id_of(const KeyRing& ring) {
 
 namespace {
 
-// Everybody on the machine is to mean the same by it.
+// Makes all processes of the machine mean the same by this host.
 std::string host_meant(const std::string& host) {
   return host == "localhost" ? "127.0.0.1" : host;
 }
@@ -99,7 +99,7 @@ Result<std::string> host_of(const std::string& host) {
 
 std::string address_to_tell(const Address& listens) {
   if (!means_everywhere(listens.host)) return to_string(listens);
-  // The route to an address of the documentation's: nothing is sent there.
+  // Ask for the route to an address of the documentation range: no packet is sent.
   for (const char* outside : {"192.0.2.1", "2001:db8::1"})
     if (auto own = collectives::address_towards(outside, 9))
       return to_string(Address{own.value(), listens.port});

@@ -1,5 +1,5 @@
 #pragma once
-// What the processes of a job have in common: its id, its coordinators, and who uses which key.
+// The processes of a job share its id and coordinators, and each takes one of its keys.
 
 #include <optional>
 #include <string>
@@ -17,40 +17,40 @@
 
 namespace starling::tools {
 
-// Of the coordinators' public keys: the same in every process that has the ring's public halves.
+// Made of the coordinators' public keys: equal wherever the ring's public halves are.
 JobId job_id_of(const KeyRing& ring);
 
-// "tcp://host:port,host:port": addresses of coordinator-0.. of the ring, in that order.
-// Errors: kBadInput  as many as the ring has coordinators are expected, and none of them may mean
-// all addresses of a machine.
+// Reads "tcp://host:port,host:port": addresses of coordinator-0.. of the ring,
+// in that order. Errors: kBadInput  as many as the ring has coordinators are
+// expected, and none of them may mean all addresses of a machine.
 Result<std::vector<actors::GatewayOptions::Server>> coordinators_at(const KeyRing& ring,
                                                                     const std::string& addresses);
 
-// Where to listen, as libzmq wants it: "tcp://" and the number of an address of this machine.
-// Errors: kBadInput  no address, or a host that is not known.
+// Returns where to listen, as libzmq wants it: "tcp://" and the number of an address
+// of this machine. Errors: kBadInput  no address, or a host that is not known.
 Result<std::string> address_to_listen(const std::string& text);
-// Of --host: a name is looked up once, so that all processes of a run mean the same.
+// Resolves --host: a name is looked up once, so that all processes of a run mean the same.
 Result<std::string> host_of(const std::string& host);
 
-// Where others on this machine or outside reach who listens there: where that is everywhere, the
-// address of the interface that leads out of the machine.
+// Returns where others on this machine or outside reach a listener: if it listens
+// everywhere, the address of the interface that leads out of the machine.
 std::string address_to_tell(const Address& listens);
 
-// What --join says: addresses or a token as they are, or the token that a file holds.
+// Reads --join: returns addresses or a token as they are, or the token that a file holds.
 // Errors: kBadInput  it is none of them, or others than its owner can read the file.
 Result<std::string> join_text(const std::string& value);
 
-// What a process needs of the keys of a job, and which of them is its own. No other process on this
-// machine uses that one.
+// A TakenKey is what a process needs of the keys of a job, with
+// its own key. No other process on this machine uses that one.
 class TakenKey {
  public:
-  // Of a key file, or of a folder of split keys. `name`: this one; empty: the first free one of a
-  // worker. Errors: kBadInput  there is none.
+  // Takes from a key file, or from a folder of split keys. `name`: this key;
+  // empty: a worker's first free one. Errors: kBadInput  there is none.
   static Result<TakenKey> take(const std::string& path, const std::string& name);
-  // Of a join token.
+  // Takes from a join token.
   static Result<TakenKey> take(const JoinToken& token);
   const KeyPair& pair() const { return pair_; }
-  const KeyRing& ring() const { return ring_; }  // its own pair and the coordinators' at least
+  const KeyRing& ring() const { return ring_; }  // at least its own pair and the coordinators'
 
  private:
   TakenKey(KeyPair pair, KeyRing ring, KeyLock lock)

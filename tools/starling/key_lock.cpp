@@ -17,8 +17,8 @@ Error bad(const std::string& what, const std::string& path) {
   return Error(Code::kBadInput, what + " " + path + ": " + std::strerror(errno));
 }
 
-// A name of the kernel's that goes away with its socket. Who else has taken the name may be another
-// user of the machine, who has not the key and is not heeded.
+// Binds a name of the kernel that goes away with its socket. The name's present
+// owner may be another user of the machine, who has no key and is ignored.
 int take_name(const std::string& public_key, bool& taken) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -36,7 +36,7 @@ int take_name(const std::string& public_key, bool& taken) {
   socklen_t length = sizeof owner;
   const bool known = ::connect(fd, generic, size) == 0 &&
                      ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &owner, &length) == 0;
-  // Whoever does not take connections is not one of us; a full queue is that of one who is.
+  // An owner that takes no connections is not one of us; a full queue is a sign of one of us.
   taken = known ? owner.uid == ::geteuid() : errno == EAGAIN;
   return fd;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Keeps two processes of a machine from using one key.
+// A KeyLock keeps two processes of a machine from using one key.
 
 #include <string>
 
@@ -8,13 +8,13 @@
 
 namespace starling::tools {
 
-// Held by the process that took it and those that it forks; exec gives it back.
+// The process that took it and its forks hold it; exec gives it back.
 class KeyLock {
  public:
-  // Locks byte `place` of the key file. Where the file cannot be written, as a mounted secret, and
-  // for a key that is in no file (`path` is empty), a name of the key is locked for this machine
-  // and user instead, among the processes that share its network. Returns an empty lock if another
-  // process holds it. Errors: kBadInput  the file cannot be opened.
+  // Locks byte `place` of the key file. Where the file cannot be written, as a mounted
+  // secret, and for a key that is in no file (`path` is empty), locks a name of the key
+  // instead, for this machine and user, among the processes that share its network. Returns
+  // an empty lock if another process holds it. Errors: kBadInput  the file cannot be opened.
   static Result<KeyLock> take(const std::string& path, std::size_t place,
                               const std::string& public_key);
   KeyLock() = default;

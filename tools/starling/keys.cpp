@@ -1,4 +1,4 @@
-// `starling keys`: makes the keys of a job, and changes who is let in while it runs.
+// `starling keys` makes the keys of a job, and changes the list of keys while it runs.
 
 #include "core/base/keys.h"
 
@@ -56,7 +56,7 @@ Result<> make(const KeysCommand& command) {
                 command.coordinators, command.workers);
     return ok();
   }
-  if (!command.at.empty()) {  // before anything is written
+  if (!command.at.empty()) {  // checked before any file is written
     if (auto checked = coordinators_at(ring, command.at); !checked)
       return std::move(checked).error();
   }
@@ -70,7 +70,7 @@ Result<> make(const KeysCommand& command) {
   return ok();
 }
 
-// The files whose owners let others in: a coordinator's, or the one file with all keys.
+// Returns the files whose owners let others in: coordinators', or the one file with all keys.
 Result<std::vector<std::string>> lists_of(const KeysCommand& command) {
   std::error_code error;
   if (!fs::is_directory(command.keys, error)) return std::vector<std::string>{command.keys};
@@ -99,7 +99,7 @@ Result<> revoke(const KeysCommand& command) {
   }
   if (!found) return bad("no key is named " + command.revoke + " in " + command.keys);
   std::error_code ignored;
-  if (fs::is_directory(command.keys, ignored)) {  // its secret is of no use to anybody now
+  if (fs::is_directory(command.keys, ignored)) {  // its secret is of no use any more
     fs::remove(fs::path(command.keys) / command.revoke, ignored);
     fs::remove(token_file(command.keys, command.revoke), ignored);
   }
@@ -118,7 +118,7 @@ Result<> add(const KeysCommand& command) {
     return bad("--add makes a key of a worker, named worker-N, not of " + command.add);
   STARLING_TRY(files, lists_of(command));
   const KeyPair pair = make_key_pair(command.add);
-  KeyRing whole;  // what the new worker's file is cut out of
+  KeyRing whole;  // the new worker's file is cut out of it
   for (const std::string& file : files) {
     STARLING_TRY(ring, KeyRing::load(file));
     if (whole.pairs().empty()) whole = ring.public_part();

@@ -1,6 +1,6 @@
 #pragma once
-// Why the workers of a run ended themselves: each writes the lines of its fail() into memory that
-// `run` has given it, so that a run which nobody joined can say in its events what kept them.
+// LastWords knows why the workers of a run ended themselves: each writes the lines of its fail()
+// into memory that `run` has given it, so that a failed run can say in its events what kept them.
 
 #include <string>
 
@@ -9,13 +9,13 @@ namespace starling::tools {
 // Threads: belongs to one thread.
 class LastWords {
  public:
-  LastWords();  // without memory nothing is heard
+  LastWords();  // without memory it hears no words
   ~LastWords();
   LastWords(const LastWords&) = delete;
   LastWords& operator=(const LastWords&) = delete;
 
   int fd() const { return fd_; }  // for the processes; -1: there is none
-  // The last line that was said with this exit code; empty: none.
+  // Returns the last line with this exit code; empty: none.
   std::string last_with(int code) const;
 
  private:

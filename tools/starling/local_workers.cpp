@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kBetweenTries{1000};
 
-// 0: not known.
+// Returns 0 if the parent is not known.
 pid_t parent_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
@@ -34,7 +34,7 @@ std::string how(int status, const std::string& reason) {
                               : "exit code " + std::to_string(status);
 }
 
-// By a signal that nobody sends to end it in order, for want of memory, or by a bug.
+// True for an end by a signal that does not mean an end in order, for want of memory, or by a bug.
 bool died(int status) {
   const bool ended_in_order = status == kExitDone || status == kExitTerminated ||
                               status == kExitSignal + SIGINT || status == kExitSignal + SIGHUP;
@@ -42,7 +42,7 @@ bool died(int status) {
          (status > kExitSignal || status == kExitAlone || status == kExitInternal);
 }
 
-// Left out of a plan, or damaged.
+// True for a worker that was left out of a plan, or damaged.
 bool begins_anew(int status) {
   return status == actors::kFencedStatus || status == actors::kDamagedStatus;
 }
@@ -86,7 +86,7 @@ void LocalWorkers::told(const Event& event) {
       if (life.id == member.id && life.id != 0 && !life.since) life.since = steps_;
 }
 
-// A killed guard leaves its worker to this process.
+// Returns true if only the guard was killed: its worker is left to this process.
 bool LocalWorkers::goes_on(Life& life, int status) const {
   if (status <= kExitSignal || life.worker == 0 || life.pid == life.worker) return false;
   const std::vector<pid_t> adopted = children_.adopted();
@@ -102,7 +102,7 @@ std::optional<int> LocalWorkers::ended(const ChildEnd& child, bool again) {
   const Life life = std::move(*at);
   lives_.erase(at);
   const std::size_t due = due_.size();
-  // What its guard would do, if that were alive.
+  // A living guard would do this.
   if (again && begins_anew(child.status)) due_.push_back({life.place, Clock::now()});
   if (again && died(child.status)) plan_another(life, child.status);
   if (due_.size() > due) return std::nullopt;

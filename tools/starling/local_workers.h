@@ -1,6 +1,6 @@
 #pragma once
-// The workers that `starling run` has started: one is started again when it dies, unless it dies
-// again and again before it gets anywhere.
+// LocalWorkers are the workers that `starling run` has started: one that dies
+// is started again, unless it dies again and again before it gets anywhere.
 
 #include <chrono>
 #include <cstdint>
@@ -21,32 +21,32 @@ namespace starling::tools {
 class LocalWorkers {
  public:
   using Clock = std::chrono::steady_clock;
-  // Starts the worker of this place, 0 and up; the result is its guard.
+  // Starts the worker of this place, 0 and up; returns its guard.
   using Start = std::function<Result<pid_t>(std::uint32_t place)>;
 
-  // tries: so many lives in a row that end in the same way, before they have worked at kLived steps,
-  // are followed by another one; 0: none is started again.
+  // tries: how many lives in a row that end in the same way, before they have
+  // worked at kLived steps, are followed by another one; 0: none is started again.
   LocalWorkers(Children& children, Start start, std::uint32_t tries)
       : children_(children), start_(std::move(start)), tries_(tries) {}
 
   static constexpr std::uint64_t kLived = 10;  // steps
 
   Result<> start(std::uint32_t workers);
-  // Events say which of them are members, what they have worked at, and why they died.
+  // Takes events: which workers are members, what they have worked at, and why they died.
   void told(const Event& event);
 
-  // How a worker ended that is not started again: an exit status, or 128 + the signal that killed it.
-  // None: the child was no worker, or only the guard of one that goes on.
-  // `again`: one that died is followed by another one, when start_due() comes to it.
+  // Returns how a worker ended that is not started again: an exit status, or 128 + the
+  // signal that killed it. None: the child was no worker, or only the guard of one that goes
+  // on. `again`: one that died is followed by another one, when start_due() comes to it.
   std::optional<int> ended(const ChildEnd& child, bool again);
   Result<> start_due();
-  // What people should know, once.
+  // Returns news for people, once.
   std::optional<std::string> news();
 
-  // Whether the worker of this child is a member of the last epoch that was told.
+  // Returns whether the worker of this child is a member of the last epoch that was told.
   bool is_member(pid_t child) const;
   std::size_t size() const { return lives_.size(); }
-  // Nobody is there, and nobody will be started.
+  // True if no worker is there, and none will be started.
   bool none() const { return lives_.empty() && due_.empty(); }
 
  private:
@@ -55,7 +55,7 @@ class LocalWorkers {
     std::uint32_t place = 0;
     pid_t worker = 0;                    // 0: has not joined
     std::uint64_t id = 0;                // likewise
-    std::optional<std::uint64_t> since;  // steps that had passed when it became a member
+    std::optional<std::uint64_t> since;  // steps passed when it became a member
     std::string reason;                  // why it ended itself, as its guard told
   };
   struct Due {
@@ -74,7 +74,7 @@ class LocalWorkers {
   std::vector<Due> due_;
   std::set<std::uint64_t> members_;                   // of the last epoch
   std::map<std::string, std::uint32_t> short_lives_;  // in a row, by how they ended
-  std::uint64_t steps_ = 0;                           // that have passed
+  std::uint64_t steps_ = 0;                           // passed so far
   std::optional<std::string> news_;
 };
 

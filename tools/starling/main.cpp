@@ -1,6 +1,6 @@
-// The command line: every option of every subcommand in one place. CLI11 takes six seconds to
-// compile, so it is included here only.
-// Long because it is a list, and each option belongs beside the others of its subcommand.
+// The command line has every option of every subcommand in one place.
+// CLI11 takes six seconds to compile, so it is included here only.
+// This file is long because it is a list, and each option belongs beside those of its subcommand.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 
 using namespace starling::tools;
 
-// What CLI11 would read a negative or a fractional number as is none that anybody has written.
+// Refuses what CLI11 reads as another number: a negative or a fractional one.
 const CLI::Validator kWhole(
     [](std::string& text) {
       const bool whole = !text.empty() && text.size() < 20 &&
@@ -43,7 +43,7 @@ const CLI::Validator kDigest(
     },
     "DIGEST", "digest");
 
-// "Example:" below the options, as every subcommand has it.
+// Adds a subcommand with "Example:" below its options, as each has it.
 CLI::App* subcommand(CLI::App& app, const char* name, const char* what, const char* example) {
   CLI::App* sub = app.add_subcommand(name, what);
   sub->footer(std::string("\nExample:\n  ") + example);
@@ -233,7 +233,7 @@ void add_coordinator(CLI::App& app, CoordinatorCommand& o) {
   add_log(sub, o);
 }
 
-// Those that `option` leaves nothing to say for: better refused than ignored.
+// Refuses options that `option` makes useless: better refused than ignored.
 void refuse_beside(CLI::App* sub, const char* option, std::initializer_list<const char*> others) {
   for (const char* other : others) sub->get_option(option)->excludes(sub->get_option(other));
 }
@@ -523,7 +523,7 @@ void add_audit(CLI::App& app, AuditCommand& o) {
       "Digests are as close as digest_every in the job file says (10 steps).");
 }
 
-// Empty: none of what was said is an address where a path of this machine is meant.
+// Finds an address that was given for a path of this machine; empty: there is none.
 std::string address_for_a_path(const CLI::App& sub) {
   static constexpr const char* kAddresses[] = {
       "--join",  "--host",   "--listen",   "--at",      "--advertise",
@@ -540,7 +540,7 @@ std::string address_for_a_path(const CLI::App& sub) {
   return {};
 }
 
-// One line.
+// Says in one line what was wrong.
 std::string misunderstood(const CLI::App& app, const CLI::ParseError& error, int argc,
                           char** argv) {
   std::vector<std::string> known;

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
-// Of a file of lines "name value ..".
+// Reads a file of lines "name value ..".
 std::uint64_t value_in(const char* path, const std::string& name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -29,14 +29,14 @@ std::uint64_t value_in(const char* path, const std::string& name) {
   return 0;
 }
 
-// "max" and what cannot be read are no limit.
+// Reads a limit; "max" and unreadable files are no limit.
 std::uint64_t limit_in(const fs::path& path) {
   std::ifstream file(path);
   std::uint64_t value = 0;
   return file >> value ? value : kNoLimit;
 }
 
-// The least limit of a group and those above it.
+// Returns the least limit of a group and those above it.
 std::uint64_t limit_from(const fs::path& root, fs::path group, const char* name) {
   std::uint64_t least = limit_in(root / name);
   for (; group.has_relative_path(); group = group.parent_path())
@@ -71,7 +71,7 @@ std::uint64_t memory_of_worker(const Job& job, const Layout& layout, std::uint32
                              workers * copies;
   const std::uint64_t gradient =
       layout.largest_part() / kBlock * Layout::block_bytes(What::kGradient);
-  // The working parameters, the sums, and the gradient of a part for each thread.
+  // These are the working parameters, the sums, and each thread's gradient of a part.
   return bytes(What::kParameters) + bytes(What::kSums) + threads * gradient + held;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// How much memory a job needs here, before it is started, and how much there is.
+// These compare the memory that a job needs here, before it is started, with what there is.
 
 #include <cstdint>
 #include <string>
@@ -10,25 +10,25 @@
 
 namespace starling::tools {
 
-// Bytes that one of `workers` workers surely uses: parameters, sums, gradients and its part of the
-// state. Activations, data and libraries come on top.
+// Returns the bytes that one of `workers` workers surely uses: parameters, sums,
+// gradients and its part of the state. Activations, data and libraries come on top.
 std::uint64_t memory_of_worker(const Job& job, const Layout& layout, std::uint32_t workers,
                                std::uint32_t threads);
 
-// What this process can ever get: of the machine, swap included, or of its control group, whichever
-// is less. 0: not known.
+// Returns the memory that this process can ever get: of the machine, swap
+// included, or of its control group, whichever is less. 0: not known.
 std::uint64_t memory_here();
 
-// "1.5 GiB"
+// Returns "1.5 GiB".
 std::string memory_text(std::uint64_t bytes);
 
-// Errors: kUnavailable  `here` workers on this machine, of `workers` in all, need more than there
-// is.
+// Errors: kUnavailable  `here` workers on this machine,
+// of `workers` in all, need more memory than there is.
 Result<> enough_memory(const Job& job, const Layout& layout, std::uint32_t workers,
                        std::uint32_t here, std::uint32_t threads);
 
-// Processes that the kernel has killed for want of memory since it was started; 0 if it does not
-// say.
+// Returns how many processes the kernel has killed for
+// want of memory since it started; 0 if it does not say.
 std::uint64_t kills_for_memory();
 
 }  // namespace starling::tools

@@ -7,7 +7,7 @@
 namespace starling::tools {
 namespace {
 
-// What other programs call it.
+// Other programs use these words for a subcommand.
 constexpr std::pair<const char*, const char*> kSubcommands[] = {
     {"train", "run"},   {"fit", "run"},        {"start", "run"},    {"launch", "run"},
     {"join", "worker"}, {"validate", "check"}, {"verify", "audit"}, {"keygen", "keys"},

@@ -38,8 +38,8 @@ std::string gpt_config(const GptSpec& gpt) {
                                 {"attn_pdrop", 0.0},
                                 {"tie_word_embeddings", true},
                                 {"torch_dtype", "float32"}};
-  // Only GPT-2's own vocabulary has a token for the end; explicit null keeps 50256 from being
-  // assumed for the others.
+  // Only GPT-2's own vocabulary has a token for the end; explicit
+  // null keeps loaders from assuming 50256 for the others.
   const nlohmann::ordered_json end =
       gpt.vocabulary >= kGpt2Vocabulary ? nlohmann::ordered_json(kGpt2End) : nullptr;
   config["bos_token_id"] = end;
@@ -59,7 +59,7 @@ Result<> write_text(const std::string& path, const std::string& text) {
   return ok();
 }
 
-// Written by another worker of this job, or by this very run before.
+// True if another worker of this job has written the file, or this very run before.
 bool has_digest(const std::string& path, const Digest& digest) {
   const auto file = SafetensorsFile::open(path);
   if (!file) return false;
@@ -94,7 +94,7 @@ Result<std::string> save_model(const std::string& path, const Job& job, const La
                                const Trained& model) {
   fs::path folder = fs::path(path).parent_path();
   if (folder.empty()) folder = ".";
-  // A lock on the folder leaves nothing behind, and a killed writer gives it back.
+  // A lock on the folder leaves no file behind, and a killed writer gives it back.
   const int lock = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (lock < 0)
     return Error(Code::kBadInput, "cannot open " + folder.string() + ": " + std::strerror(errno));

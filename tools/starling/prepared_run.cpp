@@ -62,7 +62,7 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
   }
   STARLING_TRY(events, EventWriter::open(run.folder));
   run.events = std::move(events);
-  // Left by a run that is over, as nobody else writes into this folder.
+  // Left by a run that is over, as only one run writes into this folder.
   fs::remove_all(run.keys(), error);
   if (!aside.empty()) run.notes.push_back("the files of the run before are in " + aside);
   if (const std::string keys = remove_keys_of_dead_runs(run.folder); !keys.empty())

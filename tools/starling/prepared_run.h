@@ -1,5 +1,5 @@
 #pragma once
-// What `starling run` has before it starts a process: the job, its folder, keys and checkpoints.
+// A PreparedRun is a run before its first process: the job, its folder, keys and checkpoints.
 
 #include <cstdint>
 #include <filesystem>
@@ -21,7 +21,7 @@ namespace starling::tools {
 
 inline constexpr const char* kModelFile = "model.safetensors";
 
-// Everything that is there before a process is started.
+// `starling run` makes all of this before it starts a process.
 struct PreparedRun {
   Job job;
   std::string folder;  // absolute
@@ -30,7 +30,7 @@ struct PreparedRun {
   Digest data{};
   std::uint64_t samples = 0;
   std::vector<std::string> remarks;     // warnings, of data and script
-  CheckpointClaim claim;                // outlives everything that writes one
+  CheckpointClaim claim;                // outlives all writers of checkpoints
   std::vector<Checkpoint> checkpoints;  // to go on from
   KeyRing ring;
   std::unique_ptr<EventWriter> events;
@@ -41,11 +41,11 @@ struct PreparedRun {
   std::string path(const char* name) const {
     return (std::filesystem::path(folder) / name).string();
   }
-  // Beside the folder, which is what people copy and publish; gone when the run has ended.
+  // Keys lie beside the folder, which people copy and publish; they go when the run has ended.
   std::string keys() const { return folder + ".keys"; }
 };
 
-// Errors: kBadInput  the job, an option, data, folder or checkpoints; the file of events is empty then.
+// Errors: kBadInput  the job, an option, data, folder or checkpoints; then there is no events file.
 Result<PreparedRun> prepare_run(const RunOptions& options);
 
 }  // namespace starling::tools

@@ -1,4 +1,4 @@
-// The `starling` command: the public face with nothing beside it.
+// This is the `starling` command: the public face without additions.
 
 #include "tools/public/starling.h"
 

@@ -1,4 +1,4 @@
-// `starling replay`: a job on machines that come and go as a spot trace tells.
+// `starling replay` runs a job on machines that come and go as a spot trace tells.
 
 #include <chrono>
 #include <cmath>
@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kWorkersMax = 64;      // of `starling run`
-constexpr std::uint64_t kPaceSteps = 14;     // of which the first two are not measured
+constexpr std::uint64_t kPaceSteps = 14;     // the first two of these are not measured
 constexpr double kMoreSteps = 1.25;          // than the nodes can do as measured: a machine may
                                              // be that much faster later
 constexpr std::uint64_t kStart_ms = 180000;  // for many processes on few cores to join
@@ -154,7 +154,7 @@ class ReplayRun {
     return options;
   }
 
-  // 0, or the exit code after a signal.
+  // Returns 0, or the exit code after a signal.
   template <class R>
   static Result<int> ended_by_signal(const chaos::Stage& stage, R&& result) {
     if (result) return 0;
@@ -203,8 +203,8 @@ class ReplayRun {
     return ended;
   }
 
-  // The same steps with nobody else, nothing happening, and no time waited: none of it may touch a
-  // bit.
+  // Runs the same steps with one worker, no faults and no
+  // simulated compute time: none of this may change a bit.
   Result<int> run_undisturbed() {
     chaos::Evidence& evidence = report_.run.evidence;
     evidence.reference_digest = command_.reference;
@@ -288,7 +288,7 @@ Result<int> replay_command(const ReplayCommand& command) {
 }  // namespace
 
 int replay(const ReplayCommand& command) {
-  // An error keeps it from a verdict: what was asked cannot be tested.
+  // An error is no verdict: the demand cannot be tested.
   auto code = replay_command(command);
   return code ? code.value() : fail(kExitBadInput, code.error().text());
 }

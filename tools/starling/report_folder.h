@@ -1,5 +1,5 @@
 #pragma once
-// What commands that write a report share: their folder and how they are told a duration.
+// Commands that write a report share these: their folder and how they read a duration.
 
 #include <string>
 #include <vector>
@@ -8,11 +8,11 @@
 
 namespace starling::tools {
 
-// A new or empty folder, there as long as something is in it: a command that is refused leaves none
-// that it has made.
+// A ReportFolder is a new or empty folder that stays if it gets a
+// file: a command that is refused leaves no folder that it has made.
 class ReportFolder {
  public:
-  // Errors: kBadInput  there is something in it.
+  // Errors: kBadInput  the folder is not empty.
   static Result<ReportFolder> make(const std::string& out);
   ~ReportFolder();
   ReportFolder(ReportFolder&&) = default;
@@ -26,7 +26,7 @@ class ReportFolder {
   std::vector<std::string> made_;  // with folders above it, the deepest first
 };
 Result<> write_file(const std::string& path, const std::string& text);
-// "90", "90s", "10m", "1.5h" in seconds, from 0 to 30 days. Errors: kBadInput  names `option`.
+// Reads "90", "90s", "10m", "1.5h" as seconds, 0 to 30 days. Errors: kBadInput  names `option`.
 Result<double> seconds_of(const std::string& option, const std::string& text);
 
 }  // namespace starling::tools

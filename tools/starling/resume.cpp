@@ -13,7 +13,7 @@ namespace {
 
 using job_words::number_text;
 
-// The job of a manifest or an owner; its data may lie elsewhere now.
+// Returns the job of a manifest or an owner; its data may lie elsewhere now.
 Result<Job> job_of(std::string text, const Job& now) {
   const auto data = text.find("\n[data]");
   const auto begin = data == std::string::npos ? data : text.find("\npath = ", data);
@@ -25,7 +25,7 @@ Result<Job> job_of(std::string text, const Job& now) {
   return parse_job(text, "/");
 }
 
-// "[job].seed is 1 and 2", of the first few keys.
+// Returns "[job].seed is 1 and 2", of the first few keys.
 std::string keys_that_differ(const Job& was, const Job& job) {
   constexpr std::size_t kShown = 3;
   const auto differences = state_differences(was, job);
@@ -37,8 +37,8 @@ std::string keys_that_differ(const Job& was, const Job& job) {
   return all;
 }
 
-// The words that give a run of the job this option: for a script the whole command, as the script starts
-// its run itself.
+// Returns the words that give a run of the job this option: for a
+// script the whole command, as the script starts its run itself.
 std::string as_option(const Job& job, const std::string& option, const std::string& value) {
   const auto* python = std::get_if<PythonSpec>(&job.model);
   if (python == nullptr) return option + " " + value;
@@ -73,8 +73,8 @@ std::string difference(const Manifest& manifest, const Job& job) {
 
 }  // namespace
 
-// A script may have been mended meanwhile, and is told where to write by its arguments, so another one
-// goes on; its first gradient has to be the same (design.md, section 5).
+// Warns of a changed script. It may have been mended, and its arguments say where to
+// write, so it may go on; its first gradient has to be the same (design.md, section 5).
 std::string script_remark(const Job& job, const std::vector<Checkpoint>& to_go_on_from) {
   if (to_go_on_from.empty()) return {};
   const Version from = to_go_on_from.back().version;
@@ -99,7 +99,7 @@ Result<Job> job_to_go_on(Job job, const ResumeOptions& options) {
       job.optimizer.schedule_steps = schedule_of(was.value());
     Job same_rate = job;
     same_rate.optimizer.peak_rate = was.value().optimizer.peak_rate;
-    // The manifest's own hash, so that a job that has gone on so before is accepted as well.
+    // Use the manifest's own hash, so that a job that has gone on so before is accepted, too.
     if (options.peak_rate && state_hash(same_rate) == state_hash(was.value()))
       job.checkpoint.accepts = manifest.value().state_hash;
     return job;
@@ -146,7 +146,7 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
     const std::string which = "the checkpoint of step " + std::to_string(version) + " in " + dir;
     if (!may_go_on_from(job, m.state_hash) || m.segments != layout.segments() ||
         m.segment_blocks != layout.segment_blocks()) {
-      if (version != versions.back()) continue;  // from before this job went on from that one
+      if (version != versions.back()) continue;  // older than the change of job
       return Error(Code::kBadInput, which + " is of another job: " + difference(m, job));
     }
     if (version >= job.steps)

@@ -1,5 +1,5 @@
 #pragma once
-// From which checkpoints a job can go on.
+// These find the checkpoints from which a job can go on.
 
 #include <string>
 #include <utility>
@@ -12,33 +12,33 @@
 
 namespace starling::tools {
 
-// Those of the job's folder whose manifest can be read, oldest first; says on stderr which cannot.
-// None if the folder has none. The shards are looked at when they are loaded.
-// Errors: kBadInput  the job has no [checkpoint], the newest is of another job or leaves nothing to
-// do, or there are some and none can be read.
+// Returns checkpoints of the job's folder whose manifest can be read, oldest first;
+// says on stderr which cannot. None if the folder has none. Shards are read later,
+// when they are loaded. Errors: kBadInput  the job has no [checkpoint], the newest
+// is of another job or leaves nothing to do, or there are some and none can be read.
 Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layout& layout);
 
-// A warning if the job's script has changed since the newest of them; empty: it has not.
+// Warns if the job's script has changed since the newest of them; empty: it has not.
 // `starling audit` knows it by "the script has changed (" (tools/audit/history.cpp).
 std::string script_remark(const Job& job, const std::vector<Checkpoint>& to_go_on_from);
 
-// What the command line says otherwise than the job file.
+// These say where the command line differs from the job file.
 struct ResumeOptions {
   bool steps = false, peak_rate = false;
 };
 
-// The job as it goes on from the newest checkpoint of its folder, if there is one that can be read:
-// with other steps the schedule of the rate stays that of the checkpoint's job, unless the job file
-// says its own; with another rate that job's checkpoints are accepted.
-// Errors: kBadInput  the folder cannot be read.
+// Returns the job as it goes on from the newest readable checkpoint of its folder,
+// if there is one: with other steps the schedule of the rate stays that of the
+// checkpoint's job, unless the job file says its own; with another rate that job's
+// checkpoints are accepted. Errors: kBadInput  the folder cannot be read.
 Result<Job> job_to_go_on(Job job, const ResumeOptions& options);
 
-// The command line that does what this one did from the newest checkpoint on, in the folder that it
-// names, where what this one has left is put aside, or a new one.
+// Returns the command line that goes on with this one's work from the newest checkpoint,
+// in the folder that it names, where this run's files are put aside, or a new one.
 std::string resume_line(int argc, char** argv);
 
-// Ends the claim that a run has laid to a folder which is still without a checkpoint, so that an
-// edited job can be started there. Movable.
+// A CheckpointClaim is a run's claim to a folder; its end gives up a folder that is
+// still without a checkpoint, so that an edited job can be started there. Movable.
 class CheckpointClaim {
  public:
   CheckpointClaim() = default;
@@ -60,13 +60,13 @@ struct OpenedCheckpoints {
   std::string remark;  // script_remark()
 };
 
-// Before a run: the folder can be written, is this job's from here on, and is empty of checkpoints
-// unless the run is to go on from them. Nothing to do for a job without. Errors: kBadInput.
+// Prepares a run: the folder can be written, becomes this job's, and has no checkpoints
+// unless the run goes on from them. Does nothing without [checkpoint]. Errors: kBadInput.
 Result<OpenedCheckpoints> open_checkpoints(const Job& job, const Layout& layout, bool resume);
 
-// The folder can be written and is this job's from here on. Nothing to do for a job without.
-// Value: whether it was nobody's. Errors: kBadInput  it cannot, or is another job's; the text names
-// the keys that differ.
+// Checks that the folder can be written, and makes it this job's. Does nothing
+// without [checkpoint]. Returns whether the folder was free. Errors: kBadInput
+// it cannot be written, or is another job's; the text names the keys that differ.
 Result<bool> claim_folder(const Job& job);
 
 }  // namespace starling::tools

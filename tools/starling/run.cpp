@@ -1,4 +1,4 @@
-// `starling run`: a whole job on this machine.
+// `starling run` runs a whole job on this machine.
 
 #include <signal.h>
 
@@ -29,14 +29,14 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{50};
-constexpr milliseconds kSignalGrace{3000};   // after an order to end, before what is left is killed
-constexpr milliseconds kEndCommitted{3000};  // the coordinators' word that the run has ended
+constexpr milliseconds kSignalGrace{3000};      // after an order to end, before the rest is killed
+constexpr milliseconds kEndCommitted{3000};     // for the coordinators to commit the run's end
 constexpr milliseconds kLastCheckpoint{25000};  // Slurm and Kubernetes kill 30 s after SIGTERM
 constexpr milliseconds kAskAgain{1000}, kEndAgain{200};
 constexpr milliseconds kSameSignal{300};
 constexpr milliseconds kEndGrace{60000};   // after the job's end: the model is being saved
 constexpr milliseconds kStartFailed{500};  // a coordinator may have told the end and its reason
-constexpr milliseconds kLastWord{2000};    // of coordinators, when all workers have ended
+constexpr milliseconds kLastWord{2000};    // for coordinators, when all workers have ended
 constexpr const char* kNotSaved =
     "the model is not here: the workers that were there at the last step could not save it";
 constexpr const char* kElsewhere =
@@ -55,7 +55,7 @@ class Run {
         workers_(
             children_, [this](std::uint32_t i) { return start_worker(i); }, options_.respawn) {}
 
-  // They are of no use to anybody any more.
+  // The keys are of no use any more.
   void remove_keys() {
     std::error_code ignored;
     std::filesystem::remove_all(run_.keys(), ignored);
@@ -107,7 +107,7 @@ class Run {
     return finish(code);
   }
 
-  // What go() could not go on from: said in the events too, and nothing is left.
+  // Ends a run that go() could not begin: says why in the events too, and leaves no files.
   int give_up(const Error& error) {
     (void)run_.events->write(event::Failed{exit_code(error.code()), error.text()});
     say_what_is_missing();
@@ -129,7 +129,7 @@ class Run {
   }
 
   Result<pid_t> start_worker(std::uint32_t i) {
-    // With --port: behind the coordinators' ports.
+    // With --port, workers' ports come after the coordinators' ports.
     const std::uint32_t port = options_.port + options_.coordinators + i;
     const bool fixed = options_.port != 0;
     const std::string place =
@@ -160,7 +160,7 @@ class Run {
                            -1, -1, words_.fd());
   }
 
-  // Until the job's end, a signal, or nobody is left who could go on.
+  // Follows the run until the job's end, a signal, or the end of all workers that could go on.
   Result<int> follow() {
     for (;;) {
       STARLING_TRY(look());
@@ -172,7 +172,7 @@ class Run {
       }
       STARLING_TRY(stuck, look_after_children(/*again=*/true));
       if (stuck) return *stuck;
-      // Its machine goes, and with it all who had the state.
+      // The machine goes, and with it all workers that had the state.
       if (all_left_here()) {
         STARLING_TRY(end_in_order(SIGTERM));
         return code_of_end();
@@ -180,7 +180,7 @@ class Run {
     }
   }
 
-  // Shows what happens next, and keeps what decides how to go on.
+  // Shows what happens next, and keeps the events that decide how to go on.
   Result<> look() {
     STARLING_TRY(events, coordinators_->wait(kPoll));
     for (const Event& event : events) {
@@ -202,8 +202,8 @@ class Run {
     return failed_ ? failed_->code : 0;
   }
 
-  // The coordinators commit the end before anybody dies of it. Where they do not answer, its workers
-  // are told all the same.
+  // Has the coordinators commit the end before a worker dies of it.
+  // Where they do not answer, the workers are told all the same.
   Result<> end_in_order(int signal) {
     const auto began = Clock::now();
     std::optional<Clock::time_point> told_at;
@@ -232,8 +232,8 @@ class Run {
            spectator_.world() <= started_here();
   }
 
-  // Before a signal ends the run: what was trained since the newest checkpoint is in memory still.
-  // Not for longer than whoever sent the signal waits; a second one ends it at once.
+  // Saves what was trained since the newest checkpoint before a signal ends the run.
+  // Waits no longer than the sender of the signal does; a second one ends it at once.
   Result<> last_checkpoint() {
     if (!run_.job.checkpoint.on() || !spectator_.epoch_seen()) return ok();
     spectator_.say("writing a last checkpoint; a second signal ends the run at once");
@@ -247,7 +247,7 @@ class Run {
       }
       STARLING_TRY(look());
       if (over() || checkpoint_ != before) return ok();
-      // The same one may come twice, to the process and to its group.
+      // The same signal may come twice, to the process and to its group.
       if (pending_signal() != 0 && Clock::now() - asked_at > kSameSignal) return ok();
       STARLING_TRY(stuck, look_after_children(/*again=*/false));
       if (stuck) return ok();
@@ -256,7 +256,7 @@ class Run {
     return ok();
   }
 
-  // Others may have removed what was written.
+  // Warns if another process has removed the checkpoint.
   void say_if_gone() {
     if (!checkpoint_) return;
     const std::string folder = checkpoint_folder(run_.job.checkpoint.dir, *checkpoint_);
@@ -267,7 +267,7 @@ class Run {
                       folder);
   }
 
-  // How to go on after a signal, or what is lost with it.
+  // Says how to go on after a signal, or what is lost with it.
   void say_how_to_go_on() {
     if (!run_.job.checkpoint.on())
       return spectator_.say(
@@ -281,8 +281,8 @@ class Run {
     spectator_.say("  " + options_.again);
   }
 
-  // The exit code if the job cannot begin or go on: all workers have ended by themselves and no end
-  // is told. (Workers that were killed are the coordinators' business.)
+  // Returns the exit code if the job cannot begin or go on: all workers have ended by
+  // themselves and no end is told. (Workers that were killed are the coordinators' business.)
   // `again`: a worker that has died is followed by another one, once the run has begun.
   Result<std::optional<int>> look_after_children(bool again) {
     for (const ChildEnd& child : children_.reap()) {
@@ -293,7 +293,7 @@ class Run {
       if (*status == 2 && !spectator_.epoch_seen()) return std::optional<int>(2);
       if (*status < kExitSignal) last_status_ = std::max(last_status_, *status);
       last_left_ = *status == kExitTerminated;
-      // It has said why; nobody else will come in its place, so the first epoch never begins.
+      // The worker has said why; none comes in its place, so the first epoch never begins.
       if (*status == 3 && !spectator_.epoch_seen() && !failed_at_) failed_at_ = Clock::now();
       if (workers_.none()) alone_at_ = Clock::now();
     }
@@ -308,7 +308,7 @@ class Run {
     return std::optional<int>();
   }
 
-  // Of all workers none is left, and the coordinators have told no end.
+  // Tells the failure when no worker is left and the coordinators have told no end.
   void tell_failed(int code) {
     std::string why = words_.last_with(code);
     if (why.empty()) why = "the last one ended with exit code " + std::to_string(code);
@@ -334,7 +334,7 @@ class Run {
       fail(5, std::to_string(killed) + " processes did not end and were killed");
     if (const auto curve = spectator_.save_curve(run_.path("loss.svg"), run_.job.name); !curve)
       worst = fail(curve.error());
-    // Of a checkpoint that was under way; nobody writes any more.
+    // These are of a checkpoint that was under way; no process writes any more.
     if (run_.job.checkpoint.on())
       remove_own_checkpoints(run_.job.checkpoint.dir, state_hash(run_.job), kNoVersion,
                              /*kept=*/{});
@@ -348,14 +348,14 @@ class Run {
     spectator_.say(done_text(*done_));
     const std::string diverged = spectator_.diverged();
     if (worst != 0) return worst;
-    // Whoever was there at the end has saved it. None of those may have been started here.
+    // Members at the end have saved it. None of those may have been started here.
     if (started_here() > 0 && !std::filesystem::exists(run_.path(kModelFile)))
       return fail(kNotHere, not_saved_ ? kNotSaved : kElsewhere);
     return diverged.empty() ? 0 : fail(1, diverged);
   }
 
-  // Workers that others have started still hear of the end, also those that load what they need and
-  // have not joined.
+  // Keeps the coordinators up: workers that others have started still hear
+  // of the end, also those that load what they need and have not joined.
   void linger(bool others_go_on) {
     const auto until = Clock::now() + kLastWord;
     while (Clock::now() < until && pending_signal() == 0 && (others_go_on || keys_in_use()))
@@ -369,8 +369,8 @@ class Run {
     });
   }
 
-  // Workers save the model and go. Returns what a failed one ended with after a good end, else 0;
-  // a worker that was no member at the last step has no part in it.
+  // Waits while workers save the model and go. Returns a failed one's status after a
+  // good end, else 0; a worker that was no member at the last step does not count.
   int wait_for_workers(milliseconds grace) {
     const auto deadline = Clock::now() + grace;
     int worst = 0;
@@ -391,7 +391,7 @@ class Run {
   const RunOptions options_;
   PreparedRun run_;
   Spectator spectator_;
-  Children children_;  // before what starts processes: it outlives them
+  Children children_;  // before its users: it outlives them
   std::unique_ptr<Coordinators> coordinators_;
   LastWords words_;
   LocalWorkers workers_;
@@ -400,8 +400,8 @@ class Run {
   std::optional<event::Failed> failed_;
   std::optional<Version> checkpoint_;  // the newest that this run has completed
   Version reached_ = 0;
-  bool last_left_ = false;  // whoever ended last did so when its notice was over
-  bool not_saved_ = false;  // one that was there at the last step has no model
+  bool last_left_ = false;  // the last one to end did so when its notice was over
+  bool not_saved_ = false;  // a member at the last step has no model
   int last_status_ = 0;     // the worst of workers that ended by themselves
   std::optional<Clock::time_point> failed_at_;  // when one of ours could not begin
   std::optional<Clock::time_point> alone_at_;   // since when no worker of ours is left
@@ -411,8 +411,8 @@ class Run {
 
 int run(RunOptions options) {
   ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, as a full disk is
-  block_ending_signals();      // looked for between events
+  ::signal(SIGXFSZ, SIG_IGN);  // a full file size limit becomes a write error, as a full disk
+  block_ending_signals();      // pending_signal() takes them between events
   auto host = host_of(options.host);
   if (!host) return fail(host.error());
   options.host = std::move(host).value();

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "steps must be .., is 0; [job].steps" of --steps 0.
+// Turns "steps must be .., is 0; [job].steps" into an error of --steps 0.
 std::string named_as_option(std::string text, const RunOptions& options) {
   const std::tuple<bool, const char*, const char*> given[] = {
       {options.steps.has_value(), "[job].steps", "--steps"},
@@ -44,7 +44,7 @@ Result<Job> job_to_run(const RunOptions& options) {
                  of_script ? "--checkpoints needs checkpoint= in the script's starling.train()"
                            : "--checkpoints needs a [checkpoint] section in " + options.job);
   if (!options.checkpoints.empty()) job.checkpoint.dir = fs::absolute(options.checkpoints);
-  // An option's value is checked as the file's is, and named as the option it is.
+  // An option's value is checked as the file's is, and the error names the option.
   if (auto valid = validate(job); !valid) {
     const std::string text = named_as_option(valid.error().text(), options);
     return Error(Code::kBadInput,

@@ -1,5 +1,5 @@
 #pragma once
-// The job of `starling run`, as its file and its command line say.
+// These make the job of `starling run` from its file and its command line.
 
 #include <string>
 
@@ -9,13 +9,13 @@
 
 namespace starling::tools {
 
-// Errors: kBadInput  the file, or the option that names what is wrong.
+// Errors: kBadInput  the file, or the option that is wrong.
 Result<Job> job_to_run(const RunOptions& options);
 
-// A new folder below runs/, by the job's name and the time.
+// Returns a new folder below runs/, by the job's name and the time.
 std::string default_folder(const Job& job);
 
-// Errors: kBadInput  it cannot be written.
+// Errors: kBadInput  the file cannot be written.
 Result<> write_job(const Job& job, const std::string& path);
 
 }  // namespace starling::tools

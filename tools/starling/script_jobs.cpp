@@ -28,7 +28,7 @@ Result<> ScriptJobs::take(std::string& path) {
   if (fd < 0)
     return Error(Code::kUnavailable, std::string("no memory for a job: ") + std::strerror(errno));
   files_.push_back(fd);
-  // For processes of ours too.
+  // Processes of ours must find the file, too.
   const std::string file = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd);
   ::setenv("STARLING_WRITE_JOB", file.c_str(), 1);
   const char* const named = std::getenv("STARLING_PYTHON");

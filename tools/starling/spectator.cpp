@@ -35,7 +35,7 @@ void Spectator::show(const Event& event) {
           [&](const event::StepPassed& e) { show_step(e); },
           [&](const event::EpochFormed& e) { show_epoch(e); },
           [&](const event::WorkerChanged& e) {
-            // Later the epoch says who has come.
+            // Later the epoch says which workers have come.
             if (e.what != WorkerChange::kJoined || !epoch_seen())
               say(e.name + " " + to_string(e.what));
           },
@@ -53,8 +53,8 @@ void Spectator::show(const Event& event) {
           [&](const event::Dropped& e) {
             warn(std::to_string(e.lines) + " events are missing, as " + e.why);
           },
-          // Files are told of these; a warning says the same of two of them, and of an end hears
-          // whoever waits for it.
+          // Files get these events; a warning says the same of two
+          // of them, and the caller that waits for an end gets it.
           [](const OneOf<event::Tainted, event::Mismatch, event::Started, event::Continued,
                          event::LedgerPassed, event::LeaderElected, event::Exposed,
                          event::CheckpointWritten, event::Done, event::Ended,
@@ -64,7 +64,7 @@ void Spectator::show(const Event& event) {
 }
 
 void Spectator::show_epoch(const event::EpochFormed& epoch) {
-  // A prepared plan has no base: it begins about where we are.
+  // A prepared plan has no base: it begins about at the present version.
   const Version about = last_ ? *last_ + 1 : Version{0};
   const Version base = epoch.base.value_or(0);
   EpochMark mark{base != 0 ? base : about,

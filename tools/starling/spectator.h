@@ -1,5 +1,5 @@
 #pragma once
-// What a person sees of a run.
+// A Spectator shows a person what happens in a run.
 
 #include <cstdint>
 #include <optional>
@@ -14,24 +14,24 @@
 
 namespace starling::tools {
 
-// What a step's number of tokens counts: of a script or an application samples, unless it says
-// otherwise.
+// Returns what a step's number of tokens counts: samples
+// for a script or an application, unless it says otherwise.
 const char* unit_of(const Job& job);
 
-// "done: version 60, loss 2.75, digest e57a.."
+// Returns "done: version 60, loss 2.75, digest e57a.."
 std::string done_text(const event::Done& done);
 
-// Shows what happens as it comes, and keeps the losses. Threads: belongs to one thread.
+// Shows events as they come, and keeps the losses. Threads: belongs to one thread.
 class Spectator {
  public:
   explicit Spectator(const Job& job);
   void show(const Event& event);
   void say(const std::string& text) { line_.say(text); }
   void warn(const std::string& text) { line_.warn(text); }
-  void close() { line_.close(); }  // the live line stays; what others print begins below it
+  void close() { line_.close(); }  // the live line stays; later output begins below it
   bool epoch_seen() const { return !epochs_.empty(); }
   std::size_t world() const { return world_; }  // members that the last step shown had
-  // Why a run that came to its end is none that one wanted; empty: it is.
+  // Says why a run that came to its end is no success; empty: it is one.
   std::string diverged() const;
   Result<> save_curve(const std::string& path, const std::string& title) const;
 

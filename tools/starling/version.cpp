@@ -1,4 +1,4 @@
-// `starling version`: what a person needs to tell somebody else which Starling this is.
+// `starling version` says what identifies this Starling, for a report to others.
 
 #include <capnp/common.h>
 #include <sodium.h>

@@ -1,4 +1,4 @@
-// `starling worker`: one worker of a job, with its guard as parent process.
+// `starling worker` is one worker of a job, with its guard as parent process.
 
 #include "actors/worker/worker.h"
 
@@ -51,10 +51,10 @@ constexpr std::chrono::seconds kThreadsEnd{5};  // for threads of a life that is
 struct Life {
   WorkerCommand command;
   std::optional<Job> own_job;     // the file that the command names
-  actors::WorkerOptions options;  // all but the setup and what the job says
+  actors::WorkerOptions options;  // all but the setup and the job's values
 };
 
-// Of the cloud that the command names or the firmware; null: of none.
+// Watches the cloud that the command or the firmware names; null: none.
 Result<std::unique_ptr<actors::NoticeWatch>> cloud_watch(const WorkerCommand& command,
                                                          const Log& log) {
   std::optional<actors::Cloud> cloud;
@@ -86,7 +86,7 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
     const auto saved = bench::save_step_times(life.command.times, times);
     if (!saved) return fail(saved.error());
   }
-  // Who announced its leave is asked for nothing more.
+  // A worker that announced its leave owes no model.
   const bool missing = over.job_done && !over.parameters && !over.left;
   if (missing && !life.command.save.empty()) status = actors::kNotHereStatus;
   if (life.command.quiet) return status;
@@ -104,15 +104,15 @@ int finish(const Life& life, const actors::TrainingSetup& setup, const actors::W
   return status;
 }
 
-// Frames are made in one thread and freed in another: with an arena for each thread and a threshold
-// that grows, the allocator would keep several steps' worth of them.
+// Keeps the allocator small: frames are made in one thread and freed in another, so with an
+// arena for each thread and a growing threshold it would keep several steps' worth of them.
 void keep_memory_small() {
   ::mallopt(M_ARENA_MAX, 2);
   ::mallopt(M_MMAP_THRESHOLD, 4 << 20);
   ::mallopt(M_TRIM_THRESHOLD, 8 << 20);
 }
 
-// Entry i of a synthetic model's `slow` is worker-i's.
+// Returns worker-i's entry i of a synthetic model's `slow`.
 double slowness(const Job& job, const std::string& name) {
   const auto* synthetic = std::get_if<SyntheticSpec>(&job.model);
   if (synthetic == nullptr) return 1;
@@ -121,18 +121,18 @@ double slowness(const Job& job, const std::string& name) {
   return 1;
 }
 
-// How long a worker waits for coordinators before it knows the job.
+// Returns how long a worker waits for coordinators before it knows the job.
 milliseconds patience_of(const Life& life) {
   return milliseconds(life.own_job.value_or(Job{}).coordinator_timeout_ms);
 }
 
-// What the coordinators hand over, or how it ended before that.
+// Told is what the coordinators hand over, or how the job ended before that.
 struct Told {
   Job job;
   std::optional<int> status;
 };
 
-// The job is what the coordinators say; only where things lie is a matter of this machine.
+// Takes the job from the coordinators; only where files lie is this machine's matter.
 Result<Told> job_of_group(const Life& life, const std::string& text) {
   STARLING_TRY(job, parse_job(text, "/"));
   if (life.own_job) {
@@ -167,7 +167,7 @@ Result<Told> job_of_group(const Life& life, const std::string& text) {
   return Told{std::move(job), std::nullopt};
 }
 
-// The job was over before this worker had joined. Returns its status.
+// Handles a job that was over before this worker had joined. Returns its status.
 int came_too_late(const Life& life, const Ended& end) {
   if (end.exit_code != 0)  // `run` says it for those that it has started
     return life.command.quiet ? int{end.exit_code} : fail(end.exit_code, end.reason);
@@ -201,8 +201,8 @@ Result<Told> hear_of_job(const Life& life) {
   return Told{{}, came_too_late(life, asked.value().end)};
 }
 
-// This life is over. A thread that hangs, in a file system or in a model, would keep its process,
-// and so its guard from beginning a new life, for as long.
+// Ends this life in time. A thread that hangs, in a file system or in a model,
+// would keep its process, and so its guard from beginning a new life, for as long.
 void end_within(std::chrono::seconds time, int status) {
   std::thread([time, status] {
     std::this_thread::sleep_for(time);
@@ -211,7 +211,7 @@ void end_within(std::chrono::seconds time, int status) {
   }).detach();
 }
 
-// Of worker-3, 3: workers of one machine take its GPUs in turn. 0 where there is none.
+// Returns 3 for worker-3: workers of one machine take its GPUs in turn. 0 where there is none.
 std::uint32_t number_at_the_end(const std::string& name) {
   const std::size_t last = name.find_last_not_of("0123456789");
   std::uint32_t number = 0;
@@ -219,14 +219,14 @@ std::uint32_t number_at_the_end(const std::string& name) {
   return number;
 }
 
-// Why this life ends, and with which exit code, for the guard to tell the coordinators. Returns the code.
+// Leaves reason and exit code of this life's end for the guard to tell. Returns the code.
 int say_last_word(actors::SharedLife& shared, int status, const std::string& reason) {
   reason.copy(shared.reason.data(), shared.reason.size() - 1);
   if (status > 0 && status <= kExitInternal) shared.exit_code = static_cast<std::uint8_t>(status);
   return status;
 }
 
-// In the child process of the guard.
+// Runs in the child process of the guard.
 int work(const Life& life, actors::SharedLife& shared) {
   keep_memory_small();
   auto watch =
@@ -241,7 +241,7 @@ int work(const Life& life, actors::SharedLife& shared) {
     std::fprintf(stderr, "starling: %s: %s; another one takes its place\n", name.c_str(),
                  why.c_str());
   };
-  // Its guard begins a new life, as for memory that has changed.
+  // The guard begins a new life, as for memory that has changed.
   const auto gpu_lost = [&name, &shared](const std::string& why) {
     say_last_word(shared, actors::kDamagedStatus, name + ": " + why);
     std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), why.c_str());
@@ -298,7 +298,7 @@ int work(const Life& life, actors::SharedLife& shared) {
   }
   shared.over = over.told;
   status = finish(life, *setup.value(), over, times, status);
-  // Whoever looks here for the job's model finds no other one under its name.
+  // A reader of the job's model must find no other one under its name.
   if (status == 2 || status == actors::kNotHereStatus)
     if (const std::string line = older.move_aside(); !line.empty())
       std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), line.c_str());
@@ -308,7 +308,7 @@ int work(const Life& life, actors::SharedLife& shared) {
   return status;
 }
 
-// Of an option's value; nothing of an empty one.
+// Reads an option's value; an empty one gives an empty address.
 Result<Address> address_of(const char* option, const std::string& text) {
   if (text.empty()) return Address{};
   auto address = parse_address(text);
@@ -316,15 +316,15 @@ Result<Address> address_of(const char* option, const std::string& text) {
   return address;
 }
 
-// Nobody can dial "all addresses of this machine".
+// Refuses "all addresses of this machine", which no one can dial.
 Result<> check_reachable(const char* option, const std::string& host) {
   if (!means_everywhere(host)) return ok();
   return Error(Code::kBadInput,
                host + " is no address at which others reach this machine; " + option);
 }
 
-// Of this machine, as the coordinators see it. Their names may not be known yet, so it is asked for
-// again for as long as a worker looks for a coordinator.
+// Returns this machine's address as the coordinators see it. Their names may not
+// be known yet, so it asks again for as long as a worker looks for a coordinator.
 Result<std::string> own_address(const std::vector<actors::GatewayOptions::Server>& coordinators,
                                 milliseconds patience) {
   const auto until = Clock::now() + patience;
@@ -344,7 +344,7 @@ Result<std::string> own_address(const std::vector<actors::GatewayOptions::Server
   }
 }
 
-// What the command says of joining: a token, or addresses and keys.
+// A Door is what the command says of joining: a token, or addresses and keys.
 struct Door {
   std::string addresses;
   TakenKey key;
@@ -419,9 +419,9 @@ Result<int> live(const WorkerCommand& command) {
   return int{status};
 }
 
-// Every user of the machine can read a process's arguments. The token goes from there to the
-// environment, which is its owner's alone, before anything else is done; returns the arguments of
-// the next life.
+// Moves the token to the environment before anything else is done:
+// every user of the machine can read a process's arguments, but only
+// its owner its environment. Returns the arguments of the next life.
 std::vector<char*> without_token(const WorkerCommand& command, char** arguments) {
   std::vector<char*> kept;
   const bool token = is_join_token(command.join);
@@ -432,7 +432,7 @@ std::vector<char*> without_token(const WorkerCommand& command, char** arguments)
       kept.push_back(*at);
       continue;
     }
-    if (found == *at && !kept.empty()) kept.pop_back();  // its option; else both are in one word
+    if (found == *at && !kept.empty()) kept.pop_back();  // its option; else one word has both
     std::memset(*at + (found - *at), 'x', std::strlen(found));
   }
   kept.push_back(nullptr);
@@ -443,7 +443,7 @@ std::vector<char*> without_token(const WorkerCommand& command, char** arguments)
 
 int worker(const WorkerCommand& command, char** arguments) {
   ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, as a full disk is
+  ::signal(SIGXFSZ, SIG_IGN);  // a full file size limit becomes a write error, as a full disk
   const std::vector<char*> again_with = without_token(command, arguments);
   if (command.words >= 0 && ::fcntl(command.words, F_SETFD, FD_CLOEXEC) == 0)
     fail_into(command.words);

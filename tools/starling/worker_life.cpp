@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{50};
-// A terminal or a process group's signal may reach worker and guard alike, which passes it on.
+// A terminal or a process group may send a signal to both worker and guard, which passes it on.
 constexpr milliseconds kSameSignal{500};
 
 }  // namespace
@@ -45,7 +45,7 @@ int wait_for_end(WorkerInbox& inbox, const caf::actor& worker, const WorkerComma
       done = true;
       if (const auto* end = std::get_if<actors::WorkerOver>(&*word)) {
         over = *end;
-      } else {  // it has said WorkerOver before, so never
+      } else {  // it has sent WorkerOver before, so never
         over.code = 5;
         over.reason = "the worker's actor ended without a word";
       }

@@ -1,6 +1,6 @@
 #pragma once
-// What the main thread of a worker process does while its actor works: it shows progress and heeds
-// signals.
+// The main thread of a worker process shows progress
+// and heeds signals while the worker's actor works.
 
 #include <caf/all.hpp>
 
@@ -13,18 +13,18 @@ namespace starling::tools {
 
 using WorkerInbox = actors::ThreadInbox<actors::WorkerOver>;
 
-// What a signal that has arrived asks of this worker.
+// Asked is what a signal that has arrived asks of this worker.
 struct Asked {
   int signal = 0;  // 0: none has arrived
   bool leaves = false;
   bool ends = false;  // now
 };
 
-// SIGTERM, SIGUSR1 and SIGUSR2 announce its leave, SIGINT and SIGHUP end it. A worker of `run` takes
-// all of them for notice, as a signal may have gone to every process of the run, and ends by order.
+// SIGTERM, SIGUSR1 and SIGUSR2 announce a leave, SIGINT and SIGHUP end the worker. A worker
+// of `run` takes all for notice, as all processes of a run may get them, and ends by order.
 Asked asked_by_signal(const WorkerCommand& command);
 
-// Until the worker is over, or a signal ends it: then there is no WorkerOver. Returns the exit status.
+// Waits until the worker is over, or a signal ends it without a WorkerOver. Returns the status.
 int wait_for_end(WorkerInbox& inbox, const caf::actor& worker, const WorkerCommand& command,
                  actors::LatestStep& latest, const Job& job, actors::WorkerOver& over);
 
