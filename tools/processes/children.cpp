@@ -24,7 +24,7 @@ namespace {
 
 using namespace std::string_literals;
 
-// Processes whose parent we are: also those that spawn() does not know.
+// Lists processes whose parent we are: also those that spawn() does not know.
 std::vector<pid_t> children_of_this_process() {
   std::vector<pid_t> found;
   std::error_code error;
@@ -34,7 +34,7 @@ std::vector<pid_t> children_of_this_process() {
     std::ifstream file(entry.path() / "stat");
     std::string text;
     std::getline(file, text);
-    const auto end = text.rfind(')');  // of the program's name, which may hold anything
+    const auto end = text.rfind(')');  // ends the program's name, which may hold anything
     if (end == std::string::npos) continue;
     std::istringstream rest(text.substr(end + 1));
     char state = 0;
@@ -158,8 +158,8 @@ bool Children::wait_all(std::chrono::milliseconds time) {
 }
 
 std::size_t Children::kill_rest() {
-  std::set<pid_t> killed;  // one that takes its time to die is seen again
-  // What a killed child leaves becomes our child: look again until there is none.
+  std::set<pid_t> killed;  // a child that takes its time to die is seen again
+  // Descendants of a killed child become our children: look again until there are none.
   for (int round = 0; round < 100 && !wait_all(std::chrono::milliseconds(0)); ++round) {
     const auto left = children_of_this_process();
     for (const pid_t pid : left) ::kill(pid, SIGKILL);

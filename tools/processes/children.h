@@ -1,5 +1,5 @@
 #pragma once
-// Child processes of a command: each in a process group of its own, and none left behind.
+// Children are a command's child processes: each has a process group, and none is left behind.
 
 #include <sys/types.h>
 
@@ -22,37 +22,37 @@ struct ChildEnd {
 // Threads: belongs to one thread. One object a process: it waits for every child.
 class Children {
  public:
-  // Makes this process the parent of descendants whose own parents die. What spawn() starts begins
-  // with these signals blocked.
+  // Makes this process the parent of descendants whose own parents die.
+  // Processes that spawn() starts begin with these signals blocked.
   explicit Children(const sigset_t& blocked = no_signals());
-  ~Children();  // kills what is left
+  ~Children();  // kills all that are left
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
 
-  // What spawn() starts from now on gets SIGINT when this process has died, however that came
-  // (STARLING_PARENT, signals.h): a run ends in order, a worker at once. For a thread that lives as
-  // long as the process: the kernel tells of the end of the thread that started a child.
+  // Has later children get SIGINT when this process has died, however that came (STARLING_PARENT,
+  // signals.h): a run ends in order, a worker at once. Call it on a thread that lives as long as
+  // the process: the kernel reports the end of the thread that started a child.
   void end_with_us();
 
-  // Starts this very program with these arguments; stdin is /dev/null, stdout
-  // `out_fd`, stderr `err_fd` and kMore `more_fd` if >= 0.
-  // Errors: kUnavailable  no process to be had.
+  // Starts this very program with these arguments; stdin is
+  // /dev/null, stdout `out_fd`, stderr `err_fd` and kMore `more_fd`
+  // if >= 0. Errors: kUnavailable  no process could be started.
   Result<pid_t> spawn(const std::vector<std::string>& arguments, int out_fd = -1, int err_fd = -1,
                       int more_fd = -1);
   static constexpr int kMore = 3;
 
-  // The same of a program with its arguments as one types them; a shell reads them, and is that program
-  // then. Errors: as spawn(); what is no program ends with 127.
+  // Starts a program with its arguments as one types them; a shell reads them, and
+  // becomes that program. Errors: as spawn(); a command that is no program ends with 127.
   Result<pid_t> spawn_command(const std::string& command, int out_fd = -1, int err_fd = -1);
 
-  // Those that have ended since the last call. Never waits.
+  // Returns children that have ended since the last call. Never waits.
   std::vector<ChildEnd> reap();
   std::size_t running() const { return running_.size(); }
-  // What has become our child, as its parent has died.
+  // Returns processes that have become our children, as their parents have died.
   std::vector<pid_t> adopted() const;
   void signal_all(int signal) const;
-  void order_all(Order order) const;  // those that heed orders only (core/base/signals.h)
-  // True: nothing that descends from us is left.
+  void order_all(Order order) const;  // only those that heed orders (core/base/signals.h)
+  // Waits; true: no descendant of this process is left.
   bool wait_all(std::chrono::milliseconds time);
   // Kills every descendant that is left; returns how many there were.
   std::size_t kill_rest();

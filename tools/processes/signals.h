@@ -1,6 +1,6 @@
 #pragma once
-// A command that ends in order blocks the signals that end it and looks for them between other
-// things.
+// A command that ends in order blocks the signals that
+// end it, and looks for them between its other work.
 
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -11,12 +11,12 @@
 
 namespace starling::tools {
 
-// STARLING_PARENT has the pid of the process that has started this command and waits for it, a
-// script or a command that runs others; after a space the number of the signal that ends this
-// command, if not SIGTERM.
+// STARLING_PARENT has the pid of the process that has started this command
+// and waits for it, a script or a command that runs others; after a space
+// the number of the signal that ends this command, if not SIGTERM.
 inline constexpr const char* kParentVariable = "STARLING_PARENT";
 
-// That signal comes when that process ends, however it does. Threads: before others are started.
+// Sends that signal when that process ends, however it does. Call it before any thread starts.
 inline void end_with_the_parent() {
   const char* const named = std::getenv(kParentVariable);
   if (named == nullptr) return;
@@ -27,13 +27,13 @@ inline void end_with_the_parent() {
   if (::prctl(PR_SET_PDEATHSIG, signal) == 0 && ::getppid() != parent) ::raise(signal);
 }
 
-// Of the calling thread and those that it starts.
+// Blocks them in the calling thread and those that it starts.
 inline void block_ending_signals() {
   const sigset_t set = ending_signals();
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
 }
 
-// One that has come since the last call; 0 if none.
+// Returns a signal that has come since the last call; 0 if none.
 inline int pending_signal() {
   const sigset_t set = ending_signals();
   const timespec now{};

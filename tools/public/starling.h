@@ -1,6 +1,6 @@
 #pragma once
-// Starling inside a program of your own: the whole `starling` command line with your models, data,
-// optimizers and schedules beside those that are built in. docs/embed.md shows how.
+// This is Starling inside a program of your own: the whole `starling` command line with your
+// models, data, optimizers and schedules beside the built-in ones. docs/embed.md shows how.
 //
 //   int main(int argc, char** argv) {
 //     starling::Registry mine;
@@ -30,25 +30,25 @@
 
 namespace starling {
 
-// What the program brings, by the names that its job files use. What is brought stays for the life
-// of the process, so that actors that the program spawns itself find it too. Threads: one, before
-// anything of Starling runs.
+// A Registry has what the program brings, by the names that its job files
+// use. It stays for the life of the process, so that actors that the program
+// spawns itself find it too. Threads: one, before Starling does anything.
 class Registry {
  public:
   using MakeModel = std::function<Result<std::unique_ptr<kernels::Model>>(const OwnSpec& spec)>;
   using OpenData = std::function<Result<OwnData>(const OwnSpec& spec, const std::string& path)>;
   using Rate = std::function<double(const OptimizerSpec&, std::uint64_t step, std::uint64_t steps)>;
 
-  // [model] kind = "own", name = NAME. Without `data` a batch has the numbers of its samples, of
-  // which the job file says how many there are; `data` is given [data] path, where this machine has
-  // them, or an empty text. What either throws is told as an error.
+  // Adds [model] kind = "own", name = NAME. Without `data` a batch has the numbers of its
+  // samples, of which the job file says how many there are; `data` gets [data] path, where
+  // this machine has them, or an empty text. An exception of either is reported as an error.
   Registry& model(const std::string& name, MakeModel make, OpenData data = {});
-  // [optimizer] kind = "own", name = NAME. Elementwise: kernels/optim/own.h.
+  // Adds [optimizer] kind = "own", name = NAME. Elementwise: kernels/optim/own.h.
   Registry& optimizer(const std::string& name, kernels::OwnOptimizer optimizer);
-  // [optimizer] schedule = NAME, with any optimizer.
+  // Adds [optimizer] schedule = NAME, with any optimizer.
   Registry& schedule(const std::string& name, Rate rate);
 
-  // The first name that was taken already; empty: none.
+  // Returns the first name that was taken already; empty: none.
   const std::string& taken() const { return taken_; }
 
  private:
@@ -56,10 +56,10 @@ class Registry {
   std::string taken_;
 };
 
-// What `starling` does, with what the program has brought: run, worker, coordinator, chaos, check
-// and all the others, whose processes are this program again. Returns the exit code (`--help` lists
-// them). Call it first thing in main(), with main's arguments; it changes limits and signal masks of
-// the process.
+// Does all that `starling` does, with this registry: run, worker, coordinator,
+// chaos, check and all the others, whose processes are this program again.
+// Returns the exit code (`--help` lists them). Call it first in main(), with
+// main's arguments; it changes limits and signal masks of the process.
 int main(int argc, char** argv, const Registry& registry = {});
 
 }  // namespace starling

@@ -15,25 +15,25 @@ using namespace kernels;
 
 namespace {
 
-// Four to fifty times what PyTorch's own float32 run is off, to leave room for other orders of
-// summation; every known error of a model or optimizer is at least ten times beyond some of them.
+// Bounds are four to fifty times the error of PyTorch's own float32 run, to leave room for other
+// orders of summation; every known bug of a model or optimizer is at least ten times beyond some.
 struct Bounds {
   double number = 5e-7;  // losses, norms
   double rate = 1.2e-7;  // learning rates are stored rounded to float
   double gradient = 0, state = 0, moment = 0;
 };
 constexpr Bounds kGpt{.gradient = 3e-6, .state = 1e-4, .moment = 1e-5};
-// Numbers of 8 bits: of one gradient alone, as steps with it lead elsewhere.
+// bf16 has 8 bits: check one gradient alone, as steps with it lead elsewhere.
 constexpr Bounds kGptBf16{.number = 5e-3, .gradient = 5e-2};
 // Where a sum changes its sign, a ReLU lets all of a sample's gradient through or nothing.
 constexpr Bounds kMlpBf16{.number = 5e-3, .gradient = 3e-1};
-// Numbers of 11 bits: an eighth.
+// fp16 has 11 bits: an eighth.
 constexpr Bounds kGptFp16{.number = 6e-4, .gradient = 6e-3};
 constexpr Bounds kMlpFp16{.number = 6e-4, .gradient = 4e-2};
 constexpr Bounds kMlp{.gradient = 1e-6, .state = 2e-6, .moment = 2e-6};
 
-// The keys' biases have a gradient that is zero but for rounding, and Adam makes steps of up to the
-// learning rate out of rounding. So their end state is held against the sum of the rates only.
+// The keys' biases have a gradient that is zero but for rounding, and Adam makes steps of up to
+// the learning rate out of rounding. So their end state is held against the sum of the rates only.
 bool key_bias(const std::string& tensor) {
   return tensor.ends_with("attn.c_attn.bias");
 }
@@ -50,7 +50,7 @@ double off(double got, double want, double largest) {
   return largest > 0 ? difference / largest : difference;
 }
 
-// NaN is worse than anything and stays.
+// NaN is worse than any number, and stays.
 void note(CheckRow& row, const std::string& tensor, double value) {
   if (std::isnan(row.off) || value <= row.off) return;
   row.off = value;

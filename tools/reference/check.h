@@ -1,6 +1,6 @@
 #pragma once
-// Holds our kernels and optimizers against a reference file: a small model's parameters, batches,
-// losses and gradients, and its state after some steps, computed elsewhere in float64.
+// A check holds our kernels and optimizers against a reference file: a small model's parameters,
+// batches, losses and gradients, and its state after some steps, computed elsewhere in float64.
 
 #include <string>
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace starling::reference {
 
-// The worst tensor of one kind. `off` is the largest |difference| over the largest |reference| of a
-// tensor.
+// A CheckRow is the worst tensor of one kind. `off` is the
+// largest |difference| over the largest |reference| of a tensor.
 struct CheckRow {
   std::string kind;    // "loss", "grad", "sgd.final_buf"
   std::string tensor;  // the one with the largest off
@@ -28,8 +28,8 @@ struct CheckReport {
   std::vector<std::string> lines() const;  // a table for people
 };
 
-// bf16, fp16: on a device that computes with it, of the first gradient alone.
-// Errors: kBadInput  the file is not such a file, or lacks something; this machine lacks the isa.
+// bf16, fp16: checks the first gradient alone, on a device that computes with it.
+// Errors: kBadInput  not such a file, or it lacks something; this machine lacks the isa.
 Result<CheckReport> check_fixture(const std::string& path, const std::string& isa,
                                   Precision precision = Precision::kFp32);
 

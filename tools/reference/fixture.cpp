@@ -63,7 +63,7 @@ Result<MlpSpec> read_mlp(const SafetensorsFile& file, const Json& hyper) {
   return spec;
 }
 
-// What all optimizers of the file have in common.
+// Reads the options that all optimizers of the file share.
 Result<OptimizerSpec> read_schedule(const SafetensorsFile& file, const Json& hyper) {
   OptimizerSpec o;
   STARLING_TRY(warmup, whole(file, hyper, "warmup", kStepsMax));

@@ -1,5 +1,5 @@
 #pragma once
-// A reference file, read and checked for shape.
+// A Fixture is a reference file, read and checked for shape.
 
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace starling::reference {
 
-// One optimizer's run of the file.
+// A FixtureRun is one optimizer's run of the file.
 struct FixtureRun {
   std::string prefix;  // of its tensors' names: "", "sgd.", "adam."
   OptimizerSpec optimizer;
@@ -27,11 +27,11 @@ struct Fixture {
 
 Result<Fixture> open_fixture(const std::string& path);
 
-// The micro-batches of step k.
+// Returns the micro-batches of step k.
 Result<std::vector<Batch>> fixture_batches(const Fixture& fixture, std::uint32_t k);
 
-// The tensors prefix + name of all names in `layout`, flat, padding zero. Errors: kBadInput if one
-// is missing or has another shape.
+// Returns the tensors prefix + name of all names in `layout`, flat,
+// padding zero. Errors: kBadInput if one is missing or has another shape.
 Result<std::vector<float>> fixture_state(const Fixture& fixture, const Layout& layout,
                                          const std::string& prefix);
 

@@ -45,7 +45,7 @@ std::vector<Turn> turns_of(const Story& story) {
   return turns;
 }
 
-// When each worker was taken away, by the counter of its incarnation.
+// Returns when each worker was taken away, by the counter of its incarnation.
 std::map<std::uint64_t, double> taken_away(const Story& story,
                                            const std::vector<chaos::Deed>& deeds) {
   std::map<std::uint64_t, double> by_id;
@@ -88,7 +88,7 @@ std::vector<Point> present_over_time(const Story& story, const std::vector<chaos
   return present;
 }
 
-// Sum over the time from `from` to `to` of f(value) dt; 0 before the first point.
+// Integrates f(value) dt over the time from `from` to `to`; 0 before the first point.
 template <class F>
 double integral(const std::vector<Point>& points, double from, double to, F f) {
   double sum = 0;
@@ -100,7 +100,7 @@ double integral(const std::vector<Point>& points, double from, double to, F f) {
   return sum;
 }
 
-// Of the committed steps from `from` to `to` of which the two before ran in the same epoch.
+// Returns rates of committed steps from `from` to `to` whose two steps before had their epoch.
 std::vector<Rate> own_rates(const std::map<Version, chaos::StepSeen>& committed,
                             double micro_batches, double from, double to) {
   struct Time {

@@ -1,6 +1,6 @@
 #pragma once
-// Goodput of a replay: committed micro-batches over those that the workers present could have
-// computed undisturbed. Pure.
+// Goodput of a replay is its committed micro-batches over those
+// that the workers present could have computed undisturbed. Pure.
 
 #include <cstdint>
 #include <vector>
@@ -10,21 +10,21 @@
 
 namespace starling::replay {
 
-// Measured undisturbed: micro-batches a second of each of so many workers.
+// A Rate was measured undisturbed: micro-batches a second of each of so many workers.
 struct Rate {
   double workers = 0, per_worker = 0;
 };
-// A machine's speed drifts, so the rates are measured before and after the run: the mean time of a
-// micro-batch counts. Both were measured with the same numbers of workers.
+// Joins rates measured before and after the run, as a machine's speed drifts: the
+// mean time of a micro-batch counts. Both must have the same numbers of workers.
 std::vector<Rate> between(const std::vector<Rate>& before, const std::vector<Rate>& after);
-// The numbers of workers with which to measure: all from the fewest to the most, or of many those
-// that lie evenly between them.
+// Returns the numbers of workers with which to measure: all from the fewest
+// to the most, or, if these are many, some that lie evenly between them.
 std::vector<double> sizes_between(double fewest, double most);
-// Linear between what was measured, constant beyond; 0 of none.
+// Interpolates linearly between the measured ones, constant beyond; 0 of none.
 double rate_at(const std::vector<Rate>& rates, double workers);
 
-// Micro-batches that so many workers over time can compute undisturbed. A point's value holds until
-// the next.
+// Returns the micro-batches that so many workers over time can
+// compute undisturbed. A point's value holds until the next.
 double possible(const std::vector<chaos::Point>& workers, const std::vector<Rate>& rates,
                 double from, double to);
 
@@ -33,20 +33,20 @@ double possible(const std::vector<chaos::Point>& workers, const std::vector<Rate
 //   its first step, a forced one when its plan is committed;
 // - until: its kill, the end of its notice, or the beginning of an epoch without it, whichever is
 //   first.
-// So it is present, and what it does not compute is missing, while an epoch is formed after a loss,
-// while a leaver has no share any more, and when what it computed is lost with it.
+// So a worker counts as present, and its missing work as missing, while an epoch is formed
+// after a loss, while it leaves and has no share any more, and when its work is lost with it.
 //
-// The rate that counts is one measured apart from the run. Beside it stands the run's own: that of
-// its steps in which nothing changed, the third and later ones of their epochs. On a machine whose
-// speed drifts it tells more, as both were measured in the same minute; what it leaves out is what
-// changes cost such steps, the start of a process for one.
+// The rate that counts is one measured apart from the run. Beside it stands the run's
+// own: that of its steps without changes, the third and later ones of their epochs.
+// On a machine whose speed drifts it tells more, as both were measured in the same
+// minute; it leaves out what changes cost such steps, the start of a process for one.
 //
-// From the first commit to the first at or after the end of the stretch (or that end, if the job
-// failed; or the last commit, if it was done before).
+// Goodput covers the first commit to the first at or after the end of the stretch
+// (or that end, if the job failed; or the last commit, if it was done before).
 struct Goodput {
   double from_t = 0, to_t = 0;        // on the clock of the run's events
   std::vector<chaos::Point> present;  // how many; a value holds until the next
-  double worker_s = 0;                // the integral of that
+  double worker_s = 0;                // its integral
   double possible = 0;                // micro-batches, at the measured rate of so many
   double trace_possible = 0;          // likewise, had each node of the trace computed all its life
   std::vector<Rate> own_rates;        // by the number of workers, ascending

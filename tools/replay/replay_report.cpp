@@ -41,7 +41,7 @@ std::string rates_text(const std::vector<Rate>& rates) {
   return text;
 }
 
-// Commits of each bin over its length, so that a curve shows pauses and not single steps.
+// Counts commits of each bin over its length, so that a curve shows pauses and not single steps.
 std::vector<Point> throughput(const ReplayReport& report) {
   constexpr double kBins = 400;
   const auto& story = report.run.evidence.loud;
@@ -149,7 +149,7 @@ Json json_of(const std::vector<Point>& points) {
 void judge(ReplayReport& report) {
   const chaos::Evidence& e = report.run.evidence;
   report.run.verdicts = chaos::judge(e);
-  // What pauses cost is in the goodput, and nobody tries to get in.
+  // The goodput has the cost of pauses, and a replay has no strangers.
   std::erase_if(report.run.verdicts,
                 [](const auto& v) { return v.promise == "P7" || v.promise == "P8"; });
   report.run.pauses = chaos::pauses_of(e.loud, e.deeds);

@@ -1,5 +1,5 @@
 #pragma once
-// What is left of a replay: whether it held, report.json, report.html. Pure.
+// A ReplayReport is what a replay leaves: whether it held, report.json, report.html. Pure.
 
 #include <string>
 #include <vector>
@@ -12,12 +12,12 @@
 namespace starling::replay {
 
 struct ReplayReport {
-  chaos::Report run;  // plan, evidence and verdicts of it
+  chaos::Report run;  // its plan, evidence and verdicts
   std::string trace;  // its file
   Stretch stretch;
   std::uint32_t scale = 1;
   std::size_t workers_most = 0;     // at once
-  std::vector<Rate> before, after;  // the run: measured rates; after: empty if they were given
+  std::vector<Rate> before, after;  // measured rates around the run; after: empty if given
   std::vector<chaos::Point> nodes;  // of the trace, from 0 on
   std::vector<Rate> rates;          // of both
   Goodput goodput;
@@ -28,9 +28,9 @@ struct ReplayReport {
 // Fills verdicts, rates, goodput and ledgers from the rest.
 void judge(ReplayReport& report);
 
-// Why the exit code is 1; empty: it held. Something was lost or duplicated, the digest is not the
-// undisturbed run's, one of P1 to P6 is broken, a fault had no effect, the goodput is too low, or
-// the run did not last to the stretch's end.
+// Says why the exit code is 1; empty: it held. Micro-batches were lost or duplicated,
+// the digest is not the undisturbed run's, one of P1 to P6 is broken, a fault had no
+// effect, the goodput is too low, or the run did not last to the stretch's end.
 std::vector<std::string> failures(const ReplayReport& report);
 
 std::string summary(const ReplayReport& report);  // some lines for a terminal

@@ -25,7 +25,7 @@ Result<chaos::Plan> plan_of(const Trace& trace, const Stretch& stretch) {
   if (plan.nodes.empty())
     return Error(Code::kBadInput, "nobody is there at " + std::to_string(stretch.from_ms / 1000) +
                                       " s of the trace, expected a time with nodes");
-  std::map<std::string, double> came;  // those that were there come at 0
+  std::map<std::string, double> came;  // nodes that were there at the start come at 0
   for (const Change& change : trace.changes) {
     if (change.at_ms <= stretch.from_ms || change.at_ms > stretch.to_ms) continue;
     const double at = stretch.at_s(change.at_ms);
@@ -38,7 +38,7 @@ Result<chaos::Plan> plan_of(const Trace& trace, const Stretch& stretch) {
       plan.faults.push_back(fault_of(faults::kKill, at, change.removed));
       continue;
     }
-    std::map<double, std::vector<std::string>> told;  // those who are told at one time
+    std::map<double, std::vector<std::string>> told;  // nodes that get notice at one time
     for (const std::string& node : change.removed)
       told[std::max(at - *stretch.notice_s / stretch.speedup, came[node])].push_back(node);
     for (auto& [when, nodes] : told) {

@@ -1,11 +1,11 @@
 #pragma once
-// A recorded spot trace: which machines there were when. Reads both forms of such files; pure but
-// for load_trace().
+// A Trace is a recorded spot trace: which machines there were
+// when. Reads both forms of such files; pure but for load_trace().
 //
-// One change a line, in the order of time, no header; one form a file:
+// A file has one change a line, in the order of time, no header, and one form:
 //   time_ms,add|remove,node    a machine comes or goes; names are used once
 //   time_ms,count              so many machines are there from now on
-// Of counts, who goes is drawn from `seed`: the source does not tell.
+// For counts, `seed` draws which machines go: the source does not tell.
 
 #include <cstdint>
 #include <string>
@@ -15,7 +15,7 @@
 
 namespace starling::replay {
 
-// Everything that happens in one instant of the recording.
+// A Change is everything that happens in one instant of the recording.
 struct Change {
   std::uint64_t at_ms = 0;  // since the trace's start
   std::vector<std::string> added, removed;
@@ -39,7 +39,7 @@ inline constexpr std::uint64_t kTraceNodesMax = 10'000;  // at once
 Result<Trace> parse_trace(const std::string& text, std::uint64_t seed = 1);
 Result<Trace> load_trace(const std::string& path, std::uint64_t seed = 1);
 
-// One node in `scale`, in the order of their coming: each stands for so many.
+// Keeps one node in `scale`, in the order of their coming: each stands for so many.
 Trace thinned(const Trace& trace, std::uint32_t scale);
 
 }  // namespace starling::replay
