@@ -22,7 +22,7 @@ namespace starling::actors::sabotage {
 
 // `worker`: the name of the worker that asks. `version`: that of the step in which it asks.
 inline void drop_gradient(kernels::GradientMaker&, Version, std::string_view /*worker*/) {}
-// Makes the gradient as if one product in 1,000 of those of so many elements was another one.
+// Makes `gradient`, of so many elements, as if one in 1,000 of its products were another one.
 inline void multiply_wrongly(kernels::Queue&, const float* /*gradient*/, std::uint64_t /*elements*/,
                              std::string_view /*worker*/) {}
 inline void double_totals(kernels::Totals&, Version, std::string_view /*worker*/) {}

@@ -175,7 +175,7 @@ class DataPlane::Impl {
   bool halted_ = false;
 };
 
-// ---- What is asked for ------------------------------------------------------------------------
+// ---- Orders -----------------------------------------------------------------------------------
 
 void DataPlane::Impl::try_to_do(DataPlaneQueue::Work& work) {
   try {
@@ -459,7 +459,7 @@ void DataPlane::Impl::execute(const SendMove& o) {
                                    share(memory_.state_bytes(o.segments)));
 }
 
-// ---- What arrives -----------------------------------------------------------------------------
+// ---- Frames and events of epochs --------------------------------------------------------------
 
 void DataPlane::Impl::carry_out(MeshEvent& e) {
   const auto it = epochs_.find(e.epoch);

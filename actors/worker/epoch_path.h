@@ -30,7 +30,7 @@ struct PathSaid {
   bool revoked = false;        // kLeft only, which also comes for a path whose epoch is over
 };
 
-// The data plane carries out these calls for EpochPath, on its thread: it has frames and events.
+// The data plane, which has frames and events, makes these calls for EpochPath, on its thread.
 struct PathUse {
   std::function<void(Rank to, Bytes word)> send;
   std::function<void(collectives::DevicePath&, std::uint32_t attempt)> ready;

@@ -57,7 +57,7 @@ struct Made {
       add{nullptr, nullptr};
 };
 
-// ---- what the library has -----------------------------------------------------------------------
+// ---- abilities of the library -------------------------------------------------------------------
 
 // Tells whether cublasLtMatmul() has these types with sums in fp32.
 bool has_types(const Product& p) {

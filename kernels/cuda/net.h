@@ -114,7 +114,7 @@ using DeviceLayers = std::vector<std::unique_ptr<DeviceLayer>>;
 DeviceLayers make_layers(const GptSpec& spec, const Layout& layout);
 DeviceLayers make_layers(const MlpSpec& spec, const Layout& layout);
 
-// ---- What several layers have --------------------------------------------------------------------
+// ---- Parts of several layers --------------------------------------------------------------------
 
 // DeviceLinear computes y = x W + b, W [in, out].
 struct DeviceLinear {

@@ -26,7 +26,7 @@ struct Work {
   bool whole;               // four neighbours of c, add and aux may be read and written as one
 };
 
-// ---- what follows a product ---------------------------------------------------------------------
+// ---- epilogue of a product ----------------------------------------------------------------------
 
 __device__ void load_four_of(float (&x)[4], const float* at, unsigned count, bool whole) {
   if (whole) {

@@ -44,7 +44,7 @@ class State {
  public:
   State(const Layout& layout, const Job& job, Device& device = host_device());
 
-  // ---- What every worker has ------------------------------------------------------------------
+  // ---- Working parameters of every worker -----------------------------------------------------
   Working working() const { return {parameters_.data(), exponents_.data()}; }
   // These are the same for the host, only where it can read the device's memory.
   std::span<const float> parameters() const { return parameters_.all(); }

@@ -25,7 +25,7 @@ struct Gap {
 };
 Gap gap_after(const chaos::Story& story, double t, std::uint32_t world, std::size_t steps = 4);
 
-// ---- Changes that stop nobody -------------------------------------------------------------------
+// ---- Changes that stop no worker ----------------------------------------------------------------
 
 // A Stretch is the step lines [first, last) of a story.
 struct Stretch {

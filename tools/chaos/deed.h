@@ -45,7 +45,7 @@ struct Deed {
   std::string why;  // held back
   std::vector<Effect> effects;
 
-  bool verified() const {  // every effect was seen, or came too late
+  bool verified() const {  // every effect was seen or overtaken
     for (const Effect& e : effects)
       if (!e.seen && !e.overtaken) return false;
     return true;

@@ -135,7 +135,7 @@ Inside::~Inside() {
   if (before_) STARLING_CHECK_MSG(::setns(before_.get(), CLONE_NEWNET) == 0, std::strerror(errno));
 }
 
-// ---- Making it --------------------------------------------------------------------------------
+// ---- Making the network -----------------------------------------------------------------------
 
 Result<std::unique_ptr<Network>> Network::make() {
   std::unique_ptr<Network> network(new Network);

@@ -20,7 +20,7 @@ struct Fault {
   // same worker whenever the same ones are there. `count` of them from there on, in turn.
   double target = 0;
   std::uint32_t count = 1;
-  // Names instead of a place: kill, leave: workers that came as these; join: as which they come.
+  // Names instead of a place: kill, leave: workers that came as these; join: names of new ones.
   std::vector<std::string> nodes;
   double for_s = 0;  // how long it lasts, if it does; of a leave, its notice
   // For each process that a kill or leave takes, one joins so long after; 0: none.

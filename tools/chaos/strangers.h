@@ -26,7 +26,7 @@ struct Doors {
 // stranger is refused if its connection closes, or it hears only public bytes, within some seconds.
 std::vector<Stranger> knock(const Doors& doors);
 
-// Makes the keys of a stranger who knows all that is public: the
+// Makes the keys of a stranger that knows all that is public: the
 // coordinators' public halves, and a pair of its own under a worker's name.
 Result<KeyRing> stranger_keys(const KeyRing& ring);
 

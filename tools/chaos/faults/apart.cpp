@@ -1,4 +1,4 @@
-// This fault: `count` workers hear nothing of one another for `for_s`; all other links are whole.
+// This fault keeps `count` workers from hearing one another for `for_s`; all other links are whole.
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-// This fault: workers can write no file for `for_s`, when a checkpoint is due.
+// This fault keeps workers from writing any file for `for_s`, when a checkpoint is due.
 
 #include "tools/chaos/faults/numbers.h"
 #include "tools/chaos/faults/workers.h"

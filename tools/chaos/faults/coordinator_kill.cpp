@@ -1,4 +1,4 @@
-// This fault: SIGKILL to a coordinator; `starling run` starts it again.
+// This fault sends SIGKILL to a coordinator; `starling run` starts it again.
 
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-// This fault: coordinators can write no file for `for_s`. A coordinator writes
+// This fault keeps coordinators from writing any file for `for_s`. A coordinator writes
 // only when it has a decision, so a worker comes, and goes when the space is back.
 
 #include <signal.h>

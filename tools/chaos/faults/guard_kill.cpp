@@ -1,4 +1,4 @@
-// This fault: SIGKILL to the guards of workers, which go on.
+// This fault sends SIGKILL to the guards of workers, which go on.
 
 #include <signal.h>
 

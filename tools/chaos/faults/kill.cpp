@@ -1,4 +1,4 @@
-// This fault: SIGKILL to worker processes, `count` of them in one instant.
+// This fault sends SIGKILL to worker processes, `count` of them in one instant.
 
 #include "tools/chaos/faults/numbers.h"
 #include "tools/chaos/faults/workers.h"

@@ -1,4 +1,4 @@
-// This fault: SIGTERM to workers, an announced leave. With `for_s`, SIGKILL to those still there.
+// This fault sends SIGTERM to workers, an announced leave; with `for_s`, SIGKILL after that time.
 
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-// This fault: every link of a worker, and of its guard, passes nothing for `for_s`.
+// This fault has every link of a worker, and of its guard, pass nothing for `for_s`.
 
 #include "tools/chaos/faults/link_changes.h"
 #include "tools/chaos/faults/numbers.h"

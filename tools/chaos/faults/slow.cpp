@@ -1,4 +1,4 @@
-// This fault: workers are stopped for `share` of every pulse, for `for_s`.
+// This fault stops workers for `share` of every pulse, for `for_s`.
 
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-// This fault: every link of a worker takes `delay_s` longer each way, for `for_s`.
+// This fault adds `delay_s` each way to every link of a worker, for `for_s`.
 
 #include <cstdio>
 

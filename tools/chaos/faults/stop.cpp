@@ -1,4 +1,4 @@
-// This fault: SIGSTOP to workers, SIGCONT after `for_s`.
+// This fault sends SIGSTOP to workers, and SIGCONT after `for_s`.
 
 #include <signal.h>
 
