@@ -20,7 +20,7 @@ struct CoordinatorOptions {
   std::shared_ptr<const Layout> layout;
   JobId job_id{};
   std::uint32_t self = 0;  // place in the group
-  // All coordinators in order, own address unused; empty: this is the only one.
+  // The group has all coordinators in order, own address unused; empty: this is the only one.
   std::vector<GatewayOptions::Server> group;
   KeyPair key;
   std::string address = "tcp://127.0.0.1:0";  // to listen on

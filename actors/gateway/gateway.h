@@ -1,5 +1,5 @@
 #pragma once
-// The control plane of a process: envelopes over ZeroMQ with CURVE (docs/design.md, section 4).
+// A Gateway is a control plane: envelopes over ZeroMQ with CURVE (docs/design.md, section 4).
 //
 // One thread owns all sockets: a ROUTER where the process is a server (coordinators), and one
 // DEALER per server that it talks to (workers, guards, clients, and coordinators among each other).
@@ -28,12 +28,12 @@
 
 namespace starling::actors {
 
-// A received message that is for this job and this life.
+// An Arrival is a received message that is for this job and this life.
 struct Arrival {
   Message body;
   Incarnation from;    // what the sender says; bound to its key on the server side
   std::string sender;  // name of the sender's key, proven by CURVE
-  // Which of GatewayOptions::servers sent it; none: a client of ours.
+  // The place in GatewayOptions::servers of its sender; none: a client of ours.
   std::optional<std::size_t> server;
   std::chrono::steady_clock::time_point at;
 };
@@ -59,7 +59,7 @@ struct GatewayOptions {
   };
   std::optional<Listen> listen;
 
-  // Servers to talk to.
+  // The process talks to these servers.
   struct Server {
     std::string name;        // becomes Arrival::sender
     std::string address;     // "tcp://host:port"

@@ -21,7 +21,7 @@ class Lookups {
   Lookups(const Lookups&) = delete;
   Lookups& operator=(const Lookups&) = delete;
 
-  // Whether some server is known by a name.
+  // Returns whether some server is known by a name.
   bool any() const { return any_; }
   // Asks once more, soon.
   void ask();

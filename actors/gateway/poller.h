@@ -21,14 +21,14 @@ namespace starling::actors {
 
 using SharedMessage = std::shared_ptr<const Message>;
 
-// One message on its way out: to a server by place, or to a client by route.
+// An Outgoing is one message on its way: to a server by place, or to a client by route.
 struct Outgoing {
   std::optional<std::size_t> server;
   Route route;
   SharedMessage body;
 };
 
-// A connection to one server.
+// A Link is a connection to one server.
 struct Link {
   Link(Socket s, Monitor m) : socket(std::move(s)), monitor(std::move(m)) {}
   Socket socket;

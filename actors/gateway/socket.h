@@ -1,6 +1,6 @@
 #pragma once
-// Thin owners of libzmq's context, sockets and messages, and of an eventfd. Only for
-// actors/gateway.
+// These classes own libzmq's context, sockets and
+// messages, and an eventfd. Only for actors/gateway.
 //
 // Threads: a Context may be shared; a Socket belongs to one thread at a time; Wakeup::signal() may
 // be called from any thread.
@@ -28,7 +28,7 @@ class Context {
   Context(Context&& o) noexcept : handle_(o.handle_) { o.handle_ = nullptr; }
   Context& operator=(Context&&) = delete;
   ~Context() { close(); }
-  // Needs all sockets closed; waits for their last messages, at most kLingerMs.
+  // Call it when all sockets are closed; it waits for their last messages, at most kLingerMs.
   void close();
   void* handle() const { return handle_; }
 
@@ -60,7 +60,7 @@ class Socket {
   void* handle_;
 };
 
-// One received frame. Its bytes live as long as it does.
+// A Frame is one received frame. Its bytes live as long as it does.
 class Frame {
  public:
   Frame() { zmq_msg_init(&message_); }

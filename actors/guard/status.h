@@ -1,5 +1,5 @@
 #pragma once
-// Exit statuses of a worker process that mean something to its guard.
+// These exit statuses of a worker process mean something to its guard.
 
 namespace starling::actors {
 

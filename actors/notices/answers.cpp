@@ -101,7 +101,7 @@ std::optional<sys_seconds> time_of(int year, int month, int day, const Clock& cl
          std::chrono::minutes(clock.minutes) + seconds(clock.seconds);
 }
 
-// "Z", "+hh:mm" or "-hh:mm"; nothing may follow.
+// Reads "Z", "+hh:mm" or "-hh:mm"; nothing may follow.
 std::optional<seconds> offset(std::string_view text) {
   if (text == "Z" || text == "z") return seconds(0);
   const bool east = text.starts_with('+');

@@ -1,4 +1,4 @@
-// This file is long, as each order and event has a few lines here: one thread owns all they touch.
+// This file is long because each order and event has its lines here: one thread owns all of that.
 
 #include "actors/worker/data_plane.h"
 

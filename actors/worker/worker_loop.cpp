@@ -14,7 +14,7 @@ namespace event = elastic::worker_event;
 
 namespace {
 
-// Ten in a lease, and ten a second at least: a long lease is no reason to hear of progress late.
+// Heartbeats come ten a lease, ten a second at least: a long lease is no reason for late progress.
 std::uint64_t heartbeat_ms(const Job& job) {
   return std::min<std::uint64_t>(job.lease_ms / 10, 100);
 }

@@ -32,7 +32,7 @@ struct V8 {
     __m256 r[8], t[8];
     for (std::size_t i = 0; i < 4; ++i) {
       const float* p = src + i * ld;
-      // Low halves of rows i and i + 4 side by side, then high halves.
+      // Puts the low halves of rows i and i + 4 side by side, then the high halves.
       r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + 4 * ld),
                                   1);
       r[i + 4] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p + 4)),

@@ -13,7 +13,7 @@ static inline double portable_exp(double x) {
   if (!(x > -708)) return x == x ? 0.0 : x;
   if (x > 709) return HUGE_VAL;
   const double n = std::nearbyint(x * 1.4426950408889634);
-  // ln 2 in two parts; the first has so few bits that n times it is exact.
+  // This is x - n ln 2, with ln 2 in two parts; the first has so few bits that n times it is exact.
   const double r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
   double y = 1;
   for (int k = 14; k >= 1; --k) y = 1 + y * r * (1.0 / k);  // |r| < 0.35: r^15/15! < 2e-19
@@ -21,7 +21,7 @@ static inline double portable_exp(double x) {
   return y * std::bit_cast<double>(bits);
 }
 
-// x normal and positive; else what std::log gives.
+// Requires x normal and positive; else it gives what std::log gives.
 static inline double portable_log(double x) {
   if (!(x >= 0x1p-1022) || x > 1.7e308) return std::log(x);
   const auto bits = std::bit_cast<std::uint64_t>(x);
@@ -38,7 +38,7 @@ static inline double portable_log(double x) {
   return e * 6.93147180559945286227e-01 + y * s;
 }
 
-// cos and sin of 2 pi u, 0 <= u < 1.
+// Computes cos and sin of 2 pi u, 0 <= u < 1.
 static inline void portable_cos_sin(double u, double& c, double& s) {
   const double quarter = std::floor(u * 4 + 0.5);               // nearest quarter turn, 0..4
   const double a = (u - quarter / 4) * 6.28318530717958647692;  // |a| <= pi/4

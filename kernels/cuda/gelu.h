@@ -1,5 +1,5 @@
 #pragma once
-// GELU in its tanh form (Hendrycks and Gimpel, 2016, "Gaussian Error Linear Units", section 2).
+// This is tanh-form GELU (Hendrycks and Gimpel, 2016, "Gaussian Error Linear Units", section 2).
 
 #include <cuda_runtime.h>
 

@@ -28,7 +28,7 @@ struct Pass {
   Type type = Type::kF32;
   std::uint32_t sequences = 0, rows = 0;  // rows: sequences * positions
 
-  // The batch.
+  // These are the batch.
   const std::int32_t* tokens = nullptr;   // [rows]
   const std::int32_t* targets = nullptr;  // [rows]
   const void* x = nullptr;                // [rows, features], of `type`

@@ -67,7 +67,7 @@ STARLING_BOTH constexpr float rounded(float value, Rounding rounding) {
   return rounding == Rounding::kNone ? value : from_half(to_half(value, rounding), rounding);
 }
 
-// 2^-x as a float, for 0 <= x <= 126.
+// Returns 2^-x as a float, for 0 <= x <= 126.
 STARLING_BOTH constexpr float inverse_power_of_two(int x) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(127 - x) << 23);
 }

@@ -149,7 +149,7 @@ struct History {
 // Returns "worker 2 (worker-1)", or without a name that no event tells.
 std::string worker_text(const History& history, std::uint64_t id);
 
-// "3 workers, 1 lost, 0 left out, 1 left"
+// Returns "3 workers, 1 lost, 0 left out, 1 left".
 std::string workers_text(const History& history);
 
 // Says why the run may have what this history lacks; empty: it may not.

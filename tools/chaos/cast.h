@@ -64,7 +64,7 @@ class Cast {
   std::vector<int> processes() const;
   std::list<Player>& players() { return players_; }
 
-  // Returns whether some segment would lose its last copy at an active process with these.
+  // Returns whether a segment would have no copy at a process that can go on, if these went.
   bool last_copies(const std::vector<const Player*>& taken) const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Owns a file descriptor. Threads: belongs to one thread.
+// An Fd owns a file descriptor. Threads: belongs to one thread.
 
 #include <unistd.h>
 

@@ -69,8 +69,8 @@ class Network {
   // Workers that are apart hear nothing of one another.
   Result<> set_apart(const std::string& worker, bool apart);
 
-  // The number of ways between these workers, of all n(n-1), in which a datagram arrives. The call
-  // returns as soon as all are found, else after `time`. Errors: kUnavailable  no socket.
+  // Returns the number of ways between these workers, of all n(n-1), in which a datagram
+  // arrives, as soon as all are found, else after `time`. Errors: kUnavailable  no socket.
   Result<std::size_t> heard(const std::vector<std::string>& workers,
                             std::chrono::milliseconds time) const;
 

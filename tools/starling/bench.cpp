@@ -1,4 +1,4 @@
-// `starling bench`: the benchmarks of tools/bench.
+// `starling bench` runs the benchmarks of tools/bench.
 
 #include "tools/bench/bench.h"
 

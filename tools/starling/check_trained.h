@@ -12,7 +12,7 @@ inline constexpr const char* kOrderKey = "starling_order";
 
 // Returns whether it is a model file that a worker has saved.
 bool is_trained_model(const std::string& path);
-// Reads all of it; compares its digest with the one in it. Returns the exit code.
+// Reads the whole file; compares its digest with the one in it. Returns the exit code.
 int check_trained_model(const std::string& path);
 // Checks all checkpoints in the folder, shards and digests included. Returns the exit code.
 int check_checkpoints(const std::string& dir);
