@@ -167,7 +167,7 @@ class DataPlane::Impl {
   // These belong to the thread:
   WorkerMemory memory_;
   StepClock clock_;
-  // The library waits, at its end, for its work on memory_; paths_ is destroyed before memory_.
+  // paths_ waits, at its end, for the library's work on memory_; the paths in epochs_ go before it.
   const Paths paths_;
   std::map<EpochId, std::unique_ptr<EpochIo>> epochs_;
   const std::shared_ptr<PathEar> ear_;

@@ -20,7 +20,7 @@ class Disturber {
   // `now` on the clock of the run's events. `first_step_t`: when the plan's time begins.
   void advance(double now, double first_step_t);
   bool finished() const { return next_ == disturbances_.size() && run_.agenda.empty(); }
-  // Ends the job's part: no fault begins any more, and stopped processes go on.
+  // The job is over: no fault begins any more, and stopped processes go on.
   void end(double now);
 
   const std::vector<Deed>& deeds() const { return run_.deeds; }

@@ -370,7 +370,7 @@ std::uint64_t Network::delayed(const std::string& worker) const {
 std::vector<std::string> Network::close() {
   std::vector<std::string> left;
   if (interface_.empty()) return left;
-  std::set<std::string> namespaces;  // processes have these inside
+  std::set<std::string> namespaces;  // named as processes show them
   const auto note = [&](const Fd& netns) {
     struct stat found {};
     if (::fstat(netns.get(), &found) == 0)

@@ -33,8 +33,8 @@ struct StageOptions {
   std::string folder;  // absolute, there
   DisturberOptions disturber;
   Links* links = nullptr;             // of the disturbed run, which ends them; null: left alone
-  bool strangers = true;              // between two looks at events and processes
-  std::chrono::milliseconds poll{3};  // between two looks at the processes' files
+  bool strangers = true;              // try to get in
+  std::chrono::milliseconds poll{3};  // between two looks at events and processes
   double traces_s = 0.2;              // between two looks at the processes' files
   std::string log = "warn";           // of the processes
 };

@@ -146,7 +146,7 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
     const std::string which = "the checkpoint of step " + std::to_string(version) + " in " + dir;
     if (!may_go_on_from(job, m.state_hash) || m.segments != layout.segments() ||
         m.segment_blocks != layout.segment_blocks()) {
-      if (version != versions.back()) continue;  // older than the change of job
+      if (version != versions.back()) continue;  // of the job that this one continued
       return Error(Code::kBadInput, which + " is of another job: " + difference(m, job));
     }
     if (version >= job.steps)
