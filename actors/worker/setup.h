@@ -24,7 +24,9 @@ using BatchSource = std::function<Result<Batch>(std::uint64_t step, MicroBatch m
 
 // Digest of all data, as far as they can be compared; nothing if `go_on` says no or the data cannot be
 // read. Takes as long as reading the data, where the fingerprint has seen a sample of them only.
-using DataHash = std::function<std::optional<Digest>(const std::function<bool()>& go_on)>;
+// `steps_go_on` says no when this worker computes no more.
+using GoOn = std::function<bool()>;
+using DataHash = std::function<std::optional<Digest>(const GoOn& go_on, const GoOn& steps_go_on)>;
 
 struct TrainingSetup {
   Job job;
@@ -33,8 +35,6 @@ struct TrainingSetup {
   std::shared_ptr<const Layout> layout;
   BatchSource batches;
   DataHash hash_data;
-  // Reading goes on while no pass is computed, so that waiting for its end at the job's end helps.
-  bool reads_without_passes = true;
   // Of version 0, [layout.blocks()], from the gradient of micro-batch 0 of step 0.
   std::vector<std::int16_t> exponents;
   Digest fingerprint{};

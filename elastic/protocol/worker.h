@@ -62,6 +62,8 @@ class Worker {
   bool pending() const { return pending_; }
   const std::vector<bool>& copies() const { return copies_; }
   bool gone() const { return gone_; }
+  // All steps are made, and the end waits for the data to be read.
+  bool waits_for_data() const { return finished_ && data_ == Digest{}; }
   const std::optional<EpochRun>& run() const { return run_; }
   std::uint32_t world() const { return run_ ? run_->world() : 0; }
   // What coordinators are to hear of this worker now.
