@@ -1,9 +1,9 @@
 #pragma once
 // How frames leave a rank, and what they consist of.
 //
-// The collectives (reduce, gather, exchange, all_reduce) are pure frame handlers: they get frames
-// with on_frame() and send through a Transport. In production that is tcp/mesh.h, in the simulator
-// and in unit tests something in memory; the same code runs in both.
+// The collectives (Reduce, Gather, AllReduce) are pure frame handlers: they get frames with
+// on_frame() and send through a Transport. In production that is tcp/mesh.h, in the simulator and
+// in unit tests something in memory; the same code runs in both.
 
 #include <cstddef>
 #include <cstdint>

@@ -3,15 +3,15 @@
 // epoch's key, and make the keys that seal its frames. Pure: fixed-size messages in, fixed-size
 // messages out.
 //
-//   dialler  -> acceptor  Hello   who I am, whom I call, in which epoch of which job; nonce a
+//   dialler  -> acceptor  Hello   job, epoch, both ends; nonce a
 //   acceptor -> dialler   Answer  nonce b; MAC(key, "acceptor", all of the above)
 //   dialler  -> acceptor  Proof   MAC(key, "dialler", all of the above)
 //   acceptor -> dialler   Admit   one byte: the connection carries the epoch now
 // The roles differ in the MACs, so neither message can be sent back to its maker.
 //
 // Hello and Answer begin with the same 16 bytes in every version of the protocol. An acceptor that
-// speaks another version, or seals frames otherwise, answers with these alone. They are under the
-// MACs as well, so nobody on the way can make two ends agree on less.
+// speaks another version, or seals frames otherwise, answers with these alone. The MACs cover them
+// as well, so an attacker on the way cannot make two ends agree on less.
 
 #include <array>
 #include <cstdint>
@@ -38,7 +38,7 @@ enum class FrameSeal : std::uint32_t {
 // Both ends compute it from the plan: `host` is where the acceptor is dialled.
 FrameSeal seal_of(SealRule rule, const std::string& host);
 
-// What a member of an epoch knows.
+// EpochSecret is what a member of an epoch knows.
 struct EpochSecret {
   JobId job{};
   EpochId epoch;
@@ -46,8 +46,8 @@ struct EpochSecret {
   Rank self = 0;
   std::vector<Incarnation> members;  // index = rank, as below
   std::vector<FrameSeal> seals;      // of the connections that this rank accepts
-  // Fresh for the epoch and known to nobody else, so that the epoch's key, found out later, opens
-  // nothing that was recorded (kSecret).
+  // A key pair that is fresh for the epoch and stays in this process, so that the epoch's key,
+  // found out later, opens nothing that was recorded (kSecret).
   KeyExchange exchange;
 };
 
@@ -84,7 +84,7 @@ struct Proof {
 };
 inline constexpr std::uint8_t kAdmit = 0xa5;
 
-// What seals the frames of one connection, from this end.
+// ConnectionKeys seal the frames of one connection, from this end.
 struct ConnectionKeys {
   FrameSeal seal = FrameSeal::kPlain;
   AeadKey send{}, receive{};
@@ -96,7 +96,7 @@ std::string prefix_fault(const Prefix& theirs, const Prefix& ours);
 // The hello is for this epoch, this rank and this life, and comes from the member that it names,
 // whose rank is below ours. Of its prefix only the magic and the version are looked at.
 bool hello_fits(const EpochSecret& secret, const Hello& hello);
-// What an acceptor says first, whatever the hello's prefix said.
+// The prefix that an acceptor sends first, whatever the hello's prefix said.
 Prefix prefix_of(const EpochSecret& secret);
 Answer make_answer(const EpochSecret& secret, const Hello& hello);
 // nullopt: the acceptor does not know the key.

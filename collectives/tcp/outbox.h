@@ -40,14 +40,14 @@ class Outbox {
   void push_if_idle(const FrameHeader& whole);
   // Writes what was held.
   void flush();
-  // The same, and nothing can follow it.
+  // Queues the last frame: nothing can follow it.
   void push_last(const FrameHeader& whole);
 
   // The connection stands: from now on frames are written. Reading is off at first, only a hang-up
   // is told.
   void open(Fd socket, const ConnectionKeys& keys);
   void start_reading();
-  // Until start_reading() the communication thread is not woken by bytes that arrive.
+  // The communication thread is not woken by bytes that arrive until start_reading().
   void pause_reading();
   void on_writable();
   void close();
