@@ -268,10 +268,10 @@ bool Forming::suffice(const std::vector<Reporter>& reporters) const {
   return rule.value().fresh || all_copied(reporters, config_.segments, rule.value().base);
 }
 
-// R11: every epoch that may still run has a member among the reporters, or
-// all its members are dead. A worker that has entered the last plan by its
-// switch shows that all members of the epoch before had voted to go there
-// (R15), so that epoch passes no step whose result the reporter lacks.
+// R11: every epoch that may still run has a member among the reporters, or all its members are
+// dead. A worker that has entered the last plan by its switch shows that all members of the epoch
+// before had voted to go there (R15).
+// So that epoch passes no step whose result the reporter lacks.
 bool Forming::fenced(const std::vector<Reporter>& reporters) const {
   for (const Plan* plan : roster_.running_plans()) {
     const bool reported = std::any_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
