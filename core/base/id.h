@@ -113,7 +113,7 @@ template <class Tag, class Int>
 constexpr Int operator-(Id<Tag, Int> a, Id<Tag, Int> b) {
   return static_cast<Int>(a.value() - b.value());
 }
-// The sum of two names is none.
+// The sum of two names is no name.
 template <class Tag, class Int>
 void operator+(Id<Tag, Int>, Id<Tag, Int>) = delete;
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a function returns that can fail for a reason outside the program.
+// Result is what a function returns that can fail for a reason outside the program.
 //
 // Only these Boost headers: <boost/outcome.hpp> costs a second more in every file.
 

@@ -45,7 +45,7 @@ struct SafetensorsEntry {
 };
 
 // An open file; its header has been read and checked, its data is read on demand into the caller's
-// memory (a mapping would end the process if somebody shortened the file).
+// memory (a mapping would end the process if the file was cut meanwhile).
 // Threads: const functions from any thread.
 class SafetensorsFile {
  public:

@@ -1,5 +1,5 @@
 #pragma once
-// The state of segments as plain values, and what of it a digest sees. Pure.
+// The state of segments as plain values (SegmentValues), and what of it a digest sees. Pure.
 
 #include <cstdint>
 #include <span>
@@ -35,7 +35,7 @@ Digest segment_digest(SegmentId id, std::span<const std::uint16_t> used,
 Digest parameters_digest(const Layout& layout, std::span<const float> parameters,
                          std::span<const SegmentId> segments);
 
-// State of segments, in memory of its own.
+// SegmentStates has the state of segments, in memory of its own.
 class SegmentStates {
  public:
   SegmentStates(const Layout& layout, bool second) : layout_(layout), second_(second) {}

@@ -139,7 +139,7 @@ std::uint64_t LineFile::finish() {
   const bool over = s.changed.wait_for(lock, patience, [&] { return s.over; });
   const std::uint64_t missing = s.missing;
   lock.unlock();
-  // A write that does not come back holds up nobody: the thread stays with the file it hangs on.
+  // A write that hangs holds up no caller: the thread stays with its file.
   if (over)
     thread_.join();
   else

@@ -43,9 +43,9 @@ class LineFile {
   bool flush();
   // What people should know, once: that the file takes nothing and why, and that it does again.
   std::optional<std::string> news();
-  // The reader of the pipe has gone: nothing more is written.
+  // Whether the reader of the pipe has gone: nothing more is written then.
   bool closed() const;
-  // The last word: flush, and how many lines are missing in all.
+  // Flushes and ends; returns how many lines are missing in all.
   std::uint64_t finish();
 
  private:
