@@ -92,7 +92,7 @@ struct PathOptions {
   // Copies between host and device memory; done when it returns. Called on the path's thread.
   std::function<void(std::byte* to, ByteView from)> copy_in;
   std::function<void(std::span<std::uint8_t> to, const std::byte* from)> copy_out;
-  // Only the path uses it, on its thread.
+  // The stream belongs to the path, which uses it on its thread.
   std::shared_ptr<Stream> stream;
   // Called first on the path's thread, for a device that is chosen by thread. May be empty.
   std::function<void()> enter_thread;

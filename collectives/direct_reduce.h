@@ -24,7 +24,7 @@ class DirectReduce final : public RoundUser {
   bool over() const override { return round_ == rounds_; }
 
  private:
-  // Where a run was received: from each of the other members, or from its owner.
+  // Received says where a run's words lie: from each of the other members, or from its owner.
   struct Received {
     SegmentRange run;
     std::vector<const std::byte*> from;

@@ -20,7 +20,7 @@ class GatherSource {
   // Makes the working parameters of segments that this rank holds, already at this version, from
   // its own copy.
   virtual void publish(Version version, SegmentRange segments) = 0;
-  // What to send for published segments: their parameters, or a checksum of 64 bits for each.
+  // Encodes published segments: their parameters, or a checksum of 64 bits for each.
   virtual Bytes params(SegmentRange segments) = 0;
   virtual std::vector<std::uint64_t> checksums(SegmentRange segments) = 0;
   // Takes parameters of segments not held here. The bytes come from another process: check them.

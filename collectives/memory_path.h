@@ -12,7 +12,7 @@
 
 namespace starling::collectives {
 
-// How a round ends at a member.
+// PathFault is how a round ends at a member.
 enum class PathFault : std::uint8_t {
   kNone,
   kFails,    // with an error; the staging memory is garbage, and the path has failed

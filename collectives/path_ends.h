@@ -37,10 +37,10 @@ struct Open {  // the gate of this path: all other living members have left it
 using PathEndCommand = std::variant<path_end::Send, path_end::Open>;
 using PathEndCommands = std::vector<PathEndCommand>;
 
-// Of all epochs of one process. Threads: one at a time.
+// PathEnds covers all epochs of one process. Threads: one at a time.
 class PathEnds {
  public:
-  // By rank; a process is known by its life.
+  // The members of a path or an epoch by rank; a process is known by its life.
   using Members = std::vector<Incarnation>;
 
   // A path of an epoch with these members is made here.

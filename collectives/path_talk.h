@@ -22,7 +22,7 @@ struct PathOffer {
   std::string library;  // PathLibrary::name()
   Bytes id;
 };
-// To rank 0.
+// A rank's answer to rank 0 that it cannot connect.
 struct PathRefusal {
   std::uint32_t attempt = 0;
   bool for_good = false;  // no other attempt can succeed in this epoch
@@ -67,7 +67,7 @@ using PathCommand = std::variant<path_command::Send, path_command::MakeId, path_
                                  path_command::GiveUp, path_command::RetryIn, path_command::Say>;
 using PathCommands = std::vector<PathCommand>;
 
-// One epoch's at one member. Threads: one at a time.
+// PathTalk covers one epoch at one member. Threads: one at a time.
 class PathTalk {
  public:
   // `library`: of this process; empty: none, and `reason` says why.

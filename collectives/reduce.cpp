@@ -12,7 +12,7 @@
 namespace starling::collectives {
 
 namespace {
-// In a kSide frame: the sender has no more side entries for this receiver in this step.
+// Flag of a kSide frame: the sender has no more side entries for this receiver in this step.
 constexpr std::uint8_t kLastSide = 1;
 }  // namespace
 

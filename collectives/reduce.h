@@ -1,5 +1,5 @@
 #pragma once
-// One step's reduction: the sums of all members, to every holder of each segment
+// Reduce is one step's reduction: it brings the sums of all members to every holder of each segment
 // (docs/design.md, section 5, step 2; why direct and no ring: docs/decisions/001-direct-reduce.md).
 //
 // Each rank sends its contribution for a segment to the owner, which adds integers and sends the

@@ -64,7 +64,7 @@ class RoundUser {
   virtual bool over() const = 0;
 };
 
-// One epoch's rounds, one at a time, in the order in which their users were added.
+// Rounds runs one epoch's rounds, one at a time, in the order in which their users were added.
 // Threads: one at a time. Ownership: borrows path and users.
 class Rounds {
  public:

@@ -26,7 +26,7 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // Errors of all: kPeerLost  NCCL reports one. After an error call revoke() and abort().
+  // Errors of all functions: kPeerLost  NCCL reports one. After an error call revoke() and abort().
 
   // `id`: of PathLibrary::make_id(). The communicator stands once settled() says so.
   Result<> begin(ByteView id, Rank self, std::uint32_t world);

@@ -1,5 +1,5 @@
 #pragma once
-// Where NCCL is found, and the paths that it makes.
+// Finds NCCL and makes paths of it.
 
 #include <chrono>
 #include <filesystem>

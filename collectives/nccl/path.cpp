@@ -35,7 +35,7 @@ std::size_t rounded_up(std::size_t bytes) {
   return (bytes + kWarmBytes - 1) / kWarmBytes * kWarmBytes;
 }
 
-// What `from` sends to `to` in the warm-up; no two pairs, and no two paths, send the same.
+// The bytes that `from` sends to `to` in the warm-up: other ones for each pair and each path.
 Bytes warm_block(ByteView id, std::uint32_t from, std::uint32_t to) {
   Bytes block(kWarmBytes);
   for (std::size_t i = 0; i < block.size(); ++i)
@@ -95,7 +95,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   template <class... Told, class... What>
   void tell(const std::function<void(Told...)>& event, What&&... what);
 
-  // What the thread does from now on should end by itself by then; kEndless: it may wait for ever.
+  // The thread's next work should end by itself by then; kEndless: it may wait for ever.
   void expect_end(Clock::time_point by);
   void watch();
   void get_stuck();

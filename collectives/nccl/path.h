@@ -35,7 +35,7 @@ struct Calls {
   std::function<void(std::chrono::nanoseconds revoke, std::chrono::nanoseconds abort)> on_end;
 };
 
-// What the paths of one library share. One that is stuck keeps it.
+// Shared is what the paths of one library share. A path that is stuck keeps it.
 struct Shared {
   const abi::Functions functions{};
   const Calls calls;

@@ -64,7 +64,7 @@ long FrameReader::read_once(int socket) {
     end_ -= begin_;
     begin_ = 0;
   }
-  // Behind the middle of a payload more of it follows, which does not belong into the stage.
+  // Bytes behind the middle of a payload are more of it and do not belong into the stage.
   const bool whole = !payload_ || filled_ + direct == payload_->size();
   if (whole) into[n++] = {stage_.data() + end_, stage_.size() - end_};
   asked_ = into[0].iov_len + (n > 1 ? into[1].iov_len : 0);

@@ -29,13 +29,13 @@ namespace starling::collectives {
 
 using HandshakeNonce = std::array<std::uint8_t, 32>;
 
-// What is done to the frames of a connection.
+// FrameSeal says how the frames of a connection are protected.
 enum class FrameSeal : std::uint32_t {
   kPlain = 0,   // a checksum, against accidents
   kTagged = 1,  // a tag under a key of the connection, against changes on purpose
   kSecret = 2,  // encrypted, and tagged
 };
-// Both ends compute it from the plan: `host` is where the acceptor is dialled.
+// The seal that both ends find from the plan: `host` is where the acceptor is dialled.
 FrameSeal seal_of(SealRule rule, const std::string& host);
 
 // EpochSecret is what a member of an epoch knows.
@@ -91,7 +91,7 @@ struct ConnectionKeys {
 };
 
 Hello make_hello(const EpochSecret& secret, Rank to);
-// Why a prefix is not what this end speaks; empty if it is. `theirs` has the magic.
+// Why this end does not speak a prefix; empty if it does. `theirs` has the magic.
 std::string prefix_fault(const Prefix& theirs, const Prefix& ours);
 // The hello is for this epoch, this rank and this life, and comes from the member that it names,
 // whose rank is below ours. Of its prefix only the magic and the version are looked at.
@@ -104,7 +104,7 @@ std::optional<Proof> make_proof(const EpochSecret& secret, const Hello& hello,
                                 const Answer& answer);
 bool proof_holds(const EpochSecret& secret, const Hello& hello, const Answer& answer,
                  const Proof& proof);
-// After the proof. nullopt: the other end's half of the key exchange is none.
+// Makes the keys after the proof. nullopt: the other end's half of the key exchange is invalid.
 std::optional<ConnectionKeys> dialler_keys(const EpochSecret& secret, const Hello& hello,
                                            const Answer& answer);
 std::optional<ConnectionKeys> acceptor_keys(const EpochSecret& secret, const Hello& hello,

@@ -36,7 +36,7 @@ class Outbox {
   // Queues a whole frame and writes what the socket takes at once; if `held` only when much has
   // gathered. Dropped after push_last() and close().
   void push(const FrameHeader& whole, const Payload& payload, bool held = false);
-  // The same if nothing waits to be written; else the peer is about to hear of this end anyway.
+  // Pushes only if nothing waits to be written; else the peer is about to hear of this end anyway.
   void push_if_idle(const FrameHeader& whole);
   // Writes what was held.
   void flush();

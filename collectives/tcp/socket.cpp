@@ -176,7 +176,7 @@ Result<std::string> address_towards(const std::string& host, std::uint16_t port)
   };
   const Addresses found = resolve(host, port, 0);
   if (!found) return refuse("the host is not known");
-  // Of several addresses the first that is listened at counts, else the first of all.
+  // Take the first address that is listened at, else the first of all.
   const addrinfo* at = found.get();
   for (const addrinfo* one = at; found->ai_next != nullptr && one != nullptr; one = one->ai_next)
     if (somebody_listens(*one)) {

@@ -47,8 +47,8 @@ Result<std::string> address_towards(const std::string& host, std::uint16_t port)
 // The address that a host's name stands for, in numbers; its IPv6 one if it has both, since ZeroMQ
 // dials that. Errors: kBadInput  the host is not known
 Result<std::string> numeric_address(const std::string& host);
-// All addresses of a host, in numbers, in the order in which they are to be tried. Empty: it is not
-// known, now. May block for as long as the name service takes.
+// All addresses of a host, in numbers, in the order in which they are to be tried. Empty: the host
+// is not known now. May block for as long as the name service takes.
 std::vector<std::string> numeric_addresses(const std::string& host);
 // A listening, non-blocking socket. Errors: kBadInput, naming the address.
 Result<Bound> listen_tcp(const std::string& host, std::uint16_t port);

@@ -1,6 +1,6 @@
 #pragma once
-// Where a process listens or is reached, as people write it: host:port, where the host is a name,
-// an IPv4 address, or an IPv6 address in brackets; tcp:// may stand before it.
+// An Address is where a process listens or is reached, as people write it: host:port, where the
+// host is a name, an IPv4 address, or an IPv6 address in brackets; tcp:// may stand before it.
 
 #include <cstdint>
 #include <string>

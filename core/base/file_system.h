@@ -1,5 +1,5 @@
 #pragma once
-// What file systems do in different ways: locks, and the sync of a folder.
+// Locks and the sync of a folder, which file systems do in different ways.
 
 #include <string>
 

@@ -79,9 +79,9 @@ struct EpochId {
   EpochId next() const { return {term, counter + 1}; }
 };
 
-// One life of a worker: the counter comes from the group (0 before that), the nonce from the
-// process. Two lives never share a nonce; equality is by nonce alone, so that a worker is the same
-// before and after it was given its counter.
+// An Incarnation is one life of a worker: the counter comes from the group (0 before that), the
+// nonce from the process. Two lives never share a nonce; equality is by nonce alone, so that a
+// worker is the same before and after it was given its counter.
 struct Incarnation {
   std::uint64_t counter = 0;
   Nonce nonce;

@@ -22,7 +22,7 @@ enum class Code : unsigned char {
   kCorrupt,       // checksum, digest or frame does not hold; answer: repair or refuse
 };
 
-// What went wrong, for a program (code) and for a person (text). One pointer; move-only.
+// An Error tells a program (code) and a person (text) what went wrong. One pointer; move-only.
 class Error {
  public:
   Error() = default;  // only because Boost 1.74's Outcome asks for it; holds nothing

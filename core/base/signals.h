@@ -13,7 +13,7 @@ namespace starling {
 // SIGUSR1 and SIGUSR2 too: Slurm (--signal) and submitit send them before the time is over.
 inline constexpr int kEndingSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
-// Without those that were ignored when the command began (nohup): they stay so.
+// The ending signals without those that were ignored when the command began (nohup): they stay so.
 inline sigset_t ending_signals() {
   sigset_t set;
   ::sigemptyset(&set);

@@ -216,7 +216,7 @@ class TokenDataset : public MappedDataset {
       STARLING_TRY(check_vocabulary(tokens, gpt.vocabulary, path));
       return tokens;
     };
-    // Of a folder only files that say that they are tokens: any file could be raw ones.
+    // A folder's files count only if they say that they are tokens: any file could be raw ones.
     const auto extensions =
         spec.extensions.empty() ? std::vector<std::string>{".bin"} : spec.extensions;
     STARLING_TRY(source, BytesSource::open(spec.path, extensions, payload));

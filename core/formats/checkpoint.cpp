@@ -56,7 +56,7 @@ std::string hex(std::uint64_t value) {
   return text;
 }
 
-// What is wrong with the fields; the first thing stays.
+// Reading collects what is wrong with the fields; the first fault stays.
 class Reading {
  public:
   void wrong(const char* what) {
@@ -282,7 +282,7 @@ Result<std::vector<Version>> list_checkpoints(const std::string& dir) {
 
 Result<Manifest> read_manifest(const std::string& dir, Version version) {
   const std::string path = checkpoint_folder(dir, version) + "/" + kManifest;
-  // Not blocking: opening a pipe would wait for a writer.
+  // Do not block: opening a pipe would wait for a writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status {};
   if (fd < 0 || ::fstat(fd, &status) != 0) {

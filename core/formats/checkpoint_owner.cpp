@@ -39,7 +39,7 @@ Error failed(const std::string& what, const std::string& path) {
 
 // None if there is no such file.
 Result<std::optional<std::string>> text_of(const std::string& path) {
-  // Not blocking: opening a pipe would wait for a writer.
+  // Do not block: opening a pipe would wait for a writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::optional<std::string>();
   struct stat status {};

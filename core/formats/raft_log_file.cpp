@@ -170,7 +170,7 @@ Result<std::unique_ptr<PosixRaftLogFile>> lock_raft_log(const std::filesystem::p
   // Two processes with one identity would vote twice.
   STARLING_TRY(locked, lock_file(fd, name));
   if (!locked) return std::unique_ptr<PosixRaftLogFile>();
-  // Its last owner may have put a new file in its place between the two calls.
+  // The lock's last owner may have put a new file in its place between the two calls.
   if (!same_file(fd, name)) return std::unique_ptr<PosixRaftLogFile>();
   return file;
 }

@@ -85,7 +85,7 @@ class SafetensorsFile {
   std::map<std::string, std::size_t, std::less<>> by_name_;
 };
 
-// What to write; `data` must stay valid during the call and be as long as dtype and shape say.
+// A tensor to write; `data` must stay valid during the call and be as long as dtype and shape say.
 struct SafetensorsTensor {
   std::string name;
   Dtype dtype = Dtype::kF32;

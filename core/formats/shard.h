@@ -1,5 +1,5 @@
 #pragma once
-// One shard of a checkpoint: the state of some segments as a safetensors file that any reader of
+// A Shard of a checkpoint is the state of some segments as a safetensors file that any reader of
 // the format understands.
 //
 // For each segment and each tensor that it touches, the elements [begin, end) of that tensor, flat:

@@ -102,7 +102,7 @@ struct DataSpec {
   // A file, a folder, or a pattern (core/base/data_files.h; classified: a file). A relative path is
   // relative to the job file.
   std::string path;
-  // Of a folder only files with these (".h"); "" = files without one. Empty = all, of tokens ".bin".
+  // Endings of files that count in a folder (".h"); "" = none. Empty = all, of tokens ".bin".
   std::vector<std::string> extensions;
   bool operator==(const DataSpec&) const = default;
 };
@@ -120,7 +120,7 @@ enum class Precision : std::uint8_t {
   kFp16,  // rounded to fp16; where a device computes with fp16, its loss is scaled
 };
 
-// What of the state of a GPU's worker lies in the host's memory and is updated there. Changes no bits.
+// Offload says what of a GPU worker's state the host's memory has and updates. Changes no bits.
 enum class Offload : std::uint8_t {
   kNone = 1,
   kMoments,  // the optimizer's
@@ -210,10 +210,10 @@ Result<Job> load_job(const std::string& path);
 // Whether a job that a program has made keeps the rules of job files, with the same words.
 // Errors: kBadInput.
 Result<> validate(const Job& job);
-// The same without its name, [model] and [data], where an application brings its own.
+// Validates all but the name, [model] and [data], where an application brings its own.
 Result<> validate_training(Job job);
 
-// The same job as canonical TOML with absolute paths: parse_job(format_job(j)) == j. This is what
+// Writes the job as canonical TOML with absolute paths: parse_job(format_job(j)) == j. This is what
 // coordinators hand to workers.
 std::string format_job(const Job& job);
 // A hash of what coordinators, workers and the group's log of one job have alike: all that reaches
@@ -240,7 +240,7 @@ std::vector<std::string> state_differences(const Job& a, const Job& b);
 // if their hashes are equal.
 std::string job_differences(const Job& here, const Job& there);
 
-// How the loss is scaled where gradients are computed in fp16; off with another precision.
+// The rule of the loss scale where gradients are computed in fp16; off with another precision.
 inline LossScaleRule loss_scale_rule(const Job& job) {
   return {job.precision == Precision::kFp16, job.loss_scale, job.loss_scale_steps};
 }

@@ -134,7 +134,7 @@ void read_synthetic(Section& s, SyntheticSpec& synthetic) {
   }
 }
 
-// Errors: in `s`.
+// Errors are noted in `s`.
 std::vector<std::string> read_tensors(Section& s, bool required) {
   std::vector<std::string> texts;
   const toml::array* tensors = s.array("tensors", required, kTensorsMax);

@@ -1,6 +1,6 @@
 #pragma once
-// How a model's parameters lie in blocks, parts, segments and buckets. A function of the job only,
-// so every worker computes the same.
+// Layout says how a model's parameters lie in blocks, parts, segments and buckets. A function of
+// the job only, so every worker computes the same.
 //
 // Flat index space: tensors one after the other, each starting at a block boundary, the rest of its
 // last block padded with zeros. Every flat array (gradients, sums, weights, moments, parameters)

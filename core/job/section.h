@@ -1,6 +1,6 @@
 #pragma once
-// One table of a job file, field by field: what every reader of a section needs, and how mistakes are
-// told. Only for core/job/job_reader.cpp.
+// Section reads one table of a job file, field by field: what every reader of a section needs, and
+// how mistakes are told. Only for core/job/job_reader.cpp.
 
 // The header-only form: Debian's shared library is built with exceptions and has no other parse().
 #undef TOML_SHARED_LIB
@@ -85,7 +85,7 @@ class Section {
     out = static_cast<T>(value->get());
   }
 
-  // In [min, max], or in (min, max] if `above`.
+  // The number lies in [min, max], or in (min, max] if `above`.
   void number(const char* key, double& out, double min, double max, bool above = false,
               bool required = false) {
     const toml::node* node = find(key, required);

@@ -65,7 +65,7 @@ class EventMemory {
   std::vector<Record> records_;    // of version v at v % kRecords
   std::vector<Passed> ledgers_;    // of version v at v % kLedgers: the newest try
   std::vector<Restart> restarts_;  // by epoch
-  // Of several coordinators one may tell of a step that was done again before another tells why.
+  // A coordinator may tell of a step that was done again before another one tells why.
   std::vector<event::LedgerPassed> early_;
   std::size_t early_rows_ = 0;
   std::unordered_set<std::uint64_t> words_;

@@ -70,7 +70,7 @@
 
 namespace starling {
 
-// What the job says of its beginning; the rest is for the one that begins it.
+// Fills in what the job says of its beginning; the process that begins it sets the rest.
 event::Started start_of(const Job& job);
 
 // Threads: belongs to one thread. A thread of its own writes (LineFile), so a disk that hangs or is

@@ -169,7 +169,7 @@ void LineFile::work(const std::shared_ptr<Shared>& shared) {
       else if (n == 0 || errno != EINTR)
         error = n == 0 ? EIO : errno;
     }
-    // What is there of a line that is not whole is taken back.
+    // A failed write may leave part of a line: it is cut off again.
     const std::size_t whole = error == 0 ? at : batch.rfind('\n', at == 0 ? 0 : at - 1) + 1;
     const std::size_t kept = at == 0 ? 0 : whole;
     s.end += kept;

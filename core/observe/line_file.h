@@ -32,7 +32,7 @@ class LineFile {
   // Takes the descriptor. Of a regular file, opened for appending, what a failed write left of a
   // line is cut off again; a failed write to anything else is its end.
   LineFile(int fd, Gap gap, LineFileOptions options = {});
-  // As finish().
+  // The destructor calls finish().
   ~LineFile();
   LineFile(const LineFile&) = delete;
   LineFile& operator=(const LineFile&) = delete;

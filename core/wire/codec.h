@@ -14,7 +14,7 @@
 namespace starling {
 
 Bytes encode(const Envelope& envelope);
-// The same without copying the body into an envelope.
+// Encodes the same bytes without copying the body into an envelope.
 Bytes encode(const JobId& job, const Incarnation& from, const Incarnation& to, const Message& body);
 
 // Errors: kCorrupt the bytes or a value in them are wrong; kStale a kind of message or a version of

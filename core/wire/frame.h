@@ -26,7 +26,7 @@ enum class FrameKind : std::uint8_t {
   kAlive,             // keep-alive: the sender is there. For the other end of the connection alone
 };
 
-// How a connection ended, as one of its ends saw it.
+// LinkFault says how a connection ended, as one of its ends saw it.
 enum class LinkFault : std::uint8_t {
   kEnded =
       0,    // by end of file or an error: perhaps because the peer stopped as it lost another peer

@@ -38,8 +38,8 @@ struct LedgerRow {
 // An exact sum of doubles as its wide integer's words (core/base/exact_sum.h); empty = zero.
 using ExactWords = std::vector<std::uint64_t>;
 
-// One worker's vote for one step. `record` is set (version != kNoVersion) only by a member that has
-// passed this vote in an earlier epoch already.
+// A Vote is one worker's vote for one step. `record` is set (version != kNoVersion) only by a
+// member that has passed this vote in an earlier epoch already.
 struct Vote {
   Version version = 0;
   ExactWords partial_norm;  // exact sum of squares of the segments it owns
@@ -67,8 +67,8 @@ struct Member {
   bool draining = false;       // announced its leave: keeps nothing longer than it must
 };
 
-// In step (first step of the epoch + step_offset) the source sends its state of these segments to
-// the target, which is a holder from that step on (R14).
+// A Move: in step (first step of the epoch + step_offset) the source sends its state of these
+// segments to the target, which is a holder from that step on (R14).
 struct Move {
   SegmentRange segments;
   Rank source = 0;
@@ -85,10 +85,10 @@ struct Plan {
   EpochKey key{};
   std::vector<std::vector<Rank>> holders;  // per segment, owner first
   std::vector<Move> moves;
-  // Fresh and forced only:
+  // Fresh and forced plans only:
   Version base = 0;
   BeginAt begin = BeginAt::kCompute;
-  // Of any kind:
+  // Plans of any kind:
   std::vector<Rank> shares;  // micro-batch of the epoch's first step -> rank; empty: equal ones
   std::string cause;         // for the event
   // Fresh and forced only: the epochs that its members had last entered when they reported. They
@@ -105,7 +105,7 @@ struct SegmentDigest {
   bool operator==(const SegmentDigest&) const = default;
 };
 
-// One file of a checkpoint, beside the others in the folder of its version.
+// A Shard is one file of a checkpoint, beside the others in the folder of its version.
 struct Shard {
   std::string file;
   std::uint64_t bytes = 0;

@@ -1,7 +1,7 @@
 #pragma once
-// One coordinator: its member of the Raft group, the replicated membership state, and, while it
-// leads, the leader that forms epochs. Pure: events in, commands out, in the order in which they
-// are to be carried out.
+// Coordinator is one coordinator: its member of the Raft group, the replicated membership state,
+// and, while it leads, the leader that forms epochs. Pure: events in, commands out, in the order in
+// which they are to be carried out.
 //
 // Threads: none; belongs to the caller of on().
 
@@ -93,8 +93,8 @@ struct CoordinatorConfig {
   LeaderConfig leader;
   JobStarted job;
   EpochKey secret{};  // random, of this process: epoch keys are derived from it
-  // What was applied since the last snapshot goes into the next one when it is more than this: a
-  // restart reads no more than a few times as much.
+  // A snapshot follows when more entries than this were applied since the last one: a restart reads
+  // no more than a few times as much.
   std::size_t log_entries_max = 1024;
   std::size_t log_bytes_max = 256 * 1024;
   std::size_t waiting_bytes_max = 64 * 1024 * 1024;  // of proposals that Raft does not take yet
@@ -102,7 +102,7 @@ struct CoordinatorConfig {
 
 class Coordinator {
  public:
-  // As saved, see Raft; the snapshot's data must decode (core/wire/codec.h, decode_group).
+  // The arguments are as saved, see Raft; the snapshot's data must decode (core/wire/codec.h).
   Coordinator(CoordinatorConfig config, HardState hard_state, std::vector<RaftEntry> log,
               RaftSnapshot snapshot = {});
   ~Coordinator();

@@ -1,5 +1,5 @@
 #pragma once
-// Where two fingerprints differ, for people. Pure.
+// Says where two fingerprints differ, for people. Pure.
 
 #include <string>
 

@@ -67,8 +67,8 @@ class Forming {
   void notice(std::uint64_t at_ms);
   void reported(const Report& report);
 
-  // What the last plan has cost, from the first notice to the question and to its commit; none if
-  // it is not the answer to the question.
+  // Cost is what the last plan has cost, from the first notice to the question and to its commit;
+  // none if it is not the answer to the question.
   struct Cost {
     std::uint64_t detect_ms = 0, form_ms = 0;
   };

@@ -149,7 +149,7 @@ void Group::restore(GroupState state) {
   check_invariants();
 }
 
-// What holds after each call, for any log.
+// Checks what holds after each call, for any log.
 void Group::check_invariants() const {
   STARLING_CHECK(plan_.has_value() == (plans_ != 0));
   if (plan_) STARLING_CHECK(history_.count(plan_->id) == 1);

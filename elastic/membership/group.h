@@ -18,7 +18,7 @@
 
 namespace starling::elastic {
 
-// What workers are told of the end.
+// The message that tells workers of the end.
 Ended ended(const JobEnded& end);
 
 class Group {
@@ -43,7 +43,7 @@ class Group {
   const std::optional<Plan>& predecessor() const { return before_; }  // the valid one before it
   const std::optional<JobEnded>& end() const { return end_; }
   const std::optional<JobStarted>& job() const { return job_; }
-  // Null: a life that has not joined, or one that is forgotten.
+  // The worker of this life; null: it has not joined, or is forgotten.
   const Worker* find(const Incarnation& who) const;
   // A life that joined once and is known no more: it is in no plan that may run, and must begin
   // anew. No list of such lives is kept: counters below the next one were all given out.

@@ -14,7 +14,7 @@
 
 namespace starling::elastic {
 
-// How long the last steps took. A value.
+// StepTimes says how long the last steps took. A value.
 class StepTimes {
  public:
   void epoch_begins(std::uint64_t now_ms);  // what comes before its first version is no step
@@ -29,7 +29,7 @@ class StepTimes {
   bool known_ = false;  // version_ and begun_ms_ are of a step of this epoch
 };
 
-// What the leader knows of one member of the running epoch.
+// Standing is what the leader knows of one member of the running epoch.
 struct Standing {
   bool owes = false;           // the others wait for something that only this member can do
   std::uint64_t since_ms = 0;  // it says the same since then

@@ -1,5 +1,5 @@
 #pragma once
-// One epoch as a worker runs it.
+// EpochRun is one epoch as a worker runs it.
 //
 // Threads: none; a value that belongs to the worker.
 

@@ -28,7 +28,7 @@ std::vector<std::uint32_t> counts_of(const std::vector<Rank>& shares, std::size_
   return counts;
 }
 
-// When the last micro-batch would be done.
+// The time when the last micro-batch would be done.
 std::uint64_t end_of(const std::vector<std::uint32_t>& counts,
                      const std::vector<Capacity>& members) {
   std::uint64_t end = 0;

@@ -57,10 +57,10 @@ class Speedometer {
   void took(std::uint64_t micro_batch_ns);
   std::uint64_t micro_batch_ns() const;  // 0: not known
 
-  // What the vote of a step says; `worked`: in that step. A worker that had nothing to do for
-  // probe_after times what a micro-batch takes forgets what it knew and is measured again, so that
-  // one that was slow once is not left out for good. Being measured by one micro-batch costs the
-  // group at most 1 / probe_after of its time.
+  // The time that the vote of a step says; `worked`: in that step. A worker that had nothing to do
+  // for probe_after times what a micro-batch takes forgets what it knew and is measured again, so
+  // that one that was slow once is not left out for good. Being measured by one micro-batch costs
+  // the group at most 1 / probe_after of its time.
   std::uint64_t for_vote(bool worked, std::uint64_t now_ms);
 
  private:

@@ -64,7 +64,7 @@ class Worker {
   bool gone() const { return gone_; }
   const std::optional<EpochRun>& run() const { return run_; }
   std::uint32_t world() const { return run_ ? run_->world() : 0; }
-  // What coordinators are to hear of this worker now.
+  // The heartbeat that coordinators are to get from this worker now.
   Heartbeat heartbeat() const;
 
  private:

@@ -211,7 +211,7 @@ struct Compute {
   Version version = 0;
   std::vector<MicroBatch> micro_batches;
   LossScale scale{};  // of that step
-  // After those, of any share: micro-batches whose contributions are compared and added to nothing.
+  // Computed after these, of any share: their contributions are compared, and added to nothing.
   // A Rechecked answers each, also if another order comes before it is begun.
   std::vector<MicroBatch> again{};
 };
@@ -230,8 +230,8 @@ struct OpenStep {  // contributions and totals of this step may arrive from now 
   Holders holders;
   std::uint32_t direct = 0;
 };
-// What a vote says of owned segments: the exact sum of squares over their totals and, if it is
-// wanted, the digest of their state, which is at the step's label.
+// Measure names what a vote says of owned segments: the exact sum of squares over their totals and,
+// if it is wanted, the digest of their state, which is at the step's label.
 struct Measure {
   std::vector<SegmentId> segments;
   bool digest = false;

@@ -8,7 +8,7 @@
 #include "core/wire/limits.h"
 #include "elastic/protocol/worker.h"
 
-// One step of the loop, from its opening to the vote that passes it: R3 to R7, R14.
+// Runs one step of the loop, from its opening to the vote that passes it: R3 to R7, R14.
 
 namespace starling::elastic {
 

@@ -389,7 +389,7 @@ std::uint64_t Raft::search_back(std::uint64_t index, std::uint64_t term) const {
   return index;
 }
 
-// What holds after each call, whatever came from outside.
+// Checks what holds after each call, whatever came from outside.
 void Raft::check_invariants() const {
   if (config_.bug != RaftBug::kNone) return;  // the tests that plant a fault judge what comes of it
   STARLING_CHECK(snapshot_.index <= handed_out_);

@@ -71,7 +71,7 @@ struct HardState {
   // The log was lost, and what was promised with it is not known yet: the member says nothing in
   // elections and acknowledges nothing.
   bool lost = false;
-  // After that: the lost log went this far at most. A member with less gets no vote, and
+  // After a recall: the lost log went this far at most. A member with less gets no vote, and
   // this member no candidacy. Zeros once the own log reaches the floor.
   LogPosition floor{};
   bool operator==(const HardState&) const = default;
@@ -130,21 +130,21 @@ struct Ready {
   bool to_save() const { return hard_state || snapshot || !append.empty(); }
 };
 
-// What the others have answered to a member that has lost its log.
+// Recalled is what the others have answered to a member that has lost its log.
 struct Recalled {
   std::uint32_t answers = 0;  // of size - 1
   std::uint32_t whole = 0;    // of them, from members that have their log
   std::uint32_t lost = 0;     // members that have none, by their answer or as they ask themselves
 };
 
-// One member. A value: copies are independent.
+// A Raft is one member. A value: copies are independent.
 //
 // Threads: belongs to one thread.
 class Raft {
  public:
-  // As saved; all empty in a member's first life; hard_state.lost alone if there was one and its
-  // log is gone. The log's indices must be consecutive from the one after the snapshot, its terms
-  // must not fall nor exceed the hard state's.
+  // The arguments are as saved; all empty in a member's first life; hard_state.lost alone if there
+  // was one and its log is gone. The log's indices must be consecutive from the one after the
+  // snapshot, its terms must not fall nor exceed the hard state's.
   Raft(RaftConfig config, HardState hard_state, std::vector<RaftEntry> log,
        RaftSnapshot snapshot = {});
 

@@ -50,7 +50,7 @@ void Raft::on_append(const RaftMessage& m) {
     truncate_from(std::max(m.last_index + m.entries.size(), commit_) + 1);
   }
 
-  // Beyond `verified` the log may still hold what the leader does not have.
+  // The log may still hold entries beyond `verified` that the leader does not have.
   const auto verified = m.last_index + m.entries.size();
   const auto bound = has(RaftBug::kCommitUnverified) ? last_index() : verified;
   commit_ = std::max(commit_, std::min(m.commit, bound));
