@@ -94,12 +94,14 @@ using Observed = std::shared_ptr<const elastic::coordinator_command::Tell>;
 using tick_atom = caf::atom_constant<caf::atom("tick")>;
 using start_atom = caf::atom_constant<caf::atom("start")>;
 using stop_atom = caf::atom_constant<caf::atom("stop")>;
+using rest_atom = caf::atom_constant<caf::atom("rest")>;
 using ask_checkpoint_atom = caf::atom_constant<caf::atom("askcheckp")>;
 // Sent to a coordinator, with the follower as caf::actor.
 using follow_atom = caf::atom_constant<caf::atom("follow")>;
 inline constexpr tick_atom tick_atom_v{};
 inline constexpr start_atom start_atom_v{};
 inline constexpr stop_atom stop_atom_v{};
+inline constexpr rest_atom rest_atom_v{};
 inline constexpr ask_checkpoint_atom ask_checkpoint_atom_v{};
 inline constexpr follow_atom follow_atom_v{};
 

@@ -35,7 +35,7 @@ AllReduce::AllReduce(std::span<const std::int32_t> in, std::span<std::int32_t> o
 void AllReduce::start(Transport& transport) {
   STARLING_CHECK(!started_);
   started_ = true;
-  // Everyone begins with another owner, so that not all send to the same rank at first.
+  // Each rank begins with another owner, so that the ranks do not all send to one at first.
   const std::uint32_t world = options_.world;
   std::vector<std::vector<std::uint32_t>> of(world);
   for (std::uint32_t i = 0; i < pieces_.size(); ++i) of[pieces_[i].owner].push_back(i);
@@ -75,7 +75,7 @@ Result<> AllReduce::on_contribution(Rank from, const Frame& frame, Transport& tr
   Piece& piece = pieces_[frame.header.first];
   if (!mine(piece)) return malformed(from, "a contribution to another rank's piece");
   const auto out = out_.subspan(piece.first, piece.count);
-  // The first to come is added to the own numbers on their way to `out`.
+  // The first contribution that arrives is added to the own numbers on their way to `out`.
   const bool first = piece.missing == options_.world - 1;
   if (first) {
     add_sums(out, in_.subspan(piece.first, piece.count), *frame.payload);

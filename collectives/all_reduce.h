@@ -2,9 +2,9 @@
 // All-reduce of int32: every rank gets the sum over all ranks. For embedders, tools and the bench;
 // a training step uses reduce.h and gather.h, which know about owners and replicas.
 //
-// Short arrays go from everybody to everybody in one hop. Longer ones are a reduce-scatter and an
-// all-gather over the mesh: rank r adds the r-th slice and sends the sum to all, in pieces, so that
-// both halves overlap. 2 (W-1)/W n * 4 bytes out and in per rank, two hops.
+// Every rank sends a short array to all others in one hop. Longer arrays are a reduce-scatter and
+// an all-gather over the mesh: rank r adds the r-th slice and sends the sum to all, in pieces, so
+// that both halves overlap. 2 (W-1)/W n * 4 bytes out and in per rank, two hops.
 
 #include <cstdint>
 #include <span>
@@ -20,7 +20,7 @@ struct AllReduceOptions {
   std::uint32_t world = 1;
   Version version = 0;  // counts the operations of a connection
   std::size_t piece_bytes = 256 * 1024;
-  std::size_t one_hop_bytes = 8 * 1024;  // up to this everybody sends everything to everybody
+  std::size_t one_hop_bytes = 8 * 1024;  // up to this each rank sends everything to all others
 };
 
 // Threads: one at a time; the caller serialises. Ownership: borrows `in` and `out` until it is

@@ -1,7 +1,7 @@
 #pragma once
-// The direct path of one epoch: bytes from device to device, without the hosts between them
-// (docs/design.md, section 4). A dumb pipe: what arrives is proven by whoever asked for it, with what
-// came over the epoch's connections, as the memory of a round that failed holds anything at all.
+// The direct path of one epoch carries bytes from device to device, without the hosts between them
+// (docs/design.md, section 4). It checks nothing: the caller of exchange() proves what arrived with
+// frames of the epoch's connections, as the staging memory of a failed round holds anything at all.
 
 #include <chrono>
 #include <condition_variable>
@@ -28,29 +28,29 @@ struct Transfer {
   std::size_t bytes = 0;
 };
 
-// One epoch's way from device to device; a new object for each attempt to make one.
+// DevicePath is one epoch's path from device to device; each attempt makes a new object.
 // Threads: the owner's, but for doom().
 class DevicePath {
  public:
-  // doom(). What is left, staging memory too, goes when the library has let go of it: so the owner
-  // may read the staging memory until here, and never waits.
+  // The destructor is doom(). The library frees the rest, staging memory too, once it has let go of
+  // it: the owner may read the staging memory until here, and never waits.
   virtual ~DevicePath() = default;
 
-  // Memory of the device that belongs to the path, PathOptions::staging_bytes, zeros at first. Receives
-  // go nowhere else. Null before the path is ready; there until the path is destroyed, as garbage
-  // after doom() or an error.
+  // Memory of the device that belongs to the path, PathOptions::staging_bytes, zeros at first.
+  // Receives go nowhere else. Null before the path is ready; there until the path is destroyed, as
+  // garbage after doom() or an error.
   virtual std::byte* staging() = 0;
-  // All transfers of one round. What two ranks ask of each other in their rounds, in order, must
-  // match: as many transfers, as large. One round at a time, from on_ready() on; its end is told by
-  // on_round(). What is sent must stay as it is until then or, after doom(), may be read a while longer.
+  // Starts all transfers of one round. What two ranks ask of each other in their rounds, in order,
+  // must match: as many transfers, as large. One round at a time, from on_ready() to on_round().
+  // What is sent must not change until then or, after doom(), may be read a while longer.
   virtual void exchange(std::vector<Transfer> sends, std::vector<Transfer> receives) = 0;
-  // Any thread, at once; nothing is told after it. Waits for a callback in progress, never for the
-  // library: not while holding a lock that a callback takes. A callback may call it, too.
+  // Gives the path up at once, on any thread; only on_left() may follow. It waits for a
+  // running callback, not for the library: hold no lock of a callback's. A callback may call it.
   virtual void doom() = 0;
 };
 
-// Opened by the owner of a path when the kernels of all its other members have ended, so that what they
-// may work on can be taken apart. Threads: any.
+// The owner of a path opens its Gate when the kernels of all other members have ended, so that the
+// memory that they may work on can be taken apart. Threads: any.
 class Gate {
  public:
   void open() {
@@ -69,16 +69,16 @@ class Gate {
   bool open_ = false;
 };
 
-// Called on a thread of the path's, one at a time, the first one perhaps before connect() has returned,
-// and none but on_left() after doom() has returned. They may call exchange() and doom(), and end the
-// path.
+// Called on a thread of the path's, one at a time, the first one perhaps before connect() has
+// returned, and none but on_left() after doom() has returned. They may call exchange() and doom(),
+// and end the path.
 struct PathEvents {
   std::function<void()> on_ready;          // once, or
   std::function<void(Error)> on_failed;    // once; before or after on_ready. Nothing more is told
   std::function<void(Result<>)> on_round;  // one for each exchange(); an error: staging memory is
                                            // garbage, and on_failed follows
-  // Once in the end, after doom() as well, so that it outlives the path's owner; may be empty. The
-  // path's kernels have ended here; false: that could not be seen to. Not told if the library hangs.
+  // Called once at the end, also after doom(), so it outlives the path's owner; may be empty. The
+  // path's kernels have ended here; `revoked` false: unknown. Not called if the library hangs.
   std::function<void(bool revoked)> on_left;
 };
 
@@ -87,40 +87,40 @@ struct PathOptions {
   std::uint32_t world = 2;        // at least 2
   Bytes id;                       // make_id() of rank 0
   std::size_t staging_bytes = 0;  // of this rank
-  // The device's memory, zeros; given back by the last owner, on any thread. Throws std::bad_alloc.
+  // Allocates zeroed device memory; the last owner frees it on any thread. Throws std::bad_alloc.
   std::function<std::shared_ptr<std::byte>(std::size_t)> allocate;
-  // Between host and device memory; the bytes are there when the call returns. On the path's thread.
+  // Copies between host and device memory; done when it returns. Called on the path's thread.
   std::function<void(std::byte* to, ByteView from)> copy_in;
   std::function<void(std::span<std::uint8_t> to, const std::byte* from)> copy_out;
-  // Only the path uses it, on its thread.
+  // The stream belongs to the path, which uses it on its thread.
   std::shared_ptr<Stream> stream;
   // Called first on the path's thread, for a device that is chosen by thread. May be empty.
   std::function<void()> enter_thread;
-  // Called before the first kernel; what it returns goes when the library has let go, and never if it
-  // hangs. May be empty. See kernels::Device::keep_memory().
+  // Called before the first kernel. The path drops the result when the library has let go, and
+  // never if the library hangs. May be empty. See kernels::Device::keep_memory().
   std::function<std::shared_ptr<void>()> keep_memory;
-  // Waited for between the end of the kernels and that of the path, for `leave_ms` at most. Null: not.
+  // The path waits for this gate before it frees memory, for `leave_ms` at most. Null: no wait.
   std::shared_ptr<Gate> others_left;
-  // Until it is ready, for a round, and what each part of a library's own end may take before the
-  // path stays as it is for ever (PathLibrary::closed()).
+  // Limits: until the path is ready, for a round, for each part of the library's own end (beyond it
+  // the path stays as it is for ever, PathLibrary::closed()), and for the gate.
   std::uint32_t connect_ms = 30'000, round_ms = 30'000, end_ms = 10'000, leave_ms = 2'000;
 };
 
-// What makes paths: a library that was opened, and whether it fits this process's device. Outlives
-// its paths. Threads: any.
+// A PathLibrary makes paths: a library that was opened, and whether it fits this process's device.
+// It outlives its paths. Threads: any.
 class PathLibrary {
  public:
-  // Waits until nothing of any path is left, which may take their leave_ms and end_ms: from then on the
-  // device, the streams and what was sent may go. What hangs is not waited for; it keeps its staging
-  // memory, uses nothing else of its owner's, and ends with the process.
+  // The destructor waits until nothing of any path is left, for leave_ms and end_ms at most: from
+  // then on the device, the streams and sent memory may go. It does not wait for a path that hangs:
+  // that one keeps its staging memory, uses nothing else of its owner's, and ends with the process.
   virtual ~PathLibrary() = default;
-  // For the members of one epoch to compare: equal names can be joined by a path. "nccl 2.28.9"
+  // Members of one epoch compare these names: equal names can be joined by a path. "nccl 2.28.9"
   virtual const std::string& name() const = 0;
-  // For people: how it is set up.
+  // How the library is set up, for people.
   virtual std::string settings() const { return {}; }
   // Why this process can have no path any more, as one hangs; empty: it can.
   virtual std::string closed() const { return {}; }
-  // A new path's, by rank 0; for one attempt of one epoch, and only while this process lives.
+  // Rank 0 makes the id of a new path, for one attempt of one epoch, while this process lives.
   virtual Result<Bytes> make_id() = 0;
   // Does not block. A library that can have one path at a time makes the next one when the one before
   // is gone; that time counts as connect_ms.

@@ -65,7 +65,7 @@ Result<> DirectGather::ended() {
   return take();
 }
 
-// What is staged and proven.
+// Takes the staged runs whose proofs have arrived.
 Result<> DirectGather::take() {
   for (std::size_t i = 0; i < staged_.size();) {
     const auto proofs = proofs_.find(staged_[i].run.first);
@@ -92,7 +92,7 @@ std::vector<std::uint64_t> DirectGather::checksums(SegmentRange segments) {
   return source_.checksums(segments);
 }
 
-// They are compared when the words are there.
+// The proofs are compared when the words of their run are staged.
 Result<> DirectGather::set_params(Version, SegmentRange segments, ByteView bytes) {
   const auto run = runs_.find(segments.first);
   if (run == runs_.end() || run->second != segments.count)

@@ -1,8 +1,8 @@
 #pragma once
-// The words of one gather over the direct path (docs/design.md, section 5, step 5): owners' working
-// parameters to all who hold no copy. It stands between a Gather and its source: frames carry
-// proofs instead of parameters (gather.h, GatherOptions::direct), and what the path brings is taken
-// when its proofs are there and hold.
+// DirectGather moves the words of one gather over the direct path (docs/design.md, section 5, step
+// 5): owners' working parameters to the ranks that hold no copy. It stands between a Gather and its
+// source: frames carry proofs instead of parameters (gather.h, GatherOptions::direct), and
+// DirectGather takes what the path brings when its proofs are there and hold.
 
 #include <map>
 
@@ -15,12 +15,12 @@ namespace starling::collectives {
 // Threads: one at a time; the caller serialises. Ownership: borrows layout, source and memory.
 class DirectGather final : public RoundUser, public GatherSource {
  public:
-  // Its first round may begin when the Gather has started.
+  // The first round of a DirectGather may begin when the Gather has started.
   DirectGather(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
                Version version, GatherSource& source, DirectMemory& memory,
                std::size_t round_bytes = kRoundBytes);
 
-  // RoundUser. A round begins when all of the one before is taken. Errors: what came does not hold.
+  // RoundUser. A round begins when all of the last one is taken. Errors: its words do not hold.
   Result<std::optional<Round>> next(std::byte* staging) override;
   Result<> ended() override;
   bool over() const override { return round_ == rounds_ && staged_.empty(); }

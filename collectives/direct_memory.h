@@ -1,7 +1,7 @@
 #pragma once
-// What the direct path sends from and receives for: a worker's sums, totals and working parameters
-// in its device's memory. Whoever owns them implements it; the operations (direct_reduce.h,
-// direct_gather.h) see addresses and never follow one.
+// DirectMemory is what the direct path sends from and receives for: a worker's sums, totals and
+// working parameters in its device's memory. Their owner implements it; the operations
+// (direct_reduce.h, direct_gather.h) see addresses and never follow one.
 
 #include <cstddef>
 #include <span>
@@ -22,22 +22,22 @@ class DirectMemory {
   // Own sums: read only, by the path too (R2). Totals: of owned segments, complete ones.
   virtual std::byte* sums(SegmentRange segments) = 0;
   virtual std::byte* totals(SegmentRange segments) = 0;
-  // Totals of owned segments are the own sums and these of all other members, each as long as
-  // Layout::bytes_of(segments, What::kSums). None in a world of one.
+  // Totals of owned segments become the own sums plus `received`: an array of each other member,
+  // none in a world of one, as long as Layout::bytes_of(segments, What::kSums).
   virtual void add(SegmentRange segments, std::span<const std::byte* const> received) = 0;
-  // Totals of segments held here that their owner has added up.
+  // Takes totals of segments held here that their owner has added up.
   virtual void take_totals(SegmentRange segments, const std::byte* staged) = 0;
 
-  // Working parameters: how many bytes, alike at all ranks and no more than those of sums; and where
-  // they are, once published.
+  // Size of the working parameters in bytes: equal on all ranks, at most that of the sums. Their
+  // address is valid once publish() has been called for them.
   virtual std::size_t parameter_bytes(SegmentRange segments) const = 0;
   virtual std::byte* parameters(SegmentRange segments) = 0;
-  // What makes sure of them elsewhere, and what else belongs to them: a checksum for each segment,
-  // of working parameters and exponents as published, and the exponents.
+  // Encodes a checksum for each segment, of working parameters and exponents as published, and the
+  // exponents, so that a receiver can verify the parameters.
   virtual Bytes proofs(SegmentRange segments) = 0;
-  // Of segments not held here. Both come from another process: compared first, where they are
-  // staged, then copied; a pass may be reading. What is here at that version stays as it is.
-  // Errors: kCorrupt, and nothing was written.
+  // Takes parameters of segments not held here. Both arguments come from another process: they are
+  // compared in `staged` first and then copied, as a pass may be reading. Parameters that are here
+  // at that version already stay as they are. Errors: kCorrupt, and nothing was written.
   virtual Result<> take_parameters(Version version, SegmentRange segments, const std::byte* staged,
                                    ByteView proofs) = 0;
 };

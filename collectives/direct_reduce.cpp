@@ -16,7 +16,7 @@ DirectReduce::DirectReduce(const Layout& layout, Holders holders, std::uint32_t 
       self_(self),
       memory_(memory),
       cut_(cut_rounds(layout, *holders_, world, round_bytes)) {
-  // One more than there are pieces: the last one brings the last totals to their replicas.
+  // One round more than there are pieces: the last one brings the last totals to their replicas.
   for (const auto& pieces : cut_) rounds_ = std::max(rounds_, pieces.size() + 1);
 }
 
@@ -29,7 +29,7 @@ bool DirectReduce::held_by(Rank rank, SegmentRange run) const {
   return std::ranges::find((*holders_)[run.first], rank) != (*holders_)[run.first].end();
 }
 
-// Two ranks list what is between them in the same order: contributions first, then totals.
+// Two ranks list their transfers in the same order: contributions first, then totals.
 Result<std::optional<Round>> DirectReduce::next(std::byte* memory) {
   if (over()) return std::optional<Round>();
   Round round;

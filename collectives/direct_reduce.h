@@ -1,10 +1,10 @@
 #pragma once
-// The words of one step's reduction over the direct path (docs/design.md, section 5, step 2): sums
-// to their owners, totals to the replicas. Lanes and side entries go in frames, and Reduce accepts
-// the totals by them (reduce.h, ReduceOptions::direct). What came is as wrong as the path is: whoever
-// weighs the totals before the vote finds it (design.md, section 8).
+// DirectReduce moves one step's words over the direct path (docs/design.md, section 5, step 2):
+// sums to their owners, totals to the replicas. Lanes and side entries go in frames, and Reduce
+// accepts the totals by them (reduce.h, ReduceOptions::direct). Received words are not checked
+// here: the weighted sum of each total is checked before the vote (design.md, section 8).
 //
-// Round k brings piece k of each owner's segments to the owner, who adds it up, and the totals of
+// Round k brings piece k of each owner's segments to the owner, which adds it up, and the totals of
 // piece k-1 to their replicas.
 
 #include "collectives/direct_memory.h"
@@ -15,7 +15,7 @@ namespace starling::collectives {
 // Threads: one at a time; the caller serialises. Ownership: borrows layout and memory.
 class DirectReduce final : public RoundUser {
  public:
-  // Its first round may begin when everybody's sums are final.
+  // The first round may begin when the sums of all ranks are final.
   DirectReduce(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
                DirectMemory& memory, std::size_t round_bytes = kRoundBytes);
 
@@ -24,7 +24,7 @@ class DirectReduce final : public RoundUser {
   bool over() const override { return round_ == rounds_; }
 
  private:
-  // Of a run, from each of the other members, or from its owner.
+  // Received says where a run's words lie: from each of the other members, or from its owner.
   struct Received {
     SegmentRange run;
     std::vector<const std::byte*> from;

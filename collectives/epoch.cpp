@@ -62,8 +62,8 @@ Result<> Epoch::deliver_one(const Arrival& arrival, EpochEvents& out) {
   const Frame& frame = arrival.frame;
   const FrameKind kind = frame.header.kind;
   if (Reduce::takes(kind)) {
-    // A peer to which we send no parameters needs nothing of ours to go on to the next step: its
-    // contribution may be there while the last step's reduction still is.
+    // A peer to which we send no parameters can go on to the next step without us: its contribution
+    // may arrive while the last step's reduction is still here.
     if (!reduce_ || reduce_->version() != frame.header.version) return wait(waiting_, arrival);
     STARLING_TRY(reduce_->on_frame(arrival.from, frame, transport_));
     begin_rounds();
@@ -126,7 +126,7 @@ Result<> Epoch::wait(std::vector<Arrival>& where, Arrival arrival) {
                                    std::to_string(waiting_bytes_) + " bytes");
 }
 
-// R1's rule for versions has let these through.
+// The version rule (R1) has already let the waiting frames through.
 EpochEvents Epoch::release(bool (*wanted)(FrameKind)) {
   EpochEvents out;
   std::vector<Arrival> now, later;
@@ -190,7 +190,7 @@ EpochEvents Epoch::end_share(std::span<const SideEntry> side) {
   return out;
 }
 
-// Not before everybody can: a round has a deadline, and whoever computes is waited for longer.
+// Waits for the shares of all ranks: a round has a deadline, and a rank may compute for longer.
 void Epoch::begin_rounds() {
   if (!direct_reduce_ || reducing_ || !reduce_->shares_ended()) return;
   reducing_ = true;
@@ -249,7 +249,7 @@ void Epoch::go(EpochEvents& out) {
   if (!broken_) after_rounds(rounds_.go(), out);
 }
 
-// What goes wrong with a path names nobody: as a rule all of its members see it at once.
+// An error of a path names no rank: as a rule all members of the path see it at once.
 void Epoch::after_rounds(Result<> went, EpochEvents& out) {
   if (!went) return wrong(kNoRank, std::move(went).error(), out);
   gathered_if_done(out);

@@ -1,8 +1,8 @@
 #pragma once
-// One epoch's frames at one worker: the version rule (R1), frames that wait for what they are for,
-// the step's reduce and gather, ledgers, votes, moves, and the word ready. A pure machine, which the
-// worker actor and the simulator run alike: frames and orders go in, events come out, in order.
-// Decides nothing; what is sent when is decided in elastic/.
+// Epoch handles one epoch's frames at one worker: the version rule (R1), frames that wait for what
+// they are for, the step's reduce and gather, ledgers, votes, moves, and the word ready. A pure
+// machine that the worker actor and the simulator run alike: frames and orders go in, events come
+// out, in order. It decides nothing: elastic/ decides what is sent when.
 
 #include <memory>
 #include <optional>
@@ -35,7 +35,7 @@ struct CopyDiffers {  // of a segment held here from its owner's: the version is
   Rank owner = 0;
   SegmentId segment = 0;
 };
-struct MoveArrived {  // one that the plan has, of state with label `version`
+struct MoveArrived {  // a move of the plan, of state with label `version`
   Rank from = 0;
   Version version = 0;
   SegmentRange segments;
@@ -54,8 +54,8 @@ struct VoteArrived {
 struct PeerReady {  // a joiner said ready
   Rank from = 0;
 };
-// What this rank sent cannot be; kNoRank: the direct path failed, or brought what cannot be. Nothing
-// of the epoch is delivered any more.
+// This rank sent something that cannot be; kNoRank: the direct path failed, or brought such bytes.
+// The Epoch delivers nothing more.
 struct Wrong {
   Rank peer = 0;
   Error error;
@@ -72,8 +72,8 @@ struct EpochOptions {
   std::shared_ptr<const Plan> plan;
   Rank self = 0;
   bool joiner = false;  // learns the version from the first gather frame
-  // At which the epoch is entered at once. kNoVersion: a joiner; or not yet, and until
-  // set_version() all frames wait.
+  // The version at which the epoch is entered at once. kNoVersion: a joiner; or not yet, and all
+  // frames wait until set_version().
   Version version = kNoVersion;
   SessionLimits limits;
   DirectMemory* memory = nullptr;  // none: no step is direct. Borrowed
@@ -88,16 +88,16 @@ class Epoch {
   Epoch(const Epoch&) = delete;
   Epoch& operator=(const Epoch&) = delete;
 
-  // A frame of this epoch's connection with a rank, in the order in which they came.
+  // Takes a frame of this epoch's connection with a rank, in the order in which they came.
   EpochEvents on_frame(Rank from, Frame frame);
-  // The version is now this one: v+1 after a passed vote, or that with which the epoch begins.
+  // Sets the current version: v+1 after a passed vote, or the one with which the epoch begins.
   EpochEvents set_version(Version version);
 
-  // Totals of the step before have been applied: its reduction is over, and the next one's sums go
-  // to these holders. `direct`: the attempt whose path takes this step's gather and then its reduce;
-  // 0: the epoch's connections (R17). In a world of one, any attempt.
+  // Begins a step: the totals of the step before have been applied, so its reduction is over, and
+  // the sums of this step go to `holders`. `direct`: the attempt whose path takes this step's
+  // gather and then its reduce; 0: the epoch's connections (R17). In a world of one, any attempt.
   void open_step(Holders holders, std::uint32_t direct = 0);
-  // From here on frames of the step's sums are added. `complete`: see ReduceOptions.
+  // Frames of the step's sums are added from here on. `complete`: see ReduceOptions.
   EpochEvents begin_reduce(Version step, const Sums& sums, const CompleteLanes& complete);
   // Sends the own sums of a bucket, each once, in any order.
   EpochEvents contribute(std::uint32_t bucket);
@@ -107,25 +107,25 @@ class Epoch {
   // gather that has begun with the first frame goes on.
   EpochEvents gather(Version version, Holders holders, const StepRecord& record);
 
-  // The path of an attempt is ready, and may be named by votes; nothing of an older one is used any
-  // more. Borrowed until lose_path().
+  // The path of this attempt is ready, and votes may name it; older ones are not used any more.
+  // `path` is borrowed until lose_path().
   void use(DevicePath& path, std::uint32_t attempt) { rounds_.use(path, attempt); }
-  // It failed. Events: the epoch is wrong if bytes of the open step are still to go over it.
+  // The path failed. Events: the epoch is wrong if bytes of the open step are still to go over it.
   EpochEvents lose_path(std::uint32_t attempt, Error why);
-  // What a path said of a round; of one that was lost: nothing follows.
+  // Tells how a round of this attempt's path ended. If that path was lost, nothing follows.
   EpochEvents on_round(std::uint32_t attempt, Result<> ended);
 
   void send_ready();
   void send_ledger(Version step, const std::vector<LedgerRow>& rows);
   void send_vote(const Vote& vote);
-  // State with label `version`, which the record of the step before belongs to.
+  // Sends state with label `version`; `record` is that of the step before.
   void send_move(Rank target, Version version, const StepRecord& record, SegmentRange segments,
                  SharedBytes states);
 
   const Holders& holders() const { return holders_; }  // of the open step
   const Plan& plan() const { return *options_.plan; }
   Rank self() const { return options_.self; }
-  // Whether the open step's words go over the direct path; where there is no DirectMemory they do not.
+  // Whether the open step's words go over the direct path; without a DirectMemory they do not.
   bool direct() const { return direct_ != 0 && options_.memory != nullptr; }
   std::uint32_t world() const { return static_cast<std::uint32_t>(options_.plan->members.size()); }
   // kNoVersion: not entered yet.

@@ -42,7 +42,7 @@ void Gather::start(Transport& transport) {
   }
 }
 
-// Segments that this rank owns.
+// Sends segments that this rank owns.
 void Gather::send(SegmentRange run, Transport& transport) {
   const auto& ranks = (*holders_)[run.first];
   const std::span<const Rank> replicas = std::span(ranks).subspan(1);

@@ -1,7 +1,7 @@
 #pragma once
-// Working parameters and exponents of one version at everybody (docs/design.md, section 5, step 5):
-// a holder of a segment makes them of its own copy, all other members get the owner's. Replicas get
-// the owner's checksums, and so all copies are compared. Every frame carries the record of the step before.
+// Gather brings one version's working parameters and exponents to all ranks (docs/design.md,
+// section 5, step 5): a holder makes its own, all others get the owner's. Replicas get the owner's
+// checksums, so all copies are compared. Every frame carries the record of the step before.
 
 #include <cstdint>
 #include <optional>
@@ -13,24 +13,24 @@
 
 namespace starling::collectives {
 
-// Where the bytes come from and go to; how they are encoded is the caller's.
+// GatherSource gives and takes the bytes, and decides how they are encoded.
 class GatherSource {
  public:
   virtual ~GatherSource() = default;
-  // Segments that this rank holds, already at this version: theirs become the working parameters
-  // here.
+  // Makes the working parameters of segments that this rank holds, already at this version, from
+  // its own copy.
   virtual void publish(Version version, SegmentRange segments) = 0;
-  // What to send for them, afterwards: themselves, or 64 bits for each.
+  // Encodes published segments: their parameters, or a checksum of 64 bits for each.
   virtual Bytes params(SegmentRange segments) = 0;
   virtual std::vector<std::uint64_t> checksums(SegmentRange segments) = 0;
-  // What came for segments that are not held here. The bytes come from another process: check them.
+  // Takes parameters of segments not held here. The bytes come from another process: check them.
   virtual Result<> set_params(Version version, SegmentRange segments, ByteView bytes) = 0;
 };
 
 struct GatherOptions {
   Rank self = 0;
   std::uint32_t world = 1;
-  Version version = 0;  // kNoVersion: a joiner, who owns nothing; the first frame tells
+  Version version = 0;  // kNoVersion: a joiner, which owns nothing; the first frame tells
   Bytes record;         // opaque, in front of every frame; at most kRecordBytesMax; equal on all
   bool direct = false;  // frames say so: params() are proofs of what goes over the direct path
   std::size_t frame_bytes = kFrameBytes;  // of sums, of the segments in one frame
@@ -54,13 +54,13 @@ class Gather {
   //             peer. Also what set_params returns.
   Result<> on_frame(Rank from, const Frame& frame);
 
-  // The held segments were published; of all segments of others the parameters came or, where they
-  // are held here, the checksums, which are those of the own copies.
+  // The held segments were published; for all segments of others the parameters came or, where they
+  // are held here, checksums equal to those of the own copies.
   bool done() const { return started_ && segments_missing_ == 0 && !differs_; }
-  // A segment whose copy here is not as the owner's.
+  // A segment whose copy here differs from the owner's.
   std::optional<SegmentId> differs() const { return differs_; }
   Version version() const { return options_.version; }
-  // A joiner's: empty until the first frame.
+  // The record that a joiner took from the first frame; empty before that.
   ByteView record() const { return options_.record; }
 
  private:

@@ -17,7 +17,7 @@ enum class Stage : std::uint8_t {
   kAway,
   kJoined,
   kReady,
-  kAdrift,  // a round without a member who is gone looked good: nothing of it meets any more
+  kAdrift,  // a round with a dead member looked good here: its later transfers meet nothing
   kFailed,
   kGone,
 };
@@ -38,7 +38,7 @@ struct Member {
 
 }  // namespace
 
-// What a path's members share. All that is to happen later owns it.
+// Group is what a path's members share. Each deferred call owns the group.
 struct MemoryPaths::Group : std::enable_shared_from_this<Group> {
   struct Lane {  // from one rank to another
     std::deque<Transfer> sends, receives;
@@ -171,7 +171,7 @@ void MemoryPaths::Group::fail(Rank rank, const std::string& why) {
   if (at(rank).stage == Stage::kFailed) events.on_failed(Error(Code::kPeerLost, why));
 }
 
-// Whoever waits for this member waits on.
+// A member leaves. Peers that wait for this rank keep waiting.
 void MemoryPaths::Group::leave(Rank rank, Stage how) {
   if (at(rank).stage >= how) return;
   at(rank).stage = how;

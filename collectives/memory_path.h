@@ -1,7 +1,7 @@
 #pragma once
-// Direct paths within one process: a library in memory, for tests and the simulator. It does
-// nothing by itself: whatever happens, happens when its owner runs what it was handed, in whatever order, and
-// goes wrong where the owner says so. What two ranks ask of each other and does not match fails.
+// MemoryPaths makes direct paths within one process: a library for tests and the simulator. It does
+// nothing by itself: its owner runs what it was handed, in any order, and says what goes wrong.
+// Transfers of two ranks that do not match fail.
 
 #include <cstdint>
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace starling::collectives {
 
-// How a round ends at a member.
+// PathFault is how a round ends at a member.
 enum class PathFault : std::uint8_t {
   kNone,
   kFails,    // with an error; the staging memory is garbage, and the path has failed
@@ -21,10 +21,10 @@ enum class PathFault : std::uint8_t {
 };
 
 struct MemoryPathCalls {
-  // Something is to happen: soon, or no sooner than after so many milliseconds.
+  // Queues a call that the owner runs: soon, or no sooner than after so many milliseconds.
   std::function<void(std::uint32_t ms, std::function<void()>)> later;
-  // The fate of a round at a rank; `peer_gone`: of one that a member who is gone has to do with, and
-  // that else never ends. Not set: nothing goes wrong.
+  // Decides how a round ends at a rank. `peer_gone`: a dead rank takes part in the round, which
+  // without a fault never ends. Not set: nothing goes wrong.
   std::function<PathFault(Rank, bool peer_gone)> fault;
 };
 

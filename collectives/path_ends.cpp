@@ -40,7 +40,7 @@ PathEndCommands PathEnds::on_word(Incarnation from, const PathLeft& word) {
   PathEndCommands out;
   const PathName path{word.epoch, word.attempt};
   const auto it = ends_.find(path);
-  // Of a path that was never made here: there is nothing to take apart.
+  // The path was never made here: there is nothing to take apart.
   if (it == ends_.end()) return out;
   it->second.said.insert(from);
   if (it->second.left) open_if_all_left(path, it->second, out);
@@ -63,7 +63,7 @@ void PathEnds::tell(const PathName& path, const End& end, PathEndCommands& out) 
 }
 
 void PathEnds::open_if_all_left(const PathName& path, End& end, PathEndCommands& out) const {
-  // Who lives is not known before an epoch stands.
+  // The living members are not known before an epoch stands.
   if (end.opened || standing_.empty()) return;
   const Members& living = standing_.rbegin()->second.members;
   end.opened = std::ranges::all_of(others_of(end),

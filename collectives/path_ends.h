@@ -1,8 +1,8 @@
 #pragma once
-// In which order the members of a path that is over take their part of it down: kernels are stopped
-// first, everybody says so, and memory is taken apart when all others who live have said it, as a
-// kernel may work on the memory of another GPU of its machine. A pure machine, as elastic/ has them.
-// Says nothing about time: a path waits for its gate for a bounded time (collectives/device_path.h).
+// PathEnds orders how the members of a path that is over take their parts of it down: each stops
+// its kernels first and says so, and frees memory when all living members have said it, as a kernel
+// may work on the memory of another GPU of its machine. A pure machine, not simulated. It has no
+// clock: a path waits for its gate for a bounded time (collectives/device_path.h).
 
 #include <compare>
 #include <cstdint>
@@ -30,32 +30,32 @@ struct Send {  // over the connections of this epoch
   Rank to = 0;
   PathLeft word;
 };
-struct Open {  // the gate of this path: all others who live have left it
+struct Open {  // the gate of this path: all other living members have left it
   PathName path;
 };
 }  // namespace path_end
 using PathEndCommand = std::variant<path_end::Send, path_end::Open>;
 using PathEndCommands = std::vector<PathEndCommand>;
 
-// Of all epochs of one process. Threads: one at a time.
+// PathEnds covers all epochs of one process. Threads: one at a time.
 class PathEnds {
  public:
-  // By rank; a process is known by its life.
+  // The members of a path or an epoch by rank; a process is known by its life.
   using Members = std::vector<Incarnation>;
 
-  // A path is made here, of an epoch with these members.
+  // A path of an epoch with these members is made here.
   void made(const PathName& path, Members members);
-  // No kernel of it runs here any more; `revoked` false: this process could not see to that, and
-  // nobody gains by waiting for it.
+  // No kernel of the path runs here any more; `revoked` false: this process could not make sure of
+  // that, and waiting for it helps no member.
   PathEndCommands left(const PathName& path, bool revoked);
-  // All connections of an epoch with these members stand. Who lives is who is in the newest of them.
+  // All connections of an epoch with these members stand. Those of the newest epoch live.
   PathEndCommands stands(const EpochId& epoch, Members members, Rank self);
-  // Nothing is sent over that epoch's connections any more.
+  // The connections of that epoch are closed: nothing more is sent over them.
   void over(const EpochId& epoch) { standing_.erase(epoch); }
   PathEndCommands on_word(Incarnation from, const PathLeft& word);
 
-  // How many paths are known, those that nobody has left here not counted: words about older ones are
-  // not repeated, as their gates have opened by the clock.
+  // How many paths are known, besides those that have not been left here yet: words about older
+  // ones are not repeated, as their gates have opened by the clock.
   static constexpr std::size_t kKept = 4;
 
  private:
@@ -72,7 +72,7 @@ class PathEnds {
     Members members;
     Rank self = 0;
   };
-  // What of the newest epoch that stands concerns the path: those other than this process.
+  // The path's members in the newest epoch that stands, without this process.
   std::vector<Rank> others_of(const End& end) const;
 
   std::map<EpochId, Standing> standing_;

@@ -138,7 +138,7 @@ Result<PathCommands> PathTalk::on_word(Rank from, const PathWord& word) {
   return PathCommands{GiveUp{}, Send{0, PathRefusal{offer.attempt, true, why}}};
 }
 
-// At rank 0. Of several members' words on one attempt the first counts.
+// Rank 0 ends an attempt. Of several members' words on one attempt the first counts.
 PathCommands PathTalk::lost(bool for_good, const std::string& reason) {
   if (over_ || (waiting_ && !for_good)) return {};
   const std::size_t tries = std::size(kRetryMs) + 1;

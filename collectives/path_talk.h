@@ -1,8 +1,8 @@
 #pragma once
-// How the members of an epoch come to a direct path: rank 0 makes an id and offers it, the others
-// connect with it or say why not. A pure machine, as elastic/ has them: events in, commands out. No
-// step depends on what is said here: whose path is ready says so with its votes (R17), and until all
-// have, bytes go over the epoch's connections.
+// PathTalk brings the members of an epoch to a direct path: rank 0 makes an id and offers it, the
+// others connect with it or say why not. A pure machine, not simulated: events in, commands out. No
+// step depends on what is said here: a member whose path is ready says so with its votes (R17), and
+// until all have, bytes go over the epoch's connections.
 
 #include <cstdint>
 #include <optional>
@@ -22,13 +22,13 @@ struct PathOffer {
   std::string library;  // PathLibrary::name()
   Bytes id;
 };
-// To rank 0.
+// A rank's answer to rank 0 that it cannot connect.
 struct PathRefusal {
   std::uint32_t attempt = 0;
   bool for_good = false;  // no other attempt can succeed in this epoch
   std::string reason;     // for people
 };
-// To those who were members of a path that is over, over the connections of any later epoch
+// Sent to those that were members of a path that is over, over the connections of any later epoch
 // (collectives/path_ends.h).
 struct PathLeft {
   EpochId epoch;
@@ -67,7 +67,7 @@ using PathCommand = std::variant<path_command::Send, path_command::MakeId, path_
                                  path_command::GiveUp, path_command::RetryIn, path_command::Say>;
 using PathCommands = std::vector<PathCommand>;
 
-// One epoch's at one member. Threads: one at a time.
+// PathTalk covers one epoch at one member. Threads: one at a time.
 class PathTalk {
  public:
   // `library`: of this process; empty: none, and `reason` says why.
@@ -76,9 +76,9 @@ class PathTalk {
   PathCommands begin();  // all connections of the epoch stand
   PathCommands id_made(std::uint32_t attempt, Bytes id);
   PathCommands ready(std::uint32_t attempt);
-  // Here, while it was made or later. `for_good`: no other attempt can succeed here.
+  // The path failed here, in the making or later. `for_good`: no other attempt can succeed here.
   PathCommands failed(std::uint32_t attempt, const std::string& reason, bool for_good = false);
-  // Of an offer or a refusal. Errors: kCorrupt, of what this rank cannot have said.
+  // Takes an offer or a refusal. Errors: kCorrupt, a word that this rank cannot have said.
   Result<PathCommands> on_word(Rank from, const PathWord& word);
   PathCommands retry();
 

@@ -12,7 +12,7 @@
 namespace starling::collectives {
 
 namespace {
-// In a kSide frame: the sender has no more side entries for this receiver in this step.
+// Flag of a kSide frame: the sender has no more side entries for this receiver in this step.
 constexpr std::uint8_t kLastSide = 1;
 }  // namespace
 
@@ -35,7 +35,7 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
   STARLING_CHECK(sums.received != nullptr);
   check_holders(layout, *holders_, options.world);
   sums_.received->clear();
-  // Lanes alone are short: a bucket's go together.
+  // In a direct step frames carry lanes alone, which are short: a bucket's go together.
   runs_ = equal_runs(layout, *holders_, options.direct ? ~std::size_t{0} : kFrameBytes);
 
   std::vector<bool> holds_any(options.world);
@@ -139,7 +139,7 @@ void Reduce::add(SegmentId s, ByteView in, const ProofLanes& lanes) {
     copy_sums(total, in);
 }
 
-// With nothing there to add to, the own sums wait in the accumulators for the first frame.
+// If there is nothing to add to, the own sums wait in the accumulators for the first frame.
 Result<> Reduce::add_own(SegmentRange run, Transport& transport) {
   for (const SegmentId s : run) {
     std::span<const std::int32_t> own;

@@ -1,8 +1,8 @@
 #pragma once
-// One step's reduction: the sums of all members, to every holder of each segment
+// Reduce is one step's reduction: it brings the sums of all members to every holder of each segment
 // (docs/design.md, section 5, step 2; why direct and no ring: docs/decisions/001-direct-reduce.md).
 //
-// Each rank sends its contribution for a segment to the owner, who adds integers and sends the
+// Each rank sends its contribution for a segment to the owner, which adds integers and sends the
 // total to the replicas. In a direct step the sums go otherwise (direct_reduce.h), and the same frames
 // carry their lanes alone. Side entries go from their maker to every holder, in bounded frames. The
 // order of arrival does not matter. What is summed, and when, is decided in elastic/.
@@ -37,7 +37,7 @@ class Reduce {
 
   // Sends the own contribution to all segments. Once. `side`: as in end_share().
   Result<> start(std::span<const SideEntry> side, Transport& transport);
-  // The same, bucket by bucket in any order, each once, as the last backward finishes them.
+  // Sends the own contribution bucket by bucket in any order, each once, as the last backward ends.
   Result<> contribute(std::uint32_t bucket, Transport& transport);
   // Sends the own side entries, any order, all of them. Once, before or after the last bucket.
   Result<> end_share(std::span<const SideEntry> side, Transport& transport);
@@ -46,7 +46,7 @@ class Reduce {
     return kind == FrameKind::kContribution || kind == FrameKind::kSide ||
            kind == FrameKind::kTotal;
   }
-  // Frames of this step and of the kinds above, from any rank, in the order of each connection.
+  // Takes frames of this step and of the kinds above, of any rank, in each connection's order.
   // Errors, here and in those above; after one the reduction is spent:
   //   kCorrupt  a malformed or unexpected frame, naming the peer; or everything arrived and the
   //             proof lanes do not hold (R3), naming the segment and the counts
@@ -55,8 +55,8 @@ class Reduce {
 
   // Own contribution sent, all totals of held segments accepted (R3), all side entries there.
   bool done() const { return done_; }
-  // Everybody's share has ended, own too. In a direct step each rank hears it from all others, also
-  // one that holds nothing.
+  // The shares of all ranks have ended, own too. In a direct step each rank hears it from all
+  // others, also a rank that holds nothing.
   bool shares_ended() const { return share_ended_ && sides_missing_ == 0; }
   Version version() const { return options_.version; }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Rounds over a direct path: which segments travel in which, how much memory a round needs, and one
-// round after the other. What a round carries is of direct_reduce.h and direct_gather.h.
+// Rounds over a direct path: which segments travel in which round, how much memory a round needs,
+// and the order of the rounds. direct_reduce.h and direct_gather.h say what a round carries.
 //
 // In every round each owner has a piece of its segments at work, so all members send and receive
 // all the time, and a round takes a bounded piece of staging memory. All ranks make the same rounds
@@ -18,19 +18,19 @@
 
 namespace starling::collectives {
 
-// What a round's pieces are together, of all owners: as sums, in bytes. Alike at all ranks.
+// The bytes of sums that the pieces of all owners have together in a round. The same at all ranks.
 inline constexpr std::size_t kRoundBytes = 64u << 20;
 
-// By owner and round its segments, in runs that have the same holders.
+// The segments by owner and round, in runs that have the same holders.
 using Cut = std::vector<std::vector<std::vector<SegmentRange>>>;
 
-// The runs of a piece have at most this many bytes of sums, or one segment.
+// Most bytes of sums in a run of a piece; a run of one segment may have more.
 std::size_t piece_bytes(std::size_t round_bytes, std::uint32_t world);
 Cut cut_rounds(const Layout& layout, const std::vector<std::vector<Rank>>& holders,
                std::uint32_t world, std::size_t round_bytes);
 
 // Staging memory that is enough for each round of `self`, whatever copies there are: it depends on
-// who owns what, which no move of an epoch changes.
+// the owners of segments, which no move of an epoch changes.
 std::size_t staging_bytes(const Layout& layout, const std::vector<std::vector<Rank>>& holders,
                           std::uint32_t world, Rank self, std::size_t round_bytes = kRoundBytes);
 
@@ -52,19 +52,19 @@ class Staging {
   std::byte* at_;
 };
 
-// A reduce or a gather. Every error is of what came over the path, and names nobody.
+// A reduce or a gather. Its errors are about what came over the path, and name no rank.
 class RoundUser {
  public:
   virtual ~RoundUser() = default;
-  // The next round; nothing while a frame is still to come, or when over(). `staging` is null where
-  // there is no path, for a user whose rounds are all without a transfer.
+  // Gives the next round; nothing while a frame is still to come, or when over(). `staging` is null
+  // if there is no path, for a user whose rounds have no transfers.
   virtual Result<std::optional<Round>> next(std::byte* staging) = 0;
   // The round that next() gave has ended, and what it receives is there.
   virtual Result<> ended() = 0;
   virtual bool over() const = 0;
 };
 
-// One epoch's rounds, one at a time, in the order in which their users were added.
+// Rounds runs one epoch's rounds, one at a time, in the order in which their users were added.
 // Threads: one at a time. Ownership: borrows path and users.
 class Rounds {
  public:
@@ -73,14 +73,14 @@ class Rounds {
   void lose() { path_ = nullptr, attempt_ = 0, under_way_ = false; }
   std::uint32_t attempt() const { return attempt_; }
 
-  // Its rounds go over the path of that attempt.
+  // Adds a user whose rounds go over the path of that attempt.
   void add(RoundUser& user, std::uint32_t attempt) { users_.push_back({&user, attempt}); }
   void clear() { users_.clear(); }
   bool waiting_for(std::uint32_t attempt) const { return under_way_ && attempt_ == attempt; }
 
   // Begins what can begin. Errors: a user's; kUnavailable, the path is not there any more.
   Result<> go();
-  // The end of the round under way, a good one; and goes on.
+  // The round under way has ended well; begins what can begin.
   Result<> ended();
 
  private:

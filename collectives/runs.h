@@ -8,15 +8,15 @@
 
 namespace starling::collectives {
 
-// All segments, cut into such runs of at most `bytes` of sums, one segment at least.
+// Cuts all segments into such runs of at most `bytes` of sums, one segment at least.
 std::vector<SegmentRange> equal_runs(const Layout& layout,
                                      const std::vector<std::vector<Rank>>& holders,
                                      std::size_t bytes);
 
-// first, count name segments of this layout, one at least. They come from a peer.
+// Whether first, count name segments of this layout, one at least. They come from a peer.
 bool fits(const Layout& layout, SegmentId first, std::uint32_t count);
 
-// The table is one: as many rows as segments, none empty, all ranks below `world`.
+// Checks the table: as many rows as segments, none empty, all ranks below `world`.
 void check_holders(const Layout& layout, const std::vector<std::vector<Rank>>& holders,
                    std::uint32_t world);
 

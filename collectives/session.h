@@ -1,6 +1,6 @@
 #pragma once
-// The version rule of R1, per epoch: a frame of the current version is delivered, one that is one
-// version early waits, any other is an error of its connection. Pure: the simulator runs it too.
+// Session is R1's version rule, per epoch: it delivers a frame of the current version, keeps one of
+// the next, and calls any other an error of its connection. Pure: the simulator runs it too.
 
 #include <cstdint>
 #include <deque>
@@ -18,8 +18,8 @@ struct Arrival {
 };
 
 struct SessionLimits {
-  // Of all frames that wait. A peer can be one step ahead at most, so the second is what one step
-  // brings in; beyond it something is wrong and the connection is given up.
+  // Limits for all waiting frames. A peer can be one step ahead at most, so the second is what one
+  // step brings in; beyond it something is wrong and the connection is given up.
   std::size_t frames_max = 1u << 20;
   std::size_t bytes_max = std::size_t{8} << 30;
 };
@@ -43,7 +43,7 @@ class Session {
   Result<std::vector<Arrival>> set_version(Version version);
 
   Version version() const { return version_; }
-  // Who sent what the last error is about.
+  // The sender of the frame that the last error is about.
   Rank culprit() const { return culprit_; }
   std::size_t waiting() const { return waiting_.size(); }
 

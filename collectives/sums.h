@@ -1,6 +1,6 @@
 #pragma once
-// What a step's reduction reads and writes, as plain views. The grid owns the arrays
-// (kernels/grid); whoever runs a Reduce puts this together.
+// Sums is what a step's reduction reads and writes, as plain views. The grid owns the arrays
+// (kernels/grid); the caller of a Reduce puts the views together.
 
 #include <cstdint>
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace starling::collectives {
 
-// Per segment its holders, owner first; never empty, ranks below the world size, none twice.
+// Per segment, the ranks that hold it, owner first; never none, below the world size, none twice.
 using Holders = std::shared_ptr<const std::vector<std::vector<Rank>>>;
 
 struct Sums {

@@ -1,9 +1,9 @@
 #pragma once
 // How frames leave a rank, and what they consist of.
 //
-// The collectives (reduce, gather, exchange, all_reduce) are pure frame handlers: they get frames
-// with on_frame() and send through a Transport. In production that is tcp/mesh.h, in the simulator
-// and in unit tests something in memory; the same code runs in both.
+// The collectives (Reduce, Gather, AllReduce) are pure frame handlers: they get frames with
+// on_frame() and send through a Transport. In production that is tcp/mesh.h, in the simulator and
+// in unit tests something in memory; the same code runs in both.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace starling::collectives {
 // Frames are cut to about this size, or to one segment where that is larger, so that adding,
 // forwarding and the network overlap. Measured with tools/bench/allreduce_bench.cpp.
 inline constexpr std::size_t kFrameBytes = 256 * 1024;
-// What a receiver takes at most; a longer frame is an error of its connection.
+// Most bytes that a receiver takes; a longer frame is an error of its connection.
 inline constexpr std::size_t kFrameBytesMax = 64u << 20;
 
 // The bytes of a frame as pieces, so that large arrays are sent from where they lie.
@@ -56,8 +56,8 @@ class Payload {
   std::size_t size_ = 0;
 };
 
-// One rank's way to the others of its epoch. What is sent to one peer arrives in order, once, or
-// the epoch breaks.
+// A Transport sends a rank's frames to the others of its epoch. Frames to one peer arrive in order,
+// once, or the epoch breaks.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -77,7 +77,7 @@ FrameHeader measured(FrameHeader header, const Payload& payload);
 FrameHeader checked(FrameHeader header, const Payload& payload);
 // Seed of the payload's checksum: a hash of the header's fields before the checksum.
 std::uint64_t checksum_seed(const FrameHeader& header);
-// What `check` of a received header must be.
+// The value that `check` of a received header must have.
 std::uint16_t header_check(FrameHeader header);
 // A whole frame with a copy of the payload: what a transport in memory delivers.
 Frame make_frame(FrameHeader header, const Payload& payload);

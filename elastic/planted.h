@@ -9,7 +9,7 @@ namespace starling::elastic {
 
 inline constexpr bool kBreakable = false;
 
-// One switch: off.
+// One switch, which is off.
 struct Planted {
   constexpr operator bool() const { return false; }
 };

@@ -61,11 +61,13 @@ Result<> check_between_tensors(const Layout& layout, std::span<const float> grad
 }
 
 // Returns the digest of all samples of a script, which its processes read beside passes.
-std::optional<Digest> read_by(const kernels::PythonModel& model,
-                              const std::function<bool()>& go_on) {
+std::optional<Digest> read_by(const kernels::PythonModel& model, const GoOn& go_on,
+                              const GoOn& steps_go_on) {
   kernels::PythonModel::DataRead read;
-  while (go_on() && !(read = model.data_read()).over)
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  while (go_on() && !(read = model.data_read()).over) {
+    if (!steps_go_on()) model.read_rest(go_on);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
   return read.over && !read.digest ? model.identity().data : read.digest;
 }
 
@@ -123,8 +125,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
                             brief(steps) + ", " + build_text();
   setup->model = std::move(model);
   setup->batches = std::move(batches);
-  setup->reads_without_passes = python == nullptr;
-  setup->hash_data = hash_data ? std::move(hash_data) : [data_identity](const auto&) {
+  setup->hash_data = hash_data ? std::move(hash_data) : [data_identity](const GoOn&, const GoOn&) {
     return std::optional(data_identity);
   };
   return std::shared_ptr<const TrainingSetup>(std::move(setup));
@@ -152,14 +153,16 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
   STARLING_TRY(opened, Dataset::open(job));
   std::shared_ptr<const Dataset> data = std::move(opened);
   Digest identity = data->identity();
-  DataHash hash_data = [data](const std::function<bool()>& go_on) { return data->content(go_on); };
+  DataHash hash_data = [data](const GoOn& go_on, const GoOn&) { return data->content(go_on); };
   if (const auto python = std::dynamic_pointer_cast<kernels::PythonModel>(model)) {
     STARLING_TRY(first, data->micro_batch(0, 0));
     python->on_child_lost(std::move(options.child_lost));
     python->begin_with(first);
     STARLING_TRY(python->prepare(options.threads));
     identity = python->identity().data;
-    hash_data = [python](const std::function<bool()>& go_on) { return read_by(*python, go_on); };
+    hash_data = [python](const GoOn& go_on, const GoOn& steps_go_on) {
+      return read_by(*python, go_on, steps_go_on);
+    };
   }
   return set_up(
       job, model, [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); },

@@ -24,7 +24,9 @@ using BatchSource = std::function<Result<Batch>(std::uint64_t step, MicroBatch m
 
 // Returns the digest of all data, as far as they can be compared; nothing if `go_on` says no or
 // reading fails. Takes as long as reading the data; the fingerprint sees only a sample of them.
-using DataHash = std::function<std::optional<Digest>(const std::function<bool()>& go_on)>;
+// `steps_go_on` says no when this worker computes no more.
+using GoOn = std::function<bool()>;
+using DataHash = std::function<std::optional<Digest>(const GoOn& go_on, const GoOn& steps_go_on)>;
 
 struct TrainingSetup {
   Job job;
@@ -33,8 +35,6 @@ struct TrainingSetup {
   std::shared_ptr<const Layout> layout;
   BatchSource batches;
   DataHash hash_data;
-  // True: reading goes on without passes, so that the job's end may wait for the end of reading.
-  bool reads_without_passes = true;
   // Exponents of version 0, [layout.blocks()], from the gradient of micro-batch 0 of step 0.
   std::vector<std::int16_t> exponents;
   Digest fingerprint{};

@@ -47,6 +47,7 @@ class Compute : public caf::event_based_actor {
           send(worker_, computed);
           send(trainer_, computed);
         },
+        [this](rest_atom) { maker_.reset(); },
     };
   }
 
@@ -185,6 +186,9 @@ class Trainer : public caf::event_based_actor {
         [this](const MicroBatchComputed&) {
           idle_.push_back(caf::actor_cast<caf::actor>(current_sender()));
           deal();
+        },
+        [this](rest_atom rest) {
+          for (const caf::actor& compute : idle_) send(compute, rest);
         },
     };
   }

@@ -18,8 +18,9 @@ struct TrainerOptions {
   double slowness = 1;  // see actors/worker/pace.h
 };
 
-// The actor understands ComputeOrder; it sends MicroBatchComputed to `worker`. A micro-batch in
-// progress is always finished and counts (R8), in its full time unless the trainer is told to exit.
+// The actor understands ComputeOrder, and rest_atom: idle threads give back what a pass needs,
+// until the next one. It sends MicroBatchComputed to `worker`. A micro-batch in progress is always
+// finished and counts (R8), in its full time unless the trainer is told to exit.
 caf::actor spawn_trainer(caf::actor_system& system, TrainerOptions options, caf::actor worker);
 
 }  // namespace starling::actors

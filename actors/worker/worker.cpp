@@ -48,6 +48,7 @@ class Worker : public caf::event_based_actor {
           if (const auto why = other_version(); !why.empty())
             return finish({2, false, why, std::nullopt});
           drive([](WorkerLoop& loop) { loop.tick(); });
+          rest_if_finished();
           if (loop_) delayed_send(this, kTick, tick_atom_v);
         },
         [this](const Arrival& arrival) {
@@ -141,12 +142,19 @@ class Worker : public caf::event_based_actor {
     delayed_send(this, kTick, tick_atom_v);
   }
 
+  // Lets the threads rest once no step follows: a script's processes are free for reading then.
+  void rest_if_finished() {
+    if (!loop_ || *computed_flag_ || !loop_->worker().waits_for_data()) return;
+    *computed_flag_ = true;
+    this->send(trainer_, rest_atom_v);
+  }
+
   // Hashes in a thread of its own that no other thread waits for: storage may hang.
   void hash_data(const caf::actor& me) {
     std::thread([weak = caf::actor_cast<caf::weak_actor_ptr>(me), setup = options_.setup,
-                 over = over_flag_] {
+                 over = over_flag_, computed = computed_flag_] {
       run_behind();
-      auto data = setup->hash_data([&] { return !*over; });
+      auto data = setup->hash_data([&] { return !*over; }, [&] { return !*computed; });
       if (data == Digest{})
         data = hash128(ByteView());  // zeros stand for data that are not read yet
       const auto worker = caf::actor_cast<caf::actor>(weak);
@@ -259,6 +267,9 @@ class Worker : public caf::event_based_actor {
   caf::actor archive_;  // null: nothing was to be written or loaded yet
   std::optional<elastic::worker_command::Exit> over_;
   const std::shared_ptr<std::atomic<bool>> over_flag_ = std::make_shared<std::atomic<bool>>(false);
+  // True: no step follows, and data are still to be read.
+  const std::shared_ptr<std::atomic<bool>> computed_flag_ =
+      std::make_shared<std::atomic<bool>>(false);
   TurnedAway turned_away_;
 };
 

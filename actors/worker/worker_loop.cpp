@@ -19,7 +19,7 @@ std::uint64_t heartbeat_ms(const Job& job) {
   return std::min<std::uint64_t>(job.lease_ms / 10, 100);
 }
 
-// Limits the wait of the job's end for the reading of large files.
+// Limits the wait of the job's end for data to be read.
 constexpr std::uint64_t kDataWaitMs = 3000;
 
 // In the job's first steps, models that may keep state are rechecked by every worker.
@@ -39,7 +39,7 @@ elastic::WorkerConfig worker_config(const TrainingSetup& setup) {
                     setup.job.seed};
   config.heartbeat_ms = std::max<std::uint64_t>(10, heartbeat_ms(setup.job));
   config.coordinator_timeout_ms = setup.job.coordinator_timeout_ms;
-  config.data_wait_ms = setup.reads_without_passes ? kDataWaitMs : 0;
+  config.data_wait_ms = kDataWaitMs;
   return config;
 }
 

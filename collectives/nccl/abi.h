@@ -1,7 +1,7 @@
 #pragma once
-// NCCL as this program sees it: its binary interface as far as it is used. Nothing of it is linked,
-// so that a program without it starts, and no header of it is needed. Where there is one,
-// tests/nccl/abi.cpp compares the two.
+// The part of NCCL's binary interface that this program uses. The program is not linked to NCCL, so
+// it starts without it, and needs no header of it. Where a header is installed, tests/nccl/abi.cpp
+// compares the two.
 
 #include <climits>
 #include <cstddef>
@@ -21,7 +21,7 @@ struct UniqueId {
 };
 
 inline constexpr int kUndefined = INT_MIN;
-// A newer library takes what it knows of this one, and an older one leaves what it does not know.
+// A newer library accepts an older Config, and an older one ignores the fields that it lacks.
 struct Config {  // of 2.28
   std::size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
@@ -42,8 +42,8 @@ struct Config {  // of 2.28
   int nvlink_centric = kUndefined;
 };
 
-// Not among them, as they wait for peers, which may be dead: ncclCommFinalize, ncclCommDestroy; as
-// it renumbers ranks, and repeats ids in 2.28: ncclCommShrink.
+// Functions left out on purpose: ncclCommFinalize and ncclCommDestroy, which wait for peers that
+// may be dead; ncclCommShrink, which renumbers ranks, and repeats ids in 2.28.
 struct Functions {
   int (*version)(int*);
   int (*unique_id)(UniqueId*);

@@ -49,7 +49,7 @@ Result<> Communicator::launch(const std::vector<Transfer>& sends,
     note("ncclSend", nccl_.send(t.at, t.bytes, abi::kInt8, peer(t), comm_, stream));
   for (const Transfer& t : receives)
     note("ncclRecv", nccl_.recv(t.at, t.bytes, abi::kInt8, peer(t), comm_, stream));
-  // The group belongs to the thread: it is closed whatever was said of its parts.
+  // The group belongs to the thread: close it whatever the calls within it returned.
   note("ncclGroupEnd", nccl_.group_end());
   if (call != nullptr) return failed(call, wrong);
   return ok();
@@ -71,7 +71,7 @@ Result<bool> Communicator::settled() {
 
 bool Communicator::revoke() {
   stage_ = Stage::kRevoked;
-  // Before it stands NCCL's revoke looks at what is not there yet.
+  // Before the communicator stands, NCCL's revoke reads memory that is not set up yet.
   if (!stood_) return false;
   int state = nccl_.revoke(comm_, 0);
   while (state == abi::kInProgress) {
@@ -85,7 +85,7 @@ bool Communicator::abort() {
   STARLING_CHECK(stage_ == Stage::kRevoked);
   stage_ = Stage::kGone;
   if (comm_ == nullptr) return false;
-  // What it says changes nothing: a second call would end the process.
+  // The result of abort() changes nothing: a second call would end the process.
   nccl_.abort(std::exchange(comm_, nullptr));
   return true;
 }

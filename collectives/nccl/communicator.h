@@ -26,20 +26,20 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // Errors of all: kPeerLost  NCCL reports one. What follows an error is revoke() and abort().
+  // Errors of all functions: kPeerLost  NCCL reports one. After an error call revoke() and abort().
 
   // `id`: of PathLibrary::make_id(). The communicator stands once settled() says so.
   Result<> begin(ByteView id, Rank self, std::uint32_t world);
-  // All transfers in one group. They are in the stream once settled() says so, and not before.
+  // Starts all transfers in one group. They are in the stream only once settled() says so.
   Result<> launch(const std::vector<Transfer>& sends, const std::vector<Transfer>& receives,
                   void* stream);
-  // What was begun last has been done, as far as the host is concerned.
+  // Whether the last begin() or launch() is done, as far as the host is concerned.
   Result<bool> settled();
-  // Stops the kernels of one that stands: nothing of ours is worked on by NCCL here any more, and no
-  // other call follows but abort(). False: they could not be stopped, or it does not stand. Blocks, at
-  // worst for ever.
+  // Stops the kernels of a communicator that stands: NCCL works on none of our memory here any
+  // more, and only abort() may follow. False: the kernels could not be stopped, or it does not
+  // stand. Blocks, at worst for ever.
   bool revoke();
-  // Gives everything back; kernels of peers may still work on what lies there. Blocks, at worst for
+  // Gives everything back; kernels of peers may still work on that memory. Blocks, at worst for
   // ever. False: there was nothing.
   bool abort();
   bool stood() const { return stood_; }

@@ -23,9 +23,9 @@ namespace fs = std::filesystem;
 namespace abi = nccl::abi;
 
 constexpr const char* kName = "libnccl.so.2";
-// Of ncclGetVersion(). The first one with ncclCommRevoke, without which the kernels that wait for a dead
-// peer are stopped only by giving back what other peers' kernels may use; another major version may have
-// another binary interface.
+// Versions as ncclGetVersion() has them. kOldest is the first with ncclCommRevoke: without it,
+// kernels that wait for a dead peer are stopped only by freeing memory that kernels of other peers
+// may use. Another major version may have another binary interface.
 constexpr int kOldest = 22807, kTooNew = 30000;
 
 std::string variable(const char* name) {
@@ -56,7 +56,7 @@ std::string version_text(int version) {
          std::to_string(version % 100);
 }
 
-// What of NCCL is on, of that which matters to who ends: as it reads it, from the environment.
+// The settings of NCCL that matter at the end of a path, as NCCL reads them from the environment.
 std::string settings_here() {
   const auto on = [](const char* name, const std::string& off) {
     return variable(name) == off ? "off" : "on";
@@ -151,8 +151,8 @@ Result<std::shared_ptr<PathLibrary>> open_nccl(NcclOptions options) {
   if (!variable("NCCL_COMM_ID").empty())
     return Error(Code::kBadInput,
                  "NCCL_COMM_ID is set, with which all communicators of NCCL are one; unset it");
-  // Then a rank's memory is mapped by its peers in a way that does not outlive the rank, and the thread
-  // that serves them ends only when all of them have gone.
+  // With cuMem off, a rank's memory is mapped by its peers in a way that does not outlive the rank,
+  // and the thread that serves them ends only when all of them have gone.
   for (const char* name : {"NCCL_CUMEM_ENABLE", "NCCL_CUMEM_HOST_ENABLE"})
     if (const std::string set = variable(name); !set.empty() && std::atoi(set.c_str()) == 0)
       return Error(Code::kBadInput,

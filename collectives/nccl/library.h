@@ -1,5 +1,5 @@
 #pragma once
-// Where NCCL is found, and the paths that it makes.
+// Finds NCCL and makes paths of it.
 
 #include <chrono>
 #include <filesystem>
@@ -14,17 +14,17 @@
 namespace starling::collectives {
 
 struct NcclOptions {
-  // Called, on a thread of its own, when a communicator does not end in time, with the reason and this
-  // process's rank in its epoch; may block. The communicator stays as it is until the process ends, and
-  // the library is closed(). May be empty.
+  // Called, on a thread of its own, when a communicator does not end in time, with the reason and
+  // this process's rank in its epoch; may block. The communicator stays as it is until the process
+  // ends, and the library is closed(). May be empty.
   std::function<void(const std::string& why, Rank self)> on_stuck;
   // Called, on a thread of its own, for each communicator that is gone, with what its revoke (0 if it
   // never stood) and its abort took. May be empty.
   std::function<void(std::chrono::nanoseconds revoke, std::chrono::nanoseconds abort)> on_end;
 };
 
-// Where the library is looked for, in this order: STARLING_NCCL alone if that is set; in ../lib of
-// this program; where the system finds it; in Python's packages (core/base/libraries.h).
+// The places where open_nccl() looks, in this order: STARLING_NCCL alone if that is set; ../lib of
+// this program; the system's places; Python's packages (core/base/libraries.h).
 std::vector<std::filesystem::path> nccl_places();
 
 // Opens NCCL, which stays in the process: a second opening costs nothing. Needs no GPU; paths do. Sets
@@ -35,7 +35,7 @@ std::vector<std::filesystem::path> nccl_places();
 // Errors: kUnavailable  it is at none of these places, or that one cannot be used
 //         kBadInput     the environment sets what makes paths wrong: NCCL_COMM_ID, with which all
 //                       communicators would be one; NCCL_CUMEM_ENABLE=0 or NCCL_CUMEM_HOST_ENABLE=0,
-//                       with which who ends takes memory away from peers that still use it
+//                       with which a rank that ends frees memory that peers still use
 Result<std::shared_ptr<PathLibrary>> open_nccl(NcclOptions options = {});
 
 }  // namespace starling::collectives

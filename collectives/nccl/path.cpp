@@ -23,9 +23,9 @@ using std::chrono::milliseconds;
 constexpr std::size_t kWarmBytes = 256;  // of one peer's block in the warm-up
 constexpr milliseconds kQuietPoll{100};  // how often an error is looked for where nothing is asked
 constexpr Clock::time_point kEndless = Clock::time_point::max();
-constexpr const char* kGivenUp = "the path was given up";  // said to nobody
+constexpr const char* kGivenUp = "the path was given up";  // an error that no callback reports
 
-// Between two looks at what may take 100 us or half a minute: an eighth more at worst.
+// The pause between two looks at what takes 100 us to half a minute: an eighth more at worst.
 microseconds pause_after(Clock::duration waited) {
   const auto eighth = std::chrono::duration_cast<microseconds>(waited / 8);
   return std::clamp(eighth, microseconds(20), microseconds(1000));
@@ -35,7 +35,7 @@ std::size_t rounded_up(std::size_t bytes) {
   return (bytes + kWarmBytes - 1) / kWarmBytes * kWarmBytes;
 }
 
-// What `from` sends to `to` in the warm-up; no two pairs, and no two paths, send the same.
+// The bytes that `from` sends to `to` in the warm-up: other ones for each pair and each path.
 Bytes warm_block(ByteView id, std::uint32_t from, std::uint32_t to) {
   Bytes block(kWarmBytes);
   for (std::size_t i = 0; i < block.size(); ++i)
@@ -95,7 +95,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   template <class... Told, class... What>
   void tell(const std::function<void(Told...)>& event, What&&... what);
 
-  // What the thread does from now on should end by itself by then; kEndless: it may wait for ever.
+  // The thread's next work should end by itself by then; kEndless: it may wait for ever.
   void expect_end(Clock::time_point by);
   void watch();
   void get_stuck();
@@ -258,11 +258,11 @@ Result<Attempt::Round> Attempt::next_round() {
 Result<> Attempt::perform(const Round& round, Clock::time_point until, const std::string& what) {
   if (round.sends.empty() && round.receives.empty()) return ok();
   STARLING_TRY(communicator_.launch(round.sends, round.receives, options_.stream->native()));
-  // Not the stream before: while a launch is under way the kernel may not be in it yet.
+  // Ask NCCL before the stream: during a launch the kernel may not be in the stream yet.
   STARLING_TRY(poll(until, what, [this] { return communicator_.settled(); }));
   const auto done = [this]() -> Result<bool> {
     const bool idle = options_.stream->idle();
-    // After the stream, as a kernel that was stopped ends like any other.
+    // Ask NCCL after the stream: a kernel that was stopped ends like any other.
     STARLING_TRY(settled, communicator_.settled());
     return idle && settled;
   };
@@ -284,11 +284,11 @@ void Attempt::end() {
     asked_.wait(lock, [this] { return released_; });
   }
   if (watcher_.joinable()) watcher_.join();
-  // What others gave back meanwhile, then the staging memory: CUDA frees when all kernels have ended, and
-  // those of the next path may not.
+  // Free what others gave back meanwhile, then the staging memory: CUDA frees when all kernels have
+  // ended, and those of the next path may not.
   keeping_.reset();
   memory_.reset();
-  // What the owner lent goes now, whoever keeps the path.
+  // Give back what the owner lent, as the path may live longer.
   options_.stream.reset();
   options_.allocate = nullptr;
   options_.copy_in = nullptr;
@@ -381,8 +381,8 @@ void Attempt::watch() {
   get_stuck();
 }
 
-// Nothing of it is touched any more, as the path's thread may be at it. The owner is told what that
-// thread did not tell.
+// Closes the library and touches nothing of the path, as the path's thread may be at work on it.
+// Tells the owner the events that this thread did not tell.
 void Attempt::get_stuck() {
   const std::string why = "NCCL: a communicator has not ended within " + in_ms(options_.end_ms) +
                           ", so this process has no direct path any more";
@@ -402,8 +402,8 @@ void Attempt::get_stuck() {
   if (shared_->calls.on_stuck) shared_->calls.on_stuck(why, self_);
 }
 
-// The device may be gone by the time that a library which hung returns: what is held is never given
-// back.
+// The thread stays for ever: the device may be gone by the time that a library which hung returns,
+// so nothing that it holds is given back.
 void Attempt::stay() {
   for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
 }

@@ -12,10 +12,10 @@
 // REVOKED, no kernel of NCCL's runs here; ABORTING gives memory back that kernels of other GPUs of the
 // machine may work on, and so waits for its gate (collectives/path_ends.h).
 //
-// NCCL cannot be believed to end: a revoke or an abort may block for ever, and so may a launch behind a
-// kernel that waits for a dead peer. So nobody but the path's thread ever waits for it, and a second
-// thread looks at the clock. What should have ended by itself or been given up `end_ms` ago is STUCK:
-// its thread, its memory and its ticket stay until the process ends, and no path is made any more.
+// NCCL may never end: a revoke or an abort may block for ever, and so may a launch behind a kernel
+// that waits for a dead peer. So only the path's thread ever waits for NCCL, and a second thread
+// looks at the clock. What should have ended by itself or been given up `end_ms` ago is STUCK: its
+// thread, memory and ticket stay until the process ends, and no path is made any more.
 
 #include <chrono>
 #include <functional>
@@ -35,7 +35,7 @@ struct Calls {
   std::function<void(std::chrono::nanoseconds revoke, std::chrono::nanoseconds abort)> on_end;
 };
 
-// What the paths of one library share. One that is stuck keeps it.
+// Shared is what the paths of one library share. A path that is stuck keeps it.
 struct Shared {
   const abi::Functions functions{};
   const Calls calls;

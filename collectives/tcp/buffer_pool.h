@@ -14,7 +14,7 @@ namespace starling::collectives {
 // Threads: any. Buffers may outlive the pool's owner.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
-  // Kept at most: what one worker has in flight in a step, not what it can ever receive.
+  // Bytes kept at most: what a worker has in flight in a step, not what it can ever receive.
   explicit BufferPool(std::size_t bytes_max = 8u << 20) : bytes_max_(bytes_max) {}
 
   // A buffer of n bytes with any contents.

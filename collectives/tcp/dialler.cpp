@@ -37,7 +37,7 @@ void Dialler::on_time(Clock::time_point now) {
 }
 
 void Dialler::dial(Clock::time_point now) {
-  // Whoever answers under the local name may be somebody else: then TCP has its turn.
+  // Another process may answer under the local name: then TCP has its turn.
   if (std::exchange(try_local_, target_.local && !try_local_)) socket_ = dial_local(target_.port);
   at_local_ = static_cast<bool>(socket_);
   if (!socket_) {
@@ -54,7 +54,7 @@ void Dialler::dial(Clock::time_point now) {
   }
   have_ = 0;
   phase_ = Phase::kConnecting;
-  // One that does not answer leaves time for the others.
+  // The timeout is shared, so that an address that does not answer leaves time for the others.
   wake_at_ = now + timeout_ / std::max<std::size_t>(1, addresses_.size());
   watch(EPOLL_CTL_ADD, EPOLLOUT);
 }
@@ -66,11 +66,11 @@ std::optional<Stood> Dialler::on_event(Clock::time_point now) {
       const int error = errno;
       give_up(std::string("connecting, ") + strerror(error), now, error == ECONNREFUSED);
     } else if (addresses_.size() > 1) {
-      wake_at_ = now + timeout_;  // somebody is there
+      wake_at_ = now + timeout_;  // a process listens there
     }
     return {};
   }
-  // Exactly what is expected: the bytes behind it are frames.
+  // Read exactly the expected bytes: those behind them are frames.
   const std::size_t need = expected();
   const ssize_t n = recv(socket_.get(), buffer_.data() + have_, need - have_, 0);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return {};
@@ -114,7 +114,7 @@ std::size_t Dialler::expected() const {
   }
 }
 
-// Who sits under a local name may be anybody: there TCP has its turn.
+// Any process may listen under a local name: TCP has its turn then.
 void Dialler::on_prefix(Clock::time_point now) {
   Prefix prefix;
   std::memcpy(&prefix, buffer_.data(), sizeof prefix);
@@ -141,7 +141,7 @@ bool Dialler::on_answer(Clock::time_point now) {
   const auto proof = make_proof(secret_, hello_, answer_);
   if (!proof || !send_whole(socket_, *proof)) return false;
   phase_ = Phase::kAwaitAdmit;
-  // Anew: if we gave up when the peer has just admitted us, it would see a break.
+  // The timeout starts anew: giving up when the peer has just admitted us would be a break.
   wake_at_ = now + timeout_;
   return true;
 }

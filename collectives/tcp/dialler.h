@@ -46,8 +46,8 @@ class Dialler {
 
   // Why the last attempt failed; empty if none has.
   const std::string& failure() const { return failure_; }
-  // Trying again is of no use: nobody listens at any address (ECONNREFUSED; a worker listens before
-  // it joins, so it is gone, or was never there), or what listens there speaks another version.
+  // Trying again is of no use: no process listens at any address (ECONNREFUSED; a worker listens
+  // before it joins, so it is gone or never was), or what listens there speaks another version.
   bool refused() const { return refused_; }
 
  private:
@@ -71,7 +71,7 @@ class Dialler {
   std::chrono::milliseconds backoff_{5};
   std::vector<std::string> addresses_;  // of the name, those not tried yet last
   std::size_t next_ = 0;                // of them
-  bool listens_ = false;                // one of this round may have somebody who listens
+  bool listens_ = false;                // at one address of this round a process may listen
   Fd socket_;
   Hello hello_;
   Answer answer_;

@@ -46,7 +46,7 @@ FrameReader::End FrameReader::read(int socket, const Deliver& deliver) {
     }
     turn += static_cast<std::size_t>(n);
     if (!take_staged(deliver)) return error_.empty() ? End::kNothingMore : End::kError;
-    // Less than there was room for: the socket is empty, and asking it again would only say so.
+    // A short read means that the socket is empty: asking it again would only say so.
     if (static_cast<std::size_t>(n) < asked_) return End::kNothingMore;
   }
   return End::kMore;
@@ -64,7 +64,7 @@ long FrameReader::read_once(int socket) {
     end_ -= begin_;
     begin_ = 0;
   }
-  // Behind the middle of a payload more of it follows, which does not belong into the stage.
+  // Bytes behind the middle of a payload are more of it and do not belong into the stage.
   const bool whole = !payload_ || filled_ + direct == payload_->size();
   if (whole) into[n++] = {stage_.data() + end_, stage_.size() - end_};
   asked_ = into[0].iov_len + (n > 1 ? into[1].iov_len : 0);
@@ -94,7 +94,7 @@ bool FrameReader::take_staged(const Deliver& deliver) {
   }
 }
 
-// Bytes of the payload, to their place in it, where they may be already.
+// Copies bytes of the payload to their place in it, unless they are there already.
 void FrameReader::take(ByteView from, std::uint8_t* to) {
   filled_ += from.size();
   if (seal_ == FrameSeal::kSecret) return aead_->crypt(from, to);
@@ -118,7 +118,7 @@ AeadTag FrameReader::staged_tag() {
   return tag;
 }
 
-// Nothing of a header is believed before its tag holds.
+// The fields of a header are not used before its tag holds.
 bool FrameReader::read_header() {
   const ByteView bytes = ByteView(stage_).subspan(begin_, sizeof header_);
   begin_ += bytes.size();

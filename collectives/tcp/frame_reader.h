@@ -22,7 +22,7 @@ class FrameReader {
 
   FrameReader(std::shared_ptr<BufferPool> pool, std::size_t frame_bytes_max);
 
-  // The connection stands, and its frames are sealed so. Without it: kPlain.
+  // The connection stands, and its frames are sealed with `keys`. Without open(): kPlain.
   void open(const ConnectionKeys& keys);
 
   // Reads what the socket has, up to a bound that keeps one peer from starving the others, and

@@ -3,15 +3,15 @@
 // epoch's key, and make the keys that seal its frames. Pure: fixed-size messages in, fixed-size
 // messages out.
 //
-//   dialler  -> acceptor  Hello   who I am, whom I call, in which epoch of which job; nonce a
+//   dialler  -> acceptor  Hello   job, epoch, both ends; nonce a
 //   acceptor -> dialler   Answer  nonce b; MAC(key, "acceptor", all of the above)
 //   dialler  -> acceptor  Proof   MAC(key, "dialler", all of the above)
 //   acceptor -> dialler   Admit   one byte: the connection carries the epoch now
 // The roles differ in the MACs, so neither message can be sent back to its maker.
 //
 // Hello and Answer begin with the same 16 bytes in every version of the protocol. An acceptor that
-// speaks another version, or seals frames otherwise, answers with these alone. They are under the
-// MACs as well, so nobody on the way can make two ends agree on less.
+// speaks another version, or seals frames otherwise, answers with these alone. The MACs cover them
+// as well, so an attacker on the way cannot make two ends agree on less.
 
 #include <array>
 #include <cstdint>
@@ -29,16 +29,16 @@ namespace starling::collectives {
 
 using HandshakeNonce = std::array<std::uint8_t, 32>;
 
-// What is done to the frames of a connection.
+// FrameSeal says how the frames of a connection are protected.
 enum class FrameSeal : std::uint32_t {
   kPlain = 0,   // a checksum, against accidents
   kTagged = 1,  // a tag under a key of the connection, against changes on purpose
   kSecret = 2,  // encrypted, and tagged
 };
-// Both ends compute it from the plan: `host` is where the acceptor is dialled.
+// The seal that both ends find from the plan: `host` is where the acceptor is dialled.
 FrameSeal seal_of(SealRule rule, const std::string& host);
 
-// What a member of an epoch knows.
+// EpochSecret is what a member of an epoch knows.
 struct EpochSecret {
   JobId job{};
   EpochId epoch;
@@ -46,8 +46,8 @@ struct EpochSecret {
   Rank self = 0;
   std::vector<Incarnation> members;  // index = rank, as below
   std::vector<FrameSeal> seals;      // of the connections that this rank accepts
-  // Fresh for the epoch and known to nobody else, so that the epoch's key, found out later, opens
-  // nothing that was recorded (kSecret).
+  // A key pair that is fresh for the epoch and stays in this process, so that the epoch's key,
+  // found out later, opens nothing that was recorded (kSecret).
   KeyExchange exchange;
 };
 
@@ -84,19 +84,19 @@ struct Proof {
 };
 inline constexpr std::uint8_t kAdmit = 0xa5;
 
-// What seals the frames of one connection, from this end.
+// ConnectionKeys seal the frames of one connection, from this end.
 struct ConnectionKeys {
   FrameSeal seal = FrameSeal::kPlain;
   AeadKey send{}, receive{};
 };
 
 Hello make_hello(const EpochSecret& secret, Rank to);
-// Why a prefix is not what this end speaks; empty if it is. `theirs` has the magic.
+// Why this end does not speak a prefix; empty if it does. `theirs` has the magic.
 std::string prefix_fault(const Prefix& theirs, const Prefix& ours);
 // The hello is for this epoch, this rank and this life, and comes from the member that it names,
 // whose rank is below ours. Of its prefix only the magic and the version are looked at.
 bool hello_fits(const EpochSecret& secret, const Hello& hello);
-// What an acceptor says first, whatever the hello's prefix said.
+// The prefix that an acceptor sends first, whatever the hello's prefix said.
 Prefix prefix_of(const EpochSecret& secret);
 Answer make_answer(const EpochSecret& secret, const Hello& hello);
 // nullopt: the acceptor does not know the key.
@@ -104,7 +104,7 @@ std::optional<Proof> make_proof(const EpochSecret& secret, const Hello& hello,
                                 const Answer& answer);
 bool proof_holds(const EpochSecret& secret, const Hello& hello, const Answer& answer,
                  const Proof& proof);
-// After the proof. nullopt: the other end's half of the key exchange is none.
+// Makes the keys after the proof. nullopt: the other end's half of the key exchange is invalid.
 std::optional<ConnectionKeys> dialler_keys(const EpochSecret& secret, const Hello& hello,
                                            const Answer& answer);
 std::optional<ConnectionKeys> acceptor_keys(const EpochSecret& secret, const Hello& hello,

@@ -72,7 +72,7 @@ Listener::Listener(const ListenerOptions& options, Bound bound)
       local_(listen_local(port_)),
       epoll_(make_epoll()),
       wake_(make_wake()),
-      // What is in its handshake for too long is closed here, so no patience is asked for.
+      // The listener closes a connection whose handshake takes too long: no patience here.
       newcomers_(options.sockets_max, std::chrono::hours(24)) {
   watch(epoll_, tcp_);
   if (local_) watch(epoll_, local_);
@@ -100,7 +100,7 @@ void Listener::add(EpochSecret secret, Adopt adopt) {
         epochs_.try_emplace(epoch, Registered{std::move(secret), std::move(adopt)}).second;
     STARLING_CHECK_MSG(added, "a second mesh of epoch " << to_string(epoch));
   }
-  wake(wake_);  // somebody may be waiting for it
+  wake(wake_);  // a dialler may be waiting for this epoch
 }
 
 void Listener::remove(const EpochId& epoch) {
@@ -137,7 +137,7 @@ void Listener::run() {
 }
 
 void Listener::accept_all(const Fd& socket) {
-  // Not more at once than wait at most, so that a flood of dials cannot starve the others.
+  // At most `sockets_max` accepts at once, so that a flood of dials cannot starve the others.
   for (std::size_t i = 0; i < options_.sockets_max; ++i) {
     Fd fd(accept4(socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
@@ -160,14 +160,14 @@ void Listener::accept_all(const Fd& socket) {
   }
 }
 
-// Files are short: somebody who has not shown a key gives his up.
+// File descriptors have run out: close a connection that has not shown a key.
 bool Listener::make_room() {
   const auto next = newcomers_.next_to_go();
   if (next) evict(next->number);
   return next.has_value();
 }
 
-// Whoever dials waits in the backlog meanwhile; asking again at once would only burn time.
+// Diallers wait in the backlog meanwhile; asking again at once would only burn time.
 void Listener::pause(bool on) {
   paused_until_.reset();
   if (on) paused_until_ = Clock::now() + kPause;
@@ -216,7 +216,7 @@ void Listener::on_readable(Pending& p) {
   try_answer(p);
 }
 
-// Who speaks another version is told so at once. May destroy `p`.
+// A dialler of another version is told so at once. May destroy `p`.
 void Listener::on_prefix(Pending& p) {
   Prefix prefix;
   std::memcpy(&prefix, p.buffer.data(), sizeof prefix);
@@ -281,7 +281,7 @@ void Listener::finish(Pending& p) {
   found->second.adopt(owned->hello.from, {std::move(owned->fd), *keys});
 }
 
-// Counts before it closes, so that who sees the end of its connection finds it counted.
+// Counts before it closes, so that a peer that sees its connection end finds it counted.
 void Listener::close_expired() {
   const auto now = Clock::now();
   std::vector<int> expired;

@@ -1,5 +1,5 @@
 #pragma once
-// Where peers dial in: one per worker process, for all its epochs.
+// Listener is where peers dial in: one per worker process, for all its epochs.
 //
 // Accepted sockets go through the handshake (handshake.h) in the listener's thread and are handed
 // to the Mesh of their epoch. A peer may dial before this worker knows the plan: such sockets wait,
@@ -31,7 +31,7 @@ struct ListenerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;                             // 0: any free one
   std::chrono::milliseconds handshake_timeout{2000};  // from accept to proof, waiting included
-  // In their handshake or waiting. A newer one evicts the oldest of the address that has most.
+  // Most sockets that shake hands or wait. A newer one evicts the oldest of the address with most.
   std::size_t sockets_max = 256;
 };
 

@@ -94,8 +94,8 @@ class Mesh::Impl {
   Rank standing_ = 0;
   bool broken_ = false;
   bool drained_ = false;
-  // The clock by which silences are judged, from 1. It counts no more of the time between two looks
-  // than a word may take, so a thread that was late reads what waits for it before it judges.
+  // The clock by which silences are judged, from 1. It adds at most word_ms() between two looks, so
+  // a thread that was late reads what waits for it before it judges.
   std::uint64_t now_ms_ = 1;
   Clock::time_point looked_ = Clock::now();
   std::uint64_t said_ms_ = 0;
@@ -190,7 +190,7 @@ void Mesh::Impl::leave() {
   wake(wake_);
 }
 
-// Where connections have keys a tag of theirs takes the checksum's place.
+// On connections with keys a tag takes the checksum's place.
 FrameHeader Mesh::Impl::complete(const FrameHeader& header, const Payload& payload) const {
   return options.seal == SealRule::kOff ? checked(header, payload) : measured(header, payload);
 }
@@ -264,7 +264,7 @@ void Mesh::Impl::take_adopted() {
   }
   for (auto& [rank, stood] : adopted) {
     Peer& peer = *peers_[rank];  // the handshake has checked the rank
-    // A second connection of a rank is none; the first carries the epoch.
+    // A second connection of a rank is dropped; the first carries the epoch.
     if (peer.state == State::kAwaited && !leaving_) stand(peer, std::move(stood));
   }
 }
@@ -287,7 +287,7 @@ void Mesh::Impl::all_stand() {
   }
 }
 
-// False: it may be read.
+// Stops reading a peer while may_read() is false. Returns false if the peer may be read.
 bool Mesh::Impl::pause(Peer& peer) {
   if (options.may_read()) return false;
   peer.paused = true;
@@ -410,7 +410,7 @@ void Mesh::Impl::say_alive() {
     if (peer && peer->state == State::kStands) peer->outbox.push_if_idle(word);
 }
 
-// One that has left has nothing more to say; one that is not read may have said anything.
+// Skips a peer that has left, which says nothing more, and one that is not read now.
 void Mesh::Impl::check_silence() {
   const auto least = static_cast<std::uint64_t>(options.silence.count());
   const auto judged = [](const std::unique_ptr<Peer>& peer) {

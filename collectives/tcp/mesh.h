@@ -3,10 +3,10 @@
 // local socket; one communication thread.
 //
 // The lower rank of a pair dials, and dials again until it stands or connect_timeout is over: the
-// peer may not have the plan yet. A refused connection is a break at once: whoever is in a plan
+// peer may not have the plan yet. A refused connection is a break at once: a worker in a plan
 // listened before. Frames are delivered in the order of each connection, once, as they were sent:
 // on the way they are sealed as handshake.h says, and a connection with a frame that does not hold
-// is given up. Which versions are welcome is session.h's matter, not this one's.
+// is given up. Session (session.h) decides which versions are welcome.
 //
 // A connection may stand and carry nothing: a switch drops what goes between two machines alone, or
 // the peer's communication thread hangs. So both ends say something on each connection, and one
@@ -42,16 +42,16 @@ struct MeshOptions {
   std::vector<MeshPeer> peers;                        // index = rank, self included
   std::chrono::milliseconds connect_timeout{5000};    // until all connections stand
   std::chrono::milliseconds handshake_timeout{2000};  // of one attempt
-  // Least that a connection may be silent, which begins when all stand; longer where the others are
-  // silent as well. 0: for ever. Every third of that each end says that it is there.
+  // Least time that a connection may be silent, from when all stand; longer where the others are
+  // silent as well. 0: for ever. Every third of that time each end says that it is there.
   std::chrono::milliseconds silence{0};
   SealRule seal = SealRule::kAuto;  // the same at all ranks
   bool local_sockets = true;        // instead of TCP, to peers at a loopback address (socket.h)
   std::size_t frame_bytes_max = kFrameBytesMax;
   std::size_t queue_bytes_max = std::size_t{8} << 30;  // to one peer and not yet written; beyond it
                                                        // the connection breaks
-  // Asked before a peer's bytes are read, on the communication thread. While it is false they stay
-  // where they are, and the peer waits, until read_on().
+  // The communication thread asks this before it reads a peer's bytes. While it is false the bytes
+  // stay where they are, and the peer waits, until read_on().
   std::function<bool()> may_read = [] { return true; };
 };
 
@@ -60,7 +60,7 @@ struct MeshEvents {
   std::function<void()> on_connected;  // all W-1 connections stand; before any frame
   std::function<void(Rank, Frame)> on_frame;
   // The first break, or a peer that did not stand in time. All connections of the epoch are closed
-  // by then, so that everybody else stops within a round trip; nothing is delivered after it.
+  // by then, so all other ranks stop within a round trip; nothing is delivered after it.
   std::function<void(Rank, std::string, LinkFault)> on_broken;
   std::function<void(Rank)> on_left;  // the peer's LEFT: its last frame
   std::function<void()> on_drained;   // after leave(): the last connection has closed
@@ -98,13 +98,13 @@ class Mesh : public Transport {
   // a lock that a callback takes.
   void stop();
 
-  // may_read() is true again.
+  // Goes on with peers that were not read: may_read() is true again.
   void read_on();
 
   // Peers whose connection broke or does not stand now.
   std::vector<Rank> broken() const;
   bool connected() const;
-  // Of all frames that were given to it, headers and all peers included.
+  // Bytes of all frames that were given to the mesh, headers and all peers included.
   std::uint64_t sent_bytes() const;
 
  private:

@@ -8,7 +8,7 @@ namespace starling::collectives {
 
 std::optional<Newcomers::Connection> Newcomers::came(Connection connection, Clock::time_point now) {
   const int number = connection.number;
-  settled(number);  // of which we did not hear that it ended
+  settled(number);  // the number of an older connection whose end was not told
   ++counts_[connection.from.host];
   waiting_[number] = {std::move(connection), now, ++clock_};
   if (waiting_.size() <= max_) return std::nullopt;

@@ -1,7 +1,7 @@
 #pragma once
-// Which connections have not shown yet who they are, and which of them go when they are too many.
-// Where one address has most of them its oldest goes, so that a flood from one machine takes the
-// room of that machine alone.
+// Newcomers keeps the connections that have not identified themselves yet, and says which of them
+// go when they are too many: the oldest of the address that has most, so that a flood from one
+// machine takes the room of that machine alone.
 
 #include <chrono>
 #include <cstddef>
@@ -18,18 +18,18 @@ namespace starling::collectives {
 class Newcomers {
  public:
   using Clock = std::chrono::steady_clock;
-  // Whoever is still there after `patience` has been let in: the handshake's time is over then.
+  // A connection older than `patience` has been let in: the handshake's time is over then.
   Newcomers(std::size_t max, Clock::duration patience) : max_(max), patience_(patience) {}
 
-  // A connection under this number, from this address. Gives the one that has to go, if one has.
+  // Adds a connection of this number and address. Returns the one that has to go, if one has.
   struct Connection {
     int number = -1;
     PeerAddress from;
   };
   std::optional<Connection> came(Connection connection, Clock::time_point now);
-  // Of all the one that would have to go next; none if there are none.
+  // The connection that would have to go next; none if there are none.
   std::optional<Connection> next_to_go() const;
-  // It has shown who it is, or is gone.
+  // The connection has identified itself, or is gone.
   void settled(int number);
   std::size_t size() const { return waiting_.size(); }
 

@@ -16,8 +16,8 @@ namespace starling::collectives {
 
 namespace {
 constexpr std::size_t kPiecesPerWrite = 64;
-// At most this much at once: a reader that keeps pace would hold the writer here for ever, and
-// frames of others would wait.
+// At most this much is written at once: a reader that keeps pace would hold the writer here for
+// ever, and frames to others would wait.
 constexpr std::size_t kBytesPerFlush = 4u << 20;
 constexpr std::size_t kStageBytes = 128 * 1024;  // sealed at once
 constexpr std::size_t kBytesHeld = 64 * 1024;    // beyond, a call more does not matter
@@ -150,7 +150,7 @@ ssize_t Outbox::write_items_locked() {
   return sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
 }
 
-// In the order of the queue: the place of a frame on its connection is part of its tags.
+// Makes tags in the order of the queue: the place of a frame on its connection is part of its tags.
 void Outbox::tag_locked(Item& item) {
   item.tagged = true;
   aead_->begin();

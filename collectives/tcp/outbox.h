@@ -36,18 +36,18 @@ class Outbox {
   // Queues a whole frame and writes what the socket takes at once; if `held` only when much has
   // gathered. Dropped after push_last() and close().
   void push(const FrameHeader& whole, const Payload& payload, bool held = false);
-  // The same if nothing waits to be written; else the peer is about to hear of this end anyway.
+  // Pushes only if nothing waits to be written; else the peer is about to hear of this end anyway.
   void push_if_idle(const FrameHeader& whole);
   // Writes what was held.
   void flush();
-  // The same, and nothing can follow it.
+  // Queues the last frame: nothing can follow it.
   void push_last(const FrameHeader& whole);
 
   // The connection stands: from now on frames are written. Reading is off at first, only a hang-up
   // is told.
   void open(Fd socket, const ConnectionKeys& keys);
   void start_reading();
-  // Until start_reading() the communication thread is not woken by bytes that arrive.
+  // The communication thread is not woken by bytes that arrive until start_reading().
   void pause_reading();
   void on_writable();
   void close();

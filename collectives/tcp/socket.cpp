@@ -28,7 +28,7 @@ namespace {
 constexpr int kBufferBytes = 4 << 20;
 // A full backlog drops a peer's SYN, and its retry comes a second later.
 constexpr int kBacklog = 1024;
-constexpr int kListensMs = 500;  // to find out whether somebody listens at one of several addresses
+constexpr int kListensMs = 500;  // to find out whether one of several addresses is listened at
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -81,7 +81,7 @@ bool large_buffers_granted() {
   return true;
 }
 
-// Before listen() and connect(), since they settle the window scale.
+// Called before listen() and connect(), since they settle the window scale.
 void set_buffers(const Fd& socket) {
   static const bool granted = large_buffers_granted();
   if (!granted) return;
@@ -94,7 +94,7 @@ struct LocalName {
   socklen_t size = 0;
 };
 
-// Abstract: the first byte of the path is 0.
+// The name is abstract: the first byte of the path is 0.
 LocalName local_name(std::uint16_t tcp_port) {
   LocalName name;
   name.address.sun_family = AF_UNIX;
@@ -176,7 +176,7 @@ Result<std::string> address_towards(const std::string& host, std::uint16_t port)
   };
   const Addresses found = resolve(host, port, 0);
   if (!found) return refuse("the host is not known");
-  // Of several addresses the first at which somebody listens counts, else the first of all.
+  // Take the first address that is listened at, else the first of all.
   const addrinfo* at = found.get();
   for (const addrinfo* one = at; found->ai_next != nullptr && one != nullptr; one = one->ai_next)
     if (somebody_listens(*one)) {

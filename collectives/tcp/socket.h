@@ -41,23 +41,23 @@ struct Bound {
   std::uint16_t port = 0;
 };
 // The address of this machine that packets to `host` bear. Nothing is sent, unless the name has
-// several addresses: then each is dialled, and the first at which somebody listens counts.
+// several addresses: then each is dialled, and the first that accepts the connection counts.
 // Errors: kUnavailable  the host cannot be resolved, or there is no route to it
 Result<std::string> address_towards(const std::string& host, std::uint16_t port);
 // The address that a host's name stands for, in numbers; its IPv6 one if it has both, since ZeroMQ
 // dials that. Errors: kBadInput  the host is not known
 Result<std::string> numeric_address(const std::string& host);
-// All addresses of a host, in numbers, in the order in which they are to be tried. Empty: it is not
-// known, now. May block for as long as the name service takes.
+// All addresses of a host, in numbers, in the order in which they are to be tried. Empty: the host
+// is not known now. May block for as long as the name service takes.
 std::vector<std::string> numeric_addresses(const std::string& host);
 // A listening, non-blocking socket. Errors: kBadInput, naming the address.
 Result<Bound> listen_tcp(const std::string& host, std::uint16_t port);
 // A non-blocking socket whose connect has begun; writable when it stands or has failed.
-// Errors: kPeerLost     nobody listens there
+// Errors: kPeerLost     no process listens there
 //         kUnavailable  the host cannot be resolved or the connection fails at once
 Result<Fd> dial_tcp(const std::string& host, std::uint16_t port);
-// The same for this machine only, under the name of a TCP port. Empty if it cannot be had: there is
-// TCP still.
+// The same for this machine only, under the name of a TCP port. Empty if there is no such socket:
+// use TCP then.
 Fd listen_local(std::uint16_t tcp_port);
 Fd dial_local(std::uint16_t tcp_port);
 // The host is this machine for sure.
@@ -69,8 +69,8 @@ int connect_error(const Fd& socket);
 // on loopback).
 void tune(const Fd& socket);
 
-// Who is at the other end of a connected socket, as a number. An empty host: a local socket, or
-// none that is connected.
+// The address at the other end of a connected socket, as a number. An empty host: a local socket,
+// or none that is connected.
 struct PeerAddress {
   std::string host;
   std::uint16_t port = 0;

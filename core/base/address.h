@@ -1,6 +1,6 @@
 #pragma once
-// Where a process listens or is reached, as people write it: host:port, where the host is a name,
-// an IPv4 address, or an IPv6 address in brackets; tcp:// may stand before it.
+// An Address is where a process listens or is reached, as people write it: host:port, where the
+// host is a name, an IPv4 address, or an IPv6 address in brackets; tcp:// may stand before it.
 
 #include <cstdint>
 #include <string>
@@ -16,13 +16,13 @@ struct Address {
   bool operator==(const Address&) const = default;
 };
 
-// "host:port", brackets where the host has colons.
+// Gives "host:port", with brackets where the host has colons.
 std::string to_string(const Address& address);
 // Errors: kBadInput  it is something else, as http://host:port or a port above 65535.
 Result<Address> parse_address(const std::string& text);
-// One or several, separated by commas; tcp:// may stand before the first.
+// Parses addresses separated by commas; tcp:// may stand before the first.
 Result<std::vector<Address>> parse_addresses(const std::string& text);
-// The host means "all addresses of this machine": one can listen there, and nobody can dial it.
+// Whether the host means "all addresses of this machine": a process can listen there, not dial it.
 bool means_everywhere(const std::string& host);
 
 }  // namespace starling

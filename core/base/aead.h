@@ -31,7 +31,7 @@ class Aead {
 
   // A message is begin(), then cover() or crypt() any number of times, then its tag.
   void begin();
-  // Bytes that the tag covers and everybody can read. Before the first crypt() of a message.
+  // Bytes that the tag covers and any reader can see. Before the first crypt() of a message.
   void cover(ByteView bytes);
   // Encrypts or decrypts `in` into `out`, which may be `in`. What was decrypted may be used only
   // after tag_holds().
@@ -48,7 +48,7 @@ class Aead {
   std::uint64_t messages_ = 0;
 };
 
-// One side of a Diffie-Hellman exchange on Curve25519 (RFC 7748). The secret leaves memory with it.
+// KeyExchange is a side of a Diffie-Hellman exchange on Curve25519 (RFC 7748). It wipes its secret.
 class KeyExchange {
  public:
   using Public = std::array<std::uint8_t, 32>;

@@ -1,5 +1,5 @@
 #pragma once
-// Which build this is, for people who compare two of them.
+// Names this build, for people who compare two of them.
 
 #include <string>
 

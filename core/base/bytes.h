@@ -34,7 +34,7 @@ ByteView as_bytes(std::span<const T> values) {
 class ByteWriter {
  public:
   ByteWriter() = default;
-  // With room for so many bytes: what is large is not copied as it grows.
+  // Reserves so many bytes, so that a large result is not copied as it grows.
   explicit ByteWriter(std::size_t bytes) { bytes_.reserve(bytes); }
   template <class T>
   void put(const T& value) {

@@ -1,5 +1,5 @@
 #pragma once
-// Which files hold the data that a path names.
+// Which files have the data that a path names.
 
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
-// What was thrown, as an Error. We throw nothing ourselves; the standard library does when memory
-// is short, and a model or data source of an application may.
+// Turns a caught exception into an Error. We throw nothing ourselves; the standard library does
+// when memory is short, and a model or data source of an application may.
 
 #include <string>
 
@@ -8,7 +8,7 @@
 
 namespace starling {
 
-// Only within a catch. `doing`: "computing a micro-batch".
+// Call it only within a catch. `doing`: "computing a micro-batch".
 // kUnavailable  std::bad_alloc: memory is not to be had; kBadInput  anything else, with its what().
 Error error_of_exception(const std::string& doing);
 

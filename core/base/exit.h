@@ -1,5 +1,5 @@
 #pragma once
-// The exit codes of the `starling` command, in one place (docs/design.md, section 9).
+// The names of the exit codes of the `starling` command (docs/design.md, section 9).
 
 namespace starling {
 

@@ -1,5 +1,5 @@
 #pragma once
-// What file systems do in different ways: locks, and the sync of a folder.
+// Locks and the sync of a folder, which file systems do in different ways.
 
 #include <string>
 
@@ -11,7 +11,7 @@ namespace starling {
 // False: another process has it. Errors: kBadInput  this file system has no locks, or the call
 // failed; the text names `path`.
 Result<bool> lock_file(int fd, const std::string& path);
-// The same of what flock() gave: 0, or its errno. Pure.
+// The same, from what flock() returned: 0, or its errno. Pure.
 Result<bool> lock_of(int error, const std::string& path);
 
 // The kind of a path that people name, before it is opened: opening a pipe would wait for a writer.
@@ -22,7 +22,7 @@ Result<> is_file(const std::string& path, const std::string& expected);
 // Makes the names in an open folder durable. True also where a file system does not sync folders
 // (EINVAL, ENOTSUP): there a name is as durable as it gets. False: errno says why.
 bool sync_folder(int fd);
-// Whether that error of fsync() means so. Pure.
+// Whether this errno of fsync() means that the file system does not sync folders. Pure.
 bool folders_are_not_synced(int error);
 
 }  // namespace starling

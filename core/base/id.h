@@ -55,7 +55,7 @@ class Id {
   using Value = Int;
 
   constexpr Id() = default;
-  // From a literal, or another constant expression; one that Int cannot hold does not compile.
+  // Takes a literal, or another constant expression; one that Int cannot hold does not compile.
   template <id_detail::Literal N>
   consteval Id(N n) : value_(static_cast<Int>(n)) {
     if (!std::in_range<Int>(n)) id_detail::out_of_range();
@@ -113,7 +113,7 @@ template <class Tag, class Int>
 constexpr Int operator-(Id<Tag, Int> a, Id<Tag, Int> b) {
   return static_cast<Int>(a.value() - b.value());
 }
-// The sum of two names is none.
+// The sum of two names is no name.
 template <class Tag, class Int>
 void operator+(Id<Tag, Int>, Id<Tag, Int>) = delete;
 
@@ -148,6 +148,6 @@ struct std::hash<starling::Id<Tag, Int>> {
   }
 };
 
-// Without it std::numeric_limits<Rank>::max() would be 0.
+// Without this specialisation std::numeric_limits<Rank>::max() would be 0.
 template <class Tag, class Int>
 struct std::numeric_limits<starling::Id<Tag, Int>> : std::numeric_limits<Int> {};

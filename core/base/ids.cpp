@@ -4,8 +4,8 @@
 
 namespace starling {
 
-// Clang 14 without optimization emits the constructor that calls it, though never with what does not
-// fit.
+// Clang 14 without optimization emits the constructor that calls this, though never for a value
+// that does not fit.
 void id_detail::out_of_range() {}
 
 std::string to_string(const EpochId& id) {

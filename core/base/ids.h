@@ -12,17 +12,17 @@
 
 namespace starling {
 
-// Place in an epoch, 0 .. world size - 1.
+// Rank is the place in an epoch, 0 .. world size - 1.
 using Rank = Id<struct RankTag, std::uint32_t>;
-// Number of committed steps; step v takes version v to v+1.
+// Version is the number of committed steps; step v takes version v to v+1.
 using Version = Id<struct VersionTag, std::uint64_t>;
-// 0 .. M-1 within a step.
+// MicroBatch is 0 .. M-1 within a step.
 using MicroBatch = Id<struct MicroBatchTag, std::uint32_t>;
-// 0 .. segments-1, a function of the job only.
+// SegmentId is 0 .. segments-1, a function of the job only.
 using SegmentId = Id<struct SegmentTag, std::uint32_t>;
-// 0 .. parts-1 (core/job/layout.h), a function of the job only.
+// PartId is 0 .. parts-1 (core/job/layout.h), a function of the job only.
 using PartId = Id<struct PartTag, std::uint32_t>;
-// A random number that one life of a worker draws at its start; 0 of none.
+// Nonce is a random number that one life of a worker draws at its start; 0: none.
 using Nonce = Id<struct NonceTag, std::uint64_t>;
 
 inline constexpr std::uint32_t kBlock = 256;  // elements of a block: unit of the integer grid
@@ -63,10 +63,10 @@ struct SegmentRange {
   bool operator==(const SegmentRange&) const = default;
 };
 
-// Of what has no version: a worker or a segment without state, an epoch that was not entered yet, a
-// record of no step.
+// No version: that of a worker or a segment without state, of an epoch that was not entered yet, of
+// a record of no step.
 inline constexpr Version kNoVersion = ~Version{0};
-// Of a worker that is no member of the plan.
+// The rank of a worker that is no member of the plan.
 inline constexpr Rank kNoRank = ~Rank{0};
 
 // An epoch's name: the term of the leader that made its plan, and a counter in that term.
@@ -79,9 +79,9 @@ struct EpochId {
   EpochId next() const { return {term, counter + 1}; }
 };
 
-// One life of a worker: the counter comes from the group (0 before that), the nonce from the
-// process. Two lives never share a nonce; equality is by nonce alone, so that a worker is the same
-// before and after it was given its counter.
+// An Incarnation is one life of a worker: the counter comes from the group (0 before that), the
+// nonce from the process. Two lives never share a nonce; equality is by nonce alone, so that a
+// worker is the same before and after it was given its counter.
 struct Incarnation {
   std::uint64_t counter = 0;
   Nonce nonce;

@@ -4,9 +4,9 @@
 //
 //   starling-join-1.BASE64
 //
-// The line is a secret: who has it is that worker. In base64 (URL-safe, without padding) are a
-// key file (core/base/keys.h) with a comment line that names the addresses, and a check sum, so
-// that a line which was cut while it was copied is refused for that reason.
+// The line is a secret: its holder can act as that worker. In base64 (URL-safe, without padding)
+// are a key file (core/base/keys.h) with a comment line that names the addresses, and a check sum,
+// so that a line which was cut while it was copied is refused for that reason.
 
 #include <string>
 
@@ -23,14 +23,14 @@ struct JoinToken {
   bool operator==(const JoinToken& other) const;
 };
 
-// Of this worker of the ring. Errors: kBadInput  no worker of that name, or its secret is not
-// there.
+// The token of this worker of the ring. Errors: kBadInput  no worker of that name, or its secret is
+// not there.
 Result<JoinToken> make_join_token(const KeyRing& ring, const std::string& name,
                                   const std::string& addresses);
 std::string format_join_token(const JoinToken& token);
-// Whether a text is meant to be one.
+// Whether a text is meant to be a token.
 bool is_join_token(const std::string& text);
-// Errors: kBadInput  cut, changed, or of another version. No error text has any part of it.
+// Errors: kBadInput  cut, changed, or of another version. Error texts have no part of the token.
 Result<JoinToken> parse_join_token(const std::string& text);
 
 }  // namespace starling

@@ -88,7 +88,7 @@ Result<std::string> read_text(int fd, const std::string& path) {
   }
 }
 
-// Files of a folder of split keys, without what a deployment puts beside them (join tokens, links).
+// The files of a folder of split keys, without others that lie beside them (join tokens, links).
 Result<std::set<std::string>> files_of(const std::string& folder) {
   std::set<std::string> found;
   std::error_code error;
@@ -103,7 +103,7 @@ Result<std::set<std::string>> files_of(const std::string& folder) {
   return found;
 }
 
-// Adds what `part` knows: a name's pair may be known with its secret in one file and without in
+// Adds the keys of `part`: a name's pair may be known with its secret in one file and without it in
 // others.
 Result<> merge(std::map<std::string, KeyPair>& all, const KeyRing& part) {
   for (const KeyPair& pair : part.pairs()) {
@@ -208,7 +208,7 @@ Result<KeyRing> KeyRing::load(const std::string& path) {
     }
     KeyRing ring;
     for (auto& [name, pair] : all) ring.pairs_.push_back(std::move(pair));
-    // As generate() has them: coordinator-10 is behind coordinator-2.
+    // Sort as generate() does: coordinator-10 is behind coordinator-2.
     std::stable_sort(ring.pairs_.begin(), ring.pairs_.end(),
                      [](const auto& a, const auto& b) { return a.name.size() < b.name.size(); });
     return ring;
@@ -282,7 +282,7 @@ Result<> KeyRing::replace(const std::string& path) const {
       ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (file.fd() < 0) return system_error("cannot create key file", fresh);
   ::fchmod(file.fd(), has_secrets() ? status.st_mode & 0700 : status.st_mode & 0777);
-  // Whoever runs the job may not be who changes its keys.
+  // The user that runs the job may not be the one that changes its keys.
   [[maybe_unused]] const int owner = ::fchown(file.fd(), status.st_uid, status.st_gid);
   auto written = write_text(file.fd(), format(), fresh, true);
   if (written && ::rename(fresh.c_str(), path.c_str()) != 0)

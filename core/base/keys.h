@@ -1,8 +1,8 @@
 #pragma once
-// CURVE keys: who may speak in a job. `starling keys` makes one pair for every coordinator, a ring
-// of worker pairs and one for clients (observers, commands); a process takes one name of the ring,
-// and the allow list is the public halves. Keys are Z85 text of 40 characters (ZeroMQ RFC 32, CURVE
-// RFC 26).
+// CURVE keys say which processes may speak in a job. `starling keys` makes one pair for every
+// coordinator, a ring of worker pairs and one for clients (observers, commands); a process takes
+// one name of the ring, and the allow list is the public halves. Keys are Z85 text of 40 characters
+// (ZeroMQ RFC 32, CURVE RFC 26).
 //
 // The file is text, one key a line, so that a person can see what is in it:
 //
@@ -48,11 +48,11 @@ struct KeyPair {
 // A fresh pair from the system's random source.
 KeyPair make_key_pair(std::string name);
 
-// Public key (Z85) -> name of whom it belongs to.
+// AllowList maps a public key (Z85) to the name of its owner.
 using AllowList = std::map<std::string, std::string>;
 
 // What the owner of a key may say, by the key's name: worker-N what workers and their guards say,
-// coordinator-N what Raft says. Everybody else, `client` first, may look and say nothing.
+// coordinator-N what Raft says. All other names, `client` first, may look and say nothing.
 enum class Role { kObserver, kWorker, kCoordinator };
 Role role_of(const std::string& name);
 
@@ -61,11 +61,11 @@ class KeyRing {
  public:
   // coordinator-0.., worker-0.., and one named `client`.
   static KeyRing generate(std::size_t coordinators, std::size_t workers);
-  // A file, or everything in a folder of split keys. Errors (kBadInput): cannot be read, not a key
-  // file (says which line), not whole, a secret that does not belong to its public half, a name or key twice,
-  // or secrets that others than the owner can read.
+  // Loads a file, or all files of a folder of split keys. Errors (kBadInput): cannot be read, not a
+  // key file (says which line), not whole, a secret that does not belong to its public half, a name
+  // or key twice, or secrets that others than the owner can read.
   static Result<KeyRing> load(const std::string& path);
-  // What the process of this name needs: its file of such a folder, or the file that `path` is.
+  // Loads what the process of this name needs: its file of such a folder, or the file at `path`.
   static Result<KeyRing> load_for(const std::string& path, const std::string& name);
   static Result<KeyRing> parse(const std::string& text);
 
@@ -73,7 +73,7 @@ class KeyRing {
   // replaced (kBadInput), since a lost secret cannot be made again. `synced`: it outlives a crash
   // of the machine.
   Result<> save(const std::string& path, bool synced = true) const;
-  // The same in place of a file that is there; who reads it sees the old text or the new one.
+  // Replaces a file in one step: a reader sees the old text or the new one.
   Result<> replace(const std::string& path) const;
   // Makes a folder, mode 0700, with a file for each pair that has a secret: part_for() of its name.
   Result<> split(const std::string& folder, bool synced = true) const;
@@ -85,13 +85,13 @@ class KeyRing {
   const KeyPair* find(const std::string& name) const;  // null if there is none
   const std::vector<KeyPair>& pairs() const { return pairs_; }
   bool has_secrets() const;
-  // The public halves: what may be shown to everybody.
+  // The public halves, which may be shown to all.
   KeyRing public_part() const;
-  // What one process needs: its own pair and the public halves of the coordinators; a coordinator
-  // those of all others, its allow list. kBadInput: no such name.
+  // The keys that one process needs: its own pair and the public halves of the coordinators; a
+  // coordinator needs those of all others, its allow list. kBadInput: no such name.
   Result<KeyRing> part_for(const std::string& name) const;
   AllowList allow_list() const;
-  // Names that begin with "PREFIX-" and a number, in the order of the file: the places of a group.
+  // Pairs whose names are "PREFIX-" and a number, in the order of the file: the places of a group.
   std::vector<KeyPair> numbered(const std::string& prefix) const;
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 // The kinds of a variant, each handled or named where it is ignored. There is no "all others", so a
-// new kind does not compile until somebody has decided at every such place.
+// new kind does not compile until every such place says what it does with it.
 
 #include <concepts>
 #include <cstddef>

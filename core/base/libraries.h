@@ -1,5 +1,5 @@
 #pragma once
-// Where libraries of others, which nothing is linked to, may lie.
+// The folders where foreign libraries, which nothing is linked to, may lie.
 
 #include <filesystem>
 #include <vector>

@@ -13,8 +13,8 @@ namespace starling {
 
 struct LossScale {
   std::uint8_t log2 = 0;
-  // How many steps in a row have been computed with this scale, this one counted; 0: the loss is not
-  // scaled.
+  // How many steps in a row have been computed with this scale, this one counted; 0: the loss is
+  // not scaled.
   std::uint32_t steps = 0;
   bool operator==(const LossScale&) const = default;
 };
@@ -27,7 +27,7 @@ struct LossScaleRule {
   bool operator==(const LossScaleRule&) const = default;
 };
 
-// Of the step after one with scale `last`, {} before the first step.
+// The scale of the step after one with scale `last`, {} before the first step.
 constexpr LossScale next_scale(const LossScaleRule& rule, LossScale last, bool skipped) {
   if (!rule.on) return {};
   if (last.steps == 0) return {rule.first, 1};

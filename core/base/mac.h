@@ -14,10 +14,10 @@ using Mac = std::array<std::uint8_t, 32>;
 
 // BLAKE2b with a key, 256 bits.
 Mac mac(const EpochKey& key, ByteView message);
-// In constant time.
+// Compares in constant time.
 bool equal(const Mac& a, const Mac& b);
 
-// From the system's generator: for keys, nonces and ids, never for anything that training reads.
+// Random bytes of the system's generator: for keys, nonces and ids, never for training's input.
 void random_bytes(std::span<std::uint8_t> out);
 Nonce fresh_nonce();  // never 0
 

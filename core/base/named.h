@@ -1,6 +1,6 @@
 #pragma once
-// What an application has brought under a name that job files use: filled before anything runs, and
-// looked up by the room that needs it.
+// Named has what an application has brought under a name that job files use: filled before anything
+// runs, and looked up by the room that needs it.
 
 #include <map>
 #include <mutex>
@@ -18,13 +18,13 @@ class Named {
     const std::scoped_lock lock(table().mutex);
     return table().entries.emplace(name, std::move(value)).second;
   }
-  // Null: nobody has brought it.
+  // Null: the application has not brought it.
   static const T* find(const std::string& name) {
     const std::scoped_lock lock(table().mutex);
     const auto it = table().entries.find(name);
     return it == table().entries.end() ? nullptr : &it->second;
   }
-  // "a, b" for messages; "none".
+  // The known names for messages, "a, b"; "none" if there is none.
   static std::string known() {
     const std::scoped_lock lock(table().mutex);
     std::string all;

@@ -1,5 +1,5 @@
 #pragma once
-// For messages: the known word that somebody probably meant.
+// Finds the known word that a mistyped one was probably meant to be, for messages.
 
 #include <string>
 #include <string_view>
@@ -7,8 +7,8 @@
 
 namespace starling {
 
-// The first that `word` begins ("lease" for "lease_ms"), else the nearest by inserted, deleted and
-// replaced letters; empty: none is near.
+// The first known word that `word` begins ("lease" for "lease_ms"), else the nearest by inserted,
+// deleted and replaced letters; empty: none is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
 }  // namespace starling

@@ -8,7 +8,7 @@
 
 namespace starling {
 
-// What a random number is for; streams of different purposes are independent.
+// Purpose is what a random number is for; streams of different purposes are independent.
 enum class Purpose : std::uint32_t {
   kInitialWeights = 1,
   kDataOrder = 2,

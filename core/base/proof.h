@@ -36,7 +36,7 @@ constexpr std::uint64_t micro_batch_hash(std::uint64_t seed, Version step, Micro
   return mix64(mix64(seed, step), (std::uint64_t{use} << 32) | m);
 }
 
-// What the first two lanes are when all M micro-batches of a step were added once by each use.
+// The first two lanes when all M micro-batches of a step were added once by each use.
 inline ProofLanes complete_lanes(std::uint64_t seed, Version step, std::uint32_t micro_batches,
                                  std::uint32_t uses = 1) {
   ProofLanes lanes;
@@ -47,7 +47,7 @@ inline ProofLanes complete_lanes(std::uint64_t seed, Version step, std::uint32_t
   return lanes;
 }
 
-// Of all segments of a step, by how many uses their parts have.
+// CompleteLanes has these lanes for all segments of a step, by how many uses their parts have.
 class CompleteLanes {
  public:
   CompleteLanes(std::uint64_t seed, Version step, std::uint32_t micro_batches,

@@ -1,5 +1,5 @@
 #pragma once
-// What a function returns that can fail for a reason outside the program.
+// Result is what a function returns that can fail for a reason outside the program.
 //
 // Only these Boost headers: <boost/outcome.hpp> costs a second more in every file.
 
@@ -22,7 +22,7 @@ enum class Code : unsigned char {
   kCorrupt,       // checksum, digest or frame does not hold; answer: repair or refuse
 };
 
-// What went wrong, for a program (code) and for a person (text). One pointer; move-only.
+// An Error tells a program (code) and a person (text) what went wrong. One pointer; move-only.
 class Error {
  public:
   Error() = default;  // only because Boost 1.74's Outcome asks for it; holds nothing

@@ -22,8 +22,8 @@ struct SideEntry {
 // Sent and hashed as it lies in memory, so it must not have holes.
 static_assert(sizeof(SideEntry) == 12 + 4 * kBlock && std::is_trivially_copyable_v<SideEntry>);
 
-// What an entry adds to the last proof lane: a hash of its bits, so that NaNs and signed zeros
-// count.
+// The hash that an entry adds to the last proof lane: a hash of its bits, so that NaNs and signed
+// zeros count.
 inline std::uint64_t side_entry_hash(const SideEntry& entry) {
   return hash64(as_bytes(std::span<const SideEntry>(&entry, 1)));
 }

@@ -13,7 +13,7 @@ namespace starling {
 // SIGUSR1 and SIGUSR2 too: Slurm (--signal) and submitit send them before the time is over.
 inline constexpr int kEndingSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
-// Without those that were ignored when the command began (nohup): they stay so.
+// The ending signals without those that were ignored when the command began (nohup): they stay so.
 inline sigset_t ending_signals() {
   sigset_t set;
   ::sigemptyset(&set);
@@ -32,9 +32,9 @@ inline std::string signal_name(int signal) {
   return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
 }
 
-// A supervisor may send its signal to every process of a run (systemd, Slurm, docker). Those that
-// `starling run` has started must then outlive the last checkpoint, so they end by its orders alone:
-// a real-time signal, which nobody else sends, whose value says what is to be done.
+// A supervisor may send its signal to every process of a run (systemd, Slurm, docker). Processes
+// that `starling run` has started must then outlive the last checkpoint, so they end by its orders
+// alone: a real-time signal that no other process sends, whose value says what is to be done.
 enum class Order : int {
   kStop = 0,  // end now; also what the kernel sends when `run` has died
   kAskCheckpoint = 1,
@@ -55,8 +55,8 @@ inline Ordered order_of(const siginfo_t& info) {
   return {static_cast<Order>(all & 0xff), all >> 8};
 }
 
-// What one that was started by `run` begins with blocked, so that no signal ends it before it can
-// look for any.
+// The signals that are blocked at the start of a process that `run` has started, so that none ends
+// it before it can look for any.
 inline sigset_t blocked_in_children() {
   sigset_t set = ending_signals();
   ::sigaddset(&set, order_signal());

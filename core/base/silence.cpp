@@ -37,7 +37,7 @@ std::uint64_t Silence::longest_ms(std::uint64_t now_ms, std::uint64_t began_ms,
 
 std::uint64_t tolerance_ms(std::vector<std::uint64_t> longest, std::uint64_t least_ms) {
   if (longest.size() < 2) return least_ms;  // there are no others
-  // The one that is asked about is the latest of all, so the lower median of the others is this one.
+  // The caller asks about the latest of all, so the lower median of the others is this one.
   const auto middle = longest.begin() + static_cast<std::ptrdiff_t>((longest.size() - 2) / 2);
   std::nth_element(longest.begin(), middle, longest.end());
   return std::clamp(kTimesMedian * *middle, least_ms, kTimesMax * least_ms);

@@ -1,7 +1,7 @@
 #pragma once
-// How long one process is not heard by another, and how long that is borne: lateness that most share
-// is nobody's (docs/decisions/018-late-like-everybody.md). Leaders judge workers so, coordinators
-// each other, and workers their connections. All times are milliseconds of the listener's clock.
+// How long one process is not heard by another, and how long that is borne: lateness that most
+// share is no fault of one (docs/decisions/018-late-like-everybody.md). Leaders judge workers so,
+// coordinators each other, and workers their connections. All times: ms of the listener's clock.
 
 #include <array>
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace starling {
 
-// When one process was heard, and the longest that it was not, of late. A value.
+// Silence says when one process was heard, and the longest that it was not, of late. A value.
 class Silence {
  public:
   void hear(std::uint64_t now_ms, std::uint64_t lease_ms);
-  // Since it was heard; a listener that began later counts from then.
+  // Time since the process was heard; a listener that began later counts from then.
   std::uint64_t open_ms(std::uint64_t now_ms, std::uint64_t began_ms) const;
-  // The longest of those that ended within the last ten to twenty leases, and of the open one.
+  // The longest silence of those that ended within the last ten to twenty leases, and the open one.
   std::uint64_t longest_ms(std::uint64_t now_ms, std::uint64_t began_ms,
                            std::uint64_t lease_ms) const;
 
@@ -25,10 +25,10 @@ class Silence {
   std::array<std::uint64_t, 2> ended_ms_ = {0, 0};  // longest in that window and in the one before
 };
 
-// How long one may be silent before it counts as lost: `least_ms`, and longer where the others are
-// late as well, for lateness that all share is that of the machine, the network or the listener.
-// `longest`: the longest silence of every one that is asked about, in any order. Four times the
-// median of the others', at least `least_ms` and at most ten times that.
+// How long a process may be silent before it counts as lost: `least_ms`, and longer where the
+// others are late as well, as lateness that all share is that of the machine, the network or the
+// listener. `longest`: the longest silence of each process that is judged, in any order. Four times
+// the median of the others', at least `least_ms` and at most ten times that.
 std::uint64_t tolerance_ms(std::vector<std::uint64_t> longest, std::uint64_t least_ms);
 
 }  // namespace starling

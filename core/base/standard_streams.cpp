@@ -7,7 +7,7 @@ namespace starling {
 
 void open_closed_streams() {
   for (;;) {
-    // The lowest number that is free. Without O_CLOEXEC: children are to have it too.
+    // open() takes the lowest free number. Without O_CLOEXEC: children are to have it too.
     int fd = ::open("/dev/null", O_RDWR);
     if (fd < 0) fd = ::open("/", O_RDONLY | O_DIRECTORY);
     if (fd > STDERR_FILENO) ::close(fd);

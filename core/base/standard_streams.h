@@ -3,7 +3,7 @@
 
 namespace starling {
 
-// Opens /dev/null on each of stdin, stdout and stderr that is closed. Whoever starts a process may
+// Opens /dev/null on each of stdin, stdout and stderr that is closed. The parent of a process may
 // have closed them (`>&-`, an init script): the first file that the process opened would get such a
 // number, and what is printed would be written over it. Before a program opens anything; where
 // /dev/null is missing the root folder takes the number, and what is printed is lost as well.

@@ -1,5 +1,5 @@
 #pragma once
-// What is known of a step that has passed.
+// StepRecord is what is known of a step that has passed.
 
 #include <algorithm>
 #include <bit>
@@ -14,7 +14,7 @@ namespace starling {
 
 inline constexpr std::size_t kMetricsMax = 8;  // of a job: a ledger row carries each
 
-// What everybody who passes the vote of step v knows (design, section 1: record of step v).
+// What each worker that passes the vote of step v knows (design, section 1: record of step v).
 struct StepRecord {
   Version version = kNoVersion;  // v
   double loss = 0;  // mean over micro-batches, from the exact sum; NaN if it is skipped
@@ -27,7 +27,7 @@ struct StepRecord {
   // one is not finite.
   std::vector<double> metrics{};
   LossScale scale{};  // that it was computed with
-  // By bits: the loss of a skipped step is NaN, the same one everywhere.
+  // Compares bits: the loss of a skipped step is NaN, the same one everywhere.
   bool operator==(const StepRecord& o) const {
     const auto bits = [](double value) { return std::bit_cast<std::uint64_t>(value); };
     return version == o.version && bits(loss) == bits(o.loss) && bits(norm) == bits(o.norm) &&

@@ -1,5 +1,5 @@
 #pragma once
-// A line of a device's work into which a library of others can put some, as NCCL does.
+// Stream is a line of a device's work into which a foreign library can put some, as NCCL does.
 
 #include <atomic>
 #include <cstddef>
@@ -8,10 +8,10 @@
 
 namespace starling {
 
-// What the emulated device has for a stream: a library that puts work into it counts it here.
+// The emulated device has this for a stream: a library that puts work into it counts it here.
 struct StreamCounts {
   std::atomic<std::uint64_t> asked{0}, done{0};
-  // Where memory of that device, which the host cannot follow, really is. Empty: where it says.
+  // The real place of memory of that device, which the host cannot follow. Empty: as addressed.
   std::function<std::byte*(const void* at, std::size_t bytes)> real;
 };
 
@@ -19,10 +19,10 @@ struct StreamCounts {
 class Stream {
  public:
   virtual ~Stream() = default;
-  // All that was put into it is done. Never blocks.
+  // Whether all that was put into the stream is done. Never blocks.
   virtual bool idle() = 0;
-  // What such a library takes: a cudaStream_t on a GPU, a StreamCounts on the emulated
-  // device, null on the host, where whoever is asked to work does so at once.
+  // The handle that such a library takes: a cudaStream_t on a GPU, a StreamCounts on the emulated
+  // device, null on the host, which does all work at once.
   virtual void* native() const = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// What an element counts in the fifth proof lane (core/base/proof.h). A compiler for another processor
-// reads this too.
+// The weight of an element in the fifth proof lane (core/base/proof.h). A compiler for another
+// processor reads this too.
 
 #include <cstdint>
 

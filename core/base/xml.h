@@ -5,8 +5,8 @@
 
 namespace starling {
 
-// With markup and quotes as entities, control characters as spaces, and '?' for whatever is not
-// ASCII: what comes from outside need not be UTF-8.
+// Escapes text: markup and quotes become entities, control characters spaces, and '?' stands for
+// all that is not ASCII, as a text from outside need not be UTF-8.
 std::string xml_text(const std::string& text);
 
 }  // namespace starling

@@ -8,7 +8,7 @@
 
 namespace starling {
 
-// What the random numbers of a pass are drawn from (core/base/philox.h).
+// A DrawKey is what the random numbers of a pass are drawn from (core/base/philox.h).
 struct DrawKey {
   std::uint64_t seed = 0, step = 0;
   MicroBatch micro_batch = 0;

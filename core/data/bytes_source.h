@@ -19,7 +19,7 @@ namespace starling {
 // kernel's memory, and data may be larger than that. Smaller ones, and those after the first 4096
 // mapped ones, are read into memory of this process.
 //
-// Any thread. Its bytes are immutable after it was opened, unless somebody writes to a mapped file.
+// Any thread. Its bytes are immutable once it is open, unless a process writes to a mapped file.
 class BytesSource {
  public:
   // The part of a file that is data: what follows its header.
@@ -37,7 +37,7 @@ class BytesSource {
 
   std::uint64_t size() const { return size_; }
   std::size_t files() const { return parts_.size(); }
-  // Of a folder: symbolic links in it, which are not followed.
+  // The symbolic links of a folder, which are not followed.
   const std::vector<std::string>& links() const { return links_; }
 
   // `count` bytes from `at`, at + count <= size(): where they lie, or gathered in `room` if in more
@@ -45,16 +45,16 @@ class BytesSource {
   // would raise SIGBUS).
   Result<ByteView> read(std::uint64_t at, std::size_t count, Bytes& room) const;
 
-  // The file among those of these bytes that somebody may have written to since it was opened or
-  // accept() was called: its size or a time of its inode is another one. Asked after the bytes were
-  // copied, no is a proof on a local file system, since a write sets the times before it changes a
-  // byte. kBadInput if a file cannot be looked at.
+  // The file among those of these bytes that may have been written to since it was opened or
+  // accept() was called: its size or a time of its inode is another one. Asked after the bytes
+  // were copied, "none" is a proof on a local file system, since a write sets the times before it
+  // changes a byte. kBadInput if a file cannot be looked at.
   struct Touched {
     std::string path;
     bool written = false;  // false: the inode alone has changed (mode, name, owner)
   };
   Result<std::optional<Touched>> touched(std::uint64_t at, std::uint64_t count) const;
-  // All files are as they are to be from here on.
+  // Takes all files as they are now for unchanged.
   Result<> accept() const;
 
  private:
@@ -83,22 +83,22 @@ class BytesSource {
   std::vector<std::string> links_;
   std::uint64_t size_ = 0;
   std::size_t mapped_ = 0;
-  // Of small files. Blocks do not move, since parts point into them.
+  // Bytes of small files. Blocks do not move, since parts point into them.
   std::vector<Bytes> memory_;
   std::uint64_t in_memory_ = 0;
 };
 
-// Bytes of data that is too large to look at as one view. As BytesSource::read.
+// ReadAt gives bytes of data that is too large to look at as one view. As BytesSource::read.
 using ReadAt = std::function<Result<ByteView>(std::uint64_t at, std::size_t count)>;
 
-// Of the size and (above 64 MiB a sample of) the content: the same however the bytes are cut into
-// files. Errors: those of `read`.
+// A digest of the size and (above 64 MiB a sample of) the content: the same however the bytes are
+// cut into files. Errors: those of `read`.
 Result<Digest> identity_of(std::uint64_t size, const ReadAt& read);
 Digest identity_of(ByteView bytes);
-// Whether that has looked at every byte.
+// Whether identity_of() has looked at every byte.
 bool is_known_whole(std::uint64_t size);
-// Of every byte; reads in pieces and asks `go_on` before each. Nothing if it was told to stop, or
-// a read failed.
+// A digest of every byte; reads in pieces and asks `go_on` before each. Nothing if it was told to
+// stop, or a read failed.
 std::optional<Digest> content_of(std::uint64_t size, const ReadAt& read,
                                  const std::function<bool()>& go_on);
 

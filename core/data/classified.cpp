@@ -22,7 +22,7 @@ Error bad(const std::string& what, const std::string& path) {
   return Error(Code::kBadInput, what + "; reading data " + path);
 }
 
-// One tensor as its header describes it: the bytes, and how many rows they are.
+// A Column is one tensor as its header describes it: the bytes, and how many rows they are.
 struct Column {
   std::uint64_t begin = 0, end = 0, rows = 0;
 };

@@ -52,7 +52,7 @@ class MappedDataset : public Dataset {
     return ok();
   }
 
-  // `take` copies these bytes into the batch, again where somebody has touched their file meanwhile.
+  // `take` copies these bytes into the batch, and again if their file was written to meanwhile.
   // Errors: kBadInput  they are not those that the identity is of, or may not be.
   template <class Take>
   Result<> copy(std::uint64_t at, std::size_t count, Batch& batch, const Take& take) const {
@@ -81,10 +81,10 @@ class MappedDataset : public Dataset {
   }
 
  private:
-  // Of a file that somebody has touched, what the identity covers is read again.
+  // Reads again what the identity covers, after a file may have been written to.
   Result<> look_again() const {
     const std::lock_guard lock(looking_);
-    // What is found is of the time between these two looks.
+    // The bytes that are read are those of the time between these two looks.
     STARLING_TRY(before, source_->touched(0, source_->size()));
     if (before) {
       const bool known_whole = is_known_whole(source_->size());
@@ -210,13 +210,13 @@ class TokenDataset : public MappedDataset {
  public:
   static Result<std::unique_ptr<Dataset>> open(const DataSpec& spec, const GptSpec& gpt) {
     std::unique_ptr<TokenDataset> set(new TokenDataset);
-    // Without headers: the same tokens in any form, in one file or many, are the same data.
+    // Headers are no data: the same tokens in any form, in one file or many, are the same data.
     const auto payload = [&](ByteView file, const std::string& path) -> Result<ByteView> {
       STARLING_TRY(tokens, token_bytes(file, path));
       STARLING_TRY(check_vocabulary(tokens, gpt.vocabulary, path));
       return tokens;
     };
-    // Of a folder only what says that it is tokens: anything could be raw ones.
+    // A folder's files count only if they say that they are tokens: any file could be raw ones.
     const auto extensions =
         spec.extensions.empty() ? std::vector<std::string>{".bin"} : spec.extensions;
     STARLING_TRY(source, BytesSource::open(spec.path, extensions, payload));
@@ -315,7 +315,7 @@ class ForeignDataset : public Dataset {
   }
 
  private:
-  // How much of each kind. A model finds a sample in the batch by its place alone.
+  // The numbers of each kind. A model finds a sample in the batch by its place alone.
   struct Size {
     std::size_t tokens = 0, targets = 0, x = 0, samples = 0;
     static Size of(const Batch& batch) {
@@ -389,8 +389,8 @@ Result<Batch> Dataset::micro_batch(std::uint64_t step, MicroBatch m) const {
   std::vector<std::uint64_t> samples(sequences_);
   for (std::uint32_t b = 0; b < sequences_; ++b) samples[b] = sample_of(step, m, b);
   STARLING_TRY(batch, fill(samples));
-  // Whatever was written without a trace, through a mapping or on a network file system, is seen
-  // before the job is done.
+  // Changes that left no trace, through a mapping or on a network file system, are seen before the
+  // job is done.
   if (step + 1 == steps_ && !seen_at_end_.exchange(true)) {
     STARLING_TRY(unchanged_all());
   }

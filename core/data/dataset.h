@@ -44,13 +44,13 @@ class Dataset {
   std::uint64_t samples() const { return samples_; }
   // What people should know of the data, in one line; empty: nothing.
   virtual std::string remark() const { return {}; }
-  // Of size and content: equal on every worker of a job. All bytes of data up to 64 MiB; of larger
-  // data the size, the first and last MiB, and 64 pieces of 64 KiB at fixed places.
+  // A digest of size and content: equal on every worker of a job. All bytes of data up to 64 MiB;
+  // of larger data the size, the first and last MiB, and 64 pieces of 64 KiB at fixed places.
   const Digest& identity() const { return identity_; }
 
-  // Of every byte: identity(), where that has seen them all. Nothing if `go_on` says no or the data
-  // cannot be read. Reads all of the data: minutes, or for ever where the storage hangs. Not while
-  // the process may not wait.
+  // A digest of every byte: identity(), where that covers them all. Nothing if `go_on` says no or
+  // the data cannot be read. Reads all of the data: minutes, or for ever where the storage hangs.
+  // Do not call it while the process may not wait.
   virtual std::optional<Digest> content(const std::function<bool()>&) const { return identity_; }
 
   // The sample at place `sequence` of micro-batch m of a step.

@@ -12,18 +12,18 @@
 
 namespace starling {
 
-// Which sample stands where in the training is the job's matter (core/data/dataset.h): this says
-// how many there are and what each is. Alike on every worker.
+// OwnData says how many samples there are and what each is; the job decides which sample stands
+// where in the training (core/data/dataset.h). Alike on every worker.
 struct OwnData {
   std::uint64_t samples = 0;
-  // Of size and content; part of the fingerprint. Without one a worker with other data is let in, as
-  // long as the first micro-batch is the same.
+  // A digest of size and content; part of the fingerprint. Without one a worker with other data is
+  // let in, as long as the first micro-batch is the same.
   Digest identity{};
   // Appends sample i < samples to the batch, of each kind as much as sample 0. Any thread.
   std::function<Result<>(std::uint64_t i, Batch& batch)> append;
 };
 
-// By the model's name. path: [data] path, where this machine has the data; empty: the job names none.
+// Found by the model's name. `path`: [data] path, where this machine has the data; empty: none.
 struct OwnDataSource {
   std::function<Result<OwnData>(const OwnSpec& spec, const std::string& path)> open;
 };

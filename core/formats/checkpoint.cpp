@@ -56,7 +56,7 @@ std::string hex(std::uint64_t value) {
   return text;
 }
 
-// What is wrong with the fields; the first thing stays.
+// Reading collects what is wrong with the fields; the first fault stays.
 class Reading {
  public:
   void wrong(const char* what) {
@@ -87,7 +87,7 @@ class Reading {
   std::string fault_;
 };
 
-// One component, so that nothing outside the checkpoint's folder is read.
+// Whether the name is one component, so that nothing outside the checkpoint's folder is read.
 bool plain_name(const std::string& name) {
   return !name.empty() && name.size() <= limits::kNameBytes && name.front() != '.' &&
          std::all_of(name.begin(), name.end(), [](unsigned char c) {
@@ -116,7 +116,7 @@ Shard shard_of(Reading& r, const Json& json) {
   return shard;
 }
 
-// All but the checksum.
+// The JSON of everything but the checksum.
 Json json_of(const Manifest& m) {
   Json shards = Json::array();
   for (const Shard& shard : m.shards) shards.push_back(json_of(shard));
@@ -176,7 +176,7 @@ Manifest manifest_of(Reading& r, const Json& json) {
   return m;
 }
 
-// What must hold between its parts; empty if it does.
+// A rule that does not hold between its parts; empty if all do.
 std::string fault_of(const Manifest& m) {
   std::vector<bool> seen(m.segments);
   std::size_t count = 0;
@@ -236,7 +236,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
     const Manifest manifest = manifest_of(r, json);
     if (!r.fault().empty()) return corrupt("wrong " + r.fault());
     if (const std::string fault = fault_of(manifest); !fault.empty()) return corrupt(fault);
-    // Whatever else may be wrong with it: it is not what was written.
+    // A text that differs from its own formatted manifest is not what was written.
     if (format_manifest(manifest) != text) return corrupt("its checksum does not hold");
     return manifest;
   } catch (const Json::exception& error) {
@@ -282,7 +282,7 @@ Result<std::vector<Version>> list_checkpoints(const std::string& dir) {
 
 Result<Manifest> read_manifest(const std::string& dir, Version version) {
   const std::string path = checkpoint_folder(dir, version) + "/" + kManifest;
-  // Not blocking: opening a pipe would wait for a writer.
+  // Do not block: opening a pipe would wait for a writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status {};
   if (fd < 0 || ::fstat(fd, &status) != 0) {
@@ -350,7 +350,7 @@ void remove_checkpoints(const std::string& dir, Version below, const std::vector
     old.push_back(it->path());
   }
   for (const fs::path& folder : old) {
-    fs::remove(folder / kManifest, error);  // first, so that nobody takes the rest for one
+    fs::remove(folder / kManifest, error);  // first, so that the rest is no checkpoint
     fs::remove_all(folder, error);
   }
 }

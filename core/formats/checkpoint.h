@@ -4,7 +4,7 @@
 //   DIR/step-000000040/manifest.json     written last: without it there is no checkpoint
 //   DIR/step-000000040/<shard files>     core/formats/shard.h; those the manifest does not name are
 //                                        left over and mean nothing
-//   DIR/owner.json                       whose folder it is (core/formats/checkpoint_owner.h)
+//   DIR/owner.json                       the job that has the folder (checkpoint_owner.h)
 //
 // A checkpoint is made by many processes and belongs to none: any number of workers can load it.
 // The manifest names every shard with size and the digest of every segment; the sum of those is the
@@ -52,20 +52,20 @@ Result<std::vector<Version>> list_checkpoints(const std::string& dir);
 // of another version.
 Result<Manifest> read_manifest(const std::string& dir, Version version);
 
-// The checkpoint exists from here on, whoever looks. Its shards must be there: their sizes are
-// looked at. Blocks for the disk. Errors: kBadInput  a shard is missing, a checkpoint of another
-// job is there, or the manifest cannot be written.
+// Publishes a checkpoint: it exists from here on for every reader. Its shards must be there: their
+// sizes are looked at. Blocks for the disk. Errors: kBadInput  a shard is missing, a checkpoint of
+// another job is there, or the manifest cannot be written.
 Result<> publish_checkpoint(const std::string& dir, const Manifest& manifest);
 
-// Removes complete checkpoints of versions above `above` whose manifest has one of these state hashes: they
-// were computed from what is not the job's. What cannot be read or removed stays.
+// Removes complete checkpoints above version `above` whose manifest has one of these state hashes,
+// as they were computed from other data than the job's. What cannot be read or removed stays.
 void withdraw_checkpoints(const std::string& dir, Version above,
                           const std::vector<std::uint64_t>& mine);
 
 // Removes the folders of versions below `below` that are not `kept`: those that are not complete,
-// and complete ones while a newer one is kept, so that nobody who is out of date removes what
-// others have published since. A complete one whose manifest has none of the state hashes `mine`, or
-// cannot be read, is not touched. What cannot be removed stays.
+// and complete ones while a newer one is kept, so that a process that is out of date does not
+// remove what others have published since. A complete one whose manifest has none of the state
+// hashes `mine`, or cannot be read, is not touched. What cannot be removed stays.
 void remove_checkpoints(const std::string& dir, Version below, const std::vector<Version>& kept,
                         const std::vector<std::uint64_t>& mine);
 

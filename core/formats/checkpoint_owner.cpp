@@ -39,7 +39,7 @@ Error failed(const std::string& what, const std::string& path) {
 
 // None if there is no such file.
 Result<std::optional<std::string>> text_of(const std::string& path) {
-  // Not blocking: opening a pipe would wait for a writer.
+  // Do not block: opening a pipe would wait for a writer.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::optional<std::string>();
   struct stat status {};
@@ -83,7 +83,7 @@ Result<bool> make_file(const std::string& path, const std::string& text) {
   return error;
 }
 
-// `says`: the file that has the other job.
+// `says`: the file that names the other job.
 Error of_another_job(const std::string& job, const std::string& says) {
   const auto at = job.find("\nname = ");
   const auto begin = at == std::string::npos ? job.size() : at + 8;
@@ -179,7 +179,7 @@ Result<bool> claim_checkpoints(const std::string& dir, std::uint64_t state_hash,
   mine.job = job;
   STARLING_TRY(owner, read_checkpoint_owner(dir));
   if (!owner) {
-    STARLING_TRY(look_at_newest(dir, mine));  // of a build that made no such file
+    STARLING_TRY(look_at_newest(dir, mine));  // of a build that made no owner file
     STARLING_TRY(made, make_file(path, format_checkpoint_owner(mine)));
     if (made) return true;
     STARLING_TRY(faster, read_checkpoint_owner(dir));

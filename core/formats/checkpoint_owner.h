@@ -1,6 +1,6 @@
 #pragma once
-// Whose checkpoints a folder has: DIR/owner.json, made before the first shard is written. Another
-// job's folder is refused, and nothing of another job's is written over or removed.
+// The owner of a folder's checkpoints: DIR/owner.json, made before the first shard is written.
+// Another job's folder is refused, and nothing of another job's is written over or removed.
 
 #include <cstdint>
 #include <optional>
@@ -34,9 +34,9 @@ std::string checkpoint_owner_file(const std::string& dir);
 // Errors: kBadInput  it cannot be read, or not understood; the text names the file.
 Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const std::string& dir);
 
-// Makes the folder that job's, if it is nobody's: of several that do so at once one succeeds.
-// `accepts`: the hash of a job that this one goes on from; 0: none. Where that one or this one
-// already is an owner, this one becomes the last. Blocks for the disk.
+// Makes that job the folder's owner if it has none: of several that do so at once one succeeds.
+// `accepts`: the hash of a job that this one goes on from; 0: none. If that job or this one is an
+// owner already, this one becomes the last. Blocks for the disk.
 // Value: whether the file was made by this call.
 // Errors: kBadInput  it is another job's, or the file cannot be read or written.
 Result<bool> claim_checkpoints(const std::string& dir, std::uint64_t state_hash,
@@ -49,7 +49,7 @@ void withdraw_own_checkpoints(const std::string& dir, std::uint64_t state_hash, 
 void remove_own_checkpoints(const std::string& dir, std::uint64_t state_hash, Version below,
                             const std::vector<Version>& kept);
 
-// The folder is nobody's again. What cannot be removed stays.
+// Removes the owner: the folder is free again. What cannot be removed stays.
 void give_up_checkpoints(const std::string& dir);
 
 }  // namespace starling

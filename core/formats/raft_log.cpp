@@ -64,7 +64,7 @@ T read_at(ByteView bytes, std::uint64_t offset) {
   return value;
 }
 
-// Over everything before the checksum, which is the last field. Never 0: zeros are no record.
+// The checksum covers everything before it, as the last field. Never 0: zeros are no record.
 template <class T>
 std::uint64_t checksum_of(const T& header, std::uint64_t seed) {
   const std::span<const T> one(&header, 1);
@@ -326,7 +326,7 @@ Result<> RaftLog::load(const Bytes& bytes) {
     chain_ = header.checksum;
     end_ += sizeof(RecordHeader) + padded(header.length);
   }
-  // What was known of the lost log was not yet safe, so nothing was said on account of it.
+  // Term and vote of an unfinished recall were not safe yet, so nothing was said because of them.
   if (term_.lost) {
     term_.term = 0;
     term_.vote.reset();
@@ -336,13 +336,13 @@ Result<> RaftLog::load(const Bytes& bytes) {
   return file_->write(batch, ByteView(bytes).subspan(batch, end_ - batch));
 }
 
-// Whether all that was synced is there.
+// Checks that all that was synced is there.
 Result<> RaftLog::check_mark() const {
   const Bytes bytes = file_->read_mark();
   if (bytes.size() != sizeof(Mark)) return ok();
   const auto mark = read_at<Mark>(bytes, 0);
   if (mark.checksum != checksum_of(mark, hash64(job_, member_))) return ok();
-  if (mark.generation < generation_) return ok();  // of the file that this one replaced
+  if (mark.generation < generation_) return ok();  // the mark is of the file that this one replaced
   if (mark.generation == generation_ && mark.end <= end_) return ok();
   const bool older = mark.generation > generation_;
   return Error(Code::kCorrupt,
@@ -398,8 +398,8 @@ Result<> RaftLog::save(const std::optional<RaftTerm>& term, std::span<const Raft
   return saved;
 }
 
-// Term and vote before what is known of the lost log: without the first, the second would allow a
-// vote that was given before.
+// Puts term and vote before what is known of the lost log: without the first, the second would
+// allow a second vote in a term.
 void RaftLog::put_term(ByteWriter& batch, const RaftTerm& before) {
   if (term_.term != before.term || term_.vote != before.vote)
     put_record(batch, kTerm, term_.vote ? std::uint64_t{*term_.vote} + 1 : 0, term_.term, {});

@@ -44,7 +44,7 @@
 
 namespace starling {
 
-// What the log needs of a file; tests put one in its place that fails or forgets.
+// RaftLogFile is what the log needs of a file; tests put one in its place that fails or forgets.
 class RaftLogFile {
  public:
   virtual ~RaftLogFile() = default;
@@ -61,7 +61,7 @@ class RaftLogFile {
   virtual Bytes read_mark() = 0;
 };
 
-// Term, vote, and what is known of a log that was lost: saved as one.
+// RaftTerm is term, vote, and what is known of a log that was lost: saved as one.
 struct RaftTerm {
   std::uint64_t term = 0;
   std::optional<std::uint32_t> vote;
@@ -83,7 +83,7 @@ class RaftLog {
   static constexpr std::size_t kSnapshotBytesMax = 64 * 1024 * 1024;
   static constexpr std::uint64_t kFileBytesMax = std::uint64_t{1} << 30;
 
-  // Whether this member has a life behind it is said, never guessed.
+  // The caller says whether this member has a life behind it; the log never guesses.
   enum class Life : std::uint8_t { kFirst, kLater };
 
   // Opens DIR/raft.log, or creates it (and DIR, one level) with everything needed for the name to
@@ -124,8 +124,8 @@ class RaftLog {
   Result<> save(const std::optional<RaftTerm>& term, std::span<const RaftEntry> append,
                 const std::optional<RaftLogSnapshot>& snapshot = {});
 
-  // An error if somebody removed or replaced the file: a second process may have taken its place.
-  // save() asks as well; call this now and then when there is nothing to save.
+  // An error if the file was removed or replaced: a second process may have taken its place. save()
+  // checks as well; call this now and then when there is nothing to save.
   Result<> check() { return file_->check(); }
 
  private:

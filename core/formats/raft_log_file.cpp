@@ -109,7 +109,7 @@ class PosixRaftLogFile final : public RaftLogFile {
     return ok();
   }
 
-  // One file, overwritten: what interests is the last accident.
+  // Overwrites one file: only the last accident is of interest.
   Result<> keep_aside(ByteView bytes) override {
     const auto name = name_ + ".torn";
     const Descriptor copy(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
@@ -123,7 +123,7 @@ class PosixRaftLogFile final : public RaftLogFile {
     const auto name = name_ + ".new";
     Descriptor next(::open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     if (next.get() < 0) return failed("cannot create", name);
-    // Locked before it has the name by which another process would find it.
+    // The file is locked before it has the name by which another process would find it.
     STARLING_TRY(locked, lock_file(next.get(), name));
     if (!locked) return Error(Code::kUnavailable, "another process has locked " + name);
     STARLING_TRY(write_all(next.get(), 0, bytes, name));
@@ -170,7 +170,7 @@ Result<std::unique_ptr<PosixRaftLogFile>> lock_raft_log(const std::filesystem::p
   // Two processes with one identity would vote twice.
   STARLING_TRY(locked, lock_file(fd, name));
   if (!locked) return std::unique_ptr<PosixRaftLogFile>();
-  // Its last owner may have put a new file in its place between the two calls.
+  // The lock's last owner may have put a new file in its place between the two calls.
   if (!same_file(fd, name)) return std::unique_ptr<PosixRaftLogFile>();
   return file;
 }
@@ -192,7 +192,7 @@ Result<std::unique_ptr<RaftLogFile>> open_raft_log_file(const std::string& dir,
     STARLING_TRY(again, lock_raft_log(path));
     file = std::move(again);
   }
-  // Each time: the life that created the file may have ended before it came here.
+  // Sync each time: the life that created the file may have ended before it came here.
   STARLING_TRY(sync_directory(path));
   STARLING_TRY(sync_directory(std::filesystem::absolute(path).parent_path()));
   return std::unique_ptr<RaftLogFile>(std::move(file));

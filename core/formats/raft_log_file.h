@@ -10,8 +10,8 @@
 
 namespace starling {
 
-// DIR/raft.log, locked. A new one is empty, and its name and that of DIR are durable on return.
-// A lock that another process has is waited for, as long as `patience`.
+// Opens DIR/raft.log, locked. A new one is empty, and its name and that of DIR are durable on
+// return. Waits as long as `patience` for a lock that another process has.
 Result<std::unique_ptr<RaftLogFile>> open_raft_log_file(const std::string& dir,
                                                         std::chrono::milliseconds patience);
 

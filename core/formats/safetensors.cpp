@@ -53,7 +53,7 @@ SafetensorsFile::~SafetensorsFile() {
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   SafetensorsFile file;
   file.path_ = path;
-  // Not blocking: opening a pipe would wait for a writer.
+  // Do not block: opening a pipe would wait for a writer.
   file.file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file.file_ < 0) return failed("cannot open", path);
   if (auto loaded = file.load(); !loaded) return std::move(loaded).error().in("reading " + path);

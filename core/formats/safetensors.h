@@ -45,7 +45,7 @@ struct SafetensorsEntry {
 };
 
 // An open file; its header has been read and checked, its data is read on demand into the caller's
-// memory (a mapping would end the process if somebody shortened the file).
+// memory (a mapping would end the process if the file was cut meanwhile).
 // Threads: const functions from any thread.
 class SafetensorsFile {
  public:
@@ -85,7 +85,7 @@ class SafetensorsFile {
   std::map<std::string, std::size_t, std::less<>> by_name_;
 };
 
-// What to write; `data` must stay valid during the call and be as long as dtype and shape say.
+// A tensor to write; `data` must stay valid during the call and be as long as dtype and shape say.
 struct SafetensorsTensor {
   std::string name;
   Dtype dtype = Dtype::kF32;

@@ -29,7 +29,7 @@ constexpr std::array<DtypeRow, 13> kDtypes{{{"BOOL", 1},
                                             {"F64", 8}}};
 constexpr std::size_t kDimensionsMax = 32;
 
-// Foreign bytes for a message: escaped and cut.
+// Escapes and cuts foreign bytes for a message.
 std::string shown(std::string_view text) {
   std::string out = "\"";
   for (const char c : text.substr(0, 64)) {

@@ -1,5 +1,5 @@
 #pragma once
-// One shard of a checkpoint: the state of some segments as a safetensors file that any reader of
+// A Shard of a checkpoint is the state of some segments as a safetensors file that any reader of
 // the format understands.
 //
 // For each segment and each tensor that it touches, the elements [begin, end) of that tensor, flat:
@@ -7,7 +7,7 @@
 //   moment1.<tensor>@<begin>   F32, and moment2 where the optimizer has a second one
 // and once for the segment
 //   exponents@<segment>        I16, by block
-// Nothing depends on who wrote it or on how many there were. Pure but for the file.
+// Nothing depends on the workers that wrote it or on their number. Pure but for the file.
 
 #include <map>
 #include <memory>

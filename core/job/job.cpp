@@ -54,14 +54,14 @@ double cos_pi(double x) {
   return sum;
 }
 
-// Only where there are some.
+// Writes the line only if there are texts.
 std::string texts_line(const std::string& key, const std::vector<std::string>& texts) {
   std::string line;
   for (const std::string& text : texts) line += (line.empty() ? key + " = [" : ", ") + quoted(text);
   return line.empty() ? line : line + "]\n";
 }
 
-// What a script's model has beside its tensors; only where it is chosen.
+// Writes what a script's model has beside its tensors, where that is chosen.
 std::string script_lines(const PythonSpec& python) {
   std::string lines = texts_line("metrics", python.metrics);
   if (!python.module.empty()) lines += "module = " + quoted(python.module) + "\n";
@@ -88,7 +88,7 @@ std::string format_job(const Job& job) {
       << "\nsteps = " << job.steps << "\nmicro_batches = " << job.micro_batches
       << "\nsequences = " << job.micro_batch_sequences << "\nreplicas = " << job.replicas
       << "\nisa = " << quoted(job.isa) << "\n";
-  // Only where it is chosen: hashes of jobs stay what they were.
+  // Written only if chosen, so that hashes of jobs stay what they were.
   if (job.on_nonfinite == NonFinite::kStop) out << "on_nonfinite = \"stop\"\n";
   if (job.precision != Precision::kFp32)
     out << "precision = \"" << word_of(kPrecisions, int(job.precision)) << "\"\n";
@@ -137,7 +137,7 @@ std::string format_job(const Job& job) {
       << "\"\npeak_rate = " << number_text(o.peak_rate) << "\nfloor = " << number_text(o.floor)
       << "\nwarmup_steps = " << o.warmup_steps << "\nschedule_steps = " << o.schedule_steps
       << "\nclip = " << number_text(o.clip) << "\n";
-  // Only where it is chosen, as above.
+  // Written only if chosen, as above.
   if (!o.schedule.empty()) out << "schedule = " << quoted(o.schedule) << "\n";
   if (o.kind == OptimizerKind::kOwn) {
     out << "name = " << quoted(o.name) << "\n";
@@ -166,7 +166,7 @@ std::string format_job(const Job& job) {
       << "\nstate_timeout_ms = " << job.state_timeout_ms
       << "\ncoordinator_timeout_ms = " << job.coordinator_timeout_ms
       << "\nstart_timeout_ms = " << job.start_timeout_ms;
-  // Only what was chosen: hashes of this text stand in checkpoints of builds without these keys.
+  // Written only if chosen: checkpoints of builds without these keys have hashes of this text.
   if (job.standstill_steps != Job{}.standstill_steps)
     out << "\nstandstill_steps = " << job.standstill_steps;
   if (job.standstill_ms != Job{}.standstill_ms) out << "\nstandstill_ms = " << job.standstill_ms;
@@ -231,9 +231,9 @@ std::uint64_t hash_of(const Job& essence) {
 }  // namespace
 
 std::uint64_t job_hash(const Job& job) {
-  // What coordinators and workers must have alike though no bit depends on it: a worker with a
-  // longer lease is heard too rarely, and one that checkpoints at other versions writes parts that
-  // nobody completes.
+  // The hash also covers values that coordinators and workers must have alike though no bit depends
+  // on them: a worker with a longer lease is heard too rarely, and one that checkpoints at other
+  // versions writes parts that no other worker completes.
   Job agreed = essence_of(job);
   agreed.lease_ms = job.lease_ms;
   if (job.checkpoint.on()) {

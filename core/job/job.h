@@ -1,6 +1,6 @@
 #pragma once
-// The job: what is trained, on what, how, for how long. Read from a TOML file; a pure value that
-// every process of a run has alike.
+// Job says what is trained, on what data, how, and for how long. It is read from a TOML file; a
+// pure value that every process of a run has alike.
 
 #include <cstdint>
 #include <map>
@@ -25,8 +25,8 @@ struct MlpSpec {
   bool operator==(const MlpSpec&) const = default;
 };
 
-// No network: a gradient from random numbers and the parameters (kernels/models/synthetic.h), and
-// compute time that is waited. Takes no data.
+// No network: a gradient from random numbers and the parameters (kernels/models/synthetic.h). A
+// pass waits for its compute time. Takes no data.
 struct SyntheticSpec {
   std::uint64_t parameters = 1'000'000;
   double compute_ms = 0;     // of one micro-batch
@@ -44,7 +44,7 @@ struct PythonSpec {
   std::vector<std::string> tensors;  // parameters in their order: "encoder.weight:64x128", "scale:"
   std::vector<std::string> metrics;  // names of what the loss gives beside it
   std::uint64_t patience_s = 300;    // for a pass before anything is known of how long one takes
-  // What makes the script compute what it computes (tools/python/starling/script.py).
+  // The arguments that make the script compute what it computes (tools/python/starling/script.py).
   std::string module;                  // its name if it is run as `python -m NAME`; empty: a file
   std::vector<std::string> arguments;  // sys.argv[1:] in every process
   std::vector<std::string>
@@ -102,12 +102,12 @@ struct DataSpec {
   // A file, a folder, or a pattern (core/base/data_files.h; classified: a file). A relative path is
   // relative to the job file.
   std::string path;
-  // Of a folder only files with these (".h"); "" = files without one. Empty = all, of tokens ".bin".
+  // Endings of files that count in a folder (".h"); "" = none. Empty = all, of tokens ".bin".
   std::vector<std::string> extensions;
   bool operator==(const DataSpec&) const = default;
 };
 
-// Who computes how much of a step.
+// ShareRule says how much of a step each worker computes.
 enum class ShareRule : std::uint8_t {
   kEqual = 1,
   kSpeed,  // what each worker's measured speed lets it do in the same time
@@ -120,24 +120,24 @@ enum class Precision : std::uint8_t {
   kFp16,  // rounded to fp16; where a device computes with fp16, its loss is scaled
 };
 
-// What of the state of a GPU's worker lies in the host's memory and is updated there. Changes no bits.
+// Offload says what of a GPU worker's state the host's memory has and updates. Changes no bits.
 enum class Offload : std::uint8_t {
   kNone = 1,
   kMoments,  // the optimizer's
 };
 
-// What follows a step with a micro-batch that is not finite (NaN or infinity), whose update is
-// skipped.
+// NonFinite says what follows a step with a micro-batch that is not finite (NaN or infinity), whose
+// update is skipped.
 enum class NonFinite : std::uint8_t {
   kSkip = 1,  // the next one, and a warning
   kStop,      // the end of the job, exit code 1
 };
-// What follows when a micro-batch that is computed again gives another contribution.
+// OnMismatch says what follows when a recomputed micro-batch gives another contribution.
 enum class OnMismatch : std::uint8_t {
   kWarn = 1,  // a warning and an event; a worker known to compute wrongly leaves
   kStop,      // the end of the job, exit code 1
 };
-// How bulk connections keep what they carry from whoever sits between their ends.
+// SealRule says how bulk connections protect what they carry from attackers between their ends.
 enum class SealRule : std::uint8_t {
   kAuto = 1,  // on, except between two ends on one machine: there authenticated only
   kOn,        // encrypted and authenticated
@@ -176,8 +176,8 @@ struct Job {
   std::uint64_t state_timeout_ms = 60000;
   std::uint64_t coordinator_timeout_ms = 30000;
   std::uint64_t start_timeout_ms = 30000;
-  std::uint32_t standstill_steps = 20;  // a worker that gets nowhere is waited for as long as so
-  std::uint64_t standstill_ms = 30000;  // many steps took, at least so long; 0 = for ever
+  std::uint32_t standstill_steps = 20;  // a standstill is borne for the time of so many steps,
+  std::uint64_t standstill_ms = 30000;  // at least so long; 0 = for ever
   ShareRule shares = ShareRule::kSpeed;
   SealRule seal = SealRule::kAuto;
   bool ledger_events = true;        // write `ledger` events
@@ -188,7 +188,7 @@ struct Job {
   bool operator==(const Job&) const = default;
 };
 
-// What its passes measure beside the loss (MicroBatchResult::metrics); at most kMetricsMax.
+// Names of what passes measure beside the loss (MicroBatchResult::metrics); at most kMetricsMax.
 const std::vector<std::string>& metric_names(const ModelSpec& model);
 
 // Whether a job with this model has a [data] section.
@@ -210,20 +210,20 @@ Result<Job> load_job(const std::string& path);
 // Whether a job that a program has made keeps the rules of job files, with the same words.
 // Errors: kBadInput.
 Result<> validate(const Job& job);
-// The same without its name, [model] and [data], where an application brings its own.
+// Validates all but the name, [model] and [data], where an application brings its own.
 Result<> validate_training(Job job);
 
-// The same job as canonical TOML with absolute paths: parse_job(format_job(j)) == j. This is what
+// Writes the job as canonical TOML with absolute paths: parse_job(format_job(j)) == j. This is what
 // coordinators hand to workers.
 std::string format_job(const Job& job);
-// What coordinators, workers and the group's log of one job have alike: all that reaches a bit of
-// the result, its length, the lease and the versions of checkpoints. Names, paths and timeouts may
-// differ (job.cpp says what, and tests).
+// A hash of what coordinators, workers and the group's log of one job have alike: all that reaches
+// a bit of the result, its length, the lease and the versions of checkpoints. Names, paths and
+// timeouts may differ (job.cpp says what, and tests).
 std::uint64_t job_hash(const Job& job);
-// Of what reaches a bit of the state alone, without the number of steps: jobs with equal hashes and
-// data have the same state at every version that both reach, so one can go on from a checkpoint of
-// the other. Without a script's text and arguments too, which say where to write and whether to go on
-// as well as what to compute: script_differences() says where they differ.
+// A hash of what reaches a bit of the state alone, without the number of steps: jobs with equal
+// hashes and data have the same state at every version that both reach, so one can go on from a
+// checkpoint of the other. It leaves out a script's text and arguments, which also say where to
+// write and whether to go on: script_differences() says where they differ.
 std::uint64_t state_hash(const Job& job);
 // Where two jobs differ in their scripts' texts and arguments: "train.py has another text"; empty:
 // nowhere.
@@ -240,7 +240,7 @@ std::vector<std::string> state_differences(const Job& a, const Job& b);
 // if their hashes are equal.
 std::string job_differences(const Job& here, const Job& there);
 
-// How the loss is scaled where gradients are computed in fp16; off with another precision.
+// The rule of the loss scale where gradients are computed in fp16; off with another precision.
 inline LossScaleRule loss_scale_rule(const Job& job) {
   return {job.precision == Precision::kFp16, job.loss_scale, job.loss_scale_steps};
 }

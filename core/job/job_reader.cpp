@@ -134,7 +134,7 @@ void read_synthetic(Section& s, SyntheticSpec& synthetic) {
   }
 }
 
-// Errors: in `s`.
+// Errors are noted in `s`.
 std::vector<std::string> read_tensors(Section& s, bool required) {
   std::vector<std::string> texts;
   const toml::array* tensors = s.array("tensors", required, kTensorsMax);
@@ -170,7 +170,7 @@ std::vector<std::string> read_metrics(Section& s) {
   return names;
 }
 
-// Texts that the Python package has written, and people may have.
+// Reads texts that the Python package has written, and people may have.
 std::vector<std::string> read_texts(Section& s, const char* key, std::size_t count_max,
                                     std::size_t bytes_max) {
   std::vector<std::string> texts;
@@ -202,7 +202,7 @@ void read_own(Section& s, OwnSpec& own) {
   }
 }
 
-// Whether it is one; else the section is wrong. `what`: "a file or folder".
+// Whether it is a path of this machine; else the section is wrong. `what`: "a file or folder".
 bool path_of_this_machine(Section& s, const char* key, const std::string& path, const char* what) {
   if (path.find("://") != std::string::npos)
     s.wrong(key, std::string(key) + " must be " + what + " of this machine, is the address " +
@@ -315,7 +315,7 @@ void resolve_path(Section& s, const std::string& base, DataSpec& data) {
                    "path must be a file for kind \"classified\", is not: " + shown(data.path));
 }
 
-// Of an application's data: what lies there is its matter.
+// Reads an application's data section: the files at its path are the application's matter.
 void read_own_data(Section s, const std::string& base, DataSpec& data) {
   if (!s.there()) return;
   s.refuse({"kind", "extensions"}, "to a model of kind \"own\"");

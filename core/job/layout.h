@@ -1,6 +1,6 @@
 #pragma once
-// How a model's parameters lie in blocks, parts, segments and buckets. A function of the job only,
-// so every worker computes the same.
+// Layout says how a model's parameters lie in blocks, parts, segments and buckets. A function of
+// the job only, so every worker computes the same.
 //
 // Flat index space: tensors one after the other, each starting at a block boundary, the rest of its
 // last block padded with zeros. Every flat array (gradients, sums, weights, moments, parameters)
@@ -24,11 +24,11 @@ namespace starling {
 struct TensorSpec {
   std::string name;
   std::vector<std::uint64_t> shape;  // row-major
-  // Neighbours with the same number lie in one part; numbers ascend.
+  // The layer. Neighbours with the same number lie in one part; numbers ascend.
   std::uint32_t layer = 0;
   // How many layers add to its gradient, alike for all of a part: 2 for what is tied.
   std::uint32_t uses = 1;
-  // Of a matrix that is alone in its layer and whose layers take runs of rows: where it is larger
+  // For a matrix that is alone in its layer and whose layers take runs of rows: where it is larger
   // than kPartBytesMax, it is several parts of whole rows.
   bool by_rows = false;
   std::uint64_t elements() const {
@@ -40,8 +40,8 @@ struct TensorSpec {
 
 // How job files spell a tensor: "encoder.weight:64x128", "scale:" of a single number.
 std::string tensor_text(const TensorSpec& tensor);
-// Nothing if the text is no such: a name of 1 to 512 printable bytes without ':' and '"', and up to 8
-// sizes of 1 to 2^36, whose product is at most 2^36.
+// Parses such a text. Nothing if it is none: a name of 1 to 512 printable bytes without ':' and
+// '"', and up to 8 sizes of 1 to 2^36, whose product is at most 2^36.
 std::optional<TensorSpec> parse_tensor(std::string_view text);
 
 struct TensorPlace {
@@ -62,7 +62,7 @@ struct Part {
   std::uint64_t elements() const { return std::uint64_t{blocks} * kBlock; }
 };
 
-// What lies along the flat index, by what it takes in memory and in frames.
+// What names the arrays along the flat index, by what they take in memory and in frames.
 enum class What : std::uint8_t {
   kParameters,  // working ones, fp32
   kHalves,      // the same in frames of a job whose precision is bf16 or fp16
@@ -77,7 +77,7 @@ class Layout {
  public:
   static constexpr std::uint64_t kPartBytesMax = 32u << 20;  // of a matrix by rows, fp32
   static constexpr std::uint32_t kSegmentBlocksMin = 4;
-  // Of weights and two moments 24 MiB: a segment moves in one frame.
+  // Weights and two moments of a segment take 24 MiB: a segment moves in one frame.
   static constexpr std::uint32_t kSegmentBlocksMax = 8192;
 
   // segment_blocks: blocks per segment (0 = chosen so that there are at most 512 segments and one

@@ -9,14 +9,14 @@
 
 namespace starling {
 
-// Learning rate of step k (0-based) of `steps`. The same double on every worker: of additions and
-// products, as the C library's cos() and exp() differ from one machine to the next.
+// Gives the learning rate of step k (0-based) of `steps`, the same double on every worker: compute
+// it by additions and products, as the C library's cos() and exp() differ between machines.
 struct Schedule {
   std::function<double(const OptimizerSpec& optimizer, std::uint64_t step, std::uint64_t steps)>
       rate;
 };
 
-// Errors: kBadInput  the job names a schedule that nobody has brought.
+// Errors: kBadInput  the job names a schedule that no application has brought.
 Result<> check_schedule(const OptimizerSpec& optimizer);
 
 }  // namespace starling

@@ -1,6 +1,6 @@
 #pragma once
-// One table of a job file, field by field: what every reader of a section needs, and how mistakes are
-// told. Only for core/job/job_reader.cpp.
+// Section reads one table of a job file, field by field: what every reader of a section needs, and
+// how mistakes are told. Only for core/job/job_reader.cpp.
 
 // The header-only form: Debian's shared library is built with exceptions and has no other parse().
 #undef TOML_SHARED_LIB
@@ -30,7 +30,7 @@ namespace starling::job_words {
 
 inline constexpr std::uint64_t kIntegerMax = std::numeric_limits<std::int64_t>::max();  // TOML's
 
-// "did you mean `x`?", what others call so is here, or, if nothing is near, all that is known.
+// Suggests "did you mean `x`?", a synonym's meaning, or, if nothing is near, all that is known.
 inline std::string suggestion(std::string_view word, const std::vector<std::string>& known) {
   if (const auto meant = meaning_of(word); !meant.empty()) return std::string(meant);
   if (const auto near = nearest(word, known); !near.empty()) return "did you mean `" + near + "`?";
@@ -85,7 +85,7 @@ class Section {
     out = static_cast<T>(value->get());
   }
 
-  // In [min, max], or in (min, max] if `above`.
+  // The number lies in [min, max], or in (min, max] if `above`.
   void number(const char* key, double& out, double min, double max, bool above = false,
               bool required = false) {
     const toml::node* node = find(key, required);
@@ -161,7 +161,7 @@ class Section {
     return node->as_table();
   }
 
-  // Known, but wrong here. What applies is not known while something is missing.
+  // The keys are known but wrong here. While something is missing, it is not known what applies.
   void refuse(std::initializer_list<const char*> keys, const std::string& why) {
     for (const char* key : keys)
       if (const toml::node* node = find(key, false); node && !missing_)
@@ -176,8 +176,8 @@ class Section {
     fail(what, place(key, table_ ? table_->get(key) : nullptr));
   }
 
-  // After all fields were asked for: any other key is unknown. An unknown key is told before a missing
-  // one, as it may be another name of what is missing.
+  // Called after all fields were asked for: any other key is unknown. An unknown key is told before
+  // a missing one, as it may be another name of what is missing.
   void finish() {
     if (!table_ || failure_) return;
     for (const auto& [key, node] : *table_) {

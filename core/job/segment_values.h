@@ -1,5 +1,5 @@
 #pragma once
-// The state of segments as plain values, and what of it a digest sees. Pure.
+// The state of segments as plain values (SegmentValues), and what of it a digest sees. Pure.
 
 #include <cstdint>
 #include <span>
@@ -24,18 +24,18 @@ struct SegmentValues {
 // than the hash.
 Digest segment_digest(const Layout& layout, const SegmentValues& values, Bytes& scratch);
 
-// The same from plain arrays, of which those that are empty do not count. used [block_count]: real
-// elements of each block.
+// The same digest from plain arrays; empty ones do not count. used [block_count]: real elements of
+// each block.
 Digest segment_digest(SegmentId id, std::span<const std::uint16_t> used,
                       std::span<const std::span<const float>> arrays,
                       std::span<const std::int16_t> exponents, Bytes& scratch);
 
-// The same of working parameters alone, flat in the layout: the sum over these segments of the hash
-// of id and parameters.
+// The same digest of working parameters alone, flat in the layout: the sum over these segments of
+// the hash of id and parameters.
 Digest parameters_digest(const Layout& layout, std::span<const float> parameters,
                          std::span<const SegmentId> segments);
 
-// State of segments, in memory of its own.
+// SegmentStates has the state of segments, in memory of its own.
 class SegmentStates {
  public:
   SegmentStates(const Layout& layout, bool second) : layout_(layout), second_(second) {}

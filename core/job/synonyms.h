@@ -50,7 +50,7 @@ inline constexpr Synonym kSynonyms[] = {
     {"save_total_limit", "here it is `keep` in [checkpoint]"},
 };
 
-// What is said of a key of that name; empty: it is nobody's.
+// What is said of a key of that name; empty: no other framework has it.
 inline std::string_view meaning_of(std::string_view key) {
   for (const Synonym& s : kSynonyms)
     if (s.theirs == key) return s.ours;

@@ -7,7 +7,7 @@
 namespace starling {
 namespace {
 
-// "[job].steps, line 4" is of a text that nobody has seen.
+// Cuts the line from "[job].steps, line 4": it is that of a text which the user has not seen.
 std::string without_line(std::string text) {
   const auto at = text.rfind(", line ");
   if (at != std::string::npos && text.find_first_not_of("0123456789", at + 7) == std::string::npos)

@@ -5,7 +5,7 @@
 namespace starling {
 namespace {
 
-// Per rank the segments that it holds.
+// Lists, per rank, the segments that it holds.
 std::vector<std::vector<SegmentRange>> holders_of(const Plan& plan) {
   std::vector<std::vector<SegmentRange>> ranges(plan.members.size());
   for (SegmentId s = 0; s < plan.holders.size(); ++s) {

@@ -234,7 +234,7 @@ const char* kind_of(const Event& event);
 
 namespace event {
 
-// What a plan says of its epoch; no time is known yet.
+// The event that a plan gives of its epoch; no time is known yet.
 EpochFormed formed(const Plan& plan);
 StepPassed step_of(const Progress& progress);
 LedgerPassed ledger_of(const Progress& progress);

@@ -1,4 +1,4 @@
-// Where events go: a folder that is new, or one that is gone on with; a pipe.
+// The places where events go: a folder that is new, or one that is gone on with; a pipe.
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -19,7 +19,7 @@
 namespace starling {
 namespace {
 
-// Whose events these are, for an error of a run that cannot go on with them.
+// Names the run that wrote these events, for an error of a run that cannot go on with them.
 std::string told_by(const event::Started& started, bool same_job) {
   return "of job " + started.name + (same_job ? "" : " (another one by its keys)") +
          (started.coordinator.empty() ? ", by `starling run`" : " at " + started.coordinator);
@@ -56,7 +56,7 @@ Result<std::unique_ptr<EventWriter>> EventWriter::open(const std::string& folder
   if (!locked) return close_and(std::move(locked).error());
   if (!locked.value())
     return close_and(refused("is in use by another run, expected one of its own"));
-  // Asked again under the lock: a run may have written and ended in between.
+  // Look again under the lock: a run may have written and ended in between.
   const bool there = ::fstat(fd, &status) != 0 || status.st_size != 0;
   if (there && !owner)
     return close_and(refused("already holds a run (events.jsonl), expected a new or empty one"));

@@ -1,5 +1,5 @@
 #pragma once
-// How a line of events is put together. Inside core/observe only: all others use a writer.
+// Puts a line of events together. Inside core/observe only: all others use a writer.
 
 #include <cstdint>
 #include <string>
@@ -16,9 +16,9 @@ std::int64_t utc_of(const std::string& text);
 
 std::string hex(std::uint64_t value);  // 16 digits
 
-// With its end. `began_ns`: of the monotonic clock, where t is 0.
+// The line with its end. `began_ns`: of the monotonic clock, where t is 0.
 std::string event_line(const Event& event, std::int64_t began_ns);
-// The same without a time: two events that say the same have the same.
+// The line without a time: two events that say the same have the same text.
 std::string event_text(const Event& event);
 
 }  // namespace starling

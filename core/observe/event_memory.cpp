@@ -13,7 +13,7 @@
 namespace starling {
 namespace {
 
-// By bits: 0 is not -0. What is not finite is one NaN, as it is in the file.
+// Compares bits: 0 is not -0. Values that are not finite are one NaN, as in the file.
 std::uint64_t bits_of(double value) {
   return std::isfinite(value) ? std::bit_cast<std::uint64_t>(value) : ~std::uint64_t{0};
 }
@@ -36,7 +36,7 @@ std::uint64_t hash_of(const event::LedgerPassed& ledger) {
   return hash64(std::move(bytes).take());
 }
 
-// The place of this version, which grows with the versions until it is whole.
+// The place of this version in the ring, which grows with the versions until it is whole.
 template <class T>
 T& place(std::vector<T>& ring, std::size_t size, Version version) {
   const auto at = static_cast<std::size_t>(version % size);

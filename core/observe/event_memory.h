@@ -1,7 +1,7 @@
 #pragma once
-// What a writer of events remembers of what it has been told, so that nothing is written twice and
-// two stories of one step are noticed. Bounded: of steps a hash each, of the last quarter of a
-// million of them.
+// EventMemory is what a writer of events remembers of events that it has been told, so that none is
+// written twice and two stories of one step are noticed. Bounded: of steps a hash each, of the last
+// quarter of a million of them.
 //
 // Threads: none; a value that belongs to the writer.
 
@@ -31,13 +31,13 @@ class EventMemory {
     kEarly,  // of a step that was done again, before it is told why: kept until then
   };
 
-  // Of a worker's change and of an epoch the first word stays, of a restart that of each lost
-  // epoch; a good end is kOther while a ledger is early. Of all other kinds each is kFirst.
+  // The first event of each worker's change and each epoch counts, and of a restart that of each
+  // lost epoch; a good end is kOther while a ledger is early. Of all other kinds each is kFirst.
   Told take(const Event& event);
-  // After a restart that is kFirst: these may be told now.
+  // Gives the early ledgers, which may be told now, after a restart that is kFirst.
   std::vector<event::LedgerPassed> take_early();
   const std::vector<event::LedgerPassed>& early() const { return early_; }
-  // False: that text was here before.
+  // Remembers a text. False: that text was here before.
   bool first(const std::string& text);
 
  private:
@@ -65,7 +65,7 @@ class EventMemory {
   std::vector<Record> records_;    // of version v at v % kRecords
   std::vector<Passed> ledgers_;    // of version v at v % kLedgers: the newest try
   std::vector<Restart> restarts_;  // by epoch
-  // Of several coordinators one may tell of a step that was done again before another tells why.
+  // A coordinator may tell of a step that was done again before another one tells why.
   std::vector<event::LedgerPassed> early_;
   std::size_t early_rows_ = 0;
   std::unordered_set<std::uint64_t> words_;

@@ -53,7 +53,7 @@ class ReadFields {
   void due(const char* name, bool& truth) {
     if (find(name)) (*this)(name, truth);
   }
-  // How many steps there were with it is not told.
+  // The line does not say how many steps there were with this scale.
   void due(const char* name, LossScale& scale) {
     std::uint64_t value = 0;
     if (!find(name)) return;
@@ -121,7 +121,7 @@ class ReadFields {
     if (!json.is_boolean()) return "true or false";
     return value = json.get<bool>(), nullptr;
   }
-  // Null is what a number that is not finite was written as; all of those are one NaN here.
+  // A number that is not finite was written as null; all of those are one NaN here.
   static const char* take(const Json& json, double& value) {
     if (!json.is_number() && !json.is_null()) return "a number";
     value = json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();

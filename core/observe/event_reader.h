@@ -23,9 +23,9 @@ struct EventLine {
   std::optional<Event> event;  // none: this version does not know the kind
 };
 
-// One line, without its end. Any bytes may come. Every field must be there, and of its form and
-// range; what can be null may be missing, and fields that a kind does not have are passed over. A
-// null where a number must be is a NaN. Memory: a small multiple of the line's length.
+// Reads one line, without its end. Any bytes may come. Every field must be there, and of its form
+// and range; what can be null may be missing, and fields that a kind does not have are passed over.
+// A null where a number must be is a NaN. Memory: a small multiple of the line's length.
 // Errors: kBadInput  it is no event: what is wrong first, and what was expected.
 Result<EventLine> read_event(std::string_view line);
 

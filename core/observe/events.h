@@ -8,8 +8,8 @@
 //             seed, samples (of the data; 0 if not known), tokens_per_step, data (identity, hex),
 //             from (version at which it begins: 0, or that of a checkpoint),
 //             monotonic_ns (the clock's value at t = 0), address and
-//             keys (with which another worker joins; empty if nobody can be told), coordinator
-//             (name of the one whose view this is; empty: of all of a run)
+//             keys (with which another worker joins; empty: it cannot be told), coordinator
+//             (its name, if this is its view; empty: that of all of a run)
 // continued   coordinator, monotonic_ns (now), cut_bytes (of a last line that was not whole): the
 //             process that wrote has ended, and another goes on with its file
 // dropped     lines, why: so many of the lines that belong here are missing
@@ -38,13 +38,13 @@
 // restart     version, lost (epoch), cause: state was lost with that epoch, and the steps from this
 //             version on are done again from its checkpoint. Their records are those of before, and
 //             are not told again; their ledgers may be others, and are
-// notice      id, name (of a worker), source (who told it that its machine will go: SIGTERM,
+// notice      id, name (of a worker), source (that said that its machine will go: SIGTERM,
 //             aws, gcp, azure, ..), leave (it leaves; false: a hint, and it stays), seconds (until
 //             the machine goes; null of a hint), text
 // tainted     id, name (of a worker), first (version: of the first step that it may have computed in; the
 //             result is in doubt from there on), last (version: of the last one when this is told;
 //             null: none is known), reason: what it has computed need not be what the job says
-// mismatch    version, micro_batch, worker (its id: whose contribution was added), by (id: who computed
+// mismatch    version, micro_batch, worker (id: its contribution was added), by (id: it computed
 //             the micro-batch again, to another contribution), wrong (id of the one that is known to
 //             be wrong; null: one of the two)
 // warning     text
@@ -70,15 +70,15 @@
 
 namespace starling {
 
-// What the job says of its beginning; the rest is for the one that begins it.
+// Fills in what the job says of its beginning; the process that begins it sets the rest.
 event::Started start_of(const Job& job);
 
 // Threads: belongs to one thread. A thread of its own writes (LineFile), so a disk that hangs or is
-// full holds up nobody: what it does not take is counted, said, and left out in whole lines.
+// full holds up no caller: what it does not take is counted, said, and left out in whole lines.
 // Memory: some 25 MiB at most, however long the run.
 class EventWriter {
  public:
-  // Whose file it is, so that a process that begins again goes on with what it wrote before.
+  // The owner of a file, so that a process that begins again goes on with what it wrote before.
   struct Owner {
     std::uint64_t job_hash = 0;
     std::string job_name;
@@ -96,18 +96,18 @@ class EventWriter {
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;
 
-  // All return true if it was written, false if it was told before or comes after the end, after
-  // which only steps and ledgers are written, of which a coordinator may hear later.
+  // All return true if the event was written, false if it was told before or comes after the end.
+  // After it only steps and ledgers are written, of which a coordinator may hear later.
 
   // Sets its monotonic_ns. In a file that is gone on with: `continued` instead.
   Result<bool> start(event::Started started);
   // Every member reports the record of each version that it passes or learns: the first is written,
   // an equal one ignored. kInternal if one differs from the first in any bit (P1). The same for the
-  // ledger. Of a worker's change, an epoch (known by its id) and a restart the first word is
+  // ledger. The first event of a worker's change, an epoch (known by its id) and a restart is
   // written; epochs after its `lost` do the steps from its `version` on again, and their records
   // must be the same.
   Result<bool> write(const Event& event);
-  // As another process's writer told it: of any kind, what was told before is not written again.
+  // Copies an event of another process's writer: whatever was told before is not written again.
   Result<bool> copy(const Event& event);
 
   const std::string& path() const { return path_; }
@@ -116,9 +116,9 @@ class EventWriter {
   bool flush() { return !file_ || file_->flush(); }
   // What people should know of the file, once: it cannot be written, it can again.
   std::optional<std::string> news();
-  // The reader of the pipe has gone.
+  // Whether the reader of the pipe has gone.
   bool closed() const { return file_ && file_->closed(); }
-  // Ends it: nothing is written after. What is missing in the file, in words; empty: nothing.
+  // Ends the file: nothing is written after. Says in words what is missing in it; empty: nothing.
   std::string finish();
 
  private:

@@ -139,7 +139,7 @@ std::uint64_t LineFile::finish() {
   const bool over = s.changed.wait_for(lock, patience, [&] { return s.over; });
   const std::uint64_t missing = s.missing;
   lock.unlock();
-  // A write that does not come back holds up nobody: the thread stays with the file it hangs on.
+  // A write that hangs holds up no caller: the thread stays with its file.
   if (over)
     thread_.join();
   else
@@ -169,7 +169,7 @@ void LineFile::work(const std::shared_ptr<Shared>& shared) {
       else if (n == 0 || errno != EINTR)
         error = n == 0 ? EIO : errno;
     }
-    // What is there of a line that is not whole is taken back.
+    // A failed write may leave part of a line: it is cut off again.
     const std::size_t whole = error == 0 ? at : batch.rfind('\n', at == 0 ? 0 : at - 1) + 1;
     const std::size_t kept = at == 0 ? 0 : whole;
     s.end += kept;

@@ -32,7 +32,7 @@ class LineFile {
   // Takes the descriptor. Of a regular file, opened for appending, what a failed write left of a
   // line is cut off again; a failed write to anything else is its end.
   LineFile(int fd, Gap gap, LineFileOptions options = {});
-  // As finish().
+  // The destructor calls finish().
   ~LineFile();
   LineFile(const LineFile&) = delete;
   LineFile& operator=(const LineFile&) = delete;
@@ -43,9 +43,9 @@ class LineFile {
   bool flush();
   // What people should know, once: that the file takes nothing and why, and that it does again.
   std::optional<std::string> news();
-  // The reader of the pipe has gone: nothing more is written.
+  // Whether the reader of the pipe has gone: nothing more is written then.
   bool closed() const;
-  // The last word: flush, and how many lines are missing in all.
+  // Flushes and ends; returns how many lines are missing in all.
   std::uint64_t finish();
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Log lines on stderr, for people who look for a fault. What is acted on is an event
+// Log writes lines on stderr, for people who look for a fault. Programs act on events
 // (core/observe/events.h). Fields, not prose:
 //
 //   2026-05-01T12:00:00.123Z info  worker=3 epoch frozen epoch=3.2 peer=1 cause=eof

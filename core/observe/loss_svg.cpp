@@ -70,12 +70,12 @@ std::string label(double x, double y, const char* anchor, const std::string& tex
          more + ">" + xml_text(text) + "</text>\n";
 }
 
-// Of each run of neighbours the first lowest and the first highest, in their order.
+// Keeps of each run of neighbours the first lowest and the first highest, in their order.
 std::vector<LossPoint> thinned(std::span<const LossPoint> points) {
   if (points.size() <= kPointsMax) return {points.begin(), points.end()};
   const std::size_t run = (points.size() * 2 + kPointsMax - 1) / kPointsMax;
   const auto below = [](const LossPoint& a, const LossPoint& b) {
-    // What is not finite stays visible as a gap: it counts as highest.
+    // A loss that is not finite stays visible as a gap: it counts as highest.
     if (!std::isfinite(a.loss)) return false;
     return !std::isfinite(b.loss) || a.loss < b.loss;
   };

@@ -1,5 +1,5 @@
 #pragma once
-// What a person sees while a job runs: one live line on a terminal, plain lines elsewhere.
+// ProgressLine shows people a running job: one live line on a terminal, plain lines elsewhere.
 
 #include <chrono>
 #include <cstdint>

@@ -14,14 +14,14 @@
 namespace starling {
 
 Bytes encode(const Envelope& envelope);
-// The same without copying the body into an envelope.
+// Encodes the same bytes without copying the body into an envelope.
 Bytes encode(const JobId& job, const Incarnation& from, const Incarnation& to, const Message& body);
 
 // Errors: kCorrupt the bytes or a value in them are wrong; kStale a kind of message or a version of
 // the protocol that this build does not know.
 Result<Envelope> decode(ByteView message);
 
-// Whom an envelope is for, without decoding its body: costs the checksum only.
+// The receiver of an envelope, without decoding its body: costs the checksum only.
 struct EnvelopeHead {
   JobId job{};
   Incarnation from;
@@ -29,7 +29,7 @@ struct EnvelopeHead {
 };
 Result<EnvelopeHead> decode_head(ByteView message);
 
-// What Raft orders; also the form on disk.
+// An Entry is what Raft orders; this is also the form on disk.
 Bytes encode_entry(const Entry& entry);
 Result<Entry> decode_entry(ByteView bytes);
 

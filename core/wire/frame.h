@@ -16,20 +16,20 @@ enum class FrameKind : std::uint8_t {
   kContribution = 1,  // sums and lanes of one worker for segments that the receiver owns
   kSide,              // side-list entries, to the holders of their segments
   kTotal,             // sums and lanes over all members, owner -> replica
-  kLedger,            // rows of the sender's share, to everybody
-  kVote,              // to everybody
-  kGather,            // working parameters and exponents of version v, owner -> everybody
+  kLedger,            // rows of the sender's share, to all members
+  kVote,              // to all members
+  kGather,            // working parameters and exponents of version v, owner -> all members
   kMove,              // state of segments with label v, source -> target
   kReady,             // outside the step loop: a joiner is ready to be switched to; tests, benches
   kLeft,              // last frame on a connection: the sender has left the epoch by a switch (R1)
   kPath,              // outside the step loop: how a direct path comes about
-  kAlive,             // nothing: its sender is there. For the other end of the connection alone
+  kAlive,             // keep-alive: the sender is there. For the other end of the connection alone
 };
 
-// How a connection ended, as one of its ends saw it.
+// LinkFault says how a connection ended, as one of its ends saw it.
 enum class LinkFault : std::uint8_t {
   kEnded =
-      0,    // by end of file or an error: perhaps because the peer stopped for a third one's sake
+      0,    // by end of file or an error: perhaps because the peer stopped as it lost another peer
   kSilent,  // it stands, and nothing came over it for too long
   kUnreached,  // it never stood
 };
@@ -38,8 +38,8 @@ struct FrameHeader {
   std::uint32_t magic = kMagic;
   FrameKind kind = FrameKind::kReady;
   std::uint8_t flags = 0;
-  // Of all before `checksum`, this one as 0: a flipped bit in the length would otherwise be waited
-  // for, by a receiver who hears no more before its own answer.
+  // A hash of all fields before `checksum`, this one as 0. Without it a receiver would wait for the
+  // bytes of a flipped length, from a peer that sends no more before it is answered.
   std::uint16_t check = 0;
   Version version = 0;
   SegmentId first = 0;  // segments that the payload is about, where it is about segments

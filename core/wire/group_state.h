@@ -1,6 +1,6 @@
 #pragma once
-// What the log of the membership group says up to some entry, as one value: the data of a Raft
-// snapshot. elastic/membership/group.h gives it its meaning.
+// GroupState is what the log of the membership group says up to some entry, as one value: the data
+// of a Raft snapshot. elastic/membership/group.h gives it its meaning.
 
 #include <cstdint>
 #include <optional>

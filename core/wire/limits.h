@@ -1,7 +1,7 @@
 #pragma once
-// How large control messages and their parts may be. What is above a limit is refused by the
-// decoder, so a receiver's memory is bounded whatever arrives. Changing a limit changes the
-// protocol.
+// Limits of control messages and their parts. The decoder refuses what is above a limit, so that
+// the memory of a receiver is bounded whatever arrives.
+// Changing a limit changes the protocol.
 
 #include <cstddef>
 #include <cstdint>

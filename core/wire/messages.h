@@ -1,5 +1,5 @@
 #pragma once
-// The words of the control plane as plain structs: what workers, guards and coordinators say to
+// The messages of the control plane as plain structs: what workers, guards and coordinators say to
 // each other, what Raft stores, and what a plan is. The schema files beside this one say how they
 // travel; core/wire/codec.h turns one into the other.
 
@@ -21,7 +21,7 @@ namespace starling {
 
 // ---- Steps ------------------------------------------------------------------------------------
 
-// One row of a step's ledger: who computed micro-batch m and what came out.
+// LedgerRow is one row of a step's ledger: the worker that computed micro-batch m, and the result.
 struct LedgerRow {
   MicroBatch micro_batch = 0;
   std::uint64_t worker = 0;  // counter of the worker's incarnation
@@ -38,8 +38,8 @@ struct LedgerRow {
 // An exact sum of doubles as its wide integer's words (core/base/exact_sum.h); empty = zero.
 using ExactWords = std::vector<std::uint64_t>;
 
-// One worker's vote for one step. `record` is set (version != kNoVersion) only by a member that has
-// passed this vote in an earlier epoch already.
+// A Vote is one worker's vote for one step. `record` is set (version != kNoVersion) only by a
+// member that has passed this vote in an earlier epoch already.
 struct Vote {
   Version version = 0;
   ExactWords partial_norm;  // exact sum of squares of the segments it owns
@@ -67,8 +67,8 @@ struct Member {
   bool draining = false;       // announced its leave: keeps nothing longer than it must
 };
 
-// In step (first step of the epoch + step_offset) the source sends its state of these segments to
-// the target, which is a holder from that step on (R14).
+// A Move: in step (first step of the epoch + step_offset) the source sends its state of these
+// segments to the target, which is a holder from that step on (R14).
 struct Move {
   SegmentRange segments;
   Rank source = 0;
@@ -85,10 +85,10 @@ struct Plan {
   EpochKey key{};
   std::vector<std::vector<Rank>> holders;  // per segment, owner first
   std::vector<Move> moves;
-  // Fresh and forced only:
+  // Fresh and forced plans only:
   Version base = 0;
   BeginAt begin = BeginAt::kCompute;
-  // Of any kind:
+  // Plans of any kind:
   std::vector<Rank> shares;  // micro-batch of the epoch's first step -> rank; empty: equal ones
   std::string cause;         // for the event
   // Fresh and forced only: the epochs that its members had last entered when they reported. They
@@ -105,7 +105,7 @@ struct SegmentDigest {
   bool operator==(const SegmentDigest&) const = default;
 };
 
-// One file of a checkpoint, beside the others in the folder of its version.
+// A Shard is one file of a checkpoint, beside the others in the folder of its version.
 struct Shard {
   std::string file;
   std::uint64_t bytes = 0;
@@ -140,8 +140,8 @@ struct Join {
   std::string fingerprint_text;  // ISA, library versions: for the message when it differs
   std::uint64_t pid = 0;         // of its process on its host, for people
 };
-// Who does not know the job yet says no fingerprint; the answer is a Welcome with counter 0 and the
-// job file, from any coordinator.
+// A worker that does not know the job yet says no fingerprint; the answer is a Welcome with counter
+// 0 and the job file, from any coordinator.
 inline bool asks_for_job(const Join& join) {
   return join.fingerprint == Digest{};
 }
@@ -159,13 +159,13 @@ struct Report {
   std::vector<bool> copies;  // per segment: state with label `version` (and its total, if pending)
   std::vector<Incarnation> broken;   // peers whose connections broke or did not stand in time
   std::uint64_t micro_batch_ns = 0;  // what a micro-batch takes here; 0: not known
-  // The prepared epoch that has begun if the last vote of its sender has passed anywhere: it was
-  // ready for it. Of who is not pending: the one for which it was left behind. {0,0}: none.
+  // The prepared epoch that the sender's last vote agreed to switch to; it began if that vote
+  // passed anywhere. If the sender is not pending: the epoch that left it out. {0,0}: none.
   EpochId may_have_begun;
   LinkFault fault = LinkFault::kEnded;  // how the connections with `broken` ended
 };
 
-// A micro-batch whose contribution, computed again, differs from its ledger row; computed once more then.
+// A micro-batch whose recomputed contribution differs from its ledger row; then computed once more.
 struct Difference {
   Version version = 0;
   MicroBatch micro_batch = 0;
@@ -175,8 +175,8 @@ struct Difference {
   bool operator==(const Difference&) const = default;
 };
 
-// Every tenth of a lease, from the thread that obeys the protocol: threads that compute or read may
-// stand still while it goes on, so it says what others wait for at its sender.
+// Sent every tenth of a lease, at most 100 ms apart, by the thread that obeys the protocol. Threads
+// that compute or read may stand still meanwhile, so it says what others wait for at its sender.
 struct Heartbeat {
   EpochId entered;
   Version version = kNoVersion;
@@ -187,19 +187,19 @@ struct Heartbeat {
   std::uint32_t orders_left = 0;  // work on its state and with the others that it has still to do
   std::uint64_t progress = 0;     // grows with everything that its threads have done
   Digest data{};                  // of all data files as they are read here; zeros: not known yet
-  // From rank 0 of the epoch: which way its bytes go when votes name it, and why. Empty: no word yet.
+  // From rank 0 of the epoch: the way of its bytes when votes name it, and why. Empty: not known.
   bool direct = false;
   std::string path_why;
-  // Members of `entered` whose sums, parameters, rows or votes it waits for, while it has nothing to
-  // do itself: the lowest ranks, at most limits::kMissed. Empty: it waits for nobody.
+  // Members of `entered` whose sums, parameters, rows or votes it waits for, while it has nothing
+  // to do itself: the lowest ranks, at most limits::kMissed. Empty: it waits for none.
   std::vector<Rank> missed;
-  // Found in this life: the newest, at most limits::kDifferences. Sent with every heartbeat, so that a
-  // new leader learns of them too.
+  // Differences found in this life: the newest, at most limits::kDifferences. Sent with every
+  // heartbeat, so that a new leader learns of them too.
   std::vector<Difference> differences{};
 };
 
-// Where the time from stopping to the first pass of a forced epoch went at one member; each part
-// begins where the one before ends. Milliseconds.
+// Pause says where the time from stopping to the first pass of a forced epoch went at one member;
+// each part begins where the one before ends. Milliseconds.
 struct Pause {
   double report_ms = 0;   // stopped; to the report sent
   double plan_ms = 0;     // to the plan received
@@ -210,7 +210,7 @@ struct Pause {
   bool operator==(const Pause&) const = default;
 };
 
-// What a worker is at. Its guard tells the last one with its death.
+// WorkPhase is what a worker is doing. Its guard tells the last one with its death.
 enum class WorkPhase : std::uint8_t {
   kNone,
   kChange,
@@ -236,7 +236,7 @@ struct Leave {  // announced leave
   std::uint64_t notice_ms = 0;
 };
 
-// What a worker was told about the end of its machine: by a signal, a cloud, or an application.
+// What a signal, a cloud or an application has told a worker about the end of its machine.
 struct Notice {
   std::string source;           // SIGTERM, aws, gcp, azure, ..
   std::string text;             // what it said, for people
@@ -259,7 +259,7 @@ struct Finished {
   Digest parameters_part{};  // of the working parameters of these segments
 };
 
-// Owner, when its part of the checkpoint of `version` is on disk, or cannot be written.
+// Sent by an owner when its part of the checkpoint of `version` is on disk, or cannot be written.
 struct ShardWritten {
   Version version = 0;
   StepRecord record;  // of step version-1
@@ -267,7 +267,7 @@ struct ShardWritten {
   std::string error;  // not empty: why there is no shard
 };
 
-// Member of a fresh plan that cannot build the state from the checkpoint of `version`.
+// Sent by a member of a fresh plan that cannot build the state from the checkpoint of `version`.
 struct Unloadable {
   Version version = 0;
   std::string reason;
@@ -277,7 +277,7 @@ struct Unloadable {
 
 struct Welcome {         // answer to Join, once committed
   Incarnation who;       // with its counter
-  std::string job_text;  // the job file, normalised, for who asked for it; else empty
+  std::string job_text;  // the job file, normalised, if the join asked for it; else empty
 };
 
 struct Refused {  // the join cannot be taken: one clear line
@@ -314,8 +314,8 @@ struct Noted {
   Version version = 0;
 };
 
-// What a coordinator says to whoever it has nothing else to say to, so that it is heard. It names
-// who leads as far as it knows; term 0 = it does not know.
+// A coordinator's keep-alive: the answer when it has nothing else to say. It names the leader as
+// far as the coordinator knows it; term 0: it does not.
 struct LeaderHint {
   std::uint32_t coordinator = 0;
   std::uint64_t term = 0;
@@ -349,7 +349,7 @@ struct RaftMessage {
   std::uint32_t from = 0;  // coordinator's place in the group, 0..n-1
   std::uint32_t to = 0;
   std::uint64_t term = 0;
-  // What each field means in each kind: elastic/raft/raft.h.
+  // elastic/raft/raft.h says what each field means in each kind.
   std::uint64_t last_index = 0;
   std::uint64_t last_term = 0;
   std::uint64_t commit = 0;
@@ -395,7 +395,7 @@ struct Damaged {  // this checkpoint cannot be read
   std::string reason;
 };
 // The last plan is over and some state of it is gone: the next plan is fresh, from the checkpoint
-// of `version`. Who was a member starts a new life.
+// of `version`. Each former member starts a new life.
 struct Restarted {
   EpochId lost;  // id of that plan; void if it is not the last valid one
   Version version = 0;

@@ -10,7 +10,7 @@
 
 namespace starling::wire {
 
-// Reading goes on after a fault (with empty values in place of the wrong ones); whoever owns the
+// Reading goes on after a fault (with empty values in place of the wrong ones); the owner of the
 // Reading asks for the fault at the end and gives the message back only without one.
 class Reading {
  public:

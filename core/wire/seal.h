@@ -7,7 +7,7 @@
 //
 // little-endian; checksum = hash64(payload, seed = hash64(the 16 bytes before it)). 24 bytes keep
 // the payload aligned to Cap'n Proto's words when the message is. A guard against damage, not
-// against people: those are kept out by CURVE.
+// against attackers: CURVE keeps those out.
 
 #include <cstdint>
 #include <optional>
@@ -29,8 +29,8 @@ inline constexpr std::uint16_t kSealVersion = 1;
 
 Bytes seal(SealKind kind, ByteView payload);
 
-// Which version of the protocol a message is of. The magic and the version stay where they are in
-// every version. nullopt: it is not ours.
+// The version of the protocol that a message speaks. The magic and the version stay where they are
+// in every version. nullopt: the message is not ours.
 std::optional<std::uint16_t> seal_version(ByteView message);
 // The message is a kVersion, which is not answered by another.
 bool says_version(ByteView message);

@@ -14,7 +14,7 @@ void put_metrics(ByteWriter& out, const std::vector<double>& metrics) {
   for (const double metric : metrics) out.put(metric);
 }
 
-// What cannot be, here and below, makes what is read no record.
+// Impossible values, here and below, make the bytes no record.
 std::vector<double> get_metrics(ByteReader& in) {
   const auto count = in.get<std::uint8_t>();
   std::vector<double> metrics;

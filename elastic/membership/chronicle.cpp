@@ -28,8 +28,8 @@ void tell_of(const Group& group, const Plan& plan, std::vector<Event>& told) {
 }  // namespace
 
 std::vector<Event> told_of(const Group& group, const Entry& entry) {
-  // Coordinator::tell_all() has what every coordinator tells, leading or not. A leave is told when a
-  // plan leaves its worker out.
+  // Coordinator::tell_all() has what every coordinator tells, leading or not. The plan that leaves
+  // a worker out tells its leave.
   static_assert(kAllKinds<Entry, Joined, Lost, Plan, /*not here:*/ JobStarted, LeaveAnnounced,
                           JobEnded, Published, Damaged, Restarted>);
   std::vector<Event> told;

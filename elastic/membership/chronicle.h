@@ -1,6 +1,6 @@
 #pragma once
-// What the log says of workers and epochs, for coordinators that do not lead: the one that does
-// tells it with what it measured, and may be lost before. Pure.
+// What the log says of workers and epochs, for coordinators that do not lead: the leader tells the
+// same with the times that it measured, but may be lost before that. Pure.
 
 #include <vector>
 
@@ -10,7 +10,7 @@
 
 namespace starling::elastic {
 
-// Of a valid entry that the group has just taken; nothing of it is measured.
+// The events that a valid entry implies, after Group::apply() took it. All times are empty.
 std::vector<Event> told_of(const Group& group, const Entry& entry);
 
 }  // namespace starling::elastic

@@ -17,7 +17,7 @@ using namespace coordinator_command;
 namespace {
 constexpr std::uint64_t kRecallTold_ms =
     5000;  // between two warnings that name silent coordinators
-// What one that knows that nobody has a log goes on answering for: others began after it.
+// A coordinator that knows that no member has a log answers for so long: others began after it.
 constexpr std::uint64_t kNoLog_ms = 3000;
 }  // namespace
 
@@ -50,8 +50,8 @@ CoordinatorCommands Coordinator::on(const CoordinatorEvent& event) {
   return std::exchange(commands_, {});
 }
 
-// A log belongs to one job: its entries, and the end above all, say nothing of any other. Looked at
-// whenever the group may have learned its job, and before anything is done with what it says.
+// A log belongs to one job: its entries, and the end above all, say nothing of any other. This is
+// checked whenever the group may have learned its job, and before the log is used.
 bool Coordinator::of_other_job() {
   const auto& job = group_.job();
   if (refused_ || !job || job->job_hash == config_.job.job_hash) return refused_;
@@ -73,20 +73,20 @@ void Coordinator::on_event(const RaftArrived& e) {
 }
 
 void Coordinator::on_event(const WorkerSaid& e) {
-  // What people and files are told comes from workers in the log alone, under the key of their
+  // Events come only from messages of workers that are in the log, sent under the key of their
   // join.
   const auto* worker = group_.find(e.from);
   const bool known = worker && worker->join.name == e.name;
   const auto* notice = std::get_if<Notice>(&e.body);
   // The coordinator that hears a notice tells of it, whether it leads or not.
   if (notice && known) tell(event::given(e.from, e.name, *notice));
-  // Before a worker can say what it computes it has to know the job, which every coordinator knows.
+  // A worker must know the job before it can say what it computes; every coordinator knows the job.
   if (const auto* join = std::get_if<Join>(&e.body); join && asks_for_job(*join) && !group_.end()) {
     commands_.push_back(SendWorker{e.from, Welcome{e.from, config_.leader.job_text}});
     return;
   }
   const auto* progress = std::get_if<Progress>(&e.body);
-  // The word of the end may have been faster than that of the last steps.
+  // The end may arrive before the last steps' reports: note those steps all the same.
   if (progress && known && group_.end()) note_step(e.from, *progress);
   if (leader_) return take(leader_->on(leader_event::Said{e.from, e.name, e.body}));
   if (const auto& end = group_.end()) {
@@ -94,7 +94,7 @@ void Coordinator::on_event(const WorkerSaid& e) {
     return;
   }
   if (progress && known) return note_step(e.from, *progress);
-  // It hears from somebody, so it goes on while a leader is being elected.
+  // The hint shows the worker that a coordinator lives, so it goes on during an election.
   commands_.push_back(SendWorker{e.from, LeaderHint{raft_.leader().value_or(0), raft_.term(), {}}});
 }
 
@@ -161,7 +161,7 @@ void Coordinator::compact_if_long() {
   raft_.compact(encode_group(group_.state()));
 }
 
-// False: it cannot be read, and without it this coordinator knows nothing of the group.
+// Returns false if the snapshot cannot be read: without it this coordinator knows no group.
 bool Coordinator::restore(const RaftSnapshot& snapshot) {
   auto state = decode_group(*snapshot.data);
   if (!state) {
@@ -178,7 +178,7 @@ bool Coordinator::restore(const RaftSnapshot& snapshot) {
   return true;
 }
 
-// What the entries that the snapshot stands for would have told; observers drop what they know.
+// Tells what the entries behind the snapshot would have told; observers drop what they know.
 void Coordinator::tell_restored(std::vector<Checkpoint> known) {
   for (const Checkpoint& checkpoint : group_.checkpoints())
     if (std::find(known.begin(), known.end(), checkpoint) == known.end())
@@ -243,7 +243,7 @@ void Coordinator::apply(const RaftEntry& raft_entry) {
     for (Event& told : told_of(group_, entry.value()))
       commands_.push_back(Tell{std::move(told), /*of_log=*/true});
   if (leader_) take(leader_->on(leader_event::Applied{entry.value(), valid}));
-  if (valid && end) tell_all(entry.value());  // the last word
+  if (valid && end) tell_all(entry.value());  // after all other events
 }
 
 event::Ended Coordinator::ended_event(const JobEnded& end) const {
@@ -252,9 +252,9 @@ event::Ended Coordinator::ended_event(const JobEnded& end) const {
   return told;
 }
 
-// What every coordinator tells, since the one that leads may be lost before it does.
+// Tells events that every coordinator tells, since the leader may be lost before it does.
 void Coordinator::tell_all(const Entry& entry) {
-  // Of the other entries the leader tells; a coordinator that does not lead tells what told_of() says.
+  // The leader tells all other entries; coordinators that do not lead tell told_of() of them.
   static_assert(kAllKinds<Entry, JobEnded, Published, Restarted, /*not here:*/ JobStarted, Joined,
                           LeaveAnnounced, Lost, Plan, Damaged>);
   if (const auto* end = std::get_if<JobEnded>(&entry)) {
@@ -282,7 +282,7 @@ void Coordinator::review_leadership() {
     return;
   }
   if (leader_) return;
-  // Whom to admit depends on what the job goes on from.
+  // Which workers are admitted depends on what the job goes on from.
   if (!group_.job()) {
     if (std::exchange(job_proposed_, raft_.term()) != raft_.term()) propose(config_.job);
     return;
@@ -318,7 +318,7 @@ void Coordinator::propose(Entry entry) {
     plan->key = mac(config_.secret, as_bytes(std::span<const std::uint64_t>(id)));
   }
   Bytes data = encode_entry(entry);
-  // In order: a later one may rest on an earlier one.
+  // Propose in order: a later entry may rest on an earlier one.
   auto index = unproposed_.empty()
                    ? raft_.propose(data)
                    : Result<std::uint64_t>(Error(Code::kUnavailable, "others wait before it"));

@@ -1,9 +1,9 @@
 #pragma once
-// One coordinator: its member of the Raft group, the replicated membership state, and, while it
-// leads, the leader that forms epochs. Pure: events in, commands out, in the order in which they
-// are to be carried out.
+// Coordinator is one coordinator: its member of the Raft group, the replicated membership state,
+// and, while it leads, the leader that forms epochs. Pure: events in, commands out, in the order in
+// which they are to be carried out.
 //
-// Threads: none; belongs to whoever calls on().
+// Threads: none; belongs to the caller of on().
 
 #include <array>
 #include <cstdint>
@@ -52,14 +52,14 @@ using CoordinatorEvent = std::variant<coordinator_event::Tick, coordinator_event
                                       coordinator_event::EndRun, coordinator_event::Revoked>;
 
 namespace coordinator_command {
-// Write and sync, then answer Persisted. What must not be said before comes only after that answer;
+// Write and sync, then answer Persisted. Messages that depend on it come only after that answer;
 // everything else may go on meanwhile, however long the disk takes. There is one at a time.
 struct Persist {
   std::optional<HardState> hard_state;
   std::optional<RaftSnapshot> snapshot;  // it and `append` replace all that was saved, as one
   std::vector<RaftEntry> append;         // an index that exists already: truncate from there first
 };
-struct Fail {  // this coordinator cannot go on: say why and end, answering nobody any more
+struct Fail {  // this coordinator cannot go on: print why and end; it answers no message any more
   std::string reason;
 };
 struct SendRaft {
@@ -93,8 +93,8 @@ struct CoordinatorConfig {
   LeaderConfig leader;
   JobStarted job;
   EpochKey secret{};  // random, of this process: epoch keys are derived from it
-  // What was applied since the last snapshot goes into the next one when it is more than this: a
-  // restart reads no more than a few times as much.
+  // A snapshot follows when more entries than this were applied since the last one: a restart reads
+  // no more than a few times as much.
   std::size_t log_entries_max = 1024;
   std::size_t log_bytes_max = 256 * 1024;
   std::size_t waiting_bytes_max = 64 * 1024 * 1024;  // of proposals that Raft does not take yet
@@ -102,7 +102,7 @@ struct CoordinatorConfig {
 
 class Coordinator {
  public:
-  // As saved, see Raft; the snapshot's data must decode (core/wire/codec.h, decode_group).
+  // The arguments are as saved, see Raft; the snapshot's data must decode (core/wire/codec.h).
   Coordinator(CoordinatorConfig config, HardState hard_state, std::vector<RaftEntry> log,
               RaftSnapshot snapshot = {});
   ~Coordinator();
@@ -156,7 +156,7 @@ class Coordinator {
   std::optional<coordinator_event::EndRun> end_asked_;  // also of a later leader
   std::uint64_t now_ms_ = 0;
   std::uint64_t recall_told_ms_ = 0;  // 0: not yet
-  std::uint64_t no_log_ms_ = 0;       // since when nobody has a log; 0: somebody may have one
+  std::uint64_t no_log_ms_ = 0;       // since when no member has a log; 0: one may have it
   bool was_whole_ = true;
   CoordinatorCommands commands_;  // of the event being handled
 };

@@ -10,9 +10,9 @@ namespace {
 
 using namespace draft_command;
 
-// Beside those whose manifest is being written: one that was skipped, one whose last words are
-// under way, and the next. A member cannot begin a version while another's part of one before it is
-// not written, so there are never many.
+// Besides drafts whose manifest is being written: a skipped one, one whose last messages are under
+// way, and the next. A member cannot begin a version while another member's part of an earlier one
+// is not written, so there are never many.
 constexpr std::size_t kDraftsMax = 3;
 constexpr std::size_t kDigestsMax = 4;  // of versions whose shards may come late
 
@@ -24,7 +24,7 @@ bool Drafts::wanted(Version version) const {
   return config_.every != 0 && (version % config_.every == 0 || asked);
 }
 
-// Parts of one version are the same bits, whichever worker writes them, in whichever epoch.
+// All parts of one version are the same bits, whichever worker and epoch wrote them.
 DraftCommands Drafts::take(const std::string& name, const ShardWritten& part,
                            const Origin& origin) {
   Draft* draft = draft_of(part);
@@ -45,7 +45,7 @@ DraftCommands Drafts::take(const std::string& name, const ShardWritten& part,
   return std::exchange(commands_, {});
 }
 
-// Null: nobody wants this version, or it comes too late.
+// The draft of this part; null: the job does not want this version, or the part comes too late.
 Drafts::Draft* Drafts::draft_of(const ShardWritten& part) {
   const Version version = part.version;
   if (version == 0 || version > config_.steps || !wanted(version)) return nullptr;
@@ -62,7 +62,7 @@ Drafts::Draft* Drafts::draft_of(const ShardWritten& part) {
   return &it->second;
 }
 
-// The oldest one before this version goes that is not being stored.
+// Drops the oldest draft before this version that is not being stored.
 void Drafts::make_room(Version version) {
   const auto self = drafts_.find(version);
   const auto oldest = std::find_if(drafts_.begin(), self,
@@ -81,7 +81,7 @@ DraftCommands Drafts::passed(const StepRecord& record, const Origin& origin) {
   return std::exchange(commands_, {});
 }
 
-// What was written is what was voted for, where votes carry a digest.
+// Stores a draft that is whole, if its digest is the one in the votes, where votes carry one.
 void Drafts::store_if_complete(Version version, const Origin& origin) {
   const auto it = drafts_.find(version);
   if (it == drafts_.end() || it->second.state != State::kOpen) return;
@@ -90,7 +90,7 @@ void Drafts::store_if_complete(Version version, const Origin& origin) {
     return;
   if (config_.digest_every != 0 && version % config_.digest_every == 0) {
     const auto voted = digests_.find(version);
-    // It comes when that step has passed; of one that was asked for it may be forgotten already.
+    // The digest comes when that step has passed; a requested version's may be forgotten by now.
     if (voted == digests_.end() && version % config_.every == 0) return;
     if (voted != digests_.end() && voted->second != draft.checkpoint.digest)
       return give_up(version, "its shards have digest " + to_string(draft.checkpoint.digest) +
@@ -105,16 +105,16 @@ void Drafts::store_if_complete(Version version, const Origin& origin) {
   commands_.push_back(Store{draft.checkpoint, draft.record, draft.shards});
 }
 
-// What was written of it is removed when the next one is complete, or given up. A member that skips a
-// version says so while it, and others, still write one before; nobody begins a version before all
-// before it are over. So only below one of which a part is there nobody writes any more.
+// Gives a draft up; its files go when the next one is complete, or given up. A member that skips a
+// version says so while others still write an earlier one; no member begins a version before all
+// earlier ones are over. So no member writes below a version of which a part has arrived.
 void Drafts::give_up(Version version, const std::string& why) {
   const auto it = drafts_.find(version);
   STARLING_CHECK(it != drafts_.end());
   STARLING_CHECK(it->second.state != State::kGivenUp);
   it->second.state = State::kGivenUp;
   it->second.shards.clear();
-  if (asked_above_) asked_above_ = std::max(*asked_above_, version);  // then another one
+  if (asked_above_) asked_above_ = std::max(*asked_above_, version);  // ask for a later one
   commands_.push_back(
       Warn{"checkpoint of step " + std::to_string(version) + " is given up: " + why});
   Tidy tidy = tidy_below(0);
@@ -142,7 +142,7 @@ DraftCommands Drafts::stored(Version version, const std::string& error) {
   std::sort(versions.begin(), versions.end());
   const std::size_t keep = std::min<std::size_t>(config_.keep, versions.size());
   published.oldest = versions[versions.size() - keep];
-  // Until the data are compared, the run may turn out to be another job's from its start on.
+  // Before the data are compared, the run may turn out to be another job's from its start on.
   if (published.checkpoint.doubted_from != kNoVersion)
     for (const Checkpoint& c : group_.checkpoints())
       if (c.doubted_from == kNoVersion) published.spared = c.version;

@@ -1,7 +1,7 @@
 #pragma once
-// Checkpoints that are being written: from the members' shards to a complete one (docs/design.md,
-// section 6, Checkpoints). It owns the drafts, the digests that votes carried for them, and the
-// question for a last checkpoint; nobody else writes these.
+// Drafts holds checkpoints that are being written: from the members' shards to a complete one
+// (docs/design.md, section 6, Checkpoints). It owns the drafts, the digests that votes carried for
+// them, and the request for a last checkpoint; no other class writes these.
 //
 // A draft is open while shards come in, then it is being stored, or given up. It ends when a
 // checkpoint of its version or a later one is published.
@@ -61,21 +61,21 @@ class Drafts {
   };
   // A member's shard, or why there is none; `name` is the member's.
   DraftCommands take(const std::string& name, const ShardWritten& part, const Origin& origin);
-  // What the votes of a step that has passed say.
+  // Takes what the votes of a step that has passed say.
   DraftCommands passed(const StepRecord& record, const Origin& origin);
   // The manifest of this version is written, or why it is not.
   DraftCommands stored(Version version, const std::string& error);
   DraftCommands published(Version version);
 
-  // One is wanted of a version above the newest that is complete, until there is one. False: it is
-  // wanted already, or this job has no checkpoints.
+  // Requests a checkpoint of a version above the newest complete one, until there is one. False:
+  // one is requested already, or this job has no checkpoints.
   bool ask();
   const std::optional<Version>& asked_above() const { return asked_above_; }
 
-  // Parts of what is open may have died with the epoch before: what is asked for is a later one.
+  // Shards of open drafts may be lost with the last epoch: a requested one moves to a later one.
   void epoch_begins();
   void forget();  // the versions that come are written anew
-  // Checkpoints above this version are the group's no more: their folders go, with all drafts.
+  // Drops all drafts and removes the folders of checkpoints above this version, which are void.
   DraftCommands withdraw_above(Version version);
 
   void check_invariants() const;

@@ -1,6 +1,6 @@
 #pragma once
-// How far the epoch of the last plan is known to be, from the versions at which its members are
-// seen: whether all moves of the plan are done, and how long steps take.
+// EpochProgress says how far the last plan's epoch is known to be, from the versions at which its
+// members are seen: whether all moves of the plan are done, and how long steps take.
 //
 // Threads: none; a value.
 
@@ -16,7 +16,7 @@ namespace starling::elastic {
 
 class EpochProgress {
  public:
-  // The plan of the epoch that is to be followed from now on.
+  // Follows the epoch of this plan from now on.
   void follow(const Plan& plan) {
     prepared_ = plan.kind == PlanKind::kPrepared;
     first_at_most_.reset();
@@ -26,20 +26,20 @@ class EpochProgress {
     moves_ = !plan.moves.empty();
     passed_moves_ = false;
   }
-  // It has been committed just now: what comes before its first version is no step.
+  // The plan has been committed just now: the time up to its first version is no step.
   void begins(std::uint64_t now_ms) { steps_.epoch_begins(now_ms); }
 
-  // A member that has entered it says that it is at this version. A forced plan says where it begins,
-  // and a member at base - 1 has not begun it yet; by a switch its members enter it at its first
-  // version.
+  // A member that has entered the epoch says that it is at this version. A forced plan says where
+  // it begins, and a member at base - 1 has not begun it yet; by a switch its members enter it at
+  // its first version.
   void entered_at(Version version) {
     if (prepared_) first_at_most_ = std::min(first_at_most_.value_or(version), version);
   }
-  // A member that has entered it has come to this version. True: it is past the step of the last
-  // move, and none was before it.
+  // A member that has entered the epoch is at this version. Returns true if it is the first member
+  // that is past the step of the last move.
   bool seen_at(Version version, std::uint64_t now_ms) {
     steps_.passed(version, now_ms);
-    // One that is past the last move's step saw everybody's vote for it, the targets' among them.
+    // A member past the last move's step saw all votes for that step, the targets' among them.
     if (passed_moves_ || !first_at_most_ || version <= *first_at_most_ + last_move_) return false;
     passed_moves_ = true;
     return true;

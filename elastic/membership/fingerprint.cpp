@@ -22,7 +22,7 @@ constexpr std::array kParts = {
     Part{"starling", "another build of this program"},
 };
 
-// By kParts; empty where the text has none. A part goes on to the next one's name.
+// Cuts a text at the names of kParts; empty where it has none. A part ends at the next name.
 std::array<std::string_view, kParts.size()> split(std::string_view text) {
   std::array<std::string_view, kParts.size()> values;
   std::string_view* open = nullptr;
@@ -47,7 +47,7 @@ std::array<std::string_view, kParts.size()> split(std::string_view text) {
   return values;
 }
 
-// The script's own text is before the stroke, those of modules beside it are behind.
+// The script's own text stands before the stroke, that of modules beside it behind.
 std::string_view meaning_of_script(std::string_view here, std::string_view there) {
   const auto stroke = here.find('/'), other = there.find('/');
   if (stroke == std::string_view::npos || other == std::string_view::npos)
@@ -93,7 +93,7 @@ bool other_script_alone(const std::string& here, const std::string& there) {
   for (std::size_t i = 0; i < kParts.size(); ++i) {
     const auto& [name, meaning] = kParts[i];
     const bool equal = mine[i] == theirs[i];
-    if (name == "isa" || name == "starling") continue;  // said, and no part of the fingerprint
+    if (name == "isa" || name == "starling") continue;  // for people, not compared
     if (mine[i].empty() || theirs[i].empty()) return false;
     if (name == "script")
       other_script = !equal;

@@ -21,8 +21,8 @@ Forming::Forming(const LeaderConfig& config, const Group& group, Roster& roster,
       began_ms_(roster.now_ms()),
       restarted_ms_(roster.now_ms()),
       links_(roster) {
-  // Ids of this term may be in the log already if it was led before a restart of the same term; a
-  // term has one leader, so that cannot be, but ids must rise whatever happened.
+  // The log may have ids of this term already if the term was led before a restart. A term has one
+  // leader, so that cannot be, but ids must rise whatever happened.
   if (group_.plan() && group_.plan()->id.term == term_) counter_ = group_.plan()->id.counter;
 }
 
@@ -74,7 +74,7 @@ bool Forming::start_is_due() const {
          roster_.now_ms() - began_ms_ > config_.start_timeout_ms;
 }
 
-// As many as were lost, or those who have come when the first has waited long enough.
+// Waits for as many joiners as there were members, or until one has waited for the window.
 bool Forming::newcomers_are_there() const {
   const std::uint64_t now_ms = roster_.now_ms();
   if (now_ms - restarted_ms_ > config_.start_timeout_ms) return true;
@@ -100,8 +100,8 @@ std::string Forming::why_broken() {
   return {};
 }
 
-// Whether its sender will never run the last plan again. A prepared plan is not for a worker that
-// has stopped, so having stopped in its predecessor is enough.
+// Whether the sender of this report will never run the last plan again. A prepared plan is not for
+// a worker that has stopped, so having stopped in its predecessor is enough.
 bool Forming::stopped_since(const Report& report) const {
   const Plan& plan = *group_.plan();
   if (report.promise > plan.id) return true;
@@ -109,7 +109,7 @@ bool Forming::stopped_since(const Report& report) const {
          report.entered >= plan.predecessor;
 }
 
-// Asked again, it is asked at a higher id; the clock runs on.
+// Asks for reports. Asking again uses a higher epoch id but keeps the time at which it began.
 void Forming::ask(std::string cause) {
   if (!question_) {
     question_ = Question{};
@@ -117,7 +117,7 @@ void Forming::ask(std::string cause) {
     question_->noticed_ms = noticed_ms_ != 0 ? noticed_ms_ : roster_.now_ms();
     question_->cause = std::move(cause);
   }
-  // Fresh in this term, and above what anybody who stopped by itself may have promised (R9).
+  // The id is fresh in this term, and above promises of workers that stopped by themselves (R9).
   if (group_.plan() && group_.plan()->id.term == term_)
     counter_ = std::max(counter_, group_.plan()->id.counter);
   for (const Incarnation& who : roster_.candidates())
@@ -179,7 +179,7 @@ std::optional<Forming::Answers> Forming::answers() {
     else
       all.missing.push_back(who);
   }
-  // Those who hold up all others are left out, unless that would lose state.
+  // Leave out the workers that hold up all others, unless that would lose state.
   if (!question_->without.empty()) all.lost = true;
   if (!question_->without.empty() && !question_->at_any_price && !suffice(all.reporters)) {
     std::move(stuck.begin(), stuck.end(), std::back_inserter(all.reporters));
@@ -197,7 +197,7 @@ std::optional<Forming::Answers> Forming::answers() {
 }
 
 // Whether a report may still come as soon as can be expected: its sender is heard, and not later
-// than the others are.
+// than the other workers are.
 bool Forming::in_time(const Incarnation& who) {
   const std::uint64_t waited = roster_.now_ms() - question_->begun_ms;
   return !roster_.silent(who) &&
@@ -251,8 +251,8 @@ void Forming::decide() {
   propose(std::move(reporters), resume.value());
 }
 
-// One that is silent or late, and not certainly dead, is dropped only if the others have what it
-// has.
+// Whether to wait for a worker that is silent or late, and not certainly dead: it is dropped only
+// if the reporters have copies of all segments.
 bool Forming::needed(const Incarnation& who, const std::vector<Reporter>& reporters,
                      Version base) const {
   const auto* worker = group_.find(who);
@@ -261,7 +261,7 @@ bool Forming::needed(const Incarnation& who, const std::vector<Reporter>& report
   return !all_copied(reporters, config_.segments, base);
 }
 
-// Whether these alone can go on without losing anything.
+// Whether these reporters alone can go on without losing state.
 bool Forming::suffice(const std::vector<Reporter>& reporters) const {
   const auto rule = resume_rule(reporters, group_, config_.bugs);
   if (reporters.empty() || !rule || !fenced(reporters)) return false;
@@ -269,9 +269,9 @@ bool Forming::suffice(const std::vector<Reporter>& reporters) const {
 }
 
 // R11: every epoch that may still run has a member among the reporters, or all its members are
-// dead. A worker that has entered the last plan by its switch shows that everybody in the epoch
-// before it had voted to go there (R15), so that one passes nothing more that the reporter does not
-// have.
+// dead. A worker that has entered the last plan by its switch shows that all members of the epoch
+// before had voted to go there (R15).
+// So that epoch passes no step whose result the reporter lacks.
 bool Forming::fenced(const std::vector<Reporter>& reporters) const {
   for (const Plan* plan : roster_.running_plans()) {
     const bool reported = std::any_of(reporters.begin(), reporters.end(), [&](const Reporter& r) {
@@ -285,9 +285,9 @@ bool Forming::fenced(const std::vector<Reporter>& reporters) const {
   return true;
 }
 
-// Whether the steps of the last plan's epoch went with all of its members. A worker that was left
-// behind by it has older state; that epoch never began only if a member of the one before did not
-// vote for the change, for instance because its first state was not there yet.
+// Whether the steps of the last plan's epoch were lost with all of its members. A worker that this
+// epoch left behind has older state. The epoch never began only if a member of the one before did
+// not vote for the change, for instance because its first state was not there yet.
 bool Forming::died_with_its_steps(const std::vector<Reporter>& reporters) const {
   if (!group_.plan() || group_.restart() || group_.plan()->kind != PlanKind::kPrepared)
     return false;
@@ -322,7 +322,7 @@ void Forming::leave_out_bad_links(std::vector<Reporter>& reporters, const Resume
 // ---- The plan ---------------------------------------------------------------------------------
 
 void Forming::propose(std::vector<Reporter> reporters, const Resume& old) {
-  // Leaving somebody out may have changed the point of the step loop, never the base.
+  // Leaving a worker out may have changed the point of the step loop, never the base.
   auto again = resume_rule(reporters, group_, config_.bugs);
   const Resume resume = again ? again.value() : old;
   Plan plan;
@@ -407,9 +407,9 @@ void Forming::lose_state(const std::vector<Reporter>& reporters, Version base) {
   end(kExitStateLost, "state lost: " + why + "; " + newest_checkpoint());
 }
 
-// The end of a job whose workers have ended themselves, all with the same exit code: their code and
-// reason, as the state is gone for no other. After bad input that all of them met there is no restart,
-// which would meet it again.
+// Ends a job all of whose workers have ended themselves with the same exit code: with their code
+// and reason, which explain the lost state. lose_state() does not restart after bad input that all
+// of them met, as they would meet it again.
 std::optional<End> Forming::own_end() {
   if (!group_.plan()) return std::nullopt;
   std::optional<End> found;
@@ -423,7 +423,7 @@ std::optional<End> Forming::own_end() {
   return found;
 }
 
-// They had notice and have written a checkpoint. Whoever comes goes on from there; if nobody does,
+// The members had notice and have written a checkpoint. Joiners go on from there; if none comes,
 // the run has ended in order.
 void Forming::all_have_left(const std::vector<Reporter>& reporters) {
   const std::string why = "every worker has left as announced";
@@ -434,7 +434,7 @@ void Forming::all_have_left(const std::vector<Reporter>& reporters) {
                            newest_checkpoint());
 }
 
-// With the state gone for good, and nobody who could still run an epoch with it (R11): all of the
+// State is gone for good, and no worker can still run an epoch with it (R11): all members of the
 // last plan begin anew, whatever they have.
 bool Forming::restart(const std::vector<Reporter>& reporters, const std::string& why) {
   if (group_.checkpoints().empty() || !group_.plan()) return false;

@@ -1,8 +1,8 @@
 #pragma once
-// The next epoch, from the first notice that the last one is over to the fresh or forced plan that
+// Forming leads from the first notice that an epoch is over to the fresh or forced plan that
 // follows (docs/design.md, section 6, "Freeze and report" and "Whom to wait for"; R10 to R13). It
-// asks for reports, waits for whoever it has to wait for, and then proposes a plan, a restart, or
-// the end. It owns the question, who is left out of its answer, and the ids of its leader's term.
+// asks for reports, waits for those that it needs, and proposes a plan, a restart, or the end. It
+// owns the question, which workers its answer leaves out, and the ids of its leader's term.
 //
 // Threads: none; a value that belongs to its leader. Borrows the leader's config, the group, and
 // the roster, whose time it goes by.
@@ -51,31 +51,31 @@ class Forming {
  public:
   Forming(const LeaderConfig& config, const Group& group, Roster& roster, std::uint64_t term);
 
-  // Reports are asked for.
+  // Whether reports are asked for now.
   bool active() const { return question_.has_value(); }
-  // Asks if there is a reason to, and decides if everybody who is waited for has reported. Not while
-  // something is proposed.
+  // Asks if there is a reason to, and decides if all workers that are waited for have reported. Not
+  // while something is proposed.
   FormingCommands review();
-  // Asks those again who have not reported yet.
+  // Asks the workers that have not reported yet once more.
   FormingCommands ask_again();
-  // Asks without these, who hold up all others since then: their reports count only if the others
-  // lack something that they have, or, at any price, not at all.
+  // Asks without these workers, which hold up all others since then. Their reports count only if
+  // the others lack something that they have; with `at_any_price` they never count.
   FormingCommands leave_out(const std::vector<Incarnation>& who, std::uint64_t since_ms,
                             std::string cause, bool at_any_price);
 
-  // The first notice counts of what ends the running epoch.
+  // Notes what ends the running epoch; the first notice counts.
   void notice(std::uint64_t at_ms);
   void reported(const Report& report);
 
-  // What the last plan has cost, from the first notice to the question and to its commit; none if
-  // it is not the answer to the question.
+  // Cost is what the last plan has cost, from the first notice to the question and to its commit;
+  // none if it is not the answer to the question.
   struct Cost {
     std::uint64_t detect_ms = 0, form_ms = 0;
   };
   std::optional<Cost> committed(const Plan& plan);
   void restarts();                                     // from a checkpoint, with newcomers
   void checkpoints_withdrawn() { withdrawn_ = true; }  // those above the group's start are gone
-  // For messages about a job that cannot go on.
+  // Describes the newest checkpoint, for messages about a job that cannot go on.
   std::string newest_checkpoint() const;
 
   EpochId fresh_id() { return EpochId{term_, ++counter_}; }  // of this term (R10)
@@ -84,13 +84,13 @@ class Forming {
   void check_invariants() const;
 
  private:
-  // An epoch being formed: reports with this promise are asked for.
+  // A question: an epoch that is being formed; reports with its promise are asked for.
   struct Question {
     EpochId asked;
     std::uint64_t noticed_ms = 0;
     std::uint64_t begun_ms = 0;
     std::string cause;
-    // Nonces of those who hold up all others. At first only if others have all that they have.
+    // Nonces of workers that hold up all others. At first only if others have all of their state.
     std::set<Nonce> without;
     bool at_any_price = false;
   };
@@ -98,7 +98,7 @@ class Forming {
   struct Answers {
     std::vector<Reporter> reporters;
     std::vector<Incarnation> missing;
-    bool lost = false;  // somebody is dead, or left out
+    bool lost = false;  // a candidate is dead, or left out
   };
 
   std::string reason();  // empty: nothing is to be formed
@@ -109,7 +109,7 @@ class Forming {
 
   void ask(std::string cause);
   void ask_who_has_not_reported();
-  std::optional<Answers> answers();  // none: somebody is still waited for, or all are asked again
+  std::optional<Answers> answers();  // none: a report is still waited for, or all are asked again
   void decide();
   bool in_time(const Incarnation& who);
   bool patient() const;  // something that is needed may still come
@@ -143,7 +143,7 @@ class Forming {
   Links links_;
 };
 
-// All of its members that may have state have announced their leave, as far as they are not lost.
+// Whether all members that may have state announced their leave, as far as they are not lost.
 bool everybody_leaves(const Plan& plan, const Group& group);
 
 }  // namespace starling::elastic

@@ -10,7 +10,7 @@ namespace starling::elastic {
 
 bool Group::apply(const Entry& entry) {
   if (end_) return false;
-  forget_lives();  // before, so that whoever is told of this entry still finds whom it is about
+  forget_lives();  // before, so that the observers of this entry still find its life
   const bool valid = std::visit([this](const auto& e) { return take(e); }, entry);
   check_invariants();
   return valid;
@@ -68,8 +68,8 @@ bool Group::take(const Plan& plan) {
 }
 
 // A report names the epoch that its sender entered last. Members of a fresh or forced plan promised
-// with the report that made them members to enter nothing else below its id (R9), so of earlier
-// epochs they can name those alone that they had entered then. A prepared plan is made when all
+// with the report that made them members to enter no other plan below its id (R9), so of earlier
+// epochs they can name only those that they had entered then. A prepared plan is made when all
 // members have been seen in its predecessor, so they name that one or a later one.
 void Group::forget_epochs() {
   const Plan& last = *plan_;
@@ -81,8 +81,8 @@ void Group::forget_epochs() {
   });
 }
 
-// Of the lives that are over the newest stay, and those in the last two plans; of the lives that
-// wait for a plan as many as a plan may have.
+// Keeps, of the lives that are over, the newest and those in the last two plans; of the lives that
+// wait for a plan, as many as a plan may have.
 void Group::forget_lives() {
   std::vector<std::uint64_t> over, waiting;  // counters
   for (const auto& [nonce, worker] : workers_) {
@@ -149,7 +149,7 @@ void Group::restore(GroupState state) {
   check_invariants();
 }
 
-// What holds after each call, for any log.
+// Checks what holds after each call, for any log.
 void Group::check_invariants() const {
   STARLING_CHECK(plan_.has_value() == (plans_ != 0));
   if (plan_) STARLING_CHECK(history_.count(plan_->id) == 1);
@@ -197,8 +197,8 @@ bool Group::take(const Damaged& damaged) {
          0;
 }
 
-// As R10: void if the plan that it ends is not the last valid one; and if a newer checkpoint was
-// published, or this one found damaged, while it was under way.
+// A restart is void if the plan that it ends is not the last valid one (as R10); and if a newer
+// checkpoint was published, or this one found damaged, while it was under way.
 bool Group::take(const Restarted& restarted) {
   if (!plan_ || plan_->id != restarted.lost || restart_) return false;
   if (checkpoints_.empty() || checkpoints_.back().version != restarted.version) return false;

@@ -1,8 +1,8 @@
 #pragma once
-// The membership group's replicated state: what the committed log says, the same at every
-// coordinator. Pure; applied entry by entry, or restored from what another one had become. Its size
-// follows from the number of current members: lives and plans that nobody can ask about any more
-// are forgotten (docs/decisions/017-a-snapshot-is-the-state-of-the-group.md).
+// Group is the membership group's replicated state: what the committed log says, the same at every
+// coordinator. Pure; applied entry by entry, or restored from another coordinator's state. Its size
+// follows from the number of current members: lives and plans that no message can name any more are
+// forgotten (docs/decisions/017-a-snapshot-is-the-state-of-the-group.md).
 
 #include <cstdint>
 #include <map>
@@ -18,7 +18,7 @@
 
 namespace starling::elastic {
 
-// What workers are told of the end.
+// The message that tells workers of the end.
 Ended ended(const JobEnded& end);
 
 class Group {
@@ -26,7 +26,7 @@ class Group {
   using Worker = GroupState::Life;
   // Lives that are over and still known, so that a new leader can tell of them.
   static constexpr std::size_t kRemembered = 16;
-  // Plans that may pass over a life that waits: one that lives is in the next.
+  // Plans that may pass over a waiting life before it is forgotten: a living one is in the next.
   static constexpr std::uint64_t kPassedOver = 32;
 
   explicit Group(Bugs bugs = {}) : bugs_(bugs) {}
@@ -35,7 +35,7 @@ class Group {
   // valid plan (R10), anything after the end, a join of a known life.
   bool apply(const Entry& entry);
 
-  // Everything that it holds; restore() of it gives an equal group.
+  // The whole state; restore() of it gives an equal group.
   GroupState state() const;
   void restore(GroupState state);
 
@@ -43,20 +43,20 @@ class Group {
   const std::optional<Plan>& predecessor() const { return before_; }  // the valid one before it
   const std::optional<JobEnded>& end() const { return end_; }
   const std::optional<JobStarted>& job() const { return job_; }
-  // Null: a life that has not joined, or one that is forgotten.
+  // The worker of this life; null: it has not joined, or is forgotten.
   const Worker* find(const Incarnation& who) const;
-  // Joined once and is known no more: it is in no plan that may run, and must begin a new life. No
-  // list of such lives is kept: counters below the next one were all given out.
+  // A life that joined once and is known no more: it is in no plan that may run, and must begin
+  // anew. No list of such lives is kept: counters below the next one were all given out.
   bool forgotten(const Incarnation& who) const;
   const std::map<Nonce, Worker>& workers() const { return workers_; }  // by nonce
-  // Whether this life was a member of that valid plan. Known of the last fresh plan, and of every
+  // Whether this life was a member of that valid plan. Known for the last fresh plan, and for every
   // epoch that a report of a current member may still name as its last one.
   bool was_member(const EpochId& epoch, const Incarnation& who) const;
   const EpochId& last_fresh() const { return last_fresh_; }
-  // Base of the last forced or fresh plan (that of a fresh start if none).
+  // The base of the last forced or fresh plan (that of a fresh start if there is none).
   Version last_base() const { return last_base_; }
 
-  // Complete ones that can be read as far as anybody knows, oldest first.
+  // The complete checkpoints that can be read as far as is known, oldest first.
   const std::vector<Checkpoint>& checkpoints() const { return checkpoints_; }
   // The version of a fresh start: that of a checkpoint, or 0.
   Version start() const { return start_; }

@@ -5,7 +5,7 @@
 
 namespace starling::elastic {
 
-// A life with this key that may go on: neither dead for certain nor left out of the plans that run.
+// Another life of this key that may go on: not surely dead, and in a running plan or in none yet.
 const Join* KeyClaims::other_life(const Incarnation& who, const std::string& name) const {
   for (const auto& [nonce, worker] : group_.workers()) {
     if (nonce == who.nonce || worker.dead || worker.join.name != name) continue;
@@ -18,8 +18,8 @@ const Join* KeyClaims::other_life(const Incarnation& who, const std::string& nam
 }
 
 // A worker that ended without a word, with its guard, may be started again at once: for a lease it
-// is not known whether the life before it goes on. What was under way when the new one asked proves
-// nothing.
+// is not known whether the life before it goes on. Messages that were under way when the new life
+// asked prove nothing.
 void KeyClaims::heard(const Incarnation& who) {
   for (auto& [nonce, claim] : claims_)
     if (claim.other == who.nonce && roster_.now_ms() > claim.asked_ms + lease_ms_ / 2)

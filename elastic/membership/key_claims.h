@@ -24,7 +24,7 @@ class KeyClaims {
   KeyClaims(std::uint64_t lease_ms, const Group& group, Roster& roster)
       : lease_ms_(lease_ms), group_(group), roster_(roster) {}
 
-  // A life that the log has was heard.
+  // The leader heard a life that is in the log.
   void heard(const Incarnation& who);
 
   enum class Answer : std::uint8_t { kFree, kAskAgain, kInUse };

@@ -74,8 +74,8 @@ void Leader::on_event(const leader_event::Said& e) {
     send(e.from, ended(end));
     return;
   }
-  // Anybody with a key may ask to join, and a guard speaks for its worker. All else counts from
-  // those alone who are in the log, under the name of the key that they joined with.
+  // Any process with a key may ask to join, and a guard speaks for its worker. Everything else
+  // counts only from workers in the log, under the name of the key that they joined with.
   const auto* worker = group_.find(e.from);
   const bool known = worker && worker->join.name == e.name;
   if (known && !std::holds_alternative<Death>(e.body)) {
@@ -136,7 +136,7 @@ void Leader::try_prepare() {
 
 // ---- The end ----------------------------------------------------------------------------------
 
-// Of one epoch: a prepared plan that comes after the last vote is never entered.
+// The end belongs to one epoch: a prepared plan that comes after the last vote is never entered.
 void Leader::try_end() {
   for (const Plan* plan : roster_.running_plans()) {
     const auto end = end_of_finished(*plan);
@@ -146,7 +146,7 @@ void Leader::try_end() {
   }
 }
 
-// The parts of all members add up to the digests of the last version.
+// Ends the job when the parts of all members add up to the digests of the last version.
 std::optional<JobEnded> Leader::end_of_finished(const Plan& plan) const {
   JobEnded end;
   for (const Member& m : plan.members) {
@@ -161,7 +161,7 @@ std::optional<JobEnded> Leader::end_of_finished(const Plan& plan) const {
 }
 
 void Leader::end_well(const Plan& plan, JobEnded end) {
-  // The last step's record comes with every Finished, so that a new leader has it too.
+  // Every Finished comes with the last step's record, so that a new leader has it too.
   if (config_.steps > 0 && (!last_record_ || last_record_->version + 1 != config_.steps)) return;
   end.version = Version(config_.steps);
   end.reason = "done";
@@ -189,11 +189,11 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
   if (auto why = other_bits(m)) return send(from, Refused{*std::move(why)});
   Joined joined{m};
   joined.join.who = from;
-  joined.join.name = name;  // that of its key, not the one it claims
+  joined.join.name = name;  // the key's name, not the claimed one
   propose(std::move(joined));
 }
 
-// Every life of it stops the others for a moment, so it is not let in for ever.
+// Each life of an unreachable worker stops the others for a moment, so its lives are limited.
 bool Leader::kept_out_as_unreachable(const Incarnation& from, const std::string& name,
                                      const Join& m) {
   const Links::Entry entry = forming_.links().entry(name);
@@ -209,7 +209,7 @@ bool Leader::kept_out_as_unreachable(const Incarnation& from, const std::string&
   return true;
 }
 
-// Two workers that use one key are both told so. True also while the answer is not known yet.
+// Tells two workers that use one key so. Returns true also while the answer is not known yet.
 bool Leader::key_in_use(const Incarnation& from, const std::string& name, const Join& m) {
   const KeyClaims::Ruling ruling = claims_.ask(from, name);
   if (ruling.answer == KeyClaims::Answer::kFree) return false;
@@ -255,7 +255,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Heartb
   refuse_other_data(from, name);
   review_differences(from, m.differences);
   expel(from, name);
-  // One that was silent while others with another fingerprint became the group.
+  // A worker was silent while workers with another fingerprint formed the group: refuse it.
   if (!roster_.waits(from)) return;
   if (auto why = other_bits(group_.find(from)->join)) send(from, Refused{*std::move(why)});
 }
@@ -275,7 +275,7 @@ void Leader::said(const Incarnation& from, const std::string&, const Progress& m
   if (epoch_ && m.epoch == epoch_->id) announce_epoch(double(now_ms_ - committed_ms_), m.pause);
   tell(event::step_of(m));
   if (!m.ledger.empty()) tell(event::ledger_of(m));
-  send(from, Noted{m.record.version});  // after the events: who is told so forgets the step
+  send(from, Noted{m.record.version});  // after the events: its worker forgets the step then
 }
 
 void Leader::note_skipped(const StepRecord& record) {
@@ -302,7 +302,7 @@ void Leader::said(const Incarnation& from, const std::string&, const starling::L
 }
 
 void Leader::said(const Incarnation&, const std::string& name, const Death& m) {
-  // Only who has the worker's own key may say so: its guard, or itself with its last word.
+  // Only the holder of the worker's own key may report its death: its guard, or the worker itself.
   const auto* worker = group_.find(m.who);
   const std::string* joining = proposals_.joining(m.who);
   const bool its_own = worker ? worker->join.name == name : joining && *joining == name;
@@ -319,7 +319,7 @@ void Leader::said(const Incarnation& from, const std::string&, const Finished& m
   roster_.finished(from, m);
 }
 
-// Somebody who was a member once and is no longer: fenced, or released if it announced its leave.
+// Tells a former member that is left out: fenced, or released if it announced its leave.
 void Leader::tell_left_out(const Incarnation& who) {
   if (group_.forgotten(who)) return send(who, Fenced{});
   const auto* worker = group_.find(who);
@@ -413,7 +413,7 @@ void Leader::applied(const JobEnded& e) {
   for (const auto& [nonce, worker] : group_.workers()) send(worker.join.who, ended(e));
 }
 
-// Everything that matters is sent until its effect is seen.
+// Repeats every message that matters until its effect is seen.
 void Leader::resend() {
   if (group_.end()) return;
   keep_what_leaves();
@@ -426,8 +426,8 @@ void Leader::resend() {
 
 // ---- Which fields may stand beside which ------------------------------------------------------
 
-// A leader is idle, forming, or waits for Raft (something is proposed). These cost the same however
-// many workers there are.
+// A leader is idle, forming, or waits for Raft (something is proposed). These checks cost the same
+// however many workers there are.
 void Leader::check_invariants() const {
   roster_.check_invariants();
   claims_.check_invariants();

@@ -1,7 +1,7 @@
 #pragma once
-// The leader's decisions: whom to admit, when an epoch is over, whom to wait for, what the next
-// epoch is (docs/design.md, section 6). Pure; lives for one term of one coordinator, and begins
-// when an entry of that term is applied (R10).
+// Leader decides which workers to admit, when an epoch is over, which workers to wait for, and what
+// the next epoch is (docs/design.md, section 6). Pure; lives for one term of one coordinator, and
+// begins when an entry of that term is applied (R10).
 
 #include <cstdint>
 #include <map>
@@ -40,11 +40,11 @@ struct Said {
   Message body;
 };
 struct AskCheckpoint {};  // of the next version that can be had: the run is about to be ended
-struct EndRun {           // now, in order: no death that follows is one
+struct EndRun {           // now, in order: a death after this is none
   std::uint8_t signal = 0;
   std::string reason;
 };
-struct Revoked {  // who has one of these keys is let in no longer, and cannot say anything
+struct Revoked {  // workers with these keys are let in no longer, and cannot send anything
   std::vector<std::string> names;
 };
 struct Stored {  // answer to Store
@@ -71,14 +71,14 @@ using LeaderCommand = std::variant<leader_command::Propose, leader_command::Send
                                    leader_command::Store, leader_command::Tidy, Event>;
 using LeaderCommands = std::vector<LeaderCommand>;
 
-// Threads: none; a value that belongs to whoever calls on(). Borrows the group.
+// Threads: none; a value that belongs to the caller of on(). Borrows the group.
 class Leader {
  public:
   Leader(LeaderConfig config, const Group& group, std::uint64_t term, std::uint64_t now_ms);
   Leader(const Leader&) = delete;  // its parts borrow each other
 
-  // Events of what stands in the log: the leader before may not have come to tell. Whoever keeps
-  // them drops what it was told already.
+  // The events of what stands in the log, as the last leader may not have told them. Observers drop
+  // events that they know.
   LeaderCommands announce();
   LeaderCommands on(const LeaderEvent& event);
 
@@ -116,8 +116,8 @@ class Leader {
   void applied(const Damaged& e);
   void applied(const Restarted& e);
 
-  // Is there something to decide? Asked after every event but those that only tell how far a worker
-  // is; these cost the same however many workers there are and were.
+  // Whether there is something to decide. Asked after every event but those that only say how far a
+  // worker is; costs the same however many workers there are and were.
   void review();
   void watch_progress();
   void try_prepare();
@@ -164,7 +164,7 @@ class Leader {
   };
   JobData data_of_job();
   // The first step of this run that a member of the last plan may have computed from data which the
-  // member has not read to the end yet; of one member.
+  // member has not read to the end yet; unread_by() says it of one member.
   std::optional<Version> unread() const;
   std::optional<Version> unread_by(const Incarnation& who) const;
   std::optional<Version> doubted_before() const;  // this run's start; Checkpoint::doubted_from
@@ -174,7 +174,7 @@ class Leader {
   Drafts::Origin origin();
   bool reads_other_data(const Incarnation& who);
   void refuse_other_data(const Incarnation& who, const std::string& name);
-  // What this worker has computed need not be what the job says; `what` as in "reads other data".
+  // Marks this worker's results as doubtful; `what` as in "reads other data".
   void taint(const Incarnation& who, const std::string& name, const std::string& what);
   void review_differences(const Incarnation& by, const std::vector<Difference>& differences);
   void tell_difference(const Incarnation& by, const Difference& difference,

@@ -3,7 +3,7 @@
 #include "core/base/exit.h"
 #include "elastic/membership/leader.h"
 
-// Checkpoints: who may write one (drafts.h has the rest), and the restart from it when state is gone.
+// The leader asks for checkpoints (drafts.h has the rest), and restarts from one if state is gone.
 
 namespace starling::elastic {
 
@@ -21,14 +21,14 @@ Drafts::Origin Leader::origin() {
   return {roster_.standard(), data_of_job().digest, doubted_from()};
 }
 
-// Members vote for it, so that all write the same version; what is lost of it with an epoch is
-// asked for again.
+// Members vote for a requested checkpoint, so all write the same version. The leader asks again for
+// what an epoch has lost of it.
 void Leader::on_event(const leader_event::AskCheckpoint&) {
   if (drafts_.ask()) ask_checkpoint();
 }
 
-// With every member goes what was trained: each next checkpoint is asked for as soon as the one
-// before is complete and a lease is over, until somebody comes or the last notice ends.
+// When all members leave, the training goes with them: each next checkpoint is asked for when the
+// one before is complete and a lease is over, until a worker joins or the last notice ends.
 void Leader::keep_what_leaves() {
   const auto& plan = group_.plan();
   const bool too_soon = kept_ms_ != 0 && now_ms_ - kept_ms_ < config_.lease_ms;
@@ -44,7 +44,7 @@ void Leader::ask_checkpoint() {
   for (const Member& m : group_.plan()->members) send(m.who, CheckpointAsked{*above});
 }
 
-// Whoever dies from here on was told to: the log has the end first, and nothing counts after it.
+// A worker that dies after this was told to: the log has the end, and nothing counts after it.
 void Leader::on_event(const leader_event::EndRun& e) {
   if (group_.end() || proposals_.end()) return;
   end_job(static_cast<std::uint8_t>(kExitSignal + e.signal), e.reason);
@@ -75,7 +75,7 @@ void Leader::applied(const Restarted& e) {
   if (epoch_) announce_epoch();
   forming_.restarts();
   drafts_.forget();
-  // Those who live start a new life as soon as they are told, and come back without state.
+  // Living members start a new life as soon as they are told, and come back without state.
   for (const Member& m : group_.plan()->members)
     if (!roster_.certainly_dead(m.who)) tell_left_out(m.who);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What a leader knows of its job, and how long it waits for what.
+// LeaderConfig is what a leader knows of its job, and how long it waits for what.
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// Who computes the group's bits, from the group's data files (docs/design.md, section 5, Fingerprint
-// and Data).
+// Decides which workers compute the group's bits, from the group's data files (docs/design.md,
+// section 5, Fingerprint and Data).
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 namespace starling::elastic {
 
-// Why one with this fingerprint cannot be a member; none: it can.
+// Why a worker with this fingerprint cannot be a member; none: it can.
 std::optional<std::string> Leader::other_bits(const Join& m) const {
   const Join* group = roster_.standard();
   if (!group || group->fingerprint == m.fingerprint) return std::nullopt;
@@ -16,8 +16,8 @@ std::optional<std::string> Leader::other_bits(const Join& m) const {
          "): " + fingerprint_differences(m.fingerprint_text, group->fingerprint_text);
 }
 
-// Why one with this fingerprint cannot go on from the checkpoints; none: it can. The newest is what
-// the group goes on from. A script may have been changed since: the command that resumes warns of it.
+// Why a worker with this fingerprint cannot go on from the checkpoints; none: it can. The newest
+// one is used. A script may have been changed since: the command that resumes warns of it.
 std::optional<std::string> Leader::other_checkpoint(const Join& m) const {
   const auto& all = group_.checkpoints();
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
@@ -34,8 +34,8 @@ std::optional<std::string> Leader::other_checkpoint(const Join& m) const {
   return std::nullopt;
 }
 
-// The newest checkpoint that knows the data says what they are, also when the whole group has
-// others: a run that goes on from it would come to another result. Each next one says the same.
+// The job's data are those of the newest checkpoint that knows them, also when the whole group has
+// others: a run that goes on from it would come to another result. Later checkpoints say the same.
 Leader::JobData Leader::data_of_job() {
   const auto& all = group_.checkpoints();
   const auto known = std::find_if(all.rbegin(), all.rend(),
@@ -59,7 +59,7 @@ std::optional<Version> Leader::unread_by(const Incarnation& who) const {
   return std::max(c ? c->first : Version{0}, group_.start());
 }
 
-// What an earlier run left in doubt stays so: its workers are gone, or must be taken for it.
+// Doubts of an earlier run stay: its workers are gone, or must be taken for it.
 std::optional<Version> Leader::doubted_before() const {
   const auto& all = group_.checkpoints();
   if (all.empty() || all.back().doubted_from >= group_.start()) return std::nullopt;
@@ -72,7 +72,7 @@ Version Leader::doubted_from() const {
   return before ? *before : tainted_from_ ? *tainted_from_ : unread().value_or(kNoVersion);
 }
 
-// Before the end is proposed. One worker alone that began the job has nobody to be compared with.
+// Called before the end is proposed. If one worker alone began the job, its data are not compared.
 void Leader::tell_doubts(const Plan& plan) {
   if (const auto first = doubted_before()) {
     const std::string name = "the checkpoint of step " + std::to_string(group_.start());
@@ -99,7 +99,7 @@ bool Leader::reads_other_data(const Incarnation& who) {
   return c && c->data != Digest{} && data != Digest{} && c->data != data;
 }
 
-// P1: the fingerprint has seen a sample of large files only.
+// P1: the fingerprint covers only a sample of large files, so all data are compared here.
 void Leader::refuse_other_data(const Incarnation& who, const std::string& name) {
   const Digest here = roster_.at(who).data;
   if (here == Digest{}) return;
@@ -120,7 +120,7 @@ void Leader::refuse_other_data(const Incarnation& who, const std::string& name) 
        (all_differ || group_.checkpoints().empty() ? "" : " and in the checkpoints that followed"));
 }
 
-// The whole group reads other data than those that its run goes on from, so nobody can go on.
+// The whole group reads other data than those that its run goes on from, so no member can go on.
 void Leader::withdraw_checkpoints() {
   forming_.checkpoints_withdrawn();
   const auto& all = group_.checkpoints();
@@ -138,8 +138,8 @@ void Leader::taint(const Incarnation& who, const std::string& name, const std::s
   tell(std::move(tainted));
 }
 
-// Nobody hears from them any more, neither a death nor a report, so they are not waited for: the
-// others would name whoever stops first because of it.
+// A revoked worker cannot send a death nor a report, so the leader does not wait for one. Otherwise
+// the others would name the worker that stops first because of it.
 void Leader::on_event(const leader_event::Revoked& e) {
   if (group_.end() || !group_.plan() || forming_.active() || proposals_.deciding()) return;
   std::vector<Incarnation> who;

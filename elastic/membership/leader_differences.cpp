@@ -8,7 +8,7 @@
 namespace starling::elastic {
 namespace {
 
-// The first, the tenth, the hundredth and so on.
+// True for the first, the tenth, the hundredth and so on.
 bool is_due(std::uint64_t count) {
   while (count % 10 == 0) count /= 10;
   return count == 1;
@@ -61,7 +61,7 @@ void Leader::tell_difference(const Incarnation& by, const Difference& d,
     end_job(1, text + ", and on_mismatch is \"stop\"; " + newest_checkpoint());
 }
 
-// Once other members hold copies of all segments of this life, so that no state is lost with it.
+// Refuses a wrong worker once others hold copies of all segments, so that no state is lost with it.
 void Leader::expel(const Incarnation& who, const std::string& name) {
   const auto found = wrong_.find(who.counter);
   if (found == wrong_.end() || !others_have_all_of(who)) return;

@@ -19,8 +19,8 @@ std::size_t place_of(const std::vector<Reporter>& reporters, Nonce nonce) {
   return static_cast<std::size_t>(at - reporters.begin());
 }
 
-// One end of file follows from the other, all over the group: it says something only where no link
-// is known to be bad at first hand, by one of its own ends.
+// One end of file follows from another, all over the group: an end of file says something only
+// where no report names a link that never stood or fell silent.
 bool at_first_hand(const Reporter& r) {
   return r.report.fault != LinkFault::kEnded && !r.report.broken.empty();
 }
@@ -48,7 +48,7 @@ Broken broken_links(const std::vector<Reporter>& reporters, const Counts& counts
   return broken;
 }
 
-// The one of a link that has more broken ones, else the one of the higher rank.
+// The end of a link that has more broken links, else the one of the higher rank.
 Nonce worse_of(const Pair& link, const Broken& broken, const std::vector<Reporter>& reporters) {
   Nonce low = link.first, high = link.second;
   if (place_of(reporters, low) > place_of(reporters, high)) std::swap(low, high);
@@ -91,7 +91,7 @@ void Links::leave_out_unreached(std::vector<Reporter>& reporters,
   for (;;) {
     const Broken broken = broken_links(reporters, never_stood);
     if (broken.links.empty()) return;
-    // First the one of all that has most: it may be what is wrong with all the links.
+    // First leave out the worker with most broken links: it may be the cause of all of them.
     const auto worst = std::max_element(broken.count.begin(), broken.count.end(),
                                         [&](const auto& a, const auto& b) {
                                           return std::pair(a.second, place_of(reporters, a.first)) <
@@ -142,7 +142,7 @@ void Links::leave_out(std::vector<Reporter>& reporters, Nonce nonce, LinkFault f
   unreached.until_ms = roster_.now_ms() + (kLater_ms << doublings);
 }
 
-// Whether it had none.
+// Notes why a life was left out. Returns whether it had no reason before.
 bool Links::give_reason(Nonce nonce, const std::string& why) {
   while (reasons_.size() >= kReasonsMax) reasons_.erase(reasons_.begin());
   return reasons_.emplace(nonce, why).second;

@@ -1,7 +1,7 @@
 #pragma once
-// Links that do not stand (docs/design.md, section 6, "Links that do not stand"): whom the next
-// plan leaves out although nobody is lost. It owns the links that broke the last forming, the lives
-// that nobody could connect to, and why lives were left out.
+// Links finds links that do not stand (docs/design.md, section 6, "Links that do not stand"): which
+// workers the next plan leaves out although none is lost. It owns the links that broke the last
+// forming, the lives that no worker could connect to, and why lives were left out.
 //
 // Threads: none; a value that belongs to its leader. Borrows the roster.
 
@@ -25,37 +25,37 @@ class Links {
 
   explicit Links(const Roster& roster) : roster_(roster) {}
 
-  // In all three, people are to be told of what is added to `warnings`. Reporters are by rank.
+  // All three add what people are to be told to `warnings`. Reporters are by rank.
   //
-  // A joiner holds nothing, so the first broken link with one is enough: it would hold up everybody
-  // again. Its own word counts only of a link that never stood or fell silent, as a worker that stops
-  // closes the links with it too. Returns whether there was one to leave out.
+  // A joiner holds nothing, so the first broken link with one is enough: it would hold up all
+  // others again. Its own report counts only for a link that never stood or fell silent: a worker
+  // that stops also closes its links to the joiner. Returns whether there was one to leave out.
   bool leave_out_joiners(std::vector<Reporter>& reporters, std::vector<std::string>& warnings);
-  // Of a fresh plan's members nobody holds anything, so it is the same for them, whoever says so:
-  // of each link that never stood one is left out, the one with more such links, else the higher
-  // rank, which is the one that is dialled.
+  // A fresh plan's members hold nothing, so any report counts: of each link that never stood one
+  // end is left out, the one with more such links, else the higher rank, which is the one that is
+  // dialled.
   void leave_out_unreached(std::vector<Reporter>& reporters, std::vector<std::string>& warnings);
-  // If two successive plans break on the same pair and lose nobody, the next leaves one of the two
-  // out: the one with more broken links, else the higher rank.
+  // If two successive plans break on the same pair and lose no worker, the next leaves one of the
+  // two out: the one with more broken links, else the higher rank.
   void leave_out_one(std::vector<Reporter>& reporters, const Suffice& suffice,
                      std::vector<std::string>& warnings);
-  // Of those who are left out as they did not report: what their peers know of it.
+  // Tells what the peers of workers that did not report know of them.
   void tell_silent(const std::vector<Incarnation>& missing, const std::vector<Reporter>& reporters,
                    std::vector<std::string>& warnings);
-  // A worker that loses a peer closes its other connections as well, so once somebody is lost the
-  // broken links say nothing.
+  // Drops the broken links: a worker that loses a peer closes its other connections as well, so
+  // once a worker is lost they say nothing.
   void forget() { broken_.clear(); }
 
   // A life of this name has a state, so others have connected to it.
   void reached(const std::string& name);
-  // What comes of the next life of a name of which so many lives in a row were left out, as others
+  // How to treat the next life of a name of which so many lives in a row were left out, as others
   // could not connect to them: each of them stops the others for a moment.
   enum class Entry : std::uint8_t {
     kFree = 1,
-    // The address of this name was good, so what is between may heal: the life waits, 10 s at first,
+    // Others connected to this name before, so the network may heal: the life waits, 10 s at first,
     // and twice as long after each further one, up to 320 s.
     kLater,
-    // Nobody ever connected to it. The life after the refused one is free again: the address may
+    // No worker ever connected to it. The life after the refused one is free again: the address may
     // have been mended.
     kRefused,
   };

@@ -5,7 +5,7 @@
 namespace starling::elastic {
 namespace {
 
-// Since when the last of those who wait does; 0: nobody waits.
+// The time since which all waiting members wait; 0: no member waits.
 std::uint64_t waited_since(std::span<const Standing> members) {
   std::uint64_t since = 0;
   for (const Standing& m : members)
@@ -22,7 +22,7 @@ void StepTimes::epoch_begins(std::uint64_t now_ms) {
 
 void StepTimes::passed(std::uint64_t version, std::uint64_t now_ms) {
   if (known_ && version <= version_) return;
-  // Heartbeats may tell of several steps at once; what they took together is shared out.
+  // Heartbeats may report several steps at once: each counts as an equal part of the time.
   if (known_) last_ms_[next_++ % last_ms_.size()] = (now_ms - begun_ms_) / (version - version_);
   known_ = true;
   version_ = version;

@@ -22,9 +22,9 @@ bool contains(const std::vector<Rank>& ranks, Rank r) {
   return std::find(ranks.begin(), ranks.end(), r) != ranks.end();
 }
 
-// Owners where the target's has no copy yet. What has equal holders is sent in one frame, so
-// neighbours stay together: whoever owns the segment before owns this one too, as long as that is
-// no more than an even part of all up to its bucket's end; else whoever owns least.
+// Owners chooses owners where the target's has no copy yet. Segments with equal holders go in one
+// frame, so neighbours stay together: the owner of the segment before owns this one too, as long as
+// that is no more than an even part of all up to its bucket's end; else the rank that owns least.
 class Owners {
  public:
   explicit Owners(const PlacementInput& in) : in_(in), owned_(in.members.size()) {
@@ -92,7 +92,7 @@ std::vector<std::vector<Rank>> target_holders(const PlacementInput& in) {
   const std::uint32_t wanted = wanted_replicas(in.members, in.replicas);
   const std::uint32_t bucket = in.bucket_segments ? in.bucket_segments : in.segments;
 
-  // Replicas of each place in the ring: the next ones in other failure domains, then the next ones.
+  // The replicas of each place in the ring: the next in other failure domains, then the next ones.
   std::vector<std::vector<Rank>> holders_of(n);
   for (std::uint32_t i = 0; i < n; ++i) {
     auto& holders = holders_of[i];
@@ -129,7 +129,7 @@ Placement place(const PlacementInput& in) {
     std::vector<Rank> holders;
     for (Rank r : target[s])
       if (in.copies[r][s]) holders.push_back(r);
-    // Copies elsewhere stay until the target has its own; members that stay before those that
+    // Copies elsewhere stay until the target has its own; members that stay come before those that
     // leave.
     for (const bool draining : {false, true})
       for (Rank r = 0; r < world && holders.size() < wanted; ++r)
@@ -148,7 +148,7 @@ Placement place(const PlacementInput& in) {
   }
   if (!placement.complete) return placement;
 
-  // One more copy of everything that has fewest before a second one of anything: a leaver's only
+  // Each segment with fewest copies gets one more before any gets a second one: a leaver's only
   // copies go first.
   MoveSchedule schedule(in.budget);
   std::vector<std::uint32_t> safe(in.segments);

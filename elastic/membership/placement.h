@@ -1,6 +1,6 @@
 #pragma once
-// Who holds which segment (docs/design.md, section 6, Placement): a pure function of the job, the
-// present copies, the members, r and the budget, so that every leader finds the same.
+// Which rank holds which segment (docs/design.md, section 6, Placement): a pure function of the
+// job, the present copies, the members, r and the budget, so that every leader finds the same.
 
 #include <cstdint>
 #include <string>
@@ -30,12 +30,12 @@ struct Placement {
 // of what rank i owns on ranks i+1 .. i+r, other failure domains first.
 std::vector<std::vector<Rank>> target_holders(const PlacementInput& in);
 
-// Holders for now, from the copies that are there, and the moves that lead to the target.
+// Finds holders for now, from the copies that are there, and the moves that lead to the target.
 Placement place(const PlacementInput& in);
 
-// By new rank, which is the place in the ring of holders: those who are there keep their order, and
-// joiners come evenly between them. Then not many more copies move than have to: with as many
-// joiners as members and r = 2, half of them instead of three quarters (joiners last).
+// Orders members by new rank, which is the place in the ring of holders: present members keep their
+// order, and joiners come evenly between them. Then hardly more copies move than have to: with as
+// many joiners as members and r = 2, half of them instead of three quarters (joiners last).
 template <typename T>
 std::vector<T> ring_order(std::vector<T> there, std::vector<T> joining) {
   const std::size_t n = there.size(), k = joining.size();
@@ -47,7 +47,7 @@ std::vector<T> ring_order(std::vector<T> there, std::vector<T> joining) {
     for (; next < k && (2 * next + 1) * n <= 2 * k * (i + 1); ++next)
       ring.push_back(std::move(joining[next]));
   }
-  for (; next < k; ++next) ring.push_back(std::move(joining[next]));  // nobody is there
+  for (; next < k; ++next) ring.push_back(std::move(joining[next]));  // no member is there yet
   return ring;
 }
 

@@ -44,8 +44,8 @@ class Preparing {
   const std::vector<bool> leaving_ = leavers();
 };
 
-// Of the last plan's members, by rank. Leaves that the plan does not say yet are gathered as joins
-// are, unless a notice is too short for that.
+// Which of the last plan's members leave, by rank. Leaves that the plan does not say yet are
+// gathered as joins are, unless a notice is too short for that.
 std::vector<bool> Preparing::leavers() const {
   std::vector<bool> leaving(now_.members.size());
   std::vector<Rank> fresh;
@@ -78,7 +78,7 @@ bool Preparing::at_the_end() const {
   });
 }
 
-// When enough copies exist without them, or their notice ends and there is one of everything.
+// Leavers go when enough copies exist without them; at the end of a notice, one of each is enough.
 bool Preparing::leavers_go(const std::vector<std::vector<bool>>& copies) const {
   std::vector<Rank> staying;
   bool notice_over = false;
@@ -114,7 +114,7 @@ std::vector<Member> Preparing::who_stays(bool leavers_go, std::string& cause) co
   return there;
 }
 
-// All who wait, as soon as the first of them has waited for the window.
+// All waiting joiners, as soon as the first of them has waited for the window.
 std::vector<Member> Preparing::who_joins(std::string& cause) {
   const auto waiting = roster_.waiting_joiners();
   bool window_over = false;
@@ -162,8 +162,8 @@ std::optional<Plan> Preparing::plan() {
   return plan;
 }
 
-// Of a prepared epoch's first step, as its joiners have no vote to go by. They count as the median
-// of the others: with one micro-batch each they would leave that step nearly as long as before.
+// The shares of a prepared epoch's first step, as its joiners have no vote to go by. Joiners count
+// as the median of the others: with one micro-batch each that step would hardly be shorter.
 std::vector<Rank> Preparing::shares_for(const std::vector<Member>& members) const {
   std::vector<Capacity> capacities;
   std::vector<std::uint64_t> known;
@@ -189,7 +189,7 @@ std::optional<Plan> prepare(const LeaderConfig& config, const Group& group, Rost
                             const EpochProgress& progress) {
   if (!roster.all_entered()) return std::nullopt;
   Preparing preparing(config, group, roster, progress);
-  // Cheap so far, as it is asked with every message of every worker.
+  // Everything so far is cheap, as every message of every worker asks it.
   if (preparing.nothing_to_do() || preparing.at_the_end()) return std::nullopt;
   return preparing.plan();
 }

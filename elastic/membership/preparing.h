@@ -15,9 +15,9 @@
 
 namespace starling::elastic {
 
-// While an epoch runs and nothing is formed or proposed. Without an id, which is the leader's to
-// give. None: there is nothing to change, it is not time for it yet, or nobody else can hold what a
-// leaver has.
+// Call it while an epoch runs and nothing is formed or proposed. The plan has no id: the leader
+// gives it one. None: there is nothing to change, it is not time for it yet, or no other member can
+// hold what a leaver has.
 std::optional<Plan> prepare(const LeaderConfig& config, const Group& group, Roster& roster,
                             const EpochProgress& progress);
 

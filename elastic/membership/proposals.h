@@ -1,7 +1,7 @@
 #pragma once
-// What a leader has proposed and Raft has not committed yet. It owns that: nothing is proposed a
-// second time while it is under way, and nothing about epochs is decided while a decision about them
-// is (R10: one uncommitted plan at a time).
+// Proposals is what a leader has proposed and Raft has not committed yet. The leader proposes
+// nothing a second time while it is under way, and decides nothing about epochs while a decision
+// about them is (R10: one uncommitted plan at a time).
 //
 // Threads: none; a value.
 
@@ -35,7 +35,7 @@ class Proposals {
   void proposed(const Entry& entry) {
     std::visit([this](const auto& e) { take(e); }, entry);
   }
-  // It is committed, if with effect or without.
+  // The entry is committed, with effect or without.
   void applied(const Entry& entry) {
     std::visit([this](const auto& e) { settle(e); }, entry);
   }

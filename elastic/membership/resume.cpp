@@ -13,8 +13,8 @@ Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& 
   EpochId entered;
   bool anybody = false;
   for (const Reporter& r : reporters) {
-    // Of a fresh plan also by one that has no state yet: nobody passed a vote without it. An epoch
-    // of which its reporter was no member is one that it never ran.
+    // A member of a fresh plan counts without state too: no member passed a vote without it. A
+    // reporter that was no member of an epoch never ran it.
     if (group.was_member(r.report.entered, r.who)) entered = std::max(entered, r.report.entered);
     if (r.report.version == kNoVersion) continue;
     anybody = true;
@@ -22,7 +22,7 @@ Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& 
   }
   Resume resume;
   if (!anybody) {
-    // A member of the last fresh plan that never had its state: nobody passed a vote without it.
+    // A member of the last fresh plan never had its state: no member passed a vote without it.
     const bool nothing_done =
         highest == group.start() && group.can_start() &&
         std::any_of(reporters.begin(), reporters.end(),
@@ -31,7 +31,7 @@ Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& 
       return Error(Code::kStateLost, "no worker with a state is left");
     resume.fresh = true;
     resume.base = group.start();
-    // From a checkpoint each loads what it holds, and gets the other parameters from the owners.
+    // From a checkpoint each worker loads what it holds, and gets the rest from the owners.
     resume.begin = resume.base == 0 ? BeginAt::kCompute : BeginAt::kGather;
     return resume;
   }
@@ -47,7 +47,7 @@ Result<Resume> resume_rule(const std::vector<Reporter>& reporters, const Group& 
   }
   if (bugs.r12_never_finish) all_pending = false;
   if (bugs.r12_always_finish) all_pending = any_pending;
-  // A lost member may have passed, and everyone who voted has the totals.
+  // A lost member may have passed the vote, and all members that voted have the totals.
   resume.base = any_member && all_pending ? highest + 1 : highest;
 
   bool behind = false, complete = true, joiners = false;

@@ -48,7 +48,7 @@ void Roster::heard(const Incarnation& who) {
   contact(who).silence.hear(now_ms_, config_.lease_ms);
 }
 
-// Costs the same for any number of members, as reached() does.
+// The cost is the same for any number of members, as of reached().
 bool Roster::entered(const Incarnation& who, const EpochId& epoch) {
   Contact& c = contact(who);
   if (epoch <= c.entered) return false;
@@ -133,7 +133,7 @@ void Roster::lost(const Incarnation& who) {
   waiting_.erase(who.nonce);
 }
 
-// What follows from the last plan and is asked with every message.
+// Caches what every message needs to know about the last plan.
 void Roster::follow(const Plan& plan) {
   ranks_.clear();
   ranks_before_.clear();
@@ -144,7 +144,7 @@ void Roster::follow(const Plan& plan) {
   if (plan.kind == PlanKind::kPrepared && group_.predecessor())
     for (Rank r = 0; r < group_.predecessor()->members.size(); ++r)
       ranks_before_[group_.predecessor()->members[r].who.nonce] = r;
-  // Of lives that are over nothing is kept: this is told to them by the log alone.
+  // Contacts of lives that are over are dropped: the log alone tells them so.
   std::erase_if(contacts_, [&](const auto& c) {
     return !ranks_.count(c.first) && !ranks_before_.count(c.first) && !waiting_.count(c.first);
   });
@@ -227,7 +227,7 @@ std::uint64_t Roster::tolerance() {
 
 std::vector<const Plan*> Roster::running_plans() const {
   if (!group_.plan()) return {};
-  if (group_.restart()) return {};  // it was fenced before it was given up
+  if (group_.restart()) return {};  // a restart is committed only after it was fenced
   std::vector<const Plan*> plans{&*group_.plan()};
   if (group_.plan()->kind == PlanKind::kPrepared && group_.predecessor() && !all_entered())
     plans.push_back(&*group_.predecessor());
@@ -294,7 +294,7 @@ const Join* Roster::standard() const {
   return most ? most->second : nullptr;
 }
 
-// Counted when the data of somebody become known, not with every heartbeat.
+// The count runs when a worker's data become known, not with every heartbeat.
 const std::optional<Digest>& Roster::data_of_group() {
   if (!std::exchange(group_data_known_, true)) group_data_ = count_data();
   return group_data_;
@@ -326,7 +326,7 @@ std::optional<Digest> Roster::count_data() const {
 
 // ---- Invariants -------------------------------------------------------------------------------
 
-// These cost the same however many workers there are; check_members() is asked with every plan.
+// These checks cost the same for any number of workers; each plan calls check_members().
 void Roster::check_invariants() const {
   STARLING_CHECK(now_ms_ >= began_ms_);
   STARLING_CHECK(lacking_ <= ranks_.size());

@@ -1,9 +1,9 @@
 #pragma once
-// Whom a leader deals with: what each life has said in this term, which lives are members of an
-// epoch that may run and which wait to join one, who is silent and whose bits are the group's. Of
-// lives that are over it keeps nothing.
+// Roster knows the workers that a leader deals with: what each life has said in this term, which
+// lives are members of an epoch that may run and which wait to join one, which are silent, and
+// whose bits are the group's. It keeps nothing of lives that are over.
 //
-// It is the only one that writes a contact; everybody else reads, and tells it what was heard.
+// Only the roster writes a contact; all other classes read, and tell it what was heard.
 //
 // Threads: none; a value that belongs to its leader. Borrows the group. All times are milliseconds
 // of the leader's clock.
@@ -21,7 +21,7 @@
 
 namespace starling::elastic {
 
-// What is known of a life, from its messages in this term.
+// A Contact is what is known of a life, from its messages in this term.
 struct Contact {
   Silence silence;    // counted afresh by a new leader
   bool dead = false;  // its guard said so
@@ -39,7 +39,7 @@ struct Contact {
   Version first = 0;  // it has computed in no step before this one; 0: it joined before this term
   std::uint64_t micro_batch_ns = 0;  // 0: not known
   Headway headway;
-  std::vector<Rank> missed;  // of `entered`: for whom it waits
+  std::vector<Rank> missed;  // of `entered`: ranks that it waits for
   // The last plan that was sent to it, when, and how long until that plan is sent again.
   EpochId plan_sent;
   std::uint64_t plan_sent_ms = 0, plan_wait_ms = 0;
@@ -61,15 +61,15 @@ class Roster {
   std::uint64_t now_ms() const { return now_ms_; }
 
   // ---- What was heard ----
-  // A life that was not heard in this term counts as heard when it is first dealt with.
+  // Returns a life's contact; one not heard in this term counts as heard at this first meeting.
   const Contact& meet(const Incarnation& who);
   void heard(const Incarnation& who);
-  // True: it is in a later epoch than was known.
+  // Notes the epoch that a life has entered. Returns true if it is later than was known.
   bool entered(const Incarnation& who, const EpochId& epoch);
-  // True: a member of the last plan, seen in its epoch. What is said again changes nothing.
+  // Notes a life's version. Returns true for a member of the last plan that is seen in its epoch.
   bool reached(const Incarnation& who, Version version);
   void reported(const Incarnation& who, const Report& report);
-  // What its threads have left to do, and what it is ready for; not the version. As entered().
+  // Notes what its threads have left to do and what it is ready for, no version. As entered().
   bool works(const Incarnation& who, const Heartbeat& beat);
   void finished(const Incarnation& who, const Finished& finished);
   void noticed(const Incarnation& who, std::uint64_t notice_ms);
@@ -83,9 +83,9 @@ class Roster {
   void follow(const Plan& plan);  // the group's last
 
   // ---- What was said to it: true if it is to be said now ----
-  // A plan is large. It is said again only to one that was heard since and has not come to it, each
-  // time after twice as long: what is sent to a silent one waits in its connection, or is lost with
-  // it.
+  // A plan is large. It is sent again only to a life that was heard since and has not come to it,
+  // each time after twice as long: what is sent to a silent life waits in its connection, or is
+  // lost with it.
   bool plan_is_due(const Incarnation& who, const EpochId& plan);
   bool warning_is_due(const Incarnation& who, std::uint64_t since_ms);  // of that standstill
   bool other_data_is_due(const Incarnation& who);                       // once
@@ -101,8 +101,8 @@ class Roster {
   std::uint64_t tolerance();  // computed once for an event
 
   // ---- Epochs ----
-  // Those that may still run: of the last plan, and of the one before it while the last is a
-  // prepared one that is not known to be entered by all (R11).
+  // The plans that may still run: the last one, and the one before it while the last is a prepared
+  // one that not all members are known to have entered (R11).
   std::vector<const Plan*> running_plans() const;
   std::vector<const Member*> running_members() const;  // of these, each once, the last plan's first
   bool all_entered() const { return lacking_ == 0; }
@@ -111,9 +111,9 @@ class Roster {
   std::vector<Incarnation> candidates() const;  // running members, then waiting joiners
 
   // ---- What they have in common ----
-  // Whose fingerprint is that of the group: a member of the last plan, all of which have the same.
-  // Before there is one, of those who wait and are heard the largest part decides; of equal parts
-  // that which came first. Who left, died or fell silent decides nothing. Null: nobody's.
+  // The join with the group's fingerprint: of a member of the last plan, all of which have the
+  // same. Before a plan the largest part of lives that wait and are heard decides, of equal ones
+  // the first that came. Lives that left, died or fell silent decide nothing. Null: none.
   const Join* standard() const;
   // The digest of the group's data: that of more than half of the members; when all are known, of
   // the most, and of as many that of the lowest rank.
@@ -133,7 +133,7 @@ class Roster {
 
   std::map<Nonce, Contact> contacts_;  // by nonce
   std::set<Nonce> waiting_;            // lives that may be joiners of the next plan
-  // Of the last plan and the one before it: nonces and ranks of its members.
+  // Ranks of the members of the last plan and of the one before it, by nonce.
   std::map<Nonce, Rank> ranks_, ranks_before_;
   std::size_t lacking_ = 0;  // members of the last plan that were not heard in it yet
 

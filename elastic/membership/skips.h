@@ -1,6 +1,6 @@
 #pragma once
-// Steps that were skipped one after the other, because a micro-batch of each was not finite: a run
-// that has diverged goes on skipping for ever.
+// Skips counts steps that were skipped one after the other, because a micro-batch of each was not
+// finite: a run that has diverged goes on skipping for ever.
 //
 // Threads: none; a value.
 
@@ -13,11 +13,11 @@ namespace starling::elastic {
 
 class Skips {
  public:
-  // Every member tells of every step. How many there are in a row now where that is to be said: of
-  // the first, and then of ten times as many each time.
+  // Takes a record; every member sends that of every step. Returns the number of skipped steps in a
+  // row when that is to be said: for the first, and then for ten times as many each time.
   std::optional<std::uint64_t> take(const StepRecord& record) {
     if (last_ && record.version <= *last_) return std::nullopt;
-    // Of one that was not told it is not known.
+    // An unreported step may not have been skipped, so after one the count starts again.
     const bool follows = last_ && record.version == *last_ + 1;
     last_ = record.version;
     if (!record.skipped || !follows) {

@@ -19,7 +19,7 @@ struct Members {
   std::vector<Standing> standing;
 };
 
-// Those of the running epochs that can be waited for; none while a plan is on its way to somebody.
+// Members of running epochs that can be waited for; none while a plan is on its way to a member.
 Members members_of(const Group& group, const Roster& roster) {
   Members all;
   const Plan& plan = *group.plan();
@@ -36,9 +36,9 @@ Members members_of(const Group& group, const Roster& roster) {
   return all;
 }
 
-// Where nobody owes anything and all wait, something is lost between two of them: named is the one
-// whose frames most of the others miss, of equals the one of the highest rank. If nobody is missed,
-// nobody is named.
+// If no member owes anything and all wait, something is lost between two of them: this names the
+// member whose frames most others miss, of equals the one of the highest rank. If no member is
+// missed, none is named.
 void name_the_missed(Members& all, const Plan& plan, const Roster& roster) {
   const auto owes = [](const Standing& s) { return s.owes; };
   if (std::any_of(all.standing.begin(), all.standing.end(), owes)) return;
@@ -57,7 +57,7 @@ void name_the_missed(Members& all, const Plan& plan, const Roster& roster) {
   all.standing[static_cast<std::size_t>(times.rend() - most) - 1].owes = true;
 }
 
-// Whether the others have current copies of everything.
+// Whether the other members have current copies of all segments.
 bool can_be_spared(const std::vector<Incarnation>& by, const Plan& plan, bool moved) {
   const auto copies = copies_of(plan, moved);
   for (SegmentId s = 0; s < plan.holders.size(); ++s) {

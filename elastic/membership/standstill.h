@@ -17,16 +17,16 @@
 namespace starling::elastic {
 
 struct Standstill {
-  std::vector<Incarnation> by;    // nobody: the epoch gets on, or the last plan is not entered yet
+  std::vector<Incarnation> by;    // none: the epoch gets on, or the last plan is not entered yet
   std::uint64_t since_ms = 0;     // all of them stand still, and all others wait, since then
   std::uint64_t patience_ms = 0;  // how long others wait; the warning comes after a quarter
   // They are to be left out: at once if the others have all that they have, else after
-  // state_timeout and at any price, as one is that is silent.
+  // state_timeout and at any price, as a silent worker is.
   bool too_long = false;
   bool at_any_price = false;
 };
 
-// While an epoch runs and nothing is formed or proposed.
+// Call it while an epoch runs and nothing is formed or proposed.
 Standstill standstill(const LeaderConfig& config, const Group& group, const Roster& roster,
                       const EpochProgress& progress);
 

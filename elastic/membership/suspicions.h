@@ -20,11 +20,11 @@ class Suspicions {
   struct Found {
     std::optional<std::uint64_t> wrong;  // counter of the incarnation that is known to be wrong
   };
-  // `by`: counter of the incarnation that reports the difference. Nothing: it was taken before.
+  // Takes a difference that incarnation `by` (a counter) reports. Nothing: it was taken before.
   // Wrong is
   //   a reporter whose two contributions differ, or whose second one is the row's;
   //   of two workers that each agree with themselves the one that also differs from a third worker;
-  //   else nobody.
+  //   else none.
   std::optional<Found> take(std::uint64_t by, const Difference& difference);
   std::uint64_t count() const { return count_; }
 
@@ -34,7 +34,7 @@ class Suspicions {
 
   std::set<Key> known_;
   std::deque<Key> order_;  // of known_
-  // By worker: those from which it differs, each agreeing with itself.
+  // By worker: the workers from which it differs, each agreeing with itself.
   std::map<std::uint64_t, std::set<std::uint64_t>> differ_;
   std::uint64_t count_ = 0;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// The protocol broken on purpose, one rule at a time, for tests that show that the simulator
+// Bugs breaks the protocol on purpose, one rule at a time, for tests that show that the simulator
 // notices. In the shipped build no switch can be set (elastic/planted.h).
 
 #include "elastic/planted.h"
@@ -19,9 +19,9 @@ struct Bugs {
   Planted r10_ignore_predecessor{};   // a plan is valid whatever its predecessor
   Planted r10_form_early{};           // a leader forms before an entry of its term is applied
   Planted r11_any_report{};           // reports count whatever their promise
-  Planted r11_any_member{};           // reports count whoever sent them
+  Planted r11_any_member{};           // reports of non-members count too
   Planted r11_no_fence{};             // forms without a member of every epoch that may run
-  Planted r11_revive_leaver{};        // who left takes the place of a lost epoch without it
+  Planted r11_revive_leaver{};        // a leaver takes the place of a lost epoch without it
   Planted r12_never_finish{};         // base is V even if all are pending for V
   Planted r12_always_finish{};        // base is V+1 if any is pending for V
   Planted r13_any_owner{};            // owners follow placement, current copy or not
@@ -30,11 +30,11 @@ struct Bugs {
   Planted r16_obey_proposals{};       // leader sends plans before they are committed
   Planted r17_some_votes{};           // takes a step's way from all votes but its own
   Planted prepared_holders_moving{};  // counts a move under way as a copy in a prepared plan
-  Planted standstill_unseen{};        // who is heard is waited for, whether it gets on or not
+  Planted standstill_unseen{};        // a heard worker is waited for, whether it gets on or not
   Planted share_overlap{};            // deals a member's kept micro-batches to others again
   Planted shares_by_some_votes{};     // deals the next step without what its own vote says
-  Planted shares_not_of_plan{};       // who switches deals its first step equally
-  Planted scale_of_start{};           // who enters scales the loss as at the start
+  Planted shares_not_of_plan{};       // a worker that switches deals its first step equally
+  Planted scale_of_start{};           // a worker that enters scales the loss as at the start
   Planted leave_unacknowledged{};     // goes with steps that no coordinator has noted
   Planted stop_by_leader{};           // goes on after a skipped step that ends the job
 };

@@ -1,8 +1,8 @@
 #pragma once
-// Which versions a worker writes (docs/design.md, section 6, "Checkpoints"). All members decide by
-// the same votes, so all write the same versions, or skip them together: no two of them wait for
-// each other's parts of different ones. It owns whether this worker still writes, which version that
-// was, and the question for a last checkpoint.
+// CheckpointTurn says which versions a worker writes (docs/design.md, section 6, "Checkpoints").
+// All members decide by the same votes, so all write the same versions, or skip them together: no
+// two of them wait for each other's parts of different ones. It owns whether this worker still
+// writes, which version that was, and the request for a last checkpoint.
 //
 // Threads: none; a value.
 
@@ -17,17 +17,17 @@ namespace starling::elastic {
 
 class CheckpointTurn {
  public:
-  // every: versions that are multiples of it are written; 0: none is. Nor is the last one, `steps`.
+  // `every`: its multiples are written, but not the last version, `steps`; 0: none is written.
   CheckpointTurn(std::uint64_t every, std::uint64_t steps) : every_(every), steps_(steps) {}
 
-  // Somebody wants one above this version.
+  // A coordinator requests a checkpoint above this version.
   void ask(Version above) { asked_above_ = std::max(asked_above_.value_or(0), above); }
 
-  // What the vote of this worker says.
+  // What this worker's vote says.
   bool writing() const { return writing_; }
   bool wanted() const { return asked_above_ && written_ <= *asked_above_; }
 
-  // What the votes say that made a version.
+  // What the votes that made a version say.
   struct Votes {
     bool anybody_writes = false;
     bool anybody_wants = false;
@@ -36,7 +36,7 @@ class CheckpointTurn {
     if (every_ == 0 || version >= steps_) return false;
     return version % every_ == 0 || (votes.anybody_wants && !votes.anybody_writes);
   }
-  // One that is due is begun; false: not now, as somebody still writes the one before it.
+  // Begins to write a due version. False: not now, as a member still writes the one before it.
   bool begin(Version version, const Votes& votes) {
     if (writing_ || votes.anybody_writes) return false;
     writing_ = true;

@@ -1,5 +1,5 @@
 #pragma once
-// One epoch as a worker runs it.
+// EpochRun is one epoch as a worker runs it.
 //
 // Threads: none; a value that belongs to the worker.
 
@@ -16,7 +16,7 @@
 
 namespace starling::elastic {
 
-// What one epoch looks like from inside, from Connect to Stop or Leave.
+// An EpochRun is the state of one epoch at this worker, from Connect to Stop or Leave.
 struct EpochRun {
   enum class Stage : std::uint8_t {
     kConnecting,  // connections, or the state of a life that joins, are not there yet
@@ -44,7 +44,7 @@ struct EpochRun {
   std::set<SegmentId> moves_due;   // segments whose state must arrive in this step
   std::set<SegmentId> moved_in;    // arrived in this epoch
   std::map<Rank, Vote> votes;
-  std::set<Rank> rows_of;  // whose rows have come: with its share it has ended what it sends before
+  std::set<Rank> rows_of;  // ranks whose rows came, and all that they sent before
 
   std::uint32_t world() const { return static_cast<std::uint32_t>(plan->members.size()); }
   bool joiner() const { return plan->members[self].joiner; }

@@ -1,7 +1,7 @@
 #pragma once
-// How a life comes into the group, from its first word to its first version (docs/design.md, section
-// 6). It owns the name of this life, whether coordinators have let it in, and where its state is to
-// come from. Once there is a state, joining is over for good.
+// Joining leads a life into the group, from its first word to its first version (docs/design.md,
+// section 6). It owns the name of this life, whether coordinators have let it in, and where its
+// state is to come from. Once there is a state, joining is over for good.
 //
 //   silent        the process is not up yet
 //   asking        it says its Join until a coordinator answers
@@ -27,7 +27,7 @@ class Joining {
  public:
   const Incarnation& self() const { return join_.who; }
   bool welcomed() const { return state_ > State::kAsking; }
-  // It has no state, and no plan with it runs here.
+  // Whether this life has no state, and no plan with it runs here.
   bool outside() const { return state_ <= State::kWaiting; }
   bool initialising() const { return state_ == State::kInitialising; }
   bool joiner() const { return state_ == State::kJoiner; }
@@ -38,15 +38,15 @@ class Joining {
     join_ = std::move(join);
     state_ = State::kAsking;
   }
-  // To be said again; null when it is answered.
+  // The Join that is to be sent again; null once it is answered.
   const Join* question() const { return state_ == State::kAsking ? &join_ : nullptr; }
-  // By a coordinator, or by a committed plan that has this life in it: the welcome may be lost.
+  // A coordinator let this life in, or a committed plan has it: the welcome may be lost.
   void welcome(const Incarnation& self) {
     join_.who = self;
     state_ = std::max(state_, State::kWaiting);
   }
 
-  // It enters a fresh plan: so many segments are to be loaded, none if the state is built.
+  // This life enters a fresh plan and loads so many segments, none if the state is built.
   void initialise(std::uint32_t load_left) {
     STARLING_CHECK(outside());
     state_ = State::kInitialising;
@@ -61,7 +61,7 @@ class Joining {
     state_ = State::kInitialised;
     load_left_ = 0;
   }
-  // It enters a prepared or forced plan without a state.
+  // This life enters a prepared or forced plan without a state.
   void join() {
     STARLING_CHECK(outside());
     state_ = State::kJoiner;
@@ -91,7 +91,7 @@ class Joining {
   };
 
   State state_ = State::kSilent;
-  Join join_;  // who: this life, with its number once it is welcomed
+  Join join_;  // `who`: this life, with its number once it is welcomed
   std::uint32_t load_left_ = 0;
 };
 

@@ -23,7 +23,7 @@ std::vector<MicroBatch> rechecks_of(const RecheckRule& rule, Version version,
   const auto own = by_rank.find(self);
   if (own == by_rank.end()) return {};
   const std::uint64_t world = by_rank.size();
-  // So many are due until a step, for each of them.
+  // How many rechecks of each member are due until a step.
   const auto due = [&](std::uint64_t steps) {
     return steps * shares.size() / (rule.share * world);
   };
@@ -36,7 +36,7 @@ std::vector<MicroBatch> rechecks_of(const RecheckRule& rule, Version version,
   const auto theirs =
       std::next(by_rank.begin(), static_cast<std::ptrdiff_t>((place + shift) % world));
   const std::vector<MicroBatch>& all = theirs->second;
-  // In the job's first step what was computed before anything else.
+  // The job's first step rechecks the micro-batches that were computed first.
   const std::uint64_t from = version == Version{0} ? 0 : mix64(dice, place) % all.size();
   std::vector<MicroBatch> again;
   for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count, all.size()); ++i)

@@ -35,15 +35,15 @@ class Rechecks {
   void open(std::vector<MicroBatch> wanted);
   std::vector<MicroBatch> wanted() const;
 
-  // Passes that are ordered and not over.
+  // How many passes are ordered and not over.
   std::uint32_t unanswered() const { return unanswered_; }
   // One pass is over. No contribution: the pass was dropped before it began.
   void answered(MicroBatch m, std::optional<std::uint64_t> contribution);
 
-  // Needs the whole ledger and nothing unanswered. Micro-batches that were computed again once and
-  // differ from their rows; they count as ordered from now on.
+  // Orders a second pass for micro-batches that were computed again once and differ from their
+  // rows. They count as ordered. Call it with the whole ledger and nothing unanswered.
   std::vector<MicroBatch> once_more(const std::vector<LedgerRow>& rows);
-  // Micro-batches that were computed again twice, and differ from their rows.
+  // The micro-batches that were computed again twice, and differ from their rows.
   std::vector<Difference> differences(Version version, const std::vector<LedgerRow>& rows) const;
 
  private:

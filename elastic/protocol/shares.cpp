@@ -15,7 +15,7 @@ constexpr std::size_t kMeasured = 9;          // micro-batches; odd, so that one
 constexpr std::uint64_t kWorthChanging = 10;  // a tenth
 constexpr std::uint64_t kWorthBeingUnequal = 20;
 
-// What is left of one step and a whole step dealt on top of it.
+// A member's time covers what is left of one step and a whole step dealt on top of it.
 static_assert(2 * limits::kMicroBatches + 1 <= ~std::uint64_t{0} / kMicroBatchNsMax);
 
 std::uint64_t bounded(std::uint64_t micro_batch_ns) {
@@ -28,7 +28,7 @@ std::vector<std::uint32_t> counts_of(const std::vector<Rank>& shares, std::size_
   return counts;
 }
 
-// When the last micro-batch would be done.
+// The time when the last micro-batch would be done.
 std::uint64_t end_of(const std::vector<std::uint32_t>& counts,
                      const std::vector<Capacity>& members) {
   std::uint64_t end = 0;
@@ -42,8 +42,8 @@ std::vector<std::uint32_t> counts_dealt(const std::vector<Capacity>& members,
   return counts_of(deal(members, micro_batches), members.size());
 }
 
-// All are known to be about as fast as each other: differences that are measured are
-// noise rather than a reason that one computes more.
+// Whether all members are known to be about as fast as each other: then measured differences are
+// noise, and no reason for unequal shares.
 bool may_be_equal(const std::vector<std::uint32_t>& equal, const std::vector<std::uint32_t>& best,
                   const std::vector<Capacity>& members) {
   for (std::size_t r = 0; r < members.size(); ++r)
@@ -73,7 +73,7 @@ std::vector<Rank> deal(const std::vector<Capacity>& members, std::uint32_t count
 
   std::vector<Rank> dealt;
   std::vector<std::uint64_t> each(members.size(), 1);
-  // When a member would have done its next, and who; the first on top.
+  // The time at which a member would have done its next micro-batch, and its rank; first on top.
   using Turn = std::pair<std::uint64_t, Rank>;
   std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
   for (Rank r = 0; r < members.size(); ++r) {

@@ -1,6 +1,6 @@
 #pragma once
-// Who computes which micro-batches of a step (docs/design.md, section 5, Shares): pure functions of
-// what every member knows, in integers, so that all find the same.
+// Shares says which member computes which micro-batches of a step (docs/design.md, section 5,
+// Shares): pure functions of what every member knows, in integers, so that all find the same.
 //
 // The shares of an epoch's first step are in its plan. Those of every later step follow from the
 // shares and the votes of the step before it, which every member of the epoch has.
@@ -14,11 +14,11 @@
 
 namespace starling::elastic {
 
-// What a micro-batch can take for the purpose of dealing, about 73 minutes; longer times count as
+// The longest time of a micro-batch that dealing knows, about 73 minutes; longer times count as
 // this, so that the time of a whole step fits into 64 bits.
 inline constexpr std::uint64_t kMicroBatchNsMax = std::uint64_t{1} << 42;
 
-// What is known of one member, by rank.
+// Capacity is what is known of one member, by rank.
 struct Capacity {
   std::uint64_t micro_batch_ns = 0;  // what its next one takes; 0: not known
   std::uint32_t left = 0;            // micro-batches that it has to do already
@@ -41,14 +41,14 @@ std::vector<Rank> equal_shares(std::size_t world, std::uint32_t micro_batches);
 
 // Shares of the step after the one that was shared like `before` (rank of each micro-batch). Every
 // member's number of micro-batches stays unless equal ones will do as above, computing becomes
-// shorter by a tenth of what is possible, or it could not stay: somebody is to be measured. So
-// noise moves nothing.
+// shorter by a tenth of what is possible, or a member is to be measured.
+// So noise moves nothing.
 std::vector<Rank> next_shares(const std::vector<Rank>& before,
                               const std::vector<Capacity>& members);
 
-// How long a micro-batch takes at this worker: the median of the last few, so that one that was
-// interrupted counts for nothing, and a change of pace shows after five. Times are of computing
-// alone, divided by the number of micro-batches that are computed at once.
+// Speedometer says how long a micro-batch takes at this worker: the median of the last few, so that
+// one that was interrupted counts for nothing, and a change of pace shows after five. Times are of
+// computing alone, divided by the number of micro-batches that are computed at once.
 class Speedometer {
  public:
   // `probe_after` >= 1: see for_vote().
@@ -57,10 +57,10 @@ class Speedometer {
   void took(std::uint64_t micro_batch_ns);
   std::uint64_t micro_batch_ns() const;  // 0: not known
 
-  // What the vote of a step says; `worked`: in that step. A worker that had nothing to do for
-  // probe_after times what a micro-batch takes forgets what it knew and is measured again, so that
-  // one that was slow once is not left out for good. Being measured by one micro-batch costs the
-  // group at most 1 / probe_after of its time.
+  // The time that the vote of a step says; `worked`: in that step. A worker that had nothing to do
+  // for probe_after times what a micro-batch takes forgets what it knew and is measured again, so
+  // that one that was slow once is not left out for good. Being measured by one micro-batch costs
+  // the group at most 1 / probe_after of its time.
   std::uint64_t for_vote(bool worked, std::uint64_t now_ms);
 
  private:

@@ -115,7 +115,7 @@ StepRecord StepWork::record(Version version) const {
                                          : std::numeric_limits<double>::quiet_NaN());
   const Bytes text = std::move(bytes).take();
   record.ledger_hash = hash64(text);
-  // The mean of what is finite would look like progress, and of nothing at all like perfection.
+  // The mean of finite losses would look like progress, and 0 (of none) like perfection.
   record.loss = record.skipped ? std::numeric_limits<double>::quiet_NaN()
                                : loss.value() / static_cast<double>(ledger_.size());
   return record;

@@ -1,9 +1,9 @@
 #pragma once
-// What is to be computed of the step in flight, and what of it is done: this worker's share, what is
-// in its accumulators, and the ledger of all M micro-batches (docs/design.md, section 5). It owns
-// them; the worker asks it what is left, and enters what others have done.
+// StepWork is what is to be computed of the step in flight, and what of it is done: this worker's
+// share, what is in its accumulators, and the ledger of all M micro-batches (docs/design.md,
+// section 5). It owns them; the worker asks it what is left, and enters what others have done.
 //
-// What was done here outlives an epoch: the same step is opened again in the next one (R8), until
+// The work done here outlives an epoch: the same step is opened again in the next one (R8), until
 // its vote has passed (R7).
 //
 // Threads: none; a value.
@@ -22,20 +22,20 @@ class StepWork {
  public:
   explicit StepWork(std::uint32_t micro_batches) : ledger_(micro_batches) {}
 
-  // The step is opened, by an epoch or by the one that follows it: of the ledger only what was done
-  // here is known.
+  // Opens the step, in an epoch or again in the one that follows it: of the ledger only what was
+  // done here is known.
   void open();
-  // This worker's share from now on, by the rank of each micro-batch. Returns what of it is not done
-  // yet.
+  // Sets this worker's share, by the rank of each micro-batch.
+  // Returns what of it is not done yet.
   std::vector<MicroBatch> deal(const std::vector<Rank>& shares, Rank self);
   // Whether these shares leave to this rank all that is done here.
   bool dealt_to(const std::vector<Rank>& shares, Rank self) const;
 
   // A micro-batch is in the accumulators. False: it is not of the share, and does not count.
   bool add(const LedgerRow& row);
-  // It is known in the epoch too, as the step is open there.
+  // Enters the row in the ledger too, as the step is open in the epoch.
   void enter(const LedgerRow& row) { ledger_.at(row.micro_batch) = row; }
-  // Rows of another member. False: a row that is there already, or does not exist.
+  // Takes rows of another member. False: a row is there already, or does not exist.
   bool arrived(const std::vector<LedgerRow>& rows);
 
   bool has_share() const { return !share_.empty(); }
@@ -51,10 +51,10 @@ class StepWork {
   // What the ledger says of its step: loss, tokens, whether it is skipped, and its hash.
   StepRecord record(Version version) const;
 
-  // The vote has passed (R7): the accumulators are empty, and nobody has a share. The ledger stays
-  // until the next step is opened.
+  // The vote has passed (R7): the accumulators are empty, and no worker has a share. The ledger
+  // stays until the next step is opened.
   void clear();
-  // The accumulators alone: only where R7 is broken on purpose.
+  // Clears the accumulators alone: only where R7 is broken on purpose.
   void clear_done();
 
   void check_invariants() const;

@@ -1,6 +1,6 @@
 #pragma once
-// How a worker stops an epoch, and what it promises then (R9; docs/design.md, section 6, "Freeze and
-// report"). It owns whether the worker is stopped, which epochs are still closing, and the promise.
+// Stopping is how a worker stops an epoch, and promises (R9; docs/design.md, section 6, "Freeze and
+// report"). It owns whether the worker is stopped, which epochs still close, and the promise.
 //
 //   going      it runs an epoch, or waits for a plan
 //   reporting  stopped; it reports as soon as everything of the epoch is closed, and again
@@ -30,10 +30,10 @@ class Stopping {
   // A committed plan was seen, or a report at this id was asked for.
   void seen(const EpochId& plan) { highest_plan_ = std::max(highest_plan_, plan); }
   void asked(const EpochId& id) { asked_ = std::max(asked_, id); }
-  // R9: it enters no plan below its promise.
+  // R9: whether the worker may enter this plan: none below its promise.
   bool may_enter(const EpochId& plan) const { return plan >= promised_; }
 
-  // It is a member of a forced or fresh plan, or a joiner of a prepared one.
+  // The worker is a member of a forced or fresh plan, or a joiner of a prepared one.
   void enters() {
     joins();
     broken_.clear();
@@ -44,13 +44,13 @@ class Stopping {
     state_ = State::kGoing;
   }
   void leaves() { state_ = State::kLeft; }
-  // Nothing of the epoch goes on; broken: the peers whose connections ended it, and how.
+  // The epoch stops here. `broken`: the peers whose connections ended it; `fault`: how.
   void stop(std::vector<Incarnation> broken, LinkFault fault) {
     state_ = State::kReporting;
     broken_ = std::move(broken);
     fault_ = fault;
   }
-  // It is not in an epoch, and was asked for a report.
+  // A worker that is in no epoch was asked for a report.
   void report() { state_ = State::kReporting; }
   void close(const EpochId& epoch) { closing_.insert(epoch); }
   void closed(const EpochId& epoch) { closing_.erase(epoch); }

@@ -8,7 +8,7 @@ namespace starling::elastic {
 namespace {
 constexpr std::size_t kRowsAtOnce = 2048;  // some 80 KB
 constexpr std::uint32_t kDoubledMax = 5;   // 32 times the first wait
-// Some 20 MiB. Beyond it the oldest is forgotten: the run goes on, and `starling audit` names it.
+// Some 20 MiB. Beyond it the oldest step is dropped: the run goes on; `starling audit` names it.
 constexpr std::size_t kRowsMax = std::size_t{1} << 19;
 }  // namespace
 

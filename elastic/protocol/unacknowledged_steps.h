@@ -1,6 +1,6 @@
 #pragma once
-// The steps that a member saw committed and that no coordinator has noted yet. A Progress may be
-// lost with its connection, and if its sender was the only member nobody else knows of that step.
+// UnacknowledgedSteps has steps that a member saw committed and no coordinator has noted yet. A
+// lost connection may lose a Progress, and its sender may be the last member that knows the step.
 //
 // Threads: none; a value that belongs to the worker.
 

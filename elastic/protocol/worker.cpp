@@ -46,8 +46,8 @@ void Worker::on_event(const Start& e) {
 }
 
 void Worker::on_event(const Tick& e) {
-  // A worker that was frozen reads what waits for it before it finds that nobody has said anything:
-  // that it was left out, for one.
+  // A worker that was frozen reads the messages that wait for it before it concludes that it heard
+  // none: one may say that it was left out.
   if (now_ms_ != 0) unheard_ms_ += std::min(e.now_ms - now_ms_, kLookMs);
   now_ms_ = e.now_ms;
   if (unheard_ms_ > config_.coordinator_timeout_ms)
@@ -87,7 +87,7 @@ Heartbeat Worker::heartbeat() const {
   return beat;
 }
 
-// Micro-batches that nobody but this worker can finish, and that it could: others wait for them.
+// Micro-batches that this worker alone can finish, and has all it needs for: others wait for them.
 std::uint32_t Worker::share_left() const {
   if (!run_ || run_->stage != EpochRun::Stage::kStep || run_->voting != version_) return 0;
   if (run_->share_ended) return rechecks_.unanswered();
@@ -112,7 +112,7 @@ void Worker::on_event(const NoticeGiven& e) {
   send(starling::Leave{*leave_until_ms_ - now_ms_});
 }
 
-// A plan may name it already: unless it says that it is dead, the others wait for it for a lease.
+// A plan may include this worker already. Without a Death the others would wait a lease for it.
 void Worker::leave_before_joining() {
   const std::string why = "left before it had joined";
   send(Death{joining_.self(), WorkPhase::kNone, why});
@@ -159,7 +159,7 @@ void Worker::on_message(const Committed& m) {
                      (next_ && next_->plan->id >= plan.id);
   if (known) return;
   if (plan.kind == PlanKind::kPrepared) {
-    // R9: who has stopped enters only forced plans. A joiner without state has nothing to stop.
+    // R9: a stopped worker enters only forced plans. A joiner without state has nothing to stop.
     const bool member_of_predecessor =
         run_ && !stopping_.stopped() && run_->plan->id == plan.predecessor;
     const bool joins = joining_.outside() && self != kNoRank && plan.members[self].joiner &&
@@ -222,13 +222,13 @@ void Worker::enter(std::shared_ptr<const Plan> plan, Rank self) {
   if (p.begin != BeginAt::kVote) open_step(p.base);
 }
 
-// What was moved to a joiner that never entered that epoch has no version here, and is out of date.
+// Copies that were moved to a joiner that never entered that epoch have no version: drop them.
 void Worker::drop_early_copies() {
   copies_.assign(config_.segments, false);
   emit(Hold{copies_});
 }
 
-// R12: what was pending stays pending exactly if the plan says that its step was committed.
+// R12: a pending step stays pending exactly if the plan says that it was committed.
 bool Worker::take_over(const Plan& plan, Rank self) {
   if (!joining_.over()) {
     drop_early_copies();
@@ -299,7 +299,7 @@ void Worker::on_event(const Connected& e) {
 
 void Worker::on_event(const PathReady& e) {
   STARLING_CHECK(e.attempt > 0);
-  // Whoever counts the attempts is another process.
+  // Another process counts the attempts, so do not trust the number.
   EpochRun* run = going(e.epoch);
   if (run && e.attempt <= limits::kAttempts) run->path = e.attempt;
 }
@@ -314,7 +314,7 @@ void Worker::on_event(const PathTold& e) {
   if (!run) return;
   run->says_direct = e.direct;
   run->says_why = e.why;
-  // At once: the run may be over before the next one is due.
+  // Send it at once: the run may be over before the next heartbeat is due.
   if (run_of(e.epoch) && joining_.welcomed()) send(heartbeat());
 }
 
@@ -343,7 +343,7 @@ void Worker::begin_if_ready() {
   if (plan.kind == PlanKind::kFresh) {
     version_ = plan.base;
     joining_.finish();
-    // From the seed everybody has all parameters; from a checkpoint those of its own segments.
+    // From the seed each member has all parameters; from a checkpoint those of its own segments.
     parameters_complete_ = plan.begin == BeginAt::kCompute;
     keep_held(plan, run_->self);
   }
@@ -368,11 +368,11 @@ void Worker::begin_if_ready() {
   }
 }
 
-// R15: everybody in e said that it is ready for z, so everybody that passes this vote goes to z.
+// R15: all members of e said that they are ready for z, so all that pass this vote go to z.
 bool Worker::switch_epochs() {
   emit(worker_command::Leave{run_->plan->id});
   if (next_->self == kNoRank) {
-    // Keeps its copies and answers a Freeze until it is released.
+    // A worker that leaves keeps its copies and answers a Freeze until it is released.
     run_.reset();
     next_.reset();
     stopping_.leaves();
@@ -419,7 +419,7 @@ void Worker::on_event(const Stopped& e) {
   report_if_stopped();
 }
 
-// R9: a promise, made after nothing of the epoch can be sent or received any more.
+// R9: the report is a promise, made when nothing of the epoch can be sent or received any more.
 void Worker::report_if_stopped() {
   const auto promise = stopping_.promise();
   if (!promise) return;

@@ -1,10 +1,10 @@
 #pragma once
-// The worker's side of the protocol (docs/design.md, sections 5 and 6): joining, running epochs
-// step by step, stopping, reporting, switching, leaving. Pure: events in, commands out.
+// Worker is the worker's side of the protocol (docs/design.md, sections 5 and 6): joining, running
+// epochs step by step, stopping, reporting, switching, leaving. Pure: events in, commands out.
 //
 // Read the rules first; each is named where it is enforced. Events and commands: worker_io.h.
 //
-// Threads: none; a value that belongs to whoever calls on().
+// Threads: none; a value that belongs to the caller of on().
 
 #include <cstdint>
 #include <map>
@@ -33,7 +33,7 @@ struct WorkerConfig {
   std::uint32_t micro_batches = 0;  // M
   std::uint64_t steps = 0;          // the job's last version
   std::uint32_t segments = 0;
-  // Votes for steps that are multiples of it carry digests; 0: none does.
+  // Votes for steps that are multiples of it carry digests; 0: no vote does.
   std::uint64_t digest_every = 0;
   std::uint64_t checkpoint_every = 0;  // versions that are multiples of it are written; 0: none is
   bool stop_on_nonfinite = false;      // no step follows one that is skipped
@@ -42,9 +42,9 @@ struct WorkerConfig {
   std::uint64_t heartbeat_ms = 100;
   std::uint64_t retry_ms = 100;  // joins, reports, steps and the end are said again until answered
   std::uint64_t coordinator_timeout_ms = 30000;
-  // Most that the end of a life waits for coordinators to note the steps that it knows.
+  // The longest that an ending life waits for coordinators to note the steps that it knows.
   std::uint64_t last_words_ms = 2000;
-  // Most that a worker whose data are to be compared waits, at the end, for them to be read.
+  // The longest that a worker waits at the end for its data to be read, so that they are compared.
   std::uint64_t data_wait_ms = 0;
   std::uint32_t probe_after = 32;  // see Speedometer
   Bugs bugs;
@@ -62,9 +62,11 @@ class Worker {
   bool pending() const { return pending_; }
   const std::vector<bool>& copies() const { return copies_; }
   bool gone() const { return gone_; }
+  // All steps are made, and the end waits for the data to be read.
+  bool waits_for_data() const { return finished_ && data_ == Digest{}; }
   const std::optional<EpochRun>& run() const { return run_; }
   std::uint32_t world() const { return run_ ? run_->world() : 0; }
-  // What coordinators are to hear of this worker now.
+  // The heartbeat that coordinators are to get from this worker now.
   Heartbeat heartbeat() const;
 
  private:
@@ -107,7 +109,7 @@ class Worker {
   void on_message(const Ended& m);
   void on_message(const Noted& m);
   void on_message(const CheckpointAsked& m);
-  void on_message(const LeaderHint&) {}  // somebody was heard; its note is shown by the actor
+  void on_message(const LeaderHint&) {}  // a coordinator was heard; the actor shows its note
   template <SaidByWorkers Other>
   void on_message(const Other&) {}
   template <SaidAmongCoordinators Other>
@@ -174,7 +176,7 @@ class Worker {
   void send(Message body) { emit(worker_command::ToCoordinators{std::move(body), {}}); }
   void emit(WorkerCommand command) { commands_.push_back(std::move(command)); }
 
-  // Most that counts of the time between two looks at the clock while something is waited for.
+  // The most that a time between two looks at the clock counts while something is waited for.
   static constexpr std::uint64_t kLookMs = 100;
 
   WorkerConfig config_;
@@ -182,11 +184,11 @@ class Worker {
 
   Joining joining_;
   bool gone_ = false;
-  // It is to end so, when the steps that it knows are noted, and has waited for that so long.
+  // How the worker ends once the steps that it knows are noted; last_ms_: its wait for that.
   std::optional<worker_command::Exit> last_;
   std::uint64_t last_ms_ = 0;
   std::uint64_t now_ms_ = 0;
-  // Since any coordinator was heard, as far as this worker could hear.
+  // How long no coordinator was heard, as far as this worker could hear.
   std::uint64_t unheard_ms_ = 0;
   std::uint64_t sent_ms_ = 0;  // last retry
   std::uint64_t heartbeat_ms_ = 0;

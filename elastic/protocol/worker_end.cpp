@@ -4,14 +4,14 @@
 #include "core/base/exit.h"
 #include "elastic/protocol/worker.h"
 
-// How a life ends (docs/design.md, section 6), and what it says before.
+// The end of a worker's life (docs/design.md, section 6), and what it says before.
 
 namespace starling::elastic {
 
 using namespace worker_event;
 using namespace worker_command;
 
-// At once: the group may wait for its new life.
+// Ends at once: the group may wait for its new life.
 void Worker::on_message(const Fenced& m) {
   const std::string why = m.reason.empty() ? "" : ", as " + m.reason;
   exit(kExitDone, "left out of the group" + why + ": starting a new life", /*fenced=*/true);
@@ -23,18 +23,18 @@ void Worker::on_message(const Released&) {
 
 void Worker::on_message(const Ended& m) {
   Exit last{m.exit_code, false, m.reason, m, false, leave_until_ms_.has_value()};
-  // Everybody is told of the end: who was left out, who has left and who comes late as well.
+  // Every worker is told of the end, also one that was left out, has left, or comes late.
   last.trained = m.exit_code == 0 && version_ == config_.steps && parameters_complete_;
   exit_when_acknowledged(std::move(last));
 }
 
 void Worker::on_message(const Noted& m) {
   if (!unacknowledged_.acknowledge(m.version)) return;
-  send_unacknowledged(/*at_once=*/1);  // one more for each that is taken
+  send_unacknowledged(/*at_once=*/1);  // one more for each one noted
   if (finished_ && !last_) say_finished();
 }
 
-// Whoever leaves, or was not there at the end, may be the only one that knows of a step.
+// A worker that leaves, or was absent at the end, may be the only one that knows a step.
 void Worker::exit_when_acknowledged(Exit exit) {
   last_ = std::move(exit);
   unacknowledged_.restart_retries();
@@ -42,7 +42,7 @@ void Worker::exit_when_acknowledged(Exit exit) {
   end_if_acknowledged();
 }
 
-// It takes part in nothing any more.
+// The worker takes part in nothing any more but the steps that no coordinator has noted.
 void Worker::say_last_words(const WorkerEvent& event) {
   if (const auto* tick = std::get_if<Tick>(&event)) {
     last_ms_ += std::min(tick->now_ms - now_ms_, kLookMs);

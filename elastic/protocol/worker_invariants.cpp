@@ -1,4 +1,4 @@
-// Which fields of a worker may stand beside which, checked after every event.
+// The fields of a worker that may stand beside each other, checked after every event.
 
 #include "core/base/check.h"
 #include "elastic/protocol/worker.h"
@@ -9,7 +9,7 @@ namespace starling::elastic {
 //   outside   no run_, not stopped: it joins, or waits for a plan
 //   running   run_, not stopped; next_ is the prepared plan that may follow it
 //   stopped   no run_: it reports, or keeps its copies after its leave
-//   last      whatever it was before: it only tells steps that nobody has noted
+//   last      whatever it was before: it only tells steps that no coordinator has noted
 // and it has a state (version_) or none. What r9_keep_sending breaks is not checked with it on.
 void Worker::check_invariants() const {
   if (gone_ || config_.bugs.r9_keep_sending) return;

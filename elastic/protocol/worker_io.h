@@ -1,5 +1,5 @@
 #pragma once
-// What happens to a Worker and what it orders (worker.h): events in, commands out. The actor
+// The events that happen to a Worker and the commands that it orders (worker.h). The actor
 // (production) or the simulated world carries the commands out, and answers with events.
 //
 // Threads: none; values.
@@ -28,13 +28,13 @@ struct Start {  // the process is up; `join` is what it says of itself
 struct Tick {
   std::uint64_t now_ms = 0;
 };
-// What the threads that work for this worker have still to do, and a number that grows with
+// How much the threads that work for this worker have still to do, and a number that grows with
 // everything that they have done.
 struct Working {
   std::uint32_t orders_left = 0;
   std::uint64_t progress = 0;
 };
-struct Failed {  // what was ordered cannot be done here: this life is over
+struct Failed {  // a command cannot be carried out here: this life is over
   int code = 0;
   std::string reason;
 };
@@ -79,12 +79,12 @@ struct PeerReady {  // a joiner said ready over a connection of this epoch
   Rank from = 0;
 };
 // An attempt to make the epoch's direct path is ready here: votes may name it (R17). Attempts count
-// from 1 in each epoch; one beyond limits::kAttempts is never named.
+// from 1 in each epoch; votes never name one beyond limits::kAttempts.
 struct PathReady {
   EpochId epoch;
   std::uint32_t attempt = 0;
 };
-struct PathLost {  // that one is of no use any more: no later vote names it
+struct PathLost {  // this attempt's path is of no use any more: no later vote names it
   EpochId epoch;
   std::uint32_t attempt = 0;
 };
@@ -186,7 +186,7 @@ struct Hold {  // keep copies of exactly these segments, free the others
 struct Connect {  // open this epoch's connections; -> Connected or Broken
   std::shared_ptr<const Plan> plan;
   Rank self = 0;
-  // The version whose frames are current (frames of version+1 wait); kNoVersion: everything waits,
+  // The version whose frames are current (frames of version+1 wait); kNoVersion: all frames wait,
   // or, for a joiner, the first gather frame tells.
   Version version = kNoVersion;
   bool joiner = false;
@@ -211,8 +211,8 @@ struct Compute {
   Version version = 0;
   std::vector<MicroBatch> micro_batches;
   LossScale scale{};  // of that step
-  // After those, of anybody's share: for their contributions alone, which are added to nothing. Each
-  // is answered by a Rechecked, also if another order comes before it is begun.
+  // Computed after these, of any share: their contributions are compared, and added to nothing.
+  // A Rechecked answers each, also if another order comes before it is begun.
   std::vector<MicroBatch> again{};
 };
 struct Compare {  // the working parameters with their checksums; -> Compared, or this life's end
@@ -222,22 +222,22 @@ struct Compare {  // the working parameters with their checksums; -> Compared, o
 // Frames of the current version that arrive before the command that wants them (OpenStep,
 // StartGather) wait for it.
 //
-// `direct`, alike in all commands of a step: the attempt whose path takes its bytes; 0: the epoch's
-// connections do (R17).
+// `direct`, the same in all commands of a step: the attempt whose path takes its bytes; 0: the
+// epoch's connections do (R17).
 struct OpenStep {  // contributions and totals of this step may arrive from now on
   EpochId epoch;
   Version version = 0;
   Holders holders;
   std::uint32_t direct = 0;
 };
-// What a vote says of owned segments: the exact sum of squares over their totals and, if it is
-// wanted, the digest of their state, which is at the step's label.
+// Measure names what a vote says of owned segments: the exact sum of squares over their totals and,
+// if it is wanted, the digest of their state, which is at the step's label.
 struct Measure {
   std::vector<SegmentId> segments;
   bool digest = false;
 };
-// Goes out with Compute. The sums of a bucket leave as soon as each of the micro-batches of the
-// share, as many as this, has been added to all of it; what is there already, at once. -> Reduced
+// Goes out with Compute. The sums of a bucket are sent as soon as all micro-batches of the share
+// (`micro_batches`) are added to all of it; complete buckets at once. -> Reduced
 struct StartReduce {
   EpochId epoch;
   Version version = 0;
@@ -273,9 +273,9 @@ struct Apply {
 };
 struct ClearAccumulators {};  // only after the vote passed (R7)
 struct DropTotals {};
-// Publish the held segments, send parameters of owned ones to those without a copy, receive what is
-// not held; -> Gathered. Passes may read what is there at this version already: that is never
-// written again.
+// Publish the held segments, send parameters of owned ones to the members without a copy, receive
+// those of segments not held here; -> Gathered. Passes may read parameters of this version that are
+// here already: nothing writes them again.
 struct StartGather {
   EpochId epoch;
   Version version = 0;

@@ -8,7 +8,7 @@
 #include "core/wire/limits.h"
 #include "elastic/protocol/worker.h"
 
-// One step of the loop, from its opening to the vote that passes it: R3 to R7, R14.
+// Runs one step of the loop, from its opening to the vote that passes it: R3 to R7, R14.
 
 namespace starling::elastic {
 
@@ -40,7 +40,7 @@ void Worker::open_step(Version version) {
   emit(OpenStep{run.plan->id, version, holders_in(run, version), run.direct});
 }
 
-// R14: the label-v state. Only when all parameters are here, as gathers would wait behind it.
+// R14: sends the label-v state, when all parameters are here, as gathers would wait behind it.
 void Worker::send_moves() {
   const EpochRun& run = *run_;
   for (const Move& move : run.plan->moves)
@@ -69,8 +69,8 @@ bool Worker::moves_to(const EpochRun& run, SegmentId s) const {
   });
 }
 
-// The same at every member: of an epoch's first step what the plan says, for joiners have seen no
-// vote yet; of every later one by the votes that passed the step before, which all have (R5).
+// All members find the same shares: an epoch's first step has those of its plan, as joiners have
+// seen no vote; later ones follow from the votes that passed the step before, which all have (R5).
 std::vector<Rank> Worker::shares_of(Version version) const {
   const EpochRun& run = *run_;
   const Plan& plan = *run.plan;
@@ -87,8 +87,8 @@ std::vector<Rank> Worker::shares_of(Version version) const {
   return next_shares(run.shares, capacities);
 }
 
-// R17: the same at every member, so no step's bytes are sent one way and awaited another. An epoch's
-// first step follows no vote that all of its members have. Alone there are no bytes to carry.
+// R17: all members find the same way, so no step's bytes are sent one way and awaited another. An
+// epoch's first step follows no vote that all its members have. A world of one sends no bytes.
 std::uint32_t Worker::way_of(Version version) const {
   const EpochRun& run = *run_;
   if (run.world() == 1) return kAlone;
@@ -116,15 +116,15 @@ void Worker::compute_step() {
   end_share_if_done();
 }
 
-// No step follows: it is the job's last version, or the step before was skipped where that ends the
-// job. The same at every member, by the record of that step (R5), so nobody waits for the votes of
-// one that has stopped, whatever becomes of the leader.
+// No step follows the job's last version, nor a skipped step that ends the job. All members decide
+// so by the record of that step (R5), so none waits for the votes of one that has stopped, whatever
+// becomes of the leader.
 bool Worker::at_the_end() const {
   const bool stops = config_.stop_on_nonfinite && !config_.bugs.stop_by_leader;
   return version_ >= config_.steps || (stops && record_.skipped);
 }
 
-// At the last version.
+// Ends the step loop at the last version.
 void Worker::finish() {
   EpochRun& run = *run_;
   if (run.stage == EpochRun::Stage::kFinished) return;
@@ -155,9 +155,9 @@ void Worker::on_event(const Rechecked& e) {
   if (run_) vote_if_ready();
 }
 
-// Needs the whole ledger. False: the vote waits for passes that read the step's parameters, or for the
-// second pass and the compare of a difference. A wrong contribution stays in the sum: all members
-// have the same rows, and accepted it.
+// Returns false while the vote waits for passes that read the step's parameters, or for the second
+// pass and the compare of a difference. Needs the whole ledger. A wrong contribution stays in the
+// sum: all members have the same rows, and accepted it.
 bool Worker::rechecked() {
   EpochRun& run = *run_;
   if (config_.bugs.recheck_unawaited) return true;
@@ -202,7 +202,7 @@ void Worker::on_event(const Reduced& e) {
   run->norm = e.norm;
   run->digest_part = e.digest_part;
   if (!pending_) return vote_if_ready();
-  // The vote that begins this epoch, at a member that had voted for this step before.
+  // A member that voted for this step in an earlier epoch casts the vote that begins this one.
   Vote vote{run->voting};
   vote.partial_norm = *run->norm;
   vote.digest_part = run->digest_part;
@@ -224,8 +224,8 @@ void Worker::on_event(const LedgerArrived& e) {
   vote_if_ready();
 }
 
-// Whose rows, or whose votes, are not here, when nothing is left to be done here. Frames of a
-// connection keep their order: with the rows everything has come that is sent before them.
+// The ranks whose rows or votes are missing, when nothing is left to be done here. A connection
+// keeps the order of its frames: with a rank's rows everything has come that it sent before them.
 std::vector<Rank> Worker::missed() const {
   std::vector<Rank> ranks;
   if (!run_ || run_->plan->id != entered_ || run_->voting != version_) return ranks;
@@ -238,7 +238,7 @@ std::vector<Rank> Worker::missed() const {
   return ranks;
 }
 
-// R4
+// R4: votes for the step when all that the vote needs is here.
 void Worker::vote_if_ready() {
   EpochRun& run = *run_;
   if (run.stage != EpochRun::Stage::kStep || run.voting != version_ || pending_) return;
@@ -283,7 +283,7 @@ void Worker::on_event(const VoteArrived& e) {
   pass_if_complete();
 }
 
-// R5
+// R5: passes the vote when the votes of all members are here.
 void Worker::pass_if_complete() {
   EpochRun& run = *run_;
   if (run.stage != EpochRun::Stage::kVoted) return;
@@ -297,7 +297,7 @@ void Worker::pass_if_complete() {
     known = &vote.record;
   }
   if (version_ == run.voting) return pass(known ? *known : make_record());
-  // Passed here before this epoch, or a joiner: nothing to apply.
+  // A member that passed this step before this epoch, or a joiner, has nothing to apply.
   run.stage = EpochRun::Stage::kStep;
   open_step(run.plan->base);
   gather_and_compute();
@@ -315,12 +315,12 @@ StepRecord Worker::make_record() const {
   return record;
 }
 
-// Of the step after record_: the same at every member, as each has that record before it computes.
+// The scale of the step after record_: the same at every member, which all have that record.
 LossScale Worker::scale() const {
   return next_scale(config_.loss_scale, record_.scale, record_.skipped);
 }
 
-// The commit: version v+1. R6, R7.
+// Commits the step: version v+1. R6, R7.
 void Worker::pass(const StepRecord& record) {
   EpochRun& run = *run_;
   const EpochId z = next_ ? next_->plan->id : EpochId{};
@@ -435,8 +435,8 @@ void Worker::on_event(const DataHashed& e) {
   if (finished_) say_finished();
 }
 
-// The last word, so every step is told before. With the last step's record: a leader that came
-// after it needs the loss for the job's end.
+// Says Finished, the last message, after all steps are noted. The last step's record goes with it:
+// a leader that came after that step needs the loss for the job's end.
 void Worker::say_finished() {
   if (!unacknowledged_.empty()) return;
   // The leader says which data were not compared when the job ends.

@@ -12,7 +12,7 @@ namespace starling::elastic {
 
 namespace {
 
-// No honest member gets near it, and sums below cannot wrap.
+// No honest member counts so far, and sums below cannot wrap.
 constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
 
 bool is_request(RaftKind kind) {
@@ -47,7 +47,7 @@ Raft::Raft(RaftConfig config, HardState hard_state, std::vector<RaftEntry> log,
   STARLING_CHECK(!hard_.lost || (last_index() == 0 && hard_.term == 0));
   answers_.resize(config_.size);
   asked_.resize(config_.size);
-  // So that grants of an earlier life are not taken for ours.
+  // Tries start at a random number, so that grants to an earlier life do not count for this one.
   try_ = mix64(config_.seed, config_.self) >> 1;
   durable_hard_ = hard_;
   durable_ = last_index();
@@ -76,7 +76,7 @@ void Raft::tick(std::uint64_t now_ms) {
   if (role_ != RaftRole::kLeader) {
     if (now_ms_ >= election_at_ms_) campaign();
   } else if (!in_quorum_contact() && !has(RaftBug::kNoCheckQuorum)) {
-    // Others may have elected a leader by now; this one could not know.
+    // The others may have a new leader by now, and this one could not know.
     follow(hard_.term, {});
   } else if (now_ms_ >= heartbeat_at_ms_) {
     heartbeat_at_ms_ = now_ms_ + config_.heartbeat_ms;
@@ -173,7 +173,7 @@ void Raft::follow(std::uint64_t term, std::optional<std::uint32_t> leader) {
   hard_.term = term;
   hard_.vote.reset();
   hard_changed_ = true;
-  // What was not yet sent of the old term would acknowledge a log that may be cut before it is
+  // Drop unsent messages of the old term: they would acknowledge a log that may be cut before it is
   // saved.
   std::erase_if(messages_, [&](const RaftMessage& m) { return m.term < term; });
 }
@@ -182,8 +182,8 @@ void Raft::follow(std::uint64_t term, std::optional<std::uint32_t> leader) {
 
 void Raft::receive(const RaftMessage& m) {
   if (!well_formed(m)) return;
-  // To whatever else is asked of it, a member that has lost its log may have promised another
-  // answer.
+  // A member that has lost its log answers only recalls: to other messages it may have promised
+  // another answer.
   const bool recalls = m.kind == RaftKind::kRecall || m.kind == RaftKind::kRecallReply;
   if (hard_.lost && !recalls) return;
   switch (m.kind) {
@@ -239,7 +239,7 @@ bool Raft::well_formed(const RaftMessage& m) const {
 }
 
 void Raft::on_pre_vote(const RaftMessage& m) {
-  const bool blocked = hears_leader() && leader_ != m.from;  // who leads may ask after a restart
+  const bool blocked = hears_leader() && leader_ != m.from;  // the leader may ask after a restart
   const bool granted = m.term > hard_.term && !blocked && up_to_date(m);
   answer(m, RaftKind::kPreVoteReply, granted ? m.term : hard_.term, granted);
 }
@@ -257,13 +257,13 @@ void Raft::on_pre_vote_reply(const RaftMessage& m) {
 
 void Raft::on_vote(const RaftMessage& m) {
   if (m.term > hard_.term) {
-    // A follower that hears its leader keeps it. A leader steps down: whoever asks has won the
-    // pre-vote of a majority, hence of members that do not hear this one.
+    // A follower that hears its leader keeps it. A leader steps down: the candidate has won the
+    // pre-vote of a majority, hence of members that do not hear this leader.
     const bool follows = role_ != RaftRole::kLeader && hears_leader();
     if (follows && leader_ != m.from) return;
     follow(m.term, {});
   }
-  // Once this term has a leader, there is nobody else to vote for.
+  // Once this term has a leader, there is no other candidate to vote for.
   const bool free = hard_.vote ? *hard_.vote == m.from : !leader_;
   const bool granted = m.term == hard_.term && free && up_to_date(m);
   if (granted) {
@@ -325,7 +325,7 @@ void Raft::persisted() {
   saving_ = false;
   durable_hard_ = saving_hard_;
   durable_ = std::max(durable_, saving_to_);
-  // The copies that the lost log had are there again: the member is as good as any other.
+  // The lost log's copies are here again: the member is as good as any other.
   if (hard_.floor != LogPosition{} && durable_ >= snapshot_.index &&
       LogPosition{term_at(durable_), durable_} >= hard_.floor) {
     hard_.floor = {};
@@ -381,15 +381,15 @@ std::uint64_t Raft::term_at(std::uint64_t index) const {
   return index == snapshot_.index ? snapshot_.term : entry(index).term;
 }
 
-// The last index at or below `index` whose term is at most `term`: nothing between can be equal in
-// a log that has `term` at `index`. One step back per term, not per entry.
+// The last index at or below `index` whose term is at most `term`: no later entry can be equal in a
+// log that has `term` at `index`. The leader steps back once per term, not per entry.
 std::uint64_t Raft::search_back(std::uint64_t index, std::uint64_t term) const {
   index = std::min(index, last_index());
   while (index > snapshot_.index && term_at(index) > term) --index;
   return index;
 }
 
-// What holds after each call, whatever came from outside.
+// Checks what holds after each call, whatever came from outside.
 void Raft::check_invariants() const {
   if (config_.bug != RaftBug::kNone) return;  // the tests that plant a fault judge what comes of it
   STARLING_CHECK(snapshot_.index <= handed_out_);

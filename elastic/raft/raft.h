@@ -39,8 +39,8 @@
 //                  are there, a kAppendReply comes in its place
 //   kRecall        round = this life of a member without its log
 //   kRecallReply   round as asked; granted: term, and last_term, last_index = own last entry, or
-//   the
-//                  floor if that is higher; not granted: has lost its log too
+//                  the floor if that is higher;
+//                  not granted: the sender has lost its log too
 
 #include <algorithm>
 #include <array>
@@ -57,22 +57,22 @@
 
 namespace starling::elastic {
 
-// How far a log goes; of two logs the one with the higher position is the more up to date.
+// A LogPosition is how far a log goes; the log with the higher position is the more up to date.
 struct LogPosition {
   std::uint64_t term = 0;
   std::uint64_t index = 0;
   auto operator<=>(const LogPosition&) const = default;
 };
 
-// What a member must never forget besides its log. Saved as one.
+// HardState is what a member must never forget besides its log. Saved as one.
 struct HardState {
   std::uint64_t term = 0;
   std::optional<std::uint32_t> vote;  // in `term`
-  // The log was lost, and what was promised with it is not known yet: says nothing in elections and
-  // acknowledges nothing.
+  // The log was lost, and what was promised with it is not known yet: the member says nothing in
+  // elections and acknowledges nothing.
   bool lost = false;
-  // After that: the log that was lost went this far at most. Who has less gets no vote, the member
-  // itself neither. Zeros once the own log reaches it.
+  // After a recall: the lost log went this far at most. A member with less gets no vote, and
+  // this member no candidacy. Zeros once the own log reaches the floor.
   LogPosition floor{};
   bool operator==(const HardState&) const = default;
 };
@@ -130,21 +130,21 @@ struct Ready {
   bool to_save() const { return hard_state || snapshot || !append.empty(); }
 };
 
-// What the others have answered to a member that has lost its log.
+// Recalled is what the others have answered to a member that has lost its log.
 struct Recalled {
   std::uint32_t answers = 0;  // of size - 1
   std::uint32_t whole = 0;    // of them, from members that have their log
   std::uint32_t lost = 0;     // members that have none, by their answer or as they ask themselves
 };
 
-// One member. A value: copies are independent.
+// A Raft is one member. A value: copies are independent.
 //
 // Threads: belongs to one thread.
 class Raft {
  public:
-  // As saved; all empty in a member's first life; hard_state.lost alone if there was one and its
-  // log is gone. The log's indices must be consecutive from the one after the snapshot, its terms
-  // must not fall nor exceed the hard state's.
+  // The arguments are as saved; all empty in a member's first life; hard_state.lost alone if there
+  // was one and its log is gone. The log's indices must be consecutive from the one after the
+  // snapshot, its terms must not fall nor exceed the hard state's.
   Raft(RaftConfig config, HardState hard_state, std::vector<RaftEntry> log,
        RaftSnapshot snapshot = {});
 
@@ -152,7 +152,7 @@ class Raft {
   // stands for election at its first tick.
   void tick(std::uint64_t now_ms);
 
-  // Takes a message from the network. What is malformed, misdirected or stale has no effect, or is
+  // Takes a message from the network. A malformed, misdirected or stale one has no effect, or is
   // answered with a refusal. `from` must be the authenticated sender.
   void receive(const RaftMessage& message);
 
@@ -181,24 +181,24 @@ class Raft {
   // Entry i is log()[i - snapshot().index - 1].
   const std::vector<RaftEntry>& log() const { return log_; }
   std::size_t log_bytes() const { return log_bytes_; }  // data of its entries
-  // Has all that it ever acknowledged, as far as anybody can know: if it was lost, it is repaired.
+  // Whether the log has all that it ever acknowledged, as far as is known: if lost, it is repaired.
   bool whole() const { return !hard_.lost && hard_.floor == LogPosition{}; }
   Recalled recalled() const;
 
-  // Leads, and an entry of its own term was committed and handed out in a Ready (rule R10): from
-  // here on, everything that any earlier leader committed has been handed out too.
+  // Whether this member leads, and an entry of its own term was committed and handed out in a Ready
+  // (R10): from here on, everything that any earlier leader committed has been handed out too.
   bool leads_with_own_entry_committed() const;
 
-  // In place of T, how long this member waits: for its leader's word, for a majority's answers as
-  // leader, for votes. It is T, and longer while others are late: four times the longest that a word
-  // or an answer of theirs was late of late, at most ten T. A term more brings nobody's word sooner.
+  // How long this member waits in place of T: for its leader's word, for a majority's answers as
+  // leader, for votes. It is T, and longer while others are late: four times the longest recent
+  // lateness of their words and answers, at most ten T. Another term would bring no word sooner.
   std::uint64_t patience_ms() const;
 
   // When tick() has something to do next, on tick()'s clock; 0 before the first tick.
   std::uint64_t next_deadline() const;
 
  private:
-  // What the leader knows of a member.
+  // A Peer is what the leader knows of a member.
   struct Peer {
     std::uint64_t match = 0;       // last index known equal and durable there
     std::uint64_t next = 1;        // first index to send; > match
@@ -207,7 +207,7 @@ class Raft {
     std::uint64_t sent_ms = 0;     // when
     std::uint64_t since_ms = 0;    // answers to what was sent before are those of an earlier life
     std::uint64_t matched_ms = 0;  // our clock when we sent what it acknowledged last
-    // Of the snapshot with this index it holds so many bytes.
+    // The bytes that the peer holds of the snapshot with this index.
     std::uint64_t snapshot_index = 0;
     std::uint64_t snapshot_bytes = 0;
     std::uint64_t snapshot_ms = 0;  // our clock when it said so
@@ -293,7 +293,7 @@ class Raft {
   std::vector<bool> votes_;                     // (pre-)grants of this try
   std::uint64_t try_ = 0;                       // counts pre-vote tries of this life
   std::vector<std::optional<Answer>> answers_;  // while lost
-  std::vector<bool> asked_;                     // while lost: by whom, which has lost its log too
+  std::vector<bool> asked_;                     // while lost: members that ask, so lost their log
   std::optional<Incoming> incoming_;
   std::vector<Peer> peers_;      // as leader; [self] unused
   std::uint64_t own_first_ = 0;  // as leader: index of the term's no-op
@@ -307,7 +307,7 @@ class Raft {
   // How late others were at most, in the present window of time and in the one before.
   std::array<std::uint64_t, 2> late_ms_{};
   std::uint64_t late_window_ = 0;
-  // Whom this member followed last, and when it was heard: if it speaks again it was only late.
+  // The leader followed last, and when it was heard: if it speaks again it was only late.
   std::optional<std::uint32_t> followed_;
   std::uint64_t followed_ms_ = 0;
   std::array<std::uint64_t, 8> tried_ms_{};  // when, by the number of a try; the last ones

@@ -23,7 +23,7 @@ std::uint64_t Raft::patience_ms() const {
   return std::clamp(kTimesLate * late, config_.election_ms, kTimesMax * config_.election_ms);
 }
 
-// One that was away for longer than anybody waits was gone, and is no measure of those who are there.
+// A member that was away longer than any member waits was gone: it does not measure the others.
 void Raft::note_late(std::uint64_t late_ms) {
   if (late_ms > kTimesMax * config_.election_ms) return;
   const std::uint64_t window = now_ms_ / (kWindowTimes * config_.election_ms);
@@ -34,7 +34,7 @@ void Raft::note_late(std::uint64_t late_ms) {
   late_ms_[0] = std::max(late_ms_[0], late_ms);
 }
 
-// Also one to an earlier try, which ended before anybody could answer.
+// Takes an answer to an earlier try too, which ended before any member could answer.
 void Raft::note_answer(const RaftMessage& m) {
   if (m.round > try_ || try_ - m.round >= std::min<std::uint64_t>(tries_, tried_ms_.size())) return;
   note_late(now_ms_ - tried_ms_[m.round % tried_ms_.size()]);

@@ -4,8 +4,8 @@
 #include "core/base/check.h"
 #include "elastic/raft/raft.h"
 
-// What brings a member back that the log alone cannot help: snapshots for one that is far behind,
-// and the questions of one that has lost its log.
+// Brings members back that the log alone cannot help: snapshots for one that is far behind, and the
+// questions of one that has lost its log.
 
 namespace starling::elastic {
 
@@ -25,14 +25,14 @@ void Raft::compact(Bytes data) {
   check_invariants();
 }
 
-// Before snapshot_ changes, as entries are found by its index.
+// Call it before snapshot_ changes, as entries are found by its index.
 void Raft::drop_log_to(std::uint64_t index) {
   const auto dropped = log_.begin() + static_cast<std::ptrdiff_t>(index - snapshot_.index);
   for (auto e = log_.begin(); e != dropped; ++e) log_bytes_ -= e->data.size();
   log_.erase(log_.begin(), dropped);
 }
 
-// Also the leader's heartbeat for such a peer, so it is sent again and again.
+// The snapshot is also the leader's heartbeat for such a peer, so it is sent again and again.
 void Raft::send_snapshot(std::uint32_t to) {
   Peer& peer = peers_[to];
   if (peer.snapshot_index != snapshot_.index) {
@@ -89,7 +89,7 @@ void Raft::on_snapshot(const RaftMessage& m) {
   messages_.back().match = m.last_index;
 }
 
-// Everything up to it is committed. What the own log has beyond it stays if it is of that history.
+// Installs a snapshot: all in it is committed. Later own entries stay if they are of that history.
 void Raft::install(Incoming incoming) {
   const bool same_history =
       incoming.index <= last_index() && term_at(incoming.index) == incoming.term;
@@ -123,20 +123,20 @@ void Raft::on_snapshot_reply(const RaftMessage& m) {
 
 // ---- A log that was lost ----------------------------------------------------------------------
 //
-// What a member may have promised with a log that is gone: a vote in some term, not to follow a
-// leader of an older term, and to have entries of some leader durable. Whoever could still use such
-// a promise is a candidate or leader of that term, among the others, and it had that term, and
-// those entries, before the promise was asked for. So every other member is asked, in a round that
-// no earlier life used, and
+// A member may have promised with a log that is gone: a vote in some term, not to follow a leader
+// of an older term, and to have entries of some leader durable. Only a candidate or leader of that
+// term could still use such a promise. It is among the others, and it had that term, and those
+// entries, before the promise was asked for. So the member asks every other one, in a round that no
+// earlier life used, and
 //   - a member that has its log answers with its term and the position up to which it promised
 //     entries. Above all these terms nothing was promised, and no log that was lost went further
 //     than the highest of these positions where it mattered: an entry that was or may yet be
 //     committed is, or will be, with a majority, hence with one that answers.
-//   - one that has lost its log as well says so: its candidacies and leaderships are over (a vote
-//     names the life that asked).
+//   - a member that has lost its log as well says so: its candidacies and leaderships are over (a
+//     vote names the life that asked).
 // With a majority of the group among the former, this member goes on in the highest of these terms,
-// with its vote in it spent, and with that highest position as its floor: no vote for who has less,
-// and no candidacy, before its own log goes that far.
+// with its vote in it spent, and with that highest position as its floor: it votes for no candidate
+// with less, and is none itself, before its own log goes that far.
 
 void Raft::ask_all() {
   reset_election_timer();
@@ -155,7 +155,7 @@ void Raft::on_recall(const RaftMessage& m) {
   messages_.back().last_term = last.term;
   if (hard_.lost) asked_[m.from] = true;
   if (role_ != RaftRole::kLeader) return;
-  // What its earlier life acknowledged it no longer has.
+  // The peer no longer has what its earlier life acknowledged.
   Peer& peer = peers_[m.from];
   Peer unknown;
   unknown.next = last_index() + 1;

@@ -6,11 +6,11 @@
 #include "core/base/check.h"
 #include "elastic/raft/raft.h"
 
-// Entries: from the leader to the others, and when they are committed.
+// Replicates entries from the leader to the others, and commits them.
 
 namespace starling::elastic {
 
-// Whether an append or a piece of a snapshot comes from whom this member follows from here on.
+// Whether the sender of an append or a snapshot's piece is the leader that this member now follows.
 bool Raft::hears(const RaftMessage& m) {
   if (m.term < hard_.term) {
     if (followed_ == m.from) note_late(now_ms_ - followed_ms_);
@@ -29,7 +29,7 @@ bool Raft::hears(const RaftMessage& m) {
 
 void Raft::on_append(const RaftMessage& m) {
   if (!hears(m)) return;
-  // What the snapshot covers is committed, hence the same at the leader.
+  // Entries that the snapshot covers are committed, hence the same at the leader.
   const bool covered = m.last_index < snapshot_.index;
   if (!covered && (m.last_index > last_index() || term_at(m.last_index) != m.last_term)) {
     answer(m, RaftKind::kAppendReply, hard_.term, false);
@@ -50,7 +50,7 @@ void Raft::on_append(const RaftMessage& m) {
     truncate_from(std::max(m.last_index + m.entries.size(), commit_) + 1);
   }
 
-  // Beyond `verified` the log may still hold what the leader does not have.
+  // The log may still hold entries beyond `verified` that the leader does not have.
   const auto verified = m.last_index + m.entries.size();
   const auto bound = has(RaftBug::kCommitUnverified) ? last_index() : verified;
   commit_ = std::max(commit_, std::min(m.commit, bound));
@@ -80,13 +80,13 @@ void Raft::on_append_reply(const RaftMessage& m) {
   if (!peer.awaiting && peer.next <= last_index()) {
     send_append(m.from, /*with_entries=*/true);
   } else if (peer.match > verified && commit_ == committed && commit_ > verified) {
-    // Others made the commit; when this one was told, it could not yet follow.
+    // Others made the commit; when this peer was told, it could not yet follow.
     send_append(m.from, /*with_entries=*/false);
   }
 }
 
-// Contact is what brings the log of the peer nearer to ours: a leader that is refused by everybody
-// for ever must not lead on.
+// A refusal counts as contact only if it brings the peer's log nearer to ours: a leader that all
+// peers refuse for ever must not lead on.
 void Raft::on_append_refused(const RaftMessage& m) {
   Peer& peer = peers_[m.from];
   if (has(RaftBug::kMatchFromReject)) {
@@ -99,7 +99,7 @@ void Raft::on_append_refused(const RaftMessage& m) {
   }
   if (m.last_index + 1 != peer.next) return;
   peer.contact_ms = std::max(peer.contact_ms, m.round);
-  // Of what the own snapshot covers no terms are known; such a peer is sent the snapshot.
+  // The terms of entries in the own snapshot are not known; such a peer is sent the snapshot.
   const auto before = std::min(m.match, m.last_index - 1);
   const auto hint = before < snapshot_.index ? before : search_back(before, m.last_term);
   peer.next = std::max(hint, peer.match) + 1;
@@ -146,7 +146,7 @@ void Raft::append_own(Bytes data) {
   send_appends(/*heartbeat=*/false);
 }
 
-// A heartbeat goes to everybody, with entries only if none are under way; otherwise only those get
+// A heartbeat goes to all peers, with entries only if none are under way; otherwise only those get
 // one that lack entries and wait for no answer.
 void Raft::send_appends(bool heartbeat) {
   for (std::uint32_t to = 0; to < config_.size; ++to) {

@@ -1,3 +1,4 @@
+// This file is long because processes, their mappings, passes and proofs share the helpers here.
 #include "kernels/bridge/python_model.h"
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 
 #include "core/base/check.h"
 #include "kernels/bridge/child.h"
+#include "kernels/bridge/reading.h"
 #include "kernels/bridge/window.h"
 #include "kernels/device/array.h"
 #include "kernels/device/shared_pages.h"
@@ -31,10 +33,6 @@ constexpr int kTries = 4;                   // children for one request
 constexpr milliseconds kPatienceMin{1500};  // for a pass, once some have been seen,
 constexpr int kPatienceFactor = 20;         // and so many times as long as the longest of them took
 constexpr std::uint32_t kBridgeVersion = 3;
-// Reading data gets one part in so many of the passes' time: kFirstReadingPart for the
-// first seconds of reading, in which small data are read whole, kReadingPart for the rest.
-constexpr int kFirstReadingPart = 5, kReadingPart = 50;
-constexpr auto kFirstReading = std::chrono::seconds(2);
 
 // Ask is the first byte of a request.
 enum class Ask : std::uint8_t {
@@ -133,8 +131,10 @@ class Bridge : public PythonModel {
 
   DataRead data_read() const override {
     const std::scoped_lock lock(mutex_);
-    return reading_.told;
+    return reading_ ? reading_->told() : DataRead();
   }
+
+  void read_rest(const std::function<bool()>& go_on) const override;
 
   Result<> prepare(std::uint32_t processes) const override;
   void give_back(Helper helper) const;
@@ -154,6 +154,7 @@ class Bridge : public PythonModel {
   Result<Bytes> try_to_ask(PythonChild& child, ByteView request, std::span<const int> files,
                            milliseconds patience) const;
   void read_on(Helper& helper, Clock::duration pass) const;
+  bool read_one(Helper& helper, bool paced) const;
   milliseconds patience(bool pass, int attempt) const;
   void took(Clock::duration pass) const;
 
@@ -172,15 +173,8 @@ class Bridge : public PythonModel {
   mutable std::vector<Helper> idle_;
   mutable std::string versions_;  // the first child's, and so all children's, as the next ones
   mutable Identity identity_;
-  mutable std::optional<Digest> proof_;  // of the first gradient
-  struct Reading {
-    std::uint64_t next = 0, done = 0;  // batches
-    Clock::duration left{};            // of the time that reading may take
-    Clock::duration took{}, all{};     // the last batch, and all of them
-    Digest sum{};
-    DataRead told;
-  };
-  mutable Reading reading_;
+  mutable std::optional<Digest> proof_;     // of the first gradient
+  mutable std::optional<Reading> reading_;  // once the first batch is known
 };
 
 PythonWorkspace::~PythonWorkspace() {
@@ -474,43 +468,52 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
   return result;
 }
 
-// Reads the next batches of the data, as far as passes have taken long enough for them.
+// Reads batches of the data, as many as passes have taken long enough for.
 void Bridge::read_on(Helper& helper, Clock::duration pass) const {
   if (first_.sequences == 0) return;
-  const std::uint64_t batches = (spec_.samples + first_.sequences - 1) / first_.sequences;
   {
     const std::scoped_lock lock(mutex_);
-    reading_.left += pass / (reading_.all < kFirstReading ? kFirstReadingPart : kReadingPart);
+    if (!reading_) reading_.emplace((spec_.samples + first_.sequences - 1) / first_.sequences);
+    reading_->passed(pass);
   }
-  for (;;) {
-    ByteWriter request;
-    {
-      const std::scoped_lock lock(mutex_);
-      if (reading_.told.over || reading_.next == batches || reading_.left < reading_.took) return;
-      request.put(Ask::kRead);
-      request.put(reading_.next++);
-    }
-    const auto begun = Clock::now();
-    const auto reply = ask(
-        helper, std::move(request).take(), {}, [](Helper&) -> Result<> { return ok(); },
-        /*pass=*/false);
+  while (read_one(helper, /*paced=*/true)) continue;
+}
+
+void Bridge::read_rest(const std::function<bool()>& go_on) const {
+  Helper helper;
+  {
     const std::scoped_lock lock(mutex_);
-    Reading& now = reading_;
-    now.took = Clock::now() - begun;
-    now.all += now.took;
-    now.left -= now.took;
-    if (now.told.over) return;
-    std::optional<Digest> digest;
-    if (reply && !reply.value().empty()) {
-      ByteReader reader(reply.value());
-      digest = reader.get<Digest>();
-      if (!reader.good()) digest.reset();
-    }
-    now.told.over = !digest || ++now.done == batches;
-    if (!digest) return;
-    now.sum = now.sum + *digest;
-    if (now.told.over) now.told.digest = now.sum;
+    if (!reading_ || idle_.empty()) return;
+    helper = std::move(idle_.back());
+    idle_.pop_back();
   }
+  while (go_on() && read_one(helper, /*paced=*/false)) continue;
+  if (helper.child) give_back(std::move(helper));
+}
+
+// Reads one batch; returns false if there is none to read now.
+bool Bridge::read_one(Helper& helper, bool paced) const {
+  ByteWriter request;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto batch = reading_->next(paced);
+    if (!batch) return false;
+    request.put(Ask::kRead);
+    request.put(*batch);
+  }
+  const auto begun = Clock::now();
+  const auto reply = ask(
+      helper, std::move(request).take(), {}, [](Helper&) -> Result<> { return ok(); },
+      /*pass=*/false);
+  std::optional<Digest> digest;
+  if (reply && !reply.value().empty()) {
+    ByteReader reader(reply.value());
+    digest = reader.get<Digest>();
+    if (!reader.good()) digest.reset();
+  }
+  const std::scoped_lock lock(mutex_);
+  reading_->read(digest, Clock::now() - begun);
+  return true;
 }
 
 }  // namespace

@@ -41,6 +41,9 @@ class PythonModel : public Model {
     std::optional<Digest> digest;  // of all samples; over and nothing: they cannot be compared
   };
   virtual DataRead data_read() const = 0;
+  // Reads on, at once and with a process that no workspace has, until all is read, there is no such
+  // process, or `go_on` says no. For the end of a job, where no pass follows. Any thread.
+  virtual void read_rest(const std::function<bool()>& go_on) const = 0;
   // Starts processes until so many wait for passes, all at once: a start takes seconds, for
   // which the first step of each compute thread would wait otherwise. Errors: those of passes.
   virtual Result<> prepare(std::uint32_t processes) const = 0;

@@ -109,7 +109,8 @@ TEST_CASE("memory that is given back while somebody keeps memory goes with the l
   { Array<int> array(device, 100); }
   CHECK(device.pieces() == 0);
   auto never = std::make_unique<EmulatedDevice>();
-  static std::vector<std::shared_ptr<void>> kept;  // reachable until the process ends, and not taken back before
+  // Reachable until the process ends, and never taken back.
+  static auto& kept = *new std::vector<std::shared_ptr<void>>;
   kept.push_back(never->keep_memory());
   { Array<int> array(*never, 100); }
   CHECK(never->pieces() == 1);
