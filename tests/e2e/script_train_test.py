@@ -1,5 +1,8 @@
 """Scripts over the starling package itself, with the stand-in for torch (tests/stand_in/torch): what a script
 computes is the same in every process, or said to be another thing."""
+import contextlib
+import glob
+import json
 import os
 import shutil
 import signal
@@ -209,6 +212,47 @@ train(paced, build=other, steps=1000000, workers=1, out=sys.argv[1], checkpoint=
     require(events(place.path("unseen"), "tainted"), "the steps done until then are not in doubt")
 
 
+def fewer_steps_than_reading_takes_do_not_hide_other_data(place):
+    """Two steps are left, and one sample of 2000 is another: the rest is read when no step follows."""
+    script = written(place, "few.py", HEAD + """
+from starling.proof import drawn
+def other():
+    draw = torch.Generator().manual_seed(7)
+    x = torch.randn(2000, 4, generator=draw)
+    data = TensorDataset(x, x.sum(-1) + 1.0)
+    if os.environ.get("WRONG"):
+        data.tensors[1][min(set(range(2000)) - set(drawn(2000)))].fill_(9.0)
+    return Net(), data
+train(build=other, steps=1000000, workers=2, out=sys.argv[1], checkpoint=sys.argv[2], checkpoint_every=50,
+      resume="STEPS" in os.environ, command=("--steps", os.environ["STEPS"]) if "STEPS" in os.environ else ())
+""")
+    folder = place.path("few-checkpoints")
+
+    def manifests():
+        found = []
+        for path in sorted(glob.glob(os.path.join(folder, "step-*", "manifest.json"))):
+            with contextlib.suppress(OSError):  # an old one goes
+                with open(path) as file:
+                    found.append(json.load(file))
+        return found
+
+    run = started(script, place.path("few"), folder)
+    wait_until(lambda: any("data" in m and "doubted_from" not in m for m in manifests()), "all data are read")
+    run.send_signal(signal.SIGTERM)
+    run.communicate(timeout=PATIENCE)
+    last = manifests()[-1]
+    require("data" in last and "doubted_from" not in last, f"{last['step']}: in doubt")
+    for wrong in ({"WRONG": "1"}, {}):
+        out = place.path("few-" + "".join(wrong))
+        again = subprocess.run([sys.executable, script, out, folder], capture_output=True, text=True, timeout=PATIENCE,
+                               env={**VARIABLES, "STARLING": STARLING, "STEPS": str(last["step"] + 2), **wrong})
+        require(again.returncode == (2 if wrong else 0), f"{wrong}: {again.returncode} {again.stderr}")
+        require(bool(events(out, "tainted")) == bool(wrong) and bool(events(out, "done")) != bool(wrong), again.stderr)
+        if wrong:
+            require(f"others than those of the checkpoint of step {last['step']}" in again.stderr, again.stderr)
+            require(manifests()[-1] == last, "another checkpoint is the newest")
+
+
 def a_command_gives_a_script_its_arguments(place):
     script = written(place, "scaled.py", HEAD + """
 import argparse
@@ -241,5 +285,6 @@ main(each_call_is_a_training_of_its_own,
      what_the_top_of_a_script_draws_is_the_same_everywhere,
      a_process_with_bits_of_its_own_is_refused,
      another_machines_data_are_told, a_sample_that_is_in_no_draw_is_told_when_it_has_been_read,
+     fewer_steps_than_reading_takes_do_not_hide_other_data,
      a_command_gives_a_script_its_arguments,
      a_run_without_a_folder_lies_below_runs_and_a_refused_one_nowhere)
