@@ -38,7 +38,7 @@ def nothing_stays_of_one_that_is_killed(place):
         for pid in processes_naming(out):  # of a killed `run` they look for its coordinator for half a minute
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not processes_naming(out), "its processes end")
+        wait_until(lambda: not processes_naming(place.folder), "its processes end, those of the script too")
         require(not os.listdir(temporary), f"{command}: {os.listdir(temporary)}")
 
 

@@ -51,7 +51,8 @@ TEST_CASE("manifest: what was written reads back") {
   CHECK(read.value().job == sample().job);
 }
 
-TEST_CASE("manifest: from which step on it is in doubt reads back, and has no line where it is not") {
+TEST_CASE(
+    "manifest: from which step on it is in doubt reads back, and has no line where it is not") {
   Manifest m = sample();
   CHECK(format_manifest(m).find("doubted_from") == std::string::npos);
   m.checkpoint.doubted_from = 3;
