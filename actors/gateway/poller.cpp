@@ -135,7 +135,7 @@ Result<> Gateway::Impl::set_common(Socket& socket) const {
   for (const auto& [option, value] : settings) {
     STARLING_TRY(socket.set(option, value));
   }
-  // This bounds frames from before the end of the handshake, too, whoever sends them.
+  // This bounds frames from before the end of the handshake, too, from any sender.
   return socket.set_bytes_max(kFrameBytes);
 }
 

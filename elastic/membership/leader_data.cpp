@@ -101,10 +101,9 @@ bool Leader::reads_other_data(const Incarnation& who) {
 
 // P1: the fingerprint covers only a sample of large files, so all data are compared here.
 void Leader::refuse_other_data(const Incarnation& who, const std::string& name) {
+  if (!reads_other_data(who)) return;
   const Digest here = roster_.at(who).data;
-  if (here == Digest{}) return;
   const auto [data, checkpoint] = data_of_job();
-  if (data == Digest{} || here == data) return;
   const std::string whose =
       checkpoint ? "the checkpoint of step " + std::to_string(*checkpoint) : "the group";
   send(who, Refused{"the data here are others than those of " + whose + ": their digest is " +
