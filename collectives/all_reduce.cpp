@@ -32,7 +32,7 @@ AllReduce::AllReduce(std::span<const std::int32_t> in, std::span<std::int32_t> o
   totals_missing_ = 0;
 }
 
-void AllReduce::start(Transport& transport) {
+void AllReduce::start(FrameSender& sender) {
   STARLING_CHECK(!started_);
   started_ = true;
   // Each rank begins with another owner, so that the ranks do not all send to one at first.
@@ -49,12 +49,12 @@ void AllReduce::start(Transport& transport) {
       header.count = 1;
       Payload payload;
       payload.append_borrowed(as_bytes(in_.subspan(pieces_[i].first, pieces_[i].count)));
-      transport.send(to, header, payload);
+      sender.send(to, header, payload);
     }
   }
 }
 
-Result<> AllReduce::on_frame(Rank from, const Frame& frame, Transport& transport) {
+Result<> AllReduce::on_frame(Rank from, const Frame& frame, FrameSender& sender) {
   STARLING_CHECK(from < options_.world);
   STARLING_CHECK(from != options_.self);
   const FrameHeader& header = frame.header;
@@ -66,12 +66,12 @@ Result<> AllReduce::on_frame(Rank from, const Frame& frame, Transport& transport
     return malformed(from, "not as long as its piece");
   if (seen_[from][header.first]) return malformed(from, "twice");
   seen_[from][header.first] = true;
-  if (header.kind == FrameKind::kContribution) return on_contribution(from, frame, transport);
+  if (header.kind == FrameKind::kContribution) return on_contribution(from, frame, sender);
   if (header.kind == FrameKind::kTotal) return on_total(from, frame);
   return malformed(from, "of a kind that is not used here");
 }
 
-Result<> AllReduce::on_contribution(Rank from, const Frame& frame, Transport& transport) {
+Result<> AllReduce::on_contribution(Rank from, const Frame& frame, FrameSender& sender) {
   Piece& piece = pieces_[frame.header.first];
   if (!mine(piece)) return malformed(from, "a contribution to another rank's piece");
   const auto out = out_.subspan(piece.first, piece.count);
@@ -89,7 +89,7 @@ Result<> AllReduce::on_contribution(Rank from, const Frame& frame, Transport& tr
   header.kind = FrameKind::kTotal;
   Payload payload;
   payload.append_borrowed(as_bytes(std::span<const std::int32_t>(out)));
-  transport.send_all(others(options_.self, options_.world), header, payload);
+  sender.send_all(others(options_.self, options_.world), header, payload);
   return ok();
 }
 

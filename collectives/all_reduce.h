@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "collectives/transport.h"
+#include "collectives/frame_sender.h"
 #include "core/base/result.h"
 
 namespace starling::collectives {
@@ -33,12 +33,12 @@ class AllReduce {
             const AllReduceOptions& options);
 
   // Sends the own part. Once; frames of others may come before: `in` is final at construction.
-  void start(Transport& transport);
+  void start(FrameSender& sender);
   static bool takes(FrameKind kind) {
     return kind == FrameKind::kContribution || kind == FrameKind::kTotal;
   }
   // Errors: kCorrupt  malformed, twice or unexpected; names the peer. `out` is then unspecified.
-  Result<> on_frame(Rank from, const Frame& frame, Transport& transport);
+  Result<> on_frame(Rank from, const Frame& frame, FrameSender& sender);
 
   bool done() const { return started_ && totals_missing_ == 0; }
 
@@ -48,7 +48,7 @@ class AllReduce {
     Rank owner = 0;                    // adds it up; not used in one hop
     std::uint32_t missing = 0;         // contributions (owner) or totals still to come
   };
-  Result<> on_contribution(Rank from, const Frame& frame, Transport& transport);
+  Result<> on_contribution(Rank from, const Frame& frame, FrameSender& sender);
   Result<> on_total(Rank from, const Frame& frame);
   Error malformed(Rank from, const char* what) const;
   bool mine(const Piece& piece) const { return one_hop_ || piece.owner == options_.self; }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/transport.h"
+#include "collectives/frame_sender.h"
 #include "core/base/check.h"
 
 namespace starling::collectives {

@@ -8,8 +8,8 @@
 
 namespace starling::collectives {
 
-Epoch::Epoch(EpochOptions options, const Layout& layout, GatherSource& source, Transport& transport)
-    : options_(std::move(options)), layout_(layout), source_(source), transport_(transport) {
+Epoch::Epoch(EpochOptions options, const Layout& layout, GatherSource& source, FrameSender& sender)
+    : options_(std::move(options)), layout_(layout), source_(source), sender_(sender) {
   STARLING_CHECK(options_.self < world());
   if (options_.version != kNoVersion || options_.joiner)
     session_.emplace(world(), options_.version, options_.limits);
@@ -65,7 +65,7 @@ Result<> Epoch::deliver_one(const Arrival& arrival, EpochEvents& out) {
     // A peer to which we send no parameters can go on to the next step without us: its contribution
     // may arrive while the last step's reduction is still here.
     if (!reduce_ || reduce_->version() != frame.header.version) return wait(waiting_, arrival);
-    STARLING_TRY(reduce_->on_frame(arrival.from, frame, transport_));
+    STARLING_TRY(reduce_->on_frame(arrival.from, frame, sender_));
     begin_rounds();
     go(out);
     return ok();
@@ -171,7 +171,7 @@ EpochEvents Epoch::begin_reduce(Version step, const Sums& sums, const CompleteLa
 EpochEvents Epoch::contribute(std::uint32_t bucket) {
   EpochEvents out;
   if (broken_) return out;
-  if (auto sent = reduce_->contribute(bucket, transport_); !sent)
+  if (auto sent = reduce_->contribute(bucket, sender_); !sent)
     wrong(options_.self, std::move(sent).error(), out);
   else
     reduced_if_done(out);
@@ -181,7 +181,7 @@ EpochEvents Epoch::contribute(std::uint32_t bucket) {
 EpochEvents Epoch::end_share(std::span<const SideEntry> side) {
   EpochEvents out;
   if (broken_) return out;
-  if (auto sent = reduce_->end_share(side, transport_); !sent) {
+  if (auto sent = reduce_->end_share(side, sender_); !sent) {
     wrong(options_.self, std::move(sent).error(), out);
     return out;
   }
@@ -214,7 +214,7 @@ EpochEvents Epoch::gather(Version version, Holders holders, const StepRecord& re
   if (!begun) begin_gather(version, std::move(holders), record);
   gathering_ = true;
   gathered_ = false;
-  gather_->start(transport_);
+  gather_->start(sender_);
   if (direct_gather_) rounds_.add(*direct_gather_, direct_);
   go(out);
   EpochEvents more = release([](FrameKind kind) { return Gather::takes(kind); });
@@ -281,7 +281,7 @@ void Epoch::send_all(FrameKind kind, Version version, Bytes payload) {
   FrameHeader header;
   header.kind = kind;
   header.version = version;
-  transport_.send_all(others(options_.self, world()), header, Payload(share(std::move(payload))));
+  sender_.send_all(others(options_.self, world()), header, Payload(share(std::move(payload))));
 }
 
 void Epoch::send_ready() {
@@ -307,7 +307,7 @@ void Epoch::send_move(Rank target, Version version, const StepRecord& record, Se
   header.version = version;
   header.first = segments.first;
   header.count = segments.count;
-  transport_.send(target, header, payload);
+  sender_.send(target, header, payload);
 }
 
 }  // namespace starling::collectives

@@ -11,10 +11,10 @@
 
 #include "collectives/direct_gather.h"
 #include "collectives/direct_reduce.h"
+#include "collectives/frame_sender.h"
 #include "collectives/gather.h"
 #include "collectives/reduce.h"
 #include "collectives/session.h"
-#include "collectives/transport.h"
 #include "core/base/result.h"
 #include "core/wire/messages.h"
 
@@ -80,11 +80,11 @@ struct EpochOptions {
   std::size_t round_bytes = kRoundBytes;
 };
 
-// Threads: one at a time; the caller serialises. Ownership: borrows layout, source and transport;
+// Threads: one at a time; the caller serialises. Ownership: borrows layout, source and sender;
 // what `Sums` points at from begin_reduce() until the next open_step().
 class Epoch {
  public:
-  Epoch(EpochOptions options, const Layout& layout, GatherSource& source, Transport& transport);
+  Epoch(EpochOptions options, const Layout& layout, GatherSource& source, FrameSender& sender);
   Epoch(const Epoch&) = delete;
   Epoch& operator=(const Epoch&) = delete;
 
@@ -150,7 +150,7 @@ class Epoch {
   const EpochOptions options_;
   const Layout& layout_;
   GatherSource& source_;
-  Transport& transport_;
+  FrameSender& sender_;
   bool broken_ = false;
   std::optional<Session> session_;  // none: not entered yet, everything is held
   std::vector<Arrival> held_;

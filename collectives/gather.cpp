@@ -33,17 +33,17 @@ bool Gather::held(SegmentId segment) const {
   return std::find(ranks.begin(), ranks.end(), options_.self) != ranks.end();
 }
 
-void Gather::start(Transport& transport) {
+void Gather::start(FrameSender& sender) {
   STARLING_CHECK(!started_);
   started_ = true;
   for (const SegmentRange& run : held_) {
     source_.publish(options_.version, run);
-    if ((*holders_)[run.first].front() == options_.self) send(run, transport);
+    if ((*holders_)[run.first].front() == options_.self) send(run, sender);
   }
 }
 
 // Sends segments that this rank owns.
-void Gather::send(SegmentRange run, Transport& transport) {
+void Gather::send(SegmentRange run, FrameSender& sender) {
   const auto& ranks = (*holders_)[run.first];
   const std::span<const Rank> replicas = std::span(ranks).subspan(1);
   std::vector<Rank> lacking = others(options_.self, options_.world);
@@ -58,7 +58,7 @@ void Gather::send(SegmentRange run, Transport& transport) {
   const auto send_to = [&](std::span<const Rank> to, Bytes bytes) {
     Payload payload(prefix_);
     payload.append(share(std::move(bytes)));
-    transport.send_all(to, header, payload);
+    sender.send_all(to, header, payload);
   };
   if (!lacking.empty()) send_to(lacking, source_.params(run));
   if (replicas.empty()) return;

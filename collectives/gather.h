@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "collectives/frame_sender.h"
 #include "collectives/sums.h"
-#include "collectives/transport.h"
 #include "core/base/result.h"
 
 namespace starling::collectives {
@@ -46,7 +46,7 @@ class Gather {
 
   // Publishes all segments that this rank holds and sends those that it owns, run by run. Once, and
   // before any frame but a joiner's.
-  void start(Transport& transport);
+  void start(FrameSender& sender);
 
   static bool takes(FrameKind kind) { return kind == FrameKind::kGather; }
   // Errors; after one the gather is spent:
@@ -65,7 +65,7 @@ class Gather {
 
  private:
   bool held(SegmentId segment) const;
-  void send(SegmentRange run, Transport& transport);
+  void send(SegmentRange run, FrameSender& sender);
   Result<> compare(SegmentRange run, Rank from, ByteView checksums);
   Error malformed(Rank from, const char* what) const;
 

@@ -54,14 +54,14 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
   sides_missing_ = holds_any[options.self] || options.direct ? options.world - 1 : 0;
 }
 
-Result<> Reduce::start(std::span<const SideEntry> side, Transport& transport) {
+Result<> Reduce::start(std::span<const SideEntry> side, FrameSender& sender) {
   for (std::uint32_t b = 0; b < sums_.layout->buckets(); ++b) {
-    STARLING_TRY(contribute(b, transport));
+    STARLING_TRY(contribute(b, sender));
   }
-  return end_share(side, transport);
+  return end_share(side, sender);
 }
 
-Result<> Reduce::contribute(std::uint32_t bucket, Transport& transport) {
+Result<> Reduce::contribute(std::uint32_t bucket, FrameSender& sender) {
   STARLING_CHECK(bucket < contributed_.size());
   STARLING_CHECK(!contributed_[bucket]);
   contributed_[bucket] = true;
@@ -72,15 +72,15 @@ Result<> Reduce::contribute(std::uint32_t bucket, Transport& transport) {
   for (; run != runs_.end() && run->first < all.past(); ++run) {
     const Rank owner = (*holders_)[run->first].front();
     if (owner == options_.self) {
-      STARLING_TRY(add_own(*run, transport));
+      STARLING_TRY(add_own(*run, sender));
     } else {
-      send_sums(*run, {&owner, 1}, FrameKind::kContribution, transport);
+      send_sums(*run, {&owner, 1}, FrameKind::kContribution, sender);
     }
   }
   return finish_if_complete();
 }
 
-Result<> Reduce::end_share(std::span<const SideEntry> side, Transport& transport) {
+Result<> Reduce::end_share(std::span<const SideEntry> side, FrameSender& sender) {
   STARLING_CHECK(!share_ended_);
   share_ended_ = true;
   for (const SideEntry& entry : side) {
@@ -88,24 +88,24 @@ Result<> Reduce::end_share(std::span<const SideEntry> side, Transport& transport
     if (segments_[sums_.layout->segment_of(entry.block)].role != Role::kNone)
       take_side_entry(entry);
   }
-  for (const Rank to : side_targets_) send_side_entries(side, to, transport);
+  for (const Rank to : side_targets_) send_side_entries(side, to, sender);
   return finish_if_complete();
 }
 
-Result<> Reduce::on_frame(Rank from, const Frame& frame, Transport& transport) {
+Result<> Reduce::on_frame(Rank from, const Frame& frame, FrameSender& sender) {
   STARLING_CHECK(from < options_.world);
   STARLING_CHECK(from != options_.self);
   if (frame.header.version != options_.version) return malformed(from, "another step's");
   const FrameKind kind = frame.header.kind;
   if (!takes(kind)) return malformed(from, "of a kind that is not used here");
-  auto taken = kind == FrameKind::kContribution ? on_contribution(from, frame, transport)
+  auto taken = kind == FrameKind::kContribution ? on_contribution(from, frame, sender)
                : kind == FrameKind::kTotal      ? on_total(from, frame)
                                                 : on_side(from, frame);
   if (!taken) return taken;
   return finish_if_complete();
 }
 
-Result<> Reduce::on_contribution(Rank from, const Frame& frame, Transport& transport) {
+Result<> Reduce::on_contribution(Rank from, const Frame& frame, FrameSender& sender) {
   STARLING_TRY(run, take_run(from, frame));
   const ByteView bytes = *frame.payload;
   const std::size_t lanes_size = run.count * sizeof(ProofLanes);
@@ -115,7 +115,7 @@ Result<> Reduce::on_contribution(Rank from, const Frame& frame, Transport& trans
     const std::size_t n = options_.direct ? 0 : sums_.layout->bytes_of(s, What::kSums);
     add(s, sums.get_bytes(n), lanes.get<ProofLanes>());
   }
-  return one_more(run, transport);
+  return one_more(run, sender);
 }
 
 void Reduce::add(SegmentId s, ByteView in, const ProofLanes& lanes) {
@@ -140,7 +140,7 @@ void Reduce::add(SegmentId s, ByteView in, const ProofLanes& lanes) {
 }
 
 // If there is nothing to add to, the own sums wait in the accumulators for the first frame.
-Result<> Reduce::add_own(SegmentRange run, Transport& transport) {
+Result<> Reduce::add_own(SegmentRange run, FrameSender& sender) {
   for (const SegmentId s : run) {
     std::span<const std::int32_t> own;
     if (!options_.direct)
@@ -148,16 +148,16 @@ Result<> Reduce::add_own(SegmentRange run, Transport& transport) {
     if (segments_[s].begun || options_.world == 1)
       add(s, as_bytes(own), sums_.accumulator_lanes[s]);
   }
-  return one_more(run, transport);
+  return one_more(run, sender);
 }
 
 // Counts a contribution to owned segments and sends the totals that it completes to the replicas.
-Result<> Reduce::one_more(SegmentRange run, Transport& transport) {
+Result<> Reduce::one_more(SegmentRange run, FrameSender& sender) {
   const auto& holders = *holders_;
   SegmentRange whole{run.first, 0};  // complete ones with equal holders, not sent yet
   const auto flush = [&](SegmentId next) {
     if (whole.count > 0)
-      send_sums(whole, std::span(holders[whole.first]).subspan(1), FrameKind::kTotal, transport);
+      send_sums(whole, std::span(holders[whole.first]).subspan(1), FrameKind::kTotal, sender);
     whole = {next, 0};
   };
   for (const SegmentId s : run) {
@@ -250,7 +250,7 @@ void Reduce::take_side_entry(const SideEntry& entry) {
 }
 
 void Reduce::send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kind,
-                       Transport& transport) const {
+                       FrameSender& sender) const {
   const bool total = kind == FrameKind::kTotal;
   const std::span<const std::int32_t> sums = total ? sums_.totals : sums_.accumulators;
   const std::span<const ProofLanes> lanes = total ? sums_.total_lanes : sums_.accumulator_lanes;
@@ -266,11 +266,11 @@ void Reduce::send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kin
   else
     payload.append_borrowed(as_bytes(
         sums.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run))));
-  transport.send_all(to, header, payload);
+  sender.send_all(to, header, payload);
 }
 
 void Reduce::send_side_entries(std::span<const SideEntry> side, Rank to,
-                               Transport& transport) const {
+                               FrameSender& sender) const {
   constexpr std::uint32_t kEntriesMax = kFrameBytes / sizeof(SideEntry);
   FrameHeader header;
   header.kind = FrameKind::kSide;
@@ -279,14 +279,14 @@ void Reduce::send_side_entries(std::span<const SideEntry> side, Rank to,
   for (const SideEntry& entry : side) {
     if (!holds_segment(to, sums_.layout->segment_of(entry.block))) continue;
     if (header.count == kEntriesMax) {
-      transport.send(to, header, share(std::exchange(entries, {}).take()));
+      sender.send(to, header, share(std::exchange(entries, {}).take()));
       header.count = 0;
     }
     entries.put(entry);
     ++header.count;
   }
   header.flags = kLastSide;  // also when there is none: it says that none is missing
-  transport.send(to, header, share(std::move(entries).take()));
+  sender.send(to, header, share(std::move(entries).take()));
 }
 
 Result<> Reduce::finish_if_complete() {

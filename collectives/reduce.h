@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "collectives/frame_sender.h"
 #include "collectives/sums.h"
-#include "collectives/transport.h"
 #include "core/base/result.h"
 
 namespace starling::collectives {
@@ -26,7 +26,7 @@ struct ReduceOptions {
 };
 
 // Threads: one at a time; the caller serialises. Ownership: borrows what `sums` points at, until
-// it is destroyed, and for the frames that it sent until they have arrived or the transport
+// it is destroyed, and for the frames that it sent until they have arrived or their sender
 // stopped.
 //
 // Construct it when the totals of the step before have been applied: from then on frames of faster
@@ -36,11 +36,11 @@ class Reduce {
   Reduce(const Sums& sums, Holders holders, const ReduceOptions& options);
 
   // Sends the own contribution to all segments. Once. `side`: as in end_share().
-  Result<> start(std::span<const SideEntry> side, Transport& transport);
+  Result<> start(std::span<const SideEntry> side, FrameSender& sender);
   // Sends the own contribution bucket by bucket in any order, each once, as the last backward ends.
-  Result<> contribute(std::uint32_t bucket, Transport& transport);
+  Result<> contribute(std::uint32_t bucket, FrameSender& sender);
   // Sends the own side entries, any order, all of them. Once, before or after the last bucket.
-  Result<> end_share(std::span<const SideEntry> side, Transport& transport);
+  Result<> end_share(std::span<const SideEntry> side, FrameSender& sender);
 
   static bool takes(FrameKind kind) {
     return kind == FrameKind::kContribution || kind == FrameKind::kSide ||
@@ -51,7 +51,7 @@ class Reduce {
   //   kCorrupt  a malformed or unexpected frame, naming the peer; or everything arrived and the
   //             proof lanes do not hold (R3), naming the segment and the counts
   // Totals are then unspecified, accumulators untouched (R2): another Reduce may start afresh.
-  Result<> on_frame(Rank from, const Frame& frame, Transport& transport);
+  Result<> on_frame(Rank from, const Frame& frame, FrameSender& sender);
 
   // Own contribution sent, all totals of held segments accepted (R3), all side entries there.
   bool done() const { return done_; }
@@ -70,18 +70,18 @@ class Reduce {
     std::uint64_t side_hashes = 0;
   };
 
-  Result<> on_contribution(Rank from, const Frame& frame, Transport& transport);
+  Result<> on_contribution(Rank from, const Frame& frame, FrameSender& sender);
   Result<> on_total(Rank from, const Frame& frame);
   Result<> on_side(Rank from, const Frame& frame);
   Result<SegmentRange> take_run(Rank from, const Frame& frame);
   void add(SegmentId segment, ByteView sums, const ProofLanes& lanes);
   std::size_t frame_bytes(SegmentRange run) const;
-  Result<> add_own(SegmentRange run, Transport& transport);
-  Result<> one_more(SegmentRange run, Transport& transport);
+  Result<> add_own(SegmentRange run, FrameSender& sender);
+  Result<> one_more(SegmentRange run, FrameSender& sender);
   void take_side_entry(const SideEntry& entry);
   void send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kind,
-                 Transport& transport) const;
-  void send_side_entries(std::span<const SideEntry> side, Rank to, Transport& transport) const;
+                 FrameSender& sender) const;
+  void send_side_entries(std::span<const SideEntry> side, Rank to, FrameSender& sender) const;
   Result<> finish_if_complete();
   Error lanes_wrong(SegmentId segment) const;
   Error malformed(Rank from, const char* what) const;

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "collectives/transport.h"
+#include "collectives/frame_sender.h"
 
 namespace starling::collectives {
 

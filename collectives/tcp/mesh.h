@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/transport.h"
+#include "collectives/frame_sender.h"
 #include "core/base/ids.h"
 #include "core/base/result.h"
 #include "core/job/job.h"
@@ -67,7 +67,7 @@ struct MeshEvents {
 };
 
 // Threads: all functions from any thread, unless said otherwise.
-class Mesh : public Transport {
+class Mesh : public FrameSender {
  public:
   // `listener` must outlive the mesh. Nothing happens before start(), so that callbacks may use
   // whatever the caller puts the mesh into.

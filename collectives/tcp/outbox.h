@@ -12,9 +12,9 @@
 #include <optional>
 #include <string>
 
+#include "collectives/frame_sender.h"
 #include "collectives/tcp/handshake.h"
 #include "collectives/tcp/socket.h"
-#include "collectives/transport.h"
 
 namespace starling::collectives {
 

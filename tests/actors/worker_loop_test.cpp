@@ -85,17 +85,17 @@ class PeerState : public collectives::GatherSource {
 };
 
 // Sends what is of segments below this one alone.
-class UpTo : public collectives::Transport {
+class UpTo : public collectives::FrameSender {
  public:
-  UpTo(collectives::Transport& transport, SegmentId past) : transport_(transport), past_(past) {}
-  Rank self() const override { return transport_.self(); }
-  std::uint32_t world() const override { return transport_.world(); }
+  UpTo(collectives::FrameSender& sender, SegmentId past) : sender_(sender), past_(past) {}
+  Rank self() const override { return sender_.self(); }
+  std::uint32_t world() const override { return sender_.world(); }
   void send(Rank to, FrameHeader header, collectives::Payload payload) override {
-    if (header.first < past_) transport_.send(to, header, std::move(payload));
+    if (header.first < past_) sender_.send(to, header, std::move(payload));
   }
 
  private:
-  collectives::Transport& transport_;
+  collectives::FrameSender& sender_;
   const SegmentId past_;
 };
 

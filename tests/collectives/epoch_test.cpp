@@ -77,14 +77,14 @@ using Texts = std::vector<std::string>;
 // One rank: arrays of one segment a bucket, and one byte of parameters for each.
 struct Node : GatherSource {
   Node(const std::shared_ptr<const Plan>& plan, Rank self, bool joiner, Version version,
-       const Layout& of, Transport& transport, SessionLimits limits = {})
+       const Layout& of, FrameSender& sender, SessionLimits limits = {})
       : layout(of),
         accumulators(of.elements(), 1 + static_cast<std::int32_t>(self)),
         totals(of.elements()),
         lanes(of.segments()),
         total_lanes(of.segments()),
         values(of.segments()),
-        frames({plan, self, joiner, version, limits}, of, *this, transport) {}
+        frames({plan, self, joiner, version, limits}, of, *this, sender) {}
 
   // Working parameters are the version, wrong ones one more.
   void publish(Version version, SegmentRange segments) override {

@@ -5,8 +5,8 @@
 
 #include <cstring>
 
+#include "collectives/frame_sender.h"
 #include "collectives/tcp/socket.h"
-#include "collectives/transport.h"
 
 namespace starling::collectives {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/transport.h"
+#include "collectives/frame_sender.h"
 #include "core/base/check.h"
 
 namespace starling::collectives {
@@ -22,7 +22,7 @@ class MemoryNet {
     for (Rank r = 0; r < world; ++r) ends_.push_back(std::make_unique<End>(*this, r));
   }
 
-  Transport& end(Rank rank) { return *ends_[rank]; }
+  FrameSender& end(Rank rank) { return *ends_[rank]; }
   // Frames on their way from one rank to another, in order; tests change and lose them here.
   std::deque<Frame>& queue(Rank from, Rank to) { return queues_[from * world_ + to]; }
 
@@ -50,7 +50,7 @@ class MemoryNet {
   }
 
  private:
-  class End : public Transport {
+  class End : public FrameSender {
    public:
     End(MemoryNet& net, Rank self) : net_(net), self_(self) {}
     Rank self() const override { return self_; }

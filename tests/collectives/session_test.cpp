@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include "collectives/transport.h"
+#include "collectives/frame_sender.h"
 
 namespace starling::collectives {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/transport.h"
+#include "collectives/frame_sender.h"
 #include "tests/sim/trace.h"
 #include "tests/sim/worker_process.h"
 #include "tests/sim/world.h"

@@ -29,7 +29,7 @@ class World;
 class WorkerProcess;
 
 // One epoch's connections, and its frames on them.
-struct Link : collectives::Transport, collectives::GatherSource, collectives::DirectMemory {
+struct Link : collectives::FrameSender, collectives::GatherSource, collectives::DirectMemory {
   Link(WorkerProcess& process, const elastic::worker_command::Connect& c);
   Link(const Link&) = delete;
 
@@ -51,7 +51,7 @@ struct Link : collectives::Transport, collectives::GatherSource, collectives::Di
   elastic::worker_command::Measure owned;
   collectives::Epoch frames;
 
-  // collectives::Transport
+  // collectives::FrameSender
   Rank self() const override { return frames.self(); }
   std::uint32_t world() const override { return static_cast<std::uint32_t>(plan->members.size()); }
   void send(Rank to, FrameHeader header, collectives::Payload payload) override;

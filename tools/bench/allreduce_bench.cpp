@@ -50,7 +50,7 @@ class Ring {
     if (o.world == 1) missing_ = 0;
   }
 
-  void start(Transport& transport) {
+  void start(FrameSender& sender) {
     started_ = true;
     if (options_.world == 1) return;
     const std::size_t step = options_.piece_bytes / sizeof(std::int32_t);
@@ -61,11 +61,11 @@ class Ring {
       header.first = SegmentId(at);  // the field of segments counts elements here
       header.count = 0;              // hops so far
       const auto piece = in_.subspan(first_of(options_.self) + at, std::min(step, n - at));
-      forward(header, Payload().append_borrowed(as_bytes(piece)), transport);
+      forward(header, Payload().append_borrowed(as_bytes(piece)), sender);
     }
   }
 
-  Result<> on_frame(Rank, const Frame& frame, Transport& transport) {
+  Result<> on_frame(Rank, const Frame& frame, FrameSender& sender) {
     FrameHeader header = frame.header;
     const bool total = header.kind == FrameKind::kTotal;
     const std::uint32_t world = options_.world, hops = header.count + 1;
@@ -90,7 +90,7 @@ class Ring {
       forward(header,
               total ? Payload(frame.payload)
                     : Payload().append_borrowed(as_bytes(std::span<const std::int32_t>(out))),
-              transport);
+              sender);
     return ok();
   }
 
@@ -99,9 +99,9 @@ class Ring {
  private:
   std::size_t first_of(std::uint32_t slice) const { return in_.size() * slice / options_.world; }
   std::size_t size_of(std::uint32_t slice) const { return first_of(slice + 1) - first_of(slice); }
-  void forward(FrameHeader header, Payload payload, Transport& transport) const {
+  void forward(FrameHeader header, Payload payload, FrameSender& sender) const {
     header.version = options_.version;
-    transport.send(Rank((options_.self + 1) % options_.world), header, std::move(payload));
+    sender.send(Rank((options_.self + 1) % options_.world), header, std::move(payload));
   }
 
   const std::span<const std::int32_t> in_;

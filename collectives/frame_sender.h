@@ -2,7 +2,7 @@
 // How frames leave a rank, and what they consist of.
 //
 // The collectives (Reduce, Gather, AllReduce) are pure frame handlers: they get frames with
-// on_frame() and send through a Transport. In production that is tcp/mesh.h, in the simulator and
+// on_frame() and send through a FrameSender. In production that is tcp/mesh.h, in the simulator and
 // in unit tests something in memory; the same code runs in both.
 
 #include <cstddef>
@@ -25,7 +25,7 @@ inline constexpr std::size_t kFrameBytesMax = 64u << 20;
 
 // The bytes of a frame as pieces, so that large arrays are sent from where they lie.
 //
-// Borrowed pieces must stay as they are until the frame has arrived or the transport has stopped.
+// Borrowed pieces must stay as they are until the frame has arrived or its sender has stopped.
 // Accumulators and totals do: they change only after a vote that needs every such frame (R5, R7).
 class Payload {
  public:
@@ -56,11 +56,11 @@ class Payload {
   std::size_t size_ = 0;
 };
 
-// A Transport sends a rank's frames to the others of its epoch. Frames to one peer arrive in order,
+// A FrameSender sends a rank's frames to the others of its epoch. Frames to one peer arrive in order,
 // once, or the epoch breaks.
-class Transport {
+class FrameSender {
  public:
-  virtual ~Transport() = default;
+  virtual ~FrameSender() = default;
   virtual Rank self() const = 0;
   virtual std::uint32_t world() const = 0;
   // `to` is not self; the payload has at most kFrameBytesMax. Fills in the header's magic, length
@@ -79,7 +79,7 @@ FrameHeader checked(FrameHeader header, const Payload& payload);
 std::uint64_t checksum_seed(const FrameHeader& header);
 // The value that `check` of a received header must have.
 std::uint16_t header_check(FrameHeader header);
-// A whole frame with a copy of the payload: what a transport in memory delivers.
+// A whole frame with a copy of the payload: what a sender in memory delivers.
 Frame make_frame(FrameHeader header, const Payload& payload);
 // Magic, check, length and checksum hold.
 bool holds(const Frame& frame);

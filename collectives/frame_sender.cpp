@@ -1,4 +1,4 @@
-#include "collectives/transport.h"
+#include "collectives/frame_sender.h"
 
 #include <cstddef>
 
@@ -15,7 +15,7 @@ Bytes Payload::copy() const {
   return bytes;
 }
 
-void Transport::send_all(std::span<const Rank> to, FrameHeader header, const Payload& payload) {
+void FrameSender::send_all(std::span<const Rank> to, FrameHeader header, const Payload& payload) {
   for (const Rank rank : to)
     if (rank != self()) send(rank, header, payload);
 }
