@@ -142,20 +142,17 @@ Result<BytesSource::Stamp> BytesSource::stamp_of(const Part& part) {
                status.st_ctim.tv_nsec};
 }
 
-Result<std::optional<BytesSource::Touched>> BytesSource::touched(std::uint64_t at,
-                                                                 std::uint64_t count) const {
+Result<std::optional<std::string>> BytesSource::touched(std::uint64_t at,
+                                                        std::uint64_t count) const {
   auto part = std::partition_point(parts_.begin(), parts_.end(),
                                    [&](const Part& p) { return p.end() <= at; });
   for (; part != parts_.end() && part->begin < at + count; ++part) {
     if (part->fd < 0) continue;
     STARLING_TRY(now, stamp_of(*part));
     const std::lock_guard lock(stamps_);
-    if (now == part->stamp) continue;
-    now.changed_s = part->stamp.changed_s;
-    now.changed_ns = part->stamp.changed_ns;
-    return std::optional<Touched>({part->path, !(now == part->stamp)});
+    if (!(now == part->stamp)) return std::optional(part->path);
   }
-  return std::optional<Touched>();
+  return std::optional<std::string>();
 }
 
 Result<> BytesSource::accept() const {

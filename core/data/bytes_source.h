@@ -48,12 +48,9 @@ class BytesSource {
   // The file among those of these bytes that may have been written to since it was opened or
   // accept() was called: its size or a time of its inode is another one. Asked after the bytes
   // were copied, "none" is a proof on a local file system, since a write sets the times before it
-  // changes a byte. kBadInput if a file cannot be looked at.
-  struct Touched {
-    std::string path;
-    bool written = false;  // false: the inode alone has changed (mode, name, owner)
-  };
-  Result<std::optional<Touched>> touched(std::uint64_t at, std::uint64_t count) const;
+  // changes a byte. A writer can set the time of the bytes back, and not that of the inode, which
+  // also changes with mode, name and owner. kBadInput if a file cannot be looked at.
+  Result<std::optional<std::string>> touched(std::uint64_t at, std::uint64_t count) const;
   // Takes all files as they are now for unchanged.
   Result<> accept() const;
 

@@ -51,7 +51,7 @@ class Dataset {
   // A digest of every byte: identity(), where that covers them all. Nothing if `go_on` says no or
   // the data cannot be read. Reads all of the data: minutes, or for ever where the storage hangs.
   // Do not call it while the process may not wait.
-  virtual std::optional<Digest> content(const std::function<bool()>&) const { return identity_; }
+  virtual std::optional<Digest> content(const std::function<bool()>& go_on) const = 0;
 
   // The sample at place `sequence` of micro-batch m of a step.
   std::uint64_t sample_of(std::uint64_t step, MicroBatch m, std::uint32_t sequence) const;

@@ -118,6 +118,25 @@ TEST_CASE("a mapped file that is written to while in use is refused, one that is
   CHECK(has(refused.error().text(), written.data.path));
 }
 
+// Goal: a writer that sets the time of the bytes back is noticed where the identity is a sample.
+TEST_CASE("a large file of which any time has changed is refused") {
+  const Folder folder;
+  const auto path = folder.write("large", "");
+  fs::resize_file(path, (64u << 20) + 4096);
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  fs::last_write_time(path, old);
+  const auto set = Dataset::open(job_for(DataKind::kText, path, 4, 256)).value();
+  const std::uint64_t wanted[] = {0};
+  CHECK(set->fill(wanted));
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp((1u << 20) + (65u << 10));  // between two pieces that the identity covers
+    file << "b";
+  }
+  fs::last_write_time(path, old);
+  CHECK_FALSE(set->fill(wanted));
+}
+
 // As a write through a mapping, or to a network file system, that the times do not show in time.
 TEST_CASE("a mapped file that was written to without a trace is refused in the last step") {
   const Folder folder;

@@ -322,6 +322,37 @@ TEST_CASE("classified files that are refused") {
   }
 }
 
+// The identity of an array above 64 MiB is a sample; a value between its pieces is data, too.
+TEST_CASE("classified: the content of large data sees every value") {
+  const Folder folder;
+  constexpr std::size_t kRows = (65u << 20) / (4 * 1024), kColumns = 1024;
+  const std::size_t x = 4 * kRows * kColumns;
+  const std::string end = std::to_string(x), all = std::to_string(x + 4 * kRows);
+  const std::string header = R"({"x":{"dtype":"F32","shape":[)" + std::to_string(kRows) +
+                             ",1024],\"data_offsets\":[0," + end +
+                             R"(]},"y":{"dtype":"I32","shape":[)" + std::to_string(kRows) +
+                             "],\"data_offsets\":[" + end + "," + all + "]}}";
+  const std::uint64_t bytes = header.size();
+  std::string content(reinterpret_cast<const char*>(&bytes), 8);
+  content += header;
+  const std::size_t first = content.size();
+  content.resize(first + x + 4 * kRows);
+  const auto open = [&] {
+    Job job = job_for(DataKind::kClassified, folder.write("c.safetensors", content), 1, 2);
+    job.model = MlpSpec{{kColumns, 2}};
+    return Dataset::open(job).value();
+  };
+  const auto yes = [] { return true; };
+  const auto before = open();
+  const float other = 1;
+  std::memcpy(content.data() + first + (1u << 20) + (200u << 10), &other, sizeof other);
+  const auto after = open();
+  CHECK(before->identity() == after->identity());
+  CHECK(before->content(yes) != after->content(yes));
+  CHECK(before->content(yes) == before->content(yes));
+  CHECK(!before->content([] { return false; }));
+}
+
 TEST_CASE("every sample exactly once per pass, whatever the step borders") {
   const Folder folder;
   const auto path = folder.write("text", std::string(4 * 17 + 1, 'a'));  // 17 samples of 4
