@@ -494,9 +494,10 @@ void Bridge::read_rest(const std::function<bool()>& go_on) const {
 // Reads one batch; returns false if there is none to read now.
 bool Bridge::read_one(Helper& helper, bool paced) const {
   ByteWriter request;
+  std::optional<std::uint64_t> batch;
   {
     const std::scoped_lock lock(mutex_);
-    const auto batch = reading_->next(paced);
+    batch = reading_->next(paced);
     if (!batch) return false;
     request.put(Ask::kRead);
     request.put(*batch);
@@ -505,14 +506,16 @@ bool Bridge::read_one(Helper& helper, bool paced) const {
   const auto reply = ask(
       helper, std::move(request).take(), {}, [](Helper&) -> Result<> { return ok(); },
       /*pass=*/false);
-  std::optional<Digest> digest;
-  if (reply && !reply.value().empty()) {
-    ByteReader reader(reply.value());
-    digest = reader.get<Digest>();
-    if (!reader.good()) digest.reset();
-  }
+  // Empty: the data say what they are, or 256 samples are all. One byte: the Dataset has raised.
+  const auto took = Clock::now() - begun;
   const std::scoped_lock lock(mutex_);
-  reading_->read(digest, Clock::now() - begun);
+  if (reply && reply.value().empty()) {
+    reading_->cannot_be_compared(took);
+  } else if (reply && reply.value().size() == sizeof(Digest)) {
+    reading_->read(ByteReader(reply.value()).get<Digest>(), took);
+  } else {
+    reading_->failed(*batch, took);
+  }
   return true;
 }
 

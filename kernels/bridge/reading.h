@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "core/base/hash.h"
 #include "kernels/bridge/python_model.h"
@@ -25,26 +26,49 @@ class Reading {
   void passed(Duration pass) { left_ += pass / (all_ < kFirst ? kFirstPart : kPart); }
   // Returns the batch to read now. `paced`: only if passes have taken long enough for it.
   std::optional<std::uint64_t> next(bool paced) {
-    if (told_.over || next_ == batches_ || (paced && left_ < took_)) return std::nullopt;
-    return next_++;
+    if (told_.over || (paced && left_ < took_)) return std::nullopt;
+    if (next_ < batches_) return next_++;
+    if (failed_.empty() || tries_ == kTries) return std::nullopt;
+    ++tries_;
+    const std::uint64_t batch = failed_.back();
+    failed_.pop_back();
+    return batch;
   }
-  // Takes a batch's digest; nothing: the data cannot be compared.
-  void read(const std::optional<Digest>& digest, Duration took) {
-    took_ = took;
-    all_ += took;
-    left_ -= took;
+  // Notes that `digest` is what was read of a batch.
+  void read(const Digest& digest, Duration took) {
+    spent(took);
     if (told_.over) return;
-    told_.over = !digest || ++done_ == batches_;
-    if (digest) sum_ = sum_ + *digest;
-    if (digest && told_.over) told_.digest = sum_;
+    sum_ = sum_ + digest;
+    told_.over = ++done_ == batches_;
+    if (told_.over) told_.digest = sum_;
+  }
+  // Notes that these data cannot be compared beyond what they say of themselves.
+  void cannot_be_compared(Duration took) {
+    spent(took);
+    told_.over = true;
+  }
+  // Notes that a batch could not be read. It is read again when all others are, and not for ever:
+  // data of which a sample cannot be read are never known.
+  void failed(std::uint64_t batch, Duration took) {
+    spent(took);
+    failed_.push_back(batch);
   }
 
  private:
+  void spent(Duration took) {
+    took_ = took;
+    all_ += took;
+    left_ -= took;
+  }
+
+  static constexpr std::size_t kTries = 100;  // of all batches that failed
   static constexpr int kFirstPart = 5, kPart = 50;
   static constexpr Duration kFirst = std::chrono::seconds(2);
 
   const std::uint64_t batches_;
   std::uint64_t next_ = 0, done_ = 0;
+  std::vector<std::uint64_t> failed_;
+  std::size_t tries_ = 0;
   Duration left_{};          // of the time that reading may take
   Duration took_{}, all_{};  // the last batch, and all of them
   Digest sum_{};
