@@ -531,6 +531,23 @@ TEST_CASE("audit: a restart from a checkpoint is a way back that P3 does not cov
   CHECK(finding_of(unexplained, "P3").verdict == Verdict::kRefuted);
 }
 
+// The checkpoint of step 2 could not be loaded, so the run begins again, from the one before it.
+TEST_CASE("audit: an epoch that began from a damaged checkpoint is undone by a restart") {
+  const auto damaged = [](Lines& l) {
+    edit(0, "\"ev\":\"start\"", "\"ev\":\"start\",\"from\":2")(l);
+    edit(5, "\"predecessor\":\"0.0\"", "\"predecessor\":\"0.5\"")(l);
+    l.insert(l.begin() + 5, {R"({"t":1,"ev":"restart","version":0,"lost":"0.5","cause":"x"})",
+                             epoch_line("0.5", "0.0", {member(1), member(2)}, 2, "gather").dump()});
+  };
+  check_only(changed(damaged), "P3", Verdict::kUnproven,
+             "from a checkpoint, 1 time, first at version 0");
+  const History unexplained = changed([&](Lines& l) {
+    damaged(l);
+    edit(5, "\"lost\":\"0.5\"", "\"lost\":\"0.4\"")(l);
+  });
+  CHECK(finding_of(unexplained, "P3").verdict == Verdict::kRefuted);
+}
+
 TEST_CASE("audit: a run that went on from a checkpoint begins there") {
   check_only(changed([](Lines& l) {
                l.erase(l.begin() + 6, l.begin() + 8);  // step 0

@@ -195,7 +195,8 @@ Result<int> audit_two(const AuditCommand& command) {
   const audit::Comparison c = audit::compare(a, b);
   for (const std::string& note : c.notes)
     std::printf("note: %s\n", shown(note, kTextBytes).c_str());
-  const bool sound = show_faults(command.runs[0], a) && show_faults(command.runs[1], b);
+  bool sound = show_faults(command.runs[0], a);
+  sound = show_faults(command.runs[1], b) && sound;
   Json json{{"a", command.runs[0]},
             {"b", command.runs[1]},
             {"comparable", c.other_job.empty()},
