@@ -79,8 +79,7 @@ class Counter {
         ++out_.duplicated;
       }
       if (!known_.count(row.worker))
-        note(where + micro_batch + " by worker " + std::to_string(row.worker) +
-             ", who never joined");
+        note(where + micro_batch + " by " + name_of(story_, row.worker) + ", which never joined");
     }
     out_.once += seen.size();
     out_.lost += story_.micro_batches - seen.size();

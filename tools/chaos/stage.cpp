@@ -135,9 +135,11 @@ Result<Story> Stage::quiet(const std::string& name, std::uint64_t steps) {
       if (end.status == 2 && !errors.empty()) return Error(Code::kBadInput, errors.back());
       Story story = read_story((fs::path(path(name)) / "events.jsonl").string());
       if (end.status != 0 || !story.done)
-        return Error(Code::kInternal, "the undisturbed run ended with exit code " +
-                                          std::to_string(end.status) +
-                                          (errors.empty() ? "" : ": " + errors.back()));
+        return Error(
+            Code::kInternal,
+            "the undisturbed run ended with exit code " + std::to_string(end.status) +
+                (errors.empty() ? "" : ": " + errors.back()) +
+                (by_command ? "; what the workers said is in " + path("workers.log") : ""));
       return story;
     }
     if ((signal_ = tools::pending_signal()) != 0) {

@@ -5,6 +5,11 @@
 
 namespace starling::chaos {
 
+std::string name_of(const Story& story, std::uint64_t id) {
+  const auto seen = std::ranges::find(story.workers, id, &WorkerSeen::id);
+  return seen == story.workers.end() ? "worker " + std::to_string(id) : seen->name;
+}
+
 bool EpochSeen::has(std::uint64_t worker) const {
   return std::any_of(members.begin(), members.end(),
                      [&](const MemberSeen& m) { return m.id == worker; });

@@ -132,6 +132,9 @@ struct Story {
   double median_step_ms() const;
 };
 
+// Returns the worker's name, as it joined; "worker 7" if it never did.
+std::string name_of(const Story& story, std::uint64_t id);
+
 // Reads a file to its end; without one the story is empty. A cut last line is an oddity.
 Story read_story(const std::string& path);
 

@@ -84,13 +84,13 @@ void add_event(Story& story, const Event& event, double t) {
             story.restarts.push_back({t, e.version, to_string(e.lost)});
           },
           [&](const event::Tainted& e) {
-            story.doubts.push_back("worker " + std::to_string(e.id) + " is tainted from step " +
-                                   std::to_string(e.first) + " on (" + e.reason + ")");
+            story.doubts.push_back(e.name + " is tainted from step " + std::to_string(e.first) +
+                                   " on (" + e.reason + ")");
           },
           [&](const event::Mismatch& e) {
             story.doubts.push_back("step " + std::to_string(e.version) + ", micro-batch " +
-                                   std::to_string(e.micro_batch.value()) + ": workers " +
-                                   std::to_string(e.worker) + " and " + std::to_string(e.by) +
+                                   std::to_string(e.micro_batch.value()) + ": " +
+                                   name_of(story, e.worker) + " and " + name_of(story, e.by) +
                                    " compute different gradients");
           },
           [&](const event::Warning& e) { story.warnings.push_back(e.text); },

@@ -208,8 +208,8 @@ std::optional<std::string> computed_outside(const Story& s) {
     if (!members) continue;
     for (const auto& row : rows)
       if (!members->count(row.worker))
-        return "worker " + std::to_string(row.worker) + " counts in step " +
-               std::to_string(version) + ", of whose epoch it was no member";
+        return name_of(s, row.worker) + " counts in step " + std::to_string(version) +
+               ", of whose epoch it was no member";
   }
   return std::nullopt;
 }

@@ -130,9 +130,14 @@ int check_checkpoints(const std::string& dir) {
       code = fail(1, which + ": " + whole.error().text());
       continue;
     }
-    std::printf("%s: %zu shards, %u segments, digest %s, whole\n", which.c_str(),
+    const Checkpoint& checkpoint = manifest.value().checkpoint;
+    const std::string doubt =
+        checkpoint.doubted_from == kNoVersion
+            ? ""
+            : ", in doubt from step " + std::to_string(checkpoint.doubted_from) + " on";
+    std::printf("%s: %zu shards, %u segments, digest %s, whole%s\n", which.c_str(),
                 manifest.value().shards.size(), manifest.value().segments,
-                to_string(manifest.value().checkpoint.digest).c_str());
+                to_string(checkpoint.digest).c_str(), doubt.c_str());
   }
   return code;
 }

@@ -21,6 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kEvents = "events.jsonl";
 constexpr const char* kModel = "model.safetensors";
+constexpr const char* kConfig = "config.json";  // beside a model
 constexpr std::size_t kLookedAt = 10'000;  // entries of a folder
 
 // A DeadRun holds the events of a run that no process writes any more. Threads: a value.
@@ -77,8 +78,11 @@ Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& 
   std::error_code error;
   fs::create_directory(aside, error);
   std::vector<fs::path> files;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
-    if (of_run(at->path().filename())) files.push_back(at->path());
+  const bool done = fs::exists(fs::path(folder) / kModel, error);
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename();
+    if (of_run(name) || (done && (name == kModel || name == kConfig))) files.push_back(at->path());
+  }
   for (std::size_t i = 0; !error && i < files.size(); ++i)
     fs::rename(files[i], aside / files[i].filename(), error);
   if (error)

@@ -10,9 +10,9 @@
 
 namespace starling::tools {
 
-// Moves the files of this job's earlier run in the folder into a folder of their
-// own there, run-1, run-2 and so on, so that the same command line with --resume
-// can go on in the same folder. Returns that folder; empty: there was no run, or
+// Moves the files of this job's earlier run in the folder, its model too if it was
+// done, into a folder of their own there, run-1, run-2 and so on, so that the same
+// command line with --resume, or with more steps, can go on in the same folder. Returns that folder; empty: there was no run, or
 // one that is still running or of another job, which opening the events reports.
 // Errors: kBadInput  they cannot be moved.
 Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& job);

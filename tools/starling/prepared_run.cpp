@@ -52,14 +52,14 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
   run.claim = std::move(opened.claim);
   if (!opened.remark.empty()) run.remarks.push_back(std::move(opened.remark));
 
-  if (fs::exists(run.path(kModelFile), error))
-    return Error(Code::kBadInput, run.folder + " already has a model, expected a new folder; " +
-                                      std::string(kModelFile));
   std::string aside;
   if (options.resume) {
     STARLING_TRY(moved, put_aside_earlier_run(run.folder, run.job));
     aside = std::move(moved);
   }
+  if (fs::exists(run.path(kModelFile), error))
+    return Error(Code::kBadInput, run.folder + " already has a model, expected a new folder; " +
+                                      std::string(kModelFile));
   STARLING_TRY(events, EventWriter::open(run.folder));
   run.events = std::move(events);
   // Left by a run that is over, as only one run writes into this folder.

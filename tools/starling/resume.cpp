@@ -37,20 +37,15 @@ std::string keys_that_differ(const Job& was, const Job& job) {
   return all;
 }
 
-// Returns the words that give a run of the job this option: for a
-// script the whole command, as the script starts its run itself.
-std::string as_option(const Job& job, const std::string& option, const std::string& value) {
-  const auto* python = std::get_if<PythonSpec>(&job.model);
-  if (python == nullptr) return option + " " + value;
-  chaos::CommandLine line({"starling", "run", python->script, "--resume", option, value});
-  if (!python->arguments.empty()) line.add({"--"});
-  for (const std::string& argument : python->arguments) line.add({argument});
-  return "command=(\"" + option + "\", \"" + value + "\") in starling.train(), or " + line.text() +
-         ",";
+// Returns the words that give a run of the job this option. A script that starts its run itself
+// (python train.py) has them in its call, as the command line is not seen.
+std::string as_option(const std::string& option, const std::string& value) {
+  if (std::getenv("STARLING_AGAIN") == nullptr) return option + " " + value;
+  return "command=(\"" + option + "\", \"" + value + "\") in starling.train()";
 }
 
 std::string more_steps(const Job& job) {
-  return as_option(job, "--steps", std::to_string(job.steps));
+  return as_option("--steps", std::to_string(job.steps));
 }
 
 std::string difference(const Manifest& manifest, const Job& job) {
@@ -62,7 +57,7 @@ std::string difference(const Manifest& manifest, const Job& job) {
   Job same_rate = job;
   same_rate.optimizer.peak_rate = was.value().optimizer.peak_rate;
   if (state_hash(same_rate) == state_hash(was.value()))
-    all += "; " + as_option(job, "--peak-rate", number_text(job.optimizer.peak_rate)) +
+    all += "; " + as_option("--peak-rate", number_text(job.optimizer.peak_rate)) +
            " goes on with it";
   Job same_schedule = job;
   same_schedule.optimizer.schedule_steps = schedule_of(was.value());
