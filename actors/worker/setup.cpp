@@ -141,6 +141,17 @@ Result<> TrainingSetup::check(const kernels::MicroBatchResult& result) const {
                                     "; [model].metrics");
 }
 
+std::optional<Digest> TrainingSetup::data(const GoOn& go_on, const GoOn& steps_go_on) const {
+  const auto data = hash_data(go_on, steps_go_on);
+  return data == Digest{} ? hash128(ByteView()) : data;
+}
+
+Digest read_data(const TrainingSetup& setup, std::chrono::milliseconds limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  const auto in_time = [until] { return std::chrono::steady_clock::now() < until; };
+  return setup.data(in_time, [] { return false; }).value_or(Digest{});
+}
+
 Result<std::vector<float>> TrainingSetup::initial_parameters(PartId part) const {
   std::vector<float> parameters(layout->parts()[part].elements());
   STARLING_TRY(model->initialise_part(job.seed, *layout, part, parameters));

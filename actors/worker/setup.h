@@ -3,6 +3,7 @@
 // and exponents, and the fingerprint that says whether it computes the same bits as the group:
 // the model's first gradient, and a few steps of a small state through grid and optimizer.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,6 +43,8 @@ struct TrainingSetup {
 
   // Checks that `result` has what the job says that a model measures. Errors: kBadInput.
   Result<> check(const kernels::MicroBatchResult& result) const;
+  // hash_data(), never zeros: these stand for data that are not read yet.
+  std::optional<Digest> data(const GoOn& go_on, const GoOn& steps_go_on) const;
   // Makes parameters of version 0, [elements of the part], from the seed. Errors: the model's.
   Result<std::vector<float>> initial_parameters(PartId part) const;
 };
@@ -52,6 +55,11 @@ struct TrainingSetup {
 Result<std::shared_ptr<const TrainingSetup>> set_up(
     const Job& job, std::shared_ptr<const kernels::Model> model, BatchSource batches,
     const Digest& data_identity, DataHash hash_data = {}, kernels::DeviceChoice device = {});
+
+// Reads data for so long at most, before any is computed from; returns the digest of all, zeros if
+// there was not time enough. What is known when a worker joins is in the log, and is compared also
+// if the worker is gone soon.
+Digest read_data(const TrainingSetup& setup, std::chrono::milliseconds limit);
 
 struct SetupOptions {
   std::uint32_t threads = 1;  // that will compute

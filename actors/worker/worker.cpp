@@ -112,6 +112,7 @@ class Worker : public caf::event_based_actor {
     loop_options.join.fingerprint = options_.setup->fingerprint;
     loop_options.join.fingerprint_text = options_.setup->fingerprint_text;
     loop_options.join.pid = options_.pid;
+    loop_options.join.data = options_.data;
     WorkerLoopCalls calls;
     calls.to_coordinators = [this](const Message& body, std::optional<std::uint32_t> turn) {
       const auto* told = std::get_if<Progress>(&body);
@@ -137,7 +138,7 @@ class Worker : public caf::event_based_actor {
     trainer.workbench = loop_->workbench();
     trainer.slowness = options_.slowness;
     trainer_ = spawn_trainer(home_system(), std::move(trainer), me);
-    hash_data(me);
+    if (options_.data == Digest{}) hash_data(me);
     loop_->start();
     delayed_send(this, kTick, tick_atom_v);
   }
@@ -154,9 +155,7 @@ class Worker : public caf::event_based_actor {
     std::thread([weak = caf::actor_cast<caf::weak_actor_ptr>(me), setup = options_.setup,
                  over = over_flag_, computed = computed_flag_] {
       run_behind();
-      auto data = setup->hash_data([&] { return !*over; }, [&] { return !*computed; });
-      if (data == Digest{})
-        data = hash128(ByteView());  // zeros stand for data that are not read yet
+      const auto data = setup->data([&] { return !*over; }, [&] { return !*computed; });
       const auto worker = caf::actor_cast<caf::actor>(weak);
       if (data && worker && !*over) caf::anon_send(worker, DataHashed{*data});
     }).detach();

@@ -53,6 +53,7 @@ struct WorkerOptions {
   std::string failure_domain;
   std::uint32_t threads = 1;                // compute threads
   double slowness = 1;                      // by how much a micro-batch takes longer
+  Digest data{};                            // read_data(); zeros: to be read beside computing
   std::uint64_t pid = 0;                    // shown in events
   std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set; outlives the actor
   // Gets the times of each step if set; complete when WorkerOver is there.

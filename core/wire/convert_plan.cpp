@@ -223,6 +223,7 @@ void write(const Join& in, schema::Join::Builder out) {
   write(in.fingerprint, out.initFingerprint());
   const auto line = cut(in.fingerprint_text, limits::kLineBytes);
   out.setFingerprintText(text(line, limits::kLineBytes));
+  write(in.data, out.initData());
 }
 
 void read(Reading& r, schema::Join::Reader in, Join& out) {
@@ -235,6 +236,7 @@ void read(Reading& r, schema::Join::Reader in, Join& out) {
   out.job_hash = in.getJobHash();
   out.fingerprint = read(in.getFingerprint());
   out.fingerprint_text = r.text(in.getFingerprintText(), limits::kLineBytes, "join's fingerprint");
+  out.data = read(in.getData());
   r.need(out.who.nonce != 0, "join names no incarnation");
 }
 
@@ -258,6 +260,7 @@ void write(const Plan& in, schema::Plan::Builder out) {
   out.setCause(text(cause, limits::kLineBytes));
   auto entered = out.initEntered(static_cast<unsigned>(in.entered.size()));
   for (unsigned i = 0; i < entered.size(); ++i) write(in.entered[i], entered[i]);
+  out.setDoubtedFrom(in.doubted_from);
 }
 
 void read(Reading& r, schema::Plan::Reader in, Plan& out) {
@@ -281,6 +284,7 @@ void read(Reading& r, schema::Plan::Reader in, Plan& out) {
   const auto epochs = r.bounded(entered, limits::kMembers, "plan's entered epochs");
   out.entered.reserve(epochs);
   for (unsigned i = 0; i < epochs; ++i) out.entered.push_back(read(entered[i]));
+  out.doubted_from = Version(in.getDoubtedFrom());
   if (!r.fault().empty()) return;
   const auto fault = plan_fault(out);
   r.need(fault.empty(), fault.c_str());

@@ -96,6 +96,9 @@ struct Plan {
   // can still be named in a report.
   std::vector<EpochId> entered{};
 };
+  // The first step that is in doubt because of a worker that is gone, as it had not read all its
+  // data, had others, or computed wrongly; kNoVersion: there is none. Later plans keep it.
+  Version doubted_from = kNoVersion;
 
 // ---- Checkpoints ------------------------------------------------------------------------------
 
@@ -140,6 +143,7 @@ struct Join {
   std::string fingerprint_text;  // ISA, library versions: for the message when it differs
   std::uint64_t pid = 0;         // of its process on its host, for people
 };
+  Digest data{};  // of all its data, where they were read before it joined; zeros: not yet
 // A worker that does not know the job yet says no fingerprint; the answer is a Welcome with counter
 // 0 and the job file, from any coordinator.
 inline bool asks_for_job(const Join& join) {

@@ -66,6 +66,7 @@ struct Join {
   fingerprint @6 :Digest;
   fingerprintText @7 :Text;
   pid @8 :UInt64;  # of its process on its host, for people; 0 = not told
+  data @9 :Digest;  # of all its data, where they were read whole before it joined; zeros = not yet
 }
 
 struct Member {
@@ -119,6 +120,9 @@ struct Plan {
   shares @10 :List(UInt16);  # micro-batch of the epoch's first step -> rank; empty = equal ones
   cause @11 :Text;
   entered @12 :List(EpochId);  # by its members, last; of a fresh or forced plan
+  # The first step that is in doubt because of a worker that is gone: it had not read all its data, had
+  # others, or computed wrongly. 2^64 - 1: there is none.
+  doubtedFrom @13 :UInt64 = 0xffffffffffffffff;
 }
 
 # What a segment's state adds to the digest of a version.

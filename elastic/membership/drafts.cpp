@@ -101,7 +101,8 @@ void Drafts::store_if_complete(Version version, const Origin& origin) {
   draft.checkpoint.fingerprint = origin.standard->fingerprint;
   draft.checkpoint.fingerprint_text = origin.standard->fingerprint_text;
   draft.checkpoint.data = origin.data;
-  draft.checkpoint.doubted_from = origin.doubted_from;
+  // Doubts of later steps than those in it are none of this checkpoint.
+  if (origin.doubted_from < version) draft.checkpoint.doubted_from = origin.doubted_from;
   commands_.push_back(Store{draft.checkpoint, draft.record, draft.shards});
 }
 
@@ -142,10 +143,14 @@ DraftCommands Drafts::stored(Version version, const std::string& error) {
   std::sort(versions.begin(), versions.end());
   const std::size_t keep = std::min<std::size_t>(config_.keep, versions.size());
   published.oldest = versions[versions.size() - keep];
-  // Before the data are compared, the run may turn out to be another job's from its start on.
-  if (published.checkpoint.doubted_from != kNoVersion)
+  // Before the data are compared, the run may turn out to be another job's from its start on. Then
+  // it goes back to the newest checkpoint that is not in doubt, or to its start where all are.
+  if (published.checkpoint.doubted_from != kNoVersion) {
     for (const Checkpoint& c : group_.checkpoints())
-      if (c.doubted_from == kNoVersion) published.spared = c.version;
+      if (c.doubted_from == kNoVersion ||
+          (published.spared == kNoVersion && c.version == group_.start()))
+        published.spared = c.version;
+  }
   return {Propose{std::move(published)}};
 }
 

@@ -66,7 +66,10 @@ std::string Forming::reason() {
   if (group_.restart())
     return newcomers_are_there() ? "restart from step " + std::to_string(group_.start()) : "";
   if (!group_.plan()) return start_is_due() ? "start" : "";
-  return why_broken();
+  std::string why = why_broken();
+  if (const Member* gone = why.empty() ? nullptr : roster_.told_to_go())
+    return gone->name + " was told to go";
+  return why;
 }
 
 bool Forming::start_is_due() const {

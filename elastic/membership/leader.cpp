@@ -100,6 +100,8 @@ void Leader::review() {
 }
 
 void Leader::propose_plan(Plan plan) {
+  plan.doubted_from = doubted_after(plan);
+  gone_unread_ = gone_unread(plan);
   if (config_.bugs.r16_obey_proposals)
     for (const Member& m : plan.members) send(m.who, Committed{plan});
   propose(std::move(plan));
@@ -372,6 +374,8 @@ void Leader::applied(const Plan& plan) {
     epoch_->form_ms = double(cost->form_ms);
   }
   tell_who_is_gone(plan);
+  tell_gone_unread(std::exchange(gone_unread_, {}));
+  if (plan.kind == PlanKind::kFresh) tell_doubts_before(/*to_people=*/true);
   tell_exposure(plan);
   roster_.follow(plan);
   progress_.follow(plan);

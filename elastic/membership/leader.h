@@ -167,9 +167,15 @@ class Leader {
   // member has not read to the end yet; unread_by() says it of one member.
   std::optional<Version> unread() const;
   std::optional<Version> unread_by(const Incarnation& who) const;
+  Version first_of(const Incarnation& who) const;
+  bool reads_data_of_job(const Incarnation& who);
+  std::vector<Member> gone_unread(const Plan& next);
+  Version doubted_after(const Plan& next);
   std::optional<Version> doubted_before() const;  // this run's start; Checkpoint::doubted_from
   Version doubted_from() const;
+  void tell_doubts_before(bool to_people);
   void tell_doubts(const Plan& plan);
+  void tell_gone_unread(const std::vector<Member>& gone);
   void withdraw_checkpoints();
   Drafts::Origin origin();
   bool reads_other_data(const Incarnation& who);
@@ -210,7 +216,8 @@ class Leader {
   event::PathChosen path_;  // the last that was told
   Skips skips_;
   Suspicions suspicions_;
-  std::optional<Version> tainted_from_;  // in this term
+  std::optional<Version> tainted_from_;  // in this term; plans that follow keep it
+  std::vector<Member> gone_unread_;      // of the plan that was proposed last
   std::map<std::uint64_t, std::string>
       wrong_;  // by counter: lives that compute wrongly, and the proof
   std::optional<event::EpochFormed> epoch_;  // to be announced with its resume_ms

@@ -5,6 +5,7 @@
 
 #include "elastic/membership/fingerprint.h"
 #include "elastic/membership/leader.h"
+#include "elastic/protocol/plan.h"
 
 namespace starling::elastic {
 
@@ -54,9 +55,51 @@ std::optional<Version> Leader::unread() const {
 }
 
 std::optional<Version> Leader::unread_by(const Incarnation& who) const {
+  if (roster_.data_of(who) != Digest{}) return std::nullopt;
+  return first_of(who);
+}
+
+// The first step of this run that this worker may have computed in.
+Version Leader::first_of(const Incarnation& who) const {
   const Contact* c = roster_.find(who);
-  if (c && c->data != Digest{}) return std::nullopt;
   return std::max(c ? c->first : Version{0}, group_.start());
+}
+
+// Whether a worker's data are known to be the job's: without it, nothing more can show it.
+bool Leader::reads_data_of_job(const Incarnation& who) {
+  const Digest here = roster_.data_of(who), data = data_of_job().digest;
+  return here != Digest{} && here == data;
+}
+
+// The workers that are no members any more once `next` is in force, may have computed, and are not
+// known to have had the job's data. What members of an epoch compute counts only if another member
+// has entered that epoch, too. After a restart nothing of theirs is left but the checkpoint.
+std::vector<Member> Leader::gone_unread(const Plan& next) {
+  std::vector<Member> gone;
+  if (!group_.plan() || group_.restart()) return gone;
+  std::vector<const Plan*> plans{&*group_.plan()};
+  if (group_.plan()->kind == PlanKind::kPrepared && group_.predecessor())
+    plans.push_back(&*group_.predecessor());
+  for (const Plan* plan : plans) {
+    const bool entered = next.kind == PlanKind::kPrepared ||
+                         std::ranges::find(next.entered, plan->id) != next.entered.end();
+    if (!entered) continue;
+    for (const Member& m : plan->members) {
+      const auto same = [&](const Member& other) { return other.who == m.who; };
+      if (rank_in(next, m.who) || std::ranges::any_of(gone, same) || reads_data_of_job(m.who))
+        continue;
+      gone.push_back(m);
+    }
+  }
+  return gone;
+}
+
+// Plan::doubted_from.
+Version Leader::doubted_after(const Plan& next) {
+  if (!group_.plan() || group_.restart()) return kNoVersion;
+  Version first = std::min(group_.plan()->doubted_from, tainted_from_.value_or(kNoVersion));
+  for (const Member& m : gone_unread(next)) first = std::min(first, first_of(m.who));
+  return first;
 }
 
 // Doubts of an earlier run stay: its workers are gone, or must be taken for it.
@@ -68,21 +111,36 @@ std::optional<Version> Leader::doubted_before() const {
 
 // Checkpoint::doubted_from.
 Version Leader::doubted_from() const {
-  const auto before = doubted_before();
-  return before ? *before : tainted_from_ ? *tainted_from_ : unread().value_or(kNoVersion);
+  if (const auto before = doubted_before()) return *before;
+  const Version gone = group_.plan() ? group_.plan()->doubted_from : kNoVersion;
+  return std::min({gone, tainted_from_.value_or(kNoVersion), unread().value_or(kNoVersion)});
 }
 
-// Called before the end is proposed. If one worker alone began the job, its data are not compared.
+// Called when a run begins, and before its end, as the leader may have changed in between.
+void Leader::tell_doubts_before(bool to_people) {
+  const auto first = doubted_before();
+  if (!first) return;
+  const std::string name = "the checkpoint of step " + std::to_string(group_.start());
+  const std::string what =
+      "steps before it are in doubt: a worker had not read all its data, had others, or computed "
+      "wrongly";
+  tell(event::Tainted{0, name, *first, group_.start(), what});
+  if (!to_people) return;
+  std::string cure;
+  for (const Checkpoint& c : group_.checkpoints())
+    if (c.doubted_from == kNoVersion)
+      cure = "; that of step " + std::to_string(c.version) +
+             " is not, and a run goes on from there once the newer ones are moved away";
+  warn(name + ": " + what + "; from step " + std::to_string(*first) + " on" + cure);
+}
+
+// Called before the end is proposed. If one worker alone was ever a member, its data are not compared.
 void Leader::tell_doubts(const Plan& plan) {
-  if (const auto first = doubted_before()) {
-    const std::string name = "the checkpoint of step " + std::to_string(group_.start());
-    const std::string what =
-        "steps before it are in doubt: a worker had not read all its data, had others, or computed "
-        "wrongly";
-    tell(event::Tainted{0, name, *first, group_.start(), what});
-    warn(name + ": " + what + "; from step " + std::to_string(*first) + " on");
-  }
-  if (plan.members.size() == 1 && group_.start() == 0) return;
+  tell_doubts_before(/*to_people=*/false);
+  if (plan.doubted_from != kNoVersion && !tainted_from_)
+    tell(event::Tainted{0, "a worker that is gone", plan.doubted_from, Version(config_.steps),
+                        "had not read all its data, had others, or computed wrongly"});
+  if (plan.members.size() == 1 && plan.predecessor == EpochId{} && group_.start() == 0) return;
   for (const Member& m : plan.members) {
     const auto first = unread_by(m.who);
     if (!first) continue;
@@ -93,10 +151,21 @@ void Leader::tell_doubts(const Plan& plan) {
   }
 }
 
+// Taints workers that a plan leaves out before their data were known to be the job's.
+void Leader::tell_gone_unread(const std::vector<Member>& gone) {
+  for (const Member& m : gone) {
+    if (roster_.find(m.who) && roster_.at(m.who).other_data_told) continue;  // tainted already
+    const std::string what =
+        "is gone before its data were known to be those of the others, so they were compared in "
+        "part";
+    taint(m.who, m.name, what);
+    warn(m.name + " " + what);
+  }
+}
+
 bool Leader::reads_other_data(const Incarnation& who) {
-  const Contact* c = roster_.find(who);
-  const Digest data = data_of_job().digest;
-  return c && c->data != Digest{} && data != Digest{} && c->data != data;
+  const Digest here = roster_.data_of(who), data = data_of_job().digest;
+  return here != Digest{} && data != Digest{} && here != data;
 }
 
 // P1: the fingerprint covers only a sample of large files, so all data are compared here.
@@ -108,6 +177,7 @@ void Leader::refuse_other_data(const Incarnation& who, const std::string& name) 
       checkpoint ? "the checkpoint of step " + std::to_string(*checkpoint) : "the group";
   send(who, Refused{"the data here are others than those of " + whose + ": their digest is " +
                     to_string(here) + ", and not " + to_string(data)});
+  roster_.told_to_go(who);
   if (!roster_.other_data_is_due(who)) return;
   const std::string what = "reads other data than " + whose + ", digest " + to_string(here) +
                            " and not " + to_string(data);
@@ -115,7 +185,8 @@ void Leader::refuse_other_data(const Incarnation& who, const std::string& name) 
   taint(who, name, what);
   const bool all_differ = checkpoint && roster_.data_of_group().value_or(data) != data;
   if (all_differ) withdraw_checkpoints();
-  warn(name + " " + what + ", and is told to go; what it has computed is in the result" +
+  warn(name + " " + what +
+       ", and is told to go; what it has computed, if anything, is in the result" +
        (all_differ || group_.checkpoints().empty() ? "" : " and in the checkpoints that followed"));
 }
 
@@ -130,9 +201,9 @@ void Leader::withdraw_checkpoints() {
 }
 
 void Leader::taint(const Incarnation& who, const std::string& name, const std::string& what) {
-  const Contact& c = roster_.at(who);
-  event::Tainted tainted{who.counter, name, std::max(c.first, group_.start()), {}, what};
-  if (c.version != kNoVersion) tainted.last = c.version;
+  const Contact* c = roster_.find(who);
+  event::Tainted tainted{who.counter, name, first_of(who), {}, what};
+  if (c && c->version != kNoVersion) tainted.last = c->version;
   tainted_from_ = std::min(tainted_from_.value_or(tainted.first), tainted.first);
   tell(std::move(tainted));
 }

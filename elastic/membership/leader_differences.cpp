@@ -65,6 +65,7 @@ void Leader::tell_difference(const Incarnation& by, const Difference& d,
 void Leader::expel(const Incarnation& who, const std::string& name) {
   const auto found = wrong_.find(who.counter);
   if (found == wrong_.end() || !others_have_all_of(who)) return;
+  roster_.told_to_go(who);
   send(who, Refused{name + " computes wrong gradients: " + found->second});
 }
 

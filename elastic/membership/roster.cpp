@@ -23,8 +23,21 @@ void Roster::look(std::uint64_t now_ms) {
 
 Contact& Roster::contact(const Incarnation& who) {
   const auto [it, fresh] = contacts_.try_emplace(who.nonce);
-  if (fresh) it->second.silence.hear(now_ms_, config_.lease_ms);
+  if (fresh) {
+    it->second.silence.hear(now_ms_, config_.lease_ms);
+    it->second.data = data_at_join(who);
+  }
   return it->second;
+}
+
+Digest Roster::data_at_join(const Incarnation& who) const {
+  const auto* worker = group_.find(who);
+  return worker ? worker->join.data : Digest{};
+}
+
+Digest Roster::data_of(const Incarnation& who) const {
+  const Contact* c = find(who);
+  return c ? c->data : data_at_join(who);
 }
 
 const Contact& Roster::meet(const Incarnation& who) {
@@ -113,6 +126,7 @@ void Roster::joined(const Incarnation& who) {
   waiting_.insert(who.nonce);
   Contact& c = contact(who);
   c.welcomed_ms = now_ms_;
+  if (c.data == Digest{}) c.data = data_at_join(who);
   if (group_.restart()) c.first = group_.restart()->version;
   for (const Member* m : running_members()) {
     const Contact* member = group_.restart() ? nullptr : find(m->who);
@@ -234,6 +248,13 @@ std::vector<const Plan*> Roster::running_plans() const {
   return plans;
 }
 
+const Member* Roster::told_to_go() const {
+  for (const Plan* plan : running_plans())
+    for (const Member& member : plan->members)
+      if (const Contact* c = find(member.who); c && c->told_to_go) return &member;
+  return nullptr;
+}
+
 std::vector<const Member*> Roster::running_members() const {
   std::vector<const Member*> members;
   for (const Plan* plan : running_plans())
@@ -306,13 +327,13 @@ std::optional<Digest> Roster::count_data() const {
   std::vector<std::pair<Digest, std::size_t>> counts;  // by rank
   std::size_t known_ones = 0;
   for (const Member& m : members) {
-    const Contact* c = find(m.who);
-    if (!c || c->data == Digest{}) continue;
+    const Digest data = data_of(m.who);
+    if (data == Digest{}) continue;
     ++known_ones;
     const auto known = std::find_if(counts.begin(), counts.end(),
-                                    [&](const auto& count) { return count.first == c->data; });
+                                    [&](const auto& count) { return count.first == data; });
     if (known == counts.end())
-      counts.emplace_back(c->data, 1);
+      counts.emplace_back(data, 1);
     else
       ++known->second;
   }

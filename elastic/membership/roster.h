@@ -45,6 +45,7 @@ struct Contact {
   std::uint64_t plan_sent_ms = 0, plan_wait_ms = 0;
   Digest data{};  // of all its data; zeros: not known yet
   bool other_data_told = false;
+  bool told_to_go = false;  // refused after it had joined
 };
 
 struct RosterConfig {
@@ -89,10 +90,13 @@ class Roster {
   bool plan_is_due(const Incarnation& who, const EpochId& plan);
   bool warning_is_due(const Incarnation& who, std::uint64_t since_ms);  // of that standstill
   bool other_data_is_due(const Incarnation& who);                       // once
+  void told_to_go(const Incarnation& who) { contact(who).told_to_go = true; }
 
   // ---- Lives ----
   const Contact* find(const Incarnation& who) const;  // null: not met in this term
   const Contact& at(const Incarnation& who) const;    // one that was met
+  // Of all data of a life, as it said when it joined or since; zeros: not read to the end yet.
+  Digest data_of(const Incarnation& who) const;
   const std::map<Nonce, Contact>& contacts() const { return contacts_; }  // by nonce
   Member member_of(const Incarnation& who) const;                         // as a plan names it
   bool certainly_dead(const Incarnation& who) const;
@@ -104,6 +108,8 @@ class Roster {
   // The plans that may still run: the last one, and the one before it while the last is a prepared
   // one that not all members are known to have entered (R11).
   std::vector<const Plan*> running_plans() const;
+  // The member whose end the others notice first where it was told to go; null: no member was.
+  const Member* told_to_go() const;
   std::vector<const Member*> running_members() const;  // of these, each once, the last plan's first
   bool all_entered() const { return lacking_ == 0; }
   bool member_now(const Incarnation& who) const;
@@ -123,6 +129,7 @@ class Roster {
 
  private:
   Contact& contact(const Incarnation& who);
+  Digest data_at_join(const Incarnation& who) const;
   void check_members(const Plan& plan) const;
   std::optional<Digest> count_data() const;
 

@@ -41,6 +41,7 @@ WorkerCommands Worker::on(const WorkerEvent& event) {
 }
 
 void Worker::on_event(const Start& e) {
+  data_ = e.join.data;
   joining_.ask(e.join);
   send(e.join);
 }

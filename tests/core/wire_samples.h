@@ -36,8 +36,8 @@ SAMPLE_FIELDS(StepRecord, a, b, c, d, e, f, g, h, i)
 SAMPLE_FIELDS(Vote, a, b, c, d, e, f, g, h, i)
 SAMPLE_FIELDS(Member, a, b, c, d, e, f, g)
 SAMPLE_FIELDS(Move, a, b, c, d)
-SAMPLE_FIELDS(Plan, a, b, c, d, e, f, g, h, i, j, k, l)
-SAMPLE_FIELDS(Join, a, b, c, d, e, f, g, h, i)
+SAMPLE_FIELDS(Plan, a, b, c, d, e, f, g, h, i, j, k, l, m)
+SAMPLE_FIELDS(Join, a, b, c, d, e, f, g, h, i, j)
 SAMPLE_FIELDS(Report, a, b, c, d, e, f, g, h, i, j, k, l)
 SAMPLE_FIELDS(Heartbeat, a, b, c, d, e, f, g, h, i, j, k, l, m)
 SAMPLE_FIELDS(Pause, a, b, c, d, e, f)
@@ -203,6 +203,7 @@ class Maker {
     for (auto& rank : p.shares) rank = static_cast<Rank>(below(members));
     fill(p.cause);
     fill(p.entered);
+    fill(p.doubted_from);
     return p;
   }
 

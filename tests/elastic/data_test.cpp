@@ -22,6 +22,7 @@ struct OneLeader : LeaderRig {
     config.steps = 100;
     config.segments = 3;
     config.wanted_workers = 3;
+    data = {};
     lead(config, 1);
     apply(JobStarted{{}, from.empty() ? Version{0} : from.back().version, from});
     for (std::uint64_t nonce : {1, 2, 3}) join(nonce);
@@ -44,9 +45,9 @@ struct OneLeader : LeaderRig {
       if (const auto* e = std::get_if<event::Mismatch>(event)) mismatches.push_back(*e);
     }
   }
-  void beat(std::uint64_t nonce, const Digest& data) {
+  void beat(std::uint64_t nonce, const Digest& read) {
     Heartbeat beat{group.plan()->id, 1, {}};
-    beat.data = data;
+    beat.data = read;
     say(nonce, beat);
   }
   bool refused(std::uint64_t nonce) const {
@@ -170,9 +171,135 @@ TEST_CASE("leader: what an earlier run left in doubt stays in doubt") {
   OneLeader one(false, false, {from});
   for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kData);
   finish(one);
-  REQUIRE(one.taints.size() == 1);
+  REQUIRE(!one.taints.empty());
   CHECK(one.taints[0].name == "the checkpoint of step 50");
   CHECK(one.taints[0].first == Version{30});
+}
+
+// ---- Workers that are gone ----------------------------------------------------------------------
+
+namespace {
+
+// Member `dead` is lost in step 1; the others report and form the next epoch.
+void lose(OneLeader& one, std::uint64_t dead) {
+  const EpochId before = one.group.plan()->id;
+  std::vector<std::uint64_t> others;
+  for (const Member& m : one.group.plan()->members)
+    if (m.who.nonce != Nonce(dead)) others.push_back(m.who.counter);
+  one.sent.clear();
+  one.die(dead);
+  for (const std::uint64_t nonce : others) {
+    Report report;
+    report.promise = one.asked();
+    report.entered = before;
+    report.version = 1;
+    report.parameters_complete = true;
+    report.copies.assign(3, true);
+    one.say(nonce, report);
+  }
+  one.commit();
+  REQUIRE(one.group.plan()->id > before);
+  REQUIRE(one.group.plan()->members.size() == others.size());
+}
+
+}  // namespace
+
+// What it has computed is in the result, and nobody can ask it any more.
+TEST_CASE("leader: a worker that is lost before its data were compared leaves a doubt") {
+  OneLeader one;
+  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kData);
+  SUBCASE("it had not read them") {
+    one.beat(3, {});
+    lose(one, 3);
+    REQUIRE(one.taints.size() == 1);
+    CHECK(one.taints[0].id == 3);
+    CHECK(one.taints[0].first == Version{0});
+    CHECK(one.group.plan()->doubted_from == Version{0});
+    lose(one, 2);  // later plans keep it
+    CHECK(one.taints.size() == 1);
+    CHECK(one.group.plan()->doubted_from == Version{0});
+  }
+  SUBCASE("it had read the same") {
+    one.beat(3, kData);
+    lose(one, 3);
+    CHECK(one.taints.empty());
+    CHECK(one.group.plan()->doubted_from == kNoVersion);
+  }
+  SUBCASE("it had read others, and was told") {
+    one.beat(3, kOther);
+    lose(one, 3);
+    CHECK(one.taints.size() == 1);
+    CHECK(one.group.plan()->cause == "3 was told to go");
+    CHECK(one.group.plan()->doubted_from == Version{0});
+  }
+}
+
+TEST_CASE("leader: what a worker said of its data when it joined is known to every leader") {
+  OneLeader one;
+  one.data = kData;
+  one.join(4);
+  LeaderConfig config;
+  config.micro_batches = 6;
+  config.steps = 100;
+  config.segments = 3;
+  one.lead(config, 2);
+  one.on(leader_event::Tick{one.now});
+  one.beat(4, {});
+  CHECK(one.group.find({4, Nonce(4)})->join.data == kData);
+  one.beat(4, kOther);
+  for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kData);
+  one.beat(4, kOther);
+  CHECK(one.refused(4));
+}
+
+TEST_CASE("leader: a doubt outlives its leader") {
+  OneLeader one;
+  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kData);
+  one.beat(3, kOther);
+  lose(one, 3);
+  REQUIRE(one.group.plan()->doubted_from == Version{0});
+  LeaderConfig config;
+  config.micro_batches = 6;
+  config.steps = 100;
+  config.segments = 3;
+  one.lead(config, 2);
+  one.taints.clear();
+  for (std::uint64_t nonce : {1, 2}) one.beat(nonce, kData);
+  Progress last{one.group.plan()->id, {}, 2, {}, 0};
+  last.record.version = 99;
+  for (std::uint64_t nonce : {1, 2}) {
+    one.say(nonce, last);
+    one.say(nonce, Finished{one.group.plan()->id, 100, {}, {}});
+  }
+  CHECK(one.first_proposed<JobEnded>() != nullptr);
+  REQUIRE(one.taints.size() == 1);
+  CHECK(one.taints[0].first == Version{0});
+}
+
+// It is the last of several, so its data are compared with nobody's.
+TEST_CASE("leader: a worker that ends a job alone is in doubt if others were members before") {
+  OneLeader one;
+  one.beat(1, {});
+  for (std::uint64_t nonce : {2, 3}) one.beat(nonce, kData);
+  lose(one, 3);
+  lose(one, 2);
+  one.taints.clear();
+  Progress last{one.group.plan()->id, {}, 1, {}, 0};
+  last.record.version = 99;
+  one.say(1, last);
+  one.say(1, Finished{one.group.plan()->id, 100, {}, {}});
+  CHECK(one.first_proposed<JobEnded>() != nullptr);
+  CHECK(!one.taints.empty());
+}
+
+TEST_CASE("leader: a run that goes on from a checkpoint in doubt says so when it begins") {
+  Checkpoint clean{40, {}, {7, 7}, "", kData}, from{50, {}, {7, 7}, "", kData};
+  from.doubted_from = 30;
+  OneLeader one(false, false, {clean, from});
+  REQUIRE(one.taints.size() == 1);
+  CHECK(one.taints[0].name == "the checkpoint of step 50");
+  REQUIRE(one.warnings.size() == 1);
+  CHECK(one.warnings[0].find("that of step 40 is not") != std::string::npos);
 }
 
 // ---- Contributions that differ ----------------------------------------------------------------

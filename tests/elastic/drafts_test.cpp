@@ -18,8 +18,14 @@ constexpr Digest kData{8, 9};
 
 // Drafts, and the group whose log says which checkpoints are complete.
 struct Writing {
-  Writing() {
-    group.apply(JobStarted{});
+  // `from`: a checkpoint in doubt that the run goes on from; 0: it begins anew.
+  explicit Writing(Version from = 0) {
+    JobStarted started;
+    if (from != 0) {
+      started.checkpoints = {{from, {}, {7, 7}, "", kData}};
+      started.checkpoints.back().doubted_from = 5;
+    }
+    group.apply(started);
     standard.fingerprint = {7, 7};
   }
 
@@ -102,6 +108,25 @@ TEST_CASE("drafts: the newest checkpoint that is not in doubt stays until one af
   w.doubted_from = kNoVersion;
   w.publish(50);
   CHECK(w.kept == std::vector<Version>{40, 50});
+}
+
+// Data may be found to be others than those of the start, to which the run then goes back.
+TEST_CASE("drafts: where all are in doubt the one that the run began with stays") {
+  Writing w(40);
+  w.doubted_from = 10;
+  for (const Version version : std::vector<Version>{50, 60, 70}) w.publish(version);
+  CHECK(w.kept == std::vector<Version>{40, 60, 70});
+}
+
+// A checkpoint that is written late is whole all the same, and a reader takes no doubt above it.
+TEST_CASE("drafts: a doubt of later steps is none of a checkpoint that is written late") {
+  Writing w;
+  w.publish(10);
+  w.doubted_from = 25;
+  w.publish(20);
+  CHECK(w.group.checkpoints().back().doubted_from == kNoVersion);
+  w.publish(30);
+  CHECK(w.group.checkpoints().back().doubted_from == Version{25});
 }
 
 TEST_CASE("drafts: checkpoints that are withdrawn are removed, with what is being written") {

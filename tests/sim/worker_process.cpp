@@ -52,6 +52,7 @@ void WorkerProcess::start() {
   tick();
   Join join;
   join.fingerprint = kFingerprint;
+  join.data = kFingerprint;
   join.who = who_;
   join.name = slot_name(slot_);
   join.host = join.name;

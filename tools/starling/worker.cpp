@@ -45,6 +45,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{50};
+constexpr milliseconds kReadFirst{2000};  // of reading data before a worker joins
 constexpr const char* kModel = "model.safetensors";
 constexpr std::chrono::seconds kThreadsEnd{5};  // for threads of a life that is over
 
@@ -270,7 +271,8 @@ int work(const Life& life, actors::SharedLife& shared) {
   const auto loader = actors::spawn_loader(system, setup.value()->batches);
   auto options = life.options;
   options.setup = setup.value();
-  options.paths = std::move(paths).value();
+  options.data = actors::read_data(*setup.value(), kReadFirst);
+  options.transport = std::move(transport).value();
   options.slowness = life.command.slow.value_or(slowness(job, options.key.name));
   options.pid = static_cast<std::uint64_t>(::getpid());
   options.phase = &shared.phase;
