@@ -148,22 +148,23 @@ void Epoch::wrong(Rank peer, Error error, EpochEvents& out) {
 
 // ---- Reduce -----------------------------------------------------------------------------------
 
-void Epoch::open_step(Holders holders, std::uint32_t direct) {
-  STARLING_CHECK(direct == 0 || options_.memory != nullptr || world() == 1);
+void Epoch::open_step(Holders holders, std::uint32_t attempt) {
+  STARLING_CHECK(attempt == 0 || options_.memory != nullptr || world() == 1);
   holders_ = std::move(holders);
   rounds_.clear();
   reduce_.reset();
-  direct_reduce_.reset();
+  device_reduce_.reset();
   reducing_ = false;
-  direct_ = direct;
+  attempt_ = attempt;
   reduced_ = false;
 }
 
 EpochEvents Epoch::begin_reduce(Version step, const Sums& sums, const CompleteLanes& complete) {
   if (broken_) return {};
-  reduce_.emplace(sums, holders_, ReduceOptions{options_.self, world(), step, complete, direct()});
-  if (direct())
-    direct_reduce_.emplace(layout_, holders_, world(), options_.self, *options_.memory,
+  reduce_.emplace(sums, holders_,
+                  ReduceOptions{options_.self, world(), step, complete, on_device()});
+  if (on_device())
+    device_reduce_.emplace(layout_, holders_, world(), options_.self, *options_.memory,
                            options_.round_bytes);
   return release([](FrameKind kind) { return Reduce::takes(kind); });
 }
@@ -192,14 +193,14 @@ EpochEvents Epoch::end_share(std::span<const SideEntry> side) {
 
 // Waits for the shares of all ranks: a round has a deadline, and a rank may compute for longer.
 void Epoch::begin_rounds() {
-  if (!direct_reduce_ || reducing_ || !reduce_->shares_ended()) return;
+  if (!device_reduce_ || reducing_ || !reduce_->shares_ended()) return;
   reducing_ = true;
-  rounds_.add(*direct_reduce_, direct_);
+  rounds_.add(*device_reduce_, attempt_);
 }
 
 void Epoch::reduced_if_done(EpochEvents& out) {
   if (reduced_ || !reduce_ || !reduce_->done()) return;
-  if (direct_reduce_ && !direct_reduce_->over()) return;
+  if (device_reduce_ && !device_reduce_->over()) return;
   reduced_ = true;
   out.push_back(epoch_event::Reduced{reduce_->version()});
 }
@@ -210,12 +211,12 @@ EpochEvents Epoch::gather(Version version, Holders holders, const StepRecord& re
   EpochEvents out;
   if (broken_) return out;
   const bool begun = options_.joiner && !gathering_;
-  STARLING_CHECK(!begun || !direct() || world() == 1);  // R17: a joiner's first step
+  STARLING_CHECK(!begun || !on_device() || world() == 1);  // R17: a joiner's first step
   if (!begun) begin_gather(version, std::move(holders), record);
   gathering_ = true;
   gathered_ = false;
   gather_->start(sender_);
-  if (direct_gather_) rounds_.add(*direct_gather_, direct_);
+  if (device_gather_) rounds_.add(*device_gather_, attempt_);
   go(out);
   EpochEvents more = release([](FrameKind kind) { return Gather::takes(kind); });
   std::move(more.begin(), more.end(), std::back_inserter(out));
@@ -224,21 +225,21 @@ EpochEvents Epoch::gather(Version version, Holders holders, const StepRecord& re
 
 void Epoch::begin_gather(Version version, Holders holders, const StepRecord& record) {
   gather_.reset();
-  direct_gather_.reset();
+  device_gather_.reset();
   GatherOptions options{options_.self, world(), version, encode_record(record)};
-  if (direct()) {
-    options.direct = true;
+  if (on_device()) {
+    options.on_device = true;
     options.frame_bytes = piece_bytes(options_.round_bytes, world());
-    direct_gather_.emplace(layout_, holders, world(), options_.self, version, source_,
+    device_gather_.emplace(layout_, holders, world(), options_.self, version, source_,
                            *options_.memory, options_.round_bytes);
   }
-  GatherSource& source = direct_gather_ ? *direct_gather_ : source_;
+  GatherSource& source = device_gather_ ? *device_gather_ : source_;
   gather_.emplace(layout_, std::move(holders), std::move(options), source);
 }
 
 void Epoch::gathered_if_done(EpochEvents& out) {
   if (gathered_ || !gathering_ || !gather_->done()) return;
-  if (direct_gather_ && !direct_gather_->over()) return;
+  if (device_gather_ && !device_gather_->over()) return;
   gathered_ = true;
   out.push_back(epoch_event::Gathered{gather_->version()});
 }
@@ -249,7 +250,7 @@ void Epoch::go(EpochEvents& out) {
   if (!broken_) after_rounds(rounds_.go(), out);
 }
 
-// An error of a path names no rank: as a rule all members of the path see it at once.
+// An error of a transport names no rank: as a rule all members of the transport see it at once.
 void Epoch::after_rounds(Result<> went, EpochEvents& out) {
   if (!went) return wrong(kNoRank, std::move(went).error(), out);
   gathered_if_done(out);
@@ -264,13 +265,13 @@ EpochEvents Epoch::on_round(std::uint32_t attempt, Result<> ended) {
   return out;
 }
 
-EpochEvents Epoch::lose_path(std::uint32_t attempt, Error why) {
+EpochEvents Epoch::lose_transport(std::uint32_t attempt, Error why) {
   EpochEvents out;
   if (attempt != rounds_.attempt()) return out;
   rounds_.lose();
-  if (broken_ || direct_ != attempt || world() == 1) return out;
-  const bool gathering = direct_gather_ && !direct_gather_->over();
-  const bool reducing = direct_reduce_ && !direct_reduce_->over();
+  if (broken_ || attempt_ != attempt || world() == 1) return out;
+  const bool gathering = device_gather_ && !device_gather_->over();
+  const bool reducing = device_reduce_ && !device_reduce_->over();
   if (gathering || reducing) wrong(kNoRank, std::move(why), out);
   return out;
 }

@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
-#include "collectives/direct_gather.h"
-#include "collectives/direct_reduce.h"
+#include "collectives/device_gather.h"
+#include "collectives/device_reduce.h"
 #include "collectives/frame_sender.h"
 #include "collectives/gather.h"
 #include "collectives/reduce.h"
@@ -54,8 +54,8 @@ struct VoteArrived {
 struct PeerReady {  // a joiner said ready
   Rank from = 0;
 };
-// This rank sent something that cannot be; kNoRank: the direct path failed, or brought such bytes.
-// The Epoch delivers nothing more.
+// This rank sent something that cannot be; kNoRank: the device transport failed, or brought such
+// bytes. The Epoch delivers nothing more.
 struct Wrong {
   Rank peer = 0;
   Error error;
@@ -76,7 +76,7 @@ struct EpochOptions {
   // frames wait until set_version().
   Version version = kNoVersion;
   SessionLimits limits;
-  DirectMemory* memory = nullptr;  // none: no step is direct. Borrowed
+  DeviceMemory* memory = nullptr;  // none: all steps go by TCP. Borrowed
   std::size_t round_bytes = kRoundBytes;
 };
 
@@ -94,9 +94,9 @@ class Epoch {
   EpochEvents set_version(Version version);
 
   // Begins a step: the totals of the step before have been applied, so its reduction is over, and
-  // the sums of this step go to `holders`. `direct`: the attempt whose path takes this step's
+  // the sums of this step go to `holders`. `attempt`: the attempt whose transport takes this step's
   // gather and then its reduce; 0: the epoch's connections (R17). In a world of one, any attempt.
-  void open_step(Holders holders, std::uint32_t direct = 0);
+  void open_step(Holders holders, std::uint32_t attempt = 0);
   // Frames of the step's sums are added from here on. `complete`: see ReduceOptions.
   EpochEvents begin_reduce(Version step, const Sums& sums, const CompleteLanes& complete);
   // Sends the own sums of a bucket, each once, in any order.
@@ -107,12 +107,13 @@ class Epoch {
   // gather that has begun with the first frame goes on.
   EpochEvents gather(Version version, Holders holders, const StepRecord& record);
 
-  // The path of this attempt is ready, and votes may name it; older ones are not used any more.
-  // `path` is borrowed until lose_path().
-  void use(DevicePath& path, std::uint32_t attempt) { rounds_.use(path, attempt); }
-  // The path failed. Events: the epoch is wrong if bytes of the open step are still to go over it.
-  EpochEvents lose_path(std::uint32_t attempt, Error why);
-  // Tells how a round of this attempt's path ended. If that path was lost, nothing follows.
+  // The transport of this attempt is ready, and votes may name it; older ones are not used any more.
+  // `transport` is borrowed until lose_transport().
+  void use(DeviceTransport& transport, std::uint32_t attempt) { rounds_.use(transport, attempt); }
+  // The transport failed. Events: the epoch is wrong if bytes of the open step are still to go over
+  // it.
+  EpochEvents lose_transport(std::uint32_t attempt, Error why);
+  // Tells how a round of this attempt's transport ended. If that transport was lost, nothing follows.
   EpochEvents on_round(std::uint32_t attempt, Result<> ended);
 
   void send_ready();
@@ -125,8 +126,8 @@ class Epoch {
   const Holders& holders() const { return holders_; }  // of the open step
   const Plan& plan() const { return *options_.plan; }
   Rank self() const { return options_.self; }
-  // Whether the open step's words go over the direct path; without a DirectMemory they do not.
-  bool direct() const { return direct_ != 0 && options_.memory != nullptr; }
+  // Whether the open step's words go over the device transport; without a DeviceMemory they do not.
+  bool on_device() const { return attempt_ != 0 && options_.memory != nullptr; }
   std::uint32_t world() const { return static_cast<std::uint32_t>(options_.plan->members.size()); }
   // kNoVersion: not entered yet.
   Version version() const { return session_ ? session_->version() : kNoVersion; }
@@ -157,12 +158,12 @@ class Epoch {
   std::vector<Arrival> waiting_;   // of the current version, for a collective to begin
   std::size_t waiting_bytes_ = 0;  // of both
   Holders holders_;                // of the open step
-  std::uint32_t direct_ = 0;
+  std::uint32_t attempt_ = 0;
   Rounds rounds_;
-  std::optional<DirectReduce> direct_reduce_;
-  std::optional<DirectGather> direct_gather_;  // before the gather, whose source it is
+  std::optional<DeviceReduce> device_reduce_;
+  std::optional<DeviceGather> device_gather_;  // before the gather, whose source it is
   std::optional<Reduce> reduce_;
-  bool reducing_ = false;  // the rounds of direct_reduce_ have begun, or wait for the gather's
+  bool reducing_ = false;  // the rounds of device_reduce_ have begun, or wait for the gather's
   bool reduced_ = false;
   std::optional<Gather> gather_;
   bool gathering_ = false;  // gather() was called for it

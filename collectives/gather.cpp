@@ -51,7 +51,7 @@ void Gather::send(SegmentRange run, FrameSender& sender) {
                 [&](Rank rank) { return std::ranges::find(replicas, rank) != replicas.end(); });
   FrameHeader header;
   header.kind = FrameKind::kGather;
-  header.flags = options_.direct ? kDirect : 0;
+  header.flags = options_.on_device ? kOnDevice : 0;
   header.version = options_.version;
   header.first = run.first;
   header.count = run.count;
@@ -75,7 +75,8 @@ Result<> Gather::on_frame(Rank from, const Frame& frame) {
   if (header.version != options_.version && options_.version != kNoVersion)
     return malformed(from, "of another version");
   if (header.version == kNoVersion) return malformed(from, "of no version");
-  if (header.flags != (options_.direct ? kDirect : 0)) return malformed(from, "of the other path");
+  if (header.flags != (options_.on_device ? kOnDevice : 0))
+    return malformed(from, "of the other transport");
   if (!fits(layout_, header.first, header.count)) return malformed(from, "of no segments");
   const SegmentRange run{header.first, header.count};
   for (const SegmentId s : run) {

@@ -32,7 +32,8 @@ struct GatherOptions {
   std::uint32_t world = 1;
   Version version = 0;  // kNoVersion: a joiner, which owns nothing; the first frame tells
   Bytes record;         // opaque, in front of every frame; at most kRecordBytesMax; equal on all
-  bool direct = false;  // frames say so: params() are proofs of what goes over the direct path
+  bool on_device =
+      false;  // frames say so: params() are proofs of what goes over the device transport
   std::size_t frame_bytes = kFrameBytes;  // of sums, of the segments in one frame
 };
 
@@ -41,7 +42,8 @@ class Gather {
  public:
   static constexpr std::size_t kRecordBytesMax = 64 * 1024;
 
-  // `holders`: the ranks with a copy at the gather's version; a move's target of this step has none yet.
+  // `holders`: the ranks with a copy at the gather's version; a move's target of this step has none
+  // yet.
   Gather(const Layout& layout, Holders holders, GatherOptions options, GatherSource& source);
 
   // Publishes all segments that this rank holds and sends those that it owns, run by run. Once, and

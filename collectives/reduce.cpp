@@ -28,15 +28,16 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
       buckets_missing_(sums.layout->buckets()) {
   const Layout& layout = *sums_.layout;
   STARLING_CHECK(options.self < options.world);
-  STARLING_CHECK(options.direct || sums.accumulators.size() == layout.elements());
+  STARLING_CHECK(options.on_device || sums.accumulators.size() == layout.elements());
   STARLING_CHECK(sums.accumulator_lanes.size() == layout.segments());
-  STARLING_CHECK(options.direct || sums.totals.size() == layout.elements());
+  STARLING_CHECK(options.on_device || sums.totals.size() == layout.elements());
   STARLING_CHECK(sums.total_lanes.size() == layout.segments());
   STARLING_CHECK(sums.received != nullptr);
   check_holders(layout, *holders_, options.world);
   sums_.received->clear();
-  // In a direct step frames carry lanes alone, which are short: a bucket's go together.
-  runs_ = equal_runs(layout, *holders_, options.direct ? ~std::size_t{0} : kFrameBytes);
+  // In a step on the device transport frames carry lanes alone, which are short: a bucket's go
+  // together.
+  runs_ = equal_runs(layout, *holders_, options.on_device ? ~std::size_t{0} : kFrameBytes);
 
   std::vector<bool> holds_any(options.world);
   for (SegmentId s = 0; s < layout.segments(); ++s) {
@@ -50,8 +51,8 @@ Reduce::Reduce(const Sums& sums, Holders holders, const ReduceOptions& options)
         std::uint64_t{layout.block_count(s)} * layout.uses(s) * options.complete.micro_batches();
   }
   for (const Rank rank : others(options.self, options.world))
-    if (holds_any[rank] || options.direct) side_targets_.push_back(rank);
-  sides_missing_ = holds_any[options.self] || options.direct ? options.world - 1 : 0;
+    if (holds_any[rank] || options.on_device) side_targets_.push_back(rank);
+  sides_missing_ = holds_any[options.self] || options.on_device ? options.world - 1 : 0;
 }
 
 Result<> Reduce::start(std::span<const SideEntry> side, FrameSender& sender) {
@@ -112,7 +113,7 @@ Result<> Reduce::on_contribution(Rank from, const Frame& frame, FrameSender& sen
   ByteReader lanes(bytes.first(lanes_size));
   ByteReader sums(bytes.subspan(lanes_size));
   for (const SegmentId s : run) {
-    const std::size_t n = options_.direct ? 0 : sums_.layout->bytes_of(s, What::kSums);
+    const std::size_t n = options_.on_device ? 0 : sums_.layout->bytes_of(s, What::kSums);
     add(s, sums.get_bytes(n), lanes.get<ProofLanes>());
   }
   return one_more(run, sender);
@@ -128,7 +129,7 @@ void Reduce::add(SegmentId s, ByteView in, const ProofLanes& lanes) {
     total_lanes += lanes;
   else
     total_lanes = lanes;
-  if (options_.direct) return;
+  if (options_.on_device) return;
   const std::size_t first = sums_.layout->first_element(s);
   const auto total = sums_.totals.subspan(first, sums_.layout->elements(s));
   if (begun)
@@ -143,7 +144,7 @@ void Reduce::add(SegmentId s, ByteView in, const ProofLanes& lanes) {
 Result<> Reduce::add_own(SegmentRange run, FrameSender& sender) {
   for (const SegmentId s : run) {
     std::span<const std::int32_t> own;
-    if (!options_.direct)
+    if (!options_.on_device)
       own = sums_.accumulators.subspan(sums_.layout->first_element(s), sums_.layout->elements(s));
     if (segments_[s].begun || options_.world == 1)
       add(s, as_bytes(own), sums_.accumulator_lanes[s]);
@@ -182,7 +183,7 @@ Result<> Reduce::on_total(Rank from, const Frame& frame) {
   const ByteView bytes = *frame.payload;
   const std::size_t lanes_size = run.count * sizeof(ProofLanes);
   std::memcpy(sums_.total_lanes.data() + run.first, bytes.data(), lanes_size);
-  if (!options_.direct)
+  if (!options_.on_device)
     copy_sums(
         sums_.totals.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run)),
         bytes.subspan(lanes_size));
@@ -197,8 +198,8 @@ Result<SegmentRange> Reduce::take_run(Rank from, const Frame& frame) {
   const Layout& layout = *sums_.layout;
   if (!fits(layout, header.first, header.count)) return malformed(from, "of no segments");
   const SegmentRange run{header.first, header.count};
-  if ((header.flags & kDirect) != (options_.direct ? kDirect : 0))
-    return malformed(from, "of the other path");
+  if ((header.flags & kOnDevice) != (options_.on_device ? kOnDevice : 0))
+    return malformed(from, "of the other transport");
   if (frame.payload->size() != frame_bytes(run))
     return malformed(from, "not as long as its segments");
   const bool total = header.kind == FrameKind::kTotal;
@@ -213,7 +214,7 @@ Result<SegmentRange> Reduce::take_run(Rank from, const Frame& frame) {
 }
 
 std::size_t Reduce::frame_bytes(SegmentRange run) const {
-  const std::size_t sums = options_.direct ? 0 : sums_.layout->bytes_of(run, What::kSums);
+  const std::size_t sums = options_.on_device ? 0 : sums_.layout->bytes_of(run, What::kSums);
   return run.count * sizeof(ProofLanes) + sums;
 }
 
@@ -261,8 +262,8 @@ void Reduce::send_sums(SegmentRange run, std::span<const Rank> to, FrameKind kin
   header.count = run.count;
   Payload payload;
   payload.append_borrowed(as_bytes(lanes.subspan(run.first, run.count)));
-  if (options_.direct)
-    header.flags = kDirect;
+  if (options_.on_device)
+    header.flags = kOnDevice;
   else
     payload.append_borrowed(as_bytes(
         sums.subspan(sums_.layout->first_element(run.first), sums_.layout->elements(run))));

@@ -3,9 +3,10 @@
 // (docs/design.md, section 5, step 2; why direct and no ring: docs/decisions/001-direct-reduce.md).
 //
 // Each rank sends its contribution for a segment to the owner, which adds integers and sends the
-// total to the replicas. In a direct step the sums go otherwise (direct_reduce.h), and the same frames
-// carry their lanes alone. Side entries go from their maker to every holder, in bounded frames. The
-// order of arrival does not matter. What is summed, and when, is decided in elastic/.
+// total to the replicas. In a step on the device transport the sums go otherwise (device_reduce.h),
+// and the same frames carry their lanes alone. Side entries go from their maker to every holder, in
+// bounded frames. The order of arrival does not matter. What is summed, and when, is decided in
+// elastic/.
 
 #include <cstdint>
 #include <span>
@@ -22,7 +23,8 @@ struct ReduceOptions {
   std::uint32_t world = 1;
   Version version = 0;     // the step
   CompleteLanes complete;  // what an accepted total shows (R3)
-  bool direct = false;     // sums go over the direct path: they are neither read nor written here
+  bool on_device =
+      false;  // sums go over the device transport: they are neither read nor written here
 };
 
 // Threads: one at a time; the caller serialises. Ownership: borrows what `sums` points at, until
@@ -55,8 +57,8 @@ class Reduce {
 
   // Own contribution sent, all totals of held segments accepted (R3), all side entries there.
   bool done() const { return done_; }
-  // The shares of all ranks have ended, own too. In a direct step each rank hears it from all
-  // others, also a rank that holds nothing.
+  // The shares of all ranks have ended, own too. In a step on the device transport each rank hears
+  // it from all others, also a rank that holds nothing.
   bool shares_ended() const { return share_ended_ && sides_missing_ == 0; }
   Version version() const { return options_.version; }
 

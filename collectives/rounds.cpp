@@ -47,18 +47,18 @@ std::size_t staging_bytes(const Layout& layout, const std::vector<std::vector<Ra
   return world == 1 ? 0 : bytes;
 }
 
-void Rounds::use(DevicePath& path, std::uint32_t attempt) {
-  STARLING_CHECK(path_ == nullptr);
+void Rounds::use(DeviceTransport& transport, std::uint32_t attempt) {
+  STARLING_CHECK(transport_ == nullptr);
   STARLING_CHECK(attempt != 0);
-  path_ = &path;
+  transport_ = &transport;
   attempt_ = attempt;
 }
 
 Result<> Rounds::go() {
   while (!under_way_ && !users_.empty()) {
     const Queued now = users_.front();
-    const bool there = path_ != nullptr && attempt_ == now.attempt;
-    STARLING_TRY(round, now.user->next(there ? path_->staging() : nullptr));
+    const bool there = transport_ != nullptr && attempt_ == now.attempt;
+    STARLING_TRY(round, now.user->next(there ? transport_->staging() : nullptr));
     if (!round) {
       if (!now.user->over()) return ok();
       users_.pop_front();
@@ -70,9 +70,9 @@ Result<> Rounds::go() {
     }
     if (!there)
       return Error(Code::kUnavailable,
-                   "the direct path of attempt " + std::to_string(now.attempt) + " is lost");
+                   "the device transport of attempt " + std::to_string(now.attempt) + " is lost");
     under_way_ = true;
-    path_->exchange(std::move(round->sends), std::move(round->receives));
+    transport_->exchange(std::move(round->sends), std::move(round->receives));
   }
   return ok();
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Rounds over a direct path: which segments travel in which round, how much memory a round needs,
-// and the order of the rounds. direct_reduce.h and direct_gather.h say what a round carries.
+// Rounds over a device transport: which segments travel in which round, how much memory a round needs,
+// and the order of the rounds. device_reduce.h and device_gather.h say what a round carries.
 //
 // In every round each owner has a piece of its segments at work, so all members send and receive
 // all the time, and a round takes a bounded piece of staging memory. All ranks make the same rounds
@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "collectives/device_path.h"
+#include "collectives/device_transport.h"
 #include "collectives/sums.h"
 #include "core/base/result.h"
 
@@ -52,12 +52,12 @@ class Staging {
   std::byte* at_;
 };
 
-// A reduce or a gather. Its errors are about what came over the path, and name no rank.
+// A reduce or a gather. Its errors are about what came over the transport, and name no rank.
 class RoundUser {
  public:
   virtual ~RoundUser() = default;
   // Gives the next round; nothing while a frame is still to come, or when over(). `staging` is null
-  // if there is no path, for a user whose rounds have no transfers.
+  // if there is no transport, for a user whose rounds have no transfers.
   virtual Result<std::optional<Round>> next(std::byte* staging) = 0;
   // The round that next() gave has ended, and what it receives is there.
   virtual Result<> ended() = 0;
@@ -65,20 +65,20 @@ class RoundUser {
 };
 
 // Rounds runs one epoch's rounds, one at a time, in the order in which their users were added.
-// Threads: one at a time. Ownership: borrows path and users.
+// Threads: one at a time. Ownership: borrows transport and users.
 class Rounds {
  public:
-  // The path that was made by this attempt is ready.
-  void use(DevicePath& path, std::uint32_t attempt);
-  void lose() { path_ = nullptr, attempt_ = 0, under_way_ = false; }
+  // The transport that was made by this attempt is ready.
+  void use(DeviceTransport& transport, std::uint32_t attempt);
+  void lose() { transport_ = nullptr, attempt_ = 0, under_way_ = false; }
   std::uint32_t attempt() const { return attempt_; }
 
-  // Adds a user whose rounds go over the path of that attempt.
+  // Adds a user whose rounds go over the transport of that attempt.
   void add(RoundUser& user, std::uint32_t attempt) { users_.push_back({&user, attempt}); }
   void clear() { users_.clear(); }
   bool waiting_for(std::uint32_t attempt) const { return under_way_ && attempt_ == attempt; }
 
-  // Begins what can begin. Errors: a user's; kUnavailable, the path is not there any more.
+  // Begins what can begin. Errors: a user's; kUnavailable, the transport is not there any more.
   Result<> go();
   // The round under way has ended well; begins what can begin.
   Result<> ended();
@@ -88,7 +88,7 @@ class Rounds {
     RoundUser* user;
     std::uint32_t attempt;
   };
-  DevicePath* path_ = nullptr;
+  DeviceTransport* transport_ = nullptr;
   std::uint32_t attempt_ = 0;
   bool under_way_ = false;
   std::deque<Queued> users_;

@@ -9,10 +9,10 @@ root=${self%/tools/*}
 readonly no_gpu=77
 
 # ---- The stages: seconds at most, what they show, and the figures without which a stage has not run --------
-stages=(facts grid sanitizer model same speed torch train kill nccl direct)
+stages=(facts grid sanitizer model same speed torch train kill nccl transport)
 declare -A limit_of=([facts]=15 [grid]=40 [sanitizer]=65 [model]=25 [same]=35 [speed]=60 [torch]=100 [train]=40 [kill]=40 [nccl]=20
-  [direct]=45)
-readonly rehearsable=" train kill nccl direct "  # without a GPU, too; each starts processes, of which none may be left
+  [transport]=45)
+readonly rehearsable=" train kill nccl transport "  # without a GPU, too; each starts processes, of which none may be left
 declare -A about=(
   [facts]="card, driver, versions; how fast the card copies and multiplies (the latter with PyTorch)"
   [grid]="gpu_tests: every kernel on the card against the host: equal bits, or within a tolerance"
@@ -23,13 +23,13 @@ declare -A about=(
   [torch]="the same model in PyTorch (torch.compile, bf16, flash attention), deterministic or not"
   [train]="300 steps of a small GPT by one worker and by three on the one card: the same digest"
   [kill]="the same run while one of three workers is killed (kill -9): who notices when; the same digest"
-  [nccl]="path_times: communicators of two processes on the one card, made, used, given up: times, and nothing is left"
-  [direct]="three workers, bytes over NCCL, one is killed (kill -9): change-over, and again after it; the host path's digest"
+  [nccl]="transport_times: communicators of two processes on the one card, made, used, given up: times, and nothing is left"
+  [transport]="three workers, bytes over NCCL, one is killed (kill -9): change-over, and again after it; the digest over TCP"
 )
 declare -A needed=(
   [facts]="card driver starling" [grid]="cases" [sanitizer]="memcheck_errors racecheck_hazards"
   [model]="checks" [same]="lines" [speed]="lines" [torch]="tokens_per_s" [train]="digest steps"
-  [kill]="kills guard_ms commit_ms" [nccl]="making_ms cycles" [direct]="kills direct_steps commit_ms"
+  [kill]="kills guard_ms commit_ms" [nccl]="making_ms cycles" [transport]="kills device_steps commit_ms"
 )
 
 usage() {
@@ -42,13 +42,13 @@ other from running.
   --build FOLDER   programs of a build tree (default: those of the bundle that this script lies in, else of
                    build/release)
   --limit SECONDS  of every stage, instead of its own
-  --rehearse       without a GPU: train, kill, and nccl and direct with a stand-in for NCCL that only a build
+  --rehearse       without a GPU: train, kill, and nccl and transport with a stand-in for NCCL that only a build
                    tree has, on the emulated device; all else is skipped. Shows that this script works, and
                    nothing of a GPU; every line says so
   --list           the stages, with their limits, and nothing else
 Environment: PYTHON  the interpreter that has PyTorch (default: python3)
 
-In nccl and direct several processes share the card, each a host of its own to NCCL: nothing of NCCL's speed
+In nccl and transport several processes share the card, each a host of its own to NCCL: nothing of NCCL's speed
 shows there.
 
 status  ok       ran to its end and gave the figures that it is there for, and they are right
@@ -334,9 +334,9 @@ nccl_or_skip() {
 
 stage_nccl() {
   nccl_or_skip
-  local program=$tests/path_times name lines plugin
-  [ -x "$program" ] || program=${starling%/*}/tests/nccl/path_times
-  [ -x "$program" ] || give_up "path_times is not there"
+  local program=$tests/transport_times name lines plugin
+  [ -x "$program" ] || program=${starling%/*}/tests/nccl/transport_times
+  [ -x "$program" ] || give_up "transport_times is not there"
   # A program of the tests lies elsewhere than what the plugin is looked for beside.
   for plugin in "$root/lib/starling/libstarling_cuda.so" "${starling%/*}/kernels/cuda/libstarling_cuda.so"; do
     [[ -n ${STARLING_PLUGIN:-} || ! -e $plugin ]] || export STARLING_PLUGIN=$plugin
@@ -357,17 +357,17 @@ stage_nccl() {
   say "made in $(field first_ms "$lines" | round) ms, then in $(field median_ms "$lines" | round) ms; nothing is left"
 }
 
-stage_direct() {
+stage_transport() {
   nccl_or_skip
-  kill_runs --steps 100 --quiet-path host
+  kill_runs --steps 100 --quiet-transport tcp
   local name path
-  for name in direct_steps direct_again path; do figure $name "$(field $name "$kills")"; done
+  for name in device_steps device_again path; do figure $name "$(field $name "$kills")"; done
   path=$(field path "$kills")
   [[ $path != *"NCCL is at none of"* ]] || skip "$path"
-  [ "$(field direct_steps "$kills")" -gt 0 ] || give_up "no step went over NCCL: $path"
-  [ "$(field direct_again "$kills")" -gt 0 ] || give_up "no step went over NCCL after a kill: $path"
-  say "$(field direct_steps "$kills") steps over $path, also after $(field direct_again "$kills") of $(field kills "$kills") kills"
-  say "the next commit after $(field commit_ms "$kills" | round) ms; the digest of the host path"
+  [ "$(field device_steps "$kills")" -gt 0 ] || give_up "no step went over NCCL: $path"
+  [ "$(field device_again "$kills")" -gt 0 ] || give_up "no step went over NCCL after a kill: $path"
+  say "$(field device_steps "$kills") steps over $path, also after $(field device_again "$kills") of $(field kills "$kills") kills"
+  say "the next commit after $(field commit_ms "$kills" | round) ms; the digest over TCP"
 }
 
 # ---- One stage, in this script's second life ---------------------------------------------------------------

@@ -44,8 +44,9 @@ class DataPlane::Impl {
         log_(std::move(log)),
         memory_(options_.setup, options_.name),
         clock_(options_.times),
-        paths_(options_.paths),
-        ear_(std::make_shared<PathEar>([this](PathSaid said) { queue_.post(std::move(said)); })),
+        transport_support_(options_.transport),
+        ear_(std::make_shared<TransportReports>(
+            [this](TransportReport said) { queue_.post(std::move(said)); })),
         leaving_([this](const EpochId& over, Rank to, Bytes word) {
           const auto it = epochs_.find(over);
           if (it != epochs_.end() && !it->second->given_up)
@@ -85,10 +86,10 @@ class DataPlane::Impl {
     std::visit([this](auto& o) { execute(o); }, order);
   }
   void carry_out(MeshEvent& e);
-  void carry_out(PathSaid& e) {
-    if (e.kind == PathSaid::Kind::kLeft) return leaving_.left(e);
-    if (const auto it = epochs_.find(e.epoch); it != epochs_.end() && it->second->path)
-      it->second->path->on_said(std::move(e));
+  void carry_out(TransportReport& e) {
+    if (e.kind == TransportReport::Kind::kLeft) return leaving_.left(e);
+    if (const auto it = epochs_.find(e.epoch); it != epochs_.end() && it->second->transport)
+      it->second->transport->on_said(std::move(e));
   }
 
   void tell(elastic::WorkerEvent e) { say_(std::move(e)); }
@@ -145,7 +146,7 @@ class DataPlane::Impl {
   std::optional<WorkerMemory::Measured> measure(Version version, const Measure& owned);
   void give_up(EpochIo& io, Rank peer, const std::string& why, LinkFault fault = LinkFault::kEnded);
   bool contribute(EpochIo& io, Version version);
-  std::unique_ptr<EpochPath> make_path(EpochIo& io, const Plan& plan, Rank self);
+  std::unique_ptr<EpochTransport> make_transport(EpochIo& io, const Plan& plan, Rank self);
   static void send_word(EpochIo& io, Rank to, Bytes word);
   void close(const EpochId& epoch);
   void close_all() {
@@ -167,10 +168,11 @@ class DataPlane::Impl {
   // These belong to the thread:
   WorkerMemory memory_;
   StepClock clock_;
-  // paths_ waits, at its end, for the library's work on memory_; the paths in epochs_ go before it.
-  const Paths paths_;
+  // transport_support_ waits, at its end, for the library's work on memory_; the transports in
+  // epochs_ go before it.
+  const TransportSupport transport_support_;
   std::map<EpochId, std::unique_ptr<EpochIo>> epochs_;
-  const std::shared_ptr<PathEar> ear_;
+  const std::shared_ptr<TransportReports> ear_;
   Leaving leaving_;
   bool halted_ = false;
 };
@@ -193,7 +195,7 @@ void DataPlane::Impl::halt(int status, std::string reason) {
   for (const auto& [epoch, io] : epochs_) {
     io->given_up = true;
     leaving_.over(epoch);
-    if (io->path) io->path->give_up();
+    if (io->transport) io->transport->give_up();
     io->mesh->stop();
   }
   tell(event::Failed{status, std::move(reason)});
@@ -293,7 +295,7 @@ void DataPlane::Impl::execute(const Connect& o) {
           .version = o.version,
           .memory = options_.setup->device->host_memory() ? nullptr : &memory_},
       layout_, static_cast<collectives::GatherSource&>(memory_), *io->mesh);
-  if (o.plan->members.size() > 1) io->path = make_path(*io, *o.plan, o.self);
+  if (o.plan->members.size() > 1) io->transport = make_transport(*io, *o.plan, o.self);
   memory_.prepare(*o.plan, o.self);
   log_.info("connecting",
             {{"epoch", to_string(epoch)}, {"rank", o.self}, {"world", o.plan->members.size()}});
@@ -302,44 +304,45 @@ void DataPlane::Impl::execute(const Connect& o) {
   started.start();
 }
 
-std::unique_ptr<EpochPath> DataPlane::Impl::make_path(EpochIo& io, const Plan& plan, Rank self) {
-  PathUse use;
+std::unique_ptr<EpochTransport> DataPlane::Impl::make_transport(EpochIo& io, const Plan& plan,
+                                                                Rank self) {
+  TransportCalls use;
   use.send = [&io](Rank to, Bytes word) { send_word(io, to, std::move(word)); };
   use.made = [this, &io](std::uint32_t attempt, std::shared_ptr<collectives::Gate> gate) {
     leaving_.made(io.frames->plan(), attempt, std::move(gate));
   };
-  use.others_left = [this, &io](Rank from, const collectives::PathLeft& word) {
+  use.others_left = [this, &io](Rank from, const collectives::TransportLeft& word) {
     leaving_.others_left(io.frames->plan().members[from].who, word);
   };
-  use.ready = [this, &io](collectives::DevicePath& path, std::uint32_t attempt) {
-    io.frames->use(path, attempt);
-    tell(event::PathReady{io.frames->plan().id, attempt});
+  use.ready = [this, &io](collectives::DeviceTransport& transport, std::uint32_t attempt) {
+    io.frames->use(transport, attempt);
+    tell(event::TransportReady{io.frames->plan().id, attempt});
   };
   use.lost = [this, &io](std::uint32_t attempt, const Error& why) {
-    tell(event::PathLost{io.frames->plan().id, attempt});
-    take(io, io.frames->lose_path(attempt, Error(why.code(), why.text())));
+    tell(event::TransportLost{io.frames->plan().id, attempt});
+    take(io, io.frames->lose_transport(attempt, Error(why.code(), why.text())));
   };
   use.round = [this, &io](std::uint32_t attempt, Result<> ended) {
     take(io, io.frames->on_round(attempt, std::move(ended)));
   };
-  use.told = [this, &io](bool direct, const std::string& why) {
+  use.told = [this, &io](bool on_device, const std::string& why) {
     const EpochId epoch = io.frames->plan().id;
-    log_.info("path", {{"epoch", to_string(epoch)}, {"direct", direct}, {"why", why}});
-    tell(event::PathTold{epoch, direct, why});
+    log_.info("path", {{"epoch", to_string(epoch)}, {"direct", on_device}, {"why", why}});
+    tell(event::TransportChosen{epoch, on_device, why});
   };
-  PathLimits limits;
+  TransportLimits limits;
   limits.leave_ms = static_cast<std::uint32_t>(2 * options_.setup->job.lease_ms);
-  if (paths_.library)
+  if (transport_support_.library)
     limits.staging_bytes =
         collectives::staging_bytes(layout_, plan.holders, io.frames->world(), self);
-  return std::make_unique<EpochPath>(paths_, *options_.setup->device, plan, self, limits,
-                                     std::move(use),
-                                     [ear = ear_](PathSaid said) { ear->say(std::move(said)); });
+  return std::make_unique<EpochTransport>(
+      transport_support_, *options_.setup->device, plan, self, limits, std::move(use),
+      [ear = ear_](TransportReport said) { ear->say(std::move(said)); });
 }
 
 void DataPlane::Impl::send_word(EpochIo& io, Rank to, Bytes word) {
   FrameHeader header;
-  header.kind = FrameKind::kPath;
+  header.kind = FrameKind::kTransport;
   io.mesh->send(to, header, collectives::Payload(share(std::move(word))));
 }
 
@@ -364,7 +367,7 @@ void DataPlane::Impl::execute(const elastic::worker_command::Leave& o) {
   leaving_.over(o.epoch);
   it->second->mesh->leave();
   // All members have voted, so no round is under way.
-  if (it->second->path) it->second->path->give_up();
+  if (it->second->transport) it->second->transport->give_up();
 }
 
 void DataPlane::Impl::execute(const SayReady& o) {
@@ -381,7 +384,7 @@ void DataPlane::Impl::execute(const SetVersion& o) {
 void DataPlane::Impl::execute(const OpenStep& o) {
   EpochIo& io = io_of(o.epoch);
   io.sent.reset();
-  io.frames->open_step(o.holders, o.direct);
+  io.frames->open_step(o.holders, o.attempt);
 }
 
 void DataPlane::Impl::execute(const StartReduce& o) {
@@ -405,7 +408,7 @@ bool DataPlane::Impl::contribute(EpochIo& io, Version version) {
   for (std::uint32_t b = 0; b < layout_.buckets() && !io.given_up; ++b) {
     const SegmentRange segments = layout_.bucket(b);
     if ((*io.sent)[b] || !memory_.added(segments)) continue;
-    if (const auto damage = memory_.check_sums(segments, version, io.frames->direct())) {
+    if (const auto damage = memory_.check_sums(segments, version, io.frames->on_device())) {
       damaged(*damage);
       return false;
     }
@@ -469,12 +472,12 @@ void DataPlane::Impl::carry_out(MeshEvent& e) {
     case MeshEvent::Kind::kConnected:
       tell(event::Connected{e.epoch});
       leaving_.stands(io.frames->plan(), io.frames->self());
-      if (io.path) io.path->begin();
+      if (io.transport) io.transport->begin();
       return;
     case MeshEvent::Kind::kFrame:
       if (io.given_up) return;
-      if (e.frame.header.kind == FrameKind::kPath) {
-        if (auto heard = io.path->on_word(e.peer, *e.frame.payload); !heard)
+      if (e.frame.header.kind == FrameKind::kTransport) {
+        if (auto heard = io.transport->on_word(e.peer, *e.frame.payload); !heard)
           give_up(io, e.peer, heard.error().text());
         return;
       }
@@ -502,7 +505,7 @@ void DataPlane::Impl::take(EpochIo& io, const epoch_event::Reduced& e) {
   // This life goes on: the sums are whole at their makers (R2), and are added up anew.
   if (const auto wrong = measured->wrong_total)
     return give_up(
-        io, io.frames->direct() ? kNoRank : (*io.frames->holders())[*wrong].front(),
+        io, io.frames->on_device() ? kNoRank : (*io.frames->holders())[*wrong].front(),
         "the total of segment " + std::to_string(*wrong) + " is not the sum of its parts");
   tell(event::Reduced{io.frames->plan().id, e.version, measured->norm, measured->digest});
 }
@@ -547,7 +550,7 @@ void DataPlane::Impl::take(EpochIo& io, const epoch_event::Wrong& e) {
 void DataPlane::Impl::give_up(EpochIo& io, Rank peer, const std::string& why, LinkFault fault) {
   io.given_up = true;
   leaving_.over(io.frames->plan().id);
-  if (io.path) io.path->give_up();
+  if (io.transport) io.transport->give_up();
   const EpochId epoch = io.frames->plan().id;
   log_.info("epoch broken", {{"epoch", to_string(epoch)}, {"peer", peer}, {"cause", why}});
   tell(event::Broken{epoch, peer, fault});

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "actors/worker/orders.h"
-#include "actors/worker/paths.h"
 #include "actors/worker/step_clock.h"
+#include "actors/worker/transport_support.h"
 #include "actors/worker/worker_memory.h"
 #include "collectives/tcp/listener.h"
 #include "core/observe/log.h"
@@ -76,7 +76,7 @@ struct DataPlaneOptions {
   Incarnation who;
   std::string name;
   std::chrono::milliseconds connect_timeout{5000};
-  Paths paths;
+  TransportSupport transport;
   std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set; outlives the thread
   std::vector<StepTimes>* times = nullptr;  // of each step, if set; outlives the thread
 };

@@ -19,7 +19,7 @@ namespace starling::actors {
 // Threads: next() and done() are the data plane's; the rest any.
 class DataPlaneQueue {
  public:
-  using Work = std::variant<DataPlaneOrder, MeshEvent, PathSaid>;
+  using Work = std::variant<DataPlaneOrder, MeshEvent, TransportReport>;
 
   // Bounds the bytes of frames that the data plane has not looked at. Beyond it peers wait,
   // as memory is worth more than their time. The protocol bounds the frames after that.

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/worker/epoch_path.h"
+#include "actors/worker/epoch_transport.h"
 #include "collectives/epoch.h"
 #include "collectives/tcp/mesh.h"
 #include "core/wire/messages.h"
@@ -26,7 +26,7 @@ struct EpochIo {
   // `frames` comes before the mesh, which must stop before the memory that it sends from goes.
   std::optional<collectives::Epoch> frames;
   std::unique_ptr<collectives::Mesh> mesh;
-  std::unique_ptr<EpochPath> path;  // null in a world of one
+  std::unique_ptr<EpochTransport> transport;  // null in a world of one
 };
 
 // An epoch's communication thread reports a MeshEvent.

@@ -1,5 +1,5 @@
 #pragma once
-// Stuck handles a worker whose direct path hangs (collectives::NcclOptions::on_stuck).
+// Stuck handles a worker whose device transport hangs (collectives::NcclOptions::on_stuck).
 //
 // The worker trains on: its bytes go through the hosts, and the hanging threads stay as they are.
 // But a library that hangs may hold up the device as well. A device that does no work holds up
@@ -45,10 +45,10 @@ class Stuck {
         std::function<void(const std::string& line)> told, StuckTimes times = {})
       : lost_(std::move(lost)), told_(std::move(told)), times_(times) {}
 
-  // Must be called before any path is made.
+  // Must be called before any transport is made.
   void watch(std::shared_ptr<kernels::Device> device);
   // Blocks until the device answers, or the process has ended. `self`: this
-  // worker's rank in the epoch of the path. Threads: any, several at once.
+  // worker's rank in the epoch of the transport. Threads: any, several at once.
   void on_stuck(const std::string& why, Rank self);
 
  private:

@@ -98,7 +98,7 @@ class Worker : public caf::event_based_actor {
     WorkerLoopOptions loop_options;
     loop_options.setup = options_.setup;
     loop_options.job_id = options_.job_id;
-    loop_options.paths = options_.paths;
+    loop_options.transport = options_.transport;
     loop_options.phase = options_.phase;
     loop_options.times = options_.times;
     loop_options.join.who = options_.self;

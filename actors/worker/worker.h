@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "actors/messages.h"
-#include "actors/worker/paths.h"
 #include "actors/worker/setup.h"
 #include "actors/worker/step_clock.h"
+#include "actors/worker/transport_support.h"
 #include "core/observe/log.h"
 #include "core/observe/progress.h"
 
@@ -40,7 +40,7 @@ class LatestStep {
 
 struct WorkerOptions {
   std::shared_ptr<const TrainingSetup> setup;
-  Paths paths;  // open_paths(); none: all bytes go through the hosts
+  TransportSupport transport;  // open_transport(); none: all bytes go through the hosts
   JobId job_id{};
   Incarnation self;  // nonce != 0, of this life
   KeyPair key;       // one of the job's ring, with its secret

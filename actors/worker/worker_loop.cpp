@@ -50,7 +50,7 @@ DataPlaneOptions data_plane_options(const WorkerLoopOptions& options) {
   data_plane.who = options.join.who;
   data_plane.name = options.join.name;
   data_plane.connect_timeout = options.connect_timeout;
-  data_plane.paths = options.paths;
+  data_plane.transport = options.transport;
   data_plane.phase = options.phase;
   data_plane.times = options.times;
   return data_plane;

@@ -20,8 +20,8 @@
 
 #include "actors/worker/data_plane.h"
 #include "actors/worker/orders.h"
-#include "actors/worker/paths.h"
 #include "actors/worker/pause_clock.h"
+#include "actors/worker/transport_support.h"
 #include "core/observe/log.h"
 #include "elastic/protocol/worker.h"
 
@@ -44,7 +44,7 @@ struct WorkerLoopOptions {
   JobId job_id{};
   Join join;  // incarnation, host and port of `listener`
   std::chrono::milliseconds connect_timeout{5000};
-  Paths paths;
+  TransportSupport transport;
   std::atomic<WorkPhase>* phase = nullptr;  // kept up to date if set
   std::vector<StepTimes>* times = nullptr;  // of each step, if set
 };

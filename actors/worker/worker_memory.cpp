@@ -174,11 +174,11 @@ bool WorkerMemory::added(SegmentRange segments) const {
 }
 
 std::optional<Damage> WorkerMemory::check_sums(SegmentRange segments, Version version,
-                                               bool direct) {
+                                               bool on_device) {
   if (segments.first == 0) sabotage::flip_sums(accumulators_, version, worker_);
   if (const auto s = accumulators_.damaged(kernels::segment_ids(segments)))
     return Damage{"the sums", *s};
-  if (!direct) accumulators_.mirror(segments);
+  if (!on_device) accumulators_.mirror(segments);
   worked();
   return std::nullopt;
 }
@@ -318,7 +318,7 @@ Result<> WorkerMemory::set_params(Version version, SegmentRange segments, ByteVi
 
 namespace {
 
-// DirectMemory hands out writable addresses, also of memory that a path only reads.
+// DeviceMemory hands out writable addresses, also of memory that a transport only reads.
 template <class T>
 std::byte* bytes_at(const T* values) {
   return reinterpret_cast<std::byte*>(const_cast<T*>(values));

@@ -15,7 +15,7 @@
 #include "actors/worker/setup.h"
 #include "actors/worker/step_clock.h"
 #include "actors/worker/workbench.h"
-#include "collectives/direct_memory.h"
+#include "collectives/device_memory.h"
 #include "collectives/gather.h"
 #include "collectives/sums.h"
 #include "core/base/exact_sum.h"
@@ -34,7 +34,7 @@ struct Damage {
 
 // Threads: the data plane's (actors/worker/data_plane.h), unless a
 // function says otherwise. Each piece of long work counts in progress().
-class WorkerMemory : public collectives::GatherSource, public collectives::DirectMemory {
+class WorkerMemory : public collectives::GatherSource, public collectives::DeviceMemory {
  public:
   WorkerMemory(std::shared_ptr<const TrainingSetup> setup, std::string worker);
   ~WorkerMemory() override;
@@ -71,7 +71,7 @@ class WorkerMemory : public collectives::GatherSource, public collectives::Direc
   // Returns whether all micro-batches have been added to these segments.
   bool added(SegmentRange segments) const;
   // Checks, before these sums leave (through the host or not), that they are what was added.
-  std::optional<Damage> check_sums(SegmentRange segments, Version version, bool direct);
+  std::optional<Damage> check_sums(SegmentRange segments, Version version, bool on_device);
   std::span<const SideEntry> side_entries() const { return accumulators_.side(); }
   // R4: checks, before the rows of a share leave, that the
   // working parameters from which it was computed are unchanged.
@@ -124,7 +124,7 @@ class WorkerMemory : public collectives::GatherSource, public collectives::Direc
   std::vector<std::uint64_t> checksums(SegmentRange segments) override;
   Result<> set_params(Version version, SegmentRange segments, ByteView bytes) override;
 
-  // collectives::DirectMemory
+  // collectives::DeviceMemory
   std::byte* sums(SegmentRange segments) override;
   std::byte* totals(SegmentRange segments) override;
   void add(SegmentRange segments, std::span<const std::byte* const> received) override;

@@ -1,14 +1,14 @@
 #pragma once
-// One communicator of NCCL's, from its making to its end (decisions about time are path.h's).
+// One communicator of NCCL's, from its making to its end (decisions about time are transport.h's).
 //
-// Every call returns soon, but revoke() and abort(), and begin() and launch() where CUDA itself blocks.
-// Threads: one makes all calls, as NCCL wants no two of them in one communicator.
+// Every call returns soon, but revoke() and abort(), and begin() and launch() where CUDA itself
+// blocks. Threads: one makes all calls, as NCCL wants no two of them in one communicator.
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "collectives/device_path.h"
+#include "collectives/device_transport.h"
 #include "collectives/nccl/abi.h"
 #include "core/base/bytes.h"
 #include "core/base/ids.h"
@@ -28,7 +28,7 @@ class Communicator {
 
   // Errors of all functions: kPeerLost  NCCL reports one. After an error call revoke() and abort().
 
-  // `id`: of PathLibrary::make_id(). The communicator stands once settled() says so.
+  // `id`: of TransportLibrary::make_id(). The communicator stands once settled() says so.
   Result<> begin(ByteView id, Rank self, std::uint32_t world);
   // Starts all transfers in one group. They are in the stream only once settled() says so.
   Result<> launch(const std::vector<Transfer>& sends, const std::vector<Transfer>& receives,

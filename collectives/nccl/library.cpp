@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "collectives/nccl/abi.h"
-#include "collectives/nccl/path.h"
+#include "collectives/nccl/transport.h"
 #include "collectives/nccl/turns.h"
 #include "core/base/libraries.h"
 
@@ -56,7 +56,7 @@ std::string version_text(int version) {
          std::to_string(version % 100);
 }
 
-// The settings of NCCL that matter at the end of a path, as NCCL reads them from the environment.
+// The settings of NCCL that matter at the end of a transport, as NCCL reads them from the environment.
 std::string settings_here() {
   const auto on = [](const char* name, const std::string& off) {
     return variable(name) == off ? "off" : "on";
@@ -69,7 +69,7 @@ std::string settings_here() {
          (host.empty() ? "by default" : host);
 }
 
-class Nccl : public PathLibrary {
+class Nccl : public TransportLibrary {
  public:
   Nccl(abi::Functions functions, std::string name, nccl::Calls calls)
       : name_(std::move(name)),
@@ -89,11 +89,12 @@ class Nccl : public PathLibrary {
     return Bytes(id.internal, id.internal + abi::kIdBytes);
   }
 
-  std::unique_ptr<DevicePath> connect(PathOptions options, PathEvents events) override {
+  std::unique_ptr<DeviceTransport> connect(TransportOptions options,
+                                           TransportEvents events) override {
     const std::lock_guard lock(mutex_);
-    threads_.remove_if([](const nccl::PathThread& t) { return t.over(); });
+    threads_.remove_if([](const nccl::TransportThread& t) { return t.over(); });
     threads_.emplace_back(shared_, std::move(options), std::move(events));
-    return threads_.back().path();
+    return threads_.back().transport();
   }
 
  private:
@@ -101,10 +102,10 @@ class Nccl : public PathLibrary {
   const std::shared_ptr<nccl::Shared> shared_;
   const std::string settings_;
   std::mutex mutex_;
-  std::list<nccl::PathThread> threads_;  // joined when it goes
+  std::list<nccl::TransportThread> threads_;  // joined when it goes
 };
 
-Result<std::shared_ptr<PathLibrary>> open_at(const fs::path& path, NcclOptions& options) {
+Result<std::shared_ptr<TransportLibrary>> open_at(const fs::path& path, NcclOptions& options) {
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
     return Error(Code::kUnavailable, std::string("NCCL cannot be opened: ") + dlerror());
@@ -117,7 +118,7 @@ Result<std::shared_ptr<PathLibrary>> open_at(const fs::path& path, NcclOptions& 
                                          ", wanted is at least " + version_text(kOldest) +
                                          " and below " + version_text(kTooNew));
   nccl::Calls calls{std::move(options.on_stuck), std::move(options.on_end)};
-  return std::shared_ptr<PathLibrary>(
+  return std::shared_ptr<TransportLibrary>(
       std::make_shared<Nccl>(functions, "nccl " + version_text(version), std::move(calls)));
 }
 
@@ -147,7 +148,7 @@ std::vector<fs::path> nccl_places() {
   return places;
 }
 
-Result<std::shared_ptr<PathLibrary>> open_nccl(NcclOptions options) {
+Result<std::shared_ptr<TransportLibrary>> open_nccl(NcclOptions options) {
   if (!variable("NCCL_COMM_ID").empty())
     return Error(Code::kBadInput,
                  "NCCL_COMM_ID is set, with which all communicators of NCCL are one; unset it");
@@ -158,7 +159,7 @@ Result<std::shared_ptr<PathLibrary>> open_nccl(NcclOptions options) {
       return Error(Code::kBadInput,
                    std::string(name) +
                        " is 0, with which a worker that ends takes memory away from kernels of "
-                       "others; unset it, or --path host");
+                       "others; unset it, or --transport tcp");
   // NVLS cannot be stopped by an abort; NCCL's own watch over peers is slower than ours, and one more
   // thread with sockets; with PXN a rank's end waits for ranks that went through its GPU.
   ::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);

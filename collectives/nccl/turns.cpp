@@ -32,7 +32,7 @@ bool Turns::wait_to_use(Ticket ticket, const std::atomic<bool>& given_up) {
 
 void Turns::ends(Ticket ticket) {
   const std::lock_guard lock(mutex_);
-  // The owner may give up a path whose ticket is already back.
+  // The owner may give up a transport whose ticket is already back.
   if (const auto it = ends_.find(ticket); it != ends_.end()) it->second = true;
   changed_.notify_all();
 }

@@ -1,8 +1,9 @@
 #pragma once
-// Turns says which paths may have a communicator, in the order of asking: one in use, and the next
-// epoch's, which is being made. Only the first may have kernels: those of two could wait for each
-// other's places on the device. No communicator is made while another ends: CUDA frees memory when
-// all kernels of the device have ended, and allocating for a new one waits for kernels that hang.
+// Turns says which transports may have a communicator, in the order of asking: one in use, and the
+// next epoch's, which is being made. Only the first may have kernels: those of two could wait for
+// each other's places on the device. No communicator is made while another ends: CUDA frees memory
+// when all kernels of the device have ended, and allocating for a new one waits for kernels that
+// hang.
 
 #include <atomic>
 #include <chrono>

@@ -94,7 +94,7 @@ struct LocalName {
   socklen_t size = 0;
 };
 
-// The name is abstract: the first byte of the path is 0.
+// The name is abstract: the first byte of the transport is 0.
 LocalName local_name(std::uint16_t tcp_port) {
   LocalName name;
   name.address.sun_family = AF_UNIX;

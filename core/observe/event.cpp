@@ -55,7 +55,7 @@ EpochFormed formed(const Plan& plan) {
 }
 
 StepPassed step_of(const Progress& progress) {
-  return {progress.record, progress.epoch, progress.world, progress.step_ms, progress.direct};
+  return {progress.record, progress.epoch, progress.world, progress.step_ms, progress.on_device};
 }
 
 LedgerPassed ledger_of(const Progress& progress) {

@@ -99,12 +99,12 @@ struct EpochFormed {
   bool operator==(const EpochFormed&) const = default;
 };
 
-struct PathChosen {
+struct TransportChosen {
   static constexpr const char* kKind = "path";
   EpochId epoch;
-  bool direct = false;
+  bool on_device = false;
   std::string why;
-  bool operator==(const PathChosen&) const = default;
+  bool operator==(const TransportChosen&) const = default;
 };
 
 struct StepPassed {
@@ -113,7 +113,7 @@ struct StepPassed {
   EpochId epoch;
   std::uint32_t world = 0;
   double ms = 0;
-  bool direct = false;
+  bool on_device = false;
   bool operator==(const StepPassed&) const = default;
 };
 
@@ -224,7 +224,7 @@ struct Failed {
 
 using Event =
     std::variant<event::Started, event::Continued, event::Dropped, event::WorkerChanged,
-                 event::EpochFormed, event::PathChosen, event::StepPassed, event::LedgerPassed,
+                 event::EpochFormed, event::TransportChosen, event::StepPassed, event::LedgerPassed,
                  event::LeaderElected, event::Exposed, event::CheckpointWritten, event::Restarted,
                  event::NoticeGiven, event::Tainted, event::Mismatch, event::Warning, event::Done,
                  event::Ended, event::Failed>;

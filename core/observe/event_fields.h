@@ -98,9 +98,9 @@ void fields(F& f, Is<event::EpochFormed> auto& e) {
 }
 
 template <class F>
-void fields(F& f, Is<event::PathChosen> auto& e) {
+void fields(F& f, Is<event::TransportChosen> auto& e) {
   f("epoch", e.epoch);
-  f("direct", e.direct);
+  f("direct", e.on_device);
   f("why", e.why);
 }
 
@@ -118,7 +118,7 @@ void fields(F& f, Is<event::StepPassed> auto& e) {
   f.due("digest", e.record.digest);
   f.due("metrics", e.record.metrics);
   f.due("scale", e.record.scale);
-  f.due("direct", e.direct);
+  f.due("direct", e.on_device);
 }
 
 template <class F>

@@ -59,8 +59,9 @@ EventMemory::Told EventMemory::take(const Event& event) {
             return once("worker " + std::to_string(e.id) + " " + to_string(e.what));
           },
           [&](const event::EpochFormed& e) { return once("epoch " + to_string(e.id)); },
-          [&](const event::PathChosen& e) {
-            return once("path " + to_string(e.epoch) + (e.direct ? " direct " : " host ") + e.why);
+          [&](const event::TransportChosen& e) {
+            return once("path " + to_string(e.epoch) + (e.on_device ? " direct " : " host ") +
+                        e.why);
           },
           [&](const event::Tainted& e) {
             return once("tainted " + std::to_string(e.id) + " " + e.reason);

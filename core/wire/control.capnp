@@ -109,7 +109,7 @@ struct Progress {
   ledger @3 :List(Plan.LedgerRow);  # all M rows or none
   stepMs @4 :Float64;
   pause @5 :Pause;  # with the first pass of a forced epoch only
-  direct @6 :Bool;  # its bytes went over the direct path
+  direct @6 :Bool;  # its bytes went on the device transport
 }
 
 # Where the time from stopping to that pass went at this member; each part begins where the one before

@@ -49,8 +49,8 @@ void write_body(const Heartbeat& in, Body::Builder out) {
   body.setOrdersLeft(in.orders_left);
   body.setProgress(in.progress);
   write(in.data, body.initData());
-  body.setDirect(in.direct);
-  body.setPathWhy(text(in.path_why, limits::kLineBytes));
+  body.setDirect(in.on_device);
+  body.setPathWhy(text(in.transport_why, limits::kLineBytes));
   STARLING_CHECK(in.missed.size() <= limits::kMissed);
   auto missed = body.initMissed(static_cast<unsigned>(in.missed.size()));
   for (unsigned i = 0; i < missed.size(); ++i) missed.set(i, in.missed[i].value());
@@ -86,7 +86,7 @@ void write_body(const Progress& in, Body::Builder out) {
       write(row.metrics, ledger[m].initMetrics(static_cast<unsigned>(row.metrics.size())));
   }
   body.setStepMs(in.step_ms);
-  body.setDirect(in.direct);
+  body.setDirect(in.on_device);
   if (!in.pause) return;
   auto pause = body.initPause();
   pause.setReportMs(in.pause->report_ms);
@@ -269,7 +269,7 @@ Progress read_body(Reading& r, schema::Progress::Reader in) {
            "a micro-batch of a ledger is out of range");
   }
   out.step_ms = in.getStepMs();
-  out.direct = in.getDirect();
+  out.on_device = in.getDirect();
   if (in.hasPause()) out.pause = read_pause(r, in.getPause());
   return out;
 }

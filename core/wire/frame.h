@@ -8,9 +8,9 @@
 
 namespace starling {
 
-// Flag of kContribution, kTotal and kGather frames: the words that they are about go over the direct
-// path, and the frame has what proves them.
-inline constexpr std::uint8_t kDirect = 2;
+// Flag of kContribution, kTotal and kGather frames: the words that they are about go over the device
+// transport, and the frame has what proves them.
+inline constexpr std::uint8_t kOnDevice = 2;
 
 enum class FrameKind : std::uint8_t {
   kContribution = 1,  // sums and lanes of one worker for segments that the receiver owns
@@ -22,7 +22,7 @@ enum class FrameKind : std::uint8_t {
   kMove,              // state of segments with label v, source -> target
   kReady,             // outside the step loop: a joiner is ready to be switched to; tests, benches
   kLeft,              // last frame on a connection: the sender has left the epoch by a switch (R1)
-  kPath,              // outside the step loop: how a direct path comes about
+  kTransport,         // outside the step loop: how a device transport comes about
   kAlive,             // keep-alive: the sender is there. For the other end of the connection alone
 };
 

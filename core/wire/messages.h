@@ -49,7 +49,8 @@ struct Vote {
   StepRecord record;
   bool writing = false;           // a checkpoint of an earlier version
   bool wants_checkpoint = false;  // of the version that this step makes: it was asked for one
-  std::uint32_t direct = 0;       // attempt whose direct path is ready here; 0: none is (R17)
+  std::uint32_t ready_attempt =
+      0;  // attempt whose device transport is ready here; 0: none is (R17)
 };
 
 // ---- Plans ------------------------------------------------------------------------------------
@@ -95,10 +96,10 @@ struct Plan {
   // promised to enter nothing else below `id` (R9), so of all epochs before this one, these alone
   // can still be named in a report.
   std::vector<EpochId> entered{};
-};
   // The first step that is in doubt because of a worker that is gone, as it had not read all its
   // data, had others, or computed wrongly; kNoVersion: there is none. Later plans keep it.
   Version doubted_from = kNoVersion;
+};
 
 // ---- Checkpoints ------------------------------------------------------------------------------
 
@@ -142,8 +143,8 @@ struct Join {
   Digest fingerprint{};
   std::string fingerprint_text;  // ISA, library versions: for the message when it differs
   std::uint64_t pid = 0;         // of its process on its host, for people
-};
   Digest data{};  // of all its data, where they were read before it joined; zeros: not yet
+};
 // A worker that does not know the job yet says no fingerprint; the answer is a Welcome with counter
 // 0 and the job file, from any coordinator.
 inline bool asks_for_job(const Join& join) {
@@ -192,8 +193,8 @@ struct Heartbeat {
   std::uint64_t progress = 0;     // grows with everything that its threads have done
   Digest data{};                  // of all data files as they are read here; zeros: not known yet
   // From rank 0 of the epoch: the way of its bytes when votes name it, and why. Empty: not known.
-  bool direct = false;
-  std::string path_why;
+  bool on_device = false;
+  std::string transport_why;
   // Members of `entered` whose sums, parameters, rows or votes it waits for, while it has nothing
   // to do itself: the lowest ranks, at most limits::kMissed. Empty: it waits for none.
   std::vector<Rank> missed;
@@ -233,7 +234,7 @@ struct Progress {
   std::vector<LedgerRow> ledger;  // empty unless this worker has all M rows
   double step_ms = 0;
   std::optional<Pause> pause{};  // with the first pass of a forced epoch
-  bool direct = false;           // its bytes went over the direct path
+  bool on_device = false;        // its bytes went over the device transport
 };
 
 struct Leave {  // announced leave

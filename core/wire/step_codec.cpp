@@ -117,7 +117,7 @@ Bytes encode_vote(const Vote& vote) {
   put_record(out, vote.record);
   out.put(static_cast<std::uint8_t>(vote.writing));
   out.put(static_cast<std::uint8_t>(vote.wants_checkpoint));
-  out.put(vote.direct);
+  out.put(vote.ready_attempt);
   return std::move(out).take();
 }
 
@@ -135,8 +135,8 @@ Result<Vote> decode_vote(ByteView bytes) {
   vote.record = get_record(in);
   vote.writing = in.get<std::uint8_t>() != 0;
   vote.wants_checkpoint = in.get<std::uint8_t>() != 0;
-  vote.direct = in.get<std::uint32_t>();
-  if (!in.done() || vote.direct > limits::kAttempts) return malformed("vote");
+  vote.ready_attempt = in.get<std::uint32_t>();
+  if (!in.done() || vote.ready_attempt > limits::kAttempts) return malformed("vote");
   return vote;
 }
 

@@ -187,8 +187,8 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
     send(from, Refused{"this worker's job file differs from the group's"});
     return;
   }
-  if (auto why = other_checkpoint(m)) return send(from, Refused{*std::move(why)});
   if (auto why = other_bits(m)) return send(from, Refused{*std::move(why)});
+  if (auto why = other_checkpoint(m)) return send(from, Refused{*std::move(why)});
   Joined joined{m};
   joined.join.who = from;
   joined.join.name = name;  // the key's name, not the claimed one
@@ -249,7 +249,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Heartb
   if (roster_.works(from, m)) review_due_ = true;
   if (m.version != kNoVersion) {
     if (group_.plan() && m.entered == group_.plan()->id) progress_.entered_at(m.version);
-    if (!m.path_why.empty()) note_path({m.entered, m.direct, m.path_why});
+    if (!m.transport_why.empty()) note_transport({m.entered, m.on_device, m.transport_why});
     reached(from, m.version);
   }
   send(from, LeaderHint{0, term_, {}});
@@ -262,10 +262,10 @@ void Leader::said(const Incarnation& from, const std::string& name, const Heartb
   if (auto why = other_bits(group_.find(from)->join)) send(from, Refused{*std::move(why)});
 }
 
-void Leader::note_path(event::PathChosen path) {
-  if (!group_.plan() || path.epoch != group_.plan()->id || path == path_) return;
-  path_ = path;
-  tell(std::move(path));
+void Leader::note_transport(event::TransportChosen transport) {
+  if (!group_.plan() || transport.epoch != group_.plan()->id || transport == transport_) return;
+  transport_ = transport;
+  tell(std::move(transport));
 }
 
 void Leader::said(const Incarnation& from, const std::string&, const Progress& m) {

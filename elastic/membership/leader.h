@@ -127,7 +127,7 @@ class Leader {
   std::string newest_checkpoint() const;  // for a message
 
   void note_skipped(const StepRecord& record);
-  void note_path(event::PathChosen path);
+  void note_transport(event::TransportChosen transport);
   void ask_checkpoint();
   void keep_what_leaves();
   template <class Command>
@@ -213,7 +213,7 @@ class Leader {
   Forming forming_;
   Proposals proposals_;
   std::optional<StepRecord> last_record_;
-  event::PathChosen path_;  // the last that was told
+  event::TransportChosen transport_;  // the last that was told
   Skips skips_;
   Suspicions suspicions_;
   std::optional<Version> tainted_from_;  // in this term; plans that follow keep it

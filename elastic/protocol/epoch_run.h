@@ -31,13 +31,13 @@ struct EpochRun {
   bool connected = false;
   Version first = kNoVersion;  // first step of the epoch (moves count from it)
   std::set<Rank> ready_joiners;
-  std::uint32_t path = 0;    // attempt whose path is ready here; 0: none
-  bool says_direct = false;  // at rank 0, for people: the way of the epoch's bytes, and why
-  std::string says_why;
+  std::uint32_t ready_attempt = 0;  // attempt whose transport is ready here; 0: none
+  bool on_device = false;           // at rank 0, for people: the way of the epoch's bytes, and why
+  std::string transport_why;
   // The step in flight:
   Version voting = kNoVersion;  // the step whose vote is next
   std::vector<Rank> shares;     // of it: rank of each micro-batch
-  std::uint32_t direct = 0;     // its way (R17)
+  std::uint32_t attempt = 0;    // of the device transport that takes its bytes; 0: TCP (R17)
   bool share_ended = false;
   std::optional<ExactWords> norm;  // there with the totals
   Digest digest_part{};            // of the owned segments at label `voting`; comes with `norm`

@@ -82,8 +82,8 @@ Heartbeat Worker::heartbeat() const {
   if (waits) beat.missed = missed();
   beat.differences = differences_;
   if (run_ && run_->plan->id == entered_) {
-    beat.direct = run_->says_direct;
-    beat.path_why = run_->says_why;
+    beat.on_device = run_->on_device;
+    beat.transport_why = run_->transport_why;
   }
   return beat;
 }
@@ -298,23 +298,23 @@ void Worker::on_event(const Connected& e) {
   begin_if_ready();
 }
 
-void Worker::on_event(const PathReady& e) {
+void Worker::on_event(const TransportReady& e) {
   STARLING_CHECK(e.attempt > 0);
   // Another process counts the attempts, so do not trust the number.
   EpochRun* run = going(e.epoch);
-  if (run && e.attempt <= limits::kAttempts) run->path = e.attempt;
+  if (run && e.attempt <= limits::kAttempts) run->ready_attempt = e.attempt;
 }
 
-void Worker::on_event(const PathLost& e) {
+void Worker::on_event(const TransportLost& e) {
   EpochRun* run = going(e.epoch);
-  if (run && run->path == e.attempt) run->path = 0;
+  if (run && run->ready_attempt == e.attempt) run->ready_attempt = 0;
 }
 
-void Worker::on_event(const PathTold& e) {
+void Worker::on_event(const TransportChosen& e) {
   EpochRun* run = going(e.epoch);
   if (!run) return;
-  run->says_direct = e.direct;
-  run->says_why = e.why;
+  run->on_device = e.on_device;
+  run->transport_why = e.why;
   // Send it at once: the run may be over before the next heartbeat is due.
   if (run_of(e.epoch) && joining_.welcomed()) send(heartbeat());
 }

@@ -85,9 +85,9 @@ class Worker {
   void on_event(const worker_event::Broken& e);
   void on_event(const worker_event::Stopped& e);
   void on_event(const worker_event::PeerReady& e);
-  void on_event(const worker_event::PathReady& e);
-  void on_event(const worker_event::PathLost& e);
-  void on_event(const worker_event::PathTold& e);
+  void on_event(const worker_event::TransportReady& e);
+  void on_event(const worker_event::TransportLost& e);
+  void on_event(const worker_event::TransportChosen& e);
   void on_event(const worker_event::MicroBatchDone& e);
   void on_event(const worker_event::Rechecked& e);
   void on_event(const worker_event::Compared& e);
@@ -150,7 +150,7 @@ class Worker {
   void leave_before_joining();
   void learn(const StepRecord& record, bool with_ledger);
   std::vector<Rank> shares_of(Version version) const;
-  std::uint32_t way_of(Version version) const;
+  std::uint32_t attempt_of(Version version) const;
 
   // Stopping.
   void stop(std::vector<Incarnation> broken, LinkFault fault = LinkFault::kEnded);

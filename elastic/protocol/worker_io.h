@@ -68,7 +68,7 @@ struct Connected {  // all W-1 connections of this epoch stand
 };
 struct Broken {  // a connection of this epoch broke, or did not stand in time
   EpochId epoch;
-  Rank peer = 0;  // kNoRank: none did; what they carry cannot be, or the direct path failed
+  Rank peer = 0;  // kNoRank: none did; what they carry cannot be, or the device transport failed
   LinkFault fault = LinkFault::kEnded;
 };
 struct Stopped {  // answer to Stop: nothing is sent or received in this epoch any more
@@ -78,19 +78,19 @@ struct PeerReady {  // a joiner said ready over a connection of this epoch
   EpochId epoch;
   Rank from = 0;
 };
-// An attempt to make the epoch's direct path is ready here: votes may name it (R17). Attempts count
-// from 1 in each epoch; votes never name one beyond limits::kAttempts.
-struct PathReady {
+// An attempt to make the epoch's device transport is ready here: votes may name it (R17). Attempts
+// count from 1 in each epoch; votes never name one beyond limits::kAttempts.
+struct TransportReady {
   EpochId epoch;
   std::uint32_t attempt = 0;
 };
-struct PathLost {  // this attempt's path is of no use any more: no later vote names it
+struct TransportLost {  // this attempt's transport is of no use any more: no later vote names it
   EpochId epoch;
   std::uint32_t attempt = 0;
 };
-struct PathTold {  // at rank 0, for people: which way the epoch's bytes go, and why
+struct TransportChosen {  // at rank 0, for people: which way the epoch's bytes go, and why
   EpochId epoch;
-  bool direct = false;
+  bool on_device = false;
   std::string why;
 };
 struct MicroBatchDone {  // sums, side list, lanes and ledger row have it
@@ -154,17 +154,16 @@ struct DigestReady {  // answer to ComputeDigest
 };
 }  // namespace worker_event
 
-using WorkerEvent =
-    std::variant<worker_event::Start, worker_event::Tick, worker_event::Working,
-                 worker_event::Failed, worker_event::Received, worker_event::DataHashed,
-                 worker_event::NoticeGiven, worker_event::Initialised, worker_event::Loading,
-                 worker_event::NotInitialised, worker_event::CheckpointWritten,
-                 worker_event::Connected, worker_event::Broken, worker_event::Stopped,
-                 worker_event::PeerReady, worker_event::PathReady, worker_event::PathLost,
-                 worker_event::PathTold, worker_event::MicroBatchDone, worker_event::Rechecked,
-                 worker_event::Compared, worker_event::Reduced, worker_event::MovedIn,
-                 worker_event::LedgerArrived, worker_event::VoteArrived, worker_event::GatherBegun,
-                 worker_event::Gathered, worker_event::StepTimed, worker_event::DigestReady>;
+using WorkerEvent = std::variant<
+    worker_event::Start, worker_event::Tick, worker_event::Working, worker_event::Failed,
+    worker_event::Received, worker_event::DataHashed, worker_event::NoticeGiven,
+    worker_event::Initialised, worker_event::Loading, worker_event::NotInitialised,
+    worker_event::CheckpointWritten, worker_event::Connected, worker_event::Broken,
+    worker_event::Stopped, worker_event::PeerReady, worker_event::TransportReady,
+    worker_event::TransportLost, worker_event::TransportChosen, worker_event::MicroBatchDone,
+    worker_event::Rechecked, worker_event::Compared, worker_event::Reduced, worker_event::MovedIn,
+    worker_event::LedgerArrived, worker_event::VoteArrived, worker_event::GatherBegun,
+    worker_event::Gathered, worker_event::StepTimed, worker_event::DigestReady>;
 
 // ---- Commands ---------------------------------------------------------------------------------
 namespace worker_command {
@@ -222,13 +221,13 @@ struct Compare {  // the working parameters with their checksums; -> Compared, o
 // Frames of the current version that arrive before the command that wants them (OpenStep,
 // StartGather) wait for it.
 //
-// `direct`, the same in all commands of a step: the attempt whose path takes its bytes; 0: the
+// `attempt`, the same in all commands of a step: the attempt whose transport takes its bytes; 0: the
 // epoch's connections do (R17).
 struct OpenStep {  // contributions and totals of this step may arrive from now on
   EpochId epoch;
   Version version = 0;
   Holders holders;
-  std::uint32_t direct = 0;
+  std::uint32_t attempt = 0;
 };
 // Measure names what a vote says of owned segments: the exact sum of squares over their totals and,
 // if it is wanted, the digest of their state, which is at the step's label.
@@ -243,7 +242,7 @@ struct StartReduce {
   Version version = 0;
   std::uint32_t micro_batches = 0;
   Measure owned;
-  std::uint32_t direct = 0;
+  std::uint32_t attempt = 0;
 };
 struct SendMove {  // state of these segments (label `version`) to a rank
   EpochId epoch;
@@ -281,7 +280,7 @@ struct StartGather {
   Version version = 0;
   StepRecord record;
   Holders holders;  // those with copies of this version
-  std::uint32_t direct = 0;
+  std::uint32_t attempt = 0;
 };
 struct ComputeDigest {  // over these segments; -> DigestReady
   EpochId epoch;

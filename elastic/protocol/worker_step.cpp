@@ -16,13 +16,13 @@ using namespace worker_event;
 using namespace worker_command;
 
 namespace {
-constexpr std::uint32_t kAlone = 1;  // the way of a world of one, which needs no path
+constexpr std::uint32_t kAlone = 1;  // the way of a world of one, which needs no transport
 }
 
 void Worker::open_step(Version version) {
   EpochRun& run = *run_;
-  run.shares = shares_of(version);  // by the votes of the step before
-  run.direct = way_of(version);     // likewise
+  run.shares = shares_of(version);    // by the votes of the step before
+  run.attempt = attempt_of(version);  // likewise
   run.voting = version;
   run.share_ended = false;
   run.norm.reset();
@@ -37,7 +37,7 @@ void Worker::open_step(Version version) {
       if (!run.moved_in.count(s)) run.moves_due.insert(s);
   }
   emit(SetVersion{run.plan->id, version});
-  emit(OpenStep{run.plan->id, version, holders_in(run, version), run.direct});
+  emit(OpenStep{run.plan->id, version, holders_in(run, version), run.attempt});
 }
 
 // R14: sends the label-v state, when all parameters are here, as gathers would wait behind it.
@@ -89,15 +89,15 @@ std::vector<Rank> Worker::shares_of(Version version) const {
 
 // R17: all members find the same way, so no step's bytes are sent one way and awaited another. An
 // epoch's first step follows no vote that all its members have. A world of one sends no bytes.
-std::uint32_t Worker::way_of(Version version) const {
+std::uint32_t Worker::attempt_of(Version version) const {
   const EpochRun& run = *run_;
   if (run.world() == 1) return kAlone;
   if (version == run.first) return 0;
   std::optional<std::uint32_t> named;
   for (const auto& [rank, vote] : run.votes) {
     if (config_.bugs.r17_some_votes && rank == run.self) continue;
-    if (named.value_or(vote.direct) != vote.direct) return 0;
-    named = vote.direct;
+    if (named.value_or(vote.ready_attempt) != vote.ready_attempt) return 0;
+    named = vote.ready_attempt;
   }
   return named.value_or(0);
 }
@@ -112,7 +112,7 @@ void Worker::compute_step() {
   rechecks_.open(due_rechecks());
   emit(Compute{version_, work_.deal(run.shares, run.self), scale(), rechecks_.wanted()});
   if (parameters_complete_) send_moves();
-  emit(StartReduce{run.plan->id, run.voting, work_.share_size(), what_to_measure(), run.direct});
+  emit(StartReduce{run.plan->id, run.voting, work_.share_size(), what_to_measure(), run.attempt});
   end_share_if_done();
 }
 
@@ -267,7 +267,7 @@ void Worker::cast(Vote vote) {
   run.stage = EpochRun::Stage::kVoted;
   vote.writing = checkpoint_.writing();
   vote.wants_checkpoint = checkpoint_.wanted();
-  vote.direct = run.path;
+  vote.ready_attempt = run.ready_attempt;
   emit(SendVote{run.plan->id, vote});
   run.votes[run.self] = std::move(vote);
   pass_if_complete();
@@ -371,7 +371,7 @@ void Worker::learn(const StepRecord& record, bool with_ledger) {
   if (config_.bugs.scale_of_start && !with_ledger) record_.scale = {};
   Progress progress{run_->plan->id, record, run_->world(), {}, 0};
   if (with_ledger) progress.ledger = work_.rows();
-  progress.direct = with_ledger && run_->direct != 0 && run_->world() > 1;
+  progress.on_device = with_ledger && run_->attempt != 0 && run_->world() > 1;
   unacknowledged_.add(progress, now_ms_);
   send(std::move(progress));
 }
@@ -389,7 +389,7 @@ void Worker::send_unacknowledged(std::size_t at_once) {
 // there. A joiner that does not know its version yet begins when the first frame tells it.
 void Worker::gather_and_compute() {
   const Version version = run_->voting;
-  emit(StartGather{run_->plan->id, version, record_, copies_at(*run_, version), run_->direct});
+  emit(StartGather{run_->plan->id, version, record_, copies_at(*run_, version), run_->attempt});
   if (version_ == version) compute_step();
 }
 

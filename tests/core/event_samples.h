@@ -90,8 +90,8 @@ inline std::vector<Event> events() {
   fresh.resume_ms = -0.0;
   all.push_back(fresh);
   const std::vector<Event> rest{
-      event::PathChosen{epoch, true, "nccl 2.28.9"},
-      event::PathChosen{epoch, false, "\"x\" was not found"},
+      event::TransportChosen{epoch, true, "nccl 2.28.9"},
+      event::TransportChosen{epoch, false, "\"x\" was not found"},
       event::StepPassed{{3, 1, 2.0, 20, true, 77, {}, {}, {16, 1}}, epoch, 2, 12.5, true},
       event::StepPassed{{4, 0.1, 2.0, 20, false, 77, {5, 6}, {0.25, nan}}, epoch, 2, 12.5},
       event::StepPassed{{5, nan, kInfinity, kMax, true, kMax, {kMax, 0}}, epoch, ~0u, 5e-324},

@@ -172,7 +172,7 @@ class Maker {
   Vote vote() {
     Vote vote;
     fill(vote);
-    vote.direct = static_cast<std::uint32_t>(below(limits::kAttempts + 1));
+    vote.ready_attempt = static_cast<std::uint32_t>(below(limits::kAttempts + 1));
     return vote;
   }
   Plan plan(std::size_t members, std::size_t segments) {

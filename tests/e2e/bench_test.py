@@ -109,18 +109,18 @@ def kills_and_joins_are_measured_as_of_other_systems(place):
 def both_ways_of_a_steps_bytes_are_measured(place):
     job = place.job(lease_ms=10000)
     with environment(STARLING_NCCL=FAKE_NCCL):
-        rows = measure(job, "--isa", "emulated", "--quick", what="path")
-    require(rows["direct steps"]["host"] == 0 and rows["direct steps"]["direct"] > 0.5, f"{rows}")
-    require(0 < rows["bytes by TCP"]["direct"] < rows["bytes by TCP"]["host"], f"{rows}")
-    require(rows["path made"]["n"] > 0 and rows["path made"]["direct"] > 0, f"{rows}")
+        rows = measure(job, "--isa", "emulated", "--quick", what="transport")
+    require(rows["device steps"]["tcp"] == 0 and rows["device steps"]["nccl"] > 0.5, f"{rows}")
+    require(0 < rows["bytes by TCP"]["nccl"] < rows["bytes by TCP"]["tcp"], f"{rows}")
+    require(rows["made"]["n"] > 0 and rows["made"]["nccl"] > 0, f"{rows}")
     require(rows["kill"]["n"] == 1, f"{rows}")
     for what in ("step", "joining, worst", "leaving, worst"):
-        require(rows[what]["host"] > 0 and rows[what]["direct"] > 0, f"{what}: {rows}")
+        require(rows[what]["tcp"] > 0 and rows[what]["nccl"] > 0, f"{what}: {rows}")
 
 
-def without_a_library_of_direct_paths_there_is_one_line(place):
+def without_a_library_of_device_transports_there_is_one_line(place):
     with environment(STARLING_NCCL="/nowhere/libnccl.so.2"):
-        done = bench(place.job(), "--isa", "emulated", what="path")
+        done = bench(place.job(), "--isa", "emulated", what="transport")
     lines = done.stderr.strip().splitlines()
     require(done.returncode == 2 and len(lines) == 1 and "/nowhere/libnccl.so.2" in lines[0],
             f"{done.returncode}: {done.stderr}")
@@ -132,4 +132,4 @@ main(each_kill_is_measured_and_its_parts_add_up, a_freeze_lasts_at_least_the_lea
      joins_and_leaves_are_compared_with_undisturbed_steps,
      parts_of_a_step_are_measured_and_replicas_cost_no_bytes,
      kills_and_joins_are_measured_as_of_other_systems, both_ways_of_a_steps_bytes_are_measured,
-     without_a_library_of_direct_paths_there_is_one_line)
+     without_a_library_of_device_transports_there_is_one_line)

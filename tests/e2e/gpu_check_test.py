@@ -13,7 +13,7 @@ BUILD = os.path.dirname(STARLING)
 FAKE_NCCL = os.path.join(BUILD, "tests", "nccl", "libfake_nccl.so")
 PLUGIN = os.path.join(BUILD, "tests", "cuda", "libstarling_cuda_imitated_plugin.so")
 FIXTURES = os.path.join(SOURCE, "tests", "fixtures")
-STAGES = ["facts", "grid", "sanitizer", "model", "same", "speed", "torch", "train", "kill", "nccl", "direct"]
+STAGES = ["facts", "grid", "sanitizer", "model", "same", "speed", "torch", "train", "kill", "nccl", "transport"]
 
 # ---- Stand-ins, each a shell script -------------------------------------------------------------------------
 NVIDIA_SMI = """
@@ -48,7 +48,7 @@ sed -i 's/isa = "cuda"/isa = "emulated"/; s/^layers = .*/layers = 2/; s/^width =
 export STARLING_NCCL={nccl}
 exec {starling} "$@"
 """
-PATH_TIMES = """
+TRANSPORT_TIMES = """
 for name in making round revoke abort; do
   echo "{\\"name\\":\\"$name\\",\\"n\\":50,\\"first_ms\\":900.5,\\"second_ms\\":310.25,\\"median_ms\\":305.0,\\"worst_ms\\":901.0}"
 done
@@ -80,13 +80,13 @@ class Machine:
         open(os.path.join(self.bundle, "tests", "fixtures", "gpt-micro.safetensors"), "w").close()
         for name, text in {"nvidia_smi": NVIDIA_SMI, "compute_sanitizer": SANITIZER, "python": PYTHON,
                            "starling": STARLING_THERE, "gpu_tests": GPU_TESTS,
-                           "path_times": PATH_TIMES, **programs}.items():
+                           "transport_times": TRANSPORT_TIMES, **programs}.items():
             if text is not None:
                 self.write(name, text)
 
     def write(self, name, text):
         folder = {"starling": self.bundle + "/bin", "gpu_tests": self.bundle + "/bin/tests",
-                  "path_times": self.bundle + "/bin/tests"}.get(name, self.path)
+                  "transport_times": self.bundle + "/bin/tests"}.get(name, self.path)
         os.makedirs(folder, exist_ok=True)
         file = os.path.join(folder, name.replace("_", "-") if folder == self.path else name)
         with open(file, "w") as stream:
@@ -159,7 +159,7 @@ def all_stages_run_and_their_figures_arrive(place):
               "torch": {"tokens_per_s": 400000, "deterministic_tokens_per_s": 350000},
               "train": {"steps": 300}, "kill": {"kills": 2},
               "nccl": {"making_first_ms": 900.5, "making_ms": 305.0, "abort_ms": 305.0, "cycles": 50},
-              "direct": {"kills": 2, "path": "nccl 2.28.9, NVLS off, RAS off, PXN off, cuMem by default, "
+              "transport": {"kills": 2, "path": "nccl 2.28.9, NVLS off, RAS off, PXN off, cuMem by default, "
                                              "cuMem host by default"}}
     for stage, figures in wanted.items():
         there = results[stage]["figures"]
@@ -170,8 +170,8 @@ def all_stages_run_and_their_figures_arrive(place):
     train, kill = results["train"]["figures"], results["kill"]["figures"]
     require(train["digest"] == kill["digest"], f"digests {train} {kill}")
     require(0 < kill["guard_ms"] <= kill["commit_ms"] + 50 and train["loss_last_w1"] < train["loss_first_w1"], f"{kill}")
-    direct = results["direct"]["figures"]
-    require(direct["direct_steps"] > 50 and direct["direct_again"] > 0 and direct["digest"] != kill["digest"], f"{direct}")
+    transport = results["transport"]["figures"]
+    require(transport["device_steps"] > 50 and transport["device_again"] > 0 and transport["digest"] != kill["digest"], f"{transport}")
     require("11 ok, 0 failed, 0 skipped" in machine.text(), machine.text())
 
 
@@ -211,7 +211,7 @@ def one_that_hangs_is_ended_at_its_limit(place):
 
 def nothing_that_did_not_run_is_ok(place):
     # All end with 0 and say nothing.
-    silent = dict.fromkeys(("compute_sanitizer", "starling", "gpu_tests", "path_times", "python"), "exit 0")
+    silent = dict.fromkeys(("compute_sanitizer", "starling", "gpu_tests", "transport_times", "python"), "exit 0")
     silent["nvidia_smi"] = 'case "$*" in *memory.total*) ;; *) echo "A card, 1.0" ;; esac'
     results = Machine(place, **silent).check(1)
     require(list(results) == STAGES, f"stages {list(results)}")
@@ -291,21 +291,21 @@ def a_rehearsal_trains_and_kills_on_the_emulated_device(place):
     for stage, result in results.items():
         require(result["status"] == ("ok" if stage in ("train", "kill") else "skipped"), f"{stage}: {result}")
         require(result["rehearsal"] is True and "imitated" in result["card"], f"{result}")
-    for stage in ("nccl", "direct"):
+    for stage in ("nccl", "transport"):
         require("the stand-in for NCCL is not there" in results[stage]["text"], f"{results[stage]}")
 
 
 def a_rehearsal_in_a_build_tree_goes_over_the_stand_in_for_nccl(place):
     machine = Machine(place, nvidia_smi=None, python='exec python3 "$@"')
-    results = machine.check(0, "--rehearse", "--build", BUILD, "--limit", 170, "nccl", "direct")
+    results = machine.check(0, "--rehearse", "--build", BUILD, "--limit", 170, "nccl", "transport")
     for stage, result in results.items():
         require(result["status"] == "ok" and result["rehearsal"] is True, f"{stage}: {result}\n{machine.log(stage)}")
     require(results["nccl"]["figures"]["cycles"] == 50, f"{results['nccl']}")
-    require(results["direct"]["figures"]["direct_again"] > 0, f"{results['direct']}")
+    require(results["transport"]["figures"]["device_again"] > 0, f"{results['transport']}")
     # A library that makes no communicator is a failure, and says why.
     with environment(FAKE_NCCL="refuse-init@*"):
-        results = machine.check(1, "--rehearse", "--build", BUILD, "--limit", 170, "direct")
-    failed(results, "direct", "no step went over NCCL: ")
+        results = machine.check(1, "--rehearse", "--build", BUILD, "--limit", 170, "transport")
+    failed(results, "transport", "no step went over NCCL: ")
 
 
 def the_stage_model_reads_what_the_command_says(place):

@@ -19,7 +19,7 @@ import time
 
 import harness
 from harness import (PATIENCE, STARLING, Failed, Place, Run, alive, environment, processes_naming, require, wait_until)
-from paths_long import Story, guard_of
+from transport_kills_long import Story, guard_of
 from recovery_jobs import drawn, in_words, models, text_of
 
 OWN = os.path.join(os.path.dirname(STARLING), "tests", "own")

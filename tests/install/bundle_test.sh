@@ -73,12 +73,12 @@ if [ -z "$there" ] || [ "$there" != "$here" ]; then fail "digest '$there' in the
 echo "digest $there in the root and outside"
 
 # Scripts' models need a Python, which is not there; a name two addresses, and no name has any there; gpu_tests
-# a GPU; path_times NCCL.
+# a GPU; transport_times NCCL.
 for file in "$bundle"/bin/tests/*; do
   name=${file##*/} code=0
-  if [ "$name" = path_times ]; then
+  if [ "$name" = transport_times ]; then
     inside /starling "/starling/bin/tests/$name" --isa emulated >"$work/$name.log" 2>&1 || code=$?
-    grep -q "NCCL is at none of" "$work/$name.log" || fail "path_times, exit code $code: $(tail -n 1 "$work/$name.log")"
+    grep -q "NCCL is at none of" "$work/$name.log" || fail "transport_times, exit code $code: $(tail -n 1 "$work/$name.log")"
     echo "$name starts in the root, and finds no NCCL"
     continue
   fi

@@ -36,7 +36,7 @@ inline ProofLanes side_lanes(std::span<const SideEntry> entries, const Layout& l
 
 // By which way sums and parameters go: through the host's memory, or from one to the other within the
 // device's.
-enum class Way { kHost, kDirect };
+enum class Way { kHost, kDevice };
 
 class Group {
  public:
@@ -126,7 +126,7 @@ class Group {
     }
   }
 
-  // Totals of owned segments, over the direct way.
+  // Totals of owned segments, on the device transport.
   void add_up(Worker& to, std::span<const SegmentId> owned) {
     if (way_ == Way::kHost) return;
     for (const SegmentId s : owned) {
@@ -157,7 +157,7 @@ class Group {
         for (const SideEntry& entry : part.side_of({s, 1})) side.push_back(entry);
       }
     }
-    if (way_ == Way::kDirect)
+    if (way_ == Way::kDevice)
       for (const SegmentId s : to.held) {
         Worker& owner = *workers_[s % workers_.size()];
         if (&owner != &to) to.totals.copy({s, 1}, owner.totals.address({s, 1}));
@@ -176,7 +176,7 @@ class Group {
 
   void gather() {
     for (const auto& from : workers_) {
-      if (way_ == Way::kDirect) {
+      if (way_ == Way::kDevice) {
         for (const SegmentId s : from->owned)
           for (auto& to : workers_)
             STARLING_CHECK(to == from ||

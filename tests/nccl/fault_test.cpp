@@ -1,5 +1,6 @@
-// What a path makes of a library that fails, in one process. Whoever is to end by a time limit has one
-// that is short, and nothing else that could end it: how busy the machine is changes no outcome.
+// What a transport makes of a library that fails, in one process. Whoever is to end by a time limit
+// has one that is short, and nothing else that could end it: how busy the machine is changes no
+// outcome.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -87,7 +88,7 @@ TEST_CASE("a communicator that carries other bytes than were sent never gets rea
 }
 
 // What is received is proven by whoever asked for it.
-TEST_CASE("a path does not look at what a round carries") {
+TEST_CASE("a transport does not look at what a round carries") {
   World world(2, {}, "garbage@2/0");
   world.make(1000);
   world.ask(small(), 1);
@@ -108,7 +109,7 @@ TEST_CASE("a stream that is idle before a round is in it is not taken for the ro
   }
 }
 
-TEST_CASE("an error during a round ends the round and the path; its peer waits") {
+TEST_CASE("an error during a round ends the round and the transport; its peer waits") {
   World world(2, {}, "error@2/0");
   world.make(1000);
   world.ask(small(), 1);
@@ -127,7 +128,7 @@ TEST_CASE("an error while nothing is asked for is told all the same") {
   CHECK(world[0].told() == 0);
 }
 
-TEST_CASE("a group that NCCL refuses ends the path") {
+TEST_CASE("a group that NCCL refuses ends the transport") {
   World world(2, {}, "refuse@2/1");
   world.make(1000);
   world.ask(small(), 1);
@@ -184,7 +185,7 @@ TEST_CASE("doom() at any moment lets nothing be told any more") {
   }
 }
 
-TEST_CASE("a path may be given up by its own callback") {
+TEST_CASE("a transport may be given up by its own callback") {
   World world(2);
   world[0].on_event = [&](const std::string&) { world[0].doom(); };
   world.begin(1000);
@@ -197,7 +198,8 @@ TEST_CASE("a path may be given up by its own callback") {
 // Goal: nothing of ours is freed while NCCL may use it, and the kernels of a new communicator wait for
 // the old one's end. Method: an abort that takes its time; when the staging memory is released that
 // abort is over, and nothing was launched since. connect() itself does not wait.
-TEST_CASE("a path keeps its staging memory until its end, for which the next one's kernels wait") {
+TEST_CASE(
+    "a transport keeps its staging memory until its end, for which the next one's kernels wait") {
   World world(2, {}, "slow-abort@1/0:200");
   world.make(1000);
   Member& member = world[0];
@@ -213,7 +215,7 @@ TEST_CASE("a path keeps its staging memory until its end, for which the next one
   CHECK(released == 0);
   while (released == 0) std::this_thread::yield();
   CHECK(communicators == 1);  // that of the other rank: nothing is made beside one that ends
-  CHECK(groups == 2);         // the first paths' warm-up
+  CHECK(groups == 2);         // the first transports' warm-up
   world[1].connect({1, 2}, id, 1000);
   CHECK(member.next() == "ready");
   CHECK(world[1].next() == "ready");
@@ -222,7 +224,8 @@ TEST_CASE("a path keeps its staging memory until its end, for which the next one
 }
 
 TEST_CASE(
-    "the next communicator is made while rounds go on, and is used when the path before is gone") {
+    "the next communicator is made while rounds go on, and is used when the transport before is "
+    "gone") {
   const Table table = everybody_to_everybody(3, 400);
   World world(3);
   world.make(1000);
@@ -237,7 +240,7 @@ TEST_CASE(
   world.round_is_right(table, 20);
 }
 
-TEST_CASE("a path made beside one that breaks is used all the same") {
+TEST_CASE("a transport made beside one that breaks is used all the same") {
   World world(2, {}, "error@3/1");
   world.make(1000);
   world.begin_beside();
@@ -256,33 +259,35 @@ TEST_CASE("a path made beside one that breaks is used all the same") {
   world.round_is_right(small(), 3);
 }
 
-TEST_CASE("whoever has two paths that do not end gets no third in time, and the first goes on") {
+TEST_CASE(
+    "whoever has two transports that do not end gets no third in time, and the first goes on") {
   World world(2, {.connect_ms = 120'000});
   world.make(1000);
   world[0].connect_beside(world[0].library().make_id().value());  // whose other rank does not come
   kernels::EmulatedDevice device;
-  PathOptions options;
+  TransportOptions options;
   options.id = world[0].library().make_id().value();
   options.stream = device.make_stream();
   options.allocate = [](std::size_t) { return nullptr; };
   options.connect_ms = kShort;
   std::atomic<bool> failed{false};
   std::string text;
-  PathEvents events;
+  TransportEvents events;
   events.on_ready = [] {};
   events.on_round = [](Result<>) {};
   events.on_failed = [&](Error error) {
     text = error.text();
     failed = true;
   };
-  const auto path = world[0].library().connect(std::move(options), std::move(events));
+  const auto transport = world[0].library().connect(std::move(options), std::move(events));
   while (!failed) std::this_thread::yield();
-  CHECK(text == "NCCL: the paths before did not end within 300 ms");
+  CHECK(text == "NCCL: the transports before did not end within 300 ms");
   world.round_is_right(small(), 1);
 }
 
 const std::string kStuck =
-    "NCCL: a communicator has not ended within 300 ms, so this process has no direct path any more";
+    "NCCL: a communicator has not ended within 300 ms, so this process has no device transport any "
+    "more";
 
 // The stand-in's abort ends at last, so that its counts are right again.
 TEST_CASE("whoever opened the library is told of a communicator that does not end, and goes on") {
@@ -303,7 +308,8 @@ TEST_CASE("whoever opened the library is told of a communicator that does not en
   CHECK(stuck == 2);
   CHECK(why == kStuck);
   CHECK(world[1].library().closed() == kStuck);
-  // No other path is made or waited for, and what hangs keeps its memory, also when the library goes.
+  // No other transport is made or waited for, and what hangs keeps its memory, also when the
+  // library goes.
   CHECK(world[1].library().make_id().error().text() == kStuck);
   world[1].connect({0, 2}, world[0].library().make_id().value(), 1000);
   CHECK(world[1].next() == "failed: " + kStuck);
@@ -315,7 +321,7 @@ TEST_CASE("whoever opened the library is told of a communicator that does not en
   CHECK(!released);
 }
 
-TEST_CASE("a path that waits for its turn fails when the one before hangs") {
+TEST_CASE("a transport that waits for its turn fails when the one before hangs") {
   World world(2, {.end_ms = kShort}, "slow-revoke@1/1:2000");
   world.make(1000);
   world.begin_beside();
@@ -326,10 +332,10 @@ TEST_CASE("a path that waits for its turn fails when the one before hangs") {
   while (counts().communicators > 0) std::this_thread::yield();
 }
 
-// Goal: nobody's memory goes while a peer's kernel may work on it. Method: the stand-in ends a process
-// whose kernel works on what a peer has given back (here, this one); of three ranks in a round one never
-// comes, and the others give up one after the other.
-TEST_CASE("a path is taken apart only when the others' kernels have ended") {
+// Goal: nobody's memory goes while a peer's kernel may work on it. Method: the stand-in ends a
+// process whose kernel works on what a peer has given back (here, this one); of three ranks in a
+// round one never comes, and the others give up one after the other.
+TEST_CASE("a transport is taken apart only when the others' kernels have ended") {
   World world(3, {}, "fault@*");
   std::atomic<int> left{0};
   for (const auto& member : world.members()) {
@@ -354,7 +360,7 @@ TEST_CASE("a path is taken apart only when the others' kernels have ended") {
   CHECK(left == 3);
 }
 
-TEST_CASE("whoever does not hear of the others takes its path apart after a while") {
+TEST_CASE("whoever does not hear of the others takes its transport apart after a while") {
   World world(2, {.connect_ms = 120'000, .leave_ms = kShort});
   world[0].gate = std::make_shared<Gate>();
   world.make(1000);
@@ -371,28 +377,28 @@ TEST_CASE("while kernels may run nothing is given back, and all of it when they 
   memory.reset();
   CHECK(world.device().pieces() == taken);
   for (const auto& member : world.members()) member->await_end();
-  CHECK(world.device().pieces() == taken - 3);  // with two paths' staging memory
+  CHECK(world.device().pieces() == taken - 3);  // with two transports' staging memory
 }
 
-TEST_CASE("a device without memory left is an error of the path") {
+TEST_CASE("a device without memory left is an error of the transport") {
   World world(2);
   kernels::EmulatedDevice device;
-  PathOptions options;
+  TransportOptions options;
   options.id = world[0].library().make_id().value();
   options.staging_bytes = 1000;
   options.stream = device.make_stream();
   options.allocate = [](std::size_t) -> std::shared_ptr<std::byte> { throw std::bad_alloc(); };
   std::atomic<bool> failed{false};
   std::string text;
-  PathEvents events{[] {},
-                    [&](Error error) {
-                      text = error.text();
-                      failed = true;
-                    },
-                    [](Result<>) {}};
+  TransportEvents events{[] {},
+                         [&](Error error) {
+                           text = error.text();
+                           failed = true;
+                         },
+                         [](Result<>) {}};
   options.world = 2;
   world[1].connect({1, 2}, options.id, 1000);
-  const auto path = world[0].library().connect(std::move(options), std::move(events));
+  const auto transport = world[0].library().connect(std::move(options), std::move(events));
   while (!failed) std::this_thread::yield();
   CHECK(text == "NCCL: the device has no 2048 bytes left");
 }

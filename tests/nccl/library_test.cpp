@@ -129,7 +129,7 @@ TEST_CASE("processes that share a GPU are hosts of their own to NCCL, over local
 }
 
 // Only where the library is: it opens, and says its version and makes ids without a GPU. Without one,
-// or with one and no peer, a path fails with one line.
+// or with one and no peer, a transport fails with one line.
 TEST_CASE("the real NCCL has what is used of it") {
   const Variable told("STARLING_NCCL", std::nullopt);
   const auto opened = open_nccl();

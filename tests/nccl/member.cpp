@@ -81,17 +81,17 @@ void Member::connect(Seat seat, const Bytes& id, std::size_t staging_bytes) {
   staging_bytes_ = staging_bytes;
   drop();
   const std::lock_guard lock(connecting_);
-  path_ = make_path(id);
+  transport_ = make_transport(id);
 }
 
 void Member::connect_beside(const Bytes& id) {
   const std::lock_guard lock(connecting_);
-  next_path_ = make_path(id);
+  next_transport_ = make_transport(id);
 }
 
-std::unique_ptr<DevicePath> Member::make_path(const Bytes& id) {
+std::unique_ptr<DeviceTransport> Member::make_transport(const Bytes& id) {
   const std::shared_ptr<kernels::Queue> queue = device_.make_queue();
-  PathOptions options;
+  TransportOptions options;
   options.self = Rank(seat_.rank);
   options.world = seat_.world;
   options.id = id;
@@ -126,7 +126,7 @@ std::unique_ptr<DevicePath> Member::make_path(const Bytes& id) {
     events_.push_back(event);
     changed_.notify_all();
   };
-  PathEvents events;
+  TransportEvents events;
   events.on_ready = [note] { note("ready"); };
   events.on_failed = [note](Error error) { note("failed: " + error.text()); };
   events.on_round = [note](Result<> round) {
@@ -155,12 +155,12 @@ void Member::exchange(const Table& table, std::uint64_t seed) {
       out += bytes;
     }
     for (const std::size_t bytes : table[peer][seat_.rank]) {
-      receives.push_back({rank, path_->staging() + in, bytes});
+      receives.push_back({rank, transport_->staging() + in, bytes});
       in += bytes;
     }
   }
   STARLING_CHECK(in <= staging_bytes_);
-  path_->exchange(std::move(sends), std::move(receives));
+  transport_->exchange(std::move(sends), std::move(receives));
 }
 
 bool Member::right(const Table& table, std::uint64_t seed) const {
@@ -168,7 +168,7 @@ bool Member::right(const Table& table, std::uint64_t seed) const {
   for (std::size_t from = 0; from < seat_.world; ++from) {
     Bytes got(sum(table[from][seat_.rank]));
     if (got.empty()) continue;
-    copy_out(got, path_->staging() + at);
+    copy_out(got, transport_->staging() + at);
     for (std::size_t i = 0; i < got.size(); ++i)
       if (got[i] != byte_of(seed, from, seat_.rank, i)) return false;
     at += got.size();
@@ -178,7 +178,7 @@ bool Member::right(const Table& table, std::uint64_t seed) const {
 
 bool Member::staging_is_zero() const {
   Bytes got(staging_bytes_);
-  copy_out(got, path_->staging());
+  copy_out(got, transport_->staging());
   return std::all_of(got.begin(), got.end(), [](std::uint8_t b) { return b == 0; });
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// One rank with a path over the stand-in for NCCL, told what to do step by step.
+// One rank with a transport over the stand-in for NCCL, told what to do step by step.
 
 #include <chrono>
 #include <condition_variable>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/device_path.h"
+#include "collectives/device_transport.h"
 #include "collectives/nccl/library.h"
 #include "kernels/device/device.h"
 
@@ -37,48 +37,48 @@ class Member {
  public:
   // Opens the library that STARLING_NCCL names. `device` outlives it.
   explicit Member(kernels::Device& device, MemberOptions options = {});
-  ~Member();  // waits until nothing of its paths is left
+  ~Member();  // waits until nothing of its transports is left
 
-  PathLibrary& library() { return *library_; }
+  TransportLibrary& library() { return *library_; }
   struct Seat {
     std::uint32_t rank = 0, world = 2;
   };
-  // A new path, in place of the one before.
+  // A new transport, in place of the one before.
   void connect(Seat seat, const Bytes& id, std::size_t staging_bytes);
-  // The same path's next: that before goes on until change_over().
+  // The same transport's next: that before goes on until change_over().
   void connect_beside(const Bytes& id);
-  void change_over() { path_ = std::move(next_path_); }
+  void change_over() { transport_ = std::move(next_transport_); }
   // Asks for a round whose bytes are a function of `seed`.
   void exchange(const Table& table, std::uint64_t seed);
   // What was received is what the others were to send in that round.
   bool right(const Table& table, std::uint64_t seed) const;
-  void doom() { path_->doom(); }
+  void doom() { transport_->doom(); }
   void drop() {
-    path_.reset();
-    next_path_.reset();
+    transport_.reset();
+    next_transport_.reset();
   }
   bool staging_is_zero() const;
 
-  // What the path told next: "ready", "round", "round: TEXT" or "failed: TEXT". Waits for it; "nothing"
-  // after two minutes.
+  // What the transport told next: "ready", "round", "round: TEXT" or "failed: TEXT". Waits for it;
+  // "nothing" after two minutes.
   std::string next();
   // What was told and not yet asked for; the first of it, if there is one.
   std::size_t told() const;
   std::string peek() const;
   void forget();
-  // Nothing of any path is left. Waits for it.
+  // Nothing of any transport is left. Waits for it.
   void await_end();
-  // Called by the path's thread with each event, after connect() and before it is noted.
+  // Called by the transport's thread with each event, after connect() and before it is noted.
   std::function<void(const std::string&)> on_event;
-  // Called when a path's staging memory is given back, by whatever thread does it.
+  // Called when a transport's staging memory is given back, by whatever thread does it.
   std::function<void()> on_release;
-  // Called by the path's thread when its kernels have ended; the end of paths that are made from now on
-  // waits for the gate.
+  // Called by the transport's thread when its kernels have ended; the end of transports that are
+  // made from now on waits for the gate.
   std::function<void(bool revoked)> on_left;
   std::shared_ptr<Gate> gate;
 
  private:
-  std::unique_ptr<DevicePath> make_path(const Bytes& id);
+  std::unique_ptr<DeviceTransport> make_transport(const Bytes& id);
   void copy_out(std::span<std::uint8_t> to, const std::byte* from) const;
 
   kernels::Device& device_;
@@ -93,8 +93,8 @@ class Member {
   std::condition_variable changed_;
   std::deque<std::string> events_;
 
-  std::shared_ptr<PathLibrary> library_;
-  std::unique_ptr<DevicePath> path_, next_path_;
+  std::shared_ptr<TransportLibrary> library_;
+  std::unique_ptr<DeviceTransport> transport_, next_transport_;
 };
 
 // What the stand-in does wrong from now on. Empty: nothing.

@@ -49,8 +49,8 @@ TEST_CASE("two to four processes exchange what they ask for") {
   for (Process* process : {&a, &b, &c, &d}) CHECK(process->end() == 0);
 }
 
-// Nobody hears of a dead peer from NCCL. Whoever notices gives the path up, and the next one, without
-// the dead, is made.
+// Nobody hears of a dead peer from NCCL. Whoever notices gives the transport up, and the next one,
+// without the dead, is made.
 TEST_CASE("a process that is killed in a round, with half of it sent, stops nobody for long") {
   Process a, b({.orders = "die@3"}), c;
   connect({&a, &b, &c});
@@ -65,7 +65,8 @@ TEST_CASE("a process that is killed in a round, with half of it sent, stops nobo
 }
 
 TEST_CASE(
-    "a process that is killed between rounds, or while a path is made, stops nobody for long") {
+    "a process that is killed between rounds, or while a transport is made, stops nobody for "
+    "long") {
   Process a, b, c;
   connect({&a, &b, &c});
   all_hear({&a, &b, &c}, "next", "ready");
@@ -89,7 +90,7 @@ TEST_CASE(
   for (Process* process : {&a, &c}) CHECK(process->end() == 0);
 }
 
-TEST_CASE("a communicator that does not end leaves its process alive, without paths") {
+TEST_CASE("a communicator that does not end leaves its process alive, without transports") {
   struct Case {
     std::string name, orders, limits;
     bool stands = true, asks = true, given_up = true;
@@ -120,10 +121,10 @@ TEST_CASE("a communicator that does not end leaves its process alive, without pa
       CHECK(a.ask("groups 2") == "groups");
     }
     if (c.given_up) a.say("drop");
-    CHECK(
-        a.ask("closed") ==
-        "NCCL: a communicator has not ended within 300 ms, so this process has no direct path any "
-        "more");
+    CHECK(a.ask("closed") ==
+          "NCCL: a communicator has not ended within 300 ms, so this process has no device "
+          "transport any "
+          "more");
     CHECK(a.end() == 0);
     CHECK(a.complaints() == "");
   }
@@ -140,8 +141,8 @@ TEST_CASE("an abort that waits for a frozen peer leaves its process alive") {
   CHECK(a.end() == 0);
 }
 
-// The stand-in is strict, or its order would show little: without gates whoever gives a path up first
-// takes what its peer's kernel works on.
+// The stand-in is strict, or its order would show little: without gates whoever gives a transport
+// up first takes what its peer's kernel works on.
 TEST_CASE("a peer's kernel does not live through an abort, but through a kill") {
   Process a, b({.orders = "fault@*"}), c;
   connect({&a, &b, &c});
@@ -190,9 +191,9 @@ Seen figures_of(Process& process) {
   return seen;
 }
 
-// Goal: a worker lives through any number of epochs. Method: a pair of processes makes, uses and drops
-// one path after the other, some of them in the middle of a round; then threads, files and memory are
-// what they were after the first few.
+// Goal: a worker lives through any number of epochs. Method: a pair of processes makes, uses and
+// drops one transport after the other, some of them in the middle of a round; then threads, files
+// and memory are what they were after the first few.
 TEST_CASE("many cycles of communicators leave nothing behind") {
   const char* const told = std::getenv("STARLING_NCCL_CYCLES");
   const int cycles = told ? std::atoi(told) : 50;

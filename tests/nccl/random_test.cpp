@@ -47,10 +47,11 @@ bool all_tell(World& world, const std::string& wanted, std::int64_t hung) {
   return true;
 }
 
-// Goal: whatever the library does, a path tells the truth, its end comes, and the next one is whole.
-// Method: ranks of one process make one path after the other under faults that are drawn, give up at
-// the first that fails or when the stand-in says that something hangs; seeds 1 to 40.
-TEST_CASE("random faults: what is told is true, and every path ends") {
+// Goal: whatever the library does, a transport tells the truth, its end comes, and the next one is
+// whole. Method: ranks of one process make one transport after the other under faults that are
+// drawn, give up at the first that fails or when the stand-in says that something hangs; seeds 1 to
+// 40.
+TEST_CASE("random faults: what is told is true, and every transport ends") {
   int rounds = 0;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     std::mt19937_64 random(seed);

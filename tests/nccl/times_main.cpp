@@ -1,10 +1,10 @@
-// What communicators take, and that nothing of them stays: two processes on one device make, use and give
-// up one path after the other. One JSON object a line.
+// What communicators take, and that nothing of them stays: two processes on one device make, use
+// and give up one transport after the other. One JSON object a line.
 //
-//   path_times [--isa cuda|emulated] [--cycles N] [--bytes N]
+//   transport_times [--isa cuda|emulated] [--cycles N] [--bytes N]
 //
-// Over the library that STARLING_NCCL names, or NCCL as workers find it. Exit code 0; 1 if something is not
-// as it should be, or there is no such device or library; 2 for bad arguments.
+// Over the library that STARLING_NCCL names, or NCCL as workers find it. Exit code 0; 1 if
+// something is not as it should be, or there is no such device or library; 2 for bad arguments.
 
 #include <algorithm>
 #include <chrono>
@@ -32,7 +32,7 @@ struct Options {
 };
 
 [[noreturn]] void wrong(const std::string& what) {
-  std::fprintf(stderr, "path_times: %s\n", what.c_str());
+  std::fprintf(stderr, "transport_times: %s\n", what.c_str());
   std::exit(1);
 }
 
@@ -58,7 +58,8 @@ class Pair {
         a_({.command = {"/proc/self/exe", "--member", "--isa", options.isa}}),
         b_({.command = {"/proc/self/exe", "--member", "--isa", options.isa}}) {}
 
-  // A path for both, a round over it, and its end; of every third path in the middle of another round.
+  // A transport for both, a round over it, and its end; of every third transport in the middle of
+  // another round.
   void cycle(int number) {
     auto begun = Clock::now();
     const std::string id = a_.ask("id");
@@ -90,7 +91,8 @@ class Pair {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const auto begun = Clock::now();
     a_.say("drop");
-    if (a_.ask("rest") != "rest") wrong("a path that was given up while it was made does not end");
+    if (a_.ask("rest") != "rest")
+      wrong("a transport that was given up while it was made does not end");
     given_up_.push_back(ms_since(begun));
   }
 
@@ -138,7 +140,7 @@ class Pair {
     a_.say("rest");
     b_.say("rest");
     for (Process* process : {&a_, &b_})
-      if (process->hear() != "rest") wrong("a path does not end");
+      if (process->hear() != "rest") wrong("a transport does not end");
     ended_.push_back(ms_since(begun));
     double revoke_us = 0, abort_us = 0;
     std::istringstream(a_.ask("ends")) >> revoke_us >> abort_us;
@@ -196,7 +198,7 @@ int main(int argc, char** argv) {
     ++i;
   }
   if (options.cycles < 2 || options.bytes == 0) {
-    std::fprintf(stderr, "usage: path_times [--isa cuda|emulated] [--cycles N] [--bytes N]\n");
+    std::fprintf(stderr, "usage: transport_times [--isa cuda|emulated] [--cycles N] [--bytes N]\n");
     return 2;
   }
   // Two of one GPU are two hosts to NCCL.
@@ -205,7 +207,7 @@ int main(int argc, char** argv) {
   if (!options.member) return collectives::measure(options);
   auto device = kernels::open_device(options.isa);
   if (!device) {
-    std::fprintf(stderr, "path_times: %s\n", device.error().text().c_str());
+    std::fprintf(stderr, "transport_times: %s\n", device.error().text().c_str());
     return 2;
   }
   collectives::serve(*device.value(), {});

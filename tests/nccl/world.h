@@ -1,5 +1,5 @@
 #pragma once
-// All ranks of one path in one process.
+// All ranks of one transport in one process.
 
 #include <doctest/doctest.h>
 
@@ -21,11 +21,11 @@ class World {
       members_.push_back(std::make_unique<Member>(device_, options));
   }
   ~World() {
-    // Whoever waits for a peer's end would wait for ever if that peer's path were there still.
+    // Whoever waits for a peer's end would wait for ever if that peer's transport were there still.
     for (const auto& member : members_) member->drop();
   }
 
-  // A path for all, without waiting for it.
+  // A transport for all, without waiting for it.
   void begin(std::size_t staging_bytes) {
     const Bytes id = members_[0]->library().make_id().value();
     const auto world = static_cast<std::uint32_t>(members_.size());

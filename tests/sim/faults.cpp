@@ -24,7 +24,7 @@ void FaultInjector::start() {
   repeat(f.lateness, &FaultInjector::make_coordinators_late);
   repeat(f.bulk_breaks, &FaultInjector::break_connection);
   repeat(f.bulk_stalls, &FaultInjector::stall_connection);
-  repeat(f.path_losses, &FaultInjector::lose_path);
+  repeat(f.transport_losses, &FaultInjector::lose_transport);
   repeat(f.joins, &FaultInjector::join);
   repeat(f.leaves, &FaultInjector::leave);
   repeat(f.coordinator_crashes, &FaultInjector::crash_coordinator);
@@ -156,7 +156,7 @@ void FaultInjector::stall_connection() {
 }
 
 // Whoever is first to find out; the others find out too, some after a step or two.
-void FaultInjector::lose_path() {
+void FaultInjector::lose_transport() {
   WorkerProcess* first = any_worker();
   if (!first || !first->machine().run()) return;
   const EpochId epoch = first->machine().run()->plan->id;
@@ -166,10 +166,10 @@ void FaultInjector::lose_path() {
   for (const auto& process : world_.workers()) {
     const Micros delay = process.get() == first ? 0 : random_.range(0, 100 * kMs);
     world_.after(delay, [p = process.get(), epoch, attempt] {
-      p->submit([p, epoch, attempt] { p->lose_path(epoch, attempt); });
+      p->submit([p, epoch, attempt] { p->lose_transport(epoch, attempt); });
     });
   }
-  world_.count("path lost");
+  world_.count("transport lost");
 }
 
 void FaultInjector::flip_one() {

@@ -33,7 +33,7 @@ class FaultInjector {
   void make_coordinators_late();
   void break_connection();
   void stall_connection();
-  void lose_path();
+  void lose_transport();
   void flip_one();
   void join();
   void leave();

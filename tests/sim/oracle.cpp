@@ -312,7 +312,7 @@ void Oracle::check_way(const WorkerProcess& p, const OpenStep& step) {
   const std::string what =
       name(p) + ", step " + std::to_string(step.version) + " of epoch " + to_string(plan.id);
   if (plan.members.size() == 1) {
-    if (step.direct == 0) violated("R17: alone, and not over the direct path: " + what);
+    if (step.attempt == 0) violated("R17: alone, and not over the device transport: " + what);
     return;
   }
   const bool prepared = plan.kind == PlanKind::kPrepared;
@@ -323,23 +323,23 @@ void Oracle::check_way(const WorkerProcess& p, const OpenStep& step) {
     const auto& votes = ballots_[{plan.id, step.version - 1}].votes;
     for (const Member& member : plan.members) {
       const auto vote = votes.find(member.who.nonce);
-      named.insert(vote == votes.end() ? 0 : vote->second.direct);
+      named.insert(vote == votes.end() ? 0 : vote->second.ready_attempt);
     }
   }
   const std::uint32_t way = named.size() == 1 ? *named.begin() : 0;
-  if (named.size() > 1) world_.count("path ready at some members");
-  if (way != 0) world_.count("direct step");
-  if (step.direct != way)
-    violated("R17: " + what + " goes by path " + std::to_string(step.direct) +
+  if (named.size() > 1) world_.count("transport ready at some members");
+  if (way != 0) world_.count("device step");
+  if (step.attempt != way)
+    violated("R17: " + what + " goes by transport " + std::to_string(step.attempt) +
              ", by the votes it is " + std::to_string(way));
 }
 
 void Oracle::votes(const WorkerProcess& p, const EpochId& epoch, const Vote& vote) {
   ballots_[{epoch, vote.version}].votes.emplace(p.nonce(), vote);
   const auto link = p.links().find(epoch);
-  if (vote.direct != 0 &&
-      (link == p.links().end() || !link->second.path_ready || link->second.attempt != vote.direct))
-    violated("R17: " + name(p) + " names a path that it does not have");
+  if (vote.ready_attempt != 0 && (link == p.links().end() || !link->second.transport_ready ||
+                                  link->second.attempt != vote.ready_attempt))
+    violated("R17: " + name(p) + " names a transport that it does not have");
   if (const auto before = ballots_.find({epoch, vote.version - 1}); before != ballots_.end()) {
     const auto said = before->second.votes.find(p.nonce());
     if (said != before->second.votes.end() && said->second.micro_batch_ns && !vote.micro_batch_ns)
@@ -411,13 +411,13 @@ void Oracle::refused(const WorkerProcess& p, const std::string& text) {
 }
 
 // Only where the world has made it fail, or a member has ended its part of the epoch.
-void Oracle::path_failed(const WorkerProcess& p, const Plan& plan, const std::string& text) {
-  world_.count("direct step broken");
+void Oracle::transport_failed(const WorkerProcess& p, const Plan& plan, const std::string& text) {
+  world_.count("device step broken");
   if (text.find("as large as") != std::string::npos)
     return violated("R17: two members disagree on a round: " + text);
   for (const char* fault :
        {"round failed", "round of garbage", "round that never ends",
-        "round without a member who is gone", "path lost", "worker paused", "partition",
+        "round without a member who is gone", "transport lost", "worker paused", "partition",
         "pair of workers cut", "connection stalled", "connection broken"})
     if (world_.counted(fault) > 0) return;
   for (const Member& member : plan.members) {
@@ -426,7 +426,7 @@ void Oracle::path_failed(const WorkerProcess& p, const Plan& plan, const std::st
     const auto link = other->links().find(plan.id);
     if (link == other->links().end() || link->second.stopping) return;
   }
-  violated("R17: the direct path of " + name(p) + " fails for no reason: " + text);
+  violated("R17: the device transport of " + name(p) + " fails for no reason: " + text);
 }
 
 bool Oracle::plant_lost_contribution(const Frame& frame) {

@@ -54,8 +54,8 @@ class Oracle {
   void gathers(const WorkerProcess& p, Version version, const StepRecord& record,
                const std::vector<std::vector<Rank>>& holders);
   void refused(const WorkerProcess& p, const std::string& text);
-  // Its direct path failed, or brought what is wrong.
-  void path_failed(const WorkerProcess& p, const Plan& plan, const std::string& text);
+  // Its device transport failed, or brought what is wrong.
+  void transport_failed(const WorkerProcess& p, const Plan& plan, const std::string& text);
   void killed(const WorkerProcess& p);
   void exited(const WorkerProcess& p, const elastic::worker_command::Exit& exit);
 

@@ -77,8 +77,8 @@ TEST_CASE("rules: each one broken on purpose is noticed by a random run") {
       settings.faults.flips = 0;
       settings.compare = {0, 0};
       if (std::string(b.rule).find("R17") == std::string::npos) {
-        settings.path_ready = {0, 0};
-        settings.faults.path_losses = 0;
+        settings.transport_ready = {0, 0};
+        settings.faults.transport_losses = 0;
       }
       for (const auto rule : b.switches) settings.bugs.*rule = true;
       return settings;

@@ -35,9 +35,10 @@ struct Faults {
   double loners = 0;  // probability that nobody can connect to a worker of the start for a while
   double bulk_breaks = 0;  // one connection
   double bad_rounds =
-      0;  // probability that a round of a direct path fails, brings garbage or never ends
-  double flips = 0;        // of a bit of the working parameters of a worker
-  double path_losses = 0;  // one attempt's direct path, at one member and a while later at all
+      0;  // probability that a round of a device transport fails, brings garbage or never ends
+  double flips = 0;  // of a bit of the working parameters of a worker
+  double transport_losses =
+      0;                   // one attempt's device transport, at one member and a while later at all
   double bulk_stalls = 0;  // one direction of a connection delivers nothing for a while
   double joins = 0;
   double checkpoint_asks = 0;  // a last one before the run is ended, which then goes on
@@ -100,9 +101,10 @@ struct Settings {
   Span compare{0, 0};  // what comparing the working parameters takes before a share's rows leave
   Span control_delay{100, 1 * kMs};
   Span bulk_delay{50, 500};
-  // From an epoch's connections to its direct path, at each member; {0, 0}: there are no such paths.
-  Span path_ready{0, 0};
-  std::uint32_t path_ms = 300;  // until a path is ready, or for a round
+  // From an epoch's connections to its device transport, at each member; {0, 0}: there are no such
+  // transports.
+  Span transport_ready{0, 0};
+  std::uint32_t transport_ms = 300;  // until a transport is ready, or for a round
   std::size_t round_bytes = 8 * kBlock * sizeof(std::int32_t);
   Span persist{200, 2 * kMs};
   Span shard_write{1 * kMs, 20 * kMs};

@@ -244,44 +244,45 @@ TEST_CASE("rules: a vote waits for the passes that compute micro-batches again")
   shows<EveryStepRechecks>(s, {&Bugs::recheck_unawaited}, "T9: ");
 }
 
-// R17. Method: the path is ready a few steps later at some members than at others. Whoever leaves its
-// own vote out goes by a path that it does not have.
+// R17. Method: the transport is ready a few steps later at some members than at others. Whoever
+// leaves its own vote out goes by a transport that it does not have.
 struct PathsOneByOne : Schedule {
   using Schedule::Schedule;
   std::string missed() override {
-    if (world.counted("path ready at some members") == 0) return "some had a path, others none";
-    if (world.counted("direct step") == 0) return "a step went over the direct path";
-    if (world.counted("direct step broken") != 0) return "no direct step broke";
+    if (world.counted("transport ready at some members") == 0)
+      return "some had a transport, others none";
+    if (world.counted("device step") == 0) return "a step went over the device transport";
+    if (world.counted("device step broken") != 0) return "no step on the device broke";
     return "";
   }
 };
 
-TEST_CASE("rules: R17, a step takes the direct path if every vote has named it") {
+TEST_CASE("rules: R17, a step takes the device transport if every vote has named it") {
   Settings s = calm(37);
   s.steps = 60;
-  s.path_ready = {10 * kMs, 100 * kMs};
+  s.transport_ready = {10 * kMs, 100 * kMs};
   shows<PathsOneByOne>(s, {&Bugs::r17_some_votes}, "R17: ");
 }
 
-// R17. Method: as soon as a member has sent a vote that names its path, that path is lost there. The
-// step that follows it begins over the direct path at all others; it must end in a new epoch, whose
-// first step goes over the host path, and nobody is left out.
+// R17. Method: as soon as a member has sent a vote that names its transport, that transport is lost
+// there. The step that follows it begins over the device transport at all others; it must end in a
+// new epoch, whose first step goes over the TCP transport, and nobody is left out.
 struct LostAfterTheVote : Schedule {
   using Schedule::Schedule;
   void on_moment(WorkerProcess& p, Moment moment, Version) override {
     if (lost || moment != Moment::kVoted || p.slot() != 1) return;
     const EpochId epoch = p.machine().run()->plan->id;
     const Link& link = p.links().at(epoch);
-    if (!link.path_ready || world.counted("direct step") == 0) return;
+    if (!link.transport_ready || world.counted("device step") == 0) return;
     lost = true;
-    world.count("path lost");
+    world.count("transport lost");
     world.after(0, [&p, epoch, attempt = link.attempt] {
-      p.submit([&p, epoch, attempt] { p.lose_path(epoch, attempt); });
+      p.submit([&p, epoch, attempt] { p.lose_transport(epoch, attempt); });
     });
   }
   std::string missed() override {
-    if (!lost) return "a path is lost after a vote";
-    if (world.counted("direct step broken") == 0) return "a direct step breaks";
+    if (!lost) return "a transport is lost after a vote";
+    if (world.counted("device step broken") == 0) return "a step on the device breaks";
     const auto& chain = world.oracle().chain();
     if (chain.size() != 2) return "one new epoch";
     if (world.oracle().plan(chain.back()).members.size() != 3) return "nobody is left out";
@@ -290,10 +291,11 @@ struct LostAfterTheVote : Schedule {
   bool lost = false;
 };
 
-TEST_CASE("rules: R17, a path that is lost between vote and step ends the epoch, and no more") {
+TEST_CASE(
+    "rules: R17, a transport that is lost between vote and step ends the epoch, and no more") {
   Settings s = calm(38);
   s.steps = 60;
-  s.path_ready = {5 * kMs, 20 * kMs};
+  s.transport_ready = {5 * kMs, 20 * kMs};
   const Verdict run =
       run_schedule(s, [](World& world) { return std::make_unique<LostAfterTheVote>(world); });
   CHECK(run.violation == "");

@@ -88,13 +88,13 @@ void draw_checkpoints(Settings& s) {
 }
 
 // As above.
-void draw_paths(Settings& s) {
+void draw_transports(Settings& s) {
   Random random(s.seed, /*purpose=*/4);
   if (random.chance(0.5)) return;
-  s.path_ready = {random.range(1 * kMs, 20 * kMs), random.range(20 * kMs, 200 * kMs)};
-  s.faults.path_losses = rate(random, 8);
+  s.transport_ready = {random.range(1 * kMs, 20 * kMs), random.range(20 * kMs, 200 * kMs)};
+  s.faults.transport_losses = rate(random, 8);
   s.faults.bad_rounds = rate(random, 0.05);
-  s.path_ms = static_cast<std::uint32_t>(random.range(20, 400));
+  s.transport_ms = static_cast<std::uint32_t>(random.range(20, 400));
   s.round_bytes = random.range(1, 16) * kBlock * sizeof(std::int32_t);
 }
 
@@ -156,7 +156,7 @@ Settings draw_settings(std::uint64_t seed) {
   draw_logs(s);
   draw_hangs(s);
   draw_loss_scale(s);
-  draw_paths(s);
+  draw_transports(s);
   draw_end(s);
   draw_flips(s);
   draw_cuts(s);
@@ -173,12 +173,12 @@ std::string to_string(const Settings& s) {
       << f.until / kMs << " ms, kills " << f.kills << " (at most " << f.kills_max << "), bursts "
       << f.bursts << ", pauses " << f.pauses << ", hangs " << f.hangs << ", partitions "
       << f.partitions << ", cuts " << f.cuts << ", loners " << f.loners << ", breaks "
-      << f.bulk_breaks << ", stalls " << f.bulk_stalls << ", paths " << s.path_ready.high / kMs
-      << " ms, lost " << f.path_losses << ", bad rounds " << f.bad_rounds << ", joins " << f.joins
-      << ", leaves " << f.leaves << ", crashes " << f.coordinator_crashes << " + "
-      << f.leader_and_worker << ", late " << f.lateness << ", wipes " << f.wipes
-      << ", snapshots after " << s.log_entries_max << ", slow " << s.slow_most << ", loss "
-      << s.loss << ", guard loss " << f.guard_loss << ", targeted "
+      << f.bulk_breaks << ", stalls " << f.bulk_stalls << ", transports "
+      << s.transport_ready.high / kMs << " ms, lost " << f.transport_losses << ", bad rounds "
+      << f.bad_rounds << ", joins " << f.joins << ", leaves " << f.leaves << ", crashes "
+      << f.coordinator_crashes << " + " << f.leader_and_worker << ", late " << f.lateness
+      << ", wipes " << f.wipes << ", snapshots after " << s.log_entries_max << ", slow "
+      << s.slow_most << ", loss " << s.loss << ", guard loss " << f.guard_loss << ", targeted "
       << (f.targeted ? name_of(static_cast<Moment>(f.targeted - 1)) : "nothing") << " "
       << f.targeted_chance << "; checkpoints every " << s.checkpoint_every << ", keep "
       << s.checkpoint_keep << ", resumed at " << s.resume_at << ", damage " << s.damage

@@ -73,15 +73,15 @@ constexpr const char* kMustHappen[] = {
     "worker hung",
     "hung worker left out",
     "sums sent while computing",
-    "direct step",
-    "path ready at some members",
-    "path lost",
-    "direct round",
+    "device step",
+    "transport ready at some members",
+    "transport lost",
+    "device round",
     "round failed",
     "round of garbage",
     "round that never ends",
     "round without a member who is gone",
-    "direct step broken",
+    "device step broken",
     "garbage totals refused",
     "stopped by a skipped step",
     "run ended in order",
@@ -182,9 +182,9 @@ TEST_CASE("swarm: wrong sums, parameters of another version and a wrong copy are
   }
 }
 
-// Goal: what R4's compare is for. Method: parameters change often, and a compare may take as long as a
-// vote. Words that change between publishing and sending are a directed schedule (step_rules_test.cpp):
-// here both are one event.
+// Goal: what R4's compare is for. Method: parameters change often, and a compare may take as long
+// as a vote. Words that change between publishing and sending are a directed schedule
+// (step_rules_test.cpp): here both are one event.
 TEST_CASE("swarm: damage that is compared after the rows have left is noticed") {
   const auto settings = [](std::uint64_t seed, bool planted) {
     Settings s = draw_settings(seed);
@@ -209,12 +209,12 @@ TEST_CASE("swarm: damage that is compared after the rows have left is noticed") 
   }
 }
 
-// Goal: why totals are weighed before the vote, where a direct path has brought them.
-TEST_CASE("swarm: garbage over a direct path is noticed if nobody weighs totals") {
+// Goal: why totals are weighed before the vote, where a device transport has brought them.
+TEST_CASE("swarm: garbage over a device transport is noticed if nobody weighs totals") {
   const auto settings = [](std::uint64_t seed, bool planted) {
     Settings s = draw_settings(seed);
     s.workers = std::max(s.workers, 2u);
-    s.path_ready = {1 * kMs, 10 * kMs};
+    s.transport_ready = {1 * kMs, 10 * kMs};
     s.faults.bad_rounds = 0.2;
     s.plant_unweighed = planted;
     return s;

@@ -120,14 +120,14 @@ struct EventText {
   std::string operator()(const PeerReady& e) const {
     return line("peer ready", e.epoch) << " from " << e.from;
   }
-  std::string operator()(const PathReady& e) const {
+  std::string operator()(const TransportReady& e) const {
     return line("path ready", e.epoch) << " attempt " << e.attempt;
   }
-  std::string operator()(const PathLost& e) const {
+  std::string operator()(const TransportLost& e) const {
     return line("path lost", e.epoch) << " attempt " << e.attempt;
   }
-  std::string operator()(const PathTold& e) const {
-    return line("path told", e.epoch) << (e.direct ? " direct" : " host");
+  std::string operator()(const TransportChosen& e) const {
+    return line("path told", e.epoch) << (e.on_device ? " direct" : " host");
   }
   std::string operator()(const MicroBatchDone& e) const {
     return line("micro-batch done v") << e.version << " m" << e.row.micro_batch;
@@ -186,7 +186,7 @@ struct CommandText {
   }
   std::string operator()(const Compare& c) const { return line("compare", c.epoch, c.version); }
   std::string operator()(const OpenStep& c) const {
-    return line("open step", c.epoch, c.version) << " path " << c.direct;
+    return line("open step", c.epoch, c.version) << " path " << c.attempt;
   }
   std::string operator()(const StartReduce& c) const {
     return line("start reduce", c.epoch, c.version) << " of " << c.micro_batches;

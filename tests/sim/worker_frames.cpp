@@ -21,7 +21,7 @@ Link::Link(WorkerProcess& owner, const Connect& c)
               .self = c.self,
               .joiner = c.joiner,
               .version = c.version,
-              .memory = owner.world().settings().path_ready.high == 0 ? nullptr : this,
+              .memory = owner.world().settings().transport_ready.high == 0 ? nullptr : this,
               .round_bytes = owner.world().settings().round_bytes},
              owner.world().numbers().layout(), *this, *this) {}
 
@@ -181,7 +181,7 @@ void WorkerProcess::on_up(const EpochId& epoch) {
   Link* l = link(epoch);
   if (!l || l->stopping || ++l->up < l->world() - 1 || l->connected) return;
   l->connected = true;
-  try_path(*l);
+  try_transport(*l);
   handle(Connected{epoch});
 }
 
@@ -257,7 +257,7 @@ void WorkerProcess::take(Link& l, collectives::EpochEvents events) {
 
 void WorkerProcess::take(Link& l, const collectives::epoch_event::Reduced& e) {
   if (!world_.settings().plant_unweighed && !store_.weighs_right(*l.holders, l.self())) {
-    if (!l.frames.direct())
+    if (!l.frames.on_device())
       return world_.oracle().refused(*this, "a total that is not the sum of its parts");
     world_.count("garbage totals refused");
     return events_.push_back(Broken{l.plan->id, kNoRank});
@@ -312,7 +312,7 @@ void WorkerProcess::take(Link& l, const collectives::epoch_event::Wrong& e) {
       world_.counted("parameter flipped") > 0)
     world_.count("damaged parameters refused");
   else if (e.peer == kNoRank)
-    world_.oracle().path_failed(*this, *l.plan, e.error.text());
+    world_.oracle().transport_failed(*this, *l.plan, e.error.text());
   else
     world_.oracle().refused(*this, e.error.text());
   events_.push_back(Broken{l.plan->id, e.peer});

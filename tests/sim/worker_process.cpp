@@ -159,7 +159,7 @@ void WorkerProcess::kill(const char* why) {
 void WorkerProcess::end_life(bool guard_reports, Micros end_of_file) {
   alive_ = false;
   for (auto& [epoch, l] : links_)
-    if (l.path) l.path->doom();
+    if (l.transport) l.transport->doom();
   world_.bulk().close_all(*this, end_of_file);
   if (!guard_reports) return;
   world_.after(random_.range(300, 6 * kMs), [this] { world_.guard_reports(slot_, who_); });
@@ -275,7 +275,7 @@ void WorkerProcess::run(const elastic::worker_command::Leave& c) {
   left.kind = FrameKind::kLeft;
   l->send_all(collectives::others(l->self(), l->world()), left, {});
   l->left = true;
-  if (l->path) l->path->doom();
+  if (l->transport) l->transport->doom();
   for (Rank r = 0; r < l->world(); ++r)
     if (l->peer_left[r]) world_.bulk().close_one(*this, c.epoch, l->plan->members[r].who.nonce);
   world_.moment(*this, Moment::kSwitched, machine_.version());
@@ -286,7 +286,7 @@ void WorkerProcess::run(const Stop& c) {
   const Micros delay = random_.range(50, 2 * kMs);
   if (at != links_.end()) {
     at->second.stopping = true;
-    if (at->second.path) at->second.path->doom();
+    if (at->second.transport) at->second.transport->doom();
     // The communication thread may handle a little more before it sees the request.
     if (random_.chance(0.5)) world_.bulk().close(*this, c.epoch, random_.range(100, 2 * kMs));
   }
@@ -307,7 +307,7 @@ void WorkerProcess::run(const OpenStep& c) {
   if (!l) return;
   l->holders = c.holders;
   l->sent.clear();
-  l->frames.open_step(c.holders, c.direct);
+  l->frames.open_step(c.holders, c.attempt);
 }
 
 void WorkerProcess::measure(const EpochId& epoch, Version version, const Measure& owned) {

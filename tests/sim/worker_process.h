@@ -29,7 +29,7 @@ class World;
 class WorkerProcess;
 
 // One epoch's connections, and its frames on them.
-struct Link : collectives::FrameSender, collectives::GatherSource, collectives::DirectMemory {
+struct Link : collectives::FrameSender, collectives::GatherSource, collectives::DeviceMemory {
   Link(WorkerProcess& process, const elastic::worker_command::Connect& c);
   Link(const Link&) = delete;
 
@@ -37,10 +37,10 @@ struct Link : collectives::FrameSender, collectives::GatherSource, collectives::
   std::shared_ptr<const Plan> plan;
   Rank up = 0;  // connections that stand
   bool connected = false;
-  std::uint32_t attempt = 0;                      // to make the direct path; 0: none yet
-  bool path_ready = false;                        // that attempt's
-  std::unique_ptr<collectives::DevicePath> path;  // before the frames, which borrow it
-  bool stopping = false;                          // Stop was asked, Stopped not yet answered
+  std::uint32_t attempt = 0;     // to make the device transport; 0: none yet
+  bool transport_ready = false;  // that attempt's
+  std::unique_ptr<collectives::DeviceTransport> transport;  // before the frames, which borrow it
+  bool stopping = false;         // Stop was asked, Stopped not yet answered
   bool left = false;             // LEFT was sent: nothing that arrives here counts any more (R1)
   std::vector<bool> peer_left;   // by rank
   collectives::Holders holders;  // of the open step
@@ -60,7 +60,7 @@ struct Link : collectives::FrameSender, collectives::GatherSource, collectives::
   Bytes params(SegmentRange segments) override;
   std::vector<std::uint64_t> checksums(SegmentRange segments) override;
   Result<> set_params(Version version, SegmentRange segments, ByteView bytes) override;
-  // collectives::DirectMemory
+  // collectives::DeviceMemory
   std::byte* sums(SegmentRange segments) override;
   std::byte* totals(SegmentRange segments) override;
   void add(SegmentRange segments, std::span<const std::byte* const> received) override;
@@ -90,8 +90,8 @@ class WorkerProcess {
   void on_silent(const EpochId& epoch, Nonce peer_nonce);
   void on_frame(const EpochId& epoch, Nonce from_nonce, const BulkFrame& frame);
 
-  // That attempt at the epoch's direct path is of no use any more; the next one begins.
-  void lose_path(const EpochId& epoch, std::uint32_t attempt);
+  // That attempt at the epoch's device transport is of no use any more; the next one begins.
+  void lose_transport(const EpochId& epoch, std::uint32_t attempt);
 
   void pause(Micros duration);
   // Nothing is computed or loaded until then; what is begun does not end. All else goes on.
@@ -166,9 +166,9 @@ class WorkerProcess {
                const elastic::worker_command::Measure& owned);
   void load(const elastic::worker_command::Initialise& c);
   Link* link(const EpochId& epoch);
-  void try_path(Link& link);
-  void connect_path(const EpochId& epoch, std::uint32_t attempt);
-  Link* link_of_path(const EpochId& epoch, std::uint32_t attempt);
+  void try_transport(Link& link);
+  void connect_transport(const EpochId& epoch, std::uint32_t attempt);
+  Link* link_of_transport(const EpochId& epoch, std::uint32_t attempt);
   void broke(const EpochId& epoch, Nonce peer_nonce, LinkFault fault);
   void arrive(Link& link, Rank from, const EpochId& sent_in, Frame frame);
   // What came of frames and orders becomes events of the machine, after what is being done.

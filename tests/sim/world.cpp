@@ -34,11 +34,12 @@ World::World(const Settings& settings, bool trace)
       bulk_(*this, settings.seed),
       oracle_(*this, numbers_),
       storage_(settings_, oracle_.reference()),
-      path_dice_(settings.seed, 41),
-      paths_({[this](std::uint32_t ms, std::function<void()> what) {
-                after(ms == 0 ? draw(path_dice_, settings_.bulk_delay) : ms * kMs, std::move(what));
-              },
-              [this](Rank, bool peer_gone) { return path_fault(peer_gone); }}),
+      transport_dice_(settings.seed, 41),
+      transports_({[this](std::uint32_t ms, std::function<void()> what) {
+                     after(ms == 0 ? draw(transport_dice_, settings_.bulk_delay) : ms * kMs,
+                           std::move(what));
+                   },
+                   [this](Rank, bool peer_gone) { return transport_fault(peer_gone); }}),
       left_(settings.checkpoint_every == 0 ? std::vector<Checkpoint>()
                                            : storage_.fill(settings.resume_at)),
       faults_(*this) {
@@ -46,7 +47,7 @@ World::World(const Settings& settings, bool trace)
     coordinators_.push_back(std::make_unique<CoordinatorProcess>(*this, i));
 }
 
-// Paths that end call it.
+// Transports that end call it.
 World::~World() {
   workers_.clear();
 }
@@ -113,26 +114,27 @@ void World::settle() {
   while (!oracle_.end() && alive_workers() < settings_.workers) start_worker(slots_);
 }
 
-const Bytes& World::path_id(const EpochId& epoch, std::uint32_t attempt) {
-  Bytes& id = path_ids_[{epoch, attempt}];
-  if (id.empty()) id = paths_.make_id().value();
+const Bytes& World::transport_id(const EpochId& epoch, std::uint32_t attempt) {
+  Bytes& id = transport_ids_[{epoch, attempt}];
+  if (id.empty()) id = transports_.make_id().value();
   return id;
 }
 
 // Without a member who is gone a round ends somehow, or never.
-collectives::PathFault World::path_fault(bool peer_gone) {
-  using collectives::PathFault;
-  constexpr PathFault kHow[] = {PathFault::kFails, PathFault::kGarbage, PathFault::kNever};
+collectives::TransportFault World::transport_fault(bool peer_gone) {
+  using collectives::TransportFault;
+  constexpr TransportFault kHow[] = {TransportFault::kFails, TransportFault::kGarbage,
+                                     TransportFault::kNever};
   if (peer_gone) {
     count("round without a member who is gone");
-    return kHow[path_dice_.below(3)];
+    return kHow[transport_dice_.below(3)];
   }
-  if (now_ >= settings_.faults.until || !path_dice_.chance(settings_.faults.bad_rounds))
-    return PathFault::kNone;
-  const PathFault how = kHow[path_dice_.below(3)];
-  count(how == PathFault::kFails     ? "round failed"
-        : how == PathFault::kGarbage ? "round of garbage"
-                                     : "round that never ends");
+  if (now_ >= settings_.faults.until || !transport_dice_.chance(settings_.faults.bad_rounds))
+    return TransportFault::kNone;
+  const TransportFault how = kHow[transport_dice_.below(3)];
+  count(how == TransportFault::kFails     ? "round failed"
+        : how == TransportFault::kGarbage ? "round of garbage"
+                                          : "round that never ends");
   return how;
 }
 

@@ -15,11 +15,12 @@
 //
 // Simulated: lost, doubled, late and reordered control messages; one-way and group partitions; bulk
 // connections that break with a part of their data under way; killed, paused and fenced workers;
-// direct paths that fail, hang, bring garbage or are ready late; guards that report a death, or die
-// too; announced leaves whose notice ends; joiners; slow disks; coordinators that crash, losing what was not yet synced, and some of them all that was;
-// checkpoints on shared storage, some of them damaged, and what an earlier run left there. Not
-// simulated: bytes of bulk frames that flip (checksums are tested where they are), and bytes of
-// moved state, votes and ledgers (the actors').
+// device transports that fail, hang, bring garbage or are ready late; guards that report a death,
+// or die too; announced leaves whose notice ends; joiners; slow disks; coordinators that crash,
+// losing what was not yet synced, and some of them all that was; checkpoints on shared storage,
+// some of them damaged, and what an earlier run left there. Not simulated: bytes of bulk frames
+// that flip (checksums are tested where they are), and bytes of moved state, votes and ledgers (the
+// actors').
 //
 // Files: settings.h what a run is drawn from; swarm.cpp the draw; numbers.h the toy model and the
 // undisturbed run; store.h a worker's memory; worker_process.h, coordinator_process.h the
@@ -34,7 +35,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/memory_path.h"
+#include "tests/collectives/memory_transport.h"
 #include "tests/sim/bulk.h"
 #include "tests/sim/coordinator_process.h"
 #include "tests/sim/faults.h"
@@ -115,9 +116,9 @@ class World {
   const Numbers& numbers() const { return numbers_; }
   Oracle& oracle() { return oracle_; }
   SharedStorage& storage() { return storage_; }
-  collectives::MemoryPaths& paths() { return paths_; }
-  // What the members of an epoch make that attempt's path of.
-  const Bytes& path_id(const EpochId& epoch, std::uint32_t attempt);
+  collectives::MemoryTransports& transports() { return transports_; }
+  // What the members of an epoch make that attempt's transport of.
+  const Bytes& transport_id(const EpochId& epoch, std::uint32_t attempt);
   const std::vector<Checkpoint>& left() const { return left_; }  // by an earlier run
   Micros now() const { return now_; }
   std::uint64_t now_ms() const { return now_ / kMs + 1; }  // machines take 0 for "never"
@@ -162,7 +163,7 @@ class World {
   };
 
   void settle();  // the faults are over
-  collectives::PathFault path_fault(bool peer_gone);
+  collectives::TransportFault transport_fault(bool peer_gone);
   bool over() const;
   Message through_codec(const Incarnation& from, const Incarnation& to, const Message& body);
 
@@ -175,9 +176,9 @@ class World {
   Bulk bulk_;
   Oracle oracle_;
   SharedStorage storage_;
-  Random path_dice_;
-  collectives::MemoryPaths paths_;
-  std::map<std::pair<EpochId, std::uint32_t>, Bytes> path_ids_;
+  Random transport_dice_;
+  collectives::MemoryTransports transports_;
+  std::map<std::pair<EpochId, std::uint32_t>, Bytes> transport_ids_;
   std::vector<Checkpoint> left_;
   FaultInjector faults_;
   std::vector<std::unique_ptr<CoordinatorProcess>> coordinators_;

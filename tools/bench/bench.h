@@ -111,7 +111,7 @@ struct PriceOptions {
 // computing, and the bytes of replicas against what placement predicts. Returns the exit code.
 int bench_price(const PriceOptions& options);
 
-struct PathOptions {
+struct TransportBenchOptions {
   std::string job;           // its isa and steps are not used
   std::string isa = "cuda";  // or emulated, with STARLING_NCCL
   std::uint32_t workers = 3;
@@ -123,9 +123,9 @@ struct PathOptions {
 };
 
 // Measures what it changes that a step's bytes go from device to device. Runs one job
-// over the hosts and over direct paths: steps, bytes by TCP, until a path is made, a kill
+// over TCP and over NCCL: steps, bytes by TCP, until a communicator is made, a kill
 // until the next commit, the longest steps around joins and leaves. Both must end with
-// the same digest. Returns the exit code: 2 where there is no library of direct paths.
-int bench_path(const PathOptions& options);
+// the same digest. Returns the exit code: 2 where there is no library of device transports.
+int bench_transport(const TransportBenchOptions& options);
 
 }  // namespace starling::bench

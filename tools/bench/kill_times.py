@@ -54,7 +54,7 @@ def steps_committed(folder):
     return len(of_kind(folder, "step"))
 
 
-def direct_steps(folder, killed_at):
+def device_steps(folder, killed_at):
     """Before and after the kill: steps whose bytes went from device to device."""
     direct = [e["t"] > killed_at for e in of_kind(folder, "step") if e.get("direct")]
     return len(direct) - sum(direct), sum(direct)
@@ -119,8 +119,8 @@ def main():
     parser.add_argument("--kills", type=int, default=20, help="runs with a kill")
     parser.add_argument("--at-once", type=int, default=1, help="workers killed in one instant")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quiet-path", choices=("auto", "host", "direct"), default="auto",
-                        help="starling run --path of the undisturbed run")
+    parser.add_argument("--quiet-transport", choices=("auto", "tcp", "nccl"), default="auto",
+                        help="starling run --transport of the undisturbed run")
     parser.add_argument("--json", metavar="FILE", help="the figures as one JSON object as well")
     args = parser.parse_args()
     work = pathlib.Path(tempfile.mkdtemp(prefix="starling-kills-"))
@@ -128,7 +128,7 @@ def main():
     draw.steps = args.steps
     bad, rows, direct, paths = 0, [], [], []
     try:
-        quiet = start(args, work / "quiet", args.workers, "--path", args.quiet_path)
+        quiet = start(args, work / "quiet", args.workers, "--transport", args.quiet_transport)
         if quiet.wait() != 0:
             print(quiet.stderr.read(), file=sys.stderr)
             return 2
@@ -144,7 +144,7 @@ def main():
             same = digest(folder) == expected
             whole = ledger_holds(folder)
             row = measure(folder, killed_at)
-            direct.append(direct_steps(folder, killed_at))
+            direct.append(device_steps(folder, killed_at))
             paths += of_kind(folder, "path")[-1:]
             held = run.returncode == 0 and same and whole
             bad += not held
@@ -158,8 +158,8 @@ def main():
                 print(errors, file=sys.stderr)
             shutil.rmtree(folder, ignore_errors=True)
         figures = {"kills": args.kills, "held": args.kills - bad, "digest": expected,
-                   "direct_steps": sum(before + after for before, after in direct),
-                   "direct_again": sum(before > 0 < after for before, after in direct),
+                   "device_steps": sum(before + after for before, after in direct),
+                   "device_again": sum(before > 0 < after for before, after in direct),
                    "path": paths[-1]["why"] if paths else ""}
         if rows:
             print(f"{'ms':8} {'median':>8} {'worst':>8}   ({len(rows)} kills)")

@@ -20,7 +20,7 @@ struct StepSeen {
   std::optional<double> loss, norm;  // none: not finite
   double ms = 0;
   std::uint32_t world = 0;
-  bool direct = false;  // its bytes went from device to device
+  bool on_device = false;  // its bytes went from device to device
 };
 
 struct WorkerSeen {

@@ -66,7 +66,7 @@ void add_event(Story& story, const Event& event, double t) {
             if (!std::isfinite(e.ms)) story.oddities.push_back("a step whose time is no number");
             story.step_lines.emplace_back(
                 e.record.version, StepSeen{t, to_string(e.epoch), if_finite(e.record.loss),
-                                           if_finite(e.record.norm), e.ms, e.world, e.direct});
+                                           if_finite(e.record.norm), e.ms, e.world, e.on_device});
           },
           [&](const event::LedgerPassed& e) {
             std::vector<LedgerRowSeen> rows;
@@ -105,7 +105,7 @@ void add_event(Story& story, const Event& event, double t) {
           },
           // The judge uses none of these.
           [](const OneOf<event::Continued, event::Dropped, event::CheckpointWritten,
-                         event::NoticeGiven, event::PathChosen> auto&) {},
+                         event::NoticeGiven, event::TransportChosen> auto&) {},
       },
       event);
 }

@@ -29,7 +29,7 @@ endif()
 # Tests of what depends on the machine: its instruction set, sockets, files and clocks, and its GPU. They need no
 # source tree but tests/fixtures, which the bundle has. (core_tests reads recorded messages; elastic_tests, and those
 # of what judges runs, depend on no machine.)
-foreach(tests IN ITEMS kernels_tests collectives_tests actors_tests reference_tests gpu_tests path_times)
+foreach(tests IN ITEMS kernels_tests collectives_tests actors_tests reference_tests gpu_tests transport_times)
   if(TARGET ${tests})
     starling_relocatable(${tests} "../..")
     list(APPEND bundle_parts --test $<TARGET_FILE:${tests}>)

@@ -43,8 +43,8 @@ int price(const BenchCommand& command) {
   return bench::bench_price(options);
 }
 
-int path(const BenchCommand& command) {
-  bench::PathOptions options;
+int transport(const BenchCommand& command) {
+  bench::TransportBenchOptions options;
   options.job = command.job;
   options.isa = command.isa;
   options.workers = command.workers;
@@ -52,7 +52,7 @@ int path(const BenchCommand& command) {
   options.steps = command.quick ? std::min<std::uint64_t>(command.steps, 60) : command.steps;
   options.seed = command.seed;
   options.json = command.json;
-  return bench::bench_path(options);
+  return bench::bench_transport(options);
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ int bench(const BenchCommand& command) {
   if (command.what == "recovery") return recovery(command);
   if (command.what == "changes") return changes(command);
   if (command.what == "price") return price(command);
-  if (command.what == "path") return path(command);
+  if (command.what == "transport") return transport(command);
   if (command.what == "bridge")
     return bench::bench_bridge({command.job, command.steps, command.json, stdout});
   if (command.what == "device")

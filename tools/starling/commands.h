@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/worker/transport_choice.h"
 #include "core/job/job.h"
 
 namespace starling::tools {
@@ -34,7 +35,7 @@ struct RunOptions {
   std::uint32_t respawn =
       3;                    // lives of a worker in a row that get nowhere; 0: none is started again
   std::string checkpoints;  // folder, instead of the job file's
-  std::string path = "auto";
+  actors::TransportChoice transport = actors::TransportChoice::kAuto;
   std::string log = "warn";
   std::string again;  // the command line that goes on from a checkpoint of this one, for people
 };
@@ -59,7 +60,7 @@ struct WorkerCommand {
   std::uint32_t threads = 1;
   std::optional<double> slow;        // none: as the job file says
   std::optional<std::uint32_t> gpu;  // none: the number at the end of its name
-  std::string path = "auto";         // which way a step's bytes go: auto, host, direct
+  actors::TransportChoice transport = actors::TransportChoice::kAuto;
   double notice_s = 30;
   CloudNotices notices;
   bool acknowledge = false;  // tell the cloud when the state is handed over
@@ -114,7 +115,7 @@ struct AuditCommand {
 int audit(const AuditCommand& command);
 
 struct BenchCommand {
-  std::string what;  // model, grid, allreduce, recovery, changes, price, bridge, device, path
+  std::string what;  // model, grid, allreduce, recovery, changes, price, bridge, device, transport
   bool json = false, quick = false;
   // These are for `device`:
   std::string isa = "cuda", tune;

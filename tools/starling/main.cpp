@@ -57,14 +57,32 @@ void add_log(CLI::App* sub, Command& command) {
       ->capture_default_str();
 }
 
-void add_path(CLI::App* sub, std::string& path) {
-  sub->add_option(
-         "--path", path,
-         "which way a step's bytes go: auto, from GPU to GPU (NCCL) as soon as all members "
-         "are ready, else through the hosts; host; direct, as auto, but a worker without "
-         "NCCL does not begin. Changes no bits")
+void add_transport(CLI::App* sub, starling::actors::TransportChoice& choice) {
+  using enum starling::actors::TransportChoice;
+  const auto choose = [&choice](const std::string& name) {
+    for (const auto one : {kAuto, kTcp, kNccl})
+      if (name == name_of(one)) choice = one;
+  };
+  CLI::Option* const option =
+      sub->add_option_function<std::string>(
+             "--transport", choose,
+             "what carries a step's bytes: auto, NCCL from GPU to GPU as soon as all members are "
+             "ready, else TCP between the hosts; tcp; nccl, as auto, but a worker without NCCL "
+             "does not begin. Changes no bits")
+          ->check(CLI::IsMember({"auto", "tcp", "nccl"}))
+          ->default_str(name_of(choice));
+  // Its name and values of before.
+  sub->add_option_function<std::string>(
+         "--path",
+         [choose](const std::string& before) {
+           const std::string now = before == "host" ? "tcp" : before == "direct" ? "nccl" : before;
+           std::fprintf(stderr, "starling: --path %s is now --transport %s\n", before.c_str(),
+                        now.c_str());
+           choose(now);
+         })
       ->check(CLI::IsMember({"auto", "host", "direct"}))
-      ->capture_default_str();
+      ->excludes(option)
+      ->group("");
 }
 
 void add_notices(CLI::App* sub, CloudNotices& o) {
@@ -126,7 +144,7 @@ void add_run(CLI::App& app, RunOptions& o) {
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
   sub->add_option("--checkpoints", o.checkpoints, "folder, instead of the job file's");
-  add_path(sub, o.path);
+  add_transport(sub, o.transport);
   add_log(sub, o);
 }
 
@@ -179,7 +197,7 @@ void add_worker(CLI::App& app, WorkerCommand& o) {
   sub->add_option("--notice", o.notice_s, "seconds to hand over after SIGTERM")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
-  add_path(sub, o.path);
+  add_transport(sub, o.transport);
   add_notices(sub, o.notices);
   sub->add_flag("--acknowledge", o.acknowledge,
                 "when the state is handed over, tell the cloud that it need not wait (Azure); not "
@@ -439,20 +457,20 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
 
   sub = subcommand(app, "bench", "Measures a part of Starling on this machine.",
                    "starling bench model --quick");
-  sub->add_option(
-         "what", bench.what,
-         "model: forward and backward; grid: the integer sums; allreduce: the mesh; "
-         "recovery: how long a run pauses when a worker is lost; changes: what joins and "
-         "announced leaves cost the others; price: what a step of a quiet run costs; "
-         "bridge: what a micro-batch of a script's model costs beside the script; device: "
-         "whether a GPU repeats itself to the bit, and its tokens a second; path: the same job "
-         "over the hosts and from device to device")
+  sub->add_option("what", bench.what,
+                  "model: forward and backward; grid: the integer sums; allreduce: the mesh; "
+                  "recovery: how long a run pauses when a worker is lost; changes: what joins and "
+                  "announced leaves cost the others; price: what a step of a quiet run costs; "
+                  "bridge: what a micro-batch of a script's model costs beside the script; device: "
+                  "whether a GPU repeats itself to the bit, and its tokens a second; transport: "
+                  "the same job "
+                  "over TCP and from device to device")
       ->required()
       ->check(CLI::IsMember({"model", "grid", "allreduce", "recovery", "changes", "price", "bridge",
-                             "device", "path"}));
+                             "device", "transport"}));
   sub->add_flag("--json", bench.json, "one JSON object a line");
   sub->add_flag("--quick", bench.quick, "a few repetitions, to see that it runs");
-  sub->add_option("--isa", bench.isa, "device, path: which; auto is the processor")
+  sub->add_option("--isa", bench.isa, "device, transport: which; auto is the processor")
       ->check(CLI::IsMember({"cuda", "auto", "emulated"}))
       ->capture_default_str();
   auto* same = sub->add_flag("--same", bench.same, "device: whether it repeats itself, alone");
@@ -476,7 +494,7 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
   sub->add_option("--losses", bench.losses, "recovery: workers lost, one after the other")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  sub->add_option("--seed", bench.seed, "recovery, path: draws whom and when")
+  sub->add_option("--seed", bench.seed, "recovery, transport: draws whom and when")
       ->capture_default_str()
       ->check(kWhole);
   auto* freeze = sub->add_flag("--freeze", bench.freeze, "recovery: SIGSTOP instead of SIGKILL");
@@ -488,10 +506,10 @@ void add_small(CLI::App& app, KeysCommand& keys, CheckCommand& check, BenchComma
                 "instant")
       ->excludes(freeze)
       ->excludes(cut);
-  sub->add_option("--rounds", bench.rounds, "changes: of joins and leaves; path: and a kill")
+  sub->add_option("--rounds", bench.rounds, "changes: of joins and leaves; transport: and a kill")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  sub->add_option("--steps", bench.steps, "price, path: of each of the two quiet runs")
+  sub->add_option("--steps", bench.steps, "price, transport: of each of the two quiet runs")
       ->check(CLI::Range(10, 100000))
       ->capture_default_str();
 

@@ -46,8 +46,8 @@ void Spectator::show(const Event& event) {
           [&](const event::NoticeGiven& e) {
             say(e.name + " has notice from " + e.source + (e.text.empty() ? "" : ": " + e.text));
           },
-          [&](const event::PathChosen& e) {
-            if (e.direct) say("bytes go from device to device (" + e.why + ")");
+          [&](const event::TransportChosen& e) {
+            if (e.on_device) say("bytes go from device to device (" + e.why + ")");
           },
           [&](const event::Warning& e) { warn(e.text); },
           [&](const event::Dropped& e) {

@@ -251,19 +251,17 @@ int work(const Life& life, actors::SharedLife& shared) {
   };
   const kernels::DeviceChoice device{.gpu = life.command.gpu.value_or(number_at_the_end(name)),
                                      .on_lost = gpu_lost};
-  const actors::PathRule rule = life.command.path == "host"     ? actors::PathRule::kHost
-                                : life.command.path == "direct" ? actors::PathRule::kDirect
-                                                                : actors::PathRule::kAuto;
   const auto say_stuck = [name](const std::string& line) {
     std::fprintf(stderr, "starling: %s: %s\n", name.c_str(), line.c_str());
   };
   const auto stuck = std::make_shared<actors::Stuck>(gpu_lost, say_stuck);  // what hangs keeps it
-  auto paths = actors::open_paths(
-      job, rule, [stuck](const std::string& why, Rank self) { stuck->on_stuck(why, self); });
-  if (!paths) return say_last_word(shared, fail(paths.error()), paths.error().text());
+  auto transport = actors::open_transport(
+      job, life.command.transport,
+      [stuck](const std::string& why, Rank self) { stuck->on_stuck(why, self); });
+  if (!transport) return say_last_word(shared, fail(transport.error()), transport.error().text());
   auto setup = actors::set_up(job, {life.options.threads, child_lost, device});
   if (!setup) return say_last_word(shared, fail(setup.error()), setup.error().text());
-  if (paths.value().library) stuck->watch(setup.value()->device);
+  if (transport.value().library) stuck->watch(setup.value()->device);
   std::vector<actors::StepTimes> times;  // outlives the worker's actor
   actors::LatestStep latest;             // too
   auto config = actors::make_system_config();

@@ -1,5 +1,5 @@
-// The direct paths of a simulated worker: attempts to make them, what becomes of them, and its memory
-// as they see it.
+// The device transports of a simulated worker: attempts to make them, what becomes of them, and its
+// memory as they see it.
 
 #include <algorithm>
 #include <utility>
@@ -70,77 +70,78 @@ Result<> Link::take_parameters(Version version, SegmentRange run, const std::byt
   return ok();
 }
 
-// ---- Paths ------------------------------------------------------------------------------------
+// ---- Transports ---------------------------------------------------------------------------
 
 // Ranks begin at different times, and those who wait for one that never does give up.
-void WorkerProcess::try_path(Link& l) {
-  const Span ready = world_.settings().path_ready;
+void WorkerProcess::try_transport(Link& l) {
+  const Span ready = world_.settings().transport_ready;
   if (ready.high == 0 || l.world() == 1) return;
   ++l.attempt;
   world_.after(World::draw(random_, ready), [this, epoch = l.plan->id, attempt = l.attempt] {
-    submit([this, epoch, attempt] { connect_path(epoch, attempt); });
+    submit([this, epoch, attempt] { connect_transport(epoch, attempt); });
   });
 }
 
-Link* WorkerProcess::link_of_path(const EpochId& epoch, std::uint32_t attempt) {
+Link* WorkerProcess::link_of_transport(const EpochId& epoch, std::uint32_t attempt) {
   Link* l = link(epoch);
   return l && !l->stopping && l->attempt == attempt ? l : nullptr;
 }
 
-void WorkerProcess::connect_path(const EpochId& epoch, std::uint32_t attempt) {
-  Link* l = link_of_path(epoch, attempt);
+void WorkerProcess::connect_transport(const EpochId& epoch, std::uint32_t attempt) {
+  Link* l = link_of_transport(epoch, attempt);
   if (!l) return;
-  collectives::PathOptions options;
+  collectives::TransportOptions options;
   options.self = l->self();
   options.world = l->world();
-  options.id = world_.path_id(epoch, attempt);
+  options.id = world_.transport_id(epoch, attempt);
   options.staging_bytes =
       collectives::staging_bytes(world_.numbers().layout(), l->plan->holders, l->world(), l->self(),
                                  world_.settings().round_bytes);
   options.allocate = [](std::size_t bytes) {
     return std::shared_ptr<std::byte>(new std::byte[bytes](), std::default_delete<std::byte[]>());
   };
-  options.connect_ms = world_.settings().path_ms;
-  options.round_ms = world_.settings().path_ms;
+  options.connect_ms = world_.settings().transport_ms;
+  options.round_ms = world_.settings().transport_ms;
   const auto tell = [this](std::function<void()> what) { submit(std::move(what)); };
-  collectives::PathEvents events;
+  collectives::TransportEvents events;
   // Some hear of it a few steps later than others.
   events.on_ready = [this, tell, epoch, attempt] {
-    world_.after(random_.range(0, world_.settings().path_ready.high), [this, tell, epoch, attempt] {
-      tell([this, epoch, attempt] {
-        Link* now = link_of_path(epoch, attempt);
-        if (!now) return;
-        now->path_ready = true;
-        now->frames.use(*now->path, attempt);
-        handle(PathReady{epoch, attempt});
-      });
-    });
+    world_.after(random_.range(0, world_.settings().transport_ready.high),
+                 [this, tell, epoch, attempt] {
+                   tell([this, epoch, attempt] {
+                     Link* now = link_of_transport(epoch, attempt);
+                     if (!now) return;
+                     now->transport_ready = true;
+                     now->frames.use(*now->transport, attempt);
+                     handle(TransportReady{epoch, attempt});
+                   });
+                 });
   };
   events.on_failed = [this, tell, epoch, attempt](const Error&) {
-    tell([this, epoch, attempt] { lose_path(epoch, attempt); });
+    tell([this, epoch, attempt] { lose_transport(epoch, attempt); });
   };
   events.on_round = [this, tell, epoch, attempt](const Result<>& ended) {
     tell([this, epoch, attempt, why = ended ? std::string() : ended.error().text()] {
-      Link* now = link_of_path(epoch, attempt);
+      Link* now = link_of_transport(epoch, attempt);
       if (!now) return;
-      world_.count("direct round");
+      world_.count("device round");
       Result<> round = ok();
       if (!why.empty()) round = Error(Code::kPeerLost, why);
       take(*now, now->frames.on_round(attempt, std::move(round)));
       read_parts();
     });
   };
-  l->path = world_.paths().connect(std::move(options), std::move(events));
+  l->transport = world_.transports().connect(std::move(options), std::move(events));
 }
 
-void WorkerProcess::lose_path(const EpochId& epoch, std::uint32_t attempt) {
-  Link* l = link_of_path(epoch, attempt);
+void WorkerProcess::lose_transport(const EpochId& epoch, std::uint32_t attempt) {
+  Link* l = link_of_transport(epoch, attempt);
   if (!l) return;
-  take(*l, l->frames.lose_path(attempt, Error(Code::kPeerLost, "the path is lost")));
-  l->path.reset();
-  l->path_ready = false;
-  try_path(*l);
-  handle(PathLost{epoch, attempt});
+  take(*l, l->frames.lose_transport(attempt, Error(Code::kPeerLost, "the transport is lost")));
+  l->transport.reset();
+  l->transport_ready = false;
+  try_transport(*l);
+  handle(TransportLost{epoch, attempt});
 }
 
 }  // namespace starling::sim

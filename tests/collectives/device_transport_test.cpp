@@ -1,11 +1,12 @@
-// A step over the direct path: the same bits as over the host path, whatever the table, the order of
-// frames and rounds, and the size of rounds; and what is wrong with a path is found.
+// A step over the device transport: the same bits as over the TCP transport, whatever the table,
+// the order of frames and rounds, and the size of rounds; and what is wrong with a transport is
+// found.
 
 #include <doctest/doctest.h>
 
-#include "tests/collectives/direct_group.h"
+#include "tests/collectives/device_group.h"
 
-namespace starling::collectives::direct_test {
+namespace starling::collectives::device_transport_test {
 namespace {
 
 Shape shape_of(std::uint32_t seed) {
@@ -18,7 +19,8 @@ Shape shape_of(std::uint32_t seed) {
   return shape;
 }
 
-TEST_CASE("direct: everybody has totals and parameters, whoever holds what, in any order") {
+TEST_CASE(
+    "device transport: everybody has totals and parameters, whoever holds what, in any order") {
   std::uint64_t rounds = 0;
   for (std::uint32_t seed = 0; seed < 240; ++seed) {
     CAPTURE(seed);
@@ -34,12 +36,12 @@ TEST_CASE("direct: everybody has totals and parameters, whoever holds what, in a
   CHECK(rounds > 1000);
 }
 
-TEST_CASE("direct: bits and lanes are those of the host path") {
+TEST_CASE("device transport: bits and lanes are those of the TCP transport") {
   for (std::uint32_t seed = 0; seed < 64; ++seed) {
     CAPTURE(seed);
     Shape shape = shape_of(seed);
     Group direct(seed, shape);
-    shape.direct = 0;
+    shape.attempt = 0;
     Group host(seed, shape);
     direct.run();
     host.run();
@@ -59,7 +61,7 @@ TEST_CASE("direct: bits and lanes are those of the host path") {
   }
 }
 
-TEST_CASE("direct: all frames may come before any round ends") {
+TEST_CASE("device transport: all frames may come before any round ends") {
   for (std::uint32_t seed = 0; seed < 48; ++seed) {
     CAPTURE(seed);
     Group group(seed, shape_of(seed));
@@ -69,7 +71,7 @@ TEST_CASE("direct: all frames may come before any round ends") {
   }
 }
 
-TEST_CASE("direct: what a round brings waits for the frames that prove it") {
+TEST_CASE("device transport: what a round brings waits for the frames that prove it") {
   for (std::uint32_t seed = 0; seed < 48; ++seed) {
     CAPTURE(seed);
     Group group(seed, shape_of(seed));
@@ -86,7 +88,7 @@ TEST_CASE("direct: what a round brings waits for the frames that prove it") {
   }
 }
 
-TEST_CASE("direct: frames carry no words, and a world of one needs no path") {
+TEST_CASE("device transport: frames carry no words, and a world of one needs no transport") {
   Group group(5, {.world = 4, .segments = 12, .copies = 3});
   for (Rank r = 0; r < 4; ++r) {
     group.begin_step(r);
@@ -98,7 +100,7 @@ TEST_CASE("direct: frames carry no words, and a world of one needs no path") {
       if (from == to) continue;
       for (const Frame& frame : group.net.queue(from, to)) {
         const SegmentRange run{frame.header.first, frame.header.count};
-        CHECK((frame.header.flags & kDirect) != 0);
+        CHECK((frame.header.flags & kOnDevice) != 0);
         CHECK(frame.payload->size() < layout.bytes_of(run, What::kParameters) / 4);
       }
     }
@@ -106,15 +108,15 @@ TEST_CASE("direct: frames carry no words, and a world of one needs no path") {
   alone.run();
   alone.check_all();
   CHECK(alone.rounds == 0);
-  CHECK(alone.nodes[0]->path == nullptr);
+  CHECK(alone.nodes[0]->transport == nullptr);
 }
 
-TEST_CASE("direct: a frame of the other path is refused, and its sender named") {
-  for (const bool receiver_direct : {false, true}) {
+TEST_CASE("device transport: a frame of the other transport is refused, and its sender named") {
+  for (const bool receiver_on_device : {false, true}) {
     Shape shape{.world = 2, .segments = 16, .copies = 1};
-    shape.direct = receiver_direct ? 0 : kAttempt;
+    shape.attempt = receiver_on_device ? 0 : kAttempt;
     Group sender(4, shape);
-    shape.direct = receiver_direct ? kAttempt : 0;
+    shape.attempt = receiver_on_device ? kAttempt : 0;
     Group receiver(4, shape);
     for (Rank r = 0; r < 2; ++r) {
       sender.begin_step(r);
@@ -133,7 +135,8 @@ TEST_CASE("direct: a frame of the other path is refused, and its sender named") 
       fresh.take(1, fresh.nodes[1]->frames->on_frame(0, *frame));
       REQUIRE(fresh.nodes[1]->wrong.has_value());
       CHECK(fresh.nodes[1]->wrong->peer == 0);
-      CHECK(fresh.nodes[1]->wrong->error.text().find("of the other path") != std::string::npos);
+      CHECK(fresh.nodes[1]->wrong->error.text().find("of the other transport") !=
+            std::string::npos);
     }
   }
 }
@@ -141,9 +144,9 @@ TEST_CASE("direct: a frame of the other path is refused, and its sender named") 
 // ---- Faults -----------------------------------------------------------------------------------
 
 // The fault comes with the n-th round that ends at that rank.
-auto nth_round(Rank rank, int n, PathFault fault) {
+auto nth_round(Rank rank, int n, TransportFault fault) {
   return [=, left = n](Rank at, bool) mutable {
-    return at == rank && left-- == 0 ? fault : PathFault::kNone;
+    return at == rank && left-- == 0 ? fault : TransportFault::kNone;
   };
 }
 
@@ -159,7 +162,8 @@ void check_nothing_wrong_is_taken(Group& group) {
   }
 }
 
-TEST_CASE("direct: a round that fails breaks the epoch and names nobody; sums are whole (R2)") {
+TEST_CASE(
+    "device transport: a round that fails breaks the epoch and names nobody; sums are whole (R2)") {
   std::uint32_t broken = 0;
   for (std::uint32_t seed = 0; seed < 96; ++seed) {
     CAPTURE(seed);
@@ -168,7 +172,7 @@ TEST_CASE("direct: a round that fails breaks the epoch and names nobody; sums ar
     Group group(seed, shape);
     const auto before = group.nodes[0]->own_sums;
     const Rank rank = static_cast<Rank>(seed % shape.world);
-    group.fault = nth_round(rank, static_cast<int>(seed / 8), PathFault::kFails);
+    group.fault = nth_round(rank, static_cast<int>(seed / 8), TransportFault::kFails);
     group.run();
     group.time_passes();
     check_nothing_wrong_is_taken(group);
@@ -185,7 +189,7 @@ TEST_CASE("direct: a round that fails breaks the epoch and names nobody; sums ar
   CHECK(broken > 30);
 }
 
-TEST_CASE("direct: a round that never ends breaks the epoch at its deadline") {
+TEST_CASE("device transport: a round that never ends breaks the epoch at its deadline") {
   std::uint32_t broken = 0;
   for (std::uint32_t seed = 1; seed < 64; ++seed) {
     CAPTURE(seed);
@@ -193,7 +197,7 @@ TEST_CASE("direct: a round that never ends breaks the epoch at its deadline") {
     if (shape.world == 1) continue;
     Group group(seed, shape);
     const Rank rank = static_cast<Rank>(seed % shape.world);
-    group.fault = nth_round(rank, static_cast<int>(seed / 16), PathFault::kNever);
+    group.fault = nth_round(rank, static_cast<int>(seed / 16), TransportFault::kNever);
     group.run();
     const Node& node = *group.nodes[rank];
     CHECK(!node.wrong);
@@ -208,7 +212,7 @@ TEST_CASE("direct: a round that never ends breaks the epoch at its deadline") {
 }
 
 // Goal: staged parameters are compared before they are copied. Method: garbage in each round in turn.
-TEST_CASE("direct: parameters that are garbage are not taken, and break the epoch") {
+TEST_CASE("device transport: parameters that are garbage are not taken, and break the epoch") {
   std::uint32_t broken = 0;
   for (int n = 0; n < 6; ++n)
     for (std::uint32_t seed = 1; seed < 32; ++seed) {
@@ -218,7 +222,7 @@ TEST_CASE("direct: parameters that are garbage are not taken, and break the epoc
       if (shape.world == 1) continue;
       Group group(seed, shape);
       const Rank rank = static_cast<Rank>(seed % shape.world);
-      group.fault = nth_round(rank, n, PathFault::kGarbage);
+      group.fault = nth_round(rank, n, TransportFault::kGarbage);
       group.run();
       check_nothing_wrong_is_taken(group);
       const Node& node = *group.nodes[rank];
@@ -232,8 +236,8 @@ TEST_CASE("direct: parameters that are garbage are not taken, and break the epoc
 }
 
 // Goal: why totals are weighed before the vote. The first four lanes come in frames and hold whatever
-// the path has brought; the fifth, against memory, does not.
-TEST_CASE("direct: totals of garbage pass all lanes but the fifth") {
+// the transport has brought; the fifth, against memory, does not.
+TEST_CASE("device transport: totals of garbage pass all lanes but the fifth") {
   std::uint32_t passed = 0;
   for (int n = 0; n < 8; ++n)
     for (std::uint32_t seed = 1; seed < 32; ++seed) {
@@ -246,9 +250,9 @@ TEST_CASE("direct: totals of garbage pass all lanes but the fifth") {
       bool garbage = false;
       int left = n;
       group.fault = [&](Rank at, bool) {
-        if (at != rank || !group.nodes[rank]->gathered || left-- != 0) return PathFault::kNone;
+        if (at != rank || !group.nodes[rank]->gathered || left-- != 0) return TransportFault::kNone;
         garbage = true;
-        return PathFault::kGarbage;
+        return TransportFault::kGarbage;
       };
       group.run();
       if (!garbage) continue;
@@ -272,7 +276,7 @@ TEST_CASE("direct: totals of garbage pass all lanes but the fifth") {
   CHECK(passed > 20);
 }
 
-TEST_CASE("direct: whoever dies in a round leaves the others no wrong totals") {
+TEST_CASE("device transport: whoever dies in a round leaves the others no wrong totals") {
   std::uint32_t ended = 0;
   for (std::uint32_t seed = 1; seed < 128; ++seed) {
     CAPTURE(seed);
@@ -280,13 +284,13 @@ TEST_CASE("direct: whoever dies in a round leaves the others no wrong totals") {
     if (shape.world < 3) continue;
     Group group(seed, shape);
     const Rank dead = static_cast<Rank>(seed % shape.world);
-    const PathFault how =
-        std::array{PathFault::kNever, PathFault::kGarbage, PathFault::kFails}[seed % 3];
+    const TransportFault how = std::array{TransportFault::kNever, TransportFault::kGarbage,
+                                          TransportFault::kFails}[seed % 3];
     int left = static_cast<int>(seed / 16);
     group.fault = [&](Rank at, bool peer_gone) {
       if (peer_gone) return how;
-      if (at == dead && left-- == 0) group.nodes[dead]->path->doom();
-      return PathFault::kNone;
+      if (at == dead && left-- == 0) group.nodes[dead]->transport->doom();
+      return TransportFault::kNone;
     };
     group.run();
     group.time_passes();
@@ -303,9 +307,10 @@ TEST_CASE("direct: whoever dies in a round leaves the others no wrong totals") {
 }
 
 TEST_CASE(
-    "direct: a path lost before its step breaks the epoch; one lost when all is done does not") {
+    "device transport: a transport lost before its step breaks the epoch; one lost when all is "
+    "done does not") {
   Group early(3, {.world = 3});
-  early.take(0, early.nodes[0]->frames->lose_path(kAttempt, Error(Code::kPeerLost, "lost")));
+  early.take(0, early.nodes[0]->frames->lose_transport(kAttempt, Error(Code::kPeerLost, "lost")));
   CHECK(!early.nodes[0]->wrong);
   early.begin_step(0);
   REQUIRE(early.nodes[0]->wrong.has_value());
@@ -314,19 +319,20 @@ TEST_CASE(
 
   Group late(3, {.world = 3});
   late.run();
-  late.take(0, late.nodes[0]->frames->lose_path(kAttempt, Error(Code::kPeerLost, "lost")));
+  late.take(0, late.nodes[0]->frames->lose_transport(kAttempt, Error(Code::kPeerLost, "lost")));
   late.check_all();
 
-  // While nothing of a direct step is under way, but some is still to come.
+  // While nothing of a step on the device transport is under way, but some is still to come.
   Group between(3, {.world = 3});
   for (Rank r = 0; r < 3; ++r) between.begin_step(r);
-  between.take(0, between.nodes[0]->frames->lose_path(kAttempt, Error(Code::kPeerLost, "lost")));
+  between.take(0,
+               between.nodes[0]->frames->lose_transport(kAttempt, Error(Code::kPeerLost, "lost")));
   CHECK(between.nodes[0]->wrong.has_value());
 }
 
 // Its votes have named another one, so rounds of this one are not what the others are at.
-TEST_CASE("direct: a step goes over the path of its own attempt and no other") {
-  Group group(3, {.world = 3, .direct = kAttempt + 1});
+TEST_CASE("device transport: a step goes over the transport of its own attempt and no other") {
+  Group group(3, {.world = 3, .attempt = kAttempt + 1});
   group.begin_step(0);
   REQUIRE(group.nodes[0]->wrong.has_value());
   CHECK(group.nodes[0]->wrong->peer == kNoRank);
@@ -334,7 +340,7 @@ TEST_CASE("direct: a step goes over the path of its own attempt and no other") {
 }
 
 // A round has a deadline, and whoever computes has none.
-TEST_CASE("direct: a reduce's rounds begin when everybody's share has ended") {
+TEST_CASE("device transport: a reduce's rounds begin when everybody's share has ended") {
   for (std::uint32_t seed = 2; seed < 34; ++seed) {
     CAPTURE(seed);
     Shape shape = shape_of(seed);
@@ -359,16 +365,19 @@ TEST_CASE("direct: a reduce's rounds begin when everybody's share has ended") {
 }
 
 TEST_CASE(
-    "direct: what a path says after it was lost changes nothing, nor does another attempt's") {
+    "device transport: what a transport says after it was lost changes nothing, nor does another "
+    "attempt's") {
   Group group(3, {.world = 3});
   for (Rank r = 0; r < 3; ++r) group.begin_step(r);
   Epoch& frames = *group.nodes[0]->frames;
-  CHECK(frames.lose_path(kAttempt + 1, Error(Code::kPeerLost, "of another")).empty());
-  CHECK(frames.lose_path(kAttempt, Error(Code::kPeerLost, "lost")).size() == 1);
+  CHECK(frames.lose_transport(kAttempt + 1, Error(Code::kPeerLost, "of another")).empty());
+  CHECK(frames.lose_transport(kAttempt, Error(Code::kPeerLost, "lost")).size() == 1);
   CHECK(frames.on_round(kAttempt, ok()).empty());
 }
 
-TEST_CASE("direct: a round ends by the word of its own path, not by a late one of another") {
+TEST_CASE(
+    "device transport: a round ends by the word of its own transport, not by a late one of "
+    "another") {
   for (std::uint32_t seed = 1; seed < 24; ++seed) {
     CAPTURE(seed);
     Group group(seed, shape_of(seed));
@@ -380,24 +389,24 @@ TEST_CASE("direct: a round ends by the word of its own path, not by a late one o
   }
 }
 
-TEST_CASE("direct: two ranks that do not agree on a round's sizes fail both") {
+TEST_CASE("device transport: two ranks that do not agree on a round's sizes fail both") {
   std::vector<std::function<void()>> soon;
-  MemoryPaths paths({[&](std::uint32_t ms, std::function<void()> what) {
-                       if (ms == 0) soon.push_back(std::move(what));
-                     },
-                     {}});
-  const Bytes id = paths.make_id().value();
-  std::vector<std::unique_ptr<DevicePath>> ends;
+  MemoryTransports transports({[&](std::uint32_t ms, std::function<void()> what) {
+                                 if (ms == 0) soon.push_back(std::move(what));
+                               },
+                               {}});
+  const Bytes id = transports.make_id().value();
+  std::vector<std::unique_ptr<DeviceTransport>> ends;
   int failed = 0, ended = 0;
   std::byte memory[64];
   for (Rank r = 0; r < 2; ++r) {
-    PathOptions options{.self = r, .world = 2, .id = id, .staging_bytes = 64};
+    TransportOptions options{.self = r, .world = 2, .id = id, .staging_bytes = 64};
     options.allocate = [](std::size_t bytes) {
       return std::shared_ptr<std::byte>(new std::byte[bytes], std::default_delete<std::byte[]>());
     };
-    PathEvents events{[] {}, [&](const Error&) { ++failed; },
-                      [&](Result<> round) { ended += bool(round); }};
-    ends.push_back(paths.connect(std::move(options), std::move(events)));
+    TransportEvents events{[] {}, [&](const Error&) { ++failed; },
+                           [&](Result<> round) { ended += bool(round); }};
+    ends.push_back(transports.connect(std::move(options), std::move(events)));
   }
   for (const auto& action : std::exchange(soon, {})) action();
   ends[0]->exchange({{1, memory, 32}}, {});
@@ -409,7 +418,7 @@ TEST_CASE("direct: two ranks that do not agree on a round's sizes fail both") {
 
 // ---- How much of it is in memory at once -------------------------------------------------------
 
-TEST_CASE("direct: staging memory is enough for every table of the same owners") {
+TEST_CASE("device transport: staging memory is enough for every table of the same owners") {
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
@@ -425,7 +434,7 @@ TEST_CASE("direct: staging memory is enough for every table of the same owners")
       const std::size_t there = staging_bytes(layout, owners, shape.world, self, shape.round_bytes);
       Node node(layout);
       const auto table = std::make_shared<const Table>(moved);
-      DirectReduce reduce(layout, table, shape.world, self, node, shape.round_bytes);
+      DeviceReduce reduce(layout, table, shape.world, self, node, shape.round_bytes);
       while (!reduce.over()) {
         std::size_t received = 0;
         const auto round = reduce.next(nullptr);
@@ -439,7 +448,7 @@ TEST_CASE("direct: staging memory is enough for every table of the same owners")
   }
 }
 
-TEST_CASE("direct: all owners work in each round, and a round is bounded") {
+TEST_CASE("device transport: all owners work in each round, and a round is bounded") {
   const Layout layout({{"a", {std::uint64_t{64} * kBlock}}}, 1, 4);
   Table table(layout.segments());
   for (SegmentId s = 0; s < layout.segments(); ++s) table[s] = {static_cast<Rank>(s / 16)};
@@ -471,4 +480,4 @@ TEST_CASE("direct: all owners work in each round, and a round is bounded") {
 }
 
 }  // namespace
-}  // namespace starling::collectives::direct_test
+}  // namespace starling::collectives::device_transport_test

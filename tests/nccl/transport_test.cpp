@@ -1,4 +1,4 @@
-#include "collectives/nccl/path.h"
+#include "collectives/nccl/transport.h"
 
 #include <doctest/doctest.h>
 
@@ -36,13 +36,13 @@ TEST_CASE("a round carries what each asked for, whatever the table") {
   }
 }
 
-TEST_CASE("staging memory is zeros when a path is ready, whatever the warm-up sent") {
+TEST_CASE("staging memory is zeros when a transport is ready, whatever the warm-up sent") {
   World world(3);
   world.make(1000);
   for (const auto& member : world.members()) CHECK(member->staging_is_zero());
 }
 
-TEST_CASE("a path of nothing but its warm-up needs no staging memory") {
+TEST_CASE("a transport of nothing but its warm-up needs no staging memory") {
   World world(2);
   world.make(0);
   world.round_is_right(everybody_to_everybody(2, 0), 1);

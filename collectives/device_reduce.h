@@ -1,23 +1,23 @@
 #pragma once
-// DirectReduce moves one step's words over the direct path (docs/design.md, section 5, step 2):
+// DeviceReduce moves one step's words over the device transport (docs/design.md, section 5, step 2):
 // sums to their owners, totals to the replicas. Lanes and side entries go in frames, and Reduce
-// accepts the totals by them (reduce.h, ReduceOptions::direct). Received words are not checked
+// accepts the totals by them (reduce.h, ReduceOptions::on_device). Received words are not checked
 // here: the weighted sum of each total is checked before the vote (design.md, section 8).
 //
 // Round k brings piece k of each owner's segments to the owner, which adds it up, and the totals of
 // piece k-1 to their replicas.
 
-#include "collectives/direct_memory.h"
+#include "collectives/device_memory.h"
 #include "collectives/rounds.h"
 
 namespace starling::collectives {
 
 // Threads: one at a time; the caller serialises. Ownership: borrows layout and memory.
-class DirectReduce final : public RoundUser {
+class DeviceReduce final : public RoundUser {
  public:
   // The first round may begin when the sums of all ranks are final.
-  DirectReduce(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
-               DirectMemory& memory, std::size_t round_bytes = kRoundBytes);
+  DeviceReduce(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
+               DeviceMemory& memory, std::size_t round_bytes = kRoundBytes);
 
   Result<std::optional<Round>> next(std::byte* staging) override;
   Result<> ended() override;
@@ -37,7 +37,7 @@ class DirectReduce final : public RoundUser {
   const Holders holders_;
   const std::uint32_t world_;
   const Rank self_;
-  DirectMemory& memory_;
+  DeviceMemory& memory_;
   const Cut cut_;
   std::size_t round_ = 0, rounds_ = 0;
   std::vector<Received> to_add_, to_take_;  // of the round under way

@@ -1,8 +1,8 @@
-"""Workers are killed at random moments of a direct path's life, over a library that behaves as NCCL does: while the
-path is made, in its warm-up, in a round of transfers with half of the bytes sent, at any time, beside a join.
+"""Workers are killed at random moments of a device transport's life, over a library that behaves as NCCL does: while the
+transport is made, in its warm-up, in a round of transfers with half of the bytes sent, at any time, beside a join.
 Each run has the bits of an undisturbed one over the hosts, ends, and leaves nothing behind.
 
-    python3 tests/e2e/paths_long.py build/release/starling --runs 100 --seed 1
+    python3 tests/e2e/transport_kills_long.py build/release/starling --runs 100 --seed 1
 """
 import argparse
 import collections
@@ -54,12 +54,12 @@ class Story:
     def wait_for_epoch(self, after=0):
         self.wait(lambda: len(self.read("epoch")) > after, f"epoch {after + 1}")
 
-    def wait_for_direct_steps(self, world, epoch_after=0, count=3):
+    def wait_for_device_steps(self, world, epoch_after=0, count=3):
         """So many, in an epoch of so many workers that is not among the first ones told."""
         def there():
             new = {e["id"] for e in self.read("epoch")[epoch_after:] if len(e["members"]) == world}
             return sum(1 for e in self.all if e["ev"] == "step" and e.get("direct") and e["epoch"] in new) >= count
-        self.wait(there, f"direct steps by {world}")
+        self.wait(there, f"device steps by {world}")
 
 
 def guard_of(pid):
@@ -92,7 +92,7 @@ def disturb(run, story, kind, draw, workers):
         time.sleep(draw.uniform(0, 1))
         kill_one(run, story, draw)
     elif kind == "join":
-        story.wait_for_direct_steps(workers)
+        story.wait_for_device_steps(workers)
         run.join()
         time.sleep(draw.uniform(0, 0.5))
         kill_one(run, story, draw)
@@ -109,7 +109,7 @@ def orders_of(kind, draw, workers):
 
 
 def where_losses_fell(story, kind):
-    """Of each loss: the part of a path's life that it fell into, read off the events."""
+    """Of each loss: the part of a transport's life that it fell into, read off the events."""
     for loss in [e for e in story.read("worker") if e["what"] == "lost"]:
         before = story.all[:story.all.index(loss)]
         epoch = next((e["epoch"] for e in reversed(before) if e["ev"] == "step"), None)
@@ -133,19 +133,19 @@ def ours_in(folder):
 
 class Figures:
     def __init__(self):
-        self.losses, self.steps, self.direct = collections.Counter(), 0, 0
+        self.losses, self.steps, self.on_device = collections.Counter(), 0, 0
 
     def add(self, story, kind):
         self.losses.update(where_losses_fell(story, kind))
         steps = [e for e in story.read("step") if e["world"] > 1]
         self.steps += len(steps)
-        self.direct += sum(1 for e in steps if e.get("direct"))
+        self.on_device += sum(1 for e in steps if e.get("direct"))
 
     def text(self):
         fell = ", ".join(f"{self.losses[part]} in {part}" for part in ("round", "init", "warm-up"))
         return (f"{sum(self.losses.values())} kills: {fell}, {self.losses['between rounds']} between rounds; "
-                f"{self.direct} of {self.steps} steps of several workers direct "
-                f"({100 * self.direct / max(1, self.steps):.1f} %)")
+                f"{self.on_device} of {self.steps} steps of several workers over the device "
+                f"({100 * self.on_device / max(1, self.steps):.1f} %)")
 
 
 def one_run(place, quiet, kind, draw, figures, temporary):
@@ -190,23 +190,23 @@ def one_worker_lives_through_many(place, draw, figures, temporary):
     with environment(STARLING_NCCL=FAKE):
         run = place.run(place.job(isa="emulated", steps=CYCLES_STEPS, lease_ms=10000), "--workers", 3)
         story = Story(run)
-        story.wait_for_direct_steps(3)
+        story.wait_for_device_steps(3)
         survivor = story.there()[0]["pid"]
         held = [least_holdings(survivor)]
         for _ in range(CYCLES):
             kill_one(run, story, draw, spared=(survivor,))
             epochs = len(story.read("epoch"))
             run.join()
-            story.wait_for_direct_steps(3, epoch_after=epochs)
+            story.wait_for_device_steps(3, epoch_after=epochs)
             held.append(least_holdings(survivor))
     same(run, quiet)
-    # A path that was given up before all came leaves the thread of its id, as NCCL does.
+    # A transport that was given up before all came leaves the thread of its id, as NCCL does.
     made = {e["epoch"] for e in story.read("path") if e["direct"]}
     given_up = sum(1 for e in story.read("epoch") if len(e["members"]) > 1 and e["id"] not in made)
     figures.add(story, "time")
     words = ", ".join(f"{threads}/{files}" for threads, files in held)
     print(f"        a worker's threads/files after 0 to {CYCLES} kills and joins: {words}; "
-          f"{given_up} of {len(story.read('epoch'))} epochs' paths given up", flush=True)
+          f"{given_up} of {len(story.read('epoch'))} epochs' transports given up", flush=True)
     for i, what in enumerate(("threads", "files")):
         require(held[-1][i] <= held[1][i] + given_up * (1 + i), f"{what} grow: {words}")
     nothing_left(run, temporary)

@@ -1,6 +1,6 @@
 #pragma once
 // Whole epochs of one step in one process: ranks with all that a device has of a step (sums, totals,
-// parameters), frames in memory, and a direct path in memory. What happens next is drawn from a
+// parameters), frames in memory, and a device transport in memory. What happens next is drawn from a
 // seed.
 
 #include <doctest/doctest.h>
@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "collectives/epoch.h"
-#include "collectives/memory_path.h"
 #include "core/base/hash.h"
 #include "core/base/weight.h"
 #include "tests/collectives/memory_net.h"
+#include "tests/collectives/memory_transport.h"
 
-namespace starling::collectives::direct_test {
+namespace starling::collectives::device_transport_test {
 
 inline constexpr std::uint64_t kSeed = 17;
 inline constexpr Version kStep = 6;
@@ -37,7 +37,7 @@ inline std::int16_t exponent(std::uint32_t block) {
 }
 
 // One rank's arrays.
-struct Node : GatherSource, DirectMemory {
+struct Node : GatherSource, DeviceMemory {
   explicit Node(const Layout& of)
       : layout(of),
         own_sums(of.elements()),
@@ -105,7 +105,7 @@ struct Node : GatherSource, DirectMemory {
     return ok();
   }
 
-  // DirectMemory
+  // DeviceMemory
   std::byte* sums(SegmentRange run) override { return at(of(own_sums, run)); }
   std::byte* totals(SegmentRange run) override { return at(of(all_totals, run)); }
   void add(SegmentRange run, std::span<const std::byte* const> others) override {
@@ -180,7 +180,7 @@ struct Node : GatherSource, DirectMemory {
   std::vector<SideEntry> own_side, received;
   // What came of it.
   std::optional<Epoch> frames;
-  std::unique_ptr<DevicePath> path;
+  std::unique_ptr<DeviceTransport> transport;
   std::vector<bool> held;
   bool ready = false, failed = false, contributed = false, gathered = false, reduced = false;
   std::optional<epoch_event::Wrong> wrong;
@@ -188,7 +188,7 @@ struct Node : GatherSource, DirectMemory {
   std::size_t staging_size = 0;
 };
 
-// What a path's staging memory is followed by: nothing may be written there.
+// What a transport's staging memory is followed by: nothing may be written there.
 inline constexpr std::size_t kBorder = 64;
 inline constexpr std::byte kBorderByte{0x7e};
 
@@ -197,7 +197,7 @@ struct Shape {
   std::uint32_t segments = 20;  // about
   std::uint32_t copies = 2;     // most of a segment
   std::size_t round_bytes = 16 * kBlock;
-  std::uint32_t direct = kAttempt;  // 0: the step goes over the host path
+  std::uint32_t attempt = kAttempt;  // 0: the step goes over the TCP transport
 };
 
 struct Group {
@@ -208,12 +208,12 @@ struct Group {
                /*segment_blocks=*/1 + seed % 3, /*bucket_segments=*/1 + seed % 5),
         net(shape.world),
         sum(layout.elements()),
-        paths({[this](std::uint32_t ms, std::function<void()> what) {
-                 (ms == 0 ? soon : deadlines).push_back(std::move(what));
-               },
-               [this](Rank rank, bool peer_gone) {
-                 return fault ? fault(rank, peer_gone) : PathFault::kNone;
-               }}) {
+        transports({[this](std::uint32_t ms, std::function<void()> what) {
+                      (ms == 0 ? soon : deadlines).push_back(std::move(what));
+                    },
+                    [this](Rank rank, bool peer_gone) {
+                      return fault ? fault(rank, peer_gone) : TransportFault::kNone;
+                    }}) {
     for (Rank r = 0; r < shape.world; ++r) nodes.push_back(std::make_unique<Node>(layout));
     for (MicroBatch m = 0; m < kMicroBatches; ++m) compute(*nodes[random() % shape.world], m);
     make_plan();
@@ -275,10 +275,10 @@ struct Group {
   }
 
   void connect() {
-    const Bytes id = paths.make_id().value();
+    const Bytes id = transports.make_id().value();
     for (Rank r = 0; r < shape.world; ++r) {
       Node& node = *nodes[r];
-      PathOptions options;
+      TransportOptions options;
       options.self = r;
       options.world = shape.world;
       options.id = id;
@@ -291,20 +291,20 @@ struct Group {
         std::fill_n(node.staging.get() + bytes, kBorder, kBorderByte);
         return node.staging;
       };
-      PathEvents events;
+      TransportEvents events;
       events.on_ready = [&node] {
         node.ready = true;
-        node.frames->use(*node.path, kAttempt);
+        node.frames->use(*node.transport, kAttempt);
       };
       events.on_failed = [this, r](Error why) {
         nodes[r]->failed = true;
-        take(r, nodes[r]->frames->lose_path(kAttempt, std::move(why)));
+        take(r, nodes[r]->frames->lose_transport(kAttempt, std::move(why)));
       };
       events.on_round = [this, r](Result<> ended) {
         ++rounds;
         take(r, nodes[r]->frames->on_round(kAttempt, std::move(ended)));
       };
-      node.path = paths.connect(std::move(options), std::move(events));
+      node.transport = transports.connect(std::move(options), std::move(events));
     }
     while (one_soon()) {
     }
@@ -313,7 +313,7 @@ struct Group {
   void begin_step(Rank r) {
     Node& node = *nodes[r];
     const Holders holders(plan, &plan->holders);
-    node.frames->open_step(holders, shape.direct);
+    node.frames->open_step(holders, shape.attempt);
     StepRecord record;
     record.version = kStep - 1;
     take(r, node.frames->gather(kStep, holders, record));
@@ -322,7 +322,7 @@ struct Group {
     Node& node = *nodes[r];
     Sums sums{&layout,         node.own_sums,    node.lanes,
               node.all_totals, node.total_lanes, &node.received};
-    if (shape.direct != 0) sums.accumulators = {}, sums.totals = {};  // another device's
+    if (shape.attempt != 0) sums.accumulators = {}, sums.totals = {};  // another device's
     take(r, node.frames->begin_reduce(kStep, sums, CompleteLanes(kSeed, kStep, kMicroBatches)));
     for (std::uint32_t b = layout.buckets(); b-- > 0;) take(r, node.frames->contribute(b));
     node.contributed = true;
@@ -450,13 +450,13 @@ struct Group {
   MemoryNet net;
   std::vector<std::int32_t> sum;  // of all micro-batches, in one loop
   std::vector<std::function<void()>> soon, deadlines, todo;
-  std::function<PathFault(Rank, bool)> fault;
+  std::function<TransportFault(Rank, bool)> fault;
   std::optional<Rank> computing;                  // whose share does not end
   bool only_frames = false, only_rounds = false;  // before the others
   std::uint64_t rounds = 0;                       // that ended
-  MemoryPaths paths;
+  MemoryTransports transports;
   std::shared_ptr<const Plan> plan;
   std::vector<std::unique_ptr<Node>> nodes;
 };
 
-}  // namespace starling::collectives::direct_test
+}  // namespace starling::collectives::device_transport_test

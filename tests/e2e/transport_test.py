@@ -25,33 +25,33 @@ def over_the_library(place, *options, orders="", job=None, steps=STEPS):
         return place.run(job or emulated(place, steps=steps), *options)
 
 
-def direct_steps(run):
+def device_steps(run):
     return [e["version"] for e in run.events("step") if e.get("direct")]
 
 
-def wait_for_direct_steps(run, after=-1, count=3):
-    wait_until(lambda: len([v for v in direct_steps(run) if v > after]) >= count, f"direct steps after {after}")
+def wait_for_device_steps(run, after=-1, count=3):
+    wait_until(lambda: len([v for v in device_steps(run) if v > after]) >= count, f"device steps after {after}")
 
 
 def epochs_begin_over_the_hosts(run):
     seen = set()
     for event in run.events("step"):
         if event["world"] > 1 and event["epoch"] not in seen:
-            require("direct" not in event, f"the first step of an epoch is direct: {event}")
+            require("direct" not in event, f"the first step of an epoch went over the device: {event}")
         seen.add(event["epoch"])
 
 
-def a_kill_a_join_and_a_leave_on_direct_steps_give_the_bits_of_the_host(place):
+def a_kill_a_join_and_a_leave_on_device_steps_give_the_bits_of_tcp(place):
     run = over_the_library(place, "--workers", 3, steps=OUTLASTS)
-    wait_for_direct_steps(run)
+    wait_for_device_steps(run)
     with environment(STARLING_NCCL=FAKE):
         kill_join_and_leave(run, run.steps() + 1)
-    wait_for_direct_steps(run, after=run.steps())
+    wait_for_device_steps(run, after=run.steps())
     same_so_far(place, run, place.job(steps=OUTLASTS))
     epochs_begin_over_the_hosts(run)
-    paths = run.events("path")
-    require(paths and paths[0]["direct"], f"{paths}")
-    require(paths[0]["why"].startswith("nccl 2.28.9, NVLS off, RAS off, PXN off, cuMem by default"), f"{paths}")
+    transports = run.events("path")
+    require(transports and transports[0]["direct"], f"{transports}")
+    require(transports[0]["why"].startswith("nccl 2.28.9, NVLS off, RAS off, PXN off, cuMem by default"), f"{transports}")
     require("bytes go from device to device (nccl 2.28.9, " in run.text(), run.text())
 
 
@@ -60,7 +60,7 @@ def halves_go_from_device_to_device(place):
     quiet = place.quiet(place.job(**changes))
     run = over_the_library(place, "--workers", 4, job=emulated(place, **changes))
     same(run, quiet)
-    require(direct_steps(run), "no step was direct")
+    require(device_steps(run), "no step went over the device")
 
 
 def whatever_the_library_does_the_bits_stay(place):
@@ -116,7 +116,7 @@ def only_the_killed_end_whatever_hangs_at_the_survivors(place):
     frozen = over_the_library(place, "--workers", 3, orders="abort-waits-for-peers@*",
                               job=slow(place, steps, 25, lease_ms=3000))
     for run in [*runs.values(), frozen]:
-        wait_for_direct_steps(run)
+        wait_for_device_steps(run)
     for run in runs.values():
         run.kill(run.workers()[0])
     still = frozen.workers()[0]["pid"]
@@ -136,31 +136,36 @@ def only_the_killed_end_whatever_hangs_at_the_survivors(place):
     require({e["id"] for e in frozen.workers("lost")} <= {frozen.workers()[0]["id"]}, frozen.text())
 
 
-def what_makes_paths_wrong_is_refused(place):
+def what_makes_a_transport_wrong_is_refused(place):
     with environment(STARLING_NCCL=FAKE, NCCL_CUMEM_ENABLE="0"):
         run = place.run(emulated(place, steps=40), "--workers", 2).end(code=2)
         require("NCCL_CUMEM_ENABLE is 0, with which" in run.text(), run.text())
-        same(place.run(emulated(place, steps=40), "--workers", 2, "--path", "host"), place.quiet(place.job(steps=40)))
+        same(place.run(emulated(place, steps=40), "--workers", 2, "--transport", "tcp"), place.quiet(place.job(steps=40)))
 
 
-def the_rule_of_a_run_is_obeyed(place):
+def the_choice_of_a_run_is_obeyed(place):
     quiet = place.quiet(place.job(steps=40))
     job = emulated(place, steps=40)
+    run = over_the_library(place, "--workers", 2, "--transport", "tcp", job=job)
+    same(run, quiet)
+    require(not device_steps(run), "a step over the device in spite of --transport tcp")
+    require([(p["direct"], p["why"]) for p in run.events("path")] == [(False, "--transport tcp")], f"{run.events('path')}")
+    with environment(STARLING_NCCL="/nowhere/libnccl.so.2"):
+        run = place.run(job, "--workers", 2, "--transport", "nccl").end(code=2)
+    require("--transport nccl, but there is no device transport here: " in run.text(), run.text())
+    require("/nowhere/libnccl.so.2" in run.text(), run.text())
+    run = place.run(place.job(steps=40, isa="auto"), "--workers", 2, "--transport", "nccl").end(code=2)
+    require("and no GPU's" in run.text(), run.text())
+    # The option's name and values of before.
     run = over_the_library(place, "--workers", 2, "--path", "host", job=job)
     same(run, quiet)
-    require(not direct_steps(run), "a direct step in spite of --path host")
-    require([(p["direct"], p["why"]) for p in run.events("path")] == [(False, "--path host")], f"{run.events('path')}")
-    with environment(STARLING_NCCL="/nowhere/libnccl.so.2"):
-        run = place.run(job, "--workers", 2, "--path", "direct").end(code=2)
-    require("--path direct, but there is no direct path here: " in run.text(), run.text())
-    require("/nowhere/libnccl.so.2" in run.text(), run.text())
-    run = place.run(place.job(steps=40, isa="auto"), "--workers", 2, "--path", "direct").end(code=2)
-    require("and no GPU's" in run.text(), run.text())
+    require(not device_steps(run), "a step over the device in spite of --path host")
+    require(run.text().count("starling: --path host is now --transport tcp") == 1, run.text())
 
 
-def a_member_without_the_library_keeps_the_group_on_the_host_path(place):
+def a_member_without_the_library_keeps_the_group_on_tcp(place):
     run = over_the_library(place, "--workers", 2, steps=OUTLASTS)
-    wait_for_direct_steps(run)
+    wait_for_device_steps(run)
     run.join()
     wait_until(lambda: any(not p["direct"] for p in run.events("path")), "the word of the one without")
     last = [p for p in run.events("path") if not p["direct"]][-1]
@@ -169,7 +174,7 @@ def a_member_without_the_library_keeps_the_group_on_the_host_path(place):
     run.wait_for_step(at + 20)
     same_so_far(place, run, place.job(steps=OUTLASTS))
     require(not [e for e in run.events("step") if e.get("direct") and e["epoch"] == last["epoch"]],
-            f"direct steps with a member that has no library, from step {at}")
+            f"device steps with a member that has no library, from step {at}")
 
 
 def nccl_itself_says_that_there_is_no_gpu_and_training_goes_on(place):
@@ -185,7 +190,7 @@ def nccl_itself_says_that_there_is_no_gpu_and_training_goes_on(place):
     why = run.events("path")[0]
     require(not why["direct"] and "\n" not in why["why"] and "; again in 1 s" in why["why"], f"{why}")
     print("        " + why["why"])
-    require(not direct_steps(run), "a direct step without a GPU")
+    require(not device_steps(run), "a step over the device without a GPU")
 
 
 def loads(path):
@@ -195,8 +200,8 @@ def loads(path):
     return found and not os.path.exists("/dev/nvidia0")
 
 
-main(a_kill_a_join_and_a_leave_on_direct_steps_give_the_bits_of_the_host, halves_go_from_device_to_device,
+main(a_kill_a_join_and_a_leave_on_device_steps_give_the_bits_of_tcp, halves_go_from_device_to_device,
      whatever_the_library_does_the_bits_stay, only_the_killed_end_whatever_hangs_at_the_survivors,
-     what_makes_paths_wrong_is_refused, the_rule_of_a_run_is_obeyed,
-     a_member_without_the_library_keeps_the_group_on_the_host_path,
+     what_makes_a_transport_wrong_is_refused, the_choice_of_a_run_is_obeyed,
+     a_member_without_the_library_keeps_the_group_on_tcp,
      nccl_itself_says_that_there_is_no_gpu_and_training_goes_on)

@@ -1,34 +1,34 @@
-#include "collectives/path_talk.h"
+#include "collectives/transport_agreement.h"
 
 #include <doctest/doctest.h>
 
 namespace starling::collectives {
 namespace {
 
-using namespace path_command;
+using namespace transport_command;
 
 const std::string kLibrary = "nccl 2.28.9";
 const Bytes kId{1, 2, 3};
 
 template <class Command>
-const Command* among(const PathCommands& commands) {
+const Command* among(const TransportCommands& commands) {
   for (const auto& command : commands)
     if (const auto* found = std::get_if<Command>(&command)) return found;
   return nullptr;
 }
 
-PathTalk member(Rank self, const std::string& library = kLibrary) {
+TransportAgreement member(Rank self, const std::string& library = kLibrary) {
   return {self, 3, library, "no library was found"};
 }
 
-PathCommands answer(PathTalk& talk, const PathWord& word, Rank from = 0) {
+TransportCommands answer(TransportAgreement& talk, const TransportMessage& word, Rank from = 0) {
   auto commands = talk.on_word(from, word);
   REQUIRE_MESSAGE(commands, commands.error().text());
   return commands.value();
 }
 
-TEST_CASE("path talk: rank 0 offers an id, all connect with it") {
-  PathTalk first = member(0), other = member(2);
+TEST_CASE("transport agreement: rank 0 offers an id, all connect with it") {
+  TransportAgreement first = member(0), other = member(2);
   CHECK(other.begin().empty());
   const auto begun = first.begin();
   REQUIRE(among<MakeId>(begun));
@@ -44,28 +44,28 @@ TEST_CASE("path talk: rank 0 offers an id, all connect with it") {
   CHECK(among<Connect>(connected)->attempt == 1);
   const auto said = first.ready(1);
   REQUIRE(among<Say>(said));
-  CHECK(among<Say>(said)->direct);
+  CHECK(among<Say>(said)->on_device);
   CHECK(among<Say>(said)->why == kLibrary);
   CHECK(other.ready(1).empty());  // one tells
 }
 
-TEST_CASE("path talk: in a world of one nothing is said") {
-  PathTalk alone(0, 1, kLibrary, "");
+TEST_CASE("transport agreement: in a world of one nothing is said") {
+  TransportAgreement alone(0, 1, kLibrary, "");
   CHECK(alone.begin().empty());
 }
 
-TEST_CASE("path talk: without a library at rank 0 there is no attempt, and it says why") {
-  PathTalk first = member(0, "");
+TEST_CASE("transport agreement: without a library at rank 0 there is no attempt, and it says why") {
+  TransportAgreement first = member(0, "");
   const auto begun = first.begin();
   REQUIRE(begun.size() == 1);
-  CHECK_FALSE(among<Say>(begun)->direct);
+  CHECK_FALSE(among<Say>(begun)->on_device);
   CHECK(among<Say>(begun)->why == "no library was found");
 }
 
-TEST_CASE("path talk: a member with another library, or none, refuses for good") {
+TEST_CASE("transport agreement: a member with another library, or none, refuses for good") {
   for (const std::string& library : {std::string("nccl 2.30.7"), std::string()}) {
     CAPTURE(library);
-    PathTalk first = member(0), other = member(1, library);
+    TransportAgreement first = member(0), other = member(1, library);
     first.begin();
     const auto offered = first.id_made(1, kId);
     const auto refused = answer(other, among<Send>(offered)->word);
@@ -82,8 +82,10 @@ TEST_CASE("path talk: a member with another library, or none, refuses for good")
   }
 }
 
-TEST_CASE("path talk: a failed attempt is tried again after 1, 4 and 16 seconds, then no more") {
-  PathTalk first = member(0), other = member(1);
+TEST_CASE(
+    "transport agreement: a failed attempt is tried again after 1, 4 and 16 seconds, then no "
+    "more") {
+  TransportAgreement first = member(0), other = member(1);
   first.begin();
   for (const std::uint32_t ms : {1000u, 4000u, 16000u}) {
     const std::uint32_t attempt = first.attempt();
@@ -106,32 +108,33 @@ TEST_CASE("path talk: a failed attempt is tried again after 1, 4 and 16 seconds,
   CHECK(first.retry().empty());
 }
 
-TEST_CASE("path talk: what is over is not heard") {
-  PathTalk first = member(0), other = member(1);
+TEST_CASE("transport agreement: what is over is not heard") {
+  TransportAgreement first = member(0), other = member(1);
   first.begin();
   first.id_made(1, kId);
   first.failed(1, "no");
   first.retry();
   CHECK(first.id_made(1, kId).empty());
   CHECK(first.ready(1).empty());
-  CHECK(answer(first, PathRefusal{1, true, "late"}, 2).empty());
-  answer(other, PathOffer{2, kLibrary, kId});
+  CHECK(answer(first, TransportRefusal{1, true, "late"}, 2).empty());
+  answer(other, TransportOffer{2, kLibrary, kId});
   CHECK(other.failed(1, "late").empty());
 }
 
-TEST_CASE("path talk: what a rank cannot have said is refused") {
-  PathTalk first = member(0), other = member(1);
+TEST_CASE("transport agreement: what a rank cannot have said is refused") {
+  TransportAgreement first = member(0), other = member(1);
   first.begin();
-  CHECK(first.on_word(1, PathRefusal{2, false, ""}).has_error());
-  CHECK(first.on_word(1, PathOffer{3, kLibrary, kId}).has_error());
-  CHECK(other.on_word(2, PathOffer{1, kLibrary, kId}).has_error());
-  CHECK(other.on_word(0, PathRefusal{1, false, ""}).has_error());
-  answer(other, PathOffer{1, kLibrary, kId});
-  CHECK(other.on_word(0, PathOffer{1, kLibrary, kId}).has_error());
+  CHECK(first.on_word(1, TransportRefusal{2, false, ""}).has_error());
+  CHECK(first.on_word(1, TransportOffer{3, kLibrary, kId}).has_error());
+  CHECK(other.on_word(2, TransportOffer{1, kLibrary, kId}).has_error());
+  CHECK(other.on_word(0, TransportRefusal{1, false, ""}).has_error());
+  answer(other, TransportOffer{1, kLibrary, kId});
+  CHECK(other.on_word(0, TransportOffer{1, kLibrary, kId}).has_error());
 }
 
-TEST_CASE("path talk: whoever can have no path any more says so once, and nobody tries again") {
-  PathTalk first = member(0), other = member(1), alone = member(0);
+TEST_CASE(
+    "transport agreement: whoever can have no path any more says so once, and nobody tries again") {
+  TransportAgreement first = member(0), other = member(1), alone = member(0);
   first.begin();
   const auto offered = first.id_made(1, kId);
   answer(other, among<Send>(offered)->word);
@@ -146,37 +149,39 @@ TEST_CASE("path talk: whoever can have no path any more says so once, and nobody
   CHECK_FALSE(among<RetryIn>(own));
 }
 
-TEST_CASE("path talk: words come back as they were sent, and nothing else is read") {
-  const PathWord offer = PathOffer{7, kLibrary, kId}, refusal = PathRefusal{3, true, "because"};
-  const auto first = decode_path_word(encode_path_word(offer));
+TEST_CASE("transport agreement: words come back as they were sent, and nothing else is read") {
+  const TransportMessage offer = TransportOffer{7, kLibrary, kId},
+                         refusal = TransportRefusal{3, true, "because"};
+  const auto first = decode_transport_message(encode_transport_message(offer));
   REQUIRE(first.has_value());
-  CHECK(std::get<PathOffer>(first.value()).attempt == 7);
-  CHECK(std::get<PathOffer>(first.value()).library == kLibrary);
-  CHECK(std::get<PathOffer>(first.value()).id == kId);
-  const auto second = decode_path_word(encode_path_word(refusal));
+  CHECK(std::get<TransportOffer>(first.value()).attempt == 7);
+  CHECK(std::get<TransportOffer>(first.value()).library == kLibrary);
+  CHECK(std::get<TransportOffer>(first.value()).id == kId);
+  const auto second = decode_transport_message(encode_transport_message(refusal));
   REQUIRE(second.has_value());
-  CHECK(std::get<PathRefusal>(second.value()).for_good);
-  CHECK(std::get<PathRefusal>(second.value()).reason == "because");
-  const PathWord left = PathLeft{{5, 6}, 2, true};
-  const auto third = decode_path_word(encode_path_word(left));
+  CHECK(std::get<TransportRefusal>(second.value()).for_good);
+  CHECK(std::get<TransportRefusal>(second.value()).reason == "because");
+  const TransportMessage left = TransportLeft{{5, 6}, 2, true};
+  const auto third = decode_transport_message(encode_transport_message(left));
   REQUIRE(third.has_value());
-  CHECK(std::get<PathLeft>(third.value()).epoch == EpochId{5, 6});
-  CHECK(std::get<PathLeft>(third.value()).attempt == 2);
-  CHECK(std::get<PathLeft>(third.value()).revoked);
-  for (const PathWord& word : {offer, refusal, left}) {
-    const Bytes whole = encode_path_word(word);
+  CHECK(std::get<TransportLeft>(third.value()).epoch == EpochId{5, 6});
+  CHECK(std::get<TransportLeft>(third.value()).attempt == 2);
+  CHECK(std::get<TransportLeft>(third.value()).revoked);
+  for (const TransportMessage& word : {offer, refusal, left}) {
+    const Bytes whole = encode_transport_message(word);
     for (std::size_t n = 0; n < whole.size(); ++n)
-      CHECK(decode_path_word(ByteView(whole).first(n)).has_error());
+      CHECK(decode_transport_message(ByteView(whole).first(n)).has_error());
     Bytes longer = whole;
     longer.push_back(0);
-    CHECK(decode_path_word(longer).has_error());
+    CHECK(decode_transport_message(longer).has_error());
   }
-  PathOffer large{1, kLibrary, Bytes(1024)};
-  Bytes larger = encode_path_word(large);
-  CHECK(decode_path_word(larger).has_value());
+  TransportOffer large{1, kLibrary, Bytes(1024)};
+  Bytes larger = encode_transport_message(large);
+  CHECK(decode_transport_message(larger).has_value());
   const std::string text(1000, 'x');
-  const auto cut = decode_path_word(encode_path_word(PathRefusal{1, false, text}));
-  CHECK(std::get<PathRefusal>(cut.value()).reason.size() == 256);
+  const auto cut =
+      decode_transport_message(encode_transport_message(TransportRefusal{1, false, text}));
+  CHECK(std::get<TransportRefusal>(cut.value()).reason.size() == 256);
 }
 
 }  // namespace

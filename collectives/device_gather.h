@@ -1,23 +1,23 @@
 #pragma once
-// DirectGather moves the words of one gather over the direct path (docs/design.md, section 5, step
-// 5): owners' working parameters to the ranks that hold no copy. It stands between a Gather and its
-// source: frames carry proofs instead of parameters (gather.h, GatherOptions::direct), and
-// DirectGather takes what the path brings when its proofs are there and hold.
+// DeviceGather moves the words of one gather over the device transport (docs/design.md, section 5,
+// step 5): owners' working parameters to the ranks that hold no copy. It stands between a Gather
+// and its source: frames carry proofs instead of parameters (gather.h, GatherOptions::on_device),
+// and DeviceGather takes what the transport brings when its proofs are there and hold.
 
 #include <map>
 
-#include "collectives/direct_memory.h"
+#include "collectives/device_memory.h"
 #include "collectives/gather.h"
 #include "collectives/rounds.h"
 
 namespace starling::collectives {
 
 // Threads: one at a time; the caller serialises. Ownership: borrows layout, source and memory.
-class DirectGather final : public RoundUser, public GatherSource {
+class DeviceGather final : public RoundUser, public GatherSource {
  public:
-  // The first round of a DirectGather may begin when the Gather has started.
-  DirectGather(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
-               Version version, GatherSource& source, DirectMemory& memory,
+  // The first round of a DeviceGather may begin when the Gather has started.
+  DeviceGather(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
+               Version version, GatherSource& source, DeviceMemory& memory,
                std::size_t round_bytes = kRoundBytes);
 
   // RoundUser. A round begins when all of the last one is taken. Errors: its words do not hold.
@@ -44,7 +44,7 @@ class DirectGather final : public RoundUser, public GatherSource {
   const Rank self_;
   const Version version_;
   GatherSource& source_;
-  DirectMemory& memory_;
+  DeviceMemory& memory_;
   const Cut cut_;
   std::size_t round_ = 0, rounds_ = 0;
   std::vector<Staged> receiving_,

@@ -1,7 +1,7 @@
 #pragma once
-// DirectMemory is what the direct path sends from and receives for: a worker's sums, totals and
+// DeviceMemory is what the device transport sends from and receives for: a worker's sums, totals and
 // working parameters in its device's memory. Their owner implements it; the operations
-// (direct_reduce.h, direct_gather.h) see addresses and never follow one.
+// (device_reduce.h, device_gather.h) see addresses and never follow one.
 
 #include <cstddef>
 #include <span>
@@ -14,12 +14,12 @@ namespace starling::collectives {
 
 // Threads: the owner's of the operations that use it. Segments lie one after the other, so a range
 // is one piece of memory. What a call does, and what GatherSource::publish() has done, is there when
-// it returns, for the path too.
-class DirectMemory {
+// it returns, for the transport too.
+class DeviceMemory {
  public:
-  virtual ~DirectMemory() = default;
+  virtual ~DeviceMemory() = default;
 
-  // Own sums: read only, by the path too (R2). Totals: of owned segments, complete ones.
+  // Own sums: read only, by the transport too (R2). Totals: of owned segments, complete ones.
   virtual std::byte* sums(SegmentRange segments) = 0;
   virtual std::byte* totals(SegmentRange segments) = 0;
   // Totals of owned segments become the own sums plus `received`: an array of each other member,

@@ -1,4 +1,4 @@
-#include "collectives/direct_gather.h"
+#include "collectives/device_gather.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,8 +7,8 @@
 
 namespace starling::collectives {
 
-DirectGather::DirectGather(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
-                           Version version, GatherSource& source, DirectMemory& memory,
+DeviceGather::DeviceGather(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
+                           Version version, GatherSource& source, DeviceMemory& memory,
                            std::size_t round_bytes)
     : holders_(std::move(holders)),
       world_(world),
@@ -25,11 +25,11 @@ DirectGather::DirectGather(const Layout& layout, Holders holders, std::uint32_t 
   }
 }
 
-bool DirectGather::held_by(Rank rank, SegmentRange run) const {
+bool DeviceGather::held_by(Rank rank, SegmentRange run) const {
   return std::ranges::find((*holders_)[run.first], rank) != (*holders_)[run.first].end();
 }
 
-Result<std::optional<Round>> DirectGather::next(std::byte* memory) {
+Result<std::optional<Round>> DeviceGather::next(std::byte* memory) {
   STARLING_TRY(take());
   if (!staged_.empty() || over()) return std::optional<Round>();
   Round round;
@@ -58,7 +58,7 @@ Result<std::optional<Round>> DirectGather::next(std::byte* memory) {
   return std::optional(std::move(round));
 }
 
-Result<> DirectGather::ended() {
+Result<> DeviceGather::ended() {
   STARLING_CHECK(round_ < rounds_ && staged_.empty());
   staged_ = std::exchange(receiving_, {});
   ++round_;
@@ -66,7 +66,7 @@ Result<> DirectGather::ended() {
 }
 
 // Takes the staged runs whose proofs have arrived.
-Result<> DirectGather::take() {
+Result<> DeviceGather::take() {
   for (std::size_t i = 0; i < staged_.size();) {
     const auto proofs = proofs_.find(staged_[i].run.first);
     if (proofs == proofs_.end()) {
@@ -80,20 +80,20 @@ Result<> DirectGather::take() {
   return ok();
 }
 
-void DirectGather::publish(Version version, SegmentRange segments) {
+void DeviceGather::publish(Version version, SegmentRange segments) {
   source_.publish(version, segments);
 }
 
-Bytes DirectGather::params(SegmentRange segments) {
+Bytes DeviceGather::params(SegmentRange segments) {
   return memory_.proofs(segments);
 }
 
-std::vector<std::uint64_t> DirectGather::checksums(SegmentRange segments) {
+std::vector<std::uint64_t> DeviceGather::checksums(SegmentRange segments) {
   return source_.checksums(segments);
 }
 
 // The proofs are compared when the words of their run are staged.
-Result<> DirectGather::set_params(Version, SegmentRange segments, ByteView bytes) {
+Result<> DeviceGather::set_params(Version, SegmentRange segments, ByteView bytes) {
   const auto run = runs_.find(segments.first);
   if (run == runs_.end() || run->second != segments.count)
     return Error(Code::kCorrupt, "proofs of segments that do not travel together");

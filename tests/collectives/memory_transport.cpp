@@ -1,4 +1,4 @@
-#include "collectives/memory_path.h"
+#include "tests/collectives/memory_transport.h"
 
 #include <algorithm>
 #include <cstring>
@@ -24,8 +24,8 @@ enum class Stage : std::uint8_t {
 
 struct Member {
   Stage stage = Stage::kAway;
-  PathOptions options;
-  PathEvents events;
+  TransportOptions options;
+  TransportEvents events;
   std::shared_ptr<std::byte> staging;
   std::uint64_t rounds = 0;  // begun
   std::size_t missing = 0;   // transfers of the one under way that have not met their other end
@@ -38,15 +38,15 @@ struct Member {
 
 }  // namespace
 
-// Group is what a path's members share. Each deferred call owns the group.
-struct MemoryPaths::Group : std::enable_shared_from_this<Group> {
+// Group is what a transport's members share. Each deferred call owns the group.
+struct MemoryTransports::Group : std::enable_shared_from_this<Group> {
   struct Lane {  // from one rank to another
     std::deque<Transfer> sends, receives;
   };
 
-  explicit Group(std::shared_ptr<const MemoryPathCalls> c) : calls(std::move(c)) {}
+  explicit Group(std::shared_ptr<const MemoryTransportCalls> c) : calls(std::move(c)) {}
 
-  void join(PathOptions options, PathEvents events);
+  void join(TransportOptions options, TransportEvents events);
   void exchange(Rank self, std::vector<Transfer> sends, std::vector<Transfer> receives);
   void meet(Rank from, Rank to);
   void one_less(Rank rank);
@@ -59,16 +59,16 @@ struct MemoryPaths::Group : std::enable_shared_from_this<Group> {
   void lost_peer(Rank rank) { end_round(rank, /*peer_gone=*/true); }
   Member& at(Rank rank) { return members.at(rank.value()); }
 
-  const std::shared_ptr<const MemoryPathCalls> calls;
+  const std::shared_ptr<const MemoryTransportCalls> calls;
   std::vector<Member> members;
   std::map<std::pair<Rank, Rank>, Lane> lanes;
 };
 
-void MemoryPaths::Group::later(std::uint32_t ms, Rank rank, void (Group::*what)(Rank)) {
+void MemoryTransports::Group::later(std::uint32_t ms, Rank rank, void (Group::*what)(Rank)) {
   calls->later(ms, [self = shared_from_this(), rank, what] { (self.get()->*what)(rank); });
 }
 
-void MemoryPaths::Group::join(PathOptions options, PathEvents events) {
+void MemoryTransports::Group::join(TransportOptions options, TransportEvents events) {
   if (members.empty()) members.resize(options.world);
   STARLING_CHECK(members.size() == options.world);
   Member& member = at(options.self);
@@ -80,21 +80,21 @@ void MemoryPaths::Group::join(PathOptions options, PathEvents events) {
   member.options = std::move(options);
   calls->later(member.options.connect_ms, [group = shared_from_this(), self] {
     if (group->at(self).stage == Stage::kJoined)
-      group->fail(self, "the path was not ready in time");
+      group->fail(self, "the transport was not ready in time");
   });
   const auto joined = [](const Member& m) { return m.stage == Stage::kJoined; };
   if (!std::ranges::all_of(members, joined)) return;
   for (Rank r = 0; r < members.size(); ++r) later(0, r, &Group::say_ready);
 }
 
-void MemoryPaths::Group::say_ready(Rank rank) {
+void MemoryTransports::Group::say_ready(Rank rank) {
   if (at(rank).stage != Stage::kJoined) return;
   at(rank).stage = Stage::kReady;
   at(rank).events.on_ready();
 }
 
-void MemoryPaths::Group::exchange(Rank self, std::vector<Transfer> sends,
-                                  std::vector<Transfer> receives) {
+void MemoryTransports::Group::exchange(Rank self, std::vector<Transfer> sends,
+                                       std::vector<Transfer> receives) {
   Member& member = at(self);
   if (member.over()) return;
   STARLING_CHECK(member.stage != Stage::kAway && member.stage != Stage::kJoined);
@@ -124,7 +124,7 @@ void MemoryPaths::Group::exchange(Rank self, std::vector<Transfer> sends,
   if (peer_gone) later(0, self, &Group::lost_peer);
 }
 
-void MemoryPaths::Group::meet(Rank from, Rank to) {
+void MemoryTransports::Group::meet(Rank from, Rank to) {
   Lane& lane = lanes[{from, to}];
   while (!lane.sends.empty() && !lane.receives.empty()) {
     if (!at(from).meets() || !at(to).meets()) return;
@@ -142,37 +142,37 @@ void MemoryPaths::Group::meet(Rank from, Rank to) {
   }
 }
 
-void MemoryPaths::Group::one_less(Rank rank) {
+void MemoryTransports::Group::one_less(Rank rank) {
   if (--at(rank).missing == 0) later(0, rank, &Group::all_met);
 }
 
-void MemoryPaths::Group::end_round(Rank rank, bool peer_gone) {
+void MemoryTransports::Group::end_round(Rank rank, bool peer_gone) {
   Member& member = at(rank);
   if (member.over() || !member.under_way) return;
-  PathFault fault = calls->fault ? calls->fault(rank, peer_gone)
-                    : peer_gone  ? PathFault::kNever
-                                 : PathFault::kNone;
-  if (peer_gone && fault == PathFault::kNone) fault = PathFault::kNever;
-  if (fault == PathFault::kNever) return;
-  if (fault != PathFault::kNone)
+  TransportFault fault = calls->fault ? calls->fault(rank, peer_gone)
+                         : peer_gone  ? TransportFault::kNever
+                                      : TransportFault::kNone;
+  if (peer_gone && fault == TransportFault::kNone) fault = TransportFault::kNever;
+  if (fault == TransportFault::kNever) return;
+  if (fault != TransportFault::kNone)
     for (const Transfer& t : member.receives) std::memset(t.at, 0x5a, t.bytes);
-  if (fault == PathFault::kFails) return fail(rank, "a round failed");
+  if (fault == TransportFault::kFails) return fail(rank, "a round failed");
   member.under_way = false;
   if (peer_gone) leave(rank, Stage::kAdrift);
   member.events.on_round(ok());
 }
 
-void MemoryPaths::Group::fail(Rank rank, const std::string& why) {
+void MemoryTransports::Group::fail(Rank rank, const std::string& why) {
   Member& member = at(rank);
   if (member.over()) return;
   leave(rank, Stage::kFailed);
-  const PathEvents events = member.events;  // the path may be gone after the first call
+  const TransportEvents events = member.events;  // the transport may be gone after the first call
   if (std::exchange(member.under_way, false)) events.on_round(Error(Code::kPeerLost, why));
   if (at(rank).stage == Stage::kFailed) events.on_failed(Error(Code::kPeerLost, why));
 }
 
 // A member leaves. Peers that wait for this rank keep waiting.
-void MemoryPaths::Group::leave(Rank rank, Stage how) {
+void MemoryTransports::Group::leave(Rank rank, Stage how) {
   if (at(rank).stage >= how) return;
   at(rank).stage = how;
   for (Rank peer = 0; peer < members.size(); ++peer) {
@@ -182,7 +182,7 @@ void MemoryPaths::Group::leave(Rank rank, Stage how) {
   }
 }
 
-class MemoryPaths::Path final : public DevicePath {
+class MemoryTransports::Path final : public DeviceTransport {
  public:
   Path(std::shared_ptr<Group> group, Rank self) : group_(std::move(group)), self_(self) {}
   ~Path() override { doom(); }
@@ -201,20 +201,21 @@ class MemoryPaths::Path final : public DevicePath {
   const Rank self_;
 };
 
-MemoryPaths::MemoryPaths(MemoryPathCalls calls)
-    : calls_(std::make_shared<const MemoryPathCalls>(std::move(calls))) {
+MemoryTransports::MemoryTransports(MemoryTransportCalls calls)
+    : calls_(std::make_shared<const MemoryTransportCalls>(std::move(calls))) {
   STARLING_CHECK(calls_->later != nullptr);
 }
 
-MemoryPaths::~MemoryPaths() = default;
+MemoryTransports::~MemoryTransports() = default;
 
-Result<Bytes> MemoryPaths::make_id() {
+Result<Bytes> MemoryTransports::make_id() {
   ByteWriter id;
   id.put(++ids_);
   return std::move(id).take();
 }
 
-std::unique_ptr<DevicePath> MemoryPaths::connect(PathOptions options, PathEvents events) {
+std::unique_ptr<DeviceTransport> MemoryTransports::connect(TransportOptions options,
+                                                           TransportEvents events) {
   const auto same = [&](const auto& known) { return known.first == options.id; };
   auto at = std::ranges::find_if(groups_, same);
   std::shared_ptr<Group> group = at == groups_.end() ? nullptr : at->second.lock();

@@ -1,4 +1,4 @@
-#include "actors/worker/epoch_path.h"
+#include "actors/worker/epoch_transport.h"
 
 #include <chrono>
 #include <utility>
@@ -8,19 +8,20 @@
 
 namespace starling::actors {
 
-using namespace collectives::path_command;
+using namespace collectives::transport_command;
 
 namespace {
 
 // Limits a round once all have come to it: at most kRoundBytes and a replica's totals over
-// any network that is worth a direct path. Beyond it the epoch ends, and nothing else.
+// any network that is worth a device transport. Beyond it the epoch ends, and nothing else.
 constexpr std::uint32_t kRoundMs = 10'000;
 
 }  // namespace
 
-EpochPath::EpochPath(const Paths& paths, kernels::Device& device, const Plan& plan, Rank self,
-                     PathLimits limits, PathUse use, std::function<void(PathSaid)> say)
-    : library_(paths.library.get()),
+EpochTransport::EpochTransport(const TransportSupport& transports, kernels::Device& device,
+                               const Plan& plan, Rank self, TransportLimits limits,
+                               TransportCalls use, std::function<void(TransportReport)> say)
+    : library_(transports.library.get()),
       device_(device),
       epoch_(plan.id),
       self_(self),
@@ -29,88 +30,88 @@ EpochPath::EpochPath(const Paths& paths, kernels::Device& device, const Plan& pl
       use_(std::move(use)),
       say_(std::move(say)),
       talk_(self, world_, library_ && !for_good() ? library_->name() : "",
-            library_ ? library_->closed() : paths.why) {}
+            library_ ? library_->closed() : transports.why) {}
 
-EpochPath::~EpochPath() = default;
+EpochTransport::~EpochTransport() = default;
 
-void EpochPath::begin() {
+void EpochTransport::begin() {
   carry_out(talk_.begin());
 }
 
-Result<> EpochPath::on_word(Rank from, ByteView word) {
-  STARLING_TRY(decoded, collectives::decode_path_word(word));
-  if (const auto* left = std::get_if<collectives::PathLeft>(&decoded)) {
+Result<> EpochTransport::on_word(Rank from, ByteView word) {
+  STARLING_TRY(decoded, collectives::decode_transport_message(word));
+  if (const auto* left = std::get_if<collectives::TransportLeft>(&decoded)) {
     use_.others_left(from, *left);
     return ok();
   }
   STARLING_TRY(commands, talk_.on_word(from, decoded));
-  if (const auto* refusal = std::get_if<collectives::PathRefusal>(&decoded))
+  if (const auto* refusal = std::get_if<collectives::TransportRefusal>(&decoded))
     why_ = Error(Code::kUnavailable, refusal->reason);
   carry_out(std::move(commands));
   return ok();
 }
 
-void EpochPath::on_said(PathSaid said) {
+void EpochTransport::on_said(TransportReport said) {
   if (over_) return;
-  if (said.kind == PathSaid::Kind::kRetry) return carry_out(talk_.retry());
-  if (!path_ || said.attempt != attempt_) return;
+  if (said.kind == TransportReport::Kind::kRetry) return carry_out(talk_.retry());
+  if (!transport_ || said.attempt != attempt_) return;
   switch (said.kind) {
-    case PathSaid::Kind::kReady:
-      use_.ready(*path_, attempt_);
+    case TransportReport::Kind::kReady:
+      use_.ready(*transport_, attempt_);
       return carry_out(talk_.ready(attempt_));
-    case PathSaid::Kind::kRound:
+    case TransportReport::Kind::kRound:
       return use_.round(attempt_, said.error ? Result<>(*std::move(said.error)) : ok());
-    case PathSaid::Kind::kFailed:
+    case TransportReport::Kind::kFailed:
       why_ = std::move(said.error);
       return carry_out(talk_.failed(attempt_, why_->text(), for_good()));
-    case PathSaid::Kind::kRetry:
-    case PathSaid::Kind::kLeft:
+    case TransportReport::Kind::kRetry:
+    case TransportReport::Kind::kLeft:
       return;
   }
 }
 
-void EpochPath::give_up() {
+void EpochTransport::give_up() {
   over_ = true;
   clock_ = {};
   drop(Error(Code::kUnavailable, "the epoch is over"));
 }
 
-void EpochPath::drop(const Error& why) {
-  const auto path = std::move(path_);
-  if (!path) return;
-  path->doom();
+void EpochTransport::drop(const Error& why) {
+  const auto transport = std::move(transport_);
+  if (!transport) return;
+  transport->doom();
   use_.lost(attempt_, why);
 }
 
-void EpochPath::carry_out(collectives::PathCommands commands) {
+void EpochTransport::carry_out(collectives::TransportCommands commands) {
   for (auto& command : commands) {
     if (over_) return;
     std::visit([this](auto& c) { carry_out(c); }, command);
   }
 }
 
-void EpochPath::carry_out(Send& c) {
-  use_.send(c.to, collectives::encode_path_word(c.word));
+void EpochTransport::carry_out(Send& c) {
+  use_.send(c.to, collectives::encode_transport_message(c.word));
 }
 
-void EpochPath::carry_out(MakeId& c) {
+void EpochTransport::carry_out(MakeId& c) {
   auto id = library_->make_id();
   carry_out(id ? talk_.id_made(c.attempt, std::move(id).value())
                : talk_.failed(c.attempt, id.error().text(), for_good()));
 }
 
-void EpochPath::carry_out(GiveUp&) {
+void EpochTransport::carry_out(GiveUp&) {
   const std::optional<Error> why = std::exchange(why_, std::nullopt);
   if (!why) return drop(Error(Code::kUnavailable, "another attempt follows"));
   drop(*why);
 }
 
-void EpochPath::carry_out(Say& c) {
-  const std::string settings = c.direct ? library_->settings() : "";
-  use_.told(c.direct, settings.empty() ? c.why : c.why + ", " + settings);
+void EpochTransport::carry_out(Say& c) {
+  const std::string settings = c.on_device ? library_->settings() : "";
+  use_.told(c.on_device, settings.empty() ? c.why : c.why + ", " + settings);
 }
 
-void EpochPath::carry_out(RetryIn& c) {
+void EpochTransport::carry_out(RetryIn& c) {
   clock_ = std::jthread([say = say_, epoch = epoch_, ms = c.ms](const std::stop_token& stop) {
     std::mutex mutex;
     std::condition_variable_any over;
@@ -120,20 +121,20 @@ void EpochPath::carry_out(RetryIn& c) {
   });
 }
 
-void EpochPath::carry_out(Connect& c) {
-  const auto says = [say = say_, epoch = epoch_, attempt = c.attempt](PathSaid::Kind kind,
+void EpochTransport::carry_out(Connect& c) {
+  const auto says = [say = say_, epoch = epoch_, attempt = c.attempt](TransportReport::Kind kind,
                                                                       std::optional<Error> error) {
     say({epoch, attempt, kind, std::move(error), false});
   };
-  using Kind = PathSaid::Kind;
-  collectives::PathEvents events;
+  using Kind = TransportReport::Kind;
+  collectives::TransportEvents events;
   events.on_ready = [=] { says(Kind::kReady, std::nullopt); };
   events.on_failed = [=](Error error) { says(Kind::kFailed, std::move(error)); };
   events.on_round = [=](Result<> ended) {
     says(Kind::kRound, ended ? std::nullopt : std::optional(std::move(ended).error()));
   };
   const auto queue = std::shared_ptr<kernels::Queue>(device_.make_queue());
-  collectives::PathOptions options;
+  collectives::TransportOptions options;
   options.self = self_;
   options.world = world_;
   options.id = std::move(c.id);
@@ -162,7 +163,7 @@ void EpochPath::carry_out(Connect& c) {
   };
   attempt_ = c.attempt;
   use_.made(attempt_, options.others_left);
-  path_ = library_->connect(std::move(options), std::move(events));
+  transport_ = library_->connect(std::move(options), std::move(events));
 }
 
 }  // namespace starling::actors

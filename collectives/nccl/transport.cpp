@@ -1,4 +1,4 @@
-#include "collectives/nccl/path.h"
+#include "collectives/nccl/transport.h"
 
 #include <algorithm>
 #include <atomic>
@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 constexpr std::size_t kWarmBytes = 256;  // of one peer's block in the warm-up
 constexpr milliseconds kQuietPoll{100};  // how often an error is looked for where nothing is asked
 constexpr Clock::time_point kEndless = Clock::time_point::max();
-constexpr const char* kGivenUp = "the path was given up";  // an error that no callback reports
+constexpr const char* kGivenUp = "the transport was given up";  // an error that no callback reports
 
 // The pause between two looks at what takes 100 us to half a minute: an eighth more at worst.
 microseconds pause_after(Clock::duration waited) {
@@ -35,7 +35,7 @@ std::size_t rounded_up(std::size_t bytes) {
   return (bytes + kWarmBytes - 1) / kWarmBytes * kWarmBytes;
 }
 
-// The bytes that `from` sends to `to` in the warm-up: other ones for each pair and each path.
+// The bytes that `from` sends to `to` in the warm-up: other ones for each pair and each transport.
 Bytes warm_block(ByteView id, std::uint32_t from, std::uint32_t to) {
   Bytes block(kWarmBytes);
   for (std::size_t i = 0; i < block.size(); ++i)
@@ -49,10 +49,10 @@ std::string in_ms(std::uint32_t ms) {
 
 }  // namespace
 
-// Threads: run() is the path's own; other functions say which.
+// Threads: run() is the transport's own; other functions say which.
 class Attempt : public std::enable_shared_from_this<Attempt> {
  public:
-  Attempt(std::shared_ptr<Shared> shared, PathOptions options, PathEvents events)
+  Attempt(std::shared_ptr<Shared> shared, TransportOptions options, TransportEvents events)
       : shared_(std::move(shared)),
         turns_(shared_->turns),
         ticket_(turns_.ask()),
@@ -106,10 +106,10 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   const Turns::Ticket ticket_;
   const Rank self_;
 
-  // The path's thread alone.
-  Clock::time_point connect_until_;  // the present part of making a path
-  PathOptions options_;
-  PathEvents events_;
+  // The transport's thread alone.
+  Clock::time_point connect_until_;  // the present part of making a transport
+  TransportOptions options_;
+  TransportEvents events_;
   Communicator communicator_;
   std::shared_ptr<void> keeping_;
   std::shared_ptr<std::byte> memory_;
@@ -155,7 +155,8 @@ bool Attempt::wait_for_end() {
 
 Result<> Attempt::serve() {
   if (!turns_.wait_to_make(ticket_, connect_until_, doomed_))
-    return turned_away("NCCL: the paths before did not end within " + in_ms(options_.connect_ms));
+    return turned_away("NCCL: the transports before did not end within " +
+                       in_ms(options_.connect_ms));
   if (options_.enter_thread) options_.enter_thread();
   expect_end(connect_until_);
   watcher_ = std::thread([self = shared_from_this()] { self->watch(); });
@@ -198,7 +199,7 @@ Error Attempt::turned_away(const std::string& otherwise) const {
 }
 
 Result<> Attempt::allocate() {
-  // The warm-up's blocks lie behind the owner's, so that these are zeros when the path is ready.
+  // The warm-up's blocks lie behind the owner's, so that these are zeros when the transport is ready.
   const std::size_t bytes = rounded_up(options_.staging_bytes) + 2 * options_.world * kWarmBytes;
   try {
     memory_ = options_.allocate(bytes);
@@ -285,10 +286,10 @@ void Attempt::end() {
   }
   if (watcher_.joinable()) watcher_.join();
   // Free what others gave back meanwhile, then the staging memory: CUDA frees when all kernels have
-  // ended, and those of the next path may not.
+  // ended, and those of the next transport may not.
   keeping_.reset();
   memory_.reset();
-  // Give back what the owner lent, as the path may live longer.
+  // Give back what the owner lent, as the transport may live longer.
   options_.stream.reset();
   options_.allocate = nullptr;
   options_.copy_in = nullptr;
@@ -381,11 +382,11 @@ void Attempt::watch() {
   get_stuck();
 }
 
-// Closes the library and touches nothing of the path, as the path's thread may be at work on it.
-// Tells the owner the events that this thread did not tell.
+// Closes the library and touches nothing of the transport, as the transport's thread may be at work
+// on it. Tells the owner the events that this thread did not tell.
 void Attempt::get_stuck() {
   const std::string why = "NCCL: a communicator has not ended within " + in_ms(options_.end_ms) +
-                          ", so this process has no direct path any more";
+                          ", so this process has no device transport any more";
   turns_.close(why);
   {
     const std::lock_guard lock(telling_);
@@ -453,11 +454,12 @@ void Path::doom() {
   attempt_->doom();
 }
 
-PathThread::PathThread(std::shared_ptr<Shared> shared, PathOptions options, PathEvents events)
+TransportThread::TransportThread(std::shared_ptr<Shared> shared, TransportOptions options,
+                                 TransportEvents events)
     : attempt_(std::make_shared<Attempt>(std::move(shared), std::move(options), std::move(events))),
       thread_([attempt = attempt_] { attempt->run(); }) {}
 
-PathThread::~PathThread() {
+TransportThread::~TransportThread() {
   if (!thread_.joinable()) return;
   if (attempt_->wait_for_end())
     thread_.join();
@@ -465,11 +467,11 @@ PathThread::~PathThread() {
     thread_.detach();
 }
 
-std::unique_ptr<DevicePath> PathThread::path() const {
+std::unique_ptr<DeviceTransport> TransportThread::transport() const {
   return std::make_unique<Path>(attempt_);
 }
 
-bool PathThread::over() const {
+bool TransportThread::over() const {
   return attempt_->over();
 }
 

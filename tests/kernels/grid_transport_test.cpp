@@ -22,12 +22,12 @@ TEST_CASE_TEMPLATE("grid: within the device's memory the same bits come out as t
   }
   const History alone = train(layout, job, host_device(), 1, 0);
   for (std::uint32_t world = 1; world <= 4; ++world) {
-    const History direct = train(layout, job, on.device, world, world, Way::kDirect);
+    const History device = train(layout, job, on.device, world, world, Way::kDevice);
     CAPTURE(world);
-    CHECK(direct.records == alone.records);
-    CHECK(direct.digests == alone.digests);
-    CHECK(direct.parameters == alone.parameters);
-    CHECK(direct.side_entries == alone.side_entries);
+    CHECK(device.records == alone.records);
+    CHECK(device.digests == alone.digests);
+    CHECK(device.parameters == alone.parameters);
+    CHECK(device.side_entries == alone.side_entries);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "collectives/direct_reduce.h"
+#include "collectives/device_reduce.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,8 +8,8 @@
 
 namespace starling::collectives {
 
-DirectReduce::DirectReduce(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
-                           DirectMemory& memory, std::size_t round_bytes)
+DeviceReduce::DeviceReduce(const Layout& layout, Holders holders, std::uint32_t world, Rank self,
+                           DeviceMemory& memory, std::size_t round_bytes)
     : layout_(layout),
       holders_(std::move(holders)),
       world_(world),
@@ -20,17 +20,17 @@ DirectReduce::DirectReduce(const Layout& layout, Holders holders, std::uint32_t 
   for (const auto& pieces : cut_) rounds_ = std::max(rounds_, pieces.size() + 1);
 }
 
-const std::vector<SegmentRange>* DirectReduce::piece(Rank owner, std::size_t round) const {
+const std::vector<SegmentRange>* DeviceReduce::piece(Rank owner, std::size_t round) const {
   const auto& pieces = cut_[owner.value()];
   return round < pieces.size() ? &pieces[round] : nullptr;
 }
 
-bool DirectReduce::held_by(Rank rank, SegmentRange run) const {
+bool DeviceReduce::held_by(Rank rank, SegmentRange run) const {
   return std::ranges::find((*holders_)[run.first], rank) != (*holders_)[run.first].end();
 }
 
 // Two ranks list their transfers in the same order: contributions first, then totals.
-Result<std::optional<Round>> DirectReduce::next(std::byte* memory) {
+Result<std::optional<Round>> DeviceReduce::next(std::byte* memory) {
   if (over()) return std::optional<Round>();
   Round round;
   Staging staging(memory);
@@ -65,7 +65,7 @@ Result<std::optional<Round>> DirectReduce::next(std::byte* memory) {
   return std::optional(std::move(round));
 }
 
-Result<> DirectReduce::ended() {
+Result<> DeviceReduce::ended() {
   STARLING_CHECK(!over());
   for (const Received& received : to_add_) memory_.add(received.run, received.from);
   for (const Received& received : to_take_)

@@ -1,4 +1,4 @@
-#include "collectives/path_talk.h"
+#include "collectives/transport_agreement.h"
 
 #include <algorithm>
 #include <iterator>
@@ -9,7 +9,7 @@
 namespace starling::collectives {
 namespace {
 
-using namespace path_command;
+using namespace transport_command;
 
 constexpr std::size_t kIdBytesMax = 1024, kTextBytesMax = 256;
 enum class Kind : std::uint8_t { kOffer = 1, kRefusal = 2, kLeft = 3 };
@@ -23,27 +23,27 @@ std::string text_of(ByteView bytes) {
 }
 
 Error malformed() {
-  return {Code::kCorrupt, "malformed word about a path"};
+  return {Code::kCorrupt, "malformed word about a transport"};
 }
 
 }  // namespace
 
-Bytes encode_path_word(const PathWord& word) {
+Bytes encode_transport_message(const TransportMessage& word) {
   ByteWriter out;
-  if (const auto* offer = std::get_if<PathOffer>(&word)) {
+  if (const auto* offer = std::get_if<TransportOffer>(&word)) {
     STARLING_CHECK(offer->id.size() <= kIdBytesMax);
     out.put(Kind::kOffer);
     out.put(offer->attempt);
     out.put_sized(text_bytes(offer->library));
     out.put_sized(offer->id);
-  } else if (const auto* left = std::get_if<PathLeft>(&word)) {
+  } else if (const auto* left = std::get_if<TransportLeft>(&word)) {
     out.put(Kind::kLeft);
     out.put(left->epoch.term);
     out.put(left->epoch.counter);
     out.put(left->attempt);
     out.put(static_cast<std::uint8_t>(left->revoked));
   } else {
-    const auto& refusal = std::get<PathRefusal>(word);
+    const auto& refusal = std::get<TransportRefusal>(word);
     out.put(Kind::kRefusal);
     out.put(refusal.attempt);
     out.put(static_cast<std::uint8_t>(refusal.for_good));
@@ -52,98 +52,101 @@ Bytes encode_path_word(const PathWord& word) {
   return std::move(out).take();
 }
 
-Result<PathWord> decode_path_word(ByteView bytes) {
+Result<TransportMessage> decode_transport_message(ByteView bytes) {
   ByteReader in(bytes);
   const auto kind = in.get<Kind>();
   if (kind == Kind::kOffer) {
-    PathOffer offer;
+    TransportOffer offer;
     offer.attempt = in.get<std::uint32_t>();
     const ByteView library = in.get_sized(), id = in.get_sized();
     if (!in.done() || library.size() > kTextBytesMax || id.size() > kIdBytesMax) return malformed();
     offer.library = text_of(library);
     offer.id.assign(id.begin(), id.end());
-    return PathWord(std::move(offer));
+    return TransportMessage(std::move(offer));
   }
   if (kind == Kind::kLeft) {
-    PathLeft left;
+    TransportLeft left;
     left.epoch.term = in.get<std::uint64_t>();
     left.epoch.counter = in.get<std::uint64_t>();
     left.attempt = in.get<std::uint32_t>();
     left.revoked = in.get<std::uint8_t>() != 0;
     if (!in.done()) return malformed();
-    return PathWord(left);
+    return TransportMessage(left);
   }
   if (kind != Kind::kRefusal) return malformed();
-  PathRefusal refusal;
+  TransportRefusal refusal;
   refusal.attempt = in.get<std::uint32_t>();
   refusal.for_good = in.get<std::uint8_t>() != 0;
   const ByteView reason = in.get_sized();
   if (!in.done() || reason.size() > kTextBytesMax) return malformed();
   refusal.reason = text_of(reason);
-  return PathWord(std::move(refusal));
+  return TransportMessage(std::move(refusal));
 }
 
-PathTalk::PathTalk(Rank self, std::uint32_t world, std::string library, std::string reason)
+TransportAgreement::TransportAgreement(Rank self, std::uint32_t world, std::string library,
+                                       std::string reason)
     : self_(self), world_(world), library_(std::move(library)), reason_(std::move(reason)) {
   STARLING_CHECK(self < world);
 }
 
-PathCommands PathTalk::begin() {
+TransportCommands TransportAgreement::begin() {
   if (self_ != 0 || world_ == 1) return {};
   if (!library_.empty()) return next_attempt();
   over_ = true;
   return {Say{false, reason_}};
 }
 
-PathCommands PathTalk::next_attempt() {
+TransportCommands TransportAgreement::next_attempt() {
   ++attempt_;
   return {MakeId{attempt_}};
 }
 
-PathCommands PathTalk::id_made(std::uint32_t attempt, Bytes id) {
+TransportCommands TransportAgreement::id_made(std::uint32_t attempt, Bytes id) {
   STARLING_CHECK(self_ == 0);
   if (attempt != attempt_) return {};
-  PathCommands commands;
+  TransportCommands commands;
   for (Rank to = 1; to < world_; ++to)
-    commands.push_back(Send{to, PathOffer{attempt, library_, id}});
+    commands.push_back(Send{to, TransportOffer{attempt, library_, id}});
   commands.push_back(Connect{attempt, std::move(id)});
   return commands;
 }
 
-PathCommands PathTalk::ready(std::uint32_t attempt) {
+TransportCommands TransportAgreement::ready(std::uint32_t attempt) {
   if (attempt != attempt_ || self_ != 0) return {};
   return {Say{true, library_ + (attempt == 1 ? "" : ", attempt " + std::to_string(attempt))}};
 }
 
-PathCommands PathTalk::failed(std::uint32_t attempt, const std::string& reason, bool for_good) {
+TransportCommands TransportAgreement::failed(std::uint32_t attempt, const std::string& reason,
+                                             bool for_good) {
   if (attempt != attempt_) return {};
   if (self_ == 0) return lost(for_good, reason);
-  return {GiveUp{}, Send{0, PathRefusal{attempt, for_good, reason}}};
+  return {GiveUp{}, Send{0, TransportRefusal{attempt, for_good, reason}}};
 }
 
-Result<PathCommands> PathTalk::on_word(Rank from, const PathWord& word) {
-  if (const auto* refusal = std::get_if<PathRefusal>(&word)) {
+Result<TransportCommands> TransportAgreement::on_word(Rank from, const TransportMessage& word) {
+  if (const auto* refusal = std::get_if<TransportRefusal>(&word)) {
     if (self_ != 0 || refusal->attempt == 0 || refusal->attempt > attempt_)
-      return Error(Code::kCorrupt, "a refusal of a path that was not offered");
-    if (refusal->attempt != attempt_) return PathCommands{};
+      return Error(Code::kCorrupt, "a refusal of a transport that was not offered");
+    if (refusal->attempt != attempt_) return TransportCommands{};
     return lost(refusal->for_good, "rank " + std::to_string(from) + ": " + refusal->reason);
   }
-  STARLING_CHECK(std::holds_alternative<PathOffer>(word));
-  const auto& offer = std::get<PathOffer>(word);
+  STARLING_CHECK(std::holds_alternative<TransportOffer>(word));
+  const auto& offer = std::get<TransportOffer>(word);
   if (from != 0 || offer.attempt <= attempt_)
-    return Error(Code::kCorrupt, "an offer of a path that is not rank 0's next one");
+    return Error(Code::kCorrupt, "an offer of a transport that is not rank 0's next one");
   attempt_ = offer.attempt;
-  if (offer.library == library_) return PathCommands{GiveUp{}, Connect{offer.attempt, offer.id}};
+  if (offer.library == library_)
+    return TransportCommands{GiveUp{}, Connect{offer.attempt, offer.id}};
   const std::string why = library_.empty() ? reason_ : "it has " + library_;
-  return PathCommands{GiveUp{}, Send{0, PathRefusal{offer.attempt, true, why}}};
+  return TransportCommands{GiveUp{}, Send{0, TransportRefusal{offer.attempt, true, why}}};
 }
 
 // Rank 0 ends an attempt. Of several members' words on one attempt the first counts.
-PathCommands PathTalk::lost(bool for_good, const std::string& reason) {
+TransportCommands TransportAgreement::lost(bool for_good, const std::string& reason) {
   if (over_ || (waiting_ && !for_good)) return {};
   const std::size_t tries = std::size(kRetryMs) + 1;
   over_ = for_good || attempt_ >= tries;
-  PathCommands commands{GiveUp{}};
+  TransportCommands commands{GiveUp{}};
   if (over_) {
     waiting_ = false;
     commands.push_back(Say{false, reason});
@@ -156,7 +159,7 @@ PathCommands PathTalk::lost(bool for_good, const std::string& reason) {
   return commands;
 }
 
-PathCommands PathTalk::retry() {
+TransportCommands TransportAgreement::retry() {
   if (!waiting_) return {};
   waiting_ = false;
   return next_attempt();
