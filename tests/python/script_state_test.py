@@ -72,6 +72,27 @@ def wrong(net, batch):
     return loss(net, batch)
 """, "the loss has computed a gradient itself (backward()), which done() does"),
 }
+if os.environ.get("STARLING_TEST_TORCH"):
+    IN_A_LOSS |= {
+        "sparse": ("""
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.eye(4).to_sparse())
+def wrong(net, batch):
+    net.mask.data._values().add_(1.0)
+    return loss(net, batch)
+""", "the loss has changed buffer mask of the Net, which would differ from worker to worker"),
+        "quantized": ("""
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.quint8))
+def wrong(net, batch):
+    net.table.data.copy_(torch.ones(4))
+    return loss(net, batch)
+""", "the loss has changed buffer table of the Net, which would differ from worker to worker"),
+    }
 IN_A_LOOP = {
     "twice": ("mb.done(loss(job.net, mb.batch()))", "was given its loss already: add losses up and call done() once"),
     "late": ("loss(job.net, mb.batch()).backward()", "a gradient was computed (backward()) that belongs to no micro-batch"),
