@@ -65,6 +65,16 @@ def to_go_on_it_has_to_name_a_folder_of_checkpoints(place):
     _speaks_of_no_job_file(said)
 
 
+def a_script_is_told_how_it_goes_on(place):
+    script = written(place, "train.py", HEAD + "train(checkpoint='checkpoints', checkpoint_every=4)\n")
+    require(ended(script, folder=place.folder, OUT=place.path("first"))[0] == 0, "the first run")
+    code, said = ended(script, folder=place.folder, OUT=place.path("again"))
+    require(code == 2 and "or resume=True in starling.train() (STARLING_RESUME=1, or --resume of starling run)" in said, said)
+    _speaks_of_no_job_file(said)
+    code, said = ended(script, folder=place.folder, OUT=place.path("again"), STARLING_RESUME="1")
+    require(code == 0, said)
+
+
 def a_script_is_told_how_it_trains_longer(place):
     steps = HEAD + "train(steps=int(sys.argv[1]), checkpoint='checkpoints', checkpoint_every=4, command=sys.argv[2:])\n"
     script = written(place, "train.py", steps)

@@ -50,6 +50,8 @@ WRONG = [
     ({"lease_ms": 1}, "lease_ms must be a whole number from 10 to 60000, is 1"),
     ({"recheck": -1}, "recheck must be a whole number from 0 to 1000000, is -1"),
     ({"checkpoint_every": 0}, "checkpoint_every must be a whole number from 1 to"),
+    ({"keep": 0}, "keep must be a whole number from 1 to 1000, is 0"),
+    ({"keep": 1001}, "keep must be a whole number from 1 to 1000, is 1001"),
     ({"isa": "sse"}, "isa must be one of auto, reference, avx2, avx512, cuda, is 'sse'"),
     ({"on_mismatch": True}, "on_mismatch must be one of warn, stop, is True"),
     ({"resume": "yes"}, "resume must be True or False, is 'yes'"),
@@ -125,11 +127,29 @@ def what_is_meant_gets_its_plain_type(place):
         def __index__(self):
             return 7
 
-    options = Options(Number(), 1, 1, starling.AdamW(1, 0), 1, Path("out"), 1, 2, "", 100, False, 1000, ("a",), "auto", 1,
+    options = Options(Number(), 1, 1, starling.AdamW(1, 0), 1, Path("out"), 1, 2, "", 100, 2, False, 1000, ("a",), "auto", 1,
                       256, "warn", ["--steps", 120, Path("x")])
     options.check(None)
     require((options.steps, options.out, options.checkpoint) == (7, "out", None), f"{options}")
     require(type(options.steps) is int and options.command == ["--steps", "120", "x"], f"{options}")
 
 
-main(wrong_arguments_are_named_before_anything_begins, what_is_no_function_is_named, what_is_meant_gets_its_plain_type)
+def a_checkpoint_has_its_folder_and_how_many_stay(place):
+    import torch
+
+    from starling.options import Options
+    from starling.script import Script
+
+    net = torch.nn.Module()
+    net.weight = torch.nn.Parameter(torch.zeros(4))
+    for folder in "c", "":
+        options = Options(10, 1, 1, starling.AdamW(1, 0), 1, None, 1, 2, folder, 50, 7, False, 1000, (), "auto", 1, 256,
+                          "warn", ())
+        options.check(None)
+        text = options.job(net, [0], Script("/train.py"))
+        section = f'[checkpoint]\ndir = "{os.path.abspath("c")}"\nevery = 50\nkeep = 7\n'
+        require((section in text) == bool(folder) and ("keep" in text) == bool(folder), text)
+
+
+main(wrong_arguments_are_named_before_anything_begins, what_is_no_function_is_named, what_is_meant_gets_its_plain_type,
+     a_checkpoint_has_its_folder_and_how_many_stay)

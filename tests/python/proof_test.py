@@ -1,16 +1,26 @@
 """Digests say what values are, whatever process holds them; of earlier calls as much is told as a job file can have."""
+import collections
+import datetime
+import decimal
+import enum
+import io
 import os
+import pathlib
 import sys
+import threading
+import weakref
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(os.path.dirname(HERE), "e2e")]
 
 from harness import SOURCE, main, require  # noqa: E402
 
-sys.path[:0] = [os.path.join(SOURCE, "tools", "python"), os.path.join(SOURCE, "tests", "stand_in")]
+TORCH = bool(os.environ.get("STARLING_TEST_TORCH"))  # with torch itself and numpy
+sys.path[:0] = [os.path.join(SOURCE, "tools", "python")] + [os.path.join(SOURCE, "tests", "stand_in")] * (not TORCH)
 
 from starling import proof  # noqa: E402
 from starling.calls import Call, Trained  # noqa: E402
+from starling.script import Refused  # noqa: E402
 
 
 class Array:
@@ -36,6 +46,144 @@ class Slots:
         self.text = text
 
 
+class Private:
+    __slots__ = ("__text",)
+
+    def __init__(self, text):
+        self.__text = text
+
+
+class Labelled(list):
+    pass
+
+
+class Level(int):
+    def __repr__(self):
+        return "a level"
+
+
+class Colour(enum.Enum):
+    RED, BLUE = 1, 2
+
+
+class Loaded:
+    """As an image: its pixels lie in what is written in C, and it says what pickle takes."""
+
+    def __init__(self, pixels):
+        self.pixels, self.lock = iter(pixels), threading.Lock()
+
+    def __getstate__(self):
+        return {"pixels": list(self.pixels.__reduce__()[1][0])}
+
+
+class Ring:
+    def __init__(self, value):
+        self.value, self.own, self.seen = value, [self], weakref.ref(self)
+
+
+def deep(value, levels):
+    return deep([value], levels - 1) if levels else value
+
+
+def labelled(label):
+    one = Labelled([1, 2])
+    one.label = label
+    return one
+
+
+# Each makes a value of content 1 or 2.
+MADE = [
+    lambda n: decimal.Decimal(n), lambda n: datetime.date(2020, 1, n), lambda n: datetime.time(n),
+    lambda n: datetime.datetime(2020, 1, n, tzinfo=datetime.timezone.utc), lambda n: datetime.timedelta(n),
+    lambda n: collections.deque([n]), lambda n: collections.deque([1], n), lambda n: range(n), lambda n: slice(n),
+    lambda n: io.BytesIO(b"1" * n), lambda n: io.StringIO("1" * n), lambda n: {n: 0}.keys(), lambda n: {0: n}.values(),
+    lambda n: {0: n}.items(), lambda n: iter([n]), lambda n: enumerate([n]), lambda n: zip([n], "a"),
+    lambda n: ValueError(n), lambda n: deep(n, 17), lambda n: labelled(n), lambda n: Level(n), lambda n: Private(n),
+    lambda n: list(Colour)[n - 1], lambda n: pathlib.PurePosixPath(str(n)), lambda n: Loaded([n]), lambda n: Ring(n),
+    lambda n: [int, str][n - 1], lambda n: [len, sum][n - 1], lambda n: [deep, labelled][n - 1],
+    lambda n: memoryview(b"abcd").cast("bi"[n - 1]),
+]
+
+
+def of_torch():
+    import numpy
+    import torch
+
+    def sparse(n):
+        return torch.sparse_coo_tensor([[0, 1]], [1.0, 0.0], (2,)) if n == 1 else torch.tensor([1.0, 0.0]).to_sparse()
+
+    numbers = torch.arange(8, dtype=torch.float32)
+    return [
+        lambda n: torch.quantize_per_tensor(n * numbers, 0.1 * n, 0, torch.quint8),
+        lambda n: torch.quantize_per_channel((numbers * n).view(2, 4), torch.tensor([n, 1.0]), torch.tensor([0, 0]), 0, torch.qint8),
+        lambda n: torch.complex(numbers, numbers).conj() if n == 1 else torch.complex(numbers, numbers),
+        lambda n: torch.complex(numbers, numbers).conj().imag if n == 1 else numbers,
+        *(lambda n, layout=layout: (n * numbers).view(2, 4).to_sparse(layout=layout)
+          for layout in (torch.sparse_csr, torch.sparse_csc)),
+        lambda n: (n * numbers).view(2, 4).to_sparse_bsr((2, 2)), sparse,
+        *(lambda n, layout=layout: torch.nested.nested_tensor([numbers[:n], numbers], layout=layout)
+          for layout in (torch.strided, torch.jagged)),
+        lambda n: (n * numbers).untyped_storage(), lambda n: [torch.float32, torch.int64][n - 1],
+        lambda n: torch.device("cpu", n), lambda n: torch.Generator().manual_seed(n),
+        lambda n: numpy.ma.masked_array([0, 0], mask=[n == 1, False], fill_value=0),
+        lambda n: numpy.ma.masked_array([n, 0], mask=[True, False], fill_value=0),
+        lambda n: numpy.random.default_rng(n),
+    ]
+
+
+def equal_content_has_an_equal_digest_and_no_other_has(place):
+    for i, make in enumerate(MADE + (of_torch() if TORCH else [])):
+        require(digest(make(1)) == digest(make(1)), f"{i}, {make(1)!r}: two of the same")
+        require(digest(make(1)) != digest(make(2)), f"{i}, {make(1)!r}: {make(2)!r} has the same")
+
+
+def what_is_written_in_c_is_not_consumed(place):
+    numbers = iter([1, 2, 3])
+    next(numbers)
+    digest(numbers)
+    require(list(numbers) == [2, 3], "an iterator has lost what it had")
+
+
+class Samples(list):
+    """A Dataset."""
+
+
+def what_has_no_content_to_be_seen_is_refused_by_name(place):
+    wrong = [
+        ((n for n in [1]), "a generator"), (threading.Lock(), "a _thread.lock"), (deep(1, 60), "a list more than 32 levels deep"),
+        ({"f": lambda: 1}, "the function what_has_no_content_to_be_seen_is_refused_by_name.<locals>.<lambda>"),
+        (collections.deque([sys]), "a module"), (Slots(open(os.devnull)), "a _io.TextIOWrapper"),
+    ]
+    if TORCH:
+        import torch
+
+        wrong.append((torch.empty(3, device="meta"), "a torch.Tensor on the device meta"))
+        wrong.append((torch.masked.masked_tensor(torch.zeros(1), torch.ones(1) > 0), "a torch.masked.maskedtensor"))
+    for value, name in wrong:
+        try:
+            proof.of_data(Samples([value]), list, 1, lambda number: None)
+        except Refused as why:
+            require(f"a sample of Samples holds {name}" in str(why), why)
+            require("whose content cannot be compared; give the Dataset an `identity`" in str(why), why)
+        else:
+            raise AssertionError(f"{value!r} was taken")
+        try:
+            proof.of_state({"extra": value})
+        except Refused as why:
+            require(f"init holds {name}" in str(why), why)
+        else:
+            raise AssertionError(f"init with {value!r} was taken")
+
+
+def what_was_known_by_content_keeps_its_digest(place):
+    # Checkpoints of earlier versions have digests of such.
+    named = collections.namedtuple("named", "a b")
+    known = [1, 2.5, "text", b"bytes", None, True, {"a": [1, (2,)]}, {1, 2}, Slots("x"), collections.OrderedDict(a=1),
+             collections.UserDict(a=1), named(1, 2)]
+    found = digest(known).hex()
+    require(found == "3b416f058cf652d04ac6c6a35c409db9", found)
+
+
 def digest(value):
     return proof.Digest().take(value).bytes()
 
@@ -59,4 +207,6 @@ def of_many_calls_the_newest_evaluations_are_told(place):
     require(told[-1] and not told[0] and told == sorted(told), told)
 
 
-main(equal_values_have_equal_digests, of_many_calls_the_newest_evaluations_are_told)
+main(equal_values_have_equal_digests, equal_content_has_an_equal_digest_and_no_other_has,
+     what_is_written_in_c_is_not_consumed, what_has_no_content_to_be_seen_is_refused_by_name,
+     what_was_known_by_content_keeps_its_digest, of_many_calls_the_newest_evaluations_are_told)

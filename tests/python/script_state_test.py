@@ -1,14 +1,20 @@
 """What a script does to parameters, buffers and modes beside the job's optimizer, or says twice, is refused in one line
 that names it; what it puts back changes nothing. The package itself computes, for worker.py."""
 import os
+import struct
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE] + [os.path.join(os.path.dirname(HERE), name) for name in ("cases", "e2e")]
 
-from harness import main, require  # noqa: E402
+from harness import SOURCE, main, require  # noqa: E402
 from scripts import HEAD, written  # noqa: E402
-from worker import Raised, passes_of  # noqa: E402
+from worker import Process, Raised, passes_of  # noqa: E402
+
+sys.path[:0] = [os.path.join(SOURCE, "tools", "python")]
+sys.path += [] if os.environ.get("STARLING_TEST_TORCH") else [os.path.join(SOURCE, "tests", "stand_in")]
+
+from starling.proof import drawn  # noqa: E402
 
 # What a loss does, and what is said of it.
 IN_A_LOSS = {
@@ -66,6 +72,27 @@ def wrong(net, batch):
     return loss(net, batch)
 """, "the loss has computed a gradient itself (backward()), which done() does"),
 }
+if os.environ.get("STARLING_TEST_TORCH"):
+    IN_A_LOSS |= {
+        "sparse": ("""
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", torch.eye(4).to_sparse())
+def wrong(net, batch):
+    net.mask.data._values().add_(1.0)
+    return loss(net, batch)
+""", "the loss has changed buffer mask of the Net, which would differ from worker to worker"),
+        "quantized": ("""
+class Net(Net):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.quint8))
+def wrong(net, batch):
+    net.table.data.copy_(torch.ones(4))
+    return loss(net, batch)
+""", "the loss has changed buffer table of the Net, which would differ from worker to worker"),
+    }
 IN_A_LOOP = {
     "twice": ("mb.done(loss(job.net, mb.batch()))", "was given its loss already: add losses up and call done() once"),
     "late": ("loss(job.net, mb.batch()).backward()", "a gradient was computed (backward()) that belongs to no micro-batch"),
@@ -123,6 +150,46 @@ def what_cannot_be_trained_is_named(place):
         refused(place, name, "data = build()[1]\n" + wrong + "train(build=build)\n", line)
 
 
+# Samples of which one holds what nobody can compare: a generator.
+UNCLEAR = """
+class Samples:
+    def __init__(self, data):
+        self.data = data
+    def __len__(self):
+        return 512
+    def __getitem__(self, i):
+        x, y = self.data[i % 64]
+        return x, y, (n for n in [1]) if i == {at} else None
+def built():
+    net, data = build()
+    return net, Samples(data)
+def collate(rows):
+    xs, ys, rest = zip(*rows)
+    return torch.stack(xs), torch.stack(ys), rest
+train(build=built, collate=collate)
+"""
+LINE = "a sample of Samples holds a generator, whose content cannot be compared; give the Dataset an `identity`"
+
+
+def what_cannot_be_compared_at_the_start_is_named(place):
+    refused(place, "unclear", UNCLEAR.format(at=drawn(512)[9]), LINE)
+
+
+def what_cannot_be_compared_later_is_named(place):
+    at = next(i for i in range(512) if i not in drawn(512))
+    process = Process(written(place, "later.py", HEAD + UNCLEAR.format(at=at)))
+    try:
+        for number in range(128):
+            data = process.ask(b"d" + struct.pack("<Q", number))
+            require(len(data) == 16 and number != at // 4, f"batch {number}: {data!r}")
+    except Raised as why:
+        require(LINE in str(why) and number == at // 4, f"batch {number}: {why}")
+    else:
+        raise AssertionError("nothing was said")
+    finally:
+        process.close()
+
+
 def what_is_put_back_changes_no_bit(place):
     swaps = """
 def swaps(net, batch):
@@ -169,6 +236,8 @@ if __name__ == "__main__":
     main(what_a_loss_leaves_changed_is_named,
          what_a_loop_says_twice_is_refused,
          what_cannot_be_trained_is_named,
+         what_cannot_be_compared_at_the_start_is_named,
+         what_cannot_be_compared_later_is_named,
          what_is_put_back_changes_no_bit,
          modes_are_as_build_has_left_them,
          a_fork_of_the_script_does_not_hold_the_workers_socket)

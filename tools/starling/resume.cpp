@@ -191,8 +191,12 @@ Result<OpenedCheckpoints> open_checkpoints(const Job& job, const Layout& layout,
     if (!versions.empty())
       return Error(Code::kBadInput,
                    "checkpoint folder already has one of step " + std::to_string(versions.back()) +
-                       ", expected an empty folder, or --resume to go on from it; " +
-                       job.checkpoint.dir);
+                       ", expected an empty folder, or " +
+                       (std::holds_alternative<PythonSpec>(job.model)
+                            ? "resume=True in starling.train() (STARLING_RESUME=1, or --resume of "
+                              "starling run)"
+                            : "--resume") +
+                       " to go on from it; " + job.checkpoint.dir);
   }
   STARLING_TRY(was_nobodys, claim_folder(job));
   if (was_nobodys) opened.claim = CheckpointClaim(job.checkpoint.dir);

@@ -19,6 +19,14 @@ class device:
     type = "cpu"
 
 
+class layout:
+    pass
+
+
+class UntypedStorage:
+    pass
+
+
 def _memory(values):
     return memoryview(bytearray(array.array("f", values).tobytes() or b"")).cast("f")
 
@@ -26,7 +34,8 @@ def _memory(values):
 class Tensor:
     """[shape] in row-major order, dense. A result remembers what it was made of for backward()."""
 
-    device, dtype, is_sparse, layout, is_leaf = device(), float32, False, "torch.strided", True
+    device, dtype, layout, is_leaf = device(), float32, "torch.strided", True
+    is_sparse = is_nested = is_quantized = False
 
     def __init__(self, memory, shape, parents=()):
         self._memory, self.shape = memory, Size(shape)
@@ -52,7 +61,7 @@ class Tensor:
     def cpu(self):
         return self
 
-    contiguous = to_dense = cpu
+    contiguous = to_dense = resolve_conj = resolve_neg = cpu
 
     def numel(self):
         return self.shape.numel()

@@ -220,10 +220,12 @@ class Server:
 
     def _read(self, number: int) -> bytes:
         """The digest of a batch of the data; nothing where they cannot be compared, one byte where the Dataset raises,
-        which the pass that wants the sample tells. The batch is read again later."""
+        which the pass that wants the sample tells: the batch is read again later. Raises Opaque."""
         try:
             return self._proof.of_batch(self.data, number, self._collate, self._channel.size,
                                         lambda sample: self._module.seed_everything(0, sample))
+        except self._proof.Opaque:
+            raise
         except Exception:
             return b"\1"
 
@@ -283,7 +285,7 @@ class Server:
                 return  # of a parameter whose requires_grad was taken away meanwhile, which is told after the pass
             given, p.grad = p.grad.detach(), None
             if self._first is not None and self._open:
-                self._first[i] = self._first.get(i, b"") + self._proof.Digest().take(given).bytes()
+                self._first[i] = self._first.get(i, b"") + self._proof.of_dense(given)
             if not self._views:
                 return  # of a proof, or a backward of build()'s
             if not self._open:
@@ -408,7 +410,7 @@ class Server:
         return value
 
     def _contents(self) -> "list[bytes]":
-        return [self._proof.Digest().take(p).bytes() for p in self._parameters]
+        return [self._proof.of_dense(p.detach()) for p in self._parameters]
 
     def _proven(self, loss: float, metrics: Sequence[float]) -> float:
         gradients = [self._first.get(i) for i in range(len(self._trained))]

@@ -208,7 +208,7 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
           optimizer: Optimizer = AdamW(), workers: int = 2, out: Optional[str] = None,
           seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
           init: "Optional[Mapping[str, Any]]" = None, evaluate: "Optional[Callable[[Any], Any]]" = None,
-          checkpoint: Optional[str] = None, checkpoint_every: int = 100, resume: bool = False,
+          checkpoint: Optional[str] = None, checkpoint_every: int = 100, keep: int = 2, resume: bool = False,
           metrics: "Sequence[str]" = (), lease_ms: int = 1000, isa: str = "auto", threads: int = 1,
           recheck: int = 256, on_mismatch: str = "warn", command: "Sequence[str]" = ()) -> Trained:
     """Trains with so many workers on this machine; more may join and any may go (the `start` event in
@@ -236,6 +236,7 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
     out         folder of the run; default: a new one, runs/NAME-TIME
     checkpoint  folder on storage that all workers reach: the state every `checkpoint_every` steps, from
                 which resume=True (or STARLING_RESUME=1 in the environment) goes on with any number of workers
+    keep        how many of the newest checkpoints stay, 1 to 1000; changes no bits
     isa         "avx2" keeps CPUs with and without AVX-512 in one job; "auto": each its best, and all alike
     threads     processes that compute for each worker, one thread each
     recheck     one micro-batch in so many is computed again by another worker, and the gradients are compared,
@@ -257,7 +258,7 @@ def train(build: Build, loss: Loss, *, steps: int, micro_batches: int = 8, batch
             value, measured = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
             one.done(value, measured)
     options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas, checkpoint,
-                       checkpoint_every, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command)
+                       checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck, on_mismatch, command)
     return _run(call, options, build, init, evaluate, loss=loss, collate=collate)
 
 
@@ -322,12 +323,12 @@ class Job:
                  optimizer: Optimizer = AdamW(), workers: int = 2, out: Optional[str] = None,
                  seed: int = 1, replicas: int = 2, collate: "Optional[Callable[[list], Any]]" = None,
                  init: "Optional[Mapping[str, Any]]" = None, checkpoint: Optional[str] = None,
-                 checkpoint_every: int = 100, resume: bool = False, metrics: "Sequence[str]" = (),
+                 checkpoint_every: int = 100, keep: int = 2, resume: bool = False, metrics: "Sequence[str]" = (),
                  lease_ms: int = 1000, isa: str = "auto", threads: int = 1, recheck: int = 256,
                  on_mismatch: str = "warn", command: "Sequence[str]" = ()) -> None:
         self._build, self._init, self._collate, self._call = build, init, collate, Call()
         self._options = Options(steps, micro_batches, batch_size, optimizer, workers, out, seed, replicas,
-                                 checkpoint, checkpoint_every, resume, lease_ms, metrics, isa, threads, recheck,
+                                 checkpoint, checkpoint_every, keep, resume, lease_ms, metrics, isa, threads, recheck,
                                  on_mismatch, command)
         self._server: "Optional[child.Server]" = None
         worker = child.channel()

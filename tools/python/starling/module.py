@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from .digest import Digest, Opaque
 from .script import Refused
 
 NAME = re.compile(r'[!#-9;-~]{1,512}')  # of a tensor, in a job file
@@ -142,9 +143,15 @@ def _refuse_shared_memory(net: nn.Module, trained: list[tuple[str, nn.Parameter]
 
 
 def _content(t: Any) -> Any:
-    """A copy of a tensor's bytes, of a large one of a sample of them; None where there is no looking at them."""
-    if t is None or t.layout != torch.strided or t.device.type == "meta":
+    """A copy of a tensor's bytes, of a large one of a sample of them; its digest where it is more than bytes. None where
+    there is no looking at them."""
+    if t is None or t.device.type == "meta":
         return None
+    if t.layout != torch.strided or t.is_quantized or t.is_nested:
+        try:
+            return Digest().take(t.detach()).bytes()
+        except Opaque:
+            return None
     flat = t.detach().reshape(-1)
     if flat.numel() * flat.element_size() > WHOLE_BYTES:
         flat = flat[::max(1, flat.numel() // SAMPLE)]
@@ -180,7 +187,9 @@ class Kept:
 
     def _same_content(self, i: int) -> bool:
         known, now = self._contents[i], _content(self._tensors[i])
-        return known is None or (known.shape == now.shape and torch.equal(known, now))
+        if known is None or isinstance(known, bytes):
+            return known is None or known == now
+        return known.shape == now.shape and torch.equal(known, now)
 
     def check(self) -> None:
         """Raises Refused for what differs from what build() has made."""

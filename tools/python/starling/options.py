@@ -16,7 +16,7 @@ from .script import Refused, Script
 
 # What job files and the command allow (core/job/job_reader.cpp, tools/starling/main.cpp).
 _WHOLE = {"steps": (1, 2**32 - 1), "micro_batches": (1, 4096), "batch_size": (1, 65536), "workers": (1, 64),
-          "seed": (0, 2**63 - 1), "replicas": (0, 16), "checkpoint_every": (1, 2**32 - 1), "lease_ms": (10, 60000),
+          "seed": (0, 2**63 - 1), "replicas": (0, 16), "checkpoint_every": (1, 2**32 - 1), "keep": (1, 1000), "lease_ms": (10, 60000),
           "threads": (1, 256), "recheck": (0, 1000000)}
 _WORDS = {"isa": ("auto", "reference", "avx2", "avx512", "cuda"), "on_mismatch": ("warn", "stop")}
 _PATHS = ("out", "checkpoint")
@@ -159,6 +159,7 @@ class Options:
     replicas: int
     checkpoint: Optional[str]
     checkpoint_every: int
+    keep: int
     resume: bool
     lease_ms: int
     metrics: "Sequence[str]"
@@ -215,5 +216,5 @@ class Options:
         if self.checkpoint:
             # An address is refused by the program, which has to see it as it was given.
             folder = self.checkpoint if "://" in self.checkpoint else os.path.abspath(self.checkpoint)
-            sections["checkpoint"] = {"dir": folder, "every": self.checkpoint_every}
+            sections["checkpoint"] = {"dir": folder, "every": self.checkpoint_every, "keep": self.keep}
         return _job_text(sections)

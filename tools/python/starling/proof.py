@@ -2,82 +2,28 @@
 
 from __future__ import annotations
 
-import array
-import ctypes
 import hashlib
 import struct
-from collections.abc import Mapping
-from typing import Any, Callable, Iterable, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
-import torch
-
+from .digest import Digest, Opaque
 from .script import Refused, Script, texts
 
 DRAWN = 256   # samples of which the digest of data is
 REPEATED = 4  # of them that are read twice
-_DEPTH = 16   # of lists in lists of a batch
-
-
-class Digest:
-    """Of values in their order, with their types and shapes."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.blake2b(digest_size=16)
-
-    def take(self, value: Any, depth: int = 0) -> "Digest":
-        """Tensors, arrays, numbers, texts, and what is made of those; of other objects what their fields have."""
-        if depth > _DEPTH:
-            return self
-        if isinstance(value, torch.Tensor):
-            value = value.detach().cpu().to_dense() if value.is_sparse else value.detach().cpu()
-            value = value.contiguous()
-            self._bytes(f"{value.dtype} {tuple(value.shape)}".encode())
-            self._bytes(ctypes.string_at(value.data_ptr(), value.numel() * value.element_size()) if value.numel() else b"")
-        elif isinstance(value, (bytes, bytearray, memoryview, array.array)):
-            self._bytes(bytes(value))
-        elif value is None or isinstance(value, (bool, int, float, complex, str)):
-            self._bytes(f"{type(value).__name__} {value!r}".encode("utf-8", "surrogatepass"))
-        elif isinstance(value, Mapping):
-            self._bytes(b"mapping %d" % len(value))
-            for key, one in value.items():
-                self.take(key, depth + 1).take(one, depth + 1)
-        elif isinstance(value, (list, tuple)):
-            self._bytes(b"list %d" % len(value))
-            for one in value:
-                self.take(one, depth + 1)
-        elif hasattr(value, "tobytes") and getattr(getattr(value, "dtype", None), "hasobject", False):
-            self._bytes(f"objects {getattr(value, 'shape', ())}".encode())
-            self.take(value.tolist(), depth + 1)  # their bytes are addresses
-        elif hasattr(value, "tobytes") and hasattr(value, "dtype"):  # numpy's
-            self._bytes(f"{value.dtype} {getattr(value, 'shape', ())}".encode())
-            self._bytes(value.tobytes())
-        elif isinstance(value, (set, frozenset)):
-            self._bytes(b"set %d" % len(value))
-            for one in sorted(Digest().take(one, depth + 1).bytes() for one in value):
-                self._bytes(one)
-        else:
-            self._bytes(type(value).__name__.encode())
-            slots = [name for kind in type(value).__mro__ for name in _names(getattr(kind, "__slots__", ()))]
-            self.take({name: getattr(value, name) for name in slots if hasattr(value, name)}, depth + 1)
-            self.take(getattr(value, "__dict__", None), depth + 1)
-        return self
-
-    def _bytes(self, data: bytes) -> None:
-        self._hash.update(struct.pack("<Q", len(data)))
-        self._hash.update(data)
-
-    def bytes(self) -> "bytes":
-        return self._hash.digest()
-
-
-def _names(slots: Any) -> "tuple[str, ...]":
-    names = (slots,) if isinstance(slots, str) else tuple(slots)
-    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
 def of_state(state: "Optional[Mapping[str, Any]]") -> str:
-    """Hexadecimal, of a state that a job begins with; "" of none."""
-    return "" if state is None else Digest().take(dict(sorted(state.items()))).bytes().hex()
+    """Hexadecimal, of a state that a job begins with; "" of none. Raises Refused."""
+    if state is None:
+        return ""
+    # Of a tensor no field of the script's is loaded.
+    loaded = {name: value.detach() if hasattr(value, "detach") else value for name, value in sorted(state.items())}
+    try:
+        return Digest().take(loaded).bytes().hex()
+    except Opaque as what:
+        raise Refused(f"init holds {what}, whose content cannot be compared; give a state_dict of tensors and plain"
+                      " values") from None
 
 
 def drawn(count: int) -> "list[int]":
@@ -95,7 +41,7 @@ def drawn(count: int) -> "list[int]":
 def of_samples(data: Any, numbers: "Sequence[int]", collate: "Callable[[list], Any]", size: int,
                seed: "Callable[[int], None]") -> bytes:
     """Of batches of `size`, of which the last one begins anew where there are no more. seed: called with the number of
-    each sample before it is read, since reading may draw."""
+    each sample before it is read, since reading may draw. Raises Opaque."""
 
     def sample(number: int) -> Any:
         seed(number)
@@ -103,7 +49,12 @@ def of_samples(data: Any, numbers: "Sequence[int]", collate: "Callable[[list], A
 
     digest = Digest()
     for first in range(0, len(numbers), size):
-        digest.take(collate([sample(numbers[i % len(numbers)]) for i in range(first, first + size)]))
+        batch = collate([sample(numbers[i % len(numbers)]) for i in range(first, first + size)])
+        try:
+            digest.take(batch)
+        except Opaque as what:
+            raise Opaque(f"a sample of {type(data).__name__} holds {what}, whose content cannot be compared; give the"
+                         " Dataset an `identity`, a text or number that says which data these are") from None
     return digest.bytes()
 
 
@@ -146,6 +97,11 @@ def of_texts(script: Script) -> bytes:
     own name does not count."""
     own, *modules = texts(script)
     return bytes.fromhex(own.rpartition(":")[2]) + Digest().take(modules).bytes()[:8]
+
+
+def of_dense(tensor: Any) -> bytes:
+    """Of a gradient or a parameter as the worker has it, dense."""
+    return Digest().take(tensor.to_dense() if tensor.is_sparse else tensor).bytes()
 
 
 def of_gradient(loss: float, metrics: "Sequence[float]", gradients: "Iterable[Optional[bytes]]") -> bytes:

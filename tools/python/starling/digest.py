@@ -1,0 +1,285 @@
+"""A digest of values by their content: 16 bytes, the same in every process. What has no content that it can see is
+refused."""
+
+from __future__ import annotations
+
+import array
+import copyreg
+import ctypes
+import enum
+import hashlib
+import pathlib
+import struct
+import sys
+import types
+import weakref
+from collections.abc import ItemsView, KeysView, Mapping, ValuesView
+from typing import Any, Callable
+
+import torch
+
+from .script import Refused
+
+DEPTH = 32  # of values in values
+_PLAIN = (bool, int, float, complex, str)
+_BUILT_IN = (type(None), *_PLAIN, bytes, bytearray, memoryview, array.array, dict, list, tuple, set, frozenset)
+_COMPRESSED = {"torch.sparse_csr": ("crow_indices", "col_indices"), "torch.sparse_bsr": ("crow_indices", "col_indices"),
+               "torch.sparse_csc": ("ccol_indices", "row_indices"), "torch.sparse_bsc": ("ccol_indices", "row_indices")}
+_WORD = struct.calcsize("P")
+_OF_TENSORS = set(vars(torch.zeros(1)))  # fields that every tensor has
+
+
+class Opaque(Refused):
+    """A value's content cannot be compared; the text says what it is."""
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+class Digest:
+    """Of values in their order, with their types and shapes. Checkpoints have digests: those of a kind of value stay
+    as they are."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._within: "list[int]" = []  # ids of the values that the one which is taken now lies in
+
+    def take(self, value: Any) -> "Digest":
+        """Tensors, arrays, numbers, texts, and what is made of those; of other objects their fields, or what pickle
+        takes of them. Raises Opaque for what has neither."""
+        if id(value) in self._within:
+            self._bytes(b"again %d" % (len(self._within) - self._within.index(id(value))))
+            return self
+        if len(self._within) > DEPTH:
+            raise Opaque(f"a {_kind(value)} more than {DEPTH} levels deep")
+        self._within.append(id(value))
+        try:
+            self._take(value)
+        finally:
+            self._within.pop()
+        return self
+
+    def _take(self, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            self._tensor(value)
+        elif isinstance(value, (bytes, bytearray, memoryview, array.array)):
+            self._bytes(bytes(value))
+            form = getattr(value, "format", getattr(value, "typecode", "B"))
+            if form != "B":
+                self._bytes(f"{form} {getattr(value, 'shape', ())}".encode())
+            self._beside(value)
+        elif value is None or isinstance(value, _PLAIN):
+            self._plain(value)
+        elif isinstance(value, Mapping):
+            self._bytes(b"mapping %d" % len(value))
+            for key, one in value.items():
+                self.take(key).take(one)
+            if isinstance(value, dict):  # what others keep beside their items is how they are made
+                self._beside(value)
+        elif isinstance(value, (list, tuple)):
+            self._bytes(b"list %d" % len(value))
+            for one in value:
+                self.take(one)
+            self._beside(value)
+        elif hasattr(value, "tobytes") and getattr(getattr(value, "dtype", None), "hasobject", False):
+            self._bytes(f"objects {getattr(value, 'shape', ())}".encode())
+            self.take(value.tolist())  # their bytes are addresses
+            self._beside_array(value)
+        elif hasattr(value, "tobytes") and hasattr(value, "dtype"):  # numpy's
+            self._bytes(f"{value.dtype} {getattr(value, 'shape', ())}".encode())
+            self._bytes(value.tobytes())
+            self._beside_array(value)
+        elif isinstance(value, (set, frozenset)):
+            self._bytes(b"set %d" % len(value))
+            for one in sorted(map(self._alone, value)):
+                self._bytes(one)
+            self._beside(value)
+        else:
+            self._object(value)
+
+    def _plain(self, value: Any) -> None:
+        kind = type(value)
+        self._bytes(f"{kind.__name__} {value!r}".encode("utf-8", "surrogatepass"))
+        if kind in _BUILT_IN or hasattr(value, "dtype"):
+            return
+        base = next(base for base in _PLAIN if isinstance(value, base))
+        if kind.__repr__ is not base.__repr__ and getattr(kind.__repr__, "__module__", "") != "enum":
+            self._bytes(base.__repr__(value).encode("utf-8", "surrogatepass"))  # its own may leave out anything
+        if not isinstance(value, enum.Enum):
+            self._beside(value)
+
+    def _tensor(self, given: Any) -> None:
+        value = given.detach()
+        if value.device.type == "meta":
+            raise Opaque(f"a {_kind(given)} on the device meta")
+        if value.is_nested:
+            self._bytes(b"nested")
+            self.take(list(value.unbind()))
+            return
+        if hasattr(type(value), "__tensor_flatten__"):  # made of other tensors
+            names, context = value.__tensor_flatten__()
+            self._bytes(f"{_kind(value)} {value.dtype} {tuple(value.shape)}".encode())
+            self.take({name: getattr(value, name) for name in names}).take(context)
+            return
+        layout = str(value.layout)
+        if layout in _COMPRESSED:
+            self._bytes(f"{layout} {value.dtype} {tuple(value.shape)}".encode())
+            for name in (*_COMPRESSED[layout], "values"):
+                self.take(getattr(value, name)())
+        elif value.is_sparse:
+            self._sparse(value.cpu())
+        elif layout == "torch.strided":
+            self._strided(given, value.cpu())
+        else:
+            raise Opaque(f"a {_kind(given)} of layout {layout}")
+        fields = {name: one for name, one in vars(given).items() if name not in _OF_TENSORS}
+        if fields:
+            self.take(fields)
+
+    def _strided(self, given: Any, value: Any) -> None:
+        value = value.resolve_conj().resolve_neg().contiguous()
+        size = value.numel() * value.element_size()
+        if size and (not value.data_ptr() or value.is_quantized and value.untyped_storage().nbytes() < size):
+            raise Opaque(f"a {_kind(given)} of {value.dtype}")
+        self._bytes(f"{value.dtype} {tuple(value.shape)}".encode())
+        self._bytes(ctypes.string_at(value.data_ptr(), size) if size else b"")
+        if value.is_quantized:
+            each = str(value.qscheme()).startswith("torch.per_channel")
+            self.take((value.q_per_channel_scales(), value.q_per_channel_zero_points(), value.q_per_channel_axis())
+                      if each else (value.q_scale(), value.q_zero_point()))
+
+    def _sparse(self, value: Any) -> None:
+        dense = value.to_dense()
+        self._strided(value, dense)
+        places = (dense != 0).flatten(value.sparse_dim()).any(-1) if value.dense_dim() and dense.numel() else dense != 0
+        if value._nnz() != int(places.sum()):  # some are stored that are zero, or more than once
+            self.take(value._indices()).take(value._values())
+
+    def _object(self, value: Any) -> None:
+        if isinstance(value, enum.Enum):
+            self._bytes(f"{type(value).__qualname__} {value._name_}".encode("utf-8", "surrogatepass"))
+            self.take(value._value_)
+        elif isinstance(value, (KeysView, ItemsView, ValuesView)):
+            self._bytes(type(value).__name__.encode())
+            self.take(list(value))
+        elif isinstance(value, pathlib.PurePath):  # whose fields are made when they are asked for
+            self._bytes(f"{type(value).__name__} {value}".encode("utf-8", "surrogateescape"))
+            if getattr(value, "__dict__", None):
+                self.take(value.__dict__)
+        elif isinstance(value, weakref.ref):
+            self._bytes(b"reference")
+            self.take(value())
+        elif isinstance(value, (type, types.FunctionType)):
+            self._bytes(b"named")
+            self._bytes(_name_of(value).encode())
+        elif isinstance(value, torch.layout):
+            self._bytes(str(value).encode())
+        elif isinstance(value, torch.UntypedStorage):
+            here = value.cpu()
+            self._bytes(b"storage")
+            self._bytes(ctypes.string_at(here.data_ptr(), here.nbytes()) if here.nbytes() else b"")
+        elif _transparent(type(value)):
+            before = self._hash.copy()
+            try:
+                self._bytes(type(value).__name__.encode())
+                self.take(_slots(value)).take(getattr(value, "__dict__", None))
+            except Opaque:
+                if not _says_its_content(type(value)):
+                    raise
+                self._hash = before
+                self._reduced(value)
+        else:
+            self._reduced(value)
+
+    def _reduced(self, value: Any) -> None:
+        """What pickle would take. Its bytes would not do: they say which of equal values are the same object."""
+        kind = type(value)
+        try:
+            reduce = copyreg.dispatch_table.get(kind)
+            parts = reduce(value) if reduce is not None else value.__reduce_ex__(4)
+        except Exception:  # whatever the value's own raises
+            raise Opaque(f"a {_kind(value)}") from None
+        self._bytes(kind.__name__.encode())
+        if isinstance(parts, str):  # a name of its module's
+            self.take(parts)
+            return
+        make, arguments, state, items, pairs = (*parts, None, None, None)[:5]
+        self.take(getattr(make, "__qualname__", make))
+        self.take([kind.__qualname__ if one is kind else one for one in arguments])
+        self.take(state)
+        self.take(None if items is None else list(items))
+        self.take(None if pairs is None else list(pairs))
+
+    def _beside(self, value: Any) -> None:
+        """What an object of a class that is made of a built-in one has beside that one's content."""
+        if type(value) in _BUILT_IN:
+            return
+        fields = {**_slots(value), **getattr(value, "__dict__", {})}
+        if isinstance(value, dict):  # some give their items as fields, too
+            fields = {name: one for name, one in fields.items() if value.get(name, fields) is not one}
+        if fields:
+            self.take(fields)
+
+    def _beside_array(self, value: Any) -> None:
+        numpy = sys.modules.get("numpy")
+        if numpy is None or not isinstance(value, numpy.ndarray):
+            return
+        if isinstance(value, numpy.ma.MaskedArray):
+            self.take([numpy.asarray(value), numpy.ma.getmaskarray(value), value.fill_value])
+        elif not type(value).__module__.startswith("numpy"):  # fields of numpy's own say where the array lies
+            self._beside(value)
+
+    def _alone(self, value: Any) -> bytes:
+        digest = Digest()
+        digest._within = list(self._within)
+        return digest.take(value).bytes()
+
+    def _bytes(self, data: bytes) -> None:
+        self._hash.update(struct.pack("<Q", len(data)))
+        self._hash.update(data)
+
+    def bytes(self) -> "bytes":
+        return self._hash.digest()
+
+
+def _names(slots: Any) -> "tuple[str, ...]":
+    names = (slots,) if isinstance(slots, str) else tuple(slots)
+    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
+
+
+def _slots(value: Any) -> "dict[str, Any]":
+    """Those that have something."""
+    names = []
+    for kind in type(value).__mro__:
+        private = f"_{kind.__name__.lstrip('_')}"
+        names += [private + name if name.startswith("__") and not name.endswith("__") else name
+                  for name in _names(vars(kind).get("__slots__", ()))]
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
+
+
+def _transparent(kind: type) -> bool:
+    """Whether fields are all that its objects have: no part that is written in C has room for more."""
+    slots = sum(len(_names(vars(part).get("__slots__", ()))) for part in kind.__mro__)
+    words = slots + (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    return not kind.__itemsize__ and kind.__basicsize__ <= object.__basicsize__ + words * _WORD
+
+
+def _says_its_content(kind: type) -> bool:
+    """Whether it says itself what pickle takes."""
+    own = ("__reduce__", "__reduce_ex__", "__getstate__")
+    return kind in copyreg.dispatch_table or any(
+        getattr(kind, name, None) is not getattr(object, name, None) for name in own)
+
+
+def _name_of(value: "type | Callable[..., Any]") -> str:
+    """Under which it is found in its module, whose text is compared. Raises Opaque: what is made elsewhere may hold
+    anything."""
+    found: Any = sys.modules.get(value.__module__)
+    for part in value.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is not value:
+        raise Opaque(f"the {'class' if isinstance(value, type) else 'function'} {value.__qualname__}, which its module"
+                     " does not have by that name")
+    return f"{value.__module__}.{value.__qualname__}"
