@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr const char* kEvents = "events.jsonl";
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kConfig = "config.json";  // beside a model
-constexpr std::size_t kLookedAt = 10'000;  // entries of a folder
+constexpr std::size_t kLookedAt = 10'000;       // entries of a folder
 
 // A DeadRun holds the events of a run that no process writes any more. Threads: a value.
 class DeadRun {

@@ -57,8 +57,8 @@ std::string difference(const Manifest& manifest, const Job& job) {
   Job same_rate = job;
   same_rate.optimizer.peak_rate = was.value().optimizer.peak_rate;
   if (state_hash(same_rate) == state_hash(was.value()))
-    all += "; " + as_option("--peak-rate", number_text(job.optimizer.peak_rate)) +
-           " goes on with it";
+    all +=
+        "; " + as_option("--peak-rate", number_text(job.optimizer.peak_rate)) + " goes on with it";
   Job same_schedule = job;
   same_schedule.optimizer.schedule_steps = schedule_of(was.value());
   if (state_hash(same_schedule) == state_hash(was.value()))
