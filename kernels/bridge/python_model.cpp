@@ -154,7 +154,7 @@ class Bridge : public PythonModel {
   Result<Bytes> try_to_ask(PythonChild& child, ByteView request, std::span<const int> files,
                            milliseconds patience) const;
   void read_on(Helper& helper, Clock::duration pass) const;
-  std::optional<Error> wrong_data() const;
+  std::string wrong_data() const;
   bool read_one(Helper& helper, bool paced) const;
   milliseconds patience(bool pass, int attempt) const;
   void took(Clock::duration pass) const;
@@ -174,9 +174,9 @@ class Bridge : public PythonModel {
   mutable std::vector<Helper> idle_;
   mutable std::string versions_;  // the first child's, and so all children's, as the next ones
   mutable Identity identity_;
-  mutable std::optional<Digest> proof_;      // of the first gradient
-  mutable std::optional<Reading> reading_;   // once the first batch is known
-  mutable std::optional<Error> wrong_data_;  // a sample that was read beside passes is refused
+  mutable std::optional<Digest> proof_;     // of the first gradient
+  mutable std::optional<Reading> reading_;  // once the first batch is known
+  mutable std::string wrong_data_;  // why a sample that was read beside passes is refused; or empty
 };
 
 PythonWorkspace::~PythonWorkspace() {
@@ -422,7 +422,7 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
     return Error(Code::kBadInput, "a batch of " + std::to_string(batch.sequences) +
                                       " samples has " + std::to_string(batch.samples.size()) +
                                       " numbers");
-  if (auto wrong = wrong_data()) return *std::move(wrong);
+  if (auto wrong = wrong_data(); !wrong.empty()) return Error(Code::kBadInput, std::move(wrong));
   const SharedPlace from = space.parameters.show(parameters.data(), parameters.size());
   const SharedPlace to = space.gradient.show(gradient.data(), gradient.size());
   const Mapped wanted{from.id, to.id, from.offset, to.offset};
@@ -471,7 +471,7 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
   return result;
 }
 
-std::optional<Error> Bridge::wrong_data() const {
+std::string Bridge::wrong_data() const {
   const std::scoped_lock lock(mutex_);
   return wrong_data_;
 }
@@ -505,7 +505,7 @@ bool Bridge::read_one(Helper& helper, bool paced) const {
   std::optional<std::uint64_t> batch;
   {
     const std::scoped_lock lock(mutex_);
-    if (!wrong_data_) batch = reading_->next(paced);
+    if (wrong_data_.empty()) batch = reading_->next(paced);
     if (!batch) return false;
     request.put(Ask::kRead);
     request.put(*batch);
@@ -522,7 +522,7 @@ bool Bridge::read_one(Helper& helper, bool paced) const {
   } else if (reply && reply.value().size() == sizeof(Digest)) {
     reading_->read(ByteReader(reply.value()).get<Digest>(), took);
   } else if (!reply && reply.error().code() == Code::kBadInput) {
-    wrong_data_ = reply.error();
+    wrong_data_ = reply.error().text();
     return false;
   } else {
     reading_->failed(*batch, took);
