@@ -142,8 +142,9 @@ void Leader::try_prepare() {
 void Leader::try_end() {
   for (const Plan* plan : roster_.running_plans()) {
     const auto end = end_of_finished(*plan);
-    const bool others_data = std::any_of(plan->members.begin(), plan->members.end(),
-                                         [&](const Member& m) { return reads_other_data(m.who); });
+    const bool others_data = std::any_of(
+        plan->members.begin(), plan->members.end(),
+        [&](const Member& m) { return other_data(roster_.data_of(m.who)).has_value(); });
     if (end && !others_data) return end_well(*plan, *end);
   }
 }
@@ -189,6 +190,7 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
   }
   if (auto why = other_bits(m)) return send(from, Refused{*std::move(why)});
   if (auto why = other_checkpoint(m)) return send(from, Refused{*std::move(why)});
+  if (auto why = other_data(m.data)) return send(from, Refused{*std::move(why)});
   Joined joined{m};
   joined.join.who = from;
   joined.join.name = name;  // the key's name, not the claimed one

@@ -155,6 +155,7 @@ class Leader {
   bool key_in_use(const Incarnation& from, const std::string& name, const Join& m);
   std::optional<std::string> other_bits(const Join& m) const;
   std::optional<std::string> other_checkpoint(const Join& m) const;
+  std::optional<std::string> other_data(const Digest& here);
   void resend();
   void check_invariants() const;
   void tell_left_out(const Incarnation& who);
@@ -178,7 +179,6 @@ class Leader {
   void tell_gone_unread(const std::vector<Member>& gone);
   void withdraw_checkpoints();
   Drafts::Origin origin();
-  bool reads_other_data(const Incarnation& who);
   void refuse_other_data(const Incarnation& who, const std::string& name);
   // Marks this worker's results as doubtful; `what` as in "reads other data".
   void taint(const Incarnation& who, const std::string& name, const std::string& what);

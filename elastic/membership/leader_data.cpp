@@ -8,6 +8,14 @@
 #include "elastic/protocol/plan.h"
 
 namespace starling::elastic {
+namespace {
+
+// Whose data a worker's are compared with.
+std::string text_of(const std::optional<Version>& checkpoint) {
+  return checkpoint ? "the checkpoint of step " + std::to_string(*checkpoint) : "the group";
+}
+
+}  // namespace
 
 // Why a worker with this fingerprint cannot be a member; none: it can.
 std::optional<std::string> Leader::other_bits(const Join& m) const {
@@ -163,20 +171,22 @@ void Leader::tell_gone_unread(const std::vector<Member>& gone) {
   }
 }
 
-bool Leader::reads_other_data(const Incarnation& who) {
-  const Digest here = roster_.data_of(who), data = data_of_job().digest;
-  return here != Digest{} && data != Digest{} && here != data;
+// Why a worker with these data cannot be a member; none: it can, as far as is known.
+std::optional<std::string> Leader::other_data(const Digest& here) {
+  const auto [data, checkpoint] = data_of_job();
+  if (here == Digest{} || data == Digest{} || here == data) return std::nullopt;
+  return "the data here are others than those of " + text_of(checkpoint) + ": their digest is " +
+         to_string(here) + ", and not " + to_string(data);
 }
 
 // P1: the fingerprint covers only a sample of large files, so all data are compared here.
 void Leader::refuse_other_data(const Incarnation& who, const std::string& name) {
-  if (!reads_other_data(who)) return;
-  const Digest here = roster_.at(who).data;
+  const Digest here = roster_.data_of(who);
+  auto why = other_data(here);
+  if (!why) return;
   const auto [data, checkpoint] = data_of_job();
-  const std::string whose =
-      checkpoint ? "the checkpoint of step " + std::to_string(*checkpoint) : "the group";
-  send(who, Refused{"the data here are others than those of " + whose + ": their digest is " +
-                    to_string(here) + ", and not " + to_string(data)});
+  const std::string whose = text_of(checkpoint);
+  send(who, Refused{*std::move(why)});
   roster_.told_to_go(who);
   if (!roster_.other_data_is_due(who)) return;
   const std::string what = "reads other data than " + whose + ", digest " + to_string(here) +

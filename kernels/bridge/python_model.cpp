@@ -518,14 +518,14 @@ bool Bridge::read_one(Helper& helper, bool paced) const {
   const auto took = Clock::now() - begun;
   const std::scoped_lock lock(mutex_);
   if (reply && reply.value().empty()) {
-    reading_->cannot_be_compared(took);
+    reading_->cannot_be_compared();
   } else if (reply && reply.value().size() == sizeof(Digest)) {
-    reading_->read(ByteReader(reply.value()).get<Digest>(), took);
+    reading_->read(ByteReader(reply.value()).get<Digest>(), took, paced);
   } else if (!reply && reply.error().code() == Code::kBadInput) {
     wrong_data_ = reply.error().text();
     return false;
   } else {
-    reading_->failed(*batch, took);
+    reading_->failed(*batch, took, paced);
   }
   return true;
 }

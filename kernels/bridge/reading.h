@@ -35,28 +35,26 @@ class Reading {
     return batch;
   }
   // Notes that `digest` is what was read of a batch.
-  void read(const Digest& digest, Duration took) {
-    spent(took);
+  void read(const Digest& digest, Duration took, bool paced = true) {
+    spent(took, paced);
     if (told_.over) return;
     sum_ = sum_ + digest;
     told_.over = ++done_ == batches_;
     if (told_.over) told_.digest = sum_;
   }
   // Notes that these data cannot be compared beyond what they say of themselves.
-  void cannot_be_compared(Duration took) {
-    spent(took);
-    told_.over = true;
-  }
+  void cannot_be_compared() { told_.over = true; }
   // Notes that a batch could not be read. It is read again when all others are, and not for ever:
   // data of which a sample cannot be read are never known.
-  void failed(std::uint64_t batch, Duration took) {
-    spent(took);
+  void failed(std::uint64_t batch, Duration took, bool paced = true) {
+    spent(took, paced);
     failed_.push_back(batch);
   }
 
  private:
-  void spent(Duration took) {
+  void spent(Duration took, bool paced) {
     took_ = took;
+    if (!paced) return;
     all_ += took;
     left_ -= took;
   }
@@ -70,7 +68,7 @@ class Reading {
   std::vector<std::uint64_t> failed_;
   std::size_t tries_ = 0;
   Duration left_{};          // of the time that reading may take
-  Duration took_{}, all_{};  // the last batch, and all of them
+  Duration took_{}, all_{};  // the last batch, and all that were read beside passes
   Digest sum_{};
   PythonModel::DataRead told_;
 };

@@ -175,41 +175,65 @@ train(paced, build=other, steps=200, workers=1, out=sys.argv[1])
     run.communicate(timeout=PATIENCE)
 
 
-def a_sample_that_is_in_no_draw_is_told_when_it_has_been_read(place):
-    """Processes read all samples beside passes; the draw of the start has 256 of 600."""
-    script = written(place, "unseen.py", HEAD + """
+UNSEEN = HEAD + """
 import time
 from starling.proof import drawn
+class Slow:
+    def __init__(self, data):
+        self.data = data
+    def __len__(self):
+        return len(self.data)
+    def __getitem__(self, i):
+        time.sleep(0.006)
+        return self.data[i]
 def other():
     draw = torch.Generator().manual_seed(7)
     x = torch.randn(600, 4, generator=draw)
     data = TensorDataset(x, x.sum(-1) + 1.0)
     if os.environ.get("WRONG"):
         data.tensors[1][min(set(range(600)) - set(drawn(600)))].fill_(9.0)
-    return Net(), data
+    return Net(), Slow(data) if os.environ.get("SLOW") else data
 def paced(net, batch):
     time.sleep(0.002)
     return loss(net, batch)
 train(paced, build=other, steps=1000000, workers=1, out=sys.argv[1], checkpoint=sys.argv[1] + "-checkpoints",
       checkpoint_every=1000000, resume="RESUME" in os.environ)
-""")
-    run = started(script, place.path("unseen"))
-    wait_until(lambda: events(place.path("unseen"), "step"), "the first step")
-    start = events(place.path("unseen"), "start")[0]
+"""
+
+
+def _with_unseen_data(place, **variables):
+    """A run with a joiner whose data differ in a sample that is not drawn, and another that goes on with such data."""
+    script, out = written(place, "unseen.py", UNSEEN), place.path("unseen" + "".join(variables))
+    variables = {**VARIABLES, "STARLING": STARLING, **variables}
+    run = subprocess.Popen([sys.executable, script, out], env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: events(out, "step"), "the first step")
+    start = events(out, "start")[0]
     join = [STARLING, "worker", "--join", start["address"], "--keys", start["keys"], "--save", "none",
-            "--script", script, "--", place.path("unseen")]
-    refused = subprocess.run(join, env={**VARIABLES, "WRONG": "1"}, capture_output=True, text=True, timeout=PATIENCE)
+            "--script", script, "--", out]
+    refused = subprocess.run(join, env={**variables, "WRONG": "1"}, capture_output=True, text=True, timeout=PATIENCE)
     require(refused.returncode == 2 and "the data here are others than those of the group" in refused.stderr, refused.stderr)
-    tainted = events(place.path("unseen"), "tainted")
-    require([e["name"] for e in tainted] == ["worker-1"], tainted)
+    tainted = [e["name"] for e in events(out, "tainted")]
     run.send_signal(signal.SIGTERM)
-    run.communicate(timeout=PATIENCE)
+    run.wait(PATIENCE)
     # The checkpoint says what the data were: a run that goes on from it with others is refused.
-    other = subprocess.run([sys.executable, script, place.path("unseen")], capture_output=True, text=True,
-                           env={**VARIABLES, "STARLING": STARLING, "WRONG": "1", "RESUME": "1"}, timeout=PATIENCE)
+    other = subprocess.run([sys.executable, script, out], capture_output=True, text=True, timeout=PATIENCE,
+                           env={**variables, "WRONG": "1", "RESUME": "1"})
     require(other.returncode == 2 and "the data here are others than those of the checkpoint of step" in other.stderr,
             f"{other.returncode} {other.stderr}")
-    require(events(place.path("unseen"), "tainted"), "the steps done until then are not in doubt")
+    return tainted, [e["reason"] for e in events(out, "tainted")]
+
+
+def a_sample_that_is_in_no_draw_is_told_before_anything_is_computed_from_it(place):
+    """The draw of the start has 256 of 600 samples; all are read in less than the two seconds before a worker joins."""
+    joined, resumed = _with_unseen_data(place)
+    require(not joined and not resumed, f"{joined} {resumed}")
+
+
+def a_sample_that_is_in_no_draw_is_told_when_it_has_been_read(place):
+    """Reading all takes 3.6 seconds: the rest is read beside passes, and what was computed until then is in doubt."""
+    joined, resumed = _with_unseen_data(place, SLOW="1")
+    require(joined == ["worker-1"], f"{joined}")
+    require(resumed, "the steps done until then are not in doubt")
 
 
 def fewer_steps_than_reading_takes_do_not_hide_other_data(place):
@@ -284,7 +308,8 @@ main(each_call_is_a_training_of_its_own,
      a_script_that_is_edited_meanwhile_computes_nothing,
      what_the_top_of_a_script_draws_is_the_same_everywhere,
      a_process_with_bits_of_its_own_is_refused,
-     another_machines_data_are_told, a_sample_that_is_in_no_draw_is_told_when_it_has_been_read,
+     another_machines_data_are_told, a_sample_that_is_in_no_draw_is_told_before_anything_is_computed_from_it,
+     a_sample_that_is_in_no_draw_is_told_when_it_has_been_read,
      fewer_steps_than_reading_takes_do_not_hide_other_data,
      a_command_gives_a_script_its_arguments,
      a_run_without_a_folder_lies_below_runs_and_a_refused_one_nowhere)

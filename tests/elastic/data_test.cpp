@@ -103,6 +103,19 @@ TEST_CASE("leader: who joins and reads other data than the members is told to go
   CHECK(one.taints.empty());  // it has computed nothing
 }
 
+TEST_CASE("leader: whose data are known to be others when it asks is not let in") {
+  OneLeader one;
+  for (std::uint64_t nonce : {1, 2, 3}) one.beat(nonce, kData);
+  one.data = kOther;
+  one.join(4);
+  CHECK(one.refused(4));
+  CHECK(one.group.find({4, Nonce(4)}) == nullptr);
+  CHECK(one.taints.empty());
+  one.data = kData;
+  one.join(5);
+  CHECK_FALSE(one.refused(5));
+}
+
 TEST_CASE("leader: data that are not those of the checkpoint are told, whoever has them") {
   OneLeader one(false, false, {{40, {}, {7, 7}, "", kData}, {50, {}, {7, 7}, "", {}}});
   SUBCASE("all members have others") {

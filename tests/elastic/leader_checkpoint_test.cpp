@@ -18,6 +18,7 @@ constexpr std::uint64_t kLease = 1000, kWindow = 2000, kStart = 30000;  // ms
 // Two workers 1 and 2 in an epoch of term 1; 1 owns and holds segments 0 and 1, 2 the others.
 struct OneLeader : LeaderRig {
   OneLeader() {
+    data = kData;  // as all members have read them
     elect(1);
     apply(JobStarted{});
     for (std::uint64_t nonce : {1, 2}) join(nonce);
@@ -110,7 +111,6 @@ struct OneLeader : LeaderRig {
     return versions;
   }
 
-  Digest data = kData;  // as all members have read them
   std::vector<leader_command::Store> stores;
   std::vector<leader_command::Tidy> tidied;
   std::vector<std::string> warnings;
