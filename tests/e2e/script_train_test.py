@@ -237,16 +237,26 @@ def a_sample_that_is_in_no_draw_is_told_when_it_has_been_read(place):
 
 
 def fewer_steps_than_reading_takes_do_not_hide_other_data(place):
-    """Two steps are left, and one sample of 2000 is another: the rest is read when no step follows."""
+    """Two steps are left, and one sample of 2000 is another: reading takes three seconds, two before a worker joins,
+    and the rest is read when no step follows."""
     script = written(place, "few.py", HEAD + """
+import time
 from starling.proof import drawn
+class Slow:
+    def __init__(self, data):
+        self.data = data
+    def __len__(self):
+        return len(self.data)
+    def __getitem__(self, i):
+        time.sleep(0.0015)
+        return self.data[i]
 def other():
     draw = torch.Generator().manual_seed(7)
     x = torch.randn(2000, 4, generator=draw)
     data = TensorDataset(x, x.sum(-1) + 1.0)
     if os.environ.get("WRONG"):
         data.tensors[1][min(set(range(2000)) - set(drawn(2000)))].fill_(9.0)
-    return Net(), data
+    return Net(), Slow(data)
 train(build=other, steps=1000000, workers=2, out=sys.argv[1], checkpoint=sys.argv[2], checkpoint_every=50,
       resume="STEPS" in os.environ, command=("--steps", os.environ["STEPS"]) if "STEPS" in os.environ else ())
 """)
