@@ -266,14 +266,14 @@ def kill_join_and_leave(run, step, *join_options):
     wait_until(lambda: not alive(leaver["pid"]), "the leaver's end")
 
 
-def left_out_and_back(run, world):
-    """Waits until a worker was left out of this many, and as many compute again."""
-    wait_until(lambda: run.workers("fenced"), "a worker is left out")
+def left_out_and_back(run, world, how="fenced"):
+    """Waits until a worker was left out of this many, or lost, and as many compute again."""
+    wait_until(lambda: run.workers(how), f"a worker is {how}")
 
     def back():
         events = run.events()
-        fenced = next(i for i, e in enumerate(events) if e["ev"] == "worker" and e["what"] == "fenced")
-        return any(e["ev"] == "step" and e["world"] == world for e in events[fenced:])
+        gone = next(i for i, e in enumerate(events) if e["ev"] == "worker" and e["what"] == how)
+        return any(e["ev"] == "step" and e["world"] == world for e in events[gone:])
     wait_until(back, f"{world} workers compute again")
 
 

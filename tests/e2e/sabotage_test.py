@@ -8,14 +8,14 @@ FAKE_NCCL = os.path.join(os.path.dirname(STARLING), "tests", "nccl", "libfake_nc
 
 
 def a_flipped_bit_or_a_wrong_copy_is_found_named_and_made_good(place):
-    job = place.job(steps=800)  # time enough for a new process to come
-    quiet = place.quiet(job)
+    job = place.job(steps=1000000)
     for kind, what in (("flip-state", "the state"), ("flip-sums", "the sums"),
                        ("flip-total", "the total"), ("corrupt-replica", "the copy"),
                        ("flip-parameters", "the working parameters")):
         with sabotage(f"{kind}@40@worker-1"):
             run = place.run(job, "--workers", 3)
-        same(run, quiet)
+        left_out_and_back(run, 3, "lost")
+        same_so_far(place, run, job)
         lost = run.workers("lost")
         require(len(lost) == 1 and lost[0]["name"] == "worker-1", f"{kind}: lost {lost}")
         reason = lost[0]["reason"] or ""
@@ -30,12 +30,12 @@ def a_flipped_bit_or_a_wrong_copy_is_found_named_and_made_good(place):
 def damage_is_never_in_a_step(place):
     """A bit of working parameters flips before the computation, and the compare comes 100 ms late: the others have
     voted by then if they can. With one replica two of four workers have no copy of a segment and are sent its words."""
-    job = place.job(steps=800, replicas=1)
-    quiet = place.quiet(job)
+    job = place.job(steps=1000000, replicas=1)
     for kind in ("flip-owned", "flip-copy"):
         with sabotage(f"{kind}@40@worker-1"):
             run = place.run(job, "--workers", 4)
-        same(run, quiet)
+        left_out_and_back(run, 4, "lost")
+        same_so_far(place, run, job)
         lost = run.workers("lost")
         require(len(lost) == 1 and lost[0]["name"] == "worker-1", f"{kind}: lost {lost}")
         require("worker-1: the working parameters of segment" in (lost[0]["reason"] or ""), f"{kind}: {lost}")
