@@ -109,7 +109,7 @@ def a_worker_whose_threads_hang_is_left_out_and_comes_back(place):
         require(any(c.startswith("worker-1 got nowhere for") for c in causes), f"{kind}: {causes}")
 
 
-def garbage_of_a_direct_path_is_found_by_the_weight_of_totals_alone(place):
+def garbage_of_the_device_transport_is_found_by_the_weight_of_totals_alone(place):
     """The third group of transfers of a communicator has the sums of its first step: after the warm-up and a gather.
     Without replicas, whose copies would differ."""
     quiet = place.quiet(place.job(steps=60, replicas=0))
@@ -125,4 +125,4 @@ main(damage_is_never_in_a_step, a_worker_that_multiplies_wrongly_is_named_and_le
      a_flipped_bit_or_a_wrong_copy_is_found_named_and_made_good,
      the_last_to_end_its_share_tells_of_a_flipped_bit_too, without_other_copies_it_ends_the_job,
      a_worker_whose_threads_hang_is_left_out_and_comes_back,
-     garbage_of_a_direct_path_is_found_by_the_weight_of_totals_alone)
+     garbage_of_the_device_transport_is_found_by_the_weight_of_totals_alone)
