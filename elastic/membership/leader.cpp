@@ -100,8 +100,8 @@ void Leader::review() {
 }
 
 void Leader::propose_plan(Plan plan) {
-  plan.doubted_from = doubted_after(plan);
   gone_unread_ = gone_unread(plan);
+  plan.doubted_from = doubted_after(gone_unread_);
   if (config_.bugs.r16_obey_proposals)
     for (const Member& m : plan.members) send(m.who, Committed{plan});
   propose(std::move(plan));

@@ -171,7 +171,7 @@ class Leader {
   Version first_of(const Incarnation& who) const;
   bool reads_data_of_job(const Incarnation& who);
   std::vector<Member> gone_unread(const Plan& next);
-  Version doubted_after(const Plan& next);
+  Version doubted_after(const std::vector<Member>& gone) const;
   std::optional<Version> doubted_before() const;  // this run's start; Checkpoint::doubted_from
   Version doubted_from() const;
   void tell_doubts_before(bool to_people);

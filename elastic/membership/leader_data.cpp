@@ -102,11 +102,11 @@ std::vector<Member> Leader::gone_unread(const Plan& next) {
   return gone;
 }
 
-// Plan::doubted_from.
-Version Leader::doubted_after(const Plan& next) {
+// Plan::doubted_from of a plan that these are gone in.
+Version Leader::doubted_after(const std::vector<Member>& gone) const {
   if (!group_.plan() || group_.restart()) return kNoVersion;
   Version first = std::min(group_.plan()->doubted_from, tainted_from_.value_or(kNoVersion));
-  for (const Member& m : gone_unread(next)) first = std::min(first, first_of(m.who));
+  for (const Member& m : gone) first = std::min(first, first_of(m.who));
   return first;
 }
 
@@ -162,7 +162,8 @@ void Leader::tell_doubts(const Plan& plan) {
 // Taints workers that a plan leaves out before their data were known to be the job's.
 void Leader::tell_gone_unread(const std::vector<Member>& gone) {
   for (const Member& m : gone) {
-    if (roster_.find(m.who) && roster_.at(m.who).other_data_told) continue;  // tainted already
+    const Contact* c = roster_.find(m.who);
+    if (c && c->other_data_told) continue;  // tainted already
     const std::string what =
         "is gone before its data were known to be those of the others, so they were compared in "
         "part";
