@@ -1,7 +1,7 @@
 #pragma once
 // TransportAgreement brings the members of an epoch to a device transport: rank 0 makes an id and
 // offers it, the others connect with it or say why not. A pure machine, not simulated: events in,
-// commands out. No step depends on what is said here: a member whose transport is ready says so
+// commands out. No step depends on these messages: a member whose transport is ready says so
 // with its votes (R17), and until all have, bytes go over the epoch's connections.
 
 #include <cstdint>

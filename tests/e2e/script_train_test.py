@@ -175,7 +175,7 @@ train(paced, build=other, steps=200, workers=1, out=sys.argv[1])
     run.communicate(timeout=PATIENCE)
 
 
-UNSEEN = HEAD + """
+SLOW = HEAD + """
 import time
 from starling.proof import drawn
 class Slow:  # but for the samples that are drawn when a process begins
@@ -184,9 +184,11 @@ class Slow:  # but for the samples that are drawn when a process begins
     def __len__(self):
         return len(self.data)
     def __getitem__(self, i):
-        time.sleep(0 if i in self.fast else 0.008)
+        time.sleep(0 if i in self.fast else SLOWLY)
         return self.data[i]
-def other():
+"""
+
+UNSEEN = "SLOWLY = 0.008" + SLOW + """def other():
     draw = torch.Generator().manual_seed(7)
     x = torch.randn(600, 4, generator=draw)
     data = TensorDataset(x, x.sum(-1) + 1.0)
@@ -239,18 +241,7 @@ def a_sample_that_is_in_no_draw_is_told_when_it_has_been_read(place):
 def fewer_steps_than_reading_takes_do_not_hide_other_data(place):
     """Two steps are left, and one sample of 2000 is another: reading takes three seconds, two before a worker joins,
     and the rest is read when no step follows."""
-    script = written(place, "few.py", HEAD + """
-import time
-from starling.proof import drawn
-class Slow:  # but for the samples that are drawn when a process begins
-    def __init__(self, data):
-        self.data, self.fast = data, set(drawn(len(data)))
-    def __len__(self):
-        return len(self.data)
-    def __getitem__(self, i):
-        time.sleep(0 if i in self.fast else 0.0015)
-        return self.data[i]
-def other():
+    script = written(place, "few.py", "SLOWLY = 0.0015" + SLOW + """def other():
     draw = torch.Generator().manual_seed(7)
     x = torch.randn(2000, 4, generator=draw)
     data = TensorDataset(x, x.sum(-1) + 1.0)

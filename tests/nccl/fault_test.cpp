@@ -1,5 +1,5 @@
-// What a transport makes of a library that fails, in one process. Whoever is to end by a time limit
-// has one that is short, and nothing else that could end it: how busy the machine is changes no
+// What a transport makes of a library that fails, in one process. A transport that is to end by a
+// time limit has a short one, and nothing else could end it: how busy the machine is changes no
 // outcome.
 #include <doctest/doctest.h>
 

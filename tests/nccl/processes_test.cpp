@@ -49,8 +49,8 @@ TEST_CASE("two to four processes exchange what they ask for") {
   for (Process* process : {&a, &b, &c, &d}) CHECK(process->end() == 0);
 }
 
-// Nobody hears of a dead peer from NCCL. Whoever notices gives the transport up, and the next one,
-// without the dead, is made.
+// NCCL tells no rank of a dead peer. The test gives the survivors' transport up and makes the next
+// one, without the dead process.
 TEST_CASE("a process that is killed in a round, with half of it sent, stops nobody for long") {
   Process a, b({.orders = "die@3"}), c;
   connect({&a, &b, &c});
@@ -141,8 +141,8 @@ TEST_CASE("an abort that waits for a frozen peer leaves its process alive") {
   CHECK(a.end() == 0);
 }
 
-// The stand-in is strict, or its order would show little: without gates whoever gives a transport
-// up first takes what its peer's kernel works on.
+// The stand-in is strict, or its order would show little: without gates the process that gives a
+// transport up first takes the memory that its peer's kernel works on.
 TEST_CASE("a peer's kernel does not live through an abort, but through a kill") {
   Process a, b({.orders = "fault@*"}), c;
   connect({&a, &b, &c});

@@ -21,7 +21,7 @@ class World {
       members_.push_back(std::make_unique<Member>(device_, options));
   }
   ~World() {
-    // Whoever waits for a peer's end would wait for ever if that peer's transport were there still.
+    // A member that waits for a peer's end would wait for ever if the peer's transport were still there.
     for (const auto& member : members_) member->drop();
   }
 

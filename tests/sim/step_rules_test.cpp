@@ -244,9 +244,9 @@ TEST_CASE("rules: a vote waits for the passes that compute micro-batches again")
   shows<EveryStepRechecks>(s, {&Bugs::recheck_unawaited}, "T9: ");
 }
 
-// R17. Method: the transport is ready a few steps later at some members than at others. Whoever
-// leaves its own vote out goes by a transport that it does not have.
-struct PathsOneByOne : Schedule {
+// R17. Method: the transport is ready a few steps later at some members than at others. A
+// member that leaves its own vote out takes a transport that it does not have.
+struct TransportsOneByOne : Schedule {
   using Schedule::Schedule;
   std::string missed() override {
     if (world.counted("transport ready at some members") == 0)
@@ -261,7 +261,7 @@ TEST_CASE("rules: R17, a step takes the device transport if every vote has named
   Settings s = calm(37);
   s.steps = 60;
   s.transport_ready = {10 * kMs, 100 * kMs};
-  shows<PathsOneByOne>(s, {&Bugs::r17_some_votes}, "R17: ");
+  shows<TransportsOneByOne>(s, {&Bugs::r17_some_votes}, "R17: ");
 }
 
 // R17. Method: as soon as a member has sent a vote that names its transport, that transport is lost
