@@ -52,6 +52,17 @@ TEST_CASE("raft: random schedules keep every rule and end in agreement") {
   CHECK(restores > runs / 4);
 }
 
+// Goal: schedules beyond those above that once failed hold.
+TEST_CASE("raft: schedules that once failed hold") {
+  // 5948: a leader is given a refusal of what its earlier life sent, by a clock that was ahead.
+  for (const std::uint64_t seed : {5948}) {
+    RaftWorld world(seed, RaftBug::kNone);
+    world.run();
+    CHECK_MESSAGE(world.violation().empty(),
+                  "STARLING_SIM_SEED=" << seed << ": " << world.violation());
+  }
+}
+
 // Goal: the same seed is the same history, so that a failure can be looked at.
 TEST_CASE("raft: a schedule repeats bit for bit") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {

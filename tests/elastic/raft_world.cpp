@@ -260,7 +260,9 @@ void RaftWorld::deliver(std::uint32_t i, const RaftMessage& m) {
   const bool refuse = must_refuse(i, m);
   const auto before = member.raft->hard_state();
   const auto timer = member.raft->next_deadline();
-  const bool answer = m.kind == RaftKind::kAppendReply || m.kind == RaftKind::kSnapshotReply;
+  // A late refusal may carry the round of an earlier life, which had another clock.
+  const bool answer = (m.kind == RaftKind::kAppendReply || m.kind == RaftKind::kSnapshotReply) &&
+                      m.round <= clock_of(member);
   if (answer && m.term == before.term && !member.contact.empty()) {
     auto& contact = member.contact[m.from];
     contact = std::max(contact, m.round);
