@@ -3,6 +3,7 @@ import collections
 import datetime
 import decimal
 import enum
+import functools
 import io
 import os
 import pathlib
@@ -62,6 +63,73 @@ class Level(int):
         return "a level"
 
 
+class Addressed(int):
+    """As what inherits `object`'s repr: its own has an address."""
+
+    __repr__ = object.__repr__
+
+
+class Named(collections.UserDict):
+    """Keeps more than its items."""
+
+    def __init__(self, name):
+        super().__init__(a=1)
+        self.name = name
+
+
+class Squares:
+    """Keeps what is computed from its number, once somebody asks."""
+
+    def __init__(self, number, ask=False):
+        self.number = number
+        if ask:
+            require(self.square == number ** 2, self.square)
+
+    @functools.cached_property
+    def square(self):
+        return self.number ** 2
+
+
+class Remembers(Squares):
+    """Says itself that what it remembers is not its content."""
+
+    def __init__(self, number, ask=False):
+        self.number = number
+        if ask:
+            self.asked = 1
+
+    def __getstate__(self):
+        return {"number": self.number}
+
+
+class Bunch:
+    """Has every name that is asked for."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+class Raises(dict):
+    def items(self):
+        raise RuntimeError("not now")
+
+
+class Node:
+    def __init__(self):
+        self.near = []
+
+
+def linked(count):
+    nodes = [Node() for _ in range(count)]
+    for node in nodes:
+        node.near = [other for other in nodes if other is not node]
+    return nodes[0]
+
+
 class Colour(enum.Enum):
     RED, BLUE = 1, 2
 
@@ -101,7 +169,8 @@ MADE = [
     lambda n: ValueError(n), lambda n: deep(n, 17), lambda n: labelled(n), lambda n: Level(n), lambda n: Private(n),
     lambda n: list(Colour)[n - 1], lambda n: pathlib.PurePosixPath(str(n)), lambda n: Loaded([n]), lambda n: Ring(n),
     lambda n: [int, str][n - 1], lambda n: [len, sum][n - 1], lambda n: [deep, labelled][n - 1],
-    lambda n: memoryview(b"abcd").cast("bi"[n - 1]),
+    lambda n: memoryview(b"abcd").cast("bi"[n - 1]), lambda n: Addressed(n), lambda n: Named(n), lambda n: Bunch(n),
+    lambda n: n << 20_000, lambda n: Squares(n), lambda n: Remembers(n),
 ]
 
 
@@ -128,13 +197,33 @@ def of_torch():
         lambda n: numpy.ma.masked_array([0, 0], mask=[n == 1, False], fill_value=0),
         lambda n: numpy.ma.masked_array([n, 0], mask=[True, False], fill_value=0),
         lambda n: numpy.random.default_rng(n),
+        lambda n: torch.sparse_coo_tensor([[0], [n]], [1.0], (10**6, 10**6)),
+        lambda n: padded(numpy, [("a", "i1"), ("b", "f8")], n), lambda n: padded(numpy, "g", n), lambda n: padded(numpy, "G", n),
+        lambda n: padded(numpy, [("a", [("b", "i1"), ("c", "f8")], (2,))], n),
     ]
+
+
+def padded(numpy, kind, n):
+    """An array of which some bytes belong to no value: these are others every time."""
+    kind = numpy.dtype(kind, align=isinstance(kind, list))
+    padded.made += 1
+    array = numpy.frombuffer(bytes([padded.made % 256]) * kind.itemsize, kind).copy()
+    if kind.names is None:
+        array[...] = n
+    elif array["a"].dtype.names is None:
+        array["a"], array["b"] = 1, n
+    else:
+        array["a"]["b"], array["a"]["c"] = 1, n
+    return array
+
+
+padded.made = 0
 
 
 def equal_content_has_an_equal_digest_and_no_other_has(place):
     for i, make in enumerate(MADE + (of_torch() if TORCH else [])):
-        require(digest(make(1)) == digest(make(1)), f"{i}, {make(1)!r}: two of the same")
-        require(digest(make(1)) != digest(make(2)), f"{i}, {make(1)!r}: {make(2)!r} has the same")
+        require(digest(make(1)) == digest(make(1)), f"{i}, a {type(make(1)).__name__}: two of the same")
+        require(digest(make(1)) != digest(make(2)), f"{i}, a {type(make(1)).__name__}: another one has the same")
 
 
 def what_is_written_in_c_is_not_consumed(place):
@@ -142,6 +231,11 @@ def what_is_written_in_c_is_not_consumed(place):
     next(numbers)
     digest(numbers)
     require(list(numbers) == [2, 3], "an iterator has lost what it had")
+
+
+def what_is_kept_of_a_computation_does_not_count(place):
+    for kind in (Squares, Remembers):
+        require(digest(kind(3)) == digest(kind(3, ask=True)), f"{kind.__name__}: another one once it was asked")
 
 
 class Samples(list):
@@ -152,7 +246,8 @@ def what_has_no_content_to_be_seen_is_refused_by_name(place):
     wrong = [
         ((n for n in [1]), "a generator"), (threading.Lock(), "a _thread.lock"), (deep(1, 60), "a list more than 32 levels deep"),
         ({"f": lambda: 1}, "the function what_has_no_content_to_be_seen_is_refused_by_name.<locals>.<lambda>"),
-        (collections.deque([sys]), "a module"), (Slots(open(os.devnull)), "a _io.TextIOWrapper"),
+        (collections.deque([sys]), "a module"), (linked(10), "objects that refer to each other"),
+        (Raises(), f"a {__name__}.Raises that raises RuntimeError when it is looked at"), (Slots(open(os.devnull)), "a _io.TextIOWrapper"),
     ]
     if TORCH:
         import torch

@@ -7,12 +7,14 @@ import array
 import copyreg
 import ctypes
 import enum
+import functools
 import hashlib
 import pathlib
 import struct
 import sys
 import types
 import weakref
+from collections import UserDict
 from collections.abc import ItemsView, KeysView, Mapping, ValuesView
 from typing import Any, Callable
 
@@ -21,7 +23,12 @@ import torch
 from .script import Refused
 
 DEPTH = 32  # of values in values
+DIGITS = 10_000  # bits of a whole number; one with more has too many decimal digits for Python
+DENSE = 1 << 24  # elements; a larger sparse tensor is not made dense
+TAKEN = 20_000  # values of one value that are taken, and as many times as there are different ones:
+REPEATED = 16      # each is taken along every path that leads to it
 _PLAIN = (bool, int, float, complex, str)
+_SIMPLE = frozenset((type(None), *_PLAIN, bytes))
 _BUILT_IN = (type(None), *_PLAIN, bytes, bytearray, memoryview, array.array, dict, list, tuple, set, frozenset)
 _COMPRESSED = {"torch.sparse_csr": ("crow_indices", "col_indices"), "torch.sparse_bsr": ("crow_indices", "col_indices"),
                "torch.sparse_csc": ("ccol_indices", "row_indices"), "torch.sparse_bsc": ("ccol_indices", "row_indices")}
@@ -45,18 +52,42 @@ class Digest:
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
         self._within: "list[int]" = []  # ids of the values that the one which is taken now lies in
+        self._taken = 0
+        self._different: "dict[int, Any]" = {}  # what was taken of the outermost value, by its id
 
     def take(self, value: Any) -> "Digest":
-        """Tensors, arrays, numbers, texts, and what is made of those; of other objects their fields, or what pickle
-        takes of them. Raises Opaque for what has neither."""
+        """Tensors, arrays, numbers, texts, and what is made of those; of other objects what pickle takes of them, where
+        their class says it, else their fields. Raises Opaque for what has neither."""
+        outermost = not self._within
+        try:
+            return self._inner(value)
+        finally:
+            if outermost:
+                self._taken = 0
+                self._different.clear()
+
+    def _inner(self, value: Any, made: bool = False) -> "Digest":
+        """made: for this digest, so a value of its own that is met once."""
+        if type(value) in _SIMPLE:
+            self._take(value)
+            return self
         if id(value) in self._within:
             self._bytes(b"again %d" % (len(self._within) - self._within.index(id(value))))
             return self
         if len(self._within) > DEPTH:
             raise Opaque(f"a {_kind(value)} more than {DEPTH} levels deep")
+        self._taken += 1
+        if not made:
+            self._different[id(value)] = value  # and no other value has this id
+        if self._taken > TAKEN and self._taken > REPEATED * len(self._different):
+            raise Opaque("objects that refer to each other")
         self._within.append(id(value))
         try:
             self._take(value)
+        except Opaque:
+            raise
+        except Exception as error:  # of the value's own methods
+            raise Opaque(f"a {_kind(value)} that raises {type(error).__name__} when it is looked at") from error
         finally:
             self._within.pop()
         return self
@@ -72,25 +103,18 @@ class Digest:
             self._beside(value)
         elif value is None or isinstance(value, _PLAIN):
             self._plain(value)
-        elif isinstance(value, Mapping):
+        elif isinstance(value, Mapping) and (isinstance(value, dict) or not _says_its_content(type(value))):
             self._bytes(b"mapping %d" % len(value))
             for key, one in value.items():
                 self.take(key).take(one)
-            if isinstance(value, dict):  # what others keep beside their items is how they are made
-                self._beside(value)
+            self._beside(value)
         elif isinstance(value, (list, tuple)):
             self._bytes(b"list %d" % len(value))
             for one in value:
                 self.take(one)
             self._beside(value)
-        elif hasattr(value, "tobytes") and getattr(getattr(value, "dtype", None), "hasobject", False):
-            self._bytes(f"objects {getattr(value, 'shape', ())}".encode())
-            self.take(value.tolist())  # their bytes are addresses
-            self._beside_array(value)
-        elif hasattr(value, "tobytes") and hasattr(value, "dtype"):  # numpy's
-            self._bytes(f"{value.dtype} {getattr(value, 'shape', ())}".encode())
-            self._bytes(value.tobytes())
-            self._beside_array(value)
+        elif hasattr(type(value), "tobytes") and hasattr(type(value), "dtype"):  # numpy's
+            self._array(value)
         elif isinstance(value, (set, frozenset)):
             self._bytes(b"set %d" % len(value))
             for one in sorted(map(self._alone, value)):
@@ -101,14 +125,26 @@ class Digest:
 
     def _plain(self, value: Any) -> None:
         kind = type(value)
-        self._bytes(f"{kind.__name__} {value!r}".encode("utf-8", "surrogatepass"))
-        if kind in _BUILT_IN or hasattr(value, "dtype"):
-            return
-        base = next(base for base in _PLAIN if isinstance(value, base))
-        if kind.__repr__ is not base.__repr__ and getattr(kind.__repr__, "__module__", "") != "enum":
-            self._bytes(base.__repr__(value).encode("utf-8", "surrogatepass"))  # its own may leave out anything
-        if not isinstance(value, enum.Enum):
+        if isinstance(value, int) and value.bit_length() > DIGITS:
+            text = format(int(value), "x")
+        elif kind in _SIMPLE or hasattr(kind, "dtype") or getattr(kind.__repr__, "__module__", "") == "enum":
+            text = repr(value)
+        else:
+            base = next(base for base in _PLAIN if isinstance(value, base))
+            text = base.__repr__(value)  # its own may leave out anything, and have an address
+        self._bytes(f"{kind.__name__} {text}".encode("utf-8", "surrogatepass"))
+        if kind not in _BUILT_IN and not hasattr(kind, "dtype") and not isinstance(value, enum.Enum):
             self._beside(value)
+
+    def _array(self, value: Any) -> None:
+        shape = getattr(value, "shape", ())
+        if value.dtype.hasobject:
+            self._bytes(f"objects {shape}".encode())
+            self._inner(value.tolist(), made=True)  # their bytes are addresses
+        else:
+            self._bytes(f"{value.dtype} {shape}".encode())
+            self._bytes(value.tobytes() if _packed(value.dtype) else _without_padding(value))
+        self._beside_array(value)
 
     def _tensor(self, given: Any) -> None:
         value = given.detach()
@@ -151,6 +187,10 @@ class Digest:
                       if each else (value.q_scale(), value.q_zero_point()))
 
     def _sparse(self, value: Any) -> None:
+        if value.numel() > DENSE:
+            self._bytes(f"sparse {value.dtype} {tuple(value.shape)}".encode())
+            self._inner((value._indices(), value._values()), made=True)
+            return
         dense = value.to_dense()
         self._strided(value, dense)
         places = (dense != 0).flatten(value.sparse_dim()).any(-1) if value.dense_dim() and dense.numel() else dense != 0
@@ -163,7 +203,7 @@ class Digest:
             self.take(value._value_)
         elif isinstance(value, (KeysView, ItemsView, ValuesView)):
             self._bytes(type(value).__name__.encode())
-            self.take(list(value))
+            self._inner(list(value), made=True)
         elif isinstance(value, pathlib.PurePath):  # whose fields are made when they are asked for
             self._bytes(f"{type(value).__name__} {value}".encode("utf-8", "surrogateescape"))
             if getattr(value, "__dict__", None):
@@ -180,18 +220,11 @@ class Digest:
             here = value.cpu()
             self._bytes(b"storage")
             self._bytes(ctypes.string_at(here.data_ptr(), here.nbytes()) if here.nbytes() else b"")
-        elif _transparent(type(value)):
-            before = self._hash.copy()
-            try:
-                self._bytes(type(value).__name__.encode())
-                self.take(_slots(value)).take(getattr(value, "__dict__", None))
-            except Opaque:
-                if not _says_its_content(type(value)):
-                    raise
-                self._hash = before
-                self._reduced(value)
-        else:
+        elif _says_its_content(type(value)) or not _transparent(type(value)):
             self._reduced(value)
+        else:
+            self._bytes(type(value).__name__.encode())
+            self._inner(_slots(value), made=True)._inner(_fields(value), made=True)
 
     def _reduced(self, value: Any) -> None:
         """What pickle would take. Its bytes would not do: they say which of equal values are the same object."""
@@ -207,20 +240,22 @@ class Digest:
             return
         make, arguments, state, items, pairs = (*parts, None, None, None)[:5]
         self.take(getattr(make, "__qualname__", make))
-        self.take([kind.__qualname__ if one is kind else one for one in arguments])
-        self.take(state)
-        self.take(None if items is None else list(items))
-        self.take(None if pairs is None else list(pairs))
+        self._inner([kind.__qualname__ if one is kind else one for one in arguments], made=True)
+        self._inner(state, made=True)
+        self._inner(None if items is None else list(items), made=True)
+        self._inner(None if pairs is None else list(pairs), made=True)
 
     def _beside(self, value: Any) -> None:
         """What an object of a class that is made of a built-in one has beside that one's content."""
         if type(value) in _BUILT_IN:
             return
-        fields = {**_slots(value), **getattr(value, "__dict__", {})}
+        fields = {**_slots(value), **(_fields(value) or {})}
         if isinstance(value, dict):  # some give their items as fields, too
             fields = {name: one for name, one in fields.items() if value.get(name, fields) is not one}
+        elif isinstance(value, UserDict):
+            fields.pop("data", None)  # its items
         if fields:
-            self.take(fields)
+            self._inner(fields, made=True)
 
     def _beside_array(self, value: Any) -> None:
         numpy = sys.modules.get("numpy")
@@ -257,6 +292,36 @@ def _slots(value: Any) -> "dict[str, Any]":
         names += [private + name if name.startswith("__") and not name.endswith("__") else name
                   for name in _names(vars(kind).get("__slots__", ()))]
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
+
+
+def _fields(value: Any) -> "dict[str, Any] | None":
+    """All but those that are computed from the others when they are first asked for."""
+    fields = getattr(value, "__dict__", None)
+    if not fields:
+        return fields
+    return {name: one for name, one in fields.items()
+            if not isinstance(getattr(type(value), name, None), functools.cached_property)}
+
+
+def _packed(kind: Any) -> bool:
+    """Whether all bytes of an array of this dtype belong to its values."""
+    if kind.names is not None:
+        parts = [kind.fields[name][0] for name in kind.names]
+        return kind.itemsize == sum(part.itemsize for part in parts) and all(map(_packed, parts))
+    if kind.subdtype is not None:
+        return _packed(kind.subdtype[0])
+    return kind.char not in "gG"  # long doubles have 80 bits in 16 bytes on x86-64
+
+
+def _without_padding(value: Any) -> bytes:
+    numpy = sys.modules["numpy"]
+    value = numpy.asarray(value)
+    if value.dtype.names is not None:
+        return b"".join(value[name].tobytes() if _packed(value[name].dtype) else _without_padding(value[name])
+                        for name in value.dtype.names)
+    used = 10 if numpy.finfo(numpy.longdouble).nmant == 63 else numpy.dtype("g").itemsize
+    one = numpy.dtype("g").itemsize
+    return numpy.frombuffer(value.tobytes(), numpy.uint8).reshape(-1, one)[:, :used].tobytes()
 
 
 def _transparent(kind: type) -> bool:
