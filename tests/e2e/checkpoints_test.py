@@ -84,6 +84,30 @@ def a_job_goes_on_from_its_newest_checkpoint_at_another_world_size(place):
     require(2 <= len(complete(folder)) <= 3, f"{complete(folder)} are kept, expected 2")
 
 
+def a_run_that_is_done_goes_on_with_more_steps_in_its_folder(place):
+    job, _ = with_checkpoints(place, steps=20)
+    run = place.run(job, "--workers", 2)
+    run.end()
+
+    def longer(steps):
+        ended = subprocess.run([STARLING, "run", job, "--out", run.out, "--workers", "2", "--resume", "--steps", str(steps)],
+                               capture_output=True, text=True, timeout=600)
+        require(ended.returncode == 0, f"{steps} steps: {ended.stderr}")
+        quiet = place.quiet(place.job(steps=steps, schedule_steps=20)).digest()
+        require(run.digest() == quiet, f"{steps} steps: digest {run.digest()}, undisturbed {quiet}")
+        return os.listdir(run.out)
+
+    there = longer(30)
+    first = set(os.listdir(os.path.join(run.out, "run-1")))
+    require({"events.jsonl", "model.safetensors"} <= first, f"the first run's files are {first}")
+    require({"events.jsonl", "model.safetensors", "run-1"} <= set(there), f"{there}")
+    # As if killed while its files move: its events, by which it is known, go last.
+    os.mkdir(os.path.join(run.out, "run-2"))
+    os.rename(os.path.join(run.out, "model.safetensors"), os.path.join(run.out, "run-2", "model.safetensors"))
+    there = longer(40)
+    require({"events.jsonl", "model.safetensors", "run-1", "run-2", "run-3"} <= set(there), f"{there}")
+
+
 def an_undisturbed_run_writes_checkpoints_and_changes_no_bit(place):
     job, folder = with_checkpoints(place, every=20, keep=3, steps=100)
     quiet = place.run(place.job(steps=100), "--workers", 1)
@@ -286,6 +310,7 @@ def chaos_tells_a_loss_of_all_copies_from_one_that_leaves_some(place):
 
 if __name__ == "__main__":
     main(a_job_goes_on_from_its_newest_checkpoint_at_another_world_size,
+         a_run_that_is_done_goes_on_with_more_steps_in_its_folder,
          an_undisturbed_run_writes_checkpoints_and_changes_no_bit,
          all_workers_killed_at_once_go_on_from_the_newest,
          both_holders_of_a_segment_killed_is_a_restart,

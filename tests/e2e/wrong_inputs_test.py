@@ -98,6 +98,7 @@ def the_command_line(place):
         Row("more at the start than in all", [*run, "--start", 5, "--workers", 2], 2,
             "--start 5 is more than all workers, --workers 2"),
         Row("no host of this machine", ["run", job, "--out", place.path("elsewhere"), "--host", "10.1.2.3"], 2, "Cannot assign requested address"),
+        Row("a value of --path", [*run, "--path", "tcp"], 2, "starling: --path takes auto, host or direct, is tcp;"),
         Row("--resume without checkpoints", [*run, "--resume"], 2, "--resume needs a [checkpoint] section"),
         Row("an address for a folder", ["run", job, "--out", "s3://bucket/out"], 2, "--out must be a path of this machine, is the address s3://bucket/out"),
         Row("an address for a job file", ["run", "https://a.b/job.toml", "--out", out], 2, "job must be a path of this machine"),

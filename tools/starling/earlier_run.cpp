@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -83,6 +84,8 @@ Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& 
     const std::string name = at->path().filename();
     if (of_run(name) || (done && (name == kModel || name == kConfig))) files.push_back(at->path());
   }
+  // The run is known by its events, so these go last: what is killed meanwhile is done again.
+  std::ranges::partition(files, [](const fs::path& file) { return file.filename() != kEvents; });
   for (std::size_t i = 0; !error && i < files.size(); ++i)
     fs::rename(files[i], aside / files[i].filename(), error);
   if (error)

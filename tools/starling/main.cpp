@@ -80,7 +80,12 @@ void add_transport(CLI::App* sub, starling::actors::TransportChoice& choice) {
                         now.c_str());
            choose(now);
          })
-      ->check(CLI::IsMember({"auto", "host", "direct"}))
+      ->check(CLI::Validator(
+          [](std::string& before) {
+            const bool known = before == "auto" || before == "host" || before == "direct";
+            return known ? std::string() : "--path takes auto, host or direct, is " + before;
+          },
+          ""))
       ->excludes(option)
       ->group("");
 }
@@ -585,8 +590,9 @@ std::string misunderstood(const CLI::App& app, const CLI::ParseError& error, int
   if (const auto rest = sub->remaining(); !rest.empty() && !script.empty())
     return "unknown word " + rest.front() + "; arguments of the script follow --, as in starling " +
            sub->get_name() + " .. " + script + " -- " + rest.front();
-  return std::string(error.what()) + "; starling " + sub->get_name() +
-         " --help lists what there is";
+  std::string what = error.what();
+  if (what.starts_with(": ")) what.erase(0, 2);  // of an option that help leaves out
+  return what + "; starling " + sub->get_name() + " --help lists what there is";
 }
 
 }  // namespace

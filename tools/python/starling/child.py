@@ -60,7 +60,10 @@ class Channel:
         data = bytearray(size)
         view = memoryview(data)
         while view:
-            n, control, _, _ = self._socket.recvmsg_into([view], socket.CMSG_SPACE(8))
+            try:
+                n, control, _, _ = self._socket.recvmsg_into([view], socket.CMSG_SPACE(8))
+            except ConnectionError:
+                n, control = 0, []
             for level, kind, raw in control:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     files = array.array("i")
@@ -112,7 +115,10 @@ class Channel:
         if not self.asked:
             raise RuntimeError("a reply to no request")
         self.asked = False
-        self._socket.sendall(struct.pack("<II", len(body), self._number) + body)
+        try:
+            self._socket.sendall(struct.pack("<II", len(body), self._number) + body)
+        except ConnectionError:
+            os._exit(0)  # as above
 
 
 def channel() -> "Channel | None":
