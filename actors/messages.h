@@ -46,7 +46,7 @@ struct MicroBatchComputed {
 };
 // starling::Notice: a leave or a hint, from a signal, a cloud (actors/notices) or the application.
 
-struct DataHashed {  // all data files have been read
+struct DataHashed {  // all data have been read; zeros: they have to be read again
   Digest data{};
 };
 

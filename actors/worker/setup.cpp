@@ -125,9 +125,11 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
                             brief(steps) + ", " + build_text();
   setup->model = std::move(model);
   setup->batches = std::move(batches);
-  setup->hash_data = hash_data ? std::move(hash_data) : [data_identity](const GoOn&, const GoOn&) {
-    return std::optional(data_identity);
-  };
+  setup->hash_data = std::move(hash_data);
+  if (!setup->hash_data.all)
+    setup->hash_data.all = [data_identity](const GoOn&, const GoOn&) {
+      return std::optional(data_identity);
+    };
   return std::shared_ptr<const TrainingSetup>(std::move(setup));
 } catch (...) {  // the model and the batches may be the application's
   return error_of_exception("setting up the model");
@@ -142,7 +144,7 @@ Result<> TrainingSetup::check(const kernels::MicroBatchResult& result) const {
 }
 
 std::optional<Digest> TrainingSetup::data(const GoOn& go_on, const GoOn& steps_go_on) const {
-  const auto data = hash_data(go_on, steps_go_on);
+  const auto data = hash_data.all(go_on, steps_go_on);
   return data == Digest{} ? hash128(ByteView()) : data;
 }
 
@@ -164,16 +166,17 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
   STARLING_TRY(opened, Dataset::open(job));
   std::shared_ptr<const Dataset> data = std::move(opened);
   Digest identity = data->identity();
-  DataHash hash_data = [data](const GoOn& go_on, const GoOn&) { return data->content(go_on); };
+  DataHash hash_data{[data](const GoOn& go_on, const GoOn&) { return data->content(go_on); }, {}};
   if (const auto python = std::dynamic_pointer_cast<kernels::PythonModel>(model)) {
     STARLING_TRY(first, data->micro_batch(0, 0));
     python->on_child_lost(std::move(options.child_lost));
     python->begin_with(first);
     STARLING_TRY(python->prepare(options.threads));
     identity = python->identity().data;
-    hash_data = [python](const GoOn& go_on, const GoOn& steps_go_on) {
+    hash_data.all = [python](const GoOn& go_on, const GoOn& steps_go_on) {
       return read_by(*python, go_on, steps_go_on);
     };
+    hash_data.still_known = [python] { return python->data_read().over; };
   }
   return set_up(
       job, model, [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); },

@@ -23,11 +23,16 @@ namespace starling::actors {
 // Returns micro-batch m of a step; any thread. The same on every worker of a job.
 using BatchSource = std::function<Result<Batch>(std::uint64_t step, MicroBatch m)>;
 
-// Returns the digest of all data, as far as they can be compared; nothing if `go_on` says no or
-// reading fails. Takes as long as reading the data; the fingerprint sees only a sample of them.
-// `steps_go_on` says no when this worker computes no more.
 using GoOn = std::function<bool()>;
-using DataHash = std::function<std::optional<Digest>(const GoOn& go_on, const GoOn& steps_go_on)>;
+// DataHash says what all data are; the fingerprint sees only a sample of them. Any thread.
+struct DataHash {
+  // Returns the digest of all data, as far as they can be compared; nothing if `go_on` says no or
+  // reading fails. Takes as long as reading the data. `steps_go_on` says no when this worker
+  // computes no more.
+  std::function<std::optional<Digest>(const GoOn& go_on, const GoOn& steps_go_on)> all;
+  // Returns whether that digest still holds, or the data have to be read again; null: it holds.
+  std::function<bool()> still_known;
+};
 
 struct TrainingSetup {
   Job job;
@@ -43,8 +48,9 @@ struct TrainingSetup {
 
   // Checks that `result` has what the job says that a model measures. Errors: kBadInput.
   Result<> check(const kernels::MicroBatchResult& result) const;
-  // hash_data(), never zeros: these stand for data that are not read yet.
+  // hash_data.all(), never zeros: these stand for data that are not read yet.
   std::optional<Digest> data(const GoOn& go_on, const GoOn& steps_go_on) const;
+  bool data_still_known() const { return !hash_data.still_known || hash_data.still_known(); }
   // Makes parameters of version 0, [elements of the part], from the seed. Errors: the model's.
   Result<std::vector<float>> initial_parameters(PartId part) const;
 };

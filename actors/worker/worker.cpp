@@ -60,6 +60,8 @@ class Worker : public caf::event_based_actor {
           drive([&](WorkerLoop& loop) { loop.on_data_plane(std::move(said)); });
         },
         [this](const MicroBatchComputed& computed) {
+          if (!computed.error.empty() && !options_.setup->data_still_known())
+            drive([](WorkerLoop& loop) { loop.on_data({}); });
           if (!computed.error.empty())
             return fail(computed.error_code == Code::kUnavailable ? 3 : 2, computed.error);
           drive([&](WorkerLoop& loop) {
@@ -138,7 +140,7 @@ class Worker : public caf::event_based_actor {
     trainer.workbench = loop_->workbench();
     trainer.slowness = options_.slowness;
     trainer_ = spawn_trainer(home_system(), std::move(trainer), me);
-    if (options_.data == Digest{}) hash_data(me);
+    hash_data(me);
     loop_->start();
     delayed_send(this, kTick, tick_atom_v);
   }
@@ -150,14 +152,26 @@ class Worker : public caf::event_based_actor {
     this->send(trainer_, rest_atom_v);
   }
 
-  // Hashes in a thread of its own that no other thread waits for: storage may hang.
+  // Reads in a thread of its own that no other thread waits for: storage may hang.
   void hash_data(const caf::actor& me) {
     std::thread([weak = caf::actor_cast<caf::weak_actor_ptr>(me), setup = options_.setup,
-                 over = over_flag_, computed = computed_flag_] {
+                 over = over_flag_, computed = computed_flag_, known = options_.data]() mutable {
       run_behind();
-      const auto data = setup->data([&] { return !*over; }, [&] { return !*computed; });
-      const auto worker = caf::actor_cast<caf::actor>(weak);
-      if (data && worker && !*over) caf::anon_send(worker, DataHashed{*data});
+      const auto tell = [&](const Digest& data) {
+        known = data;
+        const auto worker = caf::actor_cast<caf::actor>(weak);
+        if (worker && !*over) caf::anon_send(worker, DataHashed{data});
+      };
+      while (!*over) {
+        if (known == Digest{}) {
+          const auto data = setup->data([&] { return !*over; }, [&] { return !*computed; });
+          if (!data) return;
+          tell(*data);
+        }
+        if (!setup->hash_data.still_known) return;
+        if (!setup->data_still_known()) tell({});
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
     }).detach();
   }
 

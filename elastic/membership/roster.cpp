@@ -96,7 +96,7 @@ bool Roster::works(const Incarnation& who, const Heartbeat& beat) {
   c.ready_for = beat.ready_for;
   c.missed = beat.missed;
   c.micro_batch_ns = beat.micro_batch_ns;
-  if (beat.data != Digest{} && beat.data != c.data) {
+  if (beat.data != c.data) {
     c.data = beat.data;
     group_data_known_ = false;
   }

@@ -41,7 +41,7 @@ struct Failed {  // a command cannot be carried out here: this life is over
 struct Received {  // from a coordinator
   Message body;
 };
-struct DataHashed {  // all data files have been read here
+struct DataHashed {  // all data have been read here; zeros: they have to be read again
   Digest data{};
 };
 struct NoticeGiven {  // by a signal, a cloud or an application: leave in time, or a hint

@@ -431,7 +431,10 @@ void Worker::on_event(const DigestReady& e) {
 }
 
 void Worker::on_event(const DataHashed& e) {
+  const bool in_question = data_ != Digest{} && e.data == Digest{};
   data_ = e.data;
+  // This worker may end because of its data: the leader hears first that they are not known any more.
+  if (in_question && joining_.welcomed()) send(heartbeat());
   if (finished_) say_finished();
 }
 

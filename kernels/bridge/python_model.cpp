@@ -82,6 +82,7 @@ Bytes pass_request(Ask kind, const Batch& batch) {
 
 struct Helper {
   std::unique_ptr<PythonChild> child;
+  std::shared_ptr<Reading::Process> reading;  // null: the first batch is not known
   Mapped mapped;
 };
 
@@ -116,7 +117,11 @@ class Bridge : public PythonModel {
                                             Workspace& workspace,
                                             std::span<float> gradient) const override;
   void on_child_lost(ChildLost told) override { told_ = std::move(told); }
-  void begin_with(const Batch& first) override { first_ = first; }
+  void begin_with(const Batch& first) override {
+    first_ = first;
+    const std::uint64_t size = std::max(1u, first_.sequences);
+    reading_.emplace((spec_.samples + size - 1) / size);
+  }
   std::uint64_t copied() const override { return copied_; }
   Times times() const override {
     const std::scoped_lock lock(mutex_);
@@ -131,7 +136,7 @@ class Bridge : public PythonModel {
 
   DataRead data_read() const override {
     const std::scoped_lock lock(mutex_);
-    return reading_ ? reading_->told() : DataRead();
+    return reading_ && wrong_data_.empty() ? reading_->told() : DataRead();
   }
 
   void read_rest(const std::function<bool()>& go_on) const override;
@@ -155,6 +160,7 @@ class Bridge : public PythonModel {
                            milliseconds patience) const;
   void read_on(Helper& helper, Clock::duration pass) const;
   std::string wrong_data() const;
+  Error read_otherwise(std::uint64_t batch) const;
   bool read_one(Helper& helper, bool paced) const;
   milliseconds patience(bool pass, int attempt) const;
   void took(Clock::duration pass) const;
@@ -333,6 +339,8 @@ Result<Helper> Bridge::start() const {
   STARLING_TRY(prove(*child));
   Helper helper;
   helper.child = std::move(child);
+  const std::scoped_lock lock(mutex_);
+  if (reading_) helper.reading = reading_->begin();
   return helper;
 }
 
@@ -478,25 +486,36 @@ std::string Bridge::wrong_data() const {
 
 // Reads batches of the data, as many as passes have taken long enough for.
 void Bridge::read_on(Helper& helper, Clock::duration pass) const {
-  if (first_.sequences == 0) return;
+  if (!helper.reading) return;
   {
     const std::scoped_lock lock(mutex_);
-    if (!reading_) reading_.emplace((spec_.samples + first_.sequences - 1) / first_.sequences);
-    reading_->passed(pass);
+    reading_->passed(*helper.reading, pass);
   }
-  while (read_one(helper, /*paced=*/true)) continue;
+  while (helper.child && read_one(helper, /*paced=*/true)) continue;
 }
 
 void Bridge::read_rest(const std::function<bool()>& go_on) const {
-  Helper helper;
+  std::vector<Helper> helpers;
   {
     const std::scoped_lock lock(mutex_);
-    if (!reading_ || idle_.empty()) return;
-    helper = std::move(idle_.back());
-    idle_.pop_back();
+    if (reading_) helpers = std::exchange(idle_, {});
   }
-  while (go_on() && read_one(helper, /*paced=*/false)) continue;
-  if (helper.child) give_back(std::move(helper));
+  std::vector<std::future<void>> reading;
+  for (Helper& helper : helpers)
+    reading.push_back(std::async(std::launch::async, [this, &helper, &go_on] {
+      while (go_on() && helper.child && read_one(helper, /*paced=*/false)) continue;
+      if (helper.child) give_back(std::move(helper));
+    }));
+}
+
+Error Bridge::read_otherwise(std::uint64_t batch) const {
+  const std::uint64_t first = batch * first_.sequences;
+  const std::uint64_t last = std::min<std::uint64_t>(first + first_.sequences, spec_.samples) - 1;
+  return Error(Code::kBadInput,
+               "samples " + std::to_string(first) + " to " + std::to_string(last) +
+                   " are others when they are read again, by the same process or by another one: "
+                   "the data must not change while a job runs, nor depend on the process; " +
+                   spec_.script);
 }
 
 // Reads one batch; returns false if there is none to read now.
@@ -505,29 +524,32 @@ bool Bridge::read_one(Helper& helper, bool paced) const {
   std::optional<std::uint64_t> batch;
   {
     const std::scoped_lock lock(mutex_);
-    if (wrong_data_.empty()) batch = reading_->next(paced);
+    if (wrong_data_.empty()) batch = reading_->next(*helper.reading, paced, Clock::now());
     if (!batch) return false;
     request.put(Ask::kRead);
     request.put(*batch);
   }
   const auto begun = Clock::now();
+  const auto reading = helper.reading;
   const auto reply = ask(
       helper, std::move(request).take(), {}, [](Helper&) -> Result<> { return ok(); },
       /*pass=*/false);
   // Empty: the data say what they are, or 256 samples are all. One byte: the Dataset has raised.
   const auto took = Clock::now() - begun;
   const std::scoped_lock lock(mutex_);
+  if (helper.reading != reading) return false;  // another process has answered
   if (reply && reply.value().empty()) {
     reading_->cannot_be_compared();
   } else if (reply && reply.value().size() == sizeof(Digest)) {
-    reading_->read(ByteReader(reply.value()).get<Digest>(), took, paced);
+    const auto digest = ByteReader(reply.value()).get<Digest>();
+    if (!reading_->read(*reading, *batch, digest, took, paced))
+      wrong_data_ = read_otherwise(*batch).text();
   } else if (!reply && reply.error().code() == Code::kBadInput) {
     wrong_data_ = reply.error().text();
-    return false;
   } else {
-    reading_->failed(*batch, took, paced);
+    reading_->failed(*reading, *batch, took, Clock::now(), paced);
   }
-  return true;
+  return wrong_data_.empty();
 }
 
 }  // namespace

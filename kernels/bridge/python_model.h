@@ -37,12 +37,14 @@ class PythonModel : public Model {
   // DataRead says what processes have read of the data beside passes, a batch at a time and in
   // a small part of their time; Identity::data covers only samples that are drawn. Any thread.
   struct DataRead {
-    bool over = false;             // no more is read
+    // Whether all processes have read all. Not for ever: another process takes the place of one
+    // that is lost, and each goes round again, as data may change.
+    bool over = false;
     std::optional<Digest> digest;  // of all samples; over and nothing: they cannot be compared
   };
   virtual DataRead data_read() const = 0;
-  // Reads on, at once and with a process that no workspace has, until all is read, there is no such
-  // process, or `go_on` says no. For the end of a job, where no pass follows. Any thread.
+  // Reads on, at once and with all processes that no workspace has, until they have read all, there
+  // is none, or `go_on` says no. For the end of a job, where no pass follows. Any thread.
   virtual void read_rest(const std::function<bool()>& go_on) const = 0;
   // Starts processes until so many wait for passes, all at once: a start takes seconds, for
   // which the first step of each compute thread would wait otherwise. Errors: those of passes.

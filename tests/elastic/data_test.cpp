@@ -238,6 +238,13 @@ TEST_CASE("leader: a worker that is lost before its data were compared leaves a 
     CHECK(one.taints.empty());
     CHECK(one.group.plan()->doubted_from == kNoVersion);
   }
+  SUBCASE("it had read the same, and has to read them again") {
+    one.beat(3, kData);
+    one.beat(3, {});
+    lose(one, 3);
+    CHECK(one.taints.size() == 1);
+    CHECK(one.group.plan()->doubted_from == Version{0});
+  }
   SUBCASE("it had read others, and was told") {
     one.beat(3, kOther);
     lose(one, 3);
@@ -378,6 +385,11 @@ TEST_CASE("worker: its heartbeats say what its data are when it has read them") 
   one.on(worker_event::DataHashed{kData});
   one.on(worker_event::Tick{400});
   CHECK(one.said<Heartbeat>().back().data == kData);
+  // They have to be read again, and this worker may end at once.
+  const auto said = one.said<Heartbeat>().size();
+  one.on(worker_event::DataHashed{});
+  REQUIRE(one.said<Heartbeat>().size() == said + 1);
+  CHECK(one.said<Heartbeat>().back().data == Digest{});
 }
 
 }  // namespace

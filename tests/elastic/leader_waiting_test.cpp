@@ -30,7 +30,9 @@ struct Watched : OneLeader {
   void live_on(std::uint64_t ms, Version version, std::uint32_t share_left,
                std::uint32_t load_left = 0, std::uint32_t orders_left = 0,
                std::uint64_t progress = 0) {
-    Heartbeat waits{group.plan()->id, version, {}, 0}, owes = waits;
+    Heartbeat waits{group.plan()->id, version, {}, 0};
+    waits.data = data;
+    Heartbeat owes = waits;
     owes.share_left = share_left;
     owes.load_left = load_left;
     owes.orders_left = orders_left;
