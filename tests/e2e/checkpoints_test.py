@@ -295,7 +295,7 @@ def chaos_tells_a_loss_of_all_copies_from_one_that_leaves_some(place):
     for count, restarts in ((3, 1), (1, 0)):
         with open(plan, "w") as file:
             file.write(PLAN.format(count=count))
-        job, _ = with_checkpoints(place)
+        job, _ = with_checkpoints(place, every=3)  # a slow machine has done few steps in a second
         ended, out = chaos(place, job, "--plan", plan, "--last-copies", *reference)
         require(ended.returncode == 0, ended.stdout + ended.stderr)
         report = report_of(out)
