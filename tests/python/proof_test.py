@@ -123,10 +123,10 @@ class Node:
         self.near = []
 
 
-def linked(count):
+def linked(count, made=list):
     nodes = [Node() for _ in range(count)]
     for node in nodes:
-        node.near = [other for other in nodes if other is not node]
+        node.near = made(other for other in nodes if other is not node)
     return nodes[0]
 
 
@@ -247,6 +247,7 @@ def what_has_no_content_to_be_seen_is_refused_by_name(place):
         ((n for n in [1]), "a generator"), (threading.Lock(), "a _thread.lock"), (deep(1, 60), "a list more than 32 levels deep"),
         ({"f": lambda: 1}, "the function what_has_no_content_to_be_seen_is_refused_by_name.<locals>.<lambda>"),
         (collections.deque([sys]), "a module"), (linked(10), "objects that refer to each other"),
+        (linked(10, set), "objects that refer to each other"),
         (Raises(), f"a {__name__}.Raises that raises RuntimeError when it is looked at"), (Slots(open(os.devnull)), "a _io.TextIOWrapper"),
     ]
     if TORCH:

@@ -118,7 +118,7 @@ class Channel:
         try:
             self._socket.sendall(struct.pack("<II", len(body), self._number) + body)
         except ConnectionError:
-            os._exit(0)  # as above
+            os._exit(0)  # the worker is gone, and nobody waits
 
 
 def channel() -> "Channel | None":

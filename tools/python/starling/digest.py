@@ -25,8 +25,7 @@ from .script import Refused
 DEPTH = 32  # of values in values
 DIGITS = 10_000  # bits of a whole number; one with more has too many decimal digits for Python
 DENSE = 1 << 24  # elements; a larger sparse tensor is not made dense
-TAKEN = 20_000  # values of one value that are taken, and as many times as there are different ones:
-REPEATED = 16      # each is taken along every path that leads to it
+TAKEN, REPEATED = 20_000, 16  # see _Met
 _PLAIN = (bool, int, float, complex, str)
 _SIMPLE = frozenset((type(None), *_PLAIN, bytes))
 _BUILT_IN = (type(None), *_PLAIN, bytes, bytearray, memoryview, array.array, dict, list, tuple, set, frozenset)
@@ -45,6 +44,23 @@ def _kind(value: Any) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
+class _Met:
+    """Counts what is taken of one value. A value in it is taken along every path that leads to it, which has no end in
+    practice where objects refer to each other: of more than TAKEN each different one may come REPEATED times."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._different: "dict[int, Any]" = {}  # by id, and held, so that no other value gets this id
+
+    def count(self, value: Any, made: bool) -> None:
+        """made: for the digest, so a value that is met once. Raises Opaque."""
+        self._taken += 1
+        if not made:
+            self._different[id(value)] = value
+        if self._taken > TAKEN and self._taken > REPEATED * len(self._different):
+            raise Opaque("objects that refer to each other")
+
+
 class Digest:
     """Of values in their order, with their types and shapes. Checkpoints have digests: those of a kind of value stay
     as they are."""
@@ -52,8 +68,7 @@ class Digest:
     def __init__(self) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
         self._within: "list[int]" = []  # ids of the values that the one which is taken now lies in
-        self._taken = 0
-        self._different: "dict[int, Any]" = {}  # what was taken of the outermost value, by its id
+        self._met = _Met()  # of the outermost value
 
     def take(self, value: Any) -> "Digest":
         """Tensors, arrays, numbers, texts, and what is made of those; of other objects what pickle takes of them, where
@@ -63,11 +78,10 @@ class Digest:
             return self._inner(value)
         finally:
             if outermost:
-                self._taken = 0
-                self._different.clear()
+                self._met = _Met()
 
     def _inner(self, value: Any, made: bool = False) -> "Digest":
-        """made: for this digest, so a value of its own that is met once."""
+        """made: as _Met.count() has it."""
         if type(value) in _SIMPLE:
             self._take(value)
             return self
@@ -76,11 +90,7 @@ class Digest:
             return self
         if len(self._within) > DEPTH:
             raise Opaque(f"a {_kind(value)} more than {DEPTH} levels deep")
-        self._taken += 1
-        if not made:
-            self._different[id(value)] = value  # and no other value has this id
-        if self._taken > TAKEN and self._taken > REPEATED * len(self._different):
-            raise Opaque("objects that refer to each other")
+        self._met.count(value, made)
         self._within.append(id(value))
         try:
             self._take(value)
@@ -268,7 +278,7 @@ class Digest:
 
     def _alone(self, value: Any) -> bytes:
         digest = Digest()
-        digest._within = list(self._within)
+        digest._within, digest._met = list(self._within), self._met
         return digest.take(value).bytes()
 
     def _bytes(self, data: bytes) -> None:
