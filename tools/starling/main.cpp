@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <initializer_list>
+#include <map>
 
 #include "actors/files.h"
 #include "actors/scheduling.h"
@@ -72,18 +73,19 @@ void add_transport(CLI::App* sub, starling::actors::TransportChoice& choice) {
           ->check(CLI::IsMember({"auto", "tcp", "nccl"}))
           ->default_str(name_of(choice));
   // Its name and values of before.
-  sub->add_option_function<std::string>(
-         "--path",
-         [choose](const std::string& before) {
-           const std::string now = before == "host" ? "tcp" : before == "direct" ? "nccl" : before;
-           std::fprintf(stderr, "starling: --path %s is now --transport %s\n", before.c_str(),
-                        now.c_str());
-           choose(now);
-         })
+  const std::map<std::string, std::string> now{
+      {"auto", "auto"}, {"host", "tcp"}, {"direct", "nccl"}};
+  sub->add_option_function<std::string>("--path",
+                                        [choose, now](const std::string& before) {
+                                          std::fprintf(
+                                              stderr, "starling: --path %s is now --transport %s\n",
+                                              before.c_str(), now.at(before).c_str());
+                                          choose(now.at(before));
+                                        })
       ->check(CLI::Validator(
-          [](std::string& before) {
-            const bool known = before == "auto" || before == "host" || before == "direct";
-            return known ? std::string() : "--path takes auto, host or direct, is " + before;
+          [now](std::string& before) {
+            return now.contains(before) ? std::string()
+                                        : "--path takes auto, host or direct, is " + before;
           },
           ""))
       ->excludes(option)
