@@ -109,6 +109,21 @@ def what_the_scripts_of_all_workers_raise_is_the_end(place):
     require(all(e["code"] == 2 for e in run.events("failed")), run.events("failed"))
 
 
+def a_refused_run_is_put_right_in_its_own_folder(place):
+    quiet = quiet_run(place)
+    refused = place.run(job(place, "first", "raises 1"), "--workers", 2).end(2)
+    require(not refused.events("step"), "it has passed steps")
+    job(place, "first")
+    command = [STARLING, "run", place.path("first.toml"), "--out", refused.out, "--workers", "2"]
+    for code in (0, 2):  # a run that has passed steps is not touched
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        require(ended.returncode == code, f"{ended.returncode}: {ended.stdout} {ended.stderr}")
+        digests = [done["digest"] for done in refused.events("done")]
+        require(digests == [quiet.digest()], f"digests {digests}, undisturbed {quiet.digest()}")
+    require(os.listdir(os.path.join(refused.out, "run-1")) and not os.path.exists(os.path.join(refused.out, "run-2")),
+            os.listdir(refused.out))
+
+
 def another_model_is_refused_before_anything_begins(place):
     run = place.run(job(place, "other", "samples 41"), "--workers", 2).end(2)
     require("the number of samples is 41 here and 40 in the job" in run.text(), run.text())
@@ -145,6 +160,7 @@ main(any_number_of_workers_and_threads_gives_the_same_bits,
      a_hanging_process_ends_with_its_worker,
      what_a_script_raises_ends_one_worker_and_is_in_the_events,
      what_the_scripts_of_all_workers_raise_is_the_end,
+    a_refused_run_is_put_right_in_its_own_folder,
      another_model_is_refused_before_anything_begins,
      a_worker_without_the_script_says_how_to_name_it,
      a_script_is_a_job_where_a_job_is_wanted)

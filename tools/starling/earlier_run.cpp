@@ -65,24 +65,16 @@ fs::path free_name(const fs::path& folder) {
   }
 }
 
-}  // namespace
-
-Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& job) {
-  const DeadRun run(folder);
-  if (!run.start() || !run.start()->coordinator.empty()) return std::string();
-  const auto was = parse_job(run.start()->job, "/");
-  if (!was || was.value().name != job.name ||
-      !(may_go_on_from(job, state_hash(was.value())) ||
-        may_go_on_from(was.value(), state_hash(job))))
-    return std::string();
+// Moves the run's files into a new folder beside them, `with_model` the model too. Returns that folder.
+Result<std::string> put_aside(const std::string& folder, bool with_model) {
   const fs::path aside = free_name(folder);
   std::error_code error;
   fs::create_directory(aside, error);
   std::vector<fs::path> files;
-  const bool done = fs::exists(fs::path(folder) / kModel, error);
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename();
-    if (of_run(name) || (done && (name == kModel || name == kConfig))) files.push_back(at->path());
+    if (of_run(name) || (with_model && (name == kModel || name == kConfig)))
+      files.push_back(at->path());
   }
   // The run is known by its events, so these go last: what is killed meanwhile is done again.
   std::ranges::partition(files, [](const fs::path& file) { return file.filename() != kEvents; });
@@ -94,20 +86,47 @@ Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& 
   return aside.string();
 }
 
+// The first event of kind E in the folder's file.
+template <class E>
+std::optional<E> first_event(const std::string& folder) {
+  std::ifstream file(fs::path(folder) / kEvents, std::ios::binary);
+  for (std::string text; std::getline(file, text);) {
+    const auto line = read_event(text);
+    if (!line || !line.value().event) continue;
+    if (const auto* event = std::get_if<E>(&*line.value().event)) return *event;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& job) {
+  const DeadRun run(folder);
+  if (!run.start() || !run.start()->coordinator.empty()) return std::string();
+  const auto was = parse_job(run.start()->job, "/");
+  if (!was || was.value().name != job.name ||
+      !(may_go_on_from(job, state_hash(was.value())) ||
+        may_go_on_from(was.value(), state_hash(job))))
+    return std::string();
+  std::error_code error;
+  return put_aside(folder, fs::exists(fs::path(folder) / kModel, error));
+}
+
+Result<std::string> put_aside_run_without_steps(const std::string& folder) {
+  const DeadRun run(folder);
+  if (!run.start() || !run.start()->coordinator.empty()) return std::string();
+  if (first_event<event::StepPassed>(folder) || first_event<event::Done>(folder))
+    return std::string();
+  return put_aside(folder, false);
+}
+
 std::optional<event::Done> finished_run(const std::string& folder, const Job& job) {
   const DeadRun run(folder);
   std::error_code error;
   if (!run.start() || !run.start()->coordinator.empty() || run.start()->job_hash != job_hash(job) ||
       !fs::is_regular_file(fs::path(folder) / kModel, error))
     return std::nullopt;
-  std::optional<event::Done> done;
-  std::ifstream file(fs::path(folder) / kEvents, std::ios::binary);
-  for (std::string text; std::getline(file, text);) {
-    const auto line = read_event(text);
-    if (!line || !line.value().event) continue;
-    if (const auto* end = std::get_if<event::Done>(&*line.value().event)) done = *end;
-  }
-  return done;
+  return first_event<event::Done>(folder);
 }
 
 int tell_finished(const event::Done& done, const std::string& folder) {

@@ -10,12 +10,16 @@
 
 namespace starling::tools {
 
-// Moves the files of this job's earlier run in the folder, its model too if it was
-// done, into a folder of their own there, run-1, run-2 and so on, so that the same
-// command line with --resume, or with more steps, can go on in the same folder. Returns that folder; empty: there was no run, or
-// one that is still running or of another job, which opening the events reports.
+// Moves the files of this job's earlier run in the folder, its model too if it was done, into a
+// folder of their own there, run-1, run-2 and so on, so that the same command line with --resume,
+// or with more steps, can go on in the same folder. Returns that folder; empty: there was no run,
+// or one that is still running or of another job, which opening the events reports.
 // Errors: kBadInput  they cannot be moved.
 Result<std::string> put_aside_earlier_run(const std::string& folder, const Job& job);
+
+// The same for a run, of any job, that has ended before its first step: what its workers refused
+// is put right, and the same command line begins in the same folder.
+Result<std::string> put_aside_run_without_steps(const std::string& folder);
 
 // Returns the end of that folder's run of this very job, if it is done and
 // has saved its model: a command that is started again has no work left.

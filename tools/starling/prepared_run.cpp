@@ -57,6 +57,10 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
     STARLING_TRY(moved, put_aside_earlier_run(run.folder, run.job));
     aside = std::move(moved);
   }
+  if (aside.empty()) {
+    STARLING_TRY(moved, put_aside_run_without_steps(run.folder));
+    aside = std::move(moved);
+  }
   if (fs::exists(run.path(kModelFile), error))
     return Error(Code::kBadInput, run.folder + " already has a model, expected a new folder; " +
                                       std::string(kModelFile));
