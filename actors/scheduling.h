@@ -2,7 +2,7 @@
 // Threads that wait for messages run before those that compute, where there are more threads than
 // cores. News of a lost worker passes through a dozen threads, each of which would wait its turn:
 // with eight workers on two cores this takes the time from a death to the next epoch's connections
-// from 29 to 17 ms (starling bench recovery). No effect where the kernel does not know it.
+// from 29 to 17 ms (starling-bench recovery). No effect where the kernel does not know it.
 
 namespace starling::actors {
 

@@ -5,11 +5,11 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: tools/bundle.sh --out FOLDER --program FILE [--plugin FILE] [--test FILE]... [--archive FILE]
+Usage: tools/bundle.sh --out FOLDER --program FILE... [--plugin FILE] [--test FILE]... [--archive FILE]
 
 Usually called by the build:  cmake --build build/release --target bundle
   --out FOLDER     is made anew
-  --program FILE   the command `starling`; becomes bin/starling
+  --program FILE   the command `starling`, and others; becomes bin/NAME
   --plugin FILE    becomes lib/starling/NAME
   --test FILE      a test program; becomes bin/tests/NAME
   --archive FILE   the folder packed (.tar.gz), with `starling` as its name inside
@@ -22,8 +22,8 @@ fail() {
   exit "${2:-1}"
 }
 
-out="" program="" archive=""
-plugins=() tests=()
+out="" archive=""
+programs=() plugins=() tests=()
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) usage; exit 0 ;;
@@ -33,14 +33,14 @@ while [ $# -gt 0 ]; do
   [ $# -gt 1 ] || fail "$1 needs a value" 2
   case "$1" in
     --out) out=$(realpath -m "$2") ;;
-    --program) program=$(realpath "$2") ;;
+    --program) programs+=("$(realpath "$2")") ;;
     --plugin) plugins+=("$(realpath "$2")") ;;
     --test) tests+=("$(realpath "$2")") ;;
     --archive) archive=$(realpath -m "$2") ;;
   esac
   shift 2
 done
-if [ -z "$out" ] || [ -z "$program" ]; then fail "--out and --program are needed; --help says more" 2; fi
+if [ -z "$out" ] || [ ${#programs[@]} -eq 0 ]; then fail "--out and --program are needed; --help says more" 2; fi
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset LD_LIBRARY_PATH LD_PRELOAD
@@ -49,7 +49,9 @@ export LC_ALL=C
 # ---- What is copied --------------------------------------------------------------------------------------
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib/gcc" "$out/licences" "$out/tests"
-strip -o "$out/bin/starling" "$program"
+for file in "${programs[@]}"; do
+  strip -o "$out/bin/${file##*/}" "$file"
+done
 for file in "${plugins[@]}"; do
   mkdir -p "$out/lib/starling"
   strip --strip-unneeded -o "$out/lib/starling/${file##*/}" "$file"
@@ -68,7 +70,7 @@ cp README.md CHANGELOG.md LICENSE NOTICE "$out/"
 cp docs/*.md "$out/docs/"
 cp tools/gpu_check.sh tools/gpu_torch.py tools/verify_ledger.py "$out/tools/"
 cp tools/bench/kill_times.py tools/bench/compare_pytorch.py "$out/tools/bench/"
-programs() { find "$out/bin" "$out/lib/starling" -type f 2>/dev/null | sort; }
+programs_there() { find "$out/bin" "$out/lib/starling" -type f 2>/dev/null | sort; }
 
 # ---- Libraries -------------------------------------------------------------------------------------------
 # The C library and its loader belong to a system's kernel and configuration, and to one another: a part of
@@ -93,7 +95,7 @@ package_of() {  # PATH
   fail "no package has $1, so its licence is not known"
 }
 
-libraries=$(mapfile -t files < <(programs); libraries_of "${files[@]}")
+libraries=$(mapfile -t files < <(programs_there); libraries_of "${files[@]}")
 manifest=()
 while read -r name path; do
   package=$(package_of "$path")
@@ -112,7 +114,7 @@ grep -rhoE '/usr/share/common-licenses/[A-Za-z0-9.-]*[A-Za-z0-9]' "$out/licences
 done
 
 # ---- Whether it holds ------------------------------------------------------------------------------------
-mapfile -t files < <(programs)
+mapfile -t files < <(programs_there)
 outside=$(libraries_of "${files[@]}" | awk -v out="$out/" 'index($2, out) != 1 { print $1 " is found at " $2 }')
 [ -z "$outside" ] || fail "not from the bundle (are programs linked with its RPATH?): $outside"
 

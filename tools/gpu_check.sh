@@ -18,8 +18,8 @@ declare -A about=(
   [grid]="gpu_tests: every kernel on the card against the host: equal bits, or within a tolerance"
   [sanitizer]="gpu_tests but the large cases under compute-sanitizer: memcheck, then racecheck"
   [model]="starling check: losses, gradients and states against the reference files, fp32, bf16 and fp16"
-  [same]="starling bench device --same: one gradient again and again, alone, beside others, as a graph"
-  [speed]="starling bench device --speed: GPT-2 124M, tokens/s and the time of each kernel"
+  [same]="starling-bench device --same: one gradient again and again, alone, beside others, as a graph"
+  [speed]="starling-bench device --speed: GPT-2 124M, tokens/s and the time of each kernel"
   [torch]="the same model in PyTorch (torch.compile, bf16, flash attention), deterministic or not"
   [train]="300 steps of a small GPT by one worker and by three on the one card: the same digest"
   [kill]="the same run while one of three workers is killed (kill -9): who notices when; the same digest"
@@ -195,11 +195,11 @@ stage_model() {
 }
 
 device_bench() {  # --same or --speed
-  json_of "$starling" bench device "$1" --json ||
-    give_up "starling bench device $1: exit code $?, $(last_line "$work/output")"
+  json_of "$starling-bench" device "$1" --json ||
+    give_up "starling-bench device $1: exit code $?, $(last_line "$work/output")"
   local lines
   lines=$(grep -c . "$work/lines" || true)
-  [ "$lines" -gt 0 ] || give_up "starling bench device $1 gave no figures"
+  [ "$lines" -gt 0 ] || give_up "starling-bench device $1 gave no figures"
   figure lines "$lines"
 }
 

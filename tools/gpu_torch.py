@@ -36,7 +36,7 @@ def say(**figures):
 
 
 def flop_per_token(shape):
-    """As `starling bench model` counts: 6 per weight of a product; of attention what is visible."""
+    """As `starling-bench model` counts: 6 per weight of a product; of attention what is visible."""
     width = shape["width"]
     weights = shape["layers"] * 12 * width * width + shape["vocabulary"] * width
     return 6 * weights + shape["layers"] * 2 * 6 * width * (shape["context"] + 1) / 2

@@ -1,4 +1,4 @@
-"""`starling bench` of whole runs: the measurements themselves, with real kills, joins and leaves."""
+"""`starling-bench` of whole runs: the measurements themselves, with real kills, joins and leaves."""
 import json
 import os
 import shutil
@@ -9,12 +9,13 @@ import tempfile
 from harness import MINUTE, SOURCE, STARLING, environment, main, processes_naming, require, wait_until
 
 
+BENCH = STARLING + "-bench"
 FAKE_NCCL = os.path.join(os.path.dirname(STARLING), "tests", "nccl", "libfake_nccl.so")
 SYNTHETIC = os.path.join(SOURCE, "examples", "synthetic", "1m.toml")
 
 
 def bench(job, *options, what="recovery", workers=3):
-    return subprocess.run([STARLING, "bench", what, "--job", job, "--workers", str(workers),
+    return subprocess.run([BENCH, what, "--job", job, "--workers", str(workers),
                            "--json", *options], capture_output=True, text=True)
 
 
@@ -53,7 +54,7 @@ def a_cut_lasts_at_least_the_lease(place):
 
 
 def nothing_runs_on_when_a_bench_is_killed(place):
-    process = subprocess.Popen([STARLING, "bench", "recovery", "--job", place.job(), "--workers", "3",
+    process = subprocess.Popen([BENCH, "recovery", "--job", place.job(), "--workers", "3",
                                 "--losses", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     folder = os.path.join(tempfile.gettempdir(), f"starling-recovery-{process.pid}")
     wait_until(lambda: len(processes_naming(folder)) >= 4, "a run and its workers")

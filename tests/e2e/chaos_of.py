@@ -7,7 +7,7 @@ from harness import MINUTE, STARLING
 
 
 def patient(options):
-    """How short pauses are, `starling bench recovery` measures, on a machine that is quiet."""
+    """How short pauses are, `starling-bench recovery` measures, on a machine that is quiet."""
     return options if "--pause-ms-max" in options else (*options, "--pause-ms-max", 60000)
 
 

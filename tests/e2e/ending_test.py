@@ -33,7 +33,7 @@ def bad_input_is_one_line_and_exit_code_2(place):
             (("run", job, "--out", "/proc/nowhere"), "/proc/nowhere"),
             (("worker", "--join", "127.0.0.1:1", "--keys", place.path("nokeys")), "nokeys"),
             (("check", place.path("broken.toml")), "step"),
-            (("bench", "nothing"), "nothing"),
+            (("bench", "grid"), "starling-bench"),
     ):
         ended = starling(*arguments)
         lines = ended.stderr.strip().splitlines()
@@ -217,10 +217,15 @@ def children_of(pid):
 
 
 def help_teaches(place):
-    for sub in ("run", "worker", "coordinator", "keys", "check", "bench", "audit", "chaos", "replay",
+    for sub in ("run", "worker", "coordinator", "keys", "check", "audit", "chaos", "replay",
                 "version"):
         shown = starling(sub, "--help")
         require(shown.returncode == 0 and "Example:" in shown.stdout, f"{sub}: {shown.stdout}")
+    for sub in ("model", "grid", "allreduce", "recovery", "changes", "price", "transport", "bridge", "device"):
+        shown = subprocess.run([STARLING + "-bench", sub, "--help"], capture_output=True, text=True, timeout=300)
+        require(shown.returncode == 0 and "Example:" in shown.stdout, f"{sub}: {shown.stdout}")
+    refused = subprocess.run([STARLING + "-bench", "grid", "--freeze"], capture_output=True, text=True, timeout=300)
+    require(refused.returncode == 2 and "unknown option --freeze of grid" in refused.stderr, refused.stderr)
     checked = starling("check", os.path.join(os.path.dirname(__file__), "..", "fixtures",
                                              "mlp-micro.safetensors"))
     require(checked.returncode == 0, checked.stdout + checked.stderr)

@@ -55,12 +55,16 @@ done
 echo '{"name":"left","cycles":50,"threads_before":4,"threads":4}'
 """
 STARLING_THERE = f"""
-case "$1 ${{3:-}}" in
+case "$1" in
   version*) echo "starling 0.1.0"; echo "gpu        built for 90-real with CUDA 13.0; 1 GPU: NVIDIA H100 (9.0)" ;;
   check*) echo "model gpt2, isa cuda 9.0, 132 SMs"; echo "loss      off  5.3e-08  bound  5.0e-07  ok    micro_loss" ;;
-  "bench --same") for way in alone busy graph; do echo "{{\\"name\\":\\"$way\\",\\"hash\\":\\"cafe01\\",\\"runs\\":20}}"; done ;;
-  "bench --speed") echo '{{"name":"gpt2-124m","sequences":16,"tokens_per_s":420000}}' ;;
   run*) {RUN.format(starling=STARLING, nccl=FAKE_NCCL)} ;;
+esac
+"""
+BENCH_THERE = """
+case "$2" in
+  --same) for way in alone busy graph; do echo "{\\"name\\":\\"$way\\",\\"hash\\":\\"cafe01\\",\\"runs\\":20}"; done ;;
+  --speed) echo '{"name":"gpt2-124m","sequences":16,"tokens_per_s":420000}' ;;
 esac
 """
 
@@ -79,16 +83,16 @@ class Machine:
         shutil.copy(place.path("text.txt"), os.path.join(self.bundle, "docs", "text.md"))
         open(os.path.join(self.bundle, "tests", "fixtures", "gpt-micro.safetensors"), "w").close()
         for name, text in {"nvidia_smi": NVIDIA_SMI, "compute_sanitizer": SANITIZER, "python": PYTHON,
-                           "starling": STARLING_THERE, "gpu_tests": GPU_TESTS,
+                           "starling": STARLING_THERE, "starling_bench": BENCH_THERE, "gpu_tests": GPU_TESTS,
                            "transport_times": TRANSPORT_TIMES, **programs}.items():
             if text is not None:
                 self.write(name, text)
 
     def write(self, name, text):
-        folder = {"starling": self.bundle + "/bin", "gpu_tests": self.bundle + "/bin/tests",
+        folder = {"starling": self.bundle + "/bin", "starling_bench": self.bundle + "/bin", "gpu_tests": self.bundle + "/bin/tests",
                   "transport_times": self.bundle + "/bin/tests"}.get(name, self.path)
         os.makedirs(folder, exist_ok=True)
-        file = os.path.join(folder, name.replace("_", "-") if folder == self.path else name)
+        file = os.path.join(folder, name if folder.endswith("/tests") else name.replace("_", "-"))
         with open(file, "w") as stream:
             stream.write("#!/usr/bin/env bash\nset -u\n" + text)
         os.chmod(file, 0o755)
@@ -187,18 +191,18 @@ def stages_are_chosen_and_run_in_their_order(place):
 
 
 def what_the_command_does_not_know_is_a_failure_with_its_text(place):
-    machine = Machine(place, starling=f'exec {STARLING} "$@"', gpu_tests=None)
+    machine = Machine(place, starling=f'exec {STARLING} "$@"', starling_bench=f'exec {STARLING}-bench "$@"', gpu_tests=None)
     results = machine.check(1, "grid", "model", "same", "speed", "torch")
     failed(results, "grid", "gpu_tests is not there")
     failed(results, "model", "gpt-micro.safetensors bf16: starling: ")
-    failed(results, "same", "starling bench device --same: exit code ", "starling: ")
-    failed(results, "speed", "starling bench device --speed: exit code ", "starling: ")
+    failed(results, "same", "starling-bench device --same: exit code ", "starling: ")
+    failed(results, "speed", "starling-bench device --speed: exit code ", "starling: ")
     require(results["torch"]["status"] == "ok", "a failure kept the next stage from running")
 
 
 def one_that_hangs_is_ended_at_its_limit(place):
     machine = Machine(place, gpu_tests="trap '' TERM\n(trap '' TERM; sleep 1000; sleep 1000) &\necho so far\nsleep 1000; sleep 1000",
-                      starling="setsid sleep 1001; sleep 1001")
+                      starling_bench="setsid sleep 1001; sleep 1001")
     begun = time.monotonic()
     results = machine.check(1, "--limit", 2, "grid", "same", "torch")
     require(time.monotonic() - begun < 60, "it took long")
@@ -211,7 +215,7 @@ def one_that_hangs_is_ended_at_its_limit(place):
 
 def nothing_that_did_not_run_is_ok(place):
     # All end with 0 and say nothing.
-    silent = dict.fromkeys(("compute_sanitizer", "starling", "gpu_tests", "transport_times", "python"), "exit 0")
+    silent = dict.fromkeys(("compute_sanitizer", "starling", "starling_bench", "gpu_tests", "transport_times", "python"), "exit 0")
     silent["nvidia_smi"] = 'case "$*" in *memory.total*) ;; *) echo "A card, 1.0" ;; esac'
     results = Machine(place, **silent).check(1)
     require(list(results) == STAGES, f"stages {list(results)}")
@@ -226,10 +230,10 @@ def nothing_that_did_not_run_is_ok(place):
 
 def what_is_wrong_is_seen(place):
     seed = STARLING_THERE.replace("exec " + STARLING, '[ "$4" = 1 ] || set -- "$@" --seed 2\nexec ' + STARLING)
-    wrong = seed.replace('cafe01', 'cafe$((RANDOM))$way').replace("ok    micro_loss", "OFF   micro_loss")
+    wrong = seed.replace("ok    micro_loss", "OFF   micro_loss")
     wrong = wrong.replace('"model gpt2, isa cuda', '"model gpt2, isa avx2')
     found = SANITIZER.replace("0 hazards", "3 hazards")
-    results = Machine(place, starling=wrong, compute_sanitizer=found,
+    results = Machine(place, starling=wrong, starling_bench=BENCH_THERE.replace("cafe01", "cafe$((RANDOM))$way"), compute_sanitizer=found,
                       gpu_tests='echo "[doctest] test cases: 3 | 2 passed | 1 failed | 0 skipped"; exit 1').check(
                           1, "grid", "sanitizer", "model", "same", "train")
     failed(results, "grid", "exit code 1", "2 cases passed")

@@ -40,7 +40,7 @@ def a_kill_is_noticed_at_once(place):
     forced = [e for e in run.events("epoch") if e["kind"] == "forced"]
     require(len(forced) == 1, f"{len(forced)} forced epochs after one kill")
     # Far above what it takes, far below the lease: no timeout was waited for. (What it takes is
-    # measured by `starling bench recovery`.)
+    # measured by `starling-bench recovery`.)
     pause = forced[0]["detect_ms"] + forced[0]["form_ms"] + forced[0]["resume_ms"]
     require(pause < LONG_LEASE_MS * 0.7, f"{pause} ms from the first notice to the next step")
 

@@ -18,7 +18,7 @@ step("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${work}/command" --compon
 file(GLOB installed RELATIVE "${work}/command" "${work}/command/*" "${work}/command/*/*")
 list(REMOVE_ITEM installed lib lib/starling)  # the GPU plugin's
 list(SORT installed)
-if(NOT installed STREQUAL "bin;bin/starling")
+if(NOT installed STREQUAL "bin;bin/starling;bin/starling-bench")
   message(FATAL_ERROR "the component `command` has ${installed}")
 endif()
 # Whoever has built the command alone installs it without the plugin.

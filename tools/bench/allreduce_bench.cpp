@@ -416,7 +416,7 @@ int bench_allreduce(const Options& options) {
            measured(SealRule::kOff, "_plain", direct_only(all));
   }
   if (fine) print_ciphers(options);
-  if (!fine) std::fprintf(stderr, "starling bench: %s\n", kBroken);
+  if (!fine) std::fprintf(stderr, "starling-bench: %s\n", kBroken);
   return fine ? 0 : 1;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// `starling bench` runs these benchmarks: one question each, in a file of its own.
+// `starling-bench` runs these benchmarks: one question each, in a file of its own.
 
 #include <cstdint>
 #include <cstdio>

@@ -334,8 +334,8 @@ def starling_run(starling, job, model, workers, threads, steps):
 
 
 def starling_allreduce(starling):
-    """Name of each case of `starling bench allreduce` -> its figures."""
-    command = [starling, "bench", "allreduce", "--json"]
+    """Name of each case of `starling-bench allreduce` -> its figures."""
+    command = [f"{starling}-bench", "allreduce", "--json"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     cases = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     return {case["name"]: case for case in cases if "name" in case}

@@ -4,6 +4,8 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -32,11 +34,19 @@ std::string fresh_folder(const std::string& name) {
   return path.string();
 }
 
+// The command that is measured lies in the folder of starling-bench.
+std::string command_beside_us() {
+  std::error_code error;
+  return (fs::read_symlink("/proc/self/exe", error).parent_path() / "starling").string();
+}
+
 }  // namespace
 
 LiveRun::LiveRun(const std::string& name)
     : folder_(fresh_folder(name)),
       log_(::open((folder_ + "/log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)),
+      command_(command_beside_us()),
+      children_(tools::Children::no_signals(), command_),
       tail_(folder_ + "/run/events.jsonl") {
   tools::block_ending_signals();
   children_.end_with_us();
@@ -53,6 +63,9 @@ LiveRun::~LiveRun() {
 
 Result<> LiveRun::start(const std::string& job, std::uint32_t workers, std::uint64_t steps,
                         const std::vector<std::string>& more) {
+  if (::access(command_.c_str(), X_OK) != 0)
+    return Error(Code::kBadInput, "expected the command to measure beside starling-bench, at " +
+                                      command_ + ": " + std::strerror(errno));
   std::vector<std::string> arguments{"run",       job,
                                      "--out",     folder_ + "/run",
                                      "--steps",   std::to_string(steps),

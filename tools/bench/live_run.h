@@ -65,7 +65,8 @@ class LiveRun {
   std::string last_words() const;
 
   const std::string folder_;
-  const int log_;  // the processes' output goes here; events.jsonl has all that counts
+  const int log_;              // the processes' output goes here; events.jsonl has all that counts
+  const std::string command_;  // `starling`
   tools::Children children_;
   chaos::Tail tail_;
   chaos::Story story_;

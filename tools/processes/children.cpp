@@ -53,7 +53,8 @@ sigset_t Children::no_signals() {
   return none;
 }
 
-Children::Children(const sigset_t& blocked) : blocked_(blocked) {
+Children::Children(const sigset_t& blocked, std::string program)
+    : blocked_(blocked), program_(std::move(program)) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
@@ -70,7 +71,7 @@ Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out
   std::vector<std::string> words{"starling"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   if (!end_with_us_)
-    return start("/proc/self/exe", words, out_fd, err_fd, more_fd, blocked_, environ);
+    return start(program_.c_str(), words, out_fd, err_fd, more_fd, blocked_, environ);
   std::string parent = kParentVariable;
   for (const std::string& part : {"="s, std::to_string(::getpid()), " "s, std::to_string(SIGINT)})
     parent += part;
@@ -78,7 +79,7 @@ Result<pid_t> Children::spawn(const std::vector<std::string>& arguments, int out
   for (char** variable = environ; *variable != nullptr; ++variable)
     environment.push_back(*variable);
   environment.insert(environment.end(), {parent.data(), nullptr});
-  return start("/proc/self/exe", words, out_fd, err_fd, more_fd, blocked_, environment.data());
+  return start(program_.c_str(), words, out_fd, err_fd, more_fd, blocked_, environment.data());
 }
 
 Result<pid_t> Children::spawn_command(const std::string& command, int out_fd, int err_fd) {

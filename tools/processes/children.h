@@ -22,9 +22,10 @@ struct ChildEnd {
 // Threads: belongs to one thread. One object a process: it waits for every child.
 class Children {
  public:
-  // Makes this process the parent of descendants whose own parents die.
-  // Processes that spawn() starts begin with these signals blocked.
-  explicit Children(const sigset_t& blocked = no_signals());
+  // Makes this process the parent of descendants whose own parents die. `program`: what spawn()
+  // starts, by default this very program; its processes begin with these signals blocked.
+  explicit Children(const sigset_t& blocked = no_signals(), std::string program = "/proc/self/exe");
+  static sigset_t no_signals();
   ~Children();  // kills all that are left
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
@@ -34,7 +35,7 @@ class Children {
   // the process: the kernel reports the end of the thread that started a child.
   void end_with_us();
 
-  // Starts this very program with these arguments; stdin is
+  // Starts the program with these arguments; stdin is
   // /dev/null, stdout `out_fd`, stderr `err_fd` and kMore `more_fd`
   // if >= 0. Errors: kUnavailable  no process could be started.
   Result<pid_t> spawn(const std::vector<std::string>& arguments, int out_fd = -1, int err_fd = -1,
@@ -58,11 +59,11 @@ class Children {
   std::size_t kill_rest();
 
  private:
-  static sigset_t no_signals();
   Result<pid_t> start(const char* program, const std::vector<std::string>& words, int out_fd,
                       int err_fd, int more_fd, const sigset_t& blocked, char* const* environment);
 
   const sigset_t blocked_;
+  const std::string program_;
   bool end_with_us_ = false;
   std::vector<pid_t> running_;
 };

@@ -1,6 +1,6 @@
 #pragma once
 // Each subcommand of `starling` has a struct of its options, and a function that returns the
-// exit code (docs/design.md, section 9). main.cpp fills the structs from the command line.
+// exit code (docs/design.md, section 9). options.h fills the structs from the command line.
 
 #include <cstdint>
 #include <optional>
@@ -113,23 +113,6 @@ struct AuditCommand {
   std::optional<std::uint64_t> sample;  // show where it was used
 };
 int audit(const AuditCommand& command);
-
-struct BenchCommand {
-  std::string what;  // model, grid, allreduce, recovery, changes, price, bridge, device, transport
-  bool json = false, quick = false;
-  // These are for `device`:
-  std::string isa = "cuda", tune;
-  bool same = false, speed = false;
-  Precision precision = Precision::kBf16;
-  // These are for benchmarks of whole runs:
-  std::string job = "examples/synthetic/1m.toml";
-  std::uint32_t workers = 8, losses = 200;
-  std::uint64_t seed = 1;
-  bool freeze = false, cut = false, leader = false;
-  std::uint32_t rounds = 3;
-  std::uint64_t steps = 300;
-};
-int bench(const BenchCommand& command);
 
 struct ChaosCommand {
   std::string job, out;

@@ -40,6 +40,7 @@ bool among(const std::string& word, const std::vector<std::string>& known) {
 }  // namespace
 
 std::string unknown_subcommand(const std::string& word, const std::vector<std::string>& known) {
+  if (word == "bench") return "benchmarks are a program of their own, starling-bench";
   std::string meant = synonym(kSubcommands, word);
   for (const auto& [theirs, ours] : kSubcommands)  // "trian"
     if (meant.empty() && nearest(word, {theirs}) == theirs && word.size() > 3 &&
@@ -51,19 +52,20 @@ std::string unknown_subcommand(const std::string& word, const std::vector<std::s
   return what + "there are " + first_of(known);
 }
 
-std::string unknown_option(const std::string& word, const std::string& subcommand,
-                           const std::vector<std::string>& options, const std::string& script) {
+std::string unknown_option(const std::string& word, const std::string& program,
+                           const std::string& subcommand, const std::vector<std::string>& options,
+                           const std::string& script) {
   const std::string name = word.substr(0, word.find('='));
   std::string meant = synonym(kOptions, name);
   if (meant.empty() || !among(meant, options)) meant = nearest(name, options);
   std::string what = "unknown option " + name + " of " + subcommand + "; ";
   if (!script.empty()) {
-    what += "arguments of the script follow --, as in starling " + subcommand + " .. " + script +
-            " -- " + name;
+    what += "arguments of the script follow --, as in " + program + " " + subcommand + " .. " +
+            script + " -- " + name;
     return what + (meant.empty() ? "" : "; or did you mean " + meant + "?");
   }
   if (!meant.empty()) return what + "did you mean " + meant + "?";
-  return what + "starling " + subcommand + " --help lists what there is";
+  return what + program + " " + subcommand + " --help lists what there is";
 }
 
 }  // namespace starling::tools

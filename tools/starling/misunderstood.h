@@ -10,7 +10,8 @@ namespace starling::tools {
 std::string unknown_subcommand(const std::string& word, const std::vector<std::string>& known);
 // Returns "unknown option --worker of run; did you mean --workers?" `options` as they are
 // written, "--workers". `script`: the one on the command line, which may own it; empty: none.
-std::string unknown_option(const std::string& word, const std::string& subcommand,
-                           const std::vector<std::string>& options, const std::string& script);
+std::string unknown_option(const std::string& word, const std::string& program,
+                           const std::string& subcommand, const std::vector<std::string>& options,
+                           const std::string& script);
 
 }  // namespace starling::tools

@@ -1,0 +1,82 @@
+#include "tools/starling/command_line.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tools/starling/misunderstood.h"
+
+namespace starling::tools {
+namespace {
+
+// Says in one line what was wrong.
+std::string misunderstood(const CLI::App& app, const std::string& program,
+                          const CLI::ParseError& error, const std::vector<std::string>& words) {
+  std::vector<std::string> known;
+  for (const CLI::App* sub : app.get_subcommands({})) known.push_back(sub->get_name());
+  if (app.get_subcommands().empty()) {
+    const std::string word = words.empty() ? "" : words.front();
+    if (!word.empty() && word.front() != '-') return unknown_subcommand(word, known);
+    std::string all;
+    for (const std::string& name : known) all += (all.empty() ? "" : ", ") + name;
+    if (word.empty())
+      return "which subcommand? " + all + "; " + program + " help SUBCOMMAND says more";
+    return "unknown option " + word + ", expected a subcommand: " + all;
+  }
+  const CLI::App* sub = app.get_subcommands().front();
+  const std::string command = program + " " + sub->get_name();
+  std::string script;
+  for (std::size_t i = 1; i < words.size(); ++i)
+    if (words[i].ends_with(".py") && script.empty()) script = words[i];
+  for (const std::string& extra : sub->remaining()) {
+    if (extra.empty() || extra.front() != '-') continue;
+    std::vector<std::string> options;
+    for (const CLI::Option* option : sub->get_options())
+      for (const std::string& name : option->get_lnames()) options.push_back("--" + name);
+    return unknown_option(extra, program, sub->get_name(), options, script);
+  }
+  if (const auto rest = sub->remaining(); !rest.empty() && !script.empty())
+    return "unknown word " + rest.front() + "; arguments of the script follow --, as in " +
+           command + " .. " + script + " -- " + rest.front();
+  std::string what = error.what();
+  if (what.starts_with(": ")) what.erase(0, 2);  // of an option that help leaves out
+  return what + "; " + command + " --help lists what there is";
+}
+
+}  // namespace
+
+const CLI::Validator kWhole(
+    [](std::string& text) {
+      const bool whole = !text.empty() && text.size() < 20 &&
+                         text.find_first_not_of("0123456789") == std::string::npos;
+      return whole ? std::string() : "must be a whole number, is " + text;
+    },
+    "NUMBER", "whole");
+
+CLI::App* subcommand(CLI::App& app, const char* name, const char* what,
+                     const std::string& example) {
+  CLI::App* sub = app.add_subcommand(name, what);
+  sub->footer("\nExample:\n  " + example);
+  return sub;
+}
+
+std::optional<int> parse(CLI::App& app, const std::string& program,
+                         std::vector<std::string> words) {
+  if (!words.empty() && words[0] == "help") {
+    words.erase(words.begin());
+    words.resize(std::min<std::size_t>(words.size(), 1));
+    words.push_back("--help");
+  }
+  try {
+    app.parse(
+        std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::fprintf(stderr, "%s: %s\n", program.c_str(),
+                 misunderstood(app, program, error, words).c_str());
+    return 2;
+  }
+  return std::nullopt;
+}
+
+}  // namespace starling::tools

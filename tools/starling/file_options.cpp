@@ -1,0 +1,66 @@
+// These are the options of the commands that make and check files: keys, check.
+
+#include "tools/starling/options.h"
+
+namespace starling::tools {
+
+void add_keys(CLI::App& app, KeysCommand& keys) {
+  auto* sub = subcommand(
+      app, "keys",
+      "Makes the keys of a job: without one of them nobody gets in. Changes them while it runs.",
+      "starling keys --split keys --coordinators 3 --at 10.0.0.1:7000,10.0.0.2:7000,10.0.0.3:7000\n"
+      "  starling keys --keys keys --revoke worker-3\n\n"
+      "A coordinator reads its file again when it changes: copy it to the coordinator's machine, "
+      "or\n"
+      "call --revoke there.");
+  auto* make = sub->add_option_group("one of");
+  make->add_option("-o,--out", keys.out, "new file with all keys, for a job on one machine");
+  make->add_option(
+      "--split", keys.split,
+      "new folder with a file for each process, which has its own secret and no other");
+  make->add_option("--token", keys.token, "print the join token of this worker; needs --at")
+      ->type_name("NAME");
+  make->add_option("--revoke", keys.revoke, "let this worker (or the client) in no longer")
+      ->type_name("NAME");
+  make->add_option("--add", keys.add, "let in another worker, worker-N, and write its file")
+      ->type_name("NAME");
+  make->require_option(1);
+  sub->add_option("--coordinators", keys.coordinators, "pairs of coordinators")
+      ->check(CLI::IsMember({1, 3, 5}))
+      ->capture_default_str();
+  sub->add_option("--workers", keys.workers, "pairs of workers")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  sub->add_option("--at", keys.at,
+                  "addresses of the coordinators, in order: also writes worker-N.token, one line "
+                  "that is all a worker needs to join")
+      ->type_name("ADDRESSES");
+  auto* there = sub->add_option("--keys", keys.keys, "keys that are there: the folder, or a file");
+  for (const char* change : {"--token", "--revoke", "--add"})
+    make->get_option(change)->needs(there);
+  make->get_option("--token")->needs(sub->get_option("--at"));
+  make->get_option("--out")->excludes(sub->get_option("--at"));
+}
+
+void add_check(CLI::App& app, CheckCommand& check) {
+  auto* sub =
+      subcommand(app, "check",
+                 "Reads a job or key file, a trained model, a folder of checkpoints or a reference "
+                 "file and says what is wrong. A reference file is computed again and compared.",
+                 "starling check tests/fixtures/gpt-micro.safetensors");
+  sub->add_option("file", check.file,
+                  "job (.toml), keys, model or reference (.safetensors), or folder of checkpoints")
+      ->required();
+  sub->add_option("--isa", check.isa, "instruction set to compute with")
+      ->check(CLI::IsMember({"auto", "reference", "avx2", "avx512", "cuda"}))
+      ->capture_default_str();
+  auto* bf16 = sub->add_flag_callback(
+      "--bf16", [&check] { check.precision = starling::Precision::kBf16; },
+      "a GPU computes the first gradient of a reference file in bf16");
+  sub->add_flag_callback(
+         "--fp16", [&check] { check.precision = starling::Precision::kFp16; },
+         "the same in fp16, with a scaled loss")
+      ->excludes(bf16);
+}
+
+}  // namespace starling::tools

@@ -1,0 +1,26 @@
+#pragma once
+// Each of these adds a subcommand to the command line of `starling`, with options that fill its struct.
+// CLI11 comes with this header, and takes six seconds to compile.
+
+#include "tools/starling/command_line.h"
+#include "tools/starling/commands.h"
+
+namespace starling::tools {
+
+void add_run(CLI::App& app, RunOptions& o);
+void add_worker(CLI::App& app, WorkerCommand& o);
+void add_coordinator(CLI::App& app, CoordinatorCommand& o);
+void add_keys(CLI::App& app, KeysCommand& keys);
+void add_check(CLI::App& app, CheckCommand& check);
+void add_chaos(CLI::App& app, ChaosCommand& o);
+void add_replay(CLI::App& app, ReplayCommand& o);
+void add_audit(CLI::App& app, AuditCommand& o);
+
+template <class Command>
+void add_log(CLI::App* sub, Command& command) {
+  sub->add_option("--log", command.log, "log lines on stderr: debug, info, warn, error, off")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}))
+      ->capture_default_str();
+}
+
+}  // namespace starling::tools
