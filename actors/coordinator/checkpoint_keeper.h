@@ -1,6 +1,6 @@
 #pragma once
 // This actor writes manifests and removes old checkpoints for a coordinator, on a
-// thread of its own: shared storage may be slow, elections may not wait for it.
+// thread of its own: storage may be slow, elections may not wait for it.
 
 #include <caf/all.hpp>
 #include <vector>
@@ -11,13 +11,13 @@
 
 namespace starling::actors {
 
-struct CheckpointsGone {  // published versions that are not in the folder any more
+struct CheckpointsGone {  // published versions that are not there any more
   std::vector<Version> versions;
 };
 
 // The actor answers StoreCheckpoint with Stored and TidyCheckpoints with
 // CheckpointsGone; stop_atom ends it after it has done what was sent before.
-// It writes and removes nothing in another job's folder (core/formats/checkpoint_owner.h).
+// It writes and removes nothing in another job's store (core/formats/checkpoint_owner.h).
 caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job, const Layout& layout);
 
 }  // namespace starling::actors

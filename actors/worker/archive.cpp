@@ -1,6 +1,5 @@
 #include "actors/worker/archive.h"
 
-#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -14,7 +13,9 @@ namespace {
 class Archive : public caf::event_based_actor {
  public:
   Archive(caf::actor_config& config, std::shared_ptr<const TrainingSetup> setup)
-      : event_based_actor(config), setup_(std::move(setup)) {}
+      : event_based_actor(config),
+        setup_(std::move(setup)),
+        storage_(open_storage(setup_->job.checkpoint.dir)) {}
 
   caf::behavior make_behavior() override {
     return {
@@ -24,22 +25,16 @@ class Archive : public caf::event_based_actor {
   }
 
  private:
-  const std::string& dir() const { return setup_->job.checkpoint.dir; }
-
   ShardDone write(ShardOrder& order) const {
     ShardDone answer;
     answer.written.version = order.version;
     answer.written.record = order.record;
-    const std::string folder = checkpoint_folder(dir(), order.version);
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) {
-      answer.written.error = "cannot make " + folder + ": " + error.message();
-    } else if (auto shard = write_shard(folder, order.file, *setup_->layout, order.states->all())) {
+    auto shard = write_shard(*storage_, checkpoint_folder(order.version), order.file,
+                             *setup_->layout, order.states->all());
+    if (shard)
       answer.written.shard = std::move(shard).value();
-    } else {
+    else
       answer.written.error = shard.error().text();
-    }
     answer.states = std::move(order.states);
     return answer;
   }
@@ -61,7 +56,7 @@ class Archive : public caf::event_based_actor {
   Result<std::shared_ptr<SegmentStates>> read(const LoadOrder& order, StepRecord& record) const {
     const Layout& layout = *setup_->layout;
     const bool second = kernels::moments(setup_->job.optimizer) == 2;
-    STARLING_TRY(manifest, read_manifest(dir(), order.version));
+    STARLING_TRY(manifest, read_manifest(*storage_, order.version));
     if (manifest.segments != layout.segments() ||
         manifest.segment_blocks != layout.segment_blocks() ||
         !may_go_on_from(setup_->job, manifest.state_hash))
@@ -70,7 +65,7 @@ class Archive : public caf::event_based_actor {
     std::map<SegmentId, std::pair<const Shard*, const SegmentDigest*>> places;
     for (const Shard& shard : manifest.shards)
       for (const SegmentDigest& s : shard.segments) places[s.segment] = {&shard, &s};
-    ShardReader reader(checkpoint_folder(dir(), order.version), layout, second);
+    ShardReader reader(*storage_, checkpoint_folder(order.version), layout, second);
     auto states = std::make_shared<SegmentStates>(layout, second);
     for (const SegmentId s : order.segments) {
       const auto& [shard, digest] = places.at(s);  // the manifest has every segment
@@ -82,6 +77,7 @@ class Archive : public caf::event_based_actor {
   }
 
   const std::shared_ptr<const TrainingSetup> setup_;
+  const std::unique_ptr<Storage> storage_;
 };
 
 }  // namespace

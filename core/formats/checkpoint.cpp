@@ -1,29 +1,19 @@
 #include "core/formats/checkpoint.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/base/hash.h"
-#include "core/formats/synced_file.h"
 #include "core/wire/limits.h"
 #include "core/wire/step_codec.h"
 
 namespace starling {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "starling-checkpoint";
@@ -197,10 +187,6 @@ std::string fault_of(const Manifest& m) {
   return {};
 }
 
-Error failed(const std::string& what, const std::string& path) {
-  return Error(Code::kBadInput, what + " " + path + ": " + std::strerror(errno));
-}
-
 std::optional<Version> version_of(const std::string& folder) {
   std::uint64_t version = 0;
   if (!folder.starts_with(kFolder)) return std::nullopt;
@@ -209,6 +195,15 @@ std::optional<Version> version_of(const std::string& folder) {
   const auto read = std::from_chars(begin, end, version);
   if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
   return Version(version);
+}
+
+std::string manifest_in(const std::string& folder) {
+  return folder + "/" + kManifest;
+}
+
+void remove(Storage& storage, const std::string& folder) {
+  storage.remove(manifest_in(folder));  // first, so that the rest is no checkpoint
+  storage.remove_folder(folder);
 }
 
 }  // namespace
@@ -244,130 +239,91 @@ Result<Manifest> parse_manifest(std::string_view text) {
   }
 }
 
-std::string checkpoint_folder(const std::string& dir, Version version) {
+std::string checkpoint_folder(Version version) {
   char name[32];
   std::snprintf(name, sizeof name, "step-%09llu", static_cast<unsigned long long>(version));
-  return (fs::path(dir) / name).string();
+  return name;
 }
 
-Result<> open_checkpoint_dir(const std::string& dir) {
-  std::error_code error;
-  fs::create_directories(dir, error);
-  if (error)
-    return Error(Code::kBadInput,
-                 "checkpoint folder cannot be made (" + error.message() + "); " + dir);
-  const std::string probe = (fs::path(dir) / (".probe-" + std::to_string(::getpid()))).string();
-  const ByteView nothing;
-  auto written = write_synced_file(probe, std::span<const ByteView>(&nothing, 1));
-  fs::remove(probe, error);
-  if (!written) return std::move(written).error().in("expected a checkpoint folder to write in");
-  return ok();
+std::string checkpoint_folder(const std::string& dir, Version version) {
+  return (std::filesystem::path(dir) / checkpoint_folder(version)).string();
 }
 
-Result<std::vector<Version>> list_checkpoints(const std::string& dir) {
+Result<std::vector<Version>> list_checkpoints(const Storage& storage) {
+  STARLING_TRY(folders, storage.folders());
   std::vector<Version> versions;
-  std::error_code error;
-  if (!fs::exists(dir, error) && !error) return versions;
-  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-    const auto version = version_of(it->path().filename().string());
-    std::error_code ignored;
-    if (version && fs::exists(it->path() / kManifest, ignored)) versions.push_back(*version);
-  }
-  if (error)
-    return Error(Code::kBadInput,
-                 "checkpoint folder cannot be read (" + error.message() + "); " + dir);
+  for (const std::string& folder : folders)
+    if (const auto version = version_of(folder); version && storage.size(manifest_in(folder)))
+      versions.push_back(*version);
   std::sort(versions.begin(), versions.end());
   return versions;
 }
 
-Result<Manifest> read_manifest(const std::string& dir, Version version) {
-  const std::string path = checkpoint_folder(dir, version) + "/" + kManifest;
-  // Do not block: opening a pipe would wait for a writer.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  struct stat status {};
-  if (fd < 0 || ::fstat(fd, &status) != 0) {
-    auto error = failed("cannot read", path);
-    if (fd >= 0) ::close(fd);
-    return error;
-  }
-  if (!S_ISREG(status.st_mode)) {
-    ::close(fd);
-    return Error(Code::kBadInput, "not a regular file; " + path);
-  }
-  std::string text;
-  std::array<char, 65536> buffer;
-  ssize_t n = 0;
-  while ((n = ::read(fd, buffer.data(), buffer.size())) > 0 && text.size() <= kManifestBytesMax)
-    text.append(buffer.data(), static_cast<std::size_t>(n));
-  auto error = failed("cannot read", path);
-  ::close(fd);
-  if (n < 0) return error;
-  auto manifest = parse_manifest(text);
-  if (!manifest) return std::move(manifest).error().in(path);
+Result<Manifest> read_manifest(const Storage& storage, Version version) {
+  const std::string name = manifest_in(checkpoint_folder(version));
+  const std::string place = storage.place(name);
+  STARLING_TRY(text, storage.get(name, kManifestBytesMax));
+  if (!text) return Error(Code::kBadInput, "there is no " + place);
+  auto manifest = parse_manifest(*text);
+  if (!manifest) return std::move(manifest).error().in(place);
   if (manifest.value().checkpoint.version != version)
-    return Error(
-        Code::kCorrupt,
-        "manifest is of step " + std::to_string(manifest.value().checkpoint.version) + "; " + path);
+    return Error(Code::kCorrupt, "manifest is of step " +
+                                     std::to_string(manifest.value().checkpoint.version) + "; " +
+                                     place);
   return manifest;
 }
 
-Result<> publish_checkpoint(const std::string& dir, const Manifest& manifest) {
-  const std::string folder = checkpoint_folder(dir, manifest.checkpoint.version);
-  const auto there = read_manifest(dir, manifest.checkpoint.version);
+Result<> publish_checkpoint(Storage& storage, const Manifest& manifest) {
+  const std::string folder = checkpoint_folder(manifest.checkpoint.version);
+  const auto there = read_manifest(storage, manifest.checkpoint.version);
   if (there && there.value().state_hash != manifest.state_hash)
-    return Error(Code::kBadInput, "expected no checkpoint of another job; " + folder);
+    return Error(Code::kBadInput,
+                 "expected no checkpoint of another job; " + storage.place(folder));
   for (const Shard& shard : manifest.shards) {
-    const std::string path = folder + "/" + shard.file;
-    struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) return failed("cannot find", path);
-    if (static_cast<std::uint64_t>(status.st_size) != shard.bytes)
-      return Error(Code::kBadInput, path + " has " + std::to_string(status.st_size) +
+    const std::string name = folder + "/" + shard.file;
+    const auto size = storage.size(name);
+    if (!size) return Error(Code::kBadInput, "cannot find " + storage.place(name));
+    if (*size != shard.bytes)
+      return Error(Code::kBadInput, storage.place(name) + " has " + std::to_string(*size) +
                                         " bytes, expected " + std::to_string(shard.bytes));
   }
   const std::string text = format_manifest(manifest);
   const ByteView bytes = as_bytes(std::span<const char>(text));
-  return write_synced_file(folder + "/" + kManifest, std::span<const ByteView>(&bytes, 1));
+  return storage.put(manifest_in(folder), std::span<const ByteView>(&bytes, 1));
 }
 
-void remove_checkpoints(const std::string& dir, Version below, const std::vector<Version>& kept,
+void remove_checkpoints(Storage& storage, Version below, const std::vector<Version>& kept,
                         const std::vector<std::uint64_t>& mine) {
   const auto in = [](const auto& values, auto value) {
     return std::find(values.begin(), values.end(), value) != values.end();
   };
-  std::error_code error;
-  std::vector<fs::path> old;
-  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-    const auto version = version_of(it->path().filename().string());
+  const auto folders = storage.folders();
+  if (!folders) return;
+  std::vector<std::string> old;
+  for (const std::string& folder : folders.value()) {
+    const auto version = version_of(folder);
     if (!version || *version >= below || in(kept, *version)) continue;
-    std::error_code ignored;
-    if (fs::exists(it->path() / kManifest, ignored)) {
+    if (storage.size(manifest_in(folder))) {
       const bool newer_kept =
           std::any_of(kept.begin(), kept.end(), [&](Version k) { return k > *version; });
       if (!newer_kept) continue;
-      const auto manifest = read_manifest(dir, *version);
+      const auto manifest = read_manifest(storage, *version);
       if (!manifest || !in(mine, manifest.value().state_hash)) continue;
     }
-    old.push_back(it->path());
+    old.push_back(folder);
   }
-  for (const fs::path& folder : old) {
-    fs::remove(folder / kManifest, error);  // first, so that the rest is no checkpoint
-    fs::remove_all(folder, error);
-  }
+  for (const std::string& folder : old) remove(storage, folder);
 }
 
-void withdraw_checkpoints(const std::string& dir, Version above,
-                          const std::vector<std::uint64_t>& mine) {
-  const auto there = list_checkpoints(dir);
+void withdraw_checkpoints(Storage& storage, Version above, const std::vector<std::uint64_t>& mine) {
+  const auto there = list_checkpoints(storage);
   if (!there) return;
-  std::error_code error;
   for (const Version version : there.value()) {
     if (version <= above) continue;
-    const auto manifest = read_manifest(dir, version);
+    const auto manifest = read_manifest(storage, version);
     if (!manifest) continue;
     if (std::find(mine.begin(), mine.end(), manifest.value().state_hash) == mine.end()) continue;
-    const fs::path folder = checkpoint_folder(dir, version);
-    fs::remove(folder / kManifest, error);
-    fs::remove_all(folder, error);
+    remove(storage, checkpoint_folder(version));
   }
 }
 

@@ -1,10 +1,10 @@
 #pragma once
-// Checkpoints on shared storage: which there are, and what each consists of.
+// Checkpoints in a Storage: which there are, and what each consists of.
 //
-//   DIR/step-000000040/manifest.json     written last: without it there is no checkpoint
-//   DIR/step-000000040/<shard files>     core/formats/shard.h; those the manifest does not name are
-//                                        left over and mean nothing
-//   DIR/owner.json                       the job that has the folder (checkpoint_owner.h)
+//   step-000000040/manifest.json     written last: without it there is no checkpoint
+//   step-000000040/<shard files>     core/formats/shard.h; those the manifest does not name are left
+//                                    over and mean nothing
+//   owner.json                       the job that has the store (checkpoint_owner.h)
 //
 // A checkpoint is made by many processes and belongs to none: any number of workers can load it.
 // The manifest names every shard with size and the digest of every segment; the sum of those is the
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/base/result.h"
+#include "core/formats/storage.h"
 #include "core/wire/messages.h"
 
 namespace starling {
@@ -38,35 +39,33 @@ std::string format_manifest(const Manifest& manifest);
 // Errors: kCorrupt  anything else; kStale  another version of the format.
 Result<Manifest> parse_manifest(std::string_view text);
 
+// "step-000000040", in its store.
+std::string checkpoint_folder(Version version);
+// The same below the store's place, for people.
 std::string checkpoint_folder(const std::string& dir, Version version);
 
-// Makes DIR if it is not there, and sees whether files can be written in it.
-// Errors: kBadInput  they cannot.
-Result<> open_checkpoint_dir(const std::string& dir);
-
 // Versions with a manifest, oldest first; whether it can be read is another question.
-// Errors: kBadInput  DIR cannot be read. None if it does not exist.
-Result<std::vector<Version>> list_checkpoints(const std::string& dir);
+// Errors: kBadInput  the store cannot be read. None if it does not exist.
+Result<std::vector<Version>> list_checkpoints(const Storage& storage);
 
 // Errors: kBadInput  it cannot be read; kCorrupt, kStale  as parse_manifest, or it is in the folder
 // of another version.
-Result<Manifest> read_manifest(const std::string& dir, Version version);
+Result<Manifest> read_manifest(const Storage& storage, Version version);
 
 // Publishes a checkpoint: it exists from here on for every reader. Its shards must be there: their
 // sizes are looked at. Blocks for the disk. Errors: kBadInput  a shard is missing, a checkpoint of
 // another job is there, or the manifest cannot be written.
-Result<> publish_checkpoint(const std::string& dir, const Manifest& manifest);
+Result<> publish_checkpoint(Storage& storage, const Manifest& manifest);
 
 // Removes complete checkpoints above version `above` whose manifest has one of these state hashes,
 // as they were computed from other data than the job's. What cannot be read or removed stays.
-void withdraw_checkpoints(const std::string& dir, Version above,
-                          const std::vector<std::uint64_t>& mine);
+void withdraw_checkpoints(Storage& storage, Version above, const std::vector<std::uint64_t>& mine);
 
 // Removes the folders of versions below `below` that are not `kept`: those that are not complete,
 // and complete ones while a newer one is kept, so that a process that is out of date does not
 // remove what others have published since. A complete one whose manifest has none of the state
 // hashes `mine`, or cannot be read, is not touched. What cannot be removed stays.
-void remove_checkpoints(const std::string& dir, Version below, const std::vector<Version>& kept,
+void remove_checkpoints(Storage& storage, Version below, const std::vector<Version>& kept,
                         const std::vector<std::uint64_t>& mine);
 
 }  // namespace starling

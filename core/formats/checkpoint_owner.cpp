@@ -1,30 +1,21 @@
 #include "core/formats/checkpoint_owner.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "core/formats/checkpoint.h"
-#include "core/formats/synced_file.h"
 
 namespace starling {
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
+constexpr const char* kOwner = "owner.json";
 constexpr const char* kFormat = "starling-checkpoints";
 constexpr std::size_t kBytesMax = std::size_t{64} << 20;  // a manifest has the job's text as well
 constexpr std::size_t kHashesMax = 10000;
@@ -32,56 +23,6 @@ constexpr std::size_t kHashesMax = 10000;
 // half of it.
 constexpr milliseconds kWriting{5000};
 constexpr milliseconds kLookAgain{20};
-
-Error failed(const std::string& what, const std::string& path) {
-  return Error(Code::kBadInput, what + " " + path + ": " + std::strerror(errno));
-}
-
-// None if there is no such file.
-Result<std::optional<std::string>> text_of(const std::string& path) {
-  // Do not block: opening a pipe would wait for a writer.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::optional<std::string>();
-  struct stat status {};
-  if (fd < 0 || ::fstat(fd, &status) != 0) {
-    auto error = failed("cannot read", path);
-    if (fd >= 0) ::close(fd);
-    return error;
-  }
-  if (!S_ISREG(status.st_mode)) {
-    ::close(fd);
-    return Error(Code::kBadInput, "expected a file; " + path);
-  }
-  std::string text;
-  std::array<char, 65536> buffer;
-  ssize_t n = 0;
-  while ((n = ::read(fd, buffer.data(), buffer.size())) > 0 && text.size() <= kBytesMax)
-    text.append(buffer.data(), static_cast<std::size_t>(n));
-  auto error = failed("cannot read", path);
-  ::close(fd);
-  if (n < 0) return error;
-  return std::optional<std::string>(std::move(text));
-}
-
-// Whether this call has made the file; false: it is there already.
-Result<bool> make_file(const std::string& path, const std::string& text) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd < 0 && errno == EEXIST) return false;
-  if (fd < 0) return failed("cannot create", path);
-  std::size_t at = 0;
-  bool good = true;
-  while (good && at < text.size()) {
-    const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
-    if (n >= 0) at += static_cast<std::size_t>(n);
-    good = n >= 0 || errno == EINTR;
-  }
-  good = good && ::fsync(fd) == 0;
-  auto error = failed("cannot write", path);
-  good = ::close(fd) == 0 && good;
-  if (good) return true;
-  ::unlink(path.c_str());
-  return error;
-}
 
 // `says`: the file that names the other job.
 Error of_another_job(const std::string& job, const std::string& says) {
@@ -94,14 +35,14 @@ Error of_another_job(const std::string& job, const std::string& says) {
 }
 
 // Errors: kBadInput  the newest checkpoint that can be read is of another job than these.
-Result<> look_at_newest(const std::string& dir, const CheckpointOwner& mine) {
-  STARLING_TRY(versions, list_checkpoints(dir));
+Result<> look_at_newest(const Storage& storage, const CheckpointOwner& mine) {
+  STARLING_TRY(versions, list_checkpoints(storage));
   for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
-    const auto manifest = read_manifest(dir, *version);
+    const auto manifest = read_manifest(storage, *version);
     if (!manifest) continue;
     if (mine.has(manifest.value().state_hash)) return ok();
     return of_another_job(manifest.value().job,
-                          checkpoint_folder(dir, *version) + "/manifest.json");
+                          storage.place(checkpoint_folder(*version)) + "/manifest.json");
   }
   return ok();
 }
@@ -151,38 +92,33 @@ Result<CheckpointOwner> parse_checkpoint_owner(std::string_view text) {
   }
 }
 
-std::string checkpoint_owner_file(const std::string& dir) {
-  return (fs::path(dir) / "owner.json").string();
-}
-
-Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const std::string& dir) {
-  const std::string path = checkpoint_owner_file(dir);
+Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const Storage& storage) {
   const auto until = std::chrono::steady_clock::now() + kWriting;
   for (;;) {
-    STARLING_TRY(text, text_of(path));
+    STARLING_TRY(text, storage.get(kOwner, kBytesMax));
     if (!text) return std::optional<CheckpointOwner>();
     auto owner = parse_checkpoint_owner(*text);
     if (owner) return std::optional<CheckpointOwner>(std::move(owner).value());
     if (std::chrono::steady_clock::now() > until)
       return Error(Code::kBadInput, "cannot tell whose checkpoint folder it is: " +
-                                        owner.error().text() + "; " + path);
+                                        owner.error().text() + "; " + storage.place(kOwner));
     std::this_thread::sleep_for(kLookAgain);
   }
 }
 
-Result<bool> claim_checkpoints(const std::string& dir, std::uint64_t state_hash,
-                               std::uint64_t accepts, const std::string& job) {
-  const std::string path = checkpoint_owner_file(dir);
+Result<bool> claim_checkpoints(Storage& storage, std::uint64_t state_hash, std::uint64_t accepts,
+                               const std::string& job) {
+  const std::string path = storage.place(kOwner);
   CheckpointOwner mine;
   if (accepts != 0 && accepts != state_hash) mine.state_hashes.push_back(accepts);
   mine.state_hashes.push_back(state_hash);
   mine.job = job;
-  STARLING_TRY(owner, read_checkpoint_owner(dir));
+  STARLING_TRY(owner, read_checkpoint_owner(storage));
   if (!owner) {
-    STARLING_TRY(look_at_newest(dir, mine));  // of a build that made no owner file
-    STARLING_TRY(made, make_file(path, format_checkpoint_owner(mine)));
+    STARLING_TRY(look_at_newest(storage, mine));  // of a build that made no owner file
+    STARLING_TRY(made, storage.put_new(kOwner, format_checkpoint_owner(mine)));
     if (made) return true;
-    STARLING_TRY(faster, read_checkpoint_owner(dir));
+    STARLING_TRY(faster, read_checkpoint_owner(storage));
     owner = std::move(faster);
   }
   if (!owner) return Error(Code::kBadInput, "another process removes what this one makes; " + path);
@@ -195,26 +131,25 @@ Result<bool> claim_checkpoints(const std::string& dir, std::uint64_t state_hash,
   next.job = job;
   const std::string text = format_checkpoint_owner(next);
   const ByteView bytes = as_bytes(std::span<const char>(text));
-  STARLING_TRY(write_synced_file(path, std::span<const ByteView>(&bytes, 1)));
+  STARLING_TRY(storage.put(kOwner, std::span<const ByteView>(&bytes, 1)));
   return false;
 }
 
-void remove_own_checkpoints(const std::string& dir, std::uint64_t state_hash, Version below,
+void remove_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version below,
                             const std::vector<Version>& kept) {
-  const auto owner = read_checkpoint_owner(dir);
+  const auto owner = read_checkpoint_owner(storage);
   if (!owner || !owner.value() || owner.value()->state_hashes.back() != state_hash) return;
-  remove_checkpoints(dir, below, kept, owner.value()->state_hashes);
+  remove_checkpoints(storage, below, kept, owner.value()->state_hashes);
 }
 
-void withdraw_own_checkpoints(const std::string& dir, std::uint64_t state_hash, Version above) {
-  const auto owner = read_checkpoint_owner(dir);
+void withdraw_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version above) {
+  const auto owner = read_checkpoint_owner(storage);
   if (!owner || !owner.value() || owner.value()->state_hashes.back() != state_hash) return;
-  withdraw_checkpoints(dir, above, owner.value()->state_hashes);
+  withdraw_checkpoints(storage, above, owner.value()->state_hashes);
 }
 
-void give_up_checkpoints(const std::string& dir) {
-  std::error_code ignored;
-  fs::remove(checkpoint_owner_file(dir), ignored);
+void give_up_checkpoints(Storage& storage) {
+  storage.remove(kOwner);
 }
 
 }  // namespace starling

@@ -1,6 +1,6 @@
 #pragma once
-// The owner of a folder's checkpoints: DIR/owner.json, made before the first shard is written.
-// Another job's folder is refused, and nothing of another job's is written over or removed.
+// The owner of a store's checkpoints: owner.json, made before the first shard is written. Another job's
+// store is refused, and nothing of another job's is written over or removed.
 
 #include <cstdint>
 #include <optional>
@@ -10,6 +10,7 @@
 
 #include "core/base/ids.h"
 #include "core/base/result.h"
+#include "core/formats/storage.h"
 
 namespace starling {
 
@@ -28,28 +29,26 @@ std::string format_checkpoint_owner(const CheckpointOwner& owner);
 // Pure. Errors: kCorrupt  it is not what format_checkpoint_owner() writes.
 Result<CheckpointOwner> parse_checkpoint_owner(std::string_view text);
 
-std::string checkpoint_owner_file(const std::string& dir);
-
-// None if the folder has no owner. Waits some seconds for one that is being written.
+// None if the store has no owner. Waits some seconds for one that is being written.
 // Errors: kBadInput  it cannot be read, or not understood; the text names the file.
-Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const std::string& dir);
+Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const Storage& storage);
 
-// Makes that job the folder's owner if it has none: of several that do so at once one succeeds.
+// Makes that job the store's owner if it has none: of several that do so at once one succeeds.
 // `accepts`: the hash of a job that this one goes on from; 0: none. If that job or this one is an
-// owner already, this one becomes the last. Blocks for the disk.
+// owner already, this one becomes the last.
 // Value: whether the file was made by this call.
 // Errors: kBadInput  it is another job's, or the file cannot be read or written.
-Result<bool> claim_checkpoints(const std::string& dir, std::uint64_t state_hash,
-                               std::uint64_t accepts, const std::string& job);
+Result<bool> claim_checkpoints(Storage& storage, std::uint64_t state_hash, std::uint64_t accepts,
+                               const std::string& job);
 
-// withdraw_checkpoints(), if the job with that hash is the last owner of the folder; else nothing.
-void withdraw_own_checkpoints(const std::string& dir, std::uint64_t state_hash, Version above);
+// withdraw_checkpoints(), if the job with that hash is the last owner of the store; else nothing.
+void withdraw_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version above);
 
-// remove_checkpoints(), if the job with that hash is the last owner of the folder; else nothing.
-void remove_own_checkpoints(const std::string& dir, std::uint64_t state_hash, Version below,
+// remove_checkpoints(), if the job with that hash is the last owner of the store; else nothing.
+void remove_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version below,
                             const std::vector<Version>& kept);
 
-// Removes the owner: the folder is free again. What cannot be removed stays.
-void give_up_checkpoints(const std::string& dir);
+// Removes the owner: the store is free again. What cannot be removed stays.
+void give_up_checkpoints(Storage& storage);
 
 }  // namespace starling

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "core/base/bytes.h"
 #include "core/base/result.h"
+#include "core/formats/storage.h"
 
 namespace starling {
 
@@ -44,8 +46,8 @@ struct SafetensorsEntry {
   std::uint64_t elements() const { return bytes / dtype_size(dtype); }
 };
 
-// An open file; its header has been read and checked, its data is read on demand into the caller's
-// memory (a mapping would end the process if the file was cut meanwhile).
+// An open file or stored object; its header has been read and checked, its data is read on demand into
+// the caller's memory (a mapping would end the process if the file was cut meanwhile).
 // Threads: const functions from any thread.
 class SafetensorsFile {
  public:
@@ -54,11 +56,11 @@ class SafetensorsFile {
   // Errors: kBadInput  not readable, not a regular file, or anything in it that the format forbids;
   //                    the text names the file and what was found.
   static Result<SafetensorsFile> open(const std::string& path);
-  SafetensorsFile(SafetensorsFile&& other) noexcept;
+  static Result<SafetensorsFile> open(std::unique_ptr<const StoredObject> object);
+  SafetensorsFile(SafetensorsFile&& other) noexcept = default;
   SafetensorsFile& operator=(SafetensorsFile&&) = delete;
-  ~SafetensorsFile();
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return object_->place(); }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::vector<SafetensorsEntry>& tensors() const { return tensors_; }  // by offset
   const SafetensorsEntry* find(std::string_view name) const;                 // null: none
@@ -72,13 +74,13 @@ class SafetensorsFile {
   Result<std::vector<std::int32_t>> ints(std::string_view name) const;
 
  private:
-  SafetensorsFile() = default;
+  explicit SafetensorsFile(std::unique_ptr<const StoredObject> object)
+      : object_(std::move(object)) {}
   Result<> load();
   template <class T>
   Result<std::vector<T>> whole(std::string_view name, Dtype dtype) const;
 
-  std::string path_;
-  int file_ = -1;
+  std::unique_ptr<const StoredObject> object_;
   std::uint64_t data_begin_ = 0;
   std::map<std::string, std::string> metadata_;
   std::vector<SafetensorsEntry> tensors_;
@@ -93,10 +95,24 @@ struct SafetensorsTensor {
   ByteView data;
 };
 
-// Writes to a temporary file beside `path`, syncs it, renames it over `path` and syncs the folder:
-// after a crash there is the old file or the whole new one. Every tensor is aligned to its element
-// size. The same arguments give the same bytes. Errors: kBadInput  the file cannot be written, a
-// name or a metadata value is not UTF-8.
+// A file as pieces that follow one another; those after the header are the tensors' own memory, which
+// must stay valid.
+struct SafetensorsPieces {
+  Bytes header;
+  std::vector<ByteView> data;
+
+  std::vector<ByteView> all() const;
+  std::uint64_t bytes() const;
+};
+// Every tensor is aligned to its element size. The same arguments give the same bytes.
+// Errors: kBadInput  a name or a metadata value is not UTF-8.
+Result<SafetensorsPieces> safetensors_pieces(
+    std::vector<SafetensorsTensor> tensors,
+    const std::map<std::string, std::string>& metadata = {});
+
+// Writes these pieces to a temporary file beside `path`, syncs it, renames it over `path` and syncs the folder:
+// after a crash there is the old file or the whole new one. Errors: kBadInput  the file cannot be
+// written, and as safetensors_pieces().
 Result<> write_safetensors(const std::string& path, std::vector<SafetensorsTensor> tensors,
                            const std::map<std::string, std::string>& metadata = {});
 

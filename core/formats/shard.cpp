@@ -1,7 +1,5 @@
 #include "core/formats/shard.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -59,8 +57,8 @@ Error damaged(const std::string& path, const std::string& what) {
 
 }  // namespace
 
-Result<Shard> write_shard(const std::string& folder, const std::string& file, const Layout& layout,
-                          std::span<const SegmentValues> segments) {
+Result<Shard> write_shard(Storage& storage, const std::string& folder, const std::string& file,
+                          const Layout& layout, std::span<const SegmentValues> segments) {
   Shard shard;
   shard.file = file;
   Bytes scratch;
@@ -78,11 +76,9 @@ Result<Shard> write_shard(const std::string& folder, const std::string& file, co
                        {values.exponents.size()},
                        as_bytes(values.exponents)});
   }
-  const std::string path = folder + "/" + file;
-  STARLING_TRY(write_safetensors(path, std::move(tensors), {{"format", "starling-shard"}}));
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return Error(Code::kBadInput, "cannot inspect " + path);
-  shard.bytes = static_cast<std::uint64_t>(status.st_size);
+  STARLING_TRY(pieces, safetensors_pieces(std::move(tensors), {{"format", "starling-shard"}}));
+  STARLING_TRY(storage.put(folder + "/" + file, pieces.all()));
+  shard.bytes = pieces.bytes();
   return shard;
 }
 
@@ -91,13 +87,14 @@ Result<Shard> write_shard(const std::string& folder, const std::string& file, co
 Result<const SafetensorsFile*> ShardReader::open(const Shard& shard) {
   auto& file = files_[shard.file];
   if (file) return file.get();
-  const std::string path = folder_ + "/" + shard.file;
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return damaged(path, "is not there");
-  if (static_cast<std::uint64_t>(status.st_size) != shard.bytes)
-    return damaged(path, "has " + std::to_string(status.st_size) + " bytes, expected " +
-                             std::to_string(shard.bytes));
-  auto opened = SafetensorsFile::open(path);
+  const std::string name = folder_ + "/" + shard.file;
+  auto object = storage_.open(name);
+  if (!object) return Error(Code::kCorrupt, object.error().text());
+  if (!object.value()) return damaged(storage_.place(name), "is not there");
+  if (object.value()->size() != shard.bytes)
+    return damaged(storage_.place(name), "has " + std::to_string(object.value()->size()) +
+                                             " bytes, expected " + std::to_string(shard.bytes));
+  auto opened = SafetensorsFile::open(std::move(object).value());
   if (!opened) return Error(Code::kCorrupt, opened.error().text());
   file = std::make_unique<SafetensorsFile>(std::move(opened).value());
   return file.get();

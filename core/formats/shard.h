@@ -19,22 +19,22 @@
 #include "core/base/ids.h"
 #include "core/base/result.h"
 #include "core/formats/safetensors.h"
+#include "core/formats/storage.h"
 #include "core/job/layout.h"
 #include "core/job/segment_values.h"
 #include "core/wire/messages.h"
 
 namespace starling {
 
-// Writes FOLDER/FILE, durable on return, and says what is in it. Blocks for the disk.
-// Errors: as write_synced_file() gives them.
-Result<Shard> write_shard(const std::string& folder, const std::string& file, const Layout& layout,
-                          std::span<const SegmentValues> segments);
+// Puts FOLDER/FILE into the store, and says what is in it. Errors: as Storage::put().
+Result<Shard> write_shard(Storage& storage, const std::string& folder, const std::string& file,
+                          const Layout& layout, std::span<const SegmentValues> segments);
 
-// Reads shards of one checkpoint, each opened once.
+// Reads shards of one checkpoint, each opened once. Borrows the store and the layout.
 class ShardReader {
  public:
-  ShardReader(std::string folder, const Layout& layout, bool second)
-      : folder_(std::move(folder)), layout_(layout), second_(second) {}
+  ShardReader(const Storage& storage, std::string folder, const Layout& layout, bool second)
+      : storage_(storage), folder_(std::move(folder)), layout_(layout), second_(second) {}
   // Adds the state of one of the shard's segments to `out`, verified.
   // Errors: kCorrupt  the file is not there, is not what was written, or has another digest; the
   // text names it.
@@ -43,6 +43,7 @@ class ShardReader {
  private:
   Result<const SafetensorsFile*> open(const Shard& shard);
 
+  const Storage& storage_;
   const std::string folder_;
   const Layout& layout_;
   const bool second_;

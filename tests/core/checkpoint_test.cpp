@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <random>
 #include <string>
 
@@ -20,9 +21,11 @@ struct Folder {
   Folder() {
     std::string name = (fs::temp_directory_path() / "starling-checkpoint-XXXXXX").string();
     path = ::mkdtemp(name.data());
+    storage = open_storage(path);
   }
   ~Folder() { fs::remove_all(path); }
   std::string path;
+  std::unique_ptr<Storage> storage;
 };
 
 // Two shards of three segments.
@@ -177,38 +180,38 @@ Manifest sample_of(Version version) {
 void publish(const std::string& dir, Version version) {
   for (const Shard& shard : sample().shards)
     put(checkpoint_folder(dir, version) + "/" + shard.file, std::string(shard.bytes, 'x'));
-  REQUIRE(publish_checkpoint(dir, sample_of(version)));
+  REQUIRE(publish_checkpoint(*open_storage(dir), sample_of(version)));
 }
 
 TEST_CASE("checkpoint: it is there when its manifest is, and not before") {
   const Folder folder;
-  CHECK(list_checkpoints(folder.path + "/none").value().empty());
+  CHECK(list_checkpoints(*open_storage(folder.path + "/none")).value().empty());
   for (const Shard& shard : sample().shards)
     put(checkpoint_folder(folder.path, 40) + "/" + shard.file, std::string(shard.bytes, 'x'));
-  CHECK(list_checkpoints(folder.path).value().empty());
-  REQUIRE(publish_checkpoint(folder.path, sample_of(40)));
+  CHECK(list_checkpoints(*folder.storage).value().empty());
+  REQUIRE(publish_checkpoint(*folder.storage, sample_of(40)));
   publish(folder.path, 7);
-  CHECK(list_checkpoints(folder.path).value() == std::vector<Version>{7, 40});
-  CHECK(same(read_manifest(folder.path, 40).value(), sample_of(40)));
+  CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{7, 40});
+  CHECK(same(read_manifest(*folder.storage, 40).value(), sample_of(40)));
 }
 
 TEST_CASE("checkpoint: a shard that is missing or short is noticed before it is published") {
   const Folder folder;
-  const auto missing = publish_checkpoint(folder.path, sample_of(40));
+  const auto missing = publish_checkpoint(*folder.storage, sample_of(40));
   REQUIRE_FALSE(missing);
   for (const Shard& shard : sample().shards)
     put(checkpoint_folder(folder.path, 40) + "/" + shard.file, std::string(449, 'x'));
-  const auto cut = publish_checkpoint(folder.path, sample_of(40));
+  const auto cut = publish_checkpoint(*folder.storage, sample_of(40));
   REQUIRE_FALSE(cut);
   CHECK(cut.error().text().find("has 449 bytes, expected 900") != std::string::npos);
-  CHECK(list_checkpoints(folder.path).value().empty());
+  CHECK(list_checkpoints(*folder.storage).value().empty());
 }
 
 TEST_CASE("checkpoint: a manifest in the folder of another version is refused") {
   const Folder folder;
   publish(folder.path, 40);
   fs::rename(checkpoint_folder(folder.path, 40), checkpoint_folder(folder.path, 50));
-  const auto read = read_manifest(folder.path, 50);
+  const auto read = read_manifest(*folder.storage, 50);
   REQUIRE_FALSE(read);
   CHECK(read.error().code() == Code::kCorrupt);
 }
@@ -221,8 +224,8 @@ TEST_CASE("checkpoint: old ones go, whole or not, and nothing else does") {
   put(checkpoint_folder(folder.path, 25) + "/shard-left", "x");  // never complete
   put(folder.path + "/notes.txt", "mine");
   put(folder.path + "/step-x/notes.txt", "mine");
-  remove_checkpoints(folder.path, 40, {30, 40}, kMine);
-  CHECK(list_checkpoints(folder.path).value() == std::vector<Version>{30, 40});
+  remove_checkpoints(*folder.storage, 40, {30, 40}, kMine);
+  CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{30, 40});
   CHECK_FALSE(fs::exists(checkpoint_folder(folder.path, 25)));
   CHECK(fs::exists(folder.path + "/notes.txt"));
   CHECK(fs::exists(folder.path + "/step-x/notes.txt"));
@@ -233,29 +236,29 @@ TEST_CASE("checkpoint: who is out of date removes nothing that was published sin
   const Folder folder;
   for (const Version version : std::vector<Version>{10, 20, 30}) publish(folder.path, version);
   put(checkpoint_folder(folder.path, 35) + "/shard-left", "x");
-  remove_checkpoints(folder.path, 40, {10, 20}, kMine);
-  CHECK(list_checkpoints(folder.path).value() == std::vector<Version>{10, 20, 30});
+  remove_checkpoints(*folder.storage, 40, {10, 20}, kMine);
+  CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{10, 20, 30});
   CHECK_FALSE(fs::exists(checkpoint_folder(folder.path, 35)));
-  remove_checkpoints(folder.path, 40, {}, kMine);
-  CHECK(list_checkpoints(folder.path).value() == std::vector<Version>{10, 20, 30});
+  remove_checkpoints(*folder.storage, 40, {}, kMine);
+  CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{10, 20, 30});
 }
 
 TEST_CASE("checkpoint: those that are withdrawn are removed, another job's are not") {
   const Folder folder;
   for (const Version version : std::vector<Version>{10, 20, 30}) publish(folder.path, version);
-  withdraw_checkpoints(folder.path, 10, {kMine.front() + 1});
-  CHECK(list_checkpoints(folder.path).value() == std::vector<Version>{10, 20, 30});
-  withdraw_checkpoints(folder.path, 10, kMine);
-  CHECK(list_checkpoints(folder.path).value() == std::vector<Version>{10});
+  withdraw_checkpoints(*folder.storage, 10, {kMine.front() + 1});
+  CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{10, 20, 30});
+  withdraw_checkpoints(*folder.storage, 10, kMine);
+  CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{10});
 }
 
 TEST_CASE("checkpoint: a folder that cannot be written is refused at once") {
   const Folder folder;
-  CHECK(open_checkpoint_dir(folder.path + "/a/b"));
+  CHECK(open_storage(folder.path + "/a/b")->make());
   CHECK(fs::is_empty(folder.path + "/a/b"));
   put(folder.path + "/file", "x");
-  CHECK_FALSE(open_checkpoint_dir(folder.path + "/file"));
-  CHECK_FALSE(open_checkpoint_dir("/proc/starling"));
+  CHECK_FALSE(open_storage(folder.path + "/file")->make());
+  CHECK_FALSE(open_storage("/proc/starling")->make());
 }
 
 // ---- Shards -----------------------------------------------------------------------------------
@@ -306,9 +309,9 @@ TEST_CASE("shard: the state of segments comes back, with one moment or two") {
     for (SegmentId s = 0; s < layout.segments(); ++s) kept.emplace_back(layout, s, 1);
     std::vector<SegmentValues> views;
     for (const Values& values : kept) views.push_back(values.view(two));
-    const auto shard = write_shard(folder.path, "shard-a", layout, views);
+    const auto shard = write_shard(*folder.storage, "step-1", "shard-a", layout, views);
     REQUIRE_MESSAGE(shard, shard.error().text());
-    ShardReader reader(folder.path, layout, two);
+    ShardReader reader(*folder.storage, "step-1", layout, two);
     SegmentStates states(layout, two);
     for (std::size_t i = views.size(); i-- > 0;)  // any order
       REQUIRE(reader.read(shard.value(), shard.value().segments[i], states));
@@ -322,8 +325,8 @@ TEST_CASE("shard: it is a safetensors file with names that say what is where") {
   const Folder folder;
   const Values values(layout, 0, 2);
   const SegmentValues view = values.view(true);
-  REQUIRE(write_shard(folder.path, "shard-a", layout, std::span(&view, 1)));
-  const auto file = SafetensorsFile::open(folder.path + "/shard-a").value();
+  REQUIRE(write_shard(*folder.storage, "step-1", "shard-a", layout, std::span(&view, 1)));
+  const auto file = SafetensorsFile::open(folder.path + "/step-1/shard-a").value();
   const auto a = file.floats("param.a@0").value();
   CHECK(a.size() == 300);
   CHECK(std::equal(a.begin(), a.end(), values.weights.begin()));
@@ -338,10 +341,11 @@ TEST_CASE("shard: damage of any kind is told with the file's name") {
   const Folder folder;
   const Values values(layout, 1, 3);
   const SegmentValues view = values.view(true);
-  const Shard shard = write_shard(folder.path, "shard-a", layout, std::span(&view, 1)).value();
-  const std::string path = folder.path + "/shard-a";
+  const Shard shard =
+      write_shard(*folder.storage, "step-1", "shard-a", layout, std::span(&view, 1)).value();
+  const std::string path = folder.path + "/step-1/shard-a";
   const auto read = [&] {
-    ShardReader reader(folder.path, layout, true);
+    ShardReader reader(*folder.storage, "step-1", layout, true);
     SegmentStates states(layout, true);
     return reader.read(shard, shard.segments[0], states);
   };

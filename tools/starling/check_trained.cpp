@@ -66,7 +66,7 @@ Result<Trained> read_model(const SafetensorsFile& file) {
 }
 
 // Reads every segment of every shard, and compares it with the digests in the manifest.
-Result<> read_shards(const std::string& dir, const Manifest& manifest) {
+Result<> read_shards(const Storage& storage, const Manifest& manifest) {
   STARLING_TRY(job, parse_job(manifest.job, "/"));
   STARLING_TRY(model, kernels::make_model(job.model, job.isa));
   const Layout layout(model->tensors());
@@ -74,7 +74,7 @@ Result<> read_shards(const std::string& dir, const Manifest& manifest) {
   if (layout.segments() != manifest.segments || layout.segment_blocks() != manifest.segment_blocks)
     return Error(Code::kBadInput,
                  "it is cut into other segments than this version of Starling cuts");
-  ShardReader reader(checkpoint_folder(dir, manifest.checkpoint.version), layout, second);
+  ShardReader reader(storage, checkpoint_folder(manifest.checkpoint.version), layout, second);
   SegmentStates states(layout, second);
   for (const Shard& shard : manifest.shards)
     for (const SegmentDigest& segment : shard.segments) {
@@ -110,23 +110,24 @@ int check_trained_model(const std::string& path) {
 }
 
 int check_checkpoints(const std::string& dir) {
-  const auto versions = list_checkpoints(dir);
+  const auto storage = open_storage(dir);
+  const auto versions = list_checkpoints(*storage);
   if (!versions) return fail(versions.error());
   if (versions.value().empty())
     return fail(
         2, "no checkpoint here, expected folders like step-000000040 with a manifest.json; " + dir);
   int code = 0;
-  if (const auto owner = read_checkpoint_owner(dir); !owner)
+  if (const auto owner = read_checkpoint_owner(*storage); !owner)
     code = fail(1, "whose checkpoints they are is not known, no run takes the folder: " +
                        owner.error().text());
   for (const Version version : versions.value()) {
     const std::string which = "checkpoint of step " + std::to_string(version);
-    const auto manifest = read_manifest(dir, version);
+    const auto manifest = read_manifest(*storage, version);
     if (!manifest) {
       code = fail(1, which + " cannot be used: " + manifest.error().text());
       continue;
     }
-    if (auto whole = read_shards(dir, manifest.value()); !whole) {
+    if (auto whole = read_shards(*storage, manifest.value()); !whole) {
       code = fail(1, which + ": " + whole.error().text());
       continue;
     }

@@ -73,7 +73,7 @@ std::string difference(const Manifest& manifest, const Job& job) {
 std::string script_remark(const Job& job, const std::vector<Checkpoint>& to_go_on_from) {
   if (to_go_on_from.empty()) return {};
   const Version from = to_go_on_from.back().version;
-  const auto manifest = read_manifest(job.checkpoint.dir, from);
+  const auto manifest = read_manifest(*open_storage(job.checkpoint.dir), from);
   if (!manifest) return {};
   const auto was = job_of(manifest.value().job, job);
   const std::string differences = was ? script_differences(was.value(), job) : "";
@@ -84,9 +84,10 @@ std::string script_remark(const Job& job, const std::vector<Checkpoint>& to_go_o
 
 Result<Job> job_to_go_on(Job job, const ResumeOptions& options) {
   if (!job.checkpoint.on()) return job;
-  STARLING_TRY(versions, list_checkpoints(job.checkpoint.dir));
+  const auto storage = open_storage(job.checkpoint.dir);
+  STARLING_TRY(versions, list_checkpoints(*storage));
   for (auto version = versions.rbegin(); version != versions.rend(); ++version) {
-    const auto manifest = read_manifest(job.checkpoint.dir, *version);
+    const auto manifest = read_manifest(*storage, *version);
     if (!manifest) continue;  // checkpoints_to_resume() says why
     const auto was = job_of(manifest.value().job, job);
     if (!was) return job;
@@ -126,11 +127,12 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
                      ? "resume needs checkpoint= in starling.train(), the folder to go on from"
                      : "--resume needs a [checkpoint] section in the job file");
   const std::string& dir = job.checkpoint.dir;
-  STARLING_TRY(versions, list_checkpoints(dir));
+  const auto storage = open_storage(dir);
+  STARLING_TRY(versions, list_checkpoints(*storage));
   std::vector<Checkpoint> found;
   std::string last;
   for (const Version version : versions) {
-    auto manifest = read_manifest(dir, version);
+    auto manifest = read_manifest(*storage, version);
     if (!manifest) {
       last = manifest.error().text();
       std::fprintf(stderr, "starling: checkpoint of step %llu cannot be used: %s\n",
@@ -160,17 +162,20 @@ Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layo
 
 CheckpointClaim::~CheckpointClaim() {
   if (dir_.empty()) return;
-  const auto there = list_checkpoints(dir_);
-  if (there && there.value().empty()) give_up_checkpoints(dir_);
+  const auto storage = open_storage(dir_);
+  const auto there = list_checkpoints(*storage);
+  if (there && there.value().empty()) give_up_checkpoints(*storage);
 }
 
 Result<bool> claim_folder(const Job& job) {
   if (!job.checkpoint.on()) return false;
   const std::string& dir = job.checkpoint.dir;
-  STARLING_TRY(open_checkpoint_dir(dir));
-  auto claimed = claim_checkpoints(dir, state_hash(job), job.checkpoint.accepts, format_job(job));
+  const auto storage = open_storage(dir);
+  STARLING_TRY(storage->make());
+  auto claimed =
+      claim_checkpoints(*storage, state_hash(job), job.checkpoint.accepts, format_job(job));
   if (claimed) return claimed;
-  const auto owner = read_checkpoint_owner(dir);
+  const auto owner = read_checkpoint_owner(*storage);
   if (!owner || !owner.value() || owner.value()->has(state_hash(job))) return claimed;
   const auto was = job_of(owner.value()->job, job);
   return Error(Code::kBadInput, "the checkpoint folder " + dir + " is of another job" +
@@ -187,7 +192,7 @@ Result<OpenedCheckpoints> open_checkpoints(const Job& job, const Layout& layout,
     opened.to_go_on_from = std::move(found);
     opened.remark = script_remark(job, opened.to_go_on_from);
   } else {
-    STARLING_TRY(versions, list_checkpoints(job.checkpoint.dir));
+    STARLING_TRY(versions, list_checkpoints(*open_storage(job.checkpoint.dir)));
     if (!versions.empty())
       return Error(Code::kBadInput,
                    "checkpoint folder already has one of step " + std::to_string(versions.back()) +

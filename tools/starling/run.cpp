@@ -260,7 +260,7 @@ class Run {
   void say_if_gone() {
     if (!checkpoint_) return;
     const std::string folder = checkpoint_folder(run_.job.checkpoint.dir, *checkpoint_);
-    const auto there = list_checkpoints(run_.job.checkpoint.dir);
+    const auto there = list_checkpoints(*open_storage(run_.job.checkpoint.dir));
     if (there &&
         std::find(there.value().begin(), there.value().end(), *checkpoint_) == there.value().end())
       spectator_.warn("the checkpoint of step " + std::to_string(*checkpoint_) + " is gone; " +
@@ -336,7 +336,7 @@ class Run {
       worst = fail(curve.error());
     // These are of a checkpoint that was under way; no process writes any more.
     if (run_.job.checkpoint.on())
-      remove_own_checkpoints(run_.job.checkpoint.dir, state_hash(run_.job), kNoVersion,
+      remove_own_checkpoints(*open_storage(run_.job.checkpoint.dir), state_hash(run_.job), kNoVersion,
                              /*kept=*/{});
     if (ended_) say_how_to_go_on();
     if (ended_ || !over()) return code;

@@ -1,0 +1,175 @@
+#include "core/formats/storage.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "core/formats/synced_file.h"
+
+namespace starling {
+namespace {
+
+namespace fs = std::filesystem;
+
+Error failed(const std::string& what, const std::string& path) {
+  return Error(Code::kBadInput, what + " " + path + ": " + std::strerror(errno));
+}
+
+class OpenFile : public StoredObject {
+ public:
+  OpenFile(std::string path, int file, std::uint64_t size)
+      : path_(std::move(path)), file_(file), size_(size) {}
+  ~OpenFile() override { ::close(file_); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+
+  std::uint64_t size() const override { return size_; }
+  const std::string& place() const override { return path_; }
+
+  Result<> read(std::uint64_t from, std::span<std::uint8_t> out) const override {
+    while (!out.empty()) {
+      const ssize_t n = ::pread(file_, out.data(), out.size(), static_cast<off_t>(from));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return failed("cannot read", path_);
+      if (n == 0)
+        return Error(Code::kBadInput, "file ended at byte " + std::to_string(from) +
+                                          "; it was longer when opened; " + path_);
+      from += static_cast<std::uint64_t>(n);
+      out = out.subspan(static_cast<std::size_t>(n));
+    }
+    return ok();
+  }
+
+ private:
+  const std::string path_;
+  const int file_;
+  const std::uint64_t size_;
+};
+
+class Folder : public Storage {
+ public:
+  explicit Folder(std::string dir) : dir_(std::move(dir)) {}
+
+  Result<> make() override {
+    std::error_code error;
+    fs::create_directories(dir_, error);
+    if (error)
+      return Error(Code::kBadInput,
+                   "checkpoint folder cannot be made (" + error.message() + "); " + dir_);
+    const std::string probe = ".probe-" + std::to_string(::getpid());
+    const ByteView nothing;
+    auto written = put(probe, std::span<const ByteView>(&nothing, 1));
+    remove(probe);
+    if (!written) return std::move(written).error().in("expected a checkpoint folder to write in");
+    return ok();
+  }
+
+  Result<> put(const std::string& name, std::span<const ByteView> pieces) override {
+    const fs::path path = place(name);
+    std::error_code error;
+    fs::create_directories(path.parent_path(), error);
+    if (error)
+      return Error(Code::kBadInput,
+                   "cannot make " + path.parent_path().string() + ": " + error.message());
+    return write_synced_file(path, pieces);
+  }
+
+  Result<bool> put_new(const std::string& name, const std::string& text) override {
+    const std::string path = place(name);
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0 && errno == EEXIST) return false;
+    if (fd < 0) return failed("cannot create", path);
+    std::size_t at = 0;
+    bool good = true;
+    while (good && at < text.size()) {
+      const ssize_t n = ::write(fd, text.data() + at, text.size() - at);
+      if (n >= 0) at += static_cast<std::size_t>(n);
+      good = n >= 0 || errno == EINTR;
+    }
+    good = good && ::fsync(fd) == 0;
+    auto error = failed("cannot write", path);
+    good = ::close(fd) == 0 && good;
+    if (good) return true;
+    ::unlink(path.c_str());
+    return error;
+  }
+
+  Result<std::optional<std::string>> get(const std::string& name, std::size_t max) const override {
+    STARLING_TRY(file, open(name));
+    if (!file) return std::optional<std::string>();
+    // The size is that of the moment: what is being written grows meanwhile, and is read as it is.
+    std::string text(std::min<std::uint64_t>(file->size(), std::uint64_t{max} + 1), '\0');
+    STARLING_TRY(file->read(0, {reinterpret_cast<std::uint8_t*>(text.data()), text.size()}));
+    return std::optional<std::string>(std::move(text));
+  }
+
+  Result<std::unique_ptr<StoredObject>> open(const std::string& name) const override {
+    return open_file(place(name));
+  }
+
+  std::optional<std::uint64_t> size(const std::string& name) const override {
+    struct stat status {};
+    if (::stat(place(name).c_str(), &status) != 0) return std::nullopt;
+    return static_cast<std::uint64_t>(status.st_size);
+  }
+
+  Result<std::vector<std::string>> folders() const override {
+    std::vector<std::string> found;
+    std::error_code error;
+    if (!fs::exists(dir_, error) && !error) return found;
+    for (fs::directory_iterator it(dir_, error), end; !error && it != end; it.increment(error)) {
+      std::error_code ignored;
+      if (it->is_directory(ignored)) found.push_back(it->path().filename().string());
+    }
+    if (error)
+      return Error(Code::kBadInput,
+                   "checkpoint folder cannot be read (" + error.message() + "); " + dir_);
+    return found;
+  }
+
+  void remove(const std::string& name) override {
+    std::error_code ignored;
+    fs::remove(place(name), ignored);
+  }
+  void remove_folder(const std::string& folder) override {
+    std::error_code ignored;
+    fs::remove_all(place(folder), ignored);
+  }
+
+  std::string place(const std::string& name) const override {
+    return name.empty() ? dir_ : (fs::path(dir_) / name).string();
+  }
+
+ private:
+  const std::string dir_;
+};
+
+}  // namespace
+
+std::unique_ptr<Storage> open_storage(const std::string& dir) {
+  return std::make_unique<Folder>(dir);
+}
+
+Result<std::unique_ptr<StoredObject>> open_file(const std::string& path) {
+  // Do not block: opening a pipe would wait for a writer.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::unique_ptr<StoredObject>();
+  if (fd < 0) return failed("cannot open", path);
+  struct stat status {};
+  auto error = ::fstat(fd, &status) != 0 ? failed("cannot inspect", path)
+                                         : Error(Code::kBadInput, "not a regular file; " + path);
+  if (!S_ISREG(status.st_mode)) {
+    ::close(fd);
+    return error;
+  }
+  return std::make_unique<OpenFile>(path, fd, static_cast<std::uint64_t>(status.st_size));
+}
+
+}  // namespace starling

@@ -1,0 +1,77 @@
+#pragma once
+// Storage is where checkpoints lie: named objects, each there whole or not at all.
+//
+// A name is relative, with '/' between its folders: "step-000000040/manifest.json". What consists of
+// several objects is published by one that is put last and names the others, as a manifest does; readers
+// believe no object that it does not name. So a store is never asked to rename, to link or to append, nor
+// to put two objects at once, and one that cannot do these will do.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+
+namespace starling {
+
+// A StoredObject is open to read parts of it. Threads: const functions from any thread.
+class StoredObject {
+ public:
+  virtual ~StoredObject() = default;
+  virtual std::uint64_t size() const = 0;
+  // Reads bytes [from, from + out.size()). Errors: kBadInput  it is shorter now, or cannot be read.
+  virtual Result<> read(std::uint64_t from, std::span<std::uint8_t> out) const = 0;
+  virtual const std::string& place() const = 0;  // for people
+};
+
+// Each function blocks for the store. Threads: any, also several at once.
+class Storage {
+ public:
+  virtual ~Storage() = default;
+
+  // Makes the store if it is not there, and sees whether objects can be put into it.
+  // Errors: kBadInput  they cannot.
+  virtual Result<> make() = 0;
+
+  // Puts the pieces, one behind the other, in the place of the object of this name, if there is one.
+  // On return it is durable, and each reader sees the whole of it. Errors: kBadInput  it cannot be
+  // written; what was there stays, and nothing else is left.
+  virtual Result<> put(const std::string& name, std::span<const ByteView> pieces) = 0;
+  // Puts the text if there is no object of this name: of several calls at once, one returns true.
+  // A reader may find a part of the text meanwhile.
+  virtual Result<bool> put_new(const std::string& name, const std::string& text) = 0;
+
+  // Returns a whole object as text, cut behind `max` + 1 bytes; none: there is none of this name.
+  // Errors: kBadInput  it cannot be read, or is no object.
+  virtual Result<std::optional<std::string>> get(const std::string& name,
+                                                 std::size_t max) const = 0;
+  // Null: there is none of this name. Errors: as get().
+  virtual Result<std::unique_ptr<StoredObject>> open(const std::string& name) const = 0;
+  // None: there is none of this name.
+  virtual std::optional<std::uint64_t> size(const std::string& name) const = 0;
+
+  // Returns the folders in the root, without what they hold, in no order; none if there is no store.
+  // Errors: kBadInput  it cannot be read.
+  virtual Result<std::vector<std::string>> folders() const = 0;
+
+  // Removes one object, or all of a folder. What cannot be removed stays.
+  virtual void remove(const std::string& name) = 0;
+  virtual void remove_folder(const std::string& folder) = 0;
+
+  // Returns where an object is, for people; without a name the store.
+  virtual std::string place(const std::string& name = {}) const = 0;
+};
+
+// The store behind a job's [checkpoint] dir: a folder of a file system, which machines may share.
+// Opening touches nothing.
+std::unique_ptr<Storage> open_storage(const std::string& dir);
+
+// One file of a file system, which need not lie in a store. Null: it does not exist. Errors: as
+// Storage::get().
+Result<std::unique_ptr<StoredObject>> open_file(const std::string& path);
+
+}  // namespace starling
