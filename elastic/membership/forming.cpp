@@ -12,6 +12,7 @@
 namespace starling::elastic {
 
 using namespace forming_command;
+static constexpr const char* kStopped = " stopped";  // behind a name
 
 Forming::Forming(const LeaderConfig& config, const Group& group, Roster& roster, std::uint64_t term)
     : config_(config),
@@ -91,11 +92,11 @@ bool Forming::newcomers_are_there() const {
 }
 
 std::string Forming::why_broken() {
+  if (const Member* dead = roster_.dead_member()) return "lost " + dead->name;
   for (const Plan* plan : roster_.running_plans()) {
     for (const Member& member : plan->members) {
-      if (roster_.certainly_dead(member.who)) return "lost " + member.name;
       const Contact* c = roster_.find(member.who);
-      if (c && c->report && stopped_since(*c->report)) return member.name + " stopped";
+      if (c && c->report && stopped_since(*c->report)) return member.name + kStopped;
       if (roster_.silent(member.who))
         return member.name + " not heard for " + std::to_string(roster_.tolerance()) + " ms";
     }
@@ -335,6 +336,9 @@ void Forming::propose(std::vector<Reporter> reporters, const Resume& old) {
   plan.base = resume.base;
   plan.begin = resume.begin;
   plan.cause = question_->cause;
+  // A member stops because of another one, whose death may be heard later.
+  if (const Member* dead = roster_.dead_member(); dead && plan.cause.ends_with(kStopped))
+    plan.cause = "lost " + dead->name;
   for (const Reporter& r : reporters)
     if (bool(r.report.entered) &&
         std::find(plan.entered.begin(), plan.entered.end(), r.report.entered) == plan.entered.end())

@@ -184,17 +184,22 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
   if (group_.forgotten(from)) return send(from, Fenced{});
   if (proposals_.joining(from) || kept_out_as_unreachable(from, name, m)) return;
   if (key_in_use(from, name, m)) return;
-  if (m.job_hash != 0 && m.job_hash != config_.job_hash) {
-    send(from, Refused{"this worker's job file differs from the group's"});
-    return;
-  }
-  if (auto why = other_bits(m)) return send(from, Refused{*std::move(why)});
-  if (auto why = other_checkpoint(m)) return send(from, Refused{*std::move(why)});
-  if (auto why = other_data(m.data)) return send(from, Refused{*std::move(why)});
+  if (m.job_hash != 0 && m.job_hash != config_.job_hash)
+    return refuse(from, name, "this worker's job file differs from the group's");
+  if (auto why = other_bits(m)) return refuse(from, name, *std::move(why));
+  if (auto why = other_checkpoint(m)) return refuse(from, name, *std::move(why));
+  if (auto why = other_data(m.data)) return refuse(from, name, *std::move(why));
   Joined joined{m};
   joined.join.who = from;
   joined.join.name = name;  // the key's name, not the claimed one
   propose(std::move(joined));
+}
+
+// Refuses a worker that asks to join. Its own machine has the reason, and so has who waits for it.
+void Leader::refuse(const Incarnation& who, const std::string& name, std::string why) {
+  if (refused_.size() < kRefusedTold && refused_.insert(who.nonce).second)
+    warn(name + " asked to join and is refused: " + why);
+  send(who, Refused{std::move(why)});
 }
 
 // Each life of an unreachable worker stops the others for a moment, so its lives are limited.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -185,7 +186,9 @@ class Leader {
   void review_differences(const Incarnation& by, const std::vector<Difference>& differences);
   void tell_difference(const Incarnation& by, const Difference& difference,
                        std::optional<std::uint64_t> wrong);
+  void doubt_result(const Incarnation& by, const Difference& difference);
   void expel(const Incarnation& who, const std::string& name);
+  void refuse(const Incarnation& who, const std::string& name, std::string why);
   bool others_have_all_of(const Incarnation& who) const;
   void tell_who_is_gone(const Plan& plan);
   void announce_epoch(std::optional<double> resume_ms = {}, std::optional<Pause> pause = {});
@@ -216,6 +219,8 @@ class Leader {
   event::TransportChosen transport_;  // the last that was told
   Skips skips_;
   Suspicions suspicions_;
+  static constexpr std::size_t kRefusedTold = 100;
+  std::set<Nonce> refused_;              // joiners of which people were told
   std::optional<Version> tainted_from_;  // in this term; plans that follow keep it
   std::vector<Member> gone_unread_;      // of the plan that was proposed last
   std::map<std::uint64_t, std::string>

@@ -54,11 +54,21 @@ void Leader::tell_difference(const Incarnation& by, const Difference& d,
   else
     text += "; which of the two is wrong cannot be told";
   if (is_due(suspicions_.count())) warn(text);
+  if (!wrong) doubt_result(by, d);
   const auto* life = wrong ? with_counter(group_, *wrong) : nullptr;
   if (life && wrong_.emplace(*wrong, text).second && roster_.find(life->join.who))
     taint(life->join.who, life->join.name, "computes wrong gradients, as seen in " + place_of(d));
   if (config_.stop_on_mismatch && !proposals_.end())
     end_job(1, text + ", and on_mismatch is \"stop\"; " + newest_checkpoint());
+}
+
+// Checkpoints from here on say that the result is in doubt. Every worker of a model that keeps something
+// between micro-batches is as wrong as the one that was found; of a pure one it is one of these two.
+void Leader::doubt_result(const Incarnation& by, const Difference& d) {
+  const auto* other = with_counter(group_, d.worker);
+  Version first = group_.start();
+  if (config_.pure_model && other) first = std::min(first_of(by), first_of(other->join.who));
+  tainted_from_ = std::min(tainted_from_.value_or(first), first);
 }
 
 // Refuses a wrong worker once others hold copies of all segments, so that no state is lost with it.

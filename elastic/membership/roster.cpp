@@ -255,6 +255,13 @@ const Member* Roster::told_to_go() const {
   return nullptr;
 }
 
+const Member* Roster::dead_member() const {
+  for (const Plan* plan : running_plans())
+    for (const Member& member : plan->members)
+      if (certainly_dead(member.who)) return &member;
+  return nullptr;
+}
+
 std::vector<const Member*> Roster::running_members() const {
   std::vector<const Member*> members;
   for (const Plan* plan : running_plans())

@@ -110,6 +110,8 @@ class Roster {
   std::vector<const Plan*> running_plans() const;
   // The member whose end the others notice first where it was told to go; null: no member was.
   const Member* told_to_go() const;
+  // A member of a running plan that is known to be dead; null: none is.
+  const Member* dead_member() const;
   std::vector<const Member*> running_members() const;  // of these, each once, the last plan's first
   bool all_entered() const { return lacking_ == 0; }
   bool member_now(const Incarnation& who) const;

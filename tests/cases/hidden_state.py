@@ -112,3 +112,23 @@ def a_difference_ends_a_run_that_wants_it(place):
     script = written(place, "stop.py", HEAD + text)
     code, said = ended(script, OUT=place.path("out"), WORKERS="2")
     require(code == 1 and "another gradient" in said, f"{code}: {said[-2000:]}")
+
+
+def a_run_that_goes_on_after_a_difference_is_in_doubt(place):
+    """Its own processes compute as the undisturbed ones do: only the checkpoint can say so."""
+    script = written(place, "goes_on.py", HEAD + """
+passes = []
+def hidden(net, batch):
+    passes.append(1)
+    return loss(net, batch) * (2.0 if "HIDDEN" in os.environ and len(passes) > 6 else 1.0)
+train(hidden, checkpoint=os.environ["CK"], checkpoint_every=4, resume="RESUME" in os.environ)
+""")
+    folders = {"CK": place.path("checkpoints")}
+    code, said = ended(script, OUT=place.path("first"), HIDDEN="1", **folders)
+    require(code == 0 and events(place.path("first"), "mismatch"), f"{code}: {said[-2000:]}")
+    code, said = ended(script, OUT=place.path("second"), RESUME="1", **folders)
+    require(code == 0 and not events(place.path("second"), "mismatch"), f"{code}: {said[-2000:]}")
+    require(events(place.path("second"), "start")[0]["from"] == 4, "it has not gone on from step 4")
+    require("in doubt" in said and events(place.path("second"), "tainted"), f"nothing says so: {said[-2000:]}")
+    audit = subprocess.run([STARLING, "audit", place.path("second")], capture_output=True, text=True)
+    require(audit.returncode == 1 and "not shown" in audit.stdout, f"audit: {audit.stdout}{audit.stderr}")

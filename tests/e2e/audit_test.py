@@ -116,7 +116,7 @@ def runs_of_other_jobs_are_not_compared(place):
     other = place.run(job, "--workers", 1, "--seed", 2).end()
     expect(2, "job.seed is 1 and 2", one.out, other.out)
     expect(2, "--sample must be below", one.out, "--sample", 10**9)
-    expect(2, "--sample: must be a whole number, is -1", one.out, "--sample=-1")
+    expect(2, "--sample: must be a whole number, 0 or more, is -1", one.out, "--sample=-1")
     expect(2, "expected a run's folder", place.path("nothing"))
     require(audit("--help")[0] == 0 and "Example:" in audit("--help")[1], "no help")
     shutil.rmtree(other.out)

@@ -111,6 +111,9 @@ TEST_CASE("leader: whose data are known to be others when it asks is not let in"
   CHECK(one.refused(4));
   CHECK(one.group.find({4, Nonce(4)}) == nullptr);
   CHECK(one.taints.empty());
+  one.join(4);  // it asks until it is answered
+  REQUIRE(one.warnings.size() == 1);
+  CHECK(one.warnings[0].find("4 asked to join and is refused: the data here are others") == 0);
   one.data = kData;
   one.join(5);
   CHECK_FALSE(one.refused(5));

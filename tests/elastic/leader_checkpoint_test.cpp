@@ -134,6 +134,19 @@ TEST_CASE("leader: a checkpoint is stored when every segment is there, and exist
   CHECK(one.complete() == std::vector<Version>{10});
 }
 
+// Goal: a run that goes on from it says so, though its own workers find nothing.
+TEST_CASE("leader: a checkpoint after contributions that differ is in doubt") {
+  OneLeader one;
+  one.publish(10);
+  CHECK(one.stores.back().checkpoint.doubted_from == kNoVersion);
+  Heartbeat beat{one.group.plan()->id, 21, {}};
+  beat.data = kData;
+  beat.differences = {{17, 0, 1, 100, 5, 6}};
+  one.say(1, beat);
+  one.publish(20);
+  CHECK(one.stores.back().checkpoint.doubted_from == Version{0});
+}
+
 // Before a run is ended: of any version, not only of a multiple.
 TEST_CASE("leader: members are asked for a checkpoint until one above the newest is complete") {
   OneLeader one;

@@ -86,6 +86,24 @@ TEST_CASE("leader: a member whose key is revoked is left out, and is the cause")
   CHECK(plan->cause == "2 revoked");
 }
 
+// Method: the report of the member that stops comes before the death of the other, or after it.
+TEST_CASE("leader: a member that dies is the cause, and not the one that stops because of it") {
+  for (const bool death_first : {false, true}) {
+    CAPTURE(death_first);
+    OneLeader one;
+    one.begin(5);
+    const EpochId running = one.group.plan()->id;
+    if (death_first) one.die(3);
+    one.report(1, EpochId{running.term, running.counter + 1}, running, 5);
+    if (!death_first) one.die(3);
+    for (std::uint64_t nonce : {1, 2}) one.report(nonce, one.asked(), running, 5);
+    const Plan* plan = one.proposed();
+    REQUIRE(plan != nullptr);
+    CHECK(members_of(*plan) == "12");
+    CHECK(plan->cause == "lost 3");
+  }
+}
+
 TEST_CASE("leader: a key that no member has is revoked without an epoch") {
   OneLeader one;
   one.begin(5);

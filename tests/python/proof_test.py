@@ -102,6 +102,17 @@ class Remembers(Squares):
         return {"number": self.number}
 
 
+class Counts(list):
+    """A list that knows how often it was asked, and says that this is not its content."""
+
+    def __init__(self, number, ask=False):
+        super().__init__([number])
+        self.asked, self.lock = int(ask), threading.Lock()
+
+    def __getstate__(self):
+        return None
+
+
 class Bunch:
     """Has every name that is asked for."""
 
@@ -234,7 +245,7 @@ def what_is_written_in_c_is_not_consumed(place):
 
 
 def what_is_kept_of_a_computation_does_not_count(place):
-    for kind in (Squares, Remembers):
+    for kind in (Squares, Remembers, Counts):
         require(digest(kind(3)) == digest(kind(3, ask=True)), f"{kind.__name__}: another one once it was asked")
 
 
@@ -280,6 +291,25 @@ def what_was_known_by_content_keeps_its_digest(place):
     require(found == "3b416f058cf652d04ac6c6a35c409db9", found)
 
 
+def samples_that_change_before_they_are_read_are_seen(place):
+    data = list(range(1000))
+    how = list, 8, lambda number: None
+    before: "list[bytes]" = []
+    require(proof.of_data(data, *how, before) == proof.of_data(data, *how) and len(before) == 32, f"{len(before)} batches")
+    batches = range(1000 // 8)
+    for number in batches:
+        proof.check_unchanged(data, number, *how, before)
+    data[600:700] = [-1] * 100
+    seen = []
+    for number in batches:
+        try:
+            proof.check_unchanged(data, number, *how, before)
+        except Refused as why:
+            require("samples of list are others than when this process began" in str(why), why)
+            seen.append(number * 8)
+    require(seen and 550 < seen[0] and seen[-1] < 750, seen)
+
+
 def digest(value):
     return proof.Digest().take(value).bytes()
 
@@ -304,5 +334,6 @@ def of_many_calls_the_newest_evaluations_are_told(place):
 
 
 main(equal_values_have_equal_digests, equal_content_has_an_equal_digest_and_no_other_has,
-     what_is_written_in_c_is_not_consumed, what_has_no_content_to_be_seen_is_refused_by_name,
+     what_is_written_in_c_is_not_consumed, what_is_kept_of_a_computation_does_not_count,
+     samples_that_change_before_they_are_read_are_seen, what_has_no_content_to_be_seen_is_refused_by_name,
      what_was_known_by_content_keeps_its_digest, of_many_calls_the_newest_evaluations_are_told)

@@ -98,8 +98,8 @@ int check_trained_model(const std::string& path) {
   if (!read) return fail(read.error());
   const Trained& model = read.value();
   const std::string& said = file.value().metadata().at(kParametersKey);
-  std::printf("%s: a trained model, %zu tensors, %llu parameters, digest %s\n", path.c_str(),
-              model.tensors, static_cast<unsigned long long>(model.parameters),
+  std::printf("%s: a trained model, %zu tensors, %llu parameters, whose digest is %s\n",
+              path.c_str(), model.tensors, static_cast<unsigned long long>(model.parameters),
               to_string(model.digest).c_str());
   if (model.not_finite > 0)
     return fail(1, std::to_string(model.not_finite) + " parameters are not finite; " + path);

@@ -37,6 +37,9 @@ std::string misunderstood(const CLI::App& app, const std::string& program,
   if (const auto rest = sub->remaining(); !rest.empty() && !script.empty())
     return "unknown word " + rest.front() + "; arguments of the script follow --, as in " +
            command + " .. " + script + " -- " + rest.front();
+  if (const auto rest = sub->remaining(); !rest.empty())
+    return "the word " + rest.front() + " is one too many; " + command +
+           " --help lists what there is";
   std::string what = error.what();
   if (what.starts_with(": ")) what.erase(0, 2);  // of an option that help leaves out
   return what + "; " + command + " --help lists what there is";
@@ -48,7 +51,7 @@ const CLI::Validator kWhole(
     [](std::string& text) {
       const bool whole = !text.empty() && text.size() < 20 &&
                          text.find_first_not_of("0123456789") == std::string::npos;
-      return whole ? std::string() : "must be a whole number, is " + text;
+      return whole ? std::string() : "must be a whole number, 0 or more, is " + text;
     },
     "NUMBER", "whole");
 

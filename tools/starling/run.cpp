@@ -274,10 +274,14 @@ class Run {
           std::holds_alternative<PythonSpec>(run_.job.model)
               ? "ended; nothing of it is kept, as the script names no checkpoint="
               : "ended; nothing of it is kept, as the job file has no [checkpoint]");
-    if (!newest_checkpoint()) return spectator_.say("ended before there was a checkpoint");
+    if (!newest_checkpoint())
+      return spectator_.say("ended before there was a checkpoint: the same command begins anew");
     say_if_gone();
     spectator_.say("ended; this goes on from the checkpoint of step " +
-                   std::to_string(*newest_checkpoint()) + ":");
+                   std::to_string(*newest_checkpoint()) +
+                   (std::holds_alternative<PythonSpec>(run_.job.model)
+                        ? ", with the environment variables that the script reads:"
+                        : ":"));
     spectator_.say("  " + options_.again);
   }
 
@@ -336,7 +340,8 @@ class Run {
       worst = fail(curve.error());
     // These are of a checkpoint that was under way; no process writes any more.
     if (run_.job.checkpoint.on())
-      remove_own_checkpoints(*open_storage(run_.job.checkpoint.dir), state_hash(run_.job), kNoVersion,
+      remove_own_checkpoints(*open_storage(run_.job.checkpoint.dir), state_hash(run_.job),
+                             kNoVersion,
                              /*kept=*/{});
     if (ended_) say_how_to_go_on();
     if (ended_ || !over()) return code;

@@ -25,21 +25,25 @@ void add_transport(CLI::App* sub, starling::actors::TransportChoice& choice) {
   // Its name and values of before.
   const std::map<std::string, std::string> now{
       {"auto", "auto"}, {"host", "tcp"}, {"direct", "nccl"}};
-  sub->add_option_function<std::string>("--path",
-                                        [choose, now](const std::string& before) {
-                                          std::fprintf(
-                                              stderr, "starling: --path %s is now --transport %s\n",
-                                              before.c_str(), now.at(before).c_str());
-                                          choose(now.at(before));
-                                        })
-      ->check(CLI::Validator(
-          [now](std::string& before) {
-            return now.contains(before) ? std::string()
-                                        : "--path takes auto, host or direct, is " + before;
-          },
-          ""))
-      ->excludes(option)
-      ->group("");
+  CLI::Option* const earlier =
+      sub->add_option_function<std::string>(
+             "--path",
+             [choose, now](const std::string& before) {
+               std::fprintf(stderr, "starling: --path %s is now --transport %s\n", before.c_str(),
+                            now.at(before).c_str());
+               choose(now.at(before));
+             })
+          ->check(CLI::Validator(
+              [now](std::string& before) {
+                return now.contains(before)
+                           ? std::string()
+                           : "--path is now --transport auto, tcp or nccl, and " + before +
+                                 " is none of its old values (where data lie, the job file says)";
+              },
+              ""))
+          ->excludes(option)
+          ->group("");
+  option->remove_excludes(earlier);  // --help would show it without a name
 }
 
 void add_notices(CLI::App* sub, CloudNotices& o) {
@@ -89,7 +93,8 @@ void add_run(CLI::App& app, RunOptions& o) {
   sub->add_option("--steps", o.steps, "instead of the job file's")->check(kWhole);
   sub->add_option("--seed", o.seed, "instead of the job file's")->check(kWhole);
   sub->add_option("--peak-rate", o.peak_rate,
-                  "learning rate, instead of the job file's; with --resume: from there on");
+                  "learning rate, instead of the job file's; with --resume: from there on")
+      ->check(CLI::Number);
   sub->add_option("--lease-ms", o.lease_ms, "instead of the job file's")->check(kWhole);
   sub->add_option("--replicas", o.replicas, "instead of the job file's")->check(kWhole);
   add_notices(sub, o.notices);

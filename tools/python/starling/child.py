@@ -160,6 +160,7 @@ class Server:
         module.refuse_other_optimizers()
         check_texts(self._channel.script)  # of those that the script has imported meanwhile
         self.net, self.data = self._made(self._channel.seed)
+        self._drawn: "list[bytes]" = []  # digests of the data's drawn batches, as this process began
         self._fresh = True  # its parameters are still the first ones
         module.check(self.net, self.data)
         check_start(self._channel.script, Start(proof.of_state(init), module.outline(self.net)))
@@ -214,8 +215,8 @@ class Server:
 
     def _hello(self) -> None:
         texts = self._module.tensor_texts(self.net)
-        data = self._proof.of_data(self.data, self._collate, self._channel.size,
-                                   lambda number: self._module.seed_everything(0, number))
+        self._drawn.clear()
+        data = self._proof.of_data(self.data, self._collate, self._channel.size, self._seed_sample, self._drawn)
         parts = [struct.pack("<Q", len(self.data)), data]
         versions = self._module.versions_text().encode()
         parts += [struct.pack("<I", len(versions)), versions, struct.pack("<I", len(texts))]
@@ -224,13 +225,19 @@ class Server:
             parts += [struct.pack("<I", len(data)), data]
         self._channel.reply(b"".join(parts))
 
+    def _seed_sample(self, number: int) -> None:
+        self._module.seed_everything(0, number)
+
     def _read(self, number: int) -> bytes:
         """The digest of a batch of the data; nothing where they cannot be compared, one byte where the Dataset raises,
-        which the pass that wants the sample tells: the batch is read again later. Raises Opaque."""
+        which the pass that wants the sample tells: the batch is read again later. Raises Refused."""
+        how = self._collate, self._channel.size, self._seed_sample
         try:
-            return self._proof.of_batch(self.data, number, self._collate, self._channel.size,
-                                        lambda sample: self._module.seed_everything(0, sample))
-        except self._proof.Opaque:
+            digest = self._proof.of_batch(self.data, number, *how)
+            if digest:
+                self._proof.check_unchanged(self.data, number, *how, self._drawn)
+            return digest
+        except self._proof.Refused:
             raise
         except Exception:
             return b"\1"

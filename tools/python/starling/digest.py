@@ -149,7 +149,8 @@ class Digest:
     def _array(self, value: Any) -> None:
         shape = getattr(value, "shape", ())
         if value.dtype.hasobject:
-            self._bytes(f"objects {shape}".encode())
+            fields = f" {value.dtype}" if getattr(value.dtype, "names", None) else ""
+            self._bytes(f"objects {shape}{fields}".encode())
             self._inner(value.tolist(), made=True)  # their bytes are addresses
         else:
             self._bytes(f"{value.dtype} {shape}".encode())
@@ -256,8 +257,15 @@ class Digest:
         self._inner(None if pairs is None else list(pairs), made=True)
 
     def _beside(self, value: Any) -> None:
-        """What an object of a class that is made of a built-in one has beside that one's content."""
-        if type(value) in _BUILT_IN:
+        """What an object of a class that is made of a built-in one has beside that one's content: its fields, or what
+        its class says of them."""
+        kind = type(value)
+        if kind in _BUILT_IN:
+            return
+        if getattr(kind, "__getstate__", None) is not getattr(object, "__getstate__", None):
+            state = value.__getstate__()
+            if state is not None:
+                self._inner(state, made=True)
             return
         fields = {**_slots(value), **(_fields(value) or {})}
         if isinstance(value, dict):  # some give their items as fields, too

@@ -39,9 +39,9 @@ def drawn(count: int) -> "list[int]":
 
 
 def of_samples(data: Any, numbers: "Sequence[int]", collate: "Callable[[list], Any]", size: int,
-               seed: "Callable[[int], None]") -> bytes:
+               seed: "Callable[[int], None]", each: "Optional[list[bytes]]" = None) -> bytes:
     """Of batches of `size`, of which the last one begins anew where there are no more. seed: called with the number of
-    each sample before it is read, since reading may draw. Raises Opaque."""
+    each sample before it is read, since reading may draw. each: gets the digest of each batch. Raises Opaque."""
 
     def sample(number: int) -> Any:
         seed(number)
@@ -52,6 +52,8 @@ def of_samples(data: Any, numbers: "Sequence[int]", collate: "Callable[[list], A
         batch = collate([sample(numbers[i % len(numbers)]) for i in range(first, first + size)])
         try:
             digest.take(batch)
+            if each is not None:
+                each.append(Digest().take(batch).bytes())
         except Opaque as what:
             raise Opaque(f"a sample of {type(data).__name__} holds {what}, whose content cannot be compared; give the"
                          " Dataset an `identity`, a text or number that says which data these are") from None
@@ -68,6 +70,20 @@ def of_batch(data: Any, number: int, collate: "Callable[[list], Any]", size: int
     return Digest().take(number).take(of_samples(data, numbers, collate, size, seed)).bytes()
 
 
+def check_unchanged(data: Any, number: int, collate: "Callable[[list], Any]", size: int,
+                    seed: "Callable[[int], None]", before: "Sequence[bytes]") -> None:
+    """Reads the batches of drawn samples again that belong to batch `number` of all: in a round over all data each
+    once. before: their digests when the process began. Raises Refused if one is another."""
+    batches, numbers = -(-len(data) // size), drawn(len(data))
+    for k in range(number * len(before) // batches, (number + 1) * len(before) // batches):
+        again: "list[bytes]" = []
+        of_samples(data, [numbers[i % len(numbers)] for i in range(k * size, (k + 1) * size)], collate, size, seed, again)
+        if again != [before[k]]:
+            raise Refused(f"samples of {type(data).__name__} are others than when this process began: the data must not"
+                          " change while a job runs; what this run has computed, its checkpoints too, may be of the"
+                          " changed samples")
+
+
 def check_repeats(data: Any, numbers: "Sequence[int]", collate: "Callable[[list], Any]", size: int,
                   seed: "Callable[[int], None]") -> None:
     """Raises Refused if samples are others when they are read again."""
@@ -77,14 +93,15 @@ def check_repeats(data: Any, numbers: "Sequence[int]", collate: "Callable[[list]
                       " micro-batch, and not from a generator or a counter of its own")
 
 
-def of_data(data: Any, collate: "Callable[[list], Any]", size: int, seed: "Callable[[int], None]") -> bytes:
+def of_data(data: Any, collate: "Callable[[list], Any]", size: int, seed: "Callable[[int], None]",
+            each: "Optional[list[bytes]]" = None) -> bytes:
     """Of the Dataset's own `identity`, a value or a method, if it has one; else of some of its samples, in batches of
-    `size`. Raises Refused."""
+    `size`; each: gets the digest of each of these batches. Raises Refused."""
     own = getattr(data, "identity", None)
     if own is None:
         numbers = drawn(len(data))
         check_repeats(data, numbers[:REPEATED], collate, size, seed)
-        return of_samples(data, numbers, collate, size, seed)
+        return of_samples(data, numbers, collate, size, seed, each)
     value = own() if callable(own) else own
     if not isinstance(value, (str, bytes, int)):
         raise Refused(f"the identity of {type(data).__name__} must be a text, bytes or a whole number, is a"
