@@ -275,6 +275,16 @@ def check_named(tree):
                 yield "NOTICE", 1, f"has no notice of {library}"
 
 
+def check_tests_run(tree):
+    """A test that its file's main() does not name never runs: each function of a place alone is named again."""
+    for path, text in tree.items():
+        if not re.match(r"tests/(e2e|python)/\w+\.py$", path):
+            continue
+        for found in re.finditer(r"^def ([a-z]\w*)\(place\):", text, re.M):
+            if len(re.findall(rf"\b{found[1]}\b", text)) < 2:
+                yield path, text[:found.start()].count("\n") + 1, f"{found[1]}() is a test that does not run"
+
+
 CHECKS = (
     check_layers,
     check_folders_of_core,
@@ -290,6 +300,7 @@ CHECKS = (
     check_no_throw,
     check_readmes,
     check_named,
+    check_tests_run,
 )
 
 
@@ -357,6 +368,7 @@ BAD = (
     ("check_length", "core/bad.cpp", "// A long file.\n" + "\n" * 501),
     ("check_no_throw", "core/bad.cpp", "void f() { throw 1; }\n"),
     ("check_readmes", "core/README.md", "# core\n" + "\n" * 61),
+    ("check_tests_run", "tests/e2e/bad_test.py", "def one(place):\n    pass\n\n\nmain()\n"),
     ("check_named", "EXTRA.md", "nobody knows why\n"),
     ("check_named", "NOTICE", "none\n"),
     ("check_named", "tools/setup.sh", "packages=(\n  libbest-dev libother-dev\n)\n"),
