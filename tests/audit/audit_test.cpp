@@ -428,6 +428,21 @@ TEST_CASE("audit: a run that was done and the one that went on from it are one")
         "digests on the way");
 }
 
+// A resume that its workers refused, beside the run that it was to go on from.
+TEST_CASE("audit: a run that failed before its first step takes nothing from the others") {
+  const History refused = changed([](Lines& l) {
+    l.resize(1);
+    edit(0, "\"data\"", "\"from\":6,\"data\"")(l);
+    l.push_back(R"({"t":1,"ev":"failed","code":2,"reason":"other data"})");
+  });
+  const auto both = merge({good(), refused});
+  REQUIRE(both);
+  for (const Finding& finding : audit(both.value())) CHECK(finding.verdict == Verdict::kHeld);
+  const auto alone = merge({refused});
+  REQUIRE(alone);
+  CHECK(finding_of(alone.value(), "P1").verdict == Verdict::kUnproven);
+}
+
 TEST_CASE("audit: P2 refuted") {
   const auto refuted = [](const std::function<void(Lines&)>& change, const char* why) {
     check_only(changed(change), "P2", Verdict::kRefuted, why);

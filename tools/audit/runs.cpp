@@ -56,6 +56,14 @@ void move_above(const Highest& before, History& h) {
   }
 }
 
+// A run that failed before its first step has added nothing to the others.
+void leave_out_empty_ones(std::vector<History>& histories) {
+  const auto empty = [](const History& h) {
+    return h.failed && h.steps.empty() && h.done.empty() && h.start.coordinator.empty();
+  };
+  if (!std::ranges::all_of(histories, empty)) std::erase_if(histories, empty);
+}
+
 }  // namespace
 
 bool of_one_run(const History& a, const History& b) {
@@ -65,6 +73,7 @@ bool of_one_run(const History& a, const History& b) {
 }
 
 void one_after_the_other(std::vector<History>& histories) {
+  leave_out_empty_ones(histories);
   std::stable_sort(histories.begin(), histories.end(),
                    [](const History& a, const History& b) { return a.start.from < b.start.from; });
   Highest before, now;
