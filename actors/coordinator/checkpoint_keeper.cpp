@@ -58,6 +58,8 @@ caf::actor spawn_checkpoint_keeper(caf::actor_system& system, const Job& job,
             [form, storage, told = std::set<Version>()](const TidyCheckpoints& order) mutable {
               if (order.above != kNoVersion)
                 withdraw_own_checkpoints(*storage, form.state_hash, order.above);
+              if (order.doubted != kNoVersion)
+                doubt_own_checkpoints(*storage, form.state_hash, order.doubted);
               remove_own_checkpoints(*storage, form.state_hash, order.below, order.kept);
               return gone_of(*storage, order, told);
             },

@@ -201,6 +201,13 @@ std::string manifest_in(const std::string& folder) {
   return folder + "/" + kManifest;
 }
 
+Result<> put_manifest(Storage& storage, const Manifest& manifest) {
+  const std::string text = format_manifest(manifest);
+  const ByteView bytes = as_bytes(std::span<const char>(text));
+  return storage.put(manifest_in(checkpoint_folder(manifest.checkpoint.version)),
+                     std::span<const ByteView>(&bytes, 1));
+}
+
 void remove(Storage& storage, const std::string& folder) {
   storage.remove(manifest_in(folder));  // first, so that the rest is no checkpoint
   storage.remove_folder(folder);
@@ -287,9 +294,20 @@ Result<> publish_checkpoint(Storage& storage, const Manifest& manifest) {
       return Error(Code::kBadInput, storage.place(name) + " has " + std::to_string(*size) +
                                         " bytes, expected " + std::to_string(shard.bytes));
   }
-  const std::string text = format_manifest(manifest);
-  const ByteView bytes = as_bytes(std::span<const char>(text));
-  return storage.put(manifest_in(folder), std::span<const ByteView>(&bytes, 1));
+  return put_manifest(storage, manifest);
+}
+
+void doubt_checkpoints(Storage& storage, Version from, const std::vector<std::uint64_t>& mine) {
+  const auto there = list_checkpoints(storage);
+  if (!there) return;
+  for (const Version version : there.value()) {
+    if (version <= from) continue;
+    auto manifest = read_manifest(storage, version);
+    if (!manifest || manifest.value().checkpoint.doubted_from <= from) continue;
+    if (std::find(mine.begin(), mine.end(), manifest.value().state_hash) == mine.end()) continue;
+    manifest.value().checkpoint.doubted_from = from;
+    (void)put_manifest(storage, manifest.value());
+  }
 }
 
 void remove_checkpoints(Storage& storage, Version below, const std::vector<Version>& kept,

@@ -61,6 +61,10 @@ Result<> publish_checkpoint(Storage& storage, const Manifest& manifest);
 // as they were computed from other data than the job's. What cannot be read or removed stays.
 void withdraw_checkpoints(Storage& storage, Version above, const std::vector<std::uint64_t>& mine);
 
+// Marks complete checkpoints above version `from` whose manifest has one of these state hashes: they are
+// in doubt from that step on, if not from an earlier one. What cannot be read or written stays.
+void doubt_checkpoints(Storage& storage, Version from, const std::vector<std::uint64_t>& mine);
+
 // Removes the folders of versions below `below` that are not `kept`: those that are not complete,
 // and complete ones while a newer one is kept, so that a process that is out of date does not
 // remove what others have published since. A complete one whose manifest has none of the state

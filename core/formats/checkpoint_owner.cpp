@@ -148,6 +148,12 @@ void withdraw_own_checkpoints(Storage& storage, std::uint64_t state_hash, Versio
   withdraw_checkpoints(storage, above, owner.value()->state_hashes);
 }
 
+void doubt_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version from) {
+  const auto owner = read_checkpoint_owner(storage);
+  if (!owner || !owner.value() || owner.value()->state_hashes.back() != state_hash) return;
+  doubt_checkpoints(storage, from, owner.value()->state_hashes);
+}
+
 void give_up_checkpoints(Storage& storage) {
   storage.remove(kOwner);
 }

@@ -44,6 +44,9 @@ Result<bool> claim_checkpoints(Storage& storage, std::uint64_t state_hash, std::
 // withdraw_checkpoints(), if the job with that hash is the last owner of the store; else nothing.
 void withdraw_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version above);
 
+// doubt_checkpoints(), if the job with that hash is the last owner of the store; else nothing.
+void doubt_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version from);
+
 // remove_checkpoints(), if the job with that hash is the last owner of the store; else nothing.
 void remove_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version below,
                             const std::vector<Version>& kept);

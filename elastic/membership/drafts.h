@@ -34,10 +34,13 @@ struct Store {  // all shards are there: write the manifest; -> Drafts::stored()
   StepRecord record;  // of step version-1
   std::vector<Shard> shards;
 };
-struct Tidy {  // remove the folders of versions below `below` but these, and all above `above`
+// Remove the folders of versions below `below` but these, and all above `above`; manifests of versions
+// above `doubted` say that they are in doubt from there on.
+struct Tidy {
   Version below = 0;
   std::vector<Version> kept;
   Version above = kNoVersion;
+  Version doubted = kNoVersion;
 };
 struct Propose {  // the manifest is there: it exists when this is committed
   Published published;

@@ -187,6 +187,8 @@ class Leader {
   void tell_difference(const Incarnation& by, const Difference& difference,
                        std::optional<std::uint64_t> wrong);
   void doubt_result(const Incarnation& by, const Difference& difference);
+  void doubt_from(Version first);
+  void doubt_checkpoints();
   void expel(const Incarnation& who, const std::string& name);
   void refuse(const Incarnation& who, const std::string& name, std::string why);
   bool others_have_all_of(const Incarnation& who) const;

@@ -56,6 +56,7 @@ void Leader::on_event(const leader_event::Stored& e) {
 
 void Leader::applied(const Published& e) {
   take(drafts_.published(e.checkpoint.version));
+  doubt_checkpoints();  // this one may have been on its way when the doubt came
 }
 
 // ---- Restarting -------------------------------------------------------------------------------

@@ -215,8 +215,28 @@ void Leader::taint(const Incarnation& who, const std::string& name, const std::s
   const Contact* c = roster_.find(who);
   event::Tainted tainted{who.counter, name, first_of(who), {}, what};
   if (c && c->version != kNoVersion) tainted.last = c->version;
-  tainted_from_ = std::min(tainted_from_.value_or(tainted.first), tainted.first);
+  doubt_from(tainted.first);
   tell(std::move(tainted));
+}
+
+// The result is in doubt from this step on, also in the checkpoints that were complete before this was
+// known: a run that goes on from one has other workers, which find nothing.
+void Leader::doubt_from(Version first) {
+  if (tainted_from_ && *tainted_from_ <= first) return;
+  tainted_from_ = first;
+  doubt_checkpoints();
+}
+
+void Leader::doubt_checkpoints() {
+  if (!tainted_from_) return;
+  bool any = false;
+  for (Checkpoint c : group_.checkpoints()) {
+    if (c.version <= *tainted_from_ || c.doubted_from <= *tainted_from_) continue;
+    c.doubted_from = *tainted_from_;
+    propose(Published{std::move(c)});  // in the place of the one that the log has
+    any = true;
+  }
+  if (any) emit(leader_command::Tidy{0, {}, kNoVersion, *tainted_from_});
 }
 
 // A revoked worker cannot send a death nor a report, so the leader does not wait for one. Otherwise

@@ -62,13 +62,13 @@ void Leader::tell_difference(const Incarnation& by, const Difference& d,
     end_job(1, text + ", and on_mismatch is \"stop\"; " + newest_checkpoint());
 }
 
-// Checkpoints from here on say that the result is in doubt. Every worker of a model that keeps something
+// Every worker of a model that keeps something
 // between micro-batches is as wrong as the one that was found; of a pure one it is one of these two.
 void Leader::doubt_result(const Incarnation& by, const Difference& d) {
   const auto* other = with_counter(group_, d.worker);
   Version first = group_.start();
   if (config_.pure_model && other) first = std::min(first_of(by), first_of(other->join.who));
-  tainted_from_ = std::min(tainted_from_.value_or(first), first);
+  doubt_from(first);
 }
 
 // Refuses a wrong worker once others hold copies of all segments, so that no state is lost with it.

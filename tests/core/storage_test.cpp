@@ -226,6 +226,11 @@ TEST_CASE_TEMPLATE("storage: a checkpoint is there with its manifest, loads, and
         Code::kCorrupt);
   CHECK_FALSE(publish_checkpoint(storage, read));
 
+  doubt_own_checkpoints(storage, 8, 15);  // of another job
+  CHECK(read_manifest(storage, 20).value().checkpoint.doubted_from == kNoVersion);
+  for (const Version from : {Version{15}, Version{17}}) doubt_own_checkpoints(storage, 7, from);
+  CHECK(read_manifest(storage, 20).value().checkpoint.doubted_from == Version{15});
+  CHECK(read_manifest(storage, 10).value().checkpoint.doubted_from == kNoVersion);
   remove_own_checkpoints(storage, 7, 20, {20});
   CHECK(list_checkpoints(storage).value() == std::vector<Version>{20});
   withdraw_own_checkpoints(storage, 7, 10);

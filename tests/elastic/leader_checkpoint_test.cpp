@@ -147,6 +147,25 @@ TEST_CASE("leader: a checkpoint after contributions that differ is in doubt") {
   CHECK(one.stores.back().checkpoint.doubted_from == Version{0});
 }
 
+// Hidden state may have been there for long before a difference was seen.
+TEST_CASE("leader: checkpoints that were complete before contributions differ are in doubt, too") {
+  OneLeader one;
+  one.publish(10);
+  for (std::uint64_t nonce : {1, 2}) one.say(nonce, one.part(nonce, 20));
+  one.vote_digest(20, {kSegments, 0});
+  one.on(leader_event::Stored{20, ""});  // and proposed: on its way
+  Heartbeat beat{one.group.plan()->id, 21, {}};
+  beat.data = kData;
+  beat.differences = {{20, 0, 1, 100, 5, 6}};
+  one.say(1, beat);
+  one.commit();
+  one.commit();
+  CHECK(one.complete() == std::vector<Version>{10, 20});
+  for (const Checkpoint& c : one.group.checkpoints()) CHECK(c.doubted_from == Version{0});
+  CHECK(std::any_of(one.tidied.begin(), one.tidied.end(),
+                    [](const leader_command::Tidy& t) { return t.doubted == 0; }));
+}
+
 // Before a run is ended: of any version, not only of a multiple.
 TEST_CASE("leader: members are asked for a checkpoint until one above the newest is complete") {
   OneLeader one;

@@ -71,6 +71,11 @@ std::string SharedStorage::store(const elastic::leader_command::Store& order) {
 }
 
 void SharedStorage::tidy(const elastic::leader_command::Tidy& tidy) {
+  for (auto& [version, folder] : folders_)
+    if (folder.manifest && version > tidy.doubted) {
+      Version& doubted_from = folder.manifest->checkpoint.doubted_from;
+      doubted_from = std::min(doubted_from, tidy.doubted);
+    }
   std::erase_if(folders_, [&](const auto& folder) {
     const auto& kept = tidy.kept;
     if (folder.first >= tidy.below) return false;
