@@ -194,7 +194,9 @@ std::optional<Version> version_of(const std::string& folder) {
   const char* end = folder.data() + folder.size();
   const auto read = std::from_chars(begin, end, version);
   if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
-  return Version(version);
+  // "step-4" is not ours.
+  return checkpoint_folder(Version(version)) == folder ? std::optional(Version(version))
+                                                       : std::nullopt;
 }
 
 std::string manifest_in(const std::string& folder) {

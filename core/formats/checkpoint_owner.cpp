@@ -100,8 +100,10 @@ Result<std::optional<CheckpointOwner>> read_checkpoint_owner(const Storage& stor
     auto owner = parse_checkpoint_owner(*text);
     if (owner) return std::optional<CheckpointOwner>(std::move(owner).value());
     if (std::chrono::steady_clock::now() > until)
-      return Error(Code::kBadInput, "cannot tell whose checkpoint folder it is: " +
-                                        owner.error().text() + "; " + storage.place(kOwner));
+      return Error(Code::kBadInput,
+                   "cannot tell whose checkpoint folder it is (once no run uses it, the file "
+                   "may be removed): " +
+                       owner.error().text() + "; " + storage.place(kOwner));
     std::this_thread::sleep_for(kLookAgain);
   }
 }

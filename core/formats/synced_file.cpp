@@ -52,9 +52,13 @@ Result<> sync_folder_of(const std::string& path) {
 
 Result<> write_synced_file(const std::string& path, std::span<const ByteView> pieces) {
   static std::atomic<std::uint64_t> counter{0};
-  const std::string temporary =
-      path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(counter++);
-  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  std::string temporary;
+  int file = -1;
+  // A killed process of this number may have left its files: in a container every one has number 1.
+  do {
+    temporary = path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(counter++);
+    file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  } while (file < 0 && errno == EEXIST);
   if (file < 0) return failed("cannot create", temporary);
   auto written = write_synced(file, temporary, pieces);
   // Network file systems report late errors here.

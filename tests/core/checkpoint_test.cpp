@@ -1,6 +1,7 @@
 #include "core/formats/checkpoint.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -224,11 +225,13 @@ TEST_CASE("checkpoint: old ones go, whole or not, and nothing else does") {
   put(checkpoint_folder(folder.path, 25) + "/shard-left", "x");  // never complete
   put(folder.path + "/notes.txt", "mine");
   put(folder.path + "/step-x/notes.txt", "mine");
+  put(folder.path + "/step-4/notes.txt", "mine");  // ours has nine digits
   remove_checkpoints(*folder.storage, 40, {30, 40}, kMine);
   CHECK(list_checkpoints(*folder.storage).value() == std::vector<Version>{30, 40});
   CHECK_FALSE(fs::exists(checkpoint_folder(folder.path, 25)));
   CHECK(fs::exists(folder.path + "/notes.txt"));
   CHECK(fs::exists(folder.path + "/step-x/notes.txt"));
+  CHECK(fs::exists(folder.path + "/step-4/notes.txt"));
 }
 
 // A leader that is none any more knows of 10 and 20 alone.
@@ -378,6 +381,17 @@ TEST_CASE("shard: damage of any kind is told with the file's name") {
   refused("cut");
   fs::remove(path);
   refused("gone");
+}
+
+// In a container every process has number 1.
+TEST_CASE("synced file: what a killed process of the same number has left is no obstacle") {
+  const Folder folder;
+  const std::string path = folder.path + "/file", text = "x";
+  for (int i = 0; i < 1000; ++i)
+    put(path + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(i), "left");
+  const ByteView bytes = as_bytes(std::span<const char>(text));
+  CHECK(write_synced_file(path, std::span<const ByteView>(&bytes, 1)));
+  CHECK(open_storage(folder.path)->get("file", 10).value() == "x");
 }
 
 TEST_CASE("synced file: a failed write leaves neither the file nor a temporary one") {

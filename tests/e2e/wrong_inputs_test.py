@@ -4,6 +4,7 @@ A table: name, arguments, exit code, texts that must be in the answer. {job} is 
 file that the row writes. Whatever ends with 2 says so in one line on stderr, and at once.
 """
 import os
+import shutil
 import re
 import resource
 import struct
@@ -264,6 +265,13 @@ def files_and_folders(place):
     manifest = os.path.join(checkpoints, "step-000000010", "manifest.json")
     os.remove(manifest)
     os.mkfifo(manifest)
+    events_pipe = place.path("piped/events.jsonl")
+    os.mkdir(os.path.dirname(events_pipe))
+    os.mkfifo(events_pipe)
+    own = place.path("own/job.toml")
+    os.mkdir(os.path.dirname(own))
+    shutil.copy(job, own)
+    shutil.copy(place.path("text.txt"), os.path.dirname(own))
     check([
         Row("a pipe for a manifest", ["check", checkpoints], 1, "not a regular file", "manifest.json"),
         Row("check of a pipe", ["check", pipe], 2, "not a regular file"),
@@ -272,6 +280,8 @@ def files_and_folders(place):
         Row("a pipe for a trace", ["replay", job, "--trace", pipe, "--out", place.path("p3")], 2, "not a regular file"),
         Row("a pipe for events", ["audit", pipe], 2, "pipe"),
         Row("a used folder", ["run", job, "--out", full.out], 2, "already"),
+        Row("the job's own folder", ["run", own, "--out", os.path.dirname(own)], 2, "has the job file itself"),
+        Row("a pipe for the events of a run", ["run", job, "--out", os.path.dirname(events_pipe)], 2, "piped"),
         Row("a file for a folder", ["run", job, "--out", a_file], 2, "a-file"),
         Row("nowhere", ["run", job, "--out", "/proc/nowhere"], 2, "/proc/nowhere"),
         Row("no key file", [*worker, "--join", "127.0.0.1:1", "--keys", place.path("none")], 2, "none"),

@@ -244,6 +244,15 @@ def what_is_written_in_c_is_not_consumed(place):
     require(list(numbers) == [2, 3], "an iterator has lost what it had")
 
 
+def what_lies_beside_a_value_is_not_the_next_one(place):
+    class Items(dict):
+        pass
+
+    items = Items(label=1)
+    items.more = 2
+    require(digest([labelled(1), {"more": 2}]) != digest([Labelled([1, 2]), items]), "fields slide into the next value")
+
+
 def what_is_kept_of_a_computation_does_not_count(place):
     for kind in (Squares, Remembers, Counts):
         require(digest(kind(3)) == digest(kind(3, ask=True)), f"{kind.__name__}: another one once it was asked")
@@ -335,5 +344,5 @@ def of_many_calls_the_newest_evaluations_are_told(place):
 
 main(equal_values_have_equal_digests, equal_content_has_an_equal_digest_and_no_other_has,
      what_is_written_in_c_is_not_consumed, what_is_kept_of_a_computation_does_not_count,
-     samples_that_change_before_they_are_read_are_seen, what_has_no_content_to_be_seen_is_refused_by_name,
+     what_lies_beside_a_value_is_not_the_next_one, samples_that_change_before_they_are_read_are_seen, what_has_no_content_to_be_seen_is_refused_by_name,
      what_was_known_by_content_keeps_its_digest, of_many_calls_the_newest_evaluations_are_told)

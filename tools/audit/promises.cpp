@@ -181,6 +181,8 @@ Finding same_bits_promise(const Index& run) {
   std::string shown = count(run.steps.size(), "step") + ", one record each, " +
                       count(digests, "digest") + " on the way";
   if (!run.h.done.empty()) shown += ", final digest " + run.h.done.front().digest;
+  if (run.h.start.job_number("elastic.recheck") == std::uint64_t{0})
+    shown += "; recheck is 0, no micro-batch was computed twice";
   return p1.finding("P1", "same bits", shown);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,7 +31,7 @@ class DeadRun {
  public:
   explicit DeadRun(const fs::path& folder) {
     fd_ = ::open((folder / kEvents).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) != 0) return;
+    if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) != 0 || !still_there(folder)) return;
     std::ifstream file(folder / kEvents, std::ios::binary);
     std::string text;
     if (!std::getline(file, text)) return;
@@ -44,10 +45,19 @@ class DeadRun {
   DeadRun(const DeadRun&) = delete;
   DeadRun& operator=(const DeadRun&) = delete;
 
-  // Returns none if there is no run, it goes on, or the file is something else.
+  // Returns none if there is no run, it goes on, or the events are something else than a file.
   const std::optional<event::Started>& start() const { return start_; }
 
  private:
+  // Whether the folder has the file that is locked: another command may have moved it away and begun.
+  bool still_there(const fs::path& folder) const {
+    struct stat locked {};
+    struct stat there {};
+    return ::fstat(fd_, &locked) == 0 && ::lstat((folder / kEvents).c_str(), &there) == 0 &&
+           S_ISREG(locked.st_mode) && locked.st_dev == there.st_dev &&
+           locked.st_ino == there.st_ino;
+  }
+
   int fd_ = -1;
   std::optional<event::Started> start_;
 };

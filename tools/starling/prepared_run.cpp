@@ -35,6 +35,12 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
   const std::string folder = options.out.empty() ? default_folder(run.job) : options.out;
   std::error_code error;
   run.folder = fs::absolute(folder, error).lexically_normal().string();
+  if (fs::equivalent(options.job, run.path("job.toml"), error) && !error)
+    return Error(
+        Code::kBadInput,
+        "the output folder has the job file itself, which the run would write over, expected "
+        "another folder; --out " +
+            folder);
   if (options.resume && (run.finished = finished_run(run.folder, run.job))) return run;
   STARLING_TRY(model, kernels::make_model(run.job.model, run.job.isa));
   STARLING_TRY(kernels::check_device(run.job.isa));

@@ -265,6 +265,7 @@ class Digest:
         if getattr(kind, "__getstate__", None) is not getattr(object, "__getstate__", None):
             state = value.__getstate__()
             if state is not None:
+                self._bytes(b"beside")
                 self._inner(state, made=True)
             return
         fields = {**_slots(value), **(_fields(value) or {})}
@@ -273,6 +274,7 @@ class Digest:
         elif isinstance(value, UserDict):
             fields.pop("data", None)  # its items
         if fields:
+            self._bytes(b"beside")  # else they could be the value that follows
             self._inner(fields, made=True)
 
     def _beside_array(self, value: Any) -> None:
