@@ -47,6 +47,15 @@ Result<> look_at_newest(const Storage& storage, const CheckpointOwner& mine) {
   return ok();
 }
 
+// The owner's hashes, if the job with that one is the last owner of the store.
+std::optional<std::vector<std::uint64_t>> hashes_of_last_owner(const Storage& storage,
+                                                               std::uint64_t state_hash) {
+  const auto owner = read_checkpoint_owner(storage);
+  if (!owner || !owner.value() || owner.value()->state_hashes.back() != state_hash)
+    return std::nullopt;
+  return owner.value()->state_hashes;
+}
+
 }  // namespace
 
 bool CheckpointOwner::has(std::uint64_t state_hash) const {
@@ -139,21 +148,18 @@ Result<bool> claim_checkpoints(Storage& storage, std::uint64_t state_hash, std::
 
 void remove_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version below,
                             const std::vector<Version>& kept) {
-  const auto owner = read_checkpoint_owner(storage);
-  if (!owner || !owner.value() || owner.value()->state_hashes.back() != state_hash) return;
-  remove_checkpoints(storage, below, kept, owner.value()->state_hashes);
+  if (const auto mine = hashes_of_last_owner(storage, state_hash))
+    remove_checkpoints(storage, below, kept, *mine);
 }
 
 void withdraw_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version above) {
-  const auto owner = read_checkpoint_owner(storage);
-  if (!owner || !owner.value() || owner.value()->state_hashes.back() != state_hash) return;
-  withdraw_checkpoints(storage, above, owner.value()->state_hashes);
+  if (const auto mine = hashes_of_last_owner(storage, state_hash))
+    withdraw_checkpoints(storage, above, *mine);
 }
 
 void doubt_own_checkpoints(Storage& storage, std::uint64_t state_hash, Version from) {
-  const auto owner = read_checkpoint_owner(storage);
-  if (!owner || !owner.value() || owner.value()->state_hashes.back() != state_hash) return;
-  doubt_checkpoints(storage, from, owner.value()->state_hashes);
+  if (const auto mine = hashes_of_last_owner(storage, state_hash))
+    doubt_checkpoints(storage, from, *mine);
 }
 
 void give_up_checkpoints(Storage& storage) {

@@ -195,7 +195,8 @@ void Leader::said(const Incarnation& from, const std::string& name, const Join& 
   propose(std::move(joined));
 }
 
-// Refuses a worker that asks to join. Its own machine has the reason, and so has who waits for it.
+// Refuses a worker that asks to join. A warning tells the people at the run the reason, too, which the
+// refused process prints on its own machine.
 void Leader::refuse(const Incarnation& who, const std::string& name, std::string why) {
   if (refused_.size() < kRefusedTold && refused_.insert(who.nonce).second)
     warn(name + " asked to join and is refused: " + why);
