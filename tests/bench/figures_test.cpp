@@ -2,18 +2,18 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/chaos/stories.h"
+#include "tests/judge/stories.h"
 
 namespace starling::bench {
 namespace {
 
 // Steps told at these seconds, in epoch "1.1" of `world` members.
-chaos::Story steps_at(const std::vector<std::pair<double, std::uint32_t>>& told,
+judge::Story steps_at(const std::vector<std::pair<double, std::uint32_t>>& told,
                       const char* epoch = "1.1") {
-  chaos::Story story;
+  judge::Story story;
   story.micro_batches = 64;
   for (const auto& [t, world] : told) {
-    chaos::StepSeen step;
+    judge::StepSeen step;
     step.t = t;
     step.world = world;
     step.epoch = epoch;
@@ -22,8 +22,8 @@ chaos::Story steps_at(const std::vector<std::pair<double, std::uint32_t>>& told,
   return story;
 }
 
-chaos::EpochSeen epoch(double t, const std::string& id, const std::string& kind = "prepared") {
-  chaos::EpochSeen seen;
+judge::EpochSeen epoch(double t, const std::string& id, const std::string& kind = "prepared") {
+  judge::EpochSeen seen;
   seen.t = t;
   seen.id = id;
   seen.kind = kind;
@@ -61,7 +61,7 @@ TEST_CASE("the gap of a loss is before the first step without the lost, and the 
 TEST_CASE("an undisturbed step of a number in between lies on the line of what is computed") {
   auto story = steps_at({{0, 8}, {0.17, 8}, {0.34, 8}});
   for (const double t : {1.0, 1.09, 1.18}) {
-    chaos::StepSeen step;
+    judge::StepSeen step;
     step.t = t;
     step.world = 16;
     story.step_lines.emplace_back(story.step_lines.size(), step);
@@ -81,8 +81,8 @@ TEST_CASE("an undisturbed step of a number in between lies on the line of what i
 
 TEST_CASE("steps of a change are compared with undisturbed ones of as many workers") {
   auto story = steps_at({{0, 8}, {1, 8}, {2, 8}, {3.5, 8}});
-  story.step_lines.emplace_back(4, chaos::StepSeen{4.1, "1.2", {}, {}, 0, 16});
-  story.step_lines.emplace_back(5, chaos::StepSeen{4.7, "1.3", {}, {}, 0, 16});
+  story.step_lines.emplace_back(4, judge::StepSeen{4.1, "1.2", {}, {}, 0, 16});
+  story.step_lines.emplace_back(5, judge::StepSeen{4.7, "1.3", {}, {}, 0, 16});
   story.epochs = {epoch(0, "1.1"), epoch(4.1, "1.2"), epoch(4.6, "1.3", "forced")};
   const QuietSteps quiet(story, {{0, 3}, {5, 6}});
   const ChangeFigures figures = change_figures(story, {3, 6}, quiet);

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/chaos/stories.h"
+#include "tests/judge/stories.h"
 #include "tools/chaos/processes.h"
 
 namespace starling::chaos {
@@ -29,8 +29,8 @@ struct Disturbed {
       tale.worker(0.5, id, "joined", workers.back());
     }
     tale.epoch(0.9, "1.1", "0.0", "fresh", 0, {1, 2, 3}, "start");
-    const Story story = tale.story();
-    for (const WorkerSeen& seen : story.workers) cast.learn(seen);
+    const judge::Story story = tale.story();
+    for (const judge::WorkerSeen& seen : story.workers) cast.learn(seen);
     cast.learn(story.epochs.front());
   }
   ~Disturbed() {
@@ -52,9 +52,9 @@ struct Disturbed {
   }
   // The first. `pace`: seconds of the run's clock from one look to the next; `meanwhile` is called
   // after each.
-  Deed deed(
+  judge::Deed deed(
       double pace, const std::function<void()>& meanwhile = [] {}) {
-    const Story story = tale.story();
+    const judge::Story story = tale.story();
     Disturber disturber(plan, {}, {[](const std::string&) {}, {}, {}, {}, nullptr}, cast, story);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(300);
     for (double now = 1; !disturber.finished() && std::chrono::steady_clock::now() < end;
@@ -66,7 +66,7 @@ struct Disturbed {
     return disturber.deeds().front();
   }
   std::vector<int> workers, guards;
-  Tale tale;
+  judge::Tale tale;
   Cast cast;
   Plan plan;
 };
@@ -85,8 +85,8 @@ Fault fault(const FaultKind* kind, double target = 0, double for_s = 0) {
 // moment to stop in.
 TEST_CASE("a worker that is stopped for a moment is seen to be, and to go on") {
   Disturbed run({fault(&faults::kStop, 0, 2e-6)});
-  const Deed deed = run.deed(1e-6);
-  CHECK(deed.outcome == Deed::Outcome::kDone);
+  const judge::Deed deed = run.deed(1e-6);
+  CHECK(deed.outcome == judge::Deed::Outcome::kDone);
   CHECK(deed.effects.size() == 2);
   CHECK(deed.verified());
   CHECK_FALSE(stopped(run.workers.front()));
@@ -96,8 +96,8 @@ TEST_CASE("a worker that is stopped for a moment is seen to be, and to go on") {
 TEST_CASE("a worker that ends of its own accord as it is stopped is no effect that was not seen") {
   Disturbed run({fault(&faults::kStop, 0, 2e-6)});
   Disturbed::kill(run.workers.front());
-  const Deed deed = run.deed(1e-3);
-  CHECK(deed.outcome == Deed::Outcome::kDone);
+  const judge::Deed deed = run.deed(1e-3);
+  CHECK(deed.outcome == judge::Deed::Outcome::kDone);
   CHECK(deed.verified());
 }
 
@@ -133,11 +133,11 @@ TEST_CASE("a worker that dies with its guard is seen to, unless something else e
     faults.insert(faults.end(), c.others.begin(), c.others.end());
     Disturbed run(std::move(faults));
     if (*c.event) run.tale.add(c.event);
-    const Deed deed = run.deed(0.25, [&] {
+    const judge::Deed deed = run.deed(0.25, [&] {
       Disturbed::kill(run.guards.front());
       if (c.dies) Disturbed::kill(run.workers.front());
     });
-    CHECK(deed.outcome == Deed::Outcome::kDone);
+    CHECK(deed.outcome == judge::Deed::Outcome::kDone);
     CHECK(deed.verified() == c.verified);
   }
 }

@@ -5,12 +5,12 @@
 #include <set>
 #include <string>
 
-#include "tests/chaos/stories.h"
+#include "tests/judge/stories.h"
 #include "tools/chaos/disturber.h"
 #include "tools/chaos/faults/numbers.h"
-#include "tools/chaos/pauses.h"
 #include "tools/chaos/report.h"
 #include "tools/chaos/timeline.h"
+#include "tools/judge/pauses.h"
 
 namespace starling::chaos {
 namespace {
@@ -86,10 +86,10 @@ TEST_CASE("a kind of fault is all that is known of it") {
   CHECK_FALSE(disturbs_links(plan));
   CHECK(format_plan(plan).find("kind = \"nudge\"\n") != std::string::npos);
 
-  const Tale tale = beginning().steps(0, 5);
-  const Story story = tale.story();
+  const judge::Tale tale = judge::beginning().steps(0, 5);
+  const judge::Story story = tale.story();
   Cast cast;
-  for (const WorkerSeen& seen : story.workers) {
+  for (const judge::WorkerSeen& seen : story.workers) {
     cast.add(seen.name, seen.pid, 0);
     cast.learn(seen);
   }
@@ -106,13 +106,13 @@ TEST_CASE("a kind of fault is all that is known of it") {
   CHECK(said.find("\n  awake\n  good night\n") != std::string::npos);
   CHECK(deeds.front().verified());
   CHECK(deeds.front().effects.front().what == deeds.front().targets.front().name + " is awake");
-  CHECK(deeds.back().outcome == Deed::Outcome::kNotReached);
+  CHECK(deeds.back().outcome == judge::Deed::Outcome::kNotReached);
 
   Report report;
   report.evidence.deeds = deeds;
   CHECK(report_json(report).find("\"kind\": \"nudge\"") != std::string::npos);
   CHECK(timeline(story, deeds).svg().find(">!<title>") != std::string::npos);
-  CHECK(pauses_of(story, deeds).empty());  // it says nothing of being timed
+  CHECK(judge::pauses_of(story, deeds).empty());  // it says nothing of being timed
 }
 
 }  // namespace starling::chaos

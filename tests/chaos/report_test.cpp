@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tests/chaos/stories.h"
+#include "tests/judge/stories.h"
 #include "tools/chaos/report_html.h"
 #include "tools/chaos/timeline.h"
 
@@ -16,13 +16,13 @@ Report small_report() {
   Report report;
   report.job = "a <job>";
   report.repeat = "starling chaos job.toml --plan \"plan.toml\"";
-  report.evidence.loud = beginning().steps(0, 5).done().story();
-  report.evidence.quiet = quiet_story();
-  report.evidence.reference_digest = kTaleDigest;
-  report.evidence.deeds = {deed(&faults::kKill, 1.25, 3), Deed{}};
+  report.evidence.loud = judge::beginning().steps(0, 5).done().story();
+  report.evidence.quiet = judge::quiet_story();
+  report.evidence.reference_digest = judge::kTaleDigest;
+  report.evidence.deeds = {judge::deed(&faults::kKill, 1.25, 3), judge::Deed{}};
   report.evidence.leftovers = {"process 7: sleep"};
-  report.verdicts = judge(report.evidence);
-  report.pauses = pauses_of(report.evidence.loud, report.evidence.deeds);
+  report.verdicts = judge::verdicts_of(report.evidence);
+  report.pauses = judge::pauses_of(report.evidence.loud, report.evidence.deeds);
   return report;
 }
 
@@ -64,8 +64,8 @@ TEST_CASE("report.html stands alone and shows what was done to whom") {
 }
 
 TEST_CASE("lives of workers that overlap have lanes of their own") {
-  const Story story =
-      beginning().worker(1.0, 2, "lost").worker(1.1, 4, "joined").steps(0, 5).story();
+  const judge::Story story =
+      judge::beginning().worker(1.0, 2, "lost").worker(1.1, 4, "joined").steps(0, 5).story();
   const auto lives = lives_of(story, 2);
   REQUIRE(lives.size() == 4);
   CHECK(lives[1].end == "lost");
@@ -76,11 +76,11 @@ TEST_CASE("lives of workers that overlap have lanes of their own") {
 }
 
 TEST_CASE("thinning keeps lows, highs and gaps") {
-  std::vector<Point> points;
+  std::vector<judge::Point> points;
   for (int i = 0; i < 10000; ++i) points.push_back({double(i), i == 5000 ? 99.0 : 1.0});
   const auto thin = thinned(points, 100);
   CHECK(thin.size() <= 101);
-  CHECK(std::any_of(thin.begin(), thin.end(), [](const Point& p) { return p.value == 99; }));
+  CHECK(std::any_of(thin.begin(), thin.end(), [](const judge::Point& p) { return p.value == 99; }));
   CHECK(thinned(points, 10000).size() == 10000);
 }
 

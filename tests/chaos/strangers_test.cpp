@@ -60,7 +60,7 @@ TEST_CASE("who is closed on has been refused, who is talked to has not") {
     doors.bulk = {worker.port()};
     const auto strangers = knock(doors);
     REQUIRE(strangers.size() == 5);
-    for (const Stranger& stranger : strangers) {
+    for (const judge::Stranger& stranger : strangers) {
       const bool nobody_there = stranger.how.find("local socket") != std::string::npos;
       CHECK_MESSAGE(stranger.refused == (nobody_there || !talks),
                     stranger.how << ": " << stranger.seen);

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tests/chaos/stories.h"
+#include "tests/judge/stories.h"
 #include "tools/replay/replay_report.h"
 
 namespace starling::replay {
 namespace {
 
-using chaos::Tale;
+using judge::Tale;
 
 // Worker 3 is killed; two micro-batches a step, five steps, 0.1 s each.
 ReplayReport report_of(Tale tale) {
@@ -17,20 +17,20 @@ ReplayReport report_of(Tale tale) {
   report.run.job = "tale";
   report.run.repeat = "starling replay job.toml --trace \"t.csv\"";
   report.run.evidence.loud = tale.story();
-  report.run.evidence.quiet = chaos::quiet_story();
-  report.run.evidence.reference_digest = chaos::kTaleDigest;
-  report.run.evidence.deeds = {chaos::deed(&chaos::faults::kKill, 1.25, 3)};
+  report.run.evidence.quiet = judge::quiet_story();
+  report.run.evidence.reference_digest = judge::kTaleDigest;
+  report.run.evidence.deeds = {judge::deed(&chaos::faults::kKill, 1.25, 3)};
   report.trace = "t.csv";
   report.stretch = {0, 240, 0.6, std::nullopt};  // 0.4 s of the replay
   report.nodes = {{0, 3}, {0.25, 2}};
   report.workers_most = 3;
   report.before = {{2, 8}, {3, 8}};
-  judge(report);
+  conclude(report);
   return report;
 }
 
 Tale good() {
-  return chaos::beginning()
+  return judge::beginning()
       .steps(0, 3)
       .worker(1.26, 3, "lost")
       .epoch(1.30, "1.2", "1.1", "forced", 3, {1, 2})
@@ -68,7 +68,7 @@ TEST_CASE("a micro-batch that is missing or there twice is not held") {
   for (const auto& c : cases) {
     CAPTURE(c.rows);
     const auto report =
-        report_of(chaos::beginning().steps(0, 4).step(1.4, 4).ledger(1.4, 4, c.rows).done());
+        report_of(judge::beginning().steps(0, 4).step(1.4, 4).ledger(1.4, 4, c.rows).done());
     CHECK(report.ledgers.lost == c.lost);
     CHECK(report.ledgers.duplicated == c.duplicated);
     CHECK(fails_for(report, std::to_string(c.lost) + " micro-batches lost, " +
@@ -77,15 +77,15 @@ TEST_CASE("a micro-batch that is missing or there twice is not held") {
 }
 
 TEST_CASE("a step without a ledger, or missing, is lost with all its micro-batches") {
-  CHECK(report_of(chaos::beginning().steps(0, 4).step(1.4, 4).done()).ledgers.lost == 2);
-  CHECK(report_of(chaos::beginning().steps(0, 3).steps(4, 5).done()).ledgers.lost == 2);
+  CHECK(report_of(judge::beginning().steps(0, 4).step(1.4, 4).done()).ledgers.lost == 2);
+  CHECK(report_of(judge::beginning().steps(0, 3).steps(4, 5).done()).ledgers.lost == 2);
 }
 
 TEST_CASE("a step that has two ledgers is duplicated, unless a restart lies between") {
-  Tale twice = chaos::beginning().steps(0, 5).ledger(1.5, 4, "[0,2],[1,1]").done();
+  Tale twice = judge::beginning().steps(0, 5).ledger(1.5, 4, "[0,2],[1,1]").done();
   CHECK(report_of(twice).ledgers.duplicated == 2);
   Tale again =
-      chaos::beginning().steps(0, 5).restart(1.45, 4, "1.1").ledger(1.5, 4, "[0,2],[1,1]").done();
+      judge::beginning().steps(0, 5).restart(1.45, 4, "1.1").ledger(1.5, 4, "[0,2],[1,1]").done();
   CHECK(report_of(again).ledgers.duplicated == 0);
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("too little goodput is not held") {
 TEST_CASE("a job that was done before the trace was over is not held") {
   auto report = report_of(good().done());
   report.stretch.to_ms = 1000;
-  judge(report);
+  conclude(report);
   CHECK(fails_for(report, "before the trace did"));
 }
 

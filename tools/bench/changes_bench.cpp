@@ -41,7 +41,7 @@ class Changes {
     const auto& workers = run_.story().workers;
     lost_ = static_cast<std::size_t>(std::count_if(workers.begin(), workers.end(),
                                                    [](const auto& w) { return w.what == "lost"; }));
-    for (const chaos::EpochSeen& epoch : run_.story().epochs)
+    for (const judge::EpochSeen& epoch : run_.story().epochs)
       if (epoch.kind == "forced")
         std::fprintf(stderr, "epoch %s was forced: %s\n", epoch.id.c_str(), epoch.cause.c_str());
     return run_.each_once();

@@ -6,12 +6,12 @@
 namespace starling::bench {
 namespace {
 
-double distance_ms(const chaos::Story& story, std::size_t i) {
+double distance_ms(const judge::Story& story, std::size_t i) {
   return 1000 * (story.step_lines[i].second.t - story.step_lines[i - 1].second.t);
 }
 
 // Returns the part of a stretch whose steps have a step before them.
-Stretch measurable(const chaos::Story& story, const Stretch& stretch) {
+Stretch measurable(const judge::Story& story, const Stretch& stretch) {
   return {std::max<std::size_t>(stretch.first, 1), std::min(stretch.last, story.step_lines.size())};
 }
 
@@ -24,7 +24,7 @@ double quantile(std::vector<double> values, double q) {
   return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
 }
 
-double median_step_ms(const chaos::Story& story, std::uint32_t world) {
+double median_step_ms(const judge::Story& story, std::uint32_t world) {
   std::vector<double> ms;
   const auto like = [&](std::size_t i) { return story.step_lines[i].second.world == world; };
   for (std::size_t i = 2; i < story.step_lines.size(); ++i)
@@ -32,12 +32,12 @@ double median_step_ms(const chaos::Story& story, std::uint32_t world) {
   return quantile(std::move(ms), 0.5);
 }
 
-Gap gap_after(const chaos::Story& story, double t, std::uint32_t world, std::size_t steps) {
+Gap gap_after(const judge::Story& story, double t, std::uint32_t world, std::size_t steps) {
   Gap gap;
   bool there = false;
   std::size_t seen = 0;
   for (std::size_t i = 1; i < story.step_lines.size() && (seen < steps || !there); ++i) {
-    const chaos::StepSeen& step = story.step_lines[i].second;
+    const judge::StepSeen& step = story.step_lines[i].second;
     if (step.t <= t) continue;
     if (seen++ < steps) gap.longest = std::max(gap.longest, distance_ms(story, i));
     if (there || step.world != world) continue;
@@ -47,7 +47,7 @@ Gap gap_after(const chaos::Story& story, double t, std::uint32_t world, std::siz
   return gap;
 }
 
-QuietSteps::QuietSteps(const chaos::Story& story, const std::vector<Stretch>& quiet)
+QuietSteps::QuietSteps(const judge::Story& story, const std::vector<Stretch>& quiet)
     : micro_batches_(story.micro_batches) {
   std::map<std::uint32_t, std::vector<double>> ms;
   for (const Stretch& stretch : quiet) {
@@ -74,7 +74,7 @@ double QuietSteps::ms(std::uint32_t world) const {
   return lower->second + (upper->second - lower->second) * (rounds(world) - from) / (to - from);
 }
 
-ChangeFigures change_figures(const chaos::Story& story, const Stretch& stretch,
+ChangeFigures change_figures(const judge::Story& story, const Stretch& stretch,
                              const QuietSteps& quiet) {
   ChangeFigures figures;
   const Stretch steps = measurable(story, stretch);
@@ -86,7 +86,7 @@ ChangeFigures change_figures(const chaos::Story& story, const Stretch& stretch,
   }
   const double from = story.step_lines[steps.first - 1].second.t;
   const double to = story.step_lines[steps.last - 1].second.t;
-  for (const chaos::EpochSeen& epoch : story.epochs) {
+  for (const judge::EpochSeen& epoch : story.epochs) {
     if (epoch.t <= from || epoch.t > to) continue;
     ++figures.epochs;
     if (epoch.kind == "forced") ++figures.forced;

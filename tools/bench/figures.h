@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/chaos/story.h"
+#include "tools/judge/story.h"
 
 namespace starling::bench {
 
@@ -16,14 +16,14 @@ double quantile(std::vector<double> values, double q);
 
 // Returns the median distance of two commits, milliseconds, of undisturbed
 // steps: those whose two predecessors had the same world size. 0: there is none.
-double median_step_ms(const chaos::Story& story, std::uint32_t world);
+double median_step_ms(const judge::Story& story, std::uint32_t world);
 
 // A Gap has distances of commits around an instant, milliseconds.
 struct Gap {
   double to_world = 0;  // before the first step with `world` members that was told after it
   double longest = 0;   // of the first `steps` that were told after it
 };
-Gap gap_after(const chaos::Story& story, double t, std::uint32_t world, std::size_t steps = 4);
+Gap gap_after(const judge::Story& story, double t, std::uint32_t world, std::size_t steps = 4);
 
 // ---- Changes that stop no worker ----------------------------------------------------------------
 
@@ -37,7 +37,7 @@ struct Stretch {
 class QuietSteps {
  public:
   // Takes medians of the distances of commits in these stretches, for each number by itself.
-  QuietSteps(const chaos::Story& story, const std::vector<Stretch>& quiet);
+  QuietSteps(const judge::Story& story, const std::vector<Stretch>& quiet);
   // A number that was not measured is taken from the line through the two nearest that were, over
   // how many micro-batches the busiest worker gets at least. 0: fewer than two were measured.
   double ms(std::uint32_t world) const;
@@ -55,7 +55,7 @@ struct ChangeFigures {
   std::vector<double> ratios;          // each by what an undisturbed step of as many workers takes
   std::size_t epochs = 0, forced = 0;  // that were told meanwhile
 };
-ChangeFigures change_figures(const chaos::Story& story, const Stretch& stretch,
+ChangeFigures change_figures(const judge::Story& story, const Stretch& stretch,
                              const QuietSteps& quiet);
 
 }  // namespace starling::bench

@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "tools/chaos/ledger.h"
 #include "tools/chaos/processes.h"
+#include "tools/judge/ledger.h"
 #include "tools/processes/signals.h"
 
 namespace starling::bench {
@@ -87,14 +87,14 @@ Result<pid_t> LiveRun::join(const std::vector<std::string>& more) {
   return children_.spawn(arguments, log_, log_);
 }
 
-const chaos::LeaderSeen* LiveRun::leader() const {
+const judge::LeaderSeen* LiveRun::leader() const {
   const auto& told = story_.leaders;
   const auto newest = std::max_element(
       told.begin(), told.end(), [](const auto& a, const auto& b) { return a.term < b.term; });
   return newest == told.end() ? nullptr : &*newest;
 }
 
-chaos::WorkerSeen LiveRun::seen(std::uint64_t id, const std::string& what) const {
+judge::WorkerSeen LiveRun::seen(std::uint64_t id, const std::string& what) const {
   for (auto it = story_.workers.rbegin(); it != story_.workers.rend(); ++it)
     if (it->id == id && it->what == what) return *it;
   return {};
@@ -136,7 +136,7 @@ std::string LiveRun::last_words() const {
 }
 
 bool LiveRun::calm(std::uint32_t workers) const {
-  const chaos::EpochSeen* last = story_.last_epoch();
+  const judge::EpochSeen* last = story_.last_epoch();
   const bool exposed = !story_.exposures.empty() && story_.exposures.back().segments > 0;
   return last && last->members.size() == workers && last->moves == 0 && !exposed;
 }
@@ -148,7 +148,7 @@ bool LiveRun::coordinators_up() const {
     const auto line = chaos::command_line(pid);
     return line.size() > 1 && line[1] == "coordinator";
   });
-  const chaos::LeaderSeen* leads = leader();
+  const judge::LeaderSeen* leads = leader();
   return static_cast<std::size_t>(up) == coordinators_ && leads && chaos::alive(leads->pid);
 }
 
@@ -188,9 +188,9 @@ Result<> LiveRun::end() {
 
 Result<> LiveRun::each_once() {
   STARLING_TRY(read());
-  chaos::Story judged = story_;
+  judge::Story judged = story_;
   while (judged.step_lines.size() > judged.ledger_lines.size()) judged.step_lines.pop_back();
-  if (const auto wrong = chaos::count_ledgers(judged).wrong)
+  if (const auto wrong = judge::count_ledgers(judged).wrong)
     return Error(Code::kCorrupt, *wrong + "; " + tail_.path());
   return ok();
 }

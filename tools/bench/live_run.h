@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/result.h"
-#include "tools/chaos/story.h"
+#include "tools/judge/story.h"
 #include "tools/processes/children.h"
 
 namespace starling::bench {
@@ -28,12 +28,12 @@ class LiveRun {
   // Starts another worker; returns its guard. Needs the run's first event. `more`: options.
   Result<pid_t> join(const std::vector<std::string>& more = {});
 
-  const chaos::Story& story() const { return story_; }
+  const judge::Story& story() const { return story_; }
   const std::string& folder() const { return folder_; }  // there before the run is
   // Returns the coordinator process of the highest term that led. Null: none was told.
-  const chaos::LeaderSeen* leader() const;
+  const judge::LeaderSeen* leader() const;
   // Returns the last event of this worker's life; without one, a life without a process.
-  chaos::WorkerSeen seen(std::uint64_t id, const std::string& what) const;
+  judge::WorkerSeen seen(std::uint64_t id, const std::string& what) const;
 
   // Reads events until the condition holds. Errors: kUnavailable  not within a minute and 60
   // steps, or ended by a signal; kInternal  the run ended; kCorrupt  a line that is no event.
@@ -68,8 +68,8 @@ class LiveRun {
   const int log_;              // the processes' output goes here; events.jsonl has all that counts
   const std::string command_;  // `starling`
   tools::Children children_;
-  chaos::Tail tail_;
-  chaos::Story story_;
+  judge::Tail tail_;
+  judge::Story story_;
   pid_t run_ = 0;  // 0: has ended
   bool ended_ = false;
   std::size_t coordinators_ = 0;  // in processes of their own

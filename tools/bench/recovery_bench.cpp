@@ -49,7 +49,7 @@ struct Loss {
   double longest = 0;      // longest distance of two commits from the loss to the fourth after it
   double detect = 0;       // kill to the stop of the member that passed first
   std::size_t epochs = 0;  // plans until it was made good
-  std::optional<chaos::PauseSeen> pause;
+  std::optional<judge::PauseSeen> pause;
 };
 
 // A Wire is the network's own time: a step's sums to their owners, as many bytes back.
@@ -111,7 +111,7 @@ class Bench {
     return ok();
   }
 
-  Result<> disturb(const chaos::MemberSeen& victim, pid_t pid) {
+  Result<> disturb(const judge::MemberSeen& victim, pid_t pid) {
     if (network_) return network_->cut(victim.name);
     const int signal = options_.kind == LossKind::kFreeze ? SIGSTOP : SIGKILL;
     if (pid == 0 || ::kill(pid, signal) != 0)
@@ -120,7 +120,7 @@ class Bench {
   }
 
   // A frozen or cut worker is fenced, and its guard starts a new life, which joins.
-  Result<> make_good(const chaos::MemberSeen& victim, pid_t pid) {
+  Result<> make_good(const judge::MemberSeen& victim, pid_t pid) {
     if (network_) return network_->mend(victim.name);
     if (options_.kind == LossKind::kFreeze) {
       ::kill(pid, SIGCONT);
@@ -131,9 +131,9 @@ class Bench {
   }
 
   Result<> lose_one() {
-    const chaos::Story& story = run_.story();
+    const judge::Story& story = run_.story();
     const auto& members = story.epochs.back().members;
-    const chaos::MemberSeen victim = members[draw_() % members.size()];
+    const judge::MemberSeen victim = members[draw_() % members.size()];
     const double typical = median_step_ms(story, options_.workers);
     std::this_thread::sleep_for(
         std::chrono::duration<double, std::milli>(1.5 * typical * double(draw_() % 1000) / 1000));
@@ -157,14 +157,14 @@ class Bench {
 
   // `starling run` starts the coordinator again.
   Result<> lose_leader() {
-    const chaos::LeaderSeen* leader = run_.leader();
+    const judge::LeaderSeen* leader = run_.leader();
     if (!leader || ::kill(leader->pid, SIGKILL) != 0)
       return Error(Code::kInternal, "the leader's process is not there to be killed");
     election_ms_ = leader->election_ms;
     return ok();
   }
 
-  void note(const chaos::MemberSeen& victim, double at, std::size_t epochs_before) {
+  void note(const judge::MemberSeen& victim, double at, std::size_t epochs_before) {
     Loss loss;
     const char* phase = words_of(options_.kind).phase;
     loss.phase = phase ? phase : run_.seen(victim.id, "lost").phase;
@@ -175,10 +175,10 @@ class Bench {
     loss.epochs = epochs.size() - epochs_before;
     const auto forced =
         std::find_if(epochs.begin() + static_cast<std::ptrdiff_t>(epochs_before), epochs.end(),
-                     [](const chaos::EpochSeen& e) { return e.pause.has_value(); });
+                     [](const judge::EpochSeen& e) { return e.pause.has_value(); });
     if (forced != epochs.end()) {
       loss.pause = forced->pause;
-      const chaos::PauseSeen& p = *loss.pause;
+      const judge::PauseSeen& p = *loss.pause;
       loss.detect =
           1000 * (forced->t - at) - (p.report + p.plan + p.connect + p.compute + p.reduce + p.vote);
     }

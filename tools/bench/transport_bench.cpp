@@ -61,8 +61,8 @@ Result<std::string> write_job(const Job& job, const LiveRun& run) {
 }
 
 // Notes, of epochs of several workers, how long the first step on the device took, in time and steps.
-void note_transport(const chaos::Story& story, Way& way) {
-  for (const chaos::EpochSeen& epoch : story.epochs) {
+void note_transport(const judge::Story& story, Way& way) {
+  for (const judge::EpochSeen& epoch : story.epochs) {
     std::optional<double> begun;
     std::size_t before = 0;
     for (const auto& [version, step] : story.step_lines) {
@@ -178,9 +178,9 @@ class Disturbed {
   }
 
   Result<> lose_one() {
-    const chaos::Story& story = run_.story();
+    const judge::Story& story = run_.story();
     const auto& members = story.epochs.back().members;
-    const chaos::MemberSeen victim = members[draw_() % members.size()];
+    const judge::MemberSeen victim = members[draw_() % members.size()];
     const double typical = median_step_ms(story, options_.workers);
     std::this_thread::sleep_for(
         std::chrono::duration<double, std::milli>(1.5 * typical * double(draw_() % 1000) / 1000));

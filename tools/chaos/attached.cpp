@@ -97,7 +97,7 @@ bool Attached::is_here(int pid) const {
   return ring && same_job(ring.value(), ring_);
 }
 
-void Attached::learn(const WorkerSeen& seen) {
+void Attached::learn(const judge::WorkerSeen& seen) {
   if (seen.what != "joined") return cast_.elsewhere(seen.id, false);
   const Player* known = cast_.find(seen.name);
   const bool new_life = known && !known->over;
@@ -119,11 +119,11 @@ void Attached::follow() {
   cast_.look();
 }
 
-Result<Evidence> Attached::disturb(const Plan& plan) {
+Result<judge::Evidence> Attached::disturb(const Plan& plan) {
   DisturberCalls calls;
   calls.say = say_;
   calls.start_worker = [](double) -> Player* { return nullptr; };
-  calls.coordinators = [] { return std::vector<Target>(); };
+  calls.coordinators = [] { return std::vector<judge::Target>(); };
   Disturber disturber(plan, options_.disturber, calls, cast_, story_);
   const double begun = story_.now();
   while (!story_.over() && !disturber.finished() && signal_ == 0) {
@@ -136,7 +136,7 @@ Result<Evidence> Attached::disturb(const Plan& plan) {
   if (signal_ != 0) return Error(Code::kUnavailable, "ended by a signal");
   wait_for_the_story();
 
-  Evidence evidence;
+  judge::Evidence evidence;
   evidence.attached = true;
   evidence.run_status = story_.failed ? story_.failed->code : 0;
   evidence.deeds = disturber.deeds();
@@ -151,7 +151,7 @@ void Attached::wait_for_the_story() {
   const auto end = Clock::now() + kLastWord;
   const auto told = [&] {
     if (story_.over()) return true;
-    const EpochSeen* last = story_.last_epoch();
+    const judge::EpochSeen* last = story_.last_epoch();
     return last && !story_.step_lines.empty() && story_.step_lines.back().second.epoch == last->id;
   };
   do {
@@ -160,7 +160,7 @@ void Attached::wait_for_the_story() {
   } while (!told() && Clock::now() < end);
 }
 
-Story without_loose_end(Story story) {
+judge::Story without_loose_end(judge::Story story) {
   if (story.over() || story.ledger_lines.empty()) return story;
   const auto highest = [](const auto& lines) {
     Version version = 0;

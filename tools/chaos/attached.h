@@ -13,8 +13,8 @@
 #include "core/base/keys.h"
 #include "core/base/result.h"
 #include "tools/chaos/cast.h"
-#include "tools/chaos/deed.h"
 #include "tools/chaos/disturber.h"
+#include "tools/judge/deed.h"
 
 namespace starling::chaos {
 
@@ -39,25 +39,25 @@ class Attached {
   Result<> find();
   // Counts its workers on this machine.
   std::size_t workers() const { return cast_.living(); }
-  const Story& story() const { return story_; }
+  const judge::Story& story() const { return story_; }
 
   // `plan`: kills, stops and leaves; its time begins now.
   // Works until the plan is done and each effect was seen or not, the run ends, or a
   // signal comes; then stopped processes go on. Fills of the evidence: loud, attached,
   // run_status, deeds, revenants. Errors: kUnavailable  ended by a signal (see signal()).
-  Result<Evidence> disturb(const Plan& plan);
+  Result<judge::Evidence> disturb(const Plan& plan);
   int signal() const { return signal_; }
 
  private:
   void follow();
-  void learn(const WorkerSeen& seen);
+  void learn(const judge::WorkerSeen& seen);
   bool is_here(int pid) const;
   void wait_for_the_story();
 
   const AttachOptions options_;
   const std::function<void(const std::string&)> say_;
-  Tail tail_;
-  Story story_;
+  judge::Tail tail_;
+  judge::Story story_;
   Cast cast_;
   KeyRing ring_;
   std::size_t workers_told_ = 0, epochs_told_ = 0;
@@ -65,6 +65,6 @@ class Attached {
 };
 
 // Returns a running job's story, which ends anywhere, without its partly told last step.
-Story without_loose_end(Story story);
+judge::Story without_loose_end(judge::Story story);
 
 }  // namespace starling::chaos

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "tools/chaos/pauses.h"
 #include "tools/chaos/processes.h"
+#include "tools/judge/pauses.h"
 
 namespace starling::chaos {
 
@@ -42,7 +42,7 @@ Player* Cast::by_process(int pid) {
   return nullptr;
 }
 
-void Cast::learn(const WorkerSeen& seen) {
+void Cast::learn(const judge::WorkerSeen& seen) {
   Player* player = find(seen.name);
   if (!player) return;
   if (seen.what == "joined" && player->is_older_than(seen.id)) {
@@ -51,10 +51,10 @@ void Cast::learn(const WorkerSeen& seen) {
   }
 }
 
-void Cast::learn(const EpochSeen& epoch) {
+void Cast::learn(const judge::EpochSeen& epoch) {
   epoch_ = epoch;
   // The event of a worker's joining may have been lost with a coordinator.
-  for (const MemberSeen& m : epoch.members)
+  for (const judge::MemberSeen& m : epoch.members)
     if (Player* player = find(m.name); player && player->is_older_than(m.id)) player->id = m.id;
 }
 
@@ -122,7 +122,7 @@ bool Cast::last_copies(const std::vector<const Player*>& taken) const {
   return false;
 }
 
-bool explained(const ProcessEnd& end, const Player& player, int run_status) {
+bool explained(const judge::ProcessEnd& end, const Player& player, int run_status) {
   constexpr int kKilled = 128 + SIGKILL, kFenced = 75;
   if (end.status == 0 || end.status == run_status) return true;
   if (end.status == kKilled) return player.killed || end.pid == player.killed_guard;
@@ -131,17 +131,18 @@ bool explained(const ProcessEnd& end, const Player& player, int run_status) {
   return end.status == 3 && run_status == 0;  // it was out of touch when the job ended
 }
 
-std::vector<Revenant> revenants_of(const Story& story, const std::vector<Deed>& deeds,
-                                   const std::multimap<int, double>& gone) {
-  std::vector<Revenant> revenants;
-  for (const Deed& deed : deeds) {
-    if (deed.outcome != Deed::Outcome::kDone || !deed.fault.kind->judged.silences) continue;
-    for (const Target& target : deed.targets) {
+std::vector<judge::Revenant> revenants_of(const judge::Story& story,
+                                          const std::vector<judge::Deed>& deeds,
+                                          const std::multimap<int, double>& gone) {
+  std::vector<judge::Revenant> revenants;
+  for (const judge::Deed& deed : deeds) {
+    if (deed.outcome != judge::Deed::Outcome::kDone || !deed.judged.silences) continue;
+    for (const judge::Target& target : deed.targets) {
       if (target.id == 0) continue;
-      for (const EpochSeen& epoch : story.epochs) {
-        const double at = committed_at(epoch);
+      for (const judge::EpochSeen& epoch : story.epochs) {
+        const double at = judge::committed_at(epoch);
         if (at <= deed.t || at > deed.until_t || epoch.has(target.id)) continue;
-        Revenant revenant{target, epoch.id, deed.until_t, std::nullopt};
+        judge::Revenant revenant{target, epoch.id, deed.until_t, std::nullopt};
         const auto [first, last] = gone.equal_range(target.pid);  // in the order of time
         const auto it =
             std::find_if(first, last, [&](const auto& g) { return g.second >= deed.t; });

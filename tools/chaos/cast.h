@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/chaos/deed.h"
+#include "tools/judge/deed.h"
 
 namespace starling::chaos {
 
@@ -34,7 +34,7 @@ struct Player {
   double began_t = 0;
 
   bool is_older_than(std::uint64_t life) const { return life > id && life > ended; }
-  Target target() const { return {name, id, pid != 0 ? pid : guard}; }
+  judge::Target target() const { return {name, id, pid != 0 ? pid : guard}; }
   bool can_be_hit() const { return pid != 0 && !killed && !stopped && !leaving && !over; }
 };
 
@@ -48,8 +48,8 @@ class Cast {
   Player* by_process(int pid);
 
   // Call these after each event of the run and regularly, so that `pid`, `id` and `over` stay true.
-  void learn(const WorkerSeen& seen);
-  void learn(const EpochSeen& epoch);
+  void learn(const judge::WorkerSeen& seen);
+  void learn(const judge::EpochSeen& epoch);
   void look();  // at the processes
   // Notes a worker that we may not hit, whose copies count all the same.
   void elsewhere(std::uint64_t id, bool there);
@@ -69,7 +69,7 @@ class Cast {
 
  private:
   std::list<Player> players_;  // addresses stay
-  EpochSeen epoch_;            // the last one told of
+  judge::EpochSeen epoch_;     // the last one told of
   std::set<std::uint64_t> elsewhere_;
   std::multimap<int, double> gone_;  // a pid may stand here twice
   std::set<int> watched_;            // processes that have computed and are there
@@ -78,10 +78,11 @@ class Cast {
 
 // Returns whether a worker's process may end with this,
 // given what was done to it. `run_status`: of the run.
-bool explained(const ProcessEnd& end, const Player& player, int run_status);
+bool explained(const judge::ProcessEnd& end, const Player& player, int run_status);
 
 // Returns workers that were left out of an epoch while stopped or cut off, and then woke up.
-std::vector<Revenant> revenants_of(const Story& story, const std::vector<Deed>& deeds,
-                                   const std::multimap<int, double>& gone);
+std::vector<judge::Revenant> revenants_of(const judge::Story& story,
+                                          const std::vector<judge::Deed>& deeds,
+                                          const std::multimap<int, double>& gone);
 
 }  // namespace starling::chaos

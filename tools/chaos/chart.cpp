@@ -52,7 +52,7 @@ void Chart::scale(double top, double height, double low, double high, const std:
   body_ += text_at(axis_.left - 6, top + 28, "end", fixed(high, digits) + unit);
 }
 
-void Chart::curve(const std::vector<Point>& points, double top, double height, double low,
+void Chart::curve(const std::vector<judge::Point>& points, double top, double height, double low,
                   double high, bool steps, const std::string& style) {
   const double range = high > low ? high - low : 1;
   std::string path;
@@ -61,7 +61,7 @@ void Chart::curve(const std::vector<Point>& points, double top, double height, d
   };
   bool drawing = false;
   double last_y = 0;
-  for (const Point& point : thinned(points, kPointsMax)) {
+  for (const judge::Point& point : thinned(points, kPointsMax)) {
     if (!std::isfinite(point.value)) {
       drawing = false;
       continue;
@@ -115,10 +115,10 @@ std::string Chart::svg() const {
          "\" viewBox=\"0 0 " + width + " " + height + "\" role=\"img\">\n" + body_ + "</svg>\n";
 }
 
-std::vector<Point> thinned(const std::vector<Point>& points, std::size_t most) {
+std::vector<judge::Point> thinned(const std::vector<judge::Point>& points, std::size_t most) {
   if (points.size() <= most) return points;
   const std::size_t run = (points.size() * 2 + most - 1) / most;
-  std::vector<Point> out;
+  std::vector<judge::Point> out;
   for (std::size_t i = 0; i < points.size(); i += run) {
     std::size_t low = i, high = i;
     for (std::size_t j = i; j < std::min(i + run, points.size()); ++j) {

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "tools/judge/point.h"
+
 namespace starling::chaos {
 
 // TimeAxis maps seconds to pixels. A long run is wider: one fault a second must stay visible.
@@ -17,10 +19,6 @@ struct TimeAxis {
   double right() const { return left + width; }
 };
 
-struct Point {
-  double t = 0, value = 0;
-};
-
 // A Chart grows downwards, strip by strip.
 class Chart {
  public:
@@ -31,8 +29,8 @@ class Chart {
   double strip(const std::string& name, double height);
   // Draws a line through the points, or steps; the scale covers all values and `low`, if
   // given. Values that are not finite are gaps. `style`: a class of the style sheet below.
-  void curve(const std::vector<Point>& points, double top, double height, double low, double high,
-             bool steps, const std::string& style);
+  void curve(const std::vector<judge::Point>& points, double top, double height, double low,
+             double high, bool steps, const std::string& style);
   // Draws labels of low and high at the left of a strip.
   void scale(double top, double height, double low, double high, const std::string& unit);
   void bar(double from, double to, double y, double height, const std::string& style,
@@ -51,7 +49,7 @@ class Chart {
 };
 
 // Keeps the lowest and highest of each run of neighbours, so that at most about `most` stay.
-std::vector<Point> thinned(const std::vector<Point>& points, std::size_t most);
+std::vector<judge::Point> thinned(const std::vector<judge::Point>& points, std::size_t most);
 std::string fixed(double value, int digits);
 const char* chart_style();  // CSS
 

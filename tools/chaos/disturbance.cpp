@@ -12,19 +12,19 @@ std::vector<Player*> Disturbance::choose(const std::vector<Player*>& among) {
 }
 
 void Disturbance::hold_back(const std::string& why) {
-  deed_.outcome = Deed::Outcome::kHeldBack;
+  deed_.outcome = judge::Deed::Outcome::kHeldBack;
   deed_.why = why;
   deed_.t = deed_.until_t = run_.now;
   say(std::string(fault().kind->word) + " held back: " + why);
 }
 
-void Disturbance::hit(const std::string& what, std::vector<Target> targets) {
-  deed_.outcome = Deed::Outcome::kDone;
+void Disturbance::hit(const std::string& what, std::vector<judge::Target> targets) {
+  deed_.outcome = judge::Deed::Outcome::kDone;
   deed_.t = deed_.until_t = run_.now;
   deed_.targets = std::move(targets);
   std::string text = what;
-  for (const Target& target : deed_.targets)
-    text += (&target == deed_.targets.data() ? " " : ", ") + process_text(target);
+  for (const judge::Target& target : deed_.targets)
+    text += (&target == deed_.targets.data() ? " " : ", ") + judge::process_text(target);
   say(text);
 }
 
@@ -34,7 +34,7 @@ void Disturbance::expect(double within_s, const std::string& what, std::function
   deed_.effects.push_back({what, false, false, 0});
   run_.agenda.expect(run_.now + within_s, std::move(seen),
                      [this, index, then = std::move(then)](bool was_seen, double at) {
-                       Effect& effect = deed_.effects[index];
+                       judge::Effect& effect = deed_.effects[index];
                        effect.seen = was_seen;
                        effect.after_s = std::max(1e-6, at - deed_.t);
                        if (!was_seen) say("NOT SEEN: " + effect.what);

@@ -12,8 +12,9 @@
 
 #include "tools/chaos/agenda.h"
 #include "tools/chaos/cast.h"
-#include "tools/chaos/deed.h"
 #include "tools/chaos/links.h"
+#include "tools/chaos/plan.h"
+#include "tools/judge/deed.h"
 
 namespace starling::chaos {
 
@@ -33,8 +34,8 @@ struct DisturberOptions {
 // The disturber needs these calls from its owner.
 struct DisturberCalls {
   std::function<void(const std::string& line)> say;
-  std::function<Player*(double now)> start_worker;    // null: no key is free, or no process
-  std::function<std::vector<Target>()> coordinators;  // processes that can be killed
+  std::function<Player*(double now)> start_worker;           // null: no key is free, or no process
+  std::function<std::vector<judge::Target>()> coordinators;  // processes that can be killed
   // Counts lines with this text from the processes of `starling run`.
   std::function<std::size_t(const std::string& text)> said;
   Links* links = nullptr;  // between all workers; null: they cannot be disturbed
@@ -45,8 +46,8 @@ struct DisturbedRun {
   const DisturberOptions options;
   const DisturberCalls calls;
   Cast& cast;                       // its workers, and what is done to each right now
-  const Story& story;               // its events so far
-  std::vector<Deed> deeds;          // one for each fault of the plan; addresses stay
+  const judge::Story& story;        // its events so far
+  std::vector<judge::Deed> deeds;   // one for each fault of the plan; addresses stay
   std::set<int> full_coordinators;  // processes that we keep from writing
   Agenda agenda;
   double now = 0, first_step_t = 0;  // this look's time; when the plan's time began
@@ -54,11 +55,12 @@ struct DisturbedRun {
 
 class Disturbance {
  public:
-  Disturbance(DisturbedRun& run, Deed& deed) : run_(run), deed_(deed) {}
+  Disturbance(DisturbedRun& run, const Fault& fault, judge::Deed& deed)
+      : run_(run), fault_(fault), deed_(deed) {}
 
   DisturbedRun& run() { return run_; }
-  const Fault& fault() const { return deed_.fault; }
-  const Deed& deed() const { return deed_; }
+  const Fault& fault() const { return fault_; }
+  const judge::Deed& deed() const { return deed_; }
 
   // Picks `count` of these from the target's place on, and round.
   template <class T>
@@ -74,7 +76,7 @@ class Disturbance {
   // Notes that the fault is not done, and why.
   void hold_back(const std::string& why);
   // Notes that it is done, to these targets: "kill -9 worker-1 (process 7)".
-  void hit(const std::string& what, std::vector<Target> targets);
+  void hit(const std::string& what, std::vector<judge::Target> targets);
   // Notes when its targets will be, or were, as before.
   void lasts_until(double t) { deed_.until_t = t; }
   // Expects an effect in this time; `then` is called when it is seen.
@@ -85,7 +87,8 @@ class Disturbance {
 
  private:
   DisturbedRun& run_;
-  Deed& deed_;
+  const Fault& fault_;
+  judge::Deed& deed_;
 };
 
 std::string seconds_text(double seconds);  // "1.25 s"

@@ -13,7 +13,7 @@ namespace starling::chaos {
 class Disturber {
  public:
   Disturber(const Plan& plan, DisturberOptions options, DisturberCalls calls, Cast& cast,
-            const Story& story);
+            const judge::Story& story);
   Disturber(const Disturber&) = delete;
   Disturber& operator=(const Disturber&) = delete;
 
@@ -23,9 +23,10 @@ class Disturber {
   // The job is over: no fault begins any more, and stopped processes go on.
   void end(double now);
 
-  const std::vector<Deed>& deeds() const { return run_.deeds; }
+  const std::vector<judge::Deed>& deeds() const { return run_.deeds; }
 
  private:
+  const std::vector<Fault> faults_;
   DisturbedRun run_;
   std::vector<Disturbance> disturbances_;  // one for each deed; addresses stay
   std::size_t next_ = 0;

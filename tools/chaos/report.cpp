@@ -10,33 +10,34 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* to_string(Deed::Outcome outcome) {
+const char* to_string(judge::Deed::Outcome outcome) {
   switch (outcome) {
-    case Deed::Outcome::kDone:
+    case judge::Deed::Outcome::kDone:
       return "done";
-    case Deed::Outcome::kHeldBack:
+    case judge::Deed::Outcome::kHeldBack:
       return "held back";
-    case Deed::Outcome::kNotReached:
+    case judge::Deed::Outcome::kNotReached:
       return "not reached";
   }
   return "unknown";
 }
 
-Json json_of(const Deed& deed) {
-  const Fault& fault = deed.fault;
-  Json out{{"at_s", fault.at_s}, {"kind", fault.kind->word}};
+// `planned`: what the plan says of the deed; null: no plan is there.
+Json json_of(const judge::Deed& deed, const Fault* planned) {
+  const Fault fault = planned ? *planned : Fault{};
+  Json out{{"at_s", deed.planned_s}, {"kind", deed.kind}};
   if (fault.count != 1) out["count"] = fault.count;
-  if (fault.for_s > 0) out["for_s"] = fault.for_s;
+  if (deed.for_s > 0) out["for_s"] = deed.for_s;
   if (fault.back_s > 0) out["back_s"] = fault.back_s;
   if (fault.delay_s > 0) out["delay_s"] = fault.delay_s;
   out["outcome"] = to_string(deed.outcome);
   if (!deed.why.empty()) out["why"] = deed.why;
-  if (deed.outcome != Deed::Outcome::kDone) return out;
+  if (deed.outcome != judge::Deed::Outcome::kDone) return out;
   out["t"] = deed.t;
   out["until_t"] = deed.until_t;
-  for (const Target& target : deed.targets)
+  for (const judge::Target& target : deed.targets)
     out["targets"].push_back({{"name", target.name}, {"id", target.id}, {"pid", target.pid}});
-  for (const Effect& effect : deed.effects)
+  for (const judge::Effect& effect : deed.effects)
     out["effects"].push_back({{"what", effect.what},
                               {"seen", effect.seen},
                               {"overtaken", effect.overtaken},
@@ -44,7 +45,7 @@ Json json_of(const Deed& deed) {
   return out;
 }
 
-Json json_of(const Pause& pause) {
+Json json_of(const judge::Pause& pause) {
   return {{"t", pause.t},
           {"what", pause.what},
           {"epoch", pause.epoch},
@@ -57,7 +58,7 @@ Json json_of(const Pause& pause) {
           {"alone", pause.alone}};
 }
 
-Json runs_of(const Evidence& e) {
+Json runs_of(const judge::Evidence& e) {
   Json out{{"steps_committed", e.loud.committed().size()},
            {"epochs", e.loud.epochs.size()},
            {"step_ms_median", e.loud.median_step_ms()},
@@ -71,35 +72,37 @@ Json runs_of(const Evidence& e) {
 }  // namespace
 
 std::string report_json(const Report& report) {
-  const Evidence& e = report.evidence;
-  Json out{{"job", report.job},         {"held", all_held(report.verdicts)},
+  const judge::Evidence& e = report.evidence;
+  Json out{{"job", report.job},         {"held", judge::all_held(report.verdicts)},
            {"repeat", report.repeat},   {"seconds", report.seconds},
            {"seed", report.plan.seed},  {"workers", report.plan.workers},
            {"steps", report.plan.steps}};
   if (!report.links.empty()) out["links"] = report.links;
-  for (const Verdict& v : report.verdicts)
+  for (const judge::Verdict& v : report.verdicts)
     out["verdicts"].push_back({{"promise", v.promise},
                                {"title", v.title},
                                {"finding", to_string(v.finding)},
                                {"why", v.why}});
   out["run"] = runs_of(e);
   out["faults"] = Json::array();
-  for (const Deed& deed : e.deeds) out["faults"].push_back(json_of(deed));
+  for (std::size_t i = 0; i < e.deeds.size(); ++i)
+    out["faults"].push_back(
+        json_of(e.deeds[i], i < report.plan.faults.size() ? &report.plan.faults[i] : nullptr));
   out["pauses"] = Json::array();
-  for (const Pause& pause : report.pauses) out["pauses"].push_back(json_of(pause));
+  for (const judge::Pause& pause : report.pauses) out["pauses"].push_back(json_of(pause));
   out["woken_up_left_out"] = Json::array();
-  for (const Revenant& r : e.revenants)
+  for (const judge::Revenant& r : e.revenants)
     out["woken_up_left_out"].push_back({{"name", r.who.name},
                                         {"pid", r.who.pid},
                                         {"epoch", r.epoch},
                                         {"woken_t", r.woken_t},
                                         {"gone_t", r.gone_t ? Json(*r.gone_t) : Json(nullptr)}});
   out["worker_ends"] = Json::array();
-  for (const ProcessEnd& end : e.ends)
+  for (const judge::ProcessEnd& end : e.ends)
     out["worker_ends"].push_back(
         {{"name", end.name}, {"pid", end.pid}, {"status", end.status}, {"expected", end.expected}});
   out["strangers"] = Json::array();
-  for (const Stranger& s : e.strangers)
+  for (const judge::Stranger& s : e.strangers)
     out["strangers"].push_back(
         {{"how", s.how}, {"refused", s.refused}, {"seen", s.seen}, {"met", s.met}});
   out["leftovers"] = e.leftovers;
@@ -108,9 +111,9 @@ std::string report_json(const Report& report) {
 
 std::string report_junit(const Report& report) {
   std::size_t broken = 0, skipped = 0;
-  for (const Verdict& v : report.verdicts) {
-    broken += v.finding == Finding::kBroken;
-    skipped += v.finding == Finding::kNotTested;
+  for (const judge::Verdict& v : report.verdicts) {
+    broken += v.finding == judge::Finding::kBroken;
+    skipped += v.finding == judge::Finding::kNotShown;
   }
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3f", report.seconds);
@@ -119,20 +122,22 @@ std::string report_junit(const Report& report) {
       xml_text(report.job) + "\" tests=\"" + std::to_string(report.verdicts.size()) +
       "\" failures=\"" + std::to_string(broken) + "\" skipped=\"" + std::to_string(skipped) +
       "\" time=\"" + seconds + "\">\n";
-  for (const Verdict& v : report.verdicts) {
+  for (const judge::Verdict& v : report.verdicts) {
     out +=
         "  <testcase classname=\"promises\" name=\"" + xml_text(v.promise + " " + v.title) + "\">";
-    if (v.finding == Finding::kBroken)
+    if (v.finding == judge::Finding::kBroken)
       out +=
           "<failure message=\"" + xml_text(v.why) + "\">" + xml_text(report.repeat) + "</failure>";
-    if (v.finding == Finding::kNotTested) out += "<skipped message=\"" + xml_text(v.why) + "\"/>";
-    if (v.finding == Finding::kHeld) out += "<system-out>" + xml_text(v.why) + "</system-out>";
+    if (v.finding == judge::Finding::kNotShown)
+      out += "<skipped message=\"" + xml_text(v.why) + "\"/>";
+    if (v.finding == judge::Finding::kHeld)
+      out += "<system-out>" + xml_text(v.why) + "</system-out>";
     out += "</testcase>\n";
   }
   return out + "</testsuite>\n";
 }
 
-std::string line_of(const Verdict& verdict) {
+std::string line_of(const judge::Verdict& verdict) {
   std::string line = verdict.promise + " " + verdict.title;
   line.resize(std::max<std::size_t>(line.size() + 1, 24), ' ');
   return line + to_string(verdict.finding) + ": " + verdict.why;

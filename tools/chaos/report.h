@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "tools/chaos/deed.h"
-#include "tools/chaos/pauses.h"
-#include "tools/chaos/verdict.h"
+#include "tools/chaos/plan.h"
+#include "tools/judge/deed.h"
+#include "tools/judge/pauses.h"
+#include "tools/judge/promises.h"
 
 namespace starling::chaos {
 
@@ -16,9 +17,9 @@ struct Report {
   std::string repeat;  // the one command that does this again
   std::string links;   // how they were disturbed; empty: they were not
   Plan plan;
-  Evidence evidence;
-  std::vector<Verdict> verdicts;
-  std::vector<Pause> pauses;
+  judge::Evidence evidence;
+  std::vector<judge::Verdict> verdicts;
+  std::vector<judge::Pause> pauses;
   double seconds = 0;  // both runs together
 };
 
@@ -27,6 +28,6 @@ std::string report_json(const Report& report);
 std::string report_junit(const Report& report);
 
 // Writes "P1 same bits        held: ..."
-std::string line_of(const Verdict& verdict);
+std::string line_of(const judge::Verdict& verdict);
 
 }  // namespace starling::chaos

@@ -17,9 +17,9 @@ std::string number(double value, int digits = 0) {
   return "<td class=\"n\">" + fixed(value, digits) + "</td>";
 }
 
-std::string effects_text(const Deed& deed) {
+std::string effects_text(const judge::Deed& deed) {
   std::string text = deed.why;
-  for (const Effect& effect : deed.effects) {
+  for (const judge::Effect& effect : deed.effects) {
     text += (text.empty() ? "" : "; ") + effect.what;
     if (effect.seen)
       text += " (" + fixed(1000 * effect.after_s, 0) + " ms)";
@@ -30,11 +30,11 @@ std::string effects_text(const Deed& deed) {
 }
 
 std::string other_tables(const Report& report) {
-  const Evidence& e = report.evidence;
+  const judge::Evidence& e = report.evidence;
   std::string out;
   if (!e.strangers.empty()) {
     out += "<h2>Strangers</h2><table><tr><th>who</th><th></th><th>seen</th></tr>\n";
-    for (const Stranger& s : e.strangers)
+    for (const judge::Stranger& s : e.strangers)
       out +=
           "<tr>" + cell(s.how) + cell(s.refused ? "refused" : "LET IN") + cell(s.seen) + "</tr>\n";
     out += "</table>\n";
@@ -43,7 +43,7 @@ std::string other_tables(const Report& report) {
     out +=
         "<h2>Woken up left out</h2><table><tr><th>who</th><th>left out of epoch</th><th>woken, "
         "s</th><th>gone after, ms</th></tr>\n";
-    for (const Revenant& r : e.revenants)
+    for (const judge::Revenant& r : e.revenants)
       out += "<tr>" + cell(r.who.name) + cell(r.epoch) + number(r.woken_t, 2) +
              (r.gone_t ? number(1000 * (*r.gone_t - r.woken_t)) : cell("still there")) + "</tr>\n";
     out += "</table>\n";
@@ -55,10 +55,10 @@ std::string other_tables(const Report& report) {
 
 std::string verdict_table(const Report& report) {
   std::string out = "<table><tr><th>promise</th><th></th><th>finding</th><th></th></tr>\n";
-  for (const Verdict& v : report.verdicts) {
-    const char* style = v.finding == Finding::kHeld     ? "held"
-                        : v.finding == Finding::kBroken ? "broken"
-                                                        : "untested";
+  for (const judge::Verdict& v : report.verdicts) {
+    const char* style = v.finding == judge::Finding::kHeld     ? "held"
+                        : v.finding == judge::Finding::kBroken ? "broken"
+                                                               : "untested";
     out += std::string("<tr class=\"") + style + "\">" + cell(v.promise) + cell(v.title) +
            cell(to_string(v.finding)) + cell(v.why) + "</tr>\n";
   }
@@ -67,14 +67,15 @@ std::string verdict_table(const Report& report) {
 
 std::string pause_table(const Report& report) {
   auto pauses = report.pauses;
-  std::stable_sort(pauses.begin(), pauses.end(),
-                   [](const Pause& a, const Pause& b) { return a.gap_ms > b.gap_ms; });
+  std::stable_sort(pauses.begin(), pauses.end(), [](const judge::Pause& a, const judge::Pause& b) {
+    return a.gap_ms > b.gap_ms;
+  });
   std::string out =
       "<table><tr><th>at, s</th><th>what</th><th>epoch</th><th>detect, ms</th><th>form, ms</th>"
       "<th>resume, ms</th><th>between commits, ms</th><th>a step, ms</th><th>beyond two steps, "
       "ms</th><th>alone</th></tr>\n";
   for (std::size_t i = 0; i < std::min(pauses.size(), kRowsMax); ++i) {
-    const Pause& p = pauses[i];
+    const judge::Pause& p = pauses[i];
     out += "<tr>" + number(p.t, 2) + cell(p.what) + cell(p.epoch) + number(p.detect_ms) +
            number(p.form_ms) + number(p.resume_ms) + number(p.gap_ms) + number(p.step_ms, 1) +
            number(p.over_ms) + cell(p.alone ? "yes" : "") + "</tr>\n";
@@ -86,15 +87,16 @@ std::string fault_table(const Report& report) {
   std::string out = "<table><tr><th>at, s</th><th>kind</th><th>whom</th><th>effect</th></tr>\n";
   const auto& deeds = report.evidence.deeds;
   for (std::size_t i = 0; i < std::min(deeds.size(), kRowsMax); ++i) {
-    const Deed& deed = deeds[i];
-    const bool done = deed.outcome == Deed::Outcome::kDone;
-    const bool reached = deed.outcome != Deed::Outcome::kNotReached;
-    std::string whom = deed.outcome == Deed::Outcome::kHeldBack ? "held back" : "not reached";
+    const judge::Deed& deed = deeds[i];
+    const bool done = deed.outcome == judge::Deed::Outcome::kDone;
+    const bool reached = deed.outcome != judge::Deed::Outcome::kNotReached;
+    std::string whom =
+        deed.outcome == judge::Deed::Outcome::kHeldBack ? "held back" : "not reached";
     if (done) whom.clear();
-    for (const Target& target : deed.targets)
+    for (const judge::Target& target : deed.targets)
       whom += (whom.empty() ? "" : ", ") + target.name + " (" + std::to_string(target.pid) + ")";
-    out += "<tr>" + (reached ? number(deed.t, 2) : cell("")) + cell(deed.fault.kind->word) +
-           cell(whom) + cell(effects_text(deed)) + "</tr>\n";
+    out += "<tr>" + (reached ? number(deed.t, 2) : cell("")) + cell(deed.kind) + cell(whom) +
+           cell(effects_text(deed)) + "</tr>\n";
   }
   return out + "</table>\n";
 }
@@ -113,7 +115,7 @@ std::string html_page(const std::string& title, const std::string& body) {
 }
 
 std::string report_html(const Report& report) {
-  const Evidence& e = report.evidence;
+  const judge::Evidence& e = report.evidence;
   std::string body =
       "<p>" + std::to_string(e.loud.committed().size()) + " steps of " +
       std::to_string(report.plan.steps) + ", " + std::to_string(e.loud.epochs.size()) +

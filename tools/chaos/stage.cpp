@@ -117,13 +117,14 @@ Result<pid_t> Stage::start_run(const std::string& name, std::uint64_t steps, con
   return pid;
 }
 
-Result<Story> Stage::quiet(const std::string& name, std::uint64_t steps) {
+Result<judge::Story> Stage::quiet(const std::string& name, std::uint64_t steps) {
   const bool by_command = !options_.command.empty();
   STARLING_TRY(pid, start_run(name, steps, by_command ? Strings{"--start", "0"} : Strings{}));
   bool begun = !by_command;
   for (;;) {
     if (!begun) {
-      const Story story = read_story((fs::path(path(name)) / "events.jsonl").string());
+      const judge::Story story =
+          judge::read_story((fs::path(path(name)) / "events.jsonl").string());
       begun = story.started;
       if (begun) {
         STARLING_TRY(start_all_by_command(story));
@@ -133,7 +134,7 @@ Result<Story> Stage::quiet(const std::string& name, std::uint64_t steps) {
       if (end.pid != pid) continue;
       const auto errors = error_lines(path(name + ".log"));
       if (end.status == 2 && !errors.empty()) return Error(Code::kBadInput, errors.back());
-      Story story = read_story((fs::path(path(name)) / "events.jsonl").string());
+      judge::Story story = judge::read_story((fs::path(path(name)) / "events.jsonl").string());
       if (end.status != 0 || !story.done)
         return Error(
             Code::kInternal,
@@ -153,7 +154,7 @@ Result<Story> Stage::quiet(const std::string& name, std::uint64_t steps) {
 
 // ---- The disturbed run ------------------------------------------------------------------------
 
-Result<Evidence> Stage::disturbed() {
+Result<judge::Evidence> Stage::disturbed() {
   const std::string name = "disturbed";
   if (worker_log_ < 0) worker_log_ = open_log(path("workers.log"));
   if (worker_log_ < 0) return Error(Code::kBadInput, "cannot write " + path("workers.log"));
@@ -161,7 +162,7 @@ Result<Evidence> Stage::disturbed() {
   if (options_.links) more.insert(more.end(), {"--host", options_.links->host()});
   STARLING_TRY(run, start_run(name, options_.plan.steps, more, /*listen=*/true));
   run_ = run;
-  Tail tail((fs::path(path(name)) / "events.jsonl").string());
+  judge::Tail tail((fs::path(path(name)) / "events.jsonl").string());
   const double begun = clock_s();
   while (!story_.started && !run_status_) {
     if (!follow(tail)) return Error(Code::kUnavailable, "ended by a signal");
@@ -197,7 +198,7 @@ Result<Evidence> Stage::disturbed() {
   if (!tail.rest().empty()) story_.oddities.push_back("the last line is cut");
   wait_for_workers();
 
-  Evidence evidence;
+  judge::Evidence evidence;
   evidence.run_status = *run_status_;
   evidence.run_errors = error_lines(path(name + ".log"));
   // These are last words of coordinators that could not write, and were started again.
@@ -220,7 +221,7 @@ Result<Evidence> Stage::disturbed() {
 
 // Reads news of the run, its processes and its traces. Takes less than
 // a tenth of the time: a slower look would be a fault that no plan has.
-bool Stage::follow(Tail& tail) {
+bool Stage::follow(judge::Tail& tail) {
   const std::size_t workers = story_.workers.size(), epochs = story_.epochs.size();
   for (const std::string& line : tail.lines()) story_.add(line);
   for (std::size_t i = workers; i < story_.workers.size(); ++i) cast_.learn(story_.workers[i]);
@@ -241,7 +242,7 @@ bool Stage::follow(Tail& tail) {
   if (t > next_traces_t_) {
     auto pids = cast_.processes();
     if (run_ != 0 && !run_status_) pids.push_back(run_);
-    for (const Target& coordinator : coordinators()) pids.push_back(coordinator.pid);
+    for (const judge::Target& coordinator : coordinators()) pids.push_back(coordinator.pid);
     traces_.look(pids);
     next_traces_t_ = now() + std::max(options_.traces_s, kQuiet * (now() - t));
   }
@@ -340,7 +341,7 @@ Result<pid_t> Stage::start_by_command(const std::string& join, const std::string
   return children_.spawn_command(command, worker_log_, worker_log_);
 }
 
-Result<> Stage::start_all_by_command(const Story& story) {
+Result<> Stage::start_all_by_command(const judge::Story& story) {
   if (worker_log_ < 0) worker_log_ = open_log(path("workers.log"));
   if (worker_log_ < 0) return Error(Code::kBadInput, "cannot write " + path("workers.log"));
   for (std::uint32_t i = 0; i < options_.plan.workers; ++i) {
@@ -384,8 +385,8 @@ Player* Stage::start_worker(double now) {
   return &cast_.add(name, pid.value(), now);
 }
 
-std::vector<Target> Stage::coordinators() const {
-  std::vector<Target> found;
+std::vector<judge::Target> Stage::coordinators() const {
+  std::vector<judge::Target> found;
   if (run_ == 0 || run_status_) return found;
   for (const int pid : children_of(run_)) {
     const auto line = command_line(pid);
@@ -411,7 +412,7 @@ void Stage::let_strangers_try() {
       else
         doors.workers.push_back(host + ":" + std::to_string(port));
   }
-  if (const EpochSeen* epoch = story_.last_epoch())
+  if (const judge::EpochSeen* epoch = story_.last_epoch())
     std::sscanf(epoch->id.c_str(), "%" SCNu64 ".%" SCNu64, &doors.epoch.term, &doors.epoch.counter);
   doors.seed = options_.plan.seed + 1;
   knocking_ = std::async(std::launch::async, [doors] { return knock(doors); });
@@ -437,15 +438,15 @@ Result<> Stage::start_stranger() {
   return ok();
 }
 
-std::vector<Stranger> Stage::strangers() {
-  std::vector<Stranger> tried;
+std::vector<judge::Stranger> Stage::strangers() {
+  std::vector<judge::Stranger> tried;
   if (knocking_.valid()) tried = knocking_.get();
   if (stranger_ == 0) return tried;
-  Stranger worker{"a worker with a key of its own", true,
-                  stranger_status_ ? "exit code " + std::to_string(*stranger_status_)
-                                   : std::string("still there"),
-                  stranger_met_};
-  for (const WorkerSeen& seen : story_.workers)
+  judge::Stranger worker{"a worker with a key of its own", true,
+                         stranger_status_ ? "exit code " + std::to_string(*stranger_status_)
+                                          : std::string("still there"),
+                         stranger_met_};
+  for (const judge::WorkerSeen& seen : story_.workers)
     if (stranger_pids_.count(seen.pid) && seen.what == "joined") {
       worker.refused = false;
       worker.seen = "joined as " + seen.name;
@@ -474,7 +475,7 @@ void Stage::wait_for_workers() {
   }
 }
 
-void Stage::find_leftovers(Evidence& evidence) {
+void Stage::find_leftovers(judge::Evidence& evidence) {
   std::vector<int> left;
   const double end = clock_s() + 3;
   do {

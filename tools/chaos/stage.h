@@ -14,11 +14,11 @@
 
 #include "core/base/result.h"
 #include "core/job/job.h"  // how long to wait for ends, and the job file of a stranger
-#include "tools/chaos/deed.h"
 #include "tools/chaos/disturber.h"
 #include "tools/chaos/links.h"
 #include "tools/chaos/processes.h"
 #include "tools/chaos/strangers.h"
+#include "tools/judge/deed.h"
 #include "tools/processes/children.h"
 
 namespace starling::chaos {
@@ -49,12 +49,12 @@ class Stage {
 
   // Makes an undisturbed run of so many steps below this name. Errors: kInternal
   // it did not end well; kUnavailable  a signal ended it (see signal()).
-  Result<Story> quiet(const std::string& name, std::uint64_t steps);
+  Result<judge::Story> quiet(const std::string& name, std::uint64_t steps);
 
   // Makes the disturbed run, from its first process to its last trace. Fills all
   // of the evidence but `quiet` and `reference_digest`. Errors: as quiet() when it
   // cannot begin or a signal ended it; whatever the run itself does is evidence.
-  Result<Evidence> disturbed();
+  Result<judge::Evidence> disturbed();
 
   int signal() const { return signal_; }  // the one that ended it; 0: none
 
@@ -65,20 +65,20 @@ class Stage {
   Player* start_worker(double now);
   Result<pid_t> start_by_command(const std::string& join, const std::string& keys,
                                  const std::string& name);
-  Result<> start_all_by_command(const Story& story);
+  Result<> start_all_by_command(const judge::Story& story);
   void take_words();
   void note_stall(double t);
   std::size_t said(const std::string& text) const;
-  std::vector<Target> coordinators() const;
-  bool follow(class Tail& tail);  // false: a signal
+  std::vector<judge::Target> coordinators() const;
+  bool follow(judge::Tail& tail);  // false: a signal
   void take_ends();
   void tell(const std::string& line) { say_(line); }
   void tell_news();
   void let_strangers_try();
   Result<> start_stranger();
-  std::vector<Stranger> strangers();
+  std::vector<judge::Stranger> strangers();
   void wait_for_workers();
-  void find_leftovers(Evidence& evidence);
+  void find_leftovers(judge::Evidence& evidence);
   double now() const;
   std::string path(const std::string& name) const;
 
@@ -95,11 +95,11 @@ class Stage {
   pid_t run_ = 0;
   std::optional<int> run_status_;
   double run_over_t_ = 0;
-  Story story_;
+  judge::Story story_;
   Cast cast_;
   std::map<int, Player*> process_names_;  // all processes with their players, guards too
-  std::vector<std::pair<ProcessEnd, const Player*>> ends_;
-  std::future<std::vector<Stranger>> knocking_;
+  std::vector<std::pair<judge::ProcessEnd, const Player*>> ends_;
+  std::future<std::vector<judge::Stranger>> knocking_;
   pid_t stranger_ = 0;  // a worker with keys of its own
   std::set<int> stranger_pids_;
   std::optional<int> stranger_status_;
@@ -107,7 +107,7 @@ class Stage {
   std::uint32_t next_name_ = 0;
   std::size_t told_workers_ = 0, told_epochs_ = 0, told_warnings_ = 0;
   double told_step_t_ = -10, next_traces_t_ = 0, followed_t_ = 0;
-  std::vector<Stall> stalls_;
+  std::vector<judge::Stall> stalls_;
 };
 
 }  // namespace starling::chaos

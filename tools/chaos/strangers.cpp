@@ -133,9 +133,9 @@ std::string guessed_hello(const Doors& doors) {
   return bytes + garbage(doors.seed, sizeof(collectives::Proof));
 }
 
-Stranger judge(std::string how, const Connection& door, const std::string& said,
-               std::size_t heard_max) {
-  Stranger stranger{std::move(how), false, ""};
+judge::Stranger attempt(std::string how, const Connection& door, const std::string& said,
+                        std::size_t heard_max) {
+  judge::Stranger stranger{std::move(how), false, ""};
   if (!door) {
     stranger.refused = true;
     stranger.met = false;
@@ -154,34 +154,35 @@ Stranger judge(std::string how, const Connection& door, const std::string& said,
 
 }  // namespace
 
-std::vector<Stranger> knock(const Doors& doors) {
-  std::vector<Stranger> strangers;
+std::vector<judge::Stranger> knock(const Doors& doors) {
+  std::vector<judge::Stranger> strangers;
   const auto dial = [](const std::string& address) {
     const auto colon = address.rfind(':');  // without one there is no such host
     return Connection::tcp(address.substr(0, colon), address.substr(colon + 1));
   };
   for (const std::string& address : doors.coordinators) {
     if (address.find(':') == std::string::npos) continue;
-    strangers.push_back(judge("garbage to the coordinator at " + address, dial(address),
-                              garbage(doors.seed, 4096), kGreetingBytes));
-    strangers.push_back(judge("an unencrypted greeting to the coordinator at " + address,
-                              dial(address), open_greeting(), kGreetingBytes));
+    strangers.push_back(attempt("garbage to the coordinator at " + address, dial(address),
+                                garbage(doors.seed, 4096), kGreetingBytes));
+    strangers.push_back(attempt("an unencrypted greeting to the coordinator at " + address,
+                                dial(address), open_greeting(), kGreetingBytes));
   }
   for (const std::string& address : doors.workers) {
-    strangers.push_back(
-        judge("garbage to the worker at " + address, dial(address), garbage(doors.seed, 4096), 0));
-    strangers.push_back(judge("a hello without the epoch's key to the worker at " + address,
-                              dial(address), guessed_hello(doors), 0));
+    strangers.push_back(attempt("garbage to the worker at " + address, dial(address),
+                                garbage(doors.seed, 4096), 0));
+    strangers.push_back(attempt("a hello without the epoch's key to the worker at " + address,
+                                dial(address), guessed_hello(doors), 0));
   }
   for (const std::uint16_t port : doors.bulk) {
     const std::string number = std::to_string(port);
-    strangers.push_back(judge("garbage to the worker at port " + number,
-                              Connection::tcp("127.0.0.1", number), garbage(doors.seed, 4096), 0));
-    strangers.push_back(judge("a hello without the epoch's key to the worker at port " + number,
-                              Connection::tcp("127.0.0.1", number), guessed_hello(doors), 0));
+    strangers.push_back(attempt("garbage to the worker at port " + number,
+                                Connection::tcp("127.0.0.1", number), garbage(doors.seed, 4096),
+                                0));
+    strangers.push_back(attempt("a hello without the epoch's key to the worker at port " + number,
+                                Connection::tcp("127.0.0.1", number), guessed_hello(doors), 0));
     strangers.push_back(
-        judge("a hello without the epoch's key to the worker's local socket " + number,
-              Connection::local(port), guessed_hello(doors), 0));
+        attempt("a hello without the epoch's key to the worker's local socket " + number,
+                Connection::local(port), guessed_hello(doors), 0));
   }
   return strangers;
 }

@@ -10,7 +10,7 @@
 #include "core/base/ids.h"
 #include "core/base/keys.h"
 #include "core/base/result.h"
-#include "tools/chaos/deed.h"
+#include "tools/judge/deed.h"
 
 namespace starling::chaos {
 
@@ -24,7 +24,7 @@ struct Doors {
 
 // Tries garbage, a well-formed greeting without encryption, and a hello without the epoch's key. A
 // stranger is refused if its connection closes, or it hears only public bytes, within some seconds.
-std::vector<Stranger> knock(const Doors& doors);
+std::vector<judge::Stranger> knock(const Doors& doors);
 
 // Makes the keys of a stranger that knows all that is public: the
 // coordinators' public halves, and a pair of its own under a worker's name.

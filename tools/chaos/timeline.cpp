@@ -5,7 +5,8 @@
 #include <limits>
 #include <map>
 
-#include "tools/chaos/pauses.h"
+#include "tools/chaos/faults/table.h"
+#include "tools/judge/pauses.h"
 
 namespace starling::chaos {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr double kLane = 14;
 constexpr double kGapInData = std::numeric_limits<double>::quiet_NaN();
 
-double end_of(const Story& story) {
+double end_of(const judge::Story& story) {
   double end = 1;
   for (const auto& [version, step] : story.step_lines) end = std::max(end, step.t);
   for (const auto& epoch : story.epochs) end = std::max(end, epoch.t);
@@ -22,16 +23,17 @@ double end_of(const Story& story) {
   return end;
 }
 
-std::string tip_of(const Deed& deed, const Target& target) {
-  std::string tip = fixed(deed.t, 2) + " s: " + deed.fault.kind->word + " " + target.name;
+std::string tip_of(const judge::Deed& deed, const judge::Target& target) {
+  std::string tip = fixed(deed.t, 2) + " s: " + deed.kind + " " + target.name;
   if (deed.until_t > deed.t) tip += ", for " + fixed(deed.until_t - deed.t, 2) + " s";
-  for (const Effect& effect : deed.effects)
+  for (const judge::Effect& effect : deed.effects)
     tip += "; " + effect.what +
            (effect.seen ? " after " + fixed(1000 * effect.after_s, 0) + " ms" : " (not seen)");
   return tip;
 }
 
-void draw_workers(Chart& chart, const Story& story, const std::vector<Deed>& deeds, double end) {
+void draw_workers(Chart& chart, const judge::Story& story, const std::vector<judge::Deed>& deeds,
+                  double end) {
   const auto lives = lives_of(story, end);
   std::size_t lanes = 1;
   for (const Life& life : lives) lanes = std::max(lanes, life.lane + 1);
@@ -45,10 +47,12 @@ void draw_workers(Chart& chart, const Story& story, const std::vector<Deed>& dee
                   " s to " + fixed(life.to, 2) + " s" + (life.end.empty() ? "" : ", " + life.end));
   }
   const double coordinators = chart.strip("coordinators", kLane);
-  for (const Deed& deed : deeds) {
-    if (deed.outcome != Deed::Outcome::kDone) continue;
-    const FaultKind::Shown& shown = deed.fault.kind->shown;
-    for (const Target& target : deed.targets) {
+  for (const judge::Deed& deed : deeds) {
+    if (deed.outcome != judge::Deed::Outcome::kDone) continue;
+    const FaultKind* kind = find_kind(deed.kind);
+    if (!kind) continue;
+    const FaultKind::Shown& shown = kind->shown;
+    for (const judge::Target& target : deed.targets) {
       double y = coordinators;
       if (!shown.on_coordinators) {
         auto found = y_of.find(target.id);
@@ -84,19 +88,20 @@ std::string joined(const Words& words, const char* last) {
 
 }  // namespace
 
-void draw_epochs(Chart& chart, const Story& story) {
+void draw_epochs(Chart& chart, const judge::Story& story) {
   const double top = chart.strip("epochs", 18);
-  for (const EpochSeen& epoch : story.epochs) {
+  for (const judge::EpochSeen& epoch : story.epochs) {
     std::string tip = "epoch " + epoch.id + ", " + epoch.kind + ", " +
                       std::to_string(epoch.members.size()) + " workers: " + epoch.cause;
     if (epoch.detect_ms) tip += "; detect " + fixed(*epoch.detect_ms, 0) + " ms";
     if (epoch.form_ms) tip += ", form " + fixed(*epoch.form_ms, 0) + " ms";
     if (epoch.resume_ms) tip += ", resume " + fixed(*epoch.resume_ms, 0) + " ms";
-    chart.tick(committed_at(epoch), top, 18, epoch.kind == "prepared" ? "prepared" : "forced", tip);
+    chart.tick(judge::committed_at(epoch), top, 18,
+               epoch.kind == "prepared" ? "prepared" : "forced", tip);
   }
 }
 
-std::vector<Life> lives_of(const Story& story, double end) {
+std::vector<Life> lives_of(const judge::Story& story, double end) {
   std::vector<Life> lives;
   std::map<std::uint64_t, std::size_t> index;
   const auto life_of = [&](std::uint64_t id, const std::string& name, double t) -> Life& {
@@ -104,15 +109,16 @@ std::vector<Life> lives_of(const Story& story, double end) {
     if (fresh) lives.push_back({id, name, t, end, "", 0});
     return lives[it->second];
   };
-  for (const WorkerSeen& seen : story.workers) {
+  for (const judge::WorkerSeen& seen : story.workers) {
     Life& life = life_of(seen.id, seen.name, seen.t);
     if (seen.what == "joined" || !life.end.empty()) continue;
     life.to = seen.t;
     life.end = seen.what;
   }
   // Adds the lives that only epochs tell of.
-  for (const EpochSeen& epoch : story.epochs)
-    for (const MemberSeen& m : epoch.members) life_of(m.id, m.name, committed_at(epoch));
+  for (const judge::EpochSeen& epoch : story.epochs)
+    for (const judge::MemberSeen& m : epoch.members)
+      life_of(m.id, m.name, judge::committed_at(epoch));
   std::sort(lives.begin(), lives.end(),
             [](const Life& a, const Life& b) { return a.from < b.from; });
   std::vector<double> free_from;
@@ -147,13 +153,13 @@ std::string legend() {
   return joined(parts, ", ");
 }
 
-Chart timeline(const Story& story, const std::vector<Deed>& deeds) {
+Chart timeline(const judge::Story& story, const std::vector<judge::Deed>& deeds) {
   const double end = end_of(story);
   Chart chart(TimeAxis::of(0, end));
   draw_workers(chart, story, deeds, end);
   draw_epochs(chart, story);
 
-  std::vector<Point> world, loss, copies;
+  std::vector<judge::Point> world, loss, copies;
   double lowest = std::numeric_limits<double>::infinity(), highest = -lowest, most = 1;
   for (const auto& [version, step] : story.step_lines) {
     world.push_back({step.t, double(step.world)});
@@ -168,7 +174,7 @@ Chart timeline(const Story& story, const std::vector<Deed>& deeds) {
   chart.curve(world, top, 50, 0, most, true, "curve");
 
   double wanted = 1;
-  for (const ExposureSeen& exposure : story.exposures) {
+  for (const judge::ExposureSeen& exposure : story.exposures) {
     copies.push_back({exposure.t, double(exposure.copies_min)});
     wanted = std::max(wanted, double(exposure.wanted));
   }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tools/chaos/chart.h"
-#include "tools/chaos/deed.h"
+#include "tools/judge/deed.h"
 
 namespace starling::chaos {
 
@@ -19,12 +19,12 @@ struct Life {
   std::size_t lane = 0;
 };
 // Puts each life in the lowest free lane.
-std::vector<Life> lives_of(const Story& story, double end);
+std::vector<Life> lives_of(const judge::Story& story, double end);
 
-void draw_epochs(Chart& chart, const Story& story);  // draws a strip of ticks
+void draw_epochs(Chart& chart, const judge::Story& story);  // draws a strip of ticks
 
 std::string legend();  // returns "x killed, ..., grey stopped or cut off, ..."
 // Draws from the first step to the last event.
-Chart timeline(const Story& story, const std::vector<Deed>& deeds);
+Chart timeline(const judge::Story& story, const std::vector<judge::Deed>& deeds);
 
 }  // namespace starling::chaos

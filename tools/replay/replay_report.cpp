@@ -12,7 +12,7 @@ namespace starling::replay {
 namespace {
 
 using chaos::fixed;
-using chaos::Point;
+using judge::Point;
 using Json = nlohmann::ordered_json;
 
 std::string percent(double part) {
@@ -23,7 +23,7 @@ std::string whole(double number) {
   return fixed(number, 0);
 }
 
-bool same_digest(const chaos::Evidence& e) {
+bool same_digest(const judge::Evidence& e) {
   return e.loud.done && !e.reference_digest.empty() && e.loud.done->digest == e.reference_digest;
 }
 
@@ -33,23 +33,23 @@ std::string how_removed(const Stretch& stretch) {
          fixed(*stretch.notice_s / stretch.speedup, 2) + " s of the replay)";
 }
 
-std::string rates_text(const std::vector<Rate>& rates) {
+std::string rates_text(const std::vector<judge::Rate>& rates) {
   std::string text;
-  for (const Rate& rate : rates)
+  for (const judge::Rate& rate : rates)
     text += (text.empty() ? "" : ", ") + fixed(rate.per_worker, 2) + " a second with " +
             whole(rate.workers);
   return text;
 }
 
 // Counts commits of each bin over its length, so that a curve shows pauses and not single steps.
-std::vector<Point> throughput(const ReplayReport& report) {
+std::vector<judge::Point> throughput(const ReplayReport& report) {
   constexpr double kBins = 400;
   const auto& story = report.run.evidence.loud;
-  const Goodput& g = report.goodput;
+  const judge::Goodput& g = report.goodput;
   const double step_s = story.median_step_ms() / 1000;
   const double bin = std::max({(g.to_t - g.from_t) / kBins, 2 * step_s, 0.1});
   const auto n = static_cast<std::size_t>(std::ceil((g.to_t - g.from_t) / bin));
-  std::vector<Point> points;
+  std::vector<judge::Point> points;
   for (std::size_t i = 0; i < n; ++i) points.push_back({g.from_t + double(i) * bin, 0});
   for (const auto& [version, step] : story.committed()) {
     if (step.t <= g.from_t || step.t > g.to_t || points.empty()) continue;
@@ -59,23 +59,23 @@ std::vector<Point> throughput(const ReplayReport& report) {
   return points;
 }
 
-std::vector<Point> possible_over_time(const ReplayReport& report) {
-  std::vector<Point> points = report.goodput.present;
-  for (Point& point : points) point.value *= rate_at(report.rates, point.value);
+std::vector<judge::Point> possible_over_time(const ReplayReport& report) {
+  std::vector<judge::Point> points = report.goodput.present;
+  for (judge::Point& point : points) point.value *= judge::rate_at(report.rates, point.value);
   return points;
 }
 
-double highest(const std::vector<Point>& points) {
+double highest(const std::vector<judge::Point>& points) {
   double most = 1;
-  for (const Point& point : points) most = std::max(most, point.value);
+  for (const judge::Point& point : points) most = std::max(most, point.value);
   return most;
 }
 
 std::string chart(const ReplayReport& report) {
-  const Goodput& g = report.goodput;
+  const judge::Goodput& g = report.goodput;
   chaos::Chart chart(chaos::TimeAxis::of(g.from_t, g.to_t));
-  std::vector<Point> nodes = report.nodes;
-  for (Point& point : nodes) point.t += g.from_t;
+  std::vector<judge::Point> nodes = report.nodes;
+  for (judge::Point& point : nodes) point.t += g.from_t;
   const double most = std::max(highest(nodes), highest(g.present));
   double top = chart.strip("world size", 90);
   chart.scale(top, 90, 0, most, "");
@@ -98,7 +98,7 @@ std::string row(const std::string& name, const std::string& value) {
 }
 
 std::string figures(const ReplayReport& report) {
-  const Goodput& g = report.goodput;
+  const judge::Goodput& g = report.goodput;
   const auto& e = report.run.evidence;
   std::string out = "<table>\n";
   out += row("goodput", percent(g.value()) + ": " + std::to_string(g.committed) +
@@ -131,32 +131,32 @@ std::string figures(const ReplayReport& report) {
   return out + "</table>\n";
 }
 
-Json json_of(const std::vector<Rate>& rates) {
+Json json_of(const std::vector<judge::Rate>& rates) {
   Json out = Json::array();
-  for (const Rate& rate : rates)
+  for (const judge::Rate& rate : rates)
     out.push_back({{"workers", rate.workers}, {"per_worker", rate.per_worker}});
   return out;
 }
 
-Json json_of(const std::vector<Point>& points) {
+Json json_of(const std::vector<judge::Point>& points) {
   Json out = Json::array();
-  for (const Point& point : points) out.push_back({point.t, point.value});
+  for (const judge::Point& point : points) out.push_back({point.t, point.value});
   return out;
 }
 
 }  // namespace
 
-void judge(ReplayReport& report) {
-  const chaos::Evidence& e = report.run.evidence;
-  report.run.verdicts = chaos::judge(e);
+void conclude(ReplayReport& report) {
+  const judge::Evidence& e = report.run.evidence;
+  report.run.verdicts = judge::verdicts_of(e);
   // The goodput has the cost of pauses, and a replay has no strangers.
   std::erase_if(report.run.verdicts,
                 [](const auto& v) { return v.promise == "P7" || v.promise == "P8"; });
-  report.run.pauses = chaos::pauses_of(e.loud, e.deeds);
-  report.ledgers = chaos::count_ledgers(e.loud);
-  report.rates = between(report.before, report.after);
+  report.run.pauses = judge::pauses_of(e.loud, e.deeds);
+  report.ledgers = judge::count_ledgers(e.loud);
+  report.rates = judge::between(report.before, report.after);
   report.goodput =
-      goodput_of(e.loud, e.deeds, report.rates, report.nodes, report.stretch.seconds());
+      judge::goodput_of(e.loud, e.deeds, report.rates, report.nodes, report.stretch.seconds());
 }
 
 std::vector<std::string> failures(const ReplayReport& report) {
@@ -166,8 +166,8 @@ std::vector<std::string> failures(const ReplayReport& report) {
                     std::to_string(report.ledgers.duplicated) + " duplicated");
   if (!same_digest(report.run.evidence))
     found.push_back("the digest is not that of the undisturbed run");
-  for (const chaos::Verdict& verdict : report.run.verdicts)
-    if (verdict.finding == chaos::Finding::kBroken)
+  for (const judge::Verdict& verdict : report.run.verdicts)
+    if (verdict.finding == judge::Finding::kBroken)
       found.push_back(verdict.promise + " " + verdict.title + ": " + verdict.why);
   if (!report.goodput.reached)
     found.push_back("the job ended before the trace did, after " +
@@ -180,7 +180,7 @@ std::vector<std::string> failures(const ReplayReport& report) {
 }
 
 std::string summary(const ReplayReport& report) {
-  const Goodput& g = report.goodput;
+  const judge::Goodput& g = report.goodput;
   const auto& e = report.run.evidence;
   std::string text = "goodput " + percent(g.value()) + ": " + std::to_string(g.committed) + " of " +
                      whole(g.possible) + " micro-batches (" + percent(g.of_own()) +
@@ -197,7 +197,7 @@ std::string summary(const ReplayReport& report) {
 }
 
 std::string report_json(const ReplayReport& report) {
-  const Goodput& g = report.goodput;
+  const judge::Goodput& g = report.goodput;
   Json out{{"held", failures(report).empty()},
            {"failures", failures(report)},
            {"goodput", g.value()},

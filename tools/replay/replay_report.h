@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/chaos/ledger.h"
 #include "tools/chaos/report.h"
-#include "tools/replay/goodput.h"
+#include "tools/judge/goodput.h"
+#include "tools/judge/ledger.h"
 #include "tools/replay/scenario.h"
 
 namespace starling::replay {
@@ -16,17 +16,17 @@ struct ReplayReport {
   std::string trace;  // its file
   Stretch stretch;
   std::uint32_t scale = 1;
-  std::size_t workers_most = 0;     // at once
-  std::vector<Rate> before, after;  // measured rates around the run; after: empty if given
-  std::vector<chaos::Point> nodes;  // of the trace, from 0 on
-  std::vector<Rate> rates;          // of both
-  Goodput goodput;
-  chaos::LedgerCount ledgers;
+  std::size_t workers_most = 0;            // at once
+  std::vector<judge::Rate> before, after;  // measured rates around the run; after: empty if given
+  std::vector<judge::Point> nodes;         // of the trace, from 0 on
+  std::vector<judge::Rate> rates;          // of both
+  judge::Goodput goodput;
+  judge::LedgerCount ledgers;
   double goodput_min = 0;  // wanted
 };
 
 // Fills verdicts, rates, goodput and ledgers from the rest.
-void judge(ReplayReport& report);
+void conclude(ReplayReport& report);
 
 // Says why the exit code is 1; empty: it held. Micro-batches were lost or duplicated,
 // the digest is not the undisturbed run's, one of P1 to P6 is broken, a fault had no

@@ -51,9 +51,9 @@ Result<chaos::Plan> plan_of(const Trace& trace, const Stretch& stretch) {
   return plan;
 }
 
-std::vector<chaos::Point> nodes_over_time(const Trace& trace, const Stretch& stretch) {
+std::vector<judge::Point> nodes_over_time(const Trace& trace, const Stretch& stretch) {
   double now = double(trace.present(stretch.from_ms).size());
-  std::vector<chaos::Point> points{{0, now}};
+  std::vector<judge::Point> points{{0, now}};
   for (const Change& change : trace.changes) {
     if (change.at_ms <= stretch.from_ms || change.at_ms > stretch.to_ms) continue;
     now += double(change.added.size()) - double(change.removed.size());

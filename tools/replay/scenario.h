@@ -27,6 +27,6 @@ struct Stretch {
 Result<chaos::Plan> plan_of(const Trace& trace, const Stretch& stretch);
 
 // Returns the trace's number of nodes, from 0 to stretch.seconds(): each holds until the next.
-std::vector<chaos::Point> nodes_over_time(const Trace& trace, const Stretch& stretch);
+std::vector<judge::Point> nodes_over_time(const Trace& trace, const Stretch& stretch);
 
 }  // namespace starling::replay

@@ -8,8 +8,8 @@
 #include "core/base/exit.h"
 #include "core/data/dataset.h"
 #include "core/job/section.h"
-#include "tools/audit/difference.h"
-#include "tools/audit/promises.h"
+#include "tools/judge/audit/difference.h"
+#include "tools/judge/audit/promises.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
 
@@ -19,8 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using audit::History;
-using audit::Verdict;
 using job_words::shown;
+using judge::Finding;
 
 constexpr std::size_t kTextBytes = 4096;  // of a line for people, which has texts from the file
 
@@ -136,13 +136,13 @@ Result<int> audit_one(const AuditCommand& command) {
               counted(start.samples, "sample").c_str(), audit::workers_text(history).c_str());
   bool held = true;
   Json promises = Json::array();
-  for (const audit::Finding& finding : audit::audit(history)) {
-    held = held && finding.verdict == Verdict::kHeld;
-    std::printf("%s %-13s %-9s  %s\n", finding.promise.c_str(), finding.name.c_str(),
-                to_string(finding.verdict), shown(finding.text, kTextBytes).c_str());
-    promises.push_back({{"promise", finding.promise},
-                        {"verdict", to_string(finding.verdict)},
-                        {"text", finding.text}});
+  for (const judge::Verdict& verdict : audit::audit(history)) {
+    held = held && verdict.finding == Finding::kHeld;
+    std::printf("%s %-13s %-9s  %s\n", verdict.promise.c_str(), verdict.title.c_str(),
+                audit::proof_text(verdict.finding), shown(verdict.why, kTextBytes).c_str());
+    promises.push_back({{"promise", verdict.promise},
+                        {"verdict", audit::proof_text(verdict.finding)},
+                        {"text", verdict.why}});
   }
   Json json{{"run", runs}, {"held", held}, {"promises", promises}};
   if (command.sample) {
@@ -175,11 +175,11 @@ void show_comparison(const audit::Comparison& c) {
 // Shows a compared file's faults: false if it refutes itself. A doubt is a note.
 bool show_faults(const std::string& run, const History& history) {
   bool sound = true;
-  for (const audit::Finding& finding : audit::audit(history)) {
-    if (finding.verdict != Verdict::kRefuted) continue;
+  for (const judge::Verdict& verdict : audit::audit(history)) {
+    if (verdict.finding != Finding::kBroken) continue;
     sound = false;
-    std::printf("%s is refuted: %s, %s\n", run.c_str(), finding.promise.c_str(),
-                shown(finding.text, kTextBytes).c_str());
+    std::printf("%s is refuted: %s, %s\n", run.c_str(), verdict.promise.c_str(),
+                shown(verdict.why, kTextBytes).c_str());
   }
   for (const audit::TaintFact& taint : history.taints)
     std::printf("note: %s is in doubt from step %llu on: %s: %s\n", run.c_str(),

@@ -49,7 +49,7 @@ class ChaosRun {
     STARLING_TRY(write_file(path("plan.toml"), chaos::format_plan(plan_)));
     if (links_) std::printf("links: %s\n", links_->text().c_str());
     chaos::Report report;
-    std::optional<chaos::Story> quiet;
+    std::optional<judge::Story> quiet;
     std::string reference = command_.reference;
     chaos::Stage stage(stage_options(), [](const std::string& line) {
       std::printf("%s\n", line.c_str());

@@ -162,12 +162,12 @@ class ReplayRun {
     return std::move(result).error();
   }
 
-  Result<int> measure_rates(const std::string& when, std::vector<replay::Rate>& rates) {
+  Result<int> measure_rates(const std::string& when, std::vector<judge::Rate>& rates) {
     if (command_.rate) return 0;  // given
     double fewest = double(report_.workers_most);
-    for (const chaos::Point& point : report_.nodes)
+    for (const judge::Point& point : report_.nodes)
       if (point.value > 0) fewest = std::min(fewest, point.value);
-    for (const double workers : replay::sizes_between(fewest, double(report_.workers_most))) {
+    for (const double workers : judge::sizes_between(fewest, double(report_.workers_most))) {
       auto options = stage_options();
       options.plan.workers = static_cast<std::uint32_t>(workers);
       chaos::Stage stage(std::move(options), say);
@@ -189,7 +189,7 @@ class ReplayRun {
 
   void choose_steps() {
     const double most =
-        replay::possible(report_.nodes, report_.before, 0, report_.stretch.seconds());
+        judge::possible(report_.nodes, report_.before, 0, report_.stretch.seconds());
     plan_.steps = command_.steps.value_or(
         kPaceSteps + static_cast<std::uint64_t>(std::ceil(kMoreSteps * most / job_.micro_batches)));
     say("replay: " + std::to_string(plan_.steps) + " steps");
@@ -206,7 +206,7 @@ class ReplayRun {
   // Runs the same steps with one worker, no faults and no
   // simulated compute time: none of this may change a bit.
   Result<int> run_undisturbed() {
-    chaos::Evidence& evidence = report_.run.evidence;
+    judge::Evidence& evidence = report_.run.evidence;
     evidence.reference_digest = command_.reference;
     if (!command_.reference.empty() || !evidence.loud.done) return 0;
     Job still = job_;
@@ -264,7 +264,7 @@ class ReplayRun {
     report_.trace = command_.trace;
     report_.scale = command_.scale;
     report_.goodput_min = command_.goodput_min;
-    replay::judge(report_);
+    replay::conclude(report_);
     STARLING_TRY(write_file(path("report.json"), replay::report_json(report_)));
     STARLING_TRY(write_file(path("report.html"), replay::report_html(report_)));
     std::printf("%s", replay::summary(report_).c_str());

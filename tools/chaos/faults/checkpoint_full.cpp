@@ -24,7 +24,7 @@ struct Full {
 
 // Returns whether the hit process has no more to show: it is over,
 // by another fault perhaps, or a checkpoint was given up for it.
-bool over(const Story& story, const Full& full) {
+bool over(const judge::Story& story, const Full& full) {
   if (taken(*full.player) || full.player->pid != full.pid || !alive(full.pid)) return true;
   for (std::size_t i = full.warnings; i < story.warnings.size(); ++i)
     if (story.warnings[i].find("is given up: " + full.player->name + ":") != std::string::npos)
@@ -68,7 +68,7 @@ void begin(Disturbance& it) {
 }
 
 void end(Disturbance& it) {
-  for (const Target& target : it.deed().targets)
+  for (const judge::Target& target : it.deed().targets)
     if (Player* player = it.run().cast.find(target.name); player && player->full == target.pid)
       give_back(*player);
 }

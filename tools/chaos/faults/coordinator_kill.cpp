@@ -11,7 +11,7 @@ namespace {
 void begin(Disturbance& it) {
   const auto there = whole_coordinators(it);
   if (there.empty()) return;
-  const Target target = it.pick(there).front();
+  const judge::Target target = it.pick(there).front();
   ::kill(target.pid, SIGKILL);
   it.hit("kill -9", {target});
   expect_gone(it, target);

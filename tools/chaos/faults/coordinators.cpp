@@ -4,10 +4,10 @@
 
 namespace starling::chaos {
 
-std::vector<Target> whole_coordinators(Disturbance& it) {
+std::vector<judge::Target> whole_coordinators(Disturbance& it) {
   auto there = it.run().calls.coordinators();
   std::sort(there.begin(), there.end(),
-            [](const Target& a, const Target& b) { return a.name < b.name; });
+            [](const judge::Target& a, const judge::Target& b) { return a.name < b.name; });
   if (there.size() >= 3 && it.run().full_coordinators.empty()) return there;
   it.hold_back(there.size() < 3 ? std::to_string(there.size()) + " coordinators are up"
                                 : "one has no space");
@@ -19,11 +19,11 @@ std::string too_few_coordinators(const Beginning& run) {
   return "it needs three coordinators (--coordinators)";
 }
 
-void expect_again(Disturbance& it, const Target& target) {
+void expect_again(Disturbance& it, const judge::Target& target) {
   it.expect(
       kSoon_s, target.name + " is there again",
       [&run = it.run(), target] {
-        for (const Target& other : run.calls.coordinators())
+        for (const judge::Target& other : run.calls.coordinators())
           if (other.name == target.name && other.pid != target.pid) return true;
         return false;
       },

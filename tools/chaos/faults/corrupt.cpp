@@ -15,14 +15,14 @@ constexpr int kFlipsMore = 3;  // that may meet an epoch which is being left
 // which is not used any more (R1): then flip another bit, up to `more` times.
 void flip(Disturbance& it, const Player* player, int more) {
   Links& links = *it.run().calls.links;
-  const Story& story = it.run().story;
+  const judge::Story& story = it.run().story;
   const std::string name = player->name;
   const auto counts = [&links, name] { return links.counts(name); };
   const LinkCounts before = counts();
   const auto given_up = [=] { return counts().given_up > before.given_up || taken(*player); };
   const auto begun = [&story, epochs = story.epochs.size()](const char* kind) {
     return std::any_of(story.epochs.begin() + std::ptrdiff_t(epochs), story.epochs.end(),
-                       [&](const EpochSeen& epoch) { return epoch.kind == kind; });
+                       [&](const judge::EpochSeen& epoch) { return epoch.kind == kind; });
   };
   const auto forced = [=] { return begun("forced") || taken(*player); };
   it.expect(

@@ -22,16 +22,16 @@ void draw(Fault& fault, Numbers& numbers, double) {
 // the time is over and each has had something to write, there is space again.
 void keep_full(Disturbance& it, int guest) {
   DisturbedRun& run = it.run();
-  const Deed& deed = it.deed();
+  const judge::Deed& deed = it.deed();
   auto& full = run.full_coordinators;
-  const auto is_hit = [&](const Target& coordinator) {
+  const auto is_hit = [&](const judge::Target& coordinator) {
     return std::any_of(deed.targets.begin(), deed.targets.end(),
-                       [&](const Target& t) { return t.name == coordinator.name; });
+                       [&](const judge::Target& t) { return t.name == coordinator.name; });
   };
   const bool written = std::none_of(deed.targets.begin(), deed.targets.end(),
-                                    [](const Target& t) { return alive(t.pid); });
-  const bool over = run.now > deed.t + kJoin_s || (written && run.now >= deed.t + deed.fault.for_s);
-  for (const Target& coordinator : run.calls.coordinators()) {
+                                    [](const judge::Target& t) { return alive(t.pid); });
+  const bool over = run.now > deed.t + kJoin_s || (written && run.now >= deed.t + deed.for_s);
+  for (const judge::Target& coordinator : run.calls.coordinators()) {
     if (!is_hit(coordinator) || (!over && full.count(coordinator.pid))) continue;
     if (let_write_files(coordinator.pid, over) && !over) full.insert(coordinator.pid);
   }
@@ -39,7 +39,7 @@ void keep_full(Disturbance& it, int guest) {
   if (!over) return it.later(kLook_s, [&it, guest] { keep_full(it, guest); });
   full.clear();
   it.say("  there is space again");
-  for (const Target& target : deed.targets) expect_again(it, target);
+  for (const judge::Target& target : deed.targets) expect_again(it, target);
   Player* player = run.cast.by_guard(guest);
   if (!player || player->over || player->killed || player->leaving) return;
   player->leaving = true;
@@ -55,7 +55,7 @@ void begin(Disturbance& it) {
   const Player* guest = run.calls.start_worker(run.now);
   if (!guest) return it.hold_back("no worker can be started");
   it.hit("no space for " + seconds_text(it.fault().for_s) + " for", it.pick(there));
-  for (const Target& target : it.deed().targets) {
+  for (const judge::Target& target : it.deed().targets) {
     const std::string log = target.name + "/raft.log";
     it.expect(kJoin_s, "process " + std::to_string(target.pid) + " has ended",
               [pid = target.pid] { return !alive(pid); });

@@ -16,22 +16,22 @@ constexpr double kAftermath_s = 10;    // a fault may end a life so long after i
 
 // Returns whether another cause may end that life: another deed,
 // a restart (it fences all living workers), the end of the job.
-bool has_other_end(const DisturbedRun& run, const Deed& deed, const Target& target) {
+bool has_other_end(const DisturbedRun& run, const judge::Deed& deed, const judge::Target& target) {
   const double since = deed.t - kAftermath_s;
-  const auto hit_it = [&](const Deed& other) {
-    return &other != &deed && other.outcome == Deed::Outcome::kDone &&
+  const auto hit_it = [&](const judge::Deed& other) {
+    return &other != &deed && other.outcome == judge::Deed::Outcome::kDone &&
            std::max(other.t, other.until_t) >= since &&
            std::any_of(other.targets.begin(), other.targets.end(),
-                       [&](const Target& t) { return t.pid == target.pid; });
+                       [&](const judge::Target& t) { return t.pid == target.pid; });
   };
   const auto& restarts = run.story.restarts;
   return run.story.over() || std::any_of(run.deeds.begin(), run.deeds.end(), hit_it) ||
          std::any_of(restarts.begin(), restarts.end(),
-                     [&](const RestartSeen& restart) { return restart.t >= since; });
+                     [&](const judge::RestartSeen& restart) { return restart.t >= since; });
 }
 
-void expect_to_live(Disturbance& it, const Target& worker) {
-  it.expect(kNews_s, process_text(worker) + " lives without its guard", [&it, worker] {
+void expect_to_live(Disturbance& it, const judge::Target& worker) {
+  it.expect(kNews_s, judge::process_text(worker) + " lives without its guard", [&it, worker] {
     return alive(worker.pid) || has_other_end(it.run(), it.deed(), worker);
   });
 }

@@ -10,7 +10,7 @@ void begin(Disturbance& it) {
   const Fault& fault = it.fault();
   if (run.cast.living() + fault.count > run.options.workers_max)
     return it.hold_back(std::to_string(run.cast.living()) + " workers are there");
-  std::vector<Target> targets;
+  std::vector<judge::Target> targets;
   for (std::uint32_t i = 0; i < fault.count; ++i) {
     Player* player = run.calls.start_worker(run.now);
     if (!player) break;
@@ -20,7 +20,7 @@ void begin(Disturbance& it) {
   }
   if (targets.empty()) return it.hold_back("no worker can be started");
   it.hit("join", targets);
-  for (const Target& target : targets)
+  for (const judge::Target& target : targets)
     it.expect(kJoin_s, target.name + " is a member of an epoch",
               [&run, name = target.name, from = run.story.epochs.size()] {
                 const Player* player = run.cast.find(name);

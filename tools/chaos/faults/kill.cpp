@@ -21,7 +21,7 @@ void begin(Disturbance& it) {
   const auto targets = targets_of(chosen);
   for (Player* player : chosen) kill_process(*player);
   it.hit("kill -9", targets);
-  for (const Target& target : targets) {
+  for (const judge::Target& target : targets) {
     expect_gone(it, target);
     expect_left_out(it, target);
     bring_back(it);

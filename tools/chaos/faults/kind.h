@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tools/judge/deed.h"
+
 namespace starling::chaos {
 
 struct Fault;
@@ -48,15 +50,7 @@ struct FaultKind {
   // back what the fault took. Null: it took nothing.
   void (*end)(Disturbance& it) = nullptr;
 
-  // The judge may expect this of the run after the fault.
-  struct Judged {
-    bool takes = false;         // its targets do not come back, nor do their copies (P5)
-    bool silences = false;      // its targets cannot act as long as it lasts (P4)
-    bool forces_epochs = true;  // an epoch may be forced because of it (P7)
-    bool announced = false;     // the group prepares for it, and is to go on meanwhile (P7)
-    bool timed = false;         // the pause after it is measured (P7)
-  };
-  Judged judged;
+  judge::Judged judged;
 
   // Reports show a sign at its time or, without one, a bar for as long as it lasts.
   struct Shown {

@@ -17,11 +17,11 @@ void draw(Fault& fault, Numbers& numbers, double) {
 void take_away(Disturbance& it) {
   it.lasts_until(it.run().now);
   Cast& cast = it.run().cast;
-  for (const Target& target : it.deed().targets) {
+  for (const judge::Target& target : it.deed().targets) {
     Player* player = cast.by_process(target.pid);
     if (!player) player = cast.by_guard(target.pid);
     if (!player || player->over || player->killed) continue;
-    it.say("  the notice is over: kill -9 " + process_text(target));
+    it.say("  the notice is over: kill -9 " + judge::process_text(target));
     kill_process(*player);
   }
 }
@@ -40,9 +40,9 @@ void begin(Disturbance& it) {
   it.hit("leave (SIGTERM)", targets);
   if (const double notice = it.fault().for_s; notice > 0)
     it.later(notice, [&it] { take_away(it); });
-  for (const Target& target : targets) {
+  for (const judge::Target& target : targets) {
     it.expect(
-        run.options.notice_s + kEpoch_s, process_text(target) + " is gone",
+        run.options.notice_s + kEpoch_s, judge::process_text(target) + " is gone",
         [pid = target.pid] { return !alive(pid); }, [&it] { bring_back(it); });
     expect_left_out(it, target);
   }

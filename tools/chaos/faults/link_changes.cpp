@@ -27,18 +27,18 @@ Linked linked(DisturbedRun& run, Player* player) {
 }
 
 void expect_back(Disturbance& it, const Linked& worker) {
-  const Story& story = it.run().story;
+  const judge::Story& story = it.run().story;
   const auto left_out = [&story, worker] {
     for (std::size_t i = worker.epochs; i < story.epochs.size(); ++i)
       if (!story.epochs[i].has(worker.id)) return true;
     return false;
   };
   const auto back = [&story, worker] {  // as a new life
-    const EpochSeen* last = story.last_epoch();
+    const judge::EpochSeen* last = story.last_epoch();
     return worker.player->id > worker.id && last && last->has(worker.player->id);
   };
   const auto goes_on = [&story, worker, steps = story.step_lines.size()] {
-    const EpochSeen* last = story.last_epoch();
+    const judge::EpochSeen* last = story.last_epoch();
     return last && last->has(worker.id) && story.step_lines.size() > steps &&
            story.step_lines.back().second.epoch == last->id;
   };
@@ -53,7 +53,7 @@ void expect_back(Disturbance& it, const Linked& worker) {
 }
 
 void mend_all(Disturbance& it) {
-  for (const Target& target : it.deed().targets)
+  for (const judge::Target& target : it.deed().targets)
     if (Player* player = it.run().cast.find(target.name); player && player->link_disturbed)
       mend(it.run(), *player);
 }

@@ -17,14 +17,14 @@ void draw(Fault& fault, Numbers& numbers, double) {
 }
 
 // `seen`: pulses in which the process was found to be stopped.
-void pulse(Disturbance& it, const Target& target, int seen) {
+void pulse(Disturbance& it, const judge::Target& target, int seen) {
   const double now = it.run().now;
   Player* player = it.run().cast.by_process(target.pid);
   const bool over = now >= it.deed().t + it.fault().for_s || !player || !alive(target.pid);
   if (over) {
     if (player) player->stopped = false;
     it.lasts_until(now);
-    it.expect(kSoon_s, process_text(target) + " was slow and goes on",
+    it.expect(kSoon_s, judge::process_text(target) + " was slow and goes on",
               [pid = target.pid, seen] { return !alive(pid) || (seen > 0 && !stopped(pid)); });
     return;
   }
@@ -45,7 +45,7 @@ void begin(Disturbance& it) {
   std::snprintf(share, sizeof share, "%.0f %%", 100 * (1 - fault.share));
   it.hit(std::string("slow to ") + share + " for " + seconds_text(fault.for_s), targets_of(chosen));
   it.lasts_until(it.run().now + fault.for_s);
-  for (const Target& target : it.deed().targets) pulse(it, target, 0);
+  for (const judge::Target& target : it.deed().targets) pulse(it, target, 0);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ void draw(Fault& fault, Numbers& numbers, double lease_s) {
 
 // Waits for the stop, then wakes: on a busy machine a process may get its first moment to stop
 // in only after a short stop should be over, and a SIGCONT before that takes the stop back.
-void wake(Disturbance& it, const Target& target, const std::function<bool()>& was_stopped) {
+void wake(Disturbance& it, const judge::Target& target, const std::function<bool()>& was_stopped) {
   const double now = it.run().now;
   if (!was_stopped() && now < it.deed().t + kSoon_s)
     return it.later(kPulse_s, [=, &it] { wake(it, target, was_stopped); });
@@ -26,7 +26,7 @@ void wake(Disturbance& it, const Target& target, const std::function<bool()>& wa
   if (Player* player = it.run().cast.by_process(target.pid)) player->stopped = false;
   if (!alive(target.pid)) return;
   ::kill(target.pid, SIGCONT);
-  it.expect(kSoon_s, process_text(target) + " goes on",
+  it.expect(kSoon_s, judge::process_text(target) + " goes on",
             [pid = target.pid] { return !stopped(pid); });
 }
 
@@ -43,13 +43,13 @@ void begin(Disturbance& it) {
   }
   it.hit("stop for " + seconds_text(for_s), targets_of(chosen));
   it.lasts_until(run.now + for_s);
-  for (const Target& target : it.deed().targets) {
+  for (const judge::Target& target : it.deed().targets) {
     // A life that has just been left out may have ended of its own accord.
     const auto seen = std::make_shared<bool>(false);
     const auto look = [seen, pid = target.pid] {
       return *seen = *seen || stopped(pid) || !alive(pid);
     };
-    it.expect(kSoon_s, process_text(target) + " is stopped, or over", look);
+    it.expect(kSoon_s, judge::process_text(target) + " is stopped, or over", look);
     it.later(for_s, [=, &it] { wake(it, target, look); });
   }
 }

@@ -15,6 +15,11 @@ std::span<const FaultKind* const> fault_kinds() {
   return kTable;
 }
 
+const FaultKind* find_kind(std::string_view word) {
+  const auto found = std::ranges::find(kTable, word, &FaultKind::word);
+  return found == std::end(kTable) ? nullptr : *found;
+}
+
 std::string known_kinds() {
   std::string known;
   for (const FaultKind* kind : kTable) {
@@ -41,14 +46,13 @@ Result<std::vector<const FaultKind*>> parse_kinds(const std::string& words) {
     const auto comma = std::min(words.find(',', at), words.size());
     const std::string word = words.substr(at, comma - at);
     at = comma + 1;
-    const auto found = std::find_if(std::begin(kTable), std::end(kTable),
-                                    [&](const FaultKind* kind) { return kind->word == word; });
-    if (found == std::end(kTable))
+    const FaultKind* kind = find_kind(word);
+    if (!kind)
       return Error(Code::kBadInput, "unknown kind of fault \"" + word.substr(0, 64) +
                                         "\", known are " + known_kinds());
-    if (std::find(kinds.begin(), kinds.end(), *found) != kinds.end())
+    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end())
       return Error(Code::kBadInput, "kind of fault \"" + word + "\" is named twice");
-    kinds.push_back(*found);
+    kinds.push_back(kind);
   }
   return kinds;
 }

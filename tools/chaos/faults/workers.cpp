@@ -9,8 +9,8 @@
 
 namespace starling::chaos {
 
-std::vector<Target> targets_of(const std::vector<Player*>& players) {
-  std::vector<Target> targets;
+std::vector<judge::Target> targets_of(const std::vector<Player*>& players) {
+  std::vector<judge::Target> targets;
   for (const Player* player : players) targets.push_back(player->target());
   return targets;
 }
@@ -63,7 +63,7 @@ void bring_back(Disturbance& it) {
 }
 
 void let_go_on(Disturbance& it) {
-  for (const Target& target : it.deed().targets) {
+  for (const judge::Target& target : it.deed().targets) {
     Player* player = it.run().cast.by_process(target.pid);
     if (!player || !player->stopped) continue;
     ::kill(player->pid, SIGCONT);
@@ -71,14 +71,14 @@ void let_go_on(Disturbance& it) {
   }
 }
 
-void expect_gone(Disturbance& it, const Target& target, std::function<void()> then) {
+void expect_gone(Disturbance& it, const judge::Target& target, std::function<void()> then) {
   it.expect(
       kSoon_s, "process " + std::to_string(target.pid) + " is gone",
       [pid = target.pid] { return !alive(pid); }, std::move(then));
 }
 
-void expect_left_out(Disturbance& it, const Target& target) {
-  const Story& story = it.run().story;
+void expect_left_out(Disturbance& it, const judge::Target& target) {
+  const judge::Story& story = it.run().story;
   it.expect(it.run().options.notice_s + kEpoch_s, "an epoch begins without " + target.name,
             [&story, target, from = story.epochs.size()] {
               for (std::size_t i = from; i < story.epochs.size(); ++i)

@@ -10,7 +10,7 @@ namespace starling::chaos {
 
 inline constexpr double kPulse_s = 0.1;  // between two repeated acts on a process
 
-std::vector<Target> targets_of(const std::vector<Player*>& players);
+std::vector<judge::Target> targets_of(const std::vector<Player*>& players);
 bool taken(const Player& player);  // another fault took it
 // Returns the players for a kill or a leave: by name wherever they
 // are, also on their way in; none after it held the fault back.
@@ -25,9 +25,9 @@ void bring_back(Disturbance& it);
 // Lets stopped processes of these go on. FaultKind::end of faults that stop workers.
 void let_go_on(Disturbance& it);
 
-void expect_gone(Disturbance& it, const Target& target, std::function<void()> then = {});
+void expect_gone(Disturbance& it, const judge::Target& target, std::function<void()> then = {});
 // Expects an epoch without that life, told after the deed.
-void expect_left_out(Disturbance& it, const Target& target);
+void expect_left_out(Disturbance& it, const judge::Target& target);
 
 // FaultKind::impossible for faults that need one worker more than always stay.
 std::string too_few_workers(const Beginning& run);

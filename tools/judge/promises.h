@@ -1,26 +1,20 @@
 #pragma once
-// A Verdict judges a promise of docs/design.md, section 2, from
-// evidence gathered outside the processes that made it. Pure.
+// Judges the promises of docs/design.md, section 2, from evidence
+// gathered outside the processes that made them. Pure.
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "tools/chaos/deed.h"
+#include "tools/judge/deed.h"
+#include "tools/judge/verdict.h"
 
-namespace starling::chaos {
+namespace starling::judge {
 
-enum class Finding : std::uint8_t { kHeld = 1, kBroken, kNotTested };
 const char* to_string(Finding finding);  // "held", "broken", "not tested"
 
-struct Verdict {
-  std::string promise;  // "P1"
-  std::string title;    // "same bits"
-  Finding finding = Finding::kNotTested;
-  std::string why;  // what it rests on, what is wrong, or why it was not tested
-};
-
 // Judges P1 to P8, in order, then whether every fault had its effect.
-std::vector<Verdict> judge(const Evidence& evidence);
+std::vector<Verdict> verdicts_of(const Evidence& evidence);
 bool all_held(const std::vector<Verdict>& verdicts);  // none is broken
 // Returns false if none of the plan's faults was done, so that no promise was tested.
 bool anything_done(const Evidence& evidence);
@@ -31,4 +25,4 @@ std::string conclusion(const std::vector<Verdict>& verdicts);
 // workers, by the last placement that was told. None: some worker should have had a copy.
 std::optional<std::string> last_copies_taken(const Evidence& evidence);
 
-}  // namespace starling::chaos
+}  // namespace starling::judge

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "tools/chaos/chart.h"
-#include "tools/chaos/deed.h"
+#include "tools/judge/deed.h"
+#include "tools/judge/point.h"
 
-namespace starling::replay {
+namespace starling::judge {
 
 // A Rate was measured undisturbed: micro-batches a second of each of so many workers.
 struct Rate {
@@ -25,8 +25,8 @@ double rate_at(const std::vector<Rate>& rates, double workers);
 
 // Returns the micro-batches that so many workers over time can
 // compute undisturbed. A point's value holds until the next.
-double possible(const std::vector<chaos::Point>& workers, const std::vector<Rate>& rates,
-                double from, double to);
+double possible(const std::vector<Point>& workers, const std::vector<Rate>& rates, double from,
+                double to);
 
 // A worker is present from the moment it can compute until it is taken away:
 // - from: an epoch of which it is a member has begun. A prepared one begins with the commit before
@@ -44,15 +44,15 @@ double possible(const std::vector<chaos::Point>& workers, const std::vector<Rate
 // Goodput covers the first commit to the first at or after the end of the stretch
 // (or that end, if the job failed; or the last commit, if it was done before).
 struct Goodput {
-  double from_t = 0, to_t = 0;        // on the clock of the run's events
-  std::vector<chaos::Point> present;  // how many; a value holds until the next
-  double worker_s = 0;                // its integral
-  double possible = 0;                // micro-batches, at the measured rate of so many
-  double trace_possible = 0;          // likewise, had each node of the trace computed all its life
-  std::vector<Rate> own_rates;        // by the number of workers, ascending
-  double own_possible = 0;            // micro-batches, at these; 0: there was no such step
-  std::uint64_t committed = 0;        // micro-batches
-  bool reached = false;               // the run lasted to the stretch's end
+  double from_t = 0, to_t = 0;  // on the clock of the run's events
+  std::vector<Point> present;   // how many; a value holds until the next
+  double worker_s = 0;          // its integral
+  double possible = 0;          // micro-batches, at the measured rate of so many
+  double trace_possible = 0;    // likewise, had each node of the trace computed all its life
+  std::vector<Rate> own_rates;  // by the number of workers, ascending
+  double own_possible = 0;      // micro-batches, at these; 0: there was no such step
+  std::uint64_t committed = 0;  // micro-batches
+  bool reached = false;         // the run lasted to the stretch's end
 
   double value() const { return possible > 0 ? double(committed) / possible : 0; }
   double of_own() const { return own_possible > 0 ? double(committed) / own_possible : 0; }
@@ -60,8 +60,7 @@ struct Goodput {
 };
 
 // `nodes`: of the trace, from 0 on (scenario.h); `seconds`: length of the stretch.
-Goodput goodput_of(const chaos::Story& story, const std::vector<chaos::Deed>& deeds,
-                   const std::vector<Rate>& rates, const std::vector<chaos::Point>& nodes,
-                   double seconds);
+Goodput goodput_of(const Story& story, const std::vector<Deed>& deeds,
+                   const std::vector<Rate>& rates, const std::vector<Point>& nodes, double seconds);
 
-}  // namespace starling::replay
+}  // namespace starling::judge

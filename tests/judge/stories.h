@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "core/observe/event_line.h"
-#include "tools/chaos/deed.h"
+#include "tools/chaos/faults/table.h"
+#include "tools/judge/story.h"
 
-namespace starling::chaos {
+namespace starling::judge {
 
 inline EpochId epoch_id(const std::string& text) {
   EpochId id;
@@ -111,9 +112,10 @@ inline Story quiet_story() {
   return beginning().steps(0, 5).done().story();
 }
 
-inline Deed deed(const FaultKind* kind, double t, int worker, double until_t = 0) {
+inline Deed deed(const chaos::FaultKind* kind, double t, int worker, double until_t = 0) {
   Deed made;
-  made.fault.kind = kind;
+  made.kind = kind->word;
+  made.judged = kind->judged;
   made.outcome = Deed::Outcome::kDone;
   made.t = t;
   made.until_t = until_t > 0 ? until_t : t;
@@ -122,4 +124,4 @@ inline Deed deed(const FaultKind* kind, double t, int worker, double until_t = 0
   return made;
 }
 
-}  // namespace starling::chaos
+}  // namespace starling::judge

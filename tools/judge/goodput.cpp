@@ -1,4 +1,4 @@
-#include "tools/replay/goodput.h"
+#include "tools/judge/goodput.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,14 +6,10 @@
 #include <set>
 #include <utility>
 
-#include "tools/chaos/pauses.h"
+#include "tools/judge/pauses.h"
 
-namespace starling::replay {
+namespace starling::judge {
 namespace {
-
-using chaos::EpochSeen;
-using chaos::Point;
-using chaos::Story;
 
 constexpr int kSizes = 6;  // measured at most: each is a run of its own
 
@@ -32,7 +28,7 @@ std::vector<Turn> turns_of(const Story& story) {
   std::vector<Turn> turns;
   for (const EpochSeen& epoch : story.epochs) {
     if (epoch.base) {
-      turns.push_back({chaos::committed_at(epoch), &epoch});
+      turns.push_back({committed_at(epoch), &epoch});
       continue;
     }
     const auto first = first_step.find(epoch.id);
@@ -46,28 +42,26 @@ std::vector<Turn> turns_of(const Story& story) {
 }
 
 // Returns when each worker was taken away, by the counter of its incarnation.
-std::map<std::uint64_t, double> taken_away(const Story& story,
-                                           const std::vector<chaos::Deed>& deeds) {
+std::map<std::uint64_t, double> taken_away(const Story& story, const std::vector<Deed>& deeds) {
   std::map<std::uint64_t, double> by_id;
   std::map<int, double> by_pid;
-  for (const chaos::Deed& deed : deeds) {
-    if (deed.outcome != chaos::Deed::Outcome::kDone) continue;
-    const bool kill = deed.fault.kind == &chaos::faults::kKill;
-    const bool leave = deed.fault.kind == &chaos::faults::kLeave && deed.fault.for_s > 0;
-    if (!kill && !leave) continue;
-    const double t = deed.t + (leave ? deed.fault.for_s : 0);
-    for (const chaos::Target& target : deed.targets) {
+  for (const Deed& deed : deeds) {
+    if (deed.outcome != Deed::Outcome::kDone) continue;
+    // One that leaves without a last moment is gone with the epoch without it.
+    if (!deed.judged.takes || (deed.judged.announced && deed.for_s <= 0)) continue;
+    const double t = deed.t + deed.for_s;
+    for (const Target& target : deed.targets) {
       if (target.id != 0) by_id.emplace(target.id, t);
       by_pid.emplace(target.pid, t);
     }
   }
-  for (const chaos::WorkerSeen& seen : story.workers)
+  for (const WorkerSeen& seen : story.workers)
     if (const auto it = by_pid.find(seen.pid); it != by_pid.end())
       by_id.emplace(seen.id, it->second);
   return by_id;
 }
 
-std::vector<Point> present_over_time(const Story& story, const std::vector<chaos::Deed>& deeds) {
+std::vector<Point> present_over_time(const Story& story, const std::vector<Deed>& deeds) {
   const auto turns = turns_of(story);
   const auto gone = taken_away(story, deeds);
   std::set<double> times;
@@ -101,13 +95,13 @@ double integral(const std::vector<Point>& points, double from, double to, F f) {
 }
 
 // Returns rates of committed steps from `from` to `to` whose two steps before had their epoch.
-std::vector<Rate> own_rates(const std::map<Version, chaos::StepSeen>& committed,
-                            double micro_batches, double from, double to) {
+std::vector<Rate> own_rates(const std::map<Version, StepSeen>& committed, double micro_batches,
+                            double from, double to) {
   struct Time {
     double seconds = 0, steps = 0;
   };
   std::map<std::uint32_t, Time> by_world;
-  const chaos::StepSeen *first = nullptr, *second = nullptr;  // the two before
+  const StepSeen *first = nullptr, *second = nullptr;  // the two before
   for (const auto& [version, step] : committed) {
     const bool quiet = first && first->epoch == step.epoch && second->epoch == step.epoch;
     if (quiet && step.world > 0 && second->t >= from && step.t <= to) {
@@ -160,7 +154,7 @@ double possible(const std::vector<Point>& workers, const std::vector<Rate>& rate
   return integral(workers, from, to, [&](double n) { return n * rate_at(rates, n); });
 }
 
-Goodput goodput_of(const Story& story, const std::vector<chaos::Deed>& deeds,
+Goodput goodput_of(const Story& story, const std::vector<Deed>& deeds,
                    const std::vector<Rate>& rates, const std::vector<Point>& nodes,
                    double seconds) {
   Goodput out;
@@ -189,4 +183,4 @@ Goodput goodput_of(const Story& story, const std::vector<chaos::Deed>& deeds,
   return out;
 }
 
-}  // namespace starling::replay
+}  // namespace starling::judge

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "tools/chaos/story.h"
+#include "tools/judge/story.h"
 
-namespace starling::chaos {
+namespace starling::judge {
 
 struct LedgerCount {
   std::uint64_t once = 0;            // pairs of committed step and micro-batch that are there
@@ -21,4 +21,4 @@ struct LedgerCount {
 // checkpoint. `from_start`: the story has every step from 0 on.
 LedgerCount count_ledgers(const Story& story, bool from_start = true);
 
-}  // namespace starling::chaos
+}  // namespace starling::judge

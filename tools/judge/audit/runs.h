@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tools/audit/history.h"
+#include "tools/judge/audit/history.h"
 
 namespace starling::audit {
 

@@ -1,10 +1,10 @@
-#include "tools/chaos/ledger.h"
+#include "tools/judge/ledger.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 
-namespace starling::chaos {
+namespace starling::judge {
 namespace {
 
 using Rows = std::vector<LedgerRowSeen>;
@@ -99,4 +99,4 @@ LedgerCount count_ledgers(const Story& story, bool from_start) {
   return Counter(story).count(from_start);
 }
 
-}  // namespace starling::chaos
+}  // namespace starling::judge

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "tools/chaos/deed.h"
+#include "tools/judge/deed.h"
 
-namespace starling::chaos {
+namespace starling::judge {
 
 // A Pause is a forced epoch, or a kill, and the distance of the commits around it.
 struct Pause {
@@ -29,4 +29,4 @@ double committed_at(const EpochSeen& epoch);
 // Returns forced epochs after the first that no deed but joins and leaves precedes.
 std::vector<const EpochSeen*> unexplained(const Story& story, const std::vector<Deed>& deeds);
 
-}  // namespace starling::chaos
+}  // namespace starling::judge

@@ -1,4 +1,4 @@
-#include "tools/audit/runs.h"
+#include "tools/judge/audit/runs.h"
 
 #include <algorithm>
 #include <map>

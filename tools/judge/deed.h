@@ -2,15 +2,15 @@
 // A Deed says what was done to a run, and what was seen of it from outside:
 // with the run's own events, all that a verdict rests on. Values only.
 
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "tools/chaos/plan.h"
-#include "tools/chaos/story.h"
+#include "tools/judge/story.h"
 
-namespace starling::chaos {
+namespace starling::judge {
 
 // Times `t` are seconds on the clock of the run's events.
 
@@ -31,13 +31,25 @@ inline std::string process_text(const Target& target) {
   return target.name + " (process " + std::to_string(target.pid) + ")";
 }
 
+// The judge may expect this of a run after a deed of some kind.
+struct Judged {
+  bool takes = false;         // its targets do not come back, nor do their copies (P5)
+  bool silences = false;      // its targets cannot act as long as it lasts (P4)
+  bool forces_epochs = true;  // an epoch may be forced because of it (P7)
+  bool announced = false;     // the group prepares for it, and is to go on meanwhile (P7)
+  bool timed = false;         // the pause after it is measured (P7)
+};
+
 struct Deed {
   enum class Outcome : std::uint8_t {
     kDone = 1,
     kHeldBack,    // no target, or it would have taken a last copy
     kNotReached,  // the job ended first
   };
-  Fault fault;
+  std::string kind;  // "kill"
+  Judged judged;
+  double planned_s = 0;  // after the first committed step
+  double for_s = 0;      // how long it was to last, if it does; of a leave, its notice
   Outcome outcome = Outcome::kNotReached;
   double t = 0;
   double until_t = 0;  // when its target was as before (SIGCONT, ...); t if at once
@@ -105,4 +117,4 @@ struct Evidence {
   double pause_ms_max = 250;  // above the lost work; P7
 };
 
-}  // namespace starling::chaos
+}  // namespace starling::judge

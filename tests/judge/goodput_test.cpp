@@ -1,32 +1,22 @@
-#include "tools/replay/goodput.h"
+#include "tools/judge/goodput.h"
 
 #include <doctest/doctest.h>
 
-#include "tests/chaos/stories.h"
+#include "tests/judge/stories.h"
 
-namespace starling::replay {
+namespace starling::judge {
 namespace {
-
-using chaos::Deed;
-using chaos::deed;
-using chaos::Point;
-using chaos::Tale;
 
 // Ten micro-batches a second of each worker, whatever their number.
 const std::vector<Rate> kTen = {{3, 10}};
 
-// Workers 1, 2 and 3 from 0.9 on, the first commit at 1; two micro-batches a step.
-Tale beginning() {
-  return chaos::beginning();
-}
-
 Tale& commit(Tale& tale, double t, int version, const std::string& epoch = "1.1") {
-  return tale.step(t, version, chaos::epoch_id(epoch), 3);
+  return tale.step(t, version, epoch_id(epoch), 3);
 }
 
 Deed leave(double t, int worker, double notice) {
   Deed made = deed(&chaos::faults::kLeave, t, worker, t + notice);
-  made.fault.for_s = notice;
+  made.for_s = notice;
   return made;
 }
 
@@ -219,4 +209,4 @@ TEST_CASE("beside it stands the pace of the run's own steps in which nothing cha
   }
 }
 
-}  // namespace starling::replay
+}  // namespace starling::judge

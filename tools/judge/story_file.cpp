@@ -8,9 +8,9 @@
 
 #include "core/base/overloaded.h"
 #include "core/observe/event_reader.h"
-#include "tools/chaos/story.h"
+#include "tools/judge/story.h"
 
-namespace starling::chaos {
+namespace starling::judge {
 namespace {
 
 std::optional<double> if_finite(double value) {
@@ -153,4 +153,4 @@ Story read_story(const std::string& path) {
   return story;
 }
 
-}  // namespace starling::chaos
+}  // namespace starling::judge

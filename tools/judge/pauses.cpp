@@ -1,8 +1,8 @@
-#include "tools/chaos/pauses.h"
+#include "tools/judge/pauses.h"
 
 #include <algorithm>
 
-namespace starling::chaos {
+namespace starling::judge {
 namespace {
 
 constexpr double kNear_s = 1.0;      // faults so near to each other share a pause
@@ -50,11 +50,11 @@ std::vector<Pause> pauses_of(const Story& story, const std::vector<Deed>& deeds)
   std::vector<Pause> pauses;
   std::vector<const EpochSeen*> explained;
   for (const Deed& deed : deeds) {
-    if (deed.outcome != Deed::Outcome::kDone || !deed.fault.kind->judged.timed) continue;
+    if (deed.outcome != Deed::Outcome::kDone || !deed.judged.timed) continue;
     Pause pause;
     pause.t = deed.t;
     pause.kill = true;
-    pause.what = deed.fault.kind->word;
+    pause.what = deed.kind;
     for (const Target& target : deed.targets) pause.what += " " + target.name;
     if (!measure(steps, deed.t, pause)) continue;
     const double end = deed.t + pause.gap_ms / 1000;
@@ -98,7 +98,7 @@ std::vector<const EpochSeen*> unexplained(const Story& story, const std::vector<
     if (epoch.kind != "forced") continue;
     const double at = committed_at(epoch);
     const bool explained = std::any_of(deeds.begin(), deeds.end(), [&](const Deed& deed) {
-      return deed.outcome == Deed::Outcome::kDone && deed.fault.kind->judged.forces_epochs &&
+      return deed.outcome == Deed::Outcome::kDone && deed.judged.forces_epochs &&
              deed.t <= at + 0.1 && at <= std::max(deed.t, deed.until_t) + kAftermath_s;
     });
     if (!explained) found.push_back(&epoch);
@@ -106,4 +106,4 @@ std::vector<const EpochSeen*> unexplained(const Story& story, const std::vector<
   return found;
 }
 
-}  // namespace starling::chaos
+}  // namespace starling::judge

@@ -1,4 +1,4 @@
-#include "tools/audit/promises.h"
+#include "tools/judge/audit/promises.h"
 
 #include <algorithm>
 #include <bit>
@@ -10,6 +10,9 @@
 
 namespace starling::audit {
 namespace {
+
+using judge::Finding;
+using judge::Verdict;
 
 bool same_bits(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
@@ -33,12 +36,12 @@ class Case {
     doubt("incomplete: " + text + "; " + why);
   }
   // `shown`: what holds, if no fact speaks against it.
-  Finding finding(const char* promise, const char* name, const std::string& shown) const {
-    if (refuted_ != 0) return {promise, name, Verdict::kRefuted, why_};
+  Verdict verdict(const char* promise, const char* name, const std::string& shown) const {
+    if (refuted_ != 0) return {promise, name, Finding::kBroken, why_};
     if (!doubt_.empty())
-      return {promise, name, Verdict::kUnproven,
+      return {promise, name, Finding::kNotShown,
               doubt_ + (shown.empty() ? "" : "; as far as it goes: " + shown)};
-    return {promise, name, Verdict::kHeld, shown};
+    return {promise, name, Finding::kHeld, shown};
   }
 
  private:
@@ -171,7 +174,7 @@ void check_doubts(const Index& run, Case& p1) {
              "; the result is in doubt from step " + number(t.first) + " on");
 }
 
-Finding same_bits_promise(const Index& run) {
+Verdict same_bits_promise(const Index& run) {
   Case p1;
   check_doubts(run, p1);
   check_records(run, p1);
@@ -183,7 +186,7 @@ Finding same_bits_promise(const Index& run) {
   if (!run.h.done.empty()) shown += ", final digest " + run.h.done.front().digest;
   if (run.h.start.job_number("elastic.recheck") == std::uint64_t{0})
     shown += "; recheck is 0, no micro-batch was computed twice";
-  return p1.finding("P1", "same bits", shown);
+  return p1.verdict("P1", "same bits", shown);
 }
 
 // ---- P2 ---------------------------------------------------------------------------------------
@@ -311,7 +314,7 @@ std::string passes_text(const std::map<std::uint64_t, std::uint64_t>& uses, std:
          (rest.empty() ? "" : ", and ") + rest;
 }
 
-Finding exactly_once_promise(const Index& run) {
+Verdict exactly_once_promise(const Index& run) {
   const History& h = run.h;
   Case p2;
   const auto told = h.start.job.find("elastic.ledger_events");
@@ -319,7 +322,7 @@ Finding exactly_once_promise(const Index& run) {
     p2.doubt(
         "this run wrote no ledger (ledger_events = false in its job): who computed what is "
         "not told");
-    return p2.finding("P2", "exactly once", "");
+    return p2.verdict("P2", "exactly once", "");
   }
   const auto ledgers = ledgers_of(run, p2);
   std::set<std::uint64_t> workers;
@@ -346,7 +349,7 @@ Finding exactly_once_promise(const Index& run) {
                       number(h.start.micro_batches) + "), each once, by " +
                       count(workers.size(), "worker");
   if (!uses.empty()) shown += "; " + passes_text(uses, h.start.samples);
-  return p2.finding("P2", "exactly once", shown);
+  return p2.verdict("P2", "exactly once", shown);
 }
 
 // ---- P3 ---------------------------------------------------------------------------------------
@@ -390,7 +393,7 @@ void check_bases(const Index& run, Case& p3) {
   }
 }
 
-Finding no_way_back_promise(const Index& run) {
+Verdict no_way_back_promise(const Index& run) {
   const History& h = run.h;
   Case p3;
   check_order(run, p3);
@@ -422,12 +425,12 @@ Finding no_way_back_promise(const Index& run) {
   if (least != h.exposures.end())
     shown += "; fewest copies of a segment in a plan: " + number(least->copies_min) + " of " +
              number(least->wanted) + " wanted, in epoch " + to_string(least->epoch);
-  return p3.finding("P3", "no way back", shown);
+  return p3.verdict("P3", "no way back", shown);
 }
 
 }  // namespace
 
-std::vector<Finding> audit(const History& history) {
+std::vector<Verdict> audit(const History& history) {
   const Index run(history);
   return {same_bits_promise(run), exactly_once_promise(run), no_way_back_promise(run)};
 }
@@ -458,13 +461,13 @@ std::vector<Use> uses_of(const History& history, std::uint64_t sample) {
   }
 }
 
-const char* to_string(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kHeld:
+const char* proof_text(Finding finding) {
+  switch (finding) {
+    case Finding::kHeld:
       return "held";
-    case Verdict::kRefuted:
+    case Finding::kBroken:
       return "refuted";
-    case Verdict::kUnproven:
+    case Finding::kNotShown:
       return "not shown";
   }
   return "unknown";

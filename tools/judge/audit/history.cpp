@@ -1,4 +1,4 @@
-#include "tools/audit/history.h"
+#include "tools/judge/audit/history.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "tools/audit/difference.h"
-#include "tools/audit/runs.h"
+#include "tools/judge/audit/difference.h"
+#include "tools/judge/audit/runs.h"
 
 namespace starling::audit {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/audit/history.h"
+#include "tools/judge/audit/history.h"
 
 namespace starling::audit {
 

@@ -1,14 +1,14 @@
-#include "tools/chaos/verdict.h"
+#include "tools/judge/promises.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <set>
 
-#include "tools/chaos/ledger.h"
-#include "tools/chaos/pauses.h"
+#include "tools/judge/ledger.h"
+#include "tools/judge/pauses.h"
 
-namespace starling::chaos {
+namespace starling::judge {
 namespace {
 
 std::string count_of(std::size_t n, const std::string& what) {
@@ -34,7 +34,7 @@ Verdict broken(std::string why) {
   return {{}, {}, Finding::kBroken, std::move(why)};
 }
 Verdict not_tested(std::string why) {
-  return {{}, {}, Finding::kNotTested, std::move(why)};
+  return {{}, {}, Finding::kNotShown, std::move(why)};
 }
 
 constexpr double kClock_s = 0.05;  // between two processes that tell what they saw
@@ -79,7 +79,7 @@ std::optional<std::string> copies_taken(const Evidence& e, const EpochSeen& epoc
   for (const Deed& deed : e.deeds) {
     if (deed.outcome != Deed::Outcome::kDone || deed.t > t) continue;
     const bool still = deed.until_t > t;
-    if (!deed.fault.kind->judged.takes && !still) continue;
+    if (!deed.judged.takes && !still) continue;
     for (const Target& target : deed.targets) {
       gone.insert(target.id);
       gone_pids.insert(target.pid);
@@ -324,13 +324,13 @@ Verdict short_pauses(const Evidence& e) {
   }
   // A deed that the job's end overtook could not have stopped a worker.
   const auto announced = std::count_if(e.deeds.begin(), e.deeds.end(), [&](const Deed& d) {
-    return !e.attached && d.fault.kind->judged.announced && d.all_seen();
+    return !e.attached && d.judged.announced && d.all_seen();
   });
   const std::string quietly =
       announced > 0 ? "; " + std::to_string(announced) + " joins and leaves stopped nobody" : "";
   if (over.empty() && announced == 0) return not_tested("no kill, join or leave stood alone");
   const auto kills = std::count_if(e.deeds.begin(), e.deeds.end(), [](const Deed& d) {
-    return d.outcome == Deed::Outcome::kDone && d.fault.kind->judged.timed;
+    return d.outcome == Deed::Outcome::kDone && d.judged.timed;
   });
   if (over.empty() && kills == 0) return held(quietly.substr(2));
   if (over.empty())
@@ -364,8 +364,8 @@ Verdict faults_had_effect(const Evidence& e) {
     if (deed.outcome != Deed::Outcome::kDone || deed.verified()) continue;
     for (const Effect& effect : deed.effects)
       if (!effect.seen && !effect.overtaken)
-        return broken(std::string(deed.fault.kind->word) + " at " +
-                      std::to_string(deed.fault.at_s) + " s: not seen that " + effect.what);
+        return broken(deed.kind + " at " + std::to_string(deed.planned_s) + " s: not seen that " +
+                      effect.what);
   }
   if (e.deeds.empty()) return not_tested("there was none");
   std::string text =
@@ -387,13 +387,13 @@ const char* to_string(Finding finding) {
       return "held";
     case Finding::kBroken:
       return "broken";
-    case Finding::kNotTested:
+    case Finding::kNotShown:
       return "not tested";
   }
   return "unknown";
 }
 
-std::vector<Verdict> judge(const Evidence& evidence) {
+std::vector<Verdict> verdicts_of(const Evidence& evidence) {
   const struct {
     const char* promise;
     const char* title;
@@ -432,7 +432,7 @@ std::string conclusion(const std::vector<Verdict>& verdicts) {
   if (!all_held(verdicts)) return "BROKEN";
   std::string untested;
   for (const Verdict& v : verdicts)
-    if (v.finding == Finding::kNotTested) untested += (untested.empty() ? "" : ", ") + v.promise;
+    if (v.finding == Finding::kNotShown) untested += (untested.empty() ? "" : ", ") + v.promise;
   if (untested.empty()) return "every promise held";
   return "every promise that was tested held; not tested: " + untested;
 }
@@ -444,4 +444,4 @@ std::optional<std::string> last_copies_taken(const Evidence& e) {
                       e.loud.failed ? e.loud.failed->t : std::numeric_limits<double>::infinity());
 }
 
-}  // namespace starling::chaos
+}  // namespace starling::judge

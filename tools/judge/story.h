@@ -12,7 +12,7 @@
 
 #include "core/base/ids.h"
 
-namespace starling::chaos {
+namespace starling::judge {
 
 struct StepSeen {
   double t = 0;
@@ -156,4 +156,4 @@ class Tail {
 
 double median(std::vector<double> values);  // 0 of none
 
-}  // namespace starling::chaos
+}  // namespace starling::judge

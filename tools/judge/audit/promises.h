@@ -7,22 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "tools/audit/history.h"
+#include "tools/judge/audit/history.h"
+#include "tools/judge/verdict.h"
 
 namespace starling::audit {
-
-enum class Verdict : std::uint8_t {
-  kHeld,
-  kRefuted,   // `text` names the first place
-  kUnproven,  // no fact speaks against it, but the file does not show it
-};
-
-struct Finding {
-  std::string promise;  // "P1"
-  std::string name;     // "same bits"
-  Verdict verdict = Verdict::kHeld;
-  std::string text;
-};
 
 // audit() returns P1, P2, P3 in this order.
 //   P1  what one run can show: steps 0, 1, .. (or from its checkpoint on) without a gap, one record
@@ -36,7 +24,7 @@ struct Finding {
 //
 // A missing fact refutes a promise only where the file is known to be whole (why_incomplete).
 // This costs about a microsecond for each sample that was used.
-std::vector<Finding> audit(const History& history);
+std::vector<judge::Verdict> audit(const History& history);
 
 // A Use is a place where a sample stood: one for each pass that reached it.
 struct Use {
@@ -49,6 +37,7 @@ struct Use {
 // `sample` < start.samples.
 std::vector<Use> uses_of(const History& history, std::uint64_t sample);
 
-const char* to_string(Verdict verdict);
+// Returns "held", "refuted" or "not shown".
+const char* proof_text(judge::Finding finding);
 
 }  // namespace starling::audit

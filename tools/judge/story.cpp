@@ -1,9 +1,9 @@
-#include "tools/chaos/story.h"
+#include "tools/judge/story.h"
 
 #include <algorithm>
 #include <chrono>
 
-namespace starling::chaos {
+namespace starling::judge {
 
 std::string name_of(const Story& story, std::uint64_t id) {
   const auto seen = std::ranges::find(story.workers, id, &WorkerSeen::id);
@@ -61,4 +61,4 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-}  // namespace starling::chaos
+}  // namespace starling::judge

@@ -1,10 +1,10 @@
-#include "tools/chaos/verdict.h"
+#include "tools/judge/promises.h"
 
 #include <doctest/doctest.h>
 
-#include "tests/chaos/stories.h"
+#include "tests/judge/stories.h"
 
-namespace starling::chaos {
+namespace starling::judge {
 namespace {
 
 // A kill of worker 3 at t = 1.25, between steps 2 and 3, after which everything is as it should be.
@@ -21,7 +21,7 @@ Evidence evidence_of(Tale tale) {
   e.quiet = quiet_story();
   e.reference_digest = kTaleDigest;
   e.loud = tale.story();
-  e.deeds = {deed(&faults::kKill, 1.25, 3)};
+  e.deeds = {deed(&chaos::faults::kKill, 1.25, 3)};
   e.strangers = {{"garbage", true, "closed"}};
   return e;
 }
@@ -30,7 +30,7 @@ Evidence good() {
 }
 
 Verdict verdict_on(const Evidence& e, const std::string& promise) {
-  for (const Verdict& v : judge(e))
+  for (const Verdict& v : verdicts_of(e))
     if (v.promise == promise) return v;
   return {};
 }
@@ -44,7 +44,7 @@ Verdict verdict_on(const Evidence& e, const std::string& promise) {
 }  // namespace
 
 TEST_CASE("a run that kept everything: held or not tested, nothing broken") {
-  const auto verdicts = judge(good());
+  const auto verdicts = verdicts_of(good());
   REQUIRE(verdicts.size() == 9);
   for (const Verdict& v : verdicts) {
     CAPTURE(v.promise);
@@ -72,7 +72,7 @@ TEST_CASE("P1: a given digest alone is compared, too") {
   e.reference_digest = "other";
   CHECK_FINDING(e, "P1", Finding::kBroken);
   e.reference_digest.clear();
-  CHECK_FINDING(e, "P1", Finding::kNotTested);
+  CHECK_FINDING(e, "P1", Finding::kNotShown);
 }
 
 TEST_CASE("P1: a run that says itself that its bits are in doubt is no evidence of them") {
@@ -82,10 +82,10 @@ TEST_CASE("P1: a run that says itself that its bits are in doubt is no evidence 
   for (const char* line : lines) {
     Evidence e = good();
     e.loud.add(line);
-    CHECK_FINDING(e, "P1", Finding::kNotTested);
+    CHECK_FINDING(e, "P1", Finding::kNotShown);
     Evidence before = good();
     before.quiet->add(line);
-    CHECK_FINDING(before, "P1", Finding::kNotTested);
+    CHECK_FINDING(before, "P1", Finding::kNotShown);
     Evidence other = evidence_of(disturbed_tale().done('e'));
     other.loud.add(line);
     CHECK_FINDING(other, "P1", Finding::kBroken);
@@ -129,7 +129,7 @@ TEST_CASE("P3: a forced epoch in which no step followed shows nothing") {
   Evidence e = evidence_of(disturbed_tale().done());
   CHECK_FINDING(e, "P3", Finding::kHeld);
   e.loud.epochs.back().resume_ms.reset();
-  CHECK_FINDING(e, "P3", Finding::kNotTested);
+  CHECK_FINDING(e, "P3", Finding::kNotShown);
 }
 
 TEST_CASE("P3: a restart although somebody had a copy") {
@@ -169,9 +169,9 @@ TEST_CASE("P4: a life that goes on until the job's end, or ends with it, tells o
       r.woken_t = woken;
       r.gone_t = gone;
       e.revenants = {r};
-      CHECK_FINDING(e, "P4", Finding::kNotTested);
+      CHECK_FINDING(e, "P4", Finding::kNotShown);
     }
-  CHECK(conclusion(judge(e)).find("P4") != std::string::npos);
+  CHECK(conclusion(verdicts_of(e)).find("P4") != std::string::npos);
 
   e.revenants.push_back(fenced);
   CHECK_FINDING(e, "P4", Finding::kHeld);
@@ -194,10 +194,10 @@ TEST_CASE("P5: state is lost with exit code 4 and one line, and only when no cop
   Evidence e = evidence_of(tale);
   e.run_status = 4;
   e.run_errors = {"state lost: ..."};
-  e.deeds = {deed(&faults::kKill, 1.25, 2), deed(&faults::kKill, 1.25, 3)};
+  e.deeds = {deed(&chaos::faults::kKill, 1.25, 2), deed(&chaos::faults::kKill, 1.25, 3)};
   CHECK_FINDING(e, "P5", Finding::kHeld);
-  CHECK_FINDING(e, "P1", Finding::kNotTested);
-  CHECK(all_held(judge(e)));
+  CHECK_FINDING(e, "P1", Finding::kNotShown);
+  CHECK(all_held(verdicts_of(e)));
 
   SUBCASE("somebody had a copy") {
     e.deeds.pop_back();
@@ -226,13 +226,13 @@ TEST_CASE("P3, P5, P7: a restart from a checkpoint when every copy of something 
   tale.epoch(1.5, "1.2", "1.1", "fresh", 2, {4, 5}, "restart").ledger(31, 2, "[0,4],[1,5]");
   for (int v : {3, 4}) tale.step(30 + v, v).ledger(30 + v, v, "[0,4],[1,5]");
   Evidence e = evidence_of(tale.done());
-  e.deeds = {deed(&faults::kKill, 1.25, 2), deed(&faults::kKill, 1.25, 3)};
+  e.deeds = {deed(&chaos::faults::kKill, 1.25, 2), deed(&chaos::faults::kKill, 1.25, 3)};
   for (const char* promise : {"P1", "P2", "P3", "P5"}) CHECK_FINDING(e, promise, Finding::kHeld);
-  CHECK_FINDING(e, "P7", Finding::kNotTested);  // 30 s of steps that are done again are no pause
+  CHECK_FINDING(e, "P7", Finding::kNotShown);  // 30 s of steps that are done again are no pause
 
   e.deeds.pop_back();  // 3 lives, for all that was done here
   CHECK_FINDING(e, "P3", Finding::kBroken);
-  CHECK_FINDING(e, "P7", Finding::kNotTested);
+  CHECK_FINDING(e, "P7", Finding::kNotShown);
 }
 
 TEST_CASE("P5: a worker that ends for no reason") {
@@ -258,14 +258,14 @@ TEST_CASE("P7: a long pause after a kill that stood alone") {
   late.pause_ms_max = 50;
   CHECK_FINDING(late, "P7", Finding::kBroken);
 
-  late.deeds.push_back(deed(&faults::kStop, 1.25, 1, 1.8));  // then nobody can tell
-  CHECK_FINDING(late, "P7", Finding::kNotTested);
+  late.deeds.push_back(deed(&chaos::faults::kStop, 1.25, 1, 1.8));  // then nobody can tell
+  CHECK_FINDING(late, "P7", Finding::kNotShown);
 }
 
 TEST_CASE("P7: joins stopped nobody, and no kill stood alone") {
   Evidence e = good();
-  e.deeds.push_back(deed(&faults::kStop, 1.25, 1, 1.8));
-  e.deeds.push_back(deed(&faults::kJoin, 1.9, 4));
+  e.deeds.push_back(deed(&chaos::faults::kStop, 1.25, 1, 1.8));
+  e.deeds.push_back(deed(&chaos::faults::kJoin, 1.9, 4));
   CHECK_FINDING(e, "P7", Finding::kHeld);
   CHECK(verdict_on(e, "P7").why ==
         "for joins and leaves: 1 joins and leaves stopped nobody; kills are not tested, as none of "
@@ -275,15 +275,15 @@ TEST_CASE("P7: joins stopped nobody, and no kill stood alone") {
 TEST_CASE("P7: a join that the job's end overtook shows nothing") {
   Evidence e = good();
   e.loud = quiet_story();
-  e.deeds = {deed(&faults::kJoin, 1.9, 4)};
+  e.deeds = {deed(&chaos::faults::kJoin, 1.9, 4)};
   CHECK_FINDING(e, "P7", Finding::kHeld);
   e.deeds.front().effects.front() = {"worker-4 is a member of an epoch", false, true, 0};
-  CHECK_FINDING(e, "P7", Finding::kNotTested);
+  CHECK_FINDING(e, "P7", Finding::kNotShown);
 }
 
 TEST_CASE("P7: a join that forces an epoch") {
   Evidence e = good();
-  e.deeds = {deed(&faults::kJoin, 1.1, 4)};
+  e.deeds = {deed(&chaos::faults::kJoin, 1.1, 4)};
   CHECK_FINDING(e, "P7", Finding::kBroken);
   e.stalls = {{0.2, 0.9}, {5, 6}};  // of the machine, at other times
   e.loud.epochs.back().t = 4.5;
@@ -301,7 +301,7 @@ TEST_CASE("P8: a stranger that was not refused") {
 TEST_CASE("P8: who met nobody was refused by nobody") {
   Evidence e = good();
   e.strangers = {{"garbage", true, "no connection", /*met=*/false}};
-  CHECK_FINDING(e, "P8", Finding::kNotTested);
+  CHECK_FINDING(e, "P8", Finding::kNotShown);
   e.strangers.push_back({"a hello", true, "closed"});
   CHECK(verdict_on(e, "P8").why == "1 attempt without a key, each refused");
 }
@@ -311,8 +311,8 @@ TEST_CASE("a fault without its effect is no fault") {
   e.deeds.front().effects.front().seen = false;
   CHECK_FINDING(e, "faults", Finding::kBroken);
   e.deeds.front().effects.front().overtaken = true;  // the job ended before anything was seen
-  CHECK_FINDING(e, "faults", Finding::kNotTested);
-  e.deeds.push_back(deed(&faults::kKill, 1.25, 2));
+  CHECK_FINDING(e, "faults", Finding::kNotShown);
+  e.deeds.push_back(deed(&chaos::faults::kKill, 1.25, 2));
   CHECK_FINDING(e, "faults", Finding::kHeld);
   CHECK(verdict_on(e, "faults").why ==
         "2 faults done and each effect seen, but for 1 that the job's end overtook");
@@ -323,15 +323,15 @@ TEST_CASE("a run to which nothing was done shows nothing") {
   e.deeds.front().outcome = Deed::Outcome::kHeldBack;
   e.deeds.push_back(Deed{});  // not reached
   CHECK(verdict_on(e, "faults").why == "none done, 1 held back, 1 not reached");
-  CHECK_FINDING(e, "faults", Finding::kNotTested);
+  CHECK_FINDING(e, "faults", Finding::kNotShown);
   CHECK_FALSE(anything_done(e));
   CHECK(anything_done(good()));
   e.deeds.clear();  // a replayed stretch in which nothing changes
-  CHECK_FINDING(e, "faults", Finding::kNotTested);
+  CHECK_FINDING(e, "faults", Finding::kNotShown);
 }
 
 TEST_CASE("what was not tested is not said to have held") {
-  auto verdicts = judge(good());
+  auto verdicts = verdicts_of(good());
   CHECK(conclusion(verdicts) == "every promise that was tested held; not tested: P4, P5");
   for (Verdict& v : verdicts) v.finding = Finding::kHeld;
   CHECK(conclusion(verdicts) == "every promise held");
@@ -347,7 +347,7 @@ TEST_CASE("a run that was there already: what cannot be known is not claimed") {
   e.attached = true;
   for (const char* promise : {"P1", "P5", "P6", "P8"}) {
     CAPTURE(promise);
-    CHECK_FINDING(e, promise, Finding::kNotTested);
+    CHECK_FINDING(e, promise, Finding::kNotShown);
   }
   for (const char* promise : {"P2", "P3", "P7", "faults"}) {
     CAPTURE(promise);
@@ -355,15 +355,15 @@ TEST_CASE("a run that was there already: what cannot be known is not claimed") {
   }
   SUBCASE("others may force epochs") {
     e.deeds.clear();
-    CHECK_FINDING(e, "P7", Finding::kNotTested);
+    CHECK_FINDING(e, "P7", Finding::kNotShown);
   }
   SUBCASE("it ends for lack of state, and we took no last copy") {
     e.loud.failed = FailedSeen{1.6, 4, "state lost"};
     CHECK_FINDING(e, "P5", Finding::kBroken);
-    e.deeds.push_back(deed(&faults::kKill, 1.5, 1));
-    e.deeds.push_back(deed(&faults::kKill, 1.5, 2));
+    e.deeds.push_back(deed(&chaos::faults::kKill, 1.5, 1));
+    e.deeds.push_back(deed(&chaos::faults::kKill, 1.5, 2));
     CHECK_FINDING(e, "P5", Finding::kHeld);
   }
 }
 
-}  // namespace starling::chaos
+}  // namespace starling::judge

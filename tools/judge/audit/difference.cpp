@@ -1,4 +1,4 @@
-#include "tools/audit/difference.h"
+#include "tools/judge/audit/difference.h"
 
 #include <bit>
 #include <cstdio>
