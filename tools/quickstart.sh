@@ -131,7 +131,7 @@ train() {  # DIR quiet|disturbed: sets nothing but what lies in DIR
 SECONDS=0
 if ! $built; then
   tools/setup.sh
-  tools/configure.sh release >"$scratch/configure.log" 2>&1 || { cat "$scratch/configure.log" >&2; exit 2; }
+  tools/dev/configure.sh release >"$scratch/configure.log" 2>&1 || { cat "$scratch/configure.log" >&2; exit 2; }
   to_do=$(ninja -C build/release -n starling 2>/dev/null | sed -n 's/^\[[0-9]*\/\([0-9]*\)\].*/\1/p' | tail -n 1)
   echo "== building build/release: ${to_do:-0} steps on $(nproc) cores, of some seconds each =="
   # Ninja's own lines, [n/all], thinned out; the rest is in the log.

@@ -42,7 +42,7 @@ build() {  # PRESET BUILD-ARGUMENTS...
   shift
   echo "== build/$preset =="
   log=$(mktemp)
-  if ! tools/configure.sh "$preset" >"$log" 2>&1; then
+  if ! tools/dev/configure.sh "$preset" >"$log" 2>&1; then
     cat "$log" >&2
     rm -f "$log"
     exit 1
@@ -65,7 +65,7 @@ if $ordinary || $long; then build release; fi
 if $ordinary; then suite release -j "$jobs" -LE long; fi
 if $long; then suite release -L long; fi
 if $pytorch; then
-  tools/wheel.sh
+  tools/dev/wheel.sh
   venv=${STARLING_VENV:-build/pytorch}
   [[ -x $venv/bin/python ]] || python3 -m venv "$venv"
   "$venv/bin/python" -c 'import torch, transformers' 2>/dev/null || "$venv/bin/pip" install --quiet torch numpy transformers

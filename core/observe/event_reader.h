@@ -1,6 +1,6 @@
 #pragma once
 // Lines of events.jsonl back to events: the one reader of the format, but for that of
-// tools/audit/history.h, which shares no code with the writer on purpose.
+// tools/judge/audit/history.h, which shares no code with the writer on purpose.
 //
 // Threads: none; pure.
 

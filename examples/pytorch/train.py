@@ -1,6 +1,6 @@
 """A classifier with dropout, trained by workers that may come and go:
 
-    tools/wheel.sh                                       # docs/pytorch.md; `pip install starling` is not it
+    tools/dev/wheel.sh                                   # docs/pytorch.md; `pip install starling` is not it
     pip install torch build/wheel/starling_elastic-*.whl
     python train.py --workers 4 --out out
 

@@ -28,7 +28,8 @@ inline json member(std::uint64_t id) {
   return {{"rank", 0}, {"id", id}, {"name", "w"}, {"joiner", false}, {"draining", false}};
 }
 
-inline json epoch_line(const char* id, const char* predecessor, json members, json base, json begin) {
+inline json epoch_line(const char* id, const char* predecessor, json members, json base,
+                       json begin) {
   return {{"t", 1},        {"ev", "epoch"},      {"id", id},     {"predecessor", predecessor},
           {"kind", "any"}, {"members", members}, {"base", base}, {"begin", begin}};
 }
@@ -124,7 +125,8 @@ inline History changed(const std::function<void(Lines&)>& change) {
   return std::move(history).value();
 }
 
-inline std::function<void(Lines&)> edit(std::size_t i, const std::string& from, const std::string& to) {
+inline std::function<void(Lines&)> edit(std::size_t i, const std::string& from,
+                                        const std::string& to) {
   return [=](Lines& lines) {
     const auto at = lines[i].find(from);
     REQUIRE_MESSAGE(at != std::string::npos, lines[i] << " has no " << from);
@@ -137,7 +139,8 @@ inline bool has(const std::string& text, const std::string& part) {
 }
 
 // Only this promise is not held, and for this reason.
-inline void check_only(const History& history, const char* promise, Finding finding, const char* why) {
+inline void check_only(const History& history, const char* promise, Finding finding,
+                       const char* why) {
   for (const Verdict& verdict : audit(history)) {
     CAPTURE(verdict.promise);
     CAPTURE(verdict.why);

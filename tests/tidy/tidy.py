@@ -38,12 +38,17 @@ MAY_USE_OF_CORE = {
     "collectives": ("base", "job", "wire"),
 }
 
-# tools/chaos judges runs, so it uses nothing of what runs but this; why that is no danger to a verdict stands
-# in tools/chaos/README.md. What counts and compares uses less, itself and through headers.
-CHAOS_MAY_USE = ("tools/chaos/", "tools/processes/", "core/base/", "core/job/", "core/observe/event_reader.h",
-                 "collectives/tcp/handshake.h")
-JUDGE = re.compile(r"^tools/chaos/(story|ledger|deed|pauses|verdict)\.(h|cpp)$")
-JUDGE_MAY_USE = ("tools/chaos/", "core/base/")
+# tools/judge and tools/chaos judge runs, so they use nothing of what runs but this; why that is no danger to a
+# verdict stands in their READMEs.
+JUDGES_MAY_USE = {
+    "tools/judge/": ("tools/judge/", "core/base/"),
+    "tools/chaos/": ("tools/chaos/", "tools/judge/", "tools/processes/", "core/base/", "core/job/",
+                     "collectives/tcp/handshake.h"),
+}
+JUDGES_MAY_ALSO_USE = {
+    "tools/judge/story_file.cpp": "core/observe/event_reader.h",
+    "tools/judge/audit/promises.cpp": "core/data/permutation.h",
+}
 
 # elastic/ is pure: events in, commands out. No thread, clock, socket, file or random source.
 IMPURE = re.compile(
@@ -156,23 +161,14 @@ def check_elastic_is_pure(tree):
 
 
 def check_judges_stand_apart(tree):
-    """tools/chaos includes nothing of what it judges; what counts and compares not even through headers."""
+    """What judges includes nothing of what it judges, and what counts and compares hardly anything at all."""
     for name, text in tree.items():
-        if name.startswith("tools/chaos/") and name.endswith(SOURCE_ENDINGS):
-            for line, kind, path in includes_of(text):
-                if kind == '"' and not path.startswith(CHAOS_MAY_USE):
-                    yield name, line, f"tools/chaos may not include {path}, which it judges"
-    seen, queue = set(), [n for n in tree if JUDGE.match(n)]
-    while queue:
-        name = queue.pop()
-        if name in seen:
+        room = next((room for room in JUDGES_MAY_USE if name.startswith(room)), None)
+        if not room or not name.endswith(SOURCE_ENDINGS):
             continue
-        seen.add(name)
-        for line, kind, path in includes_of(tree[name]):
-            if kind == '"' and path.startswith(JUDGE_MAY_USE):
-                queue += [path] if path in tree else []
-            elif kind == '"' and path.startswith(CHAOS_MAY_USE):
-                yield name, line, f"{path} reaches those who judge"
+        for line, kind, path in includes_of(text):
+            if kind == '"' and not path.startswith(JUDGES_MAY_USE[room]) and JUDGES_MAY_ALSO_USE.get(name) != path:
+                yield name, line, f"{room} may not include {path}"
 
 
 def check_caf_stays_up(tree):
@@ -321,8 +317,7 @@ GOOD = {room + "/README.md": f"# {room}\n" for room in ROOMS} | {
     "actors/worker.h": '#pragma once\n#include <caf/all.hpp>\n#include "elastic/vote.h"\n',
     "core/job/job.h": "#pragma once\n",
     "tools/chaos/stage.h": '#pragma once\n#include "core/job/job.h"\n',
-    "tools/chaos/seen.h": '#pragma once\n#include "core/base/word.h"\n',
-    "tools/chaos/verdict.h": '#pragma once\n#include "tools/chaos/seen.h"\n',
+    "tools/judge/verdict.h": '#pragma once\n#include "core/base/word.h"\n',
     "tools/starling/run.h": '#pragma once\n#include "actors/worker.h"\n',
     "README.md": "Licence: LICENSE, NOTICE\n",
     "LICENSE": "Apache\n",
@@ -350,8 +345,8 @@ BAD = (
     ("check_elastic_is_pure", "elastic/bad.cpp", "int f() { return rand(); }\n"),
     ("check_judges_stand_apart", "tools/chaos/bad.cpp", '#include "tools/starling/run.h"\n'),
     ("check_judges_stand_apart", "tools/chaos/bad.cpp", '#include "elastic/vote.h"\n'),
-    ("check_judges_stand_apart", "tools/chaos/verdict.cpp", '#include "core/job/job.h"\n'),
-    ("check_judges_stand_apart", "tools/chaos/seen.h", '#pragma once\n#include "core/job/job.h"\n'),
+    ("check_judges_stand_apart", "tools/judge/verdict.cpp", '#include "core/job/job.h"\n'),
+    ("check_judges_stand_apart", "tools/judge/verdict.h", '#pragma once\n#include "tools/chaos/stage.h"\n'),
     ("check_caf_stays_up", "kernels/bad.cpp", "#include <caf/all.hpp>\n"),
     ("check_caf_stays_up", "collectives/bad.h", "#pragma once\n#include <caf/actor.hpp>\n"),
     ("check_waits_by_the_monotonic_clock", "actors/bad.cpp", "self->receive(x, caf::after(s) >> y);\n"),

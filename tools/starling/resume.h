@@ -19,7 +19,7 @@ namespace starling::tools {
 Result<std::vector<Checkpoint>> checkpoints_to_resume(const Job& job, const Layout& layout);
 
 // Warns if the job's script has changed since the newest of them; empty: it has not.
-// `starling audit` knows it by "the script has changed (" (tools/audit/history.cpp).
+// `starling audit` knows it by "the script has changed (" (tools/judge/audit/history.cpp).
 std::string script_remark(const Job& job, const std::vector<Checkpoint>& to_go_on_from);
 
 // These say where the command line differs from the job file.

@@ -5,7 +5,7 @@ set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: tools/configure.sh PRESET [CMAKE-ARGUMENT...]
+Usage: tools/dev/configure.sh PRESET [CMAKE-ARGUMENT...]
 
 PRESET is one of CMakePresets.json: release, debug, asan, tsan.
 TEXT
@@ -16,7 +16,7 @@ case "${1:-}" in
   "" | -*) echo "configure.sh: a preset is wanted; --help says which" >&2; exit 2 ;;
 esac
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 preset=$1
 shift
 cache=build/$preset/CMakeCache.txt

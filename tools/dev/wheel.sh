@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The Python wheel: the package and the `starling` command with every library that it needs (tools/bundle.sh), for
+# The Python wheel: the package and the `starling` command with every library that it needs (tools/dev/bundle.sh), for
 # any Linux with this machine's glibc or a newer one.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: tools/wheel.sh [--help]
+Usage: tools/dev/wheel.sh [--help]
 
 Builds build/release and from it build/wheel/starling_elastic-VERSION-py3-none-manylinux_*.whl:
   python3 -m venv mine
@@ -22,15 +22,15 @@ case "${1:-}" in
   *) echo "wheel.sh: unknown argument '$1'; --help lists them" >&2; exit 2 ;;
 esac
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 tools/setup.sh
-tools/configure.sh release >/dev/null
+tools/dev/configure.sh release >/dev/null
 cmake --build --preset release -j "${JOBS:-$(nproc)}" --target starling
 
 root=$PWD/build/wheel
 rm -rf "$root"
 mkdir -p "$root"
-tools/bundle.sh --out "$root/bundle" --program build/release/starling >/dev/null
+tools/dev/bundle.sh --out "$root/bundle" --program build/release/starling >/dev/null
 cp -r tools/python "$root/source"
 find "$root/source" -name __pycache__ -prune -exec rm -rf {} +
 cp -r "$root/bundle/bin" "$root/bundle/lib" "$root/source/starling/"

@@ -1,5 +1,5 @@
 # The target `bundle`: BUILD/bundle, a folder that runs wherever it is unpacked, and the same packed beside it
-# (tools/bundle.sh puts it together). What a spot node downloads when it starts, and what is carried to a
+# (tools/dev/bundle.sh puts it together). What a spot node downloads when it starts, and what is carried to a
 # machine with a GPU, which has none of the libraries.
 #
 # Programs find the bundle's libraries from where they lie themselves. An RPATH and no RUNPATH, as wheels have:
@@ -39,6 +39,6 @@ foreach(tests IN ITEMS kernels_tests collectives_tests actors_tests reference_te
 endforeach()
 
 add_custom_target(bundle
-  COMMAND bash "${PROJECT_SOURCE_DIR}/tools/bundle.sh" --out "${bundle}"
+  COMMAND bash "${PROJECT_SOURCE_DIR}/tools/dev/bundle.sh" --out "${bundle}"
     --archive "${PROJECT_BINARY_DIR}/starling-${PROJECT_VERSION}-x86_64.tar.gz" ${bundle_parts}
   DEPENDS ${bundle_targets} VERBATIM COMMENT "Putting together ${bundle}")

@@ -38,12 +38,12 @@ foreach(header IN LISTS starling_headers)
 endforeach()
 
 install(EXPORT StarlingTargets NAMESPACE starling:: DESTINATION "${starling_package_dir}")
-configure_package_config_file("${PROJECT_SOURCE_DIR}/tools/cmake/StarlingConfig.cmake.in"
+configure_package_config_file("${PROJECT_SOURCE_DIR}/tools/dev/cmake/StarlingConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/StarlingConfig.cmake" INSTALL_DESTINATION "${starling_package_dir}")
 # Below 1.0 nothing is promised between minor versions.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/StarlingConfigVersion.cmake"
   COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/StarlingConfig.cmake"
   "${PROJECT_BINARY_DIR}/StarlingConfigVersion.cmake"
-  "${PROJECT_SOURCE_DIR}/tools/cmake/FindCAF.cmake"
-  "${PROJECT_SOURCE_DIR}/tools/cmake/StarlingDependencies.cmake" DESTINATION "${starling_package_dir}")
+  "${PROJECT_SOURCE_DIR}/tools/dev/cmake/FindCAF.cmake"
+  "${PROJECT_SOURCE_DIR}/tools/dev/cmake/StarlingDependencies.cmake" DESTINATION "${starling_package_dir}")

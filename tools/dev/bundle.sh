@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Puts together a folder that runs wherever it lies: the command, every shared library that it needs but the C
-# library's own, licence texts, examples, documents. The build's target `bundle` and tools/wheel.sh call it.
+# library's own, licence texts, examples, documents. The build's target `bundle` and tools/dev/wheel.sh call it.
 set -euo pipefail
 
 usage() {
   cat <<'TEXT'
-Usage: tools/bundle.sh --out FOLDER --program FILE... [--plugin FILE] [--test FILE]... [--archive FILE]
+Usage: tools/dev/bundle.sh --out FOLDER --program FILE... [--plugin FILE] [--test FILE]... [--archive FILE]
 
 Usually called by the build:  cmake --build build/release --target bundle
   --out FOLDER     is made anew
@@ -13,7 +13,7 @@ Usually called by the build:  cmake --build build/release --target bundle
   --plugin FILE    becomes lib/starling/NAME
   --test FILE      a test program; becomes bin/tests/NAME
   --archive FILE   the folder packed (.tar.gz), with `starling` as its name inside
-Programs have to be linked with an RPATH into lib and lib/gcc (tools/cmake/StarlingBundle.cmake).
+Programs have to be linked with an RPATH into lib and lib/gcc (tools/dev/cmake/StarlingBundle.cmake).
 TEXT
 }
 
@@ -42,7 +42,7 @@ while [ $# -gt 0 ]; do
 done
 if [ -z "$out" ] || [ ${#programs[@]} -eq 0 ]; then fail "--out and --program are needed; --help says more" 2; fi
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 unset LD_LIBRARY_PATH LD_PRELOAD
 export LC_ALL=C
 
