@@ -1,9 +1,11 @@
 #include "actors/scheduling.h"
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 
@@ -22,11 +24,15 @@ struct SchedAttributes {
 };
 static_assert(sizeof(SchedAttributes) == 48);
 
-void set(int nice, std::chrono::nanoseconds slice) {
+// Where the kernel does not allow or know it, everything works as before, only later.
+void set(int behind, std::chrono::nanoseconds slice) {
   SchedAttributes attributes;
-  attributes.nice = nice;
+  if (::syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
+  if (attributes.policy != SCHED_OTHER) return;  // another one was asked for: chrt(1)
+  // The main thread has the niceness with which the process was started.
+  attributes.nice =
+      std::min(::getpriority(PRIO_PROCESS, static_cast<id_t>(::getpid())) + behind, 19);
   attributes.runtime_ns = static_cast<std::uint64_t>(slice.count());
-  // Where the kernel does not allow or know it, everything works as before, only later.
   ::syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 
