@@ -25,6 +25,8 @@ def wait_until(run, condition, what):
     while not condition(run.look()):
         if run.process.poll() is not None:
             raise SystemExit(f"{what}: the run ended with {run.process.returncode}\n{run.text()[-3000:]}")
+        if ended := [worker.returncode for worker in run.extra if worker.poll() is not None]:
+            raise SystemExit(f"{what}: joiners ended with {ended}\n{run.text()[-3000:]}")
         if time.monotonic() - begun > same_bits.PATIENCE:
             raise SystemExit(f"{what}: not within {same_bits.PATIENCE} s\n{run.text()[-3000:]}")
         time.sleep(0.05)
