@@ -69,6 +69,11 @@ class FrameSender {
   virtual void send(Rank to, FrameHeader header, Payload payload) = 0;
   // The same frame to several ranks; self among them is left out.
   virtual void send_all(std::span<const Rank> to, FrameHeader header, const Payload& payload);
+
+  // Small frames sent from now on wait for flush(), so that what goes to one peer together takes
+  // one call here and one there. In the thread that sends.
+  virtual void hold() {}
+  virtual void flush() {}
 };
 
 // The header with magic, check and length as the payload demands, for a connection with keys.

@@ -1,6 +1,6 @@
 #pragma once
 // TransportAgreement brings the members of an epoch to a device transport: rank 0 makes an id and
-// offers it, the others connect with it or say why not. A pure machine, not simulated: events in,
+// offers it, the others connect with it or say why not. A pure machine: events in,
 // commands out. No step depends on these messages: a member whose transport is ready says so
 // with its votes (R17), and until all have, bytes go over the epoch's connections.
 

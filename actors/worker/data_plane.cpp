@@ -1,5 +1,3 @@
-// This file is long because each order and event has its lines here: one thread owns all of that.
-
 #include "actors/worker/data_plane.h"
 
 #include <algorithm>
@@ -22,7 +20,6 @@ namespace starling::actors {
 
 using namespace elastic::worker_command;
 namespace event = elastic::worker_event;
-namespace epoch_event = collectives::epoch_event;
 
 namespace {
 
@@ -30,11 +27,14 @@ constexpr std::chrono::seconds kEnds{5};  // what a thread's present work may ta
 // The leader misses a worker that is silent to all after one lease. A connection
 // waits longer, so that it reports only a silence that the leader cannot see.
 constexpr int kSilenceLeases = 3;
+// Limits a round once all have come to it: at most kRoundBytes and a replica's totals over
+// any network that is worth a device transport. Beyond it the epoch ends, and nothing else.
+constexpr std::uint32_t kRoundMs = 10'000;
 
 }  // namespace
 
 // Owner and thread share it, so that a thread that hangs keeps its memory.
-class DataPlane::Impl {
+class DataPlane::Impl : private ExecutorOwner {
  public:
   Impl(DataPlaneOptions options, collectives::Listener& listener, OnDataPlaneEvent say, Log log)
       : options_(std::move(options)),
@@ -42,14 +42,15 @@ class DataPlane::Impl {
         listener_(listener),
         say_(std::move(say)),
         log_(std::move(log)),
-        memory_(options_.setup, options_.name),
         clock_(options_.times),
+        memory_(options_.setup, options_.name, clock_),
+        executor_(layout_, memory_, *this, options_.name),
         transport_support_(options_.transport),
         ear_(std::make_shared<TransportReports>(
             [this](TransportReport said) { queue_.post(std::move(said)); })),
         leaving_([this](const EpochId& over, Rank to, Bytes word) {
           const auto it = epochs_.find(over);
-          if (it != epochs_.end() && !it->second->given_up)
+          if (it != epochs_.end() && !it->second->open->given_up)
             send_word(*it->second, to, std::move(word));
         }) {
     memory_.workbench().tell([this](PartId) { queue_.post(data_plane_order::PartAdded{}); });
@@ -68,9 +69,9 @@ class DataPlane::Impl {
   // ---- The thread -----------------------------------------------------------------------------
   void run() {
     while (auto work = queue_.next()) {
-      if (!halted_) try_to_do(*work);
+      if (!executor_.is_halted()) try_to_do(*work);
       work.reset();
-      if (halted_) close_all();
+      if (executor_.is_halted()) close_all();
       if (!queue_.done()) continue;
       for (const auto& [epoch, io] : epochs_) io->mesh->read_on();
     }
@@ -92,15 +93,18 @@ class DataPlane::Impl {
       it->second->transport->on_said(std::move(e));
   }
 
-  void tell(elastic::WorkerEvent e) { say_(std::move(e)); }
-  void at(WorkPhase phase) {
+  // ExecutorOwner
+  void tell(elastic::WorkerEvent e) override { say_(std::move(e)); }
+  void halted(int status, const std::string& reason) override;
+  void gave_up(OpenEpoch& epoch, Rank peer, const std::string& why) override;
+  void at(WorkPhase phase) override {
     if (options_.phase) *options_.phase = phase;
   }
-  // Ends this life: from now on nothing is sent, and nothing is done.
+  void mark(StepMark mark) override { clock_.mark(mark); }
+  void gathered(OpenEpoch& epoch) override { clock_.end(io_of(epoch.id()).mesh->sent_bytes()); }
+
+  // This worker cannot get the first parameters.
   void cannot_begin(const Error& error);
-  void halt(int status, std::string reason);
-  void damaged(const Damage& damage);
-  std::string of_segment(const char* what, SegmentId segment) const;  // for people
   EpochIo& io_of(const EpochId& epoch) { return *epochs_.at(epoch); }
 
   void execute(const data_plane_order::Initialise& o);
@@ -112,42 +116,19 @@ class DataPlane::Impl {
     if (auto held = memory_.hold(o.segments, o.fresh); !held) cannot_begin(held.error());
   }
   void execute(const Connect& o);
-  void execute(const SetVersion& o);
-  void execute(const SayReady& o);
   void execute(const elastic::worker_command::Leave& o);
   void execute(const Stop& o);
-  void execute(const OpenStep& o);
-  void execute(const StartReduce& o);
-  void execute(const data_plane_order::PartAdded& o);
-  void execute(const EndShare& o);
-  void execute(const Compare& o);
-  void execute(const SendMove& o);
-  void execute(const ComputeNorm& o);
-  void execute(const SendVote& o);
-  void execute(const Apply& o);
-  void execute(const ClearAccumulators&);
-  void execute(const DropTotals&) { memory_.drop_totals(); }
-  void execute(const StartGather& o);
-  void execute(const ComputeDigest& o);
+  void execute(const data_plane_order::PartAdded&) { executor_.part_added(); }
   void execute(const WriteCheckpoint& o);
+  template <class Order>
+  void execute(const Order& o) {
+    executor_.execute(o);
+  }
 
-  // Takes the events in order, until one of them gives the epoch up (R1).
-  void take(EpochIo& io, collectives::EpochEvents events);
-  void take(EpochIo& io, const epoch_event::Reduced& e);
-  void take(EpochIo& io, epoch_event::GatherBegun& e);
-  void take(EpochIo& io, const epoch_event::Gathered& e);
-  void take(EpochIo& io, const epoch_event::CopyDiffers& e);
-  void take(EpochIo& io, const epoch_event::MoveArrived& e);
-  void take(EpochIo& io, epoch_event::LedgerArrived& e);
-  void take(EpochIo& io, epoch_event::VoteArrived& e);
-  void take(EpochIo& io, const epoch_event::PeerReady& e);
-  void take(EpochIo& io, const epoch_event::Wrong& e);
-  // Returns nothing if this life is over.
-  std::optional<WorkerMemory::Measured> measure(Version version, const Measure& owned);
-  void give_up(EpochIo& io, Rank peer, const std::string& why, LinkFault fault = LinkFault::kEnded);
-  bool contribute(EpochIo& io, Version version);
   std::unique_ptr<EpochTransport> make_transport(EpochIo& io, const Plan& plan, Rank self);
+  void prepare_transport(collectives::TransportOptions& options, const Plan& plan, Rank self);
   static void send_word(EpochIo& io, Rank to, Bytes word);
+  // R9: when it returns, nothing of that epoch is sent or received any more.
   void close(const EpochId& epoch);
   void close_all() {
     while (!epochs_.empty()) close(epochs_.begin()->first);
@@ -166,15 +147,15 @@ class DataPlane::Impl {
   bool ended_ = false;  // guarded by mutex_
 
   // These belong to the thread:
-  WorkerMemory memory_;
   StepClock clock_;
+  WorkerMemory memory_;
+  Executor executor_;
   // transport_support_ waits, at its end, for the library's work on memory_; the transports in
   // epochs_ go before it.
   const TransportSupport transport_support_;
   std::map<EpochId, std::unique_ptr<EpochIo>> epochs_;
   const std::shared_ptr<TransportReports> ear_;
   Leaving leaving_;
-  bool halted_ = false;
 };
 
 // ---- Orders -----------------------------------------------------------------------------------
@@ -184,37 +165,28 @@ void DataPlane::Impl::try_to_do(DataPlaneQueue::Work& work) {
     std::visit([this](auto& w) { carry_out(w); }, work);
   } catch (...) {
     const Error error = error_of_exception("training");
-    halt(error.code() == Code::kUnavailable ? kExitAlone : kExitInternal, error.text());
+    executor_.halt(error.code() == Code::kUnavailable ? kExitAlone : kExitInternal, error.text());
   }
 }
 
-// The running order may still use an epoch. Give up and silence
-// all epochs now; the thread closes them when the order returns.
-void DataPlane::Impl::halt(int status, std::string reason) {
-  halted_ = true;
+// The thread closes the epochs when the running order, which may still use one, returns.
+void DataPlane::Impl::halted(int status, const std::string& reason) {
   for (const auto& [epoch, io] : epochs_) {
-    io->given_up = true;
     leaving_.over(epoch);
     if (io->transport) io->transport->give_up();
     io->mesh->stop();
   }
-  tell(event::Failed{status, std::move(reason)});
+  tell(event::Failed{status, reason});
 }
 
-// This worker cannot get the first parameters.
+void DataPlane::Impl::gave_up(OpenEpoch& epoch, Rank peer, const std::string& why) {
+  leaving_.over(epoch.id());
+  if (const auto& transport = io_of(epoch.id()).transport) transport->give_up();
+  log_.info("epoch broken", {{"epoch", to_string(epoch.id())}, {"peer", peer}, {"cause", why}});
+}
+
 void DataPlane::Impl::cannot_begin(const Error& error) {
-  halt(error.code() == Code::kBadInput ? kExitBadInput : kExitAlone, error.text());
-}
-
-// The copies of other workers are whole: a new life is given theirs.
-void DataPlane::Impl::damaged(const Damage& damage) {
-  halt(kDamagedStatus, of_segment(damage.what, damage.segment) + " changed in memory");
-}
-
-std::string DataPlane::Impl::of_segment(const char* what, SegmentId segment) const {
-  const auto& tensor = layout_.tensors()[layout_.tensor_of(layout_.first_block(segment))].spec;
-  return options_.name + ": " + what + " of segment " + std::to_string(segment) + " (" +
-         tensor.name + ")";
+  executor_.halt(error.code() == Code::kBadInput ? kExitBadInput : kExitAlone, error.text());
 }
 
 void DataPlane::Impl::execute(const data_plane_order::Initialise& o) {
@@ -230,44 +202,9 @@ void DataPlane::Impl::execute(const data_plane_order::TakeLoaded& o) {
   tell(event::Initialised{loaded.epoch, loaded.record});
 }
 
-void DataPlane::Impl::execute(const Apply& o) {
-  if (const auto damage = memory_.apply(o.record, clock_)) return damaged(*damage);
-  clock_.mark(StepMark::kApplied);
-}
-
-void DataPlane::Impl::execute(const ClearAccumulators&) {
-  at(WorkPhase::kApply);
-  clock_.mark(StepMark::kPassed);
-  memory_.clear_accumulators();
-}
-
-std::optional<WorkerMemory::Measured> DataPlane::Impl::measure(Version version,
-                                                               const Measure& owned) {
-  auto measured = memory_.measure(owned.segments, version, owned.digest, clock_);
-  if (!measured.damage) return measured;
-  damaged(*measured.damage);
-  return std::nullopt;
-}
-
-void DataPlane::Impl::execute(const ComputeNorm& o) {
-  const auto measured = measure(o.version, o.owned);
-  if (!measured) return;
-  // The total was the sum of its parts when it was accepted, so it has changed in memory.
-  if (measured->wrong_total) return damaged({"the total", *measured->wrong_total});
-  tell(event::Reduced{o.epoch, o.version, measured->norm, measured->digest});
-}
-
-void DataPlane::Impl::execute(const ComputeDigest& o) {
-  at(WorkPhase::kEnd);
-  if (const auto damage = memory_.check_state(o.segments)) return damaged(*damage);
-  if (const auto damage = memory_.check_parameters(o.version)) return damaged(*damage);
-  tell(event::DigestReady{o.epoch, o.version, memory_.state_part(o.segments),
-                          memory_.parameters_part(o.segments)});
-}
-
 // The state has label `version` between Apply and the next one: a plain copy is consistent.
 void DataPlane::Impl::execute(const WriteCheckpoint& o) {
-  if (const auto damage = memory_.stage(o.segments, o.version)) return damaged(*damage);
+  if (const auto damage = memory_.stage(o.segments, o.version)) return executor_.damaged(*damage);
   // No other life writes a file of this name, so a worker that was left out disturbs none.
   ShardOrder order{o.version, o.record, {}, memory_.take_staged()};
   order.file = "shard-" + to_string(o.epoch) + "-" + to_string(options_.who) + ".safetensors";
@@ -287,19 +224,20 @@ void DataPlane::Impl::execute(const Connect& o) {
   const EpochId epoch = o.plan->id;
   auto events = events_of(epoch, [this](MeshEvent e) { queue_.post(std::move(e)); });
   io->mesh = std::make_unique<collectives::Mesh>(std::move(mesh), std::move(events), listener_);
-  io->frames.emplace(
+  io->open.emplace(
       collectives::EpochOptions{
           .plan = o.plan,
           .self = o.self,
           .joiner = o.joiner,
           .version = o.version,
           .memory = options_.setup->device->host_memory() ? nullptr : &memory_},
-      layout_, static_cast<collectives::GatherSource&>(memory_), *io->mesh);
+      layout_, memory_, *io->mesh);
   if (o.plan->members.size() > 1) io->transport = make_transport(*io, *o.plan, o.self);
   memory_.prepare(*o.plan, o.self);
   log_.info("connecting",
             {{"epoch", to_string(epoch)}, {"rank", o.self}, {"world", o.plan->members.size()}});
   collectives::Mesh& started = *io->mesh;
+  executor_.open(*io->open);
   epochs_[epoch] = std::move(io);
   started.start();
 }
@@ -309,35 +247,61 @@ std::unique_ptr<EpochTransport> DataPlane::Impl::make_transport(EpochIo& io, con
   TransportCalls use;
   use.send = [&io](Rank to, Bytes word) { send_word(io, to, std::move(word)); };
   use.made = [this, &io](std::uint32_t attempt, std::shared_ptr<collectives::Gate> gate) {
-    leaving_.made(io.frames->plan(), attempt, std::move(gate));
+    leaving_.made(io.open->frames.plan(), attempt, std::move(gate));
   };
   use.others_left = [this, &io](Rank from, const collectives::TransportLeft& word) {
-    leaving_.others_left(io.frames->plan().members[from].who, word);
+    leaving_.others_left(io.open->frames.plan().members[from].who, word);
   };
   use.ready = [this, &io](collectives::DeviceTransport& transport, std::uint32_t attempt) {
-    io.frames->use(transport, attempt);
-    tell(event::TransportReady{io.frames->plan().id, attempt});
+    executor_.on_transport_ready(*io.open, transport, attempt);
   };
   use.lost = [this, &io](std::uint32_t attempt, const Error& why) {
-    tell(event::TransportLost{io.frames->plan().id, attempt});
-    take(io, io.frames->lose_transport(attempt, Error(why.code(), why.text())));
+    executor_.on_transport_lost(*io.open, attempt, Error(why.code(), why.text()));
   };
   use.round = [this, &io](std::uint32_t attempt, Result<> ended) {
-    take(io, io.frames->on_round(attempt, std::move(ended)));
+    executor_.on_round(*io.open, attempt, std::move(ended));
   };
   use.told = [this, &io](bool on_device, const std::string& why) {
-    const EpochId epoch = io.frames->plan().id;
+    const EpochId epoch = io.open->id();
     log_.info("path", {{"epoch", to_string(epoch)}, {"direct", on_device}, {"why", why}});
     tell(event::TransportChosen{epoch, on_device, why});
   };
-  TransportLimits limits;
-  limits.leave_ms = static_cast<std::uint32_t>(2 * options_.setup->job.lease_ms);
-  if (transport_support_.library)
-    limits.staging_bytes =
-        collectives::staging_bytes(layout_, plan.holders, io.frames->world(), self);
+  use.prepare = [this, &io, self](collectives::TransportOptions& options) {
+    prepare_transport(options, io.open->frames.plan(), self);
+  };
+  use.retry_in = [this, &io](std::uint32_t ms) {
+    const EpochId epoch = io.open->id();
+    io.retry.begin(std::chrono::milliseconds(ms),
+                   [ear = ear_, epoch] { ear->say({.epoch = epoch}); });
+  };
   return std::make_unique<EpochTransport>(
-      transport_support_, *options_.setup->device, plan, self, limits, std::move(use),
+      transport_support_, plan, self, std::move(use),
       [ear = ear_](TransportReport said) { ear->say(std::move(said)); });
+}
+
+void DataPlane::Impl::prepare_transport(collectives::TransportOptions& options, const Plan& plan,
+                                        Rank self) {
+  kernels::Device* const device = options_.setup->device.get();
+  const auto queue = std::shared_ptr<kernels::Queue>(device->make_queue());
+  options.staging_bytes = collectives::staging_bytes(layout_, plan.holders, options.world, self);
+  options.round_ms = kRoundMs;
+  options.leave_ms = static_cast<std::uint32_t>(2 * options_.setup->job.lease_ms);
+  options.keep_memory = [device] { return device->keep_memory(); };
+  options.allocate = [device](std::size_t bytes) {
+    auto memory = std::make_shared<kernels::Memory>(device->allocate(bytes));
+    std::byte* const at = memory->data();
+    return std::shared_ptr<std::byte>(std::move(memory), at);
+  };
+  options.copy_in = [queue](std::byte* to, ByteView from) {
+    queue->copy_in(to, from);
+    queue->wait();
+  };
+  options.copy_out = [queue](std::span<std::uint8_t> to, const std::byte* from) {
+    queue->copy_out(to, from);
+    queue->wait();
+  };
+  options.stream = device->make_stream();
+  options.enter_thread = [device] { device->enter_thread(); };
 }
 
 void DataPlane::Impl::send_word(EpochIo& io, Rank to, Bytes word) {
@@ -352,11 +316,11 @@ void DataPlane::Impl::execute(const Stop& o) {
   tell(event::Stopped{o.epoch});
 }
 
-// R9: when close() returns, nothing of that epoch is sent or received any more.
 void DataPlane::Impl::close(const EpochId& epoch) {
   const auto it = epochs_.find(epoch);
   if (it == epochs_.end()) return;
   leaving_.over(epoch);
+  executor_.close(epoch);
   it->second->mesh->stop();
   epochs_.erase(it);
 }
@@ -370,98 +334,6 @@ void DataPlane::Impl::execute(const elastic::worker_command::Leave& o) {
   if (it->second->transport) it->second->transport->give_up();
 }
 
-void DataPlane::Impl::execute(const SayReady& o) {
-  io_of(o.epoch).frames->send_ready();
-}
-
-void DataPlane::Impl::execute(const SetVersion& o) {
-  EpochIo& io = io_of(o.epoch);
-  take(io, io.frames->set_version(o.version));
-}
-
-// ---- A step -----------------------------------------------------------------------------------
-
-void DataPlane::Impl::execute(const OpenStep& o) {
-  EpochIo& io = io_of(o.epoch);
-  io.sent.reset();
-  io.frames->open_step(o.holders, o.attempt);
-}
-
-void DataPlane::Impl::execute(const StartReduce& o) {
-  EpochIo& io = io_of(o.epoch);
-  io.sent.emplace(layout_.buckets());
-  io.owned = o.owned;
-  const collectives::Sums sums = memory_.begin_reduce(o.micro_batches);
-  io.mesh->hold();
-  take(io, io.frames->begin_reduce(o.version, sums, memory_.complete_lanes(o.version)));
-  if (contribute(io, o.version)) io.mesh->flush();
-}
-
-void DataPlane::Impl::execute(const data_plane_order::PartAdded&) {
-  for (auto& [epoch, io] : epochs_)
-    if (io->sent && !contribute(*io, io->frames->version())) return;
-}
-
-// Sends the buckets of the own sums that are final and not sent yet.
-// False: the sums differ from what was added, and this life is over.
-bool DataPlane::Impl::contribute(EpochIo& io, Version version) {
-  for (std::uint32_t b = 0; b < layout_.buckets() && !io.given_up; ++b) {
-    const SegmentRange segments = layout_.bucket(b);
-    if ((*io.sent)[b] || !memory_.added(segments)) continue;
-    if (const auto damage = memory_.check_sums(segments, version, io.frames->on_device())) {
-      damaged(*damage);
-      return false;
-    }
-    (*io.sent)[b] = true;
-    take(io, io.frames->contribute(b));
-  }
-  return true;
-}
-
-void DataPlane::Impl::execute(const EndShare& o) {
-  EpochIo& io = io_of(o.epoch);
-  at(WorkPhase::kReduce);
-  clock_.mark(StepMark::kComputed);
-  // Sums travel during the compare; without the rows no owner has all that a vote needs.
-  io.mesh->hold();
-  if (!contribute(io, o.version)) return;
-  io.mesh->flush();
-  if (const auto damage = memory_.check_parameters(o.version)) return damaged(*damage);
-  clock_.mark(StepMark::kChecked);
-  io.mesh->hold();
-  if (!o.rows.empty()) io.frames->send_ledger(o.version, o.rows);
-  if (!io.given_up) {
-    STARLING_CHECK(std::ranges::find(*io.sent, false) == io.sent->end());
-    take(io, io.frames->end_share(memory_.side_entries()));
-  }
-  io.mesh->flush();
-}
-
-void DataPlane::Impl::execute(const Compare& o) {
-  if (const auto damage = memory_.check_parameters(o.version)) return damaged(*damage);
-  tell(event::Compared{o.epoch, o.version});
-}
-
-void DataPlane::Impl::execute(const SendVote& o) {
-  at(WorkPhase::kVote);
-  io_of(o.epoch).frames->send_vote(o.vote);
-}
-
-void DataPlane::Impl::execute(const StartGather& o) {
-  EpochIo& io = io_of(o.epoch);
-  at(WorkPhase::kGather);
-  clock_.mark(StepMark::kTold);
-  if (const auto damage = memory_.begin_gather(o.version)) return damaged(*damage);
-  take(io, io.frames->gather(o.version, o.holders, o.record));
-}
-
-void DataPlane::Impl::execute(const SendMove& o) {
-  if (const auto damage = memory_.check_state(kernels::segment_ids(o.segments)))
-    return damaged(*damage);
-  io_of(o.epoch).frames->send_move(o.target, o.version, o.record, o.segments,
-                                   share(memory_.state_bytes(o.segments)));
-}
-
 // ---- Frames and events of epochs --------------------------------------------------------------
 
 void DataPlane::Impl::carry_out(MeshEvent& e) {
@@ -471,89 +343,21 @@ void DataPlane::Impl::carry_out(MeshEvent& e) {
   switch (e.kind) {
     case MeshEvent::Kind::kConnected:
       tell(event::Connected{e.epoch});
-      leaving_.stands(io.frames->plan(), io.frames->self());
+      leaving_.stands(io.open->frames.plan(), io.open->frames.self());
       if (io.transport) io.transport->begin();
       return;
     case MeshEvent::Kind::kFrame:
-      if (io.given_up) return;
-      if (e.frame.header.kind == FrameKind::kTransport) {
-        if (auto heard = io.transport->on_word(e.peer, *e.frame.payload); !heard)
-          give_up(io, e.peer, heard.error().text());
-        return;
-      }
-      return take(io, io.frames->on_frame(e.peer, std::move(e.frame)));
+      if (io.open->given_up) return;
+      if (e.frame.header.kind != FrameKind::kTransport)
+        return executor_.on_frame(*io.open, e.peer, std::move(e.frame));
+      if (auto heard = io.transport->on_word(e.peer, *e.frame.payload); !heard)
+        executor_.give_up(*io.open, e.peer, heard.error().text());
+      return;
     case MeshEvent::Kind::kBroken:
-      return give_up(io, e.peer, e.why, e.fault);
+      return executor_.give_up(*io.open, e.peer, e.why, e.fault);
     case MeshEvent::Kind::kDrained:
       return close(e.epoch);
   }
-}
-
-void DataPlane::Impl::take(EpochIo& io, collectives::EpochEvents events) {
-  for (auto& e : events) {
-    if (io.given_up) return;
-    std::visit([&](auto& one) { take(io, one); }, e);
-  }
-}
-
-void DataPlane::Impl::take(EpochIo& io, const epoch_event::Reduced& e) {
-  if (auto taken = memory_.take_side_entries(); !taken)
-    return give_up(io, io.frames->self(), taken.error().text());
-  clock_.mark(StepMark::kReduced);
-  const auto measured = measure(e.version, io.owned);
-  if (!measured) return;
-  // This life goes on: the sums are whole at their makers (R2), and are added up anew.
-  if (const auto wrong = measured->wrong_total)
-    return give_up(
-        io, io.frames->on_device() ? kNoRank : (*io.frames->holders())[*wrong].front(),
-        "the total of segment " + std::to_string(*wrong) + " is not the sum of its parts");
-  tell(event::Reduced{io.frames->plan().id, e.version, measured->norm, measured->digest});
-}
-
-void DataPlane::Impl::take(EpochIo& io, epoch_event::GatherBegun& e) {
-  tell(event::GatherBegun{io.frames->plan().id, e.version, e.record});
-}
-
-void DataPlane::Impl::take(EpochIo& io, const epoch_event::Gathered& e) {
-  clock_.end(io.mesh->sent_bytes());
-  at(WorkPhase::kCompute);  // compute had begun already, except at the last version
-  tell(event::Gathered{io.frames->plan().id, e.version});
-}
-
-// The owner's copy is the one that all others have, so this worker ends whichever copy is wrong.
-void DataPlane::Impl::take(EpochIo&, const epoch_event::CopyDiffers& e) {
-  halt(kDamagedStatus, of_segment("the copy", e.segment) + " is not as its owner's");
-}
-
-void DataPlane::Impl::take(EpochIo& io, const epoch_event::MoveArrived& e) {
-  if (auto taken = memory_.take_move(e.segments, e.version, e.states); !taken)
-    return give_up(io, e.from, taken.error().text());
-  tell(event::MovedIn{io.frames->plan().id, e.version, e.segments});
-}
-
-void DataPlane::Impl::take(EpochIo& io, epoch_event::LedgerArrived& e) {
-  tell(event::LedgerArrived{io.frames->plan().id, e.from, e.version, std::move(e.rows)});
-}
-
-void DataPlane::Impl::take(EpochIo& io, epoch_event::VoteArrived& e) {
-  tell(event::VoteArrived{io.frames->plan().id, e.from, std::move(e.vote)});
-}
-
-void DataPlane::Impl::take(EpochIo& io, const epoch_event::PeerReady& e) {
-  tell(event::PeerReady{io.frames->plan().id, e.from});
-}
-
-void DataPlane::Impl::take(EpochIo& io, const epoch_event::Wrong& e) {
-  give_up(io, e.peer, e.error.text());
-}
-
-void DataPlane::Impl::give_up(EpochIo& io, Rank peer, const std::string& why, LinkFault fault) {
-  io.given_up = true;
-  leaving_.over(io.frames->plan().id);
-  if (io.transport) io.transport->give_up();
-  const EpochId epoch = io.frames->plan().id;
-  log_.info("epoch broken", {{"epoch", to_string(epoch)}, {"peer", peer}, {"cause", why}});
-  tell(event::Broken{epoch, peer, fault});
 }
 
 // ---- The owner's side -------------------------------------------------------------------------

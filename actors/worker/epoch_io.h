@@ -2,31 +2,49 @@
 // EpochIo is one epoch at one worker: its frames and the connections
 // on which they go. For data_plane.cpp; it decides nothing.
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "actors/worker/epoch_transport.h"
-#include "collectives/epoch.h"
+#include "actors/worker/executor.h"
 #include "collectives/tcp/mesh.h"
 #include "core/wire/messages.h"
 #include "elastic/protocol/worker.h"
 
 namespace starling::actors {
 
+// A RetryClock calls back once, on a thread of its own, unless it goes or begins anew before.
+class RetryClock {
+ public:
+  void begin(std::chrono::milliseconds after, std::function<void()> call) {
+    thread_ = std::jthread([after, call = std::move(call)](const std::stop_token& stop) {
+      std::mutex mutex;
+      std::condition_variable_any over;
+      std::unique_lock lock(mutex);
+      over.wait_for(lock, stop, after, [] { return false; });
+      if (!stop.stop_requested()) call();
+    });
+  }
+
+ private:
+  std::jthread thread_;
+};
+
 struct EpochIo {
-  bool given_up = false;  // Broken was told: nothing is delivered any more
-  // Set while a step is reduced: by bucket, whether its own sums were sent.
-  std::optional<std::vector<bool>> sent;
-  elastic::worker_command::Measure owned;  // for the vote, when all totals are there
-  // `frames` comes before the mesh, which must stop before the memory that it sends from goes.
-  std::optional<collectives::Epoch> frames;
+  // `open` comes before the mesh, which must stop before the memory that it sends from goes.
+  std::optional<OpenEpoch> open;
   std::unique_ptr<collectives::Mesh> mesh;
   std::unique_ptr<EpochTransport> transport;  // null in a world of one
+  RetryClock retry;                           // of the transport's next attempt
 };
 
 // An epoch's communication thread reports a MeshEvent.

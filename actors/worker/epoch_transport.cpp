@@ -1,6 +1,5 @@
 #include "actors/worker/epoch_transport.h"
 
-#include <chrono>
 #include <utility>
 #include <variant>
 
@@ -10,23 +9,12 @@ namespace starling::actors {
 
 using namespace collectives::transport_command;
 
-namespace {
-
-// Limits a round once all have come to it: at most kRoundBytes and a replica's totals over
-// any network that is worth a device transport. Beyond it the epoch ends, and nothing else.
-constexpr std::uint32_t kRoundMs = 10'000;
-
-}  // namespace
-
-EpochTransport::EpochTransport(const TransportSupport& transports, kernels::Device& device,
-                               const Plan& plan, Rank self, TransportLimits limits,
+EpochTransport::EpochTransport(const TransportSupport& transports, const Plan& plan, Rank self,
                                TransportCalls use, std::function<void(TransportReport)> say)
     : library_(transports.library.get()),
-      device_(device),
       epoch_(plan.id),
       self_(self),
       world_(static_cast<std::uint32_t>(plan.members.size())),
-      limits_(limits),
       use_(std::move(use)),
       say_(std::move(say)),
       talk_(self, world_, library_ && !for_good() ? library_->name() : "",
@@ -72,7 +60,6 @@ void EpochTransport::on_said(TransportReport said) {
 
 void EpochTransport::give_up() {
   over_ = true;
-  clock_ = {};
   drop(Error(Code::kUnavailable, "the epoch is over"));
 }
 
@@ -112,13 +99,7 @@ void EpochTransport::carry_out(Say& c) {
 }
 
 void EpochTransport::carry_out(RetryIn& c) {
-  clock_ = std::jthread([say = say_, epoch = epoch_, ms = c.ms](const std::stop_token& stop) {
-    std::mutex mutex;
-    std::condition_variable_any over;
-    std::unique_lock lock(mutex);
-    over.wait_for(lock, stop, std::chrono::milliseconds(ms), [] { return false; });
-    if (!stop.stop_requested()) say({.epoch = epoch});
-  });
+  use_.retry_in(c.ms);
 }
 
 void EpochTransport::carry_out(Connect& c) {
@@ -133,31 +114,12 @@ void EpochTransport::carry_out(Connect& c) {
   events.on_round = [=](Result<> ended) {
     says(Kind::kRound, ended ? std::nullopt : std::optional(std::move(ended).error()));
   };
-  const auto queue = std::shared_ptr<kernels::Queue>(device_.make_queue());
   collectives::TransportOptions options;
   options.self = self_;
   options.world = world_;
   options.id = std::move(c.id);
-  options.staging_bytes = limits_.staging_bytes;
-  options.round_ms = kRoundMs;
-  options.leave_ms = limits_.leave_ms;
   options.others_left = std::make_shared<collectives::Gate>();
-  options.keep_memory = [device = &device_] { return device->keep_memory(); };
-  options.allocate = [device = &device_](std::size_t bytes) {
-    auto memory = std::make_shared<kernels::Memory>(device->allocate(bytes));
-    std::byte* const at = memory->data();
-    return std::shared_ptr<std::byte>(std::move(memory), at);
-  };
-  options.copy_in = [queue](std::byte* to, ByteView from) {
-    queue->copy_in(to, from);
-    queue->wait();
-  };
-  options.copy_out = [queue](std::span<std::uint8_t> to, const std::byte* from) {
-    queue->copy_out(to, from);
-    queue->wait();
-  };
-  options.stream = device_.make_stream();
-  options.enter_thread = [device = &device_] { device->enter_thread(); };
+  use_.prepare(options);
   events.on_left = [say = say_, epoch = epoch_, attempt = c.attempt](bool revoked) {
     say({epoch, attempt, Kind::kLeft, std::nullopt, revoked});
   };

@@ -1,27 +1,21 @@
 #pragma once
 // EpochTransport is one epoch's device transport at a worker, with its members' talk about it
-// (collectives/transport_agreement.h) and the clock for a new attempt. For data_plane.cpp; decides
-// nothing.
+// (collectives/transport_agreement.h). The data plane runs it, and the simulator; decides nothing.
 
-#include <condition_variable>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "actors/worker/transport_support.h"
 #include "collectives/transport_agreement.h"
 #include "core/base/ids.h"
 #include "core/wire/messages.h"
-#include "kernels/device/device.h"
 
 namespace starling::actors {
 
-// A transport's thread, or the clock, reports TransportReport.
+// A transport's thread, or the clock of retry_in(), reports TransportReport.
 struct TransportReport {
   enum class Kind : std::uint8_t { kReady, kFailed, kRound, kRetry, kLeft };
   EpochId epoch;
@@ -31,8 +25,12 @@ struct TransportReport {
   bool revoked = false;        // kLeft only, which also comes for a transport whose epoch is over
 };
 
-// The data plane, which has frames and events, makes these calls for EpochTransport, on its thread.
+// The data plane, which has memory, frames and events, makes these calls for EpochTransport, on its
+// thread.
 struct TransportCalls {
+  // Fills in the device's memory and threads, and the limits of a transport.
+  std::function<void(collectives::TransportOptions&)> prepare;
+  std::function<void(std::uint32_t ms)> retry_in;  // then kRetry is reported
   std::function<void(Rank to, Bytes word)> send;
   std::function<void(collectives::DeviceTransport&, std::uint32_t attempt)> ready;
   // A transport was made; its end waits for this gate.
@@ -43,19 +41,12 @@ struct TransportCalls {
   std::function<void(Rank from, const collectives::TransportLeft& word)> others_left;
 };
 
-struct TransportLimits {
-  std::size_t staging_bytes = 0;
-  // A transport's end waits this long for the others' ends. In a lease, silent members are left out.
-  std::uint32_t leave_ms = 2'000;
-};
-
 // Threads: the data plane's; `say` runs on any thread, and may after
-// this object's end. Borrows library and device, which must outlive it.
+// this object's end. Borrows the library, which must outlive it.
 class EpochTransport {
  public:
-  EpochTransport(const TransportSupport& transports, kernels::Device& device, const Plan& plan,
-                 Rank self, TransportLimits limits, TransportCalls use,
-                 std::function<void(TransportReport)> say);
+  EpochTransport(const TransportSupport& transports, const Plan& plan, Rank self,
+                 TransportCalls use, std::function<void(TransportReport)> say);
   ~EpochTransport();
   EpochTransport(const EpochTransport&) = delete;
   EpochTransport& operator=(const EpochTransport&) = delete;
@@ -66,6 +57,7 @@ class EpochTransport {
   void on_said(TransportReport said);
   // No round follows in this epoch: another epoch's transport may be made.
   void give_up();
+  std::uint32_t attempt() const { return transport_ ? attempt_ : 0; }  // 0: there is none
 
  private:
   void carry_out(collectives::TransportCommands commands);
@@ -79,11 +71,9 @@ class EpochTransport {
   bool for_good() const { return !library_->closed().empty(); }
 
   collectives::TransportLibrary* const library_;  // null: none
-  kernels::Device& device_;
   const EpochId epoch_;
   const Rank self_;
   const std::uint32_t world_;
-  const TransportLimits limits_;
   const TransportCalls use_;
   const std::function<void(TransportReport)> say_;
   collectives::TransportAgreement talk_;
@@ -91,7 +81,6 @@ class EpochTransport {
   std::uint32_t attempt_ = 0;  // of transport_
   std::optional<Error> why_;   // transport_ must go, because of this
   bool over_ = false;
-  std::jthread clock_;  // waits for the next attempt
 };
 
 }  // namespace starling::actors

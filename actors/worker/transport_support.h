@@ -11,7 +11,6 @@
 #include "core/base/ids.h"
 #include "core/base/result.h"
 #include "core/job/job.h"
-#include "kernels/device/device.h"
 
 namespace starling::actors {
 

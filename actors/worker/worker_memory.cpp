@@ -26,10 +26,12 @@ std::uint32_t segments_at_once(const Layout& layout, const kernels::Device& devi
 
 }  // namespace
 
-WorkerMemory::WorkerMemory(std::shared_ptr<const TrainingSetup> setup, std::string worker)
+WorkerMemory::WorkerMemory(std::shared_ptr<const TrainingSetup> setup, std::string worker,
+                           StepClock& clock)
     : setup_(std::move(setup)),
       layout_(*setup_->layout),
       worker_(std::move(worker)),
+      clock_(clock),
       state_(layout_, setup_->job, *setup_->device),
       accumulators_(layout_, setup_->job.micro_batches, *setup_->device),
       totals_(layout_, setup_->job.micro_batches, *setup_->device),
@@ -134,7 +136,7 @@ Result<> WorkerMemory::take_move(SegmentRange segments, Version version, ByteVie
 
 // ---- A step -----------------------------------------------------------------------------------
 
-std::optional<Damage> WorkerMemory::check_parameters(Version version) {
+std::optional<Damage> WorkerMemory::parameters_damage(Version version) {
   sabotage::hang_data_plane(version, worker_);
   sabotage::flip_parameters(state_, version, worker_);
   sabotage::compare_late(version, worker_);
@@ -204,8 +206,7 @@ Result<> WorkerMemory::take_side_entries() {
   return ok();
 }
 
-WorkerMemory::Measured WorkerMemory::measure(std::span<const SegmentId> owned, Version version,
-                                             bool digest, StepClock& clock) {
+Measured WorkerMemory::measure(std::span<const SegmentId> owned, Version version, bool digest) {
   sabotage::flip_state(state_, owned, version, worker_);
   sabotage::corrupt_replicas(state_, owned, version, worker_);
   sabotage::double_totals(totals_, version, worker_);
@@ -218,7 +219,7 @@ WorkerMemory::Measured WorkerMemory::measure(std::span<const SegmentId> owned, V
     measured.damage = Damage{"the exponents", *s};
   }
   worked();
-  clock.mark(StepMark::kDigested);
+  clock_.mark(StepMark::kDigested);
   std::vector<SegmentId> arrived, copies;
   for (SegmentId s = 0; s < layout_.segments(); ++s)
     if (totals_.has(s)) arrived.push_back(s);
@@ -228,7 +229,7 @@ WorkerMemory::Measured WorkerMemory::measure(std::span<const SegmentId> owned, V
   measured.norm = norm.squares.words();
   measured.wrong_total = wrong_total(norm.damaged ? norm.damaged : totals_.damaged(copies));
   worked();
-  clock.mark(StepMark::kNormed);
+  clock_.mark(StepMark::kNormed);
   return measured;
 }
 
@@ -236,7 +237,7 @@ std::optional<SegmentId> WorkerMemory::wrong_total(std::optional<SegmentId> foun
   return sabotage::accepts_any_total(worker_) ? std::nullopt : found;
 }
 
-std::optional<Damage> WorkerMemory::apply(const StepRecord& record, StepClock& clock) {
+std::optional<Damage> WorkerMemory::apply(const StepRecord& record) {
   totals_.set_pending(record.version);
   std::vector<SegmentId> segments;
   for (SegmentId s = 0; s < layout_.segments(); ++s)
@@ -245,11 +246,11 @@ std::optional<Damage> WorkerMemory::apply(const StepRecord& record, StepClock& c
   for (std::size_t i = 0; i < segments.size(); i += at_once_) {
     const auto part =
         std::span(segments).subspan(i, std::min<std::size_t>(at_once_, segments.size() - i));
-    const auto begun = clock.now();
+    const auto begun = clock_.now();
     if (const auto s = state_.damaged(part)) return Damage{"the state", *s};
-    const auto between = clock.now();
+    const auto between = clock_.now();
     if (const auto s = wrong_total(totals_.damaged(part))) return Damage{"the total", *s};
-    clock.checked(begun, between);
+    clock_.checked(begun, between);
     state_.apply(totals_, record, part);
     publish(part, record.version + 1);
     worked();

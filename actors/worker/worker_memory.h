@@ -12,13 +12,10 @@
 #include <vector>
 
 #include "actors/worker/arrivals.h"
+#include "actors/worker/executor.h"
 #include "actors/worker/setup.h"
 #include "actors/worker/step_clock.h"
 #include "actors/worker/workbench.h"
-#include "collectives/device_memory.h"
-#include "collectives/gather.h"
-#include "collectives/sums.h"
-#include "core/base/exact_sum.h"
 #include "core/wire/messages.h"
 #include "kernels/grid/accumulators.h"
 #include "kernels/grid/state.h"
@@ -26,17 +23,12 @@
 
 namespace starling::actors {
 
-// Damage says what is not what it was given or what was added up (docs/design.md, section 8).
-struct Damage {
-  const char* what = "";
-  SegmentId segment = 0;
-};
-
 // Threads: the data plane's (actors/worker/data_plane.h), unless a
 // function says otherwise. Each piece of long work counts in progress().
-class WorkerMemory : public collectives::GatherSource, public collectives::DeviceMemory {
+class WorkerMemory : public ExecutorMemory {
  public:
-  WorkerMemory(std::shared_ptr<const TrainingSetup> setup, std::string worker);
+  // `clock` marks what a step's measuring takes, and must outlive the memory.
+  WorkerMemory(std::shared_ptr<const TrainingSetup> setup, std::string worker, StepClock& clock);
   ~WorkerMemory() override;
 
   // Threads: any.
@@ -59,47 +51,6 @@ class WorkerMemory : public collectives::GatherSource, public collectives::Devic
   // what every step writes; on a thread that lets others go first. A machine that lends its memory
   // out takes up to 10 ms for a huge page, for which the epoch's first step would wait otherwise.
   void prepare(const Plan& plan, Rank self);
-  Bytes state_bytes(SegmentRange segments) const { return state_.state_bytes(segments); }
-  // Errors: kCorrupt; then nothing is taken but address space.
-  Result<> take_move(SegmentRange segments, Version version, ByteView states);
-
-  // ---- A step ---------------------------------------------------------------------------------
-  // Returns views for a reduction that begins; the totals' former
-  // content is gone. The own sums expect `micro_batches` micro-batches.
-  collectives::Sums begin_reduce(std::uint32_t micro_batches);
-  CompleteLanes complete_lanes(Version version) const;  // of the totals of that step
-  // Returns whether all micro-batches have been added to these segments.
-  bool added(SegmentRange segments) const;
-  // Checks, before these sums leave (through the host or not), that they are what was added.
-  std::optional<Damage> check_sums(SegmentRange segments, Version version, bool on_device);
-  std::span<const SideEntry> side_entries() const { return accumulators_.side(); }
-  // R4: checks, before the rows of a share leave, that the
-  // working parameters from which it was computed are unchanged.
-  std::optional<Damage> check_parameters(Version version);
-  // Checks that state is unchanged before another process gets it or its digest.
-  std::optional<Damage> check_state(std::span<const SegmentId> segments) const;
-  // Begins a gather of this version. In a second gather of the version, in another epoch,
-  // compares what was published a while ago and may have been refused where it arrived.
-  std::optional<Damage> begin_gather(Version version);
-  // Call it when all totals are there. Errors: kCorrupt, for a side entry that cannot be.
-  Result<> take_side_entries();
-  // Measured is what a vote says of owned segments, which are at label
-  // `version`: the exact sum of squares of their mean gradient and, where it is
-  // wanted, the digest of their state; the first held segment whose total is not
-  // the sum of its parts; and the damage, if the measured memory has changed.
-  struct Measured {
-    ExactWords norm;
-    Digest digest{};
-    std::optional<SegmentId> wrong_total;
-    std::optional<Damage> damage;
-  };
-  Measured measure(std::span<const SegmentId> owned, Version version, bool digest,
-                   StepClock& clock);
-  // R6: checks every held segment at the record's version, moves it
-  // to the next version, and makes its weights working parameters.
-  std::optional<Damage> apply(const StepRecord& record, StepClock& clock);
-  void clear_accumulators() { accumulators_.clear(); }
-  void drop_totals() { totals_.clear(); }
 
   // ---- Copies and digests ---------------------------------------------------------------------
   // Copies the state of these segments, which have this label. Takes as long as copying it within
@@ -107,15 +58,34 @@ class WorkerMemory : public collectives::GatherSource, public collectives::Devic
   std::optional<Damage> stage(std::span<const SegmentId> segments, Version version);
   std::shared_ptr<SegmentStates> take_staged() { return std::move(staged_); }
   void give_back(std::shared_ptr<SegmentStates> staged) { staged_ = std::move(staged); }
-  Digest state_part(std::span<const SegmentId> segments) const {
-    return state_.digest_part(segments);
-  }
-  Digest parameters_part(std::span<const SegmentId> segments) const {
-    return state_.parameters_part(segments);
-  }
   // Returns a copy of the working parameters when training is over. Drops all
   // held state before, so that the end takes no more memory than the steps did.
   std::vector<float> trained_parameters();
+
+  // ExecutorMemory
+  collectives::Sums begin_reduce(std::uint32_t micro_batches) override;
+  CompleteLanes complete_lanes(Version version) const override;
+  bool added(SegmentRange segments) const override;
+  std::optional<Damage> check_sums(SegmentRange segments, Version version, bool on_device) override;
+  std::span<const SideEntry> side_entries() const override { return accumulators_.side(); }
+  void compare_parameters(Version version, Compared then) override {
+    then(parameters_damage(version));
+  }
+  std::optional<Damage> check_state(std::span<const SegmentId> segments) const override;
+  std::optional<Damage> begin_gather(Version version) override;
+  Result<> take_side_entries() override;
+  Measured measure(std::span<const SegmentId> owned, Version version, bool digest) override;
+  std::optional<Damage> apply(const StepRecord& record) override;
+  void clear_accumulators() override { accumulators_.clear(); }
+  void drop_totals() override { totals_.clear(); }
+  Bytes state_bytes(SegmentRange segments) const override { return state_.state_bytes(segments); }
+  Result<> take_move(SegmentRange segments, Version version, ByteView states) override;
+  Digest state_part(std::span<const SegmentId> segments) const override {
+    return state_.digest_part(segments);
+  }
+  Digest parameters_part(std::span<const SegmentId> segments) const override {
+    return state_.parameters_part(segments);
+  }
 
   // collectives::GatherSource
   // Publishes only where the working parameters are not at that version already.
@@ -137,6 +107,7 @@ class WorkerMemory : public collectives::GatherSource, public collectives::Devic
 
  private:
   void worked() { ++progress_; }
+  std::optional<Damage> parameters_damage(Version version);
   // Returns the segment of a total whose fifth lane does not hold.
   std::optional<SegmentId> wrong_total(std::optional<SegmentId> found) const;
   void publish(std::span<const SegmentId> segments, Version version);
@@ -144,6 +115,7 @@ class WorkerMemory : public collectives::GatherSource, public collectives::Devic
   const std::shared_ptr<const TrainingSetup> setup_;
   const Layout& layout_;
   const std::string worker_;
+  StepClock& clock_;
   std::atomic<std::uint64_t> progress_ = 0;
   std::vector<std::vector<SegmentId>> parts_;  // all segments, a few at once
   kernels::State state_;

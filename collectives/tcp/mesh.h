@@ -84,10 +84,8 @@ class Mesh : public FrameSender {
   void send(Rank to, FrameHeader header, Payload payload) override;
   void send_all(std::span<const Rank> to, FrameHeader header, const Payload& payload) override;
 
-  // Small frames sent from now on wait for flush(), so that what goes to one peer together takes
-  // one call here and one there. In the thread that sends.
-  void hold();
-  void flush();
+  void hold() override;
+  void flush() override;
 
   // Leaves the epoch by a switch: LEFT is the last frame on every connection; flushing and reading
   // go on; a connection closes when the peer's LEFT or end of file is there. From then on nothing

@@ -155,21 +155,17 @@ void FaultInjector::stall_connection() {
     world_.count("connection stalled");
 }
 
-// Whoever is first to find out; the others find out too, some after a step or two.
+// One member finds out; the others learn of it by its words, or by rounds that do not end.
 void FaultInjector::lose_transport() {
   WorkerProcess* first = any_worker();
   if (!first || !first->machine().run()) return;
   const EpochId epoch = first->machine().run()->plan->id;
   const auto link = first->links().find(epoch);
-  if (link == first->links().end() || link->second.attempt == 0) return;
-  const std::uint32_t attempt = link->second.attempt;
-  for (const auto& process : world_.workers()) {
-    const Micros delay = process.get() == first ? 0 : random_.range(0, 100 * kMs);
-    world_.after(delay, [p = process.get(), epoch, attempt] {
-      p->submit([p, epoch, attempt] { p->lose_transport(epoch, attempt); });
-    });
-  }
+  if (link == first->links().end() || !link->second.transport) return;
+  const std::uint32_t attempt = link->second.transport->attempt();
+  if (attempt == 0) return;
   world_.count("transport lost");
+  first->submit([first, epoch, attempt] { first->lose_transport(epoch, attempt); });
 }
 
 void FaultInjector::flip_one() {

@@ -337,8 +337,8 @@ void Oracle::check_way(const WorkerProcess& p, const OpenStep& step) {
 void Oracle::votes(const WorkerProcess& p, const EpochId& epoch, const Vote& vote) {
   ballots_[{epoch, vote.version}].votes.emplace(p.nonce(), vote);
   const auto link = p.links().find(epoch);
-  if (vote.ready_attempt != 0 && (link == p.links().end() || !link->second.transport_ready ||
-                                  link->second.attempt != vote.ready_attempt))
+  if (vote.ready_attempt != 0 &&
+      (link == p.links().end() || link->second.ready_attempt != vote.ready_attempt))
     violated("R17: " + name(p) + " names a transport that it does not have");
   if (const auto before = ballots_.find({epoch, vote.version - 1}); before != ballots_.end()) {
     const auto said = before->second.votes.find(p.nonce());

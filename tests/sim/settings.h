@@ -23,6 +23,9 @@ struct Span {
 
 inline constexpr std::uint8_t kEndSignal = 15;
 
+// What the executor of a worker's orders could do wrong with one kind of order, at one worker.
+enum class OrderFault : std::uint8_t { kNone, kTwice, kLeftOut, kAfterAnother };
+
 // What happens between start and `until`; a rate is the mean number of events a second.
 struct Faults {
   Micros until = 0;   // then everything heals: partitions, loss, crashed coordinators
@@ -89,6 +92,9 @@ struct Settings {
   std::uint32_t move_budget = 2;
   elastic::Bugs bugs;
   bool plant_lost_contribution = false;  // one frame's sums are not added at its receiver (R3)
+  OrderFault plant_order = OrderFault::kNone;
+  std::size_t plant_order_kind = 0;   // elastic::WorkerCommand's index
+  std::size_t plant_order_after = 0;  // kAfterAnother: the kind that it comes after
   // Moves overtake nothing, but everything overtakes them by this, as on a stream of their own.
   Micros move_delay = 0;
   bool codec = false;  // control messages travel as bytes

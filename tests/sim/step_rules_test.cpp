@@ -273,10 +273,10 @@ struct LostAfterTheVote : Schedule {
     if (lost || moment != Moment::kVoted || p.slot() != 1) return;
     const EpochId epoch = p.machine().run()->plan->id;
     const Link& link = p.links().at(epoch);
-    if (!link.transport_ready || world.counted("device step") == 0) return;
+    if (link.ready_attempt == 0 || world.counted("device step") == 0) return;
     lost = true;
     world.count("transport lost");
-    world.after(0, [&p, epoch, attempt = link.attempt] {
+    world.after(0, [&p, epoch, attempt = link.ready_attempt] {
       p.submit([&p, epoch, attempt] { p.lose_transport(epoch, attempt); });
     });
   }

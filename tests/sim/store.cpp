@@ -116,12 +116,13 @@ std::span<const std::int32_t> Store::total_of(SegmentId segment) const {
   return std::span(totals).subspan(std::size_t{segment} * kBlock, kBlock);
 }
 
-bool Store::weighs_right(const std::vector<std::vector<Rank>>& holders, Rank self) const {
+std::optional<SegmentId> Store::wrong_total(const std::vector<std::vector<Rank>>& holders,
+                                            Rank self) const {
   for (SegmentId s = 0; s < holders.size(); ++s)
     if (std::ranges::find(holders[s], self) != holders[s].end() &&
         weigh(totals, s) != total_lanes[s].weighted_sum)
-      return false;
-  return true;
+      return s;
+  return std::nullopt;
 }
 
 std::uint64_t Store::total_hash(SegmentId segment) const {

@@ -35,8 +35,9 @@ struct Store {
   std::vector<SideEntry> side_of(SegmentId segment) const;
   std::span<const std::int32_t> total_of(SegmentId segment) const;
   std::uint64_t total_hash(SegmentId segment) const;
-  // The totals of all segments that this rank holds are what their fifth lanes say.
-  bool weighs_right(const std::vector<std::vector<Rank>>& holders, Rank self) const;
+  // The first segment that this rank holds whose total is not what its fifth lane says.
+  std::optional<SegmentId> wrong_total(const std::vector<std::vector<Rank>>& holders,
+                                       Rank self) const;
 
   const Numbers& numbers;
   // Of the step in flight.

@@ -103,8 +103,7 @@ void WorkerProcess::add_parts(PartId from) {
     store_.add(now.contribution, now.version, --now.parts_left);
     if (world_.settings().plant_use_twice) store_.count_again(now.parts_left);
   }
-  for (auto& [epoch, l] : links_)
-    if (!l.left && !l.stopping) contribute(l);
+  executor_.part_added();
 }
 
 void WorkerProcess::hang(Micros duration) {

@@ -40,7 +40,16 @@ WorkerProcess::WorkerProcess(World& world, std::uint32_t slot, Nonce nonce)
       random_(world.settings().seed, mix64(1000 + slot, nonce)),
       compare_dice_(world.settings().seed, mix64(2000 + slot, nonce)),
       machine_(config_of(world.settings())),
-      store_(world.numbers()) {}
+      store_(world.numbers()),
+      memory_(*this),
+      executor_(world.numbers().layout(), memory_, *this, slot_name(slot)) {
+  if (world.settings().transport_ready.high == 0) {
+    transport_support_.why = "there is none in this world";
+  } else {
+    // Borrowed: the world has them longer.
+    transport_support_.library = {std::shared_ptr<void>(), &world.transports()};
+  }
+}
 
 WorkerProcess::~WorkerProcess() = default;
 
@@ -133,8 +142,27 @@ void WorkerProcess::receive(const Message& message, Nonce to_nonce) {
   handle(Received{message});
 }
 
-void WorkerProcess::run_commands(const elastic::WorkerCommands& commands) {
+elastic::WorkerCommands WorkerProcess::as_planted(const elastic::WorkerCommands& commands) {
+  const Settings& s = world_.settings();
+  if (s.plant_order == OrderFault::kNone || slot_ != 1) return commands;
+  elastic::WorkerCommands out;
   for (const auto& command : commands) {
+    const bool planted = command.index() == s.plant_order_kind;
+    if (planted && s.plant_order == OrderFault::kLeftOut) continue;
+    if (planted && s.plant_order == OrderFault::kAfterAnother) {
+      held_back_ = command;
+      continue;
+    }
+    out.push_back(command);
+    if (planted) out.push_back(command);  // kTwice
+    if (held_back_ && command.index() == s.plant_order_after)
+      out.push_back(*std::exchange(held_back_, std::nullopt));
+  }
+  return out;
+}
+
+void WorkerProcess::run_commands(const elastic::WorkerCommands& commands) {
+  for (const auto& command : as_planted(commands)) {
     if (!alive_) return;
     if (world_.tracing()) {
       const std::string text = describe(command);
@@ -158,8 +186,10 @@ void WorkerProcess::kill(const char* why) {
 
 void WorkerProcess::end_life(bool guard_reports, Micros end_of_file) {
   alive_ = false;
-  for (auto& [epoch, l] : links_)
-    if (l.transport) l.transport->doom();
+  for (auto& [epoch, l] : links_) {
+    l.open.given_up = true;
+    if (l.transport) l.transport->give_up();
+  }
   world_.bulk().close_all(*this, end_of_file);
   if (!guard_reports) return;
   world_.after(random_.range(300, 6 * kMs), [this] { world_.guard_reports(slot_, who_); });
@@ -244,6 +274,8 @@ void WorkerProcess::run(const Hold& c) {
 
 void WorkerProcess::run(const Connect& c) {
   Link& link = links_.try_emplace(c.plan->id, *this, c).first->second;
+  executor_.open(link.open);
+  if (link.world() > 1) link.transport = make_transport(c.plan->id);
   world_.oracle().connects(*this, *c.plan);
   for (Rank r = 0; r < link.world(); ++r)
     if (r != c.self)
@@ -255,16 +287,8 @@ void WorkerProcess::run(const Connect& c) {
   world_.moment(*this, Moment::kConnecting, c.version);
 }
 
-void WorkerProcess::run(const SetVersion& c) {
-  Link* l = link(c.epoch);
-  if (!l) return;
-  take(*l, l->frames.set_version(c.version));
-}
-
 void WorkerProcess::run(const SayReady& c) {
-  Link* l = link(c.epoch);
-  if (!l) return;
-  l->frames.send_ready();
+  executor_.execute(c);
   world_.moment(*this, Moment::kSaidReady, 0);
 }
 
@@ -275,7 +299,7 @@ void WorkerProcess::run(const elastic::worker_command::Leave& c) {
   left.kind = FrameKind::kLeft;
   l->send_all(collectives::others(l->self(), l->world()), left, {});
   l->left = true;
-  if (l->transport) l->transport->doom();
+  if (l->transport) l->transport->give_up();
   for (Rank r = 0; r < l->world(); ++r)
     if (l->peer_left[r]) world_.bulk().close_one(*this, c.epoch, l->plan->members[r].who.nonce);
   world_.moment(*this, Moment::kSwitched, machine_.version());
@@ -286,7 +310,7 @@ void WorkerProcess::run(const Stop& c) {
   const Micros delay = random_.range(50, 2 * kMs);
   if (at != links_.end()) {
     at->second.stopping = true;
-    if (at->second.transport) at->second.transport->doom();
+    if (at->second.transport) at->second.transport->give_up();
     // The communication thread may handle a little more before it sees the request.
     if (random_.chance(0.5)) world_.bulk().close(*this, c.epoch, random_.range(100, 2 * kMs));
   }
@@ -294,6 +318,7 @@ void WorkerProcess::run(const Stop& c) {
   world_.after(delay, [this, epoch = c.epoch] {
     submit([this, epoch] {
       world_.bulk().close(*this, epoch, random_.range(100, 2 * kMs));
+      executor_.close(epoch);
       links_.erase(epoch);
       handle(Stopped{epoch});
     });
@@ -303,55 +328,59 @@ void WorkerProcess::run(const Stop& c) {
 
 void WorkerProcess::run(const OpenStep& c) {
   world_.oracle().opens(*this, c);
-  Link* l = link(c.epoch);
-  if (!l) return;
-  l->holders = c.holders;
-  l->sent.clear();
-  l->frames.open_step(c.holders, c.attempt);
-}
-
-void WorkerProcess::measure(const EpochId& epoch, Version version, const Measure& owned) {
-  ExactSum norm;
-  for (SegmentId s : owned.segments) world_.numbers().add_norm(norm, store_.total_of(s));
-  Digest part{};
-  if (owned.digest)
-    for (SegmentId s : owned.segments) part = part + Numbers::digest_of(s, store_.states[s]);
-  later(random_.range(10, 500), Reduced{epoch, version, norm.words(), part});
+  executor_.execute(c);
 }
 
 void WorkerProcess::run(const Apply& c) {
   world_.oracle().applies(*this, c.record);
-  const elastic::EpochRun& now = *machine_.run();
-  const auto owns = [&](SegmentId s) { return now.plan->holders[s].front() == now.self; };
-  for (SegmentId s = 0; s < store_.held.size(); ++s) {
-    SegmentState& state = store_.states[s];
-    if (!store_.held[s] || state.label != c.record.version) continue;
-    Numbers::apply(state, store_.total_hash(s), c.record.norm, c.record.skipped);
-    SegmentParams params = Numbers::params_of(state);
-    if (world_.settings().plant_wrong_copy && !owns(s)) ++params.weights;
-    store_.set_params(s, params, state.label);
-  }
+  executor_.execute(c);
   world_.oracle().applied(*this, c.record.version + 1);
   world_.moment(*this, Moment::kApplied, c.record.version + 1);
 }
 
-void WorkerProcess::run(const ClearAccumulators&) {
+void WorkerProcess::run(const ClearAccumulators& c) {
   world_.oracle().clears(*this);
-  store_.clear_accumulators();
+  executor_.execute(c);
 }
 
-void WorkerProcess::run(const DropTotals&) {
-  store_.clear_totals();
+// ---- What came of orders ----------------------------------------------------------------------
+
+void WorkerProcess::tell(elastic::WorkerEvent event) {
+  if (!alive_) return;
+  if (std::holds_alternative<Reduced>(event))
+    return later(random_.range(10, 500), std::move(event));
+  if (std::holds_alternative<DigestReady>(event))
+    return later(random_.range(100, 3 * kMs), std::move(event));
+  const auto* moved = std::get_if<MovedIn>(&event);
+  const std::optional<Version> arrived = moved ? std::optional(moved->version) : std::nullopt;
+  if (const auto* ready = std::get_if<TransportReady>(&event))
+    links_.at(ready->epoch).ready_attempt = ready->attempt;
+  if (const auto* lost = std::get_if<TransportLost>(&event))
+    links_.at(lost->epoch).ready_attempt = 0;
+  events_.push_back(std::move(event));
+  if (arrived) world_.moment(*this, Moment::kMoveArrived, *arrived);
 }
 
-void WorkerProcess::run(const ComputeDigest& c) {
-  if (!store_.params_intact()) return kill("its working parameters changed");
-  Digest digest{}, parameters{};
-  for (SegmentId s : c.segments) {
-    digest = digest + Numbers::digest_of(s, store_.states[s]);
-    parameters = parameters + Numbers::digest_of(s, store_.params[s]);
-  }
-  later(random_.range(100, 3 * kMs), DigestReady{c.epoch, c.version, digest, parameters});
+// Where nobody changed this worker's memory it can only be a fault of the protocol.
+void WorkerProcess::halted(int, const std::string& reason) {
+  if (!flipped_) return world_.oracle().refused(*this, reason);
+  kill(reason.c_str());
+}
+
+// In a world whose connections corrupt nothing this can only be a fault of the protocol.
+void WorkerProcess::gave_up(actors::OpenEpoch& epoch, Rank peer, const std::string& why) {
+  Link& l = links_.at(epoch.id());
+  if (l.transport) l.transport->give_up();
+  if (why.empty()) return;  // a connection broke
+  if (why.find("not as they were published") != std::string::npos &&
+      world_.counted("parameter flipped") > 0)
+    world_.count("damaged parameters refused");
+  else if (peer == kNoRank && why.find("not the sum of its parts") != std::string::npos)
+    world_.count("garbage totals refused");
+  else if (peer == kNoRank)
+    world_.oracle().transport_failed(*this, *l.plan, why);
+  else
+    world_.oracle().refused(*this, why);
 }
 
 }  // namespace starling::sim

@@ -1,7 +1,7 @@
 #pragma once
-// One life of a worker in the simulated world: the machines under test (elastic::Worker, and for
-// each epoch's frames collectives::Epoch), and between them what an actor does in production: carry
-// out commands, answer with events.
+// One life of a worker in the simulated world: the machines under test (elastic::Worker, and the
+// executor of its orders with each epoch's frames and device transport), and between them what
+// threads and actors do in production.
 //
 // Everything that reaches the process goes through its inbox, in order; a paused process leaves it
 // there.
@@ -15,12 +15,14 @@
 #include <string>
 #include <vector>
 
-#include "collectives/epoch.h"
+#include "actors/worker/epoch_transport.h"
+#include "actors/worker/executor.h"
 #include "elastic/protocol/worker.h"
 #include "tests/sim/frames.h"
 #include "tests/sim/random.h"
 #include "tests/sim/settings.h"
 #include "tests/sim/store.h"
+#include "tests/sim/worker_memory.h"
 
 namespace starling::sim {
 
@@ -28,8 +30,8 @@ class World;
 
 class WorkerProcess;
 
-// One epoch's connections, and its frames on them.
-struct Link : collectives::FrameSender, collectives::GatherSource, collectives::DeviceMemory {
+// One epoch's connections, and what goes over them.
+struct Link : collectives::FrameSender {
   Link(WorkerProcess& process, const elastic::worker_command::Connect& c);
   Link(const Link&) = delete;
 
@@ -37,45 +39,23 @@ struct Link : collectives::FrameSender, collectives::GatherSource, collectives::
   std::shared_ptr<const Plan> plan;
   Rank up = 0;  // connections that stand
   bool connected = false;
-  std::uint32_t attempt = 0;     // to make the device transport; 0: none yet
-  bool transport_ready = false;  // that attempt's
-  std::unique_ptr<collectives::DeviceTransport> transport;  // before the frames, which borrow it
-  bool stopping = false;         // Stop was asked, Stopped not yet answered
-  bool left = false;             // LEFT was sent: nothing that arrives here counts any more (R1)
-  std::vector<bool> peer_left;   // by rank
-  collectives::Holders holders;  // of the open step
-  // While a step is reduced: micro-batches that the own sums are to have, and by bucket whether
-  // they were sent.
-  std::uint32_t share = 0;
-  std::vector<bool> sent;
-  elastic::worker_command::Measure owned;
-  collectives::Epoch frames;
+  std::uint32_t ready_attempt = 0;  // whose device transport was told to be ready; 0: none
+  bool stopping = false;            // Stop was asked, Stopped not yet answered
+  bool left = false;                // LEFT was sent: nothing that arrives here counts any more (R1)
+  std::vector<bool> peer_left;      // by rank
+  std::unique_ptr<actors::EpochTransport> transport;  // before the frames, which borrow from it
+  actors::OpenEpoch open;
 
   // collectives::FrameSender
-  Rank self() const override { return frames.self(); }
+  Rank self() const override { return open.frames.self(); }
   std::uint32_t world() const override { return static_cast<std::uint32_t>(plan->members.size()); }
   void send(Rank to, FrameHeader header, collectives::Payload payload) override;
-  // collectives::GatherSource
-  void publish(Version version, SegmentRange segments) override;
-  Bytes params(SegmentRange segments) override;
-  std::vector<std::uint64_t> checksums(SegmentRange segments) override;
-  Result<> set_params(Version version, SegmentRange segments, ByteView bytes) override;
-  // collectives::DeviceMemory
-  std::byte* sums(SegmentRange segments) override;
-  std::byte* totals(SegmentRange segments) override;
-  void add(SegmentRange segments, std::span<const std::byte* const> received) override;
-  void take_totals(SegmentRange segments, const std::byte* staged) override;
-  std::size_t parameter_bytes(SegmentRange segments) const override;
-  std::byte* parameters(SegmentRange segments) override;
-  Bytes proofs(SegmentRange segments) override;
-  Result<> take_parameters(Version version, SegmentRange segments, const std::byte* staged,
-                           ByteView proofs) override;
 };
 
-class WorkerProcess {
+class WorkerProcess : private actors::ExecutorOwner {
  public:
   WorkerProcess(World& world, std::uint32_t slot, Nonce nonce);
-  ~WorkerProcess();
+  ~WorkerProcess() override;
 
   void start();
   // Runs now, or when the process wakes up; never after its death.
@@ -90,8 +70,10 @@ class WorkerProcess {
   void on_silent(const EpochId& epoch, Nonce peer_nonce);
   void on_frame(const EpochId& epoch, Nonce from_nonce, const BulkFrame& frame);
 
-  // That attempt at the epoch's device transport is of no use any more; the next one begins.
+  // The library finds that attempt's device transport broken here.
   void lose_transport(const EpochId& epoch, std::uint32_t attempt);
+  // Does it when a compare of the working parameters has taken its time.
+  void takes_compare(std::function<void()> then);
 
   void pause(Micros duration);
   // Nothing is computed or loaded until then; what is begun does not end. All else goes on.
@@ -114,33 +96,35 @@ class WorkerProcess {
   Store& store() { return store_; }
   World& world() { return world_; }
   const std::map<EpochId, Link>& links() const { return links_; }
+  WorkerMemory& memory() { return memory_; }
   bool computing() const { return computing_.has_value(); }
   std::optional<Micros> notice_end;  // set by the world
 
  private:
   void drain_inbox();
   void run_commands(const elastic::WorkerCommands& commands);
+  elastic::WorkerCommands as_planted(const elastic::WorkerCommands& commands);
   void run(const elastic::worker_command::ToCoordinators& c);
   void run(const elastic::worker_command::Initialise& c);
   void run(const elastic::worker_command::Hold& c);
   void run(const elastic::worker_command::Connect& c);
-  void run(const elastic::worker_command::SetVersion& c);
+  void run(const elastic::worker_command::SetVersion& c) { executor_.execute(c); }
   void run(const elastic::worker_command::SayReady& c);
   void run(const elastic::worker_command::Leave& c);
   void run(const elastic::worker_command::Stop& c);
   void run(const elastic::worker_command::Compute& c);
-  void run(const elastic::worker_command::Compare& c);
+  void run(const elastic::worker_command::Compare& c) { executor_.execute(c); }
   void run(const elastic::worker_command::OpenStep& c);
   void run(const elastic::worker_command::StartReduce& c);
   void run(const elastic::worker_command::SendMove& c);
   void run(const elastic::worker_command::EndShare& c);
-  void run(const elastic::worker_command::ComputeNorm& c) { measure(c.epoch, c.version, c.owned); }
+  void run(const elastic::worker_command::ComputeNorm& c) { executor_.execute(c); }
   void run(const elastic::worker_command::SendVote& c);
   void run(const elastic::worker_command::Apply& c);
   void run(const elastic::worker_command::ClearAccumulators& c);
-  void run(const elastic::worker_command::DropTotals& c);
+  void run(const elastic::worker_command::DropTotals& c) { executor_.execute(c); }
   void run(const elastic::worker_command::StartGather& c);
-  void run(const elastic::worker_command::ComputeDigest& c);
+  void run(const elastic::worker_command::ComputeDigest& c) { executor_.execute(c); }
   void run(const elastic::worker_command::WriteCheckpoint& c);
   void run(const elastic::worker_command::Exit& c);
 
@@ -158,30 +142,16 @@ class WorkerProcess {
   void add_parts(PartId from);
   void finish_micro_batch();
   void finish_again();
-  void contribute(Link& link);
-  void compare(std::function<void()> then);
-  void send_rows(Link& link, const elastic::worker_command::EndShare& c);
-  // What the vote says of totals that are all there; takes a while.
-  void measure(const EpochId& epoch, Version version,
-               const elastic::worker_command::Measure& owned);
+  // actors::ExecutorOwner
+  void tell(elastic::WorkerEvent event) override;
+  void halted(int status, const std::string& reason) override;
+  void gave_up(actors::OpenEpoch& epoch, Rank peer, const std::string& why) override;
   void load(const elastic::worker_command::Initialise& c);
   Link* link(const EpochId& epoch);
-  void try_transport(Link& link);
-  void connect_transport(const EpochId& epoch, std::uint32_t attempt);
-  Link* link_of_transport(const EpochId& epoch, std::uint32_t attempt);
+  std::unique_ptr<actors::EpochTransport> make_transport(const EpochId& epoch);
+  void on_transport(actors::TransportReport report);
   void broke(const EpochId& epoch, Nonce peer_nonce, LinkFault fault);
   void arrive(Link& link, Rank from, const EpochId& sent_in, Frame frame);
-  // What came of frames and orders becomes events of the machine, after what is being done.
-  void take(Link& link, collectives::EpochEvents events);
-  void take(Link& link, const collectives::epoch_event::Reduced& e);
-  void take(Link& link, collectives::epoch_event::GatherBegun& e);
-  void take(Link& link, const collectives::epoch_event::Gathered& e);
-  void take(Link& link, const collectives::epoch_event::CopyDiffers& e);
-  void take(Link& link, const collectives::epoch_event::MoveArrived& e);
-  void take(Link& link, collectives::epoch_event::LedgerArrived& e);
-  void take(Link& link, collectives::epoch_event::VoteArrived& e);
-  void take(Link& link, const collectives::epoch_event::PeerReady& e);
-  void take(Link& link, const collectives::epoch_event::Wrong& e);
   void redirect(const BulkFrame& frame, Nonce from_nonce);
   void end_life(bool guard_reports, Micros end_of_file);
 
@@ -190,10 +160,14 @@ class WorkerProcess {
   Incarnation who_;
   Random random_, compare_dice_;
   bool flipped_ = false;
-  Version gathering_ = kNoVersion;  // of the last gather
   elastic::Worker machine_;
   Store store_;
+  WorkerMemory memory_;
+  actors::Executor executor_;
+  actors::TransportSupport transport_support_;
   std::map<EpochId, Link> links_;
+  std::optional<elastic::WorkerCommand> held_back_;  // by a planted fault
+  std::optional<Version> ending_share_;              // of a share whose rows wait for the compare
   bool alive_ = true;
   Micros paused_until_ = 0;
   Micros hung_since_ = 0, hung_until_ = 0;

@@ -114,12 +114,6 @@ void World::settle() {
   while (!oracle_.end() && alive_workers() < settings_.workers) start_worker(slots_);
 }
 
-const Bytes& World::transport_id(const EpochId& epoch, std::uint32_t attempt) {
-  Bytes& id = transport_ids_[{epoch, attempt}];
-  if (id.empty()) id = transports_.make_id().value();
-  return id;
-}
-
 // Without a member who is gone a round ends somehow, or never.
 collectives::TransportFault World::transport_fault(bool peer_gone) {
   using collectives::TransportFault;

@@ -117,8 +117,6 @@ class World {
   Oracle& oracle() { return oracle_; }
   SharedStorage& storage() { return storage_; }
   collectives::MemoryTransports& transports() { return transports_; }
-  // What the members of an epoch make that attempt's transport of.
-  const Bytes& transport_id(const EpochId& epoch, std::uint32_t attempt);
   const std::vector<Checkpoint>& left() const { return left_; }  // by an earlier run
   Micros now() const { return now_; }
   std::uint64_t now_ms() const { return now_ / kMs + 1; }  // machines take 0 for "never"
@@ -178,7 +176,6 @@ class World {
   SharedStorage storage_;
   Random transport_dice_;
   collectives::MemoryTransports transports_;
-  std::map<std::pair<EpochId, std::uint32_t>, Bytes> transport_ids_;
   std::vector<Checkpoint> left_;
   FaultInjector faults_;
   std::vector<std::unique_ptr<CoordinatorProcess>> coordinators_;
