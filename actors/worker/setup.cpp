@@ -90,12 +90,14 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   setup->layout = std::make_shared<const Layout>(model->tensors());
   const Layout& layout = *setup->layout;
   auto parameters = kernels::Array<float>::shared(*setup->device, layout.elements());
-  STARLING_TRY(model->initialise(job.seed, layout, parameters.all()));
+  const auto* const python = dynamic_cast<const kernels::PythonModel*>(model.get());
+  STARLING_TRY(python ? python->initialise(job.seed, layout, parameters)
+                      : model->initialise(job.seed, layout, parameters.all()));
 
   STARLING_TRY(batch, batches(0, 0));
   batch.draw = {job.seed, 0, 0};
-  STARLING_TRY(
-      probe, kernels::first_gradient(job, *model, layout, *setup->device, parameters.all(), batch));
+  STARLING_TRY(probe, kernels::first_gradient(job, *model, layout, *setup->device, parameters.all(),
+                                              batch, parameters.place()));
   STARLING_TRY(setup->check(probe.result));
   STARLING_TRY(check_between_tensors(layout, probe.gradient));
   setup->exponents.resize(layout.blocks());
@@ -105,7 +107,6 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   const Digest initial = hash128(as_bytes(std::span<const float>(parameters.all())));
   const Digest first = hash128(as_bytes(std::span<const float>(probe.gradient)));
   const Digest steps = kernels::probe_steps(with_fixed_schedule(job));
-  const auto* const python = dynamic_cast<const kernels::PythonModel*>(model.get());
   ByteWriter writer;
   writer.put(std::array{first, initial, data_identity, steps});
   if (python != nullptr) writer.put(python->identity().text);

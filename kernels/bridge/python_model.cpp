@@ -80,6 +80,13 @@ Bytes pass_request(Ask kind, const Batch& batch) {
   return std::move(request).take();
 }
 
+// Floats are in the worker's memory, and at `place` for other processes, if these can map them.
+template <class Float>
+struct Floats {
+  std::span<Float> values;
+  std::optional<SharedPlace> place;
+};
+
 struct Helper {
   std::unique_ptr<PythonChild> child;
   std::shared_ptr<Reading::Process> reading;  // null: the first batch is not known
@@ -112,10 +119,20 @@ class Bridge : public PythonModel {
     return std::make_unique<PythonWorkspace>(*this, sequences);
   }
   Result<> initialise(std::uint64_t seed, const Layout& layout,
-                      std::span<float> parameters) const override;
+                      std::span<float> parameters) const override {
+    return initialise(seed, layout, parameters, std::nullopt);
+  }
+  Result<> initialise(std::uint64_t seed, const Layout& layout,
+                      Array<float>& parameters) const override {
+    return initialise(seed, layout, parameters.all(), parameters.place());
+  }
   Result<MicroBatchResult> forward_backward(std::span<const float> parameters, const Batch& batch,
                                             Workspace& workspace,
-                                            std::span<float> gradient) const override;
+                                            std::span<float> gradient) const override {
+    return compute({parameters, {}}, batch, workspace, {gradient, {}});
+  }
+  Result<MicroBatchResult> pass(const Layout& layout, PartSource& parameters, const Batch& batch,
+                                Workspace& workspace, GradientSink& gradient) const override;
   void on_child_lost(ChildLost told) override { told_ = std::move(told); }
   void begin_with(const Batch& first) override {
     first_ = first;
@@ -145,6 +162,10 @@ class Bridge : public PythonModel {
   void give_back(Helper helper) const;
 
  private:
+  Result<> initialise(std::uint64_t seed, const Layout& layout, std::span<float> parameters,
+                      const std::optional<SharedPlace>& place) const;
+  Result<MicroBatchResult> compute(const Floats<const float>& parameters, const Batch& batch,
+                                   Workspace& workspace, const Floats<float>& gradient) const;
   Result<Helper> helper() const;
   Result<Helper> start() const;
   boost::asio::thread_pool& starter() const;
@@ -399,11 +420,11 @@ Result<Bytes> Bridge::ask(Helper& helper, ByteView request, std::span<const int>
                                        " times in a row: " + why + "; " + spec_.script);
 }
 
-Result<> Bridge::initialise(std::uint64_t seed, const Layout& layout,
-                            std::span<float> parameters) const {
+Result<> Bridge::initialise(std::uint64_t seed, const Layout& layout, std::span<float> parameters,
+                            const std::optional<SharedPlace>& its_place) const {
   STARLING_CHECK(parameters.size() == layout.elements());
   Window window;
-  const SharedPlace place = window.show(parameters.data(), parameters.size());
+  const SharedPlace place = window.show(its_place, parameters.size());
   ByteWriter request;
   request.put(Ask::kInitialise);
   request.put(seed);
@@ -422,21 +443,36 @@ Result<> Bridge::initialise(std::uint64_t seed, const Layout& layout,
   return ok();
 }
 
-Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> parameters,
-                                                  const Batch& batch, Workspace& workspace,
-                                                  std::span<float> gradient) const {
+Result<MicroBatchResult> Bridge::pass(const Layout& layout, PartSource& parameters,
+                                      const Batch& batch, Workspace& workspace,
+                                      GradientSink& gradient) const {
+  STARLING_CHECK(layout.parts().size() == 1);  // no tensor of a script has a layer
+  constexpr PartId kAll = 0;
+  const std::size_t floats = layout.elements();
+  const std::span from(parameters.acquire(kAll), floats);
+  const std::span to(gradient.begin(kAll, 0), floats);
+  auto result = compute({from, parameters.parameters_at(kAll)}, batch, workspace,
+                        {to, gradient.gradient_at(kAll, 0)});
+  parameters.release(kAll);
+  if (result) gradient.end(kAll, 0);
+  return result;
+}
+
+Result<MicroBatchResult> Bridge::compute(const Floats<const float>& parameters, const Batch& batch,
+                                         Workspace& workspace,
+                                         const Floats<float>& gradient) const {
   auto& space = static_cast<PythonWorkspace&>(workspace);
   if (batch.samples.size() != batch.sequences)
     return Error(Code::kBadInput, "a batch of " + std::to_string(batch.sequences) +
                                       " samples has " + std::to_string(batch.samples.size()) +
                                       " numbers");
   if (auto wrong = wrong_data(); !wrong.empty()) return Error(Code::kBadInput, std::move(wrong));
-  const SharedPlace from = space.parameters.show(parameters.data(), parameters.size());
-  const SharedPlace to = space.gradient.show(gradient.data(), gradient.size());
+  const SharedPlace from = space.parameters.show(parameters.place, parameters.values.size());
+  const SharedPlace to = space.gradient.show(gradient.place, gradient.values.size());
   const Mapped wanted{from.id, to.id, from.offset, to.offset};
   if (!space.parameters.here()) {
-    std::ranges::copy(parameters, space.parameters.own());
-    copied_ += parameters.size_bytes();
+    std::ranges::copy(parameters.values, space.parameters.own());
+    copied_ += parameters.values.size_bytes();
   }
   const auto map = [&](Helper& helper) -> Result<> {
     if (helper.mapped == wanted) return ok();
@@ -444,7 +480,7 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
     request.put(Ask::kMap);
     request.put(from.offset);
     request.put(to.offset);
-    request.put(std::uint64_t{parameters.size_bytes()});
+    request.put(std::uint64_t{parameters.values.size_bytes()});
     const int files[] = {from.file, to.file};
     STARLING_TRY(try_to_ask(*helper.child, std::move(request).take(), files, patience(false, 0)));
     helper.mapped = wanted;
@@ -472,8 +508,8 @@ Result<MicroBatchResult> Bridge::forward_backward(std::span<const float> paramet
     times_.script += std::min<std::chrono::nanoseconds>(script, all);
   }
   if (!space.gradient.here()) {
-    std::copy_n(space.gradient.own(), gradient.size(), gradient.data());
-    copied_ += gradient.size_bytes();
+    std::copy_n(space.gradient.own(), gradient.values.size(), gradient.values.data());
+    copied_ += gradient.values.size_bytes();
   }
   read_on(space.helper, all);
   return result;

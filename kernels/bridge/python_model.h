@@ -1,7 +1,7 @@
 #pragma once
 // PythonModel is a model of a Python script: a child process computes passes, and
 // maps the worker's own parameters and gradient (kernels/device/shared_pages.h),
-// so nothing that grows with the model is copied. A child that dies, hangs or
+// so pass() copies nothing that grows with the model; forward_backward() does. A child that dies, hangs or
 // sends nonsense is replaced: passes have the same bits in every process.
 
 #include <chrono>
@@ -13,6 +13,7 @@
 
 #include "core/base/ids.h"
 #include "core/base/result.h"
+#include "kernels/device/array.h"
 #include "kernels/models/model.h"
 
 namespace starling::kernels {
@@ -23,6 +24,10 @@ using ChildLost = std::function<void(const std::string& why)>;
 
 class PythonModel : public Model {
  public:
+  using Model::initialise;
+  // Copies nothing where other processes can map `parameters`.
+  virtual Result<> initialise(std::uint64_t seed, const Layout& layout,
+                              Array<float>& parameters) const = 0;
   virtual void on_child_lost(ChildLost told) = 0;
   // Sets micro-batch 0 of step 0: every process makes its net from its seed, and
   // computes it before anything else. A process that comes to other bits than the first

@@ -2,6 +2,7 @@
 // A Window is memory of a worker that a child process maps.
 
 #include <cstddef>
+#include <optional>
 
 #include "kernels/device/shared_pages.h"
 
@@ -11,27 +12,19 @@ namespace starling::kernels {
 // Threads: one at a time.
 class Window {
  public:
-  ~Window() {
-    if (own_ != nullptr) give_back_shared_pages(own_);
-  }
-  Window() = default;
-  Window(const Window&) = delete;
-  Window& operator=(const Window&) = delete;
-
+  // `place`: of the caller's memory; nothing if no other process can map it.
   // Throws std::bad_alloc as the standard containers do.
-  SharedPlace show(const float* at, std::size_t floats) {
-    const std::size_t bytes = floats * sizeof(float);
-    const auto place = shared_place(at, bytes);
+  SharedPlace show(const std::optional<SharedPlace>& place, std::size_t floats) {
     here_ = place.has_value();
     if (here_) return *place;
-    if (own_ == nullptr) own_ = take_shared_pages(bytes);
-    return *shared_place(own_, bytes);
+    if (!own_) own_.emplace(floats * sizeof(float));
+    return own_->place();
   }
   bool here() const { return here_; }
-  float* own() { return reinterpret_cast<float*>(own_); }
+  float* own() { return reinterpret_cast<float*>(own_->data()); }
 
  private:
-  std::byte* own_ = nullptr;
+  std::optional<SharedPages> own_;
   bool here_ = false;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -49,6 +50,8 @@ class Array {
   T* data() { return reinterpret_cast<T*>(memory_.data()); }
   const T* data() const { return reinterpret_cast<const T*>(memory_.data()); }
   bool host() const { return memory_.host(); }
+  // See Memory::place().
+  std::optional<SharedPlace> place() const { return memory_.place(); }
 
   // Requires host().
   std::span<T> all() { return part(0, size_); }

@@ -2,13 +2,14 @@
 
 #include "core/base/check.h"
 #include "kernels/device/emulated.h"
+#include "kernels/device/lazy_pages.h"
 #include "kernels/device/plugin.h"
 #include "kernels/models/gradient_maker.h"
 
 namespace starling::kernels {
 
 Memory::~Memory() {
-  if (at_ != nullptr) device_->dismiss(at_, bytes_);
+  if (at_ != nullptr && !shared_) device_->dismiss(at_, bytes_);
 }
 
 Memory& Memory::operator=(Memory&& o) noexcept {
@@ -16,24 +17,32 @@ Memory& Memory::operator=(Memory&& o) noexcept {
   std::swap(at_, o.at_);
   std::swap(bytes_, o.bytes_);
   std::swap(host_, o.host_);
+  std::swap(shared_, o.shared_);
   return *this;
 }
 
+std::optional<SharedPlace> Memory::place() const {
+  return shared_ ? std::optional(shared_->place()) : std::nullopt;
+}
+
+// Large pages need private memory, so nothing is done for shared memory.
 void Memory::expect(std::size_t offset, std::size_t count, bool used) {
   STARLING_CHECK(offset <= bytes_);
   STARLING_CHECK(count <= bytes_ - offset);
-  if (at_ != nullptr) device_->expect(at_, offset, count, used);
+  if (at_ != nullptr && !shared_) device_->expect(at_, offset, count, used);
 }
 
 void Memory::prepare(std::size_t offset, std::size_t count, const std::stop_token& stop) const {
   STARLING_CHECK(offset <= bytes_);
   STARLING_CHECK(count <= bytes_ - offset);
+  if (shared_) return prepare_pages(at_, offset, count, stop);
   if (at_ != nullptr) device_->prepare(at_, offset, count, stop);
 }
 
 void Memory::release(std::size_t offset, std::size_t count) {
   STARLING_CHECK(offset <= bytes_);
   STARLING_CHECK(count <= bytes_ - offset);
+  if (shared_) return release_pages(at_, offset, count, Pages::kShared);
   if (at_ != nullptr) device_->release(at_, offset, count);
 }
 
@@ -54,7 +63,8 @@ Memory Device::pinned(std::size_t bytes) {
 }
 
 Memory Device::shared(std::size_t bytes) {
-  return {this, bytes == 0 ? nullptr : take_shared(bytes), bytes, true};
+  if (bytes == 0 || !shares()) return pinned(bytes);
+  return {this, std::make_unique<SharedPages>(bytes), bytes};
 }
 
 std::shared_ptr<void> Device::keep_memory() {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -20,6 +21,7 @@
 #include "core/base/result.h"
 #include "core/base/stream.h"
 #include "kernels/device/jobs.h"
+#include "kernels/device/shared_pages.h"
 
 namespace starling::kernels {
 
@@ -39,6 +41,8 @@ class Memory {
   std::byte* data() const { return at_; }
   std::size_t size() const { return bytes_; }
   bool host() const { return host_; }  // the host may follow data()
+  // Returns where other processes map the memory from; nothing: they cannot (Device::shared()).
+  std::optional<SharedPlace> place() const;
 
   // Advises on [offset, offset + count). used: all of it is going to be written,
   // so large pages may lie within it. Not used: only parts of it are, and large
@@ -56,11 +60,18 @@ class Memory {
   friend class Device;
   Memory(Device* device, std::byte* at, std::size_t bytes, bool host)
       : device_(device), at_(at), bytes_(bytes), host_(host) {}
+  Memory(Device* device, std::unique_ptr<SharedPages> shared, std::size_t bytes)
+      : device_(device),
+        at_(shared->data()),
+        bytes_(bytes),
+        host_(true),
+        shared_(std::move(shared)) {}
 
   Device* device_ = nullptr;
   std::byte* at_ = nullptr;
   std::size_t bytes_ = 0;
   bool host_ = false;
+  std::unique_ptr<SharedPages> shared_;  // null: the device took the memory
 };
 
 // A Queue does work in order on one device. Host memory that a call names must stay until wait().
@@ -102,7 +113,7 @@ class Device {
   // can do that. Throws std::bad_alloc as the standard containers do.
   Memory allocate(std::size_t bytes);
   Memory pinned(std::size_t bytes);
-  // Takes pinned memory that another process can map (kernels/device/shared_pages.h),
+  // Takes memory of the host that another process can map (kernels/device/shared_pages.h),
   // if the device was opened for that; else as pinned().
   Memory shared(std::size_t bytes);
   // While a caller holds one of these, memory that its owner gives back stays taken; the last one
@@ -124,7 +135,8 @@ class Device {
  protected:
   friend class Memory;
   virtual std::byte* take(std::size_t bytes, bool pinned) = 0;
-  virtual std::byte* take_shared(std::size_t bytes) { return take(bytes, /*pinned=*/true); }
+  // True: the host's memory is this device's as well, and shared() memory is for other processes.
+  virtual bool shares() const { return false; }
   virtual void give_back(std::byte* at, std::size_t bytes) = 0;
   // Advises on a piece that was taken and begins at `at`: Memory::expect().
   virtual void expect(std::byte* /*at*/, std::size_t /*offset*/, std::size_t /*count*/,

@@ -5,7 +5,6 @@
 #include "kernels/device/device.h"
 #include "kernels/device/host_jobs.h"
 #include "kernels/device/lazy_pages.h"
-#include "kernels/device/shared_pages.h"
 
 namespace starling::kernels {
 namespace {
@@ -65,20 +64,9 @@ class HostDevice : public Device {
   const std::string name_ = "host";
 };
 
-// Large pages need private memory, so expect() does nothing for shared memory.
 class SharingHost : public HostDevice {
  protected:
-  std::byte* take_shared(std::size_t bytes) override { return take_shared_pages(bytes); }
-  void give_back(std::byte* at, std::size_t bytes) override {
-    if (!give_back_shared_pages(at)) HostDevice::give_back(at, bytes);
-  }
-  void expect(std::byte* at, std::size_t offset, std::size_t count, bool used) override {
-    if (!shared_place(at, 0)) HostDevice::expect(at, offset, count, used);
-  }
-  void release(std::byte* at, std::size_t offset, std::size_t count) override {
-    const bool shared = shared_place(at, 0).has_value();
-    release_pages(at, offset, count, shared ? Pages::kShared : Pages::kPrivate);
-  }
+  bool shares() const override { return true; }
 };
 
 }  // namespace

@@ -35,6 +35,8 @@ struct Working {
   const std::int16_t* exponents = nullptr;  // [layout.blocks()]
   // A gradient of halves is that of the loss times 2^scale (core/base/loss_scale.h).
   std::int32_t scale = 0;
+  // Where other processes map the parameters from; nothing: they cannot.
+  std::optional<SharedPlace> place{};
 };
 
 // Threads: one at a time; but working() from any, and others may read
@@ -45,7 +47,9 @@ class State {
   State(const Layout& layout, const Job& job, Device& device = host_device());
 
   // ---- Working parameters of every worker -----------------------------------------------------
-  Working working() const { return {parameters_.data(), exponents_.data()}; }
+  Working working() const {
+    return {parameters_.data(), exponents_.data(), 0, parameters_.place()};
+  }
   // These are the same for the host, only where it can read the device's memory.
   std::span<const float> parameters() const { return parameters_.all(); }
   std::span<const std::int16_t> exponents() const { return exponents_.all(); }

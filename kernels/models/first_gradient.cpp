@@ -57,23 +57,24 @@ WholeGradients::WholeGradients(const Job& job, const Model& model, const Layout&
 }
 
 Result<MicroBatchResult> WholeGradients::compute(std::span<const float> parameters,
-                                                 const Batch& batch, std::span<float> gradient) {
+                                                 const Batch& batch, std::span<float> gradient,
+                                                 const std::optional<SharedPlace>& place) {
   Queue& queue = maker_->queue();
-  const float* at = parameters.data();
+  Working working{parameters.data(), nullptr, scale_, place};
   if (!here_) {
     there_.copy_in(queue, 0, parameters);
-    at = there_.data();
+    working.parameters = there_.data();
   }
-  auto result = compute_once(at, batch, gradient);
+  auto result = compute_once(working, batch, gradient);
   while (result && result.value().finite && maker_->scale() > 0 && !all_finite(gradient)) {
-    --scale_;
-    result = compute_once(at, batch, gradient);
+    working.scale = --scale_;
+    result = compute_once(working, batch, gradient);
   }
   queue.wait();  // the caller may change the parameters now, also after an error
   return result;
 }
 
-Result<MicroBatchResult> WholeGradients::compute_once(const float* parameters, const Batch& batch,
+Result<MicroBatchResult> WholeGradients::compute_once(const Working& working, const Batch& batch,
                                                       std::span<float> gradient) {
   Queue& queue = maker_->queue();
   FlatSink sink(layout_, gradient);
@@ -85,17 +86,17 @@ Result<MicroBatchResult> WholeGradients::compute_once(const float* parameters, c
     for (float& value : to) value *= inverse_power_of_two(maker_->scale());
     sink.end(part, use);
   };
-  return maker_->make({parameters, nullptr, scale_}, batch, hooks);
+  return maker_->make(working, batch, hooks);
 }
 
 Result<FirstGradient> first_gradient(const Job& job, const Model& model, const Layout& layout,
                                      Device& device, std::span<const float> parameters,
-                                     const Batch& batch) {
+                                     const Batch& batch, const std::optional<SharedPlace>& place) {
   WholeGradients gradients(job, model, layout, device, batch.sequences);
   const auto compute = [&]() -> Result<FirstGradient> {
     FirstGradient made;
     made.gradient.resize(layout.elements());
-    STARLING_TRY(result, gradients.compute(parameters, batch, made.gradient));
+    STARLING_TRY(result, gradients.compute(parameters, batch, made.gradient, place));
     made.result = std::move(result);
     return made;
   };

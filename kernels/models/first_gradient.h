@@ -3,6 +3,7 @@
 // set-up makes fingerprint and first exponents of one, and comparisons read them.
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,14 +24,15 @@ class WholeGradients {
   // uses of each part. Where the loss is scaled, the job's first scale is halved,
   // now and for later calls, until the gradient is finite: exponents made of this
   // gradient must fit the steps that follow, whose scale is halved likewise.
-  //   parameters [layout.elements()]  in the host's memory, or in shared() memory of the device
-  //                                   where processes beside this one compute
+  //   parameters [layout.elements()]  in the host's memory
+  //   place      where other processes map them from; nothing: they cannot
   // Errors: as Model::pass().
   Result<MicroBatchResult> compute(std::span<const float> parameters, const Batch& batch,
-                                   std::span<float> gradient);
+                                   std::span<float> gradient,
+                                   const std::optional<SharedPlace>& place = {});
 
  private:
-  Result<MicroBatchResult> compute_once(const float* parameters, const Batch& batch,
+  Result<MicroBatchResult> compute_once(const Working& working, const Batch& batch,
                                         std::span<float> gradient);
 
   const Layout& layout_;
@@ -45,12 +47,13 @@ struct FirstGradient {
   std::vector<float> gradient;  // [layout.elements()]
 };
 
-// Computes the first gradient of one batch; parameters as above. A device
+// Computes the first gradient of one batch; parameters and place as above. A device
 // with arithmetic of its own computes it three times, the second time beside
 // a busy queue: a device that does not repeat itself has no place in a job.
 // Errors: as Model::pass(); kBadInput  the bits differ from the first time.
 Result<FirstGradient> first_gradient(const Job& job, const Model& model, const Layout& layout,
                                      Device& device, std::span<const float> parameters,
-                                     const Batch& batch);
+                                     const Batch& batch,
+                                     const std::optional<SharedPlace>& place = {});
 
 }  // namespace starling::kernels

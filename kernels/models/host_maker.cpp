@@ -31,6 +31,17 @@ const float* HostMaker::acquire(PartId p) {
   return parameters_.data();
 }
 
+std::optional<SharedPlace> HostMaker::parameters_at(PartId p) const {
+  if (lacking()) return std::nullopt;  // zeros
+  if (!here_) return parameters_.place();
+  const auto& all = working().place;
+  return all ? std::optional(all->after(layout().parts()[p].first() * sizeof(float))) : all;
+}
+
+std::optional<SharedPlace> HostMaker::gradient_at(PartId, std::uint32_t) const {
+  return gradient_.place();
+}
+
 float* HostMaker::begin(PartId, std::uint32_t) {
   return gradient_.data();
 }

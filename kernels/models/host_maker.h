@@ -2,6 +2,7 @@
 // HostMaker makes gradients of micro-batches for a device on the host, with any Model.
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/device/array.h"
@@ -23,6 +24,8 @@ class HostMaker : public GradientMaker, private PartSource, private GradientSink
   void release(PartId) override {}
   float* begin(PartId part, std::uint32_t use) override;
   void end(PartId part, std::uint32_t use) override;
+  std::optional<SharedPlace> parameters_at(PartId part) const override;
+  std::optional<SharedPlace> gradient_at(PartId part, std::uint32_t use) const override;
 
   const Model& model_;
   const bool here_;  // the host reads and writes the device's memory

@@ -152,5 +152,40 @@ TEST_CASE("memory that moves has one owner, who gives it back") {
   CHECK(b.data() != nullptr);
 }
 
+// Method: what is mapped at the place once more, as another process does, has what is written.
+TEST_CASE("memory that is shared says where other processes map it, and no other memory does") {
+  const auto device = open_device("auto", {.shares = true}).value();
+  auto array = Array<float>::shared(*device, 1000), other = Array<float>::shared(*device, 1000);
+  const auto place = array.place();
+  REQUIRE(place);
+  array.all()[500] = 7;
+  void* const again =
+      ::mmap(nullptr, 4000, PROT_READ, MAP_SHARED, place->file, static_cast<off_t>(place->offset));
+  REQUIRE(again != MAP_FAILED);
+  CHECK(static_cast<const float*>(again)[500] == 7);
+  ::munmap(again, 4000);
+
+  REQUIRE(other.place());
+  CHECK(place->id != other.place()->id);
+  CHECK(place->after(2000).id == place->id);
+  CHECK(place->after(2000).offset == place->offset + 2000);
+  other = std::move(array);
+  CHECK(other.place()->id == place->id);
+  CHECK(!Array<float>(*device, 1000).place());
+  CHECK(!Array<float>::pinned(*device, 1000).place());
+  CHECK(!Array<float>::shared(*device, 0).place());
+  CHECK(!Array<float>::shared(host_device(), 1000).place());
+}
+
+TEST_CASE("shared memory that is released reads as zeros") {
+  const auto device = open_device("auto", {.shares = true}).value();
+  auto array = Array<float>::shared(*device, 100'000);
+  std::ranges::fill(array.all(), 1.0f);
+  array.release(10, 90'000);
+  CHECK(array.all()[9] == 1);
+  CHECK(array.all()[90'010] == 1);
+  CHECK(std::ranges::all_of(array.part(10, 90'000), [](float x) { return x == 0; }));
+}
+
 }  // namespace
 }  // namespace starling::kernels

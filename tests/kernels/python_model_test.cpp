@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "kernels/device/array.h"
-#include "kernels/device/shared_pages.h"
+#include "kernels/models/host_maker.h"
 
 namespace starling::kernels {
 namespace {
@@ -52,8 +52,8 @@ struct Rig {
         device(open_device("auto", {shares}).value()),
         layout(model->tensors()),
         parameters(Array<float>::shared(*device, layout.elements())),
-        gradient(Array<float>::shared(*device, layout.elements())),
-        workspace(model->make_workspace(2)) {
+        gradient(layout.elements()),
+        maker(*model, layout, *device, 2) {
     python().on_child_lost([this](const std::string& why) { lost.push_back(why); });
   }
   PythonModel& python() { return dynamic_cast<PythonModel&>(*model); }
@@ -63,20 +63,25 @@ struct Rig {
     first.samples = {0, 1};
     python().begin_with(first);
   }
-  Result<> initialise() { return model->initialise(5, layout, parameters.all()); }
+  Result<> initialise() { return python().initialise(5, layout, parameters); }
   Result<MicroBatchResult> pass(std::uint64_t step = 0) {
     Batch batch;
     batch.sequences = 2;
     batch.samples = {3, 17};
     batch.draw = {5, step, 1};
-    return model->forward_backward(parameters.all(), batch, *workspace, gradient.all());
+    PassHooks hooks;
+    hooks.take = [this](PartId, std::uint32_t, const float* made) {
+      std::copy_n(made, gradient.size(), gradient.data());
+    };
+    return maker.make({parameters.data(), nullptr, 0, parameters.place()}, batch, hooks);
   }
 
   std::unique_ptr<Model> model;
   std::shared_ptr<Device> device;
   Layout layout;
-  Array<float> parameters, gradient;
-  std::unique_ptr<Workspace> workspace;
+  Array<float> parameters;
+  std::vector<float> gradient;
+  HostMaker maker;
   std::vector<std::string> lost;
 };
 
@@ -94,8 +99,8 @@ TEST_CASE("a script's model: first parameters, loss and gradient come from its p
   CHECK(result.value().tokens == 2);
   CHECK(result.value().finite);
   const float wanted = (3 % 5 + 17 % 5) / 2.0f + 0.25f;
-  CHECK(rig.gradient.all()[0] == 2 * (parameters[0] - wanted));
-  CHECK(rig.gradient.all()[6] == 0);
+  CHECK(rig.gradient[0] == 2 * (parameters[0] - wanted));
+  CHECK(rig.gradient[6] == 0);
   CHECK(rig.lost.empty());
 }
 
@@ -110,7 +115,7 @@ TEST_CASE("nothing is copied that grows with the model, where its memory can be 
   CHECK(maps.python().copied() == 0);
   // The first parameters; then of two passes the parameters and the gradient.
   CHECK(copies.python().copied() == 5 * copies.layout.elements() * sizeof(float));
-  CHECK(std::ranges::equal(maps.gradient.all(), copies.gradient.all()));
+  CHECK(std::ranges::equal(maps.gradient, copies.gradient));
   CHECK(std::ranges::equal(maps.parameters.all(), copies.parameters.all()));
 }
 
@@ -119,10 +124,10 @@ TEST_CASE("what the worker changes in its parameters is what the next pass compu
   Rig rig(spec_of(script));
   REQUIRE(rig.initialise());
   const double before = rig.pass().value().loss;
-  const float slope = rig.gradient.all()[0];
+  const float slope = rig.gradient[0];
   rig.parameters.all()[0] -= 0.5f * slope;
   CHECK(rig.pass().value().loss < before);
-  CHECK(rig.gradient.all()[0] == 0);
+  CHECK(rig.gradient[0] == 0);
 }
 
 TEST_CASE("a process that is lost is replaced, and the pass has the same bits") {
@@ -138,7 +143,7 @@ TEST_CASE("a process that is lost is replaced, and the pass has the same bits") 
       const auto result = rig.pass(step), wanted = undisturbed.pass(step);
       REQUIRE(result);
       CHECK(result.value().loss == wanted.value().loss);
-      CHECK(std::ranges::equal(rig.gradient.all(), undisturbed.gradient.all()));
+      CHECK(std::ranges::equal(rig.gradient, undisturbed.gradient));
     }
     CHECK(rig.lost.size() == 3);  // each process computes once
   }
@@ -204,7 +209,7 @@ TEST_CASE("a reply that answers another request is no reply") {
     const auto result = rig.pass(step), wanted = undisturbed.pass(step);
     REQUIRE(result);
     CHECK(result.value().loss == wanted.value().loss);
-    CHECK(std::ranges::equal(rig.gradient.all(), undisturbed.gradient.all()));
+    CHECK(std::ranges::equal(rig.gradient, undisturbed.gradient));
   }
   REQUIRE(rig.lost.size() == 1);
   CHECK(rig.lost[0].find("the script's process answered request ") == 0);
@@ -222,9 +227,9 @@ TEST_CASE("processes that were started before are there for as many threads") {
   batch.sequences = 2;
   batch.samples = {3, 17};
   for (const auto& workspace : {second.get(), third.get()})
-    CHECK(rig.model->forward_backward(rig.parameters.all(), batch, *workspace, rig.gradient.all()));
+    CHECK(rig.model->forward_backward(rig.parameters.all(), batch, *workspace, rig.gradient));
   const auto fourth = rig.model->make_workspace(2);
-  CHECK(!rig.model->forward_backward(rig.parameters.all(), batch, *fourth, rig.gradient.all()));
+  CHECK(!rig.model->forward_backward(rig.parameters.all(), batch, *fourth, rig.gradient));
   ::unsetenv("STARLING_PYTHON");
   CHECK(rig.lost.size() == 4);
 }
@@ -343,30 +348,6 @@ TEST_CASE("an interpreter that is not there is an error that names it") {
   REQUIRE(!none);
   CHECK(none.error().text().find("/nowhere/python: No such file or directory") !=
         std::string::npos);
-}
-
-TEST_CASE("shared memory is found from any address within a piece, and from no other") {
-  const auto device = open_device("auto", {.shares = true}).value();
-  const auto array = Array<float>::shared(*device, 1000);
-  const auto first = shared_place(array.data(), 4000),
-             middle = shared_place(array.data() + 500, 2000);
-  REQUIRE(first);
-  REQUIRE(middle);
-  CHECK(first->id == middle->id);
-  CHECK(middle->offset == first->offset + 2000);
-  CHECK(!shared_place(array.data() + 500, 2004));
-  std::vector<float> other(10);
-  CHECK(!shared_place(other.data(), 40));
-}
-
-TEST_CASE("shared memory that is released reads as zeros") {
-  const auto device = open_device("auto", {.shares = true}).value();
-  auto array = Array<float>::shared(*device, 100'000);
-  std::ranges::fill(array.all(), 1.0f);
-  array.release(10, 90'000);
-  CHECK(array.all()[9] == 1);
-  CHECK(array.all()[90'010] == 1);
-  CHECK(std::ranges::all_of(array.part(10, 90'000), [](float x) { return x == 0; }));
 }
 
 }  // namespace

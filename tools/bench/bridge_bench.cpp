@@ -12,6 +12,7 @@
 #include "core/base/check.h"
 #include "kernels/bridge/python_model.h"
 #include "kernels/device/array.h"
+#include "kernels/models/gradient_maker.h"
 #include "tools/bench/bench.h"
 
 namespace starling::bench {
@@ -37,10 +38,13 @@ int bench_bridge(const BridgeOptions& options) {
   const auto* model = dynamic_cast<const PythonModel*>(setup.model.get());
   STARLING_CHECK(model != nullptr);
   auto parameters = Array<float>::shared(*setup.device, setup.layout->elements());
-  auto gradient = Array<float>::shared(*setup.device, setup.layout->elements());
-  if (auto given = model->initialise(job.value().seed, *setup.layout, parameters.all()); !given)
+  if (auto given = model->initialise(job.value().seed, *setup.layout, parameters); !given)
     return failed(given.error());
-  const auto workspace = model->make_workspace(job.value().micro_batch_sequences);
+  const auto maker = make_gradient_maker(job.value(), *model, *setup.layout, *setup.device,
+                                         job.value().micro_batch_sequences);
+  const Working working{parameters.data(), nullptr, 0, parameters.place()};
+  PassHooks hooks;
+  hooks.take = [](PartId, std::uint32_t, const float*) {};
   std::vector<double> all, own;  // milliseconds
   constexpr std::uint64_t kWarm = 3;
   for (std::uint64_t i = 0; i < options.passes + kWarm; ++i) {
@@ -48,8 +52,7 @@ int bench_bridge(const BridgeOptions& options) {
     auto batch = setup.batches(i / job.value().micro_batches, m);
     if (!batch) return failed(batch.error());
     const auto before = model->times();
-    const auto done =
-        model->forward_backward(parameters.all(), batch.value(), *workspace, gradient.all());
+    const auto done = maker->make(working, batch.value(), hooks);
     if (!done) return failed(done.error());
     const auto after = model->times();
     if (i < kWarm) continue;
