@@ -10,7 +10,6 @@
 #include "core/base/hash.h"
 #include "core/data/dataset.h"
 #include "core/job/schedule.h"
-#include "kernels/bridge/python_model.h"
 #include "kernels/device/array.h"
 #include "kernels/grid/quantise.h"
 #include "kernels/models/first_gradient.h"
@@ -71,27 +70,30 @@ std::optional<Digest> read_by(const kernels::PythonModel& model, const GoOn& go_
   return read.over && !read.digest ? model.identity().data : read.digest;
 }
 
-}  // namespace
-
-Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
-                                                    std::shared_ptr<const kernels::Model> model,
-                                                    BatchSource batches,
-                                                    const Digest& data_identity, DataHash hash_data,
-                                                    kernels::DeviceChoice choice) try {
+// Checks the job and opens the device. `shares`: other processes map the parameters.
+Result<std::shared_ptr<TrainingSetup>> begin(const Job& job, kernels::DeviceChoice choice,
+                                             bool shares) {
   STARLING_TRY(validate_training(job));
   STARLING_TRY(check_schedule(job.optimizer));
   STARLING_TRY(kernels::check_optimizer(job.optimizer));
   auto setup = std::make_shared<TrainingSetup>();
   setup->job = job;
-  choice.shares = std::holds_alternative<PythonSpec>(job.model);
+  choice.shares = shares;
   STARLING_TRY(device, kernels::open_device(job.isa, choice));
   STARLING_TRY(check_job_for(*device, job));
   setup->device = std::move(device);
+  return setup;
+}
+
+Result<std::shared_ptr<const TrainingSetup>> set_up_with(
+    const Job& job, std::shared_ptr<const kernels::Model> model,
+    std::shared_ptr<const kernels::PythonModel> script, BatchSource batches,
+    const Digest& data_identity, DataHash hash_data, kernels::DeviceChoice choice) try {
+  STARLING_TRY(setup, begin(job, std::move(choice), /*shares=*/script != nullptr));
   setup->layout = std::make_shared<const Layout>(model->tensors());
   const Layout& layout = *setup->layout;
   auto parameters = kernels::Array<float>::shared(*setup->device, layout.elements());
-  const auto* const python = dynamic_cast<const kernels::PythonModel*>(model.get());
-  STARLING_TRY(python ? python->initialise(job.seed, layout, parameters)
+  STARLING_TRY(script ? script->initialise(job.seed, layout, parameters)
                       : model->initialise(job.seed, layout, parameters.all()));
 
   STARLING_TRY(batch, batches(0, 0));
@@ -109,7 +111,7 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   const Digest steps = kernels::probe_steps(with_fixed_schedule(job));
   ByteWriter writer;
   writer.put(std::array{first, initial, data_identity, steps});
-  if (python != nullptr) writer.put(python->identity().text);
+  if (script) writer.put(script->identity().text);
   writer.put(probe.result.loss);
   setup->fingerprint = hash128(std::move(writer).take());
   const auto brief = [](const Digest& part) { return to_string(part).substr(0, 8); };
@@ -119,12 +121,14 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
     return text.substr(text.size() / 2, 8) + "/" + text.substr(0, 8);  // the first half comes last
   };
   const bool here = setup->device->host_memory();
-  setup->fingerprint_text = "isa " + model->isa() + (here ? "" : " on " + setup->device->name()) +
-                            (python ? ", script " + brief_texts(python->identity().text) : "") +
+  setup->fingerprint_text = "isa " + (script ? script->versions() : model->isa()) +
+                            (here ? "" : " on " + setup->device->name()) +
+                            (script ? ", script " + brief_texts(script->identity().text) : "") +
                             ", data " + brief(data_identity) + ", weights " + brief(initial) +
                             ", first gradient " + brief(first) + ", probe of steps " +
                             brief(steps) + ", " + build_text();
   setup->model = std::move(model);
+  setup->script = std::move(script);
   setup->batches = std::move(batches);
   setup->hash_data = std::move(hash_data);
   if (!setup->hash_data.all)
@@ -134,6 +138,17 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
   return std::shared_ptr<const TrainingSetup>(std::move(setup));
 } catch (...) {  // the model and the batches may be the application's
   return error_of_exception("setting up the model");
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job,
+                                                    std::shared_ptr<const kernels::Model> model,
+                                                    BatchSource batches,
+                                                    const Digest& data_identity, DataHash hash_data,
+                                                    kernels::DeviceChoice choice) {
+  return set_up_with(job, std::move(model), nullptr, std::move(batches), data_identity,
+                     std::move(hash_data), std::move(choice));
 }
 
 Result<> TrainingSetup::check(const kernels::MicroBatchResult& result) const {
@@ -162,26 +177,35 @@ Result<std::vector<float>> TrainingSetup::initial_parameters(PartId part) const 
 }
 
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions options) {
-  STARLING_TRY(made, kernels::make_model(job.model, job.isa, job.recompute));
-  const std::shared_ptr<kernels::Model> model = std::move(made);
+  std::shared_ptr<const kernels::Model> model;
+  std::shared_ptr<kernels::PythonModel> script;
+  if (const auto* spec = std::get_if<PythonSpec>(&job.model)) {
+    STARLING_TRY(made, kernels::make_python_model(*spec, job.isa));
+    script = std::move(made);
+    model = script;
+  } else {
+    STARLING_TRY(made, kernels::make_model(job.model, job.isa, job.recompute));
+    model = std::move(made);
+  }
   STARLING_TRY(opened, Dataset::open(job));
   std::shared_ptr<const Dataset> data = std::move(opened);
   Digest identity = data->identity();
   DataHash hash_data{[data](const GoOn& go_on, const GoOn&) { return data->content(go_on); }, {}};
-  if (const auto python = std::dynamic_pointer_cast<kernels::PythonModel>(model)) {
+  if (script) {
     STARLING_TRY(first, data->micro_batch(0, 0));
-    python->on_child_lost(std::move(options.child_lost));
-    python->begin_with(first);
-    STARLING_TRY(python->prepare(options.threads));
-    identity = python->identity().data;
-    hash_data.all = [python](const GoOn& go_on, const GoOn& steps_go_on) {
-      return read_by(*python, go_on, steps_go_on);
+    script->on_child_lost(std::move(options.child_lost));
+    script->begin_with(first);
+    STARLING_TRY(script->prepare(options.threads));
+    identity = script->identity().data;
+    hash_data.all = [script](const GoOn& go_on, const GoOn& steps_go_on) {
+      return read_by(*script, go_on, steps_go_on);
     };
-    hash_data.still_known = [python] { return python->data_read().over; };
+    hash_data.still_known = [script] { return script->data_read().over; };
   }
-  return set_up(
-      job, model, [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); },
-      identity, std::move(hash_data), std::move(options.device));
+  return set_up_with(
+      job, std::move(model), script,
+      [data](std::uint64_t step, MicroBatch m) { return data->micro_batch(step, m); }, identity,
+      std::move(hash_data), std::move(options.device));
 }
 
 }  // namespace starling::actors

@@ -19,6 +19,7 @@
 #include "kernels/bridge/child.h"
 #include "kernels/bridge/reading.h"
 #include "kernels/bridge/window.h"
+#include "kernels/cpu/table.h"
 #include "kernels/device/array.h"
 #include "kernels/device/shared_pages.h"
 #include "kernels/models/own.h"
@@ -115,6 +116,7 @@ class Bridge : public PythonModel {
 
   const std::vector<TensorSpec>& tensors() const override { return tensors_; }
   const std::string& isa() const override;
+  std::string versions() const override;
   std::unique_ptr<Workspace> make_workspace(std::uint32_t sequences) const override {
     return std::make_unique<PythonWorkspace>(*this, sequences);
   }
@@ -211,9 +213,13 @@ PythonWorkspace::~PythonWorkspace() {
 }
 
 const std::string& Bridge::isa() const {
-  static const std::string unknown = "python";
+  static const std::string python = "python";
+  return python;
+}
+
+std::string Bridge::versions() const {
   const std::scoped_lock lock(mutex_);
-  return versions_.empty() ? unknown : versions_;
+  return versions_.empty() ? isa() : versions_;
 }
 
 milliseconds Bridge::patience(bool pass, int attempt) const {
@@ -590,11 +596,13 @@ bool Bridge::read_one(Helper& helper, bool paced) const {
 
 }  // namespace
 
-Result<std::unique_ptr<Model>> make_python_model(const PythonSpec& spec, const std::string& isa) {
+Result<std::unique_ptr<PythonModel>> make_python_model(const PythonSpec& spec,
+                                                       const std::string& isa) {
+  STARLING_TRY(kernels, kernel_table(isa));
   STARLING_TRY(tensors, tensors_of(spec.tensors));
   if (tensors.empty() || spec.samples == 0)
     return Error(Code::kBadInput, "a script's model needs tensors and samples; [model]");
-  return std::unique_ptr<Model>(new Bridge(spec, isa, std::move(tensors)));
+  return std::unique_ptr<PythonModel>(new Bridge(spec, kernels->isa, std::move(tensors)));
 }
 
 }  // namespace starling::kernels

@@ -28,6 +28,8 @@ class PythonModel : public Model {
   // Copies nothing where other processes can map `parameters`.
   virtual Result<> initialise(std::uint64_t seed, const Layout& layout,
                               Array<float>& parameters) const = 0;
+  // Returns what the first process said that it is ("python 3.11.2, torch 2.1.0"); "python" before.
+  virtual std::string versions() const = 0;
   virtual void on_child_lost(ChildLost told) = 0;
   // Sets micro-batch 0 of step 0: every process makes its net from its seed, and
   // computes it before anything else. A process that comes to other bits than the first
@@ -68,9 +70,10 @@ class PythonModel : public Model {
   virtual std::uint64_t copied() const = 0;
 };
 
-// Makes the model; starts no process yet. isa: as for PythonChild::start().
+// Makes the model; starts no process yet. isa: as for make_model(). Errors: kBadInput  no model.
 // Errors of the model's functions: kBadInput  the script raised it, or its
 // model is not the job's; kUnavailable  several children in a row were lost.
-Result<std::unique_ptr<Model>> make_python_model(const PythonSpec& spec, const std::string& isa);
+Result<std::unique_ptr<PythonModel>> make_python_model(const PythonSpec& spec,
+                                                       const std::string& isa);
 
 }  // namespace starling::kernels

@@ -284,7 +284,8 @@ Result<std::unique_ptr<Model>> make(const OwnSpec& spec, const KernelTable&, boo
 }
 
 Result<std::unique_ptr<Model>> make(const PythonSpec& spec, const KernelTable& kernels, bool) {
-  return make_python_model(spec, kernels.isa);
+  STARLING_TRY(model, make_python_model(spec, kernels.isa));
+  return std::unique_ptr<Model>(std::move(model));
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ class Model {
   virtual ~Model() = default;
   virtual const std::vector<TensorSpec>& tensors() const = 0;
   // Returns the resolved instruction set, never "auto"; a part of the fingerprint.
-  virtual const std::string& isa() const;  // "portable"
+  virtual const std::string& isa() const;  // default: "portable"
 
   // Makes it for batches of exactly `sequences` sequences or samples. Default: an empty one.
   virtual std::unique_ptr<Workspace> make_workspace(std::uint32_t sequences) const;

@@ -54,16 +54,15 @@ struct Rig {
         parameters(Array<float>::shared(*device, layout.elements())),
         gradient(layout.elements()),
         maker(*model, layout, *device, 2) {
-    python().on_child_lost([this](const std::string& why) { lost.push_back(why); });
+    model->on_child_lost([this](const std::string& why) { lost.push_back(why); });
   }
-  PythonModel& python() { return dynamic_cast<PythonModel&>(*model); }
   void begin_with_two_samples() {
     Batch first;
     first.sequences = 2;
     first.samples = {0, 1};
-    python().begin_with(first);
+    model->begin_with(first);
   }
-  Result<> initialise() { return python().initialise(5, layout, parameters); }
+  Result<> initialise() { return model->initialise(5, layout, parameters); }
   Result<MicroBatchResult> pass(std::uint64_t step = 0) {
     Batch batch;
     batch.sequences = 2;
@@ -76,7 +75,7 @@ struct Rig {
     return maker.make({parameters.data(), nullptr, 0, parameters.place()}, batch, hooks);
   }
 
-  std::unique_ptr<Model> model;
+  std::unique_ptr<PythonModel> model;
   std::shared_ptr<Device> device;
   Layout layout;
   Array<float> parameters;
@@ -112,9 +111,9 @@ TEST_CASE("nothing is copied that grows with the model, where its memory can be 
     REQUIRE(rig->pass());
     REQUIRE(rig->pass(1));
   }
-  CHECK(maps.python().copied() == 0);
+  CHECK(maps.model->copied() == 0);
   // The first parameters; then of two passes the parameters and the gradient.
-  CHECK(copies.python().copied() == 5 * copies.layout.elements() * sizeof(float));
+  CHECK(copies.model->copied() == 5 * copies.layout.elements() * sizeof(float));
   CHECK(std::ranges::equal(maps.gradient, copies.gradient));
   CHECK(std::ranges::equal(maps.parameters.all(), copies.parameters.all()));
 }
@@ -184,7 +183,7 @@ TEST_CASE("what a lost process and the start of another took is no measure of pa
   script.say("hangs-once " + script.beside("first") + "," + script.beside("second"));
   Rig rig(spec_of(script));
   REQUIRE(rig.initialise());
-  CHECK(rig.python().patience() == std::chrono::seconds(60));  // nothing is known yet
+  CHECK(rig.model->patience() == std::chrono::seconds(60));  // nothing is known yet
   std::chrono::milliseconds longest{0};
   for (std::uint64_t step = 0; step < 6; ++step) {
     const auto lost = rig.lost.size();
@@ -193,7 +192,7 @@ TEST_CASE("what a lost process and the start of another took is no measure of pa
     const auto took =
         std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun);
     if (rig.lost.size() == lost) longest = std::max(longest, took);
-    CHECK(rig.python().patience() <= std::max(std::chrono::milliseconds(1500), 20 * longest));
+    CHECK(rig.model->patience() <= std::max(std::chrono::milliseconds(1500), 20 * longest));
   }
   CHECK(rig.lost == std::vector<std::string>(2, "the script's process did not answer in time"));
 }
@@ -218,7 +217,7 @@ TEST_CASE("a reply that answers another request is no reply") {
 TEST_CASE("processes that were started before are there for as many threads") {
   const Script script;
   Rig rig(spec_of(script));
-  REQUIRE(rig.python().prepare(3));
+  REQUIRE(rig.model->prepare(3));
   ::setenv("STARLING_PYTHON", "/nowhere/python", 1);  // no other can be started
   REQUIRE(rig.initialise());
   const auto second = rig.model->make_workspace(2), third = rig.model->make_workspace(2);
@@ -292,7 +291,7 @@ TEST_CASE("another version of what computes, in the middle of a run, is refused"
   Rig rig(spec_of(script));
   REQUIRE(rig.initialise());
   REQUIRE(rig.pass());
-  CHECK(rig.model->isa() == "stand-in 1");
+  CHECK(rig.model->versions() == "stand-in 1");
   script.say("versions other");
   const auto refused = rig.pass();
   REQUIRE(!refused);
@@ -330,10 +329,10 @@ TEST_CASE("the data are read beside passes, each batch once, and their digest is
     Rig rig(spec_of(script));
     rig.begin_with_two_samples();
     REQUIRE(rig.initialise());
-    CHECK(!rig.python().data_read().over);
-    for (std::uint64_t step = 0; step < 100'000 && !rig.python().data_read().over; ++step)
+    CHECK(!rig.model->data_read().over);
+    for (std::uint64_t step = 0; step < 100'000 && !rig.model->data_read().over; ++step)
       REQUIRE(rig.pass(step));
-    const auto read = rig.python().data_read();
+    const auto read = rig.model->data_read();
     CHECK(read.over);
     CHECK(read.digest == (*orders ? std::optional(Digest{210, 0}) : std::nullopt));
   }

@@ -9,8 +9,6 @@
 #include <vector>
 
 #include "actors/worker/setup.h"
-#include "core/base/check.h"
-#include "kernels/bridge/python_model.h"
 #include "kernels/device/array.h"
 #include "kernels/models/gradient_maker.h"
 #include "tools/bench/bench.h"
@@ -35,8 +33,7 @@ int bench_bridge(const BridgeOptions& options) {
   const auto made = actors::set_up(job.value());
   if (!made) return failed(made.error());
   const actors::TrainingSetup& setup = *made.value();
-  const auto* model = dynamic_cast<const PythonModel*>(setup.model.get());
-  STARLING_CHECK(model != nullptr);
+  const PythonModel* const model = setup.script.get();
   auto parameters = Array<float>::shared(*setup.device, setup.layout->elements());
   if (auto given = model->initialise(job.value().seed, *setup.layout, parameters); !given)
     return failed(given.error());
