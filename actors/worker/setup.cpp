@@ -60,9 +60,9 @@ Result<> check_between_tensors(const Layout& layout, std::span<const float> grad
 }
 
 // Returns the digest of all samples of a script, which its processes read beside passes.
-std::optional<Digest> read_by(const kernels::PythonModel& model, const GoOn& go_on,
+std::optional<Digest> read_by(const script::PythonModel& model, const GoOn& go_on,
                               const GoOn& steps_go_on) {
-  kernels::PythonModel::DataRead read;
+  script::PythonModel::DataRead read;
   while (go_on() && !(read = model.data_read()).over) {
     if (!steps_go_on()) model.read_rest(go_on);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -87,7 +87,7 @@ Result<std::shared_ptr<TrainingSetup>> begin(const Job& job, kernels::DeviceChoi
 
 Result<std::shared_ptr<const TrainingSetup>> set_up_with(
     const Job& job, std::shared_ptr<const kernels::Model> model,
-    std::shared_ptr<const kernels::PythonModel> script, BatchSource batches,
+    std::shared_ptr<const script::PythonModel> script, BatchSource batches,
     const Digest& data_identity, DataHash hash_data, kernels::DeviceChoice choice) try {
   STARLING_TRY(setup, begin(job, std::move(choice), /*shares=*/script != nullptr));
   setup->layout = std::make_shared<const Layout>(model->tensors());
@@ -178,9 +178,9 @@ Result<std::vector<float>> TrainingSetup::initial_parameters(PartId part) const 
 
 Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions options) {
   std::shared_ptr<const kernels::Model> model;
-  std::shared_ptr<kernels::PythonModel> script;
+  std::shared_ptr<script::PythonModel> script;
   if (const auto* spec = std::get_if<PythonSpec>(&job.model)) {
-    STARLING_TRY(made, kernels::make_python_model(*spec, job.isa));
+    STARLING_TRY(made, script::make_python_model(*spec, job.isa));
     script = std::move(made);
     model = script;
   } else {

@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "actors/script/python_model.h"
 #include "core/base/result.h"
 #include "core/data/batch.h"
 #include "core/job/job.h"
 #include "core/job/layout.h"
-#include "kernels/bridge/python_model.h"
 #include "kernels/device/device.h"
 #include "kernels/models/model.h"
 
@@ -39,7 +39,7 @@ struct TrainingSetup {
   Job job;
   std::shared_ptr<kernels::Device> device;  // where a worker's arrays live
   std::shared_ptr<const kernels::Model> model;
-  std::shared_ptr<const kernels::PythonModel> script;  // the model, if a script's; or null
+  std::shared_ptr<const script::PythonModel> script;  // the model, if a script's; or null
   std::shared_ptr<const Layout> layout;
   BatchSource batches;
   DataHash hash_data;

@@ -309,7 +309,7 @@ class NumberedDataset : public Dataset {
     batch.samples.push_back(i);
     return ok();
   }
-  // The processes of a script read and compare its data (kernels/bridge).
+  // The processes of a script read and compare its data (actors/script).
   std::optional<Digest> content(const std::function<bool()>&) const override { return identity(); }
 };
 

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/base/check.h"
-#include "kernels/bridge/python_model.h"
 #include "kernels/layers/dense.h"
 #include "kernels/layers/gpt.h"
 #include "kernels/models/flat.h"
@@ -283,9 +282,8 @@ Result<std::unique_ptr<Model>> make(const OwnSpec& spec, const KernelTable&, boo
   return make_own_model(spec);
 }
 
-Result<std::unique_ptr<Model>> make(const PythonSpec& spec, const KernelTable& kernels, bool) {
-  STARLING_TRY(model, make_python_model(spec, kernels.isa));
-  return std::unique_ptr<Model>(std::move(model));
+Result<std::unique_ptr<Model>> make(const PythonSpec&, const KernelTable&, bool) {
+  return Error(Code::kInternal, "kernels::make_model() was asked for a script's model");
 }
 
 }  // namespace

@@ -95,7 +95,8 @@ class Model {
 // CPU. recompute: a workspace keeps only the inputs of layers, and the backward pass
 // computes again what else it needs of each layer: the same bits, with one forward pass
 // more (Chen et al., 2016, "Training Deep Nets with Sublinear Memory Cost", section 4).
-// Errors: kBadInput  the specification makes no model, or the CPU lacks the instruction set.
+// Errors: kBadInput  the specification makes no model, or the CPU lacks the instruction set;
+// kInternal  a PythonSpec: processes compute a script's model (actors/make_model.h).
 Result<std::unique_ptr<Model>> make_model(const ModelSpec& spec, const std::string& isa,
                                           bool recompute = false);
 

@@ -1,4 +1,4 @@
-"""The worker's end of the bridge (kernels/bridge), in the place of a worker: it starts the process that computes for a
+"""The worker's end of the bridge (actors/script), in the place of a worker: it starts the process that computes for a
 script and asks it for passes, so that what the package does is seen without a group. With STARLING_TEST_TORCH=1 the
 package computes with torch itself, else with the stand-in for it."""
 import array

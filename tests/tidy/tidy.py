@@ -35,8 +35,16 @@ MAY_USE_OF_CORE = {
     "core/formats": ("base", "job", "wire", "formats"),
     "core/observe": ("base", "job", "wire", "observe"),
     "kernels": ("base", "job", "data"),
+    "actors/script": ("base", "job", "data"),
     "collectives": ("base", "job", "wire"),
 }
+
+# A room below a room that knows less than what is around it: what its includes may begin with.
+INNER_ROOMS = {"actors/script/": ("actors/script/", "core/", "kernels/")}
+
+# kernels/ is arithmetic: it starts no process, and talks to none.
+OTHERS = re.compile(r"^(spawn\.h|poll\.h|signal\.h|csignal|netdb\.h|sys/(socket|wait|un|epoll)\.h"
+                    r"|(netinet|arpa)/.*|boost/asio.*)$")
 
 # tools/judge and tools/chaos judge runs, so they use nothing of what runs but this; why that is no danger to a
 # verdict stands in their READMEs.
@@ -171,10 +179,32 @@ def check_judges_stand_apart(tree):
                 yield name, line, f"{room} may not include {path}"
 
 
-def check_caf_stays_up(tree):
-    """CAF appears in actors/ and above only."""
+def check_inner_rooms(tree):
+    """A room below a room has a README, and includes only what it is said to."""
+    for room, may_use in INNER_ROOMS.items():
+        sources = [name for name in tree if name.startswith(room) and name.endswith(SOURCE_ENDINGS)]
+        if sources and room + "README.md" not in tree:
+            yield room + "README.md", 1, "missing"
+        for name in sources:
+            for line, kind, path in includes_of(tree[name]):
+                if kind == '"' and not path.startswith(may_use):
+                    yield name, line, f"{room} may not include {path}"
+
+
+def check_kernels_are_alone(tree):
+    """kernels/ includes nothing by which a process starts another or talks to one."""
     for name, text in tree.items():
-        if name.endswith(SOURCE_ENDINGS) and name.split("/", 1)[0] not in CAF_ROOMS:
+        if name.startswith("kernels/") and name.endswith(SOURCE_ENDINGS):
+            for line, kind, path in includes_of(text):
+                if kind == "<" and OTHERS.match(path):
+                    yield name, line, f"<{path}>: kernels/ is arithmetic"
+
+
+def check_caf_stays_up(tree):
+    """CAF appears in actors/ and above only, and in no room below actors/."""
+    for name, text in tree.items():
+        here = name.split("/", 1)[0] in CAF_ROOMS and not name.startswith(tuple(INNER_ROOMS))
+        if name.endswith(SOURCE_ENDINGS) and not here:
             for line, _, path in includes_of(text):
                 if path.startswith("caf/"):
                     yield name, line, f"<{path}>: CAF belongs to actors/ and above"
@@ -286,6 +316,8 @@ CHECKS = (
     check_folders_of_core,
     check_elastic_is_pure,
     check_judges_stand_apart,
+    check_inner_rooms,
+    check_kernels_are_alone,
     check_caf_stays_up,
     check_gpu_stays_in_its_place,
     check_waits_by_the_monotonic_clock,
@@ -315,6 +347,8 @@ GOOD = {room + "/README.md": f"# {room}\n" for room in ROOMS} | {
     "kernels/cuda/table.cu": "#include <cuda_runtime.h>\n",
     "elastic/vote.h": '#pragma once\n#include "core/base/word.h"\n// time (an event) and rand() are not used\n',
     "actors/worker.h": '#pragma once\n#include <caf/all.hpp>\n#include "elastic/vote.h"\n',
+    "actors/script/README.md": "# script\n",
+    "actors/script/child.h": '#pragma once\n#include <spawn.h>\n#include "kernels/table.h"\n',
     "core/job/job.h": "#pragma once\n",
     "tools/chaos/stage.h": '#pragma once\n#include "core/job/job.h"\n',
     "tools/judge/verdict.h": '#pragma once\n#include "core/base/word.h"\n',
@@ -347,6 +381,12 @@ BAD = (
     ("check_judges_stand_apart", "tools/chaos/bad.cpp", '#include "elastic/vote.h"\n'),
     ("check_judges_stand_apart", "tools/judge/verdict.cpp", '#include "core/job/job.h"\n'),
     ("check_judges_stand_apart", "tools/judge/verdict.h", '#pragma once\n#include "tools/chaos/stage.h"\n'),
+    ("check_inner_rooms", "actors/script/bad.cpp", '#include "actors/worker.h"\n'),
+    ("check_inner_rooms", "actors/script/bad.cpp", '#include "elastic/vote.h"\n'),
+    ("check_folders_of_core", "actors/script/bad.cpp", '#include "core/wire/m.capnp.h"\n'),
+    ("check_kernels_are_alone", "kernels/bad.cpp", "#include <spawn.h>\n"),
+    ("check_kernels_are_alone", "kernels/device/bad.cpp", "#include <sys/socket.h>\n"),
+    ("check_caf_stays_up", "actors/script/bad.cpp", "#include <caf/all.hpp>\n"),
     ("check_caf_stays_up", "kernels/bad.cpp", "#include <caf/all.hpp>\n"),
     ("check_caf_stays_up", "collectives/bad.h", "#pragma once\n#include <caf/actor.hpp>\n"),
     ("check_waits_by_the_monotonic_clock", "actors/bad.cpp", "self->receive(x, caf::after(s) >> y);\n"),

@@ -33,7 +33,7 @@ int bench_bridge(const BridgeOptions& options) {
   const auto made = actors::set_up(job.value());
   if (!made) return failed(made.error());
   const actors::TrainingSetup& setup = *made.value();
-  const PythonModel* const model = setup.script.get();
+  const actors::script::PythonModel* const model = setup.script.get();
   auto parameters = Array<float>::shared(*setup.device, setup.layout->elements());
   if (auto given = model->initialise(job.value().seed, *setup.layout, parameters); !given)
     return failed(given.error());

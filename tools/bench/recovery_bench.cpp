@@ -10,8 +10,8 @@
 #include <random>
 #include <thread>
 
+#include "actors/make_model.h"
 #include "core/job/job.h"
-#include "kernels/models/model.h"
 #include "tools/bench/bench.h"
 #include "tools/bench/figures.h"
 #include "tools/bench/live_run.h"
@@ -60,7 +60,7 @@ struct Wire {
 
 // Forks: call it before there are threads.
 Result<Wire> measure_wire(const Job& job, std::uint32_t workers) {
-  STARLING_TRY(model, kernels::make_model(job.model, job.isa));
+  STARLING_TRY(model, actors::make_model(job));
   std::uint64_t bytes = 0;
   for (const TensorSpec& tensor : model->tensors()) bytes += 4 * tensor.elements();
   STARLING_TRY(ms, all_reduce_ms(workers, bytes));

@@ -6,12 +6,12 @@
 #include <filesystem>
 #include <fstream>
 
+#include "actors/make_model.h"
 #include "core/base/file_system.h"
 #include "core/base/keys.h"
 #include "core/data/dataset.h"
 #include "core/job/job.h"
 #include "core/job/script_words.h"
-#include "kernels/models/model.h"
 #include "tools/starling/check_trained.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/exit.h"
@@ -45,7 +45,7 @@ int check_job(const std::string& file) {
   const auto job = load_job(file);
   if (!job) return fail(job.error());
   if (const auto here = check_names(job.value()); !here) return fail(here.error());
-  const auto model = kernels::make_model(job.value().model, job.value().isa);
+  const auto model = actors::make_model(job.value());
   if (!model) return fail(model.error());
   const auto data = Dataset::open(job.value());
   if (!data) return fail(data.error());

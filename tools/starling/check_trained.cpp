@@ -7,12 +7,12 @@
 #include <sstream>
 #include <vector>
 
+#include "actors/make_model.h"
 #include "core/formats/checkpoint.h"
 #include "core/formats/checkpoint_owner.h"
 #include "core/formats/safetensors.h"
 #include "core/formats/shard.h"
 #include "core/job/layout.h"
-#include "kernels/models/model.h"
 #include "kernels/optim/optimizer.h"
 #include "tools/starling/exit.h"
 #include "tools/starling/resume.h"
@@ -68,7 +68,7 @@ Result<Trained> read_model(const SafetensorsFile& file) {
 // Reads every segment of every shard, and compares it with the digests in the manifest.
 Result<> read_shards(const Storage& storage, const Manifest& manifest) {
   STARLING_TRY(job, parse_job(manifest.job, "/"));
-  STARLING_TRY(model, kernels::make_model(job.model, job.isa));
+  STARLING_TRY(model, actors::make_model(job));
   const Layout layout(model->tensors());
   const bool second = kernels::moments(job.optimizer) == 2;
   if (layout.segments() != manifest.segments || layout.segment_blocks() != manifest.segment_blocks)

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "actors/inbox.h"
+#include "actors/make_model.h"
 #include "actors/system.h"
 #include "core/base/exit.h"
-#include "kernels/models/model.h"
 #include "tools/processes/signals.h"
 #include "tools/starling/commands.h"
 #include "tools/starling/coordinators.h"
@@ -61,7 +61,7 @@ Result<actors::CoordinatorOptions> options_of(const CoordinatorCommand& command)
   actors::CoordinatorOptions options;
   STARLING_TRY(job, load_job(command.job));
   options.job = std::move(job);
-  STARLING_TRY(model, kernels::make_model(options.job.model, options.job.isa));
+  STARLING_TRY(model, actors::make_model(options.job));
   options.layout = std::make_shared<const Layout>(model->tensors());
   if (command.resume) {
     STARLING_TRY(checkpoints, checkpoints_to_resume(options.job, *options.layout));

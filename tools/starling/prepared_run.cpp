@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "actors/files.h"
+#include "actors/make_model.h"
 #include "core/data/dataset.h"
 #include "kernels/device/device.h"
-#include "kernels/models/model.h"
 #include "tools/starling/earlier_run.h"
 #include "tools/starling/memory.h"
 #include "tools/starling/run_job.h"
@@ -42,7 +42,7 @@ Result<PreparedRun> prepare_run(const RunOptions& options) {
         "another folder; --out " +
             folder);
   if (options.resume && (run.finished = finished_run(run.folder, run.job))) return run;
-  STARLING_TRY(model, kernels::make_model(run.job.model, run.job.isa));
+  STARLING_TRY(model, actors::make_model(run.job));
   STARLING_TRY(kernels::check_device(run.job.isa));
   run.layout = std::make_shared<const Layout>(model->tensors());
   run.isa = model->isa();

@@ -1,5 +1,5 @@
 """The process that computes for a worker: requests come over a socket, parameters and gradients lie in
-memory that both map. kernels/bridge/ has the other end; a frame is a length (u32), the request's number
+memory that both map. actors/script/ has the other end; a frame is a length (u32), the request's number
 (u32), which its reply repeats, and so many bytes."""
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 #include "kernels/device/shared_pages.h"
 
-namespace starling::kernels {
+namespace starling::actors::script {
 
 // A child maps the caller's own memory, or a piece beside it that is copied from and to.
 // Threads: one at a time.
@@ -14,7 +14,7 @@ class Window {
  public:
   // `place`: of the caller's memory; nothing if no other process can map it.
   // Throws std::bad_alloc as the standard containers do.
-  SharedPlace show(const std::optional<SharedPlace>& place, std::size_t floats) {
+  kernels::SharedPlace show(const std::optional<kernels::SharedPlace>& place, std::size_t floats) {
     here_ = place.has_value();
     if (here_) return *place;
     if (!own_) own_.emplace(floats * sizeof(float));
@@ -24,8 +24,8 @@ class Window {
   float* own() { return reinterpret_cast<float*>(own_->data()); }
 
  private:
-  std::optional<SharedPages> own_;
+  std::optional<kernels::SharedPages> own_;
   bool here_ = false;
 };
 
-}  // namespace starling::kernels
+}  // namespace starling::actors::script

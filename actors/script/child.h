@@ -15,7 +15,7 @@
 #include "core/base/bytes.h"
 #include "core/base/result.h"
 
-namespace starling::kernels {
+namespace starling::actors::script {
 
 // Frames both ways have a length (u32), the request's number (u32), which its reply
 // repeats, then so many bytes. Numbers are little-endian. Threads: one at a time.
@@ -55,4 +55,4 @@ class PythonChild {
   bool reaped_ = false;
 };
 
-}  // namespace starling::kernels
+}  // namespace starling::actors::script

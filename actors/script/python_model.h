@@ -16,18 +16,18 @@
 #include "kernels/device/array.h"
 #include "kernels/models/model.h"
 
-namespace starling::kernels {
+namespace starling::actors::script {
 
 // ChildLost hears, in one line, why a child was lost whose place another
 // one takes. Called on the thread of the pass. Set before passes begin.
 using ChildLost = std::function<void(const std::string& why)>;
 
-class PythonModel : public Model {
+class PythonModel : public kernels::Model {
  public:
-  using Model::initialise;
+  using kernels::Model::initialise;
   // Copies nothing where other processes can map `parameters`.
   virtual Result<> initialise(std::uint64_t seed, const Layout& layout,
-                              Array<float>& parameters) const = 0;
+                              kernels::Array<float>& parameters) const = 0;
   // Returns what the first process said that it is ("python 3.11.2, torch 2.1.0"); "python" before.
   virtual std::string versions() const = 0;
   virtual void on_child_lost(ChildLost told) = 0;
@@ -76,4 +76,4 @@ class PythonModel : public Model {
 Result<std::unique_ptr<PythonModel>> make_python_model(const PythonSpec& spec,
                                                        const std::string& isa);
 
-}  // namespace starling::kernels
+}  // namespace starling::actors::script

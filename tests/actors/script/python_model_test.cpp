@@ -1,6 +1,6 @@
 // Models of scripts, computed by real child processes: tests/stand_in is in the place of the package,
 // so no torch is needed. tests/pytorch has the package itself.
-#include "kernels/bridge/python_model.h"
+#include "actors/script/python_model.h"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -18,10 +18,11 @@
 #include "kernels/device/array.h"
 #include "kernels/models/host_maker.h"
 
-namespace starling::kernels {
+namespace starling::actors::script {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace kernels;
 
 // A script of orders for the stand-in, in a folder that goes with it.
 class Script {
@@ -350,4 +351,4 @@ TEST_CASE("an interpreter that is not there is an error that names it") {
 }
 
 }  // namespace
-}  // namespace starling::kernels
+}  // namespace starling::actors::script

@@ -1,4 +1,4 @@
-#include "kernels/bridge/child.h"
+#include "actors/script/child.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -19,7 +19,7 @@
 
 #include "core/base/check.h"
 
-namespace starling::kernels {
+namespace starling::actors::script {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -256,4 +256,4 @@ Result<Bytes> PythonChild::ask(ByteView request, std::span<const int> files,
   return reply;
 }
 
-}  // namespace starling::kernels
+}  // namespace starling::actors::script

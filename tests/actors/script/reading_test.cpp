@@ -1,9 +1,9 @@
 // How a script's processes read its data beside passes.
-#include "kernels/bridge/reading.h"
+#include "actors/script/reading.h"
 
 #include <doctest/doctest.h>
 
-namespace starling::kernels {
+namespace starling::actors::script {
 namespace {
 
 using namespace std::chrono_literals;
@@ -173,4 +173,4 @@ TEST_CASE("reading: beside passes it takes a part of their time") {
 }
 
 }  // namespace
-}  // namespace starling::kernels
+}  // namespace starling::actors::script

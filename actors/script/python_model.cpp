@@ -1,5 +1,5 @@
 // This file is long because processes, their mappings, passes and proofs share the helpers here.
-#include "kernels/bridge/python_model.h"
+#include "actors/script/python_model.h"
 
 #include <algorithm>
 #include <atomic>
@@ -15,16 +15,16 @@
 #include <utility>
 #include <vector>
 
+#include "actors/script/child.h"
+#include "actors/script/reading.h"
+#include "actors/script/window.h"
 #include "core/base/check.h"
-#include "kernels/bridge/child.h"
-#include "kernels/bridge/reading.h"
-#include "kernels/bridge/window.h"
 #include "kernels/cpu/table.h"
 #include "kernels/device/array.h"
 #include "kernels/device/shared_pages.h"
 #include "kernels/models/own.h"
 
-namespace starling::kernels {
+namespace starling::actors::script {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -85,7 +85,7 @@ Bytes pass_request(Ask kind, const Batch& batch) {
 template <class Float>
 struct Floats {
   std::span<Float> values;
-  std::optional<SharedPlace> place;
+  std::optional<kernels::SharedPlace> place;
 };
 
 struct Helper {
@@ -96,7 +96,7 @@ struct Helper {
 
 class Bridge;
 
-class PythonWorkspace : public Workspace {
+class PythonWorkspace : public kernels::Workspace {
  public:
   PythonWorkspace(const Bridge& bridge, std::uint32_t sequences)
       : Workspace(1, sequences), bridge_(bridge) {}
@@ -117,7 +117,7 @@ class Bridge : public PythonModel {
   const std::vector<TensorSpec>& tensors() const override { return tensors_; }
   const std::string& isa() const override;
   std::string versions() const override;
-  std::unique_ptr<Workspace> make_workspace(std::uint32_t sequences) const override {
+  std::unique_ptr<kernels::Workspace> make_workspace(std::uint32_t sequences) const override {
     return std::make_unique<PythonWorkspace>(*this, sequences);
   }
   Result<> initialise(std::uint64_t seed, const Layout& layout,
@@ -125,16 +125,18 @@ class Bridge : public PythonModel {
     return initialise(seed, layout, parameters, std::nullopt);
   }
   Result<> initialise(std::uint64_t seed, const Layout& layout,
-                      Array<float>& parameters) const override {
+                      kernels::Array<float>& parameters) const override {
     return initialise(seed, layout, parameters.all(), parameters.place());
   }
-  Result<MicroBatchResult> forward_backward(std::span<const float> parameters, const Batch& batch,
-                                            Workspace& workspace,
-                                            std::span<float> gradient) const override {
+  Result<kernels::MicroBatchResult> forward_backward(std::span<const float> parameters,
+                                                     const Batch& batch,
+                                                     kernels::Workspace& workspace,
+                                                     std::span<float> gradient) const override {
     return compute({parameters, {}}, batch, workspace, {gradient, {}});
   }
-  Result<MicroBatchResult> pass(const Layout& layout, PartSource& parameters, const Batch& batch,
-                                Workspace& workspace, GradientSink& gradient) const override;
+  Result<kernels::MicroBatchResult> pass(const Layout& layout, kernels::PartSource& parameters,
+                                         const Batch& batch, kernels::Workspace& workspace,
+                                         kernels::GradientSink& gradient) const override;
   void on_child_lost(ChildLost told) override { told_ = std::move(told); }
   void begin_with(const Batch& first) override {
     first_ = first;
@@ -165,9 +167,10 @@ class Bridge : public PythonModel {
 
  private:
   Result<> initialise(std::uint64_t seed, const Layout& layout, std::span<float> parameters,
-                      const std::optional<SharedPlace>& place) const;
-  Result<MicroBatchResult> compute(const Floats<const float>& parameters, const Batch& batch,
-                                   Workspace& workspace, const Floats<float>& gradient) const;
+                      const std::optional<kernels::SharedPlace>& place) const;
+  Result<kernels::MicroBatchResult> compute(const Floats<const float>& parameters,
+                                            const Batch& batch, kernels::Workspace& workspace,
+                                            const Floats<float>& gradient) const;
   Result<Helper> helper() const;
   Result<Helper> start() const;
   boost::asio::thread_pool& starter() const;
@@ -427,10 +430,10 @@ Result<Bytes> Bridge::ask(Helper& helper, ByteView request, std::span<const int>
 }
 
 Result<> Bridge::initialise(std::uint64_t seed, const Layout& layout, std::span<float> parameters,
-                            const std::optional<SharedPlace>& its_place) const {
+                            const std::optional<kernels::SharedPlace>& its_place) const {
   STARLING_CHECK(parameters.size() == layout.elements());
   Window window;
-  const SharedPlace place = window.show(its_place, parameters.size());
+  const kernels::SharedPlace place = window.show(its_place, parameters.size());
   ByteWriter request;
   request.put(Ask::kInitialise);
   request.put(seed);
@@ -449,9 +452,10 @@ Result<> Bridge::initialise(std::uint64_t seed, const Layout& layout, std::span<
   return ok();
 }
 
-Result<MicroBatchResult> Bridge::pass(const Layout& layout, PartSource& parameters,
-                                      const Batch& batch, Workspace& workspace,
-                                      GradientSink& gradient) const {
+Result<kernels::MicroBatchResult> Bridge::pass(const Layout& layout,
+                                               kernels::PartSource& parameters, const Batch& batch,
+                                               kernels::Workspace& workspace,
+                                               kernels::GradientSink& gradient) const {
   STARLING_CHECK(layout.parts().size() == 1);  // no tensor of a script has a layer
   constexpr PartId kAll = 0;
   const std::size_t floats = layout.elements();
@@ -464,17 +468,18 @@ Result<MicroBatchResult> Bridge::pass(const Layout& layout, PartSource& paramete
   return result;
 }
 
-Result<MicroBatchResult> Bridge::compute(const Floats<const float>& parameters, const Batch& batch,
-                                         Workspace& workspace,
-                                         const Floats<float>& gradient) const {
+Result<kernels::MicroBatchResult> Bridge::compute(const Floats<const float>& parameters,
+                                                  const Batch& batch, kernels::Workspace& workspace,
+                                                  const Floats<float>& gradient) const {
   auto& space = static_cast<PythonWorkspace&>(workspace);
   if (batch.samples.size() != batch.sequences)
     return Error(Code::kBadInput, "a batch of " + std::to_string(batch.sequences) +
                                       " samples has " + std::to_string(batch.samples.size()) +
                                       " numbers");
   if (auto wrong = wrong_data(); !wrong.empty()) return Error(Code::kBadInput, std::move(wrong));
-  const SharedPlace from = space.parameters.show(parameters.place, parameters.values.size());
-  const SharedPlace to = space.gradient.show(gradient.place, gradient.values.size());
+  const kernels::SharedPlace from =
+      space.parameters.show(parameters.place, parameters.values.size());
+  const kernels::SharedPlace to = space.gradient.show(gradient.place, gradient.values.size());
   const Mapped wanted{from.id, to.id, from.offset, to.offset};
   if (!space.parameters.here()) {
     std::ranges::copy(parameters.values, space.parameters.own());
@@ -497,7 +502,7 @@ Result<MicroBatchResult> Bridge::compute(const Floats<const float>& parameters, 
   const auto all = Clock::now() - begun;
 
   ByteReader reader(reply);
-  MicroBatchResult result;
+  kernels::MicroBatchResult result;
   result.loss = reader.get<double>();
   result.tokens = reader.get<std::uint64_t>();
   const auto script = std::chrono::nanoseconds(reader.get<std::uint64_t>());
@@ -598,11 +603,11 @@ bool Bridge::read_one(Helper& helper, bool paced) const {
 
 Result<std::unique_ptr<PythonModel>> make_python_model(const PythonSpec& spec,
                                                        const std::string& isa) {
-  STARLING_TRY(kernels, kernel_table(isa));
-  STARLING_TRY(tensors, tensors_of(spec.tensors));
+  STARLING_TRY(kernels, kernels::kernel_table(isa));
+  STARLING_TRY(tensors, kernels::tensors_of(spec.tensors));
   if (tensors.empty() || spec.samples == 0)
     return Error(Code::kBadInput, "a script's model needs tensors and samples; [model]");
   return std::unique_ptr<PythonModel>(new Bridge(spec, kernels->isa, std::move(tensors)));
 }
 
-}  // namespace starling::kernels
+}  // namespace starling::actors::script

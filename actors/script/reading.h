@@ -16,10 +16,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "actors/script/python_model.h"
 #include "core/base/hash.h"
-#include "kernels/bridge/python_model.h"
 
-namespace starling::kernels {
+namespace starling::actors::script {
 
 class Reading {
  public:
@@ -133,4 +133,4 @@ class Reading {
   std::vector<std::weak_ptr<Process>> processes_;
 };
 
-}  // namespace starling::kernels
+}  // namespace starling::actors::script

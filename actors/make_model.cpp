@@ -1,0 +1,17 @@
+#include "actors/make_model.h"
+
+#include <utility>
+#include <variant>
+
+#include "actors/script/python_model.h"
+
+namespace starling::actors {
+
+Result<std::unique_ptr<kernels::Model>> make_model(const Job& job) {
+  const auto* const spec = std::get_if<PythonSpec>(&job.model);
+  if (spec == nullptr) return kernels::make_model(job.model, job.isa, job.recompute);
+  STARLING_TRY(script, script::make_python_model(*spec, job.isa));
+  return std::unique_ptr<kernels::Model>(std::move(script));
+}
+
+}  // namespace starling::actors
