@@ -5,7 +5,7 @@
 // may change. Of the time of passes one part in five is for reading until that was two seconds, in
 // which small data are read whole, one part in fifty after that, one in 200 for going round again.
 //
-// Threads: none; the bridge locks.
+// Threads: none; DataReader locks.
 
 #include <algorithm>
 #include <chrono>
@@ -16,10 +16,17 @@
 #include <unordered_map>
 #include <vector>
 
-#include "actors/script/python_model.h"
 #include "core/base/hash.h"
 
 namespace starling::actors::script {
+
+// DataRead says what processes have read of the data.
+struct DataRead {
+  // Whether all processes have read all. Not for ever: another process takes the place of one
+  // that is lost, and each goes round again, as data may change.
+  bool over = false;
+  std::optional<Digest> digest;  // of all samples; over and nothing: they cannot be compared
+};
 
 class Reading {
  public:
@@ -47,7 +54,7 @@ class Reading {
     return process;
   }
 
-  PythonModel::DataRead told() const {
+  DataRead told() const {
     if (not_compared_) return {true, std::nullopt};
     bool known = !differ_;
     bool any = false;
@@ -57,7 +64,7 @@ class Reading {
       any = true;
       known = known && whole(*process);
     }
-    return any && known ? PythonModel::DataRead{true, sum_} : PythonModel::DataRead{};
+    return any && known ? DataRead{true, sum_} : DataRead{};
   }
 
   // Notes how long a pass of this process took.

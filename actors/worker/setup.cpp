@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "actors/script/python_model.h"
 #include "core/base/build.h"
 #include "core/base/exception.h"
 #include "core/base/hash.h"
@@ -62,12 +63,12 @@ Result<> check_between_tensors(const Layout& layout, std::span<const float> grad
 // Returns the digest of all samples of a script, which its processes read beside passes.
 std::optional<Digest> read_by(const script::PythonModel& model, const GoOn& go_on,
                               const GoOn& steps_go_on) {
-  script::PythonModel::DataRead read;
-  while (go_on() && !(read = model.data_read()).over) {
+  script::DataRead read;
+  while (go_on() && !(read = model.data().read()).over) {
     if (!steps_go_on()) model.read_rest(go_on);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  return read.over && !read.digest ? model.identity().data : read.digest;
+  return read.over && !read.digest ? model.processes().identity().data : read.digest;
 }
 
 // Checks the job and opens the device. `shares`: other processes map the parameters.
@@ -111,7 +112,8 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
   const Digest steps = kernels::probe_steps(with_fixed_schedule(job));
   ByteWriter writer;
   writer.put(std::array{first, initial, data_identity, steps});
-  if (script) writer.put(script->identity().text);
+  const Digest texts = script ? script->processes().identity().text : Digest{};
+  if (script) writer.put(texts);
   writer.put(probe.result.loss);
   setup->fingerprint = hash128(std::move(writer).take());
   const auto brief = [](const Digest& part) { return to_string(part).substr(0, 8); };
@@ -121,10 +123,10 @@ Result<std::shared_ptr<const TrainingSetup>> set_up_with(
     return text.substr(text.size() / 2, 8) + "/" + text.substr(0, 8);  // the first half comes last
   };
   const bool here = setup->device->host_memory();
-  setup->fingerprint_text = "isa " + (script ? script->versions() : model->isa()) +
+  setup->fingerprint_text = "isa " + (script ? script->processes().versions() : model->isa()) +
                             (here ? "" : " on " + setup->device->name()) +
-                            (script ? ", script " + brief_texts(script->identity().text) : "") +
-                            ", data " + brief(data_identity) + ", weights " + brief(initial) +
+                            (script ? ", script " + brief_texts(texts) : "") + ", data " +
+                            brief(data_identity) + ", weights " + brief(initial) +
                             ", first gradient " + brief(first) + ", probe of steps " +
                             brief(steps) + ", " + build_text();
   setup->model = std::move(model);
@@ -193,14 +195,14 @@ Result<std::shared_ptr<const TrainingSetup>> set_up(const Job& job, SetupOptions
   DataHash hash_data{[data](const GoOn& go_on, const GoOn&) { return data->content(go_on); }, {}};
   if (script) {
     STARLING_TRY(first, data->micro_batch(0, 0));
-    script->on_child_lost(std::move(options.child_lost));
+    script->processes().on_lost(std::move(options.child_lost));
     script->begin_with(first);
-    STARLING_TRY(script->prepare(options.threads));
-    identity = script->identity().data;
+    STARLING_TRY(script->processes().prepare(options.threads));
+    identity = script->processes().identity().data;
     hash_data.all = [script](const GoOn& go_on, const GoOn& steps_go_on) {
       return read_by(*script, go_on, steps_go_on);
     };
-    hash_data.still_known = [script] { return script->data_read().over; };
+    hash_data.still_known = [script] { return script->data().read().over; };
   }
   return set_up_with(
       job, std::move(model), script,

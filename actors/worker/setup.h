@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "actors/script/python_model.h"
 #include "core/base/result.h"
 #include "core/data/batch.h"
 #include "core/job/job.h"
@@ -20,6 +19,10 @@
 #include "kernels/models/model.h"
 
 namespace starling::actors {
+
+namespace script {
+class PythonModel;
+}
 
 // Returns micro-batch m of a step; any thread. The same on every worker of a job.
 using BatchSource = std::function<Result<Batch>(std::uint64_t step, MicroBatch m)>;

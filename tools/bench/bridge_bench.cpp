@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "actors/script/python_model.h"
 #include "actors/worker/setup.h"
 #include "kernels/device/array.h"
 #include "kernels/models/gradient_maker.h"

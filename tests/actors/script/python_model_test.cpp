@@ -55,7 +55,7 @@ struct Rig {
         parameters(Array<float>::shared(*device, layout.elements())),
         gradient(layout.elements()),
         maker(*model, layout, *device, 2) {
-    model->on_child_lost([this](const std::string& why) { lost.push_back(why); });
+    model->processes().on_lost([this](const std::string& why) { lost.push_back(why); });
   }
   void begin_with_two_samples() {
     Batch first;
@@ -184,7 +184,8 @@ TEST_CASE("what a lost process and the start of another took is no measure of pa
   script.say("hangs-once " + script.beside("first") + "," + script.beside("second"));
   Rig rig(spec_of(script));
   REQUIRE(rig.initialise());
-  CHECK(rig.model->patience() == std::chrono::seconds(60));  // nothing is known yet
+  CHECK(rig.model->processes().patience().of_pass(0) ==
+        std::chrono::seconds(60));  // nothing is known yet
   std::chrono::milliseconds longest{0};
   for (std::uint64_t step = 0; step < 6; ++step) {
     const auto lost = rig.lost.size();
@@ -193,7 +194,8 @@ TEST_CASE("what a lost process and the start of another took is no measure of pa
     const auto took =
         std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begun);
     if (rig.lost.size() == lost) longest = std::max(longest, took);
-    CHECK(rig.model->patience() <= std::max(std::chrono::milliseconds(1500), 20 * longest));
+    CHECK(rig.model->processes().patience().of_pass(0) <=
+          std::max(std::chrono::milliseconds(1500), 20 * longest));
   }
   CHECK(rig.lost == std::vector<std::string>(2, "the script's process did not answer in time"));
 }
@@ -218,7 +220,7 @@ TEST_CASE("a reply that answers another request is no reply") {
 TEST_CASE("processes that were started before are there for as many threads") {
   const Script script;
   Rig rig(spec_of(script));
-  REQUIRE(rig.model->prepare(3));
+  REQUIRE(rig.model->processes().prepare(3));
   ::setenv("STARLING_PYTHON", "/nowhere/python", 1);  // no other can be started
   REQUIRE(rig.initialise());
   const auto second = rig.model->make_workspace(2), third = rig.model->make_workspace(2);
@@ -292,7 +294,7 @@ TEST_CASE("another version of what computes, in the middle of a run, is refused"
   Rig rig(spec_of(script));
   REQUIRE(rig.initialise());
   REQUIRE(rig.pass());
-  CHECK(rig.model->versions() == "stand-in 1");
+  CHECK(rig.model->processes().versions() == "stand-in 1");
   script.say("versions other");
   const auto refused = rig.pass();
   REQUIRE(!refused);
@@ -330,10 +332,10 @@ TEST_CASE("the data are read beside passes, each batch once, and their digest is
     Rig rig(spec_of(script));
     rig.begin_with_two_samples();
     REQUIRE(rig.initialise());
-    CHECK(!rig.model->data_read().over);
-    for (std::uint64_t step = 0; step < 100'000 && !rig.model->data_read().over; ++step)
+    CHECK(!rig.model->data().read().over);
+    for (std::uint64_t step = 0; step < 100'000 && !rig.model->data().read().over; ++step)
       REQUIRE(rig.pass(step));
-    const auto read = rig.model->data_read();
+    const auto read = rig.model->data().read();
     CHECK(read.over);
     CHECK(read.digest == (*orders ? std::optional(Digest{210, 0}) : std::nullopt));
   }

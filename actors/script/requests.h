@@ -1,0 +1,37 @@
+#pragma once
+// These are the requests to a script's process; tools/python/starling/child.py has the other end.
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+
+#include "actors/script/child.h"
+#include "core/base/bytes.h"
+#include "core/base/result.h"
+#include "core/data/batch.h"
+#include "core/job/job.h"
+
+namespace starling::actors::script {
+
+// Ask is the first byte of a request.
+enum class Ask : std::uint8_t {
+  kHello = 'h',
+  kInitialise = 'i',
+  kMap = 'm',
+  kPass = 'p',
+  kProve = 'v',
+  kRead = 'd',
+  kForget = 'f'
+};
+
+// first: micro-batch 0 of step 0; without sequences if it is not known.
+Bytes hello_request(const PythonSpec& spec, const Batch& first);
+// kind: kPass or kProve.
+Bytes batch_request(Ask kind, const Batch& batch);
+
+// Returns what the process replied. Errors: kBadInput, with what the script raised; kUnavailable,
+// the process is lost (PythonChild::ask()), or its answer was none of the two.
+Result<Bytes> ask(PythonChild& child, ByteView request, std::span<const int> files,
+                  std::chrono::milliseconds patience);
+
+}  // namespace starling::actors::script
